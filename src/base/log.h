@@ -1,0 +1,18 @@
+/* Lines for people, on stderr. A log is passed, never global: a rank may be a thread. */
+#ifndef NDP_BASE_LOG_H
+#define NDP_BASE_LOG_H
+
+#include "base/status.h"
+
+typedef enum ndp_log_level { NDP_LOG_QUIET, NDP_LOG_WARN, NDP_LOG_INFO, NDP_LOG_DEBUG } ndp_log_level;
+
+typedef struct ndp_log {
+    ndp_log_level level;
+    int rank; /* only rank 0 prints at INFO and below; warnings come from any rank and name it */
+} ndp_log;
+
+void ndp_info(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ndp_warn(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ndp_debug(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+
+#endif

@@ -1,0 +1,57 @@
+/* Status and error trail.
+ *
+ * A function that can fail returns ndp_status and sets its outputs only on success. Who first knows the cause calls
+ * NDP_FAIL once, with the numbers and the way out; everybody else passes the status up with NDP_TRY, which adds
+ * file:line to the trail. The message belongs to the calling thread, like errno: a rank is a thread.
+ */
+#ifndef NDP_BASE_STATUS_H
+#define NDP_BASE_STATUS_H
+
+#include <ndparallel/ndparallel.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Records a formatted message and returns `code` (never NDP_OK). A later call on the same thread replaces the message. */
+ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...)
+    __attribute__((format(printf, 4, 5)));
+
+/* Adds one frame to the trail of the current error. */
+void ndp_trail_add(const char *file, int line);
+
+/* Replaces this thread's error by a copy of another thread's: used when a rank thread ends. */
+void ndp_error_set(ndp_status code, const char *message);
+
+#define NDP_FAIL(code, ...) ndp_fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
+
+/* Returns on error, adding this place to the trail. */
+#define NDP_TRY(expr)                                                                                                  \
+    do {                                                                                                               \
+        ndp_status try_status_ = (expr);                                                                               \
+        if (try_status_ != NDP_OK) {                                                                                   \
+            ndp_trail_add(__FILE__, __LINE__);                                                                         \
+            return try_status_;                                                                                        \
+        }                                                                                                              \
+    } while (0)
+
+/* Jumps to `label` on error, with the status in the local variable `st`. */
+#define NDP_TRY_GOTO(expr, label)                                                                                      \
+    do {                                                                                                               \
+        st = (expr);                                                                                                   \
+        if (st != NDP_OK) {                                                                                            \
+            ndp_trail_add(__FILE__, __LINE__);                                                                         \
+            goto label;                                                                                                \
+        }                                                                                                              \
+    } while (0)
+
+/* The user's mistake: always checked. */
+#define NDP_CHECK(cond, ...)                                                                                           \
+    do {                                                                                                               \
+        if (!(cond))                                                                                                   \
+            return NDP_FAIL(NDP_EINVAL, __VA_ARGS__);                                                                  \
+    } while (0)
+
+#define NDP_API __attribute__((warn_unused_result))
+#define NDP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
+
+#endif

@@ -1,0 +1,55 @@
+/* Growing strings, paths, files: the small text work that every room needs. */
+#ifndef NDP_BASE_TEXT_H
+#define NDP_BASE_TEXT_H
+
+#include "base/status.h"
+
+/* A growing string; `{0}` is an empty one. `data` is always terminated once anything was added. The first failed
+ * allocation sets `failed` and all later calls do nothing, so that it is checked once, at the end. */
+typedef struct ndp_str {
+    char *data;
+    size_t length, capacity;
+    bool failed;
+} ndp_str;
+
+void ndp_str_add(ndp_str *s, const char *text);
+void ndp_str_add_bytes(ndp_str *s, const void *bytes, size_t n);
+void ndp_str_addf(ndp_str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+void ndp_str_release(ndp_str *s);
+/* The text, owned by the caller now; NULL when memory ran out. The string is empty again. */
+char *ndp_str_detach(ndp_str *s);
+
+/* printf into a fresh string, owned by the caller; NULL when memory ran out. */
+char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+
+/* The whole file, NUL-terminated behind its `*size` bytes; the caller frees. NDP_EIO names the path and the cause. */
+ndp_status ndp_file_read(const char *path, char **data, size_t *size);
+/* Writes beside, syncs, renames: the file is either the old one or the whole new one. */
+ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
+/* A file mapped read-only. */
+typedef struct ndp_mapped {
+    const unsigned char *data;
+    size_t size;
+} ndp_mapped;
+ndp_status ndp_file_map(const char *path, ndp_mapped *out);
+void ndp_file_unmap(ndp_mapped *m);
+
+bool ndp_path_exists(const char *path);
+bool ndp_path_is_folder(const char *path);
+/* mkdir -p */
+ndp_status ndp_folder_create(const char *path);
+/* Removes a folder and all below it; a missing one is fine. */
+ndp_status ndp_folder_remove(const char *path);
+/* Makes the entries of a folder durable (fsync on the folder). */
+ndp_status ndp_folder_sync(const char *path);
+
+/* "1.5 GiB" into `out` (at least 16 bytes); returns `out`. */
+char *ndp_human_bytes(double bytes, char out[16]);
+
+/* The candidate nearest to `word` by edit distance, or NULL when none is near enough to be what was meant. */
+const char *ndp_nearest(const char *word, const char *const *candidates, int n);
+
+/* Offset of the first byte that is not valid UTF-8, or n. */
+size_t ndp_utf8_valid_prefix(const char *text, size_t n);
+
+#endif

@@ -1,0 +1,95 @@
+/* The configuration of a run: one struct, one option table. The table parses YAML and --set, checks types and ranges,
+ * prints help and defaults and writes the complete job.yaml back. */
+#ifndef NDP_CONFIG_CONFIG_H
+#define NDP_CONFIG_CONFIG_H
+
+#include "base/text.h"
+
+typedef struct ndp_strings {
+    char **items;
+    int n;
+} ndp_strings;
+
+typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
+typedef enum ndp_precision { NDP_COMPUTE_FP32, NDP_COMPUTE_BF16, NDP_COMPUTE_FP64 } ndp_precision; /* fp64: device ref only */
+typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
+typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
+typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
+typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
+
+typedef struct ndp_config {
+    struct {
+        char *path;         /* Hugging Face folder; or */
+        char *config;       /* path of a config.json, with init: random */
+        ndp_init init;      /* default: pretrained with path, random with config */
+        bool allow_longer;  /* train on sequences longer than max_position_embeddings */
+        int sliding_window; /* attention window of every layer; 0: what the model says */
+    } model;
+    struct {
+        ndp_strings files;
+        int sequence_length;  /* tokens a row */
+        char *tokenizer;      /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
+        bool document_mask;   /* attention inside documents, positions restart */
+        char *text_field;     /* of JSONL records */
+        bool shuffle;
+        char *cache_dir;      /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
+    } data;
+    struct {
+        int pp_size, dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, ep_size; /* 0: auto */
+        bool reshard_after_forward;
+    } parallelism;
+    struct {
+        ndp_precision compute;
+        ndp_precision reduce; /* fp32 */
+    } precision;
+    struct {
+        int global_batch_size, micro_batch_size; /* samples (rows) */
+    } batch;
+    struct {
+        ndp_optimizer_name name;
+        double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
+    } optimizer;
+    struct {
+        ndp_schedule_name name;
+        int warmup_steps;
+        double min_lr_ratio;
+    } schedule;
+    struct {
+        int steps;
+        int64_t seed;
+        ndp_recompute recompute;
+        char *output_dir;
+        int threads; /* a rank; 0: cores / ranks */
+        ndp_device_name device;
+        char *transport; /* "auto", "self", "local", "mpi" */
+        int ranks;       /* 0: the product of the sizes */
+        int log_every;
+    } train;
+    struct {
+        int every; /* steps; 0: only at the end */
+        int keep;
+    } checkpoint;
+} ndp_config;
+
+/* All defaults. Release frees what a config owns. */
+NDP_API ndp_status ndp_config_init(ndp_config *c);
+void ndp_config_release(ndp_config *c);
+NDP_API ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to);
+
+/* Reads a job file over the defaults. Unknown key, wrong type, value out of range, duplicate key: NDP_EINVAL whose
+ * message has file:line:column, the line, a caret under the place, what was expected and the nearest known key. Relative
+ * paths in it (model.path, model.config, data.files, data.tokenizer) are kept as written: they are relative to the
+ * working directory. */
+NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
+NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const char *what);
+/* "optimizer.lr=1e-3", "data.files=[a.txt, b.txt]": the same checks; the message points into the assignment. */
+NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
+/* What involves several keys: model.path or model.config, data.files, reduce, ... Called once all is read. */
+NDP_API ndp_status ndp_config_check(const ndp_config *c);
+
+/* The complete configuration as YAML that ndp_config_parse reads back to the same struct. */
+NDP_API ndp_status ndp_config_write(const ndp_config *c, ndp_str *out);
+/* A table of all keys: type, range, default, one line of help each; for `ndparallel config` and --help. */
+void ndp_config_help(ndp_str *out);
+
+#endif

@@ -1,0 +1,26 @@
+/* All matrix products of the cpu backend go through here: oneDNN matmul primitives, cached by (shape, layouts, types,
+ * beta, threads) and made in the build phase. Plans are shared by the ranks of a process; memories, streams and
+ * scratchpads are not. */
+#ifndef NDP_OPS_GEMM_H
+#define NDP_OPS_GEMM_H
+
+#include "tensor/view.h"
+
+typedef struct ndp_gemm_shape {
+    int64_t m, n, k;          /* C [m,n] (+)= A [m,k] B [k,n] */
+    int64_t lda, ldb, ldc;    /* row strides as stored */
+    bool trans_a, trans_b;    /* stored as [k,m], [n,k] */
+    ndp_dtype a, b, c;        /* fp32 or bf16 */
+    bool accumulate;          /* C += */
+    int threads;
+} ndp_gemm_shape;
+
+typedef struct ndp_gemm ndp_gemm;
+
+/* Finds or makes the plan; owned by the process-wide cache. */
+ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out);
+size_t ndp_gemm_scratch(const ndp_gemm *plan);
+/* `scratch`: at least ndp_gemm_scratch bytes, 64-byte aligned. Allocates nothing that outlives the call. */
+void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch);
+
+#endif

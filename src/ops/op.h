@@ -1,0 +1,139 @@
+/* Ops: the vocabulary of unit graphs. An op is one const table: shape rule, backward rule, cost, kernels.
+ *
+ * Every operand is a matrix (tensor/view.h). B batch, S sequence, T = B x S local rows (tokens), C hidden, H heads,
+ * KV kv heads, D head dim, F ffn, V vocabulary. No broadcasting, no control flow; extents (document starts, positions)
+ * are integer operands. Kernels allocate nothing: they get scratch memory, whose size the op states beforehand.
+ *
+ * Kernels come for two devices: `ref` is plain C loops over ndp_view_get/set, computing in fp64, any storage type, one
+ * thread: what the others are tested against. `cpu` is vectorised and threaded (call->threads, OpenMP), for fp32 and
+ * bf16 storage, computing and accumulating in fp32. A kernel's result does not depend on the number of threads.
+ */
+#ifndef NDP_OPS_OP_H
+#define NDP_OPS_OP_H
+
+#include "tensor/view.h"
+
+enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4 };
+
+typedef struct ndp_op ndp_op;
+
+/* The numbers of a call that are not tensors; an op reads those it documents. */
+typedef struct ndp_op_attr {
+    int heads, kv_heads, head_dim;
+    int window;      /* attention: a query sees this many latest keys, itself included; 0: all */
+    double scale;    /* attention: on q.k */
+    double eps;      /* norms */
+    bool inverse;    /* rope: rotate back */
+    bool accumulate; /* outputs that are gradients of parameters: += instead of = (set by the program, not the model) */
+    bool train;      /* xent: also make gradients */
+    int64_t vocab;   /* xent: real columns; the rest is padding */
+    int unit_offset; /* rmsnorm: weight is (1 + w) when 1 */
+} ndp_op_attr;
+
+typedef struct ndp_op_call {
+    const ndp_op_attr *attr;
+    ndp_view in[NDP_OP_MAX_IN];   /* data == NULL: absent optional operand */
+    ndp_view out[NDP_OP_MAX_OUT]; /* likewise: an output nobody asked for */
+    void *scratch;                /* op->scratch bytes, 64-byte aligned */
+    void *plan;                   /* what op->prepare made, or NULL */
+    int threads;
+} ndp_op_call;
+
+typedef void (*ndp_kernel)(const ndp_op_call *call);
+
+typedef enum ndp_backend { NDP_BACKEND_CPU, NDP_BACKEND_REF, NDP_BACKENDS } ndp_backend;
+
+/* What a backward rule may say, implemented by the graph room. Values are small integers; -1 is "none". */
+typedef struct ndp_bwd ndp_bwd;
+struct ndp_bwd {
+    const ndp_op_attr *attr; /* of the forward node */
+    const int *in, *out;     /* values of the forward node */
+    /* The gradient arriving at output i of the forward node (-1: nothing flows in). */
+    int (*grad_out)(ndp_bwd *b, int i);
+    /* True when the gradient of input i is wanted (it depends on an activation or a trainable parameter). */
+    bool (*wants)(ndp_bwd *b, int i);
+    /* Adds an op to the graph for the input gradients; `outs` are the inputs of the forward node that it makes the
+     * gradients of: outs[k] = i says that output k is d in[i]; -1: output k is not wanted. When in[i] already has a
+     * gradient from another consumer, an `add` follows, unless `acc_in` >= 0: then that operand slot of the op gets the
+     * earlier gradient, and the op adds it itself. */
+    ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
+                             const int *outs, int n_out, int acc_in);
+    /* Adds an op to the graph for the weight gradients; its one output is the gradient of parameter in[i]. The op adds
+     * to it when attr->accumulate is set. */
+    ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
+};
+
+struct ndp_op {
+    const char *name;
+    int n_in, n_out;
+    uint32_t optional_in; /* bit i: in[i] may be absent */
+    int alias;            /* output 0 is input `alias`, changed in place; -1: no */
+    /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */
+    ndp_status (*shape)(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out);
+    /* Writes the backward; NULL: not differentiable. */
+    ndp_status (*backward)(ndp_bwd *b);
+    /* Multiply-adds counted as 2, and bytes read and written. */
+    void (*cost)(const ndp_op_call *shapes, double *flops, double *bytes);
+    /* Scratch bytes on a backend; NULL: none. */
+    size_t (*scratch)(const ndp_op_call *shapes, ndp_backend backend);
+    /* Makes call->plan before the run (cpu only); NULL: none needed. Plans belong to the process-wide, locked cache. */
+    ndp_status (*prepare)(ndp_op_call *shapes);
+    ndp_kernel kernel[NDP_BACKENDS];
+};
+
+/* The list. `?` marks an optional operand, `~` an integer one (i32).
+ *
+ * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t]]
+ * embedding_dw    (ids~, dx [T,C])                                  -> dtable [V,C]   (rows not named stay, or become 0 when not accumulating; summed in row order)
+ * linear          (x [T,K], w [N,K], b? [1,N])                      -> y [T,N]                    y = x w^T + b
+ * linear_dx       (dy [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w
+ * linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw (+)= dy^T x
+ * linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)= sum of rows
+ * rmsnorm         (x [T,C], w [1,C])                                -> y [T,C], rstd [T,1]        y = x rstd w
+ * rmsnorm_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1], acc? [T,C]) -> dx [T,C]                 dx = acc + d/dx
+ * rmsnorm_dw      (dy [T,C], x [T,C], rstd [T,1])                   -> dw [1,C]
+ * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
+ *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
+ * rope            (x [T,>=heads*D], pos~ [T,1], table [P,D])        -> x in place: the first heads*D columns, rotate-half;
+ *                 table row p = cos of D/2 angles, then sin of D/2; attr: heads (query and key heads together), head_dim, inverse
+ * swiglu          (gu [T,2F]: gate, then up)                        -> a [T,F]                    a = silu(gate) up
+ * swiglu_bwd      (da [T,F], gu [T,2F])                             -> dgu [T,2F]
+ * add             (a, b)                                            -> c
+ * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1]) -> o [T,H*D], lse [T,H]
+ *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query head
+ *                 h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row sees
+ *                 nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows and
+ *                 documents are one idea.
+ * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~) -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
+ * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
+ *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the bare
+ *                 token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.
+ * kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row .. row+n-1 become `new`
+ * reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of rows in order
+ */
+#define NDP_OPS(X)                                                                                                     \
+    X(embedding)                                                                                                       \
+    X(embedding_dw)                                                                                                    \
+    X(linear)                                                                                                          \
+    X(linear_dx)                                                                                                       \
+    X(linear_dw)                                                                                                       \
+    X(linear_db)                                                                                                       \
+    X(rmsnorm)                                                                                                         \
+    X(rmsnorm_dx)                                                                                                      \
+    X(rmsnorm_dw)                                                                                                      \
+    X(add_rmsnorm)                                                                                                     \
+    X(rope)                                                                                                            \
+    X(swiglu)                                                                                                          \
+    X(swiglu_bwd)                                                                                                      \
+    X(add)                                                                                                             \
+    X(attention)                                                                                                       \
+    X(attention_bwd)                                                                                                   \
+    X(xent)                                                                                                            \
+    X(kv_append)                                                                                                       \
+    X(reduce_sum)
+
+#define NDP_OP_DECLARE(name) extern const ndp_op ndp_op_##name;
+NDP_OPS(NDP_OP_DECLARE)
+#undef NDP_OP_DECLARE
+
+#endif

@@ -1,0 +1,34 @@
+/* Storage types. Kernels compute in fp32 (or fp64 on `ref`) whatever the storage. */
+#ifndef NDP_TENSOR_DTYPE_H
+#define NDP_TENSOR_DTYPE_H
+
+#include "base/status.h"
+#include <string.h>
+
+typedef enum ndp_dtype { NDP_F32, NDP_BF16, NDP_F16, NDP_F64, NDP_I32, NDP_U16, NDP_U8, NDP_I64, NDP_DTYPES } ndp_dtype;
+
+size_t ndp_dtype_size(ndp_dtype t);
+/* "fp32", "bf16", ...: the word users write. */
+const char *ndp_dtype_name(ndp_dtype t);
+
+static inline float ndp_bf16_to_f32(uint16_t h) {
+    uint32_t bits = (uint32_t)h << 16;
+    float f;
+    memcpy(&f, &bits, 4);
+    return f;
+}
+
+/* Round to nearest even; NaN stays NaN. */
+static inline uint16_t ndp_f32_to_bf16(float f) {
+    uint32_t bits;
+    memcpy(&bits, &f, 4);
+    if ((bits & 0x7fffffffu) > 0x7f800000u)
+        return (uint16_t)((bits >> 16) | 0x40u);
+    return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
+}
+
+/* n elements from one storage type to another (fp32, bf16, fp16, fp64 in any pair). Buffers do not overlap, or are the
+ * same with equal types. */
+void ndp_convert(const void *from, ndp_dtype from_type, void *to, ndp_dtype to_type, int64_t n);
+
+#endif
