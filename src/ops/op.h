@@ -52,12 +52,14 @@ struct ndp_bwd {
     int (*grad_out)(ndp_bwd *b, int i);
     /* True when the gradient of input i is wanted (it depends on an activation or a trainable parameter). */
     bool (*wants)(ndp_bwd *b, int i);
-    /* Adds an op to the graph for the input gradients; `outs` are the inputs of the forward node that it makes the
-     * gradients of: outs[k] = i says that output k is d in[i]; -1: output k is not wanted. When in[i] already has a
-     * gradient from another consumer, an `add` follows, unless `acc_in` >= 0: then that operand slot of the op gets the
-     * earlier gradient, and the op adds it itself. */
-    ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
-                             const int *outs, int n_out, int acc_in);
+    /* Adds an op to the graph for the input gradients; outs[k] = i says that its output k is the gradient of in[i] (-1:
+     * an output nobody wants); made[k] becomes the value. When in[i] already has a gradient from another consumer, an
+     * `add` follows, unless acc_slot >= 0: then ins[acc_slot] is filled with that earlier gradient (-1, absent, when
+     * there is none) and the op adds it itself. */
+    ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in,
+                             const int *outs, int n_out, int acc_slot, int *made);
+    /* The value is a contribution to the gradient of in[i] as it stands: no op, but an `add` when there is another. */
+    ndp_status (*pass_grad)(ndp_bwd *b, int i, int value);
     /* Adds an op to the graph for the weight gradients; its one output is the gradient of parameter in[i]. The op adds
      * to it when attr->accumulate is set. */
     ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
