@@ -1,0 +1,160 @@
+#include "base/json.h"
+
+#include "base/text.h"
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { DEPTH = 128 };
+
+static ndp_status fail_at(const char *text, size_t at, const char *what, const char *why) {
+    int line = 1;
+    size_t start = 0;
+    for (size_t i = 0; i < at; i++)
+        if (text[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: %s", what, line, at - start + 1, why);
+}
+
+/* json-c lets the last of two equal keys win without a word. Every member has one colon outside of strings, so fewer
+ * members than colons mean that some were dropped. */
+static int64_t count_colons(const char *text, size_t size) {
+    int64_t n = 0;
+    bool quoted = false;
+    for (size_t i = 0; i < size; i++) {
+        if (text[i] == '"')
+            quoted = !quoted;
+        else if (quoted && text[i] == '\\')
+            i++;
+        else if (!quoted && text[i] == ':')
+            n++;
+    }
+    return n;
+}
+
+static int64_t count_members(struct json_object *o) {
+    int64_t n = 0;
+    if (json_object_is_type(o, json_type_object)) {
+        json_object_object_foreach(o, key, value) {
+            (void)key;
+            n += 1 + count_members(value);
+        }
+    } else if (json_object_is_type(o, json_type_array)) {
+        for (size_t i = 0; i < json_object_array_length(o); i++)
+            n += count_members(json_object_array_get_idx(o, i));
+    }
+    return n;
+}
+
+static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t size, const char *what,
+                              struct json_object **out) {
+    struct json_object *o = json_tokener_parse_ex(tok, text, (int)size);
+    size_t end = json_tokener_get_parse_end(tok);
+    if (json_tokener_get_error(tok) == json_tokener_continue) {
+        o = json_tokener_parse_ex(tok, "", 1); /* ends a bare number; all else is cut off */
+        end = size;
+    }
+    enum json_tokener_error error = json_tokener_get_error(tok);
+    if (error == json_tokener_continue || error == json_tokener_error_parse_eof)
+        return fail_at(text, size, what, "the JSON text ends before its value does");
+    if (error == json_tokener_error_depth)
+        return fail_at(text, end, what, "nested deeper than 128 levels");
+    if (error != json_tokener_success)
+        return fail_at(text, end, what, json_tokener_error_desc(error));
+    if (count_members(o) != count_colons(text, size)) {
+        json_object_put(o);
+        return fail_at(text, 0, what, "an object holds the same key twice");
+    }
+    *out = o;
+    return NDP_OK;
+}
+
+ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struct json_object **out) {
+    if (size >= INT_MAX)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes of JSON; the most that can be read is 2 GiB", what, size);
+    size_t valid = ndp_utf8_valid_prefix(text, size);
+    if (valid < size)
+        return fail_at(text, valid, what, "not valid UTF-8");
+    const char *zero = memchr(text, 0, size);
+    if (zero)
+        return fail_at(text, (size_t)(zero - text), what, "a zero byte in JSON text");
+    struct json_tokener *tok = json_tokener_new_ex(DEPTH);
+    if (!tok)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size);
+    json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    ndp_status st = parse_value(tok, text, size, what, out);
+    json_tokener_free(tok);
+    return st;
+}
+
+ndp_status ndp_json_read(const char *path, struct json_object **out) {
+    char *text;
+    size_t size;
+    NDP_TRY(ndp_file_read(path, &text, &size));
+    ndp_status st = ndp_json_parse(text, size, path, out);
+    free(text);
+    return st;
+}
+
+static ndp_status fail_type(const char *what, const char *key, struct json_object *found, const char *expected) {
+    const char *text = json_object_to_json_string_ext(found, JSON_C_TO_STRING_PLAIN);
+    return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %.60s%s, expected %s", what, key, text ? text : "?",
+                    text && strlen(text) > 60 ? "..." : "", expected);
+}
+
+/* The member, or NULL when it is missing or null. */
+static struct json_object *member(struct json_object *o, const char *key) {
+    struct json_object *value = NULL;
+    return json_object_object_get_ex(o, key, &value) ? value : NULL;
+}
+
+ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,
+                        int64_t *out) {
+    struct json_object *value = member(o, key);
+    if (!value)
+        return NDP_OK;
+    if (!json_object_is_type(value, json_type_int))
+        return fail_type(what, key, value, "a whole number");
+    int64_t v = json_object_get_int64(value);
+    bool huge = v == INT64_MAX && json_object_get_uint64(value) != INT64_MAX;
+    if (huge || v < low || v > high) {
+        char range[64];
+        snprintf(range, sizeof range, "a whole number from %lld to %lld", (long long)low, (long long)high);
+        return fail_type(what, key, value, range);
+    }
+    *out = v;
+    return NDP_OK;
+}
+
+ndp_status ndp_json_double(struct json_object *o, const char *what, const char *key, double *out) {
+    struct json_object *value = member(o, key);
+    if (!value)
+        return NDP_OK;
+    if (!json_object_is_type(value, json_type_int) && !json_object_is_type(value, json_type_double))
+        return fail_type(what, key, value, "a number");
+    *out = json_object_get_double(value);
+    return NDP_OK;
+}
+
+ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *key, bool *out) {
+    struct json_object *value = member(o, key);
+    if (!value)
+        return NDP_OK;
+    if (!json_object_is_type(value, json_type_boolean))
+        return fail_type(what, key, value, "true or false");
+    *out = json_object_get_boolean(value);
+    return NDP_OK;
+}
+
+ndp_status ndp_json_string(struct json_object *o, const char *what, const char *key, const char **out) {
+    struct json_object *value = member(o, key);
+    if (!value)
+        return NDP_OK;
+    if (!json_object_is_type(value, json_type_string))
+        return fail_type(what, key, value, "a string");
+    *out = json_object_get_string(value);
+    return NDP_OK;
+}

@@ -1,0 +1,44 @@
+#include "base/log.h"
+
+#include "base/text.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+/* One write a line: ranks share stderr. */
+static void print_line(const char *prefix, const char *fmt, va_list args) {
+    char *text = NULL;
+    if (vasprintf(&text, fmt, args) < 0)
+        return;
+    fprintf(stderr, "%s%s\n", prefix, text);
+    free(text);
+}
+
+void ndp_info(const ndp_log *log, const char *fmt, ...) {
+    if (log->level < NDP_LOG_INFO || log->rank != 0)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    print_line("", fmt, args);
+    va_end(args);
+}
+
+void ndp_debug(const ndp_log *log, const char *fmt, ...) {
+    if (log->level < NDP_LOG_DEBUG || log->rank != 0)
+        return;
+    va_list args;
+    va_start(args, fmt);
+    print_line("debug: ", fmt, args);
+    va_end(args);
+}
+
+void ndp_warn(const ndp_log *log, const char *fmt, ...) {
+    if (log->level < NDP_LOG_WARN)
+        return;
+    char prefix[48];
+    snprintf(prefix, sizeof prefix, "warning (rank %d): ", log->rank);
+    va_list args;
+    va_start(args, fmt);
+    print_line(prefix, fmt, args);
+    va_end(args);
+}

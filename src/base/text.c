@@ -1,0 +1,152 @@
+#include "base/text.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+static bool str_reserve(ndp_str *s, size_t more) {
+    if (s->failed)
+        return false;
+    if (more < s->capacity - s->length)
+        return true;
+    size_t capacity = s->capacity ? s->capacity : 64;
+    while (capacity <= s->length + more && capacity <= SIZE_MAX / 2)
+        capacity *= 2;
+    char *data = more < SIZE_MAX / 2 ? realloc(s->data, capacity) : NULL;
+    if (!data) {
+        s->failed = true;
+        return false;
+    }
+    s->data = data;
+    s->capacity = capacity;
+    return true;
+}
+
+void ndp_str_add_bytes(ndp_str *s, const void *bytes, size_t n) {
+    if (!str_reserve(s, n))
+        return;
+    if (n)
+        memcpy(s->data + s->length, bytes, n);
+    s->length += n;
+    s->data[s->length] = '\0';
+}
+
+void ndp_str_add(ndp_str *s, const char *text) { ndp_str_add_bytes(s, text, strlen(text)); }
+
+static void str_addv(ndp_str *s, const char *fmt, va_list args) {
+    va_list again;
+    va_copy(again, args);
+    int n = vsnprintf(NULL, 0, fmt, again);
+    va_end(again);
+    if (n < 0)
+        s->failed = true;
+    else if (str_reserve(s, (size_t)n)) {
+        vsnprintf(s->data + s->length, (size_t)n + 1, fmt, args);
+        s->length += (size_t)n;
+    }
+}
+
+void ndp_str_addf(ndp_str *s, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    str_addv(s, fmt, args);
+    va_end(args);
+}
+
+void ndp_str_release(ndp_str *s) {
+    free(s->data);
+    *s = (ndp_str){0};
+}
+
+char *ndp_str_detach(ndp_str *s) {
+    ndp_str_add_bytes(s, "", 0); /* an empty string is still a string */
+    char *data = s->failed ? NULL : s->data;
+    if (s->failed)
+        free(s->data);
+    *s = (ndp_str){0};
+    return data;
+}
+
+char *ndp_format(const char *fmt, ...) {
+    ndp_str s = {0};
+    va_list args;
+    va_start(args, fmt);
+    str_addv(&s, fmt, args);
+    va_end(args);
+    return ndp_str_detach(&s);
+}
+
+char *ndp_human_bytes(double bytes, char out[16]) {
+    static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    int unit = 0;
+    while (bytes >= 1023.95 && unit < NDP_COUNT(units) - 1) { /* 1023.95 would print as 1024.0 */
+        bytes /= 1024;
+        unit++;
+    }
+    snprintf(out, 16, unit ? "%.1f %s" : "%.0f %s", bytes, units[unit]);
+    return out;
+}
+
+enum { LONGEST_WORD = 63 };
+
+/* Restricted Damerau-Levenshtein: inserts, deletes, replaces and swaps of neighbours cost 1; case costs nothing. */
+static int edit_distance(const char *a, const char *b) {
+    int n = (int)strlen(a), m = (int)strlen(b), d[3][LONGEST_WORD + 1];
+    for (int j = 0; j <= m; j++)
+        d[0][j] = j;
+    for (int i = 1; i <= n; i++) {
+        int *row = d[i % 3], *above = d[(i + 2) % 3], *above2 = d[(i + 1) % 3];
+        row[0] = i;
+        for (int j = 1; j <= m; j++) {
+            int x = tolower((unsigned char)a[i - 1]), y = tolower((unsigned char)b[j - 1]);
+            int best = above[j - 1] + (x != y);
+            best = above[j] + 1 < best ? above[j] + 1 : best;
+            best = row[j - 1] + 1 < best ? row[j - 1] + 1 : best;
+            bool swap =
+                i > 1 && j > 1 && x == tolower((unsigned char)b[j - 2]) && y == tolower((unsigned char)a[i - 2]);
+            row[j] = swap && above2[j - 2] + 1 < best ? above2[j - 2] + 1 : best;
+        }
+    }
+    return d[n % 3][m];
+}
+
+const char *ndp_nearest(const char *word, const char *const *candidates, int n) {
+    size_t length = strlen(word);
+    if (length > LONGEST_WORD)
+        return NULL;
+    int best = 2 + (int)length / 4; /* at most one slip in four letters, plus one */
+    const char *nearest = NULL;
+    for (int i = 0; i < n; i++) {
+        if (strlen(candidates[i]) > LONGEST_WORD)
+            continue;
+        int distance = edit_distance(word, candidates[i]);
+        if (distance < best && distance < (int)length) {
+            best = distance;
+            nearest = candidates[i];
+        }
+    }
+    return nearest;
+}
+
+size_t ndp_utf8_valid_prefix(const char *text, size_t n) {
+    size_t at = 0;
+    while (at < n) {
+        uint64_t eight;
+        if (n - at >= 8 && (memcpy(&eight, text + at, 8), (eight & 0x8080808080808080u) == 0)) {
+            at += 8;
+            continue;
+        }
+        utf8proc_int32_t codepoint;
+        size_t left = n - at < 4 ? n - at : 4;
+        utf8proc_ssize_t used =
+            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)left, &codepoint);
+        if (used <= 0)
+            return at;
+        at += (size_t)used;
+    }
+    return n;
+}
