@@ -1,0 +1,34 @@
+#include "optim/kernels.h"
+
+#include "base/cpu.h"
+#include "tensor/segments.h"
+#include <omp.h>
+
+const ndp_optim_kernels *ndp_optim_kernels_for(ndp_dtype type) {
+    if (type == NDP_F64)
+        return &ndp_optim_f64;
+    return ndp_cpu_has_avx512() ? &ndp_optim_f32_avx512 : &ndp_optim_f32;
+}
+
+int ndp_optim_threads(int64_t n, int threads) {
+    enum { FEW = 1 << 14 }; /* below, waking a team costs more than the work */
+    return n < FEW || threads < 1 ? 1 : threads;
+}
+
+/* Bounds are multiples of the alignment, so that only the very end of a call is a remainder of a vector loop: each
+ * element goes through the same instructions whatever the number of threads. */
+static int64_t bound(int64_t n, int part, int parts) {
+    int64_t blocks = (n + NDP_SEGMENT_ALIGN - 1) / NDP_SEGMENT_ALIGN;
+    int64_t at = blocks * part / parts * NDP_SEGMENT_ALIGN;
+    return at < n ? at : n;
+}
+
+void ndp_optim_run(const ndp_optim_call *c, ndp_optim_loop *loop) {
+    if (c->n <= 0)
+        return;
+#pragma omp parallel num_threads(ndp_optim_threads(c->n, c->threads))
+    {
+        int part = omp_get_thread_num(), parts = omp_get_num_threads();
+        loop(c, bound(c->n, part, parts), bound(c->n, part + 1, parts));
+    }
+}
