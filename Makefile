@@ -1,0 +1,43 @@
+# Short names for what CMake, Ninja, CTest and tools/ do. Everything made lands in build/.
+
+JOBS ?= $(shell nproc)
+SECONDS_PER_FUZZER ?= 60
+
+build: ## the program: build/ndparallel (installs nothing)
+	@command -v cmake ninja >/dev/null || { echo "make: cmake or ninja is missing: 'make deps' installs what the build needs" >&2; exit 1; }
+	@cmake --preset release --log-level=WARNING
+	@cmake --build build -j $(JOBS)
+
+deps: ## installs the Debian packages that the build needs, those that are missing
+	@tools/install-deps build
+
+quickstart: deps build ## trains a small Llama on real text on 4 ranks, about a minute
+	@tools/quickstart
+
+test: ## installs, builds, tests
+	@tools/install-deps build test
+	@$(MAKE) --no-print-directory build
+	@tools/check-sources
+	@cmake --build build -j $(JOBS) --target tests
+	@tools/run-tests build --label-exclude long
+
+test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer
+	@tools/install-deps build test analysis
+	@tools/run-tests build --label-regex long
+	@tools/test-sanitized asan ubsan tsan
+	@tools/fuzz $(SECONDS_PER_FUZZER)
+
+bench: build ## our time beside the machine's floor
+	@cmake --build build -j $(JOBS) --target benches
+	@for b in build/bench_*; do [ ! -x $$b ] || { echo "== $${b##*/}"; $$b || exit; }; done
+
+format: ## clang-format over all sources
+	@find src include tests bench examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format -i
+
+clean: ## removes build/
+	rm -rf build
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
+
+.PHONY: build deps quickstart test test-all bench format clean help
