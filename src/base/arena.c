@@ -79,10 +79,11 @@ ndp_status ndp_array_reserve(void *items_address, int64_t *capacity, int64_t nee
     int64_t grown = *capacity < 8 ? 8 : *capacity;
     while (grown < need && grown <= INT64_MAX / 2)
         grown *= 2;
-    size_t bytes;
+    size_t bytes = 0;
     void *items;
     memcpy(&items, items_address, sizeof items); /* a T ** of any T */
-    if (grown < need || __builtin_mul_overflow((size_t)grown, size, &bytes) || !(items = realloc(items, bytes)))
+    bool fits = grown >= need && !__builtin_mul_overflow((size_t)grown, size, &bytes) && bytes <= PTRDIFF_MAX;
+    if (!fits || !(items = realloc(items, bytes)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld items of %zu bytes", (long long)need, size);
     memcpy(items_address, &items, sizeof items);
     *capacity = grown;

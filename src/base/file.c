@@ -144,17 +144,18 @@ bool ndp_path_is_folder(const char *path) {
 }
 
 ndp_status ndp_folder_create(const char *path) {
+    NDP_CHECK(path[0], "cannot create a folder without a name");
     char *partial = strdup(path);
     if (!partial)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to create the folder '%s'", path);
     ndp_status st = NDP_OK;
-    for (char *p = partial + 1; st == NDP_OK && partial[0]; p++) {
+    for (char *p = partial + 1; st == NDP_OK; p++) {
         if (*p != '/' && *p != '\0')
             continue;
         char end = *p;
         *p = '\0';
         /* Another rank may make it at the same time: what counts is that it is there. */
-        if (mkdir(partial, 0777) && !(ndp_path_is_folder(partial)))
+        if (mkdir(partial, 0777) && !ndp_path_is_folder(partial))
             st = IO_FAIL("create the folder", partial);
         *p = end;
         if (!end)

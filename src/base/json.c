@@ -19,20 +19,25 @@ static ndp_status fail_at(const char *text, size_t at, const char *what, const c
     return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: %s", what, line, at - start + 1, why);
 }
 
-/* json-c lets the last of two equal keys win without a word. Every member has one colon outside of strings, so fewer
- * members than colons mean that some were dropped. */
-static int64_t count_colons(const char *text, size_t size) {
-    int64_t n = 0;
+/* What json-c's strict mode lets pass: control characters, and keys in single quotes. Counts the colons outside of
+ * strings on the way: every member has one. */
+static ndp_status scan(const char *text, size_t size, const char *what, int64_t *colons) {
     bool quoted = false;
+    *colons = 0;
     for (size_t i = 0; i < size; i++) {
-        if (text[i] == '"')
+        unsigned char c = (unsigned char)text[i];
+        if (c < 0x20 && (quoted || (c != '\t' && c != '\n' && c != '\r')))
+            return fail_at(text, i, what, "a control character in JSON text");
+        if (c == '"')
             quoted = !quoted;
-        else if (quoted && text[i] == '\\')
+        else if (quoted && c == '\\')
             i++;
-        else if (!quoted && text[i] == ':')
-            n++;
+        else if (!quoted && c == '\'')
+            return fail_at(text, i, what, "strings of JSON are in double quotes");
+        else if (!quoted && c == ':')
+            ++*colons;
     }
-    return n;
+    return NDP_OK;
 }
 
 static int64_t count_members(struct json_object *o) {
@@ -51,6 +56,8 @@ static int64_t count_members(struct json_object *o) {
 
 static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t size, const char *what,
                               struct json_object **out) {
+    int64_t colons;
+    NDP_TRY(scan(text, size, what, &colons));
     struct json_object *o = json_tokener_parse_ex(tok, text, (int)size);
     size_t end = json_tokener_get_parse_end(tok);
     if (json_tokener_get_error(tok) == json_tokener_continue) {
@@ -64,9 +71,9 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
         return fail_at(text, end, what, "nested deeper than 128 levels");
     if (error != json_tokener_success)
         return fail_at(text, end, what, json_tokener_error_desc(error));
-    if (count_members(o) != count_colons(text, size)) {
+    if (count_members(o) != colons) { /* of two equal keys json-c lets the last win without a word */
         json_object_put(o);
-        return fail_at(text, 0, what, "an object holds the same key twice");
+        return NDP_FAIL(NDP_EFORMAT, "%s: an object holds the same key twice", what);
     }
     *out = o;
     return NDP_OK;
@@ -78,9 +85,6 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
     size_t valid = ndp_utf8_valid_prefix(text, size);
     if (valid < size)
         return fail_at(text, valid, what, "not valid UTF-8");
-    const char *zero = memchr(text, 0, size);
-    if (zero)
-        return fail_at(text, (size_t)(zero - text), what, "a zero byte in JSON text");
     struct json_tokener *tok = json_tokener_new_ex(DEPTH);
     if (!tok)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size);
