@@ -10,15 +10,15 @@ typedef enum ndp_optim_kind { NDP_OPTIM_ADAMW, NDP_OPTIM_SGD } ndp_optim_kind;
 
 /* One segment of n elements that share a weight decay. */
 typedef struct ndp_optim_call {
-    ndp_dtype type;         /* of weight, grad and state: fp32 or fp64 */
-    void *weight;           /* master weights, updated in place */
+    ndp_dtype type; /* of weight, grad and state: fp32 or fp64 */
+    void *weight;   /* master weights, updated in place */
     const void *grad;
-    void *state[2];         /* adamw: m, v; sgd with momentum: the buffer, NULL */
-    uint16_t *copy;         /* bf16 copy of the weights, written along; NULL: none */
+    void *state[2]; /* adamw: m, v; sgd with momentum: the buffer, NULL */
+    uint16_t *copy; /* bf16 copy of the weights, written along; NULL: none */
     int64_t n;
     double lr, beta1, beta2, eps, weight_decay, momentum;
-    double grad_scale;      /* clipping factor, on every gradient element */
-    int64_t step;           /* 1 for the first update: bias correction */
+    double grad_scale; /* clipping factor, on every gradient element */
+    int64_t step;      /* 1 for the first update: bias correction */
     int threads;
 } ndp_optim_call;
 

@@ -13,9 +13,14 @@ double ndp_schedule_lr(const ndp_schedule *s, int64_t update) {
         return s->lr * (double)(update + 1) / (double)s->warmup;
     double share = 1; /* of the way from min_ratio up to 1 */
     switch (s->kind) {
-    case NDP_LR_CONSTANT: return s->lr;
-    case NDP_LR_LINEAR: share = 1 - progress(s, update); break;
-    case NDP_LR_COSINE: share = 0.5 * (1 + cos(M_PI * progress(s, update))); break;
+    case NDP_LR_CONSTANT:
+        return s->lr;
+    case NDP_LR_LINEAR:
+        share = 1 - progress(s, update);
+        break;
+    case NDP_LR_COSINE:
+        share = 0.5 * (1 + cos(M_PI * progress(s, update)));
+        break;
     }
     return s->lr * (s->min_ratio + (1 - s->min_ratio) * share);
 }
