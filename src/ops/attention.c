@@ -1,0 +1,269 @@
+/* attention, attention_bwd: tables and `ref` kernels. The cpu kernels are in cpu/attention_*.
+ *
+ * p[t,s] = exp(scale q[t].k[s] - lse[t]) over the keys that t sees; o = p v. Backward, with delta[t] = do[t].o[t]:
+ * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do. */
+#include "ops/cpu/attention_cpu.h"
+
+#include <math.h>
+
+enum { Q, K, V, Q_POS, Q_LOW, K_POS };
+enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
+
+static ndp_status check_heads(const ndp_op_attr *a, const ndp_view *q, const ndp_view *k, const ndp_view *v) {
+    int64_t q_cols = (int64_t)a->heads * a->head_dim, kv_cols = (int64_t)a->kv_heads * a->head_dim;
+    if (a->heads < 1 || a->kv_heads < 1 || a->head_dim < 1 || a->heads % a->kv_heads != 0 || a->window < 0)
+        return NDP_FAIL(NDP_EBUG, "attention: heads %d, kv_heads %d, head_dim %d, window %d", a->heads, a->kv_heads,
+                        a->head_dim, a->window);
+    if (q->cols != q_cols || k->cols != kv_cols || v->cols != kv_cols)
+        return NDP_FAIL(NDP_EBUG, "attention: q, k, v have %lld, %lld, %lld columns; heads say %lld, %lld, %lld",
+                        (long long)q->cols, (long long)k->cols, (long long)v->cols, (long long)q_cols,
+                        (long long)kv_cols, (long long)kv_cols);
+    if (k->rows != v->rows || q->dtype != k->dtype || q->dtype != v->dtype)
+        return NDP_FAIL(NDP_EBUG, "attention: k has %lld rows and v %lld; types %s, %s, %s", (long long)k->rows,
+                        (long long)v->rows, ndp_dtype_name(q->dtype), ndp_dtype_name(k->dtype),
+                        ndp_dtype_name(v->dtype));
+    return NDP_OK;
+}
+
+static ndp_status check_positions(const ndp_view *pos, int64_t rows, const char *name) {
+    if (pos->rows != rows || pos->cols != 1 || pos->dtype != NDP_I32)
+        return NDP_FAIL(NDP_EBUG, "attention: %s is [%lld,%lld] %s, not [%lld,1] int32", name, (long long)pos->rows,
+                        (long long)pos->cols, ndp_dtype_name(pos->dtype), (long long)rows);
+    return NDP_OK;
+}
+
+static void set_shape(ndp_view *v, int64_t rows, int64_t cols, ndp_dtype dtype) {
+    v->rows = rows;
+    v->cols = cols;
+    v->dtype = dtype;
+}
+
+/* Statistics keep at least fp32. */
+static ndp_dtype lse_type(ndp_dtype storage) { return storage == NDP_F64 ? NDP_F64 : NDP_F32; }
+
+static ndp_status attention_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
+    NDP_TRY(check_heads(attr, &in[Q], &in[K], &in[V]));
+    NDP_TRY(check_positions(&in[Q_POS], in[Q].rows, "q_pos"));
+    NDP_TRY(check_positions(&in[Q_LOW], in[Q].rows, "q_low"));
+    NDP_TRY(check_positions(&in[K_POS], in[K].rows, "k_pos"));
+    set_shape(&out[0], in[Q].rows, in[Q].cols, in[Q].dtype);
+    set_shape(&out[1], in[Q].rows, attr->heads, lse_type(in[Q].dtype));
+    return NDP_OK;
+}
+
+static ndp_status attention_bwd_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
+    const ndp_view forward[] = {in[B_Q], in[B_K], in[B_V], in[B_Q_POS], in[B_Q_LOW], in[B_K_POS]};
+    ndp_view o_lse[2];
+    NDP_TRY(attention_shape(attr, forward, o_lse));
+    const ndp_view *given[] = {&in[B_DO], &in[B_O], &in[B_LSE]}, *want[] = {&o_lse[0], &o_lse[0], &o_lse[1]};
+    for (int i = 0; i < 3; i++)
+        if (given[i]->rows != want[i]->rows || given[i]->cols != want[i]->cols || given[i]->dtype != want[i]->dtype)
+            return NDP_FAIL(NDP_EBUG, "attention_bwd: %s is [%lld,%lld] %s, not [%lld,%lld] %s",
+                            i == 0   ? "do"
+                            : i == 1 ? "o"
+                                     : "lse",
+                            (long long)given[i]->rows, (long long)given[i]->cols, ndp_dtype_name(given[i]->dtype),
+                            (long long)want[i]->rows, (long long)want[i]->cols, ndp_dtype_name(want[i]->dtype));
+    for (int i = 0; i < 3; i++)
+        set_shape(&out[i], in[B_Q + i].rows, in[B_Q + i].cols, in[B_Q + i].dtype);
+    return NDP_OK;
+}
+
+static ndp_status attention_backward(ndp_bwd *b) {
+    int d_o = b->grad_out(b, 0), wanted[3], made[3], n = 0;
+    if (b->grad_out(b, 1) >= 0)
+        return NDP_FAIL(NDP_EBUG, "attention: lse is a statistic, no gradient flows through it");
+    for (int i = 0; i < 3; i++) {
+        wanted[i] = b->wants(b, i) ? i : -1;
+        n += wanted[i] >= 0;
+    }
+    if (d_o < 0 || n == 0)
+        return NDP_OK;
+    int ins[] = {d_o, b->in[Q], b->in[K], b->in[V], b->out[0], b->out[1], b->in[Q_POS], b->in[Q_LOW], b->in[K_POS]};
+    return b->input_grad(b, &ndp_op_attention_bwd, b->attr, ins, NDP_COUNT(ins), wanted, 3, -1, made);
+}
+
+/* Pairs (query, key) of a causal mask with the queries being the last positions, inside the window: what data (document
+ * starts, positions) leaves out is not known here. */
+static double causal_pairs(int64_t n_q, int64_t n_k, int window) {
+    double w = window > 0 && window < n_k ? (double)window : (double)n_k;
+    double hi = (double)n_k, lo = n_k > n_q ? (double)(n_k - n_q) : 0;
+    /* sum over i in (lo, hi] of min(i, w) */
+    double a = fmin(hi, w), b = fmin(lo, w);
+    return a * (a + 1) / 2 - b * (b + 1) / 2 + w * (fmax(hi, w) - fmax(lo, w));
+}
+
+static void cost(const ndp_op_call *c, const ndp_op *op, int products, const ndp_view *q, const ndp_view *k,
+                 double *flops, double *bytes) {
+    double pairs = causal_pairs(q->rows, k->rows, c->attr->window);
+    *flops = products * 2.0 * pairs * c->attr->heads * c->attr->head_dim;
+    *bytes = 0;
+    for (int i = 0; i < op->n_in; i++)
+        *bytes += (double)c->in[i].rows * (double)c->in[i].cols * (double)ndp_dtype_size(c->in[i].dtype);
+    for (int i = 0; i < op->n_out; i++)
+        *bytes += (double)c->out[i].rows * (double)c->out[i].cols * (double)ndp_dtype_size(c->out[i].dtype);
+}
+
+static void attention_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    cost(c, &ndp_op_attention, 2, &c->in[Q], &c->in[K], flops, bytes);
+}
+
+static void attention_bwd_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    cost(c, &ndp_op_attention_bwd, 5, &c->in[B_Q], &c->in[B_K], flops, bytes);
+}
+
+/* --- ref: plain loops in fp64; scratch: two rows of head_dim --- */
+
+static size_t ref_scratch(const ndp_op_call *c) { return 2 * sizeof(double) * (size_t)c->attr->head_dim; }
+
+static size_t attention_scratch(const ndp_op_call *c, ndp_backend backend) {
+    return backend == NDP_BACKEND_REF ? ref_scratch(c) : ndp_attention_cpu_scratch(c);
+}
+
+static size_t attention_bwd_scratch(const ndp_op_call *c, ndp_backend backend) {
+    return backend == NDP_BACKEND_REF ? ref_scratch(c) : ndp_attention_bwd_cpu_scratch(c);
+}
+
+/* The operands that decide who sees whom and how strongly. */
+typedef struct ref_scores {
+    const ndp_op_attr *attr;
+    const ndp_view *q, *k, *q_pos, *q_low, *k_pos;
+} ref_scores;
+
+static double dot(const ndp_view *a, int64_t row_a, int64_t col_a, const ndp_view *b, int64_t row_b, int64_t col_b,
+                  int n) {
+    double sum = 0;
+    for (int i = 0; i < n; i++)
+        sum += ndp_view_get(a, row_a, col_a + i) * ndp_view_get(b, row_b, col_b + i);
+    return sum;
+}
+
+static bool sees(const ref_scores *r, int64_t t, int64_t s) {
+    double pos = ndp_view_get(r->q_pos, t, 0), low = ndp_view_get(r->q_low, t, 0), key = ndp_view_get(r->k_pos, s, 0);
+    if (r->attr->window > 0)
+        low = fmax(low, pos - r->attr->window + 1);
+    return low <= key && key <= pos;
+}
+
+static int kv_head(const ndp_op_attr *a, int h) { return h / (a->heads / a->kv_heads); }
+
+static double score(const ref_scores *r, int64_t t, int h, int64_t s) {
+    int d = r->attr->head_dim;
+    return r->attr->scale * dot(r->q, t, (int64_t)h * d, r->k, s, (int64_t)kv_head(r->attr, h) * d, d);
+}
+
+static void attention_ref_row(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
+    int d = c->attr->head_dim;
+    int64_t v_col = (int64_t)kv_head(c->attr, h) * d;
+    double *acc = c->scratch, max = -INFINITY, sum = 0;
+    bool any = false;
+    for (int i = 0; i < d; i++)
+        acc[i] = 0;
+    for (int64_t s = 0; s < r->k->rows; s++)
+        if (sees(r, t, s)) {
+            max = fmax(max, score(r, t, h, s));
+            any = true;
+        }
+    for (int64_t s = 0; s < r->k->rows; s++) {
+        if (!sees(r, t, s))
+            continue;
+        double p = exp(score(r, t, h, s) - max);
+        sum += p;
+        for (int i = 0; i < d; i++)
+            acc[i] += p * ndp_view_get(&c->in[V], s, v_col + i);
+    }
+    for (int i = 0; i < d; i++)
+        ndp_view_set(&c->out[0], t, (int64_t)h * d + i, any ? acc[i] / sum : 0);
+    if (c->out[1].data)
+        ndp_view_set(&c->out[1], t, h, any ? max + log(sum) : -INFINITY);
+}
+
+static void attention_ref(const ndp_op_call *c) {
+    ref_scores r = {c->attr, &c->in[Q], &c->in[K], &c->in[Q_POS], &c->in[Q_LOW], &c->in[K_POS]};
+    for (int64_t t = 0; t < c->in[Q].rows; t++)
+        for (int h = 0; h < c->attr->heads; h++)
+            attention_ref_row(c, &r, t, h);
+}
+
+/* p and ds of one pair that sees each other. */
+static void ref_pair(const ndp_op_call *c, const ref_scores *r, int64_t t, int h, int64_t s, double *p, double *ds) {
+    int d = c->attr->head_dim;
+    int64_t col = (int64_t)h * d, kv_col = (int64_t)kv_head(c->attr, h) * d;
+    double delta = dot(&c->in[B_DO], t, col, &c->in[B_O], t, col, d);
+    *p = exp(score(r, t, h, s) - ndp_view_get(&c->in[B_LSE], t, h));
+    *ds = *p * (dot(&c->in[B_DO], t, col, &c->in[B_V], s, kv_col, d) - delta);
+}
+
+static void ref_dq(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
+    int d = c->attr->head_dim;
+    double *acc = c->scratch, p, ds;
+    for (int i = 0; i < d; i++)
+        acc[i] = 0;
+    for (int64_t s = 0; s < r->k->rows; s++) {
+        if (!sees(r, t, s))
+            continue;
+        ref_pair(c, r, t, h, s, &p, &ds);
+        for (int i = 0; i < d; i++)
+            acc[i] += ds * ndp_view_get(r->k, s, (int64_t)kv_head(c->attr, h) * d + i);
+    }
+    for (int i = 0; i < d; i++)
+        ndp_view_set(&c->out[0], t, (int64_t)h * d + i, c->attr->scale * acc[i]);
+}
+
+static void ref_dk_dv(const ndp_op_call *c, const ref_scores *r, int64_t s, int kv) {
+    int d = c->attr->head_dim, group = c->attr->heads / c->attr->kv_heads;
+    double *dk = c->scratch, *dv = dk + d, p, ds;
+    for (int i = 0; i < d; i++)
+        dk[i] = dv[i] = 0;
+    for (int h = kv * group; h < (kv + 1) * group; h++)
+        for (int64_t t = 0; t < r->q->rows; t++) {
+            if (!sees(r, t, s))
+                continue;
+            ref_pair(c, r, t, h, s, &p, &ds);
+            for (int i = 0; i < d; i++) {
+                dk[i] += ds * ndp_view_get(r->q, t, (int64_t)h * d + i);
+                dv[i] += p * ndp_view_get(&c->in[B_DO], t, (int64_t)h * d + i);
+            }
+        }
+    for (int i = 0; i < d; i++) {
+        if (c->out[1].data)
+            ndp_view_set(&c->out[1], s, (int64_t)kv * d + i, c->attr->scale * dk[i]);
+        if (c->out[2].data)
+            ndp_view_set(&c->out[2], s, (int64_t)kv * d + i, dv[i]);
+    }
+}
+
+static void attention_bwd_ref(const ndp_op_call *c) {
+    ref_scores r = {c->attr, &c->in[B_Q], &c->in[B_K], &c->in[B_Q_POS], &c->in[B_Q_LOW], &c->in[B_K_POS]};
+    if (c->out[0].data)
+        for (int64_t t = 0; t < r.q->rows; t++)
+            for (int h = 0; h < c->attr->heads; h++)
+                ref_dq(c, &r, t, h);
+    if (c->out[1].data || c->out[2].data)
+        for (int64_t s = 0; s < r.k->rows; s++)
+            for (int kv = 0; kv < c->attr->kv_heads; kv++)
+                ref_dk_dv(c, &r, s, kv);
+}
+
+const ndp_op ndp_op_attention = {
+    .name = "attention",
+    .n_in = 6,
+    .n_out = 2,
+    .alias = -1,
+    .shape = attention_shape,
+    .backward = attention_backward,
+    .cost = attention_cost,
+    .scratch = attention_scratch,
+    .kernel = {[NDP_BACKEND_CPU] = ndp_attention_cpu, [NDP_BACKEND_REF] = attention_ref},
+};
+
+const ndp_op ndp_op_attention_bwd = {
+    .name = "attention_bwd",
+    .n_in = 9,
+    .n_out = 3,
+    .alias = -1,
+    .shape = attention_bwd_shape,
+    .cost = attention_bwd_cost,
+    .scratch = attention_bwd_scratch,
+    .kernel = {[NDP_BACKEND_CPU] = ndp_attention_bwd_cpu, [NDP_BACKEND_REF] = attention_bwd_ref},
+};
