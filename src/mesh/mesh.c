@@ -1,0 +1,103 @@
+#include "mesh/mesh.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const char *const axis_names[NDP_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "sp", "tp"};
+
+const char *ndp_axis_name(ndp_axis axis) { return axis_names[axis]; }
+
+/* Every group runs over neighbouring axes, from `first` to `last`: so it is one (base, stride, count). */
+static const struct {
+    const char *name;
+    ndp_axis first, last;
+} group_kinds[NDP_GROUPS] = {
+    [NDP_GROUP_WORLD] = {"world", NDP_PP, NDP_TP},
+    [NDP_GROUP_PP] = {"pp", NDP_PP, NDP_PP},
+    [NDP_GROUP_REPLICATE] = {"replicate", NDP_DP_REPLICATE, NDP_DP_REPLICATE},
+    [NDP_GROUP_DATA] = {"data", NDP_DP_REPLICATE, NDP_DP_SHARD},
+    [NDP_GROUP_SHARD] = {"shard", NDP_DP_SHARD, NDP_SP},
+    [NDP_GROUP_LOSS] = {"loss", NDP_DP_REPLICATE, NDP_SP},
+    [NDP_GROUP_CP] = {"cp", NDP_CP, NDP_CP},
+    [NDP_GROUP_SP] = {"sp", NDP_SP, NDP_SP},
+    [NDP_GROUP_TP] = {"tp", NDP_TP, NDP_TP},
+};
+
+const char *ndp_group_name(ndp_group_kind kind) { return group_kinds[kind].name; }
+
+ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, ndp_mesh *out) {
+    ndp_mesh mesh = {.layout = *layout, .rank = rank};
+    int64_t world = 1;
+    for (int axis = 0; axis < NDP_AXES; axis++) {
+        NDP_CHECK(layout->size[axis] >= 1, "%s_size is %d; a mesh wants a resolved layout", axis_names[axis],
+                  layout->size[axis]);
+        world *= layout->size[axis];
+        NDP_CHECK(world <= INT32_MAX, "the layout has more ranks than an int counts");
+    }
+    NDP_CHECK(rank >= 0 && rank < world, "rank %d is not one of the %d ranks of the layout", rank, (int)world);
+    mesh.world = (int)world;
+    for (int axis = NDP_AXES - 1, rest = rank; axis >= 0; axis--) {
+        mesh.coord[axis] = rest % layout->size[axis];
+        rest /= layout->size[axis];
+    }
+    *out = mesh;
+    return NDP_OK;
+}
+
+int ndp_mesh_rank_of(const ndp_layout *layout, const int coord[NDP_AXES]) {
+    int rank = 0;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        rank = rank * layout->size[axis] + coord[axis];
+    return rank;
+}
+
+ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
+    ndp_group g = {.stride = 1, .count = 1};
+    for (int axis = (int)group_kinds[kind].last + 1; axis < NDP_AXES; axis++)
+        g.stride *= mesh->layout.size[axis];
+    for (ndp_axis axis = group_kinds[kind].first; axis <= group_kinds[kind].last; axis++) {
+        g.count *= mesh->layout.size[axis];
+        g.rank = g.rank * mesh->layout.size[axis] + mesh->coord[axis];
+    }
+    g.base = mesh->rank - g.rank * g.stride;
+    return g;
+}
+
+char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size) {
+    size_t used = 0;
+    for (int axis = 0; axis < NDP_AXES && used < size; axis++) {
+        const char *times = used ? " x " : "";
+        if (layout->size[axis] == 0)
+            used += (size_t)snprintf(out + used, size - used, "%s%s auto", times, axis_names[axis]);
+        else if (layout->size[axis] != 1)
+            used += (size_t)snprintf(out + used, size - used, "%s%s %d", times, axis_names[axis], layout->size[axis]);
+    }
+    if (!used && size)
+        used = (size_t)snprintf(out, size, "one rank");
+    if (layout->ep != 1 && used < size)
+        snprintf(out + used, size - used, " with ep %d", layout->ep);
+    return out;
+}
+
+ndp_status ndp_batch_resolve(const ndp_layout *layout, int global_batch, int micro_batch, ndp_batch_plan *out) {
+    int replicate = layout->size[NDP_DP_REPLICATE], shard = layout->size[NDP_DP_SHARD];
+    NDP_CHECK(replicate >= 1 && shard >= 1, "batch arithmetic wants a resolved layout");
+    NDP_CHECK(global_batch >= 1 && micro_batch >= 1, "global batch %d and micro batch %d must be positive",
+              global_batch, micro_batch);
+    int64_t pass = (int64_t)micro_batch * replicate * shard;
+    int64_t accumulation = global_batch / pass;
+    if (accumulation * pass != global_batch) {
+        char nearest[96];
+        if (accumulation)
+            snprintf(nearest, sizeof nearest, "the nearest global batches are %lld and %lld",
+                     (long long)(accumulation * pass), (long long)((accumulation + 1) * pass));
+        else
+            snprintf(nearest, sizeof nearest, "the smallest global batch is %lld", (long long)pass);
+        return NDP_FAIL(NDP_EINVAL,
+                        "global batch %d = micro batch %d x dp_replicate %d x dp_shard %d x accumulation has no whole "
+                        "accumulation; %s",
+                        global_batch, micro_batch, replicate, shard, nearest);
+    }
+    *out = (ndp_batch_plan){global_batch, micro_batch, replicate * shard, (int)accumulation};
+    return NDP_OK;
+}

@@ -1,0 +1,143 @@
+#include "check.h"
+#include "mesh/mesh.h"
+
+#include <stdlib.h>
+
+static const ndp_layout layouts[] = {
+    NDP_LAYOUT_ONE,
+    {{1, 2, 2, 1, 1, 1}, 1},
+    {{2, 3, 5, 2, 3, 2}, 1},
+    {{1, 1, 1, 1, 1, 8}, 1},
+    {{7, 1, 1, 1, 1, 1}, 1},
+    {{1, 1, 3, 4, 1, 1}, 1},
+    {{4, 8, 4, 4, 2, 8}, 1},
+    {{16, 8, 64, 1, 1, 8}, 1}, /* 65,536 ranks each, from here on */
+    {{1, 8, 8192, 1, 1, 1}, 1},
+    {{1, 1, 65536, 1, 1, 1}, 1},
+    {{16, 2, 16, 4, 4, 8}, 64},
+};
+
+static int world_of(const ndp_layout *l) {
+    int world = 1;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        world *= l->size[axis];
+    return world;
+}
+
+static void ranks_and_coordinates_round_trip(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(layouts); i++) {
+        int expected[NDP_AXES] = {0};
+        for (int rank = 0; rank < world_of(&layouts[i]); rank++) {
+            ndp_mesh mesh;
+            CHECK_OK(ndp_mesh_init(&layouts[i], rank, &mesh));
+            assert_int_equal(mesh.world, world_of(&layouts[i]));
+            assert_int_equal(ndp_mesh_rank_of(&layouts[i], mesh.coord), rank);
+            assert_memory_equal(mesh.coord, expected, sizeof expected);
+            /* counts up like an odometer, tp fastest */
+            for (int axis = NDP_AXES - 1; axis >= 0 && ++expected[axis] == layouts[i].size[axis]; axis--)
+                expected[axis] = 0;
+        }
+    }
+}
+
+/* Each rank lies where its group says, all members see the same group, and the members differ in the group's axes only:
+ * together with the counts, the groups of a kind partition the world. */
+static void groups_partition_the_world(void **state) {
+    (void)state;
+    static const unsigned axes_of[NDP_GROUPS] = {
+        [NDP_GROUP_WORLD] = 0x3f,     [NDP_GROUP_PP] = 1 << NDP_PP, [NDP_GROUP_REPLICATE] = 1 << NDP_DP_REPLICATE,
+        [NDP_GROUP_DATA] = 0x06,      [NDP_GROUP_SHARD] = 0x1c,     [NDP_GROUP_LOSS] = 0x1e,
+        [NDP_GROUP_CP] = 1 << NDP_CP, [NDP_GROUP_SP] = 1 << NDP_SP, [NDP_GROUP_TP] = 1 << NDP_TP};
+    for (int i = 0; i < NDP_COUNT(layouts); i++)
+        for (int kind = 0; kind < NDP_GROUPS; kind++) {
+            int world = world_of(&layouts[i]), count = 1, bases = 0;
+            for (int axis = 0; axis < NDP_AXES; axis++)
+                count *= axes_of[kind] >> axis & 1 ? layouts[i].size[axis] : 1;
+            for (int rank = 0; rank < world; rank++) {
+                ndp_mesh mesh, base;
+                CHECK_OK(ndp_mesh_init(&layouts[i], rank, &mesh));
+                ndp_group g = ndp_mesh_group(&mesh, (ndp_group_kind)kind);
+                assert_int_equal(g.count, count);
+                assert_true(g.rank >= 0 && g.rank < count && g.stride >= 1 && g.base >= 0);
+                assert_int_equal(g.base + g.rank * g.stride, rank);
+                assert_true(g.base + (count - 1) * g.stride < world);
+                CHECK_OK(ndp_mesh_init(&layouts[i], g.base, &base));
+                ndp_group same = ndp_mesh_group(&base, (ndp_group_kind)kind);
+                assert_int_equal(same.base, g.base);
+                assert_int_equal(same.stride, g.stride);
+                assert_int_equal(same.rank, 0);
+                for (int axis = 0; axis < NDP_AXES; axis++)
+                    assert_int_equal(base.coord[axis], axes_of[kind] >> axis & 1 ? 0 : mesh.coord[axis]);
+                bases += g.rank == 0;
+            }
+            assert_int_equal(bases * count, world);
+        }
+}
+
+static void groups_of_a_small_mesh(void **state) {
+    (void)state;
+    ndp_layout l = {{1, 2, 3, 1, 1, 2}, 1};
+    ndp_mesh mesh;
+    CHECK_OK(ndp_mesh_init(&l, 9, &mesh)); /* replicate 1, shard 1, tp 1 */
+    static const struct {
+        ndp_group_kind kind;
+        ndp_group expected;
+    } cases[] = {{NDP_GROUP_TP, {8, 1, 2, 1}},        {NDP_GROUP_SHARD, {7, 2, 3, 1}}, {NDP_GROUP_DATA, {1, 2, 6, 4}},
+                 {NDP_GROUP_REPLICATE, {3, 6, 2, 1}}, {NDP_GROUP_LOSS, {1, 2, 6, 4}},  {NDP_GROUP_WORLD, {0, 1, 12, 9}},
+                 {NDP_GROUP_PP, {9, 12, 1, 0}}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_group g = ndp_mesh_group(&mesh, cases[i].kind);
+        assert_memory_equal(&g, &cases[i].expected, sizeof g);
+    }
+    assert_string_equal(ndp_group_name(NDP_GROUP_SHARD), "shard");
+    assert_string_equal(ndp_axis_name(NDP_DP_REPLICATE), "dp_replicate");
+}
+
+static void bad_meshes(void **state) {
+    (void)state;
+    ndp_mesh mesh;
+    ndp_layout one = NDP_LAYOUT_ONE, open = {{1, 0, 1, 1, 1, 1}, 1}, huge = {{65536, 65536, 1, 1, 1, 1}, 1};
+    CHECK_FAILS(ndp_mesh_init(&one, 1, &mesh), NDP_EINVAL, "rank 1 is not one of the 1 ranks");
+    CHECK_FAILS(ndp_mesh_init(&one, -1, &mesh), NDP_EINVAL, "rank -1");
+    CHECK_FAILS(ndp_mesh_init(&open, 0, &mesh), NDP_EINVAL, "dp_replicate_size is 0");
+    CHECK_FAILS(ndp_mesh_init(&huge, 0, &mesh), NDP_EINVAL, "more ranks than an int");
+}
+
+static void text(void **state) {
+    (void)state;
+    char out[128], tiny[8];
+    ndp_layout one = NDP_LAYOUT_ONE, l = {{1, 2, 2, 1, 1, 1}, 1}, open = {{1, 1, 0, 1, 1, 4}, 2};
+    assert_string_equal(ndp_layout_text(&one, out, sizeof out), "one rank");
+    assert_string_equal(ndp_layout_text(&l, out, sizeof out), "dp_replicate 2 x dp_shard 2");
+    assert_string_equal(ndp_layout_text(&open, out, sizeof out), "dp_shard auto x tp 4 with ep 2");
+    assert_string_equal(ndp_layout_text(&l, tiny, sizeof tiny), "dp_repl");
+}
+
+static void batch_equation(void **state) {
+    (void)state;
+    ndp_layout l = {{2, 2, 3, 4, 1, 2}, 1}; /* pp, cp and tp see the same samples */
+    ndp_batch_plan b;
+    CHECK_OK(ndp_batch_resolve(&l, 48, 2, &b));
+    assert_int_equal(b.accumulation, 4);
+    assert_int_equal(b.data_ranks, 6);
+    assert_int_equal(b.global_batch, 48);
+    assert_int_equal(b.micro_batch, 2);
+    CHECK_FAILS(ndp_batch_resolve(&l, 50, 2, &b), NDP_EINVAL, "nearest global batches are 48 and 60");
+    CHECK_FAILS(ndp_batch_resolve(&l, 50, 2, &b), NDP_EINVAL, "micro batch 2 x dp_replicate 2 x dp_shard 3");
+    CHECK_FAILS(ndp_batch_resolve(&l, 5, 2, &b), NDP_EINVAL, "the smallest global batch is 12");
+    CHECK_FAILS(ndp_batch_resolve(&l, 5, INT32_MAX, &b), NDP_EINVAL, "the smallest global batch is 12884901882");
+    CHECK_FAILS(ndp_batch_resolve(&l, 0, 2, &b), NDP_EINVAL, "must be positive");
+    CHECK_FAILS(ndp_batch_resolve(&l, 2, -1, &b), NDP_EINVAL, "must be positive");
+    assert_int_equal(b.accumulation, 4);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_and_coordinates_round_trip),
+                                       cmocka_unit_test(groups_partition_the_world),
+                                       cmocka_unit_test(groups_of_a_small_mesh),
+                                       cmocka_unit_test(bad_meshes),
+                                       cmocka_unit_test(text),
+                                       cmocka_unit_test(batch_equation)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
