@@ -1,0 +1,215 @@
+/* config.json -> facts: real configurations, and a table of those that must be refused. */
+#include "model/facts.h"
+
+#include "base/json.h"
+#include "base/text.h"
+#include "check.h"
+#include <stdlib.h>
+
+static ndp_status parse(const char *text, ndp_facts *f) {
+    struct json_object *o;
+    NDP_TRY(ndp_json_parse(text, strlen(text), "config.json", &o));
+    ndp_status st = ndp_facts_parse(o, "config.json", f);
+    json_object_put(o);
+    return st;
+}
+
+/* A small Llama without the closing brace: keys are added behind it. A repeated key is refused by the parser. */
+#define SHAPE                                                                                                          \
+    "\"vocab_size\": 100, \"hidden_size\": 64, \"intermediate_size\": 172, \"num_hidden_layers\": 5, "                 \
+    "\"max_position_embeddings\": 512"
+#define SMALL "{\"model_type\": \"llama\", \"num_attention_heads\": 8, " SHAPE
+#define MORE(keys) SMALL ", " keys "}"
+
+static void defaults_are_transformers(void **state) {
+    (void)state;
+    ndp_facts f;
+    CHECK_OK(parse(SMALL "}", &f));
+    assert_string_equal(f.family, "llama");
+    assert_int_equal(f.vocab, 100);
+    assert_int_equal(f.hidden, 64);
+    assert_int_equal(f.ffn, 172);
+    assert_int_equal(f.layers, 5);
+    assert_int_equal(f.heads, 8);
+    assert_int_equal(f.kv_heads, 8);
+    assert_int_equal(f.head_dim, 8);
+    assert_int_equal(f.max_positions, 512);
+    assert_true(f.norm_eps == 1e-6 && f.init_std == 0.02);
+    assert_true(f.rope.theta == 10000 && f.rope.scaling == NDP_ROPE_PLAIN);
+    assert_false(f.tied || f.attention_bias || f.mlp_bias);
+    assert_int_equal(f.window, 0);
+    assert_int_equal(f.bos, -1);
+    assert_int_equal(f.eos, -1);
+}
+
+static void keys_are_read(void **state) {
+    (void)state;
+    ndp_facts f;
+    CHECK_OK(parse(MORE("\"num_key_value_heads\": 2, \"head_dim\": 6, \"rms_norm_eps\": 1e-5, \"rope_theta\": 5e5, "
+                        "\"tie_word_embeddings\": true, \"attention_bias\": true, \"mlp_bias\": true, "
+                        "\"initializer_range\": 0.1, \"bos_token_id\": 1, \"eos_token_id\": [7, 9], "
+                        "\"architectures\": [\"LlamaForCausalLM\"], \"hidden_act\": \"silu\", \"pretraining_tp\": 1, "
+                        "\"attention_dropout\": 0.0, \"rope_scaling\": null, \"quantization_config\": null, "
+                        "\"sliding_window\": 4096, \"layer_types\": [\"full_attention\"], \"num_experts\": 0, "
+                        "\"partial_rotary_factor\": 1.0, \"unknown\": Infinity"),
+                   &f));
+    assert_int_equal(f.kv_heads, 2);
+    assert_int_equal(f.head_dim, 6);
+    assert_true(f.norm_eps == 1e-5 && f.rope.theta == 5e5 && f.init_std == 0.1);
+    assert_true(f.tied && f.attention_bias && f.mlp_bias);
+    assert_int_equal(f.window, 0); /* as transformers' Llama, which ignores sliding_window */
+    assert_int_equal(f.bos, 1);
+    assert_int_equal(f.eos, 7);
+    /* embed 100 x 64; block: q 48 x 64, k and v 12 x 64, o 64 x 48, 3 x 64 x 172, biases 48 + 24 + 64 + 344 + 64 */
+    int64_t block = 64 * 48 + 2 * 64 * 12 + 48 * 64 + 3 * 64 * 172 + (48 + 24 + 64) + (2 * 172 + 64) + 2 * 64;
+    assert_int_equal(ndp_facts_parameters(&f), 100 * 64 + 5 * block + 64);
+    f.tied = false;
+    assert_int_equal(ndp_facts_parameters(&f), 2 * 100 * 64 + 5 * block + 64);
+}
+
+static void rope_forms_are_read(void **state) {
+    (void)state;
+    ndp_facts f;
+    CHECK_OK(parse(MORE("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}"), &f));
+    assert_true(f.rope.scaling == NDP_ROPE_LINEAR && f.rope.factor == 4 && f.rope.theta == 10000);
+    CHECK_OK(parse(MORE("\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 250000.0}"), &f));
+    assert_true(f.rope.scaling == NDP_ROPE_PLAIN && f.rope.theta == 250000);
+    CHECK_OK(parse(MORE("\"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
+                        "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0}"),
+                   &f));
+    assert_true(f.rope.scaling == NDP_ROPE_LLAMA3 && f.rope.factor == 8 && f.rope.theta == 500000);
+    assert_true(f.rope.low_freq_factor == 1 && f.rope.high_freq_factor == 4);
+    assert_int_equal(f.rope.original_positions, 512);
+    CHECK_OK(parse(MORE("\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                        "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 128}"),
+                   &f));
+    assert_int_equal(f.rope.original_positions, 128);
+}
+
+#define LLAMA3(low, high)                                                                                              \
+    "\"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8, \"low_freq_factor\": " low                           \
+    ", \"high_freq_factor\": " high "}"
+
+static void bad_configs_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        ndp_status code;
+        const char *words;
+    } cases[] = {
+        {"[]", NDP_EFORMAT, "not a JSON object"},
+        {"{}", NDP_EFORMAT, "\"model_type\""},
+        {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
+        {"{\"model_type\": \"qwen2\"}", NDP_ENOTSUP, "model_type 'qwen2' is not built yet; built: llama"},
+        {"{\"model_type\": \"llama\"}", NDP_EFORMAT, "\"vocab_size\" is missing"},
+        {"{\"model_type\": \"llama\", " SHAPE "}", NDP_EFORMAT, "\"num_attention_heads\" is missing"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": null, " SHAPE "}", NDP_EFORMAT, "is missing"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 0, " SHAPE "}", NDP_EFORMAT, "num_attention_heads"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": -8, " SHAPE "}", NDP_EFORMAT, "num_attention_heads"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": \"8\", " SHAPE "}", NDP_EFORMAT, "num_attention_heads"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 8e300, " SHAPE "}", NDP_EFORMAT, "num_attention_heads"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 10, " SHAPE "}", NDP_EFORMAT, "64 is not a multiple"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 64, " SHAPE "}", NDP_EFORMAT, "head_dim of 1 is odd"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 1, \"hidden_size\": 99999999999999999999}", NDP_EFORMAT,
+         "vocab_size"},
+        {MORE("\"head_dim\": 7"), NDP_EFORMAT, "head_dim of 7 is odd"},
+        {MORE("\"head_dim\": 1000000"), NDP_EFORMAT, "8 heads of head_dim 1000000"},
+        {MORE("\"num_key_value_heads\": 3"), NDP_EFORMAT, "num_key_value_heads 3"},
+        {MORE("\"num_key_value_heads\": 16"), NDP_EFORMAT, "num_key_value_heads"},
+        {MORE("\"architectures\": [\"LlamaForSequenceClassification\"]"), NDP_ENOTSUP, "LlamaForSequenceClassific"},
+        {MORE("\"architectures\": \"LlamaForCausalLM\""), NDP_ENOTSUP, "architectures"},
+        {MORE("\"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\""},
+        {MORE("\"attention_dropout\": 0.1"), NDP_ENOTSUP, "\"attention_dropout\": 0.1"},
+        {MORE("\"attention_dropout\": NaN"), NDP_ENOTSUP, "attention_dropout"},
+        {MORE("\"pretraining_tp\": 2"), NDP_ENOTSUP, "\"pretraining_tp\": 2"},
+        {MORE("\"quantization_config\": {\"quant_method\": \"gptq\"}"), NDP_ENOTSUP, "gptq"},
+        {MORE("\"final_logit_softcapping\": 30.0"), NDP_ENOTSUP, "final_logit_softcapping"},
+        {MORE("\"partial_rotary_factor\": 0.5"), NDP_ENOTSUP, "partial_rotary_factor"},
+        {MORE("\"use_sliding_window\": true"), NDP_ENOTSUP, "use_sliding_window"},
+        {MORE("\"num_experts\": 8"), NDP_ENOTSUP, "num_experts"},
+        {MORE("\"qk_norm\": true"), NDP_ENOTSUP, "qk_norm"},
+        {MORE("\"layer_types\": [\"full_attention\", \"sliding_attention\"]"), NDP_ENOTSUP, "sliding_attention"},
+        {MORE("\"layer_types\": [null]"), NDP_ENOTSUP, "layer_types"},
+        {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}"), NDP_ENOTSUP, "rope type 'yarn'"},
+        {MORE("\"rope_scaling\": 4"), NDP_EFORMAT, "rope_scaling"},
+        {MORE("\"rope_scaling\": {\"type\": \"linear\"}"), NDP_EFORMAT, "\"factor\""},
+        {MORE("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"), NDP_EFORMAT, "\"factor\" is 0"},
+        {MORE("\"rope_scaling\": {\"type\": \"linear\", \"factor\": Infinity}"), NDP_EFORMAT, "\"factor\""},
+        {MORE("\"rope_scaling\": {\"type\": \"llama3\", \"factor\": 2, \"low_freq_factor\": 1}"), NDP_EFORMAT,
+         "high_freq_factor"},
+        {MORE(LLAMA3("4", "4")), NDP_EFORMAT, "high_freq_factor 4 is not above low_freq_factor 4"},
+        {MORE("\"rope_parameters\": {\"full_attention\": {\"rope_type\": \"default\"}}"), NDP_ENOTSUP,
+         "full_attention"},
+        {MORE("\"rope_parameters\": {\"partial_rotary_factor\": 0.25}"), NDP_ENOTSUP, "partial_rotary_factor"},
+        {MORE("\"rope_theta\": 0"), NDP_EFORMAT, "rope_theta"},
+        {MORE("\"rope_theta\": NaN"), NDP_EFORMAT, "rope_theta"},
+        {MORE("\"rms_norm_eps\": -1e-5"), NDP_EFORMAT, "rms_norm_eps"},
+        {MORE("\"initializer_range\": 2"), NDP_EFORMAT, "initializer_range"},
+        {MORE("\"tie_word_embeddings\": 1"), NDP_EFORMAT, "tie_word_embeddings"},
+        {MORE("\"bos_token_id\": \"<s>\""), NDP_EFORMAT, "bos_token_id"},
+        {MORE("\"eos_token_id\": [\"</s>\"]"), NDP_EFORMAT, "eos_token_id"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_facts f = {.layers = 77};
+        CHECK_FAILS(parse(cases[i].text, &f), cases[i].code, cases[i].words);
+        assert_int_equal(f.layers, 77);
+    }
+}
+
+static void missing_file_is_named(void **state) {
+    (void)state;
+    ndp_facts f;
+    CHECK_FAILS(ndp_facts_read("/no/such/config.json", &f), NDP_EIO, "/no/such/config.json");
+}
+
+/* Published models: a Llama has its published number of parameters, every other family is refused by its name. */
+static void check_published(const char *folder, const char *model, int64_t parameters, int *llamas) {
+    char *path = ndp_format("%s/configs/%s/config.json", folder, model);
+    struct json_object *o;
+    CHECK_OK(ndp_json_read(path, &o));
+    const char *family = "";
+    CHECK_OK(ndp_json_string(o, path, "model_type", &family));
+    ndp_facts f;
+    if (strcmp(family, "llama") == 0) {
+        CHECK_OK(ndp_facts_read(path, &f));
+        if (ndp_facts_parameters(&f) != parameters)
+            fail_msg("%s: %lld parameters, expected %lld", model, (long long)ndp_facts_parameters(&f),
+                     (long long)parameters);
+        (*llamas)++;
+    } else {
+        CHECK_FAILS(ndp_facts_read(path, &f), NDP_ENOTSUP, family);
+    }
+    json_object_put(o);
+    free(path);
+}
+
+static void published_models(void **state) {
+    (void)state;
+    const char *folder = getenv("NDP_TEST_DATA");
+    if (!folder) {
+        print_message("skipped: NDP_TEST_DATA (the folder with configs/) is not set\n");
+        skip();
+    }
+    char *path = ndp_format("%s/configs/expected_params.json", folder);
+    struct json_object *o, *params;
+    CHECK_OK(ndp_json_read(path, &o));
+    assert_true(json_object_object_get_ex(o, "params", &params));
+    int llamas = 0, models = 0;
+    json_object_object_foreach(params, model, count) {
+        check_published(folder, model, json_object_get_int64(count), &llamas);
+        models++;
+    }
+    print_message("%d configurations, %d of them Llamas\n", models, llamas);
+    assert_int_equal(llamas, 6);
+    assert_true(models > llamas);
+    json_object_put(o);
+    free(path);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(defaults_are_transformers), cmocka_unit_test(keys_are_read),
+        cmocka_unit_test(rope_forms_are_read),       cmocka_unit_test(bad_configs_are_refused),
+        cmocka_unit_test(missing_file_is_named),     cmocka_unit_test(published_models)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
