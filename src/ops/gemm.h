@@ -7,15 +7,35 @@
 #include "tensor/view.h"
 
 typedef struct ndp_gemm_shape {
-    int64_t m, n, k;          /* C [m,n] (+)= A [m,k] B [k,n] */
-    int64_t lda, ldb, ldc;    /* row strides as stored */
-    bool trans_a, trans_b;    /* stored as [k,m], [n,k] */
-    ndp_dtype a, b, c;        /* fp32 or bf16 */
-    bool accumulate;          /* C += */
+    int64_t m, n, k;       /* C [m,n] (+)= A [m,k] B [k,n] */
+    int64_t lda, ldb, ldc; /* row strides as stored */
+    bool trans_a, trans_b; /* stored as [k,m], [n,k] */
+    ndp_dtype a, b, c;     /* fp32 or bf16 */
+    bool accumulate;       /* C += */
     int threads;
 } ndp_gemm_shape;
 
 typedef struct ndp_gemm ndp_gemm;
+
+/* C (+)= A B for three views, where A is `a` or its transpose, and B likewise. */
+static inline ndp_gemm_shape ndp_gemm_shape_of(const ndp_view *a, bool trans_a, const ndp_view *b, bool trans_b,
+                                               const ndp_view *c, bool accumulate, int threads) {
+    return (ndp_gemm_shape){
+        .m = c->rows,
+        .n = c->cols,
+        .k = trans_a ? a->rows : a->cols,
+        .lda = a->ld,
+        .ldb = b->ld,
+        .ldc = c->ld,
+        .trans_a = trans_a,
+        .trans_b = trans_b,
+        .a = a->dtype,
+        .b = b->dtype,
+        .c = c->dtype,
+        .accumulate = accumulate,
+        .threads = threads,
+    };
+}
 
 /* Finds or makes the plan; owned by the process-wide cache. */
 ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out);

@@ -1,0 +1,48 @@
+/* The vectorised kernels that are not matrix products. Each works on a range of independent pieces of a call: rows, or,
+ * where rows are summed into a gradient, blocks of NDP_COLUMN_BLOCK columns. Sums over rows run in row order inside
+ * a piece, so that results do not depend on how pieces are spread over threads.
+ *
+ * rows_impl.h holds them as plain C; it is compiled once for any CPU and once for AVX-512. */
+#ifndef NDP_OPS_CPU_ROWS_H
+#define NDP_OPS_CPU_ROWS_H
+
+#include "ops/op.h"
+
+enum { NDP_COLUMN_BLOCK = 64 };
+
+/* Pieces first .. last-1. */
+typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t last);
+
+/* By rows, then by column blocks. `softmax_xent` is a piece of `xent`: (logits [R,V] fp32, labels [R,1], scale) ->
+ * nll [R,1], dlogits (with attr.train; fp32 or bf16, in the memory of the logits). */
+#define NDP_RANGE_KERNELS(X)                                                                                           \
+    X(embedding)                                                                                                       \
+    X(rmsnorm)                                                                                                         \
+    X(rmsnorm_dx)                                                                                                      \
+    X(add_rmsnorm)                                                                                                     \
+    X(rope)                                                                                                            \
+    X(swiglu)                                                                                                          \
+    X(swiglu_bwd)                                                                                                      \
+    X(add)                                                                                                             \
+    X(softmax_xent)                                                                                                    \
+    X(embedding_dw)                                                                                                    \
+    X(rmsnorm_dw)                                                                                                      \
+    X(linear_db)
+
+typedef struct ndp_rows {
+#define X(name) ndp_range_kernel name;
+    NDP_RANGE_KERNELS(X)
+#undef X
+} ndp_rows;
+
+extern const ndp_rows ndp_rows_generic, ndp_rows_avx512;
+
+/* The table for this CPU. */
+const ndp_rows *ndp_rows_best(void);
+
+/* Spreads `pieces` over call->threads threads, each a contiguous range. */
+void ndp_rows_run(const ndp_op_call *call, int64_t pieces, ndp_range_kernel kernel);
+
+static inline int64_t ndp_column_blocks(int64_t cols) { return (cols + NDP_COLUMN_BLOCK - 1) / NDP_COLUMN_BLOCK; }
+
+#endif

@@ -1,0 +1,288 @@
+/* The kernels of rows.h as plain C, for one instruction set: included by rows_generic.c and rows_avx512.c, which name
+ * the table. Pointers of different operands never overlap, save where an op says that it works in place. */
+#include "ops/cpu/rows.h"
+#include "ops/cpu/vector.h"
+
+#include <math.h>
+
+#define SIMD _Pragma("omp simd")
+
+static void embedding(const ndp_op_call *c, int64_t first, int64_t last) {
+    const int32_t *ids = c->in[0].data;
+    int64_t ids_ld = c->in[0].ld;
+    size_t bytes = (size_t)c->out[0].cols * ndp_dtype_size(c->out[0].dtype);
+    for (int64_t t = first; t < last; t++)
+        memcpy(ndp_at(&c->out[0], t, 0), ndp_at(&c->in[1], ids[t * ids_ld], 0), bytes);
+}
+
+/* y = x rstd (w + offset); returns rstd. */
+NDP_INLINE void norm_row(ndp_dtype type, int64_t n, const void *x, const void *w, void *y, float *rstd,
+                         const ndp_op_attr *a) {
+    float sum = 0, offset = (float)a->unit_offset;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += ndp_ld(x, type, i) * ndp_ld(x, type, i);
+    float r = 1.0f / sqrtf(sum / (float)n + (float)a->eps);
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, type, i, ndp_ld(x, type, i) * r * (ndp_ld(w, type, i) + offset));
+    *rstd = r;
+}
+
+static void rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[0];
+    for (int64_t t = first; t < last; t++)
+        NDP_BY_TYPE(x->dtype, norm_row, x->cols, ndp_at(x, t, 0), c->in[1].data, ndp_at(&c->out[0], t, 0),
+                    ndp_at(&c->out[1], t, 0), c->attr);
+}
+
+NDP_INLINE void add_row(ndp_dtype type, int64_t n, const void *a, const void *b, void *s) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(s, type, i, ndp_ld(a, type, i) + ndp_ld(b, type, i));
+}
+
+static void add(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *a = &c->in[0];
+    for (int64_t t = first; t < last; t++)
+        NDP_BY_TYPE(a->dtype, add_row, a->cols, ndp_at(a, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(&c->out[0], t, 0));
+}
+
+static void add_rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[0], *s = &c->out[0];
+    for (int64_t t = first; t < last; t++) {
+        NDP_BY_TYPE(x->dtype, add_row, x->cols, ndp_at(x, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(s, t, 0));
+        NDP_BY_TYPE(x->dtype, norm_row, x->cols, ndp_at(s, t, 0), c->in[2].data, ndp_at(&c->out[1], t, 0),
+                    ndp_at(&c->out[2], t, 0), c->attr);
+    }
+}
+
+/* dx = acc + r dy w - x r^3 sum(dy w x) / n */
+NDP_INLINE void norm_dx_row(ndp_dtype type, int64_t n, const void *dy, const void *x, const void *w, float r,
+                            const void *acc, void *dx, float offset) {
+    float sum = 0;
+#pragma omp simd reduction(+ : sum)
+    for (int64_t i = 0; i < n; i++)
+        sum += ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * ndp_ld(x, type, i);
+    float along = sum / (float)n * r * r * r;
+    if (acc)
+        SIMD for (int64_t i = 0; i < n; i++)
+            ndp_st(dx, type, i,
+                   ndp_ld(acc, type, i) +
+                       (ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * r - ndp_ld(x, type, i) * along));
+    else
+        SIMD for (int64_t i = 0; i < n; i++)
+            ndp_st(dx, type, i, ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * r - ndp_ld(x, type, i) * along);
+}
+
+static void rmsnorm_dx(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *dy = &c->in[0], *acc = &c->in[4];
+    for (int64_t t = first; t < last; t++) {
+        float r = *(const float *)ndp_at(&c->in[3], t, 0);
+        NDP_BY_TYPE(dy->dtype, norm_dx_row, dy->cols, ndp_at(dy, t, 0), ndp_at(&c->in[1], t, 0), c->in[2].data, r,
+                    acc->data ? ndp_at(acc, t, 0) : NULL, ndp_at(&c->out[0], t, 0), (float)c->attr->unit_offset);
+    }
+}
+
+/* One head: (a, b) -> (a cos - b sin, b cos + a sin), a and b its halves. */
+NDP_INLINE void rotate(ndp_dtype type, int64_t half, void *a, void *b, const float *cosine, const float *sine,
+                       float sign) {
+    SIMD for (int64_t i = 0; i < half; i++) {
+        float u = ndp_ld(a, type, i), v = ndp_ld(b, type, i), s = sign * sine[i];
+        ndp_st(a, type, i, u * cosine[i] - v * s);
+        ndp_st(b, type, i, v * cosine[i] + u * s);
+    }
+}
+
+static void rope(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[0], *pos = &c->in[1], *table = &c->in[2];
+    int64_t half = c->attr->head_dim / 2;
+    for (int64_t t = first; t < last; t++) {
+        const float *angle = ndp_at(table, ((const int32_t *)pos->data)[t * pos->ld], 0);
+        for (int64_t h = 0; h < c->attr->heads; h++)
+            NDP_BY_TYPE(x->dtype, rotate, half, ndp_at(x, t, 2 * h * half), ndp_at(x, t, (2 * h + 1) * half), angle,
+                        angle + half, c->attr->inverse ? -1.0f : 1.0f);
+    }
+}
+
+NDP_INLINE float sigmoid(float x) { return 1.0f / (1.0f + ndp_vexpf(-x)); }
+
+NDP_INLINE void swiglu_row(ndp_dtype type, int64_t n, const void *gate, const void *up, void *a) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        float g = ndp_ld(gate, type, i);
+        ndp_st(a, type, i, g * sigmoid(g) * ndp_ld(up, type, i));
+    }
+}
+
+static void swiglu(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *gu = &c->in[0], *a = &c->out[0];
+    for (int64_t t = first; t < last; t++)
+        NDP_BY_TYPE(gu->dtype, swiglu_row, a->cols, ndp_at(gu, t, 0), ndp_at(gu, t, a->cols), ndp_at(a, t, 0));
+}
+
+NDP_INLINE void swiglu_bwd_row(ndp_dtype type, int64_t n, const void *da, const void *gate, const void *up, void *dgate,
+                               void *dup) {
+    SIMD for (int64_t i = 0; i < n; i++) {
+        float g = ndp_ld(gate, type, i), d = ndp_ld(da, type, i), u = ndp_ld(up, type, i), s = sigmoid(g);
+        ndp_st(dgate, type, i, d * u * s * (1.0f + g * (1.0f - s)));
+        ndp_st(dup, type, i, d * g * s);
+    }
+}
+
+static void swiglu_bwd(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *da = &c->in[0], *gu = &c->in[1], *dgu = &c->out[0];
+    for (int64_t t = first; t < last; t++)
+        NDP_BY_TYPE(da->dtype, swiglu_bwd_row, da->cols, ndp_at(da, t, 0), ndp_at(gu, t, 0), ndp_at(gu, t, da->cols),
+                    ndp_at(dgu, t, 0), ndp_at(dgu, t, da->cols));
+}
+
+/* Softmax and cross-entropy of a row of logits --------------------------------------------------------------------- */
+
+static float row_max(int64_t n, const float *x) {
+    float m = x[0];
+#pragma omp simd reduction(max : m)
+    for (int64_t i = 0; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* x = exp(x - m); the sum, in blocks: a vocabulary is long for one fp32 sum. */
+static double exp_sum(int64_t n, float *x, float m) {
+    enum { BLOCK = 1024 };
+    double total = 0;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = start; i < end; i++) {
+            x[i] = ndp_vexpf(x[i] - m);
+            sum += x[i];
+        }
+        total += sum;
+    }
+    return total;
+}
+
+/* The gradient may be bf16 in the place of the fp32 logits: it goes over the stack, always behind the reads. */
+static void scale_row(int64_t n, const float *x, float factor, ndp_dtype type, void *out) {
+    enum { BLOCK = 256 };
+    uint16_t block[BLOCK];
+    if (type == NDP_F32) {
+        float *o = out;
+        SIMD for (int64_t i = 0; i < n; i++) o[i] = x[i] * factor;
+        return;
+    }
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t count = n - start < BLOCK ? n - start : BLOCK;
+        SIMD for (int64_t i = 0; i < count; i++) block[i] = ndp_f32_to_bf16(x[start + i] * factor);
+        memcpy((char *)out + start * 2, block, (size_t)count * 2);
+    }
+}
+
+static void softmax_row(const ndp_op_call *c, int64_t t, int32_t label) {
+    const ndp_view *logits = &c->in[0], *dlogits = &c->out[1];
+    float *x = ndp_at(logits, t, 0), at_label = x[label];
+    int64_t vocab = c->attr->vocab;
+    float m = row_max(vocab, x);
+    double sum = exp_sum(vocab, x, m);
+    *(float *)ndp_at(&c->out[0], t, 0) = (float)(log(sum) + (double)m - (double)at_label);
+    if (!c->attr->train)
+        return;
+    double scale = *(const double *)c->in[2].data;
+    /* softmax - 1 at the label, rounded once; columns of padding get nothing */
+    float d_label = (float)((exp((double)at_label - (double)m) / sum - 1.0) * scale);
+    memset(x + vocab, 0, (size_t)(logits->cols - vocab) * 4);
+    scale_row(logits->cols, x, (float)(scale / sum), dlogits->dtype, ndp_at(dlogits, t, 0));
+    if (dlogits->dtype == NDP_F32)
+        ndp_st(ndp_at(dlogits, t, 0), NDP_F32, label, d_label);
+    else
+        ndp_st(ndp_at(dlogits, t, 0), NDP_BF16, label, d_label);
+}
+
+static void softmax_xent(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *labels = &c->in[1], *dlogits = &c->out[1];
+    for (int64_t t = first; t < last; t++) {
+        int32_t label = ((const int32_t *)labels->data)[t * labels->ld];
+        if (label >= 0) {
+            softmax_row(c, t, label);
+            continue;
+        }
+        *(float *)ndp_at(&c->out[0], t, 0) = 0;
+        if (c->attr->train)
+            memset(ndp_at(dlogits, t, 0), 0, (size_t)dlogits->cols * ndp_dtype_size(dlogits->dtype));
+    }
+}
+
+/* Sums over rows, by blocks of columns ------------------------------------------------------------------------------
+ */
+
+NDP_INLINE void add_into(ndp_dtype type, int64_t n, const void *x, float *sum) {
+    SIMD for (int64_t i = 0; i < n; i++) sum[i] += ndp_ld(x, type, i);
+}
+
+static void embedding_dw(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *ids = &c->in[0], *dx = &c->in[1], *dw = &c->out[0];
+    int64_t start = first * NDP_COLUMN_BLOCK;
+    int64_t n = (last * NDP_COLUMN_BLOCK < dx->cols ? last * NDP_COLUMN_BLOCK : dx->cols) - start;
+    if (!c->attr->accumulate)
+        for (int64_t r = 0; r < dw->rows; r++)
+            memset(ndp_at(dw, r, start), 0, (size_t)n * 4);
+    for (int64_t t = 0; t < ids->rows; t++)
+        NDP_BY_TYPE(dx->dtype, add_into, n, ndp_at(dx, t, start),
+                    (float *)ndp_at(dw, ((const int32_t *)ids->data)[t * ids->ld], start));
+}
+
+/* sum (+)= sums of `rows` rows of one block of columns, ROWS at a time so that fp32 sums stay short; `row` adds one. */
+enum { SUM_ROWS = 64 };
+
+NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
+    const ndp_view *dy = &c->in[0], *x = &c->in[1], *rstd = &c->in[2];
+    for (int64_t t0 = 0; t0 < dy->rows; t0 += SUM_ROWS) {
+        int64_t t1 = t0 + SUM_ROWS < dy->rows ? t0 + SUM_ROWS : dy->rows;
+        float part[NDP_COLUMN_BLOCK] = {0};
+        for (int64_t t = t0; t < t1; t++) {
+            const void *d = ndp_at(dy, t, start), *v = ndp_at(x, t, start);
+            float r = *(const float *)ndp_at(rstd, t, 0);
+            SIMD for (int64_t i = 0; i < n; i++) part[i] += ndp_ld(d, type, i) * (ndp_ld(v, type, i) * r);
+        }
+        add_into(NDP_F32, n, part, total);
+    }
+}
+
+NDP_INLINE void sum_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
+    const ndp_view *dy = &c->in[0];
+    for (int64_t t0 = 0; t0 < dy->rows; t0 += SUM_ROWS) {
+        int64_t t1 = t0 + SUM_ROWS < dy->rows ? t0 + SUM_ROWS : dy->rows;
+        float part[NDP_COLUMN_BLOCK] = {0};
+        for (int64_t t = t0; t < t1; t++)
+            add_into(type, n, ndp_at(dy, t, start), part);
+        add_into(NDP_F32, n, part, total);
+    }
+}
+
+/* Column block number `b` of the gradient: its start and width; cleared when not accumulating. */
+static float *gradient_block(const ndp_op_call *c, int64_t b, int64_t *start, int64_t *n) {
+    const ndp_view *dw = &c->out[0];
+    *start = b * NDP_COLUMN_BLOCK;
+    *n = dw->cols - *start < NDP_COLUMN_BLOCK ? dw->cols - *start : NDP_COLUMN_BLOCK;
+    float *g = ndp_at(dw, 0, *start);
+    if (!c->attr->accumulate)
+        memset(g, 0, (size_t)*n * 4);
+    return g;
+}
+
+static void rmsnorm_dw(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t b = first, start, n; b < last; b++) {
+        float *g = gradient_block(c, b, &start, &n);
+        NDP_BY_TYPE(c->in[0].dtype, norm_dw_block, c, start, n, g);
+    }
+}
+
+static void linear_db(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t b = first, start, n; b < last; b++) {
+        float *g = gradient_block(c, b, &start, &n);
+        NDP_BY_TYPE(c->in[0].dtype, sum_block, c, start, n, g);
+    }
+}
+
+const ndp_rows NDP_ROWS_TABLE = {
+#define X(name) .name = name,
+    NDP_RANGE_KERNELS(X)
+#undef X
+};

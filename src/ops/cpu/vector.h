@@ -1,0 +1,59 @@
+/* What row kernels are written with: loads and stores that know the storage type, and an exponential that compilers
+ * turn into vectors of any width. Storage types are constants after inlining, so that inner loops hold no branch. */
+#ifndef NDP_OPS_CPU_VECTOR_H
+#define NDP_OPS_CPU_VECTOR_H
+
+#include "ops/op.h"
+
+#define NDP_INLINE static inline __attribute__((always_inline))
+
+NDP_INLINE float ndp_ld(const void *p, ndp_dtype t, int64_t i) {
+    return t == NDP_F32 ? ((const float *)p)[i] : ndp_bf16_to_f32(((const uint16_t *)p)[i]);
+}
+
+NDP_INLINE void ndp_st(void *p, ndp_dtype t, int64_t i, float x) {
+    if (t == NDP_F32)
+        ((float *)p)[i] = x;
+    else
+        ((uint16_t *)p)[i] = ndp_f32_to_bf16(x);
+}
+
+/* Calls f(type, ...) with the storage type as a constant. */
+#define NDP_BY_TYPE(t, f, ...)                                                                                         \
+    do {                                                                                                               \
+        if ((t) == NDP_F32)                                                                                            \
+            f(NDP_F32, __VA_ARGS__);                                                                                   \
+        else                                                                                                           \
+            f(NDP_BF16, __VA_ARGS__);                                                                                  \
+    } while (0)
+
+NDP_INLINE void *ndp_at(const ndp_view *v, int64_t r, int64_t c) {
+    return (char *)v->data + (size_t)(r * v->ld + c) * (v->dtype == NDP_BF16 ? 2 : 4);
+}
+
+/* e^x to 2 ulp. Results below the smallest normal float are 0, above the largest infinity; NaN stays NaN.
+ * x = n ln 2 + r, |r| <= ln 2 / 2; the polynomial interpolates (e^r - 1 - r) / r^2 at Chebyshev nodes (error 1e-8). */
+NDP_INLINE float ndp_vexpf(float x) {
+    const float to_int = 12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer in the low bits */
+    float bounded = x < -88.0f ? -88.0f : x > 89.0f ? 89.0f : x;
+    float shifted = bounded * 1.44269504f + to_int;
+    uint32_t n_bits;
+    memcpy(&n_bits, &shifted, 4);
+    float n = shifted - to_int;
+    float r = (bounded - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f;
+    float p = 0x1.6d113ep-10f;
+    p = p * r + 0x1.120ba2p-7f;
+    p = p * r + 0x1.55551ap-5f;
+    p = p * r + 0x1.5554dcp-3f;
+    p = p * r + 0.5f;
+    p = p * r * r + r + 1.0f;
+    /* 2^(n-1), doubled afterwards: n reaches 128. */
+    uint32_t scale_bits = (n_bits + 126u) << 23;
+    float scale;
+    memcpy(&scale, &scale_bits, 4);
+    p = p * scale * 2.0f;
+    p = x < -87.3365f ? 0.0f : p;
+    return x > 88.72284f ? __builtin_inff() : p;
+}
+
+#endif

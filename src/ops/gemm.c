@@ -1,0 +1,172 @@
+#include "ops/gemm.h"
+
+#include <omp.h>
+#include <oneapi/dnnl/dnnl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <uthash.h>
+
+struct ndp_gemm {
+    ndp_gemm_shape shape; /* the key; its padding is zero */
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t a, b, c, scratch;
+    size_t scratch_bytes;
+    UT_hash_handle hh;
+};
+
+/* Plans live as long as the process: there are as many as distinct shapes. */
+static struct {
+    pthread_mutex_t lock;
+    ndp_gemm *plans;
+    dnnl_engine_t engine;
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* In TSan builds: what an uninstrumented library reads and writes. */
+void __tsan_read_range(void *address, unsigned long size) __attribute__((weak));
+void __tsan_write_range(void *address, unsigned long size) __attribute__((weak));
+
+static dnnl_data_type_t type_of(ndp_dtype t) { return t == NDP_BF16 ? dnnl_bf16 : dnnl_f32; }
+
+static dnnl_status_t describe(dnnl_memory_desc_t *md, int64_t rows, int64_t cols, int64_t ld, bool trans, ndp_dtype t) {
+    return dnnl_memory_desc_init_by_strides(md, 2, (dnnl_dims_t){rows, cols}, type_of(t),
+                                            trans ? (dnnl_dims_t){1, ld} : (dnnl_dims_t){ld, 1});
+}
+
+static dnnl_status_t set_attributes(dnnl_primitive_attr_t attr, bool accumulate) {
+    dnnl_post_ops_t ops = NULL;
+    dnnl_status_t st = dnnl_primitive_attr_set_scratchpad_mode(attr, dnnl_scratchpad_mode_user);
+    if (st == dnnl_success && accumulate)
+        st = dnnl_post_ops_create(&ops);
+    if (st == dnnl_success && accumulate)
+        st = dnnl_post_ops_append_sum(ops, 1.0f);
+    if (st == dnnl_success && accumulate)
+        st = dnnl_primitive_attr_set_post_ops(attr, ops);
+    if (ops)
+        dnnl_post_ops_destroy(ops);
+    return st;
+}
+
+static dnnl_status_t create_primitive(ndp_gemm *g, dnnl_engine_t engine) {
+    const ndp_gemm_shape *s = &g->shape;
+    dnnl_matmul_desc_t desc;
+    dnnl_primitive_attr_t attr = NULL;
+    dnnl_primitive_desc_t pd = NULL;
+    dnnl_status_t st = describe(&g->a, s->m, s->k, s->lda, s->trans_a, s->a);
+    if (st == dnnl_success)
+        st = describe(&g->b, s->k, s->n, s->ldb, s->trans_b, s->b);
+    if (st == dnnl_success)
+        st = describe(&g->c, s->m, s->n, s->ldc, false, s->c);
+    if (st == dnnl_success)
+        st = dnnl_matmul_desc_init(&desc, &g->a, &g->b, NULL, &g->c);
+    if (st == dnnl_success)
+        st = dnnl_primitive_attr_create(&attr);
+    if (st == dnnl_success)
+        st = set_attributes(attr, s->accumulate);
+    if (st == dnnl_success)
+        st = dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL);
+    if (st == dnnl_success) {
+        g->scratch = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+        g->scratch_bytes = dnnl_memory_desc_get_size(&g->scratch);
+        st = dnnl_primitive_create(&g->primitive, pd);
+    }
+    dnnl_primitive_desc_destroy(pd);
+    dnnl_primitive_attr_destroy(attr);
+    return st;
+}
+
+static void set_threads(int threads) {
+    if (omp_get_max_threads() != threads)
+        omp_set_num_threads(threads);
+}
+
+static ndp_status check(const ndp_gemm_shape *s) {
+    bool typed = (s->a == NDP_F32 || s->a == NDP_BF16) && s->a == s->b && (s->c == NDP_F32 || s->c == s->a);
+    bool strided = s->lda >= (s->trans_a ? s->m : s->k) && s->ldb >= (s->trans_b ? s->k : s->n) && s->ldc >= s->n;
+    if (s->m < 1 || s->n < 1 || s->k < 1 || s->threads < 1 || !typed || !strided)
+        return NDP_FAIL(NDP_EBUG, "gemm: m %lld n %lld k %lld, strides %lld %lld %lld, %s x %s -> %s, %d threads",
+                        (long long)s->m, (long long)s->n, (long long)s->k, (long long)s->lda, (long long)s->ldb,
+                        (long long)s->ldc, ndp_dtype_name(s->a), ndp_dtype_name(s->b), ndp_dtype_name(s->c),
+                        s->threads);
+    return NDP_OK;
+}
+
+/* Field by field: padding of the caller's struct must not reach the hash. */
+static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
+    memset(key, 0, sizeof *key);
+    key->m = s->m, key->n = s->n, key->k = s->k;
+    key->lda = s->lda, key->ldb = s->ldb, key->ldc = s->ldc;
+    key->trans_a = s->trans_a, key->trans_b = s->trans_b;
+    key->a = s->a, key->b = s->b, key->c = s->c;
+    key->accumulate = s->accumulate;
+    key->threads = s->threads;
+}
+
+static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
+    dnnl_status_t st = dnnl_success;
+    if (!cache.engine)
+        st = dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
+    ndp_gemm *g = calloc(1, sizeof *g);
+    if (!g)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
+    memcpy(&g->shape, key, sizeof *key);
+    set_threads(key->threads);
+    if (st == dnnl_success)
+        st = create_primitive(g, cache.engine);
+    if (st != dnnl_success) {
+        free(g);
+        return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
+                        (long long)key->m, (long long)key->n, (long long)key->k, ndp_dtype_name(key->a), (int)st);
+    }
+    HASH_ADD(hh, cache.plans, shape, sizeof g->shape, g);
+    *out = g;
+    return NDP_OK;
+}
+
+ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out) {
+    ndp_gemm_shape key;
+    ndp_gemm *g = NULL;
+    ndp_status st = NDP_OK;
+    NDP_TRY(check(shape));
+    set_key(&key, shape);
+    pthread_mutex_lock(&cache.lock);
+    HASH_FIND(hh, cache.plans, &key, sizeof key, g);
+    if (!g)
+        st = make_plan(&key, &g);
+    pthread_mutex_unlock(&cache.lock);
+    NDP_TRY(st);
+    *out = g;
+    return NDP_OK;
+}
+
+size_t ndp_gemm_scratch(const ndp_gemm *plan) { return plan->scratch_bytes; }
+
+/* Rows of a matrix as stored. */
+static void announce(void (*tell)(void *, unsigned long), const void *p, int64_t rows, int64_t cols, int64_t ld,
+                     ndp_dtype t) {
+    size_t size = ndp_dtype_size(t);
+    for (int64_t r = 0; tell && r < rows; r++)
+        tell((char *)p + (size_t)(r * ld) * size, (unsigned long)cols * size);
+}
+
+void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
+    const ndp_gemm_shape *s = &plan->shape;
+    announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
+    announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
+    announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
+    set_threads(s->threads);
+    dnnl_stream_t stream;
+    dnnl_memory_t memory[4];
+    dnnl_stream_create(&stream, cache.engine, dnnl_stream_default_flags);
+    dnnl_memory_create(&memory[0], &plan->a, cache.engine, (void *)a);
+    dnnl_memory_create(&memory[1], &plan->b, cache.engine, (void *)b);
+    dnnl_memory_create(&memory[2], &plan->c, cache.engine, c);
+    dnnl_memory_create(&memory[3], &plan->scratch, cache.engine, scratch);
+    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, memory[0]},
+                              {DNNL_ARG_WEIGHTS, memory[1]},
+                              {DNNL_ARG_DST, memory[2]},
+                              {DNNL_ARG_SCRATCHPAD, memory[3]}};
+    dnnl_primitive_execute(plan->primitive, stream, 4, args);
+    for (int i = 0; i < 4; i++)
+        dnnl_memory_destroy(memory[i]);
+    dnnl_stream_destroy(stream);
+}

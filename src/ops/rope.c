@@ -1,0 +1,57 @@
+/* Rotary positions on the first heads x head_dim columns, in place; its backward is the rotation back. */
+#include "ops/cpu/rows.h"
+#include "ops/ref.h"
+#include "ops/shape.h"
+
+static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
+    NDP_SHAPE_CHECK(attr->head_dim % 2 == 0 && in[0].cols >= (int64_t)attr->heads * attr->head_dim,
+                    "rope: %d heads of %d columns in x " NDP_SHAPE, attr->heads, attr->head_dim, NDP_SHAPE_ARGS(in[0]));
+    NDP_SHAPE_CHECK(in[1].dtype == NDP_I32 && in[1].rows == in[0].rows,
+                    "rope: positions " NDP_SHAPE " for x " NDP_SHAPE, NDP_SHAPE_ARGS(in[1]), NDP_SHAPE_ARGS(in[0]));
+    NDP_SHAPE_CHECK(in[2].cols == attr->head_dim && in[2].dtype == ndp_wide(in[0].dtype),
+                    "rope: table " NDP_SHAPE " for head_dim %d", NDP_SHAPE_ARGS(in[2]), attr->head_dim);
+    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
+    return NDP_OK;
+}
+
+static ndp_status backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0), made;
+    if (g < 0 || !b->wants(b, 0))
+        return NDP_OK;
+    ndp_op_attr back = *b->attr;
+    back.inverse = !back.inverse;
+    return b->input_grad(b, &ndp_op_rope, &back, (int[]){g, b->in[1], b->in[2]}, 3, (int[]){0}, 1, -1, &made);
+}
+
+static void cost(const ndp_op_call *c, double *flops, double *bytes) {
+    double turned = (double)c->in[0].rows * c->attr->heads * c->attr->head_dim;
+    *flops = 3 * turned;
+    *bytes = 2 * turned * (double)ndp_dtype_size(c->in[0].dtype);
+}
+
+static void kernel_ref(const ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *table = &c->in[2];
+    int64_t half = c->attr->head_dim / 2;
+    for (int64_t t = 0; t < x->rows; t++)
+        for (int64_t i = 0; i < c->attr->heads * half; i++) {
+            int64_t p = ndp_ref_int(&c->in[1], t), at = i / half * 2 * half + i % half;
+            double a = ndp_view_get(x, t, at), b = ndp_view_get(x, t, at + half);
+            double cosine = ndp_view_get(table, p, i % half), sine = ndp_view_get(table, p, half + i % half);
+            sine = c->attr->inverse ? -sine : sine;
+            ndp_view_set(x, t, at, a * cosine - b * sine);
+            ndp_view_set(x, t, at + half, b * cosine + a * sine);
+        }
+}
+
+static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->rope); }
+
+const ndp_op ndp_op_rope = {
+    .name = "rope",
+    .n_in = 3,
+    .n_out = 1,
+    .alias = 0,
+    .shape = shape,
+    .backward = backward,
+    .cost = cost,
+    .kernel = {kernel_cpu, kernel_ref},
+};

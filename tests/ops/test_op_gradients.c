@@ -1,0 +1,269 @@
+/* Every op's backward rule on ref in fp64 against central differences along random directions, at odd sizes. */
+#include "op_test.h"
+
+typedef struct gradient_case {
+    const ndp_op *op;
+    ndp_op_attr attr;
+    ndp_view in[NDP_OP_MAX_IN];
+    unsigned wanted;  /* inputs to differentiate by */
+    unsigned flowing; /* outputs into which a gradient flows */
+    unsigned earlier; /* inputs that already have a gradient from another consumer */
+} gradient_case;
+
+/* sum over the flowing outputs of <g, out> at inputs moved by h along d (input i only). */
+static double objective(const gradient_case *k, const ndp_view *g, int i, const ndp_view *d, double h) {
+    ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT] = {{0}};
+    for (int j = 0; j < k->op->n_in; j++)
+        in[j] = copy_as(NDP_F64, &k->in[j]);
+    for (int64_t r = 0; d && r < d->rows; r++)
+        for (int64_t c = 0; c < d->cols; c++)
+            ndp_view_set(&in[i], r, c, ndp_view_get(&in[i], r, c) + h * ndp_view_get(d, r, c));
+    make_outputs(k->op, &k->attr, in, out, ~0u);
+    run_op(k->op, &k->attr, in, out, NDP_BACKEND_REF, 1);
+    double sum = 0;
+    for (int o = 0; o < k->op->n_out; o++)
+        if (k->flowing >> o & 1)
+            sum += dot(&g[o], &out[o]);
+    free_matrices(out, k->op->n_out);
+    for (int j = 0; j < k->op->n_in; j++)
+        if (j != k->op->alias)
+            free_matrices(&in[j], 1);
+    return sum;
+}
+
+/* Runs the op and its backward rule; e.grads are the gradients of <g, out>. */
+static void differentiate(const gradient_case *k, ndp_view *g, eager *e) {
+    ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT] = {{0}};
+    *e = (eager){.b = {.attr = &k->attr,
+                       .in = e->in,
+                       .out = e->out,
+                       .grad_out = eager_grad_out,
+                       .wants = eager_wants,
+                       .input_grad = eager_input_grad,
+                       .pass_grad = eager_pass_grad,
+                       .weight_grad = eager_weight_grad},
+                 .wanted = k->wanted};
+    for (int i = 0; i < k->op->n_in; i++) {
+        in[i] = copy_as(NDP_F64, &k->in[i]);
+        e->in[i] = eager_value(e, in[i]);
+        bool earlier = k->earlier >> i & 1;
+        e->grads[i] = earlier ? eager_value(e, random_matrix(NDP_F64, in[i].rows, in[i].cols, 900 + (uint64_t)i)) : -1;
+    }
+    make_outputs(k->op, &k->attr, in, out, ~0u);
+    run_op(k->op, &k->attr, in, out, NDP_BACKEND_REF, 1);
+    for (int o = 0; o < k->op->n_out; o++) {
+        e->out[o] = o == 0 && k->op->alias >= 0 ? e->in[k->op->alias] : eager_value(e, out[o]);
+        g[o] = random_matrix(NDP_F64, out[o].rows, out[o].cols, 500 + (uint64_t)o);
+        e->arriving[o] = k->flowing >> o & 1 ? eager_value(e, g[o]) : -1;
+    }
+    require_ok(k->op->backward(&e->b));
+}
+
+static void check_gradients(gradient_case *k) {
+    ndp_view g[NDP_OP_MAX_OUT];
+    eager e;
+    differentiate(k, g, &e);
+    for (int i = 0; i < k->op->n_in; i++) {
+        if (!(k->wanted >> i & 1)) {
+            assert_true(e.grads[i] < 0 || k->earlier >> i & 1);
+            continue;
+        }
+        assert_true(e.grads[i] >= 0);
+        ndp_view d = random_matrix(NDP_F64, k->in[i].rows, k->in[i].cols, 700 + (uint64_t)i);
+        double h = 1e-5, expected = (objective(k, g, i, &d, h) - objective(k, g, i, &d, -h)) / (2 * h);
+        if (k->earlier >> i & 1) {
+            ndp_view before = random_matrix(NDP_F64, d.rows, d.cols, 900 + (uint64_t)i);
+            expected += dot(&before, &d);
+            free_matrices(&before, 1);
+        }
+        double actual = dot(&e.values[e.grads[i]], &d);
+        double scale = sqrt(dot(&e.values[e.grads[i]], &e.values[e.grads[i]]) * dot(&d, &d)) + 1e-3;
+        if (!(fabs(actual - expected) < 2e-8 * scale))
+            fail_msg("%s, input %d: derivative %.12g, differences say %.12g", k->op->name, i, actual, expected);
+        free_matrices(&d, 1);
+    }
+    for (int o = 0; o < k->op->n_out; o++)
+        if (!(k->flowing >> o & 1))
+            free_matrices(&g[o], 1);
+    free_matrices(e.values, e.n);
+    free_matrices(k->in, k->op->n_in);
+}
+
+static const int64_t sizes[] = {1, 3, 17, 37};
+#define FOR_SIZES(t, c)                                                                                                \
+    for (int ti_ = 0; ti_ < NDP_COUNT(sizes); ti_++)                                                                   \
+        for (int ci_ = 0; ci_ < NDP_COUNT(sizes); ci_++)                                                               \
+            for (int64_t t = sizes[ti_], c = sizes[ci_], once_ = 1; once_; once_ = 0)
+
+static void embedding_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) {
+        gradient_case k = {&ndp_op_embedding, .in = {random_ints(t, 0, 5, 1), random_matrix(NDP_F64, 5, c, 2)},
+                           .wanted = 2, .flowing = 1};
+        check_gradients(&k);
+    }
+}
+
+static void linear_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 4; variant++) {
+        bool bias = variant & 1, earlier = variant & 2;
+        gradient_case k = {&ndp_op_linear, .in = {random_matrix(NDP_F64, t, 7, 1), random_matrix(NDP_F64, c, 7, 2)},
+                           .wanted = bias ? 7 : 3, .flowing = 1, .earlier = earlier};
+        if (bias)
+            k.in[2] = random_matrix(NDP_F64, 1, c, 3);
+        check_gradients(&k);
+    }
+}
+
+static void rmsnorm_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 4; variant++) {
+        gradient_case k = {&ndp_op_rmsnorm,
+                           {.eps = 1e-2, .unit_offset = variant & 1},
+                           .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, 1, c, 2)},
+                           .wanted = 3,
+                           .flowing = 1,
+                           .earlier = variant >> 1};
+        check_gradients(&k);
+    }
+}
+
+/* Gradients arrive at s, at y, or at both; from either summand to both of them. */
+static void add_rmsnorm_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned flowing = 1; flowing < 4; flowing++) for (unsigned wanted = 1; wanted < 8; wanted++) {
+        if (flowing == 1 && wanted & 4)
+            continue; /* the weight has no gradient where nothing flows into y */
+        gradient_case k = {
+            &ndp_op_add_rmsnorm,
+            {.eps = 1e-2},
+            .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, t, c, 2), random_matrix(NDP_F64, 1, c, 3)},
+            .wanted = wanted,
+            .flowing = flowing,
+            .earlier = wanted & 2};
+        check_gradients(&k);
+    }
+}
+
+static void rope_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, extra) for (int inverse = 0; inverse < 2; inverse++) {
+        gradient_case k = {
+            &ndp_op_rope,
+            {.heads = 3, .head_dim = 6, .inverse = inverse},
+            .in = {random_matrix(NDP_F64, t, 18 + extra, 1), random_ints(t, 0, 11, 2), matrix(NDP_F64, 11, 6)},
+            .wanted = 1,
+            .flowing = 1};
+        for (int p = 0; p < 11; p++) /* a rotation: the backward is its inverse */
+            for (int i = 0; i < 3; i++) {
+                ndp_view_set(&k.in[2], p, i, cos(p * 0.7 * (i + 1)));
+                ndp_view_set(&k.in[2], p, 3 + i, sin(p * 0.7 * (i + 1)));
+            }
+        check_gradients(&k);
+    }
+}
+
+static void swiglu_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) {
+        gradient_case k = {&ndp_op_swiglu, .in = {random_matrix(NDP_F64, t, 2 * c, 1)}, .wanted = 1, .flowing = 1,
+                           .earlier = t == 3};
+        check_gradients(&k);
+    }
+}
+
+static void add_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) {
+        gradient_case k = {&ndp_op_add, .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, t, c, 2)},
+                           .wanted = 3, .flowing = 1, .earlier = 1};
+        check_gradients(&k);
+    }
+}
+
+/* xent makes its gradients in the forward: of sum(nll) scale, for dx through the rule, for dw as an output. */
+static double xent_loss(const ndp_op_attr *attr, const ndp_view *in, int i, const ndp_view *d, double h) {
+    gradient_case k = {&ndp_op_xent, *attr, .flowing = 1};
+    memcpy(k.in, in, 4 * sizeof *in);
+    ndp_view ones = matrix(NDP_F64, in[0].rows, 1);
+    for (int64_t t = 0; t < ones.rows; t++)
+        ndp_view_set(&ones, t, 0, *(double *)in[3].data);
+    double loss = objective(&k, &ones, i, d, h);
+    free_matrices(&ones, 1);
+    return loss;
+}
+
+static void xent_gradient(void **state) {
+    (void)state;
+    for (int variant = 0; variant < 6; variant++) {
+        int64_t rows = (int64_t[]){1, 3, 70, 131, 200, 65}[variant], v = variant % 2 ? 12 : 9;
+        ndp_op_attr attr = {.train = true, .vocab = 9};
+        ndp_view in[NDP_OP_MAX_IN] = {random_matrix(NDP_F64, rows, 5, 1), random_matrix(NDP_F64, v, 5, 2),
+                                      random_ints(rows, -2, 9, 3), matrix(NDP_F64, 1, 1)};
+        ndp_view out[NDP_OP_MAX_OUT] = {{0}};
+        ndp_view_set(&in[3], 0, 0, 0.37);
+        ndp_view_set(&in[2], 0, 0, 4);
+        for (int64_t t = 64; t < 128 && t < rows; t++) /* a chunk without labels */
+            ndp_view_set(&in[2], t, 0, -100);
+        make_outputs(&ndp_op_xent, &attr, in, out, 7);
+        run_op(&ndp_op_xent, &attr, in, out, NDP_BACKEND_REF, 1);
+        for (int i = 0; i < 2; i++) {
+            ndp_view d = random_matrix(NDP_F64, in[i].rows, in[i].cols, 7);
+            double expected = (xent_loss(&attr, in, i, &d, 1e-5) - xent_loss(&attr, in, i, &d, -1e-5)) / 2e-5;
+            double actual = dot(&out[1 + i], &d), scale = sqrt(dot(&out[1 + i], &out[1 + i]) * dot(&d, &d));
+            if (!(fabs(actual - expected) < 2e-8 * scale))
+                fail_msg("xent, input %d: derivative %.12g, differences say %.12g", i, actual, expected);
+            free_matrices(&d, 1);
+        }
+        free_matrices(in, 4);
+        free_matrices(out, 3);
+    }
+}
+
+static void xent_passes_its_dx(void **state) {
+    (void)state;
+    eager e = {
+        .b = {.in = e.in, .out = e.out, .grad_out = eager_grad_out, .wants = eager_wants, .pass_grad = eager_pass_grad},
+        .in = {0, 1, 2, 3},
+        .out = {4, 5, 6},
+        .arriving = {7, -1, -1},
+        .grads = {-1, -1, -1, -1},
+        .wanted = 3};
+    require_ok(ndp_op_xent.backward(&e.b));
+    assert_int_equal(e.grads[0], 5);
+    assert_int_equal(e.grads[1], -1);
+}
+
+/* The rules must not ask for what nobody wants, nor act where nothing flows in. */
+static void nothing_flows_nothing_made(void **state) {
+    (void)state;
+    const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear, &ndp_op_rmsnorm, &ndp_op_add_rmsnorm,
+                           &ndp_op_rope,      &ndp_op_swiglu, &ndp_op_add};
+    for (int i = 0; i < NDP_COUNT(ops); i++) {
+        ndp_op_attr attr = {0};
+        /* No functions to add anything with: a rule that tried would crash. */
+        eager e = {.b = {.attr = &attr, .in = e.in, .out = e.out, .grad_out = eager_grad_out, .wants = eager_wants},
+                   .in = {0, 1, 2},
+                   .out = {3, 4, 5},
+                   .arriving = {-1, -1, -1},
+                   .wanted = ~0u};
+        require_ok(ops[i]->backward(&e.b));
+        e.arriving[0] = e.arriving[1] = 6;
+        e.wanted = 0;
+        require_ok(ops[i]->backward(&e.b));
+    }
+    assert_null(ndp_op_kv_append.backward);
+    assert_null(ndp_op_reduce_sum.backward);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(embedding_gradient), cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),   cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),      cmocka_unit_test(swiglu_gradient),
+        cmocka_unit_test(add_gradient),       cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(xent_passes_its_dx), cmocka_unit_test(nothing_flows_nothing_made),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
