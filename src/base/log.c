@@ -6,7 +6,7 @@
 #include <stdlib.h>
 
 /* One write a line: ranks share stderr. */
-static void print_line(const char *prefix, const char *fmt, va_list args) {
+__attribute__((format(printf, 2, 0))) static void print_line(const char *prefix, const char *fmt, va_list args) {
     char *text = NULL;
     if (vasprintf(&text, fmt, args) < 0)
         return;

@@ -37,7 +37,7 @@ void ndp_str_add_bytes(ndp_str *s, const void *bytes, size_t n) {
 
 void ndp_str_add(ndp_str *s, const char *text) { ndp_str_add_bytes(s, text, strlen(text)); }
 
-static void str_addv(ndp_str *s, const char *fmt, va_list args) {
+__attribute__((format(printf, 2, 0))) static void str_addv(ndp_str *s, const char *fmt, va_list args) {
     va_list again;
     va_copy(again, args);
     int n = vsnprintf(NULL, 0, fmt, again);
