@@ -3,6 +3,10 @@
 #include "optim/kernels.h"
 #include <math.h>
 
+/* Moments that decay for long, as those of rare words do, would end as denormal numbers and stay there, at a tenth of
+ * the speed. What is this small cannot move a weight. */
+static inline REAL NAME(flush)(REAL x) { return x < (REAL)1e-34 && x > (REAL)-1e-34 ? 0 : x; }
+
 /* `copied` is a constant at each call, so that no test is left in the loop. */
 static inline __attribute__((always_inline)) void NAME(adamw_loop)(const ndp_optim_call *c, int64_t first, int64_t end,
                                                                    bool copied) {
@@ -16,8 +20,8 @@ static inline __attribute__((always_inline)) void NAME(adamw_loop)(const ndp_opt
 #pragma omp simd
     for (int64_t i = first; i < end; i++) {
         REAL gi = g[i] * scale;
-        REAL mi = m[i] + new1 * (gi - m[i]);
-        REAL vi = old2 * v[i] + new2 * (gi * gi);
+        REAL mi = NAME(flush)(m[i] + new1 * (gi - m[i]));
+        REAL vi = NAME(flush)(old2 * v[i] + new2 * (gi * gi));
         REAL wi = w[i] * keep - rate * (mi / (SQRT(vi) * unbias + eps));
         m[i] = mi;
         v[i] = vi;
@@ -46,7 +50,7 @@ static inline __attribute__((always_inline)) void NAME(sgd_loop)(const ndp_optim
     for (int64_t i = first; i < end; i++) {
         REAL d = g[i] * scale + decay * w[i];
         if (with_momentum)
-            b[i] = d = momentum * b[i] + d;
+            b[i] = d = NAME(flush)(momentum * b[i] + d);
         REAL wi = w[i] - lr * d;
         w[i] = wi;
         if (copied)

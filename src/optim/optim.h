@@ -23,7 +23,8 @@ typedef struct ndp_optim_call {
 } ndp_optim_call;
 
 /* AdamW, decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW computes it:
- * w *= 1 - lr wd; m, v moments; w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). */
+ * w *= 1 - lr wd; m, v moments; w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). Moments below 1e-34 become
+ * zero. */
 void ndp_adamw(const ndp_optim_call *c);
 /* w -= lr (g + wd w), or with the momentum buffer b = momentum b + g (first step: b = g), as torch.optim.SGD. */
 void ndp_sgd(const ndp_optim_call *c);
