@@ -12,7 +12,8 @@
  * `mpi` mapped segments. all_gather and reduce_scatter within windows move nothing that need not move.
  *
  * Failure. When a rank fails it calls ndp_transport_abort; every wait of the others then returns NDP_ECOMM, naming that
- * rank and its message, within seconds.
+ * rank and its message, within seconds. A rank that gives up operations it has begun does so before it releases their
+ * buffers, since its peers may be reading them; after ndp_transport_abort, ndp_comm_destroy or a failed wait nobody is.
  */
 #ifndef NDP_COMM_COMM_H
 #define NDP_COMM_COMM_H
@@ -34,15 +35,16 @@ NDP_API ndp_status ndp_transport_self(ndp_transport **out);
 /* One handle of a world of any size in which nothing moves: waits return at once, buffers stay as they are. */
 NDP_API ndp_status ndp_transport_null(int world, int rank, ndp_transport **out);
 
-/* Runs `body(transport, arg)` on `world` threads, one a rank, and joins them. The transport handed to a body is released
- * here. Returns the first failing rank's status (by time), with its message naming the rank. */
+/* Runs `body(transport, arg)` on `world` threads, one a rank, and joins them. The transport handed to a body is
+ * released here. Returns the first failing rank's status (by time), with its message naming the rank. */
 NDP_API ndp_status ndp_local_world(int world, ndp_status (*body)(ndp_transport *, void *), void *arg);
 
 /* Joins the world that mpirun or srun started: loads the plugin `ndp_mpi.so` from beside the program or library (or
  * $NDP_PLUGIN_DIR). NDP_ENOTSUP with the way out where it is not to be had. */
 NDP_API ndp_status ndp_transport_mpi(ndp_transport **out);
 
-/* True under mpirun, mpiexec or srun: read off the environment, without touching MPI. *ranks: what the launcher says. */
+/* True under mpirun, mpiexec or srun: read off the environment, without touching MPI. *ranks: what the launcher says.
+ */
 bool ndp_launched(int *ranks);
 
 int ndp_transport_rank(const ndp_transport *t);
@@ -64,19 +66,28 @@ int ndp_comm_rank(const ndp_comm *c);
 int ndp_comm_size(const ndp_comm *c);
 const char *ndp_comm_name(const ndp_comm *c);
 
-/* An operation begun and not yet waited for; lives in the caller's memory. */
+/* An operation begun and not yet waited for; lives in the caller's memory. Its fields belong to this room. At most
+ * eight are outstanding on one communicator, and they are waited for in the order of their begins. */
 typedef struct ndp_work {
     ndp_comm *comm;
-    void *impl[6]; /* the transport's */
-    int64_t number[4];
+    const void *in;
+    void *out;
+    int64_t count; /* elements of one rank's part; bytes where the operation knows no type */
+    int kind, type, reduce;
+    int peer, tag; /* group rank: root, destination or source */
+    bool accumulate;
+    uint32_t sequence; /* of this communicator's operations, from 1 */
+    uint64_t request;  /* the transport's */
 } ndp_work;
 
 NDP_API ndp_status ndp_barrier(ndp_comm *c);
 
 /* buffer[count] of every rank becomes the reduction over the group. fp32, fp64, i64 (bf16: summed in fp32). */
-NDP_API ndp_status ndp_all_reduce_begin(ndp_comm *c, void *buffer, int64_t count, ndp_dtype type, ndp_reduce op, ndp_work *w);
+NDP_API ndp_status ndp_all_reduce_begin(ndp_comm *c, void *buffer, int64_t count, ndp_dtype type, ndp_reduce op,
+                                        ndp_work *w);
 /* out[size x count]: rank r's part at r x count. `in` is this rank's part, or lies already at its place in `out`. */
-NDP_API ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type, ndp_work *w);
+NDP_API ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
+                                        ndp_work *w);
 /* in[size x count] of every rank; out[count] = (accumulate ? out : 0) + sum over ranks of their part `rank`. */
 NDP_API ndp_status ndp_reduce_scatter_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
                                             bool accumulate, ndp_work *w);
@@ -85,7 +96,8 @@ NDP_API ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes
 NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w);
 /* in and out hold size equal parts of `bytes`: part p of `in` goes to rank p, part p of `out` came from rank p. */
 NDP_API ndp_status ndp_all_to_all_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
-/* Ends an operation. After it the buffers are the caller's again, on this rank AND for peers that read them in place. */
+/* Ends an operation. After it the buffers are the caller's again, on this rank AND for peers that read them in place.
+ */
 NDP_API ndp_status ndp_wait(ndp_work *w);
 
 /* ---- windows ---- */
@@ -94,10 +106,10 @@ NDP_API ndp_status ndp_wait(ndp_work *w);
  * shared = true: one and the same memory for all ranks of the group (a gathered parameter buffer of which each rank
  * writes its own slice; all_gather on it is a barrier). NDP_ENOTSUP when the group spans nodes or memory cannot be
  * mapped between processes: the caller then takes private memory and real collectives.
- * shared = false: private memory that same-node peers can read in place. Created over the world communicator; operations
- * of every communicator of the transport recognise buffers that lie inside such a window and sum straight from peers'
- * memory; where that cannot be had it is plain memory and the collectives copy. (`in` buffers of one reduce_scatter or
- * all_reduce may lie at different offsets in different ranks' windows.)
+ * shared = false: private memory that same-node peers can read in place. Created over the world communicator;
+ * operations of every communicator of the transport recognise buffers that lie inside such a window and sum straight
+ * from peers' memory; where that cannot be had it is plain memory and the collectives copy. (`in` buffers of one
+ * reduce_scatter or all_reduce may lie at different offsets in different ranks' windows.)
  */
 NDP_API ndp_status ndp_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
 void *ndp_window_data(const ndp_window *w);

@@ -1,0 +1,223 @@
+#include "comm/impl.h"
+#include "comm/memory.h"
+#include "comm/reduce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *const kind_names[NDP_WORK_KINDS] = {"barrier",   "all_reduce", "all_gather", "reduce_scatter",
+                                                       "broadcast", "all_to_all", "send",       "recv"};
+
+const char *ndp_work_kind_name(int kind) { return kind_names[kind]; }
+
+char *ndp_work_text(const ndp_work *w, char *out, size_t size) {
+    const char *what = kind_names[w->kind], *group = w->comm->name;
+    if (w->kind == NDP_WORK_BARRIER)
+        snprintf(out, size, "%s #%u (group %s)", what, w->sequence, group);
+    else if (w->kind >= NDP_WORK_BROADCAST)
+        snprintf(out, size, "%s of %lld bytes (group %s)", what, (long long)w->count, group);
+    else
+        snprintf(out, size, "%s #%u of %lld %s (group %s)", what, w->sequence, (long long)w->count,
+                 ndp_dtype_name((ndp_dtype)w->type), group);
+    return out;
+}
+
+/* ---- transports ---- */
+
+int ndp_transport_rank(const ndp_transport *t) { return t->rank; }
+int ndp_transport_world(const ndp_transport *t) { return t->world; }
+int ndp_transport_node_ranks(const ndp_transport *t) { return t->node_ranks; }
+const char *ndp_transport_name(const ndp_transport *t) { return t->ops->name; }
+
+void ndp_transport_abort(ndp_transport *t, const char *message) {
+    if (t->ops->abort)
+        t->ops->abort(t, message);
+}
+
+void ndp_transport_destroy(ndp_transport *t) {
+    if (t && t->ops->destroy)
+        t->ops->destroy(t);
+}
+
+/* ---- communicators ---- */
+
+void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *name) {
+    c->transport = t;
+    c->group = group;
+    snprintf(c->name, sizeof c->name, "%s", name);
+}
+
+ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+    ndp_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+    ndp_comm_init(c, t, group, name);
+    *out = c;
+    return NDP_OK;
+}
+
+void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
+
+ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+    int64_t last = group.base + (int64_t)(group.count - 1) * group.stride;
+    NDP_CHECK(group.count >= 1 && group.base >= 0 && (group.count == 1 || group.stride >= 1) && last < t->world,
+              "group %s (base %d, stride %d, count %d) does not fit a world of %d ranks", name, group.base,
+              group.stride, group.count, t->world);
+    NDP_CHECK(group.rank >= 0 && group.rank < group.count && group.base + group.rank * group.stride == t->rank,
+              "rank %d is not number %d of group %s (base %d, stride %d, count %d)", t->rank, group.rank, name,
+              group.base, group.stride, group.count);
+    return t->ops->comm_create(t, group, name, out);
+}
+
+void ndp_comm_destroy(ndp_comm *c) {
+    if (c)
+        c->transport->ops->comm_destroy(c);
+}
+
+int ndp_comm_rank(const ndp_comm *c) { return c->group.rank; }
+int ndp_comm_size(const ndp_comm *c) { return c->group.count; }
+const char *ndp_comm_name(const ndp_comm *c) { return c->name; }
+
+/* ---- operations ---- */
+
+/* A group of one rank needs no transport: every operation is a copy to oneself. */
+static void alone(const ndp_work *w) {
+    size_t bytes = ndp_work_bytes(w);
+    if (w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL)
+        ndp_copy_large(w->out, w->in, bytes);
+    else if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
+        ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, &(void *){(void *)w->in}, 1, &(void *){w->out}, 1, w->count,
+                         true);
+    else if (w->kind == NDP_WORK_REDUCE_SCATTER)
+        ndp_copy_large(w->out, w->in, bytes);
+}
+
+static ndp_status begin(ndp_work work, ndp_work *w) {
+    const ndp_comm *c = work.comm;
+    const char *what = kind_names[work.kind];
+    NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: a count of %lld", what,
+              c->name, (long long)work.count);
+    bool reduces = work.kind == NDP_WORK_ALL_REDUCE || work.kind == NDP_WORK_REDUCE_SCATTER;
+    NDP_CHECK(!reduces || ndp_reduce_knows((ndp_dtype)work.type),
+              "%s on group %s takes fp32, fp64, i64 or bf16, not %s", what, c->name,
+              ndp_dtype_name((ndp_dtype)work.type));
+    bool p2p = work.kind == NDP_WORK_SEND || work.kind == NDP_WORK_RECV;
+    NDP_CHECK(work.peer >= 0 && work.peer < c->group.count && !(p2p && work.peer == c->group.rank),
+              "%s on group %s of %d ranks: rank %d of it is nobody to talk to", what, c->name, c->group.count,
+              work.peer);
+    NDP_CHECK(work.tag >= 0 && work.tag < 32768, "%s on group %s: tag %d is not in 0 .. 32767", what, c->name,
+              work.tag);
+    *w = work;
+    if (c->transport->ops->dry)
+        return NDP_OK;
+    if (c->group.count == 1) {
+        alone(w);
+        return NDP_OK;
+    }
+    ndp_status st = c->transport->ops->begin(w);
+    if (st != NDP_OK)
+        w->comm = NULL;
+    return st;
+}
+
+ndp_status ndp_wait(ndp_work *w) {
+    ndp_comm *c = w->comm;
+    if (!c)
+        return NDP_FAIL(NDP_EBUG,
+                        "ndp_wait on an operation that was not begun, failed to begin, or was waited for before");
+    ndp_status st = c->transport->ops->dry || c->group.count == 1 ? NDP_OK : c->transport->ops->wait(w);
+    w->comm = NULL;
+    return st;
+}
+
+ndp_status ndp_barrier(ndp_comm *c) {
+    ndp_work w;
+    NDP_TRY(begin((ndp_work){.comm = c, .kind = NDP_WORK_BARRIER}, &w));
+    return ndp_wait(&w);
+}
+
+ndp_status ndp_all_reduce_begin(ndp_comm *c, void *buffer, int64_t count, ndp_dtype type, ndp_reduce op, ndp_work *w) {
+    return begin((ndp_work){.comm = c,
+                            .in = buffer,
+                            .out = buffer,
+                            .count = count,
+                            .kind = NDP_WORK_ALL_REDUCE,
+                            .type = (int)type,
+                            .reduce = (int)op},
+                 w);
+}
+
+ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type, ndp_work *w) {
+    return begin(
+        (ndp_work){.comm = c, .in = in, .out = out, .count = count, .kind = NDP_WORK_ALL_GATHER, .type = (int)type}, w);
+}
+
+ndp_status ndp_reduce_scatter_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
+                                    bool accumulate, ndp_work *w) {
+    return begin((ndp_work){.comm = c,
+                            .in = in,
+                            .out = out,
+                            .count = count,
+                            .kind = NDP_WORK_REDUCE_SCATTER,
+                            .type = (int)type,
+                            .accumulate = accumulate},
+                 w);
+}
+
+static ndp_work work_of_bytes(ndp_comm *c, ndp_work_kind kind, const void *in, void *out, int64_t bytes, int peer) {
+    return (ndp_work){
+        .comm = c, .in = in, .out = out, .count = bytes, .kind = (int)kind, .type = (int)NDP_U8, .peer = peer};
+}
+
+ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes, int root, ndp_work *w) {
+    return begin(work_of_bytes(c, NDP_WORK_BROADCAST, buffer, buffer, bytes, root), w);
+}
+
+ndp_status ndp_all_to_all_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w) {
+    return begin(work_of_bytes(c, NDP_WORK_ALL_TO_ALL, in, out, bytes, 0), w);
+}
+
+ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w) {
+    ndp_work work = work_of_bytes(c, NDP_WORK_SEND, buffer, NULL, bytes, to);
+    work.tag = tag;
+    return begin(work, w);
+}
+
+ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w) {
+    ndp_work work = work_of_bytes(c, NDP_WORK_RECV, NULL, buffer, bytes, from);
+    work.tag = tag;
+    return begin(work, w);
+}
+
+/* ---- windows ---- */
+
+ndp_status ndp_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
+    return c->transport->ops->window_create(c, bytes, shared, out);
+}
+
+void *ndp_window_data(const ndp_window *w) { return w->data; }
+
+void ndp_window_destroy(ndp_window *w) {
+    if (w)
+        w->transport->ops->window_destroy(w);
+}
+
+ndp_status ndp_plain_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
+    (void)shared; /* a group of one, or a rehearsal: nobody to share with */
+    void *data;
+    NDP_TRY(ndp_memory_map(-1, bytes, &data));
+    ndp_status st = c->transport->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
+    ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
+    if (!w) {
+        ndp_memory_unmap(data, bytes);
+        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+    }
+    *w = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
+    *out = w;
+    return NDP_OK;
+}
+
+void ndp_plain_window_destroy(ndp_window *w) {
+    ndp_memory_unmap(w->data, w->bytes);
+    free(w);
+}

@@ -1,0 +1,15 @@
+/* Large memory of windows: whole 2 MiB pages at a 2 MiB boundary, huge pages advised, zeroed by the system. */
+#ifndef NDP_COMM_MEMORY_H
+#define NDP_COMM_MEMORY_H
+
+#include "base/status.h"
+
+/* Private memory of at least `bytes`. fd >= 0: that file's pages, shared with whoever maps it too. */
+NDP_API ndp_status ndp_memory_map(int fd, size_t bytes, void **out);
+void ndp_memory_unmap(void *data, size_t bytes);
+/* Takes the pages [data, data + bytes) now instead of at their first use. NDP_ENOMEM where there are none left. */
+NDP_API ndp_status ndp_memory_touch(void *data, size_t bytes);
+/* Bytes that a window of this size takes. */
+size_t ndp_memory_round(size_t bytes);
+
+#endif

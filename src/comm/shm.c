@@ -1,0 +1,229 @@
+#include "comm/shm.h"
+#include "comm/reduce.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space) {
+    void **peers = calloc((size_t)c->group.count * 2, sizeof *peers);
+    if (!peers)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", c->name);
+    *s = (ndp_shm){.comm = c, .block = block, .space = space, .in = peers, .out = peers + c->group.count};
+    return NDP_OK;
+}
+
+void ndp_shm_release(ndp_shm *s) {
+    const ndp_transport *t = s->comm->transport;
+    const char *why = ndp_error_message();
+    if (s->begun != s->waited)
+        ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
+    free(s->in);
+}
+
+static ndp_shm_slot *slot_of(const ndp_shm *s, int member, uint32_t sequence) {
+    return &s->block[member].slot[sequence % NDP_SHM_SLOTS];
+}
+
+/* ---- begin: what this rank brings ---- */
+
+/* Bytes that peers read of this rank's `in`. */
+static size_t bytes_shown(const ndp_work *w) {
+    size_t part = ndp_work_bytes(w), all = part * (size_t)w->comm->group.count;
+    switch (w->kind) {
+    case NDP_WORK_BARRIER:
+        return 0;
+    case NDP_WORK_REDUCE_SCATTER:
+    case NDP_WORK_ALL_TO_ALL:
+        return all;
+    default:
+        return part;
+    }
+}
+
+/* Equal on all ranks, since the counts and types are. */
+static bool is_small(const ndp_work *w) { return bytes_shown(w) <= NDP_SHM_INLINE; }
+
+static void publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot) {
+    const ndp_group *g = &s->comm->group;
+    const ndp_ref nowhere = {.owner = -1};
+    size_t part = ndp_work_bytes(w), shown = bytes_shown(w);
+    slot->kind = w->kind;
+    slot->type = w->type;
+    slot->reduce = w->reduce;
+    slot->root = w->peer;
+    slot->count = w->count;
+    slot->in = slot->out = nowhere;
+    slot->reachable = true;
+    slot->in_place = w->kind == NDP_WORK_ALL_GATHER && w->in == (char *)w->out + (size_t)g->rank * part;
+    if (w->kind == NDP_WORK_ALL_GATHER)
+        slot->out = s->space->locate(s->space->context, w->out, part * (size_t)g->count);
+    bool shows = w->kind != NDP_WORK_BROADCAST || w->peer == g->rank;
+    if (!shows || shown == 0)
+        return;
+    if (is_small(w)) {
+        memcpy(slot->data, w->in, shown);
+        return;
+    }
+    slot->in = s->space->locate(s->space->context, w->in, shown);
+    slot->reachable = slot->in.owner >= 0;
+}
+
+ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
+    if (s->begun - s->waited >= NDP_SHM_OUTSTANDING)
+        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
+                        s->comm->name);
+    w->sequence = ++s->begun;
+    publish(s, w, slot_of(s, s->comm->group.rank, w->sequence));
+    ndp_gate_set(&s->block[s->comm->group.rank].arrived, w->sequence);
+    return NDP_OK;
+}
+
+/* ---- wait: meet and compare ---- */
+
+static ndp_status compare(const ndp_shm *s, const ndp_work *w, int member) {
+    const ndp_shm_slot *a = slot_of(s, 0, w->sequence), *b = slot_of(s, member, w->sequence);
+    if (a->kind == b->kind && a->type == b->type && a->reduce == b->reduce && a->root == b->root &&
+        a->count == b->count)
+        return NDP_OK;
+    return NDP_FAIL(
+        NDP_EBUG,
+        "operation #%u of group %s differs between its ranks: rank %d brings %s of %lld %s (reduce %d, root "
+        "%d), rank %d brings %s of %lld %s (reduce %d, root %d)",
+        w->sequence, s->comm->name, ndp_comm_world_rank(s->comm, 0), ndp_work_kind_name(a->kind), (long long)a->count,
+        ndp_dtype_name((ndp_dtype)a->type), a->reduce, a->root, ndp_comm_world_rank(s->comm, member),
+        ndp_work_kind_name(b->kind), (long long)b->count, ndp_dtype_name((ndp_dtype)b->type), b->reduce, b->root);
+}
+
+/* An all_gather whose `out` is one and the same memory on all ranks. */
+static bool is_shared(const ndp_shm *s, const ndp_work *w) {
+    ndp_ref first = slot_of(s, 0, w->sequence)->out;
+    bool same = first.owner >= 0;
+    for (int p = 1; p < s->comm->group.count; p++) {
+        ndp_ref out = slot_of(s, p, w->sequence)->out;
+        same &= out.owner == first.owner && out.segment == first.segment && out.offset == first.offset;
+    }
+    return same;
+}
+
+static ndp_status meet(ndp_shm *s, const ndp_work *w, bool *unreachable) {
+    bool reachable = true;
+    for (int p = 0; p < s->comm->group.count; p++) {
+        NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p));
+        NDP_TRY(compare(s, w, p));
+        reachable &= slot_of(s, p, w->sequence)->reachable;
+    }
+    *unreachable = !reachable && !is_shared(s, w);
+    return NDP_OK;
+}
+
+/* s->in[p]: where this rank reads what rank p shows. */
+static ndp_status find_peers(ndp_shm *s, const ndp_work *w) {
+    bool small = is_small(w);
+    for (int p = 0; p < s->comm->group.count; p++) {
+        ndp_shm_slot *slot = slot_of(s, p, w->sequence);
+        s->in[p] = slot->data;
+        if (!small && slot->in.owner >= 0)
+            NDP_TRY(s->space->resolve(s->space->context, slot->in, &s->in[p]));
+    }
+    return NDP_OK;
+}
+
+static void shift(void **buffers, int n, size_t bytes) {
+    for (int p = 0; p < n; p++)
+        buffers[p] = (char *)buffers[p] + bytes;
+}
+
+/* ---- wait: this rank's share; true when buffers of ranks were touched by others, so that all have to part ---- */
+
+static bool all_reduce(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count, rank = s->comm->group.rank;
+    if (is_small(w)) {
+        ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, &(void *){w->out}, 1, w->count, false);
+        return false;
+    }
+    /* Parts of whole cache lines, so that no two ranks write the same one. */
+    int64_t part = ((w->count + n - 1) / n + 63) / 64 * 64, first = part * rank;
+    int64_t count = first + part <= w->count ? part : first < w->count ? w->count - first : 0;
+    if (count > 0) {
+        shift(s->in, n, (size_t)first * ndp_dtype_size((ndp_dtype)w->type));
+        ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, s->in, n, count, false);
+    }
+    return true;
+}
+
+static bool reduce_scatter(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count;
+    shift(s->in, n, (size_t)s->comm->group.rank * ndp_work_bytes(w));
+    ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, s->in, n, &(void *){w->out}, 1, w->count, w->accumulate);
+    return !is_small(w);
+}
+
+static bool all_gather(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count, rank = s->comm->group.rank;
+    size_t part = ndp_work_bytes(w);
+    bool shared = is_shared(s, w), all_in_place = true;
+    for (int p = 0; p < n; p++) {
+        bool in_place = slot_of(s, p, w->sequence)->in_place;
+        all_in_place &= in_place;
+        if (p == rank ? !in_place : !shared)
+            ndp_copy_large((char *)w->out + (size_t)p * part, p == rank ? w->in : s->in[p], part);
+    }
+    return shared ? !all_in_place : !is_small(w);
+}
+
+static bool broadcast(ndp_shm *s, const ndp_work *w) {
+    if (s->comm->group.rank != w->peer)
+        ndp_copy_large(w->out, s->in[w->peer], ndp_work_bytes(w));
+    return !is_small(w);
+}
+
+static bool all_to_all(ndp_shm *s, const ndp_work *w) {
+    size_t part = ndp_work_bytes(w);
+    for (int p = 0; p < s->comm->group.count; p++)
+        ndp_copy_large((char *)w->out + (size_t)p * part, (char *)s->in[p] + (size_t)s->comm->group.rank * part, part);
+    return !is_small(w);
+}
+
+static bool barrier(ndp_shm *s, const ndp_work *w) {
+    (void)s, (void)w;
+    return false;
+}
+
+static bool (*const share[])(ndp_shm *, const ndp_work *) = {
+    [NDP_WORK_BARRIER] = barrier,       [NDP_WORK_ALL_REDUCE] = all_reduce,
+    [NDP_WORK_ALL_GATHER] = all_gather, [NDP_WORK_REDUCE_SCATTER] = reduce_scatter,
+    [NDP_WORK_BROADCAST] = broadcast,   [NDP_WORK_ALL_TO_ALL] = all_to_all,
+};
+
+/* Nobody reads or writes this rank's buffers any more. Of a broadcast only the root's are read. */
+static ndp_status part_ways(ndp_shm *s, const ndp_work *w) {
+    if (w->kind == NDP_WORK_BROADCAST && s->comm->group.rank != w->peer)
+        return NDP_OK;
+    for (int p = 0; p < s->comm->group.count; p++)
+        NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p));
+    return NDP_OK;
+}
+
+static ndp_status take_part(ndp_shm *s, const ndp_work *w, bool *unreachable) {
+    if (w->sequence != s->waited + 1)
+        return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, s->comm->name,
+                        s->waited + 1);
+    s->waited++;
+    NDP_TRY(meet(s, w, unreachable));
+    if (*unreachable)
+        return NDP_OK;
+    NDP_TRY(find_peers(s, w));
+    const ndp_transport *t = s->comm->transport;
+    NDP_TRY(ndp_health_enter(t->health, t->rank));
+    bool touched = share[w->kind](s, w);
+    ndp_health_leave(t->health, t->rank);
+    ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
+    return touched ? part_ways(s, w) : NDP_OK;
+}
+
+ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w, bool *unreachable) {
+    ndp_status st = take_part(s, w, unreachable);
+    if (st != NDP_OK)
+        ndp_health_fail(s->comm->transport->health, s->comm->transport->rank, ndp_error_message());
+    return st;
+}

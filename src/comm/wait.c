@@ -1,0 +1,138 @@
+#include "comm/wait.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <linux/futex.h>
+#include <math.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+enum {
+    LOOKS_PER_YIELD = 64,
+    YIELDS = 400,        /* about 0.2 ms: longer than a collective of this room takes to meet */
+    YIELDS_CROWDED = 20, /* every yield takes a core from a rank that has work */
+    SLEEP_MS = 50,       /* how late a sleeper may notice a failure */
+    DRAIN_SECONDS = 5,
+};
+
+/* After `failed` is set nobody enters, so one look at each rank is enough. A rank that was killed inside never leaves:
+ * hence the limit. */
+static void drain(ndp_health *h) {
+    double deadline = ndp_now() + DRAIN_SECONDS;
+    for (int r = 0; r < h->world; r++)
+        while (atomic_load(&h->of[r].inside) && ndp_now() < deadline)
+            sched_yield();
+}
+
+void ndp_health_fail(ndp_health *h, int rank, const char *message) {
+    uint32_t nobody = 0;
+    if (atomic_compare_exchange_strong(&h->failed, &nobody, 1)) {
+        h->rank = rank;
+        snprintf(h->message, sizeof h->message, "%s", message);
+        atomic_store(&h->failed, 2);
+    }
+    drain(h);
+}
+
+ndp_status ndp_health_check(ndp_health *h) {
+    if (atomic_load(&h->failed) == 0)
+        return NDP_OK;
+    while (atomic_load(&h->failed) != 2)
+        sched_yield();
+    drain(h);
+    return NDP_FAIL(NDP_ECOMM, "rank %d failed: %s", h->rank, h->message);
+}
+
+ndp_status ndp_health_enter(ndp_health *h, int rank) {
+    atomic_store(&h->of[rank].inside, 1);
+    if (atomic_load(&h->failed) == 0)
+        return NDP_OK;
+    atomic_store(&h->of[rank].inside, 0);
+    return ndp_health_check(h);
+}
+
+void ndp_health_leave(ndp_health *h, int rank) { atomic_store(&h->of[rank].inside, 0); }
+
+/* Shared between processes, so not FUTEX_PRIVATE. A spurious return is fine: the callers look again. */
+static void futex_sleep(_Atomic uint32_t *word, uint32_t seen) {
+    struct timespec limit = {.tv_nsec = SLEEP_MS * 1000000L};
+    syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
+}
+
+void ndp_gate_set(ndp_gate *g, uint32_t value) {
+    atomic_store(&g->value, value);
+    if (atomic_load(&g->sleepers))
+        syscall(SYS_futex, &g->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+ndp_status ndp_wait_expired(const ndp_work *w, int member) {
+    char what[128];
+    return NDP_FAIL(NDP_ECOMM,
+                    "rank %d waited %.0f s in %s and rank %d did not come; NDP_COMM_TIMEOUT sets the limit in seconds",
+                    w->comm->transport->rank, w->comm->transport->timeout, ndp_work_text(w, what, sizeof what),
+                    ndp_comm_world_rank(w->comm, member));
+}
+
+/* One look: *done, or an error once it is certain that the gate will not be reached. */
+static ndp_status look(ndp_gate *g, uint32_t value, const ndp_work *w, int member, bool *done) {
+    ndp_health *h = w->comm->transport->health;
+    int rank = ndp_comm_world_rank(w->comm, member);
+    /* `left` before the gate: a rank that leaves has set all its gates before. */
+    bool left = atomic_load(&h->of[rank].left);
+    *done = ndp_gate_reached(g, value);
+    if (*done)
+        return NDP_OK;
+    NDP_TRY(ndp_health_check(h));
+    if (left)
+        return NDP_FAIL(NDP_ECOMM, "rank %d left the run while others wait in %s (group %s)", rank,
+                        ndp_work_kind_name(w->kind), w->comm->name);
+    return NDP_OK;
+}
+
+static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, int member) {
+    double deadline = ndp_now() + w->comm->transport->timeout;
+    for (;;) {
+        uint32_t seen = atomic_load(&g->value);
+        bool done;
+        NDP_TRY(look(g, value, w, member, &done));
+        if (done)
+            return NDP_OK;
+        if (ndp_now() > deadline)
+            return ndp_wait_expired(w, member);
+        futex_sleep(&g->value, seen);
+    }
+}
+
+ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member) {
+    int yields = w->comm->transport->crowded ? YIELDS_CROWDED : YIELDS;
+    for (int i = 0; i < yields; i++) {
+        for (int k = 0; k < LOOKS_PER_YIELD; k++)
+            if (ndp_gate_reached(g, value))
+                return NDP_OK;
+        sched_yield();
+    }
+    atomic_fetch_add(&g->sleepers, 1);
+    ndp_status st = sleep_until(g, value, w, member);
+    atomic_fetch_sub(&g->sleepers, 1);
+    return st;
+}
+
+ndp_status ndp_wait_setup(ndp_transport *t, int ranks) {
+    const char *text = getenv("NDP_COMM_TIMEOUT");
+    double timeout = 300;
+    if (text && *text) {
+        char *end;
+        timeout = strtod(text, &end);
+        NDP_CHECK(*end == '\0' && isfinite(timeout) && timeout > 0,
+                  "NDP_COMM_TIMEOUT is \"%s\"; it takes a positive number of seconds", text);
+    }
+    cpu_set_t cores;
+    bool known = sched_getaffinity(0, sizeof cores, &cores) == 0; /* fails above 1024 cores: not crowded then */
+    t->timeout = timeout;
+    t->crowded = known && CPU_COUNT(&cores) < ranks;
+    return NDP_OK;
+}
