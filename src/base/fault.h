@@ -1,0 +1,23 @@
+/* Fault points: tests make the n-th operation of a kind fail, to see that what follows is told and harms nothing.
+ * Armed per thread, since a rank may be a thread; never armed in a run. */
+#ifndef NDP_BASE_FAULT_H
+#define NDP_BASE_FAULT_H
+
+#include "base/status.h"
+
+typedef enum ndp_fault_kind {
+    NDP_FAULT_WRITE,  /* creating and filling files and folders */
+    NDP_FAULT_SYNC,   /* fsync */
+    NDP_FAULT_RENAME, /* rename */
+    NDP_FAULT_KINDS
+} ndp_fault_kind;
+
+/* Makes this thread's n-th call (from 1) of `kind` from now on fail, once. n <= 0 disarms. */
+void ndp_fault_arm(ndp_fault_kind kind, int64_t n);
+/* True when this thread's armed fault of `kind` has fired since it was armed. */
+bool ndp_fault_fired(ndp_fault_kind kind);
+/* Asked at every fault point: true when this operation is to fail. Sets errno as a full disk (WRITE) or a broken one
+ * (SYNC, RENAME) would. */
+bool ndp_fault(ndp_fault_kind kind);
+
+#endif

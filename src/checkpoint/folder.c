@@ -1,0 +1,280 @@
+#include "checkpoint/folder.h"
+
+#include "base/arena.h"
+#include "base/json.h"
+#include "base/text.h"
+#include "checkpoint/safetensors_types.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct named {
+    const ndp_tensor_entry *entry;
+    const ndp_safetensors *file;
+} named;
+
+struct ndp_weights {
+    const char *folder;
+    ndp_safetensors **files;
+    int64_t n_files, file_capacity;
+    named *tensors; /* sorted by name */
+    int64_t n, capacity;
+    ndp_arena arena;
+};
+
+/* ---- opening ---- */
+
+static ndp_status open_file(ndp_weights *w, const char *name, ndp_safetensors **out) {
+    NDP_TRY(ndp_array_reserve(&w->files, &w->file_capacity, w->n_files + 1, sizeof *w->files));
+    const char *path = ndp_arena_format(&w->arena, "%s/%s", w->folder, name);
+    if (!path)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", name);
+    NDP_TRY(ndp_safetensors_open(path, out));
+    w->files[w->n_files++] = *out;
+    return NDP_OK;
+}
+
+static ndp_status add_tensor(ndp_weights *w, const ndp_safetensors *file, const ndp_tensor_entry *entry) {
+    NDP_TRY(ndp_array_reserve(&w->tensors, &w->capacity, w->n + 1, sizeof *w->tensors));
+    w->tensors[w->n++] = (named){entry, file};
+    return NDP_OK;
+}
+
+static int compare_named(const void *a, const void *b) {
+    return strcmp(((const named *)a)->entry->spec.name, ((const named *)b)->entry->spec.name);
+}
+
+/* The shard of that name, opened once. */
+static ndp_status find_shard(ndp_weights *w, const char *index, const char *name, const char *tensor,
+                             ndp_safetensors **out) {
+    if (!name[0] || name[0] == '.' || strchr(name, '/'))
+        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: \"%s\" is no name of a file beside the index", index, tensor,
+                        name);
+    for (int64_t i = w->n_files - 1; i >= 0; i--)
+        if (strcmp(strrchr(ndp_safetensors_path(w->files[i]), '/') + 1, name) == 0) {
+            *out = w->files[i];
+            return NDP_OK;
+        }
+    char *path = ndp_format("%s/%s", w->folder, name);
+    bool missing = path && !ndp_path_exists(path);
+    free(path);
+    if (missing)
+        return NDP_FAIL(NDP_EIO, "%s: tensor %s is in \"%s\", which is missing; download or copy it too", index, tensor,
+                        name);
+    return open_file(w, name, out);
+}
+
+/* The tensors of the index, each in its shard, and then those of the shards that the index does not know: they too are
+ * there, and nothing is dropped without a word. */
+static ndp_status read_map(ndp_weights *w, const char *index, struct json_object *map) {
+    json_object_object_foreach(map, name, value) {
+        if (!json_object_is_type(value, json_type_string))
+            return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: its shard is not a string", index, name);
+        ndp_safetensors *shard = NULL;
+        NDP_TRY(find_shard(w, index, json_object_get_string(value), name, &shard));
+        const ndp_tensor_entry *entry = ndp_safetensors_find(shard, name);
+        if (!entry)
+            return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s should be in %s, but is not there", index, name,
+                            ndp_safetensors_path(shard));
+        NDP_TRY(add_tensor(w, shard, entry));
+    }
+    for (int64_t f = 0; f < w->n_files; f++)
+        for (int i = 0; i < ndp_safetensors_count(w->files[f]); i++) {
+            const ndp_tensor_entry *entry = ndp_safetensors_at(w->files[f], i);
+            if (!json_object_object_get_ex(map, entry->spec.name, NULL))
+                NDP_TRY(add_tensor(w, w->files[f], entry));
+        }
+    return NDP_OK;
+}
+
+static ndp_status open_index(ndp_weights *w, const char *path) {
+    struct json_object *index = NULL, *map = NULL;
+    NDP_TRY(ndp_json_read(path, &index));
+    ndp_status st;
+    if (!json_object_is_type(index, json_type_object) || !json_object_object_get_ex(index, "weight_map", &map) ||
+        !json_object_is_type(map, json_type_object))
+        st = NDP_FAIL(NDP_EFORMAT, "%s: there is no object \"weight_map\" that says which shard holds a tensor", path);
+    else
+        st = read_map(w, path, map);
+    json_object_put(index);
+    return st;
+}
+
+static ndp_status open_single(ndp_weights *w, const char *stem) {
+    ndp_safetensors *file = NULL;
+    const char *name = ndp_arena_format(&w->arena, "%s.safetensors", stem);
+    if (!name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", w->folder);
+    NDP_TRY(open_file(w, name, &file));
+    for (int i = 0; i < ndp_safetensors_count(file); i++)
+        NDP_TRY(add_tensor(w, file, ndp_safetensors_at(file, i)));
+    return NDP_OK;
+}
+
+static ndp_status open_files(ndp_weights *w, const char *folder, const char *stem) {
+    w->folder = ndp_arena_strdup(&w->arena, folder);
+    const char *single = ndp_arena_format(&w->arena, "%s/%s.safetensors", folder, stem);
+    const char *index = ndp_arena_format(&w->arena, "%s/%s.safetensors.index.json", folder, stem);
+    const char *pickled = ndp_arena_format(&w->arena, "%s/pytorch_model.bin", folder);
+    if (!w->folder || !single || !index || !pickled)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    if (!ndp_path_is_folder(folder))
+        return NDP_FAIL(NDP_EIO, "'%s' is not a folder; expected one that holds %s.safetensors", folder, stem);
+    if (ndp_path_exists(single)) /* first, as transformers does */
+        NDP_TRY(open_single(w, stem));
+    else if (ndp_path_exists(index))
+        NDP_TRY(open_index(w, index));
+    else
+        return NDP_FAIL(
+            NDP_EIO, "'%s' holds neither %s.safetensors nor %s.safetensors.index.json%s", folder, stem, stem,
+            ndp_path_exists(pickled) ? "; pytorch_model.bin is not read: save it with safe_serialization=True" : "");
+    if (w->n)
+        qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
+    for (int64_t i = 1; i < w->n; i++)
+        if (compare_named(&w->tensors[i - 1], &w->tensors[i]) == 0)
+            return NDP_FAIL(NDP_EFORMAT, "'%s': tensor %s is in two shards, and the index names neither", folder,
+                            w->tensors[i].entry->spec.name);
+    return NDP_OK;
+}
+
+ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out) {
+    ndp_weights *w = calloc(1, sizeof *w);
+    if (!w)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    ndp_status st;
+    NDP_TRY_GOTO(open_files(w, folder, stem), close);
+    *out = w;
+    return NDP_OK;
+close:
+    ndp_weights_close(w);
+    return st;
+}
+
+ndp_status ndp_weights_open(const char *folder, ndp_weights **out) {
+    return ndp_weights_open_stem(folder, "model", out);
+}
+
+void ndp_weights_close(ndp_weights *w) {
+    if (!w)
+        return;
+    for (int64_t i = 0; i < w->n_files; i++)
+        ndp_safetensors_close(w->files[i]);
+    free(w->files);
+    free(w->tensors);
+    ndp_arena_release(&w->arena);
+    free(w);
+}
+
+/* ---- access ---- */
+
+int ndp_weights_count(const ndp_weights *w) { return (int)w->n; }
+const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i) { return w->tensors[i].entry; }
+
+static const named *find(const ndp_weights *w, const char *name) {
+    ndp_tensor_entry wanted = {.spec.name = name};
+    named key = {&wanted, NULL};
+    return w->n ? bsearch(&key, w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named) : NULL;
+}
+
+const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name) {
+    const named *t = find(w, name);
+    return t ? t->entry : NULL;
+}
+
+ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t first, int64_t count, void *dest,
+                            ndp_dtype type, bool finite) {
+    const named *t = find(w, name);
+    if (!t)
+        return NDP_FAIL(NDP_EFORMAT, "'%s' holds no tensor %s", w->folder, name);
+    return ndp_safetensors_read(t->file, t->entry, first, count, dest, type, finite);
+}
+
+/* ---- the check ---- */
+
+/* One kind of trouble: how many there are, the first few by name. */
+typedef struct trouble {
+    ndp_str text;
+    int n;
+} trouble;
+
+enum { NAMES = 5 };
+
+static void note(trouble *t, const char *name, const char *detail) {
+    if (t->n++ < NAMES)
+        ndp_str_addf(&t->text, "%s%s%s", t->n > 1 ? ", " : "", name, detail);
+}
+
+static void add_trouble(ndp_str *message, const char *kind, trouble *t) {
+    if (t->n)
+        ndp_str_addf(message, "; %d %s: %s%s", t->n, kind, t->text.data ? t->text.data : "",
+                     t->n > NAMES ? ", ..." : "");
+    message->failed |= t->text.failed;
+    ndp_str_release(&t->text);
+}
+
+static bool same_shape(const ndp_tensor_spec *a, const ndp_tensor_spec *b) {
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
+static void check_expected(const ndp_tensor_spec *want, const ndp_tensor_entry *found, trouble *missing,
+                           trouble *wrong) {
+    char have_text[100], want_text[100], detail[256];
+    if (!found) {
+        note(missing, want->name, "");
+    } else if (!same_shape(want, &found->spec)) {
+        snprintf(detail, sizeof detail, " is %s, expected %s",
+                 ndp_shape_text(&found->spec, have_text, sizeof have_text),
+                 ndp_shape_text(want, want_text, sizeof want_text));
+        note(wrong, want->name, detail);
+    } else if (!ndp_dtype_is_float(found->spec.dtype)) {
+        snprintf(detail, sizeof detail, " is %s, which is not read as a weight", found->type_name);
+        note(wrong, want->name, detail);
+    }
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static int compare_names(const void *a, const void *b) {
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static void check_extra(const ndp_weights *w, const char **sorted, int n, ndp_weights_ignore *ignore, void *arg,
+                        trouble *extra) {
+    for (int64_t i = 0; i < w->n; i++) {
+        const char *name = w->tensors[i].entry->spec.name;
+        if ((n && bsearch(&name, sorted, (size_t)n, sizeof *sorted, compare_names)) ||
+            ends_with(name, "rotary_emb.inv_freq") || (ignore && ignore(name, arg)))
+            continue;
+        note(extra, name, "");
+    }
+}
+
+ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n, ndp_weights_ignore *ignore,
+                             void *arg) {
+    const char **sorted = malloc(((size_t)n + 1) * sizeof *sorted);
+    if (!sorted)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %d tensors", n);
+    trouble missing = {0}, wrong = {0}, extra = {0};
+    for (int i = 0; i < n; i++) {
+        sorted[i] = expected[i].name;
+        check_expected(&expected[i], ndp_weights_find(w, expected[i].name), &missing, &wrong);
+    }
+    qsort(sorted, (size_t)n, sizeof *sorted, compare_names);
+    check_extra(w, sorted, n, ignore, arg, &extra);
+    free(sorted);
+    ndp_str message = {0};
+    add_trouble(&message, "missing", &missing);
+    add_trouble(&message, "of another shape or type", &wrong);
+    add_trouble(&message, "that the model does not have", &extra);
+    ndp_status st = NDP_OK;
+    if (message.failed)
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to say which of %d tensors are wrong", n);
+    else if (message.length)
+        st = NDP_FAIL(NDP_EFORMAT, "the weights in '%s' are not those of its config.json: %s", w->folder,
+                      message.data + 2);
+    ndp_str_release(&message);
+    return st;
+}
