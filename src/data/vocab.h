@@ -1,0 +1,33 @@
+/* A vocabulary: strings <-> ids. */
+#ifndef NDP_DATA_VOCAB_H
+#define NDP_DATA_VOCAB_H
+
+#include "base/text.h"
+
+/* Larger ids are taken for damage: the table below is as long as the largest id. */
+#define NDP_VOCAB_MAX_ID ((1 << 24) - 1)
+
+typedef struct ndp_vocab_word {
+    uint32_t at, length; /* in `text` */
+    bool used;           /* ids may have holes */
+} ndp_vocab_word;
+
+typedef struct ndp_vocab {
+    ndp_str text;          /* all strings, one behind the other */
+    ndp_vocab_word *words; /* [n], by id */
+    int64_t n, capacity;
+    int32_t *slots; /* open addressing, -1 is free; as many as `mask` + 1 */
+    uint32_t mask, filled;
+} ndp_vocab;
+
+/* `searchable` strings are found by ndp_vocab_find; the others only have a text. NDP_EFORMAT when the id is taken or
+ * out of range, or a searchable string is there already; `what` names the file in the message. */
+NDP_API ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_t length, int64_t id,
+                                 bool searchable);
+/* The id of a string, or -1. */
+int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length);
+/* The string of an id (not terminated), or NULL. */
+const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length);
+void ndp_vocab_release(ndp_vocab *v);
+
+#endif
