@@ -1,0 +1,361 @@
+/* The same checks for every transport that moves data. They run on rank threads, where cmocka's assertions must not:
+ * each returns a status, and the test asserts on that. */
+#ifndef TESTS_COMM_CASES_H
+#define TESTS_COMM_CASES_H
+
+#include "comm/comm.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WANT(cond, ...)                                                                                                \
+    do {                                                                                                               \
+        if (!(cond))                                                                                                   \
+            return NDP_FAIL(NDP_EBUG, __VA_ARGS__);                                                                    \
+    } while (0)
+
+/* Where a case takes its buffers from. */
+typedef enum memory_kind { HEAP, WINDOW, MEMORY_KINDS } memory_kind;
+
+typedef struct buffer {
+    ndp_window *window;
+    void *heap, *data;
+} buffer;
+
+/* Collective over `world`. In a window the buffer lies at another offset on every rank. */
+static inline ndp_status buffer_init(buffer *b, ndp_comm *world, memory_kind kind, size_t bytes) {
+    *b = (buffer){0};
+    if (kind == HEAP) {
+        b->heap = b->data = calloc(1, bytes + 1);
+        return b->heap ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "test memory");
+    }
+    size_t offset = 64 * (size_t)(1 + ndp_comm_rank(world));
+    NDP_TRY(ndp_window_create(world, bytes + offset, false, &b->window));
+    b->data = (char *)ndp_window_data(b->window) + offset;
+    return NDP_OK;
+}
+
+static inline void buffer_release(buffer *b) {
+    ndp_window_destroy(b->window);
+    free(b->heap);
+}
+
+/* Element i of group rank r: numbers whose sum depends on the order of summation. */
+static inline double value(int r, int64_t i) {
+    int64_t k = (r * 7919 + i * 104729 + 13) % 1009 - 504;
+    return (double)k / 7.0 * (double)(1 << (i + r) % 9);
+}
+
+static inline void put(void *data, ndp_dtype type, int64_t i, double x) {
+    switch (type) {
+    case NDP_F32:
+        ((float *)data)[i] = (float)x;
+        break;
+    case NDP_F64:
+        ((double *)data)[i] = x;
+        break;
+    case NDP_BF16:
+        ((uint16_t *)data)[i] = ndp_f32_to_bf16((float)x);
+        break;
+    default:
+        ((int64_t *)data)[i] = (int64_t)x;
+        break;
+    }
+}
+
+static inline void fill(void *data, ndp_dtype type, int r, int64_t first, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        put(data, type, i, value(r, first + i));
+}
+
+/* The reduction of one element in rank order, kept in the three kinds of arithmetic at once. */
+typedef struct tally {
+    float f;
+    double d;
+    int64_t k;
+} tally;
+
+static inline tally tally_of(const void *stored, ndp_dtype type) {
+    tally t = {0};
+    uint16_t h;
+    memcpy(&h, stored, 2);
+    if (type == NDP_BF16)
+        t.f = ndp_bf16_to_f32(h);
+    else if (type == NDP_F32)
+        memcpy(&t.f, stored, 4);
+    else if (type == NDP_F64)
+        memcpy(&t.d, stored, 8);
+    else
+        memcpy(&t.k, stored, 8);
+    return t;
+}
+
+static inline tally tally_add(tally a, tally b, ndp_reduce op) {
+    if (op == NDP_SUM)
+        return (tally){a.f + b.f, a.d + b.d, a.k + b.k};
+    return (tally){a.f > b.f ? a.f : b.f, a.d > b.d ? a.d : b.d, a.k > b.k ? a.k : b.k};
+}
+
+/* What the type stores of the reduction of element i over n ranks, then of `plus` if there is one. */
+static inline void expected(unsigned char out[8], ndp_dtype type, ndp_reduce op, int n, int64_t i,
+                            const unsigned char *plus) {
+    unsigned char x[8];
+    put(x, type, 0, value(0, i));
+    tally t = tally_of(x, type);
+    for (int r = 1; r < n; r++) {
+        put(x, type, 0, value(r, i));
+        t = tally_add(t, tally_of(x, type), op);
+    }
+    if (plus)
+        t = tally_add(t, tally_of(plus, type), op);
+    if (type == NDP_F32)
+        memcpy(out, &t.f, 4);
+    else if (type == NDP_F64)
+        memcpy(out, &t.d, 8);
+    else if (type == NDP_BF16)
+        memcpy(out, &(uint16_t){ndp_f32_to_bf16(t.f)}, 2);
+    else
+        memcpy(out, &t.k, 8);
+}
+
+static inline ndp_status same(const void *a, const void *b, ndp_dtype type, int64_t i, const char *what, int n) {
+    size_t size = ndp_dtype_size(type);
+    WANT(memcmp((const char *)a + (size_t)i * size, b, size) == 0, "%s of %s over %d ranks: element %lld is wrong",
+         what, ndp_dtype_name(type), n, (long long)i);
+    return NDP_OK;
+}
+
+static inline ndp_status check_all_reduce(ndp_comm *c, void *data, ndp_dtype type, ndp_reduce op, int64_t count) {
+    int n = ndp_comm_size(c);
+    fill(data, type, ndp_comm_rank(c), 0, count);
+    ndp_work w;
+    NDP_TRY(ndp_all_reduce_begin(c, data, count, type, op, &w));
+    NDP_TRY(ndp_wait(&w));
+    for (int64_t i = 0; i < count; i++) {
+        unsigned char want[8];
+        expected(want, type, op, n, i, NULL);
+        NDP_TRY(same(data, want, type, i, op == NDP_SUM ? "all_reduce" : "maximum", n));
+    }
+    return NDP_OK;
+}
+
+/* Rank q's part of rank r's input holds elements q x count ... of rank r. */
+static inline ndp_status check_reduce_scatter(ndp_comm *c, void *data, ndp_dtype type, int64_t count, bool accumulate) {
+    int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
+    fill(data, type, rank, 0, n * count);
+    char *out = calloc((size_t)count + 1, 8);
+    fill(out, type, 5, 1000, count);
+    ndp_work w;
+    ndp_status st = ndp_reduce_scatter_begin(c, data, out, count, type, accumulate, &w);
+    if (st == NDP_OK)
+        st = ndp_wait(&w);
+    for (int64_t i = 0; i < count && st == NDP_OK; i++) {
+        unsigned char want[8], before[8];
+        put(before, type, 0, value(5, 1000 + i));
+        expected(want, type, NDP_SUM, n, rank * count + i, accumulate ? before : NULL);
+        st = same(out, want, type, i, "reduce_scatter", n);
+    }
+    free(out);
+    return st;
+}
+
+/* out[size x count]; in place: the part lies there already. */
+static inline ndp_status check_all_gather(ndp_comm *c, void *in, void *out, ndp_dtype type, int64_t count,
+                                          bool in_place) {
+    int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
+    size_t part = (size_t)count * ndp_dtype_size(type);
+    if (in_place)
+        in = (char *)out + (size_t)rank * part;
+    fill(in, type, rank, 0, count);
+    ndp_work w;
+    NDP_TRY(ndp_all_gather_begin(c, in, out, count, type, &w));
+    NDP_TRY(ndp_wait(&w));
+    for (int r = 0; r < n; r++)
+        for (int64_t i = 0; i < count; i++) {
+            unsigned char want[8];
+            put(want, type, 0, value(r, i));
+            NDP_TRY(same((char *)out + (size_t)r * part, want, type, i, in_place ? "all_gather in place" : "all_gather",
+                         n));
+        }
+    return NDP_OK;
+}
+
+static inline ndp_status check_broadcast(ndp_comm *c, unsigned char *data, int64_t bytes, int root) {
+    for (int64_t i = 0; i < bytes; i++)
+        data[i] = ndp_comm_rank(c) == root ? (unsigned char)(i * 31 + root) : 0;
+    ndp_work w;
+    NDP_TRY(ndp_broadcast_begin(c, data, bytes, root, &w));
+    NDP_TRY(ndp_wait(&w));
+    for (int64_t i = 0; i < bytes; i++)
+        WANT(data[i] == (unsigned char)(i * 31 + root), "broadcast from %d: byte %lld", root, (long long)i);
+    return NDP_OK;
+}
+
+static inline ndp_status check_all_to_all(ndp_comm *c, unsigned char *in, unsigned char *out, int64_t bytes) {
+    int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
+    for (int64_t i = 0; i < n * bytes; i++)
+        in[i] = (unsigned char)(rank * 41 + i / (bytes ? bytes : 1) * 7 + i % 13);
+    ndp_work w;
+    NDP_TRY(ndp_all_to_all_begin(c, in, out, bytes, &w));
+    NDP_TRY(ndp_wait(&w));
+    for (int r = 0; r < n; r++)
+        for (int64_t i = 0; i < bytes; i++)
+            WANT(out[r * bytes + i] == (unsigned char)(r * 41 + rank * 7 + (rank * bytes + i) % 13),
+                 "all_to_all of %lld bytes: from %d, byte %lld", (long long)bytes, r, (long long)i);
+    return NDP_OK;
+}
+
+/* Everybody sends to the next rank and receives from the one before, with two tags received in the other order. */
+static inline ndp_status check_ring(ndp_comm *c, unsigned char *a, unsigned char *b, int64_t bytes) {
+    int n = ndp_comm_size(c), rank = ndp_comm_rank(c), next = (rank + 1) % n, before = (rank + n - 1) % n;
+    if (n == 1)
+        return NDP_OK;
+    int64_t half = bytes / 2;
+    memset(a, rank + 1, (size_t)half);
+    memset(a + half, rank + 101, (size_t)(bytes - half));
+    ndp_work send[2], recv[2];
+    NDP_TRY(ndp_send_begin(c, a, half, next, 1, &send[0]));
+    NDP_TRY(ndp_send_begin(c, a + half, bytes - half, next, 2, &send[1]));
+    NDP_TRY(ndp_recv_begin(c, b + half, bytes - half, before, 2, &recv[1]));
+    NDP_TRY(ndp_recv_begin(c, b, half, before, 1, &recv[0]));
+    NDP_TRY(ndp_wait(&recv[1]));
+    NDP_TRY(ndp_wait(&recv[0]));
+    NDP_TRY(ndp_wait(&send[0]));
+    NDP_TRY(ndp_wait(&send[1]));
+    for (int64_t i = 0; i < bytes; i++)
+        WANT(b[i] == before + (i < half ? 1 : 101), "message of %lld bytes: byte %lld", (long long)bytes, (long long)i);
+    return NDP_OK;
+}
+
+static const ndp_dtype reduced_types[] = {NDP_F32, NDP_BF16, NDP_F64, NDP_I64};
+
+static inline ndp_status check_reductions(ndp_comm *c, void *data, int64_t count) {
+    for (int t = 0; t < NDP_COUNT(reduced_types); t++) {
+        NDP_TRY(check_all_reduce(c, data, reduced_types[t], NDP_SUM, count));
+        NDP_TRY(check_all_reduce(c, data, reduced_types[t], NDP_MAX, count));
+        NDP_TRY(check_reduce_scatter(c, data, reduced_types[t], count, false));
+        NDP_TRY(check_reduce_scatter(c, data, reduced_types[t], count, true));
+    }
+    return NDP_OK;
+}
+
+/* Every operation on group `c` with parts of `count` elements. */
+static inline ndp_status check_operations(ndp_comm *world, ndp_comm *c, memory_kind kind, int64_t count) {
+    int n = ndp_comm_size(c);
+    size_t bytes = (size_t)(n * count) * 8;
+    buffer a, b;
+    NDP_TRY(buffer_init(&a, world, kind, bytes));
+    NDP_TRY(buffer_init(&b, world, kind, bytes));
+    NDP_TRY(check_reductions(c, a.data, count));
+    NDP_TRY(check_all_gather(c, a.data, b.data, NDP_F32, count, false));
+    NDP_TRY(check_all_gather(c, a.data, b.data, NDP_BF16, count, true));
+    NDP_TRY(check_broadcast(c, a.data, count, 0));
+    NDP_TRY(check_broadcast(c, a.data, count, n - 1));
+    NDP_TRY(check_all_to_all(c, a.data, b.data, count));
+    NDP_TRY(check_ring(c, a.data, b.data, count));
+    NDP_TRY(ndp_barrier(c));
+    buffer_release(&a);
+    buffer_release(&b);
+    return NDP_OK;
+}
+
+static inline ndp_group world_group(const ndp_transport *t) {
+    return (ndp_group){0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
+}
+
+/* The group of `count` ranks at `stride` that holds this rank, in a mesh where the stride's block repeats. */
+static inline ndp_group strided_group(const ndp_transport *t, int count, int stride) {
+    int rank = ndp_transport_rank(t), block = count * stride, base = rank / block * block + rank % stride;
+    return (ndp_group){base, stride, count, (rank - base) / stride};
+}
+
+/* All operations, on the world and on groups of it, in both kinds of memory, for small, odd and larger counts. */
+static inline ndp_status check_transport(ndp_transport *t, void *arg) {
+    static const int64_t counts[] = {0, 1, 7, 129, 5003};
+    (void)arg;
+    ndp_comm *world;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
+    for (int stride = 1; stride <= 2; stride++)
+        for (int count = 1; count * stride <= ndp_transport_world(t); count++) {
+            if (ndp_transport_world(t) % (count * stride) != 0)
+                continue;
+            ndp_comm *c;
+            NDP_TRY(ndp_comm_create(t, strided_group(t, count, stride), "part", &c));
+            for (int kind = 0; kind < MEMORY_KINDS; kind++)
+                for (int k = 0; k < NDP_COUNT(counts); k++)
+                    NDP_TRY(check_operations(world, c, (memory_kind)kind, counts[k]));
+            ndp_comm_destroy(c);
+        }
+    ndp_comm_destroy(world);
+    return NDP_OK;
+}
+
+/* A shared window: what one rank writes into its slice all see, and the gather moves nothing. The part may also come
+ * from elsewhere. */
+static inline ndp_status check_shared_window(ndp_transport *t, void *arg) {
+    bool *supported = arg;
+    int64_t counts[] = {1, 100003};
+    ndp_comm *c;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "shard", &c));
+    for (int k = 0; k < 2; k++) {
+        int64_t count = counts[k];
+        ndp_window *w;
+        ndp_status st = ndp_window_create(c, (size_t)(count * ndp_comm_size(c)) * 4, true, &w);
+        if (supported)
+            *supported = st == NDP_OK;
+        if (st != NDP_OK) {
+            WANT(st == NDP_ENOTSUP, "a shared window: %s", ndp_error_message());
+            break;
+        }
+        WANT((uintptr_t)ndp_window_data(w) % (2 << 20) == 0, "a window at %p", ndp_window_data(w));
+        NDP_TRY(check_all_gather(c, NULL, ndp_window_data(w), NDP_F32, count, true));
+        NDP_TRY(ndp_barrier(c)); /* all have looked before anybody writes again */
+        float *in = malloc((size_t)count * 4);
+        st = in ? check_all_gather(c, in, ndp_window_data(w), NDP_F32, count, false) : NDP_ENOMEM;
+        free(in);
+        NDP_TRY(st);
+        ndp_window_destroy(w);
+    }
+    ndp_comm_destroy(c);
+    return NDP_OK;
+}
+
+/* Eight operations of several kinds and groups at once; each begin is far ahead of its wait, 100 rounds. */
+static inline ndp_status check_outstanding(ndp_transport *t, void *arg) {
+    enum { N = 8, COUNT = 700, ROUNDS = 100 };
+    (void)arg;
+    ndp_comm *c, *half;
+    buffer b;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &c));
+    NDP_TRY(ndp_comm_create(t, strided_group(t, ndp_transport_world(t) % 2 == 0 ? 2 : 1, 1), "pair", &half));
+    NDP_TRY(buffer_init(&b, c, WINDOW, sizeof(float) * N * COUNT));
+    ndp_work w[N], other[N];
+    int64_t extra[N];
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int k = 0; k < N; k++) {
+            float *x = (float *)b.data + k * COUNT;
+            extra[k] = ndp_comm_rank(half) + k;
+            int64_t count = k % 2 ? COUNT : 5 + k;
+            for (int64_t i = 0; i < count; i++)
+                x[i] = (float)(round + k + ndp_comm_rank(c));
+            NDP_TRY(ndp_all_reduce_begin(c, x, count, NDP_F32, NDP_SUM, &w[k]));
+            NDP_TRY(ndp_all_reduce_begin(half, &extra[k], 1, NDP_I64, NDP_MAX, &other[k]));
+        }
+        int n = ndp_comm_size(c);
+        for (int k = 0; k < N; k++) {
+            NDP_TRY(ndp_wait(&other[k]));
+            WANT(extra[k] == ndp_comm_size(half) - 1 + k, "pair: %lld", (long long)extra[k]);
+            NDP_TRY(ndp_wait(&w[k]));
+            float want = (float)(n * (round + k) + n * (n - 1) / 2);
+            float *x = (float *)b.data + k * COUNT;
+            for (int64_t i = 0; i < (k % 2 ? COUNT : 5 + k); i++)
+                WANT(x[i] == want, "round %d, operation %d: %g, not %g", round, k, (double)x[i], (double)want);
+        }
+    }
+    buffer_release(&b);
+    ndp_comm_destroy(half);
+    ndp_comm_destroy(c);
+    return NDP_OK;
+}
+
+#endif
