@@ -1,7 +1,185 @@
-/* The thin first path: the reference loops. */
+/* Attention on the cpu: lays a call out (see attention_task.h) and runs its tasks on the threads. */
 #include "ops/cpu/attention_cpu.h"
+#include "base/cpu.h"
+#include "ops/cpu/attention_task.h"
 
-void ndp_attention_cpu(const ndp_op_call *call) { ndp_op_attention.kernel[NDP_BACKEND_REF](call); }
-void ndp_attention_bwd_cpu(const ndp_op_call *call) { ndp_op_attention_bwd.kernel[NDP_BACKEND_REF](call); }
-size_t ndp_attention_cpu_scratch(const ndp_op_call *s) { return ndp_op_attention.scratch(s, NDP_BACKEND_REF); }
-size_t ndp_attention_bwd_cpu_scratch(const ndp_op_call *s) { return ndp_op_attention_bwd.scratch(s, NDP_BACKEND_REF); }
+#include <omp.h>
+
+enum { MIN_TASKS = 32 }; /* of a call, where it is long enough, so that they balance on some threads */
+
+/* What the scratch memory of a call holds, by byte offset; each part is 64-byte aligned. */
+typedef struct layout {
+    size_t k_pos, spans, sight, done, dk_sum, dv_sum, work, work_bytes, bytes;
+} layout;
+
+static size_t part(size_t *bytes, int64_t n, size_t size) {
+    size_t at = *bytes;
+    *bytes = (at + (size_t)n * size + 63) / 64 * 64;
+    return at;
+}
+
+static bool needs_sum(const ndp_view *grad) { return grad->data && grad->dtype != NDP_F32; }
+
+static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k) {
+    const ndp_op_attr *attr = c->attr;
+    ndp_att a = {.kv_heads = attr->kv_heads,
+                 .group = attr->heads / attr->kv_heads,
+                 .dim = attr->head_dim,
+                 .window = attr->window,
+                 .scale = (float)attr->scale,
+                 .keys = k->rows};
+    a.dim_pad = (a.dim + NDP_ATT_LANES - 1) / NDP_ATT_LANES * NDP_ATT_LANES;
+    a.rows = q->rows * a.group;
+    int64_t blocks = a.rows * a.kv_heads / (NDP_ATT_BLOCK * MIN_TASKS);
+    blocks = blocks < 1 ? 1 : blocks > NDP_ATT_TASK_BLOCKS ? NDP_ATT_TASK_BLOCKS : blocks;
+    a.task_rows = (int)blocks * NDP_ATT_BLOCK;
+    a.tasks = (a.rows + a.task_rows - 1) / a.task_rows;
+    a.key_blocks = (a.keys + NDP_ATT_BLOCK - 1) / NDP_ATT_BLOCK;
+    return a;
+}
+
+static int team(const ndp_op_call *c, const ndp_att *a) {
+    int64_t n = a->tasks * a->kv_heads;
+    return c->threads < 1 ? 1 : c->threads < n ? c->threads : n < 1 ? 1 : (int)n;
+}
+
+static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
+    layout l = {0};
+    int64_t per_block = backward ? 5 : 2, shared = backward ? 4 : 2, scores = backward ? 2 : 1;
+    l.k_pos = part(&l.bytes, a->keys, sizeof(int32_t));
+    l.spans = part(&l.bytes, a->key_blocks, sizeof(ndp_att_span));
+    l.sight = part(&l.bytes, a->tasks, sizeof(ndp_att_sight));
+    if (backward) {
+        bool sums = c->in[2].dtype != NDP_F32;
+        l.done = part(&l.bytes, a->kv_heads * a->key_blocks, sizeof(int));
+        l.dk_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
+        l.dv_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
+    }
+    l.work_bytes = sizeof(float) * (size_t)((a->task_rows / NDP_ATT_BLOCK * per_block + shared) * ndp_att_buffer(a) +
+                                            scores * NDP_ATT_SCORES);
+    l.work = part(&l.bytes, team(c, a), l.work_bytes);
+    return l;
+}
+
+/* Copies key positions and finds what each key block spans and each task sees. */
+static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layout *l) {
+    int32_t *pos = (int32_t *)(scratch + l->k_pos);
+    ndp_att_span *spans = (ndp_att_span *)(scratch + l->spans);
+    ndp_att_sight *sight = (ndp_att_sight *)(scratch + l->sight);
+    for (int64_t s = 0; s < a->keys; s++) {
+        ndp_att_span *span = &spans[s / NDP_ATT_BLOCK];
+        if (s % NDP_ATT_BLOCK == 0)
+            *span = (ndp_att_span){INT32_MAX, INT32_MIN};
+        pos[s] = ((const int32_t *)k_pos->data)[s * k_pos->ld];
+        span->min = pos[s] < span->min ? pos[s] : span->min;
+        span->max = pos[s] > span->max ? pos[s] : span->max;
+    }
+    for (int64_t i = 0; i < a->tasks; i++) {
+        int64_t first = ndp_att_task_first(a, i), end = first + a->task_rows < a->rows ? first + a->task_rows : a->rows;
+        sight[i] = NDP_ATT_SIGHT_NONE;
+        for (int64_t t = first / a->group; t <= (end - 1) / a->group; t++) {
+            int32_t low, high;
+            ndp_att_token(a, t, &low, &high);
+            ndp_att_sight_add(&sight[i], low, high);
+        }
+    }
+    a->k_pos = pos;
+    a->spans = spans;
+    a->sight = sight;
+}
+
+static const ndp_att_kernels *kernels(void) { return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic; }
+
+/* Hands out tasks in order, those of all kv heads in turn. */
+static void run_tasks(const ndp_att *a, void (*run)(const ndp_att *, int, int64_t, float *), int64_t *next,
+                      float *work) {
+    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < a->tasks * a->kv_heads;)
+        run(a, (int)(i % a->kv_heads), i / a->kv_heads, work);
+}
+
+size_t ndp_attention_cpu_scratch(const ndp_op_call *shapes) {
+    ndp_att a = describe(shapes, &shapes->in[0], &shapes->in[1]);
+    return lay_out(shapes, &a, false).bytes;
+}
+
+size_t ndp_attention_bwd_cpu_scratch(const ndp_op_call *shapes) {
+    ndp_att a = describe(shapes, &shapes->in[1], &shapes->in[2]);
+    return lay_out(shapes, &a, true).bytes;
+}
+
+void ndp_attention_cpu(const ndp_op_call *c) {
+    ndp_att a = describe(c, &c->in[0], &c->in[1]);
+    layout l = lay_out(c, &a, false);
+    a.q = c->in[0];
+    a.k = c->in[1];
+    a.v = c->in[2];
+    a.q_pos = c->in[3];
+    a.q_low = c->in[4];
+    a.o = c->out[0];
+    a.lse = c->out[1];
+    char *scratch = c->scratch;
+    survey(&a, &c->in[5], scratch, &l);
+    const ndp_att_kernels *k = kernels();
+    int64_t next = 0;
+#pragma omp parallel num_threads(team(c, &a))
+    run_tasks(&a, k->forward, &next, (float *)(scratch + l.work + (size_t)omp_get_thread_num() * l.work_bytes));
+}
+
+/* Where dk or dv is added up: in place when it is fp32. */
+static ndp_view sum_view(const ndp_view *grad, char *scratch) {
+    ndp_view sum = *grad;
+    if (needs_sum(grad))
+        sum = (ndp_view){scratch, NDP_F32, grad->rows, grad->cols, grad->cols};
+    return sum;
+}
+
+static void clear_row(const ndp_view *v, int64_t row) {
+    if (v->data)
+        memset((float *)v->data + row * v->ld, 0, (size_t)v->cols * sizeof(float));
+}
+
+static void finish_row(const ndp_view *sum, const ndp_view *grad, int64_t row) {
+    if (needs_sum(grad))
+        ndp_convert((const float *)sum->data + row * sum->ld, NDP_F32,
+                    (char *)grad->data + (size_t)(row * grad->ld) * ndp_dtype_size(grad->dtype), grad->dtype,
+                    grad->cols);
+}
+
+void ndp_attention_bwd_cpu(const ndp_op_call *c) {
+    ndp_att a = describe(c, &c->in[1], &c->in[2]);
+    layout l = lay_out(c, &a, true);
+    char *scratch = c->scratch;
+    a.d_o = c->in[0];
+    a.q = c->in[1];
+    a.k = c->in[2];
+    a.v = c->in[3];
+    a.o = c->in[4];
+    a.lse = c->in[5];
+    a.q_pos = c->in[6];
+    a.q_low = c->in[7];
+    a.dq = c->out[0];
+    a.dk = c->out[1];
+    a.dv = c->out[2];
+    a.dk_sum = sum_view(&a.dk, scratch + l.dk_sum);
+    a.dv_sum = sum_view(&a.dv, scratch + l.dv_sum);
+    a.done = (int *)(scratch + l.done);
+    survey(&a, &c->in[8], scratch, &l);
+    memset(a.done, 0, (size_t)(a.kv_heads * a.key_blocks) * sizeof *a.done);
+    const ndp_att_kernels *k = kernels();
+    int64_t next = 0;
+#pragma omp parallel num_threads(team(c, &a))
+    {
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < a.keys; s++) {
+            clear_row(&a.dk_sum, s);
+            clear_row(&a.dv_sum, s);
+        }
+        run_tasks(&a, k->backward, &next, (float *)(scratch + l.work + (size_t)omp_get_thread_num() * l.work_bytes));
+#pragma omp barrier
+#pragma omp for schedule(static)
+        for (int64_t s = 0; s < a.keys; s++) {
+            finish_row(&a.dk_sum, &a.dk, s);
+            finish_row(&a.dv_sum, &a.dv, s);
+        }
+    }
+}

@@ -1,0 +1,88 @@
+/* One attention call, cut into tasks.
+ *
+ * The rows of a kv head are the query rows of all heads that share it: row r is token r / group, head
+ * kv * group + r % group. So packed keys and values serve the whole group, and a single token (decoding) still fills
+ * lanes. Rows and keys go in blocks of NDP_ATT_BLOCK; a task is a few consecutive row blocks of one kv head, from
+ * the last rows (with a causal mask the costly ones) to the first.
+ *
+ * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
+ * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
+ * tasks are handed out in that order too. */
+#ifndef NDP_OPS_CPU_ATTENTION_TASK_H
+#define NDP_OPS_CPU_ATTENTION_TASK_H
+
+#include "ops/op.h"
+
+enum {
+    NDP_ATT_BLOCK = 64,
+    NDP_ATT_LANES = 16, /* head_dim is padded to this: the widest vector */
+    NDP_ATT_TILE = 8,   /* products may write this many rows, rounded up */
+    NDP_ATT_TASK_BLOCKS = 4
+};
+
+/* What the rows of a block or task see: positions low .. pos. */
+typedef struct ndp_att_sight {
+    int32_t low_min, low_max, pos_min, pos_max;
+} ndp_att_sight;
+
+typedef struct ndp_att_span {
+    int32_t min, max; /* key positions of a block */
+} ndp_att_span;
+
+typedef struct ndp_att {
+    ndp_view q, k, v, o, lse, q_pos, q_low;
+    ndp_view d_o, dq, dk, dv; /* backward only */
+    ndp_view dk_sum, dv_sum;  /* fp32: dk, dv themselves, or scratch */
+    int kv_heads, group, dim, dim_pad, window, task_rows;
+    float scale;
+    int64_t rows, keys;         /* rows of a kv head = T x group; S */
+    int64_t tasks, key_blocks;  /* of a kv head */
+    const int32_t *k_pos;       /* [keys] */
+    const ndp_att_span *spans;  /* [key_blocks] */
+    const ndp_att_sight *sight; /* [tasks] */
+    int *done;                  /* [kv_heads x key_blocks]: 1 + the last task that has added to dk, dv there */
+} ndp_att;
+
+/* Kernels of one instruction set; `work` is 64-byte aligned. */
+typedef struct ndp_att_kernels {
+    void (*forward)(const ndp_att *a, int kv, int64_t task, float *work);
+    void (*backward)(const ndp_att *a, int kv, int64_t task, float *work);
+} ndp_att_kernels;
+
+extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512;
+
+/* Floats of `work` that a task needs. */
+static inline int64_t ndp_att_buffer(const ndp_att *a) { return (NDP_ATT_BLOCK + NDP_ATT_TILE) * (int64_t)a->dim_pad; }
+enum { NDP_ATT_SCORES = (NDP_ATT_BLOCK + NDP_ATT_TILE) * NDP_ATT_BLOCK };
+
+static inline int64_t ndp_att_task_first(const ndp_att *a, int64_t task) {
+    return (a->tasks - 1 - task) * a->task_rows;
+}
+
+static inline bool ndp_att_touches(ndp_att_sight rows, ndp_att_span keys) {
+    return keys.max >= rows.low_min && keys.min <= rows.pos_max;
+}
+
+static inline bool ndp_att_sees_all(ndp_att_sight rows, ndp_att_span keys) {
+    return keys.min >= rows.low_max && keys.max <= rows.pos_min;
+}
+
+/* The positions that token t sees are low .. pos. */
+static inline void ndp_att_token(const ndp_att *a, int64_t t, int32_t *low, int32_t *pos) {
+    *pos = ((const int32_t *)a->q_pos.data)[t * a->q_pos.ld];
+    *low = ((const int32_t *)a->q_low.data)[t * a->q_low.ld];
+    int64_t window_low = a->window > 0 ? (int64_t)*pos - a->window + 1 : INT32_MIN;
+    if (window_low > *low)
+        *low = (int32_t)window_low;
+}
+
+static inline void ndp_att_sight_add(ndp_att_sight *s, int32_t low, int32_t pos) {
+    s->low_min = low < s->low_min ? low : s->low_min;
+    s->low_max = low > s->low_max ? low : s->low_max;
+    s->pos_min = pos < s->pos_min ? pos : s->pos_min;
+    s->pos_max = pos > s->pos_max ? pos : s->pos_max;
+}
+
+#define NDP_ATT_SIGHT_NONE ((ndp_att_sight){INT32_MAX, INT32_MIN, INT32_MAX, INT32_MIN})
+
+#endif

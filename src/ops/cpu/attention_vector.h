@@ -1,0 +1,47 @@
+/* Vectors of LANES floats by the compiler's vector types, the part that is the same on every processor. Included by the
+ * attention_<isa>.c files alone, which define LANES, ZIP_LOW, ZIP_HIGH and then add vec_max, vec_see and vec_exp2. */
+#ifndef NDP_OPS_CPU_ATTENTION_VECTOR_H
+#define NDP_OPS_CPU_ATTENTION_VECTOR_H
+
+#include <float.h>
+#include <math.h>
+#include <stdint.h>
+
+typedef float vf __attribute__((vector_size(LANES * 4), may_alias));
+typedef int32_t vi __attribute__((vector_size(LANES * 4), may_alias));
+typedef float vf_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+typedef int32_t vi_unaligned __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
+
+#define INLINE static inline __attribute__((always_inline))
+
+INLINE vf vec_load(const float *p) { return *(const vf_unaligned *)p; }
+INLINE vi vec_load_int(const int32_t *p) { return *(const vi_unaligned *)p; }
+INLINE void vec_store(float *p, vf x) { *(vf_unaligned *)p = x; }
+INLINE vf vec_set(float x) { return x - (vf){0}; }
+
+/* 2^f for 0 <= f < 1, minimax with 2^0 = 1 exact; relative error 5e-9 and rounding. */
+INLINE vf vec_exp2_fraction(vf f) {
+    vf p = f * 2.081791504e-4f + 1.269216607e-3f;
+    p = p * f + 9.652195056e-3f;
+    p = p * f + 5.549602356e-2f;
+    p = p * f + 2.402272042e-1f;
+    p = p * f + 6.931471709e-1f;
+    return p * f + 1.0f;
+}
+
+/* Rows become columns: log2(LANES) perfect shuffles. */
+INLINE void vec_transpose(vf r[LANES]) {
+    for (int round = 1; round < LANES; round *= 2) {
+        vf t[LANES];
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES / 2; i++) {
+            t[2 * i] = __builtin_shufflevector(r[i], r[i + LANES / 2], ZIP_LOW);
+            t[2 * i + 1] = __builtin_shufflevector(r[i], r[i + LANES / 2], ZIP_HIGH);
+        }
+#pragma GCC unroll 16
+        for (int i = 0; i < LANES; i++)
+            r[i] = t[i];
+    }
+}
+
+#endif

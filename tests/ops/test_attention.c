@@ -1,0 +1,430 @@
+/* Attention: the reference against finite differences, the cpu kernels of every instruction set against the reference.
+ */
+#include "base/rng.h"
+#include "ops/op.h"
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include <cmocka.h>
+
+/* --- problems --- */
+
+typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS } pattern;
+
+typedef struct spec {
+    int64_t t, s;
+    int heads, kv_heads, dim, window;
+    pattern pattern;
+    ndp_dtype dtype;
+} spec;
+
+enum { Q, K, V, Q_POS, Q_LOW, K_POS, O, LSE, D_O, DQ, DK, DV, TENSORS };
+
+typedef struct problem {
+    ndp_op_attr attr;
+    ndp_view v[TENSORS];
+} problem;
+
+enum { GUARD = 3 }; /* columns behind each row: a piece of a wider tensor, which nobody may write */
+static const double GUARD_VALUE = 7;
+
+static ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
+    ndp_view v = {NULL, dtype, rows, cols, cols + GUARD};
+    v.data = malloc((size_t)(rows * v.ld) * ndp_dtype_size(dtype));
+    assert_non_null(v.data);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < v.ld; c++)
+            ndp_view_set(&v, r, c, c < cols ? (dtype == NDP_I32 ? 0 : NAN) : GUARD_VALUE);
+    return v;
+}
+
+static void fill(const ndp_view *v, uint64_t stream) {
+    for (int64_t r = 0; r < v->rows; r++)
+        for (int64_t c = 0; c < v->cols; c++)
+            ndp_view_set(v, r, c, 4 * ndp_rng_uniform(1, stream, (uint64_t)(r * v->cols + c)) - 2);
+}
+
+/* Zig-zag of two ranks over four chunks: this rank's queries are chunks 0 and 3, the keys the other's, 1 and 2. */
+static void zigzag(const problem *p) {
+    const ndp_view *q = &p->v[Q_POS], *k = &p->v[K_POS];
+    int64_t chunk = (q->rows + 1) / 2;
+    for (int64_t t = 0; t < q->rows; t++)
+        ndp_view_set(q, t, 0, (double)(t < chunk ? t : 2 * chunk + t));
+    for (int64_t s = 0; s < k->rows; s++)
+        ndp_view_set(k, s, 0, (double)(chunk + s));
+}
+
+static void set_positions(const problem *p, const spec *x) {
+    int64_t shift = x->pattern == DECODE ? (x->s - x->t) / 2 : 0,
+            low = 0; /* DECODE: the cache is longer than what is seen */
+    for (int64_t s = 0; s < x->s; s++)
+        ndp_view_set(&p->v[K_POS], s, 0,
+                     x->pattern == ANYWHERE ? (double)ndp_rng_below(2, 3, (uint64_t)s, 300) : (double)s);
+    for (int64_t t = 0; t < x->t; t++) {
+        if (ndp_rng_below(4, 5, (uint64_t)t, 40) == 0) /* a document begins */
+            low = t;
+        int64_t pos = x->pattern == ANYWHERE ? (int64_t)ndp_rng_below(6, 7, (uint64_t)t, 320) - 10 : t + shift;
+        ndp_view_set(&p->v[Q_POS], t, 0, (double)pos);
+        ndp_view_set(&p->v[Q_LOW], t, 0,
+                     x->pattern == DOCUMENTS  ? (double)low
+                     : x->pattern == ANYWHERE ? (double)(pos - 50)
+                                              : 0);
+    }
+    if (x->pattern == ZIGZAG)
+        zigzag(p);
+}
+
+static problem setup(const spec *x) {
+    problem p = {.attr = {.heads = x->heads,
+                          .kv_heads = x->kv_heads,
+                          .head_dim = x->dim,
+                          .window = x->window,
+                          .scale = 1 / sqrt(x->dim)}};
+    ndp_view in[6] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
+                      make(x->t, 1, NDP_I32),
+                      make(x->t, 1, NDP_I32),
+                      make(x->s, 1, NDP_I32)};
+    ndp_view out[3];
+    memcpy(p.v, in, sizeof in);
+    assert_int_equal(ndp_op_attention.shape(&p.attr, in, out), NDP_OK);
+    p.v[O] = make(out[0].rows, out[0].cols, out[0].dtype);
+    p.v[LSE] = make(out[1].rows, out[1].cols, out[1].dtype);
+    p.v[D_O] = make(out[0].rows, out[0].cols, out[0].dtype);
+    ndp_view in_bwd[] = {p.v[D_O], p.v[Q], p.v[K], p.v[V], p.v[O], p.v[LSE], p.v[Q_POS], p.v[Q_LOW], p.v[K_POS]};
+    assert_int_equal(ndp_op_attention_bwd.shape(&p.attr, in_bwd, out), NDP_OK);
+    for (int i = 0; i < 3; i++)
+        p.v[DQ + i] = make(out[i].rows, out[i].cols, out[i].dtype);
+    fill(&p.v[Q], 11);
+    fill(&p.v[K], 12);
+    fill(&p.v[V], 13);
+    fill(&p.v[D_O], 14);
+    set_positions(&p, x);
+    return p;
+}
+
+static void teardown(problem *p) {
+    for (int i = 0; i < TENSORS; i++)
+        free(p->v[i].data);
+}
+
+/* With exactly the scratch that the op asks for. */
+static void run_op(const ndp_op *op, const problem *p, const int *in, const int *out, ndp_backend backend,
+                   int threads) {
+    ndp_op_call call = {.attr = &p->attr, .threads = threads};
+    for (int i = 0; i < op->n_in; i++)
+        call.in[i] = p->v[in[i]];
+    for (int i = 0; i < op->n_out; i++)
+        call.out[i] = p->v[out[i]];
+    size_t bytes = (op->scratch(&call, backend) + 63) / 64 * 64;
+    call.scratch = aligned_alloc(64, bytes ? bytes : 64);
+    assert_non_null(call.scratch);
+    memset(call.scratch, 0xff, bytes);
+    op->kernel[backend](&call);
+    free(call.scratch);
+}
+
+static void run_forward(const problem *p, ndp_backend backend, int threads) {
+    run_op(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS}, (int[]){O, LSE}, backend, threads);
+}
+
+static void run_backward(const problem *p, ndp_backend backend, int threads) {
+    run_op(&ndp_op_attention_bwd, p, (int[]){D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS}, (int[]){DQ, DK, DV}, backend,
+           threads);
+}
+
+/* --- comparisons --- */
+
+static void copy(const ndp_view *to, const ndp_view *from) {
+    for (int64_t r = 0; r < to->rows; r++)
+        for (int64_t c = 0; c < to->cols; c++)
+            ndp_view_set(to, r, c, ndp_view_get(from, r, c));
+}
+
+/* Largest difference, in units of the reference's largest element (or of 1, the size of the inputs: a gradient that
+ * is truly zero, that of a single key, is left with rounding); infinities must agree, NaN never does. */
+static double distance(const ndp_view *got, const ndp_view *want) {
+    double worst = 0, largest = 1;
+    for (int64_t r = 0; r < want->rows; r++)
+        for (int64_t c = 0; c < want->cols; c++) {
+            double g = ndp_view_get(got, r, c), w = ndp_view_get(want, r, c);
+            if (g == w && isinf(w))
+                continue;
+            if (!isfinite(g) || !isfinite(w))
+                return INFINITY;
+            worst = fmax(worst, fabs(g - w));
+            largest = fmax(largest, fabs(w));
+        }
+    return worst / largest;
+}
+
+static void assert_near(const problem *got, const problem *want, int tensor, double limit, const spec *x) {
+    static const char *const names[TENSORS] = {[O] = "o", [LSE] = "lse", [DQ] = "dq", [DK] = "dk", [DV] = "dv"};
+    double d = distance(&got->v[tensor], &want->v[tensor]);
+    if (!(d <= limit))
+        fail_msg("%s is off by %.3g (limit %.3g): T %lld S %lld H %d KV %d D %d window %d pattern %d %s NDP_ISA %s",
+                 names[tensor], d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, x->dim, x->window,
+                 (int)x->pattern, ndp_dtype_name(x->dtype), getenv("NDP_ISA"));
+    for (int64_t r = 0; r < got->v[tensor].rows; r++)
+        for (int64_t c = 0; c < GUARD; c++)
+            assert_true(ndp_view_get(&got->v[tensor], r, got->v[tensor].cols + c) == GUARD_VALUE);
+}
+
+/* The cpu kernels against the reference in fp64, on the same (rounded) inputs; the backward also on the same o, lse. */
+static void check_cpu(const spec *x) {
+    static const char *const isa[] = {"generic", "avx512", "avx512_bf16"};
+    spec wide = *x;
+    wide.dtype = NDP_F64;
+    problem want = setup(&wide);
+    /* fp32: measured at most 1.2e-6; bf16: half a unit in the last place */
+    double limit = x->dtype == NDP_BF16 ? 0x1p-8 + 1e-5 : 3e-6;
+    for (int i = 0; i < NDP_COUNT(isa); i++) {
+        setenv("NDP_ISA", isa[i], 1);
+        problem got = setup(x);
+        for (int t = 0; t < TENSORS; t++)
+            if (t <= V || t == D_O)
+                copy(&want.v[t], &got.v[t]);
+        run_forward(&want, NDP_BACKEND_REF, 1);
+        run_forward(&got, NDP_BACKEND_CPU, 2);
+        assert_near(&got, &want, O, limit, x);
+        assert_near(&got, &want, LSE, 1e-6, x);
+        copy(&got.v[O], &want.v[O]);
+        copy(&want.v[O], &got.v[O]);
+        run_backward(&want, NDP_BACKEND_REF, 1);
+        run_backward(&got, NDP_BACKEND_CPU, 2);
+        for (int t = DQ; t <= DV; t++)
+            assert_near(&got, &want, t, limit, x);
+        teardown(&got);
+    }
+    teardown(&want);
+}
+
+/* --- tests --- */
+
+static double loss(const problem *p) {
+    double sum = 0;
+    run_forward(p, NDP_BACKEND_REF, 1);
+    for (int64_t r = 0; r < p->v[O].rows; r++)
+        for (int64_t c = 0; c < p->v[O].cols; c++)
+            sum += ndp_view_get(&p->v[O], r, c) * ndp_view_get(&p->v[D_O], r, c);
+    return sum;
+}
+
+/* Central differences in every element of `input` against the gradient tensor. */
+static void check_differences(const problem *p, int input, int gradient) {
+    const ndp_view *x = &p->v[input];
+    double h = 1e-5;
+    for (int64_t r = 0; r < x->rows; r++)
+        for (int64_t c = 0; c < x->cols; c++) {
+            double x0 = ndp_view_get(x, r, c), up, down;
+            ndp_view_set(x, r, c, x0 + h);
+            up = loss(p);
+            ndp_view_set(x, r, c, x0 - h);
+            down = loss(p);
+            ndp_view_set(x, r, c, x0);
+            assert_true(fabs((up - down) / (2 * h) - ndp_view_get(&p->v[gradient], r, c)) < 1e-8);
+        }
+}
+
+static void ref_backward_is_the_derivative(void **state) {
+    (void)state;
+    static const spec cases[] = {{7, 7, 4, 2, 5, 0, DOCUMENTS, NDP_F64},
+                                 {13, 13, 3, 1, 3, 4, CAUSAL, NDP_F64},
+                                 {9, 11, 2, 2, 4, 3, ZIGZAG, NDP_F64},
+                                 {5, 17, 6, 2, 3, 0, DECODE, NDP_F64},
+                                 {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        problem p = setup(&cases[i]);
+        run_forward(&p, NDP_BACKEND_REF, 1);
+        run_backward(&p, NDP_BACKEND_REF, 1);
+        for (int k = 0; k < 3; k++)
+            check_differences(&p, Q + k, DQ + k);
+        teardown(&p);
+    }
+}
+
+/* Every head dimension with every length; patterns, windows and groups take turns. */
+static void cpu_equals_ref(void **state) {
+    (void)state;
+    static const int dims[] = {8, 12, 16, 48, 64, 80, 128}, lengths[] = {1, 7, 64, 65, 200, 513};
+    static const int heads[][2] = {{3, 1}, {2, 2}, {4, 2}, {1, 1}};
+    static const int windows[] = {0, 0, 70, 5};
+    for (int d = 0; d < NDP_COUNT(dims); d++)
+        for (int t = 0; t < NDP_COUNT(lengths); t++) {
+            int turn = d + 3 * t;
+            const int *h = heads[lengths[t] > 500 ? 3 - turn % 2 * 2 : turn % 4];
+            spec x = {lengths[t],
+                      lengths[t],
+                      h[0],
+                      h[1],
+                      dims[d],
+                      windows[turn % 3],
+                      (pattern)(turn % PATTERNS),
+                      turn % 2 ? NDP_F32 : NDP_BF16};
+            check_cpu(&x);
+        }
+}
+
+static void cpu_equals_ref_where_shapes_differ(void **state) {
+    (void)state;
+    static const spec cases[] = {
+        {1, 200, 9, 3, 64, 0, DECODE, NDP_F32},      {1, 1, 9, 3, 64, 0, DECODE, NDP_BF16},
+        {16, 300, 6, 6, 48, 0, DECODE, NDP_F32},     {33, 257, 4, 1, 64, 40, DECODE, NDP_BF16},
+        {65, 131, 2, 1, 64, 0, ZIGZAG, NDP_F32},     {200, 90, 4, 2, 16, 64, ZIGZAG, NDP_F32},
+        {150, 70, 3, 1, 64, 0, ANYWHERE, NDP_F32},   {70, 150, 2, 2, 20, 9, ANYWHERE, NDP_BF16},
+        {700, 700, 3, 1, 8, 64, DOCUMENTS, NDP_F32}, {60, 60, 2, 1, 256, 0, CAUSAL, NDP_F32},
+        {40, 40, 2, 1, 1, 0, DOCUMENTS, NDP_F32},    {100, 100, 40, 1, 24, 0, CAUSAL, NDP_BF16}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        check_cpu(&cases[i]);
+}
+
+/* Rows that see nothing: o = 0, lse = -inf, no gradient, and none from them. */
+static void rows_that_see_nothing(void **state) {
+    (void)state;
+    spec x = {70, 70, 2, 1, 16, 0, CAUSAL, NDP_F32};
+    problem p = setup(&x);
+    for (int64_t t = 0; t < x.t; t++)
+        ndp_view_set(&p.v[Q_LOW], t, 0, t == 68 ? 0 : 1000);
+    run_forward(&p, NDP_BACKEND_CPU, 2);
+    run_backward(&p, NDP_BACKEND_CPU, 2);
+    for (int64_t t = 0; t < x.t; t++)
+        for (int64_t c = 0; c < 32; c++) {
+            assert_int_equal(ndp_view_get(&p.v[O], t, c) == 0, t != 68);
+            assert_int_equal(ndp_view_get(&p.v[DQ], t, c) == 0, t != 68);
+            assert_int_equal(isinf(ndp_view_get(&p.v[LSE], t, c / 16)) != 0, t != 68);
+            assert_int_equal(ndp_view_get(&p.v[DV], t, c % 16) == 0, t > 68);
+        }
+    teardown(&p);
+}
+
+static void nan_is_not_hidden(void **state) {
+    (void)state;
+    static const char *const isa[] = {"generic", "avx512"};
+    for (int i = 0; i < NDP_COUNT(isa); i++) {
+        setenv("NDP_ISA", isa[i], 1);
+        spec x = {80, 80, 2, 1, 16, 0, CAUSAL, NDP_F32};
+        problem p = setup(&x);
+        ndp_view_set(&p.v[K], 70, 3, NAN);
+        run_forward(&p, NDP_BACKEND_CPU, 1);
+        for (int64_t t = 0; t < x.t; t++)
+            assert_int_equal(isnan(ndp_view_get(&p.v[O], t, 5)) != 0, t >= 70);
+        teardown(&p);
+    }
+}
+
+static bool same_bits(const ndp_view *a, const ndp_view *b) {
+    return memcmp(a->data, b->data, (size_t)(a->rows * a->ld) * ndp_dtype_size(a->dtype)) == 0;
+}
+
+static void threads_do_not_change_a_bit(void **state) {
+    (void)state;
+    static const spec cases[] = {{600, 600, 9, 3, 64, 0, CAUSAL, NDP_F32},
+                                 {600, 600, 4, 2, 48, 100, DOCUMENTS, NDP_BF16},
+                                 {300, 500, 8, 1, 16, 0, ANYWHERE, NDP_F32}};
+    static const char *const isa[] = {"generic", "avx512_bf16"};
+    for (int i = 0; i < NDP_COUNT(cases) * NDP_COUNT(isa); i++) {
+        setenv("NDP_ISA", isa[i % 2], 1);
+        problem one = setup(&cases[i / 2]);
+        run_forward(&one, NDP_BACKEND_CPU, 1);
+        run_backward(&one, NDP_BACKEND_CPU, 1);
+        for (int threads = 1; threads <= 5; threads++) {
+            problem more = setup(&cases[i / 2]);
+            run_forward(&more, NDP_BACKEND_CPU, threads);
+            run_backward(&more, NDP_BACKEND_CPU, threads);
+            for (int t = O; t < TENSORS; t++)
+                assert_true(same_bits(&more.v[t], &one.v[t]));
+            teardown(&more);
+        }
+        teardown(&one);
+    }
+}
+
+/* An output that nobody asked for changes nothing in the others. */
+static void outputs_may_be_absent(void **state) {
+    (void)state;
+    spec x = {100, 100, 4, 2, 16, 0, DOCUMENTS, NDP_BF16};
+    problem all = setup(&x);
+    run_forward(&all, NDP_BACKEND_CPU, 2);
+    run_backward(&all, NDP_BACKEND_CPU, 2);
+    for (int gone = O; gone < TENSORS; gone++) {
+        if (gone == O || gone == D_O)
+            continue;
+        problem p = setup(&x);
+        ndp_view kept = p.v[gone];
+        copy(&p.v[O], &all.v[O]);
+        if (gone == LSE) {
+            p.v[LSE] = (ndp_view){0};
+            run_forward(&p, NDP_BACKEND_CPU, 2);
+            p.v[LSE] = kept;
+            copy(&p.v[LSE], &all.v[LSE]);
+        } else {
+            copy(&p.v[LSE], &all.v[LSE]);
+            p.v[gone] = (ndp_view){0};
+            run_backward(&p, NDP_BACKEND_CPU, 2);
+            p.v[gone] = kept;
+            copy(&p.v[gone], &all.v[gone]);
+            for (int t = DQ; t <= DV; t++)
+                assert_true(same_bits(&p.v[t], &all.v[t]));
+        }
+        assert_true(same_bits(&p.v[O], &all.v[O]));
+        teardown(&p);
+    }
+    teardown(&all);
+}
+
+static void cost_counts_causal_pairs(void **state) {
+    (void)state;
+    double flops, bytes;
+    ndp_op_attr attr = {.heads = 2, .kv_heads = 1, .head_dim = 4};
+    ndp_op_call c = {.attr = &attr, .in = {{.rows = 3, .cols = 8}, {.rows = 5, .cols = 4}, {.rows = 5, .cols = 4}}};
+    ndp_op_attention.cost(&c, &flops, &bytes);
+    assert_true(flops == 2 * 2.0 * 2 * 4 * (3 + 4 + 5)); /* the three queries see 3, 4 and 5 keys */
+    assert_true(bytes == 4 * (3 * 8 + 5 * 4 + 5 * 4));
+    attr.window = 4;
+    ndp_op_attention.cost(&c, &flops, &bytes);
+    assert_true(flops == 2 * 2.0 * 2 * 4 * (3 + 4 + 4));
+}
+
+static void shapes_that_do_not_fit(void **state) {
+    (void)state;
+    ndp_op_attr attr = {.heads = 4, .kv_heads = 2, .head_dim = 8};
+    ndp_view good[] = {{NULL, NDP_F32, 5, 32, 32}, {NULL, NDP_F32, 6, 16, 16}, {NULL, NDP_F32, 6, 16, 16},
+                       {NULL, NDP_I32, 5, 1, 1},   {NULL, NDP_I32, 5, 1, 1},   {NULL, NDP_I32, 6, 1, 1}};
+    ndp_view out[2];
+    assert_int_equal(ndp_op_attention.shape(&attr, good, out), NDP_OK);
+    assert_int_equal(out[1].cols, 4);
+    for (int i = 0; i < NDP_COUNT(good); i++) {
+        ndp_view bad[6];
+        memcpy(bad, good, sizeof bad);
+        bad[i].cols++;
+        assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
+        memcpy(bad, good, sizeof bad);
+        bad[i].rows++;
+        assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
+        memcpy(bad, good, sizeof bad);
+        bad[i].dtype = NDP_BF16;
+        assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
+    }
+    attr.kv_heads = 3;
+    assert_int_equal(ndp_op_attention.shape(&attr, good, out), NDP_EBUG);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ref_backward_is_the_derivative),
+        cmocka_unit_test(cpu_equals_ref),
+        cmocka_unit_test(cpu_equals_ref_where_shapes_differ),
+        cmocka_unit_test(rows_that_see_nothing),
+        cmocka_unit_test(nan_is_not_hidden),
+        cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(outputs_may_be_absent),
+        cmocka_unit_test(cost_counts_causal_pairs),
+        cmocka_unit_test(shapes_that_do_not_fit),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
