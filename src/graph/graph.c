@@ -1,0 +1,327 @@
+#include "graph/graph.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ndp_view shape_of(int64_t rows, int64_t cols, ndp_dtype type) { return (ndp_view){NULL, type, rows, cols, cols}; }
+
+void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad) {
+    *g = (ndp_graph){.compute = compute, .grad = grad, .input = NDP_NONE, .output = NDP_NONE, .grad_output = NDP_NONE,
+                     .grad_input = NDP_NONE};
+    g->name = ndp_arena_strdup(&g->arena, name);
+}
+
+void ndp_graph_release(ndp_graph *g) {
+    for (int i = 0; i < NDP_NODE_LISTS; i++)
+        free(g->nodes[i].items);
+    free(g->values);
+    ndp_arena_release(&g->arena);
+    *g = (ndp_graph){0};
+}
+
+/* Adds a value with its own storage; returns 0 (a harmless index) once the graph has failed. */
+static int add_value(ndp_graph *g, const char *name, ndp_value_kind kind, ndp_view view) {
+    if (g->status != NDP_OK)
+        return 0;
+    g->status = ndp_array_reserve(&g->values, &g->value_capacity, g->n_values + 1, sizeof *g->values);
+    if (g->status != NDP_OK)
+        return 0;
+    int id = g->n_values++;
+    g->values[id] = (ndp_value){.name = ndp_arena_strdup(&g->arena, name), .kind = kind, .view = view, .root = id,
+                                .parent = NDP_NONE, .segment = NDP_NONE};
+    return id;
+}
+
+int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols) {
+    int id = add_value(g, "x", NDP_VALUE_ACT, shape_of(rows, cols, g->compute));
+    if (g->status == NDP_OK) {
+        g->values[id].needs_grad = true;
+        g->input = id;
+    }
+    return id;
+}
+
+int ndp_graph_data(ndp_graph *g, ndp_data_id data, int64_t rows, int64_t cols, ndp_dtype type) {
+    static const char *const names[NDP_DATA_IDS] = {"tokens", "labels",     "rope_pos",   "q_pos", "q_low",     "k_pos",
+                                                    "rope",   "loss_scale", "loss", "cache_row", "k_cache", "v_cache"};
+    int id = add_value(g, names[data], NDP_VALUE_DATA, shape_of(rows, cols, type));
+    if (g->status == NDP_OK)
+        g->values[id].data = data;
+    return id;
+}
+
+int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
+    const ndp_segment *s = &g->slots[slot]->items[segment];
+    bool vector = s->ndim == 1;
+    int64_t rows = 0, cols = 0;
+    for (int i = 0; i < segments; i++) {
+        if (i > 0 && (!s[i].glued || s[i].ndim != s->ndim || (!vector && s[i].cols != s->cols)))
+            g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s is not glued to %s", g->name, s[i].name, s->name);
+        rows += vector ? 0 : s[i].rows;
+        cols += vector ? s[i].cols : 0;
+    }
+    int id = add_value(g, s->name, NDP_VALUE_PARAM, vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute));
+    if (g->status != NDP_OK)
+        return 0;
+    ndp_value *v = &g->values[id];
+    v->slot = slot, v->segment = segment, v->offset = s->offset, v->needs_grad = true;
+    return id;
+}
+
+int ndp_graph_param_grad(ndp_graph *g, int param) {
+    if (g->status != NDP_OK)
+        return 0;
+    for (int i = 0; i < g->n_values; i++)
+        if (g->values[i].kind == NDP_VALUE_PGRAD && g->values[i].slot == g->values[param].slot &&
+            g->values[i].offset == g->values[param].offset)
+            return i;
+    ndp_view view = g->values[param].view;
+    view.dtype = g->grad;
+    char name[160];
+    snprintf(name, sizeof name, "d %s", g->values[param].name);
+    int id = add_value(g, name, NDP_VALUE_PGRAD, view);
+    if (g->status != NDP_OK)
+        return 0;
+    const ndp_value *p = &g->values[param];
+    ndp_value *v = &g->values[id];
+    v->slot = p->slot, v->segment = p->segment, v->offset = p->offset;
+    return id;
+}
+
+int ndp_graph_columns(ndp_graph *g, int value, int64_t col, int64_t cols) {
+    if (g->status != NDP_OK)
+        return 0;
+    ndp_view view = g->values[value].view;
+    view.cols = cols;
+    char name[160];
+    snprintf(name, sizeof name, "%s[%lld:%lld]", g->values[value].name, (long long)col, (long long)(col + cols));
+    int id = add_value(g, name, g->values[value].kind, view);
+    if (g->status != NDP_OK)
+        return 0;
+    const ndp_value *of = &g->values[value];
+    ndp_value *v = &g->values[id];
+    v->root = of->root, v->parent = value, v->col = of->col + col, v->needs_grad = of->needs_grad;
+    return id;
+}
+
+/* Appends a node whose absent outputs are made from the op's shape rule. */
+static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const ndp_op_attr *attr, const char *name,
+                     const int *ins, int n_in, int *outs, int n_out) {
+    if (g->status != NDP_OK)
+        return;
+    ndp_node node = {.op = op, .attr = attr ? *attr : (ndp_op_attr){0}, .n_in = n_in, .n_out = n_out};
+    ndp_view in[NDP_OP_MAX_IN] = {{0}}, out[NDP_OP_MAX_OUT] = {{0}};
+    bool needs = false;
+    for (int i = 0; i < n_in; i++) {
+        node.in[i] = ins[i];
+        if (ins[i] != NDP_NONE) {
+            in[i] = g->values[ins[i]].view;
+            needs |= g->values[ins[i]].needs_grad;
+        }
+    }
+    for (int i = 0; i < n_out; i++) /* a rule may keep what it cannot know: the rows of a table whose gradient it makes */
+        if (outs[i] != NDP_NONE)
+            out[i] = g->values[outs[i]].view;
+    g->status = op->shape(&node.attr, in, out);
+    for (int i = 0; i < n_out && g->status == NDP_OK; i++) {
+        if (outs[i] == NDP_NONE && out[i].rows > 0) {
+            char full[160];
+            snprintf(full, sizeof full, i ? "%s.%d" : "%s", name, i);
+            outs[i] = add_value(g, full, NDP_VALUE_ACT, shape_of(out[i].rows, out[i].cols, out[i].dtype));
+            if (g->status != NDP_OK)
+                return;
+            ndp_value *v = &g->values[outs[i]];
+            v->needs_grad = needs;
+            if (i == 0 && op->alias >= 0) {
+                const ndp_value *of = &g->values[ins[op->alias]];
+                v->root = of->root, v->col = of->col, v->view = of->view;
+            }
+        } else if (outs[i] != NDP_NONE) {
+            const ndp_view *have = &g->values[outs[i]].view;
+            if (have->rows != out[i].rows || have->cols != out[i].cols)
+                g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s makes [%lld,%lld], its destination %s is [%lld,%lld]", g->name,
+                                     op->name, (long long)out[i].rows, (long long)out[i].cols, g->values[outs[i]].name,
+                                     (long long)have->rows, (long long)have->cols);
+        }
+        node.out[i] = outs[i];
+    }
+    ndp_nodes *nodes = &g->nodes[list];
+    if (g->status == NDP_OK)
+        g->status = ndp_array_reserve(&nodes->items, &nodes->capacity, nodes->n + 1, sizeof *nodes->items);
+    if (g->status == NDP_OK)
+        nodes->items[nodes->n++] = node;
+}
+
+void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,
+                  int *outs, int n_out) {
+    add_node(g, NDP_NODES_FORWARD, op, attr, name, ins, n_in, outs, n_out);
+}
+
+int ndp_graph_op1(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in) {
+    int out = NDP_NONE;
+    add_node(g, NDP_NODES_FORWARD, op, attr, name, ins, n_in, &out, 1);
+    return g->status == NDP_OK ? out : 0;
+}
+
+void ndp_graph_output(ndp_graph *g, int value) { g->output = value; }
+
+/* ---- backward ---- */
+
+typedef struct derivation {
+    ndp_bwd bwd; /* first: rules get &bwd */
+    ndp_graph *g;
+    const ndp_node *node;
+    int *grad; /* by forward value: its gradient so far, NDP_NONE */
+    int n_forward;
+} derivation;
+
+/* The gradient of a value. One written through views of its columns is whole once all views are written. */
+static int rule_grad_out(ndp_bwd *b, int i) {
+    const derivation *d = (const derivation *)b;
+    int v = d->node->out[i];
+    return v == NDP_NONE ? NDP_NONE : d->grad[v];
+}
+
+static bool rule_wants(ndp_bwd *b, int i) {
+    const derivation *d = (const derivation *)b;
+    int v = d->node->in[i];
+    return v != NDP_NONE && d->g->values[v].needs_grad;
+}
+
+static int gradient_storage(derivation *d, int v) {
+    ndp_graph *g = d->g;
+    char name[160];
+    snprintf(name, sizeof name, "d %s", g->values[v].name);
+    ndp_view view = g->values[v].view;
+    view.ld = view.cols;
+    int id = add_value(g, name, NDP_VALUE_ACT, view);
+    return id;
+}
+
+/* Where an op writes the gradient of a view of columns: the same columns of the parent's gradient. */
+static int column_gradient(derivation *d, int v) {
+    int parent = d->g->values[v].parent;
+    if (d->grad[parent] == NDP_NONE)
+        d->grad[parent] = gradient_storage(d, parent);
+    const ndp_value *view = &d->g->values[v];
+    return ndp_graph_columns(d->g, d->grad[parent], view->col - d->g->values[parent].col, view->view.cols);
+}
+
+static ndp_status accumulate(derivation *d, int v, int made) {
+    ndp_graph *g = d->g;
+    if (d->grad[v] == NDP_NONE) {
+        d->grad[v] = made;
+        return NDP_OK;
+    }
+    int ins[2] = {d->grad[v], made}, out = NDP_NONE;
+    add_node(g, NDP_NODES_INPUT_GRAD, &ndp_op_add, NULL, "d sum", ins, 2, &out, 1);
+    d->grad[v] = out;
+    return g->status;
+}
+
+static ndp_status rule_pass_grad(ndp_bwd *b, int i, int value) {
+    derivation *d = (derivation *)b;
+    int v = d->node->in[i];
+    if (value == NDP_NONE || v == NDP_NONE || !d->g->values[v].needs_grad)
+        return NDP_OK;
+    if (d->g->values[v].parent != NDP_NONE)
+        return NDP_FAIL(NDP_EBUG, "graph %s: a gradient cannot be passed to a view of columns", d->g->name);
+    return accumulate(d, v, value);
+}
+
+static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in, const int *outs,
+                                  int n_out, int acc_slot, int *made) {
+    derivation *d = (derivation *)b;
+    ndp_graph *g = d->g;
+    int target[NDP_OP_MAX_OUT], earlier = NDP_NONE;
+    for (int k = 0; k < n_out; k++) {
+        target[k] = NDP_NONE;
+        int v = outs[k] < 0 ? NDP_NONE : d->node->in[outs[k]];
+        if (v != NDP_NONE && g->values[v].parent != NDP_NONE) {
+            if (d->grad[v] != NDP_NONE)
+                return NDP_FAIL(NDP_EBUG, "graph %s: %s has two consumers through a view", g->name, g->values[v].name);
+            d->grad[v] = target[k] = column_gradient(d, v);
+        }
+    }
+    if (acc_slot >= 0) {
+        earlier = d->grad[d->node->in[outs[0]]];
+        ins[acc_slot] = earlier;
+    }
+    char name[160];
+    snprintf(name, sizeof name, "d %s", outs[0] < 0 ? op->name : g->values[d->node->in[outs[0]]].name);
+    add_node(g, NDP_NODES_INPUT_GRAD, op, attr, name, ins, n_in, target, n_out);
+    for (int k = 0; k < n_out && g->status == NDP_OK; k++) {
+        if (made)
+            made[k] = target[k];
+        int v = outs[k] < 0 ? NDP_NONE : d->node->in[outs[k]];
+        if (v == NDP_NONE || g->values[v].parent != NDP_NONE)
+            continue;
+        if (k == 0 && earlier != NDP_NONE)
+            d->grad[v] = target[k];
+        else
+            NDP_TRY(accumulate(d, v, target[k]));
+    }
+    return g->status;
+}
+
+static ndp_status rule_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i) {
+    derivation *d = (derivation *)b;
+    int out = ndp_graph_param_grad(d->g, d->node->in[i]);
+    add_node(d->g, NDP_NODES_WEIGHT_GRAD, op, attr, "dw", ins, n_in, &out, 1);
+    return d->g->status;
+}
+
+static bool has_gradient(const derivation *d, const ndp_node *n) {
+    for (int i = 0; i < n->n_out; i++)
+        if (n->out[i] != NDP_NONE && n->out[i] < d->n_forward && d->grad[n->out[i]] != NDP_NONE)
+            return true;
+    return n->attr.train; /* the loss starts the backward itself */
+}
+
+static ndp_status derive_nodes(derivation *d) {
+    ndp_graph *g = d->g;
+    for (int i = g->nodes[NDP_NODES_FORWARD].n - 1; i >= 0; i--) {
+        /* A copy: the value and node arrays may move while rules add to them. */
+        ndp_node node = g->nodes[NDP_NODES_FORWARD].items[i];
+        if (!has_gradient(d, &node))
+            continue;
+        if (!node.op->backward)
+            return NDP_FAIL(NDP_EBUG, "graph %s: op %s has no backward rule", g->name, node.op->name);
+        d->node = &node;
+        d->bwd.attr = &node.attr, d->bwd.in = node.in, d->bwd.out = node.out;
+        NDP_TRY(node.op->backward(&d->bwd));
+        NDP_TRY(g->status);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_graph_derive(ndp_graph *g) {
+    NDP_TRY(g->status);
+    derivation d = {.bwd = {.grad_out = rule_grad_out, .wants = rule_wants, .input_grad = rule_input_grad,
+                            .pass_grad = rule_pass_grad, .weight_grad = rule_weight_grad},
+                    .g = g, .n_forward = g->n_values};
+    d.grad = malloc(((size_t)g->n_values + 1) * sizeof *d.grad);
+    if (!d.grad)
+        return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to derive its backward", g->name);
+    for (int i = 0; i < g->n_values; i++)
+        d.grad[i] = NDP_NONE;
+    if (g->output != NDP_NONE) {
+        g->grad_output = gradient_storage(&d, g->output);
+        if (g->status == NDP_OK)
+            d.grad[g->output] = g->grad_output;
+    }
+    ndp_status st = g->status == NDP_OK ? derive_nodes(&d) : g->status;
+    if (st == NDP_OK && g->input != NDP_NONE)
+        g->grad_input = d.grad[g->input];
+    free(d.grad);
+    return st;
+}
+
+const char *ndp_value_text(const ndp_graph *g, int value, char *out, size_t size) {
+    if (value == NDP_NONE)
+        return "-";
+    const ndp_value *v = &g->values[value];
+    snprintf(out, size, "%s[%lld,%lld]", v->name, (long long)v->view.rows, (long long)v->view.cols);
+    return out;
+}

@@ -1,0 +1,108 @@
+/* Unit graphs: a small graph of ops over values, and its derived backward.
+ *
+ * A unit (embedding, decoder block, head) maps one activation to another, reads parameters of at most two flat buffers
+ * ("slots") and integer data of the batch. From the forward nodes ndp_graph_derive writes two more lists over the same
+ * values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run them apart.
+ *
+ * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of columns,
+ * another value's. Building errors are sticky: the first one is kept in graph->status and told by ndp_graph_derive.
+ */
+#ifndef NDP_GRAPH_GRAPH_H
+#define NDP_GRAPH_GRAPH_H
+
+#include "base/arena.h"
+#include "ops/op.h"
+#include "tensor/segments.h"
+
+enum { NDP_NONE = -1, NDP_SLOTS = 2, NDP_MAX_PGRADS = 32 };
+
+typedef enum ndp_value_kind { NDP_VALUE_ACT, NDP_VALUE_PARAM, NDP_VALUE_PGRAD, NDP_VALUE_DATA } ndp_value_kind;
+
+/* Operands that the step gives to every unit. */
+typedef enum ndp_data_id {
+    NDP_DATA_TOKENS,     /* [T,1] i32 */
+    NDP_DATA_LABELS,     /* [T,1] i32, -1: ignored */
+    NDP_DATA_ROPE_POS,   /* [T,1] i32, position in the document */
+    NDP_DATA_Q_POS,      /* [T,1] i32, row in the micro-batch */
+    NDP_DATA_Q_LOW,      /* [T,1] i32, first row that this one may see */
+    NDP_DATA_K_POS,      /* [S,1] i32 */
+    NDP_DATA_ROPE_TABLE, /* [P,D] */
+    NDP_DATA_LOSS_SCALE, /* [1,1] fp64: 1 / valid tokens of the update */
+    NDP_DATA_LOSS,       /* [1,1] fp64: running sum of token losses */
+    NDP_DATA_CACHE_ROW,  /* [1,1] i32: where new rows go in the KV cache */
+    NDP_DATA_K_CACHE,    /* [M,KV*D], one per unit */
+    NDP_DATA_V_CACHE,
+    NDP_DATA_IDS
+} ndp_data_id;
+
+typedef struct ndp_value {
+    const char *name;
+    ndp_value_kind kind;
+    ndp_view view;     /* data NULL; ld of the storage */
+    int root;          /* whose storage this is */
+    int parent;        /* a view of columns: of which value; NDP_NONE otherwise */
+    int64_t col;       /* first column within the root's rows */
+    int slot;          /* PARAM, PGRAD: which flat buffer */
+    int segment;       /* PARAM, PGRAD: first segment there */
+    int64_t offset;    /* PARAM, PGRAD: elements from its start */
+    ndp_data_id data;  /* DATA */
+    bool needs_grad;
+} ndp_value;
+
+typedef struct ndp_node {
+    const ndp_op *op;
+    ndp_op_attr attr;
+    int in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT]; /* NDP_NONE: absent */
+    int n_in, n_out;
+} ndp_node;
+
+typedef enum ndp_node_list { NDP_NODES_FORWARD, NDP_NODES_INPUT_GRAD, NDP_NODES_WEIGHT_GRAD, NDP_NODE_LISTS } ndp_node_list;
+
+typedef struct ndp_nodes {
+    ndp_node *items;
+    int n;
+    int64_t capacity;
+} ndp_nodes;
+
+typedef struct ndp_graph {
+    const char *name;
+    ndp_arena arena;
+    ndp_value *values;
+    int n_values;
+    int64_t value_capacity;
+    ndp_nodes nodes[NDP_NODE_LISTS];
+    const ndp_segments *slots[NDP_SLOTS];
+    ndp_dtype compute, grad; /* storage of activations; of weight gradients */
+    int input, output;       /* boundary activations; NDP_NONE: the unit reads tokens, or ends in the loss */
+    int grad_output, grad_input;
+    ndp_status status;
+} ndp_graph;
+
+/* Empty graph; `name` is copied. Release frees all that it owns. */
+void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad);
+void ndp_graph_release(ndp_graph *g);
+
+/* The activation that the unit gets (its gradient is wanted), data of the batch, a trainable parameter: `segments`
+ * consecutive ones of a slot's buffer as one matrix (glued; equal columns). Each returns a value. */
+int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols);
+int ndp_graph_data(ndp_graph *g, ndp_data_id id, int64_t rows, int64_t cols, ndp_dtype type);
+int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments);
+/* The gradient of a parameter, as a destination. */
+int ndp_graph_param_grad(ndp_graph *g, int param);
+/* Columns [col, col + cols) of a value. */
+int ndp_graph_columns(ndp_graph *g, int value, int64_t col, int64_t cols);
+/* Adds a forward node. outs[i]: on entry NDP_NONE (make it) or a destination; on return the value. Absent inputs are
+ * NDP_NONE. `name` is that of output 0 (copied). */
+void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,
+                  int *outs, int n_out);
+/* The same for ops with one output; returns it. */
+int ndp_graph_op1(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in);
+void ndp_graph_output(ndp_graph *g, int value);
+
+/* Writes the two backward lists. NDP_EBUG: an op without a backward rule, an output used by its own backward, ... */
+NDP_API ndp_status ndp_graph_derive(ndp_graph *g);
+
+/* Value at a position of a list, for the printer: "y [256,64] bf16". */
+const char *ndp_value_text(const ndp_graph *g, int value, char *out, size_t size);
+
+#endif

@@ -1,0 +1,55 @@
+#include "graph/intervals.h"
+
+#include <stdlib.h>
+
+static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
+
+static int by_size(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    if (x->first != y->first)
+        return x->first < y->first ? -1 : 1;
+    return x < y ? -1 : x > y; /* a total order: the plan is the same on every rank */
+}
+
+static int by_offset(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    return x->offset < y->offset ? -1 : x->offset > y->offset;
+}
+
+/* The lowest gap that holds `item` between those placed blocks that live at the same time. */
+static size_t lowest_gap(const ndp_interval *item, ndp_interval **placed, int n, ndp_interval **alive) {
+    int n_alive = 0;
+    for (int i = 0; i < n; i++)
+        if (placed[i]->first <= item->last && item->first <= placed[i]->last)
+            alive[n_alive++] = placed[i];
+    qsort(alive, (size_t)n_alive, sizeof *alive, by_offset);
+    size_t at = 0;
+    for (int i = 0; i < n_alive; i++) {
+        if (alive[i]->offset >= at + aligned(item->bytes))
+            break;
+        size_t end = alive[i]->offset + aligned(alive[i]->bytes);
+        at = end > at ? end : at;
+    }
+    return at;
+}
+
+ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
+    ndp_interval **order = malloc(2 * ((size_t)n + 1) * sizeof *order);
+    if (!order)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
+    ndp_interval **alive = order + n + 1;
+    for (int i = 0; i < n; i++)
+        order[i] = &items[i];
+    qsort(order, (size_t)n, sizeof *order, by_size);
+    size_t end = 0;
+    for (int i = 0; i < n; i++) {
+        order[i]->offset = lowest_gap(order[i], order, i, alive);
+        if (order[i]->offset + aligned(order[i]->bytes) > end)
+            end = order[i]->offset + aligned(order[i]->bytes);
+    }
+    free(order);
+    *total = end;
+    return NDP_OK;
+}

@@ -1,0 +1,303 @@
+#include "graph/lower.h"
+
+#include "base/clock.h"
+#include "graph/intervals.h"
+#include <stdlib.h>
+#include <string.h>
+
+const char *ndp_phase_name(ndp_phase phase) {
+    static const char *const names[] = {"forward", "forward-drop", "recompute", "backward-input", "backward-weight"};
+    return names[phase];
+}
+
+/* Where the storage of a root lives, and over which phases. */
+typedef struct home {
+    ndp_base base;
+    size_t offset;
+} home;
+
+typedef struct lowering {
+    const ndp_graph *g;
+    const ndp_lower_opts *opts;
+    home *homes;     /* by value: of roots */
+    unsigned *uses;  /* by root: bit list: a node of that list touches it */
+    bool *needed;    /* by root: the recompute makes it */
+} lowering;
+
+static size_t storage_bytes(const ndp_value *v) {
+    return (size_t)v->view.rows * (size_t)v->view.ld * ndp_dtype_size(v->view.dtype);
+}
+
+static int root_of(const ndp_graph *g, int value) { return value == NDP_NONE ? NDP_NONE : g->values[value].root; }
+
+static void note_uses(lowering *l) {
+    for (int list = 0; list < NDP_NODE_LISTS; list++)
+        for (int i = 0; i < l->g->nodes[list].n; i++) {
+            const ndp_node *n = &l->g->nodes[list].items[i];
+            for (int k = 0; k < n->n_in + n->n_out; k++) {
+                int v = k < n->n_in ? n->in[k] : n->out[k - n->n_in];
+                if (v != NDP_NONE)
+                    l->uses[root_of(l->g, v)] |= 1u << list;
+            }
+        }
+}
+
+static size_t append(size_t *total, size_t bytes) {
+    size_t at = *total;
+    *total += (bytes + 63) & ~(size_t)63;
+    return at;
+}
+
+/* Gives every root its home; those in work memory get their offset later, phase by phase. */
+static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
+    const ndp_graph *g = l->g;
+    int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output), root_of(g, g->grad_input)};
+    for (int v = 0; v < g->n_values; v++) {
+        const ndp_value *val = &g->values[v];
+        home *h = &l->homes[v];
+        if (val->root != v)
+            continue;
+        unsigned forward = l->uses[v] & 1u, input_grad = l->uses[v] & 2u, weight_grad = l->uses[v] & 4u;
+        *h = (home){NDP_BASE_WORK, 0};
+        if (val->kind == NDP_VALUE_PARAM)
+            *h = (home){(ndp_base)(NDP_BASE_PARAM + val->slot), (size_t)val->offset * ndp_dtype_size(val->view.dtype)};
+        else if (val->kind == NDP_VALUE_PGRAD)
+            *h = (home){(ndp_base)(NDP_BASE_PGRAD + val->slot), (size_t)val->offset * ndp_dtype_size(val->view.dtype)};
+        else if (val->kind == NDP_VALUE_DATA)
+            *h = (home){NDP_BASE_DATA, (size_t)val->data};
+        else if (forward && (input_grad || weight_grad))
+            *h = (home){NDP_BASE_SAVED, append(&p->saved_bytes, storage_bytes(val))};
+        else if (input_grad && weight_grad)
+            *h = (home){NDP_BASE_BETWEEN, append(&p->between_bytes, storage_bytes(val))};
+    }
+    for (int b = 3; b >= 0; b--)
+        if (boundary[b] != NDP_NONE)
+            l->homes[boundary[b]] = (home){(ndp_base)b, 0};
+    if (boundary[1] != NDP_NONE && (l->uses[boundary[1]] & 6u))
+        return NDP_FAIL(NDP_EBUG, "unit %s: its output is used by its own backward", g->name);
+    p->input_bytes = boundary[0] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[0]]);
+    p->output_bytes = boundary[1] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[1]]);
+    return NDP_OK;
+}
+
+/* What the recompute must run: nodes that make saved values, and what these need. */
+static void mark_needed(lowering *l, bool *run) {
+    const ndp_nodes *nodes = &l->g->nodes[NDP_NODES_FORWARD];
+    for (int v = 0; v < l->g->n_values; v++)
+        l->needed[v] = l->g->values[v].root == v && l->homes[v].base == NDP_BASE_SAVED;
+    for (int i = nodes->n - 1; i >= 0; i--) {
+        const ndp_node *n = &nodes->items[i];
+        for (int k = 0; k < n->n_out; k++)
+            run[i] |= n->out[k] != NDP_NONE && l->needed[root_of(l->g, n->out[k])];
+        for (int k = 0; run[i] && k < n->n_in; k++)
+            if (n->in[k] != NDP_NONE)
+                l->needed[root_of(l->g, n->in[k])] = true;
+    }
+}
+
+static ndp_operand make_operand(const lowering *l, int value, bool drop) {
+    if (value == NDP_NONE)
+        return (ndp_operand){.base = NDP_BASE_ABSENT, .value = NDP_NONE};
+    const ndp_value *v = &l->g->values[value];
+    home h = l->homes[v->root];
+    if (drop && h.base == NDP_BASE_SAVED)
+        h = (home){NDP_BASE_WORK, 0};
+    if (h.base != NDP_BASE_DATA)
+        h.offset += (size_t)v->col * ndp_dtype_size(v->view.dtype);
+    return (ndp_operand){.base = h.base, .offset = h.offset, .view = v->view, .value = value};
+}
+
+static int note_pgrad(ndp_list *list, const ndp_value *v) {
+    for (int i = 0; i < list->n_pgrads; i++)
+        if (list->pgrads[i].slot == v->slot && list->pgrads[i].segment == v->segment)
+            return i;
+    if (list->n_pgrads == NDP_MAX_PGRADS)
+        return NDP_NONE;
+    list->pgrads[list->n_pgrads] = (ndp_pgrad){v->slot, v->segment};
+    return list->n_pgrads++;
+}
+
+static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
+    for (int k = 0; k < call->n_in; k++) {
+        ndp_base b = call->in[k].base;
+        for (int s = 0; s < NDP_SLOTS; s++)
+            list->reads[s] |= b == (ndp_base)(NDP_BASE_PARAM + s);
+        list->reads_input |= b == NDP_BASE_INPUT;
+        list->reads_grad_output |= b == NDP_BASE_GRAD_OUTPUT;
+    }
+    call->pgrad = NDP_NONE;
+    for (int k = 0; k < call->n_out; k++)
+        if (call->out[k].value != NDP_NONE && l->g->values[call->out[k].value].kind == NDP_VALUE_PGRAD)
+            call->pgrad = note_pgrad(list, &l->g->values[call->out[k].value]);
+    list->flops += call->flops;
+    list->bytes += call->bytes;
+}
+
+static ndp_op_call shapes_of(const ndp_call *c, int threads) {
+    ndp_op_call shapes = {.attr = &c->attr, .plan = c->plan, .threads = threads};
+    for (int k = 0; k < c->n_in; k++)
+        shapes.in[k] = c->in[k].view;
+    for (int k = 0; k < c->n_out; k++)
+        shapes.out[k] = c->out[k].view;
+    return shapes;
+}
+
+/* Work memory of a phase: one interval a root that lives there, one a call for its scratch. */
+typedef struct work {
+    ndp_interval *items;
+    int n, *of_root, *of_call;
+} work;
+
+static void live(work *w, int root, size_t bytes, int at) {
+    if (w->of_root[root] < 0) {
+        w->of_root[root] = w->n;
+        w->items[w->n++] = (ndp_interval){bytes, at, at, 0};
+    }
+    w->items[w->of_root[root]].last = at;
+}
+
+static ndp_status place_work(const lowering *l, ndp_list *list) {
+    const ndp_graph *g = l->g;
+    int most = g->n_values + list->n;
+    work w = {.items = calloc((size_t)most + 1, sizeof *w.items), .of_root = malloc(((size_t)most + 1) * sizeof(int))};
+    w.of_call = calloc((size_t)list->n + 1, sizeof(int));
+    ndp_status st = NDP_OK;
+    if (!w.items || !w.of_root || !w.of_call)
+        st = NDP_FAIL(NDP_ENOMEM, "unit %s: no memory to plan", g->name);
+    for (int v = 0; st == NDP_OK && v < g->n_values; v++)
+        w.of_root[v] = NDP_NONE;
+    for (int i = 0; st == NDP_OK && i < list->n; i++) {
+        ndp_call *c = &list->calls[i];
+        for (int k = 0; k < c->n_in + c->n_out; k++) {
+            const ndp_operand *o = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
+            if (o->base == NDP_BASE_WORK) {
+                int root = root_of(g, o->value);
+                live(&w, root, storage_bytes(&g->values[root]), i);
+            }
+        }
+        ndp_op_call shapes = shapes_of(c, l->opts->threads);
+        size_t scratch = c->op->scratch ? c->op->scratch(&shapes, l->opts->backend) : 0;
+        w.of_call[i] = w.n;
+        w.items[w.n++] = (ndp_interval){scratch, i, i, 0};
+    }
+    if (st == NDP_OK)
+        st = ndp_intervals_place(w.items, w.n, &list->work_bytes);
+    for (int i = 0; st == NDP_OK && i < list->n; i++) {
+        ndp_call *c = &list->calls[i];
+        c->scratch = w.items[w.of_call[i]].offset;
+        for (int k = 0; k < c->n_in + c->n_out; k++) {
+            ndp_operand *o = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
+            if (o->base == NDP_BASE_WORK)
+                o->offset += w.items[w.of_root[root_of(g, o->value)]].offset;
+        }
+    }
+    free(w.items);
+    free(w.of_root);
+    free(w.of_call);
+    return st;
+}
+
+static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *run, bool drop, ndp_list *list) {
+    const ndp_nodes *nodes = &l->g->nodes[from];
+    list->calls = calloc((size_t)nodes->n + 1, sizeof *list->calls);
+    if (!list->calls)
+        return NDP_FAIL(NDP_ENOMEM, "unit %s: no memory for its program", l->g->name);
+    for (int i = 0; i < nodes->n; i++) {
+        if (run && !run[i])
+            continue;
+        const ndp_node *n = &nodes->items[i];
+        ndp_call *c = &list->calls[list->n++];
+        *c = (ndp_call){.op = n->op, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+        for (int k = 0; k < n->n_in; k++)
+            c->in[k] = make_operand(l, n->in[k], drop);
+        for (int k = 0; k < n->n_out; k++)
+            c->out[k] = make_operand(l, n->out[k], drop);
+        ndp_op_call shapes = shapes_of(c, l->opts->threads);
+        if (n->op->cost)
+            n->op->cost(&shapes, &c->flops, &c->bytes);
+        if (n->op->prepare && l->opts->prepare && l->opts->backend == NDP_BACKEND_CPU) {
+            NDP_TRY(n->op->prepare(&shapes));
+            c->plan = shapes.plan;
+        }
+        note_call(l, list, c);
+    }
+    return place_work(l, list);
+}
+
+static ndp_status lower_phases(lowering *l, bool *run, ndp_unit_program *out) {
+    note_uses(l);
+    NDP_TRY(find_homes(l, out));
+    mark_needed(l, run);
+    NDP_TRY(lower_list(l, NDP_NODES_FORWARD, NULL, false, &out->lists[NDP_FORWARD]));
+    NDP_TRY(lower_list(l, NDP_NODES_FORWARD, NULL, true, &out->lists[NDP_FORWARD_DROP]));
+    NDP_TRY(lower_list(l, NDP_NODES_FORWARD, run, false, &out->lists[NDP_RECOMPUTE]));
+    NDP_TRY(lower_list(l, NDP_NODES_INPUT_GRAD, NULL, false, &out->lists[NDP_BACKWARD_INPUT]));
+    return lower_list(l, NDP_NODES_WEIGHT_GRAD, NULL, false, &out->lists[NDP_BACKWARD_WEIGHT]);
+}
+
+ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out) {
+    NDP_TRY(g->status);
+    *out = (ndp_unit_program){.graph = g};
+    size_t n = (size_t)g->n_values + 1;
+    lowering l = {.g = g, .opts = opts, .homes = calloc(n, sizeof *l.homes), .uses = calloc(n, sizeof *l.uses),
+                  .needed = calloc(n, sizeof *l.needed)};
+    bool *run = calloc((size_t)g->nodes[NDP_NODES_FORWARD].n + 1, sizeof *run);
+    ndp_status st = NDP_OK;
+    if (!l.homes || !l.uses || !l.needed || !run)
+        st = NDP_FAIL(NDP_ENOMEM, "unit %s: no memory to lower it", g->name);
+    else
+        st = lower_phases(&l, run, out);
+    free(l.homes);
+    free(l.uses);
+    free(l.needed);
+    free(run);
+    if (st != NDP_OK)
+        ndp_unit_program_release(out);
+    return st;
+}
+
+void ndp_unit_program_release(ndp_unit_program *p) {
+    for (int i = 0; i < NDP_PHASES; i++)
+        free(p->lists[i].calls);
+    *p = (ndp_unit_program){0};
+}
+
+#define NDP_OP_ADDRESS(name) &ndp_op_##name,
+static const ndp_op *const all_ops[] = {NDP_OPS(NDP_OP_ADDRESS)};
+#undef NDP_OP_ADDRESS
+
+int ndp_op_index(const ndp_op *op) {
+    int i = 0;
+    while (i < NDP_OP_COUNT - 1 && all_ops[i] != op)
+        i++;
+    return i;
+}
+
+const char *ndp_op_name(int index) { return all_ops[index]->name; }
+
+static ndp_view resolve(const ndp_operand *o, const ndp_list_run_opts *opts) {
+    ndp_view v = o->view;
+    if (o->base == NDP_BASE_ABSENT)
+        return (ndp_view){0};
+    v.data = o->base == NDP_BASE_DATA ? opts->data[o->offset] : (char *)opts->bases[o->base] + o->offset;
+    return v;
+}
+
+void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
+    for (int i = 0; i < list->n; i++) {
+        const ndp_call *c = &list->calls[i];
+        double start = opts->op_seconds ? ndp_now() : 0;
+        ndp_op_attr attr = c->attr;
+        if (c->pgrad != NDP_NONE)
+            attr.accumulate = opts->accumulate >> c->pgrad & 1u;
+        ndp_op_call call = {.attr = &attr, .plan = c->plan, .threads = opts->threads};
+        for (int k = 0; k < c->n_in; k++)
+            call.in[k] = resolve(&c->in[k], opts);
+        for (int k = 0; k < c->n_out; k++)
+            call.out[k] = resolve(&c->out[k], opts);
+        call.scratch = (char *)opts->bases[NDP_BASE_WORK] + c->scratch;
+        c->op->kernel[opts->backend](&call);
+        if (opts->op_seconds)
+            opts->op_seconds[ndp_op_index(c->op)] += ndp_now() - start;
+    }
+}

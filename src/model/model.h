@@ -1,0 +1,56 @@
+/* A model: flat parameter buffers and a list of units (embedding, decoder blocks, head), each a unit graph over one or
+ * two of the buffers. It knows no ranks. Alike units share one graph. A tied table is a buffer of its own that the first
+ * and the last unit use. */
+#ifndef NDP_MODEL_MODEL_H
+#define NDP_MODEL_MODEL_H
+
+#include "graph/graph.h"
+#include "model/facts.h"
+
+typedef enum ndp_model_mode {
+    NDP_MODEL_TRAIN,  /* tokens -> loss, with the backward */
+    NDP_MODEL_SCORE,  /* tokens -> loss of every token */
+    NDP_MODEL_CACHED  /* tokens -> logits, keys and values appended to a cache */
+} ndp_model_mode;
+
+typedef struct ndp_model_opts {
+    ndp_model_mode mode;
+    int64_t rows;      /* T: tokens of a micro-batch, or of a chunk */
+    int64_t keys;      /* rows of the KV cache (CACHED) */
+    int64_t positions; /* rows of the RoPE table */
+    ndp_dtype compute; /* storage of activations and gathered weights: fp32, bf16, fp64 */
+    ndp_dtype master;  /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
+    int window;        /* 0: what the model says */
+} ndp_model_opts;
+
+typedef struct ndp_buffer {
+    const char *name;
+    ndp_segments segments;
+} ndp_buffer;
+
+typedef struct ndp_unit {
+    const char *name;
+    int graph;               /* index in model->graphs */
+    int buffers[NDP_SLOTS];  /* index in model->buffers, NDP_NONE */
+} ndp_unit;
+
+typedef struct ndp_model {
+    ndp_facts facts;
+    ndp_model_opts opts;
+    ndp_arena arena;
+    ndp_buffer *buffers;
+    int n_buffers;
+    ndp_unit *units;
+    int n_units;
+    ndp_graph graphs[3]; /* embedding, block, head */
+    int n_graphs;
+} ndp_model;
+
+NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out);
+void ndp_model_release(ndp_model *m);
+
+/* Random initial values of `count` elements of a tensor from `first` on, in fp32: a function of (seed, name, element).
+ * Matrices: normal with the configuration's initializer_range; norms 1, biases 0. */
+void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count, float *out);
+
+#endif

@@ -1,0 +1,30 @@
+/* Sharded data parallelism: where the elements of a flat buffer live. One mechanism serves DDP (one shard), FSDP, HSDP
+ * (shards and replicas) and ZeRO-1/2 (gathered weights are kept).
+ *
+ *   shards  compute = master        compute != master (bf16)
+ *   1       the master is the       master, and a whole bf16 copy written along by the update
+ *           buffer that ops read
+ *   > 1     in place (group on one node): one buffer shared by the group; a gather is a barrier. In fp32 the owner's
+ *           slice of it is the master; in bf16 the master is apart.
+ *           else: a slice a rank; gathers fill a buffer that lives from gather to last use. In bf16 a bf16 slice is
+ *           kept beside the master, to be sent.
+ */
+#ifndef NDP_PARALLEL_SHARD_H
+#define NDP_PARALLEL_SHARD_H
+
+#include "mesh/mesh.h"
+#include "model/model.h"
+
+typedef struct ndp_shard {
+    int shards, index;   /* of the shard group */
+    int replicas;
+    int64_t slice;       /* elements of one slice */
+    bool same;           /* compute and master have one storage type */
+    bool in_place;
+    bool keep;           /* a gathered buffer is kept until its last use of the update (reshard_after_forward: false) */
+} ndp_shard;
+
+/* How this rank holds a buffer. `node_ranks`: ranks of the world on its node (ranks 0..n-1 fill the first node, ...). */
+ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh, int node_ranks, bool reshard);
+
+#endif

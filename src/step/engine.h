@@ -1,0 +1,84 @@
+/* The engine: one rank's program with its memory, communicators and kernels, ready to run. */
+#ifndef NDP_STEP_ENGINE_H
+#define NDP_STEP_ENGINE_H
+
+#include "base/log.h"
+#include "device/device.h"
+#include "step/program.h"
+
+typedef struct ndp_engine ndp_engine;
+
+typedef struct ndp_optimizer {
+    ndp_optim_kind kind;
+    double beta1, beta2, eps, weight_decay, momentum, max_norm;
+} ndp_optimizer;
+
+typedef struct ndp_engine_opts {
+    const ndp_model *model;     /* borrowed */
+    ndp_mesh mesh;
+    ndp_transport *transport;   /* borrowed; NULL: plan only */
+    const ndp_device *device;
+    int node_ranks;             /* 0: what the transport says */
+    int threads;
+    int accumulation;
+    bool reshard, recompute;
+    ndp_optimizer optimizer;
+} ndp_engine_opts;
+
+/* Collective over the world. Lowers the units, builds the program, takes the memory (none on `null`). */
+NDP_API ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out);
+/* Collective over the world when all is well. */
+void ndp_engine_destroy(ndp_engine *e);
+
+const ndp_program *ndp_engine_program(const ndp_engine *e);
+
+/* ---- weights, gradients, optimizer state: this rank's pieces ---- */
+
+typedef enum ndp_owned_kind { NDP_OWNED_MASTER, NDP_OWNED_GRAD, NDP_OWNED_STATE0, NDP_OWNED_STATE1 } ndp_owned_kind;
+/* Address of this rank's slice of a buffer (master type), NULL when there is none of that kind. */
+void *ndp_engine_slice(const ndp_engine *e, ndp_owned_kind kind, int buffer);
+const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);
+/* After the master weights were written from outside: writes the copies that ops read. Every rank must have called it
+ * before any steps (the next step's gathers see to that). */
+void ndp_engine_publish(ndp_engine *e);
+
+/* ---- batches ---- */
+
+/* Integer arrays of a micro-batch, T entries each, to be filled before a step. */
+typedef struct ndp_batch {
+    int32_t *tokens, *labels, *rope_pos, *q_pos, *q_low, *k_pos;
+} ndp_batch;
+ndp_batch ndp_engine_batch(const ndp_engine *e, int micro_batch);
+
+/* ---- running ---- */
+
+typedef struct ndp_step_result {
+    double loss;       /* mean over all valid tokens of the update */
+    double grad_norm;  /* before clipping */
+    int64_t tokens;    /* valid, of all ranks */
+} ndp_step_result;
+
+/* Where the time of steps went, in seconds, summed since the last reset. */
+typedef struct ndp_profile {
+    double phase[NDP_PHASES], begin, wait, norm, update, total;
+    double op[NDP_OP_COUNT];   /* by ndp_op_index */
+    int64_t steps;
+} ndp_profile;
+
+/* One update. Collective over the world. `update` counts from 0. After it, gradients (unclipped sums) can still be read.
+ * update_weights = false leaves weights and state as they are. */
+NDP_API ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out);
+
+const ndp_profile *ndp_engine_profile(const ndp_engine *e);
+void ndp_engine_profile_reset(ndp_engine *e, bool by_op);
+
+/* ---- inference (one rank, modes SCORE and CACHED) ---- */
+
+/* Gives the KV cache of a block: `unit` counts all units. Borrowed. */
+void ndp_engine_cache(ndp_engine *e, int unit, void *k, void *v);
+/* Where the next run's keys go in the cache. */
+void ndp_engine_cache_row(ndp_engine *e, int32_t row);
+/* The last run's logits, [T,V] in compute storage, valid until the next run (CACHED). Runs are ndp_engine_step. */
+const void *ndp_engine_logits(const ndp_engine *e);
+
+#endif

@@ -1,0 +1,97 @@
+#include "step/program.h"
+
+#include <stdio.h>
+
+const char *ndp_comm_kind_name(ndp_comm_kind k) {
+    static const char *const names[NDP_COMM_KINDS] = {"all_gather", "reduce_scatter", "all_reduce"};
+    return names[k];
+}
+
+static const char *opcode_name(ndp_opcode c) {
+    static const char *const names[NDP_OPCODES] = {"count", "scale", "run", "begin", "wait", "norm", "clip", "update"};
+    return names[c];
+}
+
+static void print_place(const ndp_program *p, const char *label, ndp_place at, ndp_str *out) {
+    if (at.block == NDP_NONE)
+        return;
+    const ndp_block *b = &p->blocks[at.block];
+    ndp_str_addf(out, " %s=%s+%zu", label, b->region == NDP_REGION_SHARED ? "shared" : "arena", b->offset + at.offset);
+}
+
+static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
+    static const char *const names[NDP_BASE_DATA] = {"x", "y", "dy", "dx", "saved", "between", "work",
+                                                     "param0", "param1", "grad0", "grad1"};
+    ndp_str_addf(out, "%s %s mb %d:", ndp_phase_name(in->phase), in->what, in->micro_batch);
+    for (int i = 0; i < NDP_BASE_DATA; i++)
+        print_place(p, names[i], (ndp_place){in->bases[i], 0}, out);
+    if (in->accumulate)
+        ndp_str_addf(out, " accumulate=%x", in->accumulate);
+}
+
+static void print_comm(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
+    char bytes[16];
+    ndp_group g = ndp_mesh_group(&p->opts.mesh, in->group);
+    ndp_str_addf(out, "%s %s %s over %s (%d ranks, base %d, stride %d)", opcode_name(in->code), ndp_comm_kind_name(in->kind),
+                 in->what, ndp_group_name(in->group), g.count, g.base, g.stride);
+    if (in->code == NDP_DO_WAIT) {
+        ndp_str_addf(out, " of #%d", in->partner);
+        return;
+    }
+    ndp_str_addf(out, " %lld %s, %s%s%s", (long long)in->count, ndp_dtype_name(in->type),
+                 ndp_human_bytes((double)in->count * (double)ndp_dtype_size(in->type), bytes), in->add ? ", added" : "",
+                 in->in_place ? ", in place" : "");
+    print_place(p, "in", in->in, out);
+    print_place(p, "out", in->out, out);
+}
+
+static void print_operand(const ndp_graph *g, const ndp_operand *o, ndp_str *out) {
+    static const char *const homes[NDP_BASES + 1] = {"x",      "y",      "dy",    "dx",    "saved", "between", "work",
+                                                     "param0", "param1", "grad0", "grad1", "data",  "-"};
+    char text[192];
+    if (o->base == NDP_BASE_ABSENT) {
+        ndp_str_add(out, " -");
+        return;
+    }
+    ndp_str_addf(out, " %s@%s", ndp_value_text(g, o->value, text, sizeof text), homes[o->base]);
+    if (o->base != NDP_BASE_DATA)
+        ndp_str_addf(out, "+%zu", o->offset);
+}
+
+static void print_list(const ndp_unit_program *u, ndp_phase phase, ndp_str *out) {
+    const ndp_list *list = &u->lists[phase];
+    if (list->n == 0)
+        return;
+    ndp_str_addf(out, "unit program %s %s: %d calls, %.3g Gflop, work %zu bytes\n", u->graph->name, ndp_phase_name(phase), list->n,
+                 list->flops * 1e-9, list->work_bytes);
+    for (int i = 0; i < list->n; i++) {
+        const ndp_call *c = &list->calls[i];
+        ndp_str_addf(out, "  .%d %s:", i, c->op->name);
+        for (int k = 0; k < c->n_in; k++)
+            print_operand(u->graph, &c->in[k], out);
+        ndp_str_add(out, " ->");
+        for (int k = 0; k < c->n_out; k++)
+            print_operand(u->graph, &c->out[k], out);
+        ndp_str_add(out, "\n");
+    }
+}
+
+void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
+    char layout[128];
+    ndp_str_addf(out, "step program of rank %d of %d (%s): %d instructions\n", p->opts.mesh.rank, p->opts.mesh.world,
+                 ndp_layout_text(&p->opts.mesh.layout, layout, sizeof layout), p->n);
+    for (int i = 0; i < p->n; i++) {
+        const ndp_instr *in = &p->instrs[i];
+        ndp_str_addf(out, "#%d ", i);
+        if (in->code == NDP_DO_RUN)
+            print_run(p, in, out);
+        else if (in->code == NDP_DO_BEGIN || in->code == NDP_DO_WAIT)
+            print_comm(p, in, out);
+        else
+            ndp_str_addf(out, "%s %s", opcode_name(in->code), in->what ? in->what : "");
+        ndp_str_add(out, "\n");
+    }
+    for (int g = 0; units && g < p->opts.model->n_graphs; g++)
+        for (int phase = 0; phase < NDP_PHASES; phase++)
+            print_list(&p->opts.units[g], (ndp_phase)phase, out);
+}

@@ -1,0 +1,153 @@
+/* The step program: what one rank does in one update, as a flat list.
+ *
+ * Instructions run units (a phase of a unit program, for a micro-batch), communicate (each communication is a begin and
+ * a wait), or work on owned slices (norm, update). Memory is named by blocks; the memory plan gives each block a region
+ * and an offset from the interval of instructions over which it lives, so nothing allocates in a step.
+ *
+ * The same list is executed, printed, checked against the other ranks' lists, and summed into a memory budget. */
+#ifndef NDP_STEP_PROGRAM_H
+#define NDP_STEP_PROGRAM_H
+
+#include "base/text.h"
+#include "comm/comm.h"
+#include "graph/lower.h"
+#include "model/model.h"
+#include "optim/optim.h"
+#include "parallel/shard.h"
+
+/* ---- memory ---- */
+
+typedef enum ndp_memory_class {
+    NDP_MEM_WEIGHTS,     /* what ops read: gathered or whole buffers, slices to send */
+    NDP_MEM_MASTER,
+    NDP_MEM_GRADIENTS,
+    NDP_MEM_OPTIMIZER,
+    NDP_MEM_ACTIVATIONS, /* saved, boundary and between values */
+    NDP_MEM_WORK,
+    NDP_MEM_DATA,
+    NDP_MEM_CLASSES
+} ndp_memory_class;
+const char *ndp_memory_class_name(ndp_memory_class c);
+
+typedef enum ndp_region { NDP_REGION_ARENA, NDP_REGION_SHARED, NDP_REGIONS } ndp_region;
+
+typedef struct ndp_block {
+    ndp_memory_class class;
+    ndp_region region;
+    bool persistent;
+    size_t bytes, offset;
+    int first, last; /* instructions */
+} ndp_block;
+
+/* A place in a block. */
+typedef struct ndp_place {
+    int block; /* NDP_NONE: nowhere */
+    size_t offset;
+} ndp_place;
+
+/* ---- instructions ---- */
+
+typedef enum ndp_opcode {
+    NDP_DO_COUNT,  /* valid tokens of this rank's micro-batches -> scalars.valid; the loss starts at 0 */
+    NDP_DO_SCALE,  /* scalars.scale = 1 / scalars.valid (0 without any) */
+    NDP_DO_RUN,
+    NDP_DO_BEGIN,
+    NDP_DO_WAIT,
+    NDP_DO_NORM,   /* sum of squares of the owned gradient slices -> scalars.squares */
+    NDP_DO_CLIP,   /* scalars.norm, scalars.clip */
+    NDP_DO_UPDATE, /* owned slice of a buffer */
+    NDP_OPCODES
+} ndp_opcode;
+
+typedef enum ndp_comm_kind { NDP_ALL_GATHER, NDP_REDUCE_SCATTER, NDP_ALL_REDUCE, NDP_COMM_KINDS } ndp_comm_kind;
+const char *ndp_comm_kind_name(ndp_comm_kind k);
+
+typedef struct ndp_instr {
+    ndp_opcode code;
+    /* RUN */
+    int unit, micro_batch;
+    ndp_phase phase;
+    int bases[NDP_BASE_DATA]; /* blocks */
+    uint32_t accumulate;
+    /* BEGIN, WAIT */
+    ndp_comm_kind kind;
+    ndp_group_kind group;
+    ndp_place in, out;
+    int64_t count; /* elements: of a part (all_gather, reduce_scatter), of the buffer (all_reduce) */
+    ndp_dtype type;
+    bool add, in_place;
+    int partner;      /* index of the begin's wait, and of the wait's begin */
+    const char *what; /* the buffer's name */
+    /* UPDATE */
+    int buffer;
+} ndp_instr;
+
+/* What a rank keeps of a buffer. */
+typedef struct ndp_owned {
+    ndp_shard shard;
+    ndp_place weights;  /* the whole buffer as ops read it; NDP_NONE when it exists only while gathered */
+    ndp_place send;     /* this rank's slice in compute storage */
+    ndp_place master;   /* slice */
+    ndp_place grad;     /* slice */
+    ndp_place state[2]; /* slices, NDP_NONE */
+} ndp_owned;
+
+/* In the arena, reached by all ranks' reductions. */
+typedef struct ndp_scalars {
+    int64_t valid;
+    double loss, squares, scale, norm, clip;
+} ndp_scalars;
+
+typedef struct ndp_program_opts {
+    const ndp_model *model;                  /* borrowed */
+    const ndp_unit_program *units;           /* borrowed; by graph */
+    ndp_mesh mesh;
+    int accumulation;
+    int node_ranks;
+    bool reshard, recompute;
+    ndp_optim_kind optimizer;
+    int optimizer_states;
+} ndp_program_opts;
+
+typedef struct ndp_program {
+    ndp_program_opts opts;
+    ndp_instr *instrs;
+    int n;
+    int64_t capacity;
+    ndp_block *blocks;
+    int n_blocks;
+    int64_t block_capacity;
+    ndp_owned *owned; /* by buffer */
+    ndp_place scalars, batch, rope;
+    size_t batch_stride; /* bytes of a micro-batch's integers */
+    size_t bytes[NDP_REGIONS];
+} ndp_program;
+
+/* Integer arrays of a micro-batch, T each, one behind the other in this order. */
+enum { NDP_BATCH_ARRAYS = 6 };
+
+/* Writes the program of one rank and plans its memory. NDP_ENOMEM, NDP_EBUG. */
+NDP_API ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out);
+void ndp_program_release(ndp_program *p);
+
+/* Replays the programs of all ranks of a world (`programs[r]` is rank r's) against each other: in every group the same
+ * collectives in the same order with the same kind, bytes and buffer, and no deadlock under any timing. NDP_EBUG names
+ * both sides. */
+NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int world);
+
+/* One line an instruction; with `units`, the unit programs below. */
+void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
+
+/* Bytes alive at once by class at the moment when the most are (arena and shared memory; a shared window counts the
+ * part that this rank owns). `total` is what the rank maps. */
+typedef struct ndp_budget {
+    size_t class_bytes[NDP_MEM_CLASSES];
+    size_t total;
+} ndp_budget;
+void ndp_program_budget(const ndp_program *p, ndp_budget *out);
+
+/* Bytes that this rank hands to a group's communications in one step, by group (ring or direct algorithm: what leaves
+ * the rank once; in place: 0 for gathers). */
+void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]);
+
+#endif

@@ -1,0 +1,87 @@
+/* The gradients of a whole model through graph, lowering, program and executor, on `ref` in fp64, against central finite
+ * differences of its loss; with recompute the same bits. */
+#include "step/tiny.h"
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <cmocka.h>
+
+typedef struct setup {
+    ndp_model model;
+    ndp_transport *transport;
+    ndp_engine *engine;
+} setup;
+
+static void begin(setup *s, bool tied, bool recompute, int accumulation) {
+    ndp_facts f = tiny_facts(tied);
+    ndp_model_opts mo = tiny_opts(NDP_F64, 13);
+    if (ndp_model_build(&f, &mo, &s->model) != NDP_OK)
+        fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
+    assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
+    ndp_layout one = NDP_LAYOUT_ONE;
+    ndp_engine_opts eo = {.model = &s->model, .transport = s->transport, .device = &ndp_device_ref, .threads = 1,
+                          .accumulation = accumulation, .reshard = true, .recompute = recompute,
+                          .optimizer = {.kind = NDP_OPTIM_SGD}};
+    assert_int_equal(ndp_mesh_init(&one, 0, &eo.mesh), NDP_OK);
+    if (ndp_engine_create(&eo, &s->engine) != NDP_OK)
+        fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
+    tiny_fill(s->engine, &s->model);
+    for (int m = 0; m < accumulation; m++)
+        tiny_batch(ndp_engine_batch(s->engine, m), &s->model, m);
+}
+
+static void end(setup *s) {
+    ndp_engine_destroy(s->engine);
+    ndp_transport_destroy(s->transport);
+    ndp_model_release(&s->model);
+}
+
+static double loss(setup *s) {
+    ndp_step_result r;
+    assert_int_equal(ndp_engine_step(s->engine, 0.0, 0, false, &r), NDP_OK);
+    return r.loss;
+}
+
+static void check_model(bool tied, bool recompute, int accumulation) {
+    setup s;
+    begin(&s, tied, recompute, accumulation);
+    loss(&s);
+    for (int b = 0; b < s.model.n_buffers; b++) {
+        const ndp_segments *segments = &s.model.buffers[b].segments;
+        double *w = ndp_engine_slice(s.engine, NDP_OWNED_MASTER, b), *g = ndp_engine_slice(s.engine, NDP_OWNED_GRAD, b);
+        for (int i = 0; i < segments->n; i++) {
+            const ndp_segment *seg = &segments->items[i];
+            int64_t n = seg->rows * seg->cols;
+            double want = 0, h = 1e-5, slope = 0;
+            double *direction = malloc((size_t)n * sizeof *direction), *keep = malloc((size_t)n * sizeof *keep);
+            for (int64_t k = 0; k < n; k++) {
+                direction[k] = ndp_rng_uniform(3, (uint64_t)(b * 100 + i), (uint64_t)k) - 0.5;
+                keep[k] = w[seg->offset + k];
+                want += direction[k] * g[seg->offset + k];
+            }
+            for (int side = -1; side <= 1; side += 2) {
+                for (int64_t k = 0; k < n; k++)
+                    w[seg->offset + k] = keep[k] + side * h * direction[k];
+                slope += side * loss(&s) / (2 * h);
+            }
+            memcpy(w + seg->offset, keep, (size_t)n * sizeof *keep);
+            loss(&s);
+            if (fabs(slope - want) > 1e-8 + 1e-6 * fabs(want))
+                fail_msg("%s: finite difference %.12g, gradient %.12g", seg->name, slope, want);
+            free(direction);
+            free(keep);
+        }
+    }
+    end(&s);
+}
+
+static void tied_model(void **state) { (void)state, check_model(true, false, 1); }
+static void untied_model_with_biases(void **state) { (void)state, check_model(false, false, 1); }
+static void accumulated_and_recomputed(void **state) { (void)state, check_model(true, true, 3); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(tied_model), cmocka_unit_test(untied_model_with_biases),
+                                       cmocka_unit_test(accumulated_and_recomputed)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
