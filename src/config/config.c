@@ -1,0 +1,271 @@
+#include "config/config.h"
+
+#include "config/option.h"
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const ndp_option *find(const char *section, const char *key) {
+    for (int i = 0; i < ndp_option_count; i++)
+        if ((!section || strcmp(ndp_options[i].section, section) == 0) && strcmp(ndp_options[i].key, key) == 0)
+            return &ndp_options[i];
+    return NULL;
+}
+
+static bool is_section(const char *name) {
+    for (int i = 0; i < ndp_option_count; i++)
+        if (strcmp(ndp_options[i].section, name) == 0)
+            return true;
+    return false;
+}
+
+static bool opens_section(int i) { return i == 0 || strcmp(ndp_options[i].section, ndp_options[i - 1].section) != 0; }
+
+/* Names that may stand here: the sections, or the keys of one; at most `most`. */
+static int names(const char *section, const char **out, int most) {
+    int n = 0;
+    for (int i = 0; i < ndp_option_count && n < most; i++) {
+        if (!section && opens_section(i))
+            out[n++] = ndp_options[i].section;
+        else if (section && strcmp(ndp_options[i].section, section) == 0)
+            out[n++] = ndp_options[i].key;
+    }
+    return n;
+}
+
+/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or where the key belongs, or what there is. */
+static char *unknown(const char *section, const char *key) {
+    const char *known[64] = {0};
+    int n = names(section, known, NDP_COUNT(known));
+    const char *meant = ndp_nearest(key, known, n);
+    const ndp_option *elsewhere = find(NULL, key);
+    ndp_str s = {0};
+    ndp_str_addf(&s, section ? "unknown key '%.60s' in '%s'; " : "unknown section '%.60s'; ", key, section);
+    if (elsewhere)
+        ndp_str_addf(&s, "did you mean '%s.%s'?", elsewhere->section, key);
+    else if (meant)
+        ndp_str_addf(&s, "did you mean '%s'?", meant);
+    else
+        ndp_str_add(&s, "known are ");
+    for (int i = 0; i < n && !elsewhere && !meant; i++)
+        ndp_str_addf(&s, "%s%s", i ? ", " : "", known[i]);
+    return ndp_str_detach(&s);
+}
+
+static ndp_status fail_unknown(ndp_yaml *y, struct fy_node *node, const char *section, const char *key) {
+    char *message = unknown(section, key);
+    ndp_status st = ndp_yaml_fail(y, node, "%s", message ? message : "unknown key");
+    free(message);
+    return st;
+}
+
+/* A model described only by its configuration has no weights to begin with: init follows unless it was given. */
+static void init_follows(ndp_config *c, bool init_given, bool config_given) {
+    if (config_given && !init_given)
+        c->model.init = c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
+}
+
+static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node *node, ndp_config *c) {
+    NDP_TRY(ndp_yaml_follow(y, &node));
+    if (ndp_yaml_is_null(node)) /* all its keys are commented out */
+        return NDP_OK;
+    if (!fy_node_is_mapping(node))
+        return ndp_yaml_fail(y, node, "'%s' is a section: expected KEY: VALUE below it", section);
+    bool init_given = false, config_given = false;
+    void *place = NULL;
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
+        struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
+        const char *name = ndp_yaml_text(key);
+        y->near = key ? key : y->near;
+        if (!name)
+            return ndp_yaml_fail(y, key, "a key is a word");
+        const ndp_option *o = find(section, name);
+        if (!o)
+            return fail_unknown(y, key, section, name);
+        NDP_TRY(ndp_option_read(o, y, value, c));
+        init_given |= o->offset == offsetof(ndp_config, model.init);
+        config_given |= o->offset == offsetof(ndp_config, model.config);
+    }
+    init_follows(c, init_given, config_given);
+    return NDP_OK;
+}
+
+static ndp_status read_document(ndp_yaml *y, ndp_config *c) {
+    if (ndp_yaml_is_null(y->root))
+        return NDP_OK;
+    if (!fy_node_is_mapping(y->root))
+        return ndp_yaml_fail(y, y->root, "expected sections such as 'model:' and 'data:'");
+    void *place = NULL;
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(y->root, &place));) {
+        struct fy_node *key = fy_node_pair_key(pair);
+        const char *section = ndp_yaml_text(key);
+        y->near = key;
+        if (!section)
+            return ndp_yaml_fail(y, key, "a section's name is a word");
+        if (!is_section(section))
+            return fail_unknown(y, key, NULL, section);
+        NDP_TRY(read_section(y, section, fy_node_pair_value(pair), c));
+    }
+    return NDP_OK;
+}
+
+void ndp_config_release(ndp_config *c) {
+    for (int i = 0; i < ndp_option_count; i++)
+        ndp_option_release(&ndp_options[i], c);
+}
+
+ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to) {
+    ndp_config copy = *from;
+    for (int i = 0; i < ndp_option_count; i++) /* what is owned is not shared, also when a copy fails */
+        if (ndp_options[i].type == NDP_OPTION_TEXT || ndp_options[i].type == NDP_OPTION_LIST)
+            memset((char *)&copy + ndp_options[i].offset, 0,
+                   ndp_options[i].type == NDP_OPTION_TEXT ? sizeof(char *) : sizeof(ndp_strings));
+    for (int i = 0; i < ndp_option_count; i++) {
+        ndp_status st = ndp_option_copy(&ndp_options[i], from, &copy);
+        if (st != NDP_OK) {
+            ndp_config_release(&copy);
+            return st;
+        }
+    }
+    *to = copy;
+    return NDP_OK;
+}
+
+/* Reads a document, or the value of one option, into a copy: a failed read changes nothing. */
+static ndp_status read_into(ndp_config *c, ndp_yaml *y, const ndp_option *o) {
+    ndp_config next;
+    NDP_TRY(ndp_config_copy(c, &next));
+    ndp_status st = o ? ndp_option_read(o, y, y->root, &next) : read_document(y, &next);
+    if (st == NDP_OK && o)
+        init_follows(&next, false, o->offset == offsetof(ndp_config, model.config));
+    if (st != NDP_OK) {
+        ndp_config_release(&next);
+        return st;
+    }
+    ndp_config_release(c);
+    *c = next;
+    return NDP_OK;
+}
+
+ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const char *what) {
+    ndp_yaml y;
+    ndp_status st = ndp_yaml_open(&y, what, text, size, 0);
+    if (st == NDP_OK)
+        st = read_into(c, &y, NULL);
+    ndp_yaml_close(&y);
+    return st;
+}
+
+ndp_status ndp_config_read(ndp_config *c, const char *path) {
+    char *text;
+    size_t size;
+    NDP_TRY(ndp_file_read(path, &text, &size));
+    ndp_status st = ndp_config_parse(c, text, size, path);
+    free(text);
+    return st;
+}
+
+/* The option that the first `length` bytes of an assignment name; a message about them otherwise. */
+static ndp_status find_assigned(const char *assignment, size_t length, const ndp_option **out) {
+    ndp_yaml y = {.what = "--set", .text = assignment, .size = strlen(assignment)};
+    char name[128];
+    snprintf(name, sizeof name, "%.*s", (int)length, assignment);
+    char *dot = strchr(name, '.');
+    if (dot)
+        *dot = '\0';
+    bool section = is_section(name);
+    const ndp_option *o = section && dot ? find(name, dot + 1) : NULL;
+    if (o) {
+        *out = o;
+        return NDP_OK;
+    }
+    char *message = !section ? unknown(NULL, name) : dot ? unknown(name, dot + 1) : NULL;
+    int column = section && dot ? (int)(dot - name) + 2 : 1;
+    ndp_status st = ndp_yaml_fail_at(&y, 1, column, message ? message : "a section alone; expected SECTION.KEY=VALUE");
+    free(message);
+    return st;
+}
+
+ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
+    size_t size = strlen(assignment);
+    const char *equals = strchr(assignment, '=');
+    NDP_CHECK(ndp_utf8_valid_prefix(assignment, size) == size, "--set: not valid UTF-8");
+    NDP_CHECK(equals, "--set '%s': expected SECTION.KEY=VALUE", assignment);
+    const ndp_option *o = NULL;
+    NDP_TRY(find_assigned(assignment, (size_t)(equals - assignment), &o));
+    ndp_yaml y;
+    ndp_status st = ndp_yaml_open(&y, "--set", assignment, size, (int)(equals - assignment) + 1);
+    if (st == NDP_OK)
+        st = read_into(c, &y, o);
+    ndp_yaml_close(&y);
+    return st;
+}
+
+/* The defaults are read like any other document: the table states them once. */
+ndp_status ndp_config_init(ndp_config *c) {
+    ndp_str text = {0};
+    for (int i = 0; i < ndp_option_count; i++) {
+        const ndp_option *o = &ndp_options[i];
+        if (opens_section(i))
+            ndp_str_addf(&text, "%s:\n", o->section);
+        ndp_str_addf(&text, "  %s: %s\n", o->key, o->value ? o->value : "null");
+    }
+    memset(c, 0, sizeof *c);
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration")
+                                : ndp_config_parse(c, text.data, text.length, "defaults");
+    ndp_str_release(&text);
+    return st;
+}
+
+ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) {
+    for (int i = 0; i < ndp_option_count; i++) {
+        if (opens_section(i))
+            ndp_str_addf(out, "%s:\n", ndp_options[i].section);
+        ndp_str_addf(out, "  %s: ", ndp_options[i].key);
+        ndp_option_write(&ndp_options[i], c, out);
+        ndp_str_add(out, "\n");
+    }
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration") : NDP_OK;
+}
+
+void ndp_config_help(ndp_str *out) {
+    for (int i = 0; i < ndp_option_count; i++) {
+        const ndp_option *o = &ndp_options[i];
+        ndp_str expects = {0};
+        ndp_option_expects(o, &expects);
+        if (opens_section(i))
+            ndp_str_addf(out, "%s%s:\n", i ? "\n" : "", o->section);
+        ndp_str_addf(out, "  %-22s %s\n  %-22s %s; default %s\n", o->key, o->help, "",
+                     expects.failed ? "" : expects.data, o->value ? o->value : "null");
+        ndp_str_release(&expects);
+    }
+}
+
+ndp_status ndp_config_check(const ndp_config *c) {
+    NDP_CHECK(c->model.path || c->model.config,
+              "no model: give model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
+    NDP_CHECK(!c->model.path || !c->model.config,
+              "both model.path '%s' and model.config '%s' are given; a run has one model", c->model.path,
+              c->model.config);
+    NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
+              "model.init is pretrained, but model.config '%s' has no weights; set init: random, or give model.path",
+              c->model.config);
+    NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_CHECK(c->precision.compute != NDP_COMPUTE_FP64 || c->train.device == NDP_DEVICE_REF,
+              "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
+    NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
+              "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,
+              c->batch.global_batch_size);
+    const ndp_option *open = NULL;
+    for (int i = 0; i < ndp_option_count; i++) {
+        const ndp_option *o = &ndp_options[i];
+        if (!o->open || *(const int *)((const char *)c + o->offset) != 0)
+            continue;
+        NDP_CHECK(!open,
+                  "parallelism.%s and parallelism.%s are both auto; give one of them a number "
+                  "(dp_shard_size is auto unless set)",
+                  open->key, o->key);
+        open = o;
+    }
+    return NDP_OK;
+}

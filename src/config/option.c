@@ -1,0 +1,313 @@
+#include "config/option.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <utf8proc.h>
+
+static void *field(const ndp_option *o, ndp_config *c) { return (char *)c + o->offset; }
+static const void *const_field(const ndp_option *o, const ndp_config *c) { return (const char *)c + o->offset; }
+
+static int count_words(const ndp_option *o) {
+    int n = 0;
+    while (o->words && o->words[n])
+        n++;
+    return n;
+}
+
+void ndp_option_expects(const ndp_option *o, ndp_str *out) {
+    if (o->type == NDP_OPTION_INT || o->type == NDP_OPTION_INT64)
+        ndp_str_addf(out, "a whole number from %lld to %lld%s", (long long)o->low, (long long)o->high,
+                     o->open ? ", or auto" : "");
+    else if (o->type == NDP_OPTION_NUMBER)
+        ndp_str_addf(out, "a number in %s", o->interval);
+    else if (o->type == NDP_OPTION_PAIR)
+        ndp_str_addf(out, "[a, b], two numbers in %s", o->interval);
+    else if (o->type == NDP_OPTION_BOOL)
+        ndp_str_add(out, "true or false");
+    else if (o->type == NDP_OPTION_LIST)
+        ndp_str_add(out, "a text or a list of texts");
+    else if (!o->words)
+        ndp_str_add(out, o->value ? "text" : "text or null");
+    for (int i = 0, n = count_words(o); i < n; i++)
+        ndp_str_addf(out, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", o->words[i]);
+}
+
+/* "'optimizer.lr' is 'fast', expected a number in [0, inf)" */
+static ndp_status unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node) {
+    const char *text = ndp_yaml_text(node);
+    const char *meant = text && o->words ? ndp_nearest(text, o->words, count_words(o)) : NULL;
+    ndp_str s = {0};
+    ndp_str_addf(&s, "'%s.%s' is ", o->section, o->key);
+    if (!text)
+        ndp_str_add(&s, fy_node_is_sequence(node) ? "a list" : fy_node_is_mapping(node) ? "a mapping" : "no text");
+    else if (ndp_yaml_is_null(node))
+        ndp_str_add(&s, "empty");
+    else
+        ndp_str_addf(&s, ndp_yaml_is_plain(node) ? "'%.60s'" : "the text \"%.60s\"", text);
+    ndp_str_add(&s, ", expected ");
+    ndp_option_expects(o, &s);
+    if (meant)
+        ndp_str_addf(&s, "; did you mean '%s'?", meant);
+    ndp_status st = ndp_yaml_fail(y, node, "%s", s.failed ? "a wrong value" : s.data);
+    ndp_str_release(&s);
+    return st;
+}
+
+static bool read_int(const ndp_option *o, struct fy_node *node, int64_t *out) {
+    const char *text = ndp_yaml_text(node);
+    char *end;
+    if (!text || !*text || !ndp_yaml_is_plain(node))
+        return false;
+    if (o->open && strcmp(text, "auto") == 0) {
+        *out = 0;
+        return true;
+    }
+    errno = 0;
+    long long v = strtoll(text, &end, 10);
+    if (errno || *end || v < o->low || v > o->high)
+        return false;
+    *out = v;
+    return true;
+}
+
+static bool in_interval(const char *interval, double v) {
+    char left, right;
+    double low, high;
+    if (sscanf(interval, "%c%lf, %lf%c", &left, &low, &high, &right) != 4)
+        return false;
+    return (left == '[' ? v >= low : v > low) && (right == ']' ? v <= high : v < high);
+}
+
+static bool read_number(const ndp_option *o, struct fy_node *node, double *out) {
+    const char *text = ndp_yaml_text(node);
+    char *end;
+    /* strtod also knows hexadecimal, nan and inf */
+    if (!text || !*text || !ndp_yaml_is_plain(node) || strspn(text, "0123456789+-.eE") != strlen(text))
+        return false;
+    double v = strtod(text, &end);
+    if (*end || !isfinite(v) || !in_interval(o->interval, v))
+        return false;
+    *out = v == 0 ? 0 : v; /* -0 would be written back as another number */
+    return true;
+}
+
+static ndp_status read_pair(const ndp_option *o, ndp_yaml *y, struct fy_node *node, double *out) {
+    double v[2];
+    if (!node || !fy_node_is_sequence(node) || fy_node_sequence_item_count(node) != 2)
+        return unexpected(o, y, node);
+    for (int i = 0; i < 2; i++) {
+        struct fy_node *item = fy_node_sequence_get_by_index(node, i);
+        NDP_TRY(ndp_yaml_follow(y, &item));
+        if (!read_number(o, item, &v[i]))
+            return unexpected(o, y, item);
+    }
+    memcpy(out, v, sizeof v);
+    return NDP_OK;
+}
+
+static ndp_status read_word(const ndp_option *o, ndp_yaml *y, struct fy_node *node, int *out) {
+    const char *text = ndp_yaml_text(node);
+    for (int i = 0; text && o->words[i]; i++)
+        if (strcmp(text, o->words[i]) == 0) {
+            *out = i;
+            return NDP_OK;
+        }
+    return unexpected(o, y, node);
+}
+
+static ndp_status read_bool(const ndp_option *o, ndp_yaml *y, struct fy_node *node, bool *out) {
+    const char *text = ndp_yaml_is_plain(node) ? ndp_yaml_text(node) : NULL;
+    bool yes = text && strcmp(text, "true") == 0;
+    if (!yes && !(text && strcmp(text, "false") == 0))
+        return unexpected(o, y, node);
+    *out = yes;
+    return NDP_OK;
+}
+
+static ndp_status copy_text(const char *text, char **out) {
+    char *copy = strdup(text);
+    if (!copy)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    free(*out);
+    *out = copy;
+    return NDP_OK;
+}
+
+static ndp_status read_text(const ndp_option *o, ndp_yaml *y, struct fy_node *node, char **out) {
+    if (!o->value && ndp_yaml_is_null(node)) {
+        free(*out);
+        *out = NULL;
+        return NDP_OK;
+    }
+    const char *text = ndp_yaml_text(node);
+    int index;
+    if (!text || !*text || ndp_yaml_is_null(node))
+        return unexpected(o, y, node);
+    if (o->words)
+        NDP_TRY(read_word(o, y, node, &index));
+    return copy_text(text, out);
+}
+
+static void release_list(ndp_strings *list) {
+    for (int i = 0; i < list->n; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (ndp_strings){0};
+}
+
+static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_strings *out) {
+    ndp_status st = NDP_OK;
+    bool many = node && fy_node_is_sequence(node);
+    int n = ndp_yaml_is_null(node) ? 0 : many ? fy_node_sequence_item_count(node) : 1;
+    ndp_strings list = {calloc((size_t)n + 1, sizeof *list.items), 0};
+    if (!list.items)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    void *place = NULL;
+    for (; list.n < n; list.n++) {
+        struct fy_node *item = many ? fy_node_sequence_iterate(node, &place) : node;
+        NDP_TRY_GOTO(ndp_yaml_follow(y, &item), undo_list);
+        const char *text = ndp_yaml_text(item);
+        if (!text || !*text || ndp_yaml_is_null(item)) {
+            st = unexpected(o, y, item);
+            goto undo_list;
+        }
+        NDP_TRY_GOTO(copy_text(text, &list.items[list.n]), undo_list);
+    }
+    release_list(out);
+    *out = list;
+    return NDP_OK;
+undo_list:
+    release_list(&list);
+    return st;
+}
+
+ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_config *c) {
+    void *out = field(o, c);
+    int64_t v;
+    NDP_TRY(ndp_yaml_follow(y, &node));
+    switch (o->type) {
+    case NDP_OPTION_INT:
+    case NDP_OPTION_INT64:
+        if (!read_int(o, node, &v))
+            return unexpected(o, y, node);
+        if (o->type == NDP_OPTION_INT)
+            *(int *)out = (int)v;
+        else
+            *(int64_t *)out = v;
+        return NDP_OK;
+    case NDP_OPTION_NUMBER:
+        return read_number(o, node, out) ? NDP_OK : unexpected(o, y, node);
+    case NDP_OPTION_PAIR:
+        return read_pair(o, y, node, out);
+    case NDP_OPTION_BOOL:
+        return read_bool(o, y, node, out);
+    case NDP_OPTION_WORD:
+        return read_word(o, y, node, out);
+    case NDP_OPTION_TEXT:
+        return read_text(o, y, node, out);
+    case NDP_OPTION_LIST:
+        return read_list(o, y, node, out);
+    }
+    return NDP_FAIL(NDP_EBUG, "option %s.%s has no type", o->section, o->key);
+}
+
+/* The shortest digits that read back to the same number. */
+static void write_number(double v, ndp_str *out) {
+    char text[32];
+    for (int digits = 1; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    ndp_str_add(out, text);
+}
+
+/* In double quotes: the one style that can hold everything. */
+static void write_text(const char *text, ndp_str *out) {
+    if (!text) {
+        ndp_str_add(out, "null");
+        return;
+    }
+    ndp_str_add(out, "\"");
+    for (utf8proc_int32_t c; *text;) {
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
+        utf8proc_category_t kind = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
+        bool seen = kind != UTF8PROC_CATEGORY_CC && kind != UTF8PROC_CATEGORY_CF && kind != UTF8PROC_CATEGORY_CN &&
+                    kind != UTF8PROC_CATEGORY_ZL && kind != UTF8PROC_CATEGORY_ZP;
+        if (c == '"' || c == '\\')
+            ndp_str_addf(out, "\\%c", (char)c);
+        else if (seen)
+            ndp_str_add_bytes(out, text, (size_t)n);
+        else
+            ndp_str_addf(out, "\\U%08x", (unsigned)c);
+        text += n > 0 ? n : 1;
+    }
+    ndp_str_add(out, "\"");
+}
+
+void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
+    const void *at = const_field(o, c);
+    if (o->type == NDP_OPTION_INT && o->open && *(const int *)at == 0)
+        ndp_str_add(out, "auto");
+    else if (o->type == NDP_OPTION_INT)
+        ndp_str_addf(out, "%d", *(const int *)at);
+    else if (o->type == NDP_OPTION_INT64)
+        ndp_str_addf(out, "%lld", (long long)*(const int64_t *)at);
+    else if (o->type == NDP_OPTION_NUMBER)
+        write_number(*(const double *)at, out);
+    else if (o->type == NDP_OPTION_PAIR) {
+        ndp_str_add(out, "[");
+        write_number(((const double *)at)[0], out);
+        ndp_str_add(out, ", ");
+        write_number(((const double *)at)[1], out);
+        ndp_str_add(out, "]");
+    } else if (o->type == NDP_OPTION_BOOL)
+        ndp_str_add(out, *(const bool *)at ? "true" : "false");
+    else if (o->type == NDP_OPTION_WORD)
+        ndp_str_add(out, o->words[*(const int *)at]);
+    else if (o->type == NDP_OPTION_TEXT)
+        write_text(*(char *const *)at, out);
+    else {
+        const ndp_strings *list = at;
+        ndp_str_add(out, "[");
+        for (int i = 0; i < list->n; i++) {
+            ndp_str_add(out, i ? ", " : "");
+            write_text(list->items[i], out);
+        }
+        ndp_str_add(out, "]");
+    }
+}
+
+void ndp_option_release(const ndp_option *o, ndp_config *c) {
+    if (o->type == NDP_OPTION_TEXT) {
+        char **text = field(o, c);
+        free(*text);
+        *text = NULL;
+    } else if (o->type == NDP_OPTION_LIST)
+        release_list(field(o, c));
+}
+
+static ndp_status copy_list(const ndp_strings *from, ndp_strings *to) {
+    ndp_strings copy = {calloc((size_t)from->n + 1, sizeof *copy.items), 0};
+    if (!copy.items)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    for (; copy.n < from->n; copy.n++) {
+        ndp_status st = copy_text(from->items[copy.n], &copy.items[copy.n]);
+        if (st != NDP_OK) {
+            release_list(&copy);
+            return st;
+        }
+    }
+    *to = copy;
+    return NDP_OK;
+}
+
+ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to) {
+    if (o->type == NDP_OPTION_LIST)
+        return copy_list(const_field(o, from), field(o, to));
+    char *const *text = const_field(o, from);
+    return o->type == NDP_OPTION_TEXT && *text ? copy_text(*text, field(o, to)) : NDP_OK;
+}

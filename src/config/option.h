@@ -1,0 +1,42 @@
+/* The option table: what keys there are, and how each is read, checked and written. Inside this room only. */
+#ifndef NDP_CONFIG_OPTION_H
+#define NDP_CONFIG_OPTION_H
+
+#include "config/config.h"
+#include "config/yaml.h"
+
+typedef enum ndp_option_type {
+    NDP_OPTION_INT,    /* int in [low, high]; where `open`, also auto, stored as 0 */
+    NDP_OPTION_INT64,  /* int64_t in [low, high] */
+    NDP_OPTION_NUMBER, /* double in the interval */
+    NDP_OPTION_PAIR,   /* two of them */
+    NDP_OPTION_BOOL,
+    NDP_OPTION_WORD, /* an enum: the index of one of the words */
+    NDP_OPTION_TEXT, /* char *: one of the words if there are any; NULL where the default is NULL */
+    NDP_OPTION_LIST  /* ndp_strings: a list, or one text */
+} ndp_option_type;
+
+typedef struct ndp_option {
+    const char *section, *key;
+    size_t offset; /* in ndp_config */
+    ndp_option_type type;
+    const char *value; /* the default, as YAML; NULL: unset */
+    int64_t low, high;
+    const char *interval;     /* "[0, 1)" */
+    const char *const *words; /* ends with NULL */
+    bool open;
+    const char *help;
+} ndp_option;
+
+extern const ndp_option ndp_options[];
+extern const int ndp_option_count;
+
+NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_config *c);
+/* As YAML that ndp_option_read reads back to the same value. */
+void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out);
+/* "a whole number from 1 to 9, or auto" */
+void ndp_option_expects(const ndp_option *o, ndp_str *out);
+void ndp_option_release(const ndp_option *o, ndp_config *c);
+NDP_API ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to);
+
+#endif

@@ -1,0 +1,79 @@
+#include "config/option.h"
+
+static const char *const init_words[] = {"pretrained", "random", NULL};
+static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
+static const char *const reduce_words[] = {"fp32", NULL};
+static const char *const optimizer_words[] = {"adamw", "sgd", NULL};
+static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
+static const char *const recompute_words[] = {"none", "block", NULL};
+static const char *const device_words[] = {"cpu", "ref", NULL};
+static const char *const transport_words[] = {"auto", "self", "local", "mpi", NULL};
+
+#define AT(section, key) #section, #key, offsetof(ndp_config, section.key)
+#define TEXT(default) NDP_OPTION_TEXT, default
+#define INT(default, from, to) NDP_OPTION_INT, #default, from, to
+#define INT64(default, from, to) NDP_OPTION_INT64, #default, from, to
+#define SIZE(default) NDP_OPTION_INT, #default, 1, 1 << 20, .open = true
+#define NUMBER(default, within) NDP_OPTION_NUMBER, #default, .interval = within
+#define WORD(default, choices) NDP_OPTION_WORD, #default, .words = choices
+#define BOOL(default) NDP_OPTION_BOOL, #default
+#define HELP .help =
+
+const ndp_option ndp_options[] = {
+    /* clang-format off */
+    {AT(model, path), TEXT(NULL), HELP "Hugging Face folder: config.json, safetensors, tokenizer"},
+    {AT(model, config), TEXT(NULL), HELP "a config.json: the model begins with random weights"},
+    {AT(model, init), WORD(pretrained, init_words), HELP "random when only model.config is given"},
+    {AT(model, allow_longer), BOOL(false), HELP "train on more than max_position_embeddings tokens"},
+    {AT(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: what the model says"},
+
+    {AT(data, files), NDP_OPTION_LIST, "[]", HELP "text, or JSONL by its name: one file or a list"},
+    {AT(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens a row"},
+    {AT(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},
+    {AT(data, document_mask), BOOL(true), HELP "attention stays inside documents, positions restart"},
+    {AT(data, text_field), TEXT("text"), HELP "the field of a JSONL record that is read"},
+    {AT(data, shuffle), BOOL(true), HELP "a new order every epoch, the same on every layout"},
+    {AT(data, cache_dir), TEXT(NULL), HELP "tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
+
+    {AT(parallelism, pp_size), SIZE(1), HELP "pipeline stages"},
+    {AT(parallelism, dp_replicate_size), SIZE(1), HELP "replicas of the sharded model"},
+    {AT(parallelism, dp_shard_size), SIZE(auto), HELP "ranks that share the parameters of a replica"},
+    {AT(parallelism, cp_size), SIZE(1), HELP "context parallel: ranks along the sequence"},
+    {AT(parallelism, sp_size), SIZE(1), HELP "Ulysses sequence parallel: sequence to heads and back"},
+    {AT(parallelism, tp_size), SIZE(1), HELP "tensor parallel"},
+    {AT(parallelism, ep_size), INT(1, 1, 1 << 20), HELP "expert parallel, out of dp_shard x cp x sp"},
+    {AT(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward"},
+
+    {AT(precision, compute), WORD(fp32, compute_words), HELP "of activations and kernels; fp64: device ref only"},
+    {AT(precision, reduce), WORD(fp32, reduce_words), HELP "of gradients between ranks"},
+
+    {AT(batch, global_batch_size), INT(16, 1, 1 << 30), HELP "rows an update; accumulation is derived"},
+    {AT(batch, micro_batch_size), INT(1, 1, 1 << 24), HELP "rows a rank computes at once"},
+
+    {AT(optimizer, name), WORD(adamw, optimizer_words), HELP "the update rule"},
+    {AT(optimizer, lr), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
+    {AT(optimizer, betas), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "adamw: decay of the two moments"},
+    {AT(optimizer, eps), NUMBER(1.0e-8, "(0, inf)"), HELP "adamw: added to the denominator"},
+    {AT(optimizer, weight_decay), NUMBER(0.1, "[0, inf)"), HELP "not on norms, biases and other 1-D parameters"},
+    {AT(optimizer, momentum), NUMBER(0, "[0, 1)"), HELP "sgd"},
+    {AT(optimizer, max_grad_norm), NUMBER(1.0, "[0, inf)"), HELP "clipping by the global norm; 0: none"},
+
+    {AT(schedule, name), WORD(cosine, schedule_words), HELP "of the learning rate after warm-up"},
+    {AT(schedule, warmup_steps), INT(10, 0, 1 << 30), HELP "steps of linear rise"},
+    {AT(schedule, min_lr_ratio), NUMBER(0.1, "[0, 1]"), HELP "last learning rate / lr"},
+
+    {AT(train, steps), INT(100, 1, 1 << 30), HELP "updates"},
+    {AT(train, seed), INT64(42, 0, INT64_MAX), HELP "of initial weights and data order"},
+    {AT(train, recompute), WORD(none, recompute_words), HELP "block: keep only the input of each decoder block"},
+    {AT(train, output_dir), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
+    {AT(train, threads), INT(0, 0, 4096), HELP "of a rank; 0: cores / ranks"},
+    {AT(train, device), WORD(cpu, device_words), HELP "ref: plain loops, to compare with"},
+    {AT(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks talk; local: threads of one process"},
+    {AT(train, ranks), INT(0, 0, 1 << 20), HELP "0: the product of the sizes"},
+    {AT(train, log_every), INT(1, 1, 1 << 30), HELP "steps between lines"},
+
+    {AT(checkpoint, every), INT(0, 0, 1 << 30), HELP "steps; 0: only at the end"},
+    {AT(checkpoint, keep), INT(3, 1, 1 << 20), HELP "how many of the latest are kept"},
+    /* clang-format on */
+};
+const int ndp_option_count = NDP_COUNT(ndp_options);

@@ -1,0 +1,179 @@
+#include "config/yaml.h"
+
+#include "base/text.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    LARGEST = 1 << 20,
+    /* bytes */ SHOWN = 100,
+    BEFORE = 70 /* characters of a line, and of them before the caret */
+};
+
+/* Byte offset of a character of the line, or of its end. */
+static size_t line_offset(const char *line, size_t length, int character) {
+    size_t at = 0;
+    for (; at < length; at++)
+        if (((unsigned char)line[at] & 0xc0) != 0x80 && character-- == 0)
+            break;
+    return at;
+}
+
+/* Line and column, from 1, of a byte of the text. */
+static void place_of(const ndp_yaml *y, size_t offset, int *line, int *column) {
+    *line = *column = 1;
+    for (size_t i = 0; i < offset; i++) {
+        *line += y->text[i] == '\n';
+        *column = y->text[i] == '\n' ? 1 : *column + (((unsigned char)y->text[i] & 0xc0) != 0x80);
+    }
+}
+
+/* Start of a line; NULL when the text has fewer, or that line is the empty one behind the last newline. */
+static const char *find_line(const ndp_yaml *y, int line) {
+    const char *end = y->text + y->size, *at = y->text;
+    for (int i = 1; i < line && at; i++) {
+        at = memchr(at, '\n', (size_t)(end - at));
+        at = at && at + 1 < end ? at + 1 : NULL;
+    }
+    return at;
+}
+
+ndp_status ndp_yaml_fail_at(const ndp_yaml *y, int line, int column, const char *message) {
+    const char *end = y->text + y->size, *at = find_line(y, line);
+    if (!at) { /* something is missing at the end: point behind what there is */
+        size_t last = y->size;
+        while (last > 0 && (y->text[last - 1] == '\n' || y->text[last - 1] == ' '))
+            last--;
+        place_of(y, last, &line, &column);
+        at = find_line(y, line);
+    }
+    const char *stop = memchr(at, '\n', (size_t)(end - at));
+    size_t length = (size_t)((stop ? stop : end) - at);
+    int first = column - 1 > BEFORE ? column - 1 - BEFORE : 0;
+    size_t from = line_offset(at, length, first), to = line_offset(at, length, first + SHOWN);
+    size_t caret = line_offset(at, length, column - 1);
+    ndp_str s = {0};
+    ndp_str_addf(&s, "%s:%d:%d: %s\n  %.*s\n  ", y->what, line, column, message, (int)(to - from), at + from);
+    for (size_t i = from; i < caret; i++) /* as wide as the text above it, tabs too */
+        if (((unsigned char)at[i] & 0xc0) != 0x80)
+            ndp_str_add(&s, at[i] == '\t' ? "\t" : " ");
+    ndp_str_add(&s, "^");
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", s.failed ? message : s.data);
+    ndp_str_release(&s);
+    return st;
+}
+
+/* The first complaint that was collected. */
+static const struct fy_diag_error *collected(const ndp_yaml *y) {
+    void *place = NULL;
+    return fy_diag_errors_iterate(y->diag, &place);
+}
+
+static ndp_status fail_as_collected(const ndp_yaml *y, const char *otherwise) {
+    const struct fy_diag_error *e = collected(y);
+    if (!e)
+        return ndp_yaml_fail_at(y, 1, 1 + y->start, otherwise);
+    return ndp_yaml_fail_at(y, e->line, e->column + (e->line == 1 ? y->start : 0), e->msg);
+}
+
+ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...) {
+    va_list args;
+    va_start(args, fmt);
+    char *message = NULL;
+    if (vasprintf(&message, fmt, args) < 0)
+        message = NULL;
+    va_end(args);
+    if (!message)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to say what is wrong", y->what);
+    if (node)
+        fy_node_report(node, FYET_ERROR, "%s", message);
+    if (y->near && !collected(y)) /* an empty node has no place: then its key */
+        fy_node_report(y->near, FYET_ERROR, "%s", message);
+    ndp_status st = fail_as_collected(y, message);
+    free(message);
+    return st;
+}
+
+static ndp_status refuse_bytes(const ndp_yaml *y) {
+    NDP_CHECK(y->size <= LARGEST, "%s: %zu bytes; a configuration has at most %d", y->what, y->size, LARGEST);
+    size_t valid = ndp_utf8_valid_prefix(y->text, y->size);
+    const char *zero = memchr(y->text, 0, valid);
+    size_t bad = zero ? (size_t)(zero - y->text) : valid;
+    if (bad == y->size)
+        return NDP_OK;
+    int line, column;
+    place_of(y, bad, &line, &column);
+    return ndp_yaml_fail_at(y, line, column, zero ? "a zero byte" : "not valid UTF-8");
+}
+
+ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t size, int start) {
+    *y = (ndp_yaml){.what = what, .text = text, .size = size, .start = start};
+    NDP_TRY(refuse_bytes(y));
+    struct fy_diag_cfg diag;
+    fy_diag_cfg_default(&diag);
+    diag.fp = NULL;
+    diag.colorize = false;
+    y->diag = fy_diag_create(&diag);
+    if (y->diag)
+        fy_diag_set_collect_errors(y->diag, true);
+    /* Aliases are followed one at a time: resolving them all copies, and a few lines could fill the memory. */
+    struct fy_parse_cfg parse = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG, .diag = y->diag};
+    y->parser = y->diag ? fy_parser_create(&parse) : NULL;
+    if (!y->parser || fy_parser_set_string(y->parser, text + start, size - (size_t)start))
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of YAML", what, size);
+    y->document = fy_parse_load_document(y->parser);
+    struct fy_document *second = y->document ? fy_parse_load_document(y->parser) : NULL;
+    ndp_status st = NDP_OK;
+    if (second) {
+        struct fy_node *root = fy_document_root(second);
+        st = root ? ndp_yaml_fail(y, root, "a second document; a configuration is one")
+                  : NDP_FAIL(NDP_EINVAL, "%s: several documents; a configuration is one", what);
+        fy_parse_document_destroy(y->parser, second);
+    } else if (fy_parser_get_stream_error(y->parser))
+        st = fail_as_collected(y, "not a YAML document");
+    if (st == NDP_OK && y->document)
+        y->root = fy_document_root(y->document);
+    return st;
+}
+
+void ndp_yaml_close(ndp_yaml *y) {
+    if (y->document)
+        fy_parse_document_destroy(y->parser, y->document);
+    if (y->parser)
+        fy_parser_destroy(y->parser);
+    if (y->diag)
+        fy_diag_destroy(y->diag);
+    *y = (ndp_yaml){0};
+}
+
+ndp_status ndp_yaml_follow(ndp_yaml *y, struct fy_node **node) {
+    if (!*node || !fy_node_is_alias(*node))
+        return NDP_OK;
+    struct fy_node *target = fy_node_resolve_alias(*node);
+    if (!target || fy_node_is_alias(target))
+        return ndp_yaml_fail(y, *node, "no anchor has this name");
+    *node = target;
+    return NDP_OK;
+}
+
+const char *ndp_yaml_text(struct fy_node *node) {
+    if (!node)
+        return "";
+    size_t length;
+    const char *text = fy_node_is_scalar(node) ? fy_node_get_scalar(node, &length) : NULL;
+    if (!text || memchr(text, 0, length))
+        return NULL;
+    return fy_node_get_scalar0(node);
+}
+
+bool ndp_yaml_is_plain(struct fy_node *node) {
+    struct fy_token *token = node ? fy_node_get_scalar_token(node) : NULL;
+    return !token || fy_token_scalar_style(token) == FYSS_PLAIN;
+}
+
+bool ndp_yaml_is_null(struct fy_node *node) {
+    const char *text = ndp_yaml_text(node);
+    return text && ndp_yaml_is_plain(node) && (!*text || strcmp(text, "~") == 0 || strcmp(text, "null") == 0);
+}
