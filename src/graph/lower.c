@@ -133,8 +133,8 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
     list->bytes += call->bytes;
 }
 
-static ndp_op_call shapes_of(const ndp_call *c, int threads) {
-    ndp_op_call shapes = {.attr = &c->attr, .plan = c->plan, .threads = threads};
+static ndp_op_call shapes_of(const ndp_call *c, const ndp_op_attr *attr, int threads) {
+    ndp_op_call shapes = {.attr = attr, .plan = c->plan[attr->accumulate && c->pgrad != NDP_NONE], .threads = threads};
     for (int k = 0; k < c->n_in; k++)
         shapes.in[k] = c->in[k].view;
     for (int k = 0; k < c->n_out; k++)
@@ -156,6 +156,32 @@ static void live(work *w, int root, size_t bytes, int at) {
     w->items[w->of_root[root]].last = at;
 }
 
+/* Enough for both ways of a call that may add to a parameter gradient. */
+static size_t scratch_bytes(const lowering *l, const ndp_call *c) {
+    size_t most = 0;
+    for (int add = 0; c->op->scratch && add <= (c->pgrad != NDP_NONE); add++) {
+        ndp_op_attr attr = c->attr;
+        attr.accumulate |= add;
+        ndp_op_call shapes = shapes_of(c, &attr, l->opts->threads);
+        size_t bytes = c->op->scratch(&shapes, l->opts->backend);
+        most = bytes > most ? bytes : most;
+    }
+    return most;
+}
+
+static ndp_status prepare_call(const lowering *l, ndp_call *c) {
+    if (!c->op->prepare || !l->opts->prepare || l->opts->backend != NDP_BACKEND_CPU)
+        return NDP_OK;
+    for (int add = 0; add <= (c->pgrad != NDP_NONE); add++) {
+        ndp_op_attr attr = c->attr;
+        attr.accumulate |= add;
+        ndp_op_call shapes = shapes_of(c, &attr, l->opts->threads);
+        NDP_TRY(c->op->prepare(&shapes));
+        c->plan[add] = shapes.plan;
+    }
+    return NDP_OK;
+}
+
 static ndp_status place_work(const lowering *l, ndp_list *list) {
     const ndp_graph *g = l->g;
     int most = g->n_values + list->n;
@@ -175,10 +201,8 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
                 live(&w, root, storage_bytes(&g->values[root]), i);
             }
         }
-        ndp_op_call shapes = shapes_of(c, l->opts->threads);
-        size_t scratch = c->op->scratch ? c->op->scratch(&shapes, l->opts->backend) : 0;
         w.of_call[i] = w.n;
-        w.items[w.n++] = (ndp_interval){scratch, i, i, 0};
+        w.items[w.n++] = (ndp_interval){scratch_bytes(l, c), i, i, 0};
     }
     if (st == NDP_OK)
         st = ndp_intervals_place(w.items, w.n, &list->work_bytes);
@@ -212,14 +236,11 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
             c->in[k] = make_operand(l, n->in[k], drop);
         for (int k = 0; k < n->n_out; k++)
             c->out[k] = make_operand(l, n->out[k], drop);
-        ndp_op_call shapes = shapes_of(c, l->opts->threads);
+        ndp_op_call shapes = shapes_of(c, &c->attr, l->opts->threads);
         if (n->op->cost)
             n->op->cost(&shapes, &c->flops, &c->bytes);
-        if (n->op->prepare && l->opts->prepare && l->opts->backend == NDP_BACKEND_CPU) {
-            NDP_TRY(n->op->prepare(&shapes));
-            c->plan = shapes.plan;
-        }
         note_call(l, list, c);
+        NDP_TRY(prepare_call(l, c));
     }
     return place_work(l, list);
 }
@@ -290,7 +311,7 @@ void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
         ndp_op_attr attr = c->attr;
         if (c->pgrad != NDP_NONE)
             attr.accumulate = opts->accumulate >> c->pgrad & 1u;
-        ndp_op_call call = {.attr = &attr, .plan = c->plan, .threads = opts->threads};
+        ndp_op_call call = {.attr = &attr, .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate], .threads = opts->threads};
         for (int k = 0; k < c->n_in; k++)
             call.in[k] = resolve(&c->in[k], opts);
         for (int k = 0; k < c->n_out; k++)

@@ -46,7 +46,7 @@ typedef struct ndp_call {
     ndp_op_attr attr;
     ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     int n_in, n_out;
-    void *plan;
+    void *plan[2]; /* [1]: with attr.accumulate, for calls that write a parameter gradient */
     size_t scratch; /* offset in work memory */
     int pgrad;      /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
     double flops, bytes;

@@ -11,6 +11,7 @@ struct ndp_engine {
     ndp_unit_program units[3];
     ndp_program program;
     ndp_comm *world, *comms[NDP_GROUPS];
+    ndp_comm *gathers; /* the shard group's second channel: gathers overlap with reductions and are waited for between them */
     ndp_window *windows[NDP_REGIONS];
     ndp_work *works; /* by begin instruction */
     void **caches;   /* by unit: keys, values */
@@ -42,6 +43,7 @@ static ndp_status connect(ndp_engine *e) {
     ndp_transport *t = e->opts.transport;
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
     NDP_TRY(ndp_comm_create(t, all, "world", &e->world));
+    NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, NDP_GROUP_SHARD), "shard", &e->gathers));
     static const ndp_group_kind used[] = {NDP_GROUP_REPLICATE, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
     for (int i = 0; i < NDP_COUNT(used); i++)
         NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, used[i]), ndp_group_name(used[i]), &e->comms[used[i]]));
@@ -52,7 +54,7 @@ static ndp_status connect(ndp_engine *e) {
 static ndp_status take_memory(ndp_engine *e) {
     size_t shared = e->program.bytes[NDP_REGION_SHARED];
     if (shared > 0) {
-        ndp_status st = ndp_window_create(e->comms[NDP_GROUP_SHARD], shared, true, &e->windows[NDP_REGION_SHARED]);
+        ndp_status st = ndp_window_create(e->gathers, shared, true, &e->windows[NDP_REGION_SHARED]);
         if (st == NDP_ENOTSUP) {
             ndp_program_release(&e->program);
             NDP_TRY(build_program(e, 1));
@@ -108,6 +110,7 @@ void ndp_engine_destroy(ndp_engine *e) {
         ndp_window_destroy(e->windows[i]);
     for (int i = 0; i < NDP_GROUPS; i++)
         ndp_comm_destroy(e->comms[i]);
+    ndp_comm_destroy(e->gathers);
     ndp_comm_destroy(e->world);
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)
@@ -183,7 +186,7 @@ static void do_run(ndp_engine *e, const ndp_instr *in) {
 }
 
 static ndp_status do_begin(ndp_engine *e, const ndp_instr *in, ndp_work *work) {
-    ndp_comm *c = e->comms[in->group];
+    ndp_comm *c = in->kind == NDP_ALL_GATHER ? e->gathers : e->comms[in->group];
     switch (in->kind) {
     case NDP_ALL_GATHER: return ndp_all_gather_begin(c, at(e, in->in), at(e, in->out), in->count, in->type, work);
     case NDP_REDUCE_SCATTER:
