@@ -5,7 +5,7 @@ SECONDS_PER_FUZZER ?= 60
 
 build: ## the program: build/ndparallel (installs nothing)
 	@command -v cmake ninja >/dev/null || { echo "make: cmake or ninja is missing: 'make deps' installs what the build needs" >&2; exit 1; }
-	@cmake --preset release --log-level=WARNING
+	@cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build build -j $(JOBS)
 
 deps: ## installs the Debian packages that the build needs, those that are missing
