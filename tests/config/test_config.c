@@ -1,0 +1,481 @@
+#include "check.h"
+#include "config/config.h"
+
+#include <limits.h>
+#include <stdlib.h>
+
+static int init(void **state) {
+    ndp_config *c = calloc(1, sizeof *c);
+    *state = c;
+    return ndp_config_init(c) == NDP_OK ? 0 : -1;
+}
+
+static int release(void **state) {
+    ndp_config_release(*state);
+    free(*state);
+    return 0;
+}
+
+static ndp_status parse(ndp_config *c, const char *text) { return ndp_config_parse(c, text, strlen(text), "job.yaml"); }
+
+static char *written(const ndp_config *c) {
+    ndp_str s = {0};
+    CHECK_OK(ndp_config_write(c, &s));
+    return ndp_str_detach(&s);
+}
+
+static void defaults(void **state) {
+    const ndp_config *c = *state;
+    assert_null(c->model.path);
+    assert_null(c->model.config);
+    assert_int_equal(c->model.init, NDP_INIT_PRETRAINED);
+    assert_int_equal(c->data.files.n, 0);
+    assert_int_equal(c->data.sequence_length, 256);
+    assert_null(c->data.tokenizer);
+    assert_true(c->data.document_mask && c->data.shuffle && !c->model.allow_longer);
+    assert_string_equal(c->data.text_field, "text");
+    assert_int_equal(c->parallelism.dp_shard_size, 0);
+    assert_int_equal(c->parallelism.tp_size, 1);
+    assert_true(c->parallelism.reshard_after_forward);
+    assert_int_equal(c->precision.compute, NDP_COMPUTE_FP32);
+    assert_int_equal(c->batch.global_batch_size, 16);
+    assert_int_equal(c->batch.micro_batch_size, 1);
+    assert_int_equal(c->optimizer.name, NDP_ADAMW);
+    assert_true(c->optimizer.lr == 3e-4 && c->optimizer.betas[0] == 0.9 && c->optimizer.betas[1] == 0.95);
+    assert_true(c->optimizer.eps == 1e-8 && c->optimizer.weight_decay == 0.1 && c->optimizer.momentum == 0);
+    assert_true(c->optimizer.max_grad_norm == 1.0 && c->schedule.min_lr_ratio == 0.1);
+    assert_int_equal(c->schedule.name, NDP_SCHEDULE_COSINE);
+    assert_int_equal(c->schedule.warmup_steps, 10);
+    assert_int_equal(c->train.steps, 100);
+    assert_int_equal(c->train.seed, 42);
+    assert_int_equal(c->train.recompute, NDP_RECOMPUTE_NONE);
+    assert_string_equal(c->train.output_dir, "runs/demo");
+    assert_int_equal(c->train.device, NDP_DEVICE_CPU);
+    assert_string_equal(c->train.transport, "auto");
+    assert_int_equal(c->train.log_every, 1);
+    assert_int_equal(c->checkpoint.every, 0);
+    assert_int_equal(c->checkpoint.keep, 3);
+}
+
+/* The example of the plan. */
+static const char *const job = "model: {path: path/to/hf_folder}            # or {config: path/to/config.json}\n"
+                               "data: {files: [corpus.txt], sequence_length: 512}\n"
+                               "parallelism: {dp_replicate_size: 1, dp_shard_size: 2, cp_size: 1, sp_size: 1, tp_size: "
+                               "2, pp_size: 1, ep_size: 1}\n"
+                               "precision: {compute: bf16, reduce: fp32}\n"
+                               "batch: {global_batch_size: 32, micro_batch_size: 2}\n"
+                               "optimizer: {name: sgd, lr: 3.5e-4, betas: [0.8, 0.97], eps: 1.0e-6, weight_decay: 0.2, "
+                               "momentum: 0.9, max_grad_norm: 0}\n"
+                               "schedule: {name: linear, warmup_steps: 20, min_lr_ratio: 0.25}\n"
+                               "train:\n  steps: 7\n  seed: 9223372036854775807\n  recompute: block\n"
+                               "  output_dir: runs/other\n"
+                               "checkpoint: {every: 50, keep: 2}\n";
+
+static void a_whole_job(void **state) {
+    ndp_config *c = *state;
+    CHECK_OK(parse(c, job));
+    assert_string_equal(c->model.path, "path/to/hf_folder");
+    assert_int_equal(c->data.files.n, 1);
+    assert_string_equal(c->data.files.items[0], "corpus.txt");
+    assert_int_equal(c->parallelism.dp_shard_size, 2);
+    assert_int_equal(c->parallelism.tp_size, 2);
+    assert_int_equal(c->precision.compute, NDP_COMPUTE_BF16);
+    assert_int_equal(c->optimizer.name, NDP_SGD);
+    assert_true(c->optimizer.lr == 3.5e-4 && c->optimizer.betas[0] == 0.8 && c->optimizer.momentum == 0.9);
+    assert_int_equal(c->schedule.name, NDP_SCHEDULE_LINEAR);
+    assert_int_equal(c->train.seed, INT64_MAX);
+    assert_int_equal(c->train.recompute, NDP_RECOMPUTE_BLOCK);
+    assert_int_equal(c->checkpoint.keep, 2);
+    assert_int_equal(c->train.log_every, 1); /* what is not named keeps its default */
+    CHECK_OK(ndp_config_check(c));
+}
+
+/* A value other than the default for every key that there is; the test fails when a key is missing here. */
+static const char *const others[] = {
+    "model.path=null",
+    "model.config='a \"b\" \\ c.json'",
+    "model.init=random",
+    "model.allow_longer=true",
+    "model.sliding_window=64",
+    "data.files=[a.txt, \"b, c: d.txt\", 'null', \"t\\ta\\x07b\\nc\\u2028d\\ufeffe\", gr\xc3\xbc\xc3\x9f]",
+    "data.sequence_length=77",
+    "data.tokenizer=bytes",
+    "data.document_mask=false",
+    "data.text_field='true'",
+    "data.shuffle=false",
+    "data.cache_dir=\"#x\"",
+    "parallelism.pp_size=2",
+    "parallelism.dp_replicate_size=3",
+    "parallelism.dp_shard_size=5",
+    "parallelism.cp_size=7",
+    "parallelism.sp_size=auto",
+    "parallelism.tp_size=11",
+    "parallelism.ep_size=13",
+    "parallelism.reshard_after_forward=false",
+    "precision.compute=fp64",
+    "precision.reduce=fp32", /* has but one word */
+    "batch.global_batch_size=123",
+    "batch.micro_batch_size=3",
+    "optimizer.name=sgd",
+    "optimizer.lr=0.1234567890123456789",
+    "optimizer.betas=[0.333333333333333333, 4.9e-324]",
+    "optimizer.eps=1e-300",
+    "optimizer.weight_decay=1.7976931348623157e308",
+    "optimizer.momentum=0.99999999999999989",
+    "optimizer.max_grad_norm=0",
+    "schedule.name=constant",
+    "schedule.warmup_steps=0",
+    "schedule.min_lr_ratio=1",
+    "train.steps=5",
+    "train.seed=9007199254740993",
+    "train.recompute=block",
+    "train.output_dir=/tmp/x",
+    "train.threads=3",
+    "train.device=ref",
+    "train.transport=local",
+    "train.ranks=8",
+    "train.log_every=10",
+    "checkpoint.every=4",
+    "checkpoint.keep=1"};
+
+static void check_same(const ndp_config *a, const ndp_config *b) {
+    ndp_config x = *a, y = *b;
+    const char *const *left[] = {(const char *const *)&x.model.path,     (const char *const *)&x.model.config,
+                                 (const char *const *)&x.data.tokenizer, (const char *const *)&x.data.text_field,
+                                 (const char *const *)&x.data.cache_dir, (const char *const *)&x.train.output_dir,
+                                 (const char *const *)&x.train.transport};
+    for (int i = 0; i < NDP_COUNT(left); i++) {
+        size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
+        const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);
+        assert_true(!p == !q);
+        if (p)
+            assert_string_equal(p, q);
+        memset((char *)&x + offset, 0, sizeof p);
+        memset((char *)&y + offset, 0, sizeof p);
+    }
+    assert_int_equal(x.data.files.n, y.data.files.n);
+    for (int i = 0; i < x.data.files.n; i++)
+        assert_string_equal(x.data.files.items[i], y.data.files.items[i]);
+    x.data.files = y.data.files = (ndp_strings){0};
+    assert_memory_equal(&x, &y, sizeof x); /* both came from one zeroed struct: padding too */
+}
+
+static void what_is_written_reads_back_the_same(void **state) {
+    ndp_config *c = *state, back, copy;
+    char *before = written(c);
+    for (int i = 0; i < NDP_COUNT(others); i++) {
+        char *was = written(c);
+        CHECK_OK(ndp_config_set(c, others[i]));
+        char *text = written(c);
+        if (i != 0 && !strstr(others[i], "precision.reduce") && !strstr(others[i], "model.init") &&
+            strcmp(was, text) == 0)
+            fail_msg("%s changed nothing", others[i]);
+        CHECK_OK(ndp_config_init(&back));
+        CHECK_OK(parse(&back, text));
+        check_same(c, &back);
+        ndp_config_release(&back);
+        free(was);
+        free(text);
+    }
+    assert_string_equal(c->model.config, "a \"b\" \\ c.json");
+    assert_string_equal(c->data.files.items[2], "null");
+    assert_string_equal(c->data.files.items[3], "t\ta\007b\nc\xe2\x80\xa8"
+                                                "d\xef\xbb\xbf"
+                                                "e");
+    assert_int_equal(c->train.seed, 9007199254740993);
+    assert_true(c->optimizer.betas[1] == 4.9e-324);
+    /* every key was changed from its default */
+    char *after = written(c), *a, *b;
+    int keys = 0;
+    for (char *p = strtok_r(before, "\n", &a), *q = strtok_r(after, "\n", &b); p && q;
+         p = strtok_r(NULL, "\n", &a), q = strtok_r(NULL, "\n", &b)) {
+        bool key = p[0] == ' ', exempt = strstr(p, " reduce: ") || strstr(p, " path: ");
+        if (key && !exempt && strcmp(p, q) == 0)
+            fail_msg("no other value was tried for%s", p);
+        keys += key;
+    }
+    assert_int_equal(keys, NDP_COUNT(others));
+    CHECK_OK(ndp_config_copy(c, &copy));
+    check_same(c, &copy);
+    assert_ptr_not_equal(copy.model.config, c->model.config);
+    ndp_config_release(&copy);
+    free(before);
+    free(after);
+}
+
+/* text, message: the whole of it, or its beginning */
+static const char *const refused[][2] = {
+    {"train:\n  steps: 3\nparallelism:\n  dp_shard_size: 2\n  tp_sze: 2\n",
+     "job.yaml:5:3: unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?\n    tp_sze: 2\n    ^"},
+    {"parallelisn: {}",
+     "job.yaml:1:1: unknown section 'parallelisn'; did you mean 'parallelism'?\n  parallelisn: {}\n  ^"},
+    {"tp_size: 2", "job.yaml:1:1: unknown section 'tp_size'; did you mean 'parallelism.tp_size'?"},
+    {"checkpoint: {steps: 5}", "job.yaml:1:14: unknown key 'steps' in 'checkpoint'; did you mean 'train.steps'?"},
+    {"model: {zzzzzz: 1}", "job.yaml:1:9: unknown key 'zzzzzz' in 'model'; known are path, config, init, "},
+    {"{gr\xc3\xbc\xc3\x9f: 1}", "job.yaml:1:2: unknown section 'gr\xc3\xbc\xc3\x9f'; known are model, data, "},
+    /* duplicate keys */
+    {"train: {steps: 1, steps: 2}",
+     "job.yaml:1:19: duplicate key\n  train: {steps: 1, steps: 2}\n                    ^"},
+    {"train: {steps: 1}\nbatch:\ntrain: {steps: 2}", "job.yaml:3:1: duplicate key"},
+    /* wrong types */
+    {"train: 3", "job.yaml:1:8: 'train' is a section: expected KEY: VALUE below it"},
+    {"train: [1]", "job.yaml:1:8: 'train' is a section"},
+    {"[]", "job.yaml:1:1: expected sections such as"},
+    {"word", "job.yaml:1:1: expected sections such as"},
+    {"train: {steps: [1]}", "job.yaml:1:16: 'train.steps' is a list, expected a whole number from 1 to "},
+    {"train: {steps: {a: 1}}", "job.yaml:1:16: 'train.steps' is a mapping, expected"},
+    {"train: {steps: \"5\"}", "job.yaml:1:17: 'train.steps' is the text \"5\", expected a whole number"},
+    {"train:\n  steps:\n  seed: 1\n", "job.yaml:2:3: 'train.steps' is empty, expected a whole number"},
+    {"train: {output_dir: null}", "job.yaml:1:21: 'train.output_dir' is empty, expected text"},
+    {"model: {path: [a]}", "job.yaml:1:15: 'model.path' is a list, expected text or null"},
+    {"model: {path: ''}", "job.yaml:1:16: 'model.path' is the text \"\", expected text or null"},
+    {"data: {files: {a: b}}", "job.yaml:1:15: 'data.files' is a mapping, expected"},
+    {"data: {files: [a, [b]]}", "job.yaml:1:19: 'data.files' is a list, expected"},
+    {"data: {files: [a, null]}", "job.yaml:1:19: 'data.files' is empty, expected"},
+    {"optimizer: {betas: 0.9}", "job.yaml:1:20: 'optimizer.betas' is '0.9', expected [a, b], two numbers in [0, 1)"},
+    {"optimizer: {betas: [0.9]}", "job.yaml:1:20: 'optimizer.betas' is a list, expected [a, b]"},
+    {"optimizer: {betas: [0.9, 0.9, 0.9]}", "job.yaml:1:20: 'optimizer.betas' is a list"},
+    {"? {a: b}\n: 3\n", "job.yaml:1:3: a section's name is a word"},
+    {"train:\n  ? [a]\n  : 3\n", "job.yaml:2:5: a key is a word"},
+    {": 4", "job.yaml:1:1: unknown section ''"},
+    /* to the end of the text */
+    {"train: {steps: 12abc}", "job.yaml:1:16: 'train.steps' is '12abc'"},
+    {"train: {steps: 1.0}", "job.yaml:1:16: 'train.steps' is '1.0'"},
+    {"train: {steps: 1e3}", "'train.steps' is '1e3'"},
+    {"train: {steps: 0x10}", "'train.steps' is '0x10'"},
+    {"optimizer: {lr: 12abc}", "'optimizer.lr' is '12abc', expected a number in [0, inf)"},
+    {"optimizer: {lr: 1e-3 x}", "'optimizer.lr' is '1e-3 x'"},
+    {"optimizer: {lr: .inf}", "'optimizer.lr' is '.inf'"},
+    {"optimizer: {lr: inf}", "'optimizer.lr' is 'inf'"},
+    {"optimizer: {lr: nan}", "'optimizer.lr' is 'nan'"},
+    {"optimizer: {lr: .nan}", "'optimizer.lr' is '.nan'"},
+    {"optimizer: {lr: 1e999}", "'optimizer.lr' is '1e999'"},
+    {"optimizer: {lr: 0x1p3}", "'optimizer.lr' is '0x1p3'"},
+    {"data: {shuffle: yes}", "'data.shuffle' is 'yes', expected true or false"},
+    {"data: {shuffle: \"true\"}", "'data.shuffle' is the text \"true\", expected true or false"},
+    {"data: {shuffle: 1}", "'data.shuffle' is '1', expected true or false"},
+    {"precision: {compute: fp23}", "'precision.compute' is 'fp23', expected fp32, bf16 or fp64; did you mean 'fp32'?"},
+    {"precision: {reduce: bf16}", "'precision.reduce' is 'bf16', expected fp32"},
+    {"train: {transport: tcp}", "'train.transport' is 'tcp', expected auto, self, local or mpi"},
+    /* out of range */
+    {"train: {steps: 0}", "'train.steps' is '0'"},
+    {"train: {steps: 99999999999999999999}", "'train.steps' is '99999999999999999999'"},
+    {"train: {seed: 9223372036854775808}", "'train.seed' is '9223372036854775808'"},
+    {"train: {seed: -1}", "'train.seed' is '-1'"},
+    {"parallelism: {tp_size: 0}", "'parallelism.tp_size' is '0', expected a whole number from 1 to 1048576, or auto"},
+    {"parallelism: {ep_size: auto}", "'parallelism.ep_size' is 'auto', expected a whole number from 1 to 1048576"},
+    {"optimizer: {momentum: 1}", "'optimizer.momentum' is '1', expected a number in [0, 1)"},
+    {"optimizer: {eps: 0}", "'optimizer.eps' is '0', expected a number in (0, inf)"},
+    {"optimizer: {lr: -1e-9}", "'optimizer.lr' is '-1e-9'"},
+    {"optimizer: {betas: [0.9, 1.0]}", "job.yaml:1:26: 'optimizer.betas' is '1.0'"},
+    {"schedule: {min_lr_ratio: 1.01}", "expected a number in [0, 1]"},
+    /* syntax, by the parser */
+    {"data: [a\n", "job.yaml:1:9: flow sequence without a closing bracket\n  data: [a\n          ^"},
+    {"data:\n\tfiles: x", "job.yaml:2:1: tab character"},
+    {"a: 'x' y", "job.yaml:1:8: invalid trailing content after single-quoted scalar"},
+    {"train: {steps: 1}\n---\ntrain: {steps: 2}", "job.yaml:3:1: a second document; a configuration is one"},
+    {"train: {steps: 1}\n---\n", "job.yaml"},
+    {"%YAML 9.9\n---\ntrain: {}\n", "job.yaml:1:1: "},
+    {"train: {steps: *missing}", "job.yaml:1:17: no anchor has this name"},
+    {"train: {seed: 1}\n# gr\xc3\xbc\xc3\xff", "job.yaml:2:6: not valid UTF-8"},
+};
+
+static void refusals_point_at_the_place(void **state) {
+    ndp_config *c = *state;
+    CHECK_OK(parse(c, job));
+    char *before = written(c);
+    for (int i = 0; i < NDP_COUNT(refused); i++) {
+        CHECK_FAILS(parse(c, refused[i][0]), NDP_EINVAL, refused[i][1]);
+        char *after = written(c);
+        assert_string_equal(after, before);
+        free(after);
+    }
+    CHECK_FAILS(ndp_config_parse(c, "a: \0", 4, "job.yaml"), NDP_EINVAL, "job.yaml:1:4: a zero byte");
+    CHECK_FAILS(parse(c, "train: {output_dir: \"a\\0b\"}"), NDP_EINVAL, "'train.output_dir' is no text");
+    free(before);
+}
+
+/* The caret stays under its place behind tabs, wide text and in lines longer than a screen. */
+static void carets(void **state) {
+    ndp_config *c = *state;
+    CHECK_FAILS(parse(c, "data: {\ttext_field: \"\xc3\xa4\xc3\xb6\", x: 1}"), NDP_EINVAL,
+                "job.yaml:1:27: unknown key 'x' in 'data'; known are files, ");
+    CHECK_FAILS(parse(c, "data: {\ttext_field: \"\xc3\xa4\xc3\xb6\", x: 1}"), NDP_EINVAL,
+                "\n  data: {\ttext_field: \"\xc3\xa4\xc3\xb6\", x: 1}\n         \t                  ^");
+    char text[700] = "data: {text_field: ", expected[200] = "\n  ";
+    memset(text + strlen(text), 'x', 500);
+    strcat(text, ", zzzzzz: 1, lr: 3}");
+    memset(expected + 3, 'x', 68);
+    strcat(expected, ", zzzzzz: 1, lr: 3}\n  ");
+    memset(expected + strlen(expected), ' ', 70);
+    strcat(expected, "^");
+    CHECK_FAILS(parse(c, text), NDP_EINVAL, "job.yaml:1:522: unknown key");
+    if (!strstr(ndp_error_message(), expected))
+        fail_msg("not this line: %s", ndp_error_message());
+}
+
+static void accepted(void **state) {
+    ndp_config *c = *state;
+    CHECK_OK(parse(c, ""));
+    CHECK_OK(parse(c, "# nothing\n"));
+    CHECK_OK(parse(c, "---\ntrain: {steps: 3}\n...\n"));
+    CHECK_OK(parse(c, "train:\nbatch: null\n")); /* sections whose keys are commented out */
+    CHECK_OK(parse(c, "data: {files: one.txt}"));
+    assert_int_equal(c->data.files.n, 1);
+    CHECK_OK(parse(c, "data: {files: [one.txt, two.jsonl]}"));
+    assert_int_equal(c->data.files.n, 2);
+    CHECK_OK(parse(c, "data: {files: }"));
+    assert_int_equal(c->data.files.n, 0);
+    CHECK_OK(parse(c, "optimizer: {lr: 1, eps: 1e-3, weight_decay: .5, momentum: 0.}"));
+    assert_true(c->optimizer.lr == 1 && c->optimizer.weight_decay == 0.5);
+    CHECK_OK(parse(c, "train: {output_dir: 2024, threads: +2}"));
+    assert_string_equal(c->train.output_dir, "2024");
+    CHECK_OK(parse(c, "{\"train\": {\"steps\": 9}}")); /* JSON is YAML */
+    assert_int_equal(c->train.steps, 9);
+    CHECK_OK(parse(c, "batch: &sizes {global_batch_size: &n 8, micro_batch_size: *n}\ndata: {files: &f [a, b]}\n"));
+    assert_int_equal(c->batch.micro_batch_size, 8);
+    CHECK_OK(parse(c, "model: {path: &p here}\ndata: {files: [*p, *p], tokenizer: *p}"));
+    assert_string_equal(c->data.files.items[1], "here");
+}
+
+static void assignments(void **state) {
+    ndp_config *c = *state;
+    CHECK_OK(ndp_config_set(c, "optimizer.lr=1e-3"));
+    assert_true(c->optimizer.lr == 1e-3);
+    CHECK_OK(ndp_config_set(c, "data.files=[a.txt, b=c.txt]"));
+    assert_string_equal(c->data.files.items[1], "b=c.txt");
+    CHECK_OK(ndp_config_set(c, "parallelism.tp_size=auto"));
+    assert_int_equal(c->parallelism.tp_size, 0);
+    CHECK_OK(ndp_config_set(c, "model.path=x"));
+    CHECK_OK(ndp_config_set(c, "model.path="));
+    assert_null(c->model.path);
+    static const char *const cases[][2] = {
+        {"optimizer.lr=12abc", "--set:1:14: 'optimizer.lr' is '12abc', expected a number in [0, inf)\n"
+                               "  optimizer.lr=12abc\n               ^"},
+        {"optimzer.lr=1", "--set:1:1: unknown section 'optimzer'; did you mean 'optimizer'?"},
+        {"optimizer.weight_deca=1",
+         "--set:1:11: unknown key 'weight_deca' in 'optimizer'; did you mean 'weight_decay'?"},
+        {"lr=1", "did you mean 'optimizer.lr'?"},
+        {"optimizer", "--set 'optimizer': expected SECTION.KEY=VALUE"},
+        {"optimizer=3", "--set:1:1: a section alone; expected SECTION.KEY=VALUE"},
+        {"=1", "--set:1:1: unknown section ''"},
+        {"", "expected SECTION.KEY=VALUE"},
+        {"train.steps=", "--set:1:13: 'train.steps' is empty"},
+        {"data.files=[a", "--set:1:14: flow sequence without"},
+        {"data.files=[a, {b: c}]", "--set:1:16: 'data.files' is a mapping"},
+        {"train.steps=1\n---\n2", "a second document"},
+        {"train.steps=\xff", "--set: not valid UTF-8"}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        CHECK_FAILS(ndp_config_set(c, cases[i][0]), NDP_EINVAL, cases[i][1]);
+    assert_true(c->optimizer.lr == 1e-3);
+}
+
+static void init_follows_the_model(void **state) {
+    ndp_config *c = *state;
+    CHECK_OK(parse(c, "model: {config: c.json}"));
+    assert_int_equal(c->model.init, NDP_INIT_RANDOM);
+    CHECK_OK(ndp_config_set(c, "model.config=other.json"));
+    assert_int_equal(c->model.init, NDP_INIT_RANDOM);
+    CHECK_OK(parse(c, "model: {path: folder, config: null}"));
+    assert_int_equal(c->model.init, NDP_INIT_PRETRAINED);
+    CHECK_OK(parse(c, "model: {path: folder, init: random}"));
+    CHECK_OK(ndp_config_set(c, "model.path=other"));
+    assert_int_equal(c->model.init, NDP_INIT_RANDOM); /* as was asked for */
+    CHECK_OK(parse(c, "model: {path: null, config: c.json, init: pretrained}"));
+    assert_int_equal(c->model.init, NDP_INIT_PRETRAINED); /* refused by the check, with the reason */
+}
+
+static void checks_over_several_keys(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"model: {path: x}\ndata: {files: a}", NULL},
+        {"model: {config: x}\ndata: {files: a}", NULL},
+        {"model: {path: x, init: random}\ndata: {files: a}", NULL},
+        {"data: {files: a}", "no model: give model.path"},
+        {"model: {path: x, config: y}\ndata: {files: a}", "both model.path 'x' and model.config 'y'"},
+        {"model: {config: x, init: pretrained}\ndata: {files: a}", "model.config 'x' has no weights"},
+        {"model: {path: x}", "data.files is empty"},
+        {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}", "fp64 is for train.device ref only"},
+        {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}\ntrain: {device: ref}", NULL},
+        {"model: {path: x}\ndata: {files: a}\nbatch: {global_batch_size: 2, micro_batch_size: 3}",
+         "micro_batch_size 3 is more than batch.global_batch_size 2"},
+        {"model: {path: x}\ndata: {files: a}\nparallelism: {tp_size: auto}",
+         "parallelism.dp_shard_size and parallelism.tp_size are both auto"},
+        {"model: {path: x}\ndata: {files: a}\nparallelism: {tp_size: auto, dp_shard_size: 1}", NULL},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_config c;
+        CHECK_OK(ndp_config_init(&c));
+        CHECK_OK(parse(&c, cases[i][0]));
+        if (cases[i][1])
+            CHECK_FAILS(ndp_config_check(&c), NDP_EINVAL, cases[i][1]);
+        else
+            CHECK_OK(ndp_config_check(&c));
+        ndp_config_release(&c);
+    }
+}
+
+static void files(void **state) {
+    ndp_config *c = *state;
+    char path[] = "/tmp/ndp_test_XXXXXX";
+    assert_int_not_equal(mkstemp(path), -1);
+    CHECK_OK(ndp_file_write_atomic(path, job, strlen(job)));
+    CHECK_OK(ndp_config_read(c, path));
+    assert_int_equal(c->train.steps, 7);
+    char *huge = calloc(1, (1 << 20) + 2);
+    memset(huge, '\n', (1 << 20) + 1);
+    CHECK_FAILS(parse(c, huge), NDP_EINVAL, "at most 1048576");
+    free(huge);
+    remove(path);
+    CHECK_FAILS(ndp_config_read(c, path), NDP_EIO, path);
+}
+
+/* A few lines that would be gigabytes if aliases were copied. */
+static void alias_bombs_stay_small(void **state) {
+    ndp_config *c = *state;
+    ndp_str s = {0};
+    ndp_str_add(&s, "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
+    for (int i = 1; i < 30; i++) {
+        ndp_str_addf(&s, "a%d: &a%d [", i, i);
+        for (int k = 0; k < 10; k++)
+            ndp_str_addf(&s, "%s*a%d", k ? ", " : "", i - 1);
+        ndp_str_add(&s, "]\n");
+    }
+    CHECK_FAILS(parse(c, s.data), NDP_EINVAL, "job.yaml:1:1: unknown section 'a0'");
+    ndp_str_release(&s);
+    CHECK_FAILS(parse(c, "data: {files: &f [*f]}"), NDP_EINVAL, "'data.files' is a list");
+}
+
+static void help_has_every_key(void **state) {
+    (void)state;
+    ndp_str help = {0};
+    ndp_config_help(&help);
+    for (int i = 0; i < NDP_COUNT(others); i++) {
+        char word[64];
+        const char *dot = strchr(others[i], '.');
+        snprintf(word, sizeof word, "\n  %.*s ", (int)(strchr(others[i], '=') - dot - 1), dot + 1);
+        if (!strstr(help.data, word))
+            fail_msg("help lacks%s", word);
+    }
+    assert_non_null(strstr(help.data, "a number in [0, inf); default 3.0e-4"));
+    assert_non_null(strstr(help.data, "or auto; default auto"));
+    ndp_str_release(&help);
+}
+
+#define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, init, release)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {CONFIG_TEST(defaults),
+                                       CONFIG_TEST(a_whole_job),
+                                       CONFIG_TEST(what_is_written_reads_back_the_same),
+                                       CONFIG_TEST(refusals_point_at_the_place),
+                                       CONFIG_TEST(carets),
+                                       CONFIG_TEST(accepted),
+                                       CONFIG_TEST(assignments),
+                                       CONFIG_TEST(init_follows_the_model),
+                                       cmocka_unit_test(checks_over_several_keys),
+                                       CONFIG_TEST(files),
+                                       CONFIG_TEST(alias_bombs_stay_small),
+                                       cmocka_unit_test(help_has_every_key)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
