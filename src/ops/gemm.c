@@ -21,9 +21,9 @@ static struct {
     dnnl_engine_t engine;
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* In TSan builds: what an uninstrumented library reads and writes. */
-void __tsan_read_range(void *address, unsigned long size) __attribute__((weak));
-void __tsan_write_range(void *address, unsigned long size) __attribute__((weak));
+/* In TSan builds: what an uninstrumented library reads and writes. Sizes are signed as gcc declares these built in. */
+void __tsan_read_range(void *address, long size) __attribute__((weak));
+void __tsan_write_range(void *address, long size) __attribute__((weak));
 
 static dnnl_data_type_t type_of(ndp_dtype t) { return t == NDP_BF16 ? dnnl_bf16 : dnnl_f32; }
 
@@ -141,11 +141,10 @@ ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out) {
 size_t ndp_gemm_scratch(const ndp_gemm *plan) { return plan->scratch_bytes; }
 
 /* Rows of a matrix as stored. */
-static void announce(void (*tell)(void *, unsigned long), const void *p, int64_t rows, int64_t cols, int64_t ld,
-                     ndp_dtype t) {
+static void announce(void (*tell)(void *, long), const void *p, int64_t rows, int64_t cols, int64_t ld, ndp_dtype t) {
     size_t size = ndp_dtype_size(t);
     for (int64_t r = 0; tell && r < rows; r++)
-        tell((char *)p + (size_t)(r * ld) * size, (unsigned long)cols * size);
+        tell((char *)p + (size_t)(r * ld) * size, (long)((size_t)cols * size));
 }
 
 void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
