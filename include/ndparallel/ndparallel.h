@@ -1,7 +1,22 @@
-/* ndparallel: native training of language models with any combination of parallelisms. */
+/* ndparallel: native training of language models with any combination of parallelisms.
+ *
+ * A program reads a configuration, runs a world of ranks and, on each rank, a trainer:
+ *
+ *     ndp_config *c;
+ *     ndp_config_create(&c);
+ *     ndp_config_read(c, "job.yaml");
+ *     ndp_config_set(c, "parallelism.dp_shard_size=4");
+ *     ndp_world_run(c, rank_body, c);        // every rank: ndp_trainer_create, _step, _save, _export, _destroy
+ *
+ * or just ndp_train(), the whole loop with its run folder. All functions return a status; ndp_error_message() has the
+ * words. Text that a function hands out through `char **` belongs to the caller, who frees it with free().
+ * The library never exits, never prints except where a function says so, and keeps no global state: any number of
+ * worlds may run in one process.
+ */
 #ifndef NDPARALLEL_H
 #define NDPARALLEL_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -11,8 +26,11 @@ extern "C" {
 #endif
 
 #define NDP_VERSION "0.1.0"
+#define NDP_API __attribute__((warn_unused_result))
 
-/* What went wrong, by who has to act. ndp_error_message() has the words. */
+/* ---- status ---- */
+
+/* What went wrong, by who has to act. */
 typedef enum ndp_status {
     NDP_OK = 0,
     NDP_EINVAL,  /* the user's configuration, layout or argument */
@@ -30,6 +48,146 @@ typedef enum ndp_status {
 const char *ndp_error_message(void);
 /* Where it came from, "file:line < file:line ...", for bug reports. */
 const char *ndp_error_trail(void);
+
+/* ---- configuration ---- */
+
+typedef struct ndp_config ndp_config;
+
+/* All defaults. */
+NDP_API ndp_status ndp_config_create(ndp_config **out);
+void ndp_config_destroy(ndp_config *c);
+/* Reads a job file over what is there. NDP_EINVAL: file, line, column, a caret, the nearest known key. */
+NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
+/* "optimizer.lr=1e-3": the same checks. */
+NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
+/* What involves several keys; called once all is read. */
+NDP_API ndp_status ndp_config_check(const ndp_config *c);
+/* The complete configuration as YAML. */
+NDP_API ndp_status ndp_config_text(const ndp_config *c, char **yaml);
+/* All keys with type, range, default and one line of help. */
+NDP_API ndp_status ndp_config_keys(char **text);
+
+/* ---- worlds of ranks ---- */
+
+typedef struct ndp_transport ndp_world;
+
+/* Ranks that the layout of `c` asks for: the product of its sizes, train.ranks where one is `auto`, else 1. Checks the
+ * layout against the model and says the nearest legal ones. Opens the model's config.json only. */
+NDP_API ndp_status ndp_config_ranks(const ndp_config *c, int *ranks);
+/* True when mpirun or srun started this process; *ranks (may be NULL): how many. */
+bool ndp_world_launched(int *ranks);
+
+/* Runs `body` on every rank of a world that lives in this process: by train.transport as one rank (`self`), as threads
+ * (`local`), or as this process's rank of the world that mpirun or srun started (`mpi`). Returns when the ranks of this
+ * process have ended; the status is that of the rank that failed first, its message names it. */
+NDP_API ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg);
+int ndp_world_rank(const ndp_world *w);
+int ndp_world_size(const ndp_world *w);
+
+typedef struct ndp_launch_opts {
+    int ranks;
+    int threads;           /* a rank; 0: cores / ranks */
+    const char *hostfile;  /* NULL: this host */
+    char *const *argv;     /* program and arguments, NULL at the end */
+} ndp_launch_opts;
+#define NDP_LAUNCH_OPTS_INIT {1, 0, NULL, NULL}
+/* Replaces this process by mpirun with `ranks` processes of argv. Returns only on failure. */
+ndp_status ndp_launch(const ndp_launch_opts *o);
+
+/* ---- training, step by step ---- */
+
+typedef struct ndp_trainer ndp_trainer;
+
+typedef struct ndp_metrics {
+    int64_t step; /* 1 after the first update */
+    double loss, grad_norm, lr;
+    int64_t tokens; /* predicted in this update, all ranks, each once */
+    double tokens_per_second, step_seconds, mfu;
+    int64_t peak_memory_bytes; /* of this rank */
+} ndp_metrics;
+
+/* Collective over the world. Reads the model's facts, prepares the data, builds the step program, takes the memory and
+ * loads (or draws) the weights. Borrows the configuration. */
+NDP_API ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out);
+/* NULL is fine. */
+void ndp_trainer_destroy(ndp_trainer *t);
+/* One update on the next global batch. Collective over the world. */
+NDP_API ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out);
+/* Updates made so far. */
+int64_t ndp_trainer_updates(const ndp_trainer *t);
+/* Saves weights, optimizer and cursor into `folder` (NULL: the run's checkpoints/). Collective; atomic. */
+NDP_API ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder);
+/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 when there is none. Collective. */
+NDP_API ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step);
+/* Writes the model as a Hugging Face folder (NULL: the run's model/). Collective. */
+NDP_API ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder);
+/* The layout, the batch equation, the sizes: some lines for a person. */
+NDP_API ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text);
+
+/* Tensors of the model by their names in the model folder. */
+int ndp_trainer_tensors(const ndp_trainer *t);
+const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements);
+typedef enum ndp_which { NDP_WEIGHT, NDP_GRADIENT } ndp_which;
+/* The whole tensor in fp64 on every rank: the weights, or the last update's gradient before clipping. Collective. */
+NDP_API ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out);
+
+/* ---- training, whole ---- */
+
+typedef struct ndp_train_opts {
+    bool resume;                        /* go on from the run folder's newest checkpoint */
+    const volatile sig_atomic_t *stop;  /* becomes non-zero: finish the step, save, return NDP_EINTR; may be NULL */
+    void (*progress)(void *user, const ndp_metrics *m, int64_t steps); /* rank 0, after each step; may be NULL */
+    void (*say)(void *user, const char *line);                         /* rank 0: what is going on; may be NULL */
+    void *user;
+} ndp_train_opts;
+#define NDP_TRAIN_OPTS_INIT {false, NULL, NULL, NULL, NULL}
+/* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. Collective. */
+NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
+
+/* ---- knowing before ---- */
+
+typedef struct ndp_plan_opts {
+    int rank;           /* whose program */
+    int ranks_per_node; /* 0: all on one node up to 8, else 8 */
+    bool program;       /* the step and unit programs; otherwise memory by class and traffic by group */
+} ndp_plan_opts;
+#define NDP_PLAN_OPTS_INIT {0, 0, false}
+/* What the run would do and need, for a world of any size, without data, weights or ranks. */
+NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
+
+/* ---- using a model ---- */
+
+typedef struct ndp_evaluate_opts {
+    const char *model; /* Hugging Face folder */
+    const char *data;  /* JSONL with a `text` field: one document a row; or text */
+    int sequence_length; /* longer documents are cut; 0: the model's */
+    int threads;         /* 0: all cores */
+    const char *device;  /* "cpu" or "ref" */
+} ndp_evaluate_opts;
+#define NDP_EVALUATE_OPTS_INIT {NULL, NULL, 0, 0, "cpu"}
+typedef struct ndp_evaluation {
+    double mean_nll; /* sum of the nll of all predictions / their number */
+    int64_t tokens;  /* predictions */
+    int64_t documents;
+} ndp_evaluation;
+NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out);
+
+typedef struct ndp_generate_opts {
+    const char *model, *prompt;
+    int max_tokens;
+    double temperature; /* 0: greedy */
+    double top_p;       /* 1: all */
+    int64_t seed;
+    int threads;
+    const char *device;
+} ndp_generate_opts;
+#define NDP_GENERATE_OPTS_INIT {NULL, "", 256, 0.0, 1.0, 42, 0, "cpu"}
+/* Continues the prompt. `emit` gets every new token's id and the new text so far decodable (may be ""); false stops.
+ * Ends at the model's end token, at max_tokens or at the model's longest position. */
+NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text), void *user);
+
+/* Version, processor, cores, memory, libraries, transports: for bug reports. */
+NDP_API ndp_status ndp_env(char **text);
 
 #ifdef __cplusplus
 }

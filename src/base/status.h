@@ -51,7 +51,6 @@ void ndp_error_set(ndp_status code, const char *message);
             return NDP_FAIL(NDP_EINVAL, __VA_ARGS__);                                                                  \
     } while (0)
 
-#define NDP_API __attribute__((warn_unused_result))
 #define NDP_COUNT(array) ((int)(sizeof(array) / sizeof((array)[0])))
 
 #endif

@@ -17,7 +17,7 @@ typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
 
-typedef struct ndp_config {
+struct ndp_config {
     struct {
         char *path;         /* Hugging Face folder; or */
         char *config;       /* path of a config.json, with init: random */
@@ -69,7 +69,7 @@ typedef struct ndp_config {
         int every; /* steps; 0: only at the end */
         int keep;
     } checkpoint;
-} ndp_config;
+};
 
 /* All defaults. Release frees what a config owns. */
 NDP_API ndp_status ndp_config_init(ndp_config *c);
