@@ -70,11 +70,13 @@ void ndp_gate_set(ndp_gate *g, uint32_t value) {
 }
 
 ndp_status ndp_wait_expired(const ndp_work *w, int member) {
-    char what[128];
+    const ndp_transport *t = w->comm->transport;
+    char what[128], who[32] = "the others";
+    if (member >= 0)
+        snprintf(who, sizeof who, "rank %d", ndp_comm_world_rank(w->comm, member));
     return NDP_FAIL(NDP_ECOMM,
-                    "rank %d waited %.0f s in %s and rank %d did not come; NDP_COMM_TIMEOUT sets the limit in seconds",
-                    w->comm->transport->rank, w->comm->transport->timeout, ndp_work_text(w, what, sizeof what),
-                    ndp_comm_world_rank(w->comm, member));
+                    "rank %d waited %g s in %s and %s did not come; NDP_COMM_TIMEOUT sets the limit in seconds",
+                    t->rank, t->timeout, ndp_work_text(w, what, sizeof what), who);
 }
 
 /* One look: *done, or an error once it is certain that the gate will not be reached. */

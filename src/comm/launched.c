@@ -1,0 +1,31 @@
+#include "comm/comm.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdlib.h>
+
+/* A positive number in the environment, else 0. */
+static int env_number(const char *name) {
+    const char *text = getenv(name);
+    if (!text || !*text)
+        return 0;
+    char *end;
+    errno = 0;
+    long n = strtol(text, &end, 10);
+    return *end == '\0' && errno == 0 && n > 0 && n <= INT_MAX ? (int)n : 0;
+}
+
+/* Only what a launcher sets for each rank it starts. Slurm sets SLURM_NTASKS in a batch script too, which is not a
+ * rank: SLURM_STEP_NUM_TASKS is srun's. */
+bool ndp_launched(int *ranks) {
+    static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
+    int n = 0;
+    for (int i = 0; i < NDP_COUNT(sizes) && n == 0; i++)
+        n = env_number(sizes[i]);
+    if (n == 0 && getenv("SLURM_PROCID"))
+        n = env_number("SLURM_STEP_NUM_TASKS");
+    if (n == 0)
+        return false;
+    *ranks = n;
+    return true;
+}

@@ -1,0 +1,407 @@
+/* The `mpi` transport: processes. Groups inside a node use each other's memory (shm.c) once this could be set up, and
+ * MPI only for large buffers outside of windows; groups that span nodes use MPI (mpi_plain.c).
+ *
+ * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
+ * rehearsed on one. */
+#include "base/clock.h"
+#include "comm/memory.h"
+#include "comm/mpi_load.h"
+#include "comm/mpi_plain.h"
+#include "comm/node.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GRACE_SECONDS = 2 };
+
+typedef struct mpi_transport {
+    ndp_transport base;
+    const ndp_mpi_api *api;
+    bool ours;            /* MPI is ours to finalise */
+    ndp_comm *world;      /* MPI alone */
+    int *node_of;         /* by world rank: the lowest rank of its node */
+    bool on_node;         /* memory of this node's ranks is shared */
+    ndp_node node;        /* when on_node */
+    ndp_health *private_; /* the health record when it is not */
+    ndp_space space;
+} mpi_transport;
+
+typedef struct mpi_comm {
+    ndp_comm base;
+    ndp_mpi_plain plain;
+    uint32_t begun, waited; /* collectives by MPI alone */
+    bool on_node;
+    ndp_shm shm;   /* when on_node */
+    ndp_ref block; /* when on_node */
+} mpi_comm;
+
+typedef struct mpi_window {
+    ndp_window base;
+    ndp_ref segment;
+} mpi_window;
+
+/* ---- operations ---- */
+
+static bool is_message(const ndp_work *w) { return w->kind == NDP_WORK_SEND || w->kind == NDP_WORK_RECV; }
+
+static ndp_status mpi_begin(ndp_work *w) {
+    mpi_comm *c = (mpi_comm *)w->comm;
+    if (is_message(w))
+        return ndp_mpi_plain_begin(&c->plain, w);
+    if (c->on_node)
+        return ndp_shm_begin(&c->shm, w);
+    if (c->begun - c->waited >= NDP_SHM_OUTSTANDING)
+        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING, c->base.name);
+    w->sequence = c->begun + 1;
+    NDP_TRY(ndp_mpi_plain_begin(&c->plain, w));
+    c->begun++;
+    return NDP_OK;
+}
+
+static ndp_status wait_on_node(mpi_comm *c, ndp_work *w) {
+    bool unreachable;
+    NDP_TRY(ndp_shm_wait(&c->shm, w, &unreachable));
+    if (!unreachable)
+        return NDP_OK;
+    NDP_TRY(ndp_mpi_plain_begin(&c->plain, w));
+    return ndp_mpi_plain_wait(&c->plain, w);
+}
+
+static ndp_status wait_in_order(mpi_comm *c, ndp_work *w) {
+    if (is_message(w))
+        return ndp_mpi_plain_wait(&c->plain, w);
+    if (w->sequence != c->waited + 1)
+        return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, c->base.name,
+                        c->waited + 1);
+    c->waited++;
+    return ndp_mpi_plain_wait(&c->plain, w);
+}
+
+static ndp_status mpi_wait(ndp_work *w) {
+    mpi_comm *c = (mpi_comm *)w->comm;
+    ndp_status st = c->on_node && !is_message(w) ? wait_on_node(c, w) : wait_in_order(c, w);
+    if (st != NDP_OK)
+        ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
+    return st;
+}
+
+/* ---- communicators ---- */
+
+static bool is_on_one_node(const mpi_transport *t, ndp_group g) {
+    bool same = t->on_node && g.count > 1;
+    for (int r = 1; r < g.count && same; r++)
+        same = t->node_of[g.base + r * g.stride] == t->node_of[g.base];
+    return same;
+}
+
+static ndp_status exchange(ndp_status st, ndp_work *w) { return st == NDP_OK ? ndp_wait(w) : st; }
+
+/* The first rank makes a segment and tells the others its number: -1 when it could not. */
+static ndp_status segment_for_group(mpi_transport *t, mpi_comm *c, size_t bytes, ndp_ref *out) {
+    ndp_ref ref = {.owner = -1};
+    ndp_status st = c->base.group.rank == 0 ? ndp_node_segment_create(&t->node, bytes, &ref) : NDP_OK;
+    ndp_work w;
+    NDP_TRY(exchange(ndp_broadcast_begin(&c->base, &ref, sizeof ref, 0, &w), &w));
+    if (st != NDP_OK)
+        return st;
+    if (ref.owner < 0)
+        return NDP_FAIL(NDP_ENOMEM, "rank %d has no shared memory of %zu bytes for group %s", c->base.group.base, bytes,
+                        c->base.name);
+    void *data;
+    NDP_TRY(ndp_node_resolve(&t->node, ref, &data));
+    *out = ref;
+    return NDP_OK;
+}
+
+/* While c->on_node is false its operations go by MPI, which brings the block's name. */
+static ndp_status connect_on_node(mpi_transport *t, mpi_comm *c) {
+    void *block;
+    NDP_TRY(segment_for_group(t, c, sizeof(ndp_shm_rank) * (size_t)c->base.group.count, &c->block));
+    NDP_TRY(ndp_node_resolve(&t->node, c->block, &block));
+    NDP_TRY(ndp_shm_init(&c->shm, &c->base, block, &t->space));
+    c->on_node = true;
+    return NDP_OK;
+}
+
+static void mpi_comm_destroy(ndp_comm *base) {
+    mpi_comm *c = (mpi_comm *)base;
+    mpi_transport *t = (mpi_transport *)base->transport;
+    if (c->on_node) {
+        ndp_shm_release(&c->shm);
+        ndp_node_segment_drop(&t->node, c->block);
+    }
+    ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
+    free(c);
+}
+
+static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const char *name, ndp_comm **out) {
+    mpi_transport *t = (mpi_transport *)base;
+    mpi_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+    ndp_comm_init(&c->base, base, group, name);
+    ndp_status st = ndp_mpi_plain_init(&c->plain, t->api, group);
+    if (st != NDP_OK) {
+        free(c);
+        return st;
+    }
+    if (is_on_one_node(t, group))
+        st = connect_on_node(t, c);
+    if (st != NDP_OK) {
+        mpi_comm_destroy(&c->base);
+        return st;
+    }
+    *out = &c->base;
+    return NDP_OK;
+}
+
+/* ---- windows ---- */
+
+static ndp_status touch(const ndp_comm *c, void *data, size_t bytes, bool shared) {
+    size_t n = shared ? (size_t)c->group.count : 1, part = (bytes + n - 1) / n;
+    size_t first = shared ? part * (size_t)c->group.rank : 0;
+    if (first >= bytes)
+        return NDP_OK;
+    return ndp_memory_touch((char *)data + first, first + part <= bytes ? part : bytes - first);
+}
+
+static ndp_status window_segment(mpi_transport *t, mpi_comm *c, size_t bytes, bool shared, ndp_ref *out) {
+    if (!shared || c->base.group.count == 1)
+        return ndp_node_segment_create(&t->node, bytes, out);
+    return segment_for_group(t, c, bytes, out);
+}
+
+static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, ndp_window **out) {
+    mpi_transport *t = (mpi_transport *)base->transport;
+    mpi_comm *c = (mpi_comm *)base;
+    if (shared && base->group.count > 1 && !c->on_node)
+        return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
+                        t->on_node ? "it spans nodes" : "the processes of this node cannot share memory");
+    if (!t->on_node)
+        return ndp_plain_window_create(base, bytes, shared, out);
+    ndp_ref segment;
+    void *data = NULL;
+    NDP_TRY(window_segment(t, c, bytes, shared, &segment));
+    ndp_status st = ndp_node_resolve(&t->node, segment, &data);
+    if (st == NDP_OK)
+        st = touch(base, data, bytes, shared);
+    mpi_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
+    if (!w) {
+        ndp_node_segment_drop(&t->node, segment);
+        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+    }
+    w->base = (ndp_window){.transport = &t->base, .data = data, .bytes = bytes};
+    w->segment = segment;
+    *out = &w->base;
+    return NDP_OK;
+}
+
+static void mpi_window_destroy(ndp_window *w) {
+    mpi_transport *t = (mpi_transport *)w->transport;
+    if (!t->on_node) {
+        ndp_plain_window_destroy(w);
+        return;
+    }
+    ndp_node_segment_drop(&t->node, ((mpi_window *)w)->segment);
+    free(w);
+}
+
+/* ---- the end ---- */
+
+/* True once all other ranks of the world are known to have ended. */
+static bool others_left(const mpi_transport *t) {
+    for (int r = 0; r < t->base.world; r++)
+        if (r != t->base.rank && !atomic_load(&t->base.health->of[r].left))
+            return false;
+    return true;
+}
+
+/* Ranks of this node see the record and end by themselves; whoever has not after the grace is ended by MPI. Only the
+ * rank that failed first does this. */
+static void mpi_abort(ndp_transport *base, const char *message) {
+    mpi_transport *t = (mpi_transport *)base;
+    ndp_health_fail(base->health, base->rank, message);
+    if (base->health->rank != base->rank)
+        return;
+    double deadline = ndp_now() + GRACE_SECONDS;
+    while (!others_left(t) && ndp_now() < deadline)
+        usleep(10 * 1000);
+    if (!others_left(t))
+        t->api->abort(1);
+}
+
+/* After a failure MPI is left as it is: finalising waits for ranks that may be gone. */
+static void mpi_destroy(ndp_transport *base) {
+    mpi_transport *t = (mpi_transport *)base;
+    bool failed = base->health && atomic_load(&base->health->failed) != 0;
+    if (base->health)
+        atomic_store(&base->health->of[base->rank].left, 1);
+    if (t->world)
+        mpi_comm_destroy(t->world);
+    if (t->ours && !failed)
+        t->api->finalize();
+    ndp_node_release(&t->node);
+    free(t->private_);
+    free(t->node_of);
+    free(t);
+}
+
+static const ndp_transport_ops mpi_ops = {
+    .name = "mpi",
+    .comm_create = mpi_comm_create,
+    .comm_destroy = mpi_comm_destroy,
+    .begin = mpi_begin,
+    .wait = mpi_wait,
+    .window_create = mpi_window_create,
+    .window_destroy = mpi_window_destroy,
+    .abort = mpi_abort,
+    .destroy = mpi_destroy,
+};
+
+/* ---- the start ---- */
+
+/* What every rank tells the world. */
+typedef struct introduction {
+    ndp_node_address address;
+    int32_t node, usable;
+} introduction;
+
+static ndp_status private_health(mpi_transport *t) {
+    size_t bytes = ndp_health_bytes(t->base.world);
+    t->private_ = aligned_alloc(64, (bytes + 63) / 64 * 64);
+    if (!t->private_)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
+    memset(t->private_, 0, bytes);
+    t->private_->world = t->base.world;
+    t->base.health = t->private_;
+    return NDP_OK;
+}
+
+static ndp_status tell_world(mpi_transport *t, introduction *all) {
+    ndp_work w;
+    introduction mine = all[t->base.rank];
+    return exchange(ndp_all_gather_begin(t->world, &mine, all, sizeof mine, NDP_U8, &w), &w);
+}
+
+/* Maps the cards of this node's ranks, in rank order. */
+static ndp_status connect_cards(mpi_transport *t, const introduction *all) {
+    ndp_node_address *addresses = calloc((size_t)t->base.node_ranks, sizeof *addresses);
+    if (!addresses)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a node of %d ranks", t->base.node_ranks);
+    for (int r = 0, k = 0; r < t->base.world; r++)
+        if (all[r].node == all[t->base.rank].node)
+            addresses[k++] = all[r].address;
+    ndp_status st = ndp_node_connect(&t->node, addresses);
+    free(addresses);
+    return st;
+}
+
+static bool all_usable(const mpi_transport *t, const introduction *all) {
+    bool usable = true;
+    for (int r = 0; r < t->base.world; r++)
+        usable &= all[r].usable != 0 || all[r].node != all[t->base.rank].node;
+    return usable;
+}
+
+/* The node's first rank makes the health record, as its first segment, before it is introduced. */
+static ndp_status share_health(mpi_transport *t) {
+    void *health;
+    NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 0}, &health));
+    t->base.health = health;
+    return NDP_OK;
+}
+
+static ndp_status make_card(mpi_transport *t, int place, ndp_node_address *address) {
+    ndp_ref first;
+    void *health;
+    NDP_TRY(ndp_node_init(&t->node, t->base.node_ranks, place, address));
+    if (place != 0)
+        return NDP_OK;
+    NDP_TRY(ndp_node_segment_create(&t->node, ndp_health_bytes(t->base.world), &first));
+    NDP_TRY(ndp_node_resolve(&t->node, first, &health));
+    ((ndp_health *)health)->world = t->base.world;
+    return NDP_OK;
+}
+
+/* Three rounds: who is on which node; everybody's card; whether all could map their peers'. Where one could not, the
+ * node goes without. Failing to share is no error; the error text is not needed then. */
+static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introduction *all) {
+    introduction *mine = &all[t->base.rank];
+    int place = 0;
+    mine->node = node;
+    NDP_TRY(tell_world(t, all));
+    for (int r = 0; r < t->base.world; r++) {
+        t->node_of[r] = all[r].node;
+        t->base.node_ranks += all[r].node == node;
+        place += all[r].node == node && r < t->base.rank;
+    }
+    mine->usable = wanted && t->base.node_ranks > 1 && make_card(t, place, &mine->address) == NDP_OK;
+    NDP_TRY(tell_world(t, all));
+    if (all_usable(t, all))
+        mine->usable = connect_cards(t, all) == NDP_OK && share_health(t) == NDP_OK;
+    NDP_TRY(tell_world(t, all));
+    t->on_node = all_usable(t, all);
+    if (!t->on_node)
+        t->base.health = t->private_;
+    return NDP_OK;
+}
+
+static ndp_status check_launcher(const mpi_transport *t) {
+    int told = 1;
+    if (t->base.world > 1 || !ndp_launched(&told) || told == 1)
+        return NDP_OK;
+    return NDP_FAIL(NDP_ECOMM,
+                    "the launcher says %d ranks, but each of them is alone: this program speaks %s, and was started by "
+                    "another MPI's mpirun (or by srun without its PMI plugin); start it with the mpirun of that MPI",
+                    told, t->api->library());
+}
+
+static int env_positive(const char *name) {
+    const char *text = getenv(name);
+    int n = text ? atoi(text) : 0;
+    return n > 0 ? n : 0;
+}
+
+static ndp_status join(mpi_transport *t) {
+    ndp_mpi_world world;
+    const char *text = t->api->init(&world);
+    if (text)
+        return NDP_FAIL(NDP_ECOMM, "MPI does not start: %s", text);
+    t->ours = world.ours;
+    t->base.rank = world.rank;
+    t->base.world = world.size;
+    NDP_TRY(check_launcher(t));
+    NDP_TRY(private_health(t));
+    NDP_TRY(ndp_wait_setup(&t->base, 1));
+    int per_node = env_positive("NDP_NODE_RANKS"), node = per_node ? world.rank / per_node * per_node : world.node;
+    const char *shm = getenv("NDP_SHM");
+    introduction *all = calloc((size_t)world.size, sizeof *all);
+    t->node_of = calloc((size_t)world.size, sizeof *t->node_of);
+    ndp_status st = all && t->node_of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", world.size);
+    if (st == NDP_OK)
+        st = mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world);
+    if (st == NDP_OK)
+        st = meet_node(t, node, !shm || strcmp(shm, "off") != 0, all);
+    free(all);
+    return st == NDP_OK ? ndp_wait_setup(&t->base, t->base.node_ranks) : st;
+}
+
+ndp_status ndp_transport_mpi(ndp_transport **out) {
+    const ndp_mpi_api *api;
+    NDP_TRY(ndp_mpi_load(&api));
+    mpi_transport *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the mpi transport");
+    t->base.ops = &mpi_ops;
+    t->api = api;
+    t->node.card_fd = -1;
+    t->space = (ndp_space){.context = &t->node, .locate = ndp_node_locate, .resolve = ndp_node_resolve};
+    ndp_status st = join(t);
+    if (st != NDP_OK) {
+        mpi_destroy(&t->base);
+        return st;
+    }
+    *out = &t->base;
+    return NDP_OK;
+}

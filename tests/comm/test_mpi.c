@@ -1,0 +1,114 @@
+/* The mpi transport. CTest runs this under mpirun with several rank counts, with and without shared memory; alone it is
+ * a world of one rank. MPI is joined once by a process, so all tests share one transport.
+ *
+ * With an argument it plays one failure and prints what each rank was told; CTest looks for the words. */
+#include "comm/cases.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+static int join(void **state) {
+    ndp_transport *t;
+    if (ndp_transport_mpi(&t) != NDP_OK) {
+        print_error("%s\n", ndp_error_message());
+        return -1;
+    }
+    *state = t;
+    return 0;
+}
+
+static int leave(void **state) {
+    ndp_transport_destroy(*state);
+    return 0;
+}
+
+/* The others would wait for a rank whose test failed: that ends the run. */
+static void want_ok(ndp_transport *t, ndp_status st) {
+    if (st != NDP_OK) {
+        print_error("rank %d: %s (%s)\n", ndp_transport_rank(t), ndp_error_message(), ndp_error_trail());
+        fflush(stderr);
+        ndp_transport_abort(t, ndp_error_message());
+    }
+    assert_int_equal(st, NDP_OK);
+}
+
+static void every_operation(void **state) { want_ok(*state, check_transport(*state, NULL)); }
+static void operations_overlap(void **state) { want_ok(*state, check_outstanding(*state, NULL)); }
+
+/* Shared memory must be there exactly where it was not switched off. */
+static void shared_windows(void **state) {
+    const char *shm = getenv("NDP_SHM"), *nodes = getenv("NDP_NODE_RANKS");
+    bool supported, wanted = !shm && !nodes;
+    want_ok(*state, check_shared_window(*state, &supported));
+    assert_int_equal(supported, wanted || ndp_transport_world(*state) == 1);
+}
+
+static void the_world_is_what_the_launcher_says(void **state) {
+    int ranks = 1;
+    bool launched = ndp_launched(&ranks);
+    assert_int_equal(ndp_transport_world(*state), ranks);
+    assert_true(launched || ranks == 1);
+    assert_string_equal(ndp_transport_name(*state), "mpi");
+    const char *nodes = getenv("NDP_NODE_RANKS");
+    assert_int_equal(ndp_transport_node_ranks(*state), nodes ? atoi(nodes) : ranks);
+}
+
+/* ---- failures ---- */
+
+static ndp_status reduce(ndp_comm *c, int64_t count) {
+    float x[2048] = {0};
+    ndp_work w;
+    NDP_TRY(ndp_all_reduce_begin(c, x, count, NDP_F32, NDP_SUM, &w));
+    return ndp_wait(&w);
+}
+
+static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
+    bool chosen = ndp_transport_rank(t) == 1;
+    NDP_TRY(reduce(c, 10));
+    if (strcmp(what, "fail") == 0 && chosen)
+        return NDP_FAIL(NDP_EFORMAT, "the file ends early");
+    if (strcmp(what, "leave") == 0 && chosen)
+        return NDP_OK;
+    if (strcmp(what, "late") == 0 && chosen)
+        sleep(4);
+    if (strcmp(what, "die") == 0 && chosen)
+        _exit(1);
+    return reduce(c, strcmp(what, "differ") == 0 && chosen ? 100 : 10);
+}
+
+static int play_failure(const char *what) {
+    ndp_transport *t;
+    ndp_comm *c = NULL;
+    ndp_status st = ndp_transport_mpi(&t);
+    if (st != NDP_OK) {
+        printf("%s\n", ndp_error_message());
+        return 1;
+    }
+    st = ndp_comm_create(t, world_group(t), "shard", &c);
+    if (st == NDP_OK)
+        st = play(t, c, what);
+    if (st != NDP_OK) {
+        printf("rank %d says: %s\n", ndp_transport_rank(t), ndp_error_message());
+        fflush(stdout);
+        ndp_transport_abort(t, ndp_error_message());
+    }
+    ndp_comm_destroy(c);
+    ndp_transport_destroy(t);
+    return st == NDP_OK ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1)
+        return play_failure(argv[1]);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_world_is_what_the_launcher_says),
+        cmocka_unit_test(every_operation),
+        cmocka_unit_test(shared_windows),
+        cmocka_unit_test(operations_overlap),
+    };
+    return cmocka_run_group_tests(tests, join, leave);
+}
