@@ -79,32 +79,33 @@ static void block_product(int64_t rows, int64_t vecs, int64_t depth, factor a, c
 
 /* --- packing --- */
 
-static void load_row(const ndp_view *v, int64_t row, int64_t col, float *out, int n, int n_pad) {
+INLINE void load_row(const ndp_view *v, int64_t row, int64_t col, float *out, int n, int n_pad) {
     int64_t at = row * v->ld + col;
+    int i = 0;
     if (v->dtype == NDP_F32)
-        memcpy(out, (const float *)v->data + at, (size_t)n * sizeof(float));
+        for (; i + LANES <= n; i += LANES)
+            vec_store(out + i, vec_load((const float *)v->data + at + i));
     else if (v->dtype == NDP_BF16)
-        for (int i = 0; i < n; i++)
-            out[i] = ndp_bf16_to_f32(((const uint16_t *)v->data)[at + i]);
-    else
-        for (int i = 0; i < n; i++)
-            out[i] = (float)ndp_view_get(v, row, col + i);
-    for (int i = n; i < n_pad; i++)
+        for (; i + LANES <= n; i += LANES)
+            vec_store(out + i, vec_load_bf16((const uint16_t *)v->data + at + i));
+    for (; i < n; i++)
+        out[i] = (float)ndp_view_get(v, row, col + i);
+    for (; i < n_pad; i++)
         out[i] = 0;
 }
 
-/* The row times `factor`. */
-static void store_row(const ndp_view *v, int64_t row, int64_t col, const float *x, float by, int n) {
+/* The row times `by`. */
+INLINE void store_row(const ndp_view *v, int64_t row, int64_t col, const float *x, float by, int n) {
     int64_t at = row * v->ld + col;
+    int i = 0;
     if (v->dtype == NDP_F32)
-        for (int i = 0; i < n; i++)
-            ((float *)v->data)[at + i] = by * x[i];
+        for (; i + LANES <= n; i += LANES)
+            vec_store((float *)v->data + at + i, vec_load(x + i) * by);
     else if (v->dtype == NDP_BF16)
-        for (int i = 0; i < n; i++)
-            ((uint16_t *)v->data)[at + i] = ndp_f32_to_bf16(by * x[i]);
-    else
-        for (int i = 0; i < n; i++)
-            ndp_view_set(v, row, col + i, (double)(by * x[i]));
+        for (; i + LANES <= n; i += LANES)
+            vec_store_bf16((uint16_t *)v->data + at + i, vec_load(x + i) * by);
+    for (; i < n; i++)
+        ndp_view_set(v, row, col + i, (double)(by * x[i]));
 }
 
 static void zero(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof(float)); }
@@ -115,14 +116,6 @@ static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block
     for (int64_t i = 0; i < n; i++)
         load_row(v, first + i, (int64_t)kv * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
     zero(out + n * a->dim_pad, (BLOCK + NDP_ATT_TILE - n) * a->dim_pad);
-}
-
-typedef struct place {
-    int64_t token, col;
-} place;
-
-static place row_place(const ndp_att *a, int kv, int64_t row) {
-    return (place){row / a->group, ((int64_t)kv * a->group + row % a->group) * a->dim};
 }
 
 /* [BLOCK][D] -> [D][BLOCK] times `by`, for as many rows as fill `vecs` vectors. */
@@ -142,10 +135,11 @@ static void transpose(const float *x, int64_t vecs, int64_t d, float by, float *
 
 /* --- row blocks --- */
 
-/* Rows first .. first + n of a kv head and what they see. */
+/* Up to BLOCK rows of a kv head and what they see. */
 typedef struct row_block {
-    int64_t first, n, vecs;
+    int64_t n, vecs;
     ndp_att_sight sight;
+    int64_t token[BLOCK], head[BLOCK];
     int32_t low[BLOCK], pos[BLOCK];
     float shift[BLOCK]; /* subtracted from the scores: forward the running maximum, backward lse; in units of log 2 */
     float sum[BLOCK];   /* forward: the running sum; backward: delta */
@@ -165,28 +159,31 @@ static int task_blocks(const ndp_att *a, int64_t task) {
     return (int)(((left < a->task_rows ? left : a->task_rows) + BLOCK - 1) / BLOCK);
 }
 
-static void row_block_init(const ndp_att *a, row_block *b, int64_t first) {
-    int64_t left = a->rows - first;
-    b->first = first;
+static void row_block_init(const ndp_att *a, row_block *b, int kv, int64_t first) {
+    int64_t left = a->rows - first, token = first / a->group, in_group = first % a->group;
     b->n = left < BLOCK ? left : BLOCK;
     b->vecs = (b->n + LANES - 1) / LANES;
     b->sight = NDP_ATT_SIGHT_NONE;
-    for (int64_t i = 0; i < BLOCK; i++) {
-        b->low[i] = INT32_MAX; /* rows that fill up a vector see nothing */
-        b->pos[i] = INT32_MIN;
-        if (i >= b->n)
-            continue;
-        ndp_att_token(a, (first + i) / a->group, &b->low[i], &b->pos[i]);
+    for (int64_t i = 0; i < b->n; i++) {
+        b->token[i] = token;
+        b->head[i] = (int64_t)kv * a->group + in_group;
+        ndp_att_token(a, token, &b->low[i], &b->pos[i]);
         ndp_att_sight_add(&b->sight, b->low[i], b->pos[i]);
+        if (++in_group == a->group) {
+            in_group = 0;
+            token++;
+        }
+    }
+    for (int64_t i = b->n; i < BLOCK; i++) { /* rows that fill up a vector see nothing */
+        b->low[i] = INT32_MAX;
+        b->pos[i] = INT32_MIN;
     }
 }
 
 /* The block's rows of a [T, H dim] tensor as [BLOCK][D]; rows that fill up a vector are 0. */
-static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, int kv, float *out) {
-    for (int64_t i = 0; i < b->n; i++) {
-        place at = row_place(a, kv, b->first + i);
-        load_row(v, at.token, at.col, out + i * a->dim_pad, a->dim, a->dim_pad);
-    }
+static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, float *out) {
+    for (int64_t i = 0; i < b->n; i++)
+        load_row(v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
     zero(out + b->n * a->dim_pad, (b->vecs * LANES - b->n) * a->dim_pad);
 }
 
@@ -267,8 +264,8 @@ static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *
             vec_store(b->o + i * a->dim_pad + c, vec_load(b->o + i * a->dim_pad + c) * rescale[i]);
 }
 
-static void forward_begin(const ndp_att *a, row_block *b, int kv, float *q) {
-    load_block(a, b, &a->q, kv, q);
+static void forward_begin(const ndp_att *a, row_block *b, float *q) {
+    load_block(a, b, &a->q, q);
     transpose(q, b->vecs, a->dim_pad, score_unit(a), b->q_t);
     zero(b->o, ndp_att_buffer(a));
     for (int i = 0; i < BLOCK; i++) {
@@ -277,14 +274,13 @@ static void forward_begin(const ndp_att *a, row_block *b, int kv, float *q) {
     }
 }
 
-static void forward_end(const ndp_att *a, const row_block *b, int kv) {
+static void forward_end(const ndp_att *a, const row_block *b) {
     for (int64_t i = 0; i < b->n; i++) {
-        place at = row_place(a, kv, b->first + i);
         bool none = b->sum[i] == 0;
-        store_row(&a->o, at.token, at.col, b->o + i * a->dim_pad, none ? 0 : 1 / b->sum[i], a->dim);
+        store_row(&a->o, b->token[i], b->head[i] * a->dim, b->o + i * a->dim_pad, none ? 0 : 1 / b->sum[i], a->dim);
         if (a->lse.data)
-            ((float *)a->lse.data)[at.token * a->lse.ld + at.col / a->dim] =
-                none ? -INFINITY : (b->shift[i] + log2f(b->sum[i])) * (float)M_LN2;
+            ndp_view_set(&a->lse, b->token[i], b->head[i],
+                         none ? -INFINITY : (double)((b->shift[i] + log2f(b->sum[i])) * (float)M_LN2));
     }
 }
 
@@ -293,10 +289,10 @@ static void forward(const ndp_att *a, int kv, int64_t task, float *work) {
     float *k = take(&work, ndp_att_buffer(a)), *v = take(&work, ndp_att_buffer(a)), *s = take(&work, NDP_ATT_SCORES);
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
-        row_block_init(a, &blocks[i], ndp_att_task_first(a, task) + (int64_t)i * BLOCK);
+        row_block_init(a, &blocks[i], kv, ndp_att_task_first(a, task) + (int64_t)i * BLOCK);
         blocks[i].q_t = take(&work, ndp_att_buffer(a));
         blocks[i].o = take(&work, ndp_att_buffer(a));
-        forward_begin(a, &blocks[i], kv, k);
+        forward_begin(a, &blocks[i], k);
     }
     for (int64_t j = 0; j < a->key_blocks; j++) {
         if (!ndp_att_touches(a->sight[task], a->spans[j]))
@@ -315,15 +311,15 @@ static void forward(const ndp_att *a, int kv, int64_t task, float *work) {
         }
     }
     for (int i = 0; i < n; i++)
-        forward_end(a, &blocks[i], kv);
+        forward_end(a, &blocks[i]);
 }
 
 /* --- backward --- */
 
-static void backward_begin(const ndp_att *a, row_block *b, int kv, float *o) {
-    load_block(a, b, &a->q, kv, b->q);
-    load_block(a, b, &a->d_o, kv, b->d_o);
-    load_block(a, b, &a->o, kv, o);
+static void backward_begin(const ndp_att *a, row_block *b, float *o) {
+    load_block(a, b, &a->q, b->q);
+    load_block(a, b, &a->d_o, b->d_o);
+    load_block(a, b, &a->o, o);
     transpose(b->q, b->vecs, a->dim_pad, score_unit(a), b->q_t);
     transpose(b->d_o, b->vecs, a->dim_pad, 1, b->d_o_t);
     zero(b->dq, ndp_att_buffer(a));
@@ -332,12 +328,13 @@ static void backward_begin(const ndp_att *a, row_block *b, int kv, float *o) {
         b->sum[i] = 0;
         if (i >= b->n)
             continue;
-        place at = row_place(a, kv, b->first + i);
-        float lse = ((const float *)a->lse.data)[at.token * a->lse.ld + at.col / a->dim];
+        double lse = ndp_view_get(&a->lse, b->token[i], b->head[i]);
         if (lse != -INFINITY)
-            b->shift[i] = lse * (float)M_LOG2E;
-        for (int c = 0; c < a->dim; c++)
-            b->sum[i] += o[i * a->dim_pad + c] * b->d_o[i * a->dim_pad + c];
+            b->shift[i] = (float)(lse * M_LOG2E);
+        vf delta = vec_set(0);
+        for (int64_t c = i * a->dim_pad; c < (i + 1) * a->dim_pad; c += LANES)
+            delta += vec_load(o + c) * vec_load(b->d_o + c);
+        b->sum[i] = vec_sum(delta);
     }
 }
 
@@ -420,19 +417,19 @@ static void backward(const ndp_att *a, int kv, int64_t task, float *work) {
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
         row_block *b = &blocks[i];
-        row_block_init(a, b, ndp_att_task_first(a, task) + (int64_t)i * BLOCK);
+        row_block_init(a, b, kv, ndp_att_task_first(a, task) + (int64_t)i * BLOCK);
         float **buffers[] = {&b->q, &b->q_t, &b->d_o, &b->d_o_t, &b->dq};
         for (int p = 0; p < NDP_COUNT(buffers); p++)
             *buffers[p] = take(&work, buffer);
-        backward_begin(a, b, kv, w.k);
+        backward_begin(a, b, w.k);
     }
     for (int64_t j = 0; j < a->key_blocks; j++)
         if (ndp_att_touches(a->sight[task], a->spans[j]))
             backward_keys(a, blocks, n, kv, task, j, &w);
     for (int i = 0; i < n && a->dq.data; i++)
         for (int64_t row = 0; row < blocks[i].n; row++) {
-            place at = row_place(a, kv, blocks[i].first + row);
-            store_row(&a->dq, at.token, at.col, blocks[i].dq + row * a->dim_pad, a->scale, a->dim);
+            store_row(&a->dq, blocks[i].token[row], blocks[i].head[row] * a->dim, blocks[i].dq + row * a->dim_pad,
+                      a->scale, a->dim);
         }
 }
 

@@ -19,6 +19,28 @@ INLINE vi vec_load_int(const int32_t *p) { return *(const vi_unaligned *)p; }
 INLINE void vec_store(float *p, vf x) { *(vf_unaligned *)p = x; }
 INLINE vf vec_set(float x) { return x - (vf){0}; }
 
+INLINE float vec_sum(vf x) {
+    float sum = 0;
+    for (int i = 0; i < LANES; i++)
+        sum += x[i];
+    return sum;
+}
+
+typedef uint16_t vh __attribute__((vector_size(LANES * 2)));
+typedef uint16_t vh_unaligned __attribute__((vector_size(LANES * 2), aligned(2), may_alias));
+typedef uint32_t vu __attribute__((vector_size(LANES * 4)));
+
+INLINE vf vec_load_bf16(const uint16_t *p) {
+    return (vf)(__builtin_convertvector((vh) * (const vh_unaligned *)p, vu) << 16);
+}
+
+/* As ndp_f32_to_bf16: to nearest even, NaN stays NaN. */
+INLINE void vec_store_bf16(uint16_t *p, vf x) {
+    vu bits = (vu)x, nan = (vu)(x != x);
+    vu high = (~nan & ((bits + 0x7fff + ((bits >> 16) & 1)) >> 16)) | (nan & ((bits >> 16) | 0x40));
+    *(vh_unaligned *)p = __builtin_convertvector(high, vh);
+}
+
 /* 2^f for 0 <= f < 1, minimax with 2^0 = 1 exact; relative error 5e-9 and rounding. */
 INLINE vf vec_exp2_fraction(vf f) {
     vf p = f * 2.081791504e-4f + 1.269216607e-3f;

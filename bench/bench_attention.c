@@ -1,0 +1,127 @@
+/* Attention alone: milliseconds, GFLOP/s and the ratio to the rate of a loop of fused multiply-adds in the same run.
+ *
+ * Counted are the pairs that see each other, 4 head_dim operations each forward and 10 backward; what blocks compute
+ * beyond that is not counted. */
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/rng.h"
+#include "ops/op.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+enum { RUNS = 7, LANES = 16, CHAINS = 16 };
+
+typedef float vec __attribute__((vector_size(LANES * 4)));
+
+/* Sixteen independent chains keep both multiply-add units busy. */
+__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static float peak_loop(int64_t n) {
+    vec acc[CHAINS], x = 0.5f - (vec){0}, y = 1e-3f - (vec){0};
+    for (int c = 0; c < CHAINS; c++)
+        acc[c] = (float)(c + n) - (vec){0};
+    for (int64_t i = 0; i < n; i++)
+#pragma GCC unroll 16
+        for (int c = 0; c < CHAINS; c++)
+            acc[c] = acc[c] * x + y;
+    vec sum = {0};
+    for (int c = 0; c < CHAINS; c++)
+        sum += acc[c];
+    return sum[0];
+}
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static double median(double seconds[RUNS]) {
+    qsort(seconds, RUNS, sizeof *seconds, by_value);
+    return seconds[RUNS / 2];
+}
+
+static double peak(int threads) {
+    double seconds[RUNS];
+    int64_t n = 2000000;
+    volatile float sink[256];
+    for (int r = 0; r < RUNS; r++) {
+        double start = ndp_now();
+#pragma omp parallel num_threads(threads)
+        sink[omp_get_thread_num() % 256] = peak_loop(n);
+        seconds[r] = ndp_now() - start;
+    }
+    (void)sink;
+    return 2.0 * LANES * CHAINS * (double)n * threads / median(seconds);
+}
+
+typedef struct shape {
+    int rows, document, heads, kv_heads, dim; /* rows packed from documents of one length */
+} shape;
+
+static ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
+    ndp_view v = {aligned_alloc(64, ((size_t)(rows * cols) * ndp_dtype_size(dtype) + 63) / 64 * 64), dtype, rows, cols,
+                  cols};
+    if (!v.data)
+        exit(1);
+    for (int64_t i = 0; i < rows * cols; i++)
+        ndp_view_set(&(ndp_view){v.data, dtype, 1, rows * cols, rows * cols}, 0, i,
+                     dtype == NDP_I32 ? 0 : ndp_rng_uniform(1, (uint64_t)cols, (uint64_t)i) - 0.5);
+    return v;
+}
+
+static double time_op(const ndp_op *op, ndp_op_call *call) {
+    double seconds[RUNS];
+    size_t bytes = (op->scratch(call, NDP_BACKEND_CPU) + 63) / 64 * 64;
+    call->scratch = aligned_alloc(64, bytes);
+    for (int r = -2; r < RUNS; r++) {
+        double start = ndp_now();
+        op->kernel[NDP_BACKEND_CPU](call);
+        if (r >= 0)
+            seconds[r] = ndp_now() - start;
+    }
+    free(call->scratch);
+    return median(seconds);
+}
+
+static void report(const char *what, const shape *x, ndp_dtype dtype, double seconds, double products,
+                   double peak_rate) {
+    double pairs = (double)x->rows * (x->document + 1) / 2;
+    double rate = products * 2 * pairs * x->heads * x->dim / seconds;
+    printf("%-8s %-4s T %5d in documents of %5d, H %2d KV %2d D %3d: %8.3f ms %7.1f GFLOP/s  %5.3f of peak\n", what,
+           ndp_dtype_name(dtype), x->rows, x->document, x->heads, x->kv_heads, x->dim, seconds * 1e3, rate * 1e-9,
+           rate / peak_rate);
+}
+
+static void bench(const shape *x, ndp_dtype dtype, int threads, double peak_rate) {
+    ndp_op_attr attr = {.heads = x->heads, .kv_heads = x->kv_heads, .head_dim = x->dim, .scale = 0.125};
+    int64_t cols = (int64_t)x->heads * x->dim, kv_cols = (int64_t)x->kv_heads * x->dim;
+    ndp_view q = make(x->rows, cols, dtype), k = make(x->rows, kv_cols, dtype), v = make(x->rows, kv_cols, dtype);
+    ndp_view o = make(x->rows, cols, dtype), lse = make(x->rows, x->heads, NDP_F32), d_o = make(x->rows, cols, dtype);
+    ndp_view dq = make(x->rows, cols, dtype), dk = make(x->rows, kv_cols, dtype), dv = make(x->rows, kv_cols, dtype);
+    ndp_view pos = make(x->rows, 1, NDP_I32), low = make(x->rows, 1, NDP_I32);
+    for (int t = 0; t < x->rows; t++) {
+        ((int32_t *)pos.data)[t] = t;
+        ((int32_t *)low.data)[t] = t / x->document * x->document;
+    }
+    ndp_op_call forward = {.attr = &attr, .in = {q, k, v, pos, low, pos}, .out = {o, lse}, .threads = threads};
+    ndp_op_call backward = {
+        .attr = &attr, .in = {d_o, q, k, v, o, lse, pos, low, pos}, .out = {dq, dk, dv}, .threads = threads};
+    report("forward", x, dtype, time_op(&ndp_op_attention, &forward), 2, peak_rate);
+    report("backward", x, dtype, time_op(&ndp_op_attention_bwd, &backward), 5, peak_rate);
+    ndp_view *all[] = {&q, &k, &v, &o, &lse, &d_o, &dq, &dk, &dv, &pos, &low};
+    for (int i = 0; i < NDP_COUNT(all); i++)
+        free(all[i]->data);
+}
+
+int main(int argc, char **argv) {
+    static const shape shapes[] = {{1024, 1024, 9, 3, 64}, {1024, 256, 9, 3, 64}, {1024, 1024, 8, 8, 128},
+                                   {256, 256, 6, 6, 48},   {512, 512, 8, 4, 8},   {4096, 4096, 9, 3, 64}};
+    int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
+    for (int i = 0; i < NDP_COUNT(shapes); i++) {
+        double rate = peak(threads);
+        printf("%d threads, multiply-add loop %.1f GFLOP/s\n", threads, rate * 1e-9);
+        bench(&shapes[i], NDP_F32, threads, rate);
+        bench(&shapes[i], NDP_BF16, threads, rate);
+    }
+    return 0;
+}
