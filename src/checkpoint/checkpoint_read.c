@@ -17,11 +17,7 @@ static bool has_stem(const ndp_manifest *m, const char *stem) {
     return false;
 }
 
-static ndp_status open_path(ndp_checkpoint *c, const char *path, int64_t step) {
-    NDP_TRY(ndp_manifest_read(path, &c->manifest));
-    if (c->manifest.info.step != step)
-        return NDP_FAIL(NDP_EFORMAT, "'%s': its manifest is of step %lld; the folder was renamed", path,
-                        (long long)c->manifest.info.step);
+static ndp_status open_sets(ndp_checkpoint *c, const char *path) {
     if (has_stem(&c->manifest, "model"))
         NDP_TRY(ndp_weights_open_stem(path, "model", &c->model));
     if (has_stem(&c->manifest, "optimizer"))
@@ -32,8 +28,10 @@ static ndp_status open_path(ndp_checkpoint *c, const char *path, int64_t step) {
 ndp_status ndp_checkpoint_open(const char *folder, int64_t step, ndp_checkpoint **out) {
     ndp_checkpoint *c = calloc(1, sizeof *c);
     char *path = ndp_step_path(folder, step, false);
-    ndp_status st =
-        c && path ? open_path(c, path, step) : NDP_FAIL(NDP_ENOMEM, "not enough memory to open '%s'", folder);
+    ndp_status st = c && path ? ndp_step_manifest(folder, step, &c->manifest)
+                              : NDP_FAIL(NDP_ENOMEM, "not enough memory to open '%s'", folder);
+    if (st == NDP_OK)
+        st = open_sets(c, path);
     free(path);
     if (st != NDP_OK) {
         ndp_checkpoint_close(c);

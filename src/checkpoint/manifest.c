@@ -13,7 +13,10 @@ enum { VERSION = 1 };
 /* ---- reading ---- */
 
 static ndp_status require(struct json_object *o, const char *what, const char *key) {
-    return json_object_object_get_ex(o, key, NULL) ? NDP_OK : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is missing", what, key);
+    struct json_object *value = NULL;
+    if (!json_object_object_get_ex(o, key, &value) || !value)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is missing", what, key);
+    return NDP_OK;
 }
 
 static ndp_status read_number(struct json_object *o, const char *what, const char *key, int64_t *out) {

@@ -53,19 +53,28 @@ static int newest_first(const void *a, const void *b) {
     return (x < y) - (x > y);
 }
 
-/* Whether step `step` is whole; why not goes to `warnings`. */
-static ndp_status is_whole(const char *folder, int64_t step, bool *whole, ndp_str *warnings) {
+ndp_status ndp_step_manifest(const char *folder, int64_t step, ndp_manifest *out) {
     char *path = ndp_step_path(folder, step, false);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to list '%s'", folder);
-    ndp_manifest m = {0};
-    *whole = ndp_manifest_read(path, &m) == NDP_OK;
-    ndp_manifest_release(&m);
-    if (!*whole && warnings)
-        ndp_str_addf(warnings, "%spassed over the checkpoint '%s': %s", warnings->length ? "\n" : "", path,
-                     ndp_error_message());
+    ndp_status st =
+        path ? ndp_manifest_read(path, out) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", folder);
+    if (st == NDP_OK && out->info.step != step) {
+        st = NDP_FAIL(NDP_EFORMAT, "'%s': its manifest is of step %lld; the folder was renamed", path,
+                      (long long)out->info.step);
+        ndp_manifest_release(out);
+    }
     free(path);
-    return NDP_OK;
+    return st;
+}
+
+/* Whether a step is whole; why not goes to `warnings`. */
+static bool is_whole(const char *folder, int64_t step, ndp_str *warnings) {
+    ndp_manifest m = {0};
+    bool whole = ndp_step_manifest(folder, step, &m) == NDP_OK;
+    ndp_manifest_release(&m);
+    if (!whole && warnings)
+        ndp_str_addf(warnings, "%spassed over the checkpoint of step %lld: %s", warnings->length ? "\n" : "",
+                     (long long)step, ndp_error_message());
+    return whole;
 }
 
 ndp_status ndp_checkpoint_list(const char *folder, int64_t **steps, int *n, ndp_str *warnings) {
@@ -75,12 +84,9 @@ ndp_status ndp_checkpoint_list(const char *folder, int64_t **steps, int *n, ndp_
     NDP_TRY_GOTO(scan(folder, false, &all, &count), release);
     if (count)
         qsort(all, (size_t)count, sizeof *all, newest_first);
-    for (int64_t i = 0; i < count; i++) {
-        bool whole = false;
-        NDP_TRY_GOTO(is_whole(folder, all[i], &whole, warnings), release);
-        if (whole)
+    for (int64_t i = 0; i < count; i++)
+        if (is_whole(folder, all[i], warnings))
             all[kept++] = all[i];
-    }
     *steps = all;
     *n = kept;
     return NDP_OK;

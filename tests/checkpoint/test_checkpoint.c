@@ -1,0 +1,390 @@
+/* Checkpoints: written on one layout and read on another, pruned, damaged, and killed at every point. */
+#include "base/clock.h"
+#include "base/fault.h"
+#include "checkpoint/ranks.h"
+#include "checkpoint/steps.h"
+
+#include <signal.h>
+#include <sys/wait.h>
+
+typedef struct job {
+    const char *folder;
+    int64_t step, shard_bytes;
+    int keep, rank, kind; /* whose n-th operation of the kind fails */
+    int64_t nth;
+} job;
+
+static ndp_status save_body(ndp_transport *t, void *arg) {
+    job *j = arg;
+    ndp_comm *world = NULL;
+    NDP_TRY(ndp_comm_create(t, world_of(t), "world", &world));
+    bool mine = ndp_comm_rank(world) == j->rank;
+    if (mine)
+        ndp_fault_arm((ndp_fault_kind)j->kind, j->nth);
+    ndp_status st = save_step(world, j->folder, j->step, j->keep, j->shard_bytes);
+    if (mine) {
+        if (!ndp_fault_fired((ndp_fault_kind)j->kind))
+            j->nth = 0;
+        ndp_fault_arm((ndp_fault_kind)j->kind, 0);
+    }
+    ndp_comm_destroy(world);
+    return st;
+}
+
+static ndp_status load_body(ndp_transport *t, void *arg) {
+    job *j = arg;
+    ndp_comm *world = NULL;
+    NDP_TRY(ndp_comm_create(t, world_of(t), "world", &world));
+    int64_t step = -1;
+    ndp_status st = ndp_checkpoint_latest(world, j->folder, &step, NULL);
+    if (st == NDP_OK && step != j->step)
+        st = NDP_FAIL(NDP_EBUG, "the newest is step %lld, expected %lld", (long long)step, (long long)j->step);
+    if (st == NDP_OK)
+        st = check_step(j->folder, step, ndp_comm_rank(world), ndp_comm_size(world));
+    ndp_comm_destroy(world);
+    return st;
+}
+
+static void save(const char *folder, int64_t step, int keep) { CHECK_OK(save_step(NULL, folder, step, keep, 1 << 20)); }
+
+static void want_steps(const char *folder, int n, const int64_t *want) {
+    int64_t *steps = NULL;
+    int found = 0;
+    CHECK_OK(ndp_checkpoint_list(folder, &steps, &found, NULL));
+    assert_int_equal(found, n);
+    for (int i = 0; i < n; i++)
+        assert_int_equal(steps[i], want[i]);
+    free(steps);
+}
+#define STEPS(...)                                                                                                     \
+    NDP_COUNT(((int64_t[]){__VA_ARGS__})), (int64_t[]) { __VA_ARGS__ }
+
+static void any_layout_reads_what_any_wrote(void **state) {
+    static const int worlds[] = {1, 2, 3, 4, 7};
+    static const int64_t shard_bytes[] = {1 << 20, 1000};
+    int64_t step = 0;
+    for (int k = 0; k < NDP_COUNT(worlds) * 2; k++) {
+        job j = {.folder = *state, .step = ++step, .shard_bytes = shard_bytes[k & 1], .keep = 2, .rank = -1};
+        CHECK_OK(ndp_local_world(worlds[k >> 1], save_body, &j));
+        for (int i = 0; i < NDP_COUNT(worlds); i++)
+            CHECK_OK(ndp_local_world(worlds[i], load_body, &j));
+    }
+}
+
+/* What other programs see: a folder of plain safetensors, the weights under their own names. */
+static void files_are_ordinary(void **state) {
+    char path[512], step[512];
+    save(*state, 100, 0);
+    in(*state, "step-00000100", step);
+    assert_true(ndp_path_exists(in(step, "manifest.json", path)));
+    ndp_safetensors *f = NULL;
+    CHECK_OK(ndp_safetensors_open(in(step, "model.safetensors", path), &f));
+    assert_int_equal(ndp_safetensors_count(f), WEIGHTS);
+    assert_non_null(ndp_safetensors_find(f, "model.norm.weight"));
+    ndp_safetensors_close(f);
+    CHECK_OK(ndp_safetensors_open(in(step, "optimizer.safetensors", path), &f));
+    assert_non_null(ndp_safetensors_find(f, "optimizer.m.model.norm.weight"));
+    ndp_safetensors_close(f);
+    ndp_weights *w = NULL;
+    CHECK_OK(ndp_weights_open(step, &w));
+    CHECK_OK(ndp_weights_check(w, tensors, WEIGHTS, NULL, NULL));
+    ndp_weights_close(w);
+}
+
+static void the_caller_s_numbers_return(void **state) {
+    part p;
+    part_init(&p, 0, 1, TENSORS, 5);
+    struct json_object *extra = json_object_new_object();
+    json_object_object_add(extra, "config", json_object_new_string("a/b\"c"));
+    json_object_object_add(extra, "loss", json_object_new_double(1.25));
+    ndp_checkpoint_info info = {5, (int64_t)1 << 60, INT64_MAX, extra};
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 0));
+    json_object_put(extra);
+    ndp_checkpoint *c = NULL;
+    CHECK_OK(ndp_checkpoint_open(*state, 5, &c));
+    const ndp_checkpoint_info *got = ndp_checkpoint_get_info(c);
+    const char *config = "";
+    double loss = 0;
+    assert_true(got->step == 5 && got->samples == (int64_t)1 << 60 && got->seed == INT64_MAX);
+    CHECK_OK(ndp_json_string(got->extra, "", "config", &config));
+    CHECK_OK(ndp_json_double(got->extra, "", "loss", &loss));
+    assert_string_equal(config, "a/b\"c");
+    assert_true(loss == 1.25);
+    assert_non_null(ndp_checkpoint_find(c, "lm_head.weight"));
+    assert_non_null(ndp_checkpoint_find(c, "optimizer.m.model.norm.weight"));
+    assert_null(ndp_checkpoint_find(c, "optimizer.m.none"));
+    ndp_tensor_spec more[TENSORS + 1];
+    memcpy(more, tensors, sizeof tensors);
+    more[TENSORS] = (ndp_tensor_spec){"optimizer.m.none", NDP_F32, 1, {1}};
+    CHECK_FAILS(ndp_checkpoint_check(c, more, TENSORS + 1), NDP_EFORMAT, "1 missing: optimizer.m.none");
+    CHECK_FAILS(ndp_checkpoint_check(c, tensors, TENSORS - 1), NDP_EFORMAT,
+                "1 that the model does not have: optimizer.v");
+    ndp_checkpoint_close(c);
+    CHECK_FAILS(ndp_checkpoint_open(*state, 6, &c), NDP_EIO, "step-00000006/manifest.json");
+}
+
+/* Without an optimizer's tensors there is no file of them. */
+static void weights_alone(void **state) {
+    part p;
+    float x;
+    part_init(&p, 0, 1, WEIGHTS, 1);
+    ndp_checkpoint_info info = {.step = 1};
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, WEIGHTS, p.pieces, p.n, 0));
+    ndp_checkpoint *c = NULL;
+    CHECK_OK(ndp_checkpoint_open(*state, 1, &c));
+    CHECK_OK(ndp_checkpoint_check(c, tensors, WEIGHTS));
+    CHECK_FAILS(ndp_checkpoint_check(c, tensors, TENSORS), NDP_EFORMAT, "none of 2 tensors such as optimizer.m.model");
+    CHECK_FAILS(ndp_checkpoint_read(c, "optimizer.m.x", 0, 1, &x, NDP_F32), NDP_EFORMAT, "no tensor optimizer.m.x");
+    ndp_checkpoint_close(c);
+}
+
+static void only_the_newest_are_kept(void **state) {
+    char path[512];
+    for (int64_t step = 10; step <= 50; step += 10)
+        save(*state, step, 3);
+    want_steps(*state, STEPS(50, 40, 30));
+    assert_false(ndp_path_exists(in(*state, "step-00000020", path)));
+    save(*state, 35, 2); /* of a run that went back: it stays, though two are newer */
+    want_steps(*state, STEPS(50, 40, 35));
+    save(*state, 60, 0);
+    want_steps(*state, STEPS(60, 50, 40, 35));
+    save(*state, 123456789012, 1);
+    want_steps(*state, STEPS(123456789012));
+    CHECK_OK(check_step(*state, 123456789012, 0, 1));
+}
+
+static void the_same_step_is_replaced(void **state) {
+    char path[512];
+    save(*state, 7, 2);
+    for (int g = 1; g < 3; g++) {
+        part p;
+        ndp_checkpoint_info info = {.step = 7, .samples = g};
+        part_init(&p, 0, 1, TENSORS, g);
+        CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 2));
+        ndp_checkpoint *c = NULL;
+        float x[MOST];
+        CHECK_OK(ndp_checkpoint_open(*state, 7, &c));
+        assert_int_equal(ndp_checkpoint_get_info(c)->samples, g);
+        CHECK_OK(ndp_checkpoint_read(c, tensors[0].name, 0, MOST, x, NDP_F32));
+        CHECK_OK(check_values(0, 0, MOST, g, x));
+        ndp_checkpoint_close(c);
+        assert_false(ndp_path_exists(in(*state, ".step-00000007.tmp", path)));
+    }
+}
+
+static void damaged_ones_are_passed_over(void **state) {
+    char path[512], name[512];
+    for (int64_t step = 1; step <= 5; step++)
+        save(*state, step, 0);
+    put_file(in(*state, "step-00000005/manifest.json", path), "{\"format\":", 10);
+    assert_int_equal(truncate(in(*state, "step-00000004/optimizer.safetensors", path), 100), 0);
+    assert_int_equal(unlink(in(*state, "step-00000003/model.safetensors", path)), 0);
+    assert_int_equal(rename(in(*state, "step-00000002", path), in(*state, "step-00000009", name)), 0);
+    assert_int_equal(mkdir(in(*state, "step-7", path), 0777), 0);        /* not a name of ours */
+    assert_int_equal(mkdir(in(*state, "step-00000008", path), 0777), 0); /* no manifest */
+    ndp_str warnings = {0};
+    int64_t *steps = NULL;
+    int n = 0;
+    CHECK_OK(ndp_checkpoint_list(*state, &steps, &n, &warnings));
+    assert_int_equal(n, 1);
+    assert_int_equal(steps[0], 1);
+    free(steps);
+    static const char *const words[] = {"step-00000008/manifest.json': No such file", "step-00000005/manifest.json:1:",
+                                        "optimizer.safetensors' has 100 bytes, its manifest says ",
+                                        "step-00000003/model.safetensors': No such file", "is of step 2"};
+    for (int i = 0; i < NDP_COUNT(words); i++)
+        if (!strstr(warnings.data, words[i]))
+            fail_msg("'%s' is not in: %s", words[i], warnings.data);
+    ndp_str_release(&warnings);
+    int64_t latest = -1;
+    CHECK_OK(ndp_checkpoint_latest(NULL, *state, &latest, NULL));
+    assert_int_equal(latest, 1);
+    CHECK_OK(ndp_checkpoint_latest(NULL, in(*state, "none", path), &latest, NULL));
+    assert_int_equal(latest, -1);
+}
+
+static void manifests_by_hand(void **state) {
+#define HEAD "{\"format\":\"ndparallel checkpoint\",\"version\":1,"
+#define NUMBERS "\"step\":1,\"samples\":2,\"seed\":3,"
+    static const struct {
+        const char *text;
+        ndp_status code;
+        const char *words;
+    } cases[] = {
+        {HEAD NUMBERS "\"files\":[]}", NDP_OK, ""},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":0}],\"extra\":{}}", NDP_OK, ""},
+        {"", NDP_EFORMAT, "m:1:1"},
+        {"[]", NDP_EFORMAT, "m: not an object"},
+        {"{}", NDP_EFORMAT, "\"format\" is not"},
+        {"{\"format\":\"ndparallel checkpoint\"}", NDP_EFORMAT, "\"version\" is missing"},
+        {"{\"format\":\"ndparallel checkpoint\",\"version\":2}", NDP_ENOTSUP, "of version 2"},
+        {HEAD "\"step\":1,\"samples\":2,\"files\":[]}", NDP_EFORMAT, "\"seed\" is missing"},
+        {HEAD "\"step\":-1,\"samples\":2,\"seed\":3,\"files\":[]}", NDP_EFORMAT, "\"step\" is -1"},
+        {HEAD "\"step\":1,\"samples\":2.5,\"seed\":3,\"files\":[]}", NDP_EFORMAT, "\"samples\" is 2.5"},
+        {HEAD NUMBERS "\"extra\":1,\"files\":[]}", NDP_EFORMAT, "\"extra\" is not an object"},
+        {HEAD "\"step\":1,\"samples\":2,\"seed\":3}", NDP_EFORMAT, "no array \"files\""},
+        {HEAD NUMBERS "\"files\":{}}", NDP_EFORMAT, "no array \"files\""},
+        {HEAD NUMBERS "\"files\":[null]}", NDP_EFORMAT, "is not an object"},
+        {HEAD NUMBERS "\"files\":[{\"bytes\":1}]}", NDP_EFORMAT, "\"\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"../x\",\"bytes\":1}]}", NDP_EFORMAT, "\"../x\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a/b\",\"bytes\":1}]}", NDP_EFORMAT, "\"a/b\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\"}]}", NDP_EFORMAT, "\"bytes\" is missing"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":null}]}", NDP_EFORMAT, "\"bytes\""},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":-1}]}", NDP_EFORMAT, "\"bytes\" is -1"},
+    };
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_manifest m = {0};
+        if (cases[i].code == NDP_OK)
+            CHECK_OK(ndp_manifest_parse(cases[i].text, strlen(cases[i].text), "m", &m));
+        else
+            CHECK_FAILS(ndp_manifest_parse(cases[i].text, strlen(cases[i].text), "m", &m), cases[i].code,
+                        cases[i].words);
+        ndp_manifest_release(&m);
+    }
+}
+
+static void names_of_steps(void **state) {
+    (void)state;
+    assert_int_equal(ndp_step_of_name("step-00000100", false), 100);
+    assert_int_equal(ndp_step_of_name("step-123456789", false), 123456789);
+    assert_int_equal(ndp_step_of_name(".step-00000100.tmp", true), 100);
+    static const char *const others[] = {"",
+                                         "step-",
+                                         "step-1",
+                                         "step-000000001",
+                                         "step-00000100.tmp",
+                                         "step--0000001",
+                                         "step- 0000001",
+                                         "step-99999999999999999999",
+                                         "xstep-00000001",
+                                         ".step-00000001"};
+    for (int i = 0; i < NDP_COUNT(others); i++) {
+        assert_int_equal(ndp_step_of_name(others[i], false), -1);
+        assert_int_equal(ndp_step_of_name(others[i], true), -1);
+    }
+}
+
+/* ---- failures ---- */
+
+/* Every operation of every rank fails in turn: all ranks hear of it, and the checkpoint before is as it was. Once the
+ * new one is renamed it stands, whole, whatever fails after. */
+static void every_operation_fails_in_turn(void **state) {
+    int failures = 0;
+    int64_t good = 1, step = 1;
+    char path[512], words[64];
+    save(*state, good, 0);
+    for (int sharded = 0; sharded < 2; sharded++)
+        for (int k = 0; k < NDP_FAULT_KINDS * 3; k++)
+            for (int64_t n = 1;; n++) {
+                job j = {*state, ++step, sharded ? 1000 : 1 << 20, .keep = 2, .rank = k % 3, .kind = k / 3, .nth = n};
+                ndp_status st = ndp_local_world(3, save_body, &j);
+                int64_t latest = -1;
+                CHECK_OK(ndp_checkpoint_latest(NULL, *state, &latest, NULL));
+                CHECK_OK(check_step(*state, latest, 0, 1));
+                if (latest != good && latest != step)
+                    fail_msg("step %lld is lost, the newest is %lld", (long long)good, (long long)latest);
+                good = latest;
+                snprintf(path, sizeof path, "%s/.step-%08lld.tmp", (char *)*state, (long long)step);
+                if (j.kind != NDP_FAULT_RENAME)
+                    assert_false(ndp_path_exists(path));
+                if (j.nth == 0) {
+                    CHECK_OK(st);
+                    assert_int_equal(latest, step);
+                    break;
+                }
+                failures++;
+                snprintf(words, sizeof words, "%s", j.kind == NDP_FAULT_WRITE ? "No space left" : "Input/output error");
+                CHECK_FAILS(st, NDP_EIO, words);
+            }
+    print_message("%d failures\n", failures);
+    assert_true(failures > 60);
+    CHECK_OK(ndp_checkpoint_clean(*state));
+    CHECK_OK(check_step(*state, good, 0, 1));
+}
+
+/* A failing replacement of the same step leaves the older one of that step. */
+static void a_failed_replacement_harms_nothing(void **state) {
+    save(*state, 3, 0);
+    for (int kind = 0; kind < NDP_FAULT_KINDS; kind++)
+        for (int64_t n = 1;; n++) {
+            ndp_fault_arm((ndp_fault_kind)kind, n);
+            ndp_status st = save_step(NULL, *state, 3, 0, 1 << 20);
+            bool fired = ndp_fault_fired((ndp_fault_kind)kind);
+            ndp_fault_arm((ndp_fault_kind)kind, 0);
+            CHECK_OK(check_step(*state, 3, 0, 1));
+            if (!fired)
+                break;
+            assert_int_equal(st, NDP_EIO);
+        }
+}
+
+/* A process that saves without end is killed at any moment: what it left loads, and its leavings are swept. */
+static void killed_at_any_moment(void **state) {
+    int64_t last = 1;
+    double start = ndp_now();
+    save(*state, last, 0);
+    double one_save = ndp_now() - start;
+    for (int round = 0; round < 12; round++) {
+        pid_t child = fork();
+        assert_true(child >= 0);
+        if (child == 0) {
+            for (int64_t step = last + 1; save_step(NULL, *state, step, 2, 2000) == NDP_OK; step++)
+                ;
+            _exit(1);
+        }
+        usleep((useconds_t)(one_save * 1e6 * (0.2 + 0.23 * round)));
+        kill(child, SIGKILL);
+        int status;
+        assert_true(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
+        int64_t latest = -1, *steps = NULL;
+        int n = 0;
+        ndp_str warnings = {0};
+        CHECK_OK(ndp_checkpoint_list(*state, &steps, &n, &warnings));
+        if (warnings.length) /* a checkpoint's name means a whole checkpoint */
+            fail_msg("%s", warnings.data);
+        for (int i = 0; i < n; i++)
+            CHECK_OK(check_step(*state, steps[i], 0, 1));
+        latest = n ? steps[0] : 0;
+        free(steps);
+        assert_true(latest >= last);
+        last = latest;
+        CHECK_OK(ndp_checkpoint_clean(*state));
+    }
+    print_message("%lld steps saved\n", (long long)last);
+    assert_true(last > 1);
+}
+
+static void leavings_are_swept(void **state) {
+    char path[512];
+    save(*state, 1, 0);
+    assert_int_equal(mkdir(in(*state, ".step-00000002.tmp", path), 0777), 0);
+    put_file(in(*state, ".step-00000002.tmp/model.safetensors", path), "x", 1);
+    assert_int_equal(mkdir(in(*state, ".other.tmp", path), 0777), 0);
+    CHECK_OK(ndp_checkpoint_clean(*state));
+    assert_false(ndp_path_exists(in(*state, ".step-00000002.tmp", path)));
+    assert_true(ndp_path_exists(in(*state, ".other.tmp", path)));
+    CHECK_OK(check_step(*state, 1, 0, 1));
+    CHECK_OK(ndp_checkpoint_clean(in(*state, "none", path)));
+}
+
+#define IN_FOLDER(test) cmocka_unit_test_setup_teardown(test, make_folder, drop_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        IN_FOLDER(any_layout_reads_what_any_wrote),
+        IN_FOLDER(files_are_ordinary),
+        IN_FOLDER(the_caller_s_numbers_return),
+        IN_FOLDER(weights_alone),
+        IN_FOLDER(only_the_newest_are_kept),
+        IN_FOLDER(the_same_step_is_replaced),
+        IN_FOLDER(damaged_ones_are_passed_over),
+        cmocka_unit_test(manifests_by_hand),
+        cmocka_unit_test(names_of_steps),
+        IN_FOLDER(every_operation_fails_in_turn),
+        IN_FOLDER(a_failed_replacement_harms_nothing),
+        IN_FOLDER(killed_at_any_moment),
+        IN_FOLDER(leavings_are_swept),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
