@@ -1,0 +1,127 @@
+#include "train/weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit, void *user) {
+    size_t size = ndp_dtype_size(m->opts.master);
+    for (int b = 0; b < m->n_buffers; b++) {
+        const ndp_shard *s = ndp_engine_shard(e, b);
+        char *slice = ndp_engine_slice(e, kind, b);
+        ndp_piece p;
+        for (int cursor = 0; slice && ndp_segments_piece(&m->buffers[b].segments, s->shards, s->index, &cursor, &p);)
+            NDP_TRY(visit(user, &p, slice + (size_t)p.slice_first * size));
+    }
+    return NDP_OK;
+}
+
+/* ---- lists of tensors ---- */
+
+static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const char *prefix, ndp_dtype stored) {
+    NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
+    ndp_tensor_spec *spec = &list->specs[list->n++];
+    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, s->name), .dtype = stored, .ndim = s->ndim,
+                              .shape = {s->ndim == 1 ? s->cols : s->rows, s->cols}};
+    return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
+}
+
+static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_piece *p, const void *data, ndp_dtype type) {
+    NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, list->n_pieces + 1, sizeof *list->pieces));
+    list->pieces[list->n_pieces++] = (ndp_file_piece){tensor, p->tensor_first, p->count, data, type};
+    return NDP_OK;
+}
+
+ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const ndp_model *m, const ndp_mesh *mesh,
+                               ndp_owned_kind kind, const char *prefix, ndp_dtype stored) {
+    size_t size = ndp_dtype_size(m->opts.master);
+    for (int b = 0; b < m->n_buffers; b++) {
+        const ndp_segments *segments = &m->buffers[b].segments;
+        const ndp_shard *s = ndp_engine_shard(e, b);
+        int first = list->n;
+        for (int i = 0; i < segments->n; i++)
+            NDP_TRY(add_spec(list, &segments->items[i], prefix, stored));
+        if (mesh->coord[NDP_DP_REPLICATE] != 0)
+            continue;
+        const char *slice = ndp_engine_slice(e, kind, b);
+        ndp_piece p;
+        for (int cursor = 0; ndp_segments_piece(segments, s->shards, s->index, &cursor, &p);)
+            NDP_TRY(add_piece(list, first + (int)(p.segment - segments->items), &p, slice + (size_t)p.slice_first * size,
+                              m->opts.master));
+    }
+    return NDP_OK;
+}
+
+void ndp_tensor_list_release(ndp_tensor_list *list) {
+    free(list->specs);
+    free(list->pieces);
+    ndp_arena_release(&list->arena);
+    *list = (ndp_tensor_list){0};
+}
+
+const char *ndp_state_prefix(ndp_optim_kind kind, int state) {
+    return kind == NDP_OPTIM_SGD ? "optimizer.momentum." : state == 0 ? "optimizer.m." : "optimizer.v.";
+}
+
+/* ---- loading and drawing ---- */
+
+typedef struct filling {
+    const ndp_model *model;
+    const ndp_weights *weights;
+    uint64_t seed;
+    float *values; /* of one chunk */
+} filling;
+
+enum { CHUNK = 1 << 16 };
+
+static ndp_status load_piece(void *user, const ndp_piece *p, void *data) {
+    const filling *f = user;
+    return ndp_weights_read(f->weights, p->segment->name, p->tensor_first, p->count, data, f->model->opts.master, true);
+}
+
+static bool tied_head(const char *name, void *arg) {
+    return ((const ndp_facts *)arg)->tied && strcmp(name, "lm_head.weight") == 0;
+}
+
+static ndp_status check_folder(const ndp_engine *e, const ndp_model *m, const ndp_weights *w) {
+    ndp_tensor_list list = {0};
+    ndp_mesh mesh = ndp_engine_program(e)->opts.mesh;
+    ndp_facts facts = m->facts;
+    ndp_status st = ndp_tensor_list_add(&list, e, m, &mesh, NDP_OWNED_MASTER, "", NDP_F32);
+    if (st == NDP_OK)
+        st = ndp_weights_check(w, list.specs, list.n, tied_head, &facts);
+    ndp_tensor_list_release(&list);
+    return st;
+}
+
+ndp_status ndp_weights_load(ndp_engine *e, const ndp_model *m, const char *folder) {
+    ndp_weights *w;
+    NDP_TRY(ndp_weights_open(folder, &w));
+    ndp_status st = check_folder(e, m, w);
+    if (st == NDP_OK)
+        st = ndp_engine_pieces(e, m, NDP_OWNED_MASTER, load_piece, &(filling){.model = m, .weights = w});
+    ndp_weights_close(w);
+    NDP_TRY(st);
+    ndp_engine_publish(e);
+    return NDP_OK;
+}
+
+static ndp_status draw_piece(void *user, const ndp_piece *p, void *data) {
+    const filling *f = user;
+    for (int64_t done = 0; done < p->count; done += CHUNK) {
+        int64_t n = p->count - done < CHUNK ? p->count - done : CHUNK;
+        ndp_model_random(&f->model->facts, f->seed, p->segment, p->tensor_first + done, n, f->values);
+        ndp_convert(f->values, NDP_F32, (char *)data + (size_t)done * ndp_dtype_size(f->model->opts.master), f->model->opts.master, n);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_weights_draw(ndp_engine *e, const ndp_model *m, uint64_t seed) {
+    float *values = malloc(CHUNK * sizeof *values);
+    if (!values)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to draw weights");
+    ndp_status st = ndp_engine_pieces(e, m, NDP_OWNED_MASTER, draw_piece, &(filling){.model = m, .seed = seed, .values = values});
+    free(values);
+    NDP_TRY(st);
+    ndp_engine_publish(e);
+    return NDP_OK;
+}

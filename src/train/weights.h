@@ -1,0 +1,37 @@
+/* Weights between files and the owned slices of an engine. Tensors are those of the model folder, by their names there;
+ * every rank touches only its own elements. */
+#ifndef NDP_TRAIN_WEIGHTS_H
+#define NDP_TRAIN_WEIGHTS_H
+
+#include "checkpoint/checkpoint.h"
+#include "step/engine.h"
+
+/* The tensors of a model, or of its optimizer's state: lists that files are made of. */
+typedef struct ndp_tensor_list {
+    ndp_arena arena;
+    ndp_tensor_spec *specs;
+    int n;
+    ndp_file_piece *pieces; /* what this rank writes: of replicas the first gives its own */
+    int n_pieces;
+    int64_t capacity, piece_capacity;
+} ndp_tensor_list;
+
+/* Appends the tensors of one kind; names are `prefix` + name. Borrows the engine. */
+NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const ndp_model *m, const ndp_mesh *mesh,
+                                       ndp_owned_kind kind, const char *prefix, ndp_dtype stored);
+void ndp_tensor_list_release(ndp_tensor_list *list);
+
+/* Prefix of an optimizer state's tensors in a checkpoint: "optimizer.m.", "optimizer.v.", "optimizer.momentum.". */
+const char *ndp_state_prefix(ndp_optim_kind kind, int state);
+
+/* Master weights from a Hugging Face folder: what is missing, extra or of another shape is one error; a NaN or infinity
+ * is named. Publishes. */
+NDP_API ndp_status ndp_weights_load(ndp_engine *e, const ndp_model *m, const char *folder);
+/* Random master weights, the same on every layout. Publishes. */
+NDP_API ndp_status ndp_weights_draw(ndp_engine *e, const ndp_model *m, uint64_t seed);
+
+/* Calls `read` for every piece that this rank owns of a kind. `data`: its elements in master storage. */
+typedef ndp_status ndp_piece_visitor(void *user, const ndp_piece *piece, void *data);
+NDP_API ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit, void *user);
+
+#endif
