@@ -2,19 +2,9 @@
 #include "data/tokenizer.h"
 
 #include "base/json.h"
+#include "check.h"
 #include "data/sha256.h"
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <string.h>
-
-#include <cmocka.h>
-
-#define OK(expr)                                                                                                       \
-    do {                                                                                                               \
-        if ((expr) != NDP_OK)                                                                                          \
-            fail_msg("%s: %s [%s]", #expr, ndp_error_message(), ndp_error_trail());                                    \
-    } while (0)
+#include <stdlib.h>
 
 static const char *const MODELS[] = {"stories260K", "stories15M"};
 
@@ -41,7 +31,7 @@ static ndp_tokenizer *model_tokenizer(const char *name) {
     if (!path)
         return NULL;
     ndp_tokenizer *t;
-    OK(ndp_tokenizer_create(path, &t));
+    CHECK_OK(ndp_tokenizer_create(path, &t));
     free(path);
     return t;
 }
@@ -68,13 +58,13 @@ static int each_line(const char *path, const ndp_tokenizer *t,
                      void (*check)(const ndp_tokenizer *, struct json_object *, const char *)) {
     char *text;
     size_t size;
-    OK(ndp_file_read(path, &text, &size));
+    CHECK_OK(ndp_file_read(path, &text, &size));
     int n = 0;
     for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1) {
         struct json_object *o;
         char where[512];
         snprintf(where, sizeof where, "%s:%d", path, ++n);
-        OK(ndp_json_parse(line, (size_t)(end - line), where, &o));
+        CHECK_OK(ndp_json_parse(line, (size_t)(end - line), where, &o));
         check(t, o, where);
         json_object_put(o);
     }
@@ -85,7 +75,8 @@ static int each_line(const char *path, const ndp_tokenizer *t,
 static void check_case(const ndp_tokenizer *t, struct json_object *o, const char *where) {
     struct json_object *text = get(o, "text");
     ndp_ids ids = {0};
-    OK(ndp_tokenizer_encode(t, json_object_get_string(text), (size_t)json_object_get_string_len(text), false, &ids));
+    CHECK_OK(
+        ndp_tokenizer_encode(t, json_object_get_string(text), (size_t)json_object_get_string_len(text), false, &ids));
     check_ids(&ids, get(o, "ids"), where);
     ndp_ids_release(&ids);
 }
@@ -108,11 +99,11 @@ static void check_transformersjs(const ndp_tokenizer *t, struct json_object *o, 
     check_case(t, o, where);
     struct json_object *want = get(o, "ids");
     ndp_ids ids = {0};
-    OK(ndp_ids_add(&ids, ndp_tokenizer_bos(t)));
+    CHECK_OK(ndp_ids_add(&ids, ndp_tokenizer_bos(t)));
     for (size_t i = 0; i < json_object_array_length(want); i++)
-        OK(ndp_ids_add(&ids, json_object_get_int(json_object_array_get_idx(want, i))));
+        CHECK_OK(ndp_ids_add(&ids, json_object_get_int(json_object_array_get_idx(want, i))));
     ndp_str text = {0};
-    OK(ndp_tokenizer_decode(t, ids.items, ids.n, false, &text));
+    CHECK_OK(ndp_tokenizer_decode(t, ids.items, ids.n, false, &text));
     if (strcmp(text.data, json_object_get_string(get(o, "decoded"))))
         fail_msg("%s: decoded to '%s', the reference has '%s'", where, text.data,
                  json_object_get_string(get(o, "decoded")));
@@ -141,8 +132,8 @@ static void llamacpp_equals(void **state) {
     static const char BORDER[] = "\n__ggml_vocab_test__\n";
     char *in, *out;
     size_t in_size, out_size;
-    OK(ndp_file_read(in_path, &in, &in_size));
-    OK(ndp_file_read(out_path, &out, &out_size));
+    CHECK_OK(ndp_file_read(in_path, &in, &in_size));
+    CHECK_OK(ndp_file_read(out_path, &out, &out_size));
     int n = 0;
     char *line = out;
     for (char *text = in, *end; text; text = end ? end + strlen(BORDER) : NULL) {
@@ -150,7 +141,7 @@ static void llamacpp_equals(void **state) {
         ndp_ids ids = {0};
         if (!end && !text[0])
             break; /* the empty text behind the last border, of which the reference has no line */
-        OK(ndp_tokenizer_encode(t, text, end ? (size_t)(end - text) : strlen(text), false, &ids));
+        CHECK_OK(ndp_tokenizer_encode(t, text, end ? (size_t)(end - text) : strlen(text), false, &ids));
         char *line_end = strchr(line, '\n');
         assert_non_null(line_end);
         *line_end = '\0';
@@ -177,9 +168,9 @@ static void llamacpp_equals(void **state) {
 static void check_file(const ndp_tokenizer *t, struct json_object *o) {
     char *path = reference("corpora/%s", json_object_get_string(get(o, "file"))), *text;
     size_t size;
-    OK(ndp_file_read(path, &text, &size));
+    CHECK_OK(ndp_file_read(path, &text, &size));
     ndp_ids ids = {0};
-    OK(ndp_tokenizer_encode(t, text, size, false, &ids));
+    CHECK_OK(ndp_tokenizer_encode(t, text, size, false, &ids));
     assert_int_equal(ids.n, json_object_get_int64(get(o, "tokens")));
     char digest[65];
     sha256_hex(ids.items, (size_t)ids.n * sizeof *ids.items, digest);
@@ -197,7 +188,7 @@ static void whole_corpora_equal(void **state) {
         if (!t)
             return;
         struct json_object *files;
-        OK(ndp_json_read(path, &files));
+        CHECK_OK(ndp_json_read(path, &files));
         assert_int_equal(json_object_array_length(files), 2);
         for (size_t i = 0; i < json_object_array_length(files); i++)
             check_file(t, json_object_array_get_idx(files, i));
@@ -215,11 +206,11 @@ static void corpora_come_back(void **state) {
     if (!t)
         return;
     size_t size;
-    OK(ndp_file_read(path, &text, &size));
+    CHECK_OK(ndp_file_read(path, &text, &size));
     ndp_ids ids = {0};
     ndp_str back = {0};
-    OK(ndp_tokenizer_encode(t, text, size, false, &ids));
-    OK(ndp_tokenizer_decode(t, ids.items, ids.n, true, &back));
+    CHECK_OK(ndp_tokenizer_encode(t, text, size, false, &ids));
+    CHECK_OK(ndp_tokenizer_decode(t, ids.items, ids.n, true, &back));
     assert_int_equal(back.length, size);
     assert_memory_equal(back.data, text, size);
     ndp_ids_release(&ids);
@@ -236,7 +227,7 @@ static void story_models_begin_documents_with_bos(void **state) {
         if (!t)
             return;
         ndp_ids ids = {0};
-        OK(ndp_tokenizer_encode(t, "", 0, true, &ids));
+        CHECK_OK(ndp_tokenizer_encode(t, "", 0, true, &ids));
         assert_int_equal(ids.n, 1);
         assert_int_equal(ids.items[0], 1);
         assert_int_equal(ndp_tokenizer_bos(t), 1);
@@ -254,20 +245,20 @@ static void story_models_begin_documents_with_bos(void **state) {
 static void bytes_are_bytes(void **state) {
     (void)state;
     ndp_tokenizer *t;
-    OK(ndp_tokenizer_create("bytes", &t));
+    CHECK_OK(ndp_tokenizer_create("bytes", &t));
     assert_int_equal(ndp_tokenizer_vocab_size(t), 258);
     assert_int_equal(ndp_tokenizer_bos(t), 256);
     assert_int_equal(ndp_tokenizer_eos(t), 257);
     ndp_ids ids = {0};
-    OK(ndp_tokenizer_encode(t, "a\xff\0z", 4, true, &ids));
+    CHECK_OK(ndp_tokenizer_encode(t, "a\xff\0z", 4, true, &ids));
     const int32_t want[] = {256, 'a', 255, 0, 'z'};
     assert_int_equal(ids.n, 5);
     assert_memory_equal(ids.items, want, sizeof want);
     ndp_str text = {0};
-    OK(ndp_tokenizer_decode(t, ids.items, ids.n, true, &text));
+    CHECK_OK(ndp_tokenizer_decode(t, ids.items, ids.n, true, &text));
     assert_int_equal(text.length, 4);
     assert_memory_equal(text.data, "a\xff\0z", 4);
-    OK(ndp_tokenizer_decode(t, ids.items, 2, false, &text));
+    CHECK_OK(ndp_tokenizer_decode(t, ids.items, 2, false, &text));
     assert_memory_equal(text.data + 4, "<bos>a", 6);
     assert_int_equal(ndp_tokenizer_decode(t, (const int32_t[]){258}, 1, true, &text), NDP_EINVAL);
     ndp_str_release(&text);
@@ -279,13 +270,13 @@ static void bytes_are_bytes(void **state) {
 
 static ndp_tokenizer *parse(const char *text) {
     ndp_tokenizer *t;
-    OK(ndp_tokenizer_parse(text, strlen(text), "here", &t));
+    CHECK_OK(ndp_tokenizer_parse(text, strlen(text), "here", &t));
     return t;
 }
 
 static void check_encoding(const ndp_tokenizer *t, const char *text, const int32_t *want, int n) {
     ndp_ids ids = {0};
-    OK(ndp_tokenizer_encode(t, text, strlen(text), false, &ids));
+    CHECK_OK(ndp_tokenizer_encode(t, text, strlen(text), false, &ids));
     assert_int_equal(ids.n, n);
     for (int i = 0; i < n; i++)
         assert_int_equal(ids.items[i], want[i]);
@@ -337,7 +328,7 @@ static void added_tokens_are_found_longest_first(void **state) {
     ENCODES(t, "a<", 0, 1);
     ENCODES(t, "ab", 7, 0); /* "aab" -> "aaa", in which the token is "aa" */
     ndp_str text = {0};
-    OK(ndp_tokenizer_decode(t, (const int32_t[]){0, 5, 6}, 3, true, &text));
+    CHECK_OK(ndp_tokenizer_decode(t, (const int32_t[]){0, 5, 6}, 3, true, &text));
     assert_string_equal(text.data, "a <x><y>"); /* no decoder: joined by spaces */
     ndp_str_release(&text);
     ndp_tokenizer_destroy(t);
@@ -351,7 +342,7 @@ static void long_words_take_no_square_time(void **state) {
     char *text = malloc(N);
     memset(text, 'a', N);
     ndp_ids ids = {0};
-    OK(ndp_tokenizer_encode(t, text, N, false, &ids));
+    CHECK_OK(ndp_tokenizer_encode(t, text, N, false, &ids));
     assert_int_equal(ids.n, N / 8);
     ndp_ids_release(&ids);
     free(text);
