@@ -12,7 +12,8 @@ ndp_status ndp_json_read(const char *path, struct json_object **out);
 
 /* Typed members of an object. A missing or null member leaves *out as it is; a wrong type or a value out of range is
  * NDP_EFORMAT and names `what`, the key, what was found and what was expected. */
-ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high, int64_t *out);
+ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,
+                        int64_t *out);
 ndp_status ndp_json_double(struct json_object *o, const char *what, const char *key, double *out);
 ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *key, bool *out);
 /* Borrowed from the object. */

@@ -28,11 +28,38 @@ double ndp_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return (double)(word64(seed, stream, index) >> 11) * 0x1p-53;
 }
 
+/* The library's logf and sincosf differ in the last bit between processors, and replicas on two machines must begin
+ * alike: here are +, *, / and sqrt alone, which IEEE 754 rounds the same everywhere. */
+
+/* ln of u in [2^-33, 1], by 2 atanh((m - 1) / (m + 1)) of the mantissa in [sqrt 1/2, sqrt 2). */
+static float log_unit(float u) {
+    uint32_t bits;
+    memcpy(&bits, &u, sizeof bits);
+    uint32_t shifted = bits - 0x3f3504f3; /* sqrt 1/2 */
+    int32_t exponent = (int32_t)shifted >> 23;
+    bits = (shifted & 0x7fffff) + 0x3f3504f3;
+    float m;
+    memcpy(&m, &bits, sizeof m);
+    float s = (m - 1) / (m + 1), t = s * s;
+    float series = 2 * s * (1 + t * (1.0f / 3 + t * (1.0f / 5 + t * (1.0f / 7 + t * (1.0f / 9)))));
+    return (float)exponent * 0.693147181f + series;
+}
+
+/* Cosine and sine of 2 pi angle / 2^32: Taylor series in [-pi/4, pi/4] around the nearest quarter turn. */
+static void cos_sin(uint32_t angle, float *c, float *s) {
+    uint32_t quarter = (angle + (1u << 29)) >> 30;
+    float x = (float)(int32_t)(angle - (quarter << 30)) * (float)(6.283185307179586 * 0x1p-32), t = x * x;
+    float sine = x * (1 + t * (-1.0f / 6 + t * (1.0f / 120 + t * (-1.0f / 5040 + t * (1.0f / 362880)))));
+    float cosine = 1 + t * (-1.0f / 2 + t * (1.0f / 24 + t * (-1.0f / 720 + t * (1.0f / 40320))));
+    float along = quarter & 1 ? sine : cosine, across = quarter & 1 ? cosine : sine;
+    *c = (quarter + 1) & 2 ? -along : along;
+    *s = quarter & 2 ? -across : across;
+}
+
 /* Two normals of two words. The radius word maps to (0, 1]: its logarithm is finite, and the tail reaches 6.7. */
 static void box_muller(uint32_t radius, uint32_t angle, float out[2]) {
-    float r = sqrtf(-2.0f * logf((float)radius * 0x1p-32f + 0x1p-33f));
-    float s, c;
-    sincosf((float)angle * (6.283185307179586f * 0x1p-32f), &s, &c);
+    float r = sqrtf(-2 * log_unit((float)radius * 0x1p-32f + 0x1p-33f)), c, s;
+    cos_sin(angle, &c, &s);
     out[0] = r * c;
     out[1] = r * s;
 }

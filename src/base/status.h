@@ -12,7 +12,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Records a formatted message and returns `code` (never NDP_OK). A later call on the same thread replaces the message. */
+/* Records a formatted message and returns `code` (never NDP_OK). A later call on the same thread replaces the message.
+ */
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

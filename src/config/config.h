@@ -11,7 +11,11 @@ typedef struct ndp_strings {
 } ndp_strings;
 
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
-typedef enum ndp_precision { NDP_COMPUTE_FP32, NDP_COMPUTE_BF16, NDP_COMPUTE_FP64 } ndp_precision; /* fp64: device ref only */
+typedef enum ndp_precision {
+    NDP_COMPUTE_FP32,
+    NDP_COMPUTE_BF16,
+    NDP_COMPUTE_FP64
+} ndp_precision; /* fp64: device ref only */
 typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
 typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
@@ -27,12 +31,12 @@ struct ndp_config {
     } model;
     struct {
         ndp_strings files;
-        int sequence_length;  /* tokens a row */
-        char *tokenizer;      /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
-        bool document_mask;   /* attention inside documents, positions restart */
-        char *text_field;     /* of JSONL records */
+        int sequence_length; /* tokens a row */
+        char *tokenizer;     /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
+        bool document_mask;  /* attention inside documents, positions restart */
+        char *text_field;    /* of JSONL records */
         bool shuffle;
-        char *cache_dir;      /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
+        char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
     } data;
     struct {
         int pp_size, dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, ep_size; /* 0: auto */
@@ -77,9 +81,9 @@ void ndp_config_release(ndp_config *c);
 NDP_API ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to);
 
 /* Reads a job file over the defaults. Unknown key, wrong type, value out of range, duplicate key: NDP_EINVAL whose
- * message has file:line:column, the line, a caret under the place, what was expected and the nearest known key. Relative
- * paths in it (model.path, model.config, data.files, data.tokenizer) are kept as written: they are relative to the
- * working directory. */
+ * message has file:line:column, the line, a caret under the place, what was expected and the nearest known key.
+ * Relative paths in it (model.path, model.config, data.files, data.tokenizer) are kept as written: they are relative to
+ * the working directory. */
 NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
 NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const char *what);
 /* "optimizer.lr=1e-3", "data.files=[a.txt, b.txt]": the same checks; the message points into the assignment. */

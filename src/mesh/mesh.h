@@ -16,7 +16,8 @@ typedef struct ndp_layout {
     int size[NDP_AXES]; /* 0: auto, at most one of them */
     int ep;             /* carved out of dp_shard x cp x sp; 1 disables */
 } ndp_layout;
-#define NDP_LAYOUT_ONE {{1, 1, 1, 1, 1, 1}, 1}
+#define NDP_LAYOUT_ONE                                                                                                 \
+    { {1, 1, 1, 1, 1, 1}, 1 }
 
 /* The ranks base, base + stride, ..., count of them; `rank` is this rank's place among them. */
 typedef struct ndp_group {
