@@ -1,5 +1,6 @@
 #include "base/text.h"
 
+#include "base/fault.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -68,7 +69,8 @@ ndp_status ndp_file_read(const char *path, char **data, size_t *size) {
 
 static ndp_status write_and_sync(int fd, const char *path, const char *data, size_t size) {
     while (size) {
-        ssize_t n = write(fd, data, size < ((size_t)1 << 30) ? size : (size_t)1 << 30);
+        ssize_t n =
+            ndp_fault(NDP_FAULT_WRITE) ? -1 : write(fd, data, size < ((size_t)1 << 30) ? size : (size_t)1 << 30);
         if (n < 0 && errno == EINTR)
             continue;
         if (n < 0)
@@ -76,7 +78,7 @@ static ndp_status write_and_sync(int fd, const char *path, const char *data, siz
         data += n;
         size -= (size_t)n;
     }
-    return fsync(fd) ? IO_FAIL("write", path) : NDP_OK;
+    return ndp_fault(NDP_FAULT_SYNC) || fsync(fd) ? IO_FAIL("write", path) : NDP_OK;
 }
 
 /* The folder that holds `path`; NULL when memory ran out. */
@@ -102,7 +104,7 @@ ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size
     st = write_and_sync(fd, path, data, size);
     if (close(fd) && st == NDP_OK)
         st = IO_FAIL("write", path);
-    if (st == NDP_OK && rename(beside, path))
+    if (st == NDP_OK && (ndp_fault(NDP_FAULT_RENAME) || rename(beside, path)))
         st = IO_FAIL("write", path);
     if (st != NDP_OK)
         unlink(beside);
