@@ -1,0 +1,30 @@
+/* A job: what follows from a configuration before anything is opened but config.json: the model's facts, the layout, the
+ * batch, the shapes. Training, dry runs and plans begin here. */
+#ifndef NDP_TRAIN_JOB_H
+#define NDP_TRAIN_JOB_H
+
+#include "config/config.h"
+#include "step/engine.h"
+
+typedef struct ndp_job {
+    const ndp_config *config; /* borrowed */
+    char *facts_path;         /* the config.json */
+    ndp_facts facts;
+    ndp_layout layout;
+    int world;
+    ndp_batch_plan batch;
+    ndp_model_opts model;
+} ndp_job;
+
+/* Checks the configuration, reads config.json, resolves layout and batch for `world` ranks (0: what the configuration
+ * asks for). Sequence longer than the model's: NDP_EINVAL unless model.allow_longer. */
+NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
+void ndp_job_release(ndp_job *j);
+
+/* Engine options of one rank; transport, device and threads are the caller's. */
+NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);
+
+/* "global batch 16 samples = micro batch 2 x 4 data ranks x accumulation 2" */
+void ndp_job_describe(const ndp_job *j, ndp_str *out);
+
+#endif
