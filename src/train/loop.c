@@ -1,0 +1,216 @@
+/* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model. */
+#include "checkpoint/agree.h"
+#include "train/trainer.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct loop {
+    const ndp_config *config;
+    const ndp_train_opts *opts;
+    ndp_trainer *trainer;
+    bool first; /* rank 0 */
+    FILE *metrics;
+    int64_t saved; /* step of the newest checkpoint */
+} loop;
+
+__attribute__((format(printf, 2, 3))) static void say(const loop *l, const char *fmt, ...) {
+    if (!l->first || !l->opts->say)
+        return;
+    char line[4096];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    l->opts->say(l->opts->user, line);
+}
+
+/* ---- run folder ---- */
+
+static ndp_status refuse_other_run(const ndp_config *c) {
+    static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model"};
+    for (int i = 0; i < NDP_COUNT(signs); i++) {
+        char path[4096];
+        snprintf(path, sizeof path, "%s/%s", c->train.output_dir, signs[i]);
+        if (ndp_path_exists(path))
+            return NDP_FAIL(NDP_EINVAL, "train.output_dir %s holds another run (%s is there): name another folder, remove it, or go "
+                                        "on with it by --resume", c->train.output_dir, signs[i]);
+    }
+    return NDP_OK;
+}
+
+static ndp_status open_folder(loop *l) {
+    const char *folder = l->config->train.output_dir;
+    char path[4096], *yaml;
+    NDP_TRY(ndp_folder_create(folder));
+    NDP_TRY(ndp_config_text(l->config, &yaml));
+    snprintf(path, sizeof path, "%s/job.yaml", folder);
+    ndp_status st = ndp_file_write_atomic(path, yaml, strlen(yaml));
+    free(yaml);
+    NDP_TRY(st);
+    snprintf(path, sizeof path, "%s/checkpoints", folder);
+    return ndp_checkpoint_clean(path);
+}
+
+/* Lines of steps after `step` belong to a future that did not come to be saved: a resumed run writes them anew. */
+static ndp_status cut_metrics(const char *path, int64_t step) {
+    char *text, *end;
+    size_t size;
+    if (!ndp_path_exists(path))
+        return NDP_OK;
+    NDP_TRY(ndp_file_read(path, &text, &size));
+    end = text;
+    for (char *line = text; *line;) {
+        char *next = strchr(line, '\n');
+        long long at = 0;
+        if (!next || sscanf(line, "{\"step\": %lld", &at) != 1 || at > step)
+            break;
+        end = line = next + 1;
+    }
+    ndp_status st = ndp_file_write_atomic(path, text, (size_t)(end - text));
+    free(text);
+    return st;
+}
+
+static ndp_status open_metrics(loop *l) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/metrics.jsonl", l->config->train.output_dir);
+    NDP_TRY(cut_metrics(path, ndp_trainer_updates(l->trainer)));
+    l->metrics = fopen(path, "a");
+    return l->metrics ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));
+}
+
+/* JSON has no NaN: what is not finite is null. */
+static void put_number(FILE *f, const char *key, double x) {
+    if (isfinite(x))
+        fprintf(f, ", \"%s\": %.17g", key, x);
+    else
+        fprintf(f, ", \"%s\": null", key);
+}
+
+static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
+    FILE *f = l->metrics;
+    fprintf(f, "{\"step\": %lld", (long long)m->step);
+    put_number(f, "loss", m->loss);
+    put_number(f, "grad_norm", m->grad_norm);
+    put_number(f, "lr", m->lr);
+    fprintf(f, ", \"tokens\": %lld", (long long)m->tokens);
+    put_number(f, "tokens_per_second", m->tokens_per_second);
+    put_number(f, "step_seconds", m->step_seconds);
+    put_number(f, "mfu", m->mfu);
+    fprintf(f, ", \"peak_memory_bytes\": %lld}\n", (long long)m->peak_memory_bytes);
+    if (fflush(f) != 0)
+        return NDP_FAIL(NDP_EIO, "cannot write %s/metrics.jsonl: %s", l->config->train.output_dir, strerror(errno));
+    return NDP_OK;
+}
+
+/* ---- steps ---- */
+
+static ndp_status save(loop *l) {
+    NDP_TRY(ndp_trainer_save(l->trainer, NULL));
+    l->saved = ndp_trainer_updates(l->trainer);
+    say(l, "checkpoint: %s/checkpoints/step-%08lld", l->config->train.output_dir, (long long)l->saved);
+    return NDP_OK;
+}
+
+/* Ranks see a signal at different times: they stop after the same step because they ask each other. */
+static ndp_status stop_asked(const loop *l, bool *stop) {
+    int64_t mine = l->opts->stop && *l->opts->stop;
+    ndp_work work;
+    NDP_TRY(ndp_all_reduce_begin(l->trainer->world, &mine, 1, NDP_I64, NDP_MAX, &work));
+    NDP_TRY(ndp_wait(&work));
+    *stop = mine != 0;
+    return NDP_OK;
+}
+
+static ndp_status report(loop *l, const ndp_metrics *m) {
+    ndp_status st = NDP_OK;
+    if (l->first) {
+        st = write_metrics(l, m);
+        if (l->opts->progress)
+            l->opts->progress(l->opts->user, m, l->config->train.steps);
+    }
+    return st;
+}
+
+static ndp_status check_finite(const loop *l, const ndp_metrics *m) {
+    if (isfinite(m->loss) && isfinite(m->grad_norm))
+        return NDP_OK;
+    return NDP_FAIL(NDP_EINVAL, "step %lld: the loss is %g and the gradient norm %g; the run stops before more is lost. Lower "
+                                "optimizer.lr or set optimizer.max_grad_norm, then --resume from step %lld",
+                    (long long)m->step, m->loss, m->grad_norm, (long long)l->saved);
+}
+
+static ndp_status run_steps(loop *l) {
+    const ndp_config *c = l->config;
+    while (ndp_trainer_updates(l->trainer) < c->train.steps) {
+        ndp_metrics m;
+        NDP_TRY(ndp_trainer_step(l->trainer, &m));
+        NDP_TRY(ndp_agree(l->trainer->world, report(l, &m)));
+        NDP_TRY(check_finite(l, &m));
+        bool stop;
+        NDP_TRY(stop_asked(l, &stop));
+        if (stop || (c->checkpoint.every > 0 && m.step % c->checkpoint.every == 0))
+            NDP_TRY(save(l));
+        if (stop)
+            return NDP_FAIL(NDP_EINTR, "stopped after step %lld; go on with --resume", (long long)m.step);
+    }
+    return NDP_OK;
+}
+
+static ndp_status begin(loop *l) {
+    if (l->opts->resume) {
+        int64_t step;
+        NDP_TRY(ndp_trainer_resume(l->trainer, NULL, &step));
+        if (step < 0)
+            say(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
+        else
+            say(l, "resume: from step %lld", (long long)step);
+        l->saved = step < 0 ? 0 : step;
+    }
+    NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
+    l->trainer->peak_flops = ndp_measure_peak(l->trainer->threads, l->trainer->model.opts.compute);
+    char *text;
+    NDP_TRY(ndp_trainer_describe(l->trainer, &text));
+    say(l, "%s", text);
+    free(text);
+    return NDP_OK;
+}
+
+static ndp_status run(loop *l) {
+    NDP_TRY(begin(l));
+    NDP_TRY(run_steps(l));
+    if (l->saved != ndp_trainer_updates(l->trainer))
+        NDP_TRY(save(l));
+    NDP_TRY(ndp_trainer_export(l->trainer, NULL));
+    say(l, "model: %s/model", l->config->train.output_dir);
+    return NDP_OK;
+}
+
+/* The folder is looked at by one rank, before anything is spent. */
+static ndp_status prepare_folder(const loop *l, ndp_world *w) {
+    ndp_comm *world;
+    ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
+    NDP_TRY(ndp_comm_create(w, all, "run folder", &world));
+    ndp_status st = l->first && !l->opts->resume ? refuse_other_run(l->config) : NDP_OK;
+    st = ndp_agree(world, st);
+    ndp_comm_destroy(world);
+    return st;
+}
+
+ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
+    loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
+    NDP_TRY(prepare_folder(&l, w));
+    NDP_TRY(ndp_trainer_create(c, w, &l.trainer));
+    ndp_status st = ndp_agree(l.trainer->world, l.first ? open_folder(&l) : NDP_OK);
+    if (st == NDP_OK)
+        st = run(&l);
+    if (l.metrics)
+        fclose(l.metrics);
+    ndp_trainer_destroy(l.trainer);
+    return st;
+}

@@ -1,0 +1,127 @@
+/* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout. */
+#include "checkpoint/agree.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static int optimizer_states(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.optimizer_states; }
+
+static ndp_optim_kind optimizer_kind(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.optimizer; }
+
+/* All tensors of a checkpoint, with this rank's pieces. */
+static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
+    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
+    ndp_dtype type = t->model.opts.master;
+    NDP_TRY(ndp_tensor_list_add(list, t->engine, &t->model, mesh, NDP_OWNED_MASTER, "", type));
+    for (int k = 0; k < optimizer_states(t); k++)
+        NDP_TRY(ndp_tensor_list_add(list, t->engine, &t->model, mesh, (ndp_owned_kind)(NDP_OWNED_STATE0 + k),
+                                    ndp_state_prefix(optimizer_kind(t), k), type));
+    return NDP_OK;
+}
+
+static char *checkpoint_folder(const ndp_trainer *t, const char *folder) {
+    return folder ? ndp_format("%s", folder) : ndp_format("%s/checkpoints", t->job.config->train.output_dir);
+}
+
+/* What must not change under a cursor: the rows that it counts, and their order. */
+static struct json_object *data_identity(const ndp_trainer *t) {
+    struct json_object *o = json_object_new_object();
+    json_object_object_add(o, "rows", json_object_new_int64(ndp_dataset_rows(t->dataset)));
+    json_object_object_add(o, "tokens", json_object_new_int64(ndp_dataset_tokens(t->dataset)));
+    json_object_object_add(o, "sequence_length", json_object_new_int64(t->job.config->data.sequence_length));
+    json_object_object_add(o, "shuffle", json_object_new_boolean(t->job.config->data.shuffle));
+    return o;
+}
+
+ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
+    char *path = checkpoint_folder(t, folder);
+    if (!path)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    ndp_tensor_list list = {0};
+    ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, data_identity(t)};
+    ndp_status st = ndp_agree(t->world, list_tensors(t, &list));
+    if (st == NDP_OK)
+        st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces, t->job.config->checkpoint.keep);
+    json_object_put(info.extra);
+    ndp_tensor_list_release(&list);
+    free(path);
+    return st;
+}
+
+/* ---- resuming ---- */
+
+typedef struct loading {
+    const ndp_trainer *t;
+    const ndp_checkpoint *checkpoint;
+    const char *prefix;
+} loading;
+
+static ndp_status load_piece(void *user, const ndp_piece *p, void *data) {
+    const loading *l = user;
+    char name[512];
+    snprintf(name, sizeof name, "%s%s", l->prefix, p->segment->name);
+    return ndp_checkpoint_read(l->checkpoint, name, p->tensor_first, p->count, data, l->t->model.opts.master);
+}
+
+/* The cursor counts rows of the data it was made with: on others it would point anywhere. */
+static ndp_status check_data(const ndp_trainer *t, const ndp_checkpoint_info *info, const char *path) {
+    struct json_object *now = data_identity(t);
+    ndp_status st = NDP_OK;
+    json_object_object_foreach(now, key, value) {
+        struct json_object *then = NULL;
+        if (st == NDP_OK && json_object_object_get_ex(info->extra, key, &then) && !json_object_equal(value, then))
+            st = NDP_FAIL(NDP_EINVAL, "%s was made with data of %s %s, now it is %s: a resumed run must go on with the data it began with",
+                          path, key, json_object_get_string(then), json_object_get_string(value));
+    }
+    if (st == NDP_OK && info->seed != t->job.config->train.seed)
+        st = NDP_FAIL(NDP_EINVAL, "%s was made with train.seed %lld, now it is %lld", path, (long long)info->seed,
+                      (long long)t->job.config->train.seed);
+    json_object_put(now);
+    return st;
+}
+
+static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c, const char *path) {
+    ndp_tensor_list list = {0};
+    ndp_status st = check_data(t, ndp_checkpoint_get_info(c), path);
+    if (st == NDP_OK)
+        st = list_tensors(t, &list);
+    if (st == NDP_OK)
+        st = ndp_checkpoint_check(c, list.specs, list.n);
+    ndp_tensor_list_release(&list);
+    NDP_TRY(st);
+    NDP_TRY(ndp_engine_pieces(t->engine, &t->model, NDP_OWNED_MASTER, load_piece, &(loading){t, c, ""}));
+    for (int k = 0; k < optimizer_states(t); k++)
+        NDP_TRY(ndp_engine_pieces(t->engine, &t->model, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_piece,
+                                  &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
+    ndp_engine_publish(t->engine);
+    t->updates = ndp_checkpoint_get_info(c)->step;
+    t->samples = ndp_checkpoint_get_info(c)->samples;
+    return NDP_OK;
+}
+
+static ndp_status resume_from(ndp_trainer *t, const char *path, int64_t *step) {
+    ndp_str warnings = {0};
+    ndp_status st = ndp_checkpoint_latest(t->world, path, step, &warnings);
+    if (warnings.length)
+        ndp_warn(&t->log, "%s", warnings.data);
+    ndp_str_release(&warnings);
+    NDP_TRY(st);
+    if (*step < 0)
+        return NDP_OK;
+    ndp_checkpoint *c = NULL;
+    st = ndp_checkpoint_open(path, *step, &c);
+    if (st == NDP_OK)
+        st = load_all(t, c, path);
+    ndp_checkpoint_close(c);
+    return ndp_agree(t->world, st);
+}
+
+ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step) {
+    char *path = checkpoint_folder(t, folder);
+    if (!path)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    ndp_status st = resume_from(t, path, step);
+    free(path);
+    return st;
+}

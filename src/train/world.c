@@ -1,0 +1,92 @@
+/* The public words for configurations and worlds. */
+#include "train/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+ndp_status ndp_config_create(ndp_config **out) {
+    ndp_config *c = malloc(sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a configuration");
+    ndp_status st = ndp_config_init(c);
+    if (st != NDP_OK) {
+        free(c);
+        return st;
+    }
+    *out = c;
+    return NDP_OK;
+}
+
+void ndp_config_destroy(ndp_config *c) {
+    if (c)
+        ndp_config_release(c);
+    free(c);
+}
+
+static ndp_status hand_out(ndp_str *s, char **text) {
+    *text = ndp_str_detach(s);
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+}
+
+ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
+    ndp_str s = {0};
+    ndp_status st = ndp_config_write(c, &s);
+    if (st != NDP_OK) {
+        ndp_str_release(&s);
+        return st;
+    }
+    return hand_out(&s, yaml);
+}
+
+ndp_status ndp_config_keys(char **text) {
+    ndp_str s = {0};
+    ndp_config_help(&s);
+    return hand_out(&s, text);
+}
+
+ndp_status ndp_config_ranks(const ndp_config *c, int *ranks) {
+    ndp_job j;
+    int launched = 0;
+    ndp_world_launched(&launched);
+    NDP_TRY(ndp_job_init(c, launched, &j));
+    *ranks = j.world;
+    ndp_job_release(&j);
+    return NDP_OK;
+}
+
+bool ndp_world_launched(int *ranks) {
+    int n = 0;
+    bool launched = ndp_launched(&n);
+    if (ranks)
+        *ranks = launched ? n : 0;
+    return launched;
+}
+
+int ndp_world_rank(const ndp_world *w) { return ndp_transport_rank(w); }
+int ndp_world_size(const ndp_world *w) { return ndp_transport_world(w); }
+
+/* One rank of this process: what it failed with is told to the others. */
+static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {
+    ndp_status st = body(t, arg);
+    if (st != NDP_OK && st != NDP_EINTR)
+        ndp_transport_abort(t, ndp_error_message());
+    ndp_transport_destroy(t);
+    return st;
+}
+
+ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg) {
+    const char *kind = c->train.transport;
+    ndp_transport *t;
+    int ranks;
+    bool launched = ndp_world_launched(NULL), automatic = strcmp(kind, "auto") == 0;
+    if (strcmp(kind, "mpi") == 0 || (automatic && launched)) {
+        NDP_TRY(ndp_transport_mpi(&t));
+        return run_alone(t, body, arg);
+    }
+    NDP_TRY(ndp_config_ranks(c, &ranks));
+    if (strcmp(kind, "local") == 0 || (automatic && ranks > 1))
+        return ndp_local_world(ranks, body, arg);
+    NDP_CHECK(ranks == 1, "train.transport self is one rank, the layout asks for %d: use local or mpi", ranks);
+    NDP_TRY(ndp_transport_self(&t));
+    return run_alone(t, body, arg);
+}
