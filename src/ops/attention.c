@@ -3,6 +3,7 @@
  * p[t,s] = exp(scale q[t].k[s] - lse[t]) over the keys that t sees; o = p v. Backward, with delta[t] = do[t].o[t]:
  * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do. */
 #include "ops/cpu/attention_cpu.h"
+#include "ops/shape.h"
 
 #include <math.h>
 
@@ -10,44 +11,30 @@ enum { Q, K, V, Q_POS, Q_LOW, K_POS };
 enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 
 static ndp_status check_heads(const ndp_op_attr *a, const ndp_view *q, const ndp_view *k, const ndp_view *v) {
-    int64_t q_cols = (int64_t)a->heads * a->head_dim, kv_cols = (int64_t)a->kv_heads * a->head_dim;
-    if (a->heads < 1 || a->kv_heads < 1 || a->head_dim < 1 || a->heads % a->kv_heads != 0 || a->window < 0)
-        return NDP_FAIL(NDP_EBUG, "attention: heads %d, kv_heads %d, head_dim %d, window %d", a->heads, a->kv_heads,
-                        a->head_dim, a->window);
-    if (q->cols != q_cols || k->cols != kv_cols || v->cols != kv_cols)
-        return NDP_FAIL(NDP_EBUG, "attention: q, k, v have %lld, %lld, %lld columns; heads say %lld, %lld, %lld",
-                        (long long)q->cols, (long long)k->cols, (long long)v->cols, (long long)q_cols,
-                        (long long)kv_cols, (long long)kv_cols);
-    if (k->rows != v->rows || q->dtype != k->dtype || q->dtype != v->dtype)
-        return NDP_FAIL(NDP_EBUG, "attention: k has %lld rows and v %lld; types %s, %s, %s", (long long)k->rows,
-                        (long long)v->rows, ndp_dtype_name(q->dtype), ndp_dtype_name(k->dtype),
-                        ndp_dtype_name(v->dtype));
+    NDP_SHAPE_CHECK(a->heads > 0 && a->kv_heads > 0 && a->head_dim > 0 && a->heads % a->kv_heads == 0 && a->window >= 0,
+                    "attention: heads %d, kv_heads %d, head_dim %d, window %d", a->heads, a->kv_heads, a->head_dim,
+                    a->window);
+    NDP_SHAPE_CHECK(q->cols == (int64_t)a->heads * a->head_dim && k->cols == (int64_t)a->kv_heads * a->head_dim &&
+                        q->dtype == k->dtype,
+                    "attention: q " NDP_SHAPE " and k " NDP_SHAPE " with %d and %d heads of %d", NDP_SHAPE_ARGS(*q),
+                    NDP_SHAPE_ARGS(*k), a->heads, a->kv_heads, a->head_dim);
+    NDP_SHAPE_SAME("attention", *k, *v);
     return NDP_OK;
 }
 
 static ndp_status check_positions(const ndp_view *pos, int64_t rows, const char *name) {
-    if (pos->rows != rows || pos->cols != 1 || pos->dtype != NDP_I32)
-        return NDP_FAIL(NDP_EBUG, "attention: %s is [%lld,%lld] %s, not [%lld,1] int32", name, (long long)pos->rows,
-                        (long long)pos->cols, ndp_dtype_name(pos->dtype), (long long)rows);
+    NDP_SHAPE_CHECK(pos->rows == rows && pos->cols == 1 && pos->dtype == NDP_I32,
+                    "attention: %s is " NDP_SHAPE ", not [%lld,1] int32", name, NDP_SHAPE_ARGS(*pos), (long long)rows);
     return NDP_OK;
 }
-
-static void set_shape(ndp_view *v, int64_t rows, int64_t cols, ndp_dtype dtype) {
-    v->rows = rows;
-    v->cols = cols;
-    v->dtype = dtype;
-}
-
-/* Statistics keep at least fp32. */
-static ndp_dtype lse_type(ndp_dtype storage) { return storage == NDP_F64 ? NDP_F64 : NDP_F32; }
 
 static ndp_status attention_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     NDP_TRY(check_heads(attr, &in[Q], &in[K], &in[V]));
     NDP_TRY(check_positions(&in[Q_POS], in[Q].rows, "q_pos"));
     NDP_TRY(check_positions(&in[Q_LOW], in[Q].rows, "q_low"));
     NDP_TRY(check_positions(&in[K_POS], in[K].rows, "k_pos"));
-    set_shape(&out[0], in[Q].rows, in[Q].cols, in[Q].dtype);
-    set_shape(&out[1], in[Q].rows, attr->heads, lse_type(in[Q].dtype));
+    ndp_shape_set(&out[0], in[Q].rows, in[Q].cols, in[Q].dtype);
+    ndp_shape_set(&out[1], in[Q].rows, attr->heads, ndp_wide(in[Q].dtype));
     return NDP_OK;
 }
 
@@ -55,17 +42,11 @@ static ndp_status attention_bwd_shape(const ndp_op_attr *attr, const ndp_view *i
     const ndp_view forward[] = {in[B_Q], in[B_K], in[B_V], in[B_Q_POS], in[B_Q_LOW], in[B_K_POS]};
     ndp_view o_lse[2];
     NDP_TRY(attention_shape(attr, forward, o_lse));
-    const ndp_view *given[] = {&in[B_DO], &in[B_O], &in[B_LSE]}, *want[] = {&o_lse[0], &o_lse[0], &o_lse[1]};
+    NDP_SHAPE_SAME("attention_bwd: do", in[B_DO], o_lse[0]);
+    NDP_SHAPE_SAME("attention_bwd: o", in[B_O], o_lse[0]);
+    NDP_SHAPE_SAME("attention_bwd: lse", in[B_LSE], o_lse[1]);
     for (int i = 0; i < 3; i++)
-        if (given[i]->rows != want[i]->rows || given[i]->cols != want[i]->cols || given[i]->dtype != want[i]->dtype)
-            return NDP_FAIL(NDP_EBUG, "attention_bwd: %s is [%lld,%lld] %s, not [%lld,%lld] %s",
-                            i == 0   ? "do"
-                            : i == 1 ? "o"
-                                     : "lse",
-                            (long long)given[i]->rows, (long long)given[i]->cols, ndp_dtype_name(given[i]->dtype),
-                            (long long)want[i]->rows, (long long)want[i]->cols, ndp_dtype_name(want[i]->dtype));
-    for (int i = 0; i < 3; i++)
-        set_shape(&out[i], in[B_Q + i].rows, in[B_Q + i].cols, in[B_Q + i].dtype);
+        ndp_shape_set(&out[i], in[B_Q + i].rows, in[B_Q + i].cols, in[B_Q + i].dtype);
     return NDP_OK;
 }
 
@@ -93,23 +74,14 @@ static double causal_pairs(int64_t n_q, int64_t n_k, int window) {
     return a * (a + 1) / 2 - b * (b + 1) / 2 + w * (fmax(hi, w) - fmax(lo, w));
 }
 
-static void cost(const ndp_op_call *c, const ndp_op *op, int products, const ndp_view *q, const ndp_view *k,
-                 double *flops, double *bytes) {
-    double pairs = causal_pairs(q->rows, k->rows, c->attr->window);
-    *flops = products * 2.0 * pairs * c->attr->heads * c->attr->head_dim;
-    *bytes = 0;
-    for (int i = 0; i < op->n_in; i++)
-        *bytes += (double)c->in[i].rows * (double)c->in[i].cols * (double)ndp_dtype_size(c->in[i].dtype);
-    for (int i = 0; i < op->n_out; i++)
-        *bytes += (double)c->out[i].rows * (double)c->out[i].cols * (double)ndp_dtype_size(c->out[i].dtype);
-}
-
 static void attention_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    cost(c, &ndp_op_attention, 2, &c->in[Q], &c->in[K], flops, bytes);
+    ndp_cost_stream(c, ndp_op_attention.n_in, ndp_op_attention.n_out, &c->in[Q], 0, flops, bytes);
+    *flops = 4 * causal_pairs(c->in[Q].rows, c->in[K].rows, c->attr->window) * c->attr->heads * c->attr->head_dim;
 }
 
 static void attention_bwd_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    cost(c, &ndp_op_attention_bwd, 5, &c->in[B_Q], &c->in[B_K], flops, bytes);
+    ndp_cost_stream(c, ndp_op_attention_bwd.n_in, ndp_op_attention_bwd.n_out, &c->in[B_Q], 0, flops, bytes);
+    *flops = 10 * causal_pairs(c->in[B_Q].rows, c->in[B_K].rows, c->attr->window) * c->attr->heads * c->attr->head_dim;
 }
 
 /* --- ref: plain loops in fp64; scratch: two rows of head_dim --- */

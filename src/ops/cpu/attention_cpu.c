@@ -30,11 +30,11 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .keys = k->rows};
     a.dim_pad = (a.dim + NDP_ATT_LANES - 1) / NDP_ATT_LANES * NDP_ATT_LANES;
     a.rows = q->rows * a.group;
-    int64_t blocks = a.rows * a.kv_heads / (NDP_ATT_BLOCK * MIN_TASKS);
+    int64_t blocks = a.rows * a.kv_heads / (NDP_ATT_ROWS * MIN_TASKS);
     blocks = blocks < 1 ? 1 : blocks > NDP_ATT_TASK_BLOCKS ? NDP_ATT_TASK_BLOCKS : blocks;
-    a.task_rows = (int)blocks * NDP_ATT_BLOCK;
+    a.task_rows = (int)blocks * NDP_ATT_ROWS;
     a.tasks = (a.rows + a.task_rows - 1) / a.task_rows;
-    a.key_blocks = (a.keys + NDP_ATT_BLOCK - 1) / NDP_ATT_BLOCK;
+    a.key_blocks = (a.keys + NDP_ATT_KEYS - 1) / NDP_ATT_KEYS;
     return a;
 }
 
@@ -45,7 +45,7 @@ static int team(const ndp_op_call *c, const ndp_att *a) {
 
 static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
     layout l = {0};
-    int64_t per_block = backward ? 5 : 2, shared = backward ? 4 : 2, scores = backward ? 2 : 1;
+    int64_t row_blocks = backward ? 5 : 2, key_blocks = backward ? 4 : 2, scores = backward ? 2 : 1;
     l.k_pos = part(&l.bytes, a->keys, sizeof(int32_t));
     l.spans = part(&l.bytes, a->key_blocks, sizeof(ndp_att_span));
     l.sight = part(&l.bytes, a->tasks, sizeof(ndp_att_sight));
@@ -55,8 +55,8 @@ static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
         l.dk_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
         l.dv_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
     }
-    l.work_bytes = sizeof(float) * (size_t)((a->task_rows / NDP_ATT_BLOCK * per_block + shared) * ndp_att_buffer(a) +
-                                            scores * NDP_ATT_SCORES);
+    l.work_bytes = sizeof(float) * (size_t)(a->task_rows / NDP_ATT_ROWS * row_blocks * ndp_att_row_floats(a) +
+                                            key_blocks * ndp_att_key_floats(a) + scores * NDP_ATT_SCORE_FLOATS);
     l.work = part(&l.bytes, team(c, a), l.work_bytes);
     return l;
 }
@@ -67,8 +67,8 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
     ndp_att_span *spans = (ndp_att_span *)(scratch + l->spans);
     ndp_att_sight *sight = (ndp_att_sight *)(scratch + l->sight);
     for (int64_t s = 0; s < a->keys; s++) {
-        ndp_att_span *span = &spans[s / NDP_ATT_BLOCK];
-        if (s % NDP_ATT_BLOCK == 0)
+        ndp_att_span *span = &spans[s / NDP_ATT_KEYS];
+        if (s % NDP_ATT_KEYS == 0)
             *span = (ndp_att_span){INT32_MAX, INT32_MIN};
         pos[s] = ((const int32_t *)k_pos->data)[s * k_pos->ld];
         span->min = pos[s] < span->min ? pos[s] : span->min;
@@ -90,11 +90,11 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
 
 static const ndp_att_kernels *kernels(void) { return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic; }
 
-/* Hands out tasks in order, those of all kv heads in turn. */
+/* Hands out tasks in order, one kv head after the other: its keys and values stay in the cache. */
 static void run_tasks(const ndp_att *a, void (*run)(const ndp_att *, int, int64_t, float *), int64_t *next,
                       float *work) {
     for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < a->tasks * a->kv_heads;)
-        run(a, (int)(i % a->kv_heads), i / a->kv_heads, work);
+        run(a, (int)(i / a->tasks), i % a->tasks, work);
 }
 
 size_t ndp_attention_cpu_scratch(const ndp_op_call *shapes) {

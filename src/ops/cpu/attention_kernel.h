@@ -9,7 +9,7 @@
 
 #include <sched.h>
 
-enum { BLOCK = NDP_ATT_BLOCK };
+enum { ROWS = NDP_ATT_ROWS, KEYS = NDP_ATT_KEYS };
 
 /* --- products --- */
 
@@ -110,15 +110,15 @@ INLINE void store_row(const ndp_view *v, int64_t row, int64_t col, const float *
 
 static void zero(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof(float)); }
 
-/* Keys or values of a block as [BLOCK][D], the rest of the buffer zero. */
+/* Keys or values of a block as [KEYS][D], the rest of the buffer zero. */
 static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, float *out) {
-    int64_t first = block * BLOCK, n = a->keys - first < BLOCK ? a->keys - first : BLOCK;
+    int64_t first = block * KEYS, n = a->keys - first < KEYS ? a->keys - first : KEYS;
     for (int64_t i = 0; i < n; i++)
         load_row(v, first + i, (int64_t)kv * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
-    zero(out + n * a->dim_pad, (BLOCK + NDP_ATT_TILE - n) * a->dim_pad);
+    zero(out + n * a->dim_pad, (KEYS + NDP_ATT_TILE - n) * a->dim_pad);
 }
 
-/* [BLOCK][D] -> [D][BLOCK] times `by`, for as many rows as fill `vecs` vectors. */
+/* [ROWS][D] -> [D][ROWS] times `by`, for as many rows as fill `vecs` vectors. */
 static void transpose(const float *x, int64_t vecs, int64_t d, float by, float *out) {
     for (int64_t i = 0; i < vecs * LANES; i += LANES)
         for (int64_t j = 0; j < d; j += LANES) {
@@ -129,22 +129,22 @@ static void transpose(const float *x, int64_t vecs, int64_t d, float by, float *
             vec_transpose(r);
 #pragma GCC unroll 16
             for (int k = 0; k < LANES; k++)
-                vec_store(out + (j + k) * BLOCK + i, r[k]);
+                vec_store(out + (j + k) * ROWS + i, r[k]);
         }
 }
 
 /* --- row blocks --- */
 
-/* Up to BLOCK rows of a kv head and what they see. */
+/* Up to ROWS rows of a kv head and what they see. */
 typedef struct row_block {
     int64_t n, vecs;
     ndp_att_sight sight;
-    int64_t token[BLOCK], head[BLOCK];
-    int32_t low[BLOCK], pos[BLOCK];
-    float shift[BLOCK]; /* subtracted from the scores: forward the running maximum, backward lse; in units of log 2 */
-    float sum[BLOCK];   /* forward: the running sum; backward: delta */
-    float *q_t;         /* [D][BLOCK], scaled so that scores are powers of 2 */
-    float *o;           /* forward: [BLOCK][D] */
+    int64_t token[ROWS], head[ROWS];
+    int32_t low[ROWS], pos[ROWS];
+    float shift[ROWS]; /* subtracted from the scores: forward the running maximum, backward lse; in units of log 2 */
+    float sum[ROWS];   /* forward: the running sum; backward: delta */
+    float *q_t;        /* [D][ROWS], scaled so that scores are powers of 2 */
+    float *o;          /* forward: [ROWS][D] */
     float *q, *d_o, *d_o_t, *dq; /* backward */
 } row_block;
 
@@ -156,12 +156,12 @@ static float *take(float **work, int64_t n) {
 
 static int task_blocks(const ndp_att *a, int64_t task) {
     int64_t left = a->rows - ndp_att_task_first(a, task);
-    return (int)(((left < a->task_rows ? left : a->task_rows) + BLOCK - 1) / BLOCK);
+    return (int)(((left < a->task_rows ? left : a->task_rows) + ROWS - 1) / ROWS);
 }
 
 static void row_block_init(const ndp_att *a, row_block *b, int kv, int64_t first) {
     int64_t left = a->rows - first, token = first / a->group, in_group = first % a->group;
-    b->n = left < BLOCK ? left : BLOCK;
+    b->n = left < ROWS ? left : ROWS;
     b->vecs = (b->n + LANES - 1) / LANES;
     b->sight = NDP_ATT_SIGHT_NONE;
     for (int64_t i = 0; i < b->n; i++) {
@@ -174,13 +174,13 @@ static void row_block_init(const ndp_att *a, row_block *b, int kv, int64_t first
             token++;
         }
     }
-    for (int64_t i = b->n; i < BLOCK; i++) { /* rows that fill up a vector see nothing */
+    for (int64_t i = b->n; i < ROWS; i++) { /* rows that fill up a vector see nothing */
         b->low[i] = INT32_MAX;
         b->pos[i] = INT32_MIN;
     }
 }
 
-/* The block's rows of a [T, H dim] tensor as [BLOCK][D]; rows that fill up a vector are 0. */
+/* The block's rows of a [T, H dim] tensor as [ROWS][D]; rows that fill up a vector are 0. */
 static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, float *out) {
     for (int64_t i = 0; i < b->n; i++)
         load_row(v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
@@ -197,8 +197,8 @@ typedef struct key_range {
 } key_range;
 
 static key_range seen_keys(const ndp_att *a, const row_block *b, int64_t block) {
-    int64_t first = block * BLOCK, left = a->keys - first;
-    key_range r = {0, left < BLOCK ? left : BLOCK, ndp_att_sees_all(b->sight, a->spans[block]), a->k_pos + first};
+    int64_t first = block * KEYS, left = a->keys - first;
+    key_range r = {0, left < KEYS ? left : KEYS, ndp_att_sees_all(b->sight, a->spans[block]), a->k_pos + first};
     if (r.all)
         return r;
     while (r.from < r.to && (r.pos[r.from] < b->sight.low_min || r.pos[r.from] > b->sight.pos_max))
@@ -208,16 +208,16 @@ static key_range seen_keys(const ndp_att *a, const row_block *b, int64_t block) 
     return r;
 }
 
-/* s [keys][BLOCK] = rows of x (keys) times y [D][BLOCK]. */
+/* s [keys][ROWS] = rows of x (keys) times y [D][ROWS]. */
 static void scores(const ndp_att *a, const row_block *b, key_range r, const float *x, const float *y, float *s) {
     factor keys = {x + r.from * a->dim_pad, a->dim_pad, 1};
-    block_product(r.to - r.from, b->vecs, a->dim, keys, y, BLOCK, s, BLOCK, false);
+    block_product(r.to - r.from, b->vecs, a->dim, keys, y, ROWS, s, ROWS, false);
 }
 
-/* out [BLOCK][D] += s^T times rows of x (keys). */
+/* out [ROWS][D] += s^T times rows of x (keys). */
 static void weighted_keys(const ndp_att *a, const row_block *b, key_range r, const float *s, const float *x,
                           float *out) {
-    factor weights = {s, 1, BLOCK};
+    factor weights = {s, 1, ROWS};
     block_product(b->n, a->dim_pad / LANES, r.to - r.from, weights, x + r.from * a->dim_pad, a->dim_pad, out,
                   a->dim_pad, true);
 }
@@ -225,7 +225,7 @@ static void weighted_keys(const ndp_att *a, const row_block *b, key_range r, con
 /* out [keys][D] += s times rows of x. */
 static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, const float *s, const float *x,
                           float *out) {
-    factor weights = {s, BLOCK, 1};
+    factor weights = {s, ROWS, 1};
     block_product(r.to - r.from, a->dim_pad / LANES, b->n, weights, x, a->dim_pad, out + r.from * a->dim_pad,
                   a->dim_pad, true);
 }
@@ -234,7 +234,7 @@ static void hide(const row_block *b, key_range r, float *s) {
     for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
         vi low = vec_load_int(b->low + j), pos = vec_load_int(b->pos + j);
         for (int64_t k = r.from; k < r.to; k++) {
-            float *at = s + (k - r.from) * BLOCK + j;
+            float *at = s + (k - r.from) * ROWS + j;
             vec_store(at, vec_see(vec_load(at), low, r.pos[k], pos));
         }
     }
@@ -242,16 +242,27 @@ static void hide(const row_block *b, key_range r, float *s) {
 
 /* --- forward --- */
 
+/* Four chains, or it waits for itself. */
+static vf column_max(const float *s, int64_t keys, vf max) {
+    vf m[4] = {max, max, max, max};
+    int64_t k = 0;
+    for (; k + 4 <= keys; k += 4)
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++)
+            m[i] = vec_max(vec_load(s + (k + i) * ROWS), m[i]);
+    for (; k < keys; k++)
+        m[0] = vec_max(vec_load(s + k * ROWS), m[0]);
+    return vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
+}
+
 /* Scores become weights; earlier sums and outputs are scaled to the new maximum. */
 static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *s) {
-    float rescale[BLOCK];
+    float rescale[ROWS];
     for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
-        vf old = vec_load(b->shift + j), max = old, sum = vec_set(0);
-        for (int64_t k = 0; k < keys; k++)
-            max = vec_max(vec_load(s + k * BLOCK + j), max);
+        vf old = vec_load(b->shift + j), max = column_max(s + j, keys, old), sum = vec_set(0);
         for (int64_t k = 0; k < keys; k++) {
-            vf p = vec_exp2(vec_load(s + k * BLOCK + j) - max);
-            vec_store(s + k * BLOCK + j, p);
+            vf p = vec_exp2(vec_load(s + k * ROWS + j) - max);
+            vec_store(s + k * ROWS + j, p);
             sum += p;
         }
         vf by = vec_exp2(old - max);
@@ -267,8 +278,8 @@ static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *
 static void forward_begin(const ndp_att *a, row_block *b, float *q) {
     load_block(a, b, &a->q, q);
     transpose(q, b->vecs, a->dim_pad, score_unit(a), b->q_t);
-    zero(b->o, ndp_att_buffer(a));
-    for (int i = 0; i < BLOCK; i++) {
+    zero(b->o, ndp_att_row_floats(a));
+    for (int i = 0; i < ROWS; i++) {
         b->shift[i] = -FLT_MAX; /* finite: hidden scores (-inf) less it are -inf, never NaN */
         b->sum[i] = 0;
     }
@@ -286,12 +297,13 @@ static void forward_end(const ndp_att *a, const row_block *b) {
 
 static void forward(const ndp_att *a, int kv, int64_t task, float *work) {
     row_block blocks[NDP_ATT_TASK_BLOCKS];
-    float *k = take(&work, ndp_att_buffer(a)), *v = take(&work, ndp_att_buffer(a)), *s = take(&work, NDP_ATT_SCORES);
+    float *k = take(&work, ndp_att_key_floats(a)), *v = take(&work, ndp_att_key_floats(a)),
+          *s = take(&work, NDP_ATT_SCORE_FLOATS);
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
-        row_block_init(a, &blocks[i], kv, ndp_att_task_first(a, task) + (int64_t)i * BLOCK);
-        blocks[i].q_t = take(&work, ndp_att_buffer(a));
-        blocks[i].o = take(&work, ndp_att_buffer(a));
+        row_block_init(a, &blocks[i], kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        blocks[i].q_t = take(&work, ndp_att_row_floats(a));
+        blocks[i].o = take(&work, ndp_att_row_floats(a));
         forward_begin(a, &blocks[i], k);
     }
     for (int64_t j = 0; j < a->key_blocks; j++) {
@@ -322,8 +334,8 @@ static void backward_begin(const ndp_att *a, row_block *b, float *o) {
     load_block(a, b, &a->o, o);
     transpose(b->q, b->vecs, a->dim_pad, score_unit(a), b->q_t);
     transpose(b->d_o, b->vecs, a->dim_pad, 1, b->d_o_t);
-    zero(b->dq, ndp_att_buffer(a));
-    for (int64_t i = 0; i < BLOCK; i++) {
+    zero(b->dq, ndp_att_row_floats(a));
+    for (int64_t i = 0; i < ROWS; i++) {
         b->shift[i] = INFINITY; /* rows that see nothing: every weight is 0 */
         b->sum[i] = 0;
         if (i >= b->n)
@@ -343,13 +355,13 @@ static void softmax_backward(const row_block *b, int64_t keys, float *s, float *
     for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
         vf lse = vec_load(b->shift + j), delta = vec_load(b->sum + j);
         for (int64_t k = 0; k < keys; k++) {
-            vf p = vec_exp2(vec_load(s + k * BLOCK + j) - lse);
-            vec_store(s + k * BLOCK + j, p);
-            vec_store(dp + k * BLOCK + j, p * (vec_load(dp + k * BLOCK + j) - delta));
+            vf p = vec_exp2(vec_load(s + k * ROWS + j) - lse);
+            vec_store(s + k * ROWS + j, p);
+            vec_store(dp + k * ROWS + j, p * (vec_load(dp + k * ROWS + j) - delta));
         }
     }
-    zero(s + keys * BLOCK, NDP_ATT_TILE * BLOCK); /* rows that fill up a tile add nothing to dk, dv */
-    zero(dp + keys * BLOCK, NDP_ATT_TILE * BLOCK);
+    zero(s + keys * ROWS, NDP_ATT_TILE * ROWS); /* rows that fill up a tile add nothing to dk, dv */
+    zero(dp + keys * ROWS, NDP_ATT_TILE * ROWS);
 }
 
 /* Waits until all earlier tasks that touch this key block have added to it. */
@@ -363,7 +375,7 @@ static void wait_turn(const ndp_att *a, int64_t task, int64_t block, const int *
 }
 
 static void add_rows(const ndp_att *a, const ndp_view *sum, int kv, int64_t block, const float *x, float by) {
-    int64_t first = block * BLOCK, n = a->keys - first < BLOCK ? a->keys - first : BLOCK;
+    int64_t first = block * KEYS, n = a->keys - first < KEYS ? a->keys - first : KEYS;
     for (int64_t i = 0; i < n; i++) {
         float *to = (float *)sum->data + (first + i) * sum->ld + (int64_t)kv * a->dim;
         for (int c = 0; c < a->dim; c++)
@@ -397,8 +409,8 @@ static void backward_keys(const ndp_att *a, row_block *blocks, int n, int kv, in
     int *done = a->done + kv * a->key_blocks + j;
     load_keys(a, &a->k, kv, j, w->k);
     load_keys(a, &a->v, kv, j, w->v);
-    zero(w->dk, ndp_att_buffer(a));
-    zero(w->dv, ndp_att_buffer(a));
+    zero(w->dk, ndp_att_key_floats(a));
+    zero(w->dv, ndp_att_key_floats(a));
     for (int i = 0; i < n; i++)
         backward_block(a, &blocks[i], j, w);
     wait_turn(a, task, j, done);
@@ -411,16 +423,19 @@ static void backward_keys(const ndp_att *a, row_block *blocks, int n, int kv, in
 
 static void backward(const ndp_att *a, int kv, int64_t task, float *work) {
     row_block blocks[NDP_ATT_TASK_BLOCKS];
-    int64_t buffer = ndp_att_buffer(a);
-    key_buffers w = {take(&work, buffer),         take(&work, buffer), take(&work, NDP_ATT_SCORES),
-                     take(&work, NDP_ATT_SCORES), take(&work, buffer), take(&work, buffer)};
+    key_buffers w = {.s = take(&work, NDP_ATT_SCORE_FLOATS),
+                     .dp = take(&work, NDP_ATT_SCORE_FLOATS),
+                     .k = take(&work, ndp_att_key_floats(a)),
+                     .v = take(&work, ndp_att_key_floats(a)),
+                     .dk = take(&work, ndp_att_key_floats(a)),
+                     .dv = take(&work, ndp_att_key_floats(a))};
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
         row_block *b = &blocks[i];
-        row_block_init(a, b, kv, ndp_att_task_first(a, task) + (int64_t)i * BLOCK);
+        row_block_init(a, b, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
         float **buffers[] = {&b->q, &b->q_t, &b->d_o, &b->d_o_t, &b->dq};
         for (int p = 0; p < NDP_COUNT(buffers); p++)
-            *buffers[p] = take(&work, buffer);
+            *buffers[p] = take(&work, ndp_att_row_floats(a));
         backward_begin(a, b, w.k);
     }
     for (int64_t j = 0; j < a->key_blocks; j++)

@@ -2,8 +2,8 @@
  *
  * The rows of a kv head are the query rows of all heads that share it: row r is token r / group, head
  * kv * group + r % group. So packed keys and values serve the whole group, and a single token (decoding) still fills
- * lanes. Rows and keys go in blocks of NDP_ATT_BLOCK; a task is a few consecutive row blocks of one kv head, from
- * the last rows (with a causal mask the costly ones) to the first.
+ * lanes. They go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS; a task is a few consecutive row blocks of
+ * one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
  * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
  * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
@@ -14,7 +14,8 @@
 #include "ops/op.h"
 
 enum {
-    NDP_ATT_BLOCK = 64,
+    NDP_ATT_ROWS = 64,
+    NDP_ATT_KEYS = 64,
     NDP_ATT_LANES = 16, /* head_dim is padded to this: the widest vector */
     NDP_ATT_TILE = 8,   /* products may write this many rows, rounded up */
     NDP_ATT_TASK_BLOCKS = 4
@@ -51,9 +52,12 @@ typedef struct ndp_att_kernels {
 
 extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512;
 
-/* Floats of `work` that a task needs. */
-static inline int64_t ndp_att_buffer(const ndp_att *a) { return (NDP_ATT_BLOCK + NDP_ATT_TILE) * (int64_t)a->dim_pad; }
-enum { NDP_ATT_SCORES = (NDP_ATT_BLOCK + NDP_ATT_TILE) * NDP_ATT_BLOCK };
+/* Floats of a row block, a key block and a block of scores (see attention_kernel.h). */
+static inline int64_t ndp_att_row_floats(const ndp_att *a) { return NDP_ATT_ROWS * (int64_t)a->dim_pad; }
+static inline int64_t ndp_att_key_floats(const ndp_att *a) {
+    return (NDP_ATT_KEYS + NDP_ATT_TILE) * (int64_t)a->dim_pad;
+}
+enum { NDP_ATT_SCORE_FLOATS = (NDP_ATT_KEYS + NDP_ATT_TILE) * NDP_ATT_ROWS };
 
 static inline int64_t ndp_att_task_first(const ndp_att *a, int64_t task) {
     return (a->tasks - 1 - task) * a->task_rows;
