@@ -72,7 +72,7 @@ static ndp_status write_manifest(const ndp_shards *s, const char *folder, const 
     NDP_TRY_GOTO(st, release);
     NDP_TRY_GOTO(list_files(s, folder, files, indices, &n), release);
     NDP_TRY_GOTO(ndp_manifest_text(info, files, n, &text), release);
-    NDP_TRY_GOTO(ndp_durable_text(path, text, strlen(text)), release);
+    NDP_TRY_GOTO(ndp_file_write_atomic(path, text, strlen(text)), release);
 release:
     free(text);
     free(path);

@@ -298,28 +298,40 @@ const char *ndp_safetensors_metadata(const ndp_safetensors *f, const char *key) 
     return json_object_get_string(value);
 }
 
-/* A float is NaN or infinite when all bits of its exponent are set. Number of the first such element, or -1. The source
- * may lie at any address. */
+/* A float is NaN or infinite when all bits of its exponent are set. The source may lie at any address. */
+#define ANY_FULL(type)                                                                                                 \
+    for (int64_t i = 0; i < n; i++) {                                                                                  \
+        type bits;                                                                                                     \
+        memcpy(&bits, p + i * (int64_t)sizeof bits, sizeof bits);                                                      \
+        any |= (type)(bits & (type)mask) == (type)mask;                                                                \
+    }
+
+/* Without an early exit, so that the loops become vectors. */
+static bool any_full(const unsigned char *p, size_t size, uint64_t mask, int64_t n) {
+    int any = 0;
+    if (size == 2)
+        ANY_FULL(uint16_t)
+    else if (size == 4)
+        ANY_FULL(uint32_t)
+    else
+        ANY_FULL(uint64_t)
+    return any;
+}
+
+/* Number of the first element that is NaN or infinite, or -1. */
 static int64_t first_not_finite(const unsigned char *p, ndp_dtype type, int64_t n) {
     static const uint64_t exponent[NDP_DTYPES] = {
         [NDP_F32] = 0x7f800000, [NDP_BF16] = 0x7f80, [NDP_F16] = 0x7c00, [NDP_F64] = 0x7ff0000000000000};
+    enum { BLOCK = 4096 };
     uint64_t mask = exponent[type];
-    size_t size = ndp_dtype_size(type);
-    for (int64_t i = 0; mask && i < n; i++) {
-        uint64_t bits = 0;
-        switch (size) { /* constant sizes become plain loads */
-        case 2:
-            memcpy(&bits, p + i * 2, 2);
-            break;
-        case 4:
-            memcpy(&bits, p + i * 4, 4);
-            break;
-        default:
-            memcpy(&bits, p + i * 8, 8);
-            break;
-        }
-        if ((bits & mask) == mask)
-            return i;
+    int64_t size = (int64_t)ndp_dtype_size(type);
+    for (int64_t first = 0; mask && first < n; first += BLOCK) {
+        int64_t end = n - first < BLOCK ? n : first + BLOCK;
+        if (!any_full(p + first * size, (size_t)size, mask, end - first))
+            continue;
+        while (!any_full(p + first * size, (size_t)size, mask, 1))
+            first++;
+        return first;
     }
     return -1;
 }

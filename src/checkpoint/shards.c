@@ -95,12 +95,6 @@ ndp_status ndp_durable_folder(const char *path) {
     return ndp_folder_sync(path);
 }
 
-ndp_status ndp_durable_text(const char *path, const char *text, size_t size) {
-    if (ndp_fault(NDP_FAULT_WRITE) || ndp_fault(NDP_FAULT_SYNC) || ndp_fault(NDP_FAULT_RENAME))
-        return NDP_FAIL(NDP_EIO, "cannot write '%s': %s", path, strerror(errno));
-    return ndp_file_write_atomic(path, text, size);
-}
-
 ndp_status ndp_fresh_folder(const char *path) {
     if (ndp_fault(NDP_FAULT_WRITE))
         return NDP_FAIL(NDP_EIO, "cannot create the folder '%s': %s", path, strerror(errno));
@@ -215,7 +209,7 @@ static ndp_status write_index(const ndp_shards *s, const char *folder, int first
             json_object_object_add(map, s->files[f].specs[i].name, json_object_new_string(s->files[f].name));
     const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
     char *path = ndp_format("%s/%s.safetensors.index.json", folder, stem);
-    ndp_status st = text && path ? ndp_durable_text(path, text, strlen(text))
+    ndp_status st = text && path ? ndp_file_write_atomic(path, text, strlen(text))
                                  : NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
     free(path);
     json_object_put(o);

@@ -42,7 +42,6 @@ NDP_API ndp_status ndp_shards_write(const ndp_shards *s, ndp_comm *world, const 
 /* Calls of the system around what was written. They pass the fault points, and name path and cause. */
 NDP_API ndp_status ndp_durable_rename(const char *from, const char *to);
 NDP_API ndp_status ndp_durable_folder(const char *path);
-NDP_API ndp_status ndp_durable_text(const char *path, const char *text, size_t size);
 /* An empty folder, in place of what a killed run may have left of that name. */
 NDP_API ndp_status ndp_fresh_folder(const char *path);
 /* Removes what a failure left behind, as far as it goes; the message of the failure `st` stays. */
