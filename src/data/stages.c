@@ -5,10 +5,18 @@
 
 /* ---- text ---- */
 
-static void replace(ndp_span text, const char *pattern, const char *content, ndp_str *out) {
+/* A few stages of "a" -> "aaaa..." would fill any memory; no tokenizer that people use makes a text 64 times longer. */
+static size_t growth_limit(size_t n) { return ((size_t)1 << 20) + 64 * n; }
+
+static ndp_status fail_growth(size_t limit) {
+    return NDP_FAIL(NDP_EFORMAT, "the tokenizer's replacements make a text longer than %zu bytes of it", limit);
+}
+
+/* Stops once `out` is longer than `limit`. */
+static void replace(ndp_span text, const char *pattern, const char *content, size_t limit, ndp_str *out) {
     size_t n = strlen(pattern), m = strlen(content), from = 0;
     const char *hit;
-    while ((hit = memmem(text.data + from, text.n - from, pattern, n))) {
+    while (out->length <= limit && !out->failed && (hit = memmem(text.data + from, text.n - from, pattern, n))) {
         size_t at = (size_t)(hit - text.data);
         ndp_str_add_bytes(out, text.data + from, at - from);
         ndp_str_add_bytes(out, content, m);
@@ -18,6 +26,7 @@ static void replace(ndp_span text, const char *pattern, const char *content, ndp
 }
 
 ndp_status ndp_normalize(const ndp_stages *stages, ndp_span text, ndp_str *a, ndp_str *b, ndp_span *out) {
+    size_t limit = growth_limit(text.n);
     for (int64_t i = 0; i < stages->n && text.n; i++) {
         const ndp_stage *s = &stages->items[i];
         ndp_str *to = i % 2 ? b : a; /* the other one holds `text` */
@@ -26,12 +35,14 @@ ndp_status ndp_normalize(const ndp_stages *stages, ndp_span text, ndp_str *a, nd
             ndp_str_add(to, s->content);
             ndp_str_add_bytes(to, text.data, text.n);
         } else if (s->kind == NDP_STAGE_REPLACE) {
-            replace(text, s->pattern, s->content, to);
+            replace(text, s->pattern, s->content, limit, to);
         } else {
             return NDP_FAIL(NDP_EBUG, "stage %d is no normalizer", (int)s->kind);
         }
         if (to->failed)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory to normalize %zu bytes of text", text.n);
+        if (to->length > limit)
+            return fail_growth(limit);
         text = (ndp_span){to->data, to->length};
     }
     *out = text;
@@ -114,7 +125,7 @@ static ndp_span strip(const ndp_stage *s, ndp_span token) {
     return token;
 }
 
-static ndp_status decode_stage(const ndp_stage *s, const ndp_pieces *from, ndp_pieces *to) {
+static ndp_status decode_stage(const ndp_stage *s, const ndp_pieces *from, size_t limit, ndp_pieces *to) {
     ndp_str scratch = {0};
     ndp_status st = NDP_OK;
     if (s->kind == NDP_STAGE_FUSE)
@@ -128,20 +139,22 @@ static ndp_status decode_stage(const ndp_stage *s, const ndp_pieces *from, ndp_p
                 token = strip(s, token);
             } else {
                 scratch.length = 0;
-                replace(token, s->pattern, s->content, &scratch);
+                replace(token, s->pattern, s->content, limit, &scratch);
                 token = (ndp_span){scratch.data, scratch.length};
             }
-            st = scratch.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode")
-                                : ndp_pieces_add(to, token.data, token.n);
+            st = to->text.length + token.n > limit ? fail_growth(limit)
+                 : scratch.failed                  ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode")
+                                                   : ndp_pieces_add(to, token.data, token.n);
         }
     ndp_str_release(&scratch);
     return st;
 }
 
 ndp_status ndp_decode_pieces(const ndp_stages *stages, ndp_pieces *p) {
+    size_t limit = growth_limit(p->text.length);
     for (int64_t i = 0; i < stages->n; i++) {
         ndp_pieces next = {0};
-        ndp_status st = decode_stage(&stages->items[i], p, &next);
+        ndp_status st = decode_stage(&stages->items[i], p, limit, &next);
         ndp_pieces_release(st == NDP_OK ? p : &next);
         NDP_TRY(st);
         *p = next;

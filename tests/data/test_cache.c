@@ -3,6 +3,8 @@
 
 #include "data/folder.h"
 #include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
 
 typedef struct run {
     ndp_tokenizer *tokenizer;
@@ -160,6 +162,29 @@ static void bad_corpora_are_refused(void **state) {
     release(&r);
 }
 
+/* A full disk, played by a limit on the size of files: said with the file and the way out, and nothing is left. */
+static void a_full_disk_is_told(void **state) {
+    run r = {0};
+    char text[20000];
+    memset(text, 'x', sizeof text);
+    char *a = write_file(*state, "a.txt", text, sizeof text), *cache = ndp_format("%s/cache", (char *)*state);
+    struct rlimit before, small;
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    small = (struct rlimit){10000, before.rlim_max};
+    void (*handler)(int) = signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+    ndp_status st = prepare(&r, cache, (const char *[]){a}, 1);
+    assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+    signal(SIGXFSZ, handler);
+    CHECK_FAILS(st, NDP_EIO, "data.cache_dir");
+    assert_non_null(strstr(ndp_error_message(), cache));
+    assert_int_equal(rmdir(cache), 0); /* it is empty */
+    CHECK_OK(prepare(&r, cache, (const char *[]){a}, 1));
+    free(cache);
+    free(a);
+    release(&r);
+}
+
 typedef struct racer {
     const char *folder, *file;
     const ndp_tokenizer *tokenizer;
@@ -204,7 +229,8 @@ static void several_may_prepare_at_once(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(documents_are_stored_with_bos),  TEST(the_key_is_content),      TEST(damage_is_noticed_and_rebuilt),
-        TEST(wide_vocabularies_take_32_bits), TEST(bad_corpora_are_refused), TEST(several_may_prepare_at_once),
+        TEST(wide_vocabularies_take_32_bits), TEST(bad_corpora_are_refused), TEST(a_full_disk_is_told),
+        TEST(several_may_prepare_at_once),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

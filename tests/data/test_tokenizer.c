@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "check.h"
 #include "data/sha256.h"
+#include <pthread.h>
 #include <stdlib.h>
 
 static const char *const MODELS[] = {"stories260K", "stories15M"};
@@ -349,6 +350,52 @@ static void long_words_take_no_square_time(void **state) {
     ndp_tokenizer_destroy(t);
 }
 
+static void replacements_cannot_fill_the_memory(void **state) {
+    (void)state;
+    ndp_str text = {0};
+    ndp_str_add(&text, "{\"normalizer\":{\"type\":\"Sequence\",\"normalizers\":[");
+    for (int i = 0; i < 30; i++)
+        ndp_str_addf(&text, "%s{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aaaaaaaa\"}",
+                     i ? "," : "");
+    ndp_str_add(&text, "]},\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
+    ndp_tokenizer *t = parse(text.data);
+    ndp_ids ids = {0};
+    CHECK_FAILS(ndp_tokenizer_encode(t, "a", 1, false, &ids), NDP_EFORMAT, "replacements");
+    ndp_tokenizer_destroy(t);
+    ndp_ids_release(&ids);
+    ndp_str_release(&text);
+}
+
+/* cmocka's asserts jump: they stay in the test's own thread. Returns NULL when all was right. */
+static void *encode_often(void *arg) {
+    static const int32_t want[] = {4, 3, 2};
+    for (int i = 0; i < 200; i++) {
+        ndp_ids ids = {0};
+        bool right = ndp_tokenizer_encode(arg, "<x>ababc", 8, false, &ids) == NDP_OK && ids.n == 3 &&
+                     !memcmp(ids.items, want, sizeof want);
+        ndp_ids_release(&ids);
+        if (!right)
+            return arg;
+    }
+    return NULL;
+}
+
+static void threads_share_a_tokenizer(void **state) {
+    (void)state;
+    ndp_tokenizer *t = parse("{\"added_tokens\":[{\"id\":4,\"content\":\"<x>\"}],\"normalizer\":{\"type\":\"Replace\","
+                             "\"pattern\":{\"String\":\"abc\"},\"content\":\"c\"},\"model\":{\"type\":\"BPE\","
+                             "\"vocab\":{\"a\":0,\"b\":1,\"c\":2,\"ab\":3},\"merges\":[\"a b\"]}}");
+    pthread_t threads[4];
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, encode_often, t), 0);
+    for (int i = 0; i < 4; i++) {
+        void *wrong;
+        assert_int_equal(pthread_join(threads[i], &wrong), 0);
+        assert_null(wrong);
+    }
+    ndp_tokenizer_destroy(t);
+}
+
 static void invalid_utf8_is_an_error(void **state) {
     (void)state;
     ndp_tokenizer *t = parse("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]}}");
@@ -457,6 +504,8 @@ int main(void) {
         cmocka_unit_test(unknown_characters_fuse_or_not),
         cmocka_unit_test(added_tokens_are_found_longest_first),
         cmocka_unit_test(long_words_take_no_square_time),
+        cmocka_unit_test(replacements_cannot_fill_the_memory),
+        cmocka_unit_test(threads_share_a_tokenizer),
         cmocka_unit_test(invalid_utf8_is_an_error),
         cmocka_unit_test(bad_files_are_refused_by_name),
         cmocka_unit_test(every_truncation_is_refused),
