@@ -4,7 +4,7 @@ JOBS ?= $(shell nproc)
 SECONDS_PER_FUZZER ?= 60
 
 build: ## the program: build/ndparallel (installs nothing)
-	@command -v cmake ninja >/dev/null || { echo "make: cmake or ninja is missing: 'make deps' installs what the build needs" >&2; exit 1; }
+	@for tool in cmake ninja; do command -v $$tool >/dev/null || { echo "$$tool is missing: 'make deps' installs what the build needs" >&2; exit 1; }; done
 	@cmake --preset release --log-level=WARNING >/dev/null
 	@cmake --build build -j $(JOBS)
 
