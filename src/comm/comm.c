@@ -1,7 +1,9 @@
 #include "comm/impl.h"
 #include "comm/memory.h"
 #include "comm/reduce.h"
+#include "comm/wait.h"
 
+#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -32,6 +34,15 @@ const char *ndp_transport_name(const ndp_transport *t) { return t->ops->name; }
 void ndp_transport_abort(ndp_transport *t, const char *message) {
     if (t->ops->abort)
         t->ops->abort(t, message);
+}
+
+bool ndp_transport_fail(ndp_transport *t, const char *message) {
+    if (!t->health)
+        return true;
+    ndp_health_fail(t->health, t->rank, message);
+    while (atomic_load(&t->health->failed) != 2) /* the first one is still writing */
+        sched_yield();
+    return t->health->rank == t->rank;
 }
 
 void ndp_transport_destroy(ndp_transport *t) {

@@ -46,6 +46,8 @@ NDP_API ndp_status ndp_transport_mpi(ndp_transport **out);
 /* True under mpirun, mpiexec or srun: read off the environment, without touching MPI. *ranks: what the launcher says.
  */
 bool ndp_launched(int *ranks);
+/* The rank that the launcher gave this process; 0 when it says none. */
+int ndp_launched_rank(void);
 
 int ndp_transport_rank(const ndp_transport *t);
 int ndp_transport_world(const ndp_transport *t);
@@ -54,6 +56,8 @@ const char *ndp_transport_name(const ndp_transport *t);
 int ndp_transport_node_ranks(const ndp_transport *t);
 /* Ends the run for all ranks: others' waits return NDP_ECOMM with this message. Called by a rank that failed. */
 void ndp_transport_abort(ndp_transport *t, const char *message);
+/* Records the failure without waiting for anybody to end. True for the rank whose record stands: the first of its node. */
+bool ndp_transport_fail(ndp_transport *t, const char *message);
 /* Collective over the world after success; at once after a failure. NULL is fine. */
 void ndp_transport_destroy(ndp_transport *t);
 

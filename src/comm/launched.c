@@ -4,7 +4,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* A positive number in the environment, else 0. */
+/* A positive number in the environment, else 0 (a rank 0 is 0 either way). */
 static int env_number(const char *name) {
     const char *text = getenv(name);
     if (!text || !*text)
@@ -28,4 +28,12 @@ bool ndp_launched(int *ranks) {
         return false;
     *ranks = n;
     return true;
+}
+
+int ndp_launched_rank(void) {
+    static const char *const places[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
+    for (int i = 0; i < NDP_COUNT(places); i++)
+        if (getenv(places[i]))
+            return env_number(places[i]);
+    return 0;
 }

@@ -209,11 +209,16 @@ static void mpi_window_destroy(ndp_window *w) {
 
 /* ---- the end ---- */
 
-/* True once all other ranks of the world are known to have ended. */
-static bool others_left(const mpi_transport *t) {
+/* Waits, for the grace at most, until all other ranks of the world have ended: true when they have. Ranks of other
+ * nodes cannot be seen. */
+static bool others_leave(const mpi_transport *t) {
+    double deadline = ndp_now() + GRACE_SECONDS;
     for (int r = 0; r < t->base.world; r++)
-        if (r != t->base.rank && !atomic_load(&t->base.health->of[r].left))
-            return false;
+        while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
+            if (ndp_now() > deadline)
+                return false;
+            usleep(2000);
+        }
     return true;
 }
 
@@ -222,16 +227,12 @@ static bool others_left(const mpi_transport *t) {
 static void mpi_abort(ndp_transport *base, const char *message) {
     mpi_transport *t = (mpi_transport *)base;
     ndp_health_fail(base->health, base->rank, message);
-    if (base->health->rank != base->rank)
-        return;
-    double deadline = ndp_now() + GRACE_SECONDS;
-    while (!others_left(t) && ndp_now() < deadline)
-        usleep(10 * 1000);
-    if (!others_left(t))
+    if (base->health->rank == base->rank && !others_leave(t))
         t->api->abort(1);
 }
 
-/* After a failure MPI is left as it is: finalising waits for ranks that may be gone. */
+/* After a failure MPI is finalised too if all ranks come to it: mpirun may hang when some finalise and others just end.
+ * Where not all come, finalising would wait for ever. */
 static void mpi_destroy(ndp_transport *base) {
     mpi_transport *t = (mpi_transport *)base;
     bool failed = base->health && atomic_load(&base->health->failed) != 0;
@@ -239,7 +240,7 @@ static void mpi_destroy(ndp_transport *base) {
         atomic_store(&base->health->of[base->rank].left, 1);
     if (t->world)
         mpi_comm_destroy(t->world);
-    if (t->ours && !failed)
+    if (t->ours && (!failed || others_leave(t)))
         t->api->finalize();
     ndp_node_release(&t->node);
     free(t->private_);
