@@ -76,6 +76,8 @@ typedef struct ndp_transport ndp_world;
 NDP_API ndp_status ndp_config_ranks(const ndp_config *c, int *ranks);
 /* True when mpirun or srun started this process; *ranks (may be NULL): how many. */
 bool ndp_world_launched(int *ranks);
+/* Which of them this process is, before it joins; 0 when nothing says so. */
+int ndp_world_launched_rank(void);
 
 /* Runs `body` on every rank of a world that lives in this process: by train.transport as one rank (`self`), as threads
  * (`local`), or as this process's rank of the world that mpirun or srun started (`mpi`). Returns when the ranks of this
@@ -83,16 +85,28 @@ bool ndp_world_launched(int *ranks);
 NDP_API ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg);
 int ndp_world_rank(const ndp_world *w);
 int ndp_world_size(const ndp_world *w);
+/* For a rank's body that fails, before it returns: makes its thread's error the world's. True on the rank that was first
+ * (of its node), who is to tell the user; what the others have to say follows from that. */
+bool ndp_world_fail(ndp_world *w);
+
+/* Processes that a launcher has to start for `c` (as ndp_launch does): 0 when one has done so already, or when all ranks
+ * live in this process by train.transport or for being one. Checks like ndp_config_ranks. */
+NDP_API ndp_status ndp_launch_ranks(const ndp_config *c, int *ranks);
 
 typedef struct ndp_launch_opts {
     int ranks;
-    int threads;           /* a rank; 0: cores / ranks */
-    const char *hostfile;  /* NULL: this host */
-    char *const *argv;     /* program and arguments, NULL at the end */
+    int threads;          /* a rank, for OMP_NUM_THREADS; 0: the program decides */
+    const char *hostfile; /* NULL: this host, or what the batch system gives */
+    char *const *argv;    /* program and arguments, NULL at the end */
+    const volatile sig_atomic_t *stop;         /* becomes non-zero: every rank gets SIGUSR1; may be NULL */
+    void (*say)(void *user, const char *line); /* warnings; may be NULL */
+    void *user;
 } ndp_launch_opts;
-#define NDP_LAUNCH_OPTS_INIT {1, 0, NULL, NULL}
-/* Replaces this process by mpirun with `ranks` processes of argv. Returns only on failure. */
-ndp_status ndp_launch(const ndp_launch_opts *o);
+#define NDP_LAUNCH_OPTS_INIT {1, 0, NULL, NULL, NULL, NULL, NULL}
+/* Runs mpirun with `ranks` processes of argv, which inherit stdout and stderr, and waits for its end. *exit_code: that of
+ * the rank that failed first, 128 + signal for one that was killed. The ranks end with the calling thread. A terminal's
+ * Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. */
+NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 /* ---- training, step by step ---- */
 

@@ -62,6 +62,10 @@ bool ndp_world_launched(int *ranks) {
     return launched;
 }
 
+int ndp_world_launched_rank(void) { return ndp_launched_rank(); }
+
+bool ndp_world_fail(ndp_world *w) { return ndp_transport_fail(w, ndp_error_message()); }
+
 int ndp_world_rank(const ndp_world *w) { return ndp_transport_rank(w); }
 int ndp_world_size(const ndp_world *w) { return ndp_transport_world(w); }
 

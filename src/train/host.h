@@ -1,0 +1,20 @@
+/* Inside the train room: the machine below a rank. */
+#ifndef NDP_TRAIN_HOST_H
+#define NDP_TRAIN_HOST_H
+
+#include "config/config.h"
+
+/* Whether this host's name has an address; asks a name server for a second at most. The name into `name`. */
+bool ndp_host_resolves(char *name, size_t size);
+
+/* Keeps this process and the threads it starts from now on to its own part of the cores that it may use, cut into
+ * `local_ranks` parts that follow caches and sockets. Leaves all as it is where the parts would have fewer cores than
+ * `threads`, where one rank has all, and where the system does not bind. */
+NDP_API ndp_status ndp_bind_rank(int local_rank, int local_ranks, int threads);
+/* The same for a rank that ndp_launch started; others are bound by whoever started them, or not at all. */
+NDP_API ndp_status ndp_bind_launched_rank(int threads);
+
+/* Set for the ranks that ndp_launch starts. */
+#define NDP_LAUNCHED "NDP_LAUNCHED"
+
+#endif
