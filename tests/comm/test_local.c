@@ -2,45 +2,28 @@
 #include "base/clock.h"
 #include "comm/cases.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
+#include "check.h"
 #include <unistd.h>
-
-#include <cmocka.h>
-
-static void want_ok(ndp_status st) {
-    if (st != NDP_OK)
-        print_error("%s (%s)\n", ndp_error_message(), ndp_error_trail());
-    assert_int_equal(st, NDP_OK);
-}
-
-static void want_failure(ndp_status st, ndp_status code, const char *part) {
-    if (!strstr(ndp_error_message(), part))
-        print_error("\"%s\" does not say \"%s\"\n", ndp_error_message(), part);
-    assert_int_equal(st, code);
-    assert_non_null(strstr(ndp_error_message(), part));
-}
 
 static void every_operation_on_every_world(void **state) {
     static const int worlds[] = {1, 2, 3, 4, 8, 16};
     (void)state;
     for (int k = 0; k < NDP_COUNT(worlds); k++)
-        want_ok(ndp_local_world(worlds[k], check_transport, NULL));
+        CHECK_OK(ndp_local_world(worlds[k], check_transport, NULL));
 }
 
 static void shared_windows(void **state) {
     (void)state;
     for (int n = 1; n <= 8; n *= 2) {
-        want_ok(ndp_local_world(n, check_shared_window, NULL));
+        CHECK_OK(ndp_local_world(n, check_shared_window, NULL));
     }
 }
 
 static void operations_overlap(void **state) {
     (void)state;
     for (int n = 1; n <= 5; n += 2)
-        want_ok(ndp_local_world(n, check_outstanding, NULL));
-    want_ok(ndp_local_world(4, check_outstanding, NULL));
+        CHECK_OK(ndp_local_world(n, check_outstanding, NULL));
+    CHECK_OK(ndp_local_world(4, check_outstanding, NULL));
 }
 
 /* ---- failures: every body gets a communicator over all ranks and goes its own way ---- */
@@ -141,35 +124,35 @@ static ndp_status rank_one_sleeps(ndp_transport *t, ndp_comm *c) {
 static void a_failure_reaches_everybody(void **state) {
     (void)state;
     double start = ndp_now();
-    want_failure(run(4, rank_two_fails), NDP_EFORMAT, "rank 2: the file ends early");
+    CHECK_FAILS(run(4, rank_two_fails), NDP_EFORMAT, "rank 2: the file ends early");
     for (int k = 0; k < 5; k++)
-        want_failure(run(3, rank_one_gives_up), NDP_EIO, "rank 1: disk full");
+        CHECK_FAILS(run(3, rank_one_gives_up), NDP_EIO, "rank 1: disk full");
     assert_true(ndp_now() - start < 10);
 }
 
 static void a_rank_that_leaves_is_named(void **state) {
     (void)state;
-    want_failure(run(3, rank_two_leaves), NDP_ECOMM,
-                 "rank 2 left the run while others wait in all_reduce (group shard)");
-    want_failure(run(2, nobody_sends), NDP_ECOMM, "rank 1 left the run while others wait in recv (group shard)");
+    CHECK_FAILS(run(3, rank_two_leaves), NDP_ECOMM,
+                "rank 2 left the run while others wait in all_reduce (group shard)");
+    CHECK_FAILS(run(2, nobody_sends), NDP_ECOMM, "rank 1 left the run while others wait in recv (group shard)");
 }
 
 static void ranks_that_disagree_are_named(void **state) {
     (void)state;
-    want_failure(run(3, counts_differ), NDP_EBUG, "rank 0 brings all_reduce of 999 fp64");
-    want_failure(run(3, counts_differ), NDP_EBUG, "rank 1 brings all_reduce of 1000 fp64");
-    want_failure(run(2, kinds_differ), NDP_EBUG, "rank 1 brings all_gather of 16 fp64");
-    want_failure(run(2, message_too_long), NDP_EBUG, "rank 0 expects 9 bytes with tag 0 from rank 1");
+    CHECK_FAILS(run(3, counts_differ), NDP_EBUG, "rank 0 brings all_reduce of 999 fp64");
+    CHECK_FAILS(run(3, counts_differ), NDP_EBUG, "rank 1 brings all_reduce of 1000 fp64");
+    CHECK_FAILS(run(2, kinds_differ), NDP_EBUG, "rank 1 brings all_gather of 16 fp64");
+    CHECK_FAILS(run(2, message_too_long), NDP_EBUG, "rank 0 expects 9 bytes with tag 0 from rank 1");
 }
 
 static void waiting_has_a_limit(void **state) {
     (void)state;
     setenv("NDP_COMM_TIMEOUT", "0.1", 1);
-    want_failure(run(2, rank_one_sleeps), NDP_ECOMM, "rank 1 did not come");
+    CHECK_FAILS(run(2, rank_one_sleeps), NDP_ECOMM, "rank 1 did not come");
     setenv("NDP_COMM_TIMEOUT", "soon", 1);
-    want_failure(run(2, rank_one_sleeps), NDP_EINVAL, "NDP_COMM_TIMEOUT is \"soon\"");
+    CHECK_FAILS(run(2, rank_one_sleeps), NDP_EINVAL, "NDP_COMM_TIMEOUT is \"soon\"");
     unsetenv("NDP_COMM_TIMEOUT");
-    want_ok(run(2, rank_one_sleeps));
+    CHECK_OK(run(2, rank_one_sleeps));
 }
 
 /* ---- misuse ---- */
@@ -198,8 +181,8 @@ static ndp_status misuse(ndp_transport *t, ndp_comm *c) {
 
 static void misuse_is_refused(void **state) {
     (void)state;
-    want_failure(run(2, misuse), NDP_EBUG, "operation #10 of group shard is waited for before #9");
-    want_failure(ndp_local_world(0, with_comm, NULL), NDP_EINVAL, "a world of 0 ranks");
+    CHECK_FAILS(run(2, misuse), NDP_EBUG, "operation #10 of group shard is waited for before #9");
+    CHECK_FAILS(ndp_local_world(0, with_comm, NULL), NDP_EINVAL, "a world of 0 ranks");
 }
 
 int main(void) {

@@ -1,0 +1,127 @@
+/* What needs no peers: the self and null transports, the launcher's environment, the search for the plugin. */
+#include "base/text.h"
+#include "comm/cases.h"
+
+#include "check.h"
+#include <unistd.h>
+
+static void self_is_a_world_of_one(void **state) {
+    ndp_transport *t;
+    bool supported;
+    (void)state;
+    CHECK_OK(ndp_transport_self(&t));
+    assert_int_equal(ndp_transport_world(t), 1);
+    assert_int_equal(ndp_transport_rank(t), 0);
+    assert_int_equal(ndp_transport_node_ranks(t), 1);
+    CHECK_OK(check_transport(t, NULL));
+    CHECK_OK(check_shared_window(t, &supported));
+    assert_true(supported);
+    CHECK_OK(check_outstanding(t, NULL));
+    ndp_transport_abort(t, "nobody listens");
+    ndp_transport_destroy(t);
+    ndp_transport_destroy(NULL);
+}
+
+static void null_moves_nothing(void **state) {
+    ndp_transport *t;
+    ndp_comm *c;
+    ndp_work w[4];
+    float x[3] = {1, 2, 3};
+    (void)state;
+    CHECK_OK(ndp_transport_null(16384, 77, &t));
+    assert_int_equal(ndp_transport_world(t), 16384);
+    CHECK_OK(ndp_comm_create(t, (ndp_group){77 % 8, 8, 2048, 77 / 8}, "shard", &c));
+    assert_int_equal(ndp_comm_size(c), 2048);
+    CHECK_OK(ndp_all_reduce_begin(c, x, 3, NDP_F32, NDP_SUM, &w[0]));
+    CHECK_OK(ndp_all_gather_begin(c, NULL, NULL, 1 << 30, NDP_BF16, &w[1]));
+    CHECK_OK(ndp_reduce_scatter_begin(c, NULL, NULL, 1 << 30, NDP_F32, true, &w[2]));
+    CHECK_OK(ndp_recv_begin(c, x, 4, 5, 0, &w[3]));
+    for (int k = 0; k < 4; k++)
+        CHECK_OK(ndp_wait(&w[k]));
+    CHECK_OK(ndp_barrier(c));
+    assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
+    ndp_comm_destroy(c);
+    ndp_transport_destroy(t);
+    CHECK_FAILS(ndp_transport_null(4, 4, &t), NDP_EINVAL, "rank 4 of a null world of 4 ranks");
+}
+
+/* A rehearsal of a large model takes address space only: a quarter of a TiB is more than this machine has to have. */
+static void null_windows_cost_nothing(void **state) {
+    ndp_transport *t;
+    ndp_comm *c;
+    ndp_window *w;
+    (void)state;
+    CHECK_OK(ndp_transport_null(8, 0, &t));
+    CHECK_OK(ndp_comm_create(t, world_group(t), "world", &c));
+    CHECK_OK(ndp_window_create(c, (size_t)1 << 38, true, &w));
+    assert_int_equal((uintptr_t)ndp_window_data(w) % (2 << 20), 0);
+    assert_int_equal(((char *)ndp_window_data(w))[(size_t)1 << 37], 0);
+    ndp_window_destroy(w);
+    CHECK_FAILS(ndp_window_create(c, SIZE_MAX - 5, false, &w), NDP_ENOMEM, "no memory for a window");
+    ndp_comm_destroy(c);
+    ndp_transport_destroy(t);
+}
+
+static void a_group_of_one_accumulates(void **state) {
+    ndp_transport *t;
+    ndp_comm *c;
+    ndp_work w;
+    float in[2] = {1, 2}, out[2] = {10, 20};
+    (void)state;
+    CHECK_OK(ndp_transport_self(&t));
+    CHECK_OK(ndp_comm_create(t, world_group(t), "world", &c));
+    CHECK_OK(ndp_reduce_scatter_begin(c, in, out, 2, NDP_F32, true, &w));
+    CHECK_OK(ndp_wait(&w));
+    assert_true(out[0] == 11 && out[1] == 22);
+    ndp_comm_destroy(c);
+    ndp_transport_destroy(t);
+}
+
+static void the_launcher_is_recognised(void **state) {
+    static const char *const names[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE",
+                                        "SLURM_STEP_NUM_TASKS", "SLURM_PROCID"};
+    int ranks = -1;
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(names); i++)
+        unsetenv(names[i]);
+    assert_false(ndp_launched(&ranks));
+    assert_int_equal(ranks, -1);
+    setenv("OMPI_COMM_WORLD_SIZE", "12", 1);
+    assert_true(ndp_launched(&ranks));
+    assert_int_equal(ranks, 12);
+    unsetenv("OMPI_COMM_WORLD_SIZE");
+    setenv("PMI_SIZE", "many", 1);
+    assert_false(ndp_launched(&ranks));
+    unsetenv("PMI_SIZE");
+    setenv("SLURM_STEP_NUM_TASKS", "64", 1);
+    assert_false(ndp_launched(&ranks)); /* not a task of srun */
+    setenv("SLURM_PROCID", "3", 1);
+    assert_true(ndp_launched(&ranks));
+    assert_int_equal(ranks, 64);
+    unsetenv("SLURM_STEP_NUM_TASKS");
+    unsetenv("SLURM_PROCID");
+}
+
+static void a_missing_plugin_is_explained(void **state) {
+    char folder[] = "/tmp/ndp-plugin-XXXXXX";
+    ndp_transport *t;
+    (void)state;
+    assert_non_null(mkdtemp(folder));
+    setenv("NDP_PLUGIN_DIR", folder, 1);
+    CHECK_FAILS(ndp_transport_mpi(&t), NDP_ENOTSUP, "libopenmpi-dev");
+    assert_non_null(strstr(ndp_error_message(), folder));
+    char *path = ndp_format("%s/ndp_mpi.so", folder);
+    CHECK_OK(ndp_file_write_atomic(path, "no library", 10));
+    CHECK_FAILS(ndp_transport_mpi(&t), NDP_ENOTSUP, "cannot be loaded");
+    free(path);
+    CHECK_OK(ndp_folder_remove(folder));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(self_is_a_world_of_one),     cmocka_unit_test(null_moves_nothing),
+        cmocka_unit_test(null_windows_cost_nothing),  cmocka_unit_test(a_group_of_one_accumulates),
+        cmocka_unit_test(the_launcher_is_recognised), cmocka_unit_test(a_missing_plugin_is_explained),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
