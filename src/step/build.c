@@ -106,14 +106,15 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
     const ndp_shard *s = &o->shard;
     size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(m->opts.master), n = (size_t)s->slice;
+    ndp_region home = m->opts.mode == NDP_MODEL_TRAIN ? NDP_REGION_ARENA : NDP_REGION_WEIGHTS;
     if (s->in_place)
         NDP_TRY(persistent(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
     else if (s->shards == 1 && !s->same)
-        NDP_TRY(persistent(p, NDP_MEM_WEIGHTS, NDP_REGION_ARENA, n * compute, &o->weights));
+        NDP_TRY(persistent(p, NDP_MEM_WEIGHTS, home, n * compute, &o->weights));
     if (s->in_place && s->same)
         o->master = (ndp_place){o->weights.block, (size_t)s->index * n * master};
     else
-        NDP_TRY(persistent(p, NDP_MEM_MASTER, NDP_REGION_ARENA, n * master, &o->master));
+        NDP_TRY(persistent(p, NDP_MEM_MASTER, home, n * master, &o->master));
     if (s->shards == 1 && s->same)
         o->weights = o->master;
     if (s->same)
@@ -121,7 +122,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     else if (s->in_place || s->shards == 1)
         o->send = (ndp_place){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
     else
-        NDP_TRY(persistent(p, NDP_MEM_WEIGHTS, NDP_REGION_ARENA, n * compute, &o->send));
+        NDP_TRY(persistent(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
     if (m->opts.mode != NDP_MODEL_TRAIN)
         return NDP_OK;
     NDP_TRY(persistent(p, NDP_MEM_GRADIENTS, NDP_REGION_ARENA, n * master, &o->grad));
@@ -137,7 +138,8 @@ static ndp_status own_all(ndp_program *p) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the program of %d units", m->n_units);
     for (int i = 0; i < m->n_buffers; i++)
         NDP_TRY(own_buffer(p, i));
-    p->batch_stride = (size_t)(NDP_BATCH_ARRAYS * m->opts.rows) * sizeof(int32_t);
+    int64_t keys = m->opts.mode == NDP_MODEL_CACHED ? m->opts.keys : m->opts.rows;
+    p->batch_stride = (size_t)((NDP_BATCH_ARRAYS - 1) * m->opts.rows + keys) * sizeof(int32_t);
     NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, p->batch_stride * (size_t)p->opts.accumulation, &p->batch));
     size_t real = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
     NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)(m->opts.positions * m->facts.head_dim) * real, &p->rope));

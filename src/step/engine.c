@@ -50,6 +50,19 @@ static ndp_status connect(ndp_engine *e) {
     return NDP_OK;
 }
 
+/* Weights in a region of their own: taken, or borrowed from the engine that has them. */
+static ndp_status take_weights(ndp_engine *e) {
+    size_t bytes = e->program.bytes[NDP_REGION_WEIGHTS];
+    const ndp_engine *from = e->opts.weights_of;
+    if (!from)
+        return bytes ? ndp_window_create(e->world, bytes, false, &e->windows[NDP_REGION_WEIGHTS]) : NDP_OK;
+    if (bytes == 0 || bytes != from->program.bytes[NDP_REGION_WEIGHTS])
+        return NDP_FAIL(NDP_EBUG, "an engine with %zu bytes of weights cannot read those of an engine with %zu", bytes,
+                        from->program.bytes[NDP_REGION_WEIGHTS]);
+    e->windows[NDP_REGION_WEIGHTS] = from->windows[NDP_REGION_WEIGHTS];
+    return NDP_OK;
+}
+
 /* Takes the planned memory. Where a group cannot share memory, the program is planned again with real gathers. */
 static ndp_status take_memory(ndp_engine *e) {
     size_t shared = e->program.bytes[NDP_REGION_SHARED];
@@ -62,6 +75,7 @@ static ndp_status take_memory(ndp_engine *e) {
             NDP_TRY(st);
         }
     }
+    NDP_TRY(take_weights(e));
     return ndp_window_create(e->world, e->program.bytes[NDP_REGION_ARENA], false, &e->windows[NDP_REGION_ARENA]);
 }
 
@@ -106,6 +120,8 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
 void ndp_engine_destroy(ndp_engine *e) {
     if (!e)
         return;
+    if (e->opts.weights_of)
+        e->windows[NDP_REGION_WEIGHTS] = NULL; /* the other's */
     for (int i = 0; i < NDP_REGIONS; i++)
         ndp_window_destroy(e->windows[i]);
     for (int i = 0; i < NDP_GROUPS; i++)

@@ -23,6 +23,9 @@ typedef struct ndp_engine_opts {
     int accumulation;
     bool reshard, recompute;
     ndp_optimizer optimizer;
+    /* Reads the weights of that engine instead of having its own: same tables and types, both modes SCORE or CACHED.
+     * Borrowed; NULL: own weights. */
+    const struct ndp_engine *weights_of;
 } ndp_engine_opts;
 
 /* Collective over the world. Lowers the units, builds the program, takes the memory (none on `null`). */
@@ -44,7 +47,8 @@ void ndp_engine_publish(ndp_engine *e);
 
 /* ---- batches ---- */
 
-/* Integer arrays of a micro-batch, T entries each, to be filled before a step. */
+/* Integer arrays of a micro-batch, to be filled before a step: T entries each, k_pos in CACHED mode an entry a cache row.
+ * Kept from step to step. */
 typedef struct ndp_batch {
     int32_t *tokens, *labels, *rope_pos, *q_pos, *q_low, *k_pos;
 } ndp_batch;

@@ -10,6 +10,11 @@ const char *ndp_memory_class_name(ndp_memory_class c) {
     return names[c];
 }
 
+const char *ndp_region_name(ndp_region r) {
+    static const char *const names[NDP_REGIONS] = {"arena", "shared", "weights"};
+    return names[r];
+}
+
 /* 256 bytes: two cache lines for prefetching pairs, and a whole number of vectors of any width. */
 static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
 
@@ -51,7 +56,8 @@ static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
 
 void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
     *out = (ndp_budget){0};
-    out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
+    out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_WEIGHTS] +
+                 p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
     size_t most = 0;
     int peak = 0;
     for (int at = 0; at < p->n; at++) {

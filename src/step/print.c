@@ -16,7 +16,7 @@ static void print_place(const ndp_program *p, const char *label, ndp_place at, n
     if (at.block == NDP_NONE)
         return;
     const ndp_block *b = &p->blocks[at.block];
-    ndp_str_addf(out, " %s=%s+%zu", label, b->region == NDP_REGION_SHARED ? "shared" : "arena", b->offset + at.offset);
+    ndp_str_addf(out, " %s=%s+%zu", label, ndp_region_name(b->region), b->offset + at.offset);
 }
 
 static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {

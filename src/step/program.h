@@ -29,7 +29,13 @@ typedef enum ndp_memory_class {
 } ndp_memory_class;
 const char *ndp_memory_class_name(ndp_memory_class c);
 
-typedef enum ndp_region { NDP_REGION_ARENA, NDP_REGION_SHARED, NDP_REGIONS } ndp_region;
+typedef enum ndp_region {
+    NDP_REGION_ARENA,
+    NDP_REGION_SHARED,  /* by the ranks of a node */
+    NDP_REGION_WEIGHTS, /* of a model that is only used, not trained: a second engine may read them too */
+    NDP_REGIONS
+} ndp_region;
+const char *ndp_region_name(ndp_region r);
 
 typedef struct ndp_block {
     ndp_memory_class class;
@@ -123,7 +129,8 @@ typedef struct ndp_program {
     size_t bytes[NDP_REGIONS];
 } ndp_program;
 
-/* Integer arrays of a micro-batch, T each, one behind the other in this order. */
+/* Integer arrays of a micro-batch, one behind the other in this order: T each, but the last has an entry a key, which
+ * are the rows of the cache in CACHED mode. */
 enum { NDP_BATCH_ARRAYS = 6 };
 
 /* Writes the program of one rank and plans its memory. NDP_ENOMEM, NDP_EBUG. */

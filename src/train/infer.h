@@ -1,0 +1,32 @@
+/* Inside the train room: a model folder opened for use on one rank. */
+#ifndef NDP_TRAIN_INFER_H
+#define NDP_TRAIN_INFER_H
+
+#include "data/tokenizer.h"
+#include "step/engine.h"
+
+typedef struct ndp_infer {
+    char *folder;
+    ndp_facts facts;
+    ndp_tokenizer *tokenizer;
+    ndp_transport *transport;
+    ndp_mesh mesh;
+    const ndp_device *device;
+    int threads;
+} ndp_infer;
+
+/* Reads config.json and the tokenizer, not yet the weights. `device`: "cpu" or "ref"; threads: 0 for all cores. */
+NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
+/* After all engines of it. */
+void ndp_infer_release(ndp_infer *f);
+
+/* Appends the ids of a text, with the special tokens that the tokenizer puts around one. NDP_EINVAL: a token that the
+ * model has no embedding of. */
+NDP_API ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_ids *ids);
+
+/* An engine for `m`, which was built of the folder's facts in fp32. Its weights are loaded, or read where `weights_of`
+ * has them. */
+NDP_API ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of,
+                                    ndp_engine **out);
+
+#endif
