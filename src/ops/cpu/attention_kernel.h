@@ -230,6 +230,7 @@ static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, con
                   a->dim_pad, true);
 }
 
+/* Scores of pairs that do not see each other become -inf. */
 static void hide(const row_block *b, key_range r, float *s) {
     for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
         vi low = vec_load_int(b->low + j), pos = vec_load_int(b->pos + j);
@@ -270,9 +271,13 @@ static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *
         vec_store(b->shift + j, max);
         vec_store(b->sum + j, vec_load(b->sum + j) * by + sum);
     }
-    for (int64_t i = 0; i < b->n; i++)
-        for (int64_t c = 0; rescale[i] != 1.0f && c < a->dim_pad; c += LANES)
-            vec_store(b->o + i * a->dim_pad + c, vec_load(b->o + i * a->dim_pad + c) * rescale[i]);
+    const int64_t d = a->dim_pad;
+    for (int64_t i = 0; i < b->n; i++) {
+        if (rescale[i] == 1.0f)
+            continue;
+        for (float *o = b->o + i * d, *end = o + d; o < end; o += LANES)
+            vec_store(o, vec_load(o) * rescale[i]);
+    }
 }
 
 static void forward_begin(const ndp_att *a, row_block *b, float *q) {
