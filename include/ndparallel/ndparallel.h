@@ -60,6 +60,8 @@ void ndp_config_destroy(ndp_config *c);
 NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
 /* "optimizer.lr=1e-3": the same checks. */
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
+/* The value of one key, "train.steps", as YAML. */
+NDP_API ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value);
 /* What involves several keys; called once all is read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
 /* The complete configuration as YAML. */

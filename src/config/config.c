@@ -201,6 +201,23 @@ ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
     return st;
 }
 
+ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
+    for (int i = 0; i < ndp_option_count; i++) {
+        size_t n = strlen(ndp_options[i].section);
+        if (strncmp(key, ndp_options[i].section, n) != 0 || key[n] != '.' ||
+            strcmp(key + n + 1, ndp_options[i].key) != 0)
+            continue;
+        ndp_str text = {0};
+        ndp_option_write(&ndp_options[i], c, &text);
+        char *whole = ndp_str_detach(&text);
+        if (!whole)
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+        *value = whole;
+        return NDP_OK;
+    }
+    return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
+}
+
 /* The defaults are read like any other document: the table states them once. */
 ndp_status ndp_config_init(ndp_config *c) {
     ndp_str text = {0};

@@ -462,6 +462,23 @@ static void help_has_every_key(void **state) {
     ndp_str_release(&help);
 }
 
+static void values_by_key(void **state) {
+    static const char *const some[][2] = {{"train.log_every", "1"},
+                                          {"parallelism.dp_shard_size", "auto"},
+                                          {"model.path", "null"},
+                                          {"optimizer.betas", "[0.9, 0.95]"}};
+    for (int i = 0; i < NDP_COUNT(some); i++) {
+        char *value;
+        CHECK_OK(ndp_config_get(*state, some[i][0], &value));
+        assert_string_equal(value, some[i][1]);
+        free(value);
+    }
+    char *none = NULL;
+    CHECK_FAILS(ndp_config_get(*state, "train.log_evry", &none), NDP_EINVAL, "'train.log_evry'");
+    CHECK_FAILS(ndp_config_get(*state, "train", &none), NDP_EINVAL, "SECTION.KEY");
+    assert_null(none);
+}
+
 #define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, init, release)
 
 int main(void) {
@@ -472,6 +489,7 @@ int main(void) {
                                        CONFIG_TEST(carets),
                                        CONFIG_TEST(accepted),
                                        CONFIG_TEST(assignments),
+                                       CONFIG_TEST(values_by_key),
                                        CONFIG_TEST(init_follows_the_model),
                                        cmocka_unit_test(checks_over_several_keys),
                                        CONFIG_TEST(files),

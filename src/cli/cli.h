@@ -1,0 +1,49 @@
+/* What the commands share. The program is built on the public header alone. */
+#ifndef NDP_CLI_CLI_H
+#define NDP_CLI_CLI_H
+
+#include <argp.h>
+#include <ndparallel/ndparallel.h>
+
+/* A command: argv[0] is "ndparallel NAME". Returns the exit code; a mistake in argv ends the process with 2. */
+int cmd_train(int argc, char **argv);
+int cmd_plan(int argc, char **argv);
+int cmd_evaluate(int argc, char **argv);
+int cmd_generate(int argc, char **argv);
+int cmd_config(int argc, char **argv);
+int cmd_env(int argc, char **argv);
+
+/* ---- errors ---- */
+
+/* 0; 2: the user's mistake; 130: stopped by a signal after saving; 1: everything else. */
+int cli_exit_code(ndp_status st);
+/* "ndparallel: message" on stderr, the thread's last error, and where it came from if it is ours or `debug`. The exit
+ * code. */
+int cli_fail(ndp_status st, bool debug);
+/* The same with a word before the message: whose it is. */
+int cli_fail_of(const char *who, ndp_status st, bool debug);
+
+/* ---- arguments ---- */
+
+/* The value of an option, or a usage error that names it. */
+long long cli_integer(struct argp_state *state, const char *option, const char *arg, long long low, long long high);
+double cli_number(struct argp_state *state, const char *option, const char *arg, double low, double high);
+/* Gives arg back if it is "cpu" or "ref". */
+const char *cli_device(struct argp_state *state, const char *arg);
+
+/* JOB.YAML with --set, --ranks, --transport and --debug: a child parser for a command's argp, its input a cli_job. */
+typedef struct cli_job {
+    const char *file;
+    char **assignments; /* in their order; owned */
+    int n;
+    bool debug;
+} cli_job;
+extern const struct argp cli_job_argp;
+void cli_job_release(cli_job *j);
+/* Reads the file, then makes the assignments. */
+NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);
+
+/* Prints and frees what a function of the library handed out; the exit code. */
+int cli_print(ndp_status st, char *text, bool debug);
+
+#endif

@@ -1,0 +1,97 @@
+#include "cli/cli.h"
+
+#include <limits.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { OPTION_DEVICE = 1, OPTION_IDS, OPTION_SEED, OPTION_TEMPERATURE, OPTION_TOP_P, OPTION_DEBUG };
+
+static const struct argp_option options[] = {
+    {"model", 'm', "DIR", 0, "Hugging Face folder", 0},
+    {"prompt", 'p', "TEXT", 0, "What to continue; empty: a beginning", 0},
+    {"max-tokens", 'n', "N", 0, "Stop after N tokens; 256", 0},
+    {"temperature", OPTION_TEMPERATURE, "X", 0, "0: always the most likely token; 0", 0},
+    {"top-p", OPTION_TOP_P, "P", 0, "Draw among the likeliest tokens that make up P together; 1", 0},
+    {"seed", OPTION_SEED, "N", 0, "Of the draws; 42", 0},
+    {"threads", 't', "N", 0, "Default: all cores", 0},
+    {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref: plain loops, to compare with", 0},
+    {"ids", OPTION_IDS, NULL, 0, "Prints the tokens' numbers instead of their text", 0},
+    {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 1},
+    {0},
+};
+
+typedef struct arguments {
+    ndp_generate_opts generate;
+    bool ids, debug, terminal;
+} arguments;
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    arguments *a = state->input;
+    switch (key) {
+    case 'm':
+        a->generate.model = arg;
+        return 0;
+    case 'p':
+        a->generate.prompt = arg;
+        return 0;
+    case 'n':
+        a->generate.max_tokens = (int)cli_integer(state, "--max-tokens", arg, 1, INT_MAX);
+        return 0;
+    case OPTION_TEMPERATURE:
+        a->generate.temperature = cli_number(state, "--temperature", arg, 0, 1e6);
+        return 0;
+    case OPTION_TOP_P:
+        a->generate.top_p = cli_number(state, "--top-p", arg, 0, 1);
+        return 0;
+    case OPTION_SEED:
+        a->generate.seed = cli_integer(state, "--seed", arg, 0, LLONG_MAX);
+        return 0;
+    case 't':
+        a->generate.threads = (int)cli_integer(state, "--threads", arg, 1, 4096);
+        return 0;
+    case OPTION_DEVICE:
+        a->generate.device = cli_device(state, arg);
+        return 0;
+    case OPTION_IDS:
+        a->ids = true;
+        return 0;
+    case OPTION_DEBUG:
+        a->debug = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (!a->generate.model)
+            argp_error(state, "--model DIR is missing");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* What a model of bytes says may hold control characters, which a terminal would obey. */
+static void put_text(const char *text, bool terminal) {
+    for (; *text; text++) {
+        unsigned char c = (unsigned char)*text;
+        putchar(terminal && ((c < ' ' && c != '\n' && c != '\t') || c == 0x7f) ? '.' : c);
+    }
+}
+
+static bool emit(void *user, int32_t id, const char *text) {
+    const arguments *a = user;
+    if (a->ids)
+        printf("%d ", id);
+    else
+        put_text(text, a->terminal);
+    return fflush(stdout) == 0;
+}
+
+int cmd_generate(int argc, char **argv) {
+    static const struct argp argp = {options, parse, NULL, "Continues a prompt: prints the new text as it comes.",
+                                     NULL,    NULL,  NULL};
+    arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ndp_status st = ndp_generate(&a.generate, emit, &a);
+    if (st != NDP_OK)
+        return cli_fail(st, a.debug);
+    putchar('\n');
+    return fflush(stdout) == 0 ? 0 : 1;
+}
