@@ -56,7 +56,8 @@ const char *ndp_transport_name(const ndp_transport *t);
 int ndp_transport_node_ranks(const ndp_transport *t);
 /* Ends the run for all ranks: others' waits return NDP_ECOMM with this message. Called by a rank that failed. */
 void ndp_transport_abort(ndp_transport *t, const char *message);
-/* Records the failure without waiting for anybody to end. True for the rank whose record stands: the first of its node. */
+/* Records the failure without waiting for anybody to end. True for the rank whose record stands: the first of its node.
+ */
 bool ndp_transport_fail(ndp_transport *t, const char *message);
 /* Collective over the world after success; at once after a failure. NULL is fine. */
 void ndp_transport_destroy(ndp_transport *t);
@@ -96,6 +97,8 @@ NDP_API ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, 
 NDP_API ndp_status ndp_reduce_scatter_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
                                             bool accumulate, ndp_work *w);
 NDP_API ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes, int root, ndp_work *w);
+/* Messages from one rank with one tag (0 .. 32767) arrive in the order they were sent; receives of one tag are waited
+ * for in the order of their begins. At most 16 sends to a rank wait to be received. */
 NDP_API ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w);
 NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w);
 /* in and out hold size equal parts of `bytes`: part p of `in` goes to rank p, part p of `out` came from rank p. */

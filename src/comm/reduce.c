@@ -81,14 +81,19 @@ static void reduce_block(ndp_dtype type, ndp_reduce op, void *const *in, int ran
         memcpy((char *)outs[k] + at, result, (size_t)n * size);
 }
 
+static int64_t block_length(int64_t count, int64_t block) { return count - block * BLOCK < BLOCK ? count - block * BLOCK : BLOCK; }
+
 void ndp_reduce_ranks(ndp_dtype type, ndp_reduce op, void *const *in, int ranks, void *const *outs, int n_outs,
                       int64_t count, bool accumulate) {
-    bool split = (size_t)count * ndp_dtype_size(type) >= PARALLEL_BYTES;
-#pragma omp parallel for schedule(static) if (split)
-    for (int64_t first = 0; first < count; first += BLOCK) {
-        int64_t n = count - first < BLOCK ? count - first : BLOCK;
-        reduce_block(type, op, in, ranks, outs, n_outs, first, n, accumulate);
-    }
+    int64_t blocks = (count + BLOCK - 1) / BLOCK;
+    bool split = (size_t)count * ndp_dtype_size(type) >= PARALLEL_BYTES && omp_get_max_threads() > 1;
+    if (!split) /* not a team of one: OpenMP makes a new team whenever the size changes */
+        for (int64_t b = 0; b < blocks; b++)
+            reduce_block(type, op, in, ranks, outs, n_outs, b * BLOCK, block_length(count, b), accumulate);
+    else
+#pragma omp parallel for schedule(static)
+        for (int64_t b = 0; b < blocks; b++)
+            reduce_block(type, op, in, ranks, outs, n_outs, b * BLOCK, block_length(count, b), accumulate);
 }
 
 void ndp_copy_large(void *to, const void *from, size_t bytes) {
@@ -96,7 +101,11 @@ void ndp_copy_large(void *to, const void *from, size_t bytes) {
         return;
     enum { PIECE = 256 << 10 };
     int64_t pieces = (int64_t)((bytes + PIECE - 1) / PIECE);
-#pragma omp parallel for schedule(static) if (bytes >= PARALLEL_BYTES)
+    if (bytes < PARALLEL_BYTES || omp_get_max_threads() == 1) {
+        memcpy(to, from, bytes);
+        return;
+    }
+#pragma omp parallel for schedule(static)
     for (int64_t p = 0; p < pieces; p++) {
         size_t at = (size_t)p * PIECE, n = bytes - at < PIECE ? bytes - at : PIECE;
         memcpy((char *)to + at, (const char *)from + at, n);

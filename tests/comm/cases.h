@@ -7,12 +7,24 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WANT(cond, ...)                                                                                                \
     do {                                                                                                               \
         if (!(cond))                                                                                                   \
             return NDP_FAIL(NDP_EBUG, __VA_ARGS__);                                                                    \
     } while (0)
+
+/* Bytes behind the end of a buffer, which nobody may touch. */
+enum { GUARD = 64 };
+
+static inline void guard(void *end) { memset(end, 0xAB, GUARD); }
+
+static inline ndp_status check_guard(const void *end, const char *what) {
+    for (int i = 0; i < GUARD; i++)
+        WANT(((const unsigned char *)end)[i] == 0xAB, "%s wrote behind its buffer", what);
+    return NDP_OK;
+}
 
 /* Where a case takes its buffers from. */
 typedef enum memory_kind { HEAP, WINDOW, MEMORY_KINDS } memory_kind;
@@ -25,8 +37,9 @@ typedef struct buffer {
 /* Collective over `world`. In a window the buffer lies at another offset on every rank. */
 static inline ndp_status buffer_init(buffer *b, ndp_comm *world, memory_kind kind, size_t bytes) {
     *b = (buffer){0};
+    bytes += GUARD;
     if (kind == HEAP) {
-        b->heap = b->data = calloc(1, bytes + 1);
+        b->heap = b->data = calloc(1, bytes);
         return b->heap ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "test memory");
     }
     size_t offset = 64 * (size_t)(1 + ndp_comm_rank(world));
@@ -127,10 +140,13 @@ static inline ndp_status same(const void *a, const void *b, ndp_dtype type, int6
 
 static inline ndp_status check_all_reduce(ndp_comm *c, void *data, ndp_dtype type, ndp_reduce op, int64_t count) {
     int n = ndp_comm_size(c);
+    char *end = (char *)data + (size_t)count * ndp_dtype_size(type);
     fill(data, type, ndp_comm_rank(c), 0, count);
+    guard(end);
     ndp_work w;
     NDP_TRY(ndp_all_reduce_begin(c, data, count, type, op, &w));
     NDP_TRY(ndp_wait(&w));
+    NDP_TRY(check_guard(end, "all_reduce"));
     for (int64_t i = 0; i < count; i++) {
         unsigned char want[8];
         expected(want, type, op, n, i, NULL);
@@ -143,12 +159,16 @@ static inline ndp_status check_all_reduce(ndp_comm *c, void *data, ndp_dtype typ
 static inline ndp_status check_reduce_scatter(ndp_comm *c, void *data, ndp_dtype type, int64_t count, bool accumulate) {
     int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
     fill(data, type, rank, 0, n * count);
-    char *out = calloc((size_t)count + 1, 8);
+    size_t bytes = (size_t)count * ndp_dtype_size(type);
+    char *out = calloc(1, bytes + GUARD);
     fill(out, type, 5, 1000, count);
+    guard(out + bytes);
     ndp_work w;
     ndp_status st = ndp_reduce_scatter_begin(c, data, out, count, type, accumulate, &w);
     if (st == NDP_OK)
         st = ndp_wait(&w);
+    if (st == NDP_OK)
+        st = check_guard(out + bytes, "reduce_scatter");
     for (int64_t i = 0; i < count && st == NDP_OK; i++) {
         unsigned char want[8], before[8];
         put(before, type, 0, value(5, 1000 + i));
@@ -169,6 +189,8 @@ static inline ndp_status check_all_gather(ndp_comm *c, void *in, void *out, ndp_
     fill(in, type, rank, 0, count);
     ndp_work w;
     NDP_TRY(ndp_all_gather_begin(c, in, out, count, type, &w));
+    if (count > 100000 && rank == n - 1)
+        usleep(3000); /* the others must not come back before this rank's part is in place */
     NDP_TRY(ndp_wait(&w));
     for (int r = 0; r < n; r++)
         for (int64_t i = 0; i < count; i++) {
@@ -205,25 +227,26 @@ static inline ndp_status check_all_to_all(ndp_comm *c, unsigned char *in, unsign
     return NDP_OK;
 }
 
-/* Everybody sends to the next rank and receives from the one before, with two tags received in the other order. */
+/* Everybody sends three messages to the next rank, two of them with one tag, and receives the last one first. */
 static inline ndp_status check_ring(ndp_comm *c, unsigned char *a, unsigned char *b, int64_t bytes) {
+    static const int tags[3] = {1, 1, 2}, order[3] = {2, 0, 1};
     int n = ndp_comm_size(c), rank = ndp_comm_rank(c), next = (rank + 1) % n, before = (rank + n - 1) % n;
     if (n == 1)
         return NDP_OK;
-    int64_t half = bytes / 2;
-    memset(a, rank + 1, (size_t)half);
-    memset(a + half, rank + 101, (size_t)(bytes - half));
-    ndp_work send[2], recv[2];
-    NDP_TRY(ndp_send_begin(c, a, half, next, 1, &send[0]));
-    NDP_TRY(ndp_send_begin(c, a + half, bytes - half, next, 2, &send[1]));
-    NDP_TRY(ndp_recv_begin(c, b + half, bytes - half, before, 2, &recv[1]));
-    NDP_TRY(ndp_recv_begin(c, b, half, before, 1, &recv[0]));
-    NDP_TRY(ndp_wait(&recv[1]));
-    NDP_TRY(ndp_wait(&recv[0]));
-    NDP_TRY(ndp_wait(&send[0]));
-    NDP_TRY(ndp_wait(&send[1]));
-    for (int64_t i = 0; i < bytes; i++)
-        WANT(b[i] == before + (i < half ? 1 : 101), "message of %lld bytes: byte %lld", (long long)bytes, (long long)i);
+    int64_t third = bytes / 3;
+    ndp_work send[3], recv[3];
+    for (int k = 0; k < 3; k++) {
+        memset(a + k * third, rank + 50 * k, (size_t)third);
+        NDP_TRY(ndp_send_begin(c, a + k * third, third, next, tags[k], &send[k]));
+    }
+    for (int k = 0; k < 3; k++)
+        NDP_TRY(ndp_recv_begin(c, b + order[k] * third, third, before, tags[order[k]], &recv[k]));
+    for (int k = 0; k < 3; k++)
+        NDP_TRY(ndp_wait(&recv[k]));
+    for (int k = 0; k < 3; k++)
+        NDP_TRY(ndp_wait(&send[k]));
+    for (int64_t i = 0; i < 3 * third; i++)
+        WANT(b[i] == before + 50 * (i / third), "messages of %lld bytes: byte %lld", (long long)third, (long long)i);
     return NDP_OK;
 }
 
@@ -310,6 +333,7 @@ static inline ndp_status check_shared_window(ndp_transport *t, void *arg) {
         WANT((uintptr_t)ndp_window_data(w) % (2 << 20) == 0, "a window at %p", ndp_window_data(w));
         NDP_TRY(check_all_gather(c, NULL, ndp_window_data(w), NDP_F32, count, true));
         NDP_TRY(ndp_barrier(c)); /* all have looked before anybody writes again */
+        memset((float *)ndp_window_data(w) + ndp_comm_rank(c) * count, 0, (size_t)count * 4);
         float *in = malloc((size_t)count * 4);
         st = in ? check_all_gather(c, in, ndp_window_data(w), NDP_F32, count, false) : NDP_ENOMEM;
         free(in);
