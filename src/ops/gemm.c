@@ -1,4 +1,5 @@
-#include "ops/gemm.h"
+#include "base/cpu.h"
+#include "ops/cpu/sgemm.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -6,20 +7,32 @@
 #include <stdlib.h>
 #include <uthash.h>
 
+enum { A, B, C, SCRATCH, OPERANDS };
+
+/* What one execution needs for itself; kept for the next one, since oneDNN allocates to make it. */
+typedef struct context {
+    dnnl_stream_t stream;
+    dnnl_memory_t memory[OPERANDS];
+    struct context *next;
+} context;
+
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
-    dnnl_primitive_t primitive;
-    dnnl_memory_desc_t a, b, c, scratch;
     size_t scratch_bytes;
+    bool own; /* sgemm.h; all below is oneDNN's */
+    dnnl_primitive_t primitive;
+    dnnl_memory_desc_t md[OPERANDS];
+    context **idle; /* a plan has at least one context: who finds none waits */
     UT_hash_handle hh;
 };
 
 /* Plans live as long as the process: there are as many as distinct shapes. */
 static struct {
     pthread_mutex_t lock;
+    pthread_cond_t returned; /* a context */
     ndp_gemm *plans;
     dnnl_engine_t engine;
-} cache = {.lock = PTHREAD_MUTEX_INITIALIZER};
+} cache = {.lock = PTHREAD_MUTEX_INITIALIZER, .returned = PTHREAD_COND_INITIALIZER};
 
 /* In TSan builds: what an uninstrumented library reads and writes. Sizes are signed as gcc declares these built in. */
 void __tsan_read_range(void *address, long size) __attribute__((weak));
@@ -46,27 +59,54 @@ static dnnl_status_t set_attributes(dnnl_primitive_attr_t attr, bool accumulate)
     return st;
 }
 
-static dnnl_status_t create_primitive(ndp_gemm *g, dnnl_engine_t engine) {
+static void set_threads(int threads) {
+    if (omp_get_max_threads() != threads)
+        omp_set_num_threads(threads);
+}
+
+static void destroy_context(context *x) {
+    for (int i = 0; i < OPERANDS; i++)
+        if (x->memory[i])
+            dnnl_memory_destroy(x->memory[i]);
+    if (x->stream)
+        dnnl_stream_destroy(x->stream);
+    free(x);
+}
+
+static context *create_context(const ndp_gemm *g) {
+    context *x = calloc(1, sizeof *x);
+    if (!x)
+        return NULL;
+    dnnl_status_t st = dnnl_stream_create(&x->stream, cache.engine, dnnl_stream_default_flags);
+    for (int i = 0; st == dnnl_success && i < OPERANDS; i++)
+        st = dnnl_memory_create(&x->memory[i], &g->md[i], cache.engine, DNNL_MEMORY_NONE);
+    if (st == dnnl_success)
+        return x;
+    destroy_context(x);
+    return NULL;
+}
+
+static dnnl_status_t create_primitive(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
     dnnl_matmul_desc_t desc;
     dnnl_primitive_attr_t attr = NULL;
     dnnl_primitive_desc_t pd = NULL;
-    dnnl_status_t st = describe(&g->a, s->m, s->k, s->lda, s->trans_a, s->a);
+    dnnl_status_t st = describe(&g->md[A], s->m, s->k, s->lda, s->trans_a, s->a);
     if (st == dnnl_success)
-        st = describe(&g->b, s->k, s->n, s->ldb, s->trans_b, s->b);
+        st = describe(&g->md[B], s->k, s->n, s->ldb, s->trans_b, s->b);
     if (st == dnnl_success)
-        st = describe(&g->c, s->m, s->n, s->ldc, false, s->c);
+        st = describe(&g->md[C], s->m, s->n, s->ldc, false, s->c);
     if (st == dnnl_success)
-        st = dnnl_matmul_desc_init(&desc, &g->a, &g->b, NULL, &g->c);
+        st = dnnl_matmul_desc_init(&desc, &g->md[A], &g->md[B], NULL, &g->md[C]);
     if (st == dnnl_success)
         st = dnnl_primitive_attr_create(&attr);
     if (st == dnnl_success)
         st = set_attributes(attr, s->accumulate);
     if (st == dnnl_success)
-        st = dnnl_primitive_desc_create(&pd, &desc, attr, engine, NULL);
+        st = dnnl_primitive_desc_create(&pd, &desc, attr, cache.engine, NULL);
     if (st == dnnl_success) {
-        g->scratch = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
-        g->scratch_bytes = dnnl_memory_desc_get_size(&g->scratch);
+        g->md[SCRATCH] = *dnnl_primitive_desc_query_md(pd, dnnl_query_scratchpad_md, 0);
+        g->scratch_bytes = dnnl_memory_desc_get_size(&g->md[SCRATCH]);
         st = dnnl_primitive_create(&g->primitive, pd);
     }
     dnnl_primitive_desc_destroy(pd);
@@ -74,9 +114,23 @@ static dnnl_status_t create_primitive(ndp_gemm *g, dnnl_engine_t engine) {
     return st;
 }
 
-static void set_threads(int threads) {
-    if (omp_get_max_threads() != threads)
-        omp_set_num_threads(threads);
+/* The part of a plan that oneDNN makes. The library picks blocks by the thread count that is set meanwhile. */
+static dnnl_status_t create_library_plan(ndp_gemm *g) {
+    dnnl_status_t st = cache.engine ? dnnl_success : dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
+    set_threads(g->shape.threads);
+    if (st == dnnl_success)
+        st = create_primitive(g);
+    if (st != dnnl_success)
+        return st;
+    g->idle = malloc(sizeof(context *));
+    context *first = g->idle ? create_context(g) : NULL;
+    if (first) {
+        *g->idle = first;
+        return dnnl_success;
+    }
+    free(g->idle);
+    dnnl_primitive_destroy(g->primitive);
+    return dnnl_out_of_memory;
 }
 
 static ndp_status check(const ndp_gemm_shape *s) {
@@ -102,21 +156,19 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
 }
 
 static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
-    dnnl_status_t st = dnnl_success;
-    if (!cache.engine)
-        st = dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
     ndp_gemm *g = calloc(1, sizeof *g);
     if (!g)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
-    set_threads(key->threads);
-    if (st == dnnl_success)
-        st = create_primitive(g, cache.engine);
+    g->own = key->a == NDP_F32 && ndp_cpu_has_avx512();
+    dnnl_status_t st = g->own ? dnnl_success : create_library_plan(g);
     if (st != dnnl_success) {
         free(g);
         return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
                         (long long)key->m, (long long)key->n, (long long)key->k, ndp_dtype_name(key->a), (int)st);
     }
+    if (g->own)
+        g->scratch_bytes = ndp_sgemm_scratch(key);
     HASH_ADD(hh, cache.plans, shape, sizeof g->shape, g);
     *out = g;
     return NDP_OK;
@@ -144,28 +196,51 @@ size_t ndp_gemm_scratch(const ndp_gemm *plan) { return plan->scratch_bytes; }
 static void announce(void (*tell)(void *, long), const void *p, int64_t rows, int64_t cols, int64_t ld, ndp_dtype t) {
     size_t size = ndp_dtype_size(t);
     for (int64_t r = 0; tell && r < rows; r++)
-        tell((char *)p + (size_t)(r * ld) * size, (long)((size_t)cols * size));
+        tell((char *)p + (size_t)(r * ld) * size, (long)cols * (long)size);
 }
 
-void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
-    const ndp_gemm_shape *s = &plan->shape;
+static context *take_context(const ndp_gemm *g) {
+    pthread_mutex_lock(&cache.lock);
+    context *x = *g->idle ? NULL : create_context(g);
+    while (!x && !*g->idle)
+        pthread_cond_wait(&cache.returned, &cache.lock);
+    if (!x) {
+        x = *g->idle;
+        *g->idle = x->next;
+    }
+    pthread_mutex_unlock(&cache.lock);
+    return x;
+}
+
+static void return_context(const ndp_gemm *g, context *x) {
+    pthread_mutex_lock(&cache.lock);
+    x->next = *g->idle;
+    *g->idle = x;
+    pthread_cond_broadcast(&cache.returned);
+    pthread_mutex_unlock(&cache.lock);
+}
+
+static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c, void *scratch) {
+    static const int names[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
+    void *data[OPERANDS] = {(void *)a, (void *)b, c, scratch};
+    const ndp_gemm_shape *s = &g->shape;
     announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
     announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
     announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
     set_threads(s->threads);
-    dnnl_stream_t stream;
-    dnnl_memory_t memory[4];
-    dnnl_stream_create(&stream, cache.engine, dnnl_stream_default_flags);
-    dnnl_memory_create(&memory[0], &plan->a, cache.engine, (void *)a);
-    dnnl_memory_create(&memory[1], &plan->b, cache.engine, (void *)b);
-    dnnl_memory_create(&memory[2], &plan->c, cache.engine, c);
-    dnnl_memory_create(&memory[3], &plan->scratch, cache.engine, scratch);
-    dnnl_exec_arg_t args[] = {{DNNL_ARG_SRC, memory[0]},
-                              {DNNL_ARG_WEIGHTS, memory[1]},
-                              {DNNL_ARG_DST, memory[2]},
-                              {DNNL_ARG_SCRATCHPAD, memory[3]}};
-    dnnl_primitive_execute(plan->primitive, stream, 4, args);
-    for (int i = 0; i < 4; i++)
-        dnnl_memory_destroy(memory[i]);
-    dnnl_stream_destroy(stream);
+    context *x = take_context(g);
+    dnnl_exec_arg_t args[OPERANDS];
+    for (int i = 0; i < OPERANDS; i++) {
+        dnnl_memory_set_data_handle(x->memory[i], data[i]);
+        args[i] = (dnnl_exec_arg_t){names[i], x->memory[i]};
+    }
+    dnnl_primitive_execute(g->primitive, x->stream, OPERANDS, args);
+    return_context(g, x);
+}
+
+void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
+    if (plan->own)
+        ndp_sgemm_run(&plan->shape, a, b, c, scratch);
+    else
+        run_library(plan, a, b, c, scratch);
 }

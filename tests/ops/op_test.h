@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include <cmocka.h>
+#include <unistd.h>
 
 enum { PAD = 3 };         /* elements behind each row, which nobody may touch */
 #define PAD_VALUE 12345.0 /* exact in every type here (bf16 rounds it; see pad_value) */
@@ -134,6 +135,17 @@ static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_v
     assert_true(flops >= 0 && moved >= 0);
     op->kernel[backend](&call);
     free(scratch);
+}
+
+/* After the tests passed with all that this CPU has, runs the program again without vectors wider than the baseline. */
+static inline int run_on_every_isa(char **argv, int failures) {
+    if (failures || getenv("NDP_ISA"))
+        return failures;
+    printf("again with NDP_ISA=generic\n");
+    fflush(stdout);
+    setenv("NDP_ISA", "generic", 1);
+    execv("/proc/self/exe", argv);
+    return 1;
 }
 
 /* A backward that runs at once on ref: value v is values[v]; gradients of input i gather in grads[i]. ----------------

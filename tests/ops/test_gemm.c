@@ -1,0 +1,162 @@
+/* Matrix products against fp64 sums: every storage order and type, odd sizes, strides, accumulation, threads; by our
+ * own kernel and, with NDP_ISA=generic, by the library. */
+#include "base/cpu.h"
+#include "op_test.h"
+#include "ops/gemm.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+typedef struct product {
+    ndp_view a, b, c;
+    bool trans_a, trans_b, accumulate;
+} product;
+
+static product make_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp_dtype in, ndp_dtype out) {
+    product p = {.trans_a = variant & 1, .trans_b = variant & 2, .accumulate = variant & 4};
+    p.a = p.trans_a ? random_matrix(in, k, m, 1) : random_matrix(in, m, k, 1);
+    p.b = p.trans_b ? random_matrix(in, n, k, 2) : random_matrix(in, k, n, 2);
+    p.c = random_matrix(out, m, n, 3);
+    return p;
+}
+
+static ndp_view expected(const product *p) {
+    ndp_view e = copy_as(NDP_F64, &p->c);
+    int64_t k = p->trans_a ? p->a.rows : p->a.cols;
+    for (int64_t i = 0; i < e.rows; i++)
+        for (int64_t j = 0; j < e.cols; j++) {
+            double sum = p->accumulate ? ndp_view_get(&e, i, j) : 0;
+            for (int64_t l = 0; l < k; l++)
+                sum += (p->trans_a ? ndp_view_get(&p->a, l, i) : ndp_view_get(&p->a, i, l)) *
+                       (p->trans_b ? ndp_view_get(&p->b, j, l) : ndp_view_get(&p->b, l, j));
+            ndp_view_set(&e, i, j, sum);
+        }
+    return e;
+}
+
+static void multiply(const product *p, const ndp_view *c, int threads) {
+    ndp_gemm_shape s = ndp_gemm_shape_of(&p->a, p->trans_a, &p->b, p->trans_b, c, p->accumulate, threads);
+    const ndp_gemm *plan, *again;
+    require_ok(ndp_gemm_plan(&s, &plan));
+    require_ok(ndp_gemm_plan(&s, &again));
+    assert_ptr_equal(plan, again);
+    void *scratch = aligned_alloc(64, (ndp_gemm_scratch(plan) + 64) / 64 * 64);
+    ndp_gemm_run(plan, p->a.data, p->b.data, c->data, scratch);
+    free(scratch);
+}
+
+static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp_dtype in, ndp_dtype out) {
+    product p = make_product(m, n, k, variant, in, out);
+    ndp_view e = expected(&p), first = copy_as(out, &p.c);
+    for (int threads = 1; threads <= 4; threads += threads) {
+        ndp_view c = copy_as(out, &p.c);
+        multiply(&p, &c, threads);
+        double far = distance(&c, &e), allowed = out == NDP_BF16 ? 4e-3 : 1e-6;
+        if (!(far < allowed))
+            fail_msg("%lld x %lld x %lld, variant %u, %s: off by %g", (long long)m, (long long)n, (long long)k, variant,
+                     ndp_dtype_name(in), far);
+        if (threads == 1)
+            memcpy(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
+        else if (in == NDP_F32 && ndp_cpu_has_avx512()) /* the library cuts k as the threads ask */
+            assert_memory_equal(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
+        free_matrices(&c, 1);
+    }
+    free_matrices(&e, 1);
+    free_matrices(&first, 1);
+    free_matrices(&p.a, 3);
+}
+
+static const int64_t shapes[][3] = {{1, 1, 1},      {3, 17, 5},     {14, 32, 16},   {15, 33, 17},
+                                    {129, 17, 64},  {1, 129, 400},  {64, 1, 777},   {28, 64, 385},
+                                    {1030, 40, 18}, {37, 300, 130}, {50, 272, 1153}};
+
+static void fp32_products(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(shapes); i++)
+        for (unsigned variant = 0; variant < 8; variant++)
+            check_product(shapes[i][0], shapes[i][1], shapes[i][2], variant, NDP_F32, NDP_F32);
+}
+
+static void bf16_products(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(shapes); i++)
+        for (unsigned variant = 0; variant < 8; variant++) {
+            check_product(shapes[i][0], shapes[i][1], shapes[i][2], variant, NDP_BF16, NDP_F32);
+            check_product(shapes[i][0], shapes[i][1], shapes[i][2], variant, NDP_BF16, NDP_BF16);
+        }
+}
+
+/* Infinities and NaN go where they belong and nowhere else. */
+static void special_values(void **state) {
+    (void)state;
+    product p = make_product(20, 40, 18, 2, NDP_F32, NDP_F32);
+    ndp_view_set(&p.a, 7, 3, NAN);
+    ndp_view_set(&p.b, 33, 5, INFINITY);
+    multiply(&p, &p.c, 1);
+    for (int64_t i = 0; i < 20; i++)
+        for (int64_t j = 0; j < 40; j++)
+            assert_int_equal(!isfinite(ndp_view_get(&p.c, i, j)), i == 7 || j == 33);
+    free_matrices(&p.a, 3);
+}
+
+/* Ranks are threads: they share plans. */
+static void *many_products(void *arg) {
+    const ndp_view *e = arg;
+    product p = make_product(65, 47, 129, 2, NDP_BF16, NDP_F32);
+    for (int i = 0; i < 50; i++) {
+        multiply(&p, &p.c, 1);
+        if (distance(&p.c, e) > 1e-6)
+            return "wrong";
+    }
+    free_matrices(&p.a, 3);
+    return NULL;
+}
+
+static void plans_are_shared(void **state) {
+    (void)state;
+    product p = make_product(65, 47, 129, 2, NDP_BF16, NDP_F32);
+    ndp_view e = expected(&p);
+    pthread_t threads[4];
+    void *wrong;
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(pthread_create(&threads[i], NULL, many_products, &e), 0);
+    for (int i = 0; i < 4; i++) {
+        pthread_join(threads[i], &wrong);
+        assert_null(wrong);
+    }
+    free_matrices(&e, 1);
+    free_matrices(&p.a, 3);
+}
+
+static void bad_shapes_are_told(void **state) {
+    (void)state;
+    const ndp_gemm *plan;
+    ndp_gemm_shape good = {4, 5, 6, 6, 5, 5, false, false, NDP_F32, NDP_F32, NDP_F32, false, 1};
+    require_ok(ndp_gemm_plan(&good, &plan));
+    for (int i = 0; i < 6; i++) {
+        ndp_gemm_shape s = good;
+        if (i == 0)
+            s.m = 0;
+        if (i == 1)
+            s.lda = 5;
+        if (i == 2)
+            s.ldc = 4;
+        if (i == 3)
+            s.trans_b = true; /* then a row of B has 6 elements */
+        if (i == 4)
+            s.b = NDP_BF16;
+        if (i == 5)
+            s.threads = 0;
+        assert_int_equal(ndp_gemm_plan(&s, &plan), NDP_EBUG);
+        assert_non_null(strstr(ndp_error_message(), "gemm"));
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(fp32_products),    cmocka_unit_test(bf16_products),       cmocka_unit_test(special_values),
+        cmocka_unit_test(plans_are_shared), cmocka_unit_test(bad_shapes_are_told),
+    };
+    (void)argc;
+    return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
+}
