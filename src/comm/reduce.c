@@ -1,5 +1,6 @@
 #include "comm/reduce.h"
 
+#include <omp.h>
 #include <string.h>
 
 enum { BLOCK = 2048, PARALLEL_BYTES = 1 << 20 };
@@ -81,7 +82,7 @@ static void reduce_block(ndp_dtype type, ndp_reduce op, void *const *in, int ran
         memcpy((char *)outs[k] + at, result, (size_t)n * size);
 }
 
-static int64_t block_length(int64_t count, int64_t block) { return count - block * BLOCK < BLOCK ? count - block * BLOCK : BLOCK; }
+static int64_t block_length(int64_t count, int64_t b) { return count - b * BLOCK < BLOCK ? count - b * BLOCK : BLOCK; }
 
 void ndp_reduce_ranks(ndp_dtype type, ndp_reduce op, void *const *in, int ranks, void *const *outs, int n_outs,
                       int64_t count, bool accumulate) {

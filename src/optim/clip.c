@@ -21,6 +21,11 @@ static double squares(const void *x, ndp_dtype type, int64_t first, int64_t end)
 }
 
 /* A fixed number of parts, added in their order: threads only choose who computes which part. */
+static void sum_parts(const void *x, ndp_dtype type, int64_t n, int64_t length, int first, int last, double *part) {
+    for (int i = first; i < last; i++)
+        part[i] = squares(x, type, i * length, (i + 1) * length < n ? (i + 1) * length : n);
+}
+
 double ndp_sum_squares(const void *x, ndp_dtype type, int64_t n, int threads) {
     enum { PARTS = 256 };
     double part[PARTS], sum = 0;
@@ -29,9 +34,13 @@ double ndp_sum_squares(const void *x, ndp_dtype type, int64_t n, int threads) {
     int64_t blocks = (n + NDP_SEGMENT_ALIGN - 1) / NDP_SEGMENT_ALIGN;
     int64_t length = (blocks + PARTS - 1) / PARTS * NDP_SEGMENT_ALIGN;
     int parts = (int)((n + length - 1) / length);
-#pragma omp parallel for schedule(static) num_threads(ndp_optim_threads(n, threads))
-    for (int i = 0; i < parts; i++)
-        part[i] = squares(x, type, i * length, i + 1 < parts ? (i + 1) * length : n);
+    int team = ndp_optim_threads(n, threads);
+    if (team == 1) /* not a team of one: OpenMP makes a new team whenever the size changes */
+        sum_parts(x, type, n, length, 0, parts, part);
+    else
+#pragma omp parallel for schedule(static) num_threads(team)
+        for (int i = 0; i < parts; i++)
+            sum_parts(x, type, n, length, i, i + 1, part);
     for (int i = 0; i < parts; i++)
         sum += part[i];
     return sum;

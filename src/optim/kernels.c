@@ -24,9 +24,14 @@ static int64_t bound(int64_t n, int part, int parts) {
 }
 
 void ndp_optim_run(const ndp_optim_call *c, ndp_optim_loop *loop) {
+    int threads = ndp_optim_threads(c->n, c->threads);
     if (c->n <= 0)
         return;
-#pragma omp parallel num_threads(ndp_optim_threads(c->n, c->threads))
+    if (threads == 1) { /* not a team of one: OpenMP makes a new team whenever the size changes */
+        loop(c, 0, c->n);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
     {
         int part = omp_get_thread_num(), parts = omp_get_num_threads();
         loop(c, bound(c->n, part, parts), bound(c->n, part + 1, parts));
