@@ -4,13 +4,23 @@
 
 static size_t aligned(size_t n) { return (n + 63) & ~(size_t)63; }
 
-static int by_size(const void *a, const void *b) {
+/* Total orders all of them: the plan is the same on every rank. */
+static int by_start(const void *a, const void *b) {
     const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    if (x->bytes != y->bytes)
-        return x->bytes < y->bytes ? 1 : -1;
     if (x->first != y->first)
         return x->first < y->first ? -1 : 1;
-    return x < y ? -1 : x > y; /* a total order: the plan is the same on every rank */
+    return x < y ? -1 : x > y;
+}
+
+static int by_size(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    return x->bytes != y->bytes ? (x->bytes < y->bytes ? 1 : -1) : by_start(a, b);
+}
+
+static int by_life(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    int lx = x->last - x->first, ly = y->last - y->first;
+    return lx != ly ? (lx < ly ? 1 : -1) : by_size(a, b);
 }
 
 static int by_offset(const void *a, const void *b) {
@@ -35,21 +45,33 @@ static size_t lowest_gap(const ndp_interval *item, ndp_interval **placed, int n,
     return at;
 }
 
-ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
-    ndp_interval **order = malloc(2 * ((size_t)n + 1) * sizeof *order);
-    if (!order)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
-    ndp_interval **alive = order + n + 1;
-    for (int i = 0; i < n; i++)
-        order[i] = &items[i];
-    qsort(order, (size_t)n, sizeof *order, by_size);
+/* Places all in this order; returns the memory that takes. */
+static size_t place_in(ndp_interval **order, int n, ndp_interval **alive) {
     size_t end = 0;
     for (int i = 0; i < n; i++) {
         order[i]->offset = lowest_gap(order[i], order, i, alive);
         if (order[i]->offset + aligned(order[i]->bytes) > end)
             end = order[i]->offset + aligned(order[i]->bytes);
     }
+    return end;
+}
+
+ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
+    static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_start};
+    ndp_interval **order = malloc(2 * ((size_t)n + 1) * sizeof *order);
+    if (!order)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
+    size_t least = SIZE_MAX;
+    int best = 0;
+    for (int i = 0; i < n; i++)
+        order[i] = &items[i];
+    for (int k = 0; k <= NDP_COUNT(orders); k++) { /* the last round is the best one again */
+        qsort(order, (size_t)n, sizeof *order, orders[k < NDP_COUNT(orders) ? k : best]);
+        size_t end = place_in(order, n, order + n + 1);
+        if (end < least)
+            least = end, best = k;
+    }
     free(order);
-    *total = end;
+    *total = least;
     return NDP_OK;
 }

@@ -1,5 +1,6 @@
 /* Interval allocation: blocks that live over an interval of steps get offsets in one memory so that no two that live at
- * the same time overlap. Greedy by size: the largest first, each at the lowest offset that is free over its life. */
+ * the same time overlap. Greedy, each at the lowest offset that is free over its life, in the best of three orders: the
+ * largest first, the longest-lived first, the earliest first. */
 #ifndef NDP_GRAPH_INTERVALS_H
 #define NDP_GRAPH_INTERVALS_H
 

@@ -2,7 +2,7 @@
  * need, the reductions that they finish, and the update.
  *
  * A gather begins one run before the buffer is read; a reduction is waited for when the next one begins, so that it has
- * the backward of one unit to hide behind. Memory follows: a block lives from the first instruction that names it to
+ * the backward of one unit to hide behind, and the all_reduce of the replicas that of the unit after. Memory follows: a block lives from the first instruction that names it to
  * the last. */
 #include "step/build.h"
 
@@ -28,7 +28,8 @@ typedef struct builder {
     int *grad;           /* block with the whole gradient, NDP_NONE */
     uint64_t *written;   /* bit per segment: the gradient holds something already */
     int *last_write;     /* per micro-batch: last run that writes the buffer's gradient */
-    int pending;         /* begin instruction of the reduction not yet waited for */
+    int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
+    bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
 } builder;
 
 /* ---- blocks and instructions ---- */
@@ -255,40 +256,48 @@ static void release_gathered(builder *b, int r) {
 
 /* ---- gradients ---- */
 
-static ndp_status finish_reduction(builder *b) {
-    if (b->pending == NDP_NONE)
-        return NDP_OK;
-    NDP_TRY(emit_wait(b->p, b->pending));
-    b->pending = NDP_NONE;
-    return NDP_OK;
-}
-
-static ndp_status reduce_replicas(builder *b, int buffer) {
+static ndp_status begin_all_reduce(builder *b, int buffer) {
     const ndp_owned *o = &b->p->owned[buffer];
-    if (o->shard.replicas == 1)
-        return NDP_OK;
-    NDP_TRY(finish_reduction(b));
     return emit_begin(b->p, (ndp_instr){.kind = NDP_ALL_REDUCE, .group = NDP_GROUP_REPLICATE, .in = o->grad, .out = o->grad,
                                         .count = o->shard.slice, .type = b->m->opts.master,
                                         .what = b->m->buffers[buffer].name, .buffer = buffer},
-                      &b->pending);
+                      &b->pending_replicas);
 }
 
-/* The gradient of a buffer is whole for this micro-batch: it goes to its owners. */
+/* Moves the reductions under way on by one: the replicas' one ends, the scatter ends and goes on to the replicas. */
+static ndp_status advance_reductions(builder *b) {
+    if (b->pending_replicas != NDP_NONE)
+        NDP_TRY(emit_wait(b->p, b->pending_replicas));
+    b->pending_replicas = NDP_NONE;
+    if (b->pending_scatter == NDP_NONE)
+        return NDP_OK;
+    int buffer = b->p->instrs[b->pending_scatter].buffer;
+    NDP_TRY(emit_wait(b->p, b->pending_scatter));
+    b->pending_scatter = NDP_NONE;
+    return b->scatter_is_last && b->p->owned[buffer].shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
+}
+
+static ndp_status finish_reductions(builder *b) {
+    while (b->pending_scatter != NDP_NONE || b->pending_replicas != NDP_NONE)
+        NDP_TRY(advance_reductions(b));
+    return NDP_OK;
+}
+
+/* The gradient of a buffer is whole for this micro-batch: it goes to its owners, after the last one to the replicas. */
 static ndp_status reduce(builder *b, int buffer, int micro_batch) {
     const ndp_owned *o = &b->p->owned[buffer];
     bool last = micro_batch == b->p->opts.accumulation - 1;
-    if (o->shard.shards > 1) {
-        NDP_TRY(finish_reduction(b));
-        NDP_TRY(emit_begin(b->p, (ndp_instr){.kind = NDP_REDUCE_SCATTER, .group = NDP_GROUP_SHARD,
-                                             .in = {b->grad[buffer], 0}, .out = o->grad, .count = o->shard.slice,
-                                             .type = b->m->opts.master, .add = micro_batch > 0,
-                                             .what = b->m->buffers[buffer].name, .buffer = buffer},
-                           &b->pending));
-        b->grad[buffer] = NDP_NONE;
-        b->written[buffer] = 0;
-    }
-    return last ? reduce_replicas(b, buffer) : NDP_OK;
+    NDP_TRY(advance_reductions(b));
+    if (o->shard.shards == 1)
+        return last && o->shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
+    NDP_TRY(emit_begin(b->p, (ndp_instr){.kind = NDP_REDUCE_SCATTER, .group = NDP_GROUP_SHARD, .in = {b->grad[buffer], 0},
+                                         .out = o->grad, .count = o->shard.slice, .type = b->m->opts.master,
+                                         .add = micro_batch > 0, .what = b->m->buffers[buffer].name, .buffer = buffer},
+                       &b->pending_scatter));
+    b->scatter_is_last = last;
+    b->grad[buffer] = NDP_NONE;
+    b->written[buffer] = 0;
+    return NDP_OK;
 }
 
 static ndp_status reduce_finished(builder *b, int r) {
@@ -399,7 +408,7 @@ static ndp_status emit_runs(builder *b) {
         NDP_TRY(reduce_finished(b, r));
         release_gathered(b, r);
     }
-    return finish_reduction(b);
+    return finish_reductions(b);
 }
 
 static ndp_status emit_update(builder *b) {
@@ -425,7 +434,7 @@ static ndp_status emit_all(builder *b) {
 static ndp_status builder_init(builder *b, ndp_program *p) {
     const ndp_model *m = p->opts.model;
     size_t units = (size_t)m->n_units + 1, buffers = (size_t)m->n_buffers;
-    *b = (builder){.p = p, .m = m, .pending = NDP_NONE};
+    *b = (builder){.p = p, .m = m, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
     b->runs = calloc(units * 4 * (size_t)p->opts.accumulation, sizeof *b->runs);
     int *ints = malloc((4 * units + 4 * buffers) * sizeof *ints);
     b->written = calloc(buffers, sizeof *b->written);

@@ -1,0 +1,139 @@
+/* Overlap is in the program: gathers begin before the run that comes before their reader, reductions of a unit before the
+ * next unit's backward and end behind it; blocks that live at the same time never overlap. */
+#include "check.h"
+#include "step/tiny.h"
+
+typedef struct setup {
+    ndp_model model;
+    ndp_engine *engine;
+    const ndp_program *p;
+} setup;
+
+static void begin(setup *s, int replicate, int shard, int accumulation, bool reshard, bool recompute) {
+    ndp_facts f = tiny_facts(true);
+    f.layers = 4;
+    ndp_model_opts mo = tiny_opts(NDP_BF16, 24);
+    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    layout.size[NDP_DP_REPLICATE] = replicate, layout.size[NDP_DP_SHARD] = shard;
+    ndp_engine_opts o = {.model = &s->model, .device = &ndp_device_null, .threads = 1, .accumulation = accumulation, .node_ranks = 1,
+                         .reshard = reshard, .recompute = recompute};
+    CHECK_OK(ndp_mesh_init(&layout, 0, &o.mesh));
+    CHECK_OK(ndp_engine_create(&o, &s->engine));
+    s->p = ndp_engine_program(s->engine);
+}
+
+static void end(setup *s) {
+    ndp_engine_destroy(s->engine);
+    ndp_model_release(&s->model);
+}
+
+static int runs_between(const ndp_program *p, int from, int to) {
+    int n = 0;
+    for (int i = from + 1; i < to; i++)
+        n += p->instrs[i].code == NDP_DO_RUN;
+    return n;
+}
+
+static int count_kind(const ndp_program *p, ndp_comm_kind kind, ndp_group_kind group) {
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += p->instrs[i].code == NDP_DO_BEGIN && p->instrs[i].kind == kind && p->instrs[i].group == group;
+    return n;
+}
+
+/* All gathers but the very first have a run to hide behind; so have all scatters but the last, and all all_reduces of
+ * replicas but the last two. */
+static void communication_hides_behind_runs(void **state) {
+    (void)state;
+    setup s;
+    begin(&s, 2, 3, 2, true, true);
+    int bare_gathers = 0, bare_scatters = 0, bare_replicas = 0;
+    for (int i = 0; i < s.p->n; i++) {
+        const ndp_instr *in = &s.p->instrs[i];
+        if (in->code != NDP_DO_BEGIN || (in->group != NDP_GROUP_SHARD && in->group != NDP_GROUP_REPLICATE) || in->count == 1)
+            continue;
+        bool bare = runs_between(s.p, i, in->partner) == 0;
+        bare_gathers += bare && in->kind == NDP_ALL_GATHER;
+        bare_scatters += bare && in->kind == NDP_REDUCE_SCATTER;
+        bare_replicas += bare && in->kind == NDP_ALL_REDUCE;
+    }
+    assert_int_equal(bare_gathers, 1);
+    assert_int_equal(bare_scatters, 1);
+    assert_true(bare_replicas <= 2);
+    end(&s);
+}
+
+/* A scatter begins right behind the run that wrote the last of its gradient. */
+static void scatters_begin_at_once(void **state) {
+    (void)state;
+    setup s;
+    begin(&s, 1, 2, 1, true, false);
+    int scatters = 0;
+    for (int i = 0; i < s.p->n; i++) {
+        const ndp_instr *in = &s.p->instrs[i];
+        if (in->code != NDP_DO_BEGIN || in->kind != NDP_REDUCE_SCATTER)
+            continue;
+        int writer = i;
+        while (s.p->instrs[writer].code != NDP_DO_RUN)
+            writer--;
+        assert_int_equal(s.p->instrs[writer].phase, NDP_BACKWARD_WEIGHT);
+        assert_string_equal(s.p->instrs[writer].what, in->what);
+        scatters++;
+    }
+    assert_int_equal(scatters, s.model.n_buffers);
+    end(&s);
+}
+
+/* reshard_after_forward: blocks are gathered again for the backward; without, once an update. */
+static void resharding_gathers_twice(void **state) {
+    (void)state;
+    setup s;
+    begin(&s, 1, 2, 2, true, false);
+    /* a micro-batch gathers each of 4 blocks twice but the last, which stays for its backward; head and embedding once */
+    assert_true(count_kind(s.p, NDP_ALL_GATHER, NDP_GROUP_SHARD) >= 2 * (4 + 3));
+    size_t resharded = s.p->bytes[NDP_REGION_ARENA];
+    end(&s);
+    begin(&s, 1, 2, 2, false, false);
+    assert_int_equal(count_kind(s.p, NDP_ALL_GATHER, NDP_GROUP_SHARD), s.model.n_buffers);
+    assert_true(s.p->bytes[NDP_REGION_ARENA] > resharded);
+    end(&s);
+}
+
+static void living_blocks_do_not_overlap(void **state) {
+    (void)state;
+    for (int way = 0; way < 8; way++) {
+        setup s;
+        begin(&s, 1 + (way & 1), 2, 1 + (way >> 1 & 1), true, way >> 2 & 1);
+        for (int a = 0; a < s.p->n_blocks; a++)
+            for (int b = 0; b < a; b++) {
+                const ndp_block *x = &s.p->blocks[a], *y = &s.p->blocks[b];
+                bool together = x->region == y->region && x->first <= y->last && y->first <= x->last && x->bytes && y->bytes;
+                if (together && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
+                    fail_msg("blocks %d and %d share memory at the same time", a, b);
+            }
+        end(&s);
+    }
+}
+
+/* What is alive at once is at most what is taken, and not much less. */
+static void plan_is_tight(void **state) {
+    (void)state;
+    setup s;
+    begin(&s, 1, 2, 2, true, false);
+    ndp_budget budget;
+    ndp_program_budget(s.p, &budget);
+    size_t sum = 0;
+    for (int c = 0; c < NDP_MEM_CLASSES; c++)
+        sum += budget.class_bytes[c];
+    assert_true(sum <= budget.total);
+    assert_true((double)budget.total <= 1.15 * (double)sum);
+    end(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(communication_hides_behind_runs), cmocka_unit_test(scatters_begin_at_once),
+                                       cmocka_unit_test(resharding_gathers_twice), cmocka_unit_test(living_blocks_do_not_overlap),
+                                       cmocka_unit_test(plan_is_tight)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
