@@ -22,10 +22,11 @@ void ndp_text_stream_release(ndp_text_stream *s) {
     *s = (ndp_text_stream){0};
 }
 
-/* The text of the first n waiting tokens; *whole says whether it ends with a whole character. */
-static ndp_status text_of(const ndp_text_stream *s, int64_t n, ndp_str *text, bool *whole) {
-    int64_t from = s->begun ? 0 : s->anchor;
-    size_t skip = s->begun ? s->anchor_text.length : 0;
+/* The text of the first n waiting tokens, behind other text if `begun`; *whole says whether it ends with a whole
+ * character. */
+static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_str *text, bool *whole) {
+    int64_t from = begun ? 0 : s->anchor;
+    size_t skip = begun ? s->anchor_text.length : 0;
     text->length = 0;
     NDP_TRY(ndp_tokenizer_decode(s->tokenizer, s->window.items + from, s->anchor + n - from, true, text));
     if (text->length < skip || (skip && memcmp(text->data, s->anchor_text.data, skip) != 0)) {
@@ -41,13 +42,18 @@ static ndp_status text_of(const ndp_text_stream *s, int64_t n, ndp_str *text, bo
     return text->failed ? NDP_FAIL(NDP_ENOMEM, "no memory to decode") : NDP_OK;
 }
 
-/* Gives out the text of the first n waiting tokens. */
-static void give_out(ndp_text_stream *s, int64_t n, const ndp_str *text, ndp_str *out) {
+/* Gives out the text of the first n waiting tokens. Behind other text they may have more of it, a space: with that too
+ * the text has begun. */
+static ndp_status give_out(ndp_text_stream *s, int64_t n, ndp_str *text, ndp_str *out) {
+    bool unused;
+    ndp_str_add_bytes(out, text->data, text->length);
+    if (!s->begun)
+        NDP_TRY(text_of(s, true, n, text, &unused));
+    s->begun |= text->length > 0;
     int32_t *waiting = s->window.items + s->anchor;
     s->window.n -= n;
     memmove(waiting, waiting + n, (size_t)(s->window.n - s->anchor) * sizeof *waiting);
-    ndp_str_add_bytes(out, text->data, text->length);
-    s->begun |= text->length > 0;
+    return NDP_OK;
 }
 
 /* At most `hold` tokens go on waiting. What is not whole although it is as long as a character can be begins with a
@@ -58,13 +64,13 @@ static ndp_status flush(ndp_text_stream *s, int64_t hold, ndp_str *out) {
     while (st == NDP_OK && s->window.n > s->anchor) {
         int64_t waiting = s->window.n - s->anchor;
         bool whole;
-        st = text_of(s, waiting, &text, &whole);
+        st = text_of(s, s->begun, waiting, &text, &whole);
         if (st == NDP_OK && !whole && waiting <= hold)
             break;
         if (st == NDP_OK && !whole)
-            st = text_of(s, waiting = 1, &text, &whole);
+            st = text_of(s, s->begun, waiting = 1, &text, &whole);
         if (st == NDP_OK)
-            give_out(s, waiting, &text, out);
+            st = give_out(s, waiting, &text, out);
     }
     ndp_str_release(&text);
     return st == NDP_OK && out->failed ? NDP_FAIL(NDP_ENOMEM, "no memory for text") : st;
