@@ -228,7 +228,11 @@ static int thread_rows(const ndp_gemm_shape *s, int threads) {
 
 void ndp_sgemm_run(const ndp_gemm_shape *s, const float *a, const float *b, float *c, void *scratch) {
     size_t step = thread_bytes(s); /* a multiple of 64 */
-#pragma omp parallel num_threads(s->threads) if (s->threads > 1)
+    if (s->threads == 1) {
+        run_part(s, a, b, c, (range){0, s->m}, (range){0, s->n}, scratch);
+        return;
+    }
+#pragma omp parallel num_threads(s->threads)
     {
         int threads = omp_get_num_threads(), i = omp_get_thread_num(), r = thread_rows(s, threads);
         int columns = threads / r;
