@@ -6,6 +6,7 @@
 #include <sys/mman.h>
 
 #define HUGE ((size_t)2 << 20)
+#define PAGE ((size_t)4096)
 
 size_t ndp_memory_round(size_t bytes) { return bytes ? (bytes + HUGE - 1) / HUGE * HUGE : HUGE; }
 
@@ -44,12 +45,22 @@ void ndp_memory_unmap(void *data, size_t bytes) {
         munmap(data, ndp_memory_round(bytes));
 }
 
+/* A huge page for every whole 2 MiB: shared memory gets none by advice where the system's shmem_enabled says never, as
+ * it does by default. One page must be there first; the kernel zeroes the rest. Where this is refused small pages do.
+ */
+static void take_huge_pages(uintptr_t first, uintptr_t last) {
+    enum { COLLAPSE = 25 }; /* MADV_COLLAPSE of Linux 6.1 */
+    for (uintptr_t at = (first + HUGE - 1) / HUGE * HUGE; at + HUGE <= last; at += HUGE)
+        if (madvise((void *)at, PAGE, MADV_POPULATE_WRITE) != 0 || madvise((void *)at, HUGE, COLLAPSE) != 0)
+            return;
+}
+
 ndp_status ndp_memory_touch(void *data, size_t bytes) {
-    uintptr_t page = 4096, first = (uintptr_t)data / page * page,
-              last = ((uintptr_t)data + bytes + page - 1) / page * page;
-    if (bytes == 0 || madvise((void *)first, last - first, MADV_POPULATE_WRITE) == 0)
+    uintptr_t first = (uintptr_t)data / PAGE * PAGE, last = ((uintptr_t)data + bytes + PAGE - 1) / PAGE * PAGE;
+    if (bytes == 0)
         return NDP_OK;
-    if (errno == ENOMEM || errno == EFAULT)
+    take_huge_pages(first, last);
+    if (madvise((void *)first, last - first, MADV_POPULATE_WRITE) != 0 && (errno == ENOMEM || errno == EFAULT))
         return no_memory(bytes, errno);
     return NDP_OK; /* before Linux 5.14: taken at the first use */
 }

@@ -1,23 +1,24 @@
 #include "comm/reduce.h"
+#include "comm/stream.h"
 
 #include <omp.h>
 #include <string.h>
 
-enum { BLOCK = 2048, PARALLEL_BYTES = 1 << 20 };
+enum { BLOCK = 2048, LARGE_BYTES = 1 << 20 };
 
 bool ndp_reduce_knows(ndp_dtype type) {
     return type == NDP_F32 || type == NDP_F64 || type == NDP_I64 || type == NDP_BF16;
 }
 
-/* acc = acc op x. NaN wins over every number in a maximum, so that no rank hides it. */
+/* acc = a op x, where `a` may be acc. NaN wins over every number in a maximum, so that no rank hides it. */
 #define DEFINE_FOLD(NAME, T, LOAD_T, LOAD)                                                                             \
-    static void NAME(T *restrict acc, const LOAD_T *restrict x, int64_t n, ndp_reduce op) {                            \
+    static void NAME(T *acc, const T *a, const LOAD_T *x, int64_t n, ndp_reduce op) {                                  \
         if (op == NDP_SUM) {                                                                                           \
-            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) acc[i] += LOAD(x[i]);                                  \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) acc[i] = a[i] + LOAD(x[i]);                            \
         } else {                                                                                                       \
-            for (int64_t i = 0; i < n; i++) {                                                                          \
+            _Pragma("omp simd") for (int64_t i = 0; i < n; i++) {                                                      \
                 T v = LOAD(x[i]);                                                                                      \
-                acc[i] = acc[i] > v || acc[i] != acc[i] ? acc[i] : v;                                                  \
+                acc[i] = a[i] > v || a[i] != a[i] ? a[i] : v;                                                          \
             }                                                                                                          \
         }                                                                                                              \
     }
@@ -33,82 +34,113 @@ typedef union block {
     int64_t i64[BLOCK];
 } block;
 
-static void block_load(ndp_dtype type, block *acc, const void *x, int64_t n) {
-    if (type == NDP_BF16)
-        for (int64_t i = 0; i < n; i++)
-            acc->f32[i] = ndp_bf16_to_f32(((const uint16_t *)x)[i]);
-    else
-        memcpy(acc, x, (size_t)n * ndp_dtype_size(type));
+static void widen(block *acc, const uint16_t *x, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        acc->f32[i] = ndp_bf16_to_f32(x[i]);
 }
 
-static void block_fold(ndp_dtype type, ndp_reduce op, block *acc, const void *x, int64_t n) {
+/* acc = a op x; `a` is a block as acc is, in acc or elsewhere. */
+static void block_fold(ndp_dtype type, ndp_reduce op, block *acc, const void *a, const void *x, int64_t n) {
     switch (type) {
     case NDP_F32:
-        fold_f32(acc->f32, x, n, op);
+        fold_f32(acc->f32, a, x, n, op);
         break;
     case NDP_F64:
-        fold_f64(acc->f64, x, n, op);
+        fold_f64(acc->f64, a, x, n, op);
         break;
     case NDP_I64:
-        fold_i64(acc->i64, x, n, op);
+        fold_i64(acc->i64, a, x, n, op);
         break;
     default:
-        fold_bf16(acc->f32, x, n, op);
+        fold_bf16(acc->f32, a, x, n, op);
         break;
     }
 }
 
-/* The block in its storage type; `rounded` is room for it where that differs. */
-static const void *block_store(ndp_dtype type, block *acc, int64_t n, uint16_t *rounded) {
-    if (type != NDP_BF16)
-        return acc;
+static void narrow(uint16_t *out, const block *acc, int64_t n) {
     for (int64_t i = 0; i < n; i++)
-        rounded[i] = ndp_f32_to_bf16(acc->f32[i]);
-    return rounded;
+        out[i] = ndp_f32_to_bf16(acc->f32[i]);
 }
 
-static void reduce_block(ndp_dtype type, ndp_reduce op, void *const *in, int ranks, void *const *outs, int n_outs,
-                         int64_t first, int64_t n, bool accumulate) {
-    block acc;
-    uint16_t rounded[BLOCK];
-    size_t size = ndp_dtype_size(type), at = (size_t)first * size;
-    block_load(type, &acc, (const char *)in[0] + at, n);
-    for (int r = 1; r < ranks; r++)
-        block_fold(type, op, &acc, (const char *)in[r] + at, n);
-    if (accumulate)
-        block_fold(type, op, &acc, (const char *)outs[0] + at, n);
-    const void *result = block_store(type, &acc, n, rounded);
-    for (int k = 0; k < n_outs; k++)
-        memcpy((char *)outs[k] + at, result, (size_t)n * size);
+typedef struct job {
+    ndp_dtype type;
+    ndp_reduce op;
+    void *const *in, *const *outs;
+    int ranks, n_outs;
+    bool accumulate, streamed;
+} job;
+
+/* The n elements at byte `at`. The sum lies in rank 0's buffer until something is added to it, then in acc. */
+static void reduce_block(const job *j, size_t at, int64_t n) {
+    _Alignas(64) block acc;
+    _Alignas(64) uint16_t rounded[BLOCK];
+    size_t bytes = (size_t)n * ndp_dtype_size(j->type);
+    const void *sum = (const char *)j->in[0] + at;
+    if (j->type == NDP_BF16) {
+        widen(&acc, sum, n);
+        sum = &acc;
+    }
+    for (int r = 1; r < j->ranks; r++, sum = &acc)
+        block_fold(j->type, j->op, &acc, sum, (const char *)j->in[r] + at, n);
+    if (j->accumulate) {
+        block_fold(j->type, j->op, &acc, sum, (const char *)j->outs[0] + at, n);
+        sum = &acc;
+    }
+    if (j->type == NDP_BF16) {
+        narrow(rounded, &acc, n);
+        sum = rounded;
+    }
+    for (int k = 0; k < j->n_outs; k++)
+        if (j->streamed)
+            ndp_stream_block((char *)j->outs[k] + at, sum, bytes);
+        else
+            memmove((char *)j->outs[k] + at, sum, bytes); /* of one rank alone the sum may be the buffer itself */
 }
 
-static int64_t block_length(int64_t count, int64_t b) { return count - b * BLOCK < BLOCK ? count - b * BLOCK : BLOCK; }
+static void reduce_span(const job *j, int64_t first, int64_t last) {
+    for (; first < last; first += BLOCK)
+        reduce_block(j, (size_t)first * ndp_dtype_size(j->type), last - first < BLOCK ? last - first : BLOCK);
+    if (j->streamed)
+        ndp_stream_end();
+}
+
+/* Small work runs without a team: OpenMP makes a new one whenever the size changes, and nothing allocates in a step. */
+static bool wants_team(size_t bytes) { return bytes >= LARGE_BYTES && omp_get_max_threads() > 1; }
+
+/* Where the piece of this thread of the team begins, in whole blocks of `unit`; of the next thread: thread + 1. */
+static int64_t piece_start(int64_t count, int64_t unit, int thread) {
+    int64_t units = (count + unit - 1) / unit, start = units * thread / omp_get_num_threads() * unit;
+    return start < count ? start : count;
+}
 
 void ndp_reduce_ranks(ndp_dtype type, ndp_reduce op, void *const *in, int ranks, void *const *outs, int n_outs,
                       int64_t count, bool accumulate) {
-    int64_t blocks = (count + BLOCK - 1) / BLOCK;
-    bool split = (size_t)count * ndp_dtype_size(type) >= PARALLEL_BYTES && omp_get_max_threads() > 1;
-    if (!split) /* not a team of one: OpenMP makes a new team whenever the size changes */
-        for (int64_t b = 0; b < blocks; b++)
-            reduce_block(type, op, in, ranks, outs, n_outs, b * BLOCK, block_length(count, b), accumulate);
-    else
-#pragma omp parallel for schedule(static)
-        for (int64_t b = 0; b < blocks; b++)
-            reduce_block(type, op, in, ranks, outs, n_outs, b * BLOCK, block_length(count, b), accumulate);
+    size_t bytes = (size_t)count * ndp_dtype_size(type);
+    /* Not past the caches what lies in them: results over what was just read. */
+    bool streamed = bytes >= LARGE_BYTES && in != outs && !accumulate;
+    const job j = {type, op, in, outs, ranks, n_outs, accumulate, streamed};
+    if (!wants_team(bytes)) {
+        reduce_span(&j, 0, count);
+        return;
+    }
+#pragma omp parallel
+    {
+        int thread = omp_get_thread_num();
+        reduce_span(&j, piece_start(count, BLOCK, thread), piece_start(count, BLOCK, thread + 1));
+    }
 }
 
 void ndp_copy_large(void *to, const void *from, size_t bytes) {
     if (to == from || bytes == 0)
         return;
-    enum { PIECE = 256 << 10 };
-    int64_t pieces = (int64_t)((bytes + PIECE - 1) / PIECE);
-    if (bytes < PARALLEL_BYTES || omp_get_max_threads() == 1) {
+    if (!wants_team(bytes)) {
         memcpy(to, from, bytes);
         return;
     }
-#pragma omp parallel for schedule(static)
-    for (int64_t p = 0; p < pieces; p++) {
-        size_t at = (size_t)p * PIECE, n = bytes - at < PIECE ? bytes - at : PIECE;
-        memcpy((char *)to + at, (const char *)from + at, n);
+#pragma omp parallel
+    {
+        int thread = omp_get_thread_num();
+        int64_t first = piece_start((int64_t)bytes, 4096, thread), last = piece_start((int64_t)bytes, 4096, thread + 1);
+        memcpy((char *)to + first, (const char *)from + first, (size_t)(last - first));
     }
 }

@@ -1,5 +1,6 @@
 #include "comm/wait.h"
 #include "base/clock.h"
+#include "base/cpu.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -132,9 +133,7 @@ ndp_status ndp_wait_setup(ndp_transport *t, int ranks) {
         NDP_CHECK(*end == '\0' && isfinite(timeout) && timeout > 0,
                   "NDP_COMM_TIMEOUT is \"%s\"; it takes a positive number of seconds", text);
     }
-    cpu_set_t cores;
-    bool known = sched_getaffinity(0, sizeof cores, &cores) == 0; /* fails above 1024 cores: not crowded then */
     t->timeout = timeout;
-    t->crowded = known && CPU_COUNT(&cores) < ranks;
+    t->crowded = ndp_cpu_cores() < ranks;
     return NDP_OK;
 }

@@ -1,0 +1,139 @@
+/* The collectives on a buffer of 64 MB of fp32, beside a memcpy of the same bytes by one rank: median and best of
+ * nine, in milliseconds. Alone: 2 and 4 ranks as threads. Under mpirun: its ranks (NDP_SHM=off: by MPI alone). */
+#include "base/clock.h"
+#include "comm/comm.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { BYTES = 64 << 20, COUNT = BYTES / 4, ROUNDS = 9, QUICK_ROUNDS = 2000 };
+
+typedef struct bench {
+    ndp_transport *transport;
+    ndp_comm *comm;
+    float *in, *out, *shared; /* in windows; shared: NULL where there is none */
+} bench;
+
+static int by_value(const void *a, const void *b) {
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static void report(const bench *b, const char *what, double *seconds) {
+    qsort(seconds, ROUNDS, sizeof *seconds, by_value);
+    if (ndp_comm_rank(b->comm) == 0)
+        printf("  %-28s %9.3f ms, best %9.3f\n", what, seconds[ROUNDS / 2] * 1e3, seconds[0] * 1e3);
+}
+
+typedef enum kind { FLOOR, GATHER_SHARED, GATHER, SCATTER, REDUCE } kind;
+
+static ndp_status once(const bench *b, kind k) {
+    ndp_work w;
+    int64_t part = COUNT / ndp_comm_size(b->comm);
+    int rank = ndp_comm_rank(b->comm);
+    switch (k) {
+    case FLOOR:
+        memcpy(b->out, b->in, BYTES);
+        return NDP_OK;
+    case GATHER_SHARED:
+        NDP_TRY(ndp_all_gather_begin(b->comm, b->shared + rank * part, b->shared, part, NDP_F32, &w));
+        break;
+    case GATHER:
+        NDP_TRY(ndp_all_gather_begin(b->comm, b->in, b->out, part, NDP_F32, &w));
+        break;
+    case SCATTER:
+        NDP_TRY(ndp_reduce_scatter_begin(b->comm, b->in, b->out, part, NDP_F32, false, &w));
+        break;
+    default:
+        NDP_TRY(ndp_all_reduce_begin(b->comm, b->in, COUNT, NDP_F32, NDP_SUM, &w));
+        break;
+    }
+    return ndp_wait(&w);
+}
+
+static ndp_status time_kind(const bench *b, const char *what, kind k) {
+    double seconds[ROUNDS];
+    for (int i = -1; i < ROUNDS; i++) {
+        NDP_TRY(ndp_barrier(b->comm));
+        double start = ndp_now();
+        if (k != FLOOR || ndp_comm_rank(b->comm) == 0)
+            NDP_TRY(once(b, k));
+        if (i >= 0)
+            seconds[i] = ndp_now() - start;
+    }
+    report(b, what, seconds);
+    return NDP_OK;
+}
+
+/* One number, as for the gradient norm: how fast ranks meet. */
+static ndp_status time_small(const bench *b) {
+    double x = 1, seconds[ROUNDS];
+    for (int i = 0; i < ROUNDS; i++) {
+        double start = ndp_now();
+        for (int k = 0; k < QUICK_ROUNDS / ROUNDS; k++) {
+            ndp_work w;
+            NDP_TRY(ndp_all_reduce_begin(b->comm, &x, 1, NDP_F64, NDP_MAX, &w));
+            NDP_TRY(ndp_wait(&w));
+        }
+        seconds[i] = (ndp_now() - start) / (QUICK_ROUNDS / ROUNDS);
+    }
+    report(b, "all_reduce of one fp64", seconds);
+    return NDP_OK;
+}
+
+static ndp_status run(ndp_transport *t, void *arg) {
+    bench b = {.transport = t};
+    ndp_window *in, *out, *shared = NULL;
+    (void)arg;
+    omp_set_num_threads(1);
+    ndp_group world = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
+    NDP_TRY(ndp_comm_create(t, world, "world", &b.comm));
+    NDP_TRY(ndp_window_create(b.comm, BYTES, false, &in));
+    NDP_TRY(ndp_window_create(b.comm, BYTES, false, &out));
+    b.in = ndp_window_data(in);
+    b.out = ndp_window_data(out);
+    ndp_status st = ndp_window_create(b.comm, BYTES, true, &shared);
+    if (st != NDP_OK && st != NDP_ENOTSUP)
+        return st;
+    b.shared = st == NDP_OK ? ndp_window_data(shared) : NULL;
+    if (world.rank == 0)
+        printf("%s, %d ranks\n", ndp_transport_name(t), world.count);
+    NDP_TRY(time_kind(&b, "floor: memcpy by one rank", FLOOR));
+    if (b.shared)
+        NDP_TRY(time_kind(&b, "all_gather, shared window", GATHER_SHARED));
+    NDP_TRY(time_kind(&b, "all_gather", GATHER));
+    NDP_TRY(time_kind(&b, "reduce_scatter", SCATTER));
+    NDP_TRY(time_kind(&b, "all_reduce", REDUCE));
+    NDP_TRY(time_small(&b));
+    ndp_window_destroy(in);
+    ndp_window_destroy(out);
+    ndp_window_destroy(shared);
+    ndp_comm_destroy(b.comm);
+    return NDP_OK;
+}
+
+static ndp_status run_launched(void) {
+    ndp_transport *t;
+    NDP_TRY(ndp_transport_mpi(&t));
+    ndp_status st = run(t, NULL);
+    if (st != NDP_OK) {
+        fprintf(stderr, "%s\n", ndp_error_message());
+        ndp_transport_abort(t, ndp_error_message());
+    }
+    ndp_transport_destroy(t);
+    return st;
+}
+
+int main(void) {
+    int ranks;
+    if (ndp_launched(&ranks))
+        return run_launched() == NDP_OK ? 0 : 1;
+    for (int n = 2; n <= 4; n *= 2)
+        if (ndp_local_world(n, run, NULL) != NDP_OK) {
+            fprintf(stderr, "%s\n", ndp_error_message());
+            return 1;
+        }
+    return 0;
+}
