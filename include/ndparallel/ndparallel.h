@@ -100,7 +100,7 @@ typedef struct ndp_launch_opts {
     int threads;          /* a rank, for OMP_NUM_THREADS; 0: the program decides */
     const char *hostfile; /* NULL: this host, or what the batch system gives */
     char *const *argv;    /* program and arguments, NULL at the end */
-    const volatile sig_atomic_t *stop;         /* becomes non-zero: every rank gets SIGUSR1; may be NULL */
+    const volatile sig_atomic_t *stop;         /* becomes non-zero: all ranks get SIGUSR1, once a second; may be NULL */
     void (*say)(void *user, const char *line); /* warnings; may be NULL */
     void *user;
 } ndp_launch_opts;

@@ -57,22 +57,19 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 /* Set by a signal: the step is finished, a checkpoint saved. Handlers can reach nothing but what is global. */
 static volatile sig_atomic_t stop;
 
-/* SIGUSR1 is how a launcher hands a Ctrl-C on: mpirun keeps the others to itself. */
-static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
-enum { STOPPING = sizeof stopping / sizeof stopping[0] };
+static void on_signal(int signal_number) { stop = signal_number; }
 
-/* The second signal ends the process as if there were no handler. */
-static void on_signal(int signal_number) {
-    stop = signal_number;
-    for (int i = 0; i < STOPPING; i++)
-        signal(stopping[i], SIG_DFL);
-}
-
+/* The second Ctrl-C ends the process as if there were no handler. SIGUSR1 is how a launcher hands a Ctrl-C on, again
+ * and again: mpirun keeps the others to itself. What is ignored stays so: nohup, background jobs of a script. */
 static void catch_signals(void) {
-    struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-    for (int i = 0; i < STOPPING; i++)
+    static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
+    for (int i = 0; i < 3; i++) {
+        struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+        if (stopping[i] != SIGUSR1)
+            action.sa_flags |= (int)SA_RESETHAND;
         if (sigaction(stopping[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(stopping[i], &action, NULL);
+    }
 }
 
 /* ---- ranks ---- */

@@ -21,11 +21,11 @@ static int number(const char *text) {
     return n > 0 && n < 10000 ? n : 0;
 }
 
-/* Columns of the terminal that stdout is, else 0. */
+/* Columns of the terminal that stdout and stderr are, else 0: lines of both go there, in their order. */
 static int terminal_columns(void) {
     struct winsize size;
     const char *kind = getenv("TERM");
-    if (!isatty(STDOUT_FILENO) || (kind && strcmp(kind, "dumb") == 0))
+    if (!isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO) || (kind && strcmp(kind, "dumb") == 0))
         return 0;
     if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
         return size.ws_col;
@@ -42,7 +42,12 @@ void cli_progress_hand_on(void) {
     setenv(TERMINAL, text, 1);
 }
 
-void cli_progress_init(cli_progress *p, int every) { *p = (cli_progress){.columns = columns(), .every = every}; }
+/* A rank's two streams reach the terminal by two ways, so there it uses one of them. */
+void cli_progress_init(cli_progress *p, int every) {
+    *p = (cli_progress){.columns = columns(), .every = every};
+    if (p->columns && ndp_world_launched(NULL))
+        (void)dup2(STDOUT_FILENO, STDERR_FILENO);
+}
 
 /* ---- words ---- */
 

@@ -36,7 +36,8 @@ NDP_API ndp_status ndp_transport_self(ndp_transport **out);
 NDP_API ndp_status ndp_transport_null(int world, int rank, ndp_transport **out);
 
 /* Runs `body(transport, arg)` on `world` threads, one a rank, and joins them. The transport handed to a body is
- * released here. Returns the first failing rank's status (by time), with its message naming the rank. */
+ * released here. Returns the first failing rank's status (by time), with its message naming the rank. A body that
+ * returns NDP_EINTR was stopped, as all of them are: no failure, and the status of the world if there is none. */
 NDP_API ndp_status ndp_local_world(int world, ndp_status (*body)(ndp_transport *, void *), void *arg);
 
 /* Joins the world that mpirun or srun started: loads the plugin `ndp_mpi.so` from beside the program or library (or

@@ -31,13 +31,14 @@ typedef struct local_shared {
 } local_shared;
 
 typedef struct local_world {
-    pthread_mutex_t lock; /* guards groups, shared, handles and first_status */
+    pthread_mutex_t lock; /* guards groups, shared, handles, first_status, stopped */
     local_group *groups;
     local_shared *shared;
     ndp_health *health;
     ndp_status (*body)(ndp_transport *, void *);
     void *arg;
     ndp_status first_status;
+    char stopped[256]; /* what the first rank said that was stopped by a signal; "" when none was */
 } local_world;
 
 typedef struct local_transport {
@@ -278,8 +279,14 @@ static void *rank_main(void *arg) {
     omp_set_num_threads(1); /* per thread: N ranks share the cores; a rank may take more */
     ndp_error_set(NDP_OK, "");
     ndp_status st = world->body(&t->base, world->arg);
-    if (st != NDP_OK)
+    if (st == NDP_EINTR) { /* no failure: the others end by themselves */
+        pthread_mutex_lock(&world->lock);
+        if (!world->stopped[0])
+            snprintf(world->stopped, sizeof world->stopped, "%s", ndp_error_message());
+        pthread_mutex_unlock(&world->lock);
+    } else if (st != NDP_OK) {
         ndp_health_fail(world->health, t->base.rank, ndp_error_message());
+    }
     bool failed = atomic_load(&world->health->failed) == 2;
     if (failed && world->health->rank == t->base.rank) {
         pthread_mutex_lock(&world->lock);
@@ -319,8 +326,11 @@ static ndp_status world_run(local_world *world, pthread_t *threads, local_transp
     start(threads, ranks, n, &started);
     for (int r = 0; r < started; r++)
         pthread_join(threads[r], NULL);
-    if (atomic_load(&world->health->failed) == 0)
+    if (atomic_load(&world->health->failed) == 0) {
+        if (world->stopped[0])
+            return NDP_FAIL(NDP_EINTR, "%s", world->stopped);
         return NDP_OK;
+    }
     char message[sizeof world->health->message + 32];
     snprintf(message, sizeof message, "rank %d: %s", world->health->rank, world->health->message);
     ndp_error_set(world->first_status, message);

@@ -156,11 +156,12 @@ static ndp_status start(const words *args, const words *env, pid_t *out) {
     return NDP_OK;
 }
 
-/* mpirun hands SIGUSR1 to every rank; SIGINT and SIGTERM would end them within a second. */
+/* mpirun hands SIGUSR1 to every rank that it has started by then, so it is told again and again; SIGINT and SIGTERM
+ * would end the ranks within a second. */
 static int wait_for(pid_t mpirun, const volatile sig_atomic_t *stop) {
-    const struct timespec nap = {.tv_nsec = 10 * 1000 * 1000};
-    bool told = false;
-    for (;;) {
+    enum { NAPS_A_SECOND = 100 };
+    const struct timespec nap = {.tv_nsec = 1000000000 / NAPS_A_SECOND};
+    for (int64_t stopping = 0;; nanosleep(&nap, NULL)) {
         int status;
         pid_t ended = waitpid(mpirun, &status, WNOHANG);
         if (ended < 0 && errno != EINTR)
@@ -168,11 +169,10 @@ static int wait_for(pid_t mpirun, const volatile sig_atomic_t *stop) {
         if (ended == mpirun) {
             int code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
             /* Told so early that nobody was there to listen. */
-            return told && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
+            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
         }
-        if (stop && *stop && !told)
-            told = kill(mpirun, SIGUSR1) == 0;
-        nanosleep(&nap, NULL);
+        if (stop && *stop && stopping++ % NAPS_A_SECOND == 0)
+            kill(mpirun, SIGUSR1);
     }
 }
 
@@ -180,9 +180,10 @@ static void warn_of_host_name(const ndp_launch_opts *o) {
     char name[256];
     if (!o->say || ndp_host_resolves(name, sizeof name))
         return;
-    char *line = ndp_format("warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; the line "
-                            "that is missing in /etc/hosts: 127.0.1.1 %s",
-                            name, name);
+    char *line =
+        ndp_format("warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; the line "
+                   "that is missing in /etc/hosts: 127.0.1.1 %s",
+                   name, name);
     if (line)
         o->say(o->user, line);
     free(line);

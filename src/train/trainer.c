@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "train/host.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -80,6 +81,7 @@ static ndp_status setup(ndp_trainer *t) {
     int threads = t->job.config->train.threads;
     t->threads = threads ? threads : ndp_device_threads(ndp_transport_node_ranks(t->transport));
     omp_set_num_threads(t->threads);
+    NDP_TRY(ndp_bind_launched_rank(t->threads));
     NDP_TRY(ndp_agree(t->world, open_data(t)));
     return ndp_agree(t->world, build_engine(t));
 }

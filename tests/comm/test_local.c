@@ -121,6 +121,26 @@ static ndp_status rank_one_sleeps(ndp_transport *t, ndp_comm *c) {
     return reduce(c, 3);
 }
 
+/* Rank 0 still works when the others have ended. */
+static ndp_status all_stop(ndp_transport *t, ndp_comm *c) {
+    NDP_TRY(reduce(c, 3));
+    if (ndp_transport_rank(t) == 0) {
+        usleep(50 * 1000);
+        ndp_comm *alone;
+        NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, 1, 0}, "alone", &alone));
+        ndp_status st = reduce(alone, 3);
+        ndp_comm_destroy(alone);
+        NDP_TRY(st);
+    }
+    return NDP_FAIL(NDP_EINTR, "stopped after step 5");
+}
+
+static void a_stop_is_no_failure(void **state) {
+    (void)state;
+    assert_int_equal(run(3, all_stop), NDP_EINTR);
+    assert_string_equal(ndp_error_message(), "stopped after step 5");
+}
+
 static void a_failure_reaches_everybody(void **state) {
     (void)state;
     double start = ndp_now();
@@ -190,6 +210,7 @@ int main(void) {
         cmocka_unit_test(every_operation_on_every_world),
         cmocka_unit_test(shared_windows),
         cmocka_unit_test(operations_overlap),
+        cmocka_unit_test(a_stop_is_no_failure),
         cmocka_unit_test(a_failure_reaches_everybody),
         cmocka_unit_test(a_rank_that_leaves_is_named),
         cmocka_unit_test(ranks_that_disagree_are_named),
