@@ -228,7 +228,7 @@ static void embedding_dw(const ndp_op_call *c, int64_t first, int64_t last) {
                     (float *)ndp_at(dw, ((const int32_t *)ids->data)[t * ids->ld], start));
 }
 
-/* sum (+)= sums of `rows` rows of one block of columns, ROWS at a time so that fp32 sums stay short; `row` adds one. */
+/* sum (+)= sums of `rows` rows of one block of columns, SUM_ROWS at a time so that fp32 sums stay short. */
 enum { SUM_ROWS = 64 };
 
 NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
