@@ -2,6 +2,7 @@
  * absent operands; with all instruction sets of this CPU, then with NDP_ISA=generic. */
 #include "base/cpu.h"
 #include "op_test.h"
+#include "ops/cpu/vector.h"
 
 typedef struct kernel_case {
     const ndp_op *op;
@@ -193,6 +194,18 @@ static void elementwise_kernels(void **state) {
     }
 }
 
+/* From the smallest normal float to the largest, within 2 ulp; beyond them 0 and infinity. */
+static void exponential(void **state) {
+    (void)state;
+    for (double x = -87.33; x < 88.72; x += 0.00037) {
+        double e = exp((double)(float)x), ulp = ldexp(1, ilogb(e) - 23);
+        if (!(fabs((double)ndp_vexpf((float)x) - e) <= 2 * ulp))
+            fail_msg("exp(%.9g): %.9g, not %.9g", x, (double)ndp_vexpf((float)x), e);
+    }
+    assert_true(ndp_vexpf(-INFINITY) == 0 && ndp_vexpf(-90) == 0 && ndp_vexpf(0) == 1);
+    assert_true(isinf(ndp_vexpf(INFINITY)) && isinf(ndp_vexpf(89)) && isnan(ndp_vexpf(NAN)));
+}
+
 static ndp_view one_double(double x) {
     ndp_view v = matrix(NDP_F64, 1, 1);
     ndp_view_set(&v, 0, 0, x);
@@ -306,12 +319,12 @@ static void shape_rules_refuse(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_kernels),      cmocka_unit_test(linear_kernels),
-        cmocka_unit_test(linear_dx_in_place),     cmocka_unit_test(rmsnorm_kernels),
-        cmocka_unit_test(rope_kernels),           cmocka_unit_test(elementwise_kernels),
-        cmocka_unit_test(xent_kernels),           cmocka_unit_test(xent_without_training),
-        cmocka_unit_test(xent_of_extreme_logits), cmocka_unit_test(cache_and_sum),
-        cmocka_unit_test(shape_rules_refuse),
+        cmocka_unit_test(exponential),           cmocka_unit_test(embedding_kernels),
+        cmocka_unit_test(linear_kernels),        cmocka_unit_test(linear_dx_in_place),
+        cmocka_unit_test(rmsnorm_kernels),       cmocka_unit_test(rope_kernels),
+        cmocka_unit_test(elementwise_kernels),   cmocka_unit_test(xent_kernels),
+        cmocka_unit_test(xent_without_training), cmocka_unit_test(xent_of_extreme_logits),
+        cmocka_unit_test(cache_and_sum),         cmocka_unit_test(shape_rules_refuse),
     };
     (void)argc;
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
