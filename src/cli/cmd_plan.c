@@ -33,8 +33,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         a->plan.ranks_per_node = (int)cli_integer(state, "--ranks-per-node", arg, 1, 1 << 20);
         return 0;
     case OPTION_CLUSTER:
-        argp_error(state, "--cluster is not built yet: the search for a layout comes with the cost model. Without it "
-                          "`plan` shows the memory and the traffic of the job's own layout");
+        argp_failure(state, 1, 0,
+                     "--cluster is not built yet: the search for a layout comes with the cost model. Without it "
+                     "`plan` shows the memory and the traffic of the job's own layout");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -113,14 +113,16 @@ static ndp_status body(ndp_world *w, void *arg) {
 }
 
 /* The launcher ends all ranks when the first one ends with an error, and takes its exit code: a rank that has nothing
- * to say lets the one go first that has. */
-static void let_others_speak(void) { sleep(2); }
+ * to say lets the one go first that has. True when nobody did. */
+static bool nobody_spoke(void) {
+    enum { SECONDS = 2 };
+    return sleep(SECONDS) == 0; /* else ended by the launcher's SIGTERM */
+}
 
 /* An error before the ranks met: most likely all have it. */
 static int fail_early(ndp_status st, bool debug) {
-    if (ndp_world_launched(NULL) && ndp_world_launched_rank() != 0)
-        let_others_speak();
-    return cli_fail(st, debug);
+    bool other = ndp_world_launched(NULL) && ndp_world_launched_rank() != 0;
+    return !other || nobody_spoke() ? cli_fail(st, debug) : cli_exit_code(st);
 }
 
 static int run_ranks(const arguments *a, const ndp_config *c, int every) {
@@ -134,7 +136,7 @@ static int run_ranks(const arguments *a, const ndp_config *c, int every) {
     if (!ndp_world_launched(NULL) || !atomic_load(&r.joined))
         return fail_early(st, a->job.debug);
     if (st != NDP_EINTR)
-        let_others_speak();
+        (void)nobody_spoke(); /* the rank that failed did, or will */
     return cli_exit_code(st);
 }
 

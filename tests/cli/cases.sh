@@ -1,0 +1,83 @@
+# Sourced by the scripts of this folder: runs the program in a folder of its own and looks at what it said.
+: "${NDP_PROGRAM:?the program, as CTest sets it}" "${NDP_SOURCE_DIR:?}"
+set -u
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cd "$work" || exit 1
+export XDG_CACHE_HOME="$work/cache" ASAN_OPTIONS=detect_leaks=0
+cases=0
+failures=0
+
+fail() {
+    failures=$((failures + 1))
+    echo "FAILED: $what: $1"
+    sed 's/^/  out: /' out | tail -n 20
+    sed 's/^/  err: /' err | tail -n 20
+}
+
+# run ARGUMENT...: the program; leaves $code and the files out and err.
+run() {
+    what="ndparallel $*"
+    cases=$((cases + 1))
+    timeout 120 "$NDP_PROGRAM" "$@" >out 2>err </dev/null
+    code=$?
+}
+
+code_is() { [ "$code" = "$1" ] || fail "exit code $code, expected $1"; }
+
+# says out|err PATTERN...: an extended regular expression each.
+says() {
+    file=$1
+    shift
+    for pattern in "$@"; do
+        grep -qE -- "$pattern" "$file" || fail "no '$pattern' in $file"
+    done
+}
+
+# lines FILE N PATTERN: so many lines match.
+lines() {
+    n=$(grep -cE -- "$3" "$1")
+    [ "$n" = "$2" ] || fail "$n lines with '$3' in $1, expected $2"
+}
+
+# The user's mistake: refused with 2, in one message with these words, and nothing on stdout.
+refused() {
+    code_is 2
+    says err "$@"
+    lines err 1 '^ndparallel'
+    [ ! -s out ] || fail "something on stdout"
+}
+
+# Counted by tools/run-tests.
+end_of_cases() {
+    [ "$failures" = 0 ] || { echo "[  FAILED  ] $failures test(s)"; exit 1; }
+    echo "[  PASSED  ] $cases test(s)"
+    exit 0
+}
+
+# A Llama of bytes, random weights, two ranks.
+make_job() {
+    cat >config.json <<'EOF'
+{"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 32,
+ "intermediate_size": 64, "num_attention_heads": 2, "num_key_value_heads": 1, "num_hidden_layers": 2, "vocab_size": 258,
+ "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "tie_word_embeddings": true, "bos_token_id": 256, "eos_token_id": 257}
+EOF
+    cat >job.yaml <<'EOF'
+model: {config: config.json, init: random}
+data: {files: [text.txt], tokenizer: bytes, sequence_length: 32}
+parallelism: {dp_shard_size: 2}
+batch: {global_batch_size: 4, micro_batch_size: 2}
+train: {steps: 6, output_dir: run, threads: 1}
+EOF
+    cp "$NDP_SOURCE_DIR/README.md" text.txt
+}
+
+# The ways to run ranks that this machine has.
+transports() {
+    if command -v mpirun >/dev/null && [ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_mpi.so" ]; then
+        echo local mpi
+    else
+        echo local
+        echo "no mpirun, or no plugin for it: runs of processes are skipped" >&2
+    fi
+}

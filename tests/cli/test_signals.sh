@@ -1,0 +1,106 @@
+#!/bin/sh
+# Ctrl-C finishes the step, saves and ends with 130; ranks that are killed end the run; what a terminal shows.
+. "$(dirname "$0")/cases.sh"
+make_job
+endless="train job.yaml --set train.output_dir=$work/run --set train.steps=1000000 --set train.log_every=100000"
+
+# Processes of this test, by the folder in their arguments: all, or the rank of that number.
+processes() {
+    for p in $(grep -lF "$work/run" /proc/[0-9]*/cmdline); do
+        p=$(dirname "$p")
+        case $(tr '\0' ' ' <"$p/cmdline") in "$NDP_PROGRAM train"* | mpirun*) ;; *) continue ;; esac
+        [ $# = 0 ] || grep -qzx "OMPI_COMM_WORLD_RANK=$1" "$p/environ" || continue
+        basename "$p"
+    done
+} 2>/dev/null # they may end while we look
+
+# within SECONDS COMMAND...: until it is true.
+within() {
+    for _ in $(seq "$(($1 * 10))"); do
+        shift_and_try "$@" && return 0
+        sleep 0.1
+    done
+    return 1
+}
+shift_and_try() {
+    shift
+    "$@"
+}
+some_steps() { [ -e run/metrics.jsonl ] && [ "$(wc -l <run/metrics.jsonl)" -gt 1 ]; }
+all_ended() { [ -z "$(processes)" ]; }
+
+# begin ARGUMENT...: a run that does not end by itself, in the background; $pid is its process.
+begin() {
+    what="ndparallel $endless $*"
+    cases=$((cases + 1))
+    rm -rf run
+    # shellcheck disable=SC2086
+    "$NDP_PROGRAM" $endless "$@" >out 2>err </dev/null &
+    pid=$!
+    within 60 some_steps || fail "no steps in a minute"
+}
+
+saved() {
+    newest=$(ls -d run/checkpoints/step-* 2>/dev/null | tail -n 1)
+    step=$(echo "$newest" | sed 's/.*step-0*//')
+    [ -n "$step" ] && [ "$step" = "$(wc -l <run/metrics.jsonl)" ] || fail "the newest checkpoint is '$newest', metrics.jsonl has $(wc -l <run/metrics.jsonl) steps"
+}
+
+ended() {
+    wait "$pid"
+    code=$?
+    code_is "$1"
+    within 10 all_ended || fail "processes are left: $(processes)"
+}
+
+ways=$(transports)
+for transport in $ways; do
+    begin --transport "$transport"
+    kill -TERM "$pid"
+    ended 130
+    says err '^ndparallel: stopped after step [0-9]+; go on with --resume$'
+    lines err 1 '.'
+    saved
+
+    more=$((step + 1))
+    run train job.yaml --transport "$transport" --set train.output_dir="$work/run" --set train.steps=$more --resume
+    code_is 0
+    says out "^resume: from step $step" "^step $more/$more "
+done
+
+# A Ctrl-C typed on a terminal, where the run shows a live line. A shell may have told us to ignore it.
+ignored=$(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/self/status)
+case $ignored in [2367abef]) ways_typed="" ;; *) ways_typed=$ways ;; esac
+command -v script >/dev/null || ways_typed=""
+[ -n "$ways_typed" ] || echo "no script(1), or SIGINT is ignored here: no terminal is tried" >&2
+for transport in $ways_typed; do
+    what="Ctrl-C on a terminal, $transport"
+    cases=$((cases + 1))
+    rm -rf run
+    : >err
+    { within 60 some_steps; printf '\003'; within 20 all_ended; } |
+        timeout 120 script -qec "stty cols 90; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
+    code=$?
+    tr '\r' '\n' <typed | sed 's/\x1b\[K//; s/\^C//' >out
+    code_is 130
+    says out '^\[ *#* *\] [0-9]+/1000000  loss [0-9.]+  left [0-9dh: ]+  [0-9.]+k? tok/s' 'ndparallel: stopped after step [0-9]+; go on with --resume$'
+    grep -q "$(printf '\r')" typed || fail "no live line"
+    awk '/^\[/ && length > 89 { bad = 1 } END { exit bad }' out || fail "a line is longer than the terminal is wide"
+    saved
+done
+
+case $ways in *mpi*)
+    begin --transport mpi
+    kill -KILL "$(processes 1)"
+    ended 137
+    says err 'a rank was killed by signal 9'
+    lines err 1 '.'
+
+    # The ranks do not outlive the program that started them.
+    begin --transport mpi
+    kill -KILL "$pid"
+    ended 137
+    ;;
+esac
+
+end_of_cases

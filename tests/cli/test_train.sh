@@ -1,0 +1,74 @@
+#!/bin/sh
+# Whole runs of the program: what a user sees and finds, on threads and on processes.
+. "$(dirname "$0")/cases.sh"
+make_job
+
+loss() { sed -n "$2"' s/.*"loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"; }
+
+run train job.yaml --transport self --ranks 1 --set parallelism.dp_shard_size=1 --set train.output_dir=one
+code_is 0
+
+for transport in $(transports); do
+    run train job.yaml --transport "$transport" --set train.output_dir="$transport" --set checkpoint.every=3 --set train.log_every=3
+    code_is 0
+    [ ! -s err ] || fail "something on stderr"
+    says out '^layout: dp_shard 2 on 2 ranks' '^step 6/6  loss [0-9.]+  grad_norm .* tokens/s' "^model: $transport/model"
+    lines out 3 '^step [136]/6 '
+    lines out 3 '^step '
+    [ "$(wc -l <"$transport/metrics.jsonl")" = 6 ] || fail "metrics.jsonl has not 6 lines"
+    [ -e "$transport/checkpoints/step-00000003" ] || fail "no checkpoint of step 3"
+    for file in job.yaml model/config.json model/model.safetensors; do
+        [ -s "$transport/$file" ] || fail "no $file in the run folder"
+    done
+    awk -v a="$(loss one 6)" -v b="$(loss "$transport" 6)" 'BEGIN { exit !(a > 1 && (a - b) ^ 2 < (1e-5 * a) ^ 2) }' ||
+        fail "loss $(loss "$transport" 6) at step 6, on one rank $(loss one 6)"
+
+    run train job.yaml --transport "$transport" --set train.output_dir="$transport"
+    refused "holds another run" '--resume'
+
+    # Half of it, then the rest.
+    half=$transport-half
+    run train job.yaml --transport "$transport" --set train.output_dir="$half" --set train.steps=3 --set schedule.name=constant
+    code_is 0
+    run train job.yaml --transport "$transport" --set train.output_dir="$half" --resume --set schedule.name=constant
+    code_is 0
+    says out '^resume: from step 3' '^step 6/6 '
+    [ "$(wc -l <"$half/metrics.jsonl")" = 6 ] || fail "metrics.jsonl has not 6 lines after resuming"
+
+    # One message, whichever rank had it, and the same exit code on any transport.
+    run train job.yaml --transport "$transport" --set train.output_dir=bad --set data.files=nowhere.txt
+    code_is 1
+    lines err 1 '.'
+    says err "^ndparallel: .*'nowhere.txt'"
+    head -c 1000 "$transport/model/model.safetensors" >short.safetensors
+    rm -rf broken && cp -r "$transport/model" broken && cp short.safetensors broken/model.safetensors
+    run train job.yaml --transport "$transport" --set train.output_dir=bad --set model.config=null --set model.path=broken
+    code_is 2
+    lines err 1 '.'
+    says err '^ndparallel: .*broken/model.safetensors'
+    [ ! -e bad/model ] || fail "a failed run has a model"
+    rm -rf bad
+done
+
+run evaluate --model one/model --data text.txt --json --threads 1
+code_is 0
+says out '^\{"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+\}$'
+run evaluate --model one/model --data text.txt --threads 1
+code_is 0
+says out '^mean nll [0-9.]+ \(perplexity [0-9.]+\) over [0-9]+ predictions in [0-9]+ documents$'
+run generate --model one/model --prompt 'A step' --max-tokens 5 --ids --threads 1
+code_is 0
+says out '^([0-9]+ ){1,5}$'
+cp out first
+run generate --model one/model --prompt 'A step' --max-tokens 5 --ids --threads 1 --temperature 1 --top-p 0.001 --seed 7
+code_is 0
+cmp -s out first || fail "top-p 0.001 is not the most likely token"
+
+run train job.yaml --dry-run --set parallelism.dp_shard_size=8 --set parallelism.dp_replicate_size=4 --set batch.global_batch_size=64
+code_is 0
+says out 'on 32 ranks' '^  weights .* bytes$' '^  shard '
+run plan job.yaml --program --rank 1
+code_is 0
+says out '^step program of rank 1 of 2' '^#0 '
+
+end_of_cases

@@ -1,0 +1,111 @@
+#!/bin/sh
+# What the program says to those who do not know it yet.
+. "$(dirname "$0")/cases.sh"
+
+run --version
+code_is 0
+says out '^ndparallel [0-9]+\.[0-9]+\.[0-9]+$'
+
+run --help
+code_is 0
+for command in train plan evaluate generate config env; do
+    says out "^  $command "
+    run $command --help
+    code_is 0
+    says out "^Usage: ndparallel $command"
+    run --help
+done
+
+run
+code_is 2
+says err '^Usage: ndparallel COMMAND'
+
+run trian job.yaml
+refused "unknown command 'trian'; did you mean 'train'\?"
+run genrate
+refused "did you mean 'generate'"
+run zzzzzz
+refused "unknown command 'zzzzzz'$"
+
+run train
+refused 'which job'
+run train a.yaml b.yaml
+refused "two job files: 'a.yaml' and 'b.yaml'"
+run train --nope job.yaml
+refused "unrecognized option '--nope'"
+run train --ranks 0 job.yaml
+refused "--ranks '0': expected a whole number from 1"
+run train --ranks 2x job.yaml
+refused "--ranks '2x'"
+run plan --rank -1 job.yaml
+refused "--rank '-1'"
+run evaluate --model m
+refused '--data FILE is missing'
+run evaluate --data d
+refused '--model DIR is missing'
+run generate --prompt x
+refused '--model DIR is missing'
+run generate --model m --temperature warm
+refused "--temperature 'warm': expected a number"
+run generate --model m --top-p 1.5
+refused "--top-p '1.5'"
+run generate --model m --device gpu
+refused "--device 'gpu': expected cpu or ref"
+run generate --model nowhere
+refused 'nowhere is not a folder'
+
+run plan --cluster cluster.yaml job.yaml
+code_is 1
+says err 'not built yet'
+
+run config
+code_is 0
+says out '^parallelism:$' '^  tp_size ' 'default auto'
+run config --defaults
+code_is 0
+says out '^  lr: 0.0003$' '^  steps: 100$'
+cp out defaults.yaml
+
+run env
+code_is 0
+says out '^processor ' '^cores ' '^oneDNN ' '^transports +self, local'
+
+# ---- jobs ----
+
+make_job
+run train missing.yaml
+code_is 1
+says err "cannot read 'missing.yaml'"
+
+sed 's/steps:/stesp:/' job.yaml >wrong.yaml
+run train wrong.yaml
+refused "wrong.yaml:5:9: unknown key 'stesp' in 'train'; did you mean 'steps'" '^ {10}\^'
+run train job.yaml --set optimizer.lrr=1
+refused "unknown key 'lrr' in 'optimizer'; did you mean 'lr'"
+run train job.yaml --set optimizer.lr=-1
+refused 'optimizer.lr=-1' '\^'
+run train job.yaml --transport carrier-pigeon
+refused 'auto.*self.*local.*mpi'
+run train job.yaml --ranks 3
+refused 'dp_shard 2 is 2 ranks, not the 3' 'nearest legal layouts'
+run train job.yaml --set parallelism.tp_size=2
+code_is 1
+says err 'not built yet: tp_size 2'
+run train job.yaml --set data.sequence_length=65
+refused 'longer than the model'
+run train job.yaml --transport self
+refused 'self is one rank'
+[ ! -e run ] || fail "a refused job left a run folder"
+
+run train job.yaml --debug --set optimizer.lr=-1
+code_is 2
+says err '^  at .*\.c:[0-9]+'
+
+# What is written back is a job file.
+sed -e 's/^  config: .*/  config: config.json/' -e 's/^  init: .*/  init: random/' -e 's/^  files: .*/  files: [text.txt]/' \
+    defaults.yaml >whole.yaml
+run plan whole.yaml --ranks 2 --set data.sequence_length=32
+code_is 0
+says out 'dp_shard 2 on 2 ranks'
+
+end_of_cases
