@@ -1,0 +1,240 @@
+/* Proof 9: what training takes is what the plan says. The SmolLM2-135M shape, one rank and 2 x 2, as threads of one
+ * process and as processes under mpirun: anonymous + shared memory at its highest, less what was there before the
+ * trainer was made, against the sum of the ranks' budgets. Shared pages count once a node. */
+#include "check.h"
+#include "train/trainer.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define TOLERANCE 0.03
+enum { STEPS = 2 };
+
+typedef struct memory_case {
+    const char *name, *transport, *precision;
+    int replicate, shard, length, threads;
+    bool recompute;
+} memory_case;
+
+static const memory_case cases[] = {
+    {"one", "self", "fp32", 1, 1, 1024, 2, false},     {"one-bf16", "self", "bf16", 1, 1, 1024, 2, true},
+    {"threads", "local", "fp32", 2, 2, 128, 1, false}, {"threads-bf16", "local", "bf16", 2, 2, 128, 1, false},
+    {"ranks", "mpi", "fp32", 2, 2, 128, 1, false},     {"ranks-bf16", "mpi", "bf16", 2, 2, 128, 1, true},
+};
+
+static const char smollm2[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 49152, \"hidden_size\": "
+    "576, "
+    "\"num_hidden_layers\": 30, \"num_attention_heads\": 9, \"num_key_value_heads\": 3, \"intermediate_size\": 1536, "
+    "\"max_position_embeddings\": 8192, \"rope_theta\": 100000, \"rms_norm_eps\": 1e-5, "
+    "\"initializer_range\": 0.041666666666666664, \"tie_word_embeddings\": true}";
+
+/* ---- the system's view of this process, in KiB ---- */
+
+static int64_t number_of(const char *path, const char *key) {
+    char line[256];
+    long long value = -1;
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (value < 0 && fgets(line, sizeof line, f))
+        if (strncmp(line, key, strlen(key)) == 0)
+            sscanf(line + strlen(key), ": %lld", &value);
+    fclose(f);
+    if (value < 0)
+        fail_msg("%s has no %s", path, key);
+    return value;
+}
+
+static int64_t status_of(const char *key) { return number_of("/proc/self/status", key); }
+
+/* This process's part of the shared pages that it has mapped. */
+static int64_t shared_part(void) { return number_of("/proc/self/smaps_rollup", "Pss_Shmem"); }
+
+/* Pages of files (of programs, of the data) are not ours to plan: the system drops them when it needs room. */
+static int64_t private_peak(void) { return status_of("VmHWM") - status_of("RssFile") - status_of("RssShmem"); }
+
+static void forget_peak(void) {
+    FILE *f = fopen("/proc/self/clear_refs", "w");
+    assert_non_null(f);
+    fputs("5", f);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* ---- one rank ---- */
+
+typedef struct run {
+    const memory_case *c;
+    const ndp_config *config;
+    int64_t before, peak, planned; /* KiB of all ranks; rank 0 of the process */
+} run;
+
+/* Processes count themselves; threads are counted by rank 0 of their process. */
+static ndp_status sum(ndp_comm *world, const memory_case *c, int64_t mine, bool of_process, int64_t *out) {
+    ndp_work w;
+    int64_t n = of_process && strcmp(c->transport, "mpi") != 0 && ndp_comm_rank(world) != 0 ? 0 : mine;
+    NDP_TRY(ndp_all_reduce_begin(world, &n, 1, NDP_I64, NDP_SUM, &w));
+    NDP_TRY(ndp_wait(&w));
+    if (ndp_comm_rank(world) == 0)
+        *out = n;
+    return NDP_OK;
+}
+
+static ndp_status train(run *r, ndp_world *w, ndp_comm *world, ndp_trainer **out) {
+    NDP_TRY(sum(world, r->c, status_of("RssAnon") + shared_part(), true, &r->before));
+    NDP_TRY(ndp_trainer_create(r->config, w, out));
+    ndp_metrics m;
+    for (int i = 0; i < STEPS; i++)
+        NDP_TRY(ndp_trainer_step(*out, &m));
+    NDP_TRY(sum(world, r->c, private_peak() + shared_part(), true, &r->peak));
+    ndp_budget budget;
+    ndp_program_budget(ndp_engine_program((*out)->engine), &budget);
+    return sum(world, r->c, (int64_t)(budget.total / 1024), false, &r->planned);
+}
+
+static ndp_status body(ndp_world *w, void *arg) {
+    run *r = arg;
+    ndp_comm *world;
+    ndp_trainer *t = NULL;
+    ndp_group all = {0, 1, ndp_world_size(w), ndp_world_rank(w)};
+    NDP_TRY(ndp_comm_create(w, all, "memory", &world));
+    if (ndp_world_rank(w) == 0 || strcmp(r->c->transport, "mpi") == 0)
+        forget_peak();
+    ndp_status st = train(r, w, world, &t);
+    ndp_trainer_destroy(t);
+    ndp_comm_destroy(world);
+    return st;
+}
+
+/* ---- one world ---- */
+
+__attribute__((format(printf, 2, 3))) static void set(ndp_config *c, const char *fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    CHECK_OK(ndp_config_set(c, text));
+}
+
+static ndp_config *configure(const memory_case *c, const char *folder) {
+    ndp_config *config;
+    CHECK_OK(ndp_config_create(&config));
+    set(config, "model.config=%s/config.json", folder);
+    set(config, "data.files=%s/corpus.txt", folder);
+    set(config, "data.cache_dir=%s", folder);
+    set(config, "data.sequence_length=%d", c->length);
+    set(config, "batch.global_batch_size=%d", c->replicate * c->shard);
+    set(config, "parallelism.dp_replicate_size=%d", c->replicate);
+    set(config, "parallelism.dp_shard_size=%d", c->shard);
+    set(config, "precision.compute=%s", c->precision);
+    set(config, "train.recompute=%s", c->recompute ? "block" : "none");
+    set(config, "train.threads=%d", c->threads);
+    set(config, "train.transport=%s", c->transport);
+    return config;
+}
+
+static void run_world(const memory_case *c, const char *folder, run *r) {
+    ndp_config *config = configure(c, folder);
+    *r = (run){.c = c, .config = config};
+    CHECK_OK(ndp_world_run(config, body, r));
+    ndp_config_destroy(config);
+}
+
+/* Under mpirun: rank 0 leaves the numbers in a file. */
+static int be_a_rank(const char *name, const char *folder) {
+    const memory_case *c = cases;
+    while (c < cases + NDP_COUNT(cases) && strcmp(c->name, name) != 0)
+        c++;
+    run r;
+    run_world(c, folder, &r);
+    if (r.planned) {
+        char text[128], path[1024];
+        snprintf(text, sizeof text, "%lld %lld %lld\n", (long long)r.before, (long long)r.peak, (long long)r.planned);
+        snprintf(path, sizeof path, "%s/%s", folder, name);
+        CHECK_OK(ndp_file_write_atomic(path, text, strlen(text)));
+    }
+    return 0;
+}
+
+static void launch(const memory_case *c, const char *folder, run *r) {
+    char program[1024] = "", path[1024];
+    assert_true(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
+    char *argv[] = {program, (char *)c->name, (char *)folder, NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = c->replicate * c->shard;
+    o.argv = argv;
+    int code;
+    ndp_status st = ndp_launch(&o, &code);
+    if (st == NDP_ENOTSUP) {
+        print_message("SKIPPED: %s\n", ndp_error_message());
+        skip();
+    }
+    CHECK_OK(st);
+    assert_int_equal(code, 0);
+    char *text;
+    size_t size;
+    long long before, peak, planned;
+    snprintf(path, sizeof path, "%s/%s", folder, c->name);
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    assert_int_equal(sscanf(text, "%lld %lld %lld", &before, &peak, &planned), 3);
+    free(text);
+    *r = (run){.before = before, .peak = peak, .planned = planned};
+}
+
+/* ---- the proof ---- */
+
+static char folder_name[] = "/tmp/ndp-memory-XXXXXX";
+
+static int make_folder(void **state) {
+    char path[64], text[65536];
+    if (!mkdtemp(folder_name))
+        return -1;
+    snprintf(path, sizeof path, "%s/config.json", folder_name);
+    if (ndp_file_write_atomic(path, smollm2, strlen(smollm2)) != NDP_OK)
+        return -1;
+    for (size_t i = 0; i < sizeof text; i++)
+        text[i] = (char)(i % 61 == 60 ? '\n' : 'a' + (i * i / 7) % 26);
+    snprintf(path, sizeof path, "%s/corpus.txt", folder_name);
+    *state = folder_name;
+    return ndp_file_write_atomic(path, text, sizeof text) == NDP_OK ? 0 : -1;
+}
+
+static int drop_folder(void **state) { return ndp_folder_remove(*state) == NDP_OK ? 0 : -1; }
+
+static void check_case(const memory_case *c, const char *folder) {
+    run r;
+    if (strcmp(c->transport, "mpi") == 0)
+        launch(c, folder, &r);
+    else
+        run_world(c, folder, &r);
+    double taken = (double)(r.peak - r.before), off = taken / (double)r.planned - 1;
+    print_message("%-12s %d x %d, %s: %.1f MiB taken, %.1f MiB planned: %+.2f%%\n", c->name, c->replicate, c->shard,
+                  c->precision, taken / 1024, (double)r.planned / 1024, 100 * off);
+    if (off > TOLERANCE || off < -TOLERANCE)
+        fail_msg("%s: %.0f KiB taken, %lld planned", c->name, taken, (long long)r.planned);
+}
+
+static void one_rank(void **state) {
+    check_case(&cases[0], *state);
+    check_case(&cases[1], *state);
+}
+
+static void four_threads(void **state) {
+    check_case(&cases[2], *state);
+    check_case(&cases[3], *state);
+}
+
+static void four_processes(void **state) {
+    check_case(&cases[4], *state);
+    check_case(&cases[5], *state);
+}
+
+int main(int argc, char **argv) {
+    if (argc == 3)
+        return be_a_rank(argv[1], argv[2]);
+    if (argc == 2)
+        cmocka_set_test_filter(argv[1]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank), cmocka_unit_test(four_threads),
+                                       cmocka_unit_test(four_processes)};
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
