@@ -1,0 +1,196 @@
+/* Starting ranks and giving them their cores. What needs mpirun is skipped where there is none. */
+#include "base/cpu.h"
+#include "check.h"
+#include "train/host.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void need_mpirun(void) {
+    if (system("command -v mpirun >/dev/null 2>&1") != 0) {
+        print_message("skipped: no mpirun\n");
+        skip();
+    }
+}
+
+/* Runs a shell script on each rank; its lines go to this test's stdout. */
+static ndp_status launch(int ranks, const char *script, const volatile sig_atomic_t *stop, int *code) {
+    char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = ranks;
+    o.argv = argv;
+    o.stop = stop;
+    o.threads = 3;
+    return ndp_launch(&o, code);
+}
+
+static void ranks_get_what_they_need(void **state) {
+    (void)state;
+    need_mpirun();
+    int code = -1;
+    CHECK_OK(
+        launch(2, "test \"$OMPI_COMM_WORLD_SIZE.$OMP_NUM_THREADS.$NDP_LAUNCHED\" = 2.3.1 && ! read line", NULL, &code));
+    assert_int_equal(code, 0);
+}
+
+static void the_first_exit_code_counts(void **state) {
+    (void)state;
+    need_mpirun();
+    int code = -1;
+    CHECK_OK(launch(2, "test $OMPI_COMM_WORLD_RANK = 1 && exit 7; sleep 20", NULL, &code));
+    assert_int_equal(code, 7);
+    CHECK_OK(launch(2, "test $OMPI_COMM_WORLD_RANK = 1 && kill -KILL $$; sleep 20", NULL, &code));
+    assert_int_equal(code, 128 + SIGKILL);
+}
+
+static volatile sig_atomic_t stop;
+static void on_alarm(int signal_number) { stop = signal_number; }
+
+static void a_stop_reaches_the_ranks(void **state) {
+    (void)state;
+    need_mpirun();
+    int code = -1;
+    char listens[128];
+    signal(SIGALRM, on_alarm);
+    snprintf(listens, sizeof listens, "trap 'exit 9' USR1; kill -ALRM %d; for i in $(seq 200); do sleep 0.1; done",
+             (int)getpid());
+    CHECK_OK(launch(1, listens, &stop, &code));
+    assert_int_equal(code, 9);
+    /* From before the beginning; nobody listens. */
+    CHECK_OK(launch(2, "sleep 20", &stop, &code));
+    assert_int_equal(code, 130);
+}
+
+static void what_cannot_be_launched_is_said(void **state) {
+    (void)state;
+    int code = -1;
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "nothing to launch");
+    char *argv[] = {"/bin/true", NULL};
+    o.argv = argv;
+    o.hostfile = "/nowhere/hosts";
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "/nowhere/hosts");
+    o.hostfile = NULL;
+    char *path = strdup(getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    ndp_status st = ndp_launch(&o, &code);
+    setenv("PATH", path, 1);
+    free(path);
+    CHECK_FAILS(st, NDP_ENOTSUP, "apt-get install openmpi-bin");
+    assert_int_equal(code, -1);
+}
+
+/* ---- who launches ---- */
+
+static const char facts[] =
+    "{\"model_type\": \"llama\", \"hidden_act\": \"silu\", \"hidden_size\": 32, \"intermediate_size\": 64,"
+    "\"num_attention_heads\": 2, \"num_hidden_layers\": 2, \"vocab_size\": 258, "
+    "\"max_position_embeddings\": 512}";
+
+static int launched_ranks(const char *transport, int shards) {
+    char file[] = "/tmp/ndp-config-XXXXXX", set[128];
+    int fd = mkstemp(file), ranks = -1;
+    assert_true(fd >= 0 && write(fd, facts, strlen(facts)) == (ssize_t)strlen(facts));
+    close(fd);
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    snprintf(set, sizeof set, "model.config=%s", file);
+    CHECK_OK(ndp_config_set(c, set));
+    CHECK_OK(ndp_config_set(c, "data.files=text.txt"));
+    snprintf(set, sizeof set, "train.transport=%s", transport);
+    CHECK_OK(ndp_config_set(c, set));
+    snprintf(set, sizeof set, "parallelism.dp_shard_size=%d", shards);
+    CHECK_OK(ndp_config_set(c, set));
+    CHECK_OK(ndp_launch_ranks(c, &ranks));
+    ndp_config_destroy(c);
+    unlink(file);
+    return ranks;
+}
+
+static void who_has_to_be_launched(void **state) {
+    (void)state;
+    assert_int_equal(launched_ranks("auto", 4), 4);
+    assert_int_equal(launched_ranks("mpi", 4), 4);
+    assert_int_equal(launched_ranks("local", 4), 0);
+    assert_int_equal(launched_ranks("auto", 1), 0);
+    setenv("PMI_SIZE", "4", 1);
+    setenv("PMI_RANK", "3", 1);
+    int ranks = launched_ranks("auto", 4), rank = ndp_world_launched_rank();
+    unsetenv("PMI_SIZE");
+    unsetenv("PMI_RANK");
+    assert_int_equal(ranks, 0);
+    assert_int_equal(rank, 3);
+    assert_int_equal(ndp_world_launched_rank(), 0);
+}
+
+/* ---- cores ---- */
+
+/* Cores that a process of its own has after binding itself; -1 when binding failed. */
+static int cores_after(int rank, int ranks, int threads, cpu_set_t *set) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CPU_ZERO(set);
+        bool ok = ndp_bind_rank(rank, ranks, threads) == NDP_OK && sched_getaffinity(0, sizeof *set, set) == 0;
+        _exit(ok && write(ends[1], set, sizeof *set) == sizeof *set ? 0 : 1);
+    }
+    int status;
+    close(ends[1]);
+    bool got = read(ends[0], set, sizeof *set) == sizeof *set;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    return got && status == 0 ? CPU_COUNT(set) : -1;
+}
+
+static void ranks_share_out_the_cores(void **state) {
+    (void)state;
+    int cores = ndp_cpu_cores();
+    cpu_set_t all, one, both;
+    assert_int_equal(cores_after(0, 1, 1, &all), cores);         /* alone: as it is */
+    assert_int_equal(cores_after(0, cores + 1, 1, &all), cores); /* not enough: as it is */
+    if (cores < 2) {
+        print_message("skipped in part: one core\n");
+        return;
+    }
+    CPU_ZERO(&all);
+    int sum = 0;
+    for (int r = 0; r < 2; r++) {
+        int n = cores_after(r, 2, cores / 2, &one);
+        assert_true(n >= cores / 2 && n < cores);
+        CPU_AND(&both, &all, &one);
+        assert_int_equal(CPU_COUNT(&both), 0);
+        CPU_OR(&all, &all, &one);
+        sum += n;
+    }
+    assert_int_equal(sum, cores);
+    assert_int_equal(cores_after(1, 2, cores, &one), cores);
+    CHECK_FAILS(ndp_bind_rank(2, 2, 1), NDP_EINVAL, "rank 2 of 2");
+}
+
+static void environment_names_what_matters(void **state) {
+    (void)state;
+    static const char *const words[] = {"ndparallel", "processor", "cores", "memory", "huge pages",
+                                        "oneDNN",     "json-c",    "hwloc", "mpirun", "transports    self, local"};
+    char *text, name[256], host[256];
+    CHECK_OK(ndp_env(&text));
+    for (int i = 0; i < NDP_COUNT(words); i++)
+        if (!strstr(text, words[i]))
+            fail_msg("'%s' is missing in\n%s", words[i], text);
+    assert_null(strstr(text, "unknown"));
+    free(text);
+    ndp_host_resolves(name, sizeof name);
+    assert_int_equal(gethostname(host, sizeof host), 0);
+    assert_string_equal(name, host);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ranks_get_what_they_need),      cmocka_unit_test(the_first_exit_code_counts),
+        cmocka_unit_test(a_stop_reaches_the_ranks),      cmocka_unit_test(what_cannot_be_launched_is_said),
+        cmocka_unit_test(who_has_to_be_launched),        cmocka_unit_test(ranks_share_out_the_cores),
+        cmocka_unit_test(environment_names_what_matters)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
