@@ -75,9 +75,8 @@ static void machine(ndp_str *out) {
     if (uname(&u) == 0)
         ndp_str_addf(out, "system        %s %s %s\n", u.sysname, u.release, u.machine);
     ndp_str_addf(out, "processor     %s\n", line_of("/proc/cpuinfo", "model name", line));
-    const char *kernels = ndp_cpu_has_avx512_bf16() ? "avx512_bf16" : ndp_cpu_has_avx512() ? "avx512" : "generic";
     ndp_str_addf(out, "cores         %d usable, %ld online; kernels: %s\n", ndp_cpu_cores(),
-                 sysconf(_SC_NPROCESSORS_ONLN), kernels);
+                 sysconf(_SC_NPROCESSORS_ONLN), ndp_cpu_isa());
     double total = strtod(line_of("/proc/meminfo", "MemTotal", line), NULL) * 1024;
     double available = strtod(line_of("/proc/meminfo", "MemAvailable", line), NULL) * 1024;
     ndp_str_addf(out, "memory        %s, %s available\n", ndp_human_bytes(total, bytes),

@@ -18,20 +18,26 @@ static void cores_follow_the_affinity(void **state) {
     assert_int_equal(sched_setaffinity(0, sizeof before, &before), 0);
 }
 
+/* Each word of NDP_ISA switches off what is above it and changes nothing below. */
 static void isa_is_lowered_never_raised(void **state) {
     (void)state;
+    static const char *const words[] = {"generic", "avx512", "avx512_bf16", "amx_bf16", "nonsense"};
+    static bool (*const has[])(void) = {ndp_cpu_has_avx512, ndp_cpu_has_avx512_bf16, ndp_cpu_has_amx_bf16};
+    bool unlimited[3];
     unsetenv("NDP_ISA");
-    bool avx512 = ndp_cpu_has_avx512(), bf16 = ndp_cpu_has_avx512_bf16();
-    assert_true(avx512 || !bf16);
-    setenv("NDP_ISA", "avx512_bf16", 1);
-    assert_int_equal(ndp_cpu_has_avx512(), avx512);
-    assert_int_equal(ndp_cpu_has_avx512_bf16(), bf16);
-    setenv("NDP_ISA", "avx512", 1);
-    assert_int_equal(ndp_cpu_has_avx512(), avx512);
-    assert_false(ndp_cpu_has_avx512_bf16());
-    setenv("NDP_ISA", "generic", 1);
-    assert_false(ndp_cpu_has_avx512());
-    assert_false(ndp_cpu_has_avx512_bf16());
+    for (int i = 0; i < 3; i++) {
+        unlimited[i] = has[i]();
+        assert_true(i == 0 || unlimited[i - 1] || !unlimited[i]);
+    }
+    for (int word = 0; word < NDP_COUNT(words); word++) {
+        setenv("NDP_ISA", words[word], 1);
+        int best = 0;
+        for (int i = 0; i < 3; i++) {
+            assert_int_equal(has[i](), i < word && unlimited[i]);
+            best = has[i]() ? i + 1 : best;
+        }
+        assert_string_equal(ndp_cpu_isa(), words[best]);
+    }
     unsetenv("NDP_ISA");
 }
 

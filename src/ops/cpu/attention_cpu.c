@@ -20,6 +20,12 @@ static size_t part(size_t *bytes, int64_t n, size_t size) {
 
 static bool needs_sum(const ndp_view *grad) { return grad->data && grad->dtype != NDP_F32; }
 
+static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
+    if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_amx_bf16())
+        return &ndp_att_amx;
+    return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
+}
+
 static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k) {
     const ndp_op_attr *attr = c->attr;
     ndp_att a = {.kv_heads = attr->kv_heads,
@@ -28,7 +34,8 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .window = attr->window,
                  .scale = (float)attr->scale,
                  .keys = k->rows};
-    a.dim_pad = (a.dim + NDP_ATT_LANES - 1) / NDP_ATT_LANES * NDP_ATT_LANES;
+    a.kernels = choose(q->dtype, a.scale);
+    a.dim_pad = (a.dim + a.kernels->dim_unit - 1) / a.kernels->dim_unit * a.kernels->dim_unit;
     a.rows = q->rows * a.group;
     int64_t blocks = a.rows * a.kv_heads / (NDP_ATT_ROWS * MIN_TASKS);
     blocks = blocks < 1 ? 1 : blocks > NDP_ATT_TASK_BLOCKS ? NDP_ATT_TASK_BLOCKS : blocks;
@@ -38,14 +45,13 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
     return a;
 }
 
+/* The whole team or nobody: OpenMP makes a new team, and so allocates, whenever its size changes. */
 static int team(const ndp_op_call *c, const ndp_att *a) {
-    int64_t n = a->tasks * a->kv_heads;
-    return c->threads < 1 ? 1 : c->threads < n ? c->threads : n < 1 ? 1 : (int)n;
+    return c->threads > 1 && a->tasks * a->kv_heads > 1 ? c->threads : 1;
 }
 
 static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
     layout l = {0};
-    int64_t row_blocks = backward ? 5 : 2, key_blocks = backward ? 4 : 2, scores = backward ? 2 : 1;
     l.k_pos = part(&l.bytes, a->keys, sizeof(int32_t));
     l.spans = part(&l.bytes, a->key_blocks, sizeof(ndp_att_span));
     l.sight = part(&l.bytes, a->tasks, sizeof(ndp_att_sight));
@@ -55,8 +61,7 @@ static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
         l.dk_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
         l.dv_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
     }
-    l.work_bytes = sizeof(float) * (size_t)(a->task_rows / NDP_ATT_ROWS * row_blocks * ndp_att_row_floats(a) +
-                                            key_blocks * ndp_att_key_floats(a) + scores * NDP_ATT_SCORE_FLOATS);
+    l.work_bytes = a->kernels->work_bytes(a, backward);
     l.work = part(&l.bytes, team(c, a), l.work_bytes);
     return l;
 }
@@ -88,13 +93,29 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
     a->sight = sight;
 }
 
-static const ndp_att_kernels *kernels(void) { return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic; }
+/* What the threads of a call share. */
+typedef struct run {
+    ndp_att att;
+    void (*task)(const ndp_att *, int kv, int64_t task, void *work);
+    int64_t next;
+    char *work;
+    size_t work_bytes;
+} run;
 
 /* Hands out tasks in order, one kv head after the other: its keys and values stay in the cache. */
-static void run_tasks(const ndp_att *a, void (*run)(const ndp_att *, int, int64_t, float *), int64_t *next,
-                      float *work) {
-    for (int64_t i; (i = __atomic_fetch_add(next, 1, __ATOMIC_RELAXED)) < a->tasks * a->kv_heads;)
-        run(a, (int)(i / a->tasks), i % a->tasks, work);
+static void run_tasks(run *r, int thread) {
+    const ndp_att *a = &r->att;
+    for (int64_t i; (i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED)) < a->tasks * a->kv_heads;)
+        r->task(a, (int)(i / a->tasks), i % a->tasks, r->work + (size_t)thread * r->work_bytes);
+}
+
+static void on_team(int threads, void (*body)(run *, int thread), run *r) {
+    if (threads == 1) {
+        body(r, 0);
+        return;
+    }
+#pragma omp parallel num_threads(threads)
+    body(r, omp_get_thread_num());
 }
 
 size_t ndp_attention_cpu_scratch(const ndp_op_call *shapes) {
@@ -119,10 +140,8 @@ void ndp_attention_cpu(const ndp_op_call *c) {
     a.lse = c->out[1];
     char *scratch = c->scratch;
     survey(&a, &c->in[5], scratch, &l);
-    const ndp_att_kernels *k = kernels();
-    int64_t next = 0;
-#pragma omp parallel num_threads(team(c, &a))
-    run_tasks(&a, k->forward, &next, (float *)(scratch + l.work + (size_t)omp_get_thread_num() * l.work_bytes));
+    run r = {a, a.kernels->forward, 0, scratch + l.work, l.work_bytes};
+    on_team(team(c, &a), run_tasks, &r);
 }
 
 /* Where dk or dv is added up: in place when it is fp32. */
@@ -145,6 +164,22 @@ static void finish_row(const ndp_view *sum, const ndp_view *grad, int64_t row) {
                     grad->cols);
 }
 
+static void backward_body(run *r, int thread) {
+    const ndp_att *a = &r->att;
+#pragma omp for schedule(static)
+    for (int64_t s = 0; s < a->keys; s++) {
+        clear_row(&a->dk_sum, s);
+        clear_row(&a->dv_sum, s);
+    }
+    run_tasks(r, thread);
+#pragma omp barrier
+#pragma omp for schedule(static)
+    for (int64_t s = 0; s < a->keys; s++) {
+        finish_row(&a->dk_sum, &a->dk, s);
+        finish_row(&a->dv_sum, &a->dv, s);
+    }
+}
+
 void ndp_attention_bwd_cpu(const ndp_op_call *c) {
     ndp_att a = describe(c, &c->in[1], &c->in[2]);
     layout l = lay_out(c, &a, true);
@@ -165,21 +200,6 @@ void ndp_attention_bwd_cpu(const ndp_op_call *c) {
     a.done = (int *)(scratch + l.done);
     survey(&a, &c->in[8], scratch, &l);
     memset(a.done, 0, (size_t)(a.kv_heads * a.key_blocks) * sizeof *a.done);
-    const ndp_att_kernels *k = kernels();
-    int64_t next = 0;
-#pragma omp parallel num_threads(team(c, &a))
-    {
-#pragma omp for schedule(static)
-        for (int64_t s = 0; s < a.keys; s++) {
-            clear_row(&a.dk_sum, s);
-            clear_row(&a.dv_sum, s);
-        }
-        run_tasks(&a, k->backward, &next, (float *)(scratch + l.work + (size_t)omp_get_thread_num() * l.work_bytes));
-#pragma omp barrier
-#pragma omp for schedule(static)
-        for (int64_t s = 0; s < a.keys; s++) {
-            finish_row(&a.dk_sum, &a.dk, s);
-            finish_row(&a.dv_sum, &a.dv, s);
-        }
-    }
+    run r = {a, a.kernels->backward, 0, scratch + l.work, l.work_bytes};
+    on_team(team(c, &a), backward_body, &r);
 }

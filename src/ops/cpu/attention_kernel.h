@@ -5,11 +5,7 @@
 #ifndef NDP_OPS_CPU_ATTENTION_KERNEL_H
 #define NDP_OPS_CPU_ATTENTION_KERNEL_H
 
-#include "ops/cpu/attention_task.h"
-
-#include <sched.h>
-
-enum { ROWS = NDP_ATT_ROWS, KEYS = NDP_ATT_KEYS };
+#include "ops/cpu/attention_block.h"
 
 /* --- products --- */
 
@@ -79,37 +75,6 @@ static void block_product(int64_t rows, int64_t vecs, int64_t depth, factor a, c
 
 /* --- packing --- */
 
-INLINE void load_row(const ndp_view *v, int64_t row, int64_t col, float *out, int n, int n_pad) {
-    int64_t at = row * v->ld + col;
-    int i = 0;
-    if (v->dtype == NDP_F32)
-        for (; i + LANES <= n; i += LANES)
-            vec_store(out + i, vec_load((const float *)v->data + at + i));
-    else if (v->dtype == NDP_BF16)
-        for (; i + LANES <= n; i += LANES)
-            vec_store(out + i, vec_load_bf16((const uint16_t *)v->data + at + i));
-    for (; i < n; i++)
-        out[i] = (float)ndp_view_get(v, row, col + i);
-    for (; i < n_pad; i++)
-        out[i] = 0;
-}
-
-/* The row times `by`. */
-INLINE void store_row(const ndp_view *v, int64_t row, int64_t col, const float *x, float by, int n) {
-    int64_t at = row * v->ld + col;
-    int i = 0;
-    if (v->dtype == NDP_F32)
-        for (; i + LANES <= n; i += LANES)
-            vec_store((float *)v->data + at + i, vec_load(x + i) * by);
-    else if (v->dtype == NDP_BF16)
-        for (; i + LANES <= n; i += LANES)
-            vec_store_bf16((uint16_t *)v->data + at + i, vec_load(x + i) * by);
-    for (; i < n; i++)
-        ndp_view_set(v, row, col + i, (double)(by * x[i]));
-}
-
-static void zero(float *x, int64_t n) { memset(x, 0, (size_t)n * sizeof(float)); }
-
 /* Keys or values of a block as [KEYS][D], the rest of the buffer zero. */
 static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, float *out) {
     int64_t first = block * KEYS, n = a->keys - first < KEYS ? a->keys - first : KEYS;
@@ -135,77 +100,18 @@ static void transpose(const float *x, int64_t vecs, int64_t d, float by, float *
 
 /* --- row blocks --- */
 
-/* Up to ROWS rows of a kv head and what they see. */
-typedef struct row_block {
-    int64_t n, vecs;
-    ndp_att_sight sight;
-    int64_t token[ROWS], head[ROWS];
-    int32_t low[ROWS], pos[ROWS];
-    float shift[ROWS]; /* subtracted from the scores: forward the running maximum, backward lse; in units of log 2 */
-    float sum[ROWS];   /* forward: the running sum; backward: delta */
-    float *q_t;        /* [D][ROWS], scaled so that scores are powers of 2 */
-    float *o;          /* forward: [ROWS][D] */
+typedef struct float_block {
+    row_block rows;
+    float *q_t;                  /* [D][ROWS], scaled so that scores are powers of 2 */
+    float *o;                    /* forward: [ROWS][D] */
     float *q, *d_o, *d_o_t, *dq; /* backward */
-} row_block;
-
-static float *take(float **work, int64_t n) {
-    float *p = *work;
-    *work += n;
-    return p;
-}
-
-static int task_blocks(const ndp_att *a, int64_t task) {
-    int64_t left = a->rows - ndp_att_task_first(a, task);
-    return (int)(((left < a->task_rows ? left : a->task_rows) + ROWS - 1) / ROWS);
-}
-
-static void row_block_init(const ndp_att *a, row_block *b, int kv, int64_t first) {
-    int64_t left = a->rows - first, token = first / a->group, in_group = first % a->group;
-    b->n = left < ROWS ? left : ROWS;
-    b->vecs = (b->n + LANES - 1) / LANES;
-    b->sight = NDP_ATT_SIGHT_NONE;
-    for (int64_t i = 0; i < b->n; i++) {
-        b->token[i] = token;
-        b->head[i] = (int64_t)kv * a->group + in_group;
-        ndp_att_token(a, token, &b->low[i], &b->pos[i]);
-        ndp_att_sight_add(&b->sight, b->low[i], b->pos[i]);
-        if (++in_group == a->group) {
-            in_group = 0;
-            token++;
-        }
-    }
-    for (int64_t i = b->n; i < ROWS; i++) { /* rows that fill up a vector see nothing */
-        b->low[i] = INT32_MAX;
-        b->pos[i] = INT32_MIN;
-    }
-}
+} float_block;
 
 /* The block's rows of a [T, H dim] tensor as [ROWS][D]; rows that fill up a vector are 0. */
 static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, float *out) {
     for (int64_t i = 0; i < b->n; i++)
         load_row(v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
     zero(out + b->n * a->dim_pad, (b->vecs * LANES - b->n) * a->dim_pad);
-}
-
-static float score_unit(const ndp_att *a) { return a->scale * (float)M_LOG2E; }
-
-/* Keys [from, to) of a block that at least one row of `b` sees. */
-typedef struct key_range {
-    int64_t from, to;
-    bool all; /* every row sees all of them */
-    const int32_t *pos;
-} key_range;
-
-static key_range seen_keys(const ndp_att *a, const row_block *b, int64_t block) {
-    int64_t first = block * KEYS, left = a->keys - first;
-    key_range r = {0, left < KEYS ? left : KEYS, ndp_att_sees_all(b->sight, a->spans[block]), a->k_pos + first};
-    if (r.all)
-        return r;
-    while (r.from < r.to && (r.pos[r.from] < b->sight.low_min || r.pos[r.from] > b->sight.pos_max))
-        r.from++;
-    while (r.to > r.from && (r.pos[r.to - 1] < b->sight.low_min || r.pos[r.to - 1] > b->sight.pos_max))
-        r.to--;
-    return r;
 }
 
 /* s [keys][ROWS] = rows of x (keys) times y [D][ROWS]. */
@@ -230,37 +136,14 @@ static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, con
                   a->dim_pad, true);
 }
 
-/* Scores of pairs that do not see each other become -inf. */
-static void hide(const row_block *b, key_range r, float *s) {
-    for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
-        vi low = vec_load_int(b->low + j), pos = vec_load_int(b->pos + j);
-        for (int64_t k = r.from; k < r.to; k++) {
-            float *at = s + (k - r.from) * ROWS + j;
-            vec_store(at, vec_see(vec_load(at), low, r.pos[k], pos));
-        }
-    }
-}
-
 /* --- forward --- */
 
-/* Four chains, or it waits for itself. */
-static vf column_max(const float *s, int64_t keys, vf max) {
-    vf m[4] = {max, max, max, max};
-    int64_t k = 0;
-    for (; k + 4 <= keys; k += 4)
-#pragma GCC unroll 4
-        for (int i = 0; i < 4; i++)
-            m[i] = vec_max(vec_load(s + (k + i) * ROWS), m[i]);
-    for (; k < keys; k++)
-        m[0] = vec_max(vec_load(s + k * ROWS), m[0]);
-    return vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
-}
-
 /* Scores become weights; earlier sums and outputs are scaled to the new maximum. */
-static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *s) {
+static void online_softmax(const ndp_att *a, float_block *b, int64_t keys, float *s) {
     float rescale[ROWS];
-    for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
-        vf old = vec_load(b->shift + j), max = column_max(s + j, keys, old), sum = vec_set(0);
+    row_block *rows = &b->rows;
+    for (int64_t j = 0; j < rows->vecs * LANES; j += LANES) {
+        vf old = vec_load(rows->shift + j), max = column_max(s + j, keys, ROWS, old), sum = vec_set(0);
         for (int64_t k = 0; k < keys; k++) {
             vf p = vec_exp2(vec_load(s + k * ROWS + j) - max);
             vec_store(s + k * ROWS + j, p);
@@ -268,11 +151,11 @@ static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *
         }
         vf by = vec_exp2(old - max);
         vec_store(rescale + j, by);
-        vec_store(b->shift + j, max);
-        vec_store(b->sum + j, vec_load(b->sum + j) * by + sum);
+        vec_store(rows->shift + j, max);
+        vec_store(rows->sum + j, vec_load(rows->sum + j) * by + sum);
     }
     const int64_t d = a->dim_pad;
-    for (int64_t i = 0; i < b->n; i++) {
+    for (int64_t i = 0; i < rows->n; i++) {
         if (rescale[i] == 1.0f)
             continue;
         for (float *o = b->o + i * d, *end = o + d; o < end; o += LANES)
@@ -280,33 +163,31 @@ static void online_softmax(const ndp_att *a, row_block *b, int64_t keys, float *
     }
 }
 
-static void forward_begin(const ndp_att *a, row_block *b, float *q) {
-    load_block(a, b, &a->q, q);
-    transpose(q, b->vecs, a->dim_pad, score_unit(a), b->q_t);
+static void forward_begin(const ndp_att *a, float_block *b, float *q) {
+    load_block(a, &b->rows, &a->q, q);
+    transpose(q, b->rows.vecs, a->dim_pad, score_unit(a), b->q_t);
     zero(b->o, ndp_att_row_floats(a));
-    for (int i = 0; i < ROWS; i++) {
-        b->shift[i] = -FLT_MAX; /* finite: hidden scores (-inf) less it are -inf, never NaN */
-        b->sum[i] = 0;
-    }
+    forward_stats_begin(&b->rows);
 }
 
-static void forward_end(const ndp_att *a, const row_block *b) {
-    for (int64_t i = 0; i < b->n; i++) {
-        bool none = b->sum[i] == 0;
-        store_row(&a->o, b->token[i], b->head[i] * a->dim, b->o + i * a->dim_pad, none ? 0 : 1 / b->sum[i], a->dim);
-        if (a->lse.data)
-            ndp_view_set(&a->lse, b->token[i], b->head[i],
-                         none ? -INFINITY : (double)((b->shift[i] + log2f(b->sum[i])) * (float)M_LN2));
-    }
+static void forward_keys(const ndp_att *a, float_block *b, int64_t j, const float *k, const float *v, float *s) {
+    key_range r = seen_keys(a, &b->rows, j);
+    if (r.from == r.to)
+        return;
+    scores(a, &b->rows, r, k, b->q_t, s);
+    if (!r.all)
+        hide(&b->rows, r, 0, b->rows.vecs * LANES, s, ROWS);
+    online_softmax(a, b, r.to - r.from, s);
+    weighted_keys(a, &b->rows, r, s, v, b->o);
 }
 
-static void forward(const ndp_att *a, int kv, int64_t task, float *work) {
-    row_block blocks[NDP_ATT_TASK_BLOCKS];
+static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
+    float_block blocks[NDP_ATT_TASK_BLOCKS];
     float *k = take(&work, ndp_att_key_floats(a)), *v = take(&work, ndp_att_key_floats(a)),
           *s = take(&work, NDP_ATT_SCORE_FLOATS);
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
-        row_block_init(a, &blocks[i], kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        row_block_init(a, &blocks[i].rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
         blocks[i].q_t = take(&work, ndp_att_row_floats(a));
         blocks[i].o = take(&work, ndp_att_row_floats(a));
         forward_begin(a, &blocks[i], k);
@@ -316,43 +197,23 @@ static void forward(const ndp_att *a, int kv, int64_t task, float *work) {
             continue;
         load_keys(a, &a->k, kv, j, k);
         load_keys(a, &a->v, kv, j, v);
-        for (int i = 0; i < n; i++) {
-            key_range r = seen_keys(a, &blocks[i], j);
-            if (r.from == r.to)
-                continue;
-            scores(a, &blocks[i], r, k, blocks[i].q_t, s);
-            if (!r.all)
-                hide(&blocks[i], r, s);
-            online_softmax(a, &blocks[i], r.to - r.from, s);
-            weighted_keys(a, &blocks[i], r, s, v, blocks[i].o);
-        }
+        for (int i = 0; i < n; i++)
+            forward_keys(a, &blocks[i], j, k, v, s);
     }
     for (int i = 0; i < n; i++)
-        forward_end(a, &blocks[i]);
+        for (int64_t row = 0; row < blocks[i].rows.n; row++)
+            store_output(a, &blocks[i].rows, row, blocks[i].o + row * a->dim_pad);
 }
 
 /* --- backward --- */
 
-static void backward_begin(const ndp_att *a, row_block *b, float *o) {
-    load_block(a, b, &a->q, b->q);
-    load_block(a, b, &a->d_o, b->d_o);
-    load_block(a, b, &a->o, o);
-    transpose(b->q, b->vecs, a->dim_pad, score_unit(a), b->q_t);
-    transpose(b->d_o, b->vecs, a->dim_pad, 1, b->d_o_t);
+static void backward_begin(const ndp_att *a, float_block *b, float *work) {
+    load_block(a, &b->rows, &a->q, b->q);
+    load_block(a, &b->rows, &a->d_o, b->d_o);
+    transpose(b->q, b->rows.vecs, a->dim_pad, score_unit(a), b->q_t);
+    transpose(b->d_o, b->rows.vecs, a->dim_pad, 1, b->d_o_t);
     zero(b->dq, ndp_att_row_floats(a));
-    for (int64_t i = 0; i < ROWS; i++) {
-        b->shift[i] = INFINITY; /* rows that see nothing: every weight is 0 */
-        b->sum[i] = 0;
-        if (i >= b->n)
-            continue;
-        double lse = ndp_view_get(&a->lse, b->token[i], b->head[i]);
-        if (lse != -INFINITY)
-            b->shift[i] = (float)(lse * M_LOG2E);
-        vf delta = vec_set(0);
-        for (int64_t c = i * a->dim_pad; c < (i + 1) * a->dim_pad; c += LANES)
-            delta += vec_load(o + c) * vec_load(b->d_o + c);
-        b->sum[i] = vec_sum(delta);
-    }
+    backward_stats_begin(a, &b->rows, work);
 }
 
 /* Scores become weights p, their gradients dp become those of the scores (less the scale). */
@@ -369,65 +230,41 @@ static void softmax_backward(const row_block *b, int64_t keys, float *s, float *
     zero(dp + keys * ROWS, NDP_ATT_TILE * ROWS);
 }
 
-/* Waits until all earlier tasks that touch this key block have added to it. */
-static void wait_turn(const ndp_att *a, int64_t task, int64_t block, const int *done) {
-    int64_t before = task - 1;
-    while (before >= 0 && !ndp_att_touches(a->sight[before], a->spans[block]))
-        before--;
-    for (int spins = 0; __atomic_load_n(done, __ATOMIC_ACQUIRE) != (int)before + 1; spins++)
-        if (spins >= 1000)
-            sched_yield();
-}
-
-static void add_rows(const ndp_att *a, const ndp_view *sum, int kv, int64_t block, const float *x, float by) {
-    int64_t first = block * KEYS, n = a->keys - first < KEYS ? a->keys - first : KEYS;
-    for (int64_t i = 0; i < n; i++) {
-        float *to = (float *)sum->data + (first + i) * sum->ld + (int64_t)kv * a->dim;
-        for (int c = 0; c < a->dim; c++)
-            to[c] += by * x[i * a->dim_pad + c];
-    }
-}
-
 typedef struct key_buffers {
     float *k, *v, *s, *dp, *dk, *dv;
 } key_buffers;
 
-static void backward_block(const ndp_att *a, row_block *b, int64_t j, const key_buffers *w) {
-    key_range r = seen_keys(a, b, j);
+static void backward_block(const ndp_att *a, float_block *b, int64_t j, const key_buffers *w) {
+    const row_block *rows = &b->rows;
+    key_range r = seen_keys(a, rows, j);
     if (r.from == r.to)
         return;
-    scores(a, b, r, w->k, b->q_t, w->s);
+    scores(a, rows, r, w->k, b->q_t, w->s);
     if (!r.all)
-        hide(b, r, w->s);
-    scores(a, b, r, w->v, b->d_o_t, w->dp);
-    softmax_backward(b, r.to - r.from, w->s, w->dp);
+        hide(rows, r, 0, rows->vecs * LANES, w->s, ROWS);
+    scores(a, rows, r, w->v, b->d_o_t, w->dp);
+    softmax_backward(rows, r.to - r.from, w->s, w->dp);
     if (a->dv.data)
-        weighted_rows(a, b, r, w->s, b->d_o, w->dv);
+        weighted_rows(a, rows, r, w->s, b->d_o, w->dv);
     if (a->dk.data)
-        weighted_rows(a, b, r, w->dp, b->q, w->dk);
+        weighted_rows(a, rows, r, w->dp, b->q, w->dk);
     if (a->dq.data)
-        weighted_keys(a, b, r, w->dp, w->k, b->dq);
+        weighted_keys(a, rows, r, w->dp, w->k, b->dq);
 }
 
-static void backward_keys(const ndp_att *a, row_block *blocks, int n, int kv, int64_t task, int64_t j,
+static void backward_keys(const ndp_att *a, float_block *blocks, int n, int kv, int64_t task, int64_t j,
                           const key_buffers *w) {
-    int *done = a->done + kv * a->key_blocks + j;
     load_keys(a, &a->k, kv, j, w->k);
     load_keys(a, &a->v, kv, j, w->v);
     zero(w->dk, ndp_att_key_floats(a));
     zero(w->dv, ndp_att_key_floats(a));
     for (int i = 0; i < n; i++)
         backward_block(a, &blocks[i], j, w);
-    wait_turn(a, task, j, done);
-    if (a->dk.data)
-        add_rows(a, &a->dk_sum, kv, j, w->dk, a->scale);
-    if (a->dv.data)
-        add_rows(a, &a->dv_sum, kv, j, w->dv, 1);
-    __atomic_store_n(done, (int)task + 1, __ATOMIC_RELEASE);
+    add_in_turn(a, kv, task, j, w->dk, w->dv);
 }
 
-static void backward(const ndp_att *a, int kv, int64_t task, float *work) {
-    row_block blocks[NDP_ATT_TASK_BLOCKS];
+static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
+    float_block blocks[NDP_ATT_TASK_BLOCKS];
     key_buffers w = {.s = take(&work, NDP_ATT_SCORE_FLOATS),
                      .dp = take(&work, NDP_ATT_SCORE_FLOATS),
                      .k = take(&work, ndp_att_key_floats(a)),
@@ -436,8 +273,8 @@ static void backward(const ndp_att *a, int kv, int64_t task, float *work) {
                      .dv = take(&work, ndp_att_key_floats(a))};
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
-        row_block *b = &blocks[i];
-        row_block_init(a, b, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        float_block *b = &blocks[i];
+        row_block_init(a, &b->rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
         float **buffers[] = {&b->q, &b->q_t, &b->d_o, &b->d_o_t, &b->dq};
         for (int p = 0; p < NDP_COUNT(buffers); p++)
             *buffers[p] = take(&work, ndp_att_row_floats(a));
@@ -447,12 +284,16 @@ static void backward(const ndp_att *a, int kv, int64_t task, float *work) {
         if (ndp_att_touches(a->sight[task], a->spans[j]))
             backward_keys(a, blocks, n, kv, task, j, &w);
     for (int i = 0; i < n && a->dq.data; i++)
-        for (int64_t row = 0; row < blocks[i].n; row++) {
-            store_row(&a->dq, blocks[i].token[row], blocks[i].head[row] * a->dim, blocks[i].dq + row * a->dim_pad,
-                      a->scale, a->dim);
-        }
+        for (int64_t row = 0; row < blocks[i].rows.n; row++)
+            store_dq(a, &blocks[i].rows, row, blocks[i].dq + row * a->dim_pad);
 }
 
-const ndp_att_kernels KERNELS = {forward, backward};
+static size_t work_bytes(const ndp_att *a, bool backwards) {
+    int64_t row_buffers = backwards ? 5 : 2, keys = backwards ? 4 : 2, score_buffers = backwards ? 2 : 1;
+    return sizeof(float) * (size_t)(a->task_rows / NDP_ATT_ROWS * row_buffers * ndp_att_row_floats(a) +
+                                    keys * ndp_att_key_floats(a) + score_buffers * NDP_ATT_SCORE_FLOATS);
+}
+
+const ndp_att_kernels KERNELS = {forward, backward, work_bytes, NDP_ATT_LANES};
 
 #endif

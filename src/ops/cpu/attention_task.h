@@ -5,8 +5,9 @@
  * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS; a task is a few consecutive row blocks of
  * one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
- * All arithmetic is fp32: bf16 operands are widened when they are packed. (vdpbf16ps was measured at half the rate of
- * fp32 multiply-adds on Sapphire Rapids, so it has no kernel of its own here.)
+ * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where the processor has tiles
+ * (attention_amx.c): there products of bf16 operands are of bf16 numbers, added up in fp32. (vdpbf16ps was measured at
+ * half the rate of fp32 multiply-adds on Sapphire Rapids, so it has no kernel of its own here.)
  *
  * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
  * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
@@ -19,7 +20,7 @@
 enum {
     NDP_ATT_ROWS = 64,
     NDP_ATT_KEYS = 64,
-    NDP_ATT_LANES = 16, /* head_dim is padded to this: the widest vector */
+    NDP_ATT_LANES = 16, /* the widest vector */
     NDP_ATT_TILE = 8,   /* products may write this many rows, rounded up */
     NDP_ATT_TASK_BLOCKS = 4
 };
@@ -34,6 +35,7 @@ typedef struct ndp_att_span {
 } ndp_att_span;
 
 typedef struct ndp_att {
+    const struct ndp_att_kernels *kernels;
     ndp_view q, k, v, o, lse, q_pos, q_low;
     ndp_view d_o, dq, dk, dv; /* backward only */
     ndp_view dk_sum, dv_sum;  /* fp32: dk, dv themselves, or scratch */
@@ -47,13 +49,16 @@ typedef struct ndp_att {
     int *done;                  /* [kv_heads x key_blocks]: 1 + the last task that has added to dk, dv there */
 } ndp_att;
 
-/* Kernels of one instruction set; `work` is 64-byte aligned. */
+/* Kernels of one instruction set; `work` is 64-byte aligned and belongs to the thread. */
 typedef struct ndp_att_kernels {
-    void (*forward)(const ndp_att *a, int kv, int64_t task, float *work);
-    void (*backward)(const ndp_att *a, int kv, int64_t task, float *work);
+    void (*forward)(const ndp_att *a, int kv, int64_t task, void *work);
+    void (*backward)(const ndp_att *a, int kv, int64_t task, void *work);
+    size_t (*work_bytes)(const ndp_att *a, bool backwards);
+    int dim_unit; /* dim_pad is a multiple of this */
 } ndp_att_kernels;
 
-extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512;
+extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512; /* any operands */
+extern const ndp_att_kernels ndp_att_amx;                     /* bf16 operands, scale > 0 */
 
 /* Floats of a row block, a key block and a block of scores (see attention_kernel.h). */
 static inline int64_t ndp_att_row_floats(const ndp_att *a) { return NDP_ATT_ROWS * (int64_t)a->dim_pad; }

@@ -1,0 +1,482 @@
+/* Attention tasks in bf16 by AMX tiles (Sapphire Rapids and later): about eight times the rate of fp32 multiply-adds.
+ *
+ * A tile product is C [16][16] fp32 += A [16][32] x B [32][16] of bf16. A lies in rows; B is "paired": rows 2i and 2i +
+ * 1 interleaved, so that its row i is [16][2]. Scores are again [keys][rows], rows in lanes, so weights become either
+ * operand without moving between lanes:
+ *
+ *   s^T  [keys][rows] = K [keys][D]        x Q^T, paired          o^T  [D][rows]  += V^T [D][keys]       x p^T, paired
+ *   dp^T [keys][rows] = V [keys][D]        x dO^T, paired         dv   [keys][D]  += p^T [keys][rows]    x dO, paired
+ *   dq^T [D][rows]   += K^T [D][keys]      x ds^T, paired         dk   [keys][D]  += ds^T [keys][rows]   x Q, paired
+ *
+ * p and ds are rounded to bf16; maxima, sums, lse and delta are fp32, and sums are of the weights before rounding.
+ * Rows go in strips of 32, so that scores and operands of a strip stay in the first cache. D below is dim_pad, a
+ * multiple of 32. */
+#include "ops/cpu/attention_lanes16.h"
+
+#include "ops/cpu/attention_block.h"
+
+enum { TILE = 16, DEPTH = 32, STRIP = 32, STRIPS = ROWS / STRIP };
+
+typedef uint16_t bf16;
+
+/* --- products --- */
+
+static void tiles_begin(void) {
+    static const struct {
+        uint8_t palette, start, reserved[14];
+        uint16_t row_bytes[16];
+        uint8_t rows[16];
+    } config = {1, 0, {0}, {64, 64, 64, 64, 64, 64, 64, 64}, {16, 16, 16, 16, 16, 16, 16, 16}};
+    _tile_loadconfig(&config);
+}
+
+/* A matrix in memory; ld in elements, from row to row (of pairs, where it is paired). */
+typedef struct operand {
+    const bf16 *data;
+    int64_t ld;
+} operand;
+
+/* C [16 rows][16 cols] (+)= A x B, rows and cols in tiles: 1 or 2, constants where it is inlined. */
+INLINE void tile_product(const int rows, const int cols, int64_t depth, operand a, operand b, float *c, int64_t ldc,
+                         bool add) {
+    const int64_t c_bytes = ldc * 4, a_bytes = a.ld * 2, b_bytes = b.ld * 2;
+    if (add) {
+        _tile_loadd(0, c, c_bytes);
+        if (cols == 2)
+            _tile_loadd(1, c + TILE, c_bytes);
+        if (rows == 2)
+            _tile_loadd(2, c + TILE * ldc, c_bytes);
+        if (rows == 2 && cols == 2)
+            _tile_loadd(3, c + TILE * ldc + TILE, c_bytes);
+    } else {
+        _tile_zero(0);
+        _tile_zero(1);
+        _tile_zero(2);
+        _tile_zero(3);
+    }
+    for (int64_t k = 0; k < depth; k += DEPTH) {
+        const bf16 *x = a.data + k, *y = b.data + k / 2 * b.ld;
+        _tile_loadd(4, x, a_bytes);
+        _tile_loadd(6, y, b_bytes);
+        _tile_dpbf16ps(0, 4, 6);
+        if (cols == 2) {
+            _tile_loadd(7, y + 2 * TILE, b_bytes);
+            _tile_dpbf16ps(1, 4, 7);
+        }
+        if (rows == 2) {
+            _tile_loadd(5, x + TILE * a.ld, a_bytes);
+            _tile_dpbf16ps(2, 5, 6);
+        }
+        if (rows == 2 && cols == 2)
+            _tile_dpbf16ps(3, 5, 7);
+    }
+    _tile_stored(0, c, c_bytes);
+    if (cols == 2)
+        _tile_stored(1, c + TILE, c_bytes);
+    if (rows == 2)
+        _tile_stored(2, c + TILE * ldc, c_bytes);
+    if (rows == 2 && cols == 2)
+        _tile_stored(3, c + TILE * ldc + TILE, c_bytes);
+}
+
+/* C [rows][cols] (+)= A [rows][depth] x B [depth][cols], paired; rows and cols in multiples of 16, depth of 32. */
+static void product(int64_t rows, int64_t cols, int64_t depth, operand a, operand b, float *c, int64_t ldc, bool add) {
+    __asm__ volatile("" ::: "memory"); /* gcc does not know that tile loads read memory */
+    for (int64_t j = 0; j < cols; j += 2 * TILE)
+        for (int64_t i = 0; i < rows; i += 2 * TILE) {
+            operand x = {a.data + i * a.ld, a.ld}, y = {b.data + 2 * j, b.ld};
+            float *z = c + i * ldc + j;
+            bool two_rows = rows - i > TILE, two_cols = cols - j > TILE;
+            if (two_rows && two_cols)
+                tile_product(2, 2, depth, x, y, z, ldc, add);
+            else if (two_rows)
+                tile_product(2, 1, depth, x, y, z, ldc, add);
+            else if (two_cols)
+                tile_product(1, 2, depth, x, y, z, ldc, add);
+            else
+                tile_product(1, 1, depth, x, y, z, ldc, add);
+        }
+}
+
+/* --- packing --- */
+
+/* As take, n numbers of bf16. */
+static bf16 *take_bf16(void **work, int64_t n) { return (bf16 *)take(work, n / 2); }
+
+static void load_bf16(const ndp_att *a, const ndp_view *v, int64_t row, int64_t col, bf16 *out) {
+    memcpy(out, (const bf16 *)v->data + row * v->ld + col, (size_t)a->dim * sizeof *out);
+    memset(out + a->dim, 0, (size_t)(a->dim_pad - a->dim) * sizeof *out);
+}
+
+/* The block's rows of a [T, H dim] tensor as [ROWS][D], filled up with zeros. */
+static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, bf16 *out) {
+    for (int64_t i = 0; i < b->n; i++)
+        load_bf16(a, v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad);
+    memset(out + b->n * a->dim_pad, 0, (size_t)((ROWS - b->n) * a->dim_pad) * sizeof *out);
+}
+
+/* Keys or values of a block as [KEYS][D]; those that the task does not see are 0, whatever they are: a weight of 0 does
+ * not hide NaN. */
+static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t task, int64_t block, bf16 *out) {
+    int64_t first = block * KEYS;
+    for (int64_t i = 0; i < KEYS; i++, out += a->dim_pad) {
+        bool seen = first + i < a->keys && a->k_pos[first + i] >= a->sight[task].low_min &&
+                    a->k_pos[first + i] <= a->sight[task].pos_max;
+        if (seen)
+            load_bf16(a, v, first + i, (int64_t)kv * a->dim, out);
+        else
+            memset(out, 0, (size_t)a->dim_pad * sizeof *out);
+    }
+}
+
+/* Sixteen columns of two rows, interleaved. */
+INLINE vf pair(const bf16 *even, const bf16 *odd) {
+    return (vf)((vu)vec_load_bf16(even) >> 16 | (vu)vec_load_bf16(odd));
+}
+
+/* Weights of sixteen rows for two keys, rounded and interleaved. */
+INLINE void store_paired(bf16 *out, vf even, vf odd) {
+    const __m512i zip = (__m512i)(vu){0x100000, 0x110001, 0x120002, 0x130003, 0x140004, 0x150005, 0x160006, 0x170007,
+                                      0x180008, 0x190009, 0x1a000a, 0x1b000b, 0x1c000c, 0x1d000d, 0x1e000e, 0x1f000f};
+    __m512i both = (__m512i)_mm512_cvtne2ps_pbh((__m512)odd, (__m512)even);
+    _mm512_storeu_si512(out, _mm512_permutexvar_epi16(zip, both));
+}
+
+/* 32 consecutive numbers, rounded. */
+INLINE void store_halves(bf16 *out, vf low, vf high) {
+    _mm512_storeu_si512(out, (__m512i)_mm512_cvtne2ps_pbh((__m512)high, (__m512)low));
+}
+
+/* Rows [64][d] become paired: [32][d][2]. */
+static void pair_rows(const bf16 *x, int64_t d, bf16 *out) {
+    for (int64_t i = 0; i < ROWS; i += 2)
+        for (int64_t c = 0; c < d; c += LANES)
+            vec_store((float *)(out + i * d + 2 * c), pair(x + i * d + c, x + (i + 1) * d + c));
+}
+
+/* Rows [64][d] become paired columns in strips: [STRIPS][d / 2][STRIP][2]. */
+static void pair_columns(const bf16 *x, int64_t d, bf16 *out) {
+    for (int64_t i = 0; i < ROWS; i += LANES)
+        for (int64_t c = 0; c < d; c += 2 * LANES) {
+            bf16 *to = out + i / STRIP * STRIP * d + c * STRIP + i % STRIP * 2;
+            vf r[LANES];
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++)
+                r[k] = vec_load((const float *)(x + (i + k) * d + c));
+            vec_transpose(r);
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++)
+                vec_store((float *)(to + 2 * k * STRIP), r[k]);
+        }
+}
+
+/* [KEYS][d] -> [d][KEYS] */
+static void transpose_keys(const bf16 *x, int64_t d, bf16 *out) {
+    for (int64_t k = 0; k < KEYS; k += 2 * LANES)
+        for (int64_t c = 0; c < d; c += LANES) {
+            vf r[LANES];
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                r[i] = pair(x + (k + 2 * i) * d + c, x + (k + 2 * i + 1) * d + c);
+            vec_transpose(r);
+#pragma GCC unroll 16
+            for (int i = 0; i < LANES; i++)
+                vec_store((float *)(out + (c + i) * KEYS + k), r[i]);
+        }
+}
+
+/* A strip's [d][STRIP] -> [STRIP][d] */
+static void transpose_strip(const float *x, int64_t d, float *out) {
+    for (int64_t i = 0; i < STRIP; i += LANES)
+        for (int64_t c = 0; c < d; c += LANES) {
+            vf r[LANES];
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++)
+                r[k] = vec_load(x + (c + k) * STRIP + i);
+            vec_transpose(r);
+#pragma GCC unroll 16
+            for (int k = 0; k < LANES; k++)
+                vec_store(out + (i + k) * d + c, r[k]);
+        }
+}
+
+/* --- strips --- */
+
+typedef struct tile_block {
+    row_block rows;
+    bf16 *q_t;     /* [STRIPS][D / 2][STRIP][2] */
+    float *o_t;    /* forward: [STRIPS][D][STRIP] */
+    bf16 *d_o_t;   /* backward: as q_t */
+    bf16 *q, *d_o; /* backward: [ROWS / 2][D][2] */
+    float *dq_t;   /* backward: as o_t */
+} tile_block;
+
+static int64_t strips(const row_block *b) { return (b->n + STRIP - 1) / STRIP; }
+
+/* The seen keys in whole depths of a product. */
+static key_range seen_depths(const ndp_att *a, const row_block *b, int64_t block) {
+    key_range r = seen_keys(a, b, block);
+    if (r.from == r.to)
+        return r;
+    r.from = r.from / DEPTH * DEPTH;
+    r.to = (r.to + DEPTH - 1) / DEPTH * DEPTH;
+    r.all = r.all && r.to <= a->keys - block * KEYS;
+    return r;
+}
+
+/* s [keys][STRIP] = rows of x (keys) times y, a strip's paired columns. */
+static void scores(const ndp_att *a, key_range r, const bf16 *x, const bf16 *y, float *s) {
+    product(r.to - r.from, STRIP, a->dim_pad, (operand){x + r.from * a->dim_pad, a->dim_pad}, (operand){y, 2 * STRIP},
+            s, STRIP, false);
+}
+
+/* Hides what a row does not see, and what fills up the keys. */
+static void hide_strip(const ndp_att *a, const row_block *b, key_range r, int64_t block, int64_t row, float *s) {
+    int64_t left = a->keys - block * KEYS;
+    key_range real = r;
+    real.to = left < r.to ? left : r.to;
+    hide(b, real, row, STRIP, s, STRIP);
+    for (int64_t i = (real.to - r.from) * STRIP; i < (r.to - r.from) * STRIP; i += LANES)
+        vec_store(s + i, vec_set(-INFINITY));
+}
+
+/* out_t [D][STRIP] += x [D][KEYS] times the paired weights of the keys. */
+static void weighted_keys(const ndp_att *a, key_range r, const bf16 *x, const bf16 *weights, float *out_t) {
+    product(a->dim_pad, STRIP, r.to - r.from, (operand){x + r.from, KEYS}, (operand){weights, 2 * STRIP}, out_t, STRIP,
+            true);
+}
+
+/* out [keys][D] += weights [keys][ROWS] times x, paired rows. */
+static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, const bf16 *weights, const bf16 *x,
+                          float *out) {
+    product(r.to - r.from, a->dim_pad, strips(b) * STRIP, (operand){weights, ROWS}, (operand){x, 2 * a->dim_pad},
+            out + r.from * a->dim_pad, a->dim_pad, true);
+}
+
+/* --- forward --- */
+
+/* The shift follows the maximum only when it has grown by more than this: the weights stay below 2^8, and o is rarely
+ * scaled. */
+static const float SLACK = 8;
+
+/* What is subtracted from LANES columns of scores; earlier sums and outputs are scaled when that changes. */
+static vf follow_maximum(const ndp_att *a, row_block *b, int64_t row, const float *s, int64_t keys, float *o_t) {
+    vf old = vec_load(b->shift + row);
+    vf top = vec_max(column_max(s, keys, STRIP, vec_set(-FLT_MAX)) * score_unit(a), old);
+    __mmask16 grown = _mm512_cmp_ps_mask((__m512)top, (__m512)(old + SLACK), _CMP_GT_OQ);
+    if (!grown)
+        return old;
+    vf shift = (vf)_mm512_mask_mov_ps((__m512)old, grown, (__m512)top), by = vec_exp2(old - shift);
+    vec_store(b->shift + row, shift);
+    vec_store(b->sum + row, vec_load(b->sum + row) * by);
+    for (int64_t i = 0; i < a->dim_pad; i++)
+        vec_store(o_t + i * STRIP, vec_load(o_t + i * STRIP) * by);
+    return shift;
+}
+
+/* Scores [keys][STRIP] become paired weights. */
+static void online_softmax(const ndp_att *a, row_block *b, int64_t row, const float *s, int64_t keys, bf16 *p,
+                           float *o_t) {
+    const vf unit = vec_set(score_unit(a));
+    for (int64_t j = 0; j < STRIP; j += LANES) {
+        vf shift = follow_maximum(a, b, row + j, s + j, keys, o_t + j), sum = vec_set(0);
+        for (int64_t k = 0; k < keys; k += 2) {
+            vf even = vec_exp2(vec_load(s + k * STRIP + j) * unit - shift);
+            vf odd = vec_exp2(vec_load(s + (k + 1) * STRIP + j) * unit - shift);
+            store_paired(p + k * STRIP + 2 * j, even, odd);
+            sum += even + odd;
+        }
+        vec_store(b->sum + row + j, vec_load(b->sum + row + j) + sum);
+    }
+}
+
+static void forward_begin(const ndp_att *a, tile_block *b, bf16 *work) {
+    load_block(a, &b->rows, &a->q, work);
+    pair_columns(work, a->dim_pad, b->q_t);
+    zero(b->o_t, ndp_att_row_floats(a));
+    forward_stats_begin(&b->rows);
+}
+
+static void forward_end(const ndp_att *a, const tile_block *b, float *work) {
+    for (int64_t i = 0; i < b->rows.n; i++) {
+        if (i % STRIP == 0)
+            transpose_strip(b->o_t + i * a->dim_pad, a->dim_pad, work);
+        store_output(a, &b->rows, i, work + i % STRIP * a->dim_pad);
+    }
+}
+
+typedef struct forward_buffers {
+    bf16 *k, *v_t, *p; /* [KEYS][D], [D][KEYS], [KEYS / 2][STRIP][2] */
+    float *s, *rows;   /* [KEYS][STRIP]; [ROWS][D] for packing */
+} forward_buffers;
+
+static void forward_keys(const ndp_att *a, tile_block *b, int64_t j, const forward_buffers *w) {
+    key_range r = seen_depths(a, &b->rows, j);
+    for (int64_t i = 0; i < strips(&b->rows) && r.from < r.to; i++) {
+        float *o_t = b->o_t + i * STRIP * a->dim_pad;
+        scores(a, r, w->k, b->q_t + i * STRIP * a->dim_pad, w->s);
+        if (!r.all)
+            hide_strip(a, &b->rows, r, j, i * STRIP, w->s);
+        online_softmax(a, &b->rows, i * STRIP, w->s, r.to - r.from, w->p, o_t);
+        weighted_keys(a, r, w->v_t, w->p, o_t);
+    }
+}
+
+static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
+    tile_block blocks[NDP_ATT_TASK_BLOCKS];
+    forward_buffers w = {.k = take_bf16(&work, KEYS * a->dim_pad),
+                         .v_t = take_bf16(&work, KEYS * a->dim_pad),
+                         .p = take_bf16(&work, KEYS * STRIP),
+                         .s = take(&work, KEYS * STRIP),
+                         .rows = take(&work, ROWS * a->dim_pad)};
+    int n = task_blocks(a, task);
+    tiles_begin();
+    for (int i = 0; i < n; i++) {
+        row_block_init(a, &blocks[i].rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        blocks[i].q_t = take_bf16(&work, ROWS * a->dim_pad);
+        blocks[i].o_t = take(&work, ROWS * a->dim_pad);
+        forward_begin(a, &blocks[i], (bf16 *)w.rows);
+    }
+    for (int64_t j = 0; j < a->key_blocks; j++) {
+        if (!ndp_att_touches(a->sight[task], a->spans[j]))
+            continue;
+        load_keys(a, &a->k, kv, task, j, w.k);
+        load_keys(a, &a->v, kv, task, j, (bf16 *)w.rows);
+        transpose_keys((bf16 *)w.rows, a->dim_pad, w.v_t);
+        for (int i = 0; i < n; i++)
+            forward_keys(a, &blocks[i], j, &w);
+    }
+    for (int i = 0; i < n; i++)
+        forward_end(a, &blocks[i], w.rows);
+    _tile_release();
+}
+
+/* --- backward --- */
+
+typedef struct backward_buffers {
+    bf16 *k, *v, *k_t; /* [KEYS][D] twice, [D][KEYS] */
+    bf16 *p, *ds;      /* [KEYS][ROWS] */
+    bf16 *ds_pairs;    /* [KEYS / 2][STRIP][2] */
+    float *s, *dp;     /* [KEYS][STRIP] */
+    float *dk, *dv;    /* [KEYS][D] */
+    float *rows;       /* [ROWS][D] for packing */
+} backward_buffers;
+
+static void backward_begin(const ndp_att *a, tile_block *b, float *work) {
+    bf16 *rows = (bf16 *)work;
+    load_block(a, &b->rows, &a->q, rows);
+    pair_columns(rows, a->dim_pad, b->q_t);
+    pair_rows(rows, a->dim_pad, b->q);
+    load_block(a, &b->rows, &a->d_o, rows);
+    pair_columns(rows, a->dim_pad, b->d_o_t);
+    pair_rows(rows, a->dim_pad, b->d_o);
+    zero(b->dq_t, ndp_att_row_floats(a));
+    backward_stats_begin(a, &b->rows, work);
+}
+
+/* Scores of a strip become weights p, their gradients dp those of the scores (less the scale): two keys by 32 rows at a
+ * time. p and ds go into columns of [keys][ROWS]. */
+static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, int64_t keys,
+                             const backward_buffers *w) {
+    const vf unit = vec_set(score_unit(a));
+    const vf lse[2] = {vec_load(b->shift + row), vec_load(b->shift + row + LANES)};
+    const vf delta[2] = {vec_load(b->sum + row), vec_load(b->sum + row + LANES)};
+    for (int64_t k = 0; k < keys; k += 2) {
+        vf p[2][2], ds[2][2];
+        const float *s = w->s + k * STRIP, *dp = w->dp + k * STRIP;
+#pragma GCC unroll 4
+        for (int i = 0; i < 4; i++) {
+            vf x = vec_exp2(vec_load(s + i * LANES) * unit - lse[i % 2]);
+            p[i / 2][i % 2] = x;
+            ds[i / 2][i % 2] = x * (vec_load(dp + i * LANES) - delta[i % 2]);
+        }
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; i++) {
+            store_halves(w->p + (k + i) * ROWS + row, p[i][0], p[i][1]);
+            store_halves(w->ds + (k + i) * ROWS + row, ds[i][0], ds[i][1]);
+            store_paired(w->ds_pairs + k * STRIP + 2 * i * LANES, ds[0][i], ds[1][i]);
+        }
+    }
+}
+
+static void backward_block(const ndp_att *a, tile_block *b, int64_t j, const backward_buffers *w) {
+    key_range r = seen_depths(a, &b->rows, j);
+    if (r.from == r.to)
+        return;
+    for (int64_t i = 0; i < strips(&b->rows); i++) {
+        int64_t at = i * STRIP * a->dim_pad;
+        scores(a, r, w->k, b->q_t + at, w->s);
+        if (!r.all)
+            hide_strip(a, &b->rows, r, j, i * STRIP, w->s);
+        scores(a, r, w->v, b->d_o_t + at, w->dp);
+        softmax_backward(a, &b->rows, i * STRIP, r.to - r.from, w);
+        if (a->dq.data)
+            weighted_keys(a, r, w->k_t, w->ds_pairs, b->dq_t + at);
+    }
+    if (a->dv.data)
+        weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv);
+    if (a->dk.data)
+        weighted_rows(a, &b->rows, r, w->ds, b->q, w->dk);
+}
+
+static void backward_keys(const ndp_att *a, tile_block *blocks, int n, int kv, int64_t task, int64_t j,
+                          const backward_buffers *w) {
+    load_keys(a, &a->k, kv, task, j, w->k);
+    load_keys(a, &a->v, kv, task, j, w->v);
+    transpose_keys(w->k, a->dim_pad, w->k_t);
+    zero(w->dk, KEYS * a->dim_pad);
+    zero(w->dv, KEYS * a->dim_pad);
+    for (int i = 0; i < n; i++)
+        backward_block(a, &blocks[i], j, w);
+    add_in_turn(a, kv, task, j, w->dk, w->dv);
+}
+
+static void backward_end(const ndp_att *a, const tile_block *b, float *work) {
+    for (int64_t i = 0; i < b->rows.n && a->dq.data; i++) {
+        if (i % STRIP == 0)
+            transpose_strip(b->dq_t + i * a->dim_pad, a->dim_pad, work);
+        store_dq(a, &b->rows, i, work + i % STRIP * a->dim_pad);
+    }
+}
+
+static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
+    tile_block blocks[NDP_ATT_TASK_BLOCKS];
+    backward_buffers w = {.k = take_bf16(&work, KEYS * a->dim_pad),
+                          .v = take_bf16(&work, KEYS * a->dim_pad),
+                          .k_t = take_bf16(&work, KEYS * a->dim_pad),
+                          .p = take_bf16(&work, KEYS * ROWS),
+                          .ds = take_bf16(&work, KEYS * ROWS),
+                          .ds_pairs = take_bf16(&work, KEYS * STRIP),
+                          .s = take(&work, KEYS * STRIP),
+                          .dp = take(&work, KEYS * STRIP),
+                          .dk = take(&work, KEYS * a->dim_pad),
+                          .dv = take(&work, KEYS * a->dim_pad),
+                          .rows = take(&work, ROWS * a->dim_pad)};
+    int n = task_blocks(a, task);
+    tiles_begin();
+    for (int i = 0; i < n; i++) {
+        tile_block *b = &blocks[i];
+        row_block_init(a, &b->rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        bf16 **buffers[] = {&b->q_t, &b->d_o_t, &b->q, &b->d_o};
+        for (int k = 0; k < NDP_COUNT(buffers); k++)
+            *buffers[k] = take_bf16(&work, ROWS * a->dim_pad);
+        b->dq_t = take(&work, ROWS * a->dim_pad);
+        backward_begin(a, b, w.rows);
+    }
+    for (int64_t j = 0; j < a->key_blocks; j++)
+        if (ndp_att_touches(a->sight[task], a->spans[j]))
+            backward_keys(a, blocks, n, kv, task, j, &w);
+    for (int i = 0; i < n; i++)
+        backward_end(a, &blocks[i], w.rows);
+    _tile_release();
+}
+
+/* What forward and backward take, in bytes; ROWS = KEYS. */
+static size_t work_bytes(const ndp_att *a, bool backwards) {
+    size_t block = (size_t)ndp_att_row_floats(a), strip = KEYS * STRIP, blocks = (size_t)(a->task_rows / ROWS);
+    size_t of_rows = backwards ? 4 * 2 + 4 : 2 + 4, of_keys = backwards ? 3 * 2 + 3 * 4 : 2 * 2 + 4;
+    size_t of_strips = backwards ? 5 * 2 + 2 * 4 : 2 + 4;
+    return (blocks * of_rows + of_keys) * block + of_strips * strip;
+}
+
+const ndp_att_kernels ndp_att_amx = {forward, backward, work_bytes, DEPTH};
