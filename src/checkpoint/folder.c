@@ -127,7 +127,8 @@ static ndp_status open_files(ndp_weights *w, const char *folder, const char *ste
     else
         return NDP_FAIL(
             NDP_EIO, "'%s' holds neither %s.safetensors nor %s.safetensors.index.json%s", folder, stem, stem,
-            ndp_path_exists(pickled) ? "; pytorch_model.bin is not read: save it with safe_serialization=True" : "");
+            ndp_path_exists(pickled) ? "; pytorch_model.bin is not read: save it with safe_serialization=True"
+                                     : "; download or copy the weights, too");
     if (w->n)
         qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
     for (int64_t i = 1; i < w->n; i++)
@@ -273,8 +274,9 @@ ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expect
     if (message.failed)
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to say which of %d tensors are wrong", n);
     else if (message.length)
-        st = NDP_FAIL(NDP_EFORMAT, "the weights in '%s' are not those of its config.json: %s", w->folder,
-                      message.data + 2);
+        st = NDP_FAIL(NDP_EFORMAT,
+                      "the weights in '%s' are not those of its config.json: %s. Take both from the same model",
+                      w->folder, message.data + 2);
     ndp_str_release(&message);
     return st;
 }

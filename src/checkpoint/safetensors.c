@@ -187,16 +187,21 @@ static ndp_status check_tiling(ndp_safetensors *f, int *order) {
     for (int i = 0; i < f->n; i++) {
         const ndp_tensor_entry *e = &f->entries[order[i]];
         if (e->offset < end)
-            return NDP_FAIL(NDP_EFORMAT, "%s: tensors %s and %s overlap by %zu bytes", f->path, before, e->spec.name,
-                            end - e->offset < e->bytes ? end - e->offset : e->bytes);
+            return NDP_FAIL(NDP_EFORMAT,
+                            "%s: tensors %s and %s overlap by %zu bytes: it is damaged; download or copy it again",
+                            f->path, before, e->spec.name, end - e->offset < e->bytes ? end - e->offset : e->bytes);
         if (e->offset > end)
-            return NDP_FAIL(NDP_EFORMAT, "%s: a hole of %zu bytes between %s and tensor %s", f->path, e->offset - end,
-                            before, e->spec.name);
+            return NDP_FAIL(
+                NDP_EFORMAT,
+                "%s: a hole of %zu bytes between %s and tensor %s: it is damaged; download or copy it again", f->path,
+                e->offset - end, before, e->spec.name);
         end = e->offset + e->bytes;
         before = e->spec.name;
     }
     if (end < f->size)
-        return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes behind the last tensor belong to none", f->path, f->size - end);
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: %zu bytes behind the last tensor belong to none: it is damaged; download or copy it again",
+                        f->path, f->size - end);
     return NDP_OK;
 }
 
@@ -368,8 +373,8 @@ ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tensor_entry
     int64_t bad = finite ? first_not_finite(from, t->spec.dtype, count) : -1;
     if (bad >= 0)
         return NDP_FAIL(NDP_EFORMAT,
-                        "%s: tensor %s holds a NaN or an infinity at element %lld: the file is damaged, or "
-                        "its training diverged",
+                        "%s: tensor %s holds a NaN or an infinity at element %lld: the file is damaged (copy "
+                        "it again), or its training diverged (take weights from before that)",
                         f->path, t->spec.name, (long long)(first + bad));
     convert_unaligned(from, t->spec.dtype, dest, type, count);
     return NDP_OK;

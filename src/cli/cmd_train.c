@@ -149,7 +149,11 @@ static void tell_end(int code) {
                 strsignal(code - 128),
                 code == 128 + SIGKILL ? "; where nobody did that, memory ran out: see `train --dry-run`" : "");
     else if (code > 2 && code != 130)
-        fprintf(stderr, "ndparallel: mpirun ended with code %d\n", code);
+        fprintf(
+            stderr,
+            "ndparallel: the run ended because a rank, or mpirun itself, ended with code %d; what it wrote above says "
+            "why. If there is nothing: --transport local runs all ranks without mpirun\n",
+            code);
 }
 
 /* This program again, with the same arguments: the ranks notice that they were launched. */

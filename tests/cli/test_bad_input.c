@@ -1,55 +1,12 @@
 /* What is wrong with a job's files, folders and hosts: one message with the cause and the way out, all ranks end, and
  * nothing that was on disk is harmed. Through the program, with ranks as threads and as processes. */
-#include "cli/program.h"
-#include "train/tiny_model.h"
+#include "cli/job.h"
 
 #include <fts.h>
 #include <inttypes.h>
 #include <json-c/json.h>
 #include <math.h>
-#include <sys/stat.h>
 #include <xxhash.h>
-
-/* ---- a job in a folder of its own ---- */
-
-static const char job_text[] = "model: {path: %s/model}\n"
-                               "data: {files: [%s/data/corpus.jsonl], sequence_length: 32, cache_dir: %s/cache}\n"
-                               "parallelism: {dp_shard_size: 2}\n"
-                               "batch: {global_batch_size: 4}\n"
-                               "train: {steps: 4, output_dir: %s/run, threads: 1}\n"
-                               "checkpoint: {every: 2}\n";
-
-static const char *in(const char *folder, const char *name) {
-    static char paths[4][512];
-    static int next;
-    char *path = paths[next++ % 4];
-    snprintf(path, sizeof paths[0], "%s/%s", folder, name);
-    return path;
-}
-
-static void write_corpus(const char *folder) {
-    ndp_str text = {0};
-    for (int d = 0; d < 40; d++)
-        ndp_str_addf(&text, "{\"text\": \"document %d is about %d apples and %d pears\"}\n", d, d * d, 7 * d);
-    tiny_write(in(folder, "data"), "corpus.jsonl", text.data);
-    ndp_str_release(&text);
-}
-
-static int make_job(void **state) {
-    char *folder = strdup("/tmp/ndp-bad-XXXXXX");
-    assert_true(folder && mkdtemp(folder));
-    *state = folder;
-    assert_int_equal(mkdir(in(folder, "model"), 0700), 0);
-    assert_int_equal(mkdir(in(folder, "data"), 0700), 0);
-    tiny_write_config(in(folder, "model"), "null");
-    tiny_write_tokenizer(in(folder, "model"), true);
-    tiny_write_weights(in(folder, "model"), 3, NDP_F32);
-    write_corpus(folder);
-    char *job = ndp_format(job_text, folder, folder, folder, folder);
-    tiny_write(folder, "job.yaml", job);
-    free(job);
-    return 0;
-}
 
 static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
 
@@ -77,8 +34,14 @@ static uint64_t content(const char *folder) {
 typedef enum transport { LOCAL, PROCESSES, TRANSPORTS } transport;
 
 static outcome train(const char *folder, transport t, const char *set, const char *option) {
-    char *argv[] = {getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), t == LOCAL ? "--transport=local" :
-                    "--transport=mpi", "--set", set ? (char *)set : "train.seed=42", (char *)option, NULL};
+    char *argv[] = {getenv("NDP_PROGRAM"),
+                    "train",
+                    (char *)in(folder, "job.yaml"),
+                    t == LOCAL ? "--transport=local" : "--transport=mpi",
+                    "--set",
+                    set ? (char *)set : "train.seed=42",
+                    (char *)option,
+                    NULL};
     return program_run(argv);
 }
 
@@ -161,7 +124,8 @@ static void no_folder(void **state) {
 static void truncated(void **state) {
     file f = read_weights(*state);
     write_weights(*state, f, f.size / 2);
-    refused_by_all(*state, NULL, WORDS("model.safetensors: tensor ", "the file holds only", "download or copy it again"));
+    refused_by_all(*state, NULL,
+                   WORDS("model.safetensors: tensor ", "the file holds only", "download or copy it again"));
 }
 
 static void header_longer_than_the_file(void **state) {
@@ -206,18 +170,21 @@ static void integers(struct json_object *header) {
 }
 static void wrong_type(void **state) {
     change_header(*state, integers);
-    refused_by_all(*state, NULL, WORDS("model.norm.weight", "I32", "fp32"));
+    refused_by_all(*state, NULL,
+                   WORDS("model.norm.weight", "I32, which is not read as a weight", "Take both from the same model"));
 }
 
 static void flip(struct json_object *header) {
     struct json_object *shape = member_of(header, "model.layers.1.mlp.up_proj.weight", "shape");
     int64_t rows = json_object_get_int64(json_object_array_get_idx(shape, 0));
-    json_object_set_int64(json_object_array_get_idx(shape, 0), json_object_get_int64(json_object_array_get_idx(shape, 1)));
+    json_object_set_int64(json_object_array_get_idx(shape, 0),
+                          json_object_get_int64(json_object_array_get_idx(shape, 1)));
     json_object_set_int64(json_object_array_get_idx(shape, 1), rows);
 }
 static void wrong_shape(void **state) {
     change_header(*state, flip);
-    refused_by_all(*state, NULL, WORDS("not those of its config.json", "model.layers.1.mlp.up_proj.weight", "[16, 20]", "[20, 16]"));
+    refused_by_all(*state, NULL,
+                   WORDS("not those of its config.json", "model.layers.1.mlp.up_proj.weight", "[16, 20]", "[20, 16]"));
 }
 
 static void rename_one(struct json_object *header) {
@@ -228,7 +195,8 @@ static void rename_one(struct json_object *header) {
 }
 static void missing_and_extra(void **state) {
     change_header(*state, rename_one);
-    refused_by_all(*state, NULL, WORDS("missing", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.experts.0.weight"));
+    refused_by_all(*state, NULL,
+                   WORDS("missing", "model.layers.1.mlp.up_proj.weight", "model.layers.1.mlp.experts.0.weight"));
 }
 
 /* At the end of the file, in the last slice: a rank finds it that is not the first. */
@@ -237,7 +205,8 @@ static void a_nan(void **state) {
     float bad = NAN;
     memcpy(f.data + f.size - 4, &bad, 4);
     write_weights(*state, f, f.size);
-    refused_by_all(*state, NULL, WORDS("holds a NaN or an infinity at element", "rank "));
+    refused_by_all(*state, NULL,
+                   WORDS("rank 1: ", "lm_head.weight holds a NaN or an infinity at element 4159", "copy it again"));
 }
 
 /* ---- facts ---- */
@@ -282,7 +251,7 @@ static void longer_than_the_model(void **state) {
 
 static void empty_corpus(void **state) {
     tiny_write(in(*state, "data"), "corpus.jsonl", "");
-    refused_by_all(*state, NULL, WORDS("corpus.jsonl", "no "));
+    refused_by_all(*state, NULL, WORDS("the corpus is empty", "corpus.jsonl", "without a document"));
 }
 
 static void no_corpus(void **state) {
@@ -292,13 +261,13 @@ static void no_corpus(void **state) {
 static void invalid_utf8(void **state) {
     tiny_write(in(*state, "data"), "text.txt", "all is well\nuntil \xff here\n");
     char *set = ndp_format("data.files=%s", in(*state, "data/text.txt"));
-    refused_by_all(*state, set, WORDS("text.txt", "UTF-8", "byte 18"));
+    refused_by_all(*state, set, WORDS("text.txt", "UTF-8", "text.txt:2: byte 18", "iconv"));
     free(set);
 }
 
 static void invalid_record(void **state) {
     tiny_write(in(*state, "data"), "corpus.jsonl", "{\"text\": \"fine\"}\n{\"words\": \"not\"}\n");
-    refused_by_all(*state, NULL, WORDS("corpus.jsonl", "line 2", "text"));
+    refused_by_all(*state, NULL, WORDS("corpus.jsonl:2", "no 'text'", "it has: words", "data.text_field"));
 }
 
 /* No error: a document may be longer than all rows together. */
@@ -331,30 +300,34 @@ static void another_run(void **state) {
 static void unwritable(void **state) {
     tiny_write(*state, "file", "");
     char *set = ndp_format("train.output_dir=%s", in(*state, "file/run"));
-    refused_by_all(*state, set, WORDS("/file/run", "Not a directory"));
+    refused_by_all(*state, set, WORDS("cannot create the folder", "/file'", "File exists"));
     free(set);
 }
 
 static bool may_mount(void) { return system("unshare -m true >/dev/null 2>&1") == 0; }
 
-/* A disk that holds the first checkpoint, but not the second beside it; then one that holds both. */
-static const char small_disk[] =
-    "mkdir -p %s/run && mount -t tmpfs -o size=%dk none %s/run || exit 99\n"
-    "\"$NDP_PROGRAM\" train %s/job.yaml --transport=%s; echo code=$?\n"
-    "ls %s/run/checkpoints; mount -o remount,size=4m %s/run\n"
-    "\"$NDP_PROGRAM\" train %s/job.yaml --transport=%s --resume; echo resumed=$?\n"
-    "ls %s/run/model\n";
+/* A disk that grows after the first run. */
+static const char small_disk[] = "mkdir -p %s/run && mount -t tmpfs -o size=%dk none %s/run || exit 99\n"
+                                 "\"$NDP_PROGRAM\" train %s/job.yaml --transport=%s; echo code=$?\n"
+                                 "ls %s/run/checkpoints; mount -o remount,size=4m %s/run\n"
+                                 "\"$NDP_PROGRAM\" train %s/job.yaml --transport=%s --resume; echo resumed=$?\n"
+                                 "ls %s/run/model\n";
 
-static void fill_disk(const char *folder, transport t) {
+/* A checkpoint is about 160 KiB, the model 70: what the disk holds of them is there afterwards, whole. */
+static void fill_disk(const char *folder, transport t, int kib, const char *unwritten, const char *newest) {
     static const char *const names[] = {"local", "mpi"};
-    char *script = ndp_format(small_disk, folder, 240, folder, folder, names[t], folder, folder, folder, names[t], folder);
+    char *script =
+        ndp_format(small_disk, folder, kib, folder, folder, names[t], folder, folder, folder, names[t], folder);
+    char *resume = ndp_format("resume: from step %s", newest);
     outcome o = program_run((char *[]){"unshare", "-m", "sh", "-c", script, NULL});
-    check_words(&o, WORDS("ndparallel: ", "No space left on device", "code=1", "step-00000002", "resume: from step 2", "resumed=0",
-                          "model.safetensors"), names[t]);
+    check_words(&o,
+                WORDS("ndparallel: ", unwritten, "No space left on device", "Make room", "code=1", resume, "resumed=0",
+                      "model.safetensors"),
+                names[t]);
     if (count_of(o.text.data, "ndparallel: ") != 1)
         fail_msg("more than one message: %s", o.text.data);
-    print_message("%5.2f s  %s", o.seconds, o.text.data);
     ndp_str_release(&o.text);
+    free(resume);
     free(script);
 }
 
@@ -364,16 +337,20 @@ static void full_disk(void **state) {
         skip();
     }
     for (transport t = LOCAL; t < TRANSPORTS; t++)
-        if (t == LOCAL || have_mpirun())
-            fill_disk(*state, t);
+        if (t == LOCAL || have_mpirun()) {
+            fill_disk(*state, t, 240, "step-00000004", "2");
+            fill_disk(*state, t, 360, "/run/model/", "4");
+        }
 }
 
 /* ---- ranks and hosts ---- */
 
 /* An mpirun before the real one in PATH, which starts `rank` in the place of the program. */
 static void put_between(const char *folder, const char *rank) {
-    char *mpirun = ndp_format("#!/bin/sh\nPATH=${PATH#*:}\nfor a; do shift; [ \"$a\" = \"$NDP_PROGRAM\" ] && a=%s/rank; set -- \"$@\" "
-                              "\"$a\"; done\nexec mpirun \"$@\"\n", folder);
+    char *mpirun = ndp_format(
+        "#!/bin/sh\nPATH=${PATH#*:}\nfor a; do shift; [ \"$a\" = \"$NDP_PROGRAM\" ] && a=%s/rank; set -- \"$@\" "
+        "\"$a\"; done\nexec mpirun \"$@\"\n",
+        folder);
     assert_int_equal(mkdir(in(folder, "bin"), 0700), 0);
     tiny_write(in(folder, "bin"), "mpirun", mpirun);
     tiny_write(folder, "rank", rank);
@@ -384,7 +361,9 @@ static void put_between(const char *folder, const char *rank) {
 
 static outcome train_between(const char *folder) {
     char *path = ndp_format("PATH=%s/bin:%s", folder, getenv("PATH"));
-    char *argv[] = {"env", path, getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), "--set", "train.steps=100000", NULL};
+    char *argv[] = {
+        "env", path, getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), "--set", "train.steps=100000",
+        NULL};
     outcome o = program_run(argv);
     free(path);
     return o;
@@ -406,13 +385,55 @@ static void rank_that_dies(const char *folder, const char *how, const char *cons
 
 static void dies_before_it_joins(void **state) {
     rank_that_dies(*state, "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 7\nexec \"$NDP_PROGRAM\" \"$@\"\n",
-                   WORDS("ndparallel: ", "7"));
+                   WORDS("ndparallel: ", "ended with code 7"));
 }
 
 static void is_killed_at_work(void **state) {
-    rank_that_dies(*state,
-                   "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && { (sleep 2; kill -9 $$) & }\nexec \"$NDP_PROGRAM\" \"$@\"\n",
-                   WORDS("ndparallel: ", "signal 9"));
+    rank_that_dies(
+        *state,
+        "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && { (sleep 2; kill -9 $$) & }\nexec \"$NDP_PROGRAM\" \"$@\"\n",
+        WORDS("ndparallel: ", "signal 9"));
+}
+
+/* Ranks that someone else started: they tell each other, not a launcher. */
+static outcome train_joined(const char *folder, const char *what) {
+    if (!have_mpirun()) {
+        print_message("SKIPPED: no mpirun\n");
+        skip();
+    }
+    char *argv[] = {"mpirun",
+                    "--allow-run-as-root",
+                    "--oversubscribe",
+                    "--quiet",
+                    "--mca",
+                    "btl",
+                    "self,vader",
+                    "-n",
+                    "2",
+                    (char *)what,
+                    "train",
+                    (char *)in(folder, "job.yaml"),
+                    NULL};
+    return program_run(argv);
+}
+
+static void joined_ranks_end_together(void **state) {
+    file f = read_weights(*state);
+    write_weights(*state, f, f.size / 2);
+    outcome o = train_joined(*state, getenv("NDP_PROGRAM"));
+    if (o.code != 2 || count_of(o.text.data, "ndparallel: ") != 1)
+        fail_msg("code %d: %s", o.code, o.text.data);
+    check_words(&o, WORDS("rank 0: ", "download or copy it again"), "joined");
+    ndp_str_release(&o.text);
+}
+
+static void joined_rank_dies_at_start(void **state) {
+    tiny_write(*state, "rank", "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && exit 3\nexec \"$NDP_PROGRAM\" \"$@\"\n");
+    assert_int_equal(chmod(in(*state, "rank"), 0700), 0);
+    outcome o = train_joined(*state, in(*state, "rank"));
+    if (o.code == 0 || o.seconds > 60)
+        fail_msg("code %d after %.1f s: %s", o.code, o.seconds, o.text.data);
+    ndp_str_release(&o.text);
 }
 
 static void host_without_a_name(void **state) {
@@ -455,18 +476,32 @@ int main(int argc, char **argv) {
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
-        JOB_TEST(no_weights),        JOB_TEST(no_folder),
-        JOB_TEST(truncated),         JOB_TEST(header_longer_than_the_file),
-        JOB_TEST(overlapping),       JOB_TEST(out_of_range),
-        JOB_TEST(wrong_type),        JOB_TEST(wrong_shape),
-        JOB_TEST(missing_and_extra), JOB_TEST(a_nan),
-        JOB_TEST(unsupported_features), JOB_TEST(no_json),
-        JOB_TEST(longer_than_the_model), JOB_TEST(empty_corpus),
-        JOB_TEST(no_corpus),         JOB_TEST(invalid_utf8),
-        JOB_TEST(invalid_record),    JOB_TEST(a_long_document),
-        JOB_TEST(another_run),       JOB_TEST(unwritable),
-        JOB_TEST(full_disk),         JOB_TEST(dies_before_it_joins),
-        JOB_TEST(is_killed_at_work), JOB_TEST(host_without_a_name),
+        JOB_TEST(no_weights),
+        JOB_TEST(no_folder),
+        JOB_TEST(truncated),
+        JOB_TEST(header_longer_than_the_file),
+        JOB_TEST(overlapping),
+        JOB_TEST(out_of_range),
+        JOB_TEST(wrong_type),
+        JOB_TEST(wrong_shape),
+        JOB_TEST(missing_and_extra),
+        JOB_TEST(a_nan),
+        JOB_TEST(unsupported_features),
+        JOB_TEST(no_json),
+        JOB_TEST(longer_than_the_model),
+        JOB_TEST(empty_corpus),
+        JOB_TEST(no_corpus),
+        JOB_TEST(invalid_utf8),
+        JOB_TEST(invalid_record),
+        JOB_TEST(a_long_document),
+        JOB_TEST(another_run),
+        JOB_TEST(unwritable),
+        JOB_TEST(full_disk),
+        JOB_TEST(dies_before_it_joins),
+        JOB_TEST(is_killed_at_work),
+        JOB_TEST(joined_ranks_end_together),
+        JOB_TEST(joined_rank_dies_at_start),
+        JOB_TEST(host_without_a_name),
         JOB_TEST(unknown_host),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
