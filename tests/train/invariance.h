@@ -22,7 +22,7 @@ typedef struct subject {
     const char *model, *path; /* the key and what it says: model.path or model.config */
     const char *data, *tokenizer, *cache;
     const char *precision, *device, *optimizer;
-    double lr, clip;
+    double lr, clip, momentum;
     int length, window, steps;
 } subject;
 
@@ -147,6 +147,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "optimizer.name=%s", s->optimizer);
     set(c, "optimizer.lr=%g", s->lr);
     set(c, "optimizer.max_grad_norm=%g", s->clip);
+    set(c, "optimizer.momentum=%g", s->momentum);
     set(c, "schedule.name=constant");
     set(c, "schedule.warmup_steps=0");
     set(c, "parallelism.dp_replicate_size=%d", w->replicate);
