@@ -20,11 +20,7 @@
 #include <utf8proc.h>
 #include <xxhash.h>
 
-bool ndp_host_resolves(char *name, size_t size) {
-    snprintf(name, size, "?");
-    if (gethostname(name, size))
-        return false;
-    name[size - 1] = '\0';
+bool ndp_name_resolves(const char *name) {
     /* The resolver's state is the thread's; its own limits are 5 s a try. */
     if (res_init() == 0) {
         _res.retrans = 1;
@@ -36,6 +32,14 @@ bool ndp_host_resolves(char *name, size_t size) {
         freeaddrinfo(found);
     (void)res_init();
     return ok;
+}
+
+bool ndp_host_resolves(char *name, size_t size) {
+    snprintf(name, size, "?");
+    if (gethostname(name, size))
+        return false;
+    name[size - 1] = '\0';
+    return ndp_name_resolves(name);
 }
 
 /* The first line of `file` that begins with `key`, without the key, colons and blanks; "" when there is none. */

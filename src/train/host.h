@@ -4,7 +4,9 @@
 
 #include "config/config.h"
 
-/* Whether this host's name has an address; asks a name server for a second at most. The name into `name`. */
+/* Whether a host's name has an address; asks a name server for a second at most. */
+bool ndp_name_resolves(const char *name);
+/* The same for this host's name, which comes into `name`. */
 bool ndp_host_resolves(char *name, size_t size);
 
 /* Keeps this process and the threads it starts from now on to its own part of the cores that it may use, cut into

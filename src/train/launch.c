@@ -189,11 +189,39 @@ static void warn_of_host_name(const ndp_launch_opts *o) {
     free(line);
 }
 
+/* Only a warning: ssh may know names of its own. */
+static void warn_of_host(const ndp_launch_opts *o, int line, const char *name) {
+    char *text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or give its address in "
+                            "/etc/hosts",
+                            o->hostfile, line, name);
+    if (text)
+        o->say(o->user, text);
+    free(text);
+}
+
+/* Lines "[USER@]HOST [slots=N]"; one name that does not resolve is told, as others may cost a second each. */
+static void warn_of_hostfile(const ndp_launch_opts *o) {
+    char line[512], name[256];
+    bool told = false;
+    FILE *f = o->say && o->hostfile ? fopen(o->hostfile, "r") : NULL;
+    for (int n = 1; f && !told && fgets(line, sizeof line, f); n++) {
+        if (sscanf(line, " %255[^ \t\n#]", name) != 1)
+            continue;
+        const char *at = strchr(name, '@'), *host = at ? at + 1 : name;
+        told = !ndp_name_resolves(host);
+        if (told)
+            warn_of_host(o, n, host);
+    }
+    if (f)
+        fclose(f);
+}
+
 ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
     NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
     NDP_CHECK(!o->hostfile || access(o->hostfile, R_OK) == 0, "cannot read the hostfile '%s': %s", o->hostfile,
               strerror(errno));
     warn_of_host_name(o);
+    warn_of_hostfile(o);
     words args = {0}, env = {0};
     mpirun_words(o, &args);
     mpirun_environment(&env);

@@ -459,7 +459,7 @@ static void unknown_host(void **state) {
     outcome o = train(*state, PROCESSES, NULL, option);
     if (o.code == 0)
         fail_msg("code 0: %s", o.text.data);
-    check_words(&o, WORDS("ndparallel: ", "no-such-host.invalid"), "hosts");
+    check_words(&o, WORDS("hosts:1: the host 'no-such-host.invalid' does not resolve", "/etc/hosts"), "hosts");
     print_message("%5.2f s  code %d %s\n", o.seconds, o.code, o.text.data);
     ndp_str_release(&o.text);
     free(option);

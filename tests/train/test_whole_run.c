@@ -1,0 +1,204 @@
+/* A whole training run from its configuration to the model folder and back, on 4 ranks as threads: what the sanitizer
+ * builds look at. The stories260K shape from random weights on a small text, fp32 and bf16, with recompute; stopped in
+ * the middle and resumed; then read back. */
+#include "check.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { STEPS = 4 };
+
+static const char stories260k[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 512, \"hidden_size\": 64, "
+    "\"num_hidden_layers\": 5, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 172, "
+    "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true}";
+
+static int make_folder(void **state) {
+    char path[128], *folder = strdup("/tmp/ndp-whole-XXXXXX");
+    ndp_str text = {0};
+    *state = folder;
+    if (!folder || !mkdtemp(folder))
+        return -1;
+    for (int d = 0; d < 60; d++)
+        ndp_str_addf(&text, "Once upon a time there were %d bears and %d foxes, and they shared %d apples.\n%s", d,
+                     3 * d, d * d, d % 4 == 3 ? "\n" : "");
+    snprintf(path, sizeof path, "%s/corpus.txt", folder);
+    ndp_status st = ndp_file_write_atomic(path, text.data, text.length);
+    ndp_str_release(&text);
+    snprintf(path, sizeof path, "%s/config.json", folder);
+    return st == NDP_OK && ndp_file_write_atomic(path, stories260k, strlen(stories260k)) == NDP_OK ? 0 : -1;
+}
+
+static int drop_folder(void **state) {
+    ndp_status st = ndp_folder_remove(*state);
+    free(*state);
+    return st == NDP_OK ? 0 : -1;
+}
+
+__attribute__((format(printf, 2, 3))) static void set(ndp_config *c, const char *fmt, ...) {
+    char text[1024];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    CHECK_OK(ndp_config_set(c, text));
+}
+
+static ndp_config *configure(const char *folder, const char *precision) {
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    set(c, "model.config=%s/config.json", folder);
+    set(c, "data.files=%s/corpus.txt", folder);
+    set(c, "data.cache_dir=%s/cache", folder);
+    set(c, "data.tokenizer=bytes");
+    set(c, "data.sequence_length=96");
+    set(c, "precision.compute=%s", precision);
+    set(c, "parallelism.dp_replicate_size=2");
+    set(c, "parallelism.dp_shard_size=2");
+    set(c, "batch.global_batch_size=8");
+    set(c, "schedule.name=constant");
+    set(c, "train.transport=local");
+    set(c, "train.threads=1");
+    set(c, "train.recompute=block");
+    set(c, "train.steps=%d", STEPS);
+    set(c, "train.output_dir=%s/%s", folder, precision);
+    return c;
+}
+
+/* ---- the run ---- */
+
+typedef struct run {
+    const ndp_config *config;
+    ndp_train_opts opts;
+    volatile sig_atomic_t stop;
+    int64_t stop_after;
+    double loss[STEPS + 1];
+    int steps;
+} run;
+
+static void progress(void *user, const ndp_metrics *m, int64_t steps) {
+    run *r = user;
+    (void)steps;
+    r->loss[m->step] = m->loss;
+    r->steps++;
+    if (m->step == r->stop_after)
+        __atomic_store_n(&r->stop, 1, __ATOMIC_RELAXED); /* a signal would come to any thread */
+}
+
+static ndp_status body(ndp_world *w, void *arg) {
+    run *r = arg;
+    return ndp_train(r->config, w, &r->opts);
+}
+
+static ndp_status train(run *r, bool resume, int64_t stop_after) {
+    r->opts = (ndp_train_opts)NDP_TRAIN_OPTS_INIT;
+    r->opts.resume = resume;
+    r->opts.stop = &r->stop;
+    r->opts.progress = progress;
+    r->opts.user = r;
+    r->stop = 0, r->stop_after = stop_after, r->steps = 0;
+    return ndp_world_run(r->config, body, r);
+}
+
+/* ---- its model ---- */
+
+typedef struct weights {
+    const ndp_config *config;
+    bool resume;
+    double *values;
+    int64_t n;
+} weights;
+
+static ndp_status read_all(ndp_trainer *t, bool first, weights *out) {
+    int64_t n, total = 0, at = 0;
+    for (int i = 0; i < ndp_trainer_tensors(t); i++)
+        total += (ndp_trainer_tensor(t, i, &n), n);
+    double *values = malloc((size_t)total * sizeof *values);
+    if (!values)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for %lld weights", (long long)total);
+    ndp_status st = NDP_OK;
+    for (int i = 0; st == NDP_OK && i < ndp_trainer_tensors(t); i++, at += n) {
+        ndp_trainer_tensor(t, i, &n);
+        st = ndp_trainer_read(t, NDP_WEIGHT, i, values + at);
+    }
+    if (!first || st != NDP_OK) {
+        free(values);
+        return st;
+    }
+    out->values = values, out->n = total;
+    return NDP_OK;
+}
+
+static ndp_status load(ndp_world *w, void *arg) {
+    weights *out = arg;
+    ndp_trainer *t;
+    int64_t step = -1;
+    NDP_TRY(ndp_trainer_create(out->config, w, &t));
+    ndp_status st = out->resume ? ndp_trainer_resume(t, NULL, &step) : NDP_OK;
+    if (st == NDP_OK && out->resume && step != STEPS)
+        st = NDP_FAIL(NDP_EBUG, "the newest checkpoint is of step %lld", (long long)step);
+    if (st == NDP_OK)
+        st = read_all(t, ndp_world_rank(w) == 0, out);
+    ndp_trainer_destroy(t);
+    return st;
+}
+
+/* The model folder holds what the last checkpoint holds, rounded to the type that it is stored in. */
+static void check_model(const ndp_config *c, const char *folder, const char *precision) {
+    weights kept = {.config = c, .resume = true}, stored = {0};
+    ndp_config *again = configure(folder, precision);
+    set(again, "model.config=null");
+    set(again, "model.init=pretrained");
+    set(again, "model.path=%s/%s/model", folder, precision);
+    stored.config = again;
+    CHECK_OK(ndp_world_run(c, load, &kept));
+    CHECK_OK(ndp_world_run(again, load, &stored));
+    assert_int_equal(kept.n, stored.n);
+    double rounding = strcmp(precision, "bf16") == 0 ? 1.0 / 256 : 0;
+    for (int64_t i = 0; i < kept.n; i++)
+        if (fabs(kept.values[i] - stored.values[i]) > rounding * fabs(kept.values[i]))
+            fail_msg("weight %lld is %.9g in the checkpoint, %.9g in the model", (long long)i, kept.values[i],
+                     stored.values[i]);
+    free(kept.values);
+    free(stored.values);
+    ndp_config_destroy(again);
+}
+
+static void check_evaluation(const char *folder, const char *precision, double loss) {
+    char model[256], data[256];
+    snprintf(model, sizeof model, "%s/%s/model", folder, precision);
+    snprintf(data, sizeof data, "%s/corpus.txt", folder);
+    ndp_evaluate_opts o = NDP_EVALUATE_OPTS_INIT;
+    ndp_evaluation e;
+    o.model = model, o.data = data, o.sequence_length = 96, o.threads = 1;
+    CHECK_OK(ndp_evaluate(&o, &e));
+    if (!(fabs(e.mean_nll - loss) < 0.5))
+        fail_msg("trained to a loss of %g, evaluated to %g", loss, e.mean_nll);
+}
+
+/* ---- all of it ---- */
+
+static void whole_run(const char *folder, const char *precision) {
+    ndp_config *c = configure(folder, precision);
+    run r = {.config = c};
+    assert_int_equal(train(&r, false, STEPS / 2), NDP_EINTR);
+    assert_int_equal(r.steps, STEPS / 2);
+    CHECK_OK(train(&r, true, 0));
+    assert_int_equal(r.steps, STEPS - STEPS / 2);
+    if (!(r.loss[STEPS] < r.loss[1] && r.loss[1] < 7))
+        fail_msg("the loss went from %g to %g", r.loss[1], r.loss[STEPS]);
+    check_model(c, folder, precision);
+    check_evaluation(folder, precision, r.loss[STEPS]);
+    ndp_config_destroy(c);
+}
+
+static void fp32(void **state) { whole_run(*state, "fp32"); }
+
+static void bf16(void **state) { whole_run(*state, "bf16"); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(bf16)};
+    return cmocka_run_group_tests(tests, make_folder, drop_folder);
+}
