@@ -1,0 +1,201 @@
+/* Proof 3 between processes: {1 x 2, 2 x 2, 4 x 1} under mpirun against one rank, by this program itself (it starts
+ * itself as the ranks, so that gradients can be compared), and by ndparallel train and what it writes. */
+#include "base/json.h"
+#include "train/invariance.h"
+
+static const int on_mpi[][2] = {{1, 2}, {2, 2}, {4, 1}};
+
+/* mpirun must be there; TSan does not see through MPI. */
+static void want_mpirun(void) {
+    if (getenv("TSAN_OPTIONS") || system("command -v mpirun >/dev/null 2>&1") != 0) {
+        print_message("SKIPPED: no mpirun, or TSan\n");
+        skip();
+    }
+}
+
+static subject small_subject(const corpus *c, const char *name) {
+    subject s = odd_subject(c, name, "fp32");
+    s.length = 64, s.window = 24;
+    return s;
+}
+
+static way small_way(int replicate, int shard) {
+    return (way){
+        .replicate = replicate, .shard = shard, .global = 8, .accumulation = 8 / (replicate * shard), .threads = 1};
+}
+
+static char *write_job(const corpus *c, const subject *s, const way *w, const char *output) {
+    char *path = ndp_format("%s/job-%d-%d.yaml", c->folder, w->replicate, w->shard), *yaml;
+    ndp_config *config = configure(s, w);
+    set(config, "train.transport=auto");
+    set(config, "train.output_dir=%s", output);
+    CHECK_OK(ndp_config_text(config, &yaml));
+    CHECK_OK(ndp_file_write_atomic(path, yaml, strlen(yaml)));
+    ndp_config_destroy(config);
+    free(yaml);
+    return path;
+}
+
+/* ---- this program as ranks ---- */
+
+enum { ARRAYS = 6 };
+
+/* The numbers of an outcome, as a file holds them. */
+static void arrays_of(outcome *o, void *data[ARRAYS], size_t bytes[ARRAYS]) {
+    size_t whole = (size_t)o->first[o->n] * sizeof(double);
+    void *const all[ARRAYS] = {o->loss, o->norm, o->tokens, o->grads[0], o->grads[1], o->weights};
+    const size_t sizes[ARRAYS] = {sizeof o->loss, sizeof o->norm, sizeof o->tokens, whole, whole, whole};
+    memcpy(data, all, sizeof all);
+    memcpy(bytes, sizes, sizeof sizes);
+}
+
+static int be_rank(const char *job) {
+    ndp_config *c;
+    outcome o = {0};
+    subject s = {0};
+    way w = {0};
+    ndp_status st = ndp_config_create(&c);
+    if (st == NDP_OK)
+        st = ndp_config_read(c, job);
+    if (st == NDP_OK)
+        s.steps = c->train.steps;
+    if (st == NDP_OK)
+        st = ndp_world_run(c, run_rank, &(running){&s, &w, c, &o});
+    if (st != NDP_OK)
+        fprintf(stderr, "%s (%s)\n", ndp_error_message(), ndp_error_trail());
+    if (st == NDP_OK && ndp_world_launched_rank() == 0) {
+        char *path = ndp_format("%s.out", job);
+        FILE *f = fopen(path, "wb");
+        void *data[ARRAYS];
+        size_t bytes[ARRAYS];
+        arrays_of(&o, data, bytes);
+        for (int i = 0; i < ARRAYS; i++)
+            fwrite(data[i], 1, bytes[i], f);
+        fclose(f);
+        free(path);
+    }
+    outcome_release(&o);
+    ndp_config_destroy(c);
+    return st != NDP_OK;
+}
+
+static outcome read_outcome(const char *job, const outcome *like) {
+    outcome o = {.steps = like->steps, .n = like->n};
+    char *path = ndp_format("%s.out", job);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    memcpy(o.first, like->first, sizeof o.first);
+    for (int i = 0; i < o.n; i++)
+        o.names[i] = strdup(like->names[i]);
+    double **wholes[] = {&o.grads[0], &o.grads[1], &o.weights};
+    for (int i = 0; i < NDP_COUNT(wholes); i++)
+        *wholes[i] = malloc((size_t)o.first[o.n] * sizeof(double));
+    void *data[ARRAYS];
+    size_t bytes[ARRAYS];
+    arrays_of(&o, data, bytes);
+    for (int i = 0; i < ARRAYS; i++)
+        assert_int_equal(fread(data[i], 1, bytes[i], f), bytes[i]);
+    fclose(f);
+    free(path);
+    return o;
+}
+
+static void check_launched(const corpus *c, const subject *s, const way *w, const outcome *one) {
+    static const double bounds[MEASURES] = FP32_BOUNDS;
+    char self[4096], text[160], words[256];
+    ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
+    assert_true(n > 0);
+    self[n] = '\0';
+    char *job = write_job(c, s, w, "unused");
+    char *const argv[] = {self, (char *)"--rank", job, NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = w->replicate * w->shard, o.threads = 1, o.argv = argv;
+    int code;
+    CHECK_OK(ndp_launch(&o, &code));
+    assert_int_equal(code, 0);
+    outcome launched = read_outcome(job, one);
+    difference d = compare(&launched, one);
+    const char *bad = exceeds(&d, bounds, words);
+    if (bad)
+        fail_msg("mpi, %s: %s", way_text(w, text), bad);
+    printf("mpi, %s: gradient of step 1 off by %.1e, loss by %.1e\n", way_text(w, text), d.of[FIRST_GRADIENT],
+           d.of[LOSS]);
+    outcome_release(&launched);
+    free(job);
+}
+
+static void gradients(void **state) {
+    want_mpirun();
+    subject s = small_subject(*state, "mpi");
+    way alone = one_rank(8, 1, 1);
+    outcome one = train(&s, &alone);
+    for (int i = 0; i < NDP_COUNT(on_mpi); i++) {
+        way w = small_way(on_mpi[i][0], on_mpi[i][1]);
+        check_launched(*state, &s, &w, &one);
+    }
+    way w = small_way(2, 2);
+    w.recompute = w.gathered = true;
+    setenv("NDP_NODE_RANKS", "1", 1); /* every rank on a node of its own: real gathers */
+    check_launched(*state, &s, &w, &one);
+    unsetenv("NDP_NODE_RANKS");
+    outcome_release(&one);
+}
+
+/* ---- ndparallel train ---- */
+
+static void run_program(const char *program, const char *job, const char *folder, outcome *o) {
+    char *command = ndp_format("'%s' train '%s' > '%s.log' 2>&1", program, job, job),
+         *path = ndp_format("%s/metrics.jsonl", folder);
+    char *text;
+    size_t size;
+    if (system(command) != 0)
+        fail_msg("%s failed", command);
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    o->steps = 0;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, o->steps++) {
+        struct json_object *json;
+        assert_true(o->steps < MOST_STEPS);
+        CHECK_OK(ndp_json_parse(line, (size_t)(end - line), path, &json));
+        CHECK_OK(ndp_json_double(json, path, "loss", &o->loss[o->steps]));
+        CHECK_OK(ndp_json_double(json, path, "grad_norm", &o->norm[o->steps]));
+        CHECK_OK(ndp_json_int(json, path, "tokens", 1, 1 << 20, &o->tokens[o->steps]));
+        json_object_put(json);
+    }
+    free(text);
+    free(path);
+    free(command);
+}
+
+static void metrics(void **state) {
+    const corpus *c = *state;
+    const char *program = getenv("NDP_PROGRAM");
+    want_mpirun();
+    if (!program || access(program, X_OK) != 0) {
+        print_message("SKIPPED: NDP_PROGRAM does not name the program\n");
+        skip();
+    }
+    static const double bounds[MEASURES] = FP32_BOUNDS;
+    subject s = small_subject(c, "program");
+    outcome one = {0};
+    for (int i = -1; i < NDP_COUNT(on_mpi); i++) {
+        way w = i < 0 ? one_rank(8, 1, 1) : small_way(on_mpi[i][0], on_mpi[i][1]);
+        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, folder), text[160], words[256];
+        outcome o = {0};
+        run_program(program, job, folder, i < 0 ? &one : &o);
+        assert_int_equal(one.steps, MOST_STEPS);
+        difference d = i < 0 ? (difference){0} : compare(&o, &one);
+        const char *bad = exceeds(&d, bounds, words);
+        if (bad)
+            fail_msg("ndparallel train, %s: %s", way_text(&w, text), bad);
+        free(folder);
+        free(job);
+    }
+}
+
+int main(int argc, char **argv) {
+    setenv("ASAN_OPTIONS", "detect_leaks=0", 0); /* of the ranks: MPI's own are not ours to find */
+    if (argc == 3 && strcmp(argv[1], "--rank") == 0)
+        return be_rank(argv[2]);
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gradients), cmocka_unit_test(metrics)};
+    return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
+}
