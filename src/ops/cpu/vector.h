@@ -47,12 +47,13 @@ NDP_INLINE float ndp_vexpf(float x) {
     p = p * r + 0x1.5554dcp-3f;
     p = p * r + 0.5f;
     p = p * r * r + r + 1.0f;
-    /* 2^n as two factors: n reaches from -126 to 128. */
-    int32_t whole = (int32_t)(n_bits - 0x4b400000u), half = whole / 2;
-    uint32_t scale_bits[2] = {(uint32_t)(half + 127) << 23, (uint32_t)(whole - half + 127) << 23};
-    float scale[2];
-    memcpy(scale, scale_bits, 8);
-    p = p * scale[0] * scale[1];
+    /* 2^n as two factors: n reaches from -126 to 128. (As an array they would keep gcc from making vectors.) */
+    int32_t whole = (int32_t)(n_bits - 0x4b400000u), half = whole >> 1;
+    uint32_t low_bits = (uint32_t)(half + 127) << 23, high_bits = (uint32_t)(whole - half + 127) << 23;
+    float low, high;
+    memcpy(&low, &low_bits, 4);
+    memcpy(&high, &high_bits, 4);
+    p = p * low * high;
     p = x < -87.3365f ? 0.0f : p;
     return x > 88.72284f ? __builtin_inff() : p;
 }
