@@ -133,9 +133,8 @@ static void draw(cli_progress *p, const ndp_metrics *m, int64_t steps) {
     char line[512];
     if (p->drawn && m->step < steps && now() - p->last < 1.0 / FRAMES_A_SECOND)
         return;
-    int wide = columns();
-    p->columns = wide ? wide : p->columns;
-    live_line(line, sizeof line, m, steps, p->average, p->columns);
+    int wide = columns(); /* a window may change its size */
+    live_line(line, sizeof line, m, steps, p->average, wide ? wide : p->columns);
     put("\r", line, "\033[K");
     p->drawn = true;
     p->last = now();

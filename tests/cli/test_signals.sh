@@ -31,8 +31,7 @@ all_ended() { [ -z "$(processes)" ]; }
 
 # begin ARGUMENT...: a run that does not end by itself, in the background; $pid is its process.
 begin() {
-    what="ndparallel $endless $*"
-    cases=$((cases + 1))
+    case_of ndparallel "$endless" "$@"
     rm -rf run
     # shellcheck disable=SC2086
     "$NDP_PROGRAM" $endless "$@" >out 2>err </dev/null &
@@ -74,18 +73,17 @@ case $ignored in [2367abef]) ways_typed="" ;; *) ways_typed=$ways ;; esac
 command -v script >/dev/null || ways_typed=""
 [ -n "$ways_typed" ] || echo "no script(1), or SIGINT is ignored here: no terminal is tried" >&2
 for transport in $ways_typed; do
-    what="Ctrl-C on a terminal, $transport"
-    cases=$((cases + 1))
+    case_of Ctrl-C on a terminal, --transport "$transport"
     rm -rf run
     : >err
     { within 60 some_steps; printf '\003'; within 20 all_ended; } |
-        timeout 120 script -qec "stty cols 90; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
+        timeout 120 script -qec "stty cols 110; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
     code=$?
     tr '\r' '\n' <typed | sed 's/\x1b\[K//; s/\^C//' >out
     code_is 130
     says out '^\[ *#* *\] [0-9]+/1000000  loss [0-9.]+  left [0-9dh: ]+  [0-9.]+k? tok/s' 'ndparallel: stopped after step [0-9]+; go on with --resume$'
     grep -q "$(printf '\r')" typed || fail "no live line"
-    awk '/^\[/ && length > 89 { bad = 1 } END { exit bad }' out || fail "a line is longer than the terminal is wide"
+    awk '/^\[/ && length > 109 { bad = 1 } END { exit bad }' out || fail "a line is longer than the terminal is wide"
     saved
 done
 
