@@ -1,4 +1,5 @@
 #include "base/cpu.h"
+#include "ops/cpu/bgemm.h"
 #include "ops/cpu/sgemm.h"
 
 #include <omp.h>
@@ -19,7 +20,8 @@ typedef struct context {
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
-    bool own; /* sgemm.h; all below is oneDNN's */
+    enum { LIBRARY, SGEMM, BGEMM } by;
+    /* oneDNN's */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
     context **idle; /* a plan has at least one context: who finds none waits */
@@ -160,15 +162,15 @@ static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
     if (!g)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
-    g->own = key->a == NDP_F32 && ndp_cpu_has_avx512();
-    dnnl_status_t st = g->own ? dnnl_success : create_library_plan(g);
+    g->by = key->a == NDP_F32 ? (ndp_cpu_has_avx512() ? SGEMM : LIBRARY) : ndp_cpu_has_amx_bf16() ? BGEMM : LIBRARY;
+    dnnl_status_t st = g->by == LIBRARY ? create_library_plan(g) : dnnl_success;
     if (st != dnnl_success) {
         free(g);
         return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
                         (long long)key->m, (long long)key->n, (long long)key->k, ndp_dtype_name(key->a), (int)st);
     }
-    if (g->own)
-        g->scratch_bytes = ndp_sgemm_scratch(key);
+    if (g->by != LIBRARY)
+        g->scratch_bytes = g->by == SGEMM ? ndp_sgemm_scratch(key) : ndp_bgemm_scratch(key);
     HASH_ADD(hh, cache.plans, shape, sizeof g->shape, g);
     *out = g;
     return NDP_OK;
@@ -239,8 +241,10 @@ static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c
 }
 
 void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
-    if (plan->own)
+    if (plan->by == SGEMM)
         ndp_sgemm_run(&plan->shape, a, b, c, scratch);
+    else if (plan->by == BGEMM)
+        ndp_bgemm_run(&plan->shape, a, b, c, scratch);
     else
         run_library(plan, a, b, c, scratch);
 }

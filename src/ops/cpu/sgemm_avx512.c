@@ -13,7 +13,8 @@
  * columns, each with buffers of its own. */
 #include "ops/cpu/sgemm.h"
 
-#include <immintrin.h>
+#include "ops/cpu/gemm_block.h"
+
 #include <omp.h>
 
 enum {
@@ -22,14 +23,9 @@ enum {
     K_BLOCK = 384,
     PIECE = 72 * PANEL, /* rows; times K_BLOCK floats: 1.5 MiB */
     STRIPS = 8,         /* packed at a time */
-    LANES = 16,
 };
 
-/* k is cut into equal blocks of at most K_BLOCK. */
-static int64_t k_block(int64_t k) {
-    int64_t blocks = (k + K_BLOCK - 1) / K_BLOCK;
-    return (k + blocks - 1) / blocks;
-}
+static int64_t k_block(int64_t k) { return equal_block(k, K_BLOCK); }
 
 static int64_t padded(int64_t size, int64_t limit, int64_t unit) {
     return size >= limit ? limit : (size + unit - 1) / unit * unit;
@@ -50,32 +46,6 @@ static size_t thread_bytes(const ndp_gemm_shape *s) {
 size_t ndp_sgemm_scratch(const ndp_gemm_shape *s) { return (size_t)s->threads * thread_bytes(s); }
 
 /* Packing ---------------------------------------------------------------------------------------------------------- */
-
-/* The 16 x 16 matrix in r becomes its transpose. */
-static inline __attribute__((always_inline)) void transpose(__m512 r[LANES]) {
-    __m512 t[LANES];
-    for (int i = 0; i < LANES; i += 2) { /* pairs of rows: 2 x 2 blocks */
-        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
-        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
-    }
-    for (int i = 0; i < LANES; i += 4) /* 4 x 4 blocks */
-        for (int j = 0; j < 2; j++) {
-            __m512d low = _mm512_castps_pd(t[i + j]), high = _mm512_castps_pd(t[i + j + 2]);
-            r[i + 2 * j] = _mm512_castpd_ps(_mm512_unpacklo_pd(low, high));
-            r[i + 2 * j + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low, high));
-        }
-    for (int i = 0; i < 4; i++) /* quarters of registers: 8 x 8 blocks */
-        for (int j = 0; j < LANES; j += 8) {
-            t[i + j] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0x88);
-            t[i + j + 4] = _mm512_shuffle_f32x4(r[i + j], r[i + j + 4], 0xdd);
-        }
-    for (int i = 0; i < 8; i++) {
-        r[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
-        r[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
-    }
-}
-
-static inline __mmask16 lanes(int64_t n) { return (__mmask16)(n >= LANES ? 0xffff : n > 0 ? (1u << n) - 1 : 0); }
 
 /* to[p * width + i] = from[i * ld + p] for i < rows, p < k; 0 for i from `rows` to width - 1 or 15. */
 static void pack_rows(const float *from, int64_t ld, int64_t rows, int64_t k, float *to, int width) {
@@ -190,16 +160,6 @@ static void multiply(int64_t rows, int64_t cols, int64_t k, const float *pa, con
 
 /* Threads ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct range {
-    int64_t first, last;
-} range;
-
-/* Part i of n of `size`, cut at multiples of `unit`. */
-static range part(int64_t size, int64_t unit, int64_t i, int64_t n) {
-    int64_t units = (size + unit - 1) / unit, first = units * i / n * unit, last = units * (i + 1) / n * unit;
-    return (range){first, last < size ? last : size};
-}
-
 static void run_part(const ndp_gemm_shape *s, const float *a, const float *b, float *c, range m, range n,
                      float *scratch) {
     int64_t block = k_block(s->k);
@@ -214,16 +174,6 @@ static void run_part(const ndp_gemm_shape *s, const float *a, const float *b, fl
                 multiply(rows, cols, k, pa, pb, c + m0 * s->ldc + j, s->ldc, s->accumulate || p > 0);
             }
         }
-}
-
-/* Of the ways to lay `threads` out as rows x columns, the one that packs least: A once for each column of threads, B
- * once for each row of them. */
-static int thread_rows(const ndp_gemm_shape *s, int threads) {
-    int best = 1;
-    for (int r = 2; r <= threads; r++)
-        if (threads % r == 0 && s->m * (threads / r) + s->n * r < s->m * (threads / best) + s->n * best)
-            best = r;
-    return best;
 }
 
 void ndp_sgemm_run(const ndp_gemm_shape *s, const float *a, const float *b, float *c, void *scratch) {
