@@ -108,25 +108,31 @@ static void load_bf16(const ndp_att *a, const ndp_view *v, int64_t row, int64_t 
     memset(out + a->dim, 0, (size_t)(a->dim_pad - a->dim) * sizeof *out);
 }
 
-/* The block's rows of a [T, H dim] tensor as [ROWS][D], filled up with zeros. */
-static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, bf16 *out) {
+/* The block's rows of a [T, H dim] tensor as [rows][D], filled up with zeros. */
+static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, int64_t rows, bf16 *out) {
     for (int64_t i = 0; i < b->n; i++)
         load_bf16(a, v, b->token[i], b->head[i] * a->dim, out + i * a->dim_pad);
-    memset(out + b->n * a->dim_pad, 0, (size_t)((ROWS - b->n) * a->dim_pad) * sizeof *out);
+    memset(out + b->n * a->dim_pad, 0, (size_t)((rows - b->n) * a->dim_pad) * sizeof *out);
 }
 
-/* Keys or values of a block as [KEYS][D]; those that the task does not see are 0, whatever they are: a weight of 0 does
- * not hide NaN. */
-static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t task, int64_t block, bf16 *out) {
+/* Keys or values of a block as [KEYS][D]; those that nobody sees are 0, whatever they are: a weight of 0 does not hide
+ * NaN. */
+static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, bf16 *out) {
     int64_t first = block * KEYS;
     for (int64_t i = 0; i < KEYS; i++, out += a->dim_pad) {
-        bool seen = first + i < a->keys && a->k_pos[first + i] >= a->sight[task].low_min &&
-                    a->k_pos[first + i] <= a->sight[task].pos_max;
+        bool seen =
+            first + i < a->keys && a->k_pos[first + i] >= a->any.low_min && a->k_pos[first + i] <= a->any.pos_max;
         if (seen)
             load_bf16(a, v, first + i, (int64_t)kv * a->dim, out);
         else
             memset(out, 0, (size_t)a->dim_pad * sizeof *out);
     }
+}
+
+/* Matrix i of those packed for a key block. */
+static bf16 *packed(const ndp_att *a, int kv, int64_t block, int i) {
+    return (bf16 *)(a->packed + (size_t)(kv * a->key_blocks + block) * a->packed_bytes) +
+           (int64_t)i * KEYS * a->dim_pad;
 }
 
 /* Sixteen columns of two rows, interleaved. */
@@ -154,9 +160,9 @@ static void pair_rows(const bf16 *x, int64_t d, bf16 *out) {
             vec_store((float *)(out + i * d + 2 * c), pair(x + i * d + c, x + (i + 1) * d + c));
 }
 
-/* Rows [64][d] become paired columns in strips: [STRIPS][d / 2][STRIP][2]. */
-static void pair_columns(const bf16 *x, int64_t d, bf16 *out) {
-    for (int64_t i = 0; i < ROWS; i += LANES)
+/* Rows [n][d] become paired columns in strips: [n / STRIP][d / 2][STRIP][2]. */
+static void pair_columns(const bf16 *x, int64_t n, int64_t d, bf16 *out) {
+    for (int64_t i = 0; i < n; i += LANES)
         for (int64_t c = 0; c < d; c += 2 * LANES) {
             bf16 *to = out + i / STRIP * STRIP * d + c * STRIP + i % STRIP * 2;
             vf r[LANES];
@@ -201,15 +207,6 @@ static void transpose_strip(const float *x, int64_t d, float *out) {
 }
 
 /* --- strips --- */
-
-typedef struct tile_block {
-    row_block rows;
-    bf16 *q_t;     /* [STRIPS][D / 2][STRIP][2] */
-    float *o_t;    /* forward: [STRIPS][D][STRIP] */
-    bf16 *d_o_t;   /* backward: as q_t */
-    bf16 *q, *d_o; /* backward: [ROWS / 2][D][2] */
-    float *dq_t;   /* backward: as o_t */
-} tile_block;
 
 static int64_t strips(const row_block *b) { return (b->n + STRIP - 1) / STRIP; }
 
@@ -290,85 +287,107 @@ static void online_softmax(const ndp_att *a, row_block *b, int64_t row, const fl
     }
 }
 
-static void forward_begin(const ndp_att *a, tile_block *b, bf16 *work) {
-    load_block(a, &b->rows, &a->q, work);
-    pair_columns(work, a->dim_pad, b->q_t);
-    zero(b->o_t, ndp_att_row_floats(a));
-    forward_stats_begin(&b->rows);
+enum { FORWARD_K, FORWARD_V_T, FORWARD_PACKED };
+
+static void forward_pack(const ndp_att *a, int kv, int64_t block) {
+    bf16 *k = packed(a, kv, block, FORWARD_K), *v_t = packed(a, kv, block, FORWARD_V_T);
+    load_keys(a, &a->v, kv, block, k);
+    transpose_keys(k, a->dim_pad, v_t);
+    load_keys(a, &a->k, kv, block, k);
 }
 
-static void forward_end(const ndp_att *a, const tile_block *b, float *work) {
-    for (int64_t i = 0; i < b->rows.n; i++) {
-        if (i % STRIP == 0)
-            transpose_strip(b->o_t + i * a->dim_pad, a->dim_pad, work);
-        store_output(a, &b->rows, i, work + i % STRIP * a->dim_pad);
-    }
+static size_t forward_packed_bytes(const ndp_att *a) {
+    return FORWARD_PACKED * sizeof(bf16) * KEYS * (size_t)a->dim_pad;
 }
 
 typedef struct forward_buffers {
-    bf16 *k, *v_t, *p; /* [KEYS][D], [D][KEYS], [KEYS / 2][STRIP][2] */
-    float *s, *rows;   /* [KEYS][STRIP]; [ROWS][D] for packing */
+    bf16 *q_t;   /* [D / 2][STRIP][2] */
+    float *o_t;  /* [D][STRIP] */
+    float *s;    /* [KEYS][STRIP] */
+    bf16 *p;     /* [KEYS / 2][STRIP][2] */
+    float *rows; /* [STRIP][D] for packing */
 } forward_buffers;
 
-static void forward_keys(const ndp_att *a, tile_block *b, int64_t j, const forward_buffers *w) {
-    key_range r = seen_depths(a, &b->rows, j);
-    for (int64_t i = 0; i < strips(&b->rows) && r.from < r.to; i++) {
-        float *o_t = b->o_t + i * STRIP * a->dim_pad;
-        scores(a, r, w->k, b->q_t + i * STRIP * a->dim_pad, w->s);
-        if (!r.all)
-            hide_strip(a, &b->rows, r, j, i * STRIP, w->s);
-        online_softmax(a, &b->rows, i * STRIP, w->s, r.to - r.from, w->p, o_t);
-        weighted_keys(a, r, w->v_t, w->p, o_t);
-    }
+static void forward_keys(const ndp_att *a, row_block *b, int kv, int64_t block, const forward_buffers *w) {
+    key_range r = seen_depths(a, b, block);
+    if (r.from == r.to)
+        return;
+    scores(a, r, packed(a, kv, block, FORWARD_K), w->q_t, w->s);
+    if (!r.all)
+        hide_strip(a, b, r, block, 0, w->s);
+    online_softmax(a, b, 0, w->s, r.to - r.from, w->p, w->o_t);
+    weighted_keys(a, r, packed(a, kv, block, FORWARD_V_T), w->p, w->o_t);
+}
+
+static void forward_strip(const ndp_att *a, int kv, int64_t task, int64_t first, const forward_buffers *w) {
+    row_block b;
+    row_block_init(a, &b, kv, first, STRIP);
+    forward_stats_begin(&b);
+    load_block(a, &b, &a->q, STRIP, (bf16 *)w->rows);
+    pair_columns((bf16 *)w->rows, STRIP, a->dim_pad, w->q_t);
+    zero(w->o_t, STRIP * a->dim_pad);
+    for (int64_t j = 0; j < a->key_blocks; j++)
+        if (ndp_att_touches(a->sight[task], a->spans[j]))
+            forward_keys(a, &b, kv, j, w);
+    transpose_strip(w->o_t, a->dim_pad, w->rows);
+    for (int64_t i = 0; i < b.n; i++)
+        store_output(a, &b, i, w->rows + i * a->dim_pad);
 }
 
 static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
-    tile_block blocks[NDP_ATT_TASK_BLOCKS];
-    forward_buffers w = {.k = take_bf16(&work, KEYS * a->dim_pad),
-                         .v_t = take_bf16(&work, KEYS * a->dim_pad),
-                         .p = take_bf16(&work, KEYS * STRIP),
+    forward_buffers w = {.q_t = take_bf16(&work, STRIP * a->dim_pad),
+                         .o_t = take(&work, STRIP * a->dim_pad),
                          .s = take(&work, KEYS * STRIP),
-                         .rows = take(&work, ROWS * a->dim_pad)};
-    int n = task_blocks(a, task);
+                         .p = take_bf16(&work, KEYS * STRIP),
+                         .rows = take(&work, STRIP * a->dim_pad)};
+    int64_t first = ndp_att_task_first(a, task);
     tiles_begin();
-    for (int i = 0; i < n; i++) {
-        row_block_init(a, &blocks[i].rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
-        blocks[i].q_t = take_bf16(&work, ROWS * a->dim_pad);
-        blocks[i].o_t = take(&work, ROWS * a->dim_pad);
-        forward_begin(a, &blocks[i], (bf16 *)w.rows);
-    }
-    for (int64_t j = 0; j < a->key_blocks; j++) {
-        if (!ndp_att_touches(a->sight[task], a->spans[j]))
-            continue;
-        load_keys(a, &a->k, kv, task, j, w.k);
-        load_keys(a, &a->v, kv, task, j, (bf16 *)w.rows);
-        transpose_keys((bf16 *)w.rows, a->dim_pad, w.v_t);
-        for (int i = 0; i < n; i++)
-            forward_keys(a, &blocks[i], j, &w);
-    }
-    for (int i = 0; i < n; i++)
-        forward_end(a, &blocks[i], w.rows);
+    for (int64_t i = first; i < first + a->task_rows && i < a->rows; i += STRIP)
+        forward_strip(a, kv, task, i, &w);
     _tile_release();
+}
+
+static size_t forward_bytes(const ndp_att *a) {
+    return STRIP * (size_t)a->dim_pad * (2 + 4 + 4) + KEYS * STRIP * (4 + 2);
 }
 
 /* --- backward --- */
 
+enum { BACKWARD_K, BACKWARD_V, BACKWARD_K_T, BACKWARD_PACKED };
+
+static void backward_pack(const ndp_att *a, int kv, int64_t block) {
+    bf16 *k = packed(a, kv, block, BACKWARD_K);
+    load_keys(a, &a->k, kv, block, k);
+    load_keys(a, &a->v, kv, block, packed(a, kv, block, BACKWARD_V));
+    transpose_keys(k, a->dim_pad, packed(a, kv, block, BACKWARD_K_T));
+}
+
+static size_t backward_packed_bytes(const ndp_att *a) {
+    return BACKWARD_PACKED * sizeof(bf16) * KEYS * (size_t)a->dim_pad;
+}
+
+typedef struct tile_block {
+    row_block rows;
+    bf16 *q_t, *d_o_t; /* [STRIPS][D / 2][STRIP][2] */
+    bf16 *q, *d_o;     /* [ROWS / 2][D][2] */
+    float *dq_t;       /* [STRIPS][D][STRIP] */
+} tile_block;
+
 typedef struct backward_buffers {
-    bf16 *k, *v, *k_t; /* [KEYS][D] twice, [D][KEYS] */
-    bf16 *p, *ds;      /* [KEYS][ROWS] */
-    bf16 *ds_pairs;    /* [KEYS / 2][STRIP][2] */
-    float *s, *dp;     /* [KEYS][STRIP] */
-    float *dk, *dv;    /* [KEYS][D] */
-    float *rows;       /* [ROWS][D] for packing */
+    bf16 *p, *ds;   /* [KEYS][ROWS] */
+    bf16 *ds_pairs; /* [KEYS / 2][STRIP][2] */
+    float *s, *dp;  /* [KEYS][STRIP] */
+    float *dk, *dv; /* [KEYS][D] */
+    float *rows;    /* [ROWS][D] for packing */
 } backward_buffers;
 
 static void backward_begin(const ndp_att *a, tile_block *b, float *work) {
     bf16 *rows = (bf16 *)work;
-    load_block(a, &b->rows, &a->q, rows);
-    pair_columns(rows, a->dim_pad, b->q_t);
+    load_block(a, &b->rows, &a->q, ROWS, rows);
+    pair_columns(rows, ROWS, a->dim_pad, b->q_t);
     pair_rows(rows, a->dim_pad, b->q);
-    load_block(a, &b->rows, &a->d_o, rows);
-    pair_columns(rows, a->dim_pad, b->d_o_t);
+    load_block(a, &b->rows, &a->d_o, ROWS, rows);
+    pair_columns(rows, ROWS, a->dim_pad, b->d_o_t);
     pair_rows(rows, a->dim_pad, b->d_o);
     zero(b->dq_t, ndp_att_row_floats(a));
     backward_stats_begin(a, &b->rows, work);
@@ -399,19 +418,19 @@ static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, 
     }
 }
 
-static void backward_block(const ndp_att *a, tile_block *b, int64_t j, const backward_buffers *w) {
+static void backward_block(const ndp_att *a, tile_block *b, int kv, int64_t j, const backward_buffers *w) {
     key_range r = seen_depths(a, &b->rows, j);
     if (r.from == r.to)
         return;
     for (int64_t i = 0; i < strips(&b->rows); i++) {
         int64_t at = i * STRIP * a->dim_pad;
-        scores(a, r, w->k, b->q_t + at, w->s);
+        scores(a, r, packed(a, kv, j, BACKWARD_K), b->q_t + at, w->s);
         if (!r.all)
             hide_strip(a, &b->rows, r, j, i * STRIP, w->s);
-        scores(a, r, w->v, b->d_o_t + at, w->dp);
+        scores(a, r, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
         softmax_backward(a, &b->rows, i * STRIP, r.to - r.from, w);
         if (a->dq.data)
-            weighted_keys(a, r, w->k_t, w->ds_pairs, b->dq_t + at);
+            weighted_keys(a, r, packed(a, kv, j, BACKWARD_K_T), w->ds_pairs, b->dq_t + at);
     }
     if (a->dv.data)
         weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv);
@@ -421,13 +440,10 @@ static void backward_block(const ndp_att *a, tile_block *b, int64_t j, const bac
 
 static void backward_keys(const ndp_att *a, tile_block *blocks, int n, int kv, int64_t task, int64_t j,
                           const backward_buffers *w) {
-    load_keys(a, &a->k, kv, task, j, w->k);
-    load_keys(a, &a->v, kv, task, j, w->v);
-    transpose_keys(w->k, a->dim_pad, w->k_t);
     zero(w->dk, KEYS * a->dim_pad);
     zero(w->dv, KEYS * a->dim_pad);
     for (int i = 0; i < n; i++)
-        backward_block(a, &blocks[i], j, w);
+        backward_block(a, &blocks[i], kv, j, w);
     add_in_turn(a, kv, task, j, w->dk, w->dv);
 }
 
@@ -441,10 +457,7 @@ static void backward_end(const ndp_att *a, const tile_block *b, float *work) {
 
 static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
     tile_block blocks[NDP_ATT_TASK_BLOCKS];
-    backward_buffers w = {.k = take_bf16(&work, KEYS * a->dim_pad),
-                          .v = take_bf16(&work, KEYS * a->dim_pad),
-                          .k_t = take_bf16(&work, KEYS * a->dim_pad),
-                          .p = take_bf16(&work, KEYS * ROWS),
+    backward_buffers w = {.p = take_bf16(&work, KEYS * ROWS),
                           .ds = take_bf16(&work, KEYS * ROWS),
                           .ds_pairs = take_bf16(&work, KEYS * STRIP),
                           .s = take(&work, KEYS * STRIP),
@@ -456,7 +469,7 @@ static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
     tiles_begin();
     for (int i = 0; i < n; i++) {
         tile_block *b = &blocks[i];
-        row_block_init(a, &b->rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        row_block_init(a, &b->rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS, ROWS);
         bf16 **buffers[] = {&b->q_t, &b->d_o_t, &b->q, &b->d_o};
         for (int k = 0; k < NDP_COUNT(buffers); k++)
             *buffers[k] = take_bf16(&work, ROWS * a->dim_pad);
@@ -471,12 +484,11 @@ static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
     _tile_release();
 }
 
-/* What forward and backward take, in bytes; ROWS = KEYS. */
-static size_t work_bytes(const ndp_att *a, bool backwards) {
-    size_t block = (size_t)ndp_att_row_floats(a), strip = KEYS * STRIP, blocks = (size_t)(a->task_rows / ROWS);
-    size_t of_rows = backwards ? 4 * 2 + 4 : 2 + 4, of_keys = backwards ? 3 * 2 + 3 * 4 : 2 * 2 + 4;
-    size_t of_strips = backwards ? 5 * 2 + 2 * 4 : 2 + 4;
-    return (blocks * of_rows + of_keys) * block + of_strips * strip;
+static size_t backward_bytes(const ndp_att *a) {
+    size_t row = (size_t)a->dim_pad, of_blocks = (size_t)a->task_rows * row * (4 * 2 + 4);
+    return of_blocks + KEYS * ROWS * 2 * 2 + KEYS * STRIP * (2 + 2 * 4) + KEYS * row * 2 * 4 + ROWS * row * 4;
 }
 
-const ndp_att_kernels ndp_att_amx = {forward, backward, work_bytes, DEPTH};
+const ndp_att_kernels ndp_att_amx = {{forward_pack, forward, forward_packed_bytes, forward_bytes},
+                                     {backward_pack, backward, backward_packed_bytes, backward_bytes},
+                                     DEPTH};

@@ -67,9 +67,10 @@ static int task_blocks(const ndp_att *a, int64_t task) {
     return (int)(((left < a->task_rows ? left : a->task_rows) + ROWS - 1) / ROWS);
 }
 
-static void row_block_init(const ndp_att *a, row_block *b, int kv, int64_t first) {
+/* Rows [first, first + limit) of the kv head, as far as they exist. */
+static void row_block_init(const ndp_att *a, row_block *b, int kv, int64_t first, int64_t limit) {
     int64_t left = a->rows - first, token = first / a->group, in_group = first % a->group;
-    b->n = left < ROWS ? left : ROWS;
+    b->n = left < limit ? left : limit;
     b->vecs = (b->n + LANES - 1) / LANES;
     b->sight = NDP_ATT_SIGHT_NONE;
     for (int64_t i = 0; i < b->n; i++) {

@@ -9,7 +9,7 @@ enum { MIN_TASKS = 32 }; /* of a call, where it is long enough, so that they bal
 
 /* What the scratch memory of a call holds, by byte offset; each part is 64-byte aligned. */
 typedef struct layout {
-    size_t k_pos, spans, sight, done, dk_sum, dv_sum, work, work_bytes, bytes;
+    size_t k_pos, spans, sight, done, dk_sum, dv_sum, packed, packed_bytes, work, work_bytes, bytes;
 } layout;
 
 static size_t part(size_t *bytes, int64_t n, size_t size) {
@@ -61,7 +61,10 @@ static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
         l.dk_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
         l.dv_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
     }
-    l.work_bytes = a->kernels->work_bytes(a, backward);
+    const ndp_att_kernel *kernel = backward ? &a->kernels->backward : &a->kernels->forward;
+    l.packed_bytes = kernel->pack ? kernel->packed_bytes(a) : 0;
+    l.packed = part(&l.bytes, a->kv_heads * a->key_blocks, l.packed_bytes);
+    l.work_bytes = kernel->work_bytes(a);
     l.work = part(&l.bytes, team(c, a), l.work_bytes);
     return l;
 }
@@ -79,6 +82,7 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
         span->min = pos[s] < span->min ? pos[s] : span->min;
         span->max = pos[s] > span->max ? pos[s] : span->max;
     }
+    a->any = NDP_ATT_SIGHT_NONE;
     for (int64_t i = 0; i < a->tasks; i++) {
         int64_t first = ndp_att_task_first(a, i), end = first + a->task_rows < a->rows ? first + a->task_rows : a->rows;
         sight[i] = NDP_ATT_SIGHT_NONE;
@@ -86,27 +90,36 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
             int32_t low, high;
             ndp_att_token(a, t, &low, &high);
             ndp_att_sight_add(&sight[i], low, high);
+            ndp_att_sight_add(&a->any, low, high);
         }
     }
     a->k_pos = pos;
     a->spans = spans;
     a->sight = sight;
+    a->packed = scratch + l->packed;
+    a->packed_bytes = l->packed_bytes;
 }
 
 /* What the threads of a call share. */
 typedef struct run {
     ndp_att att;
-    void (*task)(const ndp_att *, int kv, int64_t task, void *work);
+    const ndp_att_kernel *kernel;
     int64_t next;
     char *work;
     size_t work_bytes;
 } run;
 
-/* Hands out tasks in order, one kv head after the other: its keys and values stay in the cache. */
+/* Packs, then hands out tasks in order, one kv head after the other: its keys and values stay in the cache. */
 static void run_tasks(run *r, int thread) {
     const ndp_att *a = &r->att;
+    if (r->kernel->pack) {
+#pragma omp for schedule(static)
+        for (int64_t i = 0; i < a->kv_heads * a->key_blocks; i++)
+            if (ndp_att_touches(a->any, a->spans[i % a->key_blocks]))
+                r->kernel->pack(a, (int)(i / a->key_blocks), i % a->key_blocks);
+    }
     for (int64_t i; (i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED)) < a->tasks * a->kv_heads;)
-        r->task(a, (int)(i / a->tasks), i % a->tasks, r->work + (size_t)thread * r->work_bytes);
+        r->kernel->task(a, (int)(i / a->tasks), i % a->tasks, r->work + (size_t)thread * r->work_bytes);
 }
 
 static void on_team(int threads, void (*body)(run *, int thread), run *r) {
@@ -140,7 +153,7 @@ void ndp_attention_cpu(const ndp_op_call *c) {
     a.lse = c->out[1];
     char *scratch = c->scratch;
     survey(&a, &c->in[5], scratch, &l);
-    run r = {a, a.kernels->forward, 0, scratch + l.work, l.work_bytes};
+    run r = {a, &a.kernels->forward, 0, scratch + l.work, l.work_bytes};
     on_team(team(c, &a), run_tasks, &r);
 }
 
@@ -200,6 +213,6 @@ void ndp_attention_bwd_cpu(const ndp_op_call *c) {
     a.done = (int *)(scratch + l.done);
     survey(&a, &c->in[8], scratch, &l);
     memset(a.done, 0, (size_t)(a.kv_heads * a.key_blocks) * sizeof *a.done);
-    run r = {a, a.kernels->backward, 0, scratch + l.work, l.work_bytes};
+    run r = {a, &a.kernels->backward, 0, scratch + l.work, l.work_bytes};
     on_team(team(c, &a), backward_body, &r);
 }

@@ -187,7 +187,7 @@ static void forward(const ndp_att *a, int kv, int64_t task, void *work) {
           *s = take(&work, NDP_ATT_SCORE_FLOATS);
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
-        row_block_init(a, &blocks[i].rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        row_block_init(a, &blocks[i].rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS, ROWS);
         blocks[i].q_t = take(&work, ndp_att_row_floats(a));
         blocks[i].o = take(&work, ndp_att_row_floats(a));
         forward_begin(a, &blocks[i], k);
@@ -274,7 +274,7 @@ static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
     int n = task_blocks(a, task);
     for (int i = 0; i < n; i++) {
         float_block *b = &blocks[i];
-        row_block_init(a, &b->rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS);
+        row_block_init(a, &b->rows, kv, ndp_att_task_first(a, task) + (int64_t)i * ROWS, ROWS);
         float **buffers[] = {&b->q, &b->q_t, &b->d_o, &b->d_o_t, &b->dq};
         for (int p = 0; p < NDP_COUNT(buffers); p++)
             *buffers[p] = take(&work, ndp_att_row_floats(a));
@@ -288,12 +288,17 @@ static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
             store_dq(a, &blocks[i].rows, row, blocks[i].dq + row * a->dim_pad);
 }
 
-static size_t work_bytes(const ndp_att *a, bool backwards) {
-    int64_t row_buffers = backwards ? 5 : 2, keys = backwards ? 4 : 2, score_buffers = backwards ? 2 : 1;
-    return sizeof(float) * (size_t)(a->task_rows / NDP_ATT_ROWS * row_buffers * ndp_att_row_floats(a) +
-                                    keys * ndp_att_key_floats(a) + score_buffers * NDP_ATT_SCORE_FLOATS);
+static size_t forward_bytes(const ndp_att *a) {
+    return sizeof(float) *
+           (size_t)(a->task_rows / ROWS * 2 * ndp_att_row_floats(a) + 2 * ndp_att_key_floats(a) + NDP_ATT_SCORE_FLOATS);
 }
 
-const ndp_att_kernels KERNELS = {forward, backward, work_bytes, NDP_ATT_LANES};
+static size_t backward_bytes(const ndp_att *a) {
+    return sizeof(float) * (size_t)(a->task_rows / ROWS * 5 * ndp_att_row_floats(a) + 4 * ndp_att_key_floats(a) +
+                                    2 * NDP_ATT_SCORE_FLOATS);
+}
+
+const ndp_att_kernels KERNELS = {
+    {.task = forward, .work_bytes = forward_bytes}, {.task = backward, .work_bytes = backward_bytes}, NDP_ATT_LANES};
 
 #endif

@@ -46,14 +46,22 @@ typedef struct ndp_att {
     const int32_t *k_pos;       /* [keys] */
     const ndp_att_span *spans;  /* [key_blocks] */
     const ndp_att_sight *sight; /* [tasks] */
-    int *done;                  /* [kv_heads x key_blocks]: 1 + the last task that has added to dk, dv there */
+    ndp_att_sight any;          /* of all tasks together */
+    char *packed;               /* key block j of kv head h is at (h key_blocks + j) packed_bytes */
+    size_t packed_bytes;
+    int *done; /* [kv_heads x key_blocks]: 1 + the last task that has added to dk, dv there */
 } ndp_att;
 
-/* Kernels of one instruction set; `work` is 64-byte aligned and belongs to the thread. */
+/* One direction in one instruction set: all key blocks are packed, then the tasks run. */
+typedef struct ndp_att_kernel {
+    void (*pack)(const ndp_att *a, int kv, int64_t block); /* NULL: tasks pack for themselves */
+    void (*task)(const ndp_att *a, int kv, int64_t task, void *work);
+    size_t (*packed_bytes)(const ndp_att *a); /* of a key block; NULL with pack */
+    size_t (*work_bytes)(const ndp_att *a);   /* of a thread; 64-byte aligned */
+} ndp_att_kernel;
+
 typedef struct ndp_att_kernels {
-    void (*forward)(const ndp_att *a, int kv, int64_t task, void *work);
-    void (*backward)(const ndp_att *a, int kv, int64_t task, void *work);
-    size_t (*work_bytes)(const ndp_att *a, bool backwards);
+    ndp_att_kernel forward, backward;
     int dim_unit; /* dim_pad is a multiple of this */
 } ndp_att_kernels;
 
