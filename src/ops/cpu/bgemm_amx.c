@@ -4,15 +4,15 @@
  * block of C, PANEL rows x STRIP columns, is four tiles; per step of 32 k's it takes two tiles of A and two of B. These
  * are copied ("packed") beforehand, filled up with 0: a panel of A and a strip of B are both [k / 32][2] tiles.
  *
- *   for each piece of rows, each chunk of columns, each block of k:
+ *   for each chunk of columns, each piece of rows, each block of k:
  *     pack A's piece, which stays in the L2 cache
- *     for each few strips:                           pack them
- *       for each strip, which stays in the L1 cache:
+ *     for each strip:                                pack it, where no earlier piece has
+ *       for each part of k, so that a strip's and a panel's part stay in the L1 cache:
  *         for each panel of the piece:               one block of C
  *
- * Between blocks of k the sums of a bf16 C wait in scratch memory, in fp32; those of an fp32 C wait in C. Every element
- * is one sum over k in order, whatever the blocks and the threads, which share out rows and columns, each with buffers
- * of its own. */
+ * Between parts of k the sums of a strip wait in scratch memory, in fp32, and so do those of a bf16 C between blocks of
+ * k. Every element is one sum over k in order, whatever the blocks and the threads, which share out rows and columns,
+ * each with buffers of its own. */
 #include "ops/cpu/bgemm.h"
 
 #include "ops/cpu/gemm_block.h"
@@ -25,37 +25,41 @@ enum {
     TILE_SIZE = TILE * DEPTH, /* elements */
     PANEL = 2 * TILE,
     STRIP = 2 * TILE,
-    BLOCK = PANEL * STRIP, /* of C: elements */
-    K_BLOCK = 576,
-    PIECE = 32 * PANEL,
-    CHUNK = 64 * STRIP,
-    STRIPS = 8, /* packed at a time */
+    K_BLOCK = 1024,
+    K_PART = 320,
+    PIECE = 512 * 1024, /* elements of A */
+    CHUNK = 48 * STRIP,
+    GROUP = 4, /* strips packed at a time */
 };
 
 typedef uint16_t bf16;
 
-static int64_t k_block(int64_t k) { return round_up(equal_block(k, K_BLOCK), DEPTH); }
+/* How a product of at most m rows and n columns is cut, and the bytes of its buffers: multiples of 64. */
+typedef struct plan {
+    int64_t rows, cols, k, k_part; /* of a piece, chunk, block and part; k's are multiples of DEPTH */
+    bool wide_sums;                /* of the whole piece and chunk, not of one strip */
+    bool keeps_b;                  /* packed, for the next piece */
+    size_t a_bytes, b_bytes, sums_bytes;
+} plan;
 
-static bool keeps_sums(const ndp_gemm_shape *s) { return s->c == NDP_BF16 && s->k > k_block(s->k); }
-
-/* Bytes of a thread's packed piece of A, strips of B and sums: multiples of 64. */
-typedef struct sizes {
-    size_t a, b, sums;
-} sizes;
-
-static sizes sizes_of(const ndp_gemm_shape *s) {
-    int64_t rows = smaller(PIECE, round_up(s->m, PANEL)), cols = smaller(CHUNK, round_up(s->n, STRIP));
-    return (sizes){.a = (size_t)(rows * k_block(s->k)) * sizeof(bf16),
-                   .b = (size_t)(smaller(cols, STRIPS * STRIP) * k_block(s->k)) * sizeof(bf16),
-                   .sums = keeps_sums(s) ? (size_t)(rows * cols) * sizeof(float) : 0};
+static plan plan_of(const ndp_gemm_shape *s) {
+    plan p = {.k = round_up(equal_block(s->k, K_BLOCK), DEPTH), .cols = smaller(CHUNK, round_up(s->n, STRIP))};
+    p.k_part = round_up(equal_block(p.k, K_PART), DEPTH);
+    p.rows = round_up(equal_block(s->m, PIECE / p.k), PANEL);
+    p.wide_sums = s->c == NDP_BF16 && s->k > p.k;
+    p.keeps_b = s->m > p.rows && s->k <= p.k;
+    p.a_bytes = (size_t)(p.rows * p.k) * sizeof(bf16);
+    p.b_bytes = (size_t)((p.keeps_b ? p.cols : smaller(p.cols, GROUP * STRIP)) * p.k) * sizeof(bf16);
+    p.sums_bytes = (size_t)(p.rows * (p.wide_sums ? p.cols : STRIP)) * sizeof(float);
+    return p;
 }
 
-static size_t thread_bytes(const ndp_gemm_shape *s) {
-    sizes z = sizes_of(s);
-    return z.a + z.b + z.sums;
-}
+static size_t thread_bytes(const plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
 
-size_t ndp_bgemm_scratch(const ndp_gemm_shape *s) { return (size_t)s->threads * thread_bytes(s); }
+size_t ndp_bgemm_scratch(const ndp_gemm_shape *s) {
+    plan p = plan_of(s);
+    return (size_t)s->threads * thread_bytes(&p);
+}
 
 /* Packing ---------------------------------------------------------------------------------------------------------- */
 
@@ -120,35 +124,47 @@ static void tiles_begin(void) {
     _tile_loadconfig(&config);
 }
 
-/* c [PANEL][STRIP] (+)= panel x strip, both of `steps` times 32 k's. */
-static void multiply(int64_t steps, const bf16 *a, const bf16 *b, float *c, int64_t ldc, bool add) {
-    const int64_t row = ldc * (int64_t)sizeof(float);
+/* [PANEL][STRIP] sums in memory; ld in floats. NULL: zeros. */
+typedef struct place {
+    float *at;
+    int64_t ld;
+} place;
+
+/* to = from + panel x strip, both of `steps` times 32 k's. Meanwhile asks for the lines of the `next` block of C. */
+static void multiply(int64_t steps, const bf16 *a, const bf16 *b, place from, place to, const char *next,
+                     int64_t next_row) {
+    int64_t row = from.ld * (int64_t)sizeof(float), asks = next ? (PANEL + steps - 1) / steps : 0;
     __asm__ volatile("" ::: "memory"); /* gcc does not know that tile loads read memory */
-    if (add) {
-        _tile_loadd(0, c, row);
-        _tile_loadd(1, c + TILE, row);
-        _tile_loadd(2, c + TILE * ldc, row);
-        _tile_loadd(3, c + TILE * ldc + TILE, row);
+    if (from.at) {
+        _tile_loadd(0, from.at, row);
+        _tile_loadd(1, from.at + TILE, row);
+        _tile_loadd(2, from.at + TILE * from.ld, row);
+        _tile_loadd(3, from.at + TILE * from.ld + TILE, row);
     } else {
         _tile_zero(0);
         _tile_zero(1);
         _tile_zero(2);
         _tile_zero(3);
     }
-    for (; steps > 0; steps--, a += 2 * TILE_SIZE, b += 2 * TILE_SIZE) {
+    for (int64_t i = 0; i < steps; i++, a += 2 * TILE_SIZE, b += 2 * TILE_SIZE) {
         _tile_loadd(4, a, 64);
-        _tile_loadd(6, b, 64);
-        _tile_dpbf16ps(0, 4, 6);
-        _tile_loadd(7, b + TILE_SIZE, 64);
-        _tile_dpbf16ps(1, 4, 7);
         _tile_loadd(5, a + TILE_SIZE, 64);
+        _tile_loadd(6, b, 64);
+        _tile_loadd(7, b + TILE_SIZE, 64);
+        _tile_dpbf16ps(0, 4, 6);
+        _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
+        for (int64_t l = i * asks; l < (i + 1) * asks && l < PANEL; l++) {
+            __builtin_prefetch(next + l * next_row, 1, 3);
+            __builtin_prefetch(next + l * next_row + 64, 1, 3);
+        }
     }
-    _tile_stored(0, c, row);
-    _tile_stored(1, c + TILE, row);
-    _tile_stored(2, c + TILE * ldc, row);
-    _tile_stored(3, c + TILE * ldc + TILE, row);
+    row = to.ld * (int64_t)sizeof(float);
+    _tile_stored(0, to.at, row);
+    _tile_stored(1, to.at + TILE, row);
+    _tile_stored(2, to.at + TILE * to.ld, row);
+    _tile_stored(3, to.at + TILE * to.ld + TILE, row);
 }
 
 /* The part of C that a block has, rows x cols, as [PANEL][STRIP] in fp32, and back. */
@@ -181,78 +197,96 @@ static void give(const ndp_gemm_shape *s, const float *t, char *c, int64_t rows,
     }
 }
 
-/* Where a block of k lies in its sum. */
+/* A part of k: its place in its sum. */
 typedef struct stage {
     int64_t steps;
-    bool first, last;
+    bool first, last; /* from C; to C */
+    bool add;         /* the first: C counts */
 } stage;
 
-/* One block of C, of which rows x cols are real. `sums` waits between blocks of k; NULL: C itself waits. */
+/* One block of C, of which rows x cols are real; `sums` waits between parts of k. */
 static void block(const ndp_gemm_shape *s, stage k, const bf16 *a, const bf16 *b, char *c, int64_t rows, int64_t cols,
                   float *sums) {
-    bool add = s->accumulate || !k.first;
-    if (s->c == NDP_F32 && rows >= PANEL && cols >= STRIP) {
-        multiply(k.steps, a, b, (float *)c, s->ldc, add);
-        return;
-    }
-    float own[BLOCK] __attribute__((aligned(64))), *t = sums ? sums : own;
-    if (add && (k.first || !sums))
-        fetch(s, c, smaller(rows, PANEL), cols, t);
-    multiply(k.steps, a, b, t, STRIP, add);
-    if (k.last || !sums)
-        give(s, t, c, smaller(rows, PANEL), cols);
+    bool direct = s->c == NDP_F32 && rows >= PANEL && cols >= STRIP;
+    place wait = {sums, STRIP}, home = direct ? (place){(float *)c, s->ldc} : wait;
+    place from = !k.first ? wait : k.add ? home : (place){NULL, 0};
+    int64_t c_row = s->ldc * (int64_t)ndp_dtype_size(s->c);
+    bool touches = k.last || (k.first && k.add);
+    if (k.first && k.add && !direct)
+        fetch(s, c, smaller(rows, PANEL), cols, sums);
+    multiply(k.steps, a, b, from, k.last ? home : wait, touches && rows >= 2 * PANEL ? c + PANEL * c_row : NULL, c_row);
+    if (k.last && !direct)
+        give(s, sums, c, smaller(rows, PANEL), cols);
 }
 
 /* Threads ---------------------------------------------------------------------------------------------------------- */
 
 typedef struct job {
     const ndp_gemm_shape *shape;
+    plan plan;
     operand a, b;
     char *c;
     bf16 *packed_a, *packed_b;
     float *sums;
 } job;
 
-/* Rows m, columns n, k's from p on: at most a piece, a chunk, a block. */
-static void run_block_of_k(const job *j, range m, range n, int64_t p, int64_t k) {
+/* One strip of a piece: columns col .. col+left-1 of C, rows m, k's of the block p .. p+k-1; pb: the packed strip. */
+static void run_strip(const job *j, range m, int64_t col, int64_t left, int64_t p, int64_t k, const bf16 *pb,
+                      float *sums) {
     const ndp_gemm_shape *s = j->shape;
-    stage at = {round_up(k, DEPTH) / DEPTH, p == 0, p + k == s->k};
-    int64_t depth = at.steps * DEPTH, panels = (m.last - m.first + PANEL - 1) / PANEL;
+    int64_t depth = round_up(k, DEPTH), part_k = j->plan.k_part;
+    bool from_c = p == 0 || !j->plan.wide_sums, to_c = p + k == s->k || !j->plan.wide_sums;
+    for (int64_t q = 0; q < depth; q += part_k) {
+        stage at = {.steps = smaller(part_k, depth - q) / DEPTH,
+                    .first = q == 0 && from_c,
+                    .last = q + part_k >= depth && to_c,
+                    .add = s->accumulate || p > 0};
+        for (int64_t row = m.first; row < m.last; row += PANEL)
+            block(s, at, j->packed_a + (row - m.first) * depth + q * PANEL, pb + q * STRIP,
+                  j->c + (size_t)(row * s->ldc + col) * ndp_dtype_size(s->c), m.last - row, left,
+                  sums + (row - m.first) * STRIP);
+    }
+}
+
+/* Rows m, columns n, k's from p on: at most a piece, a chunk, a block. */
+static void run_block_of_k(const job *j, range m, range n, int64_t p, int64_t k, bool b_is_packed) {
+    int64_t depth = round_up(k, DEPTH), rows = round_up(m.last - m.first, PANEL);
     pack(&j->a, m.first, m.last - m.first, p, depth, j->packed_a);
     for (int64_t col = n.first; col < n.last; col += STRIP) {
-        int64_t strip = (col - n.first) / STRIP, left = n.last - col;
-        if (strip % STRIPS == 0)
-            pack(&j->b, col, smaller(left, STRIPS * STRIP), p, depth, j->packed_b);
-        for (int64_t i = 0; i < panels; i++)
-            block(s, at, j->packed_a + i * PANEL * depth, j->packed_b + strip % STRIPS * STRIP * depth,
-                  j->c + (size_t)((m.first + i * PANEL) * s->ldc + col) * ndp_dtype_size(s->c),
-                  m.last - m.first - i * PANEL, left, j->sums ? j->sums + (strip * panels + i) * BLOCK : NULL);
+        int64_t strip = (col - n.first) / STRIP, slot = j->plan.keeps_b ? strip : strip % GROUP;
+        bf16 *pb = j->packed_b + slot * STRIP * depth;
+        if (strip % GROUP == 0 && !b_is_packed)
+            pack(&j->b, col, smaller(n.last - col, GROUP * STRIP), p, depth, pb);
+        run_strip(j, m, col, n.last - col, p, k, pb, j->sums + (j->plan.wide_sums ? strip * rows * STRIP : 0));
     }
 }
 
 static void run_part(const job *j, range m, range n) {
-    int64_t k = j->shape->k, depth = k_block(k);
+    const plan *p = &j->plan;
+    int64_t k = j->shape->k;
     tiles_begin();
-    for (int64_t row = m.first; row < m.last; row += PIECE)
-        for (int64_t col = n.first; col < n.last; col += CHUNK)
-            for (int64_t p = 0; p < k; p += depth)
-                run_block_of_k(j, (range){row, smaller(m.last, row + PIECE)},
-                               (range){col, smaller(n.last, col + CHUNK)}, p, smaller(depth, k - p));
+    for (int64_t col = n.first; col < n.last; col += p->cols)
+        for (int64_t row = m.first; row < m.last; row += p->rows)
+            for (int64_t l = 0; l < k; l += p->k)
+                run_block_of_k(j, (range){row, smaller(m.last, row + p->rows)},
+                               (range){col, smaller(n.last, col + p->cols)}, l, smaller(p->k, k - l),
+                               p->keeps_b && row > m.first);
     _tile_release();
 }
 
 /* A thread's view of the product, with its part of the scratch memory. */
 static job job_of(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c, void *scratch, int thread) {
-    sizes z = sizes_of(s);
-    char *own = (char *)scratch + (size_t)thread * thread_bytes(s);
+    plan p = plan_of(s);
+    char *own = (char *)scratch + (size_t)thread * thread_bytes(&p);
     return (job){
         .shape = s,
+        .plan = p,
         .a = {.data = a, .ld = s->lda, .size = s->m, .k = s->k, .k_first = s->trans_a},
         .b = {.data = b, .ld = s->ldb, .size = s->n, .k = s->k, .k_first = !s->trans_b, .paired = true},
         .c = c,
         .packed_a = (bf16 *)own,
-        .packed_b = (bf16 *)(own + z.a),
-        .sums = z.sums ? (float *)(own + z.a + z.b) : NULL,
+        .packed_b = (bf16 *)(own + p.a_bytes),
+        .sums = (float *)(own + p.a_bytes + p.b_bytes),
     };
 }
 
