@@ -1,11 +1,10 @@
 /* The training step of the SmolLM2-135M shape from random weights, 1,024 tokens a step, beside its floor: 6 x parameters
- * x tokens at the peak rate of this machine, measured in the same run before and after every step (the best of the
- * products below). Prints the median of the ratios, the time and share of every part, and the planned and resident
+ * x tokens at the peak rate of this machine, measured in the same run before and after every step (a loop of nothing but
+ * multiply-adds in registers; in bf16 on AMX tiles where the processor has them). Prints the median of the ratios, the time and share of every part, and the planned and resident
  * memory. Then 2 ranks x 1 thread with dp_shard 2 on the same global batch, beside one rank x 2 threads.
  *
  * Usage: bench_step [steps] [fp32|bf16|all] */
-#include "base/clock.h"
-#include "ops/gemm.h"
+#include "peak.h"
 #include "step/engine.h"
 
 #include <omp.h>
@@ -13,33 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { SIDE = 1024, MOST = 64 };
+enum { MOST = 64 };
 
 static void must(ndp_status st) {
     if (st != NDP_OK) {
         fprintf(stderr, "%s (%s)\n", ndp_error_message(), ndp_error_trail());
         exit(1);
     }
-}
-
-/* Flop/s of the best of a few square products of a type. */
-static double peak(ndp_dtype type, int threads) {
-    static _Thread_local char *memory;
-    const ndp_gemm *plan;
-    ndp_gemm_shape s = {.m = SIDE, .n = SIDE, .k = SIDE, .lda = SIDE, .ldb = SIDE, .ldc = SIDE, .trans_b = true, .a = type,
-                        .b = type, .c = NDP_F32, .threads = threads};
-    must(ndp_gemm_plan(&s, &plan));
-    size_t bytes = (size_t)SIDE * SIDE * 4;
-    if (!memory)
-        memory = calloc(3, bytes + ndp_gemm_scratch(plan));
-    double best = 0;
-    for (int i = 0; i < 6; i++) {
-        double start = ndp_now();
-        ndp_gemm_run(plan, memory, memory + bytes, memory + 2 * bytes, memory + 3 * bytes);
-        double rate = 2.0 * SIDE * SIDE * SIDE / (ndp_now() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
 }
 
 static double median(const double *x, int n) {
@@ -126,12 +105,12 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_step_result r;
     for (int i = -2; i < j->steps; i++) {
         fill(e, j, (i + 2) * j->ranks + rank);
-        double before = peak(j->compute, j->threads);
+        double before = peak_rate(j->compute, j->threads, 8);
         if (i == 0)
             ndp_engine_profile_reset(e, true);
         double start = ndp_now();
         NDP_TRY(ndp_engine_step(e, 1e-4, i + 2, true, &r));
-        double took = ndp_now() - start, after = peak(j->compute, j->threads);
+        double took = ndp_now() - start, after = peak_rate(j->compute, j->threads, 8);
         best_peak = before > best_peak ? before : best_peak;
         best_peak = after > best_peak ? after : best_peak;
         if (i >= 0)

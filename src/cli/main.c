@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 typedef struct command {
     const char *name;
@@ -80,6 +81,16 @@ static int run(const command *c, int argc, char **argv) {
     return c->run(argc, argv);
 }
 
+/* OpenMP's threads spin while they wait, which on a machine that others use as well costs a step many times its work.
+ * How long is read from the environment when the runtime is loaded, so the program starts itself once more, unless the
+ * user has said what he wants. */
+static void wait_politely(char **argv) {
+    if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
+        return;
+    if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
+        execv("/proc/self/exe", argv);
+}
+
 int main(int argc, char **argv) {
     argp_err_exit_status = 2;
     const char *word = argc > 1 ? argv[1] : "";
@@ -95,6 +106,7 @@ int main(int argc, char **argv) {
         puts(argp_program_version);
         return 0;
     }
+    wait_politely(argv);
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
             return run(&commands[i], argc - 1, argv + 1);
