@@ -87,6 +87,9 @@ static inline int count_of(const char *text, const char *words) {
     return n;
 }
 
+/* MPI leaks, so leaks are looked for only where it is not: `find` is for the programs started from now on. */
+static inline void find_leaks(bool find) { setenv("ASAN_OPTIONS", find ? "detect_leaks=1" : "detect_leaks=0", 1); }
+
 /* What mpirun needs to be there for, and a sanitizer does not mind. */
 static inline bool have_mpirun(void) {
 #if defined(__has_feature)

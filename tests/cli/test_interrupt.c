@@ -48,6 +48,7 @@ static program start(const char *folder, const kind *k, const char *run, int ste
                     "checkpoint.every=0",
                     resume ? "--resume" : NULL,
                     NULL};
+    find_leaks(strcmp(k->transport, "mpi") != 0);
     return program_start(argv);
 }
 
@@ -117,7 +118,6 @@ int main(void) {
         printf("SKIPPED: NDP_PROGRAM names no program\n");
         return 77;
     }
-    setenv("ASAN_OPTIONS", "detect_leaks=0", 0); /* MPI leaks */
     const struct CMUnitTest tests[] = {JOB_TEST(one_rank), JOB_TEST(one_rank_ended_by_a_batch_system),
                                        JOB_TEST(four_threads), JOB_TEST(two_processes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
