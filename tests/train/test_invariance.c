@@ -23,18 +23,19 @@ static void sample_ways(family *f, int ways) {
 
 static void odd_fp32(void **state) {
     family f = {.s = odd_subject(*state, "odd fp32", "fp32"), .bounds = FP32_BOUNDS};
-    f.s.steps = 4;
+    f.s.steps = 3;
     sample_ways(&f, 3);
 }
 
 static void stories_fp32(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32", "fp32"), .bounds = FP32_BOUNDS};
+    f.s.length = 64, f.s.lr = 3e-4;
     sample_ways(&f, 3);
 }
 
 static void stories_sgd(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32"), .spreads = 10};
-    f.s.optimizer = "sgd", f.s.lr = 0.02, f.s.clip = 0;
+    f.s.length = 64, f.s.optimizer = "sgd", f.s.lr = 0.02, f.s.clip = 0;
     way w = {
         .replicate = 2, .shard = 2, .global = global_batch(4, 1, 6), .accumulation = 1, .threads = 1, .gathered = true};
     check_way(&f, &w);

@@ -8,7 +8,7 @@ enum { CUT = 10 };
 /* Small samples of the odd model. */
 static subject short_rows(const corpus *c, const char *name, const char *precision) {
     subject s = odd_subject(c, name, precision);
-    s.length = 64, s.window = 24;
+    s.length = 40, s.window = 16;
     return s;
 }
 
@@ -21,6 +21,7 @@ static way layout(int replicate, int shard) {
 
 static void check_repeat(const corpus *c, const char *precision, way w) {
     subject s = short_rows(c, "twice", precision);
+    s.steps = 8;
     outcome a = train(&s, &w), b = train(&s, &w);
     assert_true(same_bits(&a, &b));
     outcome_release(&a);
@@ -270,7 +271,7 @@ static ndp_status export_rank(ndp_world *w, void *arg) {
 /* Four rows, all of them in every update: the loss of a step depends on the weights alone. */
 static void check_export(const corpus *c, const char *precision) {
     char *text = ndp_format("%s/rows.txt", c->folder), *folder = ndp_format("%s/model-%s", c->folder, precision),
-         letters[255];
+         letters[159];
     for (int i = 0; i < NDP_COUNT(letters); i++)
         letters[i] = (char)('a' + i * i % 23);
     CHECK_OK(ndp_file_write_atomic(text, letters, sizeof letters)); /* and a BOS */
