@@ -140,7 +140,7 @@ static void header_longer_than_the_file(void **state) {
 }
 
 static struct json_object *member_of(struct json_object *header, const char *tensor, const char *key) {
-    struct json_object *t, *value;
+    struct json_object *t = NULL, *value = NULL;
     assert_true(json_object_object_get_ex(header, tensor, &t) && json_object_object_get_ex(t, key, &value));
     return value;
 }
@@ -374,7 +374,7 @@ static outcome train_between(const char *folder) {
 
 static void rank_that_dies(const char *folder, const char *how, const char *const *words) {
     if (!have_mpirun()) {
-        print_message("SKIPPED: no mpirun\n");
+        print_message("SKIPPED: needs mpirun, and no thread sanitizer\n");
         skip();
     }
     put_between(folder, how);
@@ -401,7 +401,7 @@ static void is_killed_at_work(void **state) {
 /* Ranks that someone else started: they tell each other, not a launcher. */
 static outcome train_joined(const char *folder, const char *what) {
     if (!have_mpirun()) {
-        print_message("SKIPPED: no mpirun\n");
+        print_message("SKIPPED: needs mpirun, and no thread sanitizer\n");
         skip();
     }
     char *argv[] = {"mpirun",
@@ -454,7 +454,7 @@ static void host_without_a_name(void **state) {
 
 static void unknown_host(void **state) {
     if (!have_mpirun()) {
-        print_message("SKIPPED: no mpirun\n");
+        print_message("SKIPPED: needs mpirun, and no thread sanitizer\n");
         skip();
     }
     tiny_write(*state, "hosts", "no-such-host.invalid slots=2\n");

@@ -105,7 +105,7 @@ static void four_threads(void **state) { stop_and_go_on(*state, &(kind){"local",
 
 static void two_processes(void **state) {
     if (!have_mpirun()) {
-        print_message("SKIPPED: no mpirun\n");
+        print_message("SKIPPED: needs mpirun, and no thread sanitizer\n");
         skip();
     }
     stop_and_go_on(*state, &(kind){"mpi", 2}, SIGINT);
