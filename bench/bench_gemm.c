@@ -10,6 +10,7 @@
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <time.h>
 
 static double seconds_now(int threads) {
@@ -26,6 +27,7 @@ static void *memory(size_t bytes) {
         fprintf(stderr, "no memory for %zu bytes\n", bytes);
         exit(1);
     }
+    madvise(p, bytes, MADV_HUGEPAGE); /* as the program's memory */
     for (size_t i = 0; i < bytes / 4; i++)
         ((uint32_t *)p)[i] = 0x3c003c00u + (uint32_t)(i * 2654435761u) % 512u * 65537u; /* small in fp32 and bf16 */
     return p;

@@ -27,9 +27,9 @@ enum {
     STRIP = 2 * TILE,
     K_BLOCK = 1024,
     K_PART = 320,
+    AHEAD_A = 128,
     PIECE = 512 * 1024, /* elements of A */
     CHUNK = 48 * STRIP,
-    GROUP = 4, /* strips packed at a time */
 };
 
 typedef uint16_t bf16;
@@ -49,7 +49,7 @@ static plan plan_of(const ndp_gemm_shape *s) {
     p.wide_sums = s->c == NDP_BF16 && s->k > p.k;
     p.keeps_b = s->m > p.rows && s->k <= p.k;
     p.a_bytes = (size_t)(p.rows * p.k) * sizeof(bf16);
-    p.b_bytes = (size_t)((p.keeps_b ? p.cols : smaller(p.cols, GROUP * STRIP)) * p.k) * sizeof(bf16);
+    p.b_bytes = (size_t)(p.keeps_b ? p.cols * p.k : 2 * STRIP * p.k_part) * sizeof(bf16);
     p.sums_bytes = (size_t)(p.rows * (p.wide_sums ? p.cols : STRIP)) * sizeof(float);
     return p;
 }
@@ -67,8 +67,9 @@ size_t ndp_bgemm_scratch(const ndp_gemm_shape *s) {
 typedef struct operand {
     const bf16 *data;
     int64_t ld, size, k;
-    bool k_first; /* [k][size] */
-    bool paired;  /* B */
+    bool k_first;  /* [k][size] */
+    bool paired;   /* B */
+    int64_t ahead; /* elements from one read to a later one, worth asking for */
 } operand;
 
 static inline uint32_t halves(int64_t n) { return n >= 2 * LANES ? ~0u : n > 0 ? (1u << n) - 1 : 0; }
@@ -81,6 +82,8 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
         __mmask16 kept = lanes(x->size - i);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++, from += 2 * x->ld) {
+            _mm_prefetch((const char *)(from + x->ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(from + x->ld + x->ahead), _MM_HINT_T0);
             __m256i even = _mm256_maskz_loadu_epi16(p + 2 * j < x->k ? kept : 0, from);
             __m256i odd = _mm256_maskz_loadu_epi16(p + 2 * j + 1 < x->k ? kept : 0, from + x->ld);
             __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
@@ -90,8 +93,10 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
         const bf16 *from = x->data + i * x->ld + p;
         __mmask32 kept = halves(x->k - p);
 #pragma GCC unroll 16
-        for (int j = 0; j < LANES; j++, from += x->ld)
+        for (int j = 0; j < LANES; j++, from += x->ld) {
+            _mm_prefetch((const char *)(from + x->ahead), _MM_HINT_T0);
             r[j] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(i + j < x->size ? kept : 0, from));
+        }
     }
     if (x->k_first != x->paired)
         transpose(r);
@@ -100,8 +105,8 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
         _mm512_store_ps((float *)(to + j * DEPTH), r[j]);
 }
 
-/* Rows or columns first .. first+n-1, k's p .. p+k-1 become panels or strips. */
-static void pack(const operand *x, int64_t first, int64_t n, int64_t p, int64_t k, bf16 *to) {
+/* Rows first .. first+n-1, k's p .. p+k-1 become panels. */
+static void pack_panels(const operand *x, int64_t first, int64_t n, int64_t p, int64_t k, bf16 *to) {
     int64_t tiles = round_up(n, PANEL) / TILE, steps = k / DEPTH;
     if (x->k_first) /* reads along rows, as memory lies */
         for (int64_t l = 0; l < steps; l++)
@@ -111,6 +116,21 @@ static void pack(const operand *x, int64_t first, int64_t n, int64_t p, int64_t 
         for (int64_t i = 0; i < tiles; i++)
             for (int64_t l = 0; l < steps; l++)
                 pack_tile(x, first + i * TILE, p + l * DEPTH, to + (i / 2 * steps * 2 + l * 2 + i % 2) * TILE_SIZE);
+}
+
+/* A strip's part of k on its way, a few tiles at a time: the tile unit works meanwhile. */
+typedef struct packing {
+    const operand *x;
+    int64_t first, p, steps, tile; /* tile: the next of 2 * steps */
+    bf16 *to;
+} packing;
+
+static void pack_some(packing *w, int64_t tiles) {
+    for (; tiles > 0 && w->tile < 2 * w->steps; tiles--, w->tile++) {
+        int64_t i = w->x->k_first ? w->tile % 2 : w->tile / w->steps;
+        int64_t l = w->x->k_first ? w->tile / 2 : w->tile % w->steps;
+        pack_tile(w->x, w->first + i * TILE, w->p + l * DEPTH, w->to + (2 * l + i) * TILE_SIZE);
+    }
 }
 
 /* Blocks of C ------------------------------------------------------------------------------------------------------ */
@@ -130,10 +150,15 @@ typedef struct place {
     int64_t ld;
 } place;
 
+/* The rows of a block of C, bytes apart, of two cache lines each. */
+typedef struct lines {
+    const char *at;
+    int64_t rows, stride;
+} lines;
+
 /* to = from + panel x strip, both of `steps` times 32 k's. Meanwhile asks for the lines of the `next` block of C. */
-static void multiply(int64_t steps, const bf16 *a, const bf16 *b, place from, place to, const char *next,
-                     int64_t next_row) {
-    int64_t row = from.ld * (int64_t)sizeof(float), asks = next ? (PANEL + steps - 1) / steps : 0;
+static void multiply(int64_t steps, const bf16 *a, const bf16 *b, place from, place to, lines next) {
+    int64_t row = from.ld * (int64_t)sizeof(float), asks = (next.rows + steps - 1) / steps, asked = 0;
     __asm__ volatile("" ::: "memory"); /* gcc does not know that tile loads read memory */
     if (from.at) {
         _tile_loadd(0, from.at, row);
@@ -155,9 +180,9 @@ static void multiply(int64_t steps, const bf16 *a, const bf16 *b, place from, pl
         _tile_dpbf16ps(1, 4, 7);
         _tile_dpbf16ps(2, 5, 6);
         _tile_dpbf16ps(3, 5, 7);
-        for (int64_t l = i * asks; l < (i + 1) * asks && l < PANEL; l++) {
-            __builtin_prefetch(next + l * next_row, 1, 3);
-            __builtin_prefetch(next + l * next_row + 64, 1, 3);
+        for (int64_t end = smaller(asked + asks, next.rows); asked < end; asked++) {
+            __builtin_prefetch(next.at + asked * next.stride, 1, 3);
+            __builtin_prefetch(next.at + asked * next.stride + 64, 1, 3);
         }
     }
     row = to.ld * (int64_t)sizeof(float);
@@ -184,16 +209,29 @@ static void fetch(const ndp_gemm_shape *s, const char *c, int64_t rows, int64_t 
         }
 }
 
+/* Sixteen numbers; whole cache lines go past the caches, which C would fill before anybody reads it. */
+static inline void put(void *to, __mmask16 kept, __m512 x) {
+    if (kept == 0xffff && (uintptr_t)to % 64 == 0)
+        _mm512_stream_ps(to, x);
+    else
+        _mm512_mask_storeu_ps(to, kept, x);
+}
+
 static void give(const ndp_gemm_shape *s, const float *t, char *c, int64_t rows, int64_t cols) {
     __mmask16 left = lanes(cols), right = lanes(cols - LANES);
     for (int64_t i = 0; i < rows; i++, t += STRIP) {
         __m512 low = _mm512_load_ps(t), high = _mm512_load_ps(t + LANES);
         if (s->c == NDP_F32) {
-            float *to = (float *)c + i * s->ldc;
-            _mm512_mask_storeu_ps(to, left, low);
-            _mm512_mask_storeu_ps(to + LANES, right, high);
-        } else
-            _mm512_mask_storeu_epi16((bf16 *)c + i * s->ldc, halves(cols), (__m512i)_mm512_cvtne2ps_pbh(high, low));
+            put((float *)c + i * s->ldc, left, low);
+            put((float *)c + i * s->ldc + LANES, right, high);
+        } else {
+            bf16 *to = (bf16 *)c + i * s->ldc;
+            __m512 both = (__m512)_mm512_cvtne2ps_pbh(high, low);
+            if (cols >= STRIP)
+                put(to, 0xffff, both);
+            else
+                _mm512_mask_storeu_epi16(to, halves(cols), _mm512_castps_si512(both));
+        }
     }
 }
 
@@ -207,14 +245,19 @@ typedef struct stage {
 /* One block of C, of which rows x cols are real; `sums` waits between parts of k. */
 static void block(const ndp_gemm_shape *s, stage k, const bf16 *a, const bf16 *b, char *c, int64_t rows, int64_t cols,
                   float *sums) {
-    bool direct = s->c == NDP_F32 && rows >= PANEL && cols >= STRIP;
+    bool direct = s->c == NDP_F32 && k.add && rows >= PANEL && cols >= STRIP;
     place wait = {sums, STRIP}, home = direct ? (place){(float *)c, s->ldc} : wait;
     place from = !k.first ? wait : k.add ? home : (place){NULL, 0};
-    int64_t c_row = s->ldc * (int64_t)ndp_dtype_size(s->c);
-    bool touches = k.last || (k.first && k.add);
+    lines next = {
+        .at = c,
+        .stride = s->ldc * (int64_t)ndp_dtype_size(s->c),
+    };
+    next.at += PANEL * next.stride;
+    if (direct && (k.first || k.last))
+        next.rows = smaller(rows - PANEL, PANEL);
     if (k.first && k.add && !direct)
         fetch(s, c, smaller(rows, PANEL), cols, sums);
-    multiply(k.steps, a, b, from, k.last ? home : wait, touches && rows >= 2 * PANEL ? c + PANEL * c_row : NULL, c_row);
+    multiply(k.steps, a, b, from, k.last ? home : wait, next);
     if (k.last && !direct)
         give(s, sums, c, smaller(rows, PANEL), cols);
 }
@@ -230,34 +273,59 @@ typedef struct job {
     float *sums;
 } job;
 
-/* One strip of a piece: columns col .. col+left-1 of C, rows m, k's of the block p .. p+k-1; pb: the packed strip. */
-static void run_strip(const job *j, range m, int64_t col, int64_t left, int64_t p, int64_t k, const bf16 *pb,
-                      float *sums) {
+/* A piece, a chunk and a block of k, which is cut into parts. */
+typedef struct task {
+    range m, n, k;
+    int64_t rows, parts, strips; /* rows: whole panels */
+} task;
+
+/* Strip by strip, part by part: the t-th. */
+static packing packing_of(const job *j, const task *w, int64_t t) {
+    int64_t strip = t / w->parts, p = w->k.first + t % w->parts * j->plan.k_part;
+    return (packing){
+        .x = &j->b,
+        .first = w->n.first + strip * STRIP,
+        .p = p,
+        .steps = round_up(smaller(j->plan.k_part, w->k.last - p), DEPTH) / DEPTH,
+        .to = j->packed_b + (j->plan.keeps_b ? t : t % 2) * STRIP * j->plan.k_part,
+    };
+}
+
+/* A strip's part of k: all blocks of C in it. Meanwhile packs the next one. */
+static void run_strip(const job *j, const task *w, const packing *b, packing *next) {
     const ndp_gemm_shape *s = j->shape;
-    int64_t depth = round_up(k, DEPTH), part_k = j->plan.k_part;
-    bool from_c = p == 0 || !j->plan.wide_sums, to_c = p + k == s->k || !j->plan.wide_sums;
-    for (int64_t q = 0; q < depth; q += part_k) {
-        stage at = {.steps = smaller(part_k, depth - q) / DEPTH,
-                    .first = q == 0 && from_c,
-                    .last = q + part_k >= depth && to_c,
-                    .add = s->accumulate || p > 0};
-        for (int64_t row = m.first; row < m.last; row += PANEL)
-            block(s, at, j->packed_a + (row - m.first) * depth + q * PANEL, pb + q * STRIP,
-                  j->c + (size_t)(row * s->ldc + col) * ndp_dtype_size(s->c), m.last - row, left,
-                  sums + (row - m.first) * STRIP);
+    int64_t panels = w->rows / PANEL, share = (2 * next->steps + panels - 1) / panels;
+    int64_t strip = (b->first - w->n.first) / STRIP, depth = b->steps * DEPTH;
+    const bf16 *a = j->packed_a + (b->p - w->k.first) * w->rows;
+    float *sums = j->sums + (j->plan.wide_sums ? strip * w->rows * STRIP : 0);
+    stage at = {.steps = b->steps,
+                .first = b->p == 0 || (b->p == w->k.first && !j->plan.wide_sums),
+                .last = b->p + depth >= s->k || (b->p + depth >= w->k.last && !j->plan.wide_sums),
+                .add = s->accumulate || w->k.first > 0};
+    for (int64_t i = 0; i < w->rows; i += PANEL) {
+        int64_t row = w->m.first + i;
+        pack_some(next, share);
+        block(s, at, a + i * depth, b->to, j->c + (size_t)(row * s->ldc + b->first) * ndp_dtype_size(s->c),
+              w->m.last - row, w->n.last - b->first, sums + i * STRIP);
     }
 }
 
-/* Rows m, columns n, k's from p on: at most a piece, a chunk, a block. */
-static void run_block_of_k(const job *j, range m, range n, int64_t p, int64_t k, bool b_is_packed) {
-    int64_t depth = round_up(k, DEPTH), rows = round_up(m.last - m.first, PANEL);
-    pack(&j->a, m.first, m.last - m.first, p, depth, j->packed_a);
-    for (int64_t col = n.first; col < n.last; col += STRIP) {
-        int64_t strip = (col - n.first) / STRIP, slot = j->plan.keeps_b ? strip : strip % GROUP;
-        bf16 *pb = j->packed_b + slot * STRIP * depth;
-        if (strip % GROUP == 0 && !b_is_packed)
-            pack(&j->b, col, smaller(n.last - col, GROUP * STRIP), p, depth, pb);
-        run_strip(j, m, col, n.last - col, p, k, pb, j->sums + (j->plan.wide_sums ? strip * rows * STRIP : 0));
+static void run_task(const job *j, range m, range n, range k, bool b_is_packed) {
+    task w = {.m = m, .n = n, .k = k, .rows = round_up(m.last - m.first, PANEL)};
+    w.parts = (k.last - k.first + j->plan.k_part - 1) / j->plan.k_part;
+    w.strips = (n.last - n.first + STRIP - 1) / STRIP;
+    for (int64_t p = k.first; p < k.last; p += j->plan.k_part)
+        pack_panels(&j->a, m.first, m.last - m.first, p, round_up(smaller(j->plan.k_part, k.last - p), DEPTH),
+                    j->packed_a + (p - k.first) * w.rows);
+    packing now = packing_of(j, &w, 0), next = {0};
+    if (!b_is_packed)
+        pack_some(&now, 2 * now.steps);
+    for (int64_t t = 0; t < w.strips * w.parts; t++, now = next) {
+        if (t + 1 < w.strips * w.parts)
+            next = packing_of(j, &w, t + 1);
+        if (b_is_packed || t + 1 == w.strips * w.parts)
+            next.tile = 2 * next.steps;
+        run_strip(j, &w, &now, &next);
     }
 }
 
@@ -268,10 +336,10 @@ static void run_part(const job *j, range m, range n) {
     for (int64_t col = n.first; col < n.last; col += p->cols)
         for (int64_t row = m.first; row < m.last; row += p->rows)
             for (int64_t l = 0; l < k; l += p->k)
-                run_block_of_k(j, (range){row, smaller(m.last, row + p->rows)},
-                               (range){col, smaller(n.last, col + p->cols)}, l, smaller(p->k, k - l),
-                               p->keeps_b && row > m.first);
+                run_task(j, (range){row, smaller(m.last, row + p->rows)}, (range){col, smaller(n.last, col + p->cols)},
+                         (range){l, smaller(k, l + p->k)}, p->keeps_b && row > m.first);
     _tile_release();
+    _mm_sfence(); /* others see what went past the caches */
 }
 
 /* A thread's view of the product, with its part of the scratch memory. */
@@ -281,8 +349,19 @@ static job job_of(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c
     return (job){
         .shape = s,
         .plan = p,
-        .a = {.data = a, .ld = s->lda, .size = s->m, .k = s->k, .k_first = s->trans_a},
-        .b = {.data = b, .ld = s->ldb, .size = s->n, .k = s->k, .k_first = !s->trans_b, .paired = true},
+        .a = {.data = a,
+              .ld = s->lda,
+              .size = s->m,
+              .k = s->k,
+              .k_first = s->trans_a,
+              .ahead = s->trans_a ? AHEAD_A : TILE * s->lda},
+        .b = {.data = b,
+              .ld = s->ldb,
+              .size = s->n,
+              .k = s->k,
+              .k_first = !s->trans_b,
+              .paired = true,
+              .ahead = (s->trans_b ? TILE : DEPTH) * s->ldb},
         .c = c,
         .packed_a = (bf16 *)own,
         .packed_b = (bf16 *)(own + p.a_bytes),
