@@ -103,9 +103,13 @@ static void product(int64_t rows, int64_t cols, int64_t depth, operand a, operan
 /* As take, n numbers of bf16. */
 static bf16 *take_bf16(void **work, int64_t n) { return (bf16 *)take(work, n / 2); }
 
+/* A row of `dim` numbers, filled up with zeros. */
 static void load_bf16(const ndp_att *a, const ndp_view *v, int64_t row, int64_t col, bf16 *out) {
-    memcpy(out, (const bf16 *)v->data + row * v->ld + col, (size_t)a->dim * sizeof *out);
-    memset(out + a->dim, 0, (size_t)(a->dim_pad - a->dim) * sizeof *out);
+    const bf16 *from = (const bf16 *)v->data + row * v->ld + col;
+    for (int i = 0; i < a->dim_pad; i += DEPTH) {
+        __mmask32 there = a->dim - i >= DEPTH ? UINT32_MAX : (1u << (a->dim - i)) - 1;
+        _mm512_storeu_si512(out + i, _mm512_maskz_loadu_epi16(there, from + i));
+    }
 }
 
 /* The block's rows of a [T, H dim] tensor as [rows][D], filled up with zeros. */
@@ -491,4 +495,5 @@ static size_t backward_bytes(const ndp_att *a) {
 
 const ndp_att_kernels ndp_att_amx = {{forward_pack, forward, forward_packed_bytes, forward_bytes},
                                      {backward_pack, backward, backward_packed_bytes, backward_bytes},
+                                     store_whole_row,
                                      DEPTH};

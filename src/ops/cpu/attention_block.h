@@ -135,6 +135,10 @@ static vf column_max(const float *s, int64_t keys, int64_t ld, vf max) {
     return vec_max(vec_max(m[0], m[1]), vec_max(m[2], m[3]));
 }
 
+static void store_whole_row(const ndp_view *v, int64_t row, const float *x) {
+    store_row(v, row, 0, x, 1, (int)v->cols);
+}
+
 /* --- statistics of rows --- */
 
 static void forward_stats_begin(row_block *b) {

@@ -170,13 +170,6 @@ static void clear_row(const ndp_view *v, int64_t row) {
         memset((float *)v->data + row * v->ld, 0, (size_t)v->cols * sizeof(float));
 }
 
-static void finish_row(const ndp_view *sum, const ndp_view *grad, int64_t row) {
-    if (needs_sum(grad))
-        ndp_convert((const float *)sum->data + row * sum->ld, NDP_F32,
-                    (char *)grad->data + (size_t)(row * grad->ld) * ndp_dtype_size(grad->dtype), grad->dtype,
-                    grad->cols);
-}
-
 static void backward_body(run *r, int thread) {
     const ndp_att *a = &r->att;
 #pragma omp for schedule(static)
@@ -188,8 +181,10 @@ static void backward_body(run *r, int thread) {
 #pragma omp barrier
 #pragma omp for schedule(static)
     for (int64_t s = 0; s < a->keys; s++) {
-        finish_row(&a->dk_sum, &a->dk, s);
-        finish_row(&a->dv_sum, &a->dv, s);
+        if (needs_sum(&a->dk))
+            a->kernels->store(&a->dk, s, (const float *)a->dk_sum.data + s * a->dk_sum.ld);
+        if (needs_sum(&a->dv))
+            a->kernels->store(&a->dv, s, (const float *)a->dv_sum.data + s * a->dv_sum.ld);
     }
 }
 

@@ -62,7 +62,8 @@ typedef struct ndp_att_kernel {
 
 typedef struct ndp_att_kernels {
     ndp_att_kernel forward, backward;
-    int dim_unit; /* dim_pad is a multiple of this */
+    void (*store)(const ndp_view *v, int64_t row, const float *x); /* a row of v is x, rounded */
+    int dim_unit;                                                  /* dim_pad is a multiple of this */
 } ndp_att_kernels;
 
 extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512; /* any operands */

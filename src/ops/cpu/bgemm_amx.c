@@ -27,9 +27,10 @@ enum {
     STRIP = 2 * TILE,
     K_BLOCK = 1024,
     K_PART = 320,
-    AHEAD_A = 128,
+    GROUP = 18 * STRIP, /* columns of B packed at a time */
+    AHEAD = 128,
     PIECE = 512 * 1024, /* elements of A */
-    CHUNK = 48 * STRIP,
+    CHUNK = 3 * GROUP,
 };
 
 typedef uint16_t bf16;
@@ -49,7 +50,7 @@ static plan plan_of(const ndp_gemm_shape *s) {
     p.wide_sums = s->c == NDP_BF16 && s->k > p.k;
     p.keeps_b = s->m > p.rows && s->k <= p.k;
     p.a_bytes = (size_t)(p.rows * p.k) * sizeof(bf16);
-    p.b_bytes = (size_t)(p.keeps_b ? p.cols * p.k : 2 * STRIP * p.k_part) * sizeof(bf16);
+    p.b_bytes = (size_t)((p.keeps_b ? p.cols : smaller(p.cols, GROUP)) * p.k) * sizeof(bf16);
     p.sums_bytes = (size_t)(p.rows * (p.wide_sums ? p.cols : STRIP)) * sizeof(float);
     return p;
 }
@@ -105,9 +106,9 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
         _mm512_store_ps((float *)(to + j * DEPTH), r[j]);
 }
 
-/* Rows first .. first+n-1, k's p .. p+k-1 become panels. */
-static void pack_panels(const operand *x, int64_t first, int64_t n, int64_t p, int64_t k, bf16 *to) {
-    int64_t tiles = round_up(n, PANEL) / TILE, steps = k / DEPTH;
+/* Rows or columns first .. first+n-1, 32 k's per step from p on, become panels or strips. */
+static void pack_part(const operand *x, int64_t first, int64_t n, int64_t p, int64_t steps, bf16 *to) {
+    int64_t tiles = round_up(n, PANEL) / TILE;
     if (x->k_first) /* reads along rows, as memory lies */
         for (int64_t l = 0; l < steps; l++)
             for (int64_t i = 0; i < tiles; i++)
@@ -118,19 +119,11 @@ static void pack_panels(const operand *x, int64_t first, int64_t n, int64_t p, i
                 pack_tile(x, first + i * TILE, p + l * DEPTH, to + (i / 2 * steps * 2 + l * 2 + i % 2) * TILE_SIZE);
 }
 
-/* A strip's part of k on its way, a few tiles at a time: the tile unit works meanwhile. */
-typedef struct packing {
-    const operand *x;
-    int64_t first, p, steps, tile; /* tile: the next of 2 * steps */
-    bf16 *to;
-} packing;
-
-static void pack_some(packing *w, int64_t tiles) {
-    for (; tiles > 0 && w->tile < 2 * w->steps; tiles--, w->tile++) {
-        int64_t i = w->x->k_first ? w->tile % 2 : w->tile / w->steps;
-        int64_t l = w->x->k_first ? w->tile / 2 : w->tile % w->steps;
-        pack_tile(w->x, w->first + i * TILE, w->p + l * DEPTH, w->to + (2 * l + i) * TILE_SIZE);
-    }
+/* Part by part. */
+static void pack(const operand *x, range i, range k, int64_t k_part, bf16 *to) {
+    int64_t n = i.last - i.first, size = round_up(n, PANEL);
+    for (int64_t p = k.first; p < k.last; p += k_part)
+        pack_part(x, i.first, n, p, round_up(smaller(k_part, k.last - p), DEPTH) / DEPTH, to + (p - k.first) * size);
 }
 
 /* Blocks of C ------------------------------------------------------------------------------------------------------ */
@@ -273,59 +266,44 @@ typedef struct job {
     float *sums;
 } job;
 
-/* A piece, a chunk and a block of k, which is cut into parts. */
+/* A piece, a group of columns, a block of k. */
 typedef struct task {
     range m, n, k;
-    int64_t rows, parts, strips; /* rows: whole panels */
+    int64_t rows, cols; /* of them as packed */
+    const bf16 *b;
 } task;
 
-/* Strip by strip, part by part: the t-th. */
-static packing packing_of(const job *j, const task *w, int64_t t) {
-    int64_t strip = t / w->parts, p = w->k.first + t % w->parts * j->plan.k_part;
-    return (packing){
-        .x = &j->b,
-        .first = w->n.first + strip * STRIP,
-        .p = p,
-        .steps = round_up(smaller(j->plan.k_part, w->k.last - p), DEPTH) / DEPTH,
-        .to = j->packed_b + (j->plan.keeps_b ? t : t % 2) * STRIP * j->plan.k_part,
-    };
-}
-
-/* A strip's part of k: all blocks of C in it. Meanwhile packs the next one. */
-static void run_strip(const job *j, const task *w, const packing *b, packing *next) {
+/* The strip of the columns from `col` on: part by part of k, all blocks of C. */
+static void run_strip(const job *j, const task *w, int64_t col, float *sums) {
     const ndp_gemm_shape *s = j->shape;
-    int64_t panels = w->rows / PANEL, share = (2 * next->steps + panels - 1) / panels;
-    int64_t strip = (b->first - w->n.first) / STRIP, depth = b->steps * DEPTH;
-    const bf16 *a = j->packed_a + (b->p - w->k.first) * w->rows;
-    float *sums = j->sums + (j->plan.wide_sums ? strip * w->rows * STRIP : 0);
-    stage at = {.steps = b->steps,
-                .first = b->p == 0 || (b->p == w->k.first && !j->plan.wide_sums),
-                .last = b->p + depth >= s->k || (b->p + depth >= w->k.last && !j->plan.wide_sums),
-                .add = s->accumulate || w->k.first > 0};
-    for (int64_t i = 0; i < w->rows; i += PANEL) {
-        int64_t row = w->m.first + i;
-        pack_some(next, share);
-        block(s, at, a + i * depth, b->to, j->c + (size_t)(row * s->ldc + b->first) * ndp_dtype_size(s->c),
-              w->m.last - row, w->n.last - b->first, sums + i * STRIP);
+    bool wide = j->plan.wide_sums;
+    for (int64_t p = w->k.first; p < w->k.last; p += j->plan.k_part) {
+        int64_t depth = round_up(smaller(j->plan.k_part, w->k.last - p), DEPTH), before = p - w->k.first;
+        const bf16 *a = j->packed_a + before * w->rows;
+        const bf16 *b = w->b + before * w->cols + (col - w->n.first) * depth;
+        stage at = {.steps = depth / DEPTH,
+                    .first = wide ? p == 0 : p == w->k.first,
+                    .last = p + depth >= (wide ? s->k : w->k.last),
+                    .add = s->accumulate || (!wide && w->k.first > 0)};
+        for (int64_t i = 0; i < w->rows; i += PANEL)
+            block(s, at, a + i * depth, b, j->c + (size_t)((w->m.first + i) * s->ldc + col) * ndp_dtype_size(s->c),
+                  w->m.last - w->m.first - i, w->n.last - col, sums + i * STRIP);
     }
 }
 
-static void run_task(const job *j, range m, range n, range k, bool b_is_packed) {
-    task w = {.m = m, .n = n, .k = k, .rows = round_up(m.last - m.first, PANEL)};
-    w.parts = (k.last - k.first + j->plan.k_part - 1) / j->plan.k_part;
-    w.strips = (n.last - n.first + STRIP - 1) / STRIP;
-    for (int64_t p = k.first; p < k.last; p += j->plan.k_part)
-        pack_panels(&j->a, m.first, m.last - m.first, p, round_up(smaller(j->plan.k_part, k.last - p), DEPTH),
-                    j->packed_a + (p - k.first) * w.rows);
-    packing now = packing_of(j, &w, 0), next = {0};
-    if (!b_is_packed)
-        pack_some(&now, 2 * now.steps);
-    for (int64_t t = 0; t < w.strips * w.parts; t++, now = next) {
-        if (t + 1 < w.strips * w.parts)
-            next = packing_of(j, &w, t + 1);
-        if (b_is_packed || t + 1 == w.strips * w.parts)
-            next.tile = 2 * next.steps;
-        run_strip(j, &w, &now, &next);
+/* A piece, a chunk, a block of k. */
+static void run_block_of_k(const job *j, range m, range n, range k, bool b_is_packed) {
+    const plan *p = &j->plan;
+    int64_t rows = round_up(m.last - m.first, PANEL), depth = round_up(k.last - k.first, DEPTH);
+    pack(&j->a, m, k, p->k_part, j->packed_a);
+    for (int64_t first = n.first; first < n.last; first += GROUP) {
+        range group = {first, smaller(n.last, first + GROUP)};
+        bf16 *b = j->packed_b + (p->keeps_b ? (first - n.first) * depth : 0);
+        task w = {m, group, k, rows, round_up(group.last - group.first, STRIP), b};
+        if (!b_is_packed)
+            pack(&j->b, group, k, p->k_part, b);
+        for (int64_t col = first; col < group.last; col += STRIP)
+            run_strip(j, &w, col, j->sums + (p->wide_sums ? (col - n.first) * rows : 0));
     }
 }
 
@@ -336,8 +314,9 @@ static void run_part(const job *j, range m, range n) {
     for (int64_t col = n.first; col < n.last; col += p->cols)
         for (int64_t row = m.first; row < m.last; row += p->rows)
             for (int64_t l = 0; l < k; l += p->k)
-                run_task(j, (range){row, smaller(m.last, row + p->rows)}, (range){col, smaller(n.last, col + p->cols)},
-                         (range){l, smaller(k, l + p->k)}, p->keeps_b && row > m.first);
+                run_block_of_k(j, (range){row, smaller(m.last, row + p->rows)},
+                               (range){col, smaller(n.last, col + p->cols)}, (range){l, smaller(k, l + p->k)},
+                               p->keeps_b && row > m.first);
     _tile_release();
     _mm_sfence(); /* others see what went past the caches */
 }
@@ -354,14 +333,14 @@ static job job_of(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c
               .size = s->m,
               .k = s->k,
               .k_first = s->trans_a,
-              .ahead = s->trans_a ? AHEAD_A : TILE * s->lda},
+              .ahead = s->trans_a ? AHEAD : TILE * s->lda},
         .b = {.data = b,
               .ld = s->ldb,
               .size = s->n,
               .k = s->k,
               .k_first = !s->trans_b,
               .paired = true,
-              .ahead = (s->trans_b ? TILE : DEPTH) * s->ldb},
+              .ahead = s->trans_b ? TILE * s->ldb : AHEAD},
         .c = c,
         .packed_a = (bf16 *)own,
         .packed_b = (bf16 *)(own + p.a_bytes),
