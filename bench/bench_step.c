@@ -1,7 +1,8 @@
-/* The training step of the SmolLM2-135M shape from random weights, 1,024 tokens a step, beside its floor: 6 x parameters
- * x tokens at the peak rate of this machine, measured in the same run before and after every step (a loop of nothing but
- * multiply-adds in registers; in bf16 on AMX tiles where the processor has them). Prints the median of the ratios, the time and share of every part, and the planned and resident
- * memory. Then 2 ranks x 1 thread with dp_shard 2 on the same global batch, beside one rank x 2 threads.
+/* The training step of the SmolLM2-135M shape from random weights, 1,024 tokens a step, beside its floor: 6 x
+ * parameters x tokens at the peak rate of this machine, measured in the same run before and after every step (a loop of
+ * nothing but multiply-adds in registers; in bf16 on AMX tiles where the processor has them). Prints the median of the
+ * ratios, the time and share of every part, and the planned and resident memory. Then 2 ranks x 1 thread with dp_shard
+ * 2 on the same global batch, beside one rank x 2 threads.
  *
  * Usage: bench_step [steps] [fp32|bf16|all] */
 #include "peak.h"
@@ -33,9 +34,21 @@ static double median(const double *x, int n) {
 }
 
 static ndp_facts smollm2(void) {
-    return (ndp_facts){.family = "llama", .vocab = 49152, .layers = 30, .hidden = 576, .heads = 9, .kv_heads = 3, .head_dim = 64,
-                       .ffn = 1536, .max_positions = 8192, .norm_eps = 1e-5, .init_std = 0.041666666666666664,
-                       .rope = {.theta = 100000.0}, .tied = true, .bos = -1, .eos = -1};
+    return (ndp_facts){.family = "llama",
+                       .vocab = 49152,
+                       .layers = 30,
+                       .hidden = 576,
+                       .heads = 9,
+                       .kv_heads = 3,
+                       .head_dim = 64,
+                       .ffn = 1536,
+                       .max_positions = 8192,
+                       .norm_eps = 1e-5,
+                       .init_std = 0.041666666666666664,
+                       .rope = {.theta = 100000.0},
+                       .tied = true,
+                       .bos = -1,
+                       .eos = -1};
 }
 
 typedef struct job {
@@ -74,8 +87,8 @@ static void print_parts(const ndp_profile *p) {
     for (int i = 0; i < NDP_PHASES; i++)
         if (p->phase[i] > 0)
             printf("  %s %.1f%%", ndp_phase_name((ndp_phase)i), 100 * p->phase[i] / p->total);
-    printf("  begin %.1f%%  wait %.1f%%  norm %.1f%%  update %.1f%%\n    by op: ", 100 * p->begin / p->total, 100 * p->wait / p->total,
-           100 * p->norm / p->total, 100 * p->update / p->total);
+    printf("  begin %.1f%%  wait %.1f%%  norm %.1f%%  update %.1f%%\n    by op: ", 100 * p->begin / p->total,
+           100 * p->wait / p->total, 100 * p->norm / p->total, 100 * p->update / p->total);
     for (int i = 0; i < NDP_OP_COUNT; i++)
         if (p->op[i] > 0.0005 * p->total)
             printf("  %s %.1f%%", ndp_op_name(i), 100 * p->op[i] / p->total);
@@ -87,14 +100,23 @@ static ndp_status body(ndp_transport *t, void *arg) {
     int rank = ndp_transport_rank(t);
     ndp_facts f = smollm2();
     ndp_model m;
-    ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN, .rows = (int64_t)j->samples * j->length, .positions = j->length,
-                         .compute = j->compute, .master = NDP_F32};
+    ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN,
+                         .rows = (int64_t)j->samples * j->length,
+                         .positions = j->length,
+                         .compute = j->compute,
+                         .master = NDP_F32};
     NDP_TRY(ndp_model_build(&f, &mo, &m));
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = j->ranks;
-    ndp_engine_opts o = {.model = &m, .transport = t, .device = &ndp_device_cpu, .threads = j->threads,
-                         .accumulation = j->accumulation, .reshard = true,
-                         .optimizer = {.kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    ndp_engine_opts o = {
+        .model = &m,
+        .transport = t,
+        .device = &ndp_device_cpu,
+        .threads = j->threads,
+        .accumulation = j->accumulation,
+        .reshard = true,
+        .optimizer = {
+            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&layout, rank, &o.mesh));
     omp_set_num_threads(j->threads);
     ndp_engine *e;
@@ -122,10 +144,13 @@ static ndp_status body(ndp_transport *t, void *arg) {
         ndp_program_budget(ndp_engine_program(e), &budget);
         j->seconds = median(seconds, j->steps), j->ratio = median(ratios, j->steps);
         double tokens = (double)j->samples * j->length * j->accumulation * j->ranks;
-        printf("%s B=%d T=%d, %d rank%s x %d thread%s: %.0f ms, %.0f tokens/s, %.2f x floor (median of %d; best peak %.0f GFLOP/s, floor "
-               "there %.0f ms), %s planned a rank, loss %.4f\n", ndp_dtype_name(j->compute), j->samples, j->length, j->ranks,
-               j->ranks > 1 ? "s" : "", j->threads, j->threads > 1 ? "s" : "", 1e3 * j->seconds, tokens / j->seconds, j->ratio, j->steps,
-               best_peak * j->ranks * 1e-9, 1e3 * floor_flops / (best_peak * j->ranks), ndp_human_bytes((double)budget.total, text), r.loss);
+        printf("%s B=%d T=%d, %d rank%s x %d thread%s: %.0f ms, %.0f tokens/s, %.2f x floor (median of %d; best peak "
+               "%.0f GFLOP/s, floor "
+               "there %.0f ms), %s planned a rank, loss %.4f\n",
+               ndp_dtype_name(j->compute), j->samples, j->length, j->ranks, j->ranks > 1 ? "s" : "", j->threads,
+               j->threads > 1 ? "s" : "", 1e3 * j->seconds, tokens / j->seconds, j->ratio, j->steps,
+               best_peak * j->ranks * 1e-9, 1e3 * floor_flops / (best_peak * j->ranks),
+               ndp_human_bytes((double)budget.total, text), r.loss);
         if (j->details)
             print_parts(ndp_engine_profile(e));
     }
@@ -135,15 +160,29 @@ static ndp_status body(ndp_transport *t, void *arg) {
 }
 
 static void compare(ndp_dtype compute, int samples, int length, int steps) {
-    job one = {.compute = compute, .samples = samples, .length = length, .ranks = 1, .threads = 2, .accumulation = 1, .steps = steps,
+    job one = {.compute = compute,
+               .samples = samples,
+               .length = length,
+               .ranks = 1,
+               .threads = 2,
+               .accumulation = 1,
+               .steps = steps,
                .details = true};
     must(ndp_local_world(1, body, &one));
 }
 
 /* The same global batch of two samples of 512 tokens: one rank takes them as two micro-batches' worth at once. */
 static void compare_shards(ndp_dtype compute, int steps) {
-    job one = {.compute = compute, .samples = 4, .length = 256, .ranks = 1, .threads = 2, .accumulation = 1, .steps = steps};
-    job two = {.compute = compute, .samples = 2, .length = 256, .ranks = 2, .threads = 1, .accumulation = 1, .steps = steps, .details = true};
+    job one = {
+        .compute = compute, .samples = 4, .length = 256, .ranks = 1, .threads = 2, .accumulation = 1, .steps = steps};
+    job two = {.compute = compute,
+               .samples = 2,
+               .length = 256,
+               .ranks = 2,
+               .threads = 1,
+               .accumulation = 1,
+               .steps = steps,
+               .details = true};
     must(ndp_local_world(1, body, &one));
     must(ndp_local_world(2, body, &two));
     printf("  dp_shard 2: %.3f of the one-rank step\n", two.seconds / one.seconds);

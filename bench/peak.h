@@ -14,17 +14,17 @@ __attribute__((target("avx512f"))) static void peak_fma_loop(void) {
     long rounds = PEAK_ROUNDS;
 #define FMA(n) "vfmadd231ps %%zmm16, %%zmm17, %%zmm" #n "\n\t"
     __asm__ volatile("vpxord %%zmm16, %%zmm16, %%zmm16\n\tvpxord %%zmm17, %%zmm17, %%zmm17\n\t"
-                     "1:\n\t" FMA(0) FMA(1) FMA(2) FMA(3) FMA(4) FMA(5) FMA(6) FMA(7) FMA(8) FMA(9) FMA(10) FMA(11) FMA(12)
-                         FMA(13) FMA(14) FMA(15) "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8", "xmm9",
-                       "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17");
+                     "1:\n\t" FMA(0) FMA(1) FMA(2) FMA(3) FMA(4) FMA(5) FMA(6) FMA(7) FMA(8) FMA(9) FMA(10) FMA(11)
+                         FMA(12) FMA(13) FMA(14) FMA(15) "dec %0\n\tjnz 1b"
+                     : "+r"(rounds)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
+                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15", "xmm16", "xmm17");
 #undef FMA
 }
 
 /* Independent products of bf16 tiles: 16 x 16 x 32. */
 static void peak_tile_loop(void) {
-    static const uint8_t config[64] = {1, [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64,
-                                       [48] = 16, 16, 16, 16, 16, 16};
+    static const uint8_t config[64] = {
+        1, [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64, [48] = 16, 16, 16, 16, 16, 16};
     long rounds = PEAK_ROUNDS / 4;
     __asm__ volatile("ldtilecfg %1\n\t"
                      "1:\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm1\n\t"
@@ -39,7 +39,9 @@ static void peak_tile_loop(void) {
  * fp32 multiply-adds. 0 without AVX-512. */
 static double peak_rate(ndp_dtype type, int threads, int runs) {
     bool tiles = type == NDP_BF16 && ndp_cpu_has_amx_bf16();
-    double flops = tiles ? 2.0 * 16 * 16 * 32 * PEAK_TILE_CHAINS * (PEAK_ROUNDS / 4) : 2.0 * 16 * PEAK_FMA_CHAINS * PEAK_ROUNDS, best = 0;
+    double flops = tiles ? 2.0 * 16 * 16 * 32 * PEAK_TILE_CHAINS * (PEAK_ROUNDS / 4)
+                         : 2.0 * 16 * PEAK_FMA_CHAINS * PEAK_ROUNDS,
+           best = 0;
     for (int i = 0; i < runs && ndp_cpu_has_avx512(); i++) {
         double start = ndp_now();
 #pragma omp parallel num_threads(threads)

@@ -87,27 +87,28 @@ int ndp_world_launched_rank(void);
 NDP_API ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg);
 int ndp_world_rank(const ndp_world *w);
 int ndp_world_size(const ndp_world *w);
-/* For a rank's body that fails, before it returns: makes its thread's error the world's. True on the rank that was first
- * (of its node), who is to tell the user; what the others have to say follows from that. */
+/* For a rank's body that fails, before it returns: makes its thread's error the world's. True on the rank that was
+ * first (of its node), who is to tell the user; what the others have to say follows from that. */
 bool ndp_world_fail(ndp_world *w);
 
-/* Processes that a launcher has to start for `c` (as ndp_launch does): 0 when one has done so already, or when all ranks
- * live in this process by train.transport or for being one. Checks like ndp_config_ranks. */
+/* Processes that a launcher has to start for `c` (as ndp_launch does): 0 when one has done so already, or when all
+ * ranks live in this process by train.transport or for being one. Checks like ndp_config_ranks. */
 NDP_API ndp_status ndp_launch_ranks(const ndp_config *c, int *ranks);
 
 typedef struct ndp_launch_opts {
     int ranks;
-    int threads;          /* a rank, for OMP_NUM_THREADS; 0: the program decides */
-    const char *hostfile; /* NULL: this host, or what the batch system gives */
-    char *const *argv;    /* program and arguments, NULL at the end */
+    int threads;                               /* a rank, for OMP_NUM_THREADS; 0: the program decides */
+    const char *hostfile;                      /* NULL: this host, or what the batch system gives */
+    char *const *argv;                         /* program and arguments, NULL at the end */
     const volatile sig_atomic_t *stop;         /* becomes non-zero: all ranks get SIGUSR1, once a second; may be NULL */
     void (*say)(void *user, const char *line); /* warnings; may be NULL */
     void *user;
 } ndp_launch_opts;
-#define NDP_LAUNCH_OPTS_INIT {1, 0, NULL, NULL, NULL, NULL, NULL}
-/* Runs mpirun with `ranks` processes of argv, which inherit stdout and stderr, and waits for its end. *exit_code: that of
- * the rank that failed first, 128 + signal for one that was killed. The ranks end with the calling thread. A terminal's
- * Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. */
+#define NDP_LAUNCH_OPTS_INIT                                                                                           \
+    { 1, 0, NULL, NULL, NULL, NULL, NULL }
+/* Runs mpirun with `ranks` processes of argv, which inherit stdout and stderr, and waits for its end. *exit_code: that
+ * of the rank that failed first, 128 + signal for one that was killed. The ranks end with the calling thread. A
+ * terminal's Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. */
 NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 /* ---- training, step by step ---- */
@@ -133,7 +134,8 @@ NDP_API ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out);
 int64_t ndp_trainer_updates(const ndp_trainer *t);
 /* Saves weights, optimizer and cursor into `folder` (NULL: the run's checkpoints/). Collective; atomic. */
 NDP_API ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder);
-/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 when there is none. Collective. */
+/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 when there is none. Collective.
+ */
 NDP_API ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step);
 /* Writes the model as a Hugging Face folder (NULL: the run's model/). Collective. */
 NDP_API ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder);
@@ -150,13 +152,14 @@ NDP_API ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor,
 /* ---- training, whole ---- */
 
 typedef struct ndp_train_opts {
-    bool resume;                        /* go on from the run folder's newest checkpoint */
-    const volatile sig_atomic_t *stop;  /* becomes non-zero: finish the step, save, return NDP_EINTR; may be NULL */
+    bool resume;                       /* go on from the run folder's newest checkpoint */
+    const volatile sig_atomic_t *stop; /* becomes non-zero: finish the step, save, return NDP_EINTR; may be NULL */
     void (*progress)(void *user, const ndp_metrics *m, int64_t steps); /* rank 0, after each step; may be NULL */
     void (*say)(void *user, const char *line);                         /* rank 0: what is going on; may be NULL */
     void *user;
 } ndp_train_opts;
-#define NDP_TRAIN_OPTS_INIT {false, NULL, NULL, NULL, NULL}
+#define NDP_TRAIN_OPTS_INIT                                                                                            \
+    { false, NULL, NULL, NULL, NULL }
 /* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 
@@ -167,20 +170,22 @@ typedef struct ndp_plan_opts {
     int ranks_per_node; /* 0: all on one node up to 8, else 8 */
     bool program;       /* the step and unit programs; otherwise memory by class and traffic by group */
 } ndp_plan_opts;
-#define NDP_PLAN_OPTS_INIT {0, 0, false}
+#define NDP_PLAN_OPTS_INIT                                                                                             \
+    { 0, 0, false }
 /* What the run would do and need, for a world of any size, without data, weights or ranks. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- using a model ---- */
 
 typedef struct ndp_evaluate_opts {
-    const char *model; /* Hugging Face folder */
-    const char *data;  /* JSONL with a `text` field: one document a row; or text */
+    const char *model;   /* Hugging Face folder */
+    const char *data;    /* JSONL with a `text` field: one document a row; or text */
     int sequence_length; /* longer documents are cut; 0: the model's */
     int threads;         /* 0: all cores */
     const char *device;  /* "cpu" or "ref" */
 } ndp_evaluate_opts;
-#define NDP_EVALUATE_OPTS_INIT {NULL, NULL, 0, 0, "cpu"}
+#define NDP_EVALUATE_OPTS_INIT                                                                                         \
+    { NULL, NULL, 0, 0, "cpu" }
 typedef struct ndp_evaluation {
     double mean_nll; /* sum of the nll of all predictions / their number */
     int64_t tokens;  /* predictions */
@@ -197,10 +202,12 @@ typedef struct ndp_generate_opts {
     int threads;
     const char *device;
 } ndp_generate_opts;
-#define NDP_GENERATE_OPTS_INIT {NULL, "", 256, 0.0, 1.0, 42, 0, "cpu"}
+#define NDP_GENERATE_OPTS_INIT                                                                                         \
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu" }
 /* Continues the prompt. `emit` gets every new token's id and the new text so far decodable (may be ""); false stops.
  * Ends at the model's end token, at max_tokens or at the model's longest position. */
-NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text), void *user);
+NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text),
+                                void *user);
 
 /* Version, processor, cores, memory, libraries, transports: for bug reports. */
 NDP_API ndp_status ndp_env(char **text);

@@ -4,10 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-static ndp_view shape_of(int64_t rows, int64_t cols, ndp_dtype type) { return (ndp_view){NULL, type, rows, cols, cols}; }
+static ndp_view shape_of(int64_t rows, int64_t cols, ndp_dtype type) {
+    return (ndp_view){NULL, type, rows, cols, cols};
+}
 
 void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad) {
-    *g = (ndp_graph){.compute = compute, .grad = grad, .input = NDP_NONE, .output = NDP_NONE, .grad_output = NDP_NONE,
+    *g = (ndp_graph){.compute = compute,
+                     .grad = grad,
+                     .input = NDP_NONE,
+                     .output = NDP_NONE,
+                     .grad_output = NDP_NONE,
                      .grad_input = NDP_NONE};
     g->name = ndp_arena_strdup(&g->arena, name);
 }
@@ -28,8 +34,12 @@ static int add_value(ndp_graph *g, const char *name, ndp_value_kind kind, ndp_vi
     if (g->status != NDP_OK)
         return 0;
     int id = g->n_values++;
-    g->values[id] = (ndp_value){.name = ndp_arena_strdup(&g->arena, name), .kind = kind, .view = view, .root = id,
-                                .parent = NDP_NONE, .segment = NDP_NONE};
+    g->values[id] = (ndp_value){.name = ndp_arena_strdup(&g->arena, name),
+                                .kind = kind,
+                                .view = view,
+                                .root = id,
+                                .parent = NDP_NONE,
+                                .segment = NDP_NONE};
     return id;
 }
 
@@ -43,8 +53,9 @@ int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols) {
 }
 
 int ndp_graph_data(ndp_graph *g, ndp_data_id data, int64_t rows, int64_t cols, ndp_dtype type) {
-    static const char *const names[NDP_DATA_IDS] = {"tokens", "labels",     "rope_pos",   "q_pos", "q_low",     "k_pos",
-                                                    "rope",   "loss_scale", "loss", "cache_row", "k_cache", "v_cache"};
+    static const char *const names[NDP_DATA_IDS] = {"tokens", "labels",    "rope_pos", "q_pos",
+                                                    "q_low",  "k_pos",     "rope",     "loss_scale",
+                                                    "loss",   "cache_row", "k_cache",  "v_cache"};
     int id = add_value(g, names[data], NDP_VALUE_DATA, shape_of(rows, cols, type));
     if (g->status == NDP_OK)
         g->values[id].data = data;
@@ -61,7 +72,8 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
         rows += vector ? 0 : s[i].rows;
         cols += vector ? s[i].cols : 0;
     }
-    int id = add_value(g, s->name, NDP_VALUE_PARAM, vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute));
+    int id = add_value(g, s->name, NDP_VALUE_PARAM,
+                       vector ? shape_of(1, cols, g->compute) : shape_of(rows, s->cols, g->compute));
     if (g->status != NDP_OK)
         return 0;
     ndp_value *v = &g->values[id];
@@ -120,7 +132,8 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
             needs |= g->values[ins[i]].needs_grad;
         }
     }
-    for (int i = 0; i < n_out; i++) /* a rule may keep what it cannot know: the rows of a table whose gradient it makes */
+    for (int i = 0; i < n_out;
+         i++) /* a rule may keep what it cannot know: the rows of a table whose gradient it makes */
         if (outs[i] != NDP_NONE)
             out[i] = g->values[outs[i]].view;
     g->status = op->shape(&node.attr, in, out);
@@ -140,9 +153,9 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
         } else if (outs[i] != NDP_NONE) {
             const ndp_view *have = &g->values[outs[i]].view;
             if (have->rows != out[i].rows || have->cols != out[i].cols)
-                g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s makes [%lld,%lld], its destination %s is [%lld,%lld]", g->name,
-                                     op->name, (long long)out[i].rows, (long long)out[i].cols, g->values[outs[i]].name,
-                                     (long long)have->rows, (long long)have->cols);
+                g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s makes [%lld,%lld], its destination %s is [%lld,%lld]",
+                                     g->name, op->name, (long long)out[i].rows, (long long)out[i].cols,
+                                     g->values[outs[i]].name, (long long)have->rows, (long long)have->cols);
         }
         node.out[i] = outs[i];
     }
@@ -230,8 +243,8 @@ static ndp_status rule_pass_grad(ndp_bwd *b, int i, int value) {
     return accumulate(d, v, value);
 }
 
-static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in, const int *outs,
-                                  int n_out, int acc_slot, int *made) {
+static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in,
+                                  const int *outs, int n_out, int acc_slot, int *made) {
     derivation *d = (derivation *)b;
     ndp_graph *g = d->g;
     int target[NDP_OP_MAX_OUT], earlier = NDP_NONE;
@@ -265,7 +278,8 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
     return g->status;
 }
 
-static ndp_status rule_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i) {
+static ndp_status rule_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
+                                   int i) {
     derivation *d = (derivation *)b;
     int out = ndp_graph_param_grad(d->g, d->node->in[i]);
     add_node(d->g, NDP_NODES_WEIGHT_GRAD, op, attr, "dw", ins, n_in, &out, 1);
@@ -298,9 +312,13 @@ static ndp_status derive_nodes(derivation *d) {
 
 ndp_status ndp_graph_derive(ndp_graph *g) {
     NDP_TRY(g->status);
-    derivation d = {.bwd = {.grad_out = rule_grad_out, .wants = rule_wants, .input_grad = rule_input_grad,
-                            .pass_grad = rule_pass_grad, .weight_grad = rule_weight_grad},
-                    .g = g, .n_forward = g->n_values};
+    derivation d = {.bwd = {.grad_out = rule_grad_out,
+                            .wants = rule_wants,
+                            .input_grad = rule_input_grad,
+                            .pass_grad = rule_pass_grad,
+                            .weight_grad = rule_weight_grad},
+                    .g = g,
+                    .n_forward = g->n_values};
     d.grad = malloc(((size_t)g->n_values + 1) * sizeof *d.grad);
     if (!d.grad)
         return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to derive its backward", g->name);

@@ -2,7 +2,8 @@
  *
  * A unit (embedding, decoder block, head) maps one activation to another, reads parameters of at most two flat buffers
  * ("slots") and integer data of the batch. From the forward nodes ndp_graph_derive writes two more lists over the same
- * values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run them apart.
+ * values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run them
+ * apart.
  *
  * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of columns,
  * another value's. Building errors are sticky: the first one is kept in graph->status and told by ndp_graph_derive.
@@ -38,14 +39,14 @@ typedef enum ndp_data_id {
 typedef struct ndp_value {
     const char *name;
     ndp_value_kind kind;
-    ndp_view view;     /* data NULL; ld of the storage */
-    int root;          /* whose storage this is */
-    int parent;        /* a view of columns: of which value; NDP_NONE otherwise */
-    int64_t col;       /* first column within the root's rows */
-    int slot;          /* PARAM, PGRAD: which flat buffer */
-    int segment;       /* PARAM, PGRAD: first segment there */
-    int64_t offset;    /* PARAM, PGRAD: elements from its start */
-    ndp_data_id data;  /* DATA */
+    ndp_view view;    /* data NULL; ld of the storage */
+    int root;         /* whose storage this is */
+    int parent;       /* a view of columns: of which value; NDP_NONE otherwise */
+    int64_t col;      /* first column within the root's rows */
+    int slot;         /* PARAM, PGRAD: which flat buffer */
+    int segment;      /* PARAM, PGRAD: first segment there */
+    int64_t offset;   /* PARAM, PGRAD: elements from its start */
+    ndp_data_id data; /* DATA */
     bool needs_grad;
 } ndp_value;
 
@@ -56,7 +57,12 @@ typedef struct ndp_node {
     int n_in, n_out;
 } ndp_node;
 
-typedef enum ndp_node_list { NDP_NODES_FORWARD, NDP_NODES_INPUT_GRAD, NDP_NODES_WEIGHT_GRAD, NDP_NODE_LISTS } ndp_node_list;
+typedef enum ndp_node_list {
+    NDP_NODES_FORWARD,
+    NDP_NODES_INPUT_GRAD,
+    NDP_NODES_WEIGHT_GRAD,
+    NDP_NODE_LISTS
+} ndp_node_list;
 
 typedef struct ndp_nodes {
     ndp_node *items;

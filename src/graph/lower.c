@@ -19,9 +19,9 @@ typedef struct home {
 typedef struct lowering {
     const ndp_graph *g;
     const ndp_lower_opts *opts;
-    home *homes;     /* by value: of roots */
-    unsigned *uses;  /* by root: bit list: a node of that list touches it */
-    bool *needed;    /* by root: the recompute makes it */
+    home *homes;    /* by value: of roots */
+    unsigned *uses; /* by root: bit list: a node of that list touches it */
+    bool *needed;   /* by root: the recompute makes it */
 } lowering;
 
 static size_t storage_bytes(const ndp_value *v) {
@@ -51,7 +51,8 @@ static size_t append(size_t *total, size_t bytes) {
 /* Gives every root its home; those in work memory get their offset later, phase by phase. */
 static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
     const ndp_graph *g = l->g;
-    int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output), root_of(g, g->grad_input)};
+    int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output),
+                       root_of(g, g->grad_input)};
     for (int v = 0; v < g->n_values; v++) {
         const ndp_value *val = &g->values[v];
         home *h = &l->homes[v];
@@ -260,7 +261,10 @@ ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_pr
     NDP_TRY(g->status);
     *out = (ndp_unit_program){.graph = g};
     size_t n = (size_t)g->n_values + 1;
-    lowering l = {.g = g, .opts = opts, .homes = calloc(n, sizeof *l.homes), .uses = calloc(n, sizeof *l.uses),
+    lowering l = {.g = g,
+                  .opts = opts,
+                  .homes = calloc(n, sizeof *l.homes),
+                  .uses = calloc(n, sizeof *l.uses),
                   .needed = calloc(n, sizeof *l.needed)};
     bool *run = calloc((size_t)g->nodes[NDP_NODES_FORWARD].n + 1, sizeof *run);
     ndp_status st = NDP_OK;
@@ -311,7 +315,8 @@ void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
         ndp_op_attr attr = c->attr;
         if (c->pgrad != NDP_NONE)
             attr.accumulate = opts->accumulate >> c->pgrad & 1u;
-        ndp_op_call call = {.attr = &attr, .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate], .threads = opts->threads};
+        ndp_op_call call = {
+            .attr = &attr, .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate], .threads = opts->threads};
         for (int k = 0; k < c->n_in; k++)
             call.in[k] = resolve(&c->in[k], opts);
         for (int k = 0; k < c->n_out; k++)

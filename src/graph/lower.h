@@ -10,9 +10,9 @@
 #include "graph/graph.h"
 
 typedef enum ndp_phase {
-    NDP_FORWARD,         /* keeps what the backward needs */
-    NDP_FORWARD_DROP,    /* keeps nothing: with recompute, or without a backward */
-    NDP_RECOMPUTE,       /* makes the saved values again, and only these */
+    NDP_FORWARD,      /* keeps what the backward needs */
+    NDP_FORWARD_DROP, /* keeps nothing: with recompute, or without a backward */
+    NDP_RECOMPUTE,    /* makes the saved values again, and only these */
     NDP_BACKWARD_INPUT,
     NDP_BACKWARD_WEIGHT,
     NDP_PHASES
@@ -20,14 +20,14 @@ typedef enum ndp_phase {
 const char *ndp_phase_name(ndp_phase phase);
 
 typedef enum ndp_base {
-    NDP_BASE_INPUT,       /* boundary activations and their gradients */
+    NDP_BASE_INPUT, /* boundary activations and their gradients */
     NDP_BASE_OUTPUT,
     NDP_BASE_GRAD_OUTPUT,
     NDP_BASE_GRAD_INPUT,
     NDP_BASE_SAVED,
     NDP_BASE_BETWEEN,
     NDP_BASE_WORK,
-    NDP_BASE_PARAM,       /* + slot */
+    NDP_BASE_PARAM, /* + slot */
     NDP_BASE_PGRAD = NDP_BASE_PARAM + NDP_SLOTS,
     NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* the offset is the ndp_data_id */
     NDP_BASE_ABSENT,
@@ -46,7 +46,7 @@ typedef struct ndp_call {
     ndp_op_attr attr;
     ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     int n_in, n_out;
-    void *plan[2]; /* [1]: with attr.accumulate, for calls that write a parameter gradient */
+    void *plan[2];  /* [1]: with attr.accumulate, for calls that write a parameter gradient */
     size_t scratch; /* offset in work memory */
     int pgrad;      /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
     double flops, bytes;
@@ -61,7 +61,7 @@ typedef struct ndp_list {
     ndp_call *calls;
     int n;
     size_t work_bytes;
-    bool reads[NDP_SLOTS];  /* parameters of that slot */
+    bool reads[NDP_SLOTS]; /* parameters of that slot */
     bool reads_input, reads_grad_output;
     ndp_pgrad pgrads[NDP_MAX_PGRADS];
     int n_pgrads;
@@ -85,8 +85,8 @@ typedef struct ndp_lower_opts {
 NDP_API ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out);
 void ndp_unit_program_release(ndp_unit_program *p);
 
-/* How to run a list. bases[b]: address of each memory; data[id]: address of each data operand; bit k of `accumulate`: the
- * k-th parameter gradient of the list is added to. op_seconds: time by op is added there (NULL: not measured). */
+/* How to run a list. bases[b]: address of each memory; data[id]: address of each data operand; bit k of `accumulate`:
+ * the k-th parameter gradient of the list is added to. op_seconds: time by op is added there (NULL: not measured). */
 typedef struct ndp_list_run_opts {
     ndp_backend backend;
     int threads;
@@ -98,9 +98,10 @@ typedef struct ndp_list_run_opts {
 void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts);
 
 /* Number of an op in the list of all ops, and the other way round. */
-enum { NDP_OP_COUNT = 0
+enum {
+    NDP_OP_COUNT = 0
 #define NDP_OP_ONE(name) +1
-           NDP_OPS(NDP_OP_ONE)
+    NDP_OPS(NDP_OP_ONE)
 #undef NDP_OP_ONE
 };
 int ndp_op_index(const ndp_op *op);

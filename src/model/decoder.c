@@ -46,7 +46,8 @@ static int rope(builder *b, int qkv) {
 static int cached(builder *b, int fresh, ndp_data_id cache_id) {
     const ndp_facts *f = &b->m->facts;
     int cache = ndp_graph_data(b->g, cache_id, b->m->opts.keys, (int64_t)f->kv_heads * f->head_dim, b->m->opts.compute);
-    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){fresh, data(b, NDP_DATA_CACHE_ROW, 1), cache}, 3);
+    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){fresh, data(b, NDP_DATA_CACHE_ROW, 1), cache},
+                         3);
 }
 
 static int attention(builder *b, int qkv) {
@@ -60,9 +61,16 @@ static int attention(builder *b, int qkv) {
         k = cached(b, k, NDP_DATA_K_CACHE);
         v = cached(b, v, NDP_DATA_V_CACHE);
     }
-    ndp_op_attr attr = {.heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim, .window = f->window,
+    ndp_op_attr attr = {.heads = f->heads,
+                        .kv_heads = f->kv_heads,
+                        .head_dim = f->head_dim,
+                        .window = f->window,
                         .scale = 1.0 / sqrt((double)d)};
-    int ins[] = {q, k, v, data(b, NDP_DATA_Q_POS, b->t), data(b, NDP_DATA_Q_LOW, b->t),
+    int ins[] = {q,
+                 k,
+                 v,
+                 data(b, NDP_DATA_Q_POS, b->t),
+                 data(b, NDP_DATA_Q_LOW, b->t),
                  data(b, NDP_DATA_K_POS, cache ? b->m->opts.keys : b->t)};
     int outs[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(b->g, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);

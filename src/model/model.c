@@ -15,8 +15,12 @@ typedef struct table {
 
 static void add(table *t, const char *name, int ndim, int64_t rows, int64_t cols, bool glued) {
     t->segments->items[t->segments->n++] = (ndp_segment){.name = ndp_arena_format(t->arena, "%s%s", t->prefix, name),
-                                                         .rows = rows, .cols = cols, .ndim = ndim, .glued = glued,
-                                                         .decay = ndim == 2, .copies = 1};
+                                                         .rows = rows,
+                                                         .cols = cols,
+                                                         .ndim = ndim,
+                                                         .glued = glued,
+                                                         .decay = ndim == 2,
+                                                         .copies = 1};
 }
 
 static void add_matrix(table *t, const char *name, int64_t rows, int64_t cols, bool glued) {
@@ -55,7 +59,8 @@ static ndp_status init_buffer(ndp_model *m, int i, const char *name, const char 
     m->buffers[i].name = name;
     m->buffers[i].segments.items = ndp_arena_alloc(&m->arena, MOST * sizeof(ndp_segment));
     *t = (table){&m->arena, &m->buffers[i].segments, prefix};
-    return name && prefix && m->buffers[i].segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
+    return name && prefix && m->buffers[i].segments.items ? NDP_OK
+                                                          : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
 }
 
 static ndp_status build_tables(ndp_model *m) {
@@ -88,7 +93,10 @@ static ndp_status build_units(ndp_model *m) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for %d units", m->n_units);
     for (int i = 0; i < m->n_units; i++) {
         bool last = i == m->n_units - 1;
-        m->units[i] = (ndp_unit){.name = m->buffers[i].name, .graph = i == 0 ? 0 : last ? 2 : 1,
+        m->units[i] = (ndp_unit){.name = m->buffers[i].name,
+                                 .graph = i == 0 ? 0
+                                          : last ? 2
+                                                 : 1,
                                  .buffers = {i, last && m->facts.tied ? 0 : NDP_NONE}};
     }
     return NDP_OK;
@@ -116,7 +124,8 @@ void ndp_model_release(ndp_model *m) {
     *m = (ndp_model){0};
 }
 
-void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count, float *out) {
+void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
+                      float *out) {
     size_t n = strlen(s->name);
     bool bias = n >= 5 && strcmp(s->name + n - 5, ".bias") == 0;
     if (s->ndim == 2) {

@@ -1,6 +1,6 @@
 /* A model: flat parameter buffers and a list of units (embedding, decoder blocks, head), each a unit graph over one or
- * two of the buffers. It knows no ranks. Alike units share one graph. A tied table is a buffer of its own that the first
- * and the last unit use. */
+ * two of the buffers. It knows no ranks. Alike units share one graph. A tied table is a buffer of its own that the
+ * first and the last unit use. */
 #ifndef NDP_MODEL_MODEL_H
 #define NDP_MODEL_MODEL_H
 
@@ -8,9 +8,9 @@
 #include "model/facts.h"
 
 typedef enum ndp_model_mode {
-    NDP_MODEL_TRAIN,  /* tokens -> loss, with the backward */
-    NDP_MODEL_SCORE,  /* tokens -> loss of every token */
-    NDP_MODEL_CACHED  /* tokens -> logits, keys and values appended to a cache */
+    NDP_MODEL_TRAIN, /* tokens -> loss, with the backward */
+    NDP_MODEL_SCORE, /* tokens -> loss of every token */
+    NDP_MODEL_CACHED /* tokens -> logits, keys and values appended to a cache */
 } ndp_model_mode;
 
 typedef struct ndp_model_opts {
@@ -30,8 +30,8 @@ typedef struct ndp_buffer {
 
 typedef struct ndp_unit {
     const char *name;
-    int graph;               /* index in model->graphs */
-    int buffers[NDP_SLOTS];  /* index in model->buffers, NDP_NONE */
+    int graph;              /* index in model->graphs */
+    int buffers[NDP_SLOTS]; /* index in model->buffers, NDP_NONE */
 } ndp_unit;
 
 typedef struct ndp_model {
@@ -51,6 +51,7 @@ void ndp_model_release(ndp_model *m);
 
 /* Random initial values of `count` elements of a tensor from `first` on, in fp32: a function of (seed, name, element).
  * Matrices: normal with the configuration's initializer_range; norms 1, biases 0. */
-void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count, float *out);
+void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
+                      float *out);
 
 #endif

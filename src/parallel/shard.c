@@ -2,7 +2,8 @@
 
 /* All ranks of the group on one node, for every group alike, so that all ranks decide the same. */
 static bool groups_stay_on_nodes(const ndp_mesh *mesh, int node_ranks) {
-    int inner = mesh->layout.size[NDP_DP_SHARD] * mesh->layout.size[NDP_CP] * mesh->layout.size[NDP_SP] * mesh->layout.size[NDP_TP];
+    int inner = mesh->layout.size[NDP_DP_SHARD] * mesh->layout.size[NDP_CP] * mesh->layout.size[NDP_SP] *
+                mesh->layout.size[NDP_TP];
     return node_ranks >= mesh->world || node_ranks % inner == 0;
 }
 

@@ -16,15 +16,16 @@
 #include "model/model.h"
 
 typedef struct ndp_shard {
-    int shards, index;   /* of the shard group */
+    int shards, index; /* of the shard group */
     int replicas;
-    int64_t slice;       /* elements of one slice */
-    bool same;           /* compute and master have one storage type */
+    int64_t slice; /* elements of one slice */
+    bool same;     /* compute and master have one storage type */
     bool in_place;
-    bool keep;           /* a gathered buffer is kept until its last use of the update (reshard_after_forward: false) */
+    bool keep; /* a gathered buffer is kept until its last use of the update (reshard_after_forward: false) */
 } ndp_shard;
 
-/* How this rank holds a buffer. `node_ranks`: ranks of the world on its node (ranks 0..n-1 fill the first node, ...). */
+/* How this rank holds a buffer. `node_ranks`: ranks of the world on its node (ranks 0..n-1 fill the first node, ...).
+ */
 ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh, int node_ranks, bool reshard);
 
 #endif

@@ -1,9 +1,9 @@
-/* The builder. First the runs (which unit, phase, micro-batch, in which order), then, around them, the gathers that they
- * need, the reductions that they finish, and the update.
+/* The builder. First the runs (which unit, phase, micro-batch, in which order), then, around them, the gathers that
+ * they need, the reductions that they finish, and the update.
  *
  * A gather begins one run before the buffer is read; a reduction is waited for when the next one begins, so that it has
- * the backward of one unit to hide behind, and the all_reduce of the replicas that of the unit after. Memory follows: a block lives from the first instruction that names it to
- * the last. */
+ * the backward of one unit to hide behind, and the all_reduce of the replicas that of the unit after. Memory follows: a
+ * block lives from the first instruction that names it to the last. */
 #include "step/build.h"
 
 #include "parallel/recompute.h"
@@ -23,21 +23,22 @@ typedef struct builder {
     /* by unit (boundary u lies before unit u): blocks of the micro-batch at hand */
     int *x, *dx, *saved, *between;
     /* by buffer */
-    int *gathered;       /* block with the whole buffer, NDP_NONE */
-    int *begun;          /* begin instruction of a gather under way, NDP_NONE */
-    int *grad;           /* block with the whole gradient, NDP_NONE */
-    uint64_t *written;   /* bit per segment: the gradient holds something already */
-    int *last_write;     /* per micro-batch: last run that writes the buffer's gradient */
+    int *gathered;                         /* block with the whole buffer, NDP_NONE */
+    int *begun;                            /* begin instruction of a gather under way, NDP_NONE */
+    int *grad;                             /* block with the whole gradient, NDP_NONE */
+    uint64_t *written;                     /* bit per segment: the gradient holds something already */
+    int *last_write;                       /* per micro-batch: last run that writes the buffer's gradient */
     int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
     bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
 } builder;
 
 /* ---- blocks and instructions ---- */
 
-static ndp_status add_block(ndp_program *p, ndp_memory_class class, ndp_region region, bool persistent, size_t bytes, int *out) {
+static ndp_status add_block(ndp_program *p, ndp_memory_class class, ndp_region region, bool persistent, size_t bytes,
+                            int *out) {
     NDP_TRY(ndp_array_reserve(&p->blocks, &p->block_capacity, p->n_blocks + 1, sizeof *p->blocks));
-    p->blocks[p->n_blocks] = (ndp_block){.class = class, .region = region, .persistent = persistent, .bytes = bytes,
-                                         .first = -1, .last = -1};
+    p->blocks[p->n_blocks] = (ndp_block){
+        .class = class, .region = region, .persistent = persistent, .bytes = bytes, .first = -1, .last = -1};
     *out = p->n_blocks++;
     return NDP_OK;
 }
@@ -91,7 +92,9 @@ static ndp_status emit_comm(ndp_program *p, ndp_instr in) {
     return emit_wait(p, begin);
 }
 
-static ndp_status emit_code(ndp_program *p, ndp_opcode code) { return emit(p, (ndp_instr){.code = code, .partner = NDP_NONE}); }
+static ndp_status emit_code(ndp_program *p, ndp_opcode code) {
+    return emit(p, (ndp_instr){.code = code, .partner = NDP_NONE});
+}
 
 static const ndp_list *list_of(const builder *b, const run *r) {
     return &b->p->opts.units[b->m->units[r->unit].graph].lists[r->phase];
@@ -143,7 +146,8 @@ static ndp_status own_all(ndp_program *p) {
     p->batch_stride = (size_t)((NDP_BATCH_ARRAYS - 1) * m->opts.rows + keys) * sizeof(int32_t);
     NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, p->batch_stride * (size_t)p->opts.accumulation, &p->batch));
     size_t real = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
-    NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)(m->opts.positions * m->facts.head_dim) * real, &p->rope));
+    NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)(m->opts.positions * m->facts.head_dim) * real,
+                       &p->rope));
     return persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, sizeof(ndp_scalars), &p->scalars);
 }
 
@@ -198,9 +202,16 @@ static ndp_status gather_begin(builder *b, int buffer) {
         size_t bytes = (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->opts.compute);
         NDP_TRY(add_block(p, NDP_MEM_WEIGHTS, NDP_REGION_ARENA, false, bytes, &out.block));
     }
-    return emit_begin(p, (ndp_instr){.kind = NDP_ALL_GATHER, .group = NDP_GROUP_SHARD, .in = o->send, .out = out,
-                                     .count = o->shard.slice, .type = b->m->opts.compute, .in_place = o->shard.in_place,
-                                     .what = b->m->buffers[buffer].name, .buffer = buffer},
+    return emit_begin(p,
+                      (ndp_instr){.kind = NDP_ALL_GATHER,
+                                  .group = NDP_GROUP_SHARD,
+                                  .in = o->send,
+                                  .out = out,
+                                  .count = o->shard.slice,
+                                  .type = b->m->opts.compute,
+                                  .in_place = o->shard.in_place,
+                                  .what = b->m->buffers[buffer].name,
+                                  .buffer = buffer},
                       &b->begun[buffer]);
 }
 
@@ -258,9 +269,15 @@ static void release_gathered(builder *b, int r) {
 
 static ndp_status begin_all_reduce(builder *b, int buffer) {
     const ndp_owned *o = &b->p->owned[buffer];
-    return emit_begin(b->p, (ndp_instr){.kind = NDP_ALL_REDUCE, .group = NDP_GROUP_REPLICATE, .in = o->grad, .out = o->grad,
-                                        .count = o->shard.slice, .type = b->m->opts.master,
-                                        .what = b->m->buffers[buffer].name, .buffer = buffer},
+    return emit_begin(b->p,
+                      (ndp_instr){.kind = NDP_ALL_REDUCE,
+                                  .group = NDP_GROUP_REPLICATE,
+                                  .in = o->grad,
+                                  .out = o->grad,
+                                  .count = o->shard.slice,
+                                  .type = b->m->opts.master,
+                                  .what = b->m->buffers[buffer].name,
+                                  .buffer = buffer},
                       &b->pending_replicas);
 }
 
@@ -290,9 +307,16 @@ static ndp_status reduce(builder *b, int buffer, int micro_batch) {
     NDP_TRY(advance_reductions(b));
     if (o->shard.shards == 1)
         return last && o->shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
-    NDP_TRY(emit_begin(b->p, (ndp_instr){.kind = NDP_REDUCE_SCATTER, .group = NDP_GROUP_SHARD, .in = {b->grad[buffer], 0},
-                                         .out = o->grad, .count = o->shard.slice, .type = b->m->opts.master,
-                                         .add = micro_batch > 0, .what = b->m->buffers[buffer].name, .buffer = buffer},
+    NDP_TRY(emit_begin(b->p,
+                       (ndp_instr){.kind = NDP_REDUCE_SCATTER,
+                                   .group = NDP_GROUP_SHARD,
+                                   .in = {b->grad[buffer], 0},
+                                   .out = o->grad,
+                                   .count = o->shard.slice,
+                                   .type = b->m->opts.master,
+                                   .add = micro_batch > 0,
+                                   .what = b->m->buffers[buffer].name,
+                                   .buffer = buffer},
                        &b->pending_scatter));
     b->scatter_is_last = last;
     b->grad[buffer] = NDP_NONE;
@@ -375,7 +399,11 @@ static ndp_status bind_activations(builder *b, const run *r, ndp_instr *in) {
 static ndp_status emit_run(builder *b, int index) {
     const run *r = &b->runs[index];
     const ndp_unit *unit = &b->m->units[r->unit];
-    ndp_instr in = {.code = NDP_DO_RUN, .unit = r->unit, .micro_batch = r->micro_batch, .phase = r->phase, .partner = NDP_NONE,
+    ndp_instr in = {.code = NDP_DO_RUN,
+                    .unit = r->unit,
+                    .micro_batch = r->micro_batch,
+                    .phase = r->phase,
+                    .partner = NDP_NONE,
                     .what = unit->name};
     for (int i = 0; i < NDP_BASE_DATA; i++)
         in.bases[i] = NDP_NONE;
@@ -393,8 +421,14 @@ static ndp_status all_reduce_scalar(builder *b, ndp_group_kind group, size_t fie
     ndp_place at = {b->p->scalars.block, field};
     if (ndp_mesh_group(&b->p->opts.mesh, group).count == 1)
         return NDP_OK;
-    return emit_comm(b->p, (ndp_instr){.kind = NDP_ALL_REDUCE, .group = group, .in = at, .out = at, .count = 1, .type = type,
-                                       .what = what, .buffer = NDP_NONE});
+    return emit_comm(b->p, (ndp_instr){.kind = NDP_ALL_REDUCE,
+                                       .group = group,
+                                       .in = at,
+                                       .out = at,
+                                       .count = 1,
+                                       .type = type,
+                                       .what = what,
+                                       .buffer = NDP_NONE});
 }
 
 static ndp_status emit_runs(builder *b) {
@@ -416,7 +450,8 @@ static ndp_status emit_update(builder *b) {
     NDP_TRY(all_reduce_scalar(b, NDP_GROUP_SHARD, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(emit_code(b->p, NDP_DO_CLIP));
     for (int i = 0; i < b->m->n_buffers; i++)
-        NDP_TRY(emit(b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .partner = NDP_NONE, .what = b->m->buffers[i].name}));
+        NDP_TRY(emit(
+            b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .partner = NDP_NONE, .what = b->m->buffers[i].name}));
     return NDP_OK;
 }
 

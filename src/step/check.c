@@ -11,9 +11,9 @@
 typedef struct replay {
     const ndp_program *const *programs;
     int world;
-    int *at;                 /* by rank: next instruction */
-    int *begun;              /* by rank and group kind: collectives begun */
-    int *number;             /* by rank and instruction: which of its group's collectives a begin is (offsets in first) */
+    int *at;     /* by rank: next instruction */
+    int *begun;  /* by rank and group kind: collectives begun */
+    int *number; /* by rank and instruction: which of its group's collectives a begin is (offsets in first) */
     size_t *first;
 } replay;
 
@@ -41,13 +41,13 @@ static ndp_status compare(const replay *r, int rank, ndp_group_kind kind) {
         if (!a && !b)
             return NDP_OK;
         if (!a || !b)
-            return NDP_FAIL(NDP_EBUG, "rank %d begins %s %s over %s at #%d, rank %d begins no such collective", a ? rank : g.base,
-                            ndp_comm_kind_name(a ? a->kind : b->kind), a ? a->what : b->what, ndp_group_name(kind), a ? i : j,
-                            a ? g.base : rank);
+            return NDP_FAIL(NDP_EBUG, "rank %d begins %s %s over %s at #%d, rank %d begins no such collective",
+                            a ? rank : g.base, ndp_comm_kind_name(a ? a->kind : b->kind), a ? a->what : b->what,
+                            ndp_group_name(kind), a ? i : j, a ? g.base : rank);
         if (!same(a, b))
-            return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at #%d %s %s (%lld), rank %d at #%d %s %s (%lld)", ndp_group_name(kind),
-                            rank, i, ndp_comm_kind_name(a->kind), a->what, (long long)a->count, g.base, j,
-                            ndp_comm_kind_name(b->kind), b->what, (long long)b->count);
+            return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at #%d %s %s (%lld), rank %d at #%d %s %s (%lld)",
+                            ndp_group_name(kind), rank, i, ndp_comm_kind_name(a->kind), a->what, (long long)a->count,
+                            g.base, j, ndp_comm_kind_name(b->kind), b->what, (long long)b->count);
     }
     return NDP_OK;
 }
@@ -96,8 +96,10 @@ static ndp_status check_pairs(const ndp_program *p, int rank) {
     for (int i = 0; i < p->n; i++) {
         const ndp_instr *in = &p->instrs[i];
         bool begin = in->code == NDP_DO_BEGIN, wait = in->code == NDP_DO_WAIT;
-        if ((begin && (in->partner <= i || p->instrs[in->partner].partner != i)) || (wait && (in->partner < 0 || in->partner >= i)))
-            return NDP_FAIL(NDP_EBUG, "rank %d: #%d %s %s has no partner", rank, i, ndp_comm_kind_name(in->kind), in->what);
+        if ((begin && (in->partner <= i || p->instrs[in->partner].partner != i)) ||
+            (wait && (in->partner < 0 || in->partner >= i)))
+            return NDP_FAIL(NDP_EBUG, "rank %d: #%d %s %s has no partner", rank, i, ndp_comm_kind_name(in->kind),
+                            in->what);
     }
     return NDP_OK;
 }

@@ -11,7 +11,8 @@ struct ndp_engine {
     ndp_unit_program units[3];
     ndp_program program;
     ndp_comm *world, *comms[NDP_GROUPS];
-    ndp_comm *gathers; /* the shard group's second channel: gathers overlap with reductions and are waited for between them */
+    ndp_comm *
+        gathers; /* the shard group's second channel: gathers overlap with reductions and are waited for between them */
     ndp_window *windows[NDP_REGIONS];
     ndp_work *works; /* by begin instruction */
     void **caches;   /* by unit: keys, values */
@@ -23,7 +24,8 @@ struct ndp_engine {
 /* ---- building ---- */
 
 static ndp_status lower_units(ndp_engine *e) {
-    ndp_lower_opts opts = {.backend = (ndp_backend)e->opts.device->backend, .threads = e->opts.threads,
+    ndp_lower_opts opts = {.backend = (ndp_backend)e->opts.device->backend,
+                           .threads = e->opts.threads,
                            .prepare = e->opts.device->executes};
     for (int g = 0; g < e->opts.model->n_graphs; g++)
         NDP_TRY(ndp_lower(&e->opts.model->graphs[g], &opts, &e->units[g]));
@@ -32,9 +34,14 @@ static ndp_status lower_units(ndp_engine *e) {
 
 static ndp_status build_program(ndp_engine *e, int node_ranks) {
     const ndp_optimizer *o = &e->opts.optimizer;
-    ndp_program_opts opts = {.model = e->opts.model, .units = e->units, .mesh = e->opts.mesh,
-                             .accumulation = e->opts.accumulation, .node_ranks = node_ranks, .reshard = e->opts.reshard,
-                             .recompute = e->opts.recompute, .optimizer = o->kind,
+    ndp_program_opts opts = {.model = e->opts.model,
+                             .units = e->units,
+                             .mesh = e->opts.mesh,
+                             .accumulation = e->opts.accumulation,
+                             .node_ranks = node_ranks,
+                             .reshard = e->opts.reshard,
+                             .recompute = e->opts.recompute,
+                             .optimizer = o->kind,
                              .optimizer_states = ndp_optim_states(o->kind, o->momentum)};
     return ndp_program_build(&opts, &e->program);
 }
@@ -46,7 +53,8 @@ static ndp_status connect(ndp_engine *e) {
     NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, NDP_GROUP_SHARD), "shard", &e->gathers));
     static const ndp_group_kind used[] = {NDP_GROUP_REPLICATE, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
     for (int i = 0; i < NDP_COUNT(used); i++)
-        NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, used[i]), ndp_group_name(used[i]), &e->comms[used[i]]));
+        NDP_TRY(
+            ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, used[i]), ndp_group_name(used[i]), &e->comms[used[i]]));
     return NDP_OK;
 }
 
@@ -94,7 +102,8 @@ static ndp_status ready(ndp_engine *e) {
     e->caches = calloc(2 * (size_t)m->n_units, sizeof *e->caches);
     if (!e->works || !e->caches)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
-    ndp_rope_table(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32, at(e, e->program.rope));
+    ndp_rope_table(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32,
+                   at(e, e->program.rope));
     return NDP_OK;
 }
 
@@ -103,7 +112,9 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
-    int node_ranks = opts->node_ranks ? opts->node_ranks : opts->transport ? ndp_transport_node_ranks(opts->transport) : 1;
+    int node_ranks = opts->node_ranks  ? opts->node_ranks
+                     : opts->transport ? ndp_transport_node_ranks(opts->transport)
+                                       : 1;
     ndp_status st = lower_units(e);
     if (st == NDP_OK)
         st = build_program(e, node_ranks);
@@ -179,8 +190,10 @@ static void do_count(ndp_engine *e) {
 }
 
 static void do_run(ndp_engine *e, const ndp_instr *in) {
-    ndp_list_run_opts run = {.backend = (ndp_backend)e->opts.device->backend, .threads = e->opts.threads,
-                             .accumulate = in->accumulate, .op_seconds = e->profile_ops ? e->profile.op : NULL};
+    ndp_list_run_opts run = {.backend = (ndp_backend)e->opts.device->backend,
+                             .threads = e->opts.threads,
+                             .accumulate = in->accumulate,
+                             .op_seconds = e->profile_ops ? e->profile.op : NULL};
     for (int i = 0; i < NDP_BASE_DATA; i++)
         run.bases[i] = at(e, (ndp_place){in->bases[i], 0});
     ndp_batch b = ndp_engine_batch(e, in->micro_batch);
@@ -204,10 +217,12 @@ static void do_run(ndp_engine *e, const ndp_instr *in) {
 static ndp_status do_begin(ndp_engine *e, const ndp_instr *in, ndp_work *work) {
     ndp_comm *c = in->kind == NDP_ALL_GATHER ? e->gathers : e->comms[in->group];
     switch (in->kind) {
-    case NDP_ALL_GATHER: return ndp_all_gather_begin(c, at(e, in->in), at(e, in->out), in->count, in->type, work);
+    case NDP_ALL_GATHER:
+        return ndp_all_gather_begin(c, at(e, in->in), at(e, in->out), in->count, in->type, work);
     case NDP_REDUCE_SCATTER:
         return ndp_reduce_scatter_begin(c, at(e, in->in), at(e, in->out), in->count, in->type, in->add, work);
-    default: return ndp_all_reduce_begin(c, at(e, in->in), in->count, in->type, NDP_SUM, work);
+    default:
+        return ndp_all_reduce_begin(c, at(e, in->in), in->count, in->type, NDP_SUM, work);
     }
 }
 
@@ -219,8 +234,9 @@ static void do_norm(ndp_engine *e) {
         const char *grad = ndp_engine_slice(e, NDP_OWNED_GRAD, i);
         ndp_piece piece;
         for (int cursor = 0; ndp_segments_piece(&m->buffers[i].segments, s->shards, s->index, &cursor, &piece);)
-            sum += ndp_sum_squares(grad + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master), m->opts.master, piece.count,
-                                   e->opts.threads) / piece.segment->copies;
+            sum += ndp_sum_squares(grad + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master), m->opts.master,
+                                   piece.count, e->opts.threads) /
+                   piece.segment->copies;
     }
     scalars(e)->squares = sum;
 }
@@ -243,12 +259,21 @@ static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
     ndp_piece piece;
     for (int cursor = 0; ndp_segments_piece(&m->buffers[buffer].segments, s->shards, s->index, &cursor, &piece);) {
         size_t skip = (size_t)piece.slice_first * size;
-        ndp_optim_call call = {.type = m->opts.master, .weight = slices[0] + skip, .grad = slices[1] + skip,
+        ndp_optim_call call = {.type = m->opts.master,
+                               .weight = slices[0] + skip,
+                               .grad = slices[1] + skip,
                                .state = {slices[2] ? slices[2] + skip : NULL, slices[3] ? slices[3] + skip : NULL},
-                               .copy = copy ? copy + piece.slice_first : NULL, .n = piece.count, .lr = lr, .beta1 = opt->beta1,
-                               .beta2 = opt->beta2, .eps = opt->eps, .momentum = opt->momentum,
+                               .copy = copy ? copy + piece.slice_first : NULL,
+                               .n = piece.count,
+                               .lr = lr,
+                               .beta1 = opt->beta1,
+                               .beta2 = opt->beta2,
+                               .eps = opt->eps,
+                               .momentum = opt->momentum,
                                .weight_decay = piece.segment->decay ? opt->weight_decay : 0.0,
-                               .grad_scale = scalars(e)->clip, .step = update + 1, .threads = e->opts.threads};
+                               .grad_scale = scalars(e)->clip,
+                               .step = update + 1,
+                               .threads = e->opts.threads};
         if (opt->kind == NDP_OPTIM_ADAMW)
             ndp_adamw(&call);
         else
@@ -258,11 +283,16 @@ static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
 
 static double *clock_of(ndp_profile *p, const ndp_instr *in) {
     switch (in->code) {
-    case NDP_DO_RUN: return &p->phase[in->phase];
-    case NDP_DO_BEGIN: return &p->begin;
-    case NDP_DO_WAIT: return &p->wait;
-    case NDP_DO_UPDATE: return &p->update;
-    default: return &p->norm;
+    case NDP_DO_RUN:
+        return &p->phase[in->phase];
+    case NDP_DO_BEGIN:
+        return &p->begin;
+    case NDP_DO_WAIT:
+        return &p->wait;
+    case NDP_DO_UPDATE:
+        return &p->update;
+    default:
+        return &p->norm;
     }
 }
 
@@ -270,13 +300,25 @@ static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, b
     const ndp_instr *in = &e->program.instrs[index];
     ndp_scalars *s = scalars(e);
     switch (in->code) {
-    case NDP_DO_COUNT: do_count(e); break;
-    case NDP_DO_SCALE: s->scale = s->valid > 0 ? 1.0 / (double)s->valid : 0.0; break;
-    case NDP_DO_RUN: do_run(e, in); break;
-    case NDP_DO_BEGIN: return do_begin(e, in, &e->works[index]);
-    case NDP_DO_WAIT: return ndp_wait(&e->works[in->partner]);
-    case NDP_DO_NORM: do_norm(e); break;
-    case NDP_DO_CLIP: do_clip(e); break;
+    case NDP_DO_COUNT:
+        do_count(e);
+        break;
+    case NDP_DO_SCALE:
+        s->scale = s->valid > 0 ? 1.0 / (double)s->valid : 0.0;
+        break;
+    case NDP_DO_RUN:
+        do_run(e, in);
+        break;
+    case NDP_DO_BEGIN:
+        return do_begin(e, in, &e->works[index]);
+    case NDP_DO_WAIT:
+        return ndp_wait(&e->works[in->partner]);
+    case NDP_DO_NORM:
+        do_norm(e);
+        break;
+    case NDP_DO_CLIP:
+        do_clip(e);
+        break;
     default:
         if (update_weights)
             do_update(e, in->buffer, lr, update);

@@ -14,11 +14,11 @@ typedef struct ndp_optimizer {
 } ndp_optimizer;
 
 typedef struct ndp_engine_opts {
-    const ndp_model *model;     /* borrowed */
+    const ndp_model *model; /* borrowed */
     ndp_mesh mesh;
-    ndp_transport *transport;   /* borrowed; NULL: plan only */
+    ndp_transport *transport; /* borrowed; NULL: plan only */
     const ndp_device *device;
-    int node_ranks;             /* 0: what the transport says */
+    int node_ranks; /* 0: what the transport says */
     int threads;
     int accumulation;
     bool reshard, recompute;
@@ -47,8 +47,8 @@ void ndp_engine_publish(ndp_engine *e);
 
 /* ---- batches ---- */
 
-/* Integer arrays of a micro-batch, to be filled before a step: T entries each, k_pos in CACHED mode an entry a cache row.
- * Kept from step to step. */
+/* Integer arrays of a micro-batch, to be filled before a step: T entries each, k_pos in CACHED mode an entry a cache
+ * row. Kept from step to step. */
 typedef struct ndp_batch {
     int32_t *tokens, *labels, *rope_pos, *q_pos, *q_low, *k_pos;
 } ndp_batch;
@@ -57,20 +57,20 @@ ndp_batch ndp_engine_batch(const ndp_engine *e, int micro_batch);
 /* ---- running ---- */
 
 typedef struct ndp_step_result {
-    double loss;       /* mean over all valid tokens of the update */
-    double grad_norm;  /* before clipping */
-    int64_t tokens;    /* valid, of all ranks */
+    double loss;      /* mean over all valid tokens of the update */
+    double grad_norm; /* before clipping */
+    int64_t tokens;   /* valid, of all ranks */
 } ndp_step_result;
 
 /* Where the time of steps went, in seconds, summed since the last reset. */
 typedef struct ndp_profile {
     double phase[NDP_PHASES], begin, wait, norm, update, total;
-    double op[NDP_OP_COUNT];   /* by ndp_op_index */
+    double op[NDP_OP_COUNT]; /* by ndp_op_index */
     int64_t steps;
 } ndp_profile;
 
-/* One update. Collective over the world. `update` counts from 0. After it, gradients (unclipped sums) can still be read.
- * update_weights = false leaves weights and state as they are. */
+/* One update. Collective over the world. `update` counts from 0. After it, gradients (unclipped sums) can still be
+ * read. update_weights = false leaves weights and state as they are. */
 NDP_API ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out);
 
 const ndp_profile *ndp_engine_profile(const ndp_engine *e);

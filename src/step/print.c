@@ -20,8 +20,8 @@ static void print_place(const ndp_program *p, const char *label, ndp_place at, n
 }
 
 static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
-    static const char *const names[NDP_BASE_DATA] = {"x", "y", "dy", "dx", "saved", "between", "work",
-                                                     "param0", "param1", "grad0", "grad1"};
+    static const char *const names[NDP_BASE_DATA] = {"x",    "y",      "dy",     "dx",    "saved", "between",
+                                                     "work", "param0", "param1", "grad0", "grad1"};
     ndp_str_addf(out, "%s %s mb %d:", ndp_phase_name(in->phase), in->what, in->micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
         print_place(p, names[i], (ndp_place){in->bases[i], 0}, out);
@@ -32,8 +32,8 @@ static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
 static void print_comm(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
     char bytes[16];
     ndp_group g = ndp_mesh_group(&p->opts.mesh, in->group);
-    ndp_str_addf(out, "%s %s %s over %s (%d ranks, base %d, stride %d)", opcode_name(in->code), ndp_comm_kind_name(in->kind),
-                 in->what, ndp_group_name(in->group), g.count, g.base, g.stride);
+    ndp_str_addf(out, "%s %s %s over %s (%d ranks, base %d, stride %d)", opcode_name(in->code),
+                 ndp_comm_kind_name(in->kind), in->what, ndp_group_name(in->group), g.count, g.base, g.stride);
     if (in->code == NDP_DO_WAIT) {
         ndp_str_addf(out, " of #%d", in->partner);
         return;
@@ -62,8 +62,8 @@ static void print_list(const ndp_unit_program *u, ndp_phase phase, ndp_str *out)
     const ndp_list *list = &u->lists[phase];
     if (list->n == 0)
         return;
-    ndp_str_addf(out, "unit program %s %s: %d calls, %.3g Gflop, work %zu bytes\n", u->graph->name, ndp_phase_name(phase), list->n,
-                 list->flops * 1e-9, list->work_bytes);
+    ndp_str_addf(out, "unit program %s %s: %d calls, %.3g Gflop, work %zu bytes\n", u->graph->name,
+                 ndp_phase_name(phase), list->n, list->flops * 1e-9, list->work_bytes);
     for (int i = 0; i < list->n; i++) {
         const ndp_call *c = &list->calls[i];
         ndp_str_addf(out, "  .%d %s:", i, c->op->name);

@@ -18,7 +18,7 @@
 /* ---- memory ---- */
 
 typedef enum ndp_memory_class {
-    NDP_MEM_WEIGHTS,     /* what ops read: gathered or whole buffers, slices to send */
+    NDP_MEM_WEIGHTS, /* what ops read: gathered or whole buffers, slices to send */
     NDP_MEM_MASTER,
     NDP_MEM_GRADIENTS,
     NDP_MEM_OPTIMIZER,
@@ -54,8 +54,8 @@ typedef struct ndp_place {
 /* ---- instructions ---- */
 
 typedef enum ndp_opcode {
-    NDP_DO_COUNT,  /* valid tokens of this rank's micro-batches -> scalars.valid; the loss starts at 0 */
-    NDP_DO_SCALE,  /* scalars.scale = 1 / scalars.valid (0 without any) */
+    NDP_DO_COUNT, /* valid tokens of this rank's micro-batches -> scalars.valid; the loss starts at 0 */
+    NDP_DO_SCALE, /* scalars.scale = 1 / scalars.valid (0 without any) */
     NDP_DO_RUN,
     NDP_DO_BEGIN,
     NDP_DO_WAIT,
@@ -105,8 +105,8 @@ typedef struct ndp_scalars {
 } ndp_scalars;
 
 typedef struct ndp_program_opts {
-    const ndp_model *model;                  /* borrowed */
-    const ndp_unit_program *units;           /* borrowed; by graph */
+    const ndp_model *model;        /* borrowed */
+    const ndp_unit_program *units; /* borrowed; by graph */
     ndp_mesh mesh;
     int accumulation;
     int node_ranks;

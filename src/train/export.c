@@ -13,7 +13,8 @@ static ndp_status write_config(const ndp_trainer *t, const char *folder, ndp_dty
     json_object_object_add(config, "torch_dtype", json_object_new_string(name));
     const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
     char *path = ndp_format("%s/config.json", folder);
-    ndp_status st = path ? ndp_file_write_atomic(path, text, strlen(text)) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    ndp_status st =
+        path ? ndp_file_write_atomic(path, text, strlen(text)) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     free(path);
     json_object_put(config);
     return st;
@@ -34,33 +35,42 @@ static ndp_status copy_file(const char *from_folder, const char *name, const cha
     return st;
 }
 
-/* The byte tokenizer in the form that the tokenizers library reads: byte fallback over an alphabet of bytes, no merges. */
+/* The byte tokenizer in the form that the tokenizers library reads: byte fallback over an alphabet of bytes, no merges.
+ */
 static ndp_status write_byte_tokenizer(const char *folder) {
     ndp_str s = {0};
     ndp_str_add(&s, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
     for (int id = 256; id < 258; id++)
-        ndp_str_addf(&s, "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
-                         "\"normalized\": false, \"special\": true}", id > 256 ? ", " : "", id, id == 256 ? "<s>" : "</s>");
-    ndp_str_add(&s, "], \"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": {\"type\": \"TemplateProcessing\", "
-                    "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}], "
-                    "\"pair\": [{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], "
-                    "\"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [256], \"tokens\": [\"<s>\"]}}}, "
-                    "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}, "
-                    "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
-                    "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": true, \"vocab\": {");
+        ndp_str_addf(
+            &s,
+            "%s{\"id\": %d, \"content\": \"%s\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+            "\"normalized\": false, \"special\": true}",
+            id > 256 ? ", " : "", id, id == 256 ? "<s>" : "</s>");
+    ndp_str_add(
+        &s,
+        "], \"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": {\"type\": \"TemplateProcessing\", "
+        "\"single\": [{\"SpecialToken\": {\"id\": \"<s>\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"A\", "
+        "\"type_id\": 0}}], "
+        "\"pair\": [{\"Sequence\": {\"id\": \"A\", \"type_id\": 0}}, {\"Sequence\": {\"id\": \"B\", \"type_id\": 1}}], "
+        "\"special_tokens\": {\"<s>\": {\"id\": \"<s>\", \"ids\": [256], \"tokens\": [\"<s>\"]}}}, "
+        "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}]}, "
+        "\"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"continuing_subword_prefix\": null, "
+        "\"end_of_word_suffix\": null, \"fuse_unk\": false, \"byte_fallback\": true, \"vocab\": {");
     for (int id = 0; id < 256; id++)
         ndp_str_addf(&s, "\"<0x%02X>\": %d, ", id, id);
     ndp_str_add(&s, "\"<s>\": 256, \"</s>\": 257}, \"merges\": []}}\n");
     char *path = ndp_format("%s/tokenizer.json", folder);
-    ndp_status st = path && !s.failed ? ndp_file_write_atomic(path, s.data, s.length) : NDP_FAIL(NDP_ENOMEM, "no memory");
+    ndp_status st =
+        path && !s.failed ? ndp_file_write_atomic(path, s.data, s.length) : NDP_FAIL(NDP_ENOMEM, "no memory");
     free(path);
     ndp_str_release(&s);
     return st;
 }
 
 static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
-    static const char *const names[] = {"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model",
-                                        "vocab.json", "merges.txt", "added_tokens.json", "chat_template.jinja"};
+    static const char *const names[] = {
+        "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
+        "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
     if (strcmp(t->tokenizer_source, "bytes") == 0)
         return write_byte_tokenizer(folder);
     char *from = ndp_format("%s", t->tokenizer_source);
@@ -93,8 +103,9 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
     ndp_dtype type = t->model.opts.compute == NDP_BF16 ? NDP_BF16 : t->model.opts.master;
     NDP_TRY(ndp_agree(t->world, ndp_is_first(t->world) ? write_rest(t, folder, type) : NDP_OK));
     ndp_tensor_list list = {0};
-    ndp_status st = ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, &t->model, &ndp_engine_program(t->engine)->opts.mesh,
-                                                            NDP_OWNED_MASTER, "", type));
+    ndp_status st =
+        ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, &t->model, &ndp_engine_program(t->engine)->opts.mesh,
+                                                NDP_OWNED_MASTER, "", type));
     if (st == NDP_OK)
         st = ndp_weights_save(t->world, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES);
     ndp_tensor_list_release(&list);

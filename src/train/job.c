@@ -9,20 +9,24 @@ static ndp_status read_facts(ndp_job *j) {
     if (!j->facts_path)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     if (c->model.path && !ndp_path_is_folder(c->model.path))
-        return NDP_FAIL(NDP_EINVAL, "model.path: %s is not a folder; it names a Hugging Face model folder with config.json and "
-                                    "safetensors", c->model.path);
+        return NDP_FAIL(NDP_EINVAL,
+                        "model.path: %s is not a folder; it names a Hugging Face model folder with config.json and "
+                        "safetensors",
+                        c->model.path);
     NDP_TRY(ndp_facts_read(j->facts_path, &j->facts));
     int64_t longest = j->facts.max_positions, length = c->data.sequence_length;
     if (length > longest && !c->model.allow_longer)
-        return NDP_FAIL(NDP_EINVAL, "data.sequence_length %lld is longer than the model's max_position_embeddings %lld (%s); lower "
-                                    "it, or set model.allow_longer: true", (long long)length, (long long)longest, j->facts_path);
+        return NDP_FAIL(NDP_EINVAL,
+                        "data.sequence_length %lld is longer than the model's max_position_embeddings %lld (%s); lower "
+                        "it, or set model.allow_longer: true",
+                        (long long)length, (long long)longest, j->facts_path);
     return NDP_OK;
 }
 
 static ndp_status resolve_layout(ndp_job *j, int world) {
     const ndp_config *c = j->config;
     const int sizes[NDP_AXES] = {c->parallelism.pp_size, c->parallelism.dp_replicate_size, c->parallelism.dp_shard_size,
-                                 c->parallelism.cp_size, c->parallelism.sp_size, c->parallelism.tp_size};
+                                 c->parallelism.cp_size, c->parallelism.sp_size,           c->parallelism.tp_size};
     int product = 1, automatic = 0;
     for (int a = 0; a < NDP_AXES; a++) {
         j->layout.size[a] = sizes[a];
@@ -42,11 +46,16 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
 
 static void choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
-    static const ndp_dtype types[] = {[NDP_COMPUTE_FP32] = NDP_F32, [NDP_COMPUTE_BF16] = NDP_BF16, [NDP_COMPUTE_FP64] = NDP_F64};
+    static const ndp_dtype types[] = {
+        [NDP_COMPUTE_FP32] = NDP_F32, [NDP_COMPUTE_BF16] = NDP_BF16, [NDP_COMPUTE_FP64] = NDP_F64};
     ndp_dtype compute = types[c->precision.compute];
     int64_t length = c->data.sequence_length;
-    j->model = (ndp_model_opts){.mode = NDP_MODEL_TRAIN, .rows = length * j->batch.micro_batch, .keys = 0, .positions = length,
-                                .compute = compute, .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
+    j->model = (ndp_model_opts){.mode = NDP_MODEL_TRAIN,
+                                .rows = length * j->batch.micro_batch,
+                                .keys = 0,
+                                .positions = length,
+                                .compute = compute,
+                                .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
                                 .window = c->model.sliding_window};
 }
 
@@ -72,25 +81,30 @@ void ndp_job_release(ndp_job *j) {
 
 ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
-    *out = (ndp_engine_opts){.accumulation = j->batch.accumulation, .threads = 1,
+    *out = (ndp_engine_opts){.accumulation = j->batch.accumulation,
+                             .threads = 1,
                              .reshard = c->parallelism.reshard_after_forward,
                              .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
                              .optimizer = {.kind = c->optimizer.name == NDP_ADAMW ? NDP_OPTIM_ADAMW : NDP_OPTIM_SGD,
-                                           .beta1 = c->optimizer.betas[0], .beta2 = c->optimizer.betas[1],
-                                           .eps = c->optimizer.eps, .weight_decay = c->optimizer.weight_decay,
-                                           .momentum = c->optimizer.momentum, .max_norm = c->optimizer.max_grad_norm}};
+                                           .beta1 = c->optimizer.betas[0],
+                                           .beta2 = c->optimizer.betas[1],
+                                           .eps = c->optimizer.eps,
+                                           .weight_decay = c->optimizer.weight_decay,
+                                           .momentum = c->optimizer.momentum,
+                                           .max_norm = c->optimizer.max_grad_norm}};
     return ndp_mesh_init(&j->layout, rank, &out->mesh);
 }
 
 void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     char layout[128];
     double millions = (double)ndp_facts_parameters(&j->facts) * 1e-6;
-    ndp_str_addf(out, "model: %s, %d layers, hidden %d, heads %d (%d kv), vocabulary %lld, %.*f M parameters\n", j->facts.family,
-                 j->facts.layers, j->facts.hidden, j->facts.heads, j->facts.kv_heads, (long long)j->facts.vocab,
-                 millions < 10 ? 2 : 1, millions);
-    ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout), j->world,
-                 j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));
-    ndp_str_addf(out, "batch: global batch %d samples = micro batch %d x %d data rank%s x accumulation %d; %d tokens a sample\n",
-                 j->batch.global_batch, j->batch.micro_batch, j->batch.data_ranks, j->batch.data_ranks == 1 ? "" : "s",
-                 j->batch.accumulation, j->config->data.sequence_length);
+    ndp_str_addf(out, "model: %s, %d layers, hidden %d, heads %d (%d kv), vocabulary %lld, %.*f M parameters\n",
+                 j->facts.family, j->facts.layers, j->facts.hidden, j->facts.heads, j->facts.kv_heads,
+                 (long long)j->facts.vocab, millions < 10 ? 2 : 1, millions);
+    ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
+                 j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));
+    ndp_str_addf(
+        out, "batch: global batch %d samples = micro batch %d x %d data rank%s x accumulation %d; %d tokens a sample\n",
+        j->batch.global_batch, j->batch.micro_batch, j->batch.data_ranks, j->batch.data_ranks == 1 ? "" : "s",
+        j->batch.accumulation, j->config->data.sequence_length);
 }

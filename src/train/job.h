@@ -1,5 +1,5 @@
-/* A job: what follows from a configuration before anything is opened but config.json: the model's facts, the layout, the
- * batch, the shapes. Training, dry runs and plans begin here. */
+/* A job: what follows from a configuration before anything is opened but config.json: the model's facts, the layout,
+ * the batch, the shapes. Training, dry runs and plans begin here. */
 #ifndef NDP_TRAIN_JOB_H
 #define NDP_TRAIN_JOB_H
 

@@ -37,8 +37,11 @@ static ndp_status refuse_other_run(const ndp_config *c) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", c->train.output_dir, signs[i]);
         if (ndp_path_exists(path))
-            return NDP_FAIL(NDP_EINVAL, "train.output_dir %s holds another run (%s is there): name another folder, remove it, or go "
-                                        "on with it by --resume", c->train.output_dir, signs[i]);
+            return NDP_FAIL(
+                NDP_EINVAL,
+                "train.output_dir %s holds another run (%s is there): name another folder, remove it, or go "
+                "on with it by --resume",
+                c->train.output_dir, signs[i]);
     }
     return NDP_OK;
 }
@@ -140,8 +143,9 @@ static ndp_status report(loop *l, const ndp_metrics *m) {
 static ndp_status check_finite(const loop *l, const ndp_metrics *m) {
     if (isfinite(m->loss) && isfinite(m->grad_norm))
         return NDP_OK;
-    return NDP_FAIL(NDP_EINVAL, "step %lld: the loss is %g and the gradient norm %g; the run stops before more is lost. Lower "
-                                "optimizer.lr or set optimizer.max_grad_norm, then --resume from step %lld",
+    return NDP_FAIL(NDP_EINVAL,
+                    "step %lld: the loss is %g and the gradient norm %g; the run stops before more is lost. Lower "
+                    "optimizer.lr or set optimizer.max_grad_norm, then --resume from step %lld",
                     (long long)m->step, m->loss, m->grad_norm, (long long)l->saved);
 }
 

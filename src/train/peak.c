@@ -22,8 +22,17 @@ static double best_rate(const ndp_gemm *plan, const void *a, void *c, void *scra
 double ndp_measure_peak(int threads, ndp_dtype type) {
     const ndp_gemm *plan;
     ndp_dtype in = type == NDP_BF16 ? NDP_BF16 : NDP_F32;
-    ndp_gemm_shape s = {.m = SIDE, .n = SIDE, .k = SIDE, .lda = SIDE, .ldb = SIDE, .ldc = SIDE, .trans_b = true, .a = in, .b = in,
-                        .c = NDP_F32, .threads = threads};
+    ndp_gemm_shape s = {.m = SIDE,
+                        .n = SIDE,
+                        .k = SIDE,
+                        .lda = SIDE,
+                        .ldb = SIDE,
+                        .ldc = SIDE,
+                        .trans_b = true,
+                        .a = in,
+                        .b = in,
+                        .c = NDP_F32,
+                        .threads = threads};
     if (ndp_gemm_plan(&s, &plan) != NDP_OK)
         return 0;
     size_t bytes = (size_t)SIDE * SIDE * 4, scratch = (ndp_gemm_scratch(plan) + 63) & ~(size_t)63;

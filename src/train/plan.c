@@ -10,9 +10,14 @@ static void budget_text(const ndp_job *j, const ndp_program *p, int per_node, nd
     ndp_program_budget(p, &budget);
     ndp_program_traffic(p, traffic);
     ndp_job_describe(j, out);
-    ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s\n\nmemory of rank %d at its fullest moment\n", p->n,
-                 per_node, p->owned[0].shard.shards == 1 ? "none" : p->owned[0].shard.in_place ? "in place (inside the node "
-                 "resharding has nothing to save)" : "into buffers", p->opts.mesh.rank);
+    ndp_str_addf(out,
+                 "program: %d instructions, %d ranks a node, gathers %s\n\nmemory of rank %d at its fullest moment\n",
+                 p->n, per_node,
+                 p->owned[0].shard.shards == 1 ? "none"
+                 : p->owned[0].shard.in_place  ? "in place (inside the node "
+                                                 "resharding has nothing to save)"
+                                               : "into buffers",
+                 p->opts.mesh.rank);
     size_t sum = 0;
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", ndp_memory_class_name((ndp_memory_class)c),
@@ -20,12 +25,12 @@ static void budget_text(const ndp_job *j, const ndp_program *p, int per_node, nd
         sum += budget.class_bytes[c];
     }
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
-    ndp_str_addf(out, "  %-16s %10s  %zu bytes\n\nsent by rank %d in a step\n", "taken", ndp_human_bytes((double)budget.total, a),
-                 budget.total, p->opts.mesh.rank);
+    ndp_str_addf(out, "  %-16s %10s  %zu bytes\n\nsent by rank %d in a step\n", "taken",
+                 ndp_human_bytes((double)budget.total, a), budget.total, p->opts.mesh.rank);
     for (int g = 0; g < NDP_GROUPS; g++)
         if (traffic[g] > 0)
-            ndp_str_addf(out, "  %-16s %10s  over %d ranks\n", ndp_group_name((ndp_group_kind)g), ndp_human_bytes(traffic[g], a),
-                         ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count);
+            ndp_str_addf(out, "  %-16s %10s  over %d ranks\n", ndp_group_name((ndp_group_kind)g),
+                         ndp_human_bytes(traffic[g], a), ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count);
 }
 
 /* All ranks' programs against each other where that is cheap; with one role of rank, more ranks show nothing new. */
@@ -55,7 +60,8 @@ static ndp_status check_programs(const ndp_job *j, const ndp_model *m, const ndp
 static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *out) {
     ndp_engine_opts e;
     ndp_model m;
-    NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank, j->world - 1);
+    NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
+              j->world - 1);
     NDP_TRY(ndp_job_engine(j, o->rank, &e));
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
     int threads = j->config->train.threads;
@@ -73,7 +79,10 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *ou
         ndp_engine_destroy(engine);
         st = check_programs(j, &m, &e);
         if (st == NDP_OK && j->world > 1 && j->world <= 64)
-            ndp_str_addf(out, "\nchecked: the programs of all %d ranks meet in the same order with the same bytes; no deadlock\n", j->world);
+            ndp_str_addf(
+                out,
+                "\nchecked: the programs of all %d ranks meet in the same order with the same bytes; no deadlock\n",
+                j->world);
     }
     ndp_model_release(&m);
     return st;

@@ -42,7 +42,8 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, data_identity(t)};
     ndp_status st = ndp_agree(t->world, list_tensors(t, &list));
     if (st == NDP_OK)
-        st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces, t->job.config->checkpoint.keep);
+        st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces,
+                                 t->job.config->checkpoint.keep);
     json_object_put(info.extra);
     ndp_tensor_list_release(&list);
     free(path);
@@ -71,8 +72,10 @@ static ndp_status check_data(const ndp_trainer *t, const ndp_checkpoint_info *in
     json_object_object_foreach(now, key, value) {
         struct json_object *then = NULL;
         if (st == NDP_OK && json_object_object_get_ex(info->extra, key, &then) && !json_object_equal(value, then))
-            st = NDP_FAIL(NDP_EINVAL, "%s was made with data of %s %s, now it is %s: a resumed run must go on with the data it began with",
-                          path, key, json_object_get_string(then), json_object_get_string(value));
+            st = NDP_FAIL(
+                NDP_EINVAL,
+                "%s was made with data of %s %s, now it is %s: a resumed run must go on with the data it began with",
+                path, key, json_object_get_string(then), json_object_get_string(value));
     }
     if (st == NDP_OK && info->seed != t->job.config->train.seed)
         st = NDP_FAIL(NDP_EINVAL, "%s was made with train.seed %lld, now it is %lld", path, (long long)info->seed,

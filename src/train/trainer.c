@@ -18,8 +18,11 @@ static const char *tokenizer_of(const ndp_config *c) {
 /* Rank 0 tokenizes (or finds the cache) and tells the others the path; a rank that cannot see it prepares its own. */
 static ndp_status prepare_data(ndp_trainer *t, char **path) {
     const ndp_config *c = t->job.config;
-    ndp_dataset_options o = {.files = (const char *const *)c->data.files.items, .n_files = c->data.files.n,
-                             .text_field = c->data.text_field, .cache_dir = c->data.cache_dir, .tokenizer = t->tokenizer};
+    ndp_dataset_options o = {.files = (const char *const *)c->data.files.items,
+                             .n_files = c->data.files.n,
+                             .text_field = c->data.text_field,
+                             .cache_dir = c->data.cache_dir,
+                             .tokenizer = t->tokenizer};
     enum { LONGEST = 4096 };
     char shared[LONGEST] = "";
     *path = NULL;
@@ -52,8 +55,11 @@ static ndp_status open_data(ndp_trainer *t) {
     free(path);
     NDP_TRY(st);
     if (ndp_dataset_largest_id(t->dataset) >= t->job.facts.vocab)
-        return NDP_FAIL(NDP_EINVAL, "the data hold token %d, the model's vocabulary ends at %lld: tokenizer %s does not belong to %s",
-                        ndp_dataset_largest_id(t->dataset), (long long)t->job.facts.vocab - 1, t->tokenizer_source, t->job.facts_path);
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "the data hold token %d, the model's vocabulary ends at %lld: tokenizer %s does not belong to %s",
+            ndp_dataset_largest_id(t->dataset), (long long)t->job.facts.vocab - 1, t->tokenizer_source,
+            t->job.facts_path);
     t->sampler = (ndp_sampler){ndp_dataset_rows(t->dataset), (uint64_t)c->train.seed, c->data.shuffle};
     t->shape = (ndp_batch_shape){t->job.batch.global_batch, t->job.batch.micro_batch, t->job.batch.data_ranks};
     return NDP_OK;
@@ -123,8 +129,8 @@ void ndp_trainer_destroy(ndp_trainer *t) {
  * samples of a micro-batch are documents like any others. */
 static ndp_status load_sample(const ndp_trainer *t, ndp_batch b, int64_t j, int64_t sample) {
     int64_t length = t->job.config->data.sequence_length, at = j * length;
-    NDP_TRY(ndp_dataset_row(t->dataset, ndp_sampler_row(&t->sampler, sample), b.tokens + at, b.labels + at, b.rope_pos + at,
-                            b.q_low + at));
+    NDP_TRY(ndp_dataset_row(t->dataset, ndp_sampler_row(&t->sampler, sample), b.tokens + at, b.labels + at,
+                            b.rope_pos + at, b.q_low + at));
     for (int64_t s = 0; s < length; s++) {
         b.q_low[at + s] += (int32_t)at;
         b.q_pos[at + s] = b.k_pos[at + s] = (int32_t)(at + s);
@@ -145,9 +151,11 @@ static ndp_status load_batches(const ndp_trainer *t) {
 
 static double learning_rate(const ndp_trainer *t) {
     const ndp_config *c = t->job.config;
-    static const ndp_schedule_kind kinds[] = {[NDP_SCHEDULE_CONSTANT] = NDP_LR_CONSTANT, [NDP_SCHEDULE_LINEAR] = NDP_LR_LINEAR,
+    static const ndp_schedule_kind kinds[] = {[NDP_SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
+                                              [NDP_SCHEDULE_LINEAR] = NDP_LR_LINEAR,
                                               [NDP_SCHEDULE_COSINE] = NDP_LR_COSINE};
-    ndp_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps, c->train.steps};
+    ndp_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
+                      c->train.steps};
     return ndp_schedule_lr(&s, t->updates);
 }
 
@@ -173,8 +181,13 @@ ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
     t->samples += t->shape.global;
     double seconds = ndp_now() - start;
     double work = 6.0 * (double)ndp_facts_parameters(&t->job.facts) * (double)r.tokens;
-    *out = (ndp_metrics){.step = t->updates, .loss = r.loss, .grad_norm = r.grad_norm, .lr = lr, .tokens = r.tokens,
-                         .tokens_per_second = (double)r.tokens / seconds, .step_seconds = seconds,
+    *out = (ndp_metrics){.step = t->updates,
+                         .loss = r.loss,
+                         .grad_norm = r.grad_norm,
+                         .lr = lr,
+                         .tokens = r.tokens,
+                         .tokens_per_second = (double)r.tokens / seconds,
+                         .step_seconds = seconds,
                          .mfu = t->peak_flops > 0 ? work / seconds / (t->peak_flops * t->job.world) : 0.0,
                          .peak_memory_bytes = peak_memory()};
     return NDP_OK;
@@ -188,10 +201,11 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_budget budget;
     ndp_program_budget(ndp_engine_program(t->engine), &budget);
     ndp_job_describe(&t->job, &s);
-    ndp_str_addf(&s, "data: %lld documents, %lld tokens, %lld rows an epoch\n", (long long)ndp_dataset_documents(t->dataset),
-                 (long long)ndp_dataset_tokens(t->dataset), (long long)ndp_dataset_rows(t->dataset));
-    ndp_str_addf(&s, "memory: %s planned a rank; %d thread%s a rank\n", ndp_human_bytes((double)budget.total, bytes), t->threads,
-                 t->threads == 1 ? "" : "s");
+    ndp_str_addf(&s, "data: %lld documents, %lld tokens, %lld rows an epoch\n",
+                 (long long)ndp_dataset_documents(t->dataset), (long long)ndp_dataset_tokens(t->dataset),
+                 (long long)ndp_dataset_rows(t->dataset));
+    ndp_str_addf(&s, "memory: %s planned a rank; %d thread%s a rank\n", ndp_human_bytes((double)budget.total, bytes),
+                 t->threads, t->threads == 1 ? "" : "s");
     *text = ndp_str_detach(&s);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
 }
@@ -242,8 +256,8 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     memset(out, 0, (size_t)n * sizeof *out);
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
-        NDP_TRY(ndp_engine_pieces(t->engine, &t->model, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_piece,
-                                  &(reading){t, s, out}));
+        NDP_TRY(ndp_engine_pieces(t->engine, &t->model, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD,
+                                  read_piece, &(reading){t, s, out}));
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
     return ndp_wait(&work);

@@ -3,7 +3,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit, void *user) {
+ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit,
+                             void *user) {
     size_t size = ndp_dtype_size(m->opts.master);
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_shard *s = ndp_engine_shard(e, b);
@@ -20,7 +21,9 @@ ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind k
 static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const char *prefix, ndp_dtype stored) {
     NDP_TRY(ndp_array_reserve(&list->specs, &list->capacity, list->n + 1, sizeof *list->specs));
     ndp_tensor_spec *spec = &list->specs[list->n++];
-    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, s->name), .dtype = stored, .ndim = s->ndim,
+    *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, s->name),
+                              .dtype = stored,
+                              .ndim = s->ndim,
                               .shape = {s->ndim == 1 ? s->cols : s->rows, s->cols}};
     return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
 }
@@ -45,8 +48,8 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const
         const char *slice = ndp_engine_slice(e, kind, b);
         ndp_piece p;
         for (int cursor = 0; ndp_segments_piece(segments, s->shards, s->index, &cursor, &p);)
-            NDP_TRY(add_piece(list, first + (int)(p.segment - segments->items), &p, slice + (size_t)p.slice_first * size,
-                              m->opts.master));
+            NDP_TRY(add_piece(list, first + (int)(p.segment - segments->items), &p,
+                              slice + (size_t)p.slice_first * size, m->opts.master));
     }
     return NDP_OK;
 }
@@ -110,7 +113,8 @@ static ndp_status draw_piece(void *user, const ndp_piece *p, void *data) {
     for (int64_t done = 0; done < p->count; done += CHUNK) {
         int64_t n = p->count - done < CHUNK ? p->count - done : CHUNK;
         ndp_model_random(&f->model->facts, f->seed, p->segment, p->tensor_first + done, n, f->values);
-        ndp_convert(f->values, NDP_F32, (char *)data + (size_t)done * ndp_dtype_size(f->model->opts.master), f->model->opts.master, n);
+        ndp_convert(f->values, NDP_F32, (char *)data + (size_t)done * ndp_dtype_size(f->model->opts.master),
+                    f->model->opts.master, n);
     }
     return NDP_OK;
 }
@@ -119,7 +123,8 @@ ndp_status ndp_weights_draw(ndp_engine *e, const ndp_model *m, uint64_t seed) {
     float *values = malloc(CHUNK * sizeof *values);
     if (!values)
         return NDP_FAIL(NDP_ENOMEM, "no memory to draw weights");
-    ndp_status st = ndp_engine_pieces(e, m, NDP_OWNED_MASTER, draw_piece, &(filling){.model = m, .seed = seed, .values = values});
+    ndp_status st =
+        ndp_engine_pieces(e, m, NDP_OWNED_MASTER, draw_piece, &(filling){.model = m, .seed = seed, .values = values});
     free(values);
     NDP_TRY(st);
     ndp_engine_publish(e);

@@ -17,8 +17,8 @@ typedef struct ndp_tensor_list {
 } ndp_tensor_list;
 
 /* Appends the tensors of one kind; names are `prefix` + name. Borrows the engine. */
-NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const ndp_model *m, const ndp_mesh *mesh,
-                                       ndp_owned_kind kind, const char *prefix, ndp_dtype stored);
+NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const ndp_model *m,
+                                       const ndp_mesh *mesh, ndp_owned_kind kind, const char *prefix, ndp_dtype stored);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
 /* Prefix of an optimizer state's tensors in a checkpoint: "optimizer.m.", "optimizer.v.", "optimizer.momentum.". */
@@ -32,6 +32,7 @@ NDP_API ndp_status ndp_weights_draw(ndp_engine *e, const ndp_model *m, uint64_t 
 
 /* Calls `read` for every piece that this rank owns of a kind. `data`: its elements in master storage. */
 typedef ndp_status ndp_piece_visitor(void *user, const ndp_piece *piece, void *data);
-NDP_API ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit, void *user);
+NDP_API ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit,
+                                     void *user);
 
 #endif

@@ -1,11 +1,11 @@
-/* The gradients of a whole model through graph, lowering, program and executor, on `ref` in fp64, against central finite
- * differences of its loss; with recompute the same bits. */
+/* The gradients of a whole model through graph, lowering, program and executor, on `ref` in fp64, against central
+ * finite differences of its loss; with recompute the same bits. */
 #include "step/tiny.h"
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
 
 typedef struct setup {
     ndp_model model;
@@ -20,8 +20,13 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
     ndp_layout one = NDP_LAYOUT_ONE;
-    ndp_engine_opts eo = {.model = &s->model, .transport = s->transport, .device = &ndp_device_ref, .threads = 1,
-                          .accumulation = accumulation, .reshard = true, .recompute = recompute,
+    ndp_engine_opts eo = {.model = &s->model,
+                          .transport = s->transport,
+                          .device = &ndp_device_ref,
+                          .threads = 1,
+                          .accumulation = accumulation,
+                          .reshard = true,
+                          .recompute = recompute,
                           .optimizer = {.kind = NDP_OPTIM_SGD}};
     assert_int_equal(ndp_mesh_init(&one, 0, &eo.mesh), NDP_OK);
     if (ndp_engine_create(&eo, &s->engine) != NDP_OK)

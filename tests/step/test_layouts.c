@@ -1,11 +1,11 @@
 /* Layout invariance of the engine on `local`: every dp_replicate x dp_shard gives the gradients, norm and loss of one
  * rank; after updates the weights too. The programs of all ranks pass the checker. */
 #include "step/tiny.h"
+#include <cmocka.h>
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <cmocka.h>
 
 enum { ROWS = 12, SAMPLES = 12 }; /* micro-batches of an update, over all ranks */
 
@@ -48,9 +48,17 @@ static void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, double *wh
 static ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
     int data = j->layout.size[NDP_DP_REPLICATE] * j->layout.size[NDP_DP_SHARD], rank = ndp_transport_rank(t);
-    ndp_engine_opts o = {.model = j->model, .transport = t, .device = j->device, .threads = 1, .accumulation = SAMPLES / data,
-                         .reshard = j->reshard, .recompute = j->recompute, .node_ranks = j->node_ranks,
-                         .optimizer = {.kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    ndp_engine_opts o = {
+        .model = j->model,
+        .transport = t,
+        .device = j->device,
+        .threads = 1,
+        .accumulation = SAMPLES / data,
+        .reshard = j->reshard,
+        .recompute = j->recompute,
+        .node_ranks = j->node_ranks,
+        .optimizer = {
+            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&j->layout, rank, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
@@ -71,7 +79,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
     return st;
 }
 
-static result run(const ndp_model *m, const ndp_device *device, int replicate, int shard, bool reshard, bool recompute, int node_ranks) {
+static result run(const ndp_model *m, const ndp_device *device, int replicate, int shard, bool reshard, bool recompute,
+                  int node_ranks) {
     int64_t n = model_elements(m);
     result r = {.grads = calloc((size_t)n, sizeof(double)), .weights = calloc((size_t)n, sizeof(double))};
     job j = {m, device, NDP_LAYOUT_ONE, reshard, recompute, node_ranks, &r};
@@ -103,8 +112,9 @@ static void check_layouts(ndp_dtype compute, const ndp_device *device, double bo
             double dg = distance(r.grads, one.grads, n), dw = distance(r.weights, one.weights, n);
             double dl = fabs(r.loss[2] / one.loss[2] - 1), dn = fabs(r.norm[2] / one.norm[2] - 1);
             if (!(dg <= bound && dw <= 1e3 * bound && dl <= bound && dn <= 10 * bound))
-                fail_msg("%d x %d, reshard %d, recompute %d, %s: gradients %.3g, weights %.3g, loss %.3g, norm %.3g", layouts[i][0],
-                         layouts[i][1], way & 1, way >> 1 & 1, way & 4 ? "gathered" : "in place", dg, dw, dl, dn);
+                fail_msg("%d x %d, reshard %d, recompute %d, %s: gradients %.3g, weights %.3g, loss %.3g, norm %.3g",
+                         layouts[i][0], layouts[i][1], way & 1, way >> 1 & 1, way & 4 ? "gathered" : "in place", dg, dw,
+                         dl, dn);
             free(r.grads);
             free(r.weights);
         }
@@ -157,7 +167,7 @@ static void programs_agree(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ref_fp64), cmocka_unit_test(cpu_fp32), cmocka_unit_test(cpu_bf16),
-                                       cmocka_unit_test(programs_agree)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ref_fp64), cmocka_unit_test(cpu_fp32),
+                                       cmocka_unit_test(cpu_bf16), cmocka_unit_test(programs_agree)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

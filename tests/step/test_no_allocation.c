@@ -62,9 +62,15 @@ static ndp_status run_steps(ndp_engine *e, const job *j, int rank) {
 
 static ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
-    ndp_engine_opts o = {.model = j->model, .transport = t, .device = &ndp_device_cpu, .threads = j->threads, .accumulation = 2,
-                         .reshard = true, .recompute = true,
-                         .optimizer = {.kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_norm = 1.0}};
+    ndp_engine_opts o = {
+        .model = j->model,
+        .transport = t,
+        .device = &ndp_device_cpu,
+        .threads = j->threads,
+        .accumulation = 2,
+        .reshard = true,
+        .recompute = true,
+        .optimizer = {.kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
@@ -86,7 +92,8 @@ static void check_model(ndp_dtype compute, int replicate, int shard, int threads
     atomic_store(&calls, 0);
     CHECK_OK(ndp_local_world(replicate * shard, body, &j));
     if (atomic_load(&calls) != 0)
-        fail_msg("%ld allocations in steps 4 to 6 of %d x %d ranks, %s", atomic_load(&calls), replicate, shard, ndp_dtype_name(compute));
+        fail_msg("%ld allocations in steps 4 to 6 of %d x %d ranks, %s", atomic_load(&calls), replicate, shard,
+                 ndp_dtype_name(compute));
     ndp_model_release(&m);
 }
 
@@ -117,6 +124,7 @@ int main(void) {
     printf("SKIPPED: a sanitizer owns malloc here\n");
     return 77;
 #endif
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_count_counts), cmocka_unit_test(one_rank), cmocka_unit_test(four_ranks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_count_counts), cmocka_unit_test(one_rank),
+                                       cmocka_unit_test(four_ranks)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Overlap is in the program: gathers begin before the run that comes before their reader, reductions of a unit before the
- * next unit's backward and end behind it; blocks that live at the same time never overlap. */
+/* Overlap is in the program: gathers begin before the run that comes before their reader, reductions of a unit before
+ * the next unit's backward and end behind it; blocks that live at the same time never overlap. */
 #include "check.h"
 #include "step/tiny.h"
 
@@ -16,8 +16,13 @@ static void begin(setup *s, int replicate, int shard, int accumulation, bool res
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_REPLICATE] = replicate, layout.size[NDP_DP_SHARD] = shard;
-    ndp_engine_opts o = {.model = &s->model, .device = &ndp_device_null, .threads = 1, .accumulation = accumulation, .node_ranks = 1,
-                         .reshard = reshard, .recompute = recompute};
+    ndp_engine_opts o = {.model = &s->model,
+                         .device = &ndp_device_null,
+                         .threads = 1,
+                         .accumulation = accumulation,
+                         .node_ranks = 1,
+                         .reshard = reshard,
+                         .recompute = recompute};
     CHECK_OK(ndp_mesh_init(&layout, 0, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &s->engine));
     s->p = ndp_engine_program(s->engine);
@@ -51,7 +56,8 @@ static void communication_hides_behind_runs(void **state) {
     int bare_gathers = 0, bare_scatters = 0, bare_replicas = 0;
     for (int i = 0; i < s.p->n; i++) {
         const ndp_instr *in = &s.p->instrs[i];
-        if (in->code != NDP_DO_BEGIN || (in->group != NDP_GROUP_SHARD && in->group != NDP_GROUP_REPLICATE) || in->count == 1)
+        if (in->code != NDP_DO_BEGIN || (in->group != NDP_GROUP_SHARD && in->group != NDP_GROUP_REPLICATE) ||
+            in->count == 1)
             continue;
         bool bare = runs_between(s.p, i, in->partner) == 0;
         bare_gathers += bare && in->kind == NDP_ALL_GATHER;
@@ -90,7 +96,8 @@ static void resharding_gathers_twice(void **state) {
     (void)state;
     setup s;
     begin(&s, 1, 2, 2, true, false);
-    /* a micro-batch gathers each of 4 blocks twice but the last, which stays for its backward; head and embedding once */
+    /* a micro-batch gathers each of 4 blocks twice but the last, which stays for its backward; head and embedding once
+     */
     assert_true(count_kind(s.p, NDP_ALL_GATHER, NDP_GROUP_SHARD) >= 2 * (4 + 3));
     size_t resharded = s.p->bytes[NDP_REGION_ARENA];
     end(&s);
@@ -108,7 +115,8 @@ static void living_blocks_do_not_overlap(void **state) {
         for (int a = 0; a < s.p->n_blocks; a++)
             for (int b = 0; b < a; b++) {
                 const ndp_block *x = &s.p->blocks[a], *y = &s.p->blocks[b];
-                bool together = x->region == y->region && x->first <= y->last && y->first <= x->last && x->bytes && y->bytes;
+                bool together =
+                    x->region == y->region && x->first <= y->last && y->first <= x->last && x->bytes && y->bytes;
                 if (together && x->offset < y->offset + y->bytes && y->offset < x->offset + x->bytes)
                     fail_msg("blocks %d and %d share memory at the same time", a, b);
             }
@@ -132,8 +140,9 @@ static void plan_is_tight(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(communication_hides_behind_runs), cmocka_unit_test(scatters_begin_at_once),
-                                       cmocka_unit_test(resharding_gathers_twice), cmocka_unit_test(living_blocks_do_not_overlap),
-                                       cmocka_unit_test(plan_is_tight)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(communication_hides_behind_runs),
+                                       cmocka_unit_test(scatters_begin_at_once),
+                                       cmocka_unit_test(resharding_gathers_twice),
+                                       cmocka_unit_test(living_blocks_do_not_overlap), cmocka_unit_test(plan_is_tight)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

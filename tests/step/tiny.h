@@ -8,14 +8,32 @@
 #include <string.h>
 
 static inline ndp_facts tiny_facts(bool tied) {
-    ndp_facts f = {.family = "llama", .vocab = 37, .layers = 2, .hidden = 12, .heads = 4, .kv_heads = 2, .head_dim = 6, .ffn = 17,
-                   .max_positions = 64, .norm_eps = 1e-5, .init_std = 0.3, .rope = {.theta = 100.0}, .tied = tied,
-                   .attention_bias = !tied, .mlp_bias = !tied, .bos = -1, .eos = -1};
+    ndp_facts f = {.family = "llama",
+                   .vocab = 37,
+                   .layers = 2,
+                   .hidden = 12,
+                   .heads = 4,
+                   .kv_heads = 2,
+                   .head_dim = 6,
+                   .ffn = 17,
+                   .max_positions = 64,
+                   .norm_eps = 1e-5,
+                   .init_std = 0.3,
+                   .rope = {.theta = 100.0},
+                   .tied = tied,
+                   .attention_bias = !tied,
+                   .mlp_bias = !tied,
+                   .bos = -1,
+                   .eos = -1};
     return f;
 }
 
 static inline ndp_model_opts tiny_opts(ndp_dtype compute, int64_t rows) {
-    return (ndp_model_opts){.mode = NDP_MODEL_TRAIN, .rows = rows, .keys = rows, .positions = rows, .compute = compute,
+    return (ndp_model_opts){.mode = NDP_MODEL_TRAIN,
+                            .rows = rows,
+                            .keys = rows,
+                            .positions = rows,
+                            .compute = compute,
                             .master = compute == NDP_F64 ? NDP_F64 : NDP_F32};
 }
 
@@ -27,23 +45,26 @@ static inline void tiny_fill(ndp_engine *e, const ndp_model *m) {
         ndp_piece piece;
         for (int c = 0; ndp_segments_piece(&m->buffers[i].segments, s->shards, s->index, &c, &piece);) {
             float *values = malloc((size_t)piece.count * sizeof *values);
-            ndp_rng_normal(7, ndp_rng_stream(piece.segment->name), (uint64_t)piece.tensor_first, piece.count, 0.3, values);
+            ndp_rng_normal(7, ndp_rng_stream(piece.segment->name), (uint64_t)piece.tensor_first, piece.count, 0.3,
+                           values);
             for (int64_t k = 0; k < piece.count; k++)
                 values[k] += piece.segment->ndim == 1 && strstr(piece.segment->name, "norm") ? 1.0f : 0.0f;
-            ndp_convert(values, NDP_F32, master + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master), m->opts.master, piece.count);
+            ndp_convert(values, NDP_F32, master + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master),
+                        m->opts.master, piece.count);
             free(values);
         }
     }
     ndp_engine_publish(e);
 }
 
-/* Sample j of a micro-batch of `samples` rows of `length` tokens; two documents a row, a few labels ignored. `global` is
- * the number of the micro-batch in the update, on any layout. */
+/* Sample j of a micro-batch of `samples` rows of `length` tokens; two documents a row, a few labels ignored. `global`
+ * is the number of the micro-batch in the update, on any layout. */
 static inline void tiny_batch(ndp_batch b, const ndp_model *m, int64_t global) {
     int64_t rows = m->opts.rows, cut = rows / 3;
     for (int64_t t = 0; t < rows; t++) {
         b.tokens[t] = (int32_t)ndp_rng_below(11, 1, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
-        b.labels[t] = t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
+        b.labels[t] =
+            t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
         b.q_pos[t] = b.k_pos[t] = (int32_t)t;
         b.q_low[t] = (int32_t)(t < cut ? 0 : cut);
         b.rope_pos[t] = (int32_t)(t - (t < cut ? 0 : cut));

@@ -97,13 +97,16 @@ static ndp_status compare_piece(void *user, const ndp_piece *p, void *data) {
     double bound = norm < 1e-12 * j->global ? j->bounds->zero * j->global : j->bounds->grad * norm;
     if (distance / norm > j->worst && norm > 1e-12 * j->global)
         j->worst = distance / norm;
-    return distance <= bound ? NDP_OK : NDP_FAIL(NDP_EBUG, "%s %s: off by %.3g of its norm %.3g", j->g->name, name, distance / norm, norm);
+    return distance <= bound
+               ? NDP_OK
+               : NDP_FAIL(NDP_EBUG, "%s %s: off by %.3g of its norm %.3g", j->g->name, name, distance / norm, norm);
 }
 
 static ndp_status check_number(const job *j, const char *what, int64_t update, double have, double want, double bound) {
     double off = fabs(have / want - 1);
-    return off <= bound ? NDP_OK : NDP_FAIL(NDP_EBUG, "%s update %d: %s %.12g, expected %.12g, off by %.3g", j->g->name, (int)update,
-                                            what, have, want, off);
+    return off <= bound ? NDP_OK
+                        : NDP_FAIL(NDP_EBUG, "%s update %d: %s %.12g, expected %.12g, off by %.3g", j->g->name,
+                                   (int)update, what, have, want, off);
 }
 
 static ndp_status train(job *j, ndp_engine *e, int64_t rank, int64_t ranks) {
@@ -123,24 +126,36 @@ static ndp_status train(job *j, ndp_engine *e, int64_t rank, int64_t ranks) {
 static ndp_status body(ndp_transport *t, void *arg) {
     job j = *(const job *)arg;
     int ranks = ndp_transport_world(t), rank = ndp_transport_rank(t);
-    ndp_engine_opts o = {.model = j.model, .transport = t, .device = j.device, .threads = 1,
-                         .accumulation = (int)j.g->samples / ranks, .reshard = true,
-                         .optimizer = {.kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    ndp_engine_opts o = {
+        .model = j.model,
+        .transport = t,
+        .device = j.device,
+        .threads = 1,
+        .accumulation = (int)j.g->samples / ranks,
+        .reshard = true,
+        .optimizer = {
+            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&j.layout, rank, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_status st = train(&j, e, rank, ranks);
     ndp_engine_destroy(e);
     if (st == NDP_OK && rank == 0)
-        printf("%-12s %-3s %d rank%s: worst gradient off by %.2g of its norm\n", j.g->name, j.device->name, ranks, ranks > 1 ? "s" : " ", j.worst);
+        printf("%-12s %-3s %d rank%s: worst gradient off by %.2g of its norm\n", j.g->name, j.device->name, ranks,
+               ranks > 1 ? "s" : " ", j.worst);
     return st;
 }
 
 static void check_training(const golden *g, ndp_dtype type, const ndp_device *device, int replicate, int shard) {
-    ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN, .rows = g->length, .positions = g->length, .compute = type, .master = type};
+    ndp_model_opts mo = {
+        .mode = NDP_MODEL_TRAIN, .rows = g->length, .positions = g->length, .compute = type, .master = type};
     ndp_model m;
     CHECK_OK(ndp_model_build(&g->facts, &mo, &m));
-    job j = {.g = g, .model = &m, .device = device, .bounds = type == NDP_F64 ? &fp64 : &fp32, .layout = NDP_LAYOUT_ONE,
+    job j = {.g = g,
+             .model = &m,
+             .device = device,
+             .bounds = type == NDP_F64 ? &fp64 : &fp32,
+             .layout = NDP_LAYOUT_ONE,
              .global = g->norms[0]};
     j.layout.size[NDP_DP_REPLICATE] = replicate, j.layout.size[NDP_DP_SHARD] = shard;
     CHECK_OK(ndp_local_world(replicate * shard, body, &j));
@@ -149,7 +164,12 @@ static void check_training(const golden *g, ndp_dtype type, const ndp_device *de
 
 /* Logits of update 0, each sample through the cached graph in one chunk. */
 static void check_logits(const golden *g, ndp_dtype type, const ndp_device *device) {
-    ndp_model_opts mo = {.mode = NDP_MODEL_CACHED, .rows = g->length, .keys = g->length, .positions = g->length, .compute = type, .master = type};
+    ndp_model_opts mo = {.mode = NDP_MODEL_CACHED,
+                         .rows = g->length,
+                         .keys = g->length,
+                         .positions = g->length,
+                         .compute = type,
+                         .master = type};
     ndp_model m;
     ndp_transport *t;
     ndp_engine *e;
@@ -166,7 +186,8 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
         ndp_engine_cache(e, u, memory + 2 * (size_t)u * cache, memory + (2 * (size_t)u + 1) * cache);
     int64_t n_rows;
     int32_t *rows = read_all(g, "logits_rows", NDP_I32, &n_rows);
-    double *want = read_all(g, "logits", NDP_F64, NULL), *have = malloc((size_t)g->facts.vocab * sizeof *have), worst = 0;
+    double *want = read_all(g, "logits", NDP_F64, NULL), *have = malloc((size_t)g->facts.vocab * sizeof *have),
+           worst = 0;
     job j = {.g = g};
     for (int64_t i = 0; i < n_rows; i++) {
         golden one_sample = *g;
@@ -177,7 +198,8 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
         ndp_step_result r;
         CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
         const char *logits = ndp_engine_logits(e);
-        ndp_convert(logits + (size_t)(rows[i] % g->length * g->facts.vocab) * ndp_dtype_size(type), type, have, NDP_F64, g->facts.vocab);
+        ndp_convert(logits + (size_t)(rows[i] % g->length * g->facts.vocab) * ndp_dtype_size(type), type, have, NDP_F64,
+                    g->facts.vocab);
         double most = 0, off = 0;
         for (int64_t v = 0; v < g->facts.vocab; v++) {
             most = fmax(most, fabs(want[i * g->facts.vocab + v]));
@@ -230,7 +252,7 @@ static void stories260k(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa_bias), cmocka_unit_test(llama3_tied), cmocka_unit_test(linear_mqa),
-                                       cmocka_unit_test(stories260k)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa_bias), cmocka_unit_test(llama3_tied),
+                                       cmocka_unit_test(linear_mqa), cmocka_unit_test(stories260k)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

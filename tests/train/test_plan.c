@@ -22,7 +22,8 @@ static ndp_config *configure(const char *const *assignments) {
 static ndp_config *tiny(const char *sizes, const char *more) {
     static char config[1024];
     snprintf(config, sizeof config, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR"));
-    return configure((const char *const[]){config, "data.sequence_length=128", "batch.global_batch_size=24", sizes, more, NULL});
+    return configure(
+        (const char *const[]){config, "data.sequence_length=128", "batch.global_batch_size=24", sizes, more, NULL});
 }
 
 static void programs_are_printed(void **state) {
@@ -31,10 +32,15 @@ static void programs_are_printed(void **state) {
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.program = true, o.rank = 4, o.ranks_per_node = 1;
     char *text = plan(c, &o);
-    static const char *const words[] = {"step program of rank 4 of 6 (dp_replicate 3 x dp_shard 2)", "all_gather layers.3 over shard",
+    static const char *const words[] = {"step program of rank 4 of 6 (dp_replicate 3 x dp_shard 2)",
+                                        "all_gather layers.3 over shard",
                                         "reduce_scatter layers.3 over shard (2 ranks, base 4, stride 1)",
-                                        "all_reduce layers.3 over replicate (3 ranks, base 0, stride 2)", "update head",
-                                        "unit program block backward-weight", "attention_bwd", "xent", "programs of all 6 ranks meet"};
+                                        "all_reduce layers.3 over replicate (3 ranks, base 0, stride 2)",
+                                        "update head",
+                                        "unit program block backward-weight",
+                                        "attention_bwd",
+                                        "xent",
+                                        "programs of all 6 ranks meet"};
     for (int i = 0; i < NDP_COUNT(words); i++)
         if (!strstr(text, words[i]))
             fail_msg("the program lacks '%s':\n%s", words[i], text);
@@ -83,9 +89,9 @@ static void llama_405b(void **state) {
     }
     char config[1024];
     snprintf(config, sizeof config, "model.config=%s/configs/Llama-3.1-405B/config.json", data);
-    ndp_config *c = configure((const char *const[]){config, "data.sequence_length=8192", "parallelism.dp_replicate_size=8",
-                                                    "parallelism.dp_shard_size=128", "batch.global_batch_size=1024",
-                                                    "precision.compute=bf16", "train.recompute=block", NULL});
+    ndp_config *c = configure((const char *const[]){
+        config, "data.sequence_length=8192", "parallelism.dp_replicate_size=8", "parallelism.dp_shard_size=128",
+        "batch.global_batch_size=1024", "precision.compute=bf16", "train.recompute=block", NULL});
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text = plan(c, &o);
     assert_non_null(strstr(text, "405853.4 M parameters"));
