@@ -17,11 +17,14 @@ typedef struct context {
     struct context *next;
 } context;
 
+/* Who multiplies: oneDNN, sgemm.h, bgemm.h. */
+enum { LIBRARY, SGEMM, BGEMM };
+
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
-    enum { LIBRARY, SGEMM, BGEMM } by;
-    /* oneDNN's */
+    int by;
+    /* oneDNN's: */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
     context **idle; /* a plan has at least one context: who finds none waits */
@@ -36,7 +39,8 @@ static struct {
     dnnl_engine_t engine;
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER, .returned = PTHREAD_COND_INITIALIZER};
 
-/* In TSan builds: what an uninstrumented library reads and writes. Sizes are signed as gcc declares these built in. */
+/* In TSan builds: what the library, vectors under masks and tiles read and write, unseen. Sizes are signed as gcc
+ * declares these built in. */
 void __tsan_read_range(void *address, long size) __attribute__((weak));
 void __tsan_write_range(void *address, long size) __attribute__((weak));
 
@@ -157,12 +161,18 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->threads = s->threads;
 }
 
+static int best_for(ndp_dtype t) {
+    if (t == NDP_F32)
+        return ndp_cpu_has_avx512() ? SGEMM : LIBRARY;
+    return ndp_cpu_has_amx_bf16() ? BGEMM : LIBRARY;
+}
+
 static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
     ndp_gemm *g = calloc(1, sizeof *g);
     if (!g)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
-    g->by = key->a == NDP_F32 ? (ndp_cpu_has_avx512() ? SGEMM : LIBRARY) : ndp_cpu_has_amx_bf16() ? BGEMM : LIBRARY;
+    g->by = best_for(key->a);
     dnnl_status_t st = g->by == LIBRARY ? create_library_plan(g) : dnnl_success;
     if (st != dnnl_success) {
         free(g);
@@ -226,9 +236,6 @@ static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c
     static const int names[OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_DST, DNNL_ARG_SCRATCHPAD};
     void *data[OPERANDS] = {(void *)a, (void *)b, c, scratch};
     const ndp_gemm_shape *s = &g->shape;
-    announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
-    announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
-    announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
     set_threads(s->threads);
     context *x = take_context(g);
     dnnl_exec_arg_t args[OPERANDS];
@@ -241,10 +248,14 @@ static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c
 }
 
 void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
+    const ndp_gemm_shape *s = &plan->shape;
+    announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
+    announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
+    announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
     if (plan->by == SGEMM)
-        ndp_sgemm_run(&plan->shape, a, b, c, scratch);
+        ndp_sgemm_run(s, a, b, c, scratch);
     else if (plan->by == BGEMM)
-        ndp_bgemm_run(&plan->shape, a, b, c, scratch);
+        ndp_bgemm_run(s, a, b, c, scratch);
     else
         run_library(plan, a, b, c, scratch);
 }

@@ -1,5 +1,5 @@
 /* Matrix products against fp64 sums: every storage order and type, odd sizes, strides, accumulation, threads; by our
- * own kernel and, with NDP_ISA=generic, by the library. */
+ * own kernels and, with NDP_ISA=generic, by the library. */
 #include "base/cpu.h"
 #include "op_test.h"
 #include "ops/gemm.h"
@@ -48,7 +48,7 @@ static void multiply(const product *p, const ndp_view *c, int threads) {
 static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp_dtype in, ndp_dtype out) {
     product p = make_product(m, n, k, variant, in, out);
     ndp_view e = expected(&p), first = copy_as(out, &p.c);
-    for (int threads = 1; threads <= 4; threads += threads) {
+    for (int threads = 1; threads <= 5; threads++) {
         ndp_view c = copy_as(out, &p.c);
         multiply(&p, &c, threads);
         double far = distance(&c, &e), allowed = out == NDP_BF16 ? 4e-3 : 1e-6;
@@ -57,7 +57,8 @@ static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp
                      ndp_dtype_name(in), far);
         if (threads == 1)
             memcpy(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
-        else if (in == NDP_F32 && ndp_cpu_has_avx512()) /* the library cuts k as the threads ask */
+        else if (in == NDP_F32 ? ndp_cpu_has_avx512()
+                               : ndp_cpu_has_amx_bf16()) /* the library cuts k as the threads ask */
             assert_memory_equal(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
         free_matrices(&c, 1);
     }
@@ -69,6 +70,9 @@ static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp
 static const int64_t shapes[][3] = {{1, 1, 1},      {3, 17, 5},     {14, 32, 16},  {15, 33, 17},
                                     {129, 17, 64},  {1, 129, 400},  {64, 1, 777},  {28, 64, 385},
                                     {1030, 40, 18}, {37, 300, 130}, {19, 70, 1153}};
+
+/* More than one chunk, group, piece and block of k of the tiles' kernel, and combinations. */
+static const int64_t long_shapes[][3] = {{34, 1790, 37}, {1000, 20, 1030}, {1100, 33, 520}, {33, 600, 1100}};
 
 static void fp32_products(void **state) {
     (void)state;
@@ -86,17 +90,28 @@ static void bf16_products(void **state) {
         }
 }
 
+static void long_bf16_products(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(long_shapes); i++)
+        for (unsigned variant = 0; variant < 8; variant++)
+            check_product(long_shapes[i][0], long_shapes[i][1], long_shapes[i][2], variant, NDP_BF16,
+                          (variant ^ variant >> 2) & 1 ? NDP_F32 : NDP_BF16);
+}
+
 /* Infinities and NaN go where they belong and nowhere else. */
 static void special_values(void **state) {
     (void)state;
-    product p = make_product(20, 40, 18, 2, NDP_F32, NDP_F32);
-    ndp_view_set(&p.a, 7, 3, NAN);
-    ndp_view_set(&p.b, 33, 5, INFINITY);
-    multiply(&p, &p.c, 1);
-    for (int64_t i = 0; i < 20; i++)
-        for (int64_t j = 0; j < 40; j++)
-            assert_int_equal(!isfinite(ndp_view_get(&p.c, i, j)), i == 7 || j == 33);
-    free_matrices(&p.a, 3);
+    for (int i = 0; i < 2; i++) {
+        ndp_dtype t = i ? NDP_BF16 : NDP_F32;
+        product p = make_product(20, 40, 18, 2, t, t);
+        ndp_view_set(&p.a, 7, 3, NAN);
+        ndp_view_set(&p.b, 33, 5, INFINITY);
+        multiply(&p, &p.c, 1);
+        for (int64_t r = 0; r < 20; r++)
+            for (int64_t c = 0; c < 40; c++)
+                assert_int_equal(!isfinite(ndp_view_get(&p.c, r, c)), r == 7 || c == 33);
+        free_matrices(&p.a, 3);
+    }
 }
 
 /* Ranks are threads: they share plans. */
@@ -154,8 +169,8 @@ static void bad_shapes_are_told(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32_products),    cmocka_unit_test(bf16_products),       cmocka_unit_test(special_values),
-        cmocka_unit_test(plans_are_shared), cmocka_unit_test(bad_shapes_are_told),
+        cmocka_unit_test(fp32_products),  cmocka_unit_test(bf16_products),    cmocka_unit_test(long_bf16_products),
+        cmocka_unit_test(special_values), cmocka_unit_test(plans_are_shared), cmocka_unit_test(bad_shapes_are_told),
     };
     (void)argc;
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));

@@ -6,13 +6,13 @@
  *
  *   for each chunk of columns, each piece of rows, each block of k:
  *     pack A's piece, which stays in the L2 cache
- *     for each strip:                                pack it, where no earlier piece has
- *       for each part of k, so that a strip's and a panel's part stay in the L1 cache:
+ *     for each group of strips:                      pack it, unless an earlier piece has
+ *       for each strip, for each part of k:
  *         for each panel of the piece:               one block of C
  *
- * Between parts of k the sums of a strip wait in scratch memory, in fp32, and so do those of a bf16 C between blocks of
- * k. Every element is one sum over k in order, whatever the blocks and the threads, which share out rows and columns,
- * each with buffers of its own. */
+ * Part: so short that a strip's and a panel's stay in the L1 cache. Between parts of k the sums of a strip wait in
+ * scratch memory, in fp32, and so do those of a bf16 C between blocks of k. Every element is one sum over k in order,
+ * whatever the blocks and the threads, which share out rows and columns, each with buffers of its own. */
 #include "ops/cpu/bgemm.h"
 
 #include "ops/cpu/gemm_block.h"
@@ -28,9 +28,9 @@ enum {
     K_BLOCK = 1024,
     K_PART = 320,
     GROUP = 18 * STRIP, /* columns of B packed at a time */
-    AHEAD = 128,
-    PIECE = 512 * 1024, /* elements of A */
     CHUNK = 3 * GROUP,
+    PIECE = 512 * 1024, /* elements of A: 1 MiB */
+    AHEAD = 128,        /* elements of a row, worth asking for early */
 };
 
 typedef uint16_t bf16;
@@ -68,23 +68,23 @@ size_t ndp_bgemm_scratch(const ndp_gemm_shape *s) {
 typedef struct operand {
     const bf16 *data;
     int64_t ld, size, k;
-    bool k_first;  /* [k][size] */
-    bool paired;   /* B */
-    int64_t ahead; /* elements from one read to a later one, worth asking for */
+    bool k_first; /* [k][size] */
+    bool paired;  /* B */
 } operand;
 
 static inline uint32_t halves(int64_t n) { return n >= 2 * LANES ? ~0u : n > 0 ? (1u << n) - 1 : 0; }
 
 /* Sixteen rows or columns from i on, 32 k's from p on, become a tile. */
 static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
+    const int64_t ahead = x->k_first ? AHEAD : TILE * x->ld; /* elements to a later tile's */
     __m512 r[LANES];
     if (x->k_first) {
         const bf16 *from = x->data + p * x->ld + i;
         __mmask16 kept = lanes(x->size - i);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++, from += 2 * x->ld) {
-            _mm_prefetch((const char *)(from + x->ahead), _MM_HINT_T0);
-            _mm_prefetch((const char *)(from + x->ld + x->ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(from + ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(from + x->ld + ahead), _MM_HINT_T0);
             __m256i even = _mm256_maskz_loadu_epi16(p + 2 * j < x->k ? kept : 0, from);
             __m256i odd = _mm256_maskz_loadu_epi16(p + 2 * j + 1 < x->k ? kept : 0, from + x->ld);
             __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
@@ -95,7 +95,7 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
         __mmask32 kept = halves(x->k - p);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++, from += x->ld) {
-            _mm_prefetch((const char *)(from + x->ahead), _MM_HINT_T0);
+            _mm_prefetch((const char *)(from + ahead), _MM_HINT_T0);
             r[j] = _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(i + j < x->size ? kept : 0, from));
         }
     }
@@ -143,10 +143,10 @@ typedef struct place {
     int64_t ld;
 } place;
 
-/* The rows of a block of C, bytes apart, of two cache lines each. */
+/* The rows of a block of C, `stride` bytes apart, of two cache lines each. */
 typedef struct lines {
     const char *at;
-    int64_t rows, stride;
+    int64_t stride, rows;
 } lines;
 
 /* to = from + panel x strip, both of `steps` times 32 k's. Meanwhile asks for the lines of the `next` block of C. */
@@ -241,13 +241,8 @@ static void block(const ndp_gemm_shape *s, stage k, const bf16 *a, const bf16 *b
     bool direct = s->c == NDP_F32 && k.add && rows >= PANEL && cols >= STRIP;
     place wait = {sums, STRIP}, home = direct ? (place){(float *)c, s->ldc} : wait;
     place from = !k.first ? wait : k.add ? home : (place){NULL, 0};
-    lines next = {
-        .at = c,
-        .stride = s->ldc * (int64_t)ndp_dtype_size(s->c),
-    };
-    next.at += PANEL * next.stride;
-    if (direct && (k.first || k.last))
-        next.rows = smaller(rows - PANEL, PANEL);
+    int64_t c_row = s->ldc * (int64_t)ndp_dtype_size(s->c);
+    lines next = {c + PANEL * c_row, c_row, direct && (k.first || k.last) ? smaller(rows - PANEL, PANEL) : 0};
     if (k.first && k.add && !direct)
         fetch(s, c, smaller(rows, PANEL), cols, sums);
     multiply(k.steps, a, b, from, k.last ? home : wait, next);
@@ -328,19 +323,8 @@ static job job_of(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c
     return (job){
         .shape = s,
         .plan = p,
-        .a = {.data = a,
-              .ld = s->lda,
-              .size = s->m,
-              .k = s->k,
-              .k_first = s->trans_a,
-              .ahead = s->trans_a ? AHEAD : TILE * s->lda},
-        .b = {.data = b,
-              .ld = s->ldb,
-              .size = s->n,
-              .k = s->k,
-              .k_first = !s->trans_b,
-              .paired = true,
-              .ahead = s->trans_b ? TILE * s->ldb : AHEAD},
+        .a = {.data = a, .ld = s->lda, .size = s->m, .k = s->k, .k_first = s->trans_a},
+        .b = {.data = b, .ld = s->ldb, .size = s->n, .k = s->k, .k_first = !s->trans_b, .paired = true},
         .c = c,
         .packed_a = (bf16 *)own,
         .packed_b = (bf16 *)(own + p.a_bytes),
