@@ -247,11 +247,11 @@ static void weighted_keys(const ndp_att *a, key_range r, const bf16 *x, const bf
             true);
 }
 
-/* out [keys][D] += weights [keys][ROWS] times x, paired rows. */
+/* out [keys][D] (+)= weights [keys][ROWS] times x, paired rows. */
 static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, const bf16 *weights, const bf16 *x,
-                          float *out) {
+                          float *out, bool add) {
     product(r.to - r.from, a->dim_pad, strips(b) * STRIP, (operand){weights, ROWS}, (operand){x, 2 * a->dim_pad},
-            out + r.from * a->dim_pad, a->dim_pad, true);
+            out + r.from * a->dim_pad, a->dim_pad, add);
 }
 
 /* --- forward --- */
@@ -380,7 +380,7 @@ typedef struct tile_block {
 typedef struct backward_buffers {
     bf16 *p, *ds;   /* [KEYS][ROWS] */
     bf16 *ds_pairs; /* [KEYS / 2][STRIP][2] */
-    float *s, *dp;  /* [KEYS][STRIP] */
+    float *s, *dp;  /* [DEPTH][STRIP] */
     float *dk, *dv; /* [KEYS][D] */
     float *rows;    /* [ROWS][D] for packing */
 } backward_buffers;
@@ -397,14 +397,13 @@ static void backward_begin(const ndp_att *a, tile_block *b, float *work) {
     backward_stats_begin(a, &b->rows, work);
 }
 
-/* Scores of a strip become weights p, their gradients dp those of the scores (less the scale): two keys by 32 rows at a
- * time. p and ds go into columns of [keys][ROWS]. */
-static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, int64_t keys,
-                             const backward_buffers *w) {
+/* Scores of a strip and DEPTH keys become weights p, their gradients dp those of the scores (less the scale): two keys
+ * by 32 rows at a time. `to` is the first key's place in p, ds and ds_pairs. */
+static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, int64_t to, const backward_buffers *w) {
     const vf unit = vec_set(score_unit(a));
     const vf lse[2] = {vec_load(b->shift + row), vec_load(b->shift + row + LANES)};
     const vf delta[2] = {vec_load(b->sum + row), vec_load(b->sum + row + LANES)};
-    for (int64_t k = 0; k < keys; k += 2) {
+    for (int64_t k = 0; k < DEPTH; k += 2) {
         vf p[2][2], ds[2][2];
         const float *s = w->s + k * STRIP, *dp = w->dp + k * STRIP;
 #pragma GCC unroll 4
@@ -415,39 +414,58 @@ static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, 
         }
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
-            store_halves(w->p + (k + i) * ROWS + row, p[i][0], p[i][1]);
-            store_halves(w->ds + (k + i) * ROWS + row, ds[i][0], ds[i][1]);
-            store_paired(w->ds_pairs + k * STRIP + 2 * i * LANES, ds[0][i], ds[1][i]);
+            store_halves(w->p + (to + k + i) * ROWS + row, p[i][0], p[i][1]);
+            store_halves(w->ds + (to + k + i) * ROWS + row, ds[i][0], ds[i][1]);
+            store_paired(w->ds_pairs + (to + k) * STRIP + 2 * i * LANES, ds[0][i], ds[1][i]);
         }
     }
 }
 
-static void backward_block(const ndp_att *a, tile_block *b, int kv, int64_t j, const backward_buffers *w) {
+/* p, ds and dq of a strip. */
+static void backward_strip(const ndp_att *a, tile_block *b, int64_t row, int kv, int64_t j, key_range r,
+                           const backward_buffers *w) {
+    int64_t at = row * a->dim_pad;
+    for (int64_t k = r.from; k < r.to; k += DEPTH) {
+        key_range few = {k, k + DEPTH, r.all, r.pos};
+        scores(a, few, packed(a, kv, j, BACKWARD_K), b->q_t + at, w->s);
+        if (!r.all)
+            hide_strip(a, &b->rows, few, j, row, w->s);
+        scores(a, few, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
+        softmax_backward(a, &b->rows, row, k - r.from, w);
+    }
+    if (a->dq.data)
+        weighted_keys(a, r, packed(a, kv, j, BACKWARD_K_T), w->ds_pairs, b->dq_t + at);
+}
+
+static void clear_sums(const ndp_att *a, const backward_buffers *w) {
+    zero(w->dk, KEYS * a->dim_pad);
+    zero(w->dv, KEYS * a->dim_pad);
+}
+
+/* Adds to dk and dv if `begun`, else sets them. Returns false if there was nothing to do. */
+static bool backward_block(const ndp_att *a, tile_block *b, int kv, int64_t j, bool begun, const backward_buffers *w) {
     key_range r = seen_depths(a, &b->rows, j);
     if (r.from == r.to)
-        return;
-    for (int64_t i = 0; i < strips(&b->rows); i++) {
-        int64_t at = i * STRIP * a->dim_pad;
-        scores(a, r, packed(a, kv, j, BACKWARD_K), b->q_t + at, w->s);
-        if (!r.all)
-            hide_strip(a, &b->rows, r, j, i * STRIP, w->s);
-        scores(a, r, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
-        softmax_backward(a, &b->rows, i * STRIP, r.to - r.from, w);
-        if (a->dq.data)
-            weighted_keys(a, r, packed(a, kv, j, BACKWARD_K_T), w->ds_pairs, b->dq_t + at);
-    }
+        return false;
+    for (int64_t i = 0; i < strips(&b->rows); i++)
+        backward_strip(a, b, i * STRIP, kv, j, r, w);
+    bool part = r.from > 0 || r.to < KEYS;
+    if (!begun && part)
+        clear_sums(a, w);
     if (a->dv.data)
-        weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv);
+        weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv, begun || part);
     if (a->dk.data)
-        weighted_rows(a, &b->rows, r, w->ds, b->q, w->dk);
+        weighted_rows(a, &b->rows, r, w->ds, b->q, w->dk, begun || part);
+    return true;
 }
 
 static void backward_keys(const ndp_att *a, tile_block *blocks, int n, int kv, int64_t task, int64_t j,
                           const backward_buffers *w) {
-    zero(w->dk, KEYS * a->dim_pad);
-    zero(w->dv, KEYS * a->dim_pad);
+    bool begun = false;
     for (int i = 0; i < n; i++)
-        backward_block(a, &blocks[i], kv, j, w);
+        begun |= backward_block(a, &blocks[i], kv, j, begun, w);
+    if (!begun)
+        clear_sums(a, w);
     add_in_turn(a, kv, task, j, w->dk, w->dv);
 }
 
@@ -464,8 +482,8 @@ static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
     backward_buffers w = {.p = take_bf16(&work, KEYS * ROWS),
                           .ds = take_bf16(&work, KEYS * ROWS),
                           .ds_pairs = take_bf16(&work, KEYS * STRIP),
-                          .s = take(&work, KEYS * STRIP),
-                          .dp = take(&work, KEYS * STRIP),
+                          .s = take(&work, DEPTH * STRIP),
+                          .dp = take(&work, DEPTH * STRIP),
                           .dk = take(&work, KEYS * a->dim_pad),
                           .dv = take(&work, KEYS * a->dim_pad),
                           .rows = take(&work, ROWS * a->dim_pad)};
@@ -490,7 +508,8 @@ static void backward(const ndp_att *a, int kv, int64_t task, void *work) {
 
 static size_t backward_bytes(const ndp_att *a) {
     size_t row = (size_t)a->dim_pad, of_blocks = (size_t)a->task_rows * row * (4 * 2 + 4);
-    return of_blocks + KEYS * ROWS * 2 * 2 + KEYS * STRIP * (2 + 2 * 4) + KEYS * row * 2 * 4 + ROWS * row * 4;
+    return of_blocks + KEYS * ROWS * 2 * 2 + KEYS * STRIP * 2 + DEPTH * STRIP * 2 * 4 + KEYS * row * 2 * 4 +
+           ROWS * row * 4;
 }
 
 const ndp_att_kernels ndp_att_amx = {{forward_pack, forward, forward_packed_bytes, forward_bytes},
