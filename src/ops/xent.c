@@ -7,7 +7,11 @@
 
 #include <math.h>
 
-enum { CHUNK_ROWS = 256, REF_CHUNK_ROWS = 64 };
+enum { REF_CHUNK_ROWS = 64 };
+
+/* Every chunk reads w twice and reads and writes dw: the faster the products, the more rows it takes to outweigh that.
+ */
+static int64_t chunk_rows(const ndp_op_call *c) { return c->in[0].dtype == NDP_BF16 ? 512 : 256; }
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     NDP_SHAPE_CHECK(in[0].cols == in[1].cols && in[0].dtype == in[1].dtype, "xent: x " NDP_SHAPE ", w " NDP_SHAPE,
@@ -26,7 +30,7 @@ static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *o
 static ndp_status backward(ndp_bwd *b) { return b->wants(b, 0) ? b->pass_grad(b, 0, b->out[1]) : NDP_OK; }
 
 static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    double rows = (double)c->in[0].rows, vocab = (double)c->in[1].rows, chunks = ceil(rows / CHUNK_ROWS);
+    double rows = (double)c->in[0].rows, vocab = (double)c->in[1].rows, chunks = ceil(rows / (double)chunk_rows(c));
     double products = 1 + (c->attr->train && c->out[1].rows) + (c->attr->train && c->out[2].rows);
     *flops = rows * vocab * (2 * products * (double)c->in[0].cols + 14);
     *bytes = chunks * products * ndp_view_bytes(&c->in[1]) + rows * vocab * 4 * (2 + products) +
@@ -123,7 +127,7 @@ static ndp_status add_plan(const ndp_gemm_shape *s, size_t *scratch) {
 
 /* All plans that a call can ask for: whole chunks and the last one; `scratch` is the largest that one needs. */
 static ndp_status make_plans(const ndp_op_call *c, size_t *scratch) {
-    int64_t rows = c->in[0].rows, sizes[] = {rows < CHUNK_ROWS ? rows : CHUNK_ROWS, rows % CHUNK_ROWS};
+    int64_t rows = c->in[0].rows, most = chunk_rows(c), sizes[] = {rows < most ? rows : most, rows % most};
     *scratch = 0;
     for (int i = 0; i < 2; i++) {
         if (sizes[i] == 0)
@@ -146,7 +150,7 @@ static ndp_status prepare(ndp_op_call *c) {
 }
 
 static size_t logits_bytes(const ndp_op_call *c) {
-    int64_t rows = c->in[0].rows < CHUNK_ROWS ? c->in[0].rows : CHUNK_ROWS;
+    int64_t most = chunk_rows(c), rows = c->in[0].rows < most ? c->in[0].rows : most;
     return ((size_t)(rows * c->in[1].rows) * sizeof(float) + 63) / 64 * 64;
 }
 
@@ -168,7 +172,7 @@ static void chunk_cpu(const ndp_op_call *c, const chunk *k, bool accumulate) {
         multiply(c, dw_product(c, k, accumulate), &k->dlogits, &k->x, &k->dw);
 }
 
-static void kernel_cpu(const ndp_op_call *c) { run_chunks(c, CHUNK_ROWS, NDP_F32, chunk_cpu); }
+static void kernel_cpu(const ndp_op_call *c) { run_chunks(c, chunk_rows(c), NDP_F32, chunk_cpu); }
 
 /* ref -------------------------------------------------------------------------------------------------------------- */
 
