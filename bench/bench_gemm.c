@@ -3,23 +3,13 @@
  * square products. Times are the best of several runs, since other programs can only slow a product down; one thread is
  * timed by its own clock, which stands still while others have the core. Usage: bench_gemm [threads] [runs] [fp32|bf16]
  * [rows of the head at a time] */
-#include "base/clock.h"
 #include "base/cpu.h"
 #include "ops/gemm.h"
+#include "peak.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
-#include <time.h>
-
-static double seconds_now(int threads) {
-    struct timespec t;
-    if (threads > 1)
-        return ndp_now();
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void *memory(size_t bytes) {
     void *p = aligned_alloc(2 << 20, (bytes + (2 << 20) - 1) / (2 << 20) * (2 << 20));
@@ -31,47 +21,6 @@ static void *memory(size_t bytes) {
     for (size_t i = 0; i < bytes / 4; i++)
         ((uint32_t *)p)[i] = 0x3c003c00u + (uint32_t)(i * 2654435761u) % 512u * 65537u; /* small in fp32 and bf16 */
     return p;
-}
-
-enum { ROUNDS = 1000000, FMA_CHAINS = 16, TILE_CHAINS = 4 };
-
-/* Independent fp32 multiply-adds in registers: chains of 16 lanes. */
-static void fma_loop(void) {
-    long rounds = ROUNDS;
-#define FMA(n) "vfmadd231ps %%zmm16, %%zmm17, %%zmm" #n "\n\t"
-    __asm__ volatile("vpxord %%zmm16, %%zmm16, %%zmm16\n\tvpxord %%zmm17, %%zmm17, %%zmm17\n\t"
-                     "1:\n\t" FMA(0) FMA(1) FMA(2) FMA(3) FMA(4) FMA(5) FMA(6) FMA(7) FMA(8) FMA(9) FMA(10) FMA(11)
-                         FMA(12) FMA(13) FMA(14) FMA(15) "dec %0\n\tjnz 1b"
-                     : "+r"(rounds)::"cc", "xmm0", "xmm1", "xmm2", "xmm3", "xmm4", "xmm5", "xmm6", "xmm7", "xmm8",
-                       "xmm9", "xmm10", "xmm11", "xmm12", "xmm13", "xmm14", "xmm15");
-#undef FMA
-}
-
-/* Independent products of bf16 tiles in registers: 16 x 16 x 32. */
-static void tile_loop(void) {
-    static const uint8_t config[64] = {
-        1, [16] = 64, [18] = 64, [20] = 64, [22] = 64, [24] = 64, [26] = 64, [48] = 16, 16, 16, 16, 16, 16};
-    long rounds = ROUNDS;
-    __asm__ volatile("ldtilecfg %1\n\t"
-                     "1:\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm0\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm1\n\t"
-                     "tdpbf16ps %%tmm5, %%tmm4, %%tmm2\n\ttdpbf16ps %%tmm5, %%tmm4, %%tmm3\n\t"
-                     "dec %0\n\tjnz 1b\n\ttilerelease"
-                     : "+r"(rounds)
-                     : "m"(config)
-                     : "cc");
-}
-
-/* GFLOP/s of a loop, all threads. */
-static double peak(int threads, void (*loop)(void), double flops) {
-    double best = 0;
-    for (int run = 0; run < 20; run++) {
-        double start = seconds_now(threads);
-#pragma omp parallel num_threads(threads)
-        loop();
-        double rate = flops * ROUNDS * threads / (seconds_now(threads) - start) * 1e-9;
-        best = rate > best ? rate : best;
-    }
-    return best;
 }
 
 static double measure(const ndp_gemm_shape *s, int runs) {
@@ -86,9 +35,9 @@ static double measure(const ndp_gemm_shape *s, int runs) {
     void *scratch = memory(ndp_gemm_scratch(plan) + 64);
     double best = 1e30;
     for (int i = 0; i < runs + 1; i++) {
-        double start = seconds_now(s->threads);
+        double start = peak_clock(s->threads);
         ndp_gemm_run(plan, a, b, c, scratch);
-        double t = seconds_now(s->threads) - start;
+        double t = peak_clock(s->threads) - start;
         best = t < best ? t : best;
     }
     free(a);
@@ -162,11 +111,10 @@ int main(int argc, char **argv) {
         fprintf(stderr, "bench_gemm: the loop that it measures against needs AVX-512\n");
         return 1;
     }
-    double fma = peak(threads, fma_loop, 2.0 * 16 * FMA_CHAINS);
-    if (strcmp(type, "bf16") != 0)
-        bench_type(NDP_F32, threads, runs, head_rows, fma);
-    if (strcmp(type, "fp32") != 0)
-        bench_type(NDP_BF16, threads, runs, head_rows,
-                   ndp_cpu_has_amx_bf16() ? peak(threads, tile_loop, 2.0 * 16 * 16 * 32 * TILE_CHAINS) : fma);
+    for (int t = 0; t < 2; t++) {
+        ndp_dtype dtype = t ? NDP_BF16 : NDP_F32;
+        if (strcmp(type, "both") == 0 || strcmp(type, ndp_dtype_name(dtype)) == 0)
+            bench_type(dtype, threads, runs, head_rows, peak_rate(dtype, threads, 20) * 1e-9);
+    }
     return 0;
 }

@@ -93,7 +93,7 @@ static void check_kernel(kernel_case *k) {
     if (!k->asked)
         k->asked = ~0u;
     check_type(k, NDP_F32, !product || ndp_cpu_has_avx512());
-    check_type(k, NDP_BF16, !product);
+    check_type(k, NDP_BF16, !product || ndp_cpu_has_amx_bf16());
     free_matrices(k->in, k->op->n_in);
 }
 
