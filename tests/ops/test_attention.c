@@ -139,6 +139,8 @@ static void run_backward(const problem *p, ndp_backend backend, int threads) {
            threads);
 }
 
+static const char *const all_isa[] = {"generic", "avx512", "amx_bf16"};
+
 /* --- comparisons --- */
 
 static void copy(const ndp_view *to, const ndp_view *from) {
@@ -242,12 +244,11 @@ static problem rounding(const problem *ref, const spec *x) {
 
 /* The cpu kernels against the reference, on the same (rounded) inputs; the backward also on the same o and lse. */
 static void check_cpu(const spec *x) {
-    static const char *const isa[] = {"generic", "avx512", "amx_bf16"};
     /* fp32: measured at most 1.2e-6; bf16: half a unit in the last place */
     double limit = x->dtype == NDP_BF16 ? 0x1p-8 + 1e-5 : 3e-6;
     problem given = setup(x), want = reference(&given, x), rounded = rounding(&want, x);
-    for (int i = 0; i < NDP_COUNT(isa); i++) {
-        setenv("NDP_ISA", isa[i], 1);
+    for (int i = 0; i < NDP_COUNT(all_isa); i++) {
+        setenv("NDP_ISA", all_isa[i], 1);
         problem got = setup(x), *allowed = x->dtype == NDP_BF16 && ndp_cpu_has_amx_bf16() ? &rounded : NULL;
         run_forward(&got, NDP_BACKEND_CPU, 2);
         assert_near(&got, &want, O, limit, allowed, x);
@@ -333,12 +334,13 @@ static void cpu_equals_ref(void **state) {
 static void cpu_equals_ref_where_shapes_differ(void **state) {
     (void)state;
     static const spec cases[] = {
-        {1, 200, 9, 3, 64, 0, DECODE, NDP_F32},      {1, 1, 9, 3, 64, 0, DECODE, NDP_BF16},
-        {16, 300, 6, 6, 48, 0, DECODE, NDP_F32},     {33, 257, 4, 1, 64, 40, DECODE, NDP_BF16},
-        {65, 131, 2, 1, 64, 0, ZIGZAG, NDP_F32},     {200, 90, 4, 2, 16, 64, ZIGZAG, NDP_F32},
-        {150, 70, 3, 1, 64, 0, ANYWHERE, NDP_F32},   {70, 150, 2, 2, 20, 9, ANYWHERE, NDP_BF16},
-        {700, 700, 3, 1, 8, 64, DOCUMENTS, NDP_F32}, {60, 60, 2, 1, 256, 0, CAUSAL, NDP_F32},
-        {40, 40, 2, 1, 1, 0, DOCUMENTS, NDP_F32},    {100, 100, 40, 1, 24, 0, CAUSAL, NDP_BF16}};
+        {1, 200, 9, 3, 64, 0, DECODE, NDP_F32},        {1, 1, 9, 3, 64, 0, DECODE, NDP_BF16},
+        {16, 300, 6, 6, 48, 0, DECODE, NDP_F32},       {33, 257, 4, 1, 64, 40, DECODE, NDP_BF16},
+        {65, 131, 2, 1, 64, 0, ZIGZAG, NDP_F32},       {200, 90, 4, 2, 16, 64, ZIGZAG, NDP_F32},
+        {150, 70, 3, 1, 64, 0, ANYWHERE, NDP_F32},     {70, 150, 2, 2, 20, 9, ANYWHERE, NDP_BF16},
+        {700, 700, 3, 1, 8, 64, DOCUMENTS, NDP_F32},   {60, 60, 2, 1, 256, 0, CAUSAL, NDP_F32},
+        {450, 450, 10, 2, 24, 0, DOCUMENTS, NDP_BF16}, {450, 450, 10, 2, 32, 0, DOCUMENTS, NDP_F32},
+        {40, 40, 2, 1, 1, 0, DOCUMENTS, NDP_F32},      {100, 100, 40, 1, 24, 0, CAUSAL, NDP_BF16}};
     for (int i = 0; i < NDP_COUNT(cases); i++)
         check_cpu(&cases[i]);
 }
@@ -346,27 +348,71 @@ static void cpu_equals_ref_where_shapes_differ(void **state) {
 /* Rows that see nothing: o = 0, lse = -inf, no gradient, and none from them. */
 static void rows_that_see_nothing(void **state) {
     (void)state;
-    spec x = {70, 70, 2, 1, 16, 0, CAUSAL, NDP_F32};
-    problem p = setup(&x);
-    for (int64_t t = 0; t < x.t; t++)
-        ndp_view_set(&p.v[Q_LOW], t, 0, t == 68 ? 0 : 1000);
-    run_forward(&p, NDP_BACKEND_CPU, 2);
-    run_backward(&p, NDP_BACKEND_CPU, 2);
-    for (int64_t t = 0; t < x.t; t++)
-        for (int64_t c = 0; c < 32; c++) {
-            assert_int_equal(ndp_view_get(&p.v[O], t, c) == 0, t != 68);
-            assert_int_equal(ndp_view_get(&p.v[DQ], t, c) == 0, t != 68);
-            assert_int_equal(isinf(ndp_view_get(&p.v[LSE], t, c / 16)) != 0, t != 68);
-            assert_int_equal(ndp_view_get(&p.v[DV], t, c % 16) == 0, t > 68);
+    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
+        setenv("NDP_ISA", all_isa[i / 2], 1);
+        spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        problem p = setup(&x);
+        for (int64_t t = 0; t < x.t; t++)
+            ndp_view_set(&p.v[Q_LOW], t, 0, t == 68 ? 0 : 1000);
+        run_forward(&p, NDP_BACKEND_CPU, 2);
+        run_backward(&p, NDP_BACKEND_CPU, 2);
+        for (int64_t t = 0; t < x.t; t++)
+            for (int64_t c = 0; c < 32; c++) {
+                assert_int_equal(ndp_view_get(&p.v[O], t, c) == 0, t != 68);
+                assert_int_equal(ndp_view_get(&p.v[DQ], t, c) == 0, t != 68);
+                assert_int_equal(isinf(ndp_view_get(&p.v[LSE], t, c / 16)) != 0, t != 68);
+                assert_int_equal(ndp_view_get(&p.v[DV], t, c % 16) == 0, t > 68);
+            }
+        teardown(&p);
+    }
+}
+
+/* The positions of a block of keys reach across what its rows see, and none lies within. */
+static void keys_on_both_sides_are_not_seen(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
+        setenv("NDP_ISA", all_isa[i / 2], 1);
+        spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        problem p = setup(&x);
+        for (int64_t t = 0; t < x.t; t++) {
+            ndp_view_set(&p.v[Q_LOW], t, 0, 400);
+            ndp_view_set(&p.v[Q_POS], t, 0, 500);
+            ndp_view_set(&p.v[K_POS], t, 0, t % 2 ? 1000 : 0);
         }
-    teardown(&p);
+        run_forward(&p, NDP_BACKEND_CPU, 2);
+        run_backward(&p, NDP_BACKEND_CPU, 2);
+        for (int64_t t = 0; t < x.t; t++)
+            for (int64_t c = 0; c < 32; c++)
+                assert_true(ndp_view_get(&p.v[O], t, c) == 0 && ndp_view_get(&p.v[DQ], t, c) == 0 &&
+                            ndp_view_get(&p.v[DK], t, c % 16) == 0 && ndp_view_get(&p.v[DV], t, c % 16) == 0);
+        teardown(&p);
+    }
+}
+
+/* A cache holds anything behind the last token. */
+static void keys_that_nobody_sees_may_be_nan(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
+        setenv("NDP_ISA", all_isa[i / 2], 1);
+        spec x = {3, 90, 2, 1, 20, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        problem clean = setup(&x), p = setup(&x);
+        for (int64_t s = 3; s < x.s; s++)
+            for (int64_t c = 0; c < x.dim; c++) {
+                ndp_view_set(&p.v[K], s, c, NAN);
+                ndp_view_set(&p.v[V], s, c, NAN);
+            }
+        run_forward(&clean, NDP_BACKEND_CPU, 1);
+        run_forward(&p, NDP_BACKEND_CPU, 1);
+        assert_true(distance(&p.v[O], &clean.v[O], NULL) == 0 && distance(&p.v[LSE], &clean.v[LSE], NULL) == 0);
+        teardown(&clean);
+        teardown(&p);
+    }
 }
 
 static void nan_is_not_hidden(void **state) {
     (void)state;
-    static const char *const isa[] = {"generic", "avx512", "amx_bf16"};
-    for (int i = 0; i < 2 * NDP_COUNT(isa); i++) {
-        setenv("NDP_ISA", isa[i / 2], 1);
+    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
+        setenv("NDP_ISA", all_isa[i / 2], 1);
         spec x = {80, 80, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
         problem p = setup(&x);
         ndp_view_set(&p.v[K], 70, 3, NAN);
@@ -476,15 +522,11 @@ static void shapes_that_do_not_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ref_backward_is_the_derivative),
-        cmocka_unit_test(cpu_equals_ref),
-        cmocka_unit_test(cpu_equals_ref_where_shapes_differ),
-        cmocka_unit_test(rows_that_see_nothing),
-        cmocka_unit_test(nan_is_not_hidden),
-        cmocka_unit_test(threads_do_not_change_a_bit),
-        cmocka_unit_test(outputs_may_be_absent),
-        cmocka_unit_test(cost_counts_causal_pairs),
-        cmocka_unit_test(shapes_that_do_not_fit),
+        cmocka_unit_test(ref_backward_is_the_derivative),     cmocka_unit_test(cpu_equals_ref),
+        cmocka_unit_test(cpu_equals_ref_where_shapes_differ), cmocka_unit_test(rows_that_see_nothing),
+        cmocka_unit_test(keys_that_nobody_sees_may_be_nan),   cmocka_unit_test(nan_is_not_hidden),
+        cmocka_unit_test(threads_do_not_change_a_bit),        cmocka_unit_test(outputs_may_be_absent),
+        cmocka_unit_test(cost_counts_causal_pairs),           cmocka_unit_test(shapes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

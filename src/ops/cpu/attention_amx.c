@@ -449,13 +449,12 @@ static bool backward_block(const ndp_att *a, tile_block *b, int kv, int64_t j, b
         return false;
     for (int64_t i = 0; i < strips(&b->rows); i++)
         backward_strip(a, b, i * STRIP, kv, j, r, w);
-    bool part = r.from > 0 || r.to < KEYS;
-    if (!begun && part)
+    if (!begun && (r.from > 0 || r.to < KEYS))
         clear_sums(a, w);
     if (a->dv.data)
-        weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv, begun || part);
+        weighted_rows(a, &b->rows, r, w->p, b->d_o, w->dv, begun);
     if (a->dk.data)
-        weighted_rows(a, &b->rows, r, w->ds, b->q, w->dk, begun || part);
+        weighted_rows(a, &b->rows, r, w->ds, b->q, w->dk, begun);
     return true;
 }
 
