@@ -1,11 +1,8 @@
 /* The gradients of a whole model through graph, lowering, program and executor, on `ref` in fp64, against central
  * finite differences of its loss; with recompute the same bits. */
+#include "check.h"
 #include "step/tiny.h"
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 typedef struct setup {
     ndp_model model;

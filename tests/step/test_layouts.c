@@ -1,11 +1,8 @@
 /* Layout invariance of the engine on `local`: every dp_replicate x dp_shard gives the gradients, norm and loss of one
  * rank; after updates the weights too. The programs of all ranks pass the checker. */
+#include "check.h"
 #include "step/tiny.h"
-#include <cmocka.h>
 #include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 
 enum { ROWS = 12, SAMPLES = 12 }; /* micro-batches of an update, over all ranks */
 
