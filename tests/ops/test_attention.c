@@ -522,11 +522,17 @@ static void shapes_that_do_not_fit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ref_backward_is_the_derivative),     cmocka_unit_test(cpu_equals_ref),
-        cmocka_unit_test(cpu_equals_ref_where_shapes_differ), cmocka_unit_test(rows_that_see_nothing),
-        cmocka_unit_test(keys_that_nobody_sees_may_be_nan),   cmocka_unit_test(nan_is_not_hidden),
-        cmocka_unit_test(threads_do_not_change_a_bit),        cmocka_unit_test(outputs_may_be_absent),
-        cmocka_unit_test(cost_counts_causal_pairs),           cmocka_unit_test(shapes_that_do_not_fit),
+        cmocka_unit_test(ref_backward_is_the_derivative),
+        cmocka_unit_test(cpu_equals_ref),
+        cmocka_unit_test(cpu_equals_ref_where_shapes_differ),
+        cmocka_unit_test(rows_that_see_nothing),
+        cmocka_unit_test(keys_on_both_sides_are_not_seen),
+        cmocka_unit_test(keys_that_nobody_sees_may_be_nan),
+        cmocka_unit_test(nan_is_not_hidden),
+        cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(outputs_may_be_absent),
+        cmocka_unit_test(cost_counts_causal_pairs),
+        cmocka_unit_test(shapes_that_do_not_fit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
