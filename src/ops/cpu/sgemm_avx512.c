@@ -20,8 +20,8 @@
 enum {
     PANEL = 14,
     STRIP = 32,
-    K_BLOCK = 384,
-    PIECE = 72 * PANEL, /* rows; times K_BLOCK floats: 1.5 MiB */
+    K_BLOCK = 576,
+    PIECE = 48 * PANEL, /* rows; times K_BLOCK floats: 1.5 MiB */
     STRIPS = 8,         /* packed at a time */
 };
 
