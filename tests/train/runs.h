@@ -1,0 +1,356 @@
+/* Training jobs run in many ways, and what comes out of them.
+ *
+ * A subject is what is trained (model, data, precision, optimizer); a way is how (layout, accumulation, switches). The
+ * outcome of a subject must not depend on the way. Runs are those of the public interface, on `local`. */
+#ifndef TESTS_TRAIN_RUNS_H
+#define TESTS_TRAIN_RUNS_H
+
+#include "base/rng.h"
+#include "check.h"
+#include "train/trainer.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { MOST_STEPS = 20 };
+
+/* ---- what is trained ---- */
+
+typedef struct subject {
+    const char *name;
+    const char *model, *path; /* the key and what it says: model.path or model.config */
+    const char *data, *tokenizer, *cache;
+    const char *precision, *device, *optimizer;
+    double lr, clip, momentum;
+    int length, window, steps;
+} subject;
+
+/* A folder for one test program, removed at its end. */
+static inline int make_folder(void **state) {
+    const char *base = getenv("TMPDIR");
+    char *path = ndp_format("%s/ndp-train-XXXXXX", base ? base : "/tmp");
+    *state = path;
+    return path && mkdtemp(path) ? 0 : -1;
+}
+
+static inline int drop_folder(void **state) {
+    ndp_status st = ndp_folder_remove(*state);
+    free(*state);
+    return st == NDP_OK ? 0 : -1;
+}
+
+/* FOLDER/NAME: `documents` documents of letters, of 1 to `longest` letters, short ones more often. Blocks of
+ * `lonely` documents of one letter lie between them: without a BOS nothing in them can be predicted. */
+static inline char *write_corpus(const char *folder, const char *name, int documents, int longest, int lonely) {
+    char *path = ndp_format("%s/%s", folder, name);
+    ndp_str text = {0};
+    for (int d = 0; d < documents; d++) {
+        uint64_t n = ndp_rng_below(5, 1, (uint64_t)d, (uint64_t)longest);
+        n = 1 + (n * n) / (uint64_t)longest;
+        ndp_str_add(&text, "{\"text\":\"");
+        for (uint64_t i = 0; i < n; i++) /* each letter leans on the one before, so that there is something to learn */
+            ndp_str_addf(&text, "%c", 'a' + (int)((i * 3 + ndp_rng_below(5, 2, (uint64_t)d * 4096 + i, 6)) % 16));
+        ndp_str_add(&text, "\"}\n");
+        for (int i = 0; d % 4 == 3 && i < lonely; i++)
+            ndp_str_addf(&text, "{\"text\":\"%c\"}\n", 'a' + i % 16);
+    }
+    assert_false(text.failed);
+    CHECK_OK(ndp_file_write_atomic(path, text.data, text.length));
+    ndp_str_release(&text);
+    return path;
+}
+
+/* FOLDER/tokenizer.json: the letters a to p, no special token. */
+static inline char *write_tokenizer(const char *folder) {
+    char *path = ndp_format("%s/tokenizer.json", folder);
+    ndp_str text = {0};
+    ndp_str_add(&text, "{\"model\":{\"type\":\"BPE\",\"merges\":[],\"vocab\":{");
+    for (int i = 0; i < 16; i++)
+        ndp_str_addf(&text, "%s\"%c\":%d", i ? "," : "", 'a' + i, i);
+    ndp_str_add(&text, "}}}");
+    assert_false(text.failed);
+    CHECK_OK(ndp_file_write_atomic(path, text.data, text.length));
+    ndp_str_release(&text);
+    return path;
+}
+
+/* ---- how it is trained ---- */
+
+/* A bug put into one run: into a rank's model before its engine is made, or into the engine's program. */
+typedef struct fault {
+    const char *name;
+    const char *seen; /* part of what the comparison must say */
+    void (*model)(ndp_model *m, int rank);
+    void (*program)(ndp_program *p, int rank);
+} fault;
+
+typedef struct way {
+    int replicate, shard, global, accumulation, threads;
+    bool recompute, keep; /* keep: reshard_after_forward is false */
+    bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
+    const fault *fault;
+} way;
+
+/* The k-th divisor of n, from 0; 0 when there are fewer. */
+static inline int divisor(int n, int k) {
+    for (int d = 1; d <= n; d++)
+        if (n % d == 0 && k-- == 0)
+            return d;
+    return 0;
+}
+
+/* Samples of an update for so many data ranks, as few as one rank can cut in at least `ways` ways. */
+static inline int global_batch(int ranks, int accumulation, int ways) {
+    int n = ranks * accumulation;
+    while (divisor(n, ways - 1) == 0)
+        n += ranks * accumulation;
+    return n;
+}
+
+static inline way one_rank(int global, int accumulation, int threads) {
+    return (way){.replicate = 1, .shard = 1, .global = global, .accumulation = accumulation, .threads = threads};
+}
+
+static inline const char *way_text(const way *w, char out[160]) {
+    snprintf(out, 160, "%d x %d, global batch %d, accumulation %d, %d thread%s%s%s, %s", w->replicate, w->shard,
+             w->global, w->accumulation, w->threads, w->threads > 1 ? "s" : "", w->recompute ? ", recompute" : "",
+             w->keep ? ", kept" : "", w->gathered ? "gathered" : "in place");
+    return out;
+}
+
+__attribute__((format(printf, 2, 3))) static inline void set(ndp_config *c, const char *fmt, ...) {
+    char text[2048];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(text, sizeof text, fmt, args);
+    va_end(args);
+    CHECK_OK(ndp_config_set(c, text));
+}
+
+static inline ndp_config *configure(const subject *s, const way *w) {
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    set(c, "%s=%s", s->model, s->path);
+    set(c, "model.sliding_window=%d", s->window);
+    set(c, "data.files=[%s]", s->data);
+    set(c, "data.cache_dir=%s", s->cache);
+    set(c, "data.sequence_length=%d", s->length);
+    if (s->tokenizer)
+        set(c, "data.tokenizer=%s", s->tokenizer);
+    set(c, "precision.compute=%s", s->precision);
+    set(c, "train.device=%s", s->device);
+    set(c, "train.steps=%d", s->steps);
+    set(c, "train.transport=%s", w->replicate * w->shard > 1 ? "local" : "self");
+    set(c, "train.threads=%d", w->threads);
+    set(c, "train.recompute=%s", w->recompute ? "block" : "none");
+    set(c, "optimizer.name=%s", s->optimizer);
+    set(c, "optimizer.lr=%g", s->lr);
+    set(c, "optimizer.max_grad_norm=%g", s->clip);
+    set(c, "optimizer.momentum=%g", s->momentum);
+    set(c, "schedule.name=constant");
+    set(c, "schedule.warmup_steps=0");
+    set(c, "parallelism.dp_replicate_size=%d", w->replicate);
+    set(c, "parallelism.dp_shard_size=%d", w->shard);
+    set(c, "parallelism.reshard_after_forward=%s", w->keep ? "false" : "true");
+    set(c, "batch.global_batch_size=%d", w->global);
+    set(c, "batch.micro_batch_size=%d", w->global / (w->replicate * w->shard * w->accumulation));
+    return c;
+}
+
+/* ---- what came out ---- */
+
+typedef struct outcome {
+    int steps, n; /* tensors */
+    char *names[128];
+    int64_t first[129]; /* tensor i is elements first[i] .. first[i + 1] of the arrays below */
+    double loss[MOST_STEPS], norm[MOST_STEPS];
+    int64_t tokens[MOST_STEPS];
+    double *grads[2];               /* before clipping: of the first step, of the last */
+    double *weights;                /* after the last */
+    int empty_samples, empty_ranks; /* without a valid label: samples of all steps; a rank's share of an update */
+} outcome;
+
+static inline void outcome_release(outcome *o) {
+    for (int i = 0; i < o->n; i++)
+        free(o->names[i]);
+    free(o->grads[0]);
+    free(o->grads[1]);
+    free(o->weights);
+    *o = (outcome){0};
+}
+
+static inline void list_tensors_of(const ndp_trainer *t, outcome *o) {
+    int64_t elements;
+    for (o->n = 0; o->n < ndp_trainer_tensors(t) && o->n < NDP_COUNT(o->names); o->n++) {
+        o->names[o->n] = strdup(ndp_trainer_tensor(t, o->n, &elements));
+        o->first[o->n + 1] = o->first[o->n] + elements;
+    }
+    double **arrays[] = {&o->grads[0], &o->grads[1], &o->weights};
+    for (int i = 0; i < 3; i++)
+        *arrays[i] = calloc((size_t)o->first[o->n], sizeof(double));
+}
+
+static inline ndp_status read_tensors(ndp_trainer *t, ndp_which which, const outcome *o, double *whole) {
+    for (int i = 0; i < o->n; i++)
+        NDP_TRY(ndp_trainer_read(t, which, i, whole + o->first[i]));
+    return NDP_OK;
+}
+
+typedef struct running {
+    const subject *subject;
+    const way *way;
+    const ndp_config *config;
+    outcome *out;
+} running;
+
+/* The trainer's engine made anew with what a configuration cannot say. */
+static inline ndp_status alter(ndp_trainer *t, const way *w) {
+    int rank = ndp_transport_rank(t->transport);
+    const ndp_config *c = t->job.config;
+    ndp_engine_opts o;
+    ndp_engine_destroy(t->engine);
+    t->engine = NULL;
+    if (w->fault && w->fault->model)
+        w->fault->model(&t->model, rank);
+    NDP_TRY(ndp_job_engine(&t->job, rank, &o));
+    o.model = &t->model, o.transport = t->transport, o.threads = t->threads, o.node_ranks = w->gathered ? 1 : 0;
+    o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
+    NDP_TRY(ndp_engine_create(&o, &t->engine));
+    if (w->fault && w->fault->program)
+        w->fault->program((ndp_program *)ndp_engine_program(t->engine), rank);
+    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, &t->model, (uint64_t)c->train.seed)
+                                            : ndp_weights_load(t->engine, &t->model, c->model.path);
+}
+
+/* What the next update holds without a label to predict. */
+static inline void count_empty(const ndp_trainer *t, outcome *o) {
+    const ndp_batch_shape *b = &t->shape;
+    for (int64_t d = 0; d < b->data_ranks; d++) {
+        int64_t valid = 0, of_sample;
+        for (int64_t m = 0; m < t->job.batch.accumulation; m++)
+            for (int64_t j = 0; j < b->micro; j++) {
+                of_sample = ndp_dataset_valid(
+                    t->dataset, ndp_sampler_row(&t->sampler, t->samples + ndp_sample_index(b, 0, m, d, j)));
+                valid += of_sample;
+                o->empty_samples += of_sample == 0;
+            }
+        o->empty_ranks += valid == 0;
+    }
+}
+
+static inline ndp_status train_steps(ndp_trainer *t, const running *r, outcome *o) {
+    o->steps = r->subject->steps;
+    for (int s = 0; s < o->steps; s++) {
+        ndp_metrics m;
+        count_empty(t, o);
+        NDP_TRY(ndp_trainer_step(t, &m));
+        o->loss[s] = m.loss, o->norm[s] = m.grad_norm, o->tokens[s] = m.tokens;
+        if (s == 0)
+            NDP_TRY(read_tensors(t, NDP_GRADIENT, o, o->grads[0]));
+    }
+    NDP_TRY(read_tensors(t, NDP_GRADIENT, o, o->grads[1]));
+    return read_tensors(t, NDP_WEIGHT, o, o->weights);
+}
+
+static inline ndp_status run_rank(ndp_world *w, void *arg) {
+    const running *r = arg;
+    ndp_trainer *t;
+    outcome o = {0};
+    NDP_TRY(ndp_trainer_create(r->config, w, &t));
+    ndp_status st = r->way->gathered || r->way->fault ? alter(t, r->way) : NDP_OK;
+    list_tensors_of(t, &o);
+    if (st == NDP_OK)
+        st = train_steps(t, r, &o);
+    ndp_trainer_destroy(t);
+    if (st == NDP_OK && ndp_world_rank(w) == 0)
+        *r->out = o;
+    else
+        outcome_release(&o);
+    return st;
+}
+
+static inline outcome train(const subject *s, const way *w) {
+    outcome o = {0};
+    char text[160];
+    ndp_config *c = configure(s, w);
+    running r = {s, w, c, &o};
+    if (ndp_world_run(c, run_rank, &r) != NDP_OK)
+        fail_msg("%s, %s: %s (%s)", s->name, way_text(w, text), ndp_error_message(), ndp_error_trail());
+    ndp_config_destroy(c);
+    return o;
+}
+
+/* ---- the two models ---- */
+
+/* odd: tests/golden/odd/config.json, random: vocabulary 509, ffn 172, 5 layers; packed documents, rows of 250 tokens,
+ * window 64. stories: stories260K of $NDP_TEST_DATA, trained, on its kind of text; NULL without. */
+typedef struct corpus {
+    char *folder, *text, *tokenizer, *odd, *stories, *tales;
+} corpus;
+
+static inline int make_corpus(void **state) {
+    corpus *c = calloc(1, sizeof *c);
+    const char *data = getenv("NDP_TEST_DATA"), *source = getenv("NDP_SOURCE_DIR");
+    void *folder;
+    if (!c || !source || make_folder(&folder) != 0) {
+        print_error("NDP_SOURCE_DIR must name the sources\n");
+        free(c);
+        return -1;
+    }
+    c->folder = folder;
+    c->text = write_corpus(folder, "corpus.jsonl", 300, 900, 0);
+    c->tokenizer = write_tokenizer(folder);
+    c->odd = ndp_format("%s/tests/golden/odd/config.json", source);
+    if (data) {
+        c->stories = ndp_format("%s/models/stories260K", data);
+        c->tales = ndp_format("%s/corpora/tinystories.jsonl", data);
+    }
+    *state = c;
+    return 0;
+}
+
+static inline int drop_corpus(void **state) {
+    corpus *c = *state;
+    if (!c)
+        return 0;
+    void *folder = c->folder;
+    free(c->text);
+    free(c->tokenizer);
+    free(c->odd);
+    free(c->stories);
+    free(c->tales);
+    free(c);
+    return drop_folder(&folder);
+}
+
+static inline subject odd_subject(const corpus *c, const char *name, const char *precision) {
+    return (subject){.name = name,
+                     .model = "model.config",
+                     .path = c->odd,
+                     .data = c->text,
+                     .tokenizer = "bytes",
+                     .cache = c->folder,
+                     .precision = precision,
+                     .device = strcmp(precision, "fp64") == 0 ? "ref" : "cpu",
+                     .optimizer = "adamw",
+                     .lr = 1e-3,
+                     .clip = 1,
+                     .length = 250,
+                     .window = 64,
+                     .steps = MOST_STEPS};
+}
+
+/* The trained model; skips the test where there is none. */
+static inline subject stories_subject(const corpus *c, const char *name, const char *precision) {
+    if (!c->stories) {
+        print_message("SKIPPED: %s (NDP_TEST_DATA is not set)\n", name);
+        skip();
+    }
+    subject s = odd_subject(c, name, precision);
+    s.model = "model.path", s.path = c->stories, s.data = c->tales, s.tokenizer = NULL, s.length = 100, s.window = 0,
+    s.lr = 5e-4;
+    return s;
+}
+
+#endif
