@@ -151,6 +151,9 @@ static ndp_status body(ndp_transport *t, void *arg) {
                j->threads > 1 ? "s" : "", 1e3 * j->seconds, tokens / j->seconds, j->ratio, j->steps,
                best_peak * j->ranks * 1e-9, 1e3 * floor_flops / (best_peak * j->ranks),
                ndp_human_bytes((double)budget.total, text), r.loss);
+        if (j->compute == NDP_BF16) /* what a processor with dpbf16ps and no tiles could do at best */
+            printf("    %.2f x the floor at twice the fp32 rate\n",
+                   j->seconds / (floor_flops / (2 * j->ranks * peak_rate(NDP_F32, j->threads, 8))));
         if (j->details)
             print_parts(ndp_engine_profile(e));
     }
