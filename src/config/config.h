@@ -18,6 +18,7 @@ typedef enum ndp_precision {
 } ndp_precision; /* fp64: device ref only */
 typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
 typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
+typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
 
@@ -41,6 +42,8 @@ struct ndp_config {
     struct {
         int pp_size, dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, ep_size; /* 0: auto */
         bool reshard_after_forward;
+        ndp_cp_method cp_method;
+        bool cp_zigzag, tp_sequence_parallel;
     } parallelism;
     struct {
         ndp_precision compute;

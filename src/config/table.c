@@ -5,6 +5,7 @@ static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
 static const char *const reduce_words[] = {"fp32", NULL};
 static const char *const optimizer_words[] = {"adamw", "sgd", NULL};
 static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
+static const char *const cp_words[] = {"ring", "all_gather", NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
 static const char *const device_words[] = {"cpu", "ref", NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "mpi", NULL};
@@ -43,6 +44,9 @@ const ndp_option ndp_options[] = {
     {AT(parallelism, tp_size), SIZE(1), HELP "tensor parallel"},
     {AT(parallelism, ep_size), INT(1, 1, 1 << 20), HELP "expert parallel, out of dp_shard x cp x sp"},
     {AT(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward"},
+    {AT(parallelism, cp_method), WORD(ring, cp_words), HELP "how keys and values meet: passed on, or gathered"},
+    {AT(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late piece a rank: equal work under a causal mask"},
+    {AT(parallelism, tp_sequence_parallel), BOOL(true), HELP "norms and residuals are cut along the sequence"},
 
     {AT(precision, compute), WORD(fp32, compute_words), HELP "of activations and kernels; fp64: device ref only"},
     {AT(precision, reduce), WORD(fp32, reduce_words), HELP "of gradients between ranks"},

@@ -37,6 +37,8 @@ static void defaults(void **state) {
     assert_int_equal(c->parallelism.dp_shard_size, 0);
     assert_int_equal(c->parallelism.tp_size, 1);
     assert_true(c->parallelism.reshard_after_forward);
+    assert_int_equal(c->parallelism.cp_method, NDP_CP_RING);
+    assert_true(c->parallelism.cp_zigzag && c->parallelism.tp_sequence_parallel);
     assert_int_equal(c->precision.compute, NDP_COMPUTE_FP32);
     assert_int_equal(c->batch.global_batch_size, 16);
     assert_int_equal(c->batch.micro_batch_size, 1);
@@ -112,6 +114,9 @@ static const char *const others[] = {
     "parallelism.tp_size=11",
     "parallelism.ep_size=13",
     "parallelism.reshard_after_forward=false",
+    "parallelism.cp_method=all_gather",
+    "parallelism.cp_zigzag=false",
+    "parallelism.tp_sequence_parallel=false",
     "precision.compute=fp64",
     "precision.reduce=fp32", /* has but one word */
     "batch.global_batch_size=123",
