@@ -24,6 +24,8 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+/* What the shared library exports is what stands here. */
+#pragma GCC visibility push(default)
 
 #define NDP_VERSION "0.1.0"
 #define NDP_API __attribute__((warn_unused_result))
@@ -60,6 +62,9 @@ void ndp_config_destroy(ndp_config *c);
 NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
 /* "optimizer.lr=1e-3": the same checks. */
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
+/* The same, put together as printf does: ndp_config_setf(c, "parallelism.tp_size=%d", 2). A text that comes from
+ * elsewhere, such as a path, may hold what YAML has a meaning for; where that matters, quote it. */
+NDP_API __attribute__((format(printf, 2, 3))) ndp_status ndp_config_setf(ndp_config *c, const char *format, ...);
 /* The value of one key, "train.steps", as YAML. */
 NDP_API ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value);
 /* What involves several keys; called once all is read. */
@@ -212,6 +217,7 @@ NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *u
 /* Version, processor, cores, memory, libraries, transports: for bug reports. */
 NDP_API ndp_status ndp_env(char **text);
 
+#pragma GCC visibility pop
 #ifdef __cplusplus
 }
 #endif

@@ -1,6 +1,7 @@
 #include "config/config.h"
 
 #include "config/option.h"
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -198,6 +199,19 @@ ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
     if (st == NDP_OK)
         st = read_into(c, &y, o);
     ndp_yaml_close(&y);
+    return st;
+}
+
+ndp_status ndp_config_setf(ndp_config *c, const char *format, ...) {
+    char *assignment;
+    va_list args;
+    va_start(args, format);
+    int length = vasprintf(&assignment, format, args);
+    va_end(args);
+    if (length < 0)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    ndp_status st = ndp_config_set(c, assignment);
+    free(assignment);
     return st;
 }
 

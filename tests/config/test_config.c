@@ -354,6 +354,11 @@ static void assignments(void **state) {
     CHECK_OK(ndp_config_set(c, "model.path=x"));
     CHECK_OK(ndp_config_set(c, "model.path="));
     assert_null(c->model.path);
+    CHECK_OK(ndp_config_setf(c, "parallelism.%s_size=%d", "cp", 4));
+    assert_int_equal(c->parallelism.cp_size, 4);
+    CHECK_OK(ndp_config_setf(c, "model.path=\"%s\"", "a: b #c"));
+    assert_string_equal(c->model.path, "a: b #c");
+    CHECK_FAILS(ndp_config_setf(c, "train.steps=%s", "few"), NDP_EINVAL, "'train.steps' is 'few'");
     static const char *const cases[][2] = {
         {"optimizer.lr=12abc", "--set:1:14: 'optimizer.lr' is '12abc', expected a number in [0, inf)\n"
                                "  optimizer.lr=12abc\n               ^"},
