@@ -8,6 +8,7 @@
 /* A command: argv[0] is "ndparallel NAME". Returns the exit code; a mistake in argv ends the process with 2. */
 int cmd_train(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_launch(int argc, char **argv);
 int cmd_evaluate(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
 int cmd_config(int argc, char **argv);
@@ -42,6 +43,14 @@ extern const struct argp cli_job_argp;
 void cli_job_release(cli_job *j);
 /* Reads the file, then makes the assignments. */
 NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);
+
+/* ---- ranks ---- */
+
+/* From now on SIGINT, SIGTERM and SIGUSR1 set the flag that is given back; the second SIGINT or SIGTERM ends the
+ * process. */
+const volatile sig_atomic_t *cli_catch_signals(void);
+/* ndp_launch with the signals, the warnings and the last words of a command; the exit code. */
+int cli_launch(ndp_launch_opts *o, bool debug);
 
 /* Prints and frees what a function of the library handed out; the exit code. */
 int cli_print(ndp_status st, char *text, bool debug);

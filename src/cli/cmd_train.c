@@ -52,31 +52,12 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* ---- signals ---- */
-
-/* Set by a signal: the step is finished, a checkpoint saved. Handlers can reach nothing but what is global. */
-static volatile sig_atomic_t stop;
-
-static void on_signal(int signal_number) { stop = signal_number; }
-
-/* The second Ctrl-C ends the process as if there were no handler. SIGUSR1 is how a launcher hands a Ctrl-C on, again
- * and again: mpirun keeps the others to itself. What is ignored stays so: nohup, background jobs of a script. */
-static void catch_signals(void) {
-    static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
-    for (int i = 0; i < 3; i++) {
-        struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-        if (stopping[i] != SIGUSR1)
-            action.sa_flags |= (int)SA_RESETHAND;
-        if (sigaction(stopping[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(stopping[i], &action, NULL);
-    }
-}
-
 /* ---- ranks ---- */
 
 typedef struct run {
     const arguments *arguments;
     const ndp_config *config;
+    const volatile sig_atomic_t *stop;
     cli_progress progress;
     atomic_bool joined, told; /* a rank of this process came to its body; the user knows why the run failed */
 } run;
@@ -102,7 +83,7 @@ static ndp_status body(ndp_world *w, void *arg) {
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
     atomic_store(&r->joined, true);
     o.resume = r->arguments->resume;
-    o.stop = &stop;
+    o.stop = r->stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;
     o.user = &r->progress;
@@ -126,9 +107,8 @@ static int fail_early(ndp_status st, bool debug) {
 }
 
 static int run_ranks(const arguments *a, const ndp_config *c, int every) {
-    run r = {.arguments = a, .config = c};
+    run r = {.arguments = a, .config = c, .stop = cli_catch_signals()};
     cli_progress_init(&r.progress, every);
-    catch_signals();
     ndp_status st = ndp_world_run(c, body, &r);
     cli_progress_end(&r.progress);
     if (st == NDP_OK || atomic_load(&r.told))
@@ -141,20 +121,6 @@ static int run_ranks(const arguments *a, const ndp_config *c, int every) {
 }
 
 /* ---- launching them ---- */
-
-/* What the ranks did not say themselves. */
-static void tell_end(int code) {
-    if (code > 128 && code != 130)
-        fprintf(stderr, "ndparallel: the run ended because a rank was killed by signal %d (%s)%s\n", code - 128,
-                strsignal(code - 128),
-                code == 128 + SIGKILL ? "; where nobody did that, memory ran out: see `train --dry-run`" : "");
-    else if (code > 2 && code != 130)
-        fprintf(
-            stderr,
-            "ndparallel: the run ended because a rank, or mpirun itself, ended with code %d; what it wrote above says "
-            "why. If there is nothing: --transport local runs all ranks without mpirun\n",
-            code);
-}
 
 /* This program again, with the same arguments: the ranks notice that they were launched. */
 static char **same_command(int argc, char **argv, char program[PATH_MAX]) {
@@ -172,23 +138,14 @@ static char **same_command(int argc, char **argv, char program[PATH_MAX]) {
     return again;
 }
 
-static int launch(const arguments *a, int ranks, char **command) {
-    cli_progress progress;
-    cli_progress_init(&progress, 1);
+static int launch(const arguments *a, int ranks, int argc, char **argv) {
+    char program[PATH_MAX], **command = same_command(argc, argv, program);
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = ranks;
     o.hostfile = a->hostfile;
     o.argv = command;
-    o.stop = &stop;
-    o.say = cli_progress_say;
-    o.user = &progress;
-    cli_progress_hand_on();
-    catch_signals();
-    int code;
-    ndp_status st = ndp_launch(&o, &code);
-    if (st != NDP_OK)
-        return cli_fail(st, a->job.debug);
-    tell_end(code);
+    int code = command ? cli_launch(&o, a->job.debug) : 1;
+    free(command);
     return code;
 }
 
@@ -221,12 +178,7 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
         st = log_every(c, &every);
     if (st != NDP_OK)
         return fail_early(st, a->job.debug);
-    if (ranks == 0)
-        return run_ranks(a, c, every);
-    char program[PATH_MAX], **command = same_command(argc, argv, program);
-    int code = command ? launch(a, ranks, command) : 1;
-    free(command);
-    return code;
+    return ranks == 0 ? run_ranks(a, c, every) : launch(a, ranks, argc, argv);
 }
 
 int cmd_train(int argc, char **argv) {

@@ -216,8 +216,28 @@ static void warn_of_hostfile(const ndp_launch_opts *o) {
         fclose(f);
 }
 
+/* Found as mpirun does: by its path, or by its name in PATH. */
+static bool can_run(const char *program) {
+    const char *folder = getenv("PATH");
+    if (strchr(program, '/'))
+        return access(program, X_OK) == 0;
+    for (int length; folder && *folder; folder += length + (folder[length] == ':')) {
+        length = (int)strcspn(folder, ":");
+        char *file = ndp_format("%.*s/%s", length, folder, program);
+        bool found = file && access(file, X_OK) == 0;
+        free(file);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
 ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
     NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
+    NDP_CHECK(!on_one_host(o) || can_run(o->argv[0]),
+              "cannot run '%s': there is no such program, or it may not be executed; a program that is not in PATH is "
+              "named with its folder, as in ./%s",
+              o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
     NDP_CHECK(!o->hostfile || access(o->hostfile, R_OK) == 0, "cannot read the hostfile '%s': %s", o->hostfile,
               strerror(errno));
     warn_of_host_name(o);

@@ -8,7 +8,7 @@ says out '^ndparallel [0-9]+\.[0-9]+\.[0-9]+$'
 
 run --help
 code_is 0
-for command in train plan evaluate generate config env; do
+for command in train plan launch evaluate generate config env; do
     says out "^  $command "
     run $command --help
     code_is 0
@@ -39,6 +39,14 @@ run train --ranks 2x job.yaml
 refused "--ranks '2x'"
 run plan --rank -1 job.yaml
 refused "--rank '-1'"
+run launch
+refused 'how many ranks'
+run launch -n 2
+refused 'which program'
+run launch -n none -- true
+refused "-n 'none': expected a whole number from 1"
+run launch -n 2 -- nowhere/program
+refused "cannot run 'nowhere/program'"
 run evaluate --model m
 refused '--data FILE is missing'
 run evaluate --data d

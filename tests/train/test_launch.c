@@ -68,6 +68,11 @@ static void what_cannot_be_launched_is_said(void **state) {
     int code = -1;
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "nothing to launch");
+    char *absent[] = {"no-such-program", NULL}, *elsewhere[] = {"/nowhere/program", NULL};
+    o.argv = absent;
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "cannot run 'no-such-program'");
+    o.argv = elsewhere;
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "cannot run '/nowhere/program'");
     char *argv[] = {"/bin/true", NULL};
     o.argv = argv;
     o.hostfile = "/nowhere/hosts";

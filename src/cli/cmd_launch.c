@@ -1,0 +1,54 @@
+/* ndparallel launch: any program that uses the library, as the ranks of one world. */
+#include "cli/cli.h"
+
+enum { OPTION_THREADS = 1, OPTION_HOSTFILE };
+
+static const struct argp_option options[] = {
+    {"ranks", 'n', "N", 0, "How many ranks: processes of the program", 0},
+    {"threads", OPTION_THREADS, "N", 0, "Threads of a rank: OMP_NUM_THREADS", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one a line", 0},
+    {0},
+};
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    ndp_launch_opts *o = state->input;
+    switch (key) {
+    case 'n':
+        o->ranks = (int)cli_integer(state, "-n", arg, 1, 1 << 20);
+        return 0;
+    case OPTION_THREADS:
+        o->threads = (int)cli_integer(state, "--threads", arg, 1, 4096);
+        return 0;
+    case OPTION_HOSTFILE:
+        o->hostfile = arg;
+        return 0;
+    case ARGP_KEY_ARG: /* the program: what follows is its own */
+        o->argv = state->argv + state->next - 1;
+        state->next = state->argc;
+        return 0;
+    case ARGP_KEY_END:
+        if (!o->ranks)
+            argp_error(state, "how many ranks? Give -n N");
+        if (!o->argv)
+            argp_error(state, "which program? Give it, and its arguments, after --");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+int cmd_launch(int argc, char **argv) {
+    static const struct argp argp = {
+        options,
+        parse,
+        "-- PROGRAM [ARGUMENT...]",
+        "Runs a program that uses libndparallel on many ranks: in each of them ndp_world_run joins the same world. The "
+        "exit code is that of the rank that failed first.",
+        NULL,
+        NULL,
+        NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = 0;
+    argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &o);
+    return cli_launch(&o, false);
+}

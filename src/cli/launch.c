@@ -1,0 +1,53 @@
+/* Launching ranks, and being told to stop. */
+#include "cli/cli.h"
+#include "cli/progress.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Set by a signal: the step is finished, a checkpoint saved. Handlers can reach nothing but what is global. */
+static volatile sig_atomic_t stop;
+
+static void on_signal(int signal_number) { stop = signal_number; }
+
+/* The second Ctrl-C ends the process as if there were no handler. SIGUSR1 is how a launcher hands a Ctrl-C on, again
+ * and again: mpirun keeps the others to itself. What is ignored stays so: nohup, background jobs of a script. */
+const volatile sig_atomic_t *cli_catch_signals(void) {
+    static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
+    for (int i = 0; i < 3; i++) {
+        struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
+        if (stopping[i] != SIGUSR1)
+            action.sa_flags |= (int)SA_RESETHAND;
+        if (sigaction(stopping[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(stopping[i], &action, NULL);
+    }
+    return &stop;
+}
+
+/* What the ranks did not say themselves. */
+static void tell_end(int code) {
+    if (code > 128 && code != 130)
+        fprintf(stderr, "ndparallel: the run ended because a rank was killed by signal %d (%s)%s\n", code - 128,
+                strsignal(code - 128),
+                code == 128 + SIGKILL ? "; where nobody did that, memory ran out: see `train --dry-run`" : "");
+    else if (code > 2 && code != 130)
+        fprintf(stderr,
+                "ndparallel: the run ended because a rank, or mpirun itself, ended with code %d; what it wrote above "
+                "says why. If there is nothing: with train.transport local all ranks run without mpirun\n",
+                code);
+}
+
+int cli_launch(ndp_launch_opts *o, bool debug) {
+    cli_progress progress;
+    cli_progress_init(&progress, 1);
+    o->say = cli_progress_say;
+    o->user = &progress;
+    cli_progress_hand_on();
+    o->stop = cli_catch_signals();
+    int code;
+    ndp_status st = ndp_launch(o, &code);
+    if (st != NDP_OK)
+        return cli_fail(st, debug);
+    tell_end(code);
+    return code;
+}
