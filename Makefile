@@ -2,6 +2,8 @@
 
 JOBS ?= $(shell nproc)
 SECONDS_PER_FUZZER ?= 60
+BUILD ?= build
+PREFIX ?= /usr/local
 
 build: ## the program: build/ndparallel (installs nothing)
 	@for tool in cmake ninja; do command -v $$tool >/dev/null || { echo "$$tool is missing: 'make deps' installs what the build needs" >&2; exit 1; }; done
@@ -27,6 +29,12 @@ test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer
 	@tools/test-sanitized asan ubsan tsan
 	@tools/fuzz $(SECONDS_PER_FUZZER)
 
+install: build ## program, libraries, header below PREFIX (/usr/local); DESTDIR for packages
+	@tools/package/install $(BUILD) "$(PREFIX)" "$(DESTDIR)"
+
+uninstall: ## removes what `make install` with the same PREFIX and DESTDIR put there
+	@tools/package/uninstall "$(PREFIX)" "$(DESTDIR)"
+
 bench: build ## our time beside the machine's floor
 	@cmake --build build -j $(JOBS) --target benches
 	@for b in build/bench_*; do [ ! -x $$b ] || { echo "== $${b##*/}"; $$b || exit; }; done
@@ -40,4 +48,4 @@ clean: ## removes build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: build deps quickstart test test-all bench format clean help
+.PHONY: build deps quickstart test test-all install uninstall bench format clean help

@@ -1,0 +1,32 @@
+# What `make install` puts below its prefix. The folders are the same everywhere, so that program and library find the plugin
+# from where they lie themselves; all files may be moved together.
+include(CMakePackageConfigHelpers)
+
+# What a program has to link with beside libndparallel.a. It is said in words that need no development files of others.
+set(STATIC_LIBRARIES ${LIBS_LIBRARIES} dnnl ${OpenMP_C_LIB_NAMES} m ${CMAKE_DL_LIBS})
+list(REMOVE_DUPLICATES STATIC_LIBRARIES)
+list(TRANSFORM STATIC_LIBRARIES PREPEND "-l")
+foreach(library libndparallel_shared libndparallel_static)
+  target_include_directories(${library} INTERFACE $<INSTALL_INTERFACE:include>)
+endforeach()
+target_link_libraries(libndparallel_static INTERFACE "$<INSTALL_INTERFACE:${STATIC_LIBRARIES}>")
+set_target_properties(libndparallel_shared PROPERTIES EXPORT_NAME ndparallel)
+set_target_properties(libndparallel_static PROPERTIES EXPORT_NAME ndparallel_static)
+
+install(TARGETS ndparallel RUNTIME DESTINATION bin)
+install(TARGETS libndparallel_shared libndparallel_static EXPORT ndparallel LIBRARY DESTINATION lib ARCHIVE DESTINATION lib)
+install(FILES include/ndparallel/ndparallel.h DESTINATION include/ndparallel)
+if(TARGET ndp_mpi)
+  install(TARGETS ndp_mpi LIBRARY DESTINATION lib/ndparallel)
+endif()
+
+# pkg-config ndparallel
+list(JOIN STATIC_LIBRARIES " " PC_LIBS_PRIVATE)
+configure_file(tools/package/ndparallel.pc.in ndparallel.pc @ONLY)
+install(FILES ${CMAKE_BINARY_DIR}/ndparallel.pc DESTINATION lib/pkgconfig)
+
+# find_package(ndparallel): ndparallel::ndparallel, ndparallel::ndparallel_static
+set(package lib/cmake/ndparallel)
+install(EXPORT ndparallel NAMESPACE ndparallel:: FILE ndparallelConfig.cmake DESTINATION ${package})
+write_basic_package_version_file(ndparallelConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/ndparallelConfigVersion.cmake DESTINATION ${package})
