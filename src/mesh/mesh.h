@@ -64,6 +64,9 @@ ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind);
 
 /* "dp_replicate 2 x dp_shard 2" (axes above 1 only; "one rank" for none) into `out`; returns `out`. */
 char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size);
+/* "tp=2,dp_shard=4", as users write it: axes by their names, ep among them, in any order; those not named are 1.
+ * NDP_EINVAL names the nearest axis. The sizes may still break a rule. */
+NDP_API ndp_status ndp_layout_parse(const char *text, ndp_layout *out);
 
 /* Batch arithmetic. global = micro x dp_replicate x dp_shard x accumulation, in samples. */
 typedef struct ndp_batch_plan {

@@ -136,12 +136,48 @@ static void what_is_built(void **state) {
                 "not built yet: pp_size 2, cp_size 3, sp_size 4, tp_size 5, ep_size 6;");
 }
 
+static void layouts_are_read(void **state) {
+    (void)state;
+    ndp_layout l;
+    char text[160];
+    CHECK_OK(ndp_layout_parse("tp=2,dp_shard=3", &l));
+    assert_string_equal(ndp_layout_text(&l, text, sizeof text), "dp_shard 3 x tp 2");
+    CHECK_OK(ndp_layout_parse("pp=1,dp_replicate=2,dp_shard=3,cp=4,sp=5,ep=7,tp=6", &l));
+    assert_string_equal(ndp_layout_text(&l, text, sizeof text),
+                        "dp_replicate 2 x dp_shard 3 x cp 4 x sp 5 x tp 6 with ep 7");
+    static const char *const bad[][2] = {{"", "expected AXIS=SIZE"},
+                                         {"tp", "expected AXIS=SIZE"},
+                                         {"tp=2,", "expected AXIS=SIZE"},
+                                         {"=2", "expected AXIS=SIZE"},
+                                         {"tq=2", "unknown axis 'tq' in the layout 'tq=2'; did you mean 'tp'"},
+                                         {"dp_shrad=2", "did you mean 'dp_shard'"},
+                                         {"cp_size=2", "did you mean 'cp'"},
+                                         {"dp_shrad_size=2", "did you mean 'dp_shard'"},
+                                         {"quantum=2", "known are pp, dp_replicate"},
+                                         {"tp=2,cp=2,tp=2", "says tp twice"},
+                                         {"tp=0", "tp=0 is no size"},
+                                         {"tp=-1", "tp=-1 is no size"},
+                                         {"tp=2x,cp=2", "tp=2x is no size"},
+                                         {"tp=,cp=2", "tp= is no size"},
+                                         {"tp=auto", "from 1 to 1048576"},
+                                         {"tp=99999999999999999999", "is no size"}};
+    for (int i = 0; i < NDP_COUNT(bad); i++)
+        CHECK_FAILS(ndp_layout_parse(bad[i][0], &l), NDP_EINVAL, bad[i][1]);
+    char longest[4096];
+    memset(longest, 'x', sizeof longest);
+    longest[sizeof longest - 1] = '\0';
+    CHECK_FAILS(ndp_layout_parse(longest, &l), NDP_EINVAL, "expected AXIS=SIZE");
+    memcpy(longest + sizeof longest - 3, "=2", 3);
+    CHECK_FAILS(ndp_layout_parse(longest, &l), NDP_EINVAL, "unknown axis");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_filled),
                                        cmocka_unit_test(legal_products),
                                        cmocka_unit_test(refusals_name_rule_and_nearest),
                                        cmocka_unit_test(nonsense),
                                        cmocka_unit_test(suggestions_are_legal),
-                                       cmocka_unit_test(what_is_built)};
+                                       cmocka_unit_test(what_is_built),
+                                       cmocka_unit_test(layouts_are_read)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,72 @@
+#include "mesh/mesh.h"
+
+#include "base/text.h"
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char ep_name[] = "ep";
+
+/* The axis of this name, NDP_AXES for ep; -1: none. */
+static int find_axis(const char *name, size_t length) {
+    for (int axis = 0; axis <= NDP_AXES; axis++) {
+        const char *known = axis < NDP_AXES ? ndp_axis_name((ndp_axis)axis) : ep_name;
+        if (strlen(known) == length && strncmp(known, name, length) == 0)
+            return axis;
+    }
+    return -1;
+}
+
+/* A configuration's key is an axis with "_size": that is meant, too. */
+static ndp_status unknown_axis(const char *text, const char *name, size_t length) {
+    enum { LONGEST = 40 };
+    static const char suffix[] = "_size";
+    const char *known[NDP_AXES + 1] = {[NDP_AXES] = ep_name}, *meant = NULL;
+    char word[LONGEST + 1];
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        known[axis] = ndp_axis_name((ndp_axis)axis);
+    length = length < LONGEST ? length : LONGEST;
+    memcpy(word, name, length);
+    word[length] = '\0';
+    char *end = strstr(word, suffix);
+    if (end)
+        *end = '\0';
+    int exact = find_axis(word, strlen(word));
+    meant = exact >= 0 ? known[exact] : ndp_nearest(word, known, NDP_AXES + 1);
+    if (meant)
+        return NDP_FAIL(NDP_EINVAL, "unknown axis '%.*s' in the layout '%.80s'; did you mean '%s'?", (int)length, name,
+                        text, meant);
+    return NDP_FAIL(NDP_EINVAL,
+                    "unknown axis '%.*s' in the layout '%.80s'; known are pp, dp_replicate, dp_shard, cp, sp, tp, ep",
+                    (int)length, name, text);
+}
+
+ndp_status ndp_layout_parse(const char *text, ndp_layout *out) {
+    enum { LARGEST = 1 << 20 };
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    bool seen[NDP_AXES + 1] = {false};
+    for (const char *at = text;; at++) {
+        size_t length = strcspn(at, "=,");
+        NDP_CHECK(length > 0 && at[length] == '=',
+                  "the layout '%.80s': expected AXIS=SIZE, ..., such as dp_shard=4,tp=2", text);
+        int axis = find_axis(at, length);
+        if (axis < 0)
+            return unknown_axis(text, at, length);
+        NDP_CHECK(!seen[axis], "the layout '%.80s' says %.*s twice", text, (int)length, at);
+        seen[axis] = true;
+        const char *value = at + length + 1;
+        char *end = NULL;
+        errno = 0;
+        long size = isdigit((unsigned char)*value) ? strtol(value, &end, 10) : 0;
+        NDP_CHECK(size >= 1 && size <= LARGEST && !errno && (*end == ',' || !*end),
+                  "the layout '%.80s': %.*s=%.*s is no size, expected a whole number from 1 to %d", text, (int)length,
+                  at, (int)strcspn(value, ","), value, LARGEST);
+        *(axis < NDP_AXES ? &layout.size[axis] : &layout.ep) = (int)size;
+        at = end;
+        if (!*at)
+            break;
+    }
+    *out = layout;
+    return NDP_OK;
+}
