@@ -65,6 +65,19 @@ static const char *line_of(const char *path, const char *key, char out[256]) {
     return out[0] ? out : "unknown";
 }
 
+/* A number of a file in KiB or bytes; 0 where there is none ("max"). */
+static double number_of(const char *path, const char *key) {
+    char line[256];
+    return strtod(line_of(path, key, line), NULL);
+}
+
+int64_t ndp_memory_available(void) {
+    double free = number_of("/proc/meminfo", "MemAvailable") * 1024;
+    double limit = number_of("/sys/fs/cgroup/memory.max", "");
+    double left = limit - number_of("/sys/fs/cgroup/memory.stat", "anon ");
+    return (int64_t)(limit <= 0 || left > free ? free : left > 0 ? left : 0);
+}
+
 static const char *mpirun_version(char out[256]) {
     FILE *file = popen("mpirun --version 2>/dev/null", "r");
     first_line(file, "mpirun", out, 256);
@@ -81,10 +94,9 @@ static void machine(ndp_str *out) {
     ndp_str_addf(out, "processor     %s\n", line_of("/proc/cpuinfo", "model name", line));
     ndp_str_addf(out, "cores         %d usable, %ld online; kernels: %s\n", ndp_cpu_cores(),
                  sysconf(_SC_NPROCESSORS_ONLN), ndp_cpu_isa());
-    double total = strtod(line_of("/proc/meminfo", "MemTotal", line), NULL) * 1024;
-    double available = strtod(line_of("/proc/meminfo", "MemAvailable", line), NULL) * 1024;
-    ndp_str_addf(out, "memory        %s, %s available\n", ndp_human_bytes(total, bytes),
-                 ndp_human_bytes(available, more));
+    ndp_str_addf(out, "memory        %s, %s available\n",
+                 ndp_human_bytes(number_of("/proc/meminfo", "MemTotal") * 1024, bytes),
+                 ndp_human_bytes((double)ndp_memory_available(), more));
     ndp_str_addf(out, "huge pages    %s\n", line_of("/sys/kernel/mm/transparent_hugepage/enabled", "", line));
     bool resolves = ndp_host_resolves(line, sizeof line);
     ndp_str_addf(out, "host          %s, %s\n", line,

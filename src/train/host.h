@@ -4,6 +4,9 @@
 
 #include "config/config.h"
 
+/* Bytes that this process could take now: what the system has available, within the limit of its control group. */
+int64_t ndp_memory_available(void);
+
 /* Whether a host's name has an address; asks a name server for a second at most. */
 bool ndp_name_resolves(const char *name);
 /* The same for this host's name, which comes into `name`. */

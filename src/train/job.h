@@ -24,6 +24,9 @@ void ndp_job_release(ndp_job *j);
 /* Engine options of one rank; transport, device and threads are the caller's. */
 NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);
 
+/* Bytes that all ranks take together on one node, from their programs (plan.c). Takes and opens nothing. */
+NDP_API ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes);
+
 /* "global batch 16 samples = micro batch 2 x 4 data ranks x accumulation 2" */
 void ndp_job_describe(const ndp_job *j, ndp_str *out);
 

@@ -33,8 +33,41 @@ static void budget_text(const ndp_job *j, const ndp_program *p, int per_node, nd
                          ndp_human_bytes(traffic[g], a), ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count);
 }
 
+/* One rank's program on the null device. */
+static ndp_status null_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out) {
+    ndp_engine_opts e;
+    int threads = j->config->train.threads;
+    NDP_TRY(ndp_job_engine(j, rank, &e));
+    e.model = m;
+    e.device = &ndp_device_null;
+    e.node_ranks = per_node;
+    e.threads = threads ? threads : ndp_device_threads(per_node);
+    return ndp_engine_create(&e, out);
+}
+
+ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
+    ndp_model m;
+    int64_t sum = 0;
+    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
+    ndp_status st = NDP_OK;
+    for (int r = 0; r < j->world && st == NDP_OK; r++) {
+        ndp_engine *engine;
+        ndp_budget budget;
+        st = null_engine(j, &m, r, j->world, &engine);
+        if (st != NDP_OK)
+            break;
+        ndp_program_budget(ndp_engine_program(engine), &budget);
+        ndp_engine_destroy(engine);
+        sum += (int64_t)budget.total;
+    }
+    ndp_model_release(&m);
+    if (st == NDP_OK)
+        *bytes = sum;
+    return st;
+}
+
 /* All ranks' programs against each other where that is cheap; with one role of rank, more ranks show nothing new. */
-static ndp_status check_programs(const ndp_job *j, const ndp_model *m, const ndp_engine_opts *base) {
+static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_node) {
     enum { MOST = 64 };
     ndp_engine *engines[MOST] = {NULL};
     const ndp_program *programs[MOST];
@@ -42,11 +75,7 @@ static ndp_status check_programs(const ndp_job *j, const ndp_model *m, const ndp
     if (j->world > MOST || j->world == 1)
         return NDP_OK;
     for (int r = 0; r < j->world && st == NDP_OK; r++) {
-        ndp_engine_opts o = *base;
-        o.model = m;
-        st = ndp_mesh_init(&j->layout, r, &o.mesh);
-        if (st == NDP_OK)
-            st = ndp_engine_create(&o, &engines[r]);
+        st = null_engine(j, m, r, per_node, &engines[r]);
         if (st == NDP_OK)
             programs[r] = ndp_engine_program(engines[r]);
     }
@@ -58,26 +87,20 @@ static ndp_status check_programs(const ndp_job *j, const ndp_model *m, const ndp
 }
 
 static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *out) {
-    ndp_engine_opts e;
     ndp_model m;
     NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
-    NDP_TRY(ndp_job_engine(j, o->rank, &e));
-    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    int threads = j->config->train.threads;
-    e.model = &m;
-    e.device = &ndp_device_null;
-    e.node_ranks = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
-    e.threads = threads ? threads : ndp_device_threads(e.node_ranks);
+    int per_node = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
     ndp_engine *engine;
-    ndp_status st = ndp_engine_create(&e, &engine);
+    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
+    ndp_status st = null_engine(j, &m, o->rank, per_node, &engine);
     if (st == NDP_OK) {
         if (o->program)
             ndp_program_print(ndp_engine_program(engine), true, out);
         else
-            budget_text(j, ndp_engine_program(engine), e.node_ranks, out);
+            budget_text(j, ndp_engine_program(engine), per_node, out);
         ndp_engine_destroy(engine);
-        st = check_programs(j, &m, &e);
+        st = check_programs(j, &m, per_node);
         if (st == NDP_OK && j->world > 1 && j->world <= 64)
             ndp_str_addf(
                 out,
