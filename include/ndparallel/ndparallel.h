@@ -180,6 +180,36 @@ typedef struct ndp_plan_opts {
 /* What the run would do and need, for a world of any size, without data, weights or ranks. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
+/* ---- settling doubts: is a layout's training that of one rank? ---- */
+
+/* What two runs are compared by. Distances are relative: of tensors the norm of the difference by the norm. */
+typedef enum ndp_measure {
+    NDP_MEASURE_TOKENS,         /* predicted, of every step */
+    NDP_MEASURE_FIRST_GRADIENT, /* of every tensor, before clipping, in step 1 */
+    NDP_MEASURE_GRAD_NORM,      /* of every step */
+    NDP_MEASURE_LAST_GRADIENT,  /* of every tensor in the last step */
+    NDP_MEASURE_LOSS,           /* of every step */
+    NDP_MEASURE_WEIGHTS,        /* every tensor after the last step */
+    NDP_MEASURES
+} ndp_measure;
+/* "grad_norm" */
+const char *ndp_measure_name(ndp_measure m);
+
+typedef struct ndp_spot {
+    double off;
+    char where[96]; /* the tensor, or "step 3" */
+    char unit[32];  /* of the model, that has the tensor; "" for steps */
+} ndp_spot;
+
+typedef struct ndp_deviation {
+    double bound; /* INFINITY: none */
+    ndp_spot worst;
+    int beyond;     /* tensors or steps beyond the bound */
+    ndp_spot first; /* of these the first step, or the first that a backward pass meets: the nearest to the loss */
+} ndp_deviation;
+
+enum { NDP_VERIFY_STEPS = 20 }; /* the most: the bounds are known to hold for so many */
+
 /* ---- using a model ---- */
 
 typedef struct ndp_evaluate_opts {

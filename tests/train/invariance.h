@@ -1,4 +1,4 @@
-/* Comparing outcomes: how far they lie apart, and the bounds of proof 3. */
+/* Proof 3 over many ways of one subject; comparing and bounds are those of the library (train/outcome.h). */
 #ifndef TESTS_TRAIN_INVARIANCE_H
 #define TESTS_TRAIN_INVARIANCE_H
 
@@ -6,125 +6,58 @@
 
 /* ---- comparing ---- */
 
-/* Measures of how far two outcomes lie apart, and bounds of them. */
-typedef enum measure { FIRST_GRADIENT, NORM, LAST_GRADIENT, LOSS, WEIGHTS, MEASURES } measure;
-static const char *const measure_names[MEASURES] = {"gradient of step 1", "grad_norm", "gradient of the last step",
-                                                    "loss", "weights"};
-
-typedef struct difference {
-    double of[MEASURES];
-    char where[MEASURES][96]; /* the worst place: tensor or step */
-} difference;
-
-/* Distance of each tensor by its norm: the largest. */
-static inline void compare_tensors(const outcome *a, const outcome *b, const double *x, const double *y, measure m,
-                                   difference *d) {
-    for (int i = 0; i < b->n; i++) {
-        double distance = 0, norm = 0;
-        for (int64_t k = b->first[i]; k < b->first[i + 1]; k++)
-            distance += (x[k] - y[k]) * (x[k] - y[k]), norm += y[k] * y[k];
-        double off = distance == 0 ? 0 : sqrt(distance / norm);
-        if (off > d->of[m] || isnan(off)) {
-            d->of[m] = off;
-            snprintf(d->where[m], sizeof d->where[m], "%s", a->names[i]);
-        }
-    }
-}
-
-static inline void compare_numbers(int steps, const double *x, const double *y, measure m, difference *d) {
-    for (int s = 0; s < steps; s++) {
-        double off = fabs(x[s] / y[s] - 1);
-        if (off > d->of[m] || isnan(off)) {
-            d->of[m] = off;
-            snprintf(d->where[m], sizeof d->where[m], "step %d", s + 1);
-        }
-    }
-}
-
-static inline difference compare(const outcome *a, const outcome *b) {
-    difference d = {0};
-    assert_int_equal(a->n, b->n);
-    assert_int_equal(a->steps, b->steps);
-    assert_memory_equal(a->tokens, b->tokens, sizeof a->tokens);
-    compare_tensors(a, b, a->grads[0], b->grads[0], FIRST_GRADIENT, &d);
-    compare_tensors(a, b, a->grads[1], b->grads[1], LAST_GRADIENT, &d);
-    compare_tensors(a, b, a->weights, b->weights, WEIGHTS, &d);
-    compare_numbers(a->steps, a->norm, b->norm, NORM, &d);
-    compare_numbers(a->steps, a->loss, b->loss, LOSS, &d);
+static inline ndp_difference compare(const outcome *a, const outcome *b, const double bounds[NDP_MEASURES]) {
+    ndp_difference d;
+    CHECK_OK(ndp_outcome_compare(&a->of, &b->of, bounds, &d));
     return d;
 }
 
-/* What is out of bounds, in words; NULL when nothing is. */
-static inline const char *exceeds(const difference *d, const double bounds[MEASURES], char out[256]) {
-    for (int m = 0; m < MEASURES; m++)
-        if (!(d->of[m] <= bounds[m])) {
-            snprintf(out, 256, "%s, %s: off by %.3g, bound %.3g", measure_names[m], d->where[m], d->of[m], bounds[m]);
-            return out;
-        }
-    return NULL;
-}
-
-/* Keeps the larger of each measure. */
-static inline void widen(difference *worst, const difference *d) {
-    for (int m = 0; m < MEASURES; m++)
-        if (d->of[m] > worst->of[m]) {
-            worst->of[m] = d->of[m];
-            memcpy(worst->where[m], d->where[m], sizeof worst->where[m]);
-        }
+/* The bounds of a subject that are numbers. */
+static inline ndp_bounds bounds_of(const subject *s, const way *w) {
+    ndp_config *c = configure(s, w);
+    ndp_bounds b = ndp_bounds_of(c);
+    ndp_config_destroy(c);
+    return b;
 }
 
 /* The same to the last bit. */
 static inline bool same_bits(const outcome *a, const outcome *b) {
-    size_t bytes = (size_t)b->first[b->n] * sizeof(double);
-    return a->steps == b->steps && memcmp(a->loss, b->loss, sizeof a->loss) == 0 &&
-           memcmp(a->norm, b->norm, sizeof a->norm) == 0 && memcmp(a->grads[1], b->grads[1], bytes) == 0 &&
-           memcmp(a->weights, b->weights, bytes) == 0;
+    size_t bytes = (size_t)b->of.first[b->of.n] * ndp_dtype_size(b->of.type);
+    bool same = a->of.steps == b->of.steps && memcmp(a->of.loss, b->of.loss, sizeof a->of.loss) == 0 &&
+                memcmp(a->of.norm, b->of.norm, sizeof a->of.norm) == 0;
+    for (int k = NDP_KEPT_LAST_GRADIENT; k < NDP_KEPT; k++)
+        same = same && memcmp(a->of.kept[k], b->of.kept[k], bytes) == 0;
+    return same;
 }
 
 /* ---- many ways of one subject ---- */
 
-enum { ONE_RANK_RUNS = 7, MOST_REFERENCES = 16 };
+enum { ONE_RANK_RUNS = NDP_SPREAD_CUTS + 1, MOST_REFERENCES = 16 };
 
-/* Proof 3. Bounds are numbers, or so many times the spread of one-rank runs, which are cut into micro-batches in up to
- * six ways (other matrices, so that every sum is split otherwise) and run once more on two threads. */
+/* Proof 3. Where bounds are so many times the spread of one-rank runs, these are cut into micro-batches in up to
+ * NDP_SPREAD_CUTS ways (other matrices, so that every sum is split otherwise) and run once more on two threads. */
 typedef struct family {
     subject s;
-    double bounds[MEASURES]; /* of fp32 and fp64 */
-    double spreads;          /* > 0: bounds are this often the spread */
     struct {
         int global;
         outcome one;
-        double bounds[MEASURES];
+        double bounds[NDP_MEASURES];
     } references[MOST_REFERENCES];
     int n_references, tried, passed;
-    difference worst;
-    double worst_part[MEASURES]; /* of the bound */
+    ndp_spot worst[NDP_MEASURES];
+    double worst_part[NDP_MEASURES]; /* of the bound */
 } family;
 
-#define FP32_BOUNDS                                                                                                    \
-    { [FIRST_GRADIENT] = 2e-5, [LAST_GRADIENT] = 1e-4, [NORM] = 3e-5, [LOSS] = 2e-6, [WEIGHTS] = INFINITY }
-#define FP64_BOUNDS                                                                                                    \
-    { [FIRST_GRADIENT] = 1e-9, [LAST_GRADIENT] = 1e-9, [NORM] = 1e-9, [LOSS] = 1e-11, [WEIGHTS] = INFINITY }
-
-static inline void measure_spread(const family *f, int global, double bounds[MEASURES]) {
-    outcome runs[ONE_RANK_RUNS];
-    difference spread = {0};
-    int n = 0;
-    for (int k = 0; n < ONE_RANK_RUNS - 1 && divisor(global, k); k++) {
-        way w = one_rank(global, divisor(global, k), 1);
-        runs[n++] = train(&f->s, &w);
+static inline void measure_spread(const family *f, int global, double spreads, double bounds[NDP_MEASURES]) {
+    ndp_outcome runs[ONE_RANK_RUNS];
+    int cuts[NDP_SPREAD_CUTS], n = ndp_spread_cuts(global, cuts);
+    for (int i = 0; i <= n; i++) {
+        way w = i < n ? one_rank(global, global / cuts[i], 1) : one_rank(global, 1, 2);
+        runs[i] = train(&f->s, &w).of;
     }
-    way threads = one_rank(global, 1, 2);
-    runs[n++] = train(&f->s, &threads);
-    for (int i = 0; i < n; i++)
-        for (int k = 0; k < i; k++) {
-            difference d = compare(&runs[i], &runs[k]);
-            widen(&spread, &d);
-        }
-    for (int m = 0; m < MEASURES; m++)
-        bounds[m] = f->spreads * spread.of[m];
-    for (int i = 0; i < n; i++)
-        outcome_release(&runs[i]);
+    CHECK_OK(ndp_spread_bounds(runs, n + 1, spreads, bounds));
+    for (int i = 0; i <= n; i++)
+        ndp_outcome_release(&runs[i]);
 }
 
 /* The place of the one-rank run with this global batch, which is one micro-batch of it. */
@@ -139,30 +72,34 @@ static inline int reference(family *f, int global) {
     f->n_references++;
     f->references[i].global = global;
     f->references[i].one = train(&f->s, &w);
-    if (f->spreads > 0)
-        measure_spread(f, global, f->references[i].bounds);
+    ndp_bounds b = bounds_of(&f->s, &w);
+    if (b.spreads > 0)
+        measure_spread(f, global, b.spreads, f->references[i].bounds);
     else
-        memcpy(f->references[i].bounds, f->bounds, sizeof f->bounds);
+        memcpy(f->references[i].bounds, b.of, sizeof b.of);
     return i;
 }
 
 /* Runs the subject this way; what is out of bounds, in words, or NULL. */
-static inline const char *try_way(family *f, const way *w, char out[256]) {
+static inline const char *try_way(family *f, const way *w, char out[512]) {
     int at = reference(f, w->global);
     outcome o = train(&f->s, w);
-    difference d = compare(&o, &f->references[at].one);
-    const char *bad = exceeds(&d, f->references[at].bounds, out);
+    ndp_difference d = compare(&o, &f->references[at].one, f->references[at].bounds);
+    const char *bad = ndp_difference_words(&d, out, 512);
     outcome_release(&o);
-    widen(&f->worst, &d);
-    for (int m = 0; m < MEASURES; m++)
-        f->worst_part[m] = fmax(f->worst_part[m], d.of[m] / f->references[at].bounds[m]);
+    for (int m = 0; m < NDP_MEASURES; m++) {
+        const ndp_deviation *v = &d.of[m];
+        if (v->worst.off > f->worst[m].off)
+            f->worst[m] = v->worst;
+        f->worst_part[m] = fmax(f->worst_part[m], v->worst.off == 0 ? 0 : v->worst.off / v->bound);
+    }
     f->tried++;
     f->passed += bad == NULL;
     return bad;
 }
 
 static inline void check_way(family *f, const way *w) {
-    char text[160], words[256];
+    char text[160], words[512];
     const char *bad = try_way(f, w, words);
     if (bad)
         fail_msg("%s, %s: %s", f->s.name, way_text(w, text), bad);
@@ -170,10 +107,10 @@ static inline void check_way(family *f, const way *w) {
 
 static inline void print_family(const family *f) {
     printf("%-22s %4d tried %4d passed;", f->s.name, f->tried, f->passed);
-    for (int m = 0; m < MEASURES; m++)
+    for (int m = 0; m < NDP_MEASURES; m++)
         if (f->worst_part[m] > 0)
-            printf(" %s %.1e (%.0f%% of its bound; %s)%s", measure_names[m], f->worst.of[m], 100 * f->worst_part[m],
-                   f->worst.where[m], m < MEASURES - 1 ? "," : "");
+            printf(" %s %.1e (%.0f%% of its bound; %s)%s", ndp_measure_name((ndp_measure)m), f->worst[m].off,
+                   100 * f->worst_part[m], f->worst[m].where, m < NDP_MEASURES - 1 ? "," : "");
     printf("\n");
 }
 

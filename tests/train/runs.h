@@ -7,13 +7,13 @@
 
 #include "base/rng.h"
 #include "check.h"
-#include "train/trainer.h"
+#include "train/outcome.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { MOST_STEPS = 20 };
+enum { MOST_STEPS = NDP_VERIFY_STEPS };
 
 /* ---- what is trained ---- */
 
@@ -161,41 +161,11 @@ static inline ndp_config *configure(const subject *s, const way *w) {
 /* ---- what came out ---- */
 
 typedef struct outcome {
-    int steps, n; /* tensors */
-    char *names[128];
-    int64_t first[129]; /* tensor i is elements first[i] .. first[i + 1] of the arrays below */
-    double loss[MOST_STEPS], norm[MOST_STEPS];
-    int64_t tokens[MOST_STEPS];
-    double *grads[2];               /* before clipping: of the first step, of the last */
-    double *weights;                /* after the last */
+    ndp_outcome of;
     int empty_samples, empty_ranks; /* without a valid label: samples of all steps; a rank's share of an update */
 } outcome;
 
-static inline void outcome_release(outcome *o) {
-    for (int i = 0; i < o->n; i++)
-        free(o->names[i]);
-    free(o->grads[0]);
-    free(o->grads[1]);
-    free(o->weights);
-    *o = (outcome){0};
-}
-
-static inline void list_tensors_of(const ndp_trainer *t, outcome *o) {
-    int64_t elements;
-    for (o->n = 0; o->n < ndp_trainer_tensors(t) && o->n < NDP_COUNT(o->names); o->n++) {
-        o->names[o->n] = strdup(ndp_trainer_tensor(t, o->n, &elements));
-        o->first[o->n + 1] = o->first[o->n] + elements;
-    }
-    double **arrays[] = {&o->grads[0], &o->grads[1], &o->weights};
-    for (int i = 0; i < 3; i++)
-        *arrays[i] = calloc((size_t)o->first[o->n], sizeof(double));
-}
-
-static inline ndp_status read_tensors(ndp_trainer *t, ndp_which which, const outcome *o, double *whole) {
-    for (int i = 0; i < o->n; i++)
-        NDP_TRY(ndp_trainer_read(t, which, i, whole + o->first[i]));
-    return NDP_OK;
-}
+static inline void outcome_release(outcome *o) { ndp_outcome_release(&o->of); }
 
 typedef struct running {
     const subject *subject;
@@ -239,31 +209,26 @@ static inline void count_empty(const ndp_trainer *t, outcome *o) {
     }
 }
 
-static inline ndp_status train_steps(ndp_trainer *t, const running *r, outcome *o) {
-    o->steps = r->subject->steps;
-    for (int s = 0; s < o->steps; s++) {
-        ndp_metrics m;
+static inline ndp_status train_steps(ndp_trainer *t, const running *r, bool keep, outcome *o) {
+    if (r->way->gathered || r->way->fault)
+        NDP_TRY(alter(t, r->way));
+    NDP_TRY(ndp_outcome_init(&o->of, t, r->subject->steps, keep));
+    for (int s = 0; s < o->of.steps; s++) {
         count_empty(t, o);
-        NDP_TRY(ndp_trainer_step(t, &m));
-        o->loss[s] = m.loss, o->norm[s] = m.grad_norm, o->tokens[s] = m.tokens;
-        if (s == 0)
-            NDP_TRY(read_tensors(t, NDP_GRADIENT, o, o->grads[0]));
+        NDP_TRY(ndp_outcome_step(&o->of, t));
     }
-    NDP_TRY(read_tensors(t, NDP_GRADIENT, o, o->grads[1]));
-    return read_tensors(t, NDP_WEIGHT, o, o->weights);
+    return NDP_OK;
 }
 
 static inline ndp_status run_rank(ndp_world *w, void *arg) {
     const running *r = arg;
+    bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
     NDP_TRY(ndp_trainer_create(r->config, w, &t));
-    ndp_status st = r->way->gathered || r->way->fault ? alter(t, r->way) : NDP_OK;
-    list_tensors_of(t, &o);
-    if (st == NDP_OK)
-        st = train_steps(t, r, &o);
+    ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
-    if (st == NDP_OK && ndp_world_rank(w) == 0)
+    if (st == NDP_OK && first)
         *r->out = o;
     else
         outcome_release(&o);

@@ -22,19 +22,19 @@ static void sample_ways(family *f, int ways) {
 }
 
 static void odd_fp32(void **state) {
-    family f = {.s = odd_subject(*state, "odd fp32", "fp32"), .bounds = FP32_BOUNDS};
+    family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
     f.s.steps = 3;
     sample_ways(&f, 3);
 }
 
 static void stories_fp32(void **state) {
-    family f = {.s = stories_subject(*state, "stories260K fp32", "fp32"), .bounds = FP32_BOUNDS};
+    family f = {.s = stories_subject(*state, "stories260K fp32", "fp32")};
     f.s.length = 64, f.s.lr = 3e-4;
     sample_ways(&f, 3);
 }
 
 static void stories_sgd(void **state) {
-    family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32"), .spreads = 10};
+    family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32")};
     f.s.length = 64, f.s.optimizer = "sgd", f.s.lr = 0.02, f.s.clip = 0;
     way w = {
         .replicate = 2, .shard = 2, .global = global_batch(4, 1, 6), .accumulation = 1, .threads = 1, .gathered = true};
@@ -44,7 +44,7 @@ static void stories_sgd(void **state) {
 }
 
 static void odd_bf16(void **state) {
-    family f = {.s = odd_subject(*state, "odd bf16", "bf16"), .spreads = 2};
+    family f = {.s = odd_subject(*state, "odd bf16", "bf16")};
     f.s.steps = 3, f.s.length = 125;
     way w = {.replicate = 2, .shard = 2, .global = global_batch(4, 1, 6), .accumulation = 1, .threads = 1};
     check_way(&f, &w);
@@ -55,7 +55,7 @@ static void odd_bf16(void **state) {
 }
 
 static void odd_fp64(void **state) {
-    family f = {.s = odd_subject(*state, "odd fp64 on ref", "fp64"), .bounds = FP64_BOUNDS};
+    family f = {.s = odd_subject(*state, "odd fp64 on ref", "fp64")};
     f.s.steps = 2, f.s.length = 30, f.s.window = 11;
     way w = {
         .replicate = 2, .shard = 2, .global = 4, .accumulation = 1, .threads = 1, .gathered = true, .recompute = true};
@@ -69,7 +69,7 @@ static void odd_fp64(void **state) {
 /* Documents of one token have nothing to predict: whole samples, and whole ranks, count for nothing. */
 static void nothing_to_predict(void **state) {
     corpus *c = *state;
-    family f = {.s = odd_subject(c, "no labels", "fp32"), .bounds = FP32_BOUNDS};
+    family f = {.s = odd_subject(c, "no labels", "fp32")};
     char *lonely = write_corpus(c->folder, "lonely.jsonl", 60, 60, 90);
     f.s.data = lonely, f.s.tokenizer = c->tokenizer, f.s.length = 40, f.s.window = 16, f.s.steps = 6;
     static const way ways[] = {
@@ -192,12 +192,12 @@ static const fault faults[] = {
     {"a micro-batch forgotten", "gradient of step 1, model.layers.1.", NULL, forget_micro_batches}};
 
 static void bugs_are_seen(void **state) {
-    family f = {.s = odd_subject(*state, "odd fp32", "fp32"), .bounds = FP32_BOUNDS};
+    family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
     f.s.steps = 2;
     way w = {.replicate = 2, .shard = 2, .global = 8, .accumulation = 2, .threads = 1};
     check_way(&f, &w);
     for (int i = 0; i < NDP_COUNT(faults); i++) {
-        char words[256];
+        char words[512];
         w.fault = &faults[i];
         const char *bad = try_way(&f, &w, words);
         printf("%s: %s\n", faults[i].name, bad ? bad : "NOT SEEN");

@@ -42,9 +42,10 @@ enum { ARRAYS = 6 };
 
 /* The numbers of an outcome, as a file holds them. */
 static void arrays_of(outcome *o, void *data[ARRAYS], size_t bytes[ARRAYS]) {
-    size_t whole = (size_t)o->first[o->n] * sizeof(double);
-    void *const all[ARRAYS] = {o->loss, o->norm, o->tokens, o->grads[0], o->grads[1], o->weights};
-    const size_t sizes[ARRAYS] = {sizeof o->loss, sizeof o->norm, sizeof o->tokens, whole, whole, whole};
+    ndp_outcome *of = &o->of;
+    size_t whole = (size_t)of->first[of->n] * ndp_dtype_size(of->type);
+    void *const all[ARRAYS] = {of->loss, of->norm, of->tokens, of->kept[0], of->kept[1], of->kept[2]};
+    const size_t sizes[ARRAYS] = {sizeof of->loss, sizeof of->norm, sizeof of->tokens, whole, whole, whole};
     memcpy(data, all, sizeof all);
     memcpy(bytes, sizes, sizeof sizes);
 }
@@ -79,17 +80,15 @@ static int be_rank(const char *job) {
     return st != NDP_OK;
 }
 
+/* What a launched rank 0 left; its tensors are those of `like`, which lives longer. */
 static outcome read_outcome(const char *job, const outcome *like) {
-    outcome o = {.steps = like->steps, .n = like->n};
+    outcome o = *like;
+    o.of.arena = (ndp_arena){0};
     char *path = ndp_format("%s.out", job);
     FILE *f = fopen(path, "rb");
     assert_non_null(f);
-    memcpy(o.first, like->first, sizeof o.first);
-    for (int i = 0; i < o.n; i++)
-        o.names[i] = strdup(like->names[i]);
-    double **wholes[] = {&o.grads[0], &o.grads[1], &o.weights};
-    for (int i = 0; i < NDP_COUNT(wholes); i++)
-        *wholes[i] = malloc((size_t)o.first[o.n] * sizeof(double));
+    for (int k = 0; k < NDP_KEPT; k++)
+        o.of.kept[k] = calloc((size_t)o.of.first[o.of.n], ndp_dtype_size(o.of.type));
     void *data[ARRAYS];
     size_t bytes[ARRAYS];
     arrays_of(&o, data, bytes);
@@ -101,8 +100,7 @@ static outcome read_outcome(const char *job, const outcome *like) {
 }
 
 static void check_launched(const corpus *c, const subject *s, const way *w, const outcome *one) {
-    static const double bounds[MEASURES] = FP32_BOUNDS;
-    char self[4096], text[160], words[256];
+    char self[4096], text[160], words[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);
     self[n] = '\0';
@@ -114,12 +112,13 @@ static void check_launched(const corpus *c, const subject *s, const way *w, cons
     CHECK_OK(ndp_launch(&o, &code));
     assert_int_equal(code, 0);
     outcome launched = read_outcome(job, one);
-    difference d = compare(&launched, one);
-    const char *bad = exceeds(&d, bounds, words);
+    ndp_bounds bounds = bounds_of(s, w);
+    ndp_difference d = compare(&launched, one, bounds.of);
+    const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
         fail_msg("mpi, %s: %s", way_text(w, text), bad);
-    printf("mpi, %s: gradient of step 1 off by %.1e, loss by %.1e\n", way_text(w, text), d.of[FIRST_GRADIENT],
-           d.of[LOSS]);
+    printf("mpi, %s: gradient of step 1 off by %.1e, loss by %.1e\n", way_text(w, text),
+           d.of[NDP_MEASURE_FIRST_GRADIENT].worst.off, d.of[NDP_MEASURE_LOSS].worst.off);
     outcome_release(&launched);
     free(job);
 }
@@ -151,14 +150,14 @@ static void run_program(const char *program, const char *job, const char *folder
     if (system(command) != 0)
         fail_msg("%s failed", command);
     CHECK_OK(ndp_file_read(path, &text, &size));
-    o->steps = 0;
-    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, o->steps++) {
+    ndp_outcome *of = &o->of;
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, of->steps++) {
         struct json_object *json;
-        assert_true(o->steps < MOST_STEPS);
+        assert_true(of->steps < MOST_STEPS);
         CHECK_OK(ndp_json_parse(line, (size_t)(end - line), path, &json));
-        CHECK_OK(ndp_json_double(json, path, "loss", &o->loss[o->steps]));
-        CHECK_OK(ndp_json_double(json, path, "grad_norm", &o->norm[o->steps]));
-        CHECK_OK(ndp_json_int(json, path, "tokens", 1, 1 << 20, &o->tokens[o->steps]));
+        CHECK_OK(ndp_json_double(json, path, "loss", &of->loss[of->steps]));
+        CHECK_OK(ndp_json_double(json, path, "grad_norm", &of->norm[of->steps]));
+        CHECK_OK(ndp_json_int(json, path, "tokens", 1, 1 << 20, &of->tokens[of->steps]));
         json_object_put(json);
     }
     free(text);
@@ -174,17 +173,17 @@ static void metrics(void **state) {
         print_message("SKIPPED: NDP_PROGRAM does not name the program\n");
         skip();
     }
-    static const double bounds[MEASURES] = FP32_BOUNDS;
     subject s = small_subject(c, "program");
     outcome one = {0};
     for (int i = -1; i < NDP_COUNT(on_mpi); i++) {
         way w = i < 0 ? one_rank(8, 1, 1) : small_way(on_mpi[i][0], on_mpi[i][1]);
-        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, folder), text[160], words[256];
+        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, folder), text[160], words[512];
         outcome o = {0};
         run_program(program, job, folder, i < 0 ? &one : &o);
-        assert_int_equal(one.steps, MOST_STEPS);
-        difference d = i < 0 ? (difference){0} : compare(&o, &one);
-        const char *bad = exceeds(&d, bounds, words);
+        assert_int_equal(one.of.steps, MOST_STEPS);
+        ndp_bounds bounds = bounds_of(&s, &w);
+        ndp_difference d = i < 0 ? (ndp_difference){0} : compare(&o, &one, bounds.of);
+        const char *bad = ndp_difference_words(&d, words, sizeof words);
         if (bad)
             fail_msg("ndparallel train, %s: %s", way_text(&w, text), bad);
         free(folder);

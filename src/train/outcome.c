@@ -1,0 +1,234 @@
+#include "train/outcome.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what comes out ---- */
+
+int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
+    return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
+}
+
+/* The name of the unit that has a trainer's tensor. */
+static const char *unit_of(const ndp_trainer *t, int tensor) {
+    const ndp_model *m = &t->model;
+    int b = 0;
+    while (b < m->n_buffers - 1 && tensor >= m->buffers[b].segments.n)
+        tensor -= m->buffers[b++].segments.n;
+    return m->buffers[b].name;
+}
+
+static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
+    o->n = ndp_trainer_tensors(t);
+    o->names = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->names);
+    o->units = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->units);
+    o->first = ndp_arena_alloc(&o->arena, (size_t)(o->n + 1) * sizeof *o->first);
+    if (!o->names || !o->units || !o->first)
+        return false;
+    for (int i = 0; i < o->n; i++) {
+        int64_t elements = 0;
+        o->names[i] = ndp_arena_strdup(&o->arena, ndp_trainer_tensor(t, i, &elements));
+        o->units[i] = ndp_arena_strdup(&o->arena, unit_of(t, i));
+        o->first[i + 1] = o->first[i] + elements;
+        if (!o->names[i] || !o->units[i])
+            return false;
+    }
+    return true;
+}
+
+ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int steps, bool keep) {
+    *o = (ndp_outcome){.steps = steps, .type = t->model.opts.master};
+    NDP_CHECK(steps >= 1 && steps <= NDP_VERIFY_STEPS, "a comparison of %d steps; it has 1 to %d", steps,
+              NDP_VERIFY_STEPS);
+    bool ok = list_tensors(o, t);
+    for (int k = 0; k < NDP_KEPT && ok && keep; k++)
+        ok = (o->kept[k] = calloc((size_t)o->first[o->n], ndp_dtype_size(o->type))) != NULL;
+    if (ok)
+        return NDP_OK;
+    ndp_outcome_release(o);
+    return NDP_FAIL(NDP_ENOMEM, "no memory to keep a run's gradients and weights for a comparison");
+}
+
+void ndp_outcome_release(ndp_outcome *o) {
+    for (int k = 0; k < NDP_KEPT; k++)
+        free(o->kept[k]);
+    ndp_arena_release(&o->arena);
+    *o = (ndp_outcome){0};
+}
+
+/* Place of element i of a kept array. */
+static void *element(const ndp_outcome *o, int kept, int64_t i) {
+    return (char *)o->kept[kept] + (size_t)i * ndp_dtype_size(o->type);
+}
+
+static ndp_status read_tensors(ndp_outcome *o, ndp_trainer *t, ndp_kept kept) {
+    int64_t most = 0;
+    for (int i = 0; i < o->n; i++)
+        most = o->first[i + 1] - o->first[i] > most ? o->first[i + 1] - o->first[i] : most;
+    double *whole = malloc((size_t)most * sizeof *whole);
+    if (!whole)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a tensor of %lld elements", (long long)most);
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < o->n && st == NDP_OK; i++) {
+        st = ndp_trainer_read(t, kept == NDP_KEPT_WEIGHTS ? NDP_WEIGHT : NDP_GRADIENT, i, whole);
+        if (st == NDP_OK && o->kept[kept])
+            ndp_convert(whole, NDP_F64, element(o, kept, o->first[i]), o->type, o->first[i + 1] - o->first[i]);
+    }
+    free(whole);
+    return st;
+}
+
+ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t) {
+    int64_t step = ndp_trainer_updates(t);
+    ndp_metrics m;
+    NDP_CHECK(step < o->steps, "step %lld is not one of the %d of the comparison", (long long)step + 1, o->steps);
+    NDP_TRY(ndp_trainer_step(t, &m));
+    o->loss[step] = m.loss;
+    o->norm[step] = m.grad_norm;
+    o->tokens[step] = m.tokens;
+    if (step == 0)
+        NDP_TRY(read_tensors(o, t, NDP_KEPT_FIRST_GRADIENT));
+    if (step < o->steps - 1)
+        return NDP_OK;
+    NDP_TRY(read_tensors(o, t, NDP_KEPT_LAST_GRADIENT));
+    return read_tensors(o, t, NDP_KEPT_WEIGHTS);
+}
+
+/* ---- how far apart ---- */
+
+const char *ndp_measure_name(ndp_measure m) {
+    static const char *const names[NDP_MEASURES] = {
+        [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "gradient of step 1",
+        [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "gradient of the last step",
+        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
+    return names[m];
+}
+
+/* Takes what was found at a place, in the order in which places are met. What is no number is worse than any. */
+static void note(ndp_deviation *d, double off, const char *where, const char *unit) {
+    ndp_spot spot = {.off = isnan(off) ? INFINITY : off};
+    snprintf(spot.where, sizeof spot.where, "%s", where);
+    snprintf(spot.unit, sizeof spot.unit, "%s", unit);
+    if (spot.off > d->worst.off)
+        d->worst = spot;
+    if (!(spot.off <= d->bound) && d->beyond++ == 0)
+        d->first = spot;
+}
+
+/* |a - b| / |b| of one tensor. */
+static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
+    enum { PART = 1024 };
+    double x[PART], y[PART], apart = 0, norm = 0;
+    for (int64_t at = b->first[tensor], end = b->first[tensor + 1]; at < end; at += PART) {
+        int64_t n = end - at < PART ? end - at : PART;
+        ndp_convert(element(a, kept, at), a->type, x, NDP_F64, n);
+        ndp_convert(element(b, kept, at), b->type, y, NDP_F64, n);
+        for (int64_t i = 0; i < n; i++) {
+            apart += (x[i] - y[i]) * (x[i] - y[i]);
+            norm += y[i] * y[i];
+        }
+    }
+    return apart == 0 ? 0 : sqrt(apart / norm);
+}
+
+static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, ndp_kept kept, ndp_deviation *d) {
+    if (!a->kept[kept] || !b->kept[kept])
+        return;
+    for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
+        note(d, distance(a, b, kept, i), b->names[i], b->units[i]);
+}
+
+static void compare_numbers(int steps, const double *x, const double *y, ndp_deviation *d) {
+    for (int s = 0; s < steps; s++) {
+        char step[32];
+        snprintf(step, sizeof step, "step %d", s + 1);
+        note(d, x[s] == y[s] ? 0 : fabs(x[s] / y[s] - 1), step, "");
+    }
+}
+
+static ndp_status check_alike(const ndp_outcome *a, const ndp_outcome *b) {
+    bool alike = a->n == b->n && a->steps == b->steps;
+    for (int i = 0; alike && i < a->n; i++)
+        alike = strcmp(a->names[i], b->names[i]) == 0 && a->first[i + 1] == b->first[i + 1];
+    return alike ? NDP_OK
+                 : NDP_FAIL(NDP_EBUG, "a run of %d tensors and %d steps cannot be compared with one of %d and %d", a->n,
+                            a->steps, b->n, b->steps);
+}
+
+ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const double bounds[NDP_MEASURES],
+                               ndp_difference *d) {
+    double x[NDP_VERIFY_STEPS], y[NDP_VERIFY_STEPS];
+    NDP_TRY(check_alike(a, b));
+    *d = (ndp_difference){0};
+    for (int m = 0; m < NDP_MEASURES; m++)
+        d->of[m].bound = bounds ? bounds[m] : INFINITY;
+    for (int s = 0; s < b->steps; s++)
+        x[s] = (double)a->tokens[s], y[s] = (double)b->tokens[s];
+    compare_numbers(b->steps, x, y, &d->of[NDP_MEASURE_TOKENS]);
+    compare_numbers(b->steps, a->norm, b->norm, &d->of[NDP_MEASURE_GRAD_NORM]);
+    compare_numbers(b->steps, a->loss, b->loss, &d->of[NDP_MEASURE_LOSS]);
+    compare_tensors(a, b, NDP_KEPT_FIRST_GRADIENT, &d->of[NDP_MEASURE_FIRST_GRADIENT]);
+    compare_tensors(a, b, NDP_KEPT_LAST_GRADIENT, &d->of[NDP_MEASURE_LAST_GRADIENT]);
+    compare_tensors(a, b, NDP_KEPT_WEIGHTS, &d->of[NDP_MEASURE_WEIGHTS]);
+    return NDP_OK;
+}
+
+const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size) {
+    for (int m = 0; m < NDP_MEASURES; m++) {
+        const ndp_deviation *v = &d->of[m];
+        if (v->beyond == 0)
+            continue;
+        bool tensor = v->first.unit[0] != '\0';
+        int n = snprintf(out, size, "%s, %s%s%s%s: off by %.3g, bound %.3g", ndp_measure_name((ndp_measure)m),
+                         v->first.where, tensor ? " (" : "", v->first.unit, tensor ? ")" : "", v->first.off, v->bound);
+        if (v->beyond > 1 && n > 0 && (size_t)n < size)
+            snprintf(out + n, size - (size_t)n, "; %d %s are beyond it, the worst %s by %.3g", v->beyond,
+                     tensor ? "tensors" : "steps", v->worst.where, v->worst.off);
+        return out;
+    }
+    return NULL;
+}
+
+/* ---- bounds ---- */
+
+ndp_bounds ndp_bounds_of(const ndp_config *c) {
+    static const ndp_bounds fp32 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 2e-5,
+                                           [NDP_MEASURE_LAST_GRADIENT] = 1e-4,
+                                           [NDP_MEASURE_GRAD_NORM] = 3e-5,
+                                           [NDP_MEASURE_LOSS] = 2e-6,
+                                           [NDP_MEASURE_WEIGHTS] = INFINITY}},
+                            fp64 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 1e-9,
+                                           [NDP_MEASURE_LAST_GRADIENT] = 1e-9,
+                                           [NDP_MEASURE_GRAD_NORM] = 1e-9,
+                                           [NDP_MEASURE_LOSS] = 1e-11,
+                                           [NDP_MEASURE_WEIGHTS] = INFINITY}},
+                            bf16 = {.spreads = 2}, sgd = {.spreads = 10};
+    if (c->precision.compute == NDP_COMPUTE_FP64)
+        return fp64;
+    if (c->precision.compute == NDP_COMPUTE_BF16)
+        return bf16;
+    return c->optimizer.name == NDP_SGD ? sgd : fp32;
+}
+
+int ndp_spread_cuts(int global_batch, int cuts[NDP_SPREAD_CUTS]) {
+    int n = 0;
+    for (int size = 1; size <= global_batch && n < NDP_SPREAD_CUTS; size++)
+        if (global_batch % size == 0)
+            cuts[n++] = size;
+    return n;
+}
+
+ndp_status ndp_spread_bounds(const ndp_outcome *runs, int n, double times, double bounds[NDP_MEASURES]) {
+    for (int m = 0; m < NDP_MEASURES; m++)
+        bounds[m] = 0;
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++) {
+            ndp_difference d;
+            NDP_TRY(ndp_outcome_compare(&runs[i], &runs[k], NULL, &d));
+            for (int m = 0; m < NDP_MEASURES; m++)
+                bounds[m] = fmax(bounds[m], times * d.of[m].worst.off);
+        }
+    return NDP_OK;
+}

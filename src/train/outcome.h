@@ -1,0 +1,70 @@
+/* Inside the train room: what comes out of a run, and how far two runs lie apart. The comparison and the bounds of
+ * proof 3 (docs/ARCHITECTURE.md), for `verify` and for the tests of layouts. */
+#ifndef NDP_TRAIN_OUTCOME_H
+#define NDP_TRAIN_OUTCOME_H
+
+#include "base/arena.h"
+#include "train/trainer.h"
+
+/* ---- what comes out ---- */
+
+typedef enum ndp_kept { NDP_KEPT_FIRST_GRADIENT, NDP_KEPT_LAST_GRADIENT, NDP_KEPT_WEIGHTS, NDP_KEPT } ndp_kept;
+
+typedef struct ndp_outcome {
+    int steps, n; /* of the run; tensors */
+    ndp_dtype type;
+    ndp_arena arena; /* names and tables */
+    const char **names, **units;
+    int64_t *first; /* tensor i is elements first[i] .. first[i + 1] of the arrays below */
+    double loss[NDP_VERIFY_STEPS], norm[NDP_VERIFY_STEPS];
+    int64_t tokens[NDP_VERIFY_STEPS];
+    void *kept[NDP_KEPT]; /* of the master type: whole tensors; NULL on ranks that do not keep them */
+} ndp_outcome;
+
+/* Lists the tensors of a trainer's model for a run of `steps` updates; with `keep` takes the memory for them. */
+NDP_API ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int steps, bool keep);
+/* NULL arrays and {0} are fine. */
+void ndp_outcome_release(ndp_outcome *o);
+
+/* Makes the trainer's next update, which is one of the run's, and records it: its numbers, after the first and the last
+ * the gradients, after the last the weights. Collective over the world; ranks that keep nothing take part. */
+NDP_API ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t);
+
+/* Bytes that an outcome keeps of a model of so many parameters. */
+int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
+
+/* ---- how far apart ---- */
+
+typedef struct ndp_difference {
+    ndp_deviation of[NDP_MEASURES];
+} ndp_difference;
+
+/* `a` against `b`, which is the measure of all. `bounds`: NULL for none. NDP_EBUG: they are not of one model and as
+ * many steps. Weights or gradients that both outcomes do not keep are not compared. */
+NDP_API ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const double bounds[NDP_MEASURES],
+                                       ndp_difference *d);
+
+/* The first measure that is out of bounds, in words, into `out`; NULL when none is:
+ * "gradient of step 1, model.norm.weight (head): off by 1, bound 2e-05" */
+const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size);
+
+/* ---- bounds ---- */
+
+typedef struct ndp_bounds {
+    double of[NDP_MEASURES];
+    double spreads; /* > 0: bounds are so many times the spread of runs on one rank instead */
+} ndp_bounds;
+
+/* By the configuration's precision and optimizer. */
+ndp_bounds ndp_bounds_of(const ndp_config *c);
+
+/* Micro-batch sizes of the runs on one rank whose spread is measured: up to NDP_SPREAD_CUTS divisors of the global
+ * batch, the least first, so that every sum over rows is split otherwise. One run more has another number of threads.
+ * Returns how many. */
+enum { NDP_SPREAD_CUTS = 6 };
+int ndp_spread_cuts(int global_batch, int cuts[NDP_SPREAD_CUTS]);
+
+/* bounds = `times` the largest difference between any two of the runs. */
+NDP_API ndp_status ndp_spread_bounds(const ndp_outcome *runs, int n, double times, double bounds[NDP_MEASURES]);
+
+#endif
