@@ -208,7 +208,32 @@ typedef struct ndp_deviation {
     ndp_spot first; /* of these the first step, or the first that a backward pass meets: the nearest to the loss */
 } ndp_deviation;
 
+typedef struct ndp_verdict {
+    bool agrees;
+    int ranks;
+    double seconds;
+    ndp_deviation of[NDP_MEASURES];
+    char words[768]; /* what is beyond its bound, and which axis does it; "" when the layout agrees */
+} ndp_verdict;
+
 enum { NDP_VERIFY_STEPS = 20 }; /* the most: the bounds are known to hold for so many */
+
+typedef struct ndp_verify_opts {
+    const char *const *layouts; /* "tp=2,dp_shard=2": the axes above 1; the rest are 1, whatever the job says */
+    int n;
+    int steps;                                 /* 1 .. NDP_VERIFY_STEPS */
+    void (*say)(void *user, const char *line); /* what is going on; may be NULL */
+    void *user;
+} ndp_verify_opts;
+#define NDP_VERIFY_OPTS_INIT                                                                                           \
+    { NULL, 0, NDP_VERIFY_STEPS, NULL, NULL }
+/* Trains the job for a few steps on one rank and then on every layout, with the same global batches, and compares by
+ * the bounds of docs/ARCHITECTURE.md, proof 3. Ranks are threads of this process; nothing is written but the cache of
+ * tokenized data. Of the configuration the layout, train.ranks and train.threads are set aside (cores / ranks threads
+ * each), and AdamW's lr is held to 1e-3, for which the bounds are known. A layout of several axes that disagrees is run
+ * again with each of them alone. verdicts: n, the caller's. All layouts, and the memory for them, are checked before
+ * anything runs: NDP_EINVAL, NDP_ENOTSUP, NDP_ENOMEM. A layout that disagrees is no error. */
+NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts);
 
 /* ---- using a model ---- */
 

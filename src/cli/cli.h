@@ -8,6 +8,7 @@
 /* A command: argv[0] is "ndparallel NAME". Returns the exit code; a mistake in argv ends the process with 2. */
 int cmd_train(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
+int cmd_verify(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_evaluate(int argc, char **argv);
 int cmd_generate(int argc, char **argv);

@@ -15,6 +15,7 @@ typedef struct command {
 static const command commands[] = {
     {"train", cmd_train, "trains a model as a job file says"},
     {"plan", cmd_plan, "shows what a job would do and need, without doing it"},
+    {"verify", cmd_verify, "are a layout's gradients and losses those of one rank?"},
     {"launch", cmd_launch, "runs a program of your own on many ranks"},
     {"evaluate", cmd_evaluate, "the mean negative log-likelihood of texts under a model"},
     {"generate", cmd_generate, "continues a prompt"},

@@ -1,0 +1,230 @@
+/* ndparallel verify: layouts against one rank, as a table or as JSON. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- arguments ---- */
+
+enum { OPTION_STEPS = 1, OPTION_JSON };
+
+static const struct argp_option options[] = {
+    {"layout", 'l', "AXIS=SIZE,...", 0,
+     "What to compare with one rank, such as dp_shard=4,tp=2: the axes above 1 of pp, dp_replicate, dp_shard, cp, sp, "
+     "tp, ep; again for more layouts",
+     0},
+    {"steps", OPTION_STEPS, "N", 0, "Updates of each run, 1 to 20; 20", 0},
+    {"json", OPTION_JSON, NULL, 0, "One line of JSON", 0},
+    {0},
+};
+
+typedef struct arguments {
+    cli_job job;
+    const char **layouts;
+    int n, steps;
+    bool json;
+} arguments;
+
+static void add_layout(arguments *a, struct argp_state *state, const char *layout) {
+    const char **grown = realloc(a->layouts, sizeof *grown * (size_t)(a->n + 1));
+    if (!grown) {
+        argp_failure(state, 1, ENOMEM, "--layout");
+        return;
+    }
+    a->layouts = grown;
+    a->layouts[a->n++] = layout;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    arguments *a = state->input;
+    switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->job;
+        return 0;
+    case 'l':
+        add_layout(a, state, arg);
+        return 0;
+    case OPTION_STEPS:
+        a->steps = (int)cli_integer(state, "--steps", arg, 1, NDP_VERIFY_STEPS);
+        return 0;
+    case OPTION_JSON:
+        a->json = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (a->n == 0)
+            argp_error(state, "which layout? Give --layout, such as --layout dp_shard=4,tp=2");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* On stderr: stdout has the result alone. */
+static void say(void *user, const char *line) {
+    (void)user;
+    fprintf(stderr, "%s\n", line);
+}
+
+/* ---- a table ---- */
+
+/* What is shown of a verdict, in this order: the measures that have a bound by proof 3. */
+static const ndp_measure shown[] = {NDP_MEASURE_FIRST_GRADIENT, NDP_MEASURE_LAST_GRADIENT, NDP_MEASURE_GRAD_NORM,
+                                    NDP_MEASURE_LOSS};
+enum { SHOWN = sizeof shown / sizeof shown[0] };
+
+static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->bound; }
+
+/* Share of its bound that a deviation takes: "0.34%", "20%", "28x". */
+static void share_text(double share, char out[16]) {
+    if (share < 9.995)
+        snprintf(out, 16, share < 0.0995 ? "%.2g%%" : "%.0f%%", 100 * share);
+    else
+        snprintf(out, 16, "%.3gx", share);
+}
+
+static int longest(const arguments *a, const ndp_verdict *v, bool tensors) {
+    size_t most = tensors ? strlen("of tensor") : strlen("layout");
+    for (int i = 0; i < a->n; i++) {
+        size_t n = strlen(tensors ? v[i].of[NDP_MEASURE_FIRST_GRADIENT].worst.where : a->layouts[i]);
+        most = n > most ? n : most;
+    }
+    return (int)most;
+}
+
+static void print_table(const arguments *a, const ndp_verdict *v) {
+    int layouts = longest(a, v, false), tensors = longest(a, v, true);
+    static const int widths[SHOWN] = {8, 9, 6, 6}; /* of shares, below their headings */
+    char share[16], last[32];
+    snprintf(last, sizeof last, "gradient, step %d", a->steps);
+    printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  verdict\n", layouts, "layout", "gradient, step 1", tensors,
+           "of tensor", last, "grad_norm", "loss");
+    for (int i = 0; i < a->n; i++) {
+        printf("%-*s", layouts, a->layouts[i]);
+        for (int m = 0; m < SHOWN; m++) {
+            const ndp_deviation *d = &v[i].of[shown[m]];
+            share_text(share_of(d), share);
+            printf("  %.1e %*s", d->worst.off, widths[m], share);
+            if (shown[m] == NDP_MEASURE_FIRST_GRADIENT)
+                printf("  %-*s", tensors, d->worst.where);
+        }
+        printf("  %s\n", v[i].agrees ? "agrees" : "DISAGREES");
+    }
+}
+
+/* The layout that is nearest to a bound, and to which one. */
+static void print_agreement(const arguments *a, const ndp_verdict *v) {
+    char text[16];
+    double most = -1;
+    int layout = 0;
+    ndp_measure measure = shown[0];
+    for (int i = 0; i < a->n; i++)
+        for (int m = 0; m < SHOWN; m++) {
+            double share = share_of(&v[i].of[shown[m]]);
+            if (share > most) {
+                most = share;
+                layout = i;
+                measure = shown[m];
+            }
+        }
+    share_text(most, text);
+    printf("\n%s with one rank; nearest to its bound, at %s, is the %s of %s\n", a->n > 1 ? "All agree" : "It agrees",
+           text, ndp_measure_name(measure), a->layouts[layout]);
+}
+
+static void print_words(const arguments *a, const ndp_verdict *v) {
+    bool agree = true;
+    print_table(a, v);
+    for (int i = 0; i < a->n; i++) {
+        if (!v[i].agrees)
+            printf("\n%s disagrees: %s\n", a->layouts[i], v[i].words);
+        agree &= v[i].agrees;
+    }
+    if (agree)
+        print_agreement(a, v);
+}
+
+/* ---- JSON ---- */
+
+/* Texts hold nothing that JSON escapes: layouts were parsed, names are those of parameters. What is no number is null.
+ */
+static void put_number(const char *key, double x) {
+    if (isfinite(x))
+        printf("\"%s\": %.9g", key, x);
+    else
+        printf("\"%s\": null", key);
+}
+
+static void put_deviation(const char *key, const ndp_deviation *d) {
+    printf(", \"%s\": {", key);
+    put_number("off", d->worst.off);
+    printf(", ");
+    put_number("bound", d->bound);
+    printf(", \"where\": \"%s\", \"beyond\": %d, \"first\": \"%s\", \"unit\": \"%s\"}", d->worst.where, d->beyond,
+           d->first.where, d->first.unit);
+}
+
+static void print_json(const arguments *a, const ndp_verdict *v) {
+    static const char *const keys[NDP_MEASURES] = {
+        [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "first_gradient",
+        [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
+        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
+    printf("{\"steps\": %d, \"layouts\": [", a->steps);
+    for (int i = 0; i < a->n; i++) {
+        printf("%s{\"layout\": \"%s\", \"ranks\": %d, \"agrees\": %s, ", i ? ", " : "", a->layouts[i], v[i].ranks,
+               v[i].agrees ? "true" : "false");
+        put_number("seconds", v[i].seconds);
+        for (int m = 0; m < NDP_MEASURES; m++)
+            put_deviation(keys[m], &v[i].of[m]);
+        printf(", \"words\": \"%s\"}", v[i].words);
+    }
+    printf("]}\n");
+}
+
+/* ---- the command ---- */
+
+static int verify(const arguments *a, const ndp_config *c) {
+    ndp_verdict *verdicts = calloc((size_t)a->n, sizeof *verdicts);
+    if (!verdicts) {
+        fprintf(stderr, "ndparallel: no memory for %d layouts\n", a->n);
+        return 1;
+    }
+    ndp_verify_opts o = NDP_VERIFY_OPTS_INIT;
+    o.layouts = a->layouts;
+    o.n = a->n;
+    o.steps = a->steps;
+    o.say = say;
+    ndp_status st = ndp_verify(c, &o, verdicts);
+    bool agree = true;
+    if (st == NDP_OK) {
+        (a->json ? print_json : print_words)(a, verdicts);
+        for (int i = 0; i < a->n; i++)
+            agree &= verdicts[i].agrees;
+    }
+    free(verdicts);
+    return st == NDP_OK ? !agree : cli_fail(st, a->job.debug);
+}
+
+int cmd_verify(int argc, char **argv) {
+    static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        options,
+        parse,
+        "JOB.YAML",
+        "Trains a job for a few steps on one rank and on every --layout, and compares all gradients, their norms and "
+        "the losses. Ranks are threads of this process. Exit code 0: all agree; 1: one does not.",
+        children,
+        NULL,
+        NULL};
+    arguments a = {.steps = NDP_VERIFY_STEPS};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ndp_config *c = NULL;
+    ndp_status st = cli_job_load(&a.job, &c);
+    int code = st == NDP_OK ? verify(&a, c) : cli_fail(st, a.job.debug);
+    ndp_config_destroy(c);
+    cli_job_release(&a.job);
+    free(a.layouts);
+    return code;
+}

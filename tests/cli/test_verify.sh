@@ -1,0 +1,43 @@
+#!/bin/sh
+# Layouts against one rank, by the program: exit codes, the table, JSON. (Layouts that disagree: test_verify_table.)
+. "$(dirname "$0")/cases.sh"
+make_job
+
+run verify job.yaml --set batch.micro_batch_size=1 --layout dp_shard=2 --layout dp_shard=2,dp_replicate=2 --steps 3
+code_is 0
+says out '^layout +gradient, step 1 +of tensor +gradient, step 3 +grad_norm +loss +verdict$' \
+    '^dp_shard=2 +[0-9.e-]+ +[0-9.]+%  model\.[a-z0-9_.]+ .* agrees$' '^dp_shard=2,dp_replicate=2 .* agrees$' \
+    '^All agree with one rank; nearest to its bound, at [0-9.]+%, is the '
+lines out 2 ' agrees$'
+says err '^memory: .* at most, .* available$' '^one rank: 3 steps in ' '^dp_shard=2: 2 ranks, ' '^dp_shard=2,dp_replicate=2: 4 ranks, .* agrees'
+lines err 4 '.'
+[ ! -e run ] || fail "it left a run folder"
+
+run verify job.yaml --layout dp_shard=2 --steps 1 --transport local --json --set optimizer.lr=0.01
+code_is 0
+lines out 1 '^\{"steps": 1, "layouts": \[\{"layout": "dp_shard=2", "ranks": 2, "agrees": true, .*"words": ""\}\]\}$'
+says out '"first_gradient": \{"off": [0-9.e-]+, "bound": 2e-05, "where": "model\.' '"weights": \{"off": [0-9.e-]+, "bound": null'
+says err 'optimizer.lr 0.01 is held to 0.001'
+
+run verify job.yaml
+refused 'which layout\? Give --layout'
+run verify job.yaml --layout dp_shrad=2
+refused "unknown axis 'dp_shrad' in the layout 'dp_shrad=2'; did you mean 'dp_shard'"
+run verify job.yaml --layout dp_shard=2 --layout dp_shard_size=2
+refused "did you mean 'dp_shard'"
+run verify job.yaml --layout dp_shard
+refused 'expected AXIS=SIZE'
+run verify job.yaml --layout dp_shard=2 --layout tp=3
+refused 'layout tp=3: 2 attention heads are not divisible'
+run verify job.yaml --layout dp_shard=3
+refused 'layout dp_shard=3: global batch 4 = micro batch 2'
+run verify job.yaml --layout dp_shard=2 --steps 21
+refused "--steps '21': expected a whole number from 1 to 20"
+run verify job.yaml --layout dp_shard=2 --transport mpi
+refused 'threads of one process'
+run verify job.yaml --layout pp=2
+code_is 1
+says err 'not built yet: pp_size 2'
+[ ! -s out ] || fail "something on stdout"
+
+end_of_cases
