@@ -77,10 +77,10 @@ enum { SHOWN = sizeof shown / sizeof shown[0] };
 
 static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->bound; }
 
-/* Share of its bound that a deviation takes: "0.34%", "20%", "28x". */
+/* Share of its bound that a deviation takes: "0.3%", "20%", "28x". */
 static void share_text(double share, char out[16]) {
     if (share < 9.995)
-        snprintf(out, 16, share < 0.0995 ? "%.2g%%" : "%.0f%%", 100 * share);
+        snprintf(out, 16, share < 0.0995 ? "%.1f%%" : "%.0f%%", 100 * share);
     else
         snprintf(out, 16, "%.3gx", share);
 }
