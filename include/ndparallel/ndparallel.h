@@ -74,6 +74,20 @@ NDP_API ndp_status ndp_config_text(const ndp_config *c, char **yaml);
 /* All keys with type, range, default and one line of help. */
 NDP_API ndp_status ndp_config_keys(char **text);
 
+typedef struct ndp_import_opts {
+    int ranks;                /* of the run; 0: as the file says, else one data rank */
+    bool force;               /* leave out what would change the result, and unknown keys, instead of failing */
+    char *const *assignments; /* as for ndp_config_set, made after the file; they settle what the file leaves open */
+    int assignment_count;
+} ndp_import_opts;
+#define NDP_IMPORT_OPTS_INIT                                                                                           \
+    { 0, false, NULL, 0 }
+/* Makes `c` what an Axolotl file, an Accelerate file (YAML or JSON) or a ParallelismConfig says, over the defaults of
+ * that program. *notes: lines for a person: the batch equation, what is different here, every key that was not carried
+ * over and why. NDP_EINVAL, with file, line, column and a caret: wrong values; without `force` also keys that change
+ * the result and cannot be had (adapter: lora), and unknown keys. */
+NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **notes);
+
 /* ---- worlds of ranks ---- */
 
 typedef struct ndp_transport ndp_world;

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static void *field(const ndp_option *o, ndp_config *c) { return (char *)c + o->offset; }
+static void *field(const ndp_option *o, void *c) { return (char *)c + o->offset; }
 static const void *const_field(const ndp_option *o, const ndp_config *c) { return (const char *)c + o->offset; }
 
 static int count_words(const ndp_option *o) {
@@ -40,7 +40,7 @@ static ndp_status unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *n
     const char *text = ndp_yaml_text(node);
     const char *meant = text && o->words ? ndp_nearest(text, o->words, count_words(o)) : NULL;
     ndp_str s = {0};
-    ndp_str_addf(&s, "'%s.%s' is ", o->section, o->key);
+    ndp_str_addf(&s, "'%s%s%s' is ", o->section, *o->section ? "." : "", o->key);
     if (!text)
         ndp_str_add(&s, fy_node_is_sequence(node) ? "a list" : fy_node_is_mapping(node) ? "a mapping" : "no text");
     else if (ndp_yaml_is_null(node))
@@ -184,8 +184,8 @@ undo_list:
     return st;
 }
 
-ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_config *c) {
-    void *out = field(o, c);
+ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into) {
+    void *out = field(o, into);
     int64_t v;
     NDP_TRY(ndp_yaml_follow(y, &node));
     switch (o->type) {

@@ -17,8 +17,8 @@ typedef enum ndp_option_type {
 } ndp_option_type;
 
 typedef struct ndp_option {
-    const char *section, *key;
-    size_t offset; /* in ndp_config */
+    const char *section, *key; /* "" for a key that is in no section */
+    size_t offset;             /* in ndp_config, or in what the reader of another table passes */
     ndp_option_type type;
     const char *value; /* the default, as YAML; NULL: unset */
     int64_t low, high;
@@ -31,7 +31,8 @@ typedef struct ndp_option {
 extern const ndp_option ndp_options[];
 extern const int ndp_option_count;
 
-NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_config *c);
+/* Into the struct that `offset` is of. */
+NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into);
 /* As YAML that ndp_option_read reads back to the same value. */
 void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out);
 /* "a whole number from 1 to 9, or auto" */

@@ -1,0 +1,300 @@
+#include "config/import.h"
+
+#include "config/import_parts.h"
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what was seen ---- */
+
+ndp_status ndp_import_note(ndp_import *m, import_verdict verdict, const char *name, struct fy_node *node,
+                           const char *why, const char *ours) {
+    enum { MOST = 4096 };
+    NDP_CHECK(m->seen_count < MOST, "%s: more than %d keys; a configuration has some tens", m->yaml.what, MOST);
+    const char *kept = ndp_arena_strdup(&m->arena, name), *reason = ndp_arena_strdup(&m->arena, why ? why : "");
+    if (!kept || !reason)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", m->yaml.what);
+    NDP_TRY(ndp_array_reserve(&m->seen, &m->seen_capacity, m->seen_count + 1, sizeof *m->seen));
+    m->seen[m->seen_count++] = (import_seen){verdict, kept, m->y, node, reason, ours};
+    return NDP_OK;
+}
+
+const import_seen *ndp_import_find(const ndp_import *m, const char *name) {
+    for (int64_t i = m->seen_count; i-- > 0;)
+        if (strcmp(m->seen[i].name, name) == 0)
+            return &m->seen[i];
+    return NULL;
+}
+
+ndp_status ndp_import_fail(ndp_import *m, const char *name, const char *fmt, ...) {
+    const import_seen *seen = ndp_import_find(m, name);
+    va_list args;
+    va_start(args, fmt);
+    char *message = NULL;
+    if (vasprintf(&message, fmt, args) < 0)
+        message = NULL;
+    va_end(args);
+    const char *said = message ? message : "not enough memory to say what is wrong";
+    ndp_status st = seen && seen->node ? ndp_yaml_fail(seen->y, seen->node, "%s", said)
+                                       : NDP_FAIL(NDP_EINVAL, "%s: %s", m->yaml.what, said);
+    free(message);
+    return st;
+}
+
+bool ndp_import_is_set(const ndp_import *m, const char *ours) {
+    size_t n = ours ? strlen(ours) : 0;
+    for (int i = 0; n && i < m->o->assignment_count; i++)
+        if (strncmp(m->o->assignments[i], ours, n) == 0 && m->o->assignments[i][n] == '=')
+            return true;
+    return false;
+}
+
+/* ---- keys ---- */
+
+/* The key of a section that stands for this name: the one with the most letters in common. */
+static const import_key *find_key(const char *section, const char *name) {
+    const import_key *best = NULL;
+    size_t longest = 0;
+    for (int i = 0; i < ndp_import_key_count; i++) {
+        const import_key *k = &ndp_import_keys[i];
+        size_t n = strlen(k->key);
+        bool open = k->key[n - 1] == '*';
+        if (strcmp(k->section, section) == 0 && (open ? strncmp(k->key, name, n - 1) : strcmp(k->key, name)) == 0 &&
+            (!open ? n + 1 : n) > longest) {
+            best = k;
+            longest = open ? n : n + 1;
+        }
+    }
+    return best;
+}
+
+/* The name as the table has it: without the prefix that a section's keys may have. */
+static const char *bare(const char *name, const char *prefix) {
+    size_t n = prefix ? strlen(prefix) : 0;
+    return n && strncmp(name, prefix, n) == 0 ? name + n : name;
+}
+
+static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
+                               const char *written, const char *name) {
+    enum { MOST = 512 };
+    const char *known[MOST];
+    int n = 0;
+    for (int i = 0; i < ndp_import_key_count && n < MOST; i++)
+        if (strcmp(ndp_import_keys[i].section, section) == 0 && !strchr(ndp_import_keys[i].key, '*'))
+            known[n++] = ndp_import_keys[i].key;
+    const char *meant = ndp_nearest(bare(written, prefix), known, n);
+    const char *before = bare(written, prefix) != written ? prefix : "";
+    char why[160];
+    snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",
+             meant ? meant : "", meant ? "'?" : "");
+    return ndp_import_note(m, SEEN_UNKNOWN, name, node, why, NULL);
+}
+
+/* "adapter: lora", where the value is short and plain. */
+static const char *with_value(const char *name, struct fy_node *value, char *out, size_t size) {
+    const char *text = ndp_yaml_text(value);
+    snprintf(out, size, text && *text ? "%s: %.60s" : "%s", name, text);
+    return out;
+}
+
+/* ---- values ---- */
+
+static bool is_off(struct fy_node *value) {
+    static const char *const off[] = {"false", "no", "off", "none", "null", "0", "0.0", ""};
+    if (fy_node_is_sequence(value))
+        return fy_node_sequence_item_count(value) == 0;
+    if (fy_node_is_mapping(value))
+        return fy_node_mapping_item_count(value) == 0;
+    const char *text = ndp_yaml_text(value);
+    for (int i = 0; text && i < NDP_COUNT(off); i++)
+        if (strcasecmp(text, off[i]) == 0)
+            return true;
+    return false;
+}
+
+static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *value, const char *name) {
+    const char *text = ndp_yaml_text(value), *known[64];
+    int n = 0;
+    ndp_str s = {0};
+    for (; k->words[n].word && n < NDP_COUNT(known); n++) {
+        known[n] = k->words[n].word;
+        ndp_str_addf(&s, "%s%s", n ? ", " : "", known[n]);
+    }
+    const char *meant = text ? ndp_nearest(text, known, n) : NULL;
+    ndp_status st = ndp_yaml_fail(m->y, value, "'%s' is '%.60s', expected one of %s%s%s%s", name,
+                                  text                         ? text
+                                  : fy_node_is_sequence(value) ? "a list"
+                                                               : "a mapping",
+                                  s.failed ? "the known words" : s.data, meant ? "; did you mean '" : "",
+                                  meant ? meant : "", meant ? "'?" : "");
+    ndp_str_release(&s);
+    return st;
+}
+
+static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
+                            const char *name) {
+    const char *text = ndp_yaml_text(value);
+    const import_word *w = k->words;
+    while (w->word && (!text || strcasecmp(w->word, text) != 0))
+        w++;
+    if (!w->word)
+        return fail_word(m, k, value, name);
+    memcpy((char *)m + k->offset, &w->value, sizeof w->value);
+    if (w->refused) {
+        char shown[200];
+        return ndp_import_note(m, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, w->refused, k->ours);
+    }
+    return ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL);
+}
+
+/* A number that is left to the program, "auto", is one that was not said. */
+static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
+                             const char *name) {
+    const char *text = ndp_yaml_text(value);
+    bool number = k->type != NDP_OPTION_TEXT && k->type != NDP_OPTION_LIST;
+    if (number && text && strcmp(text, "auto") == 0)
+        return NDP_OK;
+    ndp_option o = {"", name, k->offset, k->type, .low = k->low, .high = k->high, .interval = k->interval};
+    NDP_TRY(ndp_option_read(&o, m->y, value, m));
+    return ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL);
+}
+
+static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
+                           const char *name) {
+    char shown[200];
+    NDP_TRY(ndp_yaml_follow(m->y, &value));
+    if (ndp_yaml_is_null(value)) /* not said */
+        return NDP_OK;
+    switch (k->kind) {
+    case IMPORT_VALUE:
+        return read_value(m, k, key, value, name);
+    case IMPORT_WORD:
+        return read_word(m, k, key, value, name);
+    case IMPORT_SECTION:
+        NDP_TRY(ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL));
+        return ndp_import_walk(m, value, k->inside, k->prefix, name);
+    case IMPORT_EACH:
+        NDP_TRY(ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL));
+        return k->each(m, value, name);
+    case IMPORT_LEFT:
+        return ndp_import_note(m, SEEN_LEFT, name, key, k->why, NULL);
+    case IMPORT_REFUSED:
+        if (is_off(value))
+            return NDP_OK;
+        return ndp_import_note(m, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, k->why, k->ours);
+    }
+    return NDP_FAIL(NDP_EBUG, "key %s has no kind", name);
+}
+
+ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
+                           const char *name) {
+    NDP_TRY(ndp_yaml_follow(m->y, &node));
+    if (!fy_node_is_mapping(node))
+        return ndp_yaml_fail(m->y, node, "'%s' is a section: expected KEY: VALUE below it", name);
+    void *place = NULL;
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
+        struct fy_node *key = fy_node_pair_key(pair);
+        const char *written = ndp_yaml_text(key);
+        m->y->near = key ? key : m->y->near;
+        if (!written)
+            return ndp_yaml_fail(m->y, key, "a key is a word");
+        char dotted[200];
+        snprintf(dotted, sizeof dotted, "%.90s%s%.90s", name, *name ? "." : "", written);
+        const import_key *k = find_key(section, bare(written, prefix));
+        if (k)
+            NDP_TRY(read_key(m, k, key, fy_node_pair_value(pair), dotted));
+        else
+            NDP_TRY(note_unknown(m, key, section, prefix, written, dotted));
+    }
+    return NDP_OK;
+}
+
+/* ---- a file ---- */
+
+/* The dialect that knows the most keys of the file. */
+static ndp_status choose_dialect(ndp_import *m) {
+    int most = 0;
+    if (!m->yaml.root || !fy_node_is_mapping(m->yaml.root))
+        return ndp_yaml_fail(&m->yaml, m->yaml.root, "expected the keys of an Axolotl or Accelerate configuration");
+    for (int d = 0; d < ndp_import_dialect_count; d++) {
+        int known = 0;
+        void *place = NULL;
+        for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(m->yaml.root, &place));) {
+            const char *name = ndp_yaml_text(fy_node_pair_key(pair));
+            known += name && find_key(ndp_import_dialects[d].section, bare(name, "parallelism_config_")) != NULL;
+        }
+        if (known > most) {
+            most = known;
+            m->dialect = &ndp_import_dialects[d];
+        }
+    }
+    if (!m->dialect)
+        return ndp_yaml_fail(
+            &m->yaml, m->yaml.root,
+            "no key of an Axolotl or Accelerate configuration, such as base_model, distributed_type or "
+            "parallelism_config");
+    return NDP_OK;
+}
+
+static ndp_status assign(ndp_import *m) {
+    for (int i = 0; i < m->o->assignment_count; i++)
+        NDP_TRY(ndp_config_set(&m->job, m->o->assignments[i]));
+    return NDP_OK;
+}
+
+static ndp_status run(ndp_import *m, const char *text, size_t size, const char *what) {
+    NDP_TRY(ndp_config_init(&m->job));
+    NDP_TRY(ndp_yaml_open(&m->yaml, what, text, size, 0));
+    NDP_TRY(choose_dialect(m));
+    for (int i = 0; m->dialect->defaults[i]; i++)
+        NDP_TRY(ndp_config_set(&m->job, m->dialect->defaults[i]));
+    NDP_TRY(ndp_import_walk(m, m->yaml.root, m->dialect->section, "parallelism_config_", ""));
+    NDP_TRY(assign(m)); /* what follows sees the user's keys, */
+    NDP_TRY(ndp_import_finish(m));
+    NDP_TRY(assign(m)); /* and does not replace them */
+    return ndp_import_judge(m);
+}
+
+static void release(ndp_import *m) {
+    ndp_strings *lists[] = {&m->fsdp, &m->set.files};
+    char *texts[] = {m->deepspeed_text, m->set.path, m->set.field, m->set.type, m->set.ds_type, m->text_field};
+    for (int i = 0; i < NDP_COUNT(lists); i++) {
+        for (int k = 0; k < lists[i]->n; k++)
+            free(lists[i]->items[k]);
+        free(lists[i]->items);
+    }
+    ndp_yaml_close(&m->yaml);
+    ndp_yaml_close(&m->deepspeed_yaml);
+    for (int i = 0; i < NDP_COUNT(texts); i++)
+        free(texts[i]);
+    free(m->seen);
+    ndp_str_release(&m->remarks);
+    ndp_arena_release(&m->arena);
+    ndp_config_release(&m->job);
+}
+
+ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, const char *what,
+                                  const ndp_import_opts *o, char **notes) {
+    ndp_import m = {
+        .o = o, .y = &m.yaml, .zero_stage = -1, .max_steps = -1, .warmup = -1, .warmup_ratio = -1, .min_lr_ratio = -1};
+    ndp_status st = run(&m, text, size, what);
+    if (st == NDP_OK)
+        st = ndp_import_report(&m, notes);
+    if (st == NDP_OK) {
+        ndp_config_release(c);
+        *c = m.job;
+        memset(&m.job, 0, sizeof m.job);
+    }
+    release(&m);
+    return st;
+}
+
+ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **notes) {
+    char *text;
+    size_t size;
+    NDP_TRY(ndp_file_read(path, &text, &size));
+    ndp_status st = ndp_config_import_text(c, text, size, path, o, notes);
+    free(text);
+    return st;
+}

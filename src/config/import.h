@@ -1,0 +1,13 @@
+/* Job files of other programs: Axolotl's YAML, what `accelerate config` writes (YAML or JSON), a ParallelismConfig. A
+ * key with a meaning here is carried over exactly; one without is named, with the reason. What changes the result and
+ * cannot be had, and what nobody knows, is refused unless the user insists. */
+#ifndef NDP_CONFIG_IMPORT_H
+#define NDP_CONFIG_IMPORT_H
+
+#include "config/config.h"
+
+/* ndp_config_import (ndparallel.h) for a text; `what` names it in messages. */
+NDP_API ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, const char *what,
+                                          const ndp_import_opts *o, char **notes);
+
+#endif

@@ -1,0 +1,311 @@
+/* What follows from the keys of a file together: layout, global batch, steps, schedule, precision. The rules are those
+ * of the programs themselves: Axolotl's utils/distributed.py and core/builders, Accelerate's parallelism_config.py. */
+#include "config/import_parts.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SAY(m, ...) ndp_str_addf(&(m)->remarks, __VA_ARGS__)
+
+static int or_one(int size) { return size ? size : 1; }
+
+static bool is_axolotl(const ndp_import *m) { return m->dialect->whole; }
+
+/* ---- sharding ---- */
+
+/* Axolotl's list of words, or one text of several, as the Trainer takes it: a strategy and what goes with it. */
+static ndp_status read_fsdp_words(ndp_import *m) {
+    static const char *const words[] = {"full_shard",         "shard_grad_op", "no_shard", "hybrid_shard",
+                                        "hybrid_shard_zero2", "auto_wrap",     "offload"};
+    for (int i = 0; i < m->fsdp.n; i++) {
+        char *rest, *word = strtok_r(m->fsdp.items[i], " ,", &rest);
+        for (; word; word = strtok_r(NULL, " ,", &rest)) {
+            int k = 0;
+            while (k < NDP_COUNT(words) && strcmp(words[k], word) != 0)
+                k++;
+            if (k == NDP_COUNT(words))
+                return ndp_import_fail(m, "fsdp",
+                                       "'fsdp' has '%.60s', expected full_shard, shard_grad_op, hybrid_shard, "
+                                       "hybrid_shard_zero2, no_shard, auto_wrap or offload",
+                                       word);
+            if (k < HYBRID_SHARD_ZERO2) /* the words begin in the order of the strategies */
+                m->strategy = k + 1;
+        }
+    }
+    return NDP_OK;
+}
+
+/* How the ranks that no size accounts for share the parameters. */
+typedef struct sharding {
+    bool sharded, hybrid, reshard;
+} sharding;
+
+static sharding sharding_of(ndp_import *m) {
+    bool deepspeed = m->distributed == DISTRIBUTED_DEEPSPEED || m->zero_stage >= 0;
+    bool fsdp = m->distributed == DISTRIBUTED_FSDP || m->fsdp.n || m->strategy || m->reshard ||
+                (is_axolotl(m) && ndp_import_find(m, "fsdp_config"));
+    sharding s = {.sharded = fsdp, .reshard = true};
+    int strategy = m->strategy ? m->strategy : m->reshard ? m->reshard : FULL_SHARD;
+    if (deepspeed) { /* stages 1 and 2 cut optimizer state and gradients alone; Accelerate's default is 2 */
+        int stage = m->zero_stage >= 0 ? m->zero_stage : 2;
+        s = (sharding){.sharded = stage > 0, .reshard = stage == 3};
+    } else if (m->distributed_optimizer == WORD_YES)
+        s = (sharding){.sharded = true};
+    else if (fsdp) {
+        s.sharded = strategy != NO_SHARD;
+        s.hybrid = strategy == HYBRID_SHARD || strategy == HYBRID_SHARD_ZERO2;
+        s.reshard = strategy == FULL_SHARD || strategy == HYBRID_SHARD;
+        if (m->reshard) /* FSDP2's own word on it */
+            s.reshard = m->reshard == FULL_SHARD || m->reshard == HYBRID_SHARD;
+    }
+    return s;
+}
+
+/* ---- layout ---- */
+
+static int64_t product(const ndp_import *m) {
+    int sizes[] = {m->tp, m->cp, m->sp, m->pp, m->dp_replicate, m->dp_shard};
+    int64_t n = 1;
+    for (int i = 0; i < NDP_COUNT(sizes) && n <= 1 << 20; i++) /* each is at most 2^20 */
+        n *= or_one(sizes[i]);
+    return n;
+}
+
+static ndp_status fail_product(ndp_import *m, int64_t known, int ranks) {
+    const char *key = m->o->ranks ? "" : ndp_import_find(m, "world_size") ? "world_size" : "num_processes";
+    return ndp_import_fail(
+        m, key,
+        "the sizes multiply to %lld (dp_replicate %d x dp_shard %d x cp %d x sp %d x tp %d x pp %d), but "
+        "there are %d ranks; change a size or the number of ranks",
+        (long long)known, or_one(m->dp_replicate), or_one(m->dp_shard), or_one(m->cp), or_one(m->sp), or_one(m->tp),
+        or_one(m->pp), ranks);
+}
+
+/* Gives `rest` ranks, that no size accounts for, to the data axes. */
+static ndp_status spread(ndp_import *m, sharding s, int rest) {
+    bool one_replica = m->dp_replicate <= 1, whole = m->dp_shard <= 1;
+    int machines = or_one(m->machines);
+    if (one_replica && whole && s.hybrid) {
+        if (rest % machines)
+            return ndp_import_fail(m, "num_machines",
+                                   "HYBRID_SHARD cuts the parameters inside a machine, but %d ranks "
+                                   "are no multiple of %d machines",
+                                   rest, machines);
+        m->dp_replicate = machines;
+        m->dp_shard = rest / machines;
+        if (machines == 1)
+            SAY(m, "HYBRID_SHARD on one machine is FULL_SHARD: dp_replicate_size 1, dp_shard_size %d\n", rest);
+        return NDP_OK;
+    }
+    if (one_replica && whole)
+        *(s.sharded ? &m->dp_shard : &m->dp_replicate) = rest;
+    else if (is_axolotl(m) && whole && s.sharded)
+        m->dp_shard = rest;
+    else if (is_axolotl(m) && one_replica)
+        m->dp_replicate = rest;
+    else
+        return fail_product(m, product(m), m->o->ranks ? m->o->ranks : m->processes);
+    return NDP_OK;
+}
+
+/* Fills the sizes so that their product is the number of ranks. */
+static ndp_status resolve_ranks(ndp_import *m, sharding s) {
+    int64_t known = product(m);
+    int ranks = m->o->ranks ? m->o->ranks : m->processes;
+    if (known > 1 << 20)
+        return ndp_import_fail(m, "", "the parallel sizes multiply to more than %d ranks", 1 << 20);
+    if (!ranks) {
+        if (!m->dp_replicate && !m->dp_shard)
+            SAY(m, "the file does not say how many ranks: taken for %lld, one of them for data; --ranks N says it\n",
+                (long long)known);
+        return NDP_OK;
+    }
+    if (ranks % known)
+        return fail_product(m, known, ranks);
+    /* An Accelerate file that names sizes names all of them; only where it names none do the ranks become replicas. */
+    if (!is_axolotl(m) && known > 1 && ranks != known && m->dp_replicate + m->dp_shard > 0)
+        return fail_product(m, known, ranks);
+    return ranks == known ? NDP_OK : spread(m, s, (int)(ranks / known));
+}
+
+static void set_context_method(ndp_import *m) {
+    static const struct {
+        ndp_cp_method method;
+        bool zigzag;
+    } rings[] = {[RING_PLAIN] = {NDP_CP_RING, false},
+                 [RING_ZIGZAG] = {NDP_CP_RING, true},
+                 [RING_STRIPE] = {NDP_CP_RING, true},
+                 [RING_GATHERED] = {NDP_CP_ALL_GATHER, true}};
+    if (is_axolotl(m)) {
+        int ring = m->ring ? m->ring : m->packing == WORD_YES ? RING_GATHERED : RING_PLAIN;
+        m->job.parallelism.cp_method = rings[ring].method;
+        m->job.parallelism.cp_zigzag = rings[ring].zigzag;
+        if (ring == RING_STRIPE)
+            SAY(m, "ring_attn_func batch_stripe: cut in zig-zag instead, with the same result\n");
+    } else /* torch's way unless told otherwise; it balances the causal mask too */
+        m->job.parallelism.cp_method = m->rotate ? (ndp_cp_method)(m->rotate - 1) : NDP_CP_ALL_GATHER;
+}
+
+static ndp_status finish_layout(ndp_import *m) {
+    NDP_TRY(read_fsdp_words(m));
+    sharding s = sharding_of(m);
+    if (is_axolotl(m) && m->zero_stage >= 0 && m->cp > 1) {
+        SAY(m, "context_parallel_size under DeepSpeed is Ulysses: parallelism.sp_size %d\n", m->cp);
+        m->sp = m->cp;
+        m->cp = 0;
+    }
+    NDP_TRY(resolve_ranks(m, s));
+    m->job.parallelism.tp_size = or_one(m->tp);
+    m->job.parallelism.cp_size = or_one(m->cp);
+    m->job.parallelism.sp_size = or_one(m->sp);
+    m->job.parallelism.pp_size = or_one(m->pp);
+    m->job.parallelism.ep_size = or_one(m->ep);
+    m->job.parallelism.dp_replicate_size = or_one(m->dp_replicate);
+    m->job.parallelism.dp_shard_size = or_one(m->dp_shard);
+    m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
+    if (m->cp > 1)
+        set_context_method(m);
+    if (m->tp_sequence)
+        m->job.parallelism.tp_sequence_parallel = m->tp_sequence == WORD_YES;
+    return NDP_OK;
+}
+
+/* ---- batch ---- */
+
+static ndp_status finish_batch(ndp_import *m) {
+    int micro = or_one(m->micro);
+    if (m->batch && m->accumulation)
+        return ndp_import_fail(m, "batch_size",
+                               "'batch_size' and 'gradient_accumulation_steps' both say how often "
+                               "gradients are summed; give one of them");
+    if (m->batch % micro)
+        return ndp_import_fail(m, "batch_size", "'batch_size' %d is no multiple of micro_batch_size %d", m->batch,
+                               micro);
+    int accumulation = m->batch ? m->batch / micro : or_one(m->accumulation);
+    int replicate = m->job.parallelism.dp_replicate_size, shard = m->job.parallelism.dp_shard_size;
+    int64_t global;
+    if (__builtin_mul_overflow((int64_t)micro * accumulation, (int64_t)replicate * shard, &global) || global > 1 << 30)
+        return ndp_import_fail(m, "gradient_accumulation_steps",
+                               "the global batch, %d x %d x %d x %d samples, is more than %d", micro, accumulation,
+                               replicate, shard, 1 << 30);
+    m->job.batch.micro_batch_size = micro;
+    m->job.batch.global_batch_size = (int)global;
+    SAY(m,
+        "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "
+        "%d)\n",
+        (long long)global, micro, accumulation, (long long)replicate * shard, replicate, shard);
+    return NDP_OK;
+}
+
+/* ---- steps, schedule, checkpoints ---- */
+
+static ndp_status finish_steps(ndp_import *m) {
+    if (m->max_steps == 0)
+        return ndp_import_fail(m, "max_steps", "'max_steps' is 0, expected a number of updates, or -1 for none said");
+    if (m->max_steps > 0) {
+        if (!ndp_import_is_set(m, "train.steps"))
+            m->job.train.steps = m->max_steps;
+        if (m->epochs > 0)
+            SAY(m,
+                "max_steps %d is what counts: the data are gone through as often as that takes, where Axolotl would "
+                "end "
+                "after num_epochs %g\n",
+                m->max_steps, m->epochs);
+        return NDP_OK;
+    }
+    const import_seen *epochs = ndp_import_find(m, "num_epochs");
+    return ndp_import_note(
+        m, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
+        "how many updates an epoch has depends on the data; train.steps is rows of data.sequence_length "
+        "x epochs / global batch",
+        "train.steps");
+}
+
+/* Axolotl's arithmetic, its one step of warm-up made two included. */
+static void finish_warmup(ndp_import *m) {
+    int steps = m->job.train.steps, warmup = m->warmup;
+    if (warmup < 0 && m->warmup_ratio >= 0)
+        warmup = (int)(m->warmup_ratio * steps);
+    else if (warmup < 0)
+        warmup = (int)(0.03 * steps) < 100 ? (int)(0.03 * steps) : 100;
+    if (m->warmup < 0)
+        SAY(m, "schedule.warmup_steps %d of train.steps %d: %s\n", warmup, steps,
+            m->warmup_ratio >= 0 ? "warmup_ratio" : "Axolotl's 3%, at most 100");
+    m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
+    if (m->scheduler == SCHEDULE_CONSTANT)
+        m->job.schedule.warmup_steps = 0;
+}
+
+static void finish_schedule(ndp_import *m) {
+    static const ndp_schedule_name names[] = {[SCHEDULE_CONSTANT] = NDP_SCHEDULE_CONSTANT,
+                                              [SCHEDULE_CONSTANT_WARMUP] = NDP_SCHEDULE_CONSTANT,
+                                              [SCHEDULE_LINEAR] = NDP_SCHEDULE_LINEAR,
+                                              [SCHEDULE_COSINE] = NDP_SCHEDULE_COSINE};
+    m->job.schedule.name = m->scheduler ? names[m->scheduler] : NDP_SCHEDULE_COSINE;
+    if (m->min_lr_ratio >= 0 && m->job.schedule.name == NDP_SCHEDULE_COSINE)
+        m->job.schedule.min_lr_ratio = m->min_lr_ratio;
+    finish_warmup(m);
+    if (m->job.schedule.name != NDP_SCHEDULE_CONSTANT || m->job.schedule.warmup_steps)
+        SAY(m, "the learning rate rises from lr / warmup_steps, not from 0, and is lr x min_lr_ratio at the last "
+               "update: one "
+               "update ahead of theirs\n");
+}
+
+static ndp_status finish_checkpoints(ndp_import *m) {
+    double every = m->save_steps;
+    if (m->save == SAVE_NO || m->save == SAVE_EPOCH || every == 0) {
+        if (m->save == SAVE_EPOCH)
+            SAY(m, "save_strategy counts epochs; checkpoint.every counts steps and is 0: at the end alone\n");
+        return NDP_OK;
+    }
+    if (every < 1) /* a share of the run */
+        every = ceil(every * m->job.train.steps);
+    if (every != floor(every) || every > 1 << 30)
+        return ndp_import_fail(m, "save_steps",
+                               "'save_steps' is %g, expected a whole number of steps, or a share below 1", every);
+    m->job.checkpoint.every = (int)every;
+    return NDP_OK;
+}
+
+/* ---- precision ---- */
+
+static void finish_precision(ndp_import *m) {
+    bool fp16 = m->fp16 == WORD_YES, fp32 = m->fp32 == WORD_YES;
+    bool bf16 = m->bf16 == WORD_YES || m->bf16 == WORD_AUTO || m->half == WORD_YES || m->mixed == WORD_YES;
+    if (is_axolotl(m) && !m->bf16 && !fp16 && !fp32) /* as where it is silent */
+        bf16 = true;
+    m->job.precision.compute = bf16 ? NDP_COMPUTE_BF16 : NDP_COMPUTE_FP32;
+    if (bf16 && is_axolotl(m))
+        SAY(m, "bf16: computed in bf16, with weights and optimizer state kept in fp32; Axolotl %s\n",
+            m->bf16 == WORD_YES ? "loads the weights as bf16" : "decides that by the GPU it finds");
+}
+
+ndp_status ndp_import_finish(ndp_import *m) {
+    NDP_TRY(finish_layout(m));
+    NDP_TRY(finish_batch(m));
+    finish_precision(m);
+    if (m->checkpointing || m->fsdp_checkpointing)
+        m->job.train.recompute = m->checkpointing == WORD_YES || m->fsdp_checkpointing == WORD_YES ? NDP_RECOMPUTE_BLOCK
+                                                                                                   : NDP_RECOMPUTE_NONE;
+    if (m->multipack_attention)
+        m->job.data.document_mask = m->multipack_attention == WORD_YES;
+    if (!m->dialect->whole) {
+        SAY(m,
+            "the file says on what to train, not what: set model.path, data.files, batch, optimizer, schedule and "
+            "train.steps as your script has them%s\n",
+            m->micro ? "" : " (micro batch 1 is assumed)");
+        return NDP_OK;
+    }
+    NDP_TRY(finish_steps(m));
+    finish_schedule(m);
+    if (!m->job.model.path)
+        SAY(m, "no base_model: set model.path\n");
+    else if (!ndp_path_is_folder(m->job.model.path))
+        SAY(m, "model.path '%s' is no folder here: download the model and name its folder\n", m->job.model.path);
+    if (!m->packing)
+        SAY(m, "sample_packing is off where Axolotl is not told; here a row is filled with documents, so a sample has "
+               "more "
+               "tokens\n");
+    return finish_checkpoints(m);
+}

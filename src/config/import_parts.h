@@ -1,0 +1,135 @@
+/* The parts of an import: the table of their keys, what was read from a file, and what follows from it. Inside this
+ * room only. */
+#ifndef NDP_CONFIG_IMPORT_PARTS_H
+#define NDP_CONFIG_IMPORT_PARTS_H
+
+#include "base/arena.h"
+#include "config/import.h"
+#include "config/option.h"
+
+typedef struct ndp_import ndp_import;
+
+/* One of the words that a value may be. Case does not matter. */
+typedef struct import_word {
+    const char *word;
+    int value;
+    const char *refused; /* why it cannot be had; NULL: it can */
+} import_word;
+
+typedef enum import_kind {
+    IMPORT_VALUE,   /* read like an option of ours, to its place in ndp_import */
+    IMPORT_WORD,    /* one of `words`: its value, an int */
+    IMPORT_SECTION, /* a mapping: its keys are those of section `inside`, which may be written with `prefix` */
+    IMPORT_EACH,    /* `each` reads it */
+    IMPORT_LEFT,    /* has no counterpart and no effect on the result: `why` */
+    IMPORT_REFUSED  /* changes the result and cannot be had: `why`; not when it is off (null, false, 0, no, empty) */
+} import_kind;
+
+typedef struct import_key {
+    const char *section, *key; /* of the table; a key that ends with * is all that begin so */
+    import_kind kind;
+    ndp_option_type type; /* VALUE: these four as in ndp_option */
+    size_t offset;        /* in ndp_import; of WORD too */
+    int64_t low, high;
+    const char *interval;
+    const import_word *words;
+    const char *inside, *prefix;
+    ndp_status (*each)(ndp_import *m, struct fy_node *value, const char *name);
+    const char *why;
+    const char *ours; /* the key of ours that settles it when the user sets it; NULL: none */
+} import_key;
+
+extern const import_key ndp_import_keys[];
+extern const int ndp_import_key_count;
+
+/* A dialect is a section of the table and what its program takes for keys that a file lacks. */
+typedef struct import_dialect {
+    const char *section, *name;
+    const char *const *defaults; /* assignments, ends with NULL */
+    bool whole;                  /* says what is trained and how, not the layout alone */
+} import_dialect;
+extern const import_dialect ndp_import_dialects[];
+extern const int ndp_import_dialect_count;
+
+/* FSDP's sharding strategies, by the numbers that Accelerate also takes. */
+enum { FULL_SHARD = 1, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 };
+/* How Accelerate distributes. */
+enum { DISTRIBUTED_NO = 1, DISTRIBUTED_DDP, DISTRIBUTED_FSDP, DISTRIBUTED_DEEPSPEED };
+enum { WORD_NO = 1, WORD_YES, WORD_AUTO }; /* 0 is a word that was not said */
+enum { RING_PLAIN = 1, RING_ZIGZAG, RING_STRIPE, RING_GATHERED };
+enum { SCHEDULE_CONSTANT = 1, SCHEDULE_CONSTANT_WARMUP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
+enum { SAVE_NO = 1, SAVE_STEPS, SAVE_EPOCH };
+
+typedef enum import_verdict { SEEN_CARRIED, SEEN_LEFT, SEEN_REFUSED, SEEN_UNKNOWN } import_verdict;
+
+/* A key of the file and what became of it. */
+typedef struct import_seen {
+    import_verdict verdict;
+    const char *name;     /* as written, "fsdp_config.fsdp_version" */
+    ndp_yaml *y;          /* whose node it is */
+    struct fy_node *node; /* the key; NULL: not in the file */
+    const char *why, *ours;
+} import_seen;
+
+/* What a file says. Numbers are 0, and words too, where it says nothing, unless noted. */
+struct ndp_import {
+    ndp_config job;
+    const ndp_import_opts *o;
+    const import_dialect *dialect;
+    ndp_yaml yaml, deepspeed_yaml; /* the file, and the one that its key deepspeed names */
+    ndp_yaml *y;                   /* the one being read */
+    char *deepspeed_text;
+    ndp_arena arena;
+    import_seen *seen;
+    int64_t seen_count, seen_capacity;
+    ndp_str remarks; /* lines */
+
+    int processes, machines;
+    int dp_replicate, dp_shard, cp, sp, tp, pp, ep;
+    int distributed, strategy, reshard, zero_stage; /* zero_stage -1: none said */
+    ndp_strings fsdp;
+    int micro, accumulation, batch;
+    int max_steps, warmup;                                 /* -1: none said */
+    double epochs, warmup_ratio, min_lr_ratio, save_steps; /* the ratios: -1 */
+    int scheduler, save, fp32, bf16, fp16, half, mixed;
+    int checkpointing, fsdp_checkpointing, ring, rotate, packing, multipack_attention, tp_sequence,
+        distributed_optimizer;
+
+    struct { /* the data set being read */
+        char *path, *field, *type, *ds_type;
+        ndp_strings files;
+    } set;
+    char *text_field; /* that of the data sets before */
+};
+
+/* ---- reading ---- */
+
+/* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */
+NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
+                                   const char *name);
+/* Notes what became of a key. `node` may be NULL. */
+NDP_API ndp_status ndp_import_note(ndp_import *m, import_verdict verdict, const char *name, struct fy_node *node,
+                                   const char *why, const char *ours);
+/* The last key of this name that was seen; NULL: none. */
+const import_seen *ndp_import_find(const ndp_import *m, const char *name);
+/* NDP_EINVAL, with the message pointing at the key of this name, if the file has it. */
+ndp_status ndp_import_fail(ndp_import *m, const char *name, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+/* True when the user sets this key of ours. */
+bool ndp_import_is_set(const ndp_import *m, const char *ours);
+
+/* The readers that the table names. */
+NDP_API ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
+
+/* ---- what follows ---- */
+
+/* Layout, global batch, steps, schedule, precision from what was read, into `job`; says the equation. */
+NDP_API ndp_status ndp_import_finish(ndp_import *m);
+/* All that was noted, as lines of text. */
+NDP_API ndp_status ndp_import_report(const ndp_import *m, char **notes);
+/* NDP_EINVAL with all keys that are refused or unknown, and the way out; NDP_OK when there is none. */
+NDP_API ndp_status ndp_import_judge(ndp_import *m);
+
+#endif

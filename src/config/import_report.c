@@ -1,0 +1,126 @@
+#include "config/import_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* 1 for the first line; 0: not in the file. A list or mapping is where the first thing in it is. */
+static int line_of(const import_seen *s) {
+    struct fy_node *node = s->node;
+    while (node && !fy_node_is_scalar(node)) {
+        void *place = NULL;
+        if (fy_node_is_sequence(node))
+            node = fy_node_sequence_iterate(node, &place);
+        else {
+            struct fy_node_pair *pair = fy_node_mapping_iterate(node, &place);
+            node = pair ? fy_node_pair_key(pair) : NULL;
+        }
+    }
+    struct fy_token *token = node ? fy_node_get_scalar_token(node) : NULL;
+    const struct fy_mark *mark = token ? fy_token_start_mark(token) : NULL;
+    return mark ? mark->line + 1 : 0;
+}
+
+static void add_name(const ndp_import *m, const import_seen *s, ndp_str *out) {
+    ndp_str_add(out, s->name);
+    if (s->y != &m->yaml)
+        ndp_str_addf(out, " (%s:%d)", s->y->what, line_of(s));
+    else if (line_of(s))
+        ndp_str_addf(out, " (line %d)", line_of(s));
+}
+
+static bool is_settled(const ndp_import *m, const import_seen *s) {
+    return s->verdict == SEEN_REFUSED && ndp_import_is_set(m, s->ours);
+}
+
+/* Where a key is listed. */
+enum { LEFT_OUT, SETTLED, FORCED, UNKNOWN, CHAPTERS };
+
+static int chapter_of(const ndp_import *m, const import_seen *s) {
+    return s->verdict == SEEN_LEFT      ? LEFT_OUT
+           : s->verdict == SEEN_UNKNOWN ? UNKNOWN
+           : s->verdict == SEEN_CARRIED ? CHAPTERS
+           : is_settled(m, s)           ? SETTLED
+                                        : FORCED;
+}
+
+/* All keys of a chapter, those with one reason on one line. */
+static void add_chapter(const ndp_import *m, int in, const char *title, ndp_str *out) {
+    bool titled = false;
+    for (int64_t i = 0; i < m->seen_count; i++) {
+        bool told = chapter_of(m, &m->seen[i]) != in;
+        for (int64_t k = 0; k < i && !told; k++)
+            told = chapter_of(m, &m->seen[k]) == in && strcmp(m->seen[k].why, m->seen[i].why) == 0;
+        if (told)
+            continue;
+        ndp_str_add(out, titled ? "" : title);
+        titled = true;
+        for (int64_t k = i; k < m->seen_count; k++)
+            if (chapter_of(m, &m->seen[k]) == in && strcmp(m->seen[k].why, m->seen[i].why) == 0) {
+                ndp_str_add(out, k == i ? "  " : ", ");
+                add_name(m, &m->seen[k], out);
+            }
+        ndp_str_addf(out, ": %s\n", m->seen[i].why);
+    }
+}
+
+ndp_status ndp_import_report(const ndp_import *m, char **notes) {
+    static const char *const titles[CHAPTERS] = {[LEFT_OUT] = "not carried over, without an effect on the result:\n",
+                                                 [SETTLED] = "not carried over, settled by --set:\n",
+                                                 [FORCED] = "NOT CARRIED OVER, BY --force; the result depends on it:\n",
+                                                 [UNKNOWN] = "not carried over, by --force, since nobody knows it:\n"};
+    ndp_str s = {0};
+    ndp_str_addf(&s, "imported from %s, %s\n", m->yaml.what, m->dialect->name);
+    ndp_str_add(&s, m->remarks.data ? m->remarks.data : "");
+    for (int i = CHAPTERS; i-- > 0;)
+        add_chapter(m, i, titles[i], &s);
+    bool failed = s.failed || m->remarks.failed;
+    char *whole = ndp_str_detach(&s);
+    if (failed || !whole) {
+        free(whole);
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", m->yaml.what);
+    }
+    *notes = whole;
+    return NDP_OK;
+}
+
+static void add_complaint(const import_seen *s, ndp_str *out) {
+    ndp_str_addf(out, "'%s': %s", s->name, s->why);
+    if (s->ours)
+        ndp_str_addf(out, "; or --set %s=...", s->ours);
+}
+
+/* The first one with its place and a caret, the others below it, as many as a message holds. */
+ndp_status ndp_import_judge(ndp_import *m) {
+    enum { LONGEST = 1400 };
+    const import_seen *first = NULL;
+    int count = 0, listed = 0;
+    ndp_str caret = {0}, others = {0};
+    for (int64_t i = 0; i < m->seen_count && !m->o->force; i++) {
+        const import_seen *s = &m->seen[i];
+        int in = chapter_of(m, s);
+        if (in != FORCED && in != UNKNOWN)
+            continue;
+        if (count++ == 0) {
+            first = s;
+            add_complaint(s, &caret);
+        } else if (others.length < LONGEST) {
+            ndp_str_addf(&others, line_of(s) ? "\nline %d: " : "\n", line_of(s));
+            add_complaint(s, &others);
+            listed++;
+        }
+    }
+    ndp_status st = NDP_OK;
+    if (first) {
+        if (listed < count - 1)
+            ndp_str_addf(&others, "\nand %d more", count - 1 - listed);
+        st = ndp_import_fail(m, first->name, "%s", caret.failed ? first->why : caret.data);
+        char *said = strdup(ndp_error_message());
+        if (said && !others.failed)
+            st = NDP_FAIL(st, "%s%s\n--force imports without %s", said, others.data ? others.data : "",
+                          count > 1 ? "them" : "it");
+        free(said);
+    }
+    ndp_str_release(&caret);
+    ndp_str_release(&others);
+    return st;
+}

@@ -1,0 +1,511 @@
+#include "check.h"
+#include "config/import.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+typedef struct imported {
+    ndp_config c;
+    char *notes;
+} imported;
+
+static ndp_status import(imported *i, const char *text, const ndp_import_opts *o) {
+    static const ndp_import_opts none = NDP_IMPORT_OPTS_INIT;
+    *i = (imported){0};
+    CHECK_OK(ndp_config_init(&i->c));
+    return ndp_config_import_text(&i->c, text, strlen(text), "their.yaml", o ? o : &none, &i->notes);
+}
+
+static void release(imported *i) {
+    ndp_config_release(&i->c);
+    free(i->notes);
+}
+
+/* A file of tests/config/import. */
+static const char *example(const char *name) {
+    static char path[4][512];
+    static int next;
+    const char *root = getenv("NDP_SOURCE_DIR");
+    char *to = path[next++ % 4];
+    snprintf(to, sizeof path[0], "%s/tests/config/import/%s", root ? root : ".", name);
+    return to;
+}
+
+static ndp_status import_file(imported *i, const char *name, const ndp_import_opts *o) {
+    static const ndp_import_opts none = NDP_IMPORT_OPTS_INIT;
+    *i = (imported){0};
+    CHECK_OK(ndp_config_init(&i->c));
+    return ndp_config_import(&i->c, example(name), o ? o : &none, &i->notes);
+}
+
+/* Every key has this value; the others are the defaults. Pairs end with NULL. */
+static void check_keys(const imported *i, const char *const (*expected)[2]) {
+    for (; (*expected)[0]; expected++) {
+        char *value;
+        CHECK_OK(ndp_config_get(&i->c, (*expected)[0], &value));
+        if (strcmp(value, (*expected)[1]) != 0)
+            fail_msg("%s is %s, expected %s", (*expected)[0], value, (*expected)[1]);
+        free(value);
+    }
+}
+#define CHECK_KEYS(i, ...) check_keys(i, (const char *const[][2]){__VA_ARGS__, {NULL, NULL}})
+
+static void check_int(const char *text, const char *what, int is, int expected) {
+    if (is != expected)
+        fail_msg("%s\n%s is %d, expected %d", text, what, is, expected);
+}
+
+static void check_notes(const imported *i, const char *const *words) {
+    for (; *words; words++)
+        if (!strstr(i->notes, *words))
+            fail_msg("the notes lack '%s':\n%s", *words, i->notes);
+}
+#define CHECK_NOTES(i, ...) check_notes(i, (const char *const[]){__VA_ARGS__, NULL})
+
+/* What was imported, written as a job with the notes as comments, is read back to the same by our own parser. */
+static void check_round_trip(const imported *i) {
+    ndp_str first = {0}, second = {0};
+    CHECK_OK(ndp_config_write(&i->c, &first));
+    ndp_str_addf(&first, "\n# %s", "notes are comments\n");
+    ndp_config back;
+    CHECK_OK(ndp_config_init(&back));
+    CHECK_OK(ndp_config_parse(&back, first.data, first.length, "job.yaml"));
+    CHECK_OK(ndp_config_write(&back, &second));
+    first.data[second.length] = '\0';
+    assert_string_equal(first.data, second.data);
+    ndp_config_release(&back);
+    ndp_str_release(&first);
+    ndp_str_release(&second);
+}
+
+/* ---- Axolotl ---- */
+
+static void axolotl_with_every_axis(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import_file(&i, "axolotl_nd.yaml", NULL));
+    CHECK_KEYS(&i, {"model.path", "\"models/small\""}, {"model.init", "pretrained"},
+               {"data.files", "[\"data/books.jsonl\", \"data/news.jsonl\", \"data/more.jsonl\"]"},
+               {"data.text_field", "\"body\""}, {"data.sequence_length", "4096"}, {"data.document_mask", "true"},
+               {"parallelism.dp_shard_size", "4"}, {"parallelism.dp_replicate_size", "2"}, {"parallelism.tp_size", "2"},
+               {"parallelism.cp_size", "1"}, {"parallelism.reshard_after_forward", "false"},
+               {"precision.compute", "bf16"}, {"batch.micro_batch_size", "2"}, {"batch.global_batch_size", "48"},
+               {"optimizer.name", "adamw"}, {"optimizer.lr", "2e-05"}, {"optimizer.betas", "[0.9, 0.95]"},
+               {"optimizer.eps", "1e-06"}, {"optimizer.weight_decay", "0.01"}, {"optimizer.max_grad_norm", "0.5"},
+               {"schedule.name", "cosine"}, {"schedule.min_lr_ratio", "0.1"}, {"schedule.warmup_steps", "50"},
+               {"train.steps", "500"}, {"train.seed", "7"}, {"train.recompute", "block"},
+               {"train.output_dir", "\"./out\""}, {"train.log_every", "5"}, {"checkpoint.every", "125"},
+               {"checkpoint.keep", "2"});
+    CHECK_NOTES(
+        &i, "an Axolotl configuration",
+        "global batch 48 samples = micro batch 2 x accumulation 3 x 8 data ranks (dp_replicate 2 x dp_shard 4)",
+        "flash_attention (line 35): attention is this program's own", "tf32 (line 51)", "num_epochs 2",
+        "wandb_name (line 59): metrics are in", "CutCrossEntropyPlugin", "special_tokens.pad_token (line 61)",
+        "fsdp_config.auto_wrap_policy (line 16), fsdp_config.transformer_layer_cls_to_wrap (line 17): sharding");
+    assert_null(strstr(i.notes, "wandb_project")); /* it is empty */
+    assert_null(strstr(i.notes, "--ranks"));
+    check_round_trip(&i);
+    release(&i);
+}
+
+/* What a silent file means: Axolotl's values, not ours. */
+static void axolotl_defaults(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i, "base_model: m\ndatasets: [{path: a.txt}]\nlearning_rate: 1e-4\nmax_steps: 1000\n", NULL));
+    CHECK_KEYS(&i, {"data.sequence_length", "512"}, {"optimizer.weight_decay", "0"},
+               {"optimizer.betas", "[0.9, 0.999]"}, {"optimizer.eps", "1e-08"}, {"optimizer.max_grad_norm", "1"},
+               {"schedule.name", "cosine"}, {"schedule.min_lr_ratio", "0"}, {"schedule.warmup_steps", "30"},
+               {"precision.compute", "bf16"}, {"batch.global_batch_size", "1"}, {"train.recompute", "none"},
+               {"parallelism.dp_shard_size", "1"}, {"train.output_dir", "\"./model-out\""}, {"checkpoint.keep", "4"});
+    CHECK_NOTES(&i, "taken for 1, one of them for data; --ranks N says it", "Axolotl's 3%, at most 100",
+                "sample_packing is off where Axolotl is not told");
+    release(&i);
+}
+
+static void axolotl_layouts(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int ranks, replicate, shard, cp, sp, global;
+        bool reshard;
+    } cases[] = {
+        {"tensor_parallel_size: 2", 8, 4, 1, 1, 1, 4, true},
+        {"tensor_parallel_size: 2\nfsdp_config: {reshard_after_forward: true}", 8, 1, 4, 1, 1, 4, true},
+        {"fsdp: [full_shard, auto_wrap]", 8, 1, 8, 1, 1, 8, true},
+        {"fsdp: full_shard auto_wrap", 8, 1, 8, 1, 1, 8, true},
+        {"fsdp: [shard_grad_op]", 8, 1, 8, 1, 1, 8, false},
+        {"fsdp: [no_shard]", 8, 8, 1, 1, 1, 8, true},
+        {"fsdp_config: {fsdp_sharding_strategy: SHARD_GRAD_OP}", 4, 1, 4, 1, 1, 4, false},
+        {"dp_shard_size: 2\nfsdp_config: {fsdp_version: 2}", 8, 4, 2, 1, 1, 8, true},
+        {"dp_replicate_size: 2\nfsdp_config: {version: 2}", 8, 2, 4, 1, 1, 8, true},
+        {"dp_shard_size: 2\ncontext_parallel_size: 2\nfsdp_config: {version: 2}", 4, 1, 2, 2, 1, 2, true},
+        {"dp_shard_size: 3\ndp_replicate_size: 2", 0, 2, 3, 1, 1, 6, true},
+        {"sequence_parallel_degree: 4", 8, 2, 1, 4, 1, 2, true},
+        {"deepspeed: x/zero1.json\ncontext_parallel_size: 2", 8, 1, 4, 1, 2, 4, false},
+        {"deepspeed: {zero_optimization: {stage: 3, overlap_comm: true}}", 8, 1, 8, 1, 1, 8, true},
+        {"deepspeed: x/zero3_bf16.json\ngradient_accumulation_steps: 5", 4, 1, 4, 1, 1, 20, true},
+        {"world_size: 4", 0, 4, 1, 1, 1, 4, true},
+        {"micro_batch_size: 3\nbatch_size: 12", 2, 2, 1, 1, 1, 24, true},
+    };
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512];
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\n%s\n", cases[k].text);
+        ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+        o.ranks = cases[k].ranks;
+        imported i;
+        CHECK_OK(import(&i, text, &o));
+        check_int(cases[k].text, "dp_replicate_size", i.c.parallelism.dp_replicate_size, cases[k].replicate);
+        check_int(cases[k].text, "dp_shard_size", i.c.parallelism.dp_shard_size, cases[k].shard);
+        check_int(cases[k].text, "cp_size", i.c.parallelism.cp_size, cases[k].cp);
+        check_int(cases[k].text, "sp_size", i.c.parallelism.sp_size, cases[k].sp);
+        check_int(cases[k].text, "global_batch_size", i.c.batch.global_batch_size, cases[k].global);
+        check_int(cases[k].text, "reshard_after_forward", i.c.parallelism.reshard_after_forward, cases[k].reshard);
+        release(&i);
+    }
+}
+
+static void axolotl_context_parallel(void **state) {
+    (void)state;
+    imported i;
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    o.ranks = 8;
+    CHECK_OK(import_file(&i, "axolotl_context.yaml", &o));
+    CHECK_KEYS(&i, {"parallelism.cp_size", "2"}, {"parallelism.cp_method", "ring"}, {"parallelism.cp_zigzag", "false"},
+               {"parallelism.dp_shard_size", "4"}, {"batch.global_batch_size", "16"}, {"optimizer.name", "sgd"},
+               {"schedule.name", "constant"}, {"schedule.warmup_steps", "0"}, {"precision.compute", "fp32"},
+               {"train.recompute", "block"});
+    check_round_trip(&i);
+    release(&i);
+    static const char *const packed = "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\nsample_packing: true\n"
+                                      "context_parallel_size: 2\n";
+    CHECK_OK(import(&i, packed, NULL));
+    CHECK_KEYS(&i, {"parallelism.cp_method", "all_gather"}); /* varlen_llama3 */
+    release(&i);
+}
+
+static void axolotl_schedules(void **state) {
+    (void)state;
+    static const char *const cases[][4] = {
+        /* file, schedule, warm-up, last ratio */
+        {"lr_scheduler: linear\nwarmup_steps: 7", "linear", "7", "0"},
+        {"lr_scheduler: constant_with_warmup\nwarmup_ratio: 0.155", "constant", "31", "0"},
+        {"lr_scheduler: constant\nwarmup_steps: 7", "constant", "0", "0"},
+        {"lr_scheduler: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: 0.2}\nwarmup_steps: 1", "cosine", "2",
+         "0.2"},
+        {"warmup_steps: 0", "cosine", "0", "0"},
+        {"", "cosine", "6", "0"},
+    };
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512];
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 200\n%s\n", cases[k][0]);
+        imported i;
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {"schedule.name", cases[k][1]}, {"schedule.warmup_steps", cases[k][2]},
+                   {"schedule.min_lr_ratio", cases[k][3]});
+        release(&i);
+    }
+}
+
+static void axolotl_precisions(void **state) {
+    (void)state;
+    static const char *const cases[][2] = {
+        {"bf16: true", "bf16"}, {"bf16: full", "bf16"},        {"bf16: auto", "bf16"},    {"", "bf16"},
+        {"bf16: no", "fp32"},   {"bf16: False", "fp32"},       {"float32: true", "fp32"}, {"bfloat16: true", "bf16"},
+        {"fp16: auto", "bf16"}, {"bf16:\nfp16: false", "bf16"}};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512];
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\n%s\n", cases[k][0]);
+        imported i;
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {"precision.compute", cases[k][1]});
+        release(&i);
+    }
+}
+
+/* ---- what cannot be had ---- */
+
+static void refusals_name_every_key(void **state) {
+    (void)state;
+    imported i;
+    CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", NULL), NDP_EINVAL,
+                "axolotl_lora.yaml:2:1: 'load_in_8bit: true': "
+                "quantized weights are not trained\n"
+                "  load_in_8bit: true\n  ^");
+    static const char *const words[] = {"line 3: 'adapter: lora': adapters are not trained",
+                                        "line 7: 'datasets[0].type: alpaca': only plain text",
+                                        "line 7: 'datasets[0]: someone/instructions': not a file",
+                                        "line 10: 'sample_packing: false': rows are always packed",
+                                        "line 13: 'num_epochs': how many updates an epoch has depends on the data",
+                                        "--set train.steps=...",
+                                        "line 14: 'optimizer: adamw_bnb_8bit': not AdamW's arithmetic",
+                                        "line 16: 'val_set_size: 0.05'",
+                                        "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?",
+                                        "--force imports without them"};
+    for (int k = 0; k < NDP_COUNT(words); k++)
+        if (!strstr(ndp_error_message(), words[k]))
+            fail_msg("the message lacks '%s': %s", words[k], ndp_error_message());
+    assert_null(i.notes);
+    release(&i);
+}
+
+static void force_and_set(void **state) {
+    (void)state;
+    imported i;
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    char *sets[] = {"train.steps=300", "data.files=[rows.jsonl]", "optimizer.name=adamw", "parallelism.tp_size=2"};
+    o.assignments = sets;
+    o.assignment_count = 4;
+    CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", &o), NDP_EINVAL, "line 17: 'learning_rat': unknown key");
+    assert_null(strstr(ndp_error_message(), "num_epochs")); /* settled */
+    assert_null(strstr(ndp_error_message(), "alpaca"));
+    release(&i);
+    o.force = true;
+    CHECK_OK(import_file(&i, "axolotl_lora.yaml", &o));
+    CHECK_KEYS(&i, {"train.steps", "300"}, {"data.files", "[\"rows.jsonl\"]"}, {"schedule.warmup_steps", "9"},
+               {"parallelism.tp_size", "2"}, {"batch.global_batch_size", "8"}, {"optimizer.lr", "0.0002"});
+    CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; the result depends on it:\n", "adapter: lora (line 3)",
+                "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)", "num_epochs (line 13)",
+                "since nobody knows it:\n  learning_rat (line 17): unknown key");
+    check_round_trip(&i);
+    release(&i);
+    char *wrong[] = {"train.stps=3"};
+    o.assignments = wrong;
+    o.assignment_count = 1;
+    CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", &o), NDP_EINVAL, "did you mean 'steps'?");
+    release(&i);
+}
+
+/* text, message: its words */
+static const char *const refused[][2] = {
+    /* values */
+    {"base_model: m\nlearning_rate: fast\n",
+     "their.yaml:2:16: 'learning_rate' is 'fast', expected a number in [0, inf)\n"
+     "  learning_rate: fast\n                 ^"},
+    {"base_model: m\nmicro_batch_size: 0\n",
+     "their.yaml:2:19: 'micro_batch_size' is '0', expected a whole number from 1"},
+    {"base_model: m\nmicro_batch_size: [2]\n", "'micro_batch_size' is a list"},
+    {"base_model: m\noptimizer: adamw_torh\n",
+     "their.yaml:2:12: 'optimizer' is 'adamw_torh', expected one of adamw_torch, "},
+    {"base_model: m\noptimizer: adamw_torh\n", "did you mean 'adamw_torch'?\n  optimizer: adamw_torh\n             ^"},
+    {"base_model: m\nlr_scheduler: [cosine]\n", "their.yaml:2:15: 'lr_scheduler' is 'a list', expected one of"},
+    {"base_model: m\nsave_steps: 2.5\nmax_steps: 4\n", "their.yaml:2:1: 'save_steps' is 2.5"},
+    {"base_model: m\nmax_steps: 0\n", "their.yaml:2:1: 'max_steps' is 0"},
+    {"base_model: m\nfsdp_config: full\n", "their.yaml:2:14: 'fsdp_config' is a section"},
+    {"base_model: m\nfsdp: [full_shard, sharded]\n", "their.yaml:2:1: 'fsdp' has 'sharded', expected full_shard"},
+    {"base_model: m\nfsdp_config: {fsdp_shardin_strategy: 1}\n",
+     "their.yaml:2:15: 'fsdp_config.fsdp_shardin_strategy': unknown key; did you mean 'fsdp_sharding_strategy'?"},
+    {"base_model: m\ndatasets: [{type: completion}]\n", "'datasets[0]' has no path"},
+    {"base_model: m\nbase_model: n\n", "their.yaml:2:1: duplicate key"},
+    {"base_model: m\ndatasets: [\n", "their.yaml:2:12: flow sequence without"},
+    /* values that go against each other */
+    {"base_model: m\nmicro_batch_size: 3\nbatch_size: 4\n",
+     "their.yaml:3:1: 'batch_size' 4 is no multiple of micro_batch_size 3"},
+    {"base_model: m\nbatch_size: 4\ngradient_accumulation_steps: 4\n", "their.yaml:2:1: 'batch_size' and 'gradient"},
+    {"base_model: m\nmicro_batch_size: 16777216\ngradient_accumulation_steps: 16777216\n", "is more than 1073741824"},
+    {"base_model: m\ntensor_parallel_size: 1048576\ncontext_parallel_size: 1048576\n", "more than 1048576 ranks"},
+    {"num_processes: 8\ndistributed_type: FSDP\nparallelism_config: {parallelism_config_dp_shard_size: 2}\n",
+     "their.yaml:1:1: the sizes multiply to 2 (dp_replicate 1 x dp_shard 2 x cp 1 x sp 1 x tp 1 x pp 1), but there are "
+     "8 ranks"},
+    {"num_processes: 3\ndistributed_type: FSDP\nparallelism_config: {tp_size: 2}\n",
+     "their.yaml:1:1: the sizes multiply to 2"},
+    {"num_processes: 3\nnum_machines: 2\ndistributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n",
+     "their.yaml:2:1: HYBRID_SHARD cuts the parameters inside a machine, but 3 ranks"},
+    /* what changes the result */
+    {"base_model: m\nadapter: qlora\nmax_steps: 3\n", "their.yaml:2:1: 'adapter: qlora': adapters are not trained"},
+    {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not computed in"},
+    {"base_model: m\nrl: dpo\nmax_steps: 3\n", "'rl: dpo': only the next token is trained on"},
+    {"base_model: m\nlr_scheduler: rex\nmax_steps: 3\n",
+     "'lr_scheduler: rex': schedule.name is constant, linear or cosine"},
+    {"base_model: m\nplugins: [my.Plugin]\nmax_steps: 3\n", "'plugins: my.Plugin': a plugin of another program"},
+    {"base_model: m\nspecial_tokens: {eos_token: x}\nmax_steps: 3\n",
+     "'special_tokens.eos_token: x': change the model folder's"},
+    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.json, type: completion}]\n", "files are read as JSONL"},
+    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, type: {field: x}}]\n", "'datasets[0].type: of its own'"},
+    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, field: x}, {path: b.jsonl}]\n",
+     "data.text_field is one for all files: 'x' before, 'text' here"},
+    {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not computed in"},
+    {"base_model: m\ndatasets: [{path: a.txt}]\n", "'num_epochs: 1 unless given': how many updates"},
+    /* no configuration of theirs */
+    {"", "expected the keys of an Axolotl or Accelerate configuration"},
+    {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl or Accelerate configuration"},
+    {"colour: red\n", "their.yaml:1:1: no key of an Axolotl or Accelerate configuration, such as"},
+    {"train: {steps: 3}\n", "no key of an Axolotl or Accelerate configuration"},
+    {"a: 1\n---\nb: 2\n", "a second document"},
+};
+
+static void refusals_point_at_the_place(void **state) {
+    (void)state;
+    for (int k = 0; k < NDP_COUNT(refused); k++) {
+        imported i;
+        CHECK_FAILS(import(&i, refused[k][0], NULL), NDP_EINVAL, refused[k][1]);
+        assert_null(i.notes);
+        CHECK_KEYS(&i, {"model.path", "null"}, {"train.steps", "100"}); /* untouched */
+        release(&i);
+    }
+}
+
+/* ---- Accelerate ---- */
+
+static void accelerate_with_every_axis(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import_file(&i, "accelerate_nd.yaml", NULL));
+    CHECK_KEYS(&i, {"parallelism.dp_replicate_size", "2"}, {"parallelism.dp_shard_size", "2"},
+               {"parallelism.cp_size", "2"}, {"parallelism.tp_size", "2"}, {"parallelism.sp_size", "1"},
+               {"parallelism.cp_method", "ring"}, {"parallelism.reshard_after_forward", "false"},
+               {"precision.compute", "bf16"}, {"train.recompute", "block"}, {"batch.global_batch_size", "4"});
+    CHECK_NOTES(&i, "an Accelerate configuration", "x 4 data ranks (dp_replicate 2 x dp_shard 2)",
+                "the file says on what to train, not what", "micro batch 1 is assumed",
+                "compute_environment (line 1), machine_rank (line 14), main_training_function (line 15)",
+                "fsdp_config.fsdp_offload_params (line 10)");
+    check_round_trip(&i);
+    release(&i);
+}
+
+static void accelerate_layouts(void **state) {
+    (void)state;
+    static const struct {
+        const char *text;
+        int replicate, shard, cp, sp, tp, pp;
+        bool reshard;
+        const char *compute;
+    } cases[] = {
+        {"distributed_type: MULTI_GPU\nnum_processes: 4", 4, 1, 1, 1, 1, 1, true, "fp32"},
+        {"distributed_type: 'NO'\nmixed_precision: bf16", 1, 1, 1, 1, 1, 1, true, "bf16"},
+        {"distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}", 1, 4, 1, 1, 1,
+         1, true, "fp32"},
+        {"distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: 2}", 1, 4, 1, 1, 1, 1, false,
+         "fp32"},
+        {"distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: NO_SHARD}", 4, 1, 1, 1, 1, 1,
+         true, "fp32"},
+        {"distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_reshard_after_forward: SHARD_GRAD_OP}", 1, 4, 1,
+         1, 1, 1, false, "fp32"},
+        {"distributed_type: FSDP\nnum_processes: 8\nnum_machines: 2\nfsdp_config: {fsdp_sharding_strategy: "
+         "HYBRID_SHARD_ZERO2}",
+         2, 4, 1, 1, 1, 1, false, "fp32"},
+        {"distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config: {zero_stage: 0}", 4, 1, 1, 1, 1, 1, true,
+         "fp32"},
+        {"distributed_type: DEEPSPEED\nnum_processes: 4\ndeepspeed_config: {}", 1, 4, 1, 1, 1, 1, false, "fp32"},
+        {"distributed_type: TP\nnum_processes: 4\ntp_config: {tp_size: 4}", 1, 1, 1, 1, 4, 1, true, "fp32"},
+        {"distributed_type: MEGATRON_LM\nnum_processes: 8\nmegatron_lm_config: {megatron_lm_tp_degree: 2, "
+         "megatron_lm_pp_degree: 2, megatron_lm_use_distributed_optimizer: true}",
+         1, 2, 1, 1, 2, 2, false, "fp32"},
+        {"distributed_type: FSDP\nnum_processes: 4\nparallelism_config: {parallelism_config_dp_replicate_size: 1, "
+         "parallelism_config_dp_shard_size: 1}",
+         1, 4, 1, 1, 1, 1, true, "fp32"},
+        {"parallelism_config: {cp_size: 2, dp_shard_size: 3, cp_handler: {cp_comm_strategy: alltoall}}", 1, 3, 2, 1, 1,
+         1, true, "fp32"},
+        {"dp_shard_size: 2\ntp_size: 2", 1, 2, 1, 1, 2, 1, true, "fp32"},
+        {"parallelism_config_dp_shard_size: 2\nparallelism_config_sp_size: 2", 1, 2, 1, 2, 1, 1, true, "fp32"},
+    };
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        imported i;
+        CHECK_OK(import(&i, cases[k].text, NULL));
+        check_int(cases[k].text, "dp_replicate_size", i.c.parallelism.dp_replicate_size, cases[k].replicate);
+        check_int(cases[k].text, "dp_shard_size", i.c.parallelism.dp_shard_size, cases[k].shard);
+        check_int(cases[k].text, "cp_size", i.c.parallelism.cp_size, cases[k].cp);
+        check_int(cases[k].text, "sp_size", i.c.parallelism.sp_size, cases[k].sp);
+        check_int(cases[k].text, "tp_size", i.c.parallelism.tp_size, cases[k].tp);
+        check_int(cases[k].text, "pp_size", i.c.parallelism.pp_size, cases[k].pp);
+        check_int(cases[k].text, "reshard_after_forward", i.c.parallelism.reshard_after_forward, cases[k].reshard);
+        CHECK_KEYS(&i, {"precision.compute", cases[k].compute});
+        release(&i);
+    }
+}
+
+static void accelerate_files(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import_file(&i, "accelerate_hybrid.yaml", NULL));
+    CHECK_KEYS(&i, {"parallelism.dp_replicate_size", "2"}, {"parallelism.dp_shard_size", "4"},
+               {"parallelism.reshard_after_forward", "true"}, {"batch.global_batch_size", "32"},
+               {"optimizer.max_grad_norm", "0.3"}, {"precision.compute", "fp32"});
+    check_round_trip(&i);
+    release(&i);
+    CHECK_OK(import_file(&i, "accelerate_ulysses.json", NULL)); /* JSON */
+    CHECK_KEYS(&i, {"parallelism.sp_size", "2"}, {"parallelism.dp_shard_size", "2"},
+               {"parallelism.reshard_after_forward", "true"}, {"batch.global_batch_size", "4"},
+               {"optimizer.max_grad_norm", "0.7"}, {"precision.compute", "bf16"});
+    release(&i);
+    CHECK_OK(import_file(&i, "parallelism.yaml", NULL));
+    CHECK_KEYS(&i, {"parallelism.dp_replicate_size", "2"}, {"parallelism.dp_shard_size", "3"},
+               {"parallelism.cp_size", "2"}, {"parallelism.cp_method", "all_gather"}, {"batch.global_batch_size", "6"});
+    CHECK_NOTES(&i, "a ParallelismConfig");
+    release(&i);
+    CHECK_FAILS(import_file(&i, "none.yaml", NULL), NDP_EIO, "none.yaml");
+    release(&i);
+}
+
+/* DeepSpeed's own file: its stage, and "auto" for what the program says. */
+static void deepspeed_file(void **state) {
+    (void)state;
+    char path[] = "/tmp/ndp-zero-XXXXXX", text[256];
+    int fd = mkstemp(path);
+    static const char file[] = "{\"zero_optimization\": {\"stage\": 3, \"overlap_comm\": true},\n"
+                               " \"bf16\": {\"enabled\": true}, \"fp16\": {\"enabled\": \"auto\", \"loss_scale\": 0},\n"
+                               " \"gradient_clipping\": \"auto\", \"gradient_accumulation_steps\": 4}\n";
+    assert_true(fd >= 0 && write(fd, file, sizeof file - 1) == (ssize_t)sizeof file - 1);
+    close(fd);
+    snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\nbf16: no\ndeepspeed: %s\n",
+             path);
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    o.ranks = 2;
+    imported i;
+    CHECK_OK(import(&i, text, &o));
+    CHECK_KEYS(&i, {"parallelism.dp_shard_size", "2"}, {"parallelism.reshard_after_forward", "true"},
+               {"batch.global_batch_size", "8"}, {"precision.compute", "bf16"}, {"optimizer.max_grad_norm", "1"});
+    snprintf(text, sizeof text, "zero_optimization.overlap_comm (%s:1): when gathers", path);
+    CHECK_NOTES(&i, text);
+    release(&i);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"zero_optimization\":\n {\"stage\": 7}}", f);
+    fclose(f);
+    snprintf(text, sizeof text, "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: %s}\n", path);
+    char place[96];
+    snprintf(place, sizeof place, "%s:2:12: 'zero_optimization.stage' is '7', expected a whole number from 0 to 3",
+             path);
+    CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, place);
+    release(&i);
+    remove(path);
+}
+
+/* Aliases that would be gigabytes if they were copied, and ones that hold themselves. */
+static void alias_bombs_stay_small(void **state) {
+    (void)state;
+    imported i;
+    ndp_str s = {0};
+    ndp_str_add(&s, "base_model: m\ndataset_x: &f [");
+    for (int k = 0; k < 20000; k++)
+        ndp_str_addf(&s, "%sa.jsonl", k ? ", " : "");
+    ndp_str_add(&s, "]\ndatasets:\n");
+    for (int k = 0; k < 10000; k++)
+        ndp_str_add(&s, "- {path: json, data_files: *f}\n");
+    CHECK_FAILS(import(&i, s.data, NULL), NDP_EINVAL, "more than 65536 files");
+    release(&i);
+    ndp_str_release(&s);
+    CHECK_FAILS(import(&i, "base_model: m\ndatasets: &d [*d]\n", NULL), NDP_EINVAL, "'datasets[0]' is a section");
+    release(&i);
+    CHECK_FAILS(import(&i, "distributed_type: FSDP\nparallelism_config: &p {cp_handler: *p, cp_size: 2}\n", NULL),
+                NDP_EINVAL, "'parallelism_config.cp_handler.cp_handler': unknown key");
+    release(&i);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(axolotl_with_every_axis),
+                                       cmocka_unit_test(axolotl_defaults),
+                                       cmocka_unit_test(axolotl_layouts),
+                                       cmocka_unit_test(axolotl_context_parallel),
+                                       cmocka_unit_test(axolotl_schedules),
+                                       cmocka_unit_test(axolotl_precisions),
+                                       cmocka_unit_test(refusals_name_every_key),
+                                       cmocka_unit_test(force_and_set),
+                                       cmocka_unit_test(refusals_point_at_the_place),
+                                       cmocka_unit_test(accelerate_with_every_axis),
+                                       cmocka_unit_test(accelerate_layouts),
+                                       cmocka_unit_test(accelerate_files),
+                                       cmocka_unit_test(deepspeed_file),
+                                       cmocka_unit_test(alias_bombs_stay_small)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
