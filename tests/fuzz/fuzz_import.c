@@ -1,0 +1,50 @@
+/* Any text as another program's configuration: imported or refused with a message, with and without force; what was
+ * imported is written as YAML that our own parser reads back to the same. The first byte chooses the options. */
+#include "config/import.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void require(bool ok) {
+    if (!ok)
+        abort();
+}
+
+static void import(const char *text, size_t size, const ndp_import_opts *o) {
+    ndp_config c, back;
+    char *notes = NULL;
+    require(ndp_config_init(&c) == NDP_OK && ndp_config_init(&back) == NDP_OK);
+    if (ndp_config_import_text(&c, text, size, "fuzz", o, &notes) != NDP_OK)
+        require(ndp_error_message()[0] != '\0' && !notes);
+    else
+        require(notes != NULL && c.batch.global_batch_size >= c.batch.micro_batch_size);
+    ndp_str first = {0}, second = {0};
+    require(ndp_config_write(&c, &first) == NDP_OK);
+    require(ndp_config_parse(&back, first.data, first.length, "written") == NDP_OK);
+    require(ndp_config_write(&back, &second) == NDP_OK);
+    require(strcmp(first.data, second.data) == 0);
+    ndp_str_release(&first);
+    ndp_str_release(&second);
+    ndp_config_release(&c);
+    ndp_config_release(&back);
+    free(notes);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    static char *sets[] = {"train.steps=7", "data.files=[a.txt]"};
+    if (size == 0)
+        return 0;
+    ndp_import_opts o = {.ranks = data[0] & 15, .force = data[0] & 16};
+    if (data[0] & 32) {
+        o.assignments = sets;
+        o.assignment_count = 2;
+    }
+    char *text = malloc(size - 1 ? size - 1 : 1); /* ends where the input does: a reader beyond it is caught */
+    require(text != NULL);
+    memcpy(text, data + 1, size - 1);
+    import(text, size - 1, &o);
+    free(text);
+    return 0;
+}
