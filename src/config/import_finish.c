@@ -42,9 +42,9 @@ typedef struct sharding {
 } sharding;
 
 static sharding sharding_of(ndp_import *m) {
-    bool deepspeed = m->distributed == DISTRIBUTED_DEEPSPEED || m->zero_stage >= 0;
-    bool fsdp = m->distributed == DISTRIBUTED_FSDP || m->fsdp.n || m->strategy || m->reshard ||
-                (is_axolotl(m) && ndp_import_find(m, "fsdp_config"));
+    bool deepspeed = m->distributed ? m->distributed == DISTRIBUTED_DEEPSPEED : m->zero_stage >= 0;
+    bool fsdp = m->distributed ? m->distributed == DISTRIBUTED_FSDP
+                               : m->fsdp.n || m->strategy || m->reshard || ndp_import_find(m, "fsdp_config");
     sharding s = {.sharded = fsdp, .reshard = true};
     int strategy = m->strategy ? m->strategy : m->reshard ? m->reshard : FULL_SHARD;
     if (deepspeed) { /* stages 1 and 2 cut optimizer state and gradients alone; Accelerate's default is 2 */
@@ -95,7 +95,10 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
         m->dp_replicate = machines;
         m->dp_shard = rest / machines;
         if (machines == 1)
-            SAY(m, "HYBRID_SHARD on one machine is FULL_SHARD: dp_replicate_size 1, dp_shard_size %d\n", rest);
+            SAY(m,
+                "HYBRID_SHARD on one machine is FULL_SHARD: dp_shard_size %d; with more machines set dp_replicate_size "
+                "to their number\n",
+                rest);
         return NDP_OK;
     }
     if (one_replica && whole)
@@ -281,13 +284,18 @@ static void finish_precision(ndp_import *m) {
             m->bf16 == WORD_YES ? "loads the weights as bf16" : "decides that by the GPU it finds");
 }
 
+static void finish_recompute(ndp_import *m) {
+    bool blocks = m->checkpointing == WORD_YES || m->checkpointing == WORD_OFFLOAD || m->fsdp_checkpointing == WORD_YES;
+    m->job.train.recompute = blocks ? NDP_RECOMPUTE_BLOCK : NDP_RECOMPUTE_NONE;
+    if (m->checkpointing == WORD_OFFLOAD)
+        SAY(m, "gradient_checkpointing: blocks are recomputed, and what is kept of them is not offloaded\n");
+}
+
 ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_layout(m));
     NDP_TRY(finish_batch(m));
     finish_precision(m);
-    if (m->checkpointing || m->fsdp_checkpointing)
-        m->job.train.recompute = m->checkpointing == WORD_YES || m->fsdp_checkpointing == WORD_YES ? NDP_RECOMPUTE_BLOCK
-                                                                                                   : NDP_RECOMPUTE_NONE;
+    finish_recompute(m);
     if (m->multipack_attention)
         m->job.data.document_mask = m->multipack_attention == WORD_YES;
     if (!m->dialect->whole) {
@@ -303,9 +311,10 @@ ndp_status ndp_import_finish(ndp_import *m) {
         SAY(m, "no base_model: set model.path\n");
     else if (!ndp_path_is_folder(m->job.model.path))
         SAY(m, "model.path '%s' is no folder here: download the model and name its folder\n", m->job.model.path);
-    if (!m->packing)
-        SAY(m, "sample_packing is off where Axolotl is not told; here a row is filled with documents, so a sample has "
-               "more "
-               "tokens\n");
+    SAY(m, "%s\n",
+        m->packing == WORD_YES
+            ? "a row is filled to its last token, a document goes on in the next row; Axolotl packs whole ones"
+            : "a row is filled with documents; Axolotl without sample_packing has one a row, so here a sample has more "
+              "tokens");
     return finish_checkpoints(m);
 }

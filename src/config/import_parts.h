@@ -55,7 +55,7 @@ extern const int ndp_import_dialect_count;
 enum { FULL_SHARD = 1, SHARD_GRAD_OP, NO_SHARD, HYBRID_SHARD, HYBRID_SHARD_ZERO2 };
 /* How Accelerate distributes. */
 enum { DISTRIBUTED_NO = 1, DISTRIBUTED_DDP, DISTRIBUTED_FSDP, DISTRIBUTED_DEEPSPEED };
-enum { WORD_NO = 1, WORD_YES, WORD_AUTO }; /* 0 is a word that was not said */
+enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD }; /* 0 is a word that was not said */
 enum { RING_PLAIN = 1, RING_ZIGZAG, RING_STRIPE, RING_GATHERED };
 enum { SCHEDULE_CONSTANT = 1, SCHEDULE_CONSTANT_WARMUP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
 enum { SAVE_NO = 1, SAVE_STEPS, SAVE_EPOCH };

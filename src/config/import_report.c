@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 /* 1 for the first line; 0: not in the file. A list or mapping is where the first thing in it is. */
 static int line_of(const import_seen *s) {
@@ -63,6 +64,21 @@ static void add_chapter(const ndp_import *m, int in, const char *title, ndp_str 
     }
 }
 
+/* Keys and paths may hold anything; what is told is lines of printable UTF-8, fit for a comment. */
+static void add_printable(const char *text, ndp_str *out) {
+    for (utf8proc_int32_t c; *text;) {
+        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
+        utf8proc_category_t kind = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
+        bool hidden = kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CN ||
+                      kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
+        if (hidden && *text != '\n')
+            ndp_str_add(out, "?");
+        else
+            ndp_str_add_bytes(out, text, (size_t)(n > 0 ? n : 1));
+        text += n > 0 ? n : 1;
+    }
+}
+
 ndp_status ndp_import_report(const ndp_import *m, char **notes) {
     static const char *const titles[CHAPTERS] = {[LEFT_OUT] = "not carried over, without an effect on the result:\n",
                                                  [SETTLED] = "not carried over, settled by --set:\n",
@@ -73,8 +89,11 @@ ndp_status ndp_import_report(const ndp_import *m, char **notes) {
     ndp_str_add(&s, m->remarks.data ? m->remarks.data : "");
     for (int i = CHAPTERS; i-- > 0;)
         add_chapter(m, i, titles[i], &s);
-    bool failed = s.failed || m->remarks.failed;
-    char *whole = ndp_str_detach(&s);
+    ndp_str told = {0};
+    add_printable(s.data ? s.data : "", &told);
+    bool failed = s.failed || told.failed || m->remarks.failed;
+    ndp_str_release(&s);
+    char *whole = ndp_str_detach(&told);
     if (failed || !whole) {
         free(whole);
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", m->yaml.what);
@@ -113,7 +132,8 @@ ndp_status ndp_import_judge(ndp_import *m) {
     if (first) {
         if (listed < count - 1)
             ndp_str_addf(&others, "\nand %d more", count - 1 - listed);
-        st = ndp_import_fail(m, first->name, "%s", caret.failed ? first->why : caret.data);
+        const char *words = caret.failed ? first->why : caret.data;
+        st = first->node ? ndp_yaml_fail(first->y, first->node, "%s", words) : ndp_import_fail(m, "", "%s", words);
         char *said = strdup(ndp_error_message());
         if (said && !others.failed)
             st = NDP_FAIL(st, "%s%s\n--force imports without %s", said, others.data ? others.data : "",

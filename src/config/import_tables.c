@@ -55,9 +55,10 @@ static const import_word half_words[] = {{"true", WORD_YES, no_fp16}, {"yes", WO
                                          {"false", WORD_NO, 0},       {"no", WORD_NO, 0},         {0}};
 static const import_word mixed_words[] = {
     {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};
-static const import_word checkpointing_words[] = {
-    {"true", WORD_YES, 0},    {"yes", WORD_YES, 0},          {"false", WORD_NO, 0},    {"no", WORD_NO, 0},
-    {"offload", WORD_YES, 0}, {"offload_disk", WORD_YES, 0}, {"unsloth", WORD_YES, 0}, {0}};
+static const import_word checkpointing_words[] = {{"true", WORD_YES, 0},        {"yes", WORD_YES, 0},
+                                                  {"false", WORD_NO, 0},        {"no", WORD_NO, 0},
+                                                  {"offload", WORD_OFFLOAD, 0}, {"offload_disk", WORD_OFFLOAD, 0},
+                                                  {"unsloth", WORD_OFFLOAD, 0}, {0}};
 static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
                                          {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
                                          {"NO_SHARD", NO_SHARD, 0},
@@ -262,6 +263,7 @@ const import_key ndp_import_keys[] = {
     {axolotl, "deepspeed", EACH(ndp_import_deepspeed)},
     {axolotl, "ddp", LEFT("replicas are dp_replicate_size")},
     {axolotl, "ddp_*", LEFT(overlapped)},
+    {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT says how long ranks wait for each other")},
     {axolotl, "device", LEFT(launched)},
     {axolotl, "device_map", LEFT(launched)},
     {axolotl, "local_rank", LEFT(launched)},
@@ -413,7 +415,20 @@ const import_key ndp_import_keys[] = {
     {dataset, "shards", REFUSED(all_read), SETTLED_BY("data.files")},
     {dataset, "shards_idx", LEFT(all_read)},
     {dataset, "skip", REFUSED(all_read), SETTLED_BY("data.files")},
-    {dataset, "*", LEFT(no_chat)},
+    {dataset, "chat_template*", LEFT(no_chat)},
+    {dataset, "conversation", LEFT(no_chat)},
+    {dataset, "input_format", LEFT(no_chat)},
+    {dataset, "input_transform", LEFT(no_chat)},
+    {dataset, "field_*", LEFT(no_chat)},
+    {dataset, "message_*", LEFT(no_chat)},
+    {dataset, "roles", LEFT(no_chat)},
+    {dataset, "roles_to_train", LEFT(no_chat)},
+    {dataset, "train_on_eos", LEFT(no_chat)},
+    {dataset, "train_on_eot", LEFT(no_chat)},
+    {dataset, "drop_system_message", LEFT(no_chat)},
+    {dataset, "split_thinking", LEFT(no_chat)},
+    {dataset, "template_thinking_key", LEFT(no_chat)},
+    {dataset, "logprobs_field", LEFT(no_chat)},
 
     /* the run folder */
     {axolotl, "output_dir", TEXT(job.train.output_dir)},
@@ -558,12 +573,25 @@ const import_key ndp_import_keys[] = {
     {zero, "stage", INT(zero_stage, 0, 3)},
     {zero, "offload_*", LEFT(no_offload)},
     {zero, "stage3_*", LEFT(overlapped)},
-    {zero, "*", LEFT(overlapped)},
+    {zero, "overlap_comm", LEFT(overlapped)},
+    {zero, "allgather_*", LEFT(overlapped)},
+    {zero, "reduce_*", LEFT(overlapped)},
+    {zero, "contiguous_gradients", LEFT(own_memory)},
+    {zero, "round_robin_gradients", LEFT(own_memory)},
+    {zero, "memory_efficient_linear", LEFT(own_memory)},
+    {zero, "sub_group_size", LEFT(own_memory)},
+    {zero, "ignore_unused_parameters", LEFT(units)},
+    {zero, "elastic_checkpoint", LEFT(always_sharded)},
+    {zero, "zero_hpz_partition_size", LEFT("parallelism.reshard_after_forward and dp_replicate_size say it")},
+    {zero, "zero_quantized_*", REFUSED("what ranks exchange is not quantized")},
     {enabled_bf16, "enabled", WORD(bf16, truth_or_auto)},
-    {enabled_bf16, "*", LEFT("weights are kept in fp32 and computed with in precision.compute")},
     {enabled_fp16, "enabled", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
     {enabled_fp16, "auto_cast", LEFT(no_fp16)},
-    {enabled_fp16, "*", LEFT(no_fp16)},
+    {enabled_fp16, "loss_scale*", LEFT(no_fp16)},
+    {enabled_fp16, "min_loss_scale", LEFT(no_fp16)},
+    {enabled_fp16, "initial_scale_power", LEFT(no_fp16)},
+    {enabled_fp16, "hysteresis", LEFT(no_fp16)},
+    {enabled_fp16, "consecutive_hysteresis", LEFT(no_fp16)},
 
     /* Megatron-LM by Accelerate */
     {megatron, "tp_degree", SIZE(tp)},

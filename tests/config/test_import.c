@@ -64,18 +64,22 @@ static void check_notes(const imported *i, const char *const *words) {
 
 /* What was imported, written as a job with the notes as comments, is read back to the same by our own parser. */
 static void check_round_trip(const imported *i) {
-    ndp_str first = {0}, second = {0};
+    ndp_str first = {0}, second = {0}, job = {0};
     CHECK_OK(ndp_config_write(&i->c, &first));
-    ndp_str_addf(&first, "\n# %s", "notes are comments\n");
+    ndp_str_add(&job, first.data);
+    for (const char *line = i->notes, *end; *line; line = end + (*end == '\n')) {
+        end = strchrnul(line, '\n');
+        ndp_str_addf(&job, "# %.*s\n", (int)(end - line), line);
+    }
     ndp_config back;
     CHECK_OK(ndp_config_init(&back));
-    CHECK_OK(ndp_config_parse(&back, first.data, first.length, "job.yaml"));
+    CHECK_OK(ndp_config_parse(&back, job.data, job.length, "job.yaml"));
     CHECK_OK(ndp_config_write(&back, &second));
-    first.data[second.length] = '\0';
     assert_string_equal(first.data, second.data);
     ndp_config_release(&back);
     ndp_str_release(&first);
     ndp_str_release(&second);
+    ndp_str_release(&job);
 }
 
 /* ---- Axolotl ---- */
@@ -119,7 +123,7 @@ static void axolotl_defaults(void **state) {
                {"precision.compute", "bf16"}, {"batch.global_batch_size", "1"}, {"train.recompute", "none"},
                {"parallelism.dp_shard_size", "1"}, {"train.output_dir", "\"./model-out\""}, {"checkpoint.keep", "4"});
     CHECK_NOTES(&i, "taken for 1, one of them for data; --ranks N says it", "Axolotl's 3%, at most 100",
-                "sample_packing is off where Axolotl is not told");
+                "Axolotl without sample_packing has one a row");
     release(&i);
 }
 
@@ -326,6 +330,10 @@ static const char *const refused[][2] = {
      "data.text_field is one for all files: 'x' before, 'text' here"},
     {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not computed in"},
     {"base_model: m\ndatasets: [{path: a.txt}]\n", "'num_epochs: 1 unless given': how many updates"},
+    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, feild: x}]\n",
+     "'datasets[0].feild': unknown key; did you mean 'field'?"},
+    {"base_model: m\nmax_steps: 3\ndeepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true}}\n",
+     "'deepspeed.zero_optimization.zero_quantized_weights: true': what ranks exchange is not quantized"},
     /* no configuration of theirs */
     {"", "expected the keys of an Axolotl or Accelerate configuration"},
     {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl or Accelerate configuration"},
@@ -372,6 +380,8 @@ static void accelerate_layouts(void **state) {
         const char *compute;
     } cases[] = {
         {"distributed_type: MULTI_GPU\nnum_processes: 4", 4, 1, 1, 1, 1, 1, true, "fp32"},
+        {"distributed_type: MULTI_GPU\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}", 4, 1, 1, 1,
+         1, 1, true, "fp32"},
         {"distributed_type: 'NO'\nmixed_precision: bf16", 1, 1, 1, 1, 1, 1, true, "bf16"},
         {"distributed_type: FSDP\nnum_processes: 4\nfsdp_config: {fsdp_sharding_strategy: FULL_SHARD}", 1, 4, 1, 1, 1,
          1, true, "fp32"},
@@ -463,12 +473,32 @@ static void deepspeed_file(void **state) {
     fputs("{\"zero_optimization\":\n {\"stage\": 7}}", f);
     fclose(f);
     snprintf(text, sizeof text, "distributed_type: DEEPSPEED\ndeepspeed_config: {deepspeed_config_file: %s}\n", path);
-    char place[96];
+    char place[192];
     snprintf(place, sizeof place, "%s:2:12: 'zero_optimization.stage' is '7', expected a whole number from 0 to 3",
              path);
     CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, place);
     release(&i);
     remove(path);
+}
+
+/* Names that would break out of a comment, or are cut inside a character. */
+static void hostile_names(void **state) {
+    (void)state;
+    imported i;
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    o.force = true;
+    ndp_str s = {0};
+    ndp_str_add(&s, "base_model: \"m\\r\\ntrain: {steps: 3}\"\nmax_steps: 9\n"
+                    "\"a\\r\\ntrain: {steps: 5}\\x07\\u2028\\u0085\": 1\n\"x");
+    for (int k = 0; k < 60; k++)
+        ndp_str_add(&s, "\xc3\xbc");
+    ndp_str_add(&s, "\": 1\n");
+    CHECK_OK(import(&i, s.data, &o));
+    CHECK_NOTES(&i, "a?\ntrain: {steps: 5}??? (line 3), x", "\xc3\xbc? (line 4): unknown key");
+    assert_int_equal(ndp_utf8_valid_prefix(i.notes, strlen(i.notes)), strlen(i.notes));
+    check_round_trip(&i);
+    release(&i);
+    ndp_str_release(&s);
 }
 
 /* Aliases that would be gigabytes if they were copied, and ones that hold themselves. */
@@ -506,6 +536,7 @@ int main(void) {
                                        cmocka_unit_test(accelerate_layouts),
                                        cmocka_unit_test(accelerate_files),
                                        cmocka_unit_test(deepspeed_file),
+                                       cmocka_unit_test(hostile_names),
                                        cmocka_unit_test(alias_bombs_stay_small)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,5 +1,6 @@
 /* Any text as another program's configuration: imported or refused with a message, with and without force; what was
- * imported is written as YAML that our own parser reads back to the same. The first byte chooses the options. */
+ * imported is written as YAML, the notes as comments, that our own parser reads back to the same. The first byte
+ * chooses the options. */
 #include "config/import.h"
 
 #include <stdlib.h>
@@ -19,12 +20,17 @@ static void import(const char *text, size_t size, const ndp_import_opts *o) {
     if (ndp_config_import_text(&c, text, size, "fuzz", o, &notes) != NDP_OK)
         require(ndp_error_message()[0] != '\0' && !notes);
     else
-        require(notes != NULL && c.batch.global_batch_size >= c.batch.micro_batch_size);
+        require(notes != NULL && ndp_utf8_valid_prefix(notes, strlen(notes)) == strlen(notes) &&
+                c.batch.global_batch_size >= c.batch.micro_batch_size);
     ndp_str first = {0}, second = {0};
     require(ndp_config_write(&c, &first) == NDP_OK);
+    for (const char *line = notes ? notes : "", *end; *line; line = end + (*end == '\n')) {
+        end = strchrnul(line, '\n');
+        ndp_str_addf(&first, "# %.*s\n", (int)(end - line), line);
+    }
     require(ndp_config_parse(&back, first.data, first.length, "written") == NDP_OK);
     require(ndp_config_write(&back, &second) == NDP_OK);
-    require(strcmp(first.data, second.data) == 0);
+    require(strncmp(first.data, second.data, second.length) == 0);
     ndp_str_release(&first);
     ndp_str_release(&second);
     ndp_config_release(&c);
