@@ -113,6 +113,17 @@ ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const c
     return m->set.type ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
 }
 
+/* The training split is what a file is; another one, or a part of it, is not. */
+ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name) {
+    const char *text = ndp_yaml_text(value);
+    char shown[200];
+    if (text && strcmp(text, "train") == 0)
+        return NDP_OK;
+    snprintf(shown, sizeof shown, "%.100s: %.80s", name, text ? text : "of its own");
+    return ndp_import_note(m, SEEN_REFUSED, shown, value, "a file is read whole; write the part of it that is meant",
+                           "data.files");
+}
+
 /* A mapping, or the path alone. */
 static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name) {
     ndp_status st = NDP_OK;
@@ -174,10 +185,12 @@ static bool is_file(const char *path) {
     return stat(path, &s) == 0 && S_ISREG(s.st_mode);
 }
 
-/* Axolotl names its files zero1.json to zero3_bf16.json: enough to know the stage of one that is not here. */
+/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json: enough to know the stage of one that is not
+ * here. */
 static int stage_of_name(const char *path) {
     const char *file = strrchr(path, '/'), *zero = strstr(file ? file : path, "zero");
-    return zero && zero[4] >= '1' && zero[4] <= '3' ? zero[4] - '0' : 3;
+    const char *digit = zero ? strpbrk(zero, "123") : NULL;
+    return digit ? *digit - '0' : 3;
 }
 
 static ndp_status read_file(ndp_import *m, const char *path) {

@@ -120,6 +120,7 @@ bool ndp_import_is_set(const ndp_import *m, const char *ours);
 /* The readers that the table names. */
 NDP_API ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
 

@@ -137,6 +137,7 @@ static void axolotl_layouts(void **state) {
         {"tensor_parallel_size: 2", 8, 4, 1, 1, 1, 4, true},
         {"tensor_parallel_size: 2\nfsdp_config: {reshard_after_forward: true}", 8, 1, 4, 1, 1, 4, true},
         {"fsdp: [full_shard, auto_wrap]", 8, 1, 8, 1, 1, 8, true},
+        {"deepspeed: ../zero_stage1_config.json", 2, 1, 2, 1, 1, 2, false},
         {"fsdp: full_shard auto_wrap", 8, 1, 8, 1, 1, 8, true},
         {"fsdp: [shard_grad_op]", 8, 1, 8, 1, 1, 8, false},
         {"fsdp: [no_shard]", 8, 8, 1, 1, 1, 8, true},
@@ -215,7 +216,7 @@ static void axolotl_precisions(void **state) {
     (void)state;
     static const char *const cases[][2] = {
         {"bf16: true", "bf16"}, {"bf16: full", "bf16"},        {"bf16: auto", "bf16"},    {"", "bf16"},
-        {"bf16: no", "fp32"},   {"bf16: False", "fp32"},       {"float32: true", "fp32"}, {"bfloat16: true", "bf16"},
+        {"bf16: no", "fp32"},   {"bf16: False", "fp32"},       {"float32: true", "fp32"}, {"bfloat16: auto", "bf16"},
         {"fp16: auto", "bf16"}, {"bf16:\nfp16: false", "bf16"}};
     for (int k = 0; k < NDP_COUNT(cases); k++) {
         char text[512];
@@ -330,6 +331,8 @@ static const char *const refused[][2] = {
      "data.text_field is one for all files: 'x' before, 'text' here"},
     {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not computed in"},
     {"base_model: m\ndatasets: [{path: a.txt}]\n", "'num_epochs: 1 unless given': how many updates"},
+    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, split: 'train[:20%]'}]\n",
+     "'datasets[0].split: train[:20%]': a file is read whole"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, feild: x}]\n",
      "'datasets[0].feild': unknown key; did you mean 'field'?"},
     {"base_model: m\nmax_steps: 3\ndeepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true}}\n",
