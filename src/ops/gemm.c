@@ -1,6 +1,5 @@
 #include "base/cpu.h"
-#include "ops/cpu/bgemm.h"
-#include "ops/cpu/sgemm.h"
+#include "ops/cpu/gemm_kernel.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -17,14 +16,10 @@ typedef struct context {
     struct context *next;
 } context;
 
-/* Who multiplies: oneDNN, sgemm.h, bgemm.h. */
-enum { LIBRARY, SGEMM, BGEMM };
-
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
-    int by;
-    /* oneDNN's: */
+    const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's, which needs: */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
     context **idle; /* a plan has at least one context: who finds none waits */
@@ -161,10 +156,11 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->threads = s->threads;
 }
 
-static int best_for(ndp_dtype t) {
+/* Of our own kernels; NULL where the library is faster. */
+static const ndp_gemm_kernel *best_for(ndp_dtype t) {
     if (t == NDP_F32)
-        return ndp_cpu_has_avx512() ? SGEMM : LIBRARY;
-    return ndp_cpu_has_amx_bf16() ? BGEMM : LIBRARY;
+        return ndp_cpu_has_avx512() ? &ndp_sgemm_avx512 : NULL;
+    return ndp_cpu_has_amx_bf16() ? &ndp_bgemm_amx : ndp_cpu_has_avx512_bf16() ? &ndp_bgemm_avx512bf16 : NULL;
 }
 
 static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
@@ -172,15 +168,15 @@ static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
     if (!g)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
-    g->by = best_for(key->a);
-    dnnl_status_t st = g->by == LIBRARY ? create_library_plan(g) : dnnl_success;
+    g->kernel = best_for(key->a);
+    dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
     if (st != dnnl_success) {
         free(g);
         return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
                         (long long)key->m, (long long)key->n, (long long)key->k, ndp_dtype_name(key->a), (int)st);
     }
-    if (g->by != LIBRARY)
-        g->scratch_bytes = g->by == SGEMM ? ndp_sgemm_scratch(key) : ndp_bgemm_scratch(key);
+    if (g->kernel)
+        g->scratch_bytes = g->kernel->scratch(key);
     HASH_ADD(hh, cache.plans, shape, sizeof g->shape, g);
     *out = g;
     return NDP_OK;
@@ -252,10 +248,8 @@ void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, v
     announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
     announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
     announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
-    if (plan->by == SGEMM)
-        ndp_sgemm_run(s, a, b, c, scratch);
-    else if (plan->by == BGEMM)
-        ndp_bgemm_run(s, a, b, c, scratch);
+    if (plan->kernel)
+        plan->kernel->run(s, a, b, c, scratch);
     else
         run_library(plan, a, b, c, scratch);
 }

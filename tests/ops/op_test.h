@@ -3,6 +3,7 @@
 #ifndef NDP_TESTS_OP_TEST_H
 #define NDP_TESTS_OP_TEST_H
 
+#include "base/cpu.h"
 #include "ops/op.h"
 
 #include <math.h>
@@ -137,13 +138,17 @@ static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_v
     free(scratch);
 }
 
-/* After the tests passed with all that this CPU has, runs the program again without vectors wider than the baseline. */
+/* After the tests passed with all that this CPU has, runs the program again with each lower level of NDP_ISA. */
 static inline int run_on_every_isa(char **argv, int failures) {
-    if (failures || getenv("NDP_ISA"))
+    static const char *const levels[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
+    int level = 0;
+    for (int i = 0; i < NDP_COUNT(levels); i++)
+        level = strcmp(ndp_cpu_isa(), levels[i]) == 0 ? i : level;
+    if (failures || level == 0)
         return failures;
-    printf("again with NDP_ISA=generic\n");
+    printf("again with NDP_ISA=%s\n", levels[level - 1]);
     fflush(stdout);
-    setenv("NDP_ISA", "generic", 1);
+    setenv("NDP_ISA", levels[level - 1], 1);
     execv("/proc/self/exe", argv);
     return 1;
 }

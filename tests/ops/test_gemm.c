@@ -1,6 +1,5 @@
 /* Matrix products against fp64 sums: every storage order and type, odd sizes, strides, accumulation, threads; by our
  * own kernels and, with NDP_ISA=generic, by the library. */
-#include "base/cpu.h"
 #include "op_test.h"
 #include "ops/gemm.h"
 
@@ -58,7 +57,7 @@ static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp
         if (threads == 1)
             memcpy(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
         else if (in == NDP_F32 ? ndp_cpu_has_avx512()
-                               : ndp_cpu_has_amx_bf16()) /* the library cuts k as the threads ask */
+                               : ndp_cpu_has_avx512_bf16()) /* the library cuts k as the threads ask */
             assert_memory_equal(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
         free_matrices(&c, 1);
     }
@@ -71,8 +70,9 @@ static const int64_t shapes[][3] = {{1, 1, 1},      {3, 17, 5},     {14, 32, 16}
                                     {129, 17, 64},  {1, 129, 400},  {64, 1, 777},  {28, 64, 385},
                                     {1030, 40, 18}, {37, 300, 130}, {19, 70, 1153}};
 
-/* More than one chunk, group, piece and block of k of the tiles' kernel, and combinations. */
-static const int64_t long_shapes[][3] = {{34, 1790, 37}, {1000, 20, 1030}, {1100, 33, 520}, {33, 600, 1100}};
+/* More than one chunk, group, piece and block of k of the kernels of bf16, and combinations. */
+static const int64_t long_shapes[][3] = {{34, 1790, 37},  {1000, 20, 1030}, {1100, 33, 520},
+                                         {33, 600, 1100}, {3, 1800, 1201},  {700, 5, 2403}};
 
 static void fp32_products(void **state) {
     (void)state;

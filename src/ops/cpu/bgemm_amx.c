@@ -13,9 +13,8 @@
  * Part: so short that a strip's and a panel's stay in the L1 cache. Between parts of k the sums of a strip wait in
  * scratch memory, in fp32, and so do those of a bf16 C between blocks of k. Every element is one sum over k in order,
  * whatever the blocks and the threads, which share out rows and columns, each with buffers of its own. */
-#include "ops/cpu/bgemm.h"
-
 #include "ops/cpu/gemm_block.h"
+#include "ops/cpu/gemm_kernel.h"
 
 #include <omp.h>
 
@@ -57,7 +56,7 @@ static plan plan_of(const ndp_gemm_shape *s) {
 
 static size_t thread_bytes(const plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
 
-size_t ndp_bgemm_scratch(const ndp_gemm_shape *s) {
+static size_t scratch_bytes(const ndp_gemm_shape *s) {
     plan p = plan_of(s);
     return (size_t)s->threads * thread_bytes(&p);
 }
@@ -72,8 +71,6 @@ typedef struct operand {
     bool paired;  /* B */
 } operand;
 
-static inline uint32_t halves(int64_t n) { return n >= 2 * LANES ? ~0u : n > 0 ? (1u << n) - 1 : 0; }
-
 /* Sixteen rows or columns from i on, 32 k's from p on, become a tile. */
 static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
     const int64_t ahead = x->k_first ? AHEAD : TILE * x->ld; /* elements to a later tile's */
@@ -85,10 +82,7 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
         for (int j = 0; j < LANES; j++, from += 2 * x->ld) {
             _mm_prefetch((const char *)(from + ahead), _MM_HINT_T0);
             _mm_prefetch((const char *)(from + x->ld + ahead), _MM_HINT_T0);
-            __m256i even = _mm256_maskz_loadu_epi16(p + 2 * j < x->k ? kept : 0, from);
-            __m256i odd = _mm256_maskz_loadu_epi16(p + 2 * j + 1 < x->k ? kept : 0, from + x->ld);
-            __m512i high = _mm512_slli_epi32(_mm512_cvtepu16_epi32(odd), 16);
-            r[j] = _mm512_castsi512_ps(_mm512_or_si512(high, _mm512_cvtepu16_epi32(even)));
+            r[j] = load_paired(from, p + 2 * j < x->k ? kept : 0, from + x->ld, p + 2 * j + 1 < x->k ? kept : 0);
         }
     } else {
         const bf16 *from = x->data + i * x->ld + p;
@@ -189,17 +183,9 @@ static void multiply(int64_t steps, const bf16 *a, const bf16 *b, place from, pl
 static void fetch(const ndp_gemm_shape *s, const char *c, int64_t rows, int64_t cols, float *t) {
     __mmask16 left = lanes(cols), right = lanes(cols - LANES);
     for (int64_t i = 0; i < rows; i++, t += STRIP)
-        if (s->c == NDP_F32) {
-            const float *from = (const float *)c + i * s->ldc;
-            _mm512_store_ps(t, _mm512_maskz_loadu_ps(left, from));
-            _mm512_store_ps(t + LANES, _mm512_maskz_loadu_ps(right, from + LANES));
-        } else {
-            const bf16 *from = (const bf16 *)c + i * s->ldc;
-            __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(left, from));
-            __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(right, from + LANES));
-            _mm512_store_si512(t, _mm512_slli_epi32(low, 16));
-            _mm512_store_si512(t + LANES, _mm512_slli_epi32(high, 16));
-        }
+        put_fp32(t, 0xffff, 0xffff,
+                 s->c == NDP_F32 ? get_fp32((const float *)c + i * s->ldc, left, right)
+                                 : get_bf16((const bf16 *)c + i * s->ldc, left, right));
 }
 
 /* Sixteen numbers; whole cache lines go past the caches, which C would fill before anybody reads it. */
@@ -332,7 +318,7 @@ static job job_of(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c
     };
 }
 
-void ndp_bgemm_run(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c, void *scratch) {
+static void run(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch) {
     if (s->threads == 1) {
         job j = job_of(s, a, b, c, scratch, 0);
         run_part(&j, (range){0, s->m}, (range){0, s->n});
@@ -346,3 +332,5 @@ void ndp_bgemm_run(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *
         run_part(&j, part(s->m, PANEL, i / columns, r), part(s->n, STRIP, i % columns, columns));
     }
 }
+
+const ndp_gemm_kernel ndp_bgemm_amx = {scratch_bytes, run};

@@ -1,5 +1,5 @@
-/* What our matrix products share: how threads share out C, and what packing is made of. Included by sgemm_avx512.c and
- * bgemm_amx.c alone. */
+/* What our matrix products share: how threads share out C, what packing is made of, rows of sums. Included by their
+ * files alone: *gemm_*.c. */
 #ifndef NDP_OPS_CPU_GEMM_BLOCK_H
 #define NDP_OPS_CPU_GEMM_BLOCK_H
 
@@ -40,6 +40,37 @@ static inline int thread_rows(const ndp_gemm_shape *s, int threads) {
 }
 
 static inline __mmask16 lanes(int64_t n) { return (__mmask16)(n >= LANES ? 0xffff : n > 0 ? (1u << n) - 1 : 0); }
+
+static inline __mmask32 halves(int64_t n) { return n >= 2 * LANES ? ~0u : n > 0 ? (1u << n) - 1 : 0; }
+
+/* Sixteen bf16 as fp32, 0 where not kept. */
+static inline __m512 widened(const uint16_t *from, __mmask16 kept) {
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(kept, from)), 16));
+}
+
+/* Sixteen columns of two rows of bf16, interleaved. */
+static inline __m512 load_paired(const uint16_t *even, __mmask16 kept, const uint16_t *odd, __mmask16 kept_odd) {
+    __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(kept, even));
+    return _mm512_castsi512_ps(_mm512_or_si512(_mm512_castps_si512(widened(odd, kept_odd)), low));
+}
+
+/* A row of sums, two vectors wide, from and to an fp32 C; of a bf16 C. */
+typedef struct row_sums {
+    __m512 left, right;
+} row_sums;
+
+static inline row_sums get_fp32(const float *c, __mmask16 left, __mmask16 right) {
+    return (row_sums){_mm512_maskz_loadu_ps(left, c), _mm512_maskz_loadu_ps(right, c + LANES)};
+}
+
+static inline void put_fp32(float *c, __mmask16 left, __mmask16 right, row_sums x) {
+    _mm512_mask_storeu_ps(c, left, x.left);
+    _mm512_mask_storeu_ps(c + LANES, right, x.right);
+}
+
+static inline row_sums get_bf16(const uint16_t *c, __mmask16 left, __mmask16 right) {
+    return (row_sums){widened(c, left), widened(c + LANES, right)};
+}
 
 /* The 16 x 16 matrix in r becomes its transpose. */
 static inline __attribute__((always_inline)) void transpose(__m512 r[LANES]) {
