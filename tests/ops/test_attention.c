@@ -139,7 +139,7 @@ static void run_backward(const problem *p, ndp_backend backend, int threads) {
            threads);
 }
 
-static const char *const all_isa[] = {"generic", "avx512", "amx_bf16"};
+static const char *const all_isa[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
 
 /* --- comparisons --- */
 
@@ -249,7 +249,7 @@ static void check_cpu(const spec *x) {
     problem given = setup(x), want = reference(&given, x), rounded = rounding(&want, x);
     for (int i = 0; i < NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i], 1);
-        problem got = setup(x), *allowed = x->dtype == NDP_BF16 && ndp_cpu_has_amx_bf16() ? &rounded : NULL;
+        problem got = setup(x), *allowed = x->dtype == NDP_BF16 && ndp_cpu_has_avx512_bf16() ? &rounded : NULL;
         run_forward(&got, NDP_BACKEND_CPU, 2);
         assert_near(&got, &want, O, limit, allowed, x);
         assert_near(&got, &want, LSE, 1e-6, NULL, x);
@@ -432,14 +432,14 @@ static void threads_do_not_change_a_bit(void **state) {
     static const spec cases[] = {{600, 600, 9, 3, 64, 0, CAUSAL, NDP_F32},
                                  {600, 600, 4, 2, 48, 100, DOCUMENTS, NDP_BF16},
                                  {300, 500, 8, 1, 16, 0, ANYWHERE, NDP_F32}};
-    static const char *const isa[] = {"generic", "amx_bf16"};
-    for (int i = 0; i < NDP_COUNT(cases) * NDP_COUNT(isa); i++) {
-        setenv("NDP_ISA", isa[i % 2], 1);
-        problem one = setup(&cases[i / 2]);
+    for (int i = 0; i < NDP_COUNT(cases) * NDP_COUNT(all_isa); i++) {
+        const spec *x = &cases[i / NDP_COUNT(all_isa)];
+        setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
+        problem one = setup(x);
         run_forward(&one, NDP_BACKEND_CPU, 1);
         run_backward(&one, NDP_BACKEND_CPU, 1);
         for (int threads = 1; threads <= 5; threads++) {
-            problem more = setup(&cases[i / 2]);
+            problem more = setup(x);
             run_forward(&more, NDP_BACKEND_CPU, threads);
             run_backward(&more, NDP_BACKEND_CPU, threads);
             for (int t = O; t < TENSORS; t++)

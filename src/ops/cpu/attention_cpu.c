@@ -21,8 +21,8 @@ static size_t part(size_t *bytes, int64_t n, size_t size) {
 static bool needs_sum(const ndp_view *grad) { return grad->data && grad->dtype != NDP_F32; }
 
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
-    if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_amx_bf16())
-        return &ndp_att_amx;
+    if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_avx512_bf16())
+        return ndp_cpu_has_amx_bf16() ? &ndp_att_amx : &ndp_att_avx512bf16;
     return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
 }
 

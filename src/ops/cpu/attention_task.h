@@ -5,9 +5,10 @@
  * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS; a task is a few consecutive row blocks of
  * one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
- * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where the processor has tiles
- * (attention_amx.c): there products of bf16 operands are of bf16 numbers, added up in fp32. (vdpbf16ps was measured at
- * half the rate of fp32 multiply-adds on Sapphire Rapids, so it has no kernel of its own here.)
+ * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where the processor has instructions
+ * for bf16 (attention_bf16.h): there products of bf16 operands are of bf16 numbers, added up in fp32, by tiles or,
+ * where there are none, by dpbf16ps. (It has twice the rate of fp32 multiply-adds on Zen 4; on Sapphire Rapids, which
+ * has tiles, it was measured at half of it.)
  *
  * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
  * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
@@ -67,7 +68,7 @@ typedef struct ndp_att_kernels {
 } ndp_att_kernels;
 
 extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512; /* any operands */
-extern const ndp_att_kernels ndp_att_amx;                     /* bf16 operands, scale > 0 */
+extern const ndp_att_kernels ndp_att_avx512bf16, ndp_att_amx; /* bf16 operands, scale > 0 */
 
 /* Floats of a row block, a key block and a block of scores (see attention_kernel.h). */
 static inline int64_t ndp_att_row_floats(const ndp_att *a) { return NDP_ATT_ROWS * (int64_t)a->dim_pad; }
