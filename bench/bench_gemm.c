@@ -1,8 +1,8 @@
 /* The matrix products of one SmolLM2-135M step (C 576, qkv 960, ffn 1536, V 49152, T 1024) against what this machine
- * can do: a loop of nothing but multiply-adds (by tiles in bf16, where there are any), and the best of three large
- * square products. Times are the best of several runs, since other programs can only slow a product down; one thread is
- * timed by its own clock, which stands still while others have the core. Usage: bench_gemm [threads] [runs] [fp32|bf16]
- * [rows of the head at a time] */
+ * can do: a loop of nothing but multiply-adds (in bf16 by tiles or by pairs, where there are any), and the best of
+ * three large square products. Times are the best of several runs, since other programs can only slow a product down;
+ * one thread is timed by its own clock, which stands still while others have the core. Usage: bench_gemm [threads]
+ * [runs] [fp32|bf16] [rows of the head at a time] */
 #include "base/cpu.h"
 #include "ops/gemm.h"
 #include "peak.h"
