@@ -98,6 +98,28 @@ static void long_bf16_products(void **state) {
                           (variant ^ variant >> 2) & 1 ? NDP_F32 : NDP_BF16);
 }
 
+/* A bf16 C is rounded once, at the end of a long sum: 1499 times 1, then 1499 times -1, and 1. */
+static void sums_are_wide(void **state) {
+    (void)state;
+    for (unsigned accumulate = 0; accumulate < 2; accumulate++) {
+        product p = make_product(3, 40, 3000, 2 + 4 * accumulate, NDP_BF16, NDP_BF16);
+        for (int64_t l = 0; l < 3000; l++) {
+            for (int64_t i = 0; i < 3; i++)
+                ndp_view_set(&p.a, i, l, 1);
+            for (int64_t j = 0; j < 40; j++)
+                ndp_view_set(&p.b, j, l, l == 0 ? 0 : l < 1500 || l == 2999 ? 1 : -1);
+        }
+        for (int64_t i = 0; i < 3; i++)
+            for (int64_t j = 0; j < 40; j++)
+                ndp_view_set(&p.c, i, j, 2);
+        multiply(&p, &p.c, 2);
+        for (int64_t i = 0; i < 3; i++)
+            for (int64_t j = 0; j < 40; j++)
+                assert_true(ndp_view_get(&p.c, i, j) == 1 + 2 * accumulate);
+        free_matrices(&p.a, 3);
+    }
+}
+
 /* Infinities and NaN go where they belong and nowhere else. */
 static void special_values(void **state) {
     (void)state;
@@ -169,8 +191,9 @@ static void bad_shapes_are_told(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32_products),  cmocka_unit_test(bf16_products),    cmocka_unit_test(long_bf16_products),
-        cmocka_unit_test(special_values), cmocka_unit_test(plans_are_shared), cmocka_unit_test(bad_shapes_are_told),
+        cmocka_unit_test(fp32_products),       cmocka_unit_test(bf16_products),  cmocka_unit_test(long_bf16_products),
+        cmocka_unit_test(sums_are_wide),       cmocka_unit_test(special_values), cmocka_unit_test(plans_are_shared),
+        cmocka_unit_test(bad_shapes_are_told),
     };
     (void)argc;
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
