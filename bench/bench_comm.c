@@ -1,5 +1,6 @@
-/* The collectives on a buffer of 64 MB of fp32, beside a memcpy of the same bytes by one rank: median and best of
- * nine, in milliseconds. Alone: 2 and 4 ranks as threads. Under mpirun: its ranks (NDP_SHM=off: by MPI alone). */
+/* The collectives on buffers of 64 MB (large reductions and gathers) and of 2 MB (what tensor and sequence parallelism
+ * send) of fp32, beside a memcpy of the same bytes by one rank: median and best of 15, in milliseconds. Alone: 2 and 4
+ * ranks as threads. Under mpirun: its ranks (NDP_SHM=off: by MPI alone). */
 #include "base/clock.h"
 #include "comm/comm.h"
 
@@ -8,12 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTES = 64 << 20, COUNT = BYTES / 4, ROUNDS = 9, QUICK_ROUNDS = 2000 };
+enum { BYTES = 64 << 20, ROUNDS = 15, QUICK_ROUNDS = 3000 };
 
 typedef struct bench {
     ndp_transport *transport;
     ndp_comm *comm;
-    float *in, *out, *shared; /* in windows; shared: NULL where there is none */
+    float *in, *out, *shared; /* in windows of BYTES; shared: NULL where there is none */
+    int64_t bytes;            /* of this round */
 } bench;
 
 static int by_value(const void *a, const void *b) {
@@ -27,15 +29,15 @@ static void report(const bench *b, const char *what, double *seconds) {
         printf("  %-28s %9.3f ms, best %9.3f\n", what, seconds[ROUNDS / 2] * 1e3, seconds[0] * 1e3);
 }
 
-typedef enum kind { FLOOR, GATHER_SHARED, GATHER, SCATTER, REDUCE } kind;
+typedef enum kind { FLOOR, GATHER_SHARED, GATHER, SCATTER, REDUCE, EXCHANGE, SHIFT } kind;
 
 static ndp_status once(const bench *b, kind k) {
     ndp_work w;
-    int64_t part = COUNT / ndp_comm_size(b->comm);
+    int64_t count = b->bytes / 4, part = count / ndp_comm_size(b->comm);
     int rank = ndp_comm_rank(b->comm);
     switch (k) {
     case FLOOR:
-        memcpy(b->out, b->in, BYTES);
+        memcpy(b->out, b->in, (size_t)b->bytes);
         return NDP_OK;
     case GATHER_SHARED:
         NDP_TRY(ndp_all_gather_begin(b->comm, b->shared + rank * part, b->shared, part, NDP_F32, &w));
@@ -46,8 +48,14 @@ static ndp_status once(const bench *b, kind k) {
     case SCATTER:
         NDP_TRY(ndp_reduce_scatter_begin(b->comm, b->in, b->out, part, NDP_F32, false, &w));
         break;
+    case EXCHANGE:
+        NDP_TRY(ndp_all_to_all_begin(b->comm, b->in, b->out, part * 4, &w));
+        break;
+    case SHIFT:
+        NDP_TRY(ndp_shift_begin(b->comm, b->in, b->out, b->bytes, &w));
+        break;
     default:
-        NDP_TRY(ndp_all_reduce_begin(b->comm, b->in, COUNT, NDP_F32, NDP_SUM, &w));
+        NDP_TRY(ndp_all_reduce_begin(b->comm, b->in, count, NDP_F32, NDP_SUM, &w));
         break;
     }
     return ndp_wait(&w);
@@ -83,6 +91,20 @@ static ndp_status time_small(const bench *b) {
     return NDP_OK;
 }
 
+static ndp_status time_size(bench *b, int64_t megabytes) {
+    b->bytes = megabytes << 20;
+    if (ndp_comm_rank(b->comm) == 0)
+        printf(" %lld MB\n", (long long)megabytes);
+    NDP_TRY(time_kind(b, "floor: memcpy by one rank", FLOOR));
+    if (b->shared)
+        NDP_TRY(time_kind(b, "all_gather, shared window", GATHER_SHARED));
+    NDP_TRY(time_kind(b, "all_gather", GATHER));
+    NDP_TRY(time_kind(b, "reduce_scatter", SCATTER));
+    NDP_TRY(time_kind(b, "all_reduce", REDUCE));
+    NDP_TRY(time_kind(b, "all_to_all", EXCHANGE));
+    return time_kind(b, "shift", SHIFT);
+}
+
 static ndp_status run(ndp_transport *t, void *arg) {
     bench b = {.transport = t};
     ndp_window *in, *out, *shared = NULL;
@@ -100,12 +122,8 @@ static ndp_status run(ndp_transport *t, void *arg) {
     b.shared = st == NDP_OK ? ndp_window_data(shared) : NULL;
     if (world.rank == 0)
         printf("%s, %d ranks\n", ndp_transport_name(t), world.count);
-    NDP_TRY(time_kind(&b, "floor: memcpy by one rank", FLOOR));
-    if (b.shared)
-        NDP_TRY(time_kind(&b, "all_gather, shared window", GATHER_SHARED));
-    NDP_TRY(time_kind(&b, "all_gather", GATHER));
-    NDP_TRY(time_kind(&b, "reduce_scatter", SCATTER));
-    NDP_TRY(time_kind(&b, "all_reduce", REDUCE));
+    for (int64_t megabytes = 2; megabytes <= BYTES >> 20; megabytes *= 32)
+        NDP_TRY(time_size(&b, megabytes));
     NDP_TRY(time_small(&b));
     ndp_window_destroy(in);
     ndp_window_destroy(out);

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const char *const kind_names[NDP_WORK_KINDS] = {"barrier",   "all_reduce", "all_gather", "reduce_scatter",
-                                                       "broadcast", "all_to_all", "send",       "recv"};
+static const char *const kind_names[NDP_WORK_KINDS] = {
+    "barrier", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "shift", "send", "recv"};
 
 const char *ndp_work_kind_name(int kind) { return kind_names[kind]; }
 
@@ -94,7 +94,7 @@ const char *ndp_comm_name(const ndp_comm *c) { return c->name; }
 /* A group of one rank needs no transport: every operation is a copy to oneself. */
 static void alone(const ndp_work *w) {
     size_t bytes = ndp_work_bytes(w);
-    if (w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL)
+    if (w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL || w->kind == NDP_WORK_SHIFT)
         ndp_copy_large(w->out, w->in, bytes);
     else if (w->kind == NDP_WORK_REDUCE_SCATTER && w->accumulate)
         ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, &(void *){(void *)w->in}, 1, &(void *){w->out}, 1, w->count,
@@ -112,11 +112,10 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
     NDP_CHECK(!reduces || ndp_reduce_knows((ndp_dtype)work.type),
               "%s on group %s takes fp32, fp64, i64 or bf16, not %s", what, c->name,
               ndp_dtype_name((ndp_dtype)work.type));
-    bool p2p = work.kind == NDP_WORK_SEND || work.kind == NDP_WORK_RECV;
-    NDP_CHECK(work.peer >= 0 && work.peer < c->group.count && !(p2p && work.peer == c->group.rank),
-              "%s on group %s of %d ranks: rank %d of it is nobody to talk to", what, c->name, c->group.count,
-              work.peer);
-    NDP_CHECK(work.tag >= 0 && work.tag < 32768, "%s on group %s: tag %d is not in 0 .. 32767", what, c->name,
+    NDP_CHECK(
+        work.peer >= 0 && work.peer < c->group.count && !(ndp_work_is_message(&work) && work.peer == c->group.rank),
+        "%s on group %s of %d ranks: rank %d of it is nobody to talk to", what, c->name, c->group.count, work.peer);
+    NDP_CHECK(work.tag >= 0 && work.tag < NDP_TAG_SHIFT, "%s on group %s: tag %d is not in 0 .. 32766", what, c->name,
               work.tag);
     *w = work;
     if (c->transport->ops->dry)
@@ -186,6 +185,10 @@ ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes, int roo
 
 ndp_status ndp_all_to_all_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w) {
     return begin(work_of_bytes(c, NDP_WORK_ALL_TO_ALL, in, out, bytes, 0), w);
+}
+
+ndp_status ndp_shift_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w) {
+    return begin(work_of_bytes(c, NDP_WORK_SHIFT, in, out, bytes, 0), w);
 }
 
 ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w) {

@@ -82,8 +82,8 @@ typedef struct ndp_work {
     int kind, type, reduce;
     int peer, tag; /* group rank: root, destination or source */
     bool accumulate;
-    uint32_t sequence; /* of this communicator's operations, from 1 */
-    uint64_t request;  /* the transport's */
+    uint32_t sequence;   /* of this communicator's operations, from 1 */
+    uint64_t request[2]; /* the transport's */
 } ndp_work;
 
 NDP_API ndp_status ndp_barrier(ndp_comm *c);
@@ -98,12 +98,14 @@ NDP_API ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, 
 NDP_API ndp_status ndp_reduce_scatter_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
                                             bool accumulate, ndp_work *w);
 NDP_API ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes, int root, ndp_work *w);
-/* Messages from one rank with one tag (0 .. 32767) arrive in the order they were sent; receives of one tag are waited
+/* Messages from one rank with one tag (0 .. 32766) arrive in the order they were sent; receives of one tag are waited
  * for in the order of their begins. At most 16 sends to a rank wait to be received. */
 NDP_API ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w);
 NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w);
 /* in and out hold size equal parts of `bytes`: part p of `in` goes to rank p, part p of `out` came from rank p. */
 NDP_API ndp_status ndp_all_to_all_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
+/* A ring: `in` of rank r arrives in `out` of rank (r + 1) % size, `bytes` on every rank. */
+NDP_API ndp_status ndp_shift_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
 /* Ends an operation. After it the buffers are the caller's again, on this rank AND for peers that read them in place.
  */
 NDP_API ndp_status ndp_wait(ndp_work *w);

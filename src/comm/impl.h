@@ -14,10 +14,18 @@ typedef enum ndp_work_kind {
     NDP_WORK_REDUCE_SCATTER,
     NDP_WORK_BROADCAST,
     NDP_WORK_ALL_TO_ALL,
+    NDP_WORK_SHIFT,
     NDP_WORK_SEND,
     NDP_WORK_RECV,
     NDP_WORK_KINDS
 } ndp_work_kind;
+
+/* The last tag that every MPI has. Callers have those below. */
+enum { NDP_TAG_SHIFT = 32767 };
+
+static inline bool ndp_work_is_message(const ndp_work *w) {
+    return w->kind == NDP_WORK_SEND || w->kind == NDP_WORK_RECV;
+}
 
 typedef struct ndp_transport_ops {
     const char *name;

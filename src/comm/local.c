@@ -163,7 +163,7 @@ static ndp_status wait_for_message(local_comm *c, ndp_work *w) {
 
 static ndp_status local_wait(ndp_work *w) {
     local_comm *c = (local_comm *)w->comm;
-    if (w->kind != NDP_WORK_SEND && w->kind != NDP_WORK_RECV)
+    if (!ndp_work_is_message(w))
         return ndp_shm_wait(&c->shm, w, &(bool){false});
     ndp_status st = wait_for_message(c, w);
     if (st != NDP_OK)

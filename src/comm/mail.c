@@ -25,7 +25,7 @@ ndp_status ndp_mail_send_begin(ndp_mailbox *boxes, ndp_work *w) {
     m->bytes = w->count;
     m->buffer = w->in;
     w->sequence = order;
-    w->request = (uint64_t)i;
+    w->request[0] = (uint64_t)i;
     atomic_store_explicit(&m->order, order, memory_order_release);
     ndp_gate_set(&box->posted, order);
     return NDP_OK;
@@ -33,7 +33,7 @@ ndp_status ndp_mail_send_begin(ndp_mailbox *boxes, ndp_work *w) {
 
 ndp_status ndp_mail_send_wait(ndp_mailbox *boxes, ndp_work *w) {
     ndp_mailbox *box = box_of(boxes, w->comm, w->comm->group.rank, w->peer);
-    return ndp_gate_wait(&box->mail[w->request].taken, w->sequence, w, w->peer);
+    return ndp_gate_wait(&box->mail[w->request[0]].taken, w->sequence, w, w->peer);
 }
 
 /* The oldest message of that tag, or NULL. */

@@ -53,9 +53,10 @@ static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
     const ndp_transport *t = w->comm->transport;
     double deadline = ndp_now() + t->timeout;
     for (int64_t looks = 1;; looks++) {
-        int done;
-        NDP_TRY(said(w, p->api->test(&w->request, &done)));
-        if (done)
+        int done, other;
+        NDP_TRY(said(w, p->api->test(&w->request[0], &done)));
+        NDP_TRY(said(w, p->api->test(&w->request[1], &other)));
+        if (done && other)
             return NDP_OK;
         NDP_TRY(ndp_health_check(t->health));
         if (looks % 256 == 0 && ndp_now() > deadline)
@@ -94,14 +95,14 @@ static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_work *w) {
     char *received;
     NDP_TRY(take_scratch(p, w, k.all_bytes * 2, &received));
     if (k.whole)
-        return said(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request));
+        return said(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
     char *send = w->out;
     if (k.padded) {
         send = received + k.all_bytes;
         ndp_copy_large(send, w->in, ndp_work_bytes(w));
         memset(send + ndp_work_bytes(w), 0, k.all_bytes - ndp_work_bytes(w));
     }
-    return said(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request));
+    return said(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request[0]));
 }
 
 static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_work *w) {
@@ -116,7 +117,7 @@ static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_work *w) {
                      k.whole ? w->count : k.part, false);
     if (k.whole)
         return NDP_OK;
-    NDP_TRY(said(w, p->api->all_gather(p->comm, NULL, result, (int64_t)k.part_bytes, &w->request)));
+    NDP_TRY(said(w, p->api->all_gather(p->comm, NULL, result, (int64_t)k.part_bytes, &w->request[0])));
     NDP_TRY(complete(p, w));
     ndp_copy_large(w->out, result, ndp_work_bytes(w));
     return NDP_OK;
@@ -126,7 +127,7 @@ static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_work *w) {
     size_t part = ndp_work_bytes(w);
     char *received;
     NDP_TRY(take_scratch(p, w, part * (size_t)w->comm->group.count, &received));
-    return said(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request));
+    return said(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
 }
 
 static ndp_status reduce_scatter_end(ndp_mpi_plain *p, ndp_work *w) {
@@ -144,15 +145,21 @@ static ndp_status reduce_scatter_end(ndp_mpi_plain *p, ndp_work *w) {
 static ndp_status all_gather_begin(ndp_mpi_plain *p, ndp_work *w) {
     size_t part = ndp_work_bytes(w);
     bool in_place = w->in == (char *)w->out + (size_t)w->comm->group.rank * part;
-    return said(w, p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request));
+    return said(w, p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
+}
+
+static ndp_status shift_begin(ndp_mpi_plain *p, ndp_work *w) {
+    int n = w->comm->group.count, rank = w->comm->group.rank, next = (rank + 1) % n, before = (rank + n - 1) % n;
+    NDP_TRY(said(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
+    return said(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
 }
 
 ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w) {
     const ndp_mpi_api *api = p->api;
-    w->request = 0;
+    w->request[0] = w->request[1] = 0;
     switch (w->kind) {
     case NDP_WORK_BARRIER:
-        return said(w, api->barrier(p->comm, &w->request));
+        return said(w, api->barrier(p->comm, &w->request[0]));
     case NDP_WORK_ALL_REDUCE:
         return all_reduce_begin(p, w);
     case NDP_WORK_ALL_GATHER:
@@ -160,13 +167,15 @@ ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w) {
     case NDP_WORK_REDUCE_SCATTER:
         return reduce_scatter_begin(p, w);
     case NDP_WORK_BROADCAST:
-        return said(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request));
+        return said(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
     case NDP_WORK_ALL_TO_ALL:
-        return said(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request));
+        return said(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
+    case NDP_WORK_SHIFT:
+        return shift_begin(p, w);
     case NDP_WORK_SEND:
-        return said(w, api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request));
+        return said(w, api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0]));
     case NDP_WORK_RECV:
-        return said(w, api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request));
+        return said(w, api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]));
     default:
         return NDP_FAIL(NDP_EBUG, "an operation of kind %d", w->kind);
     }

@@ -43,11 +43,9 @@ typedef struct mpi_window {
 
 /* ---- operations ---- */
 
-static bool is_message(const ndp_work *w) { return w->kind == NDP_WORK_SEND || w->kind == NDP_WORK_RECV; }
-
 static ndp_status mpi_begin(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    if (is_message(w))
+    if (ndp_work_is_message(w))
         return ndp_mpi_plain_begin(&c->plain, w);
     if (c->on_node)
         return ndp_shm_begin(&c->shm, w);
@@ -69,7 +67,7 @@ static ndp_status wait_on_node(mpi_comm *c, ndp_work *w) {
 }
 
 static ndp_status wait_in_order(mpi_comm *c, ndp_work *w) {
-    if (is_message(w))
+    if (ndp_work_is_message(w))
         return ndp_mpi_plain_wait(&c->plain, w);
     if (w->sequence != c->waited + 1)
         return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, c->base.name,
@@ -80,7 +78,7 @@ static ndp_status wait_in_order(mpi_comm *c, ndp_work *w) {
 
 static ndp_status mpi_wait(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    ndp_status st = c->on_node && !is_message(w) ? wait_on_node(c, w) : wait_in_order(c, w);
+    ndp_status st = c->on_node && !ndp_work_is_message(w) ? wait_on_node(c, w) : wait_in_order(c, w);
     if (st != NDP_OK)
         ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
     return st;

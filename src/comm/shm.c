@@ -128,7 +128,7 @@ static ndp_status find_peers(ndp_shm *s, const ndp_work *w) {
     return NDP_OK;
 }
 
-static void shift(void **buffers, int n, size_t bytes) {
+static void advance(void **buffers, int n, size_t bytes) {
     for (int p = 0; p < n; p++)
         buffers[p] = (char *)buffers[p] + bytes;
 }
@@ -145,7 +145,7 @@ static bool all_reduce(ndp_shm *s, const ndp_work *w) {
     int64_t part = ((w->count + n - 1) / n + 63) / 64 * 64, first = part * rank;
     int64_t count = first + part <= w->count ? part : first < w->count ? w->count - first : 0;
     if (count > 0) {
-        shift(s->in, n, (size_t)first * ndp_dtype_size((ndp_dtype)w->type));
+        advance(s->in, n, (size_t)first * ndp_dtype_size((ndp_dtype)w->type));
         ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, s->in, n, count, false);
     }
     return true;
@@ -153,7 +153,7 @@ static bool all_reduce(ndp_shm *s, const ndp_work *w) {
 
 static bool reduce_scatter(ndp_shm *s, const ndp_work *w) {
     int n = s->comm->group.count;
-    shift(s->in, n, (size_t)s->comm->group.rank * ndp_work_bytes(w));
+    advance(s->in, n, (size_t)s->comm->group.rank * ndp_work_bytes(w));
     ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, s->in, n, &(void *){w->out}, 1, w->count, w->accumulate);
     return !is_small(w);
 }
@@ -184,6 +184,12 @@ static bool all_to_all(ndp_shm *s, const ndp_work *w) {
     return !is_small(w);
 }
 
+static bool shift(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count;
+    ndp_copy_large(w->out, s->in[(s->comm->group.rank + n - 1) % n], ndp_work_bytes(w));
+    return !is_small(w);
+}
+
 static bool barrier(ndp_shm *s, const ndp_work *w) {
     (void)s, (void)w;
     return false;
@@ -193,14 +199,22 @@ static bool (*const share[])(ndp_shm *, const ndp_work *) = {
     [NDP_WORK_BARRIER] = barrier,       [NDP_WORK_ALL_REDUCE] = all_reduce,
     [NDP_WORK_ALL_GATHER] = all_gather, [NDP_WORK_REDUCE_SCATTER] = reduce_scatter,
     [NDP_WORK_BROADCAST] = broadcast,   [NDP_WORK_ALL_TO_ALL] = all_to_all,
+    [NDP_WORK_SHIFT] = shift,
 };
 
-/* Nobody reads or writes this rank's buffers any more. Of a broadcast only the root's are read. */
+/* Does rank p read or write this rank's buffers? Of a broadcast only the root's are read. */
+static bool is_touched_by(const ndp_work *w, int p) {
+    const ndp_group *g = &w->comm->group;
+    if (w->kind == NDP_WORK_BROADCAST)
+        return g->rank == w->peer;
+    return w->kind != NDP_WORK_SHIFT || p == (g->rank + 1) % g->count;
+}
+
+/* Nobody touches this rank's buffers any more. */
 static ndp_status part_ways(ndp_shm *s, const ndp_work *w) {
-    if (w->kind == NDP_WORK_BROADCAST && s->comm->group.rank != w->peer)
-        return NDP_OK;
     for (int p = 0; p < s->comm->group.count; p++)
-        NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p));
+        if (is_touched_by(w, p))
+            NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p));
     return NDP_OK;
 }
 

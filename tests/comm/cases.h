@@ -227,6 +227,21 @@ static inline ndp_status check_all_to_all(ndp_comm *c, unsigned char *in, unsign
     return NDP_OK;
 }
 
+static inline ndp_status check_shift(ndp_comm *c, unsigned char *in, unsigned char *out, int64_t bytes) {
+    int n = ndp_comm_size(c), rank = ndp_comm_rank(c);
+    for (int64_t i = 0; i < bytes; i++)
+        in[i] = (unsigned char)(rank * 41 + i % 13);
+    guard(out + bytes);
+    ndp_work w;
+    NDP_TRY(ndp_shift_begin(c, in, out, bytes, &w));
+    NDP_TRY(ndp_wait(&w));
+    NDP_TRY(check_guard(out + bytes, "shift"));
+    for (int64_t i = 0; i < bytes; i++)
+        WANT(out[i] == (unsigned char)((rank + n - 1) % n * 41 + i % 13), "shift of %lld bytes: byte %lld",
+             (long long)bytes, (long long)i);
+    return NDP_OK;
+}
+
 /* Everybody sends three messages to the next rank, two of them with one tag, and receives the last one first. */
 static inline ndp_status check_ring(ndp_comm *c, unsigned char *a, unsigned char *b, int64_t bytes) {
     static const int tags[3] = {1, 1, 2}, order[3] = {2, 0, 1};
@@ -275,6 +290,7 @@ static inline ndp_status check_operations(ndp_comm *world, ndp_comm *c, memory_k
     NDP_TRY(check_broadcast(c, a.data, count, 0));
     NDP_TRY(check_broadcast(c, a.data, count, n - 1));
     NDP_TRY(check_all_to_all(c, a.data, b.data, count));
+    NDP_TRY(check_shift(c, a.data, b.data, count));
     NDP_TRY(check_ring(c, a.data, b.data, count));
     NDP_TRY(ndp_barrier(c));
     buffer_release(&a);
@@ -379,6 +395,119 @@ static inline ndp_status check_outstanding(ndp_transport *t, void *arg) {
     buffer_release(&b);
     ndp_comm_destroy(half);
     ndp_comm_destroy(c);
+    return NDP_OK;
+}
+
+/* A mesh's communicators as one rank holds them: the world, and groups of every size at every stride, each twice. */
+enum { MANY = 24 };
+
+typedef struct many {
+    ndp_comm *comm[MANY];
+    float *data[MANY], *out[MANY]; /* per communicator: size parts of PART */
+    ndp_work work[MANY];
+    int n;
+} many;
+
+enum { PART = 600 };
+
+static inline ndp_status many_init(many *m, ndp_transport *t, ndp_comm *world, float *memory) {
+    int size = ndp_transport_world(t);
+    m->comm[0] = world;
+    m->n = 1;
+    for (int stride = 1; stride <= size; stride++)
+        for (int count = 1; count * stride <= size; count++)
+            for (int twice = 0; twice < 2 && size % (count * stride) == 0 && m->n < MANY; twice++)
+                NDP_TRY(ndp_comm_create(t, strided_group(t, count, stride), "part", &m->comm[m->n++]));
+    for (int k = 0; k < m->n; k++) {
+        m->data[k] = memory + (int64_t)k * 2 * size * PART;
+        m->out[k] = m->data[k] + (int64_t)size * PART;
+    }
+    return NDP_OK;
+}
+
+static inline ndp_status many_begin(many *m, int k, int round) {
+    ndp_comm *c = m->comm[k];
+    int64_t n = ndp_comm_size(c), rank = ndp_comm_rank(c), bytes = PART * (int64_t)sizeof(float);
+    for (int64_t i = 0; i < n * PART; i++)
+        m->data[k][i] = (float)(round + k + 10 * (i / PART) + 100 * rank);
+    switch ((k + round) % 4) {
+    case 0:
+        return ndp_all_gather_begin(c, m->data[k], m->out[k], PART, NDP_F32, &m->work[k]);
+    case 1:
+        return ndp_reduce_scatter_begin(c, m->data[k], m->out[k], PART, NDP_F32, false, &m->work[k]);
+    case 2:
+        return ndp_all_to_all_begin(c, m->data[k], m->out[k], bytes, &m->work[k]);
+    default:
+        return ndp_shift_begin(c, m->data[k], m->out[k], bytes, &m->work[k]);
+    }
+}
+
+static inline ndp_status many_end(many *m, int k, int round) {
+    int n = ndp_comm_size(m->comm[k]), rank = ndp_comm_rank(m->comm[k]), kind = (k + round) % 4;
+    float base = (float)(round + k);
+    NDP_TRY(ndp_wait(&m->work[k]));
+    for (int i = 0; i < (kind == 0 || kind == 2 ? n : 1) * PART; i++) {
+        float from = (float)(100 * (i / PART)), want = base + from; /* a gathered part 0 */
+        if (kind == 1)
+            want = (float)n * (base + 10 * (float)rank) + 50 * (float)(n * (n - 1));
+        else if (kind == 2)
+            want += 10 * (float)rank;
+        else if (kind == 3)
+            want = base + 100 * (float)((rank + n - 1) % n);
+        WANT(m->out[k][i] == want, "communicator %d of %d ranks, round %d: element %d is %g, not %g", k, n, round, i,
+             (double)m->out[k][i], (double)want);
+    }
+    return NDP_OK;
+}
+
+/* One transport carries many communicators of overlapping groups at once. Every rank begins their operations in an
+ * order of its own, another one each round. */
+static inline ndp_status check_many(ndp_transport *t, void *arg) {
+    enum { ROUNDS = 20 };
+    static const int strides[] = {1, 5, 7, 11}; /* none divides the number of communicators but 1 */
+    many m = {0};
+    ndp_comm *world;
+    buffer b;
+    (void)arg;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
+    NDP_TRY(buffer_init(&b, world, WINDOW, sizeof(float) * MANY * 2 * PART * (size_t)ndp_transport_world(t)));
+    NDP_TRY(many_init(&m, t, world, b.data));
+    WANT(ndp_transport_world(t) < 3 || m.n > 4, "%d communicators", m.n);
+    for (int round = 0; round < ROUNDS; round++) {
+        int seed = round + 3 * ndp_transport_rank(t), step = strides[seed % 4];
+        step = m.n % step == 0 ? 1 : step;
+        for (int k = 0; k < m.n; k++)
+            NDP_TRY(many_begin(&m, (seed + k * step) % m.n, round));
+        for (int k = m.n - 1; k >= 0; k--)
+            NDP_TRY(many_end(&m, (round + k) % m.n, round));
+    }
+    NDP_TRY(ndp_barrier(world));
+    buffer_release(&b);
+    for (int k = 0; k < m.n; k++)
+        ndp_comm_destroy(m.comm[k]);
+    return NDP_OK;
+}
+
+/* Ranks ask for windows of very different sizes (stages of a pipeline do), and reduce from different places in them. */
+static inline ndp_status check_uneven_windows(ndp_transport *t, void *arg) {
+    enum { COUNT = 5000 };
+    int rank = ndp_transport_rank(t), n = ndp_transport_world(t);
+    size_t bytes = rank == 1 ? 0 : (size_t)(1 + 5 * rank) << 20, needed = sizeof(float) * COUNT;
+    ndp_comm *world;
+    ndp_window *w, *own;
+    (void)arg;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
+    NDP_TRY(ndp_window_create(world, bytes, false, &w));
+    NDP_TRY(ndp_window_create(world, needed * (size_t)(n - rank), false, &own));
+    WANT((uintptr_t)ndp_window_data(w) % (2 << 20) == 0, "a window at %p", ndp_window_data(w));
+    for (size_t i = 0; i < bytes; i += 4000)
+        WANT(((char *)ndp_window_data(w))[i] == 0, "byte %zu of a new window", i);
+    memset(ndp_window_data(w), 1, bytes);
+    float *x = bytes ? (float *)((char *)ndp_window_data(w) + bytes - needed) : ndp_window_data(own);
+    NDP_TRY(check_all_reduce(world, (char *)x - (bytes ? GUARD : 0), NDP_F32, NDP_SUM, COUNT));
+    ndp_window_destroy(own);
+    ndp_window_destroy(w);
+    ndp_comm_destroy(world);
     return NDP_OK;
 }
 

@@ -19,6 +19,19 @@ static void shared_windows(void **state) {
     }
 }
 
+static void many_communicators(void **state) {
+    static const int worlds[] = {1, 2, 4, 6, 8};
+    (void)state;
+    for (int k = 0; k < NDP_COUNT(worlds); k++)
+        CHECK_OK(ndp_local_world(worlds[k], check_many, NULL));
+}
+
+static void uneven_windows(void **state) {
+    (void)state;
+    for (int n = 1; n <= 4; n++)
+        CHECK_OK(ndp_local_world(n, check_uneven_windows, NULL));
+}
+
 static void operations_overlap(void **state) {
     (void)state;
     for (int n = 1; n <= 5; n += 2)
@@ -210,6 +223,8 @@ int main(void) {
         cmocka_unit_test(every_operation_on_every_world),
         cmocka_unit_test(shared_windows),
         cmocka_unit_test(operations_overlap),
+        cmocka_unit_test(many_communicators),
+        cmocka_unit_test(uneven_windows),
         cmocka_unit_test(a_stop_is_no_failure),
         cmocka_unit_test(a_failure_reaches_everybody),
         cmocka_unit_test(a_rank_that_leaves_is_named),

@@ -34,6 +34,9 @@ static void want_ok(ndp_transport *t, ndp_status st) {
 static void every_operation(void **state) { want_ok(*state, check_transport(*state, NULL)); }
 static void operations_overlap(void **state) { want_ok(*state, check_outstanding(*state, NULL)); }
 
+static void many_communicators(void **state) { want_ok(*state, check_many(*state, NULL)); }
+static void uneven_windows(void **state) { want_ok(*state, check_uneven_windows(*state, NULL)); }
+
 /* Shared memory must be there exactly where it was not switched off. */
 static void shared_windows(void **state) {
     const char *shm = getenv("NDP_SHM"), *nodes = getenv("NDP_NODE_RANKS");
@@ -109,6 +112,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(every_operation),
         cmocka_unit_test(shared_windows),
         cmocka_unit_test(operations_overlap),
+        cmocka_unit_test(many_communicators),
+        cmocka_unit_test(uneven_windows),
     };
     return cmocka_run_group_tests(tests, join, leave);
 }

@@ -17,6 +17,8 @@ static void self_is_a_world_of_one(void **state) {
     CHECK_OK(check_shared_window(t, &supported));
     assert_true(supported);
     CHECK_OK(check_outstanding(t, NULL));
+    CHECK_OK(check_many(t, NULL));
+    CHECK_OK(check_uneven_windows(t, NULL));
     ndp_transport_abort(t, "nobody listens");
     ndp_transport_destroy(t);
     ndp_transport_destroy(NULL);
@@ -25,7 +27,7 @@ static void self_is_a_world_of_one(void **state) {
 static void null_moves_nothing(void **state) {
     ndp_transport *t;
     ndp_comm *c;
-    ndp_work w[4];
+    ndp_work w[5];
     float x[3] = {1, 2, 3};
     (void)state;
     CHECK_OK(ndp_transport_null(16384, 77, &t));
@@ -36,7 +38,8 @@ static void null_moves_nothing(void **state) {
     CHECK_OK(ndp_all_gather_begin(c, NULL, NULL, 1 << 30, NDP_BF16, &w[1]));
     CHECK_OK(ndp_reduce_scatter_begin(c, NULL, NULL, 1 << 30, NDP_F32, true, &w[2]));
     CHECK_OK(ndp_recv_begin(c, x, 4, 5, 0, &w[3]));
-    for (int k = 0; k < 4; k++)
+    CHECK_OK(ndp_shift_begin(c, x, x + 1, 4, &w[4]));
+    for (int k = 0; k < 5; k++)
         CHECK_OK(ndp_wait(&w[k]));
     CHECK_OK(ndp_barrier(c));
     assert_true(x[0] == 1 && x[1] == 2 && x[2] == 3);
