@@ -5,7 +5,9 @@
  * on one group of a mesh. All functions of a communicator are collective over its group and are called by its ranks in
  * the same order.
  *
- * Every operation is a begin and a wait. Between the two the caller leaves the buffers alone. Sums are made in rank
+ * Every operation is a begin and a wait. Between the two the caller leaves the buffers alone. Ranks may end operations
+ * of different communicators, and messages, in different orders: a rank that waits does its share of all it has begun.
+ * Sums are made in rank
  * order, in fp32 (fp64 for fp64 data), so that every rank and every run gets the same bits.
  *
  * Windows. A window is memory that the group's ranks on one node can read in place: with `local` plain pointers, with

@@ -46,6 +46,8 @@ struct ndp_transport {
     struct ndp_health *health; /* NULL where no rank can fail but this one */
     double timeout;            /* seconds a wait may last */
     bool crowded;              /* more ranks than cores: yield at once */
+    struct ndp_duty *duties;   /* what peers may be waiting for while this rank waits (wait.h) */
+    int owed;                  /* operations begun of which this rank's share is not done */
 };
 
 struct ndp_comm {

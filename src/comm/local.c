@@ -49,8 +49,7 @@ typedef struct local_transport {
 typedef struct local_comm {
     ndp_comm base;
     ndp_shm shm;
-    ndp_mailbox *boxes;
-    int messages; /* sends begun and not waited for */
+    ndp_post post;
 } local_comm;
 
 static local_world *world_of(const ndp_transport *t) { return ((const local_transport *)t)->world; }
@@ -124,19 +123,19 @@ static ndp_status local_comm_create(ndp_transport *t, ndp_group group, const cha
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     }
     ndp_comm_init(&c->base, t, group, name);
-    c->boxes = g->boxes;
     ndp_status st = ndp_shm_init(&c->shm, &c->base, g->block, &local_space);
     if (st != NDP_OK) {
         free(c);
         return st;
     }
+    ndp_post_init(&c->post, &c->base, g->boxes);
     *out = &c->base;
     return NDP_OK;
 }
 
 static void local_comm_destroy(ndp_comm *c) {
     local_comm *lc = (local_comm *)c;
-    lc->shm.begun += (uint32_t)lc->messages; /* a message given up counts like an operation given up */
+    ndp_post_release(&lc->post);
     ndp_shm_release(&lc->shm);
     free(lc);
 }
@@ -145,27 +144,14 @@ static void local_comm_destroy(ndp_comm *c) {
 
 static ndp_status local_begin(ndp_work *w) {
     local_comm *c = (local_comm *)w->comm;
-    if (w->kind == NDP_WORK_RECV)
-        return NDP_OK;
-    if (w->kind != NDP_WORK_SEND)
-        return ndp_shm_begin(&c->shm, w);
-    NDP_TRY(ndp_mail_send_begin(c->boxes, w));
-    c->messages++;
-    return NDP_OK;
-}
-
-static ndp_status wait_for_message(local_comm *c, ndp_work *w) {
-    if (w->kind == NDP_WORK_RECV)
-        return ndp_mail_recv_wait(c->boxes, w);
-    c->messages--;
-    return ndp_mail_send_wait(c->boxes, w);
+    return ndp_work_is_message(w) ? ndp_post_begin(&c->post, w) : ndp_shm_begin(&c->shm, w);
 }
 
 static ndp_status local_wait(ndp_work *w) {
     local_comm *c = (local_comm *)w->comm;
     if (!ndp_work_is_message(w))
         return ndp_shm_wait(&c->shm, w, &(bool){false});
-    ndp_status st = wait_for_message(c, w);
+    ndp_status st = ndp_post_wait(&c->post, w);
     if (st != NDP_OK)
         ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
     return st;

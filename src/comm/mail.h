@@ -5,7 +5,7 @@
 
 #include "comm/wait.h"
 
-enum { NDP_MAIL_SLOTS = 16 };
+enum { NDP_MAIL_SLOTS = 16, NDP_MAIL_RECEIVES = 32 };
 
 /* order: the sender's number of the message, from 1. taken: the order of the last message that was copied out, written
  * by the receiver alone. A message waits in the slot while the two differ. */
@@ -22,10 +22,26 @@ typedef struct ndp_mailbox {
     ndp_mail mail[NDP_MAIL_SLOTS];
 } ndp_mailbox;
 
-/* boxes[from x size + to], all zeros at first. */
-ndp_status ndp_mail_send_begin(ndp_mailbox *boxes, ndp_work *w);
-ndp_status ndp_mail_send_wait(ndp_mailbox *boxes, ndp_work *w);
-/* Messages of one sender with one tag are received in the order they were sent. */
-ndp_status ndp_mail_recv_wait(ndp_mailbox *boxes, ndp_work *w);
+/* One rank's handle. Receives that were begun are served, oldest first, whenever this rank waits for anything. */
+typedef struct ndp_post {
+    ndp_duty duty;
+    ndp_comm *comm;
+    ndp_mailbox *boxes; /* [from x size + to], all zeros at first */
+    int sends;          /* begun and not waited for */
+    uint32_t asked;     /* receives begun so far */
+    struct {
+        ndp_work work; /* comm == NULL: a free place */
+        uint32_t order;
+        bool done;
+    } receives[NDP_MAIL_RECEIVES];
+} ndp_post;
+
+void ndp_post_init(ndp_post *p, ndp_comm *c, ndp_mailbox *boxes);
+/* A rank that gives up messages it has begun ends the run, as ndp_shm_release does. */
+void ndp_post_release(ndp_post *p);
+
+/* Sends and receives. */
+ndp_status ndp_post_begin(ndp_post *p, ndp_work *w);
+ndp_status ndp_post_wait(ndp_post *p, ndp_work *w);
 
 #endif

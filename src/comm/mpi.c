@@ -209,6 +209,11 @@ static const char *plugin_test(uint64_t *request, int *done) {
     return NULL;
 }
 
+static const char *plugin_progress(void *comm) {
+    int there;
+    return check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ((plugin_comm *)comm)->comm, &there, MPI_STATUS_IGNORE));
+}
+
 extern const ndp_mpi_api ndp_mpi_plugin;
 __attribute__((visibility("default"))) const ndp_mpi_api ndp_mpi_plugin = {
     .version = NDP_MPI_API_VERSION,
@@ -225,4 +230,5 @@ __attribute__((visibility("default"))) const ndp_mpi_api ndp_mpi_plugin = {
     .send = plugin_send,
     .recv = plugin_recv,
     .test = plugin_test,
+    .progress = plugin_progress,
 };

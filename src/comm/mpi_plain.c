@@ -14,55 +14,17 @@ static ndp_status said(const ndp_work *w, const char *text) {
     return text ? NDP_FAIL(NDP_ECOMM, "MPI failed in %s: %s", ndp_work_text(w, what, sizeof what), text) : NDP_OK;
 }
 
-ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_group group) {
-    *p = (ndp_mpi_plain){.api = api, .parts = calloc((size_t)group.count, sizeof *p->parts)};
-    if (!p->parts)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a communicator of %d ranks", group.count);
-    const char *text = api->comm_create(group.base, group.stride, group.count, &p->comm);
-    if (!text)
-        return NDP_OK;
-    free(p->parts);
-    p->parts = NULL;
-    return NDP_FAIL(NDP_ECOMM, "MPI gives no communicator of %d ranks: %s", group.count, text);
-}
-
-void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet) {
-    free(p->parts);
-    if (quiet) /* MPI may still write into the scratch; the process is about to end */
-        return;
-    if (p->comm)
-        p->api->comm_destroy(p->comm);
-    for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
-        free(p->scratch[i].data);
-}
-
-static ndp_status take_scratch(ndp_mpi_plain *p, const ndp_work *w, size_t bytes, char **out) {
-    ndp_mpi_scratch *s = &p->scratch[w->sequence % NDP_SHM_OUTSTANDING];
+static ndp_status take_scratch(ndp_mpi_pending *o, size_t bytes, char **out) {
+    ndp_mpi_scratch *s = &o->scratch;
     if (s->bytes < bytes || !s->data) {
         free(s->data);
         *s = (ndp_mpi_scratch){malloc(bytes + 1), bytes};
         if (!s->data)
             return NDP_FAIL(NDP_ENOMEM, "no memory of %zu bytes to receive a %s of group %s", bytes,
-                            ndp_work_kind_name(w->kind), w->comm->name);
+                            ndp_work_kind_name(o->work.kind), o->work.comm->name);
     }
     *out = s->data;
     return NDP_OK;
-}
-
-static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
-    const ndp_transport *t = w->comm->transport;
-    double deadline = ndp_now() + t->timeout;
-    for (int64_t looks = 1;; looks++) {
-        int done, other;
-        NDP_TRY(said(w, p->api->test(&w->request[0], &done)));
-        NDP_TRY(said(w, p->api->test(&w->request[1], &other)));
-        if (done && other)
-            return NDP_OK;
-        NDP_TRY(ndp_health_check(t->health));
-        if (looks % 256 == 0 && ndp_now() > deadline)
-            return ndp_wait_expired(w, -1);
-        sched_yield(); /* never a sleep: MPI moves only while it is called */
-    }
 }
 
 /* ---- reductions ---- */
@@ -90,10 +52,11 @@ static void point_to_parts(ndp_mpi_plain *p, const ndp_work *w, char *received, 
         p->parts[r] = received + (size_t)r * part_bytes;
 }
 
-static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_work *w) {
+static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
     cut k = cut_of(w);
-    char *received;
-    NDP_TRY(take_scratch(p, w, k.all_bytes * 2, &received));
+    char *received = NULL;
+    NDP_TRY(take_scratch(o, k.all_bytes * 2, &received));
     if (k.whole)
         return said(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
     char *send = w->out;
@@ -105,42 +68,42 @@ static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_work *w) {
     return said(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request[0]));
 }
 
-static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_work *w) {
+/* After the first half: sums this rank's part, and gathers the parts unless it was the whole buffer. */
+static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
     cut k = cut_of(w);
-    char *received;
-    int n = w->comm->group.count;
-    NDP_TRY(take_scratch(p, w, k.all_bytes * 2, &received));
-    point_to_parts(p, w, received, k.part_bytes);
-    char *result = k.padded ? received + k.all_bytes : w->out;
+    char *received = o->scratch.data, *result = k.padded ? received + k.all_bytes : w->out;
+    if (o->spread) {
+        ndp_copy_large(w->out, result, ndp_work_bytes(w));
+        o->spread = false;
+        return NDP_OK;
+    }
     char *mine = k.whole ? w->out : result + (size_t)w->comm->group.rank * k.part_bytes;
-    ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, p->parts, n, &(void *){mine}, 1,
+    point_to_parts(p, w, received, k.part_bytes);
+    ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, p->parts, w->comm->group.count, &(void *){mine}, 1,
                      k.whole ? w->count : k.part, false);
     if (k.whole)
         return NDP_OK;
-    NDP_TRY(said(w, p->api->all_gather(p->comm, NULL, result, (int64_t)k.part_bytes, &w->request[0])));
-    NDP_TRY(complete(p, w));
-    ndp_copy_large(w->out, result, ndp_work_bytes(w));
-    return NDP_OK;
+    o->spread = true;
+    return said(w, p->api->all_gather(p->second, NULL, result, (int64_t)k.part_bytes, &w->request[0]));
 }
 
-static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_work *w) {
+static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
     size_t part = ndp_work_bytes(w);
-    char *received;
-    NDP_TRY(take_scratch(p, w, part * (size_t)w->comm->group.count, &received));
+    char *received = NULL;
+    NDP_TRY(take_scratch(o, part * (size_t)w->comm->group.count, &received));
     return said(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
 }
 
-static ndp_status reduce_scatter_end(ndp_mpi_plain *p, ndp_work *w) {
-    size_t part = ndp_work_bytes(w);
-    char *received;
-    NDP_TRY(take_scratch(p, w, part * (size_t)w->comm->group.count, &received));
-    point_to_parts(p, w, received, part);
+static void reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    const ndp_work *w = &o->work;
+    point_to_parts(p, w, o->scratch.data, ndp_work_bytes(w));
     ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, p->parts, w->comm->group.count, &(void *){w->out}, 1, w->count,
                      w->accumulate);
-    return NDP_OK;
 }
 
-/* ---- all operations ---- */
+/* ---- collectives ---- */
 
 static ndp_status all_gather_begin(ndp_mpi_plain *p, ndp_work *w) {
     size_t part = ndp_work_bytes(w);
@@ -154,41 +117,172 @@ static ndp_status shift_begin(ndp_mpi_plain *p, ndp_work *w) {
     return said(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
 }
 
-ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w) {
+static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     const ndp_mpi_api *api = p->api;
-    w->request[0] = w->request[1] = 0;
+    ndp_work *w = &o->work;
     switch (w->kind) {
     case NDP_WORK_BARRIER:
         return said(w, api->barrier(p->comm, &w->request[0]));
     case NDP_WORK_ALL_REDUCE:
-        return all_reduce_begin(p, w);
+        return all_reduce_begin(p, o);
     case NDP_WORK_ALL_GATHER:
         return all_gather_begin(p, w);
     case NDP_WORK_REDUCE_SCATTER:
-        return reduce_scatter_begin(p, w);
+        return reduce_scatter_begin(p, o);
     case NDP_WORK_BROADCAST:
         return said(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
     case NDP_WORK_ALL_TO_ALL:
         return said(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
     case NDP_WORK_SHIFT:
         return shift_begin(p, w);
-    case NDP_WORK_SEND:
-        return said(w, api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0]));
-    case NDP_WORK_RECV:
-        return said(w, api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]));
     default:
         return NDP_FAIL(NDP_EBUG, "an operation of kind %d", w->kind);
     }
 }
 
+static ndp_mpi_pending *pending_of(ndp_mpi_plain *p, uint32_t order) {
+    return &p->pending[order % NDP_SHM_OUTSTANDING];
+}
+
+static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
+    if (p->begun - p->waited >= NDP_SHM_OUTSTANDING)
+        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
+                        p->base->name);
+    ndp_mpi_pending *o = pending_of(p, p->begun + 1);
+    o->work = *w;
+    o->work.sequence = w->sequence = p->begun + 1;
+    o->work.request[0] = o->work.request[1] = 0;
+    o->spread = false;
+    NDP_TRY(start(p, o));
+    p->begun++;
+    p->base->transport->owed++;
+    return NDP_OK;
+}
+
+static ndp_status test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
+    int first, second;
+    NDP_TRY(said(w, p->api->test(&w->request[0], &first)));
+    NDP_TRY(said(w, p->api->test(&w->request[1], &second)));
+    *done = first && second;
+    return NDP_OK;
+}
+
+/* What MPI has brought is summed; operation ended + 1 is complete unless a second half has to follow. */
+static ndp_status finish_next(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    if (o->work.kind == NDP_WORK_ALL_REDUCE)
+        NDP_TRY(all_reduce_end(p, o));
+    else if (o->work.kind == NDP_WORK_REDUCE_SCATTER)
+        reduce_scatter_end(p, o);
+    if (o->spread)
+        return NDP_OK;
+    p->ended++;
+    p->base->transport->owed--;
+    return NDP_OK;
+}
+
+static ndp_status do_duty(ndp_duty *d) {
+    ndp_mpi_plain *p = (ndp_mpi_plain *)d;
+    bool done = true;
+    if (p->messages)
+        NDP_TRY(said(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV}, p->api->progress(p->comm)));
+    while (p->ended != p->begun && done) {
+        ndp_mpi_pending *o = pending_of(p, p->ended + 1);
+        NDP_TRY(test(p, &o->work, &done));
+        if (done)
+            NDP_TRY(finish_next(p, o));
+    }
+    return NDP_OK;
+}
+
+/* ---- messages ---- */
+
+static ndp_status message_begin(ndp_mpi_plain *p, ndp_work *w) {
+    w->request[0] = w->request[1] = 0;
+    const char *text = w->kind == NDP_WORK_SEND
+                           ? p->api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0])
+                           : p->api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]);
+    NDP_TRY(said(w, text));
+    p->messages++;
+    p->base->transport->owed++;
+    return NDP_OK;
+}
+
+/* ---- all operations ---- */
+
+static ndp_status is_done(ndp_mpi_plain *p, ndp_work *w, bool *done) {
+    if (ndp_work_is_message(w))
+        return test(p, w, done);
+    *done = (int32_t)(p->ended - w->sequence) >= 0;
+    return NDP_OK;
+}
+
+/* Never sleeps: MPI moves only while it is called. */
+static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
+    ndp_transport *t = w->comm->transport;
+    double deadline = ndp_now() + t->timeout;
+    for (int64_t looks = 1;; looks++) {
+        bool done;
+        NDP_TRY(do_duty(&p->duty));
+        NDP_TRY(is_done(p, w, &done));
+        if (done)
+            return NDP_OK;
+        NDP_TRY(ndp_health_check(t->health));
+        if (looks % 16 == 0)
+            NDP_TRY(ndp_duties_run(t));
+        if (looks % 256 == 0 && ndp_now() > deadline)
+            return ndp_wait_expired(w, -1);
+        sched_yield();
+    }
+}
+
+ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w) {
+    return ndp_work_is_message(w) ? message_begin(p, w) : collective_begin(p, w);
+}
+
 ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w) {
+    if (!ndp_work_is_message(w)) {
+        if (w->sequence != p->waited + 1)
+            return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, p->base->name,
+                            p->waited + 1);
+        p->waited++;
+        return complete(p, w);
+    }
     NDP_TRY(complete(p, w));
-    switch (w->kind) {
-    case NDP_WORK_ALL_REDUCE:
-        return all_reduce_end(p, w);
-    case NDP_WORK_REDUCE_SCATTER:
-        return reduce_scatter_end(p, w);
-    default:
+    p->messages--;
+    p->base->transport->owed--;
+    return NDP_OK;
+}
+
+/* ---- the handle ---- */
+
+ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c) {
+    ndp_group g = c->group;
+    *p = (ndp_mpi_plain){
+        .duty = {.run = do_duty}, .api = api, .base = c, .parts = calloc((size_t)g.count, sizeof *p->parts)};
+    if (!p->parts)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a communicator of %d ranks", g.count);
+    const char *text = api->comm_create(g.base, g.stride, g.count, &p->comm);
+    if (!text)
+        text = api->comm_create(g.base, g.stride, g.count, &p->second);
+    if (!text) {
+        ndp_duty_add(c->transport, &p->duty);
         return NDP_OK;
     }
+    if (p->comm)
+        api->comm_destroy(p->comm);
+    free(p->parts);
+    return NDP_FAIL(NDP_ECOMM, "MPI gives no communicator of %d ranks: %s", g.count, text);
+}
+
+void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet) {
+    ndp_transport *t = p->base->transport;
+    t->owed -= (int)(p->begun - p->ended) + p->messages;
+    ndp_duty_remove(t, &p->duty);
+    free(p->parts);
+    if (quiet) /* MPI may still write into the scratch; the process is about to end */
+        return;
+    p->api->comm_destroy(p->comm);
+    p->api->comm_destroy(p->second);
+    for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
+        free(p->pending[i].scratch.data);
 }

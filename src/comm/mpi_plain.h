@@ -7,24 +7,38 @@
 #include "comm/mpi_api.h"
 #include "comm/shm.h"
 
-/* Memory for what MPI brings before it is summed; kept for the next operation. */
+/* Memory for what MPI brings before it is summed; kept for later operations. */
 typedef struct ndp_mpi_scratch {
     void *data;
     size_t bytes;
 } ndp_mpi_scratch;
 
+/* A collective that was begun and is not complete. */
+typedef struct ndp_mpi_pending {
+    ndp_work work;
+    bool spread; /* an all_reduce in its second half: the parts are summed and gathered */
+    ndp_mpi_scratch scratch;
+} ndp_mpi_pending;
+
+/* One rank's handle. Collectives complete in the order of their begins, whichever this rank waits for. */
 typedef struct ndp_mpi_plain {
+    ndp_duty duty;
     const ndp_mpi_api *api;
-    void *comm; /* MPI's communicator */
-    ndp_mpi_scratch scratch[NDP_SHM_OUTSTANDING];
+    ndp_comm *base;
+    void *comm;   /* MPI's communicator: its operations meet in the order of the begins */
+    void *second; /* another of the same ranks for second halves: they meet in the order in which first halves end */
+    uint32_t begun, ended, waited;
+    int messages; /* begun and not waited for */
+    ndp_mpi_pending pending[NDP_SHM_OUTSTANDING];
     void **parts; /* [count] */
 } ndp_mpi_plain;
 
-ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_group group);
+/* Collective over the group of `c`. */
+ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c);
 /* quiet: MPI is not told, since peers may be gone. */
 void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet);
 
-/* w->sequence is set; at most NDP_SHM_OUTSTANDING collectives are outstanding. */
+/* At most NDP_SHM_OUTSTANDING collectives are outstanding, and are waited for in the order of their begins. */
 ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w);
 ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w);
 

@@ -30,7 +30,6 @@ typedef struct mpi_transport {
 typedef struct mpi_comm {
     ndp_comm base;
     ndp_mpi_plain plain;
-    uint32_t begun, waited; /* collectives by MPI alone */
     bool on_node;
     ndp_shm shm;   /* when on_node */
     ndp_ref block; /* when on_node */
@@ -45,40 +44,20 @@ typedef struct mpi_window {
 
 static ndp_status mpi_begin(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    if (ndp_work_is_message(w))
-        return ndp_mpi_plain_begin(&c->plain, w);
-    if (c->on_node)
-        return ndp_shm_begin(&c->shm, w);
-    if (c->begun - c->waited >= NDP_SHM_OUTSTANDING)
-        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING, c->base.name);
-    w->sequence = c->begun + 1;
-    NDP_TRY(ndp_mpi_plain_begin(&c->plain, w));
-    c->begun++;
-    return NDP_OK;
+    return c->on_node && !ndp_work_is_message(w) ? ndp_shm_begin(&c->shm, w) : ndp_mpi_plain_begin(&c->plain, w);
 }
+
+static ndp_status begin_elsewhere(ndp_work *w) { return ndp_mpi_plain_begin(&((mpi_comm *)w->comm)->plain, w); }
 
 static ndp_status wait_on_node(mpi_comm *c, ndp_work *w) {
     bool unreachable;
     NDP_TRY(ndp_shm_wait(&c->shm, w, &unreachable));
-    if (!unreachable)
-        return NDP_OK;
-    NDP_TRY(ndp_mpi_plain_begin(&c->plain, w));
-    return ndp_mpi_plain_wait(&c->plain, w);
-}
-
-static ndp_status wait_in_order(mpi_comm *c, ndp_work *w) {
-    if (ndp_work_is_message(w))
-        return ndp_mpi_plain_wait(&c->plain, w);
-    if (w->sequence != c->waited + 1)
-        return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, c->base.name,
-                        c->waited + 1);
-    c->waited++;
-    return ndp_mpi_plain_wait(&c->plain, w);
+    return unreachable ? ndp_mpi_plain_wait(&c->plain, w) : NDP_OK;
 }
 
 static ndp_status mpi_wait(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    ndp_status st = c->on_node && !ndp_work_is_message(w) ? wait_on_node(c, w) : wait_in_order(c, w);
+    ndp_status st = c->on_node && !ndp_work_is_message(w) ? wait_on_node(c, w) : ndp_mpi_plain_wait(&c->plain, w);
     if (st != NDP_OK)
         ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
     return st;
@@ -139,7 +118,7 @@ static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const ch
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     ndp_comm_init(&c->base, base, group, name);
-    ndp_status st = ndp_mpi_plain_init(&c->plain, t->api, group);
+    ndp_status st = ndp_mpi_plain_init(&c->plain, t->api, &c->base);
     if (st != NDP_OK) {
         free(c);
         return st;
@@ -395,7 +374,10 @@ ndp_status ndp_transport_mpi(ndp_transport **out) {
     t->base.ops = &mpi_ops;
     t->api = api;
     t->node.card_fd = -1;
-    t->space = (ndp_space){.context = &t->node, .locate = ndp_node_locate, .resolve = ndp_node_resolve};
+    t->space = (ndp_space){.context = &t->node,
+                           .locate = ndp_node_locate,
+                           .resolve = ndp_node_resolve,
+                           .begin_elsewhere = begin_elsewhere};
     ndp_status st = join(t);
     if (st != NDP_OK) {
         mpi_destroy(&t->base);

@@ -4,22 +4,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space) {
-    void **peers = calloc((size_t)c->group.count * 2, sizeof *peers);
-    if (!peers)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", c->name);
-    *s = (ndp_shm){.comm = c, .block = block, .space = space, .in = peers, .out = peers + c->group.count};
-    return NDP_OK;
-}
-
-void ndp_shm_release(ndp_shm *s) {
-    const ndp_transport *t = s->comm->transport;
-    const char *why = ndp_error_message();
-    if (s->begun != s->waited)
-        ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
-    free(s->in);
-}
-
 static ndp_shm_slot *slot_of(const ndp_shm *s, int member, uint32_t sequence) {
     return &s->block[member].slot[sequence % NDP_SHM_SLOTS];
 }
@@ -73,6 +57,8 @@ ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
         return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
                         s->comm->name);
     w->sequence = ++s->begun;
+    s->pending[w->sequence % NDP_SHM_OUTSTANDING].work = *w;
+    s->comm->transport->owed++;
     publish(s, w, slot_of(s, s->comm->group.rank, w->sequence));
     ndp_gate_set(&s->block[s->comm->group.rank].arrived, w->sequence);
     return NDP_OK;
@@ -105,15 +91,18 @@ static bool is_shared(const ndp_shm *s, const ndp_work *w) {
     return same;
 }
 
-static ndp_status meet(ndp_shm *s, const ndp_work *w, bool *unreachable) {
+static bool all_arrived(const ndp_shm *s, uint32_t sequence) {
+    for (int p = 0; p < s->comm->group.count; p++)
+        if (!ndp_gate_reached(&s->block[p].arrived, sequence))
+            return false;
+    return true;
+}
+
+static bool is_reachable(const ndp_shm *s, const ndp_work *w) {
     bool reachable = true;
-    for (int p = 0; p < s->comm->group.count; p++) {
-        NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p));
-        NDP_TRY(compare(s, w, p));
+    for (int p = 0; p < s->comm->group.count; p++)
         reachable &= slot_of(s, p, w->sequence)->reachable;
-    }
-    *unreachable = !reachable && !is_shared(s, w);
-    return NDP_OK;
+    return reachable || is_shared(s, w);
 }
 
 /* s->in[p]: where this rank reads what rank p shows. */
@@ -214,25 +203,55 @@ static bool is_touched_by(const ndp_work *w, int p) {
 static ndp_status part_ways(ndp_shm *s, const ndp_work *w) {
     for (int p = 0; p < s->comm->group.count; p++)
         if (is_touched_by(w, p))
-            NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p));
+            NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p, 0));
     return NDP_OK;
 }
 
-static ndp_status take_part(ndp_shm *s, const ndp_work *w, bool *unreachable) {
+/* This rank's share of the next operation, which all ranks have begun. */
+static ndp_status share_next(ndp_shm *s) {
+    ndp_shm_pending *next = &s->pending[(s->shared + 1) % NDP_SHM_OUTSTANDING];
+    ndp_work *w = &next->work;
+    ndp_transport *t = s->comm->transport;
+    for (int p = 1; p < s->comm->group.count; p++)
+        NDP_TRY(compare(s, w, p));
+    next->touched = false;
+    next->unreachable = !is_reachable(s, w);
+    if (next->unreachable) {
+        NDP_TRY(s->space->begin_elsewhere(w));
+    } else {
+        NDP_TRY(find_peers(s, w));
+        NDP_TRY(ndp_health_enter(t->health, t->rank));
+        next->touched = share[w->kind](s, w);
+        ndp_health_leave(t->health, t->rank);
+        ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
+    }
+    s->shared++;
+    t->owed--;
+    return NDP_OK;
+}
+
+static ndp_status do_duty(ndp_duty *d) {
+    ndp_shm *s = (ndp_shm *)d;
+    while (s->shared != s->begun && all_arrived(s, s->shared + 1))
+        NDP_TRY(share_next(s));
+    return NDP_OK;
+}
+
+static ndp_status take_part(ndp_shm *s, ndp_work *w, bool *unreachable) {
+    const ndp_shm_pending *mine = &s->pending[w->sequence % NDP_SHM_OUTSTANDING];
     if (w->sequence != s->waited + 1)
         return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, s->comm->name,
                         s->waited + 1);
     s->waited++;
-    NDP_TRY(meet(s, w, unreachable));
-    if (*unreachable)
-        return NDP_OK;
-    NDP_TRY(find_peers(s, w));
-    const ndp_transport *t = s->comm->transport;
-    NDP_TRY(ndp_health_enter(t->health, t->rank));
-    bool touched = share[w->kind](s, w);
-    ndp_health_leave(t->health, t->rank);
-    ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
-    return touched ? part_ways(s, w) : NDP_OK;
+    /* Those begun before have been waited for: this is the next one, until its share is done. */
+    for (int p = 0; p < s->comm->group.count; p++)
+        NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p, s->shared + 1 == w->sequence));
+    if (s->shared + 1 == w->sequence)
+        NDP_TRY(share_next(s));
+    *unreachable = mine->unreachable;
+    if (mine->unreachable)
+        *w = mine->work;
+    return mine->touched ? part_ways(s, w) : NDP_OK;
 }
 
 ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w, bool *unreachable) {
@@ -240,4 +259,25 @@ ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w, bool *unreachable) {
     if (st != NDP_OK)
         ndp_health_fail(s->comm->transport->health, s->comm->transport->rank, ndp_error_message());
     return st;
+}
+
+/* ---- the handle ---- */
+
+ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space) {
+    void **peers = calloc((size_t)c->group.count, sizeof *peers);
+    if (!peers)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", c->name);
+    *s = (ndp_shm){.duty = {.run = do_duty}, .comm = c, .block = block, .space = space, .in = peers};
+    ndp_duty_add(c->transport, &s->duty);
+    return NDP_OK;
+}
+
+void ndp_shm_release(ndp_shm *s) {
+    ndp_transport *t = s->comm->transport;
+    const char *why = ndp_error_message();
+    if (s->begun != s->waited)
+        ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
+    t->owed -= (int)(s->begun - s->shared);
+    ndp_duty_remove(t, &s->duty);
+    free(s->in);
 }

@@ -3,8 +3,8 @@
  *
  * Begin publishes this rank's operation (kind, count, where its buffers are) in a ring of slots and advances its
  * `arrived` gate; nothing is copied but what is small. Wait lets all ranks arrive, compares what they brought, and does
- * this rank's share straight on its peers' memory; where peers read or write this rank's buffers, it then waits until
- * they are done with them (`finished`).
+ * this rank's share straight on its peers' memory (a rank that waits for another operation does so too, wait.h); where
+ * peers read or write this rank's buffers, it then waits until they are done with them (`finished`).
  *
  *   small (at most NDP_SHM_INLINE bytes): the data lie in the slot; every rank computes everything; one meeting
  *   all_gather in a shared buffer, everything in its place: one meeting, nothing moves
@@ -33,6 +33,8 @@ typedef struct ndp_space {
     ndp_ref (*locate)(void *context, const void *data, size_t bytes);
     /* The same place in this rank's addresses. */
     ndp_status (*resolve)(void *context, ndp_ref ref, void **out);
+    /* Begins by other means what some rank's peers cannot reach: all ranks do, in the same order. */
+    ndp_status (*begin_elsewhere)(ndp_work *w);
 } ndp_space;
 
 typedef struct ndp_shm_slot {
@@ -50,13 +52,22 @@ typedef struct ndp_shm_rank {
     ndp_shm_slot slot[NDP_SHM_SLOTS];
 } ndp_shm_rank;
 
+/* An operation that this rank has begun and not yet waited for. */
+typedef struct ndp_shm_pending {
+    ndp_work work;
+    bool touched;     /* its share is done, and buffers of ranks were touched by others: all have to part */
+    bool unreachable; /* it is done by other means */
+} ndp_shm_pending;
+
 /* One rank's handle on its group's block: `block` is an array of a ndp_shm_rank for each, all zeros at first. */
 typedef struct ndp_shm {
+    ndp_duty duty;
     ndp_comm *comm;
     ndp_shm_rank *block;
     const ndp_space *space;
-    uint32_t begun, waited;
-    void **in, **out; /* the peers' buffers of the current operation */
+    uint32_t begun, shared, waited; /* shared: this rank's share is done */
+    ndp_shm_pending pending[NDP_SHM_OUTSTANDING];
+    void **in; /* the peers' buffers of the operation at hand */
 } ndp_shm;
 
 ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space);
@@ -64,8 +75,8 @@ ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_
 void ndp_shm_release(ndp_shm *s);
 
 ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w);
-/* *unreachable = true when some rank's large buffer lies outside of what its peers can reach: all ranks are told so,
- * nothing has been done, and the caller does the operation by other means. */
+/* *unreachable = true when some rank's large buffer lies outside of what its peers can reach: the operation has been
+ * begun by other means on all ranks, and the caller waits for that; `w` is then what begin_elsewhere made of it. */
 ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w, bool *unreachable);
 
 #endif

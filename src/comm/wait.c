@@ -17,6 +17,7 @@ enum {
     YIELDS = 400,        /* about 0.2 ms: longer than a collective of this room takes to meet */
     YIELDS_CROWDED = 20, /* every yield takes a core from a rank that has work */
     SLEEP_MS = 50,       /* how late a sleeper may notice a failure */
+    NAP_MS = 1,          /* and that it can do its share of another operation */
     DRAIN_SECONDS = 5,
 };
 
@@ -59,8 +60,8 @@ ndp_status ndp_health_enter(ndp_health *h, int rank) {
 void ndp_health_leave(ndp_health *h, int rank) { atomic_store(&h->of[rank].inside, 0); }
 
 /* Shared between processes, so not FUTEX_PRIVATE. A spurious return is fine: the callers look again. */
-static void futex_sleep(_Atomic uint32_t *word, uint32_t seen) {
-    struct timespec limit = {.tv_nsec = SLEEP_MS * 1000000L};
+static void futex_sleep(_Atomic uint32_t *word, uint32_t seen, int ms) {
+    struct timespec limit = {.tv_nsec = ms * 1000000L};
     syscall(SYS_futex, word, FUTEX_WAIT, seen, &limit, NULL, 0);
 }
 
@@ -68,6 +69,25 @@ void ndp_gate_set(ndp_gate *g, uint32_t value) {
     atomic_store(&g->value, value);
     if (atomic_load(&g->sleepers))
         syscall(SYS_futex, &g->value, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+void ndp_duty_add(ndp_transport *t, ndp_duty *d) {
+    d->next = t->duties;
+    t->duties = d;
+}
+
+void ndp_duty_remove(ndp_transport *t, ndp_duty *d) {
+    ndp_duty **at = &t->duties;
+    while (*at && *at != d)
+        at = &(*at)->next;
+    if (*at)
+        *at = d->next;
+}
+
+ndp_status ndp_duties_run(ndp_transport *t) {
+    for (ndp_duty *d = t->owed ? t->duties : NULL; d; d = d->next)
+        NDP_TRY(d->run(d));
+    return NDP_OK;
 }
 
 ndp_status ndp_wait_expired(const ndp_work *w, int member) {
@@ -96,8 +116,9 @@ static ndp_status look(ndp_gate *g, uint32_t value, const ndp_work *w, int membe
     return NDP_OK;
 }
 
-static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, int member) {
-    double deadline = ndp_now() + w->comm->transport->timeout;
+static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own) {
+    ndp_transport *t = w->comm->transport;
+    double deadline = ndp_now() + t->timeout;
     for (;;) {
         uint32_t seen = atomic_load(&g->value);
         bool done;
@@ -106,20 +127,24 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
             return NDP_OK;
         if (ndp_now() > deadline)
             return ndp_wait_expired(w, member);
-        futex_sleep(&g->value, seen);
+        NDP_TRY(ndp_duties_run(t));
+        futex_sleep(&g->value, seen, t->owed > own ? NAP_MS : SLEEP_MS);
     }
 }
 
-ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member) {
-    int yields = w->comm->transport->crowded ? YIELDS_CROWDED : YIELDS;
+ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own) {
+    ndp_transport *t = w->comm->transport;
+    int yields = t->crowded ? YIELDS_CROWDED : YIELDS;
     for (int i = 0; i < yields; i++) {
         for (int k = 0; k < LOOKS_PER_YIELD; k++)
             if (ndp_gate_reached(g, value))
                 return NDP_OK;
+        if (t->owed > own)
+            NDP_TRY(ndp_duties_run(t));
         sched_yield();
     }
     atomic_fetch_add(&g->sleepers, 1);
-    ndp_status st = sleep_until(g, value, w, member);
+    ndp_status st = sleep_until(g, value, w, member, own);
     atomic_fetch_sub(&g->sleepers, 1);
     return st;
 }

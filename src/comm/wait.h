@@ -43,9 +43,22 @@ void ndp_gate_set(ndp_gate *g, uint32_t value);
 static inline bool ndp_gate_reached(ndp_gate *g, uint32_t value) {
     return (int32_t)(atomic_load_explicit(&g->value, memory_order_acquire) - value) >= 0;
 }
-/* Waits until the gate has reached `value`; `member` of the work's group is the one who advances it. NDP_ECOMM when a
- * rank failed, when that member left the run, or when the transport's time is over. */
-ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member);
+/* What a rank that waits for one operation does meanwhile: its share of others that it has begun. Ranks may thus wait
+ * for operations of several communicators in different orders. `run` never waits. */
+typedef struct ndp_duty {
+    struct ndp_duty *next;
+    ndp_status (*run)(struct ndp_duty *d);
+} ndp_duty;
+
+void ndp_duty_add(ndp_transport *t, ndp_duty *d);
+void ndp_duty_remove(ndp_transport *t, ndp_duty *d);
+/* Runs all of them, when the transport owes anything. */
+ndp_status ndp_duties_run(ndp_transport *t);
+
+/* Waits until the gate has reached `value`; `member` of the work's group is the one who advances it. `own`: of the
+ * operations that this rank owes, how many are the one it waits for. NDP_ECOMM when a rank failed, when that member
+ * left the run, or when the transport's time is over. */
+ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own);
 
 /* The error of a wait that lasted longer than the transport's time; member < 0: nobody can say who is late. */
 ndp_status ndp_wait_expired(const ndp_work *w, int member);

@@ -243,7 +243,7 @@ static inline ndp_status check_shift(ndp_comm *c, unsigned char *in, unsigned ch
 }
 
 /* Everybody sends three messages to the next rank, two of them with one tag, and receives the last one first. */
-static inline ndp_status check_ring(ndp_comm *c, unsigned char *a, unsigned char *b, int64_t bytes) {
+static inline ndp_status check_ring(ndp_comm *c, unsigned char *a, unsigned char *b, int64_t bytes, bool sends_first) {
     static const int tags[3] = {1, 1, 2}, order[3] = {2, 0, 1};
     int n = ndp_comm_size(c), rank = ndp_comm_rank(c), next = (rank + 1) % n, before = (rank + n - 1) % n;
     if (n == 1)
@@ -256,10 +256,10 @@ static inline ndp_status check_ring(ndp_comm *c, unsigned char *a, unsigned char
     }
     for (int k = 0; k < 3; k++)
         NDP_TRY(ndp_recv_begin(c, b + order[k] * third, third, before, tags[order[k]], &recv[k]));
-    for (int k = 0; k < 3; k++)
-        NDP_TRY(ndp_wait(&recv[k]));
-    for (int k = 0; k < 3; k++)
-        NDP_TRY(ndp_wait(&send[k]));
+    for (int k = 0; k < 6; k++) {
+        bool sends = (k < 3) == sends_first;
+        NDP_TRY(ndp_wait(sends ? &send[k % 3] : &recv[k % 3]));
+    }
     for (int64_t i = 0; i < 3 * third; i++)
         WANT(b[i] == before + 50 * (i / third), "messages of %lld bytes: byte %lld", (long long)third, (long long)i);
     return NDP_OK;
@@ -291,7 +291,8 @@ static inline ndp_status check_operations(ndp_comm *world, ndp_comm *c, memory_k
     NDP_TRY(check_broadcast(c, a.data, count, n - 1));
     NDP_TRY(check_all_to_all(c, a.data, b.data, count));
     NDP_TRY(check_shift(c, a.data, b.data, count));
-    NDP_TRY(check_ring(c, a.data, b.data, count));
+    NDP_TRY(check_ring(c, a.data, b.data, count, false));
+    NDP_TRY(check_ring(c, a.data, b.data, count, true));
     NDP_TRY(ndp_barrier(c));
     buffer_release(&a);
     buffer_release(&b);
@@ -408,7 +409,7 @@ typedef struct many {
     int n;
 } many;
 
-enum { PART = 600 };
+enum { PART = 1500 }; /* beyond what an all_reduce by MPI sends whole */
 
 static inline ndp_status many_init(many *m, ndp_transport *t, ndp_comm *world, float *memory) {
     int size = ndp_transport_world(t);
@@ -430,29 +431,32 @@ static inline ndp_status many_begin(many *m, int k, int round) {
     int64_t n = ndp_comm_size(c), rank = ndp_comm_rank(c), bytes = PART * (int64_t)sizeof(float);
     for (int64_t i = 0; i < n * PART; i++)
         m->data[k][i] = (float)(round + k + 10 * (i / PART) + 100 * rank);
-    switch ((k + round) % 4) {
+    switch ((k + round) % 5) {
     case 0:
         return ndp_all_gather_begin(c, m->data[k], m->out[k], PART, NDP_F32, &m->work[k]);
     case 1:
         return ndp_reduce_scatter_begin(c, m->data[k], m->out[k], PART, NDP_F32, false, &m->work[k]);
     case 2:
         return ndp_all_to_all_begin(c, m->data[k], m->out[k], bytes, &m->work[k]);
+    case 3:
+        memcpy(m->out[k], m->data[k], (size_t)bytes);
+        return ndp_all_reduce_begin(c, m->out[k], PART, NDP_F32, NDP_SUM, &m->work[k]);
     default:
         return ndp_shift_begin(c, m->data[k], m->out[k], bytes, &m->work[k]);
     }
 }
 
 static inline ndp_status many_end(many *m, int k, int round) {
-    int n = ndp_comm_size(m->comm[k]), rank = ndp_comm_rank(m->comm[k]), kind = (k + round) % 4;
+    int n = ndp_comm_size(m->comm[k]), rank = ndp_comm_rank(m->comm[k]), kind = (k + round) % 5;
     float base = (float)(round + k);
     NDP_TRY(ndp_wait(&m->work[k]));
     for (int i = 0; i < (kind == 0 || kind == 2 ? n : 1) * PART; i++) {
         float from = (float)(100 * (i / PART)), want = base + from; /* a gathered part 0 */
-        if (kind == 1)
-            want = (float)n * (base + 10 * (float)rank) + 50 * (float)(n * (n - 1));
+        if (kind == 1 || kind == 3)
+            want = (float)n * (base + (kind == 1 ? 10 * (float)rank : 0)) + 50 * (float)(n * (n - 1));
         else if (kind == 2)
             want += 10 * (float)rank;
-        else if (kind == 3)
+        else if (kind == 4)
             want = base + 100 * (float)((rank + n - 1) % n);
         WANT(m->out[k][i] == want, "communicator %d of %d ranks, round %d: element %d is %g, not %g", k, n, round, i,
              (double)m->out[k][i], (double)want);
@@ -460,17 +464,17 @@ static inline ndp_status many_end(many *m, int k, int round) {
     return NDP_OK;
 }
 
-/* One transport carries many communicators of overlapping groups at once. Every rank begins their operations in an
- * order of its own, another one each round. */
+/* One transport carries many communicators of overlapping groups at once. Every rank begins and ends their operations
+ * in an order of its own, another one each round; on one communicator the order is the same for all. */
 static inline ndp_status check_many(ndp_transport *t, void *arg) {
     enum { ROUNDS = 20 };
     static const int strides[] = {1, 5, 7, 11}; /* none divides the number of communicators but 1 */
     many m = {0};
     ndp_comm *world;
     buffer b;
-    (void)arg;
     NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
-    NDP_TRY(buffer_init(&b, world, WINDOW, sizeof(float) * MANY * 2 * PART * (size_t)ndp_transport_world(t)));
+    NDP_TRY(buffer_init(&b, world, arg ? *(memory_kind *)arg : WINDOW,
+                        sizeof(float) * MANY * 2 * PART * (size_t)ndp_transport_world(t)));
     NDP_TRY(many_init(&m, t, world, b.data));
     WANT(ndp_transport_world(t) < 3 || m.n > 4, "%d communicators", m.n);
     for (int round = 0; round < ROUNDS; round++) {
@@ -479,7 +483,7 @@ static inline ndp_status check_many(ndp_transport *t, void *arg) {
         for (int k = 0; k < m.n; k++)
             NDP_TRY(many_begin(&m, (seed + k * step) % m.n, round));
         for (int k = m.n - 1; k >= 0; k--)
-            NDP_TRY(many_end(&m, (round + k) % m.n, round));
+            NDP_TRY(many_end(&m, (2 * seed + k * step) % m.n, round));
     }
     NDP_TRY(ndp_barrier(world));
     buffer_release(&b);
