@@ -38,7 +38,7 @@ static int rope(builder *b, int qkv) {
     const ndp_facts *f = &b->m->facts;
     ndp_dtype type = b->m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
     int table = ndp_graph_data(b->g, NDP_DATA_ROPE_TABLE, b->m->opts.positions, f->head_dim, type);
-    ndp_op_attr attr = {.heads = f->heads + f->kv_heads, .head_dim = f->head_dim};
+    ndp_op_attr attr = {.heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim};
     return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){qkv, data(b, NDP_DATA_ROPE_POS, b->t), table}, 3);
 }
 

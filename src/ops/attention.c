@@ -38,15 +38,24 @@ static ndp_status attention_shape(const ndp_op_attr *attr, const ndp_view *in, n
     return NDP_OK;
 }
 
+/* Of o's shape, and of its type or wide. */
+static ndp_status check_like_o(const char *name, const ndp_view *v, const ndp_view *o) {
+    NDP_SHAPE_CHECK(v->rows == o->rows && v->cols == o->cols &&
+                        (v->dtype == o->dtype || v->dtype == ndp_wide(o->dtype)),
+                    "attention_bwd: %s " NDP_SHAPE " against " NDP_SHAPE, name, NDP_SHAPE_ARGS(*v), NDP_SHAPE_ARGS(*o));
+    return NDP_OK;
+}
+
 static ndp_status attention_bwd_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     const ndp_view forward[] = {in[B_Q], in[B_K], in[B_V], in[B_Q_POS], in[B_Q_LOW], in[B_K_POS]};
     ndp_view o_lse[2];
     NDP_TRY(attention_shape(attr, forward, o_lse));
-    NDP_SHAPE_SAME("attention_bwd: do", in[B_DO], o_lse[0]);
-    NDP_SHAPE_SAME("attention_bwd: o", in[B_O], o_lse[0]);
+    NDP_TRY(check_like_o("do", &in[B_DO], &o_lse[0]));
+    NDP_TRY(check_like_o("o", &in[B_O], &o_lse[0]));
     NDP_SHAPE_SAME("attention_bwd: lse", in[B_LSE], o_lse[1]);
     for (int i = 0; i < 3; i++)
-        ndp_shape_set(&out[i], in[B_Q + i].rows, in[B_Q + i].cols, in[B_Q + i].dtype);
+        ndp_shape_set(&out[i], in[B_Q + i].rows, in[B_Q + i].cols,
+                      attr->wide_grad && i > 0 ? ndp_wide(in[B_Q].dtype) : in[B_Q].dtype);
     return NDP_OK;
 }
 

@@ -1,4 +1,5 @@
-/* x[t] = table[ids[t]], and the gradient of the table. */
+/* x[t] = table[ids[t] - first], and the gradient of the table; ids of rows that the table has not (those of other
+ * slices) give zeros and nothing. */
 #include "ops/cpu/rows.h"
 #include "ops/ref.h"
 #include "ops/shape.h"
@@ -23,10 +24,18 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     *bytes = 2 * ndp_view_bytes(&c->out[0]);
 }
 
+/* The row of the table that row t names; -1: none. */
+static int64_t named_row(const ndp_op_call *c, const ndp_view *table, int64_t t) {
+    int64_t row = ndp_ref_int(&c->in[0], t) - c->attr->first;
+    return row >= 0 && row < table->rows ? row : -1;
+}
+
 static void kernel_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->out[0].rows; t++)
+    for (int64_t t = 0; t < c->out[0].rows; t++) {
+        int64_t row = named_row(c, &c->in[1], t);
         for (int64_t j = 0; j < c->out[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[1], ndp_ref_int(&c->in[0], t), j));
+            ndp_view_set(&c->out[0], t, j, row < 0 ? 0 : ndp_view_get(&c->in[1], row, j));
+    }
 }
 
 static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->embedding); }
@@ -62,9 +71,11 @@ static void dw_ref(const ndp_op_call *c) {
         for (int64_t r = 0; r < dw->rows; r++)
             for (int64_t j = 0; j < dw->cols; j++)
                 ndp_view_set(dw, r, j, 0);
-    for (int64_t t = 0; t < dx->rows; t++)
-        for (int64_t j = 0; j < dx->cols; j++)
-            ndp_ref_give(dw, ndp_ref_int(&c->in[0], t), j, ndp_view_get(dx, t, j), true);
+    for (int64_t t = 0; t < dx->rows; t++) {
+        int64_t row = named_row(c, dw, t);
+        for (int64_t j = 0; row >= 0 && j < dx->cols; j++)
+            ndp_ref_give(dw, row, j, ndp_view_get(dx, t, j), true);
+    }
 }
 
 static void dw_cpu(const ndp_op_call *c) {

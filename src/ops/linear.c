@@ -37,14 +37,13 @@ static ndp_status product_prepare(const product *p, ndp_op_call *c) {
     return NDP_OK;
 }
 
-/* Row t of the addend: a bias has one row for all. */
+/* Row t of the addend: a bias has one row for all. Storage types may differ. */
 static void put_addend(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *from = &c->in[2], *to = &c->out[0];
-    size_t size = ndp_dtype_size(to->dtype);
     for (int64_t t = first; t < last; t++)
-        memcpy((char *)to->data + (size_t)(t * to->ld) * size,
-               (const char *)from->data + (from->rows == 1 ? 0 : (size_t)(t * from->ld) * size),
-               (size_t)to->cols * size);
+        ndp_convert(
+            (const char *)from->data + (size_t)(from->rows == 1 ? 0 : t * from->ld) * ndp_dtype_size(from->dtype),
+            from->dtype, (char *)to->data + (size_t)(t * to->ld) * ndp_dtype_size(to->dtype), to->dtype, to->cols);
 }
 
 static void product_cpu(const product *p, const ndp_op_call *c) {
@@ -119,10 +118,9 @@ const ndp_op ndp_op_linear = {
 };
 
 static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
     NDP_SHAPE_CHECK(in[0].cols == in[1].rows && in[0].dtype == in[1].dtype, "linear_dx: dy " NDP_SHAPE ", w " NDP_SHAPE,
                     NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
-    ndp_shape_set(&out[0], in[0].rows, in[1].cols, in[0].dtype);
+    ndp_shape_set(&out[0], in[0].rows, in[1].cols, attr->wide_grad ? ndp_wide(in[0].dtype) : in[0].dtype);
     if (in[2].rows)
         NDP_SHAPE_SAME("linear_dx", in[2], out[0]);
     return NDP_OK;

@@ -25,9 +25,13 @@ typedef struct ndp_op_attr {
     double eps;      /* norms */
     bool inverse;    /* rope: rotate back */
     bool accumulate; /* outputs that are gradients of parameters: += instead of = (set by the program, not the model) */
-    bool train;      /* xent: also make gradients */
-    int64_t vocab;   /* xent: real columns; the rest is padding */
+    bool train;      /* xent, xent_grad: also make gradients */
+    int64_t vocab;   /* xent*: real columns; the rest is padding */
     int unit_offset; /* rmsnorm: weight is (1 + w) when 1 */
+    int parts;       /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */
+    int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
+    bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide) */
+    ndp_dtype type;  /* copy: of the output */
 } ndp_op_attr;
 
 typedef struct ndp_op_call {
@@ -83,12 +87,16 @@ struct ndp_op {
     ndp_kernel kernel[NDP_BACKENDS];
 };
 
-/* The list. `?` marks an optional operand, `~` an integer one (i32).
+/* The list. `?` marks an optional operand, `~` an integer one (i32). "Wide" is fp32, or fp64 for fp64 (ndp_wide).
  *
- * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t]]
- * embedding_dw    (ids~, dx [T,C])                                  -> dtable [V,C]   (rows not named stay, or become 0 when not accumulating; summed in row order)
+ * The shape rule names an output's type, but some ops also write the other of fp32 and bf16 when the destination that
+ * the graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), attention's o,
+ * attention_bwd's dq, dk, dv (fp32 of bf16 operands).
+ *
+ * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t] - first], 0 where that is no row
+ * embedding_dw    (ids~, dx [T,C])                                  -> dtable [V,C]   (rows not named stay, or become 0 when not accumulating; summed in row order; ids that are no row are ignored)
  * linear          (x [T,K], w [N,K], b? [1,N])                      -> y [T,N]                    y = x w^T + b
- * linear_dx       (dy [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w
+ * linear_dx       (dy [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w; wide with attr.wide_grad, and then so is acc
  * linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw (+)= dy^T x
  * linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)= sum of rows
  * rmsnorm         (x [T,C], w [1,C])                                -> y [T,C], rstd [T,1]        y = x rstd w
@@ -96,20 +104,38 @@ struct ndp_op {
  * rmsnorm_dw      (dy [T,C], x [T,C], rstd [T,1])                   -> dw [1,C]
  * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
  *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
- * rope            (x [T,>=heads*D], pos~ [T,1], table [P,D])        -> x in place: the first heads*D columns, rotate-half;
- *                 table row p = cos of D/2 angles, then sin of D/2; attr: heads (query and key heads together), head_dim, inverse
+ * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,D]) -> x in place: the first (heads+kv_heads)*D columns, rotate-half;
+ *                 table row p = cos of D/2 angles, then sin of D/2; attr: heads, kv_heads, head_dim, inverse
  * swiglu          (gu [T,2F]: gate, then up)                        -> a [T,F]                    a = silu(gate) up
  * swiglu_bwd      (da [T,F], gu [T,2F])                             -> dgu [T,2F]
- * add             (a, b)                                            -> c
+ * add             (a, b)                                            -> c                          c may be a or b
+ * add_bias        (y [T,N], b [1,N])                                -> y in place: b is added to every row
+ * copy            (x [T,N])                                         -> y [T,N] of attr.type
  * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1]) -> o [T,H*D], lse [T,H]
  *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query head
  *                 h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row sees
  *                 nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows and
  *                 documents are one idea.
  * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~) -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
+ *                 o and do may be wide beside bf16 q; dk and dv are wide with attr.wide_grad
+ * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide) -> o in place, lse' [T,H]
+ *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +
+ *                 o2 exp(lse2 - lse'); rows that saw nothing (-inf) add nothing. lse' may be lse or lse2.
+ * heads_split     (x [T,heads*D])                                   -> y [P*T,n*D]: row p*T + t has the heads of part p of row t,
+ *                 P = attr.parts. n = heads / P; with fewer heads than parts each is repeated: n = 1, part p has head
+ *                 p*heads / P. One of heads and P divides the other.
+ * heads_merge     (y [P*T,n*D])                                     -> x [T,heads*D]              the way back; repeated heads are summed in part order
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the bare
  *                 token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.
+ * xent_logits     (x [R,C], w [V,C], labels~ [R,1])                 -> logits [R,V] wide, stats [R,3] wide
+ *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
+ *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0 where
+ *                 label < 0; then, or when no row has a label, the logits may be anything.
+ * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
+ *                                                                   -> nll [R,1] wide, dx? [R,C], dw? [V,C]
+ *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
+ *                 logits of one of them, which are overwritten: dx is what this slice adds to it (wide with attr.wide_grad).
  * kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row .. row+n-1 become `new`
  * reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of rows in order
  */
@@ -128,9 +154,16 @@ struct ndp_op {
     X(swiglu)                                                                                                          \
     X(swiglu_bwd)                                                                                                      \
     X(add)                                                                                                             \
+    X(add_bias)                                                                                                        \
+    X(copy)                                                                                                            \
     X(attention)                                                                                                       \
     X(attention_bwd)                                                                                                   \
+    X(attention_merge)                                                                                                 \
+    X(heads_split)                                                                                                     \
+    X(heads_merge)                                                                                                     \
     X(xent)                                                                                                            \
+    X(xent_logits)                                                                                                     \
+    X(xent_grad)                                                                                                       \
     X(kv_append)                                                                                                       \
     X(reduce_sum)
 

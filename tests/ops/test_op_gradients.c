@@ -100,7 +100,13 @@ static void embedding_gradient(void **state) {
     FOR_SIZES(t, c) {
         gradient_case k = {&ndp_op_embedding, .in = {random_ints(t, 0, 5, 1), random_matrix(NDP_F64, 5, c, 2)},
                            .wanted = 2, .flowing = 1};
+        gradient_case slice = {&ndp_op_embedding,
+                               {.first = 2},
+                               .in = {random_ints(t, 0, 7, 1), random_matrix(NDP_F64, 4, c, 2)},
+                               .wanted = 2,
+                               .flowing = 1};
         check_gradients(&k);
+        check_gradients(&slice);
     }
 }
 
@@ -151,7 +157,7 @@ static void rope_gradient(void **state) {
     FOR_SIZES(t, extra) for (int inverse = 0; inverse < 2; inverse++) {
         gradient_case k = {
             &ndp_op_rope,
-            {.heads = 3, .head_dim = 6, .inverse = inverse},
+            {.heads = 2, .kv_heads = 1, .head_dim = 6, .inverse = inverse},
             .in = {random_matrix(NDP_F64, t, 18 + extra, 1), random_ints(t, 0, 11, 2), matrix(NDP_F64, 11, 6)},
             .wanted = 1,
             .flowing = 1};
@@ -180,6 +186,42 @@ static void add_gradient(void **state) {
                            .wanted = 3, .flowing = 1, .earlier = 1};
         check_gradients(&k);
     }
+}
+
+static void add_bias_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned wanted = 1; wanted < 4; wanted++) {
+        gradient_case k = {&ndp_op_add_bias, .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, 1, c, 2)},
+                           .wanted = wanted, .flowing = 1, .earlier = wanted & 1};
+        check_gradients(&k);
+    }
+}
+
+static void copy_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) {
+        gradient_case k = {&ndp_op_copy, {.type = NDP_F64}, .in = {random_matrix(NDP_F64, t, c, 1)},
+                           .wanted = 1,  .flowing = 1,      .earlier = t == 3};
+        check_gradients(&k);
+    }
+}
+
+/* Each is the other's backward, with repeated heads, too. */
+static void heads_gradient(void **state) {
+    (void)state;
+    static const int cases[][3] = {{1, 1, 5}, {4, 2, 3}, {3, 3, 2}, {2, 6, 5}, {1, 4, 3}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        for (int64_t t = 1; t < 6; t += 2) {
+            int heads = cases[i][0], parts = cases[i][1], d = cases[i][2], n = heads < parts ? 1 : heads / parts;
+            ndp_op_attr attr = {.heads = heads, .head_dim = d, .parts = parts};
+            gradient_case split = {&ndp_op_heads_split, attr,         .in = {random_matrix(NDP_F64, t, heads * d, 1)},
+                                   .wanted = 1,         .flowing = 1, .earlier = t == 3};
+            gradient_case merge = {
+                &ndp_op_heads_merge, attr,         .in = {random_matrix(NDP_F64, parts * t, n * d, 1)},
+                .wanted = 1,         .flowing = 1, .earlier = t == 3};
+            check_gradients(&split);
+            check_gradients(&merge);
+        }
 }
 
 /* xent makes its gradients in the forward: of sum(nll) scale, for dx through the rule, for dw as an output. */
@@ -238,8 +280,9 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not ask for what nobody wants, nor act where nothing flows in. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear, &ndp_op_rmsnorm, &ndp_op_add_rmsnorm,
-                           &ndp_op_rope,      &ndp_op_swiglu, &ndp_op_add};
+    const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear,      &ndp_op_rmsnorm,    &ndp_op_add_rmsnorm,
+                           &ndp_op_rope,      &ndp_op_swiglu,      &ndp_op_add,        &ndp_op_add_bias,
+                           &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -255,15 +298,26 @@ static void nothing_flows_nothing_made(void **state) {
     }
     assert_null(ndp_op_kv_append.backward);
     assert_null(ndp_op_reduce_sum.backward);
+    assert_null(ndp_op_attention_merge.backward);
+    assert_null(ndp_op_xent_logits.backward);
+    assert_null(ndp_op_xent_grad.backward);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient), cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),   cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),      cmocka_unit_test(swiglu_gradient),
-        cmocka_unit_test(add_gradient),       cmocka_unit_test(xent_gradient),
-        cmocka_unit_test(xent_passes_its_dx), cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),
+        cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),
+        cmocka_unit_test(swiglu_gradient),
+        cmocka_unit_test(add_gradient),
+        cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(add_bias_gradient),
+        cmocka_unit_test(copy_gradient),
+        cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(xent_passes_its_dx),
+        cmocka_unit_test(nothing_flows_nothing_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

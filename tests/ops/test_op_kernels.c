@@ -10,6 +10,7 @@ typedef struct kernel_case {
     unsigned wide;              /* inputs that stay fp32 in bf16: statistics of rows, tables */
     unsigned exact;             /* inputs that stay fp64 */
     unsigned asked;             /* outputs */
+    unsigned other;             /* outputs whose destination has the other type: bf16 in fp32, fp32 in bf16 */
     int64_t out_rows;           /* of out[0], where the shape rule cannot know them */
 } kernel_case;
 
@@ -25,6 +26,11 @@ static void make_call(const kernel_case *k, ndp_dtype t, const ndp_view *from, n
         in[i] = copy_as(t == NDP_F64 ? NDP_F64 : type_of(k, i, t), &from[i]);
     out[0].rows = k->out_rows;
     make_outputs(k->op, &k->attr, in, out, k->asked);
+    for (int o = 0; o < k->op->n_out; o++)
+        if (t != NDP_F64 && k->other >> o & 1) {
+            free_matrices(&out[o], 1);
+            out[o] = matrix(t == NDP_F32 ? NDP_BF16 : NDP_F32, out[o].rows, out[o].cols);
+        }
     for (int o = 0; o < k->op->n_out; o++)
         if (k->op->alias < 0 || o > 0)
             for (int64_t r = 0; out[o].data && r < out[o].rows; r++)
@@ -44,7 +50,7 @@ static void compare(const kernel_case *k, const ndp_view *out, const ndp_view *e
         if (!out[o].data)
             continue;
         double far = distance(&out[o], &expected[o]), allowed = out[o].dtype == NDP_BF16 ? 4e-3 : 1e-6;
-        if (t == NDP_BF16 && (k->op == &ndp_op_xent || k->op == &ndp_op_add_rmsnorm))
+        if (t == NDP_BF16 && (k->op == &ndp_op_xent || k->op == &ndp_op_xent_grad || k->op == &ndp_op_add_rmsnorm))
             allowed = 4e-3; /* fp32 results behind values that are rounded to bf16 on the way */
         if (!(far <= allowed))
             fail_msg("%s, output %d, %s, [%lld,%lld], %d threads: off by %g", k->op->name, o, ndp_dtype_name(t),
@@ -87,14 +93,18 @@ static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
     free_matrices(rounded, k->op->n_in);
 }
 
-static void check_kernel(kernel_case *k) {
+static void check_types(kernel_case *k, bool fp32, bool bf16) {
     bool product = k->op->prepare != NULL;
     if (!k->asked)
         k->asked = ~0u;
-    check_type(k, NDP_F32, !product || ndp_cpu_has_avx512());
-    check_type(k, NDP_BF16, !product || ndp_cpu_has_avx512_bf16());
+    if (fp32)
+        check_type(k, NDP_F32, !product || ndp_cpu_has_avx512());
+    if (bf16)
+        check_type(k, NDP_BF16, !product || ndp_cpu_has_avx512_bf16());
     free_matrices(k->in, k->op->n_in);
 }
+
+static void check_kernel(kernel_case *k) { check_types(k, true, true); }
 
 static const int64_t sizes[] = {1, 3, 17, 64, 129};
 #define FOR_SIZES(t, c)                                                                                                \
@@ -114,6 +124,13 @@ static void embedding_kernels(void **state) {
                           .out_rows = 13};
         check_kernel(&forward);
         check_kernel(&dw);
+        kernel_case slice = {&ndp_op_embedding, {.first = 4}, .in = {random_ints(t, 0, 11, 1), some(5, c, 2)}};
+        kernel_case slice_dw = {&ndp_op_embedding_dw,
+                                {.accumulate = accumulate, .first = 4},
+                                .in = {random_ints(t, 0, 11, 1), some(t, c, 2)},
+                                .out_rows = 5};
+        check_kernel(&slice);
+        check_kernel(&slice_dw);
     }
 }
 
@@ -130,6 +147,22 @@ static void linear_kernels(void **state) {
         check_kernel(&dx);
         check_kernel(&dw);
         check_kernel(&db);
+    }
+}
+
+/* Products of bf16 stored as fp32: y where its destination says so, dx and what it is added to by attr.wide_grad. */
+static void linear_kernels_wide(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int more = 0; more < 2; more++) {
+        kernel_case forward = {&ndp_op_linear,
+                               .in = {some(t, 33, 1), some(c, 33, 2), more ? some(1, c, 3) : (ndp_view){0}}, .asked = 1,
+                               .other = 1};
+        kernel_case dx = {&ndp_op_linear_dx,
+                          {.wide_grad = true},
+                          .wide = 4,
+                          .in = {some(t, c, 1), some(c, 33, 2), more ? some(t, 33, 3) : (ndp_view){0}}};
+        check_types(&forward, false, true);
+        check_kernel(&dx);
     }
 }
 
@@ -173,10 +206,11 @@ static void rope_kernels(void **state) {
     (void)state;
     FOR_SIZES(t, extra) for (int variant = 0; variant < 4; variant++) {
         int half = (int[]){1, 3, 16, 32}[variant];
-        kernel_case k = {&ndp_op_rope,
-                         {.heads = 3, .head_dim = 2 * half, .inverse = variant & 1},
-                         .wide = 4,
-                         .in = {some(t, 6 * half + extra, 1), random_ints(t, 0, 40, 2), some(40, 2 * half, 3)}};
+        kernel_case k = {
+            &ndp_op_rope,
+            {.heads = variant > 1 ? 2 : 3, .kv_heads = variant > 1, .head_dim = 2 * half, .inverse = variant & 1},
+            .wide = 4,
+            .in = {some(t, 6 * half + extra, 1), random_ints(t, 0, 40, 2), some(40, 2 * half, 3)}};
         check_kernel(&k);
     }
 }
@@ -187,10 +221,96 @@ static void elementwise_kernels(void **state) {
         kernel_case forward = {&ndp_op_swiglu, .in = {some(t, 2 * c, 1)}};
         kernel_case backward = {&ndp_op_swiglu_bwd, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
         kernel_case sum = {&ndp_op_add, .in = {some(t, c, 1), some(t, c, 2)}};
+        kernel_case other = {&ndp_op_add, .in = {some(t, c, 1), some(t, c, 2)}, .other = 1};
+        kernel_case bias = {&ndp_op_add_bias, .in = {some(t, c, 1), some(1, c, 2)}};
+        kernel_case wide = {&ndp_op_add_bias, .wide = 1, .in = {some(t, c, 1), some(1, c, 2)}};
+        kernel_case to_fp32 = {&ndp_op_copy, {.type = NDP_F32}, .in = {some(t, c, 1)}};
+        kernel_case to_bf16 = {&ndp_op_copy, {.type = NDP_BF16}, .in = {some(t, c, 1)}};
         check_kernel(&forward);
         check_kernel(&backward);
         check_kernel(&sum);
+        check_kernel(&other);
+        check_kernel(&bias);
+        check_kernel(&wide);
+        check_kernel(&to_fp32);
+        check_kernel(&to_bf16);
     }
+}
+
+/* The sum may be either of its operands. */
+static void add_in_place(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * NDP_BACKENDS; i++) {
+        ndp_view in[NDP_OP_MAX_IN] = {some(7, 37, 1), some(7, 37, 2)}, out[NDP_OP_MAX_OUT] = {in[i % 2]};
+        ndp_view before = copy_as(NDP_F32, &in[i % 2]);
+        run_op(&ndp_op_add, NULL, in, out, (ndp_backend)(i / 2), 2);
+        for (int64_t r = 0; r < 7; r++)
+            for (int64_t c = 0; c < 37; c++)
+                assert_true((float)ndp_view_get(&out[0], r, c) ==
+                            (float)(ndp_view_get(&before, r, c) + ndp_view_get(&in[1 - i % 2], r, c)));
+        free_matrices(in, 2);
+        free_matrices(&before, 1);
+    }
+}
+
+/* Integers are copied as they are. */
+static void copy_of_integers(void **state) {
+    (void)state;
+    for (int backend = 0; backend < NDP_BACKENDS; backend++) {
+        ndp_op_attr attr = {.type = NDP_I32};
+        ndp_view in[NDP_OP_MAX_IN] = {random_ints(9, -1000000007, 1000000007, 1)}, out[NDP_OP_MAX_OUT] = {{0}};
+        make_outputs(&ndp_op_copy, &attr, in, out, 1);
+        run_op(&ndp_op_copy, &attr, in, out, backend, 2);
+        assert_true(same_bits(&in[0], &out[0]));
+        free_matrices(in, 1);
+        free_matrices(out, 1);
+    }
+}
+
+/* As many parts as heads, fewer, and more; into destinations of either type. */
+static void heads_kernels(void **state) {
+    (void)state;
+    static const int cases[][3] = {{1, 1, 5}, {4, 2, 3}, {6, 3, 64}, {3, 3, 17}, {2, 6, 130}, {1, 4, 300}, {9, 1, 8}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        for (int64_t t = 1; t <= 65; t += 16)
+            for (unsigned other = 0; other < 2; other++) {
+                int heads = cases[i][0], parts = cases[i][1], d = cases[i][2];
+                int64_t n = heads < parts ? 1 : heads / parts;
+                ndp_op_attr attr = {.heads = heads, .head_dim = d, .parts = parts};
+                kernel_case split = {&ndp_op_heads_split, attr, .in = {some(t, heads * d, 1)}, .other = other};
+                kernel_case merge = {&ndp_op_heads_merge, attr, .in = {some(parts * t, n * d, 2)}, .other = other};
+                check_kernel(&split);
+                check_kernel(&merge);
+            }
+}
+
+/* What goes where: three heads of two columns, for one, three and six parts. */
+static void heads_by_hand(void **state) {
+    (void)state;
+    static const struct {
+        int parts, n;
+        int head[6];
+    } cases[] = {{1, 3, {0}}, {3, 1, {0, 1, 2}}, {6, 1, {0, 0, 1, 1, 2, 2}}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        for (int backend = 0; backend < NDP_BACKENDS; backend++) {
+            ndp_op_attr attr = {.heads = 3, .head_dim = 2, .parts = cases[i].parts};
+            ndp_view in[NDP_OP_MAX_IN] = {some(4, 6, 1)}, y[NDP_OP_MAX_OUT] = {{0}}, back[NDP_OP_MAX_OUT] = {{0}};
+            make_outputs(&ndp_op_heads_split, &attr, in, y, 1);
+            run_op(&ndp_op_heads_split, &attr, in, y, backend, 2);
+            assert_true(y[0].rows == 4 * cases[i].parts && y[0].cols == 2 * cases[i].n);
+            for (int64_t r = 0; r < y[0].rows; r++)
+                for (int64_t j = 0; j < y[0].cols; j++)
+                    assert_true(ndp_view_get(&y[0], r, j) == ndp_view_get(&in[0], r % 4, 2 * cases[i].head[r / 4] + j));
+            make_outputs(&ndp_op_heads_merge, &attr, y, back, 1);
+            run_op(&ndp_op_heads_merge, &attr, y, back, backend, 2);
+            for (int64_t t = 0; t < 4; t++)
+                for (int64_t j = 0; j < 6; j++)
+                    assert_true(ndp_view_get(&back[0], t, j) ==
+                                (cases[i].parts == 6 ? 2 : 1) * ndp_view_get(&in[0], t, j));
+            free_matrices(in, 1);
+            free_matrices(y, 1);
+            free_matrices(back, 1);
+        }
 }
 
 /* From the smallest normal float to the largest, within 2 ulp; beyond them 0 and infinity. */
@@ -228,6 +348,134 @@ static void xent_kernels(void **state) {
                     ndp_view_set(&k.in[2], r, 0, -100);
             check_kernel(&k);
         }
+}
+
+/* As three slices might have them, of which these are the logits of one. */
+static ndp_view some_stats(const ndp_op_attr *attr, const ndp_view *logits, const ndp_view *labels) {
+    int64_t t = labels->rows;
+    ndp_view stats = some(3 * t, 3, 5);
+    for (int64_t r = 0; r < 3 * t; r++) {
+        int64_t column = (int64_t)ndp_view_get(labels, r % t, 0) - attr->first;
+        bool here = column >= 0 && column < attr->vocab;
+        ndp_view_set(&stats, r, 1, 40 + 8 * ndp_view_get(&stats, r, 1));
+        ndp_view_set(&stats, r, 2, here && r < t ? ndp_view_get(logits, r, column) : 0);
+    }
+    return stats;
+}
+
+/* The two halves of the head on a slice: no, some and only ignored labels, labels of other slices. */
+static void xent_slice_kernels(void **state) {
+    (void)state;
+    for (int i = 0; i < 6; i++)
+        for (unsigned variant = 0; variant < 8; variant++) {
+            int64_t t = (int64_t[]){1, 3, 64, 130, 257, 40}[i], v = variant & 1 ? 100 : 131, low = i == 5 ? -9 : -3;
+            ndp_op_attr attr = {.vocab = variant & 4 ? 97 : v,
+                                .first = 20,
+                                .parts = 3,
+                                .train = true,
+                                .accumulate = variant & 2,
+                                .wide_grad = variant & 1};
+            ndp_view labels = random_ints(t, low, i == 5 ? 0 : 200, 3), again = copy_as(NDP_I32, &labels);
+            ndp_view slice = some(t, v, 4), stats = some_stats(&attr, &slice, &labels);
+            kernel_case logits = {&ndp_op_xent_logits, attr, .in = {some(t, 19, 1), some(v, 19, 2), labels}};
+            kernel_case grad = {&ndp_op_xent_grad,
+                                attr,
+                                .wide = 3,
+                                .exact = 32,
+                                .in = {slice, stats, some(t, 19, 1), some(v, 19, 2), again, one_double(0.37)},
+                                .asked = variant & 4 ? (variant & 1 ? 3 : 5) : 7};
+            check_kernel(&logits);
+            check_kernel(&grad);
+        }
+}
+
+/* Rows first .. first+n-1, as a matrix of their own. */
+static ndp_view take_rows(const ndp_view *v, int64_t first, int64_t n) {
+    ndp_view part = matrix(v->dtype, n, v->cols);
+    for (int64_t r = 0; r < n; r++)
+        for (int64_t c = 0; c < v->cols; c++)
+            ndp_view_set(&part, r, c, ndp_view_get(v, first + r, c));
+    return part;
+}
+
+static void add_into(const ndp_view *sum, const ndp_view *x, int64_t first_row) {
+    for (int64_t r = 0; r < x->rows; r++)
+        for (int64_t c = 0; c < x->cols; c++)
+            ndp_view_set(sum, first_row + r, c, ndp_view_get(sum, first_row + r, c) + ndp_view_get(x, r, c));
+}
+
+/* A vocabulary of 97 with 3 columns of padding behind, in slices whose last `pad` columns are padding, too. */
+typedef struct slicing {
+    int parts;
+    int64_t vocab[4], pad[4];
+} slicing;
+
+/* xent's outputs for in = {x, w, labels, scale}, by xent_logits and xent_grad. */
+static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp_view *in, const ndp_view *out,
+                           ndp_backend backend) {
+    int64_t t = in[0].rows;
+    ndp_view logits[4], stats = matrix(out[0].dtype, s->parts * t, 3), w[4];
+    ndp_op_attr attr[4];
+    for (int64_t p = 0, first = 0; p < s->parts; first += s->vocab[p++]) {
+        attr[p] = *whole;
+        attr[p].vocab = s->vocab[p], attr[p].first = first, attr[p].parts = s->parts, attr[p].wide_grad = true;
+        w[p] = matrix(in[1].dtype, s->vocab[p] + s->pad[p], in[1].cols);
+        for (int64_t r = 0; r < s->vocab[p]; r++)
+            for (int64_t c = 0; c < in[1].cols; c++)
+                ndp_view_set(&w[p], r, c, ndp_view_get(&in[1], first + r, c));
+        ndp_view part[NDP_OP_MAX_OUT] = {{0}}, from[] = {in[0], w[p], in[2]};
+        make_outputs(&ndp_op_xent_logits, &attr[p], from, part, 3);
+        run_op(&ndp_op_xent_logits, &attr[p], from, part, backend, 2);
+        logits[p] = part[0];
+        add_into(&stats, &part[1], p * t);
+        free_matrices(&part[1], 1);
+    }
+    for (int64_t p = 0; p < s->parts; p++) {
+        ndp_view from[] = {logits[p], stats, in[0], w[p], in[2], in[3]}, part[NDP_OP_MAX_OUT] = {{0}};
+        make_outputs(&ndp_op_xent_grad, &attr[p], from, part, 7);
+        run_op(&ndp_op_xent_grad, &attr[p], from, part, backend, 2);
+        if (p > 0)
+            assert_true(distance(&part[0], &out[0]) == 0);
+        else
+            add_into(&out[0], &part[0], 0);
+        add_into(&out[1], &part[1], 0);
+        ndp_view real = take_rows(&part[2], 0, s->vocab[p]), padding = take_rows(&part[2], s->vocab[p], s->pad[p]);
+        assert_true(dot(&padding, &padding) == 0);
+        add_into(&out[2], &real, attr[p].first);
+        free_matrices((ndp_view[]){real, padding}, 2);
+        free_matrices(part, 3);
+        free_matrices(&logits[p], 1);
+        free_matrices(&w[p], 1);
+    }
+    free_matrices(&stats, 1);
+}
+
+static void slices_equal_xent(void **state) {
+    (void)state;
+    static const slicing cases[] = {{1, {97}, {3}}, {3, {40, 1, 56}, {0, 5, 1}}, {4, {50, 0, 30, 17}, {0, 2, 1, 0}}};
+    for (int i = 0; i < 3 * NDP_COUNT(cases); i++) {
+        const slicing *s = &cases[i / 3];
+        ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
+        ndp_backend backend = type == NDP_F64 ? NDP_BACKEND_REF : NDP_BACKEND_CPU;
+        double allowed = type == NDP_F64 ? 1e-14 : type == NDP_F32 ? 1e-6 : 4e-3;
+        ndp_op_attr attr = {.vocab = 97, .train = true};
+        ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
+                                      random_ints(70, -9, 97, 3), one_double(0.37)};
+        ndp_view whole[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}};
+        make_outputs(&ndp_op_xent, &attr, in, whole, 7);
+        run_op(&ndp_op_xent, &attr, in, whole, backend, 2);
+        make_outputs(&ndp_op_xent, &attr, in, sum, 5);
+        sum[1] = matrix(whole[0].dtype, 70, 19); /* sums of wide parts */
+        xent_in_slices(s, &attr, in, sum, backend);
+        for (int o = 0; o < 3; o++) {
+            double far = distance(&sum[o], &whole[o]), limit = o == 0 ? fmin(allowed, 1e-6) : allowed;
+            if (!(far <= limit))
+                fail_msg("%d parts, output %d, %s: off by %g", s->parts, o, ndp_dtype_name(type), far);
+        }
+        free_matrices(in, 4);
+        free_matrices(whole, 3);
+        free_matrices(sum, 3);
+    }
 }
 
 static void xent_without_training(void **state) {
@@ -291,7 +539,7 @@ static void cache_and_sum(void **state) {
 /* What does not fit is told before anything runs. */
 static void shape_rules_refuse(void **state) {
     (void)state;
-    ndp_op_attr attr = {.heads = 2, .head_dim = 4, .vocab = 10};
+    ndp_op_attr attr = {.heads = 2, .head_dim = 4, .parts = 2, .vocab = 10};
     ndp_view f = {.dtype = NDP_F32, .rows = 4, .cols = 6, .ld = 6}, h = f,
              ids = {.dtype = NDP_I32, .rows = 3, .cols = 1};
     ndp_view out[NDP_OP_MAX_OUT], none = {0}, row = {.dtype = NDP_F32, .rows = 1, .cols = 5};
@@ -300,14 +548,29 @@ static void shape_rules_refuse(void **state) {
         const ndp_op *op;
         ndp_view in[5];
     } bad[] = {
-        {&ndp_op_embedding, {f, f}},       {&ndp_op_embedding_dw, {ids, f}},
-        {&ndp_op_linear, {f, h, none}},    {&ndp_op_linear, {f, f, row}},
-        {&ndp_op_linear_dx, {f, f, none}}, {&ndp_op_linear_dw, {f, h}},
-        {&ndp_op_rmsnorm, {f, row}},       {&ndp_op_rmsnorm_dx, {f, h, row, f}},
-        {&ndp_op_rmsnorm_dw, {f, h, f}},   {&ndp_op_add_rmsnorm, {f, h, row}},
-        {&ndp_op_rope, {f, ids, f}},       {&ndp_op_swiglu, {row}},
-        {&ndp_op_swiglu_bwd, {f, f}},      {&ndp_op_add, {f, h}},
-        {&ndp_op_xent, {f, f, ids, f}},    {&ndp_op_kv_append, {f, ids, row}},
+        {&ndp_op_embedding, {f, f}},
+        {&ndp_op_embedding_dw, {ids, f}},
+        {&ndp_op_linear, {f, h, none}},
+        {&ndp_op_linear, {f, f, row}},
+        {&ndp_op_linear_dx, {f, f, none}},
+        {&ndp_op_linear_dw, {f, h}},
+        {&ndp_op_rmsnorm, {f, row}},
+        {&ndp_op_rmsnorm_dx, {f, h, row, f}},
+        {&ndp_op_rmsnorm_dw, {f, h, f}},
+        {&ndp_op_add_rmsnorm, {f, h, row}},
+        {&ndp_op_rope, {f, ids, f}},
+        {&ndp_op_swiglu, {row}},
+        {&ndp_op_swiglu_bwd, {f, f}},
+        {&ndp_op_add, {f, h}},
+        {&ndp_op_add_bias, {f, row}},
+        {&ndp_op_copy, {ids}},
+        {&ndp_op_heads_split, {f}},
+        {&ndp_op_heads_merge, {f}},
+        {&ndp_op_xent_logits, {f, f, ids}},
+        {&ndp_op_attention_merge, {f, f, h, f}},
+        {&ndp_op_xent_grad, {f, f, f, f, ids}},
+        {&ndp_op_xent, {f, f, ids, f}},
+        {&ndp_op_kv_append, {f, ids, row}},
         {&ndp_op_reduce_sum, {f}},
     };
     for (int i = 0; i < NDP_COUNT(bad); i++) {
@@ -318,12 +581,25 @@ static void shape_rules_refuse(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(exponential),           cmocka_unit_test(embedding_kernels),
-        cmocka_unit_test(linear_kernels),        cmocka_unit_test(linear_dx_in_place),
-        cmocka_unit_test(rmsnorm_kernels),       cmocka_unit_test(rope_kernels),
-        cmocka_unit_test(elementwise_kernels),   cmocka_unit_test(xent_kernels),
-        cmocka_unit_test(xent_without_training), cmocka_unit_test(xent_of_extreme_logits),
-        cmocka_unit_test(cache_and_sum),         cmocka_unit_test(shape_rules_refuse),
+        cmocka_unit_test(exponential),
+        cmocka_unit_test(embedding_kernels),
+        cmocka_unit_test(linear_kernels),
+        cmocka_unit_test(linear_dx_in_place),
+        cmocka_unit_test(rmsnorm_kernels),
+        cmocka_unit_test(rope_kernels),
+        cmocka_unit_test(elementwise_kernels),
+        cmocka_unit_test(xent_kernels),
+        cmocka_unit_test(linear_kernels_wide),
+        cmocka_unit_test(add_in_place),
+        cmocka_unit_test(copy_of_integers),
+        cmocka_unit_test(heads_kernels),
+        cmocka_unit_test(heads_by_hand),
+        cmocka_unit_test(xent_slice_kernels),
+        cmocka_unit_test(slices_equal_xent),
+        cmocka_unit_test(xent_without_training),
+        cmocka_unit_test(xent_of_extreme_logits),
+        cmocka_unit_test(cache_and_sum),
+        cmocka_unit_test(shape_rules_refuse),
     };
     (void)argc;
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));

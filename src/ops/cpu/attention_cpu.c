@@ -9,7 +9,7 @@ enum { MIN_TASKS = 32 }; /* of a call, where it is long enough, so that they bal
 
 /* What the scratch memory of a call holds, by byte offset; each part is 64-byte aligned. */
 typedef struct layout {
-    size_t k_pos, spans, sight, done, dk_sum, dv_sum, packed, packed_bytes, work, work_bytes, bytes;
+    size_t k_pos, spans, sight, done, d_o, dk_sum, dv_sum, packed, packed_bytes, work, work_bytes, bytes;
 } layout;
 
 static size_t part(size_t *bytes, int64_t n, size_t size) {
@@ -18,7 +18,15 @@ static size_t part(size_t *bytes, int64_t n, size_t size) {
     return at;
 }
 
-static bool needs_sum(const ndp_view *grad) { return grad->data && grad->dtype != NDP_F32; }
+/* Absent outputs have no rows. */
+static bool needs_sum(const ndp_view *grad) { return grad->rows > 0 && grad->dtype != NDP_F32; }
+
+static int64_t elements(const ndp_view *v) { return v->rows * v->cols; }
+
+/* Tiles multiply bf16: gradients stored wide are rounded first, so that all that is made of them agrees. */
+static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
+    return a->kernels == &ndp_att_amx && d_o->dtype != NDP_BF16;
+}
 
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
     if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_avx512_bf16())
@@ -56,10 +64,11 @@ static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
     l.spans = part(&l.bytes, a->key_blocks, sizeof(ndp_att_span));
     l.sight = part(&l.bytes, a->tasks, sizeof(ndp_att_sight));
     if (backward) {
-        bool sums = c->in[2].dtype != NDP_F32;
+        const ndp_view *d_o = &c->in[0], *dk = &c->out[1], *dv = &c->out[2];
         l.done = part(&l.bytes, a->kv_heads * a->key_blocks, sizeof(int));
-        l.dk_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
-        l.dv_sum = part(&l.bytes, sums ? a->keys * a->kv_heads * a->dim : 0, sizeof(float));
+        l.d_o = part(&l.bytes, needs_rounding(a, d_o) ? elements(d_o) : 0, sizeof(uint16_t));
+        l.dk_sum = part(&l.bytes, needs_sum(dk) ? elements(dk) : 0, sizeof(float));
+        l.dv_sum = part(&l.bytes, needs_sum(dv) ? elements(dv) : 0, sizeof(float));
     }
     const ndp_att_kernel *kernel = backward ? &a->kernels->backward : &a->kernels->forward;
     l.packed_bytes = kernel->pack ? kernel->packed_bytes(a) : 0;
@@ -103,6 +112,7 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
 /* What the threads of a call share. */
 typedef struct run {
     ndp_att att;
+    ndp_view wide_d_o; /* what att.d_o is rounded from */
     const ndp_att_kernel *kernel;
     int64_t next;
     char *work;
@@ -153,7 +163,7 @@ void ndp_attention_cpu(const ndp_op_call *c) {
     a.lse = c->out[1];
     char *scratch = c->scratch;
     survey(&a, &c->in[5], scratch, &l);
-    run r = {a, &a.kernels->forward, 0, scratch + l.work, l.work_bytes};
+    run r = {.att = a, .kernel = &a.kernels->forward, .work = scratch + l.work, .work_bytes = l.work_bytes};
     on_team(team(c, &a), run_tasks, &r);
 }
 
@@ -172,6 +182,11 @@ static void clear_row(const ndp_view *v, int64_t row) {
 
 static void backward_body(run *r, int thread) {
     const ndp_att *a = &r->att;
+    const ndp_view *wide = &r->wide_d_o;
+#pragma omp for schedule(static)
+    for (int64_t t = 0; t < wide->rows; t++)
+        ndp_convert((const float *)wide->data + t * wide->ld, wide->dtype, (uint16_t *)a->d_o.data + t * a->d_o.ld,
+                    a->d_o.dtype, wide->cols);
 #pragma omp for schedule(static)
     for (int64_t s = 0; s < a->keys; s++) {
         clear_row(&a->dk_sum, s);
@@ -208,6 +223,10 @@ void ndp_attention_bwd_cpu(const ndp_op_call *c) {
     a.done = (int *)(scratch + l.done);
     survey(&a, &c->in[8], scratch, &l);
     memset(a.done, 0, (size_t)(a.kv_heads * a.key_blocks) * sizeof *a.done);
-    run r = {a, &a.kernels->backward, 0, scratch + l.work, l.work_bytes};
+    run r = {.att = a, .kernel = &a.kernels->backward, .work = scratch + l.work, .work_bytes = l.work_bytes};
+    if (needs_rounding(&a, &c->in[0])) {
+        r.wide_d_o = c->in[0];
+        r.att.d_o = (ndp_view){scratch + l.d_o, NDP_BF16, a.d_o.rows, a.d_o.cols, a.d_o.cols};
+    }
     on_team(team(c, &a), backward_body, &r);
 }

@@ -13,8 +13,10 @@ enum { NDP_COLUMN_BLOCK = 64 };
 /* Pieces first .. last-1. */
 typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t last);
 
-/* By rows, then by column blocks. `softmax_xent` is a piece of `xent`: (logits [R,V] fp32, labels [R,1], scale) ->
- * nll [R,1], dlogits (with attr.train; fp32 or bf16, in the memory of the logits). */
+/* By rows, then by column blocks. Those named softmax_ are pieces of xent, xent_logits and xent_grad (ops/xent.h):
+ * softmax_xent  (logits [R,V] fp32, labels~, scale)                 -> nll [R,1], dlogits (with attr.train; fp32 or bf16, in the memory of the logits)
+ * softmax_stats (logits, labels~)                                   -> stats [R,3]
+ * softmax_grad  (logits, labels~, scale, stats [P*R,3])             -> nll [R,1], dlogits */
 #define NDP_RANGE_KERNELS(X)                                                                                           \
     X(embedding)                                                                                                       \
     X(rmsnorm)                                                                                                         \
@@ -24,7 +26,14 @@ typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t
     X(swiglu)                                                                                                          \
     X(swiglu_bwd)                                                                                                      \
     X(add)                                                                                                             \
+    X(add_bias)                                                                                                        \
+    X(copy)                                                                                                            \
+    X(heads_split)                                                                                                     \
+    X(heads_merge)                                                                                                     \
+    X(attention_merge)                                                                                                 \
     X(softmax_xent)                                                                                                    \
+    X(softmax_stats)                                                                                                   \
+    X(softmax_grad)                                                                                                    \
     X(embedding_dw)                                                                                                    \
     X(rmsnorm_dw)                                                                                                      \
     X(linear_db)

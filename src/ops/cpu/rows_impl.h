@@ -7,12 +7,26 @@
 
 #define SIMD _Pragma("omp simd")
 
+#include "ops/cpu/rows_parts.h"
+#include "ops/cpu/rows_softmax.h"
+
+/* The row of the table that row t names; -1: none. */
+static int64_t named_row(const ndp_op_call *c, const ndp_view *table, int64_t t) {
+    const ndp_view *ids = &c->in[0];
+    int64_t row = ((const int32_t *)ids->data)[t * ids->ld] - c->attr->first;
+    return row >= 0 && row < table->rows ? row : -1;
+}
+
 static void embedding(const ndp_op_call *c, int64_t first, int64_t last) {
-    const int32_t *ids = c->in[0].data;
-    int64_t ids_ld = c->in[0].ld;
+    const ndp_view *table = &c->in[1];
     size_t bytes = (size_t)c->out[0].cols * ndp_dtype_size(c->out[0].dtype);
-    for (int64_t t = first; t < last; t++)
-        memcpy(ndp_at(&c->out[0], t, 0), ndp_at(&c->in[1], ids[t * ids_ld], 0), bytes);
+    for (int64_t t = first; t < last; t++) {
+        int64_t row = named_row(c, table, t);
+        if (row >= 0)
+            memcpy(ndp_at(&c->out[0], t, 0), ndp_at(table, row, 0), bytes);
+        else
+            memset(ndp_at(&c->out[0], t, 0), 0, bytes);
+    }
 }
 
 /* y = x rstd (w + offset); returns rstd. */
@@ -34,20 +48,20 @@ static void rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
                     ndp_at(&c->out[1], t, 0), c->attr);
 }
 
-NDP_INLINE void add_row(ndp_dtype type, int64_t n, const void *a, const void *b, void *s) {
-    SIMD for (int64_t i = 0; i < n; i++) ndp_st(s, type, i, ndp_ld(a, type, i) + ndp_ld(b, type, i));
+NDP_INLINE void add_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *a, const void *b, void *s) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(s, to, i, ndp_ld(a, from, i) + ndp_ld(b, from, i));
 }
 
 static void add(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *a = &c->in[0];
+    const ndp_view *a = &c->in[0], *s = &c->out[0];
     for (int64_t t = first; t < last; t++)
-        NDP_BY_TYPE(a->dtype, add_row, a->cols, ndp_at(a, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(&c->out[0], t, 0));
+        NDP_BY_TYPES(a->dtype, s->dtype, add_row, a->cols, ndp_at(a, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(s, t, 0));
 }
 
 static void add_rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0], *s = &c->out[0];
     for (int64_t t = first; t < last; t++) {
-        NDP_BY_TYPE(x->dtype, add_row, x->cols, ndp_at(x, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(s, t, 0));
+        NDP_BY_TYPES(x->dtype, x->dtype, add_row, x->cols, ndp_at(x, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(s, t, 0));
         NDP_BY_TYPE(x->dtype, norm_row, x->cols, ndp_at(s, t, 0), c->in[2].data, ndp_at(&c->out[1], t, 0),
                     ndp_at(&c->out[2], t, 0), c->attr);
     }
@@ -92,10 +106,10 @@ NDP_INLINE void rotate(ndp_dtype type, int64_t half, void *a, void *b, const flo
 
 static void rope(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0], *pos = &c->in[1], *table = &c->in[2];
-    int64_t half = c->attr->head_dim / 2;
+    int64_t half = c->attr->head_dim / 2, heads = (int64_t)c->attr->heads + c->attr->kv_heads;
     for (int64_t t = first; t < last; t++) {
         const float *angle = ndp_at(table, ((const int32_t *)pos->data)[t * pos->ld], 0);
-        for (int64_t h = 0; h < c->attr->heads; h++)
+        for (int64_t h = 0; h < heads; h++)
             NDP_BY_TYPE(x->dtype, rotate, half, ndp_at(x, t, 2 * h * half), ndp_at(x, t, (2 * h + 1) * half), angle,
                         angle + half, c->attr->inverse ? -1.0f : 1.0f);
     }
@@ -132,83 +146,6 @@ static void swiglu_bwd(const ndp_op_call *c, int64_t first, int64_t last) {
                     ndp_at(dgu, t, 0), ndp_at(dgu, t, da->cols));
 }
 
-/* Softmax and cross-entropy of a row of logits --------------------------------------------------------------------- */
-
-static float row_max(int64_t n, const float *x) {
-    float m = x[0];
-#pragma omp simd reduction(max : m)
-    for (int64_t i = 0; i < n; i++)
-        m = x[i] > m ? x[i] : m;
-    return m;
-}
-
-/* x = exp(x - m); the sum, in blocks: a vocabulary is long for one fp32 sum. */
-static double exp_sum(int64_t n, float *x, float m) {
-    enum { BLOCK = 1024 };
-    double total = 0;
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        int64_t end = start + BLOCK < n ? start + BLOCK : n;
-        float sum = 0;
-#pragma omp simd reduction(+ : sum)
-        for (int64_t i = start; i < end; i++) {
-            x[i] = ndp_vexpf(x[i] - m);
-            sum += x[i];
-        }
-        total += sum;
-    }
-    return total;
-}
-
-/* The gradient may be bf16 in the place of the fp32 logits: it goes over the stack, always behind the reads. */
-static void scale_row(int64_t n, const float *x, float factor, ndp_dtype type, void *out) {
-    enum { BLOCK = 256 };
-    uint16_t block[BLOCK];
-    if (type == NDP_F32) {
-        float *o = out;
-        SIMD for (int64_t i = 0; i < n; i++) o[i] = x[i] * factor;
-        return;
-    }
-    for (int64_t start = 0; start < n; start += BLOCK) {
-        int64_t count = n - start < BLOCK ? n - start : BLOCK;
-        SIMD for (int64_t i = 0; i < count; i++) block[i] = ndp_f32_to_bf16(x[start + i] * factor);
-        memcpy((char *)out + start * 2, block, (size_t)count * 2);
-    }
-}
-
-static void softmax_row(const ndp_op_call *c, int64_t t, int32_t label) {
-    const ndp_view *logits = &c->in[0], *dlogits = &c->out[1];
-    float *x = ndp_at(logits, t, 0), at_label = x[label];
-    int64_t vocab = c->attr->vocab;
-    float m = row_max(vocab, x);
-    double sum = exp_sum(vocab, x, m);
-    *(float *)ndp_at(&c->out[0], t, 0) = (float)(log(sum) + (double)m - (double)at_label);
-    if (!c->attr->train)
-        return;
-    double scale = *(const double *)c->in[2].data;
-    /* softmax - 1 at the label, rounded once; columns of padding get nothing */
-    float d_label = (float)((exp((double)at_label - (double)m) / sum - 1.0) * scale);
-    memset(x + vocab, 0, (size_t)(logits->cols - vocab) * 4);
-    scale_row(logits->cols, x, (float)(scale / sum), dlogits->dtype, ndp_at(dlogits, t, 0));
-    if (dlogits->dtype == NDP_F32)
-        ndp_st(ndp_at(dlogits, t, 0), NDP_F32, label, d_label);
-    else
-        ndp_st(ndp_at(dlogits, t, 0), NDP_BF16, label, d_label);
-}
-
-static void softmax_xent(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *labels = &c->in[1], *dlogits = &c->out[1];
-    for (int64_t t = first; t < last; t++) {
-        int32_t label = ((const int32_t *)labels->data)[t * labels->ld];
-        if (label >= 0) {
-            softmax_row(c, t, label);
-            continue;
-        }
-        *(float *)ndp_at(&c->out[0], t, 0) = 0;
-        if (c->attr->train)
-            memset(ndp_at(dlogits, t, 0), 0, (size_t)dlogits->cols * ndp_dtype_size(dlogits->dtype));
-    }
-}
-
 /* Sums over rows, by blocks of columns ------------------------------------------------------------------------------
  */
 
@@ -217,15 +154,17 @@ NDP_INLINE void add_into(ndp_dtype type, int64_t n, const void *x, float *sum) {
 }
 
 static void embedding_dw(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *ids = &c->in[0], *dx = &c->in[1], *dw = &c->out[0];
+    const ndp_view *dx = &c->in[1], *dw = &c->out[0];
     int64_t start = first * NDP_COLUMN_BLOCK;
     int64_t n = (last * NDP_COLUMN_BLOCK < dx->cols ? last * NDP_COLUMN_BLOCK : dx->cols) - start;
     if (!c->attr->accumulate)
         for (int64_t r = 0; r < dw->rows; r++)
             memset(ndp_at(dw, r, start), 0, (size_t)n * 4);
-    for (int64_t t = 0; t < ids->rows; t++)
-        NDP_BY_TYPE(dx->dtype, add_into, n, ndp_at(dx, t, start),
-                    (float *)ndp_at(dw, ((const int32_t *)ids->data)[t * ids->ld], start));
+    for (int64_t t = 0; t < dx->rows; t++) {
+        int64_t row = named_row(c, dw, t);
+        if (row >= 0)
+            NDP_BY_TYPE(dx->dtype, add_into, n, ndp_at(dx, t, start), (float *)ndp_at(dw, row, start));
+    }
 }
 
 /* sum (+)= sums of `rows` rows of one block of columns, SUM_ROWS at a time so that fp32 sums stay short. */

@@ -27,6 +27,19 @@ NDP_INLINE void ndp_st(void *p, ndp_dtype t, int64_t i, float x) {
             f(NDP_BF16, __VA_ARGS__);                                                                                  \
     } while (0)
 
+/* Calls f(from, to, ...), both constants. */
+#define NDP_BY_TYPES(from, to, f, ...)                                                                                 \
+    do {                                                                                                               \
+        if ((from) == NDP_F32 && (to) == NDP_F32)                                                                      \
+            f(NDP_F32, NDP_F32, __VA_ARGS__);                                                                          \
+        else if ((from) == NDP_F32)                                                                                    \
+            f(NDP_F32, NDP_BF16, __VA_ARGS__);                                                                         \
+        else if ((to) == NDP_F32)                                                                                      \
+            f(NDP_BF16, NDP_F32, __VA_ARGS__);                                                                         \
+        else                                                                                                           \
+            f(NDP_BF16, NDP_BF16, __VA_ARGS__);                                                                        \
+    } while (0)
+
 NDP_INLINE void *ndp_at(const ndp_view *v, int64_t r, int64_t c) {
     return (char *)v->data + (size_t)(r * v->ld + c) * (v->dtype == NDP_BF16 ? 2 : 4);
 }

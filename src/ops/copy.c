@@ -1,0 +1,41 @@
+/* y = x in another storage type, or in another place. */
+#include "ops/cpu/rows.h"
+#include "ops/shape.h"
+
+static bool is_real(ndp_dtype t) { return t == NDP_F32 || t == NDP_BF16 || t == NDP_F64; }
+
+static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
+    NDP_SHAPE_CHECK(attr->type == in[0].dtype || (is_real(attr->type) && is_real(in[0].dtype)),
+                    "copy: " NDP_SHAPE " to %s", NDP_SHAPE_ARGS(in[0]), ndp_dtype_name(attr->type));
+    ndp_shape_set(&out[0], in[0].rows, in[0].cols, attr->type);
+    return NDP_OK;
+}
+
+/* The gradient keeps its type. */
+static ndp_status backward(ndp_bwd *b) {
+    int g = b->grad_out(b, 0);
+    return g >= 0 && b->wants(b, 0) ? b->pass_grad(b, 0, g) : NDP_OK;
+}
+
+static void cost(const ndp_op_call *c, double *flops, double *bytes) {
+    ndp_cost_stream(c, 1, 1, &c->out[0], 0, flops, bytes);
+}
+
+static void kernel_ref(const ndp_op_call *c) {
+    for (int64_t t = 0; t < c->out[0].rows; t++)
+        for (int64_t j = 0; j < c->out[0].cols; j++)
+            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[0], t, j));
+}
+
+static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->copy); }
+
+const ndp_op ndp_op_copy = {
+    .name = "copy",
+    .n_in = 1,
+    .n_out = 1,
+    .alias = -1,
+    .shape = shape,
+    .backward = backward,
+    .cost = cost,
+    .kernel = {kernel_cpu, kernel_ref},
+};

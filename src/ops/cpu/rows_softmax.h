@@ -1,0 +1,160 @@
+/* Softmax and cross-entropy of rows of logits. Part of rows_impl.h. */
+#ifndef NDP_OPS_CPU_ROWS_SOFTMAX_H
+#define NDP_OPS_CPU_ROWS_SOFTMAX_H
+
+#include "ops/cpu/rows.h"
+#include "ops/cpu/vector.h"
+
+#include <math.h>
+
+/* Of the real columns: the sum is of exp(x - max). */
+typedef struct row_stats {
+    double sum;
+    float max, at_label; /* 0: the label is in another slice */
+} row_stats;
+
+/* The label's column; -1 when it is in another slice. */
+static int64_t label_column(const ndp_op_attr *a, int32_t label) {
+    int64_t column = label - a->first;
+    return column >= 0 && column < a->vocab ? column : -1;
+}
+
+static float row_max(int64_t n, const float *x) {
+    float m = -INFINITY;
+#pragma omp simd reduction(max : m)
+    for (int64_t i = 0; i < n; i++)
+        m = x[i] > m ? x[i] : m;
+    return m;
+}
+
+/* The sum of exp(x - m), in blocks: a vocabulary is long for one fp32 sum. */
+NDP_INLINE double exp_sum(int64_t n, float *x, float m, bool store) {
+    enum { BLOCK = 1024 };
+    double total = 0;
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t end = start + BLOCK < n ? start + BLOCK : n;
+        float sum = 0;
+#pragma omp simd reduction(+ : sum)
+        for (int64_t i = start; i < end; i++) {
+            float e = ndp_vexpf(x[i] - m);
+            if (store)
+                x[i] = e;
+            sum += e;
+        }
+        total += sum;
+    }
+    return total;
+}
+
+/* With `store` x becomes exp(x - max). */
+NDP_INLINE row_stats stats_of(const ndp_op_attr *a, float *x, int64_t label, bool store) {
+    row_stats s = {.max = row_max(a->vocab, x), .at_label = label < 0 ? 0 : x[label]};
+    s.sum = exp_sum(a->vocab, x, s.max, store);
+    return s;
+}
+
+/* The gradient may be bf16 in the place of the fp32 logits: it goes over the stack, always behind the reads. */
+static void scale_row(int64_t n, const float *x, float factor, ndp_dtype type, void *out) {
+    enum { BLOCK = 256 };
+    uint16_t block[BLOCK];
+    if (type == NDP_F32) {
+        float *o = out;
+        SIMD for (int64_t i = 0; i < n; i++) o[i] = x[i] * factor;
+        return;
+    }
+    for (int64_t start = 0; start < n; start += BLOCK) {
+        int64_t count = n - start < BLOCK ? n - start : BLOCK;
+        SIMD for (int64_t i = 0; i < count; i++) block[i] = ndp_f32_to_bf16(x[start + i] * factor);
+        memcpy((char *)out + start * 2, block, (size_t)count * 2);
+    }
+}
+
+/* x = exp(x - max) of the real columns -> (softmax - 1 at the label) scale. */
+static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s) {
+    const ndp_view *dlogits = &c->out[1];
+    double scale = *(const double *)c->in[2].data;
+    void *out = ndp_at(dlogits, t, 0);
+    /* softmax - 1 at the label, rounded once; columns of padding get nothing */
+    float d_label = (float)((exp((double)s->at_label - (double)s->max) / s->sum - 1.0) * scale);
+    memset(x + c->attr->vocab, 0, (size_t)(dlogits->cols - c->attr->vocab) * 4);
+    scale_row(dlogits->cols, x, (float)(scale / s->sum), dlogits->dtype, out);
+    if (label >= 0 && dlogits->dtype == NDP_F32)
+        ndp_st(out, NDP_F32, label, d_label);
+    else if (label >= 0)
+        ndp_st(out, NDP_BF16, label, d_label);
+}
+
+/* The loss of a row, and with attr.train its gradient; `exps`: x already is exp(x - max). */
+static void finish_row(const ndp_op_call *c, int64_t t, float *x, int64_t label, const row_stats *s, bool exps) {
+    *(float *)ndp_at(&c->out[0], t, 0) = (float)(log(s->sum) + (double)s->max - (double)s->at_label);
+    if (!c->attr->train)
+        return;
+    if (!exps)
+        exp_sum(c->attr->vocab, x, s->max, true);
+    gradient_row(c, t, x, label, s);
+}
+
+/* A row without a label: neither loss nor gradient. */
+static void ignore_row(const ndp_op_call *c, int64_t t) {
+    const ndp_view *dlogits = &c->out[1];
+    *(float *)ndp_at(&c->out[0], t, 0) = 0;
+    if (c->attr->train)
+        memset(ndp_at(dlogits, t, 0), 0, (size_t)dlogits->cols * ndp_dtype_size(dlogits->dtype));
+}
+
+/* Each of these: (logits, labels, ...). */
+static int32_t label_of(const ndp_op_call *c, int64_t t) { return ((const int32_t *)c->in[1].data)[t * c->in[1].ld]; }
+
+static void softmax_xent(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; t++) {
+        int32_t label = label_of(c, t);
+        float *x = ndp_at(&c->in[0], t, 0);
+        if (label < 0) {
+            ignore_row(c, t);
+            continue;
+        }
+        int64_t column = label_column(c->attr, label);
+        row_stats s = stats_of(c->attr, x, column, true);
+        finish_row(c, t, x, column, &s, true);
+    }
+}
+
+static void softmax_stats(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; t++) {
+        int32_t label = label_of(c, t);
+        row_stats s = {0};
+        if (label >= 0)
+            s = stats_of(c->attr, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), false);
+        float *out = ndp_at(&c->out[0], t, 0);
+        out[0] = s.max, out[1] = (float)s.sum, out[2] = s.at_label;
+    }
+}
+
+/* Row t of all slices together. */
+static row_stats combine(const ndp_op_call *c, int64_t t) {
+    const ndp_view *stats = &c->in[3];
+    int64_t rows = c->in[0].rows;
+    row_stats s = {.max = -INFINITY};
+    for (int p = 0; p < c->attr->parts; p++)
+        s.max = fmaxf(s.max, *(const float *)ndp_at(stats, p * rows + t, 0));
+    for (int p = 0; p < c->attr->parts; p++) {
+        const float *part = ndp_at(stats, p * rows + t, 0);
+        s.sum += (double)part[1] * exp((double)part[0] - (double)s.max);
+        s.at_label += part[2];
+    }
+    return s;
+}
+
+static void softmax_grad(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t t = first; t < last; t++) {
+        int32_t label = label_of(c, t);
+        if (label < 0) {
+            ignore_row(c, t);
+            continue;
+        }
+        row_stats s = combine(c, t);
+        finish_row(c, t, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), &s, false);
+    }
+}
+
+#endif

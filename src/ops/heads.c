@@ -1,0 +1,94 @@
+/* heads_split, heads_merge: rows with all their heads become one block of rows a part, each with its heads, as an
+ * exchange between ranks wants them; and back. */
+#include "ops/heads.h"
+#include "ops/cpu/rows.h"
+#include "ops/shape.h"
+
+static ndp_status check(const char *op, const ndp_op_attr *a, const ndp_view *in) {
+    NDP_SHAPE_CHECK(
+        a->heads > 0 && a->head_dim > 0 && a->parts > 0 && (a->heads % a->parts == 0 || a->parts % a->heads == 0),
+        "%s: %d heads of %d in %d parts, in " NDP_SHAPE, op, a->heads, a->head_dim, a->parts, NDP_SHAPE_ARGS(*in));
+    return NDP_OK;
+}
+
+static ndp_status split_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
+    NDP_TRY(check("heads_split", attr, &in[0]));
+    NDP_SHAPE_CHECK(in[0].cols == (int64_t)attr->heads * attr->head_dim, "heads_split: %d heads of %d in " NDP_SHAPE,
+                    attr->heads, attr->head_dim, NDP_SHAPE_ARGS(in[0]));
+    ndp_shape_set(&out[0], in[0].rows * attr->parts, ndp_heads_of(attr).width, in[0].dtype);
+    return NDP_OK;
+}
+
+static ndp_status merge_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
+    NDP_TRY(check("heads_merge", attr, &in[0]));
+    NDP_SHAPE_CHECK(in[0].rows % attr->parts == 0 && in[0].cols == ndp_heads_of(attr).width,
+                    "heads_merge: %d parts with their share of %d heads of %d in " NDP_SHAPE, attr->parts, attr->heads,
+                    attr->head_dim, NDP_SHAPE_ARGS(in[0]));
+    ndp_shape_set(&out[0], in[0].rows / attr->parts, (int64_t)attr->heads * attr->head_dim, in[0].dtype);
+    return NDP_OK;
+}
+
+/* Each is the backward of the other: what is repeated has the sum of the gradients. */
+static ndp_status backward_by(ndp_bwd *b, const ndp_op *other) {
+    int g = b->grad_out(b, 0), made;
+    if (g < 0 || !b->wants(b, 0))
+        return NDP_OK;
+    return b->input_grad(b, other, b->attr, (int[]){g}, 1, (int[]){0}, 1, -1, &made);
+}
+
+static ndp_status split_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_heads_merge); }
+static ndp_status merge_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_heads_split); }
+
+static void split_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    ndp_cost_stream(c, 1, 1, &c->out[0], 0, flops, bytes);
+}
+
+static void merge_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    ndp_cost_stream(c, 1, 1, &c->out[0], (double)(ndp_heads_of(c->attr).repeats - 1), flops, bytes);
+}
+
+static void split_ref(const ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *y = &c->out[0];
+    ndp_heads h = ndp_heads_of(c->attr);
+    for (int64_t p = 0; p < c->attr->parts; p++)
+        for (int64_t t = 0; t < x->rows; t++)
+            for (int64_t j = 0; j < h.width; j++)
+                ndp_view_set(y, p * x->rows + t, j, ndp_view_get(x, t, p / h.repeats * h.width + j));
+}
+
+static void merge_ref(const ndp_op_call *c) {
+    const ndp_view *y = &c->in[0], *x = &c->out[0];
+    ndp_heads h = ndp_heads_of(c->attr);
+    for (int64_t t = 0; t < x->rows; t++)
+        for (int64_t j = 0; j < x->cols; j++) {
+            double sum = 0;
+            for (int64_t i = 0; i < h.repeats; i++)
+                sum += ndp_view_get(y, (j / h.width * h.repeats + i) * x->rows + t, j % h.width);
+            ndp_view_set(x, t, j, sum);
+        }
+}
+
+static void split_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->heads_split); }
+static void merge_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->heads_merge); }
+
+const ndp_op ndp_op_heads_split = {
+    .name = "heads_split",
+    .n_in = 1,
+    .n_out = 1,
+    .alias = -1,
+    .shape = split_shape,
+    .backward = split_backward,
+    .cost = split_cost,
+    .kernel = {split_cpu, split_ref},
+};
+
+const ndp_op ndp_op_heads_merge = {
+    .name = "heads_merge",
+    .n_in = 1,
+    .n_out = 1,
+    .alias = -1,
+    .shape = merge_shape,
+    .backward = merge_backward,
+    .cost = merge_cost,
+    .kernel = {merge_cpu, merge_ref},
+};
