@@ -93,10 +93,13 @@ struct ndp_op {
  * the graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), attention's o,
  * attention_bwd's dq, dk, dv (fp32 of bf16 operands).
  *
- * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t] - first], 0 where that is no row
- * embedding_dw    (ids~, dx [T,C])                                  -> dtable [V,C]   (rows not named stay, or become 0 when not accumulating; summed in row order; ids that are no row are ignored)
+ * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t] - first]
+ *                 0 where the table has no such row
+ * embedding_dw    (ids~, dx [T,C])                                  -> dtable [V,C]
+ *                 summed in row order; rows not named stay, or become 0 when not accumulating; ids without a row: ignored
  * linear          (x [T,K], w [N,K], b? [1,N])                      -> y [T,N]                    y = x w^T + b
- * linear_dx       (dy [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w; wide with attr.wide_grad, and then so is acc
+ * linear_dx       (dy [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w
+ *                 dx and acc are wide with attr.wide_grad
  * linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw (+)= dy^T x
  * linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)= sum of rows
  * rmsnorm         (x [T,C], w [1,C])                                -> y [T,C], rstd [T,1]        y = x rstd w
@@ -104,7 +107,7 @@ struct ndp_op {
  * rmsnorm_dw      (dy [T,C], x [T,C], rstd [T,1])                   -> dw [1,C]
  * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
  *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
- * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,D]) -> x in place: the first (heads+kv_heads)*D columns, rotate-half;
+ * rope            (x [T,>=(H+KV)*D], pos~ [T,1], table [P,D])       -> x in place: the first (H+KV)*D columns, rotate-half
  *                 table row p = cos of D/2 angles, then sin of D/2; attr: heads, kv_heads, head_dim, inverse
  * swiglu          (gu [T,2F]: gate, then up)                        -> a [T,F]                    a = silu(gate) up
  * swiglu_bwd      (da [T,F], gu [T,2F])                             -> dgu [T,2F]
@@ -121,10 +124,11 @@ struct ndp_op {
  * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide) -> o in place, lse' [T,H]
  *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +
  *                 o2 exp(lse2 - lse'); rows that saw nothing (-inf) add nothing. lse' may be lse or lse2.
- * heads_split     (x [T,heads*D])                                   -> y [P*T,n*D]: row p*T + t has the heads of part p of row t,
- *                 P = attr.parts. n = heads / P; with fewer heads than parts each is repeated: n = 1, part p has head
- *                 p*heads / P. One of heads and P divides the other.
- * heads_merge     (y [P*T,n*D])                                     -> x [T,heads*D]              the way back; repeated heads are summed in part order
+ * heads_split     (x [T,H*D])                                       -> y [P*T,n*D]
+ *                 row p*T + t has the heads of part p of row t, P = attr.parts. n = H / P; with fewer heads than parts
+ *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
+ * heads_merge     (y [P*T,n*D])                                     -> x [T,H*D]
+ *                 the way back; repeated heads are summed in part order
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the bare
  *                 token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.
@@ -135,7 +139,7 @@ struct ndp_op {
  * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
  *                                                                   -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
- *                 logits of one of them, which are overwritten: dx is what this slice adds to it (wide with attr.wide_grad).
+ *                 logits of one of them, which are overwritten. dx is what this slice adds to it, wide with attr.wide_grad.
  * kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row .. row+n-1 become `new`
  * reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of rows in order
  */

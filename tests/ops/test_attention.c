@@ -483,6 +483,176 @@ static void outputs_may_be_absent(void **state) {
     teardown(&all);
 }
 
+/* Rows of `p` in fp32 instead of its type, with the same numbers. */
+static void widen(problem *p, int tensor) {
+    ndp_view wide = make(p->v[tensor].rows, p->v[tensor].cols, NDP_F32);
+    copy(&wide, &p->v[tensor]);
+    free(p->v[tensor].data);
+    p->v[tensor] = wide;
+}
+
+static void assert_rounds_to(const ndp_view *wide, const ndp_view *narrow) {
+    for (int64_t r = 0; r < wide->rows; r++)
+        for (int64_t c = 0; c < wide->cols; c++) {
+            uint16_t rounded = ndp_f32_to_bf16(((const float *)wide->data)[r * wide->ld + c]);
+            assert_int_equal(rounded, ((const uint16_t *)narrow->data)[r * narrow->ld + c]);
+        }
+}
+
+/* o, do, dq, dk, dv in fp32 beside bf16 q, k, v, all and each alone: the numbers that bf16 ones are rounded from. */
+static void wide_beside_bf16(void **state) {
+    (void)state;
+    static const int sets[][6] = {
+        {O, D_O, DQ, DK, DV, TENSORS}, {O, TENSORS}, {D_O, TENSORS}, {DQ, TENSORS}, {DK, TENSORS}, {DV, TENSORS}};
+    spec x = {200, 230, 6, 2, 40, 0, DECODE, NDP_BF16};
+    for (int i = 0; i < NDP_COUNT(all_isa) * NDP_COUNT(sets); i++) {
+        const int *set = sets[i / NDP_COUNT(all_isa)];
+        setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
+        problem narrow = setup(&x), wide = setup(&x);
+        for (int k = 0; set[k] < TENSORS; k++)
+            widen(&wide, set[k]);
+        run_forward(&narrow, NDP_BACKEND_CPU, 2);
+        run_forward(&wide, NDP_BACKEND_CPU, 2);
+        assert_true(same_bits(&wide.v[LSE], &narrow.v[LSE]));
+        if (wide.v[O].dtype == NDP_F32)
+            assert_rounds_to(&wide.v[O], &narrow.v[O]);
+        copy(&wide.v[O], &narrow.v[O]);
+        run_backward(&narrow, NDP_BACKEND_CPU, 2);
+        run_backward(&wide, NDP_BACKEND_CPU, 2);
+        for (int t = DQ; t <= DV; t++)
+            if (wide.v[t].dtype == NDP_F32)
+                assert_rounds_to(&wide.v[t], &narrow.v[t]);
+            else
+                assert_true(same_bits(&wide.v[t], &narrow.v[t]));
+        teardown(&narrow);
+        teardown(&wide);
+    }
+}
+
+/* An fp32 do that bf16 does not hold: kernels of tiles take it rounded, throughout; others as it is. */
+static void wide_gradient_of_o(void **state) {
+    (void)state;
+    spec x = {150, 150, 4, 2, 24, 0, DOCUMENTS, NDP_BF16}, all_wide = x;
+    all_wide.dtype = NDP_F64;
+    for (int i = 0; i < NDP_COUNT(all_isa); i++) {
+        setenv("NDP_ISA", all_isa[i], 1);
+        problem p = setup(&x), other = setup(ndp_cpu_has_amx_bf16() ? &x : &all_wide);
+        for (int t = D_O; t <= DV; t++)
+            widen(&p, t);
+        fill(&p.v[D_O], 14);
+        run_forward(&p, NDP_BACKEND_CPU, 1);
+        for (int t = Q; t <= D_O; t++)
+            copy(&other.v[t], &p.v[t]);
+        bool tiles = other.v[Q].dtype == NDP_BF16;
+        for (int t = DQ; tiles && t <= DV; t++)
+            widen(&other, t);
+        run_backward(&p, NDP_BACKEND_CPU, 2);
+        run_backward(&other, tiles ? NDP_BACKEND_CPU : NDP_BACKEND_REF, 2);
+        for (int t = DQ; t <= DV; t++)
+            if (tiles)
+                assert_true(same_bits(&p.v[t], &other.v[t]));
+            else
+                assert_near(&p, &other, t, 3e-6, NULL, &x);
+        teardown(&p);
+        teardown(&other);
+    }
+}
+
+/* Rows [first, first + n) of a tensor; the caller does not own them. */
+static ndp_view some_rows(const ndp_view *v, int64_t first, int64_t n) {
+    ndp_view part = *v;
+    part.data = (char *)v->data + (size_t)(first * v->ld) * ndp_dtype_size(v->dtype);
+    part.rows = n;
+    return part;
+}
+
+static void run_merge(const problem *into, const problem *from, int lse_of, ndp_backend backend, int threads) {
+    const ndp_view *a = into->v, *b = from->v;
+    ndp_op_call call = {.attr = &into->attr,
+                        .in = {a[O], a[LSE], b[O], b[LSE]},
+                        .out = {a[O], lse_of ? b[LSE] : a[LSE]},
+                        .threads = threads};
+    ndp_view out[2];
+    assert_int_equal(ndp_op_attention_merge.shape(&into->attr, call.in, out), NDP_OK);
+    assert_true(out[0].cols == a[O].cols && out[1].cols == a[LSE].cols && out[1].dtype == a[LSE].dtype);
+    ndp_op_attention_merge.kernel[backend](&call);
+}
+
+/* Attention over the keys in two halves, merged, is attention over all; `lse_of`: into which of the two lse. */
+static void check_merge(const spec *x, int64_t cut, int lse_of, ndp_backend backend) {
+    problem whole = setup(x), half[2] = {setup(x), setup(x)}, one = setup(x);
+    ndp_view k = whole.v[K], v = whole.v[V], pos = whole.v[K_POS];
+    run_forward(&whole, backend, 2);
+    for (int i = 0; i < 2; i++) {
+        problem part = half[i];
+        int64_t first = i ? cut : 0, n = i ? x->s - cut : cut;
+        part.v[K] = some_rows(&k, first, n), part.v[V] = some_rows(&v, first, n);
+        part.v[K_POS] = some_rows(&pos, first, n);
+        run_forward(&part, backend, 2);
+    }
+    copy(&one.v[O], &half[0].v[O]);
+    copy(&one.v[LSE], &half[0].v[LSE]);
+    run_merge(&half[0], &half[1], lse_of, backend, 2);
+    if (lse_of) /* half[1]'s is gone */
+        copy(&half[0].v[LSE], &half[1].v[LSE]);
+    double limit = backend == NDP_BACKEND_REF ? 1e-14 : 3e-6;
+    assert_near(&half[0], &whole, O, limit, NULL, x);
+    assert_near(&half[0], &whole, LSE, limit, NULL, x);
+    if (!lse_of && backend == NDP_BACKEND_CPU) {
+        run_merge(&one, &half[1], 0, backend, 1);
+        assert_true(same_bits(&one.v[O], &half[0].v[O]) && same_bits(&one.v[LSE], &half[0].v[LSE]));
+    }
+    problem *all[] = {&whole, &half[0], &half[1], &one};
+    for (int i = 0; i < NDP_COUNT(all); i++)
+        teardown(all[i]);
+}
+
+static void halves_merge(void **state) {
+    (void)state;
+    static const spec cases[] = {{70, 70, 3, 1, 5, 0, CAUSAL, NDP_F32},
+                                 {65, 90, 4, 2, 64, 0, ANYWHERE, NDP_F32},
+                                 {33, 33, 2, 2, 17, 4, CAUSAL, NDP_F32},
+                                 {1, 40, 9, 3, 16, 0, DECODE, NDP_F32}};
+    static const char *const isa[] = {"generic", "avx512"};
+    for (int i = 0; i < NDP_COUNT(cases) * 4; i++) {
+        spec x = cases[i / 4], wide = x;
+        wide.dtype = NDP_F64;
+        setenv("NDP_ISA", isa[i % 2], 1);
+        check_merge(&x, x.s / 2 + 3, i / 2 % 2, NDP_BACKEND_CPU);
+        check_merge(&wide, x.s / 2 + 3, i / 2 % 2, NDP_BACKEND_REF);
+    }
+}
+
+/* Whatever one of them is where it saw nothing: the other; and nothing, where both did not. */
+static void merging_rows_that_see_nothing(void **state) {
+    (void)state;
+    static const spec types[NDP_BACKENDS] = {[NDP_BACKEND_CPU] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F32},
+                                             [NDP_BACKEND_REF] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F64}};
+    for (int backend = 0; backend < NDP_BACKENDS; backend++) {
+        problem a = setup(&types[backend]), b = setup(&types[backend]);
+        for (int64_t t = 0; t < 4; t++) {
+            ndp_view_set(&a.v[LSE], t, 0, t & 1 ? -INFINITY : 700);
+            ndp_view_set(&b.v[LSE], t, 0, t & 2 ? -INFINITY : -700);
+            for (int64_t c = 0; c < 3; c++) {
+                ndp_view_set(&a.v[O], t, c, t & 1 ? 0 : 2);
+                ndp_view_set(&b.v[O], t, c, t & 2 ? 0 : 3);
+            }
+        }
+        run_merge(&a, &b, 0, backend, 1);
+        static const double o[4] = {2, 3, 2, 0}, lse[4] = {700, -700, 700, -INFINITY};
+        for (int64_t t = 0; t < 4; t++) {
+            assert_true(ndp_view_get(&a.v[LSE], t, 0) == lse[t]);
+            for (int64_t c = 0; c < 3; c++)
+                assert_true(ndp_view_get(&a.v[O], t, c) == o[t]);
+        }
+        ndp_view_set(&b.v[LSE], 3, 0, NAN); /* is not taken for nothing */
+        run_merge(&a, &b, 0, backend, 1);
+        assert_true(isnan(ndp_view_get(&a.v[O], 3, 0)));
+        teardown(&a);
+        teardown(&b);
+    }
+}
+
 static void cost_counts_causal_pairs(void **state) {
     (void)state;
     double flops, bytes;
@@ -516,6 +686,18 @@ static void shapes_that_do_not_fit(void **state) {
         bad[i].dtype = NDP_BF16;
         assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
     }
+    /* o and do may be wide beside bf16, dk and dv are with wide_grad */
+    ndp_view wide = {NULL, NDP_F32, 5, 32, 32}, narrow = {NULL, NDP_BF16, 5, 32, 32}, kv = {NULL, NDP_BF16, 6, 16, 16};
+    ndp_view lse = {NULL, NDP_F32, 5, 4, 4}, grads[3];
+    ndp_view bwd[] = {wide, narrow, kv, kv, wide, lse, good[3], good[4], good[5]};
+    for (int w = 0; w < 2; w++) {
+        attr.wide_grad = w;
+        assert_int_equal(ndp_op_attention_bwd.shape(&attr, bwd, grads), NDP_OK);
+        assert_true(grads[0].dtype == NDP_BF16 && grads[1].dtype == (w ? NDP_F32 : NDP_BF16) &&
+                    grads[2].dtype == grads[1].dtype);
+    }
+    bwd[0].dtype = NDP_F64;
+    assert_int_equal(ndp_op_attention_bwd.shape(&attr, bwd, grads), NDP_EBUG);
     attr.kv_heads = 3;
     assert_int_equal(ndp_op_attention.shape(&attr, good, out), NDP_EBUG);
 }
@@ -531,6 +713,10 @@ int main(void) {
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(outputs_may_be_absent),
+        cmocka_unit_test(wide_beside_bf16),
+        cmocka_unit_test(wide_gradient_of_o),
+        cmocka_unit_test(halves_merge),
+        cmocka_unit_test(merging_rows_that_see_nothing),
         cmocka_unit_test(cost_counts_causal_pairs),
         cmocka_unit_test(shapes_that_do_not_fit),
     };

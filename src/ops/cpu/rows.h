@@ -14,9 +14,10 @@ enum { NDP_COLUMN_BLOCK = 64 };
 typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t last);
 
 /* By rows, then by column blocks. Those named softmax_ are pieces of xent, xent_logits and xent_grad (ops/xent.h):
- * softmax_xent  (logits [R,V] fp32, labels~, scale)                 -> nll [R,1], dlogits (with attr.train; fp32 or bf16, in the memory of the logits)
- * softmax_stats (logits, labels~)                                   -> stats [R,3]
- * softmax_grad  (logits, labels~, scale, stats [P*R,3])             -> nll [R,1], dlogits */
+ * softmax_xent  (logits [R,V] fp32, labels~, scale)     -> nll [R,1], dlogits
+ * softmax_stats (logits, labels~)                       -> stats [R,3]
+ * softmax_grad  (logits, labels~, scale, stats [P*R,3]) -> nll, dlogits
+ * dlogits are made with attr.train, fp32 or bf16 in the memory of the logits. */
 #define NDP_RANGE_KERNELS(X)                                                                                           \
     X(embedding)                                                                                                       \
     X(rmsnorm)                                                                                                         \
