@@ -77,7 +77,7 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
     if (g->status != NDP_OK)
         return 0;
     ndp_value *v = &g->values[id];
-    v->slot = slot, v->segment = segment, v->offset = s->offset, v->needs_grad = true;
+    v->slot = slot, v->segment = segment, v->segments = segments, v->offset = s->offset, v->needs_grad = true;
     return id;
 }
 
@@ -97,24 +97,39 @@ int ndp_graph_param_grad(ndp_graph *g, int param) {
         return 0;
     const ndp_value *p = &g->values[param];
     ndp_value *v = &g->values[id];
-    v->slot = p->slot, v->segment = p->segment, v->offset = p->offset;
+    v->slot = p->slot, v->segment = p->segment, v->segments = p->segments, v->offset = p->offset;
     return id;
 }
 
-int ndp_graph_columns(ndp_graph *g, int value, int64_t col, int64_t cols) {
+static int add_view(ndp_graph *g, int value, const char *name, int64_t row, int64_t rows, int64_t col, int64_t cols) {
     if (g->status != NDP_OK)
         return 0;
     ndp_view view = g->values[value].view;
-    view.cols = cols;
-    char name[160];
-    snprintf(name, sizeof name, "%s[%lld:%lld]", g->values[value].name, (long long)col, (long long)(col + cols));
+    view.rows = rows, view.cols = cols;
     int id = add_value(g, name, g->values[value].kind, view);
     if (g->status != NDP_OK)
         return 0;
     const ndp_value *of = &g->values[value];
     ndp_value *v = &g->values[id];
-    v->root = of->root, v->parent = value, v->col = of->col + col, v->needs_grad = of->needs_grad;
+    v->root = of->root, v->parent = value, v->needs_grad = of->needs_grad, v->data = of->data;
+    v->row = of->row + row, v->col = of->col + col;
     return id;
+}
+
+int ndp_graph_columns(ndp_graph *g, int value, int64_t col, int64_t cols) {
+    char name[160];
+    snprintf(name, sizeof name, "%s[%lld:%lld]", g->values[value].name, (long long)col, (long long)(col + cols));
+    return add_view(g, value, name, 0, g->values[value].view.rows, col, cols);
+}
+
+int ndp_graph_rows(ndp_graph *g, int value, int64_t row, int64_t rows) {
+    char name[160];
+    snprintf(name, sizeof name, "%s{%lld:%lld}", g->values[value].name, (long long)row, (long long)(row + rows));
+    return add_view(g, value, name, row, rows, 0, g->values[value].view.cols);
+}
+
+int ndp_graph_value(ndp_graph *g, const char *name, int64_t rows, int64_t cols, ndp_dtype type) {
+    return add_value(g, name, NDP_VALUE_ACT, shape_of(rows, cols, type));
 }
 
 /* Appends a node whose absent outputs are made from the op's shape rule. */
@@ -148,9 +163,10 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
             v->needs_grad = needs;
             if (i == 0 && op->alias >= 0) {
                 const ndp_value *of = &g->values[ins[op->alias]];
-                v->root = of->root, v->col = of->col, v->view = of->view;
+                v->root = of->root, v->row = of->row, v->col = of->col, v->view = of->view;
             }
         } else if (outs[i] != NDP_NONE) {
+            g->values[outs[i]].needs_grad |= needs && g->values[outs[i]].kind == NDP_VALUE_ACT;
             const ndp_view *have = &g->values[outs[i]].view;
             if (have->rows != out[i].rows || have->cols != out[i].cols)
                 g->status = NDP_FAIL(NDP_EBUG, "graph %s: %s makes [%lld,%lld], its destination %s is [%lld,%lld]",
@@ -164,6 +180,11 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
         g->status = ndp_array_reserve(&nodes->items, &nodes->capacity, nodes->n + 1, sizeof *nodes->items);
     if (g->status == NDP_OK)
         nodes->items[nodes->n++] = node;
+}
+
+void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const ndp_op_attr *attr, const char *name,
+                      const int *ins, int n_in, int *outs, int n_out) {
+    add_node(g, list, op, attr, name, ins, n_in, outs, n_out);
 }
 
 void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,
@@ -221,6 +242,12 @@ static int column_gradient(derivation *d, int v) {
     return ndp_graph_columns(d->g, d->grad[parent], view->col - d->g->values[parent].col, view->view.cols);
 }
 
+static ndp_status check_first_through_view(const derivation *d, int v) {
+    return d->grad[v] == NDP_NONE
+               ? NDP_OK
+               : NDP_FAIL(NDP_EBUG, "graph %s: %s has two consumers through a view", d->g->name, d->g->values[v].name);
+}
+
 static ndp_status accumulate(derivation *d, int v, int made) {
     ndp_graph *g = d->g;
     if (d->grad[v] == NDP_NONE) {
@@ -238,9 +265,21 @@ static ndp_status rule_pass_grad(ndp_bwd *b, int i, int value) {
     int v = d->node->in[i];
     if (value == NDP_NONE || v == NDP_NONE || !d->g->values[v].needs_grad)
         return NDP_OK;
-    if (d->g->values[v].parent != NDP_NONE)
-        return NDP_FAIL(NDP_EBUG, "graph %s: a gradient cannot be passed to a view of columns", d->g->name);
-    return accumulate(d, v, value);
+    if (d->g->values[v].parent == NDP_NONE)
+        return accumulate(d, v, value);
+    NDP_TRY(check_first_through_view(d, v));
+    int to = d->grad[v] = column_gradient(d, v);
+    add_node(d->g, NDP_NODES_INPUT_GRAD, &ndp_op_copy, &(ndp_op_attr){.type = d->g->values[to].view.dtype}, "d view",
+             (int[]){value}, 1, &to, 1);
+    return d->g->status;
+}
+
+static ndp_status rule_intermediate(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
+                                    int *made) {
+    derivation *d = (derivation *)b;
+    *made = NDP_NONE;
+    add_node(d->g, NDP_NODES_INPUT_GRAD, op, attr, op->name, ins, n_in, made, 1);
+    return d->g->status;
 }
 
 static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in,
@@ -252,8 +291,7 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
         target[k] = NDP_NONE;
         int v = outs[k] < 0 ? NDP_NONE : d->node->in[outs[k]];
         if (v != NDP_NONE && g->values[v].parent != NDP_NONE) {
-            if (d->grad[v] != NDP_NONE)
-                return NDP_FAIL(NDP_EBUG, "graph %s: %s has two consumers through a view", g->name, g->values[v].name);
+            NDP_TRY(check_first_through_view(d, v));
             d->grad[v] = target[k] = column_gradient(d, v);
         }
     }
@@ -290,7 +328,7 @@ static bool has_gradient(const derivation *d, const ndp_node *n) {
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != NDP_NONE && n->out[i] < d->n_forward && d->grad[n->out[i]] != NDP_NONE)
             return true;
-    return n->attr.train; /* the loss starts the backward itself */
+    return n->attr.train && n->op->backward; /* the loss starts the backward itself */
 }
 
 static ndp_status derive_nodes(derivation *d) {
@@ -315,6 +353,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
     derivation d = {.bwd = {.grad_out = rule_grad_out,
                             .wants = rule_wants,
                             .input_grad = rule_input_grad,
+                            .intermediate = rule_intermediate,
                             .pass_grad = rule_pass_grad,
                             .weight_grad = rule_weight_grad},
                     .g = g,

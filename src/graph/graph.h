@@ -5,8 +5,9 @@
  * values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run them
  * apart.
  *
- * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of columns,
- * another value's. Building errors are sticky: the first one is kept in graph->status and told by ndp_graph_derive.
+ * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of rows or
+ * columns, another value's. Building errors are sticky: the first one is kept in graph->status and told by
+ * ndp_graph_derive.
  */
 #ifndef NDP_GRAPH_GRAPH_H
 #define NDP_GRAPH_GRAPH_H
@@ -41,10 +42,11 @@ typedef struct ndp_value {
     ndp_value_kind kind;
     ndp_view view;    /* data NULL; ld of the storage */
     int root;         /* whose storage this is */
-    int parent;       /* a view of columns: of which value; NDP_NONE otherwise */
-    int64_t col;      /* first column within the root's rows */
+    int parent;       /* a view of rows or columns: of which value; NDP_NONE otherwise */
+    int64_t row, col; /* first row and column within the root */
     int slot;         /* PARAM, PGRAD: which flat buffer */
     int segment;      /* PARAM, PGRAD: first segment there */
+    int segments;     /* PARAM, PGRAD: how many, glued */
     int64_t offset;   /* PARAM, PGRAD: elements from its start */
     ndp_data_id data; /* DATA */
     bool needs_grad;
@@ -97,6 +99,10 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments);
 int ndp_graph_param_grad(ndp_graph *g, int param);
 /* Columns [col, col + cols) of a value. */
 int ndp_graph_columns(ndp_graph *g, int value, int64_t col, int64_t cols);
+/* Rows [row, row + rows) of a value. No gradient flows through it. */
+int ndp_graph_rows(ndp_graph *g, int value, int64_t row, int64_t rows);
+/* A new activation, as a destination. */
+int ndp_graph_value(ndp_graph *g, const char *name, int64_t rows, int64_t cols, ndp_dtype type);
 /* Adds a forward node. outs[i]: on entry NDP_NONE (make it) or a destination; on return the value. Absent inputs are
  * NDP_NONE. `name` is that of output 0 (copied). */
 void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,
@@ -104,6 +110,9 @@ void ndp_graph_op(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const
 /* The same for ops with one output; returns it. */
 int ndp_graph_op1(ndp_graph *g, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in);
 void ndp_graph_output(ndp_graph *g, int value);
+/* The same as ndp_graph_op at the end of any list: for passes over derived graphs. */
+void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const ndp_op_attr *attr, const char *name,
+                      const int *ins, int n_in, int *outs, int n_out);
 
 /* Writes the two backward lists. NDP_EBUG: an op without a backward rule, an output used by its own backward, ... */
 NDP_API ndp_status ndp_graph_derive(ndp_graph *g);

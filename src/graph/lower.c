@@ -65,7 +65,7 @@ static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
         else if (val->kind == NDP_VALUE_PGRAD)
             *h = (home){(ndp_base)(NDP_BASE_PGRAD + val->slot), (size_t)val->offset * ndp_dtype_size(val->view.dtype)};
         else if (val->kind == NDP_VALUE_DATA)
-            *h = (home){NDP_BASE_DATA, (size_t)val->data};
+            *h = (home){NDP_BASE_DATA, 0};
         else if (forward && (input_grad || weight_grad))
             *h = (home){NDP_BASE_SAVED, append(&p->saved_bytes, storage_bytes(val))};
         else if (input_grad && weight_grad)
@@ -103,9 +103,8 @@ static ndp_operand make_operand(const lowering *l, int value, bool drop) {
     home h = l->homes[v->root];
     if (drop && h.base == NDP_BASE_SAVED)
         h = (home){NDP_BASE_WORK, 0};
-    if (h.base != NDP_BASE_DATA)
-        h.offset += (size_t)v->col * ndp_dtype_size(v->view.dtype);
-    return (ndp_operand){.base = h.base, .offset = h.offset, .view = v->view, .value = value};
+    h.offset += (size_t)(v->row * v->view.ld + v->col) * ndp_dtype_size(v->view.dtype);
+    return (ndp_operand){.base = h.base, .offset = h.offset, .data = l->g->values[v->root].data, .view = v->view, .value = value};
 }
 
 static int note_pgrad(ndp_list *list, const ndp_value *v) {
@@ -128,8 +127,13 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
     }
     call->pgrad = NDP_NONE;
     for (int k = 0; k < call->n_out; k++)
-        if (call->out[k].value != NDP_NONE && l->g->values[call->out[k].value].kind == NDP_VALUE_PGRAD)
-            call->pgrad = note_pgrad(list, &l->g->values[call->out[k].value]);
+        if (call->out[k].value != NDP_NONE && l->g->values[call->out[k].value].kind == NDP_VALUE_PGRAD) {
+            int before = list->n_pgrads, p = note_pgrad(list, &l->g->values[call->out[k].value]);
+            if (p != NDP_NONE && p < before) /* written by an earlier call of this list */
+                call->attr.accumulate = true;
+            else
+                call->pgrad = p;
+        }
     list->flops += call->flops;
     list->bytes += call->bytes;
 }
@@ -222,27 +226,72 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
     return st;
 }
 
+/* Waits for the collectives begun up to call `last` that are still under way; of `group` alone, or of all (NULL). */
+static void wait_through(ndp_list *list, int last, const int *group) {
+    for (int i = 0; i <= last; i++) {
+        ndp_call *begin = &list->calls[i];
+        if (begin->kind != NDP_CALL_BEGIN || begin->partner != NDP_NONE || (group && begin->attr.group != *group))
+            continue;
+        begin->partner = list->n;
+        ndp_call *wait = &list->calls[list->n++];
+        *wait = *begin;
+        wait->kind = NDP_CALL_WAIT, wait->partner = i;
+        wait->flops = wait->bytes = 0;
+    }
+}
+
+/* True when the node uses what the collective makes, or writes what it reads. */
+static bool depends(const lowering *l, const ndp_node *n, const ndp_call *begin) {
+    int made = root_of(l->g, begin->out[0].value), read = root_of(l->g, begin->in[0].value);
+    for (int k = 0; k < n->n_in; k++)
+        if (root_of(l->g, n->in[k]) == made)
+            return true;
+    for (int k = 0; k < n->n_out; k++)
+        if (n->out[k] != NDP_NONE && (root_of(l->g, n->out[k]) == made || root_of(l->g, n->out[k]) == read))
+            return true;
+    return false;
+}
+
+static void wait_for_operands(const lowering *l, ndp_list *list, const ndp_node *n) {
+    for (int i = list->n - 1; i >= 0; i--) {
+        const ndp_call *c = &list->calls[i];
+        if (c->kind == NDP_CALL_BEGIN && c->partner == NDP_NONE && depends(l, n, c))
+            wait_through(list, i, &c->attr.group);
+    }
+}
+
+static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
+    const ndp_view *in = &c->in[0].view, *out = &c->out[0].view;
+    if (c->kind != NDP_CALL_KERNEL && (in->ld != in->cols || out->ld != out->cols))
+        return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
+    ndp_op_call shapes = shapes_of(c, &c->attr, l->opts->threads);
+    if (c->op->cost)
+        c->op->cost(&shapes, &c->flops, &c->bytes);
+    note_call(l, list, c);
+    return prepare_call(l, c);
+}
+
 static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *run, bool drop, ndp_list *list) {
     const ndp_nodes *nodes = &l->g->nodes[from];
-    list->calls = calloc((size_t)nodes->n + 1, sizeof *list->calls);
+    list->calls = calloc(2 * (size_t)nodes->n + 1, sizeof *list->calls); /* a collective is two calls */
     if (!list->calls)
         return NDP_FAIL(NDP_ENOMEM, "unit %s: no memory for its program", l->g->name);
     for (int i = 0; i < nodes->n; i++) {
-        if (run && !run[i])
-            continue;
         const ndp_node *n = &nodes->items[i];
+        bool mark = !n->op->kernel[0] && n->op->collective == NDP_LOCAL;
+        if ((run && !run[i]) || mark)
+            continue;
+        wait_for_operands(l, list, n);
         ndp_call *c = &list->calls[list->n++];
-        *c = (ndp_call){.op = n->op, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out};
+        *c = (ndp_call){.op = n->op, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out, .partner = NDP_NONE};
+        c->kind = n->op->collective == NDP_LOCAL ? NDP_CALL_KERNEL : NDP_CALL_BEGIN;
         for (int k = 0; k < n->n_in; k++)
             c->in[k] = make_operand(l, n->in[k], drop);
         for (int k = 0; k < n->n_out; k++)
             c->out[k] = make_operand(l, n->out[k], drop);
-        ndp_op_call shapes = shapes_of(c, &c->attr, l->opts->threads);
-        if (n->op->cost)
-            n->op->cost(&shapes, &c->flops, &c->bytes);
-        note_call(l, list, c);
-        NDP_TRY(prepare_call(l, c));
+        NDP_TRY(finish_call(l, list, c));
     }
+    wait_through(list, list->n - 1, NULL);
     return place_work(l, list);
 }
 
@@ -304,11 +353,11 @@ static ndp_view resolve(const ndp_operand *o, const ndp_list_run_opts *opts) {
     ndp_view v = o->view;
     if (o->base == NDP_BASE_ABSENT)
         return (ndp_view){0};
-    v.data = o->base == NDP_BASE_DATA ? opts->data[o->offset] : (char *)opts->bases[o->base] + o->offset;
+    v.data = (char *)(o->base == NDP_BASE_DATA ? opts->data[o->data] : opts->bases[o->base]) + o->offset;
     return v;
 }
 
-void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
+ndp_status ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
     for (int i = 0; i < list->n; i++) {
         const ndp_call *c = &list->calls[i];
         double start = opts->op_seconds ? ndp_now() : 0;
@@ -322,8 +371,12 @@ void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
         for (int k = 0; k < c->n_out; k++)
             call.out[k] = resolve(&c->out[k], opts);
         call.scratch = (char *)opts->bases[NDP_BASE_WORK] + c->scratch;
-        c->op->kernel[opts->backend](&call);
+        if (c->kind == NDP_CALL_KERNEL)
+            c->op->kernel[opts->backend](&call);
+        else
+            NDP_TRY(opts->collective(opts->user, i, c, &call));
         if (opts->op_seconds)
             opts->op_seconds[ndp_op_index(c->op)] += ndp_now() - start;
     }
+    return NDP_OK;
 }

@@ -29,7 +29,7 @@ typedef enum ndp_base {
     NDP_BASE_WORK,
     NDP_BASE_PARAM, /* + slot */
     NDP_BASE_PGRAD = NDP_BASE_PARAM + NDP_SLOTS,
-    NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* the offset is the ndp_data_id */
+    NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS,
     NDP_BASE_ABSENT,
     NDP_BASES = NDP_BASE_ABSENT
 } ndp_base;
@@ -37,11 +37,18 @@ typedef enum ndp_base {
 typedef struct ndp_operand {
     ndp_base base;
     size_t offset; /* bytes */
+    ndp_data_id data;
     ndp_view view; /* data NULL */
     int value;     /* in the graph, for the printer */
 } ndp_operand;
 
+/* A collective is two calls: it begins where its operand is ready, and is waited for where its result is first used, or
+ * its operand overwritten; those of one group are waited for in the order of their begins. */
+typedef enum ndp_call_kind { NDP_CALL_KERNEL, NDP_CALL_BEGIN, NDP_CALL_WAIT } ndp_call_kind;
+
 typedef struct ndp_call {
+    ndp_call_kind kind;
+    int partner; /* BEGIN: its wait, WAIT: its begin, by place in the list */
     const ndp_op *op;
     ndp_op_attr attr;
     ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
@@ -94,8 +101,11 @@ typedef struct ndp_list_run_opts {
     void *data[NDP_DATA_IDS];
     uint32_t accumulate;
     double *op_seconds;
+    /* Begins or ends the collective that is call `index`; may be NULL where a list has none. */
+    ndp_status (*collective)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
+    void *user;
 } ndp_list_run_opts;
-void ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts);
+NDP_API ndp_status ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts);
 
 /* Number of an op in the list of all ops, and the other way round. */
 enum {

@@ -7,7 +7,8 @@ static const char *const axis_names[NDP_AXES] = {"pp", "dp_replicate", "dp_shard
 
 const char *ndp_axis_name(ndp_axis axis) { return axis_names[axis]; }
 
-/* Every group runs over neighbouring axes, from `first` to `last`: so it is one (base, stride, count). */
+/* Every group runs over neighbouring axes, from `first` to `last`: so it is one (base, stride, count). The kv group is
+ * a part of its axis. */
 static const struct {
     const char *name;
     ndp_axis first, last;
@@ -21,6 +22,7 @@ static const struct {
     [NDP_GROUP_CP] = {"cp", NDP_CP, NDP_CP},
     [NDP_GROUP_SP] = {"sp", NDP_SP, NDP_SP},
     [NDP_GROUP_TP] = {"tp", NDP_TP, NDP_TP},
+    [NDP_GROUP_KV] = {"kv", NDP_TP, NDP_TP},
 };
 
 const char *ndp_group_name(ndp_group_kind kind) { return group_kinds[kind].name; }
@@ -36,6 +38,7 @@ ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, ndp_mesh *out) {
     }
     NDP_CHECK(rank >= 0 && rank < world, "rank %d is not one of the %d ranks of the layout", rank, (int)world);
     mesh.world = (int)world;
+    mesh.kv_copies = 1;
     for (int axis = NDP_AXES - 1, rest = rank; axis >= 0; axis--) {
         mesh.coord[axis] = rest % layout->size[axis];
         rest /= layout->size[axis];
@@ -59,6 +62,8 @@ ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
         g.count *= mesh->layout.size[axis];
         g.rank = g.rank * mesh->layout.size[axis] + mesh->coord[axis];
     }
+    if (kind == NDP_GROUP_KV)
+        g.count = mesh->kv_copies, g.rank %= mesh->kv_copies;
     g.base = mesh->rank - g.rank * g.stride;
     return g;
 }

@@ -28,6 +28,7 @@ typedef struct ndp_mesh {
     ndp_layout layout;
     int world, rank;
     int coord[NDP_AXES];
+    int kv_copies; /* ranks of the tensor axis that hold the same kv head: 1, or tp / kv heads */
 } ndp_mesh;
 
 typedef enum ndp_group_kind {
@@ -40,6 +41,7 @@ typedef enum ndp_group_kind {
     NDP_GROUP_CP,
     NDP_GROUP_SP,
     NDP_GROUP_TP,
+    NDP_GROUP_KV, /* the ranks of the tensor axis that hold the same kv head */
     NDP_GROUPS
 } ndp_group_kind;
 const char *ndp_group_name(ndp_group_kind kind);

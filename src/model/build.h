@@ -4,7 +4,7 @@
 
 #include "model/model.h"
 
-/* Fills model->graphs from its facts, tables and options; derives the backward in TRAIN mode. */
+/* Fills model->graphs from its facts, tables and options. */
 NDP_API ndp_status ndp_build_graphs(ndp_model *m);
 
 /* Places in a block's parameter table. Biases follow DOWN: those of the attention, then those of the MLP. */

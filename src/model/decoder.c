@@ -131,8 +131,6 @@ ndp_status ndp_build_graphs(ndp_model *m) {
         builder b = {m, g, m->opts.rows};
         build[i](&b);
         NDP_TRY(g->status);
-        if (m->opts.mode == NDP_MODEL_TRAIN)
-            NDP_TRY(ndp_graph_derive(g));
     }
     return NDP_OK;
 }

@@ -13,44 +13,52 @@ typedef struct table {
     const char *prefix; /* "model.layers.3." */
 } table;
 
-static void add(table *t, const char *name, int ndim, int64_t rows, int64_t cols, bool glued) {
-    t->segments->items[t->segments->n++] = (ndp_segment){.name = ndp_arena_format(t->arena, "%s%s", t->prefix, name),
-                                                         .rows = rows,
-                                                         .cols = cols,
-                                                         .ndim = ndim,
-                                                         .glued = glued,
-                                                         .decay = ndim == 2,
-                                                         .copies = 1};
+/* The length of a dimension, and what it is. */
+typedef struct extent {
+    int64_t n;
+    ndp_dim dim;
+} extent;
+
+static void add(table *t, const char *name, int ndim, extent rows, extent cols, bool glued) {
+    ndp_segment *s = &t->segments->items[t->segments->n++];
+    *s = ndp_segment_whole(ndp_arena_format(t->arena, "%s%s", t->prefix, name), ndim, rows.n, cols.n, rows.dim,
+                           cols.dim);
+    s->glued = glued;
+    s->decay = ndim == 2;
 }
 
-static void add_matrix(table *t, const char *name, int64_t rows, int64_t cols, bool glued) {
+static void add_matrix(table *t, const char *name, extent rows, extent cols, bool glued) {
     add(t, name, 2, rows, cols, glued);
 }
 
-static void add_vector(table *t, const char *name, int64_t n, bool glued) { add(t, name, 1, 1, n, glued); }
+static void add_vector(table *t, const char *name, extent n, bool glued) {
+    add(t, name, 1, (extent){1, NDP_DIM_WHOLE}, n, glued);
+}
 
 /* The order is fixed by enum ndp_block_segment (build.h). */
 static void block_table(table *t, const ndp_facts *f) {
-    int64_t q = (int64_t)f->heads * f->head_dim, kv = (int64_t)f->kv_heads * f->head_dim;
-    add_vector(t, "input_layernorm.weight", f->hidden, false);
-    add_matrix(t, "self_attn.q_proj.weight", q, f->hidden, false);
-    add_matrix(t, "self_attn.k_proj.weight", kv, f->hidden, true);
-    add_matrix(t, "self_attn.v_proj.weight", kv, f->hidden, true);
-    add_matrix(t, "self_attn.o_proj.weight", f->hidden, q, false);
-    add_vector(t, "post_attention_layernorm.weight", f->hidden, false);
-    add_matrix(t, "mlp.gate_proj.weight", f->ffn, f->hidden, false);
-    add_matrix(t, "mlp.up_proj.weight", f->ffn, f->hidden, true);
-    add_matrix(t, "mlp.down_proj.weight", f->hidden, f->ffn, false);
+    extent hidden = {f->hidden, NDP_DIM_WHOLE}, ffn = {f->ffn, NDP_DIM_FFN};
+    extent q = {(int64_t)f->heads * f->head_dim, NDP_DIM_HEADS};
+    extent kv = {(int64_t)f->kv_heads * f->head_dim, NDP_DIM_KV_HEADS};
+    add_vector(t, "input_layernorm.weight", hidden, false);
+    add_matrix(t, "self_attn.q_proj.weight", q, hidden, false);
+    add_matrix(t, "self_attn.k_proj.weight", kv, hidden, true);
+    add_matrix(t, "self_attn.v_proj.weight", kv, hidden, true);
+    add_matrix(t, "self_attn.o_proj.weight", hidden, q, false);
+    add_vector(t, "post_attention_layernorm.weight", hidden, false);
+    add_matrix(t, "mlp.gate_proj.weight", ffn, hidden, false);
+    add_matrix(t, "mlp.up_proj.weight", ffn, hidden, true);
+    add_matrix(t, "mlp.down_proj.weight", hidden, ffn, false);
     if (f->attention_bias) {
         add_vector(t, "self_attn.q_proj.bias", q, false);
         add_vector(t, "self_attn.k_proj.bias", kv, true);
         add_vector(t, "self_attn.v_proj.bias", kv, true);
-        add_vector(t, "self_attn.o_proj.bias", f->hidden, false);
+        add_vector(t, "self_attn.o_proj.bias", hidden, false);
     }
     if (f->mlp_bias) {
-        add_vector(t, "mlp.gate_proj.bias", f->ffn, false);
-        add_vector(t, "mlp.up_proj.bias", f->ffn, true);
-        add_vector(t, "mlp.down_proj.bias", f->hidden, false);
+        add_vector(t, "mlp.gate_proj.bias", ffn, false);
+        add_vector(t, "mlp.up_proj.bias", ffn, true);
+        add_vector(t, "mlp.down_proj.bias", hidden, false);
     }
 }
 
@@ -65,22 +73,23 @@ static ndp_status init_buffer(ndp_model *m, int i, const char *name, const char 
 
 static ndp_status build_tables(ndp_model *m) {
     const ndp_facts *f = &m->facts;
+    extent vocab = {f->vocab, NDP_DIM_VOCAB}, hidden = {f->hidden, NDP_DIM_WHOLE};
     m->n_buffers = f->layers + 2;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
     if (!m->buffers)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d layers", f->layers);
     table t;
     NDP_TRY(init_buffer(m, 0, "embed", "", &t));
-    add_matrix(&t, "model.embed_tokens.weight", f->vocab, f->hidden, false);
+    add_matrix(&t, "model.embed_tokens.weight", vocab, hidden, false);
     for (int i = 0; i < f->layers; i++) {
         NDP_TRY(init_buffer(m, i + 1, ndp_arena_format(&m->arena, "layers.%d", i),
                             ndp_arena_format(&m->arena, "model.layers.%d.", i), &t));
         block_table(&t, f);
     }
     NDP_TRY(init_buffer(m, f->layers + 1, "head", "", &t));
-    add_vector(&t, "model.norm.weight", f->hidden, false);
+    add_vector(&t, "model.norm.weight", hidden, false);
     if (!f->tied)
-        add_matrix(&t, "lm_head.weight", f->vocab, f->hidden, false);
+        add_matrix(&t, "lm_head.weight", vocab, hidden, false);
     for (int i = 0; i < m->n_buffers; i++)
         ndp_segments_layout(&m->buffers[i].segments);
     return NDP_OK;
@@ -103,7 +112,8 @@ static ndp_status build_units(ndp_model *m) {
 }
 
 ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
-    ndp_model m = {.facts = *facts, .opts = *opts, .n_graphs = 3};
+    ndp_model m = {.facts = *facts, .opts = *opts, .n_graphs = 3, .tokens = opts->rows, .queries = opts->rows};
+    m.keys = opts->mode == NDP_MODEL_CACHED ? opts->keys : opts->rows;
     if (opts->window > 0)
         m.facts.window = opts->window;
     ndp_status st;

@@ -44,8 +44,10 @@ typedef struct ndp_model {
     int n_units;
     ndp_graph graphs[3]; /* embedding, block, head */
     int n_graphs;
+    int64_t tokens, queries, keys; /* entries of the data arrays: tokens, labels, rope_pos; q_pos, q_low; k_pos */
 } ndp_model;
 
+/* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. */
 NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out);
 void ndp_model_release(ndp_model *m);
 

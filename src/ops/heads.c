@@ -5,9 +5,11 @@
 #include "ops/shape.h"
 
 static ndp_status check(const char *op, const ndp_op_attr *a, const ndp_view *in) {
-    NDP_SHAPE_CHECK(
-        a->heads > 0 && a->head_dim > 0 && a->parts > 0 && (a->heads % a->parts == 0 || a->parts % a->heads == 0),
-        "%s: %d heads of %d in %d parts, in " NDP_SHAPE, op, a->heads, a->head_dim, a->parts, NDP_SHAPE_ARGS(*in));
+    int all = ndp_heads_all_parts(a);
+    NDP_SHAPE_CHECK(a->heads > 0 && a->head_dim > 0 && a->parts > 0 && a->first >= 0 && a->first + a->parts <= all &&
+                        (a->heads % all == 0 || all % a->heads == 0),
+                    "%s: %d heads of %d in %d parts, in " NDP_SHAPE, op, a->heads, a->head_dim, a->parts,
+                    NDP_SHAPE_ARGS(*in));
     return NDP_OK;
 }
 
@@ -53,7 +55,7 @@ static void split_ref(const ndp_op_call *c) {
     for (int64_t p = 0; p < c->attr->parts; p++)
         for (int64_t t = 0; t < x->rows; t++)
             for (int64_t j = 0; j < h.width; j++)
-                ndp_view_set(y, p * x->rows + t, j, ndp_view_get(x, t, p / h.repeats * h.width + j));
+                ndp_view_set(y, p * x->rows + t, j, ndp_view_get(x, t, ndp_heads_run(&h, p) * h.width + j));
 }
 
 static void merge_ref(const ndp_op_call *c) {
@@ -62,8 +64,9 @@ static void merge_ref(const ndp_op_call *c) {
     for (int64_t t = 0; t < x->rows; t++)
         for (int64_t j = 0; j < x->cols; j++) {
             double sum = 0;
-            for (int64_t i = 0; i < h.repeats; i++)
-                sum += ndp_view_get(y, (j / h.width * h.repeats + i) * x->rows + t, j % h.width);
+            int64_t p, end;
+            for (ndp_heads_parts(&h, j / h.width, &p, &end); p < end; p++)
+                sum += ndp_view_get(y, p * x->rows + t, j % h.width);
             ndp_view_set(x, t, j, sum);
         }
 }

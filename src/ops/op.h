@@ -17,6 +17,19 @@ enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4 };
 
 typedef struct ndp_op ndp_op;
 
+/* What an op does between ranks: nothing, or one operation of a communicator, which the executor begins and waits for.
+ * Its operands are contiguous (ld == cols). */
+typedef enum ndp_collective {
+    NDP_LOCAL,
+    NDP_ALL_GATHER,
+    NDP_REDUCE_SCATTER,
+    NDP_ALL_REDUCE,
+    NDP_ALL_TO_ALL,
+    NDP_SHIFT,
+    NDP_COLLECTIVES
+} ndp_collective;
+const char *ndp_collective_name(ndp_collective c);
+
 /* The numbers of a call that are not tensors; an op reads those it documents. */
 typedef struct ndp_op_attr {
     int heads, kv_heads, head_dim;
@@ -32,6 +45,9 @@ typedef struct ndp_op_attr {
     int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
     bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide) */
     ndp_dtype type;  /* copy: of the output */
+    int all_parts;   /* heads_*: parts of all ranks that hold these heads, of which `parts` from `first` on are cut here */
+    int group;       /* collectives: an ndp_group_kind */
+    int ranks;       /* of that group */
 } ndp_op_attr;
 
 typedef struct ndp_op_call {
@@ -62,6 +78,9 @@ struct ndp_bwd {
      * there is none) and the op adds it itself. */
     ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in,
                              const int *outs, int n_out, int acc_slot, int *made);
+    /* Adds an op to the same list whose output is only used by the rule itself; returns that. */
+    ndp_status (*intermediate)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
+                               int *made);
     /* The value is a contribution to the gradient of in[i] as it stands: no op, but an `add` when there is another. */
     ndp_status (*pass_grad)(ndp_bwd *b, int i, int value);
     /* Adds an op to the graph for the weight gradients; its one output is the gradient of parameter in[i]. The op adds
@@ -84,7 +103,8 @@ struct ndp_op {
     size_t (*scratch)(const ndp_op_call *shapes, ndp_backend backend);
     /* Makes call->plan before the run (cpu only); NULL: none needed. Plans belong to the process-wide, locked cache. */
     ndp_status (*prepare)(ndp_op_call *shapes);
-    ndp_kernel kernel[NDP_BACKENDS];
+    ndp_kernel kernel[NDP_BACKENDS]; /* none: a collective, or a mark for the backward that does nothing */
+    ndp_collective collective;
 };
 
 /* The list. `?` marks an optional operand, `~` an integer one (i32). "Wide" is fp32, or fp64 for fp64 (ndp_wide).
@@ -142,6 +162,15 @@ struct ndp_op {
  *                 logits of one of them, which are overwritten. dx is what this slice adds to it, wide with attr.wide_grad.
  * kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row .. row+n-1 become `new`
  * reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of rows in order
+ *
+ * Between the P = attr.ranks ranks of attr.group (ops/collectives.c: each is another's backward):
+ * all_gather      (x [R,C])                                         -> y [P*R,C]                  the rows of all ranks, in their order
+ * reduce_scatter  (x [P*R,C])                                       -> y [R,C]                    this rank's rows of the sum
+ * all_reduce      (x)                                               -> the sum, in place
+ * all_to_all      (x [P*R,C])                                       -> y [P*R,C]                  part p, R rows, goes to rank p
+ * shift           (x [R,C])                                         -> y [R,C]                    the x of the rank before this one
+ * enter           (x)                                               -> x; its gradient is summed over the group
+ * given_gradient  (x [T,C], dx [T,C])                               -> nothing; dx, made by the forward, is the gradient of x
  */
 #define NDP_OPS(X)                                                                                                     \
     X(embedding)                                                                                                       \
@@ -169,7 +198,14 @@ struct ndp_op {
     X(xent_logits)                                                                                                     \
     X(xent_grad)                                                                                                       \
     X(kv_append)                                                                                                       \
-    X(reduce_sum)
+    X(reduce_sum)                                                                                                      \
+    X(all_gather)                                                                                                      \
+    X(reduce_scatter)                                                                                                  \
+    X(all_reduce)                                                                                                      \
+    X(all_to_all)                                                                                                      \
+    X(shift)                                                                                                           \
+    X(enter)                                                                                                           \
+    X(given_gradient)
 
 #define NDP_OP_DECLARE(name) extern const ndp_op ndp_op_##name;
 NDP_OPS(NDP_OP_DECLARE)

@@ -142,8 +142,7 @@ static ndp_status own_all(ndp_program *p) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the program of %d units", m->n_units);
     for (int i = 0; i < m->n_buffers; i++)
         NDP_TRY(own_buffer(p, i));
-    int64_t keys = m->opts.mode == NDP_MODEL_CACHED ? m->opts.keys : m->opts.rows;
-    p->batch_stride = (size_t)((NDP_BATCH_ARRAYS - 1) * m->opts.rows + keys) * sizeof(int32_t);
+    p->batch_stride = (size_t)(3 * m->tokens + 2 * m->queries + m->keys) * sizeof(int32_t);
     NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, p->batch_stride * (size_t)p->opts.accumulation, &p->batch));
     size_t real = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
     NDP_TRY(persistent(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)(m->opts.positions * m->facts.head_dim) * real,
@@ -445,9 +444,44 @@ static ndp_status emit_runs(builder *b) {
     return finish_reductions(b);
 }
 
+/* Sums this rank's part of the gradients of what several ranks of the tensor axis hold. A few at a time are under way.
+ */
+static ndp_status sum_replicas(builder *b) {
+    enum { MOST = 4 };
+    int begun[MOST], n = 0;
+    for (int i = 0; i < b->m->n_buffers; i++) {
+        const ndp_owned *o = &b->p->owned[i];
+        ndp_piece piece;
+        for (int c = 0; ndp_segments_piece(&b->m->buffers[i].segments, o->shard.shards, o->shard.index, &c, &piece);) {
+            if (piece.segment->sum == NDP_GRADIENT_WHOLE)
+                continue;
+            if (n >= MOST)
+                NDP_TRY(emit_wait(b->p, begun[n % MOST]));
+            ndp_place at = {o->grad.block,
+                            o->grad.offset + (size_t)piece.slice_first * ndp_dtype_size(b->m->opts.master)};
+            NDP_TRY(emit_begin(
+                b->p,
+                (ndp_instr){.kind = NDP_ALL_REDUCE,
+                            .group = piece.segment->sum == NDP_GRADIENT_OVER_TP ? NDP_GROUP_TP : NDP_GROUP_KV,
+                            .in = at,
+                            .out = at,
+                            .count = piece.count,
+                            .type = b->m->opts.master,
+                            .what = piece.segment->name,
+                            .buffer = i},
+                &begun[n++ % MOST]));
+        }
+    }
+    for (int k = n > MOST ? n - MOST : 0; k < n; k++)
+        NDP_TRY(emit_wait(b->p, begun[k % MOST]));
+    return NDP_OK;
+}
+
 static ndp_status emit_update(builder *b) {
+    NDP_TRY(sum_replicas(b));
     NDP_TRY(emit_code(b->p, NDP_DO_NORM));
     NDP_TRY(all_reduce_scalar(b, NDP_GROUP_SHARD, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
+    NDP_TRY(all_reduce_scalar(b, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(emit_code(b->p, NDP_DO_CLIP));
     for (int i = 0; i < b->m->n_buffers; i++)
         NDP_TRY(emit(

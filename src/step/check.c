@@ -1,137 +1,163 @@
-/* The checker: replays the programs of all ranks against each other.
+/* The checker: replays the communications of all ranks' programs against each other.
  *
- * Collectives of one group meet in order: the k-th begin of every member must be the same operation. That is compared
- * first; then the ranks are run: a wait passes once all members of its group have begun the same operation. A state in
- * which nobody can go on is a deadlock under some timing, since waits are the only places where a rank stops. */
+ * Operations of one communicator meet in order: the k-th begin of every member must be the same operation. That is
+ * compared first; then the ranks are run: a wait passes once all members of its group have begun the same operation. A
+ * state in which nobody can go on is a deadlock under some timing, since waits are the only places where a rank stops.
+ */
 #include "step/program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* Communicators: one a group kind, and that of the parameter gathers. */
+enum { CHANNELS = NDP_GROUPS + 1, MOST_UNDER_WAY = 8 };
+
+static int channel_of(const ndp_event *e) { return e->gathers ? NDP_GROUPS : (int)e->group; }
+
+/* The events of one rank. */
+typedef struct track {
+    ndp_event *events;
+    int *number; /* of a begin or wait on its channel, from 0 */
+    int n, at;
+    int begun[CHANNELS]; /* so far in the replay */
+    int total[CHANNELS];
+    int **nth; /* by channel: the event that is its k-th begin */
+} track;
 
 typedef struct replay {
     const ndp_program *const *programs;
     int world;
-    int *at;     /* by rank: next instruction */
-    int *begun;  /* by rank and group kind: collectives begun */
-    int *number; /* by rank and instruction: which of its group's collectives a begin is (offsets in first) */
-    size_t *first;
+    track *tracks;
 } replay;
 
-/* The k-th collective that a rank begins on a group kind; NULL when it begins fewer. */
-static const ndp_instr *nth_begin(const ndp_program *p, ndp_group_kind group, int k, int *index) {
-    for (int i = 0; i < p->n; i++)
-        if (p->instrs[i].code == NDP_DO_BEGIN && p->instrs[i].group == group && k-- == 0) {
-            *index = i;
-            return &p->instrs[i];
-        }
-    return NULL;
+static const char *place(const ndp_event *e, char *out, size_t size) {
+    char at[32];
+    snprintf(at, sizeof at, e->call == NDP_NONE ? "#%d" : "#%d.%d", e->instr, e->call);
+    snprintf(out, size, "%s %s %s%s%s (%lld bytes)", at, ndp_collective_name(e->kind), e->unit, *e->unit ? " " : "",
+             e->what, (long long)e->bytes);
+    return out;
 }
 
-static bool same(const ndp_instr *a, const ndp_instr *b) {
-    return a->kind == b->kind && a->count == b->count && a->type == b->type && strcmp(a->what, b->what) == 0;
+static bool same(const ndp_event *a, const ndp_event *b) {
+    return a->kind == b->kind && a->bytes == b->bytes && strcmp(a->what, b->what) == 0 && strcmp(a->unit, b->unit) == 0;
 }
 
-/* All members of a rank's group begin the same collectives: compared with the group's first member. */
-static ndp_status compare(const replay *r, int rank, ndp_group_kind kind) {
-    const ndp_program *mine = r->programs[rank];
-    ndp_group g = ndp_mesh_group(&mine->opts.mesh, kind);
-    const ndp_program *theirs = r->programs[g.base];
-    for (int k = 0, i = 0, j = 0; g.rank > 0; k++) {
-        const ndp_instr *a = nth_begin(mine, kind, k, &i), *b = nth_begin(theirs, kind, k, &j);
-        if (!a && !b)
-            return NDP_OK;
-        if (!a || !b)
-            return NDP_FAIL(NDP_EBUG, "rank %d begins %s %s over %s at #%d, rank %d begins no such collective",
-                            a ? rank : g.base, ndp_comm_kind_name(a ? a->kind : b->kind), a ? a->what : b->what,
-                            ndp_group_name(kind), a ? i : j, a ? g.base : rank);
-        if (!same(a, b))
-            return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at #%d %s %s (%lld), rank %d at #%d %s %s (%lld)",
-                            ndp_group_name(kind), rank, i, ndp_comm_kind_name(a->kind), a->what, (long long)a->count,
-                            g.base, j, ndp_comm_kind_name(b->kind), b->what, (long long)b->count);
+/* Lists a rank's events; waits come in the order of their channel's begins, which no more than eight are ahead. */
+static ndp_status list_events(const ndp_program *p, int rank, track *t) {
+    ndp_event e;
+    int waited[CHANNELS] = {0}, begun[CHANNELS] = {0};
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);)
+        t->n++;
+    t->events = calloc((size_t)t->n + 1, sizeof *t->events);
+    t->number = calloc((size_t)t->n + 1, sizeof *t->number);
+    t->nth = calloc(CHANNELS, sizeof *t->nth);
+    for (int k = 0; t->nth && k < CHANNELS; k++)
+        if (!(t->nth[k] = calloc((size_t)t->n + 1, sizeof **t->nth)))
+            return NDP_FAIL(NDP_ENOMEM, "no memory to check a program");
+    if (!t->events || !t->number || !t->nth)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check a program");
+    int i = 0;
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e); i++) {
+        int k = channel_of(&e);
+        char text[256];
+        t->events[i] = e;
+        t->number[i] = e.begin ? begun[k]++ : waited[k]++;
+        if (e.begin)
+            t->nth[k][t->number[i]] = i;
+        if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_UNDER_WAY)
+            return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and %d waited for", rank,
+                            place(&e, text, sizeof text), begun[k], ndp_group_name(e.group), waited[k]);
+        if (!e.begin && !same(&e, &t->events[t->nth[k][t->number[i]]]))
+            return NDP_FAIL(NDP_EBUG, "rank %d waits at %s out of the order of begins", rank,
+                            place(&e, text, sizeof text));
+    }
+    for (int k = 0; k < CHANNELS; k++) {
+        t->total[k] = begun[k];
+        if (begun[k] != waited[k])
+            return NDP_FAIL(NDP_EBUG, "rank %d begins %d operations of %s and waits for %d", rank, begun[k],
+                            k < NDP_GROUPS ? ndp_group_name((ndp_group_kind)k) : "the gathers", waited[k]);
     }
     return NDP_OK;
 }
 
-static bool all_begun(const replay *r, int rank, const ndp_instr *wait, int number) {
+/* All members of a rank's group begin the same operations: compared with the group's first member. */
+static ndp_status compare(const replay *r, int rank, int channel) {
+    ndp_group_kind kind = channel == NDP_GROUPS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
+    ndp_group g = ndp_mesh_group(&r->programs[rank]->opts.mesh, kind);
+    const track *mine = &r->tracks[rank], *theirs = &r->tracks[g.base];
+    char a[256], b[256];
+    for (int k = 0; g.rank > 0 && (k < mine->total[channel] || k < theirs->total[channel]); k++) {
+        const ndp_event *x = k < mine->total[channel] ? &mine->events[mine->nth[channel][k]] : NULL;
+        const ndp_event *y = k < theirs->total[channel] ? &theirs->events[theirs->nth[channel][k]] : NULL;
+        if (!x || !y)
+            return NDP_FAIL(NDP_EBUG, "over %s, rank %d begins %s, rank %d begins no such collective",
+                            ndp_group_name(kind), x ? rank : g.base, place(x ? x : y, a, sizeof a), x ? g.base : rank);
+        if (!same(x, y))
+            return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at %s, rank %d at %s", ndp_group_name(kind), rank,
+                            place(x, a, sizeof a), g.base, place(y, b, sizeof b));
+    }
+    return NDP_OK;
+}
+
+static bool all_begun(const replay *r, int rank, const ndp_event *wait, int number) {
     ndp_group g = ndp_mesh_group(&r->programs[rank]->opts.mesh, wait->group);
     for (int k = 0; k < g.count; k++)
-        if (r->begun[(g.base + k * g.stride) * NDP_GROUPS + (int)wait->group] <= number)
+        if (r->tracks[g.base + k * g.stride].begun[channel_of(wait)] <= number)
             return false;
     return true;
 }
 
 /* Runs one rank until it must wait; true when it moved. */
 static bool advance(replay *r, int rank) {
-    const ndp_program *p = r->programs[rank];
-    int from = r->at[rank];
-    for (; r->at[rank] < p->n; r->at[rank]++) {
-        int i = r->at[rank];
-        const ndp_instr *in = &p->instrs[i];
-        int *number = r->number + r->first[rank];
-        if (in->code == NDP_DO_BEGIN)
-            number[i] = r->begun[rank * NDP_GROUPS + (int)in->group]++;
-        if (in->code == NDP_DO_WAIT && !all_begun(r, rank, in, number[in->partner]))
+    track *t = &r->tracks[rank];
+    int from = t->at;
+    for (; t->at < t->n; t->at++) {
+        const ndp_event *e = &t->events[t->at];
+        if (e->begin)
+            t->begun[channel_of(e)]++;
+        else if (!all_begun(r, rank, e, t->number[t->at]))
             break;
     }
-    return r->at[rank] > from;
+    return t->at > from;
 }
 
 static ndp_status run_all(replay *r) {
+    char text[256];
     for (bool moved = true; moved;) {
         moved = false;
         for (int rank = 0; rank < r->world; rank++)
             moved |= advance(r, rank);
     }
-    for (int rank = 0; rank < r->world; rank++)
-        if (r->at[rank] < r->programs[rank]->n) {
-            const ndp_instr *in = &r->programs[rank]->instrs[r->at[rank]];
-            return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at #%d %s %s over %s", rank, r->at[rank],
-                            ndp_comm_kind_name(in->kind), in->what, ndp_group_name(in->group));
-        }
-    return NDP_OK;
-}
-
-/* Every begin has its wait behind it, and every wait its begin before it. */
-static ndp_status check_pairs(const ndp_program *p, int rank) {
-    for (int i = 0; i < p->n; i++) {
-        const ndp_instr *in = &p->instrs[i];
-        bool begin = in->code == NDP_DO_BEGIN, wait = in->code == NDP_DO_WAIT;
-        if ((begin && (in->partner <= i || p->instrs[in->partner].partner != i)) ||
-            (wait && (in->partner < 0 || in->partner >= i)))
-            return NDP_FAIL(NDP_EBUG, "rank %d: #%d %s %s has no partner", rank, i, ndp_comm_kind_name(in->kind),
-                            in->what);
+    for (int rank = 0; rank < r->world; rank++) {
+        const track *t = &r->tracks[rank];
+        if (t->at < t->n)
+            return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at %s over %s", rank,
+                            place(&t->events[t->at], text, sizeof text), ndp_group_name(t->events[t->at].group));
     }
     return NDP_OK;
 }
 
 static ndp_status check_all(replay *r) {
-    for (int rank = 0; rank < r->world; rank++) {
-        NDP_TRY(check_pairs(r->programs[rank], rank));
-        for (int kind = 0; kind < NDP_GROUPS; kind++)
-            NDP_TRY(compare(r, rank, (ndp_group_kind)kind));
-    }
+    for (int rank = 0; rank < r->world; rank++)
+        NDP_TRY(list_events(r->programs[rank], rank, &r->tracks[rank]));
+    for (int rank = 0; rank < r->world; rank++)
+        for (int channel = 0; channel < CHANNELS; channel++)
+            NDP_TRY(compare(r, rank, channel));
     return run_all(r);
 }
 
 ndp_status ndp_program_check(const ndp_program *const *programs, int world) {
-    replay r = {.programs = programs, .world = world};
-    size_t instrs = 0;
-    r.first = calloc((size_t)world + 1, sizeof *r.first);
-    for (int rank = 0; r.first && rank < world; rank++) {
-        r.first[rank] = instrs;
-        instrs += (size_t)programs[rank]->n;
+    replay r = {programs, world, calloc((size_t)world + 1, sizeof *r.tracks)};
+    ndp_status st = r.tracks ? check_all(&r) : NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", world);
+    for (int rank = 0; r.tracks && rank < world; rank++) {
+        track *t = &r.tracks[rank];
+        for (int k = 0; t->nth && k < CHANNELS; k++)
+            free(t->nth[k]);
+        free(t->nth);
+        free(t->events);
+        free(t->number);
     }
-    r.at = calloc((size_t)world + 1, sizeof *r.at);
-    r.begun = calloc((size_t)world * NDP_GROUPS + 1, sizeof *r.begun);
-    r.number = calloc(instrs + 1, sizeof *r.number);
-    ndp_status st = NDP_OK;
-    if (!r.at || !r.begun || !r.number || !r.first)
-        st = NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", world);
-    else
-        st = check_all(&r);
-    free(r.first);
-    free(r.at);
-    free(r.begun);
-    free(r.number);
+    free(r.tracks);
     return st;
 }

@@ -8,14 +8,17 @@
 
 struct ndp_engine {
     ndp_engine_opts opts;
+    ndp_model model; /* this rank's */
     ndp_unit_program units[3];
     ndp_program program;
     ndp_comm *world, *comms[NDP_GROUPS];
     ndp_comm *
         gathers; /* the shard group's second channel: gathers overlap with reductions and are waited for between them */
     ndp_window *windows[NDP_REGIONS];
-    ndp_work *works; /* by begin instruction */
-    void **caches;   /* by unit: keys, values */
+    ndp_work *works;      /* by begin instruction */
+    ndp_work *unit_works; /* by call of the unit that runs */
+    double *begun;        /* when: instructions, then calls */
+    void **caches;        /* by unit: keys, values */
     int32_t cache_row;
     ndp_profile profile;
     bool profile_ops;
@@ -27,14 +30,14 @@ static ndp_status lower_units(ndp_engine *e) {
     ndp_lower_opts opts = {.backend = (ndp_backend)e->opts.device->backend,
                            .threads = e->opts.threads,
                            .prepare = e->opts.device->executes};
-    for (int g = 0; g < e->opts.model->n_graphs; g++)
-        NDP_TRY(ndp_lower(&e->opts.model->graphs[g], &opts, &e->units[g]));
+    for (int g = 0; g < e->model.n_graphs; g++)
+        NDP_TRY(ndp_lower(&e->model.graphs[g], &opts, &e->units[g]));
     return NDP_OK;
 }
 
 static ndp_status build_program(ndp_engine *e, int node_ranks) {
     const ndp_optimizer *o = &e->opts.optimizer;
-    ndp_program_opts opts = {.model = e->opts.model,
+    ndp_program_opts opts = {.model = &e->model,
                              .units = e->units,
                              .mesh = e->opts.mesh,
                              .accumulation = e->opts.accumulation,
@@ -51,7 +54,8 @@ static ndp_status connect(ndp_engine *e) {
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
     NDP_TRY(ndp_comm_create(t, all, "world", &e->world));
     NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, NDP_GROUP_SHARD), "shard", &e->gathers));
-    static const ndp_group_kind used[] = {NDP_GROUP_REPLICATE, NDP_GROUP_SHARD, NDP_GROUP_LOSS};
+    static const ndp_group_kind used[] = {NDP_GROUP_REPLICATE, NDP_GROUP_SHARD, NDP_GROUP_LOSS, NDP_GROUP_CP,
+                                          NDP_GROUP_SP,        NDP_GROUP_TP,    NDP_GROUP_KV};
     for (int i = 0; i < NDP_COUNT(used); i++)
         NDP_TRY(
             ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, used[i]), ndp_group_name(used[i]), &e->comms[used[i]]));
@@ -94,13 +98,23 @@ static void *at(const ndp_engine *e, ndp_place place) {
     return (char *)ndp_window_data(e->windows[b->region]) + b->offset + place.offset;
 }
 
+static int longest_list(const ndp_engine *e) {
+    int most = 0;
+    for (int g = 0; g < e->model.n_graphs; g++)
+        for (int phase = 0; phase < NDP_PHASES; phase++)
+            most = e->units[g].lists[phase].n > most ? e->units[g].lists[phase].n : most;
+    return most;
+}
+
 static ndp_status ready(ndp_engine *e) {
-    const ndp_model *m = e->opts.model;
+    const ndp_model *m = &e->model;
     NDP_TRY(connect(e));
     NDP_TRY(take_memory(e));
     e->works = calloc((size_t)e->program.n + 1, sizeof *e->works);
+    e->unit_works = calloc((size_t)longest_list(e) + 1, sizeof *e->unit_works);
     e->caches = calloc(2 * (size_t)m->n_units, sizeof *e->caches);
-    if (!e->works || !e->caches)
+    e->begun = calloc((size_t)(e->program.n + longest_list(e)) + 1, sizeof *e->begun);
+    if (!e->works || !e->unit_works || !e->begun || !e->caches)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     ndp_rope_table(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32,
                    at(e, e->program.rope));
@@ -112,10 +126,14 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
+    int tp = opts->mesh.layout.size[NDP_TP], kv_heads = opts->model->facts.kv_heads;
+    e->opts.mesh.kv_copies = tp > kv_heads ? tp / kv_heads : 1;
     int node_ranks = opts->node_ranks  ? opts->node_ranks
                      : opts->transport ? ndp_transport_node_ranks(opts->transport)
                                        : 1;
-    ndp_status st = lower_units(e);
+    ndp_status st = ndp_parallel_apply(opts->model, &e->opts.mesh, &opts->parallel, &e->model);
+    if (st == NDP_OK)
+        st = lower_units(e);
     if (st == NDP_OK)
         st = build_program(e, node_ranks);
     if (st == NDP_OK && opts->transport && opts->device->executes)
@@ -142,26 +160,31 @@ void ndp_engine_destroy(ndp_engine *e) {
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);
+    ndp_model_release(&e->model);
     free(e->works);
+    free(e->unit_works);
+    free(e->begun);
     free(e->caches);
     free(e);
 }
 
 const ndp_program *ndp_engine_program(const ndp_engine *e) { return &e->program; }
 
+const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }
+
 /* ---- owned slices ---- */
 
 void *ndp_engine_slice(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     const ndp_owned *o = &e->program.owned[buffer];
     const ndp_place places[] = {o->master, o->grad, o->state[0], o->state[1]};
-    bool training = e->opts.model->opts.mode == NDP_MODEL_TRAIN;
+    bool training = e->model.opts.mode == NDP_MODEL_TRAIN;
     return kind == NDP_OWNED_MASTER || training ? at(e, places[kind]) : NULL;
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
 
 void ndp_engine_publish(ndp_engine *e) {
-    const ndp_model *m = e->opts.model;
+    const ndp_model *m = &e->model;
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
         if (!o->shard.same)
@@ -172,15 +195,35 @@ void ndp_engine_publish(ndp_engine *e) {
 static ndp_scalars *scalars(const ndp_engine *e) { return at(e, e->program.scalars); }
 
 ndp_batch ndp_engine_batch(const ndp_engine *e, int micro_batch) {
-    int64_t rows = e->opts.model->opts.rows;
+    int64_t tokens = e->model.tokens, queries = e->model.queries;
     int32_t *first = (int32_t *)((char *)at(e, e->program.batch) + (size_t)micro_batch * e->program.batch_stride);
-    return (ndp_batch){first, first + rows, first + 2 * rows, first + 3 * rows, first + 4 * rows, first + 5 * rows};
+    int32_t *q_pos = first + 3 * tokens;
+    return (ndp_batch){first, first + tokens, first + 2 * tokens, q_pos, q_pos + queries, q_pos + 2 * queries};
+}
+
+void ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole) {
+    ndp_rows rows = ndp_rows_cut(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
+    ndp_batch b = ndp_engine_batch(e, micro_batch);
+    for (int64_t i = 0; i < rows.tokens; i++) {
+        int64_t t = ndp_rows_token(&rows, i);
+        bool real = t < rows.real;
+        b.tokens[i] = real ? whole->tokens[t] : 0;
+        b.labels[i] = real ? whole->labels[t] : -1;
+        b.rope_pos[i] = real ? whole->rope_pos[t] : 0;
+    }
+    for (int64_t i = 0; i < rows.queries; i++) {
+        int64_t t = ndp_rows_query(&rows, i);
+        b.q_pos[i] = (int32_t)t;
+        b.q_low[i] = t < rows.real ? whole->q_low[t] : (int32_t)t;
+    }
+    for (int64_t i = 0; i < rows.keys; i++)
+        b.k_pos[i] = (int32_t)ndp_rows_key(&rows, i);
 }
 
 /* ---- instructions ---- */
 
 static void do_count(ndp_engine *e) {
-    int64_t valid = 0, rows = e->opts.model->opts.rows;
+    int64_t valid = 0, rows = e->model.tokens;
     for (int m = 0; m < e->opts.accumulation; m++) {
         const int32_t *labels = ndp_engine_batch(e, m).labels;
         for (int64_t t = 0; t < rows; t++)
@@ -189,11 +232,53 @@ static void do_count(ndp_engine *e) {
     *scalars(e) = (ndp_scalars){.valid = valid};
 }
 
-static void do_run(ndp_engine *e, const ndp_instr *in) {
+static ndp_status begin(ndp_comm *c, ndp_collective kind, const void *in, void *out, int64_t count, ndp_dtype type,
+                        bool add, ndp_work *work) {
+    int64_t bytes = count * (int64_t)ndp_dtype_size(type);
+    switch (kind) {
+    case NDP_ALL_GATHER:
+        return ndp_all_gather_begin(c, in, out, count, type, work);
+    case NDP_REDUCE_SCATTER:
+        return ndp_reduce_scatter_begin(c, in, out, count, type, add, work);
+    case NDP_ALL_REDUCE:
+        return ndp_all_reduce_begin(c, out, count, type, NDP_SUM, work);
+    case NDP_ALL_TO_ALL:
+        return ndp_all_to_all_begin(c, in, out, bytes, work);
+    default:
+        return ndp_shift_begin(c, in, out, bytes, work);
+    }
+}
+
+/* A collective inside a unit. */
+static ndp_status unit_collective(void *user, int index, const ndp_call *call, const ndp_op_call *operands) {
+    ndp_engine *e = user;
+    const ndp_view *in = &operands->in[0], *out = &operands->out[0];
+    ndp_comm *c = e->comms[call->attr.group];
+    double start = ndp_now();
+    ndp_status st;
+    if (call->kind == NDP_CALL_BEGIN) {
+        int64_t count = in->rows * in->cols;
+        if (call->op->collective == NDP_REDUCE_SCATTER || call->op->collective == NDP_ALL_TO_ALL)
+            count /= call->attr.ranks;
+        st = begin(c, call->op->collective, in->data, out->data, count, in->dtype, false, &e->unit_works[index]);
+        e->profile.unit_begin += ndp_now() - start;
+        e->begun[e->program.n + index] = start;
+    } else {
+        st = ndp_wait(&e->unit_works[call->partner]);
+        double now = ndp_now();
+        e->profile.unit_wait += now - start;
+        e->profile.under_way += now - e->begun[e->program.n + call->partner];
+    }
+    return st;
+}
+
+static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
     ndp_list_run_opts run = {.backend = (ndp_backend)e->opts.device->backend,
                              .threads = e->opts.threads,
                              .accumulate = in->accumulate,
-                             .op_seconds = e->profile_ops ? e->profile.op : NULL};
+                             .op_seconds = e->profile_ops ? e->profile.op : NULL,
+                             .collective = unit_collective,
+                             .user = e};
     for (int i = 0; i < NDP_BASE_DATA; i++)
         run.bases[i] = at(e, (ndp_place){in->bases[i], 0});
     ndp_batch b = ndp_engine_batch(e, in->micro_batch);
@@ -210,24 +295,16 @@ static void do_run(ndp_engine *e, const ndp_instr *in) {
                                       [NDP_DATA_K_CACHE] = e->caches[2 * in->unit],
                                       [NDP_DATA_V_CACHE] = e->caches[2 * in->unit + 1]};
     memcpy(run.data, data, sizeof data);
-    const ndp_list *list = &e->units[e->opts.model->units[in->unit].graph].lists[in->phase];
-    ndp_list_run(list, &run);
+    return ndp_list_run(ndp_program_list(&e->program, in), &run);
 }
 
 static ndp_status do_begin(ndp_engine *e, const ndp_instr *in, ndp_work *work) {
     ndp_comm *c = in->kind == NDP_ALL_GATHER ? e->gathers : e->comms[in->group];
-    switch (in->kind) {
-    case NDP_ALL_GATHER:
-        return ndp_all_gather_begin(c, at(e, in->in), at(e, in->out), in->count, in->type, work);
-    case NDP_REDUCE_SCATTER:
-        return ndp_reduce_scatter_begin(c, at(e, in->in), at(e, in->out), in->count, in->type, in->add, work);
-    default:
-        return ndp_all_reduce_begin(c, at(e, in->in), in->count, in->type, NDP_SUM, work);
-    }
+    return begin(c, in->kind, at(e, in->in), at(e, in->out), in->count, in->type, in->add, work);
 }
 
 static void do_norm(ndp_engine *e) {
-    const ndp_model *m = e->opts.model;
+    const ndp_model *m = &e->model;
     double sum = 0;
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_shard *s = ndp_engine_shard(e, i);
@@ -248,7 +325,7 @@ static void do_clip(ndp_engine *e) {
 }
 
 static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
-    const ndp_model *m = e->opts.model;
+    const ndp_model *m = &e->model;
     const ndp_optimizer *opt = &e->opts.optimizer;
     const ndp_shard *s = ndp_engine_shard(e, buffer);
     size_t size = ndp_dtype_size(m->opts.master);
@@ -307,8 +384,7 @@ static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, b
         s->scale = s->valid > 0 ? 1.0 / (double)s->valid : 0.0;
         break;
     case NDP_DO_RUN:
-        do_run(e, in);
-        break;
+        return do_run(e, in);
     case NDP_DO_BEGIN:
         return do_begin(e, in, &e->works[index]);
     case NDP_DO_WAIT:
@@ -331,7 +407,12 @@ ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update
     for (int i = 0; i < e->program.n; i++) {
         NDP_TRY(execute(e, i, lr, update, update_weights));
         double now = ndp_now();
-        *clock_of(&e->profile, &e->program.instrs[i]) += now - last;
+        const ndp_instr *in = &e->program.instrs[i];
+        *clock_of(&e->profile, in) += now - last;
+        if (in->code == NDP_DO_BEGIN)
+            e->begun[i] = last;
+        if (in->code == NDP_DO_WAIT)
+            e->profile.under_way += now - e->begun[in->partner];
         last = now;
     }
     e->profile.total += last - start;

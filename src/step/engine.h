@@ -4,6 +4,7 @@
 
 #include "base/log.h"
 #include "device/device.h"
+#include "parallel/apply.h"
 #include "step/program.h"
 
 typedef struct ndp_engine ndp_engine;
@@ -14,8 +15,9 @@ typedef struct ndp_optimizer {
 } ndp_optimizer;
 
 typedef struct ndp_engine_opts {
-    const ndp_model *model; /* borrowed */
+    const ndp_model *model; /* the whole one; borrowed */
     ndp_mesh mesh;
+    ndp_parallel parallel;
     ndp_transport *transport; /* borrowed; NULL: plan only */
     const ndp_device *device;
     int node_ranks; /* 0: what the transport says */
@@ -34,6 +36,8 @@ NDP_API ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **o
 void ndp_engine_destroy(ndp_engine *e);
 
 const ndp_program *ndp_engine_program(const ndp_engine *e);
+/* What this rank computes: its tables and graphs. Lives as long as the engine. */
+const ndp_model *ndp_engine_model(const ndp_engine *e);
 
 /* ---- weights, gradients, optimizer state: this rank's pieces ---- */
 
@@ -47,12 +51,20 @@ void ndp_engine_publish(ndp_engine *e);
 
 /* ---- batches ---- */
 
-/* Integer arrays of a micro-batch, to be filled before a step: T entries each, k_pos in CACHED mode an entry a cache
- * row. Kept from step to step. */
+/* Integer arrays of a micro-batch, to be filled before a step: model->tokens entries of the first three, ->queries of
+ * q_pos and q_low, ->keys of k_pos. Kept from step to step. */
 typedef struct ndp_batch {
     int32_t *tokens, *labels, *rope_pos, *q_pos, *q_low, *k_pos;
 } ndp_batch;
 ndp_batch ndp_engine_batch(const ndp_engine *e, int micro_batch);
+
+/* A whole micro-batch, as all ranks with the same samples read it: opts.rows entries each. q_low: the first row that
+ * one may see. */
+typedef struct ndp_micro_batch {
+    int32_t *tokens, *labels, *rope_pos, *q_low;
+} ndp_micro_batch;
+/* Fills the arrays with this rank's part of it. What the layout pads is ignored by the loss, and sees itself alone. */
+void ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole);
 
 /* ---- running ---- */
 
@@ -65,7 +77,9 @@ typedef struct ndp_step_result {
 /* Where the time of steps went, in seconds, summed since the last reset. */
 typedef struct ndp_profile {
     double phase[NDP_PHASES], begin, wait, norm, update, total;
-    double op[NDP_OP_COUNT]; /* by ndp_op_index */
+    double unit_begin, unit_wait; /* communication inside units, which is in `phase` too */
+    double under_way;             /* all communications, each from its begin to the end of its wait */
+    double op[NDP_OP_COUNT];      /* by ndp_op_index */
     int64_t steps;
 } ndp_profile;
 

@@ -73,16 +73,27 @@ void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
             out->class_bytes[p->blocks[i].class] += own_bytes(p, &p->blocks[i]);
 }
 
+/* What of `bytes` handed in leaves the rank once: all but its own part. */
+static double leaving(ndp_collective kind, double bytes, int size) {
+    switch (kind) {
+    case NDP_ALL_GATHER:
+        return bytes * (size - 1);
+    case NDP_ALL_REDUCE:
+        return 2 * bytes * (size - 1) / size;
+    case NDP_SHIFT:
+        return bytes;
+    default:
+        return bytes * (size - 1) / size;
+    }
+}
+
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
     for (int g = 0; g < NDP_GROUPS; g++)
         out[g] = 0;
-    for (int i = 0; i < p->n; i++) {
-        const ndp_instr *in = &p->instrs[i];
-        int size = ndp_mesh_group(&p->opts.mesh, in->group).count;
-        if (in->code != NDP_DO_BEGIN || in->in_place || size == 1)
-            continue;
-        double bytes = (double)in->count * (double)ndp_dtype_size(in->type);
-        /* gather and reduce_scatter: size - 1 parts leave each rank; all_reduce is both over parts of 1 / size */
-        out[in->group] += in->kind == NDP_ALL_REDUCE ? 2 * bytes * (size - 1) / size : bytes * (size - 1);
+    ndp_event e;
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);) {
+        int size = ndp_mesh_group(&p->opts.mesh, e.group).count;
+        if (e.begin && !e.in_place && size > 1)
+            out[e.group] += leaving(e.kind, (double)e.bytes, size);
     }
 }

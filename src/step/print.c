@@ -2,11 +2,6 @@
 
 #include <stdio.h>
 
-const char *ndp_comm_kind_name(ndp_comm_kind k) {
-    static const char *const names[NDP_COMM_KINDS] = {"all_gather", "reduce_scatter", "all_reduce"};
-    return names[k];
-}
-
 static const char *opcode_name(ndp_opcode c) {
     static const char *const names[NDP_OPCODES] = {"count", "scale", "run", "begin", "wait", "norm", "clip", "update"};
     return names[c];
@@ -33,7 +28,7 @@ static void print_comm(const ndp_program *p, const ndp_instr *in, ndp_str *out) 
     char bytes[16];
     ndp_group g = ndp_mesh_group(&p->opts.mesh, in->group);
     ndp_str_addf(out, "%s %s %s over %s (%d ranks, base %d, stride %d)", opcode_name(in->code),
-                 ndp_comm_kind_name(in->kind), in->what, ndp_group_name(in->group), g.count, g.base, g.stride);
+                 ndp_collective_name(in->kind), in->what, ndp_group_name(in->group), g.count, g.base, g.stride);
     if (in->code == NDP_DO_WAIT) {
         ndp_str_addf(out, " of #%d", in->partner);
         return;
@@ -58,7 +53,16 @@ static void print_operand(const ndp_graph *g, const ndp_operand *o, ndp_str *out
         ndp_str_addf(out, "+%zu", o->offset);
 }
 
-static void print_list(const ndp_unit_program *u, ndp_phase phase, ndp_str *out) {
+static void print_group(const ndp_program *p, const ndp_call *c, ndp_str *out) {
+    char bytes[16];
+    const ndp_view *v = &c->in[0].view;
+    ndp_group g = ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)c->attr.group);
+    ndp_str_addf(out, " over %s (%d ranks, base %d, stride %d) %s", ndp_group_name((ndp_group_kind)c->attr.group),
+                 g.count, g.base, g.stride,
+                 ndp_human_bytes((double)(v->rows * v->cols) * (double)ndp_dtype_size(v->dtype), bytes));
+}
+
+static void print_list(const ndp_program *p, const ndp_unit_program *u, ndp_phase phase, ndp_str *out) {
     const ndp_list *list = &u->lists[phase];
     if (list->n == 0)
         return;
@@ -66,7 +70,15 @@ static void print_list(const ndp_unit_program *u, ndp_phase phase, ndp_str *out)
                  ndp_phase_name(phase), list->n, list->flops * 1e-9, list->work_bytes);
     for (int i = 0; i < list->n; i++) {
         const ndp_call *c = &list->calls[i];
-        ndp_str_addf(out, "  .%d %s:", i, c->op->name);
+        ndp_str_addf(out, "  .%d ", i);
+        if (c->kind == NDP_CALL_WAIT) {
+            ndp_str_addf(out, "wait %s of .%d\n", c->op->name, c->partner);
+            continue;
+        }
+        ndp_str_addf(out, "%s%s", c->kind == NDP_CALL_BEGIN ? "begin " : "", c->op->name);
+        if (c->kind == NDP_CALL_BEGIN)
+            print_group(p, c, out);
+        ndp_str_add(out, ":");
         for (int k = 0; k < c->n_in; k++)
             print_operand(u->graph, &c->in[k], out);
         ndp_str_add(out, " ->");
@@ -93,5 +105,5 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     }
     for (int g = 0; units && g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++)
-            print_list(&p->opts.units[g], (ndp_phase)phase, out);
+            print_list(p, &p->opts.units[g], (ndp_phase)phase, out);
 }

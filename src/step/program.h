@@ -65,9 +65,6 @@ typedef enum ndp_opcode {
     NDP_OPCODES
 } ndp_opcode;
 
-typedef enum ndp_comm_kind { NDP_ALL_GATHER, NDP_REDUCE_SCATTER, NDP_ALL_REDUCE, NDP_COMM_KINDS } ndp_comm_kind;
-const char *ndp_comm_kind_name(ndp_comm_kind k);
-
 typedef struct ndp_instr {
     ndp_opcode code;
     /* RUN */
@@ -76,7 +73,7 @@ typedef struct ndp_instr {
     int bases[NDP_BASE_DATA]; /* blocks */
     uint32_t accumulate;
     /* BEGIN, WAIT */
-    ndp_comm_kind kind;
+    ndp_collective kind;
     ndp_group_kind group;
     ndp_place in, out;
     int64_t count; /* elements: of a part (all_gather, reduce_scatter), of the buffer (all_reduce) */
@@ -105,7 +102,7 @@ typedef struct ndp_scalars {
 } ndp_scalars;
 
 typedef struct ndp_program_opts {
-    const ndp_model *model;        /* borrowed */
+    const ndp_model *model;        /* what the rank computes; borrowed */
     const ndp_unit_program *units; /* borrowed; by graph */
     ndp_mesh mesh;
     int accumulation;
@@ -129,9 +126,26 @@ typedef struct ndp_program {
     size_t bytes[NDP_REGIONS];
 } ndp_program;
 
-/* Integer arrays of a micro-batch, one behind the other in this order: T each, but the last has an entry a key, which
- * are the rows of the cache in CACHED mode. */
-enum { NDP_BATCH_ARRAYS = 6 };
+/* The unit program's list that a RUN instruction runs. */
+const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
+
+/* Every communication of a program, those inside units too, in the order of execution: for the checker, the printer,
+ * the traffic. */
+typedef struct ndp_event {
+    int instr, call; /* call: in the unit's list; NDP_NONE: the instruction itself */
+    bool begin;      /* or wait */
+    ndp_collective kind;
+    ndp_group_kind group;
+    bool gathers;  /* of parameters: on a communicator of their own */
+    int64_t bytes; /* what a rank hands in */
+    const char *unit, *what;
+    bool in_place;
+} ndp_event;
+/* Iterates: start with {0}; false at the end. */
+typedef struct ndp_event_cursor {
+    int instr, call;
+} ndp_event_cursor;
+bool ndp_program_event(const ndp_program *p, ndp_event_cursor *cursor, ndp_event *out);
 
 /* Writes the program of one rank and plans its memory. NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out);

@@ -1,8 +1,11 @@
-/* The table of a flat unit buffer: whole tensors one behind the other, and how it is cut into owned slices.
+/* The table of a flat unit buffer: tensors one behind the other, and how it is cut into owned slices.
  *
- * A buffer holds the parameters of one unit. Tensors start at multiples of 64 elements, except glued ones, which lie
- * directly behind the one before (fused projections: one matrix product serves them all). The buffer is padded so that
- * `shards` equal slices of a multiple of 64 elements cover it; gaps and padding are never read. */
+ * A buffer holds the parameters of one unit, or what one rank of the tensor axis has of them: a segment is a rectangle
+ * of a whole tensor, as it stands in files. Segments start at multiples of 64 elements, except glued ones, which lie
+ * directly behind the one before (fused projections: one matrix product serves them all). A group of glued segments
+ * takes the room of the largest such group on the tensor axis, so that offsets and slices are alike on all its ranks,
+ * however uneven the cut. The buffer is padded so that `shards` equal slices of a multiple of 64 elements cover it;
+ * gaps and padding are never read. */
 #ifndef NDP_TENSOR_SEGMENTS_H
 #define NDP_TENSOR_SEGMENTS_H
 
@@ -10,13 +13,29 @@
 
 enum { NDP_SEGMENT_ALIGN = 64 };
 
+/* What the rows or columns of a tensor count: dimensions that the tensor axis may cut. */
+typedef enum ndp_dim { NDP_DIM_WHOLE, NDP_DIM_HEADS, NDP_DIM_KV_HEADS, NDP_DIM_FFN, NDP_DIM_VOCAB, NDP_DIMS } ndp_dim;
+
+/* What the gradient of a tensor that several ranks hold is on each of them. */
+typedef enum ndp_gradient_sum {
+    NDP_GRADIENT_WHOLE,   /* all of it: nothing to add */
+    NDP_GRADIENT_OVER_TP, /* a part: summed over the tensor axis */
+    NDP_GRADIENT_OVER_KV  /* a part: summed over the ranks of the tensor axis that hold the same kv head */
+} ndp_gradient_sum;
+
 typedef struct ndp_segment {
-    const char *name; /* global name, as in the model folder */
-    int64_t rows, cols; /* a vector has one row */
+    const char *name;   /* global name, as in the model folder */
+    int64_t rows, cols; /* in the buffer; a vector has one row */
     int ndim;           /* as stored in files: 1 or 2 */
+    ndp_dim dim[2];     /* of rows, of columns */
+    int64_t whole[2];   /* rows, columns of the whole tensor */
+    int64_t first[2];   /* first row and column held here */
+    int64_t room;       /* elements that it takes on the rank of the tensor axis that has the most of it */
     int64_t offset;     /* in the buffer, elements */
     bool glued, decay;
-    double copies;      /* ranks that hold a replica of these elements: each weighs 1 / copies in the gradient norm */
+    double copies; /* ranks of the tensor axis that hold these elements: each weighs 1 / copies in the gradient norm */
+    bool replica;  /* another rank of the tensor axis holds them too and is the one that writes them to files */
+    ndp_gradient_sum sum;
 } ndp_segment;
 
 typedef struct ndp_segments {
@@ -25,19 +44,33 @@ typedef struct ndp_segments {
     int64_t elements; /* used, before padding for shards */
 } ndp_segments;
 
-/* Sets the offsets from rows, cols and glued. */
+/* A whole tensor: rows and cols of `dim`s, nothing cut. */
+ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t cols, ndp_dim row_dim, ndp_dim col_dim);
+/* Keeps [first, first + count) of axis 0 (rows) or 1; `most`: the largest count on any rank of the tensor axis. */
+void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most);
+
+/* Sets the offsets from rows, cols, room and glued. */
 void ndp_segments_layout(ndp_segments *s);
 /* Elements of one slice when `shards` ranks cut the buffer. */
 int64_t ndp_segments_slice(const ndp_segments *s, int shards);
 
-/* A maximal run of elements that one slice holds of one tensor. */
+/* What one slice holds of one segment. */
 typedef struct ndp_piece {
     const ndp_segment *segment;
-    int64_t tensor_first;  /* first element within the tensor */
-    int64_t slice_first;   /* first element within the slice */
+    int64_t slice_first; /* first element within the slice */
     int64_t count;
 } ndp_piece;
 /* Iterates the pieces of slice `index` of `shards`: start with *cursor = 0; false at the end. */
 bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *cursor, ndp_piece *out);
+
+/* A run of elements that follow each other in a slice and in the whole tensor too. */
+typedef struct ndp_run {
+    const ndp_segment *segment;
+    int64_t tensor_first; /* first element within the whole tensor */
+    int64_t slice_first;
+    int64_t count;
+} ndp_run;
+/* The same, run by run: *cursor counts elements of the slice. */
+bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cursor, ndp_run *out);
 
 #endif

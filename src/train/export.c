@@ -103,9 +103,7 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
     ndp_dtype type = t->model.opts.compute == NDP_BF16 ? NDP_BF16 : t->model.opts.master;
     NDP_TRY(ndp_agree(t->world, ndp_is_first(t->world) ? write_rest(t, folder, type) : NDP_OK));
     ndp_tensor_list list = {0};
-    ndp_status st =
-        ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, &t->model, &ndp_engine_program(t->engine)->opts.mesh,
-                                                NDP_OWNED_MASTER, "", type));
+    ndp_status st = ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));
     if (st == NDP_OK)
         st = ndp_weights_save(t->world, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES);
     ndp_tensor_list_release(&list);

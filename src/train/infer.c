@@ -76,7 +76,7 @@ ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_en
                             .weights_of = weights_of};
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
-    ndp_status st = weights_of ? NDP_OK : ndp_weights_load(e, m, f->folder);
+    ndp_status st = weights_of ? NDP_OK : ndp_weights_load(e, f->folder);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
         return st;

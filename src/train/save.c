@@ -11,11 +11,10 @@ static ndp_optim_kind optimizer_kind(const ndp_trainer *t) { return ndp_engine_p
 
 /* All tensors of a checkpoint, with this rank's pieces. */
 static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     ndp_dtype type = t->model.opts.master;
-    NDP_TRY(ndp_tensor_list_add(list, t->engine, &t->model, mesh, NDP_OWNED_MASTER, "", type));
+    NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, "", type));
     for (int k = 0; k < optimizer_states(t); k++)
-        NDP_TRY(ndp_tensor_list_add(list, t->engine, &t->model, mesh, (ndp_owned_kind)(NDP_OWNED_STATE0 + k),
+        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k),
                                     ndp_state_prefix(optimizer_kind(t), k), type));
     return NDP_OK;
 }
@@ -58,7 +57,7 @@ typedef struct loading {
     const char *prefix;
 } loading;
 
-static ndp_status load_piece(void *user, const ndp_piece *p, void *data) {
+static ndp_status load_piece(void *user, const ndp_run *p, void *data) {
     const loading *l = user;
     char name[512];
     snprintf(name, sizeof name, "%s%s", l->prefix, p->segment->name);
@@ -93,10 +92,10 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c, const char *
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_pieces(t->engine, &t->model, NDP_OWNED_MASTER, load_piece, &(loading){t, c, ""}));
+    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_piece, &(loading){t, c, ""}));
     for (int k = 0; k < optimizer_states(t); k++)
-        NDP_TRY(ndp_engine_pieces(t->engine, &t->model, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_piece,
-                                  &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
+        NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_piece,
+                                &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
     ndp_engine_publish(t->engine);
     t->updates = ndp_checkpoint_get_info(c)->step;
     t->samples = ndp_checkpoint_get_info(c)->samples;

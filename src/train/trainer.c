@@ -77,8 +77,13 @@ static ndp_status build_engine(ndp_trainer *t) {
     o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
     o.threads = t->threads;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
-    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, &t->model, (uint64_t)c->train.seed)
-                                            : ndp_weights_load(t->engine, &t->model, c->model.path);
+    size_t rows = (size_t)t->job.model.rows;
+    int32_t *arrays = calloc(4 * rows, sizeof *arrays);
+    if (!arrays)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a micro-batch of %zu tokens", rows);
+    t->whole = (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows};
+    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
+                                            : ndp_weights_load(t->engine, c->model.path);
 }
 
 static ndp_status setup(ndp_trainer *t) {
@@ -120,6 +125,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_comm_destroy(t->world);
     ndp_job_release(&t->job);
     free(t->tokenizer_source);
+    free(t->whole.tokens);
     free(t);
 }
 
@@ -127,14 +133,13 @@ void ndp_trainer_destroy(ndp_trainer *t) {
 
 /* Sample j of a micro-batch: S rows of its arrays from j S on. Positions are rows of the whole micro-batch, so the
  * samples of a micro-batch are documents like any others. */
-static ndp_status load_sample(const ndp_trainer *t, ndp_batch b, int64_t j, int64_t sample) {
+static ndp_status load_sample(const ndp_trainer *t, int64_t j, int64_t sample) {
     int64_t length = t->job.config->data.sequence_length, at = j * length;
+    ndp_micro_batch b = t->whole;
     NDP_TRY(ndp_dataset_row(t->dataset, ndp_sampler_row(&t->sampler, sample), b.tokens + at, b.labels + at,
                             b.rope_pos + at, b.q_low + at));
-    for (int64_t s = 0; s < length; s++) {
+    for (int64_t s = 0; s < length; s++)
         b.q_low[at + s] += (int32_t)at;
-        b.q_pos[at + s] = b.k_pos[at + s] = (int32_t)(at + s);
-    }
     return NDP_OK;
 }
 
@@ -142,9 +147,9 @@ static ndp_status load_batches(const ndp_trainer *t) {
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     int rank = ndp_mesh_group(mesh, NDP_GROUP_DATA).rank;
     for (int m = 0; m < t->job.batch.accumulation; m++) {
-        ndp_batch b = ndp_engine_batch(t->engine, m);
         for (int64_t j = 0; j < t->shape.micro; j++)
-            NDP_TRY(load_sample(t, b, j, t->samples + ndp_sample_index(&t->shape, 0, m, rank, j)));
+            NDP_TRY(load_sample(t, j, t->samples + ndp_sample_index(&t->shape, 0, m, rank, j)));
+        ndp_engine_load(t->engine, m, &t->whole);
     }
     return NDP_OK;
 }
@@ -242,9 +247,9 @@ typedef struct reading {
     double *out;
 } reading;
 
-static ndp_status read_piece(void *user, const ndp_piece *p, void *data) {
+static ndp_status read_piece(void *user, const ndp_run *p, void *data) {
     const reading *r = user;
-    if (p->segment == r->segment)
+    if (strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica)
         ndp_convert(data, r->t->model.opts.master, r->out + p->tensor_first, NDP_F64, p->count);
     return NDP_OK;
 }
@@ -256,8 +261,8 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     memset(out, 0, (size_t)n * sizeof *out);
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
-        NDP_TRY(ndp_engine_pieces(t->engine, &t->model, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD,
-                                  read_piece, &(reading){t, s, out}));
+        NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_piece,
+                                &(reading){t, s, out}));
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
     return ndp_wait(&work);

@@ -20,6 +20,7 @@ struct ndp_trainer {
     ndp_dataset *dataset;
     ndp_sampler sampler;
     ndp_batch_shape shape;
+    ndp_micro_batch whole; /* of one micro-batch, before it is cut */
     int threads;
     int64_t updates, samples; /* made; drawn: the cursor */
     double peak_flops;        /* of this rank, measured; 0: not yet */

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit,
-                             void *user) {
+ndp_status ndp_engine_runs(const ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user) {
+    const ndp_model *m = ndp_engine_model(e);
     size_t size = ndp_dtype_size(m->opts.master);
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_shard *s = ndp_engine_shard(e, b);
         char *slice = ndp_engine_slice(e, kind, b);
-        ndp_piece p;
-        for (int cursor = 0; slice && ndp_segments_piece(&m->buffers[b].segments, s->shards, s->index, &cursor, &p);)
+        ndp_run p;
+        for (int64_t at = 0; slice && ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &at, &p);)
             NDP_TRY(visit(user, &p, slice + (size_t)p.slice_first * size));
     }
     return NDP_OK;
@@ -24,18 +24,20 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
     *spec = (ndp_tensor_spec){.name = ndp_arena_format(&list->arena, "%s%s", prefix, s->name),
                               .dtype = stored,
                               .ndim = s->ndim,
-                              .shape = {s->ndim == 1 ? s->cols : s->rows, s->cols}};
+                              .shape = {s->whole[s->ndim == 1], s->whole[1]}};
     return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
 }
 
-static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_piece *p, const void *data, ndp_dtype type) {
+static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p, const void *data, ndp_dtype type) {
     NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, list->n_pieces + 1, sizeof *list->pieces));
     list->pieces[list->n_pieces++] = (ndp_file_piece){tensor, p->tensor_first, p->count, data, type};
     return NDP_OK;
 }
 
-ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const ndp_model *m, const ndp_mesh *mesh,
-                               ndp_owned_kind kind, const char *prefix, ndp_dtype stored) {
+ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, const char *prefix,
+                               ndp_dtype stored) {
+    const ndp_model *m = ndp_engine_model(e);
+    const ndp_mesh *mesh = &ndp_engine_program(e)->opts.mesh;
     size_t size = ndp_dtype_size(m->opts.master);
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_segments *segments = &m->buffers[b].segments;
@@ -46,10 +48,11 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const
         if (mesh->coord[NDP_DP_REPLICATE] != 0)
             continue;
         const char *slice = ndp_engine_slice(e, kind, b);
-        ndp_piece p;
-        for (int cursor = 0; ndp_segments_piece(segments, s->shards, s->index, &cursor, &p);)
-            NDP_TRY(add_piece(list, first + (int)(p.segment - segments->items), &p,
-                              slice + (size_t)p.slice_first * size, m->opts.master));
+        ndp_run p;
+        for (int64_t at = 0; ndp_segments_run(segments, s->shards, s->index, &at, &p);)
+            if (!p.segment->replica)
+                NDP_TRY(add_piece(list, first + (int)(p.segment - segments->items), &p,
+                                  slice + (size_t)p.slice_first * size, m->opts.master));
     }
     return NDP_OK;
 }
@@ -76,7 +79,7 @@ typedef struct filling {
 
 enum { CHUNK = 1 << 16 };
 
-static ndp_status load_piece(void *user, const ndp_piece *p, void *data) {
+static ndp_status load_piece(void *user, const ndp_run *p, void *data) {
     const filling *f = user;
     return ndp_weights_read(f->weights, p->segment->name, p->tensor_first, p->count, data, f->model->opts.master, true);
 }
@@ -85,30 +88,29 @@ static bool tied_head(const char *name, void *arg) {
     return ((const ndp_facts *)arg)->tied && strcmp(name, "lm_head.weight") == 0;
 }
 
-static ndp_status check_folder(const ndp_engine *e, const ndp_model *m, const ndp_weights *w) {
+static ndp_status check_folder(const ndp_engine *e, const ndp_weights *w) {
     ndp_tensor_list list = {0};
-    ndp_mesh mesh = ndp_engine_program(e)->opts.mesh;
-    ndp_facts facts = m->facts;
-    ndp_status st = ndp_tensor_list_add(&list, e, m, &mesh, NDP_OWNED_MASTER, "", NDP_F32);
+    ndp_facts facts = ndp_engine_model(e)->facts;
+    ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", NDP_F32);
     if (st == NDP_OK)
         st = ndp_weights_check(w, list.specs, list.n, tied_head, &facts);
     ndp_tensor_list_release(&list);
     return st;
 }
 
-ndp_status ndp_weights_load(ndp_engine *e, const ndp_model *m, const char *folder) {
+ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     ndp_weights *w;
     NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = check_folder(e, m, w);
+    ndp_status st = check_folder(e, w);
     if (st == NDP_OK)
-        st = ndp_engine_pieces(e, m, NDP_OWNED_MASTER, load_piece, &(filling){.model = m, .weights = w});
+        st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_piece, &(filling){.model = ndp_engine_model(e), .weights = w});
     ndp_weights_close(w);
     NDP_TRY(st);
     ndp_engine_publish(e);
     return NDP_OK;
 }
 
-static ndp_status draw_piece(void *user, const ndp_piece *p, void *data) {
+static ndp_status draw_piece(void *user, const ndp_run *p, void *data) {
     const filling *f = user;
     for (int64_t done = 0; done < p->count; done += CHUNK) {
         int64_t n = p->count - done < CHUNK ? p->count - done : CHUNK;
@@ -119,12 +121,12 @@ static ndp_status draw_piece(void *user, const ndp_piece *p, void *data) {
     return NDP_OK;
 }
 
-ndp_status ndp_weights_draw(ndp_engine *e, const ndp_model *m, uint64_t seed) {
+ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed) {
     float *values = malloc(CHUNK * sizeof *values);
     if (!values)
         return NDP_FAIL(NDP_ENOMEM, "no memory to draw weights");
-    ndp_status st =
-        ndp_engine_pieces(e, m, NDP_OWNED_MASTER, draw_piece, &(filling){.model = m, .seed = seed, .values = values});
+    ndp_status st = ndp_engine_runs(e, NDP_OWNED_MASTER, draw_piece,
+                                    &(filling){.model = ndp_engine_model(e), .seed = seed, .values = values});
     free(values);
     NDP_TRY(st);
     ndp_engine_publish(e);

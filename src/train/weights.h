@@ -17,8 +17,8 @@ typedef struct ndp_tensor_list {
 } ndp_tensor_list;
 
 /* Appends the tensors of one kind; names are `prefix` + name. Borrows the engine. */
-NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, const ndp_model *m,
-                                       const ndp_mesh *mesh, ndp_owned_kind kind, const char *prefix, ndp_dtype stored);
+NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
+                                       const char *prefix, ndp_dtype stored);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
 /* Prefix of an optimizer state's tensors in a checkpoint: "optimizer.m.", "optimizer.v.", "optimizer.momentum.". */
@@ -26,13 +26,12 @@ const char *ndp_state_prefix(ndp_optim_kind kind, int state);
 
 /* Master weights from a Hugging Face folder: what is missing, extra or of another shape is one error; a NaN or infinity
  * is named. Publishes. */
-NDP_API ndp_status ndp_weights_load(ndp_engine *e, const ndp_model *m, const char *folder);
+NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);
 /* Random master weights, the same on every layout. Publishes. */
-NDP_API ndp_status ndp_weights_draw(ndp_engine *e, const ndp_model *m, uint64_t seed);
+NDP_API ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed);
 
-/* Calls `read` for every piece that this rank owns of a kind. `data`: its elements in master storage. */
-typedef ndp_status ndp_piece_visitor(void *user, const ndp_piece *piece, void *data);
-NDP_API ndp_status ndp_engine_pieces(ndp_engine *e, const ndp_model *m, ndp_owned_kind kind, ndp_piece_visitor *visit,
-                                     void *user);
+/* Calls `visit` for every run of a tensor's elements that this rank owns of a kind. `data`: in master storage. */
+typedef ndp_status ndp_run_visitor(void *user, const ndp_run *piece, void *data);
+NDP_API ndp_status ndp_engine_runs(const ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
 
 #endif

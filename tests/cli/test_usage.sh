@@ -96,9 +96,9 @@ run train job.yaml --transport carrier-pigeon
 refused 'auto.*self.*local.*mpi'
 run train job.yaml --ranks 3
 refused 'dp_shard 2 is 2 ranks, not the 3' 'nearest legal layouts'
-run train job.yaml --set parallelism.tp_size=2
+run train job.yaml --set parallelism.pp_size=2
 code_is 1
-says err 'not built yet: tp_size 2'
+says err 'not built yet: pp_size 2'
 run train job.yaml --set data.sequence_length=65
 refused 'longer than the model'
 run train job.yaml --transport self

@@ -28,9 +28,9 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
     assert_int_equal(ndp_mesh_init(&one, 0, &eo.mesh), NDP_OK);
     if (ndp_engine_create(&eo, &s->engine) != NDP_OK)
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
-    tiny_fill(s->engine, &s->model);
+    tiny_fill(s->engine);
     for (int m = 0; m < accumulation; m++)
-        tiny_batch(ndp_engine_batch(s->engine, m), &s->model, m);
+        tiny_batch(s->engine, m, m);
 }
 
 static void end(setup *s) {

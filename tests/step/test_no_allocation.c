@@ -48,10 +48,10 @@ typedef struct job {
     int threads;
 } job;
 
-static ndp_status run_steps(ndp_engine *e, const job *j, int rank) {
+static ndp_status run_steps(ndp_engine *e, int rank) {
     for (int u = 0; u < 6; u++) {
         for (int m = 0; m < 2; m++)
-            tiny_batch(ndp_engine_batch(e, m), j->model, 2 * rank + m);
+            tiny_batch(e, m, 2 * rank + m);
         if (u == 3 && rank == 0)
             atomic_store(&counting, true);
         ndp_step_result r;
@@ -74,8 +74,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
-    tiny_fill(e, j->model);
-    ndp_status st = run_steps(e, j, ndp_transport_rank(t));
+    tiny_fill(e);
+    ndp_status st = run_steps(e, ndp_transport_rank(t));
     if (ndp_transport_rank(t) == 0) /* the last step's end met all ranks: none is in a step now */
         atomic_store(&counting, false);
     ndp_engine_destroy(e);

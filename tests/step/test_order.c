@@ -40,7 +40,7 @@ static int runs_between(const ndp_program *p, int from, int to) {
     return n;
 }
 
-static int count_kind(const ndp_program *p, ndp_comm_kind kind, ndp_group_kind group) {
+static int count_kind(const ndp_program *p, ndp_collective kind, ndp_group_kind group) {
     int n = 0;
     for (int i = 0; i < p->n; i++)
         n += p->instrs[i].code == NDP_DO_BEGIN && p->instrs[i].kind == kind && p->instrs[i].group == group;

@@ -38,12 +38,13 @@ static inline ndp_model_opts tiny_opts(ndp_dtype compute, int64_t rows) {
 }
 
 /* Random master weights (norms and biases random too, so that no gradient is trivially symmetric). */
-static inline void tiny_fill(ndp_engine *e, const ndp_model *m) {
+static inline void tiny_fill(ndp_engine *e) {
+    const ndp_model *m = ndp_engine_model(e);
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_shard *s = ndp_engine_shard(e, i);
         char *master = ndp_engine_slice(e, NDP_OWNED_MASTER, i);
-        ndp_piece piece;
-        for (int c = 0; ndp_segments_piece(&m->buffers[i].segments, s->shards, s->index, &c, &piece);) {
+        ndp_run piece;
+        for (int64_t at = 0; ndp_segments_run(&m->buffers[i].segments, s->shards, s->index, &at, &piece);) {
             float *values = malloc((size_t)piece.count * sizeof *values);
             ndp_rng_normal(7, ndp_rng_stream(piece.segment->name), (uint64_t)piece.tensor_first, piece.count, 0.3,
                            values);
@@ -57,18 +58,20 @@ static inline void tiny_fill(ndp_engine *e, const ndp_model *m) {
     ndp_engine_publish(e);
 }
 
-/* Sample j of a micro-batch of `samples` rows of `length` tokens; two documents a row, a few labels ignored. `global`
- * is the number of the micro-batch in the update, on any layout. */
-static inline void tiny_batch(ndp_batch b, const ndp_model *m, int64_t global) {
+/* One micro-batch, whole: two documents, a few labels ignored. `global` is its number in the update, on any layout. */
+static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
+    enum { MOST = 64 };
+    int32_t tokens[MOST], labels[MOST], rope_pos[MOST], q_low[MOST];
+    const ndp_model *m = ndp_engine_model(e);
     int64_t rows = m->opts.rows, cut = rows / 3;
     for (int64_t t = 0; t < rows; t++) {
-        b.tokens[t] = (int32_t)ndp_rng_below(11, 1, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
-        b.labels[t] =
+        tokens[t] = (int32_t)ndp_rng_below(11, 1, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
+        labels[t] =
             t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
-        b.q_pos[t] = b.k_pos[t] = (int32_t)t;
-        b.q_low[t] = (int32_t)(t < cut ? 0 : cut);
-        b.rope_pos[t] = (int32_t)(t - (t < cut ? 0 : cut));
+        q_low[t] = (int32_t)(t < cut ? 0 : cut);
+        rope_pos[t] = (int32_t)(t - (t < cut ? 0 : cut));
     }
+    ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, rope_pos, q_low});
 }
 
 #endif

@@ -15,12 +15,9 @@ static void random_table(uint64_t seed, ndp_segments *s, ndp_segment items[MOST]
     for (int i = 0; i < s->n; i++) {
         uint64_t at = (uint64_t)i;
         bool vector = ndp_rng_below(seed, 1, at, 3) == 0;
-        items[i] = (ndp_segment){.name = "x",
-                                 .ndim = vector ? 1 : 2,
-                                 .rows = vector ? 1 : 1 + (int64_t)ndp_rng_below(seed, 2, at, 40),
-                                 .cols = 1 + (int64_t)ndp_rng_below(seed, 3, at, 200),
-                                 .glued = i > 0 && ndp_rng_below(seed, 4, at, 3) == 0,
-                                 .copies = 1};
+        items[i] = ndp_segment_whole("x", vector ? 1 : 2, vector ? 1 : 1 + (int64_t)ndp_rng_below(seed, 2, at, 40),
+                                     1 + (int64_t)ndp_rng_below(seed, 3, at, 200), NDP_DIM_WHOLE, NDP_DIM_WHOLE);
+        items[i].glued = i > 0 && ndp_rng_below(seed, 4, at, 3) == 0;
     }
     ndp_segments_layout(s);
 }
@@ -63,8 +60,7 @@ static void check_pieces(const ndp_segments *s, int shards) {
             assert_true(first || p.segment != last);
             end = p.slice_first + p.count;
             assert_true(end <= slice);
-            assert_int_equal(p.segment->offset + p.tensor_first, index * slice + p.slice_first);
-            assert_int_equal(p.tensor_first, covered[i]);
+            assert_int_equal(p.segment->offset + covered[i], index * slice + p.slice_first);
             covered[i] += p.count;
             last = p.segment;
         }
@@ -89,10 +85,11 @@ static void pieces_cover_every_tensor_once(void **state) {
 /* Worked by hand: q [4 x 30], k [2 x 30] and v glued behind it, a norm of 30 on its own line. */
 static void example_by_hand(void **state) {
     (void)state;
-    ndp_segment items[] = {{.name = "q", .rows = 4, .cols = 30, .ndim = 2},
-                           {.name = "k", .rows = 2, .cols = 30, .ndim = 2, .glued = true},
-                           {.name = "v", .rows = 2, .cols = 30, .ndim = 2, .glued = true},
-                           {.name = "norm", .rows = 1, .cols = 30, .ndim = 1}};
+    ndp_segment items[] = {ndp_segment_whole("q", 2, 4, 30, NDP_DIM_HEADS, NDP_DIM_WHOLE),
+                           ndp_segment_whole("k", 2, 2, 30, NDP_DIM_KV_HEADS, NDP_DIM_WHOLE),
+                           ndp_segment_whole("v", 2, 2, 30, NDP_DIM_KV_HEADS, NDP_DIM_WHOLE),
+                           ndp_segment_whole("norm", 1, 1, 30, NDP_DIM_WHOLE, NDP_DIM_WHOLE)};
+    items[1].glued = items[2].glued = true;
     ndp_segments s = {items, 4, 0};
     ndp_segments_layout(&s);
     static const int64_t offsets[] = {0, 120, 180, 256};
@@ -107,12 +104,10 @@ static void example_by_hand(void **state) {
     int cursor = 0;
     assert_true(ndp_segments_piece(&s, 2, 1, &cursor, &p));
     assert_string_equal(p.segment->name, "v");
-    assert_int_equal(p.tensor_first, 12);
     assert_int_equal(p.slice_first, 0);
     assert_int_equal(p.count, 48);
     assert_true(ndp_segments_piece(&s, 2, 1, &cursor, &p));
     assert_string_equal(p.segment->name, "norm");
-    assert_int_equal(p.tensor_first, 0);
     assert_int_equal(p.slice_first, 64);
     assert_int_equal(p.count, 30);
     assert_false(ndp_segments_piece(&s, 2, 1, &cursor, &p));
@@ -123,8 +118,8 @@ static void example_by_hand(void **state) {
 /* 2^31 elements and more: a table of 405B's embedding, cut for 1024 ranks. */
 static void large_tensors_do_not_overflow(void **state) {
     (void)state;
-    ndp_segment items[] = {{.name = "embed", .rows = 128256, .cols = 16384, .ndim = 2},
-                           {.name = "head", .rows = 128256, .cols = 16384, .ndim = 2}};
+    ndp_segment items[] = {ndp_segment_whole("embed", 2, 128256, 16384, NDP_DIM_VOCAB, NDP_DIM_WHOLE),
+                           ndp_segment_whole("head", 2, 128256, 16384, NDP_DIM_VOCAB, NDP_DIM_WHOLE)};
     ndp_segments s = {items, 2, 0};
     ndp_segments_layout(&s);
     assert_true(s.elements == 2 * 128256LL * 16384);
@@ -132,9 +127,40 @@ static void large_tensors_do_not_overflow(void **state) {
     check_pieces(&s, 3);
 }
 
+/* What three ranks of the tensor axis hold, cut into slices: every element of the whole tensors once. */
+static void runs_of_all_ranks_make_whole_tensors(void **state) {
+    (void)state;
+    enum { RANKS = 3, TENSORS = 3 };
+    static const int cut_axis[TENSORS] = {0, 1, 1};
+    int seen[TENSORS][7 * 11] = {0};
+    int64_t slice = -1;
+    for (int r = 0; r < RANKS; r++) {
+        ndp_segment items[TENSORS] = {ndp_segment_whole("rows", 2, 7, 11, NDP_DIM_FFN, NDP_DIM_WHOLE),
+                                      ndp_segment_whole("columns", 2, 7, 11, NDP_DIM_WHOLE, NDP_DIM_FFN),
+                                      ndp_segment_whole("vector", 1, 1, 11, NDP_DIM_WHOLE, NDP_DIM_FFN)};
+        ndp_segments s = {items, TENSORS, 0};
+        for (int i = 0; i < TENSORS; i++) {
+            int64_t n = items[i].whole[cut_axis[i]], first = n * r / RANKS;
+            ndp_segment_cut(&items[i], cut_axis[i], first, n * (r + 1) / RANKS - first, (n + RANKS - 1) / RANKS);
+        }
+        ndp_segments_layout(&s);
+        assert_true(slice < 0 || slice == ndp_segments_slice(&s, 2)); /* alike on all ranks */
+        slice = ndp_segments_slice(&s, 2);
+        ndp_run run;
+        for (int index = 0; index < 2; index++)
+            for (int64_t at = 0; ndp_segments_run(&s, 2, index, &at, &run);)
+                for (int64_t k = 0; k < run.count; k++)
+                    seen[run.segment - items][run.tensor_first + k]++;
+    }
+    for (int i = 0; i < TENSORS; i++)
+        for (int64_t k = 0; k < (i == 2 ? 11 : 77); k++)
+            assert_int_equal(seen[i][k], 1);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_cover_every_tensor_once),
                                        cmocka_unit_test(example_by_hand),
+                                       cmocka_unit_test(runs_of_all_ranks_make_whole_tensors),
                                        cmocka_unit_test(large_tensors_do_not_overflow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -81,7 +81,6 @@ static inline char *write_tokenizer(const char *folder) {
 typedef struct fault {
     const char *name;
     const char *seen; /* part of what the comparison must say */
-    void (*model)(ndp_model *m, int rank);
     void (*program)(ndp_program *p, int rank);
 } fault;
 
@@ -181,16 +180,14 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
     ndp_engine_opts o;
     ndp_engine_destroy(t->engine);
     t->engine = NULL;
-    if (w->fault && w->fault->model)
-        w->fault->model(&t->model, rank);
     NDP_TRY(ndp_job_engine(&t->job, rank, &o));
     o.model = &t->model, o.transport = t->transport, o.threads = t->threads, o.node_ranks = w->gathered ? 1 : 0;
     o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
-    if (w->fault && w->fault->program)
+    if (w->fault)
         w->fault->program((ndp_program *)ndp_engine_program(t->engine), rank);
-    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, &t->model, (uint64_t)c->train.seed)
-                                            : ndp_weights_load(t->engine, &t->model, c->model.path);
+    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
+                                            : ndp_weights_load(t->engine, c->model.path);
 }
 
 /* What the next update holds without a label to predict. */

@@ -61,7 +61,7 @@ static ndp_evaluation expected(const char *folder, int length, bool bos) {
     ndp_evaluation sum = {0};
     CHECK_OK(ndp_infer_init(&f, folder, "cpu", 1));
     ndp_engine *e = tiny_engine(&f, NDP_MODEL_TRAIN, length, &m);
-    CHECK_OK(ndp_weights_load(e, &m, folder));
+    CHECK_OK(ndp_weights_load(e, folder));
     for (int i = 0; i < DOCUMENTS; i++) {
         char text[LETTERS + 1];
         int32_t ids[LETTERS + 1] = {TINY_BOS};

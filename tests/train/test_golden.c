@@ -79,7 +79,7 @@ static void fill(const job *j, ndp_engine *e, int64_t update, int64_t rank, int6
 }
 
 /* This rank's piece of a gradient against the expected one, by the norm of the whole tensor. */
-static ndp_status compare_piece(void *user, const ndp_piece *p, void *data) {
+static ndp_status compare_piece(void *user, const ndp_run *p, void *data) {
     job *j = user;
     char name[300];
     snprintf(name, sizeof name, "grad.%s", p->segment->name);
@@ -110,7 +110,7 @@ static ndp_status check_number(const job *j, const char *what, int64_t update, d
 }
 
 static ndp_status train(job *j, ndp_engine *e, int64_t rank, int64_t ranks) {
-    NDP_TRY(ndp_weights_load(e, j->model, j->g->folder));
+    NDP_TRY(ndp_weights_load(e, j->g->folder));
     for (int64_t u = 0; u < j->g->updates; u++) {
         ndp_step_result r;
         fill(j, e, u, rank, ranks);
@@ -118,7 +118,7 @@ static ndp_status train(job *j, ndp_engine *e, int64_t rank, int64_t ranks) {
         NDP_TRY(check_number(j, "loss", u, r.loss, j->g->losses[u], u ? j->bounds->losses : j->bounds->loss));
         NDP_TRY(check_number(j, "grad_norm", u, r.grad_norm, j->g->norms[u], j->bounds->norms * (u ? 10 : 1)));
         if (u == 0)
-            NDP_TRY(ndp_engine_pieces(e, j->model, NDP_OWNED_GRAD, compare_piece, j));
+            NDP_TRY(ndp_engine_runs(e, NDP_OWNED_GRAD, compare_piece, j));
     }
     return NDP_OK;
 }
@@ -179,7 +179,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     ndp_engine_opts o = {.model = &m, .transport = t, .device = device, .threads = 1, .accumulation = 1};
     CHECK_OK(ndp_mesh_init(&one, 0, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
-    CHECK_OK(ndp_weights_load(e, &m, g->folder));
+    CHECK_OK(ndp_weights_load(e, g->folder));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);
     char *memory = calloc(2 * (size_t)m.n_units, cache);
     for (int u = 0; u < m.n_units; u++)

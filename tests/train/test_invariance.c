@@ -90,15 +90,15 @@ static void nothing_to_predict(void **state) {
 
 /* ---- bugs on purpose ---- */
 
-/* Puts another kernel into the nodes of an op. */
-static void replace_kernel(ndp_model *m, int graph, ndp_node_list list, const ndp_op *op, ndp_kernel kernel) {
-    ndp_op *bad = ndp_arena_alloc(&m->arena, sizeof *bad);
+/* Puts another kernel into the calls of an op. */
+static void replace_kernel(ndp_program *p, int graph, ndp_phase phase, const ndp_op *op, ndp_kernel kernel) {
+    ndp_op *bad = ndp_arena_alloc(&((ndp_model *)p->opts.model)->arena, sizeof *bad);
     *bad = *op;
     bad->kernel[NDP_BACKEND_CPU] = kernel;
-    ndp_nodes *nodes = &m->graphs[graph].nodes[list];
-    for (int i = 0; i < nodes->n; i++)
-        if (nodes->items[i].op == op)
-            nodes->items[i].op = bad;
+    const ndp_list *list = &p->opts.units[graph].lists[phase];
+    for (int i = 0; i < list->n; i++)
+        if (list->calls[i].op == op)
+            list->calls[i].op = bad;
 }
 
 enum { EMBEDDING, BLOCK, HEAD };
@@ -112,9 +112,9 @@ static void norm_dw_twice(const ndp_op_call *c) {
     ndp_op_rmsnorm_dw.kernel[NDP_BACKEND_CPU](&second);
 }
 
-static void double_norm_gradient(ndp_model *m, int rank) {
+static void double_norm_gradient(ndp_program *p, int rank) {
     (void)rank;
-    replace_kernel(m, HEAD, NDP_NODES_WEIGHT_GRAD, &ndp_op_rmsnorm_dw, norm_dw_twice);
+    replace_kernel(p, HEAD, NDP_BACKWARD_WEIGHT, &ndp_op_rmsnorm_dw, norm_dw_twice);
 }
 
 static void xent_weighted(const ndp_op_call *c) {
@@ -124,9 +124,9 @@ static void xent_weighted(const ndp_op_call *c) {
     ndp_op_xent.kernel[NDP_BACKEND_CPU](&other);
 }
 
-static void weigh_one_rank(ndp_model *m, int rank) {
+static void weigh_one_rank(ndp_program *p, int rank) {
     if (rank == 1)
-        replace_kernel(m, HEAD, NDP_NODES_FORWARD, &ndp_op_xent, xent_weighted);
+        replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent, xent_weighted);
 }
 
 static void xent_without_last(const ndp_op_call *c) {
@@ -139,22 +139,22 @@ static void xent_without_last(const ndp_op_call *c) {
     ndp_op_xent.kernel[NDP_BACKEND_CPU](&other);
 }
 
-static void lose_label(ndp_model *m, int rank) {
+static void lose_label(ndp_program *p, int rank) {
     if (rank == 1)
-        replace_kernel(m, HEAD, NDP_NODES_FORWARD, &ndp_op_xent, xent_without_last);
+        replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent, xent_without_last);
 }
 
 /* A bias behind a product whose other ranks' parts are summed: replicated, and here a third of the squares. */
-static void count_twice(ndp_model *m, int rank) {
+static void count_twice(ndp_program *p, int rank) {
     (void)rank;
-    ndp_segments *s = &m->buffers[1].segments;
+    ndp_segments *s = &p->opts.model->buffers[1].segments;
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->items[i].name, "model.layers.0.self_attn.o_proj.bias") == 0)
             s->items[i].copies = 0.5;
 }
 
 /* The instructions of a buffer's communications of one kind. */
-static ndp_instr *next_comm(ndp_program *p, int *i, ndp_comm_kind kind, const char *buffer) {
+static ndp_instr *next_comm(ndp_program *p, int *i, ndp_collective kind, const char *buffer) {
     while (*i < p->n) {
         ndp_instr *in = &p->instrs[(*i)++];
         if ((in->code == NDP_DO_BEGIN || in->code == NDP_DO_WAIT) && in->kind == kind && strcmp(in->what, buffer) == 0)
@@ -184,12 +184,12 @@ static void forget_micro_batches(ndp_program *p, int rank) {
 }
 
 static const fault faults[] = {
-    {"a norm's gradient doubled", "gradient of step 1, model.norm.weight", double_norm_gradient, NULL},
-    {"one rank's loss weight off", "gradient of step 1", weigh_one_rank, NULL},
-    {"a label lost at the border of a sample", "gradient of step 1", lose_label, NULL},
-    {"a replicated tensor counted twice in the norm", "grad_norm, step", count_twice, NULL},
-    {"a replica's sum missed", "gradient of step 1, model.layers.2.", NULL, miss_replicas},
-    {"a micro-batch forgotten", "gradient of step 1, model.layers.1.", NULL, forget_micro_batches}};
+    {"a norm's gradient doubled", "gradient of step 1, model.norm.weight", double_norm_gradient},
+    {"one rank's loss weight off", "gradient of step 1", weigh_one_rank},
+    {"a label lost at the border of a sample", "gradient of step 1", lose_label},
+    {"a replicated tensor counted twice in the norm", "grad_norm, step", count_twice},
+    {"a replica's sum missed", "gradient of step 1, model.layers.2.", miss_replicas},
+    {"a micro-batch forgotten", "gradient of step 1, model.layers.1.", forget_micro_batches}};
 
 static void bugs_are_seen(void **state) {
     family f = {.s = odd_subject(*state, "odd fp32", "fp32")};

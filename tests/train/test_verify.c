@@ -116,16 +116,16 @@ static void miss_replicas(ndp_program *p, int rank) {
 }
 
 /* A bias that counts twice in the norm. */
-static void count_twice(ndp_model *m, int rank) {
+static void count_twice(ndp_program *p, int rank) {
     (void)rank;
-    ndp_segments *s = &m->buffers[1].segments;
+    ndp_segments *s = &p->opts.model->buffers[1].segments;
     for (int i = 0; i < s->n; i++)
         if (strstr(s->items[i].name, "o_proj.bias"))
             s->items[i].copies = 0.5;
 }
 
-static const fault sum_missed = {"a replica's sum missed", NULL, NULL, miss_replicas},
-                   counted_twice = {"counted twice", NULL, count_twice, NULL};
+static const fault sum_missed = {"a replica's sum missed", NULL, miss_replicas},
+                   counted_twice = {"counted twice", NULL, count_twice};
 enum { REPLICATE = 1 << NDP_DP_REPLICATE, SHARD = 1 << NDP_DP_SHARD };
 
 static ndp_verdict verify_fault(const corpus *texts, const fault *f, int need, const char *layout) {

@@ -1,0 +1,203 @@
+/* Steps of the SmolLM2-135M shape from random weights on a layout, timed beside their floor: 6 x parameters x tokens at
+ * the peak rate of this machine, measured in the same run before and after every step (a loop of nothing but
+ * multiply-adds in registers; in bf16 on AMX tiles where the processor has them). */
+#ifndef BENCH_STEP_H
+#define BENCH_STEP_H
+
+#include "peak.h"
+#include "step/engine.h"
+
+#include <omp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST = 64 };
+
+static inline void must(ndp_status st) {
+    if (st != NDP_OK) {
+        fprintf(stderr, "%s (%s)\n", ndp_error_message(), ndp_error_trail());
+        exit(1);
+    }
+}
+
+static inline double median(const double *x, int n) {
+    double s[MOST];
+    memcpy(s, x, (size_t)n * sizeof *s);
+    for (int i = 1; i < n; i++)
+        for (int k = i; k > 0 && s[k - 1] > s[k]; k--) {
+            double t = s[k];
+            s[k] = s[k - 1], s[k - 1] = t;
+        }
+    return s[n / 2];
+}
+
+/* SmolLM2-135M; or, where an axis must divide the heads, with 8 heads of 4 kv heads in place of 9 and 3. */
+static ndp_facts smollm2(bool even_heads) {
+    return (ndp_facts){.family = "llama",
+                       .vocab = 49152,
+                       .layers = 30,
+                       .hidden = 576,
+                       .heads = even_heads ? 8 : 9,
+                       .kv_heads = even_heads ? 4 : 3,
+                       .head_dim = 64,
+                       .ffn = 1536,
+                       .max_positions = 8192,
+                       .norm_eps = 1e-5,
+                       .init_std = 0.041666666666666664,
+                       .rope = {.theta = 100000.0},
+                       .tied = true,
+                       .bos = -1,
+                       .eos = -1};
+}
+
+typedef struct job {
+    ndp_dtype compute;
+    int samples, length;              /* B, T of a micro-batch */
+    int replicate, shard, cp, sp, tp; /* 0: 1 */
+    int threads, steps;
+    bool even_heads, details, quiet;
+    ndp_parallel parallel;
+    /* results: medians; of rank 0: share of the step in begins and waits; of the communications' time that others'
+     * work hid */
+    double seconds, ratio, communicating, hidden;
+    size_t planned;
+    int64_t parameters;
+} job;
+
+static void draw(ndp_engine *e) {
+    const ndp_model *m = ndp_engine_model(e);
+    for (int b = 0; b < m->n_buffers; b++) {
+        const ndp_shard *s = ndp_engine_shard(e, b);
+        float *w = ndp_engine_slice(e, NDP_OWNED_MASTER, b);
+        ndp_run p;
+        for (int64_t c = 0; ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &c, &p);)
+            ndp_model_random(&m->facts, 42, p.segment, p.tensor_first, p.count, w + p.slice_first);
+    }
+    ndp_engine_publish(e);
+}
+
+static void fill(ndp_engine *e, const job *j, int64_t update) {
+    int32_t n = j->samples * j->length, *a = malloc(4 * (size_t)n * sizeof *a);
+    ndp_micro_batch b = {a, a + n, a + 2 * n, a + 3 * n};
+    for (int32_t t = 0; t < n; t++) {
+        uint64_t x = (uint64_t)(t + update * 7919 + 13) * 2654435761u;
+        b.tokens[t] = (int32_t)(x % 49152), b.labels[t] = (int32_t)((x >> 7) % 49152);
+        b.rope_pos[t] = t % j->length, b.q_low[t] = t / j->length * j->length;
+    }
+    ndp_engine_load(e, 0, &b);
+    free(a);
+}
+
+static ndp_layout layout_of(const job *j) {
+    ndp_layout l = NDP_LAYOUT_ONE;
+    const int sizes[] = {j->replicate, j->shard, j->cp, j->sp, j->tp};
+    for (int i = 0; i < NDP_COUNT(sizes); i++)
+        l.size[NDP_DP_REPLICATE + i] = sizes[i] ? sizes[i] : 1;
+    return l;
+}
+
+static int world_of(const job *j) {
+    ndp_layout l = layout_of(j);
+    int world = 1;
+    for (int i = 0; i < NDP_AXES; i++)
+        world *= l.size[i];
+    return world;
+}
+
+static void print_parts(const ndp_profile *p) {
+    printf("    by part:");
+    for (int i = 0; i < NDP_PHASES; i++)
+        if (p->phase[i] > 0)
+            printf("  %s %.1f%%", ndp_phase_name((ndp_phase)i), 100 * p->phase[i] / p->total);
+    printf("  begin %.1f%%  wait %.1f%%  norm %.1f%%  update %.1f%%\n    by op: ", 100 * p->begin / p->total,
+           100 * p->wait / p->total, 100 * p->norm / p->total, 100 * p->update / p->total);
+    for (int i = 0; i < NDP_OP_COUNT; i++)
+        if (p->op[i] > 0.0005 * p->total)
+            printf("  %s %.1f%%", ndp_op_name(i), 100 * p->op[i] / p->total);
+    printf("\n");
+}
+
+static void print_step(const job *j, const ndp_profile *p, double tokens, double floor, double loss) {
+    char text[16];
+    int ranks = world_of(j);
+    printf(
+        "%s B=%d T=%d, %d rank%s x %d thread%s: %.0f ms, %.0f tokens/s, %.2f x floor (median of %d; floor at the best "
+        "peak %.0f ms), %s planned a rank, loss %.4f\n",
+        ndp_dtype_name(j->compute), j->samples, j->length, ranks, ranks > 1 ? "s" : "", j->threads,
+        j->threads > 1 ? "s" : "", 1e3 * j->seconds, tokens / j->seconds, j->ratio, j->steps, 1e3 * floor,
+        ndp_human_bytes((double)j->planned, text), loss);
+    if (j->compute == NDP_BF16) /* what a processor with dpbf16ps and no tiles could do at best */
+        printf("    %.2f x the floor at twice the fp32 rate\n",
+               j->seconds / (6.0 * tokens * (double)j->parameters / (2 * ranks * peak_rate(NDP_F32, j->threads, 8))));
+    if (j->details)
+        print_parts(p);
+}
+
+static ndp_status body(ndp_transport *t, void *arg) {
+    job *j = arg;
+    int rank = ndp_transport_rank(t);
+    ndp_facts f = smollm2(j->even_heads);
+    ndp_model m;
+    ndp_model_opts mo = {.mode = NDP_MODEL_TRAIN,
+                         .rows = (int64_t)j->samples * j->length,
+                         .positions = j->length,
+                         .compute = j->compute,
+                         .master = NDP_F32};
+    if (rank == 0)
+        j->parameters = ndp_facts_parameters(&f);
+    NDP_TRY(ndp_model_build(&f, &mo, &m));
+    ndp_layout layout = layout_of(j);
+    int ranks = world_of(j);
+    ndp_engine_opts o = {
+        .model = &m,
+        .transport = t,
+        .device = &ndp_device_cpu,
+        .threads = j->threads,
+        .accumulation = 1,
+        .parallel = j->parallel,
+        .reshard = true,
+        .optimizer = {
+            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    NDP_TRY(ndp_mesh_init(&layout, rank, &o.mesh));
+    omp_set_num_threads(j->threads);
+    ndp_engine *e;
+    NDP_TRY(ndp_engine_create(&o, &e));
+    draw(e);
+    int data = ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).count;
+    double tokens = (double)j->samples * j->length * data;
+    double floor_flops = 6.0 * (double)ndp_facts_parameters(&f) * tokens;
+    double seconds[MOST], ratios[MOST], best_peak = 0;
+    ndp_step_result r;
+    for (int i = -2; i < j->steps; i++) {
+        fill(e, j, (i + 2) * data + ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).rank);
+        double before = peak_rate(j->compute, j->threads, 8);
+        if (i == 0)
+            ndp_engine_profile_reset(e, true);
+        double start = ndp_now();
+        NDP_TRY(ndp_engine_step(e, 1e-4, i + 2, true, &r));
+        double took = ndp_now() - start, after = peak_rate(j->compute, j->threads, 8);
+        best_peak = before > best_peak ? before : best_peak;
+        best_peak = after > best_peak ? after : best_peak;
+        if (i >= 0)
+            seconds[i] = took, ratios[i] = took / (floor_flops / (ranks * (before > after ? before : after)));
+    }
+    if (rank == 0) {
+        ndp_budget budget;
+        const ndp_profile *p = ndp_engine_profile(e);
+        ndp_program_budget(ndp_engine_program(e), &budget);
+        double exposed = p->begin + p->wait + p->unit_begin + p->unit_wait;
+        j->seconds = median(seconds, j->steps), j->ratio = median(ratios, j->steps), j->planned = budget.total;
+        j->communicating = exposed / p->total;
+        j->hidden = p->under_way > 0 ? 1 - exposed / p->under_way : 0;
+        if (!j->quiet)
+            print_step(j, p, tokens, floor_flops / (best_peak * ranks), r.loss);
+    }
+    ndp_engine_destroy(e);
+    ndp_model_release(&m);
+    return NDP_OK;
+}
+
+static inline void measure(job *j) { must(ndp_local_world(world_of(j), body, j)); }
+
+#endif

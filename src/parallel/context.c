@@ -1,0 +1,219 @@
+/* The axes that cut the sequence. All ops but attention work row by row, so they only see fewer rows.
+ *
+ * Sequence axis (DeepSpeed Ulysses, arXiv:2309.14509): around attention, heads are exchanged for rows: all_to_all gives
+ * each rank all rows of some heads, and back. Kv heads fewer than ranks go to several.
+ *
+ * Context axis, gathering: keys and values of all ranks are gathered. Ring (arXiv:2310.01889): they travel from rank to
+ * rank, a block a turn; the next block is on its way while attention works on this one, and partial results over
+ * disjoint keys are merged. In the backward keys and values travel again, their gradients behind them: after the last
+ * turn these are at home. Blocks that a row may not see cost nothing (the attention op skips them). */
+#include "parallel/pass.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- sequence axis ---- */
+
+static ndp_op_attr over(ndp_group_kind group, int ranks) { return (ndp_op_attr){.group = (int)group, .ranks = ranks}; }
+
+/* How this rank's heads, of `heads` in all, are cut over sp. What all tp ranks hold (see ndp_tensor_heads) is cut as if
+ * over tp x sp, of which this rank's parts are some. */
+static ndp_op_attr cut_of(const ndp_pass *p, int heads, int head_dim) {
+    int here = ndp_tensor_heads(p->mesh, heads), sp = p->rows.sp;
+    bool shared = p->tp > 1 && here == heads;
+    return (ndp_op_attr){.parts = sp,
+                         .heads = here,
+                         .head_dim = head_dim,
+                         .all_parts = shared ? sp * p->tp : sp,
+                         .first = shared ? (int64_t)p->mesh->coord[NDP_TP] * sp : 0};
+}
+
+static int heads_of_part(const ndp_op_attr *cut) {
+    return cut->heads >= cut->all_parts ? cut->heads / cut->all_parts : 1;
+}
+
+/* x [tokens, heads D] of this rank -> [queries, its heads D] of all rows. */
+static int rows_for_heads(ndp_pass *p, int x, ndp_op_attr split) {
+    ndp_op_attr exchange = over(NDP_GROUP_SP, p->rows.sp);
+    const char *name = p->to->values[x].name;
+    int parts = ndp_graph_op1(p->to, &ndp_op_heads_split, &split, name, &x, 1);
+    return ndp_graph_op1(p->to, &ndp_op_all_to_all, &exchange, name, &parts, 1);
+}
+
+static int heads_for_rows(ndp_pass *p, int o, ndp_op_attr merge) {
+    ndp_op_attr exchange = over(NDP_GROUP_SP, p->rows.sp);
+    int parts = ndp_graph_op1(p->to, &ndp_op_all_to_all, &exchange, "attention", &o, 1);
+    return ndp_graph_op1(p->to, &ndp_op_heads_merge, &merge, "attention", &parts, 1);
+}
+
+/* ---- context axis, gathering ---- */
+
+static int gather_rows(ndp_pass *p, int x) {
+    ndp_op_attr attr = over(NDP_GROUP_CP, p->rows.cp);
+    int rows = ndp_pass_contiguous(p, x);
+    return ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, p->to->values[x].name, &rows, 1);
+}
+
+ndp_status ndp_context_attention(ndp_pass *p) {
+    const ndp_rows *rows = &p->rows;
+    ndp_op_attr attr = p->node->attr;
+    ndp_op_attr q_cut = cut_of(p, attr.heads, attr.head_dim), kv_cut = cut_of(p, attr.kv_heads, attr.head_dim);
+    int ins[6];
+    for (int i = 0; i < 6; i++)
+        ins[i] = ndp_pass_in(p, i);
+    for (int i = 0; i < 3 && rows->sp > 1; i++)
+        ins[i] = rows_for_heads(p, ins[i], i == 0 ? q_cut : kv_cut);
+    for (int i = 1; i < 3 && rows->cp > 1 && !rows->ring; i++)
+        ins[i] = gather_rows(p, ins[i]);
+    if (rows->ring) /* this rank's own keys; ndp_context_ring adds the other turns */
+        ins[5] = ndp_graph_rows(p->to, ins[5], 0, rows->queries);
+    attr.heads = heads_of_part(&q_cut);
+    attr.kv_heads = heads_of_part(&kv_cut);
+    attr.wide_grad = p->to->compute != ndp_pass_wide(p) && (rows->cp > 1 || kv_cut.heads < kv_cut.all_parts);
+    int outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(p->to, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);
+    int o = rows->sp > 1 ? heads_for_rows(p, outs[0], q_cut) : outs[0];
+    ndp_pass_out(p, 0, o, p->tp > 1 ? NDP_SPREAD_COLS : NDP_SPREAD_SAME);
+    return p->to->status;
+}
+
+/* ---- context axis, ring ---- */
+
+typedef struct ring {
+    ndp_graph *g;
+    const ndp_rows *rows;
+    ndp_node_list list;
+    ndp_node node; /* the attention, or its backward, of one turn */
+    ndp_dtype type, wide;
+    int64_t kv_cols;
+    int k_pos; /* data of all turns */
+} ring;
+
+static void append(ring *r, const ndp_op *op, const ndp_op_attr *attr, const char *name, const int *ins, int n_in,
+                   int *outs, int n_out) {
+    ndp_graph_append(r->g, r->list, op, attr, name, ins, n_in, outs, n_out);
+}
+
+static int value(ring *r, const char *name, int64_t cols, ndp_dtype type) {
+    return ndp_graph_value(r->g, name, r->rows->queries, cols, type);
+}
+
+static int half(ring *r, int kv, int which) { return ndp_graph_columns(r->g, kv, which * r->kv_cols, r->kv_cols); }
+
+static void copy(ring *r, int from, int to) {
+    ndp_op_attr attr = {.type = r->g->values[to].view.dtype};
+    append(r, &ndp_op_copy, &attr, "copy", &from, 1, &to, 1);
+}
+
+/* Keys and values side by side: what travels. */
+static int pack(ring *r, int k, int v) {
+    int kv = value(r, "kv", 2 * r->kv_cols, r->type);
+    copy(r, k, half(r, kv, 0));
+    copy(r, v, half(r, kv, 1));
+    return kv;
+}
+
+static int shift(ring *r, const char *name, int x) {
+    ndp_op_attr attr = over(NDP_GROUP_CP, r->rows->cp);
+    int y = NDP_NONE;
+    append(r, &ndp_op_shift, &attr, name, &x, 1, &y, 1);
+    return y;
+}
+
+static int keys_of_turn(ring *r, int turn) {
+    return ndp_graph_rows(r->g, r->k_pos, turn * r->rows->queries, r->rows->queries);
+}
+
+enum { Q, K, V, K_POS = 5, BWD_DO = 0, BWD_Q, BWD_K, BWD_V, BWD_K_POS = 8 };
+
+/* Attention over the keys of one turn. `o` in wide storage: partial results are merged before they are rounded. */
+static void turn_forward(ring *r, int turn, int kv, int *o, int *lse) {
+    int ins[NDP_OP_MAX_IN], outs[2] = {value(r, "o", r->g->values[r->node.in[Q]].view.cols, r->wide), NDP_NONE};
+    memcpy(ins, r->node.in, sizeof ins);
+    if (turn > 0)
+        ins[K] = half(r, kv, 0), ins[V] = half(r, kv, 1), ins[K_POS] = keys_of_turn(r, turn);
+    append(r, &ndp_op_attention, &r->node.attr, "attention", ins, 6, outs, 2);
+    if (turn == 0) {
+        *o = outs[0], *lse = outs[1];
+        return;
+    }
+    int merged[2] = {NDP_NONE, turn == r->rows->cp - 1 ? r->node.out[1] : NDP_NONE};
+    append(r, &ndp_op_attention_merge, &r->node.attr, "attention", (int[]){*o, *lse, outs[0], outs[1]}, 4, merged, 2);
+    *o = merged[0], *lse = merged[1];
+}
+
+static void ring_forward(ring *r) {
+    int kv = pack(r, r->node.in[K], r->node.in[V]), turns = r->rows->cp, o = NDP_NONE, lse = NDP_NONE;
+    for (int turn = 0; turn < turns; turn++) {
+        int next = turn < turns - 1 ? shift(r, "kv", kv) : NDP_NONE;
+        turn_forward(r, turn, kv, &o, &lse);
+        kv = next;
+    }
+    copy(r, o, r->node.out[0]);
+}
+
+/* Gradients of one turn: dq, and those of its keys and values side by side, in wide storage. */
+static void turn_backward(ring *r, int turn, int kv, int *dq, int *dkv) {
+    int ins[NDP_OP_MAX_IN];
+    *dq = value(r, "dq", r->g->values[r->node.in[BWD_Q]].view.cols, r->wide);
+    *dkv = value(r, "dkv", 2 * r->kv_cols, r->wide);
+    int outs[3] = {*dq, half(r, *dkv, 0), half(r, *dkv, 1)};
+    memcpy(ins, r->node.in, sizeof ins);
+    if (turn > 0)
+        ins[BWD_K] = half(r, kv, 0), ins[BWD_V] = half(r, kv, 1), ins[BWD_K_POS] = keys_of_turn(r, turn);
+    append(r, &ndp_op_attention_bwd, &r->node.attr, "attention", ins, 9, outs, 3);
+}
+
+static int add(ring *r, int a, int b, int to) {
+    append(r, &ndp_op_add, NULL, "sum", (int[]){a, b}, 2, &to, 1);
+    return to;
+}
+
+/* The gradients of a block's keys and values set out a turn before the next block does, and are awaited first. */
+static void ring_backward(ring *r) {
+    int kv = pack(r, r->node.in[BWD_K], r->node.in[BWD_V]), turns = r->rows->cp;
+    int dq = NDP_NONE, dkv = NDP_NONE;
+    for (int turn = 0; turn < turns; turn++) {
+        int travelled = turn > 0 ? shift(r, "dkv", dkv) : NDP_NONE, dq_turn, dkv_turn;
+        int next = turn < turns - 1 ? shift(r, "kv", kv) : NDP_NONE;
+        turn_backward(r, turn, kv, &dq_turn, &dkv_turn);
+        dkv = turn == 0 ? dkv_turn : add(r, travelled, dkv_turn, dkv_turn);
+        dq = turn == 0 ? dq_turn : add(r, dq, dq_turn, turn == turns - 1 ? r->node.out[0] : dq);
+        kv = next;
+    }
+    dkv = shift(r, "dkv", dkv);
+    copy(r, half(r, dkv, 0), r->node.out[1]);
+    copy(r, half(r, dkv, 1), r->node.out[2]);
+}
+
+static ndp_status rewrite_list(ring *r) {
+    ndp_nodes old = r->g->nodes[r->list];
+    r->g->nodes[r->list] = (ndp_nodes){0};
+    for (int i = 0; i < old.n && r->g->status == NDP_OK; i++) {
+        r->node = old.items[i];
+        bool forward = r->node.op == &ndp_op_attention, backward = r->node.op == &ndp_op_attention_bwd;
+        if (!forward && !backward) {
+            append(r, r->node.op, &r->node.attr, r->node.op->name, r->node.in, r->node.n_in, r->node.out,
+                   r->node.n_out);
+            continue;
+        }
+        int k = r->node.in[forward ? K : BWD_K], k_pos = r->node.in[forward ? K_POS : BWD_K_POS];
+        r->kv_cols = r->g->values[k].view.cols;
+        r->k_pos = r->g->values[k_pos].parent;
+        if (forward)
+            ring_forward(r);
+        else
+            ring_backward(r);
+    }
+    free(old.items);
+    return r->g->status;
+}
+
+ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows) {
+    ring r = {.g = g, .rows = rows, .type = g->compute, .wide = g->compute == NDP_F64 ? NDP_F64 : NDP_F32};
+    for (int list = 0; list < NDP_NODE_LISTS; list++) {
+        r.list = (ndp_node_list)list;
+        NDP_TRY(rewrite_list(&r));
+    }
+    return NDP_OK;
+}

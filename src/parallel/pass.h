@@ -1,0 +1,69 @@
+/* Inside the parallel room: building one rank's graph from the whole one.
+ *
+ * The nodes of the whole graph are taken in order; each is written again with the sizes of this rank, by the rule of
+ * its op, and with the collectives that the placements of its operands ask for. A value's placement over the tensor
+ * axis is its spread; over the context and sequence axes all values but the operands of attention are cut by rows. */
+#ifndef NDP_PARALLEL_PASS_H
+#define NDP_PARALLEL_PASS_H
+
+#include "model/model.h"
+#include "parallel/rows.h"
+
+typedef enum ndp_spread {
+    NDP_SPREAD_NONE, /* not made yet */
+    NDP_SPREAD_SAME, /* every tp rank has all of it */
+    NDP_SPREAD_ROWS, /* a slice of the rows */
+    NDP_SPREAD_COLS  /* columns of its heads, ffn or vocabulary */
+} ndp_spread;
+
+/* What became of a value of the whole graph. */
+typedef struct ndp_image {
+    int value; /* in the rank's graph */
+    ndp_spread spread;
+    int entered;     /* all its rows, for products with a piece of their columns; NDP_NONE: not asked for yet */
+    int slot, of, n; /* SPREAD_COLS: its columns are the rows of these glued segments; n 0: unknown */
+} ndp_image;
+
+typedef struct ndp_pass {
+    const ndp_model *whole;
+    ndp_model *local;
+    const ndp_mesh *mesh;
+    ndp_parallel how;
+    ndp_rows rows;
+    int tp;
+    const ndp_graph *from;
+    ndp_graph *to;
+    ndp_image *images; /* by value of `from` */
+    const ndp_node *node;
+} ndp_pass;
+
+/* The rank's value for input i of the node (NDP_NONE when absent). */
+int ndp_pass_in(ndp_pass *p, int i);
+/* The rank's value for a value of the whole graph that is not made by a node: parameters, data, views, ... */
+int ndp_pass_value(ndp_pass *p, int value);
+/* `value` stands for output i of the node from now on. */
+void ndp_pass_out(ndp_pass *p, int i, int value, ndp_spread spread);
+/* The spread of the residual stream. */
+ndp_spread ndp_pass_stream(const ndp_pass *p);
+/* Storage of sums over ranks: wider than bf16. */
+ndp_dtype ndp_pass_wide(const ndp_pass *p);
+/* A copy of `value` in storage of its own where it is a view with gaps. */
+int ndp_pass_contiguous(ndp_pass *p, int value);
+
+/* ---- rules; each writes the node p->node ---- */
+
+ndp_status ndp_tensor_embedding(ndp_pass *p);
+ndp_status ndp_tensor_linear(ndp_pass *p);
+ndp_status ndp_tensor_xent(ndp_pass *p);
+ndp_status ndp_context_attention(ndp_pass *p);
+
+/* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
+void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
+/* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x sp
+ * then is a multiple of them). */
+int ndp_tensor_heads(const ndp_mesh *mesh, int heads);
+
+/* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_all_gather off). */
+ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows);
+
+#endif

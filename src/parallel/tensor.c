@@ -1,0 +1,234 @@
+/* The tensor axis (Megatron-LM, arXiv:1909.08053, 2205.05198): projections cut by output features, then by input
+ * features; heads, ffn and vocabulary over the ranks; the residual stream on slices of the rows.
+ *
+ *   x [T/tp,C] --all_gather--> x [T,C] --linear (rows of w)--> [T, N/tp] ... --linear (columns of w)--> partial [T,C]
+ *     --reduce_scatter--> [T/tp,C]
+ *
+ * With how.tp_whole_rows: x [T,C] itself (its gradient is all_reduced), and all_reduce of the partial sums. Sums are
+ * made of wide parts (fp32 for bf16) and rounded once. */
+#include "parallel/pass.h"
+
+/* ---- what a rank holds ---- */
+
+int ndp_tensor_heads(const ndp_mesh *mesh, int heads) {
+    int tp = mesh->layout.size[NDP_TP];
+    if (heads % tp != 0 && tp % heads != 0)
+        return heads;
+    return heads >= tp ? heads / tp : 1;
+}
+
+/* Its part of `n` things that come in groups of `width`: the groups of rank r are [r n / tp, (r + 1) n / tp), and one
+ * that several ranks share where there are fewer groups than ranks. */
+static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *mesh) {
+    int64_t tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP], groups = s->whole[axis] / width;
+    int64_t first = groups * r / tp, end = groups * (r + 1) / tp;
+    bool kv = s->dim[axis] == NDP_DIM_KV_HEADS;
+    if (kv && groups % tp != 0 && tp % groups != 0) { /* all of them, for the sequence axis to choose from */
+        s->copies *= (double)tp;
+        s->replica = r != 0;
+        s->sum = NDP_GRADIENT_OVER_TP;
+        return;
+    }
+    if (kv && groups < tp) {
+        int64_t copies = tp / groups;
+        end = first + 1;
+        s->copies *= (double)copies;
+        s->replica = r % copies != 0;
+        s->sum = NDP_GRADIENT_OVER_KV;
+    }
+    int64_t most = (groups + tp - 1) / tp;
+    ndp_segment_cut(s, axis, first * width, (end - first) * width, most * width);
+}
+
+void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s) {
+    int tp = mesh->layout.size[NDP_TP];
+    const int64_t width[NDP_DIMS] = {[NDP_DIM_HEADS] = facts->head_dim,
+                                     [NDP_DIM_KV_HEADS] = facts->head_dim,
+                                     [NDP_DIM_FFN] = 1,
+                                     [NDP_DIM_VOCAB] = 1};
+    for (int i = 0; i < s->n && tp > 1; i++) {
+        ndp_segment *seg = &s->items[i];
+        bool cut = false;
+        for (int axis = 0; axis < 2; axis++)
+            if (seg->dim[axis] != NDP_DIM_WHOLE) {
+                cut_axis(seg, axis, width[seg->dim[axis]], mesh);
+                cut = true;
+            }
+        if (cut)
+            continue;
+        seg->copies *= tp;
+        seg->replica = mesh->coord[NDP_TP] != 0;
+        seg->sum = how->tp_whole_rows ? NDP_GRADIENT_WHOLE : NDP_GRADIENT_OVER_TP;
+    }
+}
+
+/* ---- into and out of the pieces ---- */
+
+static ndp_op_attr over_tp(const ndp_pass *p) {
+    return (ndp_op_attr){
+        .group = NDP_GROUP_TP, .ranks = p->tp, .type = p->to->compute, .wide_grad = p->to->compute != ndp_pass_wide(p)};
+}
+
+/* All rows of input i of the node, once for all who ask. Its gradient is the sum of what the ranks make. */
+static int enter(ndp_pass *p, int i) {
+    int x = ndp_pass_in(p, i);
+    ndp_image *image = &p->images[p->node->in[i]];
+    if (p->tp == 1)
+        return x;
+    if (image->entered == NDP_NONE) {
+        ndp_op_attr attr = over_tp(p);
+        bool rows = image->spread == NDP_SPREAD_ROWS;
+        image->entered = ndp_graph_op1(p->to, rows ? &ndp_op_all_gather : &ndp_op_enter, &attr,
+                                       p->from->values[p->node->in[i]].name, &x, 1);
+    }
+    return image->entered;
+}
+
+/* Where a product writes this rank's part of a sum. */
+static int partial(ndp_pass *p, const char *name, int64_t rows, int64_t cols, bool wide) {
+    return ndp_graph_value(p->to, name, rows, cols, wide ? ndp_pass_wide(p) : p->to->compute);
+}
+
+/* The sum of the ranks' parts, on this rank's rows. */
+static int leave(ndp_pass *p, int part, const char *name) {
+    ndp_op_attr attr = over_tp(p);
+    bool rows = ndp_pass_stream(p) == NDP_SPREAD_ROWS;
+    attr.wide_grad = false;
+    int sum = ndp_graph_op1(p->to, rows ? &ndp_op_reduce_scatter : &ndp_op_all_reduce, &attr, name, &part, 1);
+    if (p->to->values[part].view.dtype == p->to->compute)
+        return sum;
+    return ndp_graph_op1(p->to, &ndp_op_copy, &attr, name, &sum, 1);
+}
+
+static const ndp_segment *segment_of(const ndp_pass *p, int param) {
+    const ndp_value *v = &p->to->values[param];
+    return &p->to->slots[v->slot]->items[v->segment];
+}
+
+/* ---- rules ---- */
+
+ndp_status ndp_tensor_embedding(ndp_pass *p) {
+    int ins[2] = {ndp_pass_in(p, 0), ndp_pass_in(p, 1)};
+    const char *name = p->from->values[p->node->out[0]].name;
+    ndp_op_attr attr = p->node->attr;
+    attr.first = segment_of(p, ins[1])->first[0];
+    int x = ndp_graph_op1(p->to, &ndp_op_embedding, &attr, name, ins, 2);
+    if (p->tp > 1)
+        x = leave(p, x, name); /* one rank has the row, the others add zeros */
+    ndp_pass_out(p, 0, x, ndp_pass_stream(p));
+    return p->to->status;
+}
+
+static ndp_status column_linear(ndp_pass *p, int w) {
+    const ndp_value *whole = &p->from->values[p->node->in[1]];
+    ndp_op_attr attr = p->node->attr;
+    attr.wide_grad = over_tp(p).wide_grad;
+    int ins[3] = {enter(p, 0), w, ndp_pass_in(p, 2)};
+    int y = ndp_graph_op1(p->to, &ndp_op_linear, &attr, p->from->values[p->node->out[0]].name, ins, 3);
+    ndp_pass_out(p, 0, y, NDP_SPREAD_COLS);
+    ndp_image *image = &p->images[p->node->out[0]];
+    image->slot = whole->slot, image->of = whole->segment, image->n = whole->segments;
+    return p->to->status;
+}
+
+static ndp_status row_linear(ndp_pass *p, int w) {
+    int x = ndp_pass_in(p, 0), b = ndp_pass_in(p, 2);
+    const char *name = p->from->values[p->node->out[0]].name;
+    int y = partial(p, name, p->to->values[x].view.rows, p->to->values[w].view.rows, true);
+    ndp_graph_op(p->to, &ndp_op_linear, &p->node->attr, name, (int[]){x, w, NDP_NONE}, 3, &y, 1);
+    y = leave(p, y, name);
+    if (b != NDP_NONE)
+        y = ndp_graph_op1(p->to, &ndp_op_add_bias, NULL, name, (int[]){y, b}, 2);
+    ndp_pass_out(p, 0, y, ndp_pass_stream(p));
+    return p->to->status;
+}
+
+ndp_status ndp_tensor_linear(ndp_pass *p) {
+    int w = ndp_pass_in(p, 1);
+    const ndp_segment *s = segment_of(p, w);
+    if (p->tp > 1 && s->dim[0] != NDP_DIM_WHOLE)
+        return column_linear(p, w);
+    if (p->tp > 1 && s->dim[1] != NDP_DIM_WHOLE)
+        return row_linear(p, w);
+    int ins[3] = {ndp_pass_in(p, 0), w, ndp_pass_in(p, 2)};
+    int y = ndp_graph_op1(p->to, &ndp_op_linear, &p->node->attr, p->from->values[p->node->out[0]].name, ins, 3);
+    ndp_pass_out(p, 0, y, p->images[p->node->in[0]].spread);
+    return p->to->status;
+}
+
+/* ---- the head, over pieces of the vocabulary ---- */
+
+/* Rows of a chunk: its logits are there at once, those of the next one too. */
+enum { CHUNK_ROWS = 256 };
+
+typedef struct head {
+    int x, w, labels, scale, nll, dx, dw;
+    int64_t rows;
+    ndp_op_attr attr;
+} head;
+
+typedef struct chunk {
+    int64_t first, rows;
+    int x, labels, logits, stats;
+} chunk;
+
+/* The logits of a chunk, and every rank's statistics of them. */
+static chunk begin_chunk(ndp_pass *p, const head *h, int64_t first) {
+    chunk c = {.first = first, .rows = h->rows - first < CHUNK_ROWS ? h->rows - first : CHUNK_ROWS};
+    c.x = ndp_graph_rows(p->to, h->x, first, c.rows);
+    c.labels = ndp_graph_rows(p->to, h->labels, first, c.rows);
+    int outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(p->to, &ndp_op_xent_logits, &h->attr, "logits", (int[]){c.x, h->w, c.labels}, 3, outs, 2);
+    c.logits = outs[0];
+    ndp_op_attr attr = over_tp(p);
+    c.stats = ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, "logit statistics", &outs[1], 1);
+    return c;
+}
+
+static void end_chunk(ndp_pass *p, const head *h, const chunk *c) {
+    int outs[3] = {ndp_graph_rows(p->to, h->nll, c->first, c->rows),
+                   h->dx == NDP_NONE ? NDP_NONE : ndp_graph_rows(p->to, h->dx, c->first, c->rows), h->dw};
+    ndp_graph_op(p->to, &ndp_op_xent_grad, &h->attr, "nll",
+                 (int[]){c->logits, c->stats, c->x, h->w, c->labels, h->scale}, 6, outs, 3);
+}
+
+/* One chunk ahead: while a chunk's statistics travel, the next one's logits are made. */
+static void write_chunks(ndp_pass *p, const head *h) {
+    chunk now = begin_chunk(p, h, 0);
+    for (int64_t next = CHUNK_ROWS; next < h->rows; next += CHUNK_ROWS) {
+        chunk ahead = begin_chunk(p, h, next);
+        end_chunk(p, h, &now);
+        now = ahead;
+    }
+    end_chunk(p, h, &now);
+}
+
+ndp_status ndp_tensor_xent(ndp_pass *p) {
+    const ndp_node *n = p->node;
+    int dw = n->attr.train ? ndp_pass_value(p, n->out[2]) : NDP_NONE;
+    if (p->tp == 1) {
+        int ins[4], outs[3] = {NDP_NONE, NDP_NONE, dw};
+        for (int i = 0; i < 4; i++)
+            ins[i] = ndp_pass_in(p, i);
+        ndp_graph_op(p->to, &ndp_op_xent, &n->attr, "nll", ins, 4, outs, 3);
+        ndp_pass_out(p, 0, outs[0], NDP_SPREAD_SAME);
+        ndp_pass_out(p, 1, outs[1], NDP_SPREAD_SAME);
+        return p->to->status;
+    }
+    head h = {.x = enter(p, 0), .w = ndp_pass_in(p, 1), .labels = ndp_pass_in(p, 2), .scale = ndp_pass_in(p, 3)};
+    ndp_view x = p->to->values[h.x].view;
+    h.rows = x.rows;
+    h.attr = n->attr;
+    h.attr.first = segment_of(p, h.w)->first[0];
+    h.attr.vocab = segment_of(p, h.w)->rows;
+    h.attr.parts = p->tp;
+    h.attr.wide_grad = over_tp(p).wide_grad;
+    h.nll = ndp_graph_value(p->to, "nll", x.rows, 1, ndp_pass_wide(p));
+    h.dx = n->attr.train ? partial(p, "dx", x.rows, x.cols, true) : NDP_NONE;
+    h.dw = dw;
+    write_chunks(p, &h);
+    if (n->attr.train)
+        ndp_graph_op(p->to, &ndp_op_given_gradient, &n->attr, "given", (int[]){h.x, h.dx}, 2, NULL, 0);
+    ndp_pass_out(p, 0, h.nll, NDP_SPREAD_SAME);
+    return p->to->status;
+}

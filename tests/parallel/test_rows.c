@@ -1,0 +1,93 @@
+/* How rows are cut: every row of the padded micro-batch belongs to one rank, attention's rows and keys are those of the
+ * ranks that it says, zig-zag gives equal work under a causal mask. */
+#include "parallel/rows.h"
+
+#include "check.h"
+#include <stdlib.h>
+#include <string.h>
+
+static ndp_mesh mesh_of(int cp, int sp, int tp, int rank) {
+    ndp_layout l = NDP_LAYOUT_ONE;
+    ndp_mesh mesh;
+    l.size[NDP_CP] = cp, l.size[NDP_SP] = sp, l.size[NDP_TP] = tp;
+    CHECK_OK(ndp_mesh_init(&l, rank, &mesh));
+    return mesh;
+}
+
+/* Each row once over cp x sp, by whole padded slices; attention's rows are those of the sp ranks one behind the other.
+ */
+static void check_rows(int64_t rows, int cp, int sp, int tp, const ndp_parallel *how) {
+    int *seen = calloc((size_t)(rows + 2 * cp * sp * tp), sizeof *seen);
+    int64_t padded = 0;
+    for (int rank = 0; rank < cp * sp * tp; rank += tp) {
+        ndp_mesh mesh = mesh_of(cp, sp, tp, rank);
+        ndp_rows r = ndp_rows_cut(rows, &mesh, how);
+        padded = r.padded;
+        assert_true(r.padded >= rows && r.padded < rows + 2 * cp * sp * tp);
+        assert_int_equal(r.tokens * cp * sp, r.padded);
+        assert_int_equal(r.slice * (how->tp_whole_rows ? 1 : tp), r.tokens);
+        assert_int_equal(r.queries, r.tokens * sp);
+        for (int64_t i = 0; i < r.tokens; i++) {
+            int64_t t = ndp_rows_token(&r, i);
+            assert_in_range(t, 0, r.padded - 1);
+            seen[t]++;
+            assert_int_equal(t, ndp_rows_query(&r, mesh.coord[NDP_SP] * r.tokens + i));
+        }
+    }
+    for (int64_t t = 0; t < padded; t++)
+        assert_int_equal(seen[t], 1);
+    free(seen);
+}
+
+/* Keys: all rows once; turn k of a ring has the rows of the rank k before this one, a gather those of rank k. */
+static void check_keys(int64_t rows, int cp, const ndp_parallel *how) {
+    for (int rank = 0; rank < cp; rank++) {
+        ndp_mesh mesh = mesh_of(cp, 1, 1, rank);
+        ndp_rows r = ndp_rows_cut(rows, &mesh, how);
+        assert_int_equal(r.keys, r.padded);
+        for (int64_t i = 0; i < r.keys; i++) {
+            int block = (int)(i / r.queries), of = how->cp_all_gather ? block : (rank - block + cp) % cp;
+            ndp_mesh other = mesh_of(cp, 1, 1, of);
+            ndp_rows owner = ndp_rows_cut(rows, &other, how);
+            assert_int_equal(ndp_rows_key(&r, i), ndp_rows_query(&owner, i % r.queries));
+        }
+    }
+}
+
+static void every_row_has_one_owner(void **state) {
+    (void)state;
+    static const int64_t lengths[] = {1, 7, 64, 250, 1000};
+    for (int l = 0; l < NDP_COUNT(lengths); l++)
+        for (int cp = 1; cp <= 5; cp++)
+            for (int bits = 0; bits < 8; bits++) {
+                ndp_parallel how = {bits & 1, bits & 2, bits & 4};
+                for (int sp = 1; sp <= 4; sp++)
+                    for (int tp = 1; tp <= 3; tp++)
+                        check_rows(lengths[l], cp, sp, tp, &how);
+                check_keys(lengths[l], cp, &how);
+            }
+}
+
+static int64_t causal_pairs(const ndp_rows *r) {
+    int64_t sum = 0;
+    for (int64_t i = 0; i < r->queries; i++)
+        sum += ndp_rows_query(r, i) + 1;
+    return sum;
+}
+
+static void zigzag_is_balanced(void **state) {
+    (void)state;
+    for (int cp = 2; cp <= 8; cp++) {
+        ndp_parallel zigzag = {0}, contiguous = {.cp_contiguous = true};
+        ndp_mesh first = mesh_of(cp, 1, 1, 0), last = mesh_of(cp, 1, 1, cp - 1);
+        ndp_rows a = ndp_rows_cut(4096, &first, &zigzag), b = ndp_rows_cut(4096, &last, &zigzag);
+        assert_int_equal(causal_pairs(&a), causal_pairs(&b));
+        a = ndp_rows_cut(4096, &first, &contiguous), b = ndp_rows_cut(4096, &last, &contiguous);
+        assert_true(causal_pairs(&b) > 2 * causal_pairs(&a));
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_has_one_owner), cmocka_unit_test(zigzag_is_balanced)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
