@@ -1,7 +1,6 @@
 #include "data/bpe.h"
 
 #include "data/utf8.h"
-#include <stdio.h>
 #include <string.h>
 
 enum { JOIN_BITS = 18 };    /* 32 KiB: stays in the first cache */
@@ -40,9 +39,9 @@ static bool may_join(const ndp_bpe *b, int32_t left, int32_t right) {
 
 /* First and last character of every token; an empty token never becomes a symbol. */
 static void find_edges(ndp_bpe *b) {
-    for (int64_t id = 0; id < b->vocab.n; id++) {
+    for (int64_t id = 0; id < b->vocab->n; id++) {
         size_t n = 0;
-        const char *text = ndp_vocab_text(&b->vocab, id, &n);
+        const char *text = ndp_vocab_text(b->vocab, id, &n);
         if (!text || !n)
             continue;
         size_t end = n - 1;
@@ -55,32 +54,28 @@ static void find_edges(ndp_bpe *b) {
 
 static void find_characters(ndp_bpe *b) {
     memset(b->char_ids, 0xff, 65536 * sizeof *b->char_ids);
-    for (int64_t id = 0; id < b->vocab.n; id++) {
+    for (int64_t id = 0; id < b->vocab->n; id++) {
         size_t n = 0;
-        const char *text = ndp_vocab_text(&b->vocab, id, &n);
+        const char *text = ndp_vocab_text(b->vocab, id, &n);
         if (text && n && n < 4 && n == ndp_utf8_length((unsigned char)text[0]) &&
-            ndp_vocab_find(&b->vocab, text, n) == id)
+            ndp_vocab_find(b->vocab, text, n) == id)
             b->char_ids[ndp_utf8_decode(text, n)] = (int32_t)id;
     }
-    for (int i = 0; i < 256; i++) {
-        char name[8];
-        snprintf(name, sizeof name, "<0x%02X>", i);
-        b->byte_ids[i] = b->byte_fallback ? ndp_vocab_find(&b->vocab, name, 6) : -1;
-    }
+    ndp_vocab_find_bytes(b->vocab, b->byte_fallback, b->byte_ids);
 }
 
 static ndp_status add_merge(ndp_bpe *b, const char *what, const int32_t pair[2], uint32_t rank, ndp_str *joined) {
     joined->length = 0;
     for (int side = 0; side < 2; side++) {
         size_t n = 0;
-        const char *text = ndp_vocab_text(&b->vocab, pair[side], &n);
+        const char *text = ndp_vocab_text(b->vocab, pair[side], &n);
         if (!n)
             return NDP_FAIL(NDP_EFORMAT, "%s: merge %u joins an empty token", what, rank);
         ndp_str_add_bytes(joined, text, n);
     }
     if (joined->failed)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to build the merges", what);
-    int32_t product = ndp_vocab_find(&b->vocab, joined->data, joined->length);
+    int32_t product = ndp_vocab_find(b->vocab, joined->data, joined->length);
     if (product < 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: merge %u makes '%s', which is not in the vocabulary", what, rank,
                         joined->data);
@@ -99,8 +94,8 @@ ndp_status ndp_bpe_build(ndp_bpe *b, const char *what, const int32_t (*pairs)[2]
     b->merges = malloc(slots * sizeof *b->merges);
     b->char_ids = malloc(65536 * sizeof *b->char_ids);
     b->joins = calloc(1u << JOIN_BITS, 1);
-    b->first = calloc((size_t)b->vocab.n + 1, sizeof *b->first);
-    b->last = calloc((size_t)b->vocab.n + 1, sizeof *b->last);
+    b->first = calloc((size_t)b->vocab->n + 1, sizeof *b->first);
+    b->last = calloc((size_t)b->vocab->n + 1, sizeof *b->last);
     if (!b->merges || !b->char_ids || !b->joins || !b->first || !b->last)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %lld merges", what, (long long)n);
     memset(b->merges, 0xff, slots * sizeof *b->merges);
@@ -115,7 +110,6 @@ ndp_status ndp_bpe_build(ndp_bpe *b, const char *what, const int32_t (*pairs)[2]
 }
 
 void ndp_bpe_release(ndp_bpe *b) {
-    ndp_vocab_release(&b->vocab);
     free(b->merges);
     free(b->char_ids);
     free(b->joins);
@@ -217,21 +211,13 @@ static ndp_status add_symbol(const ndp_bpe *b, ndp_bpe_scratch *s, int32_t id, n
 }
 
 static int32_t character_id(const ndp_bpe *b, const char *text, size_t n) {
-    return n < 4 ? b->char_ids[ndp_utf8_decode(text, n)] : ndp_vocab_find(&b->vocab, text, n);
-}
-
-/* All bytes of a character as tokens of their own, or false when one has none. */
-static bool bytes_have_ids(const ndp_bpe *b, const char *text, size_t n) {
-    for (size_t i = 0; i < n; i++)
-        if (b->byte_ids[(unsigned char)text[i]] < 0)
-            return false;
-    return true;
+    return n < 4 ? b->char_ids[ndp_utf8_decode(text, n)] : ndp_vocab_find(b->vocab, text, n);
 }
 
 /* Fused unknown characters are one token, added when the next known character comes; byte tokens do not end the run,
  * as in the reference. */
 ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_scratch *s, ndp_ids *ids) {
-    int32_t whole = b->ignore_merges ? ndp_vocab_find(&b->vocab, text, n) : -1;
+    int32_t whole = b->ignore_merges ? ndp_vocab_find(b->vocab, text, n) : -1;
     if (whole >= 0)
         return ndp_ids_add(ids, whole);
     bool pending = false;
@@ -244,7 +230,7 @@ ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_
                 NDP_TRY(add_symbol(b, s, b->unknown, ids));
             pending = false;
             NDP_TRY(add_symbol(b, s, id, ids));
-        } else if (bytes_have_ids(b, text + at, length)) {
+        } else if (ndp_vocab_has_bytes(b->byte_ids, text + at, length)) {
             for (size_t i = 0; i < length; i++)
                 NDP_TRY(add_symbol(b, s, b->byte_ids[(unsigned char)text[at + i]], ids));
         } else if (b->unknown < 0) {

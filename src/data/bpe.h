@@ -18,7 +18,7 @@ typedef struct ndp_bpe_merge {
 } ndp_bpe_merge;
 
 typedef struct ndp_bpe {
-    ndp_vocab vocab;
+    const ndp_vocab *vocab;
     ndp_bpe_merge *merges; /* open addressing */
     uint64_t mask;
     int32_t *char_ids;      /* [65536] ids of the single characters of the basic plane, -1 where there is none */
@@ -36,7 +36,8 @@ typedef struct ndp_bpe_scratch {
     int64_t n, capacity, heap_capacity;
 } ndp_bpe_scratch;
 
-/* Builds the tables once `vocab` and the options are set. `pairs` are `n` merges (left, right), in order of rank. */
+/* Builds the tables once `vocab` and the options are set. `pairs` are `n` merges (left, right), in order of rank. The
+ * vocabulary is borrowed. */
 NDP_API ndp_status ndp_bpe_build(ndp_bpe *b, const char *what, const int32_t (*pairs)[2], int64_t n);
 /* Appends the ids of valid UTF-8. NDP_EINVAL for a character that has no token where none stands for the unknown. */
 NDP_API ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_scratch *s, ndp_ids *ids);

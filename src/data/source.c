@@ -63,9 +63,11 @@ static ndp_status visit_text_document(const ndp_document *d, const char *content
                                       void *user) {
     size_t valid = ndp_utf8_valid_prefix(d->text, d->n);
     if (valid < d->n)
-        return NDP_FAIL(NDP_EFORMAT, "%s:%lld: byte %zu of the file (0x%02x) is not valid UTF-8; convert the file, for instance with iconv", d->path,
-                        (long long)(d->line + count_lines(d->text, d->text + valid)),
-                        (size_t)(d->text - contents) + valid, (unsigned char)d->text[valid]);
+        return NDP_FAIL(
+            NDP_EFORMAT,
+            "%s:%lld: byte %zu of the file (0x%02x) is not valid UTF-8; convert the file, for instance with iconv",
+            d->path, (long long)(d->line + count_lines(d->text, d->text + valid)), (size_t)(d->text - contents) + valid,
+            (unsigned char)d->text[valid]);
     return d->n ? visit(user, d) : NDP_OK;
 }
 

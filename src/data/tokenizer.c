@@ -1,6 +1,7 @@
 #include "data/tokenizer.h"
 
 #include "data/tokenizer_parts.h"
+#include "data/workbench.h"
 #include <string.h>
 #include <xxhash.h>
 
@@ -30,11 +31,24 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
     return NDP_OK;
 }
 
-ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
+/* An empty one, to be loaded. */
+static ndp_status create_empty(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
     t->bos = t->eos = -1;
+    ndp_status st = ndp_workbenches_create(&t->benches);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
+    ndp_tokenizer *t = NULL;
+    NDP_TRY(create_empty(&t));
     t->fingerprint = hash_of(text, size);
     ndp_status st = ndp_tokenizer_load(t, text, size, what);
     if (st != NDP_OK) {
@@ -45,15 +59,63 @@ ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, 
     return NDP_OK;
 }
 
-static ndp_status create_from_file(const char *path, const char *config_path, ndp_tokenizer **out) {
+static ndp_status create_from_file(const char *path, ndp_tokenizer **out) {
     char *text;
     size_t size;
-    ndp_tokenizer *t = NULL;
     NDP_TRY(ndp_file_read(path, &text, &size));
-    ndp_status st = ndp_tokenizer_parse(text, size, path, &t);
+    ndp_status st = ndp_tokenizer_parse(text, size, path, out);
     free(text);
-    if (st == NDP_OK && ndp_path_exists(config_path))
-        st = ndp_tokenizer_load_config(t, config_path);
+    return st;
+}
+
+/* From the texts of vocab.json and merges.txt. */
+static ndp_status create_from_texts(const char *vocab, size_t vocab_size, const char *merges, size_t merges_size,
+                                    const char *folder, ndp_tokenizer **out) {
+    ndp_tokenizer *t = NULL;
+    NDP_TRY(create_empty(&t));
+    ndp_hash128 hashes[2] = {hash_of(vocab, vocab_size), hash_of(merges, merges_size)};
+    t->fingerprint = hash_of((const char *)hashes, sizeof hashes);
+    ndp_status st = ndp_tokenizer_load_pair(t, vocab, vocab_size, merges, folder);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+static ndp_status create_from_pair(const char *vocab_path, const char *merges_path, const char *folder,
+                                   ndp_tokenizer **out) {
+    char *vocab, *merges;
+    size_t vocab_size, merges_size;
+    NDP_TRY(ndp_file_read(vocab_path, &vocab, &vocab_size));
+    ndp_status st = ndp_file_read(merges_path, &merges, &merges_size);
+    if (st == NDP_OK) {
+        st = create_from_texts(vocab, vocab_size, merges, merges_size, folder, out);
+        free(merges);
+    }
+    free(vocab);
+    return st;
+}
+
+/* The names of what a source may be made of; they live and die together. */
+typedef struct paths {
+    char *json, *config, *vocab, *merges, *folder;
+} paths;
+
+static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
+    ndp_tokenizer *t = NULL;
+    if (ndp_path_exists(p->json))
+        NDP_TRY(create_from_file(p->json, &t));
+    else if (ndp_path_exists(p->vocab) && ndp_path_exists(p->merges))
+        NDP_TRY(create_from_pair(p->vocab, p->merges, p->folder, &t));
+    else
+        return NDP_FAIL(
+            NDP_EIO,
+            "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json (or vocab.json and "
+            "merges.txt), or such a file",
+            p->json);
+    ndp_status st = ndp_path_exists(p->config) ? ndp_tokenizer_load_config(t, p->config) : NDP_OK;
     if (st != NDP_OK) {
         ndp_tokenizer_destroy(t);
         return st;
@@ -65,23 +127,25 @@ static ndp_status create_from_file(const char *path, const char *config_path, nd
 ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out) {
     if (!strcmp(source, "bytes"))
         return create_bytes(out);
-    bool folder = ndp_path_is_folder(source);
     const char *slash = strrchr(source, '/');
-    char *path = folder ? ndp_format("%s/tokenizer.json", source) : strdup(source);
-    char *config = folder  ? ndp_format("%s/tokenizer_config.json", source)
-                   : slash ? ndp_format("%.*s/tokenizer_config.json", (int)(slash - source), source)
-                           : strdup("tokenizer_config.json");
-    ndp_status st;
-    if (!path || !config)
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
-    else if (!ndp_path_exists(path))
-        st = NDP_FAIL(NDP_EIO,
-                      "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json, or such a file",
-                      path);
-    else
-        st = create_from_file(path, config, out);
-    free(path);
-    free(config);
+    bool folder = ndp_path_is_folder(source);
+    paths p = {.folder = folder  ? strdup(source)
+                         : slash ? ndp_format("%.*s", (int)(slash - source), source)
+                                 : strdup(".")};
+    if (p.folder) {
+        p.json = folder ? ndp_format("%s/tokenizer.json", source) : strdup(source);
+        p.config = ndp_format("%s/tokenizer_config.json", p.folder);
+        p.vocab = folder ? ndp_format("%s/vocab.json", source) : strdup("");
+        p.merges = folder ? ndp_format("%s/merges.txt", source) : strdup("");
+    }
+    ndp_status st = p.json && p.config && p.vocab && p.merges
+                        ? find_and_create(&p, out)
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    free(p.folder);
+    free(p.json);
+    free(p.config);
+    free(p.vocab);
+    free(p.merges);
     return st;
 }
 
@@ -89,66 +153,83 @@ void ndp_tokenizer_destroy(ndp_tokenizer *t) {
     if (!t)
         return;
     ndp_arena_release(&t->arena);
-    ndp_bpe_release(&t->bpe);
-    free(t->raw.tokens);
-    free(t->normalized.tokens);
-    free(t->normalizers.items);
-    free(t->decoders.items);
+    ndp_added_release(&t->raw);
+    ndp_normalizers_release(&t->normalizers);
+    ndp_added_release(&t->normalized);
+    ndp_pretokenizers_release(&t->pretokenizers);
+    ndp_words_release(&t->words);
+    ndp_decoders_release(&t->decoders);
+    ndp_workbenches_destroy(t->benches);
     free(t->special);
     ndp_ids_release(&t->prefix);
     ndp_ids_release(&t->suffix);
     free(t);
 }
 
-int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t) { return t->bytes ? BYTES_VOCAB : (int32_t)t->bpe.vocab.n; }
+int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t) { return t->bytes ? BYTES_VOCAB : (int32_t)t->words.vocab.n; }
 int32_t ndp_tokenizer_bos(const ndp_tokenizer *t) { return t->bos; }
 int32_t ndp_tokenizer_eos(const ndp_tokenizer *t) { return t->eos; }
 ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t) { return t->fingerprint; }
 
 int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token) {
+    const ndp_vocab *v = &t->words.vocab;
     size_t length = strlen(token);
-    int32_t id = ndp_vocab_find(&t->bpe.vocab, token, length);
+    int32_t id = ndp_vocab_find(v, token, length);
     if (id >= 0)
         return id;
-    for (int64_t i = 0; i < t->bpe.vocab.n; i++) { /* tokens that were only added are not indexed */
+    for (int64_t i = 0; i < v->n; i++) { /* tokens that were only added are not indexed */
         size_t n;
-        const char *text = ndp_vocab_text(&t->bpe.vocab, i, &n);
+        const char *text = ndp_vocab_text(v, i, &n);
         if (text && n == length && !memcmp(text, token, n))
             return (int32_t)i;
     }
     return -1;
 }
 
+ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id) {
+    size_t n = 0;
+    const char *text = ndp_vocab_text(&t->words.vocab, id, &n);
+    return (ndp_span){text, n};
+}
+
 /* ---- encode ---- */
 
 typedef struct encoding {
     const ndp_tokenizer *t;
+    ndp_workbench *w;
     ndp_ids *ids;
-    ndp_bpe_scratch scratch;
-    ndp_str a, b; /* the normalizers' */
 } encoding;
 
+/* A stretch of text; `first`: nothing of the text lies before it. */
+typedef ndp_status stage(encoding *e, ndp_span text, bool first);
+
 /* Cuts a text at the added tokens; what lies between goes to `next`. */
-static ndp_status split(encoding *e, const ndp_matcher *m, ndp_span text, ndp_status (*next)(encoding *, ndp_span)) {
-    size_t from = 0, at;
+static ndp_status cut(encoding *e, const ndp_added *added, ndp_span text, bool first, stage *next) {
+    ndp_added_walk w = {added, text, 0, 0};
+    size_t done = 0, from, to;
     const ndp_added_token *token;
-    while ((token = ndp_matcher_find(m, text, from, &at))) {
-        if (at > from)
-            NDP_TRY(next(e, (ndp_span){text.data + from, at - from}));
+    while ((token = ndp_added_next(&w, &from, &to))) {
+        if (from > done)
+            NDP_TRY(next(e, (ndp_span){text.data + done, from - done}, first && done == 0));
         NDP_TRY(ndp_ids_add(e->ids, token->id));
-        from = at + token->length;
+        done = to;
     }
-    return from < text.n ? next(e, (ndp_span){text.data + from, text.n - from}) : NDP_OK;
+    return done < text.n ? next(e, (ndp_span){text.data + done, text.n - done}, first && done == 0) : NDP_OK;
 }
 
-static ndp_status run_model(encoding *e, ndp_span text) {
-    return ndp_bpe_encode(&e->t->bpe, text.data, text.n, &e->scratch, e->ids);
+static ndp_status encode_word(void *user, ndp_span word) {
+    encoding *e = user;
+    return ndp_words_encode(&e->t->words, &e->w->words, word, e->ids);
 }
 
-static ndp_status run_normalizers(encoding *e, ndp_span text) {
+static ndp_status encode_normalized(encoding *e, ndp_span text, bool first) {
+    return ndp_pretokenize(&e->t->pretokenizers, &e->w->pretokenize, &e->w->regex, text, first, encode_word, e);
+}
+
+static ndp_status encode_raw(encoding *e, ndp_span text, bool first) {
     ndp_span normal;
-    NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->a, &e->b, &normal));
-    return split(e, &e->t->normalized, normal, run_model);
+    NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &normal));
+    return cut(e, &e->t->normalized, normal, first, encode_normalized);
 }
 
 static ndp_status encode_bytes(const char *text, size_t n, ndp_ids *ids) {
@@ -163,10 +244,9 @@ static ndp_status encode_text(const ndp_tokenizer *t, const char *text, size_t n
     if (valid < n)
         return NDP_FAIL(NDP_EINVAL, "the text is not valid UTF-8 at byte %zu", valid);
     encoding e = {.t = t, .ids = ids};
-    ndp_status st = split(&e, &t->raw, (ndp_span){text, n}, run_normalizers);
-    ndp_bpe_scratch_release(&e.scratch);
-    ndp_str_release(&e.a);
-    ndp_str_release(&e.b);
+    NDP_TRY(ndp_workbench_take(t->benches, &e.w));
+    ndp_status st = cut(&e, &t->raw, (ndp_span){text, n}, true, encode_raw);
+    ndp_workbench_put(t->benches, e.w, n);
     return st;
 }
 
@@ -202,7 +282,7 @@ static ndp_status collect_tokens(const ndp_tokenizer *t, const int32_t *ids, int
                                  ndp_pieces *pieces) {
     for (int64_t i = 0; i < n; i++) {
         size_t length = 0;
-        const char *text = ndp_vocab_text(&t->bpe.vocab, ids[i], &length);
+        const char *text = ndp_vocab_text(&t->words.vocab, ids[i], &length);
         if (!text)
             return fail_id(t, ids[i]);
         if (skip_special && t->special[ids[i]])
@@ -214,21 +294,22 @@ static ndp_status collect_tokens(const ndp_tokenizer *t, const int32_t *ids, int
     return NDP_OK;
 }
 
+static ndp_status decode_text(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, ndp_str *out) {
+    ndp_pieces pieces = {0};
+    ndp_workbench *w;
+    NDP_TRY(ndp_workbench_take(t->benches, &w));
+    ndp_status st = collect_tokens(t, ids, n, skip_special, &pieces);
+    if (st == NDP_OK)
+        st = ndp_decode_pieces(&t->decoders, &w->regex, &pieces);
+    if (st == NDP_OK)
+        ndp_str_add_bytes(out, pieces.text.data, pieces.text.length);
+    ndp_workbench_put(t->benches, w, 0);
+    ndp_pieces_release(&pieces);
+    return st;
+}
+
 ndp_status ndp_tokenizer_decode(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special,
                                 ndp_str *out) {
-    ndp_pieces pieces = {0};
-    ndp_status st;
-    if (t->bytes)
-        st = decode_bytes(t, ids, n, skip_special, out);
-    else {
-        st = collect_tokens(t, ids, n, skip_special, &pieces);
-        if (st == NDP_OK)
-            st = ndp_decode_pieces(&t->decoders, &pieces);
-        if (st == NDP_OK)
-            ndp_str_add_bytes(out, pieces.text.data, pieces.text.length);
-    }
-    ndp_pieces_release(&pieces);
-    if (st == NDP_OK && out->failed)
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to decode %lld tokens", (long long)n);
-    return st;
+    NDP_TRY(t->bytes ? decode_bytes(t, ids, n, skip_special, out) : decode_text(t, ids, n, skip_special, out));
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode %lld tokens", (long long)n) : NDP_OK;
 }

@@ -1,9 +1,9 @@
 /* Text <-> token ids, as Hugging Face's tokenizer.json describes it.
  *
- * A tokenizer is a line of stages, each of its own type in the file:
- *   added tokens -> normalizers -> added tokens again -> model (BPE) -> template      (encode)
- *   ids -> tokens -> decoders -> text                                                 (decode)
- * A stage or an option that is not built is refused by name when the file is read; nothing is skipped.
+ * A tokenizer is a line of stages, each a file of this room:
+ *   added tokens -> normalizers -> added tokens again -> pre-tokenizers -> words (BPE or unigram) -> template (encode)
+ *   ids -> tokens -> decoders -> text (decode) A stage or an option that is not built is refused by name when the file
+ * is read; nothing is skipped.
  *
  * A tokenizer is constant once made: any number of threads may use it at the same time.
  */
@@ -12,6 +12,7 @@
 
 #include "base/text.h"
 #include "data/ids.h"
+#include "data/span.h"
 
 typedef struct ndp_tokenizer ndp_tokenizer;
 
@@ -19,8 +20,9 @@ typedef struct ndp_hash128 {
     uint64_t low, high;
 } ndp_hash128;
 
-/* `source`: "bytes" (ids 0..255 are bytes, 256 begins a document, 257 ends one), a folder that holds a tokenizer.json,
- * or such a file. A tokenizer_config.json beside it may name the begin and end tokens. */
+/* `source`: "bytes" (ids 0..255 are bytes, 256 begins a document, 257 ends one), a folder that holds a tokenizer.json
+ * (or GPT-2's older vocab.json and merges.txt), or such a file. A tokenizer_config.json beside it may name the begin
+ * and end tokens. */
 NDP_API ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out);
 /* From the text of a tokenizer.json; `what` names it in messages. */
 NDP_API ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out);
@@ -43,6 +45,8 @@ int32_t ndp_tokenizer_bos(const ndp_tokenizer *t);
 int32_t ndp_tokenizer_eos(const ndp_tokenizer *t);
 /* The id of a token's exact text, or -1. */
 int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token);
+/* The text of a token as the vocabulary writes it, borrowed; data is NULL for an id without one. `bytes` has none. */
+ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id);
 /* Equal for equal definitions, whatever their path: XXH3-128 of the file. */
 ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t);
 

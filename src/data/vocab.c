@@ -1,6 +1,7 @@
 #include "data/vocab.h"
 
 #include "base/arena.h"
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
@@ -83,6 +84,21 @@ const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length) {
         return NULL;
     *length = v->words[id].length;
     return v->text.data + v->words[id].at;
+}
+
+void ndp_vocab_find_bytes(const ndp_vocab *v, bool byte_fallback, int32_t byte_ids[256]) {
+    for (int i = 0; i < 256; i++) {
+        char name[8];
+        snprintf(name, sizeof name, "<0x%02X>", i);
+        byte_ids[i] = byte_fallback ? ndp_vocab_find(v, name, 6) : -1;
+    }
+}
+
+bool ndp_vocab_has_bytes(const int32_t byte_ids[256], const char *text, size_t length) {
+    for (size_t i = 0; i < length; i++)
+        if (byte_ids[(unsigned char)text[i]] < 0)
+            return false;
+    return true;
 }
 
 void ndp_vocab_release(ndp_vocab *v) {

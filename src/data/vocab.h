@@ -28,6 +28,10 @@ NDP_API ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *tex
 int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length);
 /* The string of an id (not terminated), or NULL. */
 const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length);
+/* The ids of "<0x00>" to "<0xFF>", -1 for those that are not there; without `byte_fallback` -1 for all. */
+void ndp_vocab_find_bytes(const ndp_vocab *v, bool byte_fallback, int32_t byte_ids[256]);
+/* Does every byte of a text have one? */
+bool ndp_vocab_has_bytes(const int32_t byte_ids[256], const char *text, size_t length);
 void ndp_vocab_release(ndp_vocab *v);
 
 #endif
