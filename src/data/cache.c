@@ -1,5 +1,6 @@
 #include "data/cache.h"
 
+#include "base/cpu.h"
 #include "data/source.h"
 #include <errno.h>
 #include <stdio.h>
@@ -7,7 +8,11 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-enum { FORMAT_VERSION = 1 };
+enum {
+    FORMAT_VERSION = 1,
+    SHARE_BYTES = 1 << 20, /* of text that a thread takes at a time, up to the end of a document */
+    SHARES_PER_THREAD = 4  /* between two writes: some take longer than others */
+};
 static const char MAGIC[8] = "NDPTOKEN";
 
 typedef struct header {
@@ -76,15 +81,28 @@ static bool cache_is_whole(const char *path, ndp_hash128 key) {
 
 /* ---- building ---- */
 
+/* A stretch of a file, and its documents in tokens: what one thread does at a time. */
+typedef struct share {
+    ndp_source_chunk chunk;
+    uint64_t bytes_before; /* of the files before this one */
+    const ndp_dataset_options *o;
+    ndp_ids ids;
+    int64_t *ends; /* of the documents, in ids */
+    int64_t n, capacity;
+    ndp_status status;
+    char *message; /* a thread's error is its own: carried over to the one that reports */
+} share;
+
 typedef struct builder {
     const ndp_dataset_options *o;
     FILE *file;
     XXH3_state_t *hash;
     header h;
-    ndp_ids ids; /* of one document */
+    share *shares;
+    int n_shares, threads;
     uint64_t *offsets;
     int64_t offsets_capacity;
-    uint64_t bytes_before, bytes_total, reported; /* of the sources */
+    uint64_t bytes_total, reported; /* of the sources */
 } builder;
 
 static ndp_status put(builder *b, const void *data, size_t n) {
@@ -92,40 +110,57 @@ static ndp_status put(builder *b, const void *data, size_t n) {
     return fwrite(data, 1, n, b->file) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
 }
 
-static ndp_status put_ids(builder *b) {
-    int32_t *ids = b->ids.items;
-    for (int64_t i = 0; i < b->ids.n; i++)
-        b->h.largest_id = ids[i] > b->h.largest_id ? ids[i] : b->h.largest_id;
+static ndp_status put_ids(builder *b, const ndp_ids *ids) {
+    for (int64_t i = 0; i < ids->n; i++)
+        b->h.largest_id = ids->items[i] > b->h.largest_id ? ids->items[i] : b->h.largest_id;
     if (b->h.id_bytes == 4)
-        return put(b, ids, (size_t)b->ids.n * 4);
+        return put(b, ids->items, (size_t)ids->n * 4);
     uint16_t narrow[4096];
-    for (int64_t i = 0, n; i < b->ids.n; i += n) {
-        n = b->ids.n - i < NDP_COUNT(narrow) ? b->ids.n - i : NDP_COUNT(narrow);
+    for (int64_t i = 0, n; i < ids->n; i += n) {
+        n = ids->n - i < NDP_COUNT(narrow) ? ids->n - i : NDP_COUNT(narrow);
         for (int64_t k = 0; k < n; k++)
-            narrow[k] = (uint16_t)ids[i + k];
+            narrow[k] = (uint16_t)ids->items[i + k];
         NDP_TRY(put(b, narrow, (size_t)n * 2));
     }
     return NDP_OK;
 }
 
-static ndp_status put_document(void *user, const ndp_document *d) {
-    builder *b = user;
-    b->ids.n = 0;
-    if (ndp_tokenizer_encode(b->o->tokenizer, d->text, d->n, true, &b->ids) != NDP_OK) {
+static ndp_status encode_document(void *user, const ndp_document *d) {
+    share *s = user;
+    int64_t before = s->ids.n;
+    if (!d->n)
+        return NDP_OK;
+    if (ndp_tokenizer_encode(s->o->tokenizer, d->text, d->n, true, &s->ids) != NDP_OK) {
         char *cause = ndp_format("%s", ndp_error_message());
         ndp_status st =
             NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
         free(cause);
         return st;
     }
-    if (!b->ids.n)
+    if (s->ids.n == before)
         return NDP_OK;
-    NDP_TRY(put_ids(b));
-    b->h.n_tokens += (uint64_t)b->ids.n;
-    b->h.n_documents++;
-    NDP_TRY(ndp_array_reserve(&b->offsets, &b->offsets_capacity, (int64_t)b->h.n_documents + 1, sizeof *b->offsets));
-    b->offsets[b->h.n_documents] = b->h.n_tokens;
-    uint64_t done = b->bytes_before + d->end;
+    NDP_TRY(ndp_array_reserve(&s->ends, &s->capacity, s->n + 1, sizeof *s->ends));
+    s->ends[s->n++] = s->ids.n;
+    return NDP_OK;
+}
+
+static void encode_share(share *s) {
+    s->ids.n = s->n = 0;
+    s->status = ndp_source_visit_chunk(&s->chunk, s->o->text_field, encode_document, s);
+    if (s->status != NDP_OK)
+        s->message = ndp_format("%s", ndp_error_message());
+}
+
+static ndp_status put_share(builder *b, const share *s) {
+    if (s->status != NDP_OK)
+        return NDP_FAIL(s->status, "%s", s->message ? s->message : "not enough memory to tokenize");
+    NDP_TRY(put_ids(b, &s->ids));
+    int64_t documents = (int64_t)b->h.n_documents + s->n;
+    NDP_TRY(ndp_array_reserve(&b->offsets, &b->offsets_capacity, documents + 1, sizeof *b->offsets));
+    for (int64_t i = 0; i < s->n; i++)
+        b->offsets[++b->h.n_documents] = b->h.n_tokens + (uint64_t)s->ends[i];
+    b->h.n_tokens += (uint64_t)s->ids.n;
+    uint64_t done = s->bytes_before + s->chunk.end;
     if (b->o->progress && (done - b->reported >= 1 << 20 || done == b->bytes_total)) {
         b->reported = done;
         b->o->progress(b->o->progress_user, done, b->bytes_total);
@@ -133,15 +168,39 @@ static ndp_status put_document(void *user, const ndp_document *d) {
     return NDP_OK;
 }
 
+/* Tokenizes the shares on all threads and writes them in their order. */
+static ndp_status put_shares(builder *b, int n) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(b->threads)
+    for (int i = 0; i < n; i++)
+        encode_share(&b->shares[i]);
+    for (int i = 0; i < n; i++)
+        NDP_TRY(put_share(b, &b->shares[i]));
+    return NDP_OK;
+}
+
+static ndp_status put_documents(builder *b, const ndp_mapped *sources) {
+    uint64_t before = 0;
+    int n = 0;
+    for (int i = 0; i < b->o->n_files; before += sources[i++].size) {
+        ndp_source_chunk c;
+        NDP_TRY(ndp_source_begin(b->o->files[i], (const char *)sources[i].data, sources[i].size, &c));
+        while (ndp_source_next(&c, SHARE_BYTES)) {
+            b->shares[n].chunk = c;
+            b->shares[n].bytes_before = before;
+            if (++n < b->n_shares)
+                continue;
+            NDP_TRY(put_shares(b, n));
+            n = 0;
+        }
+    }
+    return put_shares(b, n);
+}
+
 /* All behind the header, then the header itself. */
 static ndp_status put_all(builder *b, const ndp_mapped *sources) {
     if (fseek(b->file, sizeof b->h, SEEK_SET))
         return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    for (int i = 0; i < b->o->n_files; i++) {
-        NDP_TRY(ndp_source_visit(b->o->files[i], (const char *)sources[i].data, sources[i].size, b->o->text_field,
-                                 put_document, b));
-        b->bytes_before += sources[i].size;
-    }
+    NDP_TRY(put_documents(b, sources));
     if (!b->h.n_documents)
         return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %d file%s (%s%s) without a document", b->o->n_files,
                         b->o->n_files == 1 ? "" : "s", b->o->files[0], b->o->n_files == 1 ? "" : ", ...");
@@ -180,27 +239,41 @@ static ndp_status build_file(builder *b, const ndp_mapped *sources, const char *
     return st == NDP_EIO ? fail_writing(path, ndp_error_message()) : st;
 }
 
+static void release_builder(builder *b) {
+    for (int i = 0; b->shares && i < b->n_shares; i++) {
+        ndp_ids_release(&b->shares[i].ids);
+        free(b->shares[i].ends);
+        free(b->shares[i].message);
+    }
+    free(b->shares);
+    XXH3_freeState(b->hash);
+    free(b->offsets);
+}
+
 static ndp_status build(const ndp_dataset_options *o, const ndp_mapped *sources, ndp_hash128 key, const char *path) {
     builder b = {.o = o,
                  .hash = XXH3_createState(),
+                 .threads = o->threads ? o->threads : ndp_cpu_cores(),
                  .h = {.version = FORMAT_VERSION,
                        .id_bytes = ndp_tokenizer_vocab_size(o->tokenizer) <= 65536 ? 2 : 4,
                        .key = key}};
     memcpy(b.h.magic, MAGIC, sizeof MAGIC);
     for (int i = 0; i < o->n_files; i++)
         b.bytes_total += sources[i].size;
+    b.n_shares = SHARES_PER_THREAD * b.threads;
+    b.shares = calloc((size_t)b.n_shares, sizeof *b.shares);
     char *beside = ndp_format("%s.tmp-%d-%d", path, (int)getpid(), (int)gettid());
     ndp_status st = ndp_array_reserve(&b.offsets, &b.offsets_capacity, 1, sizeof *b.offsets);
-    if (st == NDP_OK && (!b.hash || !beside))
+    if (st == NDP_OK && (!b.hash || !b.shares || !beside))
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
     if (st == NDP_OK) {
+        for (int i = 0; i < b.n_shares; i++)
+            b.shares[i].o = o;
         b.offsets[0] = 0;
         XXH3_128bits_reset(b.hash);
         st = build_file(&b, sources, beside, path);
     }
-    XXH3_freeState(b.hash);
-    ndp_ids_release(&b.ids);
-    free(b.offsets);
+    release_builder(&b);
     free(beside);
     return st;
 }

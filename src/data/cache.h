@@ -1,4 +1,5 @@
-/* Tokens on disk: files are tokenized once, into a cache that is keyed by content, and mapped from then on.
+/* Tokens on disk: files are tokenized once, by several threads, into a cache that is keyed by content, and mapped from
+ * then on. The threads share files at the borders of documents; their number changes nothing in the cache.
  *
  * A cache file is a header, the ids of all documents one behind the other (16 bits each where the vocabulary fits, else
  * 32), padding to 8 bytes, and the n_documents + 1 offsets of the documents, in tokens (64 bits). All little-endian. It
@@ -15,6 +16,7 @@ typedef struct ndp_dataset_options {
     const char *text_field; /* of JSONL records; NULL: "text" */
     const char *cache_dir;  /* NULL: $XDG_CACHE_HOME/ndparallel, else ~/.cache/ndparallel */
     const ndp_tokenizer *tokenizer;
+    int threads;                                                             /* 0: all cores of this process */
     void (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total); /* while tokenizing; NULL is fine */
     void *progress_user;
 } ndp_dataset_options;

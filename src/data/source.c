@@ -71,19 +71,18 @@ static ndp_status visit_text_document(const ndp_document *d, const char *content
     return d->n ? visit(user, d) : NDP_OK;
 }
 
-static ndp_status visit_text(const char *path, const char *contents, size_t size, ndp_document_visitor *visit,
-                             void *user) {
-    const char *end = contents + size, *from = contents, *next, *border;
-    bool separated = false;
-    int64_t line = 1;
+static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *visit, void *user) {
+    const char *end = c->contents + c->end, *from = c->contents + c->begin, *next, *border;
+    bool separated = c->begin > 0; /* a chunk but the first begins behind a separator */
+    int64_t line = c->line;
     do {
-        next = find_separator(from, contents, end, &border);
+        next = find_separator(from, c->contents, end, &border);
         separated |= next != NULL;
         const char *stop = next ? border : end;
         if (separated)
             stop = without_line_break(from, stop);
-        ndp_document d = {from, (size_t)(stop - from), path, line, (size_t)((next ? next : end) - contents)};
-        NDP_TRY(visit_text_document(&d, contents, visit, user));
+        ndp_document d = {from, (size_t)(stop - from), c->path, line, (size_t)((next ? next : end) - c->contents)};
+        NDP_TRY(visit_text_document(&d, c->contents, visit, user));
         if (next)
             line += count_lines(from, next);
         from = next;
@@ -117,7 +116,7 @@ static ndp_status visit_record(struct json_object *record, const char *where, co
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a string", where, field);
     d->text = json_object_get_string(text);
     d->n = (size_t)json_object_get_string_len(text);
-    return d->n ? visit(user, d) : NDP_OK;
+    return visit(user, d);
 }
 
 static ndp_status visit_line(const char *text, size_t n, const char *field, ndp_document *d,
@@ -134,12 +133,11 @@ static ndp_status visit_line(const char *text, size_t n, const char *field, ndp_
     return st;
 }
 
-static ndp_status visit_jsonl(const char *path, const char *contents, size_t size, const char *field,
-                              ndp_document_visitor *visit, void *user) {
-    ndp_document d = {.path = path};
-    for (size_t at = 0; at < size; at = d.end) {
-        const char *text = contents + at, *stop = memchr(text, '\n', size - at);
-        size_t n = stop ? (size_t)(stop - text) : size - at;
+static ndp_status visit_jsonl(const ndp_source_chunk *c, const char *field, ndp_document_visitor *visit, void *user) {
+    ndp_document d = {.path = c->path, .line = c->line - 1};
+    for (size_t at = c->begin; at < c->end; at = d.end) {
+        const char *text = c->contents + at, *stop = memchr(text, '\n', c->end - at);
+        size_t n = stop ? (size_t)(stop - text) : c->end - at;
         d.line++;
         d.end = at + n + (stop != NULL);
         size_t blank = 0;
@@ -151,10 +149,39 @@ static ndp_status visit_jsonl(const char *path, const char *contents, size_t siz
     return NDP_OK;
 }
 
-ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
-                            ndp_document_visitor *visit, void *user) {
+/* ---- chunks ---- */
+
+ndp_status ndp_source_begin(const char *path, const char *contents, size_t size, ndp_source_chunk *out) {
     ndp_source_kind kind;
     NDP_TRY(ndp_source_kind_of(path, &kind));
-    return kind == NDP_SOURCE_JSONL ? visit_jsonl(path, contents, size, text_field ? text_field : "text", visit, user)
-                                    : visit_text(path, contents, size, visit, user);
+    *out = (ndp_source_chunk){.path = path, .contents = contents, .size = size, .kind = kind, .line = 1};
+    return NDP_OK;
+}
+
+bool ndp_source_next(ndp_source_chunk *c, size_t want) {
+    if (c->end == c->size)
+        return false;
+    const char *end = c->contents + c->size, *border;
+    c->line += count_lines(c->contents + c->begin, c->contents + c->end);
+    c->begin = c->end;
+    const char *from = want < c->size - c->begin ? c->contents + c->begin + want : NULL, *next = NULL;
+    if (from && c->kind == NDP_SOURCE_TEXT)
+        next = find_separator(from, c->contents, end, &border);
+    else if (from && (next = memchr(from, '\n', (size_t)(end - from))))
+        next++;
+    c->end = next ? (size_t)(next - c->contents) : c->size;
+    return true;
+}
+
+ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const char *text_field, ndp_document_visitor *visit,
+                                  void *user) {
+    return c->kind == NDP_SOURCE_JSONL ? visit_jsonl(c, text_field ? text_field : "text", visit, user)
+                                       : visit_text(c, visit, user);
+}
+
+ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
+                            ndp_document_visitor *visit, void *user) {
+    ndp_source_chunk c;
+    NDP_TRY(ndp_source_begin(path, contents, size, &c));
+    return ndp_source_next(&c, size) ? ndp_source_visit_chunk(&c, text_field, visit, user) : NDP_OK;
 }

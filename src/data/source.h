@@ -2,7 +2,8 @@
  *
  * Text files: the whole file is one document, or, where it has lines that are exactly <|endoftext|>, each stretch
  * between them; the line break before such a line, and then also the file's last one, belongs to the border. JSONL
- * files (.jsonl, .ndjson): one record a line, its text in a named field. Documents without a byte are left out.
+ * files (.jsonl, .ndjson): one record a line, its text in a named field. Stretches of text without a byte are left out;
+ * records without one are visited.
  */
 #ifndef NDP_DATA_SOURCE_H
 #define NDP_DATA_SOURCE_H
@@ -28,5 +29,21 @@ NDP_API ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out);
  * "text". NDP_EFORMAT with file and line (and byte): invalid UTF-8, damaged JSON, a record without that field. */
 NDP_API ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
                                     ndp_document_visitor *visit, void *user);
+
+/* A stretch of a file that begins and ends where records do, so that several threads may share one. */
+typedef struct ndp_source_chunk {
+    const char *path, *contents; /* the whole file */
+    size_t size;
+    ndp_source_kind kind;
+    size_t begin, end;
+    int64_t line; /* of `begin`, from 1 */
+} ndp_source_chunk;
+/* An empty one, before the first. NDP_ENOTSUP as above. */
+NDP_API ndp_status ndp_source_begin(const char *path, const char *contents, size_t size, ndp_source_chunk *out);
+/* Goes on to the next chunk, of `want` bytes up to the end of a record; false when there is none. */
+bool ndp_source_next(ndp_source_chunk *c, size_t want);
+/* ndp_source_visit for a chunk: all of a file's chunks give what the file gives. */
+NDP_API ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const char *text_field,
+                                          ndp_document_visitor *visit, void *user);
 
 #endif

@@ -19,6 +19,8 @@ typedef struct corpus {
 
 static ndp_status add_document(void *user, const ndp_document *d) {
     corpus *c = user;
+    if (!d->n)
+        return NDP_OK;
     int64_t first = c->ids.n;
     NDP_TRY(ndp_infer_encode(c->infer, d->text, d->n, &c->ids));
     if (c->ids.n - first > c->longest)

@@ -15,14 +15,33 @@ static const char *tokenizer_of(const ndp_config *c) {
     return c->data.tokenizer ? c->data.tokenizer : c->model.path ? c->model.path : "bytes";
 }
 
+typedef struct watch {
+    const ndp_log *log;
+    double begin, last;
+} watch;
+
+/* A line every few seconds, once it takes longer. */
+static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
+    watch *w = user;
+    double now = ndp_now();
+    if (now - w->last < 5)
+        return;
+    w->last = now;
+    ndp_info(w->log, "tokenizing: %.1f of %.1f MB, %.1f MB/s", (double)done * 1e-6, (double)total * 1e-6,
+             (double)done * 1e-6 / (now - w->begin));
+}
+
 /* Rank 0 tokenizes (or finds the cache) and tells the others the path; a rank that cannot see it prepares its own. */
 static ndp_status prepare_data(ndp_trainer *t, char **path) {
     const ndp_config *c = t->job.config;
+    watch w = {&t->log, ndp_now(), ndp_now()};
     ndp_dataset_options o = {.files = (const char *const *)c->data.files.items,
                              .n_files = c->data.files.n,
                              .text_field = c->data.text_field,
                              .cache_dir = c->data.cache_dir,
-                             .tokenizer = t->tokenizer};
+                             .tokenizer = t->tokenizer,
+                             .progress = say_tokenizing,
+                             .progress_user = &w};
     enum { LONGEST = 4096 };
     char shared[LONGEST] = "";
     *path = NULL;

@@ -224,13 +224,73 @@ static void several_may_prepare_at_once(void **state) {
     release(&r);
 }
 
+typedef struct steps {
+    uint64_t last, calls;
+    bool forward;
+} steps;
+
+static void follow(void *user, uint64_t done, uint64_t total) {
+    steps *s = user;
+    s->forward &= done > s->last && done <= total;
+    s->last = done;
+    s->calls++;
+}
+
+/* The bytes of the cache that `threads` make of a file, in a folder of their own. */
+static char *cache_of(const char *folder, const ndp_tokenizer *t, const char *file, int threads, size_t *size) {
+    char *path, *bytes, *own = ndp_format("%s/%d", folder, threads);
+    steps s = {.forward = true};
+    ndp_dataset_options o = {.files = (const char *[]){file, file},
+                             .n_files = 2,
+                             .cache_dir = own,
+                             .tokenizer = t,
+                             .threads = threads,
+                             .progress = follow,
+                             .progress_user = &s};
+    CHECK_OK(ndp_dataset_prepare(&o, &path));
+    assert_true(s.forward && s.calls > 2);
+    CHECK_OK(ndp_file_read(path, &bytes, size));
+    free(path);
+    free(own);
+    return bytes;
+}
+
+/* More than one share of 1 MiB a file. */
+static void any_number_of_threads_makes_the_same_cache(void **state) {
+    ndp_tokenizer *t;
+    ndp_str text = {0};
+    for (int i = 0; i < 60000; i++)
+        ndp_str_addf(&text, "{\"text\":\"record %d, once upon a time%s\"}\n", i, i % 7 ? "" : " \\u00e4");
+    CHECK_OK(ndp_tokenizer_create("bytes", &t));
+    char *file = write_file(*state, "a.jsonl", text.data, text.length);
+    size_t one_size, size;
+    char *one = cache_of(*state, t, file, 1, &one_size);
+    for (int threads = 2; threads < 5; threads++) {
+        char *bytes = cache_of(*state, t, file, threads, &size);
+        assert_int_equal(size, one_size);
+        assert_memory_equal(bytes, one, size);
+        free(bytes);
+    }
+    ndp_str_add(&text, "{\"text\":7}\n{\"text\":\"");
+    char *bad = write_file(*state, "bad.jsonl", text.data, text.length), *path;
+    ndp_dataset_options o = {
+        .files = (const char *[]){bad}, .n_files = 1, .cache_dir = *state, .tokenizer = t, .threads = 3};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EFORMAT, "bad.jsonl:60001: 'text' is not a string");
+    free(bad);
+    free(one);
+    free(file);
+    ndp_str_release(&text);
+    ndp_tokenizer_destroy(t);
+}
+
 #define TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, remove_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(documents_are_stored_with_bos),  TEST(the_key_is_content),      TEST(damage_is_noticed_and_rebuilt),
-        TEST(wide_vocabularies_take_32_bits), TEST(bad_corpora_are_refused), TEST(a_full_disk_is_told),
-        TEST(several_may_prepare_at_once),
+        TEST(documents_are_stored_with_bos), TEST(the_key_is_content),
+        TEST(damage_is_noticed_and_rebuilt), TEST(wide_vocabularies_take_32_bits),
+        TEST(bad_corpora_are_refused),       TEST(a_full_disk_is_told),
+        TEST(several_may_prepare_at_once),   TEST(any_number_of_threads_makes_the_same_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

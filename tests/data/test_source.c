@@ -39,8 +39,37 @@ static void separator_lines_part_documents(void **state) {
 static void jsonl_records_are_documents(void **state) {
     (void)state;
     check_documents("a.jsonl", "{\"text\":\"a\\nb\"}\n\n \r\n{\"n\":1,\"text\":\"\"}\n{\"text\":\"\\u00e4\"}", NULL,
-                    "1:a\nb|5:\xc3\xa4|");
+                    "1:a\nb|4:|5:\xc3\xa4|");
     check_documents("a.ndjson", "{\"body\":\"x\",\"text\":7}\n", "body", "1:x|");
+}
+
+/* Cut anywhere, a file gives what it gives as a whole. */
+static void chunks_give_the_same_documents(void **state) {
+    (void)state;
+    static const struct {
+        const char *path, *contents;
+    } files[] = {{"a.txt", "one\n<|endoftext|>\ntwo\n\n<|endoftext|>\nthree\n<|endoftext|>\n\n<|endoftext|>\nlast\n"},
+                 {"a.txt", "only\none\n"},
+                 {"a.jsonl", "{\"text\":\"a\"}\n\n{\"text\":\"\"}\n \n{\"text\":\"b\"}\n{\"text\":\"c\"}"}};
+    for (int i = 0; i < NDP_COUNT(files); i++) {
+        const char *text = files[i].contents;
+        size_t n = strlen(text);
+        ndp_str whole = {0};
+        CHECK_OK(ndp_source_visit(files[i].path, text, n, NULL, collect, &whole));
+        for (size_t want = 1; want <= n; want++) {
+            ndp_str all = {0};
+            ndp_source_chunk c;
+            int chunks = 0;
+            CHECK_OK(ndp_source_begin(files[i].path, text, n, &c));
+            for (; ndp_source_next(&c, want); chunks++)
+                CHECK_OK(ndp_source_visit_chunk(&c, NULL, collect, &all));
+            assert_string_equal(all.data, whole.data);
+            assert_int_equal(c.end, n);
+            assert_true(want > 1 || chunks > 1 || i == 1);
+            ndp_str_release(&all);
+        }
+        ndp_str_release(&whole);
+    }
 }
 
 static void broken_files_name_the_place(void **state) {
@@ -118,9 +147,10 @@ static void both_forms_of_a_corpus_are_equal(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_text_file_is_one_document), cmocka_unit_test(separator_lines_part_documents),
-        cmocka_unit_test(jsonl_records_are_documents), cmocka_unit_test(broken_files_name_the_place),
-        cmocka_unit_test(a_visitor_can_stop),          cmocka_unit_test(both_forms_of_a_corpus_are_equal),
+        cmocka_unit_test(a_text_file_is_one_document),      cmocka_unit_test(separator_lines_part_documents),
+        cmocka_unit_test(jsonl_records_are_documents),      cmocka_unit_test(chunks_give_the_same_documents),
+        cmocka_unit_test(broken_files_name_the_place),      cmocka_unit_test(a_visitor_can_stop),
+        cmocka_unit_test(both_forms_of_a_corpus_are_equal),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
