@@ -283,6 +283,30 @@ typedef struct ndp_generate_opts {
 NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text),
                                 void *user);
 
+/* ---- tokens ---- */
+
+typedef enum ndp_tokens_form {
+    NDP_TOKENS_IDS,    /* [1, 2, 3] */
+    NDP_TOKENS_PIECES, /* ["tok", "ens"], as the vocabulary writes them */
+    NDP_TOKENS_COUNT,  /* 3 */
+    NDP_TOKENS_TEXT    /* the other way: lists of ids to texts, each a string of JSON */
+} ndp_tokens_form;
+
+typedef struct ndp_tokenize_opts {
+    const char *tokenizer;  /* a folder with a tokenizer.json, such a file, or "bytes" */
+    const char *file;       /* JSONL with a text a record, or a text file; for NDP_TOKENS_TEXT lists, one a line */
+    const char *text;       /* instead of a file: one text, or for NDP_TOKENS_TEXT one list */
+    const char *text_field; /* of JSONL records; NULL: "text" */
+    ndp_tokens_form form;
+    bool special; /* add the special tokens that the tokenizer puts around a text; as text: show special tokens */
+} ndp_tokenize_opts;
+#define NDP_TOKENIZE_OPTS_INIT                                                                                         \
+    { NULL, NULL, NULL, NULL, NDP_TOKENS_IDS, false }
+/* A line of JSON for each text (record, document), without its line break; `emit` stops the run by false. NDP_EFORMAT
+ * names the file and the line. */
+NDP_API ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, const char *line, size_t length),
+                                void *user);
+
 /* Version, processor, cores, memory, libraries, transports: for bug reports. */
 NDP_API ndp_status ndp_env(char **text);
 

@@ -12,6 +12,7 @@ int cmd_verify(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_evaluate(int argc, char **argv);
 int cmd_generate(int argc, char **argv);
+int cmd_tokenize(int argc, char **argv);
 int cmd_config(int argc, char **argv);
 int cmd_env(int argc, char **argv);
 

@@ -19,6 +19,7 @@ static const command commands[] = {
     {"launch", cmd_launch, "runs a program of your own on many ranks"},
     {"evaluate", cmd_evaluate, "the mean negative log-likelihood of texts under a model"},
     {"generate", cmd_generate, "continues a prompt"},
+    {"tokenize", cmd_tokenize, "texts to token ids, and back"},
     {"config", cmd_config, "lists the keys of a job file, or their defaults"},
     {"env", cmd_env, "says what this program runs on, for bug reports"},
 };

@@ -8,7 +8,7 @@ says out '^ndparallel [0-9]+\.[0-9]+\.[0-9]+$'
 
 run --help
 code_is 0
-for command in train plan verify launch evaluate generate config env; do
+for command in train plan verify launch evaluate generate tokenize config env; do
     says out "^  $command "
     run $command --help
     code_is 0

@@ -1,0 +1,94 @@
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { OPTION_FIELD = 1, OPTION_SPECIAL, OPTION_PIECES, OPTION_COUNT, OPTION_DECODE, OPTION_DEBUG };
+
+static const struct argp_option options[] = {
+    {"tokenizer", 'm', "DIR", 0, "Folder with a tokenizer.json (or vocab.json and merges.txt), such a file, or bytes",
+     0},
+    {"file", 'f', "FILE", 0, "JSONL with a `text` field, a text a line, or one text; with --decode, lists of ids", 0},
+    {"text", 't', "TEXT", 0, "This text instead of a file; with --decode, this list of ids", 0},
+    {"text-field", OPTION_FIELD, "NAME", 0, "Of JSONL records; default: text", 0},
+    {"special", OPTION_SPECIAL, NULL, 0, "Adds the special tokens around each text; with --decode, shows them", 0},
+    {"pieces", OPTION_PIECES, NULL, 0, "Prints the tokens instead of their ids", 0},
+    {"count", OPTION_COUNT, NULL, 0, "Prints how many there are", 0},
+    {"decode", OPTION_DECODE, NULL, 0, "Ids to texts, each a string of JSON", 0},
+    {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 1},
+    {0},
+};
+
+typedef struct arguments {
+    ndp_tokenize_opts tokenize;
+    int forms; /* of output that were asked for */
+    bool debug;
+} arguments;
+
+static error_t parse_form(arguments *a, ndp_tokens_form form) {
+    a->tokenize.form = form;
+    a->forms++;
+    return 0;
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    arguments *a = state->input;
+    switch (key) {
+    case 'm':
+        a->tokenize.tokenizer = arg;
+        return 0;
+    case 'f':
+        a->tokenize.file = arg;
+        return 0;
+    case 't':
+        a->tokenize.text = arg;
+        return 0;
+    case OPTION_FIELD:
+        a->tokenize.text_field = arg;
+        return 0;
+    case OPTION_SPECIAL:
+        a->tokenize.special = true;
+        return 0;
+    case OPTION_PIECES:
+        return parse_form(a, NDP_TOKENS_PIECES);
+    case OPTION_COUNT:
+        return parse_form(a, NDP_TOKENS_COUNT);
+    case OPTION_DECODE:
+        return parse_form(a, NDP_TOKENS_TEXT);
+    case OPTION_DEBUG:
+        a->debug = true;
+        return 0;
+    case ARGP_KEY_END:
+        if (!a->tokenize.tokenizer)
+            argp_error(state, "--tokenizer DIR is missing");
+        if (!a->tokenize.file == !a->tokenize.text)
+            argp_error(state, "give either --file FILE or --text TEXT");
+        if (a->forms > 1)
+            argp_error(state, "--pieces, --count and --decode exclude each other");
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* False when nobody reads any more. */
+static bool print_line(void *user, const char *line, size_t length) {
+    (void)user;
+    return fwrite(line, 1, length, stdout) == length && putchar('\n') != EOF;
+}
+
+int cmd_tokenize(int argc, char **argv) {
+    static const struct argp argp = {
+        options, parse, NULL, "Texts to token ids, one JSON array a line, or back.",
+        NULL,    NULL,  NULL};
+    arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);
+    if (st != NDP_OK)
+        return cli_fail(st, a.debug);
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return 0;
+    fprintf(stderr, "ndparallel: cannot write the output: %s\n", strerror(errno));
+    return 1;
+}
