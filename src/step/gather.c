@@ -1,0 +1,93 @@
+/* Gathers of parameters: each begins one run before its buffer is read, so that it has that run to hide behind. */
+#include "step/build.h"
+
+bool ndp_run_reads(const ndp_builder *b, int r, int buffer) {
+    const ndp_unit *u = &b->m->units[b->runs[r].unit];
+    const ndp_list *list = ndp_list_of_run(b, r);
+    for (int s = 0; s < NDP_SLOTS; s++)
+        if (u->buffers[s] == buffer && list->reads[s])
+            return true;
+    return false;
+}
+
+static ndp_status gather_begin(ndp_builder *b, int buffer) {
+    ndp_program *p = b->p;
+    const ndp_owned *o = &p->owned[buffer];
+    if (b->gathered[buffer] != NDP_NONE || b->begun[buffer] != NDP_NONE)
+        return NDP_OK;
+    if (o->shard.shards == 1) {
+        b->gathered[buffer] = o->weights.block;
+        return NDP_OK;
+    }
+    ndp_place out = o->weights;
+    if (out.block == NDP_NONE) {
+        size_t bytes = (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->opts.compute);
+        NDP_TRY(ndp_block_add(p, NDP_MEM_WEIGHTS, bytes, &out.block));
+    }
+    return ndp_emit_begin(p,
+                          (ndp_instr){.kind = NDP_ALL_GATHER,
+                                      .group = NDP_GROUP_SHARD,
+                                      .in = o->send,
+                                      .out = out,
+                                      .count = o->shard.slice,
+                                      .type = b->m->opts.compute,
+                                      .in_place = o->shard.in_place,
+                                      .what = b->m->buffers[buffer].name,
+                                      .buffer = buffer},
+                          &b->begun[buffer]);
+}
+
+static ndp_status gather_wait(ndp_builder *b, int buffer) {
+    NDP_TRY(gather_begin(b, buffer));
+    if (b->gathered[buffer] != NDP_NONE)
+        return NDP_OK;
+    NDP_TRY(ndp_emit_wait(b->p, b->begun[buffer]));
+    b->gathered[buffer] = b->p->instrs[b->begun[buffer]].out.block;
+    b->begun[buffer] = NDP_NONE;
+    return NDP_OK;
+}
+
+/* The buffers that run r reads and that are not there: begins (or waits for) their gathers; *any says if there were. */
+static ndp_status gather_for(ndp_builder *b, int r, bool wait, bool *any) {
+    const ndp_unit *u = &b->m->units[b->runs[r].unit];
+    *any = false;
+    for (int s = 0; s < NDP_SLOTS; s++) {
+        int buffer = u->buffers[s];
+        if (buffer == NDP_NONE || !ndp_run_reads(b, r, buffer) || b->gathered[buffer] != NDP_NONE)
+            continue;
+        *any = true;
+        NDP_TRY(wait ? gather_wait(b, buffer) : gather_begin(b, buffer));
+    }
+    return NDP_OK;
+}
+
+/* Begins the gathers of the next run that lacks something. Weight gradients read no parameters, so it may be two or
+ * three runs away. */
+static ndp_status prefetch(ndp_builder *b, int r) {
+    bool any = false;
+    for (int next = r + 1; next < b->n_runs && next <= r + 3 && !any; next++)
+        NDP_TRY(gather_for(b, next, false, &any));
+    return NDP_OK;
+}
+
+ndp_status ndp_gather_before(ndp_builder *b, int r) {
+    bool any;
+    NDP_TRY(gather_for(b, r, true, &any));
+    return prefetch(b, r);
+}
+
+void ndp_gather_release(ndp_builder *b, int r) {
+    for (int s = 0; s < NDP_SLOTS; s++) {
+        int buffer = b->m->units[b->runs[r].unit].buffers[s];
+        if (buffer == NDP_NONE)
+            continue;
+        const ndp_shard *shard = &b->p->owned[buffer].shard;
+        if (shard->shards == 1 || shard->in_place || shard->keep)
+            continue;
+        bool soon = false;
+        for (int next = r + 1; next < b->n_runs && next <= r + 2; next++)
+            soon |= ndp_run_reads(b, next, buffer);
+        if (!soon)
+            b->gathered[buffer] = NDP_NONE;
+    }
+}

@@ -1,0 +1,53 @@
+/* What a rank keeps from step to step. */
+#include "step/build.h"
+
+#include <stdlib.h>
+
+static ndp_status own_buffer(ndp_program *p, int i) {
+    const ndp_model *m = p->opts.model;
+    ndp_owned *o = &p->owned[i];
+    const ndp_place nowhere = {NDP_NONE, 0};
+    *o = (ndp_owned){.weights = nowhere, .send = nowhere, .state = {nowhere, nowhere}};
+    o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
+    const ndp_shard *s = &o->shard;
+    size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(m->opts.master), n = (size_t)s->slice;
+    ndp_region home = m->opts.mode == NDP_MODEL_TRAIN ? NDP_REGION_ARENA : NDP_REGION_WEIGHTS;
+    if (s->in_place)
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
+    else if (s->shards == 1 && !s->same)
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->weights));
+    if (s->in_place && s->same)
+        o->master = (ndp_place){o->weights.block, (size_t)s->index * n * master};
+    else
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_MASTER, home, n * master, &o->master));
+    if (s->shards == 1 && s->same)
+        o->weights = o->master;
+    if (s->same)
+        o->send = o->master;
+    else if (s->in_place || s->shards == 1)
+        o->send = (ndp_place){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
+    else
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
+    if (m->opts.mode != NDP_MODEL_TRAIN)
+        return NDP_OK;
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, NDP_REGION_ARENA, n * master, &o->grad));
+    for (int k = 0; k < p->opts.optimizer_states; k++)
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, NDP_REGION_ARENA, n * master, &o->state[k]));
+    return NDP_OK;
+}
+
+ndp_status ndp_own_all(ndp_program *p) {
+    const ndp_model *m = p->opts.model;
+    p->owned = calloc((size_t)m->n_buffers, sizeof *p->owned);
+    if (!p->owned)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the program of %d units", m->n_units);
+    for (int i = 0; i < m->n_buffers; i++)
+        NDP_TRY(own_buffer(p, i));
+    p->batch_stride = (size_t)(3 * m->tokens + 2 * m->queries + m->keys) * sizeof(int32_t);
+    NDP_TRY(
+        ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, p->batch_stride * (size_t)p->opts.accumulation, &p->batch));
+    size_t real = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)(m->opts.positions * m->facts.head_dim) * real,
+                           &p->rope));
+    return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, sizeof(ndp_scalars), &p->scalars);
+}
