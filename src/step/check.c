@@ -6,14 +6,10 @@
  */
 #include "step/program.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Communicators: one a group kind, and that of the parameter gathers. */
-enum { CHANNELS = NDP_GROUPS + 1, MOST_UNDER_WAY = 8 };
-
-static int channel_of(const ndp_event *e) { return e->gathers ? NDP_GROUPS : (int)e->group; }
+enum { CHANNELS = NDP_EVENT_CHANNELS, MOST_UNDER_WAY = 8 };
 
 /* The events of one rank. */
 typedef struct track {
@@ -30,14 +26,6 @@ typedef struct replay {
     int world;
     track *tracks;
 } replay;
-
-static const char *place(const ndp_event *e, char *out, size_t size) {
-    char at[32];
-    snprintf(at, sizeof at, e->call == NDP_NONE ? "#%d" : "#%d.%d", e->instr, e->call);
-    snprintf(out, size, "%s %s %s%s%s (%lld bytes)", at, ndp_collective_name(e->kind), e->unit, *e->unit ? " " : "",
-             e->what, (long long)e->bytes);
-    return out;
-}
 
 static bool same(const ndp_event *a, const ndp_event *b) {
     return a->kind == b->kind && a->bytes == b->bytes && strcmp(a->what, b->what) == 0 && strcmp(a->unit, b->unit) == 0;
@@ -59,7 +47,7 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
         return NDP_FAIL(NDP_ENOMEM, "no memory to check a program");
     int i = 0;
     for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e); i++) {
-        int k = channel_of(&e);
+        int k = ndp_event_channel(&e);
         char text[256];
         t->events[i] = e;
         t->number[i] = e.begin ? begun[k]++ : waited[k]++;
@@ -67,23 +55,23 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
             t->nth[k][t->number[i]] = i;
         if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_UNDER_WAY)
             return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and %d waited for", rank,
-                            place(&e, text, sizeof text), begun[k], ndp_group_name(e.group), waited[k]);
+                            ndp_event_text(&e, text, sizeof text), begun[k], ndp_group_name(e.group), waited[k]);
         if (!e.begin && !same(&e, &t->events[t->nth[k][t->number[i]]]))
             return NDP_FAIL(NDP_EBUG, "rank %d waits at %s out of the order of begins", rank,
-                            place(&e, text, sizeof text));
+                            ndp_event_text(&e, text, sizeof text));
     }
     for (int k = 0; k < CHANNELS; k++) {
         t->total[k] = begun[k];
         if (begun[k] != waited[k])
             return NDP_FAIL(NDP_EBUG, "rank %d begins %d operations of %s and waits for %d", rank, begun[k],
-                            k < NDP_GROUPS ? ndp_group_name((ndp_group_kind)k) : "the gathers", waited[k]);
+                            ndp_group_name(ndp_channel_group(k)), waited[k]);
     }
     return NDP_OK;
 }
 
 /* All members of a rank's group begin the same operations: compared with the group's first member. */
 static ndp_status compare(const replay *r, int rank, int channel) {
-    ndp_group_kind kind = channel == NDP_GROUPS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
+    ndp_group_kind kind = ndp_channel_group(channel);
     ndp_group g = ndp_mesh_group(&r->programs[rank]->opts.mesh, kind);
     const track *mine = &r->tracks[rank], *theirs = &r->tracks[g.base];
     char a[256], b[256];
@@ -92,10 +80,11 @@ static ndp_status compare(const replay *r, int rank, int channel) {
         const ndp_event *y = k < theirs->total[channel] ? &theirs->events[theirs->nth[channel][k]] : NULL;
         if (!x || !y)
             return NDP_FAIL(NDP_EBUG, "over %s, rank %d begins %s, rank %d begins no such collective",
-                            ndp_group_name(kind), x ? rank : g.base, place(x ? x : y, a, sizeof a), x ? g.base : rank);
+                            ndp_group_name(kind), x ? rank : g.base, ndp_event_text(x ? x : y, a, sizeof a),
+                            x ? g.base : rank);
         if (!same(x, y))
             return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at %s, rank %d at %s", ndp_group_name(kind), rank,
-                            place(x, a, sizeof a), g.base, place(y, b, sizeof b));
+                            ndp_event_text(x, a, sizeof a), g.base, ndp_event_text(y, b, sizeof b));
     }
     return NDP_OK;
 }
@@ -103,7 +92,7 @@ static ndp_status compare(const replay *r, int rank, int channel) {
 static bool all_begun(const replay *r, int rank, const ndp_event *wait, int number) {
     ndp_group g = ndp_mesh_group(&r->programs[rank]->opts.mesh, wait->group);
     for (int k = 0; k < g.count; k++)
-        if (r->tracks[g.base + k * g.stride].begun[channel_of(wait)] <= number)
+        if (r->tracks[g.base + k * g.stride].begun[ndp_event_channel(wait)] <= number)
             return false;
     return true;
 }
@@ -115,7 +104,7 @@ static bool advance(replay *r, int rank) {
     for (; t->at < t->n; t->at++) {
         const ndp_event *e = &t->events[t->at];
         if (e->begin)
-            t->begun[channel_of(e)]++;
+            t->begun[ndp_event_channel(e)]++;
         else if (!all_begun(r, rank, e, t->number[t->at]))
             break;
     }
@@ -133,7 +122,8 @@ static ndp_status run_all(replay *r) {
         const track *t = &r->tracks[rank];
         if (t->at < t->n)
             return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at %s over %s", rank,
-                            place(&t->events[t->at], text, sizeof text), ndp_group_name(t->events[t->at].group));
+                            ndp_event_text(&t->events[t->at], text, sizeof text),
+                            ndp_group_name(t->events[t->at].group));
     }
     return NDP_OK;
 }

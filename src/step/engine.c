@@ -106,10 +106,20 @@ static int longest_list(const ndp_engine *e) {
     return most;
 }
 
+static ndp_status agree(const ndp_engine *e) {
+    for (int channel = 0; channel < NDP_EVENT_CHANNELS; channel++) {
+        ndp_comm *c = channel == NDP_GROUPS ? e->gathers : e->comms[channel];
+        if (c)
+            NDP_TRY(ndp_program_agree(&e->program, channel, c));
+    }
+    return NDP_OK;
+}
+
 static ndp_status ready(ndp_engine *e) {
     const ndp_model *m = &e->model;
     NDP_TRY(connect(e));
     NDP_TRY(take_memory(e));
+    NDP_TRY(agree(e));
     e->works = calloc((size_t)e->program.n + 1, sizeof *e->works);
     e->unit_works = calloc((size_t)longest_list(e) + 1, sizeof *e->unit_works);
     e->caches = calloc(2 * (size_t)m->n_units, sizeof *e->caches);

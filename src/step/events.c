@@ -1,6 +1,8 @@
 /* The communications of a program, those inside units too, one after the other. */
 #include "step/program.h"
 
+#include <stdio.h>
+
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run) {
     return &p->opts.units[p->opts.model->units[run->unit].graph].lists[run->phase];
 }
@@ -54,4 +56,12 @@ bool ndp_program_event(const ndp_program *p, ndp_event_cursor *at, ndp_event *ou
             }
     }
     return false;
+}
+
+const char *ndp_event_text(const ndp_event *e, char *out, size_t size) {
+    char at[32];
+    snprintf(at, sizeof at, e->call == NDP_NONE ? "#%d" : "#%d.%d", e->instr, e->call);
+    snprintf(out, size, "%s %s %s%s%s (%lld bytes)", at, ndp_collective_name(e->kind), e->unit, *e->unit ? " " : "",
+             e->what, (long long)e->bytes);
+    return out;
 }

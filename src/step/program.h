@@ -147,6 +147,19 @@ typedef struct ndp_event_cursor {
 } ndp_event_cursor;
 bool ndp_program_event(const ndp_program *p, ndp_event_cursor *cursor, ndp_event *out);
 
+/* Communicators: one a group kind, and that of the parameter gathers over the shard group. */
+enum { NDP_EVENT_CHANNELS = NDP_GROUPS + 1 };
+static inline int ndp_event_channel(const ndp_event *e) { return e->gathers ? NDP_GROUPS : (int)e->group; }
+static inline ndp_group_kind ndp_channel_group(int channel) {
+    return channel == NDP_GROUPS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
+}
+/* "#116.7 all_gather layers.3 x (4096 bytes)" */
+const char *ndp_event_text(const ndp_event *e, char *out, size_t size);
+
+/* Collective over the communicator of a channel, before the first step: all its ranks begin the same operations in the
+ * same order. NDP_EBUG on those that differ from the group's first rank names both sides. */
+NDP_API ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm *c);
+
 /* Writes the program of one rank and plans its memory. NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out);
 void ndp_program_release(ndp_program *p);

@@ -230,11 +230,36 @@ static void programs_agree(void **state) {
     ndp_model_release(&m);
 }
 
+static ndp_status other_accumulation(ndp_transport *t, void *arg) {
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    int rank = ndp_transport_rank(t);
+    layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = 2;
+    ndp_engine_opts o = {.model = arg, .transport = t, .device = &ndp_device_cpu, .threads = 1};
+    o.accumulation = rank == 3 ? 2 : 1;
+    NDP_TRY(ndp_mesh_init(&layout, rank, &o.mesh));
+    ndp_engine *e;
+    NDP_TRY(ndp_engine_create(&o, &e));
+    ndp_engine_destroy(e);
+    return NDP_OK;
+}
+
+/* Ranks whose programs differ say so before the first step, and name both sides. */
+static void ranks_that_differ_are_named(void **state) {
+    (void)state;
+    ndp_facts f = tiny_facts(true);
+    ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
+    ndp_model m;
+    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_FAILS(ndp_local_world(4, other_accumulation, &m), NDP_EBUG, "its rank 1 is at #");
+    assert_non_null(strstr(ndp_error_message(), "where its rank 0 is at"));
+    ndp_model_release(&m);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ref_fp64),        cmocka_unit_test(kv_heads_that_tp_does_not_divide),
         cmocka_unit_test(ref_fp64_biases), cmocka_unit_test(cpu_fp32),
         cmocka_unit_test(cpu_fp32_biases), cmocka_unit_test(cpu_bf16),
-        cmocka_unit_test(programs_agree)};
+        cmocka_unit_test(programs_agree),  cmocka_unit_test(ranks_that_differ_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,84 @@
+/* The checker across processes: do the ranks of a group begin the same operations in the same order? One number a rank
+ * is compared before the first step; only when it differs do lists travel, so that both sides can be named. */
+#include "base/rng.h"
+#include "step/program.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { TEXT = 192 };
+typedef char event_text[TEXT];
+
+/* An operation without its place, which may differ: ranks own other slices. */
+static const char *operation(const char *text) { return strchr(text, ' ') ? strchr(text, ' ') : text; }
+
+/* What a channel's begins are, in order. */
+static ndp_status list_texts(const ndp_program *p, int channel, event_text **out, int64_t *n) {
+    ndp_event e;
+    *n = 0;
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);)
+        *n += e.begin && ndp_event_channel(&e) == channel;
+    *out = calloc((size_t)*n + 1, sizeof **out);
+    if (!*out)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
+    int64_t i = 0;
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);)
+        if (e.begin && ndp_event_channel(&e) == channel)
+            ndp_event_text(&e, (*out)[i++], TEXT);
+    return NDP_OK;
+}
+
+static ndp_status reduce(ndp_comm *c, int64_t *x) {
+    ndp_work w;
+    NDP_TRY(ndp_all_reduce_begin(c, x, 2, NDP_I64, NDP_MAX, &w));
+    return ndp_wait(&w);
+}
+
+static ndp_status broadcast(ndp_comm *c, void *data, int64_t bytes) {
+    ndp_work w;
+    NDP_TRY(ndp_broadcast_begin(c, data, bytes, 0, &w));
+    return ndp_wait(&w);
+}
+
+static ndp_status name_both(ndp_comm *c, event_text *mine, int64_t n, event_text *first, int64_t of_first) {
+    const char *none = "at its end";
+    for (int64_t i = 0; i < n || i < of_first; i++) {
+        const char *a = i < n ? mine[i] : none, *b = i < of_first ? first[i] : none;
+        if (strcmp(operation(a), operation(b)) != 0)
+            return NDP_FAIL(NDP_EBUG, "the programs of group %s differ: its rank %d is %s%s where its rank 0 is %s%s",
+                            ndp_comm_name(c), ndp_comm_rank(c), a == none ? "" : "at ", a, b == none ? "" : "at ", b);
+    }
+    return NDP_OK;
+}
+
+static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
+    int64_t of_first = n;
+    NDP_TRY(broadcast(c, &of_first, sizeof of_first));
+    event_text *first = calloc((size_t)of_first + 1, sizeof *first);
+    if (!first)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
+    if (ndp_comm_rank(c) == 0 && n)
+        memcpy(first, mine, (size_t)n * sizeof *first);
+    ndp_status st = broadcast(c, first, of_first * (int64_t)sizeof *first);
+    if (st == NDP_OK)
+        st = name_both(c, mine, n, first, of_first);
+    free(first);
+    return st;
+}
+
+ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm *c) {
+    if (ndp_comm_size(c) == 1)
+        return NDP_OK;
+    event_text *texts;
+    int64_t n;
+    NDP_TRY(list_texts(p, channel, &texts, &n));
+    uint64_t hash = (uint64_t)n;
+    for (int64_t i = 0; i < n; i++)
+        hash = (hash * 0x9E3779B97F4A7C15u) ^ ndp_rng_stream(operation(texts[i]));
+    int64_t number = (int64_t)(hash >> 2), range[2] = {number, -number}; /* largest, smallest */
+    ndp_status st = reduce(c, range);
+    if (st == NDP_OK && range[0] != -range[1])
+        st = compare_lists(c, texts, n);
+    free(texts);
+    return st;
+}
