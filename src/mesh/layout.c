@@ -8,7 +8,7 @@
 static const bool axis_built[NDP_AXES] = {
     [NDP_DP_REPLICATE] = true, [NDP_DP_SHARD] = true, [NDP_CP] = true, [NDP_SP] = true, [NDP_TP] = true};
 
-enum { TEXT = 320, LAYOUT_TEXT = 160, SUGGESTIONS = 4 };
+enum { TEXT = 320, LAYOUT_TEXT = 160, SUGGESTIONS = 4, LIST = 2 * SUGGESTIONS * LAYOUT_TEXT };
 
 ndp_status ndp_layout_built(const ndp_layout *layout) {
     char names[TEXT] = "";
@@ -63,14 +63,16 @@ static bool fill(ndp_layout *l, int world, char why[TEXT]) {
     }
     ndp_layout_text(l, text, sizeof text);
     if (open >= 0)
-        snprintf(why, TEXT, "%s: %d ranks are not a multiple of %lld", text, world, (long long)product);
+        snprintf(why, TEXT, "%s: %d rank%s not a multiple of %lld", text, world, world == 1 ? " is" : "s are",
+                 (long long)product);
     else
         snprintf(why, TEXT, "%s is %lld ranks, not the %d of this run", text, (long long)product, world);
     return false;
 }
 
-/* The legal layouts nearest to what was asked: fewest changed sizes first, then the smallest sum of |log(new / asked)|.
- */
+/* ---- what is legal near what was asked ---- */
+
+/* Layouts with fewest changed sizes first, then the nearest. */
 typedef struct search {
     const ndp_layout *asked;
     const ndp_layout_facts *facts;
@@ -81,13 +83,26 @@ typedef struct search {
     double distances[SUGGESTIONS];
 } search;
 
-static double distance(int asked, int size) { return asked ? fabs(log((double)size / asked)) : 0; }
+static double change(int asked, int size) { return asked ? fabs(log((double)size / asked)) : 0; }
 
-static void take(search *s, const ndp_layout *l, double far) {
+/* The sum of |log(new / asked)|. Of changes that are equally small, those of the data axes come first: they ask the
+ * least of model and batch. But what sp gives up cp takes before them: both cut the sequence, and the batch stays. */
+static double distance(const ndp_layout *asked, const ndp_layout *l) {
+    static const double weight[NDP_AXES] = {1.05, 1.01, 1.0, 1.02, 1.03, 1.04};
+    double sum = change(asked->ep, l->ep);
+    for (int axis = 0; axis < NDP_AXES; axis++) {
+        bool instead = axis == NDP_CP && l->size[NDP_SP] < asked->size[NDP_SP];
+        sum += change(asked->size[axis], l->size[axis]) * (instead ? 0.99 : weight[axis]);
+    }
+    return sum;
+}
+
+static void take(search *s, const ndp_layout *l) {
     char why[TEXT];
     if (breaks_rule(l, s->facts, why))
         return;
     int at = s->found;
+    double far = distance(s->asked, l);
     while (at > 0 && far < s->distances[at - 1])
         at--;
     if (at == SUGGESTIONS)
@@ -101,72 +116,123 @@ static void take(search *s, const ndp_layout *l, double far) {
     s->distances[at] = far;
 }
 
-/* Of changes that are equally small, those of the data axes come first: they ask the least of model and batch. */
-static const double preference[NDP_AXES] = {1.05, 1.01, 1.0, 1.02, 1.03, 1.04};
-
-static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, double far, int size);
+static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, int size);
 
 /* All sizes are set: takes the layout, or those that differ from it by a smaller ep. */
-static void try_ep(search *s, ndp_layout *l, int changes, double far) {
+static void try_ep(search *s, ndp_layout *l, int changes) {
     if (changes == s->limit)
-        take(s, l, far);
+        take(s, l);
     if (changes + 1 != s->limit)
         return;
     for (l->ep = 1; l->ep < s->asked->ep && l->ep <= s->world; l->ep++)
-        take(s, l, far + distance(s->asked->ep, l->ep));
+        take(s, l);
     l->ep = s->asked->ep;
 }
 
 /* Sizes of `axis` and all inner ones, whose product must be `left`. */
-static void try_axis(search *s, ndp_layout *l, int axis, int left, int changes, double far) {
+static void try_axis(search *s, ndp_layout *l, int axis, int left, int changes) {
     if (axis == NDP_AXES) {
         if (left == 1)
-            try_ep(s, l, changes, far);
+            try_ep(s, l, changes);
         return;
     }
     int asked = s->asked->size[axis];
     if (asked && changes == s->limit) {
-        try_size(s, l, axis, left, changes, far, asked);
+        try_size(s, l, axis, left, changes, asked);
         return;
     }
     for (int size = 1; (int64_t)size * size <= left; size++) {
         if (left % size != 0)
             continue;
-        try_size(s, l, axis, left, changes, far, size);
+        try_size(s, l, axis, left, changes, size);
         if (size != left / size)
-            try_size(s, l, axis, left, changes, far, left / size);
+            try_size(s, l, axis, left, changes, left / size);
     }
 }
 
-static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, double far, int size) {
+static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, int size) {
     int asked = s->asked->size[axis];
     bool not_built = !axis_built[axis] && size > 1 && asked == 1;
     if (left % size != 0 || not_built)
         return;
     l->size[axis] = size;
-    try_axis(s, l, axis + 1, left / size, changes + (asked && size != asked), far + distance(asked, size) * preference[axis]);
+    try_axis(s, l, axis + 1, left / size, changes + (asked && size != asked));
 }
 
-static ndp_status refuse(const ndp_layout *asked, int world, const ndp_layout_facts *facts, const char *why) {
+/* Adds a layout to a list of them; with `ranks` also how many that is. */
+static void list_layout(ndp_layout l, bool ranks, char list[LIST]) {
+    char text[LAYOUT_TEXT];
+    size_t used = strlen(list);
+    int64_t world = 1;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        world *= l.size[axis];
+    used +=
+        (size_t)snprintf(list + used, LIST - used, "%s%s", used ? "; " : "", ndp_layout_text(&l, text, sizeof text));
+    if (ranks && used < LIST)
+        snprintf(list + used, LIST - used, " (%lld rank%s)", (long long)world, world == 1 ? "" : "s");
+}
+
+static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST]) {
     search s = {.asked = asked, .facts = facts, .world = world};
-    ndp_layout layouts[SUGGESTIONS];
     int n = 0;
     /* Two changes repair every request that one cannot, but for odd ones: go further only when nothing was found. */
     for (s.limit = 1; s.limit <= NDP_AXES + 1 && n < SUGGESTIONS && (n == 0 || s.limit <= 2); s.limit++) {
         ndp_layout at = *asked;
         s.found = 0;
-        try_axis(&s, &at, 0, world, 0, 0);
-        for (int i = 0; i < s.found && n < SUGGESTIONS; i++)
-            layouts[n++] = s.layouts[i];
+        try_axis(&s, &at, 0, world, 0);
+        for (int i = 0; i < s.found && n < SUGGESTIONS; i++, n++)
+            list_layout(s.layouts[i], false, list);
     }
-    char list[SUGGESTIONS * LAYOUT_TEXT] = "", text[LAYOUT_TEXT];
-    for (int i = 0; i < n; i++) {
-        size_t used = strlen(list);
-        snprintf(list + used, sizeof list - used, "%s%s", i ? "; " : "",
-                 ndp_layout_text(&layouts[i], text, sizeof text));
+}
+
+/* The numbers of ranks next to `world` that the sizes divide, where one of them is auto. */
+static void list_other_worlds(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST]) {
+    int64_t product = 1;
+    char why[TEXT];
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        product *= asked->size[axis] && product <= world ? asked->size[axis] : 1;
+    for (int64_t ranks = world / product * product, i = 0; i < 2 && ranks <= INT32_MAX; i++, ranks += product) {
+        ndp_layout l = *asked;
+        if (ranks > 0 && fill(&l, (int)ranks, why) && !breaks_rule(&l, facts, why))
+            list_layout(l, true, list);
     }
-    return NDP_FAIL(NDP_EINVAL, "%s. The nearest legal layouts on %d rank%s: %s", why, world, world == 1 ? "" : "s",
-                    list);
+}
+
+/* The sizes as they are but for one of those that a model limits: the nearest above and below, up to twice as large. */
+static void list_other_sizes(const ndp_layout *full, const ndp_layout_facts *facts, char list[LIST]) {
+    static const ndp_axis limited[] = {NDP_TP, NDP_SP, NDP_PP};
+    char why[TEXT];
+    for (int i = 0; i < NDP_COUNT(limited); i++) {
+        int size = full->size[limited[i]];
+        ndp_layout l = *full;
+        int *at = &l.size[limited[i]];
+        for (*at = size - 1; *at > 1 && breaks_rule(&l, facts, why);)
+            --*at;
+        if (*at > 1)
+            list_layout(l, true, list);
+        for (*at = size + 1; *at - size < size && breaks_rule(&l, facts, why);)
+            ++*at;
+        if (size > 1 && !breaks_rule(&l, facts, why))
+            list_layout(l, true, list);
+    }
+}
+
+/* `full`: the layout whose product is `world`, NULL when there is none. */
+static ndp_status refuse(const ndp_layout *asked, const ndp_layout *full, int world, const ndp_layout_facts *facts,
+                         const char *why) {
+    char here[LIST] = "", elsewhere[LIST] = "";
+    bool open = false, given = false; /* a size is auto; and is not 1 */
+    for (int axis = 0; axis < NDP_AXES; axis++) {
+        open |= asked->size[axis] == 0;
+        given |= asked->size[axis] == 0 && full && full->size[axis] > 1;
+    }
+    list_nearest(asked, world, facts, here);
+    if (open && !full)
+        list_other_worlds(asked, world, facts, elsewhere);
+    else if (full && !given)
+        list_other_sizes(full, facts, elsewhere);
+    return NDP_FAIL(NDP_EINVAL, "%s. The nearest legal layouts on %d rank%s: %s%s%s", why, world, world == 1 ? "" : "s",
+                    here, *elsewhere ? ". On other numbers of ranks: " : "", elsewhere);
 }
 
 ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts) {
@@ -184,8 +250,10 @@ ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_fa
               facts->layers);
     char why[TEXT] = "";
     ndp_layout full = *layout;
-    if (!fill(&full, world, why) || breaks_rule(&full, facts, why))
-        return refuse(layout, world, facts, why);
+    if (!fill(&full, world, why))
+        return refuse(layout, NULL, world, facts, why);
+    if (breaks_rule(&full, facts, why))
+        return refuse(layout, &full, world, facts, why);
     *layout = full;
     return NDP_OK;
 }

@@ -1,7 +1,8 @@
 #include "check.h"
 #include "mesh/mesh.h"
 
-static const ndp_layout_facts llama = {32, 8, 32}, smol = {9, 3, 30}, four_kv = {24, 4, 12};
+static const ndp_layout_facts llama = {32, 8, 32}, smol = {9, 3, 30}, four_kv = {24, 4, 12}, qwen = {14, 2, 24},
+                              large = {128, 8, 126};
 
 static void auto_is_filled(void **state) {
     (void)state;
@@ -36,7 +37,18 @@ typedef struct refusal {
     const char *rule, *nearest;
 } refusal;
 
-static void refusals_name_rule_and_nearest(void **state) {
+static void check_refusals(const refusal *cases, int n) {
+    for (int i = 0; i < n; i++) {
+        ndp_layout l = cases[i].layout;
+        CHECK_FAILS(ndp_layout_resolve(&l, cases[i].world, cases[i].facts), NDP_EINVAL, cases[i].rule);
+        if (!strstr(ndp_error_message(), cases[i].nearest))
+            fail_msg("'%s' is not in: %s", cases[i].nearest, ndp_error_message());
+        assert_memory_equal(&l, &cases[i].layout, sizeof l); /* not set on failure */
+    }
+}
+
+/* Sizes: pp, dp_replicate, dp_shard, cp, sp, tp. */
+static void products_that_are_refused(void **state) {
     (void)state;
     static const refusal cases[] = {
         {{{1, 1, 4, 1, 1, 1}, 1},
@@ -50,40 +62,142 @@ static void refusals_name_rule_and_nearest(void **state) {
          "dp_replicate 2 x dp_shard 2 is 4 ranks, not the 8",
          "dp_replicate 2 x dp_shard 4; dp_replicate 4 x dp_shard 2; "},
         {{{1, 2, 2, 1, 1, 1}, 1}, 1, NULL, "is 4 ranks, not the 1", "layouts on 1 rank: one rank"},
+        {{{1, 1, 1, 1, 1, 2}, 1}, 1, &llama, "tp 2 is 2 ranks, not the 1 of this run", "on 1 rank: one rank"},
+        {{{1, 2, 2, 1, 1, 2}, 1},
+         7,
+         &llama,
+         "dp_replicate 2 x dp_shard 2 x tp 2 is 8 ranks, not the 7",
+         ": dp_shard 7; dp_replicate 7"},
+        {{{1, 4, 64, 8, 1, 8}, 1},
+         16000,
+         &large,
+         "is 16384 ranks, not the 16000 of this run",
+         ": dp_replicate 5 x dp_shard 50 x cp 8 x tp 8; "},
         {{{1, 0, 1, 1, 1, 4}, 1},
          6,
          NULL,
          "dp_replicate auto x tp 4: 6 ranks are not a multiple of 4",
          ": dp_replicate 2 x tp 3; "},
+        {{{1, 1, 0, 1, 1, 4}, 1},
+         6,
+         &llama,
+         "dp_shard auto x tp 4: 6 ranks are not a multiple of 4",
+         "6 ranks: dp_shard 3 x tp 2; dp_shard 6; dp_replicate 3 x tp 2; cp 3 x tp 2. On other numbers of ranks: "
+         "tp 4 (4 ranks); dp_shard 2 x tp 4 (8 ranks)"},
+        {{{1, 1, 3, 1, 1, 0}, 1},
+         8,
+         &llama,
+         "dp_shard 3 x tp auto: 8 ranks are not a multiple of 3",
+         ": dp_shard 4 x tp 2; dp_shard 2 x tp 4; dp_shard 8; tp 8. On other numbers of ranks: dp_shard 3 x tp 2 (6 "},
+        {{{1, 1, 0, 2, 1, 1}, 1},
+         1,
+         &llama,
+         "dp_shard auto x cp 2: 1 rank is not a multiple of 2",
+         "on 1 rank: one rank. On other numbers of ranks: cp 2 (2 ranks)"},
+    };
+    check_refusals(cases, NDP_COUNT(cases));
+}
+
+static void heads_that_are_refused(void **state) {
+    (void)state;
+    static const refusal cases[] = {
         {{{1, 1, 1, 1, 1, 2}, 1},
          2,
          &smol,
          "9 attention heads are not divisible by tp 2 x sp 1 = 2",
-         ": dp_shard 2; dp_replicate 2"},
+         ": dp_shard 2; dp_replicate 2; cp 2. On other numbers of ranks: tp 3 (3 ranks)"},
+        {{{1, 1, 1, 1, 1, 3}, 1},
+         3,
+         &llama,
+         "32 attention heads are not divisible by tp 3 x sp 1 = 3",
+         ": dp_shard 3; dp_replicate 3; cp 3. On other numbers of ranks: tp 2 (2 ranks); tp 4 (4 ranks)"},
         {{{1, 1, 0, 1, 2, 2}, 1}, 8, &smol, "9 attention heads are not divisible by tp 2 x sp 2 = 4", ": dp_shard 8"},
+        {{{1, 1, 1, 2, 2, 1}, 1},
+         4,
+         &smol,
+         "9 attention heads are not divisible by tp 1 x sp 2 = 2",
+         ": cp 4; dp_shard 2 x cp 2; dp_replicate 2 x cp 2. On other numbers of ranks: cp 2 x sp 3 (6 ranks)"},
+        {{{1, 1, 0, 1, 5, 1}, 1},
+         20,
+         &llama,
+         "32 attention heads are not divisible by tp 1 x sp 5 = 5",
+         ": dp_shard 5 x sp 4; dp_shard 10 x sp 2; dp_shard 20; "},
+        {{{1, 1, 1, 1, 4, 16}, 1},
+         64,
+         &llama,
+         "32 attention heads are not divisible by tp 16 x sp 4 = 64",
+         ": cp 2 x sp 2 x tp 16; dp_shard 2 x sp 2 x tp 16; dp_shard 2 x sp 4 x tp 8; "},
+        {{{1, 1, 1, 1, 1, 0}, 1}, 3, &llama, "not divisible by tp 3 x sp 1 = 3", ": dp_shard 3; dp_replicate 3; cp 3"},
+        {{{1, 1, 1, 1, 0, 1}, 1},
+         64,
+         &four_kv,
+         "24 attention heads are not divisible by tp 1 x sp 64 = 64",
+         ": dp_shard 8 x sp 8; dp_replicate 8 x sp 8; "},
+        {{{1, 4, 64, 8, 1, 24}, 1},
+         49152,
+         &large,
+         "128 attention heads are not divisible by tp 24 x sp 1 = 24",
+         "tp 16 (32768 ranks); dp_replicate 4 x dp_shard 64 x cp 8 x tp 32 (65536 ranks)"},
         {{{1, 1, 2, 1, 1, 6}, 1},
          12,
          &four_kv,
          "4 kv heads and tp 6 x sp 1 = 6: neither divides",
          ": dp_shard 3 x tp 4; "},
+        {{{1, 1, 1, 1, 6, 1}, 1},
+         6,
+         &four_kv,
+         "4 kv heads and tp 1 x sp 6 = 6: neither divides",
+         ": cp 3 x sp 2; dp_shard 3 x sp 2; dp_replicate 3 x sp 2; cp 6. On other numbers of ranks: sp 4 (4 ranks); sp "
+         "8 (8 ranks)"},
+        {{{1, 1, 0, 1, 3, 2}, 1},
+         24,
+         &four_kv,
+         "4 kv heads and tp 2 x sp 3 = 6: neither divides",
+         ": dp_shard 3 x sp 4 x tp 2; dp_shard 6 x sp 2 x tp 2; "},
+        {{{1, 1, 1, 1, 1, 7}, 1},
+         7,
+         &qwen,
+         "2 kv heads and tp 7 x sp 1 = 7: neither divides",
+         "On other numbers of ranks: tp 2 (2 ranks); tp 14 (14 ranks)"},
+    };
+    check_refusals(cases, NDP_COUNT(cases));
+}
+
+static void stages_and_experts_that_are_refused(void **state) {
+    (void)state;
+    static const refusal cases[] = {
         {{{64, 1, 1, 1, 1, 1}, 1},
          64,
          &llama,
          "pp 64 is more than the 32 decoder layers",
-         ": pp 32 x dp_shard 2; pp 32 x dp_replicate 2"},
+         ": pp 32 x dp_shard 2; pp 32 x dp_replicate 2; pp 32 x cp 2; pp 32 x sp 2. On other numbers of ranks: pp 32 "
+         "("},
+        {{{31, 1, 1, 1, 1, 1}, 1},
+         31,
+         &smol,
+         "pp 31 is more than the 30 decoder layers",
+         ": dp_shard 31; dp_replicate 31; cp 31. On other numbers of ranks: pp 30 (30 ranks)"},
+        {{{0, 1, 1, 1, 1, 1}, 1}, 64, &llama, "pp 64 is more than the 32 decoder layers", ": pp 32 x dp_shard 2; "},
+        {{{64, 1, 0, 1, 1, 8}, 1}, 1024, &llama, "pp 64 is more than", ": pp 32 x dp_shard 4 x tp 8; "},
+        {{{40, 1, 1, 1, 1, 3}, 1}, 120, &llama, "not divisible by tp 3 x sp 1", ": pp 30 x tp 4; pp 15 x tp 8"},
         {{{1, 1, 4, 1, 1, 1}, 3},
          4,
          &llama,
          "ep 3 does not divide dp_shard 4 x cp 1 x sp 1 = 4",
          ": dp_shard 4 with ep 2; dp_shard 4"},
+        {{{1, 1, 2, 2, 1, 1}, 3},
+         4,
+         &llama,
+         "ep 3 does not divide dp_shard 2 x cp 2 x sp 1 = 4",
+         ": dp_shard 2 x cp 2 with ep 2; dp_shard 2 x cp 2"},
+        {{{1, 1, 4, 1, 1, 2}, 8},
+         8,
+         &llama,
+         "ep 8 does not divide dp_shard 4 x cp 1 x sp 1 = 4",
+         ": dp_shard 4 x tp 2 with ep 4; dp_shard 4 x tp 2 with ep 2; "},
+        {{{1, 1, 4, 1, 1, 3}, 5}, 12, &llama, "ep 5 does not divide dp_shard 4 x cp 1 x sp 1", ": dp_shard 3 x tp 4 w"},
     };
-    for (int i = 0; i < NDP_COUNT(cases); i++) {
-        ndp_layout l = cases[i].layout;
-        CHECK_FAILS(ndp_layout_resolve(&l, cases[i].world, cases[i].facts), NDP_EINVAL, cases[i].rule);
-        if (!strstr(ndp_error_message(), cases[i].nearest))
-            fail_msg("'%s' is not in: %s", cases[i].nearest, ndp_error_message());
-        assert_memory_equal(&l, &cases[i].layout, sizeof l); /* not set on failure */
-    }
+    check_refusals(cases, NDP_COUNT(cases));
 }
 
 static void nonsense(void **state) {
@@ -98,42 +212,55 @@ static void nonsense(void **state) {
     CHECK_FAILS(ndp_layout_resolve(&huge, 65536, NULL), NDP_EINVAL, "not the 65536 of this run");
 }
 
+/* The layouts of a list "A; B; ...", each on `world` ranks, or on those that it says: "A (3 ranks)". */
+static int check_list(char *list, int world) {
+    int checked = 0;
+    for (char *rest, *one = strtok_r(list, ";", &rest); one; one = strtok_r(NULL, ";", &rest), checked++) {
+        ndp_layout s = NDP_LAYOUT_ONE;
+        for (int axis = 0; axis < NDP_AXES; axis++) {
+            char word[32];
+            snprintf(word, sizeof word, "%s ", ndp_axis_name((ndp_axis)axis));
+            char *at = strstr(one, word);
+            if (at)
+                sscanf(at + strlen(word), "%d", &s.size[axis]);
+        }
+        char *ranks = strchr(one, '(');
+        if (ranks)
+            sscanf(ranks, "(%d", &world);
+        CHECK_OK(ndp_layout_resolve(&s, world, &smol));
+    }
+    return checked;
+}
+
 /* Every layout that a refusal names is legal, whatever was asked. */
 static void suggestions_are_legal(void **state) {
     (void)state;
     int checked = 0;
     for (int world = 1; world <= 64; world += 7)
-        for (int shard = 1; shard <= 5; shard++)
-            for (int tp = 1; tp <= 5; tp++) {
-                ndp_layout l = {{1, 1, shard, 1, 1, tp}, 1};
-                if (ndp_layout_resolve(&l, world, &smol) == NDP_OK)
-                    continue;
-                char text[2048];
-                snprintf(text, sizeof text, "%s", ndp_error_message());
-                char *list = strstr(text, world == 1 ? "rank: " : "ranks: ");
-                assert_non_null(list);
-                list = strchr(list, ':') + 2;
-                for (char *rest, *one = strtok_r(list, ";", &rest); one; one = strtok_r(NULL, ";", &rest), checked++) {
-                    ndp_layout s = NDP_LAYOUT_ONE;
-                    for (int axis = 0; axis < NDP_AXES; axis++) {
-                        char word[32];
-                        snprintf(word, sizeof word, "%s ", ndp_axis_name((ndp_axis)axis));
-                        char *at = strstr(one, word);
-                        if (at)
-                            sscanf(at + strlen(word), "%d", &s.size[axis]);
+        for (int shard = 0; shard <= 3; shard++)
+            for (int sp = 1; sp <= 3; sp++)
+                for (int tp = 1; tp <= 5; tp++) {
+                    ndp_layout l = {{1, 1, shard, 1, sp, tp}, 1};
+                    if (ndp_layout_resolve(&l, world, &smol) == NDP_OK)
+                        continue;
+                    char text[2048];
+                    snprintf(text, sizeof text, "%s", ndp_error_message());
+                    char *list = strstr(text, world == 1 ? " rank: " : " ranks: "), *other = strstr(text, ". On other");
+                    assert_non_null(list);
+                    if (other) {
+                        *other = '\0';
+                        checked += check_list(strchr(other + 1, ':') + 2, world);
                     }
-                    CHECK_OK(ndp_layout_resolve(&s, world, &smol));
+                    checked += check_list(strchr(list, ':') + 2, world);
                 }
-            }
-    assert_true(checked > 200);
+    assert_true(checked > 1000);
 }
 
 static void what_is_built(void **state) {
     (void)state;
     ndp_layout data = {{1, 128, 32, 2, 2, 4}, 1}, all = {{2, 2, 2, 3, 4, 5}, 6};
     CHECK_OK(ndp_layout_built(&data));
-    CHECK_FAILS(ndp_layout_built(&all), NDP_ENOTSUP,
-                "not built yet: pp_size 2, ep_size 6;");
+    CHECK_FAILS(ndp_layout_built(&all), NDP_ENOTSUP, "not built yet: pp_size 2, ep_size 6;");
 }
 
 static void layouts_are_read(void **state) {
@@ -174,7 +301,9 @@ static void layouts_are_read(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(auto_is_filled),
                                        cmocka_unit_test(legal_products),
-                                       cmocka_unit_test(refusals_name_rule_and_nearest),
+                                       cmocka_unit_test(products_that_are_refused),
+                                       cmocka_unit_test(heads_that_are_refused),
+                                       cmocka_unit_test(stages_and_experts_that_are_refused),
                                        cmocka_unit_test(nonsense),
                                        cmocka_unit_test(suggestions_are_legal),
                                        cmocka_unit_test(what_is_built),
