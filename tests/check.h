@@ -10,6 +10,18 @@
 /* cmocka wants the four above first */
 #include <cmocka.h>
 
+/* 1 in the builds of the sanitizers that bring their own malloc, and are slow. */
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define SANITIZED 1
+#elif defined(__has_feature)
+#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
+#define SANITIZED 1
+#endif
+#endif
+#ifndef SANITIZED
+#define SANITIZED 0
+#endif
+
 #define CHECK_OK(expr)                                                                                                 \
     do {                                                                                                               \
         if ((expr) != NDP_OK)                                                                                          \

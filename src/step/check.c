@@ -23,9 +23,16 @@ typedef struct track {
 
 typedef struct replay {
     const ndp_program *const *programs;
-    int world;
+    int n;
     track *tracks;
 } replay;
+
+static int rank_of(const replay *r, int i) { return r->programs[i]->opts.mesh.rank; }
+
+static bool is_member(const ndp_group *g, int rank) {
+    int apart = rank - g->base;
+    return apart >= 0 && apart % g->stride == 0 && apart / g->stride < g->count;
+}
 
 static bool same(const ndp_event *a, const ndp_event *b) {
     return a->kind == b->kind && a->bytes == b->bytes && strcmp(a->what, b->what) == 0 && strcmp(a->unit, b->unit) == 0;
@@ -69,43 +76,47 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
     return NDP_OK;
 }
 
-/* All members of a rank's group begin the same operations: compared with the group's first member. */
-static ndp_status compare(const replay *r, int rank, int channel) {
+/* All members of a rank's group begin the same operations: compared with the first one that is here. */
+static ndp_status compare(const replay *r, int i, int channel) {
     ndp_group_kind kind = ndp_channel_group(channel);
-    ndp_group g = ndp_mesh_group(&r->programs[rank]->opts.mesh, kind);
-    const track *mine = &r->tracks[rank], *theirs = &r->tracks[g.base];
+    ndp_group g = ndp_mesh_group(&r->programs[i]->opts.mesh, kind);
+    int first = 0;
+    while (!is_member(&g, rank_of(r, first)))
+        first++;
+    int rank = rank_of(r, i), other = rank_of(r, first);
+    const track *mine = &r->tracks[i], *theirs = &r->tracks[first];
     char a[256], b[256];
-    for (int k = 0; g.rank > 0 && (k < mine->total[channel] || k < theirs->total[channel]); k++) {
+    for (int k = 0; first != i && (k < mine->total[channel] || k < theirs->total[channel]); k++) {
         const ndp_event *x = k < mine->total[channel] ? &mine->events[mine->nth[channel][k]] : NULL;
         const ndp_event *y = k < theirs->total[channel] ? &theirs->events[theirs->nth[channel][k]] : NULL;
         if (!x || !y)
             return NDP_FAIL(NDP_EBUG, "over %s, rank %d begins %s, rank %d begins no such collective",
-                            ndp_group_name(kind), x ? rank : g.base, ndp_event_text(x ? x : y, a, sizeof a),
-                            x ? g.base : rank);
+                            ndp_group_name(kind), x ? rank : other, ndp_event_text(x ? x : y, a, sizeof a),
+                            x ? other : rank);
         if (!same(x, y))
             return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at %s, rank %d at %s", ndp_group_name(kind), rank,
-                            ndp_event_text(x, a, sizeof a), g.base, ndp_event_text(y, b, sizeof b));
+                            ndp_event_text(x, a, sizeof a), other, ndp_event_text(y, b, sizeof b));
     }
     return NDP_OK;
 }
 
-static bool all_begun(const replay *r, int rank, const ndp_event *wait, int number) {
-    ndp_group g = ndp_mesh_group(&r->programs[rank]->opts.mesh, wait->group);
-    for (int k = 0; k < g.count; k++)
-        if (r->tracks[g.base + k * g.stride].begun[ndp_event_channel(wait)] <= number)
+static bool all_begun(const replay *r, int i, const ndp_event *wait, int number) {
+    ndp_group g = ndp_mesh_group(&r->programs[i]->opts.mesh, wait->group);
+    for (int k = 0; k < r->n; k++)
+        if (is_member(&g, rank_of(r, k)) && r->tracks[k].begun[ndp_event_channel(wait)] <= number)
             return false;
     return true;
 }
 
 /* Runs one rank until it must wait; true when it moved. */
-static bool advance(replay *r, int rank) {
-    track *t = &r->tracks[rank];
+static bool advance(replay *r, int i) {
+    track *t = &r->tracks[i];
     int from = t->at;
     for (; t->at < t->n; t->at++) {
         const ndp_event *e = &t->events[t->at];
         if (e->begin)
             t->begun[ndp_event_channel(e)]++;
-        else if (!all_begun(r, rank, e, t->number[t->at]))
+        else if (!all_begun(r, i, e, t->number[t->at]))
             break;
     }
     return t->at > from;
@@ -115,13 +126,13 @@ static ndp_status run_all(replay *r) {
     char text[256];
     for (bool moved = true; moved;) {
         moved = false;
-        for (int rank = 0; rank < r->world; rank++)
-            moved |= advance(r, rank);
+        for (int i = 0; i < r->n; i++)
+            moved |= advance(r, i);
     }
-    for (int rank = 0; rank < r->world; rank++) {
-        const track *t = &r->tracks[rank];
+    for (int i = 0; i < r->n; i++) {
+        const track *t = &r->tracks[i];
         if (t->at < t->n)
-            return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at %s over %s", rank,
+            return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at %s over %s", rank_of(r, i),
                             ndp_event_text(&t->events[t->at], text, sizeof text),
                             ndp_group_name(t->events[t->at].group));
     }
@@ -129,19 +140,19 @@ static ndp_status run_all(replay *r) {
 }
 
 static ndp_status check_all(replay *r) {
-    for (int rank = 0; rank < r->world; rank++)
-        NDP_TRY(list_events(r->programs[rank], rank, &r->tracks[rank]));
-    for (int rank = 0; rank < r->world; rank++)
+    for (int i = 0; i < r->n; i++)
+        NDP_TRY(list_events(r->programs[i], rank_of(r, i), &r->tracks[i]));
+    for (int i = 0; i < r->n; i++)
         for (int channel = 0; channel < CHANNELS; channel++)
-            NDP_TRY(compare(r, rank, channel));
+            NDP_TRY(compare(r, i, channel));
     return run_all(r);
 }
 
-ndp_status ndp_program_check(const ndp_program *const *programs, int world) {
-    replay r = {programs, world, calloc((size_t)world + 1, sizeof *r.tracks)};
-    ndp_status st = r.tracks ? check_all(&r) : NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", world);
-    for (int rank = 0; r.tracks && rank < world; rank++) {
-        track *t = &r.tracks[rank];
+ndp_status ndp_program_check(const ndp_program *const *programs, int n) {
+    replay r = {programs, n, calloc((size_t)n + 1, sizeof *r.tracks)};
+    ndp_status st = r.tracks ? check_all(&r) : NDP_FAIL(NDP_ENOMEM, "no memory to check %d programs", n);
+    for (int i = 0; r.tracks && i < n; i++) {
+        track *t = &r.tracks[i];
         for (int k = 0; t->nth && k < CHANNELS; k++)
             free(t->nth[k]);
         free(t->nth);

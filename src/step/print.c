@@ -1,6 +1,9 @@
+#include "base/arena.h"
 #include "step/program.h"
 
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
 static const char *opcode_name(ndp_opcode c) {
     static const char *const names[NDP_OPCODES] = {"count", "scale", "run", "begin", "wait", "norm", "clip", "update"};
@@ -106,4 +109,78 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     for (int g = 0; units && g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++)
             print_list(p, &p->opts.units[g], (ndp_phase)phase, out);
+}
+
+/* ---- traffic ---- */
+
+/* Communications that are alike but for the unit or the buffer. */
+typedef struct alike {
+    ndp_event first;
+    const char *graph; /* of the unit, or "" */
+    bool others;       /* buffers */
+    int64_t times;
+} alike;
+
+typedef struct traffic {
+    alike *items;
+    int n;
+    int64_t capacity;
+} traffic;
+
+static const char *graph_of(const ndp_program *p, const ndp_event *e) {
+    return e->call == NDP_NONE ? "" : p->opts.units[p->opts.model->units[p->instrs[e->instr].unit].graph].graph->name;
+}
+
+static bool are_alike(const alike *a, const ndp_event *e, const char *graph) {
+    const ndp_event *f = &a->first;
+    return f->kind == e->kind && f->group == e->group && f->bytes == e->bytes && f->in_place == e->in_place &&
+           strcmp(a->graph, graph) == 0 && (!*graph || strcmp(f->what, e->what) == 0);
+}
+
+static ndp_status count_alike(const ndp_program *p, traffic *t) {
+    ndp_event e;
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);) {
+        const char *graph = graph_of(p, &e);
+        int i = 0;
+        if (!e.begin)
+            continue;
+        while (i < t->n && !are_alike(&t->items[i], &e, graph))
+            i++;
+        NDP_TRY(ndp_array_reserve(&t->items, &t->capacity, i + 1, sizeof *t->items));
+        if (i == t->n)
+            t->items[t->n++] = (alike){.first = e, .graph = graph};
+        t->items[i].times++;
+        t->items[i].others |= strcmp(t->items[i].first.what, e.what) != 0;
+    }
+    return NDP_OK;
+}
+
+static void print_alike(const alike *a, ndp_str *out) {
+    char bytes[16];
+    const ndp_event *e = &a->first;
+    ndp_str_addf(out, "    %6lld x %10s  %-14s %s%s%s", (long long)a->times, ndp_human_bytes((double)e->bytes, bytes),
+                 ndp_collective_name(e->kind), a->graph, *a->graph ? ": " : "", e->what);
+    ndp_str_addf(out, "%s%s\n", a->others ? ", ..." : "", e->in_place ? "; in place" : "");
+}
+
+void ndp_program_print_traffic(const ndp_program *p, ndp_str *out) {
+    char bytes[16];
+    traffic t = {0};
+    double sent[NDP_GROUPS];
+    ndp_program_traffic(p, sent);
+    out->failed |= count_alike(p, &t) != NDP_OK;
+    for (int g = 0; g < NDP_GROUPS; g++) {
+        int ranks = ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count;
+        bool used = false;
+        for (int i = 0; i < t.n && !used; i++)
+            used = (int)t.items[i].first.group == g;
+        if (!used)
+            continue;
+        ndp_str_addf(out, "  %-16s %10s  over %d ranks\n", ndp_group_name((ndp_group_kind)g),
+                     ndp_human_bytes(sent[g], bytes), ranks);
+        for (int i = 0; i < t.n; i++)
+            if ((int)t.items[i].first.group == g)
+                print_alike(&t.items[i], out);
+    }
+    free(t.items);
 }

@@ -164,13 +164,17 @@ NDP_API ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm
 NDP_API ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out);
 void ndp_program_release(ndp_program *p);
 
-/* Replays the programs of all ranks of a world (`programs[r]` is rank r's) against each other: in every group the same
- * collectives in the same order with the same kind, bytes and buffer, and no deadlock under any timing. NDP_EBUG names
- * both sides. */
-NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int world);
+/* Replays the programs of `n` ranks of one world, all of it or some, against each other: in every group those of its
+ * members that are here begin the same collectives in the same order with the same kind, bytes and buffer, and none
+ * waits for ever under any timing. NDP_EBUG names both sides. */
+NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int n);
 
 /* One line an instruction; with `units`, the unit programs below. */
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
+
+/* What the rank sends in a step, by group; of each group's communications those that are alike in one line: how many,
+ * bytes handed in, kind, tensor (inside a unit), or buffers. */
+void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
 
 /* Bytes alive at once by class at the moment when the most are (arena and shared memory; a shared window counts the
  * part that this rank owns). `total` is what the rank maps. */

@@ -3,13 +3,25 @@
 
 #include <stdlib.h>
 
-static void budget_text(const ndp_job *j, const ndp_program *p, int per_node, ndp_str *out) {
+/* Rows of a micro-batch after cp, sp and tp have cut them. */
+static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out) {
+    ndp_engine_opts e;
+    NDP_TRY(ndp_job_engine(j, p->opts.mesh.rank, &e));
+    ndp_rows rows = ndp_rows_cut(j->model.rows, &e.mesh, &e.parallel);
+    ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
+    if (rows.padded > rows.real)
+        ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
+    ndp_str_addf(out, "; a rank has %lld, attention %lld over the keys of %lld, the residual stream %lld\n",
+                 (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
+    return NDP_OK;
+}
+
+static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, ndp_str *out) {
     char a[16];
     ndp_budget budget;
-    double traffic[NDP_GROUPS];
     ndp_program_budget(p, &budget);
-    ndp_program_traffic(p, traffic);
     ndp_job_describe(j, out);
+    NDP_TRY(rows_text(j, p, out));
     ndp_str_addf(out,
                  "program: %d instructions, %d ranks a node, gathers %s\n\nmemory of rank %d at its fullest moment\n",
                  p->n, per_node,
@@ -27,10 +39,8 @@ static void budget_text(const ndp_job *j, const ndp_program *p, int per_node, nd
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n\nsent by rank %d in a step\n", "taken",
                  ndp_human_bytes((double)budget.total, a), budget.total, p->opts.mesh.rank);
-    for (int g = 0; g < NDP_GROUPS; g++)
-        if (traffic[g] > 0)
-            ndp_str_addf(out, "  %-16s %10s  over %d ranks\n", ndp_group_name((ndp_group_kind)g),
-                         ndp_human_bytes(traffic[g], a), ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count);
+    ndp_program_print_traffic(p, out);
+    return NDP_OK;
 }
 
 /* One rank's program on the null device. */
@@ -66,24 +76,48 @@ ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
     return st;
 }
 
-/* All ranks' programs against each other where that is cheap; with one role of rank, more ranks show nothing new. */
-static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_node) {
-    enum { MOST = 64 };
-    ndp_engine *engines[MOST] = {NULL};
-    const ndp_program *programs[MOST];
+/* The ranks whose programs are checked: all of a small world; of a large one the first and the last of each axis in
+ * every combination, since the ranks between them have the same part in their groups. Returns how many. */
+enum { MOST_CHECKED = 64 };
+static int checked_ranks(const ndp_job *j, int ranks[MOST_CHECKED]) {
+    int n = 0;
+    for (int r = 0; r < j->world && j->world <= MOST_CHECKED; r++)
+        ranks[n++] = r;
+    for (int corner = 0; corner < 1 << NDP_AXES && j->world > MOST_CHECKED; corner++) {
+        int coord[NDP_AXES];
+        bool new = true; /* of an axis of size 1 the first is the last */
+        for (int axis = 0; axis < NDP_AXES; axis++) {
+            bool last = corner >> axis & 1;
+            coord[axis] = last ? j->layout.size[axis] - 1 : 0;
+            new = new && (!last || coord[axis] > 0);
+        }
+        if (new)
+            ranks[n++] = ndp_mesh_rank_of(&j->layout, coord);
+    }
+    return n;
+}
+
+static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_node, ndp_str *out) {
+    ndp_engine *engines[MOST_CHECKED] = {NULL};
+    const ndp_program *programs[MOST_CHECKED];
+    int ranks[MOST_CHECKED], n = checked_ranks(j, ranks);
     ndp_status st = NDP_OK;
-    if (j->world > MOST || j->world == 1)
+    if (n == 1)
         return NDP_OK;
-    for (int r = 0; r < j->world && st == NDP_OK; r++) {
-        st = null_engine(j, m, r, per_node, &engines[r]);
+    for (int i = 0; i < n && st == NDP_OK; i++) {
+        st = null_engine(j, m, ranks[i], per_node, &engines[i]);
         if (st == NDP_OK)
-            programs[r] = ndp_engine_program(engines[r]);
+            programs[i] = ndp_engine_program(engines[i]);
     }
     if (st == NDP_OK)
-        st = ndp_program_check(programs, j->world);
-    for (int r = 0; r < j->world; r++)
-        ndp_engine_destroy(engines[r]);
-    return st;
+        st = ndp_program_check(programs, n);
+    for (int i = 0; i < n; i++)
+        ndp_engine_destroy(engines[i]);
+    NDP_TRY(st);
+    ndp_str_addf(out,
+                 "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock\n",
+                 n == j->world ? "all " : "", n, n == j->world ? "" : " (the first and the last of each axis)");
+    return NDP_OK;
 }
 
 static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *out) {
@@ -98,15 +132,11 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *ou
         if (o->program)
             ndp_program_print(ndp_engine_program(engine), true, out);
         else
-            budget_text(j, ndp_engine_program(engine), per_node, out);
+            st = budget_text(j, ndp_engine_program(engine), per_node, out);
         ndp_engine_destroy(engine);
-        st = check_programs(j, &m, per_node);
-        if (st == NDP_OK && j->world > 1 && j->world <= 64)
-            ndp_str_addf(
-                out,
-                "\nchecked: the programs of all %d ranks meet in the same order with the same bytes; no deadlock\n",
-                j->world);
     }
+    if (st == NDP_OK)
+        st = check_programs(j, &m, per_node, out);
     ndp_model_release(&m);
     return st;
 }

@@ -208,6 +208,8 @@ static void programs_agree(void **state) {
         programs[r] = ndp_engine_program(engines[r]);
     }
     assert_int_equal(ndp_program_check(programs, WORLD), NDP_OK);
+    const ndp_program *some[] = {programs[0], programs[4], programs[11]}; /* 0 and 4 share a shard group */
+    assert_int_equal(ndp_program_check(some, NDP_COUNT(some)), NDP_OK);
     ndp_program bad = *programs[4];
     bad.instrs = malloc((size_t)bad.n * sizeof *bad.instrs);
     for (int step = 0; step < 2; step++) { /* another size; then another order: two begins change places */
@@ -221,6 +223,9 @@ static void programs_agree(void **state) {
             bad.instrs[i].what = "another";
         programs[4] = &bad;
         assert_int_equal(ndp_program_check(programs, WORLD), NDP_EBUG);
+        assert_non_null(strstr(ndp_error_message(), "rank 4"));
+        some[1] = &bad;
+        assert_int_equal(ndp_program_check(some, NDP_COUNT(some)), NDP_EBUG);
         assert_non_null(strstr(ndp_error_message(), "rank 4"));
         programs[4] = ndp_engine_program(engines[4]);
     }

@@ -7,18 +7,10 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) || __has_feature(memory_sanitizer)
-#define SANITIZED 1
-#endif
-#endif
-
 static atomic_long calls;
 static atomic_bool counting;
 
-#ifndef SANITIZED
+#if !SANITIZED
 void *__libc_malloc(size_t);
 void *__libc_calloc(size_t, size_t);
 void *__libc_realloc(void *, size_t);
@@ -45,13 +37,14 @@ int posix_memalign(void **out, size_t alignment, size_t n) {
 typedef struct job {
     const ndp_model *model;
     ndp_layout layout;
+    ndp_parallel parallel;
     int threads;
 } job;
 
 static ndp_status run_steps(ndp_engine *e, int rank) {
     for (int u = 0; u < 6; u++) {
         for (int m = 0; m < 2; m++)
-            tiny_batch(e, m, 2 * rank + m);
+            tiny_batch(e, m, 2 * ndp_mesh_group(&ndp_engine_program(e)->opts.mesh, NDP_GROUP_DATA).rank + m);
         if (u == 3 && rank == 0)
             atomic_store(&counting, true);
         ndp_step_result r;
@@ -64,6 +57,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
     ndp_engine_opts o = {
         .model = j->model,
+        .parallel = j->parallel,
         .transport = t,
         .device = &ndp_device_cpu,
         .threads = j->threads,
@@ -82,19 +76,28 @@ static ndp_status body(ndp_transport *t, void *arg) {
     return st;
 }
 
-static void check_model(ndp_dtype compute, int replicate, int shard, int threads) {
+/* On a layout of so many dp_replicate, dp_shard, cp, sp, tp. */
+static void check_layout(ndp_dtype compute, const int size[5], ndp_parallel how, int threads) {
     ndp_facts f = tiny_facts(true);
     ndp_model_opts mo = tiny_opts(compute, 40);
     ndp_model m;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
-    job j = {&m, NDP_LAYOUT_ONE, threads};
-    j.layout.size[NDP_DP_REPLICATE] = replicate, j.layout.size[NDP_DP_SHARD] = shard;
+    job j = {&m, NDP_LAYOUT_ONE, how, threads};
+    int world = 1;
+    for (int k = 0; k < 5; k++)
+        world *= j.layout.size[NDP_DP_REPLICATE + k] = size[k];
     atomic_store(&calls, 0);
-    CHECK_OK(ndp_local_world(replicate * shard, body, &j));
+    CHECK_OK(ndp_local_world(world, body, &j));
+    char text[128];
     if (atomic_load(&calls) != 0)
-        fail_msg("%ld allocations in steps 4 to 6 of %d x %d ranks, %s", atomic_load(&calls), replicate, shard,
-                 ndp_dtype_name(compute));
+        fail_msg("%ld allocations in steps 4 to 6 of %s, %s", atomic_load(&calls),
+                 ndp_layout_text(&j.layout, text, sizeof text), ndp_dtype_name(compute));
     ndp_model_release(&m);
+}
+
+static void check_both(const int size[5], ndp_parallel how, int threads) {
+    check_layout(NDP_F32, size, how, threads);
+    check_layout(NDP_BF16, size, how, threads);
 }
 
 static void the_count_counts(void **state) {
@@ -109,22 +112,44 @@ static void the_count_counts(void **state) {
 
 static void one_rank(void **state) {
     (void)state;
-    check_model(NDP_F32, 1, 1, 2);
-    check_model(NDP_BF16, 1, 1, 2);
+    check_both((const int[]){1, 1, 1, 1, 1}, (ndp_parallel){0}, 2);
 }
 
-static void four_ranks(void **state) {
+static void data_axes(void **state) {
     (void)state;
-    check_model(NDP_F32, 2, 2, 1);
-    check_model(NDP_BF16, 2, 2, 1);
+    check_both((const int[]){2, 2, 1, 1, 1}, (ndp_parallel){0}, 1);
+}
+
+static void tensor_axis(void **state) {
+    (void)state;
+    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){0}, 2);
+    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){.tp_whole_rows = true}, 1);
+}
+
+static void context_axis(void **state) {
+    (void)state;
+    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){0}, 2);
+    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){.cp_all_gather = true}, 1);
+}
+
+static void sequence_axis(void **state) {
+    (void)state;
+    check_both((const int[]){1, 1, 1, 2, 1}, (ndp_parallel){0}, 2);
+}
+
+static void all_axes(void **state) {
+    (void)state;
+    check_both((const int[]){1, 2, 2, 2, 2}, (ndp_parallel){0}, 1);
 }
 
 int main(void) {
-#ifdef SANITIZED
-    printf("SKIPPED: a sanitizer owns malloc here\n");
-    return 77;
-#endif
+    if (SANITIZED) {
+        printf("SKIPPED: a sanitizer owns malloc here\n");
+        return 77;
+    }
     const struct CMUnitTest tests[] = {cmocka_unit_test(the_count_counts), cmocka_unit_test(one_rank),
-                                       cmocka_unit_test(four_ranks)};
+                                       cmocka_unit_test(data_axes),        cmocka_unit_test(tensor_axis),
+                                       cmocka_unit_test(context_axis),     cmocka_unit_test(sequence_axis),
+                                       cmocka_unit_test(all_axes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

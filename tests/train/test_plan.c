@@ -3,6 +3,7 @@
 #include <ndparallel/ndparallel.h>
 
 #include <stdlib.h>
+#include <time.h>
 
 static char *plan(ndp_config *c, const ndp_plan_opts *o) {
     char *text;
@@ -19,16 +20,24 @@ static ndp_config *configure(const char *const *assignments) {
     return c;
 }
 
-static ndp_config *tiny(const char *sizes, const char *more) {
+/* 5 layers, hidden 72, 8 heads of 10, 4 kv heads, ffn 172. */
+static ndp_config *tiny(const char *const more[4]) {
     static char config[1024];
     snprintf(config, sizeof config, "model.config=%s/tests/golden/odd/config.json", getenv("NDP_SOURCE_DIR"));
-    return configure(
-        (const char *const[]){config, "data.sequence_length=128", "batch.global_batch_size=24", sizes, more, NULL});
+    return configure((const char *const[]){config, "data.sequence_length=128", "batch.global_batch_size=24", more[0],
+                                           more[1], more[2], more[3], NULL});
+}
+#define TINY(...) tiny((const char *const[4]){__VA_ARGS__})
+
+static void check_words(const char *text, const char *const *words, int n) {
+    for (int i = 0; i < n; i++)
+        if (!strstr(text, words[i]))
+            fail_msg("the text lacks '%s':\n%s", words[i], text);
 }
 
 static void programs_are_printed(void **state) {
     (void)state;
-    ndp_config *c = tiny("parallelism.dp_shard_size=2", "parallelism.dp_replicate_size=3");
+    ndp_config *c = TINY("parallelism.dp_shard_size=2", "parallelism.dp_replicate_size=3");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.program = true, o.rank = 4, o.ranks_per_node = 1;
     char *text = plan(c, &o);
@@ -41,16 +50,64 @@ static void programs_are_printed(void **state) {
                                         "attention_bwd",
                                         "xent",
                                         "programs of all 6 ranks meet"};
-    for (int i = 0; i < NDP_COUNT(words); i++)
-        if (!strstr(text, words[i]))
-            fail_msg("the program lacks '%s':\n%s", words[i], text);
+    check_words(text, words, NDP_COUNT(words));
+    free(text);
+    ndp_config_destroy(c);
+}
+
+/* The collectives inside units: group, bytes, tensor. */
+static void axes_inside_units_are_printed(void **state) {
+    (void)state;
+    ndp_config *c =
+        TINY("parallelism.dp_shard_size=3", "parallelism.cp_size=2", "parallelism.tp_size=2", "train.recompute=block");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    o.rank = 1;
+    char *text = plan(c, &o);
+    static const char *const budget[] = {
+        "rows: 128 of a micro-batch; a rank has 64, attention 64 over the keys of 128, the residual stream 32\n",
+        "over 6 ranks\n", /* shard x cp */
+        "shift          block: kv\n",
+        "shift          block: dkv\n",
+        "over 2 ranks\n",
+        "all_gather     block: norm\n",
+        "reduce_scatter block: down\n",
+        "all_gather     head: logits.1\n",
+        "reduce_scatter embedding: x0\n",
+        "all_reduce     model.layers.0.input_layernorm.weight, ...\n",
+        "programs of all 12 ranks meet"};
+    check_words(text, budget, NDP_COUNT(budget));
+    free(text);
+    o.program = true;
+    text = plan(c, &o);
+    static const char *const program[] = {
+        "begin shift over cp (2 ranks, base 1, stride 2)",
+        "begin all_gather over tp (2 ranks, base 0, stride 1)",
+        "begin reduce_scatter over tp (2 ranks, base 0, stride 1)",
+        "all_reduce model.layers.0.input_layernorm.weight over tp (2 ranks, base 0, stride 1)",
+    };
+    check_words(text, program, NDP_COUNT(program));
+    free(text);
+    ndp_config_destroy(c);
+}
+
+/* 126 rows over 2 x 2 x 2 x 2 are padded to 128. */
+static void padding_is_said(void **state) {
+    (void)state;
+    ndp_config *c = TINY("parallelism.dp_shard_size=1", "parallelism.cp_size=2", "parallelism.sp_size=2",
+                         "data.sequence_length=126");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text = plan(c, &o);
+    static const char *const words[] = {"rows: 126 of a micro-batch, padded to 128; a rank has 32, attention 64 over "
+                                        "the keys of 128, the residual stream 32",
+                                        "all_to_all     block: "};
+    check_words(text, words, NDP_COUNT(words));
     free(text);
     ndp_config_destroy(c);
 }
 
 static void no_such_rank(void **state) {
     (void)state;
-    ndp_config *c = tiny("parallelism.dp_shard_size=2", "train.steps=1");
+    ndp_config *c = TINY("parallelism.dp_shard_size=2", "train.steps=1");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.rank = 2;
     char *text;
@@ -60,7 +117,7 @@ static void no_such_rank(void **state) {
 
 static void axes_that_are_not_built_say_so(void **state) {
     (void)state;
-    ndp_config *c = tiny("parallelism.pp_size=2", "parallelism.dp_shard_size=1");
+    ndp_config *c = TINY("parallelism.pp_size=2", "parallelism.dp_shard_size=1");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text;
     CHECK_FAILS(ndp_plan(c, &o, &text), NDP_ENOTSUP, "pp");
@@ -79,9 +136,17 @@ static double megabytes_used(void) {
     return kib / 1024;
 }
 
-/* 405 billion parameters on 1,024 ranks: planned within a gigabyte of memory. */
+/* 405 billion parameters on 1,024 ranks, and on 16,384: planned, and the programs of the corners of the mesh checked,
+ * within a gigabyte of memory and five seconds of a core. */
 static void llama_405b(void **state) {
     (void)state;
+    static const struct {
+        const char *sizes[4], *words[4];
+    } cases[] = {{{"parallelism.dp_replicate_size=8", "parallelism.dp_shard_size=128"},
+                  {"405853.4 M parameters", "on 1024 ranks", "over 128 ranks", "programs of 4 ranks (the first and"}},
+                 {{"parallelism.dp_replicate_size=4", "parallelism.dp_shard_size=64", "parallelism.cp_size=8",
+                   "parallelism.tp_size=8"},
+                  {"on 16384 ranks", "over 512 ranks", "shift          block: kv", "programs of 16 ranks (the first"}}};
     const char *data = getenv("NDP_TEST_DATA");
     if (!data) {
         print_message("SKIPPED: configs/Llama-3.1-405B (NDP_TEST_DATA is not set)\n");
@@ -89,22 +154,31 @@ static void llama_405b(void **state) {
     }
     char config[1024];
     snprintf(config, sizeof config, "model.config=%s/configs/Llama-3.1-405B/config.json", data);
-    ndp_config *c = configure((const char *const[]){
-        config, "data.sequence_length=8192", "parallelism.dp_replicate_size=8", "parallelism.dp_shard_size=128",
-        "batch.global_batch_size=1024", "precision.compute=bf16", "train.recompute=block", NULL});
-    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
-    char *text = plan(c, &o);
-    assert_non_null(strstr(text, "405853.4 M parameters"));
-    assert_non_null(strstr(text, "on 1024 ranks"));
-    assert_non_null(strstr(text, "over 128 ranks"));
-    free(text);
-    ndp_config_destroy(c);
-    if (megabytes_used() > 1000)
-        fail_msg("the dry run used %.0f MB", megabytes_used());
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_config *c = configure((const char *const[]){
+            config, "data.sequence_length=8192", "batch.global_batch_size=1024", "precision.compute=bf16",
+            "train.recompute=block", cases[i].sizes[0], cases[i].sizes[1], cases[i].sizes[2], cases[i].sizes[3], NULL});
+        ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+        clock_t start = clock();
+        char *text = plan(c, &o);
+        double seconds = (double)(clock() - start) / CLOCKS_PER_SEC;
+        check_words(text, cases[i].words, NDP_COUNT(cases[i].words));
+        free(text);
+        ndp_config_destroy(c);
+        print_message("%s: %.2f s of a core, %.0f MB\n", cases[i].words[i ? 0 : 1], seconds, megabytes_used());
+        if (!SANITIZED && seconds > 5)
+            fail_msg("the dry run took %.1f s", seconds);
+        if (!SANITIZED && megabytes_used() > 1000)
+            fail_msg("the dry run used %.0f MB", megabytes_used());
+    }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_printed), cmocka_unit_test(no_such_rank),
-                                       cmocka_unit_test(axes_that_are_not_built_say_so), cmocka_unit_test(llama_405b)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_printed),
+                                       cmocka_unit_test(axes_inside_units_are_printed),
+                                       cmocka_unit_test(padding_is_said),
+                                       cmocka_unit_test(no_such_rank),
+                                       cmocka_unit_test(axes_that_are_not_built_say_so),
+                                       cmocka_unit_test(llama_405b)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
