@@ -1,6 +1,6 @@
-/* A whole training run from its configuration to the model folder and back, on 4 ranks as threads: what the sanitizer
- * builds look at. The stories260K shape from random weights on a small text, fp32 and bf16, with recompute; stopped in
- * the middle and resumed; then read back. */
+/* A whole training run from its configuration to the model folder and back, on 4, 8 and 16 ranks as threads: what the
+ * sanitizer builds look at. Random weights on a small text, with recompute; stopped in the middle and resumed; then
+ * read back. The data axes in fp32 and bf16 with the stories260K shape, all axes with a smaller one. */
 #include "check.h"
 #include "train/trainer.h"
 
@@ -8,11 +8,24 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-enum { STEPS = 4 };
+enum { MOST_STEPS = 4 };
 
-static const char stories260k[] =
-    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 512, \"hidden_size\": 64, "
-    "\"num_hidden_layers\": 5, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 172, "
+typedef struct whole {
+    const char *name, *precision;
+    int size[NDP_AXES]; /* of the axes */
+    int layers, hidden, ffn, steps;
+} whole;
+
+static const whole wholes[] = {
+    {"data-fp32", "fp32", {1, 2, 2, 1, 1, 1}, 5, 64, 172, 4},
+    {"data-bf16", "bf16", {1, 2, 2, 1, 1, 1}, 5, 64, 172, 4},
+    {"heads-and-rows", "fp32", {1, 1, 1, 2, 2, 2}, 2, 32, 84, 3},
+    {"all-axes", "fp32", {1, 2, 2, 2, 1, 2}, 2, 32, 84, 3},
+};
+
+static const char model[] =
+    "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 512, \"hidden_size\": %d, "
+    "\"num_hidden_layers\": %d, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": %d, "
     "\"max_position_embeddings\": 512, \"rms_norm_eps\": 1e-5, \"tie_word_embeddings\": true}";
 
 static int make_folder(void **state) {
@@ -27,8 +40,7 @@ static int make_folder(void **state) {
     snprintf(path, sizeof path, "%s/corpus.txt", folder);
     ndp_status st = ndp_file_write_atomic(path, text.data, text.length);
     ndp_str_release(&text);
-    snprintf(path, sizeof path, "%s/config.json", folder);
-    return st == NDP_OK && ndp_file_write_atomic(path, stories260k, strlen(stories260k)) == NDP_OK ? 0 : -1;
+    return st == NDP_OK ? 0 : -1;
 }
 
 static int drop_folder(void **state) {
@@ -46,24 +58,31 @@ __attribute__((format(printf, 2, 3))) static void set(ndp_config *c, const char 
     CHECK_OK(ndp_config_set(c, text));
 }
 
-static ndp_config *configure(const char *folder, const char *precision) {
+static void write_model(const char *folder, const whole *w) {
+    char *path = ndp_format("%s/%s.json", folder, w->name), *text = ndp_format(model, w->hidden, w->layers, w->ffn);
+    CHECK_OK(ndp_file_write_atomic(path, text, strlen(text)));
+    free(path);
+    free(text);
+}
+
+static ndp_config *configure(const char *folder, const whole *w) {
     ndp_config *c;
     CHECK_OK(ndp_config_create(&c));
-    set(c, "model.config=%s/config.json", folder);
+    set(c, "model.config=%s/%s.json", folder, w->name);
     set(c, "data.files=%s/corpus.txt", folder);
     set(c, "data.cache_dir=%s/cache", folder);
     set(c, "data.tokenizer=bytes");
     set(c, "data.sequence_length=96");
-    set(c, "precision.compute=%s", precision);
-    set(c, "parallelism.dp_replicate_size=2");
-    set(c, "parallelism.dp_shard_size=2");
+    set(c, "precision.compute=%s", w->precision);
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        set(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), w->size[axis]);
     set(c, "batch.global_batch_size=8");
     set(c, "schedule.name=constant");
     set(c, "train.transport=local");
     set(c, "train.threads=1");
     set(c, "train.recompute=block");
-    set(c, "train.steps=%d", STEPS);
-    set(c, "train.output_dir=%s/%s", folder, precision);
+    set(c, "train.steps=%d", w->steps);
+    set(c, "train.output_dir=%s/%s", folder, w->name);
     return c;
 }
 
@@ -74,7 +93,7 @@ typedef struct run {
     ndp_train_opts opts;
     volatile sig_atomic_t stop;
     int64_t stop_after;
-    double loss[STEPS + 1];
+    double loss[MOST_STEPS + 1];
     int steps;
 } run;
 
@@ -106,7 +125,7 @@ static ndp_status train(run *r, bool resume, int64_t stop_after) {
 
 typedef struct weights {
     const ndp_config *config;
-    bool resume;
+    int resume; /* the step; 0: from the model folder */
     double *values;
     int64_t n;
 } weights;
@@ -137,7 +156,7 @@ static ndp_status load(ndp_world *w, void *arg) {
     int64_t step = -1;
     NDP_TRY(ndp_trainer_create(out->config, w, &t));
     ndp_status st = out->resume ? ndp_trainer_resume(t, NULL, &step) : NDP_OK;
-    if (st == NDP_OK && out->resume && step != STEPS)
+    if (st == NDP_OK && out->resume && step != out->resume)
         st = NDP_FAIL(NDP_EBUG, "the newest checkpoint is of step %lld", (long long)step);
     if (st == NDP_OK)
         st = read_all(t, ndp_world_rank(w) == 0, out);
@@ -146,17 +165,17 @@ static ndp_status load(ndp_world *w, void *arg) {
 }
 
 /* The model folder holds what the last checkpoint holds, rounded to the type that it is stored in. */
-static void check_model(const ndp_config *c, const char *folder, const char *precision) {
-    weights kept = {.config = c, .resume = true}, stored = {0};
-    ndp_config *again = configure(folder, precision);
+static void check_model(const ndp_config *c, const char *folder, const whole *w) {
+    weights kept = {.config = c, .resume = w->steps}, stored = {0};
+    ndp_config *again = configure(folder, w);
     set(again, "model.config=null");
     set(again, "model.init=pretrained");
-    set(again, "model.path=%s/%s/model", folder, precision);
+    set(again, "model.path=%s/%s/model", folder, w->name);
     stored.config = again;
     CHECK_OK(ndp_world_run(c, load, &kept));
     CHECK_OK(ndp_world_run(again, load, &stored));
     assert_int_equal(kept.n, stored.n);
-    double rounding = strcmp(precision, "bf16") == 0 ? 1.0 / 256 : 0;
+    double rounding = strcmp(w->precision, "bf16") == 0 ? 1.0 / 256 : 0;
     for (int64_t i = 0; i < kept.n; i++)
         if (fabs(kept.values[i] - stored.values[i]) > rounding * fabs(kept.values[i]))
             fail_msg("weight %lld is %.9g in the checkpoint, %.9g in the model", (long long)i, kept.values[i],
@@ -166,13 +185,13 @@ static void check_model(const ndp_config *c, const char *folder, const char *pre
     ndp_config_destroy(again);
 }
 
-static void check_evaluation(const char *folder, const char *precision, double loss) {
-    char model[256], data[256];
-    snprintf(model, sizeof model, "%s/%s/model", folder, precision);
+static void check_evaluation(const char *folder, const whole *w, double loss) {
+    char path[256], data[256];
+    snprintf(path, sizeof path, "%s/%s/model", folder, w->name);
     snprintf(data, sizeof data, "%s/corpus.txt", folder);
     ndp_evaluate_opts o = NDP_EVALUATE_OPTS_INIT;
     ndp_evaluation e;
-    o.model = model, o.data = data, o.sequence_length = 96, o.threads = 1;
+    o.model = path, o.data = data, o.sequence_length = 96, o.threads = 1;
     CHECK_OK(ndp_evaluate(&o, &e));
     if (!(fabs(e.mean_nll - loss) < 0.5))
         fail_msg("trained to a loss of %g, evaluated to %g", loss, e.mean_nll);
@@ -180,25 +199,30 @@ static void check_evaluation(const char *folder, const char *precision, double l
 
 /* ---- all of it ---- */
 
-static void whole_run(const char *folder, const char *precision) {
-    ndp_config *c = configure(folder, precision);
+static void whole_run(const char *folder, const whole *w) {
+    write_model(folder, w);
+    ndp_config *c = configure(folder, w);
     run r = {.config = c};
-    assert_int_equal(train(&r, false, STEPS / 2), NDP_EINTR);
-    assert_int_equal(r.steps, STEPS / 2);
+    assert_int_equal(train(&r, false, w->steps / 2), NDP_EINTR);
+    assert_int_equal(r.steps, w->steps / 2);
     CHECK_OK(train(&r, true, 0));
-    assert_int_equal(r.steps, STEPS - STEPS / 2);
-    if (!(r.loss[STEPS] < r.loss[1] && r.loss[1] < 7))
-        fail_msg("the loss went from %g to %g", r.loss[1], r.loss[STEPS]);
-    check_model(c, folder, precision);
-    check_evaluation(folder, precision, r.loss[STEPS]);
+    assert_int_equal(r.steps, w->steps - w->steps / 2);
+    if (!(r.loss[w->steps] < r.loss[1] && r.loss[1] < 7))
+        fail_msg("the loss went from %g to %g", r.loss[1], r.loss[w->steps]);
+    check_model(c, folder, w);
+    check_evaluation(folder, w, r.loss[w->steps]);
     ndp_config_destroy(c);
 }
 
-static void fp32(void **state) { whole_run(*state, "fp32"); }
+static void data_fp32(void **state) { whole_run(*state, &wholes[0]); }
+static void data_bf16(void **state) { whole_run(*state, &wholes[1]); }
+static void heads_and_rows(void **state) { whole_run(*state, &wholes[2]); } /* 8 ranks */
+static void all_axes(void **state) { whole_run(*state, &wholes[3]); }       /* 16 */
 
-static void bf16(void **state) { whole_run(*state, "bf16"); }
-
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(fp32), cmocka_unit_test(bf16)};
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(data_fp32), cmocka_unit_test(data_bf16),
+                                       cmocka_unit_test(heads_and_rows), cmocka_unit_test(all_axes)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
