@@ -1,4 +1,4 @@
-#include "comm/impl.h"
+#include "comm/journal.h"
 #include "comm/memory.h"
 #include "comm/reduce.h"
 #include "comm/wait.h"
@@ -32,6 +32,7 @@ int ndp_transport_node_ranks(const ndp_transport *t) { return t->node_ranks; }
 const char *ndp_transport_name(const ndp_transport *t) { return t->ops->name; }
 
 void ndp_transport_abort(ndp_transport *t, const char *message) {
+    ndp_journal_write(t);
     if (t->ops->abort)
         t->ops->abort(t, message);
 }
@@ -39,6 +40,7 @@ void ndp_transport_abort(ndp_transport *t, const char *message) {
 bool ndp_transport_fail(ndp_transport *t, const char *message) {
     if (!t->health)
         return true;
+    ndp_journal_write(t);
     ndp_health_fail(t->health, t->rank, message);
     while (atomic_load(&t->health->failed) != 2) /* the first one is still writing */
         sched_yield();
@@ -56,6 +58,7 @@ void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *n
     c->transport = t;
     c->group = group;
     snprintf(c->name, sizeof c->name, "%s", name);
+    ndp_comm_at(c, NULL, -1, -1);
 }
 
 ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
@@ -89,6 +92,12 @@ int ndp_comm_rank(const ndp_comm *c) { return c->group.rank; }
 int ndp_comm_size(const ndp_comm *c) { return c->group.count; }
 const char *ndp_comm_name(const ndp_comm *c) { return c->name; }
 
+void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call) {
+    c->what = what;
+    c->instr = instr;
+    c->call = call;
+}
+
 /* ---- operations ---- */
 
 /* A group of one rank needs no transport: every operation is a copy to oneself. */
@@ -103,8 +112,19 @@ static void alone(const ndp_work *w) {
         ndp_copy_large(w->out, w->in, bytes);
 }
 
+/* What follows an attempt to begin or to end an operation. */
+static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
+    if (st == NDP_OK && wait && c->transport->journals)
+        ndp_journal_end(&c->transport->journals[c->transport->rank], w);
+    else if (st != NDP_OK)
+        ndp_journal_write(c->transport);
+    if (st != NDP_OK || wait)
+        w->comm = NULL;
+    return st;
+}
+
 static ndp_status begin(ndp_work work, ndp_work *w) {
-    const ndp_comm *c = work.comm;
+    ndp_comm *c = work.comm;
     const char *what = kind_names[work.kind];
     NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: a count of %lld", what,
               c->name, (long long)work.count);
@@ -124,10 +144,11 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
         alone(w);
         return NDP_OK;
     }
-    ndp_status st = c->transport->ops->begin(w);
-    if (st != NDP_OK)
-        w->comm = NULL;
-    return st;
+    c->operations += !ndp_work_is_message(w);
+    if (c->transport->journals)
+        ndp_journal_begin(&c->transport->journals[c->transport->rank], w);
+    ndp_comm_at(c, NULL, -1, -1);
+    return ended(c, w, c->transport->ops->begin(w), false);
 }
 
 ndp_status ndp_wait(ndp_work *w) {
@@ -135,9 +156,13 @@ ndp_status ndp_wait(ndp_work *w) {
     if (!c)
         return NDP_FAIL(NDP_EBUG,
                         "ndp_wait on an operation that was not begun, failed to begin, or was waited for before");
-    ndp_status st = c->transport->ops->dry || c->group.count == 1 ? NDP_OK : c->transport->ops->wait(w);
-    w->comm = NULL;
-    return st;
+    if (c->transport->ops->dry || c->group.count == 1) {
+        w->comm = NULL;
+        return NDP_OK;
+    }
+    ndp_status st = c->transport->ops->wait(w);
+    ndp_comm_at(c, NULL, -1, -1);
+    return ended(c, w, st, true);
 }
 
 ndp_status ndp_barrier(ndp_comm *c) {

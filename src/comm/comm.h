@@ -13,6 +13,11 @@
  * Windows. A window is memory that the group's ranks on one node can read in place: with `local` plain pointers, with
  * `mpi` mapped segments. all_gather and reduce_scatter within windows move nothing that need not move.
  *
+ * Disagreement. Ranks that bring different operations (another kind, size, type or name), and ranks that wait for each
+ * other in a ring, get NDP_ECOMM within seconds, with a message that names both sides and where they are. A wait that
+ * lasts longer than $NDP_COMM_TIMEOUT seconds (300) names who has not come. With $NDP_JOURNAL = PREFIX every rank then
+ * writes its last 256 operations into the file PREFIX.rankN.
+ *
  * Failure. When a rank fails it calls ndp_transport_abort; every wait of the others then returns NDP_ECOMM, naming that
  * rank and its message, within seconds. A rank that gives up operations it has begun does so before it releases their
  * buffers, since its peers may be reading them; after ndp_transport_abort, ndp_comm_destroy or a failed wait nobody is.
@@ -74,6 +79,13 @@ int ndp_comm_rank(const ndp_comm *c);
 int ndp_comm_size(const ndp_comm *c);
 const char *ndp_comm_name(const ndp_comm *c);
 
+/* Says where in its program this rank is when it begins or waits for the next operation on `c`, for the messages about
+ * ranks that disagree or do not come: "#116.7 all_gather layers.3". instr and call: the instruction and the call in it,
+ * < 0: none. `what`: a tensor's or unit's name, borrowed until that operation has ended; NULL: none. On one
+ * communicator all ranks name the same thing: collectives that two ranks name differently do not meet (NDP_ECOMM),
+ * since layers of one size in another order are wrong data. */
+void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call);
+
 /* An operation begun and not yet waited for; lives in the caller's memory. Its fields belong to this room. At most
  * eight are outstanding on one communicator, and they are waited for in the order of their begins. */
 typedef struct ndp_work {
@@ -85,6 +97,8 @@ typedef struct ndp_work {
     int peer, tag; /* group rank: root, destination or source */
     bool accumulate;
     uint32_t sequence;   /* of this communicator's operations, from 1 */
+    uint32_t record;     /* in the journal */
+    bool in_place;       /* how it was done: without copies by MPI */
     uint64_t request[2]; /* the transport's */
 } ndp_work;
 

@@ -43,17 +43,22 @@ typedef struct ndp_transport_ops {
 struct ndp_transport {
     const ndp_transport_ops *ops;
     int rank, world, node_ranks;
-    struct ndp_health *health; /* NULL where no rank can fail but this one */
-    double timeout;            /* seconds a wait may last */
-    bool crowded;              /* more ranks than cores: yield at once */
-    struct ndp_duty *duties;   /* what peers may be waiting for while this rank waits (wait.h) */
-    int owed;                  /* operations begun of which this rank's share is not done */
+    struct ndp_health *health;    /* NULL where no rank can fail but this one */
+    double timeout;               /* seconds a wait may last */
+    bool crowded;                 /* more ranks than cores: yield at once */
+    struct ndp_duty *duties;      /* what peers may be waiting for while this rank waits (wait.h) */
+    int owed;                     /* operations begun of which this rank's share is not done */
+    struct ndp_journal *journals; /* by world rank; NULL where there is nobody to look (journal.h) */
+    bool journal_written;
 };
 
 struct ndp_comm {
     ndp_transport *transport;
     ndp_group group;
     char name[32];
+    uint32_t operations; /* collectives begun */
+    const char *what;    /* the place that ndp_comm_at said, for the next begin or wait; NULL, -1, -1: none */
+    int instr, call;
 };
 
 struct ndp_window {

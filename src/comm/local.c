@@ -35,6 +35,7 @@ typedef struct local_world {
     local_group *groups;
     local_shared *shared;
     ndp_health *health;
+    ndp_journal *journals; /* [ranks] */
     ndp_status (*body)(ndp_transport *, void *);
     void *arg;
     ndp_status first_status;
@@ -271,6 +272,7 @@ static void *rank_main(void *arg) {
             snprintf(world->stopped, sizeof world->stopped, "%s", ndp_error_message());
         pthread_mutex_unlock(&world->lock);
     } else if (st != NDP_OK) {
+        ndp_journal_write(&t->base);
         ndp_health_fail(world->health, t->base.rank, ndp_error_message());
     }
     bool failed = atomic_load(&world->health->failed) == 2;
@@ -304,7 +306,12 @@ static void start(pthread_t *threads, local_transport *ranks, int n, int *starte
 
 static ndp_status world_run(local_world *world, pthread_t *threads, local_transport *ranks, int n) {
     for (int r = 0; r < n; r++) {
-        ndp_transport base = {.ops = &local_ops, .rank = r, .world = n, .node_ranks = n, .health = world->health};
+        ndp_transport base = {.ops = &local_ops,
+                              .rank = r,
+                              .world = n,
+                              .node_ranks = n,
+                              .health = world->health,
+                              .journals = world->journals};
         NDP_TRY(ndp_wait_setup(&base, n));
         ranks[r] = (local_transport){.base = base, .world = world};
     }
@@ -331,10 +338,13 @@ ndp_status ndp_local_world(int world_size, ndp_status (*body)(ndp_transport *, v
     pthread_t *threads = calloc(n, sizeof *threads);
     local_transport *ranks = calloc(n, sizeof *ranks);
     ndp_status st = NDP_OK;
-    if (!world.health || !threads || !ranks) {
+    size_t journal_bytes = n * sizeof(ndp_journal);
+    void *journals = NULL;
+    if (ndp_memory_map(-1, journal_bytes, &journals) != NDP_OK || !world.health || !threads || !ranks) {
         st = NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", world_size);
     } else {
         world.health->world = world_size;
+        world.journals = journals;
         st = world_run(&world, threads, ranks, world_size);
     }
     while (world.groups) {
@@ -347,5 +357,6 @@ ndp_status ndp_local_world(int world_size, ndp_status (*body)(ndp_transport *, v
     free(ranks);
     free(threads);
     free(world.health);
+    ndp_memory_unmap(journals, journal_bytes);
     return st;
 }

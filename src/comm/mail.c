@@ -8,6 +8,11 @@ static ndp_mailbox *box_of(const ndp_post *p, int from, int to) {
 static ndp_mailbox *box_from(const ndp_post *p, int from) { return box_of(p, from, p->comm->group.rank); }
 static ndp_mailbox *box_to(const ndp_post *p, int to) { return box_of(p, p->comm->group.rank, to); }
 
+static const ndp_record *record_of(const ndp_work *w) {
+    const ndp_transport *t = w->comm->transport;
+    return ndp_journal_record(&t->journals[t->rank], w);
+}
+
 static bool is_waiting(ndp_mail *m, uint32_t *order) {
     *order = atomic_load_explicit(&m->order, memory_order_acquire);
     return *order != atomic_load_explicit(&m->taken.value, memory_order_acquire);
@@ -27,8 +32,8 @@ static ndp_status send_begin(ndp_post *p, ndp_work *w) {
     ndp_mail *m = &box->mail[i];
     order = atomic_load_explicit(&box->posted.value, memory_order_relaxed) + 1;
     m->tag = w->tag;
-    m->bytes = w->count;
     m->buffer = w->in;
+    m->operation = *record_of(w);
     w->sequence = order;
     w->request[0] = (uint64_t)i;
     atomic_store_explicit(&m->order, order, memory_order_release);
@@ -39,6 +44,7 @@ static ndp_status send_begin(ndp_post *p, ndp_work *w) {
 
 static ndp_status send_wait(ndp_post *p, ndp_work *w) {
     p->sends--;
+    w->in_place = true;
     return ndp_gate_wait(&box_to(p, w->peer)->mail[w->request[0]].taken, w->sequence, w, w->peer, 0);
 }
 
@@ -75,12 +81,11 @@ static ndp_mail *find(ndp_mailbox *box, int tag) {
 
 static ndp_status take(const ndp_work *w, ndp_mail *m) {
     const ndp_transport *t = w->comm->transport;
-    if (m->bytes != w->count)
-        return NDP_FAIL(NDP_EBUG, "rank %d expects %lld bytes with tag %d from rank %d on group %s, which sent %lld",
-                        t->rank, (long long)w->count, w->tag, ndp_comm_world_rank(w->comm, w->peer), w->comm->name,
-                        (long long)m->bytes);
+    if (m->operation.count != w->count)
+        return ndp_record_disagreement(w->comm, t->rank, record_of(w), ndp_comm_world_rank(w->comm, w->peer),
+                                       &m->operation);
     NDP_TRY(ndp_health_enter(t->health, t->rank));
-    ndp_copy_large(w->out, m->buffer, (size_t)m->bytes);
+    ndp_copy_large(w->out, m->buffer, (size_t)w->count);
     ndp_health_leave(t->health, t->rank);
     ndp_gate_set(&m->taken, atomic_load_explicit(&m->order, memory_order_relaxed));
     return NDP_OK;
@@ -129,6 +134,7 @@ static ndp_status receive_wait(ndp_post *p, ndp_work *w) {
         NDP_TRY(ndp_gate_wait(&box->posted, seen + 1, w, w->peer, 1));
     }
     p->receives[i].work.comm = NULL;
+    w->in_place = true;
     return NDP_OK;
 }
 

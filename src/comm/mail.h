@@ -3,6 +3,7 @@
 #ifndef NDP_COMM_MAIL_H
 #define NDP_COMM_MAIL_H
 
+#include "comm/journal.h"
 #include "comm/wait.h"
 
 enum { NDP_MAIL_SLOTS = 16, NDP_MAIL_RECEIVES = 32 };
@@ -13,8 +14,8 @@ typedef struct ndp_mail {
     ndp_gate taken;
     _Atomic uint32_t order;
     int tag;
-    int64_t bytes;
     const void *buffer;
+    ndp_record operation;
 } ndp_mail;
 
 typedef struct ndp_mailbox {

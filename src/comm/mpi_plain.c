@@ -1,6 +1,7 @@
 #include "comm/mpi_plain.h"
 #include "base/clock.h"
 #include "comm/reduce.h"
+#include "comm/watchdog.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -8,6 +9,9 @@
 
 /* Up to here every rank gets all buffers whole and sums them: one message instead of two. */
 enum { WHOLE_BYTES = 4096 };
+
+/* Waits that are over sooner are not noted in the journal. */
+enum { LOOKS_UNNOTED = 1000 };
 
 static ndp_status said(const ndp_work *w, const char *text) {
     char what[128];
@@ -144,6 +148,10 @@ static ndp_mpi_pending *pending_of(ndp_mpi_plain *p, uint32_t order) {
     return &p->pending[order % NDP_SHM_OUTSTANDING];
 }
 
+static ndp_mpi_agree agree_of(const ndp_mpi_plain *p) {
+    return (ndp_mpi_agree){.api = p->api, .base = p->base, .comm = p->comm, .second = p->second};
+}
+
 static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
     if (p->begun - p->waited >= NDP_SHM_OUTSTANDING)
         return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
@@ -153,6 +161,12 @@ static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
     o->work.sequence = w->sequence = p->begun + 1;
     o->work.request[0] = o->work.request[1] = 0;
     o->spread = false;
+    o->agreed = p->is_checked;
+    if (!o->agreed) {
+        const ndp_transport *t = p->base->transport;
+        ndp_mpi_agree agree = agree_of(p);
+        NDP_TRY(said(w, ndp_mpi_vote_begin(&agree, &o->vote, ndp_journal_record(&t->journals[t->rank], w))));
+    }
     NDP_TRY(start(p, o));
     p->begun++;
     p->base->transport->owed++;
@@ -187,7 +201,12 @@ static ndp_status do_duty(ndp_duty *d) {
         NDP_TRY(said(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV}, p->api->progress(p->comm)));
     while (p->ended != p->begun && done) {
         ndp_mpi_pending *o = pending_of(p, p->ended + 1);
-        NDP_TRY(test(p, &o->work, &done));
+        ndp_mpi_agree agree = agree_of(p);
+        if (!o->agreed)
+            NDP_TRY(ndp_mpi_vote_look(&agree, &o->vote, &o->agreed));
+        done = o->agreed;
+        if (done) /* not before: what MPI makes of operations that do not meet is of no interest */
+            NDP_TRY(test(p, &o->work, &done));
         if (done)
             NDP_TRY(finish_next(p, o));
     }
@@ -216,9 +235,10 @@ static ndp_status is_done(ndp_mpi_plain *p, ndp_work *w, bool *done) {
     return NDP_OK;
 }
 
-/* Never sleeps: MPI moves only while it is called. */
-static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
+/* Looks until the operation is done; never sleeps: MPI moves only while it is called. */
+static ndp_status look_until_done(ndp_mpi_plain *p, ndp_work *w) {
     ndp_transport *t = w->comm->transport;
+    ndp_journal *journal = &t->journals[t->rank];
     double deadline = ndp_now() + t->timeout;
     for (int64_t looks = 1;; looks++) {
         bool done;
@@ -229,10 +249,19 @@ static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
         NDP_TRY(ndp_health_check(t->health));
         if (looks % 16 == 0)
             NDP_TRY(ndp_duties_run(t));
+        if (looks == LOOKS_UNNOTED) /* who waits for a message cannot tell whether it is on its way */
+            ndp_journal_sleep(journal, w, -1);
         if (looks % 256 == 0 && ndp_now() > deadline)
-            return ndp_wait_expired(w, -1);
+            return ndp_watchdog_expired(w, ndp_work_is_message(w) ? w->peer : -1);
         sched_yield();
     }
+}
+
+static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
+    const ndp_transport *t = w->comm->transport;
+    ndp_status st = look_until_done(p, w);
+    ndp_journal_wake(&t->journals[t->rank]);
+    return st;
 }
 
 ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w) {
@@ -257,20 +286,29 @@ ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w) {
 
 ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c) {
     ndp_group g = c->group;
-    *p = (ndp_mpi_plain){
-        .duty = {.run = do_duty}, .api = api, .base = c, .parts = calloc((size_t)g.count, sizeof *p->parts)};
-    if (!p->parts)
+    *p = (ndp_mpi_plain){.duty = {.run = do_duty},
+                         .api = api,
+                         .base = c,
+                         .parts = calloc((size_t)g.count, sizeof *p->parts),
+                         .hashes = calloc((size_t)g.count * NDP_SHM_OUTSTANDING, sizeof *p->hashes)};
+    if (!p->parts || !p->hashes) {
+        free(p->parts);
+        free(p->hashes);
         return NDP_FAIL(NDP_ENOMEM, "no memory for a communicator of %d ranks", g.count);
+    }
     const char *text = api->comm_create(g.base, g.stride, g.count, &p->comm);
     if (!text)
         text = api->comm_create(g.base, g.stride, g.count, &p->second);
     if (!text) {
+        for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
+            p->pending[i].vote.all = p->hashes + (size_t)i * (size_t)g.count;
         ndp_duty_add(c->transport, &p->duty);
         return NDP_OK;
     }
     if (p->comm)
         api->comm_destroy(p->comm);
     free(p->parts);
+    free(p->hashes);
     return NDP_FAIL(NDP_ECOMM, "MPI gives no communicator of %d ranks: %s", g.count, text);
 }
 
@@ -283,6 +321,7 @@ void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet) {
         return;
     p->api->comm_destroy(p->comm);
     p->api->comm_destroy(p->second);
+    free(p->hashes);
     for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
         free(p->pending[i].scratch.data);
 }

@@ -4,7 +4,7 @@
 #ifndef NDP_COMM_MPI_PLAIN_H
 #define NDP_COMM_MPI_PLAIN_H
 
-#include "comm/mpi_api.h"
+#include "comm/mpi_agree.h"
 #include "comm/shm.h"
 
 /* Memory for what MPI brings before it is summed; kept for later operations. */
@@ -18,6 +18,8 @@ typedef struct ndp_mpi_pending {
     ndp_work work;
     bool spread; /* an all_reduce in its second half: the parts are summed and gathered */
     ndp_mpi_scratch scratch;
+    ndp_mpi_vote vote;
+    bool agreed; /* all ranks bring the same: found out here, or known before */
 } ndp_mpi_pending;
 
 /* One rank's handle. Collectives complete in the order of their begins, whichever this rank waits for. */
@@ -28,7 +30,9 @@ typedef struct ndp_mpi_plain {
     void *comm;   /* MPI's communicator: its operations meet in the order of the begins */
     void *second; /* another of the same ranks for second halves: they meet in the order in which first halves end */
     uint32_t begun, ended, waited;
-    int messages; /* begun and not waited for */
+    int messages;           /* begun and not waited for */
+    bool is_checked;        /* operations have been compared before they come here */
+    ndp_mpi_hashes *hashes; /* [NDP_SHM_OUTSTANDING x count] */
     ndp_mpi_pending pending[NDP_SHM_OUTSTANDING];
     void **parts; /* [count] */
 } ndp_mpi_plain;

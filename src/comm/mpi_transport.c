@@ -23,7 +23,8 @@ typedef struct mpi_transport {
     int *node_of;         /* by world rank: the lowest rank of its node */
     bool on_node;         /* memory of this node's ranks is shared */
     ndp_node node;        /* when on_node */
-    ndp_health *private_; /* the health record when it is not */
+    ndp_health *private_; /* the health record when it is not, and the journals */
+    ndp_journal *journals;
     ndp_space space;
 } mpi_transport;
 
@@ -98,6 +99,7 @@ static ndp_status connect_on_node(mpi_transport *t, mpi_comm *c) {
     NDP_TRY(ndp_node_resolve(&t->node, c->block, &block));
     NDP_TRY(ndp_shm_init(&c->shm, &c->base, block, &t->space));
     c->on_node = true;
+    c->plain.is_checked = true;
     return NDP_OK;
 }
 
@@ -186,6 +188,9 @@ static void mpi_window_destroy(ndp_window *w) {
 
 /* ---- the end ---- */
 
+/* Address space: a rank takes the pages of its own alone. */
+static size_t journal_bytes(const mpi_transport *t) { return (size_t)t->base.world * sizeof(ndp_journal); }
+
 /* Waits, for the grace at most, until all other ranks of the world have ended: true when they have. Ranks of other
  * nodes cannot be seen. */
 static bool others_leave(const mpi_transport *t) {
@@ -221,6 +226,7 @@ static void mpi_destroy(ndp_transport *base) {
         t->api->finalize();
     ndp_node_release(&t->node);
     free(t->private_);
+    ndp_memory_unmap(t->journals, journal_bytes(t));
     free(t->node_of);
     free(t);
 }
@@ -253,6 +259,9 @@ static ndp_status private_health(mpi_transport *t) {
     memset(t->private_, 0, bytes);
     t->private_->world = t->base.world;
     t->base.health = t->private_;
+    void *journals;
+    NDP_TRY(ndp_memory_map(-1, journal_bytes(t), &journals));
+    t->base.journals = t->journals = journals;
     return NDP_OK;
 }
 
@@ -282,11 +291,13 @@ static bool all_usable(const mpi_transport *t, const introduction *all) {
     return usable;
 }
 
-/* The node's first rank makes the health record, as its first segment, before it is introduced. */
+/* The node's first rank makes the health record and the journals, its first two segments, before it is introduced. */
 static ndp_status share_health(mpi_transport *t) {
-    void *health;
+    void *health, *journals;
     NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 0}, &health));
     t->base.health = health;
+    NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 1}, &journals));
+    t->base.journals = journals;
     return NDP_OK;
 }
 
@@ -299,7 +310,7 @@ static ndp_status make_card(mpi_transport *t, int place, ndp_node_address *addre
     NDP_TRY(ndp_node_segment_create(&t->node, ndp_health_bytes(t->base.world), &first));
     NDP_TRY(ndp_node_resolve(&t->node, first, &health));
     ((ndp_health *)health)->world = t->base.world;
-    return NDP_OK;
+    return ndp_node_segment_create(&t->node, journal_bytes(t), &first);
 }
 
 /* Three rounds: who is on which node; everybody's card; whether all could map their peers'. Where one could not, the
@@ -320,8 +331,10 @@ static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introductio
         mine->usable = connect_cards(t, all) == NDP_OK && share_health(t) == NDP_OK;
     NDP_TRY(tell_world(t, all));
     t->on_node = all_usable(t, all);
-    if (!t->on_node)
+    if (!t->on_node) {
         t->base.health = t->private_;
+        t->base.journals = t->journals;
+    }
     return NDP_OK;
 }
 

@@ -31,11 +31,7 @@ static void publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot) {
     const ndp_group *g = &s->comm->group;
     const ndp_ref nowhere = {.owner = -1};
     size_t part = ndp_work_bytes(w), shown = bytes_shown(w);
-    slot->kind = w->kind;
-    slot->type = w->type;
-    slot->reduce = w->reduce;
-    slot->root = w->peer;
-    slot->count = w->count;
+    slot->operation = *ndp_journal_record(&s->comm->transport->journals[s->comm->transport->rank], w);
     slot->in = slot->out = nowhere;
     slot->reachable = true;
     slot->in_place = w->kind == NDP_WORK_ALL_GATHER && w->in == (char *)w->out + (size_t)g->rank * part;
@@ -67,17 +63,12 @@ ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
 /* ---- wait: meet and compare ---- */
 
 static ndp_status compare(const ndp_shm *s, const ndp_work *w, int member) {
-    const ndp_shm_slot *a = slot_of(s, 0, w->sequence), *b = slot_of(s, member, w->sequence);
-    if (a->kind == b->kind && a->type == b->type && a->reduce == b->reduce && a->root == b->root &&
-        a->count == b->count)
+    const ndp_record *first = &slot_of(s, 0, w->sequence)->operation;
+    const ndp_record *other = &slot_of(s, member, w->sequence)->operation;
+    if (ndp_record_meets(first, other))
         return NDP_OK;
-    return NDP_FAIL(
-        NDP_EBUG,
-        "operation #%u of group %s differs between its ranks: rank %d brings %s of %lld %s (reduce %d, root "
-        "%d), rank %d brings %s of %lld %s (reduce %d, root %d)",
-        w->sequence, s->comm->name, ndp_comm_world_rank(s->comm, 0), ndp_work_kind_name(a->kind), (long long)a->count,
-        ndp_dtype_name((ndp_dtype)a->type), a->reduce, a->root, ndp_comm_world_rank(s->comm, member),
-        ndp_work_kind_name(b->kind), (long long)b->count, ndp_dtype_name((ndp_dtype)b->type), b->reduce, b->root);
+    return ndp_record_disagreement(s->comm, ndp_comm_world_rank(s->comm, member), other,
+                                   ndp_comm_world_rank(s->comm, 0), first);
 }
 
 /* An all_gather whose `out` is one and the same memory on all ranks. */
@@ -249,6 +240,7 @@ static ndp_status take_part(ndp_shm *s, ndp_work *w, bool *unreachable) {
     if (s->shared + 1 == w->sequence)
         NDP_TRY(share_next(s));
     *unreachable = mine->unreachable;
+    w->in_place = !mine->unreachable;
     if (mine->unreachable)
         *w = mine->work;
     return mine->touched ? part_ways(s, w) : NDP_OK;

@@ -17,6 +17,7 @@
 #ifndef NDP_COMM_SHM_H
 #define NDP_COMM_SHM_H
 
+#include "comm/journal.h"
 #include "comm/wait.h"
 
 enum { NDP_SHM_OUTSTANDING = 8, NDP_SHM_SLOTS = 2 * NDP_SHM_OUTSTANDING, NDP_SHM_INLINE = 1024 };
@@ -38,8 +39,7 @@ typedef struct ndp_space {
 } ndp_space;
 
 typedef struct ndp_shm_slot {
-    int kind, type, reduce, root;
-    int64_t count;
+    ndp_record operation;
     bool in_place;  /* all_gather: `in` lies at its place in `out` */
     bool reachable; /* peers get at all they need of this rank */
     ndp_ref in, out;

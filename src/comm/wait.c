@@ -1,6 +1,7 @@
 #include "comm/wait.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "comm/watchdog.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -90,16 +91,6 @@ ndp_status ndp_duties_run(ndp_transport *t) {
     return NDP_OK;
 }
 
-ndp_status ndp_wait_expired(const ndp_work *w, int member) {
-    const ndp_transport *t = w->comm->transport;
-    char what[128], who[32] = "the others";
-    if (member >= 0)
-        snprintf(who, sizeof who, "rank %d", ndp_comm_world_rank(w->comm, member));
-    return NDP_FAIL(NDP_ECOMM,
-                    "rank %d waited %g s in %s and %s did not come; NDP_COMM_TIMEOUT sets the limit in seconds",
-                    t->rank, t->timeout, ndp_work_text(w, what, sizeof what), who);
-}
-
 /* One look: *done, or an error once it is certain that the gate will not be reached. */
 static ndp_status look(ndp_gate *g, uint32_t value, const ndp_work *w, int member, bool *done) {
     ndp_health *h = w->comm->transport->health;
@@ -118,16 +109,18 @@ static ndp_status look(ndp_gate *g, uint32_t value, const ndp_work *w, int membe
 
 static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own) {
     ndp_transport *t = w->comm->transport;
-    double deadline = ndp_now() + t->timeout;
-    for (;;) {
+    double now = ndp_now(), deadline = now + t->timeout;
+    for (ndp_watch watch = {.next = now};; now = ndp_now()) {
         uint32_t seen = atomic_load(&g->value);
         bool done;
         NDP_TRY(look(g, value, w, member, &done));
         if (done)
             return NDP_OK;
-        if (ndp_now() > deadline)
-            return ndp_wait_expired(w, member);
+        if (now > deadline)
+            return ndp_watchdog_expired(w, member);
         NDP_TRY(ndp_duties_run(t));
+        atomic_fetch_add(&t->journals[t->rank].looks, 1);
+        NDP_TRY(ndp_watchdog_look(&watch, t, now));
         futex_sleep(&g->value, seen, t->owed > own ? NAP_MS : SLEEP_MS);
     }
 }
@@ -143,8 +136,11 @@ ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int mem
             NDP_TRY(ndp_duties_run(t));
         sched_yield();
     }
+    ndp_journal *journal = &t->journals[t->rank];
     atomic_fetch_add(&g->sleepers, 1);
+    ndp_journal_sleep(journal, w, ndp_comm_world_rank(w->comm, member));
     ndp_status st = sleep_until(g, value, w, member, own);
+    ndp_journal_wake(journal);
     atomic_fetch_sub(&g->sleepers, 1);
     return st;
 }

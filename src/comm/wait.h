@@ -60,9 +60,6 @@ ndp_status ndp_duties_run(ndp_transport *t);
  * left the run, or when the transport's time is over. */
 ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own);
 
-/* The error of a wait that lasted longer than the transport's time; member < 0: nobody can say who is late. */
-ndp_status ndp_wait_expired(const ndp_work *w, int member);
-
 /* Reads $NDP_COMM_TIMEOUT (seconds; 300) and counts the cores this process may use: `crowded` when fewer than `ranks`.
  */
 ndp_status ndp_wait_setup(ndp_transport *t, int ranks);

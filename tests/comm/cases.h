@@ -515,4 +515,40 @@ static inline ndp_status check_uneven_windows(ndp_transport *t, void *arg) {
     return NDP_OK;
 }
 
+/* Large operations on windows are done straight on the peers' memory, without copies by MPI: `wanted` says whether the
+ * transport can. */
+static inline ndp_status check_in_place(ndp_transport *t, void *arg) {
+    enum { COUNT = 1 << 15 };
+    static const char *const names[] = {"all_gather", "reduce_scatter", "all_to_all", "shift", "all_reduce"};
+    bool wanted = !arg || *(bool *)arg;
+    buffer a, b;
+    ndp_comm *world, *c;
+    ndp_work w;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
+    NDP_TRY(ndp_comm_create(t, strided_group(t, ndp_transport_world(t), 1), "all", &c));
+    size_t bytes = sizeof(float) * COUNT * (size_t)ndp_transport_world(t);
+    NDP_TRY(buffer_init(&a, world, WINDOW, bytes));
+    NDP_TRY(buffer_init(&b, world, WINDOW, bytes));
+    for (int k = 0; k < NDP_COUNT(names); k++) {
+        if (k == 0)
+            NDP_TRY(ndp_all_gather_begin(c, a.data, b.data, COUNT, NDP_F32, &w));
+        else if (k == 1)
+            NDP_TRY(ndp_reduce_scatter_begin(c, a.data, b.data, COUNT, NDP_F32, true, &w));
+        else if (k == 2)
+            NDP_TRY(ndp_all_to_all_begin(c, a.data, b.data, sizeof(float) * COUNT, &w));
+        else if (k == 3)
+            NDP_TRY(ndp_shift_begin(c, a.data, b.data, sizeof(float) * COUNT, &w));
+        else
+            NDP_TRY(ndp_all_reduce_begin(c, a.data, COUNT, NDP_F32, NDP_SUM, &w));
+        NDP_TRY(ndp_wait(&w));
+        WANT(w.in_place == wanted, "%s is done %s", names[k], wanted ? "by copies" : "in place");
+    }
+    NDP_TRY(ndp_barrier(world));
+    buffer_release(&a);
+    buffer_release(&b);
+    ndp_comm_destroy(c);
+    ndp_comm_destroy(world);
+    return NDP_OK;
+}
+
 #endif

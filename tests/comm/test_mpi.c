@@ -49,6 +49,12 @@ static void shared_windows(void **state) {
     assert_int_equal(supported, wanted || ndp_transport_world(*state) == 1);
 }
 
+static void windows_are_read_in_place(void **state) {
+    bool wanted = !getenv("NDP_SHM") && !getenv("NDP_NODE_RANKS");
+    if (ndp_transport_world(*state) > 1)
+        want_ok(*state, check_in_place(*state, &wanted));
+}
+
 static void the_world_is_what_the_launcher_says(void **state) {
     int ranks = 1;
     bool launched = ndp_launched(&ranks);
@@ -68,9 +74,52 @@ static ndp_status reduce(ndp_comm *c, int64_t count) {
     return ndp_wait(&w);
 }
 
+/* Gathers two layers of one size; the chosen rank in another order. */
+static ndp_status gather_layers(ndp_comm *c, bool swapped) {
+    static const char *const layers[] = {"layers.0", "layers.1"};
+    float x[2][16] = {{0}}, y[2][16 * 16];
+    ndp_work w[2];
+    for (int k = 0; k < 2; k++) {
+        int layer = swapped ? 1 - k : k;
+        ndp_comm_at(c, layers[layer], 116 + layer, 7);
+        NDP_TRY(ndp_all_gather_begin(c, x[layer], y[layer], 16, NDP_F32, &w[k]));
+    }
+    NDP_TRY(ndp_wait(&w[0]));
+    return ndp_wait(&w[1]);
+}
+
+/* Two groups of the same ranks; the chosen rank takes them in another order. */
+static ndp_status two_groups(ndp_transport *t, ndp_comm *c, bool swapped) {
+    ndp_comm *other;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "tp", &other));
+    ndp_comm_at(swapped ? other : c, "layers.3", 116, -1);
+    ndp_status st = reduce(swapped ? other : c, 10);
+    if (st == NDP_OK)
+        st = reduce(swapped ? c : other, 10);
+    if (st != NDP_OK)
+        ndp_transport_abort(t, ndp_error_message());
+    ndp_comm_destroy(other);
+    return st;
+}
+
+static ndp_status another_kind(ndp_comm *c) {
+    double x[5] = {0}, y[5];
+    ndp_work w;
+    ndp_comm_at(c, "block", 9, -1);
+    NDP_TRY(ndp_shift_begin(c, x, y, sizeof x, &w));
+    return ndp_wait(&w);
+}
+
 static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
     bool chosen = ndp_transport_rank(t) == 1;
+    ndp_comm_at(c, "layers.2", 115, -1);
     NDP_TRY(reduce(c, 10));
+    if (strcmp(what, "order") == 0)
+        return gather_layers(c, chosen);
+    if (strcmp(what, "groups") == 0)
+        return two_groups(t, c, chosen);
+    if (strcmp(what, "kind") == 0 && chosen)
+        return another_kind(c);
     if (strcmp(what, "fail") == 0 && chosen)
         return NDP_FAIL(NDP_EFORMAT, "the file ends early");
     if (strcmp(what, "leave") == 0 && chosen)
@@ -118,6 +167,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(operations_overlap),
         cmocka_unit_test(many_communicators),
         cmocka_unit_test(uneven_windows),
+        cmocka_unit_test(windows_are_read_in_place),
     };
     return cmocka_run_group_tests(tests, join, leave);
 }

@@ -1,0 +1,180 @@
+#include "comm/journal.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOCK_TRIES = 100000 };
+
+/* A holder copies for a microsecond; one that was killed meanwhile holds it for ever, hence the limit. */
+static void lock(ndp_journal *j) {
+    for (int i = 0; i < LOCK_TRIES && atomic_exchange_explicit(&j->lock, 1, memory_order_acquire); i++)
+        sched_yield();
+}
+
+static void unlock(ndp_journal *j) { atomic_store_explicit(&j->lock, 0, memory_order_release); }
+
+/* ---- records ---- */
+
+static void copy_text(char *out, size_t size, const char *text) {
+    size_t n = text ? strnlen(text, size - 1) : 0;
+    memcpy(out, text, n);
+    memset(out + n, 0, size - n);
+}
+
+static ndp_place place_of(const ndp_comm *c) {
+    ndp_place p = {.instr = c->instr, .call = c->call};
+    copy_text(p.what, sizeof p.what, c->what);
+    return p;
+}
+
+static ndp_record *slot(ndp_journal *j, uint32_t number) { return &j->records[number % NDP_JOURNAL_RECORDS]; }
+
+ndp_record *ndp_journal_record(ndp_journal *j, const ndp_work *w) { return slot(j, w->record); }
+
+void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
+    const ndp_comm *c = w->comm;
+    ndp_record r = {.kind = w->kind,
+                    .type = w->type,
+                    .reduce = w->reduce,
+                    .peer = ndp_comm_world_rank(c, w->peer),
+                    .tag = w->tag,
+                    .sequence = ndp_work_is_message(w) ? 0 : c->operations,
+                    .count = w->count,
+                    .at = place_of(c),
+                    .begun = ndp_now()};
+    copy_text(r.group, sizeof r.group, c->name);
+    lock(j);
+    w->record = j->last = ++j->begun;
+    *slot(j, w->record) = r;
+    unlock(j);
+}
+
+void ndp_journal_end(ndp_journal *j, const ndp_work *w) {
+    double now = ndp_now();
+    lock(j);
+    if (j->begun - w->record < NDP_JOURNAL_RECORDS) {
+        slot(j, w->record)->ended = now;
+        slot(j, w->record)->in_place = w->in_place;
+        j->last = w->record;
+    }
+    unlock(j);
+}
+
+void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits) {
+    lock(j);
+    j->waits |= 1;
+    j->waits_for = w->record;
+    j->waits_at = place_of(w->comm);
+    j->awaits = awaits;
+    unlock(j);
+}
+
+void ndp_journal_wake(ndp_journal *j) {
+    lock(j);
+    j->waits = (j->waits | 1) + 1;
+    unlock(j);
+}
+
+ndp_standing ndp_journal_read(ndp_journal *j) {
+    ndp_standing s = {.record.kind = -1};
+    lock(j);
+    s.waits = j->waits;
+    s.waiting = j->waits & 1;
+    s.awaits = s.waiting ? j->awaits : -1;
+    uint32_t number = s.waiting ? j->waits_for : j->last;
+    s.known = j->begun > 0;
+    if (s.waiting)
+        s.at = j->waits_at;
+    if (number && j->begun - number < NDP_JOURNAL_RECORDS)
+        s.record = *slot(j, number);
+    unlock(j);
+    s.looks = atomic_load(&j->looks);
+    return s;
+}
+
+/* ---- comparing and telling ---- */
+
+bool ndp_record_meets(const ndp_record *a, const ndp_record *b) {
+    bool named = a->at.what[0] && b->at.what[0];
+    return a->kind == b->kind && a->type == b->type && a->reduce == b->reduce && a->peer == b->peer &&
+           a->count == b->count && a->sequence == b->sequence &&
+           !(named && strncmp(a->at.what, b->at.what, sizeof a->at.what) != 0);
+}
+
+static int put_place(const ndp_place *p, char *out, size_t size) {
+    out[0] = '\0';
+    if (p->instr >= 0 && p->call >= 0)
+        return snprintf(out, size, "#%d.%d ", p->instr, p->call);
+    return p->instr >= 0 ? snprintf(out, size, "#%d ", p->instr) : 0;
+}
+
+static const char *peer_words(const ndp_record *r, char out[24]) {
+    bool has = r->kind == NDP_WORK_BROADCAST || r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
+    out[0] = '\0';
+    if (has)
+        snprintf(out, 24, " %s rank %d", r->kind == NDP_WORK_SEND ? "to" : "from", r->peer);
+    return out;
+}
+
+char *ndp_record_text(const ndp_record *r, char *out, size_t size) {
+    char place[32], name[NDP_PLACE_NAME + 4], peer[24], more[32] = "";
+    bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
+    put_place(&r->at, place, sizeof place);
+    name[0] = '\0';
+    if (r->at.what[0])
+        snprintf(name, sizeof name, " %s", r->at.what);
+    else if (!message)
+        snprintf(name, sizeof name, " no. %u", r->sequence);
+    if (message)
+        snprintf(more, sizeof more, ", tag %d", r->tag);
+    else if (r->reduce == NDP_MAX)
+        snprintf(more, sizeof more, ", maximum");
+    bool typed = r->type != NDP_U8;
+    snprintf(out, size, "%s%s%s%s", place, ndp_work_kind_name(r->kind), name, peer_words(r, peer));
+    if (r->kind == NDP_WORK_BARRIER)
+        return out;
+    size_t n = strlen(out);
+    snprintf(out + n, size - n, " (%lld bytes%s%s%s)", (long long)r->count * (long long)ndp_dtype_size(r->type),
+             typed ? " of " : "", typed ? ndp_dtype_name((ndp_dtype)r->type) : "", more);
+    return out;
+}
+
+ndp_status ndp_record_disagreement(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b,
+                                   const ndp_record *b) {
+    char one[160], other[160];
+    return NDP_FAIL(NDP_ECOMM, "%s: rank %d is at %s, rank %d at %s", c->name, rank_a,
+                    ndp_record_text(a, one, sizeof one), rank_b, ndp_record_text(b, other, sizeof other));
+}
+
+/* ---- the file ---- */
+
+static void write_record(FILE *f, const ndp_record *r, double now) {
+    char text[160];
+    fprintf(f, "%s %s, begun %.6f s ago, ", r->group, ndp_record_text(r, text, sizeof text), now - r->begun);
+    if (r->ended > 0)
+        fprintf(f, "took %.6f s%s\n", r->ended - r->begun, r->in_place ? ", in place" : "");
+    else
+        fprintf(f, "not ended\n");
+}
+
+void ndp_journal_write(ndp_transport *t) {
+    const char *prefix = getenv("NDP_JOURNAL");
+    char path[4096];
+    if (!prefix || !*prefix || !t->journals || t->journal_written)
+        return;
+    t->journal_written = true;
+    snprintf(path, sizeof path, "%s.rank%d", prefix, t->rank);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    ndp_journal *j = &t->journals[t->rank];
+    uint32_t first = j->begun > NDP_JOURNAL_RECORDS ? j->begun - NDP_JOURNAL_RECORDS + 1 : 1;
+    fprintf(f, "rank %d of %d failed: %s\n%u operations were begun; the last of them, group first:\n", t->rank,
+            t->world, ndp_error_message(), j->begun);
+    for (uint32_t n = first; n <= j->begun; n++)
+        write_record(f, slot(j, n), ndp_now());
+    fclose(f);
+}

@@ -1,0 +1,74 @@
+/* The journal: what every rank has begun lately and what it waits for, where its peers on the node can read it (the
+ * heap of `local`, a mapped segment of `mpi`; all zeros at first). It is how a disagreement and a hang are explained:
+ * watchdog.c looks. Keeping it costs some 0.1 us an operation.
+ *
+ * Only its rank writes a journal, under a lock that readers take for the time of a copy. */
+#ifndef NDP_COMM_JOURNAL_H
+#define NDP_COMM_JOURNAL_H
+
+#include "comm/impl.h"
+#include <stdatomic.h>
+
+enum { NDP_JOURNAL_RECORDS = 256, NDP_PLACE_NAME = 40 };
+
+/* A place of the step program, "#116.7 layers.3"; what ndp_comm_at said. */
+typedef struct ndp_place {
+    char what[NDP_PLACE_NAME]; /* "": not said */
+    int32_t instr, call;       /* < 0: none */
+} ndp_place;
+
+/* An operation in words that every rank understands. */
+typedef struct ndp_record {
+    char group[24];
+    int32_t kind, type, reduce;
+    int32_t peer, tag; /* world rank: root, destination or source */
+    uint32_t sequence; /* of its communicator; 0 for messages */
+    int64_t count;
+    ndp_place at;
+    double begun, ended; /* seconds of the node's clock; ended = 0: not yet */
+    int32_t in_place;    /* nothing was copied but what its ranks asked for: no MPI */
+} ndp_record;
+
+typedef struct ndp_journal {
+    _Alignas(64) _Atomic uint32_t lock;
+    _Atomic uint32_t looks; /* how often the rank has seen that it still has to wait */
+    uint32_t begun;         /* records written so far; number n lies at n % NDP_JOURNAL_RECORDS, from 1 */
+    uint32_t waits;         /* odd: the rank is asleep in a wait */
+    uint32_t waits_for;     /* the record */
+    int32_t awaits;         /* the world rank that has to come; -1: not known */
+    uint32_t last;          /* the record that was begun or ended last */
+    ndp_place waits_at;
+    ndp_record records[NDP_JOURNAL_RECORDS];
+} ndp_journal;
+
+/* What a rank is at. */
+typedef struct ndp_standing {
+    bool known, waiting;
+    uint32_t waits, looks;
+    int awaits;
+    ndp_place at;      /* of the wait, where one was said */
+    ndp_record record; /* waited for, else the last one begun or ended; kind < 0: none */
+} ndp_standing;
+
+/* Notes that `w` begins (w->record becomes its number), and that it has ended. */
+void ndp_journal_begin(ndp_journal *j, ndp_work *w);
+void ndp_journal_end(ndp_journal *j, const ndp_work *w);
+/* This rank's note of an operation begun; it stays while fewer than NDP_JOURNAL_RECORDS others are begun. */
+ndp_record *ndp_journal_record(ndp_journal *j, const ndp_work *w);
+/* Between the two this rank is asleep. */
+void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits);
+void ndp_journal_wake(ndp_journal *j);
+ndp_standing ndp_journal_read(ndp_journal *j);
+
+/* "" where the two meet, else what differs. Names differ when both are said. */
+bool ndp_record_meets(const ndp_record *a, const ndp_record *b);
+/* "#116.7 all_gather layers.3 (4096 bytes of fp32)" into `out`; returns `out`. */
+char *ndp_record_text(const ndp_record *r, char *out, size_t size);
+/* NDP_ECOMM "tp: rank 3 is at ..., rank 2 at ...". */
+ndp_status ndp_record_disagreement(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b, const ndp_record *b);
+
+/* After a failure: this rank's records into the file $NDP_JOURNAL.rankN, once; nothing where that is not set. What goes
+ * wrong with it goes unsaid: the failure is what the user has to see. This thread's error stays. */
+void ndp_journal_write(ndp_transport *t);
+
+#endif
