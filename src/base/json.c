@@ -19,23 +19,30 @@ static ndp_status fail_at(const char *text, size_t at, const char *what, const c
     return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: %s", what, line, at - start + 1, why);
 }
 
-/* What json-c's strict mode lets pass: control characters, and keys in single quotes. Counts the colons outside of
- * strings on the way: every member has one. */
+/* What json-c's strict mode lets pass: control characters, keys in single quotes, and keys with a zero, which it would
+ * end there. Counts the colons outside of strings on the way: every member has one. */
 static ndp_status scan(const char *text, size_t size, const char *what, int64_t *colons) {
     bool quoted = false;
+    size_t zero = SIZE_MAX; /* one in the last string */
     *colons = 0;
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 && (quoted || (c != '\t' && c != '\n' && c != '\r')))
             return fail_at(text, i, what, "a control character in JSON text");
-        if (c == '"')
+        if (c == '"') {
             quoted = !quoted;
-        else if (quoted && c == '\\')
+            zero = quoted ? SIZE_MAX : zero;
+        } else if (quoted && c == '\\') {
+            zero = size - i >= 6 && !memcmp(text + i, "\\u0000", 6) ? i : zero;
             i++;
-        else if (!quoted && c == '\'')
+        }
+        if (!quoted && c == '\'')
             return fail_at(text, i, what, "strings of JSON are in double quotes");
-        else if (!quoted && c == ':')
+        if (!quoted && c == ':') {
+            if (zero != SIZE_MAX)
+                return fail_at(text, zero, what, "a key with a zero character");
             ++*colons;
+        }
     }
     return NDP_OK;
 }
@@ -88,7 +95,7 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
     struct json_tokener *tok = json_tokener_new_ex(DEPTH);
     if (!tok)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size);
-    json_tokener_set_flags(tok, JSON_TOKENER_STRICT | JSON_TOKENER_VALIDATE_UTF8);
+    json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
     ndp_status st = parse_value(tok, text, size, what, out);
     json_tokener_free(tok);
     return st;

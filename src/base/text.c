@@ -132,6 +132,15 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
     return nearest;
 }
 
+/* The common characters of two and three bytes; 0 for all else, which is looked at closer. */
+static size_t plain_character(const unsigned char *p, size_t n) {
+    if (n >= 2 && p[0] >= 0xc2 && p[0] < 0xe0 && (p[1] & 0xc0) == 0x80)
+        return 2;
+    if (n >= 3 && p[0] > 0xe0 && p[0] < 0xf0 && p[0] != 0xed && (p[1] & 0xc0) == 0x80 && (p[2] & 0xc0) == 0x80)
+        return 3;
+    return 0;
+}
+
 size_t ndp_utf8_valid_prefix(const char *text, size_t n) {
     size_t at = 0;
     while (at < n) {
@@ -140,13 +149,16 @@ size_t ndp_utf8_valid_prefix(const char *text, size_t n) {
             at += 8;
             continue;
         }
-        utf8proc_int32_t codepoint;
-        size_t left = n - at < 4 ? n - at : 4;
-        utf8proc_ssize_t used =
-            utf8proc_iterate((const utf8proc_uint8_t *)text + at, (utf8proc_ssize_t)left, &codepoint);
-        if (used <= 0)
-            return at;
-        at += (size_t)used;
+        const unsigned char *p = (const unsigned char *)text + at;
+        size_t used = *p < 0x80 ? 1 : plain_character(p, n - at);
+        if (!used) {
+            utf8proc_int32_t codepoint;
+            utf8proc_ssize_t length = utf8proc_iterate(p, (utf8proc_ssize_t)(n - at < 4 ? n - at : 4), &codepoint);
+            if (length <= 0)
+                return at;
+            used = (size_t)length;
+        }
+        at += used;
     }
     return n;
 }

@@ -4,62 +4,105 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- BPE ---- */
+/* ---- lists ---- */
 
-static ndp_status load_vocab(const ndp_loader *l, struct json_object *model) {
-    struct json_object *vocab = NULL;
-    NDP_TRY(ndp_load_need(l, "the model", model, "vocab", json_type_object, &vocab));
-    json_object_object_foreach(vocab, token, id) {
-        if (!json_object_is_type(id, json_type_int))
-            return NDP_FAIL(NDP_EFORMAT, "%s: the id of '%s' in the vocabulary is no whole number", l->what, token);
-        NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, token, strlen(token), json_object_get_int64(id), true));
+/* Reads a list of the model entry by entry, {"key": value, ...} or [value, ...]; `entry` takes all of one. */
+typedef ndp_status read_entry(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user);
+
+static ndp_status read_entries(const ndp_loader *l, ndp_json_cursor *c, read_entry *entry, void *user) {
+    char close = ndp_json_accept(c, '{') ? '}' : ']';
+    if (close == ']')
+        NDP_TRY(ndp_json_expect(c, '['));
+    for (int64_t i = 0;; i++) {
+        bool more;
+        NDP_TRY(ndp_json_next_entry(c, close, i == 0, &more));
+        if (!more)
+            return NDP_OK;
+        NDP_TRY(entry(l, c, i, user));
     }
-    if (!l->t->words.vocab.n)
-        return NDP_FAIL(NDP_EFORMAT, "%s: the vocabulary is empty", l->what);
-    return NDP_OK;
 }
 
+/* `model` has an empty list for the part that was read apart. */
+static ndp_status read_list(const ndp_loader *l, struct json_object *model, const ndp_json_part *part,
+                            enum json_type type, read_entry *entry, void *user) {
+    struct json_object *list = NULL;
+    NDP_TRY(ndp_load_need(l, "the model", model, part->key, type, &list));
+    if (!part->end)
+        return NDP_FAIL(NDP_EFORMAT, "%s: the model's '%s' is not found", l->what, part->key);
+    ndp_json_cursor c = {.text = l->text, .what = l->what, .at = part->begin, .end = part->end};
+    ndp_status st = read_entries(l, &c, entry, user);
+    ndp_json_cursor_release(&c);
+    return st;
+}
+
+/* ---- BPE ---- */
+
+/* "token": id. */
+static ndp_status read_word(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user) {
+    (void)i, (void)user;
+    const char *token;
+    size_t n;
+    int64_t id;
+    NDP_TRY(ndp_json_next_string(c, &token, &n));
+    NDP_TRY(ndp_json_expect(c, ':'));
+    if (ndp_json_next_int(c, &id) != NDP_OK)
+        return NDP_FAIL(NDP_EFORMAT, "%s: the id of '%.*s' in the vocabulary is no whole number", l->what, (int)n,
+                        token);
+    return ndp_vocab_add(&l->t->words.vocab, l->what, token, n, id, true);
+}
+
+/* Merges while they are read: pairs of ids, in order of rank. */
+typedef struct pairs {
+    int32_t (*items)[2];
+    int64_t n, capacity;
+} pairs;
+
 /* One side of a merge: `n` bytes of text to the id. */
-static ndp_status merge_side(const ndp_loader *l, size_t i, const char *text, size_t n, int32_t *id) {
+static ndp_status merge_side(const ndp_loader *l, int64_t i, const char *text, size_t n, int32_t *id) {
     *id = ndp_vocab_find(&l->t->words.vocab, text, n);
     return *id >= 0 ? NDP_OK
-                    : NDP_FAIL(NDP_EFORMAT, "%s: merge %zu names '%.*s', which is not in the vocabulary", l->what, i,
-                               (int)n, text);
+                    : NDP_FAIL(NDP_EFORMAT, "%s: merge %lld names '%.*s', which is not in the vocabulary", l->what,
+                               (long long)i, (int)n, text);
+}
+
+/* ["a", "b"], behind its bracket. */
+static ndp_status read_sides(const ndp_loader *l, ndp_json_cursor *c, int64_t i, int32_t pair[2]) {
+    for (int side = 0; side < 2; side++) {
+        const char *text = "";
+        size_t n = 0;
+        bool right = (side == 0 || ndp_json_accept(c, ',')) && ndp_json_next_string(c, &text, &n) == NDP_OK;
+        if (!right)
+            return NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two strings", l->what, (long long)i);
+        NDP_TRY(merge_side(l, i, text, n, &pair[side]));
+    }
+    return ndp_json_accept(c, ']') ? NDP_OK
+                                   : NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two strings", l->what, (long long)i);
 }
 
 /* "a b", or ["a", "b"] as newer files write it. */
-static ndp_status load_merge(const ndp_loader *l, size_t i, struct json_object *o, int32_t pair[2]) {
-    if (json_object_is_type(o, json_type_array) && json_object_array_length(o) == 2) {
-        for (size_t side = 0; side < 2; side++) {
-            struct json_object *part = json_object_array_get_idx(o, side);
-            if (!json_object_is_type(part, json_type_string))
-                return NDP_FAIL(NDP_EFORMAT, "%s: merge %zu is not two strings", l->what, i);
-            NDP_TRY(
-                merge_side(l, i, json_object_get_string(part), (size_t)json_object_get_string_len(part), &pair[side]));
-        }
-        return NDP_OK;
-    }
-    const char *text = json_object_is_type(o, json_type_string) ? json_object_get_string(o) : "";
-    const char *space = strchr(text, ' ');
-    if (!space || strchr(space + 1, ' '))
-        return NDP_FAIL(NDP_EFORMAT, "%s: merge %zu is not two tokens with a space between them", l->what, i);
+static ndp_status read_merge(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user) {
+    pairs *all = user;
+    NDP_TRY(ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items));
+    int32_t *pair = all->items[all->n++];
+    if (ndp_json_accept(c, '['))
+        return read_sides(l, c, i, pair);
+    const char *text = "", *space = NULL;
+    size_t n = 0;
+    if (ndp_json_next_string(c, &text, &n) == NDP_OK)
+        space = memchr(text, ' ', n);
+    if (!space || memchr(space + 1, ' ', n - (size_t)(space + 1 - text)))
+        return NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two tokens with a space between them", l->what,
+                        (long long)i);
     NDP_TRY(merge_side(l, i, text, (size_t)(space - text), &pair[0]));
-    return merge_side(l, i, space + 1, strlen(space + 1), &pair[1]);
+    return merge_side(l, i, space + 1, n - (size_t)(space + 1 - text), &pair[1]);
 }
 
 static ndp_status load_merges(const ndp_loader *l, struct json_object *model) {
-    struct json_object *merges = NULL;
-    NDP_TRY(ndp_load_need(l, "the model", model, "merges", json_type_array, &merges));
-    size_t n = json_object_array_length(merges);
-    int32_t(*pairs)[2] = calloc(n + 1, sizeof *pairs);
-    if (!pairs)
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu merges", l->what, n);
-    ndp_status st = NDP_OK;
-    for (size_t i = 0; i < n && st == NDP_OK; i++)
-        st = load_merge(l, i, json_object_array_get_idx(merges, i), pairs[i]);
+    pairs all = {0};
+    ndp_status st = read_list(l, model, &l->merges, json_type_array, read_merge, &all);
     if (st == NDP_OK)
-        st = ndp_bpe_build(&l->t->words.bpe, l->what, (const int32_t(*)[2])pairs, (int64_t)n);
-    free(pairs);
+        st = ndp_bpe_build(&l->t->words.bpe, l->what, (const int32_t(*)[2])all.items, all.n);
+    free(all.items);
     return st;
 }
 
@@ -89,7 +132,9 @@ static ndp_status load_bpe(const ndp_loader *l, struct json_object *model) {
     NDP_TRY(ndp_json_bool(model, l->what, "byte_fallback", &b->byte_fallback));
     NDP_TRY(ndp_json_bool(model, l->what, "ignore_merges", &b->ignore_merges));
     NDP_TRY(ndp_json_string(model, l->what, "unk_token", &unknown));
-    NDP_TRY(load_vocab(l, model));
+    NDP_TRY(read_list(l, model, &l->vocab, json_type_object, read_word, NULL));
+    if (!l->t->words.vocab.n)
+        return NDP_FAIL(NDP_EFORMAT, "%s: the vocabulary is empty", l->what);
     b->vocab = &l->t->words.vocab;
     b->unknown = unknown ? ndp_vocab_find(b->vocab, unknown, strlen(unknown)) : -1;
     if (unknown && b->unknown < 0)
@@ -99,52 +144,48 @@ static ndp_status load_bpe(const ndp_loader *l, struct json_object *model) {
 
 /* ---- Unigram ---- */
 
-/* ["piece", score], the id being its place in the list. */
-static ndp_status load_piece(const ndp_loader *l, struct json_object *o, size_t id, double *score) {
-    struct json_object *text = NULL, *number = NULL;
-    if (json_object_is_type(o, json_type_array) && json_object_array_length(o) == 2) {
-        text = json_object_array_get_idx(o, 0);
-        number = json_object_array_get_idx(o, 1);
-    }
-    if (!json_object_is_type(text, json_type_string) ||
-        (!json_object_is_type(number, json_type_double) && !json_object_is_type(number, json_type_int)))
-        return NDP_FAIL(NDP_EFORMAT, "%s: entry %zu of the vocabulary is not a text and a score", l->what, id);
-    *score = json_object_get_double(number);
-    if (!isfinite(*score))
-        return NDP_FAIL(NDP_EFORMAT, "%s: the score of '%s' in the vocabulary is no number", l->what,
-                        json_object_get_string(text));
-    return ndp_vocab_add(&l->t->words.vocab, l->what, json_object_get_string(text),
-                         (size_t)json_object_get_string_len(text), (int64_t)id, true);
-}
+typedef struct scores {
+    double *items;
+    int64_t capacity;
+} scores;
 
-static ndp_status load_pieces(const ndp_loader *l, struct json_object *list, double *scores) {
-    for (size_t i = 0; i < json_object_array_length(list); i++)
-        NDP_TRY(load_piece(l, json_object_array_get_idx(list, i), i, &scores[i]));
+/* ["piece", score], the id being its place in the list. */
+static ndp_status read_piece(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user) {
+    scores *all = user;
+    const char *text = "";
+    size_t n = 0;
+    NDP_TRY(ndp_array_reserve(&all->items, &all->capacity, i + 1, sizeof *all->items));
+    if (!ndp_json_accept(c, '[') || ndp_json_next_string(c, &text, &n) != NDP_OK)
+        return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
+                        (long long)i);
+    NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, text, n, i, true));
+    if (!ndp_json_accept(c, ',') || ndp_json_next_double(c, &all->items[i]) != NDP_OK || !isfinite(all->items[i]) ||
+        !ndp_json_accept(c, ']'))
+        return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
+                        (long long)i);
     return NDP_OK;
 }
 
 static ndp_status load_unigram(const ndp_loader *l, struct json_object *model) {
     ndp_words *w = &l->t->words;
-    struct json_object *list = NULL;
     int64_t unknown = -1;
     bool byte_fallback = false;
+    scores all = {0};
     NDP_TRY(NDP_LOAD_KEYS(l, "the model", model, "type", "unk_id", "vocab", "byte_fallback"));
-    NDP_TRY(ndp_load_need(l, "the model", model, "vocab", json_type_array, &list));
     NDP_TRY(ndp_json_bool(model, l->what, "byte_fallback", &byte_fallback));
-    size_t n = json_object_array_length(list);
-    if (!n)
-        return NDP_FAIL(NDP_EFORMAT, "%s: the vocabulary is empty", l->what);
-    NDP_TRY(ndp_json_int(model, l->what, "unk_id", 0, (int64_t)n - 1, &unknown));
-    double *scores = calloc(n, sizeof *scores);
-    if (!scores)
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu scores", l->what, n);
-    ndp_status st = load_pieces(l, list, scores);
+    NDP_TRY(ndp_json_int(model, l->what, "unk_id", 0, NDP_VOCAB_MAX_ID, &unknown));
+    ndp_status st = read_list(l, model, &l->vocab, json_type_array, read_piece, &all);
+    if (st == NDP_OK && !w->vocab.n)
+        st = NDP_FAIL(NDP_EFORMAT, "%s: the vocabulary is empty", l->what);
+    else if (st == NDP_OK && unknown >= w->vocab.n)
+        st = NDP_FAIL(NDP_EFORMAT, "%s: unk_id is %lld, beyond the vocabulary of %lld", l->what, (long long)unknown,
+                      (long long)w->vocab.n);
     if (st != NDP_OK) {
-        free(scores);
+        free(all.items);
         return st;
     }
     w->is_unigram = true;
-    return ndp_unigram_build(&w->unigram, &w->vocab, scores, (int32_t)unknown, byte_fallback);
+    return ndp_unigram_build(&w->unigram, &w->vocab, all.items, (int32_t)unknown, byte_fallback);
 }
 
 /* Old files of BPE do not name their type. */

@@ -25,64 +25,59 @@ static ndp_status check_class(const char *folder) {
 }
 
 /* A line each, "a b", behind a first line that tells the version. */
-static ndp_status add_merges(const char *text, const char *what, struct json_object *list) {
-    bool first = true;
+static void add_merges(const char *text, ndp_str *out) {
+    bool first = true, any = false;
     for (const char *line = text, *end; *line; line = *end ? end + 1 : end, first = false) {
         end = line + strcspn(line, "\n");
         size_t n = (size_t)(end - line) - (end > line && end[-1] == '\r');
         if (!n || (first && !strncmp(line, "#version", 8)))
             continue;
-        struct json_object *merge = json_object_new_string_len(line, (int)n);
-        if (!merge || json_object_array_add(list, merge) < 0) {
-            json_object_put(merge);
-            return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the merges", what);
+        ndp_str_add(out, any ? ",\"" : "\"");
+        for (size_t i = 0; i < n; i++) {
+            if (line[i] == '"' || line[i] == '\\')
+                ndp_str_add(out, "\\");
+            ndp_str_add_bytes(out, line + i, 1);
         }
+        ndp_str_add(out, "\"");
+        any = true;
     }
-    return NDP_OK;
 }
 
-/* The token that ends GPT-2's documents, which is all that the pair of files leaves out. */
-static const char TEMPLATE[] =
-    "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
-    "\"decoder\":{\"type\":\"ByteLevel\"},\"model\":{\"type\":\"BPE\"},\"added_tokens\":[%s]}";
-static const char END_OF_TEXT[] = "<|endoftext|>";
-
-static ndp_status make_root(struct json_object *vocab, const char *merges, const char *what, struct json_object **out) {
-    struct json_object *end = ndp_load_member(vocab, END_OF_TEXT), *list = json_object_new_array(), *root = NULL;
-    char *added =
-        json_object_is_type(end, json_type_int)
-            ? ndp_format("{\"content\":\"%s\",\"special\":true,\"id\":%d}", END_OF_TEXT, json_object_get_int(end))
-            : ndp_format("%s", "");
-    char *frame = added ? ndp_format(TEMPLATE, added) : NULL;
-    ndp_status st = list && frame ? ndp_json_parse(frame, strlen(frame), what, &root)
-                                  : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", what);
-    if (st == NDP_OK)
-        st = add_merges(merges, what, list);
-    if (st == NDP_OK) {
-        struct json_object *model = ndp_load_member(root, "model");
-        json_object_object_add(model, "vocab", json_object_get(vocab));
-        json_object_object_add(model, "merges", json_object_get(list));
-        *out = json_object_get(root);
+/* The token that ends GPT-2's documents: that it is special is all that the pair of files leaves out. */
+static ndp_status add_end_of_text(const char *vocab, size_t size, const char *what, ndp_str *out) {
+    static const char name[] = "<|endoftext|>";
+    ndp_json_cursor c = {.text = vocab, .what = what, .end = size};
+    bool more;
+    ndp_status st = ndp_json_expect(&c, '{');
+    for (bool first = true; st == NDP_OK; first = false) {
+        const char *token = "";
+        size_t n = 0;
+        int64_t id = 0;
+        st = ndp_json_next_entry(&c, '}', first, &more);
+        if (st != NDP_OK || !more)
+            break;
+        st = ndp_json_next_string(&c, &token, &n);
+        bool found = st == NDP_OK && n == sizeof name - 1 && !memcmp(token, name, n);
+        if (st == NDP_OK)
+            st = ndp_json_expect(&c, ':');
+        if (st == NDP_OK)
+            st = ndp_json_next_int(&c, &id);
+        if (st == NDP_OK && found)
+            ndp_str_addf(out, "{\"content\":\"%s\",\"special\":true,\"id\":%lld}", name, (long long)id);
     }
-    json_object_put(list);
-    json_object_put(root);
-    free(frame);
-    free(added);
+    ndp_json_cursor_release(&c);
     return st;
 }
 
-ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder,
-                         struct json_object **root) {
-    struct json_object *words = NULL;
-    char *what = ndp_format("%s/vocab.json", folder);
-    if (!what)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
-    ndp_status st = check_class(folder);
-    if (st == NDP_OK)
-        st = ndp_json_parse(vocab, vocab_size, what, &words);
-    if (st == NDP_OK)
-        st = make_root(words, merges, what, root);
-    json_object_put(words);
-    free(what);
-    return st;
+ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder, ndp_str *out) {
+    NDP_TRY(check_class(folder));
+    ndp_str_add(out, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                     "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
+    NDP_TRY(add_end_of_text(vocab, vocab_size, folder, out));
+    ndp_str_add(out, "],\"model\":{\"type\":\"BPE\",\"vocab\":");
+    ndp_str_add_bytes(out, vocab, vocab_size);
+    ndp_str_add(out, ",\"merges\":[");
+    add_merges(merges, out);
+    ndp_str_add(out, "]}}");
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", folder) : NDP_OK;
 }

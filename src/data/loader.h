@@ -3,12 +3,13 @@
 #ifndef NDP_DATA_LOADER_H
 #define NDP_DATA_LOADER_H
 
-#include "base/json.h"
+#include "base/json_lists.h"
 #include "data/tokenizer_parts.h"
 
 typedef struct ndp_loader {
     ndp_tokenizer *t;
-    const char *what; /* the file, for messages */
+    const char *what, *text;     /* the file, for messages, and its text */
+    ndp_json_part vocab, merges; /* of the model, which are empty in the tree */
 } ndp_loader;
 
 /* A member, or NULL when it is missing or null. */
@@ -34,9 +35,9 @@ NDP_API ndp_status ndp_load_model(const ndp_loader *l, struct json_object *model
 /* Behind the normalizers and the model: tokens enter the vocabulary, and their texts are normalized. */
 NDP_API ndp_status ndp_load_added(const ndp_loader *l, struct json_object *list);
 
-/* The texts of vocab.json and merges.txt as the root of a tokenizer.json; the caller puts it. */
+/* The text of a tokenizer.json that says what vocab.json and merges.txt say. */
 NDP_API ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder,
-                                 struct json_object **root);
+                                 ndp_str *out);
 
 /* A stage of the file, of the type `name`: reads it and appends what it is made of to the tokenizer. */
 typedef struct ndp_stage_type {

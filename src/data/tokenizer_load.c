@@ -90,49 +90,24 @@ static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     return ndp_load_decoders(l, ndp_load_member(root, "decoder"));
 }
 
-/* A key with a zero character in it, which json-c would end there; keys are what a colon follows. */
-static bool has_cut_key(const char *text, size_t size) {
-    const char *end = text + size, *hit = text;
-    while (hit < end && (hit = memmem(hit, (size_t)(end - hit), "\\u0000", 6))) {
-        const char *slash = hit;
-        while (slash > text && slash[-1] == '\\')
-            slash--;
-        bool escaped = (hit - slash) % 2; /* the backslash is that of another backslash */
-        for (hit += 6; !escaped && hit < end && *hit != '"';)
-            hit += *hit == '\\' ? 2 : 1;
-        if (escaped || hit >= end)
-            continue;
-        for (hit++; hit < end && strchr(" \t\r\n", *hit); hit++)
-            ;
-        if (hit < end && *hit == ':')
-            return true;
-    }
-    return false;
-}
-
-/* Takes the root. */
-static ndp_status load_and_put(ndp_tokenizer *t, struct json_object *root, const char *what) {
-    ndp_loader l = {t, what};
+ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, const char *what) {
+    struct json_object *root = NULL;
+    ndp_json_part lists[] = {{.key = "vocab"}, {.key = "merges"}};
+    NDP_TRY(ndp_json_parse_without(text, size, what, "model", lists, NDP_COUNT(lists), &root));
+    ndp_loader l = {t, what, text, lists[0], lists[1]};
     ndp_status st = load_root(&l, root);
     json_object_put(root);
     return st;
 }
 
-ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, const char *what) {
-    struct json_object *root = NULL;
-    if (has_cut_key(text, size))
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a token with a zero character (\\u0000) is not built yet", what);
-    NDP_TRY(ndp_json_parse(text, size, what, &root));
-    return load_and_put(t, root, what);
-}
-
 ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
                                    const char *folder) {
-    struct json_object *root = NULL;
-    if (has_cut_key(vocab, vocab_size))
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a token with a zero character (\\u0000) is not built yet", folder);
-    NDP_TRY(ndp_load_pair(vocab, vocab_size, merges, folder, &root));
-    return load_and_put(t, root, folder);
+    ndp_str text = {0};
+    ndp_status st = ndp_load_pair(vocab, vocab_size, merges, folder, &text);
+    if (st == NDP_OK)
+        st = ndp_tokenizer_load(t, text.data, text.length, folder);
+    ndp_str_release(&text);
+    return st;
 }
 
 /* "<s>", or {"content": "<s>", ...}, or null. */
@@ -152,7 +127,7 @@ static ndp_status config_token(const ndp_loader *l, struct json_object *root, co
 }
 
 ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *path) {
-    ndp_loader l = {t, path};
+    ndp_loader l = {.t = t, .what = path};
     struct json_object *root = NULL;
     NDP_TRY(ndp_json_read(path, &root));
     ndp_status st = json_object_is_type(root, json_type_object)

@@ -6,20 +6,24 @@
 #include <string.h>
 #include <xxhash.h>
 
+static uint64_t hash_of(const char *text, size_t length) { return XXH3_64bits(text, length); }
+
 /* The slot that holds the string, or the free one where it belongs. */
-static uint32_t slot_of(const ndp_vocab *v, const char *text, size_t length) {
-    uint32_t i = (uint32_t)XXH3_64bits(text, length) & v->mask;
+static uint32_t slot_of(const ndp_vocab *v, const char *text, size_t length, uint64_t hash) {
+    uint32_t i = (uint32_t)hash & v->mask, tag = (uint32_t)(hash >> 32);
     for (;; i = (i + 1) & v->mask) {
-        if (v->slots[i] < 0)
+        if (v->slots[i].id < 0)
             return i;
-        const ndp_vocab_word *w = &v->words[v->slots[i]];
+        if (v->slots[i].tag != tag)
+            continue;
+        const ndp_vocab_word *w = &v->words[v->slots[i].id];
         if (w->length == length && !memcmp(v->text.data + w->at, text, length))
             return i;
     }
 }
 
 static ndp_status rehash(ndp_vocab *v, uint32_t slots) {
-    int32_t *old = v->slots, *grown = malloc(slots * sizeof *grown);
+    ndp_vocab_slot *old = v->slots, *grown = malloc(slots * sizeof *grown);
     if (!grown)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a vocabulary of %lld", (long long)v->n);
     memset(grown, 0xff, slots * sizeof *grown);
@@ -27,8 +31,11 @@ static ndp_status rehash(ndp_vocab *v, uint32_t slots) {
     v->slots = grown;
     v->mask = slots - 1;
     for (uint32_t i = 0; i < before; i++)
-        if (old[i] >= 0)
-            grown[slot_of(v, v->text.data + v->words[old[i]].at, v->words[old[i]].length)] = old[i];
+        if (old[i].id >= 0) {
+            const ndp_vocab_word *w = &v->words[old[i].id];
+            const char *text = v->text.data + w->at;
+            grown[slot_of(v, text, w->length, hash_of(text, w->length))] = old[i];
+        }
     free(old);
     return NDP_OK;
 }
@@ -58,10 +65,11 @@ ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_
         return NDP_FAIL(NDP_EFORMAT, "%s: the vocabulary holds more than 4 GiB of text", what);
     if (searchable && 2 * (v->filled + 1) > (v->slots ? v->mask + 1 : 0))
         NDP_TRY(rehash(v, v->slots ? 2 * (v->mask + 1) : 1024));
-    uint32_t slot = searchable ? slot_of(v, text, length) : 0;
-    if (searchable && v->slots[slot] >= 0)
+    uint64_t hash = searchable ? hash_of(text, length) : 0;
+    uint32_t slot = searchable ? slot_of(v, text, length, hash) : 0;
+    if (searchable && v->slots[slot].id >= 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: '%.*s' is in the vocabulary twice, as %d and %lld", what, (int)length, text,
-                        v->slots[slot], (long long)id);
+                        v->slots[slot].id, (long long)id);
     NDP_TRY(reserve_id(v, id));
     uint32_t at = (uint32_t)v->text.length;
     ndp_str_add_bytes(&v->text, text, length);
@@ -69,14 +77,14 @@ ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a vocabulary of %lld", (long long)v->n);
     v->words[id] = (ndp_vocab_word){at, (uint32_t)length, true};
     if (searchable) {
-        v->slots[slot] = (int32_t)id;
+        v->slots[slot] = (ndp_vocab_slot){(uint32_t)(hash >> 32), (int32_t)id};
         v->filled++;
     }
     return NDP_OK;
 }
 
 int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length) {
-    return v->slots ? v->slots[slot_of(v, text, length)] : -1;
+    return v->slots ? v->slots[slot_of(v, text, length, hash_of(text, length))].id : -1;
 }
 
 const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length) {

@@ -12,11 +12,17 @@ typedef struct ndp_vocab_word {
     bool used;           /* ids may have holes */
 } ndp_vocab_word;
 
+/* `tag`: of the string's hash, so that most strings are told apart without being looked at. */
+typedef struct ndp_vocab_slot {
+    uint32_t tag;
+    int32_t id; /* -1: free */
+} ndp_vocab_slot;
+
 typedef struct ndp_vocab {
     ndp_str text;          /* all strings, one behind the other */
     ndp_vocab_word *words; /* [n], by id */
     int64_t n, capacity;
-    int32_t *slots; /* open addressing, -1 is free; as many as `mask` + 1 */
+    ndp_vocab_slot *slots; /* open addressing; as many as `mask` + 1 */
     uint32_t mask, filled;
 } ndp_vocab;
 

@@ -211,6 +211,21 @@ static void invalid_utf8_is_an_error(void **state) {
     ndp_tokenizer_destroy(t);
 }
 
+/* Keys of the vocabulary are read with their escapes, zeros among them. */
+static void words_may_hold_any_character(void **state) {
+    (void)state;
+    ndp_tokenizer *t = parse(
+        "{\"model\":{\"type\":\"BPE\",\"vocab\":{\"\\u0000\":0,\"\\\"\":1,\"\\ud83d\\ude00\":2,\"\\u0000\\\"\":3},"
+        "\"merges\":[[\"\\u0000\",\"\\\"\"]]}}");
+    ndp_ids ids = {0};
+    CHECK_OK(ndp_tokenizer_encode(t, "\xf0\x9f\x98\x80\0\"\0", 7, false, &ids));
+    const int32_t want[] = {2, 3, 0};
+    assert_int_equal(ids.n, 3);
+    assert_memory_equal(ids.items, want, sizeof want);
+    ndp_ids_release(&ids);
+    ndp_tokenizer_destroy(t);
+}
+
 /* ---- files that are refused ---- */
 
 #define BPE(vocab, merges, more) "\"model\":{\"type\":\"BPE\",\"vocab\":{" vocab "},\"merges\":[" merges "]" more "}"
@@ -277,7 +292,7 @@ static const struct {
     {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",0],[\"a\",1]]}}", NDP_EFORMAT,
      "'a' is in the vocabulary twice"},
     {"{\"model\":{\"type\":\"Unigram\",\"unk_id\":1,\"vocab\":[[\"a\",0]]}}", NDP_EFORMAT, "unk_id"},
-    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",NaN]]}}", NDP_EFORMAT, "the score of 'a'"},
+    {"{\"model\":{\"type\":\"Unigram\",\"vocab\":[[\"a\",NaN]]}}", NDP_EFORMAT, "entry 0 of the vocabulary"},
     {"{\"model\":7}", NDP_EFORMAT, "needs 'model'"},
     {"{\"extra\":7," BPE("\"a\":0", "", "") "}", NDP_ENOTSUP, "'extra'"},
     {"[]", NDP_EFORMAT, "not an object"},
@@ -327,6 +342,7 @@ int main(void) {
         cmocka_unit_test(replacements_cannot_fill_the_memory),
         cmocka_unit_test(threads_share_a_tokenizer),
         cmocka_unit_test(invalid_utf8_is_an_error),
+        cmocka_unit_test(words_may_hold_any_character),
         cmocka_unit_test(bad_files_are_refused_by_name),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(a_missing_tokenizer_is_named),

@@ -1,0 +1,298 @@
+#include "base/json_lists.h"
+
+#include <ctype.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ndp_status fail_here(const ndp_json_cursor *c, const char *wanted) {
+    int line = 1;
+    size_t start = 0;
+    for (size_t i = 0; i < c->at; i++)
+        if (c->text[i] == '\n') {
+            line++;
+            start = i + 1;
+        }
+    return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: expected %s", c->what, line, c->at - start + 1, wanted);
+}
+
+void ndp_json_cursor_release(ndp_json_cursor *c) { ndp_str_release(&c->string); }
+
+static bool is_blank(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+static void skip_blanks(ndp_json_cursor *c) {
+    while (c->at < c->end && is_blank(c->text[c->at]))
+        c->at++;
+}
+
+bool ndp_json_accept(ndp_json_cursor *c, char wanted) {
+    skip_blanks(c);
+    if (c->at == c->end || c->text[c->at] != wanted)
+        return false;
+    c->at++;
+    return true;
+}
+
+ndp_status ndp_json_expect(ndp_json_cursor *c, char wanted) {
+    return ndp_json_accept(c, wanted) ? NDP_OK : fail_here(c, (char[]){'\'', wanted, '\'', '\0'});
+}
+
+ndp_status ndp_json_next_entry(ndp_json_cursor *c, char close, bool first, bool *more) {
+    *more = !ndp_json_accept(c, close);
+    if (*more && !first)
+        NDP_TRY(ndp_json_expect(c, ','));
+    return NDP_OK;
+}
+
+/* ---- strings ---- */
+
+/* Four hexadecimal digits, or -1. */
+static int32_t code_unit(ndp_json_cursor *c) {
+    int32_t value = 0;
+    for (int i = 0; i < 4; i++, c->at++) {
+        char digit = c->at < c->end ? c->text[c->at] : ' ';
+        if (!isxdigit((unsigned char)digit))
+            return -1;
+        value = value << 4 | (isdigit((unsigned char)digit) ? digit - '0' : (digit | 0x20) - 'a' + 10);
+    }
+    return value;
+}
+
+/* Behind "\u": one code unit, or a pair of surrogates. */
+static ndp_status unicode_escape(ndp_json_cursor *c) {
+    int32_t unit = code_unit(c), low = 0;
+    bool high = unit >= 0xd800 && unit < 0xdc00;
+    if (high && c->end - c->at >= 2 && c->text[c->at] == '\\' && c->text[c->at + 1] == 'u') {
+        c->at += 2;
+        low = code_unit(c);
+    }
+    if (unit < 0 || (high && (low < 0xdc00 || low > 0xdfff)) || (unit >= 0xdc00 && unit < 0xe000))
+        return fail_here(c, "\\u with the number of a character");
+    uint32_t x = high ? 0x10000u + ((uint32_t)(unit - 0xd800) << 10) + (uint32_t)(low - 0xdc00) : (uint32_t)unit;
+    char bytes[4];
+    size_t n = x < 0x80 ? 1 : x < 0x800 ? 2 : x < 0x10000 ? 3 : 4;
+    for (size_t i = n; i-- > 1; x >>= 6)
+        bytes[i] = (char)(0x80 | (x & 0x3f));
+    bytes[0] = (char)(n == 1 ? x : (0xf00u >> n & 0xf0) | x);
+    ndp_str_add_bytes(&c->string, bytes, n);
+    return NDP_OK;
+}
+
+static ndp_status escape(ndp_json_cursor *c) {
+    static const char letters[] = "\"\\/bfnrt", values[] = "\"\\/\b\f\n\r\t";
+    char letter = c->at < c->end ? c->text[c->at] : '\0';
+    const char *hit = letter ? strchr(letters, letter) : NULL;
+    if (!hit && letter != 'u')
+        return fail_here(c, "a known escape");
+    c->at++;
+    if (!hit)
+        return unicode_escape(c);
+    ndp_str_add_bytes(&c->string, &values[hit - letters], 1);
+    return NDP_OK;
+}
+
+/* The characters up to the next quote or backslash. */
+static size_t plain_length(const ndp_json_cursor *c) {
+    size_t at = c->at;
+    while (at < c->end && (unsigned char)c->text[at] >= 0x20 && c->text[at] != '"' && c->text[at] != '\\')
+        at++;
+    return at - c->at;
+}
+
+ndp_status ndp_json_next_string(ndp_json_cursor *c, const char **string, size_t *length) {
+    if (!ndp_json_accept(c, '"'))
+        return fail_here(c, "a string");
+    size_t n = plain_length(c);
+    *string = c->text + c->at;
+    *length = n;
+    c->at += n;
+    if (c->at < c->end && c->text[c->at] == '"') { /* as it stands in the text */
+        c->at++;
+        return NDP_OK;
+    }
+    c->string.length = 0;
+    ndp_str_add_bytes(&c->string, *string, n);
+    while (c->at < c->end && c->text[c->at] == '\\') {
+        c->at++;
+        NDP_TRY(escape(c));
+        n = plain_length(c);
+        ndp_str_add_bytes(&c->string, c->text + c->at, n);
+        c->at += n;
+    }
+    if (c->at == c->end || c->text[c->at] != '"')
+        return fail_here(c, "the end of a string");
+    c->at++;
+    *string = c->string.data;
+    *length = c->string.length;
+    return c->string.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a string", c->what) : NDP_OK;
+}
+
+/* ---- numbers ---- */
+
+/* Copies a number, as JSON writes it; `digits_only`: without fraction and exponent. */
+static ndp_status number(ndp_json_cursor *c, bool digits_only, char out[64]) {
+    const char *wanted = digits_only ? "a whole number" : "a number";
+    skip_blanks(c);
+    size_t n = 0;
+    while (c->at + n < c->end && n < 63 && c->text[c->at + n] && strchr("+-.0123456789eE", c->text[c->at + n]))
+        n++;
+    memcpy(out, c->text + c->at, n);
+    out[n] = '\0';
+    const char *p = out + (out[0] == '-');
+    size_t digits = strspn(p, "0123456789");
+    if (!digits || n == 63 || (p[0] == '0' && digits > 1) || (digits_only && p[digits]))
+        return fail_here(c, wanted);
+    p += digits;
+    if (*p == '.') {
+        digits = strspn(p + 1, "0123456789");
+        p += digits ? 1 + digits : 0;
+    }
+    if (*p == 'e' || *p == 'E') {
+        p += 1 + (p[1] == '-' || p[1] == '+');
+        digits = strspn(p, "0123456789");
+        p += digits ? digits : (size_t)-1;
+    }
+    if (*p)
+        return fail_here(c, wanted);
+    c->at += n;
+    return NDP_OK;
+}
+
+ndp_status ndp_json_next_int(ndp_json_cursor *c, int64_t *out) {
+    char text[64];
+    NDP_TRY(number(c, true, text));
+    errno = 0;
+    long long value = strtoll(text, NULL, 10);
+    if (errno)
+        return fail_here(c, "a whole number of 64 bits");
+    *out = value;
+    return NDP_OK;
+}
+
+ndp_status ndp_json_next_double(ndp_json_cursor *c, double *out) {
+    char text[64];
+    NDP_TRY(number(c, false, text));
+    *out = strtod(text, NULL);
+    return NDP_OK;
+}
+
+/* ---- finding parts ---- */
+
+/* Past a string that begins at `at`; the text's end where it has none. */
+static size_t skip_string(const char *text, size_t size, size_t at) {
+    for (at++; at < size && text[at] != '"'; at++)
+        if (text[at] == '\\')
+            at++;
+    return at < size ? at + 1 : size;
+}
+
+/* Past an object or an array that begins at `at`. */
+static size_t skip_list(const char *text, size_t size, size_t at) {
+    int64_t depth = 0;
+    while (at < size) {
+        char c = text[at];
+        if (c == '"') {
+            at = skip_string(text, size, at);
+            continue;
+        }
+        at++;
+        depth += (c == '{' || c == '[') - (c == '}' || c == ']');
+        if (!depth)
+            break;
+    }
+    return at;
+}
+
+/* Past any value, as far as brackets and strings tell. */
+static size_t skip_value(const char *text, size_t size, size_t at) {
+    if (text[at] == '"')
+        return skip_string(text, size, at);
+    if (text[at] == '{' || text[at] == '[')
+        return skip_list(text, size, at);
+    while (at < size && !strchr(",]}", text[at]))
+        at++;
+    return at;
+}
+
+static size_t skip_blank(const char *text, size_t size, size_t at) {
+    while (at < size && is_blank(text[at]))
+        at++;
+    return at;
+}
+
+/* Notes where those of the parts stand that are members of the object that begins at `at`; stops where that is none. */
+static void find_members(const char *text, size_t size, size_t at, ndp_json_part *parts, int n) {
+    at = skip_blank(text, size, at);
+    if (at == size || text[at] != '{')
+        return;
+    do {
+        size_t name = skip_blank(text, size, at + 1);
+        if (name == size || text[name] != '"')
+            return;
+        size_t end = skip_string(text, size, name);
+        at = skip_blank(text, size, end);
+        if (at == size || text[at] != ':')
+            return;
+        size_t value = skip_blank(text, size, at + 1);
+        if (value == size)
+            return;
+        at = skip_value(text, size, value);
+        bool list = text[value] == '{' || text[value] == '[';
+        for (int i = 0; i < n && list; i++)
+            if (!parts[i].end && end - name - 2 == strlen(parts[i].key) &&
+                !memcmp(text + name + 1, parts[i].key, end - name - 2)) {
+                parts[i].begin = value;
+                parts[i].end = at;
+            }
+        at = skip_blank(text, size, at);
+    } while (at < size && text[at] == ',');
+}
+
+static void find_parts(const char *text, size_t size, const char *object, ndp_json_part *parts, int n) {
+    ndp_json_part whole = {.key = object};
+    find_members(text, size, 0, &whole, 1);
+    for (int i = 0; i < n; i++)
+        parts[i].begin = parts[i].end = 0;
+    if (whole.end)
+        find_members(text, whole.end, whole.begin, parts, n);
+}
+
+/* The text without what is in the parts, which are in their order. */
+static void cut_out(const char *text, size_t size, const ndp_json_part *const *parts, int n, ndp_str *out) {
+    size_t done = 0;
+    for (int i = 0; i < n; i++)
+        if (parts[i]->end) {
+            ndp_str_add_bytes(out, text + done, parts[i]->begin + 1 - done);
+            done = parts[i]->end - 1;
+        }
+    ndp_str_add_bytes(out, text + done, size - done);
+}
+
+static int in_order(const void *a, const void *b) {
+    const ndp_json_part *x = *(const ndp_json_part *const *)a, *y = *(const ndp_json_part *const *)b;
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+/* An error in the text without its parts is told as of the whole. */
+ndp_status ndp_json_parse_without(const char *text, size_t size, const char *what, const char *object,
+                                  ndp_json_part *parts, int n, struct json_object **out) {
+    const ndp_json_part *sorted[8];
+    if (n > NDP_COUNT(sorted))
+        return NDP_FAIL(NDP_EBUG, "%d parts of a JSON text", n);
+    if (ndp_utf8_valid_prefix(text, size) < size)
+        return ndp_json_parse(text, size, what, out);
+    find_parts(text, size, object, parts, n);
+    for (int i = 0; i < n; i++)
+        sorted[i] = &parts[i];
+    qsort(sorted, (size_t)n, sizeof *sorted, in_order);
+    ndp_str rest = {0};
+    cut_out(text, size, sorted, n, &rest);
+    ndp_status st = rest.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size)
+                                : ndp_json_parse(rest.data ? rest.data : "", rest.length, what, out);
+    ndp_str_release(&rest);
+    if (st != NDP_EFORMAT)
+        return st;
+    for (int i = 0; i < n; i++)
+        parts[i].begin = parts[i].end = 0;
+    return ndp_json_parse(text, size, what, out);
+}
