@@ -19,9 +19,9 @@ static ndp_status read_list(const char *text, size_t size, struct json_object *w
         if (st != NDP_OK || !more)
             break;
         struct json_object *o = want ? json_object_array_get_idx(want, i) : NULL;
-        bool is_string = ndp_json_next_string(&c, &string, &n) == NDP_OK;
-        if (!is_string)
-            st = ndp_json_next_int(&c, &value);
+        bool is_string = ndp_json_accept(&c, '"');
+        c.at -= is_string;
+        st = is_string ? ndp_json_next_string(&c, &string, &n) : ndp_json_next_int(&c, &value);
         if (st != NDP_OK || !want)
             continue;
         if (is_string ? !json_object_is_type(o, json_type_string) || (size_t)json_object_get_string_len(o) != n ||
