@@ -215,7 +215,7 @@ static const char *plugin_progress(void *comm) {
 }
 
 extern const ndp_mpi_api ndp_mpi_plugin;
-const ndp_mpi_api ndp_mpi_plugin = {
+__attribute__((visibility("default"))) const ndp_mpi_api ndp_mpi_plugin = {
     .version = NDP_MPI_API_VERSION,
     .init = plugin_init,
     .library = plugin_library,

@@ -20,6 +20,7 @@ struct ndp_engine {
     double *begun;        /* when: instructions, then calls */
     void **caches;        /* by unit: keys, values */
     int32_t cache_row;
+    int at; /* the instruction that runs, for messages */
     ndp_profile profile;
     bool profile_ops;
 };
@@ -266,6 +267,7 @@ static ndp_status unit_collective(void *user, int index, const ndp_call *call, c
     ndp_comm *c = e->comms[call->attr.group];
     double start = ndp_now();
     ndp_status st;
+    ndp_comm_at(c, e->program.instrs[e->at].what, e->at, index);
     if (call->kind == NDP_CALL_BEGIN) {
         int64_t count = in->rows * in->cols;
         if (call->op->collective == NDP_REDUCE_SCATTER || call->op->collective == NDP_ALL_TO_ALL)
@@ -308,8 +310,13 @@ static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
     return ndp_list_run(ndp_program_list(&e->program, in), &run);
 }
 
+static ndp_comm *comm_of(const ndp_engine *e, const ndp_instr *in) {
+    return in->kind == NDP_ALL_GATHER ? e->gathers : e->comms[in->group];
+}
+
 static ndp_status do_begin(ndp_engine *e, const ndp_instr *in, ndp_work *work) {
-    ndp_comm *c = in->kind == NDP_ALL_GATHER ? e->gathers : e->comms[in->group];
+    ndp_comm *c = comm_of(e, in);
+    ndp_comm_at(c, in->what, e->at, NDP_NONE);
     return begin(c, in->kind, at(e, in->in), at(e, in->out), in->count, in->type, in->add, work);
 }
 
@@ -386,6 +393,7 @@ static double *clock_of(ndp_profile *p, const ndp_instr *in) {
 static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, bool update_weights) {
     const ndp_instr *in = &e->program.instrs[index];
     ndp_scalars *s = scalars(e);
+    e->at = index;
     switch (in->code) {
     case NDP_DO_COUNT:
         do_count(e);
@@ -398,6 +406,7 @@ static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, b
     case NDP_DO_BEGIN:
         return do_begin(e, in, &e->works[index]);
     case NDP_DO_WAIT:
+        ndp_comm_at(comm_of(e, in), in->what, index, NDP_NONE);
         return ndp_wait(&e->works[in->partner]);
     case NDP_DO_NORM:
         do_norm(e);
