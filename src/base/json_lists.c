@@ -129,31 +129,34 @@ ndp_status ndp_json_next_string(ndp_json_cursor *c, const char **string, size_t 
 
 /* ---- numbers ---- */
 
-/* Copies a number, as JSON writes it; `digits_only`: without fraction and exponent. */
-static ndp_status number(ndp_json_cursor *c, bool digits_only, char out[64]) {
-    const char *wanted = digits_only ? "a whole number" : "a number";
-    skip_blanks(c);
+/* Past digits, one at least; NULL where there is none. */
+static const char *digits(const char *p) {
+    size_t n = p ? strspn(p, "0123456789") : 0;
+    return n ? p + n : NULL;
+}
+
+/* Is it a number as JSON writes them? */
+static bool is_number(const char *text, bool whole) {
+    const char *first = text + (text[0] == '-'), *p = digits(first);
+    if (!p || (first[0] == '0' && p > first + 1))
+        return false;
+    if (!whole && *p == '.')
+        p = digits(p + 1);
+    if (!whole && p && (*p == 'e' || *p == 'E'))
+        p = digits(p + 1 + (p[1] == '-' || p[1] == '+'));
+    return p && !*p;
+}
+
+/* Copies a number; `whole`: without fraction and exponent. */
+static ndp_status number(ndp_json_cursor *c, bool whole, char out[64]) {
     size_t n = 0;
+    skip_blanks(c);
     while (c->at + n < c->end && n < 63 && c->text[c->at + n] && strchr("+-.0123456789eE", c->text[c->at + n]))
         n++;
     memcpy(out, c->text + c->at, n);
     out[n] = '\0';
-    const char *p = out + (out[0] == '-');
-    size_t digits = strspn(p, "0123456789");
-    if (!digits || n == 63 || (p[0] == '0' && digits > 1) || (digits_only && p[digits]))
-        return fail_here(c, wanted);
-    p += digits;
-    if (*p == '.') {
-        digits = strspn(p + 1, "0123456789");
-        p += digits ? 1 + digits : 0;
-    }
-    if (*p == 'e' || *p == 'E') {
-        p += 1 + (p[1] == '-' || p[1] == '+');
-        digits = strspn(p, "0123456789");
-        p += digits ? digits : (size_t)-1;
-    }
-    if (*p)
-        return fail_here(c, wanted);
+    if (n == 63 || !is_number(out, whole))
+        return fail_here(c, whole ? "a whole number" : "a number");
     c->at += n;
     return NDP_OK;
 }

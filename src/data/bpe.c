@@ -214,6 +214,18 @@ static int32_t character_id(const ndp_bpe *b, const char *text, size_t n) {
     return n < 4 ? b->char_ids[ndp_utf8_decode(text, n)] : ndp_vocab_find(b->vocab, text, n);
 }
 
+size_t ndp_bpe_stretch(const ndp_bpe *b, const char *text, size_t n) {
+    int32_t before = -1;
+    for (size_t at = 0, length; at < n; at += length) {
+        length = ndp_utf8_length((unsigned char)text[at]);
+        int32_t id = character_id(b, text + at, length);
+        if (before >= 0 && id >= 0 && !may_join(b, before, id))
+            return at;
+        before = id;
+    }
+    return n;
+}
+
 /* Fused unknown characters are one token, added when the next known character comes; byte tokens do not end the run,
  * as in the reference. */
 ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_scratch *s, ndp_ids *ids) {

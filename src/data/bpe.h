@@ -41,6 +41,9 @@ typedef struct ndp_bpe_scratch {
 NDP_API ndp_status ndp_bpe_build(ndp_bpe *b, const char *what, const int32_t (*pairs)[2], int64_t n);
 /* Appends the ids of valid UTF-8. NDP_EINVAL for a character that has no token where none stands for the unknown. */
 NDP_API ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_scratch *s, ndp_ids *ids);
+/* How many bytes at the begin of a text can be encoded on their own: no merge reaches beyond, and no run of unknown
+ * characters. Not with ignore_merges, which looks for the whole of a text. */
+size_t ndp_bpe_stretch(const ndp_bpe *b, const char *text, size_t n);
 void ndp_bpe_scratch_release(ndp_bpe_scratch *s);
 void ndp_bpe_release(ndp_bpe *b);
 

@@ -53,7 +53,8 @@ static void remember(ndp_words_scratch *s, ndp_span word, const int32_t *ids, in
     memcpy(k->ids, ids, (size_t)n * sizeof *ids);
 }
 
-ndp_status ndp_words_encode(const ndp_words *w, ndp_words_scratch *s, ndp_span word, ndp_ids *ids) {
+/* Through the cache, where it is short enough. */
+static ndp_status encode_word(const ndp_words *w, ndp_words_scratch *s, ndp_span word, ndp_ids *ids) {
     if (word.n > sizeof s->known->text)
         return run_model(w, s, word, ids);
     if (!s->known && !(s->known = calloc(KNOWN_WORDS, sizeof *s->known)))
@@ -69,4 +70,16 @@ ndp_status ndp_words_encode(const ndp_words *w, ndp_words_scratch *s, ndp_span w
     NDP_TRY(run_model(w, s, word, ids));
     remember(s, word, ids->items + before, ids->n - before);
     return NDP_OK;
+}
+
+/* Without a pre-tokenizer a text is one word: it is cut where nothing reaches across, and most of its pieces are known.
+ */
+ndp_status ndp_words_encode(const ndp_words *w, ndp_words_scratch *s, ndp_span word, ndp_ids *ids) {
+    bool cuts = !w->is_unigram && !w->byte_level && !w->bpe.ignore_merges && word.n > sizeof s->known->text;
+    while (cuts && word.n) {
+        size_t n = ndp_bpe_stretch(&w->bpe, word.data, word.n);
+        NDP_TRY(encode_word(w, s, (ndp_span){word.data, n}, ids));
+        word = (ndp_span){word.data + n, word.n - n};
+    }
+    return word.n ? encode_word(w, s, word, ids) : NDP_OK;
 }
