@@ -63,6 +63,15 @@ yes '{"text": "ab a"}' | head -n 100000 > long.jsonl
 "$NDP_PROGRAM" tokenize --tokenizer . --file long.jsonl 2> err | head -n 1 > out
 says out '^\[2, 0\]$'
 
+# A tokenizer that is larger than the model: told before the first step.
+make_job
+cat > large.json <<'EOF'
+{"model": {"type": "BPE", "vocab": {"<0x0A>": 0, "unused": 400, "?": 300}, "unk_token": "?", "merges": []}}
+EOF
+run train job.yaml --set data.tokenizer=large.json --set parallelism.dp_shard_size=1
+code_is 2
+says err 'the data hold token 300, the model.s vocabulary ends at 257: tokenizer large.json does not belong to'
+
 if [ -n "${NDP_TEST_DATA:-}" ]; then
     # The older pair of files is the same tokenizer.
     cp "$NDP_TEST_DATA/tokenizers/gpt2/vocab.json" "$NDP_TEST_DATA/tokenizers/gpt2/merges.txt" .
