@@ -1,5 +1,6 @@
-/* Proof 9: what training takes is what the plan says. The SmolLM2-135M shape, one rank and 2 x 2, as threads of one
- * process and as processes under mpirun: anonymous + shared memory at its highest, less what was there before the
+/* Proof 9: what training takes is what the plan says. The SmolLM2-135M shape, with 8 heads so that 2 divides them: one
+ * rank, dp_replicate 2 x dp_shard 2, tp 2, cp 2 and sp 2, as threads of one process and as processes under mpirun:
+ * anonymous + shared memory at its highest, less what was there before the
  * trainer was made, against the sum of the ranks' budgets. Shared pages count once a node. */
 #include "check.h"
 #include "train/trainer.h"
@@ -12,20 +13,35 @@ enum { STEPS = 2 };
 
 typedef struct memory_case {
     const char *name, *transport, *precision;
-    int replicate, shard, length, threads;
+    int size[NDP_AXES]; /* of the axes */
+    int length, threads;
     bool recompute;
 } memory_case;
 
 static const memory_case cases[] = {
-    {"one", "self", "fp32", 1, 1, 1024, 2, false},     {"one-bf16", "self", "bf16", 1, 1, 1024, 2, true},
-    {"threads", "local", "fp32", 2, 2, 128, 1, false}, {"threads-bf16", "local", "bf16", 2, 2, 128, 1, false},
-    {"ranks", "mpi", "fp32", 2, 2, 128, 1, false},     {"ranks-bf16", "mpi", "bf16", 2, 2, 128, 1, true},
+    {"one", "self", "fp32", {1, 1, 1, 1, 1, 1}, 1024, 2, false},
+    {"one-bf16", "self", "bf16", {1, 1, 1, 1, 1, 1}, 1024, 2, true},
+    {"threads", "local", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false},
+    {"threads-bf16", "local", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, false},
+    {"ranks", "mpi", "fp32", {1, 2, 2, 1, 1, 1}, 128, 1, false},
+    {"ranks-bf16", "mpi", "bf16", {1, 2, 2, 1, 1, 1}, 128, 1, true},
+    {"tp-threads", "local", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false},
+    {"tp-ranks", "mpi", "fp32", {1, 1, 1, 1, 1, 2}, 256, 1, false},
+    {"tp-ranks-bf16", "mpi", "bf16", {1, 1, 1, 1, 1, 2}, 256, 1, true},
+    {"cp-threads", "local", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false},
+    {"cp-ranks", "mpi", "fp32", {1, 1, 1, 2, 1, 1}, 512, 1, false},
+    {"cp-ranks-bf16", "mpi", "bf16", {1, 1, 1, 2, 1, 1}, 512, 1, true},
+    {"sp-threads", "local", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false},
+    {"sp-ranks", "mpi", "fp32", {1, 1, 1, 1, 2, 1}, 512, 1, false},
+    {"sp-ranks-bf16", "mpi", "bf16", {1, 1, 1, 1, 2, 1}, 512, 1, true},
 };
+
+static int data_ranks(const memory_case *c) { return c->size[NDP_DP_REPLICATE] * c->size[NDP_DP_SHARD]; }
 
 static const char smollm2[] =
     "{\"model_type\": \"llama\", \"architectures\": [\"LlamaForCausalLM\"], \"vocab_size\": 49152, \"hidden_size\": "
     "576, "
-    "\"num_hidden_layers\": 30, \"num_attention_heads\": 9, \"num_key_value_heads\": 3, \"intermediate_size\": 1536, "
+    "\"num_hidden_layers\": 30, \"num_attention_heads\": 8, \"num_key_value_heads\": 4, \"intermediate_size\": 1536, "
     "\"max_position_embeddings\": 8192, \"rope_theta\": 100000, \"rms_norm_eps\": 1e-5, "
     "\"initializer_range\": 0.041666666666666664, \"tie_word_embeddings\": true}";
 
@@ -123,9 +139,9 @@ static ndp_config *configure(const memory_case *c, const char *folder) {
     set(config, "data.files=%s/corpus.txt", folder);
     set(config, "data.cache_dir=%s", folder);
     set(config, "data.sequence_length=%d", c->length);
-    set(config, "batch.global_batch_size=%d", c->replicate * c->shard);
-    set(config, "parallelism.dp_replicate_size=%d", c->replicate);
-    set(config, "parallelism.dp_shard_size=%d", c->shard);
+    set(config, "batch.global_batch_size=%d", data_ranks(c));
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        set(config, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), c->size[axis]);
     set(config, "precision.compute=%s", c->precision);
     set(config, "train.recompute=%s", c->recompute ? "block" : "none");
     set(config, "train.threads=%d", c->threads);
@@ -161,7 +177,9 @@ static void launch(const memory_case *c, const char *folder, run *r) {
     assert_true(readlink("/proc/self/exe", program, sizeof program - 1) > 0);
     char *argv[] = {program, (char *)c->name, (char *)folder, NULL};
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
-    o.ranks = c->replicate * c->shard;
+    o.ranks = 1;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        o.ranks *= c->size[axis];
     o.argv = argv;
     int code;
     ndp_status st = ndp_launch(&o, &code);
@@ -208,33 +226,35 @@ static void check_case(const memory_case *c, const char *folder) {
     else
         run_world(c, folder, &r);
     double taken = (double)(r.peak - r.before), off = taken / (double)r.planned - 1;
-    print_message("%-12s %d x %d, %s: %.1f MiB taken, %.1f MiB planned: %+.2f%%\n", c->name, c->replicate, c->shard,
-                  c->precision, taken / 1024, (double)r.planned / 1024, 100 * off);
+    print_message("%-14s %s: %.1f MiB taken, %.1f MiB planned: %+.2f%%\n", c->name, c->precision, taken / 1024,
+                  (double)r.planned / 1024, 100 * off);
     if (off > TOLERANCE || off < -TOLERANCE)
         fail_msg("%s: %.0f KiB taken, %lld planned", c->name, taken, (long long)r.planned);
 }
 
-static void one_rank(void **state) {
-    check_case(&cases[0], *state);
-    check_case(&cases[1], *state);
+static void check_cases(int first, int n, const char *folder) {
+    for (int i = first; i < first + n; i++)
+        check_case(&cases[i], folder);
 }
 
-static void four_threads(void **state) {
-    check_case(&cases[2], *state);
-    check_case(&cases[3], *state);
-}
-
-static void four_processes(void **state) {
-    check_case(&cases[4], *state);
-    check_case(&cases[5], *state);
-}
+static void one_rank(void **state) { check_cases(0, 2, *state); }
+static void four_threads(void **state) { check_cases(2, 2, *state); }
+static void four_processes(void **state) { check_cases(4, 2, *state); }
+static void tensor_threads(void **state) { check_cases(6, 1, *state); }
+static void tensor_processes(void **state) { check_cases(7, 2, *state); }
+static void context_threads(void **state) { check_cases(9, 1, *state); }
+static void context_processes(void **state) { check_cases(10, 2, *state); }
+static void sequence_threads(void **state) { check_cases(12, 1, *state); }
+static void sequence_processes(void **state) { check_cases(13, 2, *state); }
 
 int main(int argc, char **argv) {
     if (argc == 3)
         return be_a_rank(argv[1], argv[2]);
     if (argc == 2)
         cmocka_set_test_filter(argv[1]);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(one_rank), cmocka_unit_test(four_threads),
-                                       cmocka_unit_test(four_processes)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(one_rank),          cmocka_unit_test(four_threads),     cmocka_unit_test(four_processes),
+        cmocka_unit_test(tensor_threads),    cmocka_unit_test(tensor_processes), cmocka_unit_test(context_threads),
+        cmocka_unit_test(context_processes), cmocka_unit_test(sequence_threads), cmocka_unit_test(sequence_processes)};
     return cmocka_run_group_tests(tests, make_folder, drop_folder);
 }
