@@ -23,6 +23,9 @@ static ndp_status read_facts(ndp_job *j) {
     return NDP_OK;
 }
 
+/* Every number of ranks up to here has its place in an int, and in the options that name one. */
+enum { MOST_RANKS = 1 << 20 };
+
 static ndp_status resolve_layout(ndp_job *j, int world) {
     const ndp_config *c = j->config;
     const int sizes[NDP_AXES] = {c->parallelism.pp_size, c->parallelism.dp_replicate_size, c->parallelism.dp_shard_size,
@@ -31,6 +34,8 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
     for (int a = 0; a < NDP_AXES; a++) {
         j->layout.size[a] = sizes[a];
         automatic += sizes[a] == 0;
+        NDP_CHECK(sizes[a] <= MOST_RANKS / product, "parallelism: the sizes multiply to more than %d ranks",
+                  MOST_RANKS);
         product *= sizes[a] ? sizes[a] : 1;
     }
     j->layout.ep = c->parallelism.ep_size;
