@@ -89,12 +89,15 @@ static int partial(ndp_pass *p, const char *name, int64_t rows, int64_t cols, bo
     return ndp_graph_value(p->to, name, rows, cols, wide ? ndp_pass_wide(p) : p->to->compute);
 }
 
-/* The sum of the ranks' parts, on this rank's rows. */
-static int leave(ndp_pass *p, int part, const char *name) {
+/* The sum of the ranks' parts and a bias (NDP_NONE: none), on this rank's rows, rounded once: a bias added to what was
+ * rounded already meets ties in all rows alike, and rounds them the same way. */
+static int leave(ndp_pass *p, int part, int bias, const char *name) {
     ndp_op_attr attr = over_tp(p);
     bool rows = ndp_pass_stream(p) == NDP_SPREAD_ROWS;
     attr.wide_grad = false;
     int sum = ndp_graph_op1(p->to, rows ? &ndp_op_reduce_scatter : &ndp_op_all_reduce, &attr, name, &part, 1);
+    if (bias != NDP_NONE)
+        sum = ndp_graph_op1(p->to, &ndp_op_add_bias, NULL, name, (int[]){sum, bias}, 2);
     if (p->to->values[part].view.dtype == p->to->compute)
         return sum;
     return ndp_graph_op1(p->to, &ndp_op_copy, &attr, name, &sum, 1);
@@ -114,7 +117,7 @@ ndp_status ndp_tensor_embedding(ndp_pass *p) {
     attr.first = segment_of(p, ins[1])->first[0];
     int x = ndp_graph_op1(p->to, &ndp_op_embedding, &attr, name, ins, 2);
     if (p->tp > 1)
-        x = leave(p, x, name); /* one rank has the row, the others add zeros */
+        x = leave(p, x, NDP_NONE, name); /* one rank has the row, the others add zeros */
     ndp_pass_out(p, 0, x, ndp_pass_stream(p));
     return p->to->status;
 }
@@ -136,10 +139,7 @@ static ndp_status row_linear(ndp_pass *p, int w) {
     const char *name = p->from->values[p->node->out[0]].name;
     int y = partial(p, name, p->to->values[x].view.rows, p->to->values[w].view.rows, true);
     ndp_graph_op(p->to, &ndp_op_linear, &p->node->attr, name, (int[]){x, w, NDP_NONE}, 3, &y, 1);
-    y = leave(p, y, name);
-    if (b != NDP_NONE)
-        y = ndp_graph_op1(p->to, &ndp_op_add_bias, NULL, name, (int[]){y, b}, 2);
-    ndp_pass_out(p, 0, y, ndp_pass_stream(p));
+    ndp_pass_out(p, 0, leave(p, y, b, name), ndp_pass_stream(p));
     return p->to->status;
 }
 
