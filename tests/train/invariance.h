@@ -34,6 +34,24 @@ static inline bool same_bits(const outcome *a, const outcome *b) {
 
 enum { ONE_RANK_RUNS = NDP_SPREAD_CUTS + 1, MOST_REFERENCES = 16 };
 
+/* What can be chosen, where there is a choice. */
+typedef enum choice {
+    CHOICE_RING,
+    CHOICE_ALL_GATHER,
+    CHOICE_ZIGZAG,
+    CHOICE_CONTIGUOUS,
+    CHOICE_CUT_ROWS,
+    CHOICE_WHOLE_ROWS,
+    CHOICE_IN_PLACE,
+    CHOICE_GATHERED,
+    CHOICE_KEPT,
+    CHOICE_SAVED,
+    CHOICE_RECOMPUTE,
+    CHOICE_ONE_MICRO_BATCH,
+    CHOICE_ACCUMULATION,
+    CHOICES
+} choice;
+
 /* Proof 3. Where bounds are so many times the spread of one-rank runs, these are cut into micro-batches in up to
  * NDP_SPREAD_CUTS ways (other matrices, so that every sum is split otherwise) and run once more on two threads. */
 typedef struct family {
@@ -44,9 +62,32 @@ typedef struct family {
         double bounds[NDP_MEASURES];
     } references[MOST_REFERENCES];
     int n_references, tried, passed;
-    ndp_spot worst[NDP_MEASURES];
-    double worst_part[NDP_MEASURES]; /* of the bound */
+    int chosen[CHOICES]; /* runs with each */
+    struct {
+        ndp_spot spot;
+        double part; /* of the bound */
+        way way;
+    } worst[NDP_MEASURES]; /* the nearest to the bound */
 } family;
+
+static inline void count_choices(family *f, const way *w) {
+    const bool cp = w->cp > 1, tp = w->tp > 1, shards = w->shard > 1 || cp || w->sp > 1;
+    const bool is[CHOICES] = {[CHOICE_RING] = cp && !w->parallel.cp_all_gather,
+                              [CHOICE_ALL_GATHER] = cp && w->parallel.cp_all_gather,
+                              [CHOICE_ZIGZAG] = cp && !w->parallel.cp_contiguous,
+                              [CHOICE_CONTIGUOUS] = cp && w->parallel.cp_contiguous,
+                              [CHOICE_CUT_ROWS] = tp && !w->parallel.tp_whole_rows,
+                              [CHOICE_WHOLE_ROWS] = tp && w->parallel.tp_whole_rows,
+                              [CHOICE_IN_PLACE] = shards && !w->gathered,
+                              [CHOICE_GATHERED] = shards && w->gathered && !w->keep,
+                              [CHOICE_KEPT] = shards && w->gathered && w->keep,
+                              [CHOICE_SAVED] = !w->recompute,
+                              [CHOICE_RECOMPUTE] = w->recompute,
+                              [CHOICE_ONE_MICRO_BATCH] = w->accumulation == 1,
+                              [CHOICE_ACCUMULATION] = w->accumulation > 1};
+    for (int i = 0; i < CHOICES; i++)
+        f->chosen[i] += is[i];
+}
 
 static inline void measure_spread(const family *f, int global, double spreads, double bounds[NDP_MEASURES]) {
     ndp_outcome runs[ONE_RANK_RUNS];
@@ -88,30 +129,39 @@ static inline const char *try_way(family *f, const way *w, char out[512]) {
     const char *bad = ndp_difference_words(&d, out, 512);
     outcome_release(&o);
     for (int m = 0; m < NDP_MEASURES; m++) {
-        const ndp_deviation *v = &d.of[m];
-        if (v->worst.off > f->worst[m].off)
-            f->worst[m] = v->worst;
-        f->worst_part[m] = fmax(f->worst_part[m], v->worst.off == 0 ? 0 : v->worst.off / v->bound);
+        ndp_spot spot = d.of[m].worst;
+        double part = spot.off == 0 ? 0 : spot.off / d.of[m].bound;
+        if (part > f->worst[m].part)
+            f->worst[m].spot = spot, f->worst[m].part = part, f->worst[m].way = *w;
     }
+    count_choices(f, w);
     f->tried++;
     f->passed += bad == NULL;
     return bad;
 }
 
 static inline void check_way(family *f, const way *w) {
-    char text[160], words[512];
+    char text[WAY_TEXT], words[512];
     const char *bad = try_way(f, w, words);
     if (bad)
         fail_msg("%s, %s: %s", f->s.name, way_text(w, text), bad);
 }
 
 static inline void print_family(const family *f) {
-    printf("%-22s %4d tried %4d passed;", f->s.name, f->tried, f->passed);
-    for (int m = 0; m < NDP_MEASURES; m++)
-        if (f->worst_part[m] > 0)
-            printf(" %s %.1e (%.0f%% of its bound; %s)%s", ndp_measure_name((ndp_measure)m), f->worst[m].off,
-                   100 * f->worst_part[m], f->worst[m].where, m < NDP_MEASURES - 1 ? "," : "");
+    static const char *const names[CHOICES] = {"ring",       "all_gather",      "zig-zag",  "contiguous", "cut rows",
+                                               "whole rows", "in place",        "gathered", "kept",       "saved",
+                                               "recompute",  "one micro-batch", "several"};
+    char text[WAY_TEXT];
+    printf("%s: %d ways tried, %d passed\n  ", f->s.name, f->tried, f->passed);
+    for (int i = 0; i < CHOICES; i++)
+        printf("%s %s %d", i ? "," : "", names[i], f->chosen[i]);
     printf("\n");
+    for (int m = 0; m < NDP_MEASURES; m++)
+        if (f->worst[m].part > 0)
+            printf("  %-24s %.1e, %5.1f%% of its bound: %s, %s\n", ndp_measure_name((ndp_measure)m),
+                   f->worst[m].spot.off, 100 * f->worst[m].part, f->worst[m].spot.where,
+                   way_text(&f->worst[m].way, text));
+    fflush(stdout);
 }
 
 static inline void family_release(family *f) {
@@ -120,8 +170,75 @@ static inline void family_release(family *f) {
     f->n_references = 0;
 }
 
-/* The layouts of the proof: dp_replicate x dp_shard. */
-static const int layouts[][2] = {{1, 2}, {2, 1}, {2, 2}, {1, 3}, {1, 4}, {4, 1},
-                                 {2, 4}, {4, 2}, {1, 8}, {8, 1}, {4, 4}, {1, 16}};
+/* ---- all layouts ---- */
+
+/* What the layout rules ask of a subject's model. */
+static inline ndp_layout_facts facts_of(const subject *s) {
+    way one = one_rank(1, 1, 1);
+    ndp_config *c = configure(s, &one);
+    ndp_job j;
+    CHECK_OK(ndp_job_init(c, 1, &j));
+    ndp_layout_facts facts = {j.facts.heads, j.facts.kv_heads, j.facts.layers};
+    ndp_job_release(&j);
+    ndp_config_destroy(c);
+    return facts;
+}
+
+/* Appends the products of the axes from `axis` on that make `left` ranks, and that the rules of the mesh allow. */
+static inline int add_layouts(ndp_layout *l, int axis, int left, int world, const ndp_layout_facts *facts,
+                              ndp_layout *out, int n, int most) {
+    if (axis == NDP_AXES) {
+        ndp_layout whole = *l;
+        if (left == 1 && ndp_layout_resolve(&whole, world, facts) == NDP_OK) {
+            assert_true(n < most);
+            out[n++] = whole;
+        }
+        return n;
+    }
+    for (int size = 1; size <= left; size++)
+        if (left % size == 0) {
+            l->size[axis] = size;
+            n = add_layouts(l, axis + 1, left / size, world, facts, out, n, most);
+        }
+    return n;
+}
+
+/* Every legal product of {dp_replicate, dp_shard, cp, sp, tp} for a world; returns how many. */
+static inline int legal_layouts(const ndp_layout_facts *facts, int world, ndp_layout *out, int most) {
+    ndp_layout l = NDP_LAYOUT_ONE;
+    return add_layouts(&l, NDP_DP_REPLICATE, world, world, facts, out, 0, most);
+}
+
+enum { LEAST = 4 /* samples of an update */ };
+
+/* Choice number `which` for layout i: 0 .. n-1. */
+static inline int draw(int i, int which, int n) {
+    return (int)ndp_rng_below(17, (uint64_t)which, (uint64_t)i, (uint64_t)n);
+}
+
+/* How layout i is run. `global`: samples of an update; 0 for the fewest, but LEAST. */
+static inline way way_of(const ndp_layout *l, int i, int global) {
+    enum { ACCUMULATION, RECOMPUTE, HELD, RING, ZIGZAG, ROWS };
+    const int *size = l->size;
+    int data = data_ranks_of(l), held = draw(i, HELD, 3);
+    way w = {.replicate = size[NDP_DP_REPLICATE],
+             .shard = size[NDP_DP_SHARD],
+             .cp = size[NDP_CP],
+             .sp = size[NDP_SP],
+             .tp = size[NDP_TP],
+             .threads = 1,
+             .accumulation = data > 8 ? 1 : 1 + draw(i, ACCUMULATION, 2),
+             .recompute = draw(i, RECOMPUTE, 2),
+             .gathered = held > 0,
+             .keep = held > 1,
+             .parallel = {.tp_whole_rows = draw(i, ROWS, 2),
+                          .cp_all_gather = draw(i, RING, 2),
+                          .cp_contiguous = draw(i, ZIGZAG, 2)}};
+    if (global && global % (data * w.accumulation) != 0)
+        w.accumulation = 1;
+    int part = data * w.accumulation;
+    w.global = global ? global : (LEAST + part - 1) / part * part;
+    return w;
+}
 
 #endif

@@ -2,54 +2,75 @@
  * And that the comparison sees: bugs put into a run on purpose turn it red and are named. */
 #include "train/invariance.h"
 
-/* Every layout once, the switches going through all their values. */
-static void sample_ways(family *f, int ways) {
-    for (int i = 0; i < NDP_COUNT(layouts); i++) {
-        static const int accumulations[] = {1, 2, 4};
-        int ranks = layouts[i][0] * layouts[i][1], accumulation = ranks > 8 ? 1 : accumulations[i % 3];
-        way w = {.replicate = layouts[i][0],
-                 .shard = layouts[i][1],
-                 .global = global_batch(ranks, accumulation, ways),
-                 .accumulation = accumulation,
-                 .threads = 1,
-                 .recompute = i % 2,
-                 .keep = i % 4 >= 2,
-                 .gathered = i % 3 < 2};
+/* dp_replicate, dp_shard, cp, sp, tp: every axis alone, in pairs and in threes. */
+typedef int sizes[5];
+
+/* For 8 heads and 4 kv heads; tp 8: two ranks a kv head. */
+static const sizes eights[] = {{1, 3, 1, 1, 1}, {4, 2, 1, 1, 1}, {1, 1, 3, 1, 1}, {1, 1, 1, 4, 1},
+                               {1, 1, 1, 1, 2}, {1, 1, 1, 1, 8}, {1, 2, 2, 1, 1}, {2, 1, 1, 4, 1},
+                               {1, 1, 4, 2, 1}, {1, 1, 1, 2, 2}, {1, 1, 3, 1, 2}, {1, 2, 1, 1, 4},
+                               {1, 2, 2, 1, 2}, {2, 1, 2, 2, 1}, {1, 1, 2, 2, 2}, {2, 2, 2, 1, 2}};
+/* For 9 heads and 3 kv heads; tp x sp 9: three ranks a kv head. */
+static const sizes nines[] = {{2, 1, 1, 1, 1}, {1, 1, 5, 1, 1}, {1, 1, 1, 3, 1}, {1, 1, 1, 1, 3}, {1, 1, 1, 9, 1},
+                              {1, 1, 1, 1, 9}, {2, 2, 1, 1, 1}, {1, 1, 2, 3, 1}, {1, 1, 4, 1, 3}, {1, 2, 1, 3, 1},
+                              {1, 1, 1, 3, 3}, {2, 1, 1, 1, 3}, {1, 2, 2, 1, 3}, {1, 2, 2, 3, 1}, {2, 1, 2, 1, 3}};
+
+/* Each layout once, and each choice at least once. */
+static void sample_ways(family *f, const sizes *layouts, int n) {
+    for (int i = 0; i < n; i++) {
+        ndp_layout l = NDP_LAYOUT_ONE;
+        memcpy(l.size + NDP_DP_REPLICATE, layouts[i], sizeof layouts[i]);
+        way w = way_of(&l, i, 0);
         check_way(f, &w);
     }
     print_family(f);
+    for (int i = 0; i < CHOICES; i++)
+        assert_true(f->chosen[i] > 0);
     family_release(f);
 }
 
 static void odd_fp32(void **state) {
     family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
     f.s.steps = 3;
-    sample_ways(&f, 3);
+    sample_ways(&f, eights, NDP_COUNT(eights));
+}
+
+static void nines_fp32(void **state) {
+    family f = {.s = nines_subject(*state, "nines fp32", "fp32")};
+    f.s.steps = 5;
+    sample_ways(&f, nines, NDP_COUNT(nines));
 }
 
 static void stories_fp32(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32", "fp32")};
     f.s.length = 64, f.s.lr = 3e-4;
-    sample_ways(&f, 3);
+    sample_ways(&f, eights, NDP_COUNT(eights));
 }
 
 static void stories_sgd(void **state) {
     family f = {.s = stories_subject(*state, "stories260K fp32 SGD", "fp32")};
     f.s.length = 64, f.s.optimizer = "sgd", f.s.lr = 0.02, f.s.clip = 0;
-    way w = {
-        .replicate = 2, .shard = 2, .global = global_batch(4, 1, 6), .accumulation = 1, .threads = 1, .gathered = true};
+    way w = {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true};
     check_way(&f, &w);
     print_family(&f);
     family_release(&f);
 }
 
+/* Rows that are no multiple of an attention block: cutting the batch on one rank moves the blocks, as the axes do. */
 static void odd_bf16(void **state) {
     family f = {.s = odd_subject(*state, "odd bf16", "bf16")};
-    f.s.steps = 3, f.s.length = 125;
-    way w = {.replicate = 2, .shard = 2, .global = global_batch(4, 1, 6), .accumulation = 1, .threads = 1};
-    check_way(&f, &w);
-    w.gathered = w.recompute = true;
-    check_way(&f, &w);
+    f.s.steps = 3, f.s.length = 91;
+    static const way ways[] = {{.replicate = 2,
+                                .shard = 2,
+                                .global = 12,
+                                .accumulation = 1,
+                                .threads = 1,
+                                .gathered = true,
+                                .recompute = true},
+                               {.shard = 2, .cp = 2, .sp = 2, .global = 12, .accumulation = 3, .threads = 1},
+                               {.cp = 3, .tp = 4, .global = 12, .accumulation = 1, .threads = 1, .gathered = true}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
     print_family(&f);
     family_release(&f);
 }
@@ -57,11 +78,13 @@ static void odd_bf16(void **state) {
 static void odd_fp64(void **state) {
     family f = {.s = odd_subject(*state, "odd fp64 on ref", "fp64")};
     f.s.steps = 2, f.s.length = 30, f.s.window = 11;
-    way w = {
-        .replicate = 2, .shard = 2, .global = 4, .accumulation = 1, .threads = 1, .gathered = true, .recompute = true};
-    check_way(&f, &w);
-    w = (way){.replicate = 1, .shard = 2, .global = 4, .accumulation = 2, .threads = 1};
-    check_way(&f, &w);
+    static const way ways[] = {
+        {.replicate = 2, .shard = 2, .global = 4, .accumulation = 1, .threads = 1, .gathered = true, .recompute = true},
+        {.shard = 2, .global = 4, .accumulation = 2, .threads = 1},
+        {.cp = 2, .sp = 2, .tp = 2, .global = 4, .accumulation = 2, .threads = 1},
+        {.tp = 8, .global = 4, .accumulation = 1, .threads = 1, .recompute = true}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
     print_family(&f);
     family_release(&f);
 }
@@ -75,7 +98,8 @@ static void nothing_to_predict(void **state) {
     static const way ways[] = {
         {.replicate = 1, .shard = 4, .global = 8, .accumulation = 2, .threads = 1},
         {.replicate = 4, .shard = 2, .global = 8, .accumulation = 1, .threads = 1, .recompute = true},
-        {.replicate = 2, .shard = 2, .global = 8, .accumulation = 2, .threads = 1, .gathered = true}};
+        {.replicate = 2, .shard = 2, .global = 8, .accumulation = 2, .threads = 1, .gathered = true},
+        {.replicate = 4, .cp = 2, .tp = 2, .global = 8, .accumulation = 2, .threads = 1}};
     for (int i = 0; i < NDP_COUNT(ways); i++) {
         outcome o = train(&f.s, &ways[i]);
         assert_in_range(o.empty_samples, 1, 8 * f.s.steps - 1);
@@ -89,17 +113,6 @@ static void nothing_to_predict(void **state) {
 }
 
 /* ---- bugs on purpose ---- */
-
-/* Puts another kernel into the calls of an op. */
-static void replace_kernel(ndp_program *p, int graph, ndp_phase phase, const ndp_op *op, ndp_kernel kernel) {
-    ndp_op *bad = ndp_arena_alloc(&((ndp_model *)p->opts.model)->arena, sizeof *bad);
-    *bad = *op;
-    bad->kernel[NDP_BACKEND_CPU] = kernel;
-    const ndp_list *list = &p->opts.units[graph].lists[phase];
-    for (int i = 0; i < list->n; i++)
-        if (list->calls[i].op == op)
-            list->calls[i].op = bad;
-}
 
 enum { EMBEDDING, BLOCK, HEAD };
 
@@ -129,6 +142,19 @@ static void weigh_one_rank(ndp_program *p, int rank) {
         replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent, xent_weighted);
 }
 
+/* Of the tensor axis: one slice of the vocabulary weighs more. */
+static void xent_grad_weighted(const ndp_op_call *c) {
+    double scale = *(const double *)c->in[5].data * 1.01;
+    ndp_op_call other = *c;
+    other.in[5].data = &scale;
+    ndp_op_xent_grad.kernel[NDP_BACKEND_CPU](&other);
+}
+
+static void weigh_one_slice(ndp_program *p, int rank) {
+    if (rank == 1)
+        replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent_grad, xent_grad_weighted);
+}
+
 static void xent_without_last(const ndp_op_call *c) {
     int32_t labels[4096];
     ndp_op_call other = *c;
@@ -139,18 +165,19 @@ static void xent_without_last(const ndp_op_call *c) {
     ndp_op_xent.kernel[NDP_BACKEND_CPU](&other);
 }
 
+/* The last row of rank 0: what follows it is another rank's, or another sample. */
 static void lose_label(ndp_program *p, int rank) {
-    if (rank == 1)
+    if (rank == 0)
         replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent, xent_without_last);
 }
 
-/* A bias behind a product whose other ranks' parts are summed: replicated, and here a third of the squares. */
+/* A bias behind a product whose other ranks' parts are summed: replicated over tp, and a third of the squares. */
 static void count_twice(ndp_program *p, int rank) {
     (void)rank;
     ndp_segments *s = &p->opts.model->buffers[1].segments;
     for (int i = 0; i < s->n; i++)
         if (strcmp(s->items[i].name, "model.layers.0.self_attn.o_proj.bias") == 0)
-            s->items[i].copies = 0.5;
+            s->items[i].copies /= 2;
 }
 
 /* The instructions of a buffer's communications of one kind. */
@@ -183,35 +210,115 @@ static void forget_micro_batches(ndp_program *p, int rank) {
     }
 }
 
-static const fault faults[] = {
-    {"a norm's gradient doubled", "gradient of step 1, model.norm.weight", double_norm_gradient},
-    {"one rank's loss weight off", "gradient of step 1", weigh_one_rank},
-    {"a label lost at the border of a sample", "gradient of step 1", lose_label},
-    {"a replicated tensor counted twice in the norm", "grad_norm, step", count_twice},
-    {"a replica's sum missed", "gradient of step 1, model.layers.2.", miss_replicas},
-    {"a micro-batch forgotten", "gradient of step 1, model.layers.1.", forget_micro_batches}};
+/* Leaves out the sum of a tensor's gradient over a group of the tensor axis. */
+static void miss_sum(ndp_program *p, ndp_group_kind group, const char *tensor) {
+    for (int i = 0; i < p->n;) {
+        ndp_instr *in = next_comm(p, &i, NDP_ALL_REDUCE, tensor);
+        if (in && in->group == group)
+            in->code = NDP_DO_SCALE;
+    }
+}
+
+static void miss_norm_sum(ndp_program *p, int rank) {
+    (void)rank;
+    miss_sum(p, NDP_GROUP_TP, "model.norm.weight");
+}
+
+static void miss_kv_sum(ndp_program *p, int rank) {
+    (void)rank;
+    miss_sum(p, NDP_GROUP_KV, "model.layers.2.self_attn.k_proj.weight");
+}
+
+/* The sum of a norm's gradient, once more where the losses of the ranks are to be summed, before its own time. */
+static void sum_norm_twice(ndp_program *p, int rank) {
+    (void)rank;
+    int from = 0, to = 0;
+    ndp_instr *sum = next_comm(p, &from, NDP_ALL_REDUCE, "model.norm.weight"),
+              *begin = next_comm(p, &to, NDP_ALL_REDUCE, "loss"), *wait = next_comm(p, &to, NDP_ALL_REDUCE, "loss");
+    assert_true(sum && begin && wait && begin < sum);
+    *begin = *wait = *sum;
+    begin->partner = (int)(wait - p->instrs);
+    wait->code = NDP_DO_WAIT, wait->partner = (int)(begin - p->instrs);
+}
+
+/* The keys of a turn of the ring take those places of the rank that works on them. */
+static void at_own_places(const ndp_op_call *c, const ndp_op *op, int q_pos, int k_pos) {
+    ndp_op_call other = *c;
+    assert_int_equal(c->in[q_pos].rows, c->in[k_pos].rows);
+    other.in[k_pos] = c->in[q_pos];
+    op->kernel[NDP_BACKEND_CPU](&other);
+}
+
+static void attention_misplaced(const ndp_op_call *c) { at_own_places(c, &ndp_op_attention, 3, 5); }
+static void attention_bwd_misplaced(const ndp_op_call *c) { at_own_places(c, &ndp_op_attention_bwd, 6, 8); }
+
+static void misplace_keys(ndp_program *p, int rank) {
+    (void)rank;
+    replace_kernel(p, BLOCK, NDP_FORWARD, &ndp_op_attention, attention_misplaced);
+    replace_kernel(p, BLOCK, NDP_BACKWARD_INPUT, &ndp_op_attention_bwd, attention_bwd_misplaced);
+}
+
+/* Ways to put them into; all have updates of 8 samples. */
+enum { ON_DATA, ON_TENSOR, ON_KV, ON_CONTEXT, ON_RING, ON_SEQUENCE, PLACES };
+
+static const way places[PLACES] = {
+    [ON_DATA] = {.replicate = 2, .shard = 2, .global = 8, .accumulation = 2, .threads = 1},
+    [ON_TENSOR] = {.replicate = 2, .tp = 2, .global = 8, .accumulation = 2, .threads = 1},
+    [ON_KV] = {.tp = 8, .global = 8, .accumulation = 2, .threads = 1},
+    [ON_CONTEXT] = {.shard = 2, .cp = 2, .global = 8, .accumulation = 4, .threads = 1, .parallel.cp_contiguous = true},
+    [ON_RING] = {.cp = 3, .global = 8, .accumulation = 4, .threads = 1},
+    [ON_SEQUENCE] = {.sp = 2, .tp = 2, .global = 8, .accumulation = 4, .threads = 1}};
+
+static const struct {
+    int place;
+    fault fault;
+} bugs[] = {
+    {ON_DATA, {"a norm's gradient doubled", "gradient of step 1, model.norm.weight", double_norm_gradient}},
+    {ON_DATA, {"one rank's loss weight off", "gradient of step 1", weigh_one_rank}},
+    {ON_DATA, {"a label lost at the border of a sample", "gradient of step 1", lose_label}},
+    {ON_DATA, {"a replicated tensor counted twice in the norm", "grad_norm, step", count_twice}},
+    {ON_DATA, {"a replica's sum missed", "gradient of step 1, model.layers.2.", miss_replicas}},
+    {ON_DATA, {"a micro-batch forgotten", "gradient of step 1, model.layers.1.", forget_micro_batches}},
+    {ON_TENSOR, {"tp: a norm's gradient doubled", "gradient of step 1, model.norm.weight", double_norm_gradient}},
+    {ON_TENSOR, {"tp: the sum of a norm's gradient missed", "gradient of step 1, model.norm.weight", miss_norm_sum}},
+    {ON_TENSOR,
+     {"tp: the sum of a norm's gradient made twice", "gradient of step 1, model.norm.weight", sum_norm_twice}},
+    {ON_TENSOR, {"tp: one rank's loss weight off", "gradient of step 1", weigh_one_slice}},
+    {ON_TENSOR, {"tp: a replicated tensor counted twice in the norm", "grad_norm, step", count_twice}},
+    {ON_KV,
+     {"tp: a kv replica's sum missed", "gradient of step 1, model.layers.2.self_attn.k_proj.weight", miss_kv_sum}},
+    {ON_CONTEXT, {"cp: one rank's loss weight off", "gradient of step 1", weigh_one_rank}},
+    {ON_CONTEXT, {"cp: a label lost at the border of two ranks", "gradient of step 1", lose_label}},
+    {ON_RING, {"cp: a ring turn's keys at the wrong positions", "gradient of step 1", misplace_keys}},
+    {ON_SEQUENCE,
+     {"sp x tp: the sum of a norm's gradient missed", "gradient of step 1, model.norm.weight", miss_norm_sum}}};
 
 static void bugs_are_seen(void **state) {
     family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
-    f.s.steps = 2;
-    way w = {.replicate = 2, .shard = 2, .global = 8, .accumulation = 2, .threads = 1};
-    check_way(&f, &w);
-    for (int i = 0; i < NDP_COUNT(faults); i++) {
+    f.s.steps = 2, f.s.length = 125;
+    for (int i = 0; i < PLACES; i++)
+        check_way(&f, &places[i]);
+    for (int i = 0; i < NDP_COUNT(bugs); i++) {
         char words[512];
-        w.fault = &faults[i];
+        way w = places[bugs[i].place];
+        const fault *bug = &bugs[i].fault;
+        w.fault = bug;
         const char *bad = try_way(&f, &w, words);
-        printf("%s: %s\n", faults[i].name, bad ? bad : "NOT SEEN");
+        printf("%s: %s\n", bug->name, bad ? bad : "NOT SEEN");
         assert_non_null(bad);
-        if (!strstr(bad, faults[i].seen))
-            fail_msg("%s: %s does not say '%s'", faults[i].name, bad, faults[i].seen);
+        if (!strstr(bad, bug->seen))
+            fail_msg("%s: %s does not say '%s'", bug->name, bad, bug->seen);
     }
     family_release(&f);
 }
 
-int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),     cmocka_unit_test(stories_fp32),
-                                       cmocka_unit_test(stories_sgd),  cmocka_unit_test(odd_bf16),
-                                       cmocka_unit_test(odd_fp64),     cmocka_unit_test(nothing_to_predict),
-                                       cmocka_unit_test(bugs_are_seen)};
+/* With an argument: only the tests of that name (a pattern). */
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),           cmocka_unit_test(nines_fp32),
+                                       cmocka_unit_test(stories_fp32),       cmocka_unit_test(stories_sgd),
+                                       cmocka_unit_test(odd_bf16),           cmocka_unit_test(odd_fp64),
+                                       cmocka_unit_test(nothing_to_predict), cmocka_unit_test(bugs_are_seen)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }

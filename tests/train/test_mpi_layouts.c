@@ -1,9 +1,25 @@
-/* Proof 3 between processes: {1 x 2, 2 x 2, 4 x 1} under mpirun against one rank, by this program itself (it starts
- * itself as the ranks, so that gradients can be compared), and by ndparallel train and what it writes. */
+/* Proof 3 between processes: a dozen layouts under mpirun against one rank, by this program itself (it starts itself as
+ * the ranks, so that gradients can be compared), and some by ndparallel train and what it writes. */
 #include "base/json.h"
 #include "train/invariance.h"
 
-static const int on_mpi[][2] = {{1, 2}, {2, 2}, {4, 1}};
+/* Updates of 8 samples. `gathered`: every rank on a node of its own, so that all goes through MPI's own collectives. */
+static const way on_mpi[] = {
+    {.shard = 2, .accumulation = 4},
+    {.cp = 2, .tp = 2, .accumulation = 4, .recompute = true},
+    {.shard = 2, .sp = 2, .tp = 2, .accumulation = 2},
+    {.replicate = 2, .shard = 2, .accumulation = 2, .gathered = true, .recompute = true},
+    {.replicate = 4, .accumulation = 2},
+    {.tp = 4, .accumulation = 4, .parallel.tp_whole_rows = true},
+    {.tp = 8, .accumulation = 4},
+    {.sp = 4, .accumulation = 8, .gathered = true},
+    {.cp = 3, .accumulation = 4, .parallel.cp_contiguous = true},
+    {.cp = 3, .tp = 2, .accumulation = 4, .gathered = true},
+    {.replicate = 2, .cp = 2, .tp = 2, .accumulation = 2, .parallel.cp_all_gather = true},
+    {.shard = 2, .cp = 2, .sp = 2, .accumulation = 2, .gathered = true, .keep = true},
+};
+
+enum { TRAINED = 3 /* by the program, too: the first of them */ };
 
 /* mpirun must be there; TSan does not see through MPI. */
 static void want_mpirun(void) {
@@ -19,13 +35,14 @@ static subject small_subject(const corpus *c, const char *name) {
     return s;
 }
 
-static way small_way(int replicate, int shard) {
-    return (way){
-        .replicate = replicate, .shard = shard, .global = 8, .accumulation = 8 / (replicate * shard), .threads = 1};
+static way small_way(int i) {
+    way w = on_mpi[i];
+    w.global = 8, w.threads = 1;
+    return w;
 }
 
 static char *write_job(const corpus *c, const subject *s, const way *w, const char *output) {
-    char *path = ndp_format("%s/job-%d-%d.yaml", c->folder, w->replicate, w->shard), *yaml;
+    char *path = ndp_format("%s/job.yaml", c->folder), *yaml;
     ndp_config *config = configure(s, w);
     set(config, "train.transport=auto");
     set(config, "train.output_dir=%s", output);
@@ -100,16 +117,20 @@ static outcome read_outcome(const char *job, const outcome *like) {
 }
 
 static void check_launched(const corpus *c, const subject *s, const way *w, const outcome *one) {
-    char self[4096], text[160], words[512];
+    char self[4096], text[WAY_TEXT], words[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);
     self[n] = '\0';
     char *job = write_job(c, s, w, "unused");
     char *const argv[] = {self, (char *)"--rank", job, NULL};
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
-    o.ranks = w->replicate * w->shard, o.threads = 1, o.argv = argv;
+    ndp_layout l = layout_of(w);
+    o.ranks = ranks_of(&l), o.threads = 1, o.argv = argv;
     int code;
+    if (w->gathered)
+        setenv("NDP_NODE_RANKS", "1", 1);
     CHECK_OK(ndp_launch(&o, &code));
+    unsetenv("NDP_NODE_RANKS");
     assert_int_equal(code, 0);
     outcome launched = read_outcome(job, one);
     ndp_bounds bounds = bounds_of(s, w);
@@ -129,14 +150,9 @@ static void gradients(void **state) {
     way alone = one_rank(8, 1, 1);
     outcome one = train(&s, &alone);
     for (int i = 0; i < NDP_COUNT(on_mpi); i++) {
-        way w = small_way(on_mpi[i][0], on_mpi[i][1]);
+        way w = small_way(i);
         check_launched(*state, &s, &w, &one);
     }
-    way w = small_way(2, 2);
-    w.recompute = w.gathered = true;
-    setenv("NDP_NODE_RANKS", "1", 1); /* every rank on a node of its own: real gathers */
-    check_launched(*state, &s, &w, &one);
-    unsetenv("NDP_NODE_RANKS");
     outcome_release(&one);
 }
 
@@ -175,9 +191,10 @@ static void metrics(void **state) {
     }
     subject s = small_subject(c, "program");
     outcome one = {0};
-    for (int i = -1; i < NDP_COUNT(on_mpi); i++) {
-        way w = i < 0 ? one_rank(8, 1, 1) : small_way(on_mpi[i][0], on_mpi[i][1]);
-        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, folder), text[160], words[512];
+    for (int i = -1; i < TRAINED; i++) {
+        way w = i < 0 ? one_rank(8, 1, 1) : small_way(i);
+        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, folder), text[WAY_TEXT],
+             words[512];
         outcome o = {0};
         run_program(program, job, folder, i < 0 ? &one : &o);
         assert_int_equal(one.of.steps, MOST_STEPS);
