@@ -529,27 +529,27 @@ static void wide_beside_bf16(void **state) {
     }
 }
 
-/* An fp32 do that bf16 does not hold: kernels of tiles take it rounded, throughout; others as it is. */
+/* An fp32 do that bf16 does not hold: kernels that multiply bf16 take it rounded, throughout; others as it is. */
 static void wide_gradient_of_o(void **state) {
     (void)state;
     spec x = {150, 150, 4, 2, 24, 0, DOCUMENTS, NDP_BF16}, all_wide = x;
     all_wide.dtype = NDP_F64;
     for (int i = 0; i < NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i], 1);
-        problem p = setup(&x), other = setup(ndp_cpu_has_amx_bf16() ? &x : &all_wide);
+        problem p = setup(&x), other = setup(ndp_cpu_has_avx512_bf16() ? &x : &all_wide);
         for (int t = D_O; t <= DV; t++)
             widen(&p, t);
         fill(&p.v[D_O], 14);
         run_forward(&p, NDP_BACKEND_CPU, 1);
         for (int t = Q; t <= D_O; t++)
             copy(&other.v[t], &p.v[t]);
-        bool tiles = other.v[Q].dtype == NDP_BF16;
-        for (int t = DQ; tiles && t <= DV; t++)
+        bool narrow = other.v[Q].dtype == NDP_BF16;
+        for (int t = DQ; narrow && t <= DV; t++)
             widen(&other, t);
         run_backward(&p, NDP_BACKEND_CPU, 2);
-        run_backward(&other, tiles ? NDP_BACKEND_CPU : NDP_BACKEND_REF, 2);
+        run_backward(&other, narrow ? NDP_BACKEND_CPU : NDP_BACKEND_REF, 2);
         for (int t = DQ; t <= DV; t++)
-            if (tiles)
+            if (narrow)
                 assert_true(same_bits(&p.v[t], &other.v[t]));
             else
                 assert_near(&p, &other, t, 3e-6, NULL, &x);

@@ -23,9 +23,9 @@ static bool needs_sum(const ndp_view *grad) { return grad->rows > 0 && grad->dty
 
 static int64_t elements(const ndp_view *v) { return v->rows * v->cols; }
 
-/* Tiles multiply bf16: gradients stored wide are rounded first, so that all that is made of them agrees. */
+/* Some multiply bf16: gradients stored wide are rounded first, so that all that is made of them agrees. */
 static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
-    return a->kernels == &ndp_att_amx && d_o->dtype != NDP_BF16;
+    return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
 }
 
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
