@@ -1,6 +1,6 @@
 /* The journal: what every rank has begun lately and what it waits for, where its peers on the node can read it (the
  * heap of `local`, a mapped segment of `mpi`; all zeros at first). It is how a disagreement and a hang are explained:
- * watchdog.c looks. Keeping it costs some 0.1 us an operation.
+ * watchdog.c looks. Keeping it costs 0.1 us an operation.
  *
  * Only its rank writes a journal, under a lock that readers take for the time of a copy. */
 #ifndef NDP_COMM_JOURNAL_H

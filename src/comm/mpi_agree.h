@@ -1,9 +1,8 @@
 /* Whether ranks that cannot look into each other's memory bring the same operation.
  *
- * With every collective by MPI goes an all_gather of 16 bytes a rank, hashes of its record and of its name: one small
- * message more, which travels beside the data (2 us of a collective between two processes of one machine). Only when
- * they differ, the first rank and the first that differs from it send their records to all, so that every rank can name
- * both. */
+ * With every collective by MPI goes an all_gather of 16 bytes a rank, hashes of its record and of its name. That is the
+ * cost: one small collective more, which travels beside the data. Only when they differ, the first rank and the first
+ * that differs from it send their records to all, so that every rank can name both. */
 #ifndef NDP_COMM_MPI_AGREE_H
 #define NDP_COMM_MPI_AGREE_H
 

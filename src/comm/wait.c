@@ -22,6 +22,9 @@ enum {
     DRAIN_SECONDS = 5,
 };
 
+/* On a machine with more work than cores a yield may last a time slice: who waits for long is to be seen asleep. */
+#define SPIN_SECONDS 5e-3
+
 /* After `failed` is set nobody enters, so one look at each rank is enough. A rank that was killed inside never leaves:
  * hence the limit. */
 static void drain(ndp_health *h) {
@@ -126,9 +129,12 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
 }
 
 ndp_status ndp_gate_wait(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own) {
+    if (ndp_gate_reached(g, value))
+        return NDP_OK;
     ndp_transport *t = w->comm->transport;
     int yields = t->crowded ? YIELDS_CROWDED : YIELDS;
-    for (int i = 0; i < yields; i++) {
+    double limit = ndp_now() + SPIN_SECONDS;
+    for (int i = 0; i < yields && (i % 8 || ndp_now() < limit); i++) {
         for (int k = 0; k < LOOKS_PER_YIELD; k++)
             if (ndp_gate_reached(g, value))
                 return NDP_OK;

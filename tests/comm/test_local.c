@@ -234,7 +234,7 @@ static void rings_are_found(void **state) {
 
 static ndp_status rank_one_sleeps(ndp_transport *t, ndp_comm *c) {
     if (ndp_transport_rank(t) == 1)
-        usleep(600 * 1000);
+        usleep(2000 * 1000);
     return reduce(c, 3);
 }
 
