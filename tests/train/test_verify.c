@@ -58,8 +58,8 @@ static void check_agrees(const ndp_verdict *v, const char *layout) {
 /* ---- agreement ---- */
 
 static void layouts_agree(void **state) {
-    static const char *const layouts[] = {"dp_shard=1", "dp_shard=2", "dp_replicate=2,dp_shard=3"};
-    static const int ranks[] = {1, 2, 6};
+    static const char *const layouts[] = {"dp_shard=1", "dp_shard=2", "dp_replicate=2,dp_shard=3", "cp=2,sp=2,tp=2"};
+    static const int ranks[] = {1, 2, 6, 8};
     ndp_verdict v[NDP_COUNT(layouts)];
     heard h = {.fault = NULL};
     ndp_config *c = job(*state, "fp32");
@@ -75,9 +75,30 @@ static void layouts_agree(void **state) {
     assert_true(v[1].of[NDP_MEASURE_FIRST_GRADIENT].worst.off > 0);
     assert_true(v[2].of[NDP_MEASURE_FIRST_GRADIENT].worst.off > 0);
     assert_true(v[2].of[NDP_MEASURE_FIRST_GRADIENT].bound == 2e-5);
-    assert_int_equal(h.trainers, 1 + 1 + 2 + 6);
+    assert_int_equal(h.trainers, 1 + 1 + 2 + 6 + 8);
     ndp_str_release(&h.lines);
     ndp_config_destroy(c);
+}
+
+/* The axes' choices are the job's. */
+static void choices_agree(void **state) {
+    static const char *const layouts[] = {"cp=2,tp=2"};
+    ndp_verdict v[2][NDP_COUNT(layouts)];
+    for (int other = 0; other < 2; other++) {
+        heard h = {.fault = NULL};
+        ndp_config *c = job(*state, "fp32");
+        set(c, "parallelism.cp_method=%s", other ? "all_gather" : "ring");
+        set(c, "parallelism.cp_zigzag=%s", other ? "false" : "true");
+        set(c, "parallelism.tp_sequence_parallel=%s", other ? "false" : "true");
+        CHECK_OK(verify(c, &h, layouts, NDP_COUNT(layouts), 2, v[other]));
+        for (int i = 0; i < NDP_COUNT(layouts); i++)
+            check_agrees(&v[other][i], layouts[i]);
+        ndp_str_release(&h.lines);
+        ndp_config_destroy(c);
+    }
+    for (int i = 0; i < NDP_COUNT(layouts); i++) /* other sums: they were heard */
+        assert_true(v[0][i].of[NDP_MEASURE_FIRST_GRADIENT].worst.off !=
+                    v[1][i].of[NDP_MEASURE_FIRST_GRADIENT].worst.off);
 }
 
 /* Bounds that are a spread: some runs on one rank more. */
@@ -104,15 +125,25 @@ static void spreads_agree(void **state) {
 
 /* ---- bugs on purpose ---- */
 
-/* The sum of layers.2 over replicas is left out. */
-static void miss_replicas(ndp_program *p, int rank) {
-    (void)rank;
+/* The sum of what the program calls `what` over ranks is left out. */
+static void miss_sum(ndp_program *p, const char *what) {
     for (int i = 0; i < p->n; i++) {
         ndp_instr *in = &p->instrs[i];
         if ((in->code == NDP_DO_BEGIN || in->code == NDP_DO_WAIT) && in->kind == NDP_ALL_REDUCE &&
-            strcmp(in->what, "layers.2") == 0)
+            strcmp(in->what, what) == 0)
             in->code = NDP_DO_SCALE; /* which may be done again */
     }
+}
+
+static void miss_replicas(ndp_program *p, int rank) {
+    (void)rank;
+    miss_sum(p, "layers.2");
+}
+
+/* On the tensor axis. */
+static void miss_norm(ndp_program *p, int rank) {
+    (void)rank;
+    miss_sum(p, "model.norm.weight");
 }
 
 /* A bias that counts twice in the norm. */
@@ -125,8 +156,9 @@ static void count_twice(ndp_program *p, int rank) {
 }
 
 static const fault sum_missed = {"a replica's sum missed", NULL, miss_replicas},
+                   norm_missed = {"a norm's sum missed", NULL, miss_norm},
                    counted_twice = {"counted twice", NULL, count_twice};
-enum { REPLICATE = 1 << NDP_DP_REPLICATE, SHARD = 1 << NDP_DP_SHARD };
+enum { REPLICATE = 1 << NDP_DP_REPLICATE, SHARD = 1 << NDP_DP_SHARD, TENSOR = 1 << NDP_TP };
 
 static ndp_verdict verify_fault(const corpus *texts, const fault *f, int need, const char *layout) {
     const char *const layouts[] = {layout};
@@ -159,6 +191,10 @@ static void bugs_are_named(void **state) {
 
     v = verify_fault(*state, &sum_missed, REPLICATE, "dp_replicate=4");
     check_words(&v, "; dp_replicate=4 is its only axis");
+
+    v = verify_fault(*state, &norm_missed, TENSOR, "cp=2,tp=2");
+    check_words(&v, "gradient of step 1, model.norm.weight (head): off by 0.");
+    check_words(&v, "cp=2 alone agrees; tp=2 alone disagrees, too");
 
     v = verify_fault(*state, &counted_twice, REPLICATE | SHARD, "dp_replicate=2,dp_shard=2");
     assert_int_equal(v.of[NDP_MEASURE_FIRST_GRADIENT].beyond, 0);
@@ -235,8 +271,12 @@ static void nothing_to_compare_with(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(layouts_agree),  cmocka_unit_test(spreads_agree),
-                                       cmocka_unit_test(bugs_are_named), cmocka_unit_test(refused_before_anything_runs),
-                                       cmocka_unit_test(too_large),      cmocka_unit_test(nothing_to_compare_with)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(layouts_agree),
+                                       cmocka_unit_test(choices_agree),
+                                       cmocka_unit_test(spreads_agree),
+                                       cmocka_unit_test(bugs_are_named),
+                                       cmocka_unit_test(refused_before_anything_runs),
+                                       cmocka_unit_test(too_large),
+                                       cmocka_unit_test(nothing_to_compare_with)};
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
 }
