@@ -166,7 +166,9 @@ static ndp_status write_graph(ndp_pass *p) {
     NDP_TRY(st);
     if (p->whole->opts.mode == NDP_MODEL_TRAIN)
         NDP_TRY(ndp_graph_derive(p->to));
-    return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : NDP_OK;
+    if (p->rows.cp == 1)
+        return NDP_OK;
+    return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : ndp_context_gather_again(p->to);
 }
 
 static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, ndp_model *m) {

@@ -3,14 +3,18 @@
  * Sequence axis (DeepSpeed Ulysses, arXiv:2309.14509): around attention, heads are exchanged for rows: all_to_all gives
  * each rank all rows of some heads, and back. Kv heads fewer than ranks go to several.
  *
- * Context axis, gathering: keys and values of all ranks are gathered. Ring (arXiv:2310.01889): they travel from rank to
- * rank, a block a turn; the next block is on its way while attention works on this one, and partial results over
- * disjoint keys are merged. In the backward keys and values travel again, their gradients behind them: after the last
- * turn these are at home. Blocks that a row may not see cost nothing (the attention op skips them). */
+ * Context axis, gathering: keys and values of all ranks are gathered, in the backward once more. Ring
+ * (arXiv:2310.01889): they travel from rank to rank, a block a turn; the next block is on its way while attention works
+ * on this one, and partial results over disjoint keys are merged. In the backward keys and values travel again, their
+ * gradients behind them: after the last turn these are at home. Blocks that a row may not see cost nothing (the
+ * attention op skips them). */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Operands of attention and of its backward. */
+enum { Q, K, V, K_POS = 5, BWD_DO = 0, BWD_Q, BWD_K, BWD_V, BWD_K_POS = 8 };
 
 /* ---- sequence axis ---- */
 
@@ -77,6 +81,42 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     return p->to->status;
 }
 
+/* `value` made once more, in the backward, from what this rank has of its own: gathered rows, and copies for gathering.
+ */
+static int make_again(ndp_graph *g, int value) {
+    const ndp_nodes *forward = &g->nodes[NDP_NODES_FORWARD];
+    int i = 0, made = NDP_NONE;
+    while (i < forward->n && forward->items[i].out[0] != value)
+        i++;
+    ndp_node n = i < forward->n ? forward->items[i] : (ndp_node){0};
+    if (n.op != &ndp_op_copy && (n.op != &ndp_op_all_gather || n.attr.group != NDP_GROUP_CP))
+        return value;
+    int in = make_again(g, n.in[0]);
+    ndp_graph_append(g, NDP_NODES_INPUT_GRAD, n.op, &n.attr, g->values[value].name, &in, 1, &made, 1);
+    return made;
+}
+
+/* Gathered keys and values of every layer would be what the axis is there to avoid. They set out one node ahead. */
+ndp_status ndp_context_gather_again(ndp_graph *g) {
+    ndp_nodes old = g->nodes[NDP_NODES_INPUT_GRAD];
+    int again[2] = {NDP_NONE, NDP_NONE};
+    g->nodes[NDP_NODES_INPUT_GRAD] = (ndp_nodes){0};
+    for (int i = 0; i < old.n && g->status == NDP_OK; i++) {
+        int ahead = i + 1 < old.n && old.items[i + 1].op == &ndp_op_attention_bwd ? i + 1 : i;
+        ndp_node n = old.items[i];
+        bool reader = n.op == &ndp_op_attention_bwd;
+        for (int k = 0; k < 2 && (ahead > i || (reader && again[k] == NDP_NONE)); k++)
+            again[k] = make_again(g, old.items[ahead].in[BWD_K + k]);
+        for (int k = 0; k < 2 && reader; k++)
+            n.in[BWD_K + k] = again[k];
+        ndp_graph_append(g, NDP_NODES_INPUT_GRAD, n.op, &n.attr, n.op->name, n.in, n.n_in, n.out, n.n_out);
+        if (reader)
+            again[0] = again[1] = NDP_NONE;
+    }
+    free(old.items);
+    return g->status;
+}
+
 /* ---- context axis, ring ---- */
 
 typedef struct ring {
@@ -123,8 +163,6 @@ static int shift(ring *r, const char *name, int x) {
 static int keys_of_turn(ring *r, int turn) {
     return ndp_graph_rows(r->g, r->k_pos, turn * r->rows->queries, r->rows->queries);
 }
-
-enum { Q, K, V, K_POS = 5, BWD_DO = 0, BWD_Q, BWD_K, BWD_V, BWD_K_POS = 8 };
 
 /* Attention over the keys of one turn. `o` in wide storage: partial results are merged before they are rounded. */
 static void turn_forward(ring *r, int turn, int kv, int *o, int *lse) {

@@ -59,11 +59,14 @@ ndp_status ndp_context_attention(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
 void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
-/* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x sp
- * then is a multiple of them). */
+/* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x
+ * sp then is a multiple of them). */
 int ndp_tensor_heads(const ndp_mesh *mesh, int heads);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_all_gather off). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows);
+/* Gathers keys and values again in the backward of a derived graph, so that none are kept (cp > 1, how.cp_all_gather).
+ */
+ndp_status ndp_context_gather_again(ndp_graph *g);
 
 #endif

@@ -139,10 +139,46 @@ static void plan_is_tight(void **state) {
     end(&s);
 }
 
+/* Bytes of a class at the fullest moment, on one of `cp` ranks. */
+static size_t class_bytes(ndp_memory_class class, int cp, bool gathers) {
+    ndp_facts f = tiny_facts(true);
+    f.layers = 4;
+    ndp_model_opts mo = tiny_opts(NDP_F32, 1024);
+    ndp_model m;
+    ndp_engine *e;
+    ndp_budget budget;
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    layout.size[NDP_CP] = cp;
+    ndp_engine_opts o = {.model = &m, .parallel.cp_all_gather = gathers, .device = &ndp_device_null, .threads = 1};
+    o.accumulation = o.node_ranks = 1;
+    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &o.mesh));
+    CHECK_OK(ndp_engine_create(&o, &e));
+    ndp_program_budget(ndp_engine_program(e), &budget);
+    ndp_engine_destroy(e);
+    ndp_model_release(&m);
+    return budget.class_bytes[class];
+}
+
+/* The context axis leaves each rank its part of the activations: no layer keeps the keys of others. */
+static void activations_fall_with_context(void **state) {
+    (void)state;
+    double one = (double)class_bytes(NDP_MEM_ACTIVATIONS, 1, false);
+    for (int cp = 2; cp <= 8; cp *= 2)
+        for (int gathers = 0; gathers < 2; gathers++) {
+            double part = (double)class_bytes(NDP_MEM_ACTIVATIONS, cp, gathers) * cp / one;
+            if (part < 0.98 || part > 1.02)
+                fail_msg("cp %d, %s: %.0f%% of its part of one rank's activations", cp, gathers ? "all_gather" : "ring",
+                         100 * part);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(communication_hides_behind_runs),
                                        cmocka_unit_test(scatters_begin_at_once),
                                        cmocka_unit_test(resharding_gathers_twice),
-                                       cmocka_unit_test(living_blocks_do_not_overlap), cmocka_unit_test(plan_is_tight)};
+                                       cmocka_unit_test(living_blocks_do_not_overlap),
+                                       cmocka_unit_test(plan_is_tight),
+                                       cmocka_unit_test(activations_fall_with_context)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
