@@ -3,11 +3,13 @@
 
 #include <stdlib.h>
 
-/* Rows of a micro-batch after cp, sp and tp have cut them. */
+/* Rows of a micro-batch after cp, sp and tp have cut them, if they do. */
 static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out) {
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(j, p->opts.mesh.rank, &e));
     ndp_rows rows = ndp_rows_cut(j->model.rows, &e.mesh, &e.parallel);
+    if (rows.slice == rows.real)
+        return NDP_OK;
     ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
     if (rows.padded > rows.real)
         ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
