@@ -53,9 +53,9 @@ int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols) {
 }
 
 int ndp_graph_data(ndp_graph *g, ndp_data_id data, int64_t rows, int64_t cols, ndp_dtype type) {
-    static const char *const names[NDP_DATA_IDS] = {"tokens", "labels",    "rope_pos", "q_pos",
-                                                    "q_low",  "k_pos",     "rope",     "loss_scale",
-                                                    "loss",   "cache_row", "k_cache",  "v_cache"};
+    static const char *const names[NDP_DATA_IDS] = {"tokens",    "labels",  "rope_pos", "q_pos",      "q_low",
+                                                    "k_pos",     "rope",    "rope2",    "loss_scale", "loss",
+                                                    "cache_row", "k_cache", "v_cache"};
     int id = add_value(g, names[data], NDP_VALUE_DATA, shape_of(rows, cols, type));
     if (g->status == NDP_OK)
         g->values[id].data = data;
@@ -287,6 +287,10 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
     derivation *d = (derivation *)b;
     ndp_graph *g = d->g;
     int target[NDP_OP_MAX_OUT], earlier = NDP_NONE;
+    if (acc_slot >= 0) {
+        earlier = d->grad[d->node->in[outs[0]]];
+        ins[acc_slot] = earlier;
+    }
     for (int k = 0; k < n_out; k++) {
         target[k] = NDP_NONE;
         int v = outs[k] < 0 ? NDP_NONE : d->node->in[outs[k]];
@@ -294,10 +298,6 @@ static ndp_status rule_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_att
             NDP_TRY(check_first_through_view(d, v));
             d->grad[v] = target[k] = column_gradient(d, v);
         }
-    }
-    if (acc_slot >= 0) {
-        earlier = d->grad[d->node->in[outs[0]]];
-        ins[acc_slot] = earlier;
     }
     char name[160];
     snprintf(name, sizeof name, "d %s", outs[0] < 0 ? op->name : g->values[d->node->in[outs[0]]].name);

@@ -29,6 +29,7 @@ typedef enum ndp_data_id {
     NDP_DATA_Q_LOW,      /* [T,1] i32, first row that this one may see */
     NDP_DATA_K_POS,      /* [S,1] i32 */
     NDP_DATA_ROPE_TABLE, /* [P,D] */
+    NDP_DATA_ROPE_TABLE_2,
     NDP_DATA_LOSS_SCALE, /* [1,1] fp64: 1 / valid tokens of the update */
     NDP_DATA_LOSS,       /* [1,1] fp64: running sum of token losses */
     NDP_DATA_CACHE_ROW,  /* [1,1] i32: where new rows go in the KV cache */

@@ -1,7 +1,9 @@
 /* attention, attention_bwd: tables and `ref` kernels. The cpu kernels are in cpu/attention_*.
  *
  * p[t,s] = exp(scale q[t].k[s] - lse[t]) over the keys that t sees; o = p v. Backward, with delta[t] = do[t].o[t]:
- * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do. */
+ * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do.
+ * With a cap c a score x becomes c tanh(x / c) before the softmax, and ds gains the slope of that, 1 - (score / c)^2.
+ */
 #include "ops/cpu/attention_cpu.h"
 #include "ops/shape.h"
 
@@ -130,7 +132,8 @@ static int kv_head(const ndp_op_attr *a, int h) { return h / (a->heads / a->kv_h
 
 static double score(const ref_scores *r, int64_t t, int h, int64_t s) {
     int d = r->attr->head_dim;
-    return r->attr->scale * dot(r->q, t, (int64_t)h * d, r->k, s, (int64_t)kv_head(r->attr, h) * d, d);
+    double x = r->attr->scale * dot(r->q, t, (int64_t)h * d, r->k, s, (int64_t)kv_head(r->attr, h) * d, d);
+    return r->attr->cap > 0 ? r->attr->cap * tanh(x / r->attr->cap) : x;
 }
 
 static void attention_ref_row(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
@@ -170,9 +173,11 @@ static void attention_ref(const ndp_op_call *c) {
 static void ref_pair(const ndp_op_call *c, const ref_scores *r, int64_t t, int h, int64_t s, double *p, double *ds) {
     int d = c->attr->head_dim;
     int64_t col = (int64_t)h * d, kv_col = (int64_t)kv_head(c->attr, h) * d;
-    double delta = dot(&c->in[B_DO], t, col, &c->in[B_O], t, col, d);
-    *p = exp(score(r, t, h, s) - ndp_view_get(&c->in[B_LSE], t, h));
+    double delta = dot(&c->in[B_DO], t, col, &c->in[B_O], t, col, d), x = score(r, t, h, s);
+    *p = exp(x - ndp_view_get(&c->in[B_LSE], t, h));
     *ds = *p * (dot(&c->in[B_DO], t, col, &c->in[B_V], s, kv_col, d) - delta);
+    if (r->attr->cap > 0)
+        *ds *= 1 - x / r->attr->cap * (x / r->attr->cap);
 }
 
 static void ref_dq(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {

@@ -33,14 +33,16 @@ const char *ndp_collective_name(ndp_collective c);
 /* The numbers of a call that are not tensors; an op reads those it documents. */
 typedef struct ndp_op_attr {
     int heads, kv_heads, head_dim;
+    int rotary_dim;  /* rope: the columns of each head that turn, the first; 0: all */
     int window;      /* attention: a query sees this many latest keys, itself included; 0: all */
-    double scale;    /* attention: on q.k */
+    double scale;    /* attention: on q.k; scale: on x */
+    double cap;      /* attention: on scores, xent, xent_logits, xent_grad: on logits: c tanh(x / c); 0: none */
     double eps;      /* norms */
     bool inverse;    /* rope: rotate back */
     bool accumulate; /* outputs that are gradients of parameters: += instead of = (set by the program, not the model) */
     bool train;      /* xent, xent_grad: also make gradients */
     int64_t vocab;   /* xent*: real columns; the rest is padding */
-    int unit_offset; /* rmsnorm: weight is (1 + w) when 1 */
+    int unit_offset; /* rmsnorm*, add_rmsnorm: weight is (1 + w) when 1 */
     int parts;       /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */
     int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
     bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide) */
@@ -122,15 +124,22 @@ struct ndp_op {
  *                 dx and acc are wide with attr.wide_grad
  * linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw (+)= dy^T x
  * linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)= sum of rows
- * rmsnorm         (x [T,C], w [1,C])                                -> y [T,C], rstd [T,1]        y = x rstd w
- * rmsnorm_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1], acc? [T,C]) -> dx [T,C]                 dx = acc + d/dx
- * rmsnorm_dw      (dy [T,C], x [T,C], rstd [T,1])                   -> dw [1,C]
+ * rmsnorm         (x [T,G*C], w [1,C])                              -> y [T,G*C], rstd [T,G]      y = x rstd w, for each run of C columns (G: 1, or heads)
+ * rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc? [T,G*C]) -> dx [T,G*C]         dx = acc + d/dx
+ * rmsnorm_dw      (dy [T,G*C], x [T,G*C], rstd [T,G])               -> dw [1,C]
  * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
  *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
- * rope            (x [T,>=(H+KV)*D], pos~ [T,1], table [P,D])       -> x in place: the first (H+KV)*D columns, rotate-half
- *                 table row p = cos of D/2 angles, then sin of D/2; attr: heads, kv_heads, head_dim, inverse
- * swiglu          (gu [T,2F]: gate, then up)                        -> a [T,F]                    a = silu(gate) up
- * swiglu_bwd      (da [T,F], gu [T,2F])                             -> dgu [T,2F]
+ * layernorm       (x [T,C], w [1,C], b? [1,C])                      -> y [T,C], stats [T,2]       y = (x - mean) rstd w + b; stats: mean, rstd
+ * layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx [T,C]                dx = acc + d/dx
+ * layernorm_dw    (dy [T,C], x [T,C], stats [T,2])                  -> dw [1,C]
+ * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,R]) -> x in place: the first R = rotary_dim columns of each head, rotate-half;
+ *                 table row p = cos of R/2 angles, then sin of R/2; attr: heads, kv_heads, head_dim, rotary_dim, inverse
+ * swiglu, geglu   (gu [T,2F]: gate, then up)                        -> a [T,F]                    a = silu(gate) up; a = gelu(gate) up
+ * swiglu_bwd, geglu_bwd (da [T,F], gu [T,2F])                       -> dgu [T,2F]
+ * gelu            (x [T,F])                                         -> a [T,F]                    its tanh form
+ * gelu_bwd        (da [T,F], x [T,F])                               -> dx [T,F]
+ * scale           (x [T,N])                                         -> x in place, times attr.scale
+ * cap             (x [T,N])                                         -> x in place: c tanh(x / c), c = attr.cap
  * add             (a, b)                                            -> c                          c may be a or b
  * add_bias        (y [T,N], b [1,N])                                -> y in place: b is added to every row
  * copy            (x [T,N])                                         -> y [T,N] of attr.type
@@ -183,9 +192,18 @@ struct ndp_op {
     X(rmsnorm_dx)                                                                                                      \
     X(rmsnorm_dw)                                                                                                      \
     X(add_rmsnorm)                                                                                                     \
+    X(layernorm)                                                                                                       \
+    X(layernorm_dx)                                                                                                    \
+    X(layernorm_dw)                                                                                                    \
     X(rope)                                                                                                            \
     X(swiglu)                                                                                                          \
     X(swiglu_bwd)                                                                                                      \
+    X(geglu)                                                                                                           \
+    X(geglu_bwd)                                                                                                       \
+    X(gelu)                                                                                                            \
+    X(gelu_bwd)                                                                                                        \
+    X(scale)                                                                                                           \
+    X(cap)                                                                                                             \
     X(add)                                                                                                             \
     X(add_bias)                                                                                                        \
     X(copy)                                                                                                            \

@@ -1,4 +1,5 @@
-/* y = x rstd w with rstd = (mean(x^2) + eps)^-1/2, alone or with the residual sum before it, and the gradients. */
+/* y = x rstd w with rstd = (mean(x^2) + eps)^-1/2, alone or with the residual sum before it, and the gradients. Rows of
+ * G times as many columns as w has are G runs, each normed by itself: heads, say. */
 #include "ops/cpu/rows.h"
 #include "ops/ref.h"
 #include "ops/shape.h"
@@ -7,10 +8,10 @@
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr;
-    NDP_SHAPE_CHECK(in[1].rows == 1 && in[1].cols == in[0].cols && in[1].dtype == in[0].dtype,
+    NDP_SHAPE_CHECK(in[1].rows == 1 && in[0].cols % in[1].cols == 0 && in[1].dtype == in[0].dtype,
                     "rmsnorm: x " NDP_SHAPE ", w " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
     ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    ndp_shape_set(&out[1], in[0].rows, 1, ndp_wide(in[0].dtype));
+    ndp_shape_set(&out[1], in[0].rows, in[0].cols / in[1].cols, ndp_wide(in[0].dtype));
     return NDP_OK;
 }
 
@@ -34,11 +35,12 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 2, 2, &c->in[0], 4, flops, bytes);
 }
 
-static double ref_rstd(const ndp_op_call *c, const ndp_view *x, int64_t t) {
+/* Of the n columns from `first` on. */
+static double ref_rstd(const ndp_op_call *c, const ndp_view *x, int64_t t, int64_t first, int64_t n) {
     double sum = 0;
-    for (int64_t j = 0; j < x->cols; j++)
+    for (int64_t j = first; j < first + n; j++)
         sum += ndp_view_get(x, t, j) * ndp_view_get(x, t, j);
-    return 1.0 / sqrt(sum / (double)x->cols + c->attr->eps);
+    return 1.0 / sqrt(sum / (double)n + c->attr->eps);
 }
 
 static double ref_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
@@ -47,12 +49,14 @@ static double ref_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
 
 static void ref_norm(const ndp_op_call *c, const ndp_view *x, const ndp_view *w, const ndp_view *y,
                      const ndp_view *rstd) {
-    for (int64_t t = 0; t < x->rows; t++) {
-        double r = ref_rstd(c, x, t);
-        ndp_view_set(rstd, t, 0, r);
-        for (int64_t j = 0; j < x->cols; j++)
-            ndp_view_set(y, t, j, ndp_view_get(x, t, j) * r * ref_weight(c, w, j));
-    }
+    int64_t n = w->cols;
+    for (int64_t t = 0; t < x->rows; t++)
+        for (int64_t g = 0; g < x->cols / n; g++) {
+            double r = ref_rstd(c, x, t, g * n, n);
+            ndp_view_set(rstd, t, g, r);
+            for (int64_t j = 0; j < n; j++)
+                ndp_view_set(y, t, g * n + j, ndp_view_get(x, t, g * n + j) * r * ref_weight(c, w, j));
+        }
 }
 
 static void kernel_ref(const ndp_op_call *c) { ref_norm(c, &c->in[0], &c->in[1], &c->out[0], &c->out[1]); }
@@ -72,7 +76,7 @@ const ndp_op ndp_op_rmsnorm = {
 static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr;
     NDP_SHAPE_SAME("rmsnorm_dx", in[0], in[1]);
-    NDP_SHAPE_CHECK(in[2].cols == in[0].cols && in[2].dtype == in[0].dtype && in[3].rows == in[0].rows,
+    NDP_SHAPE_CHECK(in[2].cols * in[3].cols == in[0].cols && in[2].dtype == in[0].dtype && in[3].rows == in[0].rows,
                     "rmsnorm_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", rstd " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
                     NDP_SHAPE_ARGS(in[2]), NDP_SHAPE_ARGS(in[3]));
     ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
@@ -85,18 +89,24 @@ static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 5, 1, &c->in[0], 9, flops, bytes);
 }
 
-static void dx_ref(const ndp_op_call *c) {
+/* Run g of row t. */
+static void dx_ref_run(const ndp_op_call *c, int64_t t, int64_t g) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1], *w = &c->in[2], *acc = &c->in[4];
-    for (int64_t t = 0; t < x->rows; t++) {
-        double r = ndp_view_get(&c->in[3], t, 0), sum = 0;
-        for (int64_t j = 0; j < x->cols; j++)
-            sum += ndp_view_get(dy, t, j) * ref_weight(c, w, j) * ndp_view_get(x, t, j);
-        for (int64_t j = 0; j < x->cols; j++) {
-            double d = r * ndp_view_get(dy, t, j) * ref_weight(c, w, j) -
-                       ndp_view_get(x, t, j) * r * r * r * sum / (double)x->cols;
-            ndp_view_set(&c->out[0], t, j, ndp_present(acc) ? ndp_view_get(acc, t, j) + d : d);
-        }
+    int64_t n = w->cols, first = g * n;
+    double r = ndp_view_get(&c->in[3], t, g), sum = 0;
+    for (int64_t j = 0; j < n; j++)
+        sum += ndp_view_get(dy, t, first + j) * ref_weight(c, w, j) * ndp_view_get(x, t, first + j);
+    for (int64_t j = 0; j < n; j++) {
+        double d = r * ndp_view_get(dy, t, first + j) * ref_weight(c, w, j) -
+                   ndp_view_get(x, t, first + j) * r * r * r * sum / (double)n;
+        ndp_view_set(&c->out[0], t, first + j, ndp_present(acc) ? ndp_view_get(acc, t, first + j) + d : d);
     }
+}
+
+static void dx_ref(const ndp_op_call *c) {
+    for (int64_t t = 0; t < c->in[0].rows; t++)
+        for (int64_t g = 0; g < c->in[3].cols; g++)
+            dx_ref_run(c, t, g);
 }
 
 static void dx_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->rmsnorm_dx); }
@@ -115,7 +125,7 @@ const ndp_op ndp_op_rmsnorm_dx = {
 static ndp_status dw_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr;
     NDP_SHAPE_SAME("rmsnorm_dw", in[0], in[1]);
-    ndp_shape_set(&out[0], 1, in[0].cols, ndp_wide(in[0].dtype));
+    ndp_shape_set(&out[0], 1, in[0].cols / in[2].cols, ndp_wide(in[0].dtype));
     return NDP_OK;
 }
 
@@ -125,10 +135,12 @@ static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
 
 static void dw_ref(const ndp_op_call *c) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1];
-    for (int64_t j = 0; j < x->cols; j++) {
+    int64_t n = c->out[0].cols;
+    for (int64_t j = 0; j < n; j++) {
         double sum = 0;
         for (int64_t t = 0; t < x->rows; t++)
-            sum += ndp_view_get(dy, t, j) * ndp_view_get(x, t, j) * ndp_view_get(&c->in[2], t, 0);
+            for (int64_t g = 0; g < c->in[2].cols; g++)
+                sum += ndp_view_get(dy, t, g * n + j) * ndp_view_get(x, t, g * n + j) * ndp_view_get(&c->in[2], t, g);
         ndp_ref_give(&c->out[0], 0, j, sum, c->attr->accumulate);
     }
 }

@@ -1,19 +1,24 @@
 /* Rotary positions on the columns of the query and key heads, the first of x, in place; its backward is the rotation
- * back. */
+ * back. (A table whose cosines and sines have another amplitude than 1 scales, too: then the backward is the
+ * transpose.)
+ */
 #include "ops/cpu/rows.h"
 #include "ops/ref.h"
 #include "ops/shape.h"
 
 static int64_t turned_heads(const ndp_op_attr *a) { return (int64_t)a->heads + a->kv_heads; }
 
+static int rotary_dim(const ndp_op_attr *a) { return a->rotary_dim ? a->rotary_dim : a->head_dim; }
+
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_SHAPE_CHECK(attr->head_dim % 2 == 0 && in[0].cols >= turned_heads(attr) * attr->head_dim,
+    int dim = rotary_dim(attr);
+    NDP_SHAPE_CHECK(dim % 2 == 0 && dim <= attr->head_dim && in[0].cols >= turned_heads(attr) * attr->head_dim,
                     "rope: %d + %d heads of %d columns in x " NDP_SHAPE, attr->heads, attr->kv_heads, attr->head_dim,
                     NDP_SHAPE_ARGS(in[0]));
     NDP_SHAPE_CHECK(in[1].dtype == NDP_I32 && in[1].rows == in[0].rows,
                     "rope: positions " NDP_SHAPE " for x " NDP_SHAPE, NDP_SHAPE_ARGS(in[1]), NDP_SHAPE_ARGS(in[0]));
-    NDP_SHAPE_CHECK(in[2].cols == attr->head_dim && in[2].dtype == ndp_wide(in[0].dtype),
-                    "rope: table " NDP_SHAPE " for head_dim %d", NDP_SHAPE_ARGS(in[2]), attr->head_dim);
+    NDP_SHAPE_CHECK(in[2].cols == dim && in[2].dtype == ndp_wide(in[0].dtype),
+                    "rope: table " NDP_SHAPE " for %d columns of a head", NDP_SHAPE_ARGS(in[2]), dim);
     ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
     return NDP_OK;
 }
@@ -28,17 +33,17 @@ static ndp_status backward(ndp_bwd *b) {
 }
 
 static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    double turned = (double)c->in[0].rows * (double)turned_heads(c->attr) * c->attr->head_dim;
+    double turned = (double)c->in[0].rows * (double)turned_heads(c->attr) * rotary_dim(c->attr);
     *flops = 3 * turned;
     *bytes = 2 * turned * (double)ndp_dtype_size(c->in[0].dtype);
 }
 
 static void kernel_ref(const ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *table = &c->in[2];
-    int64_t half = c->attr->head_dim / 2;
+    int64_t half = rotary_dim(c->attr) / 2;
     for (int64_t t = 0; t < x->rows; t++)
         for (int64_t i = 0; i < turned_heads(c->attr) * half; i++) {
-            int64_t p = ndp_ref_int(&c->in[1], t), at = i / half * 2 * half + i % half;
+            int64_t p = ndp_ref_int(&c->in[1], t), at = i / half * c->attr->head_dim + i % half;
             double a = ndp_view_get(x, t, at), b = ndp_view_get(x, t, at + half);
             double cosine = ndp_view_get(table, p, i % half), sine = ndp_view_get(table, p, half + i % half);
             sine = c->attr->inverse ? -sine : sine;

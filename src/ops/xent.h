@@ -41,6 +41,7 @@ typedef struct ndp_xent_stats {
     double max, sum, at_label;
 } ndp_xent_stats;
 
+/* Caps the row's logits first, where attr->cap says so. */
 ndp_xent_stats ndp_xent_stats_ref(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t);
 /* nll, and with attr->train dlogits, of row t by the stats of the whole vocabulary. */
 void ndp_xent_finish_ref(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t, const ndp_xent_stats *stats,

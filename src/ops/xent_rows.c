@@ -103,6 +103,8 @@ static int64_t label_column(const ndp_op_attr *attr, const ndp_view *labels, int
 
 ndp_xent_stats ndp_xent_stats_ref(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t) {
     ndp_xent_stats s = {.max = -INFINITY};
+    for (int64_t j = 0; attr->cap > 0 && j < attr->vocab; j++)
+        ndp_view_set(&r->logits, t, j, attr->cap * tanh(ndp_view_get(&r->logits, t, j) / attr->cap));
     int64_t column = label_column(attr, &r->labels, t);
     for (int64_t j = 0; j < attr->vocab; j++)
         s.max = fmax(s.max, ndp_view_get(&r->logits, t, j));
@@ -119,7 +121,8 @@ void ndp_xent_finish_ref(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_
     int64_t column = label_column(attr, &r->labels, t);
     ndp_view_set(&r->nll, t, 0, ignored ? 0.0 : log(stats->sum) + stats->max - stats->at_label);
     for (int64_t j = 0; attr->train && j < r->logits.cols; j++) {
-        double p = j < attr->vocab && !ignored ? exp(ndp_view_get(&r->logits, t, j) - stats->max) / stats->sum : 0.0;
-        ndp_view_set(&r->dlogits, t, j, (p - (j == column)) * scale);
+        double x = ndp_view_get(&r->logits, t, j), slope = attr->cap > 0 ? 1 - pow(x / attr->cap, 2) : 1;
+        double p = j < attr->vocab && !ignored ? exp(x - stats->max) / stats->sum : 0.0;
+        ndp_view_set(&r->dlogits, t, j, (p - (j == column)) * slope * scale);
     }
 }

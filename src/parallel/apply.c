@@ -38,7 +38,7 @@ static int columns_of(ndp_pass *p, const ndp_value *v) {
         const ndp_segment *s = &p->to->slots[of->slot]->items[of->of + i];
         if (whole == begin)
             first = here;
-        whole += s->whole[0];
+        whole += s->part[0];
         here += s->rows;
         if (whole == end && first >= 0)
             return ndp_graph_columns(p->to, of->value, first, here - first);

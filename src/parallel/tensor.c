@@ -20,7 +20,7 @@ int ndp_tensor_heads(const ndp_mesh *mesh, int heads) {
 /* Its part of `n` things that come in groups of `width`: the groups of rank r are [r n / tp, (r + 1) n / tp), and one
  * that several ranks share where there are fewer groups than ranks. */
 static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *mesh) {
-    int64_t tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP], groups = s->whole[axis] / width;
+    int64_t tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP], groups = s->part[axis] / width;
     int64_t first = groups * r / tp, end = groups * (r + 1) / tp;
     bool kv = s->dim[axis] == NDP_DIM_KV_HEADS;
     if (kv && groups % tp != 0 && tp % groups != 0) { /* all of them, for the sequence axis to choose from */
@@ -50,7 +50,7 @@ void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_para
         ndp_segment *seg = &s->items[i];
         bool cut = false;
         for (int axis = 0; axis < 2; axis++)
-            if (seg->dim[axis] != NDP_DIM_WHOLE) {
+            if (seg->dim[axis] != NDP_DIM_WHOLE && seg->dim[axis] != NDP_DIM_IN_HEAD) {
                 cut_axis(seg, axis, width[seg->dim[axis]], mesh);
                 cut = true;
             }
@@ -58,7 +58,8 @@ void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_para
             continue;
         seg->copies *= tp;
         seg->replica = mesh->coord[NDP_TP] != 0;
-        seg->sum = how->tp_whole_rows ? NDP_GRADIENT_WHOLE : NDP_GRADIENT_OVER_TP;
+        bool in_head = seg->dim[seg->ndim == 1] == NDP_DIM_IN_HEAD;
+        seg->sum = how->tp_whole_rows && !in_head ? NDP_GRADIENT_WHOLE : NDP_GRADIENT_OVER_TP;
     }
 }
 

@@ -102,3 +102,15 @@ void ndp_convert(const void *from, ndp_dtype from_type, void *to, ndp_dtype to_t
         store(to, to_type, first, count, block);
     }
 }
+
+void ndp_convert_apart(const void *from, ndp_dtype from_type, int64_t from_stride, void *to, ndp_dtype to_type,
+                       int64_t to_stride, int64_t n) {
+    size_t from_step = ndp_dtype_size(from_type) * (size_t)from_stride;
+    size_t to_step = ndp_dtype_size(to_type) * (size_t)to_stride;
+    if (from_stride == 1 && to_stride == 1)
+        ndp_convert(from, from_type, to, to_type, n);
+    else
+        for (int64_t i = 0; i < n; i++)
+            ndp_convert((const char *)from + (size_t)i * from_step, from_type, (char *)to + (size_t)i * to_step,
+                        to_type, 1);
+}

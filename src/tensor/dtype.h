@@ -30,5 +30,8 @@ static inline uint16_t ndp_f32_to_bf16(float f) {
 /* n elements from one storage type to another (fp32, bf16, fp16, fp64 in any pair). Buffers do not overlap, or are the
  * same with equal types. */
 void ndp_convert(const void *from, ndp_dtype from_type, void *to, ndp_dtype to_type, int64_t n);
+/* The same of elements that are that many places apart. */
+void ndp_convert_apart(const void *from, ndp_dtype from_type, int64_t from_stride, void *to, ndp_dtype to_type,
+                       int64_t to_stride, int64_t n);
 
 #endif

@@ -12,12 +12,18 @@ ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t 
                          .ndim = ndim,
                          .dim = {row_dim, col_dim},
                          .whole = {rows, cols},
+                         .part = {rows, cols},
                          .room = rows * cols,
                          .copies = 1};
 }
 
+void ndp_segment_fuse(ndp_segment *s, int axis, int64_t base, int64_t whole) {
+    s->base[axis] = s->first[axis] = base;
+    s->whole[axis] = whole;
+}
+
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most) {
-    s->first[axis] = first;
+    s->first[axis] = s->base[axis] + first;
     *(axis == 0 ? &s->rows : &s->cols) = count;
     s->room = axis == 0 ? most * s->cols : s->rows * most;
 }
@@ -52,19 +58,43 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
     return false;
 }
 
+/* Elements [begin, end) of a segment, `skip` of them given already, row by row: in files a row may go on beyond it. */
+static ndp_run run_of_rows(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
+    int64_t at = begin + skip, row = at / s->cols, col = at % s->cols;
+    bool rows_whole = s->cols == s->whole[1];
+    return (ndp_run){.segment = s,
+                     .tensor_first = (s->first[0] + row) * s->whole[1] + s->first[1] + col,
+                     .slice_first = skip,
+                     .count = rows_whole ? end - at : smaller(end - at, s->cols - col),
+                     .stride = 1};
+}
+
+/* The same of a transposed segment, column by column: a column is a row in files. */
+static ndp_run run_of_columns(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
+    for (int64_t col = 0, given = 0;; col++) {
+        int64_t row = (begin - col + s->cols - 1) / s->cols, row_end = (end - col + s->cols - 1) / s->cols;
+        int64_t count = row_end - row;
+        if (count > 0 && given + count > skip)
+            return (ndp_run){.segment = s,
+                             .tensor_first = (s->first[1] + col) * s->whole[0] + s->first[0] + row,
+                             .slice_first = row * s->cols + col - begin,
+                             .count = count,
+                             .stride = s->cols};
+        given += count;
+    }
+}
+
 bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cursor, ndp_run *out) {
-    int64_t low = ndp_segments_slice(s, shards) * index;
+    int64_t low = ndp_segments_slice(s, shards) * index, before = 0; /* elements of earlier pieces */
     ndp_piece p;
-    for (int i = 0; ndp_segments_piece(s, shards, index, &i, &p);) {
-        int64_t first = larger(p.slice_first, *cursor), end = p.slice_first + p.count;
-        if (first >= end)
+    for (int i = 0; ndp_segments_piece(s, shards, index, &i, &p); before += p.count) {
+        if (*cursor >= before + p.count)
             continue;
-        const ndp_segment *seg = p.segment;
-        int64_t local = low + first - seg->offset, row = local / seg->cols, col = local % seg->cols;
-        bool rows_whole = seg->cols == seg->whole[1];
-        int64_t count = rows_whole ? end - first : smaller(end - first, seg->cols - col);
-        *out = (ndp_run){seg, (seg->first[0] + row) * seg->whole[1] + seg->first[1] + col, first, count};
-        *cursor = first + count;
+        int64_t begin = low + p.slice_first - p.segment->offset, end = begin + p.count, skip = *cursor - before;
+        *out = p.segment->transposed ? run_of_columns(p.segment, begin, end, skip)
+                                     : run_of_rows(p.segment, begin, end, skip);
+        out->slice_first += p.slice_first;
+        *cursor += out->count;
         return true;
     }
     return false;

@@ -21,6 +21,7 @@ typedef struct spec {
     int heads, kv_heads, dim, window;
     pattern pattern;
     ndp_dtype dtype;
+    double cap;
 } spec;
 
 enum { Q, K, V, Q_POS, Q_LOW, K_POS, O, LSE, D_O, DQ, DK, DV, TENSORS };
@@ -84,7 +85,8 @@ static problem setup(const spec *x) {
                           .kv_heads = x->kv_heads,
                           .head_dim = x->dim,
                           .window = x->window,
-                          .scale = 1 / sqrt(x->dim)}};
+                          .scale = 1 / sqrt(x->dim),
+                          .cap = x->cap}};
     ndp_view in[6] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
                       make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
                       make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
@@ -249,7 +251,8 @@ static void check_cpu(const spec *x) {
     problem given = setup(x), want = reference(&given, x), rounded = rounding(&want, x);
     for (int i = 0; i < NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i], 1);
-        problem got = setup(x), *allowed = x->dtype == NDP_BF16 && ndp_cpu_has_avx512_bf16() ? &rounded : NULL;
+        bool products_of_bf16 = x->dtype == NDP_BF16 && x->cap == 0 && ndp_cpu_has_avx512_bf16();
+        problem got = setup(x), *allowed = products_of_bf16 ? &rounded : NULL;
         run_forward(&got, NDP_BACKEND_CPU, 2);
         assert_near(&got, &want, O, limit, allowed, x);
         assert_near(&got, &want, LSE, 1e-6, NULL, x);
@@ -294,11 +297,10 @@ static void check_differences(const problem *p, int input, int gradient) {
 
 static void ref_backward_is_the_derivative(void **state) {
     (void)state;
-    static const spec cases[] = {{7, 7, 4, 2, 5, 0, DOCUMENTS, NDP_F64},
-                                 {13, 13, 3, 1, 3, 4, CAUSAL, NDP_F64},
-                                 {9, 11, 2, 2, 4, 3, ZIGZAG, NDP_F64},
-                                 {5, 17, 6, 2, 3, 0, DECODE, NDP_F64},
-                                 {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64}};
+    static const spec cases[] = {
+        {7, 7, 4, 2, 5, 0, DOCUMENTS, NDP_F64, 0},  {13, 13, 3, 1, 3, 4, CAUSAL, NDP_F64, 0},
+        {9, 11, 2, 2, 4, 3, ZIGZAG, NDP_F64, 0},    {5, 17, 6, 2, 3, 0, DECODE, NDP_F64, 0},
+        {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64, 0}, {9, 11, 4, 2, 3, 5, DOCUMENTS, NDP_F64, 0.7}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         problem p = setup(&cases[i]);
         run_forward(&p, NDP_BACKEND_REF, 1);
@@ -326,7 +328,8 @@ static void cpu_equals_ref(void **state) {
                       dims[d],
                       windows[turn % 3],
                       (pattern)(turn % PATTERNS),
-                      turn % 2 ? NDP_F32 : NDP_BF16};
+                      turn % 2 ? NDP_F32 : NDP_BF16,
+                      0};
             check_cpu(&x);
         }
 }
@@ -334,13 +337,25 @@ static void cpu_equals_ref(void **state) {
 static void cpu_equals_ref_where_shapes_differ(void **state) {
     (void)state;
     static const spec cases[] = {
-        {1, 200, 9, 3, 64, 0, DECODE, NDP_F32},        {1, 1, 9, 3, 64, 0, DECODE, NDP_BF16},
-        {16, 300, 6, 6, 48, 0, DECODE, NDP_F32},       {33, 257, 4, 1, 64, 40, DECODE, NDP_BF16},
-        {65, 131, 2, 1, 64, 0, ZIGZAG, NDP_F32},       {200, 90, 4, 2, 16, 64, ZIGZAG, NDP_F32},
-        {150, 70, 3, 1, 64, 0, ANYWHERE, NDP_F32},     {70, 150, 2, 2, 20, 9, ANYWHERE, NDP_BF16},
-        {700, 700, 3, 1, 8, 64, DOCUMENTS, NDP_F32},   {60, 60, 2, 1, 256, 0, CAUSAL, NDP_F32},
-        {450, 450, 10, 2, 24, 0, DOCUMENTS, NDP_BF16}, {450, 450, 10, 2, 32, 0, DOCUMENTS, NDP_F32},
-        {40, 40, 2, 1, 1, 0, DOCUMENTS, NDP_F32},      {100, 100, 40, 1, 24, 0, CAUSAL, NDP_BF16}};
+        {1, 200, 9, 3, 64, 0, DECODE, NDP_F32, 0},        {1, 1, 9, 3, 64, 0, DECODE, NDP_BF16, 0},
+        {16, 300, 6, 6, 48, 0, DECODE, NDP_F32, 0},       {33, 257, 4, 1, 64, 40, DECODE, NDP_BF16, 0},
+        {65, 131, 2, 1, 64, 0, ZIGZAG, NDP_F32, 0},       {200, 90, 4, 2, 16, 64, ZIGZAG, NDP_F32, 0},
+        {150, 70, 3, 1, 64, 0, ANYWHERE, NDP_F32, 0},     {70, 150, 2, 2, 20, 9, ANYWHERE, NDP_BF16, 0},
+        {700, 700, 3, 1, 8, 64, DOCUMENTS, NDP_F32, 0},   {60, 60, 2, 1, 256, 0, CAUSAL, NDP_F32, 0},
+        {450, 450, 10, 2, 24, 0, DOCUMENTS, NDP_BF16, 0}, {450, 450, 10, 2, 32, 0, DOCUMENTS, NDP_F32, 0},
+        {40, 40, 2, 1, 1, 0, DOCUMENTS, NDP_F32, 0},      {100, 100, 40, 1, 24, 0, CAUSAL, NDP_BF16, 0}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        check_cpu(&cases[i]);
+}
+
+/* Scores that are capped, nearly not at all and nearly all of them. */
+static void capped_scores(void **state) {
+    (void)state;
+    static const spec cases[] = {{70, 70, 4, 2, 16, 0, DOCUMENTS, NDP_F32, 50},
+                                 {200, 200, 2, 1, 64, 70, CAUSAL, NDP_F32, 0.5},
+                                 {65, 131, 2, 1, 20, 0, ZIGZAG, NDP_F32, 2},
+                                 {100, 100, 3, 3, 48, 9, ANYWHERE, NDP_BF16, 2},
+                                 {1, 200, 9, 3, 64, 0, DECODE, NDP_BF16, 0.5}};
     for (int i = 0; i < NDP_COUNT(cases); i++)
         check_cpu(&cases[i]);
 }
@@ -350,7 +365,7 @@ static void rows_that_see_nothing(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
-        spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         for (int64_t t = 0; t < x.t; t++)
             ndp_view_set(&p.v[Q_LOW], t, 0, t == 68 ? 0 : 1000);
@@ -372,7 +387,7 @@ static void keys_on_both_sides_are_not_seen(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
-        spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         for (int64_t t = 0; t < x.t; t++) {
             ndp_view_set(&p.v[Q_LOW], t, 0, 400);
@@ -394,7 +409,7 @@ static void keys_that_nobody_sees_may_be_nan(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
-        spec x = {3, 90, 2, 1, 20, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        spec x = {3, 90, 2, 1, 20, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem clean = setup(&x), p = setup(&x);
         for (int64_t s = 3; s < x.s; s++)
             for (int64_t c = 0; c < x.dim; c++) {
@@ -413,7 +428,7 @@ static void nan_is_not_hidden(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
-        spec x = {80, 80, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32};
+        spec x = {80, 80, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         ndp_view_set(&p.v[K], 70, 3, NAN);
         run_forward(&p, NDP_BACKEND_CPU, 1);
@@ -429,9 +444,9 @@ static bool same_bits(const ndp_view *a, const ndp_view *b) {
 
 static void threads_do_not_change_a_bit(void **state) {
     (void)state;
-    static const spec cases[] = {{600, 600, 9, 3, 64, 0, CAUSAL, NDP_F32},
-                                 {600, 600, 4, 2, 48, 100, DOCUMENTS, NDP_BF16},
-                                 {300, 500, 8, 1, 16, 0, ANYWHERE, NDP_F32}};
+    static const spec cases[] = {{600, 600, 9, 3, 64, 0, CAUSAL, NDP_F32, 0},
+                                 {600, 600, 4, 2, 48, 100, DOCUMENTS, NDP_BF16, 0},
+                                 {300, 500, 8, 1, 16, 0, ANYWHERE, NDP_F32, 0}};
     for (int i = 0; i < NDP_COUNT(cases) * NDP_COUNT(all_isa); i++) {
         const spec *x = &cases[i / NDP_COUNT(all_isa)];
         setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
@@ -453,7 +468,7 @@ static void threads_do_not_change_a_bit(void **state) {
 /* An output that nobody asked for changes nothing in the others. */
 static void outputs_may_be_absent(void **state) {
     (void)state;
-    spec x = {100, 100, 4, 2, 16, 0, DOCUMENTS, NDP_BF16};
+    spec x = {100, 100, 4, 2, 16, 0, DOCUMENTS, NDP_BF16, 0};
     problem all = setup(&x);
     run_forward(&all, NDP_BACKEND_CPU, 2);
     run_backward(&all, NDP_BACKEND_CPU, 2);
@@ -707,6 +722,7 @@ int main(void) {
         cmocka_unit_test(ref_backward_is_the_derivative),
         cmocka_unit_test(cpu_equals_ref),
         cmocka_unit_test(cpu_equals_ref_where_shapes_differ),
+        cmocka_unit_test(capped_scores),
         cmocka_unit_test(rows_that_see_nothing),
         cmocka_unit_test(keys_on_both_sides_are_not_seen),
         cmocka_unit_test(keys_that_nobody_sees_may_be_nan),

@@ -135,6 +135,36 @@ static void rmsnorm_gradient(void **state) {
     }
 }
 
+/* Five runs of columns, each normed by itself with the same weight. */
+static void rmsnorm_of_heads_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) {
+        gradient_case k = {&ndp_op_rmsnorm,
+                           {.eps = 1e-2, .unit_offset = c & 1},
+                           .in = {random_matrix(NDP_F64, t, 5 * c, 1), random_matrix(NDP_F64, 1, c, 2)},
+                           .wanted = 3,
+                           .flowing = 1,
+                           .earlier = t == 3};
+        check_gradients(&k);
+    }
+}
+
+static void layernorm_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 4; variant++) {
+        bool bias = variant & 1;
+        gradient_case k = {&ndp_op_layernorm,
+                           {.eps = 1e-2},
+                           .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, 1, c, 2)},
+                           .wanted = bias ? 7 : 3,
+                           .flowing = 1,
+                           .earlier = variant >> 1};
+        if (bias)
+            k.in[2] = random_matrix(NDP_F64, 1, c, 3);
+        check_gradients(&k);
+    }
+}
+
 /* Gradients arrive at s, at y, or at both; from either summand to both of them. */
 static void add_rmsnorm_gradient(void **state) {
     (void)state;
@@ -170,11 +200,44 @@ static void rope_gradient(void **state) {
     }
 }
 
-static void swiglu_gradient(void **state) {
+/* Of ten columns of a head the first six turn, by a table that scales too: the backward is the transpose. */
+static void partial_rope_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, extra) {
+        gradient_case k = {
+            &ndp_op_rope,
+            {.heads = 2, .kv_heads = 1, .head_dim = 10, .rotary_dim = 6},
+            .in = {random_matrix(NDP_F64, t, 30 + extra, 1), random_ints(t, 0, 11, 2), matrix(NDP_F64, 11, 6)},
+            .wanted = 1,
+            .flowing = 1};
+        for (int p = 0; p < 11; p++)
+            for (int i = 0; i < 3; i++) {
+                ndp_view_set(&k.in[2], p, i, 1.3 * cos(p * 0.7 * (i + 1)));
+                ndp_view_set(&k.in[2], p, 3 + i, 1.3 * sin(p * 0.7 * (i + 1)));
+            }
+        check_gradients(&k);
+    }
+}
+
+static void activation_gradients(void **state) {
+    (void)state;
+    static const struct {
+        const ndp_op *op;
+        int columns; /* of the operand, for one of the result */
+    } ops[] = {{&ndp_op_swiglu, 2}, {&ndp_op_geglu, 2}, {&ndp_op_gelu, 1}};
+    for (int i = 0; i < NDP_COUNT(ops); i++)
+        FOR_SIZES(t, c) {
+            gradient_case k = {ops[i].op, .in = {random_matrix(NDP_F64, t, ops[i].columns * c, 1)}, .wanted = 1,
+                               .flowing = 1, .earlier = t == 3};
+            check_gradients(&k);
+        }
+}
+
+static void scale_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) {
-        gradient_case k = {&ndp_op_swiglu, .in = {random_matrix(NDP_F64, t, 2 * c, 1)}, .wanted = 1, .flowing = 1,
-                           .earlier = t == 3};
+        gradient_case k = {
+            &ndp_op_scale, {.scale = 2.5}, .in = {random_matrix(NDP_F64, t, c, 1)}, .wanted = 1, .flowing = 1};
         check_gradients(&k);
     }
 }
@@ -238,9 +301,9 @@ static double xent_loss(const ndp_op_attr *attr, const ndp_view *in, int i, cons
 
 static void xent_gradient(void **state) {
     (void)state;
-    for (int variant = 0; variant < 6; variant++) {
-        int64_t rows = (int64_t[]){1, 3, 70, 131, 200, 65}[variant], v = variant % 2 ? 12 : 9;
-        ndp_op_attr attr = {.train = true, .vocab = 9};
+    for (int variant = 0; variant < 8; variant++) {
+        int64_t rows = (int64_t[]){1, 3, 70, 131, 200, 65, 3, 70}[variant], v = variant % 2 ? 12 : 9;
+        ndp_op_attr attr = {.train = true, .vocab = 9, .cap = variant < 6 ? 0 : 1.2};
         ndp_view in[NDP_OP_MAX_IN] = {random_matrix(NDP_F64, rows, 5, 1), random_matrix(NDP_F64, v, 5, 2),
                                       random_ints(rows, -2, 9, 3), matrix(NDP_F64, 1, 1)};
         ndp_view out[NDP_OP_MAX_OUT] = {{0}};
@@ -280,9 +343,10 @@ static void xent_passes_its_dx(void **state) {
 /* The rules must not ask for what nobody wants, nor act where nothing flows in. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
-    const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear,      &ndp_op_rmsnorm,    &ndp_op_add_rmsnorm,
-                           &ndp_op_rope,      &ndp_op_swiglu,      &ndp_op_add,        &ndp_op_add_bias,
-                           &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge};
+    const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear,      &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,
+                           &ndp_op_rope,      &ndp_op_swiglu,      &ndp_op_add,         &ndp_op_add_bias,
+                           &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
+                           &ndp_op_geglu,     &ndp_op_gelu,        &ndp_op_scale};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -297,6 +361,7 @@ static void nothing_flows_nothing_made(void **state) {
         require_ok(ops[i]->backward(&e.b));
     }
     assert_null(ndp_op_kv_append.backward);
+    assert_null(ndp_op_cap.backward);
     assert_null(ndp_op_reduce_sum.backward);
     assert_null(ndp_op_attention_merge.backward);
     assert_null(ndp_op_xent_logits.backward);
@@ -310,7 +375,11 @@ int main(void) {
         cmocka_unit_test(rmsnorm_gradient),
         cmocka_unit_test(add_rmsnorm_gradient),
         cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(swiglu_gradient),
+        cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),
+        cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),
         cmocka_unit_test(add_gradient),
         cmocka_unit_test(xent_gradient),
         cmocka_unit_test(add_bias_gradient),

@@ -202,6 +202,55 @@ static void rmsnorm_kernels(void **state) {
     }
 }
 
+/* Runs of columns that are normed by themselves. */
+static void rmsnorm_of_heads_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int more = 0; more < 2; more++) {
+        ndp_op_attr attr = {.eps = 1e-5, .unit_offset = more, .accumulate = more};
+        ndp_view rstd = matrix(NDP_F32, t, 3), rstd_dw = matrix(NDP_F32, t, 3);
+        for (int64_t i = 0; i < 3 * t; i++) {
+            ndp_view_set(&rstd, i / 3, i % 3, 0.5 + (double)(i % 7) / 5);
+            ndp_view_set(&rstd_dw, i / 3, i % 3, 0.5 + (double)(i % 5) / 5);
+        }
+        kernel_case forward = {&ndp_op_rmsnorm, attr, .in = {some(t, 3 * c, 1), some(1, c, 2)}};
+        kernel_case dx = {&ndp_op_rmsnorm_dx, attr, .wide = 8,
+                          .in = {some(t, 3 * c, 1), some(t, 3 * c, 2), some(1, c, 3), rstd,
+                                 more ? some(t, 3 * c, 4) : (ndp_view){0}}};
+        kernel_case dw = {&ndp_op_rmsnorm_dw, attr, .wide = 4, .in = {some(t, 3 * c, 1), some(t, 3 * c, 2), rstd_dw}};
+        check_kernel(&forward);
+        check_kernel(&dx);
+        check_kernel(&dw);
+    }
+}
+
+/* Mean and rstd of rows. */
+static ndp_view some_stats_of_rows(int64_t t) {
+    ndp_view v = matrix(NDP_F32, t, 2);
+    for (int64_t i = 0; i < t; i++) {
+        ndp_view_set(&v, i, 0, (double)(i % 5) / 8 - 0.25);
+        ndp_view_set(&v, i, 1, 0.5 + (double)(i % 7) / 5);
+    }
+    return v;
+}
+
+/* Not of one column: there all that is left of x less its mean is rounding. */
+static void layernorm_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int more = 0; c > 1 && more < 2; more++) {
+        ndp_op_attr attr = {.eps = 1e-2, .accumulate = more};
+        kernel_case forward = {&ndp_op_layernorm, attr,
+                               .in = {some(t, c, 1), some(1, c, 2), more ? some(1, c, 3) : (ndp_view){0}}};
+        kernel_case dx = {&ndp_op_layernorm_dx, attr, .wide = 8,
+                          .in = {some(t, c, 1), some(t, c, 2), some(1, c, 3), some_stats_of_rows(t),
+                                 more ? some(t, c, 4) : (ndp_view){0}}};
+        kernel_case dw = {&ndp_op_layernorm_dw, attr, .wide = 4,
+                          .in = {some(t, c, 1), some(t, c, 2), some_stats_of_rows(t)}};
+        check_kernel(&forward);
+        check_kernel(&dx);
+        check_kernel(&dw);
+    }
+}
+
 static void rope_kernels(void **state) {
     (void)state;
     FOR_SIZES(t, extra) for (int variant = 0; variant < 4; variant++) {
@@ -212,6 +261,12 @@ static void rope_kernels(void **state) {
             .wide = 4,
             .in = {some(t, 6 * half + extra, 1), random_ints(t, 0, 40, 2), some(40, 2 * half, 3)}};
         check_kernel(&k);
+        kernel_case part = {
+            &ndp_op_rope,
+            {.heads = 2, .kv_heads = 1, .head_dim = 2 * half + 3, .rotary_dim = 2 * half, .inverse = variant & 1},
+            .wide = 4,
+            .in = {some(t, 3 * (2 * half + 3) + extra, 1), random_ints(t, 0, 40, 2), some(40, 2 * half, 3)}};
+        check_kernel(&part);
     }
 }
 
@@ -220,6 +275,18 @@ static void elementwise_kernels(void **state) {
     FOR_SIZES(t, c) {
         kernel_case forward = {&ndp_op_swiglu, .in = {some(t, 2 * c, 1)}};
         kernel_case backward = {&ndp_op_swiglu_bwd, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
+        kernel_case gate = {&ndp_op_geglu, .in = {some(t, 2 * c, 1)}};
+        kernel_case gate_bwd = {&ndp_op_geglu_bwd, .in = {some(t, c, 1), some(t, 2 * c, 2)}};
+        kernel_case gelu = {&ndp_op_gelu, .in = {some(t, c, 1)}};
+        kernel_case gelu_bwd = {&ndp_op_gelu_bwd, .in = {some(t, c, 1), some(t, c, 2)}};
+        kernel_case scale = {&ndp_op_scale, {.scale = 2.3}, .in = {some(t, c, 1)}};
+        kernel_case cap = {&ndp_op_cap, {.cap = 1.1}, .in = {some(t, c, 1)}};
+        check_kernel(&gate);
+        check_kernel(&gate_bwd);
+        check_kernel(&gelu);
+        check_kernel(&gelu_bwd);
+        check_kernel(&scale);
+        check_kernel(&cap);
         kernel_case sum = {&ndp_op_add, .in = {some(t, c, 1), some(t, c, 2)}};
         kernel_case other = {&ndp_op_add, .in = {some(t, c, 1), some(t, c, 2)}, .other = 1};
         kernel_case bias = {&ndp_op_add_bias, .in = {some(t, c, 1), some(1, c, 2)}};
@@ -325,6 +392,18 @@ static void exponential(void **state) {
     assert_true(isinf(ndp_vexpf(INFINITY)) && isinf(ndp_vexpf(89)) && isnan(ndp_vexpf(NAN)));
 }
 
+/* Near 0, at the seam of its two formulas, and far out, where it is 1. */
+static void hyperbolic_tangent(void **state) {
+    (void)state;
+    for (double x = -12; x < 12; x += 0.00037) {
+        double y = tanh((double)(float)x), ulp = ldexp(1, ilogb(y) - 23);
+        if (!(fabs((double)ndp_vtanhf((float)x) - y) <= 3 * ulp))
+            fail_msg("tanh(%.9g): %.9g, not %.9g", x, (double)ndp_vtanhf((float)x), y);
+    }
+    assert_true(ndp_vtanhf(0) == 0 && ndp_vtanhf(1e-30f) == 1e-30f);
+    assert_true(ndp_vtanhf(INFINITY) == 1 && ndp_vtanhf(-INFINITY) == -1 && isnan(ndp_vtanhf(NAN)));
+}
+
 static ndp_view one_double(double x) {
     ndp_view v = matrix(NDP_F64, 1, 1);
     ndp_view_set(&v, 0, 0, x);
@@ -336,10 +415,10 @@ static void xent_kernels(void **state) {
     (void)state;
     const int64_t rows[] = {1, 3, 255, 257, 600, 600};
     for (int i = 0; i < NDP_COUNT(rows); i++)
-        for (unsigned variant = 0; variant < 8; variant++) {
+        for (unsigned variant = 0; variant < 16; variant++) {
             int64_t t = rows[i], v = variant & 1 ? 100 : 131;
             kernel_case k = {&ndp_op_xent,
-                             {.vocab = 97, .train = true, .accumulate = variant & 2},
+                             {.vocab = 97, .train = true, .accumulate = variant & 2, .cap = variant & 8 ? 3 : 0},
                              .exact = 8,
                              .in = {some(t, 19, 1), some(v, 19, 2), random_ints(t, -3, 97, 3), one_double(0.37)},
                              .asked = variant & 4 ? (variant & 1 ? 3 : 5) : 7};
@@ -367,10 +446,11 @@ static ndp_view some_stats(const ndp_op_attr *attr, const ndp_view *logits, cons
 static void xent_slice_kernels(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++)
-        for (unsigned variant = 0; variant < 8; variant++) {
+        for (unsigned variant = 0; variant < 16; variant++) {
             int64_t t = (int64_t[]){1, 3, 64, 130, 257, 40}[i], v = variant & 1 ? 100 : 131, low = i == 5 ? -9 : -3;
             ndp_op_attr attr = {.vocab = variant & 4 ? 97 : v,
                                 .first = 20,
+                                .cap = variant & 8 ? 3 : 0,
                                 .parts = 3,
                                 .train = true,
                                 .accumulate = variant & 2,
@@ -453,12 +533,12 @@ static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp
 static void slices_equal_xent(void **state) {
     (void)state;
     static const slicing cases[] = {{1, {97}, {3}}, {3, {40, 1, 56}, {0, 5, 1}}, {4, {50, 0, 30, 17}, {0, 2, 1, 0}}};
-    for (int i = 0; i < 3 * NDP_COUNT(cases); i++) {
-        const slicing *s = &cases[i / 3];
+    for (int i = 0; i < 6 * NDP_COUNT(cases); i++) {
+        const slicing *s = &cases[i / 6];
         ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
         ndp_backend backend = type == NDP_F64 ? NDP_BACKEND_REF : NDP_BACKEND_CPU;
         double allowed = type == NDP_F64 ? 1e-14 : type == NDP_F32 ? 1e-6 : 4e-3;
-        ndp_op_attr attr = {.vocab = 97, .train = true};
+        ndp_op_attr attr = {.vocab = 97, .train = true, .cap = i / 3 % 2 ? 3 : 0};
         ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
                                       random_ints(70, -9, 97, 3), one_double(0.37)};
         ndp_view whole[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}};
@@ -559,6 +639,12 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_rmsnorm_dw, {f, h, f}},
         {&ndp_op_add_rmsnorm, {f, h, row}},
         {&ndp_op_rope, {f, ids, f}},
+        {&ndp_op_layernorm, {f, row, none}},
+        {&ndp_op_layernorm_dx, {f, h, row, f}},
+        {&ndp_op_layernorm_dw, {f, f, f}},
+        {&ndp_op_geglu, {row}},
+        {&ndp_op_geglu_bwd, {f, f}},
+        {&ndp_op_gelu_bwd, {f, h}},
         {&ndp_op_swiglu, {row}},
         {&ndp_op_swiglu_bwd, {f, f}},
         {&ndp_op_add, {f, h}},
@@ -585,7 +671,10 @@ int main(int argc, char **argv) {
         cmocka_unit_test(embedding_kernels),
         cmocka_unit_test(linear_kernels),
         cmocka_unit_test(linear_dx_in_place),
+        cmocka_unit_test(hyperbolic_tangent),
         cmocka_unit_test(rmsnorm_kernels),
+        cmocka_unit_test(rmsnorm_of_heads_kernels),
+        cmocka_unit_test(layernorm_kernels),
         cmocka_unit_test(rope_kernels),
         cmocka_unit_test(elementwise_kernels),
         cmocka_unit_test(xent_kernels),

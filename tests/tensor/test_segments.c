@@ -127,17 +127,37 @@ static void large_tensors_do_not_overflow(void **state) {
     check_pieces(&s, 3);
 }
 
+/* Counts the elements of whole tensors that the runs of a table's slices give, and holds each against the buffer: its
+ * value there is its place in the file. */
+static void count_runs(const ndp_segments *s, int shards, int tensors, int (*seen)[7 * 11]) {
+    for (int index = 0; index < shards; index++) {
+        ndp_run run;
+        int64_t slice = ndp_segments_slice(s, shards);
+        for (int64_t at = 0; ndp_segments_run(s, shards, index, &at, &run);)
+            for (int64_t k = 0; k < run.count; k++) {
+                const ndp_segment *seg = run.segment;
+                int64_t local = index * slice + run.slice_first + k * run.stride - seg->offset;
+                int64_t row = seg->first[0] + local / seg->cols, col = seg->first[1] + local % seg->cols;
+                int64_t place = seg->transposed ? col * seg->whole[0] + row : row * seg->whole[1] + col;
+                assert_int_equal(run.tensor_first + k, place);
+                seen[(seg - s->items) % tensors][place]++;
+            }
+    }
+}
+
 /* What three ranks of the tensor axis hold, cut into slices: every element of the whole tensors once. */
 static void runs_of_all_ranks_make_whole_tensors(void **state) {
     (void)state;
-    enum { RANKS = 3, TENSORS = 3 };
-    static const int cut_axis[TENSORS] = {0, 1, 1};
+    enum { RANKS = 3, TENSORS = 4 };
+    static const int cut_axis[TENSORS] = {0, 1, 1, 0};
     int seen[TENSORS][7 * 11] = {0};
     int64_t slice = -1;
     for (int r = 0; r < RANKS; r++) {
         ndp_segment items[TENSORS] = {ndp_segment_whole("rows", 2, 7, 11, NDP_DIM_FFN, NDP_DIM_WHOLE),
                                       ndp_segment_whole("columns", 2, 7, 11, NDP_DIM_WHOLE, NDP_DIM_FFN),
-                                      ndp_segment_whole("vector", 1, 1, 11, NDP_DIM_WHOLE, NDP_DIM_FFN)};
+                                      ndp_segment_whole("vector", 1, 1, 11, NDP_DIM_WHOLE, NDP_DIM_FFN),
+                                      ndp_segment_whole("turned", 2, 7, 11, NDP_DIM_FFN, NDP_DIM_WHOLE)};
+        items[3].transposed = true;
         ndp_segments s = {items, TENSORS, 0};
         for (int i = 0; i < TENSORS; i++) {
             int64_t n = items[i].whole[cut_axis[i]], first = n * r / RANKS;
@@ -146,21 +166,44 @@ static void runs_of_all_ranks_make_whole_tensors(void **state) {
         ndp_segments_layout(&s);
         assert_true(slice < 0 || slice == ndp_segments_slice(&s, 2)); /* alike on all ranks */
         slice = ndp_segments_slice(&s, 2);
-        ndp_run run;
-        for (int index = 0; index < 2; index++)
-            for (int64_t at = 0; ndp_segments_run(&s, 2, index, &at, &run);)
-                for (int64_t k = 0; k < run.count; k++)
-                    seen[run.segment - items][run.tensor_first + k]++;
+        count_runs(&s, 2, TENSORS, seen);
     }
     for (int i = 0; i < TENSORS; i++)
         for (int64_t k = 0; k < (i == 2 ? 11 : 77); k++)
             assert_int_equal(seen[i][k], 1);
 }
 
+/* Three parts of one tensor [7 x 11] in files, as they stand there and transposed, on two ranks that share each. */
+static void parts_of_a_fused_tensor_make_it_whole(void **state) {
+    (void)state;
+    enum { RANKS = 2, PARTS = 3 };
+    static const int64_t rows[PARTS] = {4, 2, 1};
+    for (int transposed = 0; transposed < 2; transposed++) {
+        int seen[1][7 * 11] = {0};
+        for (int r = 0; r < RANKS; r++) {
+            ndp_segment items[PARTS];
+            int64_t base = 0;
+            for (int i = 0; i < PARTS; base += rows[i++]) {
+                items[i] = ndp_segment_whole("qkv", 2, rows[i], 11, NDP_DIM_HEADS, NDP_DIM_WHOLE);
+                ndp_segment_fuse(&items[i], 0, base, 7);
+                items[i].transposed = transposed;
+                items[i].glued = i > 0;
+                int64_t first = rows[i] * r / RANKS, end = rows[i] * (r + 1) / RANKS;
+                ndp_segment_cut(&items[i], 0, first, end - first, (rows[i] + 1) / RANKS);
+            }
+            ndp_segments s = {items, PARTS, 0};
+            ndp_segments_layout(&s);
+            count_runs(&s, 1 + 2 * r, 1, seen);
+        }
+        for (int64_t k = 0; k < 77; k++)
+            assert_int_equal(seen[0][k], 1);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(pieces_cover_every_tensor_once),
-                                       cmocka_unit_test(example_by_hand),
-                                       cmocka_unit_test(runs_of_all_ranks_make_whole_tensors),
-                                       cmocka_unit_test(large_tensors_do_not_overflow)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(pieces_cover_every_tensor_once), cmocka_unit_test(example_by_hand),
+        cmocka_unit_test(runs_of_all_ranks_make_whole_tensors), cmocka_unit_test(parts_of_a_fused_tensor_make_it_whole),
+        cmocka_unit_test(large_tensors_do_not_overflow)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -6,6 +6,7 @@
 #define NDP_OPS_CPU_ATTENTION_KERNEL_H
 
 #include "ops/cpu/attention_block.h"
+#include "ops/cpu/vector.h"
 
 /* --- products --- */
 
@@ -136,6 +137,28 @@ static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, con
                   a->dim_pad, true);
 }
 
+/* tanh(x): see ndp_vtanhf. */
+INLINE vf vec_tanh(vf x) {
+    vf size = (vf)((vi)x & INT32_MAX), z = x * x;
+    vf far = 1 - 2 / (1 + vec_exp2(size * (2 * (float)M_LOG2E))), near = x + x * z * NDP_TANH_SERIES(z);
+    vi sign = (vi)x & INT32_MIN, is_near = size < NDP_TANH_SMALL;
+    return (vf)((is_near & (vi)near) | (~is_near & ((vi)far | sign)));
+}
+
+/* Scores x become c tanh(x / c). */
+static void cap_scores(const ndp_att *a, const row_block *b, int64_t keys, float *s) {
+    const float by = 1 / a->cap;
+    for (int64_t k = 0; k < keys; k++)
+        for (int64_t j = 0; j < b->vecs * LANES; j += LANES)
+            vec_store(s + k * ROWS + j, a->cap * vec_tanh(vec_load(s + k * ROWS + j) * by));
+}
+
+/* The slope of the cap at capped scores, 1 - (x / c)^2; hidden ones (-inf) have none. */
+INLINE vf cap_slope(const ndp_att *a, vf x) {
+    vf part = vec_max(x, vec_set(-a->cap)) * (1 / a->cap);
+    return 1 - part * part;
+}
+
 /* --- forward --- */
 
 /* Scores become weights; earlier sums and outputs are scaled to the new maximum. */
@@ -175,6 +198,8 @@ static void forward_keys(const ndp_att *a, float_block *b, int64_t j, const floa
     if (r.from == r.to)
         return;
     scores(a, &b->rows, r, k, b->q_t, s);
+    if (a->cap > 0)
+        cap_scores(a, &b->rows, r.to - r.from, s);
     if (!r.all)
         hide(&b->rows, r, 0, b->rows.vecs * LANES, s, ROWS);
     online_softmax(a, b, r.to - r.from, s);
@@ -216,16 +241,27 @@ static void backward_begin(const ndp_att *a, float_block *b, float *work) {
     backward_stats_begin(a, &b->rows, work);
 }
 
-/* Scores become weights p, their gradients dp become those of the scores (less the scale). */
-static void softmax_backward(const row_block *b, int64_t keys, float *s, float *dp) {
+/* Scores become weights p, their gradients dp become those of the scores (less the scale). `capped` is a constant where
+ * it is inlined. */
+INLINE void softmax_backward_by(const ndp_att *a, const row_block *b, int64_t keys, float *s, float *dp, bool capped) {
     for (int64_t j = 0; j < b->vecs * LANES; j += LANES) {
         vf lse = vec_load(b->shift + j), delta = vec_load(b->sum + j);
         for (int64_t k = 0; k < keys; k++) {
-            vf p = vec_exp2(vec_load(s + k * ROWS + j) - lse);
+            vf x = vec_load(s + k * ROWS + j), p = vec_exp2(x - lse);
+            vf ds = p * (vec_load(dp + k * ROWS + j) - delta);
+            if (capped)
+                ds *= cap_slope(a, x);
             vec_store(s + k * ROWS + j, p);
-            vec_store(dp + k * ROWS + j, p * (vec_load(dp + k * ROWS + j) - delta));
+            vec_store(dp + k * ROWS + j, ds);
         }
     }
+}
+
+static void softmax_backward(const ndp_att *a, const row_block *b, int64_t keys, float *s, float *dp) {
+    if (a->cap > 0)
+        softmax_backward_by(a, b, keys, s, dp, true);
+    else
+        softmax_backward_by(a, b, keys, s, dp, false);
     zero(s + keys * ROWS, NDP_ATT_TILE * ROWS); /* rows that fill up a tile add nothing to dk, dv */
     zero(dp + keys * ROWS, NDP_ATT_TILE * ROWS);
 }
@@ -240,10 +276,12 @@ static void backward_block(const ndp_att *a, float_block *b, int64_t j, const ke
     if (r.from == r.to)
         return;
     scores(a, rows, r, w->k, b->q_t, w->s);
+    if (a->cap > 0)
+        cap_scores(a, rows, r.to - r.from, w->s);
     if (!r.all)
         hide(rows, r, 0, rows->vecs * LANES, w->s, ROWS);
     scores(a, rows, r, w->v, b->d_o_t, w->dp);
-    softmax_backward(rows, r.to - r.from, w->s, w->dp);
+    softmax_backward(a, rows, r.to - r.from, w->s, w->dp);
     if (a->dv.data)
         weighted_rows(a, rows, r, w->s, b->d_o, w->dv);
     if (a->dk.data)

@@ -42,6 +42,7 @@ typedef struct ndp_att {
     ndp_view dk_sum, dv_sum;  /* fp32: dk, dv themselves, or scratch */
     int kv_heads, group, dim, dim_pad, window, task_rows;
     float scale;
+    float cap;                  /* of scores as powers of 2; 0: none */
     int64_t rows, keys;         /* rows of a kv head = T x group; S */
     int64_t tasks, key_blocks;  /* of a kv head */
     const int32_t *k_pos;       /* [keys] */

@@ -23,9 +23,17 @@ typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t
     X(rmsnorm)                                                                                                         \
     X(rmsnorm_dx)                                                                                                      \
     X(add_rmsnorm)                                                                                                     \
+    X(layernorm)                                                                                                       \
+    X(layernorm_dx)                                                                                                    \
     X(rope)                                                                                                            \
     X(swiglu)                                                                                                          \
     X(swiglu_bwd)                                                                                                      \
+    X(geglu)                                                                                                           \
+    X(geglu_bwd)                                                                                                       \
+    X(gelu)                                                                                                            \
+    X(gelu_bwd)                                                                                                        \
+    X(scale)                                                                                                           \
+    X(cap)                                                                                                             \
     X(add)                                                                                                             \
     X(add_bias)                                                                                                        \
     X(copy)                                                                                                            \
@@ -37,6 +45,7 @@ typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t
     X(softmax_grad)                                                                                                    \
     X(embedding_dw)                                                                                                    \
     X(rmsnorm_dw)                                                                                                      \
+    X(layernorm_dw)                                                                                                    \
     X(linear_db)
 
 typedef struct ndp_rows {

@@ -43,9 +43,11 @@ NDP_INLINE void norm_row(ndp_dtype type, int64_t n, const void *x, const void *w
 
 static void rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0];
+    int64_t n = c->in[1].cols;
     for (int64_t t = first; t < last; t++)
-        NDP_BY_TYPE(x->dtype, norm_row, x->cols, ndp_at(x, t, 0), c->in[1].data, ndp_at(&c->out[0], t, 0),
-                    ndp_at(&c->out[1], t, 0), c->attr);
+        for (int64_t g = 0; g < x->cols / n; g++)
+            NDP_BY_TYPE(x->dtype, norm_row, n, ndp_at(x, t, g * n), c->in[1].data, ndp_at(&c->out[0], t, g * n),
+                        ndp_at(&c->out[1], t, g), c->attr);
 }
 
 NDP_INLINE void add_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *a, const void *b, void *s) {
@@ -87,11 +89,14 @@ NDP_INLINE void norm_dx_row(ndp_dtype type, int64_t n, const void *dy, const voi
 
 static void rmsnorm_dx(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *dy = &c->in[0], *acc = &c->in[4];
-    for (int64_t t = first; t < last; t++) {
-        float r = *(const float *)ndp_at(&c->in[3], t, 0);
-        NDP_BY_TYPE(dy->dtype, norm_dx_row, dy->cols, ndp_at(dy, t, 0), ndp_at(&c->in[1], t, 0), c->in[2].data, r,
-                    acc->data ? ndp_at(acc, t, 0) : NULL, ndp_at(&c->out[0], t, 0), (float)c->attr->unit_offset);
-    }
+    int64_t n = c->in[2].cols;
+    for (int64_t t = first; t < last; t++)
+        for (int64_t g = 0; g < c->in[3].cols; g++) {
+            float r = *(const float *)ndp_at(&c->in[3], t, g);
+            NDP_BY_TYPE(dy->dtype, norm_dx_row, n, ndp_at(dy, t, g * n), ndp_at(&c->in[1], t, g * n), c->in[2].data, r,
+                        acc->data ? ndp_at(acc, t, g * n) : NULL, ndp_at(&c->out[0], t, g * n),
+                        (float)c->attr->unit_offset);
+        }
 }
 
 /* One head: (a, b) -> (a cos - b sin, b cos + a sin), a and b its halves. */
@@ -106,12 +111,12 @@ NDP_INLINE void rotate(ndp_dtype type, int64_t half, void *a, void *b, const flo
 
 static void rope(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0], *pos = &c->in[1], *table = &c->in[2];
-    int64_t half = c->attr->head_dim / 2, heads = (int64_t)c->attr->heads + c->attr->kv_heads;
+    int64_t half = table->cols / 2, heads = (int64_t)c->attr->heads + c->attr->kv_heads, d = c->attr->head_dim;
     for (int64_t t = first; t < last; t++) {
         const float *angle = ndp_at(table, ((const int32_t *)pos->data)[t * pos->ld], 0);
         for (int64_t h = 0; h < heads; h++)
-            NDP_BY_TYPE(x->dtype, rotate, half, ndp_at(x, t, 2 * h * half), ndp_at(x, t, (2 * h + 1) * half), angle,
-                        angle + half, c->attr->inverse ? -1.0f : 1.0f);
+            NDP_BY_TYPE(x->dtype, rotate, half, ndp_at(x, t, h * d), ndp_at(x, t, h * d + half), angle, angle + half,
+                        c->attr->inverse ? -1.0f : 1.0f);
     }
 }
 
@@ -146,6 +151,9 @@ static void swiglu_bwd(const ndp_op_call *c, int64_t first, int64_t last) {
                     ndp_at(dgu, t, 0), ndp_at(dgu, t, da->cols));
 }
 
+#include "ops/cpu/rows_gelu.h"
+#include "ops/cpu/rows_layernorm.h"
+
 /* Sums over rows, by blocks of columns ------------------------------------------------------------------------------
  */
 
@@ -172,13 +180,30 @@ enum { SUM_ROWS = 64 };
 
 NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1], *rstd = &c->in[2];
+    int64_t runs = rstd->cols, width = dy->cols / runs, rows = dy->rows * runs; /* runs of a row count as rows */
+    for (int64_t t0 = 0; t0 < rows; t0 += SUM_ROWS) {
+        int64_t t1 = t0 + SUM_ROWS < rows ? t0 + SUM_ROWS : rows;
+        float part[NDP_COLUMN_BLOCK] = {0};
+        for (int64_t t = t0; t < t1; t++) {
+            int64_t row = t / runs, run = t % runs;
+            const void *d = ndp_at(dy, row, run * width + start), *v = ndp_at(x, row, run * width + start);
+            float r = *(const float *)ndp_at(rstd, row, run);
+            SIMD for (int64_t i = 0; i < n; i++) part[i] += ndp_ld(d, type, i) * (ndp_ld(v, type, i) * r);
+        }
+        add_into(NDP_F32, n, part, total);
+    }
+}
+
+NDP_INLINE void layernorm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
+    const ndp_view *dy = &c->in[0], *x = &c->in[1];
     for (int64_t t0 = 0; t0 < dy->rows; t0 += SUM_ROWS) {
         int64_t t1 = t0 + SUM_ROWS < dy->rows ? t0 + SUM_ROWS : dy->rows;
         float part[NDP_COLUMN_BLOCK] = {0};
         for (int64_t t = t0; t < t1; t++) {
             const void *d = ndp_at(dy, t, start), *v = ndp_at(x, t, start);
-            float r = *(const float *)ndp_at(rstd, t, 0);
-            SIMD for (int64_t i = 0; i < n; i++) part[i] += ndp_ld(d, type, i) * (ndp_ld(v, type, i) * r);
+            const float *stats = ndp_at(&c->in[2], t, 0);
+            float mean = stats[0], r = stats[1];
+            SIMD for (int64_t i = 0; i < n; i++) part[i] += ndp_ld(d, type, i) * ((ndp_ld(v, type, i) - mean) * r);
         }
         add_into(NDP_F32, n, part, total);
     }
@@ -204,6 +229,13 @@ static float *gradient_block(const ndp_op_call *c, int64_t b, int64_t *start, in
     if (!c->attr->accumulate)
         memset(g, 0, (size_t)*n * 4);
     return g;
+}
+
+static void layernorm_dw(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t b = first, start, n; b < last; b++) {
+        float *g = gradient_block(c, b, &start, &n);
+        NDP_BY_TYPE(c->in[0].dtype, layernorm_dw_block, c, start, n, g);
+    }
 }
 
 static void rmsnorm_dw(const ndp_op_call *c, int64_t first, int64_t last) {

@@ -46,6 +46,18 @@ NDP_INLINE double exp_sum(int64_t n, float *x, float m, bool store) {
     return total;
 }
 
+/* With attr.cap logits x become c tanh(x / c). */
+static void cap_logits(const ndp_op_attr *a, float *x) {
+    float limit = (float)a->cap, by = 1.0f / limit;
+    SIMD for (int64_t i = 0; i < a->vocab; i++) x[i] = limit * ndp_vtanhf(x[i] * by);
+}
+
+/* x = exp(x - max) times the slope of the cap at x, 1 - (x / c)^2. */
+static void capped_exps(const ndp_op_attr *a, float *x, float max) {
+    float by = 1.0f / (float)a->cap;
+    SIMD for (int64_t i = 0; i < a->vocab; i++) x[i] = ndp_vexpf(x[i] - max) * (1.0f - x[i] * by * (x[i] * by));
+}
+
 /* With `store` x becomes exp(x - max). */
 NDP_INLINE row_stats stats_of(const ndp_op_attr *a, float *x, int64_t label, bool store) {
     row_stats s = {.max = row_max(a->vocab, x), .at_label = label < 0 ? 0 : x[label]};
@@ -75,7 +87,8 @@ static void gradient_row(const ndp_op_call *c, int64_t t, float *x, int64_t labe
     double scale = *(const double *)c->in[2].data;
     void *out = ndp_at(dlogits, t, 0);
     /* softmax - 1 at the label, rounded once; columns of padding get nothing */
-    float d_label = (float)((exp((double)s->at_label - (double)s->max) / s->sum - 1.0) * scale);
+    double slope = c->attr->cap > 0 ? 1 - pow((double)s->at_label / c->attr->cap, 2) : 1;
+    float d_label = (float)((exp((double)s->at_label - (double)s->max) / s->sum - 1.0) * slope * scale);
     memset(x + c->attr->vocab, 0, (size_t)(dlogits->cols - c->attr->vocab) * 4);
     scale_row(dlogits->cols, x, (float)(scale / s->sum), dlogits->dtype, out);
     if (label >= 0 && dlogits->dtype == NDP_F32)
@@ -89,7 +102,9 @@ static void finish_row(const ndp_op_call *c, int64_t t, float *x, int64_t label,
     *(float *)ndp_at(&c->out[0], t, 0) = (float)(log(s->sum) + (double)s->max - (double)s->at_label);
     if (!c->attr->train)
         return;
-    if (!exps)
+    if (c->attr->cap > 0)
+        capped_exps(c->attr, x, s->max);
+    else if (!exps)
         exp_sum(c->attr->vocab, x, s->max, true);
     gradient_row(c, t, x, label, s);
 }
@@ -114,8 +129,11 @@ static void softmax_xent(const ndp_op_call *c, int64_t first, int64_t last) {
             continue;
         }
         int64_t column = label_column(c->attr, label);
-        row_stats s = stats_of(c->attr, x, column, true);
-        finish_row(c, t, x, column, &s, true);
+        bool capped = c->attr->cap > 0;
+        if (capped)
+            cap_logits(c->attr, x);
+        row_stats s = capped ? stats_of(c->attr, x, column, false) : stats_of(c->attr, x, column, true);
+        finish_row(c, t, x, column, &s, !capped);
     }
 }
 
@@ -123,6 +141,8 @@ static void softmax_stats(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++) {
         int32_t label = label_of(c, t);
         row_stats s = {0};
+        if (label >= 0 && c->attr->cap > 0)
+            cap_logits(c->attr, ndp_at(&c->in[0], t, 0));
         if (label >= 0)
             s = stats_of(c->attr, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), false);
         float *out = ndp_at(&c->out[0], t, 0);
