@@ -34,21 +34,16 @@ static inline double median(const double *x, int n) {
 
 /* SmolLM2-135M; or, where an axis must divide the heads, with 8 heads of 4 kv heads in place of 9 and 3. */
 static ndp_facts smollm2(bool even_heads) {
-    return (ndp_facts){.family = "llama",
-                       .vocab = 49152,
-                       .layers = 30,
-                       .hidden = 576,
-                       .heads = even_heads ? 8 : 9,
-                       .kv_heads = even_heads ? 4 : 3,
-                       .head_dim = 64,
-                       .ffn = 1536,
-                       .max_positions = 8192,
-                       .norm_eps = 1e-5,
-                       .init_std = 0.041666666666666664,
-                       .rope = {.theta = 100000.0},
-                       .tied = true,
-                       .bos = -1,
-                       .eos = -1};
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 49152, \"num_hidden_layers\": 30, \"hidden_size\": 576, "
+        "\"num_attention_heads\": 9, \"num_key_value_heads\": 3, \"head_dim\": 64, \"intermediate_size\": 1536, "
+        "\"max_position_embeddings\": 8192, \"rms_norm_eps\": 1e-5, \"initializer_range\": 0.041666666666666664, "
+        "\"rope_theta\": 100000.0, \"tie_word_embeddings\": true}";
+    ndp_facts f;
+    must(ndp_facts_parse_text(config, "SmolLM2-135M", &f));
+    if (even_heads)
+        f.heads = 8, f.kv_heads = 4;
+    return f;
 }
 
 typedef struct job {

@@ -166,6 +166,26 @@ void ndp_weights_close(ndp_weights *w) {
     free(w);
 }
 
+ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix) {
+    for (int64_t i = 0; i < w->n; i++)
+        if (strncmp(w->tensors[i].entry->spec.name, prefix, strlen(prefix)) == 0)
+            return NDP_OK;
+    for (int64_t i = 0; i < w->n; i++) {
+        if (strncmp(w->tensors[i].entry->spec.name, "lm_head", 7) == 0)
+            continue;
+        ndp_tensor_entry *entry = ndp_arena_alloc(&w->arena, sizeof *entry);
+        const char *name = ndp_arena_format(&w->arena, "%s%s", prefix, w->tensors[i].entry->spec.name);
+        if (!entry || !name)
+            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of %lld tensors", (long long)w->n);
+        *entry = *w->tensors[i].entry;
+        entry->spec.name = name;
+        w->tensors[i].entry = entry;
+    }
+    if (w->n)
+        qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
+    return NDP_OK;
+}
+
 /* ---- access ---- */
 
 int ndp_weights_count(const ndp_weights *w) { return (int)w->n; }

@@ -16,6 +16,10 @@ NDP_API ndp_status ndp_weights_open(const char *folder, ndp_weights **out);
 NDP_API ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out);
 void ndp_weights_close(ndp_weights *w);
 
+/* Files of a bare model leave out `prefix` of all names: where no name begins with it, it is put before all of them
+ * save lm_head's. NDP_ENOMEM. */
+NDP_API ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix);
+
 int ndp_weights_count(const ndp_weights *w);
 /* Sorted by name; borrowed. */
 const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i);
@@ -43,6 +47,7 @@ typedef struct ndp_file_piece {
     int64_t first, count;
     const void *data;
     ndp_dtype dtype; /* of data; the file's is the tensor's */
+    int64_t stride;  /* data holds them so many places apart (0: 1) */
 } ndp_file_piece;
 
 #define NDP_SHARD_BYTES (5000000000LL) /* as transformers' save_pretrained */

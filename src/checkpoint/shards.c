@@ -160,6 +160,21 @@ static ndp_status create_files(const ndp_shards *s, const char *folder) {
     return NDP_OK;
 }
 
+/* Elements that are apart in memory go over the stack. */
+static ndp_status write_piece(ndp_safetensors_writer *w, int tensor, const ndp_file_piece *p) {
+    enum { BLOCK = 1024 };
+    double block[BLOCK];
+    if (p->stride <= 1)
+        return ndp_safetensors_write(w, tensor, p->first, p->count, p->data, p->dtype);
+    for (int64_t done = 0, n; done < p->count; done += n) {
+        n = p->count - done < BLOCK ? p->count - done : BLOCK;
+        const char *from = (const char *)p->data + (size_t)(done * p->stride) * ndp_dtype_size(p->dtype);
+        ndp_convert_apart(from, p->dtype, p->stride, block, p->dtype, 1, n);
+        NDP_TRY(ndp_safetensors_write(w, tensor, p->first + done, n, block, p->dtype));
+    }
+    return NDP_OK;
+}
+
 /* This rank's pieces of one file. */
 static ndp_status write_pieces(const ndp_shards *s, int file, const char *path, const ndp_file_piece *pieces,
                                int n_pieces) {
@@ -171,7 +186,7 @@ static ndp_status write_pieces(const ndp_shards *s, int file, const char *path, 
             continue;
         if (!w)
             NDP_TRY_GOTO(ndp_safetensors_join(path, s->files[file].specs, s->files[file].n, &w), destroy);
-        NDP_TRY_GOTO(ndp_safetensors_write(w, s->place[p->tensor], p->first, p->count, p->data, p->dtype), destroy);
+        NDP_TRY_GOTO(write_piece(w, s->place[p->tensor], p), destroy);
     }
     if (w)
         NDP_TRY_GOTO(ndp_safetensors_sync(w), destroy);

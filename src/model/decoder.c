@@ -1,117 +1,181 @@
 /* One decoder, described by facts: embedding -> blocks -> norm and head.
  *
- * T rows, C hidden, H heads, KV kv heads, D head dim, F ffn, V vocabulary, M rows of the KV cache:
+ * T rows, C hidden, H heads, KV kv heads, D head dim, F ffn, V vocabulary, M rows of the KV cache. What stands in
+ * brackets some families have and others have not:
  *
- *   block: x [T,C] -> norm -> qkv [T,(H+2KV)D] -> rope on q and k -> attention -> o projection -> s = x + h, norm
- *            -> gate,up [T,2F] -> swiglu -> down projection -> y = s + d
+ *   x [T,C] -> [norm] -> qkv [T,(H+2KV)D] -> [norms of q, k] -> [rope] -> attention -> o projection -> [norm] = h
+ *   s = x + h
+ *   s -> [norm] -> gate,up [T,2F] -> gated activation -> down projection -> [norm] = d     or up [T,F] -> activation
+ *   y = s + d
  *
  * q, k, v are columns of one fused product, gate and up of another: their weights are glued in the buffer. */
 #include "model/build.h"
 
-#include <math.h>
+#include "model/families.h"
 
 typedef struct builder {
     const ndp_model *m;
+    const ndp_facts *f;
     ndp_graph *g;
-    int64_t t; /* rows */
+    const int *at; /* places in the tables */
+    int64_t t;     /* rows */
+    ndp_layer_kind kind;
 } builder;
 
-static int norm(builder *b, int slot, int segment, int x, int *rstd) {
-    ndp_op_attr attr = {.eps = b->m->facts.norm_eps};
-    int w = ndp_graph_param(b->g, slot, segment, 1);
-    int outs[2] = {NDP_NONE, NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_rmsnorm, &attr, "norm", (int[]){x, w}, 2, outs, 2);
-    *rstd = outs[1];
+static int param(builder *b, ndp_place place, int n) {
+    return b->at[place] == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, 0, b->at[place], n);
+}
+
+static ndp_op_attr norm_attr(const builder *b) {
+    return (ndp_op_attr){.eps = b->f->norm_eps, .unit_offset = b->f->unit_offset};
+}
+
+/* norm(x) by the weight at `place` and, in a LayerNorm, the bias behind it; x itself where the family has no such norm.
+ */
+static int norm(builder *b, ndp_place place, int x) {
+    ndp_op_attr attr = norm_attr(b);
+    int outs[2] = {NDP_NONE, NDP_NONE}, w = param(b, place, 1);
+    if (w == NDP_NONE)
+        return x;
+    if (b->f->layer_norm)
+        ndp_graph_op(b->g, &ndp_op_layernorm, &attr, "norm", (int[]){x, w, param(b, place + 1, 1)}, 3, outs, 2);
+    else
+        ndp_graph_op(b->g, &ndp_op_rmsnorm, &attr, "norm", (int[]){x, w}, 2, outs, 2);
     return outs[0];
 }
 
-/* y = x w^T + bias over `n` glued projections; bias: place of the first bias, NDP_NONE without. */
-static int linear(builder *b, const char *name, int x, int segment, int n, int bias) {
-    int w = ndp_graph_param(b->g, 0, segment, n);
-    int v = bias == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, 0, bias, n);
-    return ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, (int[]){x, w, v}, 3);
+/* y = x w^T + bias over `n` glued projections from `place` on. */
+static int linear(builder *b, const char *name, int x, ndp_place place, int n, ndp_place bias) {
+    return ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, (int[]){x, param(b, place, n), param(b, bias, n)}, 3);
+}
+
+static int add(builder *b, const char *name, int x, int y) {
+    return ndp_graph_op1(b->g, &ndp_op_add, NULL, name, (int[]){x, y}, 2);
 }
 
 static int data(builder *b, ndp_data_id id, int64_t rows) { return ndp_graph_data(b->g, id, rows, 1, NDP_I32); }
 
-static int rope(builder *b, int qkv) {
-    const ndp_facts *f = &b->m->facts;
+/* Turns the first `heads` + `kv_heads` heads of x, in place. */
+static int rope(builder *b, int x, int heads, int kv_heads) {
+    if (b->kind.rope == NDP_NO_ROPE)
+        return x;
     ndp_dtype type = b->m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
-    int table = ndp_graph_data(b->g, NDP_DATA_ROPE_TABLE, b->m->opts.positions, f->head_dim, type);
-    ndp_op_attr attr = {.heads = f->heads, .kv_heads = f->kv_heads, .head_dim = f->head_dim};
-    return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){qkv, data(b, NDP_DATA_ROPE_POS, b->t), table}, 3);
+    int dim = b->f->ropes[b->kind.rope].dim;
+    int table = ndp_graph_data(b->g, b->kind.rope ? NDP_DATA_ROPE_TABLE_2 : NDP_DATA_ROPE_TABLE, b->m->opts.positions,
+                               dim, type);
+    ndp_op_attr attr = {.heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = dim};
+    return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, data(b, NDP_DATA_ROPE_POS, b->t), table}, 3);
 }
 
 /* Appends new keys or values to their cache and returns the cache. */
 static int cached(builder *b, int fresh, ndp_data_id cache_id) {
-    const ndp_facts *f = &b->m->facts;
-    int cache = ndp_graph_data(b->g, cache_id, b->m->opts.keys, (int64_t)f->kv_heads * f->head_dim, b->m->opts.compute);
+    int64_t columns = (int64_t)b->f->kv_heads * b->f->head_dim;
+    int cache = ndp_graph_data(b->g, cache_id, b->m->opts.keys, columns, b->m->opts.compute);
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){fresh, data(b, NDP_DATA_CACHE_ROW, 1), cache},
                          3);
 }
 
-static int attention(builder *b, int qkv) {
-    const ndp_facts *f = &b->m->facts;
+/* q, k and v, columns of qkv, as attention sees them. */
+static void heads_of(builder *b, int qkv, int out[3]) {
+    const ndp_facts *f = b->f;
     int64_t d = f->head_dim, nq = f->heads * d, nkv = f->kv_heads * d;
-    int q = ndp_graph_columns(b->g, qkv, 0, nq);
-    int k = ndp_graph_columns(b->g, qkv, nq, nkv);
-    int v = ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
-    bool cache = b->m->opts.mode == NDP_MODEL_CACHED;
-    if (cache) {
-        k = cached(b, k, NDP_DATA_K_CACHE);
-        v = cached(b, v, NDP_DATA_V_CACHE);
+    bool norms = f->qk_norm != NDP_QK_NORM_NONE;
+    if (!norms)
+        qkv = rope(b, qkv, f->heads, f->kv_heads);
+    out[0] = ndp_graph_columns(b->g, qkv, 0, nq);
+    out[1] = ndp_graph_columns(b->g, qkv, nq, nkv);
+    out[2] = ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
+    if (norms) {
+        out[0] = rope(b, norm(b, NDP_P_Q_NORM, out[0]), f->heads, 0);
+        out[1] = rope(b, norm(b, NDP_P_K_NORM, out[1]), 0, f->kv_heads);
     }
+}
+
+static int attention(builder *b, int qkv) {
+    const ndp_facts *f = b->f;
+    int ins[6], outs[2] = {NDP_NONE, NDP_NONE};
+    bool cache = b->m->opts.mode == NDP_MODEL_CACHED;
+    heads_of(b, qkv, ins);
+    if (cache) {
+        ins[1] = cached(b, ins[1], NDP_DATA_K_CACHE);
+        ins[2] = cached(b, ins[2], NDP_DATA_V_CACHE);
+    }
+    ins[3] = data(b, NDP_DATA_Q_POS, b->t);
+    ins[4] = data(b, NDP_DATA_Q_LOW, b->t);
+    ins[5] = data(b, NDP_DATA_K_POS, cache ? b->m->opts.keys : b->t);
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,
-                        .window = f->window,
-                        .scale = 1.0 / sqrt((double)d)};
-    int ins[] = {q,
-                 k,
-                 v,
-                 data(b, NDP_DATA_Q_POS, b->t),
-                 data(b, NDP_DATA_Q_LOW, b->t),
-                 data(b, NDP_DATA_K_POS, cache ? b->m->opts.keys : b->t)};
-    int outs[2] = {NDP_NONE, NDP_NONE};
+                        .window = b->kind.window,
+                        .scale = f->attention_scale,
+                        .cap = f->attention_cap};
     ndp_graph_op(b->g, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);
     return outs[0];
 }
 
-static void build_block(builder *b) {
-    const ndp_facts *f = &b->m->facts;
-    int bias_qkv = f->attention_bias ? NDP_SEG_BIASES : NDP_NONE;
-    int bias_o = f->attention_bias ? NDP_SEG_BIASES + 3 : NDP_NONE;
-    int mlp = NDP_SEG_BIASES + (f->attention_bias ? 4 : 0);
-    int x = ndp_graph_input(b->g, b->t, f->hidden), rstd;
-    int n1 = norm(b, 0, NDP_SEG_INPUT_NORM, x, &rstd);
-    int qkv = rope(b, linear(b, "qkv", n1, NDP_SEG_Q, 3, bias_qkv));
-    int h = linear(b, "o", attention(b, qkv), NDP_SEG_O, 1, bias_o);
+/* x + h and its norm: one op where it is an RMSNorm. */
+static int add_norm(builder *b, int x, int h, int *normed) {
+    ndp_op_attr attr = norm_attr(b);
     int outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
-    int w = ndp_graph_param(b->g, 0, NDP_SEG_POST_NORM, 1);
-    ndp_graph_op(b->g, &ndp_op_add_rmsnorm, &(ndp_op_attr){.eps = f->norm_eps}, "mid", (int[]){x, h, w}, 3, outs, 3);
-    int gate_up = linear(b, "gate_up", outs[1], NDP_SEG_GATE, 2, f->mlp_bias ? mlp : NDP_NONE);
-    int act = ndp_graph_op1(b->g, &ndp_op_swiglu, NULL, "act", (int[]){gate_up}, 1);
-    int down = linear(b, "down", act, NDP_SEG_DOWN, 1, f->mlp_bias ? mlp + 2 : NDP_NONE);
-    ndp_graph_output(b->g, ndp_graph_op1(b->g, &ndp_op_add, NULL, "y", (int[]){outs[0], down}, 2));
+    if (b->f->layer_norm || b->at[NDP_P_MLP_NORM] == NDP_NONE) {
+        int s = add(b, "mid", x, h);
+        *normed = norm(b, NDP_P_MLP_NORM, s);
+        return s;
+    }
+    int ins[] = {x, h, param(b, NDP_P_MLP_NORM, 1)};
+    ndp_graph_op(b->g, &ndp_op_add_rmsnorm, &attr, "mid", ins, 3, outs, 3);
+    *normed = outs[1];
+    return outs[0];
+}
+
+static int mlp(builder *b, int x) {
+    bool gelu = b->f->activation == NDP_GELU_TANH;
+    int act;
+    if (b->f->plain_mlp) {
+        int up = linear(b, "up", x, NDP_P_UP, 1, NDP_B_UP);
+        act = ndp_graph_op1(b->g, &ndp_op_gelu, NULL, "act", &up, 1);
+    } else {
+        int gate_up = linear(b, "gate_up", x, NDP_P_GATE, 2, NDP_B_GATE);
+        act = ndp_graph_op1(b->g, gelu ? &ndp_op_geglu : &ndp_op_swiglu, NULL, "act", &gate_up, 1);
+    }
+    return linear(b, "down", act, NDP_P_DOWN, 1, NDP_B_DOWN);
+}
+
+static void build_block(builder *b) {
+    int x = ndp_graph_input(b->g, b->t, b->f->hidden), before = norm(b, NDP_P_INPUT_NORM, x), normed = before;
+    int qkv = linear(b, "qkv", before, NDP_P_Q, 3, NDP_B_Q);
+    int h = linear(b, "o", attention(b, qkv), NDP_P_O, 1, NDP_B_O);
+    h = norm(b, NDP_P_ATTENTION_NORM, h);
+    int s = b->f->parallel ? add(b, "mid", x, h) : add_norm(b, x, h, &normed);
+    ndp_graph_output(b->g, add(b, "y", s, norm(b, NDP_P_MLP_OUT_NORM, mlp(b, normed))));
 }
 
 static void build_embedding(builder *b) {
-    int table = ndp_graph_param(b->g, 0, 0, 1);
-    int tokens = data(b, NDP_DATA_TOKENS, b->t);
-    ndp_graph_output(b->g, ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "x0", (int[]){tokens, table}, 2));
+    int ins[] = {data(b, NDP_DATA_TOKENS, b->t), param(b, NDP_P_TOKENS, 1)};
+    int x = ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "x0", ins, 2);
+    if (b->f->names->positions) {
+        int where[] = {data(b, NDP_DATA_ROPE_POS, b->t), param(b, NDP_P_POSITIONS, 1)};
+        x = add(b, "x0", x, ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "positions", where, 2));
+    }
+    if (b->f->embedding_scale != 1) {
+        ndp_op_attr attr = {.scale = b->f->embedding_scale};
+        x = ndp_graph_op1(b->g, &ndp_op_scale, &attr, "x0", &x, 1);
+    }
+    ndp_graph_output(b->g, x);
 }
 
 static void build_head(builder *b) {
-    const ndp_facts *f = &b->m->facts;
-    int x = ndp_graph_input(b->g, b->t, f->hidden), rstd;
-    int n = norm(b, 0, 0, x, &rstd);
-    int w = f->tied ? ndp_graph_param(b->g, 1, 0, 1) : ndp_graph_param(b->g, 0, 1, 1);
+    const ndp_facts *f = b->f;
+    int n = norm(b, NDP_P_FINAL_NORM, ndp_graph_input(b->g, b->t, f->hidden));
+    int w = f->tied ? ndp_graph_param(b->g, 1, b->at[NDP_P_TOKENS], 1) : param(b, NDP_P_HEAD, 1);
+    bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
+    ndp_op_attr attr = {.vocab = f->vocab, .train = train, .cap = f->logit_cap};
     if (b->m->opts.mode == NDP_MODEL_CACHED) {
-        ndp_graph_output(b->g, ndp_graph_op1(b->g, &ndp_op_linear, NULL, "logits", (int[]){n, w, NDP_NONE}, 3));
+        int logits = ndp_graph_op1(b->g, &ndp_op_linear, NULL, "logits", (int[]){n, w, NDP_NONE}, 3);
+        ndp_graph_output(b->g,
+                         f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
-    ndp_op_attr attr = {.vocab = f->vocab, .train = train};
     int ins[] = {n, w, data(b, NDP_DATA_LABELS, b->t), ndp_graph_data(b->g, NDP_DATA_LOSS_SCALE, 1, 1, NDP_F64)};
     int outs[3] = {NDP_NONE, NDP_NONE, train ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
     ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, 3);
@@ -119,17 +183,16 @@ static void build_head(builder *b) {
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){outs[0]}, 1, &sum, 1);
 }
 
-ndp_status ndp_build_graphs(ndp_model *m) {
-    static void (*const build[3])(builder *) = {build_embedding, build_block, build_head};
-    static const char *const names[3] = {"embedding", "block", "head"};
-    for (int i = 0; i < 3; i++) {
+ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PLACES]) {
+    int last = m->n_graphs - 1;
+    for (int i = 0; i <= last; i++) {
         ndp_graph *g = &m->graphs[i];
-        ndp_graph_init(g, names[i], m->opts.compute, m->opts.master);
-        int last = m->n_buffers - 1;
-        g->slots[0] = &m->buffers[i == 0 ? 0 : i == 1 ? 1 : last].segments;
-        g->slots[1] = i == 2 && m->facts.tied ? &m->buffers[0].segments : NULL;
-        builder b = {m, g, m->opts.rows};
-        build[i](&b);
+        bool head = i == last, block = i > 0 && !head;
+        ndp_graph_init(g, i == 0 ? "embedding" : head ? "head" : "block", m->opts.compute, m->opts.master);
+        g->slots[0] = &m->buffers[i == 0 ? 0 : head ? m->n_buffers - 1 : 1].segments;
+        g->slots[1] = head && m->facts.tied ? &m->buffers[0].segments : NULL;
+        builder b = {m, &m->facts, g, at, m->opts.rows, m->facts.kinds[block ? i - 1 : 0]};
+        (i == 0 ? build_embedding : head ? build_head : build_block)(&b);
         NDP_TRY(g->status);
     }
     return NDP_OK;

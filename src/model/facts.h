@@ -1,42 +1,102 @@
-/* What a model is, read from its config.json: facts, not code. */
+/* What a model is, read from its config.json: facts, not code. One decoder is built from them (decoder.c); a family
+ * (families.c) is a row of a table that says which keys its configurations have and what its tensors are called. */
 #ifndef NDP_MODEL_FACTS_H
 #define NDP_MODEL_FACTS_H
 
 #include "base/status.h"
 
-typedef enum ndp_rope_scaling { NDP_ROPE_PLAIN, NDP_ROPE_LINEAR, NDP_ROPE_LLAMA3 } ndp_rope_scaling;
+enum {
+    NDP_MAX_LAYERS = 1 << 12, /* far above any model that exists */
+    NDP_LAYER_KINDS = 4,      /* of one model */
+    NDP_ROPES = 2,            /* tables of angles of one model */
+    NDP_LONG_FACTORS = 128,   /* most pairs of columns that longrope turns */
+    NDP_NO_ROPE = -1
+};
+
+typedef enum ndp_rope_scaling {
+    NDP_ROPE_PLAIN,
+    NDP_ROPE_LINEAR,
+    NDP_ROPE_LLAMA3,
+    NDP_ROPE_YARN,
+    NDP_ROPE_LONG
+} ndp_rope_scaling;
+
+/* One table of angles. */
+typedef struct ndp_rope {
+    ndp_rope_scaling scaling;
+    int dim; /* columns of a head that turn, the first */
+    double theta, factor;
+    double amplitude;                         /* of cosines and sines: yarn and longrope raise it above 1 */
+    double low_freq_factor, high_freq_factor; /* llama3 */
+    double beta_fast, beta_slow;              /* yarn */
+    bool truncate;                            /* yarn: its band is of whole dimensions */
+    int64_t original_positions;
+    double short_factor[NDP_LONG_FACTORS], long_factor[NDP_LONG_FACTORS]; /* longrope: dim / 2 of each */
+} ndp_rope;
+
+/* What tells the layers of one model apart. */
+typedef struct ndp_layer_kind {
+    int window; /* a query sees this many latest keys, itself included; 0: all */
+    int rope;   /* which table; NDP_NO_ROPE: positions are not told */
+} ndp_layer_kind;
+
+typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH } ndp_activation;
+/* Norms of queries and keys: of each head by itself, or of all heads' columns together. */
+typedef enum ndp_qk_norm { NDP_QK_NORM_NONE, NDP_QK_NORM_HEAD, NDP_QK_NORM_WHOLE } ndp_qk_norm;
+
+struct ndp_names; /* of tensors (families.h) */
 
 typedef struct ndp_facts {
     char family[32]; /* model_type */
+    const struct ndp_names *names;
     int64_t vocab;
     int layers, hidden, heads, kv_heads, head_dim, ffn;
     int64_t max_positions;
     double norm_eps, init_std;
-    struct {
-        double theta, factor, low_freq_factor, high_freq_factor;
-        int64_t original_positions;
-        ndp_rope_scaling scaling;
-    } rope;
-    bool tied, attention_bias, mlp_bias;
-    int window;       /* attention window; 0: none */
-    int64_t bos, eos; /* -1: none; of several eos the first */
+    bool tied, qkv_bias, o_bias, mlp_bias;
+    bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
+    bool unit_offset; /* norms multiply by 1 + w */
+    bool plain_mlp;   /* one product before the activation, no gate */
+    bool parallel;    /* attention and MLP both read the input norm */
+    bool transposed;  /* files hold the matrices of blocks as [inputs, outputs] */
+    ndp_activation activation;
+    ndp_qk_norm qk_norm;
+    double attention_scale, attention_cap, logit_cap; /* caps: c tanh(x / c); 0: none */
+    double embedding_scale;
+    double dropout; /* what the configuration asks for in training: nothing is dropped here */
+    int n_ropes, n_kinds;
+    ndp_rope ropes[NDP_ROPES];
+    ndp_layer_kind kinds[NDP_LAYER_KINDS];
+    uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */
+    int64_t bos, eos;                /* -1: none; of several eos the first */
 } ndp_facts;
 
 /* Reads config.json (a file). NDP_ENOTSUP names an unsupported architecture or feature (hidden_act, rope type,
  * quantization, dropout, ...) and its value; NDP_EFORMAT a missing or impossible number. */
 NDP_API ndp_status ndp_facts_read(const char *path, ndp_facts *out);
-/* The same from a parsed value; `what` names it in messages (its path). */
+/* The same from a parsed value, or from text; `what` names it in messages (its path). */
 struct json_object;
 NDP_API ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out);
+NDP_API ndp_status ndp_facts_parse_text(const char *text, const char *what, ndp_facts *out);
+
+/* True for a tensor of files that holds no parameter of its own: a tied head's copy, a mask. */
+NDP_API bool ndp_facts_ignores(const ndp_facts *f, const char *tensor);
+/* What files of the bare model (without a head) leave out of the names of all tensors. */
+NDP_API const char *ndp_facts_prefix(const ndp_facts *f);
 
 /* Distinct parameters (a tied head counts once). */
 int64_t ndp_facts_parameters(const ndp_facts *f);
 
-/* Inverse frequencies of RoPE, head_dim / 2 of them, in fp64: plain theta^(-2i/D), `linear` (divided by factor) or
- * `llama3` (Llama 3.1's three bands, as transformers' _compute_llama3_parameters). */
-void ndp_rope_frequencies(const ndp_facts *f, double *out);
-/* The operand of the rope op: `positions` rows of head_dim entries, cos of D/2 angles then sin of D/2, rounded from
- * fp64 to fp32 (or kept, type fp64). `type`: an ndp_dtype. */
-void ndp_rope_table(const ndp_facts *f, int64_t positions, int type, void *out);
+/* Inverse frequencies of RoPE, r->dim / 2 of them, in fp64, for contexts of `positions`: plain theta^(-2i/dim) and what
+ * its scaling makes of them, as transformers' modeling_rope_utils: `linear` (divided by factor), `llama3` (Llama 3.1's
+ * three bands), `yarn` (arXiv:2309.00071), `longrope` (arXiv:2402.13753: divided by the short factors, or the long ones
+ * for contexts beyond the original length). */
+void ndp_rope_frequencies(const ndp_rope *r, int64_t positions, double *out);
+/* The operands of the rope op, all tables of the model one behind the other, each `positions` rows of dim entries:
+ * cosines of dim / 2 angles, then sines, times the amplitude; rounded from fp64 to fp32 (or kept, type fp64). `type`:
+ * an ndp_dtype. */
+void ndp_rope_tables(const ndp_facts *f, int64_t positions, int type, void *out);
+/* Elements of the tables before number `table`: of all with table = f->n_ropes. */
+int64_t ndp_rope_elements(const ndp_facts *f, int64_t positions, int table);
 
 #endif

@@ -1,11 +1,13 @@
 /* A model: flat parameter buffers and a list of units (embedding, decoder blocks, head), each a unit graph over one or
- * two of the buffers. It knows no ranks. Alike units share one graph. A tied table is a buffer of its own that the
- * first and the last unit use. */
+ * two of the buffers. It knows no ranks. Blocks of one kind share one graph. A tied table is a buffer of its own that
+ * the first and the last unit use. */
 #ifndef NDP_MODEL_MODEL_H
 #define NDP_MODEL_MODEL_H
 
 #include "graph/graph.h"
 #include "model/facts.h"
+
+enum { NDP_MAX_GRAPHS = NDP_LAYER_KINDS + 2 };
 
 typedef enum ndp_model_mode {
     NDP_MODEL_TRAIN, /* tokens -> loss, with the backward */
@@ -17,10 +19,10 @@ typedef struct ndp_model_opts {
     ndp_model_mode mode;
     int64_t rows;      /* T: tokens of a micro-batch, or of a chunk */
     int64_t keys;      /* rows of the KV cache (CACHED) */
-    int64_t positions; /* rows of the RoPE table */
+    int64_t positions; /* rows of the RoPE tables */
     ndp_dtype compute; /* storage of activations and gathered weights: fp32, bf16, fp64 */
     ndp_dtype master;  /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
-    int window;        /* 0: what the model says */
+    int window;        /* of all layers; 0: what the model says */
 } ndp_model_opts;
 
 typedef struct ndp_buffer {
@@ -42,7 +44,7 @@ typedef struct ndp_model {
     int n_buffers;
     ndp_unit *units;
     int n_units;
-    ndp_graph graphs[3]; /* embedding, block, head */
+    ndp_graph graphs[NDP_MAX_GRAPHS]; /* embedding, a block of each kind, head */
     int n_graphs;
     int64_t tokens, queries, keys; /* entries of the data arrays: tokens, labels, rope_pos; q_pos, q_low; k_pos */
 } ndp_model;
@@ -51,8 +53,8 @@ typedef struct ndp_model {
 NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out);
 void ndp_model_release(ndp_model *m);
 
-/* Random initial values of `count` elements of a tensor from `first` on, in fp32: a function of (seed, name, element).
- * Matrices: normal with the configuration's initializer_range; norms 1, biases 0. */
+/* Random initial values of `count` elements of a tensor, as files hold it, from `first` on, in fp32: a function of
+ * (seed, name, element). Matrices: normal with the configuration's initializer_range; norms multiply by 1; biases 0. */
 void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                       float *out);
 

@@ -9,7 +9,7 @@
 struct ndp_engine {
     ndp_engine_opts opts;
     ndp_model model; /* this rank's */
-    ndp_unit_program units[3];
+    ndp_unit_program units[NDP_MAX_GRAPHS];
     ndp_program program;
     ndp_comm *world, *comms[NDP_GROUPS];
     ndp_comm *
@@ -127,8 +127,8 @@ static ndp_status ready(ndp_engine *e) {
     e->begun = calloc((size_t)(e->program.n + longest_list(e)) + 1, sizeof *e->begun);
     if (!e->works || !e->unit_works || !e->begun || !e->caches)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
-    ndp_rope_table(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32,
-                   at(e, e->program.rope));
+    ndp_rope_tables(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32,
+                    at(e, e->program.rope));
     return NDP_OK;
 }
 
@@ -284,6 +284,15 @@ static ndp_status unit_collective(void *user, int index, const ndp_call *call, c
     return st;
 }
 
+/* NULL: the model has no such table. */
+static void *rope_table(const ndp_engine *e, int table) {
+    const ndp_model *m = &e->model;
+    if (table >= m->facts.n_ropes)
+        return NULL;
+    size_t size = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
+    return (char *)at(e, e->program.rope) + (size_t)ndp_rope_elements(&m->facts, m->opts.positions, table) * size;
+}
+
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
     ndp_list_run_opts run = {.backend = (ndp_backend)e->opts.device->backend,
                              .threads = e->opts.threads,
@@ -300,7 +309,8 @@ static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
                                       [NDP_DATA_Q_POS] = b.q_pos,
                                       [NDP_DATA_Q_LOW] = b.q_low,
                                       [NDP_DATA_K_POS] = b.k_pos,
-                                      [NDP_DATA_ROPE_TABLE] = at(e, e->program.rope),
+                                      [NDP_DATA_ROPE_TABLE] = rope_table(e, 0),
+                                      [NDP_DATA_ROPE_TABLE_2] = rope_table(e, 1),
                                       [NDP_DATA_LOSS_SCALE] = &scalars(e)->scale,
                                       [NDP_DATA_LOSS] = &scalars(e)->loss,
                                       [NDP_DATA_CACHE_ROW] = &e->cache_row,

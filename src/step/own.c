@@ -47,7 +47,7 @@ ndp_status ndp_own_all(ndp_program *p) {
     NDP_TRY(
         ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, p->batch_stride * (size_t)p->opts.accumulation, &p->batch));
     size_t real = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
-    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)(m->opts.positions * m->facts.head_dim) * real,
-                           &p->rope));
+    int64_t angles = ndp_rope_elements(&m->facts, m->opts.positions, m->facts.n_ropes);
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)angles * real, &p->rope));
     return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, sizeof(ndp_scalars), &p->scalars);
 }

@@ -14,10 +14,14 @@ int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
 /* The name of the unit that has a trainer's tensor. */
 static const char *unit_of(const ndp_trainer *t, int tensor) {
     const ndp_model *m = &t->model;
-    int b = 0;
-    while (b < m->n_buffers - 1 && tensor >= m->buffers[b].segments.n)
-        tensor -= m->buffers[b++].segments.n;
-    return m->buffers[b].name;
+    for (int b = 0; b < m->n_buffers; b++) {
+        const ndp_segments *s = &m->buffers[b].segments;
+        for (int i = 0; i < s->n; i++)
+            tensor -= !ndp_segment_continues(&s->items[i]);
+        if (tensor < 0)
+            return m->buffers[b].name;
+    }
+    return "";
 }
 
 static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {

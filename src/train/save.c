@@ -57,11 +57,16 @@ typedef struct loading {
     const char *prefix;
 } loading;
 
+static ndp_status read_checkpoint(void *user, const char *name, int64_t first, int64_t count, void *out) {
+    const loading *l = user;
+    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
+}
+
 static ndp_status load_piece(void *user, const ndp_run *p, void *data) {
     const loading *l = user;
     char name[512];
     snprintf(name, sizeof name, "%s%s", l->prefix, p->segment->name);
-    return ndp_checkpoint_read(l->checkpoint, name, p->tensor_first, p->count, data, l->t->model.opts.master);
+    return ndp_run_read(p, read_checkpoint, user, name, data, l->t->model.opts.master);
 }
 
 /* The cursor counts rows of the data it was made with: on others it would point anywhere. */

@@ -234,29 +234,32 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
 }
 
-/* ---- looking inside ---- */
+/* ---- looking inside: tensors as files hold them, of which several segments may be parts ---- */
 
-static const ndp_segment *segment_at(const ndp_model *m, int i) {
-    for (int b = 0; b < m->n_buffers; b++) {
-        if (i < m->buffers[b].segments.n)
-            return &m->buffers[b].segments.items[i];
-        i -= m->buffers[b].segments.n;
-    }
+/* The first part of tensor number i; *n: how many tensors there are, when i is not one of them. */
+static const ndp_segment *tensor_at(const ndp_model *m, int i, int *n) {
+    *n = 0;
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int k = 0; k < m->buffers[b].segments.n; k++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[k];
+            if (!ndp_segment_continues(s) && (*n)++ == i)
+                return s;
+        }
     return NULL;
 }
 
 int ndp_trainer_tensors(const ndp_trainer *t) {
-    int n = 0;
-    for (int b = 0; b < t->model.n_buffers; b++)
-        n += t->model.buffers[b].segments.n;
+    int n;
+    tensor_at(&t->model, -1, &n);
     return n;
 }
 
 const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
-    const ndp_segment *s = segment_at(&t->model, i);
+    int n;
+    const ndp_segment *s = tensor_at(&t->model, i, &n);
     if (!s)
         return NULL;
-    *elements = s->rows * s->cols;
+    *elements = s->whole[0] * s->whole[1];
     return s->name;
 }
 
@@ -269,14 +272,15 @@ typedef struct reading {
 static ndp_status read_piece(void *user, const ndp_run *p, void *data) {
     const reading *r = user;
     if (strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica)
-        ndp_convert(data, r->t->model.opts.master, r->out + p->tensor_first, NDP_F64, p->count);
+        ndp_convert_apart(data, r->t->model.opts.master, p->stride, r->out + p->tensor_first, NDP_F64, 1, p->count);
     return NDP_OK;
 }
 
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
-    const ndp_segment *s = segment_at(&t->model, tensor);
-    NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, ndp_trainer_tensors(t));
-    int64_t n = s->rows * s->cols;
+    int tensors;
+    const ndp_segment *s = tensor_at(&t->model, tensor, &tensors);
+    NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, tensors);
+    int64_t n = s->whole[0] * s->whole[1];
     memset(out, 0, (size_t)n * sizeof *out);
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)

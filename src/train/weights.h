@@ -30,8 +30,15 @@ NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);
 /* Random master weights, the same on every layout. Publishes. */
 NDP_API ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed);
 
-/* Calls `visit` for every run of a tensor's elements that this rank owns of a kind. `data`: in master storage. */
+/* Calls `visit` for every run of a tensor's elements that this rank owns of a kind. `data`: in master storage, elements
+ * piece->stride apart. */
 typedef ndp_status ndp_run_visitor(void *user, const ndp_run *piece, void *data);
 NDP_API ndp_status ndp_engine_runs(const ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
+
+/* Fills a run, whatever its stride, from where `read` takes elements [first, first + count) of tensor `name`, as
+ * `type`. */
+typedef ndp_status ndp_run_reader(void *user, const char *name, int64_t first, int64_t count, void *out);
+ndp_status ndp_run_read(const ndp_run *p, ndp_run_reader *read, void *user, const char *name, void *data,
+                        ndp_dtype type);
 
 #endif

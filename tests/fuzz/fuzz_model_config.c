@@ -5,17 +5,25 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* Never more than a dry reader would do: the counts must be positive and the frequencies finite numbers. */
-static void use(const ndp_facts *f) {
-    double *frequencies = malloc((size_t)f->head_dim / 2 * sizeof *frequencies);
+static void use_rope(const ndp_rope *r) {
+    double *frequencies = malloc((size_t)r->dim / 2 * sizeof *frequencies);
     if (!frequencies)
         return;
-    ndp_rope_frequencies(f, frequencies);
-    for (int i = 0; i < f->head_dim / 2; i++)
+    ndp_rope_frequencies(r, 1 << 20, frequencies);
+    for (int i = 0; i < r->dim / 2; i++)
         if (!(frequencies[i] >= 0))
             abort();
     free(frequencies);
-    if (ndp_facts_parameters(f) <= 0 || f->heads % f->kv_heads != 0 || f->head_dim % 2 != 0)
+}
+
+/* Never more than a dry reader would do: the counts must be positive and the frequencies finite numbers. */
+static void use(const ndp_facts *f) {
+    for (int i = 0; i < f->n_ropes; i++)
+        use_rope(&f->ropes[i]);
+    for (int i = 0; i < f->layers; i++)
+        if (f->kind_of[i] >= f->n_kinds)
+            abort();
+    if (ndp_facts_parameters(f) <= 0 || f->heads % f->kv_heads != 0 || !(f->attention_scale > 0))
         abort();
 }
 

@@ -1,6 +1,8 @@
 """Makes the reference values of tests/golden from Hugging Face transformers in fp64. README.md says what is in the files.
 
-    python make_golden.py STORIES260K_FOLDER TINYSTORIES_JSONL
+    python make_golden.py STORIES260K_FOLDER TINYSTORIES_JSONL [NAME ...]
+
+With names only those models are made again; the manifest keeps what it says of the others.
 """
 
 import hashlib
@@ -10,6 +12,7 @@ import pathlib
 import platform
 import sys
 import types
+import zlib
 
 import numpy
 import safetensors
@@ -17,7 +20,7 @@ import safetensors.torch
 import tokenizers
 import torch
 import transformers
-from transformers.models.llama.modeling_llama import LlamaRMSNorm
+from transformers.models.gemma2 import modeling_gemma2
 
 HERE = pathlib.Path(__file__).parent
 UPDATES = 20
@@ -52,45 +55,146 @@ MODELS = {
 }
 
 
-def rope_frequencies(config):
-    """Inverse frequencies in fp64, from the definitions; transformers computes the same in fp32."""
-    rope, dim = config.rope_parameters, config.head_dim
-    plain = 1.0 / rope["rope_theta"] ** (torch.arange(0, dim, 2, dtype=torch.float64) / dim)
-    if rope["rope_type"] == "default":
-        return plain
-    if rope["rope_type"] == "linear":
-        return plain / rope["factor"]
-    # llama3: long waves are slowed by the factor, short ones kept, those between interpolated.
-    low, high, original = rope["low_freq_factor"], rope["high_freq_factor"], rope["original_max_position_embeddings"]
-    smooth = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
-    return (1 - smooth) * plain / rope["factor"] + smooth * plain
+def family(model_type, architecture, **more):
+    """A configuration of another family; `more` goes over the sizes that most of them have here. Without a token of padding:
+    transformers gives its row of the embedding no gradient."""
+    return {"architectures": [architecture], "model_type": model_type, "bos_token_id": 1, "eos_token_id": 2,
+            "pad_token_id": None, "initializer_range": 0.02, "vocab_size": 97, "hidden_size": 24, "num_attention_heads": 4,
+            "num_key_value_heads": 2, "intermediate_size": 44, "num_hidden_layers": 2, "max_position_embeddings": 64,
+            "tie_word_embeddings": False} | more
 
 
-def rotary_fp64(self, x, position_ids):
-    angles = position_ids[..., None].double() * self.fp64_frequencies
+# One of each family, with what is particular to it in use: windows shorter than the rows, RoPE of a part of a head or of
+# some layers, caps that logits and scores come near to, weights that files hold fused or transposed. No dropout.
+SIZES = dict(storage=torch.bfloat16, batch=2, length=24)
+FAMILIES = {
+    "llama-yarn": family("llama", "LlamaForCausalLM", rms_norm_eps=1e-5, head_dim=8, rope_theta=10000.0,
+                         rope_scaling={"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16,
+                                       "beta_fast": 4.0, "beta_slow": 1.0}),
+    "mistral": family("mistral", "MistralForCausalLM", rms_norm_eps=1e-5, head_dim=8, rope_theta=1000.0, sliding_window=7),
+    "qwen2": family("qwen2", "Qwen2ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, tie_word_embeddings=True,
+                    num_hidden_layers=3, use_sliding_window=True, max_window_layers=1, sliding_window=9),
+    "qwen3": family("qwen3", "Qwen3ForCausalLM", rms_norm_eps=1e-6, head_dim=10, rope_theta=1000.0, attention_bias=False,
+                    tie_word_embeddings=True, use_sliding_window=False, sliding_window=None),
+    "phi3": family("phi3", "Phi3ForCausalLM", rms_norm_eps=1e-5, hidden_size=32, rope_theta=1000.0,
+                   partial_rotary_factor=0.75, original_max_position_embeddings=16, sliding_window=None,
+                   rope_scaling={"type": "longrope", "short_factor": [1.0, 1.25, 1.5], "long_factor": [1.0, 2.5, 4.0]}),
+    "olmo2": family("olmo2", "Olmo2ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, attention_bias=False),
+    "smollm3": family("smollm3", "SmolLM3ForCausalLM", rms_norm_eps=1e-6, rope_theta=1000.0, tie_word_embeddings=True,
+                      num_hidden_layers=3, no_rope_layers=[1, 0, 1], use_sliding_window=False),
+    "gemma2": family("gemma2", "Gemma2ForCausalLM", rms_norm_eps=1e-6, head_dim=8, rope_theta=1000.0,
+                     hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=12, sliding_window=6,
+                     attn_logit_softcapping=2.0, final_logit_softcapping=1.5, tie_word_embeddings=True),
+    "gemma3": family("gemma3_text", "Gemma3ForCausalLM", rms_norm_eps=1e-6, head_dim=8, rope_theta=1000.0,
+                     hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=12, sliding_window=6,
+                     num_hidden_layers=3, sliding_window_pattern=2, rope_local_base_freq=100.0,
+                     rope_scaling={"rope_type": "linear", "factor": 4.0}, tie_word_embeddings=True),
+    "gpt2": {"architectures": ["GPT2LMHeadModel"], "model_type": "gpt2", "bos_token_id": 1, "eos_token_id": 2,
+             "activation_function": "gelu_new", "initializer_range": 0.02, "vocab_size": 97, "n_embd": 24, "n_head": 3,
+             "n_layer": 2, "n_positions": 40, "layer_norm_epsilon": 1e-5, "attn_pdrop": 0.0, "embd_pdrop": 0.0,
+             "resid_pdrop": 0.0},
+    "stablelm": family("stablelm", "StableLmForCausalLM", layer_norm_eps=1e-5, hidden_size=32, rope_theta=1000.0,
+                       hidden_act="silu", partial_rotary_factor=0.25, use_qkv_bias=True, use_parallel_residual=False),
+    "stablelm-parallel": family("stablelm", "StableLmForCausalLM", layer_norm_eps=1e-5, hidden_size=32, hidden_act="silu",
+                                rope_theta=1000.0, partial_rotary_factor=0.5, use_parallel_residual=True),
+    "starcoder2": family("starcoder2", "Starcoder2ForCausalLM", norm_epsilon=1e-5, rope_theta=1000.0, use_bias=True,
+                         hidden_act="gelu_pytorch_tanh", sliding_window=8, tie_word_embeddings=True,
+                         attention_dropout=0.0, residual_dropout=0.0, embedding_dropout=0.0),
+}
+MODELS |= {name: SIZES | {"config": config} for name, config in FAMILIES.items()}
+MODELS["gpt2"]["bare"] = True  # names without "transformer.", and the mask, as the files on the Hub
+
+
+def rope_frequencies(config, rope, length):
+    """Inverse frequencies in fp64 and the amplitude, from the definitions; transformers computes the same in fp32."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    dim = int(head * rope.get("partial_rotary_factor", 1.0))
+    steps = torch.arange(0, dim, 2, dtype=torch.float64)
+    plain = 1.0 / rope["rope_theta"] ** (steps / dim)
+    original = rope.get("original_max_position_embeddings")
+    kind = rope["rope_type"]
+    if kind == "default":
+        return plain, 1.0
+    if kind == "linear":
+        return plain / rope["factor"], 1.0
+    if kind == "llama3":
+        # Long waves are slowed by the factor, short ones kept, those between interpolated.
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        smooth = ((original * plain / (2 * math.pi) - low) / (high - low)).clamp(0, 1)
+        return (1 - smooth) * plain / rope["factor"] + smooth * plain, 1.0
+    if kind == "yarn":
+        turns = [dim * math.log(original / (beta * 2 * math.pi)) / (2 * math.log(rope["rope_theta"]))
+                 for beta in (rope["beta_fast"], rope["beta_slow"])]
+        low, high = max(math.floor(turns[0]), 0), min(math.ceil(turns[1]), dim - 1)
+        divided = ((steps / 2 - low) / (high - low)).clamp(0, 1)
+        return divided * plain / rope["factor"] + (1 - divided) * plain, 0.1 * math.log(rope["factor"]) + 1
+    assert kind == "longrope"
+    factors = torch.tensor(rope["long_factor" if length > original else "short_factor"], dtype=torch.float64)
+    return plain / factors, math.sqrt(1 + math.log(config.max_position_embeddings / original) / math.log(original))
+
+
+def check_rope(rotary, config, length):
+    """The fp64 frequencies of a rotary module, by kind of layer (None: it has one), held against its own."""
+    nested = "rope_type" not in config.rope_parameters
+    tables = {}
+    for kind, rope in config.rope_parameters.items() if nested else [(None, config.rope_parameters)]:
+        exact, amplitude = rope_frequencies(config, rope, length)
+        x, positions = torch.zeros(1, length, 4), torch.arange(length)[None]
+        cos, sin = rotary(x, positions, kind) if nested else rotary(x, positions)
+        angles = positions[..., None].double() * torch.cat((exact, exact))
+        for ours, theirs in ((angles.cos(), cos), (angles.sin(), sin)):
+            torch.testing.assert_close((amplitude * ours).float(), theirs, rtol=1e-5, atol=1e-5)
+        tables[kind] = exact, amplitude
+    return tables
+
+
+def rotary_fp64(self, x, position_ids, layer_type=None):
+    frequencies, amplitude = self.fp64_tables[layer_type]
+    angles = position_ids[..., None].double() * frequencies
     angles = torch.cat((angles, angles), dim=-1)
-    return angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    return (amplitude * angles.cos()).to(x.dtype), (amplitude * angles.sin()).to(x.dtype)
 
 
 def rmsnorm_fp64(self, x):
-    return self.weight * (x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon))
+    """Gemma's norms multiply by 1 + w."""
+    gemma = type(self).__name__.startswith("Gemma")
+    normed = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + (self.eps if gemma else self.variance_epsilon))
+    return (1 + self.weight if gemma else self.weight) * normed
 
 
-def load(folder, dtype):
-    """The model in `dtype`. In fp64 nothing is left of the casts to fp32 inside transformers (norms, RoPE; attention goes
-    through SDPA, which has none)."""
-    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="sdpa")
+def softcap_attention(module, query, key, value, attention_mask, scaling=None, softcap=None, **kwargs):
+    """Gemma 2's eager attention without its cast to fp32."""
+    groups = module.num_key_value_groups
+    key, value = key.repeat_interleave(groups, dim=1), value.repeat_interleave(groups, dim=1)
+    scores = softcap * torch.tanh(query @ key.transpose(2, 3) * scaling / softcap) + attention_mask
+    return (scores.softmax(dim=-1) @ value).transpose(1, 2).contiguous(), None
+
+
+def load(folder, dtype, length):
+    """The model in `dtype`. In fp64 nothing is left of the casts to fp32 inside transformers (norms, RoPE, Gemma's scale of
+    embeddings; attention goes through SDPA, which has none, save for Gemma 2's)."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    eager = config.model_type == "gemma2"
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32,
+                                                              attn_implementation="eager" if eager else "sdpa")
+    modeling_gemma2.eager_attention_forward = GEMMA2_ATTENTION
     if dtype == torch.float64:
-        rotary = model.model.rotary_emb
-        exact = rope_frequencies(model.config)
-        torch.testing.assert_close(exact.float(), rotary.inv_freq, rtol=1e-6, atol=0)
+        modeling_gemma2.eager_attention_forward = softcap_attention
+        rotary = getattr(model.base_model, "rotary_emb", None)
+        tables = check_rope(rotary, model.config, length) if rotary else None
         model = model.double()
-        rotary.fp64_frequencies = exact
-        rotary.forward = types.MethodType(rotary_fp64, rotary)
         for module in model.modules():
-            if isinstance(module, LlamaRMSNorm):
+            if module is rotary:
+                module.fp64_tables = tables
+                module.forward = types.MethodType(rotary_fp64, module)
+            if "RMSNorm" in type(module).__name__:
                 module.forward = types.MethodType(rmsnorm_fp64, module)
+            if hasattr(module, "embed_scale"):
+                module.embed_scale = torch.tensor(config.hidden_size, dtype=torch.float64).sqrt()
     return model.train()
+
+
+GEMMA2_ATTENTION = modeling_gemma2.eager_attention_forward
 
 
 def loss_of(model, ids, labels):
@@ -182,7 +286,15 @@ def write_model(folder, spec, generator):
     weights = {}
     for name, p in model.named_parameters():
         noise = torch.randn(p.shape, generator=generator)
-        weights[name] = (1 + 0.2 * noise if "norm" in name else (0.08 if p.ndim > 1 else 0.1) * noise).to(spec["storage"])
+        if p.ndim == 1 and name.endswith(".weight"):  # a norm's; Gemma adds the 1 itself
+            noise = 0.2 * noise + (0 if "Gemma" in type(model).__name__ else 1)
+        else:
+            noise *= 0.08 if p.ndim > 1 else 0.1
+        weights[name] = noise.to(spec["storage"])
+    if spec.get("bare"):
+        n, layers = spec["config"]["n_positions"], spec["config"]["n_layer"]
+        weights = {name.removeprefix("transformer."): w for name, w in weights.items()}
+        weights |= {f"h.{i}.attn.bias": torch.ones(1, 1, n, n).tril().to(spec["storage"]) for i in range(layers)}
     shards = spec.get("shards", 1)
     if shards == 1:
         safetensors.torch.save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
@@ -200,8 +312,8 @@ def write_model(folder, spec, generator):
 
 def write_expected(folder, weights_folder, ids, labels, generator):
     """expected.safetensors; what the manifest says about it."""
-    losses32, _ = train(load(weights_folder, torch.float32), ids, labels)
-    model = load(weights_folder, torch.float64)
+    losses32, _ = train(load(weights_folder, torch.float32, ids.shape[-1]), ids, labels)
+    model = load(weights_folder, torch.float64, ids.shape[-1])
     loss, logits = loss_of(model, ids[0], labels[0])
     loss.backward()
     length = ids.shape[-1]
@@ -210,7 +322,7 @@ def write_expected(folder, weights_folder, ids, labels, generator):
                "logits_rows": rows.int(), "logits": logits.detach().flatten(0, 1)[rows].float()}
     tensors |= {f"grad.{name}": p.grad.float() for name, p in model.named_parameters()}
     error = check_gradient(model, ids[0], labels[0], generator)
-    losses, norms = train(load(weights_folder, torch.float64), ids, labels)
+    losses, norms = train(load(weights_folder, torch.float64, ids.shape[-1]), ids, labels)
     tensors |= {"losses": torch.tensor(losses, dtype=torch.float64), "grad_norms": torch.tensor(norms, dtype=torch.float64)}
 
     folder.mkdir(exist_ok=True)
@@ -226,16 +338,25 @@ def sha256(path):
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def main(stories_folder, stories):
+def main(stories_folder, stories, names):
     torch.set_num_threads(1)
     generator = torch.Generator().manual_seed(20)
+    before = json.loads((HERE / "manifest.json").read_text())["models"] if names else {}
     report = {}
-    ids, labels = story_data(stories_folder, stories, batch=4, length=64)
-    report["stories260K"] = write_expected(HERE / "stories260K", stories_folder, ids, labels, generator)
-    for name, spec in MODELS.items():
-        write_model(HERE / name, spec, generator)
-        ids, labels = random_data(spec["config"]["vocab_size"], spec["batch"], spec["length"], generator)
-        report[name] = write_expected(HERE / name, HERE / name, ids, labels, generator)
+    for name in ["stories260K", *MODELS]:
+        if names and name not in names:
+            report[name] = before[name]
+            continue
+        if name in FAMILIES:
+            generator.manual_seed(zlib.crc32(name.encode()))
+        if name == "stories260K":
+            weights = stories_folder
+            ids, labels = story_data(stories_folder, stories, batch=4, length=64)
+        else:
+            weights, spec = HERE / name, MODELS[name]
+            write_model(weights, spec, generator)
+            ids, labels = random_data(spec["config"]["vocab_size"], spec["batch"], spec["length"], generator)
+        report[name] = write_expected(HERE / name, weights, ids, labels, generator)
     manifest = {
         "made_with": {"python": platform.python_version(), "numpy": numpy.__version__,
                       "safetensors": safetensors.__version__, "tokenizers": tokenizers.__version__,
@@ -250,8 +371,8 @@ def main(stories_folder, stories):
         "files": {str(p.relative_to(HERE)): sha256(p) for p in sorted(HERE.glob("*/*"))},
     }
     (HERE / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
-    print(json.dumps(report, indent=2))
+    print(json.dumps({name: report[name] for name in report if not names or name in names}, indent=2))
 
 
 if __name__ == "__main__":
-    main(pathlib.Path(sys.argv[1]), sys.argv[2])
+    main(pathlib.Path(sys.argv[1]), sys.argv[2], sys.argv[3:])

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "base/text.h"
 #include "check.h"
+#include <math.h>
 #include <stdlib.h>
 
 static ndp_status parse(const char *text, ndp_facts *f) {
@@ -35,9 +36,10 @@ static void defaults_are_transformers(void **state) {
     assert_int_equal(f.head_dim, 8);
     assert_int_equal(f.max_positions, 512);
     assert_true(f.norm_eps == 1e-6 && f.init_std == 0.02);
-    assert_true(f.rope.theta == 10000 && f.rope.scaling == NDP_ROPE_PLAIN);
-    assert_false(f.tied || f.attention_bias || f.mlp_bias);
-    assert_int_equal(f.window, 0);
+    assert_true(f.ropes[0].theta == 10000 && f.ropes[0].scaling == NDP_ROPE_PLAIN && f.ropes[0].dim == 8);
+    assert_false(f.tied || f.qkv_bias || f.o_bias || f.mlp_bias);
+    assert_int_equal(f.n_kinds, 1);
+    assert_int_equal(f.kinds[0].window, 0);
     assert_int_equal(f.bos, -1);
     assert_int_equal(f.eos, -1);
 }
@@ -55,9 +57,9 @@ static void keys_are_read(void **state) {
                    &f));
     assert_int_equal(f.kv_heads, 2);
     assert_int_equal(f.head_dim, 6);
-    assert_true(f.norm_eps == 1e-5 && f.rope.theta == 5e5 && f.init_std == 0.1);
-    assert_true(f.tied && f.attention_bias && f.mlp_bias);
-    assert_int_equal(f.window, 0); /* as transformers' Llama, which ignores sliding_window */
+    assert_true(f.norm_eps == 1e-5 && f.ropes[0].theta == 5e5 && f.init_std == 0.1);
+    assert_true(f.tied && f.qkv_bias && f.o_bias && f.mlp_bias);
+    assert_int_equal(f.kinds[0].window, 0); /* as transformers' Llama, which ignores sliding_window */
     assert_int_equal(f.bos, 1);
     assert_int_equal(f.eos, 7);
     /* embed 100 x 64; block: q 48 x 64, k and v 12 x 64, o 64 x 48, 3 x 64 x 172, biases 48 + 24 + 64 + 344 + 64 */
@@ -71,19 +73,19 @@ static void rope_forms_are_read(void **state) {
     (void)state;
     ndp_facts f;
     CHECK_OK(parse(MORE("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 4}"), &f));
-    assert_true(f.rope.scaling == NDP_ROPE_LINEAR && f.rope.factor == 4 && f.rope.theta == 10000);
+    assert_true(f.ropes[0].scaling == NDP_ROPE_LINEAR && f.ropes[0].factor == 4 && f.ropes[0].theta == 10000);
     CHECK_OK(parse(MORE("\"rope_parameters\": {\"rope_type\": \"default\", \"rope_theta\": 250000.0}"), &f));
-    assert_true(f.rope.scaling == NDP_ROPE_PLAIN && f.rope.theta == 250000);
+    assert_true(f.ropes[0].scaling == NDP_ROPE_PLAIN && f.ropes[0].theta == 250000);
     CHECK_OK(parse(MORE("\"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
                         "\"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0}"),
                    &f));
-    assert_true(f.rope.scaling == NDP_ROPE_LLAMA3 && f.rope.factor == 8 && f.rope.theta == 500000);
-    assert_true(f.rope.low_freq_factor == 1 && f.rope.high_freq_factor == 4);
-    assert_int_equal(f.rope.original_positions, 512);
+    assert_true(f.ropes[0].scaling == NDP_ROPE_LLAMA3 && f.ropes[0].factor == 8 && f.ropes[0].theta == 500000);
+    assert_true(f.ropes[0].low_freq_factor == 1 && f.ropes[0].high_freq_factor == 4);
+    assert_int_equal(f.ropes[0].original_positions, 512);
     CHECK_OK(parse(MORE("\"rope_parameters\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
                         "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 128}"),
                    &f));
-    assert_int_equal(f.rope.original_positions, 128);
+    assert_int_equal(f.ropes[0].original_positions, 128);
 }
 
 #define LLAMA3(low, high)                                                                                              \
@@ -100,7 +102,13 @@ static void bad_configs_are_refused(void **state) {
         {"[]", NDP_EFORMAT, "not a JSON object"},
         {"{}", NDP_EFORMAT, "\"model_type\""},
         {"{\"model_type\": 3}", NDP_EFORMAT, "model_type"},
-        {"{\"model_type\": \"qwen2\"}", NDP_ENOTSUP, "model_type 'qwen2' is not built yet; built: llama"},
+        {"{\"model_type\": \"opt\"}", NDP_ENOTSUP, "model_type 'opt' is not built yet; built: llama, mistral, qwen2"},
+        {"{\"model_type\": \"mixtral\", \"num_local_experts\": 8}", NDP_ENOTSUP,
+         "'mixtral' is a mixture of experts (\"num_local_experts\": 8)"},
+        {"{\"model_type\": \"own\", \"auto_map\": {\"AutoConfig\": \"own.Config\"}}", NDP_ENOTSUP,
+         "'own' is code on the Hub (\"auto_map\": {\"AutoConfig\":\"own.Config\"})"},
+        {"{\"model_type\": \"qwen2\", \"num_attention_heads\": 8, " SHAPE "}", NDP_EFORMAT,
+         "\"num_key_value_heads\" is missing"},
         {"{\"model_type\": \"llama\"}", NDP_EFORMAT, "\"vocab_size\" is missing"},
         {"{\"model_type\": \"llama\", " SHAPE "}", NDP_EFORMAT, "\"num_attention_heads\" is missing"},
         {"{\"model_type\": \"llama\", \"num_attention_heads\": null, " SHAPE "}", NDP_EFORMAT, "is missing"},
@@ -130,7 +138,12 @@ static void bad_configs_are_refused(void **state) {
         {MORE("\"qk_norm\": true"), NDP_ENOTSUP, "qk_norm"},
         {MORE("\"layer_types\": [\"full_attention\", \"sliding_attention\"]"), NDP_ENOTSUP, "sliding_attention"},
         {MORE("\"layer_types\": [null]"), NDP_ENOTSUP, "layer_types"},
-        {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}"), NDP_ENOTSUP, "rope type 'yarn'"},
+        {MORE("\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}"), NDP_ENOTSUP, "rope type 'dynamic'"},
+        {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": -4}"), NDP_EFORMAT, "\"factor\" is -4"},
+        {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_theta\": 1"), NDP_EFORMAT, "yarn"},
+        {MORE("\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}"), NDP_EFORMAT, "list of 4 numbers"},
+        {MORE("\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 1, 0]}"), NDP_EFORMAT, "holds 0"},
+        {MORE("\"use_bidirectional_attention\": true"), NDP_ENOTSUP, "use_bidirectional_attention"},
         {MORE("\"rope_scaling\": 4"), NDP_EFORMAT, "rope_scaling"},
         {MORE("\"rope_scaling\": {\"type\": \"linear\"}"), NDP_EFORMAT, "\"factor\""},
         {MORE("\"rope_scaling\": {\"type\": \"linear\", \"factor\": 0}"), NDP_EFORMAT, "\"factor\" is 0"},
@@ -162,24 +175,103 @@ static void missing_file_is_named(void **state) {
     CHECK_FAILS(ndp_facts_read("/no/such/config.json", &f), NDP_EIO, "/no/such/config.json");
 }
 
-/* Published models: a Llama has its published number of parameters, every other family is refused by its name. */
-static void check_published(const char *folder, const char *model, int64_t parameters, int *llamas) {
+/* Other families, with what tells them apart. */
+#define FAMILY(type, keys)                                                                                             \
+    "{\"model_type\": \"" type "\", \"num_attention_heads\": 8, \"num_key_value_heads\": 2, " SHAPE ", " keys "}"
+
+static void windows_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(FAMILY("mistral", "\"sliding_window\": null"), &f));
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && f.kinds[0].rope == 0);
+    CHECK_OK(parse(FAMILY("mistral", "\"rms_norm_eps\": 1e-5"), &f));
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 4096);
+    CHECK_OK(parse(FAMILY("qwen2", "\"sliding_window\": 9, \"max_window_layers\": 2"), &f));
+    assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && f.qkv_bias && !f.o_bias);
+    CHECK_OK(
+        parse(FAMILY("qwen2", "\"sliding_window\": 9, \"max_window_layers\": 2, \"use_sliding_window\": true"), &f));
+    assert_true(f.n_kinds == 2 && f.kinds[0].window == 0 && f.kinds[1].window == 9);
+    assert_true(f.kind_of[1] == 0 && f.kind_of[2] == 1 && f.kind_of[4] == 1);
+    CHECK_OK(parse(FAMILY("qwen3", "\"sliding_window\": 9, \"use_sliding_window\": true, \"layer_types\": "
+                                   "[\"sliding_attention\", \"full_attention\", \"full_attention\", "
+                                   "\"full_attention\", \"sliding_attention\"]"),
+                   &f));
+    assert_true(f.kinds[0].window == 9 && f.kind_of[1] == 1 && f.kind_of[4] == 0 && f.head_dim == 128);
+    CHECK_FAILS(parse(FAMILY("qwen3", "\"layer_types\": [\"full_attention\"]"), &f), NDP_EFORMAT, "list of 5 names");
+    CHECK_FAILS(parse(FAMILY("gemma2", "\"layer_types\": [\"a\", \"a\", \"a\", \"a\", \"a\"]"), &f), NDP_ENOTSUP,
+                "built: full_attention, sliding_attention");
+}
+
+static void gemmas_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(FAMILY("gemma2", "\"query_pre_attn_scalar\": 144"), &f));
+    assert_true(f.unit_offset && f.tied && f.activation == NDP_GELU_TANH && f.head_dim == 256);
+    assert_true(f.attention_cap == 50 && f.logit_cap == 30 && f.attention_scale == 1 / 12.0 && f.embedding_scale == 8);
+    assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].window == 4096 && f.kinds[f.kind_of[1]].window == 0);
+    CHECK_OK(parse(FAMILY("gemma2", "\"attn_logit_softcapping\": null, \"final_logit_softcapping\": 7.5"), &f));
+    assert_true(f.attention_cap == 0 && f.logit_cap == 7.5);
+    CHECK_OK(parse(FAMILY("gemma3_text", "\"rope_theta\": 5e5, \"sliding_window_pattern\": 3, \"rope_scaling\": "
+                                         "{\"rope_type\": \"linear\", \"factor\": 8}"),
+                   &f));
+    assert_true(f.n_ropes == 2 && f.ropes[0].theta == 5e5 && f.ropes[0].factor == 8 && f.ropes[1].theta == 1e4);
+    assert_true(f.ropes[1].scaling == NDP_ROPE_PLAIN && f.qk_norm == NDP_QK_NORM_HEAD && f.attention_cap == 0);
+    assert_true(f.kinds[f.kind_of[1]].rope == 1 && f.kinds[f.kind_of[2]].rope == 0 &&
+                f.kinds[f.kind_of[2]].window == 0);
+    CHECK_OK(parse(FAMILY("gemma3_text", "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 3e5}, "
+                                         "\"sliding_attention\": {\"rope_theta\": 2e4, \"rope_type\": \"default\"}}"),
+                   &f));
+    assert_true(f.ropes[0].theta == 3e5 && f.ropes[1].theta == 2e4);
+    CHECK_FAILS(parse(FAMILY("gemma3_text", "\"attn_logit_softcapping\": 50.0"), &f), NDP_ENOTSUP, "softcapping");
+}
+
+static void other_families_are_read(void **state) {
+    (void)state;
+    static ndp_facts f;
+    CHECK_OK(parse(FAMILY("phi3", "\"partial_rotary_factor\": 0.75, \"original_max_position_embeddings\": 128, "
+                                  "\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1, 1, 2], "
+                                  "\"long_factor\": [1, 3, 5]}, \"auto_map\": {\"AutoConfig\": \"c.C\"}"),
+                   &f));
+    assert_true(f.ropes[0].dim == 6 && f.ropes[0].long_factor[2] == 5 && f.ropes[0].original_positions == 128);
+    assert_true(fabs(f.ropes[0].amplitude - sqrt(1 + log(4) / log(128))) < 1e-15);
+    CHECK_OK(parse(FAMILY("smollm3", "\"no_rope_layers\": [1, 1, 0, 1, 0]"), &f));
+    assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].rope == 0 && f.kinds[f.kind_of[2]].rope == NDP_NO_ROPE);
+    assert_true(f.tied && f.ropes[0].theta == 2e6);
+    CHECK_OK(parse(FAMILY("smollm3", "\"rope_theta\": 5e6"), &f));
+    assert_true(f.kinds[f.kind_of[3]].rope == NDP_NO_ROPE && f.kind_of[4] == f.kind_of[0]);
+    CHECK_OK(parse(FAMILY("olmo2", "\"head_dim\": 8"), &f));
+    assert_true(f.qk_norm == NDP_QK_NORM_WHOLE && f.norm_eps == 1e-5);
+    CHECK_OK(parse(FAMILY("stablelm", "\"use_qkv_bias\": true, \"layer_norm_eps\": 1e-4"), &f));
+    assert_true(f.layer_norm && f.qkv_bias && !f.o_bias && f.ropes[0].dim == 2 && f.norm_eps == 1e-4);
+    CHECK_FAILS(parse(FAMILY("stablelm", "\"qk_layernorm\": true"), &f), NDP_ENOTSUP, "qk_layernorm");
+    CHECK_OK(parse(FAMILY("starcoder2", "\"hidden_act\": \"gelu_pytorch_tanh\", \"residual_dropout\": 0.1"), &f));
+    assert_true(f.plain_mlp && f.mlp_bias && f.o_bias && f.tied && f.dropout == 0.1);
+    CHECK_FAILS(parse(FAMILY("starcoder2", "\"hidden_act\": \"silu\""), &f), NDP_ENOTSUP, "built: gelu_new");
+    CHECK_OK(parse("{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 3, "
+                   "\"n_positions\": 32, \"n_inner\": null, \"attn_pdrop\": 0}",
+                   &f));
+    assert_true(f.ffn == 256 && f.n_ropes == 0 && f.transposed && f.dropout == 0.1 && f.kinds[0].rope == NDP_NO_ROPE);
+    assert_true(ndp_facts_ignores(&f, "transformer.h.2.attn.bias") && ndp_facts_ignores(&f, "lm_head.weight"));
+    assert_false(ndp_facts_ignores(&f, "transformer.h.2.attn.c_attn.bias") || ndp_facts_ignores(&f, "lm_head.bias"));
+}
+
+/* Published models have their published number of parameters; those of experts are refused by their names. */
+static void check_published(const char *folder, const char *model, int64_t parameters, int *dense) {
     char *path = ndp_format("%s/configs/%s/config.json", folder, model);
-    struct json_object *o;
-    CHECK_OK(ndp_json_read(path, &o));
-    const char *family = "";
-    CHECK_OK(ndp_json_string(o, path, "model_type", &family));
-    ndp_facts f;
-    if (strcmp(family, "llama") == 0) {
+    static const char *const experts[] = {"DeepSeek-V3", "Mixtral-8x7B-v0.1", "Qwen3-30B-A3B"};
+    static ndp_facts f;
+    bool refused = false;
+    for (int i = 0; i < NDP_COUNT(experts); i++)
+        refused |= strcmp(model, experts[i]) == 0;
+    if (refused) {
+        CHECK_FAILS(ndp_facts_read(path, &f), NDP_ENOTSUP, "is a mixture of experts");
+    } else {
         CHECK_OK(ndp_facts_read(path, &f));
         if (ndp_facts_parameters(&f) != parameters)
             fail_msg("%s: %lld parameters, expected %lld", model, (long long)ndp_facts_parameters(&f),
                      (long long)parameters);
-        (*llamas)++;
-    } else {
-        CHECK_FAILS(ndp_facts_read(path, &f), NDP_ENOTSUP, family);
+        (*dense)++;
     }
-    json_object_put(o);
     free(path);
 }
 
@@ -194,14 +286,14 @@ static void published_models(void **state) {
     struct json_object *o, *params;
     CHECK_OK(ndp_json_read(path, &o));
     assert_true(json_object_object_get_ex(o, "params", &params));
-    int llamas = 0, models = 0;
+    int dense = 0, models = 0;
     json_object_object_foreach(params, model, count) {
-        check_published(folder, model, json_object_get_int64(count), &llamas);
+        check_published(folder, model, json_object_get_int64(count), &dense);
         models++;
     }
-    print_message("%d configurations, %d of them Llamas\n", models, llamas);
-    assert_int_equal(llamas, 6);
-    assert_true(models > llamas);
+    print_message("%d configurations, %d of them dense\n", models, dense);
+    assert_int_equal(models - dense, 3);
+    assert_true(dense >= 15);
     json_object_put(o);
     free(path);
 }
@@ -210,6 +302,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(defaults_are_transformers), cmocka_unit_test(keys_are_read),
         cmocka_unit_test(rope_forms_are_read),       cmocka_unit_test(bad_configs_are_refused),
-        cmocka_unit_test(missing_file_is_named),     cmocka_unit_test(published_models)};
+        cmocka_unit_test(missing_file_is_named),     cmocka_unit_test(windows_are_read),
+        cmocka_unit_test(gemmas_are_read),           cmocka_unit_test(other_families_are_read),
+        cmocka_unit_test(published_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

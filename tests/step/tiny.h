@@ -8,23 +8,15 @@
 #include <string.h>
 
 static inline ndp_facts tiny_facts(bool tied) {
-    ndp_facts f = {.family = "llama",
-                   .vocab = 37,
-                   .layers = 2,
-                   .hidden = 12,
-                   .heads = 4,
-                   .kv_heads = 2,
-                   .head_dim = 6,
-                   .ffn = 17,
-                   .max_positions = 64,
-                   .norm_eps = 1e-5,
-                   .init_std = 0.3,
-                   .rope = {.theta = 100.0},
-                   .tied = tied,
-                   .attention_bias = !tied,
-                   .mlp_bias = !tied,
-                   .bos = -1,
-                   .eos = -1};
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 12, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"head_dim\": 6, \"intermediate_size\": 17, "
+        "\"max_position_embeddings\": 64, \"rms_norm_eps\": 1e-5, \"initializer_range\": 0.3, \"rope_theta\": 100.0}";
+    ndp_facts f;
+    if (ndp_facts_parse_text(config, "tiny", &f) != NDP_OK)
+        abort();
+    f.tied = tied;
+    f.qkv_bias = f.o_bias = f.mlp_bias = !tied;
     return f;
 }
 
@@ -50,8 +42,8 @@ static inline void tiny_fill(ndp_engine *e) {
                            values);
             for (int64_t k = 0; k < piece.count; k++)
                 values[k] += piece.segment->ndim == 1 && strstr(piece.segment->name, "norm") ? 1.0f : 0.0f;
-            ndp_convert(values, NDP_F32, master + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master),
-                        m->opts.master, piece.count);
+            ndp_convert_apart(values, NDP_F32, 1, master + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master),
+                              m->opts.master, piece.stride, piece.count);
             free(values);
         }
     }

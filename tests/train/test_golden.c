@@ -86,7 +86,7 @@ static ndp_status compare_piece(void *user, const ndp_run *p, void *data) {
     int64_t n;
     float *want = read_all(j->g, name, NDP_F32, &n);
     double *have = malloc((size_t)p->count * sizeof *have), norm = 0, distance = 0;
-    ndp_convert(data, j->model->opts.master, have, NDP_F64, p->count);
+    ndp_convert_apart(data, j->model->opts.master, p->stride, have, NDP_F64, 1, p->count);
     for (int64_t i = 0; i < n; i++)
         norm += (double)want[i] * (double)want[i];
     for (int64_t i = 0; i < p->count; i++)
@@ -141,7 +141,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_status st = train(&j, e, rank, ranks);
     ndp_engine_destroy(e);
     if (st == NDP_OK && rank == 0)
-        printf("%-12s %-3s %d rank%s: worst gradient off by %.2g of its norm\n", j.g->name, j.device->name, ranks,
+        printf("%-17s %-3s %d rank%s: worst gradient off by %.2g of its norm\n", j.g->name, j.device->name, ranks,
                ranks > 1 ? "s" : " ", j.worst);
     return st;
 }
@@ -207,7 +207,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
         }
         worst = fmax(worst, off / most);
     }
-    printf("%-12s %-3s logits off by %.2g of the largest\n", g->name, device->name, worst);
+    printf("%-17s %-3s logits off by %.2g of the largest\n", g->name, device->name, worst);
     assert_true(worst <= (type == NDP_F64 ? fp64 : fp32).logits);
     free(rows);
     free(want);
@@ -229,15 +229,13 @@ static void check_golden(const char *name, const char *folder) {
     close_golden(&g);
 }
 
-static void own_model(const char *name) {
+/* A model of tests/golden, by its folder. */
+static void own_model(void **state) {
+    const char *name = *state;
     char folder[1024];
     snprintf(folder, sizeof folder, "%s/tests/golden/%s", getenv("NDP_SOURCE_DIR"), name);
     check_golden(name, folder);
 }
-
-static void gqa_bias(void **state) { (void)state, own_model("gqa-bias"); }
-static void llama3_tied(void **state) { (void)state, own_model("llama3-tied"); }
-static void linear_mqa(void **state) { (void)state, own_model("linear-mqa"); }
 
 static void stories260k(void **state) {
     (void)state;
@@ -251,8 +249,26 @@ static void stories260k(void **state) {
     check_golden("stories260K", folder);
 }
 
+#define OWN(folder)                                                                                                    \
+    { folder, own_model, NULL, NULL, (void *)folder }
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(gqa_bias), cmocka_unit_test(llama3_tied),
-                                       cmocka_unit_test(linear_mqa), cmocka_unit_test(stories260k)};
+    const struct CMUnitTest tests[] = {OWN("gqa-bias"),
+                                       OWN("llama3-tied"),
+                                       OWN("linear-mqa"),
+                                       OWN("llama-yarn"),
+                                       OWN("mistral"),
+                                       OWN("qwen2"),
+                                       OWN("qwen3"),
+                                       OWN("phi3"),
+                                       OWN("olmo2"),
+                                       OWN("smollm3"),
+                                       OWN("gemma2"),
+                                       OWN("gemma3"),
+                                       OWN("gpt2"),
+                                       OWN("stablelm"),
+                                       OWN("stablelm-parallel"),
+                                       OWN("starcoder2"),
+                                       cmocka_unit_test(stories260k)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,203 @@
+/* The families, by their model_type. Source: the configuration_* and modeling_* files of transformers 5.23. */
+#include "model/families.h"
+
+#include "model/read.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- names ---- */
+
+#define BLOCKS_OF_LLAMA                                                                                                \
+    .base = "model.", .tokens = "model.embed_tokens", .layers = "model.layers", .final_norm = "model.norm",            \
+    .head = "lm_head", .o = "self_attn.o_proj"
+#define SEPARATE_QKV .q = "self_attn.q_proj", .k = "self_attn.k_proj", .v = "self_attn.v_proj"
+#define NORMS_BEFORE .input_norm = "input_layernorm", .mlp_norm = "post_attention_layernorm"
+#define NORMS_OF_QK .q_norm = "self_attn.q_norm", .k_norm = "self_attn.k_norm"
+#define GATED_MLP .gate = "mlp.gate_proj", .up = "mlp.up_proj", .down = "mlp.down_proj"
+
+static const ndp_names llama_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, GATED_MLP};
+static const ndp_names qwen3_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, GATED_MLP, NORMS_OF_QK};
+static const ndp_names phi3_names = {BLOCKS_OF_LLAMA,           NORMS_BEFORE,
+                                     .q = "self_attn.qkv_proj", .k = "self_attn.qkv_proj",
+                                     .v = "self_attn.qkv_proj", .gate = "mlp.gate_up_proj",
+                                     .up = "mlp.gate_up_proj",  .down = "mlp.down_proj"};
+static const ndp_names olmo2_names = {BLOCKS_OF_LLAMA,
+                                      SEPARATE_QKV,
+                                      GATED_MLP,
+                                      NORMS_OF_QK,
+                                      .attention_norm = "post_attention_layernorm",
+                                      .mlp_out_norm = "post_feedforward_layernorm"};
+#define FOUR_NORMS                                                                                                     \
+    .input_norm = "input_layernorm", .attention_norm = "post_attention_layernorm",                                     \
+    .mlp_norm = "pre_feedforward_layernorm", .mlp_out_norm = "post_feedforward_layernorm"
+static const ndp_names gemma2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP, FOUR_NORMS};
+static const ndp_names gemma3_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, GATED_MLP, FOUR_NORMS, NORMS_OF_QK};
+static const ndp_names starcoder2_names = {BLOCKS_OF_LLAMA, SEPARATE_QKV, NORMS_BEFORE, .up = "mlp.c_fc",
+                                           .down = "mlp.c_proj"};
+static const ndp_names gpt2_names = {.base = "transformer.",
+                                     .tokens = "transformer.wte",
+                                     .positions = "transformer.wpe",
+                                     .layers = "transformer.h",
+                                     .final_norm = "transformer.ln_f",
+                                     .head = "lm_head",
+                                     .input_norm = "ln_1",
+                                     .q = "attn.c_attn",
+                                     .k = "attn.c_attn",
+                                     .v = "attn.c_attn",
+                                     .o = "attn.c_proj",
+                                     .mlp_norm = "ln_2",
+                                     .up = "mlp.c_fc",
+                                     .down = "mlp.c_proj",
+                                     .unread = {"attn.bias", "attn.masked_bias"}}; /* the mask, in older files */
+
+/* ---- keys ---- */
+
+#define KEYS_OF_LLAMA                                                                                                  \
+    .vocab = "vocab_size", .layers = "num_hidden_layers", .hidden = "hidden_size", .heads = "num_attention_heads",     \
+    .kv_heads = "num_key_value_heads", .ffn = "intermediate_size", .positions = "max_position_embeddings"
+#define RMS_KEYS KEYS_OF_LLAMA, .head_dim = "head_dim", .norm_eps = "rms_norm_eps"
+
+static const ndp_keys llama_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
+                                    .o_bias = "attention_bias", .mlp_bias = "mlp_bias"};
+static const ndp_keys olmo2_keys = {RMS_KEYS, .activation = "hidden_act", .qkv_bias = "attention_bias",
+                                    .o_bias = "attention_bias"};
+static const ndp_keys windowed_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window"};
+static const ndp_keys qwen3_keys = {RMS_KEYS, .activation = "hidden_act", .window = "sliding_window",
+                                    .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
+static const ndp_keys smollm3_keys = {RMS_KEYS,
+                                      .activation = "hidden_act",
+                                      .window = "sliding_window",
+                                      .qkv_bias = "attention_bias",
+                                      .o_bias = "attention_bias",
+                                      .mlp_bias = "mlp_bias"};
+static const ndp_keys gemma_keys = {RMS_KEYS, .activation = "hidden_activation", .window = "sliding_window",
+                                    .qkv_bias = "attention_bias", .o_bias = "attention_bias"};
+static const ndp_keys stablelm_keys = {KEYS_OF_LLAMA, .norm_eps = "layer_norm_eps", .activation = "hidden_act",
+                                       .qkv_bias = "use_qkv_bias"};
+static const ndp_keys starcoder2_keys = {KEYS_OF_LLAMA,
+                                         .head_dim = "head_dim",
+                                         .norm_eps = "norm_epsilon",
+                                         .activation = "hidden_act",
+                                         .window = "sliding_window",
+                                         .qkv_bias = "use_bias",
+                                         .o_bias = "use_bias",
+                                         .mlp_bias = "use_bias"};
+static const ndp_keys gpt2_keys = {.vocab = "vocab_size",
+                                   .layers = "n_layer",
+                                   .hidden = "n_embd",
+                                   .heads = "n_head",
+                                   .ffn = "n_inner",
+                                   .positions = "n_positions",
+                                   .norm_eps = "layer_norm_epsilon",
+                                   .activation = "activation_function"};
+
+/* ---- what configurations leave out ---- */
+
+static void mistral_init(ndp_facts *f) { f->kinds[0].window = 4096; }
+
+static void qwen2_init(ndp_facts *f) {
+    f->qkv_bias = true;
+    f->kinds[0].window = 4096;
+}
+
+static void qwen3_init(ndp_facts *f) {
+    f->qk_norm = NDP_QK_NORM_HEAD;
+    f->head_dim = 128;
+    f->kinds[0].window = 4096;
+}
+
+static void phi3_init(ndp_facts *f) { f->norm_eps = 1e-5; }
+
+static void olmo2_init(ndp_facts *f) {
+    f->qk_norm = NDP_QK_NORM_WHOLE;
+    f->norm_eps = 1e-5;
+}
+
+static void smollm3_init(ndp_facts *f) {
+    f->tied = true;
+    f->ropes[0].theta = 2e6;
+}
+
+static void gemma_init(ndp_facts *f) {
+    f->tied = f->unit_offset = true;
+    f->activation = NDP_GELU_TANH;
+    f->head_dim = 256;
+    f->kinds[0].window = 4096;
+}
+
+static void gemma2_init(ndp_facts *f) {
+    gemma_init(f);
+    f->attention_cap = 50, f->logit_cap = 30;
+}
+
+static void gemma3_init(ndp_facts *f) {
+    gemma_init(f);
+    f->qk_norm = NDP_QK_NORM_HEAD;
+    f->n_ropes = 2;
+    f->ropes[0].theta = 1e6, f->ropes[1].theta = 1e4;
+}
+
+static void layer_norm_init(ndp_facts *f) {
+    f->layer_norm = true;
+    f->norm_eps = 1e-5;
+}
+
+static void starcoder2_init(ndp_facts *f) {
+    layer_norm_init(f);
+    f->tied = f->plain_mlp = f->qkv_bias = f->o_bias = f->mlp_bias = true;
+    f->activation = NDP_GELU_TANH;
+    f->init_std = 0.018042;
+}
+
+static void gpt2_init(ndp_facts *f) {
+    starcoder2_init(f);
+    f->transposed = true;
+    f->n_ropes = 0;
+    f->init_std = 0.02;
+    f->dropout = 0.1;
+}
+
+/* ---- the families ---- */
+
+static const ndp_family families[] = {
+    {"llama", "LlamaForCausalLM", &llama_names, &llama_keys, .layers = ndp_layers_alike},
+    {"mistral", "MistralForCausalLM", &llama_names, &windowed_keys, mistral_init, .kv_heads_needed = true,
+     .layers = ndp_layers_windowed},
+    {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, qwen2_init, .kv_heads_needed = true,
+     .layers = ndp_layers_qwen, .reads = {"use_sliding_window", "layer_types"}},
+    {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, qwen3_init, .kv_heads_needed = true,
+     .layers = ndp_layers_qwen, .reads = {"use_sliding_window", "layer_types"}},
+    {"phi3", "Phi3ForCausalLM", &phi3_names, &windowed_keys, phi3_init, .partial = true, .layers = ndp_layers_windowed,
+     .reads = {"partial_rotary_factor"}},
+    {"olmo2", "Olmo2ForCausalLM", &olmo2_names, &olmo2_keys, olmo2_init, .layers = ndp_layers_alike},
+    {"smollm3", "SmolLM3ForCausalLM", &llama_names, &smollm3_keys, smollm3_init, .kv_heads_needed = true,
+     .layers = ndp_layers_smollm3, .reads = {"use_sliding_window", "layer_types", "no_rope_layers"}},
+    {"gemma2", "Gemma2ForCausalLM", &gemma2_names, &gemma_keys, gemma2_init, .kv_heads_needed = true,
+     .layers = ndp_layers_gemma2, .more = ndp_more_gemma,
+     .reads = {"attn_logit_softcapping", "final_logit_softcapping", "layer_types"}},
+    {"gemma3_text", "Gemma3ForCausalLM", &gemma3_names, &gemma_keys, gemma3_init, .kv_heads_needed = true,
+     .layers = ndp_layers_gemma3, .more = ndp_more_gemma, .reads = {"final_logit_softcapping", "layer_types"}},
+    {"stablelm", "StableLmForCausalLM", &llama_names, &stablelm_keys, layer_norm_init, .rotary = 0.25, .partial = true,
+     .kv_heads_needed = true, .layers = ndp_layers_alike, .more = ndp_more_stablelm,
+     .reads = {"partial_rotary_factor", "use_parallel_residual"}},
+    {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, starcoder2_init,
+     .kv_heads_needed = true, .layers = ndp_layers_windowed, .more = ndp_more_dropout,
+     .reads = {"attention_dropout", "residual_dropout", "embedding_dropout"}},
+    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike,
+     .more = ndp_more_dropout, .reads = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
+};
+
+const ndp_family *ndp_family_find(const char *type) {
+    for (int i = 0; i < NDP_COUNT(families); i++)
+        if (strcmp(families[i].type, type) == 0)
+            return &families[i];
+    return NULL;
+}
+
+const char *ndp_family_list(void) {
+    static _Thread_local char text[200];
+    int at = 0;
+    for (int i = 0; i < NDP_COUNT(families); i++)
+        at += snprintf(text + at, sizeof text - (size_t)at, i ? ", %s" : "%s", families[i].type);
+    return text;
+}

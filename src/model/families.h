@@ -1,0 +1,44 @@
+/* Inside the model room: what is particular to a family of models, as data. */
+#ifndef NDP_MODEL_FAMILIES_H
+#define NDP_MODEL_FAMILIES_H
+
+#include "model/facts.h"
+
+/* Names of a family's tensors in files, less ".weight" and ".bias"; those of a block behind `layers` and its number.
+ * NULL: it has none. Equal names of neighbours (q, k, v; gate, up) are parts of one tensor, in this order. */
+typedef struct ndp_names {
+    const char *base; /* what files of the bare model (without a head) leave out of all names */
+    const char *tokens, *positions, *layers, *final_norm, *head;
+    const char *input_norm, *q, *k, *v, *q_norm, *k_norm, *o, *attention_norm;
+    const char *mlp_norm, *gate, *up, *down, *mlp_out_norm;
+    const char *unread[2]; /* tensors of blocks that hold no parameters */
+} ndp_names;
+
+/* Keys of config.json; NULL: the family has no such key. */
+typedef struct ndp_keys {
+    const char *vocab, *layers, *hidden, *heads, *kv_heads, *head_dim, *ffn, *positions;
+    const char *norm_eps, *activation, *window;
+    const char *qkv_bias, *o_bias, *mlp_bias;
+} ndp_keys;
+
+typedef struct ndp_family {
+    const char *type, *architecture; /* model_type; the class in `architectures` */
+    const ndp_names *names;
+    const ndp_keys *keys;
+    void (*init)(ndp_facts *f); /* what its configurations may leave out, and what they never say; NULL: nothing */
+    double rotary;              /* the part of a head that turns, when not told; 0: all */
+    bool partial;               /* reads partial_rotary_factor */
+    bool kv_heads_needed;       /* when missing, they are not as many as the heads */
+    /* Fills kinds and kind_of; ropes are read already, f->kinds[0].window is the key `window` or its default. */
+    ndp_status (*layers)(struct json_object *config, const char *what, ndp_facts *f);
+    /* Reads the keys that only this family has. NULL: none. */
+    ndp_status (*more)(struct json_object *config, const char *what, ndp_facts *f);
+    const char *reads[8]; /* keys that would be refused from others */
+} ndp_family;
+
+/* NULL when there is none of that model_type. */
+const ndp_family *ndp_family_find(const char *type);
+/* "llama, mistral, ..." */
+const char *ndp_family_list(void);
+
+#endif

@@ -1,0 +1,40 @@
+/* Inside the model room: reading config.json. */
+#ifndef NDP_MODEL_READ_H
+#define NDP_MODEL_READ_H
+
+#include "base/json.h"
+#include "model/families.h"
+
+/* NULL when the member is missing or null. */
+struct json_object *ndp_config_member(struct json_object *o, const char *key);
+/* Missing, null, false, empty, or the number `neutral`. */
+bool ndp_config_is_neutral(struct json_object *value, double neutral);
+/* NDP_ENOTSUP: what the key asks for is not built; `way_out` ends the message. */
+ndp_status ndp_config_refuse(const char *what, const char *key, struct json_object *value, const char *way_out);
+/* A whole number in [1, high] that has no default. */
+ndp_status ndp_config_size(struct json_object *config, const char *what, const char *key, int64_t high, int64_t *out);
+/* A number strictly between 0 and infinity; *out is the default when the key is missing or null. */
+ndp_status ndp_config_positive(struct json_object *o, const char *what, const char *key, double *out);
+/* The same, with null for 0: none. */
+ndp_status ndp_config_cap(struct json_object *o, const char *what, const char *key, double *out);
+
+/* The tables of angles: rope_theta and rope_scaling {type or rope_type, ...}, or both in rope_parameters (transformers
+ * 5), where families with two tables have one for each kind of layer. Head sizes are read already. */
+ndp_status ndp_config_ropes(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f);
+
+/* Kinds of layers (ndp_family.layers): all alike; all with the window; window or not by layer_types, else by the
+ * family's rule: from max_window_layers on (qwen), every second (gemma2), all but every sixth (gemma3); with and
+ * without RoPE by no_rope_layers (smollm3). */
+ndp_status ndp_layers_alike(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_layers_windowed(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_layers_gemma2(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_layers_gemma3(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_facts *f);
+
+/* Keys of one family (ndp_family.more). */
+ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f);
+ndp_status ndp_more_dropout(struct json_object *config, const char *what, ndp_facts *f);
+
+#endif

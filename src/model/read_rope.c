@@ -1,0 +1,186 @@
+/* Tables of angles, from config.json. */
+#include "model/read.h"
+
+#include <math.h>
+#include <string.h>
+
+/* One table's settings: where they stand, and the head they are for. */
+typedef struct rope_config {
+    struct json_object *config, *rope; /* all; the object of this table (NULL: none) */
+    const char *what, *key;            /* of that object */
+    const ndp_family *family;
+    const ndp_facts *f;
+} rope_config;
+
+/* original_max_position_embeddings: of the configuration, else of the table, else as long as the model's. */
+static ndp_status read_original(const rope_config *c, ndp_rope *r) {
+    static const char key[] = "original_max_position_embeddings";
+    r->original_positions = c->f->max_positions;
+    NDP_TRY(ndp_json_int(c->rope, c->what, key, 1, INT32_MAX, &r->original_positions));
+    return ndp_json_int(c->config, c->what, key, 1, INT32_MAX, &r->original_positions);
+}
+
+static ndp_status need(const rope_config *c, const char *type, const char *key) {
+    return ndp_config_member(c->rope, key)
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT, "%s: rope type %s without \"%s\"", c->what, type, key);
+}
+
+static ndp_status read_linear(const rope_config *c, ndp_rope *r) {
+    NDP_TRY(need(c, "linear", "factor"));
+    return ndp_config_positive(c->rope, c->what, "factor", &r->factor);
+}
+
+static ndp_status read_llama3(const rope_config *c, ndp_rope *r) {
+    static const char *const keys[] = {"factor", "low_freq_factor", "high_freq_factor"};
+    double *const to[] = {&r->factor, &r->low_freq_factor, &r->high_freq_factor};
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        NDP_TRY(need(c, "llama3", keys[i]));
+        NDP_TRY(ndp_config_positive(c->rope, c->what, keys[i], to[i]));
+    }
+    if (r->high_freq_factor <= r->low_freq_factor)
+        return NDP_FAIL(NDP_EFORMAT, "%s: high_freq_factor %g is not above low_freq_factor %g", c->what,
+                        r->high_freq_factor, r->low_freq_factor);
+    return read_original(c, r);
+}
+
+static double yarn_amplitude(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
+
+static ndp_status read_yarn(const rope_config *c, ndp_rope *r) {
+    double mscale = 0, mscale_all = 0;
+    NDP_TRY(read_original(c, r));
+    r->beta_fast = 32, r->beta_slow = 1, r->truncate = true;
+    r->factor = (double)c->f->max_positions / (double)r->original_positions;
+    NDP_TRY(ndp_config_positive(c->rope, c->what, "factor", &r->factor));
+    NDP_TRY(ndp_config_positive(c->rope, c->what, "beta_fast", &r->beta_fast));
+    NDP_TRY(ndp_config_positive(c->rope, c->what, "beta_slow", &r->beta_slow));
+    NDP_TRY(ndp_json_bool(c->rope, c->what, "truncate", &r->truncate));
+    NDP_TRY(ndp_json_double(c->rope, c->what, "mscale", &mscale));
+    NDP_TRY(ndp_json_double(c->rope, c->what, "mscale_all_dim", &mscale_all));
+    r->amplitude = mscale != 0 && mscale_all != 0
+                       ? yarn_amplitude(r->factor, mscale) / yarn_amplitude(r->factor, mscale_all)
+                       : yarn_amplitude(r->factor, 1);
+    if (r->theta <= 1 || !(r->amplitude > 0) || !isfinite(r->amplitude))
+        return NDP_FAIL(NDP_EFORMAT, "%s: rope type yarn with theta %g, mscale %g and mscale_all_dim %g", c->what,
+                        r->theta, mscale, mscale_all);
+    return ndp_config_positive(c->rope, c->what, "attention_factor", &r->amplitude);
+}
+
+static ndp_status read_factors(const rope_config *c, const char *key, int n, double *out) {
+    NDP_TRY(need(c, "longrope", key));
+    struct json_object *list = ndp_config_member(c->rope, key);
+    if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) != (size_t)n)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is not a list of %d numbers, one for each pair of columns that turns",
+                        c->what, key, n);
+    for (int i = 0; i < n; i++) {
+        out[i] = json_object_get_double(json_object_array_get_idx(list, (size_t)i));
+        if (!(out[i] > 0) || !isfinite(out[i]))
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" holds %g, expected positive numbers", c->what, key, out[i]);
+    }
+    return NDP_OK;
+}
+
+static ndp_status read_longrope(const rope_config *c, ndp_rope *r) {
+    int pairs = r->dim / 2;
+    NDP_TRY(read_original(c, r));
+    if (strcmp(c->f->family, "phi3") == 0 && !ndp_config_member(c->config, "original_max_position_embeddings"))
+        r->original_positions = 4096; /* the default of its class goes before what rope_scaling says */
+    if (pairs > NDP_LONG_FACTORS)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: longrope over %d pairs of columns is not built yet; built: up to %d", c->what,
+                        pairs, NDP_LONG_FACTORS);
+    NDP_TRY(read_factors(c, "short_factor", pairs, r->short_factor));
+    NDP_TRY(read_factors(c, "long_factor", pairs, r->long_factor));
+    r->factor = (double)c->f->max_positions / (double)r->original_positions;
+    NDP_TRY(ndp_config_positive(c->rope, c->what, "factor", &r->factor));
+    if (r->factor > 1 && r->original_positions < 2)
+        return NDP_FAIL(NDP_EFORMAT, "%s: longrope from %lld positions", c->what, (long long)r->original_positions);
+    r->amplitude = r->factor <= 1 ? 1 : sqrt(1 + log(r->factor) / log((double)r->original_positions));
+    return ndp_config_positive(c->rope, c->what, "attention_factor", &r->amplitude);
+}
+
+static const struct {
+    const char *type;
+    ndp_rope_scaling scaling;
+    ndp_status (*read)(const rope_config *c, ndp_rope *r);
+} scalings[] = {
+    {"default", NDP_ROPE_PLAIN, NULL},          {"linear", NDP_ROPE_LINEAR, read_linear},
+    {"llama3", NDP_ROPE_LLAMA3, read_llama3},   {"yarn", NDP_ROPE_YARN, read_yarn},
+    {"longrope", NDP_ROPE_LONG, read_longrope}, {"su", NDP_ROPE_LONG, read_longrope}}; /* longrope's first name */
+
+static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
+    const char *type = "default";
+    NDP_TRY(ndp_json_string(c->rope, c->what, "type", &type));
+    NDP_TRY(ndp_json_string(c->rope, c->what, "rope_type", &type));
+    if (strcmp(c->f->family, "phi3") == 0 && strcmp(type, "yarn") == 0)
+        type = "longrope"; /* its class knows longrope by this name too */
+    for (int i = 0; i < NDP_COUNT(scalings); i++) {
+        if (strcmp(type, scalings[i].type) != 0)
+            continue;
+        r->scaling = scalings[i].scaling;
+        return scalings[i].read ? scalings[i].read(c, r) : NDP_OK;
+    }
+    return NDP_FAIL(NDP_ENOTSUP,
+                    "%s: rope type '%.64s' in \"%s\" is not built yet; built: default, linear, llama3, yarn, longrope",
+                    c->what, type, c->key);
+}
+
+/* The columns of a head that turn. */
+static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
+    static const char key[] = "partial_rotary_factor";
+    double part = c->family->rotary > 0 ? c->family->rotary : 1;
+    if (c->family->partial)
+        NDP_TRY(ndp_config_positive(c->config, c->what, key, &part));
+    else if (!ndp_config_is_neutral(ndp_config_member(c->rope, key), 1))
+        return ndp_config_refuse(c->what, key, ndp_config_member(c->rope, key), "");
+    NDP_TRY(ndp_config_positive(c->rope, c->what, key, &part));
+    if (part > 1)
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected at most 1", c->what, key, part);
+    r->dim = (int)(c->f->head_dim * part);
+    if (r->dim % 2 != 0 || r->dim == 0)
+        return NDP_FAIL(NDP_EFORMAT, "%s: RoPE turns pairs, and %d columns of a head_dim of %d is odd", c->what, r->dim,
+                        c->f->head_dim);
+    return NDP_OK;
+}
+
+static ndp_status read_table(const rope_config *c, ndp_rope *r) {
+    r->factor = r->amplitude = 1;
+    NDP_TRY(ndp_config_positive(c->rope, c->what, "rope_theta", &r->theta));
+    NDP_TRY(read_dim(c, r));
+    return read_scaling(c, r);
+}
+
+/* Two tables: rope_parameters {full_attention, sliding_attention}, or rope_theta with rope_scaling and
+ * rope_local_base_freq. */
+static ndp_status read_two(rope_config *c, ndp_facts *f) {
+    static const char *const kinds[NDP_ROPES] = {"full_attention", "sliding_attention"};
+    struct json_object *parameters = c->rope;
+    NDP_TRY(ndp_config_positive(c->config, c->what, "rope_local_base_freq", &f->ropes[1].theta));
+    for (int i = 0; i < NDP_ROPES; i++) {
+        struct json_object *own = ndp_config_member(parameters, kinds[i]);
+        if (own && !json_object_is_type(own, json_type_object))
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" in \"%s\" is not an object", c->what, kinds[i], c->key);
+        bool is_scaling = i == 0 && strcmp(c->key, "rope_scaling") == 0;
+        c->rope = own ? own : is_scaling ? parameters : NULL;
+        NDP_TRY(read_table(c, &f->ropes[i]));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_config_ropes(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
+    if (f->n_ropes == 0)
+        return NDP_OK;
+    const char *key = ndp_config_member(config, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    rope_config c = {config, ndp_config_member(config, key), what, key, family, f};
+    NDP_TRY(ndp_config_positive(config, what, "rope_theta", &f->ropes[0].theta));
+    if (c.rope && !json_object_is_type(c.rope, json_type_object))
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is not an object", what, key);
+    if (f->n_ropes == NDP_ROPES)
+        return read_two(&c, f);
+    if (c.rope) {
+        json_object_object_foreach(c.rope, name, value) {
+            if (json_object_is_type(value, json_type_object)) /* one for each kind of layer */
+                return ndp_config_refuse(what, name, value, "");
+        }
+    }
+    return read_table(&c, &f->ropes[0]);
+}
