@@ -519,7 +519,7 @@ static void wide_beside_bf16(void **state) {
     (void)state;
     static const int sets[][6] = {
         {O, D_O, DQ, DK, DV, TENSORS}, {O, TENSORS}, {D_O, TENSORS}, {DQ, TENSORS}, {DK, TENSORS}, {DV, TENSORS}};
-    spec x = {200, 230, 6, 2, 40, 0, DECODE, NDP_BF16};
+    spec x = {200, 230, 6, 2, 40, 0, DECODE, NDP_BF16, 0};
     for (int i = 0; i < NDP_COUNT(all_isa) * NDP_COUNT(sets); i++) {
         const int *set = sets[i / NDP_COUNT(all_isa)];
         setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
@@ -547,7 +547,7 @@ static void wide_beside_bf16(void **state) {
 /* An fp32 do that bf16 does not hold: kernels that multiply bf16 take it rounded, throughout; others as it is. */
 static void wide_gradient_of_o(void **state) {
     (void)state;
-    spec x = {150, 150, 4, 2, 24, 0, DOCUMENTS, NDP_BF16}, all_wide = x;
+    spec x = {150, 150, 4, 2, 24, 0, DOCUMENTS, NDP_BF16, 0}, all_wide = x;
     all_wide.dtype = NDP_F64;
     for (int i = 0; i < NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i], 1);
@@ -624,10 +624,10 @@ static void check_merge(const spec *x, int64_t cut, int lse_of, ndp_backend back
 
 static void halves_merge(void **state) {
     (void)state;
-    static const spec cases[] = {{70, 70, 3, 1, 5, 0, CAUSAL, NDP_F32},
-                                 {65, 90, 4, 2, 64, 0, ANYWHERE, NDP_F32},
-                                 {33, 33, 2, 2, 17, 4, CAUSAL, NDP_F32},
-                                 {1, 40, 9, 3, 16, 0, DECODE, NDP_F32}};
+    static const spec cases[] = {{70, 70, 3, 1, 5, 0, CAUSAL, NDP_F32, 0},
+                                 {65, 90, 4, 2, 64, 0, ANYWHERE, NDP_F32, 0},
+                                 {33, 33, 2, 2, 17, 4, CAUSAL, NDP_F32, 0},
+                                 {1, 40, 9, 3, 16, 0, DECODE, NDP_F32, 0}};
     static const char *const isa[] = {"generic", "avx512"};
     for (int i = 0; i < NDP_COUNT(cases) * 4; i++) {
         spec x = cases[i / 4], wide = x;
