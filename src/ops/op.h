@@ -35,7 +35,7 @@ typedef struct ndp_op_attr {
     int heads, kv_heads, head_dim;
     int rotary_dim;  /* rope: the columns of each head that turn, the first; 0: all */
     int window;      /* attention: a query sees this many latest keys, itself included; 0: all */
-    double scale;    /* attention: on q.k; scale: on x */
+    double scale;    /* attention: on q.k; scale: on x; mean_squares: on the sum */
     double cap;      /* attention: on scores, xent, xent_logits, xent_grad: on logits: c tanh(x / c); 0: none */
     double eps;      /* norms */
     bool inverse;    /* rope: rotate back */
@@ -129,6 +129,10 @@ struct ndp_op {
  * rmsnorm_dw      (dy [T,G*C], x [T,G*C], rstd [T,G])               -> dw [1,C]
  * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
  *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
+ * mean_squares    (x [T,C])                                         -> m [T,1] wide               m = attr.scale * sum of x^2: this rank's part of a mean
+ * mean_squares_dx (dm [T,1], x [T,C], acc? [T,C])                   -> dx [T,C]
+ * norm_by         (x [T,C], w [1,C], m [T,1])                       -> y [T,C], rstd [T,1]        rmsnorm where m is the mean; dw is rmsnorm_dw's
+ * norm_by_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1])          -> dx? [T,C], dm? [T,1]       dx for a given m
  * layernorm       (x [T,C], w [1,C], b? [1,C])                      -> y [T,C], stats [T,2]       y = (x - mean) rstd w + b; stats: mean, rstd
  * layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx [T,C]                dx = acc + d/dx
  * layernorm_dw    (dy [T,C], x [T,C], stats [T,2])                  -> dw [1,C]
@@ -195,6 +199,10 @@ struct ndp_op {
     X(layernorm)                                                                                                       \
     X(layernorm_dx)                                                                                                    \
     X(layernorm_dw)                                                                                                    \
+    X(mean_squares)                                                                                                    \
+    X(mean_squares_dx)                                                                                                 \
+    X(norm_by)                                                                                                         \
+    X(norm_by_dx)                                                                                                      \
     X(rope)                                                                                                            \
     X(swiglu)                                                                                                          \
     X(swiglu_bwd)                                                                                                      \

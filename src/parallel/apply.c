@@ -102,7 +102,7 @@ static ndp_op_attr local_attr(const ndp_pass *p) {
 }
 
 /* Each row of the outputs is made of the same rows of the operands, which are spread alike. */
-static ndp_status write_rowwise(ndp_pass *p) {
+ndp_status ndp_pass_rowwise(ndp_pass *p) {
     const ndp_node *n = p->node;
     int ins[NDP_OP_MAX_IN], outs[NDP_OP_MAX_OUT], of = NDP_NONE;
     for (int i = 0; i < n->n_in; i++) {
@@ -138,13 +138,14 @@ static const struct rule {
 } rules[] = {{&ndp_op_embedding, ndp_tensor_embedding},
              {&ndp_op_linear, ndp_tensor_linear},
              {&ndp_op_xent, ndp_tensor_xent},
+             {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
              {&ndp_op_attention, ndp_context_attention}};
 
 static ndp_status write_node(ndp_pass *p) {
     for (int i = 0; i < NDP_COUNT(rules); i++)
         if (rules[i].op == p->node->op)
             return rules[i].write(p);
-    return write_rowwise(p);
+    return ndp_pass_rowwise(p);
 }
 
 /* ---- a graph, a model ---- */

@@ -52,6 +52,9 @@ int ndp_pass_contiguous(ndp_pass *p, int value);
 
 /* ---- rules; each writes the node p->node ---- */
 
+/* That of ops which make each row of their outputs of the same rows of their operands. */
+ndp_status ndp_pass_rowwise(ndp_pass *p);
+ndp_status ndp_tensor_rmsnorm(ndp_pass *p);
 ndp_status ndp_tensor_embedding(ndp_pass *p);
 ndp_status ndp_tensor_linear(ndp_pass *p);
 ndp_status ndp_tensor_xent(ndp_pass *p);

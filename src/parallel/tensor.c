@@ -157,6 +157,25 @@ ndp_status ndp_tensor_linear(ndp_pass *p) {
     return p->to->status;
 }
 
+/* A norm over all heads together, of which this rank has some: the mean of squares is a sum over the ranks. Columns
+ * that several ranks have count a part on each. Its operand may be a view, and is read twice. */
+ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
+    const ndp_segment *s = segment_of(p, ndp_pass_in(p, 1));
+    if (p->tp == 1 || s->dim[1] == NDP_DIM_WHOLE || s->dim[1] == NDP_DIM_IN_HEAD)
+        return ndp_pass_rowwise(p);
+    const char *name = p->from->values[p->node->out[0]].name;
+    ndp_op_attr over = {.group = NDP_GROUP_TP, .ranks = p->tp}, attr = p->node->attr;
+    int x = ndp_pass_in(p, 0), outs[2] = {NDP_NONE, NDP_NONE};
+    x = ndp_graph_op1(p->to, &ndp_op_copy, &(ndp_op_attr){.type = p->to->compute}, name, &x, 1);
+    attr.scale = 1 / ((double)s->part[1] * s->copies);
+    int m = ndp_graph_op1(p->to, &ndp_op_mean_squares, &attr, "mean squares", &x, 1);
+    m = ndp_graph_op1(p->to, &ndp_op_all_reduce, &over, "mean squares", &m, 1);
+    m = ndp_graph_op1(p->to, &ndp_op_enter, &over, "mean squares", &m, 1);
+    ndp_graph_op(p->to, &ndp_op_norm_by, &attr, name, (int[]){x, ndp_pass_in(p, 1), m}, 3, outs, 2);
+    ndp_pass_out(p, 0, outs[0], NDP_SPREAD_COLS);
+    return p->to->status;
+}
+
 /* ---- the head, over pieces of the vocabulary ---- */
 
 /* Rows of a chunk: its logits are there at once, those of the next one too. */

@@ -169,6 +169,7 @@ typedef struct eager {
 static inline int eager_grad_out(ndp_bwd *b, int i) { return ((eager *)b)->arriving[i]; }
 static inline bool eager_wants(ndp_bwd *b, int i) { return ((eager *)b)->wanted >> i & 1; }
 
+/* The value of the last output; those before it have the numbers before. */
 static inline int eager_run(eager *e, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
                             ndp_view out) {
     ndp_view in[NDP_OP_MAX_IN] = {{0}}, outs[NDP_OP_MAX_OUT] = {out};
@@ -180,8 +181,8 @@ static inline int eager_run(eager *e, const ndp_op *op, const ndp_op_attr *attr,
         in[op->alias] = e->values[e->n++] = copy_as(NDP_F64, &in[op->alias]);
     make_outputs(op, attr, in, outs, ~0u);
     run_op(op, attr, in, outs, NDP_BACKEND_REF, 1);
-    if (op->alias < 0)
-        e->values[e->n++] = outs[0];
+    for (int o = 0; op->alias < 0 && o < op->n_out; o++)
+        e->values[e->n++] = outs[o];
     return e->n - 1;
 }
 
@@ -194,16 +195,21 @@ static inline ndp_status eager_pass_grad(ndp_bwd *b, int i, int value) {
     return NDP_OK;
 }
 
+/* The first output is the run's; of a second one (norm_by_dx) what the op makes beside it. */
 static inline ndp_status eager_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in,
                                           const int *outs, int n_out, int acc_slot, int *made) {
     eager *e = (eager *)b;
-    assert_int_equal(n_out, 1);
     if (acc_slot >= 0) {
         ins[acc_slot] = e->grads[outs[0]];
         e->grads[outs[0]] = -1;
     }
-    made[0] = eager_run(e, op, attr, ins, n_in, (ndp_view){0});
-    return outs[0] >= 0 ? eager_pass_grad(b, outs[0], made[0]) : NDP_OK;
+    int first = eager_run(e, op, attr, ins, n_in, (ndp_view){0});
+    for (int k = 0; k < n_out; k++) {
+        made[k] = first - n_out + 1 + k;
+        if (outs[k] >= 0)
+            eager_pass_grad(b, outs[k], made[k]);
+    }
+    return NDP_OK;
 }
 
 static inline ndp_status eager_weight_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins,

@@ -149,6 +149,26 @@ static void rmsnorm_of_heads_gradient(void **state) {
     }
 }
 
+/* The halves of a norm over several ranks: the mean of squares, and the norm for one that is given. */
+static void halves_of_rmsnorm_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (unsigned variant = 0; variant < 4; variant++) {
+        gradient_case squares = {&ndp_op_mean_squares, {.scale = 0.3}, .in = {random_matrix(NDP_F64, t, c, 1)},
+                                 .wanted = 1,          .flowing = 1,   .earlier = variant & 1};
+        gradient_case norm = {
+            &ndp_op_norm_by,
+            {.eps = 1e-2, .unit_offset = variant & 1},
+            .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, 1, c, 2), random_matrix(NDP_F64, t, 1, 3)},
+            .wanted = 7,
+            .flowing = 1,
+            .earlier = variant >> 1};
+        for (int64_t i = 0; i < t; i++)
+            ndp_view_set(&norm.in[2], i, 0, 2 + ndp_view_get(&norm.in[2], i, 0));
+        check_gradients(&squares);
+        check_gradients(&norm);
+    }
+}
+
 static void layernorm_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) for (unsigned variant = 0; variant < 4; variant++) {
@@ -346,7 +366,8 @@ static void nothing_flows_nothing_made(void **state) {
     const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear,      &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,
                            &ndp_op_rope,      &ndp_op_swiglu,      &ndp_op_add,         &ndp_op_add_bias,
                            &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
-                           &ndp_op_geglu,     &ndp_op_gelu,        &ndp_op_scale};
+                           &ndp_op_geglu,     &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
+                           &ndp_op_norm_by};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -370,23 +391,15 @@ static void nothing_flows_nothing_made(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),
-        cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),
-        cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),
-        cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),
-        cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),
-        cmocka_unit_test(partial_rope_gradient),
-        cmocka_unit_test(add_gradient),
-        cmocka_unit_test(xent_gradient),
-        cmocka_unit_test(add_bias_gradient),
-        cmocka_unit_test(copy_gradient),
-        cmocka_unit_test(heads_gradient),
-        cmocka_unit_test(xent_passes_its_dx),
-        cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),    cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),      cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),         cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),        cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),    cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient), cmocka_unit_test(add_gradient),
+        cmocka_unit_test(xent_gradient),         cmocka_unit_test(add_bias_gradient),
+        cmocka_unit_test(copy_gradient),         cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(xent_passes_its_dx),    cmocka_unit_test(nothing_flows_nothing_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -223,6 +223,24 @@ static void rmsnorm_of_heads_kernels(void **state) {
     }
 }
 
+static void halves_of_rmsnorm_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int more = 0; more < 2; more++) {
+        ndp_op_attr attr = {.eps = 1e-5, .unit_offset = more, .scale = 0.3};
+        kernel_case squares = {&ndp_op_mean_squares, attr, .in = {some(t, c, 1)}};
+        kernel_case squares_dx = {&ndp_op_mean_squares_dx, attr, .wide = 1,
+                                  .in = {some(t, 1, 1), some(t, c, 2), more ? some(t, c, 3) : (ndp_view){0}}};
+        kernel_case norm = {&ndp_op_norm_by, attr, .wide = 4, .in = {some(t, c, 1), some(1, c, 2), some_rstd(t)}};
+        kernel_case norm_dx = {&ndp_op_norm_by_dx, attr, .wide = 8,
+                               .in = {some(t, c, 1), some(t, c, 2), some(1, c, 3), some_rstd(t)},
+                               .asked = more ? 3 : 1};
+        check_kernel(&squares);
+        check_kernel(&squares_dx);
+        check_kernel(&norm);
+        check_kernel(&norm_dx);
+    }
+}
+
 /* Mean and rstd of rows. */
 static ndp_view some_stats_of_rows(int64_t t) {
     ndp_view v = matrix(NDP_F32, t, 2);
@@ -639,6 +657,9 @@ static void shape_rules_refuse(void **state) {
         {&ndp_op_rmsnorm_dw, {f, h, f}},
         {&ndp_op_add_rmsnorm, {f, h, row}},
         {&ndp_op_rope, {f, ids, f}},
+        {&ndp_op_mean_squares_dx, {row, f, none}},
+        {&ndp_op_norm_by, {f, f, row}},
+        {&ndp_op_norm_by_dx, {f, f, row, f}},
         {&ndp_op_layernorm, {f, row, none}},
         {&ndp_op_layernorm_dx, {f, h, row, f}},
         {&ndp_op_layernorm_dw, {f, f, f}},
@@ -674,6 +695,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(hyperbolic_tangent),
         cmocka_unit_test(rmsnorm_kernels),
         cmocka_unit_test(rmsnorm_of_heads_kernels),
+        cmocka_unit_test(halves_of_rmsnorm_kernels),
         cmocka_unit_test(layernorm_kernels),
         cmocka_unit_test(rope_kernels),
         cmocka_unit_test(elementwise_kernels),

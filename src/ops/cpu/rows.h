@@ -25,6 +25,10 @@ typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t
     X(add_rmsnorm)                                                                                                     \
     X(layernorm)                                                                                                       \
     X(layernorm_dx)                                                                                                    \
+    X(mean_squares)                                                                                                    \
+    X(mean_squares_dx)                                                                                                 \
+    X(norm_by)                                                                                                         \
+    X(norm_by_dx)                                                                                                      \
     X(rope)                                                                                                            \
     X(swiglu)                                                                                                          \
     X(swiglu_bwd)                                                                                                      \

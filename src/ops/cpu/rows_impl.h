@@ -153,6 +153,7 @@ static void swiglu_bwd(const ndp_op_call *c, int64_t first, int64_t last) {
 
 #include "ops/cpu/rows_gelu.h"
 #include "ops/cpu/rows_layernorm.h"
+#include "ops/cpu/rows_norm_by.h"
 
 /* Sums over rows, by blocks of columns ------------------------------------------------------------------------------
  */
