@@ -205,19 +205,6 @@ typedef struct running {
     outcome *out;
 } running;
 
-/* ---- engines that are not as they were made ---- */
-
-/* Puts another kernel into the calls of an op. */
-static inline void replace_kernel(ndp_program *p, int graph, ndp_phase phase, const ndp_op *op, ndp_kernel kernel) {
-    ndp_op *other = ndp_arena_alloc(&((ndp_model *)p->opts.model)->arena, sizeof *other);
-    *other = *op;
-    other->kernel[NDP_BACKEND_CPU] = kernel;
-    const ndp_list *list = &p->opts.units[graph].lists[phase];
-    for (int i = 0; i < list->n; i++)
-        if (list->calls[i].op == op)
-            list->calls[i].op = other;
-}
-
 /* The trainer's engine made anew with what a configuration cannot say. */
 static inline ndp_status alter(ndp_trainer *t, const way *w) {
     int rank = ndp_transport_rank(t->transport);
