@@ -11,16 +11,16 @@
 enum { MOST_STEPS = 4 };
 
 typedef struct whole {
-    const char *name, *precision;
+    const char *name, *precision, *cp_method;
     int size[NDP_AXES]; /* of the axes */
     int layers, hidden, ffn, steps;
 } whole;
 
 static const whole wholes[] = {
-    {"data-fp32", "fp32", {1, 2, 2, 1, 1, 1}, 5, 64, 172, 4},
-    {"data-bf16", "bf16", {1, 2, 2, 1, 1, 1}, 5, 64, 172, 4},
-    {"heads-and-rows", "fp32", {1, 1, 1, 2, 2, 2}, 2, 32, 84, 3},
-    {"all-axes", "fp32", {1, 2, 2, 2, 1, 2}, 2, 32, 84, 3},
+    {"data-fp32", "fp32", "ring", {1, 2, 2, 1, 1, 1}, 5, 64, 172, 4},
+    {"data-bf16", "bf16", "ring", {1, 2, 2, 1, 1, 1}, 5, 64, 172, 4},
+    {"heads-and-rows", "fp32", "ring", {1, 1, 1, 2, 2, 2}, 2, 32, 84, 3},
+    {"all-axes", "fp32", "all_gather", {1, 2, 2, 2, 1, 2}, 2, 32, 84, 3},
 };
 
 static const char model[] =
@@ -76,6 +76,7 @@ static ndp_config *configure(const char *folder, const whole *w) {
     set(c, "precision.compute=%s", w->precision);
     for (int axis = 0; axis < NDP_AXES; axis++)
         set(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), w->size[axis]);
+    set(c, "parallelism.cp_method=%s", w->cp_method);
     set(c, "batch.global_batch_size=8");
     set(c, "schedule.name=constant");
     set(c, "train.transport=local");
