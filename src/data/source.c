@@ -1,6 +1,6 @@
 #include "data/source.h"
 
-#include "base/json.h"
+#include "data/unpack.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -8,19 +8,30 @@
 static const char SEPARATOR[] = "<|endoftext|>";
 enum { SEPARATOR_LENGTH = sizeof SEPARATOR - 1 };
 
+/* Without the ending of a compressed file. */
 static bool ends_with(const char *path, const char *suffix) {
-    size_t n = strlen(path), m = strlen(suffix);
-    return n > m && !strcasecmp(path + n - m, suffix);
+    size_t n = ndp_unpacked_name(path), m = strlen(suffix);
+    return n > m && !strncasecmp(path + n - m, suffix, m);
 }
 
 ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
-    static const char *const unbuilt[] = {".json", ".parquet", ".arrow", ".bin", ".csv",
-                                          ".gz",   ".zst",     ".xz",    ".bz2", ".zip"};
+    static const char *const unbuilt[] = {".parquet", ".arrow", ".csv", ".bz2", ".zip", ".tar", ".tgz"};
+    static const struct {
+        const char *ending;
+        ndp_source_kind kind;
+    } kinds[] = {{".jsonl", NDP_SOURCE_JSONL},
+                 {".ndjson", NDP_SOURCE_JSONL},
+                 {".json", NDP_SOURCE_JSON},
+                 {".bin", NDP_SOURCE_IDS}};
     for (int i = 0; i < NDP_COUNT(unbuilt); i++)
         if (ends_with(path, unbuilt[i]))
-            return NDP_FAIL(NDP_ENOTSUP, "%s: reading %s files is not built yet; give plain text or .jsonl", path,
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s: reading %s files is not built yet; give plain text, .jsonl, .json or .bin", path,
                             unbuilt[i]);
-    *out = ends_with(path, ".jsonl") || ends_with(path, ".ndjson") ? NDP_SOURCE_JSONL : NDP_SOURCE_TEXT;
+    *out = NDP_SOURCE_TEXT;
+    for (int i = 0; i < NDP_COUNT(kinds); i++)
+        if (ends_with(path, kinds[i].ending))
+            *out = kinds[i].kind;
     return NDP_OK;
 }
 
@@ -81,7 +92,11 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
         const char *stop = next ? border : end;
         if (separated)
             stop = without_line_break(from, stop);
-        ndp_document d = {from, (size_t)(stop - from), c->path, line, (size_t)((next ? next : end) - c->contents)};
+        ndp_document d = {.text = from,
+                          .n = (size_t)(stop - from),
+                          .path = c->path,
+                          .line = line,
+                          .end = (size_t)((next ? next : end) - c->contents)};
         NDP_TRY(visit_text_document(&d, c->contents, visit, user));
         if (next)
             line += count_lines(from, next);
@@ -90,50 +105,27 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
     return NDP_OK;
 }
 
-/* ---- JSONL ---- */
+/* ---- records ---- */
 
-static ndp_status fail_field(struct json_object *record, const char *where, const char *field) {
-    ndp_str keys = {0};
-    json_object_object_foreach(record, key, value) {
-        (void)value;
-        ndp_str_addf(&keys, "%s%s", keys.length ? ", " : "", key);
-    }
-    ndp_status st = NDP_FAIL(NDP_EFORMAT,
-                             "%s: the record has no '%s'; it has: %.400s. data.text_field says which field is the text",
-                             where, field, keys.data ? keys.data : "nothing");
-    ndp_str_release(&keys);
-    return st;
-}
-
-static ndp_status visit_record(struct json_object *record, const char *where, const char *field, ndp_document *d,
-                               ndp_document_visitor *visit, void *user) {
-    struct json_object *text;
-    if (!json_object_is_type(record, json_type_object))
-        return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
-    if (!json_object_object_get_ex(record, field, &text))
-        return fail_field(record, where, field);
-    if (!json_object_is_type(text, json_type_string))
-        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a string", where, field);
-    d->text = json_object_get_string(text);
-    d->n = (size_t)json_object_get_string_len(text);
-    return visit(user, d);
-}
-
-static ndp_status visit_line(const char *text, size_t n, const char *field, ndp_document *d,
+static ndp_status visit_line(const char *text, size_t n, const ndp_record_format *format, ndp_document *d,
                              ndp_document_visitor *visit, void *user) {
     struct json_object *record = NULL;
+    if (n > NDP_RECORD_BYTES)
+        return NDP_FAIL(NDP_EFORMAT, "%s:%lld: a line of %zu bytes; a record has at most %zu", d->path,
+                        (long long)d->line, n, NDP_RECORD_BYTES);
     char *where = ndp_format("%s:%lld", d->path, (long long)d->line);
     if (!where)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
     ndp_status st = ndp_json_parse(text, n, where, &record);
     if (st == NDP_OK)
-        st = visit_record(record, where, field, d, visit, user);
+        st = ndp_record_visit(record, where, format, d, visit, user);
     json_object_put(record);
     free(where);
     return st;
 }
 
-static ndp_status visit_jsonl(const ndp_source_chunk *c, const char *field, ndp_document_visitor *visit, void *user) {
+static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format *format, ndp_document_visitor *visit,
+                              void *user) {
     ndp_document d = {.path = c->path, .line = c->line - 1};
     for (size_t at = c->begin; at < c->end; at = d.end) {
         const char *text = c->contents + at, *stop = memchr(text, '\n', c->end - at);
@@ -144,9 +136,36 @@ static ndp_status visit_jsonl(const ndp_source_chunk *c, const char *field, ndp_
         while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
             blank++;
         if (blank < n)
-            NDP_TRY(visit_line(text, n, field, &d, visit, user));
+            NDP_TRY(visit_line(text, n, format, &d, visit, user));
     }
     return NDP_OK;
+}
+
+static ndp_status visit_item(struct json_object *record, const ndp_record_format *format, ndp_document *d,
+                             ndp_document_visitor *visit, void *user) {
+    char *where = ndp_format("%s: record %lld", d->path, (long long)d->line);
+    if (!where)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
+    ndp_status st = ndp_record_visit(record, where, format, d, visit, user);
+    free(where);
+    return st;
+}
+
+static ndp_status visit_json(const ndp_source_chunk *c, const ndp_record_format *format, ndp_document_visitor *visit,
+                             void *user) {
+    ndp_document d = {.path = c->path, .end = c->size};
+    struct json_object *list = NULL;
+    NDP_TRY(ndp_json_parse(c->contents, c->size, c->path, &list));
+    ndp_status st = json_object_is_type(list, json_type_array)
+                        ? NDP_OK
+                        : NDP_FAIL(NDP_EFORMAT, "%s: not a list of records; one record a line is .jsonl", c->path);
+    size_t n = st == NDP_OK ? json_object_array_length(list) : 0;
+    for (; st == NDP_OK && (size_t)d.line < n;) {
+        struct json_object *record = json_object_array_get_idx(list, (size_t)d.line++);
+        st = visit_item(record, format, &d, visit, user);
+    }
+    json_object_put(list);
+    return st;
 }
 
 /* ---- chunks ---- */
@@ -167,21 +186,43 @@ bool ndp_source_next(ndp_source_chunk *c, size_t want) {
     const char *from = want < c->size - c->begin ? c->contents + c->begin + want : NULL, *next = NULL;
     if (from && c->kind == NDP_SOURCE_TEXT)
         next = find_separator(from, c->contents, end, &border);
-    else if (from && (next = memchr(from, '\n', (size_t)(end - from))))
+    else if (from && c->kind == NDP_SOURCE_IDS) /* behind a whole id of either width */
+        next = from + (4 - (c->begin + want) % 4) % 4;
+    else if (from && c->kind == NDP_SOURCE_JSONL && (next = memchr(from, '\n', (size_t)(end - from))))
         next++;
-    c->end = next ? (size_t)(next - c->contents) : c->size;
+    c->end = next && next < end ? (size_t)(next - c->contents) : c->size;
     return true;
 }
 
-ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const char *text_field, ndp_document_visitor *visit,
-                                  void *user) {
-    return c->kind == NDP_SOURCE_JSONL ? visit_jsonl(c, text_field ? text_field : "text", visit, user)
-                                       : visit_text(c, visit, user);
+ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_format *format,
+                                  ndp_document_visitor *visit, void *user) {
+    switch (c->kind) {
+    case NDP_SOURCE_TEXT:
+        return visit_text(c, visit, user);
+    case NDP_SOURCE_JSONL:
+        return visit_jsonl(c, format, visit, user);
+    case NDP_SOURCE_JSON:
+        return visit_json(c, format, visit, user);
+    default:
+        return NDP_FAIL(NDP_ENOTSUP, "%s: a .bin file holds ids, and here texts are read", c->path);
+    }
+}
+
+static ndp_status visit_all(const char *path, const char *contents, size_t size, const ndp_record_format *format,
+                            ndp_document_visitor *visit, void *user) {
+    ndp_source_chunk c;
+    NDP_TRY(ndp_source_begin(path, contents, size, &c));
+    return ndp_source_next(&c, size) ? ndp_source_visit_chunk(&c, format, visit, user) : NDP_OK;
 }
 
 ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
                             ndp_document_visitor *visit, void *user) {
-    ndp_source_chunk c;
-    NDP_TRY(ndp_source_begin(path, contents, size, &c));
-    return ndp_source_next(&c, size) ? ndp_source_visit_chunk(&c, text_field, visit, user) : NDP_OK;
+    const ndp_record_format format = {.kind = NDP_RECORD_TEXT, .text = text_field};
+    if (!ndp_is_packed(path))
+        return visit_all(path, contents, size, &format, visit, user);
+    char *unpacked;
+    NDP_TRY(ndp_unpack(path, contents, size, &unpacked, &size));
+    ndp_status st = visit_all(path, unpacked, size, &format, visit, user);
+    free(unpacked);
+    return st;
 }

@@ -37,7 +37,7 @@ static ndp_status prepare_data(ndp_trainer *t, char **path) {
     watch w = {&t->log, ndp_now(), ndp_now()};
     ndp_dataset_options o = {.files = (const char *const *)c->data.files.items,
                              .n_files = c->data.files.n,
-                             .text_field = c->data.text_field,
+                             .format = {.text = c->data.text_field},
                              .cache_dir = c->data.cache_dir,
                              .tokenizer = t->tokenizer,
                              .progress = say_tokenizing,

@@ -62,7 +62,7 @@ static void chunks_give_the_same_documents(void **state) {
             int chunks = 0;
             CHECK_OK(ndp_source_begin(files[i].path, text, n, &c));
             for (; ndp_source_next(&c, want); chunks++)
-                CHECK_OK(ndp_source_visit_chunk(&c, NULL, collect, &all));
+                CHECK_OK(ndp_source_visit_chunk(&c, &(ndp_record_format){0}, collect, &all));
             assert_string_equal(all.data, whole.data);
             assert_int_equal(c.end, n);
             assert_true(want > 1 || chunks > 1 || i == 1);
@@ -86,7 +86,7 @@ static void broken_files_name_the_place(void **state) {
         {"a.jsonl", "{\"txt\":\"a\",\"id\":1}\n", NDP_EFORMAT, "a.jsonl:1: the record has no 'text'; it has: txt, id"},
         {"a.jsonl", "\n{\"text\":1}\n", NDP_EFORMAT, "a.jsonl:2: 'text' is not a string"},
         {"a.jsonl", "[1]\n", NDP_EFORMAT, "a.jsonl:1: the record is not an object"},
-        {"a.json", "[]", NDP_ENOTSUP, ".json files is not built yet"},
+        {"a.json", "{}", NDP_EFORMAT, "a.json: not a list of records"},
         {"A.PARQUET", "PAR1", NDP_ENOTSUP, ".parquet"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {

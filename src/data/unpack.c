@@ -1,0 +1,95 @@
+#include "data/unpack.h"
+
+#include <archive.h>
+#include <archive_entry.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <unistd.h>
+
+typedef struct packing {
+    const char *ending;
+    int (*support)(struct archive *);
+    int code;
+} packing;
+
+static const packing packings[] = {
+    {".gz", archive_read_support_filter_gzip, ARCHIVE_FILTER_GZIP},
+    {".zst", archive_read_support_filter_zstd, ARCHIVE_FILTER_ZSTD},
+    {".xz", archive_read_support_filter_xz, ARCHIVE_FILTER_XZ},
+};
+
+static const packing *packing_of(const char *path) {
+    size_t n = strlen(path);
+    for (int i = 0; i < NDP_COUNT(packings); i++) {
+        size_t m = strlen(packings[i].ending);
+        if (n > m && !strcasecmp(path + n - m, packings[i].ending))
+            return &packings[i];
+    }
+    return NULL;
+}
+
+size_t ndp_unpacked_name(const char *path) {
+    const packing *p = packing_of(path);
+    return strlen(path) - (p ? strlen(p->ending) : 0);
+}
+
+static ndp_status fail_unpack(struct archive *a, const char *path, const packing *p) {
+    const char *why = archive_error_string(a);
+    return NDP_FAIL(NDP_EFORMAT, "%s: not a whole %s file: %s", path, p->ending,
+                    why ? why : "it is not compressed that way");
+}
+
+/* Larger contents would push the machine into swapping, or are a file made to do so. */
+static size_t most_bytes(void) {
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    return pages > 0 && page > 0 ? (size_t)pages / 2 * (size_t)page : (size_t)1 << 32;
+}
+
+static ndp_status read_all(struct archive *a, const char *path, const packing *p, char **out, size_t *n) {
+    size_t capacity = (size_t)1 << 20, used = 0, most = most_bytes();
+    char *buffer = malloc(capacity);
+    for (la_ssize_t got = 1; buffer && got > 0; used += got > 0 ? (size_t)got : 0) {
+        if (used == capacity) {
+            char *grown = capacity < most ? realloc(buffer, capacity *= 2) : NULL;
+            if (!grown)
+                break;
+            buffer = grown;
+        }
+        got = archive_read_data(a, buffer + used, capacity - used);
+        if (got < 0) {
+            free(buffer);
+            return fail_unpack(a, path, p);
+        }
+        if (got == 0) {
+            *out = buffer;
+            *n = used;
+            return NDP_OK;
+        }
+    }
+    free(buffer);
+    return NDP_FAIL(NDP_ENOMEM, "%s: unpacked it has more than %zu bytes, which do not fit into memory; split the file",
+                    path, used);
+}
+
+static ndp_status open_and_read(struct archive *a, const packing *p, const char *path, const void *contents,
+                                size_t size, char **out, size_t *n) {
+    struct archive_entry *entry;
+    if (p->support(a) != ARCHIVE_OK || archive_read_support_format_raw(a) != ARCHIVE_OK)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: this libarchive does not read %s files", path, p->ending);
+    if (archive_read_open_memory(a, contents, size) != ARCHIVE_OK ||
+        archive_read_next_header(a, &entry) != ARCHIVE_OK || archive_filter_code(a, 0) != p->code)
+        return fail_unpack(a, path, p);
+    return read_all(a, path, p, out, n);
+}
+
+ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n) {
+    const packing *p = packing_of(path);
+    struct archive *a = p ? archive_read_new() : NULL;
+    if (!a)
+        return p ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to unpack it", path)
+                 : NDP_FAIL(NDP_EINVAL, "%s is not the name of a compressed file", path);
+    ndp_status st = open_and_read(a, p, path, contents, size, out, n);
+    archive_read_free(a);
+    return st;
+}

@@ -1,0 +1,15 @@
+/* Compressed files (.gz, .zst, .xz), read by libarchive. */
+#ifndef NDP_DATA_UNPACK_H
+#define NDP_DATA_UNPACK_H
+
+#include "base/status.h"
+
+/* The length of the path without the ending of a compressed file; all of it for others. */
+size_t ndp_unpacked_name(const char *path);
+static inline bool ndp_is_packed(const char *path) { return path[ndp_unpacked_name(path)] != '\0'; }
+
+/* What a compressed file holds, into memory of its own; the caller frees. NDP_EFORMAT: it is damaged, cut short or not
+ * compressed that way. NDP_ENOMEM: it holds more than half of this machine's memory. */
+NDP_API ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n);
+
+#endif

@@ -1,0 +1,455 @@
+/* Records, compressed files, files of ids, folders: from files on the disk to what a token cache holds. */
+#include "data/cache.h"
+#include "data/encode.h"
+#include "data/files.h"
+#include "data/source.h"
+#include "data/unpack.h"
+
+#include "data/folder.h"
+#include <archive.h>
+#include <archive_entry.h>
+
+/* Every byte a token, but "xy", which is one word; 256 is <s>, 257 </s>, 258 <|end|>. */
+static ndp_tokenizer *tokenizer(const char *folder) {
+    ndp_str s = {0};
+    ndp_tokenizer *t;
+    ndp_str_add(&s, "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[\"x y\"],\"vocab\":{");
+    for (int i = 0; i < 256; i++)
+        ndp_str_addf(&s, "\"<0x%02X>\":%d,", i, i);
+    ndp_str_add(&s, "\"xy\":259,\"x\":260,\"y\":261}},\"added_tokens\":[");
+    static const char *const added[] = {"<s>", "</s>", "<|end|>"};
+    for (int i = 0; i < 3; i++)
+        ndp_str_addf(&s,
+                     "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
+                     "\"rstrip\":false,\"normalized\":false}",
+                     i ? "," : "", 256 + i, added[i]);
+    ndp_str_add(&s,
+                "],\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\","
+                "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":"
+                "{\"<s>\":{\"id\":\"<s>\",\"ids\":[256],\"tokens\":[\"<s>\"]}}}}");
+    static const char CONFIG[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}";
+    free(write_file(folder, "tokenizer.json", s.data, s.length));
+    free(write_file(folder, "tokenizer_config.json", CONFIG, strlen(CONFIG)));
+    CHECK_OK(ndp_tokenizer_create(folder, &t));
+    ndp_str_release(&s);
+    return t;
+}
+
+typedef struct fixture {
+    char *folder;
+    ndp_tokenizer *t;
+    ndp_chat plain;
+} fixture;
+
+static int setup(void **state) {
+    fixture *f = calloc(1, sizeof *f);
+    void *folder;
+    if (make_folder(&folder))
+        return -1;
+    f->folder = folder;
+    f->t = tokenizer(folder);
+    CHECK_OK(ndp_chat_init(&f->plain, f->t, folder, "plain"));
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state) {
+    fixture *f = *state;
+    void *folder = f->folder;
+    ndp_chat_release(&f->plain);
+    ndp_tokenizer_destroy(f->t);
+    free(f);
+    return remove_folder(&folder);
+}
+
+static char *one(const ndp_token_cache *c, int64_t i, char out[8]) {
+    int32_t id = ndp_token_cache_id(c, i);
+    static const char *const names[] = {"<s>", "</s>", "<|end|>", "xy", "x", "y"};
+    if (id >= 256)
+        snprintf(out, 8, "%s", id < 262 ? names[id - 256] : "?");
+    else
+        snprintf(out, 8, "%c", id == '\n' ? '/' : id);
+    return out;
+}
+
+/* A cache in words: documents parted by spaces, learned stretches in [ ]. The caller frees. */
+static char *words_of(const char *path) {
+    ndp_token_cache c;
+    ndp_str s = {0};
+    char token[8];
+    CHECK_OK(ndp_token_cache_open(path, &c));
+    for (int64_t d = 0; d < c.n_documents; d++) {
+        bool learned = false;
+        ndp_str_add(&s, d ? " " : "");
+        for (int64_t i = (int64_t)c.offsets[d]; i < (int64_t)c.offsets[d + 1]; i++) {
+            if (learned != ndp_token_cache_learned(&c, i))
+                ndp_str_add(&s, learned ? "]" : "[");
+            learned = ndp_token_cache_learned(&c, i);
+            ndp_str_add(&s, one(&c, i, token));
+        }
+        ndp_str_add(&s, learned ? "]" : "");
+    }
+    ndp_str_add(&s, " |");
+    for (int i = 0; i < c.n_sources; i++)
+        ndp_str_addf(&s, " %lld", (long long)c.source_ends[i]);
+    ndp_token_cache_close(&c);
+    return ndp_str_detach(&s);
+}
+
+static void check_cache(const fixture *f, ndp_dataset_options o, const char *want) {
+    char *path, *words;
+    o.cache_dir = f->folder;
+    o.tokenizer = f->t;
+    CHECK_OK(ndp_dataset_prepare(&o, &path));
+    words = words_of(path);
+    assert_string_equal(words, want);
+    free(words);
+    free(path);
+}
+
+/* One file with these contents gives this cache. */
+static void check_file(const fixture *f, const char *name, const char *contents, size_t n, ndp_record_format format,
+                       const char *want) {
+    char *file = write_file(f->folder, name, contents, n);
+    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){file}, .n_files = 1, .format = format}, want);
+    free(file);
+}
+#define CHECK_FILE(f, name, text, format, want) check_file(f, name, text, strlen(text), format, want)
+
+static void check_refused(const fixture *f, const char *name, const char *contents, size_t n, ndp_record_format format,
+                          ndp_status status, const char *says) {
+    char *file = write_file(f->folder, name, contents, n), *path = NULL;
+    ndp_dataset_options o = {.files = (const char *const[]){file},
+                             .n_files = 1,
+                             .format = format,
+                             .cache_dir = f->folder,
+                             .tokenizer = f->t};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &path), status, says);
+    assert_null(path);
+    free(file);
+}
+
+/* ---- records ---- */
+
+static void conversations_learn_what_the_assistant_wrote(void **state) {
+    const fixture *f = *state;
+    static const char TWO[] =
+        "{\"messages\":[{\"role\":\"user\",\"content\":\"ab\"},{\"role\":\"assistant\",\"content\":\"c\"},"
+        "{\"role\":\"user\",\"content\":\"d\"},{\"role\":\"assistant\",\"content\":\"\"}]}\n"
+        "{\"text\":\"zz\"}\n";
+    CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &f->plain}), "<s>ab/[c</s>]d/[</s>] [<s>zz] | 2");
+    CHECK_FILE(f, "a.jsonl", TWO, ((ndp_record_format){.chat = &f->plain, .learn_all = true}),
+               "[<s>ab/c</s>d/</s>] [<s>zz] | 2");
+}
+
+static void instructions_are_questions_and_answers(void **state) {
+    const fixture *f = *state;
+    static const char RECORDS[] =
+        "{\"instruction\":\"a\",\"input\":\"b\",\"response\":\"c\"}\n"
+        "{\"instruction\":\"a\",\"input\":\"\",\"output\":\"c\"}\n{\"instruction\":\"\",\"output\":\"\"}";
+    CHECK_FILE(f, "a.jsonl", RECORDS, ((ndp_record_format){.chat = &f->plain}),
+               "<s>a//b/[c</s>] <s>a/[c</s>] <s>/[</s>] | 3");
+    CHECK_FILE(f, "a.jsonl", "{\"question\":\"q\",\"answer\":\"a\",\"text\":1}",
+               ((ndp_record_format){
+                   .kind = NDP_RECORD_INSTRUCTION, .prompt = "question", .response = "answer", .chat = &f->plain}),
+               "<s>q/[a</s>] | 1");
+    CHECK_FILE(f, "a.json", "[{\"text\":\"a\"},\n{\"instruction\":\"a\",\"output\":\"c\"}]",
+               ((ndp_record_format){.chat = &f->plain}), "[<s>a] <s>a/[c</s>] | 2");
+}
+
+/* A template without a break between the turns: a word may lie across the border. It belongs to what comes behind. */
+static void words_across_a_border(void **state) {
+    const fixture *f = *state;
+    static const struct {
+        const char *text;
+        ndp_range spans[2];
+        int n;
+        int64_t want[4];
+    } cases[] = {
+        {"ax", {{1, 2}}, 1, {1, 2}},                   /* a x */
+        {"axya", {{2, 4}}, 1, {1, 3}},                 /* a xy a: the turn begins with y */
+        {"axya", {{1, 2}}, 1, {1, 1}},                 /* it ends with x: the word goes to the next */
+        {"axya", {{0, 2}}, 1, {0, 1}},                 /* */
+        {"<s>xy</s>xy", {{3, 9}}, 1, {1, 3}},          /* special tokens are never cut */
+        {"xyxyxy", {{1, 3}, {5, 6}}, 2, {0, 1, 2, 3}}, /* both borders inside of words */
+        {"a<|end|>b<|end|>", {{1, 8}, {9, 16}}, 2, {1, 2, 3, 4}},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_ids ids = {0}, whole = {0};
+        ndp_places borders = {0};
+        ndp_document d = {.text = cases[i].text,
+                          .n = strlen(cases[i].text),
+                          .rendered = true,
+                          .partly = true,
+                          .spans = cases[i].spans,
+                          .n_spans = cases[i].n};
+        CHECK_OK(ndp_ids_add(&ids, 7)); /* what is there already stays */
+        CHECK_OK(ndp_encode_document(f->t, &d, &ids, &borders));
+        CHECK_OK(ndp_tokenizer_encode(f->t, d.text, d.n, false, &whole));
+        assert_int_equal(ids.n, whole.n + 1);
+        assert_memory_equal(ids.items + 1, whole.items, (size_t)whole.n * sizeof *whole.items);
+        assert_int_equal(borders.n, 2 * cases[i].n);
+        for (int k = 0; k < 2 * cases[i].n; k++)
+            if (borders.items[k] != cases[i].want[k] + 1)
+                fail_msg("case %d: border %d is %lld, expected %lld", i, k, (long long)borders.items[k] - 1,
+                         (long long)cases[i].want[k]);
+        ndp_ids_release(&ids);
+        ndp_ids_release(&whole);
+        free(borders.items);
+    }
+}
+
+static void broken_records_name_the_place(void **state) {
+    const fixture *f = *state;
+    ndp_record_format chat = {.chat = &f->plain}, texts = {.chat = NULL};
+#define TURN(role, content) "{\"role\":" role ",\"content\":" content "}"
+    static const struct {
+        const char *contents, *says;
+    } cases[] = {
+        {"{\"text\":\"a\"}\n{\"txt\":1}",
+         "a.jsonl:2: the record has no 'text', 'messages' or 'instruction'; it has: txt"},
+        {"{\"messages\":[]}", "a.jsonl:1: 'messages' is not a list of messages"},
+        {"{\"messages\":{}}", "a.jsonl:1: 'messages' is not a list of messages"},
+        {"{\"messages\":[1]}", "a.jsonl:1: message 1 is not an object"},
+        {"{\"messages\":[" TURN("\"\"", "\"\"") "]}", "a.jsonl:1: message 1 has the role ''; roles are system, user"},
+        {"{\"messages\":[" TURN("\"bot\"", "\"\"") "]}", "message 1 has the role 'bot'"},
+        {"{\"messages\":[" TURN("\"user\\u0000\"", "\"\"") "]}", "message 1 has the role 'user'"},
+        {"{\"messages\":[" TURN("7", "\"\"") "]}", "message 1 has no 'role' that is a string"},
+        {"{\"messages\":[{\"content\":\"\"}]}", "message 1 has no 'role' that is a string"},
+        {"{\"messages\":[" TURN("\"user\"", "null") "]}", "message 1 has no 'content' that is a string"},
+        {"{\"messages\":[" TURN("\"user\"", "[]") "]}", "message 1 has no 'content' that is a string"},
+        {"{\"messages\":[" TURN("\"user\"", "\"a\"") "]}",
+         "a.jsonl:1: the conversation has no message of the assistant"},
+        {"{\"instruction\":\"a\"}", "a.jsonl:1: the record has no 'response' or 'output'"},
+        {"{\"instruction\":1,\"output\":\"\"}", "a.jsonl:1: 'instruction' is not a string"},
+        {"[]", "a.jsonl:1: the record is not an object"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        check_refused(f, "a.jsonl", cases[i].contents, strlen(cases[i].contents), chat, NDP_EFORMAT, cases[i].says);
+    static const char TOOLS[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}";
+    check_refused(f, "a.jsonl", TOOLS, strlen(TOOLS), chat, NDP_ENOTSUP, "a.jsonl:1: message 1 has 'tool_calls'");
+    static const char CHAT[] = "{\"messages\":[" TURN("\"assistant\"", "\"a\"") "]}";
+    check_refused(f, "a.jsonl", CHAT, strlen(CHAT), texts, NDP_ENOTSUP, "a.jsonl:1: the record is a conversation");
+    check_refused(f, "a.json", "[{\"text\":\"a\"},{}]", 17, texts, NDP_EFORMAT, "a.json: record 2: the record has no");
+    check_refused(f, "a.json", "{}", 2, texts, NDP_EFORMAT, "not a list of records");
+}
+
+/* A line of 200 MB is no record; as a text it is a document like any other. */
+static void a_line_of_200_megabytes(void **state) {
+    const fixture *f = *state;
+    size_t n = 200u << 20;
+    char *text = malloc(n + 32);
+    assert_non_null(text);
+    memcpy(text, "{}\n{\"text\":\"", 12);
+    memset(text + 12, 'a', n);
+    memcpy(text + 12 + n, "\"}\n", 3);
+    char *file = write_file(f->folder, "a.jsonl", text, 12 + n + 3), *path = NULL;
+    ndp_dataset_options o = {
+        .files = (const char *const[]){file}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t};
+    o.format.kind = NDP_RECORD_TEXT;
+    memcpy(text, "{\"text\":1}\n\n", 12);
+    CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EFORMAT, "a.jsonl:1: the record has no 'text'");
+    free(file);
+    memcpy(text, "\n\n\n{\"text\":\"", 12);
+    file = write_file(f->folder, "b.jsonl", text, 12 + n + 3);
+    o.files = (const char *const[]){file};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EFORMAT,
+                "b.jsonl:4: a line of 209715211 bytes; a record has at most 67108864");
+    free(file);
+    free(text);
+}
+
+/* ---- files of ids ---- */
+
+typedef struct bin {
+    unsigned char bytes[2048];
+    size_t n;
+} bin;
+
+static void put32(bin *b, uint32_t v) {
+    for (int i = 0; i < 4; i++)
+        b->bytes[b->n++] = (unsigned char)(v >> 8 * i);
+}
+
+static bin make_bin(uint32_t magic, uint32_t version, uint32_t told, int width, const uint32_t *ids, int n) {
+    bin b = {.n = 0};
+    if (magic) {
+        put32(&b, magic);
+        put32(&b, version);
+        put32(&b, told);
+        b.n = 1024;
+    }
+    for (int i = 0; i < n; i++) {
+        put32(&b, ids[i]);
+        b.n -= (size_t)(4 - width);
+    }
+    return b;
+}
+
+static void check_bin(const fixture *f, bin b, int id_bytes, const char *want) {
+    char *file = write_file(f->folder, "a.bin", (const char *)b.bytes, b.n);
+    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){file}, .n_files = 1, .bin_id_bytes = id_bytes},
+                want);
+    free(file);
+}
+
+static void ids_with_and_without_a_header(void **state) {
+    const fixture *f = *state;
+    static const uint32_t begun[] = {256, 'a', 'b', 256, 256, 'c'}, ended[] = {'a', 'b', 257, 'c', 257, 257, 'd'};
+    check_bin(f, make_bin(0, 0, 0, 2, begun, 6), 0, "[<s>ab] [<s>] [<s>c] | 3");
+    check_bin(f, make_bin(0, 0, 0, 4, begun, 6), 4, "[<s>ab] [<s>] [<s>c] | 3");
+    check_bin(f, make_bin(20240520, 1, 6, 2, begun, 6), 4, "[<s>ab] [<s>] [<s>c] | 3");
+    check_bin(f, make_bin(20240801, 7, 6, 4, begun, 6), 0, "[<s>ab] [<s>] [<s>c] | 3");
+    check_bin(f, make_bin(0, 0, 0, 2, ended, 7), 2, "[ab</s>] [c</s>] [</s>] [d] | 4");
+}
+
+static void broken_files_of_ids(void **state) {
+    const fixture *f = *state;
+    static const uint32_t ids[] = {'a', 'b', 262};
+    static const struct {
+        uint32_t magic, version, told;
+        int n, cut;
+        const char *says;
+    } cases[] = {
+        {0, 0, 0, 3, 0, "a.bin: token 2, at byte 4 of the file, is the id 262; the vocabulary ends at 261"},
+        {20240520, 1, 3, 3, 0, "a.bin: token 2, at byte 1028 of the file, is the id 262"},
+        {0, 0, 0, 2, 1, "a.bin: 3 bytes of ids are no whole number of 16-bit ids"},
+        {20240801, 7, 2, 2, 1, "a.bin: 7 bytes of ids are no whole number of 32-bit ids"},
+        {20240520, 1, 3, 2, 0, "a.bin: the header says 3 tokens, the file has 2"},
+        {20240520, 2, 2, 2, 0, "a.bin: the header says version 2; known is 1"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        bin b = make_bin(cases[i].magic, cases[i].version, cases[i].told, cases[i].magic == 20240801 ? 4 : 2, ids,
+                         cases[i].n);
+        check_refused(f, "a.bin", (const char *)b.bytes, b.n - (size_t)cases[i].cut, (ndp_record_format){0},
+                      NDP_EFORMAT, cases[i].says);
+    }
+    check_refused(f, "a.bin", "", 0, (ndp_record_format){0}, NDP_EINVAL, "the corpus is empty");
+}
+
+/* Shares end anywhere in a file of ids; documents do not. */
+static void ids_in_many_shares(void **state) {
+    const fixture *f = *state;
+    enum { N = 3 << 20 };
+    uint16_t *ids = malloc(N * sizeof *ids);
+    char *file, *path;
+    ndp_token_cache c;
+    for (int i = 0; i < N; i++)
+        ids[i] = i % 1000 == 999 ? 257 : (uint16_t)(i % 251);
+    file = write_file(f->folder, "a.bin", (const char *)ids, N * sizeof *ids);
+    ndp_dataset_options o = {
+        .files = (const char *const[]){file}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t, .threads = 3};
+    CHECK_OK(ndp_dataset_prepare(&o, &path));
+    CHECK_OK(ndp_token_cache_open(path, &c));
+    assert_int_equal(c.n_tokens, N);
+    assert_int_equal(c.n_documents, (N + 999) / 1000);
+    for (int64_t d = 0; d < c.n_documents; d++)
+        assert_int_equal(c.offsets[d], 1000 * d);
+    for (int64_t i = 0; i < N; i++)
+        if (ndp_token_cache_id(&c, i) != ids[i])
+            fail_msg("token %lld is %d, expected %d", (long long)i, ndp_token_cache_id(&c, i), ids[i]);
+    ndp_token_cache_close(&c);
+    free(path);
+    free(file);
+    free(ids);
+}
+
+/* ---- compressed files ---- */
+
+/* Packs a text as FOLDER/name, by the library that reads it. */
+static char *pack(const char *folder, const char *name, int (*filter)(struct archive *), const char *text, size_t n) {
+    char *path = ndp_format("%s/%s", folder, name);
+    struct archive *a = archive_write_new();
+    struct archive_entry *e = archive_entry_new();
+    assert_int_equal(filter(a), ARCHIVE_OK);
+    assert_int_equal(archive_write_set_format_raw(a), ARCHIVE_OK);
+    assert_int_equal(archive_write_open_filename(a, path), ARCHIVE_OK);
+    archive_entry_set_filetype(e, AE_IFREG);
+    assert_int_equal(archive_write_header(a, e), ARCHIVE_OK);
+    assert_int_equal(archive_write_data(a, text, n), (la_ssize_t)n);
+    archive_entry_free(e);
+    assert_int_equal(archive_write_close(a), ARCHIVE_OK);
+    archive_write_free(a);
+    return path;
+}
+
+static void compressed_files(void **state) {
+    const fixture *f = *state;
+    static const char TEXT[] = "{\"text\":\"ab\"}\n{\"text\":\"c\"}\n";
+    static const struct {
+        const char *name;
+        int (*filter)(struct archive *);
+    } kinds[] = {{"a.jsonl.gz", archive_write_add_filter_gzip},
+                 {"a.jsonl.zst", archive_write_add_filter_zstd},
+                 {"a.JSONL.XZ", archive_write_add_filter_xz}};
+    for (int i = 0; i < NDP_COUNT(kinds); i++) {
+        char *path = pack(f->folder, kinds[i].name, kinds[i].filter, TEXT, strlen(TEXT)), *packed, *cache = NULL;
+        size_t n;
+        ndp_dataset_options o = {
+            .files = (const char *const[]){path}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t};
+        check_cache(f, o, "[<s>ab] [<s>c] | 2");
+        CHECK_OK(ndp_file_read(path, &packed, &n));
+        free(write_file(f->folder, kinds[i].name, packed, n - 5)); /* cut short */
+        CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, "not a whole ");
+        free(write_file(f->folder, kinds[i].name, TEXT, strlen(TEXT)));
+        CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, "not a whole ");
+        free(write_file(f->folder, kinds[i].name, "", 0));
+        CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, "not a whole ");
+        assert_null(cache);
+        free(packed);
+        free(path);
+    }
+}
+
+/* ---- folders and patterns ---- */
+
+static void folders_and_patterns(void **state) {
+    const fixture *f = *state;
+    char *root = ndp_format("%s/data", f->folder), *below = ndp_format("%s/sub", root), *cache = NULL;
+    char *pattern = ndp_format("%s/*.txt", root), *none = ndp_format("%s/*.bin", root),
+         *empty = ndp_format("%s/empty", root);
+    CHECK_OK(ndp_folder_create(below));
+    CHECK_OK(ndp_folder_create(empty));
+    free(write_file(root, "b.txt", "b", 1));
+    free(write_file(root, "a.txt", "a", 1));
+    free(write_file(root, ".hidden.txt", "h", 1));
+    free(write_file(root, "picture.png", "p", 1));
+    free(write_file(below, "c.jsonl", "{\"text\":\"c\"}", 12));
+    ndp_file_list l = {0};
+    CHECK_OK(ndp_file_list_add(&l, root));
+    assert_int_equal(l.n, 3);
+    assert_int_equal(l.left_out, 1);
+    ndp_file_list_release(&l);
+    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){root}, .n_files = 1},
+                "[<s>a] [<s>b] [<s>c] | 3");
+    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){pattern, below}, .n_files = 2},
+                "[<s>a] [<s>b] [<s>c] | 2 3");
+    ndp_dataset_options o = {
+        .files = (const char *const[]){none}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EINVAL, "no file matches '");
+    o.files = (const char *const[]){empty};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EINVAL, "/empty' has no file whose name ends in");
+    free(empty);
+    free(none);
+    free(pattern);
+    free(below);
+    free(root);
+}
+
+#define TEST(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        TEST(conversations_learn_what_the_assistant_wrote),
+        TEST(instructions_are_questions_and_answers),
+        TEST(words_across_a_border),
+        TEST(broken_records_name_the_place),
+        TEST(a_line_of_200_megabytes),
+        TEST(ids_with_and_without_a_header),
+        TEST(broken_files_of_ids),
+        TEST(ids_in_many_shares),
+        TEST(compressed_files),
+        TEST(folders_and_patterns),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
