@@ -140,6 +140,8 @@ typedef struct ndp_metrics {
     int64_t tokens; /* predicted in this update, all ranks, each once */
     double tokens_per_second, step_seconds, mfu;
     int64_t peak_memory_bytes; /* of this rank */
+    double eval_loss;          /* of what is held out, after this update; NaN where it was not asked for */
+    int64_t eval_tokens;
 } ndp_metrics;
 
 /* Collective over the world. Reads the model's facts, prepares the data, builds the step program, takes the memory and
@@ -149,6 +151,9 @@ NDP_API ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_tra
 void ndp_trainer_destroy(ndp_trainer *t);
 /* One update on the next global batch. Collective over the world. */
 NDP_API ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out);
+/* The mean loss of all tokens that are held out (data.validation_files, data.validation_fraction), and their number: a
+ * forward pass on the layout of the training. NDP_EINVAL when nothing is held out. Collective over the world. */
+NDP_API ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens);
 /* Updates made so far. */
 int64_t ndp_trainer_updates(const ndp_trainer *t);
 /* Saves weights, optimizer and cursor into `folder` (NULL: the run's checkpoints/). Collective; atomic. */

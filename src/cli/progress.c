@@ -75,13 +75,15 @@ static void short_time(char out[24], double seconds) {
 }
 
 static void plain_line(char *out, size_t size, const ndp_metrics *m, int64_t steps, double seconds) {
-    char speed[16], left[24], mfu[24] = "";
+    char speed[16], left[24], mfu[24] = "", held[32] = "";
     short_number(speed, m->tokens_per_second);
     short_time(left, seconds * (double)(steps - m->step));
     if (m->mfu > 0)
         snprintf(mfu, sizeof mfu, "  mfu %.1f%%", 100 * m->mfu);
-    snprintf(out, size, "step %lld/%lld  loss %.4f  grad_norm %.3g  lr %.2e  %s tokens/s%s  left %s",
-             (long long)m->step, (long long)steps, m->loss, m->grad_norm, m->lr, speed, mfu, left);
+    if (m->eval_tokens > 0)
+        snprintf(held, sizeof held, "  eval_loss %.4f", m->eval_loss);
+    snprintf(out, size, "step %lld/%lld  loss %.4f%s  grad_norm %.3g  lr %.2e  %s tokens/s%s  left %s",
+             (long long)m->step, (long long)steps, m->loss, held, m->grad_norm, m->lr, speed, mfu, left);
 }
 
 /* "[#####     ]" of `width` characters in all. */
@@ -146,7 +148,7 @@ void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
     p->average = p->average > 0 ? 0.9 * p->average + 0.1 * m->step_seconds : m->step_seconds;
     if (p->columns) {
         draw(p, m, steps);
-    } else if (m->step == 1 || m->step == steps || m->step % p->every == 0) {
+    } else if (m->step == 1 || m->step == steps || m->step % p->every == 0 || m->eval_tokens > 0) {
         plain_line(line, sizeof line, m, steps, p->average);
         put("", line, "\n");
     }

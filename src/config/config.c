@@ -272,6 +272,37 @@ void ndp_config_help(ndp_str *out) {
     }
 }
 
+/* Weights of a mix: a number for each entry of data.files, not all 0. */
+static ndp_status check_mix(const ndp_config *c) {
+    const ndp_strings *mix = &c->data.mix;
+    double sum = 0;
+    NDP_CHECK(mix->n == 0 || mix->n == c->data.files.n,
+              "data.mix has %d number%s, data.files has %d entr%s; give one a file (or folder, or pattern)", mix->n,
+              mix->n == 1 ? "" : "s", c->data.files.n, c->data.files.n == 1 ? "y" : "ies");
+    for (int i = 0; i < mix->n; i++) {
+        char *end;
+        double v = strtod(mix->items[i], &end);
+        NDP_CHECK(!*end && strspn(mix->items[i], "0123456789.eE+-") == strlen(mix->items[i]) && v >= 0 && v <= 1e6,
+                  "data.mix has '%.60s', expected a number from 0 to 1000000: how often an epoch takes %s",
+                  mix->items[i], c->data.files.items[i]);
+        sum += v;
+    }
+    NDP_CHECK(mix->n == 0 || sum > 0, "data.mix is 0 for all of data.files: nothing is left to train on");
+    return NDP_OK;
+}
+
+static ndp_status check_data(const ndp_config *c) {
+    NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_TRY(check_mix(c));
+    NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
+              "both data.validation_fraction %g and data.validation_files are given; held out is one of them",
+              c->data.validation_fraction);
+    NDP_CHECK(c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
+              "train.eval_every %d, but nothing is held out; give data.validation_fraction or data.validation_files",
+              c->train.eval_every);
+    return NDP_OK;
+}
+
 ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.config,
               "no model: give model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
@@ -281,7 +312,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or give model.path",
               c->model.config);
-    NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_TRY(check_data(c));
     NDP_CHECK(c->precision.compute != NDP_COMPUTE_FP64 || c->train.device == NDP_DEVICE_REF,
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,

@@ -20,6 +20,10 @@ typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
 typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
 typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
+typedef enum ndp_data_format { NDP_FORMAT_AUTO, NDP_FORMAT_TEXT, NDP_FORMAT_MESSAGES, NDP_FORMAT_INSTRUCTION } ndp_data_format;
+typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
+typedef enum ndp_bin_type { NDP_BIN_UINT16, NDP_BIN_UINT32 } ndp_bin_type;
+typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;
 typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
 
 struct ndp_config {
@@ -32,10 +36,20 @@ struct ndp_config {
     } model;
     struct {
         ndp_strings files;
+        ndp_strings mix;     /* numbers, one a file: how often an epoch takes it; empty: once each */
         int sequence_length; /* tokens a row */
         char *tokenizer;     /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
-        bool document_mask;  /* attention inside documents, positions restart */
-        char *text_field;    /* of JSONL records */
+        ndp_data_format format;
+        char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
+        char *response_field;                                           /* NULL: response or output */
+        char *chat_template;                                            /* NULL: the tokenizer's own */
+        ndp_train_on train_on;
+        ndp_bin_type bin_type;
+        bool document_mask; /* attention inside documents, positions restart */
+        bool packing;
+        ndp_overlong overlong;
+        ndp_strings validation_files;
+        double validation_fraction; /* of the documents */
         bool shuffle;
         char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
     } data;
@@ -71,6 +85,7 @@ struct ndp_config {
         char *transport; /* "auto", "self", "local", "mpi" */
         int ranks;       /* 0: the product of the sizes */
         int log_every;
+        int eval_every; /* steps; 0: only at the end */
     } train;
     struct {
         int every; /* steps; 0: only at the end */

@@ -7,6 +7,10 @@ static const char *const optimizer_words[] = {"adamw", "sgd", NULL};
 static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
 static const char *const cp_words[] = {"ring", "all_gather", NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
+static const char *const format_words[] = {"auto", "text", "messages", "instruction", NULL};
+static const char *const train_on_words[] = {"assistant", "all", NULL};
+static const char *const bin_words[] = {"uint16", "uint32", NULL};
+static const char *const overlong_words[] = {"cut", "error", NULL};
 static const char *const device_words[] = {"cpu", "ref", NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "mpi", NULL};
 
@@ -28,11 +32,24 @@ const ndp_option ndp_options[] = {
     {AT(model, allow_longer), BOOL(false), HELP "train on more than max_position_embeddings tokens"},
     {AT(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: what the model says"},
 
-    {AT(data, files), NDP_OPTION_LIST, "[]", HELP "text, or JSONL by its name: one file or a list"},
+    {AT(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns; .txt .jsonl .json .bin, also .gz .zst .xz"},
+    {AT(data, mix), NDP_OPTION_LIST, "[]", HELP "numbers, one a file: how often an epoch takes its rows"},
     {AT(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens a row"},
     {AT(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},
+    {AT(data, format), WORD(auto, format_words), HELP "of JSON records; auto: by the fields that each has"},
+    {AT(data, text_field), TEXT("text"), HELP "the field of a record that is a text"},
+    {AT(data, messages_field), TEXT("messages"), HELP "the field that is a list of {role, content}"},
+    {AT(data, prompt_field), TEXT("instruction"), HELP "the field that is a question"},
+    {AT(data, input_field), TEXT("input"), HELP "the field that goes on with the question, where there is one"},
+    {AT(data, response_field), TEXT(NULL), HELP "the field that is its answer; null: response or output"},
+    {AT(data, chat_template), TEXT(NULL), HELP "chatml, qwen2.5, qwen3, deepseek-r1, plain; null: the tokenizer's own"},
+    {AT(data, train_on), WORD(assistant, train_on_words), HELP "what is learned of conversations"},
+    {AT(data, bin_type), WORD(uint16, bin_words), HELP "ids in .bin files that have no header"},
     {AT(data, document_mask), BOOL(true), HELP "attention stays inside documents, positions restart"},
-    {AT(data, text_field), TEXT("text"), HELP "the field of a JSONL record that is read"},
+    {AT(data, packing), BOOL(true), HELP "several documents a row; false: one, padded"},
+    {AT(data, overlong), WORD(cut, overlong_words), HELP "documents longer than a row: go on in another, or are refused"},
+    {AT(data, validation_files), NDP_OPTION_LIST, "[]", HELP "held out; as data.files"},
+    {AT(data, validation_fraction), NUMBER(0, "[0, 1)"), HELP "of the documents of data.files, held out"},
     {AT(data, shuffle), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {AT(data, cache_dir), TEXT(NULL), HELP "tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
@@ -75,6 +92,7 @@ const ndp_option ndp_options[] = {
     {AT(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks talk; local: threads of one process"},
     {AT(train, ranks), INT(0, 0, 1 << 20), HELP "0: the product of the sizes"},
     {AT(train, log_every), INT(1, 1, 1 << 30), HELP "steps between lines"},
+    {AT(train, eval_every), INT(0, 0, 1 << 30), HELP "steps between losses of what is held out; 0: only at the end"},
 
     {AT(checkpoint, every), INT(0, 0, 1 << 30), HELP "steps; 0: only at the end"},
     {AT(checkpoint, keep), INT(3, 1, 1 << 20), HELP "how many of the latest are kept"},

@@ -1,28 +1,38 @@
 #include "data/packing.h"
 
+#include "data/rows.h"
 #include <stdlib.h>
 
 struct ndp_dataset {
     ndp_token_cache cache;
-    int64_t row_length, rows;
+    ndp_row_table table;
+    int64_t row_length;
     bool document_mask;
 };
 
-ndp_status ndp_dataset_open(const char *path, int64_t sequence_length, bool document_mask, ndp_dataset **out) {
-    NDP_CHECK(sequence_length >= 1 && sequence_length <= INT32_MAX, "a sequence length of %lld: it must be 1 or more",
-              (long long)sequence_length);
+static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o) {
+    if (o->validation)
+        return NDP_FAIL(NDP_EINVAL,
+                        "no document is held out: data.validation_fraction %g of %lld documents; raise it, or name "
+                        "data.validation_files",
+                        o->held_out, (long long)c->n_documents);
+    return NDP_FAIL(NDP_EINVAL, "nothing to learn from: %lld tokens in %lld documents leave no token to predict",
+                    (long long)c->n_tokens, (long long)c->n_documents);
+}
+
+ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset **out) {
+    NDP_CHECK(o->length >= 1 && o->length <= INT32_MAX, "a sequence length of %lld: it must be 1 or more",
+              (long long)o->length);
     ndp_dataset *d = calloc(1, sizeof *d);
     if (!d)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a data set");
+    d->row_length = o->length;
+    d->document_mask = o->document_mask;
     ndp_status st = ndp_token_cache_open(path, &d->cache);
-    d->row_length = sequence_length;
-    d->document_mask = document_mask;
-    int64_t predicting = d->cache.n_tokens - 1; /* the stream's last token predicts nothing */
-    d->rows = predicting / sequence_length + (predicting % sequence_length > 0);
-    int64_t labels = document_mask ? d->cache.n_tokens - d->cache.n_documents : predicting;
-    if (st == NDP_OK && labels < 1)
-        st = NDP_FAIL(NDP_EINVAL, "nothing to learn from: %lld tokens in %lld documents leave no token to predict",
-                      (long long)d->cache.n_tokens, (long long)d->cache.n_documents);
+    if (st == NDP_OK)
+        st = ndp_row_table_build(&d->cache, o, &d->table);
+    if (st == NDP_OK && d->table.labels == 0)
+        st = fail_empty(&d->cache, o);
     if (st != NDP_OK) {
         ndp_dataset_close(d);
         return st;
@@ -34,48 +44,50 @@ ndp_status ndp_dataset_open(const char *path, int64_t sequence_length, bool docu
 void ndp_dataset_close(ndp_dataset *d) {
     if (!d)
         return;
+    ndp_row_table_release(&d->table);
     ndp_token_cache_close(&d->cache);
     free(d);
 }
 
-int64_t ndp_dataset_rows(const ndp_dataset *d) { return d->rows; }
-int64_t ndp_dataset_tokens(const ndp_dataset *d) { return d->cache.n_tokens; }
-int64_t ndp_dataset_documents(const ndp_dataset *d) { return d->cache.n_documents; }
+int64_t ndp_dataset_rows(const ndp_dataset *d) { return d->table.n_rows; }
+int64_t ndp_dataset_tokens(const ndp_dataset *d) { return d->table.tokens; }
+int64_t ndp_dataset_documents(const ndp_dataset *d) { return d->table.documents; }
+int64_t ndp_dataset_labels(const ndp_dataset *d) { return d->table.labels; }
 int32_t ndp_dataset_largest_id(const ndp_dataset *d) { return d->cache.largest_id; }
 
-/* The number of document offsets that are at or before `at`: 1 + the document that holds the token `at`. */
-static int64_t offsets_up_to(const ndp_dataset *d, int64_t at) {
-    int64_t low = 0, high = d->cache.n_documents; /* offsets[low - 1] <= at < offsets[high] */
-    while (low < high) {
-        int64_t middle = low + (high - low) / 2;
-        if (d->cache.offsets[middle] <= (uint64_t)at)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    return low;
+double ndp_dataset_fill(const ndp_dataset *d) {
+    return (double)d->table.tokens / ((double)d->table.n_rows * (double)d->row_length);
+}
+
+int ndp_dataset_parts(const ndp_dataset *d) { return d->table.n_parts; }
+
+void ndp_dataset_part(const ndp_dataset *d, int i, int64_t *first, int64_t *n) {
+    *first = d->table.parts[i];
+    *n = d->table.parts[i + 1] - *first;
+}
+
+/* The label of a token that is followed by token `at` of the cache. */
+static int32_t label(const ndp_token_cache *c, int64_t at) {
+    return at >= 0 && ndp_token_cache_learned(c, at) ? ndp_token_cache_id(c, at) : -1;
 }
 
 ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels, int32_t *positions,
                            int32_t *starts) {
-    NDP_CHECK(row >= 0 && row < d->rows, "row %lld of a data set of %lld", (long long)row, (long long)d->rows);
+    NDP_CHECK(row >= 0 && row < d->table.n_rows, "row %lld of a data set of %lld", (long long)row,
+              (long long)d->table.n_rows);
     const ndp_token_cache *c = &d->cache;
-    int64_t first = row * d->row_length, rest = c->n_tokens - first;
-    int32_t n = (int32_t)(rest < d->row_length ? rest : d->row_length), start = 0;
-    int64_t next = d->document_mask ? offsets_up_to(d, first) : c->n_documents; /* offsets[next] ends the document */
-    for (int32_t t = 0; t < n; t++) {
-        int64_t at = first + t;
-        while (next < c->n_documents && c->offsets[next] <= (uint64_t)at) {
-            next++;
-            start = t;
+    int32_t t = 0;
+    for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; i++) {
+        const ndp_row_piece *p = &d->table.pieces[i];
+        int32_t start = d->document_mask ? t : 0;
+        for (int32_t k = 0; k < p->n; k++, t++) {
+            tokens[t] = ndp_token_cache_id(c, p->first + k);
+            labels[t] = label(c, k + 1 < p->n ? p->first + k + 1 : p->next);
+            positions[t] = t - start;
+            starts[t] = start;
         }
-        bool ends = at + 1 == c->n_tokens || (d->document_mask && c->offsets[next] == (uint64_t)(at + 1));
-        tokens[t] = ndp_token_cache_id(c, at);
-        labels[t] = ends ? -1 : ndp_token_cache_id(c, at + 1);
-        positions[t] = t - start;
-        starts[t] = start;
     }
-    for (int32_t t = n; t < d->row_length; t++) {
+    for (; t < d->row_length; t++) {
         tokens[t] = 0;
         labels[t] = -1;
         positions[t] = 0;
@@ -85,10 +97,13 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
 }
 
 int64_t ndp_dataset_valid(const ndp_dataset *d, int64_t row) {
-    if (row < 0 || row >= d->rows)
+    int64_t n = 0;
+    if (row < 0 || row >= d->table.n_rows)
         return 0;
-    int64_t first = row * d->row_length, rest = d->cache.n_tokens - 1 - first;
-    int64_t n = rest < d->row_length ? rest : d->row_length;
-    /* A document that begins in (first, first + n] takes the label of the token before it. */
-    return d->document_mask ? n - (offsets_up_to(d, first + n) - offsets_up_to(d, first)) : n;
+    for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; i++) {
+        const ndp_row_piece *p = &d->table.pieces[i];
+        for (int32_t k = 0; k < p->n; k++)
+            n += label(&d->cache, k + 1 < p->n ? p->first + k + 1 : p->next) >= 0;
+    }
+    return n;
 }

@@ -1,41 +1,67 @@
-/* Rows for training, cut out of the tokens of all documents.
+/* Rows for training, made of the documents of a cache.
  *
- * The tokens of all documents, in their order, are one stream; row r is its tokens [r S, (r + 1) S). A token's label is
- * the next token of its document, wherever that lies: at a row's end it is the first token of the next row, so that no
- * prediction is lost. The last token of a document has no label (-1).
+ * A document of more than a row's length S is cut into pieces of S tokens and a rest; a token's label is the next token
+ * of its document, wherever that lies, so that no prediction is lost where a document is cut. The last token of a
+ * document has no label (-1), nor has one before a token that is not learned (cache.h).
  *
  *   documents   a b c d e | f g | h i j     S = 4
  *   row 0       a b c d   labels b c d e    positions 0 1 2 3    starts 0 0 0 0
- *   row 1       e f g h   labels - g - i    positions 0 0 1 0    starts 0 1 1 3
- *   row 2       i j . .   labels j - - -    positions 0 1 0 0    starts 0 0 2 3
+ *   row 1       f g . .   labels g - - -    positions 0 1 0 0    starts 0 0 2 3
+ *   row 2       h i j .   labels i j - -    positions 0 1 2 0    starts 0 0 0 3
  *
- * Positions restart with each document, and at the beginning of a row for a document that was cut there: a row knows
- * nothing of the row before. Without the document mask the stream is one text: labels cross its borders, and only rows
- * cut it. Padding at the end has no label, is a document of its own, and holds a legal id. A last row in which nothing
- * would be predicted is left out.
+ * Packing is first fit: a piece goes into the first row that has room for it, of the last rows that were begun and not
+ * filled; when there are too many of those, the fullest is closed. Pieces in which nothing is predicted (e above) are
+ * left out; all others are in exactly one row. Which piece lies in which row depends on the documents and S alone, not
+ * on the seed, the epoch or a layout; the order of the rows is the sampler's (sampler.h).
+ *
+ * Positions restart with each piece, and attention stays inside it: a row knows nothing of the row before. Without the
+ * document mask all documents are one text: rows cut it every S tokens, labels cross the borders of documents, and
+ * positions restart with the rows. Padding at the end of a row has no label, is a document of its own, and holds a
+ * legal id. Without packing every piece has a row of its own.
  */
 #ifndef NDP_DATA_PACKING_H
 #define NDP_DATA_PACKING_H
 
 #include "data/cache.h"
 
+typedef struct ndp_row_opts {
+    int64_t length;           /* S */
+    bool document_mask;       /* attention inside documents */
+    bool single;              /* no packing */
+    bool refuse_overlong;     /* documents of more than S tokens are an error */
+    double held_out;          /* part of the documents that is kept for validation */
+    bool validation;          /* the rows of those; otherwise those of all others */
+    bool by_source;           /* no row has documents of several sources */
+    const char *const *names; /* of the sources, for messages; may be NULL */
+} ndp_row_opts;
+
 typedef struct ndp_dataset ndp_dataset;
 
-/* Maps a cache that ndp_dataset_prepare made. NDP_EINVAL when nothing in it can be predicted. */
-NDP_API ndp_status ndp_dataset_open(const char *path, int64_t sequence_length, bool document_mask, ndp_dataset **out);
+/* Maps a cache that ndp_dataset_prepare made. NDP_EINVAL when nothing in it can be predicted, when a document is too
+ * long and that is refused, and when none is held out that should be. */
+NDP_API ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset **out);
 void ndp_dataset_close(ndp_dataset *d);
 
 int64_t ndp_dataset_rows(const ndp_dataset *d);
+/* Of these rows: tokens, and documents that they have a piece of. */
 int64_t ndp_dataset_tokens(const ndp_dataset *d);
 int64_t ndp_dataset_documents(const ndp_dataset *d);
-/* To be compared with the model's vocabulary before training. */
+/* Tokens that are predicted in an epoch. */
+int64_t ndp_dataset_labels(const ndp_dataset *d);
+/* To be compared with the model's vocabulary before training; of the whole cache. */
 int32_t ndp_dataset_largest_id(const ndp_dataset *d);
+/* The part of the rows' places that holds tokens, not padding. */
+double ndp_dataset_fill(const ndp_dataset *d);
+/* Parts of the rows that the sampler may take unequally often: the sources, or one. Part i has rows [first, first + n).
+ */
+int ndp_dataset_parts(const ndp_dataset *d);
+void ndp_dataset_part(const ndp_dataset *d, int i, int64_t *first, int64_t *n);
 
 /* Fills tokens, labels, positions and starts, each [S]; starts[t] is the first index in this row of t's document. Any
  * number of threads may call this; it allocates nothing and costs O(S). */
 NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels,
                                    int32_t *positions, int32_t *starts);
-/* The number of labels in a row that are not -1, without reading it; 0 for a row out of range. */
+/* The number of labels in a row that are not -1; 0 for a row out of range. */
 int64_t ndp_dataset_valid(const ndp_dataset *d, int64_t row);
 
 #endif

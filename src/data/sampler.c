@@ -19,16 +19,42 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, int half, uint64_t x) {
     return left << half | right;
 }
 
+/* Where x of n goes under the permutation of a stream. */
+static uint64_t permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t x) {
+    int half = 1;
+    while (half < 32 && 1ull << 2 * half < n)
+        half++;
+    do
+        x = feistel(seed, stream, half, x);
+    while (x >= n);
+    return x;
+}
+
+int64_t ndp_mix_taken(int64_t rows, double weight) {
+    if (rows == 0 || weight == 0)
+        return 0;
+    int64_t taken = (int64_t)(weight * (double)rows + 0.5);
+    return taken > 0 ? taken : 1;
+}
+
+/* Row k of those that an epoch takes of all parts, part after part. Each pass over a part has its own order;
+ * unshuffled, an epoch goes on where the last one stopped. */
+static int64_t mixed_row(const ndp_sampler *s, uint64_t epoch, uint64_t k) {
+    enum { PASSES = 20 }; /* bits of their number */
+    int i = 0;
+    while (k >= (uint64_t)s->parts[i].taken)
+        k -= (uint64_t)s->parts[i++].taken;
+    const ndp_mix_part *p = &s->parts[i];
+    uint64_t rows = (uint64_t)p->rows, pass = k / rows, x = k % rows;
+    if (!s->shuffle)
+        return p->first + (int64_t)((k + epoch % rows * ((uint64_t)p->taken % rows)) % rows);
+    uint64_t stream = ndp_rng_stream("data.mix") + ((epoch * (uint64_t)s->n_parts + (uint64_t)i) << PASSES) + pass;
+    return p->first + (int64_t)(rows == 1 ? 0 : permute(s->seed, stream, rows, x));
+}
+
 int64_t ndp_sampler_row(const ndp_sampler *s, int64_t index) {
     uint64_t rows = (uint64_t)s->rows, epoch = (uint64_t)index / rows, x = (uint64_t)index % rows;
-    if (!s->shuffle || rows == 1)
-        return (int64_t)x;
-    int half = 1;
-    while (half < 32 && 1ull << 2 * half < rows)
-        half++;
-    uint64_t stream = ndp_rng_stream("data.order") + epoch;
-    do
-        x = feistel(s->seed, stream, half, x);
-    while (x >= rows);
-    return (int64_t)x;
+    if (s->shuffle && rows > 1)
+        x = permute(s->seed, ndp_rng_stream("data.order") + epoch, rows, x);
+    return s->parts ? mixed_row(s, epoch, x) : (int64_t)x;
 }

@@ -4,17 +4,31 @@
  * where order(e, .) is a permutation of the rows that belongs to epoch e alone. An update takes the next `global`
  * numbers. So the cursor of a run is one integer, an epoch repeats nothing and drops nothing, and its last batch goes
  * on into the next epoch.
+ *
+ * A mix takes the parts of a data set unequally often: part p, of n rows, with the weight w gives w n rows to an epoch.
+ * Up to w = 1 no row of it comes twice in an epoch (with 0.5 another half of them every time), with w = 2 each comes
+ * twice, and always no row comes once more than another before that one has come as often.
  */
 #ifndef NDP_DATA_SAMPLER_H
 #define NDP_DATA_SAMPLER_H
 
 #include "base/status.h"
 
+/* Rows [first, first + rows) of the data set; an epoch takes `taken` of them. */
+typedef struct ndp_mix_part {
+    int64_t first, rows, taken;
+} ndp_mix_part;
+
 typedef struct ndp_sampler {
-    int64_t rows; /* at least 1 */
+    int64_t rows; /* of an epoch, at least 1 */
     uint64_t seed;
-    bool shuffle; /* otherwise every epoch is in order */
+    bool shuffle;              /* otherwise every epoch is in order, part after part */
+    const ndp_mix_part *parts; /* borrowed; NULL: all rows of the data set, once */
+    int n_parts;
 } ndp_sampler;
+
+/* Rows that an epoch takes of a part with so many and a weight >= 0; at least one where there are any of both. */
+int64_t ndp_mix_taken(int64_t rows, double weight);
 
 /* The row of sample `index` >= 0. O(1), nothing is kept. */
 int64_t ndp_sampler_row(const ndp_sampler *s, int64_t index);

@@ -46,7 +46,8 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .reshard = e->opts.reshard,
                              .recompute = e->opts.recompute,
                              .optimizer = o->kind,
-                             .optimizer_states = ndp_optim_states(o->kind, o->momentum)};
+                             .optimizer_states = ndp_optim_states(o->kind, o->momentum),
+                             .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
     return ndp_program_build(&opts, &e->program);
 }
 
@@ -63,17 +64,18 @@ static ndp_status connect(ndp_engine *e) {
     return NDP_OK;
 }
 
-/* Weights in a region of their own: taken, or borrowed from the engine that has them. */
-static ndp_status take_weights(ndp_engine *e) {
-    size_t bytes = e->program.bytes[NDP_REGION_WEIGHTS];
+/* Does the other engine have the tables and types that this one's weights are read by? */
+static ndp_status check_lender(const ndp_engine *e) {
     const ndp_engine *from = e->opts.weights_of;
-    if (!from)
-        return bytes ? ndp_window_create(e->world, bytes, false, &e->windows[NDP_REGION_WEIGHTS]) : NDP_OK;
-    if (bytes == 0 || bytes != from->program.bytes[NDP_REGION_WEIGHTS])
-        return NDP_FAIL(NDP_EBUG, "an engine with %zu bytes of weights cannot read those of an engine with %zu", bytes,
-                        from->program.bytes[NDP_REGION_WEIGHTS]);
-    e->windows[NDP_REGION_WEIGHTS] = from->windows[NDP_REGION_WEIGHTS];
-    return NDP_OK;
+    const ndp_model *a = &e->model, *b = from ? &from->model : NULL;
+    bool same = !from || (a->n_buffers == b->n_buffers && a->opts.compute == b->opts.compute &&
+                          a->opts.master == b->opts.master && a->opts.mode != NDP_MODEL_TRAIN);
+    for (int i = 0; from && same && i < a->n_buffers; i++)
+        same = a->buffers[i].segments.elements == b->buffers[i].segments.elements;
+    return same ? NDP_OK
+                : NDP_FAIL(
+                      NDP_EBUG,
+                      "weights of another engine: one that trains, or has other tables or types, cannot read those");
 }
 
 /* Takes the planned memory. Where a group cannot share memory, the program is planned again with real gathers. */
@@ -88,7 +90,10 @@ static ndp_status take_memory(ndp_engine *e) {
             NDP_TRY(st);
         }
     }
-    NDP_TRY(take_weights(e));
+    if (e->opts.weights_of) {
+        e->windows[NDP_REGION_LENT_ARENA] = e->opts.weights_of->windows[NDP_REGION_ARENA];
+        e->windows[NDP_REGION_LENT_SHARED] = e->opts.weights_of->windows[NDP_REGION_SHARED];
+    }
     return ndp_window_create(e->world, e->program.bytes[NDP_REGION_ARENA], false, &e->windows[NDP_REGION_ARENA]);
 }
 
@@ -146,6 +151,8 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (st == NDP_OK)
         st = lower_units(e);
     if (st == NDP_OK)
+        st = check_lender(e);
+    if (st == NDP_OK)
         st = build_program(e, node_ranks);
     if (st == NDP_OK && opts->transport && opts->device->executes)
         st = ready(e);
@@ -160,10 +167,9 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
 void ndp_engine_destroy(ndp_engine *e) {
     if (!e)
         return;
-    if (e->opts.weights_of)
-        e->windows[NDP_REGION_WEIGHTS] = NULL; /* the other's */
     for (int i = 0; i < NDP_REGIONS; i++)
-        ndp_window_destroy(e->windows[i]);
+        if (!ndp_region_is_lent((ndp_region)i))
+            ndp_window_destroy(e->windows[i]);
     for (int i = 0; i < NDP_GROUPS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->gathers);

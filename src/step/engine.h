@@ -25,8 +25,9 @@ typedef struct ndp_engine_opts {
     int accumulation;
     bool reshard, recompute;
     ndp_optimizer optimizer;
-    /* Reads the weights of that engine instead of having its own: same tables and types, both modes SCORE or CACHED.
-     * Borrowed; NULL: own weights. */
+    /* Reads the weights of that engine where they lie instead of having its own: same facts, types, mesh and ways of
+     * the axes; this one's mode is SCORE or CACHED. The other one's are published, and its steps and this one's do not
+     * overlap. Borrowed; NULL: own weights. */
     const struct ndp_engine *weights_of;
 } ndp_engine_opts;
 

@@ -11,7 +11,7 @@ const char *ndp_memory_class_name(ndp_memory_class c) {
 }
 
 const char *ndp_region_name(ndp_region r) {
-    static const char *const names[NDP_REGIONS] = {"arena", "shared", "weights"};
+    static const char *const names[NDP_REGIONS] = {"arena", "shared", "lent", "lent shared"};
     return names[r];
 }
 
@@ -41,23 +41,26 @@ ndp_status ndp_memory_plan(ndp_program *p) {
         ndp_block *b = &p->blocks[i];
         if (!b->persistent)
             continue;
+        b->first = 0, b->last = p->n - 1;
+        if (ndp_region_is_lent(b->region))
+            continue; /* it lies where its owner's plan has put it */
         b->offset = p->bytes[b->region];
         p->bytes[b->region] += aligned(b->bytes);
-        b->first = 0, b->last = p->n - 1;
     }
     return place_intervals(p);
 }
 
-/* What a block counts for this rank: of a shared buffer the slice that it owns. */
+/* What a block counts for this rank: of a shared buffer the slice that it owns, of a lent one nothing. */
 static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
     int shards = p->owned[0].shard.shards;
+    if (ndp_region_is_lent(b->region))
+        return 0;
     return b->region == NDP_REGION_SHARED ? b->bytes / (size_t)shards : b->bytes;
 }
 
 void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
     *out = (ndp_budget){0};
-    out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_WEIGHTS] +
-                 p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
+    out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
     size_t most = 0;
     int peak = 0;
     for (int at = 0; at < p->n; at++) {

@@ -3,15 +3,38 @@
 
 #include <stdlib.h>
 
+/* A place of the lender's plan, as a block of its own here. */
+static ndp_status borrow(ndp_program *p, ndp_place from, ndp_place *out) {
+    if (from.block == NDP_NONE)
+        return NDP_OK;
+    const ndp_block *b = &p->opts.weights_of->blocks[from.block];
+    ndp_region region = b->region == NDP_REGION_SHARED ? NDP_REGION_LENT_SHARED : NDP_REGION_LENT_ARENA;
+    NDP_TRY(ndp_block_keep(p, b->class, region, b->bytes, out));
+    p->blocks[out->block].offset = b->offset;
+    out->offset = from.offset;
+    return NDP_OK;
+}
+
+static ndp_status borrow_buffer(ndp_program *p, int i) {
+    const ndp_owned *from = &p->opts.weights_of->owned[i];
+    ndp_owned *o = &p->owned[i];
+    o->shard = from->shard;
+    NDP_TRY(borrow(p, from->weights, &o->weights));
+    NDP_TRY(borrow(p, from->send, &o->send));
+    return borrow(p, from->master, &o->master);
+}
+
 static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_model *m = p->opts.model;
     ndp_owned *o = &p->owned[i];
     const ndp_place nowhere = {NDP_NONE, 0};
     *o = (ndp_owned){.weights = nowhere, .send = nowhere, .state = {nowhere, nowhere}};
+    if (p->opts.weights_of)
+        return borrow_buffer(p, i);
     o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
     const ndp_shard *s = &o->shard;
+    const ndp_region home = NDP_REGION_ARENA;
     size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(m->opts.master), n = (size_t)s->slice;
-    ndp_region home = m->opts.mode == NDP_MODEL_TRAIN ? NDP_REGION_ARENA : NDP_REGION_WEIGHTS;
     if (s->in_place)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
     else if (s->shards == 1 && !s->same)
@@ -30,9 +53,9 @@ static ndp_status own_buffer(ndp_program *p, int i) {
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
     if (m->opts.mode != NDP_MODEL_TRAIN)
         return NDP_OK;
-    NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, NDP_REGION_ARENA, n * master, &o->grad));
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * master, &o->grad));
     for (int k = 0; k < p->opts.optimizer_states; k++)
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, NDP_REGION_ARENA, n * master, &o->state[k]));
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, home, n * master, &o->state[k]));
     return NDP_OK;
 }
 

@@ -31,11 +31,14 @@ const char *ndp_memory_class_name(ndp_memory_class c);
 
 typedef enum ndp_region {
     NDP_REGION_ARENA,
-    NDP_REGION_SHARED,  /* by the ranks of a node */
-    NDP_REGION_WEIGHTS, /* of a model that is only used, not trained: a second engine may read them too */
+    NDP_REGION_SHARED, /* by the ranks of a node */
+    /* Of another engine, whose weights this one reads where they lie: its arena and its shared memory. */
+    NDP_REGION_LENT_ARENA,
+    NDP_REGION_LENT_SHARED,
     NDP_REGIONS
 } ndp_region;
 const char *ndp_region_name(ndp_region r);
+static inline bool ndp_region_is_lent(ndp_region r) { return r >= NDP_REGION_LENT_ARENA; }
 
 typedef struct ndp_block {
     ndp_memory_class class;
@@ -110,6 +113,7 @@ typedef struct ndp_program_opts {
     bool reshard, recompute;
     ndp_optim_kind optimizer;
     int optimizer_states;
+    const struct ndp_program *weights_of; /* whose weights are read, of the same tables and mesh; NULL: own ones */
 } ndp_program_opts;
 
 typedef struct ndp_program {

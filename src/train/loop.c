@@ -105,7 +105,10 @@ static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
     put_number(f, "tokens_per_second", m->tokens_per_second);
     put_number(f, "step_seconds", m->step_seconds);
     put_number(f, "mfu", m->mfu);
-    fprintf(f, ", \"peak_memory_bytes\": %lld}\n", (long long)m->peak_memory_bytes);
+    fprintf(f, ", \"peak_memory_bytes\": %lld", (long long)m->peak_memory_bytes);
+    if (m->eval_tokens > 0)
+        put_number(f, "eval_loss", m->eval_loss);
+    fprintf(f, "}\n");
     if (fflush(f) != 0)
         return NDP_FAIL(NDP_EIO, "cannot write %s/metrics.jsonl: %s", l->config->train.output_dir, strerror(errno));
     return NDP_OK;
@@ -149,11 +152,18 @@ static ndp_status check_finite(const loop *l, const ndp_metrics *m) {
                     (long long)m->step, m->loss, m->grad_norm, (long long)l->saved);
 }
 
+static bool evaluates(const loop *l, int64_t step) {
+    int every = l->config->train.eval_every;
+    return l->trainer->held && (step == l->config->train.steps || (every > 0 && step % every == 0));
+}
+
 static ndp_status run_steps(loop *l) {
     const ndp_config *c = l->config;
     while (ndp_trainer_updates(l->trainer) < c->train.steps) {
         ndp_metrics m;
         NDP_TRY(ndp_trainer_step(l->trainer, &m));
+        if (evaluates(l, m.step))
+            NDP_TRY(ndp_trainer_evaluate(l->trainer, &m.eval_loss, &m.eval_tokens));
         NDP_TRY(ndp_agree(l->trainer->world, report(l, &m)));
         NDP_TRY(check_finite(l, &m));
         bool stop;

@@ -102,8 +102,21 @@ static const char *const others[] = {
     "data.files=[a.txt, \"b, c: d.txt\", 'null', \"t\\ta\\x07b\\nc\\u2028d\\ufeffe\", gr\xc3\xbc\xc3\x9f]",
     "data.sequence_length=77",
     "data.tokenizer=bytes",
-    "data.document_mask=false",
+    "data.mix=[1, 0.5, 1e1, 2, 0]",
+    "data.format=messages",
     "data.text_field='true'",
+    "data.messages_field=conversations",
+    "data.prompt_field=question",
+    "data.input_field=context",
+    "data.response_field=answer",
+    "data.chat_template=chatml",
+    "data.train_on=all",
+    "data.bin_type=uint32",
+    "data.document_mask=false",
+    "data.packing=false",
+    "data.overlong=error",
+    "data.validation_files=[held.jsonl, 'out/*.txt']",
+    "data.validation_fraction=0.125",
     "data.shuffle=false",
     "data.cache_dir=\"#x\"",
     "parallelism.pp_size=2",
@@ -140,15 +153,19 @@ static const char *const others[] = {
     "train.transport=local",
     "train.ranks=8",
     "train.log_every=10",
+    "train.eval_every=20",
     "checkpoint.every=4",
     "checkpoint.keep=1"};
 
 static void check_same(const ndp_config *a, const ndp_config *b) {
     ndp_config x = *a, y = *b;
-    const char *const *left[] = {(const char *const *)&x.model.path,     (const char *const *)&x.model.config,
-                                 (const char *const *)&x.data.tokenizer, (const char *const *)&x.data.text_field,
-                                 (const char *const *)&x.data.cache_dir, (const char *const *)&x.train.output_dir,
-                                 (const char *const *)&x.train.transport};
+    const char *const *left[] = {
+        (const char *const *)&x.model.path,          (const char *const *)&x.model.config,
+        (const char *const *)&x.data.tokenizer,      (const char *const *)&x.data.text_field,
+        (const char *const *)&x.data.cache_dir,      (const char *const *)&x.train.output_dir,
+        (const char *const *)&x.train.transport,     (const char *const *)&x.data.messages_field,
+        (const char *const *)&x.data.prompt_field,   (const char *const *)&x.data.input_field,
+        (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);
@@ -158,10 +175,16 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&x + offset, 0, sizeof p);
         memset((char *)&y + offset, 0, sizeof p);
     }
-    assert_int_equal(x.data.files.n, y.data.files.n);
-    for (int i = 0; i < x.data.files.n; i++)
-        assert_string_equal(x.data.files.items[i], y.data.files.items[i]);
-    x.data.files = y.data.files = (ndp_strings){0};
+    ndp_strings *lists[][2] = {{&x.data.files, &y.data.files},
+                               {&x.data.mix, &y.data.mix},
+                               {&x.data.validation_files, &y.data.validation_files}};
+    for (int l = 0; l < NDP_COUNT(lists); l++) {
+        ndp_strings *p = lists[l][0], *q = lists[l][1];
+        assert_int_equal(p->n, q->n);
+        for (int i = 0; i < p->n; i++)
+            assert_string_equal(p->items[i], q->items[i]);
+        *p = *q = (ndp_strings){0};
+    }
     assert_memory_equal(&x, &y, sizeof x); /* both came from one zeroed struct: padding too */
 }
 
@@ -404,6 +427,13 @@ static void checks_over_several_keys(void **state) {
         {"data: {files: a}", "no model: give model.path"},
         {"model: {path: x, config: y}\ndata: {files: a}", "both model.path 'x' and model.config 'y'"},
         {"model: {config: x, init: pretrained}\ndata: {files: a}", "model.config 'x' has no weights"},
+        {"model: {path: x}\ndata: {files: [a, b], mix: [1]}", "data.mix has 1 number, data.files has 2 entries"},
+        {"model: {path: x}\ndata: {files: [a, b], mix: [1, x]}", "data.mix has 'x', expected a number from 0"},
+        {"model: {path: x}\ndata: {files: [a, b], mix: [1, -1]}", "data.mix has '-1', expected a number from 0"},
+        {"model: {path: x}\ndata: {files: [a, b], mix: [0, 0.0]}", "data.mix is 0 for all"},
+        {"model: {path: x}\ndata: {files: a, validation_files: b, validation_fraction: 0.1}",
+         "held out is one of them"},
+        {"model: {path: x}\ndata: {files: a}\ntrain: {eval_every: 5}", "train.eval_every 5, but nothing is held out"},
         {"model: {path: x}", "data.files is empty"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}", "fp64 is for train.device ref only"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}\ntrain: {device: ref}", NULL},

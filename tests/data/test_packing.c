@@ -1,7 +1,10 @@
 /* Rows: every prediction of the stream is in exactly one of them. */
 #include "data/packing.h"
 
+#include "base/rng.h"
+#include "data/cache_file.h"
 #include "data/folder.h"
+#include "data/rows.h"
 
 enum { MAX = 64 };
 
@@ -9,18 +12,33 @@ typedef struct rows {
     int32_t tokens[MAX], labels[MAX], positions[MAX], starts[MAX];
 } rows;
 
-static ndp_dataset *dataset(const char *folder, const char *text, int64_t length, bool mask) {
+/* The cache of some files' contents; The caller frees. */
+static char *prepare(const char *folder, const char *const *texts, int n) {
     ndp_tokenizer *t;
-    char *file = write_file(folder, "text.txt", text, strlen(text)), *path;
+    char *files[8], *path;
     CHECK_OK(ndp_tokenizer_create("bytes", &t));
-    ndp_dataset_options o = {.files = (const char *const[]){file}, .n_files = 1, .cache_dir = folder, .tokenizer = t};
+    for (int i = 0; i < n; i++) {
+        char name[32];
+        snprintf(name, sizeof name, "text%d.txt", i);
+        files[i] = write_file(folder, name, texts[i], strlen(texts[i]));
+    }
+    ndp_dataset_options o = {.files = (const char *const *)files, .n_files = n, .cache_dir = folder, .tokenizer = t};
     CHECK_OK(ndp_dataset_prepare(&o, &path));
-    ndp_dataset *d;
-    CHECK_OK(ndp_dataset_open(path, length, mask, &d));
     ndp_tokenizer_destroy(t);
-    free(file);
+    for (int i = 0; i < n; i++)
+        free(files[i]);
+    return path;
+}
+
+static ndp_dataset *open_rows(char *path, const ndp_row_opts *o) {
+    ndp_dataset *d;
+    CHECK_OK(ndp_dataset_open(path, o, &d));
     free(path);
     return d;
+}
+
+static ndp_dataset *dataset(const char *folder, const char *text, int64_t length, bool mask) {
+    return open_rows(prepare(folder, &text, 1), &(ndp_row_opts){.length = length, .document_mask = mask});
 }
 
 static void check(const int32_t *got, int n, const int32_t *want, const char *what, int row) {
@@ -33,27 +51,70 @@ static void check(const int32_t *got, int n, const int32_t *want, const char *wh
 #define THREE "abcd\n<|endoftext|>\nf\n<|endoftext|>\nhi"
 enum { B = 256 };
 
+static void check_row(const ndp_dataset *d, int r, const int32_t *tokens, const int32_t *labels,
+                      const int32_t *positions, const int32_t *starts, int64_t valid) {
+    rows x;
+    CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+    check(x.tokens, 4, tokens, "tokens", r);
+    check(x.labels, 4, labels, "labels", r);
+    check(x.positions, 4, positions, "positions", r);
+    check(x.starts, 4, starts, "starts", r);
+    assert_int_equal(ndp_dataset_valid(d, r), valid);
+}
+
+/* The d of ^abcd, and of ^hi behind ^f, has nothing to predict or no room. */
 static void documents_are_cut_and_packed(void **state) {
     ndp_dataset *d = dataset(*state, THREE, 4, true);
-    static const int32_t tokens[3][4] = {{B, 'a', 'b', 'c'}, {'d', B, 'f', B}, {'h', 'i', 0, 0}};
-    static const int32_t labels[3][4] = {{'a', 'b', 'c', 'd'}, {-1, 'f', -1, 'h'}, {'i', -1, -1, -1}};
-    static const int32_t positions[3][4] = {{0, 1, 2, 3}, {0, 0, 1, 0}, {0, 1, 0, 0}};
-    static const int32_t starts[3][4] = {{0, 0, 0, 0}, {0, 1, 1, 3}, {0, 0, 2, 3}};
-    static const int64_t valid[3] = {4, 2, 1};
+    static const int32_t tokens[3][4] = {{B, 'a', 'b', 'c'}, {B, 'f', 0, 0}, {B, 'h', 'i', 0}};
+    static const int32_t labels[3][4] = {{'a', 'b', 'c', 'd'}, {'f', -1, -1, -1}, {'h', 'i', -1, -1}};
+    static const int32_t positions[3][4] = {{0, 1, 2, 3}, {0, 1, 0, 0}, {0, 1, 2, 0}};
+    static const int32_t starts[3][4] = {{0, 0, 0, 0}, {0, 0, 2, 3}, {0, 0, 0, 3}};
+    static const int64_t valid[3] = {4, 1, 2};
     assert_int_equal(ndp_dataset_rows(d), 3);
-    assert_int_equal(ndp_dataset_tokens(d), 10);
+    assert_int_equal(ndp_dataset_tokens(d), 9);
+    assert_int_equal(ndp_dataset_labels(d), 7);
     assert_int_equal(ndp_dataset_documents(d), 3);
     assert_int_equal(ndp_dataset_largest_id(d), 256);
-    for (int r = 0; r < 3; r++) {
-        rows x;
-        CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
-        check(x.tokens, 4, tokens[r], "tokens", r);
-        check(x.labels, 4, labels[r], "labels", r);
-        check(x.positions, 4, positions[r], "positions", r);
-        check(x.starts, 4, starts[r], "starts", r);
-        assert_int_equal(ndp_dataset_valid(d, r), valid[r]);
-    }
+    assert_true(ndp_dataset_fill(d) == 0.75);
+    for (int r = 0; r < 3; r++)
+        check_row(d, r, tokens[r], labels[r], positions[r], starts[r], valid[r]);
     ndp_dataset_close(d);
+}
+
+/* ^ab and ^cde share no row of 4, ^f goes in behind the first. */
+static void the_first_row_with_room_is_taken(void **state) {
+    ndp_dataset *d = dataset(*state, "c\n<|endoftext|>\ndef\n<|endoftext|>\ng", 4, true);
+    assert_int_equal(ndp_dataset_rows(d), 2);
+    check_row(d, 0, (int32_t[]){B, 'c', B, 'g'}, (int32_t[]){'c', -1, 'g', -1}, (int32_t[]){0, 1, 0, 1},
+              (int32_t[]){0, 0, 2, 2}, 2);
+    check_row(d, 1, (int32_t[]){B, 'd', 'e', 'f'}, (int32_t[]){'d', 'e', 'f', -1}, (int32_t[]){0, 1, 2, 3},
+              (int32_t[]){0, 0, 0, 0}, 3);
+    ndp_dataset_close(d);
+}
+
+static void without_packing_a_row_has_one_piece(void **state) {
+    const char *text = THREE;
+    for (int mask = 0; mask < 2; mask++) {
+        ndp_dataset *d =
+            open_rows(prepare(*state, &text, 1), &(ndp_row_opts){.length = 4, .document_mask = mask, .single = true});
+        assert_int_equal(ndp_dataset_rows(d), 3);
+        check_row(d, 1, (int32_t[]){B, 'f', 0, 0}, (int32_t[]){'f', -1, -1, -1}, (int32_t[]){0, 1, 0, 0},
+                  (int32_t[]){0, 0, 2, 3}, 1);
+        ndp_dataset_close(d);
+    }
+}
+
+static void long_documents_may_be_refused(void **state) {
+    const char *text = THREE;
+    ndp_dataset *d = NULL;
+    char *path = prepare(*state, &text, 1);
+    ndp_row_opts o = {
+        .length = 4, .document_mask = true, .refuse_overlong = true, .names = (const char *const[]){"here.txt"}};
+    CHECK_FAILS(ndp_dataset_open(path, &o, &d), NDP_EINVAL, "here.txt: document 1 has 5 tokens, a row has 4");
+    o.length = 5;
+    CHECK_OK(ndp_dataset_open(path, &o, &d));
+    ndp_dataset_close(d);
+    free(path);
 }
 
 static void without_the_mask_the_stream_is_one_text(void **state) {
@@ -71,40 +132,173 @@ static void without_the_mask_the_stream_is_one_text(void **state) {
     ndp_dataset_close(d);
 }
 
-/* Any row length: as many labels as the stream has predictions, each the token that follows; the invariants of starts
- * and positions hold; the cheap count is the true one. */
+/* Any row length, every way: as many labels as there are predictions, each the token that follows; the invariants of
+ * starts and positions hold; the cheap count is the true one. */
 static void every_prediction_is_in_one_row(void **state) {
     static const char TEXT[] =
         "a\n<|endoftext|>\nbb\n<|endoftext|>\nccc\n<|endoftext|>\ndddddddddddddd\n<|endoftext|>\ne";
-    for (int mask = 0; mask < 2; mask++)
+    for (int way = 0; way < 4; way++)
         for (int length = 1; length <= 32; length++) {
-            ndp_dataset *d = dataset(*state, TEXT, length, mask);
-            int64_t total = 0, tokens = 0;
+            const char *text = TEXT;
+            bool mask = way & 1, single = way & 2;
+            ndp_dataset *d = open_rows(prepare(*state, &text, 1),
+                                       &(ndp_row_opts){.length = length, .document_mask = mask, .single = single});
+            int64_t total = 0, seen[128] = {0};
             for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
-                rows x, next;
+                rows x;
                 int64_t valid = 0;
                 CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
-                bool more = r + 1 < ndp_dataset_rows(d);
-                if (more)
-                    CHECK_OK(ndp_dataset_row(d, r + 1, next.tokens, next.labels, next.positions, next.starts));
                 for (int t = 0; t < length; t++) {
                     valid += x.labels[t] >= 0;
+                    if (x.labels[t] >= 0 && x.labels[t] < 128)
+                        seen[x.labels[t]]++;
                     assert_int_equal(x.positions[t], t - x.starts[t]);
                     assert_true(t == 0 || x.starts[t] == t || x.starts[t] == x.starts[t - 1]);
-                    if (x.labels[t] >= 0 && (t + 1 < length || more))
-                        assert_int_equal(x.labels[t], t + 1 < length ? x.tokens[t + 1] : next.tokens[0]);
+                    if (x.labels[t] >= 0 && t + 1 < length)
+                        assert_int_equal(x.labels[t], x.tokens[t + 1]);
                     if (mask && x.tokens[t] == B)
                         assert_int_equal(x.starts[t], t);
                     assert_true(x.tokens[t] >= 0 && x.tokens[t] <= 256);
                 }
+                assert_true(valid > 0);
                 assert_int_equal(ndp_dataset_valid(d, r), valid);
                 total += valid;
-                tokens += length;
             }
-            assert_int_equal(total, ndp_dataset_tokens(d) - (mask ? 5 : 1));
-            assert_true(tokens >= ndp_dataset_tokens(d) - 1);
+            assert_int_equal(total, ndp_dataset_labels(d));
+            assert_int_equal(total, 26 - (mask || single ? 5 : 1));
+            for (int c = 'a'; c <= 'e'; c++) /* each letter is predicted as often as it stands there */
+                assert_int_equal(seen[c], c == 'd' ? 14 : c == 'e' ? 1 : c - 'a' + 1);
             ndp_dataset_close(d);
         }
+}
+
+/* Documents of many lengths: each token in one row, and little padding. */
+static void rows_are_nearly_full(void **state) {
+    enum { DOCUMENTS = 5000, LENGTH = 64 };
+    ndp_str text = {0};
+    int64_t tokens = 0;
+    for (int i = 0; i < DOCUMENTS; i++) {
+        int n = 1 + (int)(ndp_rng_uniform(1, 1, (uint64_t)i) * ndp_rng_uniform(1, 2, (uint64_t)i) * 60);
+        ndp_str_addf(&text, "%s%.*s", i ? "\n<|endoftext|>\n" : "", n,
+                     "abcdefghijklmnopqrstuvwxyzabcdefghijklmnopqrstuvwxyzabcdefghijklmnop");
+        tokens += n + 1;
+    }
+    ndp_dataset *d = dataset(*state, text.data, LENGTH, true);
+    int64_t documents = 0;
+    for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
+        rows x;
+        CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+        for (int t = 0; t < LENGTH; t++)
+            documents += x.tokens[t] == B;
+    }
+    print_message("%lld rows, %.2f%% full\n", (long long)ndp_dataset_rows(d), 100 * ndp_dataset_fill(d));
+    assert_int_equal(documents, DOCUMENTS);
+    assert_int_equal(ndp_dataset_documents(d), DOCUMENTS);
+    assert_int_equal(ndp_dataset_tokens(d), tokens);
+    assert_int_equal(ndp_dataset_labels(d), tokens - DOCUMENTS);
+    assert_true(ndp_dataset_fill(d) > 0.98);
+    ndp_dataset_close(d);
+    ndp_str_release(&text);
+}
+
+/* Held out and not: every document is in one of the two, and rows of one have nothing of the other. */
+static void documents_are_held_out(void **state) {
+    ndp_str text = {0};
+    for (int i = 0; i < 400; i++)
+        ndp_str_addf(&text, "%s%d", i ? "\n<|endoftext|>\n" : "", 1000 + i);
+    const char *texts = text.data;
+    char *path = prepare(*state, &texts, 1);
+    int64_t documents[2];
+    int seen[400] = {0};
+    for (int part = 0; part < 2; part++) {
+        ndp_row_opts o = {.length = 32, .document_mask = true, .held_out = 0.2, .validation = part};
+        ndp_dataset *d;
+        CHECK_OK(ndp_dataset_open(path, &o, &d));
+        documents[part] = ndp_dataset_documents(d);
+        for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
+            rows x;
+            CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+            for (int t = 0; t + 4 < 32; t++)
+                if (x.tokens[t] == B) {
+                    int number = 0;
+                    for (int k = 1; k <= 4; k++)
+                        number = 10 * number + x.tokens[t + k] - '0';
+                    seen[number - 1000]++;
+                    assert_int_equal(ndp_held_out(0.2, number - 1000), part);
+                }
+        }
+        ndp_dataset_close(d);
+    }
+    for (int i = 0; i < 400; i++)
+        assert_int_equal(seen[i], 1);
+    assert_int_equal(documents[0] + documents[1], 400);
+    assert_in_range(documents[1], 60, 100);
+    ndp_dataset *none = NULL;
+    ndp_row_opts o = {.length = 32, .document_mask = true, .held_out = 1e-9, .validation = true};
+    CHECK_FAILS(ndp_dataset_open(path, &o, &none), NDP_EINVAL, "no document is held out: data.validation_fraction");
+    free(path);
+    ndp_str_release(&text);
+}
+
+/* By source, rows hold documents of one alone. */
+static void rows_may_keep_sources_apart(void **state) {
+    const char *texts[2] = {"a\n<|endoftext|>\na", "bb\n<|endoftext|>\nb"};
+    ndp_dataset *d =
+        open_rows(prepare(*state, texts, 2), &(ndp_row_opts){.length = 8, .document_mask = true, .by_source = true});
+    int64_t first, n;
+    assert_int_equal(ndp_dataset_parts(d), 2);
+    for (int i = 0; i < 2; i++) {
+        rows x;
+        ndp_dataset_part(d, i, &first, &n);
+        assert_int_equal(first, i);
+        assert_int_equal(n, 1);
+        CHECK_OK(ndp_dataset_row(d, first, x.tokens, x.labels, x.positions, x.starts));
+        for (int t = 0; t < 8; t++)
+            assert_true(x.tokens[t] != (i ? 'a' : 'b'));
+    }
+    ndp_dataset_close(d);
+}
+
+/* A cache of two documents and one source, with up to 8 bits of learned tokens. */
+static void write_cache(const char *path, const uint16_t *ids, uint64_t n, const uint64_t *offsets, uint64_t documents,
+                        uint64_t bits) {
+    ndp_str s = {0};
+    ndp_cache_header h = {.version = NDP_CACHE_VERSION,
+                          .id_bytes = 2,
+                          .n_documents = documents,
+                          .n_tokens = n,
+                          .n_sources = 1,
+                          .partly = 1,
+                          .largest_id = B};
+    memcpy(h.magic, NDP_CACHE_MAGIC, sizeof h.magic);
+    h.hash = ndp_cache_header_hash(&h);
+    ndp_str_add_bytes(&s, &h, sizeof h);
+    ndp_str_add_bytes(&s, ids, ndp_cache_ids_bytes(&h));
+    ndp_str_add_bytes(&s, offsets, 8 * (documents + 1));
+    ndp_str_add_bytes(&s, &documents, 8);
+    ndp_str_add_bytes(&s, &bits, 8);
+    CHECK_OK(ndp_file_write_atomic(path, s.data, s.length));
+    ndp_str_release(&s);
+}
+
+/* Labels are the tokens that are learned; a piece without one has no row. */
+static void only_what_is_learned_has_labels(void **state) {
+    char *path = ndp_format("%s/cache", (char *)*state);
+    /* ^abc^dd: c and the last d are learned */
+    static const uint16_t ids[8] = {B, 'a', 'b', 'c', B, 'd', 'd', 0};
+    write_cache(path, ids, 7, (const uint64_t[]){0, 4, 7}, 2, 0x48);
+    ndp_dataset *d;
+    CHECK_OK(ndp_dataset_open(path, &(ndp_row_opts){.length = 2, .document_mask = true}, &d));
+    assert_int_equal(ndp_dataset_rows(d), 2);
+    assert_int_equal(ndp_dataset_labels(d), 2);
+    rows x;
+    CHECK_OK(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.starts));
+    check(x.tokens, 2, (int32_t[]){'b', 'c'}, "tokens", 0);
+    check(x.labels, 2, (int32_t[]){'c', -1}, "labels", 0);
+    CHECK_OK(ndp_dataset_row(d, 1, x.tokens, x.labels, x.positions, x.starts));
+    check(x.labels, 2, (int32_t[]){-1, 'd'}, "labels", 1);
+    ndp_dataset_close(d);
+    free(path);
 }
 
 static void out_of_range_is_an_error(void **state) {
@@ -113,8 +307,8 @@ static void out_of_range_is_an_error(void **state) {
     CHECK_FAILS(ndp_dataset_row(d, 3, x.tokens, x.labels, x.positions, x.starts), NDP_EINVAL, "row 3");
     CHECK_FAILS(ndp_dataset_row(d, -1, x.tokens, x.labels, x.positions, x.starts), NDP_EINVAL, "row -1");
     assert_int_equal(ndp_dataset_valid(d, 3), 0);
-    CHECK_FAILS(ndp_dataset_open("/no/such/cache", 4, true, &none), NDP_EIO, "/no/such/cache");
-    CHECK_FAILS(ndp_dataset_open("/no/such/cache", 0, true, &none), NDP_EINVAL, "sequence length");
+    CHECK_FAILS(ndp_dataset_open("/no/such/cache", &(ndp_row_opts){.length = 4}, &none), NDP_EIO, "/no/such/cache");
+    CHECK_FAILS(ndp_dataset_open("/no/such/cache", &(ndp_row_opts){.length = 0}, &none), NDP_EINVAL, "sequence length");
     assert_null(none);
     ndp_dataset_close(d);
 }
@@ -127,9 +321,10 @@ static void a_corpus_without_predictions_is_refused(void **state) {
     ndp_dataset_options o = {.files = (const char *const[]){file}, .n_files = 1, .cache_dir = *state, .tokenizer = t};
     ndp_dataset *d = NULL;
     CHECK_OK(ndp_dataset_prepare(&o, &path));
-    CHECK_FAILS(ndp_dataset_open(path, 8, true, &d), NDP_EINVAL, "2 tokens in 2 documents leave no token to predict");
+    CHECK_FAILS(ndp_dataset_open(path, &(ndp_row_opts){.length = 8, .document_mask = true}, &d), NDP_EINVAL,
+                "2 tokens in 2 documents leave no token to predict");
     assert_null(d);
-    CHECK_OK(ndp_dataset_open(path, 8, false, &d));
+    CHECK_OK(ndp_dataset_open(path, &(ndp_row_opts){.length = 8}, &d));
     ndp_dataset_close(d);
     ndp_tokenizer_destroy(t);
     free(file);
@@ -141,6 +336,13 @@ static void a_corpus_without_predictions_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TEST(documents_are_cut_and_packed),
+        TEST(the_first_row_with_room_is_taken),
+        TEST(without_packing_a_row_has_one_piece),
+        TEST(long_documents_may_be_refused),
+        TEST(rows_are_nearly_full),
+        TEST(documents_are_held_out),
+        TEST(rows_may_keep_sources_apart),
+        TEST(only_what_is_learned_has_labels),
         TEST(without_the_mask_the_stream_is_one_text),
         TEST(every_prediction_is_in_one_row),
         TEST(out_of_range_is_an_error),

@@ -1,0 +1,217 @@
+#include "data/rows.h"
+
+#include "base/arena.h"
+#include "base/rng.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Rows that are begun and not full. More of them fill better and cost more to look through. */
+enum { OPEN_ROWS = 256 };
+
+typedef struct builder {
+    const ndp_token_cache *cache;
+    const ndp_row_opts *o;
+    ndp_row_piece *pieces; /* in their order in the data, */
+    int64_t *row_of;       /* and the rows they go to */
+    int64_t n, capacity, row_capacity, rows;
+    int64_t open[OPEN_ROWS];
+    int32_t room[OPEN_ROWS];
+    int n_open;
+    int64_t documents, tokens, labels;
+} builder;
+
+bool ndp_held_out(double part, int64_t document) {
+    return ndp_rng_uniform(0, ndp_rng_stream("data.validation"), (uint64_t)document) < part;
+}
+
+static bool is_kept(const builder *b, int64_t document) {
+    return ndp_held_out(b->o->held_out, document) == b->o->validation;
+}
+
+static ndp_status add_piece(builder *b, ndp_row_piece p, int64_t row) {
+    NDP_TRY(ndp_array_reserve(&b->pieces, &b->capacity, b->n + 1, sizeof *b->pieces));
+    NDP_TRY(ndp_array_reserve(&b->row_of, &b->row_capacity, b->n + 1, sizeof *b->row_of));
+    b->pieces[b->n] = p;
+    b->row_of[b->n++] = row;
+    b->tokens += p.n;
+    return NDP_OK;
+}
+
+static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
+    if (!c->learned)
+        return p->n - (p->next < 0);
+    int64_t n = p->next >= 0 && ndp_token_cache_learned(c, p->next);
+    for (int64_t at = p->first + 1; at < p->first + p->n; at++)
+        n += ndp_token_cache_learned(c, at);
+    return n;
+}
+
+/* ---- documents ---- */
+
+static void close_row(builder *b, int i) {
+    b->n_open--;
+    memmove(b->open + i, b->open + i + 1, (size_t)(b->n_open - i) * sizeof *b->open);
+    memmove(b->room + i, b->room + i + 1, (size_t)(b->n_open - i) * sizeof *b->room);
+}
+
+static int fullest(const builder *b) {
+    int best = 0;
+    for (int i = 1; i < b->n_open; i++)
+        best = b->room[i] < b->room[best] ? i : best;
+    return best;
+}
+
+/* The row that a piece of n tokens goes to. One of a single token predicts nothing, so a row with room for one is full.
+ */
+static int64_t fit(builder *b, int32_t n) {
+    int i = 0;
+    while (i < b->n_open && b->room[i] < n)
+        i++;
+    if (i == b->n_open) {
+        if (b->n_open == OPEN_ROWS)
+            close_row(b, fullest(b));
+        i = b->n_open++;
+        b->open[i] = b->rows++;
+        b->room[i] = (int32_t)b->o->length;
+    }
+    int64_t row = b->open[i];
+    b->room[i] -= n;
+    if (b->o->single || b->room[i] < 2)
+        close_row(b, i);
+    return row;
+}
+
+static ndp_status fail_overlong(const builder *b, int64_t document, int64_t n) {
+    const ndp_token_cache *c = b->cache;
+    int source = 0;
+    while (source + 1 < c->n_sources && c->source_ends[source] <= (uint64_t)document)
+        source++;
+    int64_t before = source ? (int64_t)c->source_ends[source - 1] : 0;
+    return NDP_FAIL(NDP_EINVAL,
+                    "%s: document %lld has %lld tokens, a row has %lld; data.overlong: cut goes on with it in a row "
+                    "more, or raise data.sequence_length",
+                    b->o->names ? b->o->names[source] : "the data", (long long)(document - before + 1), (long long)n,
+                    (long long)b->o->length);
+}
+
+static ndp_status add_document(builder *b, int64_t document) {
+    int64_t first = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
+    int64_t length = b->o->length, pieces = b->n;
+    if (b->o->refuse_overlong && end - first > length)
+        return fail_overlong(b, document, end - first);
+    for (int64_t at = first; at < end; at += length) {
+        int64_t stop = end - at < length ? end : at + length;
+        ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at)};
+        int64_t labels = count_labels(b->cache, &p);
+        if (labels == 0)
+            continue;
+        b->labels += labels;
+        NDP_TRY(add_piece(b, p, fit(b, p.n)));
+    }
+    b->documents += b->n > pieces;
+    return NDP_OK;
+}
+
+/* ---- one text ---- */
+
+/* Goes on with the text of the part that began in row `first_row`, `used` tokens ago. */
+static ndp_status add_to_text(builder *b, int64_t document, int64_t first_row, int64_t *used) {
+    int64_t at = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
+    if (*used > 0 && at < end)
+        b->pieces[b->n - 1].next = at;
+    for (int64_t n; at < end; at += n, *used += n) {
+        int64_t room = b->o->length - *used % b->o->length;
+        n = end - at < room ? end - at : room;
+        NDP_TRY(add_piece(b, (ndp_row_piece){at, at + n < end ? at + n : -1, (int32_t)n},
+                          first_row + *used / b->o->length));
+    }
+    b->documents++;
+    return NDP_OK;
+}
+
+/* The last row is left out when it is one token, which predicts nothing. */
+static void end_text(builder *b, int64_t first_piece, int64_t first_row, int64_t used) {
+    if (used > 0 && (used - 1) % b->o->length == 0) {
+        b->n--;
+        b->tokens--;
+        used--;
+    }
+    b->rows = first_row + (used + b->o->length - 1) / b->o->length;
+    for (int64_t i = first_piece; i < b->n; i++)
+        b->labels += count_labels(b->cache, &b->pieces[i]);
+}
+
+/* ---- all ---- */
+
+static ndp_status add_part(builder *b, int64_t first, int64_t end) {
+    int64_t first_row = b->rows, first_piece = b->n, used = 0;
+    bool text = !b->o->document_mask && !b->o->single;
+    b->n_open = 0;
+    for (int64_t d = first; d < end; d++)
+        if (is_kept(b, d))
+            NDP_TRY(text ? add_to_text(b, d, first_row, &used) : add_document(b, d));
+    if (text)
+        end_text(b, first_piece, first_row, used);
+    return NDP_OK;
+}
+
+/* Sorts the pieces by their rows; those of a row stay in their order. */
+static ndp_status make_table(builder *b, ndp_row_table *t) {
+    t->rows = calloc((size_t)b->rows + 2, sizeof *t->rows);
+    t->pieces = malloc((size_t)(b->n + 1) * sizeof *t->pieces);
+    if (!t->rows || !t->pieces)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld rows", (long long)b->rows);
+    int64_t *next = t->rows + 1; /* while filling: where the row's next piece goes */
+    for (int64_t i = 0; i < b->n; i++)
+        if (b->row_of[i] + 1 < b->rows)
+            next[b->row_of[i] + 1]++;
+    for (int64_t r = 1; r < b->rows; r++)
+        next[r] += next[r - 1];
+    for (int64_t i = 0; i < b->n; i++)
+        t->pieces[next[b->row_of[i]]++] = b->pieces[i];
+    t->n_rows = b->rows;
+    t->documents = b->documents;
+    t->tokens = b->tokens;
+    t->labels = b->labels;
+    return NDP_OK;
+}
+
+static ndp_status add_parts(builder *b, ndp_row_table *t) {
+    const ndp_token_cache *c = b->cache;
+    t->n_parts = b->o->by_source ? c->n_sources : 1;
+    t->parts = calloc((size_t)t->n_parts + 1, sizeof *t->parts);
+    if (!t->parts)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
+    for (int i = 0; i < t->n_parts; i++) {
+        int64_t first = b->o->by_source && i ? (int64_t)c->source_ends[i - 1] : 0;
+        NDP_TRY(add_part(b, first, b->o->by_source ? (int64_t)c->source_ends[i] : c->n_documents));
+        t->parts[i + 1] = b->rows;
+    }
+    return make_table(b, t);
+}
+
+ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, ndp_row_table *out) {
+    builder *b = calloc(1, sizeof *b);
+    ndp_row_table t = {0};
+    if (!b)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
+    b->cache = c;
+    b->o = o;
+    ndp_status st = add_parts(b, &t);
+    free(b->pieces);
+    free(b->row_of);
+    free(b);
+    if (st != NDP_OK) {
+        ndp_row_table_release(&t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+void ndp_row_table_release(ndp_row_table *t) {
+    free(t->pieces);
+    free(t->rows);
+    free(t->parts);
+    *t = (ndp_row_table){0};
+}

@@ -1,0 +1,213 @@
+/* The data of a run: the tokenizer, what is trained on, what is held out. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "checkpoint/agree.h"
+#include "train/trainer.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+static const char *tokenizer_of(const ndp_config *c) {
+    return c->data.tokenizer ? c->data.tokenizer : c->model.path ? c->model.path : "bytes";
+}
+
+/* ---- token caches ---- */
+
+typedef struct watch {
+    const ndp_log *log;
+    double begin, last;
+} watch;
+
+/* A line every few seconds, once it takes longer. */
+static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
+    watch *w = user;
+    double now = ndp_now();
+    if (now - w->last < 5)
+        return;
+    w->last = now;
+    ndp_info(w->log, "tokenizing: %.1f of %.1f MB, %.1f MB/s", (double)done * 1e-6, (double)total * 1e-6,
+             (double)done * 1e-6 / (now - w->begin));
+}
+
+static ndp_record_format format_of(const ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
+    static const ndp_record_kind kinds[] = {[NDP_FORMAT_AUTO] = NDP_RECORD_AUTO,
+                                            [NDP_FORMAT_TEXT] = NDP_RECORD_TEXT,
+                                            [NDP_FORMAT_MESSAGES] = NDP_RECORD_MESSAGES,
+                                            [NDP_FORMAT_INSTRUCTION] = NDP_RECORD_INSTRUCTION};
+    return (ndp_record_format){.kind = kinds[c->data.format],
+                               .text = c->data.text_field,
+                               .messages = c->data.messages_field,
+                               .prompt = c->data.prompt_field,
+                               .input = c->data.input_field,
+                               .response = c->data.response_field,
+                               .chat = &t->chat,
+                               .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
+}
+
+/* Rank 0 tokenizes (or finds the cache) and tells the others the path; a rank that cannot see it prepares its own. */
+static ndp_status prepare(ndp_trainer *t, const ndp_strings *files, char **path) {
+    const ndp_config *c = t->job.config;
+    watch w = {&t->log, ndp_now(), ndp_now()};
+    ndp_dataset_options o = {.files = (const char *const *)files->items,
+                             .n_files = files->n,
+                             .format = format_of(t),
+                             .bin_id_bytes = c->data.bin_type == NDP_BIN_UINT32 ? 4 : 2,
+                             .vocab = t->job.facts.vocab,
+                             .cache_dir = c->data.cache_dir,
+                             .tokenizer = t->tokenizer,
+                             .progress = say_tokenizing,
+                             .progress_user = &w};
+    enum { LONGEST = 4096 };
+    char shared[LONGEST] = "";
+    *path = NULL;
+    bool first = ndp_is_first(t->world);
+    ndp_status mine = first ? ndp_dataset_prepare(&o, path) : NDP_OK;
+    if (mine == NDP_OK && first)
+        snprintf(shared, sizeof shared, "%s", *path);
+    NDP_TRY(ndp_agree(t->world, mine));
+    ndp_work work;
+    NDP_TRY(ndp_broadcast_begin(t->world, shared, LONGEST, 0, &work));
+    NDP_TRY(ndp_wait(&work));
+    if (first)
+        return NDP_OK;
+    if (!ndp_path_exists(shared))
+        return ndp_dataset_prepare(&o, path);
+    *path = ndp_format("%s", shared);
+    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+}
+
+/* ---- data sets ---- */
+
+static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
+    return (ndp_row_opts){.length = c->data.sequence_length,
+                          .document_mask = c->data.document_mask,
+                          .single = !c->data.packing,
+                          .refuse_overlong = c->data.overlong == NDP_OVERLONG_ERROR,
+                          .names = (const char *const *)files->items};
+}
+
+static ndp_status check_ids(const ndp_trainer *t, const ndp_dataset *d) {
+    if (ndp_dataset_largest_id(d) < t->job.facts.vocab)
+        return NDP_OK;
+    return NDP_FAIL(
+        NDP_EINVAL, "the data hold token %d, the model's vocabulary ends at %lld: tokenizer %s does not belong to %s",
+        ndp_dataset_largest_id(d), (long long)t->job.facts.vocab - 1, t->tokenizer_source, t->job.facts_path);
+}
+
+static ndp_status open_trained(ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
+    char *path = NULL;
+    ndp_row_opts o = row_opts(c, &c->data.files);
+    o.held_out = c->data.validation_fraction;
+    o.by_source = c->data.mix.n > 0;
+    ndp_status st = prepare(t, &c->data.files, &path);
+    if (st == NDP_OK)
+        st = ndp_dataset_open(path, &o, &t->dataset);
+    o.validation = true;
+    o.by_source = false;
+    if (st == NDP_OK && o.held_out > 0)
+        st = ndp_dataset_open(path, &o, &t->held);
+    free(path);
+    NDP_TRY(st);
+    return check_ids(t, t->dataset);
+}
+
+static ndp_status open_validation_files(ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
+    char *path = NULL;
+    ndp_row_opts o = row_opts(c, &c->data.validation_files);
+    ndp_status st = prepare(t, &c->data.validation_files, &path);
+    if (st == NDP_OK)
+        st = ndp_dataset_open(path, &o, &t->held);
+    free(path);
+    NDP_TRY(st);
+    return check_ids(t, t->held);
+}
+
+/* The sampler, and with data.mix how many rows an epoch takes of each source. */
+static ndp_status open_sampler(ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
+    int n = ndp_dataset_parts(t->dataset);
+    t->shape = (ndp_batch_shape){t->job.batch.global_batch, t->job.batch.micro_batch, t->job.batch.data_ranks};
+    t->sampler = (ndp_sampler){
+        .rows = ndp_dataset_rows(t->dataset), .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle};
+    if (c->data.mix.n == 0)
+        return NDP_OK;
+    t->parts = calloc((size_t)n, sizeof *t->parts);
+    if (!t->parts)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a mix of %d sources", n);
+    t->sampler.rows = 0;
+    for (int i = 0; i < n; i++) {
+        ndp_mix_part *p = &t->parts[i];
+        ndp_dataset_part(t->dataset, i, &p->first, &p->rows);
+        p->taken = ndp_mix_taken(p->rows, strtod(c->data.mix.items[i], NULL));
+        t->sampler.rows += p->taken;
+    }
+    NDP_CHECK(t->sampler.rows > 0, "data.mix takes no row: the files that it takes have nothing to predict");
+    t->sampler.parts = t->parts;
+    t->sampler.n_parts = n;
+    return NDP_OK;
+}
+
+ndp_status ndp_trainer_open_data(ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
+    t->tokenizer_source = ndp_format("%s", tokenizer_of(c));
+    if (!t->tokenizer_source)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    NDP_TRY(ndp_tokenizer_create(t->tokenizer_source, &t->tokenizer));
+    NDP_TRY(ndp_chat_init(&t->chat, t->tokenizer, t->tokenizer_source, c->data.chat_template));
+    NDP_TRY(open_trained(t));
+    if (c->data.validation_files.n)
+        NDP_TRY(open_validation_files(t));
+    return open_sampler(t);
+}
+
+void ndp_trainer_close_data(ndp_trainer *t) {
+    ndp_dataset_close(t->dataset);
+    ndp_dataset_close(t->held);
+    ndp_chat_release(&t->chat);
+    ndp_tokenizer_destroy(t->tokenizer);
+    free(t->tokenizer_source);
+    free(t->parts);
+}
+
+void ndp_trainer_describe_data(const ndp_trainer *t, ndp_str *out) {
+    const ndp_dataset *sets[] = {t->dataset, t->held};
+    for (int i = 0; i < 2; i++)
+        if (sets[i])
+            ndp_str_addf(out, "%s: %lld documents, %lld tokens, %lld to predict, %lld rows%s, %.1f%% full\n",
+                         i ? "held out" : "data", (long long)ndp_dataset_documents(sets[i]),
+                         (long long)ndp_dataset_tokens(sets[i]), (long long)ndp_dataset_labels(sets[i]),
+                         (long long)ndp_dataset_rows(sets[i]), i ? "" : " an epoch", 100 * ndp_dataset_fill(sets[i]));
+    for (int i = 0; i < t->sampler.n_parts; i++)
+        ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", t->job.config->data.files.items[i],
+                     (long long)t->parts[i].taken, (long long)t->parts[i].rows,
+                     100.0 * (double)t->parts[i].taken / (double)t->sampler.rows);
+}
+
+/* ---- batches ---- */
+
+/* Sample j of a micro-batch: S rows of its arrays from j S on. Positions are rows of the whole micro-batch, so the
+ * samples of a micro-batch are documents like any others. */
+static ndp_status load_row(const ndp_trainer *t, const ndp_dataset *d, int64_t j, int64_t row) {
+    int64_t length = t->job.config->data.sequence_length, at = j * length;
+    ndp_micro_batch b = t->whole;
+    if (row >= 0)
+        NDP_TRY(ndp_dataset_row(d, row, b.tokens + at, b.labels + at, b.rope_pos + at, b.q_low + at));
+    for (int64_t s = 0; s < length; s++) {
+        if (row < 0) {
+            b.tokens[at + s] = b.rope_pos[at + s] = 0;
+            b.labels[at + s] = -1;
+            b.q_low[at + s] = (int32_t)s;
+        }
+        b.q_low[at + s] += (int32_t)at;
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset *d, const int64_t *rows) {
+    for (int64_t j = 0; j < t->shape.micro; j++)
+        NDP_TRY(load_row(t, d, j, rows[j]));
+    return NDP_OK;
+}

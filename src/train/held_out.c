@@ -1,0 +1,39 @@
+/* The loss of what is held out: forward passes on the layout and the weights of the training. */
+#include "train/trainer.h"
+
+ndp_status ndp_trainer_build_score(ndp_trainer *t) {
+    ndp_model_opts opts = t->job.model;
+    ndp_engine_opts o;
+    opts.mode = NDP_MODEL_SCORE;
+    NDP_TRY(ndp_model_build(&t->job.facts, &opts, &t->score_model));
+    NDP_TRY(ndp_job_engine(&t->job, ndp_transport_rank(t->transport), &o));
+    o.model = &t->score_model;
+    o.transport = t->transport;
+    o.device = t->job.config->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
+    o.threads = t->threads;
+    o.accumulation = 1;
+    o.weights_of = t->engine;
+    return ndp_engine_create(&o, &t->score);
+}
+
+/* Every row once, in order; what the last pass lacks predicts nothing. A pass tells the mean over its tokens, and
+ * tokens are what passes are weighed by: so the sum is over tokens, whatever rows a pass has. */
+ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
+    NDP_CHECK(t->held, "nothing is held out; set data.validation_fraction or data.validation_files");
+    int64_t n = ndp_dataset_rows(t->held), micro = t->shape.micro, pass = micro * t->shape.data_ranks, counted = 0;
+    int64_t mine = ndp_mesh_group(&ndp_engine_program(t->score)->opts.mesh, NDP_GROUP_DATA).rank * micro;
+    double sum = 0;
+    for (int64_t first = 0; first < n; first += pass) {
+        ndp_step_result r;
+        for (int64_t j = 0; j < micro; j++)
+            t->rows[j] = first + mine + j < n ? first + mine + j : -1;
+        NDP_TRY(ndp_trainer_load_rows(t, t->held, t->rows));
+        ndp_engine_load(t->score, 0, &t->whole);
+        NDP_TRY(ndp_engine_step(t->score, 0, 0, false, &r));
+        sum += r.loss * (double)r.tokens;
+        counted += r.tokens;
+    }
+    *loss = sum / (double)counted;
+    *tokens = counted;
+    return NDP_OK;
+}
