@@ -201,7 +201,7 @@ static void kv_heads_that_tp_does_not_divide(void **state) {
     static const int kv_heads[] = {4, 6}, sizes[][5] = {{1, 1, 1, 2, 6}, {1, 1, 1, 3, 4}};
     for (int i = 0; i < 2; i++) {
         ndp_facts f = tiny_facts(true);
-        f.heads = 12, f.kv_heads = kv_heads[i], f.head_dim = 4;
+        f.heads = 12, f.kv_heads = kv_heads[i], f.head_dim = f.ropes[0].dim = 4;
         ndp_model_opts mo = tiny_opts(NDP_F64, ROWS);
         ndp_model m;
         CHECK_OK(ndp_model_build(&f, &mo, &m));
