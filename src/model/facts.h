@@ -64,7 +64,7 @@ typedef struct ndp_facts {
     double attention_scale, attention_cap, logit_cap; /* caps: c tanh(x / c); 0: none */
     double embedding_scale;
     double dropout; /* what the configuration asks for in training: nothing is dropped here */
-    int n_ropes, n_kinds;
+    int n_ropes, n_kinds; /* n_ropes 0: positions are learned, a table of max_positions rows */
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
     uint8_t kind_of[NDP_MAX_LAYERS]; /* by layer */

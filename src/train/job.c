@@ -15,6 +15,11 @@ static ndp_status read_facts(ndp_job *j) {
                         c->model.path);
     NDP_TRY(ndp_facts_read(j->facts_path, &j->facts));
     int64_t longest = j->facts.max_positions, length = c->data.sequence_length;
+    if (length > longest && j->facts.n_ropes == 0)
+        return NDP_FAIL(NDP_EINVAL,
+                        "data.sequence_length %lld is longer than the %lld positions that the model has learned (%s); "
+                        "lower it",
+                        (long long)length, (long long)longest, j->facts_path);
     if (length > longest && !c->model.allow_longer)
         return NDP_FAIL(NDP_EINVAL,
                         "data.sequence_length %lld is longer than the model's max_position_embeddings %lld (%s); lower "
@@ -109,6 +114,9 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     ndp_str_addf(out, "model: %s, %d layers, hidden %d, heads %d (%d kv), vocabulary %lld, %.*f M parameters\n",
                  j->facts.family, j->facts.layers, j->facts.hidden, j->facts.heads, j->facts.kv_heads,
                  (long long)j->facts.vocab, millions < 10 ? 2 : 1, millions);
+    if (j->facts.dropout > 0)
+        ndp_str_addf(out, "note: its configuration asks for a dropout of %g in training; nothing is dropped here\n",
+                     j->facts.dropout);
     ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
                  j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));
     ndp_str_addf(

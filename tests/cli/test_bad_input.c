@@ -227,7 +227,7 @@ static void unsupported_features(void **state) {
     } features[] = {
         {"model_type", "\"mamba\"", "model_type 'mamba' is not built yet; built: llama", "\"llama\""},
         {"hidden_act", "\"gelu\"", "hidden_act", "\"silu\""},
-        {"rope_scaling", "{\"rope_type\": \"yarn\", \"factor\": 4}", "'yarn'", "null"},
+        {"rope_scaling", "{\"rope_type\": \"dynamic\", \"factor\": 4}", "'dynamic'", "null"},
         {"layer_types", "[\"full_attention\", \"linear_attention\"]", "layer_types", "null"},
         {"num_local_experts", "8", "num_local_experts", "null"},
         {"quantization_config", "{\"bits\": 4}", "quantization_config", "null"},

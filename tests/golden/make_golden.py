@@ -357,6 +357,7 @@ def main(stories_folder, stories, names):
             write_model(weights, spec, generator)
             ids, labels = random_data(spec["config"]["vocab_size"], spec["batch"], spec["length"], generator)
         report[name] = write_expected(HERE / name, weights, ids, labels, generator)
+    kept = json.loads((HERE / "manifest.json").read_text()).get("exported_logits_off_by", {})
     manifest = {
         "made_with": {"python": platform.python_version(), "numpy": numpy.__version__,
                       "safetensors": safetensors.__version__, "tokenizers": tokenizers.__version__,
@@ -368,6 +369,7 @@ def main(stories_folder, stories, names):
                       "weight_decay": WEIGHT_DECAY, "decays": "parameters of two dimensions", "max_grad_norm": MAX_GRAD_NORM,
                       "clipping": "min(1, max / norm)", "updates": UPDATES},
         "models": report,
+        "exported_logits_off_by": kept,
         "files": {str(p.relative_to(HERE)): sha256(p) for p in sorted(HERE.glob("*/*"))},
     }
     (HERE / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n")
