@@ -24,6 +24,7 @@ typedef struct subject {
     const char *precision, *device, *optimizer;
     double lr, clip, momentum;
     int length, window, steps;
+    bool one_a_row; /* documents */
 } subject;
 
 /* A folder for one test program, removed at its end. */
@@ -164,6 +165,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "data.files=[%s]", s->data);
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
+    set(c, "data.packing=%s", s->one_a_row ? "false" : "true");
     if (s->tokenizer)
         set(c, "data.tokenizer=%s", s->tokenizer);
     set(c, "precision.compute=%s", s->precision);
@@ -193,7 +195,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
 
 typedef struct outcome {
     ndp_outcome of;
-    int empty_samples, empty_ranks; /* without a valid label: samples of all steps; a rank's share of an update */
+    int empty_ranks; /* without a valid label in their share of an update: of all steps */
 } outcome;
 
 static inline void outcome_release(outcome *o) { ndp_outcome_release(&o->of); }
@@ -222,20 +224,17 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
                                             : ndp_weights_load(t->engine, c->model.path);
 }
 
-/* What the next update holds without a label to predict. */
-static inline void count_empty(const ndp_trainer *t, outcome *o) {
-    const ndp_batch_shape *b = &t->shape;
-    for (int64_t d = 0; d < b->data_ranks; d++) {
-        int64_t valid = 0, of_sample;
-        for (int64_t m = 0; m < t->job.batch.accumulation; m++)
-            for (int64_t j = 0; j < b->micro; j++) {
-                of_sample = ndp_dataset_valid(
-                    t->dataset, ndp_sampler_row(&t->sampler, t->samples + ndp_sample_index(b, 0, m, d, j)));
-                valid += of_sample;
-                o->empty_samples += of_sample == 0;
-            }
-        o->empty_ranks += valid == 0;
-    }
+/* Ranks whose share of the update just made has no label to predict. */
+static inline ndp_status count_empty(const ndp_trainer *t, outcome *o) {
+    int64_t empty = 1;
+    for (int m = 0; m < t->job.batch.accumulation; m++)
+        for (int64_t i = 0; i < ndp_engine_model(t->engine)->tokens; i++)
+            empty = empty && ndp_engine_batch(t->engine, m).labels[i] < 0;
+    ndp_work w;
+    NDP_TRY(ndp_all_reduce_begin(t->world, &empty, 1, NDP_I64, NDP_SUM, &w));
+    NDP_TRY(ndp_wait(&w));
+    o->empty_ranks += (int)empty;
+    return NDP_OK;
 }
 
 static inline ndp_status train_steps(ndp_trainer *t, const running *r, bool keep, outcome *o) {
@@ -243,8 +242,8 @@ static inline ndp_status train_steps(ndp_trainer *t, const running *r, bool keep
         NDP_TRY(alter(t, r->way));
     NDP_TRY(ndp_outcome_init(&o->of, t, r->subject->steps, keep));
     for (int s = 0; s < o->of.steps; s++) {
-        count_empty(t, o);
         NDP_TRY(ndp_outcome_step(&o->of, t));
+        NDP_TRY(count_empty(t, o));
     }
     return NDP_OK;
 }
