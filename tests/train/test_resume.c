@@ -113,6 +113,28 @@ static void check_resume(const corpus *c, const char *name, const char *precisio
     outcome_release(&cut);
 }
 
+/* Fused and transposed tensors in checkpoints: the same bits on the same layout, other runs of elements on another. */
+static void resume_gpt2(void **state) {
+    const corpus *c = *state;
+    char *path;
+    subject s = family_subject(c, "gpt2", gpt2_json, &path);
+    s.steps = 14;
+    way four = twelve(data), three = {.shard = 3, .global = 12, .accumulation = 2, .threads = 1};
+    outcome whole = train(&s, &four), cut = train_in_two(c, &s, &four, &four), moved;
+    assert_true(same_bits(&cut, &whole));
+    moved = train_in_two(c, &s, &four, &three);
+    ndp_bounds bounds = bounds_of(&s, &four);
+    ndp_difference d = compare(&moved, &whole, bounds.of);
+    char words[512];
+    const char *bad = ndp_difference_words(&d, words, sizeof words);
+    if (bad)
+        fail_msg("gpt2 from 2 x 2 to 1 x 3: %s", bad);
+    outcome_release(&whole);
+    outcome_release(&cut);
+    outcome_release(&moved);
+    free(path);
+}
+
 static void resume_one_rank(void **state) { check_resume(*state, "one", "fp32", "adamw", twelve(one)); }
 static void resume_adamw(void **state) { check_resume(*state, "adamw", "fp32", "adamw", twelve(data)); }
 static void resume_sgd(void **state) { check_resume(*state, "sgd", "fp32", "sgd", twelve(data)); }
@@ -395,6 +417,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(repeat_every_axis),
         cmocka_unit_test(resume_one_rank),
         cmocka_unit_test(resume_adamw),
+        cmocka_unit_test(resume_gpt2),
         cmocka_unit_test(resume_sgd),
         cmocka_unit_test(resume_bf16),
         cmocka_unit_test(resume_tensor_data),
