@@ -2,17 +2,11 @@
 #include "train/trainer.h"
 
 ndp_status ndp_trainer_build_score(ndp_trainer *t) {
-    ndp_model_opts opts = t->job.model;
     ndp_engine_opts o;
-    opts.mode = NDP_MODEL_SCORE;
-    NDP_TRY(ndp_model_build(&t->job.facts, &opts, &t->score_model));
-    NDP_TRY(ndp_job_engine(&t->job, ndp_transport_rank(t->transport), &o));
-    o.model = &t->score_model;
+    NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), t->engine, &t->score_model, &o));
     o.transport = t->transport;
     o.device = t->job.config->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
     o.threads = t->threads;
-    o.accumulation = 1;
-    o.weights_of = t->engine;
     return ndp_engine_create(&o, &t->score);
 }
 

@@ -108,6 +108,16 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
     return ndp_mesh_init(&j->layout, rank, &out->mesh);
 }
 
+ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m, ndp_engine_opts *out) {
+    ndp_model_opts opts = j->model;
+    opts.mode = NDP_MODEL_SCORE;
+    NDP_TRY(ndp_job_engine(j, rank, out));
+    out->accumulation = 1;
+    out->weights_of = trained;
+    out->model = m;
+    return ndp_model_build(&j->facts, &opts, m);
+}
+
 void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     char layout[128];
     double millions = (double)ndp_facts_parameters(&j->facts) * 1e-6;

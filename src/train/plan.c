@@ -18,7 +18,31 @@ static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out
     return NDP_OK;
 }
 
-static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, ndp_str *out) {
+/* What the forward passes over what is held out take besides, of a rank; 0 when nothing is. */
+static ndp_status score_bytes(const ndp_job *j, const ndp_engine *trained, int per_node, size_t *bytes) {
+    ndp_model m;
+    ndp_engine_opts e;
+    ndp_engine *score = NULL;
+    *bytes = 0;
+    if (j->config->data.validation_fraction == 0 && j->config->data.validation_files.n == 0)
+        return NDP_OK;
+    NDP_TRY(ndp_job_score(j, ndp_engine_program(trained)->opts.mesh.rank, trained, &m, &e));
+    e.device = &ndp_device_null;
+    e.node_ranks = per_node;
+    e.threads = j->config->train.threads ? j->config->train.threads : ndp_device_threads(per_node);
+    e.model = &m;
+    ndp_status st = ndp_engine_create(&e, &score);
+    if (st == NDP_OK) {
+        ndp_budget budget;
+        ndp_program_budget(ndp_engine_program(score), &budget);
+        *bytes = budget.total;
+    }
+    ndp_engine_destroy(score);
+    ndp_model_release(&m);
+    return st;
+}
+
+static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, size_t score, ndp_str *out) {
     char a[16];
     ndp_budget budget;
     ndp_program_budget(p, &budget);
@@ -39,8 +63,11 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
         sum += budget.class_bytes[c];
     }
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
-    ndp_str_addf(out, "  %-16s %10s  %zu bytes\n\nsent by rank %d in a step\n", "taken",
-                 ndp_human_bytes((double)budget.total, a), budget.total, p->opts.mesh.rank);
+    ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
+    if (score)
+        ndp_str_addf(out, "  %-16s %10s  %zu bytes, for what is held out\n", "and", ndp_human_bytes((double)score, a),
+                     score);
+    ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
     ndp_program_print_traffic(p, out);
     return NDP_OK;
 }
@@ -68,9 +95,11 @@ ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
         st = null_engine(j, &m, r, j->world, &engine);
         if (st != NDP_OK)
             break;
+        size_t score;
         ndp_program_budget(ndp_engine_program(engine), &budget);
+        st = score_bytes(j, engine, j->world, &score);
         ndp_engine_destroy(engine);
-        sum += (int64_t)budget.total;
+        sum += (int64_t)(budget.total + score);
     }
     ndp_model_release(&m);
     if (st == NDP_OK)
@@ -131,10 +160,12 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *ou
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
     ndp_status st = null_engine(j, &m, o->rank, per_node, &engine);
     if (st == NDP_OK) {
+        size_t score;
+        st = score_bytes(j, engine, per_node, &score);
         if (o->program)
             ndp_program_print(ndp_engine_program(engine), true, out);
-        else
-            st = budget_text(j, ndp_engine_program(engine), per_node, out);
+        else if (st == NDP_OK)
+            st = budget_text(j, ndp_engine_program(engine), per_node, score, out);
         ndp_engine_destroy(engine);
     }
     if (st == NDP_OK)

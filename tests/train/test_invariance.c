@@ -100,7 +100,7 @@ static void other_families(void **state) {
                                 .threads = 1,
                                 .gathered = true,
                                 .recompute = true},
-                               {.cp = 2, .sp = 2, .global = 12, .accumulation = 2, .threads = 1}};
+                               {.cp = 2, .shard = 3, .global = 12, .accumulation = 2, .threads = 1}};
     for (int i = 0; i < NDP_COUNT(json); i++) {
         char *path;
         family f = {.s = family_subject(*state, names[i], json[i], &path)};
