@@ -106,20 +106,23 @@ static ndp_status read_activation(struct json_object *config, const char *what, 
 /* Why a model_type is not among the built ones: experts, code of its own, or just not built. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
     static const char *const experts[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"};
+    char list[200];
     for (int i = 0; i < NDP_COUNT(experts); i++)
         if (!ndp_config_is_neutral(ndp_config_member(config, experts[i]), 0))
             return NDP_FAIL(NDP_ENOTSUP,
                             "%s: model_type '%.64s' is a mixture of experts (\"%s\": %.20s), which is not built yet; "
                             "built are dense models: %s",
                             what, type, experts[i], json_object_get_string(ndp_config_member(config, experts[i])),
-                            ndp_family_list());
+                            ndp_family_list(list, sizeof list));
     struct json_object *map = ndp_config_member(config, "auto_map");
     if (map)
         return NDP_FAIL(NDP_ENOTSUP,
                         "%s: model_type '%.64s' is code on the Hub (\"auto_map\": %.120s), which is never run here; "
                         "built: %s",
-                        what, type, json_object_to_json_string_ext(map, JSON_C_TO_STRING_PLAIN), ndp_family_list());
-    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is not built yet; built: %s", what, type, ndp_family_list());
+                        what, type, json_object_to_json_string_ext(map, JSON_C_TO_STRING_PLAIN),
+                        ndp_family_list(list, sizeof list));
+    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is not built yet; built: %s", what, type,
+                    ndp_family_list(list, sizeof list));
 }
 
 /* Early files spell their class otherwise: LLaMAForCausalLM. */

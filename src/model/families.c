@@ -194,10 +194,9 @@ const ndp_family *ndp_family_find(const char *type) {
     return NULL;
 }
 
-const char *ndp_family_list(void) {
-    static _Thread_local char text[200];
-    int at = 0;
-    for (int i = 0; i < NDP_COUNT(families); i++)
-        at += snprintf(text + at, sizeof text - (size_t)at, i ? ", %s" : "%s", families[i].type);
-    return text;
+const char *ndp_family_list(char *out, size_t size) {
+    size_t at = 0;
+    for (int i = 0; i < NDP_COUNT(families) && at < size; i++)
+        at += (size_t)snprintf(out + at, size - at, i ? ", %s" : "%s", families[i].type);
+    return out;
 }

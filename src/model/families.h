@@ -38,7 +38,7 @@ typedef struct ndp_family {
 
 /* NULL when there is none of that model_type. */
 const ndp_family *ndp_family_find(const char *type);
-/* "llama, mistral, ..." */
-const char *ndp_family_list(void);
+/* "llama, mistral, ..." into `out`, cut to fit; returns it. */
+const char *ndp_family_list(char *out, size_t size);
 
 #endif

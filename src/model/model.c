@@ -5,6 +5,8 @@
 #include "model/families.h"
 #include <string.h>
 
+_Static_assert((int)NDP_PLACES <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
+
 static ndp_status init_buffer(ndp_model *m, int i, const char *name) {
     m->buffers[i].name = name;
     m->buffers[i].segments.items = ndp_arena_alloc(&m->arena, NDP_PLACES * sizeof(ndp_segment));

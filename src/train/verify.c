@@ -127,7 +127,7 @@ static ndp_status check_way(const verification *v, const way *w, int64_t *most) 
     NDP_TRY(configure(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
-        int64_t rows = j.facts.vocab > j.facts.ffn ? j.facts.vocab : j.facts.ffn;
+        int64_t rows = j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up in one */
         st = ndp_job_memory(&j, &bytes);
         bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
