@@ -259,6 +259,71 @@ static void a_line_of_200_megabytes(void **state) {
     free(text);
 }
 
+/* What is learned of real conversations, under real tokenizers, is what the assistant says and nothing else. */
+static void check_answers(const fixture *f, const char *root, const char *tokenizer_folder, const char *name,
+                          const char *end) {
+    char *folder = ndp_format("%s/%s", root, tokenizer_folder), *path, *text, *cache;
+    char *file = ndp_format("%s/corpora/gsm8k_train_chat.jsonl", root);
+    size_t size;
+    ndp_tokenizer *t;
+    ndp_chat chat;
+    ndp_token_cache c;
+    CHECK_OK(ndp_tokenizer_create(folder, &t));
+    CHECK_OK(ndp_chat_init(&chat, t, folder, name));
+    CHECK_OK(ndp_file_read(file, &text, &size));
+    size_t few = 0;
+    for (int lines = 0; lines < 300; few++)
+        lines += text[few] == '\n';
+    path = write_file(f->folder, "few.jsonl", text, few);
+    ndp_dataset_options o = {.files = (const char *const[]){path},
+                             .n_files = 1,
+                             .format = {.chat = &chat},
+                             .cache_dir = f->folder,
+                             .tokenizer = t};
+    CHECK_OK(ndp_dataset_prepare(&o, &cache));
+    CHECK_OK(ndp_token_cache_open(cache, &c));
+    assert_int_equal(c.n_documents, 300);
+    const char *line = text;
+    for (int64_t d = 0; d < c.n_documents; d++) {
+        struct json_object *record, *message;
+        ndp_ids ids = {0};
+        ndp_str got = {0}, want = {0};
+        size_t n = strcspn(line, "\n");
+        CHECK_OK(ndp_json_parse(line, n, "a record", &record));
+        message = json_object_array_get_idx(json_object_object_get(record, "messages"), 1);
+        ndp_str_addf(&want, "%s%s", json_object_get_string(json_object_object_get(message, "content")), end);
+        for (int64_t i = (int64_t)c.offsets[d]; i < (int64_t)c.offsets[d + 1]; i++)
+            if (ndp_token_cache_learned(&c, i))
+                CHECK_OK(ndp_ids_add(&ids, ndp_token_cache_id(&c, i)));
+        CHECK_OK(ndp_tokenizer_decode(t, ids.items, ids.n, false, &got));
+        assert_string_equal(got.data, want.data);
+        json_object_put(record);
+        ndp_ids_release(&ids);
+        ndp_str_release(&got);
+        ndp_str_release(&want);
+        line += n + 1;
+    }
+    ndp_token_cache_close(&c);
+    ndp_chat_release(&chat);
+    ndp_tokenizer_destroy(t);
+    free(cache);
+    free(path);
+    free(text);
+    free(file);
+    free(folder);
+}
+
+static void answers_of_real_conversations(void **state) {
+    const char *root = getenv("NDP_TEST_DATA");
+    if (!root) {
+        print_message("SKIPPED: NDP_TEST_DATA is not set: no conversations to read\n");
+        return;
+    }
+    check_answers(*state, root, "tokenizers/qwen2.5", NULL, "<|im_end|>");
+    check_answers(*state, root, "tokenizers/smollm2", "chatml", "<|im_end|>");
+    check_answers(*state, root, "models/stories15M", "plain", "</s>");
+}
+
 /* ---- files of ids ---- */
 
 typedef struct bin {
@@ -445,6 +510,7 @@ int main(void) {
         TEST(words_across_a_border),
         TEST(broken_records_name_the_place),
         TEST(a_line_of_200_megabytes),
+        TEST(answers_of_real_conversations),
         TEST(ids_with_and_without_a_header),
         TEST(broken_files_of_ids),
         TEST(ids_in_many_shares),
