@@ -189,6 +189,8 @@ ndp_status ndp_dataset_prepare(const ndp_dataset_options *o, char **path) {
     NDP_CHECK(o->n_files > 0, "no data: data.files names no file");
     ndp_cache_sources sources = {0};
     ndp_status st = list_files(o, &sources);
+    if (st == NDP_OK && o->left_out)
+        *o->left_out = sources.files.left_out;
     if (st == NDP_OK)
         st = find_or_build(o, &sources, path);
     release_sources(&sources);

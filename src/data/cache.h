@@ -23,6 +23,7 @@ typedef struct ndp_dataset_options {
     int threads;                                                             /* 0: all cores of this process */
     void (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total); /* while tokenizing; NULL is fine */
     void *progress_user;
+    int64_t *left_out; /* becomes the number of files in folders that are of no kind that is read; NULL is fine */
 } ndp_dataset_options;
 
 /* Finds the cache of these files under this tokenizer and format, checks all of it, and builds it where it is missing

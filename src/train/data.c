@@ -49,6 +49,7 @@ static ndp_record_format format_of(const ndp_trainer *t) {
 static ndp_status prepare(ndp_trainer *t, const ndp_strings *files, char **path) {
     const ndp_config *c = t->job.config;
     watch w = {&t->log, ndp_now(), ndp_now()};
+    int64_t left_out = 0;
     ndp_dataset_options o = {.files = (const char *const *)files->items,
                              .n_files = files->n,
                              .format = format_of(t),
@@ -57,12 +58,17 @@ static ndp_status prepare(ndp_trainer *t, const ndp_strings *files, char **path)
                              .cache_dir = c->data.cache_dir,
                              .tokenizer = t->tokenizer,
                              .progress = say_tokenizing,
-                             .progress_user = &w};
+                             .progress_user = &w,
+                             .left_out = &left_out};
     enum { LONGEST = 4096 };
     char shared[LONGEST] = "";
     *path = NULL;
     bool first = ndp_is_first(t->world);
     ndp_status mine = first ? ndp_dataset_prepare(&o, path) : NDP_OK;
+    if (left_out > 0)
+        ndp_info(&t->log, "%lld file%s in the folders of the data %s no text, records or ids by %s name and left out",
+                 (long long)left_out, left_out == 1 ? "" : "s", left_out == 1 ? "is" : "are",
+                 left_out == 1 ? "its" : "their");
     if (mine == NDP_OK && first)
         snprintf(shared, sizeof shared, "%s", *path);
     NDP_TRY(ndp_agree(t->world, mine));

@@ -485,8 +485,10 @@ static void folders_and_patterns(void **state) {
     assert_int_equal(l.n, 3);
     assert_int_equal(l.left_out, 1);
     ndp_file_list_release(&l);
-    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){root}, .n_files = 1},
+    int64_t left_out = 0;
+    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){root}, .n_files = 1, .left_out = &left_out},
                 "[<s>a] [<s>b] [<s>c] | 3");
+    assert_int_equal(left_out, 1);
     check_cache(f, (ndp_dataset_options){.files = (const char *const[]){pattern, below}, .n_files = 2},
                 "[<s>a] [<s>b] [<s>c] | 2 3");
     ndp_dataset_options o = {
