@@ -9,9 +9,9 @@
 
 /* config.json of a tiny model of another family. */
 #define TINY(type, keys)                                                                                               \
-    "{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 12, "               \
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 17, "                              \
-    "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, " keys "}"
+    ("{\"model_type\": \"" type "\", \"vocab_size\": 37, \"num_hidden_layers\": 2, \"hidden_size\": 12, "              \
+     "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 17, "                             \
+     "\"max_position_embeddings\": 64, \"rope_theta\": 100.0, " keys "}")
 
 static inline ndp_facts tiny_facts(bool tied) {
     static const char config[] =
