@@ -167,9 +167,9 @@ static ndp_status write_graph(ndp_pass *p) {
     NDP_TRY(st);
     if (p->whole->opts.mode == NDP_MODEL_TRAIN)
         NDP_TRY(ndp_graph_derive(p->to));
-    if (p->rows.cp == 1)
-        return NDP_OK;
-    return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : ndp_context_gather_again(p->to);
+    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_WEIGHT_GRAD, NDP_GROUP_TP));
+    NDP_TRY(ndp_gather_again(p->to, NDP_NODES_INPUT_GRAD, NDP_GROUP_CP));
+    return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : NDP_OK;
 }
 
 static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, ndp_model *m) {

@@ -81,42 +81,6 @@ ndp_status ndp_context_attention(ndp_pass *p) {
     return p->to->status;
 }
 
-/* `value` made once more, in the backward, from what this rank has of its own: gathered rows, and copies for gathering.
- */
-static int make_again(ndp_graph *g, int value) {
-    const ndp_nodes *forward = &g->nodes[NDP_NODES_FORWARD];
-    int i = 0, made = NDP_NONE;
-    while (i < forward->n && forward->items[i].out[0] != value)
-        i++;
-    ndp_node n = i < forward->n ? forward->items[i] : (ndp_node){0};
-    if (n.op != &ndp_op_copy && (n.op != &ndp_op_all_gather || n.attr.group != NDP_GROUP_CP))
-        return value;
-    int in = make_again(g, n.in[0]);
-    ndp_graph_append(g, NDP_NODES_INPUT_GRAD, n.op, &n.attr, g->values[value].name, &in, 1, &made, 1);
-    return made;
-}
-
-/* Gathered keys and values of every layer would be what the axis is there to avoid. They set out one node ahead. */
-ndp_status ndp_context_gather_again(ndp_graph *g) {
-    ndp_nodes old = g->nodes[NDP_NODES_INPUT_GRAD];
-    int again[2] = {NDP_NONE, NDP_NONE};
-    g->nodes[NDP_NODES_INPUT_GRAD] = (ndp_nodes){0};
-    for (int i = 0; i < old.n && g->status == NDP_OK; i++) {
-        int ahead = i + 1 < old.n && old.items[i + 1].op == &ndp_op_attention_bwd ? i + 1 : i;
-        ndp_node n = old.items[i];
-        bool reader = n.op == &ndp_op_attention_bwd;
-        for (int k = 0; k < 2 && (ahead > i || (reader && again[k] == NDP_NONE)); k++)
-            again[k] = make_again(g, old.items[ahead].in[BWD_K + k]);
-        for (int k = 0; k < 2 && reader; k++)
-            n.in[BWD_K + k] = again[k];
-        ndp_graph_append(g, NDP_NODES_INPUT_GRAD, n.op, &n.attr, n.op->name, n.in, n.n_in, n.out, n.n_out);
-        if (reader)
-            again[0] = again[1] = NDP_NONE;
-    }
-    free(old.items);
-    return g->status;
-}
-
 /* ---- context axis, ring ---- */
 
 typedef struct ring {

@@ -68,8 +68,8 @@ int ndp_tensor_heads(const ndp_mesh *mesh, int heads);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_all_gather off). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows);
-/* Gathers keys and values again in the backward of a derived graph, so that none are kept (cp > 1, how.cp_all_gather).
- */
-ndp_status ndp_context_gather_again(ndp_graph *g);
+/* What a backward list of a derived graph reads of the forward's gathers over `group` is gathered again there, so that
+ * no gathered value is kept. */
+ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group);
 
 #endif

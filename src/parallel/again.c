@@ -1,0 +1,67 @@
+/* Gathering again: what a unit gathered in its forward for its backward, too, would be kept whole on every rank, which
+ * the axis is there to avoid. The backward gathers it once more from the rank's own part, which is kept (as Megatron-LM
+ * does with its sequence slices, arXiv:2205.05198). */
+#include "parallel/pass.h"
+
+#include <stdlib.h>
+
+typedef struct again {
+    ndp_graph *g;
+    ndp_node_list list;
+    ndp_group_kind group;
+    int *made; /* by value of the graph as it was */
+} again;
+
+static const ndp_node *maker(const ndp_graph *g, int value) {
+    const ndp_nodes *forward = &g->nodes[NDP_NODES_FORWARD];
+    for (int i = 0; i < forward->n; i++)
+        if (forward->items[i].out[0] == value)
+            return &forward->items[i];
+    return NULL;
+}
+
+static int append(const again *a, ndp_node n, int in) {
+    int made = NDP_NONE;
+    ndp_graph_append(a->g, a->list, n.op, &n.attr, a->g->values[n.out[0]].name, &in, 1, &made, 1);
+    return made;
+}
+
+/* What the backward reads in place of `value`: gathered now, and copied for that where the forward had to. */
+static int make_again(again *a, int value) {
+    if (value == NDP_NONE || a->made[value] != NDP_NONE)
+        return value == NDP_NONE ? value : a->made[value];
+    const ndp_node *gather = maker(a->g, value);
+    if (!gather || gather->op != &ndp_op_all_gather || gather->attr.group != (int)a->group)
+        return value;
+    int in = gather->in[0];
+    const ndp_node *copy = maker(a->g, in);
+    if (copy && copy->op == &ndp_op_copy)
+        in = append(a, *copy, copy->in[0]);
+    return a->made[value] = append(a, *gather, in);
+}
+
+/* Writes the list anew. Gathers set out one node ahead of the first that reads them. */
+static void write_list(again *a, const ndp_nodes *old) {
+    for (int i = 0; i < old->n && a->g->status == NDP_OK; i++) {
+        ndp_node n = old->items[i];
+        for (int k = 0; k < n.n_in; k++)
+            n.in[k] = make_again(a, n.in[k]);
+        for (int k = 0; i + 1 < old->n && k < old->items[i + 1].n_in; k++)
+            (void)make_again(a, old->items[i + 1].in[k]);
+        ndp_graph_append(a->g, a->list, n.op, &n.attr, n.op->name, n.in, n.n_in, n.out, n.n_out);
+    }
+}
+
+ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group) {
+    again a = {g, list, group, malloc(((size_t)g->n_values + 1) * sizeof *a.made)};
+    if (!a.made)
+        return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to write it for a rank", g->name);
+    for (int v = 0; v < g->n_values; v++)
+        a.made[v] = NDP_NONE;
+    ndp_nodes old = g->nodes[list];
+    g->nodes[list] = (ndp_nodes){0};
+    write_list(&a, &old);
+    free(old.items);
+    free(a.made);
+    return g->status;
+}
