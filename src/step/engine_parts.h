@@ -1,0 +1,29 @@
+/* Inside the step room: what an engine is made of, for engine.c, which builds it, and execute.c, which runs it. */
+#ifndef NDP_STEP_ENGINE_PARTS_H
+#define NDP_STEP_ENGINE_PARTS_H
+
+#include "step/engine.h"
+
+struct ndp_engine {
+    ndp_engine_opts opts;
+    ndp_model model; /* this rank's */
+    ndp_unit_program units[NDP_MAX_GRAPHS];
+    ndp_program program;
+    ndp_comm *world, *comms[NDP_GROUPS];
+    /* The shard group's second channel: gathers overlap with reductions, and are waited for between them. */
+    ndp_comm *gathers;
+    ndp_window *windows[NDP_REGIONS];
+    ndp_work *works;      /* by begin instruction */
+    ndp_work *unit_works; /* by call of the unit that runs */
+    double *begun;        /* when: instructions, then calls */
+    void **caches;        /* by unit: keys, values */
+    int32_t cache_row;
+    int at; /* the instruction that runs, for messages */
+    ndp_profile profile;
+    bool profile_ops;
+};
+
+/* Where a place of the program lies; NULL: the program has none. */
+void *ndp_engine_at(const ndp_engine *e, ndp_place place);
+
+#endif
