@@ -184,7 +184,8 @@ static void environment_names_what_matters(void **state) {
     for (int i = 0; i < NDP_COUNT(words); i++)
         if (!strstr(text, words[i]))
             fail_msg("'%s' is missing in\n%s", words[i], text);
-    assert_null(strstr(text, "unknown"));
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0) /* not in a bare chroot */
+        assert_null(strstr(text, "unknown"));
     free(text);
     ndp_host_resolves(name, sizeof name);
     assert_int_equal(gethostname(host, sizeof host), 0);
