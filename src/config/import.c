@@ -20,6 +20,13 @@ ndp_status ndp_import_note(ndp_import *m, import_verdict verdict, const char *na
     return NDP_OK;
 }
 
+ndp_status ndp_import_refuse(ndp_import *m, const char *name, const char *value, struct fy_node *node, const char *why,
+                             const char *ours) {
+    char shown[200];
+    snprintf(shown, sizeof shown, value ? "%.90s: %.90s" : "%.90s", name, value);
+    return ndp_import_note(m, SEEN_REFUSED, shown, node, why, ours);
+}
+
 const import_seen *ndp_import_find(const ndp_import *m, const char *name) {
     for (int64_t i = m->seen_count; i-- > 0;)
         if (strcmp(m->seen[i].name, name) == 0)
@@ -52,20 +59,36 @@ bool ndp_import_is_set(const ndp_import *m, const char *ours) {
 
 /* ---- keys ---- */
 
+/* How well a word fits a pattern, one word long, at its beginning: the letters that it has in common, one more where
+ * it is all of it; 0: not at all. */
+static size_t fit(const char *pattern, size_t n, const char *word) {
+    if (n && pattern[n - 1] == '*')
+        return strncmp(pattern, word, n - 1) == 0 ? n : 0;
+    return strncmp(pattern, word, n) == 0 && !word[n] ? n + 1 : 0;
+}
+
+/* The next of names that are parted by spaces: its length; 0 behind the last. */
+static size_t next_name(const char **names) {
+    *names += strspn(*names, " ");
+    return strcspn(*names, " ");
+}
+
 /* The key of a section that stands for this name: the one with the most letters in common. */
 static const import_key *find_key(const char *section, const char *name) {
     const import_key *best = NULL;
     size_t longest = 0;
-    for (int i = 0; i < ndp_import_key_count; i++) {
-        const import_key *k = &ndp_import_keys[i];
-        size_t n = strlen(k->key);
-        bool open = k->key[n - 1] == '*';
-        if (strcmp(k->section, section) == 0 && (open ? strncmp(k->key, name, n - 1) : strcmp(k->key, name)) == 0 &&
-            (!open ? n + 1 : n) > longest) {
-            best = k;
-            longest = open ? n : n + 1;
+    for (const import_table *const *t = ndp_import_tables; *t; t++)
+        for (int i = 0; i < (*t)->n; i++) {
+            const import_key *k = &(*t)->keys[i];
+            const char *known = k->names;
+            if (strcmp(k->section, section) != 0)
+                continue;
+            for (size_t n, fits; (n = next_name(&known)); known += n)
+                if ((fits = fit(known, n, name)) > longest) {
+                    best = k;
+                    longest = fits;
+                }
         }
-    }
     return best;
 }
 
@@ -75,17 +98,34 @@ static const char *bare(const char *name, const char *prefix) {
     return n && strncmp(name, prefix, n) == 0 ? name + n : name;
 }
 
+/* All names of a section that are whole words, copied into `text`. */
+static int names_of(const char *section, char *text, size_t size, const char **out, int most) {
+    char *at = text;
+    int n = 0;
+    for (const import_table *const *t = ndp_import_tables; *t; t++)
+        for (int i = 0; i < (*t)->n; i++) {
+            const char *known = (*t)->keys[i].names;
+            if (strcmp((*t)->keys[i].section, section) != 0)
+                continue;
+            for (size_t length; (length = next_name(&known)); known += length) {
+                bool fits = n < most && length < (size_t)(text + size - at);
+                if (known[length - 1] == '*' || !fits)
+                    continue;
+                out[n++] = at;
+                at = (char *)mempcpy(at, known, length) + 1;
+                at[-1] = '\0';
+            }
+        }
+    return n;
+}
+
 static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
                                const char *written, const char *name) {
-    enum { MOST = 512 };
+    enum { MOST = 512, LETTERS = 16384 };
     const char *known[MOST];
-    int n = 0;
-    for (int i = 0; i < ndp_import_key_count && n < MOST; i++)
-        if (strcmp(ndp_import_keys[i].section, section) == 0 && !strchr(ndp_import_keys[i].key, '*'))
-            known[n++] = ndp_import_keys[i].key;
-    const char *meant = ndp_nearest(bare(written, prefix), known, n);
+    char names[LETTERS], why[160];
+    const char *meant = ndp_nearest(bare(written, prefix), known, names_of(section, names, sizeof names, known, MOST));
     const char *before = bare(written, prefix) != written ? prefix : "";
-    char why[160];
     snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",
              meant ? meant : "", meant ? "'?" : "");
     return ndp_import_note(m, SEEN_UNKNOWN, name, node, why, NULL);
@@ -113,6 +153,11 @@ static bool is_off(struct fy_node *value) {
     return false;
 }
 
+static bool is_word(const char *word, const char *text) {
+    size_t n = strlen(word);
+    return word[n - 1] == '*' ? strncasecmp(word, text, n - 1) == 0 : strcasecmp(word, text) == 0;
+}
+
 static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value), *known[64];
     int n = 0;
@@ -136,7 +181,7 @@ static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *
                             const char *name) {
     const char *text = ndp_yaml_text(value);
     const import_word *w = k->words;
-    while (w->word && (!text || strcasecmp(w->word, text) != 0))
+    while (w->word && !(text && is_word(w->word, text)))
         w++;
     if (!w->word)
         return fail_word(m, k, value, name);
@@ -257,17 +302,15 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
 }
 
 static void release(ndp_import *m) {
-    ndp_strings *lists[] = {&m->fsdp, &m->set.files};
-    char *texts[] = {m->deepspeed_text, m->set.path, m->set.field, m->set.type, m->set.ds_type, m->text_field};
-    for (int i = 0; i < NDP_COUNT(lists); i++) {
-        for (int k = 0; k < lists[i]->n; k++)
-            free(lists[i]->items[k]);
-        free(lists[i]->items);
-    }
+    for (int k = 0; k < m->fsdp.n; k++)
+        free(m->fsdp.items[k]);
+    free(m->fsdp.items);
+    ndp_import_forget_set(m);
     ndp_yaml_close(&m->yaml);
     ndp_yaml_close(&m->deepspeed_yaml);
-    for (int i = 0; i < NDP_COUNT(texts); i++)
-        free(texts[i]);
+    free(m->deepspeed_text);
+    free(m->chat_template);
+    free(m->chats);
     free(m->seen);
     ndp_str_release(&m->remarks);
     ndp_arena_release(&m->arena);

@@ -1,226 +1,334 @@
-/* The values that are more than a number or a word: data sets, plugins, DeepSpeed's own file. */
+/* Data sets, and what follows from them together. What Axolotl does with each type is in its prompt_strategies/; what a
+ * record is here, in data/record.h. */
 #include "config/import_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
-/* ---- data sets ---- */
+#define SAY(m, ...) ndp_str_addf(&(m)->remarks, __VA_ARGS__)
 
-static bool ends_with(const char *text, const char *end) {
-    size_t n = strlen(text), k = strlen(end);
-    return n >= k && strcmp(text + n - k, end) == 0;
-}
-
-static bool is_one_of(const char *text, const char *const *words) {
-    while (*words && strcmp(text, *words) != 0)
-        words++;
-    return *words != NULL;
-}
-
-static void forget_set(ndp_import *m) {
-    char **texts[] = {&m->set.path, &m->set.field, &m->set.type, &m->set.ds_type};
-    for (int i = 0; i < NDP_COUNT(texts); i++) {
-        free(*texts[i]);
-        *texts[i] = NULL;
-    }
+void ndp_import_forget_set(ndp_import *m) {
+    char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,        m->set.template,
+                     m->set.text,     m->set.messages, m->set.prompt,         m->set.input,
+                     m->set.response, m->set.format,   m->set.no_input_format};
+    for (int i = 0; i < NDP_COUNT(texts); i++)
+        free(texts[i]);
     for (int i = 0; i < m->set.files.n; i++)
         free(m->set.files.items[i]);
     free(m->set.files.items);
-    m->set.files = (ndp_strings){0};
+    memset(&m->set, 0, sizeof m->set);
 }
 
-/* data.text_field is one for all files. */
-static ndp_status add_field(ndp_import *m, const char *name, struct fy_node *node) {
-    const char *field = m->set.field ? m->set.field : "text";
-    char why[200];
-    snprintf(why, sizeof why, "data.text_field is one for all files: '%.60s' before, '%.60s' here",
-             m->text_field ? m->text_field : "", field);
-    if (m->text_field && strcmp(m->text_field, field) != 0)
-        return ndp_import_note(m, SEEN_REFUSED, name, node, why, "data.text_field");
-    char *ours = strdup(field), *kept = m->text_field ? NULL : strdup(field);
-    if (!ours || (!kept && !m->text_field)) {
-        free(ours);
-        free(kept);
+static bool same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
+
+/* ---- keys that are one for all files ---- */
+
+enum { TEXT_FIELD, MESSAGES_FIELD, PROMPT_FIELD, INPUT_FIELD, RESPONSE_FIELD, CHAT_TEMPLATE };
+static const struct {
+    const char *ours;
+    size_t offset; /* of a char * in ndp_config */
+} shared_keys[] = {
+    [TEXT_FIELD] = {"data.text_field", offsetof(ndp_config, data.text_field)},
+    [MESSAGES_FIELD] = {"data.messages_field", offsetof(ndp_config, data.messages_field)},
+    [PROMPT_FIELD] = {"data.prompt_field", offsetof(ndp_config, data.prompt_field)},
+    [INPUT_FIELD] = {"data.input_field", offsetof(ndp_config, data.input_field)},
+    [RESPONSE_FIELD] = {"data.response_field", offsetof(ndp_config, data.response_field)},
+    [CHAT_TEMPLATE] = {"data.chat_template", offsetof(ndp_config, data.chat_template)},
+};
+
+/* What a data set says of such a key; all others have to say the same. */
+static ndp_status share(ndp_import *m, int key, const char *value, const char *name, struct fy_node *node) {
+    char **ours = (char **)((char *)&m->job + shared_keys[key].offset);
+    if (m->shared & 1 << key) {
+        char why[200];
+        snprintf(why, sizeof why, "%s is one for all files: %.50s before, %.50s here", shared_keys[key].ours,
+                 *ours ? *ours : "the tokenizer's own", value ? value : "the tokenizer's own");
+        return same(*ours, value) ? NDP_OK : ndp_import_refuse(m, name, NULL, node, why, shared_keys[key].ours);
+    }
+    char *copy = value ? strdup(value) : NULL;
+    if (value && !copy)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    }
-    free(m->job.data.text_field);
-    m->job.data.text_field = ours;
-    if (kept)
-        m->text_field = kept;
+    free(*ours);
+    *ours = copy;
+    m->shared |= 1 << key;
     return NDP_OK;
 }
 
-/* One file of a data set, or why it is none. */
-static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
-    static const char *const read[] = {".jsonl", ".ndjson", ".txt", ".text", ".md", NULL};
-    const char *dot = strrchr(path, '.');
-    bool text = m->set.ds_type && strcmp(m->set.ds_type, "text") == 0;
-    if (!(dot && is_one_of(dot, read)) && !text && !(ndp_path_exists(path) && !ndp_path_is_folder(path) && !dot)) {
-        const char *why = dot && strcspn(dot, "/") == strlen(dot)
-                              ? "files are read as JSONL (.jsonl) or plain text (.txt); convert it"
-                              : "not a file; download the data set as JSONL or text and name its files";
-        char shown[200];
-        snprintf(shown, sizeof shown, "%.80s: %.100s", name, path);
-        return ndp_import_note(m, SEEN_REFUSED, shown, node, why, "data.files");
-    }
-    if (ends_with(path, ".jsonl") || ends_with(path, ".ndjson"))
-        NDP_TRY(add_field(m, name, node));
-    enum { MOST = 1 << 16 };
-    ndp_strings *files = &m->job.data.files;
-    if (files->n >= MOST)
-        return ndp_yaml_fail(m->y, node, "more than %d files", MOST);
-    char **grown = realloc(files->items, sizeof *grown * ((size_t)files->n + 1)), *copy = strdup(path);
-    if (grown)
-        files->items = grown;
-    if (!grown || !copy) {
-        free(copy);
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", files->n + 1);
-    }
-    files->items[files->n++] = copy;
-    return NDP_OK;
-}
+/* ---- types ---- */
 
-/* What a data set's keys, read into m->set, say. `json` or `text` as a path is the kind of its data_files. */
-static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node) {
-    static const char *const texts[] = {"completion", "pretrain", "text", NULL};
-    static const char *const kinds[] = {"json", "text", NULL};
-    char shown[200];
-    if (m->set.type && !is_one_of(m->set.type, texts)) {
-        snprintf(shown, sizeof shown, "%.80s.type: %.60s", name, m->set.type);
-        NDP_TRY(ndp_import_note(m, SEEN_REFUSED, shown, node,
-                                "only plain text is trained on (type: completion); write the prompts and answers out "
-                                "as a JSONL field `text`",
-                                "data.files"));
-    }
-    const char *path = m->set.path;
-    if (!path && !m->set.files.n)
-        return ndp_yaml_fail(m->y, node, "'%s' has no path", name);
-    if (path && is_one_of(path, kinds) && m->set.files.n && !m->set.ds_type)
-        m->set.ds_type = strdup(path);
-    for (int i = 0; i < m->set.files.n; i++)
-        NDP_TRY(add_file(m, m->set.files.items[i], name, node));
-    return m->set.files.n ? NDP_OK : add_file(m, path, name, node);
+static const char own_words[] =
+    "its prompt has words of its own, such as 'Below is an instruction that describes a task', and here "
+    "data.chat_template writes it; make messages of the records, with type: chat_template";
+static const char own_type[] = "the type of a data set is completion or chat_template, or a prompt that a template "
+                               "writes: format \"{instruction}\\n\\n{input}\\n\", no_input_format \"{instruction}\\n\"";
+static const char OF_ITS_OWN[] = "of its own";
+
+typedef struct set_type {
+    const char *name; /* up to a colon, behind which a style follows */
+    ndp_data_format format;
+    const char *prompt, *input, *response; /* names of fields */
+    const char *why;                       /* it is refused; NULL: it is not */
+} set_type;
+
+static const set_type types[] = {
+    {"completion", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
+    {"pretrain", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
+    {"chat_template", NDP_FORMAT_MESSAGES, 0, 0, 0, NULL},
+    {OF_ITS_OWN, NDP_FORMAT_INSTRUCTION, 0, 0, 0, NULL},
+    {"alpaca", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"alpaca_chat", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"alpaca_chat.load_qa", NDP_FORMAT_INSTRUCTION, "question", NULL, "answer", own_words},
+    {"alpaca_instruct", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"gpteacher", NDP_FORMAT_INSTRUCTION, "instruction", "input", "response", own_words},
+    {"oasst", NDP_FORMAT_INSTRUCTION, "INSTRUCTION", NULL, "RESPONSE", own_words},
+    {"gpt4all", NDP_FORMAT_INSTRUCTION, "prompt", NULL, "response", own_words},
+    {"summarizetldr", NDP_FORMAT_INSTRUCTION, "article", NULL, "summary", own_words},
+    {"", NDP_FORMAT_AUTO, 0, 0, 0, own_type},
+};
+
+/* The type that a word stands for; the last one for all that are not known. */
+static const set_type *type_of(const char *word) {
+    const set_type *t = types;
+    size_t n = strcspn(word, ":");
+    while (*t->name && !(strlen(t->name) == n && strncmp(t->name, word, n) == 0))
+        t++;
+    return t;
 }
 
 /* A word, or a mapping that tells how prompts are written. */
 ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
-    (void)name;
     free(m->set.type);
-    m->set.type = strdup(text ? text : "of its own");
-    return m->set.type ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    m->set.type = strdup(text ? text : OF_ITS_OWN);
+    if (!m->set.type)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    return text ? NDP_OK : ndp_import_walk(m, value, "prompter", NULL, name);
 }
 
 /* The training split is what a file is; another one, or a part of it, is not. */
 ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
-    char shown[200];
     if (text && strcmp(text, "train") == 0)
         return NDP_OK;
-    snprintf(shown, sizeof shown, "%.100s: %.80s", name, text ? text : "of its own");
-    return ndp_import_note(m, SEEN_REFUSED, shown, value, "a file is read whole; write the part of it that is meant",
-                           "data.files");
+    return ndp_import_refuse(m, name, text ? text : OF_ITS_OWN, value,
+                             "a file is read whole; write the part of it that is meant",
+                             m->held ? "data.validation_files" : "data.files");
+}
+
+/* A role here is its name in the records; one that is not known is refused when they are read. */
+static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const char *name) {
+    static const char *const roles[] = {"system", "user", "assistant"};
+    const char *source = ndp_yaml_text(item), *target = strrchr(name, '.');
+    for (int i = 0; source && i < NDP_COUNT(roles); i++)
+        if (strcmp(source, roles[i]) == 0 && strcmp(target ? target + 1 : name, source) != 0)
+            return ndp_import_refuse(m, name, source, item,
+                                     "the roles of records are taken as they are; rename them there", NULL);
+    return NDP_OK;
+}
+
+ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name) {
+    NDP_TRY(ndp_import_note(m, SEEN_LEFT, name, value,
+                            "roles in records are system, user and assistant; another one is refused when it is read",
+                            NULL));
+    return ndp_import_items(m, value, name, read_source_role);
+}
+
+static ndp_status read_trained_role(ndp_import *m, struct fy_node *item, const char *name) {
+    const char *role = ndp_yaml_text(item);
+    if (same(role, "assistant") || same(role, "gpt"))
+        return NDP_OK;
+    return ndp_import_refuse(m, name, role, item, "what is learned is what the assistant says, or all: data.train_on",
+                             "data.train_on");
+}
+
+ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *value, const char *name) {
+    if (fy_node_is_sequence(value) && fy_node_sequence_item_count(value) == 0)
+        return ndp_import_refuse(m, name, "[]", value, "what is learned is every turn of the assistant",
+                                 "data.train_on");
+    return ndp_import_items(m, value, name, read_trained_role);
+}
+
+/* ---- a data set ---- */
+
+static ndp_status add_chat(ndp_import *m, const char *template, const char *name, struct fy_node *node) {
+    const char *kept = ndp_arena_strdup(&m->arena, name),
+               *chosen = template ? ndp_arena_strdup(&m->arena, template) : NULL;
+    if (!kept || (template && !chosen))
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_TRY(ndp_array_reserve(&m->chats, &m->chat_capacity, m->chat_count + 1, sizeof *m->chats));
+    m->chats[m->chat_count++] = (import_chat){kept, node, chosen};
+    return NDP_OK;
+}
+
+/* A prompt of the user's own may be what the template `plain` writes: a question, an empty line and more of it where
+ * there is more, a line break. The answer ends with the tokenizer's end token in both. */
+static ndp_status add_questions(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
+    const char *prompt = m->set.prompt ? m->set.prompt
+                         : t->prompt   ? t->prompt
+                                       : "instruction",
+               *input = m->set.input ? m->set.input : t->input,
+               *response = m->set.response ? m->set.response
+                           : t->response   ? t->response
+                                           : "output";
+    bool own = strcmp(t->name, OF_ITS_OWN) == 0;
+    if (own && !(same(m->set.format, "{instruction}\n\n{input}\n") && same(m->set.no_input_format, "{instruction}\n")))
+        NDP_TRY(ndp_import_refuse(m, name, "type of its own", node, own_type, "data.format"));
+    NDP_TRY(share(m, PROMPT_FIELD, prompt, name, node));
+    NDP_TRY(share(m, RESPONSE_FIELD, response, name, node));
+    if (input)
+        NDP_TRY(share(m, INPUT_FIELD, input, name, node));
+    return add_chat(m, own ? "plain" : m->set.template, name, node);
+}
+
+/* What a data set's keys, read into m->set, say. */
+static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
+    const char *type = m->set.type ? m->set.type : silent_type;
+    const set_type *t = type_of(type ? type : "");
+    if (!type)
+        NDP_TRY(ndp_import_refuse(
+            m, name, "no type", node,
+            "Axolotl reads ids (input_ids, labels) there; ids are read from .bin files, texts with type: "
+            "completion",
+            "data.format"));
+    else if (t->why) {
+        char typed[120];
+        snprintf(typed, sizeof typed, "%.100s.type", name);
+        NDP_TRY(ndp_import_refuse(m, typed, type, node, t->why, "data.format"));
+    }
+    m->formats |= 1 << t->format;
+    if (t->format == NDP_FORMAT_TEXT)
+        NDP_TRY(share(m, TEXT_FIELD, m->set.text ? m->set.text : "text", name, node));
+    if (t->format == NDP_FORMAT_MESSAGES) {
+        NDP_TRY(share(m, MESSAGES_FIELD, m->set.messages ? m->set.messages : "messages", name, node));
+        NDP_TRY(add_chat(m, m->set.template, name, node));
+    }
+    if (t->format == NDP_FORMAT_INSTRUCTION)
+        NDP_TRY(add_questions(m, t, name, node));
+    return ndp_import_add_files(m, name, node);
 }
 
 /* A mapping, or the path alone. */
-static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name) {
+static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name, const char *silent_type) {
     ndp_status st = NDP_OK;
     NDP_TRY(ndp_yaml_follow(m->y, &item));
-    forget_set(m);
+    ndp_import_forget_set(m);
     const char *path = ndp_yaml_text(item);
     if (path && *path) {
         m->set.path = strdup(path);
         st = m->set.path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     } else
         st = ndp_import_walk(m, item, "dataset", NULL, name);
-    return st == NDP_OK ? add_set(m, name, item) : st;
+    return st == NDP_OK ? add_set(m, name, item, silent_type) : st;
 }
 
 /* A list of data sets, or one. */
 ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char *name) {
+    const char *silent_type = strcmp(name, "pretraining_dataset") == 0 ? "pretrain" : NULL;
+    m->held = strcmp(name, "test_datasets") == 0;
     if (!fy_node_is_sequence(value))
-        return read_set(m, value, name);
+        return read_set(m, value, name, silent_type);
     void *place = NULL;
     int i = 0;
     for (struct fy_node *item; (item = fy_node_sequence_iterate(value, &place)); i++) {
         char numbered[64];
         snprintf(numbered, sizeof numbered, "%.40s[%d]", name, i);
-        NDP_TRY(read_set(m, item, numbered));
+        NDP_TRY(read_set(m, item, numbered, silent_type));
     }
     return NDP_OK;
 }
 
-/* ---- plugins ---- */
+/* ---- all of them together ---- */
 
-/* Those that only make it faster are left, others may do anything. */
-ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name) {
-    static const char *const faster[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin"};
-    bool many = fy_node_is_sequence(value);
-    void *place = NULL;
-    struct fy_node *item = many ? fy_node_sequence_iterate(value, &place) : value;
-    for (; item; item = many ? fy_node_sequence_iterate(value, &place) : NULL) {
-        NDP_TRY(ndp_yaml_follow(m->y, &item));
-        const char *plugin = ndp_yaml_text(item);
-        if (!plugin)
-            return ndp_yaml_fail(m->y, item, "a plugin is a word");
-        bool harmless = false;
-        for (int i = 0; i < NDP_COUNT(faster) && !harmless; i++)
-            harmless = ends_with(plugin, faster[i]);
-        char shown[200];
-        snprintf(shown, sizeof shown, "%.40s: %.100s", name, plugin);
-        NDP_TRY(ndp_import_note(m, harmless ? SEEN_LEFT : SEEN_REFUSED, shown, item,
-                                harmless ? "kernels are this program's own; there is nothing to compile or patch"
-                                         : "a plugin of another program, which may change the training",
-                                NULL));
+static ndp_status finish_chats(ndp_import *m) {
+    static const struct {
+        const char *theirs, *ours;
+    } templates[] = {{"tokenizer_default", NULL},
+                     {"chatml", "chatml"},
+                     {"qwen_25", "qwen2.5"},
+                     {"qwen3", "qwen3"},
+                     {"plain", "plain"}};
+    for (int64_t i = 0; i < m->chat_count; i++) {
+        const import_chat *c = &m->chats[i];
+        const import_seen *whole = ndp_import_find(m, "chat_template");
+        const char *name = c->template ? c->template : m->chat_template ? m->chat_template : "tokenizer_default";
+        int k = 0;
+        while (k < NDP_COUNT(templates) && strcmp(templates[k].theirs, name) != 0)
+            k++;
+        if (k < NDP_COUNT(templates))
+            NDP_TRY(share(m, CHAT_TEMPLATE, templates[k].ours, c->name, c->node));
+        else
+            NDP_TRY(ndp_import_refuse(m, c->template ? c->name : "chat_template", name,
+                                      c->template || !whole ? c->node : whole->node, NDP_IMPORT_NO_TEMPLATE,
+                                      "data.chat_template"));
     }
+    m->job.data.train_on = m->train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
+    if (m->chat_count && m->train_on_inputs != WORD_YES)
+        SAY(m, "of a conversation all is learned that stands behind the assistant's header, with the token that ends "
+               "the turn, whichever it is\n");
+    else if (m->formats & 1 << NDP_FORMAT_MESSAGES)
+        SAY(m, "data.train_on: all learns what the template writes between messages, too; Axolotl the messages "
+               "alone\n");
     return NDP_OK;
 }
 
-/* ---- DeepSpeed ---- */
-
-static bool is_file(const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
+static void finish_format(ndp_import *m) {
+    ndp_data_format f = NDP_FORMAT_TEXT;
+    while (f <= NDP_FORMAT_INSTRUCTION && m->formats != 1 << f)
+        f++;
+    m->job.data.format = f <= NDP_FORMAT_INSTRUCTION ? f : NDP_FORMAT_AUTO;
+    if (m->formats && f > NDP_FORMAT_INSTRUCTION)
+        SAY(m, "data sets of several types: each record is read by the fields it has, %s before %s before %s\n",
+            m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
+    if (m->formats & 1 << NDP_FORMAT_TEXT)
+        SAY(m, "a text has the special tokens that its tokenizer puts around one; Axolotl ends each with the end "
+               "token\n");
 }
 
-/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json: enough to know the stage of one that is not
- * here. */
-static int stage_of_name(const char *path) {
-    const char *file = strrchr(path, '/'), *zero = strstr(file ? file : path, "zero");
-    const char *digit = zero ? strpbrk(zero, "123") : NULL;
-    return digit ? *digit - '0' : 3;
+/* Texts that are longer than a row go on in the next one, as they do there. Conversations are left out there, or cut
+ * short: here the run says which, and stops. */
+static void finish_lengths(ndp_import *m) {
+    bool texts = m->formats == 1 << NDP_FORMAT_TEXT;
+    if (!m->formats || texts)
+        return;
+    m->job.data.overlong = NDP_OVERLONG_ERROR;
+    if (m->excess != EXCESS_RAISE)
+        SAY(m, "data.overlong: error names a record of more than sequence_len tokens, which Axolotl %s\n",
+            m->excess == EXCESS_TRUNCATE ? "cuts short" : "leaves out");
 }
 
-static ndp_status read_file(ndp_import *m, const char *path) {
-    size_t size;
-    char *what = ndp_arena_strdup(&m->arena, path);
-    if (!what)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    NDP_TRY(ndp_file_read(path, &m->deepspeed_text, &size));
-    m->y = &m->deepspeed_yaml;
-    ndp_status st = ndp_yaml_open(m->y, what, m->deepspeed_text, size, 0);
-    if (st == NDP_OK && !m->y->root)
-        st = NDP_FAIL(NDP_EINVAL, "%s: empty; expected DeepSpeed's configuration", path);
-    if (st == NDP_OK)
-        st = ndp_import_walk(m, m->y->root, "deepspeed", NULL, "");
-    m->y = &m->yaml;
-    return st;
-}
-
-/* DeepSpeed's keys, or the file that has them. */
-ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name) {
-    const char *path = ndp_yaml_text(value);
-    if (!path)
-        return ndp_import_walk(m, value, "deepspeed", NULL, name);
-    if (m->deepspeed_text)
-        return ndp_yaml_fail(m->y, value, "'%s' names a second file of DeepSpeed's", name);
-    if (is_file(path))
-        return read_file(m, path);
-    if (m->zero_stage < 0)
-        m->zero_stage = stage_of_name(path);
-    ndp_str_addf(&m->remarks, "%s: %s is not here; taken as ZeRO stage %d, which changes memory and not the result\n",
-                 name, path, m->zero_stage);
+static ndp_status finish_held_out(ndp_import *m) {
+    if (m->val_set_size > 0 && m->job.data.validation_files.n)
+        return ndp_import_fail(m, "val_set_size", "'val_set_size' and 'test_datasets' both say what is held out");
+    if (m->val_set_size == 1)
+        return ndp_import_fail(m, "val_set_size",
+                               "'val_set_size' is 1, expected a part below 1 or a number of records");
+    const import_seen *seen = ndp_import_find(m, "val_set_size");
+    char number[32];
+    snprintf(number, sizeof number, "%.10g", m->val_set_size);
+    if (m->val_set_size > 1)
+        return ndp_import_refuse(m, "val_set_size", number, seen ? seen->node : NULL,
+                                 "data.validation_fraction is a part of the records: this number / all of them",
+                                 "data.validation_fraction");
+    if (m->val_set_size > 0)
+        m->job.data.validation_fraction = m->val_set_size;
     return NDP_OK;
+}
+
+ndp_status ndp_import_finish_data(ndp_import *m) {
+    NDP_TRY(finish_chats(m));
+    finish_format(m);
+    finish_lengths(m);
+    m->job.data.packing = m->packing == WORD_YES;
+    if (m->multipack_attention)
+        m->job.data.document_mask = m->multipack_attention == WORD_YES;
+    if (m->curriculum == WORD_YES)
+        m->job.data.shuffle = m->shuffle_merged != WORD_NO;
+    if (m->curriculum == WORD_YES && m->shuffle_merged != WORD_NO)
+        SAY(m,
+            "curriculum_sampling without shuffle_merged_datasets: false goes through an order that is shuffled once; "
+            "here it is shuffled every epoch\n");
+    if (!m->job.data.files.n && !m->formats)
+        SAY(m, "no datasets: set data.files\n");
+    return finish_held_out(m);
 }

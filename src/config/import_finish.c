@@ -201,7 +201,7 @@ static ndp_status finish_batch(ndp_import *m) {
     return NDP_OK;
 }
 
-/* ---- steps, schedule, checkpoints ---- */
+/* ---- steps, schedule ---- */
 
 static ndp_status finish_steps(ndp_import *m) {
     if (m->max_steps == 0)
@@ -220,8 +220,8 @@ static ndp_status finish_steps(ndp_import *m) {
     const import_seen *epochs = ndp_import_find(m, "num_epochs");
     return ndp_import_note(
         m, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
-        "how many updates an epoch has depends on the data; train.steps is rows of data.sequence_length "
-        "x epochs / global batch",
+        "how many updates an epoch has depends on the data; train.steps is the rows of an epoch, which `ndparallel "
+        "train` tells first, x epochs / global batch",
         "train.steps");
 }
 
@@ -255,19 +255,64 @@ static void finish_schedule(ndp_import *m) {
                "update ahead of theirs\n");
 }
 
-static ndp_status finish_checkpoints(ndp_import *m) {
-    double every = m->save_steps;
-    if (m->save == SAVE_NO || m->save == SAVE_EPOCH || every == 0) {
-        if (m->save == SAVE_EPOCH)
-            SAY(m, "save_strategy counts epochs; checkpoint.every counts steps and is 0: at the end alone\n");
-        return NDP_OK;
-    }
-    if (every < 1) /* a share of the run */
+/* ---- what happens every so many steps ---- */
+
+/* Of a number of steps, or of a part of all steps. */
+static ndp_status count_steps(ndp_import *m, const char *name, double every, int *out) {
+    if (every < 1)
         every = ceil(every * m->job.train.steps);
     if (every != floor(every) || every > 1 << 30)
-        return ndp_import_fail(m, "save_steps",
-                               "'save_steps' is %g, expected a whole number of steps, or a share below 1", every);
-    m->job.checkpoint.every = (int)every;
+        return ndp_import_fail(m, name, "'%s' is %g, expected a whole number of steps, or a share below 1", name,
+                               every);
+    *out = (int)every;
+    return NDP_OK;
+}
+
+/* So often an epoch, of the epochs that train.steps are; 0 where that is once at the end. How long an epoch is, is not
+ * known where max_steps ends the run. */
+static int steps_of_epochs(ndp_import *m, const char *name, double times) {
+    double epochs = m->epochs > 0 ? m->epochs : 1, every = ceil(m->job.train.steps / (epochs * times));
+    if (m->max_steps > 0) {
+        SAY(m, "%s counts epochs, and max_steps does not say how long one is: at the end alone\n", name);
+        return 0;
+    }
+    return every < m->job.train.steps ? (int)every : 0;
+}
+
+static ndp_status finish_checkpoints(ndp_import *m) {
+    enum { TRAINERS_OWN = 500 };
+    int *every = &m->job.checkpoint.every;
+    if (m->save_steps > 0)
+        return count_steps(m, "save_steps", m->save_steps, every);
+    /* Axolotl makes a part of all steps of it */
+    if (m->saves_per_epoch > 0 && m->saves_per_epoch * (m->epochs > 0 ? m->epochs : 1) > 1)
+        return count_steps(m, "saves_per_epoch", 1 / (m->saves_per_epoch * (m->epochs > 0 ? m->epochs : 1)), every);
+    if (m->save == EVERY_STEPS)
+        *every = TRAINERS_OWN;
+    else if (m->save != EVERY_NEVER)
+        *every = steps_of_epochs(m, m->save ? "save_strategy" : "save_strategy (epoch unless it is given)", 1);
+    return NDP_OK;
+}
+
+static ndp_status finish_evaluation(ndp_import *m) {
+    int *every = &m->job.train.eval_every, steps = m->job.train.steps;
+    double epochs = m->epochs > 0 ? m->epochs : 1;
+    if (!ndp_import_find(m, "logging_steps")) /* Axolotl's */
+        m->job.train.log_every = steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
+    if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
+        if (m->eval_steps > 0 || m->evals_per_epoch > 0 || m->eval > EVERY_NEVER)
+            SAY(m, "nothing is held out (val_set_size, test_datasets): nothing is evaluated\n");
+        return NDP_OK;
+    }
+    SAY(m, "eval_loss is the mean over all tokens that are held out; theirs is a mean of batches\n");
+    if (m->eval_steps > 0)
+        return count_steps(m, "eval_steps", m->eval_steps, every);
+    if (m->evals_per_epoch * epochs > 1)
+        return count_steps(m, "evals_per_epoch", 1 / (m->evals_per_epoch * epochs), every);
+    if (m->eval == EVERY_STEPS)
+        *every = m->job.train.log_every;
+    else if (m->eval == EVERY_EPOCH)
+        *every = steps_of_epochs(m, "eval_strategy", 1);
     return NDP_OK;
 }
 
@@ -296,8 +341,6 @@ ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_batch(m));
     finish_precision(m);
     finish_recompute(m);
-    if (m->multipack_attention)
-        m->job.data.document_mask = m->multipack_attention == WORD_YES;
     if (!m->dialect->whole) {
         SAY(m,
             "the file says on what to train, not what: set model.path, data.files, batch, optimizer, schedule and "
@@ -311,10 +354,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
         SAY(m, "no base_model: set model.path\n");
     else if (!ndp_path_is_folder(m->job.model.path))
         SAY(m, "model.path '%s' is no folder here: download the model and name its folder\n", m->job.model.path);
-    SAY(m, "%s\n",
-        m->packing == WORD_YES
-            ? "a row is filled to its last token, a document goes on in the next row; Axolotl packs whole ones"
-            : "a row is filled with documents; Axolotl without sample_packing has one a row, so here a sample has more "
-              "tokens");
-    return finish_checkpoints(m);
+    NDP_TRY(ndp_import_finish_data(m));
+    NDP_TRY(finish_checkpoints(m));
+    return finish_evaluation(m);
 }

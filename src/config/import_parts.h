@@ -9,7 +9,7 @@
 
 typedef struct ndp_import ndp_import;
 
-/* One of the words that a value may be. Case does not matter. */
+/* One of the words that a value may be. Case does not matter; one that ends with * is all that begin so. */
 typedef struct import_word {
     const char *word;
     int value;
@@ -26,7 +26,7 @@ typedef enum import_kind {
 } import_kind;
 
 typedef struct import_key {
-    const char *section, *key; /* of the table; a key that ends with * is all that begin so */
+    const char *section, *names; /* names of keys, parted by spaces; one that ends with * is all that begin so */
     import_kind kind;
     ndp_option_type type; /* VALUE: these four as in ndp_option */
     size_t offset;        /* in ndp_import; of WORD too */
@@ -39,8 +39,13 @@ typedef struct import_key {
     const char *ours; /* the key of ours that settles it when the user sets it; NULL: none */
 } import_key;
 
-extern const import_key ndp_import_keys[];
-extern const int ndp_import_key_count;
+typedef struct import_table {
+    const import_key *keys;
+    int n;
+} import_table;
+
+extern const import_table ndp_import_axolotl, ndp_import_accelerate;
+extern const import_table *const ndp_import_tables[]; /* both; ends with NULL */
 
 /* A dialect is a section of the table and what its program takes for keys that a file lacks. */
 typedef struct import_dialect {
@@ -58,7 +63,8 @@ enum { DISTRIBUTED_NO = 1, DISTRIBUTED_DDP, DISTRIBUTED_FSDP, DISTRIBUTED_DEEPSP
 enum { WORD_NO = 1, WORD_YES, WORD_AUTO, WORD_OFFLOAD }; /* 0 is a word that was not said */
 enum { RING_PLAIN = 1, RING_ZIGZAG, RING_STRIPE, RING_GATHERED };
 enum { SCHEDULE_CONSTANT = 1, SCHEDULE_CONSTANT_WARMUP, SCHEDULE_LINEAR, SCHEDULE_COSINE };
-enum { SAVE_NO = 1, SAVE_STEPS, SAVE_EPOCH };
+enum { EVERY_NEVER = 1, EVERY_STEPS, EVERY_EPOCH };
+enum { EXCESS_DROP = 1, EXCESS_TRUNCATE, EXCESS_RAISE };
 
 typedef enum import_verdict { SEEN_CARRIED, SEEN_LEFT, SEEN_REFUSED, SEEN_UNKNOWN } import_verdict;
 
@@ -70,6 +76,16 @@ typedef struct import_seen {
     struct fy_node *node; /* the key; NULL: not in the file */
     const char *why, *ours;
 } import_seen;
+
+/* A data set whose records are conversations, or questions and answers: it names a chat template. */
+typedef struct import_chat {
+    const char *name; /* of the data set */
+    struct fy_node *node;
+    const char *template; /* as Axolotl calls it; NULL: that of the whole file, else the tokenizer's */
+} import_chat;
+#define NDP_IMPORT_NO_TEMPLATE                                                                                         \
+    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or qwen3; another one is not "  \
+    "built in"
 
 /* What a file says. Numbers are 0, and words too, where it says nothing, unless noted. */
 struct ndp_import {
@@ -89,17 +105,28 @@ struct ndp_import {
     int distributed, strategy, reshard, zero_stage; /* zero_stage -1: none said */
     ndp_strings fsdp;
     int micro, accumulation, batch;
-    int max_steps, warmup;                                 /* -1: none said */
-    double epochs, warmup_ratio, min_lr_ratio, save_steps; /* the ratios: -1 */
-    int scheduler, save, fp32, bf16, fp16, half, mixed;
-    int checkpointing, fsdp_checkpointing, ring, rotate, packing, multipack_attention, tp_sequence,
-        distributed_optimizer;
+    int max_steps, warmup;                     /* -1: none said */
+    double epochs, warmup_ratio, min_lr_ratio; /* the ratios: -1 */
+    int scheduler, fp32, bf16, fp16, half, mixed;
+    int checkpointing, fsdp_checkpointing, ring, rotate, tp_sequence, distributed_optimizer;
+    int save, eval; /* EVERY_... */
+    double save_steps, saves_per_epoch, eval_steps, evals_per_epoch;
+    int ignored; /* a word that changes nothing */
 
     struct { /* the data set being read */
-        char *path, *field, *type, *ds_type;
+        char *path, *type, *ds_type, *template;
+        char *text, *messages, *prompt, *input, *response; /* names of fields */
+        char *format, *no_input_format;                    /* of a type of the user's own */
         ndp_strings files;
     } set;
-    char *text_field; /* that of the data sets before */
+    bool held;   /* it is one of test_datasets */
+    int formats; /* bits 1 << ndp_data_format of all data sets */
+    int shared;  /* bits: which keys that all data sets share one has said */
+    import_chat *chats;
+    int64_t chat_count, chat_capacity;
+    char *chat_template;
+    int packing, multipack_attention, train_on_inputs, excess, curriculum, shuffle_merged;
+    double val_set_size;
 };
 
 /* ---- reading ---- */
@@ -110,6 +137,9 @@ NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const ch
 /* Notes what became of a key. `node` may be NULL. */
 NDP_API ndp_status ndp_import_note(ndp_import *m, import_verdict verdict, const char *name, struct fy_node *node,
                                    const char *why, const char *ours);
+/* Notes that it is refused, with its value: "adapter: lora". `value` may be NULL. */
+ndp_status ndp_import_refuse(ndp_import *m, const char *name, const char *value, struct fy_node *node, const char *why,
+                             const char *ours);
 /* The last key of this name that was seen; NULL: none. */
 const import_seen *ndp_import_find(const ndp_import *m, const char *name);
 /* NDP_EINVAL, with the message pointing at the key of this name, if the file has it. */
@@ -121,13 +151,24 @@ bool ndp_import_is_set(const ndp_import *m, const char *ours);
 NDP_API ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name);
+NDP_API ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
+/* Reads each item of a list; a value that is no list is the one item. */
+ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *name,
+                            ndp_status (*each)(ndp_import *m, struct fy_node *item, const char *name));
+/* The files of m->set, to those of the job. */
+ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node);
+/* Frees what m->set has, for the next data set. */
+void ndp_import_forget_set(ndp_import *m);
 
 /* ---- what follows ---- */
 
 /* Layout, global batch, steps, schedule, precision from what was read, into `job`; says the equation. */
 NDP_API ndp_status ndp_import_finish(ndp_import *m);
+/* Of that what concerns the data: format, chat template, packing, what is held out. */
+ndp_status ndp_import_finish_data(ndp_import *m);
 /* All that was noted, as lines of text. */
 NDP_API ndp_status ndp_import_report(const ndp_import *m, char **notes);
 /* NDP_EINVAL with all keys that are refused or unknown, and the way out; NDP_OK when there is none. */

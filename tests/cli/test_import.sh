@@ -47,6 +47,70 @@ run train imported.yaml --transport local --set model.init=random --set data.tok
 code_is 0
 lines run/metrics.jsonl 3 '"loss"'
 
+# ---- conversations, and questions with answers ----
+
+# A tokenizer of ASCII characters, with an end token: a token is a letter.
+make_tokenizer() {
+    awk 'BEGIN {
+        printf "{\"version\": \"1.0\", \"normalizer\": null, \"pre_tokenizer\": null, \"post_processor\": null,\n"
+        printf " \"decoder\": null, \"added_tokens\": [{\"id\": 0, \"content\": \"</s>\", \"single_word\": false,\n"
+        printf " \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": true}],\n"
+        printf " \"model\": {\"type\": \"BPE\", \"dropout\": null, \"unk_token\": null, \"merges\": [],\n"
+        printf " \"vocab\": {\"</s>\": 0, \"\\n\": 1"
+        for (c = 32; c < 127; c++)
+            printf ", \"%s%c\": %d", c == 34 || c == 92 ? "\\" : "", c, c - 30
+        printf "}}}\n"
+    }' >model/tokenizer.json
+    echo '{"eos_token": "</s>"}' >model/tokenizer_config.json
+    sed 's/"max_position_embeddings": 64/"max_position_embeddings": 256/' config.json >model/config.json
+}
+make_tokenizer
+chat() { echo "{\"turns\": [{\"role\": \"user\", \"content\": \"$1\"}, {\"role\": \"assistant\", \"content\": \"$2\"}]}"; }
+for n in 10 11 12 13 14 15 16 17 18 19 20 21; do chat "What is $n?" "A number"; done >data/chats.jsonl
+gzip -f data/chats.jsonl
+{
+    echo '['
+    for n in 22 23 24 25 26 27 28; do echo "$(chat "And $n?" "A number"),"; done
+    chat 'And 29?' 'A number'
+    echo ']'
+} >data/more.json
+
+run config import "$NDP_SOURCE_DIR/tests/config/import/axolotl_chat.yaml" --output chat.yaml
+code_is 0
+says chat.yaml '^  files: \["data/chats.jsonl.gz", "data/more.json"\]$' '^  format: messages$' \
+    '^  messages_field: "turns"$' '^  chat_template: "qwen2.5"$' '^  train_on: assistant$' '^  packing: true$' \
+    '^  overlong: error$' '^  validation_fraction: 0.25$' '^  eval_every: 1$' '^  every: 1$'
+run train chat.yaml --transport local --set model.init=random --set train.threads=1
+code_is 0
+lines run_chat/metrics.jsonl 2 '"eval_loss"'
+# Of 20 conversations; the 18 letters of "A number<|im_end|>" are learned of each.
+grep -oE '(data|held out): [0-9]+ documents, [0-9]+ tokens, [0-9]+ to predict' out | awk '{
+    sub(/.*: /, ""); documents += $1; learned += $5; sets++
+} END { exit !(sets == 2 && documents == 20 && learned == 20 * 18) }' || fail "not 20 conversations of 18 learned tokens"
+
+# One that is too long is named, as excess_length_strategy: raise does.
+{ gzip -dc data/chats.jsonl.gz; chat 'Say it all' "$(seq -s ' ' 1 60)"; } >data/longer.jsonl
+run train chat.yaml --transport local --set model.init=random --set 'data.files=[data/longer.jsonl]' \
+    --set train.output_dir=run_longer
+code_is 2
+says err 'data/longer.jsonl: document 13 has [0-9]+ tokens, a row has 192'
+
+for n in 1 2 3 4 5 6; do
+    echo "{\"question\": \"What is $n?\", \"answer\": \"A digit\"}"
+    echo "{\"question\": \"What is it?\", \"context\": \"It is $n\", \"answer\": \"A digit\"}"
+done >data/questions.jsonl
+head -n 2 data/questions.jsonl >data/held.jsonl
+run config import "$NDP_SOURCE_DIR/tests/config/import/axolotl_instruct.yaml" --output instruct.yaml
+code_is 0
+says instruct.yaml '^  format: instruction$' '^  prompt_field: "question"$' '^  input_field: "context"$' \
+    '^  response_field: "answer"$' '^  chat_template: "plain"$' '^  train_on: all$' '^  packing: false$' \
+    '^  validation_files: \["data/held.jsonl"\]$' '^  eval_every: 1$' '^  log_every: 1$' '^  every: 0$'
+run train instruct.yaml --transport local --set model.init=random --set train.threads=1
+code_is 0
+lines run_instruct/metrics.jsonl 2 '"eval_loss"'
+# "What is 1?\nA digit</s>" is 19 tokens, "What is it?\n\nIt is 1\nA digit</s>" 29; the first of each is not predicted.
+says out 'data: 12 documents, 288 tokens, 276 to predict, 12 rows an epoch' 'held out: 2 documents, 48 tokens, 46 to predict'
+
 run config import "$NDP_SOURCE_DIR/tests/config/import/accelerate_nd.yaml"
 code_is 0
 says out '^  tp_size: 2$' '^# imported from .*, an Accelerate configuration$'

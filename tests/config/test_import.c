@@ -116,14 +116,19 @@ static void axolotl_with_every_axis(void **state) {
 static void axolotl_defaults(void **state) {
     (void)state;
     imported i;
-    CHECK_OK(import(&i, "base_model: m\ndatasets: [{path: a.txt}]\nlearning_rate: 1e-4\nmax_steps: 1000\n", NULL));
+    CHECK_OK(import(
+        &i, "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nlearning_rate: 1e-4\nmax_steps: 1000\n",
+        NULL));
     CHECK_KEYS(&i, {"data.sequence_length", "512"}, {"optimizer.weight_decay", "0"},
                {"optimizer.betas", "[0.9, 0.999]"}, {"optimizer.eps", "1e-08"}, {"optimizer.max_grad_norm", "1"},
                {"schedule.name", "cosine"}, {"schedule.min_lr_ratio", "0"}, {"schedule.warmup_steps", "30"},
                {"precision.compute", "bf16"}, {"batch.global_batch_size", "1"}, {"train.recompute", "none"},
-               {"parallelism.dp_shard_size", "1"}, {"train.output_dir", "\"./model-out\""}, {"checkpoint.keep", "4"});
+               {"parallelism.dp_shard_size", "1"}, {"train.output_dir", "\"./model-out\""}, {"checkpoint.keep", "4"},
+               {"data.packing", "false"}, {"data.document_mask", "true"}, {"data.overlong", "cut"},
+               {"data.format", "text"}, {"data.shuffle", "true"}, {"data.validation_fraction", "0"},
+               {"train.log_every", "5"}, {"train.eval_every", "0"}, {"checkpoint.every", "0"});
     CHECK_NOTES(&i, "taken for 1, one of them for data; --ranks N says it", "Axolotl's 3%, at most 100",
-                "Axolotl without sample_packing has one a row");
+                "Axolotl ends each with the end token", "save_strategy (epoch unless it is given) counts epochs");
     release(&i);
 }
 
@@ -155,7 +160,8 @@ static void axolotl_layouts(void **state) {
     };
     for (int k = 0; k < NDP_COUNT(cases); k++) {
         char text[512];
-        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\n%s\n", cases[k].text);
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\n%s\n",
+                 cases[k].text);
         ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
         o.ranks = cases[k].ranks;
         imported i;
@@ -182,8 +188,9 @@ static void axolotl_context_parallel(void **state) {
                {"train.recompute", "block"});
     check_round_trip(&i);
     release(&i);
-    static const char *const packed = "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\nsample_packing: true\n"
-                                      "context_parallel_size: 2\n";
+    static const char *const packed =
+        "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\nsample_packing: true\n"
+        "context_parallel_size: 2\n";
     CHECK_OK(import(&i, packed, NULL));
     CHECK_KEYS(&i, {"parallelism.cp_method", "all_gather"}); /* varlen_llama3 */
     release(&i);
@@ -203,7 +210,8 @@ static void axolotl_schedules(void **state) {
     };
     for (int k = 0; k < NDP_COUNT(cases); k++) {
         char text[512];
-        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 200\n%s\n", cases[k][0]);
+        snprintf(text, sizeof text,
+                 "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n%s\n", cases[k][0]);
         imported i;
         CHECK_OK(import(&i, text, NULL));
         CHECK_KEYS(&i, {"schedule.name", cases[k][1]}, {"schedule.warmup_steps", cases[k][2]},
@@ -220,10 +228,141 @@ static void axolotl_precisions(void **state) {
         {"fp16: auto", "bf16"}, {"bf16:\nfp16: false", "bf16"}};
     for (int k = 0; k < NDP_COUNT(cases); k++) {
         char text[512];
-        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\n%s\n", cases[k][0]);
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\n%s\n",
+                 cases[k][0]);
         imported i;
         CHECK_OK(import(&i, text, NULL));
         CHECK_KEYS(&i, {"precision.compute", cases[k][1]});
+        release(&i);
+    }
+}
+
+/* ---- data ---- */
+
+static void conversations(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import_file(&i, "axolotl_chat.yaml", NULL));
+    CHECK_KEYS(&i, {"data.files", "[\"data/chats.jsonl.gz\", \"data/more.json\"]"}, {"data.format", "messages"},
+               {"data.messages_field", "\"turns\""}, {"data.chat_template", "\"qwen2.5\""},
+               {"data.train_on", "assistant"}, {"data.packing", "true"}, {"data.overlong", "error"},
+               {"data.sequence_length", "192"}, {"data.validation_fraction", "0.25"}, {"train.eval_every", "1"},
+               {"checkpoint.every", "1"}, {"batch.global_batch_size", "4"});
+    CHECK_NOTES(&i, "all is learned that stands behind the assistant's header",
+                "datasets[0].roles.assistant (line 16), datasets[0].roles.user (line 17): roles in records are",
+                "eval_loss is the mean over all tokens", "pad_to_sequence_len (line 36): rows are");
+    assert_null(strstr(i.notes, "which Axolotl"));
+    check_round_trip(&i);
+    release(&i);
+}
+
+static void questions(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import_file(&i, "axolotl_instruct.yaml", NULL));
+    CHECK_KEYS(&i, {"data.files", "[\"data/questions.jsonl\"]"}, {"data.validation_files", "[\"data/held.jsonl\"]"},
+               {"data.format", "instruction"}, {"data.prompt_field", "\"question\""},
+               {"data.input_field", "\"context\""}, {"data.response_field", "\"answer\""},
+               {"data.chat_template", "\"plain\""}, {"data.train_on", "all"}, {"data.packing", "false"},
+               {"data.overlong", "error"}, {"train.eval_every", "1"}, {"checkpoint.every", "0"});
+    CHECK_NOTES(&i, "data.overlong: error names a record of more than sequence_len tokens, which Axolotl leaves out");
+    check_round_trip(&i);
+    release(&i);
+}
+
+/* More of a file, a key of ours, its value. */
+static const char *const data_keys[][3] = {
+    {"datasets: [{path: a.jsonl.zst, type: completion}]", "data.files", "[\"a.jsonl.zst\"]"},
+    {"datasets: {path: b.NDJSON.xz, ds_type: json, type: completion}", "data.files", "[\"b.NDJSON.xz\"]"},
+    {"datasets: [{path: json, data_files: ['data/*.json'], type: completion}]", "data.files", "[\"data/*.json\"]"},
+    {"pretraining_dataset: [{path: a.jsonl, text_column: body}]", "data.text_field", "\"body\""},
+    {"pretraining_dataset: a.jsonl", "data.format", "text"},
+    {"pretraining_dataset: a.jsonl\nsample_packing: true\npretrain_multipack_attn: false", "data.document_mask",
+     "false"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]", "data.chat_template", "null"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]", "data.messages_field", "\"messages\""},
+    {"datasets: [{path: a.jsonl, type: chat_template}]", "data.train_on", "assistant"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\ntrain_on_inputs: true", "data.train_on", "all"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nchat_template: chatml", "data.chat_template", "\"chatml\""},
+    {"chat_template: tokenizer_default\ndatasets: [{path: a.jsonl, type: chat_template, chat_template: qwen3}]",
+     "data.chat_template", "\"qwen3\""},
+    {"chat_template: llama3\ndatasets: [{path: a.jsonl, type: completion}]", "data.chat_template", "null"},
+    {"datasets: [{path: a.jsonl, type: chat_template}, {path: b.jsonl, type: completion}]", "data.format", "auto"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: drop", "data.overlong", "error"},
+    {"datasets: [{path: a.jsonl, type: completion}]\nexcess_length_strategy: truncate", "data.overlong", "cut"},
+    {"sample_packing: true", "data.packing", "true"},
+    {"sample_packing: false", "data.packing", "false"},
+    {"curriculum_sampling: true\nshuffle_merged_datasets: false", "data.shuffle", "false"},
+    {"curriculum_sampling: true", "data.shuffle", "true"},
+    {"shuffle_merged_datasets: false", "data.shuffle", "true"},
+    {"val_set_size: 0.02", "data.validation_fraction", "0.02"},
+    {"val_set_size: 0.0", "data.validation_fraction", "0"},
+    {"test_datasets: [{path: e.jsonl, type: completion, split: train}]", "data.validation_files", "[\"e.jsonl\"]"},
+    {"val_set_size: 0.02\neval_steps: 7", "train.eval_every", "7"},
+    {"val_set_size: 0.02\neval_steps: 0.1", "train.eval_every", "20"},
+    {"val_set_size: 0.02\nevals_per_epoch: 4", "train.eval_every", "50"},
+    {"val_set_size: 0.02\nevals_per_epoch: 2\nnum_epochs: 3", "train.eval_every", "34"},
+    {"val_set_size: 0.02\nevals_per_epoch: 1", "train.eval_every", "0"},
+    {"val_set_size: 0.02\neval_strategy: steps\nlogging_steps: 9", "train.eval_every", "9"},
+    {"val_set_size: 0.02\neval_strategy: epoch", "train.eval_every", "0"},
+    {"val_set_size: 0.02\neval_strategy: 'no'", "train.eval_every", "0"},
+    {"eval_steps: 7", "train.eval_every", "0"},
+    {"saves_per_epoch: 4", "checkpoint.every", "50"},
+    {"saves_per_epoch: 1\nnum_epochs: 4", "checkpoint.every", "50"},
+    {"save_strategy: steps", "checkpoint.every", "500"},
+    {"save_strategy: 'no'", "checkpoint.every", "0"},
+};
+
+static void data_sets(void **state) {
+    (void)state;
+    for (int k = 0; k < NDP_COUNT(data_keys); k++) {
+        char text[512];
+        snprintf(text, sizeof text, "base_model: m\nmax_steps: 200\n%s\n", data_keys[k][0]);
+        imported i;
+        CHECK_OK(import(&i, text, NULL));
+        check_keys(&i, (const char *const[][2]){{data_keys[k][1], data_keys[k][2]}, {NULL, NULL}});
+        release(&i);
+    }
+}
+
+/* Where epochs count, the user says train.steps, and an epoch is a part of them. */
+static void epochs_of_steps(void **state) {
+    (void)state;
+    static const char file[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nnum_epochs: 3\n"
+                               "val_set_size: 0.1\neval_strategy: epoch\nlearning_rate: 1e-4\n";
+    char *sets[] = {"train.steps=310"};
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    o.assignments = sets;
+    o.assignment_count = 1;
+    imported i;
+    CHECK_OK(import(&i, file, &o));
+    CHECK_KEYS(&i, {"train.steps", "310"}, {"train.eval_every", "104"}, {"checkpoint.every", "104"});
+    release(&i);
+}
+
+/* What a file cannot say is settled by the key that the message names, and by it alone. */
+static void settled_data(void **state) {
+    (void)state;
+    static char *const cases[][2] = {
+        {"datasets: [{path: a.jsonl, type: alpaca}]", "data.format=instruction"},
+        {"datasets: [{path: a.txt, type: completion}]", "data.files=[a.txt]"},
+        {"datasets: [{path: a.jsonl, type: chat_template, chat_template: llama3}]", "data.chat_template=null"},
+        {"datasets: [{path: a.jsonl, type: chat_template, roles_to_train: [user]}]", "data.train_on=all"},
+        {"test_datasets: [{path: someone/set, type: completion}]", "data.validation_files=[v.jsonl]"},
+        {"val_set_size: 100", "data.validation_fraction=0.1"},
+        {"pretraining_sample_concatenation: true", "data.document_mask=false"},
+    };
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512], *sets[] = {cases[k][1]};
+        snprintf(text, sizeof text, "base_model: m\nmax_steps: 200\n%s\n", cases[k][0]);
+        ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+        imported i;
+        CHECK_FAILS(import(&i, text, &o), NDP_EINVAL, "--force imports without it");
+        release(&i);
+        o.assignments = sets;
+        o.assignment_count = 1;
+        CHECK_OK(import(&i, text, &o));
+        CHECK_NOTES(&i, "not carried over, settled by --set:\n");
         release(&i);
     }
 }
@@ -238,13 +377,11 @@ static void refusals_name_every_key(void **state) {
                 "quantized weights are not trained\n"
                 "  load_in_8bit: true\n  ^");
     static const char *const words[] = {"line 3: 'adapter: lora': adapters are not trained",
-                                        "line 7: 'datasets[0].type: alpaca': only plain text",
+                                        "line 7: 'datasets[0].type: alpaca': its prompt has words of its own",
                                         "line 7: 'datasets[0]: someone/instructions': not a file",
-                                        "line 10: 'sample_packing: false': rows are always packed",
                                         "line 13: 'num_epochs': how many updates an epoch has depends on the data",
                                         "--set train.steps=...",
                                         "line 14: 'optimizer: adamw_bnb_8bit': not AdamW's arithmetic",
-                                        "line 16: 'val_set_size: 0.05'",
                                         "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?",
                                         "--force imports without them"};
     for (int k = 0; k < NDP_COUNT(words); k++)
@@ -258,9 +395,10 @@ static void force_and_set(void **state) {
     (void)state;
     imported i;
     ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
-    char *sets[] = {"train.steps=300", "data.files=[rows.jsonl]", "optimizer.name=adamw", "parallelism.tp_size=2"};
+    char *sets[] = {"train.steps=300", "data.files=[rows.jsonl]", "optimizer.name=adamw", "parallelism.tp_size=2",
+                    "data.format=instruction"};
     o.assignments = sets;
-    o.assignment_count = 4;
+    o.assignment_count = NDP_COUNT(sets);
     CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", &o), NDP_EINVAL, "line 17: 'learning_rat': unknown key");
     assert_null(strstr(ndp_error_message(), "num_epochs")); /* settled */
     assert_null(strstr(ndp_error_message(), "alpaca"));
@@ -268,7 +406,10 @@ static void force_and_set(void **state) {
     o.force = true;
     CHECK_OK(import_file(&i, "axolotl_lora.yaml", &o));
     CHECK_KEYS(&i, {"train.steps", "300"}, {"data.files", "[\"rows.jsonl\"]"}, {"schedule.warmup_steps", "9"},
-               {"parallelism.tp_size", "2"}, {"batch.global_batch_size", "8"}, {"optimizer.lr", "0.0002"});
+               {"parallelism.tp_size", "2"}, {"batch.global_batch_size", "8"}, {"optimizer.lr", "0.0002"},
+               {"data.format", "instruction"}, {"data.prompt_field", "\"instruction\""},
+               {"data.response_field", "\"output\""}, {"data.packing", "false"}, {"data.validation_fraction", "0.05"},
+               {"data.chat_template", "null"}, {"checkpoint.every", "100"});
     CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; the result depends on it:\n", "adapter: lora (line 3)",
                 "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)", "num_epochs (line 13)",
                 "since nobody knows it:\n  learning_rat (line 17): unknown key");
@@ -325,12 +466,20 @@ static const char *const refused[][2] = {
     {"base_model: m\nplugins: [my.Plugin]\nmax_steps: 3\n", "'plugins: my.Plugin': a plugin of another program"},
     {"base_model: m\nspecial_tokens: {eos_token: x}\nmax_steps: 3\n",
      "'special_tokens.eos_token: x': change the model folder's"},
-    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.json, type: completion}]\n", "files are read as JSONL"},
-    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, type: {field: x}}]\n", "'datasets[0].type: of its own'"},
-    {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, field: x}, {path: b.jsonl}]\n",
-     "data.text_field is one for all files: 'x' before, 'text' here"},
+    {"base_model: m\nmax_steps: 3\nattn_implementation: sage\n", "'attn_implementation: sage': attention is exact"},
+    {"base_model: m\nmax_steps: 3\noptimizer: galore_adamw\n", "'optimizer: galore_adamw': not AdamW's arithmetic"},
+    {"base_model: m\nmax_steps: 3\ntrainer_cls: my.Trainer\n", "'trainer_cls: my.Trainer': a class of another program"},
+    /* what is held out */
+    {"base_model: m\nmax_steps: 3\nval_set_size: 200\n",
+     "their.yaml:3:1: 'val_set_size: 200': data.validation_fraction is a part of the records: this number / all of "
+     "them; or --set data.validation_fraction=..."},
+    {"base_model: m\nmax_steps: 3\nval_set_size: 1\n", "their.yaml:3:1: 'val_set_size' is 1, expected a part below 1"},
+    {"base_model: m\nmax_steps: 3\nval_set_size: 0.1\ntest_datasets: [{path: a.jsonl, type: completion}]\n",
+     "their.yaml:3:1: 'val_set_size' and 'test_datasets' both say what is held out"},
+    {"base_model: m\nmax_steps: 3\neval_steps: 1.5\nval_set_size: 0.1\n", "their.yaml:3:1: 'eval_steps' is 1.5"},
     {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not computed in"},
-    {"base_model: m\ndatasets: [{path: a.txt}]\n", "'num_epochs: 1 unless given': how many updates"},
+    {"base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\n",
+     "'num_epochs: 1 unless given': how many updates"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, split: 'train[:20%]'}]\n",
      "'datasets[0].split: train[:20%]': a file is read whole"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, feild: x}]\n",
@@ -344,6 +493,71 @@ static const char *const refused[][2] = {
     {"train: {steps: 3}\n", "no key of an Axolotl or Accelerate configuration"},
     {"a: 1\n---\nb: 2\n", "a second document"},
 };
+
+/* A data set, what the message about it says. */
+static const char *const refused_sets[][2] = {
+    {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl makes a document of every line of a text file"},
+    {"path: a.jsonl, ds_type: text, type: completion",
+     "'datasets[0]: a.jsonl': Axolotl makes a document of every line"},
+    {"path: a.jsonl, ds_type: csv, type: completion", "'datasets[0]: a.jsonl': records are read from .jsonl, .ndjson"},
+    {"path: a.parquet, type: completion", "'datasets[0]: a.parquet': records are read from .jsonl, .ndjson and .json"},
+    {"path: a.jsonl.bz2, type: completion", "convert it, or rename it; or --set data.files=..."},
+    {"path: someone/set, type: completion", "'datasets[0]: someone/set': not a file; download the data set"},
+    {"path: someone/set, data_files: a.jsonl, type: completion",
+     "'datasets[0]: someone/set': its data_files are not here"},
+    {"path: parquet, data_files: a.jsonl, type: completion", "'datasets[0]: a.jsonl': records are read from"},
+    {"path: 'https://a.b/c.jsonl', type: completion", "nothing is downloaded; name files that are here"},
+    {"path: /tmp, type: completion", "'datasets[0]: /tmp': of a folder Axolotl takes the files of one split"},
+    {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads ids (input_ids, labels) there"},
+    {"path: a.jsonl, type: sharegpt", "'datasets[0].type: sharegpt': the type of a data set is completion or"},
+    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0].type: alpaca:chat': its prompt has words of its own"},
+    {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
+    {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
+    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}",
+     "'datasets[0]: type of its own': the type of a data set is"},
+    {"path: a.jsonl, type: {format: \"{instruction}\\n\\n{input}\\n\", no_input_format: \"{instruction}\\n\", "
+     "system_prompt: Be brief}",
+     "'datasets[0].type.system_prompt: Be brief': a question has no system message"},
+    {"path: a.jsonl, type: completion, shards: 4", "'datasets[0].shards: 4': all documents are read, whole"},
+    {"path: a.jsonl, type: completion, field: x}, {path: b.jsonl, type: completion",
+     "'datasets[1]': data.text_field is one for all files: x before, text here; or --set data.text_field=..."},
+    {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, field_messages: turns",
+     "'datasets[1]': data.messages_field is one for all files: messages before, turns here"},
+    {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, chat_template: chatml",
+     "'datasets[1]': data.chat_template is one for all files: the tokenizer's own before, chatml here"},
+    {"path: a.jsonl, type: chat_template, chat_template: llama3",
+     "'datasets[0]: llama3': conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or "
+     "qwen3"},
+    {"path: a.jsonl, type: chat_template, chat_template_jinja: x",
+     "'datasets[0].chat_template_jinja: x': conversations"},
+    {"path: a.jsonl, type: chat_template, message_property_mappings: {role: from, content: value}",
+     "'datasets[0].message_property_mappings.role: from': a message is {role, content}"},
+    {"path: a.jsonl, type: chat_template, message_field_content: value",
+     "'datasets[0].message_field_content: value': a message is {role, content}"},
+    {"path: a.jsonl, type: chat_template, roles: {assistant: [gpt, user]}",
+     "'datasets[0].roles.assistant: user': the roles of records are taken as they are"},
+    {"path: a.jsonl, type: chat_template, roles_to_train: [assistant, user]",
+     "'datasets[0].roles_to_train: user': what is learned is what the assistant says, or all"},
+    {"path: a.jsonl, type: chat_template, roles_to_train: []", "'datasets[0].roles_to_train: []': what is learned is"},
+    {"path: a.jsonl, type: chat_template, train_on_eos: last", "'datasets[0].train_on_eos: last': the token that ends"},
+    {"path: a.jsonl, type: chat_template, message_field_training: train",
+     "'datasets[0].message_field_training: train': data.train_on: assistant learns each turn"},
+    {"path: a.jsonl, type: chat_template, drop_system_message: true", "a system message is one of the messages"},
+    {"path: a.jsonl, type: chat_template, field_tools: tools",
+     "'datasets[0].field_tools: tools': tools are not rendered"},
+    {"path: a.jsonl, type: chat_template, split_thinking: true", "a thought is the message's reasoning_content"},
+};
+
+static void refused_data_sets(void **state) {
+    (void)state;
+    for (int k = 0; k < NDP_COUNT(refused_sets); k++) {
+        char text[512];
+        snprintf(text, sizeof text, "base_model: m\nmax_steps: 3\ndatasets: [{%s}]\n", refused_sets[k][0]);
+        imported i;
+        CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, refused_sets[k][1]);
+        release(&i);
+    }
+}
 
 static void refusals_point_at_the_place(void **state) {
     (void)state;
@@ -460,7 +674,8 @@ static void deepspeed_file(void **state) {
                                " \"gradient_clipping\": \"auto\", \"gradient_accumulation_steps\": 4}\n";
     assert_true(fd >= 0 && write(fd, file, sizeof file - 1) == (ssize_t)sizeof file - 1);
     close(fd);
-    snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.txt}]\nmax_steps: 9\nbf16: no\ndeepspeed: %s\n",
+    snprintf(text, sizeof text,
+             "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\nbf16: no\ndeepspeed: %s\n",
              path);
     ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
     o.ranks = 2;
@@ -532,6 +747,12 @@ int main(void) {
                                        cmocka_unit_test(axolotl_context_parallel),
                                        cmocka_unit_test(axolotl_schedules),
                                        cmocka_unit_test(axolotl_precisions),
+                                       cmocka_unit_test(conversations),
+                                       cmocka_unit_test(questions),
+                                       cmocka_unit_test(data_sets),
+                                       cmocka_unit_test(epochs_of_steps),
+                                       cmocka_unit_test(settled_data),
+                                       cmocka_unit_test(refused_data_sets),
                                        cmocka_unit_test(refusals_name_every_key),
                                        cmocka_unit_test(force_and_set),
                                        cmocka_unit_test(refusals_point_at_the_place),

@@ -1,0 +1,147 @@
+/* Accelerate's keys: ClusterConfig, ParallelismConfig, the plugins for FSDP, DeepSpeed (and DeepSpeed's own file) and
+ * Megatron-LM, as those programs read them. Axolotl's file has sections of the same keys. */
+#include "config/import_table.h"
+
+static const char no_tpu[] = "there are no TPUs here";
+static const char row_length[] = "data.sequence_length is the length of all rows";
+
+static const import_word mixed_words[] = {
+    {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};
+static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
+                                         {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
+                                         {"NO_SHARD", NO_SHARD, 0},
+                                         {"HYBRID_SHARD", HYBRID_SHARD, 0},
+                                         {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
+                                         {"_HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
+                                         {"1", FULL_SHARD, 0},
+                                         {"2", SHARD_GRAD_OP, 0},
+                                         {"3", NO_SHARD, 0},
+                                         {"4", HYBRID_SHARD, 0},
+                                         {"5", HYBRID_SHARD_ZERO2, 0},
+                                         {0}};
+/* FSDP2's, which holds a strategy in files that were FSDP1's. */
+static const import_word reshard_words[] = {{"true", FULL_SHARD, 0},
+                                            {"yes", FULL_SHARD, 0},
+                                            {"false", SHARD_GRAD_OP, 0},
+                                            {"no", SHARD_GRAD_OP, 0},
+                                            {"FULL_SHARD", FULL_SHARD, 0},
+                                            {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
+                                            {"NO_SHARD", NO_SHARD, 0},
+                                            {"HYBRID_SHARD", HYBRID_SHARD, 0},
+                                            {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
+                                            {0}};
+static const import_word distributed_words[] = {{"NO", DISTRIBUTED_NO, 0},
+                                                {"MULTI_*", DISTRIBUTED_DDP, 0},
+                                                {"TP", DISTRIBUTED_DDP, 0},
+                                                {"MEGATRON_LM", DISTRIBUTED_DDP, 0},
+                                                {"XLA", DISTRIBUTED_DDP, 0},
+                                                {"TPU", DISTRIBUTED_DDP, 0},
+                                                {"FSDP", DISTRIBUTED_FSDP, 0},
+                                                {"DEEPSPEED", DISTRIBUTED_DEEPSPEED, 0},
+                                                {0}};
+/* torch: keys and values by one all-gather, or passed on by an all-to-all a step, which is a ring. */
+static const import_word rotations[] = {{"allgather", NDP_CP_ALL_GATHER + 1, 0}, {"alltoall", NDP_CP_RING + 1, 0}, {0}};
+
+static const char accelerate[] = "accelerate", parallelism[] = "parallelism", cp_handler[] = "cp_handler",
+                  tp_config[] = "tp", fsdp[] = "fsdp", deepspeed[] = "deepspeed", zero[] = "zero",
+                  enabled_bf16[] = "bf16", enabled_fp16[] = "fp16", megatron[] = "megatron";
+
+static const import_key keys[] = {
+    /* clang-format off */
+    /* accelerate config */
+    {accelerate, "num_processes", SIZE(processes)},
+    {accelerate, "num_machines", SIZE(machines)},
+    {accelerate, "distributed_type", WORD(distributed, distributed_words)},
+    {accelerate, "mixed_precision", WORD(mixed, mixed_words), SETTLED_BY("precision.compute")},
+    {accelerate, "fp16", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
+    {accelerate, "fp8_config", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
+    {accelerate, "gradient_accumulation_steps", INT(accumulation, 1, 1 << 24)},
+    {accelerate, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
+    {accelerate, "parallelism_config", SECTION(parallelism), .prefix = "parallelism_config_"},
+    {accelerate, "fsdp_config", SECTION(fsdp), .prefix = "fsdp_"},
+    {accelerate, "deepspeed_config", SECTION(deepspeed), .prefix = "deepspeed_"},
+    {accelerate, "megatron_lm_config", SECTION(megatron), .prefix = "megatron_lm_"},
+    {accelerate, "tp_config", SECTION(tp_config)},
+    {accelerate, "debug", LEFT("collectives are checked against each other before the first step")},
+    {accelerate, "use_cpu", LEFT("train.device says on what")},
+    {accelerate, "enable_cpu_affinity", LEFT("train.threads says how many cores a rank has")},
+    {accelerate, "compute_environment machine_rank main_process_ip main_process_port main_training_function rdzv_* "
+                 "same_network gpu_ids mpirun_config", LEFT(launched)},
+    {accelerate, "ipex_config dynamo_*", LEFT(own_kernels)},
+    {accelerate, "downcast_bf16 tpu_* command_file commands", LEFT(no_tpu)},
+
+    /* ParallelismConfig */
+    {parallelism, "dp_replicate_size", SIZE(dp_replicate)},
+    {parallelism, "dp_shard_size", SIZE(dp_shard)},
+    {parallelism, "cp_size", SIZE(cp)},
+    {parallelism, "sp_size", SIZE(sp)},
+    {parallelism, "tp_size", SIZE(tp)},
+    {parallelism, "ep_size", SIZE(ep)},
+    {parallelism, "cp_comm_strategy", WORD(rotate, rotations)},
+    {parallelism, "cp_handler", SECTION(cp_handler)},
+    {parallelism, "tp_handler", LEFT("tensor parallelism is by the model's architecture")},
+    {parallelism, "cp_backend sp_backend sp_handler sp_attn_implementation", LEFT(own_attention)},
+    {parallelism, "sp_seq_length sp_seq_length_is_variable", LEFT(row_length)},
+    {parallelism, "enable_async_tp", LEFT(overlapped)},
+    {cp_handler, "cp_comm_strategy", WORD(rotate, rotations)},
+    {tp_config, "tp_size", SIZE(tp)},
+
+    /* fully sharded data parallelism */
+    {fsdp, "sharding_strategy", WORD(strategy, strategies)},
+    {fsdp, "reshard_after_forward", WORD(reshard, reshard_words)},
+    {fsdp, "activation_checkpointing", WORD(fsdp_checkpointing, truth)},
+    {fsdp, "version", LEFT(one_sharding)},
+    {fsdp, "offload_params cpu_offload_pin_memory", LEFT(no_offload)},
+    {fsdp, "cpu_ram_efficient_loading sync_module_states state_dict_type final_state_dict_type", LEFT(always_sharded)},
+    {fsdp, "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params use_orig_params", LEFT(units)},
+    {fsdp, "backward_prefetch* forward_prefetch limit_all_gathers", LEFT(overlapped)},
+    {fsdp, "mixed_precision_policy", LEFT("precision.compute is the one precision; gradients are reduced in fp32")},
+    {fsdp, "ignored_modules", REFUSED("everything is sharded, and its gradient reduced")},
+
+    /* DeepSpeed: Accelerate's keys, and those of its own file */
+    {deepspeed, "zero_stage", INT(zero_stage, 0, 3)},
+    {deepspeed, "gradient_accumulation_steps", INT(accumulation, 1, 1 << 24)},
+    {deepspeed, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
+    {deepspeed, "train_micro_batch_size_per_gpu", INT(micro, 1, 1 << 24)},
+    {deepspeed, "train_batch_size", LEFT("it follows: micro batch x accumulation x data ranks")},
+    {deepspeed, "config_file", EACH(ndp_import_deepspeed)},
+    {deepspeed, "zero_optimization", SECTION(zero)},
+    {deepspeed, "bf16 bfloat16", SECTION(enabled_bf16)},
+    {deepspeed, "fp16", SECTION(enabled_fp16)},
+    {deepspeed, "optimizer", REFUSED("give the optimizer in optimizer:, not to DeepSpeed"), SETTLED_BY("optimizer.name")},
+    {deepspeed, "scheduler", REFUSED("give the schedule in schedule:, not to DeepSpeed"), SETTLED_BY("schedule.name")},
+    {deepspeed, "offload_*", LEFT(no_offload)},
+    {deepspeed, "zero3_* zero_allow_untested_optimizer", LEFT(always_sharded)},
+    {deepspeed, "seq_parallel_communication_data_type", LEFT("tensors travel in precision.compute")},
+    {deepspeed, "communication_data_type", LEFT("tensors travel in precision.compute, gradients in fp32")},
+    {deepspeed, "hostfile multinode_launcher exclusion_filter inclusion_filter", LEFT(launched)},
+    {deepspeed, "moe_layer_cls_names", LEFT(units)},
+    {deepspeed, "activation_checkpointing", LEFT("train.recompute says it")},
+    {deepspeed, "steps_per_print wall_clock_breakdown", LEFT(no_tracker)},
+    {zero, "stage", INT(zero_stage, 0, 3)},
+    {zero, "offload_*", LEFT(no_offload)},
+    {zero, "stage3_* overlap_comm prefetch_bucket_size param_persistence_threshold max_live_parameters "
+           "max_reuse_distance allgather_* reduce_*", LEFT(overlapped)},
+    {zero, "gather_16bit_weights_on_model_save elastic_checkpoint", LEFT(always_sharded)},
+    {zero, "contiguous_gradients round_robin_gradients memory_efficient_linear sub_group_size", LEFT(own_memory)},
+    {zero, "ignore_unused_parameters", LEFT(units)},
+    {zero, "zero_hpz_partition_size", LEFT("parallelism.reshard_after_forward and dp_replicate_size say it")},
+    {zero, "zero_quantized_*", REFUSED("what ranks exchange is not quantized")},
+    {enabled_bf16, "enabled", WORD(bf16, truth_or_auto)},
+    {enabled_fp16, "enabled", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
+    {enabled_fp16, "auto_cast loss_scale* min_loss_scale initial_scale_power hysteresis consecutive_hysteresis",
+     LEFT(no_fp16)},
+
+    /* Megatron-LM by Accelerate */
+    {megatron, "tp_degree", SIZE(tp)},
+    {megatron, "pp_degree", SIZE(pp)},
+    {megatron, "expert_model_parallel_size", SIZE(ep)},
+    {megatron, "context_parallel_size", SIZE(cp)},
+    {megatron, "num_micro_batches", INT(accumulation, 1, 1 << 24)},
+    {megatron, "sequence_parallelism", WORD(tp_sequence, truth)},
+    {megatron, "recompute_activations", WORD(checkpointing, checkpointing_words)},
+    {megatron, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
+    {megatron, "use_distributed_optimizer", WORD(distributed_optimizer, truth)},
+    /* clang-format on */
+};
+const import_table ndp_import_accelerate = {keys, NDP_COUNT(keys)};

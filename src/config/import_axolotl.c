@@ -1,0 +1,324 @@
+/* Axolotl's keys, as its schema and its readers have them. */
+#include "config/import_table.h"
+
+/* ---- reasons ---- */
+
+static const char no_hub[] = "nothing is downloaded or uploaded; paths name what is on disk";
+static const char only_adapters[] = "only adapters have it";
+static const char no_adapter[] = "adapters are not trained: all parameters are";
+static const char no_quantization[] = "quantized weights are not trained";
+static const char no_preference[] = "only the next token is trained on: no rewards, no preferences";
+static const char own_cache[] = "data are tokenized once, into data.cache_dir, and read from there";
+static const char model_config[] = "change the model folder's config.json instead";
+static const char model_tokenizer[] = "change the model folder's tokenizer instead";
+static const char from_model[] = "the model folder says it";
+static const char one_rate[] = "all parameters have one learning rate, by one schedule";
+static const char one_loss[] = "the loss is the cross-entropy of the next token alone";
+static const char all_trained[] = "all parameters are trained";
+static const char exact_attention[] = "attention is exact, and a query sees all it may";
+static const char by_seed[] = "rows are shuffled by train.seed, the same on every layout";
+static const char first_fit[] = "rows are packed first fit; which documents share one has no effect on their losses";
+static const char padding[] = "rows are data.sequence_length long, and padding is neither seen nor learned";
+static const char all_read[] = "all documents are read, whole; write the ones that are meant";
+static const char only_losses[] = "the loss of what is held out is what is evaluated";
+static const char last_model[] = "the model of the last step is exported";
+static const char runs_to_the_end[] = "a run goes on to train.steps";
+static const char own_resume[] = "`ndparallel train --resume`, from checkpoints of its own";
+static const char no_noise[] = "embeddings get no noise";
+static const char no_images[] = "text alone is trained on";
+static const char message_keys[] = "a message is {role, content}; rename the keys in the records";
+static const char whole_turns[] = "data.train_on: assistant learns each turn of the assistant, whole";
+static const char no_tools[] = "tools are not rendered";
+static const char given_system[] =
+    "a system message is one of the messages; write it into the records, or leave it out";
+static const char thoughts[] = "a thought is the message's reasoning_content, or <think>...</think> in its content";
+
+/* ---- words ---- */
+
+static const char not_adamw[] = "not AdamW's arithmetic in fp32; optimizer.name is adamw or sgd";
+static const import_word optimizers[] = {{"adamw_torch", NDP_ADAMW, 0},
+                                         {"adamw_torch_fused", NDP_ADAMW, 0},
+                                         {"adamw_torch_xla", NDP_ADAMW, 0},
+                                         {"adamw_torch_npu_fused", NDP_ADAMW, 0},
+                                         {"adamw_hf", NDP_ADAMW, 0},
+                                         {"adamw_apex_fused", NDP_ADAMW, 0},
+                                         {"paged_adamw_32bit", NDP_ADAMW, 0},
+                                         {"paged_adamw", NDP_ADAMW, 0},
+                                         {"sgd", NDP_SGD, 0},
+                                         {"adamw_8bit", 0, not_adamw},
+                                         {"adamw_bnb_8bit", 0, not_adamw},
+                                         {"paged_adamw_8bit", 0, not_adamw},
+                                         {"adamw_torch_8bit", 0, not_adamw},
+                                         {"adamw_torch_4bit", 0, not_adamw},
+                                         {"adamw_anyprecision", 0, not_adamw},
+                                         {"adopt_adamw", 0, not_adamw},
+                                         {"ao_adamw_*", 0, not_adamw},
+                                         {"ademamix*", 0, not_adamw},
+                                         {"paged_ademamix_*", 0, not_adamw},
+                                         {"adafactor", 0, not_adamw},
+                                         {"adagrad", 0, not_adamw},
+                                         {"rmsprop*", 0, not_adamw},
+                                         {"lion_*", 0, not_adamw},
+                                         {"paged_lion_*", 0, not_adamw},
+                                         {"galore_*", 0, not_adamw},
+                                         {"apollo_adamw*", 0, not_adamw},
+                                         {"schedule_free_*", 0, not_adamw},
+                                         {"optimi_adamw", 0, not_adamw},
+                                         {"came_pytorch", 0, not_adamw},
+                                         {"grokadamw", 0, not_adamw},
+                                         {"stable_adamw", 0, not_adamw},
+                                         {"lomo", 0, not_adamw},
+                                         {"adalomo", 0, not_adamw},
+                                         {"muon", 0, not_adamw},
+                                         {"dion", 0, not_adamw},
+                                         {0}};
+static const char no_schedule[] = "schedule.name is constant, linear or cosine";
+static const import_word schedules[] = {{"constant", SCHEDULE_CONSTANT, 0},
+                                        {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
+                                        {"linear", SCHEDULE_LINEAR, 0},
+                                        {"cosine", SCHEDULE_COSINE, 0},
+                                        {"cosine_with_min_lr", SCHEDULE_COSINE, 0},
+                                        {"cosine_with_restarts", 0, no_schedule},
+                                        {"cosine_warmup_with_min_lr", 0, no_schedule},
+                                        {"polynomial", 0, no_schedule},
+                                        {"inverse_sqrt", 0, no_schedule},
+                                        {"reduce_lr_on_plateau", 0, no_schedule},
+                                        {"warmup_stable_decay", 0, no_schedule},
+                                        {"one_cycle", 0, no_schedule},
+                                        {"rex", 0, no_schedule},
+                                        {0}};
+static const import_word save_words[] = {{"no", EVERY_NEVER, 0},    {"false", EVERY_NEVER, 0},
+                                         {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0},
+                                         {"best", EVERY_EPOCH, 0},  {0}};
+static const import_word eval_words[] = {
+    {"no", EVERY_NEVER, 0}, {"false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0}, {0}};
+static const import_word rings[] = {{"varlen_llama3", RING_GATHERED, 0},
+                                    {"batch_ring", RING_PLAIN, 0},
+                                    {"batch_zigzag", RING_ZIGZAG, 0},
+                                    {"batch_stripe", RING_STRIPE, 0},
+                                    {0}};
+static const import_word attentions[] = {
+    {"sage", 0, exact_attention}, {"s2", 0, exact_attention}, {"fp8", 0, exact_attention}, {"*", 0, 0}, {0}};
+static const import_word excesses[] = {
+    {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
+/* Keys that may only say what is so here anyway. */
+static const import_word role_key[] = {{"role", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word content_key[] = {{"content", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
+static const import_word turn_ends[] = {
+    {"turn", 0, 0}, {"*", 0, "the token that ends a turn is learned where the turn is"}, {0}};
+
+/* ---- keys ---- */
+
+static const char axolotl[] = "axolotl", dataset[] = "dataset", tokens[] = "tokens", scheduler[] = "scheduler",
+                  prompter[] = "prompter", mappings[] = "mappings", roles[] = "roles";
+
+static const import_key keys[] = {
+    /* clang-format off */
+    /* the model */
+    {axolotl, "base_model", TEXT(job.model.path)},
+    {axolotl, "tokenizer_config", TEXT(job.data.tokenizer)},
+    {axolotl, "base_model_config model_type model_config_type tokenizer_type tokenizer_use_fast tokenizer_legacy "
+              "tokenizer_use_mistral_common is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
+              "is_qwen_derived_model", LEFT(from_model)},
+    {axolotl, "trust_remote_code", LEFT("no code is read from a model folder")},
+    {axolotl, "revision_of_model", REFUSED("a folder has one revision; download that one"), SETTLED_BY("model.path")},
+    {axolotl, "overrides_of_model_config overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*",
+     REFUSED(model_config)},
+    {axolotl, "resize_token_embeddings_to_32x", LEFT("vocabularies are padded where that is faster, without effect")},
+    {axolotl, "mean_resizing_embeddings", LEFT("the vocabulary is the model's; no row is added to it")},
+    {axolotl, "embeddings_skip_upcast", LEFT("weights are kept in fp32 and computed with in precision.compute")},
+    {axolotl, "reinit_weights", REFUSED("model.init is pretrained or random, as a whole"), SETTLED_BY("model.init")},
+    {axolotl, "special_tokens", SECTION(tokens)},
+    {axolotl, "tokens added_tokens_overrides", REFUSED(model_tokenizer)},
+    {axolotl, "fix_untrained_tokens", REFUSED("no embedding is changed before training")},
+    {tokens, "pad_token", LEFT("padding has no token: its positions are masked and not counted")},
+    {tokens, "*", REFUSED(model_tokenizer)},
+    {axolotl, "gptq load_in_8bit load_in_4bit quantization qat quantize_moe_experts", REFUSED(no_quantization)},
+    {axolotl, "bnb_config_kwargs", LEFT(no_quantization)},
+    {axolotl, "adapter lora_model_dir relora relora_*", REFUSED(no_adapter)},
+    {axolotl, "peft_* peft lora_* qlora_* loraplus_* merge_lora", LEFT(only_adapters)},
+    {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
+    {axolotl, "is_multimodal image_size image_resize_algorithm processor_type freeze_mm_modules", REFUSED(no_images)},
+
+    /* the layout */
+    {axolotl, "tensor_parallel_size", SIZE(tp)},
+    {axolotl, "context_parallel_size sequence_parallel_degree", SIZE(cp)},
+    {axolotl, "dp_shard_size", SIZE(dp_shard)},
+    {axolotl, "dp_replicate_size", SIZE(dp_replicate)},
+    {axolotl, "expert_parallel_size", SIZE(ep)},
+    {axolotl, "world_size", SIZE(processes)},
+    {axolotl, "ring_attn_func", WORD(ring, rings)},
+    {axolotl, "fsdp", LIST(fsdp)},
+    {axolotl, "fsdp_config", SECTION("fsdp"), .prefix = "fsdp_"},
+    {axolotl, "fsdp_version", LEFT(one_sharding)},
+    {axolotl, "fsdp_final_state_dict_type", LEFT(always_sharded)},
+    {axolotl, "deepspeed", EACH(ndp_import_deepspeed)},
+    {axolotl, "deepcompile", LEFT(own_kernels)},
+    {axolotl, "ddp", LEFT("replicas are dp_replicate_size")},
+    {axolotl, "ddp_*", LEFT(overlapped)},
+    {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT says how long ranks wait for each other")},
+    {axolotl, "device device_map local_rank use_ray ray_* resources_per_worker accelerator_config debug "
+              "axolotl_config_path", LEFT(launched)},
+    {axolotl, "max_memory gpu_memory_limit low_cpu_mem_usage gc_* tiled_mlp*", LEFT(own_memory)},
+    {axolotl, "activation_offloading layer_offloading", LEFT(no_offload)},
+    {axolotl, "auto_find_batch_size", REFUSED("the batch is as the file says; --dry-run shows whether it fits"),
+     SETTLED_BY("batch.micro_batch_size")},
+
+    /* the batch, the steps */
+    {axolotl, "micro_batch_size", INT(micro, 1, 1 << 24)},
+    {axolotl, "gradient_accumulation_steps", INT(accumulation, 1, 1 << 24)},
+    {axolotl, "batch_size", INT(batch, 1, 1 << 30)},
+    {axolotl, "num_epochs", NUMBER(epochs, "(0, inf)")},
+    {axolotl, "max_steps", INT(max_steps, -1, 1 << 30)},
+    {axolotl, "seed", INT64(job.train.seed, 0, INT64_MAX)},
+
+    /* the optimizer */
+    {axolotl, "optimizer", WORD(job.optimizer.name, optimizers), SETTLED_BY("optimizer.name")},
+    {axolotl, "learning_rate", NUMBER(job.optimizer.lr, "[0, inf)")},
+    {axolotl, "adam_beta1", NUMBER(job.optimizer.betas[0], "[0, 1)")},
+    {axolotl, "adam_beta2", NUMBER(job.optimizer.betas[1], "[0, 1)")},
+    {axolotl, "adam_epsilon", NUMBER(job.optimizer.eps, "(0, inf)")},
+    {axolotl, "weight_decay", NUMBER(job.optimizer.weight_decay, "[0, inf)")},
+    {axolotl, "max_grad_norm", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
+    {axolotl, "adam_beta3 adam_epsilon2", REFUSED(not_adamw)},
+    {axolotl, "optim_args", REFUSED("adamw and sgd have what is in optimizer:, and no more"), SETTLED_BY("optimizer.name")},
+    {axolotl, "embedding_lr embedding_lr_scale lr_groups", REFUSED(one_rate)},
+    {axolotl, "lr_scheduler", WORD(scheduler, schedules), SETTLED_BY("schedule.name")},
+    {axolotl, "lr_scheduler_kwargs", SECTION(scheduler)},
+    {scheduler, "min_lr_rate", NUMBER(min_lr_ratio, "[0, 1]")},
+    {scheduler, "*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
+    {axolotl, "cosine_min_lr_ratio", NUMBER(min_lr_ratio, "[0, 1]")},
+    {axolotl, "cosine_constant_lr_ratio jagged_restart_*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
+    {axolotl, "lr_quadratic_warmup", REFUSED("warm-up is linear"), SETTLED_BY("schedule.warmup_steps")},
+    {axolotl, "lr_div_factor", LEFT("only one_cycle has it")},
+    {axolotl, "warmup_steps", INT(warmup, 0, 1 << 30)},
+    {axolotl, "warmup_ratio", NUMBER(warmup_ratio, "[0, 1]")},
+    {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED(no_noise)},
+    {axolotl, "label_smoothing_factor use_eaft num_labels kd_*", REFUSED(one_loss)},
+    {axolotl, "eaft_*", LEFT(one_loss)},
+    {axolotl, "trainer_cls", REFUSED("a class of another program, which may change the training")},
+
+    /* precision, memory, kernels */
+    {axolotl, "bf16", WORD(bf16, truth_or_auto)},
+    {axolotl, "fp16", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
+    {axolotl, "fp8", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
+    {axolotl, "fp8_*", LEFT(no_fp8)},
+    {axolotl, "bfloat16", WORD(half, truth_or_auto)},
+    {axolotl, "float16", REFUSED(no_fp16), SETTLED_BY("precision.compute")},
+    {axolotl, "float32", WORD(fp32, truth)},
+    {axolotl, "tf32", LEFT("products are in fp32 or bf16: precision.compute")},
+    {axolotl, "gradient_checkpointing", WORD(checkpointing, checkpointing_words)},
+    {axolotl, "gradient_checkpointing_kwargs", LEFT("recompute is by decoder block")},
+    {axolotl, "flash_attention flash_attn_* flash_optimum sdp_attention xformers_attention flex_attention flex_attn_* "
+              "eager_attention heads_k_stride", LEFT(own_attention)},
+    {axolotl, "attn_implementation", WORD(ignored, attentions)},
+    {axolotl, "sage_attention s2_attention", REFUSED(exact_attention)},
+    {axolotl, "torch_compile* liger_* cut_cross_entropy chunked_cross_entropy* unsloth_* llama4_linearized_experts "
+              "experts_implementation", LEFT(own_kernels)},
+    {axolotl, "plugins", EACH(ndp_import_plugins)},
+
+    /* the data: what all sets have in common */
+    {axolotl, "datasets pretraining_dataset", EACH(ndp_import_datasets), SETTLED_BY("data.files")},
+    {axolotl, "test_datasets", EACH(ndp_import_datasets), SETTLED_BY("data.validation_files")},
+    {axolotl, "val_set_size", NUMBER(val_set_size, "[0, inf)")},
+    {axolotl, "sequence_len", INT(job.data.sequence_length, 1, 1 << 24)},
+    {axolotl, "excess_length_strategy", WORD(excess, excesses)},
+    {axolotl, "sample_packing", WORD(packing, truth)},
+    {axolotl, "pretrain_multipack_attn", WORD(multipack_attention, truth)},
+    {axolotl, "train_on_inputs", WORD(train_on_inputs, truth)},
+    {axolotl, "chat_template", TEXT(chat_template)},
+    {axolotl, "curriculum_sampling", WORD(curriculum, truth)},
+    {axolotl, "shuffle_merged_datasets", WORD(shuffle_merged, truth)},
+    {axolotl, "shuffle_before_merging_datasets", LEFT(by_seed)},
+    {axolotl, "group_by_length", REFUSED(by_seed), SETTLED_BY("data.shuffle")},
+    {axolotl, "sample_packing_* multipack_real_batches pretrain_multipack_buffer_size streaming_multipack_buffer_size",
+     LEFT(first_fit)},
+    {axolotl, "pad_to_sequence_len pad_to_multiple_of batch_flattening", LEFT(padding)},
+    {axolotl, "pretraining_sample_concatenation",
+     REFUSED("documents of a row do not see each other; data.document_mask: false makes one text of them"),
+     SETTLED_BY("data.document_mask")},
+    {axolotl, "use_pose", REFUSED("positions are those of the document")},
+    {axolotl, "pose_*", LEFT("positions are those of the document")},
+    {axolotl, "dataset_exact_deduplication dataset_shard_num min_sample_len", REFUSED(all_read), SETTLED_BY("data.files")},
+    {axolotl, "dataset_shard_idx", LEFT(all_read)},
+    {axolotl, "dataset_* dataloader_* skip_prepare_dataset num_dataset_shards_to_save remove_unused_columns streaming",
+     LEFT(own_cache)},
+    {axolotl, "chat_template_jinja chat_template_kwargs", REFUSED(NDP_IMPORT_NO_TEMPLATE), SETTLED_BY("data.chat_template")},
+    {axolotl, "default_system_message", REFUSED(given_system)},
+    {axolotl, "eot_tokens", LEFT("the token with which the template ends the assistant's turn is learned")},
+    {axolotl, "roles_to_train train_on_eos train_on_eot", LEFT("Axolotl reads it in a data set alone")},
+    {axolotl, "rl reward_model process_reward_model", REFUSED(no_preference)},
+    {axolotl, "max_prompt_len trl vllm rl_beta dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient",
+     LEFT(no_preference)},
+
+    /* a data set */
+    {dataset, "path", TEXT(set.path)},
+    {dataset, "data_files", LIST(set.files)},
+    {dataset, "type", EACH(ndp_import_dataset_type)},
+    {dataset, "ds_type", TEXT(set.ds_type)},
+    {dataset, "field text_column", TEXT(set.text)},
+    {dataset, "field_messages", TEXT(set.messages)},
+    {dataset, "chat_template", TEXT(set.template)},
+    {dataset, "split", EACH(ndp_import_dataset_split)},
+    {dataset, "name revision trust_remote_code", LEFT(no_hub)},
+    {dataset, "preprocess_shards", LEFT(own_cache)},
+    {dataset, "shards skip", REFUSED(all_read), SETTLED_BY("data.files")},
+    {dataset, "shards_idx", LEFT(all_read)},
+    {dataset, "chat_template_jinja", REFUSED(NDP_IMPORT_NO_TEMPLATE), SETTLED_BY("data.chat_template")},
+    {dataset, "message_property_mappings", SECTION(mappings)},
+    {dataset, "message_field_role", WORD(ignored, role_key)},
+    {dataset, "message_field_content", WORD(ignored, content_key)},
+    {dataset, "field_thinking template_thinking_key", WORD(ignored, thought_key)},
+    {dataset, "split_thinking", REFUSED(thoughts)},
+    {dataset, "roles", SECTION(roles)},
+    {dataset, "roles_to_train", EACH(ndp_import_roles_to_train), SETTLED_BY("data.train_on")},
+    {dataset, "train_on_eos train_on_eot", WORD(ignored, turn_ends), SETTLED_BY("data.train_on")},
+    {dataset, "message_field_training message_field_training_detail", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
+    {dataset, "drop_system_message field_system", REFUSED(given_system)},
+    {dataset, "field_tools", REFUSED(no_tools)},
+    {dataset, "conversation field_human field_model", LEFT("only sharegpt and its like have it")},
+    {dataset, "input_format input_transform logprobs_field temperature", LEFT("no type of data set that is read has it")},
+    {mappings, "role", WORD(ignored, role_key)},
+    {mappings, "content", WORD(ignored, content_key)},
+    {mappings, "reasoning_content", WORD(ignored, thought_key)},
+    {mappings, "*", REFUSED(message_keys)},
+    {roles, "*", EACH(ndp_import_role)},
+    {prompter, "field_instruction", TEXT(set.prompt)},
+    {prompter, "field_input", TEXT(set.input)},
+    {prompter, "field_output", TEXT(set.response)},
+    {prompter, "format", TEXT(set.format)},
+    {prompter, "no_input_format", TEXT(set.no_input_format)},
+    {prompter, "system_prompt field_system", REFUSED("a question has no system message"), SETTLED_BY("data.format")},
+    {prompter, "system_format", LEFT("a question has no system message")},
+
+    /* the run folder */
+    {axolotl, "output_dir", TEXT(job.train.output_dir)},
+    {axolotl, "save_steps", NUMBER(save_steps, "(0, inf)")},
+    {axolotl, "saves_per_epoch", NUMBER(saves_per_epoch, "(0, inf)")},
+    {axolotl, "save_strategy", WORD(save, save_words)},
+    {axolotl, "save_total_limit", INT(job.checkpoint.keep, 1, 1 << 20)},
+    {axolotl, "save_first_step dynamic_checkpoint", LEFT("checkpoints are counted in steps: checkpoint.every")},
+    {axolotl, "save_only_model", LEFT("a checkpoint is what a run goes on from; the model is exported at the end")},
+    {axolotl, "save_safetensors", LEFT(always_sharded)},
+    {axolotl, "logging_steps", INT(job.train.log_every, 1, 1 << 30)},
+    {axolotl, "resume_from_checkpoint auto_resume_from_checkpoints", LEFT(own_resume)},
+    {axolotl, "eval_steps", NUMBER(eval_steps, "[0, inf)")},
+    {axolotl, "evals_per_epoch", NUMBER(evals_per_epoch, "[0, inf)")},
+    {axolotl, "eval_strategy evaluation_strategy", WORD(eval, eval_words)},
+    {axolotl, "eval_batch_size eval_sample_packing", LEFT("what is held out is batched and packed as the rest is; a "
+                                                          "document's loss is the same")},
+    {axolotl, "eval_sequence_len", LEFT("data.sequence_length is that of what is held out too")},
+    {axolotl, "eval_* do_* bench_*", LEFT(only_losses)},
+    {axolotl, "load_best_model_at_end", REFUSED(last_model)},
+    {axolotl, "metric_for_best_model greater_is_better", LEFT(last_model)},
+    {axolotl, "early_stopping_patience", REFUSED(runs_to_the_end)},
+    {axolotl, "loss_watchdog_*", LEFT(runs_to_the_end)},
+    {axolotl, "use_wandb wandb_* use_mlflow mlflow_* hf_mlflow_* use_comet comet_* use_trackio trackio_* use_otel "
+              "otel_* use_tensorboard include_t* profiler_steps*", LEFT(no_tracker)},
+    {axolotl, "gradio_*", LEFT("`ndparallel generate` continues a prompt")},
+    {axolotl, "hub_* push_* hf_use_auth_token", LEFT(no_hub)},
+    {axolotl, "strict", LEFT("keys that nobody knows are always refused")},
+    /* clang-format on */
+};
+const import_table ndp_import_axolotl = {keys, NDP_COUNT(keys)};

@@ -1,0 +1,80 @@
+/* Which files a data set names, and why some are not read. */
+#include "config/import_parts.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static bool ends_with_one_of(const char *path, size_t n, const char *const *endings) {
+    for (; *endings; endings++) {
+        size_t k = strlen(*endings);
+        if (n > k && strncasecmp(path + n - k, *endings, k) == 0)
+            return true;
+    }
+    return false;
+}
+
+/* Why a file is not read as Axolotl reads it; NULL: it is. */
+static const char *why_unread(const ndp_import *m, const char *path) {
+    static const char *const packed[] = {".gz", ".zst", ".xz", NULL},
+                             *const records[] = {".jsonl", ".ndjson", ".json", NULL},
+                             *const texts[] = {".txt", ".text", ".md", NULL};
+    size_t n = strlen(path);
+    if (ends_with_one_of(path, n, packed))
+        n = (size_t)(strrchr(path, '.') - path);
+    const char *type = m->set.ds_type;
+    if (strstr(path, "://"))
+        return "nothing is downloaded; name files that are here";
+    if (ndp_path_is_folder(path))
+        return "of a folder Axolotl takes the files of one split; name them";
+    if ((type && strcmp(type, "text") == 0) || ends_with_one_of(path, n, texts))
+        return "Axolotl makes a document of every line of a text file; here lines <|endoftext|> part documents. Write "
+               ".jsonl";
+    if (type && strcmp(type, "json") != 0)
+        return "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it";
+    if (ends_with_one_of(path, n, records))
+        return NULL;
+    return ndp_path_exists(path) || memchr(path, '.', n)
+               ? "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it, or rename it"
+               : "not a file; download the data set as .jsonl and name its files";
+}
+
+static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
+    enum { MOST = 1 << 16 };
+    ndp_strings *files = m->held ? &m->job.data.validation_files : &m->job.data.files;
+    const char *why = why_unread(m, path);
+    if (why)
+        return ndp_import_refuse(m, name, path, node, why, m->held ? "data.validation_files" : "data.files");
+    if (files->n >= MOST)
+        return ndp_yaml_fail(m->y, node, "more than %d files", MOST);
+    char **grown = realloc(files->items, sizeof *grown * ((size_t)files->n + 1)), *copy = strdup(path);
+    if (grown)
+        files->items = grown;
+    if (!grown || !copy) {
+        free(copy);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", files->n + 1);
+    }
+    files->items[files->n++] = copy;
+    return NDP_OK;
+}
+
+/* `json` and its like as a path is the kind of its data_files; a folder is where a loader would look for more. */
+ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node) {
+    static const char *const kinds[] = {"json", "text", "csv", "parquet", "arrow", NULL};
+    const char *path = m->set.path;
+    if (!path && !m->set.files.n)
+        return ndp_yaml_fail(m->y, node, "'%s' has no path", name);
+    if (!m->set.files.n)
+        return add_file(m, path, name, node);
+    const char *const *kind = kinds;
+    while (path && *kind && strcmp(*kind, path) != 0)
+        kind++;
+    if (path && !*kind && !ndp_path_is_folder(path))
+        return ndp_import_refuse(m, name, path, node, "its data_files are not here; download them, with path: json",
+                                 m->held ? "data.validation_files" : "data.files");
+    if (path && *kind && !m->set.ds_type && !(m->set.ds_type = strdup(path)))
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    for (int i = 0; i < m->set.files.n; i++)
+        NDP_TRY(add_file(m, m->set.files.items[i], name, node));
+    return NDP_OK;
+}

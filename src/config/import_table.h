@@ -1,0 +1,59 @@
+/* How the tables of other programs' keys are written, and what several of them say. Inside this room only. */
+#ifndef NDP_CONFIG_IMPORT_TABLE_H
+#define NDP_CONFIG_IMPORT_TABLE_H
+
+#include "config/import_parts.h"
+
+#define INTO(member) .offset = offsetof(ndp_import, member)
+#define INT(member, from, to) IMPORT_VALUE, .type = NDP_OPTION_INT, INTO(member), .low = from, .high = to
+#define SIZE(member) INT(member, 1, 1 << 20)
+#define INT64(member, from, to) IMPORT_VALUE, .type = NDP_OPTION_INT64, INTO(member), .low = from, .high = to
+#define NUMBER(member, within) IMPORT_VALUE, .type = NDP_OPTION_NUMBER, INTO(member), .interval = within
+#define TEXT(member) IMPORT_VALUE, .type = NDP_OPTION_TEXT, INTO(member)
+#define LIST(member) IMPORT_VALUE, .type = NDP_OPTION_LIST, INTO(member)
+#define WORD(member, choices) IMPORT_WORD, INTO(member), .words = choices
+#define SECTION(name) IMPORT_SECTION, .inside = name
+#define EACH(function) IMPORT_EACH, .each = function
+#define LEFT(reason) IMPORT_LEFT, .why = reason
+#define REFUSED(reason) IMPORT_REFUSED, .why = reason
+#define SETTLED_BY(key) .ours = key
+
+/* ---- reasons ---- */
+
+static const char launched[] = "ranks are started by ndparallel, mpirun or srun; train.ranks, --hostfile";
+static const char own_attention[] = "attention is this program's own, and exact";
+static const char own_kernels[] = "kernels are this program's own; there is nothing to compile or patch";
+static const char own_memory[] = "memory is planned before it is taken; `ndparallel train --dry-run` shows it";
+static const char units[] = "sharding is by embedding, decoder block and head";
+static const char one_sharding[] = "sharding is one mechanism";
+static const char always_sharded[] = "every rank reads its own slice, and checkpoints are whole tensors in safetensors";
+static const char no_offload[] = "parameters and optimizer state stay where the rank computes";
+static const char overlapped[] = "when gathers and reductions begin is part of the step program";
+static const char no_tracker[] = "metrics are in the run folder's metrics.jsonl";
+static const char no_fp16[] = "fp16 is not computed in; bf16 needs no loss scaling";
+static const char no_fp8[] = "fp8 is not computed in";
+
+/* ---- words ---- */
+
+static const import_word truth[] = {{"true", WORD_YES, 0},
+                                    {"yes", WORD_YES, 0},
+                                    {"on", WORD_YES, 0},
+                                    {"false", WORD_NO, 0},
+                                    {"no", WORD_NO, 0},
+                                    {"off", WORD_NO, 0},
+                                    {0}};
+static const import_word truth_or_auto[] = {{"auto", WORD_AUTO, 0},
+                                            {"full", WORD_YES, 0},
+                                            {"true", WORD_YES, 0},
+                                            {"yes", WORD_YES, 0},
+                                            {"false", WORD_NO, 0},
+                                            {"no", WORD_NO, 0},
+                                            {0}};
+static const import_word half_words[] = {{"true", WORD_YES, no_fp16}, {"yes", WORD_YES, no_fp16}, {"auto", 0, 0},
+                                         {"false", WORD_NO, 0},       {"no", WORD_NO, 0},         {0}};
+static const import_word checkpointing_words[] = {{"true", WORD_YES, 0},        {"yes", WORD_YES, 0},
+                                                  {"false", WORD_NO, 0},        {"no", WORD_NO, 0},
+                                                  {"offload", WORD_OFFLOAD, 0}, {"offload_disk", WORD_OFFLOAD, 0},
+                                                  {"unsloth", WORD_OFFLOAD, 0}, {0}};
+
+#endif
