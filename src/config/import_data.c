@@ -123,7 +123,8 @@ static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const ch
     for (int i = 0; source && i < NDP_COUNT(roles); i++)
         if (strcmp(source, roles[i]) == 0 && strcmp(target ? target + 1 : name, source) != 0)
             return ndp_import_refuse(m, name, source, item,
-                                     "the roles of records are taken as they are; rename them there", NULL);
+                                     "the roles of records are taken as they are; rename them there",
+                                     m->held ? "data.validation_files" : "data.files");
     return NDP_OK;
 }
 

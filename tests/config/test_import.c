@@ -348,6 +348,10 @@ static void settled_data(void **state) {
         {"datasets: [{path: a.txt, type: completion}]", "data.files=[a.txt]"},
         {"datasets: [{path: a.jsonl, type: chat_template, chat_template: llama3}]", "data.chat_template=null"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles_to_train: [user]}]", "data.train_on=all"},
+        {"datasets: [{path: a.jsonl, type: chat_template, message_property_mappings: {role: from, content: role}}]",
+         "data.files=[b.jsonl]"},
+        {"datasets: [{path: a.jsonl, type: chat_template, roles: {system: [user]}}]", "data.files=[b.jsonl]"},
+        {"special_tokens: {eos_token: x}", "data.tokenizer=changed"},
         {"test_datasets: [{path: someone/set, type: completion}]", "data.validation_files=[v.jsonl]"},
         {"val_set_size: 100", "data.validation_fraction=0.1"},
         {"pretraining_sample_concatenation: true", "data.document_mask=false"},
@@ -357,7 +361,7 @@ static void settled_data(void **state) {
         snprintf(text, sizeof text, "base_model: m\nmax_steps: 200\n%s\n", cases[k][0]);
         ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
         imported i;
-        CHECK_FAILS(import(&i, text, &o), NDP_EINVAL, "--force imports without it");
+        CHECK_FAILS(import(&i, text, &o), NDP_EINVAL, "--force imports without");
         release(&i);
         o.assignments = sets;
         o.assignment_count = 1;
