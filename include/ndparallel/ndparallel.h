@@ -180,10 +180,13 @@ typedef struct ndp_train_opts {
     const volatile sig_atomic_t *stop; /* becomes non-zero: finish the step, save, return NDP_EINTR; may be NULL */
     void (*progress)(void *user, const ndp_metrics *m, int64_t steps); /* rank 0, after each step; may be NULL */
     void (*say)(void *user, const char *line);                         /* rank 0: what is going on; may be NULL */
+    /* Rank 0: how far the tokenizing is, a line that stands for the one before, up to ten times a second; NULL: a line
+     * on stderr every few seconds. */
+    void (*working)(void *user, const char *line);
     void *user;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, NULL, NULL, NULL, NULL }
+    { false, NULL, NULL, NULL, NULL, NULL }
 /* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 

@@ -86,6 +86,7 @@ static ndp_status body(ndp_world *w, void *arg) {
     o.stop = r->stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;
+    o.working = cli_progress_working;
     o.user = &r->progress;
     ndp_status st = ndp_train(r->config, w, &o);
     if (st != NDP_OK)

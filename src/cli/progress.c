@@ -161,6 +161,22 @@ void cli_progress_say(void *progress, const char *line) {
     put("", line, n && line[n - 1] == '\n' ? "" : "\n");
 }
 
+/* The live line on a terminal, as wide as that is; elsewhere a line every few seconds. */
+void cli_progress_working(void *progress, const char *line) {
+    enum { SECONDS = 5 };
+    cli_progress *p = progress;
+    char cut[512];
+    int wide = columns();
+    if (p->columns) {
+        snprintf(cut, sizeof cut, "%.*s", (wide ? wide : p->columns) - 1, line);
+        put("\r", cut, "\033[K");
+        p->drawn = true;
+    } else if (now() - p->last >= SECONDS) {
+        put("", line, "\n");
+        p->last = now();
+    }
+}
+
 void cli_progress_end(cli_progress *p) {
     if (p->drawn)
         put("", "", "\n");

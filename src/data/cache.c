@@ -1,11 +1,9 @@
 #include "data/cache.h"
 
 #include "data/cache_file.h"
-#include "data/source.h"
-#include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 #include <xxhash.h>
 
 uint64_t ndp_cache_header_hash(const ndp_cache_header *h) { return XXH3_64bits(h, offsetof(ndp_cache_header, hash)); }
@@ -29,6 +27,12 @@ ndp_status ndp_token_cache_open(const char *path, ndp_token_cache *out) {
     ndp_cache_header h = {0};
     if (file.size >= sizeof h)
         memcpy(&h, file.data, sizeof h);
+    if (file.size >= sizeof h && !memcmp(h.magic, NDP_CACHE_MAGIC, sizeof h.magic) && h.version != NDP_CACHE_VERSION) {
+        ndp_file_unmap(&file);
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: a token cache of version %u; this program makes and reads version %d; remove it", path,
+                        h.version, NDP_CACHE_VERSION);
+    }
     if (file.size < sizeof h || !header_is_sound(&h, file.size)) {
         ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s: the token cache is damaged or cut short (%zu bytes); remove it",
                                  path, file.size);
@@ -56,63 +60,19 @@ void ndp_token_cache_close(ndp_token_cache *c) {
 }
 
 /* Is there a whole cache with this key? Reads all of it. */
-static bool cache_is_whole(const char *path, ndp_hash128 key) {
+static bool cache_is_whole(const char *path, ndp_hash128 key, int threads) {
     ndp_token_cache c;
     if (!ndp_path_exists(path) || ndp_token_cache_open(path, &c) != NDP_OK)
         return false;
     ndp_cache_header h;
+    ndp_hash128 payload;
     memcpy(&h, c.file.data, sizeof h);
-    XXH128_hash_t hash = XXH3_128bits(c.file.data + sizeof h, c.file.size - sizeof h);
+    ndp_status st = ndp_hash_blocks(c.file.data + sizeof h, c.file.size - sizeof h, threads, &payload);
     ndp_token_cache_close(&c);
-    return !memcmp(&h.key, &key, sizeof key) && hash.low64 == h.payload.low && hash.high64 == h.payload.high;
+    return st == NDP_OK && !memcmp(&h.key, &key, sizeof key) && !memcmp(&h.payload, &payload, sizeof payload);
 }
 
 /* ---- finding ---- */
-
-static const char *or_default(const char *field, const char *name) { return field ? field : name; }
-
-/* What the ids depend on besides the files. A zero byte behind each text: names may hold anything else. */
-static void add_format(const ndp_dataset_options *o, ndp_str *all) {
-    const ndp_record_format *f = &o->format;
-    ndp_hash128 tokenizer = ndp_tokenizer_fingerprint(o->tokenizer);
-    ndp_str_addf(all, "tokens %d %016llx%016llx %d %d %d %d %d %lld", NDP_CACHE_VERSION,
-                 (unsigned long long)tokenizer.high, (unsigned long long)tokenizer.low, ndp_tokenizer_bos(o->tokenizer),
-                 ndp_tokenizer_eos(o->tokenizer), (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
-    const char *const texts[] = {or_default(f->text, "text"),
-                                 or_default(f->messages, "messages"),
-                                 or_default(f->prompt, "instruction"),
-                                 or_default(f->input, "input"),
-                                 or_default(f->response, "response/output"),
-                                 f->chat ? ndp_chat_name(f->chat) : ""};
-    for (int i = 0; i < NDP_COUNT(texts); i++)
-        ndp_str_add_bytes(all, texts[i], strlen(texts[i]) + 1);
-}
-
-/* What the ids depend on, and nothing else: not where the files lie. */
-static ndp_status key_of(const ndp_dataset_options *o, const ndp_cache_sources *s, ndp_hash128 *key) {
-    ndp_str all = {0};
-    add_format(o, &all);
-    for (int i = 0; i < o->n_files; i++)
-        ndp_str_addf(&all, " %lld", (long long)s->source_ends[i]);
-    for (int64_t i = 0; i < s->files.n; i++) {
-        ndp_source_kind kind;
-        ndp_status st = ndp_source_kind_of(s->files.paths[i], &kind);
-        if (st != NDP_OK) {
-            ndp_str_release(&all);
-            return st;
-        }
-        XXH128_hash_t h = XXH3_128bits(s->mapped[i].data, s->mapped[i].size);
-        ndp_str_addf(&all, " %d %zu %016llx%016llx", (int)kind, s->mapped[i].size, (unsigned long long)h.high64,
-                     (unsigned long long)h.low64);
-    }
-    bool failed = all.failed;
-    XXH128_hash_t h = failed ? (XXH128_hash_t){0} : XXH3_128bits(all.data, all.length);
-    ndp_str_release(&all);
-    if (failed)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
-    *key = (ndp_hash128){h.low64, h.high64};
-    return NDP_OK;
-}
 
 /* The folder, made where it is missing. The caller frees. */
 static ndp_status cache_folder(const ndp_dataset_options *o, char **out) {
@@ -138,61 +98,119 @@ static ndp_status cache_folder(const ndp_dataset_options *o, char **out) {
     return NDP_OK;
 }
 
-static ndp_status find_or_build(const ndp_dataset_options *o, const ndp_cache_sources *sources, char **out) {
+/* What a leader tells: the name of the cache, and whether it is to be built, of which files. */
+typedef struct finding {
+    char name[NDP_CREW_NAME];
+    uint32_t build;
+    uint64_t stamp;
     ndp_hash128 key;
-    char *folder = NULL;
-    NDP_TRY(key_of(o, sources, &key));
-    NDP_TRY(cache_folder(o, &folder));
-    char *path =
-        ndp_format("%s/%016llx%016llx.tokens", folder, (unsigned long long)key.high, (unsigned long long)key.low);
-    ndp_status st = path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
-    if (st == NDP_OK && !cache_is_whole(path, key)) {
-        st = ndp_cache_build(o, sources, key, path);
-        if (st == NDP_OK)
-            st = ndp_folder_sync(folder);
-    }
-    free(folder);
-    if (st != NDP_OK) {
-        free(path);
-        return st;
-    }
-    *out = path;
+} finding;
+
+typedef struct search {
+    const ndp_dataset_options *o;
+    const char *folder;
+    ndp_corpus corpus; /* open once `opened` */
+    bool opened;
+} search;
+
+static ndp_status open_corpus(search *s) {
+    NDP_TRY(ndp_corpus_open(s->o, &s->corpus));
+    s->opened = true;
+    if (s->o->left_out)
+        *s->o->left_out = s->corpus.files.left_out;
     return NDP_OK;
 }
 
-static ndp_status list_files(const ndp_dataset_options *o, ndp_cache_sources *s) {
-    s->source_ends = calloc((size_t)o->n_files, sizeof *s->source_ends);
-    if (!s->source_ends)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", o->n_files);
-    for (int i = 0; i < o->n_files; i++) {
-        NDP_TRY(ndp_file_list_add(&s->files, o->files[i]));
-        s->source_ends[i] = s->files.n;
-    }
-    s->mapped = calloc((size_t)s->files.n, sizeof *s->mapped);
-    if (!s->mapped)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)s->files.n);
-    for (int64_t i = 0; i < s->files.n; i++)
-        NDP_TRY(ndp_file_map(s->files.paths[i], &s->mapped[i]));
+static char *path_of(const search *s, const char *name) { return ndp_format("%s/%s", s->folder, name); }
+
+static ndp_status find(search *s, finding *out) {
+    finding f = {.build = 1};
+    NDP_TRY(open_corpus(s));
+    NDP_TRY(ndp_corpus_key(&s->corpus, s->o, &f.key));
+    f.stamp = s->corpus.stamp;
+    snprintf(f.name, sizeof f.name, "%016llx%016llx.tokens", (unsigned long long)f.key.high,
+             (unsigned long long)f.key.low);
+    char *path = path_of(s, f.name);
+    if (!path)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    f.build = !cache_is_whole(path, f.key, ndp_dataset_threads(s->o));
+    free(path);
+    *out = f;
     return NDP_OK;
 }
 
-static void release_sources(ndp_cache_sources *s) {
-    for (int64_t i = 0; s->mapped && i < s->files.n; i++)
-        if (s->mapped[i].data)
-            ndp_file_unmap(&s->mapped[i]);
-    free(s->mapped);
-    free(s->source_ends);
-    ndp_file_list_release(&s->files);
+/* For a leader who cannot write: then all has to be there. */
+static ndp_status find_without_writing(void *user, char name[NDP_CREW_NAME]) {
+    search *s = user;
+    finding f;
+    char *cause = ndp_format("%s", ndp_error_message());
+    ndp_status st = find(s, &f);
+    if (st == NDP_OK && f.build)
+        st = ndp_cache_fail_writing(s->folder, cause ? cause : "");
+    if (st == NDP_OK)
+        memcpy(name, f.name, sizeof f.name);
+    free(cause);
+    return st;
+}
+
+/* A rank that fails has its own message; the others return as if all were well, and learn of it when they agree. */
+static ndp_status find_or_build(search *s, const ndp_crew *crew, finding *f) {
+    char told[NDP_CREW_PATH], *bytes;
+    size_t size;
+    ndp_crew_path(crew, told, "found");
+    if (crew->rank == 0) {
+        NDP_TRY(find(s, f));
+        NDP_TRY(ndp_file_write_atomic(told, f, sizeof *f));
+    } else {
+        if (!ndp_crew_wait(crew, "found", NULL, NULL))
+            return NDP_OK;
+        NDP_TRY(ndp_file_read(told, &bytes, &size));
+        memcpy(f, bytes, size < sizeof *f ? size : sizeof *f);
+        free(bytes);
+    }
+    if (!f->build)
+        return NDP_OK;
+    bool sees = crew->rank == 0 || (open_corpus(s) == NDP_OK && s->corpus.stamp == f->stamp);
+    char *path = path_of(s, f->name);
+    ndp_status st = path ? ndp_cache_build(s->o, crew, sees ? &s->corpus : NULL, f->key, path)
+                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    free(path);
+    return st;
+}
+
+static ndp_status agree(const ndp_dataset_options *o, ndp_status mine) {
+    return o->team ? o->team->agree(o->team->user, mine) : mine;
+}
+
+static ndp_status prepare(search *s, char **path) {
+    ndp_crew crew;
+    finding f = {.build = 0};
+    NDP_TRY(ndp_crew_form(s->o->team, s->folder, find_without_writing, s, &crew));
+    ndp_status st = NDP_OK;
+    if (crew.work)
+        st = find_or_build(s, &crew, &f);
+    else
+        memcpy(f.name, crew.there, sizeof f.name);
+    if (st != NDP_OK)
+        ndp_crew_stop(&crew);
+    st = agree(s->o, st);
+    ndp_crew_dissolve(&crew);
+    NDP_TRY(st);
+    *path = path_of(s, f.name);
+    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
 }
 
 ndp_status ndp_dataset_prepare(const ndp_dataset_options *o, char **path) {
     NDP_CHECK(o->n_files > 0, "no data: data.files names no file");
-    ndp_cache_sources sources = {0};
-    ndp_status st = list_files(o, &sources);
-    if (st == NDP_OK && o->left_out)
-        *o->left_out = sources.files.left_out;
-    if (st == NDP_OK)
-        st = find_or_build(o, &sources, path);
-    release_sources(&sources);
+    char *folder = NULL;
+    search s = {.o = o};
+    ndp_status st = agree(o, cache_folder(o, &folder));
+    if (st == NDP_OK) {
+        s.folder = folder;
+        st = prepare(&s, path);
+    }
+    if (s.opened)
+        ndp_corpus_close(&s.corpus);
+    free(folder);
     return st;
 }

@@ -1,234 +1,27 @@
-/* Building a cache: shares of the files are tokenized by all threads and written in their order. */
-#include "data/cache_file.h"
-
+/* Building a cache: a crew tokenizes the parts of the corpus, then puts them together. */
 #include "base/cpu.h"
-#include "data/encode.h"
-#include "data/source.h"
-#include "data/unpack.h"
+#include "data/cache_file.h"
+#include "data/parts.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
-enum {
-    SHARE_BYTES = 1 << 20, /* of text that a thread takes at a time, up to the end of a document */
-    SHARES_PER_THREAD = 4  /* between two writes: some take longer than others */
-};
+int ndp_dataset_threads(const ndp_dataset_options *o) { return o->threads ? o->threads : ndp_cpu_cores(); }
 
-/* A stretch of a file, and its documents in tokens: what one thread does at a time. */
-typedef struct share {
-    ndp_source_chunk chunk;
-    uint64_t done; /* bytes of all sources up to its end */
-    const struct builder *b;
-    ndp_ids ids;
-    ndp_places ends; /* of the documents, in ids; of a .bin file the last one may go on in the next share */
-    /* Tokens [at[0], at[1]), [at[1], at[2]), ... are not learned, learned, not learned, ...; n 0: all are. */
-    ndp_places turns;
-    ndp_status status;
-    char *message; /* a thread's error is its own: carried over to the one that reports */
-} share;
-
-typedef struct builder {
-    const ndp_dataset_options *o;
-    ndp_bin_rule rule;
-    FILE *file;
-    XXH3_state_t *hash;
-    ndp_cache_header h;
-    share *shares;
-    int n_shares, used, threads;
-    uint64_t *offsets, *source_ends;
-    int64_t offsets_capacity;
-    uint8_t *bits; /* of learned tokens */
-    int64_t bits_capacity;
-    uint64_t bytes_total, bytes_done, reported; /* of the sources */
-} builder;
-
-static ndp_status put(builder *b, const void *data, size_t n) {
-    XXH3_128bits_update(b->hash, data, n);
-    return fwrite(data, 1, n, b->file) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+ndp_bin_rule ndp_cache_bin_rule(const ndp_dataset_options *o) {
+    const ndp_tokenizer *t = o->tokenizer;
+    ndp_bin_rule r = {ndp_tokenizer_bos(t), ndp_tokenizer_eos(t), o->vocab ? o->vocab : ndp_tokenizer_vocab_size(t)};
+    if (r.bos < 0 && r.eos < 0)
+        r.bos = r.eos = ndp_tokenizer_id(t, "<|endoftext|>");
+    return r;
 }
 
-static ndp_status put_ids(builder *b, const ndp_ids *ids) {
-    for (int64_t i = 0; i < ids->n; i++)
-        b->h.largest_id = ids->items[i] > b->h.largest_id ? ids->items[i] : b->h.largest_id;
-    if (b->h.id_bytes == 4)
-        return put(b, ids->items, (size_t)ids->n * 4);
-    uint16_t narrow[4096];
-    for (int64_t i = 0, n; i < ids->n; i += n) {
-        n = ids->n - i < NDP_COUNT(narrow) ? ids->n - i : NDP_COUNT(narrow);
-        for (int64_t k = 0; k < n; k++)
-            narrow[k] = (uint16_t)ids->items[i + k];
-        NDP_TRY(put(b, narrow, (size_t)n * 2));
-    }
-    return NDP_OK;
-}
-
-/* ---- shares ---- */
-
-/* From token `at` on tokens are learned, or not; the share's first are. */
-static ndp_status turn_to(share *s, bool learned, int64_t at) {
-    bool now = s->turns.n % 2 == 0;
-    if (now == learned)
-        return NDP_OK;
-    if (s->turns.n && s->turns.items[s->turns.n - 1] == at) { /* nothing lay between */
-        s->turns.n--;
-        return NDP_OK;
-    }
-    return ndp_places_add(&s->turns, at);
-}
-
-static ndp_status encode_document(void *user, const ndp_document *d) {
-    share *s = user;
-    int64_t before = s->ids.n;
-    ndp_places borders = {0};
-    if (!d->n)
-        return NDP_OK;
-    ndp_status st = ndp_encode_document(s->b->o->tokenizer, d, &s->ids, &borders);
-    if (st != NDP_OK) {
-        char *cause = ndp_format("%s", ndp_error_message());
-        st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
-        free(cause);
-    } else if (s->ids.n > before) {
-        st = turn_to(s, !d->partly, before);
-        for (int64_t i = 0; i < borders.n && st == NDP_OK; i++)
-            st = turn_to(s, i % 2 == 0, borders.items[i]);
-        if (st == NDP_OK)
-            st = ndp_places_add(&s->ends, s->ids.n);
-    }
-    free(borders.items);
-    return st;
-}
-
-static ndp_status encode_bin(share *s) {
-    const ndp_source_chunk *c = &s->chunk;
-    ndp_bin bin;
-    NDP_TRY(ndp_bin_open(c->path, c->contents, c->size, s->b->o->bin_id_bytes ? s->b->o->bin_id_bytes : 2, &bin));
-    int64_t width = bin.id_bytes, header = (int64_t)bin.header;
-    int64_t first = ((int64_t)c->begin - header) / width, end = ((int64_t)c->end - header) / width;
-    return ndp_bin_read(&bin, first < 0 ? 0 : first, end < 0 ? 0 : end, &s->b->rule, &s->ids, &s->ends);
-}
-
-static void encode_share(share *s) {
-    s->ids.n = s->ends.n = s->turns.n = 0;
-    s->status = s->chunk.kind == NDP_SOURCE_IDS
-                    ? encode_bin(s)
-                    : ndp_source_visit_chunk(&s->chunk, &s->b->o->format, encode_document, s);
-    if (s->status != NDP_OK)
-        s->message = ndp_format("%s", ndp_error_message());
-}
-
-/* Bits of the share's tokens behind those of the tokens before. */
-static ndp_status add_bits(builder *b, const share *s) {
-    int64_t first = (int64_t)b->h.n_tokens, n = (first + s->ids.n + 63) / 64 * 8, had = b->bits_capacity;
-    NDP_TRY(ndp_array_reserve(&b->bits, &b->bits_capacity, n, 1));
-    memset(b->bits + had, 0, (size_t)(b->bits_capacity - had));
-    b->h.partly |= s->turns.n > 0;
-    bool learned = true;
-    for (int64_t i = 0, turn = 0; i < s->ids.n; i++) {
-        for (; turn < s->turns.n && s->turns.items[turn] == i; turn++)
-            learned = !learned;
-        b->bits[(first + i) >> 3] |= (uint8_t)(learned << ((first + i) & 7));
-    }
-    return NDP_OK;
-}
-
-static void report(builder *b, uint64_t done) {
-    if (b->o->progress && (done - b->reported >= 1 << 20 || done == b->bytes_total)) {
-        b->reported = done;
-        b->o->progress(b->o->progress_user, done, b->bytes_total);
-    }
-}
-
-static ndp_status put_share(builder *b, const share *s) {
-    if (s->status != NDP_OK)
-        return NDP_FAIL(s->status, "%s", s->message ? s->message : "not enough memory to tokenize");
-    NDP_TRY(put_ids(b, &s->ids));
-    NDP_TRY(add_bits(b, s));
-    int64_t documents = (int64_t)b->h.n_documents + s->ends.n;
-    NDP_TRY(ndp_array_reserve(&b->offsets, &b->offsets_capacity, documents + 1, sizeof *b->offsets));
-    for (int64_t i = 0; i < s->ends.n; i++)
-        b->offsets[++b->h.n_documents] = b->h.n_tokens + (uint64_t)s->ends.items[i];
-    b->h.n_tokens += (uint64_t)s->ids.n;
-    report(b, s->done);
-    return NDP_OK;
-}
-
-/* Tokenizes the shares on all threads and writes them in their order. */
-static ndp_status put_shares(builder *b) {
-    int n = b->used;
-    b->used = 0;
-#pragma omp parallel for schedule(dynamic, 1) num_threads(b->threads)
-    for (int i = 0; i < n; i++)
-        encode_share(&b->shares[i]);
-    for (int i = 0; i < n; i++)
-        NDP_TRY(put_share(b, &b->shares[i]));
-    return NDP_OK;
-}
-
-/* ---- files ---- */
-
-static ndp_status put_file(builder *b, const char *path, const char *contents, size_t size, size_t on_disk) {
-    ndp_source_chunk c;
-    NDP_TRY(ndp_source_begin(path, contents, size, &c));
-    while (ndp_source_next(&c, SHARE_BYTES)) {
-        b->shares[b->used].chunk = c;
-        b->shares[b->used].done =
-            b->bytes_done + (c.end == size ? on_disk : (uint64_t)((double)c.end / (double)size * (double)on_disk));
-        if (++b->used == b->n_shares)
-            NDP_TRY(put_shares(b));
-    }
-    return NDP_OK;
-}
-
-/* One at a time in memory: its shares are written before the next is unpacked. */
-static ndp_status put_packed(builder *b, const char *path, const ndp_mapped *file) {
-    char *contents;
-    size_t size;
-    NDP_TRY(ndp_unpack(path, file->data, file->size, &contents, &size));
-    ndp_status st = put_file(b, path, contents, size, file->size);
-    if (st == NDP_OK)
-        st = put_shares(b);
-    b->used = 0;
-    free(contents);
-    return st;
-}
-
-static ndp_status put_sources(builder *b, const ndp_cache_sources *s) {
-    for (int64_t i = 0, source = 0; i < s->files.n; i++) {
-        const char *path = s->files.paths[i];
-        const ndp_mapped *file = &s->mapped[i];
-        NDP_TRY(ndp_is_packed(path) ? put_packed(b, path, file)
-                                    : put_file(b, path, (const char *)file->data, file->size, file->size));
-        b->bytes_done += file->size;
-        if (i + 1 < s->source_ends[source])
-            continue;
-        NDP_TRY(put_shares(b));
-        b->source_ends[source++] = b->h.n_documents;
-    }
-    return NDP_OK;
-}
-
-/* All behind the header, then the header itself. */
-static ndp_status put_all(builder *b, const ndp_cache_sources *s) {
-    if (fseek(b->file, sizeof b->h, SEEK_SET))
-        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    NDP_TRY(put_sources(b, s));
-    if (!b->h.n_documents)
-        return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document", (long long)s->files.n,
-                        s->files.n == 1 ? "" : "s", s->files.paths[0], s->files.n == 1 ? "" : ", ...");
-    NDP_TRY(put(b, (const char[8]){0}, ndp_cache_ids_bytes(&b->h) - b->h.n_tokens * b->h.id_bytes));
-    NDP_TRY(put(b, b->offsets, 8 * (b->h.n_documents + 1)));
-    NDP_TRY(put(b, b->source_ends, 8 * (size_t)b->h.n_sources));
-    NDP_TRY(put(b, b->bits, ndp_cache_bits_bytes(&b->h)));
-    XXH128_hash_t hash = XXH3_128bits_digest(b->hash);
-    b->h.payload = (ndp_hash128){hash.low64, hash.high64};
-    b->h.hash = ndp_cache_header_hash(&b->h);
-    if (fseek(b->file, 0, SEEK_SET) || fwrite(&b->h, sizeof b->h, 1, b->file) != 1 || fflush(b->file) ||
-        fsync(fileno(b->file)))
-        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    return NDP_OK;
+int ndp_cache_id_bytes(const ndp_dataset_options *o) {
+    int64_t words = ndp_tokenizer_vocab_size(o->tokenizer), told = ndp_cache_bin_rule(o).vocab;
+    return (words > told ? words : told) <= 65536 ? 2 : 4;
 }
 
 ndp_status ndp_cache_fail_writing(const char *path, const char *cause) {
@@ -239,75 +32,336 @@ ndp_status ndp_cache_fail_writing(const char *path, const char *cause) {
     return st;
 }
 
-static ndp_status build_file(builder *b, const ndp_cache_sources *sources, const char *beside, const char *path) {
-    b->file = fopen(beside, "wbe");
-    if (!b->file)
-        return ndp_cache_fail_writing(beside, strerror(errno));
-    ndp_status st = put_all(b, sources);
-    if (fclose(b->file) && st == NDP_OK)
-        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    if (st == NDP_OK && rename(beside, path))
-        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    if (st == NDP_OK)
+typedef struct building {
+    const ndp_dataset_options *o;
+    const ndp_crew *crew;
+    const ndp_corpus *corpus;
+    ndp_parts parts;
+    int id_bytes;
+    /* The leader's. */
+    uint64_t known, reported; /* bytes of parts that are done; told last */
+    int64_t first_unknown;    /* all parts before are known to be done, */
+    bool *is_known;           /* [parts.n] and these */
+    ndp_cache_header h;
+    uint64_t *firsts; /* [parts.n + 1] tokens before each part */
+} building;
+
+static const char *part_name(char out[32], const char *what, int64_t p) {
+    snprintf(out, 32, "%s-%lld", what, (long long)p);
+    return out;
+}
+
+/* ---- progress ---- */
+
+static void know(building *b, int64_t p) {
+    if (!b->is_known[p])
+        b->known += b->parts.bytes[p];
+    b->is_known[p] = true;
+}
+
+/* `mine`: bytes of the part that this rank is at. */
+static void report(building *b, uint64_t mine) {
+    char name[32];
+    if (b->crew->rank != 0 || !b->o->progress)
+        return;
+    for (int64_t p = b->first_unknown; b->crew->size > 1 && p < b->parts.n; p++)
+        if (!b->is_known[p] && ndp_crew_has(b->crew, part_name(name, "part", p)))
+            know(b, p);
+    while (b->first_unknown < b->parts.n && b->is_known[b->first_unknown])
+        b->first_unknown++;
+    uint64_t done = b->known + mine, total = b->corpus->bytes;
+    if (done > b->reported && (done - b->reported >= 1 << 20 || done == total)) {
+        b->reported = done;
+        b->o->progress(b->o->progress_user, done, total);
+    }
+}
+
+static void report_waiting(void *user) { report(user, 0); }
+static void report_part(void *user, uint64_t bytes) { report(user, bytes); }
+static bool is_stopped(void *user) { return ndp_crew_stopped(((building *)user)->crew); }
+
+/* ---- parts ---- */
+
+static ndp_status tokenize_part(building *b, int64_t p) {
+    char name[32], path[NDP_CREW_PATH], beside[NDP_CREW_PATH];
+    const ndp_part_watch watch = {report_part, is_stopped, b};
+    ndp_crew_path(b->crew, path, "%s", part_name(name, "part", p));
+    ndp_crew_path(b->crew, beside, "%s.tmp", name);
+    NDP_TRY(ndp_part_tokenize(b->o, b->corpus, &b->parts, p, beside, &watch));
+    if (ndp_crew_stopped(b->crew))
         return NDP_OK;
-    unlink(beside);
-    return st == NDP_EIO ? ndp_cache_fail_writing(path, ndp_error_message()) : st;
+    if (rename(beside, path))
+        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (b->crew->rank == 0) {
+        know(b, p);
+        report(b, 0);
+    }
+    return NDP_OK;
+}
+
+/* Every rank begins at its own stretch of the parts and then helps the ranks behind it; only the leader goes round
+ * once, so that no part is left however many ranks there are. */
+static ndp_status tokenize_parts(building *b) {
+    enum { TRIES = 1024 };
+    int64_t n = b->parts.n, first = n * b->crew->rank / b->crew->size, most = b->crew->rank && n > TRIES ? TRIES : n;
+    for (int64_t i = 0; i < most && !ndp_crew_stopped(b->crew); i++) {
+        int64_t p = (first + i) % n;
+        char name[32];
+        bool mine;
+        NDP_TRY(ndp_crew_mark(b->crew, part_name(name, "claim", p), &mine));
+        if (mine)
+            NDP_TRY(tokenize_part(b, p));
+    }
+    return NDP_OK;
+}
+
+static ndp_status open_part(const building *b, int64_t p, ndp_part_file *out) {
+    char path[NDP_CREW_PATH];
+    return ndp_part_open(ndp_crew_path(b->crew, path, "part-%lld", (long long)p), b->id_bytes, out);
+}
+
+/* ---- putting together ---- */
+
+static ndp_status write_at(int fd, const void *data, uint64_t size, uint64_t at) {
+    const char *from = data;
+    while (size) {
+        ssize_t n = pwrite(fd, from, size < 1 << 30 ? (size_t)size : (size_t)1 << 30, (off_t)at);
+        if (n < 0 && errno != EINTR)
+            return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+        if (n > 0)
+            from += n, at += (uint64_t)n, size -= (uint64_t)n;
+    }
+    return NDP_OK;
+}
+
+/* Copies the ids of this rank's parts to their places; firsts[n]: tokens before each of the n parts. */
+static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n) {
+    char path[NDP_CREW_PATH];
+    int fd = open(ndp_crew_path(b->crew, path, "tokens"), O_WRONLY | O_CLOEXEC);
+    ndp_status st = fd >= 0 ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    uint64_t width = (uint64_t)b->id_bytes;
+    for (int64_t p = b->crew->rank; st == NDP_OK && p < n; p += b->crew->size) {
+        ndp_part_file part;
+        st = open_part(b, p, &part);
+        if (st != NDP_OK)
+            break;
+        st = write_at(fd, part.ids, part.h.n_tokens * width, sizeof b->h + firsts[p] * width);
+        ndp_part_close(&part);
+    }
+    if (st == NDP_OK && fsync(fd))
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (fd >= 0 && close(fd) && st == NDP_OK)
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    return st;
+}
+
+/* ---- the leader ---- */
+
+/* What the parts hold together. */
+static ndp_status count_parts(building *b) {
+    ndp_cache_header *h = &b->h;
+    b->firsts = calloc((size_t)b->parts.n + 1, sizeof *b->firsts);
+    if (!b->firsts)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld parts", (long long)b->parts.n);
+    for (int64_t p = 0; p < b->parts.n; p++) {
+        ndp_part_file part;
+        NDP_TRY(open_part(b, p, &part));
+        h->n_tokens += part.h.n_tokens;
+        h->n_documents += part.h.n_documents;
+        h->largest_id = part.h.largest_id > h->largest_id ? part.h.largest_id : h->largest_id;
+        h->partly |= part.h.n_turns > 0;
+        b->firsts[p + 1] = h->n_tokens;
+        ndp_part_close(&part);
+    }
+    const ndp_file_list *files = &b->corpus->files;
+    if (!h->n_documents)
+        return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document", (long long)files->n,
+                        files->n == 1 ? "" : "s", files->paths[0], files->n == 1 ? "" : ", ...");
+    return NDP_OK;
+}
+
+static ndp_status make_table(building *b) {
+    char path[NDP_CREW_PATH];
+    bool first;
+    NDP_TRY(count_parts(b));
+    NDP_TRY(ndp_crew_mark(b->crew, "tokens", &first));
+    return ndp_file_write_atomic(ndp_crew_path(b->crew, path, "table"), b->firsts,
+                                 (size_t)(b->parts.n + 1) * sizeof *b->firsts);
+}
+
+static ndp_status put(FILE *f, const void *data, size_t n) {
+    return fwrite(data, 1, n, f) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+}
+
+static ndp_status put_offsets(const building *b, FILE *f) {
+    NDP_TRY(put(f, &(uint64_t){0}, 8));
+    for (int64_t p = 0; p < b->parts.n; p++) {
+        ndp_part_file part;
+        NDP_TRY(open_part(b, p, &part));
+        ndp_status st = NDP_OK;
+        for (uint64_t i = 0; i < part.h.n_documents && st == NDP_OK; i++)
+            st = put(f, &(uint64_t){b->firsts[p] + part.ends[i]}, 8);
+        ndp_part_close(&part);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
+}
+
+static ndp_status put_source_ends(const building *b, FILE *f) {
+    uint64_t documents = 0;
+    for (int64_t p = 0, source = 0; source < b->corpus->n_sources; source++) {
+        for (; p < b->parts.source_ends[source]; p++) {
+            ndp_part_file part;
+            NDP_TRY(open_part(b, p, &part));
+            documents += part.h.n_documents;
+            ndp_part_close(&part);
+        }
+        NDP_TRY(put(f, &documents, 8));
+    }
+    return NDP_OK;
+}
+
+/* Bits of learned tokens, a byte at a time: a byte may have bits of several parts. */
+static ndp_status put_bits(const building *b, FILE *f) {
+    uint64_t at = 0, end = ndp_cache_bits_bytes(&b->h) * 8;
+    uint8_t byte = 0;
+    for (int64_t p = 0; p < b->parts.n; p++) {
+        ndp_part_file part;
+        NDP_TRY(open_part(b, p, &part));
+        ndp_status st = NDP_OK;
+        bool learned = true;
+        for (uint64_t i = 0, turn = 0; i < part.h.n_tokens && st == NDP_OK; i++, at++) {
+            for (; turn < part.h.n_turns && part.turns[turn] == i; turn++)
+                learned = !learned;
+            byte |= (uint8_t)(learned << (at & 7));
+            if ((at & 7) == 7) {
+                st = put(f, &byte, 1);
+                byte = 0;
+            }
+        }
+        ndp_part_close(&part);
+        NDP_TRY(st);
+    }
+    for (; at < end; at++)
+        if ((at & 7) == 7) {
+            NDP_TRY(put(f, &byte, 1));
+            byte = 0;
+        }
+    return NDP_OK;
+}
+
+static ndp_status put_behind_ids(const building *b) {
+    char path[NDP_CREW_PATH];
+    FILE *f = fopen(ndp_crew_path(b->crew, path, "tokens"), "r+be");
+    if (!f)
+        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    ndp_status st = fseeko(f, (off_t)(sizeof b->h + ndp_cache_ids_bytes(&b->h)), SEEK_SET)
+                        ? NDP_FAIL(NDP_EIO, "%s", strerror(errno))
+                        : put_offsets(b, f);
+    if (st == NDP_OK)
+        st = put_source_ends(b, f);
+    if (st == NDP_OK && b->h.partly)
+        st = put_bits(b, f);
+    if (fclose(f) && st == NDP_OK)
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    return st;
+}
+
+static ndp_status put_header(building *b) {
+    char path[NDP_CREW_PATH];
+    ndp_mapped all;
+    NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "tokens"), &all));
+    ndp_status st =
+        ndp_hash_blocks(all.data + sizeof b->h, all.size - sizeof b->h, ndp_dataset_threads(b->o), &b->h.payload);
+    ndp_file_unmap(&all);
+    NDP_TRY(st);
+    b->h.hash = ndp_cache_header_hash(&b->h);
+    int fd = open(path, O_WRONLY | O_CLOEXEC);
+    st = fd >= 0 ? write_at(fd, &b->h, sizeof b->h, 0) : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (st == NDP_OK && fsync(fd))
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (fd >= 0 && close(fd) && st == NDP_OK)
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    return st;
+}
+
+/* False when a rank failed. */
+static bool wait_for_all(building *b, const char *what, int64_t first, int64_t n) {
+    char name[32];
+    for (int64_t i = first; i < n; i++)
+        if (!ndp_crew_wait(b->crew, part_name(name, what, i), report_waiting, b))
+            return false;
+    report_waiting(b);
+    return true;
+}
+
+static ndp_status lead(building *b, const char *path) {
+    char tokens[NDP_CREW_PATH];
+    bool first;
+    NDP_TRY(tokenize_parts(b));
+    if (!wait_for_all(b, "part", 0, b->parts.n))
+        return NDP_OK;
+    NDP_TRY(make_table(b));
+    NDP_TRY(copy_ids(b, b->firsts, b->parts.n));
+    NDP_TRY(put_behind_ids(b));
+    if (!wait_for_all(b, "copied", 1, b->crew->size))
+        return NDP_OK;
+    NDP_TRY(ndp_corpus_check_unchanged(b->corpus));
+    NDP_TRY(put_header(b));
+    if (rename(ndp_crew_path(b->crew, tokens, "tokens"), path))
+        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    NDP_TRY(ndp_folder_sync(b->crew->folder));
+    return ndp_crew_mark(b->crew, "finished", &first);
+}
+
+static ndp_status follow(building *b) {
+    char path[NDP_CREW_PATH], name[32];
+    ndp_mapped table;
+    bool first;
+    if (b->corpus)
+        NDP_TRY(tokenize_parts(b));
+    if (!ndp_crew_wait(b->crew, "table", NULL, NULL))
+        return NDP_OK;
+    NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "table"), &table));
+    ndp_status st = copy_ids(b, (const uint64_t *)(const void *)table.data, (int64_t)(table.size / 8) - 1);
+    ndp_file_unmap(&table);
+    NDP_TRY(st);
+    NDP_TRY(ndp_crew_mark(b->crew, part_name(name, "copied", b->crew->rank), &first));
+    (void)ndp_crew_wait(b->crew, "finished", NULL, NULL);
+    return NDP_OK;
 }
 
 /* ---- the whole ---- */
 
-/* GPT-2's token stands between documents also where nobody says so. */
-static ndp_bin_rule rule_of(const ndp_dataset_options *o) {
-    const ndp_tokenizer *t = o->tokenizer;
-    ndp_bin_rule r = {ndp_tokenizer_bos(t), ndp_tokenizer_eos(t), o->vocab ? o->vocab : ndp_tokenizer_vocab_size(t)};
-    if (r.bos < 0 && r.eos < 0)
-        r.bos = r.eos = ndp_tokenizer_id(t, "<|endoftext|>");
-    return r;
+/* One rank needs no parts; several need some each, to end at the same time. */
+static uint64_t part_bytes(const ndp_corpus *c, int ranks) {
+    enum { PARTS_PER_RANK = 16 };
+    const uint64_t least = 1 << 20, most = (uint64_t)256 << 20;
+    uint64_t want = ranks > 1 ? c->bytes / (uint64_t)(ranks * PARTS_PER_RANK) : most;
+    return want < least ? least : want > most ? most : want;
 }
 
-static void release_builder(builder *b) {
-    for (int i = 0; b->shares && i < b->n_shares; i++) {
-        ndp_ids_release(&b->shares[i].ids);
-        free(b->shares[i].ends.items);
-        free(b->shares[i].turns.items);
-        free(b->shares[i].message);
-    }
-    free(b->shares);
-    XXH3_freeState(b->hash);
-    free(b->offsets);
-    free(b->source_ends);
-    free(b->bits);
+static ndp_status plan(building *b, ndp_hash128 key) {
+    NDP_TRY(ndp_parts_plan(b->corpus, part_bytes(b->corpus, b->crew->size), &b->parts));
+    b->h = (ndp_cache_header){.version = NDP_CACHE_VERSION,
+                              .id_bytes = (uint32_t)b->id_bytes,
+                              .key = key,
+                              .n_sources = (uint32_t)b->corpus->n_sources};
+    memcpy(b->h.magic, NDP_CACHE_MAGIC, sizeof b->h.magic);
+    b->is_known = calloc((size_t)b->parts.n + 1, sizeof *b->is_known);
+    return b->is_known ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
 }
 
-static ndp_status take_memory(builder *b) {
-    b->n_shares = SHARES_PER_THREAD * b->threads;
-    b->shares = calloc((size_t)b->n_shares, sizeof *b->shares);
-    b->source_ends = calloc((size_t)b->h.n_sources, sizeof *b->source_ends);
-    b->hash = XXH3_createState();
-    if (!b->hash || !b->shares || !b->source_ends)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
-    NDP_TRY(ndp_array_reserve(&b->offsets, &b->offsets_capacity, 1, sizeof *b->offsets));
-    b->offsets[0] = 0;
-    for (int i = 0; i < b->n_shares; i++)
-        b->shares[i].b = b;
-    XXH3_128bits_reset(b->hash);
-    return NDP_OK;
-}
-
-ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_cache_sources *sources, ndp_hash128 key,
-                           const char *path) {
-    builder b = {.o = o, .rule = rule_of(o), .threads = o->threads ? o->threads : ndp_cpu_cores()};
-    int64_t words = ndp_tokenizer_vocab_size(o->tokenizer), most = words > b.rule.vocab ? words : b.rule.vocab;
-    b.h = (ndp_cache_header){
-        .version = NDP_CACHE_VERSION, .id_bytes = most <= 65536 ? 2 : 4, .key = key, .n_sources = (uint32_t)o->n_files};
-    memcpy(b.h.magic, NDP_CACHE_MAGIC, sizeof b.h.magic);
-    for (int64_t i = 0; i < sources->files.n; i++)
-        b.bytes_total += sources->mapped[i].size;
-    char *beside = ndp_format("%s.tmp-%d-%d", path, (int)getpid(), (int)gettid());
-    ndp_status st = beside ? take_memory(&b) : NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
+ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, const ndp_corpus *corpus,
+                           ndp_hash128 key, const char *path) {
+    building b = {.o = o, .crew = crew, .corpus = corpus, .id_bytes = ndp_cache_id_bytes(o)};
+    ndp_status st = corpus ? plan(&b, key) : NDP_OK;
     if (st == NDP_OK)
-        st = build_file(&b, sources, beside, path);
-    release_builder(&b);
-    free(beside);
+        st = crew->rank == 0 ? lead(&b, path) : follow(&b);
+    if (st == NDP_EIO)
+        st = ndp_cache_fail_writing(path, ndp_error_message());
+    ndp_parts_release(&b.parts);
+    free(b.is_known);
+    free(b.firsts);
     return st;
 }

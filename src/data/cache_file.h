@@ -1,18 +1,19 @@
-/* Inside the data room: the header of a cache file, for who writes and who reads one. */
+/* Inside the data room: cache files, for who writes and who reads one. */
 #ifndef NDP_DATA_CACHE_FILE_H
 #define NDP_DATA_CACHE_FILE_H
 
-#include "data/cache.h"
-#include "data/files.h"
+#include "data/bin.h"
+#include "data/corpus.h"
+#include "data/crew.h"
 
-enum { NDP_CACHE_VERSION = 2 };
+enum { NDP_CACHE_VERSION = 3 };
 #define NDP_CACHE_MAGIC "NDPTOKEN"
 
 typedef struct ndp_cache_header {
     char magic[8];
     uint32_t version, id_bytes;
     ndp_hash128 key;     /* of what it was made from: also its name */
-    ndp_hash128 payload; /* of all behind the header */
+    ndp_hash128 payload; /* ndp_hash_blocks of all behind the header */
     uint64_t n_documents, n_tokens;
     uint32_t n_sources, partly; /* partly: there are bits of learned tokens */
     int64_t largest_id;
@@ -28,16 +29,25 @@ static inline uint64_t ndp_cache_bits_bytes(const ndp_cache_header *h) {
     return h->partly ? (h->n_tokens + 63) / 64 * 8 : 0;
 }
 
-/* The files of a data set: source i is files [source_ends[i - 1], source_ends[i]). */
-typedef struct ndp_cache_sources {
-    ndp_file_list files;
-    ndp_mapped *mapped;   /* [files.n], as they lie on the disk */
-    int64_t *source_ends; /* [n_files of the options] */
-} ndp_cache_sources;
+int ndp_dataset_threads(const ndp_dataset_options *o);
+/* 2 where all ids that there can be fit, else 4. */
+int ndp_cache_id_bytes(const ndp_dataset_options *o);
+/* GPT-2's token stands between documents also where nobody says so. */
+ndp_bin_rule ndp_cache_bin_rule(const ndp_dataset_options *o);
 
-/* Writes the cache of these sources beside `path` and renames it. */
-NDP_API ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_cache_sources *sources, ndp_hash128 key,
-                                   const char *path);
+/* Builds a cache with the crew; all of its ranks call this, and return when it is there or one of them failed.
+ * `corpus`: NULL for a rank that does not see it as the leader does, and leaves the work to the others. The leader's
+ * `key` and `path` are those of the cache. Files of the crew's work folder:
+ *
+ *   claim-P    a rank tokenizes part P
+ *   part-P     it has done so (parts.h)
+ *   table      the leader has seen all parts: their first tokens, and the number of all (64 bits each)
+ *   tokens     the cache, into which rank R of the crew copies the ids of parts R, R + size, ..., the leader the rest
+ *   copied-R   rank R has done so
+ *   finished   `tokens` has become the cache
+ */
+ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, const ndp_corpus *corpus,
+                           ndp_hash128 key, const char *path);
 /* "cannot write the token cache ...": errors of writing know no name; it is added here, with what to do. */
 NDP_API ndp_status ndp_cache_fail_writing(const char *path, const char *cause);
 

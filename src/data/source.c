@@ -37,11 +37,12 @@ ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
 
 /* ---- text ---- */
 
-/* A separator line at or behind `from`: *begin is where its border begins (with the line break before it), the result
- * where the next document begins. NULL when there is none. */
-static const char *find_separator(const char *from, const char *contents, const char *end, const char **begin) {
-    const char *hit = from;
-    while ((hit = memmem(hit, (size_t)(end - hit), SEPARATOR, SEPARATOR_LENGTH))) {
+/* The first separator line that begins in [from, to) of a text that ends at `end`: *begin is where its border begins
+ * (with the line break before it), the result where the next document begins. NULL when there is none. */
+static const char *find_separator(const char *from, const char *to, const char *contents, const char *end,
+                                  const char **begin) {
+    const char *hit = from, *last = end - to < SEPARATOR_LENGTH ? end : to + SEPARATOR_LENGTH - 1;
+    while (hit < to && (hit = memmem(hit, (size_t)(last - hit), SEPARATOR, SEPARATOR_LENGTH))) {
         const char *after = hit + SEPARATOR_LENGTH;
         if (end - after >= 2 && after[0] == '\r' && after[1] == '\n')
             after++;
@@ -87,7 +88,7 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
     bool separated = c->begin > 0; /* a chunk but the first begins behind a separator */
     int64_t line = c->line;
     do {
-        next = find_separator(from, c->contents, end, &border);
+        next = find_separator(from, end, c->contents, end, &border);
         separated |= next != NULL;
         const char *stop = next ? border : end;
         if (separated)
@@ -177,22 +178,31 @@ ndp_status ndp_source_begin(const char *path, const char *contents, size_t size,
     return NDP_OK;
 }
 
-bool ndp_source_next(ndp_source_chunk *c, size_t want) {
-    if (c->end == c->size)
-        return false;
-    const char *end = c->contents + c->size, *border;
-    c->line += count_lines(c->contents + c->begin, c->contents + c->end);
-    c->begin = c->end;
-    const char *from = want < c->size - c->begin ? c->contents + c->begin + want : NULL, *next = NULL;
-    if (from && c->kind == NDP_SOURCE_TEXT)
-        next = find_separator(from, c->contents, end, &border);
-    else if (from && c->kind == NDP_SOURCE_IDS) /* behind a whole id of either width */
-        next = from + (4 - (c->begin + want) % 4) % 4;
-    else if (from && c->kind == NDP_SOURCE_JSONL && (next = memchr(from, '\n', (size_t)(end - from))))
+/* Where the first record begins that belongs to [from, to); the file's size when there is none. */
+static size_t first_record(const ndp_source_chunk *c, size_t from, size_t to) {
+    const char *begin = c->contents + from, *end = c->contents + to, *next = NULL, *border;
+    if (from == 0 || from >= to)
+        return from < to ? 0 : c->size;
+    if (c->kind == NDP_SOURCE_IDS) { /* behind a whole id of either width */
+        size_t at = (from + 3) / 4 * 4;
+        return at < c->size ? at : c->size;
+    }
+    if (c->kind == NDP_SOURCE_TEXT)
+        next = find_separator(begin, end, c->contents, c->contents + c->size, &border);
+    else if (c->kind == NDP_SOURCE_JSONL && (next = memchr(begin - 1, '\n', to - from)))
         next++;
-    c->end = next && next < end ? (size_t)(next - c->contents) : c->size;
-    return true;
+    return next ? (size_t)(next - c->contents) : c->size;
 }
+
+bool ndp_source_cut(ndp_source_chunk *c, size_t from, size_t to) {
+    to = to < c->size ? to : c->size;
+    c->begin = first_record(c, from, to);
+    c->end = c->begin < c->size ? first_record(c, to, c->size) : c->size;
+    c->line = 1;
+    return c->begin < c->end;
+}
+
+void ndp_source_count_lines(ndp_source_chunk *c) { c->line = 1 + count_lines(c->contents, c->contents + c->begin); }
 
 ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_format *format,
                                   ndp_document_visitor *visit, void *user) {
@@ -212,7 +222,7 @@ static ndp_status visit_all(const char *path, const char *contents, size_t size,
                             ndp_document_visitor *visit, void *user) {
     ndp_source_chunk c;
     NDP_TRY(ndp_source_begin(path, contents, size, &c));
-    return ndp_source_next(&c, size) ? ndp_source_visit_chunk(&c, format, visit, user) : NDP_OK;
+    return ndp_source_cut(&c, 0, size) ? ndp_source_visit_chunk(&c, format, visit, user) : NDP_OK;
 }
 
 ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,

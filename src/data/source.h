@@ -21,19 +21,22 @@ NDP_API ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out);
 NDP_API ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
                                     ndp_document_visitor *visit, void *user);
 
-/* A stretch of an unpacked file that begins and ends where records do, so that several threads may share one. Of files
- * of ids: where ids do. */
+/* A stretch of an unpacked file that begins and ends where records do, so that several threads, or ranks, may share
+ * one. Of files of ids: where ids do. */
 typedef struct ndp_source_chunk {
     const char *path, *contents; /* the whole file */
     size_t size;
     ndp_source_kind kind;
     size_t begin, end;
-    int64_t line; /* of `begin`, from 1 */
+    int64_t line; /* of `begin`, from 1; as long as nobody has counted, 1 */
 } ndp_source_chunk;
-/* An empty one, before the first. NDP_ENOTSUP as above. */
+/* Of a file, nothing of it yet. NDP_ENOTSUP as above. */
 NDP_API ndp_status ndp_source_begin(const char *path, const char *contents, size_t size, ndp_source_chunk *out);
-/* Goes on to the next chunk, of `want` bytes up to the end of a record; false when there is none. */
-bool ndp_source_next(ndp_source_chunk *c, size_t want);
+/* The records that belong to the bytes [from, to): whatever a file is cut into, each record belongs to one piece. Only
+ * what lies near the piece is read. False where the piece has none. A .json list belongs to the first piece, whole. */
+bool ndp_source_cut(ndp_source_chunk *c, size_t from, size_t to);
+/* Counts the lines before the chunk, for messages: this reads the file up to there. */
+void ndp_source_count_lines(ndp_source_chunk *c);
 /* Visits the documents of a chunk: all of a file's chunks give what the file gives. NDP_EFORMAT also where a record has
  * more than NDP_RECORD_BYTES: that is no record. */
 NDP_API ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_format *format,

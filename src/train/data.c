@@ -14,19 +14,27 @@ static const char *tokenizer_of(const ndp_config *c) {
 /* ---- token caches ---- */
 
 typedef struct watch {
-    const ndp_log *log;
+    const ndp_trainer *t;
     double begin, last;
 } watch;
 
-/* A line every few seconds, once it takes longer. */
+/* Now and then, once it takes longer; where nobody draws it, a line every few seconds. */
 static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
     watch *w = user;
+    const ndp_train_opts *o = w->t->opts;
+    bool drawn = o && o->working;
     double now = ndp_now();
-    if (now - w->last < 5)
+    char line[160];
+    if (!ndp_is_first(w->t->world) || now - w->begin < 1 || now - w->last < (drawn ? 0.1 : 5))
         return;
     w->last = now;
-    ndp_info(w->log, "tokenizing: %.1f of %.1f MB, %.1f MB/s", (double)done * 1e-6, (double)total * 1e-6,
-             (double)done * 1e-6 / (now - w->begin));
+    double rate = (double)done / (now - w->begin);
+    snprintf(line, sizeof line, "tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", (double)done * 1e-6,
+             (double)total * 1e-6, rate * 1e-6, (double)(total - done) / rate);
+    if (drawn)
+        o->working(o->user, line);
+    else
+        ndp_info(&w->t->log, "%s", line);
 }
 
 static ndp_record_format format_of(const ndp_trainer *t) {
@@ -45,42 +53,38 @@ static ndp_record_format format_of(const ndp_trainer *t) {
                                .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
 }
 
-/* Rank 0 tokenizes (or finds the cache) and tells the others the path; a rank that cannot see it prepares its own. */
+static ndp_status agree(void *world, ndp_status mine) { return ndp_agree(world, mine); }
+
+static ndp_status gather(void *world, const void *mine, void *all, int64_t bytes) {
+    ndp_work work;
+    NDP_TRY(ndp_all_gather_begin(world, mine, all, bytes / 4, NDP_I32, &work));
+    return ndp_wait(&work);
+}
+
+/* All ranks tokenize, or find the cache. */
 static ndp_status prepare(ndp_trainer *t, const ndp_strings *files, char **path) {
     const ndp_config *c = t->job.config;
-    watch w = {&t->log, ndp_now(), ndp_now()};
+    watch w = {t, ndp_now(), ndp_now()};
     int64_t left_out = 0;
-    ndp_dataset_options o = {.files = (const char *const *)files->items,
-                             .n_files = files->n,
-                             .format = format_of(t),
-                             .bin_id_bytes = c->data.bin_type == NDP_BIN_UINT32 ? 4 : 2,
-                             .vocab = t->job.facts.vocab,
-                             .cache_dir = c->data.cache_dir,
-                             .tokenizer = t->tokenizer,
-                             .progress = say_tokenizing,
-                             .progress_user = &w,
-                             .left_out = &left_out};
-    enum { LONGEST = 4096 };
-    char shared[LONGEST] = "";
-    *path = NULL;
-    bool first = ndp_is_first(t->world);
-    ndp_status mine = first ? ndp_dataset_prepare(&o, path) : NDP_OK;
+    const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree, gather, t->world};
+    const ndp_dataset_options o = {.files = (const char *const *)files->items,
+                                   .n_files = files->n,
+                                   .format = format_of(t),
+                                   .bin_id_bytes = c->data.bin_type == NDP_BIN_UINT32 ? 4 : 2,
+                                   .vocab = t->job.facts.vocab,
+                                   .cache_dir = c->data.cache_dir,
+                                   .tokenizer = t->tokenizer,
+                                   .threads = t->threads,
+                                   .team = team.size > 1 ? &team : NULL,
+                                   .progress = say_tokenizing,
+                                   .progress_user = &w,
+                                   .left_out = &left_out};
+    NDP_TRY(ndp_dataset_prepare(&o, path));
     if (left_out > 0)
         ndp_info(&t->log, "%lld file%s in the folders of the data %s no text, records or ids by %s name and left out",
                  (long long)left_out, left_out == 1 ? "" : "s", left_out == 1 ? "is" : "are",
                  left_out == 1 ? "its" : "their");
-    if (mine == NDP_OK && first)
-        snprintf(shared, sizeof shared, "%s", *path);
-    NDP_TRY(ndp_agree(t->world, mine));
-    ndp_work work;
-    NDP_TRY(ndp_broadcast_begin(t->world, shared, LONGEST, 0, &work));
-    NDP_TRY(ndp_wait(&work));
-    if (first)
-        return NDP_OK;
-    if (!ndp_path_exists(shared))
-        return ndp_dataset_prepare(&o, path);
-    *path = ndp_format("%s", shared);
-    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    return NDP_OK;
 }
 
 /* ---- data sets ---- */
@@ -156,13 +160,18 @@ static ndp_status open_sampler(ndp_trainer *t) {
     return NDP_OK;
 }
 
-ndp_status ndp_trainer_open_data(ndp_trainer *t) {
+static ndp_status open_tokenizer(ndp_trainer *t) {
     const ndp_config *c = t->job.config;
     t->tokenizer_source = ndp_format("%s", tokenizer_of(c));
     if (!t->tokenizer_source)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     NDP_TRY(ndp_tokenizer_create(t->tokenizer_source, &t->tokenizer));
-    NDP_TRY(ndp_chat_init(&t->chat, t->tokenizer, t->tokenizer_source, c->data.chat_template));
+    return ndp_chat_init(&t->chat, t->tokenizer, t->tokenizer_source, c->data.chat_template);
+}
+
+ndp_status ndp_trainer_open_data(ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
+    NDP_TRY(ndp_agree(t->world, open_tokenizer(t)));
     NDP_TRY(open_trained(t));
     if (c->data.validation_files.n)
         NDP_TRY(open_validation_files(t));

@@ -11,7 +11,8 @@
 
 struct ndp_trainer {
     ndp_job job;
-    ndp_transport *transport; /* borrowed */
+    const ndp_train_opts *opts; /* of a whole run, borrowed; NULL */
+    ndp_transport *transport;   /* borrowed */
     ndp_comm *world;
     ndp_log log;
     ndp_model model;
@@ -32,6 +33,9 @@ struct ndp_trainer {
     ndp_model score_model;
     ndp_engine *score;
 };
+
+/* ndp_trainer_create as part of a whole run; `o` may be NULL. */
+NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, ndp_trainer **out);
 
 /* data.c: the tokenizer, what is trained on and what is held out. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_open_data(ndp_trainer *t);

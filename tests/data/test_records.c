@@ -6,34 +6,9 @@
 #include "data/unpack.h"
 
 #include "data/folder.h"
+#include "data/small_tokenizer.h"
 #include <archive.h>
 #include <archive_entry.h>
-
-/* Every byte a token, but "xy", which is one word; 256 is <s>, 257 </s>, 258 <|end|>. */
-static ndp_tokenizer *tokenizer(const char *folder) {
-    ndp_str s = {0};
-    ndp_tokenizer *t;
-    ndp_str_add(&s, "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[\"x y\"],\"vocab\":{");
-    for (int i = 0; i < 256; i++)
-        ndp_str_addf(&s, "\"<0x%02X>\":%d,", i, i);
-    ndp_str_add(&s, "\"xy\":259,\"x\":260,\"y\":261}},\"added_tokens\":[");
-    static const char *const added[] = {"<s>", "</s>", "<|end|>"};
-    for (int i = 0; i < 3; i++)
-        ndp_str_addf(&s,
-                     "%s{\"id\":%d,\"content\":\"%s\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
-                     "\"rstrip\":false,\"normalized\":false}",
-                     i ? "," : "", 256 + i, added[i]);
-    ndp_str_add(&s,
-                "],\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<s>\","
-                "\"type_id\":0}},{\"Sequence\":{\"id\":\"A\",\"type_id\":0}}],\"pair\":[],\"special_tokens\":"
-                "{\"<s>\":{\"id\":\"<s>\",\"ids\":[256],\"tokens\":[\"<s>\"]}}}}");
-    static const char CONFIG[] = "{\"bos_token\":\"<s>\",\"eos_token\":\"</s>\"}";
-    free(write_file(folder, "tokenizer.json", s.data, s.length));
-    free(write_file(folder, "tokenizer_config.json", CONFIG, strlen(CONFIG)));
-    CHECK_OK(ndp_tokenizer_create(folder, &t));
-    ndp_str_release(&s);
-    return t;
-}
 
 typedef struct fixture {
     char *folder;
@@ -47,7 +22,7 @@ static int setup(void **state) {
     if (make_folder(&folder))
         return -1;
     f->folder = folder;
-    f->t = tokenizer(folder);
+    f->t = small_tokenizer(folder);
     CHECK_OK(ndp_chat_init(&f->plain, f->t, folder, "plain"));
     *state = f;
     return 0;
@@ -454,6 +429,8 @@ static void compressed_files(void **state) {
             .files = (const char *const[]){path}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t};
         check_cache(f, o, "[<s>ab] [<s>c] | 2");
         CHECK_OK(ndp_file_read(path, &packed, &n));
+        check_refused(f, "unpacked.jsonl", packed, n, (ndp_record_format){0}, NDP_EFORMAT,
+                      ": not valid UTF-8");
         free(write_file(f->folder, kinds[i].name, packed, n - 5)); /* cut short */
         CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, "not a whole ");
         free(write_file(f->folder, kinds[i].name, TEXT, strlen(TEXT)));

@@ -56,8 +56,9 @@ static ndp_status visit_chunks(const char *path, const char *contents, size_t si
                                const ndp_record_format *f, seen *s) {
     ndp_source_chunk c;
     NDP_TRY(ndp_source_begin(path, contents, size, &c));
-    while (ndp_source_next(&c, want))
-        NDP_TRY(ndp_source_visit_chunk(&c, f, visit, s));
+    for (size_t at = 0; at < size; at += want)
+        if (ndp_source_cut(&c, at, at + want))
+            NDP_TRY(ndp_source_visit_chunk(&c, f, visit, s));
     return NDP_OK;
 }
 
