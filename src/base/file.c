@@ -14,8 +14,9 @@
 /* `verb` as in "cannot read PATH: No such file or directory". */
 #define IO_FAIL(verb, path) NDP_FAIL(NDP_EIO, "cannot %s '%s': %s", (verb), (path), strerror(errno))
 
-static ndp_status open_regular(const char *path, int *fd, struct stat *info) {
-    int f = open(path, O_RDONLY | O_CLOEXEC);
+/* `flags`: O_NONBLOCK does not wait for somebody to write into a pipe; files do not care. */
+static ndp_status open_regular(const char *path, int flags, int *fd, struct stat *info) {
+    int f = open(path, O_RDONLY | O_CLOEXEC | flags);
     if (f < 0)
         return IO_FAIL("read", path);
     if (fstat(f, info) == 0 && !S_ISDIR(info->st_mode)) {
@@ -59,9 +60,9 @@ static ndp_status read_all(int fd, const char *path, size_t guess, char **data, 
 }
 
 ndp_status ndp_file_read(const char *path, char **data, size_t *size) {
-    int fd;
+    int fd = -1;
     struct stat info;
-    NDP_TRY(open_regular(path, &fd, &info));
+    NDP_TRY(open_regular(path, 0, &fd, &info));
     ndp_status st = read_all(fd, path, (size_t)info.st_size, data, size);
     close(fd);
     return st;
@@ -117,9 +118,9 @@ free_names:
 }
 
 ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
-    int fd;
+    int fd = -1;
     struct stat info;
-    NDP_TRY(open_regular(path, &fd, &info));
+    NDP_TRY(open_regular(path, O_NONBLOCK, &fd, &info));
     ndp_status st = NDP_OK;
     const void *data = ""; /* nothing can be mapped of an empty file */
     if (!S_ISREG(info.st_mode))

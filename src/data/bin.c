@@ -40,6 +40,17 @@ static ndp_status read_header(ndp_bin *b, size_t size, int64_t *told) {
     return NDP_OK;
 }
 
+/* 32-bit ids of a vocabulary below 65536, read as 16-bit ones: none but zeros in between, and others in their places.
+ */
+static bool looks_wider(const ndp_bin *b) {
+    enum { LEAST = 16, MOST = 4096 };
+    int64_t n = b->n < MOST ? b->n : MOST;
+    uint32_t ids = 0, between = 0;
+    for (int64_t i = 0; i < n; i++)
+        *(i % 2 ? &between : &ids) |= id_at(b, i);
+    return b->header == 0 && b->id_bytes == 2 && b->n % 2 == 0 && n >= LEAST && ids && !between;
+}
+
 ndp_status ndp_bin_open(const char *path, const void *contents, size_t size, int id_bytes, ndp_bin *out) {
     ndp_bin b = {.path = path, .data = contents, .id_bytes = id_bytes};
     int64_t told = -1;
@@ -55,6 +66,9 @@ ndp_status ndp_bin_open(const char *path, const void *contents, size_t size, int
     if (told >= 0 && told != b.n)
         return NDP_FAIL(NDP_EFORMAT, "%s: the header says %lld tokens, the file has %lld", path, (long long)told,
                         (long long)b.n);
+    if (looks_wider(&b))
+        return NDP_FAIL(NDP_EFORMAT, "%s: every second 16-bit id is 0: these are 32-bit ids; set data.bin_type: uint32",
+                        path);
     *out = b;
     return NDP_OK;
 }

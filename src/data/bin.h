@@ -1,7 +1,8 @@
 /* Tokenized files (.bin): ids one behind the other, 16 or 32 bits each, little-endian.
  *
  * Before them there may be llm.c's header of 256 32-bit words: magic, version, number of tokens; 20240520 and 1 are
- * 16-bit ids, 20240801 and 7 are 32-bit ids. Where such a file has none (nanoGPT), the width has to be told.
+ * 16-bit ids, 20240801 and 7 are 32-bit ids. Where such a file has none (nanoGPT), the width has to be told; 32-bit ids
+ * that are told to be 16-bit ones are noticed.
  *
  * Documents: where the first id is the begin token, each begin token begins one; else each end token ends one. Where
  * the tokenizer has neither, the file is one document.

@@ -59,17 +59,18 @@ void ndp_token_cache_close(ndp_token_cache *c) {
     *c = (ndp_token_cache){0};
 }
 
-/* Is there a whole cache with this key? Reads all of it. */
-static bool cache_is_whole(const char *path, ndp_hash128 key, int threads) {
+/* Is there a whole cache with this key, of ids that the model has? Reads all of it. */
+static bool cache_is_whole(const ndp_dataset_options *o, const char *path, ndp_hash128 key) {
     ndp_token_cache c;
     if (!ndp_path_exists(path) || ndp_token_cache_open(path, &c) != NDP_OK)
         return false;
     ndp_cache_header h;
     ndp_hash128 payload;
     memcpy(&h, c.file.data, sizeof h);
-    ndp_status st = ndp_hash_blocks(c.file.data + sizeof h, c.file.size - sizeof h, threads, &payload);
+    ndp_status st = ndp_hash_blocks(c.file.data + sizeof h, c.file.size - sizeof h, ndp_dataset_threads(o), &payload);
     ndp_token_cache_close(&c);
-    return st == NDP_OK && !memcmp(&h.key, &key, sizeof key) && !memcmp(&h.payload, &payload, sizeof payload);
+    return st == NDP_OK && (o->vocab == 0 || h.largest_id < o->vocab) && !memcmp(&h.key, &key, sizeof key) &&
+           !memcmp(&h.payload, &payload, sizeof payload);
 }
 
 /* ---- finding ---- */
@@ -133,7 +134,7 @@ static ndp_status find(search *s, finding *out) {
     char *path = path_of(s, f.name);
     if (!path)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
-    f.build = !cache_is_whole(path, f.key, ndp_dataset_threads(s->o));
+    f.build = !cache_is_whole(s->o, path, f.key);
     free(path);
     *out = f;
     return NDP_OK;

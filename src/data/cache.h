@@ -28,7 +28,7 @@ typedef struct ndp_dataset_options {
     int n_files;
     ndp_record_format format; /* of JSON records */
     int bin_id_bytes;         /* of .bin files without a header: 2 or 4; 0: 2 */
-    int64_t vocab;            /* ids in .bin files must be below; 0: the tokenizer's */
+    int64_t vocab;            /* of the model: ids must be below; 0: the tokenizer's */
     const char *cache_dir;    /* NULL: $XDG_CACHE_HOME/ndparallel, else ~/.cache/ndparallel */
     const ndp_tokenizer *tokenizer;
     int threads;          /* of this rank; 0: all cores of this process */

@@ -57,6 +57,12 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
             return add(l, e->fts_path);
         l->left_out++;
         return NDP_OK;
+    case FTS_SLNONE: /* a link to nothing */
+        if (!hidden && !is_read(e->fts_path))
+            l->left_out++;
+        return hidden || !is_read(e->fts_path)
+                   ? NDP_OK
+                   : NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a file that is not there", e->fts_path);
     case FTS_DNR:
     case FTS_ERR:
     case FTS_NS:

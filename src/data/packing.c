@@ -53,7 +53,6 @@ int64_t ndp_dataset_rows(const ndp_dataset *d) { return d->table.n_rows; }
 int64_t ndp_dataset_tokens(const ndp_dataset *d) { return d->table.tokens; }
 int64_t ndp_dataset_documents(const ndp_dataset *d) { return d->table.documents; }
 int64_t ndp_dataset_labels(const ndp_dataset *d) { return d->table.labels; }
-int32_t ndp_dataset_largest_id(const ndp_dataset *d) { return d->cache.largest_id; }
 
 double ndp_dataset_fill(const ndp_dataset *d) {
     return (double)d->table.tokens / ((double)d->table.n_rows * (double)d->row_length);

@@ -48,8 +48,6 @@ int64_t ndp_dataset_tokens(const ndp_dataset *d);
 int64_t ndp_dataset_documents(const ndp_dataset *d);
 /* Tokens that are predicted in an epoch. */
 int64_t ndp_dataset_labels(const ndp_dataset *d);
-/* To be compared with the model's vocabulary before training; of the whole cache. */
-int32_t ndp_dataset_largest_id(const ndp_dataset *d);
 /* The part of the rows' places that holds tokens, not padding. */
 double ndp_dataset_fill(const ndp_dataset *d);
 /* Parts of the rows that the sampler may take unequally often: the sources, or one. Part i has rows [first, first + n).

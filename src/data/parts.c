@@ -75,6 +75,19 @@ static ndp_status turn_to(ndp_places *turns, bool learned, int64_t at) {
     return ndp_places_add(turns, at);
 }
 
+/* A tokenizer may be larger than the model, as long as nothing in the data asks for what the model has not. */
+static ndp_status check_ids(const share *s, int64_t first, const ndp_document *d) {
+    int64_t vocab = s->b->o->vocab;
+    for (int64_t i = first; vocab > 0 && i < s->ids.n; i++)
+        if (s->ids.items[i] >= vocab)
+            return NDP_FAIL(
+                NDP_EINVAL,
+                "%s:%lld: the text has the token %d, the model's vocabulary ends at %lld: the tokenizer does "
+                "not belong to the model",
+                d->path, (long long)d->line, s->ids.items[i], (long long)vocab - 1);
+    return NDP_OK;
+}
+
 static ndp_status encode_document(void *user, const ndp_document *d) {
     share *s = user;
     int64_t before = s->ids.n;
@@ -86,7 +99,10 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
         char *cause = ndp_format("%s", ndp_error_message());
         st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
         free(cause);
-    } else if (s->ids.n > before) {
+    } else {
+        st = check_ids(s, before, d);
+    }
+    if (st == NDP_OK && s->ids.n > before) {
         st = turn_to(&s->turns, !d->partly, before);
         for (int64_t i = 0; i < borders.n && st == NDP_OK; i++)
             st = turn_to(&s->turns, i % 2 == 0, borders.items[i]);
@@ -164,8 +180,9 @@ static ndp_status put_file(tokenizing *b, const char *path, const char *contents
         next = to - at > b->share_bytes ? at + b->share_bytes : to;
         if (!ndp_source_cut(&c, at, next))
             continue;
+        size_t end = c.end < next ? next : c.end < to ? c.end : to; /* a long document goes on behind its share */
         b->shares[b->used].chunk = c;
-        b->shares[b->used].done = b->done + (uint64_t)((double)(next - from) / (double)(to - from) * (double)on_disk);
+        b->shares[b->used].done = b->done + (uint64_t)((double)(end - from) / (double)(to - from) * (double)on_disk);
         if (++b->used == b->n_shares)
             NDP_TRY(put_shares(b));
     }

@@ -89,7 +89,47 @@ static ndp_status render_and_visit(const ndp_message *m, int64_t n, const char *
     return st;
 }
 
-static ndp_status read_message(struct json_object *o, const char *where, size_t i, ndp_message *out) {
+/* A list of parts, of which all are texts, as one text; appended to `joined`. */
+static ndp_status join_parts(struct json_object *parts, const char *where, const char *what, ndp_str *joined) {
+    for (size_t k = 0; k < json_object_array_length(parts); k++) {
+        struct json_object *part = json_object_array_get_idx(parts, k), *type = NULL;
+        bool object = json_object_is_type(part, json_type_object);
+        if (object)
+            type = json_object_object_get(part, "type");
+        if (!object || (type && strcmp(json_object_get_string(type), "text") != 0))
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s: part %zu of the content of %s is %s%.40s%s; only parts of the type 'text' are read",
+                            where, k + 1, what, object ? "of the type '" : "no object",
+                            object ? json_object_get_string(type) : "", object ? "'" : "");
+        ndp_span text = {NULL, 0};
+        NDP_TRY(get_text(part, where, "text", &text));
+        ndp_str_add_bytes(joined, text.data, text.n);
+    }
+    return NDP_OK;
+}
+
+/* A text, or a list of parts, which goes into `joined`. */
+static ndp_status read_content(struct json_object *o, const char *where, const char *what, ndp_str *joined,
+                               ndp_span *out) {
+    struct json_object *content = json_object_object_get(o, "content");
+    if (json_object_is_type(content, json_type_array) && json_object_array_length(content) > 0) {
+        NDP_TRY(join_parts(content, where, what, joined));
+        if (joined->failed)
+            return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %s", where, what);
+        *out = (ndp_span){joined->data ? joined->data : "", joined->length};
+        return NDP_OK;
+    }
+    if (!json_object_is_type(content, json_type_string))
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no 'content' that is a string or a list of texts", where, what);
+    return get_text(o, where, "content", out);
+}
+
+static bool is_empty_list(struct json_object *o) {
+    return json_object_is_type(o, json_type_array) && json_object_array_length(o) == 0;
+}
+
+/* `joined`: where the text of its parts may go; to be released when the message is not needed any more. */
+static ndp_status read_message(struct json_object *o, const char *where, size_t i, ndp_str *joined, ndp_message *out) {
     char what[64];
     ndp_span role = {NULL, 0}, content = role, reasoning = role;
     snprintf(what, sizeof what, "message %zu", i + 1);
@@ -101,11 +141,10 @@ static ndp_status read_message(struct json_object *o, const char *where, size_t 
     if (!ndp_role_of(role.data, &out->role) || strlen(role.data) != role.n)
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has the role '%.40s'; roles are system, user and assistant", where, what,
                         role.data);
-    if (json_object_object_get(o, "tool_calls"))
+    struct json_object *calls = json_object_object_get(o, "tool_calls");
+    if (calls && !is_empty_list(calls))
         return NDP_FAIL(NDP_ENOTSUP, "%s: %s has 'tool_calls', which are not built yet", where, what);
-    if (!json_object_is_type(json_object_object_get(o, "content"), json_type_string))
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no 'content' that is a string", where, what);
-    NDP_TRY(get_text(o, where, "content", &content));
+    NDP_TRY(read_content(o, where, what, joined, &content));
     if (json_object_object_get(o, "reasoning_content"))
         NDP_TRY(get_text(o, where, "reasoning_content", &reasoning));
     out->content = content;
@@ -123,11 +162,15 @@ static ndp_status visit_messages(struct json_object *record, const char *where, 
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a list of messages", where, field);
     size_t n = json_object_array_length(list);
     ndp_message *m = calloc(n, sizeof *m);
-    ndp_status st = m ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu messages", where, n);
+    ndp_str *joined = calloc(n, sizeof *joined);
+    ndp_status st = m && joined ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu messages", where, n);
     for (size_t i = 0; i < n && st == NDP_OK; i++)
-        st = read_message(json_object_array_get_idx(list, i), where, i, &m[i]);
+        st = read_message(json_object_array_get_idx(list, i), where, i, &joined[i], &m[i]);
     if (st == NDP_OK)
         st = render_and_visit(m, (int64_t)n, where, f, d, visit, user);
+    for (size_t i = 0; joined && i < n; i++)
+        ndp_str_release(&joined[i]);
+    free(joined);
     free(m);
     return st;
 }

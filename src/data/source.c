@@ -71,6 +71,7 @@ static int64_t count_lines(const char *from, const char *to) {
     return n;
 }
 
+/* `contents`: where the file begins, its byte order mark too. */
 static ndp_status visit_text_document(const ndp_document *d, const char *contents, ndp_document_visitor *visit,
                                       void *user) {
     size_t valid = ndp_utf8_valid_prefix(d->text, d->n);
@@ -87,6 +88,8 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
     const char *end = c->contents + c->end, *from = c->contents + c->begin, *next, *border;
     bool separated = c->begin > 0; /* a chunk but the first begins behind a separator */
     int64_t line = c->line;
+    if (c->begin == 0 && c->size >= 2 && !from[0] != !from[1])
+        return NDP_FAIL(NDP_EFORMAT, "%s: begins as UTF-16 does; convert the file, for instance with iconv", c->path);
     do {
         next = find_separator(from, end, c->contents, end, &border);
         separated |= next != NULL;
@@ -98,7 +101,7 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
                           .path = c->path,
                           .line = line,
                           .end = (size_t)((next ? next : end) - c->contents)};
-        NDP_TRY(visit_text_document(&d, c->contents, visit, user));
+        NDP_TRY(visit_text_document(&d, c->contents - c->mark, visit, user));
         if (next)
             line += count_lines(from, next);
         from = next;
@@ -174,7 +177,8 @@ static ndp_status visit_json(const ndp_source_chunk *c, const ndp_record_format 
 ndp_status ndp_source_begin(const char *path, const char *contents, size_t size, ndp_source_chunk *out) {
     ndp_source_kind kind;
     NDP_TRY(ndp_source_kind_of(path, &kind));
-    *out = (ndp_source_chunk){.path = path, .contents = contents, .size = size, .kind = kind, .line = 1};
+    size_t mark = kind != NDP_SOURCE_IDS && size >= 3 && !memcmp(contents, "\xef\xbb\xbf", 3) ? 3 : 0;
+    *out = (ndp_source_chunk){path, contents + mark, size - mark, mark, kind, 0, 0, 1};
     return NDP_OK;
 }
 

@@ -4,6 +4,7 @@
  * between them; the line break before such a line, and then also the file's last one, belongs to the border. JSONL
  * files (.jsonl, .ndjson): one record a line (record.h). JSON files (.json): one list of records. Stretches of text
  * without a byte are left out; records without one are visited. Each also compressed (unpack.h): corpus.jsonl.zst.
+ * A byte order mark of UTF-8 is no text and is left out; other bytes are kept as they are, \r and zeros too.
  * Files of ids (.bin, bin.h) have no text: who wants documents of text refuses them.
  */
 #ifndef NDP_DATA_SOURCE_H
@@ -24,8 +25,8 @@ NDP_API ndp_status ndp_source_visit(const char *path, const char *contents, size
 /* A stretch of an unpacked file that begins and ends where records do, so that several threads, or ranks, may share
  * one. Of files of ids: where ids do. */
 typedef struct ndp_source_chunk {
-    const char *path, *contents; /* the whole file */
-    size_t size;
+    const char *path, *contents; /* the whole file, behind a byte order mark */
+    size_t size, mark;           /* of the mark */
     ndp_source_kind kind;
     size_t begin, end;
     int64_t line; /* of `begin`, from 1; as long as nobody has counted, 1 */

@@ -72,15 +72,36 @@ static ndp_status read_all(struct archive *a, const char *path, const packing *p
                     path, used);
 }
 
+/* The archive of an empty file. */
+static ndp_status give_empty(char **out, size_t *n) {
+    char *nothing = malloc(1);
+    if (!nothing)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to unpack a file");
+    *out = nothing;
+    *n = 0;
+    return NDP_OK;
+}
+
 static ndp_status open_and_read(struct archive *a, const packing *p, const char *path, const void *contents,
                                 size_t size, char **out, size_t *n) {
     struct archive_entry *entry;
-    if (p->support(a) != ARCHIVE_OK || archive_read_support_format_raw(a) != ARCHIVE_OK)
+    if (p->support(a) != ARCHIVE_OK || archive_read_support_format_raw(a) != ARCHIVE_OK ||
+        archive_read_support_format_empty(a) != ARCHIVE_OK)
         return NDP_FAIL(NDP_ENOTSUP, "%s: this libarchive does not read %s files", path, p->ending);
-    if (archive_read_open_memory(a, contents, size) != ARCHIVE_OK ||
-        archive_read_next_header(a, &entry) != ARCHIVE_OK || archive_filter_code(a, 0) != p->code)
+    int begun = archive_read_open_memory(a, contents, size);
+    if (begun == ARCHIVE_OK)
+        begun = archive_read_next_header(a, &entry);
+    if ((begun != ARCHIVE_OK && begun != ARCHIVE_EOF) || archive_filter_code(a, 0) != p->code)
         return fail_unpack(a, path, p);
-    return read_all(a, path, p, out, n);
+    if (begun == ARCHIVE_EOF)
+        return give_empty(out, n);
+    NDP_TRY(read_all(a, path, p, out, n));
+    int64_t used = archive_filter_bytes(a, -1);
+    if (used >= (int64_t)size)
+        return NDP_OK;
+    free(*out);
+    return NDP_FAIL(NDP_EFORMAT, "%s: %lld bytes behind the end of the %s data are something else", path,
+                    (long long)size - used, p->ending);
 }
 
 ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n) {

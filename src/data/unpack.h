@@ -8,8 +8,8 @@
 size_t ndp_unpacked_name(const char *path);
 static inline bool ndp_is_packed(const char *path) { return path[ndp_unpacked_name(path)] != '\0'; }
 
-/* What a compressed file holds, into memory of its own; the caller frees. NDP_EFORMAT: it is damaged, cut short or not
- * compressed that way. NDP_ENOMEM: it holds more than half of this machine's memory. */
+/* What a compressed file holds, into memory of its own; the caller frees. NDP_EFORMAT: it is damaged, cut short, not
+ * compressed that way, or something else follows. NDP_ENOMEM: it holds more than half of this machine's memory. */
 NDP_API ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n);
 
 #endif

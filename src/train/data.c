@@ -97,14 +97,6 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
                           .names = (const char *const *)files->items};
 }
 
-static ndp_status check_ids(const ndp_trainer *t, const ndp_dataset *d) {
-    if (ndp_dataset_largest_id(d) < t->job.facts.vocab)
-        return NDP_OK;
-    return NDP_FAIL(
-        NDP_EINVAL, "the data hold token %d, the model's vocabulary ends at %lld: tokenizer %s does not belong to %s",
-        ndp_dataset_largest_id(d), (long long)t->job.facts.vocab - 1, t->tokenizer_source, t->job.facts_path);
-}
-
 static ndp_status open_trained(ndp_trainer *t) {
     const ndp_config *c = t->job.config;
     char *path = NULL;
@@ -119,8 +111,7 @@ static ndp_status open_trained(ndp_trainer *t) {
     if (st == NDP_OK && o.held_out > 0)
         st = ndp_dataset_open(path, &o, &t->held);
     free(path);
-    NDP_TRY(st);
-    return check_ids(t, t->dataset);
+    return st;
 }
 
 static ndp_status open_validation_files(ndp_trainer *t) {
@@ -131,8 +122,7 @@ static ndp_status open_validation_files(ndp_trainer *t) {
     if (st == NDP_OK)
         st = ndp_dataset_open(path, &o, &t->held);
     free(path);
-    NDP_TRY(st);
-    return check_ids(t, t->held);
+    return st;
 }
 
 /* The sampler, and with data.mix how many rows an epoch takes of each source. */

@@ -70,7 +70,7 @@ cat > large.json <<'EOF'
 EOF
 run train job.yaml --set data.tokenizer=large.json --set parallelism.dp_shard_size=1
 code_is 2
-says err 'the data hold token 300, the model.s vocabulary ends at 257: tokenizer large.json does not belong to'
+says err ':1: the text has the token 300, the model.s vocabulary ends at 257: the tokenizer does not belong to the model'
 
 if [ -n "${NDP_TEST_DATA:-}" ]; then
     # The older pair of files is the same tokenizer.

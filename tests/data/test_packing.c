@@ -74,7 +74,6 @@ static void documents_are_cut_and_packed(void **state) {
     assert_int_equal(ndp_dataset_tokens(d), 9);
     assert_int_equal(ndp_dataset_labels(d), 7);
     assert_int_equal(ndp_dataset_documents(d), 3);
-    assert_int_equal(ndp_dataset_largest_id(d), 256);
     assert_true(ndp_dataset_fill(d) == 0.75);
     for (int r = 0; r < 3; r++)
         check_row(d, r, tokens[r], labels[r], positions[r], starts[r], valid[r]);

@@ -9,6 +9,7 @@
 #include "data/small_tokenizer.h"
 #include <archive.h>
 #include <archive_entry.h>
+#include <sys/stat.h>
 
 typedef struct fixture {
     char *folder;
@@ -43,7 +44,7 @@ static char *one(const ndp_token_cache *c, int64_t i, char out[8]) {
     if (id >= 256)
         snprintf(out, 8, "%s", id < 262 ? names[id - 256] : "?");
     else
-        snprintf(out, 8, "%c", id == '\n' ? '/' : id);
+        snprintf(out, 8, "%c", id == '\n' ? '/' : id == 0 ? '0' : id);
     return out;
 }
 
@@ -80,6 +81,21 @@ static void check_cache(const fixture *f, ndp_dataset_options o, const char *wan
     assert_string_equal(words, want);
     free(words);
     free(path);
+}
+
+/* The cache of a JSONL file with these contents, in words. The caller frees. */
+static char *words_of_file(const fixture *f, const char *contents, size_t n, ndp_record_format format) {
+    char *file = write_file(f->folder, "a.jsonl", contents, n), *path, *words;
+    ndp_dataset_options o = {.files = (const char *const[]){file},
+                             .n_files = 1,
+                             .format = format,
+                             .cache_dir = f->folder,
+                             .tokenizer = f->t};
+    CHECK_OK(ndp_dataset_prepare(&o, &path));
+    words = words_of(path);
+    free(path);
+    free(file);
+    return words;
 }
 
 /* One file with these contents gives this cache. */
@@ -207,6 +223,81 @@ static void broken_records_name_the_place(void **state) {
     check_refused(f, "a.jsonl", CHAT, strlen(CHAT), texts, NDP_ENOTSUP, "a.jsonl:1: the record is a conversation");
     check_refused(f, "a.json", "[{\"text\":\"a\"},{}]", 17, texts, NDP_EFORMAT, "a.json: record 2: the record has no");
     check_refused(f, "a.json", "{}", 2, texts, NDP_EFORMAT, "not a list of records");
+}
+
+/* What others write besides strings: parts of a text, and fields that say nothing. */
+static void messages_of_other_programs(void **state) {
+    const fixture *f = *state;
+    ndp_record_format chat = {.chat = &f->plain};
+    static const struct {
+        const char *contents, *says; /* says NULL: as the plain record */
+    } cases[] = {
+        {"{\"messages\":[{\"role\":\"user\",\"content\":[{\"type\":\"text\",\"text\":\"a\"},{\"text\":\"b\"}]},"
+         "{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"c\"}]}]}",
+         NULL},
+        {"{\"messages\":[{\"role\":\"user\",\"content\":\"ab\",\"tool_calls\":[]},"
+         "{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":null,\"reasoning_content\":null}]}",
+         NULL},
+        {"{\"messages\":[" TURN("\"user\"", "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]") "]}",
+         "a.jsonl:1: part 2 of the content of message 1 is of the type 'image_url'; only parts of the type 'text'"},
+        {"{\"messages\":[" TURN("\"user\"", "[\"a\"]") "]}", "part 1 of the content of message 1 is no object"},
+        {"{\"messages\":[" TURN("\"user\"", "[{\"type\":\"text\"}]") "]}", "a.jsonl:1: 'text' is not a string"},
+        {"{\"messages\":[" TURN("\"user\"", "{}") "]}",
+         "a.jsonl:1: message 1 has no 'content' that is a string or a list of texts"},
+    };
+    static const char PLAIN[] = "{\"messages\":[" TURN("\"user\"", "\"ab\"") "," TURN("\"assistant\"", "\"c\"") "]}";
+    char *want = words_of_file(f, PLAIN, strlen(PLAIN), chat);
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        const char *contents = cases[i].contents;
+        if (cases[i].says) {
+            ndp_status status = strstr(cases[i].says, "part ") ? NDP_ENOTSUP : NDP_EFORMAT;
+            check_refused(f, "a.jsonl", contents, strlen(contents), chat, status, cases[i].says);
+        } else {
+            check_file(f, "a.jsonl", contents, strlen(contents), chat, want);
+        }
+    }
+    free(want);
+}
+
+/* Bytes that are no text, or not quite. */
+static void bytes_of_other_programs(void **state) {
+    const fixture *f = *state;
+    const ndp_record_format texts = {.chat = NULL};
+    CHECK_FILE(f, "a.txt",
+               "\xef\xbb\xbf"
+               "ab",
+               texts, "[<s>ab] | 1");
+    CHECK_FILE(f, "a.txt", "\xef\xbb\xbf<|endoftext|>\nab\n<|endoftext|>\nc", texts, "[<s>ab] [<s>c] | 2");
+    CHECK_FILE(f, "a.jsonl", "\xef\xbb\xbf{\"text\":\"ab\"}\r\n{\"text\":\"c\"}\r\n", texts, "[<s>ab] [<s>c] | 2");
+    CHECK_FILE(f, "a.json", "\xef\xbb\xbf[{\"text\":\"ab\"}]", texts, "[<s>ab] | 1");
+    check_file(f, "a.txt", "abc\0d", 5, texts, "[<s>abc0d] | 1");
+    check_refused(f, "a.txt",
+                  "\xef\xbb\xbf"
+                  "ab\n\xff",
+                  7, texts, NDP_EFORMAT, "a.txt:2: byte 6 of the file (0xff)");
+    check_refused(f, "a.txt", "a\0b\0", 4, texts, NDP_EFORMAT, "a.txt: begins as UTF-16 does");
+    check_refused(f, "a.txt", "\0a\0b", 4, texts, NDP_EFORMAT, "a.txt: begins as UTF-16 does");
+    check_refused(f, "a.txt",
+                  "\xff\xfe"
+                  "a\0",
+                  4, texts, NDP_EFORMAT, "a.txt:1: byte 0 of the file (0xff)");
+    check_refused(f, "a.jsonl", "{\"text\":\"a\0\"}", 13, texts, NDP_EFORMAT, "a.jsonl:1:1:11: a control character");
+    check_refused(f, "a.jsonl", "{\"text\":\"ok\"}\n{\"text\":\"\xff\"}", 29, texts, NDP_EFORMAT,
+                  "a.jsonl:2:1:10: not valid UTF-8");
+}
+
+/* A tokenizer with more tokens than the model is fine as long as none of them is needed. */
+static void ids_that_the_model_has_not(void **state) {
+    const fixture *f = *state;
+    char *file = write_file(f->folder, "a.jsonl", "{\"text\":\"ab\"}\n{\"text\":\"xy\"}\n", 28), *path = NULL;
+    ndp_dataset_options o = {
+        .files = (const char *const[]){file}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t, .vocab = 259};
+    CHECK_FAILS(
+        ndp_dataset_prepare(&o, &path), NDP_EINVAL,
+        "a.jsonl:2: the text has the token 259, the model's vocabulary ends at 258: the tokenizer does not belong");
+    o.vocab = 260;
+    check_cache(f, o, "[<s>ab] [<s>xy] | 2");
+    free(file);
 }
 
 /* A line of 200 MB is no record; as a text it is a document like any other. */
@@ -364,6 +455,10 @@ static void broken_files_of_ids(void **state) {
         check_refused(f, "a.bin", (const char *)b.bytes, b.n - (size_t)cases[i].cut, (ndp_record_format){0},
                       NDP_EFORMAT, cases[i].says);
     }
+    static const uint32_t small[] = {1, 2, 3, 4, 5, 6, 7, 8, 9};
+    bin narrow = make_bin(0, 0, 0, 4, small, 9); /* read as 16-bit ids they would be learned */
+    check_refused(f, "a.bin", (const char *)narrow.bytes, narrow.n, (ndp_record_format){0}, NDP_EFORMAT,
+                  "a.bin: every second 16-bit id is 0: these are 32-bit ids; set data.bin_type: uint32");
     check_refused(f, "a.bin", "", 0, (ndp_record_format){0}, NDP_EINVAL, "the corpus is empty");
 }
 
@@ -419,9 +514,10 @@ static void compressed_files(void **state) {
     static const struct {
         const char *name;
         int (*filter)(struct archive *);
-    } kinds[] = {{"a.jsonl.gz", archive_write_add_filter_gzip},
-                 {"a.jsonl.zst", archive_write_add_filter_zstd},
-                 {"a.JSONL.XZ", archive_write_add_filter_xz}};
+        const char *behind; /* what is said of a line of text behind the end */
+    } kinds[] = {{"a.jsonl.gz", archive_write_add_filter_gzip, "13 bytes behind the end of the .gz data"},
+                 {"a.jsonl.zst", archive_write_add_filter_zstd, ": not a whole "},
+                 {"a.JSONL.XZ", archive_write_add_filter_xz, ": not a whole "}};
     for (int i = 0; i < NDP_COUNT(kinds); i++) {
         char *path = pack(f->folder, kinds[i].name, kinds[i].filter, TEXT, strlen(TEXT)), *packed, *cache = NULL;
         size_t n;
@@ -429,8 +525,13 @@ static void compressed_files(void **state) {
             .files = (const char *const[]){path}, .n_files = 1, .cache_dir = f->folder, .tokenizer = f->t};
         check_cache(f, o, "[<s>ab] [<s>c] | 2");
         CHECK_OK(ndp_file_read(path, &packed, &n));
-        check_refused(f, "unpacked.jsonl", packed, n, (ndp_record_format){0}, NDP_EFORMAT,
-                      ": not valid UTF-8");
+        check_refused(f, "unpacked.jsonl", packed, n, (ndp_record_format){0}, NDP_EFORMAT, ": not valid UTF-8");
+        ndp_str longer = {0};
+        ndp_str_add_bytes(&longer, packed, n);
+        ndp_str_add(&longer, "{\"text\":\"d\"}\n");
+        free(write_file(f->folder, kinds[i].name, longer.data, longer.length));
+        CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, kinds[i].behind);
+        ndp_str_release(&longer);
         free(write_file(f->folder, kinds[i].name, packed, n - 5)); /* cut short */
         CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, "not a whole ");
         free(write_file(f->folder, kinds[i].name, TEXT, strlen(TEXT)));
@@ -438,6 +539,8 @@ static void compressed_files(void **state) {
         free(write_file(f->folder, kinds[i].name, "", 0));
         CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, "not a whole ");
         assert_null(cache);
+        free(pack(f->folder, kinds[i].name, kinds[i].filter, "", 0));
+        CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EINVAL, "the corpus is empty");
         free(packed);
         free(path);
     }
@@ -473,6 +576,20 @@ static void folders_and_patterns(void **state) {
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EINVAL, "no file matches '");
     o.files = (const char *const[]){empty};
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EINVAL, "/empty' has no file whose name ends in");
+    char *link = ndp_format("%s/up", below), *dangling = ndp_format("%s/gone.txt", root),
+         *pipe = ndp_format("%s/pipe.txt", root);
+    assert_int_equal(symlink("..", link), 0); /* the folder that it lies in: read once */
+    check_cache(f, (ndp_dataset_options){.files = (const char *const[]){root}, .n_files = 1},
+                "[<s>a] [<s>b] [<s>c] | 3");
+    assert_int_equal(symlink("/no/such/file.txt", dangling), 0);
+    o.files = (const char *const[]){root};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/gone.txt': it is a link to a file that is not there");
+    assert_int_equal(mkfifo(pipe, 0600), 0); /* nobody writes into it: opening it must not wait */
+    o.files = (const char *const[]){pipe};
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/pipe.txt': it is not a regular file");
+    free(pipe);
+    free(dangling);
+    free(link);
     free(empty);
     free(none);
     free(pattern);
@@ -488,6 +605,9 @@ int main(void) {
         TEST(instructions_are_questions_and_answers),
         TEST(words_across_a_border),
         TEST(broken_records_name_the_place),
+        TEST(messages_of_other_programs),
+        TEST(bytes_of_other_programs),
+        TEST(ids_that_the_model_has_not),
         TEST(a_line_of_200_megabytes),
         TEST(answers_of_real_conversations),
         TEST(ids_with_and_without_a_header),
