@@ -104,7 +104,8 @@ static ndp_operand make_operand(const lowering *l, int value, bool drop) {
     if (drop && h.base == NDP_BASE_SAVED)
         h = (home){NDP_BASE_WORK, 0};
     h.offset += (size_t)(v->row * v->view.ld + v->col) * ndp_dtype_size(v->view.dtype);
-    return (ndp_operand){.base = h.base, .offset = h.offset, .data = l->g->values[v->root].data, .view = v->view, .value = value};
+    return (ndp_operand){
+        .base = h.base, .offset = h.offset, .data = l->g->values[v->root].data, .view = v->view, .value = value};
 }
 
 static int note_pgrad(ndp_list *list, const ndp_value *v) {
@@ -138,8 +139,11 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
     list->bytes += call->bytes;
 }
 
-static ndp_op_call shapes_of(const ndp_call *c, const ndp_op_attr *attr, int threads) {
-    ndp_op_call shapes = {.attr = attr, .plan = c->plan[attr->accumulate && c->pgrad != NDP_NONE], .threads = threads};
+static ndp_op_call shapes_of(const lowering *l, const ndp_call *c, const ndp_op_attr *attr) {
+    ndp_op_call shapes = {.attr = attr,
+                          .plan = c->plan[attr->accumulate && c->pgrad != NDP_NONE],
+                          .threads = l->opts->threads,
+                          .split_sums = l->opts->split_sums};
     for (int k = 0; k < c->n_in; k++)
         shapes.in[k] = c->in[k].view;
     for (int k = 0; k < c->n_out; k++)
@@ -167,7 +171,7 @@ static size_t scratch_bytes(const lowering *l, const ndp_call *c) {
     for (int add = 0; c->op->scratch && add <= (c->pgrad != NDP_NONE); add++) {
         ndp_op_attr attr = c->attr;
         attr.accumulate |= add;
-        ndp_op_call shapes = shapes_of(c, &attr, l->opts->threads);
+        ndp_op_call shapes = shapes_of(l, c, &attr);
         size_t bytes = c->op->scratch(&shapes, l->opts->backend);
         most = bytes > most ? bytes : most;
     }
@@ -180,7 +184,7 @@ static ndp_status prepare_call(const lowering *l, ndp_call *c) {
     for (int add = 0; add <= (c->pgrad != NDP_NONE); add++) {
         ndp_op_attr attr = c->attr;
         attr.accumulate |= add;
-        ndp_op_call shapes = shapes_of(c, &attr, l->opts->threads);
+        ndp_op_call shapes = shapes_of(l, c, &attr);
         NDP_TRY(c->op->prepare(&shapes));
         c->plan[add] = shapes.plan;
     }
@@ -264,7 +268,7 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
     const ndp_view *in = &c->in[0].view, *out = &c->out[0].view;
     if (c->kind != NDP_CALL_KERNEL && (in->ld != in->cols || out->ld != out->cols))
         return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
-    ndp_op_call shapes = shapes_of(c, &c->attr, l->opts->threads);
+    ndp_op_call shapes = shapes_of(l, c, &c->attr);
     if (c->op->cost)
         c->op->cost(&shapes, &c->flops, &c->bytes);
     note_call(l, list, c);
@@ -364,8 +368,10 @@ ndp_status ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
         ndp_op_attr attr = c->attr;
         if (c->pgrad != NDP_NONE)
             attr.accumulate = opts->accumulate >> c->pgrad & 1u;
-        ndp_op_call call = {
-            .attr = &attr, .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate], .threads = opts->threads};
+        ndp_op_call call = {.attr = &attr,
+                            .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate],
+                            .threads = opts->threads,
+                            .split_sums = opts->split_sums};
         for (int k = 0; k < c->n_in; k++)
             call.in[k] = resolve(&c->in[k], opts);
         for (int k = 0; k < c->n_out; k++)

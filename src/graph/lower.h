@@ -85,7 +85,8 @@ typedef struct ndp_unit_program {
 typedef struct ndp_lower_opts {
     ndp_backend backend;
     int threads;
-    bool prepare; /* make the kernels' plans; false for a dry run */
+    bool split_sums; /* of every call (ops/op.h) */
+    bool prepare;    /* make the kernels' plans; false for a dry run */
 } ndp_lower_opts;
 
 /* Lowers a graph (derived, or forward only). The program borrows the graph. */
@@ -97,6 +98,7 @@ void ndp_unit_program_release(ndp_unit_program *p);
 typedef struct ndp_list_run_opts {
     ndp_backend backend;
     int threads;
+    bool split_sums; /* as it was lowered */
     void *bases[NDP_BASES];
     void *data[NDP_DATA_IDS];
     uint32_t accumulate;

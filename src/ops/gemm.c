@@ -19,6 +19,7 @@ typedef struct context {
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
+    const ndp_gemm *part[2];       /* of a split product; then nothing below */
     const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's, which needs: */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
@@ -154,6 +155,7 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->a = s->a, key->b = s->b, key->c = s->c;
     key->accumulate = s->accumulate;
     key->threads = s->threads;
+    key->split = s->split && s->k > 1;
 }
 
 /* Of our own kernels; NULL where the library is faster. */
@@ -163,20 +165,56 @@ static const ndp_gemm_kernel *best_for(ndp_dtype t) {
     return ndp_cpu_has_amx_bf16() ? &ndp_bgemm_amx : ndp_cpu_has_avx512_bf16() ? &ndp_bgemm_avx512bf16 : NULL;
 }
 
-static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
-    ndp_gemm *g = calloc(1, sizeof *g);
+static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out);
+
+/* Where k is split: not at half, where the library may do it of itself. */
+static int64_t split_at(const ndp_gemm_shape *s) { return (s->k + 2) / 3; }
+
+/* Floats of one part's result, to a multiple of 64 bytes. */
+static size_t part_floats(const ndp_gemm_shape *s) { return ((size_t)(s->m * s->n) + 15) / 16 * 16; }
+
+static ndp_status plan_parts(ndp_gemm *g) {
+    ndp_gemm_shape part = g->shape;
+    size_t most = 0;
+    part.c = NDP_F32, part.ldc = part.n;
+    part.split = part.accumulate = false;
+    for (int i = 0; i < 2; i++) {
+        part.k = i == 0 ? split_at(&g->shape) : g->shape.k - split_at(&g->shape);
+        NDP_TRY(find_plan(&part, &g->part[i]));
+        most = g->part[i]->scratch_bytes > most ? g->part[i]->scratch_bytes : most;
+    }
+    g->scratch_bytes = 2 * part_floats(&g->shape) * sizeof(float) + most;
+    return NDP_OK;
+}
+
+static ndp_status plan_whole(ndp_gemm *g) {
+    const ndp_gemm_shape *s = &g->shape;
+    g->kernel = best_for(s->a);
+    dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
+    if (st != dnnl_success)
+        return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
+                        (long long)s->m, (long long)s->n, (long long)s->k, ndp_dtype_name(s->a), (int)st);
+    if (g->kernel)
+        g->scratch_bytes = g->kernel->scratch(s);
+    return NDP_OK;
+}
+
+/* With the cache locked. */
+static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out) {
+    ndp_gemm *g = NULL;
+    HASH_FIND(hh, cache.plans, key, sizeof *key, g);
+    *out = g;
+    if (g)
+        return NDP_OK;
+    g = calloc(1, sizeof *g);
     if (!g)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a matrix product's plan");
     memcpy(&g->shape, key, sizeof *key);
-    g->kernel = best_for(key->a);
-    dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
-    if (st != dnnl_success) {
+    ndp_status st = key->split ? plan_parts(g) : plan_whole(g);
+    if (st != NDP_OK) {
         free(g);
-        return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
-                        (long long)key->m, (long long)key->n, (long long)key->k, ndp_dtype_name(key->a), (int)st);
+        return st;
     }
-    if (g->kernel)
-        g->scratch_bytes = g->kernel->scratch(key);
     HASH_ADD(hh, cache.plans, shape, sizeof g->shape, g);
     *out = g;
     return NDP_OK;
@@ -184,14 +222,11 @@ static ndp_status make_plan(const ndp_gemm_shape *key, ndp_gemm **out) {
 
 ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out) {
     ndp_gemm_shape key;
-    ndp_gemm *g = NULL;
-    ndp_status st = NDP_OK;
+    const ndp_gemm *g;
     NDP_TRY(check(shape));
     set_key(&key, shape);
     pthread_mutex_lock(&cache.lock);
-    HASH_FIND(hh, cache.plans, &key, sizeof key, g);
-    if (!g)
-        st = make_plan(&key, &g);
+    ndp_status st = find_plan(&key, &g);
     pthread_mutex_unlock(&cache.lock);
     NDP_TRY(st);
     *out = g;
@@ -243,12 +278,37 @@ static void run_library(const ndp_gemm *g, const void *a, const void *b, void *c
     return_context(g, x);
 }
 
+/* C (+)= x + y; y is overwritten. */
+static void add_parts(const ndp_gemm_shape *s, float *x, float *y, char *c) {
+    for (int64_t i = 0; i < s->m; i++, x += s->n, y += s->n, c += (size_t)s->ldc * ndp_dtype_size(s->c)) {
+        for (int64_t j = 0; j < s->n; j++)
+            x[j] += y[j];
+        if (s->accumulate)
+            ndp_convert(c, s->c, y, NDP_F32, s->n);
+        for (int64_t j = 0; s->accumulate && j < s->n; j++)
+            x[j] += y[j];
+        ndp_convert(x, NDP_F32, c, s->c, s->n);
+    }
+}
+
+static void run_parts(const ndp_gemm *plan, const char *a, const char *b, void *c, float *scratch) {
+    const ndp_gemm_shape *s = &plan->shape;
+    float *sums[2] = {scratch, scratch + part_floats(s)}, *rest = scratch + 2 * part_floats(s);
+    size_t first = (size_t)split_at(s) * ndp_dtype_size(s->a);
+    ndp_gemm_run(plan->part[0], a, b, sums[0], rest);
+    ndp_gemm_run(plan->part[1], a + first * (size_t)(s->trans_a ? s->lda : 1),
+                 b + first * (size_t)(s->trans_b ? 1 : s->ldb), sums[1], rest);
+    add_parts(s, sums[0], sums[1], c);
+}
+
 void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
     const ndp_gemm_shape *s = &plan->shape;
     announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
     announce(__tsan_read_range, b, s->trans_b ? s->n : s->k, s->trans_b ? s->k : s->n, s->ldb, s->b);
     announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
-    if (plan->kernel)
+    if (s->split)
+        run_parts(plan, a, b, c, scratch);
+    else if (plan->kernel)
         plan->kernel->run(s, a, b, c, scratch);
     else
         run_library(plan, a, b, c, scratch);

@@ -1,7 +1,7 @@
 /* All matrix products of the cpu backend go through here: to our own kernels where the processor has AVX-512 (fp32),
- * and tiles or dpbf16ps (bf16), else to oneDNN. Plans are cached by (shape, layouts, types, beta, threads), made in the
- * build phase and shared by the ranks of a process; memories, streams and scratchpads are not. Our own kernels allocate
- * nothing, and their bits do not depend on the number of threads. */
+ * and tiles or dpbf16ps (bf16), else to oneDNN. Plans are cached by (shape, layouts, types, beta, threads, split), made
+ * in the build phase and shared by the ranks of a process; memories, streams and scratchpads are not. Our own kernels
+ * allocate nothing, and their bits do not depend on the number of threads. */
 #ifndef NDP_OPS_GEMM_H
 #define NDP_OPS_GEMM_H
 
@@ -14,6 +14,7 @@ typedef struct ndp_gemm_shape {
     ndp_dtype a, b, c;     /* fp32 or bf16 */
     bool accumulate;       /* C += */
     int threads;
+    bool split; /* two products, of parts of k, in fp32; they are added, and the sum is rounded */
 } ndp_gemm_shape;
 
 typedef struct ndp_gemm ndp_gemm;

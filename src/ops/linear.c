@@ -18,7 +18,10 @@ static const product dw = {.a = 0, .b = 1, .trans_a = true, .added = -1};
 
 static ndp_gemm_shape shape_of(const product *p, const ndp_op_call *c) {
     bool accumulate = p->added < 0 ? c->attr->accumulate : c->in[p->added].rows > 0;
-    return ndp_gemm_shape_of(&c->in[p->a], p->trans_a, &c->in[p->b], p->trans_b, &c->out[0], accumulate, c->threads);
+    ndp_gemm_shape s =
+        ndp_gemm_shape_of(&c->in[p->a], p->trans_a, &c->in[p->b], p->trans_b, &c->out[0], accumulate, c->threads);
+    s.split = c->split_sums;
+    return s;
 }
 
 static size_t product_scratch(const product *p, const ndp_op_call *c, ndp_backend backend) {

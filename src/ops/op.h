@@ -7,6 +7,10 @@
  * Kernels come for two devices: `ref` is plain C loops over ndp_view_get/set, computing in fp64, any storage type, one
  * thread: what the others are tested against. `cpu` is vectorised and threaded (call->threads, OpenMP), for fp32 and
  * bf16 storage, computing and accumulating in fp32. A kernel's result does not depend on the number of threads.
+ *
+ * Layouts differ in how they split sums: over k of a product, over keys, over rows. With call->split_sums one rank's
+ * cpu kernels split all of these, as ranks would: the same types, each rounded as often, in another order. What comes
+ * out differs by that alone, and is what bounds on layouts are measured by (train/outcome.h).
  */
 #ifndef NDP_OPS_OP_H
 #define NDP_OPS_OP_H
@@ -59,6 +63,7 @@ typedef struct ndp_op_call {
     void *scratch;                /* op->scratch bytes, 64-byte aligned */
     void *plan;                   /* what op->prepare made, or NULL */
     int threads;
+    bool split_sums;
 } ndp_op_call;
 
 typedef void (*ndp_kernel)(const ndp_op_call *call);

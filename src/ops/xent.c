@@ -89,11 +89,11 @@ static ndp_status make_plans(const ndp_op_call *c, size_t *scratch) {
         if (sizes[i] == 0)
             continue;
         ndp_xent_rows r = chunk_of(c, 0, sizes[i], NDP_F32);
-        NDP_TRY(ndp_xent_plan(&r, NDP_XENT_LOGITS, false, c->threads, scratch));
-        NDP_TRY(ndp_xent_plan(&r, NDP_XENT_DX, false, c->threads, scratch));
-        NDP_TRY(ndp_xent_plan(&r, NDP_XENT_DW, true, c->threads, scratch));
+        NDP_TRY(ndp_xent_plan(c, &r, NDP_XENT_LOGITS, false, scratch));
+        NDP_TRY(ndp_xent_plan(c, &r, NDP_XENT_DX, false, scratch));
+        NDP_TRY(ndp_xent_plan(c, &r, NDP_XENT_DW, true, scratch));
         if (!c->attr->accumulate)
-            NDP_TRY(ndp_xent_plan(&r, NDP_XENT_DW, false, c->threads, scratch));
+            NDP_TRY(ndp_xent_plan(c, &r, NDP_XENT_DW, false, scratch));
     }
     return NDP_OK;
 }
@@ -110,12 +110,12 @@ static size_t logits_bytes(const ndp_op_call *c) {
 
 static void chunk_cpu(const ndp_op_call *c, const ndp_xent_rows *r, bool accumulate) {
     void *scratch = (char *)c->scratch + logits_bytes(c);
-    ndp_xent_multiply(r, NDP_XENT_LOGITS, false, c->threads, scratch);
+    ndp_xent_multiply(c, r, NDP_XENT_LOGITS, false, scratch);
     ndp_op_call softmax = {
         .attr = c->attr, .in = {r->logits, r->labels, c->in[3]}, .out = {r->nll, r->dlogits}, .threads = c->threads};
     ndp_rows_run(&softmax, r->x.rows, ndp_rows_best()->softmax_xent);
-    ndp_xent_multiply(r, NDP_XENT_DX, false, c->threads, scratch);
-    ndp_xent_multiply(r, NDP_XENT_DW, accumulate, c->threads, scratch);
+    ndp_xent_multiply(c, r, NDP_XENT_DX, false, scratch);
+    ndp_xent_multiply(c, r, NDP_XENT_DW, accumulate, scratch);
 }
 
 static void kernel_cpu(const ndp_op_call *c) { run_chunks(c, chunk_rows(c), NDP_F32, chunk_cpu); }

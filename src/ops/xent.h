@@ -27,11 +27,12 @@ ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type);
 bool ndp_xent_any_label(const ndp_view *labels);
 void ndp_xent_clear(const ndp_view *v);
 
-/* Makes the plan of a product, and raises *scratch to what it needs. `accumulate`: for dw. */
-ndp_status ndp_xent_plan(const ndp_xent_rows *r, ndp_xent_product product, bool accumulate, int threads,
+/* Makes the plan of a product of some rows of a call, and raises *scratch to what it needs. `accumulate`: for dw. */
+ndp_status ndp_xent_plan(const ndp_op_call *c, const ndp_xent_rows *r, ndp_xent_product product, bool accumulate,
                          size_t *scratch);
 /* Multiplies by the plan that was made; nothing when the product's output is absent. */
-void ndp_xent_multiply(const ndp_xent_rows *r, ndp_xent_product product, bool accumulate, int threads, void *scratch);
+void ndp_xent_multiply(const ndp_op_call *c, const ndp_xent_rows *r, ndp_xent_product product, bool accumulate,
+                       void *scratch);
 void ndp_xent_multiply_ref(const ndp_xent_rows *r, ndp_xent_product product, bool accumulate, void *scratch);
 /* The widest of the three products of some rows. */
 size_t ndp_xent_ref_scratch(int64_t rows, const ndp_view *w);

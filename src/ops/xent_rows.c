@@ -55,27 +55,30 @@ static operands operands_of(const ndp_xent_rows *r, ndp_xent_product product) {
     }
 }
 
-static ndp_gemm_shape shape_of(const operands *o, bool accumulate, int threads) {
-    return ndp_gemm_shape_of(o->a, o->trans_a, o->b, o->trans_b, o->to, accumulate, threads);
+static ndp_gemm_shape shape_of(const ndp_op_call *c, const operands *o, bool accumulate) {
+    ndp_gemm_shape s = ndp_gemm_shape_of(o->a, o->trans_a, o->b, o->trans_b, o->to, accumulate, c->threads);
+    s.split = c->split_sums;
+    return s;
 }
 
-ndp_status ndp_xent_plan(const ndp_xent_rows *r, ndp_xent_product product, bool accumulate, int threads,
+ndp_status ndp_xent_plan(const ndp_op_call *c, const ndp_xent_rows *r, ndp_xent_product product, bool accumulate,
                          size_t *scratch) {
     operands o = operands_of(r, product);
     if (!o.to->rows)
         return NDP_OK;
-    ndp_gemm_shape s = shape_of(&o, accumulate, threads);
+    ndp_gemm_shape s = shape_of(c, &o, accumulate);
     const ndp_gemm *plan;
     NDP_TRY(ndp_gemm_plan(&s, &plan));
     *scratch = ndp_gemm_scratch(plan) > *scratch ? ndp_gemm_scratch(plan) : *scratch;
     return NDP_OK;
 }
 
-void ndp_xent_multiply(const ndp_xent_rows *r, ndp_xent_product product, bool accumulate, int threads, void *scratch) {
+void ndp_xent_multiply(const ndp_op_call *c, const ndp_xent_rows *r, ndp_xent_product product, bool accumulate,
+                       void *scratch) {
     operands o = operands_of(r, product);
     if (!ndp_present(o.to))
         return;
-    ndp_gemm_shape s = shape_of(&o, accumulate, threads);
+    ndp_gemm_shape s = shape_of(c, &o, accumulate);
     const ndp_gemm *plan;
     if (ndp_gemm_plan(&s, &plan) == NDP_OK)
         ndp_gemm_run(plan, o.a->data, o.b->data, o.to->data, scratch);

@@ -30,13 +30,13 @@ static size_t logits_scratch(const ndp_op_call *c, ndp_backend backend) {
     size_t bytes = 0;
     if (backend == NDP_BACKEND_REF)
         return ndp_xent_ref_scratch(c->in[0].rows, &c->in[1]);
-    return ndp_xent_plan(&r, NDP_XENT_LOGITS, false, c->threads, &bytes) == NDP_OK ? bytes : 0;
+    return ndp_xent_plan(c, &r, NDP_XENT_LOGITS, false, &bytes) == NDP_OK ? bytes : 0;
 }
 
 static ndp_status logits_prepare(ndp_op_call *c) {
     ndp_xent_rows r = logits_rows(c);
     size_t unused = 0;
-    return ndp_xent_plan(&r, NDP_XENT_LOGITS, false, c->threads, &unused);
+    return ndp_xent_plan(c, &r, NDP_XENT_LOGITS, false, &unused);
 }
 
 static void logits_ref(const ndp_op_call *c) {
@@ -61,7 +61,7 @@ static void logits_cpu(const ndp_op_call *c) {
         ndp_xent_clear(&c->out[1]);
         return;
     }
-    ndp_xent_multiply(&r, NDP_XENT_LOGITS, false, c->threads, c->scratch);
+    ndp_xent_multiply(c, &r, NDP_XENT_LOGITS, false, c->scratch);
     ndp_op_call softmax = {.attr = c->attr, .in = {r.logits, r.labels}, .out = {c->out[1]}, .threads = c->threads};
     ndp_rows_run(&softmax, r.x.rows, ndp_rows_best()->softmax_stats);
 }
@@ -125,8 +125,8 @@ static void grad_cost(const ndp_op_call *c, double *flops, double *bytes) {
 static ndp_status grad_plans(const ndp_op_call *c, size_t *scratch) {
     ndp_xent_rows r = grad_rows(c, NDP_BACKEND_CPU);
     *scratch = 0;
-    NDP_TRY(ndp_xent_plan(&r, NDP_XENT_DX, false, c->threads, scratch));
-    return ndp_xent_plan(&r, NDP_XENT_DW, c->attr->accumulate, c->threads, scratch);
+    NDP_TRY(ndp_xent_plan(c, &r, NDP_XENT_DX, false, scratch));
+    return ndp_xent_plan(c, &r, NDP_XENT_DW, c->attr->accumulate, scratch);
 }
 
 static size_t grad_scratch(const ndp_op_call *c, ndp_backend backend) {
@@ -187,8 +187,8 @@ static void grad_cpu(const ndp_op_call *c) {
                            .out = {r.nll, r.dlogits},
                            .threads = c->threads};
     ndp_rows_run(&softmax, r.x.rows, ndp_rows_best()->softmax_grad);
-    ndp_xent_multiply(&r, NDP_XENT_DX, false, c->threads, c->scratch);
-    ndp_xent_multiply(&r, NDP_XENT_DW, c->attr->accumulate, c->threads, c->scratch);
+    ndp_xent_multiply(c, &r, NDP_XENT_DX, false, c->scratch);
+    ndp_xent_multiply(c, &r, NDP_XENT_DW, c->attr->accumulate, c->scratch);
 }
 
 const ndp_op ndp_op_xent_grad = {

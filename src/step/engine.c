@@ -9,6 +9,7 @@
 static ndp_status lower_units(ndp_engine *e) {
     ndp_lower_opts opts = {.backend = (ndp_backend)e->opts.device->backend,
                            .threads = e->opts.threads,
+                           .split_sums = e->opts.split_sums,
                            .prepare = e->opts.device->executes};
     for (int g = 0; g < e->model.n_graphs; g++)
         NDP_TRY(ndp_lower(&e->model.graphs[g], &opts, &e->units[g]));

@@ -72,6 +72,7 @@ static void *rope_table(const ndp_engine *e, int table) {
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
     ndp_list_run_opts run = {.backend = (ndp_backend)e->opts.device->backend,
                              .threads = e->opts.threads,
+                             .split_sums = e->opts.split_sums,
                              .accumulate = in->accumulate,
                              .op_seconds = e->profile_ops ? e->profile.op : NULL,
                              .collective = unit_collective,

@@ -120,9 +120,9 @@ static inline void make_outputs(const ndp_op *op, const ndp_op_attr *attr, const
     }
 }
 
-static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,
-                          ndp_backend backend, int threads) {
-    ndp_op_call call = {.attr = attr, .threads = threads};
+static inline void run_op_split(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,
+                                ndp_backend backend, int threads, bool split_sums) {
+    ndp_op_call call = {.attr = attr, .threads = threads, .split_sums = split_sums};
     memcpy(call.in, in, sizeof(ndp_view) * (size_t)op->n_in);
     memcpy(call.out, out, sizeof(ndp_view) * (size_t)op->n_out);
     /* Exactly as many bytes as it asked for, so that a sanitizer sees one too many. */
@@ -136,6 +136,11 @@ static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_v
     assert_true(flops >= 0 && moved >= 0);
     op->kernel[backend](&call);
     free(scratch);
+}
+
+static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,
+                          ndp_backend backend, int threads) {
+    run_op_split(op, attr, in, out, backend, threads, false);
 }
 
 /* After the tests passed with all that this CPU has, runs the program again with each lower level of NDP_ISA. */

@@ -33,8 +33,9 @@ static ndp_view expected(const product *p) {
     return e;
 }
 
-static void multiply(const product *p, const ndp_view *c, int threads) {
+static void multiply_split(const product *p, const ndp_view *c, int threads, bool split) {
     ndp_gemm_shape s = ndp_gemm_shape_of(&p->a, p->trans_a, &p->b, p->trans_b, c, p->accumulate, threads);
+    s.split = split;
     const ndp_gemm *plan, *again;
     require_ok(ndp_gemm_plan(&s, &plan));
     require_ok(ndp_gemm_plan(&s, &again));
@@ -44,16 +45,23 @@ static void multiply(const product *p, const ndp_view *c, int threads) {
     free(scratch);
 }
 
+static void multiply(const product *p, const ndp_view *c, int threads) { multiply_split(p, c, threads, false); }
+
+static void check_near(const product *p, const ndp_view *c, const ndp_view *e) {
+    double far = distance(c, e), allowed = c->dtype == NDP_BF16 ? 4e-3 : 1e-6;
+    if (!(far < allowed))
+        fail_msg("%lld x %lld x %lld, %d %d %d, %s: off by %g", (long long)c->rows, (long long)c->cols,
+                 (long long)(p->trans_a ? p->a.rows : p->a.cols), p->trans_a, p->trans_b, p->accumulate,
+                 ndp_dtype_name(p->a.dtype), far);
+}
+
 static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp_dtype in, ndp_dtype out) {
     product p = make_product(m, n, k, variant, in, out);
     ndp_view e = expected(&p), first = copy_as(out, &p.c);
     for (int threads = 1; threads <= 5; threads++) {
         ndp_view c = copy_as(out, &p.c);
         multiply(&p, &c, threads);
-        double far = distance(&c, &e), allowed = out == NDP_BF16 ? 4e-3 : 1e-6;
-        if (!(far < allowed))
-            fail_msg("%lld x %lld x %lld, variant %u, %s: off by %g", (long long)m, (long long)n, (long long)k, variant,
-                     ndp_dtype_name(in), far);
+        check_near(&p, &c, &e);
         if (threads == 1)
             memcpy(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
         else if (in == NDP_F32 ? ndp_cpu_has_avx512()
@@ -61,6 +69,12 @@ static void check_product(int64_t m, int64_t n, int64_t k, unsigned variant, ndp
             assert_memory_equal(first.data, c.data, (size_t)(c.rows * c.ld) * ndp_dtype_size(out));
         free_matrices(&c, 1);
     }
+    ndp_view split = copy_as(out, &p.c);
+    multiply_split(&p, &split, 2, true);
+    check_near(&p, &split, &e);
+    if (out == NDP_F32 && k >= 100) /* other sums */
+        assert_memory_not_equal(first.data, split.data, (size_t)(e.rows * first.ld) * ndp_dtype_size(out));
+    free_matrices(&split, 1);
     free_matrices(&e, 1);
     free_matrices(&first, 1);
     free_matrices(&p.a, 3);
@@ -101,7 +115,8 @@ static void long_bf16_products(void **state) {
 /* A bf16 C is rounded once, at the end of a long sum: 1499 times 1, then 1499 times -1, and 1. */
 static void sums_are_wide(void **state) {
     (void)state;
-    for (unsigned accumulate = 0; accumulate < 2; accumulate++) {
+    for (unsigned way = 0; way < 4; way++) {
+        unsigned accumulate = way % 2, split = way / 2;
         product p = make_product(3, 40, 3000, 2 + 4 * accumulate, NDP_BF16, NDP_BF16);
         for (int64_t l = 0; l < 3000; l++) {
             for (int64_t i = 0; i < 3; i++)
@@ -112,7 +127,7 @@ static void sums_are_wide(void **state) {
         for (int64_t i = 0; i < 3; i++)
             for (int64_t j = 0; j < 40; j++)
                 ndp_view_set(&p.c, i, j, 2);
-        multiply(&p, &p.c, 2);
+        multiply_split(&p, &p.c, 2, split);
         for (int64_t i = 0; i < 3; i++)
             for (int64_t j = 0; j < 40; j++)
                 assert_true(ndp_view_get(&p.c, i, j) == 1 + 2 * accumulate);
@@ -168,7 +183,7 @@ static void plans_are_shared(void **state) {
 static void bad_shapes_are_told(void **state) {
     (void)state;
     const ndp_gemm *plan;
-    ndp_gemm_shape good = {4, 5, 6, 6, 5, 5, false, false, NDP_F32, NDP_F32, NDP_F32, false, 1};
+    ndp_gemm_shape good = {4, 5, 6, 6, 5, 5, false, false, NDP_F32, NDP_F32, NDP_F32, false, 1, false};
     require_ok(ndp_gemm_plan(&good, &plan));
     for (int i = 0; i < 6; i++) {
         ndp_gemm_shape s = good;

@@ -1,5 +1,5 @@
-/* Every cpu kernel against ref: fp32 and bf16, odd sizes, padded rows, 1 to 3 threads with equal bits, accumulation,
- * absent operands; with all instruction sets of this CPU, then with each lower NDP_ISA. */
+/* Every cpu kernel against ref: fp32 and bf16, odd sizes, padded rows, 1 to 3 threads with equal bits, sums split or
+ * not, accumulation, absent operands; with all instruction sets of this CPU, then with each lower NDP_ISA. */
 #include "op_test.h"
 #include "ops/cpu/vector.h"
 
@@ -66,18 +66,22 @@ static bool same_bits(const ndp_view *a, const ndp_view *b) {
     return true;
 }
 
+static void check_split(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected) {
+    ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
+    make_call(k, t, from, in, out);
+    run_op_split(k->op, &k->attr, in, out, NDP_BACKEND_CPU, 1, true);
+    compare(k, out, expected, t, 1);
+    free_call(k, in, out);
+}
+
 /* `strict`: equal bits from any number of threads; products of the library promise less. */
-static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
-    ndp_view rounded[NDP_OP_MAX_IN] = {{0}}, in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
-    ndp_view ref_in[NDP_OP_MAX_IN], ref_out[NDP_OP_MAX_OUT], one_in[NDP_OP_MAX_IN], one[NDP_OP_MAX_OUT];
-    for (int i = 0; i < k->op->n_in; i++)
-        rounded[i] = copy_as(type_of(k, i, t), &k->in[i]);
-    make_call(k, NDP_F64, rounded, ref_in, ref_out);
-    run_op(k->op, &k->attr, ref_in, ref_out, NDP_BACKEND_REF, 1);
+static void check_threads(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected,
+                          bool strict) {
+    ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT], one_in[NDP_OP_MAX_IN], one[NDP_OP_MAX_OUT];
     for (int threads = 1; threads <= (k->op->prepare ? 2 : 3); threads++) {
-        make_call(k, t, rounded, in, out);
+        make_call(k, t, from, in, out);
         run_op(k->op, &k->attr, in, out, NDP_BACKEND_CPU, threads);
-        compare(k, out, ref_out, t, threads);
+        compare(k, out, expected, t, threads);
         if (threads == 1) {
             memcpy(one_in, in, sizeof in);
             memcpy(one, out, sizeof out);
@@ -89,6 +93,16 @@ static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
         free_call(k, in, out);
     }
     free_call(k, one_in, one);
+}
+
+static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
+    ndp_view rounded[NDP_OP_MAX_IN] = {{0}}, ref_in[NDP_OP_MAX_IN], ref_out[NDP_OP_MAX_OUT];
+    for (int i = 0; i < k->op->n_in; i++)
+        rounded[i] = copy_as(type_of(k, i, t), &k->in[i]);
+    make_call(k, NDP_F64, rounded, ref_in, ref_out);
+    run_op(k->op, &k->attr, ref_in, ref_out, NDP_BACKEND_REF, 1);
+    check_threads(k, t, rounded, ref_out, strict);
+    check_split(k, t, rounded, ref_out);
     free_call(k, ref_in, ref_out);
     free_matrices(rounded, k->op->n_in);
 }
@@ -689,6 +703,33 @@ static void shape_rules_refuse(void **state) {
     }
 }
 
+/* Not the sums of before: every op whose sums layouts split gives other bits, near as they are. */
+static void split_sums_are_others(void **state) {
+    (void)state;
+    enum { T = 130, N = 67 };
+    kernel_case cases[] = {{&ndp_op_linear, .in = {some(T, N, 1), some(33, N, 2)}},
+                           {&ndp_op_linear_dx, .in = {some(T, N, 1), some(N, 33, 2)}},
+                           {&ndp_op_linear_dw, .in = {some(T, N, 1), some(T, 33, 2)}},
+                           {&ndp_op_linear_db, .in = {some(T, N, 1)}},
+                           {&ndp_op_rmsnorm_dw, .wide = 4, .in = {some(T, N, 1), some(T, N, 2), some_rstd(T)}},
+                           {&ndp_op_layernorm_dw, .wide = 4, .in = {some(T, N, 1), some(T, N, 2), some(T, 2, 3)}},
+                           {&ndp_op_embedding_dw, .out_rows = 3, .in = {random_ints(T, 0, 3, 1), some(T, N, 1)}}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        kernel_case *k = &cases[i];
+        ndp_view in[2][NDP_OP_MAX_IN], out[2][NDP_OP_MAX_OUT];
+        k->asked = ~0u;
+        for (int split = 0; split < 2; split++) {
+            make_call(k, NDP_F32, k->in, in[split], out[split]);
+            run_op_split(k->op, &k->attr, in[split], out[split], NDP_BACKEND_CPU, 1, split);
+        }
+        if (same_bits(&out[0][0], &out[1][0]))
+            fail_msg("%s: the sums are the same", k->op->name);
+        for (int split = 0; split < 2; split++)
+            free_call(k, in[split], out[split]);
+        free_matrices(k->in, k->op->n_in);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exponential),
@@ -714,6 +755,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(xent_of_extreme_logits),
         cmocka_unit_test(cache_and_sum),
         cmocka_unit_test(shape_rules_refuse),
+        cmocka_unit_test(split_sums_are_others),
     };
     (void)argc;
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));

@@ -41,10 +41,9 @@ static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, 
 /* Keys or values of a block as [KEYS][D]; those that nobody sees are 0, whatever they are: a weight of 0 does not hide
  * NaN. */
 static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, bf16 *out) {
-    int64_t first = block * KEYS;
+    int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);
     for (int64_t i = 0; i < KEYS; i++, out += a->dim_pad) {
-        bool seen =
-            first + i < a->keys && a->k_pos[first + i] >= a->any.low_min && a->k_pos[first + i] <= a->any.pos_max;
+        bool seen = i < n && a->k_pos[first + i] >= a->any.low_min && a->k_pos[first + i] <= a->any.pos_max;
         if (seen)
             load_bf16(a, v, first + i, (int64_t)kv * a->dim, out);
         else
@@ -69,7 +68,7 @@ static key_range seen_depths(const ndp_att *a, const row_block *b, int64_t block
         return r;
     r.from = r.from / DEPTH * DEPTH;
     r.to = (r.to + DEPTH - 1) / DEPTH * DEPTH;
-    r.all = r.all && r.to <= a->keys - block * KEYS;
+    r.all = r.all && r.to <= ndp_att_key_count(a, block);
     return r;
 }
 
@@ -81,9 +80,9 @@ static void scores(const ndp_att *a, key_range r, const bf16 *x, const bf16 *y, 
 
 /* Hides what a row does not see, and what fills up the keys. */
 static void hide_strip(const ndp_att *a, const row_block *b, key_range r, int64_t block, int64_t row, float *s) {
-    int64_t left = a->keys - block * KEYS;
+    int64_t n = ndp_att_key_count(a, block);
     key_range real = r;
-    real.to = left < r.to ? left : r.to;
+    real.to = n < r.to ? n : r.to;
     hide(b, real, row, STRIP, s, STRIP);
     for (int64_t i = (real.to - r.from) * STRIP; i < (r.to - r.from) * STRIP; i += LANES)
         vec_store(s + i, vec_set(-INFINITY));

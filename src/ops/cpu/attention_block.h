@@ -99,8 +99,8 @@ typedef struct key_range {
 } key_range;
 
 static key_range seen_keys(const ndp_att *a, const row_block *b, int64_t block) {
-    int64_t first = block * KEYS, left = a->keys - first;
-    key_range r = {0, left < KEYS ? left : KEYS, ndp_att_sees_all(b->sight, a->spans[block]), a->k_pos + first};
+    key_range r = {0, ndp_att_key_count(a, block), ndp_att_sees_all(b->sight, a->spans[block]),
+                   a->k_pos + ndp_att_key_first(a, block)};
     if (r.all)
         return r;
     while (r.from < r.to && (r.pos[r.from] < b->sight.low_min || r.pos[r.from] > b->sight.pos_max))
@@ -200,7 +200,7 @@ static void wait_turn(const ndp_att *a, int64_t task, int64_t block, const int *
 }
 
 static void add_rows(const ndp_att *a, const ndp_view *sum, int kv, int64_t block, const float *x, float by) {
-    int64_t first = block * KEYS, n = a->keys - first < KEYS ? a->keys - first : KEYS;
+    int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);
     for (int64_t i = 0; i < n; i++) {
         float *to = (float *)sum->data + (first + i) * sum->ld + (int64_t)kv * a->dim;
         for (int c = 0; c < a->dim; c++)

@@ -44,7 +44,8 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .window = attr->window,
                  .scale = (float)attr->scale,
                  .cap = (float)(attr->cap * M_LOG2E),
-                 .keys = k->rows};
+                 .keys = k->rows,
+                 .block_keys = c->split_sums ? NDP_ATT_FEW_KEYS : NDP_ATT_KEYS};
     a.kernels = choose(q->dtype, a.scale, a.cap);
     a.dim_pad = (a.dim + a.kernels->dim_unit - 1) / a.kernels->dim_unit * a.kernels->dim_unit;
     a.rows = q->rows * a.group;
@@ -52,7 +53,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
     blocks = blocks < 1 ? 1 : blocks > NDP_ATT_TASK_BLOCKS ? NDP_ATT_TASK_BLOCKS : blocks;
     a.task_rows = (int)blocks * NDP_ATT_ROWS;
     a.tasks = (a.rows + a.task_rows - 1) / a.task_rows;
-    a.key_blocks = (a.keys + NDP_ATT_KEYS - 1) / NDP_ATT_KEYS;
+    a.key_blocks = (a.keys + a.block_keys - 1) / a.block_keys;
     return a;
 }
 
@@ -87,8 +88,8 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
     ndp_att_span *spans = (ndp_att_span *)(scratch + l->spans);
     ndp_att_sight *sight = (ndp_att_sight *)(scratch + l->sight);
     for (int64_t s = 0; s < a->keys; s++) {
-        ndp_att_span *span = &spans[s / NDP_ATT_KEYS];
-        if (s % NDP_ATT_KEYS == 0)
+        ndp_att_span *span = &spans[s / a->block_keys];
+        if (s % a->block_keys == 0)
             *span = (ndp_att_span){INT32_MAX, INT32_MIN};
         pos[s] = ((const int32_t *)k_pos->data)[s * k_pos->ld];
         span->min = pos[s] < span->min ? pos[s] : span->min;

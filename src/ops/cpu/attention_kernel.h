@@ -78,7 +78,7 @@ static void block_product(int64_t rows, int64_t vecs, int64_t depth, factor a, c
 
 /* Keys or values of a block as [KEYS][D], the rest of the buffer zero. */
 static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, float *out) {
-    int64_t first = block * KEYS, n = a->keys - first < KEYS ? a->keys - first : KEYS;
+    int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);
     for (int64_t i = 0; i < n; i++)
         load_row(v, first + i, (int64_t)kv * a->dim, out + i * a->dim_pad, a->dim, a->dim_pad);
     zero(out + n * a->dim_pad, (KEYS + NDP_ATT_TILE - n) * a->dim_pad);

@@ -2,8 +2,8 @@
  *
  * The rows of a kv head are the query rows of all heads that share it: row r is token r / group, head
  * kv * group + r % group. So packed keys and values serve the whole group, and a single token (decoding) still fills
- * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS; a task is a few consecutive row blocks of
- * one kv head, from the last rows (with a causal mask the costly ones) to the first.
+ * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS (fewer with split sums); a task is a few
+ * consecutive row blocks of one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
  * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where the processor has instructions
  * for bf16 (attention_bf16.h): there products of bf16 operands are of bf16 numbers, added up in fp32, by tiles or,
@@ -21,8 +21,9 @@
 enum {
     NDP_ATT_ROWS = 64,
     NDP_ATT_KEYS = 64,
-    NDP_ATT_LANES = 16, /* the widest vector */
-    NDP_ATT_TILE = 8,   /* products may write this many rows, rounded up */
+    NDP_ATT_FEW_KEYS = 24, /* of a block, with split sums */
+    NDP_ATT_LANES = 16,    /* the widest vector */
+    NDP_ATT_TILE = 8,      /* products may write this many rows, rounded up */
     NDP_ATT_TASK_BLOCKS = 4
 };
 
@@ -40,7 +41,7 @@ typedef struct ndp_att {
     ndp_view q, k, v, o, lse, q_pos, q_low;
     ndp_view d_o, dq, dk, dv; /* backward only */
     ndp_view dk_sum, dv_sum;  /* fp32: dk, dv themselves, or scratch */
-    int kv_heads, group, dim, dim_pad, window, task_rows;
+    int kv_heads, group, dim, dim_pad, window, task_rows, block_keys;
     float scale;
     float cap;                  /* of scores as powers of 2; 0: none */
     int64_t rows, keys;         /* rows of a kv head = T x group; S */
@@ -77,6 +78,13 @@ static inline int64_t ndp_att_key_floats(const ndp_att *a) {
     return (NDP_ATT_KEYS + NDP_ATT_TILE) * (int64_t)a->dim_pad;
 }
 enum { NDP_ATT_SCORE_FLOATS = (NDP_ATT_KEYS + NDP_ATT_TILE) * NDP_ATT_ROWS };
+
+/* Key block j is keys first .. first + n - 1. */
+static inline int64_t ndp_att_key_first(const ndp_att *a, int64_t j) { return j * a->block_keys; }
+static inline int64_t ndp_att_key_count(const ndp_att *a, int64_t j) {
+    int64_t left = a->keys - j * a->block_keys;
+    return left < a->block_keys ? left : a->block_keys;
+}
 
 static inline int64_t ndp_att_task_first(const ndp_att *a, int64_t task) {
     return (a->tasks - 1 - task) * a->task_rows;

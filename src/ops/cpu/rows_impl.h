@@ -169,21 +169,21 @@ static void embedding_dw(const ndp_op_call *c, int64_t first, int64_t last) {
     if (!c->attr->accumulate)
         for (int64_t r = 0; r < dw->rows; r++)
             memset(ndp_at(dw, r, start), 0, (size_t)n * 4);
-    for (int64_t t = 0; t < dx->rows; t++) {
-        int64_t row = named_row(c, dw, t);
+    for (int64_t i = 0; i < dx->rows; i++) {
+        int64_t t = c->split_sums ? dx->rows - 1 - i : i, row = named_row(c, dw, t);
         if (row >= 0)
             NDP_BY_TYPE(dx->dtype, add_into, n, ndp_at(dx, t, start), (float *)ndp_at(dw, row, start));
     }
 }
 
-/* sum (+)= sums of `rows` rows of one block of columns, SUM_ROWS at a time so that fp32 sums stay short. */
-enum { SUM_ROWS = 64 };
+/* sum (+)= sums of rows of one block of columns, so many at a time so that fp32 sums stay short. */
+static int64_t rows_at_once(const ndp_op_call *c) { return c->split_sums ? 24 : 64; }
 
 NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1], *rstd = &c->in[2];
     int64_t runs = rstd->cols, width = dy->cols / runs, rows = dy->rows * runs; /* runs of a row count as rows */
-    for (int64_t t0 = 0; t0 < rows; t0 += SUM_ROWS) {
-        int64_t t1 = t0 + SUM_ROWS < rows ? t0 + SUM_ROWS : rows;
+    for (int64_t t0 = 0, some = rows_at_once(c); t0 < rows; t0 += some) {
+        int64_t t1 = t0 + some < rows ? t0 + some : rows;
         float part[NDP_COLUMN_BLOCK] = {0};
         for (int64_t t = t0; t < t1; t++) {
             int64_t row = t / runs, run = t % runs;
@@ -197,8 +197,8 @@ NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t star
 
 NDP_INLINE void layernorm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1];
-    for (int64_t t0 = 0; t0 < dy->rows; t0 += SUM_ROWS) {
-        int64_t t1 = t0 + SUM_ROWS < dy->rows ? t0 + SUM_ROWS : dy->rows;
+    for (int64_t t0 = 0, some = rows_at_once(c); t0 < dy->rows; t0 += some) {
+        int64_t t1 = t0 + some < dy->rows ? t0 + some : dy->rows;
         float part[NDP_COLUMN_BLOCK] = {0};
         for (int64_t t = t0; t < t1; t++) {
             const void *d = ndp_at(dy, t, start), *v = ndp_at(x, t, start);
@@ -212,8 +212,8 @@ NDP_INLINE void layernorm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t
 
 NDP_INLINE void sum_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
     const ndp_view *dy = &c->in[0];
-    for (int64_t t0 = 0; t0 < dy->rows; t0 += SUM_ROWS) {
-        int64_t t1 = t0 + SUM_ROWS < dy->rows ? t0 + SUM_ROWS : dy->rows;
+    for (int64_t t0 = 0, some = rows_at_once(c); t0 < dy->rows; t0 += some) {
+        int64_t t1 = t0 + some < dy->rows ? t0 + some : dy->rows;
         float part[NDP_COLUMN_BLOCK] = {0};
         for (int64_t t = t0; t < t1; t++)
             add_into(type, n, ndp_at(dy, t, start), part);
