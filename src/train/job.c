@@ -93,6 +93,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
     *out = (ndp_engine_opts){.accumulation = j->batch.accumulation,
                              .threads = 1,
+                             .split_sums = j->split_sums,
                              .reshard = c->parallelism.reshard_after_forward,
                              .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
                              .parallel = {.tp_whole_rows = !c->parallelism.tp_sequence_parallel,

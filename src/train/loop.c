@@ -219,7 +219,7 @@ static ndp_status prepare_folder(const loop *l, ndp_world *w) {
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
     NDP_TRY(prepare_folder(&l, w));
-    NDP_TRY(ndp_trainer_open(c, w, o, &l.trainer));
+    NDP_TRY(ndp_trainer_open(c, w, o, false, &l.trainer));
     ndp_status st = ndp_agree(l.trainer->world, l.first ? open_folder(&l) : NDP_OK);
     if (st == NDP_OK)
         st = run(&l);

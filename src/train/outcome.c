@@ -216,11 +216,11 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
     return c->optimizer.name == NDP_SGD ? sgd : fp32;
 }
 
-int ndp_spread_cuts(int global_batch, int cuts[NDP_SPREAD_CUTS]) {
+int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
     int n = 0;
-    for (int size = 1; size <= global_batch && n < NDP_SPREAD_CUTS; size++)
-        if (global_batch % size == 0)
-            cuts[n++] = size;
+    for (int size = 1; size <= global_batch && n < NDP_SPREAD_RUNS; size++)
+        for (int split = 0; split < 2 && global_batch % size == 0; split++)
+            runs[n++] = (ndp_spread_run){size, split};
     return n;
 }
 

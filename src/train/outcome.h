@@ -58,11 +58,17 @@ typedef struct ndp_bounds {
 /* By the configuration's precision and optimizer. */
 ndp_bounds ndp_bounds_of(const ndp_config *c);
 
-/* Micro-batch sizes of the runs on one rank whose spread is measured: up to NDP_SPREAD_CUTS divisors of the global
- * batch, the least first, so that every sum over rows is split otherwise. One run more has another number of threads.
- * Returns how many. */
-enum { NDP_SPREAD_CUTS = 6 };
-int ndp_spread_cuts(int global_batch, int cuts[NDP_SPREAD_CUTS]);
+/* A run on one rank: samples of a micro-batch, and whether the kernels split their sums (ops/op.h). */
+typedef struct ndp_spread_run {
+    int micro_batch;
+    bool split_sums;
+} ndp_spread_run;
+
+/* The runs on one rank whose spread is measured: the global batch cut in up to NDP_SPREAD_CUTS ways, into micro-batches
+ * of its least divisors, each with the sums of the kernels split and not. Returns how many; the cuts are half of
+ * that. */
+enum { NDP_SPREAD_CUTS = 6, NDP_SPREAD_RUNS = 2 * NDP_SPREAD_CUTS };
+int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
 /* bounds = `times` the largest difference between any two of the runs. */
 NDP_API ndp_status ndp_spread_bounds(const ndp_outcome *runs, int n, double times, double bounds[NDP_MEASURES]);

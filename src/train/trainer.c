@@ -45,10 +45,11 @@ static ndp_status setup(ndp_trainer *t) {
 }
 
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
-    return ndp_trainer_open(c, w, NULL, out);
+    return ndp_trainer_open(c, w, NULL, false, out);
 }
 
-ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, ndp_trainer **out) {
+ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
+                            ndp_trainer **out) {
     ndp_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
@@ -56,6 +57,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_o
     t->transport = w;
     t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(w)};
     ndp_status st = ndp_job_init(c, ndp_transport_world(w), &t->job);
+    t->job.split_sums = split_sums;
     if (st == NDP_OK)
         st = setup(t);
     if (st != NDP_OK) {

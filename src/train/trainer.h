@@ -34,8 +34,11 @@ struct ndp_trainer {
     ndp_engine *score;
 };
 
-/* ndp_trainer_create as part of a whole run; `o` may be NULL. */
-NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, ndp_trainer **out);
+/* ndp_trainer_create: as part of a whole run, `o` (NULL: of none); with kernels that split their sums (ops/op.h), or
+ * not.
+ */
+NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
+                                    ndp_trainer **out);
 
 /* data.c: the tokenizer, what is trained on and what is held out. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_open_data(ndp_trainer *t);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_RANKS = 4096, LEAST_CUTS = 3, ONE_RANK_RUNS = NDP_SPREAD_CUTS + 2 };
+enum { MOST_RANKS = 4096, LEAST_CUTS = 3, ONE_RANK_RUNS = 1 + NDP_SPREAD_RUNS };
 
 /* AdamW's bounds hold up to here: beyond, rounding grows from step to step. */
 static const double most_lr = 1e-3;
@@ -24,10 +24,10 @@ typedef struct verification {
     double bounds[NDP_MEASURES];
 } verification;
 
-/* A run: the layout, and how one rank's sums are split otherwise (0: as the job says; cores / ranks). */
+/* A run: the layout, and how one rank's sums are split (0: the micro-batch that the job says). */
 typedef struct way {
     ndp_layout layout;
-    int micro_batch, threads;
+    ndp_spread_run split;
 } way;
 
 static const way one_rank = {.layout = NDP_LAYOUT_ONE};
@@ -62,9 +62,9 @@ static ndp_status configure(const verification *v, const way *w, ndp_config *out
     out->parallelism.sp_size = size[NDP_SP];
     out->parallelism.tp_size = size[NDP_TP];
     out->parallelism.ep_size = w->layout.ep;
-    out->train.threads = w->threads;
-    if (w->micro_batch)
-        out->batch.micro_batch_size = w->micro_batch;
+    out->train.threads = 0;
+    if (w->split.micro_batch)
+        out->batch.micro_batch_size = w->split.micro_batch;
     return NDP_OK;
 }
 
@@ -79,6 +79,7 @@ static int count_ranks(const ndp_layout *l) {
 typedef struct run {
     const verification *v;
     const ndp_config *config;
+    bool split_sums;
     ndp_outcome *out;
 } run;
 
@@ -96,7 +97,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
-    NDP_TRY(ndp_trainer_create(r->config, w, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, NULL, r->split_sums, &t));
     ndp_status st = record(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)
@@ -109,7 +110,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
 static ndp_status train(const verification *v, const way *w, ndp_outcome *out) {
     ndp_config c;
     NDP_TRY(configure(v, w, &c));
-    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(run){v, &c, out});
+    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(run){v, &c, w->split.split_sums, out});
     ndp_config_release(&c);
     return st;
 }
@@ -127,6 +128,7 @@ static ndp_status check_way(const verification *v, const way *w, int64_t *most) 
     NDP_TRY(configure(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
+        j.split_sums = w->split.split_sums;
         int64_t rows = j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up in one */
         st = ndp_job_memory(&j, &bytes);
         bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
@@ -139,19 +141,20 @@ static ndp_status check_way(const verification *v, const way *w, int64_t *most) 
 
 /* The runs on one rank: the one to compare with, and where bounds are a spread those that differ in their sums. */
 static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
-    int cuts[NDP_SPREAD_CUTS], n = 0;
+    ndp_spread_run runs[NDP_SPREAD_RUNS];
+    int n = 0;
     ways[n++] = one_rank;
     if (v->rule.spreads == 0)
         return n;
-    for (int i = 0, k = ndp_spread_cuts(v->config.batch.global_batch_size, cuts); i < k; i++)
-        if (cuts[i] != v->config.batch.micro_batch_size)
-            ways[n++] = (way){one_rank.layout, cuts[i], 0};
-    ways[n++] = (way){one_rank.layout, 0, ndp_device_threads(1) == 1 ? 2 : 1};
+    for (int i = 0, k = ndp_spread_runs(v->config.batch.global_batch_size, runs); i < k; i++)
+        if (runs[i].split_sums || runs[i].micro_batch != v->config.batch.micro_batch_size)
+            ways[n++] = (way){one_rank.layout, runs[i]};
     return n;
 }
 
 static ndp_status check_spread(const verification *v) {
-    int cuts[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, cuts);
+    ndp_spread_run runs[NDP_SPREAD_RUNS];
+    int n = ndp_spread_runs(v->config.batch.global_batch_size, runs) / 2;
     NDP_CHECK(v->rule.spreads == 0 || n >= LEAST_CUTS,
               "the bounds of bf16 and of SGD come from runs on one rank that cut the global batch in at least %d ways; "
               "%d sample%s can be cut in %d: set batch.global_batch_size to a multiple of 4",
@@ -216,10 +219,9 @@ static ndp_status check_finite(const ndp_outcome *o) {
 static ndp_status run_reference(const verification *v, const way *w, ndp_outcome *out) {
     char how[64] = "";
     double start = ndp_now();
-    if (w->micro_batch)
-        snprintf(how, sizeof how, ", micro batch %d", w->micro_batch);
-    else if (w->threads)
-        snprintf(how, sizeof how, ", %d thread%s", w->threads, w->threads == 1 ? "" : "s");
+    if (w->split.micro_batch)
+        snprintf(how, sizeof how, ", micro batch %d%s", w->split.micro_batch,
+                 w->split.split_sums ? ", split sums" : "");
     NDP_TRY(train(v, w, out));
     say(v, "one rank%s: %d step%s in %.1f s, loss %.4f at the last", how, out->steps, out->steps == 1 ? "" : "s",
         ndp_now() - start, out->loss[out->steps - 1]);

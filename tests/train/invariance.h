@@ -32,7 +32,7 @@ static inline bool same_bits(const outcome *a, const outcome *b) {
 
 /* ---- many ways of one subject ---- */
 
-enum { ONE_RANK_RUNS = NDP_SPREAD_CUTS + 1, MOST_REFERENCES = 16 };
+enum { MOST_REFERENCES = 16 };
 
 /* What can be chosen, where there is a choice. */
 typedef enum choice {
@@ -52,8 +52,7 @@ typedef enum choice {
     CHOICES
 } choice;
 
-/* Proof 3. Where bounds are so many times the spread of one-rank runs, these are cut into micro-batches in up to
- * NDP_SPREAD_CUTS ways (other matrices, so that every sum is split otherwise) and run once more on two threads. */
+/* Proof 3. */
 typedef struct family {
     subject s;
     struct {
@@ -90,15 +89,17 @@ static inline void count_choices(family *f, const way *w) {
 }
 
 static inline void measure_spread(const family *f, int global, double spreads, double bounds[NDP_MEASURES]) {
-    ndp_outcome runs[ONE_RANK_RUNS];
-    int cuts[NDP_SPREAD_CUTS], n = ndp_spread_cuts(global, cuts);
-    for (int i = 0; i <= n; i++) {
-        way w = i < n ? one_rank(global, global / cuts[i], 1) : one_rank(global, 1, 2);
-        runs[i] = train(&f->s, &w).of;
+    ndp_spread_run runs[NDP_SPREAD_RUNS];
+    ndp_outcome outcomes[NDP_SPREAD_RUNS];
+    int n = ndp_spread_runs(global, runs);
+    for (int i = 0; i < n; i++) {
+        way w = one_rank(global, global / runs[i].micro_batch, 1);
+        w.split_sums = runs[i].split_sums;
+        outcomes[i] = train(&f->s, &w).of;
     }
-    CHECK_OK(ndp_spread_bounds(runs, n + 1, spreads, bounds));
-    for (int i = 0; i <= n; i++)
-        ndp_outcome_release(&runs[i]);
+    CHECK_OK(ndp_spread_bounds(outcomes, n, spreads, bounds));
+    for (int i = 0; i < n; i++)
+        ndp_outcome_release(&outcomes[i]);
 }
 
 /* The place of the one-rank run with this global batch, which is one micro-batch of it. */

@@ -71,7 +71,7 @@ static void plain(subject s, double lr) {
     try_all(s, DIVISIBLE, 6, 1);
 }
 
-/* `length`: no multiple of an attention block, so that cutting the batch on one rank moves the blocks, as the axes do.
+/* A length of 64 is one attention block: there cutting the batch on one rank moves no block, splitting its sums does.
  */
 static void half(subject s, int length, int step) {
     s.length = length;
@@ -84,6 +84,7 @@ static void stories_bf16(void **state) { half(stories_subject(*state, "stories26
 static void stories_fp64(void **state) { exact(stories_subject(*state, "stories260K fp64 ref", "fp64"), 0, 4); }
 static void nines_fp32(void **state) { fixed(nines_subject(*state, "nines fp32", "fp32"), 97, 2); }
 static void nines_bf16(void **state) { half(nines_subject(*state, "nines bf16", "bf16"), 97, 2); }
+static void nines_bf16_blocks(void **state) { half(nines_subject(*state, "nines bf16, whole blocks", "bf16"), 64, 1); }
 static void nines_fp64(void **state) { exact(nines_subject(*state, "nines fp64 ref", "fp64"), 0, 2); }
 static void odd_fp32(void **state) { fixed(odd_subject(*state, "odd fp32", "fp32"), 91, 1); }
 static void odd_sgd(void **state) { plain(odd_subject(*state, "odd fp32 SGD", "fp32"), 0.05); }
@@ -93,10 +94,10 @@ static void odd_fp64(void **state) { exact(odd_subject(*state, "odd fp64 ref", "
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(stories_fp64), cmocka_unit_test(nines_fp64),  cmocka_unit_test(odd_fp64),
-        cmocka_unit_test(stories_sgd),  cmocka_unit_test(odd_sgd),     cmocka_unit_test(stories_bf16),
-        cmocka_unit_test(nines_bf16),   cmocka_unit_test(odd_bf16),    cmocka_unit_test(nines_fp32),
-        cmocka_unit_test(odd_fp32),     cmocka_unit_test(stories_fp32)};
+        cmocka_unit_test(stories_fp64), cmocka_unit_test(nines_fp64),        cmocka_unit_test(odd_fp64),
+        cmocka_unit_test(stories_sgd),  cmocka_unit_test(odd_sgd),           cmocka_unit_test(stories_bf16),
+        cmocka_unit_test(nines_bf16),   cmocka_unit_test(nines_bf16_blocks), cmocka_unit_test(odd_bf16),
+        cmocka_unit_test(nines_fp32),   cmocka_unit_test(odd_fp32),          cmocka_unit_test(stories_fp32)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

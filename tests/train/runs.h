@@ -88,6 +88,7 @@ typedef struct fault {
 typedef struct way {
     int replicate, shard, cp, sp, tp; /* sizes; 0 is 1, too */
     int global, accumulation, threads;
+    bool split_sums;      /* of the kernels (ops/op.h) */
     bool recompute, keep; /* keep: reshard_after_forward is false */
     bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
     ndp_parallel parallel;
@@ -253,7 +254,7 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
-    NDP_TRY(ndp_trainer_create(r->config, w, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, NULL, r->way->split_sums, &t));
     ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && first)
