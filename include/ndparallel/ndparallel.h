@@ -218,15 +218,14 @@ typedef enum ndp_measure {
 const char *ndp_measure_name(ndp_measure m);
 
 typedef struct ndp_spot {
-    double off;
+    double off, bound; /* bound INFINITY: none */
     char where[96]; /* the tensor, or "step 3" */
     char unit[32];  /* of the model, that has the tensor; "" for steps */
 } ndp_spot;
 
 typedef struct ndp_deviation {
-    double bound; /* INFINITY: none */
-    ndp_spot worst;
-    int beyond;     /* tensors or steps beyond the bound */
+    ndp_spot worst; /* the nearest to its bound, or the farthest beyond */
+    int beyond;     /* tensors or steps beyond their bounds */
     ndp_spot first; /* of these the first step, or the first that a backward pass meets: the nearest to the loss */
 } ndp_deviation;
 

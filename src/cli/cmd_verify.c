@@ -75,7 +75,7 @@ static const ndp_measure shown[] = {NDP_MEASURE_FIRST_GRADIENT, NDP_MEASURE_LAST
                                     NDP_MEASURE_LOSS};
 enum { SHOWN = sizeof shown / sizeof shown[0] };
 
-static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->bound; }
+static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->worst.bound; }
 
 /* Share of its bound that a deviation takes: "0.3%", "20%", "28x". */
 static void share_text(double share, char out[16]) {
@@ -161,7 +161,7 @@ static void put_deviation(const char *key, const ndp_deviation *d) {
     printf(", \"%s\": {", key);
     put_number("off", d->worst.off);
     printf(", ");
-    put_number("bound", d->bound);
+    put_number("bound", d->worst.bound);
     printf(", \"where\": \"%s\", \"beyond\": %d, \"first\": \"%s\", \"unit\": \"%s\"}", d->worst.where, d->beyond,
            d->first.where, d->first.unit);
 }

@@ -110,14 +110,17 @@ const char *ndp_measure_name(ndp_measure m) {
     return names[m];
 }
 
+static double share_of(const ndp_spot *s) { return s->off == 0 || isinf(s->off) ? s->off : s->off / s->bound; }
+
 /* Takes what was found at a place, in the order in which places are met. What is no number is worse than any. */
-static void note(ndp_deviation *d, double off, const char *where, const char *unit) {
-    ndp_spot spot = {.off = isnan(off) ? INFINITY : off};
+static void note(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
+    ndp_spot spot = {.off = isnan(off) ? INFINITY : off, .bound = bound};
     snprintf(spot.where, sizeof spot.where, "%s", where);
     snprintf(spot.unit, sizeof spot.unit, "%s", unit);
-    if (spot.off > d->worst.off)
+    double share = share_of(&spot), most = share_of(&d->worst);
+    if (share > most || (share == most && spot.off >= d->worst.off))
         d->worst = spot;
-    if (!(spot.off <= d->bound) && d->beyond++ == 0)
+    if (!(spot.off <= bound) && d->beyond++ == 0)
         d->first = spot;
 }
 
@@ -137,18 +140,31 @@ static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int
     return apart == 0 ? 0 : sqrt(apart / norm);
 }
 
-static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, ndp_kept kept, ndp_deviation *d) {
-    if (!a->kept[kept] || !b->kept[kept])
-        return;
-    for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
-        note(d, distance(a, b, kept, i), b->names[i], b->units[i]);
+static bool both_keep(const ndp_outcome *a, const ndp_outcome *b, int kept) { return a->kept[kept] && b->kept[kept]; }
+
+static const ndp_measure measure_of[NDP_KEPT] = {[NDP_KEPT_FIRST_GRADIENT] = NDP_MEASURE_FIRST_GRADIENT,
+                                                 [NDP_KEPT_LAST_GRADIENT] = NDP_MEASURE_LAST_GRADIENT,
+                                                 [NDP_KEPT_WEIGHTS] = NDP_MEASURE_WEIGHTS};
+
+static double bound_of(const ndp_bounds *b, int kept, int n, int tensor) {
+    return b->tensors && kept != NDP_KEPT_WEIGHTS ? b->tensors[kept * n + tensor] : b->of[measure_of[kept]];
 }
 
-static void compare_numbers(int steps, const double *x, const double *y, ndp_deviation *d) {
+static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept, const ndp_bounds *bounds,
+                            ndp_deviation *d) {
+    if (!both_keep(a, b, kept))
+        return;
+    for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
+        note(d, distance(a, b, kept, i), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
+}
+
+static double apart(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
+
+static void compare_numbers(int steps, const double *x, const double *y, double bound, ndp_deviation *d) {
     for (int s = 0; s < steps; s++) {
         char step[32];
         snprintf(step, sizeof step, "step %d", s + 1);
-        note(d, x[s] == y[s] ? 0 : fabs(x[s] / y[s] - 1), step, "");
+        note(d, apart(x[s], y[s]), bound, step, "");
     }
 }
 
@@ -161,21 +177,19 @@ static ndp_status check_alike(const ndp_outcome *a, const ndp_outcome *b) {
                             a->steps, b->n, b->steps);
 }
 
-ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const double bounds[NDP_MEASURES],
+ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const ndp_bounds *bounds,
                                ndp_difference *d) {
     double x[NDP_VERIFY_STEPS], y[NDP_VERIFY_STEPS];
+    const double *of = bounds->of;
     NDP_TRY(check_alike(a, b));
     *d = (ndp_difference){0};
-    for (int m = 0; m < NDP_MEASURES; m++)
-        d->of[m].bound = bounds ? bounds[m] : INFINITY;
     for (int s = 0; s < b->steps; s++)
         x[s] = (double)a->tokens[s], y[s] = (double)b->tokens[s];
-    compare_numbers(b->steps, x, y, &d->of[NDP_MEASURE_TOKENS]);
-    compare_numbers(b->steps, a->norm, b->norm, &d->of[NDP_MEASURE_GRAD_NORM]);
-    compare_numbers(b->steps, a->loss, b->loss, &d->of[NDP_MEASURE_LOSS]);
-    compare_tensors(a, b, NDP_KEPT_FIRST_GRADIENT, &d->of[NDP_MEASURE_FIRST_GRADIENT]);
-    compare_tensors(a, b, NDP_KEPT_LAST_GRADIENT, &d->of[NDP_MEASURE_LAST_GRADIENT]);
-    compare_tensors(a, b, NDP_KEPT_WEIGHTS, &d->of[NDP_MEASURE_WEIGHTS]);
+    compare_numbers(b->steps, x, y, of[NDP_MEASURE_TOKENS], &d->of[NDP_MEASURE_TOKENS]);
+    compare_numbers(b->steps, a->norm, b->norm, of[NDP_MEASURE_GRAD_NORM], &d->of[NDP_MEASURE_GRAD_NORM]);
+    compare_numbers(b->steps, a->loss, b->loss, of[NDP_MEASURE_LOSS], &d->of[NDP_MEASURE_LOSS]);
+    for (int k = 0; k < NDP_KEPT; k++)
+        compare_tensors(a, b, k, bounds, &d->of[measure_of[k]]);
     return NDP_OK;
 }
 
@@ -186,7 +200,8 @@ const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size
             continue;
         bool tensor = v->first.unit[0] != '\0';
         int n = snprintf(out, size, "%s, %s%s%s%s: off by %.3g, bound %.3g", ndp_measure_name((ndp_measure)m),
-                         v->first.where, tensor ? " (" : "", v->first.unit, tensor ? ")" : "", v->first.off, v->bound);
+                         v->first.where, tensor ? " (" : "", v->first.unit, tensor ? ")" : "", v->first.off,
+                         v->first.bound);
         if (v->beyond > 1 && n > 0 && (size_t)n < size)
             snprintf(out + n, size - (size_t)n, "; %d %s are beyond it, the worst %s by %.3g", v->beyond,
                      tensor ? "tensors" : "steps", v->worst.where, v->worst.off);
@@ -224,15 +239,35 @@ int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
     return n;
 }
 
-ndp_status ndp_spread_bounds(const ndp_outcome *runs, int n, double times, double bounds[NDP_MEASURES]) {
+static void raise_to(double *bound, double x) { *bound = x > *bound ? x : *bound; }
+
+/* Raises the bounds to `times` the distances of two runs. */
+static void measure_pair(ndp_bounds *b, const ndp_outcome *x, const ndp_outcome *y) {
+    for (int s = 0; s < x->steps; s++) {
+        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], b->spreads * apart(x->norm[s], y->norm[s]));
+        raise_to(&b->of[NDP_MEASURE_LOSS], b->spreads * apart(x->loss[s], y->loss[s]));
+    }
+    for (int k = 0; k < NDP_KEPT; k++)
+        for (int i = 0; i < x->n && both_keep(x, y, k); i++)
+            raise_to(k == NDP_KEPT_WEIGHTS ? &b->of[NDP_MEASURE_WEIGHTS] : &b->tensors[k * x->n + i],
+                     b->spreads * distance(x, y, k, i));
+}
+
+ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
+    for (int i = 1; i < n; i++)
+        NDP_TRY(check_alike(&runs[i], &runs[0]));
+    b->tensors = calloc((size_t)(NDP_KEPT_WEIGHTS * runs[0].n), sizeof *b->tensors);
+    if (!b->tensors)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", runs[0].n);
     for (int m = 0; m < NDP_MEASURES; m++)
-        bounds[m] = 0;
+        b->of[m] = 0;
     for (int i = 0; i < n; i++)
-        for (int k = 0; k < i; k++) {
-            ndp_difference d;
-            NDP_TRY(ndp_outcome_compare(&runs[i], &runs[k], NULL, &d));
-            for (int m = 0; m < NDP_MEASURES; m++)
-                bounds[m] = fmax(bounds[m], times * d.of[m].worst.off);
-        }
+        for (int k = 0; k < i; k++)
+            measure_pair(b, &runs[i], &runs[k]);
     return NDP_OK;
+}
+
+void ndp_bounds_release(ndp_bounds *b) {
+    free(b->tensors);
+    b->tensors = NULL;
 }

@@ -33,26 +33,12 @@ NDP_API ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t);
 /* Bytes that an outcome keeps of a model of so many parameters. */
 int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
 
-/* ---- how far apart ---- */
-
-typedef struct ndp_difference {
-    ndp_deviation of[NDP_MEASURES];
-} ndp_difference;
-
-/* `a` against `b`, which is the measure of all. `bounds`: NULL for none. NDP_EBUG: they are not of one model and as
- * many steps. Weights or gradients that both outcomes do not keep are not compared. */
-NDP_API ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const double bounds[NDP_MEASURES],
-                                       ndp_difference *d);
-
-/* The first measure that is out of bounds, in words, into `out`; NULL when none is:
- * "gradient of step 1, model.norm.weight (head): off by 1, bound 2e-05" */
-const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size);
-
 /* ---- bounds ---- */
 
 typedef struct ndp_bounds {
     double of[NDP_MEASURES];
-    double spreads; /* > 0: bounds are so many times the spread of runs on one rank instead */
+    double spreads;  /* > 0: ndp_bounds_measure makes them, so many times the spread of runs on one rank */
+    double *tensors; /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
 } ndp_bounds;
 
 /* By the configuration's precision and optimizer. */
@@ -70,7 +56,26 @@ typedef struct ndp_spread_run {
 enum { NDP_SPREAD_CUTS = 6, NDP_SPREAD_RUNS = 2 * NDP_SPREAD_CUTS };
 int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
-/* bounds = `times` the largest difference between any two of the runs. */
-NDP_API ndp_status ndp_spread_bounds(const ndp_outcome *runs, int n, double times, double bounds[NDP_MEASURES]);
+/* bounds = b->spreads times the largest difference between any two of the runs. Every tensor's gradients have a bound
+ * of their own: where they nearly cancel they are far noisier than others, for which that bound would be blind. Not so
+ * weights: AdamW makes a whole step of a gradient near 0, of either sign, so a few elements decide. */
+NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
+/* Frees what the measuring took; {0} is fine. */
+void ndp_bounds_release(ndp_bounds *b);
+
+/* ---- how far apart ---- */
+
+typedef struct ndp_difference {
+    ndp_deviation of[NDP_MEASURES];
+} ndp_difference;
+
+/* `a` against `b`, which is the measure of all. NDP_EBUG: they are not of one model and as many steps. Weights or
+ * gradients that both outcomes do not keep are not compared. */
+NDP_API ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const ndp_bounds *bounds,
+                                       ndp_difference *d);
+
+/* The first measure that is out of bounds, in words, into `out`; NULL when none is:
+ * "gradient of step 1, model.norm.weight (head): off by 1, bound 2e-05" */
+const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size);
 
 #endif

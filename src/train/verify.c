@@ -19,9 +19,8 @@ typedef struct verification {
     ndp_verify_hook *alter;
     void *user;
     ndp_config config; /* the user's, without a layout */
-    ndp_bounds rule;
+    ndp_bounds bounds;
     ndp_outcome one;
-    double bounds[NDP_MEASURES];
 } verification;
 
 /* A run: the layout, and how one rank's sums are split (0: the micro-batch that the job says). */
@@ -144,7 +143,7 @@ static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     int n = 0;
     ways[n++] = one_rank;
-    if (v->rule.spreads == 0)
+    if (v->bounds.spreads == 0)
         return n;
     for (int i = 0, k = ndp_spread_runs(v->config.batch.global_batch_size, runs); i < k; i++)
         if (runs[i].split_sums || runs[i].micro_batch != v->config.batch.micro_batch_size)
@@ -155,7 +154,7 @@ static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
 static ndp_status check_spread(const verification *v) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     int n = ndp_spread_runs(v->config.batch.global_batch_size, runs) / 2;
-    NDP_CHECK(v->rule.spreads == 0 || n >= LEAST_CUTS,
+    NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
               "the bounds of bf16 and of SGD come from runs on one rank that cut the global batch in at least %d ways; "
               "%d sample%s can be cut in %d: set batch.global_batch_size to a multiple of 4",
               LEAST_CUTS, v->config.batch.global_batch_size, v->config.batch.global_batch_size == 1 ? "" : "s", n);
@@ -235,9 +234,8 @@ static ndp_status run_references(verification *v) {
     ndp_status st = NDP_OK;
     for (int i = 0; i < n && st == NDP_OK; i++)
         st = run_reference(v, &ways[i], &runs[i]);
-    memcpy(v->bounds, v->rule.of, sizeof v->bounds);
     if (st == NDP_OK && n > 1)
-        st = ndp_spread_bounds(runs, n, v->rule.spreads, v->bounds);
+        st = ndp_bounds_measure(&v->bounds, runs, n);
     v->one = runs[0];
     for (int i = 1; i < n; i++)
         ndp_outcome_release(&runs[i]);
@@ -249,7 +247,7 @@ static ndp_status run_references(verification *v) {
 static ndp_status compare_layout(const verification *v, const ndp_layout *l, ndp_difference *d) {
     ndp_outcome o = {0};
     NDP_TRY(train(v, &(way){.layout = *l}, &o));
-    ndp_status st = ndp_outcome_compare(&o, &v->one, v->bounds, d);
+    ndp_status st = ndp_outcome_compare(&o, &v->one, &v->bounds, d);
     ndp_outcome_release(&o);
     return st;
 }
@@ -339,7 +337,7 @@ static void set_aside(verification *v) {
 
 ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp_verify_hook *alter, void *user,
                               ndp_verdict *verdicts) {
-    verification v = {.opts = o, .alter = alter, .user = user, .rule = ndp_bounds_of(c)};
+    verification v = {.opts = o, .alter = alter, .user = user, .bounds = ndp_bounds_of(c)};
     const char *transport = c->train.transport;
     NDP_CHECK(o->n >= 1, "which layout is to be verified? Name one, such as dp_shard=4,tp=2");
     NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS,
@@ -350,6 +348,7 @@ ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp
     set_aside(&v);
     ndp_status st = verify(&v, verdicts);
     ndp_outcome_release(&v.one);
+    ndp_bounds_release(&v.bounds);
     ndp_config_release(&v.config);
     return st;
 }

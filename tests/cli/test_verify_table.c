@@ -17,7 +17,7 @@ ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict
 }
 
 static ndp_deviation deviation(double off, double bound, const char *where) {
-    ndp_deviation d = {.bound = bound, .worst = {.off = off}, .beyond = off > bound};
+    ndp_deviation d = {.worst = {.off = off, .bound = bound}, .beyond = off > bound};
     snprintf(d.worst.where, sizeof d.worst.where, "%s", where);
     if (d.beyond)
         d.first = d.worst;

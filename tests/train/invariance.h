@@ -6,7 +6,7 @@
 
 /* ---- comparing ---- */
 
-static inline ndp_difference compare(const outcome *a, const outcome *b, const double bounds[NDP_MEASURES]) {
+static inline ndp_difference compare(const outcome *a, const outcome *b, const ndp_bounds *bounds) {
     ndp_difference d;
     CHECK_OK(ndp_outcome_compare(&a->of, &b->of, bounds, &d));
     return d;
@@ -58,7 +58,7 @@ typedef struct family {
     struct {
         int global;
         outcome one;
-        double bounds[NDP_MEASURES];
+        ndp_bounds bounds;
     } references[MOST_REFERENCES];
     int n_references, tried, passed;
     int chosen[CHOICES]; /* runs with each */
@@ -88,7 +88,7 @@ static inline void count_choices(family *f, const way *w) {
         f->chosen[i] += is[i];
 }
 
-static inline void measure_spread(const family *f, int global, double spreads, double bounds[NDP_MEASURES]) {
+static inline void measure_spread(const family *f, int global, ndp_bounds *bounds) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     ndp_outcome outcomes[NDP_SPREAD_RUNS];
     int n = ndp_spread_runs(global, runs);
@@ -97,7 +97,7 @@ static inline void measure_spread(const family *f, int global, double spreads, d
         w.split_sums = runs[i].split_sums;
         outcomes[i] = train(&f->s, &w).of;
     }
-    CHECK_OK(ndp_spread_bounds(outcomes, n, spreads, bounds));
+    CHECK_OK(ndp_bounds_measure(bounds, outcomes, n));
     for (int i = 0; i < n; i++)
         ndp_outcome_release(&outcomes[i]);
 }
@@ -114,11 +114,9 @@ static inline int reference(family *f, int global) {
     f->n_references++;
     f->references[i].global = global;
     f->references[i].one = train(&f->s, &w);
-    ndp_bounds b = bounds_of(&f->s, &w);
-    if (b.spreads > 0)
-        measure_spread(f, global, b.spreads, f->references[i].bounds);
-    else
-        memcpy(f->references[i].bounds, b.of, sizeof b.of);
+    f->references[i].bounds = bounds_of(&f->s, &w);
+    if (f->references[i].bounds.spreads > 0)
+        measure_spread(f, global, &f->references[i].bounds);
     return i;
 }
 
@@ -126,12 +124,12 @@ static inline int reference(family *f, int global) {
 static inline const char *try_way(family *f, const way *w, char out[512]) {
     int at = reference(f, w->global);
     outcome o = train(&f->s, w);
-    ndp_difference d = compare(&o, &f->references[at].one, f->references[at].bounds);
+    ndp_difference d = compare(&o, &f->references[at].one, &f->references[at].bounds);
     const char *bad = ndp_difference_words(&d, out, 512);
     outcome_release(&o);
     for (int m = 0; m < NDP_MEASURES; m++) {
         ndp_spot spot = d.of[m].worst;
-        double part = spot.off == 0 ? 0 : spot.off / d.of[m].bound;
+        double part = spot.off == 0 ? 0 : spot.off / spot.bound;
         if (part > f->worst[m].part)
             f->worst[m].spot = spot, f->worst[m].part = part, f->worst[m].way = *w;
     }
@@ -167,7 +165,7 @@ static inline void print_family(const family *f) {
 
 static inline void family_release(family *f) {
     for (int i = 0; i < f->n_references; i++)
-        outcome_release(&f->references[i].one);
+        outcome_release(&f->references[i].one), ndp_bounds_release(&f->references[i].bounds);
     f->n_references = 0;
 }
 

@@ -138,7 +138,7 @@ static void print_row(const cut *how, const run *r, const char *more) {
                   of_activations(r), mebibytes(r->budget.total), r->seconds, more);
 }
 
-static void check_cut(const char *folder, const run *one, const cut *how, const double bounds[NDP_MEASURES]) {
+static void check_cut(const char *folder, const run *one, const cut *how, const ndp_bounds *bounds) {
     ndp_difference d;
     char words[512], more[256];
     run r = train(folder, how);
@@ -169,7 +169,7 @@ static void activations_fall_and_gradients_stay(void **state) {
     print_message("cp  method   activations    work       sum     taken   s/step  sum off by            gradient\n");
     print_row(&whole, &one, "");
     for (int i = 0; i < NDP_COUNT(cuts); i++)
-        check_cut(*state, &one, &cuts[i], bounds.of);
+        check_cut(*state, &one, &cuts[i], &bounds);
     ndp_outcome_release(&one.outcome);
 }
 

@@ -75,6 +75,20 @@ static void odd_bf16(void **state) {
     family_release(&f);
 }
 
+/* Rows of one attention block each: on one rank only split sums move anything, as the axes do. */
+static void nines_bf16(void **state) {
+    family f = {.s = nines_subject(*state, "nines bf16", "bf16")};
+    f.s.steps = 3, f.s.length = 64;
+    static const way ways[] = {{.cp = 2, .global = 12, .accumulation = 2, .threads = 1, .parallel.cp_all_gather = true},
+                               {.cp = 2, .sp = 3, .global = 12, .accumulation = 2, .threads = 1},
+                               {.tp = 9, .global = 12, .accumulation = 1, .threads = 1},
+                               {.shard = 2, .tp = 3, .global = 12, .accumulation = 3, .threads = 1}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+}
+
 static void odd_fp64(void **state) {
     family f = {.s = odd_subject(*state, "odd fp64 on ref", "fp64")};
     f.s.steps = 2, f.s.length = 30, f.s.window = 11;
@@ -184,9 +198,18 @@ static void xent_grad_weighted(const ndp_op_call *c) {
     ndp_op_xent_grad.kernel[NDP_BACKEND_CPU](&other);
 }
 
-static void weigh_one_slice(ndp_program *p, int rank) {
+static void weigh_slice(ndp_program *p) { replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent_grad, xent_grad_weighted); }
+
+/* Tokens are bytes: the first slice has all that occur. */
+static void weigh_first_slice(ndp_program *p, int rank) {
+    if (rank == 0)
+        weigh_slice(p);
+}
+
+/* Less than the rounding of bf16. */
+static void weigh_rare_slice(ndp_program *p, int rank) {
     if (rank == 1)
-        replace_kernel(p, HEAD, NDP_FORWARD, &ndp_op_xent_grad, xent_grad_weighted);
+        weigh_slice(p);
 }
 
 static void xent_without_last(const ndp_op_call *c) {
@@ -317,7 +340,8 @@ static const struct {
     {ON_TENSOR, {"tp: the sum of a norm's gradient missed", "gradient of step 1, model.norm.weight", miss_norm_sum}},
     {ON_TENSOR,
      {"tp: the sum of a norm's gradient made twice", "gradient of step 1, model.norm.weight", sum_norm_twice}},
-    {ON_TENSOR, {"tp: one rank's loss weight off", "gradient of step 1", weigh_one_slice}},
+    {ON_TENSOR, {"tp: one rank's loss weight off", "gradient of step 1", weigh_first_slice}},
+    {ON_TENSOR, {"tp: the loss weight of a rank without labels off", "gradient of step 1", weigh_rare_slice}},
     {ON_TENSOR, {"tp: a replicated tensor counted twice in the norm", "grad_norm, step", count_twice}},
     {ON_KV,
      {"tp: a kv replica's sum missed", "gradient of step 1, model.layers.2.self_attn.k_proj.weight", miss_kv_sum}},
@@ -327,18 +351,32 @@ static const struct {
     {ON_SEQUENCE,
      {"sp x tp: the sum of a norm's gradient missed", "gradient of step 1, model.norm.weight", miss_norm_sum}}};
 
-static void bugs_are_seen(void **state) {
-    family f = {.s = odd_subject(*state, "odd fp32", "fp32")};
-    f.s.steps = 2, f.s.length = 125;
+/* The measure that sees a run best, as a multiple of its bound. */
+static double best_seen(const family *f, ndp_measure *by) {
+    *by = NDP_MEASURE_TOKENS;
+    for (int m = 0; m < NDP_MEASURES; m++)
+        if (f->worst[m].part > f->worst[*by].part)
+            *by = (ndp_measure)m;
+    return f->worst[*by].part;
+}
+
+static void check_bugs(subject s) {
+    family f = {.s = s};
     for (int i = 0; i < PLACES; i++)
         check_way(&f, &places[i]);
     for (int i = 0; i < NDP_COUNT(bugs); i++) {
         char words[512];
         way w = places[bugs[i].place];
         const fault *bug = &bugs[i].fault;
+        ndp_measure by;
         w.fault = bug;
+        if (bug->program == weigh_rare_slice && strcmp(s.precision, "bf16") == 0)
+            continue;
+        memset(f.worst, 0, sizeof f.worst);
         const char *bad = try_way(&f, &w, words);
-        printf("%s: %s\n", bug->name, bad ? bad : "NOT SEEN");
+        double times = best_seen(&f, &by);
+        printf("%s, %s: %s (%.3g times its bound: %s)\n", s.precision, bug->name, bad ? bad : "NOT SEEN", times,
+               ndp_measure_name(by));
         assert_non_null(bad);
         if (!strstr(bad, bug->seen))
             fail_msg("%s: %s does not say '%s'", bug->name, bad, bug->seen);
@@ -346,12 +384,32 @@ static void bugs_are_seen(void **state) {
     family_release(&f);
 }
 
+static void bugs_are_seen(void **state) {
+    subject s = odd_subject(*state, "odd fp32", "fp32");
+    s.steps = 2, s.length = 125;
+    check_bugs(s);
+}
+
+/* Rows of whole attention blocks, where runs on one rank that split no sums hardly differ. */
+static void bugs_are_seen_in_bf16(void **state) {
+    subject s = odd_subject(*state, "odd bf16", "bf16");
+    s.steps = 2, s.length = 128;
+    check_bugs(s);
+}
+
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(odd_fp32),           cmocka_unit_test(nines_fp32),     cmocka_unit_test(stories_fp32),
-        cmocka_unit_test(stories_sgd),        cmocka_unit_test(odd_bf16),       cmocka_unit_test(odd_fp64),
-        cmocka_unit_test(nothing_to_predict), cmocka_unit_test(other_families), cmocka_unit_test(bugs_are_seen)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),
+                                       cmocka_unit_test(nines_fp32),
+                                       cmocka_unit_test(stories_fp32),
+                                       cmocka_unit_test(stories_sgd),
+                                       cmocka_unit_test(odd_bf16),
+                                       cmocka_unit_test(nines_bf16),
+                                       cmocka_unit_test(odd_fp64),
+                                       cmocka_unit_test(nothing_to_predict),
+                                       cmocka_unit_test(other_families),
+                                       cmocka_unit_test(bugs_are_seen),
+                                       cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

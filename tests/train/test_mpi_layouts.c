@@ -134,7 +134,7 @@ static void check_launched(const corpus *c, const subject *s, const way *w, cons
     assert_int_equal(code, 0);
     outcome launched = read_outcome(job, one);
     ndp_bounds bounds = bounds_of(s, w);
-    ndp_difference d = compare(&launched, one, bounds.of);
+    ndp_difference d = compare(&launched, one, &bounds);
     const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
         fail_msg("mpi, %s: %s", way_text(w, text), bad);
@@ -199,7 +199,7 @@ static void metrics(void **state) {
         run_program(program, job, folder, i < 0 ? &one : &o);
         assert_int_equal(one.of.steps, MOST_STEPS);
         ndp_bounds bounds = bounds_of(&s, &w);
-        ndp_difference d = i < 0 ? (ndp_difference){0} : compare(&o, &one, bounds.of);
+        ndp_difference d = i < 0 ? (ndp_difference){0} : compare(&o, &one, &bounds);
         const char *bad = ndp_difference_words(&d, words, sizeof words);
         if (bad)
             fail_msg("ndparallel train, %s: %s", way_text(&w, text), bad);

@@ -124,7 +124,7 @@ static void resume_gpt2(void **state) {
     assert_true(same_bits(&cut, &whole));
     moved = train_in_two(c, &s, &four, &three);
     ndp_bounds bounds = bounds_of(&s, &four);
-    ndp_difference d = compare(&moved, &whole, bounds.of);
+    ndp_difference d = compare(&moved, &whole, &bounds);
     char words[512];
     const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
@@ -153,7 +153,7 @@ static void check_elsewhere(const corpus *c, const char *name, way before, way a
     subject s = short_rows(c, name, "fp32");
     outcome whole = train(&s, &before), cut = train_in_two(c, &s, &before, &after);
     ndp_bounds bounds = bounds_of(&s, &before);
-    ndp_difference d = compare(&cut, &whole, bounds.of);
+    ndp_difference d = compare(&cut, &whole, &bounds);
     char words[512];
     const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
