@@ -40,6 +40,10 @@ typedef struct ndp_transport_ops {
     void (*destroy)(ndp_transport *t);                    /* NULL: released by who made it */
 } ndp_transport_ops;
 
+typedef struct ndp_host_name {
+    char text[64];
+} ndp_host_name;
+
 struct ndp_transport {
     const ndp_transport_ops *ops;
     int rank, world, node_ranks;
@@ -49,6 +53,8 @@ struct ndp_transport {
     struct ndp_duty *duties;      /* what peers may be waiting for while this rank waits (wait.h) */
     int owed;                     /* operations begun of which this rank's share is not done */
     struct ndp_journal *journals; /* by world rank; NULL where there is nobody to look (journal.h) */
+    struct ndp_inquiry *inquiry;  /* how ranks of other nodes are asked; NULL: there are none (inquiry.h) */
+    const ndp_host_name *hosts;   /* by world rank; NULL: all are on one host */
     bool journal_written;
 };
 
@@ -56,6 +62,7 @@ struct ndp_comm {
     ndp_transport *transport;
     ndp_group group;
     char name[32];
+    uint32_t number;     /* no other communicator whose group has this base has it; 0: not given */
     uint32_t operations; /* collectives begun */
     const char *what;    /* the place that ndp_comm_at said, for the next begin or wait; NULL, -1, -1: none */
     int instr, call;

@@ -38,6 +38,10 @@ void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
     const ndp_comm *c = w->comm;
     ndp_record r = {.kind = w->kind,
                     .type = w->type,
+                    .base = c->group.base,
+                    .stride = c->group.stride,
+                    .members = c->group.count,
+                    .comm = c->number,
                     .reduce = w->reduce,
                     .peer = ndp_comm_world_rank(c, w->peer),
                     .tag = w->tag,
@@ -49,6 +53,12 @@ void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
     lock(j);
     w->record = j->last = ++j->begun;
     *slot(j, w->record) = r;
+    unlock(j);
+}
+
+void ndp_journal_number(ndp_journal *j, const ndp_work *w, uint32_t sequence) {
+    lock(j);
+    ndp_journal_record(j, w)->sequence = sequence;
     unlock(j);
 }
 
@@ -69,6 +79,14 @@ void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits) {
     j->waits_for = w->record;
     j->waits_at = place_of(w->comm);
     j->awaits = awaits;
+    j->awaits_in = 0;
+    unlock(j);
+}
+
+void ndp_journal_await(ndp_journal *j, int awaits, uint32_t in) {
+    lock(j);
+    j->awaits = awaits;
+    j->awaits_in = in;
     unlock(j);
 }
 
@@ -84,6 +102,7 @@ ndp_standing ndp_journal_read(ndp_journal *j) {
     s.waits = j->waits;
     s.waiting = j->waits & 1;
     s.awaits = s.waiting ? j->awaits : -1;
+    s.awaits_in = s.waiting ? j->awaits_in : 0;
     uint32_t number = s.waiting ? j->waits_for : j->last;
     s.known = j->begun > 0;
     if (s.waiting)
@@ -93,6 +112,69 @@ ndp_standing ndp_journal_read(ndp_journal *j) {
     unlock(j);
     s.looks = atomic_load(&j->looks);
     return s;
+}
+
+void ndp_journal_put(ndp_journal *j, const ndp_standing *s) {
+    lock(j);
+    j->begun = s->known;
+    j->waits = s->waits;
+    j->awaits = s->awaits;
+    j->awaits_in = s->awaits_in;
+    j->waits_at = s->at;
+    j->waits_for = j->last = s->known && s->record.kind >= 0;
+    *slot(j, 1) = s->record;
+    unlock(j);
+    atomic_store(&j->looks, s->looks);
+}
+
+/* ---- searching: from the newest record to the oldest ---- */
+
+static uint32_t records_kept(const ndp_journal *j) {
+    return j->begun < NDP_JOURNAL_RECORDS ? j->begun : NDP_JOURNAL_RECORDS;
+}
+
+static bool is_like(const ndp_record *r, const ndp_awaited *a) {
+    bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
+    return r->base == a->base && r->comm == a->comm &&
+           (a->to < 0 ? !message : r->kind == NDP_WORK_SEND && r->peer == a->to);
+}
+
+ndp_arrival ndp_journal_judge(ndp_journal *j, const ndp_awaited *a) {
+    lock(j);
+    uint32_t kept = records_kept(j);
+    ndp_arrival v = {.come = kept == j->begun && a->sequence ? NDP_COME_NO : NDP_COME_UNKNOWN};
+    for (uint32_t k = 0; k < kept && a->sequence; k++) {
+        const ndp_record *r = slot(j, j->begun - k);
+        if (is_like(r, a)) {
+            v.come = (int32_t)(r->sequence - a->sequence) >= 0 ? NDP_COME_YES : NDP_COME_NO;
+            break;
+        }
+    }
+    v.in = j->waits & 1 ? j->waits : 0;
+    unlock(j);
+    return v;
+}
+
+static bool is_with(const ndp_record *r, int rank) {
+    if (r->ended <= 0 || r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV)
+        return false;
+    for (int p = 0; p < r->members; p++)
+        if (r->base + p * r->stride == rank)
+            return true;
+    return false;
+}
+
+bool ndp_journal_last_with(ndp_journal *j, int rank, ndp_record *out) {
+    bool found = false;
+    lock(j);
+    for (uint32_t k = 0; k < records_kept(j) && !found; k++) {
+        const ndp_record *r = slot(j, j->begun - k);
+        found = is_with(r, rank);
+        if (found)
+            *out = *r;
+    }
+    unlock(j);
+    return found;
 }
 
 /* ---- comparing and telling ---- */

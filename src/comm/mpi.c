@@ -209,9 +209,14 @@ static const char *plugin_test(uint64_t *request, int *done) {
     return NULL;
 }
 
-static const char *plugin_progress(void *comm) {
-    int there;
-    return check(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ((plugin_comm *)comm)->comm, &there, MPI_STATUS_IGNORE));
+static const char *plugin_probe(void *comm, int *there, int *from, int *tag) {
+    MPI_Status status;
+    TRY(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ((plugin_comm *)comm)->comm, there, &status));
+    if (*there) {
+        *from = status.MPI_SOURCE;
+        *tag = status.MPI_TAG;
+    }
+    return NULL;
 }
 
 extern const ndp_mpi_api ndp_mpi_plugin;
@@ -230,5 +235,5 @@ __attribute__((visibility("default"))) const ndp_mpi_api ndp_mpi_plugin = {
     .send = plugin_send,
     .recv = plugin_recv,
     .test = plugin_test,
-    .progress = plugin_progress,
+    .probe = plugin_probe,
 };

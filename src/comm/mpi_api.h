@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define NDP_MPI_API_VERSION 2
+#define NDP_MPI_API_VERSION 3
 #define NDP_MPI_API_SYMBOL "ndp_mpi_plugin"
 
 typedef struct ndp_mpi_world {
@@ -33,8 +33,9 @@ typedef struct ndp_mpi_api {
     const char *(*send)(void *comm, const void *buffer, int64_t bytes, int to, int tag, uint64_t *request);
     const char *(*recv)(void *comm, void *buffer, int64_t bytes, int from, int tag, uint64_t *request);
     const char *(*test)(uint64_t *request, int *done);
-    /* Lets MPI move what has been begun: it does only while it is called. */
-    const char *(*progress)(void *comm);
+    /* Whether a message that nobody receives yet is there, whose and with which tag. Lets MPI move what has been begun:
+     * it does only while it is called. */
+    const char *(*probe)(void *comm, int *there, int *from, int *tag);
 } ndp_mpi_api;
 
 #endif

@@ -1,5 +1,6 @@
 #include "comm/mpi_plain.h"
 #include "base/clock.h"
+#include "comm/inquiry.h"
 #include "comm/reduce.h"
 #include "comm/watchdog.h"
 
@@ -10,8 +11,11 @@
 /* Up to here every rank gets all buffers whole and sums them: one message instead of two. */
 enum { WHOLE_BYTES = 4096 };
 
-/* Waits that are over sooner are not noted in the journal. */
-enum { LOOKS_UNNOTED = 1000 };
+/* Waits that are over sooner are not noted in the journal; in longer ones every LOOKS_AROUND-th look is one around. */
+enum { LOOKS_UNNOTED = 1024, LOOKS_AROUND = 64 };
+
+/* How long a wait has to last before others are asked. */
+#define UNWATCHED_SECONDS 0.4
 
 static ndp_status said(const ndp_work *w, const char *text) {
     char what[128];
@@ -197,8 +201,9 @@ static ndp_status finish_next(ndp_mpi_plain *p, ndp_mpi_pending *o) {
 static ndp_status do_duty(ndp_duty *d) {
     ndp_mpi_plain *p = (ndp_mpi_plain *)d;
     bool done = true;
+    int there, from, tag;
     if (p->messages)
-        NDP_TRY(said(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV}, p->api->progress(p->comm)));
+        NDP_TRY(said(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV}, p->api->probe(p->comm, &there, &from, &tag)));
     while (p->ended != p->begun && done) {
         ndp_mpi_pending *o = pending_of(p, p->ended + 1);
         ndp_mpi_agree agree = agree_of(p);
@@ -216,7 +221,10 @@ static ndp_status do_duty(ndp_duty *d) {
 /* ---- messages ---- */
 
 static ndp_status message_begin(ndp_mpi_plain *p, ndp_work *w) {
+    const ndp_transport *t = p->base->transport;
     w->request[0] = w->request[1] = 0;
+    if (w->kind == NDP_WORK_SEND)
+        ndp_journal_number(&t->journals[t->rank], w, ++p->sent[w->peer]);
     const char *text = w->kind == NDP_WORK_SEND
                            ? p->api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0])
                            : p->api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]);
@@ -235,11 +243,42 @@ static ndp_status is_done(ndp_mpi_plain *p, ndp_work *w, bool *done) {
     return NDP_OK;
 }
 
+/* What this rank waits for others to begin: the collective, or one more message than it has received. Receives of other
+ * tags may be outstanding, so a sender that has begun more may have begun this one, or not. Of receives nobody can tell
+ * which message they will take. */
+static ndp_awaited awaited_of(const ndp_mpi_plain *p, const ndp_work *w) {
+    const ndp_transport *t = p->base->transport;
+    ndp_awaited a = {.base = p->base->group.base, .comm = p->base->number, .to = -1};
+    if (ndp_work_is_message(w))
+        a.to = t->rank;
+    else
+        a.sequence = ndp_journal_record(&t->journals[t->rank], w)->sequence;
+    if (w->kind == NDP_WORK_RECV)
+        a.sequence = p->received[w->peer] + 1;
+    return a;
+}
+
+/* Who sleeps looks around: answers others, finds out who has not come, and whether that one waits for this one. A rank
+ * that has left only answers: the others say whether they wait for it. */
+static ndp_status look_around(ndp_mpi_plain *p, ndp_work *w, ndp_watch *watch, double deadline) {
+    ndp_transport *t = w->comm->transport;
+    ndp_awaited a = awaited_of(p, w);
+    double now = ndp_now();
+    atomic_fetch_add(&t->journals[t->rank].looks, 1);
+    NDP_TRY(ndp_inquiry_serve(t->inquiry, &a));
+    if (atomic_load(&t->health->of[t->rank].left))
+        return NDP_OK;
+    NDP_TRY(ndp_watchdog_search(watch, &a, w, now));
+    NDP_TRY(ndp_watchdog_look(watch, t, now));
+    return now > deadline ? ndp_watchdog_expired(w, -1) : NDP_OK;
+}
+
 /* Looks until the operation is done; never sleeps: MPI moves only while it is called. */
 static ndp_status look_until_done(ndp_mpi_plain *p, ndp_work *w) {
     ndp_transport *t = w->comm->transport;
     ndp_journal *journal = &t->journals[t->rank];
-    double deadline = ndp_now() + t->timeout;
+    double begun = ndp_now();
+    ndp_watch watch = {.next = begun + UNWATCHED_SECONDS};
     for (int64_t looks = 1;; looks++) {
         bool done;
         NDP_TRY(do_duty(&p->duty));
@@ -249,10 +288,10 @@ static ndp_status look_until_done(ndp_mpi_plain *p, ndp_work *w) {
         NDP_TRY(ndp_health_check(t->health));
         if (looks % 16 == 0)
             NDP_TRY(ndp_duties_run(t));
-        if (looks == LOOKS_UNNOTED) /* who waits for a message cannot tell whether it is on its way */
-            ndp_journal_sleep(journal, w, -1);
-        if (looks % 256 == 0 && ndp_now() > deadline)
-            return ndp_watchdog_expired(w, ndp_work_is_message(w) ? w->peer : -1);
+        if (looks == LOOKS_UNNOTED)
+            ndp_journal_sleep(journal, w, ndp_work_is_message(w) ? ndp_comm_world_rank(w->comm, w->peer) : -1);
+        if (looks >= LOOKS_UNNOTED && looks % LOOKS_AROUND == 0) /* its duties are done */
+            NDP_TRY(look_around(p, w, &watch, begun + t->timeout));
         sched_yield();
     }
 }
@@ -277,6 +316,8 @@ ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w) {
         return complete(p, w);
     }
     NDP_TRY(complete(p, w));
+    if (w->kind == NDP_WORK_RECV)
+        p->received[w->peer]++;
     p->messages--;
     p->base->transport->owed--;
     return NDP_OK;
@@ -284,15 +325,23 @@ ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w) {
 
 /* ---- the handle ---- */
 
+static void free_tables(ndp_mpi_plain *p) {
+    free(p->sent);
+    free(p->received);
+    free(p->parts);
+}
+
 ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c) {
     ndp_group g = c->group;
     *p = (ndp_mpi_plain){.duty = {.run = do_duty},
                          .api = api,
                          .base = c,
+                         .sent = calloc((size_t)g.count, sizeof *p->sent),
+                         .received = calloc((size_t)g.count, sizeof *p->received),
                          .parts = calloc((size_t)g.count, sizeof *p->parts),
                          .hashes = calloc((size_t)g.count * NDP_SHM_OUTSTANDING, sizeof *p->hashes)};
-    if (!p->parts || !p->hashes) {
-        free(p->parts);
+    if (!p->sent || !p->received || !p->parts || !p->hashes) {
+        free_tables(p);
         free(p->hashes);
         return NDP_FAIL(NDP_ENOMEM, "no memory for a communicator of %d ranks", g.count);
     }
@@ -307,7 +356,7 @@ ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm
     }
     if (p->comm)
         api->comm_destroy(p->comm);
-    free(p->parts);
+    free_tables(p);
     free(p->hashes);
     return NDP_FAIL(NDP_ECOMM, "MPI gives no communicator of %d ranks: %s", g.count, text);
 }
@@ -316,7 +365,7 @@ void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet) {
     ndp_transport *t = p->base->transport;
     t->owed -= (int)(p->begun - p->ended) + p->messages;
     ndp_duty_remove(t, &p->duty);
-    free(p->parts);
+    free_tables(p);
     if (quiet) /* MPI may still write into the scratch; the process is about to end */
         return;
     p->api->comm_destroy(p->comm);

@@ -31,6 +31,8 @@ typedef struct ndp_mpi_plain {
     void *second; /* another of the same ranks for second halves: they meet in the order in which first halves end */
     uint32_t begun, ended, waited;
     int messages;           /* begun and not waited for */
+    uint32_t *sent;         /* [count]: messages begun to each member */
+    uint32_t *received;     /* [count]: messages of each member that have arrived */
     bool is_checked;        /* operations have been compared before they come here */
     ndp_mpi_hashes *hashes; /* [NDP_SHM_OUTSTANDING x count] */
     ndp_mpi_pending pending[NDP_SHM_OUTSTANDING];

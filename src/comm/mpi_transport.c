@@ -4,6 +4,7 @@
  * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
  * rehearsed on one. */
 #include "base/clock.h"
+#include "comm/inquiry.h"
 #include "comm/memory.h"
 #include "comm/mpi_load.h"
 #include "comm/mpi_plain.h"
@@ -20,7 +21,9 @@ typedef struct mpi_transport {
     const ndp_mpi_api *api;
     bool ours;            /* MPI is ours to finalise */
     ndp_comm *world;      /* MPI alone */
-    int *node_of;         /* by world rank: the lowest rank of its node */
+    int *node_of;         /* by world rank: the lowest of those with which it shares memory */
+    ndp_host_name *hosts; /* NULL: all ranks are on one */
+    uint32_t numbered;    /* communicators whose group this rank is the first of */
     bool on_node;         /* memory of this node's ranks is shared */
     ndp_node node;        /* when on_node */
     ndp_health *private_; /* the health record when it is not, and the journals */
@@ -75,6 +78,13 @@ static bool is_on_one_node(const mpi_transport *t, ndp_group g) {
 
 static ndp_status exchange(ndp_status st, ndp_work *w) { return st == NDP_OK ? ndp_wait(w) : st; }
 
+/* The group's first rank says its number. */
+static ndp_status number_for_group(mpi_transport *t, mpi_comm *c, uint32_t *out) {
+    ndp_work w;
+    *out = c->base.group.rank == 0 ? ++t->numbered : 0;
+    return exchange(ndp_broadcast_begin(&c->base, out, sizeof *out, 0, &w), &w);
+}
+
 /* The first rank makes a segment and tells the others its number: -1 when it could not. */
 static ndp_status segment_for_group(mpi_transport *t, mpi_comm *c, size_t bytes, ndp_ref *out) {
     ndp_ref ref = {.owner = -1};
@@ -125,12 +135,16 @@ static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const ch
         free(c);
         return st;
     }
-    if (is_on_one_node(t, group))
+    uint32_t number;
+    st = number_for_group(t, c, &number);
+    if (st == NDP_OK && is_on_one_node(t, group))
         st = connect_on_node(t, c);
     if (st != NDP_OK) {
         mpi_comm_destroy(&c->base);
         return st;
     }
+    c->base.number = number; /* operations up to here have none, and do not count */
+    c->base.operations = 0;
     *out = &c->base;
     return NDP_OK;
 }
@@ -199,18 +213,28 @@ static bool others_leave(const mpi_transport *t) {
         while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
             if (ndp_now() > deadline)
                 return false;
+            ndp_inquiry_progress(t->base.inquiry);
             usleep(2000);
         }
     return true;
 }
 
-/* Ranks of this node see the record and end by themselves; whoever has not after the grace is ended by MPI. Only the
- * rank that failed first does this. */
+/* Ranks of this node see the record, others are told, and they end by themselves; whoever of this node has not after
+ * the grace, or is elsewhere, is ended by MPI. Only the rank that failed first does this. */
 static void mpi_abort(ndp_transport *base, const char *message) {
     mpi_transport *t = (mpi_transport *)base;
     ndp_health_fail(base->health, base->rank, message);
-    if (base->health->rank == base->rank && !others_leave(t))
+    if (base->health->rank != base->rank)
+        return;
+    ndp_inquiry_tell_failure(base->inquiry, message);
+    if (!others_leave(t))
         t->api->abort(1);
+}
+
+/* Ranks of other nodes cannot see that this one has left: it answers until they have, too. */
+static bool meet_at_the_end(mpi_transport *t) {
+    ndp_comm_at(t->world, "end of the run", -1, -1);
+    return ndp_barrier(t->world) == NDP_OK;
 }
 
 /* After a failure MPI is finalised too if all ranks come to it: mpirun may hang when some finalise and others just end.
@@ -220,6 +244,9 @@ static void mpi_destroy(ndp_transport *base) {
     bool failed = base->health && atomic_load(&base->health->failed) != 0;
     if (base->health)
         atomic_store(&base->health->of[base->rank].left, 1);
+    if (!failed && base->inquiry)
+        failed = !meet_at_the_end(t);
+    ndp_inquiry_destroy(base->inquiry, failed);
     if (t->world)
         mpi_comm_destroy(t->world);
     if (t->ours && (!failed || others_leave(t)))
@@ -228,6 +255,7 @@ static void mpi_destroy(ndp_transport *base) {
     free(t->private_);
     ndp_memory_unmap(t->journals, journal_bytes(t));
     free(t->node_of);
+    free(t->hosts);
     free(t);
 }
 
@@ -248,6 +276,7 @@ static const ndp_transport_ops mpi_ops = {
 /* What every rank tells the world. */
 typedef struct introduction {
     ndp_node_address address;
+    ndp_host_name host;
     int32_t node, usable;
 } introduction;
 
@@ -319,6 +348,7 @@ static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introductio
     introduction *mine = &all[t->base.rank];
     int place = 0;
     mine->node = node;
+    gethostname(mine->host.text, sizeof mine->host.text - 1);
     NDP_TRY(tell_world(t, all));
     for (int r = 0; r < t->base.world; r++) {
         t->node_of[r] = all[r].node;
@@ -336,6 +366,40 @@ static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introductio
         t->base.journals = t->journals;
     }
     return NDP_OK;
+}
+
+/* Another node's ranks share memory when all of them could map their peers'. */
+static void note_sharing(mpi_transport *t, const introduction *all) {
+    for (int r = 0; r < t->base.world; r++)
+        if (!all[r].usable)
+            for (int k = 0; k < t->base.world; k++)
+                t->node_of[k] = all[k].node == all[r].node ? k : t->node_of[k];
+}
+
+/* Names are only said where they tell ranks apart. */
+static ndp_status note_hosts(mpi_transport *t, const introduction *all) {
+    bool several = false;
+    for (int r = 1; r < t->base.world; r++)
+        several |= strcmp(all[r].host.text, all[0].host.text) != 0;
+    if (!several)
+        return NDP_OK;
+    t->hosts = calloc((size_t)t->base.world, sizeof *t->hosts);
+    if (!t->hosts)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
+    for (int r = 0; r < t->base.world; r++)
+        t->hosts[r] = all[r].host;
+    t->base.hosts = t->hosts;
+    return NDP_OK;
+}
+
+/* Where ranks cannot read each other's journals they ask. */
+static ndp_status connect_nodes(mpi_transport *t, const introduction *all) {
+    note_sharing(t, all);
+    bool near = true;
+    for (int r = 0; r < t->base.world; r++)
+        near &= t->node_of[r] == t->node_of[t->base.rank];
+    NDP_TRY(note_hosts(t, all));
+    return near ? NDP_OK : ndp_inquiry_create(t->api, &t->base, t->node_of, &t->base.inquiry);
 }
 
 static ndp_status check_launcher(const mpi_transport *t) {
@@ -374,6 +438,8 @@ static ndp_status join(mpi_transport *t) {
         st = mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world);
     if (st == NDP_OK)
         st = meet_node(t, node, !shm || strcmp(shm, "off") != 0, all);
+    if (st == NDP_OK)
+        st = connect_nodes(t, all);
     free(all);
     return st == NDP_OK ? ndp_wait_setup(&t->base, t->base.node_ranks) : st;
 }

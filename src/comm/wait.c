@@ -1,6 +1,7 @@
 #include "comm/wait.h"
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "comm/inquiry.h"
 #include "comm/watchdog.h"
 
 #include <errno.h>
@@ -105,24 +106,27 @@ static ndp_status look(ndp_gate *g, uint32_t value, const ndp_work *w, int membe
         return NDP_OK;
     NDP_TRY(ndp_health_check(h));
     if (left)
-        return NDP_FAIL(NDP_ECOMM, "rank %d left the run while others wait in %s (group %s)", rank,
-                        ndp_work_kind_name(w->kind), w->comm->name);
+        return ndp_watchdog_left(w, rank);
     return NDP_OK;
 }
 
 static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, int member, int own) {
     ndp_transport *t = w->comm->transport;
+    ndp_journal *journal = &t->journals[t->rank];
+    int rank = ndp_comm_world_rank(w->comm, member);
     double now = ndp_now(), deadline = now + t->timeout;
     for (ndp_watch watch = {.next = now};; now = ndp_now()) {
-        uint32_t seen = atomic_load(&g->value);
+        uint32_t seen = atomic_load(&g->value), asleep = ndp_watchdog_asleep(&watch, t, rank);
         bool done;
         NDP_TRY(look(g, value, w, member, &done));
         if (done)
             return NDP_OK;
+        ndp_journal_await(journal, rank, asleep);
+        NDP_TRY(ndp_inquiry_serve(t->inquiry, NULL));
         if (now > deadline)
             return ndp_watchdog_expired(w, member);
         NDP_TRY(ndp_duties_run(t));
-        atomic_fetch_add(&t->journals[t->rank].looks, 1);
+        atomic_fetch_add(&journal->looks, 1);
         NDP_TRY(ndp_watchdog_look(&watch, t, now));
         futex_sleep(&g->value, seen, t->owed > own ? NAP_MS : SLEEP_MS);
     }

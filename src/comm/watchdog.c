@@ -1,13 +1,27 @@
 #include "comm/watchdog.h"
 #include "base/clock.h"
+#include "comm/inquiry.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-#define LOOK_SECONDS 0.4
+enum { RING = 64 }; /* ranks that are followed */
 
-static ndp_standing standing_of(const ndp_transport *t, int rank) { return ndp_journal_read(&t->journals[rank]); }
+#define LOOK_SECONDS 0.1
+#define SILENT_SECONDS 2.0   /* a rank that waits has answered long before */
+#define PATIENCE_SECONDS 0.4 /* with a rank that does not answer, before the next one is asked */
+
+/* Of a far rank: what was heard of it since this rank sleeps. */
+static ndp_standing standing_of(const ndp_transport *t, int rank) {
+    if (ndp_inquiry_is_near(t->inquiry, rank) || ndp_inquiry_heard(t->inquiry, rank))
+        return ndp_journal_read(&t->journals[rank]);
+    return (ndp_standing){.awaits = -1, .record.kind = -1};
+}
+
+static ndp_status ask(const ndp_transport *t, int rank) {
+    return ndp_inquiry_is_near(t->inquiry, rank) ? NDP_OK : ndp_inquiry_ask(t->inquiry, rank);
+}
 
 /* ---- text ---- */
 
@@ -23,6 +37,13 @@ __attribute__((format(printf, 2, 3))) static void add(text *s, const char *fmt, 
     va_end(args);
     size_t room = sizeof s->data - 1 - s->n;
     s->n += n > 0 && (size_t)n < room ? (size_t)n : room;
+}
+
+/* "rank 3", "rank 3 on node-b" where there are several hosts. */
+static void add_rank(text *s, const ndp_transport *t, int rank) {
+    add(s, "rank %d", rank);
+    if (t->hosts)
+        add(s, " on %s", t->hosts[rank].text);
 }
 
 /* "waits at #117 all_gather layers.3 (4096 bytes of fp32) of group tp, begun 2.1 s ago" */
@@ -66,75 +87,112 @@ static int add_waiting(text *s, const ndp_work *w) {
     return n;
 }
 
-/* ---- rings ---- */
+/* ---- who has to come ---- */
 
-/* The ranks from this one along "waits for" back to it; n = 0 where the way ends at one that works. */
-static void find_ring(const ndp_transport *t, ndp_watch *v) {
-    int rank = t->rank;
-    for (v->n = 0; v->n < NDP_WATCHDOG_RING;) {
-        ndp_standing s = standing_of(t, rank);
-        if (!s.waiting || s.awaits < 0)
+uint32_t ndp_watchdog_asleep(ndp_watch *v, const ndp_transport *t, int rank) {
+    ndp_standing s = ndp_journal_read(&t->journals[rank]);
+    if (!s.waiting || s.waits != v->waits) {
+        v->waits = s.waiting ? s.waits : 0;
+        v->looks = s.looks;
+        return 0;
+    }
+    /* The first of the two looks may have been under way. */
+    return s.looks - v->looks >= 2 ? s.waits : 0;
+}
+
+ndp_status ndp_watchdog_left(const ndp_work *w, int rank) {
+    return NDP_FAIL(NDP_ECOMM, "rank %d left the run while others wait in %s (group %s)", rank,
+                    ndp_work_kind_name(w->kind), w->comm->name);
+}
+
+static ndp_status judge(const ndp_work *w, int rank, const ndp_awaited *a, ndp_arrival *out) {
+    const ndp_transport *t = w->comm->transport;
+    *out = (ndp_arrival){.come = NDP_COME_UNKNOWN};
+    NDP_TRY(ask(t, rank));
+    if (ndp_inquiry_is_near(t->inquiry, rank))
+        *out = ndp_inquiry_judge(t, rank, a);
+    else if (ndp_inquiry_heard(t->inquiry, rank))
+        *out = ndp_inquiry_heard(t->inquiry, rank)->arrival;
+    return out->come == NDP_COME_NO && out->left ? ndp_watchdog_left(w, rank) : NDP_OK;
+}
+
+static ndp_status search_sender(const ndp_awaited *a, const ndp_work *w) {
+    ndp_transport *t = w->comm->transport;
+    ndp_arrival v;
+    int rank = ndp_comm_world_rank(w->comm, w->peer);
+    NDP_TRY(judge(w, rank, a, &v));
+    ndp_journal_await(&t->journals[t->rank], rank, v.come == NDP_COME_NO ? v.in : 0);
+    return NDP_OK;
+}
+
+/* The others are asked one after the other, from the next one on, until one has not come; after a whole circle one a
+ * look: who is silent then may have been stopped in the midst of it. */
+static ndp_status search_members(ndp_watch *v, const ndp_awaited *a, const ndp_work *w, double now) {
+    ndp_transport *t = w->comm->transport;
+    int n = w->comm->group.count, late = -1;
+    ndp_arrival it;
+    for (bool more = true; more;) {
+        int rank = ndp_comm_world_rank(w->comm, (w->comm->group.rank + 1 + v->member) % n);
+        NDP_TRY(judge(w, rank, a, &it));
+        late = it.come == NDP_COME_NO ? rank : -1;
+        if (late >= 0 || (it.come == NDP_COME_UNKNOWN && now < v->until))
             break;
-        v->rank[v->n] = rank;
-        v->waits[v->n] = s.waits;
-        v->seen[v->n++] = s.looks;
-        rank = s.awaits;
-        if (rank == t->rank)
-            return;
+        v->member = (v->member + 1) % (n - 1);
+        v->until = now + PATIENCE_SECONDS;
+        v->circled |= v->member == 0;
+        more = it.come == NDP_COME_YES && !v->circled;
     }
-    v->n = 0;
+    ndp_journal_await(&t->journals[t->rank], late, late >= 0 ? it.in : 0);
+    return NDP_OK;
 }
 
-static bool is_same_ring(const ndp_watch *now, const ndp_watch *before) {
-    bool same = now->n > 0 && now->n == before->n;
-    for (int k = 0; k < now->n && same; k++)
-        same = now->rank[k] == before->rank[k] && now->waits[k] == before->waits[k];
-    return same;
-}
-
-/* All ranks of the ring have looked twice since. */
-static bool have_looked(const ndp_watch *now, const ndp_watch *before) {
-    bool looked = true;
-    for (int k = 0; k < now->n; k++)
-        looked &= now->seen[k] - before->seen[k] >= 2;
-    return looked;
-}
-
-static ndp_status ring_error(const ndp_transport *t, const ndp_watch *v) {
-    text s = {.n = 0};
-    for (int k = 0; k < v->n; k++) {
-        ndp_standing a = standing_of(t, v->rank[k]);
-        add(&s, "; rank %d ", v->rank[k]);
-        add_standing(&s, &a);
-        add(&s, ", for rank %d", a.awaits);
-    }
-    return NDP_FAIL(NDP_ECOMM, "ranks wait for each other: they begin operations in another order%s", s.data);
-}
-
-/* Asleep in the same waits, each rank has looked twice, and then twice again. In the first time it did what it owed to
- * the others (ndp_duty: all that had been possible), in the second it saw that this did not help. Nothing else that a
- * sleeping rank does can wake another. */
-ndp_status ndp_watchdog_look(ndp_watch *v, ndp_transport *t, double now) {
+ndp_status ndp_watchdog_search(ndp_watch *v, const ndp_awaited *a, const ndp_work *w, double now) {
     if (now < v->next)
         return NDP_OK;
-    ndp_watch seen = {.next = now + LOOK_SECONDS};
-    find_ring(t, &seen);
-    if (is_same_ring(&seen, v)) {
-        seen.looks = v->looks;
-        if (!have_looked(&seen, v))
-            memcpy(seen.seen, v->seen, sizeof seen.seen);
-        else if (++seen.looks == 2)
-            return ring_error(t, &seen);
+    if (v->until <= 0)
+        v->until = now + PATIENCE_SECONDS;
+    return ndp_work_is_message(w) ? search_sender(a, w) : search_members(v, a, w, now);
+}
+
+/* ---- rings ---- */
+
+/* From this rank along "waits for", back to it. Each step is certain by itself: rank k sleeps until k + 1 begins
+ * something, which k + 1 does not in the very wait that it is in. So the first of them to wake up would have to wait
+ * for another to wake up before, however old what was heard of each of them is. */
+ndp_status ndp_watchdog_look(ndp_watch *v, ndp_transport *t, double now) {
+    text s = {.n = 0};
+    int rank = t->rank;
+    bool certain = true;
+    if (now < v->next)
+        return NDP_OK;
+    v->next = now + LOOK_SECONDS;
+    uint32_t in = ndp_journal_read(&t->journals[rank]).waits, first = in;
+    for (int k = 0; k < RING; k++) {
+        ndp_standing a = standing_of(t, rank);
+        if (!a.waiting || a.awaits < 0)
+            return NDP_OK;
+        certain &= a.waits == in && a.awaits_in != 0;
+        add(&s, "; ");
+        add_rank(&s, t, rank);
+        add(&s, " ");
+        add_standing(&s, &a);
+        add(&s, ", for rank %d", a.awaits);
+        in = a.awaits_in;
+        rank = a.awaits;
+        if (rank == t->rank)
+            break;
+        NDP_TRY(ask(t, rank));
     }
-    *v = seen;
-    return NDP_OK;
+    if (!certain || rank != t->rank || in != first)
+        return NDP_OK;
+    return NDP_FAIL(NDP_ECOMM, "ranks wait for each other: they begin operations in another order%s", s.data);
 }
 
 /* ---- time-outs ---- */
 
 /* Who holds up `rank`: along "waits for" to one that does not wait. */
 static int find_cause(const ndp_transport *t, int rank) {
-    for (int k = 0; k < t->world; k++) {
+    for (int k = 0; k < RING; k++) {
         int next = standing_of(t, rank).awaits;
         if (next < 0 || next == t->rank)
             break;
@@ -143,28 +201,74 @@ static int find_cause(const ndp_transport *t, int rank) {
     return rank;
 }
 
+static bool has_begun(const ndp_transport *t, int rank) {
+    const ndp_far *heard = ndp_inquiry_heard(t->inquiry, rank);
+    return heard && heard->arrival.come == NDP_COME_YES;
+}
+
+/* Whom this rank waits for; else of those that have not said that they have come the one that is silent for longest;
+ * else one that fell silent afterwards. -1: all have come, and answer. */
+static int find_late(const ndp_work *w) {
+    const ndp_transport *t = w->comm->transport;
+    int awaits = standing_of(t, t->rank).awaits, late = -1;
+    double longest = 0;
+    for (int p = 0; p < w->comm->group.count; p++) {
+        int rank = ndp_comm_world_rank(w->comm, p);
+        if (ndp_inquiry_is_near(t->inquiry, rank))
+            continue;
+        double weight = ndp_inquiry_silence(t->inquiry, rank);
+        if (!has_begun(t, rank))
+            weight += 1e9; /* more than any that has */
+        if (weight >= SILENT_SECONDS && weight > longest) {
+            longest = weight;
+            late = rank;
+        }
+    }
+    return awaits >= 0 ? awaits : late;
+}
+
+/* Where it is, as far as that can be known here. */
+static void add_whereabouts(text *s, const ndp_transport *t, int rank) {
+    ndp_standing a = standing_of(t, rank);
+    double silence = ndp_inquiry_silence(t->inquiry, rank);
+    ndp_record last;
+    char what[160];
+    if (a.known || ndp_inquiry_is_near(t->inquiry, rank))
+        add_standing(s, &a);
+    else if (ndp_journal_last_with(&t->journals[t->rank], rank, &last))
+        add(s, "was last met in %s of group %s, %.1f s ago", ndp_record_text(&last, what, sizeof what), last.group,
+            ndp_now() - last.ended);
+    else
+        add(s, "was never met");
+    if (silence > 0)
+        add(s, ", and has not answered for %.1f s (it computes, is stopped or gone)", silence);
+}
+
 ndp_status ndp_watchdog_expired(const ndp_work *w, int member) {
     const ndp_transport *t = w->comm->transport;
-    int late = member < 0 ? -1 : ndp_comm_world_rank(w->comm, member), cause = late < 0 ? -1 : find_cause(t, late);
+    int late = member < 0 ? find_late(w) : ndp_comm_world_rank(w->comm, member);
+    int cause = late < 0 ? -1 : find_cause(t, late);
     text s = {.n = 0};
-    ndp_standing me = standing_of(t, t->rank), it;
-    add(&s, "rank %d waited %g s in %s of group %s and ", t->rank, t->timeout, ndp_work_kind_name(w->kind),
-        w->comm->name);
+    ndp_standing me = standing_of(t, t->rank);
+    add_rank(&s, t, t->rank);
+    add(&s, " waited %g s in %s of group %s and ", t->timeout, ndp_work_kind_name(w->kind), w->comm->name);
     if (late < 0) {
-        add(&s, "the others did not come: rank %d ", t->rank);
+        add(&s, "all the others have begun it, but it does not end: ");
     } else {
-        it = standing_of(t, late);
-        add(&s, "rank %d did not come: it ", late);
-        add_standing(&s, &it);
+        add_rank(&s, t, late);
+        bool near = ndp_inquiry_is_near(t->inquiry, late);
+        add(&s, !near && has_begun(t, late) ? " has begun it and fell silent: it " : " did not come: it ");
+        add_whereabouts(&s, t, late);
         if (cause != late) {
-            it = standing_of(t, cause);
-            add(&s, ", held up by rank %d, which ", cause);
-            add_standing(&s, &it);
+            add(&s, ", held up by ");
+            add_rank(&s, t, cause);
+            add(&s, ", which ");
+            add_whereabouts(&s, t, cause);
         }
         add(&s, "; ");
-        add_waiting(&s, w);
-        add(&s, ", rank %d ", t->rank);
     }
+    add_waiting(&s, w);
+    add(&s, ", rank %d ", t->rank);
     add_standing(&s, &me);
     return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
 }

@@ -5,6 +5,7 @@
 #include "comm/cases.h"
 
 #include "check.h"
+#include <signal.h>
 #include <unistd.h>
 
 enum { SKIPPED = 77 };
@@ -88,6 +89,17 @@ static ndp_status gather_layers(ndp_comm *c, bool swapped) {
     return ndp_wait(&w[1]);
 }
 
+/* Once. */
+static void give_up(ndp_transport *t) {
+    static bool given_up;
+    if (given_up)
+        return;
+    given_up = true;
+    printf("rank %d says: %s\n", ndp_transport_rank(t), ndp_error_message());
+    fflush(stdout);
+    ndp_transport_abort(t, ndp_error_message());
+}
+
 /* Two groups of the same ranks; the chosen rank takes them in another order. */
 static ndp_status two_groups(ndp_transport *t, ndp_comm *c, bool swapped) {
     ndp_comm *other;
@@ -97,7 +109,7 @@ static ndp_status two_groups(ndp_transport *t, ndp_comm *c, bool swapped) {
     if (st == NDP_OK)
         st = reduce(swapped ? c : other, 10);
     if (st != NDP_OK)
-        ndp_transport_abort(t, ndp_error_message());
+        give_up(t);
     ndp_comm_destroy(other);
     return st;
 }
@@ -110,6 +122,71 @@ static ndp_status another_kind(ndp_comm *c) {
     return ndp_wait(&w);
 }
 
+/* Rank r meets rank r + 1 in group number r first, and then rank r - 1 in number r - 1: each waits for the next, over
+ * nodes and inside them. */
+static ndp_status go_round(ndp_transport *t) {
+    static const char *const names[] = {"north", "east", "south", "west"};
+    int rank = ndp_transport_rank(t), n = ndp_transport_world(t);
+    ndp_comm *next = NULL, *before = NULL;
+    ndp_status st = NDP_OK;
+    for (int g = 0; g < n && st == NDP_OK; g++) {
+        int low = g == n - 1 ? 0 : g, high = g == n - 1 ? n - 1 : g + 1;
+        if (rank == low || rank == high)
+            st = ndp_comm_create(t, (ndp_group){low, high - low, 2, rank == high}, names[g % 4],
+                                 g == rank ? &next : &before);
+    }
+    if (st == NDP_OK) {
+        ndp_comm_at(next, "round", 40 + rank, -1);
+        st = reduce(next, 10);
+    }
+    if (st == NDP_OK)
+        st = reduce(before, 10);
+    if (st != NDP_OK)
+        give_up(t);
+    ndp_comm_destroy(next);
+    ndp_comm_destroy(before);
+    return st;
+}
+
+/* Every rank receives from the next before it sends to the one before. */
+static ndp_status receive_first(ndp_transport *t, ndp_comm *c) {
+    int rank = ndp_transport_rank(t), n = ndp_transport_world(t);
+    double x[5] = {0};
+    ndp_work w;
+    ndp_comm_at(c, "stage", 60 + rank, -1);
+    NDP_TRY(ndp_recv_begin(c, x, sizeof x, (rank + 1) % n, 3, &w));
+    NDP_TRY(ndp_wait(&w));
+    NDP_TRY(ndp_send_begin(c, x, sizeof x, (rank + n - 1) % n, 3, &w));
+    return ndp_wait(&w);
+}
+
+static void nap(double seconds) { usleep((useconds_t)(seconds * 1e6)); }
+
+/* No rank waits for ever here, but all wait for long, for several communicators in different orders: nobody may take
+ * that for a ring. */
+static ndp_status dawdle(ndp_transport *t, ndp_comm *c) {
+    int rank = ndp_transport_rank(t), n = ndp_transport_world(t);
+    ndp_comm *other;
+    float x[3][2048] = {{0}};
+    double in[8] = {0}, out[8];
+    ndp_status st = ndp_comm_create(t, world_group(t), "tp", &other);
+    for (int k = 0; k < 4 && st == NDP_OK; k++) {
+        ndp_work w[3], to, from;
+        nap((k + rank) % n * 0.45);
+        NDP_TRY(ndp_all_reduce_begin(c, x[0], 2048, NDP_F32, NDP_SUM, &w[0]));
+        NDP_TRY(ndp_all_reduce_begin(other, x[1], 2048, NDP_F32, NDP_SUM, &w[1]));
+        NDP_TRY(ndp_recv_begin(c, out, sizeof out, (rank + 1) % n, k, &from));
+        nap((k + 2 * rank) % n * 0.3);
+        NDP_TRY(ndp_send_begin(c, in, sizeof in, (rank + n - 1) % n, k, &to));
+        NDP_TRY(ndp_wait(&w[rank % 2]));
+        NDP_TRY(ndp_wait(rank % 2 ? &from : &w[1 - rank % 2]));
+        NDP_TRY(ndp_wait(rank % 2 ? &w[1 - rank % 2] : &from));
+        st = ndp_wait(&to);
+    }
+    ndp_comm_destroy(other);
+    return st;
+}
+
 static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
     bool chosen = ndp_transport_rank(t) == 1;
     ndp_comm_at(c, "layers.2", 115, -1);
@@ -118,6 +195,12 @@ static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
         return gather_layers(c, chosen);
     if (strcmp(what, "groups") == 0)
         return two_groups(t, c, chosen);
+    if (strcmp(what, "round") == 0)
+        return go_round(t);
+    if (strcmp(what, "receive") == 0)
+        return receive_first(t, c);
+    if (strcmp(what, "dawdle") == 0)
+        return dawdle(t, c);
     if (strcmp(what, "kind") == 0 && chosen)
         return another_kind(c);
     if (strcmp(what, "fail") == 0 && chosen)
@@ -126,6 +209,8 @@ static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
         return NDP_OK;
     if (strcmp(what, "late") == 0 && chosen)
         sleep(4);
+    if (strcmp(what, "stop") == 0 && chosen)
+        raise(SIGSTOP);
     if (strcmp(what, "die") == 0 && chosen)
         _exit(1);
     return reduce(c, strcmp(what, "differ") == 0 && chosen ? 100 : 10);
@@ -142,13 +227,12 @@ static int play_failure(const char *what) {
     st = ndp_comm_create(t, world_group(t), "shard", &c);
     if (st == NDP_OK)
         st = play(t, c, what);
-    if (st != NDP_OK) {
-        printf("rank %d says: %s\n", ndp_transport_rank(t), ndp_error_message());
-        fflush(stdout);
-        ndp_transport_abort(t, ndp_error_message());
-    }
+    if (st != NDP_OK)
+        give_up(t);
     ndp_comm_destroy(c);
     ndp_transport_destroy(t);
+    if (st == NDP_OK)
+        printf("all is well\n");
     return st == NDP_OK ? 0 : 1;
 }
 
