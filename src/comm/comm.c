@@ -31,6 +31,8 @@ int ndp_transport_world(const ndp_transport *t) { return t->world; }
 int ndp_transport_node_ranks(const ndp_transport *t) { return t->node_ranks; }
 const char *ndp_transport_name(const ndp_transport *t) { return t->ops->name; }
 
+const char *ndp_transport_note(const ndp_transport *t) { return t->note; }
+
 void ndp_transport_abort(ndp_transport *t, const char *message) {
     ndp_journal_write(t);
     if (t->ops->abort)

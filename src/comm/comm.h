@@ -15,13 +15,14 @@
  *
  * Disagreement. Ranks that bring different operations (another kind, size, type or name), and ranks that wait for each
  * other in a ring, get NDP_ECOMM within seconds, with a message that names both sides and where they are. A wait that
- * lasts longer than $NDP_COMM_TIMEOUT seconds (300) names who has not come, what he did last, and who holds him up. Ranks
- * of other nodes are asked (inquiry.h). With $NDP_JOURNAL = PREFIX every rank then
- * writes its last 256 operations into the file PREFIX.rankN.
+ * lasts longer than $NDP_COMM_TIMEOUT seconds (300) names who has not come, what he did last, and who holds him up;
+ * ranks of other nodes are asked (inquiry.h). With $NDP_JOURNAL = PREFIX every rank then writes its last 256 operations
+ * into the file PREFIX.rankN.
  *
  * Failure. When a rank fails it calls ndp_transport_abort; every wait of the others, on all nodes, then returns
- * NDP_ECOMM, naming that rank and its message, within seconds. A rank that gives up operations it has begun does so before it releases their
- * buffers, since its peers may be reading them; after ndp_transport_abort, ndp_comm_destroy or a failed wait nobody is.
+ * NDP_ECOMM, naming that rank and its message, within seconds. A rank that gives up operations it has begun does so
+ * before it releases their buffers, since its peers may be reading them; after ndp_transport_abort, ndp_comm_destroy or
+ * a failed wait nobody is.
  */
 #ifndef NDP_COMM_COMM_H
 #define NDP_COMM_COMM_H
@@ -63,6 +64,8 @@ int ndp_transport_world(const ndp_transport *t);
 const char *ndp_transport_name(const ndp_transport *t);
 /* Ranks on this rank's node (the whole world for `self` and `local`). */
 int ndp_transport_node_ranks(const ndp_transport *t);
+/* What is not as it should be with this rank's node though everything works, in a line for the user; NULL: nothing. */
+const char *ndp_transport_note(const ndp_transport *t);
 /* Ends the run for all ranks: others' waits return NDP_ECOMM with this message. Called by a rank that failed. */
 void ndp_transport_abort(ndp_transport *t, const char *message);
 /* Records the failure without waiting for anybody to end. True for the rank whose record stands: the first of its node.

@@ -54,6 +54,7 @@ struct ndp_transport {
     int owed;                     /* operations begun of which this rank's share is not done */
     struct ndp_journal *journals; /* by world rank; NULL where there is nobody to look (journal.h) */
     struct ndp_inquiry *inquiry;  /* how ranks of other nodes are asked; NULL: there are none (inquiry.h) */
+    const char *note;             /* NULL: nothing */
     const ndp_host_name *hosts;   /* by world rank; NULL: all are on one host */
     bool journal_written;
 };

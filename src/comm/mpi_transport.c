@@ -10,6 +10,7 @@
 #include "comm/mpi_plain.h"
 #include "comm/node.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -29,6 +30,7 @@ typedef struct mpi_transport {
     ndp_health *private_; /* the health record when it is not, and the journals */
     ndp_journal *journals;
     ndp_space space;
+    char note[400]; /* why this rank cannot share memory */
 } mpi_transport;
 
 typedef struct mpi_comm {
@@ -342,8 +344,27 @@ static ndp_status make_card(mpi_transport *t, int place, ndp_node_address *addre
     return ndp_node_segment_create(&t->node, journal_bytes(t), &first);
 }
 
+/* True when it could; else this rank notes why. */
+static bool could(mpi_transport *t, ndp_status st) {
+    if (st != NDP_OK)
+        snprintf(
+            t->note, sizeof t->note,
+            "the %d ranks of this host cannot read each other's memory and exchange copies, which is slower: %.300s",
+            t->base.node_ranks, ndp_error_message());
+    return st == NDP_OK;
+}
+
+/* One of a node's ranks says why, the first that knows. */
+static void choose_note(mpi_transport *t, const introduction *all) {
+    for (int r = 0; r < t->base.rank; r++)
+        if (all[r].node == all[t->base.rank].node && !all[r].usable)
+            return;
+    if (t->note[0])
+        t->base.note = t->note;
+}
+
 /* Three rounds: who is on which node; everybody's card; whether all could map their peers'. Where one could not, the
- * node goes without. Failing to share is no error; the error text is not needed then. */
+ * node goes without, and says so; it is no error. */
 static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introduction *all) {
     introduction *mine = &all[t->base.rank];
     int place = 0;
@@ -355,11 +376,12 @@ static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introductio
         t->base.node_ranks += all[r].node == node;
         place += all[r].node == node && r < t->base.rank;
     }
-    mine->usable = wanted && t->base.node_ranks > 1 && make_card(t, place, &mine->address) == NDP_OK;
+    mine->usable = wanted && t->base.node_ranks > 1 && could(t, make_card(t, place, &mine->address));
     NDP_TRY(tell_world(t, all));
     if (all_usable(t, all))
-        mine->usable = connect_cards(t, all) == NDP_OK && share_health(t) == NDP_OK;
+        mine->usable = could(t, connect_cards(t, all)) && could(t, share_health(t));
     NDP_TRY(tell_world(t, all));
+    choose_note(t, all);
     t->on_node = all_usable(t, all);
     if (!t->on_node) {
         t->base.health = t->private_;

@@ -36,6 +36,8 @@ static ndp_status build_engine(ndp_trainer *t) {
 static ndp_status setup(ndp_trainer *t) {
     ndp_group all = {0, 1, ndp_transport_world(t->transport), ndp_transport_rank(t->transport)};
     NDP_TRY(ndp_comm_create(t->transport, all, "world", &t->world));
+    if (ndp_transport_note(t->transport))
+        ndp_warn(&t->log, "%s", ndp_transport_note(t->transport));
     int threads = t->job.config->train.threads;
     t->threads = threads ? threads : ndp_device_threads(ndp_transport_node_ranks(t->transport));
     omp_set_num_threads(t->threads);
