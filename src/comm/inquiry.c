@@ -39,6 +39,14 @@ static ndp_status free_slot(ndp_inquiry *q, ndp_inquiry_slot **out) {
     return NDP_OK;
 }
 
+/* Times into ages, and back. */
+static void turn_times(ndp_standing *s, double now) {
+    s->looked = now - s->looked;
+    s->record.begun = now - s->record.begun;
+    if (s->record.ended > 0)
+        s->record.ended = now - s->record.ended;
+}
+
 static ndp_status answer(ndp_inquiry *q, int to, const ndp_question *asked, ndp_inquiry_slot *slot) {
     const ndp_transport *t = q->t;
     ndp_answer *a = &slot->data.answer;
@@ -48,9 +56,7 @@ static ndp_status answer(ndp_inquiry *q, int to, const ndp_question *asked, ndp_
         double now = ndp_now();
         a->arrival = ndp_inquiry_judge(t, asked->about, &asked->whether);
         a->standing = ndp_journal_read(j);
-        a->standing.record.begun = now - a->standing.record.begun;
-        if (a->standing.record.ended > 0)
-            a->standing.record.ended = now - a->standing.record.ended;
+        turn_times(&a->standing, now);
     }
     return said(q->api->send(q->comm, a, sizeof *a, to, ANSWER, &slot->request));
 }
@@ -68,9 +74,7 @@ static void take(ndp_inquiry *q, int from, const ndp_answer *a) {
         return;
     double now = ndp_now();
     ndp_standing s = a->standing;
-    s.record.begun = now - s.record.begun;
-    if (s.record.ended > 0)
-        s.record.ended = now - s.record.ended;
+    turn_times(&s, now);
     ndp_journal_put(&t->journals[a->about], &s);
     f->heard = now;
     f->arrival = a->arrival;

@@ -19,7 +19,7 @@ typedef struct ndp_question {
     ndp_awaited whether; /* has it begun this? */
 } ndp_question;
 
-/* The times of the record are ages in seconds: nodes have clocks of their own. */
+/* Its times are ages in seconds: nodes have clocks of their own. */
 typedef struct ndp_answer {
     uint32_t number;
     int32_t about;

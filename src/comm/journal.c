@@ -74,8 +74,10 @@ void ndp_journal_end(ndp_journal *j, const ndp_work *w) {
 }
 
 void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits) {
+    double now = ndp_now();
     lock(j);
     j->waits |= 1;
+    j->looked = now;
     j->waits_for = w->record;
     j->waits_at = place_of(w->comm);
     j->awaits = awaits;
@@ -96,6 +98,13 @@ void ndp_journal_wake(ndp_journal *j) {
     unlock(j);
 }
 
+void ndp_journal_look(ndp_journal *j, double now) {
+    lock(j);
+    j->looks++;
+    j->looked = now;
+    unlock(j);
+}
+
 ndp_standing ndp_journal_read(ndp_journal *j) {
     ndp_standing s = {.record.kind = -1};
     lock(j);
@@ -109,8 +118,9 @@ ndp_standing ndp_journal_read(ndp_journal *j) {
         s.at = j->waits_at;
     if (number && j->begun - number < NDP_JOURNAL_RECORDS)
         s.record = *slot(j, number);
+    s.looks = j->looks;
+    s.looked = j->looked;
     unlock(j);
-    s.looks = atomic_load(&j->looks);
     return s;
 }
 
@@ -123,8 +133,9 @@ void ndp_journal_put(ndp_journal *j, const ndp_standing *s) {
     j->waits_at = s->at;
     j->waits_for = j->last = s->known && s->record.kind >= 0;
     *slot(j, 1) = s->record;
+    j->looks = s->looks;
+    j->looked = s->looked;
     unlock(j);
-    atomic_store(&j->looks, s->looks);
 }
 
 /* ---- searching: from the newest record to the oldest ---- */

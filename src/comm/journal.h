@@ -34,13 +34,14 @@ typedef struct ndp_record {
 
 typedef struct ndp_journal {
     _Alignas(64) _Atomic uint32_t lock;
-    _Atomic uint32_t looks; /* how often the rank has seen that it still has to wait */
-    uint32_t begun;         /* records written so far; number n lies at n % NDP_JOURNAL_RECORDS, from 1 */
-    uint32_t waits;         /* odd: the rank is asleep in a wait */
-    uint32_t waits_for;     /* the record */
-    int32_t awaits;         /* the world rank that has to come; -1: not known */
-    uint32_t awaits_in;     /* that rank's wait (its `waits`) in which it cannot come; 0: it may be about to */
-    uint32_t last;          /* the record that was begun or ended last */
+    uint32_t looks;     /* how often the rank has seen that it still has to wait */
+    double looked;      /* when it did last, or fell asleep */
+    uint32_t begun;     /* records written so far; number n lies at n % NDP_JOURNAL_RECORDS, from 1 */
+    uint32_t waits;     /* odd: the rank is asleep in a wait */
+    uint32_t waits_for; /* the record */
+    int32_t awaits;     /* the world rank that has to come; -1: not known */
+    uint32_t awaits_in; /* that rank's wait (its `waits`) in which it cannot come; 0: it may be about to */
+    uint32_t last;      /* the record that was begun or ended last */
     ndp_place waits_at;
     ndp_record records[NDP_JOURNAL_RECORDS];
 } ndp_journal;
@@ -49,6 +50,7 @@ typedef struct ndp_journal {
 typedef struct ndp_standing {
     bool known, waiting;
     uint32_t waits, looks;
+    double looked;
     int32_t awaits;
     uint32_t awaits_in;
     ndp_place at;      /* of the wait, where one was said */
@@ -65,6 +67,8 @@ void ndp_journal_number(ndp_journal *j, const ndp_work *w, uint32_t sequence);
 /* Between the two this rank is asleep. */
 void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits);
 void ndp_journal_wake(ndp_journal *j);
+/* It is alive, and has done what it owes to others. */
+void ndp_journal_look(ndp_journal *j, double now);
 /* What this rank, asleep, has found out since: for whom it waits, and in which wait of that rank nothing that it does
  * can help (0: not certain). */
 void ndp_journal_await(ndp_journal *j, int awaits, uint32_t in);

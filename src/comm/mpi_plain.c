@@ -264,7 +264,7 @@ static ndp_status look_around(ndp_mpi_plain *p, ndp_work *w, ndp_watch *watch, d
     ndp_transport *t = w->comm->transport;
     ndp_awaited a = awaited_of(p, w);
     double now = ndp_now();
-    atomic_fetch_add(&t->journals[t->rank].looks, 1);
+    ndp_journal_look(&t->journals[t->rank], now);
     NDP_TRY(ndp_inquiry_serve(t->inquiry, &a));
     if (atomic_load(&t->health->of[t->rank].left))
         return NDP_OK;

@@ -38,8 +38,13 @@ static void drain(ndp_health *h) {
 void ndp_health_fail(ndp_health *h, int rank, const char *message) {
     uint32_t nobody = 0;
     if (atomic_compare_exchange_strong(&h->failed, &nobody, 1)) {
-        h->rank = rank;
-        snprintf(h->message, sizeof h->message, "%s", message);
+        int owner = rank, length = 0;
+        if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
+            owner = rank;
+            length = 0;
+        }
+        h->rank = owner;
+        snprintf(h->message, sizeof h->message, "%s", message + length);
         atomic_store(&h->failed, 2);
     }
     drain(h);
@@ -126,7 +131,7 @@ static ndp_status sleep_until(ndp_gate *g, uint32_t value, const ndp_work *w, in
         if (now > deadline)
             return ndp_watchdog_expired(w, member);
         NDP_TRY(ndp_duties_run(t));
-        atomic_fetch_add(&journal->looks, 1);
+        ndp_journal_look(journal, now);
         NDP_TRY(ndp_watchdog_look(&watch, t, now));
         futex_sleep(&g->value, seen, t->owed > own ? NAP_MS : SLEEP_MS);
     }

@@ -32,7 +32,9 @@ typedef struct ndp_health {
 
 static inline size_t ndp_health_bytes(int world) { return sizeof(ndp_health) + (size_t)world * sizeof(ndp_presence); }
 
-/* Records the failure of `rank`, if it is the first one, and waits until no rank is in another's memory. */
+/* Records the failure of `rank`, if it is the first one, and waits until no rank is in another's memory. A message that
+ * begins with "rank R: " is that of R, which all have agreed on (checkpoint/agree.h): R is recorded, on every node, so
+ * that it alone tells. */
 void ndp_health_fail(ndp_health *h, int rank, const char *message);
 /* NDP_ECOMM "rank R failed: message" once somebody did; nobody is in another's memory then. */
 ndp_status ndp_health_check(ndp_health *h);

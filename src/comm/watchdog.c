@@ -9,7 +9,7 @@
 enum { RING = 64 }; /* ranks that are followed */
 
 #define LOOK_SECONDS 0.1
-#define SILENT_SECONDS 2.0   /* a rank that waits has answered long before */
+#define SILENT_SECONDS 2.0   /* a rank that waits has looked and answered long before */
 #define PATIENCE_SECONDS 0.4 /* with a rank that does not answer, before the next one is asked */
 
 /* Of a far rank: what was heard of it since this rank sleeps. */
@@ -125,6 +125,31 @@ static ndp_status search_sender(const ndp_awaited *a, const ndp_work *w) {
     return NDP_OK;
 }
 
+static bool has_begun(const ndp_transport *t, int rank) {
+    const ndp_far *heard = ndp_inquiry_heard(t->inquiry, rank);
+    return heard && heard->arrival.come == NDP_COME_YES;
+}
+
+/* Of the members of other nodes that have not said that they have come the one that is silent for longest, else one
+ * that fell silent afterwards; -1: none is for `seconds`. */
+static int find_silent(const ndp_work *w, double seconds) {
+    const ndp_transport *t = w->comm->transport;
+    int silent[2] = {-1, -1}; /* not begun, begun */
+    double longest[2] = {0, 0};
+    for (int p = 0; p < w->comm->group.count; p++) {
+        int rank = ndp_comm_world_rank(w->comm, p);
+        if (ndp_inquiry_is_near(t->inquiry, rank))
+            continue;
+        bool begun = has_begun(t, rank);
+        double silence = ndp_inquiry_silence(t->inquiry, rank);
+        if (silence >= (begun ? SILENT_SECONDS : seconds) && (silent[begun] < 0 || silence > longest[begun])) {
+            silent[begun] = rank;
+            longest[begun] = silence;
+        }
+    }
+    return silent[0] >= 0 ? silent[0] : silent[1];
+}
+
 /* The others are asked one after the other, from the next one on, until one has not come; after a whole circle one a
  * look: who is silent then may have been stopped in the midst of it. */
 static ndp_status search_members(ndp_watch *v, const ndp_awaited *a, const ndp_work *w, double now) {
@@ -142,7 +167,7 @@ static ndp_status search_members(ndp_watch *v, const ndp_awaited *a, const ndp_w
         v->circled |= v->member == 0;
         more = it.come == NDP_COME_YES && !v->circled;
     }
-    ndp_journal_await(&t->journals[t->rank], late, late >= 0 ? it.in : 0);
+    ndp_journal_await(&t->journals[t->rank], late >= 0 ? late : find_silent(w, SILENT_SECONDS), late >= 0 ? it.in : 0);
     return NDP_OK;
 }
 
@@ -201,32 +226,6 @@ static int find_cause(const ndp_transport *t, int rank) {
     return rank;
 }
 
-static bool has_begun(const ndp_transport *t, int rank) {
-    const ndp_far *heard = ndp_inquiry_heard(t->inquiry, rank);
-    return heard && heard->arrival.come == NDP_COME_YES;
-}
-
-/* Whom this rank waits for; else of those that have not said that they have come the one that is silent for longest;
- * else one that fell silent afterwards. -1: all have come, and answer. */
-static int find_late(const ndp_work *w) {
-    const ndp_transport *t = w->comm->transport;
-    int awaits = standing_of(t, t->rank).awaits, late = -1;
-    double longest = 0;
-    for (int p = 0; p < w->comm->group.count; p++) {
-        int rank = ndp_comm_world_rank(w->comm, p);
-        if (ndp_inquiry_is_near(t->inquiry, rank))
-            continue;
-        double weight = ndp_inquiry_silence(t->inquiry, rank);
-        if (!has_begun(t, rank))
-            weight += 1e9; /* more than any that has */
-        if (weight >= SILENT_SECONDS && weight > longest) {
-            longest = weight;
-            late = rank;
-        }
-    }
-    return awaits >= 0 ? awaits : late;
-}
-
 /* Where it is, as far as that can be known here. */
 static void add_whereabouts(text *s, const ndp_transport *t, int rank) {
     ndp_standing a = standing_of(t, rank);
@@ -240,13 +239,17 @@ static void add_whereabouts(text *s, const ndp_transport *t, int rank) {
             ndp_now() - last.ended);
     else
         add(s, "was never met");
-    if (silence > 0)
+    if (a.waiting && ndp_now() - a.looked >= SILENT_SECONDS)
+        add(s, ", and is stopped: it has not looked for %.1f s", ndp_now() - a.looked);
+    else if (silence >= PATIENCE_SECONDS)
         add(s, ", and has not answered for %.1f s (it computes, is stopped or gone)", silence);
 }
 
 ndp_status ndp_watchdog_expired(const ndp_work *w, int member) {
     const ndp_transport *t = w->comm->transport;
-    int late = member < 0 ? find_late(w) : ndp_comm_world_rank(w->comm, member);
+    int late = member < 0 ? standing_of(t, t->rank).awaits : ndp_comm_world_rank(w->comm, member);
+    if (late < 0)
+        late = find_silent(w, 0);
     int cause = late < 0 ? -1 : find_cause(t, late);
     text s = {.n = 0};
     ndp_standing me = standing_of(t, t->rank);
