@@ -196,7 +196,7 @@ ndp_status ndp_watchdog_look(ndp_watch *v, ndp_transport *t, double now) {
         ndp_standing a = standing_of(t, rank);
         if (!a.waiting || a.awaits < 0)
             return NDP_OK;
-        certain &= a.waits == in && a.awaits_in != 0;
+        certain &= a.waits == in; /* a guess has 0 there, which is nobody's */
         add(&s, "; ");
         add_rank(&s, t, rank);
         add(&s, " ");

@@ -87,6 +87,33 @@ static void what_cannot_be_launched_is_said(void **state) {
     assert_int_equal(code, -1);
 }
 
+static char told[512];
+static void listen(void *user, const char *line) {
+    (void)user;
+    snprintf(told, sizeof told, "%s", line);
+}
+
+/* What it then costs is mpirun's affair; it must not be without a word. */
+static void a_host_that_nobody_knows_is_told(void **state) {
+    (void)state;
+    need_mpirun();
+    char file[] = "/tmp/ndp-hosts-XXXXXX", *argv[] = {"/bin/true", NULL}, want[128];
+    const char *lines = "# two hosts\nlocalhost slots=1\nme@nobody.invalid slots=4\n";
+    int fd = mkstemp(file), code = -1;
+    assert_true(fd >= 0 && write(fd, lines, strlen(lines)) == (ssize_t)strlen(lines));
+    close(fd);
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.argv = argv;
+    o.hostfile = file;
+    o.say = listen;
+    CHECK_OK(ndp_launch(&o, &code));
+    unlink(file);
+    snprintf(want, sizeof want, "warning: %s:3: the host 'nobody.invalid' does not resolve", file);
+    if (!strstr(told, want))
+        fail_msg("told was '%s'", told);
+    assert_non_null(strstr(told, "/etc/hosts"));
+}
+
 /* ---- who launches ---- */
 
 static const char facts[] =
@@ -194,9 +221,9 @@ static void environment_names_what_matters(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_get_what_they_need),      cmocka_unit_test(the_first_exit_code_counts),
-        cmocka_unit_test(a_stop_reaches_the_ranks),      cmocka_unit_test(what_cannot_be_launched_is_said),
-        cmocka_unit_test(who_has_to_be_launched),        cmocka_unit_test(ranks_share_out_the_cores),
-        cmocka_unit_test(environment_names_what_matters)};
+        cmocka_unit_test(ranks_get_what_they_need),         cmocka_unit_test(the_first_exit_code_counts),
+        cmocka_unit_test(a_stop_reaches_the_ranks),         cmocka_unit_test(what_cannot_be_launched_is_said),
+        cmocka_unit_test(a_host_that_nobody_knows_is_told), cmocka_unit_test(who_has_to_be_launched),
+        cmocka_unit_test(ranks_share_out_the_cores),        cmocka_unit_test(environment_names_what_matters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
