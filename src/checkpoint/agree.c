@@ -16,7 +16,13 @@ ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     if (word == 0)
         return NDP_OK;
     int root = size - (int)(word >> 8);
-    NDP_TRY(ndp_broadcast_begin(world, message, sizeof message, root, &w));
-    NDP_TRY(ndp_wait(&w));
+    ndp_status st = ndp_broadcast_begin(world, message, sizeof message, root, &w);
+    if (st == NDP_OK)
+        st = ndp_wait(&w);
+    if (st != NDP_OK && rank == root) { /* another, who has heard it, was quicker to end the run */
+        ndp_error_set(mine, message);
+        return mine;
+    }
+    NDP_TRY(st);
     return rank == root ? mine : NDP_FAIL((ndp_status)(word & 0xff), "rank %d: %s", root, message);
 }

@@ -29,7 +29,9 @@ static void tell_end(int code) {
     if (code > 128 && code != 130)
         fprintf(stderr, "ndparallel: the run ended because a rank was killed by signal %d (%s)%s\n", code - 128,
                 strsignal(code - 128),
-                code == 128 + SIGKILL ? "; where nobody did that, memory ran out: see `train --dry-run`" : "");
+                code == 128 + SIGKILL  ? "; where nobody did that, memory ran out: see `train --dry-run`"
+                : code == 128 + SIGILL ? ", or, if mpirun says so above, could not be started" /* its code for that */
+                                       : "");
     else if (code > 2 && code != 130)
         fprintf(stderr,
                 "ndparallel: the run ended because a rank, or mpirun itself, ended with code %d; what it wrote above "

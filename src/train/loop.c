@@ -59,6 +59,18 @@ static ndp_status open_folder(loop *l) {
     return ndp_checkpoint_clean(path);
 }
 
+/* The first checkpoint would show it too, hours later. */
+static ndp_status see_folder(const loop *l) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/job.yaml", l->config->train.output_dir);
+    if (ndp_path_exists(path))
+        return NDP_OK;
+    return NDP_FAIL(NDP_EIO,
+                    "'%s', which rank 0 wrote, is not here: train.output_dir has to be on a disk that all "
+                    "hosts share",
+                    path);
+}
+
 /* Lines of steps after `step` belong to a future that did not come to be saved: a resumed run writes them anew. */
 static ndp_status cut_metrics(const char *path, int64_t step) {
     char *text, *end;
@@ -221,6 +233,8 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     NDP_TRY(prepare_folder(&l, w));
     NDP_TRY(ndp_trainer_open(c, w, o, false, &l.trainer));
     ndp_status st = ndp_agree(l.trainer->world, l.first ? open_folder(&l) : NDP_OK);
+    if (st == NDP_OK)
+        st = ndp_agree(l.trainer->world, see_folder(&l));
     if (st == NDP_OK)
         st = run(&l);
     if (l.metrics)

@@ -83,7 +83,7 @@ for layout in "dp_shard 2 tp 2" "dp_replicate 2 tp 2" "cp 2 dp_shard 2" "sp 2 dp
         export OMPI_MCA_rmaps_base_mapping_policy=$policy
         train two$n$policy "$layout" --hostfile two
         code_is 0
-        [ ! -s err ] || fail "something on stderr"
+        lines err 0 '^(ndparallel|warning)'
         losses here$n >a
         losses two$n$policy | cmp -s - a || fail "$layout on two hosts, by $policy: other losses than on one"
     done
@@ -116,9 +116,22 @@ lines err 1 '^ndparallel'
 says err "^ndparallel: .*'text.txt'"
 cp "$NDP_SOURCE_DIR/README.md" text.txt
 
+# What every host has of its own is no place for a run, or for the program.
+run train job.yaml --set train.output_dir=/dev/shm/run --set parallelism.tp_size=2 --hostfile two
+code_is 1
+lines err 1 '^ndparallel'
+says err "^ndparallel: rank 2: '/dev/shm/run/job.yaml', which rank 0 wrote, is not here: train.output_dir has to be on"
+lines out 0 '^step'
+case_of a program that is on one host alone
+cp "$NDP_PROGRAM" /dev/shm/program
+timeout 60 /dev/shm/program train job.yaml --set train.output_dir=bad --set parallelism.tp_size=2 --hostfile two >out 2>err </dev/null
+code=$?
+[ "$code" != 0 ] || fail "it ran"
+says err '^Executable: /dev/shm/program' '^Node: node-' '^ndparallel: .* could not be started$'
+
 # ---- ranks that stop ----
 
-# The processes of a rank, all hosts are in sight of here.
+# The processes of a rank: those of all hosts are in sight from here.
 process_of() {
     for p in $(grep -slzx "OMPI_COMM_WORLD_RANK=$1" /proc/[0-9]*/environ); do
         p=${p%/environ}
