@@ -26,11 +26,13 @@ static ndp_status merge_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_v
     NDP_SHAPE_CHECK(in[0].rows % attr->parts == 0 && in[0].cols == ndp_heads_of(attr).width,
                     "heads_merge: %d parts with their share of %d heads of %d in " NDP_SHAPE, attr->parts, attr->heads,
                     attr->head_dim, NDP_SHAPE_ARGS(in[0]));
-    ndp_shape_set(&out[0], in[0].rows / attr->parts, (int64_t)attr->heads * attr->head_dim, in[0].dtype);
+    ndp_shape_set(&out[0], in[0].rows / attr->parts, (int64_t)attr->heads * attr->head_dim,
+                  attr->wide_grad ? attr->type : in[0].dtype);
     return NDP_OK;
 }
 
-/* Each is the backward of the other: what is repeated has the sum of the gradients. */
+/* Each is the backward of the other: what is repeated has the sum of the gradients (wide with wide_grad), rounded once.
+ */
 static ndp_status backward_by(ndp_bwd *b, const ndp_op *other) {
     int g = b->grad_out(b, 0), made;
     if (g < 0 || !b->wants(b, 0))

@@ -49,8 +49,9 @@ typedef struct ndp_op_attr {
     int unit_offset; /* rmsnorm*, add_rmsnorm: weight is (1 + w) when 1 */
     int parts;       /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */
     int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
-    bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide) */
-    ndp_dtype type;  /* copy: of the output */
+    bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives, heads_split:
+                        the gradient arrives wide, and its sum is stored as `type` */
+    ndp_dtype type;  /* copy: of the output; see wide_grad */
     int all_parts;   /* heads_*: parts of all ranks that hold these heads, of which `parts` from `first` on are cut here */
     int group;       /* collectives: an ndp_group_kind */
     int ranks;       /* of that group */
@@ -166,7 +167,7 @@ struct ndp_op {
  *                 row p*T + t has the heads of part p of row t, P = attr.parts. n = H / P; with fewer heads than parts
  *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
  * heads_merge     (y [P*T,n*D])                                     -> x [T,H*D]
- *                 the way back; repeated heads are summed in part order
+ *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
  *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the bare
  *                 token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.

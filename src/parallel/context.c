@@ -28,6 +28,7 @@ static ndp_op_attr cut_of(const ndp_pass *p, int heads, int head_dim) {
     return (ndp_op_attr){.parts = sp,
                          .heads = here,
                          .head_dim = head_dim,
+                         .type = p->to->compute,
                          .all_parts = shared ? sp * p->tp : sp,
                          .first = shared ? (int64_t)p->mesh->coord[NDP_TP] * sp : 0};
 }
@@ -52,28 +53,34 @@ static int heads_for_rows(ndp_pass *p, int o, ndp_op_attr merge) {
 
 /* ---- context axis, gathering ---- */
 
-static int gather_rows(ndp_pass *p, int x) {
+static int gather_rows(ndp_pass *p, int x, bool wide_grad) {
     ndp_op_attr attr = over(NDP_GROUP_CP, p->rows.cp);
+    attr.wide_grad = wide_grad, attr.type = p->to->compute;
     int rows = ndp_pass_contiguous(p, x);
     return ndp_graph_op1(p->to, &ndp_op_all_gather, &attr, p->to->values[x].name, &rows, 1);
 }
 
+/* Gradients of keys and values are wide until their last sum over ranks is made, which rounds them: that of repeated
+ * heads, else that of gathered rows. */
 ndp_status ndp_context_attention(ndp_pass *p) {
     const ndp_rows *rows = &p->rows;
     ndp_op_attr attr = p->node->attr;
     ndp_op_attr q_cut = cut_of(p, attr.heads, attr.head_dim), kv_cut = cut_of(p, attr.kv_heads, attr.head_dim);
+    bool wide = p->to->compute != ndp_pass_wide(p), gathers = rows->cp > 1 && !rows->ring,
+         repeats = rows->sp > 1 && kv_cut.heads < kv_cut.all_parts;
     int ins[6];
+    kv_cut.wide_grad = wide && repeats;
     for (int i = 0; i < 6; i++)
         ins[i] = ndp_pass_in(p, i);
     for (int i = 0; i < 3 && rows->sp > 1; i++)
         ins[i] = rows_for_heads(p, ins[i], i == 0 ? q_cut : kv_cut);
-    for (int i = 1; i < 3 && rows->cp > 1 && !rows->ring; i++)
-        ins[i] = gather_rows(p, ins[i]);
+    for (int i = 1; i < 3 && gathers; i++)
+        ins[i] = gather_rows(p, ins[i], wide && !repeats);
     if (rows->ring) /* this rank's own keys; ndp_context_ring adds the other turns */
         ins[5] = ndp_graph_rows(p->to, ins[5], 0, rows->queries);
     attr.heads = heads_of_part(&q_cut);
     attr.kv_heads = heads_of_part(&kv_cut);
-    attr.wide_grad = p->to->compute != ndp_pass_wide(p) && (rows->cp > 1 || kv_cut.heads < kv_cut.all_parts);
+    attr.wide_grad = wide && (repeats || gathers);
     int outs[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(p->to, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);
     int o = rows->sp > 1 ? heads_for_rows(p, outs[0], q_cut) : outs[0];

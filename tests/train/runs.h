@@ -356,28 +356,6 @@ static inline subject nines_subject(const corpus *c, const char *name, const cha
     return s;
 }
 
-/* A random model of another family, in small: `json` is its config.json. The caller frees `path`. */
-static inline subject family_subject(const corpus *c, const char *name, const char *json, char **path) {
-    subject s = odd_subject(c, name, "fp32");
-    *path = ndp_format("%s/%s.json", c->folder, name);
-    assert_non_null(*path);
-    CHECK_OK(ndp_file_write_atomic(*path, json, strlen(json)));
-    s.path = *path, s.length = 40, s.window = 0;
-    return s;
-}
-
-static const char gpt2_json[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 300, \"n_layer\": 2, \"n_embd\": 24, "
-                                "\"n_head\": 3, \"n_positions\": 50, \"initializer_range\": 0.2}";
-static const char gemma2_json[] =
-    "{\"model_type\": \"gemma2\", \"vocab_size\": 300, \"num_hidden_layers\": 3, \"hidden_size\": 24, \"head_dim\": "
-    "10, "
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 50, \"sliding_window\": 9, "
-    "\"max_position_embeddings\": 64, \"initializer_range\": 0.1}";
-static const char olmo2_json[] =
-    "{\"model_type\": \"olmo2\", \"vocab_size\": 300, \"num_hidden_layers\": 3, \"hidden_size\": 24, "
-    "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 50, "
-    "\"max_position_embeddings\": 64, \"initializer_range\": 0.1}";
-
 /* The trained model; skips the test where there is none. */
 static inline subject stories_subject(const corpus *c, const char *name, const char *precision) {
     if (!c->stories) {

@@ -103,29 +103,6 @@ static void odd_fp64(void **state) {
     family_release(&f);
 }
 
-/* Other families: layers of two kinds, norms over all heads, fused and transposed tensors. */
-static void other_families(void **state) {
-    static const char *const json[] = {gemma2_json, olmo2_json, gpt2_json}, *const names[] = {"gemma2", "olmo2",
-                                                                                              "gpt2"};
-    static const way ways[] = {{.replicate = 2,
-                                .shard = 2,
-                                .global = 12,
-                                .accumulation = 3,
-                                .threads = 1,
-                                .gathered = true,
-                                .recompute = true},
-                               {.cp = 2, .shard = 3, .global = 12, .accumulation = 2, .threads = 1}};
-    for (int i = 0; i < NDP_COUNT(json); i++) {
-        char *path;
-        family f = {.s = family_subject(*state, names[i], json[i], &path)};
-        for (int w = 0; w < NDP_COUNT(ways); w++)
-            check_way(&f, &ways[w]);
-        print_family(&f);
-        family_release(&f);
-        free(path);
-    }
-}
-
 /* Rows that are mostly padding: ranks of the sequence axes, and their whole share of an update, count for nothing. */
 static void nothing_to_predict(void **state) {
     corpus *c = *state;
@@ -407,7 +384,6 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(nines_bf16),
                                        cmocka_unit_test(odd_fp64),
                                        cmocka_unit_test(nothing_to_predict),
-                                       cmocka_unit_test(other_families),
                                        cmocka_unit_test(bugs_are_seen),
                                        cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)

@@ -2,6 +2,7 @@
  * the last bit on its layout, within the bounds of proof 3 on another; an exported model is the model that was trained.
  */
 #include "checkpoint/safetensors.h"
+#include "train/families.h"
 #include "train/invariance.h"
 
 enum { CUT = 10 };
@@ -117,7 +118,7 @@ static void check_resume(const corpus *c, const char *name, const char *precisio
 static void resume_gpt2(void **state) {
     const corpus *c = *state;
     char *path;
-    subject s = family_subject(c, "gpt2", gpt2_json, &path);
+    subject s = family_subject(c, family_called("gpt2"), "fp32", &path);
     s.steps = 14;
     way four = twelve(data), three = {.shard = 3, .global = 12, .accumulation = 2, .threads = 1};
     outcome whole = train(&s, &four), cut = train_in_two(c, &s, &four, &four), moved;

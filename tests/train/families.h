@@ -1,0 +1,94 @@
+/* One small random model of each family, with what is particular to it in use: windows shorter than the rows and kinds
+ * of layers that differ in them, caps, norms over all heads, parts of heads that turn, layers without RoPE, fused and
+ * transposed tensors, tied and untied heads. Vocabulary 263 and ffn 50 are cut unevenly by every axis; kv heads are
+ * fewer than the most tensor ranks. */
+#ifndef TESTS_TRAIN_FAMILIES_H
+#define TESTS_TRAIN_FAMILIES_H
+
+#include "train/runs.h"
+
+typedef struct family_model {
+    const char *name, *json;
+} family_model;
+
+#define HEADS(heads, kv_heads) "\"num_attention_heads\": " heads ", \"num_key_value_heads\": " kv_heads
+#define MODEL(type, heads, kv_heads, keys)                                                                             \
+    "{\"model_type\": \"" type "\", \"vocab_size\": 263, \"hidden_size\": 24, \"intermediate_size\": 50, "             \
+    "\"num_hidden_layers\": 3, \"max_position_embeddings\": 64, \"initializer_range\": 0.1, " HEADS(                   \
+        heads, kv_heads) ", " keys "}"
+
+static const family_model family_models[] = {
+    {"llama", MODEL("llama", "8", "1",
+                    "\"head_dim\": 6, \"attention_bias\": true, \"mlp_bias\": true, \"rope_parameters\": "
+                    "{\"rope_type\": \"yarn\", \"rope_theta\": 100.0, \"factor\": 4.0, "
+                    "\"original_max_position_embeddings\": 16}")},
+    {"mistral", MODEL("mistral", "8", "4", "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 11")},
+    {"qwen2", MODEL("qwen2", "6", "2",
+                    "\"rope_theta\": 100.0, \"use_sliding_window\": true, \"max_window_layers\": 1, "
+                    "\"sliding_window\": 9, \"tie_word_embeddings\": true")},
+    {"qwen3", MODEL("qwen3", "8", "4",
+                    "\"head_dim\": 6, \"rope_theta\": 100.0, \"attention_bias\": true, \"use_sliding_window\": true, "
+                    "\"sliding_window\": 7, \"layer_types\": [\"sliding_attention\", \"full_attention\", "
+                    "\"sliding_attention\"]")},
+    {"phi3", MODEL("phi3", "6", "2",
+                   "\"partial_rotary_factor\": 0.5, \"rope_theta\": 100.0, \"original_max_position_embeddings\": 16, "
+                   "\"sliding_window\": 13, \"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1.25], "
+                   "\"long_factor\": [2.5]}")},
+    {"olmo2", MODEL("olmo2", "8", "4", "\"head_dim\": 6, \"rope_theta\": 100.0")},
+    {"smollm3", MODEL("smollm3", "8", "4",
+                      "\"head_dim\": 6, \"rope_theta\": 100.0, \"no_rope_layers\": [1, 0, 1], "
+                      "\"use_sliding_window\": true, \"sliding_window\": 10")},
+    {"gemma2", MODEL("gemma2", "8", "4",
+                     "\"head_dim\": 6, \"rope_theta\": 100.0, \"query_pre_attn_scalar\": 12, \"sliding_window\": 9, "
+                     "\"attn_logit_softcapping\": 0.5, \"final_logit_softcapping\": 1.5")},
+    {"gemma3", MODEL("gemma3_text", "8", "2",
+                     "\"head_dim\": 6, \"rope_theta\": 1000.0, \"rope_local_base_freq\": 100.0, "
+                     "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 4.0}, \"sliding_window\": 9, "
+                     "\"sliding_window_pattern\": 2")},
+    {"stablelm",
+     MODEL("stablelm", "6", "6", "\"rope_theta\": 100.0, \"partial_rotary_factor\": 0.5, \"use_qkv_bias\": true")},
+    {"stablelm-parallel", MODEL("stablelm", "6", "2",
+                                "\"rope_theta\": 100.0, \"partial_rotary_factor\": 0.5, "
+                                "\"use_parallel_residual\": true, \"tie_word_embeddings\": true")},
+    {"starcoder2", MODEL("starcoder2", "8", "2", "\"head_dim\": 6, \"rope_theta\": 100.0, \"sliding_window\": 8")},
+    {"gpt2", "{\"model_type\": \"gpt2\", \"vocab_size\": 263, \"n_layer\": 3, \"n_embd\": 24, \"n_head\": 6, "
+             "\"n_inner\": 50, \"n_positions\": 50, \"initializer_range\": 0.2}"}};
+
+enum { FAMILIES = NDP_COUNT(family_models) };
+
+static inline const family_model *family_called(const char *name) {
+    for (int i = 0; i < FAMILIES; i++)
+        if (strcmp(family_models[i].name, name) == 0)
+            return &family_models[i];
+    fail_msg("no family is called %s", name);
+    return NULL;
+}
+
+/* Rows of 37: no layout of the sequence or the tensor axis divides them. The caller frees `path`. */
+static inline subject family_subject(const corpus *c, const family_model *m, const char *precision, char **path) {
+    subject s = odd_subject(c, m->name, precision);
+    *path = ndp_format("%s/%s.json", c->folder, m->name);
+    assert_non_null(*path);
+    CHECK_OK(ndp_file_write_atomic(*path, m->json, strlen(m->json)));
+    s.path = *path, s.length = 37, s.window = 0;
+    return s;
+}
+
+/* Group fixture of test programs whose tests have a family_model as *state. */
+static corpus *the_corpus;
+
+static inline int make_the_corpus(void **state) {
+    void *made = NULL;
+    int rc = make_corpus(&made);
+    *state = NULL; /* else it would go before each test's own */
+    the_corpus = made;
+    return rc;
+}
+
+static inline int drop_the_corpus(void **state) {
+    (void)state;
+    void *made = the_corpus;
+    return drop_corpus(&made);
+}
+
+#endif

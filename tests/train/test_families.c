@@ -1,0 +1,53 @@
+/* Proof 3 for every family of models through the whole trainer, a sample of it (all of it: long_families): what data
+ * parallel, context, sequence and tensor axes cut is cut in each of them. */
+#include "train/families.h"
+#include "train/invariance.h"
+
+enum { STEPS = 3, GLOBAL = 12 };
+
+/* Every axis with another one; ring and all_gather, and what else there is to choose. dp_replicate, dp_shard, cp, sp,
+ * tp; all have heads for 2 ranks. */
+static const way ways[] = {
+    {.replicate = 2,
+     .shard = 2,
+     .global = GLOBAL,
+     .accumulation = 3,
+     .threads = 1,
+     .gathered = true,
+     .recompute = true},
+    {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
+    {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .parallel.cp_all_gather = true},
+    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .parallel.tp_whole_rows = true}};
+
+static void check(const family_model *m, const char *precision, const way *list, int n) {
+    char *path;
+    family f = {.s = family_subject(the_corpus, m, precision, &path)};
+    f.s.steps = STEPS;
+    for (int i = 0; i < n; i++)
+        check_way(&f, &list[i]);
+    print_family(&f);
+    family_release(&f);
+    free(path);
+}
+
+static void fp32(void **state) { check(*state, "fp32", ways, NDP_COUNT(ways)); }
+static void bf16(void **state) { check(*state, "bf16", ways + 1, 2); }
+
+/* In bf16: norms of heads and of all heads, whose backward meets gradients that were summed over ranks; learned
+ * positions. */
+static const struct {
+    const char *test, *family;
+} halves[] = {{"qwen3_bf16", "qwen3"}, {"olmo2_bf16", "olmo2"}, {"gpt2_bf16", "gpt2"}};
+
+/* With an argument: only the tests of that name (a pattern). */
+int main(int argc, char **argv) {
+    struct CMUnitTest tests[FAMILIES + NDP_COUNT(halves)];
+    for (int i = 0; i < FAMILIES; i++)
+        tests[i] = (struct CMUnitTest){family_models[i].name, fp32, NULL, NULL, (void *)&family_models[i]};
+    for (int i = 0; i < NDP_COUNT(halves); i++)
+        tests[FAMILIES + i] =
+            (struct CMUnitTest){halves[i].test, bf16, NULL, NULL, (void *)family_called(halves[i].family)};
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
+    return cmocka_run_group_tests(tests, make_the_corpus, drop_the_corpus);
+}
