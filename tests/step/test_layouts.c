@@ -120,25 +120,59 @@ static result run(const ndp_model *m, const ndp_device *device, const way *w) {
     return r;
 }
 
+/* Of gradients: those of step 1, a tensor by its norm and all by theirs. Of weights: all, after three updates. Loss and
+ * norm: of the third. */
+typedef struct bounds {
+    double gradient, gradients, weights, loss, norm;
+} bounds;
+/* Proof 3, whose bound of every tensor is one of all; weights, of which it says nothing, by what Adam makes of
+ * gradients that are next to nothing. */
+static const bounds exact = {1e-9, 1e-12, 1e-9, 1e-12, 1e-11}, single = {2e-5, 2e-5, 1e-3, 2e-6, 3e-5};
+/* Five roundings to 8 bits, one behind the other: sees what is missing or there twice. Proof 3 in bf16 is held to by
+ * tests of the train room, which measure its bounds. */
+static const bounds half = {INFINITY, 2e-2, INFINITY, 2e-2, 2e-1};
+
 static double distance(const double *a, const double *b, int64_t n) {
     double d = 0, norm = 0;
     for (int64_t i = 0; i < n; i++)
         d += (a[i] - b[i]) * (a[i] - b[i]), norm += b[i] * b[i];
-    return sqrt(d / norm);
+    return d > 0 ? sqrt(d / norm) : 0;
 }
 
-static void compare(const ndp_model *m, const result *r, const result *one, const way *w, double bound) {
-    int64_t n = model_elements(m);
+/* The worst tensor of two whole arrays (parts of a fused one stand together). */
+static double worst_tensor(const ndp_model *m, const double *a, const double *b, const char **name) {
+    double worst = 0;
+    int64_t base = 0;
+    for (int i = 0; i < m->n_buffers; i++) {
+        const ndp_segments *s = &m->buffers[i].segments;
+        for (int k = 0, next; k < s->n; k = next) {
+            for (next = k + 1; next < s->n && ndp_segment_continues(&s->items[next]);)
+                next++;
+            int64_t first = base + s->items[k].offset, end = base + (next < s->n ? s->items[next].offset : s->elements);
+            double d = distance(a + first, b + first, end - first);
+            if (!(d <= worst))
+                worst = d, *name = s->items[k].name;
+        }
+        base += s->elements;
+    }
+    return worst;
+}
+
+static void compare(const ndp_model *m, const result *r, const result *one, const way *w, const bounds *most) {
     char text[256];
-    double dg = distance(r->grads, one->grads, n), dw = distance(r->weights, one->weights, n);
-    double dl = fabs(r->loss[2] / one->loss[2] - 1), dn = fabs(r->norm[2] / one->norm[2] - 1);
-    if (!(dg <= bound && dw <= 1e3 * bound && dl <= bound && dn <= 10 * bound))
-        fail_msg("%s: gradients %.3g, weights %.3g, loss %.3g, norm %.3g", text_of(w, text, sizeof text), dg, dw, dl,
-                 dn);
+    const char *name = "";
+    int64_t n = model_elements(m);
+    bounds d = {worst_tensor(m, r->grads, one->grads, &name), distance(r->grads, one->grads, n),
+                distance(r->weights, one->weights, n), fabs(r->loss[2] / one->loss[2] - 1),
+                fabs(r->norm[2] / one->norm[2] - 1)};
+    if (!(d.gradient <= most->gradient && d.gradients <= most->gradients && d.weights <= most->weights &&
+          d.loss <= most->loss && d.norm <= most->norm))
+        fail_msg("%s %s: gradient %.3g (%s), gradients %.3g, weights %.3g, loss %.3g, norm %.3g", m->facts.family,
+                 text_of(w, text, sizeof text), d.gradient, name, d.gradients, d.weights, d.loss, d.norm);
 }
 
 /* Layouts from number `first` on, each with all switches or (every `step`th way) some of them. */
-static void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device *device, double bound, int first,
+static void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device *device, const bounds *bound, int first,
                         int step) {
     static const int sizes[][5] = {{1, 2, 1, 1, 1}, {2, 1, 1, 1, 1}, {2, 2, 1, 1, 1}, {1, 3, 1, 1, 1}, {3, 2, 1, 1, 1},
                                    {1, 1, 1, 1, 2}, {1, 1, 1, 1, 4}, {1, 1, 1, 2, 1}, {1, 1, 1, 4, 1}, {1, 1, 2, 1, 1},
@@ -164,7 +198,7 @@ static void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device 
     ndp_model_release(&m);
 }
 
-static void check_layouts(bool tied, ndp_dtype compute, const ndp_device *device, double bound) {
+static void check_layouts(bool tied, ndp_dtype compute, const ndp_device *device, const bounds *bound) {
     ndp_facts f = tiny_facts(tied);
     check_model(&f, compute, device, bound, 0, 1);
 }
@@ -183,7 +217,7 @@ static const char *const families[] = {
     ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}")};
 
-static void check_families(ndp_dtype compute, const ndp_device *device, double bound) {
+static void check_families(ndp_dtype compute, const ndp_device *device, const bounds *bound) {
     static ndp_facts f;
     for (int i = 0; i < NDP_COUNT(families); i++) {
         CHECK_OK(ndp_facts_parse_text(families[i], "tiny", &f));
@@ -191,9 +225,9 @@ static void check_families(ndp_dtype compute, const ndp_device *device, double b
     }
 }
 
-static void families_fp64(void **state) { (void)state, check_families(NDP_F64, &ndp_device_ref, 1e-12); }
-/* Measured at most 1.1e-6. */
-static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, 3e-6); }
+static void families_fp64(void **state) { (void)state, check_families(NDP_F64, &ndp_device_ref, &exact); }
+static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, &single); }
+static void families_bf16(void **state) { (void)state, check_families(NDP_BF16, &ndp_device_cpu, &half); }
 
 /* 4 kv heads over tp 6 are held by all, for sp 2 to choose from; 6 kv heads over tp 4, for sp 3. */
 static void kv_heads_that_tp_does_not_divide(void **state) {
@@ -210,7 +244,7 @@ static void kv_heads_that_tp_does_not_divide(void **state) {
             way w = {.parallel.tp_whole_rows = whole_rows};
             memcpy(w.size, sizes[i], sizeof w.size);
             result r = run(&m, &ndp_device_ref, &w);
-            compare(&m, &r, &one, &w, 1e-12);
+            compare(&m, &r, &one, &w, &exact);
             free(r.grads);
             free(r.weights);
         }
@@ -220,11 +254,11 @@ static void kv_heads_that_tp_does_not_divide(void **state) {
     }
 }
 
-static void ref_fp64(void **state) { (void)state, check_layouts(true, NDP_F64, &ndp_device_ref, 1e-12); }
-static void ref_fp64_biases(void **state) { (void)state, check_layouts(false, NDP_F64, &ndp_device_ref, 1e-12); }
-static void cpu_fp32(void **state) { (void)state, check_layouts(true, NDP_F32, &ndp_device_cpu, 1e-6); }
-static void cpu_fp32_biases(void **state) { (void)state, check_layouts(false, NDP_F32, &ndp_device_cpu, 1e-6); }
-static void cpu_bf16(void **state) { (void)state, check_layouts(true, NDP_BF16, &ndp_device_cpu, 2e-2); }
+static void ref_fp64(void **state) { (void)state, check_layouts(true, NDP_F64, &ndp_device_ref, &exact); }
+static void ref_fp64_biases(void **state) { (void)state, check_layouts(false, NDP_F64, &ndp_device_ref, &exact); }
+static void cpu_fp32(void **state) { (void)state, check_layouts(true, NDP_F32, &ndp_device_cpu, &single); }
+static void cpu_fp32_biases(void **state) { (void)state, check_layouts(false, NDP_F32, &ndp_device_cpu, &single); }
+static void cpu_bf16(void **state) { (void)state, check_layouts(true, NDP_BF16, &ndp_device_cpu, &half); }
 
 static void programs_agree(void **state) {
     enum { WORLD = 12 };
@@ -297,11 +331,16 @@ static void ranks_that_differ_are_named(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ref_fp64),        cmocka_unit_test(kv_heads_that_tp_does_not_divide),
-        cmocka_unit_test(families_fp64),   cmocka_unit_test(families_fp32),
-        cmocka_unit_test(ref_fp64_biases), cmocka_unit_test(cpu_fp32),
-        cmocka_unit_test(cpu_fp32_biases), cmocka_unit_test(cpu_bf16),
-        cmocka_unit_test(programs_agree),  cmocka_unit_test(ranks_that_differ_are_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ref_fp64),
+                                       cmocka_unit_test(kv_heads_that_tp_does_not_divide),
+                                       cmocka_unit_test(families_fp64),
+                                       cmocka_unit_test(families_fp32),
+                                       cmocka_unit_test(families_bf16),
+                                       cmocka_unit_test(ref_fp64_biases),
+                                       cmocka_unit_test(cpu_fp32),
+                                       cmocka_unit_test(cpu_fp32_biases),
+                                       cmocka_unit_test(cpu_bf16),
+                                       cmocka_unit_test(programs_agree),
+                                       cmocka_unit_test(ranks_that_differ_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
