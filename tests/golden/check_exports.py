@@ -1,6 +1,6 @@
 """Shows exported model folders to transformers: each must load and give the logits of the folder that it was made from.
 
-    NDP_SOURCE_DIR=. NDP_EXPORTS=FOLDER build/test_golden && python check_exports.py FOLDER
+    NDP_SOURCE_DIR=. NDP_EXPORTS=FOLDER build/test_exports && python check_exports.py FOLDER
 
 Writes what it found into manifest.json.
 """

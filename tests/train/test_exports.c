@@ -1,0 +1,98 @@
+/* Model folders are read and written again with the same tensors. */
+#include "train/golden.h"
+
+#include <unistd.h>
+
+typedef struct exporting {
+    const golden *g;
+    const ndp_model *model;
+    int tp;
+    const char *folder;
+} exporting;
+
+static ndp_status export_body(ndp_transport *t, void *arg) {
+    const exporting *x = arg;
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = x->tp;
+    ndp_engine_opts o = {.model = x->model, .transport = t, .device = &ndp_device_cpu, .threads = 1, .accumulation = 1};
+    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &o.mesh));
+    ndp_engine *e;
+    ndp_comm *world;
+    ndp_tensor_list list = {0};
+    ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
+    NDP_TRY(ndp_comm_create(t, all, "world", &world));
+    NDP_TRY(ndp_engine_create(&o, &e));
+    NDP_TRY(ndp_weights_load(e, x->g->folder));
+    NDP_TRY(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", NDP_F32));
+    NDP_TRY(ndp_weights_save(world, x->folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
+    ndp_tensor_list_release(&list);
+    ndp_engine_destroy(e);
+    ndp_comm_destroy(world);
+    return NDP_OK;
+}
+
+/* Every tensor of `a` is in `b` with the same shape and values, save for those that the model ignores; their number. */
+static int count_equal(const golden *g, const ndp_weights *a, const ndp_weights *b) {
+    int n = 0;
+    for (int i = 0; i < ndp_weights_count(a); i++) {
+        const ndp_tensor_entry *x = ndp_weights_at(a, i), *y = ndp_weights_find(b, x->spec.name);
+        if (ndp_facts_ignores(&g->facts, x->spec.name))
+            continue;
+        if (!y || y->spec.ndim != x->spec.ndim || memcmp(x->spec.shape, y->spec.shape, sizeof(int64_t) * 2) != 0)
+            fail_msg("%s: %s is not exported as it was", g->name, x->spec.name);
+        float *have = calloc((size_t)x->elements, sizeof *have), *want = calloc((size_t)x->elements, sizeof *want);
+        CHECK_OK(ndp_weights_read(a, x->spec.name, 0, x->elements, have, NDP_F32, true));
+        CHECK_OK(ndp_weights_read(b, x->spec.name, 0, x->elements, want, NDP_F32, true));
+        assert_memory_equal(have, want, (size_t)x->elements * sizeof *have);
+        free(have);
+        free(want);
+        n++;
+    }
+    return n;
+}
+
+/* Read and written again on 2 shards x some tensor ranks: the same tensors. They stay, beside config.json, in the
+ * folder NDP_EXPORTS, where tests/golden/check_exports.py shows them to transformers. */
+static void check_export(const char *name, const char *from) {
+    golden g;
+    open_golden(&g, name, from);
+    const char *kept = getenv("NDP_EXPORTS");
+    char folder[1024] = "/tmp/ndp_export_XXXXXX", command[2200];
+    if (kept)
+        snprintf(folder, sizeof folder, "%s/%s", kept, name);
+    else
+        assert_non_null(mkdtemp(folder));
+    exporting x = {.g = &g, .tp = 2, .folder = folder};
+    while (g.facts.heads % x.tp != 0)
+        x.tp++;
+    ndp_model_opts mo = {.mode = NDP_MODEL_SCORE, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
+    ndp_model m;
+    CHECK_OK(ndp_model_build(&g.facts, &mo, &m));
+    x.model = &m;
+    CHECK_OK(ndp_local_world(2 * x.tp, export_body, &x));
+    ndp_weights *before, *after;
+    CHECK_OK(ndp_weights_open(from, &before));
+    CHECK_OK(ndp_weights_prefix(before, ndp_facts_prefix(&g.facts)));
+    CHECK_OK(ndp_weights_open(folder, &after));
+    assert_int_equal(count_equal(&g, before, after), count_equal(&g, after, before));
+    ndp_weights_close(before);
+    ndp_weights_close(after);
+    ndp_model_release(&m);
+    close_golden(&g);
+    snprintf(command, sizeof command, kept ? "cp '%s/config.json' '%s'" : "true '%s'; rm -r '%s'", from, folder);
+    assert_int_equal(system(command), 0);
+}
+
+static void own_export(void **state) {
+    const char *name = *state;
+    char folder[1024];
+    check_export(name, golden_folder(name, folder, sizeof folder));
+}
+
+#define EXPORT(folder)                                                                                                 \
+    { folder, own_export, NULL, NULL, (void *)folder }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {GOLDEN_MODELS(EXPORT)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
