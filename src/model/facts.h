@@ -53,6 +53,7 @@ typedef struct ndp_facts {
     int layers, hidden, heads, kv_heads, head_dim, ffn;
     int64_t max_positions;
     double norm_eps, init_std;
+    bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
     bool tied, qkv_bias, o_bias, mlp_bias;
     bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
     bool unit_offset; /* norms multiply by 1 + w */
@@ -63,7 +64,7 @@ typedef struct ndp_facts {
     ndp_qk_norm qk_norm;
     double attention_scale, attention_cap, logit_cap; /* caps: c tanh(x / c); 0: none */
     double embedding_scale;
-    double dropout; /* what the configuration asks for in training: nothing is dropped here */
+    double dropout;       /* what the configuration asks for in training: nothing is dropped here */
     int n_ropes, n_kinds; /* n_ropes 0: positions are learned, a table of max_positions rows */
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];

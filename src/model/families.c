@@ -151,7 +151,7 @@ static void starcoder2_init(ndp_facts *f) {
 
 static void gpt2_init(ndp_facts *f) {
     starcoder2_init(f);
-    f->transposed = true;
+    f->transposed = f->depth_init = true;
     f->n_ropes = 0;
     f->init_std = 0.02;
     f->dropout = 0.1;

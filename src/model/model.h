@@ -54,7 +54,9 @@ NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts 
 void ndp_model_release(ndp_model *m);
 
 /* Random initial values of `count` elements of a tensor, as files hold it, from `first` on, in fp32: a function of
- * (seed, name, element). Matrices: normal with the configuration's initializer_range; norms multiply by 1; biases 0. */
+ * (seed, name, element). As transformers' _init_weights has it for these families. Matrices: normal with the
+ * configuration's initializer_range (GPT-2's c_proj: divided by sqrt(2 layers)); norms multiply by 1; biases are 0. The
+ * row of a pad token is like any other, where transformers makes it 0: here it is a token like any other. */
 void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
                       float *out);
 
