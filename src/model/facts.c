@@ -103,25 +103,34 @@ static ndp_status read_activation(struct json_object *config, const char *what, 
                                           : "; built: silu, gelu_pytorch_tanh");
 }
 
-/* Why a model_type is not among the built ones: experts, code of its own, or just not built. */
+/* What makes a model something else than a dense causal language model, by a key that says so. */
+static const struct {
+    const char *key, *is;
+} kinds[] = {
+    {"num_experts", "a mixture of experts"},
+    {"num_local_experts", "a mixture of experts"},
+    {"n_routed_experts", "a mixture of experts"},
+    {"moe_num_experts", "a mixture of experts"},
+    {"is_encoder_decoder", "an encoder and a decoder"},
+    {"vision_config", "of several parts, some for more than text"},
+    {"audio_config", "of several parts, some for more than text"},
+    {"text_config", "of several parts, of which text is one"},
+    {"auto_map", "code on the Hub, never run here"},
+};
+
+/* Why a model_type is not among the built ones. */
 static ndp_status refuse_family(struct json_object *config, const char *what, const char *type) {
-    static const char *const experts[] = {"num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts"};
-    char list[200];
-    for (int i = 0; i < NDP_COUNT(experts); i++)
-        if (!ndp_config_is_neutral(ndp_config_member(config, experts[i]), 0))
-            return NDP_FAIL(NDP_ENOTSUP,
-                            "%s: model_type '%.64s' is a mixture of experts (\"%s\": %.20s), which is not built yet; "
-                            "built are dense models: %s",
-                            what, type, experts[i], json_object_get_string(ndp_config_member(config, experts[i])),
-                            ndp_family_list(list, sizeof list));
-    struct json_object *map = ndp_config_member(config, "auto_map");
-    if (map)
-        return NDP_FAIL(NDP_ENOTSUP,
-                        "%s: model_type '%.64s' is code on the Hub (\"auto_map\": %.120s), which is never run here; "
-                        "built: %s",
-                        what, type, json_object_to_json_string_ext(map, JSON_C_TO_STRING_PLAIN),
-                        ndp_family_list(list, sizeof list));
-    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is not built yet; built: %s", what, type,
+    char list[200], why[200] = "not built yet";
+    for (int i = 0; i < NDP_COUNT(kinds); i++) {
+        struct json_object *value = ndp_config_member(config, kinds[i].key);
+        if (ndp_config_is_neutral(value, 0))
+            continue;
+        const char *text = json_object_to_json_string_ext(value, JSON_C_TO_STRING_PLAIN);
+        snprintf(why, sizeof why, "%s (\"%s\": %.60s%s)", kinds[i].is, kinds[i].key, text,
+                 strlen(text) > 60 ? "..." : "");
+        break;
+    }
+    return NDP_FAIL(NDP_ENOTSUP, "%s: model_type '%.64s' is %s; built: %s", what, type, why,
                     ndp_family_list(list, sizeof list));
 }
 

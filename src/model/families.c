@@ -162,7 +162,7 @@ static void gpt2_init(ndp_facts *f) {
 static const ndp_family families[] = {
     {"llama", "LlamaForCausalLM", &llama_names, &llama_keys, .layers = ndp_layers_alike},
     {"mistral", "MistralForCausalLM", &llama_names, &windowed_keys, mistral_init, .kv_heads_needed = true,
-     .layers = ndp_layers_windowed},
+     .layers = ndp_layers_mistral, .reads = {"layer_types"}},
     {"qwen2", "Qwen2ForCausalLM", &llama_names, &windowed_keys, qwen2_init, .kv_heads_needed = true,
      .layers = ndp_layers_qwen, .reads = {"use_sliding_window", "layer_types"}},
     {"qwen3", "Qwen3ForCausalLM", &qwen3_names, &qwen3_keys, qwen3_init, .kv_heads_needed = true,

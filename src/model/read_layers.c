@@ -57,7 +57,6 @@ static ndp_status by_types(struct json_object *config, const char *what, ndp_fac
     for (int i = 0; i < f->layers; i++) {
         bool windowed = i >= from && (every == 0 || (i + 1) % every != 0);
         NDP_TRY(layer_type(types, what, f, i, &windowed));
-        windowed = windowed && window > 0;
         NDP_TRY(set_kind(f, what, i, windowed ? window : 0, windowed ? window_rope : 0));
     }
     return NDP_OK;
@@ -69,6 +68,10 @@ ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_fac
     NDP_TRY(ndp_json_bool(config, what, "use_sliding_window", &use));
     NDP_TRY(ndp_json_int(config, what, "max_window_layers", 0, INT32_MAX, &from));
     return by_types(config, what, f, from, 0, use ? f->kinds[0].window : 0, 0);
+}
+
+ndp_status ndp_layers_mistral(struct json_object *config, const char *what, ndp_facts *f) {
+    return by_types(config, what, f, 0, 0, f->kinds[0].window, 0);
 }
 
 ndp_status ndp_layers_gemma2(struct json_object *config, const char *what, ndp_facts *f) {

@@ -106,7 +106,18 @@ static void bad_configs_are_refused(void **state) {
         {"{\"model_type\": \"mixtral\", \"num_local_experts\": 8}", NDP_ENOTSUP,
          "'mixtral' is a mixture of experts (\"num_local_experts\": 8)"},
         {"{\"model_type\": \"own\", \"auto_map\": {\"AutoConfig\": \"own.Config\"}}", NDP_ENOTSUP,
-         "'own' is code on the Hub (\"auto_map\": {\"AutoConfig\":\"own.Config\"})"},
+         "'own' is code on the Hub, never run here (\"auto_map\": {\"AutoConfig\":\"own.Config\"}); built: llama"},
+        {"{\"model_type\": \"deepseek_v3\", \"n_routed_experts\": 256, \"auto_map\": {\"AutoConfig\": \"c.C\"}}",
+         NDP_ENOTSUP, "'deepseek_v3' is a mixture of experts (\"n_routed_experts\": 256)"},
+        {"{\"model_type\": \"gemma3\", \"architectures\": [\"Gemma3ForConditionalGeneration\"], \"text_config\": "
+         "{\"model_type\": \"gemma3_text\"}, \"vision_config\": {\"hidden_size\": 1152}}",
+         NDP_ENOTSUP,
+         "'gemma3' is of several parts, some for more than text (\"vision_config\": {\"hidden_size\":1152})"},
+        {"{\"model_type\": \"gemma3n\", \"text_config\": {\"model_type\": \"gemma3n_text\"}}", NDP_ENOTSUP,
+         "'gemma3n' is of several parts, of which text is one"},
+        {"{\"model_type\": \"t5\", \"is_encoder_decoder\": true}", NDP_ENOTSUP, "'t5' is an encoder and a decoder"},
+        {"{\"model_type\": \"gpt2\", \"architectures\": [\"GPT2ForSequenceClassification\"]}", NDP_ENOTSUP,
+         "GPT2ForSequenceClassification\"] is not built yet; built: GPT2LMHeadModel"},
         {"{\"model_type\": \"qwen2\", \"num_attention_heads\": 8, " SHAPE "}", NDP_EFORMAT,
          "\"num_key_value_heads\" is missing"},
         {"{\"model_type\": \"llama\"}", NDP_EFORMAT, "\"vocab_size\" is missing"},
@@ -122,11 +133,26 @@ static void bad_configs_are_refused(void **state) {
          "vocab_size"},
         {MORE("\"head_dim\": 7"), NDP_EFORMAT, "head_dim of 7 is odd"},
         {MORE("\"head_dim\": 1000000"), NDP_EFORMAT, "8 heads of head_dim 1000000"},
+        {"{\"model_type\": \"llama\", \"num_attention_heads\": 1, \"hidden_size\": 64, \"intermediate_size\": 5000000, "
+         "\"vocab_size\": 100, \"num_hidden_layers\": 5, \"max_position_embeddings\": 512}",
+         NDP_EFORMAT, "\"intermediate_size\" is 5000000, expected a whole number from 1 to 4194304"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1000000, \"vocab_size\": 100}", NDP_EFORMAT,
+         "\"num_hidden_layers\" is 1000000, expected a whole number from 1 to 4096"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 5, \"vocab_size\": 9000000000}", NDP_EFORMAT,
+         "vocab_size"},
+        {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1.5, \"vocab_size\": 100}", NDP_EFORMAT,
+         "num_hidden_layers"},
+        {MORE("\"num_key_value_heads\": 0"), NDP_EFORMAT, "num_key_value_heads"},
         {MORE("\"num_key_value_heads\": 3"), NDP_EFORMAT, "num_key_value_heads 3"},
         {MORE("\"num_key_value_heads\": 16"), NDP_EFORMAT, "num_key_value_heads"},
         {MORE("\"architectures\": [\"LlamaForSequenceClassification\"]"), NDP_ENOTSUP, "LlamaForSequenceClassific"},
         {MORE("\"architectures\": \"LlamaForCausalLM\""), NDP_ENOTSUP, "architectures"},
         {MORE("\"hidden_act\": \"gelu\""), NDP_ENOTSUP, "\"hidden_act\": \"gelu\""},
+        {MORE("\"hidden_act\": \"no_such\""), NDP_ENOTSUP,
+         "\"no_such\" is not built yet; built: silu, gelu_pytorch_tanh"},
+        {MORE("\"hidden_act\": 3"), NDP_EFORMAT, "hidden_act"},
+        {MORE("\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"), NDP_ENOTSUP,
+         "\"quantization_config\": {\"quant_method\":\"fp8\""},
         {MORE("\"attention_dropout\": 0.1"), NDP_ENOTSUP, "\"attention_dropout\": 0.1"},
         {MORE("\"attention_dropout\": NaN"), NDP_ENOTSUP, "attention_dropout"},
         {MORE("\"pretraining_tp\": 2"), NDP_ENOTSUP, "\"pretraining_tp\": 2"},
@@ -139,6 +165,10 @@ static void bad_configs_are_refused(void **state) {
         {MORE("\"layer_types\": [\"full_attention\", \"sliding_attention\"]"), NDP_ENOTSUP, "sliding_attention"},
         {MORE("\"layer_types\": [null]"), NDP_ENOTSUP, "layer_types"},
         {MORE("\"rope_scaling\": {\"type\": \"dynamic\", \"factor\": 4}"), NDP_ENOTSUP, "rope type 'dynamic'"},
+        {MORE("\"rope_parameters\": {\"rope_type\": \"proportional\", \"rope_theta\": 1e4}"), NDP_ENOTSUP,
+         "rope type 'proportional' in \"rope_parameters\" is not built yet; built: default, linear, llama3, yarn, "
+         "longrope"},
+        {MORE("\"rope_scaling\": {\"rope_type\": \"ntk\"}"), NDP_ENOTSUP, "rope type 'ntk' in \"rope_scaling\""},
         {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": -4}"), NDP_EFORMAT, "\"factor\" is -4"},
         {MORE("\"rope_scaling\": {\"type\": \"yarn\", \"factor\": 4}, \"rope_theta\": 1"), NDP_EFORMAT, "yarn"},
         {MORE("\"rope_scaling\": {\"type\": \"longrope\", \"short_factor\": [1]}"), NDP_EFORMAT, "list of 4 numbers"},
@@ -186,6 +216,11 @@ static void windows_are_read(void **state) {
     assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && f.kinds[0].rope == 0);
     CHECK_OK(parse(FAMILY("mistral", "\"rms_norm_eps\": 1e-5"), &f));
     assert_true(f.n_kinds == 1 && f.kinds[0].window == 4096);
+    CHECK_OK(parse(FAMILY("mistral", "\"sliding_window\": 9, \"layer_types\": [\"full_attention\", "
+                                     "\"sliding_attention\", \"full_attention\", \"full_attention\", "
+                                     "\"full_attention\"]"),
+                   &f));
+    assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].window == 0 && f.kinds[f.kind_of[1]].window == 9);
     CHECK_OK(parse(FAMILY("qwen2", "\"sliding_window\": 9, \"max_window_layers\": 2"), &f));
     assert_true(f.n_kinds == 1 && f.kinds[0].window == 0 && f.qkv_bias && !f.o_bias);
     CHECK_OK(
@@ -223,6 +258,70 @@ static void gemmas_are_read(void **state) {
                    &f));
     assert_true(f.ropes[0].theta == 3e5 && f.ropes[1].theta == 2e4);
     CHECK_FAILS(parse(FAMILY("gemma3_text", "\"attn_logit_softcapping\": 50.0"), &f), NDP_ENOTSUP, "softcapping");
+}
+
+static void check_same_angles(const ndp_rope *a, const ndp_rope *b) {
+    double x[128], y[128];
+    assert_true(a->dim == b->dim && a->dim / 2 <= NDP_COUNT(x) && a->amplitude == b->amplitude);
+    for (int64_t positions = 8; positions <= 1 << 20; positions <<= 17) { /* below and beyond the original length */
+        ndp_rope_frequencies(a, positions, x);
+        ndp_rope_frequencies(b, positions, y);
+        for (int i = 0; i < a->dim / 2; i++)
+            assert_true(x[i] == y[i]);
+    }
+}
+
+/* What transformers 5 writes for a model is read as what older files say: all in rope_parameters, layer_types always,
+ * dtype for torch_dtype. */
+static void both_forms_are_read(void **state) {
+    (void)state;
+    static const struct {
+        const char *before, *since;
+    } pairs[] = {
+        {FAMILY("llama",
+                "\"rope_theta\": 5e5, \"torch_dtype\": \"bfloat16\", \"rope_scaling\": {\"rope_type\": \"llama3\", "
+                "\"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                "\"original_max_position_embeddings\": 64}"),
+         FAMILY("llama",
+                "\"dtype\": \"bfloat16\", \"head_dim\": 8, \"rope_parameters\": {\"rope_theta\": 5e5, \"rope_type\": "
+                "\"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, \"high_freq_factor\": 4.0, "
+                "\"original_max_position_embeddings\": 64}")},
+        {FAMILY("qwen2", "\"rope_theta\": 1e6, \"sliding_window\": 9, \"use_sliding_window\": true, "
+                         "\"max_window_layers\": 4"),
+         FAMILY("qwen2",
+                "\"rope_parameters\": {\"rope_theta\": 1e6, \"rope_type\": \"default\"}, \"sliding_window\": 9, "
+                "\"use_sliding_window\": true, \"max_window_layers\": 4, \"layer_types\": [\"full_attention\", "
+                "\"full_attention\", \"full_attention\", \"full_attention\", \"sliding_attention\"]")},
+        {FAMILY("phi3",
+                "\"rope_theta\": 1e3, \"partial_rotary_factor\": 0.5, \"original_max_position_embeddings\": 128, "
+                "\"rope_scaling\": {\"type\": \"su\", \"short_factor\": [1, 2], \"long_factor\": [3, 4]}"),
+         FAMILY("phi3",
+                "\"original_max_position_embeddings\": 128, \"rope_parameters\": {\"rope_theta\": 1e3, "
+                "\"partial_rotary_factor\": 0.5, \"rope_type\": \"longrope\", "
+                "\"original_max_position_embeddings\": 128, \"short_factor\": [1, 2], \"long_factor\": [3, 4]}")},
+        {FAMILY("stablelm", "\"rope_theta\": 1e3, \"partial_rotary_factor\": 0.5"),
+         FAMILY("stablelm", "\"rope_parameters\": {\"rope_theta\": 1e3, \"partial_rotary_factor\": 0.5, \"rope_type\": "
+                            "\"default\"}")},
+        {FAMILY("gemma3_text", "\"rope_theta\": 1e5, \"rope_local_base_freq\": 2e3, \"sliding_window_pattern\": 4, "
+                               "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 8.0}"),
+         FAMILY("gemma3_text",
+                "\"_sliding_window_pattern\": 4, \"layer_types\": [\"sliding_attention\", "
+                "\"sliding_attention\", \"sliding_attention\", \"full_attention\", \"sliding_attention\"], "
+                "\"rope_parameters\": {\"full_attention\": {\"rope_theta\": 1e5, \"rope_type\": \"linear\", "
+                "\"factor\": 8.0}, \"sliding_attention\": {\"rope_theta\": 2e3, \"rope_type\": \"default\"}}")},
+    };
+    for (int i = 0; i < NDP_COUNT(pairs); i++) {
+        static ndp_facts before, since;
+        CHECK_OK(parse(pairs[i].before, &before));
+        CHECK_OK(parse(pairs[i].since, &since));
+        assert_int_equal(before.n_ropes, since.n_ropes);
+        for (int r = 0; r < before.n_ropes; r++)
+            check_same_angles(&before.ropes[r], &since.ropes[r]);
+        for (int k = 0; k < before.layers; k++) {
+            const ndp_layer_kind *x = &before.kinds[before.kind_of[k]], *y = &since.kinds[since.kind_of[k]];
+            assert_true(x->window == y->window && x->rope == y->rope);
+        }
+    }
 }
 
 static void other_families_are_read(void **state) {
@@ -303,7 +402,7 @@ int main(void) {
         cmocka_unit_test(defaults_are_transformers), cmocka_unit_test(keys_are_read),
         cmocka_unit_test(rope_forms_are_read),       cmocka_unit_test(bad_configs_are_refused),
         cmocka_unit_test(missing_file_is_named),     cmocka_unit_test(windows_are_read),
-        cmocka_unit_test(gemmas_are_read),           cmocka_unit_test(other_families_are_read),
-        cmocka_unit_test(published_models)};
+        cmocka_unit_test(gemmas_are_read),           cmocka_unit_test(both_forms_are_read),
+        cmocka_unit_test(other_families_are_read),   cmocka_unit_test(published_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
