@@ -376,16 +376,11 @@ static void bugs_are_seen_in_bf16(void **state) {
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),
-                                       cmocka_unit_test(nines_fp32),
-                                       cmocka_unit_test(stories_fp32),
-                                       cmocka_unit_test(stories_sgd),
-                                       cmocka_unit_test(odd_bf16),
-                                       cmocka_unit_test(nines_bf16),
-                                       cmocka_unit_test(odd_fp64),
-                                       cmocka_unit_test(nothing_to_predict),
-                                       cmocka_unit_test(bugs_are_seen),
-                                       cmocka_unit_test(bugs_are_seen_in_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),      cmocka_unit_test(nines_fp32),
+                                       cmocka_unit_test(stories_fp32),  cmocka_unit_test(stories_sgd),
+                                       cmocka_unit_test(odd_bf16),      cmocka_unit_test(nines_bf16),
+                                       cmocka_unit_test(odd_fp64),      cmocka_unit_test(nothing_to_predict),
+                                       cmocka_unit_test(bugs_are_seen), cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

@@ -15,6 +15,7 @@
 #define NDP_OPS_CPU_ATTENTION_BF16_H
 
 #include "ops/cpu/attention_block.h"
+#include "ops/cpu/attention_cap.h"
 #include "ops/cpu/attention_pairs.h"
 
 /* --- packing --- */
@@ -73,9 +74,16 @@ static key_range seen_depths(const ndp_att *a, const row_block *b, int64_t block
 }
 
 /* s [keys][STRIP] = rows of x (keys) times y, a strip's paired columns. */
-static void scores(const ndp_att *a, key_range r, const bf16 *x, const bf16 *y, float *s) {
+static void strip_product(const ndp_att *a, key_range r, const bf16 *x, const bf16 *y, float *s) {
     product(r.to - r.from, STRIP, a->dim_pad, (operand){x + r.from * a->dim_pad, a->dim_pad}, (operand){y, 2 * STRIP},
             s, STRIP, false);
+}
+
+/* The scores of packed keys k, not scaled yet. */
+static void scores(const ndp_att *a, key_range r, const bf16 *k, const bf16 *q_t, float *s) {
+    strip_product(a, r, k, q_t, s);
+    if (a->cap > 0)
+        cap_scores(r.to - r.from, STRIP, STRIP, a->cap, score_unit(a), s);
 }
 
 /* Hides what a row does not see, and what fills up the keys. */
@@ -245,8 +253,11 @@ static void backward_begin(const ndp_att *a, pair_block *b, float *work) {
 }
 
 /* Scores of a strip and DEPTH keys become weights p, their gradients dp those of the scores (less the scale): two keys
- * by 32 rows at a time. `to` is the first key's place in p, ds and ds_pairs. */
-static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, int64_t to, const backward_buffers *w) {
+ * by 32 rows at a time. `to` is the first key's place in p, ds and ds_pairs; `capped` is a constant where it is
+ * inlined.
+ */
+INLINE void softmax_backward_by(const ndp_att *a, const row_block *b, int64_t row, int64_t to,
+                                const backward_buffers *w, bool capped) {
     const vf unit = vec_set(score_unit(a));
     const vf lse[2] = {vec_load(b->shift + row), vec_load(b->shift + row + LANES)};
     const vf delta[2] = {vec_load(b->sum + row), vec_load(b->sum + row + LANES)};
@@ -255,9 +266,11 @@ static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, 
         const float *s = w->s + k * STRIP, *dp = w->dp + k * STRIP;
 #pragma GCC unroll 4
         for (int i = 0; i < 4; i++) {
-            vf x = vec_exp2(vec_load(s + i * LANES) * unit - lse[i % 2]);
+            vf score = vec_load(s + i * LANES) * unit, x = vec_exp2(score - lse[i % 2]);
             p[i / 2][i % 2] = x;
             ds[i / 2][i % 2] = x * (vec_load(dp + i * LANES) - delta[i % 2]);
+            if (capped)
+                ds[i / 2][i % 2] *= cap_slope(a->cap, score);
         }
 #pragma GCC unroll 2
         for (int i = 0; i < 2; i++) {
@@ -266,6 +279,13 @@ static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, 
             store_paired(w->ds_pairs + (to + k) * STRIP + 2 * i * LANES, ds[0][i], ds[1][i]);
         }
     }
+}
+
+static void softmax_backward(const ndp_att *a, const row_block *b, int64_t row, int64_t to, const backward_buffers *w) {
+    if (a->cap > 0)
+        softmax_backward_by(a, b, row, to, w, true);
+    else
+        softmax_backward_by(a, b, row, to, w, false);
 }
 
 /* p, ds and dq of a strip. */
@@ -277,7 +297,7 @@ static void backward_strip(const ndp_att *a, pair_block *b, int64_t row, int kv,
         scores(a, few, packed(a, kv, j, BACKWARD_K), b->q_t + at, w->s);
         if (!r.all)
             hide_strip(a, &b->rows, few, j, row, w->s);
-        scores(a, few, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
+        strip_product(a, few, packed(a, kv, j, BACKWARD_V), b->d_o_t + at, w->dp);
         softmax_backward(a, &b->rows, row, k - r.from, w);
     }
     if (a->dq.data)

@@ -29,9 +29,8 @@ static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
     return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
 }
 
-/* Caps are built in fp32 alone. */
-static const ndp_att_kernels *choose(ndp_dtype dtype, float scale, float cap) {
-    if (dtype == NDP_BF16 && scale > 0 && cap == 0 && ndp_cpu_has_avx512_bf16())
+static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
+    if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_avx512_bf16())
         return ndp_cpu_has_amx_bf16() ? &ndp_att_amx : &ndp_att_avx512bf16;
     return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
 }
@@ -46,7 +45,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .cap = (float)(attr->cap * M_LOG2E),
                  .keys = k->rows,
                  .block_keys = c->split_sums ? NDP_ATT_FEW_KEYS : NDP_ATT_KEYS};
-    a.kernels = choose(q->dtype, a.scale, a.cap);
+    a.kernels = choose(q->dtype, a.scale);
     a.dim_pad = (a.dim + a.kernels->dim_unit - 1) / a.kernels->dim_unit * a.kernels->dim_unit;
     a.rows = q->rows * a.group;
     int64_t blocks = a.rows * a.kv_heads / (NDP_ATT_ROWS * MIN_TASKS);

@@ -6,7 +6,7 @@
 #define NDP_OPS_CPU_ATTENTION_KERNEL_H
 
 #include "ops/cpu/attention_block.h"
-#include "ops/cpu/vector.h"
+#include "ops/cpu/attention_cap.h"
 
 /* --- products --- */
 
@@ -137,28 +137,6 @@ static void weighted_rows(const ndp_att *a, const row_block *b, key_range r, con
                   a->dim_pad, true);
 }
 
-/* tanh(x): see ndp_vtanhf. */
-INLINE vf vec_tanh(vf x) {
-    vf size = (vf)((vi)x & INT32_MAX), z = x * x;
-    vf far = 1 - 2 / (1 + vec_exp2(size * (2 * (float)M_LOG2E))), near = x + x * z * NDP_TANH_SERIES(z);
-    vi sign = (vi)x & INT32_MIN, is_near = size < NDP_TANH_SMALL;
-    return (vf)((is_near & (vi)near) | (~is_near & ((vi)far | sign)));
-}
-
-/* Scores x become c tanh(x / c). */
-static void cap_scores(const ndp_att *a, const row_block *b, int64_t keys, float *s) {
-    const float by = 1 / a->cap;
-    for (int64_t k = 0; k < keys; k++)
-        for (int64_t j = 0; j < b->vecs * LANES; j += LANES)
-            vec_store(s + k * ROWS + j, a->cap * vec_tanh(vec_load(s + k * ROWS + j) * by));
-}
-
-/* The slope of the cap at capped scores, 1 - (x / c)^2; hidden ones (-inf) have none. */
-INLINE vf cap_slope(const ndp_att *a, vf x) {
-    vf part = vec_max(x, vec_set(-a->cap)) * (1 / a->cap);
-    return 1 - part * part;
-}
-
 /* --- forward --- */
 
 /* Scores become weights; earlier sums and outputs are scaled to the new maximum. */
@@ -199,7 +177,7 @@ static void forward_keys(const ndp_att *a, float_block *b, int64_t j, const floa
         return;
     scores(a, &b->rows, r, k, b->q_t, s);
     if (a->cap > 0)
-        cap_scores(a, &b->rows, r.to - r.from, s);
+        cap_scores(r.to - r.from, b->rows.vecs * LANES, ROWS, a->cap, 1, s);
     if (!r.all)
         hide(&b->rows, r, 0, b->rows.vecs * LANES, s, ROWS);
     online_softmax(a, b, r.to - r.from, s);
@@ -250,7 +228,7 @@ INLINE void softmax_backward_by(const ndp_att *a, const row_block *b, int64_t ke
             vf x = vec_load(s + k * ROWS + j), p = vec_exp2(x - lse);
             vf ds = p * (vec_load(dp + k * ROWS + j) - delta);
             if (capped)
-                ds *= cap_slope(a, x);
+                ds *= cap_slope(a->cap, x);
             vec_store(s + k * ROWS + j, p);
             vec_store(dp + k * ROWS + j, ds);
         }
@@ -277,7 +255,7 @@ static void backward_block(const ndp_att *a, float_block *b, int64_t j, const ke
         return;
     scores(a, rows, r, w->k, b->q_t, w->s);
     if (a->cap > 0)
-        cap_scores(a, rows, r.to - r.from, w->s);
+        cap_scores(r.to - r.from, rows->vecs * LANES, ROWS, a->cap, 1, w->s);
     if (!r.all)
         hide(rows, r, 0, rows->vecs * LANES, w->s, ROWS);
     scores(a, rows, r, w->v, b->d_o_t, w->dp);
