@@ -1,6 +1,7 @@
 #include "base/json.h"
 
 #include "base/text.h"
+#include <ctype.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,12 +20,56 @@ static ndp_status fail_at(const char *text, size_t at, const char *what, const c
     return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: %s", what, line, at - start + 1, why);
 }
 
+/* "\\uD83D", or -1. */
+static int32_t escaped_unit(const char *text, size_t n) {
+    int32_t unit = 0;
+    if (n < 6 || text[0] != '\\' || text[1] != 'u')
+        return -1;
+    for (int i = 2; i < 6; i++) {
+        if (!isxdigit((unsigned char)text[i]))
+            return -1;
+        unit = unit << 4 | (isdigit((unsigned char)text[i]) ? text[i] - '0' : (text[i] | 0x20) - 'a' + 10);
+    }
+    return unit;
+}
+
+enum { PAIR = 12 }; /* bytes of an escaped pair of surrogates */
+
+/* Escaped pairs of surrogates for characters whose last 16 bits look like a surrogate themselves (U+1D800, U+2D800,
+ * ...): json-c makes U+FFFD of them. The character, or 0 where the text does not begin with such a pair. */
+static uint32_t misread_pair(const char *text, size_t n) {
+    int32_t high = escaped_unit(text, n), low = n >= PAIR ? escaped_unit(text + PAIR / 2, n - PAIR / 2) : -1;
+    if (high < 0xd800 || high > 0xdbff || low < 0xdc00 || low > 0xdfff)
+        return 0;
+    uint32_t c = 0x10000u + ((uint32_t)(high - 0xd800) << 10) + (uint32_t)(low - 0xdc00);
+    return (c & 0xf800) == 0xd800 ? c : 0;
+}
+
+/* The text with such pairs as the characters that they mean. */
+static void write_pairs_out(const char *text, size_t size, ndp_str *out) {
+    size_t done = 0;
+    for (size_t i = 0; i < size; i++) {
+        uint32_t c = text[i] == '\\' ? misread_pair(text + i, size - i) : 0;
+        if (c) {
+            const char bytes[4] = {(char)(0xf0 | c >> 18), (char)(0x80 | (c >> 12 & 0x3f)),
+                                   (char)(0x80 | (c >> 6 & 0x3f)), (char)(0x80 | (c & 0x3f))};
+            ndp_str_add_bytes(out, text + done, i - done);
+            ndp_str_add_bytes(out, bytes, sizeof bytes);
+            done = i + PAIR;
+        }
+        i += c ? PAIR - 1 : text[i] == '\\';
+    }
+    ndp_str_add_bytes(out, text + done, size - done);
+}
+
 /* What json-c's strict mode lets pass: control characters, keys in single quotes, and keys with a zero, which it would
- * end there. Counts the colons outside of strings on the way: every member has one. */
-static ndp_status scan(const char *text, size_t size, const char *what, int64_t *colons) {
+ * end there. Counts the colons outside of strings on the way: every member has one; *misread: there are pairs of
+ * surrogates that json-c gets wrong. */
+static ndp_status scan(const char *text, size_t size, const char *what, int64_t *colons, bool *misread) {
     bool quoted = false;
     size_t zero = SIZE_MAX; /* one in the last string */
     *colons = 0;
+    *misread = false;
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 && (quoted || (c != '\t' && c != '\n' && c != '\r')))
@@ -34,6 +79,7 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
             zero = quoted ? SIZE_MAX : zero;
         } else if (quoted && c == '\\') {
             zero = size - i >= 6 && !memcmp(text + i, "\\u0000", 6) ? i : zero;
+            *misread |= misread_pair(text + i, size - i) != 0;
             i++;
         }
         if (!quoted && c == '\'')
@@ -61,10 +107,8 @@ static int64_t count_members(struct json_object *o) {
     return n;
 }
 
-static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t size, const char *what,
+static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t size, const char *what, int64_t colons,
                               struct json_object **out) {
-    int64_t colons;
-    NDP_TRY(scan(text, size, what, &colons));
     struct json_object *o = json_tokener_parse_ex(tok, text, (int)size);
     size_t end = json_tokener_get_parse_end(tok);
     if (json_tokener_get_error(tok) == json_tokener_continue) {
@@ -86,18 +130,33 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
     return NDP_OK;
 }
 
+static ndp_status parse_text(const char *text, size_t size, const char *what, int64_t colons,
+                             struct json_object **out) {
+    struct json_tokener *tok = json_tokener_new_ex(DEPTH);
+    if (!tok)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size);
+    json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
+    ndp_status st = parse_value(tok, text, size, what, colons, out);
+    json_tokener_free(tok);
+    return st;
+}
+
 ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struct json_object **out) {
     if (size >= INT_MAX)
         return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes of JSON; the most that can be read is 2 GiB", what, size);
     size_t valid = ndp_utf8_valid_prefix(text, size);
     if (valid < size)
         return fail_at(text, valid, what, "not valid UTF-8");
-    struct json_tokener *tok = json_tokener_new_ex(DEPTH);
-    if (!tok)
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size);
-    json_tokener_set_flags(tok, JSON_TOKENER_STRICT);
-    ndp_status st = parse_value(tok, text, size, what, out);
-    json_tokener_free(tok);
+    int64_t colons;
+    bool misread;
+    NDP_TRY(scan(text, size, what, &colons, &misread));
+    if (!misread)
+        return parse_text(text, size, what, colons, out);
+    ndp_str mended = {0};
+    write_pairs_out(text, size, &mended);
+    ndp_status st = mended.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to parse %zu bytes of JSON", what, size)
+                                  : parse_text(mended.data, mended.length, what, colons, out);
+    ndp_str_release(&mended);
     return st;
 }
 

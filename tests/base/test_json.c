@@ -42,6 +42,23 @@ static void typed_members(void **state) {
     json_object_put(o);
 }
 
+/* json-c itself takes the last two for lone surrogates. */
+static void escaped_pairs_are_characters(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *want;
+    } cases[] = {{"\"\\ud83d\\ude00\"", "\xf0\x9f\x98\x80"},
+                 {"\"a\\\\ud836\\uD836\\udc00b\\ud83d\\ude00\"", "a\\ud836\xf0\x9d\xa0\x80"
+                                                                 "b\xf0\x9f\x98\x80"},
+                 {"\"\\ud877\\udfff\"", "\xf0\xad\xbf\xbf"}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        struct json_object *o;
+        CHECK_OK(parse(cases[i].text, &o));
+        assert_string_equal(json_object_get_string(o), cases[i].want);
+        json_object_put(o);
+    }
+}
+
 static void accepts(void **state) {
     (void)state;
     static const char *const texts[] = {"{}",
@@ -149,6 +166,7 @@ static void real_configurations(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(typed_members),
+                                       cmocka_unit_test(escaped_pairs_are_characters),
                                        cmocka_unit_test(accepts),
                                        cmocka_unit_test(bare_nan_and_infinity),
                                        cmocka_unit_test(refuses),
