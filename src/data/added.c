@@ -85,8 +85,10 @@ const ndp_added_token *ndp_added_next(ndp_added_walk *w, size_t *from, size_t *t
         }
         while (t->rstrip && end < text.n && ndp_is_space(character_at(text, end)))
             end += ndp_utf8_length((unsigned char)text.data[end]);
+        if (t->lstrip && end <= w->done) /* white space alone, and the last one took it */
+            continue;
         *from = begin > w->done ? begin : w->done; /* white space that the last one took may begin this one */
-        *to = w->done = end > w->done ? end : w->done;
+        *to = w->done = end;                       /* and what lies behind this one is text again */
         return t;
     }
     return NULL;

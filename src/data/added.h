@@ -31,7 +31,8 @@ typedef struct ndp_added_walk {
     ndp_span text;   /* valid UTF-8 */
     size_t at, done; /* where to look; the end of what the last token took */
 } ndp_added_walk;
-/* The next one and the stretch [*from, *to) that it takes, *from >= done; NULL when there is none. */
+/* The next one and the stretch [*from, *to) that it takes; NULL when there is none. *from is not before the end of the
+ * last one, *to may be. */
 const ndp_added_token *ndp_added_next(ndp_added_walk *w, size_t *from, size_t *to);
 
 #endif

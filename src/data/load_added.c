@@ -7,7 +7,7 @@
 static ndp_status enter_token(const ndp_loader *l, const char *text, size_t n, int64_t id) {
     int32_t known = ndp_vocab_find(&l->t->words.vocab, text, n);
     if (known < 0)
-        return ndp_vocab_add(&l->t->words.vocab, l->what, text, n, id, false);
+        return ndp_vocab_add(&l->t->words.vocab, l->what, text, n, id, NDP_VOCAB_NOT_FOUND);
     if (known != id)
         return NDP_FAIL(NDP_EFORMAT, "%s: the added token '%s' has the id %lld, but %d in the vocabulary", l->what,
                         text, (long long)id, known);
@@ -19,7 +19,8 @@ static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool nor
     ndp_normalize_scratch scratch = {0};
     ndp_regex_scratch regex = {0};
     ndp_span text = {token.text, token.length};
-    ndp_status st = normalized ? ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &text) : NDP_OK;
+    bool first = false;
+    ndp_status st = normalized ? ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &first, &text) : NDP_OK;
     char *kept = st == NDP_OK ? ndp_arena_alloc(&l->t->arena, text.n + 1) : NULL;
     if (kept && text.n) {
         memcpy(kept, text.data, text.n);

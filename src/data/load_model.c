@@ -48,7 +48,7 @@ static ndp_status read_word(const ndp_loader *l, ndp_json_cursor *c, int64_t i, 
     if (ndp_json_next_int(c, &id) != NDP_OK)
         return NDP_FAIL(NDP_EFORMAT, "%s: the id of '%.*s' in the vocabulary is no whole number", l->what, (int)n,
                         token);
-    return ndp_vocab_add(&l->t->words.vocab, l->what, token, n, id, true);
+    return ndp_vocab_add(&l->t->words.vocab, l->what, token, n, id, NDP_VOCAB_FOUND_ONCE);
 }
 
 /* Merges while they are read: pairs of ids, in order of rank. */
@@ -149,7 +149,8 @@ typedef struct scores {
     int64_t capacity;
 } scores;
 
-/* ["piece", score], the id being its place in the list. */
+/* ["piece", score], the id being its place in the list. Trainers write a piece twice where special tokens stand in the
+ * texts; the last one counts, as in the reference. */
 static ndp_status read_piece(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user) {
     scores *all = user;
     const char *text = "";
@@ -158,7 +159,7 @@ static ndp_status read_piece(const ndp_loader *l, ndp_json_cursor *c, int64_t i,
     if (!ndp_json_accept(c, '[') || ndp_json_next_string(c, &text, &n) != NDP_OK)
         return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
                         (long long)i);
-    NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, text, n, i, true));
+    NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, text, n, i, NDP_VOCAB_FOUND_LAST));
     if (!ndp_json_accept(c, ',') || ndp_json_next_double(c, &all->items[i]) != NDP_OK || !isfinite(all->items[i]) ||
         !ndp_json_accept(c, ']'))
         return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,

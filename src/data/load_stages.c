@@ -1,6 +1,7 @@
 /* Normalizers, pre-tokenizers and decoders of a tokenizer.json. */
 #include "data/charsmap.h"
 #include "data/loader.h"
+#include "data/newer.h"
 #include "data/utf8.h"
 #include <string.h>
 
@@ -75,6 +76,20 @@ static ndp_status load_precompiled(const ndp_loader *l, struct json_object *o) {
     return add_normalizer(l, s);
 }
 
+static ndp_status add_replace(const ndp_loader *l, const char *regex, const char *content) {
+    ndp_normalizer s = {.kind = NDP_NORMALIZER_REPLACE, .content = content};
+    NDP_TRY(ndp_regex_create((ndp_span){regex, strlen(regex)}, l->what, &s.pattern));
+    return add_normalizer(l, s);
+}
+
+/* Control characters go, and what is like a space becomes one. */
+static ndp_status load_nmt(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the normalizer Nmt", o, "type"));
+    NDP_TRY(add_replace(l, "[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x{8f}\\x{9f}]", ""));
+    return add_replace(l, "[\\t\\n\\f\\r\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]",
+                       " ");
+}
+
 #define PLAIN_NORMALIZER(name, KIND)                                                                                   \
     static ndp_status load_##name(const ndp_loader *l, struct json_object *o) {                                        \
         NDP_TRY(NDP_LOAD_KEYS(l, "the normalizer " #name, o, "type"));                                                 \
@@ -99,6 +114,7 @@ ndp_status ndp_load_normalizers(const ndp_loader *l, struct json_object *o) {
         {"Lowercase", load_Lowercase},
         {"StripAccents", load_StripAccents},
         {"Precompiled", load_precompiled},
+        {"Nmt", load_nmt},
     };
     static const ndp_stage_types known = {"normalizer", "normalizers", types, NDP_COUNT(types)};
     return o ? ndp_load_stages(l, &known, o) : NDP_OK;
@@ -181,13 +197,16 @@ static ndp_status load_digits(const ndp_loader *l, struct json_object *o) {
     return add_split(l, "\\p{N}", individual ? NDP_SPLIT_ISOLATED : NDP_SPLIT_CONTIGUOUS, false);
 }
 
+/* Of ASCII the symbols too, and two that are none any more. */
+#define PUNCTUATION "[\\p{P}\\x{166d}\\x{111c9}$+<=>^`|~&&[^" NDP_NEWER_PUNCTUATION "]]"
+
 static ndp_status load_punctuation(const ndp_loader *l, struct json_object *o) {
     static const char where[] = "the pre_tokenizer Punctuation";
     ndp_split_behavior behavior = NDP_SPLIT_ISOLATED;
     NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "behavior"));
     if (ndp_load_member(o, "behavior"))
         NDP_TRY(load_behavior(l, where, o, &behavior));
-    return add_split(l, "[\\p{P}$+<=>^`|~]", behavior, false);
+    return add_split(l, PUNCTUATION, behavior, false);
 }
 
 /* The joiners are word characters to the reference's engine for this expression, which is another one. */
@@ -199,6 +218,24 @@ static ndp_status load_whitespace(const ndp_loader *l, struct json_object *o) {
 static ndp_status load_whitespace_split(const ndp_loader *l, struct json_object *o) {
     NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer WhitespaceSplit", o, "type"));
     return add_split(l, "\\s+", NDP_SPLIT_REMOVED, false);
+}
+
+static ndp_status load_bert(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer BertPreTokenizer", o, "type"));
+    NDP_TRY(add_split(l, "\\s", NDP_SPLIT_REMOVED, false));
+    return add_split(l, PUNCTUATION, NDP_SPLIT_ISOLATED, false);
+}
+
+static ndp_status load_delimiter(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the pre_tokenizer CharDelimiterSplit";
+    const char *delimiter = "";
+    ndp_pretokenizer s = {.kind = NDP_PRETOKENIZER_SPLIT, .behavior = NDP_SPLIT_REMOVED};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "delimiter"));
+    NDP_TRY(ndp_load_string(l, where, o, "delimiter", &delimiter));
+    if (!delimiter[0])
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no delimiter", l->what, where);
+    NDP_TRY(ndp_regex_create_literal((ndp_span){delimiter, strlen(delimiter)}, l->what, &s.pattern));
+    return add_pretokenizer(l, s);
 }
 
 /* ---- Metaspace, on both ways ---- */
@@ -267,7 +304,7 @@ ndp_status ndp_load_pretokenizers(const ndp_loader *l, struct json_object *o) {
     static const ndp_stage_type types[] = {
         {"ByteLevel", load_byte_level},    {"Split", load_split},           {"Digits", load_digits},
         {"Metaspace", load_pre_metaspace}, {"Whitespace", load_whitespace}, {"WhitespaceSplit", load_whitespace_split},
-        {"Punctuation", load_punctuation},
+        {"Punctuation", load_punctuation}, {"BertPreTokenizer", load_bert}, {"CharDelimiterSplit", load_delimiter},
     };
     static const ndp_stage_types known = {"pre_tokenizer", "pretokenizers", types, NDP_COUNT(types)};
     ndp_pretokenizers *all = &l->t->pretokenizers;

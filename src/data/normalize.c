@@ -2,6 +2,7 @@
 
 #include "base/arena.h"
 #include "data/charsmap.h"
+#include "data/newer.h"
 #include "data/utf8.h"
 #include <stdlib.h>
 #include <string.h>
@@ -69,19 +70,8 @@ static ndp_status order(ndp_normalize_scratch *s, int64_t n) {
     return NDP_OK;
 }
 
-/* A stretch that nothing before or behind it can change. */
-static ndp_status normalize_stretch(const form *f, ndp_span text, ndp_normalize_scratch *s, ndp_str *out) {
-    int64_t n = 0;
-    for (size_t at = 0, length; at < text.n; at += length) {
-        int unused = UTF8PROC_BOUNDCLASS_START;
-        length = ndp_utf8_length((unsigned char)text.data[at]);
-        NDP_TRY(ndp_array_reserve(&s->characters, &s->capacity, n + 32, sizeof *s->characters)); /* 18 at most */
-        utf8proc_ssize_t more = utf8proc_decompose_char((utf8proc_int32_t)ndp_utf8_decode(text.data + at, length),
-                                                        s->characters + n, 32, f->options, &unused);
-        if (more < 0 || more > 32)
-            return NDP_FAIL(NDP_EBUG, "utf8proc gives %lld characters for one", (long long)more);
-        n += more;
-    }
+/* Orders and composes the first `n` of the scratch's characters, and appends them. */
+static ndp_status end_stretch(const form *f, ndp_normalize_scratch *s, int64_t n, ndp_str *out) {
     NDP_TRY(order(s, n));
     if (f->options & UTF8PROC_COMPOSE)
         n = utf8proc_normalize_utf32(s->characters, n, f->options);
@@ -90,6 +80,29 @@ static ndp_status normalize_stretch(const form *f, ndp_span text, ndp_normalize_
         ndp_str_add_bytes(out, bytes, ndp_utf8_encode((uint32_t)s->characters[i], bytes));
     }
     return NDP_OK;
+}
+
+/* A stretch that nothing before or behind it can change. */
+static ndp_status normalize_stretch(const form *f, ndp_span text, ndp_normalize_scratch *s, ndp_str *out) {
+    int64_t n = 0;
+    for (size_t at = 0, length; at < text.n; at += length) {
+        int unused = UTF8PROC_BOUNDCLASS_START;
+        length = ndp_utf8_length((unsigned char)text.data[at]);
+        uint32_t c = ndp_utf8_decode(text.data + at, length);
+        if (ndp_newer_than_unicode_9(c)) {
+            NDP_TRY(end_stretch(f, s, n, out));
+            ndp_str_add_bytes(out, text.data + at, length);
+            n = 0;
+            continue;
+        }
+        NDP_TRY(ndp_array_reserve(&s->characters, &s->capacity, n + 32, sizeof *s->characters)); /* 18 at most */
+        utf8proc_ssize_t more =
+            utf8proc_decompose_char((utf8proc_int32_t)c, s->characters + n, 32, f->options, &unused);
+        if (more < 0 || more > 32)
+            return NDP_FAIL(NDP_EBUG, "utf8proc gives %lld characters for one", (long long)more);
+        n += more;
+    }
+    return end_stretch(f, s, n, out);
 }
 
 static size_t find_from(ndp_span text, size_t at, unsigned char first) {
@@ -135,11 +148,17 @@ static void lowercase(ndp_span text, ndp_str *out) {
     }
 }
 
+static bool is_mark(uint32_t c) {
+    utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
+    bool mark =
+        category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
+    return (mark && !ndp_newer_than_unicode_9(c)) || c == 0x1cf2 || c == 0x1cf3; /* these two were marks */
+}
+
 static void strip_accents(ndp_span text, ndp_str *out) {
     for (size_t at = 0, length; at < text.n; at += length) {
         length = ndp_utf8_length((unsigned char)text.data[at]);
-        utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)ndp_utf8_decode(text.data + at, length));
-        if (category != UTF8PROC_CATEGORY_MN && category != UTF8PROC_CATEGORY_MC && category != UTF8PROC_CATEGORY_ME)
+        if (!is_mark(ndp_utf8_decode(text.data + at, length)))
             ndp_str_add_bytes(out, text.data + at, length);
     }
 }
@@ -161,6 +180,27 @@ static ndp_span strip(const ndp_normalizer *s, ndp_span text) {
 }
 
 /* ---- all ---- */
+
+static size_t count_characters(const char *text, size_t n) {
+    size_t characters = 0;
+    for (size_t at = 0; at < n; at += ndp_utf8_length((unsigned char)text[at]))
+        characters++;
+    return characters;
+}
+
+/* Does the stage take the first character of a text that is not empty? */
+static ndp_status takes_first(const ndp_normalizer *s, ndp_span text, ndp_regex_scratch *regex, bool *takes) {
+    uint32_t c = ndp_utf8_decode(text.data, ndp_utf8_length((unsigned char)text.data[0]));
+    *takes = (s->kind == NDP_NORMALIZER_STRIP && s->left && ndp_is_space(c)) ||
+             (s->kind == NDP_NORMALIZER_STRIP_ACCENTS && is_mark(c));
+    if (s->kind != NDP_NORMALIZER_REPLACE)
+        return NDP_OK;
+    ndp_regex_walk matches = ndp_regex_walk_begin(s->pattern, regex, text);
+    size_t from = 0, to = 0;
+    NDP_TRY(ndp_regex_next(&matches, takes, &from, &to));
+    *takes = *takes && from == 0 && count_characters(text.data, to) > count_characters(s->content, strlen(s->content));
+    return NDP_OK;
+}
 
 /* Into `to`, or, where *changed is false, not at all. */
 static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
@@ -186,10 +226,14 @@ static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_
 }
 
 ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s, ndp_regex_scratch *regex,
-                         ndp_span *out) {
+                         bool *first, ndp_span *out) {
     size_t limit = ndp_growth_limit(text.n);
     ndp_str *to = &s->a; /* the other one holds `text` */
     for (int64_t i = 0; i < n->n && text.n; i++) {
+        bool takes = false;
+        if (*first)
+            NDP_TRY(takes_first(&n->items[i], text, regex, &takes));
+        *first &= !takes;
         if (n->items[i].kind == NDP_NORMALIZER_STRIP) {
             text = strip(&n->items[i], text);
             continue;

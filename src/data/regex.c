@@ -115,7 +115,7 @@ ndp_status ndp_regex_next(ndp_regex_walk *w, bool *found, size_t *from, size_t *
     *found = false;
     if (!w->scratch->data)
         NDP_TRY(prepare(w->scratch));
-    while (w->at <= w->text.n) {
+    while (w->text.n && w->at <= w->text.n) {
         PCRE2_SPTR text = (PCRE2_SPTR)w->text.data;
         ndp_regex_scratch *s = w->scratch;
         int r = w->regex->jit

@@ -32,7 +32,7 @@ typedef struct ndp_regex_scratch {
 void ndp_regex_scratch_release(ndp_regex_scratch *s);
 
 /* The matches of a text from left to right, none overlapping; an empty one may not touch the end of the one before.
- * The text is valid UTF-8. */
+ * An empty text has none, as in the reference. The text is valid UTF-8. */
 typedef struct ndp_regex_walk {
     const ndp_regex *regex;
     ndp_regex_scratch *scratch;

@@ -228,7 +228,7 @@ static ndp_status encode_normalized(encoding *e, ndp_span text, bool first) {
 
 static ndp_status encode_raw(encoding *e, ndp_span text, bool first) {
     ndp_span normal;
-    NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &normal));
+    NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &first, &normal));
     return cut(e, &e->t->normalized, normal, first, encode_normalized);
 }
 

@@ -20,7 +20,7 @@ ndp_status ndp_unigram_build(ndp_unigram *u, const ndp_vocab *vocab, double *sco
         size_t n = 0;
         const char *text = ndp_vocab_text(vocab, id, &n);
         lowest = scores[id] < lowest ? scores[id] : lowest;
-        if (text && n)
+        if (text && n && ndp_vocab_find(vocab, text, n) == id)
             NDP_TRY(ndp_prefixes_add(&u->index, text, n, (int32_t)id));
     }
     u->unknown_score = lowest - UNKNOWN_PENALTY;

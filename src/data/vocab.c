@@ -55,7 +55,9 @@ static ndp_status reserve_id(ndp_vocab *v, int64_t id) {
     return NDP_OK;
 }
 
-ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_t length, int64_t id, bool searchable) {
+ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_t length, int64_t id,
+                         ndp_vocab_search search) {
+    bool searchable = search != NDP_VOCAB_NOT_FOUND;
     if (id < 0 || id > NDP_VOCAB_MAX_ID)
         return NDP_FAIL(NDP_EFORMAT, "%s: the id %lld of '%.*s' is out of range: 0 to %d", what, (long long)id,
                         (int)length, text, NDP_VOCAB_MAX_ID);
@@ -67,7 +69,7 @@ ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_
         NDP_TRY(rehash(v, v->slots ? 2 * (v->mask + 1) : 1024));
     uint64_t hash = searchable ? hash_of(text, length) : 0;
     uint32_t slot = searchable ? slot_of(v, text, length, hash) : 0;
-    if (searchable && v->slots[slot].id >= 0)
+    if (search == NDP_VOCAB_FOUND_ONCE && v->slots[slot].id >= 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: '%.*s' is in the vocabulary twice, as %d and %lld", what, (int)length, text,
                         v->slots[slot].id, (long long)id);
     NDP_TRY(reserve_id(v, id));
@@ -77,8 +79,8 @@ ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a vocabulary of %lld", (long long)v->n);
     v->words[id] = (ndp_vocab_word){at, (uint32_t)length, true};
     if (searchable) {
+        v->filled += v->slots[slot].id < 0;
         v->slots[slot] = (ndp_vocab_slot){(uint32_t)(hash >> 32), (int32_t)id};
-        v->filled++;
     }
     return NDP_OK;
 }

@@ -26,10 +26,17 @@ typedef struct ndp_vocab {
     uint32_t mask, filled;
 } ndp_vocab;
 
-/* `searchable` strings are found by ndp_vocab_find; the others only have a text. NDP_EFORMAT when the id is taken or
- * out of range, or a searchable string is there already; `what` names the file in the message. */
+/* How a string is found by ndp_vocab_find. */
+typedef enum ndp_vocab_search {
+    NDP_VOCAB_NOT_FOUND,  /* it only is the text of its id */
+    NDP_VOCAB_FOUND_ONCE, /* twice the same string is an error */
+    NDP_VOCAB_FOUND_LAST  /* the last of equal strings is found */
+} ndp_vocab_search;
+
+/* NDP_EFORMAT when the id is taken or out of range, or the string is there and may not be; `what` names the file in the
+ * message. */
 NDP_API ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_t length, int64_t id,
-                                 bool searchable);
+                                 ndp_vocab_search search);
 /* The id of a string, or -1. */
 int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length);
 /* The string of an id (not terminated), or NULL. */

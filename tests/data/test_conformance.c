@@ -318,6 +318,61 @@ static void split_regex_equals(void **state) {
     end_row(&r, 2027);
 }
 
+/* ---- those made from SentencePiece models, and by the reference's trainers ---- */
+
+static char *golden_path(const char *name, const char *suffix) {
+    char *path = ndp_format("%s/tests/golden/tokenizers/%s%s", getenv("NDP_SOURCE_DIR"), name, suffix);
+    assert_non_null(path);
+    return path;
+}
+
+static void add_digest(ndp_str *line, const void *data, size_t n) {
+    char digest[65];
+    sha256_hex(data, n, digest);
+    ndp_str_addf(line, " %.8s", digest);
+}
+
+/* "ids, digest of the ids, digest of the text that they decode to": a text's line of the expected file. */
+static char *line_of(const ndp_tokenizer *t, ndp_span text) {
+    ndp_ids ids = {0};
+    ndp_str back = {0}, line = {0};
+    CHECK_OK(ndp_tokenizer_encode(t, text.data, text.n, true, &ids));
+    CHECK_OK(ndp_tokenizer_decode(t, ids.items, ids.n, true, &back));
+    ndp_str_addf(&line, "%lld", (long long)ids.n);
+    add_digest(&line, ids.n ? (const void *)ids.items : "", (size_t)ids.n * sizeof *ids.items);
+    add_digest(&line, back.length ? back.data : "", back.length);
+    ndp_ids_release(&ids);
+    ndp_str_release(&back);
+    return ndp_str_detach(&line);
+}
+
+static void golden_equals(void **state) {
+    (void)state;
+    static const char *const names[] = {"t5", "albert", "llama", "trained-unigram", "trained-bpe"};
+    for (int i = 0; i < NDP_COUNT(names); i++) {
+        row r = begin_row("golden", names[i]);
+        char *json = golden_path(names[i], ".json"), *lines = golden_path(names[i], ".expected"),
+             *source = golden_path("texts", ".jsonl"), *texts, *expected;
+        size_t size;
+        ndp_tokenizer *t = NULL;
+        CHECK_OK(ndp_tokenizer_create(json, &t));
+        CHECK_OK(ndp_file_read(source, &texts, &size));
+        CHECK_OK(ndp_file_read(lines, &expected, &size));
+        char *at = texts, *want = expected;
+        for (struct json_object *o; (o = next_line(&at, source)); json_object_put(o)) {
+            size_t n = strcspn(want, "\n");
+            char *got = line_of(t, text_of(o, "text"));
+            count(&r, strlen(got) == n && !memcmp(got, want, n), json_object_to_json_string(o));
+            want += n + (want[n] == '\n');
+            free(got);
+        }
+        assert_int_equal(*want, '\0');
+        ndp_tokenizer_destroy(t);
+        free(texts), free(expected), free(json), free(lines), free(source);
+        end_row(&r, 390);
+    }
+}
+
 /* ---- there and back ---- */
 
 /* decode(encode(text)) is the text, or its NFC where the pipeline normalizes. */
@@ -367,7 +422,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(cases_equal),        cmocka_unit_test(whole_corpora_equal),
         cmocka_unit_test(llamacpp_equals),    cmocka_unit_test(transformersjs_equals),
-        cmocka_unit_test(split_regex_equals), cmocka_unit_test(corpora_come_back),
+        cmocka_unit_test(split_regex_equals), cmocka_unit_test(golden_equals),
+        cmocka_unit_test(corpora_come_back),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -80,6 +80,14 @@ static void normalizers_change_texts(void **state) {
         {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"a.\"},\"content\":\"x\"}", "a.ab", "x|a|b"},
         {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"a.|c+\"},\"content\":\"x\"}", "a.abccd", "x|x|x|d"},
         {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"^\"},\"content\":\">\"}", "ab", ">|a|b"},
+        {"{\"type\":\"NFKC\"}", "\xe3\x8b\xbf\xe3\x8b\xbe",
+         "<0xE3>|<0x8B>|<0xBF>|<0xE3>|<0x83>|<0xB2>"},                           /* one of Unicode 12 */
+        {"{\"type\":\"StripAccents\"}", "a\xcc\x81\xdf\xbd", "a|<0xDF>|<0xBD>"}, /* of 11 */
+        {"{\"type\":\"Nmt\"}",
+         "a\x01\x08"
+         "b\tc\xe2\x80\x8b"
+         "d\x0b\x7f",
+         "a|b| |c| |d"},
         {"{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"NFD\"},{\"type\":\"StripAccents\"},{\"type\":"
          "\"Sequence\","
          "\"normalizers\":[{\"type\":\"Lowercase\"}]}]}",
@@ -181,6 +189,10 @@ static void pretokenizers_cut_texts(void **state) {
          "a|12\xc2\xb2|b"},
         {"{\"type\":\"Punctuation\"}", "a,b$\xc2\xab", "a|,|b|$|\xc2\xab"},
         {"{\"type\":\"Punctuation\",\"behavior\":\"Removed\"}", "a,b", "a|b"},
+        {"{\"type\":\"Punctuation\"}", "a\xe2\xb9\x82-\xe2\xb9\x83", "a|\xe2\xb9\x82|-|\xe2\xb9\x83"},
+        {"{\"type\":\"Punctuation\"}", "a\xe2\xb9\x83", "a\xe2\xb9\x83"}, /* U+2E43 is of Unicode 9 */
+        {"{\"type\":\"BertPreTokenizer\"}", " a,b  $\xc2\xab", "a|,|b|$|\xc2\xab"},
+        {"{\"type\":\"CharDelimiterSplit\",\"delimiter\":\"-\"}", "a--b-c ", "a|b|c "},
         {"{\"type\":\"Whitespace\"}", "ab,, c\xc2\xb2", "ab|,,|c|\xc2\xb2"},
         {"{\"type\":\"WhitespaceSplit\"}",
          " ab,\n c\xc2\xa0"
@@ -242,7 +254,56 @@ static void metaspace_first_is_of_the_text(void **state) {
     ndp_tokenizer_destroy(t);
 }
 
+/* Nor where normalizers took what the text began with. */
+static void metaspace_first_needs_the_first_character(void **state) {
+    (void)state;
+    static const struct {
+        const char *normalizer, *text, *want;
+    } cases[] = {
+        {"{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}", "a", "_|a"},
+        {"{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}", " a", "a"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"xa\"},\"content\":\"b\"}", "xa", "b"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"b\"}", "xa", "_|b|a"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"}", "axa", "_|a|a"},
+        {"{\"type\":\"StripAccents\"}",
+         "\xcc\x81"
+         "a",
+         "a"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char *stages = ndp_format("\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\","
+                                  "\"prepend_scheme\":\"first\"},",
+                                  cases[i].normalizer);
+        char *file = with_characters(stages);
+        ndp_tokenizer *t = parse(file);
+        check_tokens(t, cases[i].text, cases[i].want);
+        ndp_tokenizer_destroy(t);
+        free(file);
+        free(stages);
+    }
+}
+
 /* ---- added tokens ---- */
+
+/* White space that one token took and the next one is made of. */
+static void added_tokens_of_white_space(void **state) {
+    (void)state;
+    static const char file[] =
+        "{\"added_tokens\":[{\"id\":10,\"content\":\"<r>\",\"rstrip\":true},{\"id\":11,\"content\":\"  \",%s},"
+        "{\"id\":12,\"content\":\"  "
+        "b\"}],\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\" \",-1]]}}";
+    char *plain = ndp_format(file, "\"lstrip\":false"), *both = ndp_format(file, "\"lstrip\":true,\"rstrip\":true");
+    ndp_tokenizer *t = parse(plain);
+    check_tokens(t, "<r>  ba", "<r>|  b|a");
+    check_tokens(t, "<r>   a", "<r>|  | |a"); /* what lies behind the second is text again */
+    ndp_tokenizer_destroy(t);
+    t = parse(both);
+    check_tokens(t, "<r>   a", "<r>|a");
+    check_tokens(t, "a    a", "a|  |a");
+    ndp_tokenizer_destroy(t);
+    free(plain);
+    free(both);
+}
 
 static void added_tokens_have_flags(void **state) {
     (void)state;
@@ -280,6 +341,12 @@ static void unigram_takes_the_best_sum(void **state) {
     check_tokens(t, "xya", "<unk>|a"); /* unknown characters are one token */
     check_tokens(t, "axbyy", "a|<unk>|b|<unk>");
     check_tokens(t, "c", "<unk>");
+    ndp_tokenizer_destroy(t);
+    t = parse(
+        "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"<unk>\",0],[\"ab\",-9],[\"a\",-2],[\"b\",-2],"
+        "[\"ab\",-1]]}}"); /* the last of equal pieces counts */
+    check_tokens(t, "ab", "ab");
+    assert_int_equal(ndp_tokenizer_id(t, "ab"), 4);
     ndp_tokenizer_destroy(t);
     t = parse(
         "{\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"byte_fallback\":true,\"vocab\":[[\"<unk>\",0],[\"a\",-1],"
@@ -388,7 +455,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(normalizers_change_texts),       cmocka_unit_test(long_runs_of_marks_are_ordered),
         cmocka_unit_test(precompiled_tables_replace),     cmocka_unit_test(pretokenizers_cut_texts),
-        cmocka_unit_test(metaspace_first_is_of_the_text), cmocka_unit_test(added_tokens_have_flags),
+        cmocka_unit_test(metaspace_first_is_of_the_text), cmocka_unit_test(metaspace_first_needs_the_first_character),
+        cmocka_unit_test(added_tokens_of_white_space),    cmocka_unit_test(added_tokens_have_flags),
         cmocka_unit_test(unigram_takes_the_best_sum),     cmocka_unit_test(unigram_stretches_join_up),
         cmocka_unit_test(decoders_join_tokens),           cmocka_unit_test(post_processors_add_tokens),
     };
