@@ -124,20 +124,42 @@ static void note(ndp_deviation *d, double off, double bound, const char *where, 
         d->first = spot;
 }
 
-/* |a - b| / |b| of one tensor. */
-static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
+/* Sums of squares over one tensor. */
+typedef struct squares {
+    double apart, a, b;
+} squares;
+
+static squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
     enum { PART = 1024 };
-    double x[PART], y[PART], apart = 0, norm = 0;
+    double x[PART], y[PART];
+    squares s = {0};
     for (int64_t at = b->first[tensor], end = b->first[tensor + 1]; at < end; at += PART) {
         int64_t n = end - at < PART ? end - at : PART;
         ndp_convert(element(a, kept, at), a->type, x, NDP_F64, n);
         ndp_convert(element(b, kept, at), b->type, y, NDP_F64, n);
         for (int64_t i = 0; i < n; i++) {
-            apart += (x[i] - y[i]) * (x[i] - y[i]);
-            norm += y[i] * y[i];
+            s.apart += (x[i] - y[i]) * (x[i] - y[i]);
+            s.a += x[i] * x[i];
+            s.b += y[i] * y[i];
         }
     }
-    return apart == 0 ? 0 : sqrt(apart / norm);
+    return s;
+}
+
+/* |a - b| / |b| of one tensor; 0 where both are at most `nothing` long. */
+static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor, double nothing) {
+    squares s = squares_of(a, b, kept, tensor);
+    bool none = s.apart == 0 || (s.a <= nothing * nothing && s.b <= nothing * nothing);
+    return none ? 0 : sqrt(s.apart / s.b);
+}
+
+/* Some gradients are truly zero, and what is left of them is rounding: that of a bias of keys that RoPE does not turn,
+ * for one, which moves all scores of a query alike. Of the norm of all gradients, the part that is nothing. */
+static double nothing_of(const ndp_outcome *b, int kept) {
+    double all = 0;
+    for (int i = 0; i < b->n && kept != NDP_KEPT_WEIGHTS; i++)
+        all += squares_of(b, b, kept, i).b;
+    return sqrt(all) * (b->type == NDP_F64 ? 1e-15 : 1e-7);
 }
 
 static bool both_keep(const ndp_outcome *a, const ndp_outcome *b, int kept) { return a->kept[kept] && b->kept[kept]; }
@@ -154,8 +176,9 @@ static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept
                             ndp_deviation *d) {
     if (!both_keep(a, b, kept))
         return;
+    double nothing = nothing_of(b, kept);
     for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
-        note(d, distance(a, b, kept, i), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
+        note(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
 }
 
 static double apart(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
@@ -247,10 +270,12 @@ static void measure_pair(ndp_bounds *b, const ndp_outcome *x, const ndp_outcome 
         raise_to(&b->of[NDP_MEASURE_GRAD_NORM], b->spreads * apart(x->norm[s], y->norm[s]));
         raise_to(&b->of[NDP_MEASURE_LOSS], b->spreads * apart(x->loss[s], y->loss[s]));
     }
-    for (int k = 0; k < NDP_KEPT; k++)
+    for (int k = 0; k < NDP_KEPT; k++) {
+        double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;
         for (int i = 0; i < x->n && both_keep(x, y, k); i++)
             raise_to(k == NDP_KEPT_WEIGHTS ? &b->of[NDP_MEASURE_WEIGHTS] : &b->tensors[k * x->n + i],
-                     b->spreads * distance(x, y, k, i));
+                     b->spreads * distance(x, y, k, i, nothing));
+    }
 }
 
 ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {

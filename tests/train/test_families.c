@@ -33,11 +33,11 @@ static void check(const family_model *m, const char *precision, const way *list,
 static void fp32(void **state) { check(*state, "fp32", ways, NDP_COUNT(ways)); }
 static void bf16(void **state) { check(*state, "bf16", ways + 1, 2); }
 
-/* In bf16: norms of heads and of all heads, whose backward meets gradients that were summed over ranks; learned
- * positions. */
+/* In bf16: norms of heads and of all heads, whose backward meets gradients that were summed over ranks; capped scores;
+ * learned positions. */
 static const struct {
     const char *test, *family;
-} halves[] = {{"qwen3_bf16", "qwen3"}, {"olmo2_bf16", "olmo2"}, {"gpt2_bf16", "gpt2"}};
+} halves[] = {{"qwen3_bf16", "qwen3"}, {"olmo2_bf16", "olmo2"}, {"gemma2_bf16", "gemma2"}, {"gpt2_bf16", "gpt2"}};
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
