@@ -103,6 +103,21 @@ typedef struct paths {
     char *json, *config, *vocab, *merges, *folder;
 } paths;
 
+static ndp_status fail_missing(const paths *p) {
+    char *model = ndp_format("%s/tokenizer.model", p->folder);
+    bool found = model && *p->vocab && ndp_path_exists(model);
+    free(model);
+    if (found)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: a SentencePiece tokenizer.model alone is not read; transformers writes the tokenizer.json "
+                        "that says the same: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+                        p->folder);
+    return NDP_FAIL(NDP_EIO,
+                    "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json (or vocab.json and "
+                    "merges.txt), or such a file",
+                    p->json);
+}
+
 static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
     ndp_tokenizer *t = NULL;
     if (ndp_path_exists(p->json))
@@ -110,11 +125,7 @@ static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
     else if (ndp_path_exists(p->vocab) && ndp_path_exists(p->merges))
         NDP_TRY(create_from_pair(p->vocab, p->merges, p->folder, &t));
     else
-        return NDP_FAIL(
-            NDP_EIO,
-            "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json (or vocab.json and "
-            "merges.txt), or such a file",
-            p->json);
+        return fail_missing(p);
     ndp_status st = ndp_path_exists(p->config) ? ndp_tokenizer_load_config(t, p->config) : NDP_OK;
     if (st != NDP_OK) {
         ndp_tokenizer_destroy(t);

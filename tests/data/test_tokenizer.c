@@ -3,6 +3,7 @@
 #include "data/tokenizer.h"
 
 #include "check.h"
+#include "data/folder.h"
 #include <pthread.h>
 #include <stdlib.h>
 
@@ -330,8 +331,16 @@ static void a_missing_tokenizer_is_named(void **state) {
     assert_null(t);
 }
 
+static void a_sentencepiece_model_alone_is_refused(void **state) {
+    ndp_tokenizer *t = NULL;
+    free(write_file(*state, "tokenizer.model", "\n\x0e", 2));
+    CHECK_FAILS(ndp_tokenizer_create(*state, &t), NDP_ENOTSUP, "tokenizer.model alone is not read");
+    CHECK_FAILS(ndp_tokenizer_create("/nowhere", &t), NDP_EIO, "'/nowhere' is not there");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_sentencepiece_model_alone_is_refused, make_folder, remove_folder),
         cmocka_unit_test(story_models_begin_documents_with_bos),
         cmocka_unit_test(bytes_are_bytes),
         cmocka_unit_test(merges_follow_rank_then_place),
