@@ -26,7 +26,7 @@ static const char runs_to_the_end[] = "a run goes on to train.steps";
 static const char own_resume[] = "`ndparallel train --resume`, from checkpoints of its own";
 static const char no_noise[] = "embeddings get no noise";
 static const char no_images[] = "text alone is trained on";
-static const char message_keys[] = "a message is {role, content}; rename the keys in the records";
+static const char message_keys[] = "a message is {role, content} or {from, value}; rename the keys in the records";
 static const char whole_turns[] = "data.train_on: assistant learns each turn of the assistant, whole";
 static const char no_tools[] = "tools are not rendered";
 static const char given_system[] =
@@ -102,8 +102,8 @@ static const import_word attentions[] = {
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 /* Keys that may only say what is so here anyway. */
-static const import_word role_key[] = {{"role", 0, 0}, {"*", 0, message_keys}, {0}};
-static const import_word content_key[] = {{"content", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word role_key[] = {{"role", 0, 0}, {"from", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word content_key[] = {{"content", 0, 0}, {"value", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
     {"turn", 0, 0}, {"*", 0, "the token that ends a turn is learned where the turn is"}, {0}};

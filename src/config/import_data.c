@@ -118,10 +118,11 @@ ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const 
 
 /* A role here is its name in the records; one that is not known is refused when they are read. */
 static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const char *name) {
-    static const char *const roles[] = {"system", "user", "assistant"};
+    static const char *const roles[][2] = {
+        {"system", "system"}, {"user", "user"}, {"human", "user"}, {"assistant", "assistant"}, {"gpt", "assistant"}};
     const char *source = ndp_yaml_text(item), *target = strrchr(name, '.');
     for (int i = 0; source && i < NDP_COUNT(roles); i++)
-        if (strcmp(source, roles[i]) == 0 && strcmp(target ? target + 1 : name, source) != 0)
+        if (strcmp(source, roles[i][0]) == 0 && strcmp(target ? target + 1 : name, roles[i][1]) != 0)
             return ndp_import_refuse(m, name, source, item,
                                      "the roles of records are taken as they are; rename them there",
                                      m->held ? "data.validation_files" : "data.files");
@@ -129,9 +130,10 @@ static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const ch
 }
 
 ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name) {
-    NDP_TRY(ndp_import_note(m, SEEN_LEFT, name, value,
-                            "roles in records are system, user and assistant; another one is refused when it is read",
-                            NULL));
+    NDP_TRY(ndp_import_note(
+        m, SEEN_LEFT, name, value,
+        "roles in records are system, user or human, and assistant or gpt; another one is refused when it is read",
+        NULL));
     return ndp_import_items(m, value, name, read_source_role);
 }
 

@@ -38,7 +38,7 @@ const ndp_option ndp_options[] = {
     {AT(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},
     {AT(data, format), WORD(auto, format_words), HELP "of JSON records; auto: by the fields that each has"},
     {AT(data, text_field), TEXT("text"), HELP "the field of a record that is a text"},
-    {AT(data, messages_field), TEXT("messages"), HELP "the field that is a list of {role, content}"},
+    {AT(data, messages_field), TEXT("messages"), HELP "the field that is a list of {role, content} or {from, value}"},
     {AT(data, prompt_field), TEXT("instruction"), HELP "the field that is a question"},
     {AT(data, input_field), TEXT("input"), HELP "the field that goes on with the question, where there is one"},
     {AT(data, response_field), TEXT(NULL), HELP "the field that is its answer; null: response or output"},

@@ -64,10 +64,17 @@ static const chat_template templates[] = {
 };
 
 bool ndp_role_of(const char *name, ndp_role *out) {
-    static const char *const names[NDP_ROLES] = {"system", "user", "assistant"};
-    for (int i = 0; i < NDP_ROLES; i++)
-        if (!strcmp(name, names[i])) {
-            *out = (ndp_role)i;
+    static const struct {
+        const char *name;
+        ndp_role role;
+    } roles[] = {{"system", NDP_ROLE_SYSTEM},
+                 {"user", NDP_ROLE_USER},
+                 {"human", NDP_ROLE_USER},
+                 {"assistant", NDP_ROLE_ASSISTANT},
+                 {"gpt", NDP_ROLE_ASSISTANT}};
+    for (int i = 0; i < NDP_COUNT(roles); i++)
+        if (!strcmp(name, roles[i].name)) {
+            *out = roles[i].role;
             return true;
         }
     return false;

@@ -10,7 +10,7 @@
 #include "data/tokenizer.h"
 
 typedef enum ndp_role { NDP_ROLE_SYSTEM, NDP_ROLE_USER, NDP_ROLE_ASSISTANT, NDP_ROLES } ndp_role;
-/* By its name in records; false: none of them. */
+/* By its name in records: system, user or human, assistant or gpt; false: none of them. */
 bool ndp_role_of(const char *name, ndp_role *out);
 
 typedef struct ndp_message {

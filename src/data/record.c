@@ -109,9 +109,9 @@ static ndp_status join_parts(struct json_object *parts, const char *where, const
 }
 
 /* A text, or a list of parts, which goes into `joined`. */
-static ndp_status read_content(struct json_object *o, const char *where, const char *what, ndp_str *joined,
-                               ndp_span *out) {
-    struct json_object *content = json_object_object_get(o, "content");
+static ndp_status read_content(struct json_object *o, const char *key, const char *where, const char *what,
+                               ndp_str *joined, ndp_span *out) {
+    struct json_object *content = json_object_object_get(o, key);
     if (json_object_is_type(content, json_type_array) && json_object_array_length(content) > 0) {
         NDP_TRY(join_parts(content, where, what, joined));
         if (joined->failed)
@@ -120,8 +120,8 @@ static ndp_status read_content(struct json_object *o, const char *where, const c
         return NDP_OK;
     }
     if (!json_object_is_type(content, json_type_string))
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no 'content' that is a string or a list of texts", where, what);
-    return get_text(o, where, "content", out);
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no '%s' that is a string or a list of texts", where, what, key);
+    return get_text(o, where, key, out);
 }
 
 static bool is_empty_list(struct json_object *o) {
@@ -135,16 +135,19 @@ static ndp_status read_message(struct json_object *o, const char *where, size_t 
     snprintf(what, sizeof what, "message %zu", i + 1);
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object with 'role' and 'content'", where, what);
-    if (!json_object_is_type(json_object_object_get(o, "role"), json_type_string))
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no 'role' that is a string", where, what);
-    NDP_TRY(get_text(o, where, "role", &role));
+    bool sharegpt = !json_object_object_get(o, "role") && json_object_object_get(o, "from");
+    const char *role_key = sharegpt ? "from" : "role", *content_key = sharegpt ? "value" : "content";
+    if (!json_object_is_type(json_object_object_get(o, role_key), json_type_string))
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no '%s' that is a string", where, what, role_key);
+    NDP_TRY(get_text(o, where, role_key, &role));
     if (!ndp_role_of(role.data, &out->role) || strlen(role.data) != role.n)
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s has the role '%.40s'; roles are system, user and assistant", where, what,
-                        role.data);
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: %s has the role '%.40s'; roles are system, user or human, and assistant or gpt", where,
+                        what, role.data);
     struct json_object *calls = json_object_object_get(o, "tool_calls");
     if (calls && !is_empty_list(calls))
         return NDP_FAIL(NDP_ENOTSUP, "%s: %s has 'tool_calls', which are not built yet", where, what);
-    NDP_TRY(read_content(o, where, what, joined, &content));
+    NDP_TRY(read_content(o, content_key, where, what, joined, &content));
     if (json_object_object_get(o, "reasoning_content"))
         NDP_TRY(get_text(o, where, "reasoning_content", &reasoning));
     out->content = content;

@@ -1,12 +1,13 @@
 /* Records of JSON files as documents: a text, a conversation, or an instruction and its response.
  *
  *   {"text": "..."}                                              learned whole
- *   {"messages": [{"role": "user", "content": "..."}, ...]}      rendered by a chat template (chat.h);
- *                                                                a content may be a list of {"type": "text", "text":
- * ...}
+ *   {"messages": [{"role": "user", "content": "..."}, ...]}      rendered by a chat template (chat.h); a content may be
+ *                                                                a list of {"type": "text", "text": ...}; ShareGPT's
+ *                                                                {"from": "human", "value": ...} are read, too
  *   {"instruction": "...", "input": "...", "response": "..."}    the same as a question and an answer; `input` may be
  *                                                                missing or empty, else it follows the instruction
- * behind an empty line; without a name of its own the response is `response` or `output`
+ *                                                                behind an empty line; without a name of its own the
+ *                                                                response is `response` or `output`
  */
 #ifndef NDP_DATA_RECORD_H
 #define NDP_DATA_RECORD_H

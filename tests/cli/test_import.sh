@@ -65,7 +65,7 @@ make_tokenizer() {
     sed 's/"max_position_embeddings": 64/"max_position_embeddings": 256/' config.json >model/config.json
 }
 make_tokenizer
-chat() { echo "{\"turns\": [{\"role\": \"user\", \"content\": \"$1\"}, {\"role\": \"assistant\", \"content\": \"$2\"}]}"; }
+chat() { echo "{\"turns\": [{\"from\": \"human\", \"value\": \"$1\"}, {\"from\": \"gpt\", \"value\": \"$2\"}]}"; }
 for n in 10 11 12 13 14 15 16 17 18 19 20 21; do chat "What is $n?" "A number"; done >data/chats.jsonl
 gzip -f data/chats.jsonl
 {

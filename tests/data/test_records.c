@@ -238,6 +238,10 @@ static void messages_of_other_programs(void **state) {
         {"{\"messages\":[{\"role\":\"user\",\"content\":\"ab\",\"tool_calls\":[]},"
          "{\"role\":\"assistant\",\"content\":\"c\",\"tool_calls\":null,\"reasoning_content\":null}]}",
          NULL},
+        {"{\"messages\":[{\"from\":\"human\",\"value\":\"ab\"},{\"from\":\"gpt\",\"value\":\"c\"}]}", NULL},
+        {"{\"messages\":[{\"from\":\"human\",\"content\":\"ab\"}]}",
+         "a.jsonl:1: message 1 has no 'value' that is a string or a list of texts"},
+        {"{\"messages\":[{\"from\":\"tool\",\"value\":\"ab\"}]}", "a.jsonl:1: message 1 has the role 'tool'"},
         {"{\"messages\":[" TURN("\"user\"", "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]") "]}",
          "a.jsonl:1: part 2 of the content of message 1 is of the type 'image_url'; only parts of the type 'text'"},
         {"{\"messages\":[" TURN("\"user\"", "[\"a\"]") "]}", "part 1 of the content of message 1 is no object"},
