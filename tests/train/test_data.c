@@ -6,7 +6,7 @@
 
 /* ---- packed rows and rows of one document ---- */
 
-enum { LENGTH = 96 };
+enum { LENGTH = 96, REAL_LENGTH = 512, REAL_DOCUMENTS = 16 };
 
 static const char *const texts[] = {"a",
                                     "the cat sat on the mat",
@@ -26,17 +26,19 @@ static char *write_texts(const char *folder) {
     return ndp_format("%s/texts.jsonl", folder);
 }
 
-/* The nll of the tokens that `keep` marks in a row. */
-static double nll_of(ndp_engine *e, const int32_t row[4][LENGTH], const bool *keep) {
-    int32_t labels[LENGTH], arrays[3][LENGTH];
+/* Tokens, labels, positions, starts; up to the longest row that is tried. */
+typedef int32_t row_arrays[4][REAL_LENGTH];
+
+/* The nll of the tokens that `keep` marks in a row, and how many they are. */
+static double nll_of(ndp_engine *e, int length, const row_arrays row, const bool *keep, int64_t *tokens) {
+    row_arrays a;
     ndp_step_result r;
-    for (int t = 0; t < LENGTH; t++)
-        labels[t] = keep[t] ? row[1][t] : -1;
-    memcpy(arrays[0], row[0], sizeof arrays[0]);
-    memcpy(arrays[1], row[2], sizeof arrays[1]);
-    memcpy(arrays[2], row[3], sizeof arrays[2]);
-    ndp_engine_load(e, 0, &(ndp_micro_batch){arrays[0], labels, arrays[1], arrays[2]});
+    memcpy(a, row, sizeof a);
+    for (int t = 0; t < length; t++)
+        a[1][t] = keep[t] ? row[1][t] : -1;
+    ndp_engine_load(e, 0, &(ndp_micro_batch){a[0], a[1], a[2], a[3]});
     CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
+    *tokens = r.tokens;
     return r.loss * (double)r.tokens;
 }
 
@@ -46,7 +48,8 @@ static int document_nlls(const ndp_infer *f, ndp_engine *e, const char *path, bo
     int found = 0;
     CHECK_OK(ndp_dataset_open(path, &(ndp_row_opts){.length = LENGTH, .document_mask = true, .single = single}, &d));
     for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
-        int32_t row[4][LENGTH];
+        row_arrays row;
+        int64_t unused;
         CHECK_OK(ndp_dataset_row(d, r, row[0], row[1], row[2], row[3]));
         for (int t = 0; t < LENGTH; t++) {
             bool keep[LENGTH] = {false};
@@ -59,7 +62,7 @@ static int document_nlls(const ndp_infer *f, ndp_engine *e, const char *path, bo
                 ndp_ids ids = {0};
                 CHECK_OK(ndp_infer_encode(f, texts[i], strlen(texts[i]), &ids));
                 if (ids.n == n && !memcmp(ids.items, row[0] + t, (size_t)n * sizeof *ids.items)) {
-                    nll[i] = nll_of(e, row, keep);
+                    nll[i] = nll_of(e, LENGTH, row, keep, &unused);
                     found++;
                 }
                 ndp_ids_release(&ids);
@@ -97,6 +100,96 @@ static void packed_documents_have_the_losses_of_single_ones(void **state) {
     ndp_engine_destroy(e);
     ndp_model_release(&m);
     ndp_infer_release(&f);
+}
+
+/* The first stories, in a file of their own. */
+static char *write_stories(const char *folder, const char *data) {
+    char *text;
+    size_t size, n = 0;
+    CHECK_OK(ndp_file_read(data, &text, &size));
+    for (int lines = 0; lines < REAL_DOCUMENTS; n++)
+        lines += text[n] == '\n';
+    text[n] = '\0';
+    tiny_write(folder, "stories.jsonl", text);
+    free(text);
+    return ndp_format("%s/stories.jsonl", folder);
+}
+
+/* Which document of the cache begins at place t of a row; -1: none does. */
+static int64_t document_at(const ndp_token_cache *c, const row_arrays row, int t) {
+    for (int64_t d = 0; row[3][t] == t && d < c->n_documents; d++) {
+        int64_t first = (int64_t)c->offsets[d], n = (int64_t)c->offsets[d + 1] - first, k = 0;
+        while (k < n && t + k < REAL_LENGTH && row[0][t + k] == ndp_token_cache_id(c, first + k))
+            k++;
+        if (k == n || t + k == REAL_LENGTH)
+            return d;
+    }
+    return -1;
+}
+
+/* The mean nll of every document that a row holds; of one that is cut, of its beginning. */
+static int score_stories(ndp_engine *e, const char *path, bool single, double nll[]) {
+    ndp_dataset *d;
+    ndp_token_cache c;
+    int found = 0;
+    CHECK_OK(ndp_token_cache_open(path, &c));
+    CHECK_OK(
+        ndp_dataset_open(path, &(ndp_row_opts){.length = REAL_LENGTH, .document_mask = true, .single = single}, &d));
+    for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
+        row_arrays row;
+        CHECK_OK(ndp_dataset_row(d, r, row[0], row[1], row[2], row[3]));
+        for (int t = 0; t < REAL_LENGTH; t++) {
+            int64_t document = document_at(&c, row, t), tokens;
+            bool keep[REAL_LENGTH] = {false};
+            if (document < 0)
+                continue;
+            for (int k = t; k < REAL_LENGTH && row[3][k] == t; k++)
+                keep[k] = true;
+            double sum = nll_of(e, REAL_LENGTH, row, keep, &tokens);
+            nll[document] = sum / (double)tokens;
+            found++;
+        }
+    }
+    print_message("%s: %lld rows, %.0f%% full\n", single ? "one a row" : "packed", (long long)ndp_dataset_rows(d),
+                  100 * ndp_dataset_fill(d));
+    ndp_dataset_close(d);
+    ndp_token_cache_close(&c);
+    return found;
+}
+
+/* Real documents under a trained model. */
+static void packed_stories_have_the_losses_of_single_ones(void **state) {
+    char *model = reference_path("packed stories", "models/stories15M"),
+         *data = reference_path("packed stories", "corpora/tinystories.jsonl");
+    if (model && data) {
+        ndp_infer f;
+        ndp_model m;
+        char *file = write_stories(*state, data), *cache;
+        double nll[2][REAL_DOCUMENTS] = {{0}}, worst = 0;
+        CHECK_OK(ndp_infer_init(&f, model, "cpu", 1));
+        ndp_engine *e = tiny_engine(&f, NDP_MODEL_SCORE, REAL_LENGTH, &m);
+        CHECK_OK(ndp_weights_load(e, model));
+        ndp_dataset_options o = {
+            .files = (const char *const[]){file}, .n_files = 1, .cache_dir = *state, .tokenizer = f.tokenizer};
+        CHECK_OK(ndp_dataset_prepare(&o, &cache));
+        for (int single = 0; single < 2; single++)
+            assert_int_equal(score_stories(e, cache, single, nll[single]), REAL_DOCUMENTS);
+        for (int i = 0; i < REAL_DOCUMENTS; i++) {
+            double off = fabs(nll[0][i] - nll[1][i]);
+            worst = fmax(worst, off);
+            assert_true(nll[1][i] > 0.1);
+            if (off > 1e-5)
+                fail_msg("story %d: nll %.9g packed, %.9g alone", i, nll[0][i], nll[1][i]);
+        }
+        print_message("%d stories: the nll of one is off by %.1e at most\n", REAL_DOCUMENTS, worst);
+        free(cache);
+        free(file);
+        ndp_engine_destroy(e);
+        ndp_model_release(&m);
+        ndp_infer_release(&f);
+    }
+    free(model);
+    free(data);
 }
 
 /* ---- what is held out, on every layout ---- */
@@ -332,6 +425,7 @@ static void stories15M_learns_from_chats(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TINY(packed_documents_have_the_losses_of_single_ones),
+        TINY(packed_stories_have_the_losses_of_single_ones),
         TINY(the_loss_of_what_is_held_out_is_that_of_one_rank),
         TINY(it_is_what_evaluate_says),
         TINY(broken_data_are_refused),
