@@ -190,7 +190,7 @@ static void any_number_of_ranks_makes_the_same_cache(void **state) {
                 check_same(members[r].path, one, size);
                 free(members[r].path);
             }
-            if (!s.forward || s.calls < 2 || s.last != s.total)
+            if (!s.forward || s.calls < (ranks == 1 ? 2 : 1) || s.last != s.total)
                 fail_msg("%d ranks: %d calls, the last at %llu of %llu, %s", ranks, s.calls, (unsigned long long)s.last,
                          (unsigned long long)s.total, s.forward ? "forward" : "not forward");
             assert_int_equal(count_files(folder, ""), 1); /* the cache alone */
