@@ -72,31 +72,31 @@ train() {
 train one "" --transport self
 code_is 0
 
-n=0
+turn=0
 for layout in "dp_shard 2 tp 2" "dp_replicate 2 tp 2" "cp 2 dp_shard 2" "sp 2 dp_replicate 2"; do
-    n=$((n + 1))
-    train here$n "$layout" --transport local
+    turn=$((turn + 1))
+    train here$turn "$layout" --transport local
     code_is 0
-    near one here$n
+    near one here$turn
     # Ranks 0 and 1 on one host; then on two: the inner axis goes across the border.
     for policy in slot node; do
         export OMPI_MCA_rmaps_base_mapping_policy=$policy
-        train two$n$policy "$layout" --hostfile two
+        train two$turn$policy "$layout" --hostfile two
         code_is 0
         lines err 0 '^(ndparallel|warning)'
-        losses here$n >a
-        losses two$n$policy | cmp -s - a || fail "$layout on two hosts, by $policy: other losses than on one"
+        losses here$turn >a
+        losses two$turn$policy | cmp -s - a || fail "$layout on two hosts, by $policy: other losses than on one"
     done
     unset OMPI_MCA_rmaps_base_mapping_policy
 done
 # One rank a host, every axis over the border.
 for layout in "dp_shard 2 tp 2" "cp 4"; do
-    n=$((n + 1))
-    train here$n "$layout" --transport local
-    train four$n "$layout" --hostfile four
+    turn=$((turn + 1))
+    train here$turn "$layout" --transport local
+    train four$turn "$layout" --hostfile four
     code_is 0
-    losses here$n >a
-    losses four$n | cmp -s - a || fail "$layout on four hosts: other losses than on one"
+    losses here$turn >a
+    losses four$turn | cmp -s - a || fail "$layout on four hosts: other losses than on one"
 done
 
 # Half of it on two hosts; the rest on four, on another layout.
@@ -184,12 +184,12 @@ export NDP_COMM_TIMEOUT=5
 begin two
 kill -STOP "$(process_of 3)"
 ended 1
-says err '^ndparallel: .*rank 3 on node-2( did not come: it|, which) (computes after|waits at) .*#[0-9]+ '
+says err '^ndparallel: .*rank 3 on node-2( did not come: it|, which) (computes after|waits at) .*#[0-9.]+ '
 says err '^ndparallel: .*( computes after |, and is stopped: it has not looked for [0-9.]+ s)'
 begin four
 kill -STOP "$(process_of 3)"
 ended 1
-says err '^ndparallel: .*rank 3 on node-4(, which| did not come: it| has begun it and fell silent: it) .*#[0-9]+ .* has not (answered|looked) for [0-9.]+ s'
+says err '^ndparallel: .*rank 3 on node-4(, which| did not come: it| has begun it and fell silent: it) .*#[0-9.]+ .* has not (answered|looked) for [0-9.]+ s'
 unset NDP_COMM_TIMEOUT
 
 # ---- what is not as it should be ----
