@@ -217,17 +217,18 @@ static const char *const families[] = {
     ("{\"model_type\": \"gpt2\", \"vocab_size\": 37, \"n_layer\": 2, \"n_embd\": 12, \"n_head\": 4, \"n_inner\": 17, "
      "\"n_positions\": 20}")};
 
-static void check_families(ndp_dtype compute, const ndp_device *device, const bounds *bound) {
+/* On the layouts from number `first` on (5: those that are more than data parallel; 12: products of two axes). */
+static void check_families(ndp_dtype compute, const ndp_device *device, const bounds *bound, int first) {
     static ndp_facts f;
     for (int i = 0; i < NDP_COUNT(families); i++) {
         CHECK_OK(ndp_facts_parse_text(families[i], "tiny", &f));
-        check_model(&f, compute, device, bound, 5, 8); /* those that are more than data parallel */
+        check_model(&f, compute, device, bound, first, 8);
     }
 }
 
-static void families_fp64(void **state) { (void)state, check_families(NDP_F64, &ndp_device_ref, &exact); }
-static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, &single); }
-static void families_bf16(void **state) { (void)state, check_families(NDP_BF16, &ndp_device_cpu, &half); }
+static void families_fp64(void **state) { (void)state, check_families(NDP_F64, &ndp_device_ref, &exact, 5); }
+static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, &single, 5); }
+static void families_bf16(void **state) { (void)state, check_families(NDP_BF16, &ndp_device_cpu, &half, 12); }
 
 /* 4 kv heads over tp 6 are held by all, for sp 2 to choose from; 6 kv heads over tp 4, for sp 3. */
 static void kv_heads_that_tp_does_not_divide(void **state) {
