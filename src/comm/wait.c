@@ -35,6 +35,12 @@ static void drain(ndp_health *h) {
             sched_yield();
 }
 
+/* A rank has failed: until it is written down which, and why. */
+static void await_words(const ndp_health *h) {
+    while (atomic_load(&h->failed) != 2)
+        sched_yield();
+}
+
 void ndp_health_fail(ndp_health *h, int rank, const char *message) {
     uint32_t nobody = 0;
     if (atomic_compare_exchange_strong(&h->failed, &nobody, 1)) {
@@ -47,14 +53,14 @@ void ndp_health_fail(ndp_health *h, int rank, const char *message) {
         snprintf(h->message, sizeof h->message, "%s", message + length);
         atomic_store(&h->failed, 2);
     }
+    await_words(h);
     drain(h);
 }
 
 ndp_status ndp_health_check(ndp_health *h) {
     if (atomic_load(&h->failed) == 0)
         return NDP_OK;
-    while (atomic_load(&h->failed) != 2)
-        sched_yield();
+    await_words(h);
     drain(h);
     return NDP_FAIL(NDP_ECOMM, "rank %d failed: %s", h->rank, h->message);
 }
