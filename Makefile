@@ -20,7 +20,7 @@ test: ## installs, builds, tests
 	@tools/install-deps build test
 	@$(MAKE) --no-print-directory build
 	@tools/check-sources
-	@cmake --build build -j $(JOBS) --target tests
+	@cmake --build build -j $(JOBS) --target tests benches
 	@tools/run-tests build --label-exclude long
 
 test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer

@@ -82,7 +82,7 @@ static void bench_type(ndp_dtype t, int threads, int runs, int head_rows, double
     static const char *kinds[] = {"y", "dx", "dw"};
     double square = 0;
     for (int64_t n = 1024; n <= 4096; n *= 2) {
-        ndp_gemm_shape s = {n, n, n, n, n, n, false, false, t, t, NDP_F32, false, threads};
+        ndp_gemm_shape s = {n, n, n, n, n, n, false, false, t, t, NDP_F32, false, threads, false};
         double rate = 2.0 * (double)n * (double)n * (double)n / measure(&s, n > 2048 ? 2 : 5) * 1e-9;
         square = rate > square ? rate : square;
     }

@@ -67,7 +67,7 @@ void ndp_parts_release(ndp_parts *p) {
 ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out) {
     ndp_part_file p;
     NDP_TRY(ndp_file_map(path, &p.file));
-    uint64_t size = p.file.size, ids;
+    uint64_t size = p.file.size, ids = 0;
     bool whole = size >= sizeof p.h;
     if (whole) {
         memcpy(&p.h, p.file.data, sizeof p.h);
