@@ -1,7 +1,8 @@
 /* What each axis costs: the SmolLM2-135M shape on 2 ranks x 1 thread beside one rank x 2 threads, same global batch.
  * The tensor and sequence axes want heads that 2 divides: they, and the one rank beside them, have 8 heads of 4 kv
- * heads. For each: the step relative to one rank's, the share of rank 0's step in communication (what it begins and
- * waits for), and how much of the time that its communications were under way was hidden behind work.
+ * heads. For each: the step, beside the floor at the rate that the machine had then, and relative to one rank's; the
+ * share of rank 0's step in communication (what it begins and waits for), and how much of the time that its
+ * communications were under way was hidden behind work.
  *
  * Usage: bench_axes [steps] [fp32|bf16|all] */
 #include "step.h"
@@ -12,8 +13,8 @@ static void compare(const char *name, job j, const job *one) {
     j.samples = one->samples / ((j.replicate ? j.replicate : 1) * (j.shard ? j.shard : 1));
     j.even_heads = one->even_heads, j.threads = 1, j.quiet = true;
     measure(&j);
-    printf("  %-24s %6.0f ms  %.3f of one rank  communication %4.1f%%  hidden %3.0f%%  %s a rank\n", name,
-           1e3 * j.seconds, j.seconds / one->seconds, 100 * j.communicating, 100 * j.hidden,
+    printf("  %-24s %6.0f ms, %.2f x floor  %.3f of one rank  communication %4.1f%%  hidden %3.0f%%  %s a rank\n", name,
+           1e3 * j.seconds, j.ratio, j.seconds / one->seconds, 100 * j.communicating, 100 * j.hidden,
            ndp_human_bytes((double)j.planned, text));
 }
 

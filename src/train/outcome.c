@@ -278,6 +278,33 @@ static void measure_pair(ndp_bounds *b, const ndp_outcome *x, const ndp_outcome 
     }
 }
 
+/* Equal but for numbers. */
+static bool is_of_one_kind(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    for (; *a || *b; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b)
+            return false;
+        if (!*a)
+            break;
+    }
+    return true;
+}
+
+/* The same tensor of all layers has one bound, the largest: where it has few elements, the runs on one rank show too
+ * little of what rounding can do to a single one. */
+static void share_between_layers(double *bounds, const ndp_outcome *o) {
+    for (int i = 0; i < o->n; i++)
+        for (int j = 0; j < i; j++)
+            if (is_of_one_kind(o->names[i], o->names[j]))
+                raise_to(&bounds[i], bounds[j]);
+    for (int i = o->n - 1; i >= 0; i--)
+        for (int j = i + 1; j < o->n; j++)
+            if (is_of_one_kind(o->names[i], o->names[j]))
+                raise_to(&bounds[i], bounds[j]);
+}
+
 ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
     for (int i = 1; i < n; i++)
         NDP_TRY(check_alike(&runs[i], &runs[0]));
@@ -289,6 +316,8 @@ ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             measure_pair(b, &runs[i], &runs[k]);
+    for (int k = 0; k < NDP_KEPT_WEIGHTS; k++)
+        share_between_layers(b->tensors + k * runs[0].n, &runs[0]);
     return NDP_OK;
 }
 

@@ -56,9 +56,10 @@ typedef struct ndp_spread_run {
 enum { NDP_SPREAD_CUTS = 6, NDP_SPREAD_RUNS = 2 * NDP_SPREAD_CUTS };
 int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
-/* bounds = b->spreads times the largest difference between any two of the runs. Every tensor's gradients have a bound
- * of their own: where they nearly cancel they are far noisier than others, for which that bound would be blind. Not so
- * weights: AdamW makes a whole step of a gradient near 0, of either sign, so a few elements decide. */
+/* bounds = b->spreads times the largest difference between any two of the runs. Gradients have one for each tensor of
+ * a layer (the largest of all layers): where they nearly cancel they are far noisier than others, for which that bound
+ * would be blind. Not so weights: AdamW makes a whole step of a gradient near 0, of either sign, so a few elements
+ * decide. */
 NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
 /* Frees what the measuring took; {0} is fine. */
 void ndp_bounds_release(ndp_bounds *b);
