@@ -7,8 +7,8 @@
 #include "comm/inquiry.h"
 #include "comm/memory.h"
 #include "comm/mpi_load.h"
+#include "comm/mpi_meet.h"
 #include "comm/mpi_plain.h"
-#include "comm/node.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,22 +16,6 @@
 #include <unistd.h>
 
 enum { GRACE_SECONDS = 2 };
-
-typedef struct mpi_transport {
-    ndp_transport base;
-    const ndp_mpi_api *api;
-    bool ours;            /* MPI is ours to finalise */
-    ndp_comm *world;      /* MPI alone */
-    int *node_of;         /* by world rank: the lowest of those with which it shares memory */
-    ndp_host_name *hosts; /* NULL: all ranks are on one */
-    uint32_t numbered;    /* communicators whose group this rank is the first of */
-    bool on_node;         /* memory of this node's ranks is shared */
-    ndp_node node;        /* when on_node */
-    ndp_health *private_; /* the health record when it is not, and the journals */
-    ndp_journal *journals;
-    ndp_space space;
-    char note[400]; /* why this rank cannot share memory */
-} mpi_transport;
 
 typedef struct mpi_comm {
     ndp_comm base;
@@ -71,28 +55,26 @@ static ndp_status mpi_wait(ndp_work *w) {
 
 /* ---- communicators ---- */
 
-static bool is_on_one_node(const mpi_transport *t, ndp_group g) {
+static bool is_on_one_node(const ndp_mpi_transport *t, ndp_group g) {
     bool same = t->on_node && g.count > 1;
     for (int r = 1; r < g.count && same; r++)
         same = t->node_of[g.base + r * g.stride] == t->node_of[g.base];
     return same;
 }
 
-static ndp_status exchange(ndp_status st, ndp_work *w) { return st == NDP_OK ? ndp_wait(w) : st; }
-
 /* The group's first rank says its number. */
-static ndp_status number_for_group(mpi_transport *t, mpi_comm *c, uint32_t *out) {
+static ndp_status number_for_group(ndp_mpi_transport *t, mpi_comm *c, uint32_t *out) {
     ndp_work w;
     *out = c->base.group.rank == 0 ? ++t->numbered : 0;
-    return exchange(ndp_broadcast_begin(&c->base, out, sizeof *out, 0, &w), &w);
+    return ndp_mpi_exchange(ndp_broadcast_begin(&c->base, out, sizeof *out, 0, &w), &w);
 }
 
 /* The first rank makes a segment and tells the others its number: -1 when it could not. */
-static ndp_status segment_for_group(mpi_transport *t, mpi_comm *c, size_t bytes, ndp_ref *out) {
+static ndp_status segment_for_group(ndp_mpi_transport *t, mpi_comm *c, size_t bytes, ndp_ref *out) {
     ndp_ref ref = {.owner = -1};
     ndp_status st = c->base.group.rank == 0 ? ndp_node_segment_create(&t->node, bytes, &ref) : NDP_OK;
     ndp_work w;
-    NDP_TRY(exchange(ndp_broadcast_begin(&c->base, &ref, sizeof ref, 0, &w), &w));
+    NDP_TRY(ndp_mpi_exchange(ndp_broadcast_begin(&c->base, &ref, sizeof ref, 0, &w), &w));
     if (st != NDP_OK)
         return st;
     if (ref.owner < 0)
@@ -105,7 +87,7 @@ static ndp_status segment_for_group(mpi_transport *t, mpi_comm *c, size_t bytes,
 }
 
 /* While c->on_node is false its operations go by MPI, which brings the block's name. */
-static ndp_status connect_on_node(mpi_transport *t, mpi_comm *c) {
+static ndp_status connect_on_node(ndp_mpi_transport *t, mpi_comm *c) {
     void *block;
     NDP_TRY(segment_for_group(t, c, sizeof(ndp_shm_rank) * (size_t)c->base.group.count, &c->block));
     NDP_TRY(ndp_node_resolve(&t->node, c->block, &block));
@@ -117,7 +99,7 @@ static ndp_status connect_on_node(mpi_transport *t, mpi_comm *c) {
 
 static void mpi_comm_destroy(ndp_comm *base) {
     mpi_comm *c = (mpi_comm *)base;
-    mpi_transport *t = (mpi_transport *)base->transport;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
     if (c->on_node) {
         ndp_shm_release(&c->shm);
         ndp_node_segment_drop(&t->node, c->block);
@@ -127,7 +109,7 @@ static void mpi_comm_destroy(ndp_comm *base) {
 }
 
 static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const char *name, ndp_comm **out) {
-    mpi_transport *t = (mpi_transport *)base;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     mpi_comm *c = calloc(1, sizeof *c);
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
@@ -161,14 +143,14 @@ static ndp_status touch(const ndp_comm *c, void *data, size_t bytes, bool shared
     return ndp_memory_touch((char *)data + first, first + part <= bytes ? part : bytes - first);
 }
 
-static ndp_status window_segment(mpi_transport *t, mpi_comm *c, size_t bytes, bool shared, ndp_ref *out) {
+static ndp_status window_segment(ndp_mpi_transport *t, mpi_comm *c, size_t bytes, bool shared, ndp_ref *out) {
     if (!shared || c->base.group.count == 1)
         return ndp_node_segment_create(&t->node, bytes, out);
     return segment_for_group(t, c, bytes, out);
 }
 
 static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, ndp_window **out) {
-    mpi_transport *t = (mpi_transport *)base->transport;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
     mpi_comm *c = (mpi_comm *)base;
     if (shared && base->group.count > 1 && !c->on_node)
         return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
@@ -193,7 +175,7 @@ static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, n
 }
 
 static void mpi_window_destroy(ndp_window *w) {
-    mpi_transport *t = (mpi_transport *)w->transport;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)w->transport;
     if (!t->on_node) {
         ndp_plain_window_destroy(w);
         return;
@@ -204,12 +186,9 @@ static void mpi_window_destroy(ndp_window *w) {
 
 /* ---- the end ---- */
 
-/* Address space: a rank takes the pages of its own alone. */
-static size_t journal_bytes(const mpi_transport *t) { return (size_t)t->base.world * sizeof(ndp_journal); }
-
 /* Waits, for the grace at most, until all other ranks of the world have ended: true when they have. Ranks of other
  * nodes cannot be seen. */
-static bool others_leave(const mpi_transport *t) {
+static bool others_leave(const ndp_mpi_transport *t) {
     double deadline = ndp_now() + GRACE_SECONDS;
     for (int r = 0; r < t->base.world; r++)
         while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
@@ -224,7 +203,7 @@ static bool others_leave(const mpi_transport *t) {
 /* Ranks of this node see the record, others are told, and they end by themselves; whoever of this node has not after
  * the grace, or is elsewhere, is ended by MPI. Only the rank that failed first does this. */
 static void mpi_abort(ndp_transport *base, const char *message) {
-    mpi_transport *t = (mpi_transport *)base;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     ndp_health_fail(base->health, base->rank, message);
     if (base->health->rank != base->rank)
         return;
@@ -234,7 +213,7 @@ static void mpi_abort(ndp_transport *base, const char *message) {
 }
 
 /* Ranks of other nodes cannot see that this one has left: it answers until they have, too. */
-static bool meet_at_the_end(mpi_transport *t) {
+static bool meet_at_the_end(ndp_mpi_transport *t) {
     ndp_comm_at(t->world, "end of the run", -1, -1);
     return ndp_barrier(t->world) == NDP_OK;
 }
@@ -242,7 +221,7 @@ static bool meet_at_the_end(mpi_transport *t) {
 /* After a failure MPI is finalised too if all ranks come to it: mpirun may hang when some finalise and others just end.
  * Where not all come, finalising would wait for ever. */
 static void mpi_destroy(ndp_transport *base) {
-    mpi_transport *t = (mpi_transport *)base;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     bool failed = base->health && atomic_load(&base->health->failed) != 0;
     if (base->health)
         atomic_store(&base->health->of[base->rank].left, 1);
@@ -255,7 +234,7 @@ static void mpi_destroy(ndp_transport *base) {
         t->api->finalize();
     ndp_node_release(&t->node);
     free(t->private_);
-    ndp_memory_unmap(t->journals, journal_bytes(t));
+    ndp_memory_unmap(t->journals, ndp_mpi_journal_bytes(t));
     free(t->node_of);
     free(t->hosts);
     free(t);
@@ -275,156 +254,7 @@ static const ndp_transport_ops mpi_ops = {
 
 /* ---- the start ---- */
 
-/* What every rank tells the world. */
-typedef struct introduction {
-    ndp_node_address address;
-    ndp_host_name host;
-    int32_t node, usable;
-} introduction;
-
-static ndp_status private_health(mpi_transport *t) {
-    size_t bytes = ndp_health_bytes(t->base.world);
-    t->private_ = aligned_alloc(64, (bytes + 63) / 64 * 64);
-    if (!t->private_)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
-    memset(t->private_, 0, bytes);
-    t->private_->world = t->base.world;
-    t->base.health = t->private_;
-    void *journals;
-    NDP_TRY(ndp_memory_map(-1, journal_bytes(t), &journals));
-    t->base.journals = t->journals = journals;
-    return NDP_OK;
-}
-
-static ndp_status tell_world(mpi_transport *t, introduction *all) {
-    ndp_work w;
-    introduction mine = all[t->base.rank];
-    return exchange(ndp_all_gather_begin(t->world, &mine, all, sizeof mine, NDP_U8, &w), &w);
-}
-
-/* Maps the cards of this node's ranks, in rank order. */
-static ndp_status connect_cards(mpi_transport *t, const introduction *all) {
-    ndp_node_address *addresses = calloc((size_t)t->base.node_ranks, sizeof *addresses);
-    if (!addresses)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a node of %d ranks", t->base.node_ranks);
-    for (int r = 0, k = 0; r < t->base.world; r++)
-        if (all[r].node == all[t->base.rank].node)
-            addresses[k++] = all[r].address;
-    ndp_status st = ndp_node_connect(&t->node, addresses);
-    free(addresses);
-    return st;
-}
-
-static bool all_usable(const mpi_transport *t, const introduction *all) {
-    bool usable = true;
-    for (int r = 0; r < t->base.world; r++)
-        usable &= all[r].usable != 0 || all[r].node != all[t->base.rank].node;
-    return usable;
-}
-
-/* The node's first rank makes the health record and the journals, its first two segments, before it is introduced. */
-static ndp_status share_health(mpi_transport *t) {
-    void *health, *journals;
-    NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 0}, &health));
-    t->base.health = health;
-    NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 1}, &journals));
-    t->base.journals = journals;
-    return NDP_OK;
-}
-
-static ndp_status make_card(mpi_transport *t, int place, ndp_node_address *address) {
-    ndp_ref first;
-    void *health;
-    NDP_TRY(ndp_node_init(&t->node, t->base.node_ranks, place, address));
-    if (place != 0)
-        return NDP_OK;
-    NDP_TRY(ndp_node_segment_create(&t->node, ndp_health_bytes(t->base.world), &first));
-    NDP_TRY(ndp_node_resolve(&t->node, first, &health));
-    ((ndp_health *)health)->world = t->base.world;
-    return ndp_node_segment_create(&t->node, journal_bytes(t), &first);
-}
-
-/* True when it could; else this rank notes why. */
-static bool could(mpi_transport *t, ndp_status st) {
-    if (st != NDP_OK)
-        snprintf(
-            t->note, sizeof t->note,
-            "the %d ranks of this host cannot read each other's memory and exchange copies, which is slower: %.300s",
-            t->base.node_ranks, ndp_error_message());
-    return st == NDP_OK;
-}
-
-/* One of a node's ranks says why, the first that knows. */
-static void choose_note(mpi_transport *t, const introduction *all) {
-    for (int r = 0; r < t->base.rank; r++)
-        if (all[r].node == all[t->base.rank].node && !all[r].usable)
-            return;
-    if (t->note[0])
-        t->base.note = t->note;
-}
-
-/* Three rounds: who is on which node; everybody's card; whether all could map their peers'. Where one could not, the
- * node goes without, and says so; it is no error. */
-static ndp_status meet_node(mpi_transport *t, int node, bool wanted, introduction *all) {
-    introduction *mine = &all[t->base.rank];
-    int place = 0;
-    mine->node = node;
-    gethostname(mine->host.text, sizeof mine->host.text - 1);
-    NDP_TRY(tell_world(t, all));
-    for (int r = 0; r < t->base.world; r++) {
-        t->node_of[r] = all[r].node;
-        t->base.node_ranks += all[r].node == node;
-        place += all[r].node == node && r < t->base.rank;
-    }
-    mine->usable = wanted && t->base.node_ranks > 1 && could(t, make_card(t, place, &mine->address));
-    NDP_TRY(tell_world(t, all));
-    if (all_usable(t, all))
-        mine->usable = could(t, connect_cards(t, all)) && could(t, share_health(t));
-    NDP_TRY(tell_world(t, all));
-    choose_note(t, all);
-    t->on_node = all_usable(t, all);
-    if (!t->on_node) {
-        t->base.health = t->private_;
-        t->base.journals = t->journals;
-    }
-    return NDP_OK;
-}
-
-/* Another node's ranks share memory when all of them could map their peers'. */
-static void note_sharing(mpi_transport *t, const introduction *all) {
-    for (int r = 0; r < t->base.world; r++)
-        if (!all[r].usable)
-            for (int k = 0; k < t->base.world; k++)
-                t->node_of[k] = all[k].node == all[r].node ? k : t->node_of[k];
-}
-
-/* Names are only said where they tell ranks apart. */
-static ndp_status note_hosts(mpi_transport *t, const introduction *all) {
-    bool several = false;
-    for (int r = 1; r < t->base.world; r++)
-        several |= strcmp(all[r].host.text, all[0].host.text) != 0;
-    if (!several)
-        return NDP_OK;
-    t->hosts = calloc((size_t)t->base.world, sizeof *t->hosts);
-    if (!t->hosts)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
-    for (int r = 0; r < t->base.world; r++)
-        t->hosts[r] = all[r].host;
-    t->base.hosts = t->hosts;
-    return NDP_OK;
-}
-
-/* Where ranks cannot read each other's journals they ask. */
-static ndp_status connect_nodes(mpi_transport *t, const introduction *all) {
-    note_sharing(t, all);
-    bool near = true;
-    for (int r = 0; r < t->base.world; r++)
-        near &= t->node_of[r] == t->node_of[t->base.rank];
-    NDP_TRY(note_hosts(t, all));
-    return near ? NDP_OK : ndp_inquiry_create(t->api, &t->base, t->node_of, &t->base.inquiry);
-}
-
-static ndp_status check_launcher(const mpi_transport *t) {
+static ndp_status check_launcher(const ndp_mpi_transport *t) {
     int told = 1;
     if (t->base.world > 1 || !ndp_launched(&told) || told == 1)
         return NDP_OK;
@@ -440,7 +270,7 @@ static int env_positive(const char *name) {
     return n > 0 ? n : 0;
 }
 
-static ndp_status join(mpi_transport *t) {
+static ndp_status join(ndp_mpi_transport *t) {
     ndp_mpi_world world;
     const char *text = t->api->init(&world);
     if (text)
@@ -449,27 +279,19 @@ static ndp_status join(mpi_transport *t) {
     t->base.rank = world.rank;
     t->base.world = world.size;
     NDP_TRY(check_launcher(t));
-    NDP_TRY(private_health(t));
+    NDP_TRY(ndp_mpi_private_health(t));
     NDP_TRY(ndp_wait_setup(&t->base, 1));
     int per_node = env_positive("NDP_NODE_RANKS"), node = per_node ? world.rank / per_node * per_node : world.node;
     const char *shm = getenv("NDP_SHM");
-    introduction *all = calloc((size_t)world.size, sizeof *all);
-    t->node_of = calloc((size_t)world.size, sizeof *t->node_of);
-    ndp_status st = all && t->node_of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", world.size);
-    if (st == NDP_OK)
-        st = mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world);
-    if (st == NDP_OK)
-        st = meet_node(t, node, !shm || strcmp(shm, "off") != 0, all);
-    if (st == NDP_OK)
-        st = connect_nodes(t, all);
-    free(all);
-    return st == NDP_OK ? ndp_wait_setup(&t->base, t->base.node_ranks) : st;
+    NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
+    NDP_TRY(ndp_mpi_meet(t, node, !shm || strcmp(shm, "off") != 0));
+    return ndp_wait_setup(&t->base, t->base.node_ranks);
 }
 
 ndp_status ndp_transport_mpi(ndp_transport **out) {
     const ndp_mpi_api *api;
     NDP_TRY(ndp_mpi_load(&api));
-    mpi_transport *t = calloc(1, sizeof *t);
+    ndp_mpi_transport *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the mpi transport");
     t->base.ops = &mpi_ops;
