@@ -42,8 +42,12 @@ done
 # Killed in the middle: what is left is no cache, and the next run builds one.
 case_of 'a run that is killed while it tokenizes'
 for i in 1 2 3 4 5 6 7 8; do cat records.jsonl; done >large.jsonl
-timeout -s KILL 0.5 "$NDP_PROGRAM" train job.yaml --transport self --ranks 1 --set parallelism.dp_shard_size=1 \
-    --set data.cache_dir=killed --set train.output_dir=run-killed --set data.files=large.jsonl >out 2>err
+"$NDP_PROGRAM" train job.yaml --transport self --ranks 1 --set parallelism.dp_shard_size=1 \
+    --set data.cache_dir=killed --set train.output_dir=run-killed --set data.files=large.jsonl >out 2>err &
+killed=$!
+sleep 0.5
+kill -KILL $killed
+wait $killed 2>/dev/null # until it has let go of its lock
 rm -rf run-killed
 corpus killed --transport self --ranks 1 --set parallelism.dp_shard_size=1 --set data.files=large.jsonl
 code_is 0
