@@ -20,7 +20,7 @@ static void unlock(ndp_journal *j) { atomic_store_explicit(&j->lock, 0, memory_o
 
 static void copy_text(char *out, size_t size, const char *text) {
     size_t n = text ? strnlen(text, size - 1) : 0;
-    memcpy(out, text, n);
+    memcpy(out, text ? text : "", n);
     memset(out + n, 0, size - n);
 }
 

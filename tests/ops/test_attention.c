@@ -666,8 +666,8 @@ static void halves_merge(void **state) {
 /* Whatever one of them is where it saw nothing: the other; and nothing, where both did not. */
 static void merging_rows_that_see_nothing(void **state) {
     (void)state;
-    static const spec types[NDP_BACKENDS] = {[NDP_BACKEND_CPU] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F32},
-                                             [NDP_BACKEND_REF] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F64}};
+    static const spec types[NDP_BACKENDS] = {[NDP_BACKEND_CPU] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F32, 0},
+                                             [NDP_BACKEND_REF] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F64, 0}};
     for (int backend = 0; backend < NDP_BACKENDS; backend++) {
         problem a = setup(&types[backend]), b = setup(&types[backend]);
         for (int64_t t = 0; t < 4; t++) {

@@ -167,7 +167,7 @@ static void check_elsewhere(const corpus *c, const char *name, way before, way a
 }
 
 static void resume_elsewhere(void **state) {
-    static const struct {
+    const struct {
         const char *name;
         way before, after;
     } moves[] = {{"replicas-to-shards", data, {.shard = 3}},
