@@ -125,9 +125,10 @@ static result run(const ndp_model *m, const ndp_device *device, const way *w) {
 typedef struct bounds {
     double gradient, gradients, weights, loss, norm;
 } bounds;
-/* Proof 3, whose bound of every tensor is one of all; weights, of which it says nothing, by what Adam makes of
- * gradients that are next to nothing. */
-static const bounds exact = {1e-9, 1e-12, 1e-9, 1e-12, 1e-11}, single = {2e-5, 2e-5, 1e-3, 2e-6, 3e-5};
+/* Every tensor by proof 3. All together by more than it asks, since they come nearer: of other families measured at
+ * most 1.1e-6. Weights, of which it says nothing, by what Adam makes of gradients that are next to nothing. */
+static const bounds exact = {1e-9, 1e-12, 1e-9, 1e-12, 1e-11}, single = {2e-5, 1e-6, 1e-3, 1e-6, 1e-5},
+                    other_single = {2e-5, 3e-6, 1e-3, 2e-6, 3e-5};
 /* Five roundings to 8 bits, one behind the other: sees what is missing or there twice. Proof 3 in bf16 is held to by
  * tests of the train room, which measure its bounds. */
 static const bounds half = {INFINITY, 2e-2, INFINITY, 2e-2, 2e-1};
@@ -227,7 +228,7 @@ static void check_families(ndp_dtype compute, const ndp_device *device, const bo
 }
 
 static void families_fp64(void **state) { (void)state, check_families(NDP_F64, &ndp_device_ref, &exact, 5); }
-static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, &single, 5); }
+static void families_fp32(void **state) { (void)state, check_families(NDP_F32, &ndp_device_cpu, &other_single, 5); }
 static void families_bf16(void **state) { (void)state, check_families(NDP_BF16, &ndp_device_cpu, &half, 12); }
 
 /* 4 kv heads over tp 6 are held by all, for sp 2 to choose from; 6 kv heads over tp 4, for sp 3. */
