@@ -196,10 +196,13 @@ typedef struct ndp_plan_opts {
     int rank;           /* whose program */
     int ranks_per_node; /* 0: all on one node up to 8, else 8 */
     bool program;       /* the step and unit programs; otherwise memory by class and traffic by group */
+    bool data;          /* reads the head of every source too, and fails where the run would */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { 0, 0, false }
-/* What the run would do and need, for a world of any size, without data, weights or ranks. */
+    { 0, 0, false, false }
+/* What the run would do and need, for a world of any size, without weights or ranks. `data`: opens the tokenizer and
+ * every file of the data, renders and tokenizes the first 100 records or 1 MiB of each source, and appends what the run
+ * would say of them; writes nothing. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- settling doubts: is a layout's training that of one rank? ---- */
@@ -219,8 +222,8 @@ const char *ndp_measure_name(ndp_measure m);
 
 typedef struct ndp_spot {
     double off, bound; /* bound INFINITY: none */
-    char where[96]; /* the tensor, or "step 3" */
-    char unit[32];  /* of the model, that has the tensor; "" for steps */
+    char where[96];    /* the tensor, or "step 3" */
+    char unit[32];     /* of the model, that has the tensor; "" for steps */
 } ndp_spot;
 
 typedef struct ndp_deviation {
@@ -259,20 +262,25 @@ NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp
 /* ---- using a model ---- */
 
 typedef struct ndp_evaluate_opts {
-    const char *model;   /* Hugging Face folder */
-    const char *data;    /* JSONL with a `text` field: one document a row; or text */
-    int sequence_length; /* longer documents are cut; 0: the model's */
-    int threads;         /* 0: all cores */
-    const char *device;  /* "cpu" or "ref" */
+    const char *model;      /* Hugging Face folder */
+    const char *data;       /* JSONL with a text a record, or a text file */
+    int sequence_length;    /* longer documents are cut; 0: the model's */
+    int threads;            /* 0: all cores */
+    const char *device;     /* "cpu" or "ref" */
+    const char *text_field; /* of JSONL records; NULL: "text" */
 } ndp_evaluate_opts;
 #define NDP_EVALUATE_OPTS_INIT                                                                                         \
-    { NULL, NULL, 0, 0, "cpu" }
+    { NULL, NULL, 0, 0, "cpu", NULL }
 typedef struct ndp_evaluation {
     double mean_nll; /* sum of the nll of all predictions / their number */
     int64_t tokens;  /* predictions */
     int64_t documents;
 } ndp_evaluation;
 NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out);
+/* The mean loss of the held-out rows of a job (data.validation_files, data.validation_fraction) under the model in
+ * model.path: what ndp_trainer_evaluate gives for the same weights, on the job's layout, with the memory of a forward
+ * pass. NDP_EINVAL: nothing is held out, or model.init is random. Collective over the world. */
+NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out);
 
 typedef struct ndp_generate_opts {
     const char *model, *prompt;

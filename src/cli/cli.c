@@ -83,7 +83,7 @@ static const struct argp_option job_options[] = {
     {0},
 };
 
-static void assign(cli_job *j, struct argp_state *state, const char *key, const char *value) {
+void cli_job_assign(cli_job *j, struct argp_state *state, const char *key, const char *value) {
     char **grown = realloc(j->assignments, sizeof *grown * (size_t)(j->n + 1));
     if (grown)
         j->assignments = grown;
@@ -97,14 +97,14 @@ static error_t parse_job(int key, char *arg, struct argp_state *state) {
     cli_job *j = state->input;
     switch (key) {
     case 's':
-        assign(j, state, "", arg);
+        cli_job_assign(j, state, "", arg);
         return 0;
     case OPTION_RANKS:
         cli_integer(state, "--ranks", arg, 1, 1 << 20);
-        assign(j, state, "train.ranks=", arg);
+        cli_job_assign(j, state, "train.ranks=", arg);
         return 0;
     case OPTION_TRANSPORT:
-        assign(j, state, "train.transport=", arg);
+        cli_job_assign(j, state, "train.transport=", arg);
         return 0;
     case OPTION_DEBUG:
         j->debug = true;
@@ -115,7 +115,7 @@ static error_t parse_job(int key, char *arg, struct argp_state *state) {
         j->file = arg;
         return 0;
     case ARGP_KEY_END:
-        if (!j->file)
+        if (!j->file && !j->optional)
             argp_error(state, "which job? Give a file such as job.yaml");
         return 0;
     default:

@@ -39,9 +39,11 @@ typedef struct cli_job {
     const char *file;
     char **assignments; /* in their order; owned */
     int n;
-    bool debug;
+    bool debug, optional; /* optional: the command can do without a file */
 } cli_job;
 extern const struct argp cli_job_argp;
+/* Adds an assignment, key and value put together, behind those that are there. */
+void cli_job_assign(cli_job *j, struct argp_state *state, const char *key, const char *value);
 void cli_job_release(cli_job *j);
 /* Reads the file, then makes the assignments. */
 NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);

@@ -1,77 +1,190 @@
-#include "cli/cli.h"
+/* ndparallel evaluate: the mean nll of the documents of a file, or of the rows that a job holds out. */
+#include "cli/ranks.h"
 
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
 
-enum { OPTION_DEVICE = 1, OPTION_JSON, OPTION_DEBUG };
+enum { OPTION_DEVICE = 1, OPTION_JSON, OPTION_TEXT_FIELD, OPTION_HOSTFILE };
 
 static const struct argp_option options[] = {
-    {"model", 'm', "DIR", 0, "Hugging Face folder", 0},
-    {"data", 'd', "FILE", 0, "JSONL with a `text` field, a document a line, or text", 0},
-    {"sequence-length", 'l', "N", 0, "Longer documents are cut; default: the model's longest", 0},
-    {"threads", 't', "N", 0, "Default: all cores", 0},
+    {"model", 'm', "DIR", 0, "Hugging Face folder; of a job, instead of its model.path", 0},
+    {"data", 'd', "FILE", 0, "Text, or JSONL with a document a line", 0},
+    {"text-field", OPTION_TEXT_FIELD, "NAME", 0, "With --data: the field of a JSONL record; default: text", 0},
+    {"sequence-length", 'l', "N", 0, "With --data: longer documents are cut; default: the model's longest", 0},
+    {"threads", 't', "N", 0, "Of a rank; default: all cores", 0},
     {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref: plain loops, to compare with", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "With a job: hosts for mpirun, one a line", 0},
     {"json", OPTION_JSON, NULL, 0, "One line of JSON", 0},
-    {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 1},
     {0},
 };
 
 typedef struct arguments {
+    cli_job job;
     ndp_evaluate_opts evaluate;
-    bool json, debug;
+    const char *threads, *device, *hostfile;
+    bool json;
 } arguments;
+
+/* What is said of one kind of data does not go with the other. */
+static void check(arguments *a, struct argp_state *state) {
+    const ndp_evaluate_opts *e = &a->evaluate;
+    const char *of_file = e->data ? "--data" : e->text_field ? "--text-field" : e->sequence_length ? "-l" : NULL;
+    if (a->job.file && of_file)
+        argp_error(state,
+                   "%s does not go with a job file, which has data.validation_files, data.text_field and "
+                   "data.sequence_length",
+                   of_file);
+    if (!a->job.file && (a->job.n || a->hostfile))
+        argp_error(state, "%s goes with a job file", a->hostfile ? "--hostfile" : "--set");
+    if (!a->job.file && (!e->model || !e->data))
+        argp_error(state, "give a job file, or --model DIR and --data FILE");
+}
+
+/* A text between single quotes, as YAML has it; the caller frees. */
+static char *quoted(const char *text) {
+    char *out = malloc(2 * strlen(text) + 3), *to = out;
+    if (!out)
+        return NULL;
+    *to++ = '\'';
+    for (; *text; text++) {
+        *to++ = *text;
+        if (*text == '\'')
+            *to++ = '\'';
+    }
+    *to++ = '\'';
+    *to = '\0';
+    return out;
+}
+
+/* With a job, options are keys of its configuration. */
+static void assign(arguments *a, struct argp_state *state) {
+    char *model = a->evaluate.model ? quoted(a->evaluate.model) : NULL;
+    if (model) { /* a folder, whatever the job began with */
+        cli_job_assign(&a->job, state, "model.config=", "null");
+        cli_job_assign(&a->job, state, "model.init=", "pretrained");
+        cli_job_assign(&a->job, state, "model.path=", model);
+    }
+    free(model);
+    if (a->threads)
+        cli_job_assign(&a->job, state, "train.threads=", a->threads);
+    if (a->device)
+        cli_job_assign(&a->job, state, "train.device=", a->device);
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     arguments *a = state->input;
     switch (key) {
+    case ARGP_KEY_INIT:
+        state->child_inputs[0] = &a->job;
+        return 0;
     case 'm':
         a->evaluate.model = arg;
         return 0;
     case 'd':
         a->evaluate.data = arg;
         return 0;
+    case OPTION_TEXT_FIELD:
+        a->evaluate.text_field = arg;
+        return 0;
     case 'l':
         a->evaluate.sequence_length = (int)cli_integer(state, "--sequence-length", arg, 1, INT_MAX);
         return 0;
     case 't':
         a->evaluate.threads = (int)cli_integer(state, "--threads", arg, 1, 4096);
+        a->threads = arg;
         return 0;
     case OPTION_DEVICE:
-        a->evaluate.device = cli_device(state, arg);
+        a->device = a->evaluate.device = cli_device(state, arg);
+        return 0;
+    case OPTION_HOSTFILE:
+        a->hostfile = arg;
         return 0;
     case OPTION_JSON:
         a->json = true;
         return 0;
-    case OPTION_DEBUG:
-        a->debug = true;
-        return 0;
     case ARGP_KEY_END:
-        if (!a->evaluate.model || !a->evaluate.data)
-            argp_error(state, "%s is missing", a->evaluate.model ? "--data FILE" : "--model DIR");
+        check(a, state);
+        if (a->job.file)
+            assign(a, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-int cmd_evaluate(int argc, char **argv) {
-    static const struct argp argp = {
-        options, parse,
-        NULL,    "How well a model predicts texts: the sum of the negative log-likelihoods over their number.",
-        NULL,    NULL,
-        NULL};
-    arguments a = {.evaluate = NDP_EVALUATE_OPTS_INIT};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    ndp_evaluation e;
-    ndp_status st = ndp_evaluate(&a.evaluate, &e);
-    if (st != NDP_OK)
-        return cli_fail(st, a.debug);
-    if (a.json)
-        printf("{\"mean_nll\": %.17g, \"tokens\": %lld, \"documents\": %lld}\n", e.mean_nll, (long long)e.tokens,
-               (long long)e.documents);
+static void print(const arguments *a, const ndp_evaluation *e) {
+    if (a->json)
+        printf("{\"mean_nll\": %.17g, \"tokens\": %lld, \"documents\": %lld}\n", e->mean_nll, (long long)e->tokens,
+               (long long)e->documents);
     else
-        printf("mean nll %.7f (perplexity %.4f) over %lld predictions in %lld documents\n", e.mean_nll, exp(e.mean_nll),
-               (long long)e.tokens, (long long)e.documents);
+        printf("mean nll %.7f (perplexity %.4f) over %lld predictions in %lld documents\n", e->mean_nll,
+               exp(e->mean_nll), (long long)e->tokens, (long long)e->documents);
+}
+
+/* ---- a file ---- */
+
+static int evaluate_file(const arguments *a) {
+    ndp_evaluation e;
+    ndp_status st = ndp_evaluate(&a->evaluate, &e);
+    if (st != NDP_OK)
+        return cli_fail(st, a->job.debug);
+    print(a, &e);
     return 0;
+}
+
+/* ---- a job ---- */
+
+typedef struct run {
+    const arguments *arguments;
+    const ndp_config *config;
+} run;
+
+static ndp_status body(ndp_world *w, void *user) {
+    const run *r = user;
+    ndp_evaluation e;
+    ndp_status st = ndp_evaluate_job(r->config, w, &e);
+    if (st == NDP_OK && ndp_world_rank(w) == 0) {
+        print(r->arguments, &e);
+        fflush(stdout);
+    }
+    return st;
+}
+
+static int evaluate_job(arguments *a, int argc, char **argv) {
+    ndp_config *c = NULL;
+    ndp_status st = cli_job_load(&a->job, &c);
+    run r = {a, c};
+    cli_ranks ranks = {.argc = argc,
+                       .argv = argv,
+                       .command = "evaluate",
+                       .hostfile = a->hostfile,
+                       .debug = a->job.debug,
+                       .body = body,
+                       .user = &r};
+    int code = st == NDP_OK ? cli_ranks_run(&ranks, c) : cli_fail_early(st, a->job.debug);
+    ndp_config_destroy(c);
+    return code;
+}
+
+int cmd_evaluate(int argc, char **argv) {
+    static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
+    static const struct argp argp = {
+        options,
+        parse,
+        "[JOB.YAML]",
+        "How well a model predicts texts: the mean negative log-likelihood of a token. Of the documents of a file, "
+        "each "
+        "by itself; or of what a job holds out (data.validation_files, data.validation_fraction), packed, masked and "
+        "on the layout as in the job: then it is the run's eval_loss.",
+        children,
+        NULL,
+        NULL};
+    arguments a = {.job.optional = true, .evaluate = NDP_EVALUATE_OPTS_INIT};
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    int code = a.job.file ? evaluate_job(&a, argc, argv) : evaluate_file(&a);
+    cli_job_release(&a.job);
+    return code;
 }

@@ -44,6 +44,7 @@ struct ndp_config {
         char *response_field;                                           /* NULL: response or output */
         char *chat_template;                                            /* NULL: the tokenizer's own */
         ndp_train_on train_on;
+        char *end_token; /* of texts: "auto", "none", or a token */
         ndp_bin_type bin_type;
         bool document_mask; /* attention inside documents, positions restart */
         bool packing;

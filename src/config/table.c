@@ -44,6 +44,7 @@ const ndp_option ndp_options[] = {
     {AT(data, response_field), TEXT(NULL), HELP "the field that is its answer; null: response or output"},
     {AT(data, chat_template), TEXT(NULL), HELP "chatml, qwen2.5, qwen3, deepseek-r1, plain; null: the tokenizer's own"},
     {AT(data, train_on), WORD(assistant, train_on_words), HELP "what is learned of conversations"},
+    {AT(data, end_token), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens"},
     {AT(data, bin_type), WORD(uint16, bin_words), HELP "ids in .bin files that have no header"},
     {AT(data, document_mask), BOOL(true), HELP "attention stays inside documents, positions restart"},
     {AT(data, packing), BOOL(true), HELP "several documents a row; false: one, padded"},

@@ -48,6 +48,7 @@ ndp_status ndp_token_cache_open(const char *path, ndp_token_cache *out) {
                              .learned = h.partly ? sources + 8 * (size_t)h.n_sources : NULL,
                              .n_documents = (int64_t)h.n_documents,
                              .n_tokens = (int64_t)h.n_tokens,
+                             .n_texts = (int64_t)h.n_texts,
                              .n_sources = (int)h.n_sources,
                              .id_bytes = (int)h.id_bytes,
                              .largest_id = (int32_t)h.largest_id};
@@ -56,6 +57,7 @@ ndp_status ndp_token_cache_open(const char *path, ndp_token_cache *out) {
 
 void ndp_token_cache_close(ndp_token_cache *c) {
     ndp_file_unmap(&c->file);
+    free(c->memory);
     *c = (ndp_token_cache){0};
 }
 

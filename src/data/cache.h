@@ -31,8 +31,9 @@ typedef struct ndp_dataset_options {
     int64_t vocab;            /* of the model: ids must be below; 0: the tokenizer's */
     const char *cache_dir;    /* NULL: $XDG_CACHE_HOME/ndparallel, else ~/.cache/ndparallel */
     const ndp_tokenizer *tokenizer;
-    int threads;          /* of this rank; 0: all cores of this process */
-    const ndp_team *team; /* NULL: this rank alone */
+    const int32_t *end_token; /* of texts (encode.h); NULL: none */
+    int threads;              /* of this rank; 0: all cores of this process */
+    const ndp_team *team;     /* NULL: this rank alone */
     /* While tokenizing, of all ranks; told on the first rank of those that see a cache folder. NULL is fine. */
     void (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_user;
@@ -50,14 +51,17 @@ typedef struct ndp_dataset_options {
  * work. */
 NDP_API ndp_status ndp_dataset_prepare(const ndp_dataset_options *o, char **path);
 
-/* A mapped cache. */
+/* A mapped cache, or one in memory (sample.h). */
 typedef struct ndp_token_cache {
     ndp_mapped file;
+    void *memory;    /* else */
+    bool head;       /* made of the heads of files: there is more */
     const void *ids; /* u16 or u32 */
     const uint64_t *offsets;
     const uint64_t *source_ends; /* [n_sources] */
     const uint8_t *learned;      /* bits; NULL: all are */
     int64_t n_documents, n_tokens;
+    int64_t n_texts; /* documents that are no conversations: those that get an end token */
     int n_sources, id_bytes;
     int32_t largest_id; /* must be below the model's vocabulary */
 } ndp_token_cache;

@@ -168,16 +168,13 @@ static ndp_status count_parts(building *b) {
         NDP_TRY(open_part(b, p, &part));
         h->n_tokens += part.h.n_tokens;
         h->n_documents += part.h.n_documents;
+        h->n_texts += part.h.n_texts;
         h->largest_id = part.h.largest_id > h->largest_id ? part.h.largest_id : h->largest_id;
         h->partly |= part.h.n_turns > 0;
         b->firsts[p + 1] = h->n_tokens;
         ndp_part_close(&part);
     }
-    const ndp_file_list *files = &b->corpus->files;
-    if (!h->n_documents)
-        return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document", (long long)files->n,
-                        files->n == 1 ? "" : "s", files->paths[0], files->n == 1 ? "" : ", ...");
-    return NDP_OK;
+    return h->n_documents ? NDP_OK : ndp_corpus_fail_empty(b->corpus);
 }
 
 static ndp_status make_table(building *b) {

@@ -6,7 +6,7 @@
 #include "data/corpus.h"
 #include "data/crew.h"
 
-enum { NDP_CACHE_VERSION = 3 };
+enum { NDP_CACHE_VERSION = 4 };
 #define NDP_CACHE_MAGIC "NDPTOKEN"
 
 typedef struct ndp_cache_header {
@@ -14,7 +14,7 @@ typedef struct ndp_cache_header {
     uint32_t version, id_bytes;
     ndp_hash128 key;     /* of what it was made from: also its name */
     ndp_hash128 payload; /* ndp_hash_blocks of all behind the header */
-    uint64_t n_documents, n_tokens;
+    uint64_t n_documents, n_tokens, n_texts;
     uint32_t n_sources, partly; /* partly: there are bits of learned tokens */
     int64_t largest_id;
     uint64_t hash; /* of the header up to here */

@@ -74,6 +74,11 @@ ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
                     c->files.n == 1 ? "" : ", ...");
 }
 
+ndp_status ndp_corpus_fail_empty(const ndp_corpus *c) {
+    return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document", (long long)c->files.n,
+                    c->files.n == 1 ? "" : "s", c->files.paths[0], c->files.n == 1 ? "" : ", ...");
+}
+
 /* ---- key ---- */
 
 ndp_status ndp_hash_blocks(const void *data, size_t size, int threads, ndp_hash128 *out) {
@@ -105,8 +110,8 @@ static void add_format(const ndp_dataset_options *o, ndp_str *all) {
     const ndp_record_format *f = &o->format;
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
-    ndp_str_addf(all, " %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
-                 (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
+    ndp_str_addf(all, " %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
+                 o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
     const char *const texts[] = {or_default(f->text, "text"),
                                  or_default(f->messages, "messages"),
                                  or_default(f->prompt, "instruction"),

@@ -20,6 +20,8 @@ ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out);
 void ndp_corpus_close(ndp_corpus *c);
 /* What the ids depend on, and nothing else: not where the files lie. Reads all of them. */
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key);
+/* NDP_EINVAL: no file has a document. */
+ndp_status ndp_corpus_fail_empty(const ndp_corpus *c);
 /* NDP_EFORMAT when a file is another one by now. */
 ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c);
 

@@ -59,9 +59,30 @@ static ndp_status find_spans(encoding *e, int64_t first, ndp_places *borders) {
     return NDP_OK;
 }
 
-ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, ndp_ids *ids, ndp_places *borders) {
+/* ---- end tokens ---- */
+
+/* Does the text end with this token? Its own ids are the last `n`; tokens that the tokenizer adds may follow them. */
+static bool ends_with(const ndp_tokenizer *t, const ndp_document *d, const int32_t *ids, int64_t n, int32_t end) {
+    ndp_span written = ndp_tokenizer_token(t, end);
+    if (written.data && written.n && written.n <= d->n && !memcmp(d->text + d->n - written.n, written.data, written.n))
+        return true;
+    for (int64_t i = n - 1 - ndp_tokenizer_suffix(t); i < n; i++)
+        if (ids[i] == end)
+            return true;
+    return false;
+}
+
+static ndp_status add_end(const ndp_tokenizer *t, const ndp_document *d, int32_t end, int64_t first, ndp_ids *ids) {
+    int64_t n = ids->n - first, own = n - ndp_tokenizer_prefix(t) - ndp_tokenizer_suffix(t);
+    return own <= 0 || ends_with(t, d, ids->items + first, n, end) ? NDP_OK : ndp_ids_add(ids, end);
+}
+
+ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, const int32_t *end, ndp_ids *ids,
+                               ndp_places *borders) {
     int64_t first = ids->n;
     NDP_TRY(ndp_tokenizer_encode(t, d->text, d->n, !d->rendered, ids));
+    if (end && !d->rendered)
+        NDP_TRY(add_end(t, d, *end, first, ids));
     if (!d->partly)
         return NDP_OK;
     encoding e = {.t = t, .d = d, .whole = ids->items + first, .n = ids->n - first};

@@ -4,7 +4,8 @@
 #include <stdlib.h>
 
 struct ndp_dataset {
-    ndp_token_cache cache;
+    ndp_token_cache cache; /* borrowed */
+    ndp_token_cache owned; /* the same where it was opened here; else empty */
     ndp_row_table table;
     int64_t row_length;
     bool document_mask;
@@ -20,18 +21,22 @@ static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o) {
                     (long long)c->n_tokens, (long long)c->n_documents);
 }
 
-ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset **out) {
+static ndp_status check_length(const ndp_row_opts *o) {
     NDP_CHECK(o->length >= 1 && o->length <= INT32_MAX, "a sequence length of %lld: it must be 1 or more",
               (long long)o->length);
+    return NDP_OK;
+}
+
+ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *o, ndp_dataset **out) {
+    NDP_TRY(check_length(o));
     ndp_dataset *d = calloc(1, sizeof *d);
     if (!d)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a data set");
+    d->cache = *cache;
     d->row_length = o->length;
     d->document_mask = o->document_mask;
-    ndp_status st = ndp_token_cache_open(path, &d->cache);
-    if (st == NDP_OK)
-        st = ndp_row_table_build(&d->cache, o, &d->table);
-    if (st == NDP_OK && d->table.labels == 0)
+    ndp_status st = ndp_row_table_build(&d->cache, o, &d->table);
+    if (st == NDP_OK && d->table.labels == 0 && !cache->head)
         st = fail_empty(&d->cache, o);
     if (st != NDP_OK) {
         ndp_dataset_close(d);
@@ -41,20 +46,35 @@ ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset
     return NDP_OK;
 }
 
+ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset **out) {
+    ndp_token_cache cache;
+    NDP_TRY(check_length(o));
+    NDP_TRY(ndp_token_cache_open(path, &cache));
+    ndp_status st = ndp_dataset_create(&cache, o, out);
+    if (st == NDP_OK)
+        (*out)->owned = cache;
+    else
+        ndp_token_cache_close(&cache);
+    return st;
+}
+
 void ndp_dataset_close(ndp_dataset *d) {
     if (!d)
         return;
     ndp_row_table_release(&d->table);
-    ndp_token_cache_close(&d->cache);
+    ndp_token_cache_close(&d->owned);
     free(d);
 }
 
 int64_t ndp_dataset_rows(const ndp_dataset *d) { return d->table.n_rows; }
 int64_t ndp_dataset_tokens(const ndp_dataset *d) { return d->table.tokens; }
 int64_t ndp_dataset_documents(const ndp_dataset *d) { return d->table.documents; }
+bool ndp_dataset_has_texts(const ndp_dataset *d) { return d->cache.n_texts > 0; }
 int64_t ndp_dataset_labels(const ndp_dataset *d) { return d->table.labels; }
 
 double ndp_dataset_fill(const ndp_dataset *d) {
+    if (d->table.n_rows == 0)
+        return 0;
     return (double)d->table.tokens / ((double)d->table.n_rows * (double)d->row_length);
 }
 

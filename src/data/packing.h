@@ -40,6 +40,8 @@ typedef struct ndp_dataset ndp_dataset;
 /* Maps a cache that ndp_dataset_prepare made. NDP_EINVAL when nothing in it can be predicted, when a document is too
  * long and that is refused, and when none is held out that should be. */
 NDP_API ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset **out);
+/* The same of an open cache, which is borrowed. That the head of a data set (cache.h) has no rows is no error. */
+NDP_API ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *o, ndp_dataset **out);
 void ndp_dataset_close(ndp_dataset *d);
 
 int64_t ndp_dataset_rows(const ndp_dataset *d);
@@ -48,7 +50,9 @@ int64_t ndp_dataset_tokens(const ndp_dataset *d);
 int64_t ndp_dataset_documents(const ndp_dataset *d);
 /* Tokens that are predicted in an epoch. */
 int64_t ndp_dataset_labels(const ndp_dataset *d);
-/* The part of the rows' places that holds tokens, not padding. */
+/* Does the cache hold texts, and not only conversations and files of ids? */
+bool ndp_dataset_has_texts(const ndp_dataset *d);
+/* The part of the rows' places that holds tokens, not padding; 0 without rows. */
 double ndp_dataset_fill(const ndp_dataset *d);
 /* Parts of the rows that the sampler may take unequally often: the sources, or one. Part i has rows [first, first + n).
  */

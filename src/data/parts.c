@@ -3,8 +3,7 @@
 
 #include "base/arena.h"
 #include "data/cache_file.h"
-#include "data/encode.h"
-#include "data/source.h"
+#include "data/share.h"
 #include "data/unpack.h"
 #include <errno.h>
 #include <stdio.h>
@@ -17,26 +16,15 @@ enum {
     SHARES_PER_THREAD = 4   /* and between two writes: some take longer than others */
 };
 
-/* A stretch of a file, and its documents in tokens: what one thread does at a time. */
-typedef struct share {
-    ndp_source_chunk chunk;
-    uint64_t done; /* bytes of the part up to its end */
-    const struct tokenizing *b;
-    ndp_ids ids;
-    ndp_places ends, turns; /* as in a part's file, counted in `ids` */
-    ndp_status status;
-    char *message; /* a thread's error is its own: carried over to the one that reports */
-} share;
-
 typedef struct tokenizing {
     const ndp_dataset_options *o;
     const ndp_part_watch *watch;
-    ndp_bin_rule rule;
     FILE *file;
     int id_bytes, threads;
     ndp_part_header h;
     ndp_places ends, turns; /* of the part */
-    share *shares;
+    ndp_share *shares;
+    uint64_t *done_with; /* [n_shares] bytes of the part up to the end of each */
     int n_shares, used;
     size_t share_bytes;
     uint64_t done; /* bytes of the part before the file at hand */
@@ -63,94 +51,13 @@ static ndp_status put_ids(tokenizing *b, const ndp_ids *ids) {
 
 /* ---- shares ---- */
 
-/* From token `at` on tokens are learned, or not; the first are. */
-static ndp_status turn_to(ndp_places *turns, bool learned, int64_t at) {
-    bool now = turns->n % 2 == 0;
-    if (now == learned)
-        return NDP_OK;
-    if (turns->n && turns->items[turns->n - 1] == at) { /* nothing lay between */
-        turns->n--;
-        return NDP_OK;
-    }
-    return ndp_places_add(turns, at);
-}
-
-/* A tokenizer may be larger than the model, as long as nothing in the data asks for what the model has not. */
-static ndp_status check_ids(const share *s, int64_t first, const ndp_document *d) {
-    int64_t vocab = s->b->o->vocab;
-    for (int64_t i = first; vocab > 0 && i < s->ids.n; i++)
-        if (s->ids.items[i] >= vocab)
-            return NDP_FAIL(
-                NDP_EINVAL,
-                "%s:%lld: the text has the token %d, the model's vocabulary ends at %lld: the tokenizer does "
-                "not belong to the model",
-                d->path, (long long)d->line, s->ids.items[i], (long long)vocab - 1);
-    return NDP_OK;
-}
-
-static ndp_status encode_document(void *user, const ndp_document *d) {
-    share *s = user;
-    int64_t before = s->ids.n;
-    ndp_places borders = {0};
-    if (!d->n)
-        return NDP_OK;
-    ndp_status st = ndp_encode_document(s->b->o->tokenizer, d, &s->ids, &borders);
-    if (st != NDP_OK) {
-        char *cause = ndp_format("%s", ndp_error_message());
-        st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
-        free(cause);
-    } else {
-        st = check_ids(s, before, d);
-    }
-    if (st == NDP_OK && s->ids.n > before) {
-        st = turn_to(&s->turns, !d->partly, before);
-        for (int64_t i = 0; i < borders.n && st == NDP_OK; i++)
-            st = turn_to(&s->turns, i % 2 == 0, borders.items[i]);
-        if (st == NDP_OK)
-            st = ndp_places_add(&s->ends, s->ids.n);
-    }
-    free(borders.items);
-    return st;
-}
-
-static ndp_status encode_bin(share *s) {
-    const ndp_source_chunk *c = &s->chunk;
-    ndp_bin bin;
-    NDP_TRY(ndp_bin_open(c->path, c->contents, c->size, s->b->o->bin_id_bytes ? s->b->o->bin_id_bytes : 2, &bin));
-    int64_t width = bin.id_bytes, header = (int64_t)bin.header;
-    int64_t first = ((int64_t)c->begin - header) / width, end = ((int64_t)c->end - header) / width;
-    return ndp_bin_read(&bin, first < 0 ? 0 : first, end < 0 ? 0 : end, &s->b->rule, &s->ids, &s->ends);
-}
-
-static ndp_status encode_chunk(share *s) {
-    s->ids.n = s->ends.n = s->turns.n = 0;
-    return s->chunk.kind == NDP_SOURCE_IDS ? encode_bin(s)
-                                           : ndp_source_visit_chunk(&s->chunk, &s->b->o->format, encode_document, s);
-}
-
-/* Messages name lines: those before the share are only counted when there is something to say. */
-static void encode_share(share *s) {
-    s->status = encode_chunk(s);
-    if (s->status != NDP_OK && s->chunk.begin > 0) {
-        ndp_source_count_lines(&s->chunk);
-        s->status = encode_chunk(s);
-    }
-    if (s->status != NDP_OK)
-        s->message = ndp_format("%s", ndp_error_message());
-}
-
-static ndp_status put_share(tokenizing *b, const share *s) {
+static ndp_status put_share(tokenizing *b, const ndp_share *s) {
     int64_t first = (int64_t)b->h.n_tokens;
-    if (s->status != NDP_OK)
-        return NDP_FAIL(s->status, "%s", s->message ? s->message : "not enough memory to tokenize");
+    NDP_TRY(ndp_share_check(s));
     NDP_TRY(put_ids(b, &s->ids));
-    for (int64_t i = 0; i < s->ends.n; i++)
-        NDP_TRY(ndp_places_add(&b->ends, first + s->ends.items[i]));
-    if (s->ids.n > 0)
-        NDP_TRY(turn_to(&b->turns, true, first));
-    for (int64_t i = 0; i < s->turns.n; i++)
-        NDP_TRY(turn_to(&b->turns, i % 2 == 1, first + s->turns.items[i]));
+    NDP_TRY(ndp_share_append(s, first, &b->ends, &b->turns));
     b->h.n_tokens += (uint64_t)s->ids.n;
+    b->h.n_texts += (uint64_t)s->texts;
     return NDP_OK;
 }
 
@@ -162,10 +69,10 @@ static ndp_status put_shares(tokenizing *b) {
         return NDP_OK;
 #pragma omp parallel for schedule(dynamic, 1) num_threads(b->threads)
     for (int i = 0; i < n; i++)
-        encode_share(&b->shares[i]);
+        ndp_share_encode(&b->shares[i]);
     for (int i = 0; i < n; i++)
         NDP_TRY(put_share(b, &b->shares[i]));
-    b->watch->done(b->watch->user, b->shares[n - 1].done);
+    b->watch->done(b->watch->user, b->done_with[n - 1]);
     return NDP_OK;
 }
 
@@ -182,7 +89,7 @@ static ndp_status put_file(tokenizing *b, const char *path, const char *contents
             continue;
         size_t end = c.end < next ? next : c.end < to ? c.end : to; /* a long document goes on behind its share */
         b->shares[b->used].chunk = c;
-        b->shares[b->used].done = b->done + (uint64_t)((double)(end - from) / (double)(to - from) * (double)on_disk);
+        b->done_with[b->used] = b->done + (uint64_t)((double)(end - from) / (double)(to - from) * (double)on_disk);
         if (++b->used == b->n_shares)
             NDP_TRY(put_shares(b));
     }
@@ -235,21 +142,19 @@ static ndp_status put_part(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp
 static ndp_status take_memory(tokenizing *b) {
     b->n_shares = SHARES_PER_THREAD * b->threads;
     b->shares = calloc((size_t)b->n_shares, sizeof *b->shares);
-    if (!b->shares)
+    b->done_with = calloc((size_t)b->n_shares, sizeof *b->done_with);
+    if (!b->shares || !b->done_with)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
     for (int i = 0; i < b->n_shares; i++)
-        b->shares[i].b = b;
+        b->shares[i].o = b->o;
     return NDP_OK;
 }
 
 static void release(tokenizing *b) {
-    for (int i = 0; b->shares && i < b->n_shares; i++) {
-        ndp_ids_release(&b->shares[i].ids);
-        free(b->shares[i].ends.items);
-        free(b->shares[i].turns.items);
-        free(b->shares[i].message);
-    }
+    for (int i = 0; b->shares && i < b->n_shares; i++)
+        ndp_share_release(&b->shares[i]);
     free(b->shares);
+    free(b->done_with);
     free(b->ends.items);
     free(b->turns.items);
 }
@@ -258,7 +163,6 @@ ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, 
                              const char *path, const ndp_part_watch *watch) {
     tokenizing b = {.o = o,
                     .watch = watch,
-                    .rule = ndp_cache_bin_rule(o),
                     .id_bytes = ndp_cache_id_bytes(o),
                     .threads = ndp_dataset_threads(o),
                     .h.largest_id = 0};

@@ -30,7 +30,7 @@ void ndp_parts_release(ndp_parts *p);
  * All counted in tokens of the part. Tokens [turn 0, turn 1), [turn 1, turn 2), ... are not learned, learned, not
  * learned, ...; the first are. A document that goes on in the next part has its end there. */
 typedef struct ndp_part_header {
-    uint64_t n_tokens, n_documents, n_turns;
+    uint64_t n_tokens, n_documents, n_turns, n_texts; /* n_texts: documents that are no conversations */
     int64_t largest_id;
 } ndp_part_header;
 

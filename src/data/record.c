@@ -44,8 +44,15 @@ static ndp_status get_text(struct json_object *o, const char *where, const char 
 static ndp_status visit_text(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
                              ndp_document_visitor *visit, void *user) {
     ndp_span text = {NULL, 0};
-    if (!has(record, text_field(f)))
+    if (!has(record, text_field(f)) && f->chat)
         return fail_field(record, where, text_field(f), "text_field");
+    if (!has(record, text_field(f))) {
+        char lacks[96];
+        snprintf(lacks, sizeof lacks, "'%.80s'", text_field(f));
+        return fail_fields(record, where, lacks,
+                           has(record, "messages") ? "Conversations are read for a job, with its chat template"
+                                                   : "--text-field names the field of a text");
+    }
     NDP_TRY(get_text(record, where, text_field(f), &text));
     d->text = text.data;
     d->n = text.n;

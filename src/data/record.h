@@ -41,7 +41,7 @@ typedef struct ndp_record_format {
     ndp_record_kind kind;
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
-    const ndp_chat *chat; /* NULL: conversations are refused */
+    const ndp_chat *chat; /* NULL: a command reads texts alone, its option is --text-field; conversations are refused */
     bool learn_all;       /* of conversations, not just what the assistant wrote */
 } ndp_record_format;
 

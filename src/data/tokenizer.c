@@ -100,7 +100,7 @@ static ndp_status create_from_pair(const char *vocab_path, const char *merges_pa
 
 /* The names of what a source may be made of; they live and die together. */
 typedef struct paths {
-    char *json, *config, *vocab, *merges, *folder;
+    char *json, *config, *special, *vocab, *merges, *folder;
 } paths;
 
 static ndp_status fail_missing(const paths *p) {
@@ -126,7 +126,7 @@ static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
         NDP_TRY(create_from_pair(p->vocab, p->merges, p->folder, &t));
     else
         return fail_missing(p);
-    ndp_status st = ndp_path_exists(p->config) ? ndp_tokenizer_load_config(t, p->config) : NDP_OK;
+    ndp_status st = ndp_tokenizer_load_config(t, p->config, p->special);
     if (st != NDP_OK) {
         ndp_tokenizer_destroy(t);
         return st;
@@ -146,15 +146,17 @@ ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out) {
     if (p.folder) {
         p.json = folder ? ndp_format("%s/tokenizer.json", source) : strdup(source);
         p.config = ndp_format("%s/tokenizer_config.json", p.folder);
+        p.special = ndp_format("%s/special_tokens_map.json", p.folder);
         p.vocab = folder ? ndp_format("%s/vocab.json", source) : strdup("");
         p.merges = folder ? ndp_format("%s/merges.txt", source) : strdup("");
     }
-    ndp_status st = p.json && p.config && p.vocab && p.merges
+    ndp_status st = p.json && p.config && p.special && p.vocab && p.merges
                         ? find_and_create(&p, out)
                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
     free(p.folder);
     free(p.json);
     free(p.config);
+    free(p.special);
     free(p.vocab);
     free(p.merges);
     return st;
@@ -182,7 +184,12 @@ int32_t ndp_tokenizer_bos(const ndp_tokenizer *t) { return t->bos; }
 int32_t ndp_tokenizer_eos(const ndp_tokenizer *t) { return t->eos; }
 ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t) { return t->fingerprint; }
 
+int64_t ndp_tokenizer_prefix(const ndp_tokenizer *t) { return t->prefix.n; }
+int64_t ndp_tokenizer_suffix(const ndp_tokenizer *t) { return t->suffix.n; }
+
 int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token) {
+    if (t->bytes)
+        return !strcmp(token, "<bos>") ? BYTES_BOS : !strcmp(token, "<eos>") ? BYTES_EOS : -1;
     const ndp_vocab *v = &t->words.vocab;
     size_t length = strlen(token);
     int32_t id = ndp_vocab_find(v, token, length);

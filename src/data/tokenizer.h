@@ -43,7 +43,10 @@ int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t);
 /* The token that begins (ends) a document, or -1. */
 int32_t ndp_tokenizer_bos(const ndp_tokenizer *t);
 int32_t ndp_tokenizer_eos(const ndp_tokenizer *t);
-/* The id of a token's exact text, or -1. */
+/* How many tokens it adds before (after) a text with `add_special`. */
+int64_t ndp_tokenizer_prefix(const ndp_tokenizer *t);
+int64_t ndp_tokenizer_suffix(const ndp_tokenizer *t);
+/* The id of a token's exact text, or -1. Those of `bytes` that are no bytes are <bos> and <eos>. */
 int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token);
 /* The text of a token as the vocabulary writes it, borrowed; data is NULL for an id without one. `bytes` has none. */
 ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id);

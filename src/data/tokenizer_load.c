@@ -110,7 +110,7 @@ ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t v
     return st;
 }
 
-/* "<s>", or {"content": "<s>", ...}, or null. */
+/* "<s>", or {"content": "<s>", ...}; null or missing: *out stays as it is. */
 static ndp_status config_token(const ndp_loader *l, struct json_object *root, const char *key, int32_t *out) {
     struct json_object *o = ndp_load_member(root, key);
     const char *text = NULL;
@@ -118,23 +118,37 @@ static ndp_status config_token(const ndp_loader *l, struct json_object *root, co
         NDP_TRY(ndp_json_string(o, l->what, "content", &text));
     else
         NDP_TRY(ndp_json_string(root, l->what, key, &text));
-    if (!text || *out >= 0)
+    if (!text)
         return NDP_OK;
-    *out = ndp_tokenizer_id(l->t, text);
-    return *out >= 0 ? NDP_OK
-                     : NDP_FAIL(NDP_EFORMAT, "%s: %s '%s' is not in the vocabulary of the tokenizer.json beside it",
-                                l->what, key, text);
+    int32_t id = ndp_tokenizer_id(l->t, text);
+    if (id < 0)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s '%s' is not in the vocabulary of the tokenizer.json beside it", l->what,
+                        key, text);
+    *out = id;
+    return NDP_OK;
 }
 
-ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *path) {
-    ndp_loader l = {.t = t, .what = path};
+static ndp_status config_tokens(const ndp_loader *l, struct json_object *root) {
+    if (!json_object_is_type(root, json_type_object))
+        return NDP_FAIL(NDP_EFORMAT, "%s: the file is not an object", l->what);
+    NDP_TRY(config_token(l, root, "bos_token", &l->t->bos));
+    return config_token(l, root, "eos_token", &l->t->eos);
+}
+
+ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special) {
     struct json_object *root = NULL;
-    NDP_TRY(ndp_json_read(path, &root));
-    ndp_status st = json_object_is_type(root, json_type_object)
-                        ? config_token(&l, root, "bos_token", &t->bos)
-                        : NDP_FAIL(NDP_EFORMAT, "%s: the file is not an object", path);
-    if (st == NDP_OK)
-        st = config_token(&l, root, "eos_token", &t->eos);
+    bool newer = false;
+    ndp_status st = NDP_OK;
+    if (ndp_path_exists(config)) {
+        NDP_TRY(ndp_json_read(config, &root));
+        st = config_tokens(&(ndp_loader){.t = t, .what = config}, root);
+        newer = st == NDP_OK && json_object_object_get_ex(root, "added_tokens_decoder", NULL);
+        json_object_put(root);
+    }
+    if (st != NDP_OK || newer || !ndp_path_exists(special))
+        return st;
+    NDP_TRY(ndp_json_read(special, &root));
+    st = config_tokens(&(ndp_loader){.t = t, .what = special}, root);
     json_object_put(root);
     return st;
 }

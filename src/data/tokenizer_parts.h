@@ -31,7 +31,9 @@ NDP_API ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t
 /* The same from the older pair of files vocab.json and merges.txt, with GPT-2's stages around them. */
 NDP_API ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
                                            const char *folder);
-/* bos and eos from a tokenizer_config.json, where the post-processor did not name them. */
-NDP_API ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *path);
+/* bos and eos as tokenizer_config.json (`config`) names them, else as the post-processor does. A special_tokens_map.json
+ * (`special`) has the last word where the former has no added_tokens_decoder: the rule of transformers for older
+ * folders. Either file may be missing. */
+NDP_API ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special);
 
 #endif

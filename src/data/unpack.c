@@ -46,17 +46,20 @@ static size_t most_bytes(void) {
     return pages > 0 && page > 0 ? (size_t)pages / 2 * (size_t)page : (size_t)1 << 32;
 }
 
-static ndp_status read_all(struct archive *a, const char *path, const packing *p, char **out, size_t *n) {
-    size_t capacity = (size_t)1 << 20, used = 0, most = most_bytes();
+/* Up to `head` bytes. */
+static ndp_status read_all(struct archive *a, const char *path, const packing *p, size_t head, char **out, size_t *n) {
+    size_t capacity = (size_t)1 << 20, used = 0, limit = most_bytes();
+    capacity = capacity < head ? capacity : head;
     char *buffer = malloc(capacity);
     for (la_ssize_t got = 1; buffer && got > 0; used += got > 0 ? (size_t)got : 0) {
-        if (used == capacity) {
-            char *grown = capacity < most ? realloc(buffer, capacity *= 2) : NULL;
+        if (used == capacity && used < head) {
+            capacity = capacity < head / 2 ? 2 * capacity : head;
+            char *grown = used < limit ? realloc(buffer, capacity) : NULL;
             if (!grown)
                 break;
             buffer = grown;
         }
-        got = archive_read_data(a, buffer + used, capacity - used);
+        got = used < head ? archive_read_data(a, buffer + used, capacity - used) : 0;
         if (got < 0) {
             free(buffer);
             return fail_unpack(a, path, p);
@@ -83,7 +86,7 @@ static ndp_status give_empty(char **out, size_t *n) {
 }
 
 static ndp_status open_and_read(struct archive *a, const packing *p, const char *path, const void *contents,
-                                size_t size, char **out, size_t *n) {
+                                size_t size, size_t head, char **out, size_t *n) {
     struct archive_entry *entry;
     if (p->support(a) != ARCHIVE_OK || archive_read_support_format_raw(a) != ARCHIVE_OK ||
         archive_read_support_format_empty(a) != ARCHIVE_OK)
@@ -95,22 +98,26 @@ static ndp_status open_and_read(struct archive *a, const packing *p, const char 
         return fail_unpack(a, path, p);
     if (begun == ARCHIVE_EOF)
         return give_empty(out, n);
-    NDP_TRY(read_all(a, path, p, out, n));
+    NDP_TRY(read_all(a, path, p, head, out, n));
     int64_t used = archive_filter_bytes(a, -1);
-    if (used >= (int64_t)size)
+    if (used >= (int64_t)size || *n == head)
         return NDP_OK;
     free(*out);
     return NDP_FAIL(NDP_EFORMAT, "%s: %lld bytes behind the end of the %s data are something else", path,
                     (long long)size - used, p->ending);
 }
 
-ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n) {
+ndp_status ndp_unpack_head(const char *path, const void *contents, size_t size, size_t most, char **out, size_t *n) {
     const packing *p = packing_of(path);
     struct archive *a = p ? archive_read_new() : NULL;
     if (!a)
         return p ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to unpack it", path)
                  : NDP_FAIL(NDP_EINVAL, "%s is not the name of a compressed file", path);
-    ndp_status st = open_and_read(a, p, path, contents, size, out, n);
+    ndp_status st = open_and_read(a, p, path, contents, size, most, out, n);
     archive_read_free(a);
     return st;
+}
+
+ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n) {
+    return ndp_unpack_head(path, contents, size, SIZE_MAX, out, n);
 }

@@ -11,5 +11,7 @@ static inline bool ndp_is_packed(const char *path) { return path[ndp_unpacked_na
 /* What a compressed file holds, into memory of its own; the caller frees. NDP_EFORMAT: it is damaged, cut short, not
  * compressed that way, or something else follows. NDP_ENOMEM: it holds more than half of this machine's memory. */
 NDP_API ndp_status ndp_unpack(const char *path, const void *contents, size_t size, char **out, size_t *n);
+/* The first `most` bytes of what it holds, or all if that is less (*n < most). Damage after them goes unseen. */
+ndp_status ndp_unpack_head(const char *path, const void *contents, size_t size, size_t most, char **out, size_t *n);
 
 #endif

@@ -30,11 +30,11 @@ static ndp_status add_document(void *user, const ndp_document *d) {
     return NDP_OK;
 }
 
-static ndp_status read_corpus(corpus *c, const char *path) {
+static ndp_status read_corpus(corpus *c, const char *path, const char *text_field) {
     ndp_mapped file;
-    NDP_CHECK(path, "no data are given; they are a .jsonl file with a 'text' field, or a text file");
+    NDP_CHECK(path, "no data are given; they are a .jsonl file with a text a record, or a text file");
     NDP_TRY(ndp_file_map(path, &file));
-    ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, NULL, add_document, c);
+    ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, text_field, add_document, c);
     ndp_file_unmap(&file);
     NDP_TRY(st);
     NDP_CHECK(c->n > 0, "%s holds no document with text", path);
@@ -149,7 +149,7 @@ ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
                       "a sequence length of %d is longer than the model's max_position_embeddings %lld (%s); lower it",
                       o->sequence_length, (long long)most, infer.folder);
     if (st == NDP_OK)
-        st = read_corpus(&c, o->data);
+        st = read_corpus(&c, o->data, o->text_field);
     if (st == NDP_OK)
         st = evaluate(&c, out);
     release_corpus(&c);

@@ -35,8 +35,15 @@ static ndp_status copy_file(const char *from_folder, const char *name, const cha
     return st;
 }
 
+static ndp_status write_text(const char *folder, const char *name, const char *text, size_t n) {
+    char *path = ndp_format("%s/%s", folder, name);
+    ndp_status st = path ? ndp_file_write_atomic(path, text, n) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    free(path);
+    return st;
+}
+
 /* The byte tokenizer in the form that the tokenizers library reads: byte fallback over an alphabet of bytes, no merges.
- */
+ * tokenizer_config.json names its end token, so that texts end alike under the exported folder. */
 static ndp_status write_byte_tokenizer(const char *folder) {
     ndp_str s = {0};
     ndp_str_add(&s, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
@@ -59,21 +66,21 @@ static ndp_status write_byte_tokenizer(const char *folder) {
     for (int id = 0; id < 256; id++)
         ndp_str_addf(&s, "\"<0x%02X>\": %d, ", id, id);
     ndp_str_add(&s, "\"<s>\": 256, \"</s>\": 257}, \"merges\": []}}\n");
-    char *path = ndp_format("%s/tokenizer.json", folder);
-    ndp_status st =
-        path && !s.failed ? ndp_file_write_atomic(path, s.data, s.length) : NDP_FAIL(NDP_ENOMEM, "no memory");
-    free(path);
+    ndp_status st = s.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for a tokenizer")
+                             : write_text(folder, "tokenizer.json", s.data, s.length);
     ndp_str_release(&s);
-    return st;
+    static const char config[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"clean_up_tokenization_spaces\": "
+                                 "false, \"tokenizer_class\": \"PreTrainedTokenizerFast\"}\n";
+    return st == NDP_OK ? write_text(folder, "tokenizer_config.json", config, sizeof config - 1) : st;
 }
 
 static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     static const char *const names[] = {
         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
         "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
-    if (strcmp(t->tokenizer_source, "bytes") == 0)
+    if (strcmp(t->data.tokenizer_source, "bytes") == 0)
         return write_byte_tokenizer(folder);
-    char *from = ndp_format("%s", t->tokenizer_source);
+    char *from = ndp_format("%s", t->data.tokenizer_source);
     if (!from)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     if (!ndp_path_is_folder(from)) { /* the file itself was named: its folder */

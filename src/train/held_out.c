@@ -1,27 +1,29 @@
-/* The loss of what is held out: forward passes on the layout and the weights of the training. */
+/* The loss of held-out rows: forward passes on the layout of the training, on its weights or on those of a folder. */
 #include "train/trainer.h"
 
 ndp_status ndp_trainer_build_score(ndp_trainer *t) {
+    const ndp_config *c = t->job.config;
     ndp_engine_opts o;
     NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), t->engine, &t->score_model, &o));
     o.transport = t->transport;
-    o.device = t->job.config->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
+    o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
     o.threads = t->threads;
-    return ndp_engine_create(&o, &t->score);
+    NDP_TRY(ndp_engine_create(&o, &t->score));
+    return t->engine ? NDP_OK : ndp_weights_load(t->score, c->model.path);
 }
 
 /* Every row once, in order; what the last pass lacks predicts nothing. A pass tells the mean over its tokens, and
  * tokens are what passes are weighed by: so the sum is over tokens, whatever rows a pass has. */
 ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
-    NDP_CHECK(t->held, "nothing is held out; set data.validation_fraction or data.validation_files");
-    int64_t n = ndp_dataset_rows(t->held), micro = t->shape.micro, pass = micro * t->shape.data_ranks, counted = 0;
+    NDP_CHECK(t->data.held, "nothing is held out; set data.validation_fraction or data.validation_files");
+    int64_t n = ndp_dataset_rows(t->data.held), micro = t->shape.micro, pass = micro * t->shape.data_ranks, counted = 0;
     int64_t mine = ndp_mesh_group(&ndp_engine_program(t->score)->opts.mesh, NDP_GROUP_DATA).rank * micro;
     double sum = 0;
     for (int64_t first = 0; first < n; first += pass) {
         ndp_step_result r;
         for (int64_t j = 0; j < micro; j++)
             t->rows[j] = first + mine + j < n ? first + mine + j : -1;
-        NDP_TRY(ndp_trainer_load_rows(t, t->held, t->rows));
+        NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
         ndp_engine_load(t->score, 0, &t->whole);
         NDP_TRY(ndp_engine_step(t->score, 0, 0, false, &r));
         sum += r.loss * (double)r.tokens;
@@ -30,4 +32,21 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     *loss = sum / (double)counted;
     *tokens = counted;
     return NDP_OK;
+}
+
+/* ---- a job's held-out rows, without training ---- */
+
+ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out) {
+    ndp_trainer *t;
+    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
+              "the job begins with random weights (model.init: random), so there is no model to evaluate; name the "
+              "folder of one, such as %s/model",
+              c->train.output_dir);
+    NDP_TRY(ndp_trainer_open_forward(c, w, &t));
+    ndp_evaluation e = {.documents = ndp_dataset_documents(t->data.held)};
+    ndp_status st = ndp_trainer_evaluate(t, &e.mean_nll, &e.tokens);
+    if (st == NDP_OK)
+        *out = e;
+    ndp_trainer_destroy(t);
+    return st;
 }

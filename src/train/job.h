@@ -25,8 +25,8 @@ void ndp_job_release(ndp_job *j);
 /* Engine options of one rank; transport, device and threads are the caller's. */
 NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);
 
-/* A model for forward passes over what is held out, and options of an engine that reads the weights of `trained`;
- * transport, device and threads are the caller's, who releases the model. */
+/* A model for forward passes over held-out rows, and options of an engine that reads the weights of `trained` (NULL:
+ * has its own); transport, device and threads are the caller's, who releases the model. */
 NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine_opts *out);
 

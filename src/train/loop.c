@@ -166,7 +166,7 @@ static ndp_status check_finite(const loop *l, const ndp_metrics *m) {
 
 static bool evaluates(const loop *l, int64_t step) {
     int every = l->config->train.eval_every;
-    return l->trainer->held && (step == l->config->train.steps || (every > 0 && step % every == 0));
+    return l->trainer->data.held && (step == l->config->train.steps || (every > 0 && step % every == 0));
 }
 
 static ndp_status run_steps(loop *l) {

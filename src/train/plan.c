@@ -1,5 +1,6 @@
 /* What a run would do and need, from the real program on the null device. */
-#include "train/job.h"
+#include "data/sample.h"
+#include "train/job_data.h"
 
 #include <stdlib.h>
 
@@ -42,11 +43,34 @@ static ndp_status score_bytes(const ndp_job *j, const ndp_engine *trained, int p
     return st;
 }
 
-static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, size_t score, ndp_str *out) {
+/* ---- data ---- */
+
+static ndp_status sample(void *user, const ndp_strings *files, ndp_token_cache *out) {
+    const ndp_job_data *d = user;
+    ndp_dataset_options o = ndp_job_data_options(d, files);
+    return ndp_dataset_sample(&o, out);
+}
+
+/* What the run would say of the head of its data. */
+static ndp_status data_text(const ndp_job *j, ndp_str *out) {
+    ndp_job_data d;
+    NDP_TRY(ndp_job_data_open(j, &d));
+    ndp_status st = ndp_job_data_rows(&d, false, sample, &d);
+    if (st == NDP_OK)
+        ndp_job_data_describe(&d, out);
+    ndp_job_data_close(&d);
+    return st;
+}
+
+/* ---- memory and traffic ---- */
+
+static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, size_t score, const char *data,
+                              ndp_str *out) {
     char a[16];
     ndp_budget budget;
     ndp_program_budget(p, &budget);
     ndp_job_describe(j, out);
+    ndp_str_add(out, data);
     NDP_TRY(rows_text(j, p, out));
     ndp_str_addf(out,
                  "program: %d instructions, %d ranks a node, gathers %s\n\nmemory of rank %d at its fullest moment\n",
@@ -151,7 +175,7 @@ static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_n
     return NDP_OK;
 }
 
-static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *out) {
+static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_str *out) {
     ndp_model m;
     NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
@@ -165,7 +189,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *ou
         if (o->program)
             ndp_program_print(ndp_engine_program(engine), true, out);
         else if (st == NDP_OK)
-            st = budget_text(j, ndp_engine_program(engine), per_node, score, out);
+            st = budget_text(j, ndp_engine_program(engine), per_node, score, data, out);
         ndp_engine_destroy(engine);
     }
     if (st == NDP_OK)
@@ -176,9 +200,12 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, ndp_str *ou
 
 ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     ndp_job j;
-    ndp_str out = {0};
+    ndp_str out = {0}, data = {0};
     NDP_TRY(ndp_job_init(c, 0, &j));
-    ndp_status st = plan_job(&j, o, &out);
+    ndp_status st = o->data ? data_text(&j, &data) : NDP_OK;
+    if (st == NDP_OK)
+        st = plan_job(&j, o, data.data ? data.data : "", &out);
+    ndp_str_release(&data);
     ndp_job_release(&j);
     if (st != NDP_OK) {
         ndp_str_release(&out);

@@ -26,9 +26,9 @@ static char *checkpoint_folder(const ndp_trainer *t, const char *folder) {
 /* What must not change under a cursor: the rows that it counts, and their order. */
 static struct json_object *data_identity(const ndp_trainer *t) {
     struct json_object *o = json_object_new_object();
-    json_object_object_add(o, "rows", json_object_new_int64(ndp_dataset_rows(t->dataset)));
-    json_object_object_add(o, "epoch_rows", json_object_new_int64(t->sampler.rows));
-    json_object_object_add(o, "tokens", json_object_new_int64(ndp_dataset_tokens(t->dataset)));
+    json_object_object_add(o, "rows", json_object_new_int64(ndp_dataset_rows(t->data.dataset)));
+    json_object_object_add(o, "epoch_rows", json_object_new_int64(t->data.sampler.rows));
+    json_object_object_add(o, "tokens", json_object_new_int64(ndp_dataset_tokens(t->data.dataset)));
     json_object_object_add(o, "sequence_length", json_object_new_int64(t->job.config->data.sequence_length));
     json_object_object_add(o, "shuffle", json_object_new_boolean(t->job.config->data.shuffle));
     return o;

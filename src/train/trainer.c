@@ -22,15 +22,24 @@ static ndp_status build_engine(ndp_trainer *t) {
     o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
     o.threads = t->threads;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
+    return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
+                                            : ndp_weights_load(t->engine, c->model.path);
+}
+
+/* Room for a micro-batch before it is cut. */
+static ndp_status take_batch(ndp_trainer *t) {
     size_t rows = (size_t)t->job.model.rows;
     int32_t *arrays = calloc(4 * rows, sizeof *arrays);
     t->rows = calloc((size_t)t->shape.micro, sizeof *t->rows);
-    if (!arrays || !t->rows)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a micro-batch of %zu tokens", rows);
     t->whole = (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows};
-    NDP_TRY(c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
-                                             : ndp_weights_load(t->engine, c->model.path));
-    return t->held ? ndp_trainer_build_score(t) : NDP_OK;
+    return arrays && t->rows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a micro-batch of %zu tokens", rows);
+}
+
+static ndp_status build_engines(ndp_trainer *t) {
+    NDP_TRY(take_batch(t));
+    if (!t->forward_only)
+        NDP_TRY(build_engine(t));
+    return t->data.held ? ndp_trainer_build_score(t) : NDP_OK;
 }
 
 static ndp_status setup(ndp_trainer *t) {
@@ -43,22 +52,17 @@ static ndp_status setup(ndp_trainer *t) {
     omp_set_num_threads(t->threads);
     NDP_TRY(ndp_bind_launched_rank(t->threads));
     NDP_TRY(ndp_agree(t->world, ndp_trainer_open_data(t)));
-    return ndp_agree(t->world, build_engine(t));
+    return ndp_agree(t->world, build_engines(t));
 }
 
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
     return ndp_trainer_open(c, w, NULL, false, out);
 }
 
-ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
-                            ndp_trainer **out) {
-    ndp_trainer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
-    t->opts = o;
-    t->transport = w;
-    t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(w)};
-    ndp_status st = ndp_job_init(c, ndp_transport_world(w), &t->job);
+/* Opens a trainer whose options are set; releases it when that fails. */
+static ndp_status open_trainer(const ndp_config *c, bool split_sums, ndp_trainer *t, ndp_trainer **out) {
+    t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(t->transport)};
+    ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
     t->job.split_sums = split_sums;
     if (st == NDP_OK)
         st = setup(t);
@@ -71,6 +75,25 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_o
     return NDP_OK;
 }
 
+ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
+                            ndp_trainer **out) {
+    ndp_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
+    t->opts = o;
+    t->transport = w;
+    return open_trainer(c, split_sums, t, out);
+}
+
+ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
+    ndp_trainer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
+    t->forward_only = true;
+    t->transport = w;
+    return open_trainer(c, false, t, out);
+}
+
 void ndp_trainer_destroy(ndp_trainer *t) {
     if (!t)
         return;
@@ -78,7 +101,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_model_release(&t->score_model);
     ndp_engine_destroy(t->engine);
     ndp_model_release(&t->model);
-    ndp_trainer_close_data(t);
+    ndp_job_data_close(&t->data);
     ndp_comm_destroy(t->world);
     ndp_job_release(&t->job);
     free(t->whole.tokens);
@@ -94,8 +117,8 @@ static ndp_status load_batches(const ndp_trainer *t) {
     int64_t *rows = t->rows;
     for (int m = 0; m < t->job.batch.accumulation; m++) {
         for (int64_t j = 0; j < t->shape.micro; j++)
-            rows[j] = ndp_sampler_row(&t->sampler, t->samples + ndp_sample_index(&t->shape, 0, m, rank, j));
-        NDP_TRY(ndp_trainer_load_rows(t, t->dataset, rows));
+            rows[j] = ndp_sampler_row(&t->data.sampler, t->samples + ndp_sample_index(&t->shape, 0, m, rank, j));
+        NDP_TRY(ndp_trainer_load_rows(t, t->data.dataset, rows));
         ndp_engine_load(t->engine, m, &t->whole);
     }
     return NDP_OK;
@@ -159,7 +182,7 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
         planned += (double)budget.total;
     }
     ndp_job_describe(&t->job, &s);
-    ndp_trainer_describe_data(t, &s);
+    ndp_job_data_describe(&t->data, &s);
     ndp_str_addf(&s, "memory: %s planned a rank; %d thread%s a rank\n", ndp_human_bytes(planned, bytes), t->threads,
                  t->threads == 1 ? "" : "s");
     *text = ndp_str_detach(&s);

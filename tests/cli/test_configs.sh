@@ -27,7 +27,7 @@ plans() {
 planned=0
 for folder in "$configs"/*/; do
     model=$(basename "$folder")
-    run train job.yaml --dry-run --set "model.config=${folder}config.json" --set data.tokenizer=bytes
+    run train job.yaml --dry-run --no-data --set "model.config=${folder}config.json" --set data.tokenizer=bytes
     case $model in
     DeepSeek-V3) refuses "model_type 'deepseek_v3' is a mixture of experts \(\"n_routed_experts\": 256\); built: llama" ;;
     Mixtral-8x7B-v0.1) refuses "model_type 'mixtral' is a mixture of experts \(\"num_local_experts\": 8\); built: llama" ;;

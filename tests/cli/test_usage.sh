@@ -48,9 +48,15 @@ refused "-n 'none': expected a whole number from 1"
 run launch -n 2 -- nowhere/program
 refused "cannot run 'nowhere/program'"
 run evaluate --model m
-refused '--data FILE is missing'
+refused 'give a job file, or --model DIR and --data FILE'
 run evaluate --data d
-refused '--model DIR is missing'
+refused 'give a job file, or --model DIR and --data FILE'
+run evaluate --model m --data d --set train.threads=1
+refused '--set goes with a job file'
+run evaluate job.yaml --data d
+refused '--data does not go with a job file'
+run train job.yaml --no-data
+refused '--no-data is an option of --dry-run'
 run generate --prompt x
 refused '--model DIR is missing'
 run generate --model m --temperature warm

@@ -147,6 +147,7 @@ static const char *const others[] = {
     "train.steps=5",
     "train.seed=9007199254740993",
     "train.recompute=block",
+    "data.end_token='</s>'",
     "train.output_dir=/tmp/x",
     "train.threads=3",
     "train.device=ref",
@@ -165,7 +166,8 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.data.cache_dir,      (const char *const *)&x.train.output_dir,
         (const char *const *)&x.train.transport,     (const char *const *)&x.data.messages_field,
         (const char *const *)&x.data.prompt_field,   (const char *const *)&x.data.input_field,
-        (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template};
+        (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
+        (const char *const *)&x.data.end_token};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);

@@ -5,6 +5,7 @@
 #include "data/source.h"
 #include "data/unpack.h"
 
+#include "data/cache_words.h"
 #include "data/folder.h"
 #include "data/small_tokenizer.h"
 #include <archive.h>
@@ -38,38 +39,13 @@ static int teardown(void **state) {
     return remove_folder(&folder);
 }
 
-static char *one(const ndp_token_cache *c, int64_t i, char out[8]) {
-    int32_t id = ndp_token_cache_id(c, i);
-    static const char *const names[] = {"<s>", "</s>", "<|end|>", "xy", "x", "y"};
-    if (id >= 256)
-        snprintf(out, 8, "%s", id < 262 ? names[id - 256] : "?");
-    else
-        snprintf(out, 8, "%c", id == '\n' ? '/' : id == 0 ? '0' : id);
-    return out;
-}
-
-/* A cache in words: documents parted by spaces, learned stretches in [ ]. The caller frees. */
+/* The cache of this path in words. The caller frees. */
 static char *words_of(const char *path) {
     ndp_token_cache c;
-    ndp_str s = {0};
-    char token[8];
     CHECK_OK(ndp_token_cache_open(path, &c));
-    for (int64_t d = 0; d < c.n_documents; d++) {
-        bool learned = false;
-        ndp_str_add(&s, d ? " " : "");
-        for (int64_t i = (int64_t)c.offsets[d]; i < (int64_t)c.offsets[d + 1]; i++) {
-            if (learned != ndp_token_cache_learned(&c, i))
-                ndp_str_add(&s, learned ? "]" : "[");
-            learned = ndp_token_cache_learned(&c, i);
-            ndp_str_add(&s, one(&c, i, token));
-        }
-        ndp_str_add(&s, learned ? "]" : "");
-    }
-    ndp_str_add(&s, " |");
-    for (int i = 0; i < c.n_sources; i++)
-        ndp_str_addf(&s, " %lld", (long long)c.source_ends[i]);
+    char *words = cache_words(&c);
     ndp_token_cache_close(&c);
-    return ndp_str_detach(&s);
+    return words;
 }
 
 static void check_cache(const fixture *f, ndp_dataset_options o, const char *want) {
@@ -175,7 +151,7 @@ static void words_across_a_border(void **state) {
                           .spans = cases[i].spans,
                           .n_spans = cases[i].n};
         CHECK_OK(ndp_ids_add(&ids, 7)); /* what is there already stays */
-        CHECK_OK(ndp_encode_document(f->t, &d, &ids, &borders));
+        CHECK_OK(ndp_encode_document(f->t, &d, NULL, &ids, &borders));
         CHECK_OK(ndp_tokenizer_encode(f->t, d.text, d.n, false, &whole));
         assert_int_equal(ids.n, whole.n + 1);
         assert_memory_equal(ids.items + 1, whole.items, (size_t)whole.n * sizeof *whole.items);

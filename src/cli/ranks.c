@@ -1,0 +1,96 @@
+#include "cli/ranks.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- errors ---- */
+
+/* One rank reports: the first one that failed; rank 0 where the run was stopped. */
+static void report(cli_ranks *r, ndp_world *w, ndp_status st) {
+    char who[32] = "";
+    int rank = ndp_world_rank(w);
+    if (st == NDP_EINTR ? rank != 0 : !ndp_world_fail(w))
+        return;
+    atomic_store(&r->reported, true);
+    if (r->clear)
+        r->clear(r->user, rank);
+    if (ndp_world_size(w) > 1 && st != NDP_EINTR && strncmp(ndp_error_message(), "rank ", 5) != 0)
+        snprintf(who, sizeof who, "rank %d: ", rank);
+    cli_fail_of(who, st, r->debug);
+}
+
+/* The launcher ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an
+ * error of its own waits for the one that has it. True when none ended the run. */
+static bool nobody_reported(void) {
+    enum { SECONDS = 2 };
+    return sleep(SECONDS) == 0; /* else ended by the launcher's SIGTERM */
+}
+
+int cli_fail_early(ndp_status st, bool debug) {
+    bool other = ndp_world_launched(NULL) && ndp_world_launched_rank() != 0;
+    return !other || nobody_reported() ? cli_fail(st, debug) : cli_exit_code(st);
+}
+
+/* ---- ranks of this process ---- */
+
+static ndp_status body(ndp_world *w, void *arg) {
+    cli_ranks *r = arg;
+    atomic_store(&r->joined, true);
+    ndp_status st = r->body(w, r->user);
+    if (st != NDP_OK)
+        report(r, w, st);
+    return st;
+}
+
+static int run_here(cli_ranks *r, const ndp_config *c) {
+    r->stop = cli_catch_signals();
+    ndp_status st = ndp_world_run(c, body, r);
+    if (st == NDP_OK || atomic_load(&r->reported))
+        return cli_exit_code(st);
+    if (!ndp_world_launched(NULL) || !atomic_load(&r->joined))
+        return cli_fail_early(st, r->debug);
+    if (st != NDP_EINTR)
+        (void)nobody_reported(); /* the rank that failed did, or will */
+    return cli_exit_code(st);
+}
+
+/* ---- launched ranks ---- */
+
+/* This program again with the same arguments: the ranks notice that they were launched. */
+static char **same_command(const cli_ranks *r, char program[PATH_MAX]) {
+    char **again = calloc((size_t)r->argc + 2, sizeof *again);
+    ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
+    if (!again || n < 0) {
+        fprintf(stderr, "ndparallel: cannot find this program's own path: %s\n", strerror(errno));
+        free(again);
+        return NULL;
+    }
+    program[n] = '\0';
+    again[0] = program;
+    again[1] = (char *)(uintptr_t)r->command;
+    memcpy(again + 2, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
+    return again;
+}
+
+static int launch(const cli_ranks *r, int ranks) {
+    char program[PATH_MAX], **command = same_command(r, program);
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = ranks;
+    o.hostfile = r->hostfile;
+    o.argv = command;
+    int code = command ? cli_launch(&o, r->debug) : 1;
+    free(command);
+    return code;
+}
+
+int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
+    int ranks;
+    ndp_status st = ndp_launch_ranks(c, &ranks);
+    if (st != NDP_OK)
+        return cli_fail_early(st, r->debug);
+    return ranks == 0 ? run_here(r, c) : launch(r, ranks);
+}

@@ -1,0 +1,295 @@
+#include "data/sample.h"
+
+#include "data/cache_file.h"
+#include "data/share.h"
+#include "data/unpack.h"
+#include <string.h>
+
+/* What was read of a source, and what is left to read of it. */
+typedef struct head {
+    ndp_share share; /* of the file at hand */
+    ndp_ids ids;
+    ndp_places ends, turns; /* as in a share */
+    int64_t texts;
+    size_t bytes;
+    int64_t records;
+    bool cut; /* something was left out */
+    ndp_status status;
+    char *message;
+} head;
+
+/* ---- the head of a file ---- */
+
+/* Where a text may end: not inside a character. */
+static size_t text_head(const char *text, size_t most) {
+    size_t at = most;
+    while (at > 0 && most - at < 4 && (text[at] & 0xc0) == 0x80)
+        at--;
+    return at;
+}
+
+static bool is_blank(const char *text, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        if (text[i] != ' ' && text[i] != '\t' && text[i] != '\r' && text[i] != '\n')
+            return false;
+    return true;
+}
+
+/* Lines of JSONL: the end of the last one that is wanted. The first may be longer than `most`; 0: it does not end here.
+ */
+static size_t lines_head(const char *text, size_t size, size_t most, int64_t *records) {
+    int64_t left = *records;
+    size_t at = 0;
+    while (at < size) {
+        const char *stop = memchr(text + at, '\n', size - at);
+        size_t end = stop ? (size_t)(stop - text) + 1 : size;
+        bool blank = is_blank(text + at, end - at), first = left == *records;
+        if (!blank && (left == 0 || (end > most && !first)))
+            break;
+        if (!stop && end > most && first)
+            return 0;
+        left -= !blank;
+        at = end;
+    }
+    *records -= left;
+    return at;
+}
+
+/* The same of the records of a JSON list: where the comma after the last one is; the end of the text after the list's
+ * last record, and where it is no list. */
+static size_t list_head(const char *text, size_t size, size_t most, int64_t *records) {
+    int64_t left = *records;
+    size_t found = 0;
+    int depth = 0;
+    bool string = false;
+    for (size_t at = 0; at < size && left > 0 && (at < most || left == *records); at++) {
+        char c = text[at];
+        if (string && c == '\\') {
+            at++;
+        } else if (c == '"') {
+            string = !string;
+        } else if (!string && (c == '[' || c == '{')) {
+            if (depth++ == 0 && c == '{')
+                return size;
+        } else if (!string && (c == ']' || c == '}')) {
+            if (--depth == 0)
+                return size;
+        } else if (!string && c == ',' && depth == 1) {
+            found = at;
+            left--;
+        }
+    }
+    *records -= left;
+    return found;
+}
+
+/* A copy of a JSON list's first `n` bytes that ends there. */
+static char *closed_list(const char *text, size_t n) {
+    char *copy = malloc(n + 1);
+    if (copy) {
+        memcpy(copy, text, n);
+        copy[n] = ']';
+    }
+    return copy;
+}
+
+/* Makes a file its head of about `most` bytes and at most *records records; *records: how many it has, if they were
+ * counted. *copy: memory of its own, to be freed after use. *found: false where no record ends in the file's bytes; it
+ * is left as it is then. */
+static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, char **copy, bool *found) {
+    size_t end = c->size;
+    *copy = NULL;
+    if (c->kind == NDP_SOURCE_JSONL)
+        end = lines_head(c->contents, c->size, most, records);
+    else if (c->kind == NDP_SOURCE_JSON)
+        end = list_head(c->contents, c->size, most, records);
+    else if (c->kind == NDP_SOURCE_TEXT && c->size > most)
+        end = text_head(c->contents, most);
+    *found = end > 0;
+    if (end == 0 || end == c->size)
+        return NDP_OK;
+    c->size = end;
+    if (c->kind != NDP_SOURCE_JSON)
+        return NDP_OK;
+    *copy = closed_list(c->contents, end);
+    c->contents = *copy;
+    c->size = end + 1;
+    return *copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", c->path);
+}
+
+/* Encodes the head of a file of which the first `size` bytes are known, or all (`complete`). *done: false when more has
+ * to be known to find the end of its first record. */
+static ndp_status encode_head(head *h, const char *path, const char *contents, size_t size, bool complete, bool *done) {
+    size_t most = NDP_SAMPLE_BYTES - h->bytes;
+    int64_t left = NDP_SAMPLE_RECORDS - h->records, records = left;
+    ndp_source_chunk *c = &h->share.chunk;
+    char *copy;
+    NDP_TRY(ndp_source_begin(path, contents, size, c));
+    size_t all = c->size;
+    NDP_TRY(take_head(c, most, &records, &copy, done));
+    *done = *done || complete;
+    if (!*done || !ndp_source_cut(c, 0, c->kind == NDP_SOURCE_IDS ? most : c->size)) {
+        free(copy);
+        return NDP_OK;
+    }
+    bool counts = c->kind == NDP_SOURCE_TEXT; /* its documents are only found when they are visited */
+    h->share.most = counts ? left : 0;
+    ndp_share_encode(&h->share);
+    free(copy);
+    h->cut |= h->share.stopped || c->end < all || !complete;
+    h->records += counts ? h->share.ends.n : records;
+    h->bytes += c->end;
+    return ndp_share_check(&h->share);
+}
+
+static ndp_status encode_packed(head *h, const char *path, const ndp_mapped *file) {
+    ndp_source_kind kind;
+    NDP_TRY(ndp_source_kind_of(path, &kind));
+    /* The size of a file of ids says whether it is whole. */
+    size_t want = kind == NDP_SOURCE_IDS ? SIZE_MAX : NDP_SAMPLE_BYTES + 1;
+    for (bool done = false; !done; want *= 8) {
+        char *contents;
+        size_t n;
+        NDP_TRY(ndp_unpack_head(path, file->data, file->size, want, &contents, &n));
+        ndp_status st = encode_head(h, path, contents, n, n < want, &done);
+        free(contents);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
+}
+
+static ndp_status add_share(head *h) {
+    const ndp_share *s = &h->share;
+    int64_t first = h->ids.n;
+    NDP_TRY(ndp_array_reserve(&h->ids.items, &h->ids.capacity, first + s->ids.n, sizeof *h->ids.items));
+    if (s->ids.n)
+        memcpy(h->ids.items + first, s->ids.items, (size_t)s->ids.n * sizeof *h->ids.items);
+    h->ids.n += s->ids.n;
+    h->texts += s->texts;
+    NDP_TRY(ndp_share_append(s, first, &h->ends, &h->turns));
+    int64_t last = h->ends.n ? h->ends.items[h->ends.n - 1] : 0;
+    return last < h->ids.n ? ndp_places_add(&h->ends, h->ids.n) : NDP_OK; /* ids that were cut inside a document */
+}
+
+/* ---- sources ---- */
+
+static ndp_status read_source(head *h, const ndp_corpus *c, int source) {
+    int64_t f = source ? c->source_ends[source - 1] : 0;
+    for (; f < c->source_ends[source]; f++) {
+        const char *path = c->files.paths[f];
+        const ndp_mapped *file = &c->mapped[f];
+        bool done;
+        if (h->records >= NDP_SAMPLE_RECORDS || h->bytes >= NDP_SAMPLE_BYTES) {
+            h->cut = true;
+            break;
+        }
+        h->share.ids.n = h->share.ends.n = h->share.turns.n = h->share.texts = 0;
+        NDP_TRY(ndp_is_packed(path) ? encode_packed(h, path, file)
+                                    : encode_head(h, path, (const char *)file->data, file->size, true, &done));
+        NDP_TRY(add_share(h));
+    }
+    return NDP_OK;
+}
+
+static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c, head *heads) {
+#pragma omp parallel for schedule(dynamic, 1) num_threads(ndp_dataset_threads(o))
+    for (int i = 0; i < c->n_sources; i++) {
+        heads[i].share.o = o;
+        heads[i].status = read_source(&heads[i], c, i);
+        if (heads[i].status != NDP_OK)
+            heads[i].message = ndp_format("%s", ndp_error_message());
+    }
+    for (int i = 0; i < c->n_sources; i++)
+        if (heads[i].status != NDP_OK)
+            return NDP_FAIL(heads[i].status, "%s", heads[i].message ? heads[i].message : "not enough memory");
+    return NDP_OK;
+}
+
+/* ---- the cache ---- */
+
+/* Sizes of a cache of these heads, and no arrays yet. */
+static ndp_token_cache count(const head *heads, int n) {
+    ndp_token_cache c = {.n_sources = n, .id_bytes = 4};
+    for (int i = 0; i < n; i++) {
+        c.n_tokens += heads[i].ids.n;
+        c.n_documents += heads[i].ends.n;
+        c.n_texts += heads[i].texts;
+        c.head |= heads[i].cut;
+    }
+    return c;
+}
+
+static void fill(const head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
+                 uint8_t *learned) {
+    int64_t at = 0, document = 0;
+    for (int i = 0; i < c->n_sources; i++) {
+        const head *h = &heads[i];
+        for (int64_t k = 0; k < h->ends.n; k++)
+            offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
+        bool learns = true;
+        for (int64_t k = 0, turn = 0; k < h->ids.n; k++, at++) {
+            for (; turn < h->turns.n && h->turns.items[turn] == k; turn++)
+                learns = !learns;
+            ids[at] = (uint32_t)h->ids.items[k];
+            c->largest_id = h->ids.items[k] > c->largest_id ? h->ids.items[k] : c->largest_id;
+            learned[at >> 3] |= (uint8_t)(learns << (at & 7));
+        }
+        ends[i] = (uint64_t)document;
+    }
+    offsets[document] = (uint64_t)at;
+}
+
+static ndp_status make_cache(const head *heads, int n, ndp_token_cache *out) {
+    ndp_token_cache c = count(heads, n);
+    size_t offsets = 8 * (size_t)(c.n_documents + 1), ids = ((size_t)c.n_tokens * 4 + 7) / 8 * 8, ends = 8 * (size_t)n;
+    char *memory = calloc(1, offsets + ends + ids + (size_t)c.n_tokens / 8 + 1);
+    if (!memory)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to read the head of the data");
+    c.memory = memory;
+    c.offsets = (const uint64_t *)(const void *)memory;
+    c.source_ends = (const uint64_t *)(const void *)(memory + offsets);
+    c.ids = memory + offsets + ends;
+    c.learned = (const uint8_t *)memory + offsets + ends + ids;
+    fill(heads, &c, (uint32_t *)(void *)(memory + offsets + ends), (uint64_t *)(void *)memory,
+         (uint64_t *)(void *)(memory + offsets), (uint8_t *)memory + offsets + ends + ids);
+    *out = c;
+    return NDP_OK;
+}
+
+static void release(head *heads, int n) {
+    for (int i = 0; heads && i < n; i++) {
+        ndp_share_release(&heads[i].share);
+        ndp_ids_release(&heads[i].ids);
+        free(heads[i].ends.items);
+        free(heads[i].turns.items);
+        free(heads[i].message);
+    }
+    free(heads);
+}
+
+static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_token_cache *out) {
+    head *heads = calloc((size_t)c->n_sources, sizeof *heads);
+    ndp_status st = heads ? read_sources(o, c, heads) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read the data");
+    if (st == NDP_OK)
+        st = make_cache(heads, c->n_sources, out);
+    release(heads, c->n_sources);
+    if (st == NDP_OK && out->n_documents == 0 && !out->head)
+        st = ndp_corpus_fail_empty(c);
+    return st;
+}
+
+ndp_status ndp_dataset_sample(const ndp_dataset_options *o, ndp_token_cache *out) {
+    ndp_corpus c;
+    ndp_token_cache made = {0};
+    NDP_CHECK(o->n_files > 0, "no data: data.files names no file");
+    NDP_TRY(ndp_corpus_open(o, &c));
+    if (o->left_out)
+        *o->left_out = c.files.left_out;
+    ndp_status st = sample(o, &c, &made);
+    ndp_corpus_close(&c);
+    if (st == NDP_OK)
+        *out = made;
+    else
+        ndp_token_cache_close(&made);
+    return st;
+}

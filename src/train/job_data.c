@@ -1,0 +1,223 @@
+#include "train/job_data.h"
+
+#include "data/sample.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- tokenizer ---- */
+
+static const char *tokenizer_of(const ndp_config *c) {
+    return c->data.tokenizer ? c->data.tokenizer : c->model.path ? c->model.path : "bytes";
+}
+
+/* The tokens of `bytes` have no texts in its vocabulary. */
+static ndp_span end_text(const ndp_job_data *d) {
+    ndp_span text = ndp_tokenizer_token(d->tokenizer, d->end_token);
+    return text.data ? text : (ndp_span){d->end_token == ndp_tokenizer_bos(d->tokenizer) ? "<bos>" : "<eos>", 5};
+}
+
+static ndp_status choose_end_token(ndp_job_data *d) {
+    const char *wanted = d->job->config->data.end_token;
+    bool automatic = strcmp(wanted, "auto") == 0;
+    d->end_token = -1;
+    if (strcmp(wanted, "none") == 0)
+        return NDP_OK;
+    d->end_token = automatic ? ndp_tokenizer_eos(d->tokenizer) : ndp_tokenizer_id(d->tokenizer, wanted);
+    if (!automatic && d->end_token < 0)
+        return NDP_FAIL(NDP_EINVAL,
+                        "data.end_token: '%s' is not a token of %s; give the text of one of its tokens, auto or none",
+                        wanted, d->tokenizer_source);
+    if (d->end_token < d->job->facts.vocab)
+        return NDP_OK;
+    return NDP_FAIL(NDP_EINVAL,
+                    "data.end_token: the token '%.*s' of %s is %d, the model's vocabulary ends at %lld; set "
+                    "data.end_token: none, or another token",
+                    (int)end_text(d).n, end_text(d).data, d->tokenizer_source, d->end_token,
+                    (long long)d->job->facts.vocab - 1);
+}
+
+static ndp_status open_tokenizer(ndp_job_data *d) {
+    const ndp_config *c = d->job->config;
+    d->tokenizer_source = ndp_format("%s", tokenizer_of(c));
+    if (!d->tokenizer_source)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    NDP_TRY(ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer));
+    NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template));
+    return choose_end_token(d);
+}
+
+ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out) {
+    ndp_job_data d = {.job = j};
+    ndp_status st = open_tokenizer(&d);
+    if (st != NDP_OK)
+        ndp_job_data_close(&d);
+    else
+        *out = d;
+    return st;
+}
+
+void ndp_job_data_close(ndp_job_data *d) {
+    ndp_dataset_close(d->dataset);
+    ndp_dataset_close(d->held);
+    ndp_token_cache_close(&d->tokens);
+    ndp_token_cache_close(&d->held_tokens);
+    ndp_chat_release(&d->chat);
+    ndp_tokenizer_destroy(d->tokenizer);
+    free(d->tokenizer_source);
+    free(d->parts);
+    *d = (ndp_job_data){0};
+}
+
+/* ---- tokens ---- */
+
+static ndp_record_format format_of(const ndp_job_data *d) {
+    const ndp_config *c = d->job->config;
+    static const ndp_record_kind kinds[] = {[NDP_FORMAT_AUTO] = NDP_RECORD_AUTO,
+                                            [NDP_FORMAT_TEXT] = NDP_RECORD_TEXT,
+                                            [NDP_FORMAT_MESSAGES] = NDP_RECORD_MESSAGES,
+                                            [NDP_FORMAT_INSTRUCTION] = NDP_RECORD_INSTRUCTION};
+    return (ndp_record_format){.kind = kinds[c->data.format],
+                               .text = c->data.text_field,
+                               .messages = c->data.messages_field,
+                               .prompt = c->data.prompt_field,
+                               .input = c->data.input_field,
+                               .response = c->data.response_field,
+                               .chat = &d->chat,
+                               .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
+}
+
+ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_strings *files) {
+    const ndp_config *c = d->job->config;
+    return (ndp_dataset_options){.files = (const char *const *)files->items,
+                                 .n_files = files->n,
+                                 .format = format_of(d),
+                                 .bin_id_bytes = c->data.bin_type == NDP_BIN_UINT32 ? 4 : 2,
+                                 .vocab = d->job->facts.vocab,
+                                 .cache_dir = c->data.cache_dir,
+                                 .tokenizer = d->tokenizer,
+                                 .end_token = d->end_token >= 0 ? &d->end_token : NULL};
+}
+
+/* ---- rows ---- */
+
+static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
+    return (ndp_row_opts){.length = c->data.sequence_length,
+                          .document_mask = c->data.document_mask,
+                          .single = !c->data.packing,
+                          .refuse_overlong = c->data.overlong == NDP_OVERLONG_ERROR,
+                          .names = (const char *const *)files->items};
+}
+
+/* The rows of data.files: trained on, and with data.validation_fraction held out. */
+static ndp_status split_rows(ndp_job_data *d, bool held_only) {
+    const ndp_config *c = d->job->config;
+    ndp_row_opts o = row_opts(c, &c->data.files);
+    o.held_out = c->data.validation_fraction;
+    o.by_source = c->data.mix.n > 0;
+    if (!held_only)
+        NDP_TRY(ndp_dataset_create(&d->tokens, &o, &d->dataset));
+    o.validation = true;
+    o.by_source = false;
+    return o.held_out > 0 ? ndp_dataset_create(&d->tokens, &o, &d->held) : NDP_OK;
+}
+
+static ndp_status held_rows(ndp_job_data *d) {
+    const ndp_config *c = d->job->config;
+    ndp_row_opts o = row_opts(c, &c->data.validation_files);
+    return ndp_dataset_create(&d->held_tokens, &o, &d->held);
+}
+
+/* The sampler, and with data.mix how many rows an epoch takes of each source. */
+static ndp_status open_sampler(ndp_job_data *d) {
+    const ndp_config *c = d->job->config;
+    int n = ndp_dataset_parts(d->dataset);
+    d->sampler = (ndp_sampler){
+        .rows = ndp_dataset_rows(d->dataset), .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle};
+    if (c->data.mix.n == 0)
+        return NDP_OK;
+    d->parts = calloc((size_t)n, sizeof *d->parts);
+    if (!d->parts)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a mix of %d sources", n);
+    d->sampler.rows = 0;
+    for (int i = 0; i < n; i++) {
+        ndp_mix_part *p = &d->parts[i];
+        ndp_dataset_part(d->dataset, i, &p->first, &p->rows);
+        p->taken = ndp_mix_taken(p->rows, strtod(c->data.mix.items[i], NULL));
+        d->sampler.rows += p->taken;
+    }
+    NDP_CHECK(d->sampler.rows > 0 || d->tokens.head,
+              "data.mix takes no row: the files that it takes have nothing to predict");
+    d->sampler.parts = d->parts;
+    d->sampler.n_parts = n;
+    return NDP_OK;
+}
+
+ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
+                             ndp_status (*tokens_of)(void *user, const ndp_strings *files, ndp_token_cache *out),
+                             void *user) {
+    const ndp_config *c = d->job->config;
+    bool splits = c->data.validation_fraction > 0;
+    NDP_CHECK(!held_only || splits || c->data.validation_files.n,
+              "nothing is held out; set data.validation_fraction or data.validation_files");
+    if (!held_only || splits) {
+        NDP_TRY(tokens_of(user, &c->data.files, &d->tokens));
+        NDP_TRY(split_rows(d, held_only));
+    }
+    if (c->data.validation_files.n) {
+        NDP_TRY(tokens_of(user, &c->data.validation_files, &d->held_tokens));
+        NDP_TRY(held_rows(d));
+    }
+    return held_only ? NDP_OK : open_sampler(d);
+}
+
+/* ---- words ---- */
+
+static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const char *name, const char *rows,
+                          ndp_str *out) {
+    ndp_str_addf(out, "%s: %lld documents, %lld tokens, %lld to predict, %lld %s, %.1f%% full", name,
+                 (long long)ndp_dataset_documents(set), (long long)ndp_dataset_tokens(set),
+                 (long long)ndp_dataset_labels(set), (long long)ndp_dataset_rows(set), rows,
+                 100 * ndp_dataset_fill(set));
+    if (ndp_dataset_has_texts(set) && d->end_token >= 0)
+        ndp_str_addf(out, "; texts end with %.*s (%d)", (int)end_text(d).n, end_text(d).data, d->end_token);
+    else if (ndp_dataset_has_texts(set))
+        ndp_str_add(out, "; texts have no end token");
+    ndp_str_add(out, "\n");
+}
+
+/* Most models are meant to learn where a text ends; that a tokenizer has no token for it is easily missed. */
+static void note_end_token(const ndp_job_data *d, ndp_str *out) {
+    static const char common[] = "<|endoftext|>";
+    bool texts = (d->dataset && ndp_dataset_has_texts(d->dataset)) || (d->held && ndp_dataset_has_texts(d->held));
+    if (!texts || d->end_token >= 0 || strcmp(d->job->config->data.end_token, "auto") != 0)
+        return;
+    ndp_str_addf(out, "note: the tokenizer %s names no end token, so none is added to texts; data.end_token sets one",
+                 d->tokenizer_source);
+    if (ndp_tokenizer_id(d->tokenizer, common) >= 0)
+        ndp_str_addf(out, ", such as its %s", common);
+    ndp_str_add(out, "\n");
+}
+
+static void note_head(const ndp_job_data *d, ndp_str *out) {
+    if (!d->tokens.head && !d->held_tokens.head)
+        return;
+    ndp_str_addf(out,
+                 "note: only the head of the data was read, %d records or %d MiB of each source; the lines above count "
+                 "no more\n",
+                 NDP_SAMPLE_RECORDS, NDP_SAMPLE_BYTES >> 20);
+    if (d->dataset && ndp_dataset_rows(d->dataset) == 0)
+        ndp_str_add(out, "note: these records have no token to predict\n");
+}
+
+void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
+    if (d->dataset)
+        describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", out);
+    if (d->held && ndp_dataset_rows(d->held) > 0)
+        describe_rows(d, d->held, "held out", "rows", out);
+    for (int i = 0; i < d->sampler.n_parts && d->sampler.rows > 0; i++)
+        ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],
+                     (long long)d->parts[i].taken, (long long)d->parts[i].rows,
+                     100.0 * (double)d->parts[i].taken / (double)d->sampler.rows);
+    note_end_token(d, out);
+    note_head(d, out);
+}
