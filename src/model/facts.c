@@ -15,13 +15,6 @@ static const struct {
     const char *key;
     double neutral;
 } unsupported[] = {
-    {"attention_dropout", 0},
-    {"hidden_dropout", 0},
-    {"residual_dropout", 0},
-    {"embedding_dropout", 0},
-    {"attn_pdrop", 0},
-    {"resid_pdrop", 0},
-    {"embd_pdrop", 0},
     {"pretraining_tp", 1},
     {"quantization_config", 0},
     {"attn_logit_softcapping", 0},
@@ -263,6 +256,24 @@ static ndp_status read_numbers(struct json_object *config, const char *what, con
     return ndp_json_bool(config, what, "tie_word_embeddings", &f->tied);
 }
 
+/* Dropout is never applied; f->dropout becomes the largest probability that any key asks for, so that a run can say so.
+ * One rule for all families, with the keys of all of them. GPT-2's own are 0.1 where they are missing. */
+static ndp_status read_dropout(struct json_object *config, const char *what, ndp_facts *f) {
+    enum { OF_GPT2 = 3 };
+    static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
+                                       "hidden_dropout", "residual_dropout", "embedding_dropout"};
+    double missing = f->dropout;
+    f->dropout = 0;
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        double p = i < OF_GPT2 ? missing : 0;
+        NDP_TRY(ndp_json_double(config, what, keys[i], &p));
+        if (!(p >= 0 && p <= 1)) /* also NaN */
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected a probability from 0 to 1", what, keys[i], p);
+        f->dropout = fmax(f->dropout, p);
+    }
+    return NDP_OK;
+}
+
 static ndp_status parse(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     NDP_TRY(check_features(config, what, family));
     if (family->init)
@@ -273,6 +284,7 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
     NDP_TRY(read_tokens(config, what, f));
     NDP_TRY(read_numbers(config, what, family->keys, f));
     NDP_TRY(read_biases(config, what, family->keys, f));
+    NDP_TRY(read_dropout(config, what, f));
     NDP_TRY(family->layers(config, what, f));
     return family->more ? family->more(config, what, f) : NDP_OK;
 }

@@ -64,7 +64,7 @@ typedef struct ndp_facts {
     ndp_qk_norm qk_norm;
     double attention_scale, attention_cap, logit_cap; /* caps: c tanh(x / c); 0: none */
     double embedding_scale;
-    double dropout;       /* what the configuration asks for in training: nothing is dropped here */
+    double dropout;       /* the largest probability that the configuration asks for; dropout is never applied */
     int n_ropes, n_kinds; /* n_ropes 0: positions are learned, a table of max_positions rows */
     ndp_rope ropes[NDP_ROPES];
     ndp_layer_kind kinds[NDP_LAYER_KINDS];
@@ -73,7 +73,7 @@ typedef struct ndp_facts {
 } ndp_facts;
 
 /* Reads config.json (a file). NDP_ENOTSUP names an unsupported architecture or feature (hidden_act, rope type,
- * quantization, dropout, ...) and its value; NDP_EFORMAT a missing or impossible number. */
+ * quantization, ...) and its value; NDP_EFORMAT a missing or impossible number. */
 NDP_API ndp_status ndp_facts_read(const char *path, ndp_facts *out);
 /* The same from a parsed value, or from text; `what` names it in messages (its path). */
 struct json_object;

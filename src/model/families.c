@@ -181,10 +181,8 @@ static const ndp_family families[] = {
      .kv_heads_needed = true, .layers = ndp_layers_alike, .more = ndp_more_stablelm,
      .reads = {"partial_rotary_factor", "use_parallel_residual"}},
     {"starcoder2", "Starcoder2ForCausalLM", &starcoder2_names, &starcoder2_keys, starcoder2_init,
-     .kv_heads_needed = true, .layers = ndp_layers_windowed, .more = ndp_more_dropout,
-     .reads = {"attention_dropout", "residual_dropout", "embedding_dropout"}},
-    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike,
-     .more = ndp_more_dropout, .reads = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}},
+     .kv_heads_needed = true, .layers = ndp_layers_windowed},
+    {"gpt2", "GPT2LMHeadModel", &gpt2_names, &gpt2_keys, gpt2_init, .layers = ndp_layers_alike},
 };
 
 const ndp_family *ndp_family_find(const char *type) {

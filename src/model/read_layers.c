@@ -128,22 +128,3 @@ ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_fact
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f) {
     return ndp_json_bool(config, what, "use_parallel_residual", &f->parallel);
 }
-
-/* The largest probability of the family's kinds of dropout. */
-ndp_status ndp_more_dropout(struct json_object *config, const char *what, ndp_facts *f) {
-    static const char *const gpt2[] = {"attn_pdrop", "resid_pdrop", "embd_pdrop"}, *const others[] = {
-                                                                                       "attention_dropout",
-                                                                                       "residual_dropout",
-                                                                                       "embedding_dropout"};
-    const char *const *keys = f->dropout > 0 ? gpt2 : others;
-    double missing = f->dropout, most = 0;
-    for (int i = 0; i < NDP_COUNT(gpt2); i++) {
-        double p = missing;
-        NDP_TRY(ndp_json_double(config, what, keys[i], &p));
-        if (!(p >= 0 && p < 1))
-            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 0 to 1", what, keys[i], p);
-        most = fmax(most, p);
-    }
-    f->dropout = most;
-    return NDP_OK;
-}

@@ -126,7 +126,7 @@ void ndp_job_describe(const ndp_job *j, ndp_str *out) {
                  j->facts.family, j->facts.layers, j->facts.hidden, j->facts.heads, j->facts.kv_heads,
                  (long long)j->facts.vocab, millions < 10 ? 2 : 1, millions);
     if (j->facts.dropout > 0)
-        ndp_str_addf(out, "note: its configuration asks for a dropout of %g in training; nothing is dropped here\n",
+        ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
                      j->facts.dropout);
     ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
                  j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));

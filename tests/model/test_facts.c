@@ -147,8 +147,10 @@ static const struct {
     {MORE("\"hidden_act\": 3"), NDP_EFORMAT, "hidden_act"},
     {MORE("\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [128, 128]}"), NDP_ENOTSUP,
      "\"quantization_config\": {\"quant_method\":\"fp8\""},
-    {MORE("\"attention_dropout\": 0.1"), NDP_ENOTSUP, "\"attention_dropout\": 0.1"},
-    {MORE("\"attention_dropout\": NaN"), NDP_ENOTSUP, "attention_dropout"},
+    {MORE("\"attention_dropout\": NaN"), NDP_EFORMAT, "\"attention_dropout\" is nan, expected a probability"},
+    {MORE("\"hidden_dropout\": -0.1"), NDP_EFORMAT, "\"hidden_dropout\" is -0.1"},
+    {MORE("\"resid_pdrop\": 1.5"), NDP_EFORMAT, "\"resid_pdrop\" is 1.5"},
+    {MORE("\"embedding_dropout\": \"0.1\""), NDP_EFORMAT, "embedding_dropout"},
     {MORE("\"pretraining_tp\": 2"), NDP_ENOTSUP, "\"pretraining_tp\": 2"},
     {MORE("\"quantization_config\": {\"quant_method\": \"gptq\"}"), NDP_ENOTSUP, "gptq"},
     {MORE("\"final_logit_softcapping\": 30.0"), NDP_ENOTSUP, "final_logit_softcapping"},
@@ -350,6 +352,42 @@ static void other_families_are_read(void **state) {
     assert_false(ndp_facts_ignores(&f, "transformer.h.2.attn.c_attn.bias") || ndp_facts_ignores(&f, "lm_head.bias"));
 }
 
+/* Every family takes every key of dropout, and says the largest; GPT-2's three are 0.1 where they are missing. */
+static void dropout_is_read(void **state) {
+    (void)state;
+    static const char *const families[] = {"llama",   "mistral", "qwen2",       "qwen3",    "phi3",      "olmo2",
+                                           "smollm3", "gemma2",  "gemma3_text", "stablelm", "starcoder2"};
+    static const char *const keys[] = {"attn_pdrop",     "resid_pdrop",      "embd_pdrop",       "attention_dropout",
+                                       "hidden_dropout", "residual_dropout", "embedding_dropout"};
+    static const char shape[] =
+        "{\"model_type\": \"%s\", \"num_attention_heads\": 8, \"num_key_value_heads\": 2, " SHAPE
+        ", \"%s\": 0.25, \"%s\": 0.125}";
+    static const char gpt2[] = "{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, "
+                               "\"n_layer\": 3, \"n_positions\": 32, \"embd_pdrop\": %s, \"resid_pdrop\": 0, "
+                               "\"attn_pdrop\": %s, \"attention_dropout\": %s}";
+    static ndp_facts f;
+    char text[512];
+    for (int i = 0; i < NDP_COUNT(families); i++)
+        for (int k = 0; k < NDP_COUNT(keys); k++) {
+            snprintf(text, sizeof text, shape, families[i], keys[k], keys[(k + 1) % NDP_COUNT(keys)]);
+            CHECK_OK(parse(text, &f));
+            assert_true(f.dropout == 0.25);
+        }
+    CHECK_OK(parse(FAMILY("llama", "\"attention_dropout\": null, \"hidden_dropout\": 1"), &f));
+    assert_true(f.dropout == 1);
+    CHECK_OK(parse(FAMILY("llama", "\"attention_dropout\": 0"), &f));
+    assert_true(f.dropout == 0);
+    static const struct {
+        const char *embedding, *attention, *other;
+        double largest;
+    } cases[] = {{"0", "0", "0", 0}, {"0.05", "null", "0", 0.1}, {"0", "0.3", "0.2", 0.3}, {"0", "0", "0.2", 0.2}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        snprintf(text, sizeof text, gpt2, cases[i].embedding, cases[i].attention, cases[i].other);
+        CHECK_OK(parse(text, &f));
+        assert_true(f.dropout == cases[i].largest);
+    }
+}
+
 /* Published models have their published number of parameters; those of experts are refused by their names. */
 static void check_published(const char *folder, const char *model, int64_t parameters, int *dense) {
     char *path = ndp_format("%s/configs/%s/config.json", folder, model);
@@ -399,6 +437,7 @@ int main(void) {
         cmocka_unit_test(rope_forms_are_read),       cmocka_unit_test(bad_configs_are_refused),
         cmocka_unit_test(missing_file_is_named),     cmocka_unit_test(windows_are_read),
         cmocka_unit_test(gemmas_are_read),           cmocka_unit_test(both_forms_are_read),
-        cmocka_unit_test(other_families_are_read),   cmocka_unit_test(published_models)};
+        cmocka_unit_test(other_families_are_read),   cmocka_unit_test(dropout_is_read),
+        cmocka_unit_test(published_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

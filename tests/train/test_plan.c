@@ -1,9 +1,11 @@
 /* Dry runs: the real program of any world size on the null device, without data, weights or ranks. */
+#include "base/text.h"
 #include "check.h"
 #include <ndparallel/ndparallel.h>
 
 #include <stdlib.h>
 #include <time.h>
+#include <unistd.h>
 
 static char *plan(ndp_config *c, const ndp_plan_opts *o) {
     char *text;
@@ -105,6 +107,39 @@ static void padding_is_said(void **state) {
     ndp_config_destroy(c);
 }
 
+/* Dropout of any family is left out, and a line says so; where there is none there is no line. */
+static void dropout_is_said(void **state) {
+    (void)state;
+    static const char model[] =
+        "{\"model_type\": \"phi3\", \"vocab_size\": 100, \"hidden_size\": 32, \"intermediate_size\": 40, "
+        "\"num_hidden_layers\": 2, \"num_attention_heads\": 4, \"max_position_embeddings\": 64, "
+        "\"attention_dropout\": 0.05, \"resid_pdrop\": %s}";
+    char path[] = "/tmp/ndp-plan-XXXXXX", set[64];
+    close(mkstemp(path));
+    snprintf(set, sizeof set, "model.config=%s", path);
+    for (int i = 0; i < 2; i++) {
+        char *json = ndp_format(model, i ? "0.125" : "0.0");
+        CHECK_OK(ndp_file_write_atomic(path, json, strlen(json)));
+        ndp_config *c = configure((const char *const[]){set, "data.sequence_length=32", NULL});
+        ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+        char *text = plan(c, &o);
+        const char *const words[] = {
+            i ? "\nnote: config.json asks for dropout in training (up to 0.125), which is not applied\n"
+              : "\nnote: config.json asks for dropout in training (up to 0.05), which is not applied\n"};
+        check_words(text, words, 1);
+        free(text);
+        free(json);
+        ndp_config_destroy(c);
+    }
+    unlink(path);
+    ndp_config *c = TINY("parallelism.dp_shard_size=1");
+    ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
+    char *text = plan(c, &o);
+    assert_null(strstr(text, "note:"));
+    free(text);
+    ndp_config_destroy(c);
+}
+
 static void no_such_rank(void **state) {
     (void)state;
     ndp_config *c = TINY("parallelism.dp_shard_size=2", "train.steps=1");
@@ -177,6 +212,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(programs_are_printed),
                                        cmocka_unit_test(axes_inside_units_are_printed),
                                        cmocka_unit_test(padding_is_said),
+                                       cmocka_unit_test(dropout_is_said),
                                        cmocka_unit_test(no_such_rank),
                                        cmocka_unit_test(axes_that_are_not_built_say_so),
                                        cmocka_unit_test(llama_405b)};
