@@ -93,7 +93,8 @@ NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_
 typedef struct ndp_transport ndp_world;
 
 /* Ranks that the layout of `c` asks for: the product of its sizes, train.ranks where one is `auto`, else 1. Checks the
- * layout against the model and says the nearest legal ones. Opens the model's config.json only. */
+ * layout against the model and says the nearest legal ones. Opens the model's config.json, and its weights where that
+ * ties the head to the embedding: they may hold another head. */
 NDP_API ndp_status ndp_config_ranks(const ndp_config *c, int *ranks);
 /* True when mpirun or srun started this process; *ranks (may be NULL): how many. */
 bool ndp_world_launched(int *ranks);
@@ -200,9 +201,9 @@ typedef struct ndp_plan_opts {
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
     { 0, 0, false, false }
-/* What the run would do and need, for a world of any size, without weights or ranks. `data`: opens the tokenizer and
- * every file of the data, renders and tokenizes the first 100 records or 1 MiB of each source, and appends what the run
- * would say of them; writes nothing. */
+/* What the run would do and need, for a world of any size, without ranks. Weights are not loaded; a folder without any is
+ * planned by its config.json. `data`: opens the tokenizer and every file of the data, renders and tokenizes the first
+ * 100 records or 1 MiB of each source, and adds what the run would say of them; writes nothing. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- settling doubts: is a layout's training that of one rank? ---- */
@@ -276,6 +277,8 @@ typedef struct ndp_evaluation {
     int64_t tokens;  /* predictions */
     int64_t documents;
 } ndp_evaluation;
+/* Prints a line on stderr where config.json ties the head to the embedding, but the weights hold another head: that is
+ * kept, as in transformers. */
 NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out);
 /* The mean loss of the held-out rows of a job (data.validation_files, data.validation_fraction) under the model in
  * model.path: what ndp_trainer_evaluate gives for the same weights, on the job's layout, with the memory of a forward
@@ -294,7 +297,7 @@ typedef struct ndp_generate_opts {
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
     { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu" }
 /* Continues the prompt. `emit` gets every new token's id and the new text so far decodable (may be ""); false stops.
- * Ends at the model's end token, at max_tokens or at the model's longest position. */
+ * Ends at the model's end token, at max_tokens or at the model's longest position. Prints what ndp_evaluate does. */
 NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text),
                                 void *user);
 

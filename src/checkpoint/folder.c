@@ -151,6 +151,17 @@ close:
     return st;
 }
 
+bool ndp_weights_exist(const char *folder) {
+    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
+    bool exist = false;
+    for (int i = 0; i < NDP_COUNT(names) && !exist; i++) {
+        char *path = ndp_format("%s/%s", folder, names[i]);
+        exist = path && ndp_path_exists(path);
+        free(path);
+    }
+    return exist;
+}
+
 ndp_status ndp_weights_open(const char *folder, ndp_weights **out) {
     return ndp_weights_open_stem(folder, "model", out);
 }
@@ -233,16 +244,12 @@ static void add_trouble(ndp_str *message, const char *kind, trouble *t) {
     ndp_str_release(&t->text);
 }
 
-static bool same_shape(const ndp_tensor_spec *a, const ndp_tensor_spec *b) {
-    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
-}
-
 static void check_expected(const ndp_tensor_spec *want, const ndp_tensor_entry *found, trouble *missing,
                            trouble *wrong) {
     char have_text[100], want_text[100], detail[256];
     if (!found) {
         note(missing, want->name, "");
-    } else if (!same_shape(want, &found->spec)) {
+    } else if (!ndp_tensor_same_shape(want, &found->spec)) {
         snprintf(detail, sizeof detail, " is %s, expected %s",
                  ndp_shape_text(&found->spec, have_text, sizeof have_text),
                  ndp_shape_text(want, want_text, sizeof want_text));

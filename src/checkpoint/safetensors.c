@@ -37,6 +37,10 @@ int64_t ndp_tensor_elements(const ndp_tensor_spec *spec) {
     return empty ? 0 : n;
 }
 
+bool ndp_tensor_same_shape(const ndp_tensor_spec *a, const ndp_tensor_spec *b) {
+    return a->ndim == b->ndim && memcmp(a->shape, b->shape, (size_t)a->ndim * sizeof *a->shape) == 0;
+}
+
 char *ndp_shape_text(const ndp_tensor_spec *spec, char *out, size_t size) {
     size_t used = (size_t)snprintf(out, size, "[");
     for (int d = 0; d < spec->ndim && used < size; d++)

@@ -26,6 +26,8 @@ typedef struct ndp_tensor_spec {
 
 /* Elements of a tensor; -1 when the product of its shape leaves int64_t or an extent is negative. */
 int64_t ndp_tensor_elements(const ndp_tensor_spec *spec);
+/* Whether two tensors have the same extents, in the same order. */
+bool ndp_tensor_same_shape(const ndp_tensor_spec *a, const ndp_tensor_spec *b);
 /* "[512, 64]" into `out` (at least 8 bytes), cut to fit; returns `out`. */
 char *ndp_shape_text(const ndp_tensor_spec *spec, char *out, size_t size);
 

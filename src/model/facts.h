@@ -55,6 +55,7 @@ typedef struct ndp_facts {
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
     bool tied, qkv_bias, o_bias, mlp_bias;
+    bool own_head;    /* the configuration ties the head, the weights do not: tied is false (train/folder_facts.h) */
     bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
     bool unit_offset; /* norms multiply by 1 + w */
     bool plain_mlp;   /* one product before the activation, no gate */
@@ -84,6 +85,10 @@ NDP_API ndp_status ndp_facts_parse_text(const char *text, const char *what, ndp_
 NDP_API bool ndp_facts_ignores(const ndp_facts *f, const char *tensor);
 /* What files of the bare model (without a head) leave out of the names of all tensors. */
 NDP_API const char *ndp_facts_prefix(const ndp_facts *f);
+
+/* Names of the two tensors that tying makes one: "model.embed_tokens.weight", "lm_head.weight". */
+enum { NDP_TIED_NAME = 64 };
+void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TIED_NAME], char head[NDP_TIED_NAME]);
 
 /* Distinct parameters (a tied head counts once). */
 int64_t ndp_facts_parameters(const ndp_facts *f);

@@ -3,6 +3,7 @@
 
 #include "model/families.h"
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN, HEAD_DIM, Q_ALL, KV_ALL } length;
@@ -171,3 +172,8 @@ bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
 }
 
 const char *ndp_facts_prefix(const ndp_facts *f) { return f->names->base; }
+
+void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TIED_NAME], char head[NDP_TIED_NAME]) {
+    snprintf(tokens, NDP_TIED_NAME, "%s.weight", f->names->tokens);
+    snprintf(head, NDP_TIED_NAME, "%s.weight", f->names->head);
+}

@@ -9,19 +9,21 @@
 /* What the exported weights change in config.json; all other keys stay, in their order. Their type is stated by the
  * keys that were there: `torch_dtype` of transformers 4 or `dtype` of 5; by the older one, which all versions read,
  * where there was none. */
-static void correct_config(struct json_object *config, ndp_dtype type) {
+static void correct_config(const ndp_trainer *t, struct json_object *config, ndp_dtype type) {
     static const char *const keys[] = {"torch_dtype", "dtype"};
     const char *name = type == NDP_BF16 ? "bfloat16" : type == NDP_F64 ? "float64" : "float32";
     bool stated = json_object_object_get_ex(config, "dtype", NULL);
     for (int i = 0; i < NDP_COUNT(keys); i++)
         if (json_object_object_get_ex(config, keys[i], NULL) || (i == 0 && !stated))
             json_object_object_add(config, keys[i], json_object_new_string(name));
+    if (t->job.facts.own_head) /* older readers would tie again */
+        json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
 }
 
 static ndp_status write_config(const ndp_trainer *t, const char *folder, ndp_dtype type) {
     struct json_object *config;
     NDP_TRY(ndp_json_read(t->job.facts_path, &config));
-    correct_config(config, type);
+    correct_config(t, config, type);
     const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
     char *path = ndp_format("%s/config.json", folder);
     ndp_status st =

@@ -1,5 +1,7 @@
 #include "train/infer.h"
 
+#include "base/log.h"
+#include "train/folder_facts.h"
 #include "train/weights.h"
 #include <omp.h>
 #include <stdlib.h>
@@ -18,10 +20,11 @@ static ndp_status choose_device(ndp_infer *f, const char *name, int threads) {
 }
 
 static ndp_status read_facts(ndp_infer *f) {
-    char *path = ndp_format("%s/config.json", f->folder);
-    ndp_status st = path ? ndp_facts_read(path, &f->facts) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    free(path);
-    return st;
+    static const ndp_log log = {NDP_LOG_INFO, 0};
+    NDP_TRY(ndp_folder_facts(f->folder, &f->facts));
+    if (ndp_head_note(&f->facts))
+        ndp_info(&log, "%s", ndp_head_note(&f->facts));
+    return NDP_OK;
 }
 
 static ndp_status open_folder(ndp_infer *f, const char *folder) {

@@ -1,5 +1,6 @@
 #include "train/job.h"
 
+#include "train/folder_facts.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -13,7 +14,8 @@ static ndp_status read_facts(ndp_job *j) {
                         "model.path: %s is not a folder; it names a Hugging Face model folder with config.json and "
                         "safetensors",
                         c->model.path);
-    NDP_TRY(ndp_facts_read(j->facts_path, &j->facts));
+    bool weights = c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* else those of the folder are not used */
+    NDP_TRY(weights ? ndp_folder_facts(c->model.path, &j->facts) : ndp_facts_read(j->facts_path, &j->facts));
     int64_t longest = j->facts.max_positions, length = c->data.sequence_length;
     if (length > longest && j->facts.n_ropes == 0)
         return NDP_FAIL(NDP_EINVAL,
@@ -119,15 +121,21 @@ ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, 
     return ndp_model_build(&j->facts, &opts, m);
 }
 
+void ndp_job_notes(const ndp_job *j, ndp_str *out) {
+    if (ndp_head_note(&j->facts))
+        ndp_str_addf(out, "%s\n", ndp_head_note(&j->facts));
+    if (j->facts.dropout > 0)
+        ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
+                     j->facts.dropout);
+}
+
 void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     char layout[128];
     double millions = (double)ndp_facts_parameters(&j->facts) * 1e-6;
     ndp_str_addf(out, "model: %s, %d layers, hidden %d, heads %d (%d kv), vocabulary %lld, %.*f M parameters\n",
                  j->facts.family, j->facts.layers, j->facts.hidden, j->facts.heads, j->facts.kv_heads,
                  (long long)j->facts.vocab, millions < 10 ? 2 : 1, millions);
-    if (j->facts.dropout > 0)
-        ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
-                     j->facts.dropout);
+    ndp_job_notes(j, out);
     ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
                  j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));
     ndp_str_addf(

@@ -1,5 +1,7 @@
-/* A job: what follows from a configuration before anything is opened but config.json: the model's facts, the layout,
- * the batch, the shapes. Training, dry runs and plans begin here. */
+/* A job: what follows from a configuration before any data or weights are loaded: the model's facts, the layout, the
+ * batch, the shapes. Training, dry runs and plans begin here. Of the model config.json is read, and only where that
+ * ties the head to the embedding also the files of weights, which may hold a head of their own (train/folder_facts.h).
+ */
 #ifndef NDP_TRAIN_JOB_H
 #define NDP_TRAIN_JOB_H
 
@@ -32,6 +34,9 @@ NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *t
 
 /* Bytes that all ranks take together on one node, from their programs (plan.c). Takes and opens nothing. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes);
+
+/* Lines "note: ..." on what is done otherwise than config.json says; none in most jobs. */
+void ndp_job_notes(const ndp_job *j, ndp_str *out);
 
 /* "global batch 16 samples = micro batch 2 x 4 data ranks x accumulation 2" */
 void ndp_job_describe(const ndp_job *j, ndp_str *out);

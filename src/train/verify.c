@@ -161,6 +161,15 @@ static ndp_status check_spread(const verification *v) {
     return NDP_OK;
 }
 
+static void say_notes(const verification *v, const ndp_job *j) {
+    ndp_str notes = {0};
+    ndp_job_notes(j, &notes);
+    char *rest = notes.data;
+    for (char *line; (line = strsep(&rest, "\n")) && *line;)
+        say(v, "%s", line);
+    ndp_str_release(&notes);
+}
+
 static ndp_status check_memory(const verification *v, int64_t run_bytes, int outcomes) {
     ndp_job j;
     ndp_config c;
@@ -169,6 +178,7 @@ static ndp_status check_memory(const verification *v, int64_t run_bytes, int out
     ndp_status st = ndp_job_init(&c, 1, &j);
     ndp_config_release(&c);
     NDP_TRY(st);
+    say_notes(v, &j);
     int64_t outcome = ndp_outcome_bytes(ndp_facts_parameters(&j.facts), j.model.master), bytes = outcomes * outcome,
             available = ndp_memory_available();
     ndp_job_release(&j);

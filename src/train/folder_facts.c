@@ -1,0 +1,76 @@
+#include "train/folder_facts.h"
+
+#include "base/text.h"
+#include "checkpoint/folder.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { BLOCK = 4096 };
+
+static ndp_status compare_values(const ndp_weights *w, const ndp_tensor_entry *a, const ndp_tensor_entry *b,
+                                 bool *equal) {
+    double x[BLOCK], y[BLOCK];
+    *equal = true;
+    for (int64_t at = 0; at < a->elements && *equal; at += BLOCK) {
+        int64_t n = a->elements - at < BLOCK ? a->elements - at : BLOCK;
+        NDP_TRY(ndp_weights_read(w, a->spec.name, at, n, x, NDP_F64, false));
+        NDP_TRY(ndp_weights_read(w, b->spec.name, at, n, y, NDP_F64, false));
+        int64_t differ = 0;
+        for (int64_t i = 0; i < n; i++)
+            differ += !(x[i] == y[i]); /* also NaN */
+        *equal = differ == 0;
+    }
+    return NDP_OK;
+}
+
+/* *own: the weights hold a head that is not the embedding. */
+static ndp_status compare_head(const ndp_weights *w, const char *folder, const ndp_facts *f, bool *own) {
+    char names[2][NDP_TIED_NAME], head_text[100], tokens_text[100];
+    ndp_facts_tied_names(f, names[0], names[1]);
+    const ndp_tensor_entry *tokens = ndp_weights_find(w, names[0]), *head = ndp_weights_find(w, names[1]);
+    bool equal = true;
+    if (head && tokens) { /* a missing embedding is found when the weights are loaded */
+        if (!ndp_tensor_same_shape(&head->spec, &tokens->spec))
+            return NDP_FAIL(NDP_EFORMAT,
+                            "'%s': %s is %s and %s is %s, but config.json ties them (tie_word_embeddings), so they "
+                            "must have the same shape. Take all files from the same model",
+                            folder, head->spec.name, ndp_shape_text(&head->spec, head_text, sizeof head_text),
+                            tokens->spec.name, ndp_shape_text(&tokens->spec, tokens_text, sizeof tokens_text));
+        NDP_TRY(compare_values(w, tokens, head, &equal));
+    }
+    *own = !equal;
+    return NDP_OK;
+}
+
+static ndp_status read_head(const char *folder, ndp_facts *f) {
+    ndp_weights *w;
+    bool own = false;
+    NDP_TRY(ndp_weights_open(folder, &w));
+    ndp_status st = ndp_weights_prefix(w, ndp_facts_prefix(f));
+    if (st == NDP_OK)
+        st = compare_head(w, folder, f, &own);
+    ndp_weights_close(w);
+    NDP_TRY(st);
+    f->own_head = own;
+    f->tied = !own;
+    return NDP_OK;
+}
+
+ndp_status ndp_folder_facts(const char *folder, ndp_facts *out) {
+    ndp_facts f;
+    char *path = ndp_format("%s/config.json", folder);
+    ndp_status st = path ? ndp_facts_read(path, &f) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    free(path);
+    NDP_TRY(st);
+    if (f.tied && ndp_weights_exist(folder))
+        NDP_TRY(read_head(folder, &f));
+    *out = f;
+    return NDP_OK;
+}
+
+const char *ndp_head_note(const ndp_facts *f) {
+    return f->own_head ? "note: tie_word_embeddings is true in config.json, but lm_head.weight differs from the "
+                         "embedding: the two are not tied"
+                       : NULL;
+}
