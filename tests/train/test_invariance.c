@@ -370,7 +370,7 @@ static void bugs_are_seen(void **state) {
 /* Rows of whole attention blocks, where runs on one rank that split no sums hardly differ. */
 static void bugs_are_seen_in_bf16(void **state) {
     subject s = odd_subject(*state, "odd bf16", "bf16");
-    s.steps = 2, s.length = 128;
+    s.steps = 2, s.length = 192;
     check_bugs(s);
 }
 
