@@ -83,10 +83,12 @@ typedef struct ndp_import_opts {
 #define NDP_IMPORT_OPTS_INIT                                                                                           \
     { 0, false, NULL, 0 }
 /* Makes `c` what an Axolotl file, an Accelerate file (YAML or JSON) or a ParallelismConfig says, over the defaults of
- * that program. *notes: lines for a person: the batch equation, what is different here, every key that was not carried
- * over and why. NDP_EINVAL, with file, line, column and a caret: wrong values; without `force` also keys that change
- * the result and cannot be had (adapter: lora), and unknown keys. */
-NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **notes);
+ * that program. *job: a job file with the imported keys alone, which reads back to the same configuration. *notes: lines
+ * for a person: the batch equation, what is different here, every key that was not carried over and why. NDP_EINVAL,
+ * with file, line, column and a caret: wrong values; without `force` also keys that change the result and are not
+ * supported (adapter: lora), and unknown keys. */
+NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job,
+                                     char **notes);
 
 /* ---- worlds of ranks ---- */
 

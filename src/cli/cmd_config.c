@@ -134,9 +134,7 @@ static int import(int argc, char **argv) {
     char *notes = NULL, *job = NULL;
     ndp_status st = ndp_config_create(&c);
     if (st == NDP_OK)
-        st = ndp_config_import(c, a.file, &a.opts, &notes);
-    if (st == NDP_OK)
-        st = ndp_config_text(c, &job);
+        st = ndp_config_import(c, a.file, &a.opts, &job, &notes);
     int code = st == NDP_OK ? deliver(&a, job, notes) : cli_fail(st, false);
     free(job);
     free(notes);

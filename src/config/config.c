@@ -248,16 +248,21 @@ ndp_status ndp_config_init(ndp_config *c) {
     return st;
 }
 
-ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) {
+ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out) {
+    const char *section = "";
     for (int i = 0; i < ndp_option_count; i++) {
-        if (opens_section(i))
-            ndp_str_addf(out, "%s:\n", ndp_options[i].section);
+        if (wanted && !wanted[i])
+            continue;
+        if (strcmp(ndp_options[i].section, section) != 0)
+            ndp_str_addf(out, "%s:\n", section = ndp_options[i].section);
         ndp_str_addf(out, "  %s: ", ndp_options[i].key);
         ndp_option_write(&ndp_options[i], c, out);
         ndp_str_add(out, "\n");
     }
     return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration") : NDP_OK;
 }
+
+ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_config_write_keys(c, NULL, out); }
 
 void ndp_config_help(ndp_str *out) {
     for (int i = 0; i < ndp_option_count; i++) {

@@ -177,20 +177,27 @@ static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *
     return st;
 }
 
+static const import_word *find_word(const import_key *k, const char *text) {
+    for (const import_word *w = k->words; text && w->word; w++)
+        if (is_word(w->word, text))
+            return w;
+    return NULL;
+}
+
 static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                             const char *name) {
-    const char *text = ndp_yaml_text(value);
-    const import_word *w = k->words;
-    while (w->word && !(text && is_word(w->word, text)))
-        w++;
-    if (!w->word)
+    bool truth;
+    const import_word *w = find_word(k, ndp_yaml_text(value));
+    if (!w && ndp_import_truth(value, &truth))
+        w = find_word(k, truth ? "true" : "false");
+    if (!w)
         return fail_word(m, k, value, name);
     memcpy((char *)m + k->offset, &w->value, sizeof w->value);
     if (w->refused) {
         char shown[200];
         return ndp_import_note(m, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, w->refused, k->ours);
     }
-    return ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL);
+    return ndp_import_note(m, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
 }
 
 /* A number that is left to the program, "auto", is one that was not said. */
@@ -201,20 +208,33 @@ static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node 
     if (number && text && strcmp(text, "auto") == 0)
         return NDP_OK;
     ndp_option o = {"", name, k->offset, k->type, .low = k->low, .high = k->high, .interval = k->interval};
-    NDP_TRY(ndp_option_read(&o, m->y, value, m));
+    char digits[NDP_IMPORT_DIGITS];
+    if (!number)
+        NDP_TRY(ndp_option_read(&o, m->y, value, m));
+    else if (!ndp_import_digits(value, k->type != NDP_OPTION_NUMBER, digits) || !ndp_option_digits(&o, digits, m))
+        return ndp_option_unexpected(&o, m->y, value);
     return ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL);
+}
+
+/* Marks the key of ours that a value was read into. */
+static ndp_status mark_target(ndp_import *m, const import_key *k) {
+    size_t job = offsetof(ndp_import, job);
+    bool ours = k->offset >= job && k->offset < job + sizeof m->job;
+    return ours ? ndp_import_mark(m, k->offset - job) : NDP_OK;
 }
 
 static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                            const char *name) {
     char shown[200];
     NDP_TRY(ndp_yaml_follow(m->y, &value));
-    if (ndp_yaml_is_null(value)) /* not said */
+    if (ndp_import_is_null(value)) /* not said */
         return NDP_OK;
     switch (k->kind) {
     case IMPORT_VALUE:
+        NDP_TRY(mark_target(m, k));
         return read_value(m, k, key, value, name);
     case IMPORT_WORD:
+        NDP_TRY(mark_target(m, k));
         return read_word(m, k, key, value, name);
     case IMPORT_SECTION:
         NDP_TRY(ndp_import_note(m, SEEN_CARRIED, name, key, NULL, NULL));
@@ -298,6 +318,7 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
     NDP_TRY(assign(m)); /* what follows sees the user's keys, */
     NDP_TRY(ndp_import_finish(m));
     NDP_TRY(assign(m)); /* and does not replace them */
+    ndp_import_say_schedule(m);
     return ndp_import_judge(m);
 }
 
@@ -312,32 +333,39 @@ static void release(ndp_import *m) {
     free(m->chat_template);
     free(m->chats);
     free(m->seen);
+    free(m->imported);
     ndp_str_release(&m->remarks);
     ndp_arena_release(&m->arena);
     ndp_config_release(&m->job);
 }
 
 ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, const char *what,
-                                  const ndp_import_opts *o, char **notes) {
+                                  const ndp_import_opts *o, char **job, char **notes) {
+    char *written = NULL;
     ndp_import m = {
         .o = o, .y = &m.yaml, .zero_stage = -1, .max_steps = -1, .warmup = -1, .warmup_ratio = -1, .min_lr_ratio = -1};
     ndp_status st = run(&m, text, size, what);
     if (st == NDP_OK)
+        st = ndp_import_job(&m, &written);
+    if (st == NDP_OK)
         st = ndp_import_report(&m, notes);
     if (st == NDP_OK) {
+        *job = written;
+        written = NULL;
         ndp_config_release(c);
         *c = m.job;
         memset(&m.job, 0, sizeof m.job);
     }
+    free(written);
     release(&m);
     return st;
 }
 
-ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **notes) {
+ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job, char **notes) {
     char *text;
     size_t size;
     NDP_TRY(ndp_file_read(path, &text, &size));
-    ndp_status st = ndp_config_import_text(c, text, size, path, o, notes);
+    ndp_status st = ndp_config_import_text(c, text, size, path, o, job, notes);
     free(text);
     return st;
 }

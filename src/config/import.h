@@ -8,6 +8,6 @@
 
 /* ndp_config_import (ndparallel.h) for a text; `what` names it in messages. */
 NDP_API ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, const char *what,
-                                          const ndp_import_opts *o, char **notes);
+                                          const ndp_import_opts *o, char **job, char **notes);
 
 #endif

@@ -21,9 +21,7 @@ static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
                                          {0}};
 /* FSDP2's, which holds a strategy in files that were FSDP1's. */
 static const import_word reshard_words[] = {{"true", FULL_SHARD, 0},
-                                            {"yes", FULL_SHARD, 0},
                                             {"false", SHARD_GRAD_OP, 0},
-                                            {"no", SHARD_GRAD_OP, 0},
                                             {"FULL_SHARD", FULL_SHARD, 0},
                                             {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
                                             {"NO_SHARD", NO_SHARD, 0},

@@ -97,8 +97,18 @@ static const import_word rings[] = {{"varlen_llama3", RING_GATHERED, 0},
                                     {"batch_zigzag", RING_ZIGZAG, 0},
                                     {"batch_stripe", RING_STRIPE, 0},
                                     {0}};
-static const import_word attentions[] = {
-    {"sage", 0, exact_attention}, {"s2", 0, exact_attention}, {"fp8", 0, exact_attention}, {"*", 0, 0}, {0}};
+static const import_word attentions[] = {{"eager", 0, 0},
+                                         {"sdp", 0, 0},
+                                         {"sdpa", 0, 0},
+                                         {"flash*", 0, 0},
+                                         {"flex*", 0, 0},
+                                         {"xformers*", 0, 0},
+                                         {"sage*", 0, exact_attention},
+                                         {"s2*", 0, exact_attention},
+                                         {"fp8", 0, exact_attention},
+                                         {"kernels-community/sage*", 0, exact_attention},
+                                         {"kernels-community/*", 0, 0},
+                                         {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 /* Keys that may only say what is so here anyway. */
@@ -212,7 +222,7 @@ static const import_key keys[] = {
     {axolotl, "gradient_checkpointing_kwargs", LEFT("recompute is by decoder block")},
     {axolotl, "flash_attention flash_attn_* flash_optimum sdp_attention xformers_attention flex_attention flex_attn_* "
               "eager_attention heads_k_stride", LEFT(own_attention)},
-    {axolotl, "attn_implementation", WORD(ignored, attentions)},
+    {axolotl, "attention attn_implementation", WORD(ignored, attentions), .why = own_attention},
     {axolotl, "sage_attention s2_attention", REFUSED(exact_attention)},
     {axolotl, "torch_compile* liger_* cut_cross_entropy chunked_cross_entropy* unsloth_* llama4_linearized_experts "
               "experts_implementation", LEFT(own_kernels)},

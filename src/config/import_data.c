@@ -266,6 +266,8 @@ static ndp_status finish_chats(ndp_import *m) {
                                       "data.chat_template"));
     }
     m->job.data.train_on = m->train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
+    if (m->chat_count)
+        NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.train_on)));
     if (m->chat_count && m->train_on_inputs != WORD_YES)
         SAY(m, "of a conversation all is learned that stands behind the assistant's header, with the token that ends "
                "the turn, whichever it is\n");
@@ -323,6 +325,7 @@ ndp_status ndp_import_finish_data(ndp_import *m) {
     finish_format(m);
     finish_lengths(m);
     m->job.data.packing = m->packing == WORD_YES;
+    NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.packing)));
     if (m->multipack_attention)
         m->job.data.document_mask = m->multipack_attention == WORD_YES;
     if (m->curriculum == WORD_YES)

@@ -198,7 +198,8 @@ static ndp_status finish_batch(ndp_import *m) {
         "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "
         "%d)\n",
         (long long)global, micro, accumulation, (long long)replicate * shard, replicate, shard);
-    return NDP_OK;
+    NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, batch.global_batch_size)));
+    return ndp_import_mark(m, offsetof(ndp_config, batch.micro_batch_size));
 }
 
 /* ---- steps, schedule ---- */
@@ -215,7 +216,7 @@ static ndp_status finish_steps(ndp_import *m) {
                 "end "
                 "after num_epochs %g\n",
                 m->max_steps, m->epochs);
-        return NDP_OK;
+        return ndp_import_mark(m, offsetof(ndp_config, train.steps));
     }
     const import_seen *epochs = ndp_import_find(m, "num_epochs");
     return ndp_import_note(
@@ -225,22 +226,17 @@ static ndp_status finish_steps(ndp_import *m) {
         "train.steps");
 }
 
-/* Axolotl's arithmetic, its one step of warm-up made two included. */
-static void finish_warmup(ndp_import *m) {
-    int steps = m->job.train.steps, warmup = m->warmup;
-    if (warmup < 0 && m->warmup_ratio >= 0)
-        warmup = (int)(m->warmup_ratio * steps);
-    else if (warmup < 0)
-        warmup = (int)(0.03 * steps) < 100 ? (int)(0.03 * steps) : 100;
-    if (m->warmup < 0)
-        SAY(m, "schedule.warmup_steps %d of train.steps %d: %s\n", warmup, steps,
-            m->warmup_ratio >= 0 ? "warmup_ratio" : "Axolotl's 3%, at most 100");
-    m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
-    if (m->scheduler == SCHEDULE_CONSTANT)
-        m->job.schedule.warmup_steps = 0;
+/* Axolotl's arithmetic, before it turns one step into two. */
+static int warmup_asked(const ndp_import *m) {
+    int steps = m->job.train.steps, most = 100, share = (int)(0.03 * steps);
+    if (m->warmup >= 0)
+        return m->warmup;
+    if (m->warmup_ratio >= 0)
+        return (int)(m->warmup_ratio * steps);
+    return share < most ? share : most;
 }
 
-static void finish_schedule(ndp_import *m) {
+static ndp_status finish_schedule(ndp_import *m) {
     static const ndp_schedule_name names[] = {[SCHEDULE_CONSTANT] = NDP_SCHEDULE_CONSTANT,
                                               [SCHEDULE_CONSTANT_WARMUP] = NDP_SCHEDULE_CONSTANT,
                                               [SCHEDULE_LINEAR] = NDP_SCHEDULE_LINEAR,
@@ -248,11 +244,34 @@ static void finish_schedule(ndp_import *m) {
     m->job.schedule.name = m->scheduler ? names[m->scheduler] : NDP_SCHEDULE_COSINE;
     if (m->min_lr_ratio >= 0 && m->job.schedule.name == NDP_SCHEDULE_COSINE)
         m->job.schedule.min_lr_ratio = m->min_lr_ratio;
-    finish_warmup(m);
-    if (m->job.schedule.name != NDP_SCHEDULE_CONSTANT || m->job.schedule.warmup_steps)
-        SAY(m, "the learning rate rises from lr / warmup_steps, not from 0, and is lr x min_lr_ratio at the last "
-               "update: one "
-               "update ahead of theirs\n");
+    int warmup = m->scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
+    m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
+    NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, schedule.name)));
+    return ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
+}
+
+/* Where the file does not say the warm-up that is written, as a number of steps. */
+static void say_warmup(ndp_import *m) {
+    int written = m->job.schedule.warmup_steps;
+    if (ndp_import_is_set(m, "schedule.warmup_steps") || written == m->warmup)
+        return;
+    const char *source = m->scheduler == SCHEDULE_CONSTANT ? "Axolotl's lr_scheduler constant has none"
+                         : m->warmup >= 0                  ? "warmup_steps"
+                         : m->warmup_ratio >= 0            ? "warmup_ratio"
+                                                           : "Axolotl's 3%, at most 100";
+    SAY(m, "schedule.warmup_steps %d of train.steps %d: %s%s\n", written, m->job.train.steps, source,
+        written && warmup_asked(m) == 1 ? "; Axolotl turns one step of warm-up into two" : "");
+}
+
+void ndp_import_say_schedule(ndp_import *m) {
+    if (!m->dialect->whole)
+        return;
+    say_warmup(m);
+    bool rises = m->job.schedule.warmup_steps > 0, falls = m->job.schedule.name != NDP_SCHEDULE_CONSTANT;
+    if (rises || falls)
+        SAY(m, "the learning rate %s%s%s: one update ahead of theirs\n",
+            rises ? "starts at lr / warmup_steps, not at 0" : "", rises && falls ? ", and " : "",
+            falls ? "reaches lr x min_lr_ratio at the last update" : "");
 }
 
 /* ---- what happens every so many steps ---- */
@@ -318,7 +337,7 @@ static ndp_status finish_evaluation(ndp_import *m) {
 
 /* ---- precision ---- */
 
-static void finish_precision(ndp_import *m) {
+static ndp_status finish_precision(ndp_import *m) {
     bool fp16 = m->fp16 == WORD_YES, fp32 = m->fp32 == WORD_YES;
     bool bf16 = m->bf16 == WORD_YES || m->bf16 == WORD_AUTO || m->half == WORD_YES || m->mixed == WORD_YES;
     if (is_axolotl(m) && !m->bf16 && !fp16 && !fp32) /* as where it is silent */
@@ -327,6 +346,7 @@ static void finish_precision(ndp_import *m) {
     if (bf16 && is_axolotl(m))
         SAY(m, "bf16: computed in bf16, with weights and optimizer state kept in fp32; Axolotl %s\n",
             m->bf16 == WORD_YES ? "loads the weights as bf16" : "decides that by the GPU it finds");
+    return ndp_import_mark(m, offsetof(ndp_config, precision.compute));
 }
 
 static void finish_recompute(ndp_import *m) {
@@ -339,7 +359,7 @@ static void finish_recompute(ndp_import *m) {
 ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_layout(m));
     NDP_TRY(finish_batch(m));
-    finish_precision(m);
+    NDP_TRY(finish_precision(m));
     finish_recompute(m);
     if (!m->dialect->whole) {
         SAY(m,
@@ -349,7 +369,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
         return NDP_OK;
     }
     NDP_TRY(finish_steps(m));
-    finish_schedule(m);
+    NDP_TRY(finish_schedule(m));
     if (!m->job.model.path)
         SAY(m, "no base_model: set model.path\n");
     else if (!ndp_path_is_folder(m->job.model.path))

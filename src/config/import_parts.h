@@ -99,6 +99,7 @@ struct ndp_import {
     import_seen *seen;
     int64_t seen_count, seen_capacity;
     ndp_str remarks; /* lines */
+    bool *imported;  /* a flag for each of ndp_options: it is written to the job; NULL: none yet */
 
     int processes, machines;
     int dp_replicate, dp_shard, cp, sp, tp, pp, ep;
@@ -130,6 +131,14 @@ struct ndp_import {
 };
 
 /* ---- reading ---- */
+
+/* What PyYAML and pydantic make of a scalar. */
+enum { NDP_IMPORT_DIGITS = 64 };
+/* A number, in the digits that ndp_option_digits reads; false when it is none. `whole`: the key takes an integer. */
+bool ndp_import_digits(struct fy_node *node, bool whole, char out[NDP_IMPORT_DIGITS]);
+/* true, yes, on, y, t, 1 and their opposites; false when it is none of them. */
+bool ndp_import_truth(struct fy_node *node, bool *out);
+bool ndp_import_is_null(struct fy_node *node);
 
 /* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */
 NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
@@ -169,6 +178,12 @@ void ndp_import_forget_set(ndp_import *m);
 NDP_API ndp_status ndp_import_finish(ndp_import *m);
 /* Of that what concerns the data: format, chat template, packing, what is held out. */
 ndp_status ndp_import_finish_data(ndp_import *m);
+/* What the schedule differs in from theirs, once the user's assignments are made. */
+void ndp_import_say_schedule(ndp_import *m);
+/* The option at this offset of ndp_config is written to the job, also where it has its default. */
+NDP_API ndp_status ndp_import_mark(ndp_import *m, size_t offset);
+/* The job file. */
+NDP_API ndp_status ndp_import_job(const ndp_import *m, char **job);
 /* All that was noted, as lines of text. */
 NDP_API ndp_status ndp_import_report(const ndp_import *m, char **notes);
 /* NDP_EINVAL with all keys that are refused or unknown, and the way out; NDP_OK when there is none. */

@@ -35,24 +35,12 @@ static const char no_fp8[] = "fp8 is not computed in";
 
 /* ---- words ---- */
 
-static const import_word truth[] = {{"true", WORD_YES, 0},
-                                    {"yes", WORD_YES, 0},
-                                    {"on", WORD_YES, 0},
-                                    {"false", WORD_NO, 0},
-                                    {"no", WORD_NO, 0},
-                                    {"off", WORD_NO, 0},
-                                    {0}};
-static const import_word truth_or_auto[] = {{"auto", WORD_AUTO, 0},
-                                            {"full", WORD_YES, 0},
-                                            {"true", WORD_YES, 0},
-                                            {"yes", WORD_YES, 0},
-                                            {"false", WORD_NO, 0},
-                                            {"no", WORD_NO, 0},
-                                            {0}};
-static const import_word half_words[] = {{"true", WORD_YES, no_fp16}, {"yes", WORD_YES, no_fp16}, {"auto", 0, 0},
-                                         {"false", WORD_NO, 0},       {"no", WORD_NO, 0},         {0}};
-static const import_word checkpointing_words[] = {{"true", WORD_YES, 0},        {"yes", WORD_YES, 0},
-                                                  {"false", WORD_NO, 0},        {"no", WORD_NO, 0},
+/* "true" and "false" are all that ndp_import_truth takes for them. */
+static const import_word truth[] = {{"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
+static const import_word truth_or_auto[] = {
+    {"auto", WORD_AUTO, 0}, {"full", WORD_YES, 0}, {"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
+static const import_word half_words[] = {{"true", WORD_YES, no_fp16}, {"auto", 0, 0}, {"false", WORD_NO, 0}, {0}};
+static const import_word checkpointing_words[] = {{"true", WORD_YES, 0},        {"false", WORD_NO, 0},
                                                   {"offload", WORD_OFFLOAD, 0}, {"offload_disk", WORD_OFFLOAD, 0},
                                                   {"unsloth", WORD_OFFLOAD, 0}, {0}};
 

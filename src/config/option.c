@@ -36,7 +36,7 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
 }
 
 /* "'optimizer.lr' is 'fast', expected a number in [0, inf)" */
-static ndp_status unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node) {
+ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node) {
     const char *text = ndp_yaml_text(node);
     const char *meant = text && o->words ? ndp_nearest(text, o->words, count_words(o)) : NULL;
     ndp_str s = {0};
@@ -56,10 +56,11 @@ static ndp_status unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *n
     return st;
 }
 
-static bool read_int(const ndp_option *o, struct fy_node *node, int64_t *out) {
-    const char *text = ndp_yaml_text(node);
+static const char *plain_text(struct fy_node *node) { return ndp_yaml_is_plain(node) ? ndp_yaml_text(node) : NULL; }
+
+static bool read_int(const ndp_option *o, const char *text, int64_t *out) {
     char *end;
-    if (!text || !*text || !ndp_yaml_is_plain(node))
+    if (!text || !*text)
         return false;
     if (o->open && strcmp(text, "auto") == 0) {
         *out = 0;
@@ -81,11 +82,10 @@ static bool in_interval(const char *interval, double v) {
     return (left == '[' ? v >= low : v > low) && (right == ']' ? v <= high : v < high);
 }
 
-static bool read_number(const ndp_option *o, struct fy_node *node, double *out) {
-    const char *text = ndp_yaml_text(node);
+static bool read_number(const ndp_option *o, const char *text, double *out) {
     char *end;
     /* strtod also knows hexadecimal, nan and inf */
-    if (!text || !*text || !ndp_yaml_is_plain(node) || strspn(text, "0123456789+-.eE") != strlen(text))
+    if (!text || !*text || strspn(text, "0123456789+-.eE") != strlen(text))
         return false;
     double v = strtod(text, &end);
     if (*end || !isfinite(v) || !in_interval(o->interval, v))
@@ -97,12 +97,12 @@ static bool read_number(const ndp_option *o, struct fy_node *node, double *out) 
 static ndp_status read_pair(const ndp_option *o, ndp_yaml *y, struct fy_node *node, double *out) {
     double v[2];
     if (!node || !fy_node_is_sequence(node) || fy_node_sequence_item_count(node) != 2)
-        return unexpected(o, y, node);
+        return ndp_option_unexpected(o, y, node);
     for (int i = 0; i < 2; i++) {
         struct fy_node *item = fy_node_sequence_get_by_index(node, i);
         NDP_TRY(ndp_yaml_follow(y, &item));
-        if (!read_number(o, item, &v[i]))
-            return unexpected(o, y, item);
+        if (!read_number(o, plain_text(item), &v[i]))
+            return ndp_option_unexpected(o, y, item);
     }
     memcpy(out, v, sizeof v);
     return NDP_OK;
@@ -115,14 +115,14 @@ static ndp_status read_word(const ndp_option *o, ndp_yaml *y, struct fy_node *no
             *out = i;
             return NDP_OK;
         }
-    return unexpected(o, y, node);
+    return ndp_option_unexpected(o, y, node);
 }
 
 static ndp_status read_bool(const ndp_option *o, ndp_yaml *y, struct fy_node *node, bool *out) {
     const char *text = ndp_yaml_is_plain(node) ? ndp_yaml_text(node) : NULL;
     bool yes = text && strcmp(text, "true") == 0;
     if (!yes && !(text && strcmp(text, "false") == 0))
-        return unexpected(o, y, node);
+        return ndp_option_unexpected(o, y, node);
     *out = yes;
     return NDP_OK;
 }
@@ -145,7 +145,7 @@ static ndp_status read_text(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     const char *text = ndp_yaml_text(node);
     int index;
     if (!text || !*text || ndp_yaml_is_null(node))
-        return unexpected(o, y, node);
+        return ndp_option_unexpected(o, y, node);
     if (o->words)
         NDP_TRY(read_word(o, y, node, &index));
     return copy_text(text, out);
@@ -171,7 +171,7 @@ static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *no
         NDP_TRY_GOTO(ndp_yaml_follow(y, &item), undo_list);
         const char *text = ndp_yaml_text(item);
         if (!text || !*text || ndp_yaml_is_null(item)) {
-            st = unexpected(o, y, item);
+            st = ndp_option_unexpected(o, y, item);
             goto undo_list;
         }
         NDP_TRY_GOTO(copy_text(text, &list.items[list.n]), undo_list);
@@ -184,22 +184,28 @@ undo_list:
     return st;
 }
 
-ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into) {
+bool ndp_option_digits(const ndp_option *o, const char *digits, void *into) {
     void *out = field(o, into);
     int64_t v;
+    if (o->type == NDP_OPTION_NUMBER)
+        return read_number(o, digits, out);
+    if (!read_int(o, digits, &v))
+        return false;
+    if (o->type == NDP_OPTION_INT)
+        *(int *)out = (int)v;
+    else
+        *(int64_t *)out = v;
+    return true;
+}
+
+ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into) {
+    void *out = field(o, into);
     NDP_TRY(ndp_yaml_follow(y, &node));
     switch (o->type) {
     case NDP_OPTION_INT:
     case NDP_OPTION_INT64:
-        if (!read_int(o, node, &v))
-            return unexpected(o, y, node);
-        if (o->type == NDP_OPTION_INT)
-            *(int *)out = (int)v;
-        else
-            *(int64_t *)out = v;
-        return NDP_OK;
     case NDP_OPTION_NUMBER:
-        return read_number(o, node, out) ? NDP_OK : unexpected(o, y, node);
+        return ndp_option_digits(o, plain_text(node), into) ? NDP_OK : ndp_option_unexpected(o, y, node);
     case NDP_OPTION_PAIR:
         return read_pair(o, y, node, out);
     case NDP_OPTION_BOOL:

@@ -33,10 +33,17 @@ extern const int ndp_option_count;
 
 /* Into the struct that `offset` is of. */
 NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into);
+/* The same for the digits of an INT, INT64 or NUMBER; false, and nothing is read, where they are not what it expects.
+ */
+bool ndp_option_digits(const ndp_option *o, const char *digits, void *into);
+/* NDP_EINVAL: "'optimizer.lr' is 'fast', expected a number in [0, inf)", pointing at the node. */
+ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node);
 /* As YAML that ndp_option_read reads back to the same value. */
 void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out);
 /* "a whole number from 1 to 9, or auto" */
 void ndp_option_expects(const ndp_option *o, ndp_str *out);
+/* ndp_config_write (config.h) of some keys: `wanted` has a flag for each of ndp_options; NULL: all. */
+NDP_API ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out);
 void ndp_option_release(const ndp_option *o, ndp_config *c);
 NDP_API ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to);
 

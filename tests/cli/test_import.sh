@@ -39,6 +39,10 @@ code_is 0
 cmp -s out imported.yaml || fail "stdout is not what --output writes"
 sed '$d' notes | cmp -s - err || fail "the notes differ"
 
+# What has its default, and is not in the file, is left out; a line says so.
+says imported.yaml '^# All other keys have their defaults; `ndparallel config` lists them.$' '^  name: cosine$'
+lines imported.yaml 0 'shuffle|cp_method|momentum|allow_longer|document_mask'
+
 # Read by our own parser; accepted by a dry run; trained on. The model here has random weights and bytes.
 run train imported.yaml --dry-run --set model.init=random --set data.tokenizer=bytes
 code_is 0
@@ -104,7 +108,7 @@ run config import "$NDP_SOURCE_DIR/tests/config/import/axolotl_instruct.yaml" --
 code_is 0
 says instruct.yaml '^  format: instruction$' '^  prompt_field: "question"$' '^  input_field: "context"$' \
     '^  response_field: "answer"$' '^  chat_template: "plain"$' '^  train_on: all$' '^  packing: false$' \
-    '^  validation_files: \["data/held.jsonl"\]$' '^  eval_every: 1$' '^  log_every: 1$' '^  every: 0$'
+    '^  validation_files: \["data/held.jsonl"\]$' '^  eval_every: 1$'
 run train instruct.yaml --transport local --set model.init=random --set train.threads=1
 code_is 0
 lines run_instruct/metrics.jsonl 2 '"eval_loss"'

@@ -1,5 +1,5 @@
 /* Any text as another program's configuration: imported or refused with a message, with and without force; what was
- * imported is written as YAML, the notes as comments, that our own parser reads back to the same. The first byte
+ * imported is written as a job, the notes as comments, that our own parser reads back to the same. The first byte
  * chooses the options. */
 #include "config/import.h"
 
@@ -15,26 +15,29 @@ static void require(bool ok) {
 
 static void import(const char *text, size_t size, const ndp_import_opts *o) {
     ndp_config c, back;
-    char *notes = NULL;
+    char *job = NULL, *notes = NULL;
     require(ndp_config_init(&c) == NDP_OK && ndp_config_init(&back) == NDP_OK);
-    if (ndp_config_import_text(&c, text, size, "fuzz", o, &notes) != NDP_OK)
-        require(ndp_error_message()[0] != '\0' && !notes);
+    if (ndp_config_import_text(&c, text, size, "fuzz", o, &job, &notes) != NDP_OK)
+        require(ndp_error_message()[0] != '\0' && !job && !notes);
     else
-        require(notes != NULL && ndp_utf8_valid_prefix(notes, strlen(notes)) == strlen(notes) &&
+        require(job != NULL && notes != NULL && ndp_utf8_valid_prefix(notes, strlen(notes)) == strlen(notes) &&
                 c.batch.global_batch_size >= c.batch.micro_batch_size);
-    ndp_str first = {0}, second = {0};
+    ndp_str first = {0}, second = {0}, written = {0};
     require(ndp_config_write(&c, &first) == NDP_OK);
+    ndp_str_add(&written, job ? job : first.data);
     for (const char *line = notes ? notes : "", *end; *line; line = end + (*end == '\n')) {
         end = strchrnul(line, '\n');
-        ndp_str_addf(&first, "# %.*s\n", (int)(end - line), line);
+        ndp_str_addf(&written, "# %.*s\n", (int)(end - line), line);
     }
-    require(ndp_config_parse(&back, first.data, first.length, "written") == NDP_OK);
+    require(ndp_config_parse(&back, written.data, written.length, "written") == NDP_OK);
     require(ndp_config_write(&back, &second) == NDP_OK);
-    require(strncmp(first.data, second.data, second.length) == 0);
+    require(strcmp(first.data, second.data) == 0);
+    ndp_str_release(&written);
     ndp_str_release(&first);
     ndp_str_release(&second);
     ndp_config_release(&c);
     ndp_config_release(&back);
+    free(job);
     free(notes);
 }
 

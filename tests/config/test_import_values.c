@@ -1,0 +1,235 @@
+/* What a key's value means to Axolotl, and the job that is written. */
+#include "config/imported.h"
+
+static const char start[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n";
+
+static ndp_status import_more(imported *i, const char *more) {
+    char text[512];
+    snprintf(text, sizeof text, "%s%s\n", start, more);
+    return import(i, text, NULL);
+}
+
+/* ---- numbers ---- */
+
+/* As PyYAML 6.0.3 reads the file and pydantic 2.14 casts; tests/golden/axolotl_values.py prints them. */
+static const char *const whole_numbers[][2] = {
+    {"500_000", "500000"}, {"5_", "5"},       {"0x1F", "31"},
+    {"0x_1f", "31"},       {"010", "8"},      {"08", "8"},
+    {"0b1010", "10"},      {"1:30", "90"},    {"1:10:30", "4230"},
+    {"1.0e+5", "100000"},  {"5.", "5"},       {"+5", "5"},
+    {"500.0", "500"},      {"1__0", "10"},    {"'500_000'", "500000"},
+    {"'500.0'", "500"},    {"'010'", "10"},   {"true", "1"},
+    {"On", "1"},           {"\"5.00\"", "5"}, {"16_777_216", "16777216"},
+};
+static const char *const no_whole_numbers[] = {"_5",  "0X1f",   "0o17",   "1:60",   "1_0.5", "1.5",
+                                               "1e5", "1.0e5",  "'1e5'",  "'0x10'", "1,000", "0x",
+                                               "y",   "'true'", "'1__0'", ".inf",   "[5]",   "0:30"};
+static const char *const numbers[][2] = {
+    {"1e-5", "1e-05"},   {"1.0e-5", "1e-05"},      {"2E-05", "2e-05"},      {"1_0.5", "10.5"},
+    {"1e5", "100000"},   {"1.0e5", "100000"},      {".5", "0.5"},           {"+.5", "0.5"},
+    {"2.e-5", "2e-05"},  {"1:30.5", "90.5"},       {"1_000.5_0", "1000.5"}, {"09.5", "9.5"},
+    {"'1_0.5'", "10.5"}, {"'2e-5'", "2e-05"},      {"0x10", "16"},          {"010", "8"},
+    {"off", "0"},        {"1e1_0", "10000000000"},
+};
+static const char *const no_numbers[] = {"fast", "0X1f", "1e3_", "nan", ".inf", "'0x10'", "1,5", "-1", "y", "'true'"};
+
+static void numbers_are_those_of_pyyaml(void **state) {
+    (void)state;
+    char more[128];
+    imported i;
+    for (int k = 0; k < NDP_COUNT(whole_numbers); k++) {
+        snprintf(more, sizeof more, "sequence_len: %s", whole_numbers[k][0]);
+        CHECK_OK(import_more(&i, more));
+        CHECK_KEYS(&i, {"data.sequence_length", whole_numbers[k][1]});
+        release(&i);
+    }
+    for (int k = 0; k < NDP_COUNT(numbers); k++) {
+        snprintf(more, sizeof more, "learning_rate: %s", numbers[k][0]);
+        CHECK_OK(import_more(&i, more));
+        char *lr;
+        CHECK_OK(ndp_config_get(&i.c, "optimizer.lr", &lr));
+        if (strtod(lr, NULL) != strtod(numbers[k][1], NULL))
+            fail_msg("%s is %s, expected %s", more, lr, numbers[k][1]);
+        free(lr);
+        release(&i);
+    }
+}
+
+static void what_is_no_number_there_is_none_here(void **state) {
+    (void)state;
+    char more[128];
+    imported i;
+    for (int k = 0; k < NDP_COUNT(no_whole_numbers); k++) {
+        snprintf(more, sizeof more, "sequence_len: %s", no_whole_numbers[k]);
+        CHECK_FAILS(import_more(&i, more), NDP_EINVAL, "their.yaml:4:");
+        release(&i);
+    }
+    for (int k = 0; k < NDP_COUNT(no_numbers); k++) {
+        snprintf(more, sizeof more, "learning_rate: %s", no_numbers[k]);
+        CHECK_FAILS(import_more(&i, more), NDP_EINVAL, "expected a number in [0, inf)");
+        release(&i);
+    }
+    CHECK_FAILS(import_more(&i, "seed: 9223372036854775808"), NDP_EINVAL, "'seed' is '9223372036854775808'");
+    release(&i);
+    CHECK_OK(import_more(&i, "seed: 9223372036854775807\nwarmup_steps: NULL"));
+    CHECK_KEYS(&i, {"train.seed", "9223372036854775807"}, {"schedule.warmup_steps", "6"});
+    release(&i);
+}
+
+/* ---- words ---- */
+
+static void truth_has_many_words(void **state) {
+    (void)state;
+    static const char *const yes[] = {"on", "Yes", "TRUE", "y", "T", "1", "'on'", "\"true\""}, *const no[] = {
+                                                                                                   "off", "No", "FALSE",
+                                                                                                   "n",   "f",  "0",
+                                                                                                   "'no'"};
+    char more[128];
+    imported i;
+    for (int k = 0; k < NDP_COUNT(yes) + NDP_COUNT(no); k++) {
+        bool on = k < NDP_COUNT(yes);
+        const char *word = on ? yes[k] : no[k - NDP_COUNT(yes)];
+        snprintf(more, sizeof more, "sample_packing: %s\nbf16: %s\ngradient_checkpointing: %s\nfp16: off", word, word,
+                 word);
+        CHECK_OK(import_more(&i, more));
+        CHECK_KEYS(&i, {"data.packing", on ? "true" : "false"}, {"precision.compute", on ? "bf16" : "fp32"},
+                   {"train.recompute", on ? "block" : "none"});
+        release(&i);
+    }
+    CHECK_FAILS(import_more(&i, "sample_packing: 2"), NDP_EINVAL,
+                "'sample_packing' is '2', expected one of true, false");
+    release(&i);
+    CHECK_FAILS(import_more(&i, "fp16: on"), NDP_EINVAL, "'fp16: on': fp16 is not");
+    release(&i);
+}
+
+static void attention_is_left_out_with_a_reason(void **state) {
+    (void)state;
+    static const char *const known[] = {"attention: flash",
+                                        "attention: eager",
+                                        "attention: sdpa",
+                                        "attention: flex",
+                                        "attn_implementation: flash_attention_2",
+                                        "attn_implementation: flash_attention_3",
+                                        "attn_implementation: flex_attention",
+                                        "attn_implementation: sdpa",
+                                        "attn_implementation: eager",
+                                        "attn_implementation: xformers",
+                                        "attn_implementation: kernels-community/flash-attn3"};
+    imported i;
+    for (int k = 0; k < NDP_COUNT(known); k++) {
+        char note[128];
+        CHECK_OK(import_more(&i, known[k]));
+        snprintf(note, sizeof note, "  %.*s (line 4): attention is this program's own", (int)strcspn(known[k], ":"),
+                 known[k]);
+        CHECK_NOTES(&i, note);
+        release(&i);
+    }
+    CHECK_FAILS(import_more(&i, "attention: sage"), NDP_EINVAL, "'attention: sage': attention is exact");
+    release(&i);
+    CHECK_FAILS(import_more(&i, "attn_implementation: kernels-community/sage-attention"), NDP_EINVAL,
+                "attention is exact");
+    release(&i);
+    CHECK_FAILS(import_more(&i, "attention: flesh"), NDP_EINVAL, "their.yaml:4:12: 'attention' is 'flesh', expected");
+    release(&i);
+}
+
+/* ---- the notes about the schedule ---- */
+
+static void the_note_is_about_the_warm_up_that_is_written(void **state) {
+    (void)state;
+    static const char *const cases[][3] = {
+        /* file, warm-up, note; NULL: none */
+        {"warmup_ratio: 0.005", "2",
+         "schedule.warmup_steps 2 of train.steps 200: warmup_ratio; Axolotl turns one step of warm-up into two\n"},
+        {"warmup_steps: 1", "2",
+         "schedule.warmup_steps 2 of train.steps 200: warmup_steps; Axolotl turns one step of warm-up into two\n"},
+        {"warmup_ratio: 0.1", "20", "schedule.warmup_steps 20 of train.steps 200: warmup_ratio\n"},
+        {"", "6", "schedule.warmup_steps 6 of train.steps 200: Axolotl's 3%, at most 100\n"},
+        {"lr_scheduler: constant", "0",
+         "schedule.warmup_steps 0 of train.steps 200: Axolotl's lr_scheduler constant has none\n"},
+        {"lr_scheduler: constant\nwarmup_steps: 9", "0",
+         "schedule.warmup_steps 0 of train.steps 200: Axolotl's lr_scheduler constant has none\n"},
+        {"warmup_steps: 9", "9", NULL},
+        {"warmup_steps: 0", "0", NULL},
+    };
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        imported i;
+        CHECK_OK(import_more(&i, cases[k][0]));
+        CHECK_KEYS(&i, {"schedule.warmup_steps", cases[k][1]});
+        const char *said = strstr(i.notes, "schedule.warmup_steps");
+        if (cases[k][2] ? !said || strncmp(said, cases[k][2], strlen(cases[k][2])) != 0 : said != NULL)
+            fail_msg("%s: the notes have not '%s':\n%s", cases[k][0], cases[k][2] ? cases[k][2] : "none", i.notes);
+        release(&i);
+    }
+}
+
+static void the_user_has_the_last_word_on_the_warm_up(void **state) {
+    (void)state;
+    char *sets[] = {"schedule.warmup_steps=0", "schedule.name=constant"};
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    o.assignments = sets;
+    o.assignment_count = NDP_COUNT(sets);
+    imported i;
+    CHECK_OK(import(&i, start, &o));
+    assert_null(strstr(i.notes, "warmup_steps"));
+    assert_null(strstr(i.notes, "learning rate"));
+    release(&i);
+}
+
+/* ---- the job ---- */
+
+static void the_job_has_the_imported_keys_alone(void **state) {
+    (void)state;
+    static const char file[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n"
+                               "learning_rate: 3.0e-4\nlogging_steps: 1\nmicro_batch_size: 2\n";
+    char *sets[] = {"train.threads=0"};
+    ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+    o.assignments = sets;
+    o.assignment_count = NDP_COUNT(sets);
+    imported i;
+    CHECK_OK(import(&i, file, &o));
+    assert_string_equal(i.job, "model:\n"
+                               "  path: \"m\"\n"
+                               "data:\n"
+                               "  files: [\"a.jsonl\"]\n"
+                               "  sequence_length: 512\n"
+                               "  format: text\n"
+                               "  packing: false\n"
+                               "parallelism:\n"
+                               "  dp_shard_size: 1\n"
+                               "precision:\n"
+                               "  compute: bf16\n"
+                               "batch:\n"
+                               "  global_batch_size: 2\n"
+                               "  micro_batch_size: 2\n"
+                               "optimizer:\n"
+                               "  lr: 0.0003\n"
+                               "  betas: [0.9, 0.999]\n"
+                               "  weight_decay: 0\n"
+                               "schedule:\n"
+                               "  name: cosine\n"
+                               "  warmup_steps: 6\n"
+                               "  min_lr_ratio: 0\n"
+                               "train:\n"
+                               "  steps: 200\n"
+                               "  output_dir: \"./model-out\"\n"
+                               "  threads: 0\n"
+                               "  log_every: 1\n"
+                               "checkpoint:\n"
+                               "  keep: 4\n"
+                               "# All other keys have their defaults; `ndparallel config` lists them.\n");
+    check_round_trip(&i);
+    release(&i);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_those_of_pyyaml),
+                                       cmocka_unit_test(what_is_no_number_there_is_none_here),
+                                       cmocka_unit_test(truth_has_many_words),
+                                       cmocka_unit_test(attention_is_left_out_with_a_reason),
+                                       cmocka_unit_test(the_note_is_about_the_warm_up_that_is_written),
+                                       cmocka_unit_test(the_user_has_the_last_word_on_the_warm_up),
+                                       cmocka_unit_test(the_job_has_the_imported_keys_alone)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
