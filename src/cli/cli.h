@@ -50,11 +50,12 @@ NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);
 
 /* ---- ranks ---- */
 
-/* From now on SIGINT, SIGTERM and SIGUSR1 set the flag that is given back; the second SIGINT or SIGTERM ends the
- * process. */
-const volatile sig_atomic_t *cli_catch_signals(void);
-/* ndp_launch with the signals, the warnings and the last words of a command; the exit code. */
-int cli_launch(ndp_launch_opts *o, bool debug);
+/* From now on SIGINT, SIGTERM and SIGUSR1 set the returned flag; the second SIGINT or SIGTERM ends the process, which
+ * with `live` erases the live line (progress.h) before. */
+const volatile sig_atomic_t *cli_catch_signals(bool live);
+/* ndp_launch with the signals, the warnings and the last words of a command; the exit code. `live`: the ranks draw a
+ * live line (progress.h), which is erased where they leave it behind. */
+int cli_launch(ndp_launch_opts *o, bool live, bool debug);
 
 /* Prints and frees what a function of the library handed out; the exit code. */
 int cli_print(ndp_status st, char *text, bool debug);

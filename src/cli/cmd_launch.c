@@ -50,5 +50,5 @@ int cmd_launch(int argc, char **argv) {
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = 0;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &o);
-    return cli_launch(&o, false);
+    return cli_launch(&o, false, false);
 }

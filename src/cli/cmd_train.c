@@ -65,13 +65,13 @@ typedef struct run {
     cli_progress progress;
 } run;
 
-/* Rank 0 has the live line; other ranks of a terminal remove what it may have left there. */
+/* Rank 0 has the live line; the others erase it before they write there. */
 static void clear(void *user, int rank) {
     run *r = user;
     if (rank == 0)
         cli_progress_end(&r->progress);
-    else if (r->progress.columns)
-        fputs("\r\033[K", stderr);
+    else
+        cli_progress_erase(&r->progress);
 }
 
 static ndp_status body(ndp_world *w, void *user) {
@@ -84,7 +84,7 @@ static ndp_status body(ndp_world *w, void *user) {
     o.working = cli_progress_working;
     o.user = &r->progress;
     ndp_status st = ndp_train(r->config, w, &o);
-    if (st == NDP_OK && ndp_world_rank(w) == 0)
+    if (ndp_world_rank(w) == 0)
         cli_progress_end(&r->progress);
     return st;
 }
@@ -129,6 +129,7 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
                           .clear = clear,
                           .user = &r};
     cli_progress_init(&r.progress, every);
+    r.ranks.live = r.progress.columns > 0;
     return cli_ranks_run(&r.ranks, c);
 }
 

@@ -4,19 +4,35 @@
 
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Set by a signal: the step is finished, a checkpoint saved. Handlers can reach nothing but what is global. */
 static volatile sig_atomic_t stop;
 
 static void on_signal(int signal_number) { stop = signal_number; }
 
+/* The second Ctrl-C where there is a live line: the shell's prompt would be written over it. */
+static void on_last_signal(int signal_number) {
+    static const char erase[] = CLI_ERASE;
+    ssize_t n = write(STDOUT_FILENO, erase, sizeof erase - 1);
+    (void)n;
+    signal(signal_number, SIG_DFL);
+    raise(signal_number);
+}
+
+static void on_first_signal(int signal_number) {
+    stop = signal_number;
+    if (signal_number != SIGUSR1)
+        signal(signal_number, on_last_signal);
+}
+
 /* The second Ctrl-C ends the process as if there were no handler. SIGUSR1 is how a launcher hands a Ctrl-C on, again
  * and again: mpirun keeps the others to itself. What is ignored stays so: nohup, background jobs of a script. */
-const volatile sig_atomic_t *cli_catch_signals(void) {
+const volatile sig_atomic_t *cli_catch_signals(bool live) {
     static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
     for (int i = 0; i < 3; i++) {
-        struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART}, before;
-        if (stopping[i] != SIGUSR1)
+        struct sigaction action = {.sa_handler = live ? on_first_signal : on_signal, .sa_flags = SA_RESTART}, before;
+        if (stopping[i] != SIGUSR1 && !live)
             action.sa_flags |= (int)SA_RESETHAND;
         if (sigaction(stopping[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
             sigaction(stopping[i], &action, NULL);
@@ -39,15 +55,17 @@ static void tell_end(int code) {
                 code);
 }
 
-int cli_launch(ndp_launch_opts *o, bool debug) {
+int cli_launch(ndp_launch_opts *o, bool live, bool debug) {
     cli_progress progress;
     cli_progress_init(&progress, 1);
     o->say = cli_progress_say;
     o->user = &progress;
     cli_progress_hand_on();
-    o->stop = cli_catch_signals();
+    o->stop = cli_catch_signals(live && progress.columns);
     int code;
     ndp_status st = ndp_launch(o, &code);
+    if (live && (st != NDP_OK || code != 0))
+        cli_progress_erase(&progress);
     if (st != NDP_OK)
         return cli_fail(st, debug);
     tell_end(code);

@@ -1,5 +1,6 @@
 #include "cli/progress.h"
 
+#include <fcntl.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,20 +22,33 @@ static int number(const char *text) {
     return n > 0 && n < 10000 ? n : 0;
 }
 
+/* Columns of the terminal behind a descriptor; 0: it is none, or does not say. */
+static int columns_of(int fd) {
+    struct winsize size;
+    return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
+}
+
 /* Columns of the terminal that stdout and stderr are, else 0: lines of both go there, in their order. */
 static int terminal_columns(void) {
-    struct winsize size;
     const char *kind = getenv("TERM");
     if (!isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO) || (kind && strcmp(kind, "dumb") == 0))
         return 0;
-    if (ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
-        return size.ws_col;
-    int told = number(getenv("COLUMNS"));
-    return told ? told : 80;
+    int wide = columns_of(STDOUT_FILENO), given = wide ? wide : number(getenv("COLUMNS"));
+    return given ? given : 80;
 }
 
-/* A launcher may give its ranks pseudo-terminals, so what they see themselves says nothing. */
-static int columns(void) { return ndp_world_launched(NULL) ? number(getenv(TERMINAL)) : terminal_columns(); }
+/* A launcher may give its ranks pseudo-terminals, so what they write to says nothing. On the host of the process that
+ * launched them they still see its terminal, which may have been resized since. */
+static int launched_columns(void) {
+    int given = number(getenv(TERMINAL));
+    int terminal = given ? open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC) : -1;
+    int wide = terminal >= 0 ? columns_of(terminal) : 0;
+    if (terminal >= 0)
+        close(terminal);
+    return wide ? wide : given;
+}
+
+static int columns(void) { return ndp_world_launched(NULL) ? launched_columns() : terminal_columns(); }
 
 void cli_progress_hand_on(void) {
     char text[16];
@@ -124,61 +138,75 @@ static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t step
 
 /* ---- lines ---- */
 
-/* One write a line: nothing flickers and lines of different processes do not mix. */
-static void put(const char *before, const char *text, const char *after) {
-    printf("%s%s%s", before, text, after);
+/* Prints `line` ("": none) where the live line is, and draws `live` below it; NULL leaves none. The cursor waits at its
+ * beginning: a terminal that becomes narrower breaks it into several lines and takes the cursor along. Lines are not
+ * wrapped while it is drawn: the terminal may be narrower by now. */
+static void put(cli_progress *p, const char *line, const char *live) {
+    size_t n = strlen(line);
+    const char *end = n && line[n - 1] != '\n' ? "\n" : "";
+    printf("%s%s%s", p->live[0] ? CLI_ERASE : "", line, end);
+    if (live)
+        printf("\033[?7l%s\033[?7h\r", live);
     fflush(stdout);
+    if (live != p->live)
+        snprintf(p->live, sizeof p->live, "%s", live ? live : "");
 }
 
-static void draw(cli_progress *p, const ndp_metrics *m, int64_t steps) {
-    enum { FRAMES_A_SECOND = 20 };
-    char line[512];
-    if (p->drawn && m->step < steps && now() - p->last < 1.0 / FRAMES_A_SECOND)
-        return;
-    int wide = columns(); /* a window may change its size */
-    live_line(line, sizeof line, m, steps, p->average, wide ? wide : p->columns);
-    put("\r", line, "\033[K");
-    p->drawn = true;
-    p->last = now();
+static bool has_line(const cli_progress *p, const ndp_metrics *m, int64_t steps) {
+    return m->step == 1 || m->step == steps || m->step % p->every == 0 || m->eval_tokens > 0;
 }
 
 void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
+    enum { FRAMES_A_SECOND = 20 };
     cli_progress *p = progress;
-    char line[512];
-    p->average = p->average > 0 ? 0.9 * p->average + 0.1 * m->step_seconds : m->step_seconds;
-    if (p->columns) {
-        draw(p, m, steps);
-    } else if (m->step == 1 || m->step == steps || m->step % p->every == 0 || m->eval_tokens > 0) {
-        plain_line(line, sizeof line, m, steps, p->average);
-        put("", line, "\n");
+    char line[512] = "", live[CLI_LIVE_SIZE] = "";
+    bool first = !(p->average > 0), printed = has_line(p, m, steps);
+    p->average = first ? m->step_seconds : 0.9 * p->average + 0.1 * m->step_seconds;
+    plain_line(p->newest, sizeof p->newest, m, steps, p->average);
+    if (printed)
+        snprintf(line, sizeof line, "%s", p->newest);
+    p->printed = printed;
+    bool drawn = p->columns && m->step < steps && (first || printed || now() - p->last >= 1.0 / FRAMES_A_SECOND);
+    if (drawn) {
+        int wide = columns(); /* a window may be resized */
+        live_line(live, sizeof live, m, steps, p->average, wide ? wide : p->columns);
+        p->last = now();
     }
+    if (printed || drawn)
+        put(p, line, drawn ? live : NULL);
 }
 
+/* The bar stays below; how far the tokenizing is does not, since what is said next comes after it. */
 void cli_progress_say(void *progress, const char *line) {
     cli_progress *p = progress;
-    size_t n = strlen(line);
-    cli_progress_end(p);
-    put("", line, n && line[n - 1] == '\n' ? "" : "\n");
+    put(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
 }
 
 /* The live line on a terminal, as wide as that is; elsewhere a line every few seconds. */
 void cli_progress_working(void *progress, const char *line) {
     enum { SECONDS = 5 };
     cli_progress *p = progress;
-    char cut[512];
+    char cut[CLI_LIVE_SIZE];
     int wide = columns();
     if (p->columns) {
         snprintf(cut, sizeof cut, "%.*s", (wide ? wide : p->columns) - 1, line);
-        put("\r", cut, "\033[K");
-        p->drawn = true;
+        put(p, "", cut);
     } else if (now() - p->last >= SECONDS) {
-        put("", line, "\n");
+        put(p, line, NULL);
         p->last = now();
     }
 }
 
 void cli_progress_end(cli_progress *p) {
-    if (p->drawn)
-        put("", "", "\n");
-    p->drawn = false;
+    bool missing = p->columns && p->average > 0 && !p->printed;
+    if (p->live[0] || missing)
+        put(p, missing ? p->newest : "", NULL);
+    p->printed = true;
+}
+
+void cli_progress_erase(const cli_progress *p) {
+    if (p->columns) {
+        fputs(CLI_ERASE, stdout);
+        fflush(stdout);
+    }
 }

@@ -47,7 +47,7 @@ static ndp_status body(ndp_world *w, void *arg) {
 }
 
 static int run_here(cli_ranks *r, const ndp_config *c) {
-    r->stop = cli_catch_signals();
+    r->stop = cli_catch_signals(r->live && !ndp_world_launched(NULL));
     ndp_status st = ndp_world_run(c, body, r);
     if (st == NDP_OK || atomic_load(&r->reported))
         return cli_exit_code(st);
@@ -82,7 +82,7 @@ static int launch(const cli_ranks *r, int ranks) {
     o.ranks = ranks;
     o.hostfile = r->hostfile;
     o.argv = command;
-    int code = command ? cli_launch(&o, r->debug) : 1;
+    int code = command ? cli_launch(&o, r->live, r->debug) : 1;
     free(command);
     return code;
 }

@@ -13,6 +13,7 @@ typedef struct cli_ranks {
     const char *command;  /* "train" */
     const char *hostfile; /* NULL: this host, or what the batch system gives */
     bool debug;
+    bool live;                         /* rank 0 draws a live line (progress.h) on the terminal */
     const volatile sig_atomic_t *stop; /* set while ranks of this process run; else NULL */
     /* The work of a rank, collective. Reports nothing on failure: that is done here, once for all ranks. */
     ndp_status (*body)(ndp_world *w, void *user);

@@ -79,7 +79,7 @@ for transport in $ways_typed; do
     { within 60 some_steps; printf '\003'; within 20 all_ended; } |
         timeout 120 script -qec "stty cols 110; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
     code=$?
-    tr '\r' '\n' <typed | sed 's/\x1b\[K//; s/\^C//' >out
+    tr '\r' '\n' <typed | sed 's/\x1b\[[?0-9]*[A-Za-z]//g; s/\x1b[78]//g; s/\^C//' >out
     code_is 130
     says out '^\[ *#* *\] [0-9]+/1000000  loss [0-9.]+  left [0-9dh: ]+  [0-9.]+k? tok/s' 'ndparallel: stopped after step [0-9]+; go on with --resume$'
     grep -q "$(printf '\r')" typed || fail "no live line"

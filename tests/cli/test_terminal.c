@@ -1,0 +1,221 @@
+/* What a run leaves on a terminal: its lines, as elsewhere, and while it runs a bar below them. */
+#include "cli/job.h"
+#include "cli/screen.h"
+
+#include <errno.h>
+#include <pty.h>
+#include <regex.h>
+#include <sys/ioctl.h>
+
+enum { STEPS = 60, EVERY = 20 };
+
+typedef struct run {
+    pid_t pid;
+    int terminal;
+    double started;
+    screen screen;
+    ndp_str written; /* all of it, as it came */
+} run;
+
+static run start(const char *folder, const char *transport, int columns, const char *steps, const char *more) {
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    run r = {.started = ndp_now(), .screen = screen_open(columns)};
+    char *argv[] = {
+        getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), "--transport", (char *)transport, "--set",
+        (char *)steps,         "--set", "train.log_every=20",           "--set",       (char *)more,      NULL};
+    find_leaks(strcmp(transport, "mpi") != 0);
+    r.pid = forkpty(&r.terminal, NULL, NULL, &size);
+    assert_true(r.pid >= 0);
+    if (r.pid == 0) {
+        setenv("TERM", "xterm", 1);
+        signal(SIGINT, SIG_DFL);
+        execvp(argv[0], argv);
+        _exit(127);
+    }
+    return r;
+}
+
+/* Reads on until it has written `words`, or (NULL) has ended; false when it has. */
+static bool hear(run *r, const char *words) {
+    char buffer[4096];
+    while (!words || !r->written.data || !strstr(r->written.data, words)) {
+        struct pollfd ready = {r->terminal, POLLIN, 0};
+        if (ndp_now() - r->started > PATIENCE || poll(&ready, 1, 1000) < 0)
+            fail_msg("after %.0f s still running; it wrote: %s", PATIENCE, r->written.data ? r->written.data : "");
+        ssize_t n = ready.revents ? read(r->terminal, buffer, sizeof buffer) : 1;
+        if (n <= 0) /* EIO: nobody has the terminal open */
+            return false;
+        if (ready.revents) {
+            screen_write(&r->screen, buffer, (size_t)n);
+            ndp_str_add_bytes(&r->written, buffer, (size_t)n);
+        }
+    }
+    return true;
+}
+
+static void resize(run *r, int columns) {
+    struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
+    assert_int_equal(ioctl(r->terminal, TIOCSWINSZ, &size), 0);
+    screen_resize(&r->screen, columns);
+}
+
+/* Its exit code, and what is left on the screen. */
+static int finish(run *r, char **text) {
+    int status;
+    while (hear(r, NULL))
+        ;
+    assert_int_equal(waitpid(r->pid, &status, 0), r->pid);
+    close(r->terminal);
+    *text = screen_text(&r->screen);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+static void release(run *r, char *text) {
+    free(text);
+    free(r->screen.at);
+    ndp_str_release(&r->written);
+}
+
+static int lines_like(const char *text, const char *pattern) {
+    regex_t regex;
+    int n = 0;
+    assert_int_equal(regcomp(&regex, pattern, REG_EXTENDED | REG_NEWLINE), 0);
+    regmatch_t match;
+    for (; regexec(&regex, text, 1, &match, 0) == 0; n++) {
+        text += match.rm_eo;
+        if (!*text)
+            break;
+    }
+    regfree(&regex);
+    return n;
+}
+
+#define STEP_LINE                                                                                                      \
+    "^step %s/%d  loss [0-9.]+  grad_norm [0-9.e+-]+  lr [0-9.e+-]+  [0-9.]+k? tokens/s(  mfu [0-9.]+%%)?  left "      \
+    "[0-9:]+$"
+
+static void check_step(const char *text, const char *step, int steps) {
+    char pattern[256];
+    snprintf(pattern, sizeof pattern, STEP_LINE, step, steps);
+    if (lines_like(text, pattern) != 1)
+        fail_msg("not one line of step %s on the screen:\n%s", step, text);
+}
+
+/* The lines of the steps, each whole, in their order and once; no bar; then the rest. */
+static void check_screen(const char *text) {
+    check_step(text, "1", STEPS);
+    check_step(text, "20", STEPS);
+    check_step(text, "40", STEPS);
+    check_step(text, "60", STEPS);
+    if (lines_like(text, "^step ") != 1 + STEPS / EVERY || lines_like(text, "/60") != 1 + STEPS / EVERY)
+        fail_msg("more than the lines of the steps is on the screen:\n%s", text);
+    if (lines_like(text, "^model: llama") != 1 || lines_like(text, "^checkpoint: .*/step-00000030$") != 1 ||
+        lines_like(text, "^model: /.*/run/model$") != 1)
+        fail_msg("lines are missing on the screen:\n%s", text);
+}
+
+/* While it runs the bar is the last line, with the cursor at its beginning. */
+static void check_bar(const run *r, int columns) {
+    const screen *s = &r->screen;
+    const char *bar = s->at[s->row].text;
+    if (s->column != 0 || s->row != s->rows - 1 || !strstr(bar, "/60") || strncmp(bar, "step", 4) == 0 ||
+        (int)strlen(bar) >= columns)
+        fail_msg("no bar on the last row, with the cursor at its beginning: %d, %d: '%s'", s->row, s->column, bar);
+}
+
+static void watch(const char *folder, const char *transport, int columns) {
+    char *text;
+    run r = start(folder, transport, columns, "train.steps=60", "checkpoint.every=30");
+    assert_true(hear(&r, "\033[?7h\r"));
+    if (strcmp(transport, "mpi") != 0) /* whole writes arrive */
+        check_bar(&r, columns);
+    if (finish(&r, &text) != 0)
+        fail_msg("it failed: %s", text);
+    check_screen(text);
+    release(&r, text);
+}
+
+static void lines_remain(void **state) { watch(*state, "local", 110); }
+
+static void lines_remain_on_a_narrow_terminal(void **state) { watch(*state, "local", 30); }
+
+static void lines_remain_on_a_tiny_terminal(void **state) { watch(*state, "local", 7); }
+
+static void need_mpirun(void) {
+    if (!have_mpirun()) {
+        print_message("SKIPPED: needs mpirun, and no thread sanitizer\n");
+        skip();
+    }
+}
+
+static void lines_remain_of_processes(void **state) {
+    need_mpirun();
+    watch(*state, "mpi", 110);
+}
+
+/* A bar that the terminal breaks into several rows leaves nothing. */
+static void a_resized_terminal_is_kept_clean(void **state) {
+    static const int sizes[] = {80, 50, 33, 20, 9, 25, 60, 40, 110, 15, 100};
+    char *text;
+    run r = start(*state, "local", 110, "train.steps=1000000", "checkpoint.every=0");
+    for (int i = 0; i < NDP_COUNT(sizes); i++) {
+        assert_true(hear(&r, "\033[?7h\r"));
+        resize(&r, sizes[i]);
+        ndp_str_release(&r.written); /* then the next bar */
+    }
+    assert_true(hear(&r, "\033[?7h\r"));
+    assert_int_equal(write(r.terminal, "\003", 1), 1);
+    assert_int_equal(finish(&r, &text), 130);
+    char pattern[256];
+    snprintf(pattern, sizeof pattern, STEP_LINE, "[0-9]+", 1000000);
+    if (lines_like(text, pattern) < 2 || lines_like(text, "/1000000") != lines_like(text, pattern) ||
+        lines_like(text, "^\\[") != 0 ||
+        lines_like(text, "^ndparallel: stopped after step [0-9]+; go on with .*$") != 1)
+        fail_msg("not only lines of steps:\n%s", text);
+    release(&r, text);
+}
+
+/* Ctrl-C: the newest step is among the lines, and then the message. */
+static void ctrl_c_leaves_lines(void **state) {
+    char *text;
+    run r = start(*state, "local", 110, "train.steps=1000000", "checkpoint.every=0");
+    assert_true(hear(&r, "20/1000000"));
+    assert_int_equal(write(r.terminal, "\003", 1), 1);
+    assert_int_equal(finish(&r, &text), 130);
+    const char *stopped = strstr(text, "ndparallel: stopped after step ");
+    if (!stopped || lines_like(text, "^ndparallel: stopped after step [0-9]+; go on with --resume$") != 1)
+        fail_msg("no message: %s", text);
+    char step[32];
+    snprintf(step, sizeof step, "%d", atoi(stopped + strlen("ndparallel: stopped after step ")));
+    check_step(text, step, 1000000);
+    if (lines_like(text, "^\\[") != 0 || strstr(text, "^C"))
+        fail_msg("a bar is left:\n%s", text);
+    release(&r, text);
+}
+
+static void an_error_leaves_lines(void **state) {
+    char *text;
+    run r = start(*state, "local", 110, "train.steps=1000000", "optimizer.lr=1e30");
+    assert_int_equal(finish(&r, &text), 2);
+    if (lines_like(text, "^ndparallel: (rank [01]: )?step [0-9]+: the loss is .*") != 1 ||
+        lines_like(text, "^\\[") != 0 || lines_like(text, "^step 1/") != 1)
+        fail_msg("not what a run that diverges leaves:\n%s", text);
+    release(&r, text);
+}
+
+#define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, make_job, tiny_teardown)
+
+int main(void) {
+    if (!getenv("NDP_PROGRAM")) {
+        printf("SKIPPED: NDP_PROGRAM names no program\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {JOB_TEST(lines_remain),
+                                       JOB_TEST(lines_remain_on_a_narrow_terminal),
+                                       JOB_TEST(lines_remain_on_a_tiny_terminal),
+                                       JOB_TEST(lines_remain_of_processes),
+                                       JOB_TEST(a_resized_terminal_is_kept_clean),
+                                       JOB_TEST(ctrl_c_leaves_lines),
+                                       JOB_TEST(an_error_leaves_lines)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
