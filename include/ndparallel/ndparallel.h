@@ -130,7 +130,8 @@ typedef struct ndp_launch_opts {
     { 1, 0, NULL, NULL, NULL, NULL, NULL }
 /* Runs mpirun with `ranks` processes of argv, which inherit stdout and stderr, and waits for its end. *exit_code: that
  * of the rank that failed first, 128 + signal for one that was killed. The ranks end with the calling thread. A
- * terminal's Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. */
+ * terminal's Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. NDP_ECOMM: a host
+ * of the hostfile cannot be reached. */
 NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 /* ---- training, step by step ---- */

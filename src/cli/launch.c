@@ -42,16 +42,17 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
 
 /* What the ranks did not say themselves. */
 static void tell_end(int code) {
-    if (code > 128 && code != 130)
+    enum { SIGNALS = 64 }; /* beyond them a code is mpirun's, or ssh's, own */
+    if (code > 128 && code <= 128 + SIGNALS && code != 130)
         fprintf(stderr, "ndparallel: the run ended because a rank was killed by signal %d (%s)%s\n", code - 128,
                 strsignal(code - 128),
-                code == 128 + SIGKILL  ? "; where nobody did that, memory ran out: see `train --dry-run`"
-                : code == 128 + SIGILL ? ", or, if mpirun says so above, could not be started" /* its code for that */
+                code == 128 + SIGKILL  ? "; if you did not do that, memory ran out: see `train --dry-run`"
+                : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* its code for that */
                                        : "");
     else if (code > 2 && code != 130)
         fprintf(stderr,
-                "ndparallel: the run ended because a rank, or mpirun itself, ended with code %d; what it wrote above "
-                "says why. If there is nothing: with train.transport local all ranks run without mpirun\n",
+                "ndparallel: a rank, or mpirun itself, ended with code %d; what it wrote above says why. If there is "
+                "nothing, try train.transport=local, which runs all ranks without mpirun\n",
                 code);
 }
 

@@ -12,6 +12,13 @@ bool ndp_name_resolves(const char *name);
 /* The same for this host's name, which comes into `name`. */
 bool ndp_host_resolves(char *name, size_t size);
 
+/* A warning about the first host of a hostfile whose name does not resolve (ssh may still know it), or NULL. Freed by
+ * the caller. Names that do not resolve may cost a second each, so it looks no further. */
+char *ndp_hosts_unresolved(const char *hostfile);
+/* Tries each host of a hostfile but this one, as mpirun does: `ssh HOST true`, or OMPI_MCA_plm_rsh_agent in place of
+ * ssh. NDP_ECOMM with the names of those where that fails or takes more than 12 s, and what to try. */
+NDP_API ndp_status ndp_hosts_reach(const char *hostfile);
+
 /* Keeps this process and the threads it starts from now on to its own part of the cores that it may use, cut into
  * `local_ranks` parts that follow caches and sockets. Leaves all as it is where the parts would have fewer cores than
  * `threads`, where one rank has all, and where the system does not bind. */

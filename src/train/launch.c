@@ -189,31 +189,17 @@ static void warn_of_host_name(const ndp_launch_opts *o) {
     free(line);
 }
 
-/* Only a warning: ssh may know names of its own. */
-static void warn_of_host(const ndp_launch_opts *o, int line, const char *name) {
-    char *text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or give its address in "
-                            "/etc/hosts",
-                            o->hostfile, line, name);
-    if (text)
-        o->say(o->user, text);
-    free(text);
+static void warn_of_hosts(const ndp_launch_opts *o) {
+    char *line = o->say && o->hostfile ? ndp_hosts_unresolved(o->hostfile) : NULL;
+    if (line)
+        o->say(o->user, line);
+    free(line);
 }
 
-/* Lines "[USER@]HOST [slots=N]"; one name that does not resolve is told, as others may cost a second each. */
-static void warn_of_hostfile(const ndp_launch_opts *o) {
-    char line[512], name[256];
-    bool told = false;
-    FILE *f = o->say && o->hostfile ? fopen(o->hostfile, "r") : NULL;
-    for (int n = 1; f && !told && fgets(line, sizeof line, f); n++) {
-        if (sscanf(line, " %255[^ \t\n#]", name) != 1)
-            continue;
-        const char *at = strchr(name, '@'), *host = at ? at + 1 : name;
-        told = !ndp_name_resolves(host);
-        if (told)
-            warn_of_host(o, n, host);
-    }
-    if (f)
-        fclose(f);
+/* mpirun ends with the code of the ssh that failed, which may be any. A rank that fails may do so because its host, or
+ * another, is gone. 2 is a rank's word on the user's mistake, so it has run. */
+static bool hosts_are_in_doubt(const ndp_launch_opts *o, int code) {
+    return o->hostfile && code != 0 && code != 2 && !(o->stop && *o->stop);
 }
 
 /* Found as mpirun does: by its path, or by its name in PATH. */
@@ -241,7 +227,7 @@ ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
     NDP_CHECK(!o->hostfile || access(o->hostfile, R_OK) == 0, "cannot read the hostfile '%s': %s", o->hostfile,
               strerror(errno));
     warn_of_host_name(o);
-    warn_of_hostfile(o);
+    warn_of_hosts(o);
     words args = {0}, env = {0};
     mpirun_words(o, &args);
     mpirun_environment(&env);
@@ -250,7 +236,10 @@ ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
                                               : start(&args, &env, &mpirun);
     words_release(&args);
     words_release(&env);
-    if (st == NDP_OK)
-        *exit_code = wait_for(mpirun, o->stop);
-    return st;
+    NDP_TRY(st);
+    int code = wait_for(mpirun, o->stop);
+    if (hosts_are_in_doubt(o, code))
+        NDP_TRY(ndp_hosts_reach(o->hostfile));
+    *exit_code = code;
+    return NDP_OK;
 }

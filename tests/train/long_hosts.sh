@@ -127,7 +127,7 @@ cp "$NDP_PROGRAM" /dev/shm/program
 timeout 60 /dev/shm/program train job.yaml --set train.output_dir=bad --set parallelism.tp_size=2 --hostfile two >out 2>err </dev/null
 code=$?
 [ "$code" != 0 ] || fail "it ran"
-says err '^Executable: /dev/shm/program' '^Node: node-' '^ndparallel: .* could not be started$'
+says err '^Executable: /dev/shm/program' '^Node: node-' '^ndparallel: .* could not be started'
 
 # ---- ranks that stop ----
 
@@ -218,5 +218,6 @@ printf 'node-1 slots=2\nnode-9 slots=2\n' >unknown
 run train job.yaml --set train.output_dir=unknown --set parallelism.tp_size=2 --hostfile unknown
 [ "$code" != 0 ] || fail "a host that is not there was used"
 says out "^warning: unknown:2: the host 'node-9' does not resolve; .*/etc/hosts"
+says err "^ndparallel: cannot reach 'node-9' .unknown:2.: .$work/agent node-9 true. fails"
 
 end_of_cases

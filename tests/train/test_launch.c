@@ -4,7 +4,9 @@
 #include "train/host.h"
 
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -93,25 +95,56 @@ static void listen(void *user, const char *line) {
     snprintf(told, sizeof told, "%s", line);
 }
 
-/* What it then costs is mpirun's affair; it must not be without a word. */
-static void a_host_that_nobody_knows_is_told(void **state) {
-    (void)state;
-    need_mpirun();
-    char file[] = "/tmp/ndp-hosts-XXXXXX", *argv[] = {"/bin/true", NULL}, want[128];
-    const char *lines = "# two hosts\nlocalhost slots=1\nme@nobody.invalid slots=4\n";
-    int fd = mkstemp(file), code = -1;
-    assert_true(fd >= 0 && write(fd, lines, strlen(lines)) == (ssize_t)strlen(lines));
+/* Two hosts, of which the first is this one. */
+static ndp_status launch_on(const char *second, const char *script, int *code) {
+    char file[] = "/tmp/ndp-hosts-XXXXXX", *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
+    int fd = mkstemp(file);
+    assert_true(fd >= 0 && dprintf(fd, "# two hosts\nlocalhost slots=1\n%s slots=4\n", second) > 0);
     close(fd);
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = 2;
     o.argv = argv;
     o.hostfile = file;
     o.say = listen;
-    CHECK_OK(ndp_launch(&o, &code));
+    told[0] = '\0';
+    ndp_status st = ndp_launch(&o, code);
     unlink(file);
-    snprintf(want, sizeof want, "warning: %s:3: the host 'nobody.invalid' does not resolve", file);
-    if (!strstr(told, want))
+    return st;
+}
+
+static void a_host_that_cannot_be_reached_is_named(void **state) {
+    (void)state;
+    need_mpirun();
+    int code = -1;
+    CHECK_FAILS(launch_on("me@nobody.invalid", "exit 0", &code), NDP_ECOMM,
+                "cannot reach 'me@nobody' (/tmp/ndp-hosts-");
+    assert_non_null(strstr(ndp_error_message(), ":3): `ssh me@nobody true` fails"));
+    assert_non_null(strstr(ndp_error_message(), "OMPI_MCA_orte_keep_fqdn_hostnames=1"));
+    if (!strstr(told, ":3: the host 'nobody.invalid' does not resolve") || !strstr(told, "/etc/hosts"))
         fail_msg("told was '%s'", told);
-    assert_non_null(strstr(told, "/etc/hosts"));
+    assert_int_equal(code, -1);
+    /* Its agent's code is mpirun's: 1, which may be a rank's as well. */
+    setenv("OMPI_MCA_plm_rsh_agent", "/bin/false : ssh", 1);
+    ndp_status st = launch_on("127.0.0.77", "exit 0", &code);
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+    CHECK_FAILS(st, NDP_ECOMM, "`/bin/false 127.0.0.77 true` fails");
+    assert_string_equal(told, "");
+}
+
+/* A rank's exit code stays one, on a host that answers. */
+static void a_rank_that_fails_is_no_lost_host(void **state) {
+    (void)state;
+    need_mpirun();
+    char agent[] = "/tmp/ndp-agent-XXXXXX";
+    int fd = mkstemp(agent), code = -1;
+    assert_true(fd >= 0 && dprintf(fd, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n") > 0 && fchmod(fd, 0700) == 0);
+    close(fd);
+    setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
+    ndp_status st = launch_on("127.0.0.77", "test $OMPI_COMM_WORLD_RANK = 1 && exit 7; sleep 20", &code);
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+    unlink(agent);
+    CHECK_OK(st);
+    assert_int_equal(code, 7);
 }
 
 /* ---- who launches ---- */
@@ -220,10 +253,14 @@ static void environment_names_what_matters(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(ranks_get_what_they_need),         cmocka_unit_test(the_first_exit_code_counts),
-        cmocka_unit_test(a_stop_reaches_the_ranks),         cmocka_unit_test(what_cannot_be_launched_is_said),
-        cmocka_unit_test(a_host_that_nobody_knows_is_told), cmocka_unit_test(who_has_to_be_launched),
-        cmocka_unit_test(ranks_share_out_the_cores),        cmocka_unit_test(environment_names_what_matters)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_get_what_they_need),
+                                       cmocka_unit_test(the_first_exit_code_counts),
+                                       cmocka_unit_test(a_stop_reaches_the_ranks),
+                                       cmocka_unit_test(what_cannot_be_launched_is_said),
+                                       cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
+                                       cmocka_unit_test(a_rank_that_fails_is_no_lost_host),
+                                       cmocka_unit_test(who_has_to_be_launched),
+                                       cmocka_unit_test(ranks_share_out_the_cores),
+                                       cmocka_unit_test(environment_names_what_matters)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
