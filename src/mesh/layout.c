@@ -21,7 +21,8 @@ ndp_status ndp_layout_built(const ndp_layout *layout) {
         snprintf(names + used, sizeof names - used, "%s%s_size %d", used ? ", " : "",
                  ep ? "ep" : ndp_axis_name((ndp_axis)axis), size);
     }
-    return names[0] ? NDP_FAIL(NDP_ENOTSUP, "not built yet: %s; set to 1 what is named here", names) : NDP_OK;
+    return names[0] ? NDP_FAIL(NDP_ENOTSUP, "not built yet: %s; set %s to 1", names, strchr(names, ',') ? "them" : "it")
+                    : NDP_OK;
 }
 
 /* The rule that a full layout breaks, with its numbers, in `why`; false when it is legal. */
@@ -32,13 +33,14 @@ static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char
         snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d = %lld", l->ep, l->size[NDP_DP_SHARD],
                  l->size[NDP_CP], l->size[NDP_SP], (long long)shard);
     else if (facts && facts->heads % tp_sp != 0)
-        snprintf(why, TEXT, "%d attention heads are not divisible by tp %d x sp %d = %lld", facts->heads,
-                 l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
+        snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
+                 facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
     else if (facts && facts->kv_heads % tp_sp != 0 && tp_sp % facts->kv_heads != 0)
         snprintf(why, TEXT, "%d kv heads and tp %d x sp %d = %lld: neither divides the other", facts->kv_heads,
                  l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
     else if (facts && l->size[NDP_PP] > facts->layers)
-        snprintf(why, TEXT, "pp %d is more than the %d decoder layers", l->size[NDP_PP], facts->layers);
+        snprintf(why, TEXT, "pp %d is more than the %d decoder layer%s", l->size[NDP_PP], facts->layers,
+                 facts->layers == 1 ? "" : "s");
     else
         return false;
     return true;
@@ -65,8 +67,10 @@ static bool fill(ndp_layout *l, int world, char why[TEXT]) {
     if (open >= 0)
         snprintf(why, TEXT, "%s: %d rank%s not a multiple of %lld", text, world, world == 1 ? " is" : "s are",
                  (long long)product);
+    else if (product == 1)
+        snprintf(why, TEXT, "the layout has 1 rank, since all its sizes are 1, but the run has %d", world);
     else
-        snprintf(why, TEXT, "%s is %lld ranks, not the %d of this run", text, (long long)product, world);
+        snprintf(why, TEXT, "the layout %s has %lld ranks, but the run has %d", text, (long long)product, world);
     return false;
 }
 
@@ -172,7 +176,9 @@ static void list_layout(ndp_layout l, bool ranks, char list[LIST]) {
         snprintf(list + used, LIST - used, " (%lld rank%s)", (long long)world, world == 1 ? "" : "s");
 }
 
-static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST]) {
+/* Lists them; `first` becomes the nearest. */
+static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST],
+                         ndp_layout *first) {
     search s = {.asked = asked, .facts = facts, .world = world};
     int n = 0;
     /* Two changes repair every request that one cannot, but for odd ones: go further only when nothing was found. */
@@ -180,9 +186,24 @@ static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_fa
         ndp_layout at = *asked;
         s.found = 0;
         try_axis(&s, &at, 0, world, 0);
-        for (int i = 0; i < s.found && n < SUGGESTIONS; i++, n++)
+        for (int i = 0; i < s.found && n < SUGGESTIONS; i++, n++) {
+            *first = n == 0 ? s.layouts[i] : *first;
             list_layout(s.layouts[i], false, list);
+        }
     }
+}
+
+/* "; set parallelism.dp_shard_size=3, or auto": the keys that make `to` of what was asked. */
+static void add_fix(const ndp_layout *asked, const ndp_layout *to, char fix[TEXT]) {
+    int changes = 0;
+    for (int axis = 0; axis < NDP_AXES; axis++) {
+        size_t used = strlen(fix);
+        if (asked->size[axis] != to->size[axis])
+            snprintf(fix + used, TEXT - used, "%sparallelism.%s_size=%d", changes++ ? " and " : "; set ",
+                     ndp_axis_name((ndp_axis)axis), to->size[axis]);
+    }
+    if (changes == 1)
+        snprintf(fix + strlen(fix), TEXT - strlen(fix), ", or auto");
 }
 
 /* The numbers of ranks next to `world` that the sizes divide, where one of them is auto. */
@@ -220,31 +241,34 @@ static void list_other_sizes(const ndp_layout *full, const ndp_layout_facts *fac
 /* `full`: the layout whose product is `world`, NULL when there is none. */
 static ndp_status refuse(const ndp_layout *asked, const ndp_layout *full, int world, const ndp_layout_facts *facts,
                          const char *why) {
-    char here[LIST] = "", elsewhere[LIST] = "";
+    char here[LIST] = "", elsewhere[LIST] = "", fix[TEXT] = "";
+    ndp_layout nearest = *asked;
     bool open = false, given = false; /* a size is auto; and is not 1 */
     for (int axis = 0; axis < NDP_AXES; axis++) {
         open |= asked->size[axis] == 0;
         given |= asked->size[axis] == 0 && full && full->size[axis] > 1;
     }
-    list_nearest(asked, world, facts, here);
+    list_nearest(asked, world, facts, here, &nearest);
+    if (!open && !full)
+        add_fix(asked, &nearest, fix);
     if (open && !full)
         list_other_worlds(asked, world, facts, elsewhere);
     else if (full && !given)
         list_other_sizes(full, facts, elsewhere);
-    return NDP_FAIL(NDP_EINVAL, "%s. The nearest legal layouts on %d rank%s: %s%s%s", why, world, world == 1 ? "" : "s",
-                    here, *elsewhere ? ". On other numbers of ranks: " : "", elsewhere);
+    return NDP_FAIL(NDP_EINVAL, "%s%s. The nearest legal layouts on %d rank%s: %s%s%s", why, fix, world,
+                    world == 1 ? "" : "s", here, *elsewhere ? ". On other numbers of ranks: " : "", elsewhere);
 }
 
 ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts) {
     int open = 0;
-    NDP_CHECK(world >= 1, "%d ranks; a run has at least one", world);
+    NDP_CHECK(world >= 1, "%d ranks; a run needs at least one", world);
     for (int axis = 0; axis < NDP_AXES; axis++) {
         open += layout->size[axis] == 0;
-        NDP_CHECK(layout->size[axis] >= 0, "%s_size is %d; sizes are positive, or auto", ndp_axis_name((ndp_axis)axis),
-                  layout->size[axis]);
+        NDP_CHECK(layout->size[axis] >= 0, "%s_size is %d; a size is at least 1, or auto",
+                  ndp_axis_name((ndp_axis)axis), layout->size[axis]);
     }
     NDP_CHECK(open <= 1, "%d sizes are auto; at most one can be", open);
-    NDP_CHECK(layout->ep >= 1, "ep_size is %d; it is positive", layout->ep);
+    NDP_CHECK(layout->ep >= 1, "ep_size is %d; it has to be at least 1", layout->ep);
     NDP_CHECK(!facts || (facts->heads >= 1 && facts->kv_heads >= 1 && facts->layers >= 1),
               "a model with %d heads, %d kv heads and %d layers cannot be laid out", facts->heads, facts->kv_heads,
               facts->layers);

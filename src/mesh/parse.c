@@ -53,15 +53,15 @@ ndp_status ndp_layout_parse(const char *text, ndp_layout *out) {
         int axis = find_axis(at, length);
         if (axis < 0)
             return unknown_axis(text, at, length);
-        NDP_CHECK(!seen[axis], "the layout '%.80s' says %.*s twice", text, (int)length, at);
+        NDP_CHECK(!seen[axis], "the layout '%.80s' has %.*s twice", text, (int)length, at);
         seen[axis] = true;
         const char *value = at + length + 1;
         char *end = NULL;
         errno = 0;
         long size = isdigit((unsigned char)*value) ? strtol(value, &end, 10) : 0;
         NDP_CHECK(size >= 1 && size <= LARGEST && !errno && (*end == ',' || !*end),
-                  "the layout '%.80s': %.*s=%.*s is no size, expected a whole number from 1 to %d", text, (int)length,
-                  at, (int)strcspn(value, ","), value, LARGEST);
+                  "the layout '%.80s': %.*s=%.*s is not a size; expected a whole number from 1 to %d", text,
+                  (int)length, at, (int)strcspn(value, ","), value, LARGEST);
         *(axis < NDP_AXES ? &layout.size[axis] : &layout.ep) = (int)size;
         at = end;
         if (!*at)

@@ -102,7 +102,7 @@ case $ways in *mpi*)
     says out '^model: run/model'
     of "$NDP_PROGRAM" launch -n 3 -- ./nd_parallel config.json text.txt 2 2 1 1
     code_is 1
-    says err '^nd_parallel: .* is 4 ranks, not the 3'
+    says err '^nd_parallel: .* has 4 ranks, but the run has 3'
     of "$NDP_PROGRAM" launch -n 2 -- ./nd_parallel config.json nowhere.txt
     code_is 1
     lines err 1 "^nd_parallel: .*'nowhere.txt'"

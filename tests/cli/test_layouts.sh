@@ -32,7 +32,7 @@ forbids '4 kv heads and tp 2 x sp 3 = 6: neither divides the other\. .* on 6 ran
 forbids '4 kv heads and tp 3 x sp 1 = 3: neither divides the other\. .* on 12 ranks: dp_shard 3 x cp 2 x tp 2; ' tp=3 cp=2 dp_shard=2
 forbids 'pp 3 is more than the 2 decoder layers\. The nearest legal layouts on 3 ranks: dp_shard 3; .* pp 2 \(2 ranks\)$' pp=3
 forbids 'ep 3 does not divide dp_shard 2 x cp 2 x sp 1 = 4\. .* on 4 ranks: dp_shard 2 x cp 2 with ep 2; dp_shard 2 x cp 2' dp_shard=2 cp=2 ep=3
-forbids 'dp_shard 2 x tp 2 is 4 ranks, not the 3 of this run\. The nearest legal layouts on 3 ranks: dp_shard 3' dp_shard=2 tp=2 --ranks 3
+forbids 'dp_shard 2 x tp 2 has 4 ranks, but the run has 3; set .*\. The nearest legal layouts on 3 ranks: dp_shard 3' dp_shard=2 tp=2 --ranks 3
 forbids 'dp_shard auto x tp 4: 6 ranks are not a multiple of 4\. .* 6 ranks: dp_shard 3 x tp 2; .* tp 4 \(4 ranks\); dp_shard 2 x tp 4 \(8 ranks\)$' dp_shard=auto tp=4 --ranks 6
 forbids '12 attention heads are not divisible by tp 8 x sp 1 = 8\. .* on 8 ranks: dp_shard 2 x tp 4; ' dp_shard=1 tp=auto --ranks 8
 forbids 'parallelism.dp_shard_size and parallelism.tp_size are both auto; give one of them a number' dp_shard=auto tp=auto

@@ -54,24 +54,40 @@ static void products_that_are_refused(void **state) {
         {{{1, 1, 4, 1, 1, 1}, 1},
          6,
          NULL,
-         "dp_shard 4 is 4 ranks, not the 6 of this run",
+         "the layout dp_shard 4 has 4 ranks, but the run has 6; set parallelism.dp_shard_size=6, or auto. The",
          "layouts on 6 ranks: dp_shard 6; dp_replicate 2 x dp_shard 3"},
+        {{{1, 1, 1, 1, 1, 1}, 1},
+         3,
+         NULL,
+         "the layout has 1 rank, since all its sizes are 1, but the run has 3; set parallelism.dp_shard_size=3, or "
+         "auto. "
+         "The nearest",
+         "layouts on 3 ranks: dp_shard 3; dp_replicate 3; cp 3"},
         {{{1, 2, 2, 1, 1, 1}, 1},
          8,
          NULL,
-         "dp_replicate 2 x dp_shard 2 is 4 ranks, not the 8",
+         "the layout dp_replicate 2 x dp_shard 2 has 4 ranks, but the run has 8; set parallelism.dp_shard_size=4, or "
+         "auto. The",
          "dp_replicate 2 x dp_shard 4; dp_replicate 4 x dp_shard 2; "},
-        {{{1, 2, 2, 1, 1, 1}, 1}, 1, NULL, "is 4 ranks, not the 1", "layouts on 1 rank: one rank"},
-        {{{1, 1, 1, 1, 1, 2}, 1}, 1, &llama, "tp 2 is 2 ranks, not the 1 of this run", "on 1 rank: one rank"},
+        {{{1, 2, 2, 1, 1, 1}, 1},
+         1,
+         NULL,
+         "has 4 ranks, but the run has 1; set parallelism.dp_replicate_size=1 and parallelism.dp_shard_size=1. The",
+         "layouts on 1 rank: one rank"},
+        {{{1, 1, 1, 1, 1, 2}, 1},
+         1,
+         &llama,
+         "the layout tp 2 has 2 ranks, but the run has 1; set",
+         "on 1 rank: one rank"},
         {{{1, 2, 2, 1, 1, 2}, 1},
          7,
          &llama,
-         "dp_replicate 2 x dp_shard 2 x tp 2 is 8 ranks, not the 7",
+         "dp_replicate 2 x dp_shard 2 x tp 2 has 8 ranks, but the run has 7",
          ": dp_shard 7; dp_replicate 7"},
         {{{1, 4, 64, 8, 1, 8}, 1},
          16000,
          &large,
-         "is 16384 ranks, not the 16000 of this run",
+         "has 16384 ranks, but the run has 16000",
          ": dp_replicate 5 x dp_shard 50 x cp 8 x tp 8; "},
         {{{1, 0, 1, 1, 1, 4}, 1},
          6,
@@ -165,7 +181,10 @@ static void heads_that_are_refused(void **state) {
 
 static void stages_and_experts_that_are_refused(void **state) {
     (void)state;
+    static const ndp_layout_facts tiny = {1, 1, 1};
     static const refusal cases[] = {
+        {{{2, 1, 1, 1, 1, 1}, 1}, 2, &tiny, "pp 2 is more than the 1 decoder layer.", ": dp_shard 2"},
+        {{{1, 1, 1, 1, 1, 2}, 1}, 2, &tiny, "1 attention head is not divisible by tp 2", ": dp_shard 2"},
         {{{64, 1, 1, 1, 1, 1}, 1},
          64,
          &llama,
@@ -209,7 +228,7 @@ static void nonsense(void **state) {
     CHECK_FAILS(ndp_layout_resolve(&no_ep, 1, NULL), NDP_EINVAL, "ep_size is 0");
     CHECK_FAILS(ndp_layout_resolve(&one, 0, NULL), NDP_EINVAL, "0 ranks");
     CHECK_FAILS(ndp_layout_resolve(&one, 1, &(ndp_layout_facts){0, 1, 1}), NDP_EINVAL, "0 heads");
-    CHECK_FAILS(ndp_layout_resolve(&huge, 65536, NULL), NDP_EINVAL, "not the 65536 of this run");
+    CHECK_FAILS(ndp_layout_resolve(&huge, 65536, NULL), NDP_EINVAL, "but the run has 65536");
 }
 
 /* The layouts of a list "A; B; ...", each on `world` ranks, or on those that it says: "A (3 ranks)". */
@@ -281,13 +300,13 @@ static void layouts_are_read(void **state) {
                                          {"cp_size=2", "did you mean 'cp'"},
                                          {"dp_shrad_size=2", "did you mean 'dp_shard'"},
                                          {"quantum=2", "known are pp, dp_replicate"},
-                                         {"tp=2,cp=2,tp=2", "says tp twice"},
-                                         {"tp=0", "tp=0 is no size"},
-                                         {"tp=-1", "tp=-1 is no size"},
-                                         {"tp=2x,cp=2", "tp=2x is no size"},
-                                         {"tp=,cp=2", "tp= is no size"},
+                                         {"tp=2,cp=2,tp=2", "has tp twice"},
+                                         {"tp=0", "tp=0 is not a size"},
+                                         {"tp=-1", "tp=-1 is not a size"},
+                                         {"tp=2x,cp=2", "tp=2x is not a size"},
+                                         {"tp=,cp=2", "tp= is not a size"},
                                          {"tp=auto", "from 1 to 1048576"},
-                                         {"tp=99999999999999999999", "is no size"}};
+                                         {"tp=99999999999999999999", "is not a size"}};
     for (int i = 0; i < NDP_COUNT(bad); i++)
         CHECK_FAILS(ndp_layout_parse(bad[i][0], &l), NDP_EINVAL, bad[i][1]);
     char longest[4096];
