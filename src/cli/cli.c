@@ -30,7 +30,8 @@ int cli_fail_of(const char *who, ndp_status st, bool debug) {
     if (st == NDP_EBUG || debug)
         fprintf(stderr, "  at %s\n", ndp_error_trail());
     if (st == NDP_EBUG)
-        fprintf(stderr, "  This is a bug in ndparallel. Please report these lines and what `ndparallel env` says.\n");
+        fprintf(stderr,
+                "  This is a bug in ndparallel. Please report these lines and the output of `ndparallel env`.\n");
     return cli_exit_code(st);
 }
 
@@ -76,10 +77,11 @@ const char *cli_device(struct argp_state *state, const char *arg) {
 enum { OPTION_RANKS = 0x100, OPTION_TRANSPORT, OPTION_DEBUG };
 
 static const struct argp_option job_options[] = {
-    {"set", 's', "KEY=VALUE", 0, "Sets a key of the configuration, after the file; `ndparallel config` lists them", 1},
-    {"ranks", OPTION_RANKS, "N", 0, "How many ranks: train.ranks", 1},
-    {"transport", OPTION_TRANSPORT, "NAME", 0, "auto, self, local (threads of one process) or mpi: train.transport", 1},
-    {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 2},
+    {"set", 's', "KEY=VALUE", 0, "Set a configuration key, overriding the file; `ndparallel config` lists the keys", 1},
+    {"ranks", OPTION_RANKS, "N", 0, "Number of ranks (train.ranks)", 1},
+    {"transport", OPTION_TRANSPORT, "NAME", 0, "auto, self, local (threads of one process) or mpi (train.transport)",
+     1},
+    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 2},
     {0},
 };
 
@@ -116,7 +118,7 @@ static error_t parse_job(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (!j->file && !j->optional)
-            argp_error(state, "which job? Give a file such as job.yaml");
+            argp_error(state, "no job file; give one, such as job.yaml");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;

@@ -1,4 +1,4 @@
-/* ndparallel config: the keys, the defaults, and job files made of other programs' configurations. */
+/* ndparallel config: the keys, their defaults, and the import of other programs' job files. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -9,14 +9,14 @@
 /* ---- config ---- */
 
 static const struct argp_option options[] = {
-    {"defaults", 'd', NULL, 0, "Prints the defaults as a job file", 0},
+    {"defaults", 'd', NULL, 0, "Print the defaults as a job file", 0},
     {0},
 };
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     bool *defaults = state->input;
     if (key == ARGP_KEY_ARG)
-        argp_error(state, "'%s': the one thing to do here is import", arg);
+        argp_error(state, "unknown argument '%s'; did you mean import FILE?", arg);
     if (key != 'd')
         return ARGP_ERR_UNKNOWN;
     *defaults = true;
@@ -38,10 +38,11 @@ static ndp_status defaults_text(char **text) {
 enum { OPTION_RANKS = 1, OPTION_FORCE };
 
 static const struct argp_option import_options[] = {
-    {"output", 'o', "FILE", 0, "Writes the job there; default: on stdout", 0},
-    {"set", 's', "KEY=VALUE", 0, "Sets a key of the job, after the file", 0},
-    {"ranks", OPTION_RANKS, "N", 0, "How many ranks there will be, when the file does not say it", 0},
-    {"force", OPTION_FORCE, NULL, 0, "Leaves out what changes the result and cannot be had, and unknown keys", 0},
+    {"output", 'o', "FILE", 0, "Write the job to FILE; default: stdout", 0},
+    {"set", 's', "KEY=VALUE", 0, "Set a key of the job, overriding the file", 0},
+    {"ranks", OPTION_RANKS, "N", 0, "Number of ranks, if the file does not give it", 0},
+    {"force", OPTION_FORCE, NULL, 0, "Leave out keys that are unknown, or that change the result and are not supported",
+     0},
     {0},
 };
 
@@ -81,7 +82,7 @@ static error_t parse_import(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (!a->file)
-            argp_error(state, "which file? Give one such as axolotl.yaml or default_config.yaml");
+            argp_error(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -113,20 +114,20 @@ static int deliver(const import_arguments *a, const char *job, const char *notes
     }
     fputs(notes, stderr);
     if (a->output)
-        fprintf(stderr, "written to %s\n", a->output);
+        fprintf(stderr, "job written to %s\n", a->output);
     return 0;
 }
 
 static int import(int argc, char **argv) {
-    static const struct argp argp = {
-        import_options,
-        parse_import,
-        "FILE",
-        "Makes a job file of an Axolotl file, of what `accelerate config` writes (YAML or JSON), or of a "
-        "ParallelismConfig, and lists every key that it could not carry over, with the reason.",
-        NULL,
-        NULL,
-        NULL};
+    static const struct argp argp = {import_options,
+                                     parse_import,
+                                     "FILE",
+                                     "Convert an Axolotl file, a file written by `accelerate config` (YAML or JSON), "
+                                     "or a ParallelismConfig into a job "
+                                     "file, and list every key that was not carried over, with the reason.",
+                                     NULL,
+                                     NULL,
+                                     NULL};
     import_arguments a = {.opts = NDP_IMPORT_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     a.opts.assignments = a.assignments;
@@ -144,15 +145,15 @@ static int import(int argc, char **argv) {
 }
 
 int cmd_config(int argc, char **argv) {
-    static const struct argp argp = {
-        options,
-        parse,
-        "\nimport FILE [OPTION...]",
-        "Lists the keys of a job file: what they mean, what they may be, their defaults.\v"
-        "`ndparallel config import FILE` makes a job file of another program's; `ndparallel config import --help`.",
-        NULL,
-        NULL,
-        NULL};
+    static const struct argp argp = {options,
+                                     parse,
+                                     "\nimport FILE [OPTION...]",
+                                     "List the keys of a job file: their meaning, values and defaults.\v"
+                                     "`ndparallel config import FILE` converts the job file of another program; see "
+                                     "`ndparallel config import --help`.",
+                                     NULL,
+                                     NULL,
+                                     NULL};
     if (argc > 1 && strcmp(argv[1], "import") == 0) {
         char name[] = "ndparallel config import";
         argv[1] = name;

@@ -2,7 +2,7 @@
 
 int cmd_env(int argc, char **argv) {
     static const struct argp argp = {
-        NULL, NULL, NULL, "Says what this program runs on: processor, memory, libraries, transports.",
+        NULL, NULL, NULL, "Show what this program runs on: processor, memory, libraries, transports.",
         NULL, NULL, NULL};
     argp_parse(&argp, argc, argv, 0, NULL, NULL);
     char *text = NULL;

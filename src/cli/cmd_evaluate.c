@@ -10,14 +10,14 @@
 enum { OPTION_DEVICE = 1, OPTION_JSON, OPTION_TEXT_FIELD, OPTION_HOSTFILE };
 
 static const struct argp_option options[] = {
-    {"model", 'm', "DIR", 0, "Hugging Face folder; of a job, instead of its model.path", 0},
-    {"data", 'd', "FILE", 0, "Text, or JSONL with a document a line", 0},
+    {"model", 'm', "DIR", 0, "Hugging Face folder; with a job, used instead of its model.path", 0},
+    {"data", 'd', "FILE", 0, "Text, or JSONL with one document per line", 0},
     {"text-field", OPTION_TEXT_FIELD, "NAME", 0, "With --data: the field of a JSONL record; default: text", 0},
-    {"sequence-length", 'l', "N", 0, "With --data: longer documents are cut; default: the model's longest", 0},
-    {"threads", 't', "N", 0, "Of a rank; default: all cores", 0},
-    {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref: plain loops, to compare with", 0},
-    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "With a job: hosts for mpirun, one a line", 0},
-    {"json", OPTION_JSON, NULL, 0, "One line of JSON", 0},
+    {"sequence-length", 'l', "N", 0, "With --data: cut longer documents; default: the model's maximum", 0},
+    {"threads", 't', "N", 0, "Threads per rank; default: all cores", 0},
+    {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref (plain loops, for comparison)", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "With a job: hosts for mpirun, one per line", 0},
+    {"json", OPTION_JSON, NULL, 0, "Print one line of JSON", 0},
     {0},
 };
 
@@ -175,10 +175,9 @@ int cmd_evaluate(int argc, char **argv) {
         options,
         parse,
         "[JOB.YAML]",
-        "How well a model predicts texts: the mean negative log-likelihood of a token. Of the documents of a file, "
-        "each "
-        "by itself; or of what a job holds out (data.validation_files, data.validation_fraction), packed, masked and "
-        "on the layout as in the job: then it is the run's eval_loss.",
+        "Compute how well a model predicts text: the mean negative log-likelihood of a token. Takes the documents of "
+        "a file, each on its own, or the held-out data of a job (data.validation_files, data.validation_fraction), "
+        "packed, masked and laid out as in the job; then the result is the run's eval_loss.",
         children,
         NULL,
         NULL};

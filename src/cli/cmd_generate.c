@@ -8,15 +8,16 @@ enum { OPTION_DEVICE = 1, OPTION_IDS, OPTION_SEED, OPTION_TEMPERATURE, OPTION_TO
 
 static const struct argp_option options[] = {
     {"model", 'm', "DIR", 0, "Hugging Face folder", 0},
-    {"prompt", 'p', "TEXT", 0, "What to continue; empty: a beginning", 0},
-    {"max-tokens", 'n', "N", 0, "Stop after N tokens; 256", 0},
-    {"temperature", OPTION_TEMPERATURE, "X", 0, "0: always the most likely token; 0", 0},
-    {"top-p", OPTION_TOP_P, "P", 0, "Draw among the likeliest tokens that make up P together; 1", 0},
-    {"seed", OPTION_SEED, "N", 0, "Of the draws; 42", 0},
-    {"threads", 't', "N", 0, "Default: all cores", 0},
-    {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref: plain loops, to compare with", 0},
-    {"ids", OPTION_IDS, NULL, 0, "Prints the tokens' numbers instead of their text", 0},
-    {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 1},
+    {"prompt", 'p', "TEXT", 0, "Text to continue; default: none", 0},
+    {"max-tokens", 'n', "N", 0, "Stop after N tokens; default: 256", 0},
+    {"temperature", OPTION_TEMPERATURE, "X", 0, "0 always takes the most likely token; default: 0", 0},
+    {"top-p", OPTION_TOP_P, "P", 0, "Sample from the most likely tokens whose probabilities add up to P; default: 1",
+     0},
+    {"seed", OPTION_SEED, "N", 0, "Seed for sampling; default: 42", 0},
+    {"threads", 't', "N", 0, "Threads; default: all cores", 0},
+    {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref (plain loops, for comparison)", 0},
+    {"ids", OPTION_IDS, NULL, 0, "Print token ids instead of text", 0},
+    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 1},
     {0},
 };
 
@@ -85,8 +86,8 @@ static bool emit(void *user, int32_t id, const char *text) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    static const struct argp argp = {options, parse, NULL, "Continues a prompt: prints the new text as it comes.",
-                                     NULL,    NULL,  NULL};
+    static const struct argp argp = {
+        options, parse, NULL, "Continue a prompt, printing the new text as it is generated.", NULL, NULL, NULL};
     arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_status st = ndp_generate(&a.generate, emit, &a);

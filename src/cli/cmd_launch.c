@@ -4,9 +4,9 @@
 enum { OPTION_THREADS = 1, OPTION_HOSTFILE };
 
 static const struct argp_option options[] = {
-    {"ranks", 'n', "N", 0, "How many ranks: processes of the program", 0},
-    {"threads", OPTION_THREADS, "N", 0, "Threads of a rank: OMP_NUM_THREADS", 0},
-    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one a line", 0},
+    {"ranks", 'n', "N", 0, "Number of ranks, each a process of the program", 0},
+    {"threads", OPTION_THREADS, "N", 0, "Threads per rank (OMP_NUM_THREADS)", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
     {0},
 };
 
@@ -28,9 +28,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (!o->ranks)
-            argp_error(state, "how many ranks? Give -n N");
+            argp_error(state, "no number of ranks; give -n N");
         if (!o->argv)
-            argp_error(state, "which program? Give it, and its arguments, after --");
+            argp_error(state, "no program; give it and its arguments after --");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -38,15 +38,15 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 }
 
 int cmd_launch(int argc, char **argv) {
-    static const struct argp argp = {
-        options,
-        parse,
-        "-- PROGRAM [ARGUMENT...]",
-        "Runs a program that uses libndparallel on many ranks: in each of them ndp_world_run joins the same world. The "
-        "exit code is that of the rank that failed first.",
-        NULL,
-        NULL,
-        NULL};
+    static const struct argp argp = {options,
+                                     parse,
+                                     "-- PROGRAM [ARGUMENT...]",
+                                     "Run a program that uses libndparallel on many ranks: ndp_world_run joins them "
+                                     "into one world. The exit code is "
+                                     "that of the first rank to fail.",
+                                     NULL,
+                                     NULL,
+                                     NULL};
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = 0;
     argp_parse(&argp, argc, argv, ARGP_IN_ORDER, NULL, &o);

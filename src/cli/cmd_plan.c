@@ -5,9 +5,9 @@
 enum { OPTION_PROGRAM = 1, OPTION_RANK, OPTION_PER_NODE, OPTION_CLUSTER };
 
 static const struct argp_option options[] = {
-    {"program", OPTION_PROGRAM, NULL, 0, "Prints the step program and the unit programs, one instruction a line", 0},
-    {"rank", OPTION_RANK, "R", 0, "Whose program or budget; 0", 0},
-    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Default: all on one node up to 8, else 8", 0},
+    {"program", OPTION_PROGRAM, NULL, 0, "Print the step program and the unit programs, one instruction per line", 0},
+    {"rank", OPTION_RANK, "R", 0, "The rank whose program or memory to show; default: 0", 0},
+    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Default: up to 8 ranks on one node, else 8 per node", 0},
     {"cluster", OPTION_CLUSTER, "FILE", 0, "Not built yet: which layout is best on a cluster", 0},
     {0},
 };
@@ -47,8 +47,8 @@ int cmd_plan(int argc, char **argv) {
     static const struct argp argp = {options,
                                      parse,
                                      "JOB.YAML",
-                                     "Shows what one rank of a job needs and sends: memory by class, bytes by group. "
-                                     "Or, with --program, all it does.",
+                                     "Show what one rank of a job needs and sends: memory by class, bytes by group; "
+                                     "with --program, every instruction it runs.",
                                      children,
                                      NULL,
                                      NULL};

@@ -7,15 +7,15 @@
 enum { OPTION_FIELD = 1, OPTION_SPECIAL, OPTION_PIECES, OPTION_COUNT, OPTION_DECODE, OPTION_DEBUG };
 
 static const struct argp_option options[] = {
-    {"tokenizer", 'm', "DIR", 0, "Folder with a tokenizer.json (or vocab.json and merges.txt), such a file, or bytes",
-     0},
+    {"tokenizer", 'm', "DIR", 0,
+     "Folder with a tokenizer.json (or vocab.json and merges.txt), a tokenizer.json, or bytes", 0},
     {"file", 'f', "FILE", 0, "JSONL with a `text` field, a text a line, or one text; with --decode, lists of ids", 0},
-    {"text", 't', "TEXT", 0, "This text instead of a file; with --decode, this list of ids", 0},
-    {"text-field", OPTION_FIELD, "NAME", 0, "Of JSONL records; default: text", 0},
-    {"special", OPTION_SPECIAL, NULL, 0, "Adds the special tokens around each text; with --decode, shows them", 0},
-    {"pieces", OPTION_PIECES, NULL, 0, "Prints the tokens instead of their ids", 0},
-    {"count", OPTION_COUNT, NULL, 0, "Prints how many there are", 0},
-    {"decode", OPTION_DECODE, NULL, 0, "Ids to texts, each a string of JSON", 0},
+    {"text", 't', "TEXT", 0, "Text to use instead of a file; with --decode, a list of ids", 0},
+    {"text-field", OPTION_FIELD, "NAME", 0, "Field of JSONL records; default: text", 0},
+    {"special", OPTION_SPECIAL, NULL, 0, "Add the special tokens around each text; with --decode, show them", 0},
+    {"pieces", OPTION_PIECES, NULL, 0, "Print the tokens instead of their ids", 0},
+    {"count", OPTION_COUNT, NULL, 0, "Print the number of tokens", 0},
+    {"decode", OPTION_DECODE, NULL, 0, "Turn ids into texts, each a JSON string", 0},
     {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 1},
     {0},
 };
@@ -80,8 +80,7 @@ static bool print_line(void *user, const char *line, size_t length) {
 
 int cmd_tokenize(int argc, char **argv) {
     static const struct argp argp = {
-        options, parse, NULL, "Texts to token ids, one JSON array a line, or back.",
-        NULL,    NULL,  NULL};
+        options, parse, NULL, "Turn texts into token ids, one JSON array per line, or back.", NULL, NULL, NULL};
     arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);

@@ -10,12 +10,13 @@
 enum { OPTION_RESUME = 1, OPTION_HOSTFILE, OPTION_DRY, OPTION_NO_DATA, OPTION_PER_NODE };
 
 static const struct argp_option options[] = {
-    {"resume", OPTION_RESUME, NULL, 0, "Goes on from the newest checkpoint of the run folder", 0},
-    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one a line", 0},
+    {"resume", OPTION_RESUME, NULL, 0, "Resume from the newest checkpoint in the run folder", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
     {"dry-run", OPTION_DRY, NULL, 0,
-     "Checks the job, reads the head of its data, shows what one rank needs and sends, and ends", 0},
-    {"no-data", OPTION_NO_DATA, NULL, 0, "With --dry-run: opens neither the data nor the tokenizer", 0},
-    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "For --dry-run; default: all on one node up to 8, else 8", 0},
+     "Check the job, read the beginning of its data, show what one rank needs and sends, then exit", 0},
+    {"no-data", OPTION_NO_DATA, NULL, 0, "With --dry-run: open neither the data nor the tokenizer", 0},
+    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "For --dry-run; default: up to 8 ranks on one node, else 8 per node",
+     0},
     {0},
 };
 
@@ -49,7 +50,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (a->no_data && !a->dry)
-            argp_error(state, "--no-data is an option of --dry-run: a run needs its data");
+            argp_error(state, "--no-data needs --dry-run: a real run needs its data");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -139,7 +140,7 @@ int cmd_train(int argc, char **argv) {
         options,
         parse,
         "JOB.YAML",
-        "Trains a model as a job file says. Starts its ranks with mpirun, or joins those that mpirun or srun started.",
+        "Train a model from a job file. Starts its ranks with mpirun, or joins ranks that mpirun or srun started.",
         children,
         NULL,
         NULL};

@@ -13,11 +13,11 @@ enum { OPTION_STEPS = 1, OPTION_JSON };
 
 static const struct argp_option options[] = {
     {"layout", 'l', "AXIS=SIZE,...", 0,
-     "What to compare with one rank, such as dp_shard=4,tp=2: the axes above 1 of pp, dp_replicate, dp_shard, cp, sp, "
-     "tp, ep; again for more layouts",
+     "A layout to compare with one rank, such as dp_shard=4,tp=2 (axes: pp, dp_replicate, dp_shard, cp, sp, tp, ep); "
+     "may be repeated",
      0},
-    {"steps", OPTION_STEPS, "N", 0, "Updates of each run, 1 to 20; 20", 0},
-    {"json", OPTION_JSON, NULL, 0, "One line of JSON", 0},
+    {"steps", OPTION_STEPS, "N", 0, "Updates per run, 1 to 20; default: 20", 0},
+    {"json", OPTION_JSON, NULL, 0, "Print one line of JSON", 0},
     {0},
 };
 
@@ -55,7 +55,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case ARGP_KEY_END:
         if (a->n == 0)
-            argp_error(state, "which layout? Give --layout, such as --layout dp_shard=4,tp=2");
+            argp_error(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -77,7 +77,7 @@ enum { SHOWN = sizeof shown / sizeof shown[0] };
 
 static double share_of(const ndp_deviation *d) { return d->worst.off == 0 ? 0 : d->worst.off / d->worst.bound; }
 
-/* Share of its bound that a deviation takes: "0.3%", "20%", "28x". */
+/* A deviation as a share of its bound: "0.3%", "20%", "28x". */
 static void share_text(double share, char out[16]) {
     if (share < 9.995)
         snprintf(out, 16, share < 0.0995 ? "%.1f%%" : "%.0f%%", 100 * share);
@@ -130,8 +130,8 @@ static void print_agreement(const arguments *a, const ndp_verdict *v) {
             }
         }
     share_text(most, text);
-    printf("\n%s with one rank; nearest to its bound, at %s, is the %s of %s\n", a->n > 1 ? "All agree" : "It agrees",
-           text, ndp_measure_name(measure), a->layouts[layout]);
+    printf("\n%s with one rank; the closest to its bound, at %s, is the %s of %s\n",
+           a->n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts[layout]);
 }
 
 static void print_words(const arguments *a, const ndp_verdict *v) {
@@ -188,7 +188,7 @@ static void print_json(const arguments *a, const ndp_verdict *v) {
 static int verify(const arguments *a, const ndp_config *c) {
     ndp_verdict *verdicts = calloc((size_t)a->n, sizeof *verdicts);
     if (!verdicts) {
-        fprintf(stderr, "ndparallel: no memory for %d layouts\n", a->n);
+        fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->n);
         return 1;
     }
     ndp_verify_opts o = NDP_VERIFY_OPTS_INIT;
@@ -213,8 +213,8 @@ int cmd_verify(int argc, char **argv) {
         options,
         parse,
         "JOB.YAML",
-        "Trains a job for a few steps on one rank and on every --layout, and compares all gradients, their norms and "
-        "the losses. Ranks are threads of this process. Exit code 0: all agree; 1: one does not.",
+        "Train a job for a few steps on one rank and on every --layout, and compare all gradients, gradient norms and "
+        "losses. Ranks are threads of this process. Exit code 0: all layouts agree; 1: at least one does not.",
         children,
         NULL,
         NULL};

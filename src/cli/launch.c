@@ -44,7 +44,7 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
 static void tell_end(int code) {
     enum { SIGNALS = 64 }; /* beyond them a code is mpirun's, or ssh's, own */
     if (code > 128 && code <= 128 + SIGNALS && code != 130)
-        fprintf(stderr, "ndparallel: the run ended because a rank was killed by signal %d (%s)%s\n", code - 128,
+        fprintf(stderr, "ndparallel: a rank was killed by signal %d (%s)%s\n", code - 128,
                 strsignal(code - 128),
                 code == 128 + SIGKILL  ? "; if you did not do that, memory ran out: see `train --dry-run`"
                 : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* its code for that */

@@ -13,15 +13,15 @@ typedef struct command {
 } command;
 
 static const command commands[] = {
-    {"train", cmd_train, "trains a model as a job file says"},
-    {"plan", cmd_plan, "shows what a job would do and need, without doing it"},
-    {"verify", cmd_verify, "are a layout's gradients and losses those of one rank?"},
-    {"launch", cmd_launch, "runs a program of your own on many ranks"},
-    {"evaluate", cmd_evaluate, "the mean negative log-likelihood of texts under a model"},
-    {"generate", cmd_generate, "continues a prompt"},
-    {"tokenize", cmd_tokenize, "texts to token ids, and back"},
-    {"config", cmd_config, "lists the keys of a job file, or their defaults"},
-    {"env", cmd_env, "says what this program runs on, for bug reports"},
+    {"train", cmd_train, "train a model from a job file"},
+    {"plan", cmd_plan, "show what a job would do and need, without running it"},
+    {"verify", cmd_verify, "check that layouts compute the gradients and losses of one rank"},
+    {"launch", cmd_launch, "run your own program on many ranks"},
+    {"evaluate", cmd_evaluate, "compute the mean negative log-likelihood of texts, or of a job's held-out data"},
+    {"generate", cmd_generate, "continue a prompt"},
+    {"tokenize", cmd_tokenize, "turn text into token ids, and back"},
+    {"config", cmd_config, "list the keys of a job file; import the job file of another program"},
+    {"env", cmd_env, "show what this program runs on, for bug reports"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -32,7 +32,8 @@ static void print_help(FILE *out) {
     fprintf(out, "Usage: ndparallel COMMAND ...\n\n");
     for (int i = 0; i < COMMANDS; i++)
         fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-    fprintf(out, "\n`ndparallel COMMAND --help` lists a command's options, `ndparallel --version` says the version.\n");
+    fprintf(out,
+            "\n`ndparallel COMMAND --help` lists a command's options; `ndparallel --version` prints the version.\n");
 }
 
 /* Edits (insert, remove, replace a character) that turn a into b; both are shorter than 32. */
@@ -54,7 +55,7 @@ static int distance(const char *a, const char *b) {
     return row[n];
 }
 
-/* The command that was meant: at most half of its letters differ; NULL when none is that near. */
+/* The nearest command: at most half of its letters differ; NULL if there is none. */
 static const char *nearest(const char *word) {
     const char *best = NULL;
     int least = 32;
@@ -85,8 +86,8 @@ static int run(const command *c, int argc, char **argv) {
 }
 
 /* OpenMP's threads spin while they wait, which on a machine that others use as well costs a step many times its work.
- * How long is read from the environment when the runtime is loaded, so the program starts itself once more, unless the
- * user has said what he wants. */
+ * The runtime reads how long from the environment when it is loaded, so the program executes itself again, unless the
+ * user has set it. */
 static void wait_politely(char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;

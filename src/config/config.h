@@ -20,7 +20,12 @@ typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
 typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
 typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
-typedef enum ndp_data_format { NDP_FORMAT_AUTO, NDP_FORMAT_TEXT, NDP_FORMAT_MESSAGES, NDP_FORMAT_INSTRUCTION } ndp_data_format;
+typedef enum ndp_data_format {
+    NDP_FORMAT_AUTO,
+    NDP_FORMAT_TEXT,
+    NDP_FORMAT_MESSAGES,
+    NDP_FORMAT_INSTRUCTION
+} ndp_data_format;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
 typedef enum ndp_bin_type { NDP_BIN_UINT16, NDP_BIN_UINT32 } ndp_bin_type;
 typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what was seen ---- */
+/* ---- notes ---- */
 
 ndp_status ndp_import_note(ndp_import *m, import_verdict verdict, const char *name, struct fy_node *node,
                            const char *why, const char *ours) {
@@ -59,21 +59,21 @@ bool ndp_import_is_set(const ndp_import *m, const char *ours) {
 
 /* ---- keys ---- */
 
-/* How well a word fits a pattern, one word long, at its beginning: the letters that it has in common, one more where
- * it is all of it; 0: not at all. */
+/* How well a pattern of `n` letters fits a word: the number of letters they share, plus one for a whole word; 0: it
+ * does not fit. */
 static size_t fit(const char *pattern, size_t n, const char *word) {
     if (n && pattern[n - 1] == '*')
         return strncmp(pattern, word, n - 1) == 0 ? n : 0;
     return strncmp(pattern, word, n) == 0 && !word[n] ? n + 1 : 0;
 }
 
-/* The next of names that are parted by spaces: its length; 0 behind the last. */
+/* Moves to the next of names separated by spaces and returns its length; 0 after the last. */
 static size_t next_name(const char **names) {
     *names += strspn(*names, " ");
     return strcspn(*names, " ");
 }
 
-/* The key of a section that stands for this name: the one with the most letters in common. */
+/* The key of a section for this name: the one that shares the most letters. */
 static const import_key *find_key(const char *section, const char *name) {
     const import_key *best = NULL;
     size_t longest = 0;
@@ -200,7 +200,7 @@ static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *
     return ndp_import_note(m, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
 }
 
-/* A number that is left to the program, "auto", is one that was not said. */
+/* "auto" for a number leaves it to the program, as if it were missing. */
 static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                              const char *name) {
     const char *text = ndp_yaml_text(value);
@@ -227,7 +227,7 @@ static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *k
                            const char *name) {
     char shown[200];
     NDP_TRY(ndp_yaml_follow(m->y, &value));
-    if (ndp_import_is_null(value)) /* not said */
+    if (ndp_import_is_null(value)) /* missing */
         return NDP_OK;
     switch (k->kind) {
     case IMPORT_VALUE:

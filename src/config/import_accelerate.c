@@ -2,7 +2,7 @@
  * Megatron-LM, as those programs read them. Axolotl's file has sections of the same keys. */
 #include "config/import_table.h"
 
-static const char no_tpu[] = "there are no TPUs here";
+static const char no_tpu[] = "TPUs are not supported";
 static const char row_length[] = "data.sequence_length is the length of all rows";
 
 static const import_word mixed_words[] = {
@@ -61,8 +61,8 @@ static const import_key keys[] = {
     {accelerate, "megatron_lm_config", SECTION(megatron), .prefix = "megatron_lm_"},
     {accelerate, "tp_config", SECTION(tp_config)},
     {accelerate, "debug", LEFT("collectives are checked against each other before the first step")},
-    {accelerate, "use_cpu", LEFT("train.device says on what")},
-    {accelerate, "enable_cpu_affinity", LEFT("train.threads says how many cores a rank has")},
+    {accelerate, "use_cpu", LEFT("the device is train.device")},
+    {accelerate, "enable_cpu_affinity", LEFT("the number of cores per rank is train.threads")},
     {accelerate, "compute_environment machine_rank main_process_ip main_process_port main_training_function rdzv_* "
                  "same_network gpu_ids mpirun_config", LEFT(launched)},
     {accelerate, "ipex_config dynamo_*", LEFT(own_kernels)},
@@ -77,7 +77,7 @@ static const import_key keys[] = {
     {parallelism, "ep_size", SIZE(ep)},
     {parallelism, "cp_comm_strategy", WORD(rotate, rotations)},
     {parallelism, "cp_handler", SECTION(cp_handler)},
-    {parallelism, "tp_handler", LEFT("tensor parallelism is by the model's architecture")},
+    {parallelism, "tp_handler", LEFT("tensor parallelism follows the model's architecture")},
     {parallelism, "cp_backend sp_backend sp_handler sp_attn_implementation", LEFT(own_attention)},
     {parallelism, "sp_seq_length sp_seq_length_is_variable", LEFT(row_length)},
     {parallelism, "enable_async_tp", LEFT(overlapped)},
@@ -93,15 +93,15 @@ static const import_key keys[] = {
     {fsdp, "cpu_ram_efficient_loading sync_module_states state_dict_type final_state_dict_type", LEFT(always_sharded)},
     {fsdp, "auto_wrap_policy transformer_layer_cls_to_wrap min_num_params use_orig_params", LEFT(units)},
     {fsdp, "backward_prefetch* forward_prefetch limit_all_gathers", LEFT(overlapped)},
-    {fsdp, "mixed_precision_policy", LEFT("precision.compute is the one precision; gradients are reduced in fp32")},
-    {fsdp, "ignored_modules", REFUSED("everything is sharded, and its gradient reduced")},
+    {fsdp, "mixed_precision_policy", LEFT("precision.compute is the only setting; gradients are reduced in fp32")},
+    {fsdp, "ignored_modules", REFUSED("all parameters are sharded and their gradients reduced")},
 
     /* DeepSpeed: Accelerate's keys, and those of its own file */
     {deepspeed, "zero_stage", INT(zero_stage, 0, 3)},
     {deepspeed, "gradient_accumulation_steps", INT(accumulation, 1, 1 << 24)},
     {deepspeed, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
     {deepspeed, "train_micro_batch_size_per_gpu", INT(micro, 1, 1 << 24)},
-    {deepspeed, "train_batch_size", LEFT("it follows: micro batch x accumulation x data ranks")},
+    {deepspeed, "train_batch_size", LEFT("it is derived: micro batch x accumulation x data ranks")},
     {deepspeed, "config_file", EACH(ndp_import_deepspeed)},
     {deepspeed, "zero_optimization", SECTION(zero)},
     {deepspeed, "bf16 bfloat16", SECTION(enabled_bf16)},
@@ -114,7 +114,7 @@ static const import_key keys[] = {
     {deepspeed, "communication_data_type", LEFT("tensors travel in precision.compute, gradients in fp32")},
     {deepspeed, "hostfile multinode_launcher exclusion_filter inclusion_filter", LEFT(launched)},
     {deepspeed, "moe_layer_cls_names", LEFT(units)},
-    {deepspeed, "activation_checkpointing", LEFT("train.recompute says it")},
+    {deepspeed, "activation_checkpointing", LEFT("set by train.recompute")},
     {deepspeed, "steps_per_print wall_clock_breakdown", LEFT(no_tracker)},
     {zero, "stage", INT(zero_stage, 0, 3)},
     {zero, "offload_*", LEFT(no_offload)},
@@ -123,8 +123,8 @@ static const import_key keys[] = {
     {zero, "gather_16bit_weights_on_model_save elastic_checkpoint", LEFT(always_sharded)},
     {zero, "contiguous_gradients round_robin_gradients memory_efficient_linear sub_group_size", LEFT(own_memory)},
     {zero, "ignore_unused_parameters", LEFT(units)},
-    {zero, "zero_hpz_partition_size", LEFT("parallelism.reshard_after_forward and dp_replicate_size say it")},
-    {zero, "zero_quantized_*", REFUSED("what ranks exchange is not quantized")},
+    {zero, "zero_hpz_partition_size", LEFT("set by parallelism.reshard_after_forward and dp_replicate_size")},
+    {zero, "zero_quantized_*", REFUSED("communication is not quantized")},
     {enabled_bf16, "enabled", WORD(bf16, truth_or_auto)},
     {enabled_fp16, "enabled", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
     {enabled_fp16, "auto_cast loss_scale* min_loss_scale initial_scale_power hysteresis consecutive_hysteresis",

@@ -3,39 +3,38 @@
 
 /* ---- reasons ---- */
 
-static const char no_hub[] = "nothing is downloaded or uploaded; paths name what is on disk";
-static const char only_adapters[] = "only adapters have it";
-static const char no_adapter[] = "adapters are not trained: all parameters are";
-static const char no_quantization[] = "quantized weights are not trained";
-static const char no_preference[] = "only the next token is trained on: no rewards, no preferences";
-static const char own_cache[] = "data are tokenized once, into data.cache_dir, and read from there";
+static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths on disk";
+static const char only_adapters[] = "used only with adapters";
+static const char no_adapter[] = "adapters are not supported; all parameters are trained";
+static const char no_quantization[] = "quantized weights are not supported";
+static const char no_preference[] = "training is on the next token only, without rewards or preferences";
+static const char own_cache[] = "data are tokenized once, into data.cache_dir";
 static const char model_config[] = "change the model folder's config.json instead";
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
-static const char from_model[] = "the model folder says it";
-static const char one_rate[] = "all parameters have one learning rate, by one schedule";
-static const char one_loss[] = "the loss is the cross-entropy of the next token alone";
+static const char from_model[] = "read from the model folder";
+static const char one_rate[] = "all parameters share one learning rate and one schedule";
+static const char one_loss[] = "the only loss is the cross-entropy of the next token";
 static const char all_trained[] = "all parameters are trained";
-static const char exact_attention[] = "attention is exact, and a query sees all it may";
-static const char by_seed[] = "rows are shuffled by train.seed, the same on every layout";
-static const char first_fit[] = "rows are packed first fit; which documents share one has no effect on their losses";
-static const char padding[] = "rows are data.sequence_length long, and padding is neither seen nor learned";
-static const char all_read[] = "all documents are read, whole; write the ones that are meant";
-static const char only_losses[] = "the loss of what is held out is what is evaluated";
+static const char exact_attention[] = "attention is exact and covers all that the mask allows";
+static const char by_seed[] = "rows are shuffled with train.seed, identically on every layout";
+static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
+static const char padding[] = "rows are data.sequence_length long, and padding is masked";
+static const char all_read[] = "all documents are read, whole; write the intended ones to a file";
+static const char only_losses[] = "evaluation computes the loss on held-out data only";
 static const char last_model[] = "the model of the last step is exported";
-static const char runs_to_the_end[] = "a run goes on to train.steps";
-static const char own_resume[] = "`ndparallel train --resume`, from checkpoints of its own";
-static const char no_noise[] = "embeddings get no noise";
-static const char no_images[] = "text alone is trained on";
+static const char runs_to_the_end[] = "a run always continues to train.steps";
+static const char own_resume[] = "use `ndparallel train --resume`, which reads its own checkpoints";
+static const char no_noise[] = "noise on embeddings is not supported";
+static const char no_images[] = "only text is supported";
 static const char message_keys[] = "a message is {role, content} or {from, value}; rename the keys in the records";
-static const char whole_turns[] = "data.train_on: assistant learns each turn of the assistant, whole";
-static const char no_tools[] = "tools are not rendered";
-static const char given_system[] =
-    "a system message is one of the messages; write it into the records, or leave it out";
-static const char thoughts[] = "a thought is the message's reasoning_content, or <think>...</think> in its content";
+static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
+static const char no_tools[] = "tools are not supported";
+static const char given_system[] = "a system message has to be among the messages of a record";
+static const char thoughts[] = "reasoning is read from reasoning_content, or from <think>...</think> in the content";
 
 /* ---- words ---- */
 
-static const char not_adamw[] = "not AdamW's arithmetic in fp32; optimizer.name is adamw or sgd";
+static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is adamw or sgd";
 static const import_word optimizers[] = {{"adamw_torch", NDP_ADAMW, 0},
                                          {"adamw_torch_fused", NDP_ADAMW, 0},
                                          {"adamw_torch_xla", NDP_ADAMW, 0},
@@ -116,7 +115,7 @@ static const import_word role_key[] = {{"role", 0, 0}, {"from", 0, 0}, {"*", 0, 
 static const import_word content_key[] = {{"content", 0, 0}, {"value", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
-    {"turn", 0, 0}, {"*", 0, "the token that ends a turn is learned where the turn is"}, {0}};
+    {"turn", 0, 0}, {"*", 0, "the token that ends a turn is trained on together with the turn"}, {0}};
 
 /* ---- keys ---- */
 
@@ -131,18 +130,18 @@ static const import_key keys[] = {
     {axolotl, "base_model_config model_type model_config_type tokenizer_type tokenizer_use_fast tokenizer_legacy "
               "tokenizer_use_mistral_common is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
               "is_qwen_derived_model", LEFT(from_model)},
-    {axolotl, "trust_remote_code", LEFT("no code is read from a model folder")},
-    {axolotl, "revision_of_model", REFUSED("a folder has one revision; download that one"), SETTLED_BY("model.path")},
+    {axolotl, "trust_remote_code", LEFT("model folders are read without running code from them")},
+    {axolotl, "revision_of_model", REFUSED("download this revision and name its folder"), SETTLED_BY("model.path")},
     {axolotl, "overrides_of_model_config overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*",
      REFUSED(model_config)},
-    {axolotl, "resize_token_embeddings_to_32x", LEFT("vocabularies are padded where that is faster, without effect")},
-    {axolotl, "mean_resizing_embeddings", LEFT("the vocabulary is the model's; no row is added to it")},
-    {axolotl, "embeddings_skip_upcast", LEFT("weights are kept in fp32 and computed with in precision.compute")},
-    {axolotl, "reinit_weights", REFUSED("model.init is pretrained or random, as a whole"), SETTLED_BY("model.init")},
+    {axolotl, "resize_token_embeddings_to_32x", LEFT("the vocabulary is padded internally where that is faster")},
+    {axolotl, "mean_resizing_embeddings", LEFT("no rows are added to the vocabulary")},
+    {axolotl, "embeddings_skip_upcast", LEFT("weights are kept in fp32; computation uses precision.compute")},
+    {axolotl, "reinit_weights", REFUSED("the whole model is either pretrained or random (model.init)"), SETTLED_BY("model.init")},
     {axolotl, "special_tokens", SECTION(tokens)},
     {axolotl, "tokens added_tokens_overrides", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
-    {axolotl, "fix_untrained_tokens", REFUSED("no embedding is changed before training")},
-    {tokens, "pad_token", LEFT("padding has no token: its positions are masked and not counted")},
+    {axolotl, "fix_untrained_tokens", REFUSED("embeddings are not changed before training")},
+    {tokens, "pad_token", LEFT("padding is masked and needs no token")},
     {tokens, "*", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
     {axolotl, "gptq load_in_8bit load_in_4bit quantization qat quantize_moe_experts", REFUSED(no_quantization)},
     {axolotl, "bnb_config_kwargs", LEFT(no_quantization)},
@@ -165,14 +164,14 @@ static const import_key keys[] = {
     {axolotl, "fsdp_final_state_dict_type", LEFT(always_sharded)},
     {axolotl, "deepspeed", EACH(ndp_import_deepspeed)},
     {axolotl, "deepcompile", LEFT(own_kernels)},
-    {axolotl, "ddp", LEFT("replicas are dp_replicate_size")},
+    {axolotl, "ddp", LEFT("the number of replicas is parallelism.dp_replicate_size")},
     {axolotl, "ddp_*", LEFT(overlapped)},
-    {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT says how long ranks wait for each other")},
+    {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT sets how long ranks wait for each other")},
     {axolotl, "device device_map local_rank use_ray ray_* resources_per_worker accelerator_config debug "
               "axolotl_config_path", LEFT(launched)},
     {axolotl, "max_memory gpu_memory_limit low_cpu_mem_usage gc_* tiled_mlp*", LEFT(own_memory)},
     {axolotl, "activation_offloading layer_offloading", LEFT(no_offload)},
-    {axolotl, "auto_find_batch_size", REFUSED("the batch is as the file says; --dry-run shows whether it fits"),
+    {axolotl, "auto_find_batch_size", REFUSED("the batch size is fixed; --dry-run shows whether it fits"),
      SETTLED_BY("batch.micro_batch_size")},
 
     /* the batch, the steps */
@@ -192,7 +191,7 @@ static const import_key keys[] = {
     {axolotl, "weight_decay", NUMBER(job.optimizer.weight_decay, "[0, inf)")},
     {axolotl, "max_grad_norm", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
     {axolotl, "adam_beta3 adam_epsilon2", REFUSED(not_adamw)},
-    {axolotl, "optim_args", REFUSED("adamw and sgd have what is in optimizer:, and no more"), SETTLED_BY("optimizer.name")},
+    {axolotl, "optim_args", REFUSED("adamw and sgd have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
     {axolotl, "embedding_lr embedding_lr_scale lr_groups", REFUSED(one_rate)},
     {axolotl, "lr_scheduler", WORD(scheduler, schedules), SETTLED_BY("schedule.name")},
     {axolotl, "lr_scheduler_kwargs", SECTION(scheduler)},
@@ -201,13 +200,13 @@ static const import_key keys[] = {
     {axolotl, "cosine_min_lr_ratio", NUMBER(min_lr_ratio, "[0, 1]")},
     {axolotl, "cosine_constant_lr_ratio jagged_restart_*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
     {axolotl, "lr_quadratic_warmup", REFUSED("warm-up is linear"), SETTLED_BY("schedule.warmup_steps")},
-    {axolotl, "lr_div_factor", LEFT("only one_cycle has it")},
+    {axolotl, "lr_div_factor", LEFT("used only by one_cycle")},
     {axolotl, "warmup_steps", INT(warmup, 0, 1 << 30)},
     {axolotl, "warmup_ratio", NUMBER(warmup_ratio, "[0, 1]")},
     {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED(no_noise)},
     {axolotl, "label_smoothing_factor use_eaft num_labels kd_*", REFUSED(one_loss)},
     {axolotl, "eaft_*", LEFT(one_loss)},
-    {axolotl, "trainer_cls", REFUSED("a class of another program, which may change the training")},
+    {axolotl, "trainer_cls", REFUSED("a class of another program, which could change the training")},
 
     /* precision, memory, kernels */
     {axolotl, "bf16", WORD(bf16, truth_or_auto)},
@@ -217,9 +216,9 @@ static const import_key keys[] = {
     {axolotl, "bfloat16", WORD(half, truth_or_auto)},
     {axolotl, "float16", REFUSED(no_fp16), SETTLED_BY("precision.compute")},
     {axolotl, "float32", WORD(fp32, truth)},
-    {axolotl, "tf32", LEFT("products are in fp32 or bf16: precision.compute")},
+    {axolotl, "tf32", LEFT("matrix products are in fp32 or bf16 (precision.compute)")},
     {axolotl, "gradient_checkpointing", WORD(checkpointing, checkpointing_words)},
-    {axolotl, "gradient_checkpointing_kwargs", LEFT("recompute is by decoder block")},
+    {axolotl, "gradient_checkpointing_kwargs", LEFT("recomputation is per decoder block")},
     {axolotl, "flash_attention flash_attn_* flash_optimum sdp_attention xformers_attention flex_attention flex_attn_* "
               "eager_attention heads_k_stride", LEFT(own_attention)},
     {axolotl, "attention attn_implementation", WORD(ignored, attentions), .why = own_attention},
@@ -246,18 +245,18 @@ static const import_key keys[] = {
      LEFT(first_fit)},
     {axolotl, "pad_to_sequence_len pad_to_multiple_of batch_flattening", LEFT(padding)},
     {axolotl, "pretraining_sample_concatenation",
-     REFUSED("documents of a row do not see each other; data.document_mask: false makes one text of them"),
+     REFUSED("documents in a row are masked from each other; data.document_mask: false joins them into one text"),
      SETTLED_BY("data.document_mask")},
-    {axolotl, "use_pose", REFUSED("positions are those of the document")},
-    {axolotl, "pose_*", LEFT("positions are those of the document")},
+    {axolotl, "use_pose", REFUSED("positions are those in the document")},
+    {axolotl, "pose_*", LEFT("positions are those in the document")},
     {axolotl, "dataset_exact_deduplication dataset_shard_num min_sample_len", REFUSED(all_read), SETTLED_BY("data.files")},
     {axolotl, "dataset_shard_idx", LEFT(all_read)},
     {axolotl, "dataset_* dataloader_* skip_prepare_dataset num_dataset_shards_to_save remove_unused_columns streaming",
      LEFT(own_cache)},
     {axolotl, "chat_template_jinja chat_template_kwargs", REFUSED(NDP_IMPORT_NO_TEMPLATE), SETTLED_BY("data.chat_template")},
     {axolotl, "default_system_message", REFUSED(given_system)},
-    {axolotl, "eot_tokens", LEFT("the token with which the template ends the assistant's turn is learned")},
-    {axolotl, "roles_to_train train_on_eos train_on_eot", LEFT("Axolotl reads it in a data set alone")},
+    {axolotl, "eot_tokens", LEFT("the template's end token of an assistant turn is trained on")},
+    {axolotl, "roles_to_train train_on_eos train_on_eot", LEFT("Axolotl reads this key only in a data set")},
     {axolotl, "rl reward_model process_reward_model", REFUSED(no_preference)},
     {axolotl, "max_prompt_len trl vllm rl_beta dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient",
      LEFT(no_preference)},
@@ -287,8 +286,8 @@ static const import_key keys[] = {
     {dataset, "message_field_training message_field_training_detail", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
     {dataset, "drop_system_message field_system", REFUSED(given_system)},
     {dataset, "field_tools", REFUSED(no_tools)},
-    {dataset, "conversation field_human field_model", LEFT("only sharegpt and its like have it")},
-    {dataset, "input_format input_transform logprobs_field temperature", LEFT("no type of data set that is read has it")},
+    {dataset, "conversation field_human field_model", LEFT("used only by sharegpt and similar types")},
+    {dataset, "input_format input_transform logprobs_field temperature", LEFT("not used by any supported data set type")},
     {mappings, "role", WORD(ignored, role_key), SETTLED_BY("data.files")},
     {mappings, "content", WORD(ignored, content_key), SETTLED_BY("data.files")},
     {mappings, "reasoning_content", WORD(ignored, thought_key)},
@@ -299,8 +298,8 @@ static const import_key keys[] = {
     {prompter, "field_output", TEXT(set.response)},
     {prompter, "format", TEXT(set.format)},
     {prompter, "no_input_format", TEXT(set.no_input_format)},
-    {prompter, "system_prompt field_system", REFUSED("a question has no system message"), SETTLED_BY("data.format")},
-    {prompter, "system_format", LEFT("a question has no system message")},
+    {prompter, "system_prompt field_system", REFUSED("system messages in prompts are not supported"), SETTLED_BY("data.format")},
+    {prompter, "system_format", LEFT("system messages in prompts are not supported")},
 
     /* the run folder */
     {axolotl, "output_dir", TEXT(job.train.output_dir)},
@@ -308,8 +307,8 @@ static const import_key keys[] = {
     {axolotl, "saves_per_epoch", NUMBER(saves_per_epoch, "(0, inf)")},
     {axolotl, "save_strategy", WORD(save, save_words)},
     {axolotl, "save_total_limit", INT(job.checkpoint.keep, 1, 1 << 20)},
-    {axolotl, "save_first_step dynamic_checkpoint", LEFT("checkpoints are counted in steps: checkpoint.every")},
-    {axolotl, "save_only_model", LEFT("a checkpoint is what a run goes on from; the model is exported at the end")},
+    {axolotl, "save_first_step dynamic_checkpoint", LEFT("checkpoints are written every checkpoint.every steps")},
+    {axolotl, "save_only_model", LEFT("checkpoints hold all that a resumed run needs; the model is exported at the end")},
     {axolotl, "save_safetensors", LEFT(always_sharded)},
     {axolotl, "logging_steps", INT(job.train.log_every, 1, 1 << 30)},
     {axolotl, "resume_from_checkpoint auto_resume_from_checkpoints", LEFT(own_resume)},
@@ -318,7 +317,7 @@ static const import_key keys[] = {
     {axolotl, "eval_strategy evaluation_strategy", WORD(eval, eval_words)},
     {axolotl, "eval_batch_size eval_sample_packing", LEFT("what is held out is batched and packed as the rest is; a "
                                                           "document's loss is the same")},
-    {axolotl, "eval_sequence_len", LEFT("data.sequence_length is that of what is held out too")},
+    {axolotl, "eval_sequence_len", LEFT("held-out rows have data.sequence_length too")},
     {axolotl, "eval_* do_* bench_*", LEFT(only_losses)},
     {axolotl, "load_best_model_at_end", REFUSED(last_model)},
     {axolotl, "metric_for_best_model greater_is_better", LEFT(last_model)},
@@ -326,9 +325,9 @@ static const import_key keys[] = {
     {axolotl, "loss_watchdog_*", LEFT(runs_to_the_end)},
     {axolotl, "use_wandb wandb_* use_mlflow mlflow_* hf_mlflow_* use_comet comet_* use_trackio trackio_* use_otel "
               "otel_* use_tensorboard include_t* profiler_steps*", LEFT(no_tracker)},
-    {axolotl, "gradio_*", LEFT("`ndparallel generate` continues a prompt")},
+    {axolotl, "gradio_*", LEFT("use `ndparallel generate`")},
     {axolotl, "hub_* push_* hf_use_auth_token", LEFT(no_hub)},
-    {axolotl, "strict", LEFT("keys that nobody knows are always refused")},
+    {axolotl, "strict", LEFT("unknown keys are always refused")},
     /* clang-format on */
 };
 const import_table ndp_import_axolotl = {keys, NDP_COUNT(keys)};

@@ -42,7 +42,7 @@ static ndp_status share(ndp_import *m, int key, const char *value, const char *n
     char **ours = (char **)((char *)&m->job + shared_keys[key].offset);
     if (m->shared & 1 << key) {
         char why[200];
-        snprintf(why, sizeof why, "%s is one for all files: %.50s before, %.50s here", shared_keys[key].ours,
+        snprintf(why, sizeof why, "%s applies to all files: %.50s before, %.50s here", shared_keys[key].ours,
                  *ours ? *ours : "the tokenizer's own", value ? value : "the tokenizer's own");
         return same(*ours, value) ? NDP_OK : ndp_import_refuse(m, name, NULL, node, why, shared_keys[key].ours);
     }
@@ -58,14 +58,14 @@ static ndp_status share(ndp_import *m, int key, const char *value, const char *n
 /* ---- types ---- */
 
 static const char own_words[] =
-    "its prompt has words of its own, such as 'Below is an instruction that describes a task', and here "
-    "data.chat_template writes it; make messages of the records, with type: chat_template";
-static const char own_type[] = "the type of a data set is completion or chat_template, or a prompt that a template "
+    "it adds its own text to prompts, such as 'Below is an instruction that describes a task'; here prompts are "
+    "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
+static const char own_type[] = "supported types are completion, chat_template, and a prompt format that a template "
                                "writes: format \"{instruction}\\n\\n{input}\\n\", no_input_format \"{instruction}\\n\"";
 static const char OF_ITS_OWN[] = "of its own";
 
 typedef struct set_type {
-    const char *name; /* up to a colon, behind which a style follows */
+    const char *name; /* up to a colon, after which comes a style */
     ndp_data_format format;
     const char *prompt, *input, *response; /* names of fields */
     const char *why;                       /* it is refused; NULL: it is not */
@@ -112,11 +112,11 @@ ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const 
     if (text && strcmp(text, "train") == 0)
         return NDP_OK;
     return ndp_import_refuse(m, name, text ? text : OF_ITS_OWN, value,
-                             "a file is read whole; write the part of it that is meant",
+                             "files are read whole; write the intended part to a file of its own",
                              m->held ? "data.validation_files" : "data.files");
 }
 
-/* A role here is its name in the records; one that is not known is refused when they are read. */
+/* Roles are named as in the records; unknown ones are refused when the records are read. */
 static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const char *name) {
     static const char *const roles[][2] = {
         {"system", "system"}, {"user", "user"}, {"human", "user"}, {"assistant", "assistant"}, {"gpt", "assistant"}};
@@ -124,7 +124,7 @@ static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const ch
     for (int i = 0; source && i < NDP_COUNT(roles); i++)
         if (strcmp(source, roles[i][0]) == 0 && strcmp(target ? target + 1 : name, roles[i][1]) != 0)
             return ndp_import_refuse(m, name, source, item,
-                                     "the roles of records are taken as they are; rename them there",
+                                     "roles are taken from the records as they are; rename them there",
                                      m->held ? "data.validation_files" : "data.files");
     return NDP_OK;
 }
@@ -132,8 +132,7 @@ static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const ch
 ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name) {
     NDP_TRY(ndp_import_note(
         m, SEEN_LEFT, name, value,
-        "roles in records are system, user or human, and assistant or gpt; another one is refused when it is read",
-        NULL));
+        "roles in records are system, user or human, assistant or gpt; others are refused when read", NULL));
     return ndp_import_items(m, value, name, read_source_role);
 }
 
@@ -141,14 +140,13 @@ static ndp_status read_trained_role(ndp_import *m, struct fy_node *item, const c
     const char *role = ndp_yaml_text(item);
     if (same(role, "assistant") || same(role, "gpt"))
         return NDP_OK;
-    return ndp_import_refuse(m, name, role, item, "what is learned is what the assistant says, or all: data.train_on",
-                             "data.train_on");
+    return ndp_import_refuse(m, name, role, item,
+                             "training is on the assistant's turns, or on everything (data.train_on)", "data.train_on");
 }
 
 ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *value, const char *name) {
     if (fy_node_is_sequence(value) && fy_node_sequence_item_count(value) == 0)
-        return ndp_import_refuse(m, name, "[]", value, "what is learned is every turn of the assistant",
-                                 "data.train_on");
+        return ndp_import_refuse(m, name, "[]", value, "training is on every turn of the assistant", "data.train_on");
     return ndp_import_items(m, value, name, read_trained_role);
 }
 
@@ -191,8 +189,8 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
     if (!type)
         NDP_TRY(ndp_import_refuse(
             m, name, "no type", node,
-            "Axolotl reads ids (input_ids, labels) there; ids are read from .bin files, texts with type: "
-            "completion",
+            "Axolotl reads token ids (input_ids, labels) there; here ids are read from .bin files, and texts with "
+            "type: completion",
             "data.format"));
     else if (t->why) {
         char typed[120];
@@ -269,11 +267,10 @@ static ndp_status finish_chats(ndp_import *m) {
     if (m->chat_count)
         NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.train_on)));
     if (m->chat_count && m->train_on_inputs != WORD_YES)
-        SAY(m, "of a conversation all is learned that stands behind the assistant's header, with the token that ends "
-               "the turn, whichever it is\n");
+        SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
     else if (m->formats & 1 << NDP_FORMAT_MESSAGES)
-        SAY(m, "data.train_on: all learns what the template writes between messages, too; Axolotl the messages "
-               "alone\n");
+        SAY(m,
+            "data.train_on: all includes the template's text between messages; Axolotl trains on the messages only\n");
     return NDP_OK;
 }
 
@@ -283,37 +280,35 @@ static void finish_format(ndp_import *m) {
         f++;
     m->job.data.format = f <= NDP_FORMAT_INSTRUCTION ? f : NDP_FORMAT_AUTO;
     if (m->formats && f > NDP_FORMAT_INSTRUCTION)
-        SAY(m, "data sets of several types: each record is read by the fields it has, %s before %s before %s\n",
+        SAY(m, "data sets of several types: a record is read by its first field of %s, %s, %s\n",
             m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
-    if (m->formats & 1 << NDP_FORMAT_TEXT)
-        SAY(m, "a text has the special tokens that its tokenizer puts around one; Axolotl ends each with the end "
-               "token\n");
 }
 
-/* Texts that are longer than a row go on in the next one, as they do there. Conversations are left out there, or cut
- * short: here the run says which, and stops. */
+/* Long texts continue in the next row, in both programs. Long conversations Axolotl drops or truncates; here the run
+ * names the record and stops. */
 static void finish_lengths(ndp_import *m) {
     bool texts = m->formats == 1 << NDP_FORMAT_TEXT;
     if (!m->formats || texts)
         return;
     m->job.data.overlong = NDP_OVERLONG_ERROR;
     if (m->excess != EXCESS_RAISE)
-        SAY(m, "data.overlong: error names a record of more than sequence_len tokens, which Axolotl %s\n",
-            m->excess == EXCESS_TRUNCATE ? "cuts short" : "leaves out");
+        SAY(m, "data.overlong: error stops at a record longer than sequence_len tokens, which Axolotl %s\n",
+            m->excess == EXCESS_TRUNCATE ? "truncates" : "drops");
 }
 
 static ndp_status finish_held_out(ndp_import *m) {
     if (m->val_set_size > 0 && m->job.data.validation_files.n)
-        return ndp_import_fail(m, "val_set_size", "'val_set_size' and 'test_datasets' both say what is held out");
+        return ndp_import_fail(m, "val_set_size",
+                               "'val_set_size' and 'test_datasets' both set the held-out data; give one of them");
     if (m->val_set_size == 1)
         return ndp_import_fail(m, "val_set_size",
-                               "'val_set_size' is 1, expected a part below 1 or a number of records");
+                               "'val_set_size' is 1, expected a fraction below 1 or a number of records");
     const import_seen *seen = ndp_import_find(m, "val_set_size");
     char number[32];
     snprintf(number, sizeof number, "%.10g", m->val_set_size);
     if (m->val_set_size > 1)
         return ndp_import_refuse(m, "val_set_size", number, seen ? seen->node : NULL,
-                                 "data.validation_fraction is a part of the records: this number / all of them",
+                                 "data.validation_fraction is a fraction: this number / the number of records",
                                  "data.validation_fraction");
     if (m->val_set_size > 0)
         m->job.data.validation_fraction = m->val_set_size;
@@ -331,9 +326,9 @@ ndp_status ndp_import_finish_data(ndp_import *m) {
     if (m->curriculum == WORD_YES)
         m->job.data.shuffle = m->shuffle_merged != WORD_NO;
     if (m->curriculum == WORD_YES && m->shuffle_merged != WORD_NO)
-        SAY(m,
-            "curriculum_sampling without shuffle_merged_datasets: false goes through an order that is shuffled once; "
-            "here it is shuffled every epoch\n");
+        SAY(m, "curriculum_sampling without shuffle_merged_datasets: false shuffles once; here the order is shuffled "
+               "every "
+               "epoch\n");
     if (!m->job.data.files.n && !m->formats)
         SAY(m, "no datasets: set data.files\n");
     return finish_held_out(m);

@@ -24,12 +24,12 @@ static const char *why_unread(const ndp_import *m, const char *path) {
         n = (size_t)(strrchr(path, '.') - path);
     const char *type = m->set.ds_type;
     if (strstr(path, "://"))
-        return "nothing is downloaded; name files that are here";
+        return "nothing is downloaded; name local files";
     if (ndp_path_is_folder(path))
-        return "of a folder Axolotl takes the files of one split; name them";
+        return "Axolotl takes the files of one split from a folder; name them";
     if ((type && strcmp(type, "text") == 0) || ends_with_one_of(path, n, texts))
-        return "Axolotl makes a document of every line of a text file; here lines <|endoftext|> part documents. Write "
-               ".jsonl";
+        return "Axolotl makes a document of every line of a text file; here lines <|endoftext|> separate documents. "
+               "Write .jsonl";
     if (type && strcmp(type, "json") != 0)
         return "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it";
     if (ends_with_one_of(path, n, records))
@@ -70,7 +70,7 @@ ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node 
     while (path && *kind && strcmp(*kind, path) != 0)
         kind++;
     if (path && !*kind && !ndp_path_is_folder(path))
-        return ndp_import_refuse(m, name, path, node, "its data_files are not here; download them, with path: json",
+        return ndp_import_refuse(m, name, path, node, "its data_files are not local; download them and set path: json",
                                  m->held ? "data.validation_files" : "data.files");
     if (path && *kind && !m->set.ds_type && !(m->set.ds_type = strdup(path)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");

@@ -89,14 +89,15 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
     if (one_replica && whole && s.hybrid) {
         if (rest % machines)
             return ndp_import_fail(m, "num_machines",
-                                   "HYBRID_SHARD cuts the parameters inside a machine, but %d ranks "
-                                   "are no multiple of %d machines",
+                                   "HYBRID_SHARD shards the parameters within a machine, but %d ranks "
+                                   "cannot be divided evenly among %d machines",
                                    rest, machines);
         m->dp_replicate = machines;
         m->dp_shard = rest / machines;
         if (machines == 1)
             SAY(m,
-                "HYBRID_SHARD on one machine is FULL_SHARD: dp_shard_size %d; with more machines set dp_replicate_size "
+                "HYBRID_SHARD on one machine is FULL_SHARD: dp_shard_size %d; with several machines set "
+                "dp_replicate_size "
                 "to their number\n",
                 rest);
         return NDP_OK;
@@ -120,7 +121,9 @@ static ndp_status resolve_ranks(ndp_import *m, sharding s) {
         return ndp_import_fail(m, "", "the parallel sizes multiply to more than %d ranks", 1 << 20);
     if (!ranks) {
         if (!m->dp_replicate && !m->dp_shard)
-            SAY(m, "the file does not say how many ranks: taken for %lld, one of them for data; --ranks N says it\n",
+            SAY(m,
+                "the file does not give the number of ranks; assuming %lld, with one data rank. Use --ranks N to set "
+                "it\n",
                 (long long)known);
         return NDP_OK;
     }
@@ -180,10 +183,10 @@ static ndp_status finish_batch(ndp_import *m) {
     int micro = or_one(m->micro);
     if (m->batch && m->accumulation)
         return ndp_import_fail(m, "batch_size",
-                               "'batch_size' and 'gradient_accumulation_steps' both say how often "
-                               "gradients are summed; give one of them");
+                               "'batch_size' and 'gradient_accumulation_steps' both set the "
+                               "gradient accumulation; give one of them");
     if (m->batch % micro)
-        return ndp_import_fail(m, "batch_size", "'batch_size' %d is no multiple of micro_batch_size %d", m->batch,
+        return ndp_import_fail(m, "batch_size", "'batch_size' %d is not a multiple of micro_batch_size %d", m->batch,
                                micro);
     int accumulation = m->batch ? m->batch / micro : or_one(m->accumulation);
     int replicate = m->job.parallelism.dp_replicate_size, shard = m->job.parallelism.dp_shard_size;
@@ -206,23 +209,23 @@ static ndp_status finish_batch(ndp_import *m) {
 
 static ndp_status finish_steps(ndp_import *m) {
     if (m->max_steps == 0)
-        return ndp_import_fail(m, "max_steps", "'max_steps' is 0, expected a number of updates, or -1 for none said");
+        return ndp_import_fail(m, "max_steps", "'max_steps' is 0, expected a number of updates, or -1 for no limit");
     if (m->max_steps > 0) {
         if (!ndp_import_is_set(m, "train.steps"))
             m->job.train.steps = m->max_steps;
         if (m->epochs > 0)
             SAY(m,
-                "max_steps %d is what counts: the data are gone through as often as that takes, where Axolotl would "
-                "end "
-                "after num_epochs %g\n",
+                "max_steps %d determines the length of the run, even if it takes more than num_epochs %g; Axolotl "
+                "would "
+                "stop there\n",
                 m->max_steps, m->epochs);
         return ndp_import_mark(m, offsetof(ndp_config, train.steps));
     }
     const import_seen *epochs = ndp_import_find(m, "num_epochs");
     return ndp_import_note(
         m, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
-        "how many updates an epoch has depends on the data; train.steps is the rows of an epoch, which `ndparallel "
-        "train` tells first, x epochs / global batch",
+        "the number of updates in an epoch depends on the data; train.steps is rows an epoch, which `ndparallel train` "
+        "prints at the start, x epochs / global batch",
         "train.steps");
 }
 
@@ -269,7 +272,7 @@ void ndp_import_say_schedule(ndp_import *m) {
     say_warmup(m);
     bool rises = m->job.schedule.warmup_steps > 0, falls = m->job.schedule.name != NDP_SCHEDULE_CONSTANT;
     if (rises || falls)
-        SAY(m, "the learning rate %s%s%s: one update ahead of theirs\n",
+        SAY(m, "the learning rate %s%s%s, one update ahead of Axolotl\n",
             rises ? "starts at lr / warmup_steps, not at 0" : "", rises && falls ? ", and " : "",
             falls ? "reaches lr x min_lr_ratio at the last update" : "");
 }
@@ -292,7 +295,7 @@ static ndp_status count_steps(ndp_import *m, const char *name, double every, int
 static int steps_of_epochs(ndp_import *m, const char *name, double times) {
     double epochs = m->epochs > 0 ? m->epochs : 1, every = ceil(m->job.train.steps / (epochs * times));
     if (m->max_steps > 0) {
-        SAY(m, "%s counts epochs, and max_steps does not say how long one is: at the end alone\n", name);
+        SAY(m, "%s counts epochs, but max_steps does not tell how long an epoch is: only at the end\n", name);
         return 0;
     }
     return every < m->job.train.steps ? (int)every : 0;
@@ -309,7 +312,7 @@ static ndp_status finish_checkpoints(ndp_import *m) {
     if (m->save == EVERY_STEPS)
         *every = TRAINERS_OWN;
     else if (m->save != EVERY_NEVER)
-        *every = steps_of_epochs(m, m->save ? "save_strategy" : "save_strategy (epoch unless it is given)", 1);
+        *every = steps_of_epochs(m, m->save ? "save_strategy" : "save_strategy (default: epoch)", 1);
     return NDP_OK;
 }
 
@@ -320,10 +323,10 @@ static ndp_status finish_evaluation(ndp_import *m) {
         m->job.train.log_every = steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
     if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
         if (m->eval_steps > 0 || m->evals_per_epoch > 0 || m->eval > EVERY_NEVER)
-            SAY(m, "nothing is held out (val_set_size, test_datasets): nothing is evaluated\n");
+            SAY(m, "no data are held out (val_set_size, test_datasets), so nothing is evaluated\n");
         return NDP_OK;
     }
-    SAY(m, "eval_loss is the mean over all tokens that are held out; theirs is a mean of batches\n");
+    SAY(m, "eval_loss is the mean over all held-out tokens; Axolotl averages over batches\n");
     if (m->eval_steps > 0)
         return count_steps(m, "eval_steps", m->eval_steps, every);
     if (m->evals_per_epoch * epochs > 1)
@@ -344,8 +347,8 @@ static ndp_status finish_precision(ndp_import *m) {
         bf16 = true;
     m->job.precision.compute = bf16 ? NDP_COMPUTE_BF16 : NDP_COMPUTE_FP32;
     if (bf16 && is_axolotl(m))
-        SAY(m, "bf16: computed in bf16, with weights and optimizer state kept in fp32; Axolotl %s\n",
-            m->bf16 == WORD_YES ? "loads the weights as bf16" : "decides that by the GPU it finds");
+        SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
+            m->bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
     return ndp_import_mark(m, offsetof(ndp_config, precision.compute));
 }
 
@@ -353,7 +356,7 @@ static void finish_recompute(ndp_import *m) {
     bool blocks = m->checkpointing == WORD_YES || m->checkpointing == WORD_OFFLOAD || m->fsdp_checkpointing == WORD_YES;
     m->job.train.recompute = blocks ? NDP_RECOMPUTE_BLOCK : NDP_RECOMPUTE_NONE;
     if (m->checkpointing == WORD_OFFLOAD)
-        SAY(m, "gradient_checkpointing: blocks are recomputed, and what is kept of them is not offloaded\n");
+        SAY(m, "gradient_checkpointing: blocks are recomputed; their inputs are not offloaded\n");
 }
 
 ndp_status ndp_import_finish(ndp_import *m) {
@@ -363,8 +366,8 @@ ndp_status ndp_import_finish(ndp_import *m) {
     finish_recompute(m);
     if (!m->dialect->whole) {
         SAY(m,
-            "the file says on what to train, not what: set model.path, data.files, batch, optimizer, schedule and "
-            "train.steps as your script has them%s\n",
+            "the file has the layout, but not the training: set model.path, data.files, batch, optimizer, schedule and "
+            "train.steps as in your script%s\n",
             m->micro ? "" : " (micro batch 1 is assumed)");
         return NDP_OK;
     }
@@ -373,7 +376,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     if (!m->job.model.path)
         SAY(m, "no base_model: set model.path\n");
     else if (!ndp_path_is_folder(m->job.model.path))
-        SAY(m, "model.path '%s' is no folder here: download the model and name its folder\n", m->job.model.path);
+        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", m->job.model.path);
     NDP_TRY(ndp_import_finish_data(m));
     NDP_TRY(finish_checkpoints(m));
     return finish_evaluation(m);

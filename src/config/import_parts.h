@@ -9,11 +9,11 @@
 
 typedef struct ndp_import ndp_import;
 
-/* One of the words that a value may be. Case does not matter; one that ends with * is all that begin so. */
+/* One of the words that a value may be. Case does not matter; one that ends with * is a prefix. */
 typedef struct import_word {
     const char *word;
     int value;
-    const char *refused; /* why it cannot be had; NULL: it can */
+    const char *refused; /* why it is refused; NULL: it is not */
 } import_word;
 
 typedef enum import_kind {
@@ -22,11 +22,11 @@ typedef enum import_kind {
     IMPORT_SECTION, /* a mapping: its keys are those of section `inside`, which may be written with `prefix` */
     IMPORT_EACH,    /* `each` reads it */
     IMPORT_LEFT,    /* has no counterpart and no effect on the result: `why` */
-    IMPORT_REFUSED  /* changes the result and cannot be had: `why`; not when it is off (null, false, 0, no, empty) */
+    IMPORT_REFUSED  /* changes the result and is not supported: `why`; allowed when off (null, false, 0, no, empty) */
 } import_kind;
 
 typedef struct import_key {
-    const char *section, *names; /* names of keys, parted by spaces; one that ends with * is all that begin so */
+    const char *section, *names; /* names of keys, separated by spaces; one that ends with * is a prefix */
     import_kind kind;
     ndp_option_type type; /* VALUE: these four as in ndp_option */
     size_t offset;        /* in ndp_import; of WORD too */
@@ -84,10 +84,10 @@ typedef struct import_chat {
     const char *template; /* as Axolotl calls it; NULL: that of the whole file, else the tokenizer's */
 } import_chat;
 #define NDP_IMPORT_NO_TEMPLATE                                                                                         \
-    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or qwen3; another one is not "  \
-    "built in"
+    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or qwen3; others are not "      \
+    "supported"
 
-/* What a file says. Numbers are 0, and words too, where it says nothing, unless noted. */
+/* What a file contains. Numbers and words that it lacks are 0, unless noted. */
 struct ndp_import {
     ndp_config job;
     const ndp_import_opts *o;
@@ -146,7 +146,7 @@ NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const ch
 /* Notes what became of a key. `node` may be NULL. */
 NDP_API ndp_status ndp_import_note(ndp_import *m, import_verdict verdict, const char *name, struct fy_node *node,
                                    const char *why, const char *ours);
-/* Notes that it is refused, with its value: "adapter: lora". `value` may be NULL. */
+/* Notes a refusal, with the value: "adapter: lora". `value` may be NULL. */
 ndp_status ndp_import_refuse(ndp_import *m, const char *name, const char *value, struct fy_node *node, const char *why,
                              const char *ours);
 /* The last key of this name that was seen; NULL: none. */
@@ -176,17 +176,17 @@ void ndp_import_forget_set(ndp_import *m);
 
 /* Layout, global batch, steps, schedule, precision from what was read, into `job`; says the equation. */
 NDP_API ndp_status ndp_import_finish(ndp_import *m);
-/* Of that what concerns the data: format, chat template, packing, what is held out. */
+/* The part about data: format, chat template, packing, held-out data. */
 ndp_status ndp_import_finish_data(ndp_import *m);
-/* What the schedule differs in from theirs, once the user's assignments are made. */
+/* Remarks on the schedule, after the user's assignments. */
 void ndp_import_say_schedule(ndp_import *m);
-/* The option at this offset of ndp_config is written to the job, also where it has its default. */
+/* Marks the option at this offset of ndp_config: it is written to the job, even with its default. */
 NDP_API ndp_status ndp_import_mark(ndp_import *m, size_t offset);
 /* The job file. */
 NDP_API ndp_status ndp_import_job(const ndp_import *m, char **job);
-/* All that was noted, as lines of text. */
+/* All notes, as lines of text. */
 NDP_API ndp_status ndp_import_report(const ndp_import *m, char **notes);
-/* NDP_EINVAL with all keys that are refused or unknown, and the way out; NDP_OK when there is none. */
+/* NDP_EINVAL with all refused and unknown keys, and what to do; NDP_OK when there are none. */
 NDP_API ndp_status ndp_import_judge(ndp_import *m);
 
 #endif

@@ -36,8 +36,8 @@ static ndp_status read_plugin(ndp_import *m, struct fy_node *item, const char *n
     char shown[200];
     snprintf(shown, sizeof shown, "%.40s: %.100s", name, plugin);
     return ndp_import_note(m, harmless ? SEEN_LEFT : SEEN_REFUSED, shown, item,
-                           harmless ? "kernels are this program's own; there is nothing to compile or patch"
-                                    : "a plugin of another program, which may change the training",
+                           harmless ? "ndparallel has its own kernels; there is nothing to compile or patch"
+                                    : "a plugin of another program, which could change the training",
                            NULL);
 }
 
@@ -69,7 +69,7 @@ static ndp_status read_file(ndp_import *m, const char *path) {
     m->y = &m->deepspeed_yaml;
     ndp_status st = ndp_yaml_open(m->y, what, m->deepspeed_text, size, 0);
     if (st == NDP_OK && !m->y->root)
-        st = NDP_FAIL(NDP_EINVAL, "%s: empty; expected DeepSpeed's configuration", path);
+        st = NDP_FAIL(NDP_EINVAL, "%s: empty; expected a DeepSpeed configuration", path);
     if (st == NDP_OK)
         st = ndp_import_walk(m, m->y->root, "deepspeed", NULL, "");
     m->y = &m->yaml;
@@ -82,12 +82,12 @@ ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char
     if (!path)
         return ndp_import_walk(m, value, "deepspeed", NULL, name);
     if (m->deepspeed_text)
-        return ndp_yaml_fail(m->y, value, "'%s' names a second file of DeepSpeed's", name);
+        return ndp_yaml_fail(m->y, value, "'%s' names a second DeepSpeed file", name);
     if (is_file(path))
         return read_file(m, path);
     if (m->zero_stage < 0)
         m->zero_stage = stage_of_name(path);
-    ndp_str_addf(&m->remarks, "%s: %s is not here; taken as ZeRO stage %d, which changes memory and not the result\n",
+    ndp_str_addf(&m->remarks, "%s: %s was not found; assuming ZeRO stage %d, which affects memory, not the result\n",
                  name, path, m->zero_stage);
     return NDP_OK;
 }

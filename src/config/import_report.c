@@ -48,10 +48,10 @@ static int chapter_of(const ndp_import *m, const import_seen *s) {
 static void add_chapter(const ndp_import *m, int in, const char *title, ndp_str *out) {
     bool titled = false;
     for (int64_t i = 0; i < m->seen_count; i++) {
-        bool told = chapter_of(m, &m->seen[i]) != in;
-        for (int64_t k = 0; k < i && !told; k++)
-            told = chapter_of(m, &m->seen[k]) == in && strcmp(m->seen[k].why, m->seen[i].why) == 0;
-        if (told)
+        bool listed = chapter_of(m, &m->seen[i]) != in;
+        for (int64_t k = 0; k < i && !listed; k++)
+            listed = chapter_of(m, &m->seen[k]) == in && strcmp(m->seen[k].why, m->seen[i].why) == 0;
+        if (listed)
             continue;
         ndp_str_add(out, titled ? "" : title);
         titled = true;
@@ -64,7 +64,7 @@ static void add_chapter(const ndp_import *m, int in, const char *title, ndp_str 
     }
 }
 
-/* Keys and paths may hold anything; what is told is lines of printable UTF-8, fit for a comment. */
+/* Keys and paths may hold anything; notes are lines of printable UTF-8, fit for a comment. */
 static void add_printable(const char *text, ndp_str *out) {
     for (utf8proc_int32_t c; *text;) {
         utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
@@ -80,20 +80,20 @@ static void add_printable(const char *text, ndp_str *out) {
 }
 
 ndp_status ndp_import_report(const ndp_import *m, char **notes) {
-    static const char *const titles[CHAPTERS] = {[LEFT_OUT] = "not carried over, without an effect on the result:\n",
+    static const char *const titles[CHAPTERS] = {[LEFT_OUT] = "not carried over, with no effect on the result:\n",
                                                  [SETTLED] = "not carried over, settled by --set:\n",
-                                                 [FORCED] = "NOT CARRIED OVER, BY --force; the result depends on it:\n",
-                                                 [UNKNOWN] = "not carried over, by --force, since nobody knows it:\n"};
+                                                 [FORCED] = "NOT CARRIED OVER, BY --force; these change the result:\n",
+                                                 [UNKNOWN] = "not carried over, by --force; unknown keys:\n"};
     ndp_str s = {0};
     ndp_str_addf(&s, "imported from %s, %s\n", m->yaml.what, m->dialect->name);
     ndp_str_add(&s, m->remarks.data ? m->remarks.data : "");
     for (int i = CHAPTERS; i-- > 0;)
         add_chapter(m, i, titles[i], &s);
-    ndp_str told = {0};
-    add_printable(s.data ? s.data : "", &told);
-    bool failed = s.failed || told.failed || m->remarks.failed;
+    ndp_str printable = {0};
+    add_printable(s.data ? s.data : "", &printable);
+    bool failed = s.failed || printable.failed || m->remarks.failed;
     ndp_str_release(&s);
-    char *whole = ndp_str_detach(&told);
+    char *whole = ndp_str_detach(&printable);
     if (failed || !whole) {
         free(whole);
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", m->yaml.what);
@@ -108,7 +108,7 @@ static void add_complaint(const import_seen *s, ndp_str *out) {
         ndp_str_addf(out, "; or --set %s=...", s->ours);
 }
 
-/* The first one with its place and a caret, the others below it, as many as a message holds. */
+/* The first key with its place and a caret; below it as many of the others as a message holds. */
 ndp_status ndp_import_judge(ndp_import *m) {
     enum { LONGEST = 1400 };
     const import_seen *first = NULL;

@@ -20,18 +20,19 @@
 
 /* ---- reasons ---- */
 
-static const char launched[] = "ranks are started by ndparallel, mpirun or srun; train.ranks, --hostfile";
-static const char own_attention[] = "attention is this program's own, and exact";
-static const char own_kernels[] = "kernels are this program's own; there is nothing to compile or patch";
-static const char own_memory[] = "memory is planned before it is taken; `ndparallel train --dry-run` shows it";
-static const char units[] = "sharding is by embedding, decoder block and head";
-static const char one_sharding[] = "sharding is one mechanism";
-static const char always_sharded[] = "every rank reads its own slice, and checkpoints are whole tensors in safetensors";
-static const char no_offload[] = "parameters and optimizer state stay where the rank computes";
-static const char overlapped[] = "when gathers and reductions begin is part of the step program";
+static const char launched[] = "ndparallel, mpirun or srun start the ranks; see train.ranks and --hostfile";
+static const char own_attention[] = "ndparallel has its own kernels for exact attention";
+static const char own_kernels[] = "ndparallel has its own kernels; there is nothing to compile or patch";
+static const char own_memory[] =
+    "memory is planned before it is allocated; `ndparallel train --dry-run` shows the plan";
+static const char units[] = "the units of sharding are the embedding, each decoder block and the head";
+static const char one_sharding[] = "there is only one implementation of sharding";
+static const char always_sharded[] = "every rank reads its own slice; checkpoints hold whole tensors, in safetensors";
+static const char no_offload[] = "parameters and optimizer state are not offloaded";
+static const char overlapped[] = "the step program schedules gathers and reductions";
 static const char no_tracker[] = "metrics are in the run folder's metrics.jsonl";
-static const char no_fp16[] = "fp16 is not computed in; bf16 needs no loss scaling";
-static const char no_fp8[] = "fp8 is not computed in";
+static const char no_fp16[] = "fp16 is not supported; bf16 needs no loss scaling";
+static const char no_fp8[] = "fp8 is not supported";
 
 /* ---- words ---- */
 

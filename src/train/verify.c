@@ -349,7 +349,7 @@ ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp
                               ndp_verdict *verdicts) {
     verification v = {.opts = o, .alter = alter, .user = user, .bounds = ndp_bounds_of(c)};
     const char *transport = c->train.transport;
-    NDP_CHECK(o->n >= 1, "which layout is to be verified? Name one, such as dp_shard=4,tp=2");
+    NDP_CHECK(o->n >= 1, "no layout to verify; name one, such as dp_shard=4,tp=2");
     NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS,
               "%d steps; a comparison has 1 to %d, for which the bounds are known", o->steps, NDP_VERIFY_STEPS);
     NDP_CHECK(strcmp(transport, "auto") == 0 || strcmp(transport, "local") == 0,

@@ -28,7 +28,7 @@ EOF
 run config import axolotl.yaml --output imported.yaml
 code_is 0
 says err 'global batch 8 samples = micro batch 1 x accumulation 2 x 4 data ranks' \
-    'fsdp_config.auto_wrap_policy \(line 5\): sharding is by' 'written to imported.yaml'
+    'fsdp_config.auto_wrap_policy \(line 5\): the units of sharding' 'written to imported.yaml'
 [ ! -s out ] || fail "something on stdout"
 says imported.yaml '^  dp_shard_size: 2$' '^# global batch 8 samples' '^#   fsdp_config.auto_wrap_policy \(line 5\)'
 cp err notes
@@ -122,7 +122,7 @@ says out '^  tp_size: 2$' '^# imported from .*, an Accelerate configuration$'
 # Refusals leave nothing behind.
 echo 'adapter: lora' >>axolotl.yaml
 run config import axolotl.yaml --output other.yaml
-refused "axolotl.yaml:15:1: 'adapter: lora': adapters are not trained" '--force imports without it'
+refused "axolotl.yaml:15:1: 'adapter: lora': adapters are not supported" '--force imports without it'
 [ ! -e other.yaml ] || fail "other.yaml was written"
 run config import axolotl.yaml --force --ranks 8 --set train.steps=5
 code_is 2
@@ -132,7 +132,7 @@ code_is 0
 says out '^  steps: 5$' '^  lr: 0.5$' '^# NOT CARRIED OVER, BY --force' '^#   adapter: lora \(line 15\)'
 
 run config import
-refused 'which file'
+refused 'no file'
 run config import a b
 refused "two files: 'a' and 'b'"
 run config import none.yaml
@@ -142,6 +142,6 @@ run config import axolotl.yaml --force --output none/job.yaml
 code_is 1
 says err 'cannot write none/job.yaml'
 run config improt a.yaml
-refused "'improt': the one thing to do here is import"
+refused "unknown argument 'improt'; did you mean import FILE"
 
 end_of_cases

@@ -28,7 +28,7 @@ run zzzzzz
 refused "unknown command 'zzzzzz'$"
 
 run train
-refused 'which job'
+refused 'no job file'
 run train a.yaml b.yaml
 refused "two job files: 'a.yaml' and 'b.yaml'"
 run train --nope job.yaml
@@ -40,9 +40,9 @@ refused "--ranks '2x'"
 run plan --rank -1 job.yaml
 refused "--rank '-1'"
 run launch
-refused 'how many ranks'
+refused 'no number of ranks'
 run launch -n 2
-refused 'which program'
+refused 'no program'
 run launch -n none -- true
 refused "-n 'none': expected a whole number from 1"
 run launch -n 2 -- nowhere/program
@@ -56,7 +56,7 @@ refused '--set goes with a job file'
 run evaluate job.yaml --data d
 refused '--data does not go with a job file'
 run train job.yaml --no-data
-refused '--no-data is an option of --dry-run'
+refused '--no-data needs --dry-run'
 run generate --prompt x
 refused '--model DIR is missing'
 run generate --model m --temperature warm

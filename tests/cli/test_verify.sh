@@ -7,7 +7,7 @@ run verify job.yaml --set batch.micro_batch_size=1 --layout dp_shard=2 --layout 
 code_is 0
 says out '^layout +gradient, step 1 +of tensor +gradient, step 3 +grad_norm +loss +verdict$' \
     '^dp_shard=2 +[0-9.e-]+ +[0-9.]+%  model\.[a-z0-9_.]+ .* agrees$' '^dp_shard=2,dp_replicate=2 .* agrees$' \
-    '^All agree with one rank; nearest to its bound, at [0-9.]+%, is the '
+    '^All agree with one rank; the closest to its bound, at [0-9.]+%, is the '
 lines out 2 ' agrees$'
 says err '^memory: .* at most, .* available$' '^one rank: 3 steps in ' '^dp_shard=2: 2 ranks, ' '^dp_shard=2,dp_replicate=2: 4 ranks, .* agrees'
 lines err 4 '.'
@@ -20,7 +20,7 @@ says out '"first_gradient": \{"off": [0-9.e-]+, "bound": 2e-05, "where": "model\
 says err 'optimizer.lr 0.01 is held to 0.001'
 
 run verify job.yaml
-refused 'which layout\? Give --layout'
+refused 'no layout; give at least one'
 run verify job.yaml --layout dp_shrad=2
 refused "unknown axis 'dp_shrad' in the layout 'dp_shrad=2'; did you mean 'dp_shard'"
 run verify job.yaml --layout dp_shard=2 --layout dp_shard_size=2

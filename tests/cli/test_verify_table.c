@@ -68,7 +68,7 @@ static void all_agree(void **state) {
         "layout      gradient, step 1  of tensor          gradient, step 20  grad_norm       loss            verdict\n"
         "dp_shard=2  1.0e-06     5.0%  model.norm.weight  1.0e-05       10%  0.0e+00   0.0%  1.0e-07   5.0%  agrees\n"
         "tp=2,cp=2   4.0e-06      20%  model.norm.weight  1.0e-05       10%  0.0e+00   0.0%  1.0e-07   5.0%  agrees\n"
-        "\nAll agree with one rank; nearest to its bound, at 20%, is the gradient of step 1 of tp=2,cp=2\n");
+        "\nAll agree with one rank; the closest to its bound, at 20%, is the gradient of step 1 of tp=2,cp=2\n");
 }
 
 static void one_disagrees(void **state) {

@@ -20,12 +20,13 @@ static void axolotl_with_every_axis(void **state) {
                {"train.steps", "500"}, {"train.seed", "7"}, {"train.recompute", "block"},
                {"train.output_dir", "\"./out\""}, {"train.log_every", "5"}, {"checkpoint.every", "125"},
                {"checkpoint.keep", "2"});
-    CHECK_NOTES(
-        &i, "an Axolotl configuration",
-        "global batch 48 samples = micro batch 2 x accumulation 3 x 8 data ranks (dp_replicate 2 x dp_shard 4)",
-        "flash_attention (line 35): attention is this program's own", "tf32 (line 51)", "num_epochs 2",
-        "wandb_name (line 59): metrics are in", "CutCrossEntropyPlugin", "special_tokens.pad_token (line 61)",
-        "fsdp_config.auto_wrap_policy (line 16), fsdp_config.transformer_layer_cls_to_wrap (line 17): sharding");
+    CHECK_NOTES(&i, "an Axolotl configuration",
+                "global batch 48 samples = micro batch 2 x accumulation 3 x 8 data ranks (dp_replicate 2 x dp_shard 4)",
+                "flash_attention (line 35): ndparallel has its own kernels for exact attention", "tf32 (line 51)",
+                "num_epochs 2", "wandb_name (line 59): metrics are in", "CutCrossEntropyPlugin",
+                "special_tokens.pad_token (line 61)",
+                "fsdp_config.auto_wrap_policy (line 16), fsdp_config.transformer_layer_cls_to_wrap (line 17): the "
+                "units of sharding");
     assert_null(strstr(i.notes, "wandb_project")); /* it is empty */
     assert_null(strstr(i.notes, "--ranks"));
     check_round_trip(&i);
@@ -47,8 +48,8 @@ static void axolotl_defaults(void **state) {
                {"data.packing", "false"}, {"data.document_mask", "true"}, {"data.overlong", "cut"},
                {"data.format", "text"}, {"data.shuffle", "true"}, {"data.validation_fraction", "0"},
                {"train.log_every", "5"}, {"train.eval_every", "0"}, {"checkpoint.every", "0"});
-    CHECK_NOTES(&i, "taken for 1, one of them for data; --ranks N says it", "Axolotl's 3%, at most 100",
-                "Axolotl ends each with the end token", "save_strategy (epoch unless it is given) counts epochs");
+    CHECK_NOTES(&i, "assuming 1, with one data rank. Use --ranks N to set it", "Axolotl's 3%, at most 100",
+                "save_strategy (default: epoch) counts epochs");
     release(&i);
 }
 
@@ -168,9 +169,9 @@ static void conversations(void **state) {
                {"data.train_on", "assistant"}, {"data.packing", "true"}, {"data.overlong", "error"},
                {"data.sequence_length", "192"}, {"data.validation_fraction", "0.25"}, {"train.eval_every", "1"},
                {"checkpoint.every", "1"}, {"batch.global_batch_size", "4"});
-    CHECK_NOTES(&i, "all is learned that stands behind the assistant's header",
+    CHECK_NOTES(&i, "training is on all that follows the assistant's header",
                 "datasets[0].roles.assistant (line 16), datasets[0].roles.user (line 17): roles in records are",
-                "eval_loss is the mean over all tokens", "pad_to_sequence_len (line 36): rows are");
+                "eval_loss is the mean over all held-out tokens", "pad_to_sequence_len (line 36): rows are");
     assert_null(strstr(i.notes, "which Axolotl"));
     check_round_trip(&i);
     release(&i);
@@ -185,7 +186,7 @@ static void questions(void **state) {
                {"data.input_field", "\"context\""}, {"data.response_field", "\"answer\""},
                {"data.chat_template", "\"plain\""}, {"data.train_on", "all"}, {"data.packing", "false"},
                {"data.overlong", "error"}, {"train.eval_every", "1"}, {"checkpoint.every", "0"});
-    CHECK_NOTES(&i, "data.overlong: error names a record of more than sequence_len tokens, which Axolotl leaves out");
+    CHECK_NOTES(&i, "data.overlong: error stops at a record longer than sequence_len tokens, which Axolotl drops");
     check_round_trip(&i);
     release(&i);
 }
@@ -298,14 +299,14 @@ static void refusals_name_every_key(void **state) {
     imported i;
     CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", NULL), NDP_EINVAL,
                 "axolotl_lora.yaml:2:1: 'load_in_8bit: true': "
-                "quantized weights are not trained\n"
+                "quantized weights are not supported\n"
                 "  load_in_8bit: true\n  ^");
-    static const char *const words[] = {"line 3: 'adapter: lora': adapters are not trained",
-                                        "line 7: 'datasets[0].type: alpaca': its prompt has words of its own",
+    static const char *const words[] = {"line 3: 'adapter: lora': adapters are not supported",
+                                        "line 7: 'datasets[0].type: alpaca': it adds its own text to prompts",
                                         "line 7: 'datasets[0]: someone/instructions': not a file",
-                                        "line 13: 'num_epochs': how many updates an epoch has depends on the data",
+                                        "line 13: 'num_epochs': the number of updates in an epoch depends on the data",
                                         "--set train.steps=...",
-                                        "line 14: 'optimizer: adamw_bnb_8bit': not AdamW's arithmetic",
+                                        "line 14: 'optimizer: adamw_bnb_8bit': not the same as AdamW in fp32",
                                         "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?",
                                         "--force imports without them"};
     for (int k = 0; k < NDP_COUNT(words); k++)
@@ -334,9 +335,9 @@ static void force_and_set(void **state) {
                {"data.format", "instruction"}, {"data.prompt_field", "\"instruction\""},
                {"data.response_field", "\"output\""}, {"data.packing", "false"}, {"data.validation_fraction", "0.05"},
                {"data.chat_template", "null"}, {"checkpoint.every", "100"});
-    CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; the result depends on it:\n", "adapter: lora (line 3)",
+    CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; these change the result:\n", "adapter: lora (line 3)",
                 "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)", "num_epochs (line 13)",
-                "since nobody knows it:\n  learning_rat (line 17): unknown key");
+                "unknown keys:\n  learning_rat (line 17): unknown key");
     check_round_trip(&i);
     release(&i);
     char *wrong[] = {"train.stps=3"};
@@ -370,7 +371,7 @@ static const char *const refused[][2] = {
     {"base_model: m\ndatasets: [\n", "their.yaml:2:12: flow sequence without"},
     /* values that go against each other */
     {"base_model: m\nmicro_batch_size: 3\nbatch_size: 4\n",
-     "their.yaml:3:1: 'batch_size' 4 is no multiple of micro_batch_size 3"},
+     "their.yaml:3:1: 'batch_size' 4 is not a multiple of micro_batch_size 3"},
     {"base_model: m\nbatch_size: 4\ngradient_accumulation_steps: 4\n", "their.yaml:2:1: 'batch_size' and 'gradient"},
     {"base_model: m\nmicro_batch_size: 16777216\ngradient_accumulation_steps: 16777216\n", "is more than 1073741824"},
     {"base_model: m\ntensor_parallel_size: 1048576\ncontext_parallel_size: 1048576\n", "more than 1048576 ranks"},
@@ -380,36 +381,38 @@ static const char *const refused[][2] = {
     {"num_processes: 3\ndistributed_type: FSDP\nparallelism_config: {tp_size: 2}\n",
      "their.yaml:1:1: the sizes multiply to 2"},
     {"num_processes: 3\nnum_machines: 2\ndistributed_type: FSDP\nfsdp_config: {fsdp_sharding_strategy: HYBRID_SHARD}\n",
-     "their.yaml:2:1: HYBRID_SHARD cuts the parameters inside a machine, but 3 ranks"},
+     "their.yaml:2:1: HYBRID_SHARD shards the parameters within a machine, but 3 ranks"},
     /* what changes the result */
-    {"base_model: m\nadapter: qlora\nmax_steps: 3\n", "their.yaml:2:1: 'adapter: qlora': adapters are not trained"},
-    {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not computed in"},
-    {"base_model: m\nrl: dpo\nmax_steps: 3\n", "'rl: dpo': only the next token is trained on"},
+    {"base_model: m\nadapter: qlora\nmax_steps: 3\n", "their.yaml:2:1: 'adapter: qlora': adapters are not supported"},
+    {"base_model: m\nfp16: true\nmax_steps: 3\n", "'fp16: true': fp16 is not supported"},
+    {"base_model: m\nrl: dpo\nmax_steps: 3\n", "'rl: dpo': training is on the next token only"},
     {"base_model: m\nlr_scheduler: rex\nmax_steps: 3\n",
      "'lr_scheduler: rex': schedule.name is constant, linear or cosine"},
     {"base_model: m\nplugins: [my.Plugin]\nmax_steps: 3\n", "'plugins: my.Plugin': a plugin of another program"},
     {"base_model: m\nspecial_tokens: {eos_token: x}\nmax_steps: 3\n",
      "'special_tokens.eos_token: x': change the model folder's"},
     {"base_model: m\nmax_steps: 3\nattn_implementation: sage\n", "'attn_implementation: sage': attention is exact"},
-    {"base_model: m\nmax_steps: 3\noptimizer: galore_adamw\n", "'optimizer: galore_adamw': not AdamW's arithmetic"},
+    {"base_model: m\nmax_steps: 3\noptimizer: galore_adamw\n",
+     "'optimizer: galore_adamw': not the same as AdamW in fp32"},
     {"base_model: m\nmax_steps: 3\ntrainer_cls: my.Trainer\n", "'trainer_cls: my.Trainer': a class of another program"},
     /* what is held out */
     {"base_model: m\nmax_steps: 3\nval_set_size: 200\n",
-     "their.yaml:3:1: 'val_set_size: 200': data.validation_fraction is a part of the records: this number / all of "
-     "them; or --set data.validation_fraction=..."},
-    {"base_model: m\nmax_steps: 3\nval_set_size: 1\n", "their.yaml:3:1: 'val_set_size' is 1, expected a part below 1"},
+     "their.yaml:3:1: 'val_set_size: 200': data.validation_fraction is a fraction: this number / the "
+     "number of records; or --set data.validation_fraction=..."},
+    {"base_model: m\nmax_steps: 3\nval_set_size: 1\n",
+     "their.yaml:3:1: 'val_set_size' is 1, expected a fraction below 1"},
     {"base_model: m\nmax_steps: 3\nval_set_size: 0.1\ntest_datasets: [{path: a.jsonl, type: completion}]\n",
-     "their.yaml:3:1: 'val_set_size' and 'test_datasets' both say what is held out"},
+     "their.yaml:3:1: 'val_set_size' and 'test_datasets' both set the held-out data"},
     {"base_model: m\nmax_steps: 3\neval_steps: 1.5\nval_set_size: 0.1\n", "their.yaml:3:1: 'eval_steps' is 1.5"},
-    {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not computed in"},
+    {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not supported"},
     {"base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\n",
-     "'num_epochs: 1 unless given': how many updates"},
+     "'num_epochs: 1 unless given': the number of updates"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, split: 'train[:20%]'}]\n",
-     "'datasets[0].split: train[:20%]': a file is read whole"},
+     "'datasets[0].split: train[:20%]': files are read whole"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, feild: x}]\n",
      "'datasets[0].feild': unknown key; did you mean 'field'?"},
     {"base_model: m\nmax_steps: 3\ndeepspeed: {zero_optimization: {stage: 3, zero_quantized_weights: true}}\n",
-     "'deepspeed.zero_optimization.zero_quantized_weights: true': what ranks exchange is not quantized"},
+     "'deepspeed.zero_optimization.zero_quantized_weights: true': communication is not quantized"},
     /* no configuration of theirs */
     {"", "expected the keys of an Axolotl or Accelerate configuration"},
     {"[1, 2]", "their.yaml:1:1: expected the keys of an Axolotl or Accelerate configuration"},
@@ -428,27 +431,27 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl.bz2, type: completion", "convert it, or rename it; or --set data.files=..."},
     {"path: someone/set, type: completion", "'datasets[0]: someone/set': not a file; download the data set"},
     {"path: someone/set, data_files: a.jsonl, type: completion",
-     "'datasets[0]: someone/set': its data_files are not here"},
+     "'datasets[0]: someone/set': its data_files are not local"},
     {"path: parquet, data_files: a.jsonl, type: completion", "'datasets[0]: a.jsonl': records are read from"},
-    {"path: 'https://a.b/c.jsonl', type: completion", "nothing is downloaded; name files that are here"},
-    {"path: /tmp, type: completion", "'datasets[0]: /tmp': of a folder Axolotl takes the files of one split"},
-    {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads ids (input_ids, labels) there"},
-    {"path: a.jsonl, type: sharegpt", "'datasets[0].type: sharegpt': the type of a data set is completion or"},
-    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0].type: alpaca:chat': its prompt has words of its own"},
+    {"path: 'https://a.b/c.jsonl', type: completion", "nothing is downloaded; name local files"},
+    {"path: /tmp, type: completion", "'datasets[0]: /tmp': Axolotl takes the files of one split from a folder"},
+    {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads token ids (input_ids, labels) there"},
+    {"path: a.jsonl, type: sharegpt",
+     "'datasets[0].type: sharegpt': supported types are completion, chat_template, and"},
+    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0].type: alpaca:chat': it adds its own text to prompts"},
     {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
     {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
-    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}",
-     "'datasets[0]: type of its own': the type of a data set is"},
+    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: type of its own': supported types are"},
     {"path: a.jsonl, type: {format: \"{instruction}\\n\\n{input}\\n\", no_input_format: \"{instruction}\\n\", "
      "system_prompt: Be brief}",
-     "'datasets[0].type.system_prompt: Be brief': a question has no system message"},
+     "'datasets[0].type.system_prompt: Be brief': system messages in prompts are not supported"},
     {"path: a.jsonl, type: completion, shards: 4", "'datasets[0].shards: 4': all documents are read, whole"},
     {"path: a.jsonl, type: completion, field: x}, {path: b.jsonl, type: completion",
-     "'datasets[1]': data.text_field is one for all files: x before, text here; or --set data.text_field=..."},
+     "'datasets[1]': data.text_field applies to all files: x before, text here; or --set data.text_field=..."},
     {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, field_messages: turns",
-     "'datasets[1]': data.messages_field is one for all files: messages before, turns here"},
+     "'datasets[1]': data.messages_field applies to all files: messages before, turns here"},
     {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, chat_template: chatml",
-     "'datasets[1]': data.chat_template is one for all files: the tokenizer's own before, chatml here"},
+     "'datasets[1]': data.chat_template applies to all files: the tokenizer's own before, chatml here"},
     {"path: a.jsonl, type: chat_template, chat_template: llama3",
      "'datasets[0]: llama3': conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or "
      "qwen3"},
@@ -459,19 +462,19 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, type: chat_template, message_field_content: said",
      "'datasets[0].message_field_content: said': a message is {role, content} or {from, value}"},
     {"path: a.jsonl, type: chat_template, roles: {user: [gpt]}",
-     "'datasets[0].roles.user: gpt': the roles of records are taken as they are"},
+     "'datasets[0].roles.user: gpt': roles are taken from the records as they are"},
     {"path: a.jsonl, type: chat_template, roles: {assistant: [gpt, user]}",
-     "'datasets[0].roles.assistant: user': the roles of records are taken as they are"},
+     "'datasets[0].roles.assistant: user': roles are taken from the records as they are"},
     {"path: a.jsonl, type: chat_template, roles_to_train: [assistant, user]",
-     "'datasets[0].roles_to_train: user': what is learned is what the assistant says, or all"},
-    {"path: a.jsonl, type: chat_template, roles_to_train: []", "'datasets[0].roles_to_train: []': what is learned is"},
+     "'datasets[0].roles_to_train: user': training is on the assistant's turns, or on everything"},
+    {"path: a.jsonl, type: chat_template, roles_to_train: []", "'datasets[0].roles_to_train: []': training is on"},
     {"path: a.jsonl, type: chat_template, train_on_eos: last", "'datasets[0].train_on_eos: last': the token that ends"},
     {"path: a.jsonl, type: chat_template, message_field_training: train",
-     "'datasets[0].message_field_training: train': data.train_on: assistant learns each turn"},
-    {"path: a.jsonl, type: chat_template, drop_system_message: true", "a system message is one of the messages"},
+     "'datasets[0].message_field_training: train': data.train_on: assistant trains on whole turns"},
+    {"path: a.jsonl, type: chat_template, drop_system_message: true", "a system message has to be among the messages"},
     {"path: a.jsonl, type: chat_template, field_tools: tools",
-     "'datasets[0].field_tools: tools': tools are not rendered"},
-    {"path: a.jsonl, type: chat_template, split_thinking: true", "a thought is the message's reasoning_content"},
+     "'datasets[0].field_tools: tools': tools are not supported"},
+    {"path: a.jsonl, type: chat_template, split_thinking: true", "reasoning is read from reasoning_content"},
 };
 
 static void refused_data_sets(void **state) {
@@ -507,7 +510,7 @@ static void accelerate_with_every_axis(void **state) {
                {"parallelism.cp_method", "ring"}, {"parallelism.reshard_after_forward", "false"},
                {"precision.compute", "bf16"}, {"train.recompute", "block"}, {"batch.global_batch_size", "4"});
     CHECK_NOTES(&i, "an Accelerate configuration", "x 4 data ranks (dp_replicate 2 x dp_shard 2)",
-                "the file says on what to train, not what", "micro batch 1 is assumed",
+                "the file has the layout, but not the training", "micro batch 1 is assumed",
                 "compute_environment (line 1), machine_rank (line 14), main_training_function (line 15)",
                 "fsdp_config.fsdp_offload_params (line 10)");
     check_round_trip(&i);
@@ -609,7 +612,7 @@ static void deepspeed_file(void **state) {
     CHECK_OK(import(&i, text, &o));
     CHECK_KEYS(&i, {"parallelism.dp_shard_size", "2"}, {"parallelism.reshard_after_forward", "true"},
                {"batch.global_batch_size", "8"}, {"precision.compute", "bf16"}, {"optimizer.max_grad_norm", "1"});
-    snprintf(text, sizeof text, "zero_optimization.overlap_comm (%s:1): when gathers", path);
+    snprintf(text, sizeof text, "zero_optimization.overlap_comm (%s:1): the step program", path);
     CHECK_NOTES(&i, text);
     release(&i);
     FILE *f = fopen(path, "w");

@@ -120,7 +120,7 @@ static void attention_is_left_out_with_a_reason(void **state) {
     for (int k = 0; k < NDP_COUNT(known); k++) {
         char note[128];
         CHECK_OK(import_more(&i, known[k]));
-        snprintf(note, sizeof note, "  %.*s (line 4): attention is this program's own", (int)strcspn(known[k], ":"),
+        snprintf(note, sizeof note, "  %.*s (line 4): ndparallel has its own kernels", (int)strcspn(known[k], ":"),
                  known[k]);
         CHECK_NOTES(&i, note);
         release(&i);
