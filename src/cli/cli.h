@@ -20,10 +20,10 @@ int cmd_env(int argc, char **argv);
 
 /* 0; 2: the user's mistake; 130: stopped by a signal after saving; 1: everything else. */
 int cli_exit_code(ndp_status st);
-/* "ndparallel: message" on stderr, the thread's last error, and where it came from if it is ours or `debug`. The exit
- * code. */
+/* Prints "ndparallel: message" on stderr, the thread's last error, and with `debug`, or for a bug, where it came from.
+ * Returns the exit code. */
 int cli_fail(ndp_status st, bool debug);
-/* The same with a word before the message: whose it is. */
+/* The same with a prefix, such as "rank 3: ". */
 int cli_fail_of(const char *who, ndp_status st, bool debug);
 
 /* ---- arguments ---- */
@@ -31,7 +31,7 @@ int cli_fail_of(const char *who, ndp_status st, bool debug);
 /* The value of an option, or a usage error that names it. */
 long long cli_integer(struct argp_state *state, const char *option, const char *arg, long long low, long long high);
 double cli_number(struct argp_state *state, const char *option, const char *arg, double low, double high);
-/* Gives arg back if it is "cpu" or "ref". */
+/* Returns arg if it is "cpu" or "ref", else a usage error. */
 const char *cli_device(struct argp_state *state, const char *arg);
 
 /* JOB.YAML with --set, --ranks, --transport and --debug: a child parser for a command's argp, its input a cli_job. */
@@ -42,7 +42,7 @@ typedef struct cli_job {
     bool debug, optional; /* optional: the command can do without a file */
 } cli_job;
 extern const struct argp cli_job_argp;
-/* Adds an assignment, key and value put together, behind those that are there. */
+/* Appends the assignment `key` + `value`. */
 void cli_job_assign(cli_job *j, struct argp_state *state, const char *key, const char *value);
 void cli_job_release(cli_job *j);
 /* Reads the file, then makes the assignments. */
@@ -53,11 +53,11 @@ NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);
 /* From now on SIGINT, SIGTERM and SIGUSR1 set the returned flag; the second SIGINT or SIGTERM ends the process, which
  * with `live` erases the live line (progress.h) before. */
 const volatile sig_atomic_t *cli_catch_signals(bool live);
-/* ndp_launch with the signals, the warnings and the last words of a command; the exit code. `live`: the ranks draw a
- * live line (progress.h), which is erased where they leave it behind. */
+/* ndp_launch with signals, warnings and a final message. Returns the exit code. `live`: the ranks draw a live line
+ * (progress.h), which is erased if they leave it behind. */
 int cli_launch(ndp_launch_opts *o, bool live, bool debug);
 
-/* Prints and frees what a function of the library handed out; the exit code. */
+/* Prints and frees a text from the library. Returns the exit code. */
 int cli_print(ndp_status st, char *text, bool debug);
 
 #endif

@@ -68,7 +68,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* What a model of bytes says may hold control characters, which a terminal would obey. */
+/* The output of a model of bytes may contain control characters, which a terminal would execute. */
 static void put_text(const char *text, bool terminal) {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;

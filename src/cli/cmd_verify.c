@@ -62,7 +62,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* On stderr: stdout has the result alone. */
+/* On stderr: stdout has only the result. */
 static void say(void *user, const char *line) {
     (void)user;
     fprintf(stderr, "%s\n", line);
@@ -70,7 +70,7 @@ static void say(void *user, const char *line) {
 
 /* ---- a table ---- */
 
-/* What is shown of a verdict, in this order: the measures that have a bound by proof 3. */
+/* The measures that are shown, in this order: those with a bound (proof 3). */
 static const ndp_measure shown[] = {NDP_MEASURE_FIRST_GRADIENT, NDP_MEASURE_LAST_GRADIENT, NDP_MEASURE_GRAD_NORM,
                                     NDP_MEASURE_LOSS};
 enum { SHOWN = sizeof shown / sizeof shown[0] };
@@ -114,7 +114,7 @@ static void print_table(const arguments *a, const ndp_verdict *v) {
     }
 }
 
-/* The layout that is nearest to a bound, and to which one. */
+/* The layout that comes closest to a bound, and which bound. */
 static void print_agreement(const arguments *a, const ndp_verdict *v) {
     char text[16];
     double most = -1;
@@ -148,7 +148,7 @@ static void print_words(const arguments *a, const ndp_verdict *v) {
 
 /* ---- JSON ---- */
 
-/* Texts hold nothing that JSON escapes: layouts were parsed, names are those of parameters. What is no number is null.
+/* Texts hold nothing that JSON escapes: layouts were parsed, names are those of parameters. NaN is written as null.
  */
 static void put_number(const char *key, double x) {
     if (isfinite(x))

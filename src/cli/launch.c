@@ -1,4 +1,4 @@
-/* Launching ranks, and being told to stop. */
+/* Launching ranks; signals. */
 #include "cli/cli.h"
 #include "cli/progress.h"
 
@@ -6,12 +6,12 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Set by a signal: the step is finished, a checkpoint saved. Handlers can reach nothing but what is global. */
+/* Set by a signal: the run finishes the step and saves a checkpoint. Handlers can only reach globals. */
 static volatile sig_atomic_t stop;
 
 static void on_signal(int signal_number) { stop = signal_number; }
 
-/* The second Ctrl-C where there is a live line: the shell's prompt would be written over it. */
+/* The second Ctrl-C. The shell would write its prompt over the live line. */
 static void on_last_signal(int signal_number) {
     static const char erase[] = CLI_ERASE;
     ssize_t n = write(STDOUT_FILENO, erase, sizeof erase - 1);
@@ -26,8 +26,8 @@ static void on_first_signal(int signal_number) {
         signal(signal_number, on_last_signal);
 }
 
-/* The second Ctrl-C ends the process as if there were no handler. SIGUSR1 is how a launcher hands a Ctrl-C on, again
- * and again: mpirun keeps the others to itself. What is ignored stays so: nohup, background jobs of a script. */
+/* The second Ctrl-C ends the process as if there were no handler. A launcher forwards a Ctrl-C as SIGUSR1, repeatedly:
+ * mpirun does not forward the others. Ignored signals stay ignored: nohup, background jobs of a script. */
 const volatile sig_atomic_t *cli_catch_signals(bool live) {
     static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
     for (int i = 0; i < 3; i++) {
@@ -40,14 +40,13 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
     return &stop;
 }
 
-/* What the ranks did not say themselves. */
+/* Reports an end that the ranks did not report. */
 static void tell_end(int code) {
-    enum { SIGNALS = 64 }; /* beyond them a code is mpirun's, or ssh's, own */
+    enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
     if (code > 128 && code <= 128 + SIGNALS && code != 130)
-        fprintf(stderr, "ndparallel: a rank was killed by signal %d (%s)%s\n", code - 128,
-                strsignal(code - 128),
+        fprintf(stderr, "ndparallel: a rank was killed by signal %d (%s)%s\n", code - 128, strsignal(code - 128),
                 code == 128 + SIGKILL  ? "; if you did not do that, memory ran out: see `train --dry-run`"
-                : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* its code for that */
+                : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* mpirun's code */
                                        : "");
     else if (code > 2 && code != 130)
         fprintf(stderr,

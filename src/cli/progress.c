@@ -22,13 +22,13 @@ static int number(const char *text) {
     return n > 0 && n < 10000 ? n : 0;
 }
 
-/* Columns of the terminal behind a descriptor; 0: it is none, or does not say. */
+/* Columns of the terminal `fd`; 0: it is no terminal, or its size is unknown. */
 static int columns_of(int fd) {
     struct winsize size;
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
 }
 
-/* Columns of the terminal that stdout and stderr are, else 0: lines of both go there, in their order. */
+/* Columns of the terminal that both stdout and stderr write to, else 0. */
 static int terminal_columns(void) {
     const char *kind = getenv("TERM");
     if (!isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO) || (kind && strcmp(kind, "dumb") == 0))
@@ -37,8 +37,8 @@ static int terminal_columns(void) {
     return given ? given : 80;
 }
 
-/* A launcher may give its ranks pseudo-terminals, so what they write to says nothing. On the host of the process that
- * launched them they still see its terminal, which may have been resized since. */
+/* A launcher may give its ranks pseudo-terminals, so stdout does not tell. Ranks on the host of the launching process
+ * share its terminal, which may have been resized since; others use its size at the start. */
 static int launched_columns(void) {
     int given = number(getenv(TERMINAL));
     int terminal = given ? open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC) : -1;
@@ -56,7 +56,7 @@ void cli_progress_hand_on(void) {
     setenv(TERMINAL, text, 1);
 }
 
-/* A rank's two streams reach the terminal by two ways, so there it uses one of them. */
+/* The launcher forwards stdout and stderr separately and may reorder them, so on a terminal a rank uses only one. */
 void cli_progress_init(cli_progress *p, int every) {
     *p = (cli_progress){.columns = columns(), .every = every};
     if (p->columns && ndp_world_launched(NULL))
@@ -110,7 +110,7 @@ static void draw_bar(char *out, int width, double part) {
     out[width] = '\0';
 }
 
-/* What matters most stands first; on a narrow terminal the rest is left out. The bar takes what remains. */
+/* The most important parts come first; a narrow terminal shows as many as fit. The bar takes the remaining space. */
 static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t steps, double seconds, int width) {
     enum { PARTS = 7, SHORTEST_BAR = 8, LONGEST_BAR = 32 };
     char part[PARTS][64] = {""}, speed[16], left[24], bar[LONGEST_BAR + 2] = "";
@@ -124,7 +124,7 @@ static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t step
     snprintf(part[5], sizeof part[5], "  lr %.1e", m->lr);
     if (m->mfu > 0)
         snprintf(part[6], sizeof part[6], "  mfu %.0f%%", 100 * m->mfu);
-    /* The last column stays free: some terminals wrap when it is written. */
+    /* The last column stays free: some terminals wrap once it is written. */
     int room = (width < (int)size ? width : (int)size) - 1, shown = 1;
     while (shown < PARTS && n + (int)strlen(part[shown]) <= room)
         n += (int)strlen(part[shown++]);
@@ -176,13 +176,13 @@ void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
         put(p, line, drawn ? live : NULL);
 }
 
-/* The bar stays below; how far the tokenizing is does not, since what is said next comes after it. */
+/* The bar stays below the line. The progress of tokenizing does not: the next line means that it is over. */
 void cli_progress_say(void *progress, const char *line) {
     cli_progress *p = progress;
     put(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
 }
 
-/* The live line on a terminal, as wide as that is; elsewhere a line every few seconds. */
+/* On a terminal the live line, cut to its width; elsewhere a line every few seconds. */
 void cli_progress_working(void *progress, const char *line) {
     enum { SECONDS = 5 };
     cli_progress *p = progress;

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* What is trained today; the rest is legal and comes later. */
+/* The axes that can be trained today; the others are legal, but refused. */
 static const bool axis_built[NDP_AXES] = {
     [NDP_DP_REPLICATE] = true, [NDP_DP_SHARD] = true, [NDP_CP] = true, [NDP_SP] = true, [NDP_TP] = true};
 
@@ -74,7 +74,7 @@ static bool fill(ndp_layout *l, int world, char why[TEXT]) {
     return false;
 }
 
-/* ---- what is legal near what was asked ---- */
+/* ---- the nearest legal layouts ---- */
 
 /* Layouts with fewest changed sizes first, then the nearest. */
 typedef struct search {
@@ -89,8 +89,8 @@ typedef struct search {
 
 static double change(int asked, int size) { return asked ? fabs(log((double)size / asked)) : 0; }
 
-/* The sum of |log(new / asked)|. Of changes that are equally small, those of the data axes come first: they ask the
- * least of model and batch. But what sp gives up cp takes before them: both cut the sequence, and the batch stays. */
+/* The sum of |log(new / asked)|. Among equal changes those of the data axes come first, which affect model and batch
+ * least. Only cp comes before them where sp shrinks: both cut the sequence, and the batch stays the same. */
 static double distance(const ndp_layout *asked, const ndp_layout *l) {
     static const double weight[NDP_AXES] = {1.05, 1.01, 1.0, 1.02, 1.03, 1.04};
     double sum = change(asked->ep, l->ep);
@@ -122,7 +122,7 @@ static void take(search *s, const ndp_layout *l) {
 
 static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, int size);
 
-/* All sizes are set: takes the layout, or those that differ from it by a smaller ep. */
+/* All sizes are set: takes the layout, or the same with a smaller ep. */
 static void try_ep(search *s, ndp_layout *l, int changes) {
     if (changes == s->limit)
         take(s, l);
@@ -163,7 +163,7 @@ static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, 
     try_axis(s, l, axis + 1, left / size, changes + (asked && size != asked));
 }
 
-/* Adds a layout to a list of them; with `ranks` also how many that is. */
+/* Adds a layout to a list; with `ranks` also its number of ranks. */
 static void list_layout(ndp_layout l, bool ranks, char list[LIST]) {
     char text[LAYOUT_TEXT];
     size_t used = strlen(list);
@@ -176,12 +176,12 @@ static void list_layout(ndp_layout l, bool ranks, char list[LIST]) {
         snprintf(list + used, LIST - used, " (%lld rank%s)", (long long)world, world == 1 ? "" : "s");
 }
 
-/* Lists them; `first` becomes the nearest. */
+/* Lists the nearest legal layouts; `first` is the nearest of them. */
 static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST],
                          ndp_layout *first) {
     search s = {.asked = asked, .facts = facts, .world = world};
     int n = 0;
-    /* Two changes repair every request that one cannot, but for odd ones: go further only when nothing was found. */
+    /* One or two changes repair nearly every request: more are tried only if nothing was found. */
     for (s.limit = 1; s.limit <= NDP_AXES + 1 && n < SUGGESTIONS && (n == 0 || s.limit <= 2); s.limit++) {
         ndp_layout at = *asked;
         s.found = 0;
@@ -193,7 +193,7 @@ static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_fa
     }
 }
 
-/* "; set parallelism.dp_shard_size=3, or auto": the keys that make `to` of what was asked. */
+/* "; set parallelism.dp_shard_size=3, or auto": the keys that turn `asked` into `to`. */
 static void add_fix(const ndp_layout *asked, const ndp_layout *to, char fix[TEXT]) {
     int changes = 0;
     for (int axis = 0; axis < NDP_AXES; axis++) {
@@ -206,7 +206,7 @@ static void add_fix(const ndp_layout *asked, const ndp_layout *to, char fix[TEXT
         snprintf(fix + strlen(fix), TEXT - strlen(fix), ", or auto");
 }
 
-/* The numbers of ranks next to `world` that the sizes divide, where one of them is auto. */
+/* The numbers of ranks closest to `world` that the sizes divide, if one of them is auto. */
 static void list_other_worlds(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST]) {
     int64_t product = 1;
     char why[TEXT];
@@ -219,7 +219,7 @@ static void list_other_worlds(const ndp_layout *asked, int world, const ndp_layo
     }
 }
 
-/* The sizes as they are but for one of those that a model limits: the nearest above and below, up to twice as large. */
+/* Changes one of the sizes that a model limits: to the nearest legal one above and below, up to twice as large. */
 static void list_other_sizes(const ndp_layout *full, const ndp_layout_facts *facts, char list[LIST]) {
     static const ndp_axis limited[] = {NDP_TP, NDP_SP, NDP_PP};
     char why[TEXT];

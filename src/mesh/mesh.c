@@ -7,8 +7,8 @@ static const char *const axis_names[NDP_AXES] = {"pp", "dp_replicate", "dp_shard
 
 const char *ndp_axis_name(ndp_axis axis) { return axis_names[axis]; }
 
-/* Every group runs over neighbouring axes, from `first` to `last`: so it is one (base, stride, count). The kv group is
- * a part of its axis. */
+/* Every group covers adjacent axes, `first` to `last`, so it is one (base, stride, count). The kv group is a part of
+ * its axis. */
 static const struct {
     const char *name;
     ndp_axis first, last;
@@ -31,10 +31,10 @@ ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, ndp_mesh *out) {
     ndp_mesh mesh = {.layout = *layout, .rank = rank};
     int64_t world = 1;
     for (int axis = 0; axis < NDP_AXES; axis++) {
-        NDP_CHECK(layout->size[axis] >= 1, "%s_size is %d; a mesh wants a resolved layout", axis_names[axis],
+        NDP_CHECK(layout->size[axis] >= 1, "%s_size is %d; a mesh needs a resolved layout", axis_names[axis],
                   layout->size[axis]);
         world *= layout->size[axis];
-        NDP_CHECK(world <= INT32_MAX, "the layout has more ranks than an int counts");
+        NDP_CHECK(world <= INT32_MAX, "the layout has more than %d ranks", INT32_MAX);
     }
     NDP_CHECK(rank >= 0 && rank < world, "rank %d is not one of the %d ranks of the layout", rank, (int)world);
     mesh.world = (int)world;
@@ -86,7 +86,7 @@ char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size) {
 
 ndp_status ndp_batch_resolve(const ndp_layout *layout, int global_batch, int micro_batch, ndp_batch_plan *out) {
     int replicate = layout->size[NDP_DP_REPLICATE], shard = layout->size[NDP_DP_SHARD];
-    NDP_CHECK(replicate >= 1 && shard >= 1, "batch arithmetic wants a resolved layout");
+    NDP_CHECK(replicate >= 1 && shard >= 1, "the batch needs a resolved layout");
     NDP_CHECK(global_batch >= 1 && micro_batch >= 1, "global batch %d and micro batch %d must be positive",
               global_batch, micro_batch);
     int64_t pass = (int64_t)micro_batch * replicate * shard;
@@ -98,10 +98,10 @@ ndp_status ndp_batch_resolve(const ndp_layout *layout, int global_batch, int mic
                      (long long)(accumulation * pass), (long long)((accumulation + 1) * pass));
         else
             snprintf(nearest, sizeof nearest, "the smallest global batch is %lld", (long long)pass);
-        return NDP_FAIL(NDP_EINVAL,
-                        "global batch %d = micro batch %d x dp_replicate %d x dp_shard %d x accumulation has no whole "
-                        "accumulation; %s",
-                        global_batch, micro_batch, replicate, shard, nearest);
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "global batch %d is not a multiple of micro batch %d x dp_replicate %d x dp_shard %d = %lld; %s",
+            global_batch, micro_batch, replicate, shard, (long long)pass, nearest);
     }
     *out = (ndp_batch_plan){global_batch, micro_batch, replicate * shard, (int)accumulation};
     return NDP_OK;

@@ -51,12 +51,12 @@ typedef struct ndp_layout_facts {
     int heads, kv_heads, layers;
 } ndp_layout_facts;
 
-/* Fills the one size that is 0 ("auto") so that the product is `world`; refuses, with the numbers and the nearest legal
- * layouts in the message: a product that is not `world`; heads % (tp x sp) != 0; kv heads and tp x sp where neither
+/* Fills the one size that is 0 ("auto") so that the product is `world`. NDP_EINVAL, with the numbers, what to set and
+ * the nearest legal layouts: a product that is not `world`; heads % (tp x sp) != 0; kv heads and tp x sp where neither
  * divides the other; pp > layers; ep that does not divide dp_shard x cp x sp. `facts` may be NULL (product only). */
 NDP_API ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts);
 
-/* Names the axes above 1 that this build does not train yet: the one place with that answer. */
+/* NDP_ENOTSUP with the axes above 1 that cannot be trained yet. Nothing else decides this. */
 NDP_API ndp_status ndp_layout_built(const ndp_layout *layout);
 
 /* The mesh as `rank` of a resolved layout sees it. */
@@ -74,7 +74,7 @@ NDP_API ndp_status ndp_layout_parse(const char *text, ndp_layout *out);
 typedef struct ndp_batch_plan {
     int global_batch, micro_batch, data_ranks, accumulation;
 } ndp_batch_plan;
-/* Derives the accumulation; NDP_EINVAL says the equation and the nearest global batches when it does not divide. */
+/* Derives the accumulation; NDP_EINVAL with the equation and the nearest global batches if it is not whole. */
 NDP_API ndp_status ndp_batch_resolve(const ndp_layout *layout, int global_batch, int micro_batch, ndp_batch_plan *out);
 
 #endif

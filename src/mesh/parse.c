@@ -18,7 +18,7 @@ static int find_axis(const char *name, size_t length) {
     return -1;
 }
 
-/* A configuration's key is an axis with "_size": that is meant, too. */
+/* The name of a configuration key, an axis with "_size", counts as the axis. */
 static ndp_status unknown_axis(const char *text, const char *name, size_t length) {
     enum { LONGEST = 40 };
     static const char suffix[] = "_size";

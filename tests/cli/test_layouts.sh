@@ -38,7 +38,7 @@ forbids '12 attention heads are not divisible by tp 8 x sp 1 = 8\. .* on 8 ranks
 forbids 'parallelism.dp_shard_size and parallelism.tp_size are both auto; give one of them a number' dp_shard=auto tp=auto
 forbids 'the sizes multiply to more than 1048576 ranks' dp_shard=1048576 cp=1048576 tp=1048576
 forbids 'cp_size' cp=0
-forbids 'global batch 4 = micro batch 1 x dp_replicate 1 x dp_shard 3 x accumulation has no whole accumulation; the nearest global batches are 3 and 6' dp_shard=3 cp=2
+forbids 'global batch 4 is not a multiple of micro batch 1 x dp_replicate 1 x dp_shard 3 = 3; the nearest global batches are 3 and 6' dp_shard=3 cp=2
 
 # Legal, but not built: the same, with another exit code.
 for command in plan 'train --dry-run' 'train --transport local' 'train --transport mpi'; do

@@ -30,7 +30,7 @@ refused 'expected AXIS=SIZE'
 run verify job.yaml --layout dp_shard=2 --layout tp=3
 refused 'layout tp=3: 2 attention heads are not divisible'
 run verify job.yaml --layout dp_shard=3
-refused 'layout dp_shard=3: global batch 4 = micro batch 2'
+refused 'layout dp_shard=3: global batch 4 is not a multiple of micro batch 2'
 run verify job.yaml --layout dp_shard=2 --steps 21
 refused "--steps '21': expected a whole number from 1 to 20"
 run verify job.yaml --layout dp_shard=2 --transport mpi
