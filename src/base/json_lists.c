@@ -2,6 +2,8 @@
 
 #include <ctype.h>
 #include <errno.h>
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -172,10 +174,64 @@ ndp_status ndp_json_next_int(ndp_json_cursor *c, int64_t *out) {
     return NDP_OK;
 }
 
+/* Appends a digit to a number of 64 bits; false, and no change, where it does not fit. */
+static bool add_digit(uint64_t *number, char digit) {
+    uint64_t next;
+    if (__builtin_mul_overflow(*number, 10, &next) || __builtin_add_overflow(next, (uint64_t)(digit - '0'), &next))
+        return false;
+    *number = next;
+    return true;
+}
+
+/* 10^exponent for 0 <= exponent <= 308, rounded to nearest. */
+static double power_of_ten(int64_t exponent) {
+    char text[8];
+    snprintf(text, sizeof text, "1e%d", (int)exponent);
+    return strtod(text, NULL);
+}
+
+/* serde_json's f64_from_parts: significand x 10^exponent in one multiplication or division; infinite when too large. */
+static double scale(uint64_t significand, int64_t exponent) {
+    double value = (double)significand;
+    for (; value != 0 && exponent < -308; exponent += 308)
+        value /= 1e308;
+    if (value == 0)
+        return value;
+    if (exponent > 308)
+        return HUGE_VAL;
+    return exponent < 0 ? value / power_of_ten(-exponent) : value * power_of_ten(exponent);
+}
+
+/* A number of JSON as serde_json rounds it: digits that do not fit into 64 bits are dropped. */
+static double round_as_serde(const char *text) {
+    bool negative = text[0] == '-', fraction = false, full = false;
+    uint64_t significand = 0;
+    int64_t exponent = 0;
+    const char *p = text + negative;
+    for (; *p == '.' || (*p >= '0' && *p <= '9'); p++) {
+        if (*p == '.') {
+            fraction = true;
+            full = false;
+            continue;
+        }
+        full = full || !add_digit(&significand, *p);
+        exponent += full ? !fraction : -fraction;
+    }
+    if (*p) {
+        long long e = strtoll(p + 1, NULL, 10);
+        exponent += e > 100000 ? 100000 : e < -100000 ? -100000 : e;
+    }
+    double value = scale(significand, exponent);
+    return negative ? -value : value;
+}
+
 ndp_status ndp_json_next_double(ndp_json_cursor *c, double *out) {
     char text[64];
     NDP_TRY(number(c, false, text));
-    *out = strtod(text, NULL);
+    double value = round_as_serde(text);
+    if (!isfinite(value))
+        return fail_here(c, "a number that a double can hold");
+    *out = value;
     return NDP_OK;
 }
 

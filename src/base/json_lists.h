@@ -31,6 +31,8 @@ ndp_status ndp_json_expect(ndp_json_cursor *c, char wanted);
 /* A string, borrowed until the next one; it may hold zeros. */
 ndp_status ndp_json_next_string(ndp_json_cursor *c, const char **string, size_t *length);
 ndp_status ndp_json_next_int(ndp_json_cursor *c, int64_t *out);
+/* Rounded as serde_json, the reader of the `tokenizers` library, rounds it: at times a bit or two beside the nearest
+ * double. Scores that tie, or nearly, tell the difference. */
 ndp_status ndp_json_next_double(ndp_json_cursor *c, double *out);
 
 /* Between the entries of a list that `open` began: true while there is another one, in *more. `close` ends it. */

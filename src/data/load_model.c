@@ -1,6 +1,5 @@
 /* The model of a tokenizer.json: BPE or Unigram. */
 #include "data/loader.h"
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,8 +159,7 @@ static ndp_status read_piece(const ndp_loader *l, ndp_json_cursor *c, int64_t i,
         return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
                         (long long)i);
     NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, text, n, i, NDP_VOCAB_FOUND_LAST));
-    if (!ndp_json_accept(c, ',') || ndp_json_next_double(c, &all->items[i]) != NDP_OK || !isfinite(all->items[i]) ||
-        !ndp_json_accept(c, ']'))
+    if (!ndp_json_accept(c, ',') || ndp_json_next_double(c, &all->items[i]) != NDP_OK || !ndp_json_accept(c, ']'))
         return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
                         (long long)i);
     return NDP_OK;

@@ -348,7 +348,7 @@ static char *line_of(const ndp_tokenizer *t, ndp_span text) {
 
 static void golden_equals(void **state) {
     (void)state;
-    static const char *const names[] = {"t5", "albert", "llama", "trained-unigram", "trained-bpe"};
+    static const char *const names[] = {"t5", "albert", "llama", "trained-unigram", "ties", "trained-bpe"};
     for (int i = 0; i < NDP_COUNT(names); i++) {
         row r = begin_row("golden", names[i]);
         char *json = golden_path(names[i], ".json"), *lines = golden_path(names[i], ".expected"),

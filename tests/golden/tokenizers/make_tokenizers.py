@@ -1,12 +1,14 @@
 """Holds our tokenizer to the reference: SentencePiece models through transformers' converters, and `tokenizers`' own.
 
     python make_tokenizers.py golden CORPORA                     the small files of this folder, anew
+    python make_tokenizers.py ties CORPORA                       those of `ties` alone
     python make_tokenizers.py compare CORPORA PROGRAM            large vocabularies, the whole table nmt_nfkc: a table
     python make_tokenizers.py fuzz CORPORA PROGRAM SECONDS SEED  pipelines and patterns at random
 
 CORPORA is the folder corpora/ of the test data, PROGRAM is build/ndparallel. README.md beside tells about the files.
 """
 
+import collections
 import dataclasses
 import hashlib
 import io
@@ -129,10 +131,12 @@ class Program:
             raise RuntimeError(done.stderr.strip())
         return [json.loads(line) for line in done.stdout.split("\n") if line]
 
-    def differences(self, reference, texts, special=False):
-        """(text, what, theirs, ours) of each text that is not encoded, or its ids not decoded, alike."""
+    def differences(self, source, texts, special=False):
+        """(text, what, theirs, ours) of each text that is not encoded, or its ids not decoded, alike. `source` is a tokenizer.json, read
+        by both: the reference's reader rounds scores, so a tokenizer in memory and its file are two."""
+        reference = Tokenizer.from_str(source)
         want = [e.ids for e in reference.encode_batch(texts, add_special_tokens=special)]
-        got = self.run(reference.to_str(), [{"text": t} for t in texts], *["--special"] * special)
+        got = self.run(source, [{"text": t} for t in texts], *["--special"] * special)
         found = [(t, "ids", [reference.id_to_token(i) for i in w], [reference.id_to_token(i) for i in g])
                  for t, w, g in zip(texts, want, got, strict=True) if w != g]
         # Since 0.23 the reference decodes a token that is looked for in normalized text as its normalized text; 0.22
@@ -140,7 +144,7 @@ class Program:
         changed = {i for i, t in reference.get_added_tokens_decoder().items() if reference.id_to_token(i) != t.content}
         lists = [ids for ids in want if not changed & set(ids)]
         for skip in (True, False):
-            decoded = self.run(reference.to_str(), lists, "--decode", *["--special"] * (not skip))
+            decoded = self.run(source, lists, "--decode", *["--special"] * (not skip))
             texts = [attempt(reference.decode, w, skip_special_tokens=skip) for w in lists]
             found += [(w, "text", t, d) for w, t, d in zip(lists, texts, decoded, strict=True) if t is not None and t != d]
         return found
@@ -184,7 +188,7 @@ def compare(corpora, program):
                         continue
                     label = f"{name} {rule}{' bytes' if byte_fallback else ''}"
                     try:
-                        report(label, ours.differences(reference, texts, special=True), len(texts), reference)
+                        report(label, ours.differences(reference.to_str(), texts, special=True), len(texts), reference)
                     except RuntimeError as e:
                         print(f"  {label:40} refused: {e}")
 
@@ -224,6 +228,23 @@ def trained(corpora, kind):
     return t
 
 
+def tie_scores(rng, pieces):
+    """Scores that sum to the same, but for the last bits, on many ways: a piece's is the sum of its characters'."""
+    each = {c: -rng.uniform(1, 9) if rng.random() < 0.2 else -3.3 for c in sorted(set("".join(pieces)))}
+    digits, single = rng.randrange(1, 18), rng.random() < 0.5
+    scores = [float(f"{sum(each[c] for c in piece):.{digits}g}") for piece in pieces]
+    return [struct.unpack("f", struct.pack("f", x))[0] if single else x for x in scores]
+
+
+def tying(corpora):
+    """A unigram model in which most texts have ways of equal scores, or nearly: the order of sums and the last bits decide."""
+    text = "\n".join(Texts(corpora).english[:2000])
+    counts = collections.Counter(text[i:i + n] for n in (2, 3, 4) for i in range(len(text) - n + 1))
+    pieces = sorted(set(text) | {piece for piece, _ in counts.most_common(500)} | {"0", "00", "000", "01", "1", "10"})
+    scores = [sum(-2 - (7 * ord(c) % 31) / 13 for c in piece) for piece in pieces]
+    return Tokenizer(models.Unigram([("<unk>", 0.0), *zip(pieces, scores)], 0, False))
+
+
 def digest(data):
     return hashlib.sha256(data).hexdigest()[:8]
 
@@ -239,9 +260,21 @@ def golden(corpora):
                 for name, source in (("t5", plain), ("albert", plain), ("llama", fallback))}
     made |= {"trained-unigram": trained(corpora, "unigram"), "trained-bpe": trained(corpora, "bpe")}
     texts = [t for t in texts if all(attempt(m.encode, t) for m in made.values())]
+    made |= {"ties": tying(corpora)}
     (HERE / "texts.jsonl").write_text("".join(json.dumps({"text": t}, ensure_ascii=i % 8 == 0) + "\n" for i, t in enumerate(texts)), encoding="utf-8")
+    keep(made, texts)
+
+
+def ties(corpora):
+    keep({"ties": tying(corpora)}, [json.loads(line)["text"] for line in (HERE / "texts.jsonl").open(encoding="utf-8")])
+
+
+def keep(made, texts):
+    """Writes each tokenizer, and what the reference makes of the texts after it has read that file."""
     for name, t in made.items():
-        (HERE / f"{name}.json").write_text(json.dumps(json.loads(t.to_str()), ensure_ascii=False, separators=(",", ":")), encoding="utf-8")
+        source = json.dumps(json.loads(t.to_str()), ensure_ascii=False, separators=(",", ":"))
+        (HERE / f"{name}.json").write_text(source, encoding="utf-8")
+        t = Tokenizer.from_str(source)
         ids = [e.ids for e in t.encode_batch(texts)]
         lines = [f"{len(i)} {digest(struct.pack(f'<{len(i)}I', *i))} {digest(t.decode(i).encode())}\n" for i in ids]
         (HERE / f"{name}.expected").write_text("".join(lines))
@@ -330,6 +363,11 @@ def pipeline(rng, texts):
         t.add_special_tokens(special)
     if not unigram and rng.random() < 0.3:
         t.model.ignore_merges = True
+    if unigram and rng.random() < 0.5:
+        full = json.loads(t.to_str())
+        pieces = [piece for piece, _ in full["model"]["vocab"]]
+        full["model"]["vocab"] = [*zip(pieces, tie_scores(rng, pieces))]
+        t = Tokenizer.from_str(json.dumps(full))
     flag = lambda: rng.random() < 0.4
     for text in ("<x>", "<y>", "word", "the", " a", "\u00c9", "  ", "<x><y>"):
         if flag():
@@ -355,7 +393,7 @@ def fuzz(corpora, program, seconds, seed):
                 counts["reference fails"] += 1
                 continue
             try:
-                found = ours.differences(reference, some, special=rng.random() < 0.5)
+                found = ours.differences(reference.to_str(), some, special=rng.random() < 0.5)
             except RuntimeError as e:
                 reason = str(e).split("tokenizer.json: ")[-1][:100]
                 counts["refused"][reason] = counts["refused"].get(reason, 0) + 1
@@ -367,5 +405,5 @@ def fuzz(corpora, program, seconds, seed):
 
 
 if __name__ == "__main__":
-    commands = {"golden": golden, "compare": compare, "fuzz": fuzz}
+    commands = {"golden": golden, "ties": ties, "compare": compare, "fuzz": fuzz}
     commands[sys.argv[1]](pathlib.Path(sys.argv[2]), *sys.argv[3:])
