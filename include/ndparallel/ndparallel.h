@@ -314,8 +314,10 @@ typedef enum ndp_tokens_form {
 } ndp_tokens_form;
 
 typedef struct ndp_tokenize_opts {
-    const char *tokenizer;  /* a folder with a tokenizer.json, such a file, or "bytes" */
-    const char *file;       /* JSONL with a text a record, or a text file; for NDP_TOKENS_TEXT lists, one a line */
+    const char *tokenizer; /* a folder with a tokenizer.json, such a file, or "bytes" */
+    /* JSONL with a text a record, or a text file; for NDP_TOKENS_TEXT lists, one a line. "-" is standard input, to its
+     * end: a text, or JSONL where text_field is given. */
+    const char *file;
     const char *text;       /* instead of a file: one text, or for NDP_TOKENS_TEXT one list */
     const char *text_field; /* of JSONL records; NULL: "text" */
     ndp_tokens_form form;

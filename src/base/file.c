@@ -68,6 +68,10 @@ ndp_status ndp_file_read(const char *path, char **data, size_t *size) {
     return st;
 }
 
+ndp_status ndp_fd_read(int fd, const char *name, char **data, size_t *size) {
+    return read_all(fd, name, 0, data, size);
+}
+
 static ndp_status write_and_sync(int fd, const char *path, const char *data, size_t size) {
     while (size) {
         ssize_t n =

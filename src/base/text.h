@@ -24,6 +24,8 @@ char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
 /* The whole file, NUL-terminated behind its `*size` bytes; the caller frees. NDP_EIO names the path and the cause. */
 ndp_status ndp_file_read(const char *path, char **data, size_t *size);
+/* The same of what is left in an open file or pipe; `name` stands for it in messages. Does not close it. */
+ndp_status ndp_fd_read(int fd, const char *name, char **data, size_t *size);
 /* Writes beside, syncs, renames: the file is either the old one or the whole new one. */
 ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
 /* A file mapped read-only. */

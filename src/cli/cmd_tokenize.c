@@ -9,7 +9,10 @@ enum { OPTION_FIELD = 1, OPTION_SPECIAL, OPTION_PIECES, OPTION_COUNT, OPTION_DEC
 static const struct argp_option options[] = {
     {"tokenizer", 'm', "DIR", 0,
      "Folder with a tokenizer.json (or vocab.json and merges.txt), a tokenizer.json, or bytes", 0},
-    {"file", 'f', "FILE", 0, "JSONL with a `text` field, a text a line, or one text; with --decode, lists of ids", 0},
+    {"file", 'f', "FILE", 0,
+     "JSONL with a text a line, or one text; with --decode, lists of ids. - is standard input: one text, or JSONL with "
+     "--text-field",
+     0},
     {"text", 't', "TEXT", 0, "Text to use instead of a file; with --decode, a list of ids", 0},
     {"text-field", OPTION_FIELD, "NAME", 0, "Field of JSONL records; default: text", 0},
     {"special", OPTION_SPECIAL, NULL, 0, "Add the special tokens around each text; with --decode, show them", 0},

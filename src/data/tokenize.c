@@ -4,9 +4,11 @@
 #include "data/tokenizer.h"
 
 #include <string.h>
+#include <unistd.h>
 
 typedef struct run {
     const ndp_tokenize_opts *o;
+    const char *file; /* its name in messages */
     bool (*emit)(void *user, const char *line, size_t length);
     void *user;
     ndp_tokenizer *tokenizer;
@@ -119,9 +121,9 @@ static ndp_status decode_lines(run *r, const char *contents, size_t size) {
         n = stop ? (size_t)(stop - text) : size - at;
         if (n == 0 || (n == 1 && text[0] == '\r'))
             continue;
-        char *where = ndp_format("%s:%lld", r->o->file, number);
-        ndp_status st = where ? decode(r, text, n, where, &go_on)
-                              : NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", r->o->file);
+        char *where = ndp_format("%s:%lld", r->file, number);
+        ndp_status st =
+            where ? decode(r, text, n, where, &go_on) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", r->file);
         free(where);
         NDP_TRY(st);
     }
@@ -144,6 +146,26 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     return st;
 }
 
+/* Nothing names what comes from standard input: it is a text, or JSONL where a field of its records is given. */
+static ndp_status encode_stdin(run *r, const char *contents, size_t size) {
+    const ndp_record_format format = {.kind = NDP_RECORD_TEXT, .text = r->o->text_field};
+    ndp_source_chunk c;
+    NDP_TRY(ndp_source_begin(r->file, contents, size, &c));
+    if (r->o->text_field)
+        c.kind = NDP_SOURCE_JSONL;
+    return ndp_source_cut(&c, 0, c.size) ? ndp_source_visit_chunk(&c, &format, encode_document, r) : NDP_OK;
+}
+
+static ndp_status run_stdin(run *r) {
+    char *contents;
+    size_t size;
+    r->file = "standard input";
+    NDP_TRY(ndp_fd_read(STDIN_FILENO, r->file, &contents, &size));
+    ndp_status st = r->o->form == NDP_TOKENS_TEXT ? decode_lines(r, contents, size) : encode_stdin(r, contents, size);
+    free(contents);
+    return st;
+}
+
 static ndp_status run_file(run *r) {
     ndp_mapped file;
     NDP_TRY(ndp_file_map(r->o->file, &file));
@@ -152,7 +174,7 @@ static ndp_status run_file(run *r) {
                         ? decode_lines(r, contents, file.size)
                         : ndp_source_visit(r->o->file, contents, file.size, r->o->text_field, encode_document, r);
     ndp_file_unmap(&file);
-    return st == STOPPED ? NDP_OK : st;
+    return st;
 }
 
 static ndp_status run_text(run *r) {
@@ -166,11 +188,12 @@ ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, con
                         void *user) {
     NDP_CHECK(o->tokenizer, "no tokenizer is given: a folder with a tokenizer.json, such a file, or \"bytes\"");
     NDP_CHECK(!o->file != !o->text, "either a file or a text is to be tokenized, not %s", o->file ? "both" : "neither");
-    run r = {.o = o, .emit = emit, .user = user};
+    run r = {.o = o, .file = o->file, .emit = emit, .user = user};
+    bool from_stdin = o->file && !strcmp(o->file, "-");
     NDP_TRY(ndp_tokenizer_create(o->tokenizer, &r.tokenizer));
-    ndp_status st = o->file ? run_file(&r) : run_text(&r);
+    ndp_status st = from_stdin ? run_stdin(&r) : o->file ? run_file(&r) : run_text(&r);
     ndp_tokenizer_destroy(r.tokenizer);
     ndp_ids_release(&r.ids);
     ndp_str_release(&r.line);
-    return st;
+    return st == STOPPED ? NDP_OK : st;
 }

@@ -22,10 +22,11 @@ case_of() {
     case $* in *"--transport mpi"*) export ASAN_OPTIONS=detect_leaks=0 ;; *) unset ASAN_OPTIONS ;; esac
 }
 
-# run ARGUMENT...: the program; leaves $code and the files out and err.
+# run ARGUMENT...: the program, with the file $input on standard input; leaves $code and the files out and err.
+input=/dev/null
 run() {
     case_of ndparallel "$@"
-    timeout 120 "$NDP_PROGRAM" "$@" >out 2>err </dev/null
+    timeout 120 "$NDP_PROGRAM" "$@" >out 2>err <"$input"
     code=$?
 }
 

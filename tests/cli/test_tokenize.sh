@@ -36,6 +36,36 @@ prints '"ab a"
 "b"' --file ids.jsonl --decode
 prints '"<s> b"' --text '[4, 1]' --decode --special
 
+# pipes INPUT TEXT ARGUMENT...: prints, with that on standard input.
+input=in
+pipes() {
+    printf "$1" > in
+    shift
+    prints "$@"
+}
+
+pipes 'ab a\nb' '[2, 0, 1]' --file -
+pipes 'ab\n<|endoftext|>\nb\n' '[2]
+[1]' --file -
+pipes '{"text": "ab a"}\n{"text": "b"}\n' '[2, 0]
+[1]' --file - --text-field text
+pipes '[2, 0]\n\n{"ids": [4, 1]}\n' '"ab a"
+"b"' --file - --decode
+pipes '' '' --file -
+cat ids.jsonl | "$NDP_PROGRAM" tokenize --tokenizer . -f - --decode > out || fail 'a pipe is not read'
+says out '^"ab a"$'
+cp texts.jsonl in
+run tokenize --tokenizer . --file - --text-field body
+refused "standard input:1: the record has no 'body'"
+printf 'a\n\377' > in
+run tokenize --tokenizer . --file -
+refused 'standard input:2: byte 2 of the file \(0xff\) is not valid UTF-8'
+input=.
+run tokenize --tokenizer . --file - --decode
+code_is 1
+says err "cannot read 'standard input': Is a directory"
+input=/dev/null
+
 run tokenize --tokenizer . --file texts.jsonl --text-field body
 refused "texts.jsonl:1: the record has no 'body'"
 run tokenize --tokenizer . --text '[1, 5]' --decode
