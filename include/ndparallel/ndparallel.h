@@ -204,9 +204,10 @@ typedef struct ndp_plan_opts {
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
     { 0, 0, false, false }
-/* What the run would do and need, for a world of any size, without ranks. Weights are not loaded; a folder without any is
- * planned by its config.json. `data`: opens the tokenizer and every file of the data, renders and tokenizes the first
- * 100 records or 1 MiB of each source, and adds what the run would say of them; writes nothing. */
+/* What the run would do and need, for a world of any size, without ranks. Weights are not loaded; a folder without any
+ * is planned by its config.json. `data`: asks that the model has weights (NDP_EIO), opens the tokenizer and every file
+ * of the data, renders and tokenizes the first 100 records or 1 MiB of each source, and adds what the run would say of
+ * them; writes nothing. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- settling doubts: is a layout's training that of one rank? ---- */

@@ -111,24 +111,45 @@ static ndp_status open_single(ndp_weights *w, const char *stem) {
     return NDP_OK;
 }
 
-static ndp_status open_files(ndp_weights *w, const char *folder, const char *stem) {
-    w->folder = ndp_arena_strdup(&w->arena, folder);
-    const char *single = ndp_arena_format(&w->arena, "%s/%s.safetensors", folder, stem);
-    const char *index = ndp_arena_format(&w->arena, "%s/%s.safetensors.index.json", folder, stem);
-    const char *pickled = ndp_arena_format(&w->arena, "%s/pytorch_model.bin", folder);
-    if (!w->folder || !single || !index || !pickled)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+/* Is there a file NAME + ENDING? */
+static bool holds(const char *folder, const char *name, const char *ending) {
+    char *path = ndp_format("%s/%s%s", folder, name, ending);
+    bool there = path && ndp_path_exists(path);
+    free(path);
+    return there;
+}
+
+bool ndp_weights_exist(const char *folder) {
+    return holds(folder, "model", ".safetensors") || holds(folder, "model", ".safetensors.index.json");
+}
+
+/* One file, or shards with an index. */
+static ndp_status find_files(const char *folder, const char *stem, bool *single) {
     if (!ndp_path_is_folder(folder))
         return NDP_FAIL(NDP_EIO, "'%s' is not a folder; expected one that holds %s.safetensors", folder, stem);
-    if (ndp_path_exists(single)) /* first, as transformers does */
-        NDP_TRY(open_single(w, stem));
-    else if (ndp_path_exists(index))
-        NDP_TRY(open_index(w, index));
-    else
-        return NDP_FAIL(
-            NDP_EIO, "'%s' holds neither %s.safetensors nor %s.safetensors.index.json%s", folder, stem, stem,
-            ndp_path_exists(pickled) ? "; pytorch_model.bin is not read: save it with safe_serialization=True"
-                                     : "; download or copy the weights, too");
+    *single = holds(folder, stem, ".safetensors"); /* first, as transformers does */
+    if (*single || holds(folder, stem, ".safetensors.index.json"))
+        return NDP_OK;
+    bool pickled = holds(folder, "pytorch_model", ".bin") || holds(folder, "pytorch_model", ".bin.index.json");
+    return NDP_FAIL(NDP_EIO, "'%s' holds neither %s.safetensors nor %s.safetensors.index.json%s", folder, stem, stem,
+                    pickled ? "; pytorch_model.bin is not read: transformers saves it as safetensors with "
+                              "AutoModelForCausalLM.from_pretrained(FOLDER).save_pretrained(FOLDER)"
+                            : "; download or copy the weights, too");
+}
+
+ndp_status ndp_weights_find_files(const char *folder) {
+    bool single;
+    return find_files(folder, "model", &single);
+}
+
+static ndp_status open_files(ndp_weights *w, const char *folder, const char *stem) {
+    bool single;
+    NDP_TRY(find_files(folder, stem, &single));
+    w->folder = ndp_arena_strdup(&w->arena, folder);
+    const char *index = ndp_arena_format(&w->arena, "%s/%s.safetensors.index.json", folder, stem);
+    if (!w->folder || !index)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to open %s", folder);
+    NDP_TRY(single ? open_single(w, stem) : open_index(w, index));
     if (w->n)
         qsort(w->tensors, (size_t)w->n, sizeof *w->tensors, compare_named);
     for (int64_t i = 1; i < w->n; i++)
@@ -149,17 +170,6 @@ ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weigh
 close:
     ndp_weights_close(w);
     return st;
-}
-
-bool ndp_weights_exist(const char *folder) {
-    static const char *const names[] = {"model.safetensors", "model.safetensors.index.json"};
-    bool exist = false;
-    for (int i = 0; i < NDP_COUNT(names) && !exist; i++) {
-        char *path = ndp_format("%s/%s", folder, names[i]);
-        exist = path && ndp_path_exists(path);
-        free(path);
-    }
-    return exist;
 }
 
 ndp_status ndp_weights_open(const char *folder, ndp_weights **out) {

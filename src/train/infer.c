@@ -1,6 +1,7 @@
 #include "train/infer.h"
 
 #include "base/log.h"
+#include "checkpoint/folder.h"
 #include "train/folder_facts.h"
 #include "train/weights.h"
 #include <omp.h>
@@ -36,6 +37,7 @@ static ndp_status open_folder(ndp_infer *f, const char *folder) {
     if (!f->folder)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     NDP_TRY(read_facts(f));
+    NDP_TRY(ndp_weights_find_files(f->folder));
     NDP_TRY(ndp_tokenizer_create(f->folder, &f->tokenizer));
     NDP_TRY(ndp_transport_self(&f->transport));
     return ndp_mesh_init(&(ndp_layout){.size = {1, 1, 1, 1, 1, 1}, .ep = 1}, 0, &f->mesh);

@@ -15,8 +15,8 @@ typedef struct ndp_infer {
     int threads;
 } ndp_infer;
 
-/* Reads the facts of the folder (train/folder_facts.h; their note goes to stderr) and the tokenizer, not yet the
- * weights. `device`: "cpu" or "ref"; threads: 0 for all cores. */
+/* Reads the facts of the folder (train/folder_facts.h; their note goes to stderr) and the tokenizer; the weights have
+ * to be there (NDP_EIO), but are not loaded yet. `device`: "cpu" or "ref"; threads: 0 for all cores. */
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
 /* After all engines of it. */
 void ndp_infer_release(ndp_infer *f);

@@ -1,5 +1,6 @@
 #include "train/job.h"
 
+#include "checkpoint/folder.h"
 #include "train/folder_facts.h"
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,11 @@ fail:
 void ndp_job_release(ndp_job *j) {
     free(j->facts_path);
     *j = (ndp_job){0};
+}
+
+ndp_status ndp_job_find_weights(const ndp_job *j) {
+    bool loaded = j->config->model.path && j->config->model.init != NDP_INIT_RANDOM;
+    return loaded ? ndp_weights_find_files(j->config->model.path) : NDP_OK;
 }
 
 ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {

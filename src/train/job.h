@@ -23,6 +23,9 @@ typedef struct ndp_job {
  * asks for). Sequence longer than the model's: NDP_EINVAL unless model.allow_longer. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
+/* NDP_EIO where weights are to be loaded and model.path has none. Comes before the tokenizer, which such a folder often
+ * lacks too: the weights are the larger mistake. */
+NDP_API ndp_status ndp_job_find_weights(const ndp_job *j);
 
 /* Engine options of one rank; transport, device and threads are the caller's. */
 NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);

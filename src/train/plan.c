@@ -202,7 +202,9 @@ ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text) {
     ndp_job j;
     ndp_str out = {0}, data = {0};
     NDP_TRY(ndp_job_init(c, 0, &j));
-    ndp_status st = o->data ? data_text(&j, &data) : NDP_OK;
+    ndp_status st = o->data ? ndp_job_find_weights(&j) : NDP_OK;
+    if (st == NDP_OK && o->data)
+        st = data_text(&j, &data);
     if (st == NDP_OK)
         st = plan_job(&j, o, data.data ? data.data : "", &out);
     ndp_str_release(&data);

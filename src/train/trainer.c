@@ -51,6 +51,7 @@ static ndp_status setup(ndp_trainer *t) {
     t->threads = threads ? threads : ndp_device_threads(ndp_transport_node_ranks(t->transport));
     omp_set_num_threads(t->threads);
     NDP_TRY(ndp_bind_launched_rank(t->threads));
+    NDP_TRY(ndp_agree(t->world, ndp_job_find_weights(&t->job)));
     NDP_TRY(ndp_agree(t->world, ndp_trainer_open_data(t)));
     return ndp_agree(t->world, build_engines(t));
 }

@@ -73,7 +73,13 @@ static void folders_without_weights(void **state) {
     char path[512];
     CHECK_FAILS(ndp_weights_open(*state, &w), NDP_EIO, "holds neither model.safetensors nor");
     put_text(*state, "pytorch_model.bin", "x");
-    CHECK_FAILS(ndp_weights_open(*state, &w), NDP_EIO, "safe_serialization=True");
+    CHECK_FAILS(ndp_weights_open(*state, &w), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
+    CHECK_FAILS(ndp_weights_find_files(*state), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
+    assert_int_equal(unlink(in(*state, "pytorch_model.bin", path)), 0);
+    put_text(*state, "pytorch_model.bin.index.json", "x");
+    CHECK_FAILS(ndp_weights_find_files(*state), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
+    put_text(*state, "model.safetensors.index.json", "x");
+    CHECK_OK(ndp_weights_find_files(*state));
     CHECK_FAILS(ndp_weights_open(in(*state, "none", path), &w), NDP_EIO, "is not a folder");
 }
 

@@ -120,6 +120,32 @@ static void no_weights(void **state) {
     refused_by_all(*state, NULL, WORDS("holds neither model.safetensors nor", "download", "/model'"));
 }
 
+/* The weights are named first, by all that read a model. */
+static void refused_by_commands(const char *folder, const char *const *words) {
+    refused_by_all(folder, NULL, words);
+    char *model = (char *)in(folder, "model"), *job = (char *)in(folder, "job.yaml"),
+         *text = (char *)in(folder, "data/corpus.jsonl"), *binary = getenv("NDP_PROGRAM");
+    char *const commands[][7] = {{binary, "train", job, "--dry-run"},
+                                 {binary, "evaluate", "--model", model, "--data", text},
+                                 {binary, "generate", "--model", model, "--prompt", "a"}};
+    for (int i = 0; i < NDP_COUNT(commands); i++) {
+        outcome o = program_run((char **)commands[i]);
+        assert_int_equal(o.code, 1);
+        assert_int_equal(count_of(o.text.data, "ndparallel: "), 1);
+        check_words(&o, words, commands[i][1]);
+        ndp_str_release(&o.text);
+    }
+}
+
+static void no_weights_nor_tokenizer(void **state) {
+    assert_int_equal(unlink(in(*state, "model/model.safetensors")), 0);
+    assert_int_equal(unlink(in(*state, "model/tokenizer.json")), 0);
+    refused_by_commands(*state, WORDS("holds neither model.safetensors nor", "download"));
+    tiny_write(in(*state, "model"), "pytorch_model.bin", "x");
+    refused_by_commands(
+        *state, WORDS("holds neither model.safetensors nor", "pytorch_model.bin is not read", "save_pretrained"));
+}
+
 static void no_folder(void **state) {
     refused_by_all(*state, "model.path=/no/such/model", WORDS("model.path", "/no/such/model", "is not a folder"));
 }
@@ -480,6 +506,7 @@ int main(int argc, char **argv) {
         cmocka_set_test_filter(argv[1]);
     const struct CMUnitTest tests[] = {
         JOB_TEST(no_weights),
+        JOB_TEST(no_weights_nor_tokenizer),
         JOB_TEST(no_folder),
         JOB_TEST(truncated),
         JOB_TEST(header_longer_than_the_file),

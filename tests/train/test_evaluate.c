@@ -183,10 +183,10 @@ static void bad_folders(void **state) {
     tiny_write(*state, "config.json", small);
     CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EINVAL, "the model's vocabulary ends at 99");
     tiny_write_config(*state, "null");
-    remove_from(*state, "model.safetensors");
-    CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "model.safetensors");
     remove_from(*state, "tokenizer.json");
     CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "tokenizer.json");
+    remove_from(*state, "model.safetensors");
+    CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "holds neither model.safetensors nor");
     remove_from(*state, "config.json");
     CHECK_FAILS(try(*state, data, 0, "cpu", 1), NDP_EIO, "config.json");
     free(small);
