@@ -19,7 +19,7 @@ static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool nor
     ndp_normalize_scratch scratch = {0};
     ndp_regex_scratch regex = {0};
     ndp_span text = {token.text, token.length};
-    bool first = false;
+    size_t first = 0;
     ndp_status st = normalized ? ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &first, &text) : NDP_OK;
     char *kept = st == NDP_OK ? ndp_arena_alloc(&l->t->arena, text.n + 1) : NULL;
     if (kept && text.n) {

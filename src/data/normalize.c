@@ -181,27 +181,6 @@ static ndp_span strip(const ndp_normalizer *s, ndp_span text) {
 
 /* ---- all ---- */
 
-static size_t count_characters(const char *text, size_t n) {
-    size_t characters = 0;
-    for (size_t at = 0; at < n; at += ndp_utf8_length((unsigned char)text[at]))
-        characters++;
-    return characters;
-}
-
-/* Does the stage take the first character of a text that is not empty? */
-static ndp_status takes_first(const ndp_normalizer *s, ndp_span text, ndp_regex_scratch *regex, bool *takes) {
-    uint32_t c = ndp_utf8_decode(text.data, ndp_utf8_length((unsigned char)text.data[0]));
-    *takes = (s->kind == NDP_NORMALIZER_STRIP && s->left && ndp_is_space(c)) ||
-             (s->kind == NDP_NORMALIZER_STRIP_ACCENTS && is_mark(c));
-    if (s->kind != NDP_NORMALIZER_REPLACE)
-        return NDP_OK;
-    ndp_regex_walk matches = ndp_regex_walk_begin(s->pattern, regex, text);
-    size_t from = 0, to = 0;
-    NDP_TRY(ndp_regex_next(&matches, takes, &from, &to));
-    *takes = *takes && from == 0 && count_characters(text.data, to) > count_characters(s->content, strlen(s->content));
-    return NDP_OK;
-}
-
 /* Into `to`, or, where *changed is false, not at all. */
 static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
                       ndp_regex_scratch *regex, ndp_str *to, bool *changed) {
@@ -225,20 +204,56 @@ static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_
     }
 }
 
+/* ---- what is the first character's ---- */
+
+/* A match's replacement belongs to the last byte of the match. */
+static ndp_status follow_replace(const ndp_normalizer *s, ndp_span text, ndp_regex_scratch *regex, size_t *first) {
+    ndp_regex_walk matches = ndp_regex_walk_begin(s->pattern, regex, text);
+    size_t had = *first, after = 0, done = 0, from = 0, to = 0;
+    bool found;
+    do {
+        NDP_TRY(ndp_regex_next(&matches, &found, &from, &to));
+        found = found && from <= had;
+        size_t kept = found ? from : had;
+        after += kept > done ? kept - done : 0;
+        after += found && to <= had ? strlen(s->content) : 0;
+        done = found ? to : done;
+    } while (found && done <= had);
+    *first = after;
+    return NDP_OK;
+}
+
+/* What the stage makes of the first character's bytes; `to` is used for it. */
+static ndp_status follow(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
+                         ndp_regex_scratch *regex, ndp_str *to, size_t *first) {
+    bool changed = true;
+    if (!*first)
+        return NDP_OK;
+    if (s->kind == NDP_NORMALIZER_REPLACE)
+        return follow_replace(s, text, regex, first);
+    to->length = 0;
+    NDP_TRY(run(s, (ndp_span){text.data, *first}, limit, scratch, regex, to, &changed));
+    if (changed)
+        *first = to->length;
+    if (s->kind == NDP_NORMALIZER_PRECOMPILED && !*first)
+        *first = 1; /* what follows moves up */
+    return NDP_OK;
+}
+
 ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s, ndp_regex_scratch *regex,
-                         bool *first, ndp_span *out) {
+                         size_t *first, ndp_span *out) {
     size_t limit = ndp_growth_limit(text.n);
     ndp_str *to = &s->a; /* the other one holds `text` */
     for (int64_t i = 0; i < n->n && text.n; i++) {
-        bool takes = false;
-        if (*first)
-            NDP_TRY(takes_first(&n->items[i], text, regex, &takes));
-        *first &= !takes;
         if (n->items[i].kind == NDP_NORMALIZER_STRIP) {
-            text = strip(&n->items[i], text);
+            ndp_span rest = strip(&n->items[i], text);
+            size_t gone = (size_t)(rest.data - text.data);
+            *first = *first > gone ? *first - gone : 0;
+            text = rest;
             continue;
         }
         bool changed = true;
+        NDP_TRY(follow(&n->items[i], text, limit, s, regex, to, first));
         to->length = 0;
         NDP_TRY(run(&n->items[i], text, limit, s, regex, to, &changed));
         if (to->failed)
@@ -248,6 +263,8 @@ ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_
         if (!changed)
             continue;
         text = (ndp_span){to->length ? to->data : "", to->length};
+        while (*first && *first < text.n && ((unsigned char)text.data[*first] & 0xc0) == 0x80)
+            ++*first; /* composed with what follows */
         to = to == &s->a ? &s->b : &s->a;
     }
     *out = text;

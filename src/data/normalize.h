@@ -40,9 +40,9 @@ typedef struct ndp_normalize_scratch {
 void ndp_normalize_scratch_release(ndp_normalize_scratch *s);
 
 /* *out is the result, in the scratch (whose former contents are lost) or `text` itself. The text is valid UTF-8, and
- * so is the result. *first, if true, becomes false when the text's first character is gone, or went into fewer
- * characters with those behind it: to the reference the result then does not begin where the text does. */
+ * so is the result. *first: how many bytes at the beginning are those of the user's first character, before and after;
+ * 0 where the text begins later, or that character is gone. */
 NDP_API ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s,
-                                 ndp_regex_scratch *regex, bool *first, ndp_span *out);
+                                 ndp_regex_scratch *regex, size_t *first, ndp_span *out);
 
 #endif

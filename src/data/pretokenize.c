@@ -29,7 +29,7 @@ void ndp_bytes_to_characters(ndp_span bytes, ndp_str *out) {
     }
 }
 
-static ndp_status run(const walk *w, int stage, ndp_span text, bool first);
+static ndp_status run(const walk *w, int stage, ndp_span text, size_t first);
 
 /* ---- splitting ---- */
 
@@ -45,7 +45,7 @@ typedef struct splitter {
     const walk *w;
     int stage;
     ndp_span text;
-    bool first;      /* as of the whole text */
+    size_t first;    /* bytes of the user's first character */
     size_t from, to; /* the piece that waits for what may join it */
     bool matched;    /* its last part */
 } splitter;
@@ -54,7 +54,8 @@ static ndp_status flush(const splitter *s) {
     const ndp_pretokenizer *p = &s->w->p->items[s->stage];
     if (s->from == s->to || (p->behavior == NDP_SPLIT_REMOVED && s->matched))
         return NDP_OK;
-    return run(s->w, s->stage + 1, (ndp_span){s->text.data + s->from, s->to - s->from}, s->first && s->from == 0);
+    return run(s->w, s->stage + 1, (ndp_span){s->text.data + s->from, s->to - s->from},
+               s->first > s->from ? s->first - s->from : 0);
 }
 
 static ndp_status put(splitter *s, size_t from, size_t to, bool match) {
@@ -70,7 +71,7 @@ static ndp_status put(splitter *s, size_t from, size_t to, bool match) {
     return NDP_OK;
 }
 
-static ndp_status split(const walk *w, int stage, ndp_span text, bool first) {
+static ndp_status split(const walk *w, int stage, ndp_span text, size_t first) {
     splitter s = {.w = w, .stage = stage, .text = text, .first = first};
     ndp_regex_walk matches = ndp_regex_walk_begin(w->p->items[stage].pattern, w->regex, text);
     size_t done = 0, from, to;
@@ -111,7 +112,7 @@ static bool begins_with(ndp_span text, const char *content) {
     return text.n >= n && !memcmp(text.data, content, n);
 }
 
-static ndp_status run(const walk *w, int stage, ndp_span text, bool first) {
+static ndp_status run(const walk *w, int stage, ndp_span text, size_t first) {
     if (!text.n)
         return NDP_OK;
     if (stage == w->p->n)
@@ -122,12 +123,16 @@ static ndp_status run(const walk *w, int stage, ndp_span text, bool first) {
     if (p->kind == NDP_PRETOKENIZER_PREPEND && (begins_with(text, p->content) || (p->first_only && !first)))
         return run(w, stage + 1, text, first);
     ndp_str *to = &w->scratch->texts[stage];
+    if (first) {
+        NDP_TRY(rewrite(w, stage, (ndp_span){text.data, first < text.n ? first : text.n}, to));
+        first = to->length;
+    }
     NDP_TRY(rewrite(w, stage, text, to));
     return run(w, stage + 1, (ndp_span){to->data, to->length}, first);
 }
 
 ndp_status ndp_pretokenize(const ndp_pretokenizers *p, ndp_pretokenize_scratch *s, ndp_regex_scratch *regex,
-                           ndp_span text, bool first, ndp_word_visitor *visit, void *user) {
+                           ndp_span text, size_t first, ndp_word_visitor *visit, void *user) {
     walk w = {p, s, regex, visit, user};
     return run(&w, 0, text, first);
 }

@@ -48,9 +48,10 @@ void ndp_pretokenize_scratch_release(ndp_pretokenize_scratch *s);
 /* Anything but NDP_OK stops the walk and is passed up. */
 typedef ndp_status ndp_word_visitor(void *user, ndp_span word);
 
-/* Visits the words of a normalized text in order. `first`: nothing of the whole text lies before it. */
+/* Visits the words of a normalized text in order. `first`: how many of its first bytes came of
+ * the user's first character (see ndp_normalize): words cut out of these begin where the user's text does. */
 NDP_API ndp_status ndp_pretokenize(const ndp_pretokenizers *p, ndp_pretokenize_scratch *s, ndp_regex_scratch *regex,
-                                   ndp_span text, bool first, ndp_word_visitor *visit, void *user);
+                                   ndp_span text, size_t first, ndp_word_visitor *visit, void *user);
 /* Appends bytes as GPT-2's characters. */
 void ndp_bytes_to_characters(ndp_span bytes, ndp_str *out);
 

@@ -1,6 +1,7 @@
 #include "data/tokenizer.h"
 
 #include "data/tokenizer_parts.h"
+#include "data/utf8.h"
 #include "data/workbench.h"
 #include <string.h>
 #include <xxhash.h>
@@ -218,21 +219,22 @@ typedef struct encoding {
     ndp_ids *ids;
 } encoding;
 
-/* A stretch of text; `first`: nothing of the text lies before it. */
-typedef ndp_status stage(encoding *e, ndp_span text, bool first);
+/* A stretch of text, and how many of its bytes are those of the user's first character. */
+typedef ndp_status stage(encoding *e, ndp_span text, size_t first);
 
 /* Cuts a text at the added tokens; what lies between goes to `next`. */
-static ndp_status cut(encoding *e, const ndp_added *added, ndp_span text, bool first, stage *next) {
+static ndp_status cut(encoding *e, const ndp_added *added, ndp_span text, size_t first, stage *next) {
     ndp_added_walk w = {added, text, 0, 0};
     size_t done = 0, from, to;
     const ndp_added_token *token;
     while ((token = ndp_added_next(&w, &from, &to))) {
         if (from > done)
-            NDP_TRY(next(e, (ndp_span){text.data + done, from - done}, first && done == 0));
+            NDP_TRY(next(e, (ndp_span){text.data + done, from - done}, first > done ? first - done : 0));
         NDP_TRY(ndp_ids_add(e->ids, token->id));
         done = to;
     }
-    return done < text.n ? next(e, (ndp_span){text.data + done, text.n - done}, first && done == 0) : NDP_OK;
+    return done < text.n ? next(e, (ndp_span){text.data + done, text.n - done}, first > done ? first - done : 0)
+                         : NDP_OK;
 }
 
 static ndp_status encode_word(void *user, ndp_span word) {
@@ -240,11 +242,11 @@ static ndp_status encode_word(void *user, ndp_span word) {
     return ndp_words_encode(&e->t->words, &e->w->words, word, e->ids);
 }
 
-static ndp_status encode_normalized(encoding *e, ndp_span text, bool first) {
+static ndp_status encode_normalized(encoding *e, ndp_span text, size_t first) {
     return ndp_pretokenize(&e->t->pretokenizers, &e->w->pretokenize, &e->w->regex, text, first, encode_word, e);
 }
 
-static ndp_status encode_raw(encoding *e, ndp_span text, bool first) {
+static ndp_status encode_raw(encoding *e, ndp_span text, size_t first) {
     ndp_span normal;
     NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &first, &normal));
     return cut(e, &e->t->normalized, normal, first, encode_normalized);
@@ -263,7 +265,7 @@ static ndp_status encode_text(const ndp_tokenizer *t, const char *text, size_t n
         return NDP_FAIL(NDP_EINVAL, "the text is not valid UTF-8 at byte %zu", valid);
     encoding e = {.t = t, .ids = ids};
     NDP_TRY(ndp_workbench_take(t->benches, &e.w));
-    ndp_status st = cut(&e, &t->raw, (ndp_span){text, n}, true, encode_raw);
+    ndp_status st = cut(&e, &t->raw, (ndp_span){text, n}, n ? ndp_utf8_length((unsigned char)text[0]) : 0, encode_raw);
     ndp_workbench_put(t->benches, e.w, n);
     return st;
 }

@@ -296,7 +296,7 @@ static bool splits(struct json_object *o, ndp_pretokenize_scratch *scratch, ndp_
     p.items[0].behavior = !strcmp(text_of(o, "behavior").data, "Removed") ? NDP_SPLIT_REMOVED : NDP_SPLIT_ISOLATED;
     CHECK_OK(ndp_regex_create(text_of(o, "pattern"), "here", &p.items[0].pattern));
     pieces got = {list_of(o, "pieces"), 0, true};
-    CHECK_OK(ndp_pretokenize(&p, scratch, regex, text_of(o, "input"), true, compare_piece, &got));
+    CHECK_OK(ndp_pretokenize(&p, scratch, regex, text_of(o, "input"), 1, compare_piece, &got));
     ndp_pretokenizers_release(&p);
     return got.same && got.n == json_object_array_length(got.want);
 }

@@ -264,6 +264,9 @@ static void metaspace_first_needs_the_first_character(void **state) {
         {"{\"type\":\"Strip\",\"strip_left\":true,\"strip_right\":false}", " a", "a"},
         {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"xa\"},\"content\":\"b\"}", "xa", "b"},
         {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"b\"}", "xa", "_|b|a"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"xa\"},\"content\":\"bb\"}", "xa", "b|b"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"bb\"}", "xa", "_|b|b|a"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"^\"},\"content\":\"b\"}", "xa", "_|b|x|a"},
         {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"\"}", "axa", "_|a|a"},
         {"{\"type\":\"StripAccents\"}",
          "\xcc\x81"
@@ -285,12 +288,42 @@ static void metaspace_first_needs_the_first_character(void **state) {
 
 /* ---- added tokens ---- */
 
+/* What the first character becomes may be cut: each of its pieces begins where the text does. Expected is what the
+ * reference gives. */
+static void metaspace_first_is_of_all_its_pieces(void **state) {
+    (void)state;
+    static const struct {
+        const char *normalizer, *text, *want;
+    } cases[] = {
+        {"{\"type\":\"NFC\"}", "..a", "_|.|.|a"},
+        {"{\"type\":\"NFKC\"}", "\u2026a", "_|.|_|.|_|.|a"},
+        {"{\"type\":\"NFKC\"}", "a\u2026", "_|a|.|.|."},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"x\"},\"content\":\"..\"}", "xa", "_|.|_|.|a"},
+        {"{\"type\":\"Replace\",\"pattern\":{\"String\":\"ax\"},\"content\":\"..\"}", "axa", ".|.|a"},
+        {"{\"type\":\"Prepend\",\"prepend\":\".\"}", "a.a", "_|.|_|a|.|a"},
+        {"{\"type\":\"Prepend\",\"prepend\":\".\"}", "..a", "_|.|_|.|.|a"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char *stages = ndp_format(
+            "\"normalizer\":%s,\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"Split\","
+            "\"pattern\":{\"String\":\".\"},\"behavior\":\"Isolated\"},{\"type\":\"Metaspace\",\"replacement\":"
+            "\"_\",\"prepend_scheme\":\"first\"}]},",
+            cases[i].normalizer);
+        char *file = with_characters(stages);
+        ndp_tokenizer *t = parse(file);
+        check_tokens(t, cases[i].text, cases[i].want);
+        ndp_tokenizer_destroy(t);
+        free(file);
+        free(stages);
+    }
+}
+
 /* White space that one token took and the next one is made of. */
 static void added_tokens_of_white_space(void **state) {
     (void)state;
     static const char file[] =
-        "{\"added_tokens\":[{\"id\":10,\"content\":\"<r>\",\"rstrip\":true},{\"id\":11,\"content\":\"  \",%s},"
-        "{\"id\":12,\"content\":\"  "
+        "{\"added_tokens\":[{\"id\":3,\"content\":\"<r>\",\"rstrip\":true},{\"id\":4,\"content\":\"  \",%s},"
+        "{\"id\":5,\"content\":\"  "
         "b\"}],\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\" \",-1]]}}";
     char *plain = ndp_format(file, "\"lstrip\":false"), *both = ndp_format(file, "\"lstrip\":true,\"rstrip\":true");
     ndp_tokenizer *t = parse(plain);
@@ -308,9 +341,9 @@ static void added_tokens_of_white_space(void **state) {
 static void added_tokens_have_flags(void **state) {
     (void)state;
     ndp_tokenizer *t = parse(
-        "{\"added_tokens\":[{\"id\":10,\"content\":\"<l>\",\"lstrip\":true},{\"id\":11,\"content\":\"<r>\",\"rstrip\":"
+        "{\"added_tokens\":[{\"id\":6,\"content\":\"<l>\",\"lstrip\":true},{\"id\":7,\"content\":\"<r>\",\"rstrip\":"
         "true},"
-        "{\"id\":12,\"content\":\"word\",\"single_word\":true},{\"id\":13,\"content\":\"<n>\",\"normalized\":true}],"
+        "{\"id\":8,\"content\":\"word\",\"single_word\":true},{\"id\":9,\"content\":\"<n>\",\"normalized\":true}],"
         "\"normalizer\":{\"type\":\"Lowercase\"},"
         "\"model\":{\"type\":\"Unigram\",\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\" "
         "\",-1],[\"w\",-1],[\"ord\",-1],[\"s\",-1]]}}");
@@ -320,10 +353,10 @@ static void added_tokens_have_flags(void **state) {
     check_tokens(t, "a word words", "a| |word| |w|ord|s");
     ndp_ids ids = {0};
     CHECK_OK(ndp_tokenizer_encode(t, "a<N>a", 5, false, &ids));
-    assert_int_equal(ids.items[1], 13); /* found in the normalized text */
+    assert_int_equal(ids.items[1], 9); /* found in the normalized text */
     ids.n = 0;
     CHECK_OK(ndp_tokenizer_encode(t, "a<L>a", 5, false, &ids));
-    assert_true(ids.items[1] != 10); /* looked for in the text as it came */
+    assert_true(ids.items[1] != 6); /* looked for in the text as it came */
     ndp_ids_release(&ids);
     ndp_tokenizer_destroy(t);
 }
@@ -453,12 +486,19 @@ static void post_processors_add_tokens(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(normalizers_change_texts),       cmocka_unit_test(long_runs_of_marks_are_ordered),
-        cmocka_unit_test(precompiled_tables_replace),     cmocka_unit_test(pretokenizers_cut_texts),
-        cmocka_unit_test(metaspace_first_is_of_the_text), cmocka_unit_test(metaspace_first_needs_the_first_character),
-        cmocka_unit_test(added_tokens_of_white_space),    cmocka_unit_test(added_tokens_have_flags),
-        cmocka_unit_test(unigram_takes_the_best_sum),     cmocka_unit_test(unigram_stretches_join_up),
-        cmocka_unit_test(decoders_join_tokens),           cmocka_unit_test(post_processors_add_tokens),
+        cmocka_unit_test(normalizers_change_texts),
+        cmocka_unit_test(long_runs_of_marks_are_ordered),
+        cmocka_unit_test(precompiled_tables_replace),
+        cmocka_unit_test(pretokenizers_cut_texts),
+        cmocka_unit_test(metaspace_first_is_of_the_text),
+        cmocka_unit_test(metaspace_first_needs_the_first_character),
+        cmocka_unit_test(metaspace_first_is_of_all_its_pieces),
+        cmocka_unit_test(added_tokens_of_white_space),
+        cmocka_unit_test(added_tokens_have_flags),
+        cmocka_unit_test(unigram_takes_the_best_sum),
+        cmocka_unit_test(unigram_stretches_join_up),
+        cmocka_unit_test(decoders_join_tokens),
+        cmocka_unit_test(post_processors_add_tokens),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
