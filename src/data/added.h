@@ -19,7 +19,7 @@ typedef struct ndp_added {
     ndp_prefixes index; /* ids are places in `tokens` */
 } ndp_added;
 
-/* Of equal texts the one that was added first is found. */
+/* Texts are not empty and differ. */
 NDP_API ndp_status ndp_added_add(ndp_added *a, ndp_added_token token);
 /* Once all are added. */
 NDP_API ndp_status ndp_added_build(ndp_added *a);

@@ -15,7 +15,7 @@ static inline ndp_tokenizer *small_tokenizer_of(const char *folder, const char *
     ndp_str_add(&s, "{\"model\":{\"type\":\"BPE\",\"byte_fallback\":true,\"merges\":[\"x y\"],\"vocab\":{");
     for (int i = 0; i < 256; i++)
         ndp_str_addf(&s, "\"<0x%02X>\":%d,", i, i);
-    ndp_str_add(&s, "\"xy\":259,\"x\":260,\"y\":261}},\"added_tokens\":[");
+    ndp_str_add(&s, "\"<s>\":256,\"</s>\":257,\"<|end|>\":258,\"xy\":259,\"x\":260,\"y\":261}},\"added_tokens\":[");
     static const char *const added[] = {"<s>", "</s>", "<|end|>"};
     for (int i = 0; i < 3; i++)
         ndp_str_addf(&s,

@@ -128,13 +128,25 @@ static void added_tokens_are_found_longest_first(void **state) {
         parse("{\"added_tokens\":[{\"id\":5,\"content\":\"<x>\",\"special\":true},{\"id\":6,\"content\":"
               "\"<x><y>\"},{\"id\":7,\"content\":\"b\",\"normalized\":true}],\"normalizer\":{\"type\":\"Replace\","
               "\"pattern\":{\"String\":\"b\"},\"content\":\"aa\"},"
-              "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"<\":1},\"merges\":[]}}");
+              "\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"<\":1,\"c\":2,\"d\":3,\"e\":4},\"merges\":[]}}");
     ENCODES(t, "a<x><y><x>a", 0, 6, 5, 0);
     ENCODES(t, "a<", 0, 1);
     ENCODES(t, "ab", 7, 0); /* "aab" -> "aaa", in which the token is "aa" */
     ndp_str text = {0};
     CHECK_OK(ndp_tokenizer_decode(t, (const int32_t[]){0, 5, 6}, 3, true, &text));
     assert_string_equal(text.data, "a <x><y>"); /* no decoder: joined by spaces */
+    ndp_str_release(&text);
+    ndp_tokenizer_destroy(t);
+}
+
+/* Trainers list a special token's text twice; only one of the two ids is that of the added token. */
+static void special_tokens_are_told_by_their_text(void **state) {
+    (void)state;
+    ndp_tokenizer *t = parse("{\"added_tokens\":[{\"id\":3,\"content\":\"</s>\",\"special\":true}],\"model\":{\"type\":"
+                             "\"Unigram\",\"vocab\":[[\"?\",0],[\"</s>\",-1],[\"a\",-1],[\"</s>\",-2]]}}");
+    ndp_str text = {0};
+    CHECK_OK(ndp_tokenizer_decode(t, (const int32_t[]){2, 1, 3}, 3, true, &text));
+    assert_string_equal(text.data, "a");
     ndp_str_release(&text);
     ndp_tokenizer_destroy(t);
 }
@@ -286,6 +298,22 @@ static const struct {
      "id 0 is given to both 'a' and 'x'"},
     {"{\"added_tokens\":[{\"id\":3,\"content\":\"a\"}]," BPE("\"a\":0", "", "") "}", NDP_EFORMAT,
      "but 0 in the vocabulary"},
+    {"{\"added_tokens\":[{\"id\":3,\"content\":\"b\"}]," BPE("\"a\":0", "", "") "}", NDP_EFORMAT,
+     "has the id 3, but the `tokenizers` library numbers it 1"},
+    {"{\"added_tokens\":[{\"id\":2,\"content\":\"b\"},{\"id\":1,\"content\":\"c\"}]," BPE("\"a\":0", "", "") "}",
+     NDP_EFORMAT, "has the id 2, but the `tokenizers` library numbers it 1"},
+    {"{\"added_tokens\":[{\"id\":1,\"content\":\"b\"}]," BPE("\"a\":0,\"c\":4", "", "") "}", NDP_EFORMAT,
+     "has the id 1, but the `tokenizers` library numbers it 2"},
+    {"{\"added_tokens\":[{\"id\":0,\"content\":\"a\"},{\"id\":0,\"content\":\"a\",\"normalized\":true}]," BPE(
+         "\"a\":0", "", "") "}",
+     NDP_ENOTSUP, "two added tokens are looked for as 'a'"},
+    {"{\"added_tokens\":[{\"id\":0,\"content\":\"a\",\"normalized\":true},{\"id\":1,\"content\":\"A\",\"normalized\":"
+     "true}],"
+     "\"normalizer\":{\"type\":\"Lowercase\"}," BPE("\"a\":0", "", "") "}",
+     NDP_ENOTSUP, "two added tokens are looked for as 'a'"},
+    {"{\"added_tokens\":[{\"id\":1,\"content\":\"  \",\"normalized\":true}],\"normalizer\":{\"type\":\"Strip\"}," BPE(
+         "\"a\":0", "", "") "}",
+     NDP_ENOTSUP, "the normalizers leave nothing of the added token '  '"},
     {"{\"added_tokens\":[7]," BPE("\"a\":0", "", "") "}", NDP_EFORMAT, "an added token is not an object"},
     {"{\"added_tokens\":7," BPE("\"a\":0", "", "") "}", NDP_EFORMAT, "not a list"},
     {"{\"model\":{\"type\":\"WordPiece\",\"vocab\":{}}}", NDP_ENOTSUP, "model of type WordPiece"},
@@ -346,6 +374,7 @@ int main(void) {
         cmocka_unit_test(merges_follow_rank_then_place),
         cmocka_unit_test(unknown_characters_fuse_or_not),
         cmocka_unit_test(added_tokens_are_found_longest_first),
+        cmocka_unit_test(special_tokens_are_told_by_their_text),
         cmocka_unit_test(long_words_take_no_square_time),
         cmocka_unit_test(replacements_cannot_fill_the_memory),
         cmocka_unit_test(threads_share_a_tokenizer),
