@@ -184,7 +184,8 @@ static ndp_status load_unigram(const ndp_loader *l, struct json_object *model) {
         return st;
     }
     w->is_unigram = true;
-    return ndp_unigram_build(&w->unigram, &w->vocab, all.items, (int32_t)unknown, byte_fallback);
+    ndp_unigram_init(&w->unigram, &w->vocab, all.items, (int32_t)unknown, byte_fallback);
+    return NDP_OK;
 }
 
 /* Old files of BPE do not name their type. */

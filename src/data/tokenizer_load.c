@@ -86,6 +86,8 @@ static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     NDP_TRY(ndp_load_pretokenizers(l, ndp_load_member(root, "pre_tokenizer")));
     NDP_TRY(ndp_load_model(l, model));
     NDP_TRY(ndp_load_added(l, ndp_load_member(root, "added_tokens")));
+    if (l->t->words.is_unigram)
+        NDP_TRY(ndp_unigram_build(&l->t->words.unigram)); /* borrows from the vocabulary, which is complete now */
     NDP_TRY(load_post_processor(l, ndp_load_member(root, "post_processor")));
     return ndp_load_decoders(l, ndp_load_member(root, "decoder"));
 }

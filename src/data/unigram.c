@@ -12,20 +12,26 @@ typedef struct ndp_unigram_node {
     int32_t id, length; /* of its last token; length 0: no way leads here */
 } node;
 
-ndp_status ndp_unigram_build(ndp_unigram *u, const ndp_vocab *vocab, double *scores, int32_t unknown,
-                             bool byte_fallback) {
-    *u = (ndp_unigram){.vocab = vocab, .scores = scores, .unknown = unknown};
+void ndp_unigram_init(ndp_unigram *u, const ndp_vocab *vocab, double *scores, int32_t unknown, bool byte_fallback) {
     double lowest = vocab->n ? scores[0] : 0;
-    for (int64_t id = 0; id < vocab->n; id++) {
-        size_t n = 0;
-        const char *text = ndp_vocab_text(vocab, id, &n);
+    for (int64_t id = 0; id < vocab->n; id++)
         lowest = scores[id] < lowest ? scores[id] : lowest;
-        if (text && n && ndp_vocab_find(vocab, text, n) == id)
+    *u = (ndp_unigram){.vocab = vocab,
+                       .scores = scores,
+                       .pieces = vocab->n,
+                       .unknown_score = lowest - UNKNOWN_PENALTY,
+                       .unknown = unknown};
+    ndp_vocab_find_bytes(vocab, byte_fallback, u->byte_ids);
+}
+
+ndp_status ndp_unigram_build(ndp_unigram *u) {
+    for (int64_t id = 0; id < u->pieces; id++) {
+        size_t n = 0;
+        const char *text = ndp_vocab_text(u->vocab, id, &n);
+        if (text && n && ndp_vocab_find(u->vocab, text, n) == id)
             NDP_TRY(ndp_prefixes_add(&u->index, text, n, (int32_t)id));
     }
-    u->unknown_score = lowest - UNKNOWN_PENALTY;
     ndp_prefixes_build(&u->index);
-    ndp_vocab_find_bytes(vocab, byte_fallback, u->byte_ids);
     return NDP_OK;
 }
 

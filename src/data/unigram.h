@@ -13,7 +13,8 @@
 
 typedef struct ndp_unigram {
     const ndp_vocab *vocab;
-    double *scores; /* [vocab.n] when it was built; owned */
+    double *scores; /* [pieces]; owned */
+    int64_t pieces; /* ids below are the model's, those from here on are added tokens */
     ndp_prefixes index;
     double unknown_score;
     int32_t unknown;       /* id, or -1 */
@@ -26,9 +27,10 @@ typedef struct ndp_unigram_scratch {
     int64_t capacity, path_capacity;
 } ndp_unigram_scratch;
 
-/* Takes `scores`, one for each of the vocabulary's ids, also on failure. */
-NDP_API ndp_status ndp_unigram_build(ndp_unigram *u, const ndp_vocab *vocab, double *scores, int32_t unknown,
-                                     bool byte_fallback);
+/* Takes `scores`, one for each of the ids that the vocabulary has now. */
+void ndp_unigram_init(ndp_unigram *u, const ndp_vocab *vocab, double *scores, int32_t unknown, bool byte_fallback);
+/* Once no more is added to the vocabulary, whose strings the index borrows; before anything is encoded. */
+NDP_API ndp_status ndp_unigram_build(ndp_unigram *u);
 void ndp_unigram_release(ndp_unigram *u);
 void ndp_unigram_scratch_release(ndp_unigram_scratch *s);
 /* Appends the ids of valid UTF-8. NDP_EINVAL for a character that has no token where none stands for the unknown. */

@@ -394,6 +394,23 @@ static void unigram_takes_the_best_sum(void **state) {
     ndp_tokenizer_destroy(t);
 }
 
+/* The vocabulary's strings move when an added token makes it grow. */
+static void unigram_outlives_added_tokens(void **state) {
+    (void)state;
+    enum { LENGTH = 1 << 20 };
+    char *token = malloc(LENGTH + 1);
+    memset(token, 'x', LENGTH);
+    token[LENGTH] = '\0';
+    char *file = ndp_format("{\"added_tokens\":[{\"id\":4,\"content\":\"%s\"}],\"model\":{\"type\":\"Unigram\","
+                            "\"unk_id\":0,\"vocab\":[[\"?\",0],[\"a\",-1],[\"b\",-1],[\"ab\",-1]]}}",
+                            token);
+    ndp_tokenizer *t = parse(file);
+    check_tokens(t, "abba", "ab|b|a");
+    ndp_tokenizer_destroy(t);
+    free(file);
+    free(token);
+}
+
 /* Cut where no token reaches across or not: the same as one lattice over all of it. */
 static void unigram_stretches_join_up(void **state) {
     (void)state;
@@ -497,6 +514,7 @@ int main(void) {
         cmocka_unit_test(added_tokens_have_flags),
         cmocka_unit_test(unigram_takes_the_best_sum),
         cmocka_unit_test(unigram_stretches_join_up),
+        cmocka_unit_test(unigram_outlives_added_tokens),
         cmocka_unit_test(decoders_join_tokens),
         cmocka_unit_test(post_processors_add_tokens),
     };
