@@ -3,63 +3,21 @@
  *
  * Counted are the pairs that see each other, 4 head_dim operations each forward and 10 backward; what blocks compute
  * beyond that is not counted. */
-#include "base/clock.h"
 #include "base/cpu.h"
 #include "base/rng.h"
+#include "clock.h"
 #include "ops/op.h"
 
-#include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <time.h>
 
-enum { RUNS = 15, LANES = 16, CHAINS = 16 };
-
-/* One thread is timed by its own clock, which stands still while others have the core. */
-static double seconds_now(int threads) {
-    struct timespec t;
-    if (threads > 1)
-        return ndp_now();
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
-typedef float vec __attribute__((vector_size(LANES * 4)));
-
-/* Sixteen independent chains keep both multiply-add units busy. */
-__attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default"))) static float peak_loop(int64_t n) {
-    vec acc[CHAINS], x = 0.5f - (vec){0}, y = 1e-3f - (vec){0};
-    for (int c = 0; c < CHAINS; c++)
-        acc[c] = (float)(c + n) - (vec){0};
-    for (int64_t i = 0; i < n; i++)
-#pragma GCC unroll 16
-        for (int c = 0; c < CHAINS; c++)
-            acc[c] = acc[c] * x + y;
-    vec sum = {0};
-    for (int c = 0; c < CHAINS; c++)
-        sum += acc[c];
-    return sum[0];
-}
+enum { RUNS = 15 };
 
 static double best(const double seconds[RUNS]) {
     double least = seconds[0];
     for (int i = 1; i < RUNS; i++)
         least = seconds[i] < least ? seconds[i] : least;
     return least;
-}
-
-static double peak(int threads) {
-    double seconds[RUNS];
-    int64_t n = 2000000;
-    volatile float sink[256];
-    for (int r = 0; r < RUNS; r++) {
-        double start = seconds_now(threads);
-#pragma omp parallel num_threads(threads)
-        sink[omp_get_thread_num() % 256] = peak_loop(n);
-        seconds[r] = seconds_now(threads) - start;
-    }
-    (void)sink;
-    return 2.0 * LANES * CHAINS * (double)n * threads / best(seconds);
 }
 
 typedef struct shape {
@@ -82,10 +40,10 @@ static double time_op(const ndp_op *op, ndp_op_call *call) {
     size_t bytes = (op->scratch(call, NDP_BACKEND_CPU) + 63) / 64 * 64;
     call->scratch = aligned_alloc(64, bytes);
     for (int r = -2; r < RUNS; r++) {
-        double start = seconds_now(call->threads);
+        double start = bench_now(call->threads);
         op->kernel[NDP_BACKEND_CPU](call);
         if (r >= 0)
-            seconds[r] = seconds_now(call->threads) - start;
+            seconds[r] = bench_now(call->threads) - start;
     }
     free(call->scratch);
     return best(seconds);
@@ -126,7 +84,7 @@ int main(int argc, char **argv) {
                                    {256, 256, 6, 6, 48},   {512, 512, 8, 4, 8},   {4096, 4096, 9, 3, 64}};
     int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
     for (int i = 0; i < NDP_COUNT(shapes); i++) {
-        double rate = peak(threads);
+        double rate = bench_peak(false, threads);
         printf("%d threads, multiply-add loop %.1f GFLOP/s\n", threads, rate * 1e-9);
         bench(&shapes[i], NDP_F32, threads, rate);
         bench(&shapes[i], NDP_BF16, threads, rate);

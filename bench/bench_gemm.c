@@ -3,9 +3,8 @@
  * three large square products. Times are the best of several runs, since other programs can only slow a product down;
  * one thread is timed by its own clock, which stands still while others have the core. Usage: bench_gemm [threads]
  * [runs] [fp32|bf16] [rows of the head at a time] */
-#include "base/cpu.h"
+#include "clock.h"
 #include "ops/gemm.h"
-#include "peak.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,9 +34,9 @@ static double measure(const ndp_gemm_shape *s, int runs) {
     void *scratch = memory(ndp_gemm_scratch(plan) + 64);
     double best = 1e30;
     for (int i = 0; i < runs + 1; i++) {
-        double start = peak_clock(s->threads);
+        double start = bench_now(s->threads);
         ndp_gemm_run(plan, a, b, c, scratch);
-        double t = peak_clock(s->threads) - start;
+        double t = bench_now(s->threads) - start;
         best = t < best ? t : best;
     }
     free(a);
@@ -107,14 +106,10 @@ int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 2, runs = argc > 2 ? atoi(argv[2]) : 7;
     const char *type = argc > 3 ? argv[3] : "both";
     int head_rows = argc > 4 ? atoi(argv[4]) : 256;
-    if (!ndp_cpu_has_avx512()) {
-        fprintf(stderr, "bench_gemm: the loop that it measures against needs AVX-512\n");
-        return 1;
-    }
     for (int t = 0; t < 2; t++) {
         ndp_dtype dtype = t ? NDP_BF16 : NDP_F32;
         if (strcmp(type, "both") == 0 || strcmp(type, ndp_dtype_name(dtype)) == 0)
-            bench_type(dtype, threads, runs, head_rows, peak_rate(dtype, threads, 20) * 1e-9);
+            bench_type(dtype, threads, runs, head_rows, bench_peak(dtype == NDP_BF16, threads) * 1e-9);
     }
     return 0;
 }

@@ -4,7 +4,7 @@
 #ifndef BENCH_STEP_H
 #define BENCH_STEP_H
 
-#include "peak.h"
+#include "clock.h"
 #include "step/engine.h"
 
 #include <omp.h>
@@ -124,7 +124,7 @@ static void print_step(const job *j, const ndp_profile *p, double tokens, double
         ndp_human_bytes((double)j->planned, text), loss);
     if (j->compute == NDP_BF16) /* what a processor with dpbf16ps and no tiles could do at best */
         printf("    %.2f x the floor at twice the fp32 rate\n",
-               j->seconds / (6.0 * tokens * (double)j->parameters / (2 * ranks * peak_rate(NDP_F32, j->threads, 8))));
+               j->seconds / (6.0 * tokens * (double)j->parameters / (2 * ranks * bench_peak(false, j->threads))));
     if (j->details)
         print_parts(p);
 }
@@ -166,12 +166,12 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_step_result r;
     for (int i = -2; i < j->steps; i++) {
         fill(e, j, (i + 2) * data + ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).rank);
-        double before = peak_rate(j->compute, j->threads, 8);
+        double before = bench_peak(j->compute == NDP_BF16, j->threads);
         if (i == 0)
             ndp_engine_profile_reset(e, true);
         double start = ndp_now();
         NDP_TRY(ndp_engine_step(e, 1e-4, i + 2, true, &r));
-        double took = ndp_now() - start, after = peak_rate(j->compute, j->threads, 8);
+        double took = ndp_now() - start, after = bench_peak(j->compute == NDP_BF16, j->threads);
         best_peak = before > best_peak ? before : best_peak;
         best_peak = after > best_peak ? after : best_peak;
         if (i >= 0)

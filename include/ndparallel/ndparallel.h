@@ -142,7 +142,10 @@ typedef struct ndp_metrics {
     int64_t step; /* 1 after the first update */
     double loss, grad_norm, lr;
     int64_t tokens; /* predicted in this update, all ranks, each once */
-    double tokens_per_second, step_seconds, mfu;
+    double tokens_per_second, step_seconds;
+    /* 6 x parameters x tokens_per_second / peak_flops; and the rate, measured from the start of the run to the step
+     * before, of loops of nothing but multiply-adds in registers on all cores of the run. 0 outside of ndp_train. */
+    double mfu, peak_flops;
     int64_t peak_memory_bytes; /* of this rank */
     double eval_loss;          /* of what is held out, after this update; NaN where it was not asked for */
     int64_t eval_tokens;

@@ -3,45 +3,62 @@
 #include <cpuid.h>
 #include <pthread.h>
 #include <sched.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-int ndp_cpu_cores(void) {
+/* Calls `use` with the set of cores that the calling thread may run on; 0 when there is none to be had. */
+static uint64_t with_affinity(uint64_t (*use)(const cpu_set_t *set, size_t bytes)) {
     for (int cpus = CPU_SETSIZE; cpus <= 1 << 20; cpus *= 2) { /* EINVAL: the machine has more than fit the set */
         cpu_set_t *set = CPU_ALLOC(cpus);
         if (!set)
             break;
         size_t bytes = CPU_ALLOC_SIZE(cpus);
-        int n = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
+        uint64_t result = sched_getaffinity(0, bytes, set) == 0 ? use(set, bytes) : 0;
         CPU_FREE(set);
-        if (n > 0)
-            return n;
+        if (result > 0)
+            return result;
     }
+    return 0;
+}
+
+static uint64_t count(const cpu_set_t *set, size_t bytes) { return (uint64_t)CPU_COUNT_S(bytes, set); }
+
+int ndp_cpu_cores(void) {
+    int n = (int)with_affinity(count);
     long online = sysconf(_SC_NPROCESSORS_ONLN);
-    return online > 0 ? (int)online : 1;
+    return n > 0 ? n : online > 0 ? (int)online : 1;
 }
 
-enum { GENERIC, AVX512, AVX512_BF16, AMX_BF16, LEVELS };
+/* FNV-1a, never 0. */
+static uint64_t hash(uint64_t h, const void *data, size_t bytes) {
+    const uint8_t *p = data;
+    for (size_t i = 0; i < bytes; i++)
+        h = (h ^ p[i]) * 0x100000001b3;
+    return h | 1;
+}
 
-static const char *const level_names[LEVELS] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
+static uint64_t hash_set(const cpu_set_t *set, size_t bytes) { return hash(0xcbf29ce484222325, set, bytes); }
 
-static int isa_limit(void) {
+uint64_t ndp_cpu_place(void) {
+    char boot[64] = "";
+    FILE *f = fopen("/proc/sys/kernel/random/boot_id", "r");
+    size_t n = f ? fread(boot, 1, sizeof boot, f) : 0;
+    if (f)
+        fclose(f);
+    return hash(with_affinity(hash_set), boot, n);
+}
+
+static const char *const level_names[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
+
+static ndp_isa isa_limit(void) {
     const char *word = getenv("NDP_ISA");
-    for (int i = 0; word && i < LEVELS; i++)
+    for (int i = 0; word && i < NDP_COUNT(level_names); i++)
         if (strcmp(word, level_names[i]) == 0)
-            return i;
-    return LEVELS - 1;
-}
-
-bool ndp_cpu_has_avx512(void) {
-    return isa_limit() >= AVX512 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
-           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
-}
-
-bool ndp_cpu_has_avx512_bf16(void) {
-    return isa_limit() >= AVX512_BF16 && ndp_cpu_has_avx512() && __builtin_cpu_supports("avx512bf16");
+            return (ndp_isa)i;
+    return NDP_ISA_AMX_BF16;
 }
 
 static bool tiles_granted;
@@ -55,16 +72,27 @@ static void ask_for_tiles(void) {
                     syscall(SYS_arch_prctl, REQUEST_PERMISSION, TILE_DATA) == 0;
 }
 
-bool ndp_cpu_has_amx_bf16(void) {
-    if (isa_limit() < AMX_BF16 || !ndp_cpu_has_avx512_bf16())
+bool ndp_cpu_supports(ndp_isa isa) {
+    if (isa >= NDP_ISA_AVX512 && !(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                                   __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl")))
         return false;
+    if (isa >= NDP_ISA_AVX512_BF16 && !__builtin_cpu_supports("avx512bf16"))
+        return false;
+    if (isa < NDP_ISA_AMX_BF16)
+        return true;
     pthread_once(&tiles_asked, ask_for_tiles);
     return tiles_granted;
 }
 
+static bool kernels_may(ndp_isa isa) { return isa_limit() >= isa && ndp_cpu_supports(isa); }
+
+bool ndp_cpu_has_avx512(void) { return kernels_may(NDP_ISA_AVX512); }
+bool ndp_cpu_has_avx512_bf16(void) { return kernels_may(NDP_ISA_AVX512_BF16); }
+bool ndp_cpu_has_amx_bf16(void) { return kernels_may(NDP_ISA_AMX_BF16); }
+
 const char *ndp_cpu_isa(void) {
-    return level_names[ndp_cpu_has_amx_bf16()      ? AMX_BF16
-                       : ndp_cpu_has_avx512_bf16() ? AVX512_BF16
-                       : ndp_cpu_has_avx512()      ? AVX512
-                                                   : GENERIC];
+    int isa = NDP_ISA_AMX_BF16;
+    while (!kernels_may((ndp_isa)isa))
+        isa--;
+    return level_names[isa];
 }

@@ -7,11 +7,25 @@
 /* Cores that the scheduler lets this process run on (affinity), at least 1. */
 int ndp_cpu_cores(void);
 
+/* A number that processes have in common if they run under one kernel and may use the same cores, and no others do. */
+uint64_t ndp_cpu_place(void);
+
+/* Each level includes those before it. */
+typedef enum ndp_isa {
+    NDP_ISA_GENERIC,
+    NDP_ISA_AVX512,      /* F, BW, DQ, VL */
+    NDP_ISA_AVX512_BF16, /* and dpbf16ps */
+    NDP_ISA_AMX_BF16,    /* and tiles of bf16, whose use the system has granted to the process */
+} ndp_isa;
+
+/* Whether the processor has this level, whatever NDP_ISA says. */
+bool ndp_cpu_supports(ndp_isa isa);
+
 /* What the kernels ask for. The environment variable NDP_ISA=generic|avx512|avx512_bf16|amx_bf16 lowers the answers,
  * never raises them, so that tests reach every path; another word in it changes nothing. */
-bool ndp_cpu_has_avx512(void);      /* F, BW, DQ, VL */
-bool ndp_cpu_has_avx512_bf16(void); /* these and dpbf16ps */
-bool ndp_cpu_has_amx_bf16(void);    /* these and tiles of bf16, whose use the system has granted to the process */
+bool ndp_cpu_has_avx512(void);
+bool ndp_cpu_has_avx512_bf16(void);
+bool ndp_cpu_has_amx_bf16(void);
 
 /* The highest of these, as NDP_ISA calls it. */
 const char *ndp_cpu_isa(void);

@@ -117,6 +117,7 @@ static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
     put_number(f, "tokens_per_second", m->tokens_per_second);
     put_number(f, "step_seconds", m->step_seconds);
     put_number(f, "mfu", m->mfu);
+    put_number(f, "peak_flops", m->peak_flops);
     fprintf(f, ", \"peak_memory_bytes\": %lld", (long long)m->peak_memory_bytes);
     if (m->eval_tokens > 0)
         put_number(f, "eval_loss", m->eval_loss);
@@ -135,13 +136,16 @@ static ndp_status save(loop *l) {
     return NDP_OK;
 }
 
-/* Ranks see a signal at different times: they stop after the same step because they ask each other. */
-static ndp_status stop_asked(const loop *l, bool *stop) {
-    int64_t mine = l->opts->stop && *l->opts->stop;
+/* What ranks tell each other after a step. They see a signal at different times, and stop after the same step because
+ * they ask; and the peak is that of all of them. */
+static ndp_status meet(const loop *l, bool *stop) {
+    ndp_trainer *t = l->trainer;
+    double sums[] = {l->opts->stop && *l->opts->stop, ndp_trainer_own_peak(t)};
     ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(l->trainer->world, &mine, 1, NDP_I64, NDP_MAX, &work));
+    NDP_TRY(ndp_all_reduce_begin(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
     NDP_TRY(ndp_wait(&work));
-    *stop = mine != 0;
+    *stop = sums[0] > 0;
+    t->peak.flops = sums[1];
     return NDP_OK;
 }
 
@@ -179,13 +183,36 @@ static ndp_status run_steps(loop *l) {
         NDP_TRY(ndp_agree(l->trainer->world, report(l, &m)));
         NDP_TRY(check_finite(l, &m));
         bool stop;
-        NDP_TRY(stop_asked(l, &stop));
+        NDP_TRY(meet(l, &stop));
         if (stop || (c->checkpoint.every > 0 && m.step % c->checkpoint.every == 0))
             NDP_TRY(save(l));
         if (stop)
             return NDP_FAIL(NDP_EINTR, "stopped after step %lld; go on with --resume", (long long)m.step);
     }
     return NDP_OK;
+}
+
+static ndp_status say_peak(const loop *l) {
+    char *line = ndp_trainer_describe_peak(l->trainer);
+    if (!line)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
+    say(l, "%s", line);
+    free(line);
+    return NDP_OK;
+}
+
+/* At the start, for all mfu; not where there is no step. */
+static ndp_status measure_peak(const loop *l) {
+    if (ndp_trainer_updates(l->trainer) >= l->config->train.steps)
+        return NDP_OK;
+    NDP_TRY(ndp_trainer_measure_peak(l->trainer));
+    return say_peak(l);
+}
+
+/* At the end, where that of the start, which was printed, is not what mfu was relative to. */
+static ndp_status report_peak(const loop *l) {
+    const double shown = 1.01;
+    return l->trainer->peak.flops > shown * l->trainer->peak.first ? say_peak(l) : NDP_OK;
 }
 
 static ndp_status begin(loop *l) {
@@ -199,17 +226,17 @@ static ndp_status begin(loop *l) {
         l->saved = step < 0 ? 0 : step;
     }
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
-    l->trainer->peak_flops = ndp_measure_peak(l->trainer->threads, l->trainer->model.opts.compute);
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
     say(l, "%s", text);
     free(text);
-    return NDP_OK;
+    return measure_peak(l);
 }
 
 static ndp_status run(loop *l) {
     NDP_TRY(begin(l));
     NDP_TRY(run_steps(l));
+    NDP_TRY(report_peak(l));
     if (l->saved != ndp_trainer_updates(l->trainer))
         NDP_TRY(save(l));
     NDP_TRY(ndp_trainer_export(l->trainer, NULL));

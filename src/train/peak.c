@@ -1,46 +1,60 @@
-#include "base/clock.h"
-#include "ops/gemm.h"
+/* What mfu divides by: the peak of the cores that the run has, all ranks together.
+ *
+ * Every rank measures its own threads, all at once. On thread clocks each of them looks like a core of its own, however
+ * many share one, so a rank counts with the part of the cores that is its own: those that it may use (affinity), over
+ * all threads of ranks that may use the same ones. Ranks bound to different cores share none. */
+#include "base/cpu.h"
 #include "train/trainer.h"
 
+#include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum { SIDE = 768 };
-
-/* Best of a few products; 0 when it cannot be measured. */
-static double best_rate(const ndp_gemm *plan, const void *a, void *c, void *scratch) {
-    double best = 0;
-    for (int i = 0; i < 5; i++) {
-        double start = ndp_now();
-        ndp_gemm_run(plan, a, a, c, scratch);
-        double rate = 2.0 * SIDE * SIDE * SIDE / (ndp_now() - start);
-        best = rate > best ? rate : best;
-    }
-    return best;
+/* How many ranks run on just the cores that this one runs on. */
+static ndp_status count_sharers(const ndp_trainer *t, int *out) {
+    int64_t mine = (int64_t)ndp_cpu_place(), *all = calloc((size_t)t->job.world, sizeof *all);
+    if (!all)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the places of %d ranks", t->job.world);
+    ndp_work work;
+    ndp_status st = ndp_all_gather_begin(t->world, &mine, all, 1, NDP_I64, &work);
+    if (st == NDP_OK)
+        st = ndp_wait(&work);
+    *out = 0;
+    for (int r = 0; r < t->job.world; r++)
+        *out += all[r] == mine;
+    free(all);
+    return st;
 }
 
-double ndp_measure_peak(int threads, ndp_dtype type) {
-    const ndp_gemm *plan;
-    ndp_dtype in = type == NDP_BF16 ? NDP_BF16 : NDP_F32;
-    ndp_gemm_shape s = {.m = SIDE,
-                        .n = SIDE,
-                        .k = SIDE,
-                        .lda = SIDE,
-                        .ldb = SIDE,
-                        .ldc = SIDE,
-                        .trans_b = true,
-                        .a = in,
-                        .b = in,
-                        .c = NDP_F32,
-                        .threads = threads};
-    if (ndp_gemm_plan(&s, &plan) != NDP_OK)
-        return 0;
-    size_t bytes = (size_t)SIDE * SIDE * 4, scratch = (ndp_gemm_scratch(plan) + 63) & ~(size_t)63;
-    char *memory = aligned_alloc(64, 2 * bytes + scratch);
-    if (!memory)
-        return 0;
-    memset(memory, 0, 2 * bytes);
-    double rate = best_rate(plan, memory, memory + bytes, memory + 2 * bytes);
-    free(memory);
-    return rate;
+ndp_status ndp_trainer_measure_peak(ndp_trainer *t) {
+    int sharers = 0;
+    NDP_TRY(count_sharers(t, &sharers));
+    double wanted = (double)sharers * t->threads, cores = ndp_cpu_cores();
+    t->peak.share = cores < wanted ? cores / wanted : 1;
+    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->threads, &t->peak.own));
+    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->threads, t->peak.share * t->threads};
+    ndp_work work;
+    NDP_TRY(ndp_all_reduce_begin(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
+    NDP_TRY(ndp_wait(&work));
+    t->peak.flops = t->peak.first = sums[0];
+    t->peak.threads = (int)sums[1], t->peak.cores = (int)lround(sums[2]);
+    return NDP_OK;
+}
+
+double ndp_trainer_own_peak(ndp_trainer *t) {
+    ndp_peak_improve(t->peak.own);
+    return t->peak.share * ndp_peak_rate(t->peak.own);
+}
+
+/* "... on 8 threads of 2 cores ..., 394.4 at the start" */
+char *ndp_trainer_describe_peak(const ndp_trainer *t) {
+    char of[32] = "", before[32] = "";
+    int threads = t->peak.threads, cores = t->peak.cores;
+    if (cores < threads)
+        snprintf(of, sizeof of, " of %d core%s", cores, cores == 1 ? "" : "s");
+    if (t->peak.flops > t->peak.first)
+        snprintf(before, sizeof before, "; %.1f at the start", 1e-9 * t->peak.first);
+    return ndp_format("peak: %.1f GFLOP/s in %s on %d thread%s%s, by multiply-adds in registers%s",
+                      1e-9 * t->peak.flops, t->model.opts.compute == NDP_BF16 ? "bf16" : "fp32", threads,
+                      threads == 1 ? "" : "s", of, before);
 }

@@ -103,6 +103,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_engine_destroy(t->engine);
     ndp_model_release(&t->model);
     ndp_job_data_close(&t->data);
+    ndp_peak_destroy(t->peak.own);
     ndp_comm_destroy(t->world);
     ndp_job_release(&t->job);
     free(t->whole.tokens);
@@ -164,7 +165,8 @@ ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
                          .tokens = r.tokens,
                          .tokens_per_second = (double)r.tokens / seconds,
                          .step_seconds = seconds,
-                         .mfu = t->peak_flops > 0 ? work / seconds / (t->peak_flops * t->job.world) : 0.0,
+                         .mfu = t->peak.flops > 0 ? work / seconds / t->peak.flops : 0.0,
+                         .peak_flops = t->peak.flops,
                          .peak_memory_bytes = peak_memory(),
                          .eval_loss = NAN};
     return NDP_OK;

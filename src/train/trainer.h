@@ -2,6 +2,7 @@
 #ifndef NDP_TRAIN_TRAINER_H
 #define NDP_TRAIN_TRAINER_H
 
+#include "device/peak.h"
 #include "train/job_data.h"
 #include "train/weights.h"
 
@@ -20,7 +21,12 @@ struct ndp_trainer {
     int64_t *rows;         /* of a micro-batch: room for their numbers */
     int threads;
     int64_t updates, samples; /* made; drawn: the cursor */
-    double peak_flops;        /* of this rank, measured; 0: not yet */
+    struct {
+        ndp_peak *own;       /* of this rank's threads; NULL outside of a whole run, where nobody reads mfu */
+        double share;        /* of it that this rank's cores allow */
+        double flops, first; /* of all ranks: after the last step (0: not measured), at the start */
+        int threads, cores;  /* of all ranks */
+    } peak;
     /* Evaluates held-out rows, forward only, on the weights of `engine`. NULL when nothing is held out. */
     ndp_model score_model;
     ndp_engine *score;
@@ -42,7 +48,11 @@ NDP_API ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset
 /* held_out.c: the engine that evaluates; after t->engine. */
 NDP_API ndp_status ndp_trainer_build_score(ndp_trainer *t);
 
-/* Peak multiply-add rate of `threads` threads, flop/s, measured with a matrix product in a few milliseconds. */
-double ndp_measure_peak(int threads, ndp_dtype type);
+/* peak.c: what mfu divides by, t->peak.flops. Collective over t->world. */
+NDP_API ndp_status ndp_trainer_measure_peak(ndp_trainer *t);
+/* A line for a person, the caller's; NULL without memory. */
+char *ndp_trainer_describe_peak(const ndp_trainer *t);
+/* This rank's part of t->peak.flops, measured a little more. */
+double ndp_trainer_own_peak(ndp_trainer *t);
 
 #endif

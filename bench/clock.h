@@ -1,0 +1,27 @@
+/* What the benchmarks time by. */
+#ifndef BENCH_CLOCK_H
+#define BENCH_CLOCK_H
+
+#include "base/clock.h"
+#include "device/peak.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Seconds. One thread is timed by its own clock, which stands still while others have the core; several by the wall's.
+ */
+static inline double bench_now(int threads) { return threads > 1 ? ndp_now() : ndp_thread_now(); }
+
+/* Flop/s of loops of nothing but multiply-adds. */
+static inline double bench_peak(bool bf16, int threads) {
+    ndp_peak *p;
+    if (ndp_peak_create(bf16, threads, &p) != NDP_OK) {
+        fprintf(stderr, "%s\n", ndp_error_message());
+        exit(1);
+    }
+    double rate = ndp_peak_rate(p);
+    ndp_peak_destroy(p);
+    return rate;
+}
+
+#endif

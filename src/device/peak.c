@@ -1,0 +1,95 @@
+#include "device/peak.h"
+
+#include "base/clock.h"
+#include "device/cpu/peak_loops.h"
+
+#include <omp.h>
+#include <stdlib.h>
+
+struct ndp_peak {
+    const ndp_peak_loop *loop;
+    int threads;
+    double last;   /* when a piece was made */
+    double best[]; /* of each thread, flop/s */
+};
+
+static double piece(const ndp_peak_loop *loop) {
+    double start = ndp_thread_now();
+    loop->run(loop->rounds);
+    return loop->flops * (double)loop->rounds / (ndp_thread_now() - start);
+}
+
+/* At least `least` pieces on each thread, and up to `most` within `seconds`, which pass also while others have the
+ * core. */
+static void measure(ndp_peak *p, int least, int most, double seconds) {
+    double end = ndp_now() + seconds;
+#pragma omp parallel num_threads(p->threads)
+    {
+        double *best = &p->best[omp_get_thread_num()];
+        for (int i = 0; i < most && (i < least || ndp_now() < end); i++) {
+            double rate = piece(p->loop);
+            *best = rate > *best ? rate : *best;
+        }
+    }
+    p->last = ndp_now();
+}
+
+/* A short measurement, to choose by. */
+static ndp_status try_loop(const ndp_peak_loop *loop, int threads, ndp_peak **out) {
+    enum { LEAST = 5, MOST = 20 };
+    const double seconds = 0.01;
+    ndp_peak *p = calloc(1, sizeof *p + (size_t)threads * sizeof *p->best);
+    if (!p)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the peak of %d threads", threads);
+    p->loop = loop;
+    p->threads = threads;
+    measure(p, LEAST, MOST, seconds);
+    *out = p;
+    return NDP_OK;
+}
+
+/* Replaces *best where the loop is faster. */
+static ndp_status choose(const ndp_peak_loop *loop, ndp_peak **best) {
+    ndp_peak *other = NULL;
+    NDP_TRY(try_loop(loop, (*best)->threads, &other));
+    bool faster = ndp_peak_rate(other) > ndp_peak_rate(*best);
+    ndp_peak_destroy(faster ? *best : other);
+    *best = faster ? other : *best;
+    return NDP_OK;
+}
+
+ndp_status ndp_peak_create(bool bf16, int threads, ndp_peak **out) {
+    enum { LEAST = 5, MOST = 250 };
+    const double seconds = 0.06;
+    int widest = 0;
+    while (!ndp_peak_fp32_loops[widest].supported())
+        widest++;
+    ndp_peak *best = NULL;
+    NDP_TRY(try_loop(&ndp_peak_fp32_loops[widest], threads, &best));
+    ndp_status st = NDP_OK;
+    for (int i = 0; st == NDP_OK && bf16 && i < NDP_PEAK_BF16_LOOPS; i++)
+        if (ndp_peak_bf16_loops[i].supported())
+            st = choose(&ndp_peak_bf16_loops[i], &best);
+    if (st != NDP_OK) {
+        ndp_peak_destroy(best);
+        return st;
+    }
+    measure(best, LEAST, MOST, seconds);
+    *out = best;
+    return NDP_OK;
+}
+
+void ndp_peak_destroy(ndp_peak *p) { free(p); }
+
+void ndp_peak_improve(ndp_peak *p) {
+    const double pause = 0.02;
+    if (ndp_now() - p->last >= pause)
+        measure(p, 1, 1, 0);
+}
+
+double ndp_peak_rate(const ndp_peak *p) {
+    double sum = 0;
+    for (int i = 0; i < p->threads; i++)
+        sum += p->best[i];
+    return sum;
+}
