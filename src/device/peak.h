@@ -2,13 +2,13 @@
  * multiply-adds in registers. Training (mfu) and the benchmarks are measured against it.
  *
  * It is an upper bound, so no kernel reaches it: a thread's rate is its best in many pieces of 0.1 ms, and the peak is
- * the sum over the threads. Each thread is timed by its own CPU clock, which stands still while another process has the
- * core, so busy neighbours do not lower the peak. The processor's frequency does: it depends on what all its cores do,
- * and changes within milliseconds to minutes. A run therefore goes on measuring, a piece after a step.
+ * the sum over the threads. A piece is timed by the thread's CPU clock and by the wall's, and the longer time counts:
+ * one in which another process got the core shows a lower rate and is never the best. Most pieces are over before that
+ * happens, so busy neighbours do not lower the peak. The processor's frequency does: it depends on what all cores do,
+ * and changes within milliseconds to minutes. A run therefore goes on measuring after every step.
  *
- * To that clock a hyperthread is a core. Two measured threads that share a core share its units, and their sum is
- * right. A thread whose sibling idles for a piece shows the rate of the whole core, and the sum is then up to twice too
- * high.
+ * A hyperthread counts as a core. Two measured threads that share a core share its units, and their sum is right. A
+ * thread whose sibling idles during a piece shows the rate of the whole core, and the sum is then up to twice too high.
  *
  * The peak is the machine's: NDP_ISA lowers what the kernels use and leaves it as it is. */
 #ifndef NDP_DEVICE_PEAK_H
@@ -23,7 +23,7 @@ typedef struct ndp_peak ndp_peak;
 NDP_API ndp_status ndp_peak_create(bool bf16, int threads, ndp_peak **out);
 /* NULL is fine. */
 void ndp_peak_destroy(ndp_peak *p);
-/* One more piece on each thread, 20 ms after the last at the earliest: at most 0.5% of the time. Allocates nothing. */
+/* Measures on, for 0.5% of the time since it did last and 2 ms at most. Allocates nothing. */
 void ndp_peak_improve(ndp_peak *p);
 /* Flop/s of all its threads. Where they outnumber the cores they show more than the machine has: the caller limits it.
  */

@@ -1,6 +1,6 @@
 /* What mfu divides by: the peak of the cores that the run has, all ranks together.
  *
- * Every rank measures its own threads, all at once. On thread clocks each of them looks like a core of its own, however
+ * Every rank measures its own threads, all at once. In short pieces each of them looks like a core of its own, however
  * many share one, so a rank counts with the part of the cores that is its own: those that it may use (affinity), over
  * all threads of ranks that may use the same ones. Ranks bound to different cores share none. */
 #include "base/cpu.h"

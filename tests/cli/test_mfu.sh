@@ -4,14 +4,14 @@
 . "$(dirname "$0")/cases.sh"
 make_job
 parameters=26848 # 258 x 32; in each of 2 layers 2 x 32 x 32 + 2 x 16 x 32 + 3 x 64 x 32 + 2 x 32; and 32
-cores=$(nproc)
+cores=$("$NDP_PROGRAM" env | sed -n 's/^cores *\([0-9]*\) usable.*/\1/p')
 
-# checked RANKS: the run of that many, one thread each.
+# checked RANKS TYPE: the run of that many, one thread each.
 checked() {
     printed=$(sed -n 's/^peak: \([0-9.]*\) GFLOP.*/\1/p' out | head -n 1)
     on="$1 threads"
-    [ "$1" -le "$cores" ] || on="$1 threads of $cores core"
-    says out "^peak: [0-9.]+ GFLOP/s in $2 on $on.* by multiply-adds in registers"
+    [ "$1" -le "$cores" ] || on="$1 threads of $cores cores?"
+    says out "^peak: [0-9.]+ GFLOP/s in $2 on $on, by multiply-adds in registers$"
     awk -F '[:,]' -v parameters=$parameters -v printed="$printed" '
     function off(a, b) { return a > b ? a / b - 1 : b / a - 1 }
     {
