@@ -58,6 +58,15 @@ wrong() {
     code_is 0
     lines wrong.md 1 "^[$] printf '%s.n' .*"
 }
+# Times of another run are no difference; all of them are taken on demand.
+cp page.md times.md
+check --short --update times.md
+code_is 0
+cmp -s page.md times.md || fail "it changed a page that agrees"
+check --short --update-all times.md
+code_is 0
+lines times.md 1 '^gamma took 7.25 s, 12.5 GiB available$'
+
 wrong '^2$' 4
 cmp -s page.md wrong.md || fail "updated to another page: $(diff page.md wrong.md)"
 wrong '^loss 3.1' 'loss 4'
