@@ -223,8 +223,16 @@ ndp_status ndp_json_string(struct json_object *o, const char *what, const char *
     struct json_object *value = member(o, key);
     if (!value)
         return NDP_OK;
-    if (!json_object_is_type(value, json_type_string))
-        return fail_type(what, key, value, "a string");
-    *out = json_object_get_string(value);
+    const char *text = ndp_json_text(value);
+    if (!text)
+        return fail_type(what, key, value, "a string without zero characters");
+    *out = text;
     return NDP_OK;
+}
+
+const char *ndp_json_text(struct json_object *value) {
+    if (!json_object_is_type(value, json_type_string))
+        return NULL;
+    const char *text = json_object_get_string(value);
+    return strlen(text) == (size_t)json_object_get_string_len(value) ? text : NULL;
 }

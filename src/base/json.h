@@ -16,7 +16,10 @@ ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key
                         int64_t *out);
 ndp_status ndp_json_double(struct json_object *o, const char *what, const char *key, double *out);
 ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *key, bool *out);
-/* Borrowed from the object. */
+/* Borrowed from the object. A string with a zero character, where C would end it, is refused as well. */
 ndp_status ndp_json_string(struct json_object *o, const char *what, const char *key, const char **out);
+
+/* The text of a string, borrowed; NULL for any other value and for a string with a zero character. */
+const char *ndp_json_text(struct json_object *value);
 
 #endif

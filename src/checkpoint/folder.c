@@ -68,10 +68,11 @@ static ndp_status find_shard(ndp_weights *w, const char *index, const char *name
  * there, and nothing is dropped without a word. */
 static ndp_status read_map(ndp_weights *w, const char *index, struct json_object *map) {
     json_object_object_foreach(map, name, value) {
-        if (!json_object_is_type(value, json_type_string))
-            return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: its shard is not a string", index, name);
+        const char *file = ndp_json_text(value);
+        if (!file)
+            return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: its shard is not the name of a file", index, name);
         ndp_safetensors *shard = NULL;
-        NDP_TRY(find_shard(w, index, json_object_get_string(value), name, &shard));
+        NDP_TRY(find_shard(w, index, file, name, &shard));
         const ndp_tensor_entry *entry = ndp_safetensors_find(shard, name);
         if (!entry)
             return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s should be in %s, but is not there", index, name,

@@ -123,10 +123,11 @@ static ndp_status read_type(const ndp_safetensors *f, const char *name, struct j
     struct json_object *type = NULL;
     if (!json_object_object_get_ex(o, "dtype", &type) || !json_object_is_type(type, json_type_string))
         return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: dtype is %s", f->path, name, type ? "not a string" : "missing");
-    *out = find_type(json_object_get_string(type));
+    const char *text = ndp_json_text(type);
+    *out = text ? find_type(text) : NULL;
     if (!*out)
-        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: unknown dtype \"%.40s\"", f->path, name,
-                        json_object_get_string(type));
+        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: unknown dtype %.40s", f->path, name,
+                        json_object_to_json_string_ext(type, JSON_C_TO_STRING_PLAIN));
     return NDP_OK;
 }
 

@@ -12,7 +12,7 @@ static void typed_members(void **state) {
     (void)state;
     struct json_object *o;
     CHECK_OK(parse("{\"heads\": 8, \"theta\": 10000.0, \"eps\": 1, \"tie\": true, \"name\": \"llama\", \"gone\": null,"
-                   " \"big\": 18446744073709551615}",
+                   " \"big\": 18446744073709551615, \"cut\": \"llama\\u0000x\"}",
                    &o));
     int64_t heads = -1, missing = 17;
     double theta = 0, eps = 0;
@@ -38,6 +38,8 @@ static void typed_members(void **state) {
     CHECK_FAILS(ndp_json_double(o, "c", "name", &eps), NDP_EFORMAT, "is \"llama\", expected a number");
     CHECK_FAILS(ndp_json_bool(o, "c", "heads", &tie), NDP_EFORMAT, "expected true or false");
     CHECK_FAILS(ndp_json_string(o, "c", "heads", &name), NDP_EFORMAT, "expected a string");
+    CHECK_FAILS(ndp_json_string(o, "c", "cut", &name), NDP_EFORMAT,
+                "\"cut\" is \"llama\\u0000x\", expected a string without zero characters");
     assert_int_equal(heads, 8);
     json_object_put(o);
 }

@@ -50,6 +50,8 @@ static void damaged_headers(void **state) {
         {"{\"a\":{\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor a: dtype is missing"},
         {"{\"a\":{\"dtype\":5,\"shape\":[1],\"data_offsets\":[0,4]}}", 4, "tensor a: dtype is not a string"},
         {"{" T("a", "F33", "[1]", 0, 4) "}", 4, "tensor a: unknown dtype \"F33\""},
+        {"{" T("a", "F32\\u0000", "[1]", 0, 4) "}", 4, "tensor a: unknown dtype \"F32\\u0000\""},
+        {"{" T("a", "F32 ", "[1]", 0, 4) "}", 4, "tensor a: unknown dtype \"F32 \""},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor a: shape is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "tensor a: data_offsets is missing"},
         {"{" T("a", "F32", "7", 0, 4) "}", 4, "tensor a: shape is no array"},
