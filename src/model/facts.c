@@ -43,6 +43,11 @@ static const struct {
     {"scale_attn_by_inverse_layer_idx", 0},
     {"reorder_and_upcast_attn", 0},
     {"add_cross_attention", 0},
+    {"is_causal", 1},
+    {"per_layer_config", 0},
+    {"text_config", 0},
+    {"decoder", 0},
+    {"generator", 0},
 };
 
 static bool is_in(const char *const *list, const char *key) {
@@ -58,13 +63,14 @@ static ndp_status check_features(struct json_object *config, const char *what, c
         if (!ndp_config_is_neutral(value, unsupported[i].neutral) && !is_in(family->reads, unsupported[i].key))
             return ndp_config_refuse(what, unsupported[i].key, value, "");
     }
+    NDP_TRY(ndp_config_not_null(config, what, "is_causal")); /* would be false */
     struct json_object *layers = ndp_config_member(config, "layer_types");
     if (!layers || is_in(family->reads, "layer_types"))
         return NDP_OK;
     if (!json_object_is_type(layers, json_type_array))
         return ndp_config_refuse(what, "layer_types", layers, "");
     for (size_t i = 0; i < json_object_array_length(layers); i++) {
-        const char *kind = json_object_get_string(json_object_array_get_idx(layers, i));
+        const char *kind = ndp_json_text(json_object_array_get_idx(layers, i));
         if (!kind || strcmp(kind, "full_attention") != 0)
             return ndp_config_refuse(what, "layer_types", layers, "; built for this family: full_attention");
     }
@@ -83,6 +89,7 @@ static const struct {
 /* The activations that are built depend on the MLP: a gated one has both, a plain one the tanh form of GELU. */
 static ndp_status read_activation(struct json_object *config, const char *what, const char *key, ndp_facts *f) {
     const char *name = NULL;
+    NDP_TRY(ndp_config_not_null(config, what, key));
     NDP_TRY(ndp_json_string(config, what, key, &name));
     if (!name)
         return NDP_OK;
@@ -151,7 +158,7 @@ static ndp_status read_family(struct json_object *config, const char *what, cons
         return NDP_OK;
     size_t n = json_object_is_type(list, json_type_array) ? json_object_array_length(list) : 0;
     for (size_t i = 0; i < n; i++) {
-        const char *name = json_object_get_string(json_object_array_get_idx(list, i));
+        const char *name = ndp_json_text(json_object_array_get_idx(list, i));
         if (name && (strcmp(name, family->architecture) == 0 || is_causal(name)))
             return NDP_OK;
     }
@@ -190,6 +197,23 @@ static ndp_status read_head_dim(struct json_object *config, const char *what, co
     return NDP_OK;
 }
 
+/* Every family knows the sizes by these names too. Where its own differ, transformers lets these win. */
+static ndp_status check_aliases(struct json_object *config, const char *what, const ndp_keys *k) {
+    const char *const own[] = {k->hidden, k->layers, k->heads, k->positions};
+    static const char *const aliases[] = {"hidden_size", "num_hidden_layers", "num_attention_heads",
+                                          "max_position_embeddings"};
+    for (int i = 0; i < NDP_COUNT(own); i++) {
+        struct json_object *alias = NULL;
+        if (json_object_object_get_ex(config, aliases[i], &alias) &&
+            !json_object_equal(alias, ndp_config_member(config, own[i])))
+            return NDP_FAIL(NDP_EFORMAT,
+                            "%s: \"%s\" is %.40s, but \"%s\" is %.40s, and both mean the same; leave out one", what,
+                            aliases[i], json_object_to_json_string(alias), own[i],
+                            json_object_to_json_string(ndp_config_member(config, own[i])));
+    }
+    return NDP_OK;
+}
+
 static ndp_status read_shape(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     const ndp_keys *k = family->keys;
     int64_t layers, hidden, heads, ffn, kv_heads;
@@ -201,6 +225,7 @@ static ndp_status read_shape(struct json_object *config, const char *what, const
     if (!f->names->positions || ndp_config_member(config, k->ffn)) /* GPT-2 may leave it out */
         NDP_TRY(ndp_config_size(config, what, k->ffn, MAX_FFN, &ffn));
     NDP_TRY(ndp_config_size(config, what, k->positions, INT32_MAX, &f->max_positions));
+    NDP_TRY(check_aliases(config, what, k));
     NDP_TRY(read_kv_heads(config, what, family, heads, &kv_heads));
     f->layers = (int)layers;
     f->hidden = (int)hidden;
@@ -210,15 +235,16 @@ static ndp_status read_shape(struct json_object *config, const char *what, const
     return read_head_dim(config, what, k, f);
 }
 
-/* A window of the family's key: missing: the default; null: none. */
+/* A window of the family's key: missing: the default; null: none; 0: NDP_SEES_NOTHING. */
 static ndp_status read_window(struct json_object *config, const char *what, const char *key, int *window) {
     int64_t n = *window;
     if (!key || !json_object_object_get_ex(config, key, NULL))
         return NDP_OK;
     if (!ndp_config_member(config, key))
         n = 0;
-    NDP_TRY(ndp_json_int(config, what, key, 0, INT32_MAX, &n));
-    *window = (int)n;
+    else
+        NDP_TRY(ndp_json_int(config, what, key, 0, INT32_MAX, &n));
+    *window = n || !ndp_config_member(config, key) ? (int)n : NDP_SEES_NOTHING;
     return NDP_OK;
 }
 
@@ -242,18 +268,28 @@ static ndp_status read_biases(struct json_object *config, const char *what, cons
     bool *const to[] = {&f->qkv_bias, &f->o_bias, &f->mlp_bias};
     for (int i = 0; i < NDP_COUNT(keys); i++)
         if (keys[i])
-            NDP_TRY(ndp_json_bool(config, what, keys[i], to[i]));
+            NDP_TRY(ndp_config_bool(config, what, keys[i], to[i]));
     return NDP_OK;
+}
+
+/* Published models have 1e-12 to 1e-3. Below 1e-15 it no longer keeps a row of zeros from overflowing its gradient, and
+ * below 1e-38 fp32 has no such number; above 1, the mean square of a normed row, it drowns what it should protect, and
+ * near the largest fp32 number programs give zeros, infinities or NaN. */
+static ndp_status read_epsilon(struct json_object *config, const char *what, const char *key, double *out) {
+    NDP_TRY(ndp_config_positive(config, what, key, out));
+    return *out >= 1e-15 && *out <= 1 ? NDP_OK
+                                      : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 1e-15 to 1", what, key, *out);
 }
 
 static ndp_status read_numbers(struct json_object *config, const char *what, const ndp_keys *k, ndp_facts *f) {
     NDP_TRY(read_activation(config, what, k->activation, f));
     NDP_TRY(read_window(config, what, k->window, &f->kinds[0].window));
-    NDP_TRY(ndp_config_positive(config, what, k->norm_eps, &f->norm_eps));
+    NDP_TRY(read_epsilon(config, what, k->norm_eps, &f->norm_eps));
+    NDP_TRY(ndp_config_not_null(config, what, "initializer_range"));
     NDP_TRY(ndp_json_double(config, what, "initializer_range", &f->init_std));
     if (!(f->init_std >= 0 && f->init_std <= 1)) /* also NaN */
         return NDP_FAIL(NDP_EFORMAT, "%s: \"initializer_range\" is %g, expected 0 to 1", what, f->init_std);
-    return ndp_json_bool(config, what, "tie_word_embeddings", &f->tied);
+    return ndp_config_bool(config, what, "tie_word_embeddings", &f->tied);
 }
 
 /* Dropout is never applied; f->dropout becomes the largest probability that any key asks for, so that a run can say so.

@@ -36,7 +36,31 @@ ndp_status ndp_config_size(struct json_object *config, const char *what, const c
     return ndp_json_int(config, what, key, 1, high, out);
 }
 
+ndp_status ndp_config_not_null(struct json_object *o, const char *what, const char *key) {
+    struct json_object *value = NULL;
+    return json_object_object_get_ex(o, key, &value) && !value
+               ? NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is null; give a value, or leave the key out for the default", what,
+                          key)
+               : NDP_OK;
+}
+
+ndp_status ndp_config_bool(struct json_object *o, const char *what, const char *key, bool *out) {
+    NDP_TRY(ndp_config_not_null(o, what, key));
+    return ndp_json_bool(o, what, key, out);
+}
+
+ndp_status ndp_config_count(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,
+                            int64_t *out) {
+    NDP_TRY(ndp_config_not_null(o, what, key));
+    return ndp_json_int(o, what, key, low, high, out);
+}
+
 ndp_status ndp_config_positive(struct json_object *o, const char *what, const char *key, double *out) {
+    NDP_TRY(ndp_config_not_null(o, what, key));
+    return ndp_config_optional(o, what, key, out);
+}
+
+ndp_status ndp_config_optional(struct json_object *o, const char *what, const char *key, double *out) {
     double v = *out;
     NDP_TRY(ndp_json_double(o, what, key, &v));
     if (!(v > 0) || !isfinite(v))
@@ -49,8 +73,12 @@ ndp_status ndp_config_cap(struct json_object *o, const char *what, const char *k
     struct json_object *value = NULL;
     if (!json_object_object_get_ex(o, key, &value))
         return NDP_OK;
-    if (value)
-        return ndp_config_positive(o, what, key, out);
     *out = 0;
-    return NDP_OK;
+    if (!value)
+        return NDP_OK;
+    NDP_TRY(ndp_config_optional(o, what, key, out));
+    return *out >= 1e-6 && *out <= 1e6
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is %g, expected 1e-6 to 1e6: fp32 cannot compute c tanh(x / c)",
+                          what, key, *out);
 }

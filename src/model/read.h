@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "model/families.h"
 
+enum { NDP_SEES_NOTHING = -1 }; /* a window of 0 keys, refused where a layer has it */
+
 /* NULL when the member is missing or null. */
 struct json_object *ndp_config_member(struct json_object *o, const char *key);
 /* Missing, null, false, empty, or the number `neutral`. */
@@ -13,9 +15,17 @@ bool ndp_config_is_neutral(struct json_object *value, double neutral);
 ndp_status ndp_config_refuse(const char *what, const char *key, struct json_object *value, const char *way_out);
 /* A whole number in [1, high] that has no default. */
 ndp_status ndp_config_size(struct json_object *config, const char *what, const char *key, int64_t high, int64_t *out);
-/* A number strictly between 0 and infinity; *out is the default when the key is missing or null. */
+/* The readers below leave the default in *out when the key is missing, and refuse null: transformers refuses it too, or
+ * reads something else than its default. */
+ndp_status ndp_config_not_null(struct json_object *o, const char *what, const char *key);
+ndp_status ndp_config_bool(struct json_object *o, const char *what, const char *key, bool *out);
+ndp_status ndp_config_count(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,
+                            int64_t *out);
+/* A number strictly between 0 and infinity. */
 ndp_status ndp_config_positive(struct json_object *o, const char *what, const char *key, double *out);
-/* The same, with null for 0: none. */
+/* The same; null is the default as well. */
+ndp_status ndp_config_optional(struct json_object *o, const char *what, const char *key, double *out);
+/* A cap of scores or logits; null for 0: none. */
 ndp_status ndp_config_cap(struct json_object *o, const char *what, const char *key, double *out);
 
 /* The tables of angles: rope_theta and rope_scaling {type or rope_type, ...}, or both in rope_parameters (transformers

@@ -6,6 +6,10 @@
 
 /* Layer number `layer` sees `window` keys and has table `rope`. */
 static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window, int rope) {
+    if (window == NDP_SEES_NOTHING)
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: \"sliding_window\" is 0: layer %d would see no key, not even its own; null is no window",
+                        what, layer);
     if (layer == 0)
         f->n_kinds = 0; /* kinds[0] held the default window */
     int k = 0;
@@ -42,11 +46,20 @@ static ndp_status layer_type(struct json_object *types, const char *what, const 
         return NDP_OK;
     if (!json_object_is_type(types, json_type_array) || json_object_array_length(types) != (size_t)f->layers)
         return NDP_FAIL(NDP_EFORMAT, "%s: \"layer_types\" is not a list of %d names, one a layer", what, f->layers);
-    const char *type = json_object_get_string(json_object_array_get_idx(types, (size_t)layer));
+    const char *type = ndp_json_text(json_object_array_get_idx(types, (size_t)layer));
     *windowed = type && strcmp(type, "sliding_attention") == 0;
     if (!*windowed && !(type && strcmp(type, "full_attention") == 0))
         return ndp_config_refuse(what, "layer_types", types, "; built: full_attention, sliding_attention");
     return NDP_OK;
+}
+
+/* A layer that has to have a window has one. transformers fails without, or lets only some kernels apply it. */
+static ndp_status need_window(const char *what, int layer, int window) {
+    return window ? NDP_OK
+                  : NDP_FAIL(NDP_EFORMAT,
+                             "%s: layer %d has sliding_attention, but \"sliding_window\" is null or "
+                             "\"use_sliding_window\" is not true",
+                             what, layer);
 }
 
 /* Window or not, each with its table of angles. `from` and `every`: the rule where layer_types says nothing: layers
@@ -57,6 +70,8 @@ static ndp_status by_types(struct json_object *config, const char *what, ndp_fac
     for (int i = 0; i < f->layers; i++) {
         bool windowed = i >= from && (every == 0 || (i + 1) % every != 0);
         NDP_TRY(layer_type(types, what, f, i, &windowed));
+        if (windowed && (types || every))
+            NDP_TRY(need_window(what, i, window));
         NDP_TRY(set_kind(f, what, i, windowed ? window : 0, windowed ? window_rope : 0));
     }
     return NDP_OK;
@@ -65,8 +80,8 @@ static ndp_status by_types(struct json_object *config, const char *what, ndp_fac
 ndp_status ndp_layers_qwen(struct json_object *config, const char *what, ndp_facts *f) {
     bool use = false;
     int64_t from = 28;
-    NDP_TRY(ndp_json_bool(config, what, "use_sliding_window", &use));
-    NDP_TRY(ndp_json_int(config, what, "max_window_layers", 0, INT32_MAX, &from));
+    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
+    NDP_TRY(ndp_config_count(config, what, "max_window_layers", 0, INT32_MAX, &from));
     return by_types(config, what, f, from, 0, use ? f->kinds[0].window : 0, 0);
 }
 
@@ -80,7 +95,7 @@ ndp_status ndp_layers_gemma2(struct json_object *config, const char *what, ndp_f
 
 ndp_status ndp_layers_gemma3(struct json_object *config, const char *what, ndp_facts *f) {
     int64_t every = 6;
-    NDP_TRY(ndp_json_int(config, what, "sliding_window_pattern", 1, INT32_MAX, &every));
+    NDP_TRY(ndp_config_count(config, what, "sliding_window_pattern", 1, INT32_MAX, &every));
     return by_types(config, what, f, 0, every, f->kinds[0].window, 1);
 }
 
@@ -91,8 +106,8 @@ ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_
     int64_t interval = 4;
     struct json_object *turned = ndp_config_member(config, "no_rope_layers"),
                        *types = ndp_config_member(config, "layer_types");
-    NDP_TRY(ndp_json_bool(config, what, "use_sliding_window", &use));
-    NDP_TRY(ndp_json_int(config, what, "no_rope_layer_interval", 1, INT32_MAX, &interval));
+    NDP_TRY(ndp_config_bool(config, what, "use_sliding_window", &use));
+    NDP_TRY(ndp_config_count(config, what, "no_rope_layer_interval", 1, INT32_MAX, &interval));
     bool is_list = json_object_is_type(turned, json_type_array);
     if (turned && (!is_list || json_object_array_length(turned) < (size_t)f->layers))
         return NDP_FAIL(NDP_EFORMAT, "%s: \"no_rope_layers\" is not a list of %d numbers, one a layer", what,
@@ -108,6 +123,8 @@ ndp_status ndp_layers_smollm3(struct json_object *config, const char *what, ndp_
         }
         bool windowed = !rope;
         NDP_TRY(layer_type(types, what, f, i, &windowed));
+        if (windowed && types)
+            NDP_TRY(need_window(what, i, window));
         NDP_TRY(set_kind(f, what, i, windowed ? window : 0, rope ? 0 : NDP_NO_ROPE));
     }
     return NDP_OK;
@@ -126,5 +143,7 @@ ndp_status ndp_more_gemma(struct json_object *config, const char *what, ndp_fact
 }
 
 ndp_status ndp_more_stablelm(struct json_object *config, const char *what, ndp_facts *f) {
-    return ndp_json_bool(config, what, "use_parallel_residual", &f->parallel);
+    int64_t head_dim = f->head_dim; /* its attention ignores the key, its angles do not */
+    NDP_TRY(ndp_json_int(config, what, "head_dim", head_dim, head_dim, &head_dim));
+    return ndp_config_bool(config, what, "use_parallel_residual", &f->parallel);
 }

@@ -12,12 +12,14 @@ typedef struct rope_config {
     const ndp_facts *f;
 } rope_config;
 
-/* original_max_position_embeddings: of the configuration, else of the table, else as long as the model's. */
+/* original_max_position_embeddings: of the configuration (where it has one table), else of the table, else as long as
+ * the model's. */
 static ndp_status read_original(const rope_config *c, ndp_rope *r) {
     static const char key[] = "original_max_position_embeddings";
     r->original_positions = c->f->max_positions;
-    NDP_TRY(ndp_json_int(c->rope, c->what, key, 1, INT32_MAX, &r->original_positions));
-    return ndp_json_int(c->config, c->what, key, 1, INT32_MAX, &r->original_positions);
+    NDP_TRY(ndp_config_count(c->rope, c->what, key, 1, INT32_MAX, &r->original_positions));
+    return c->f->n_ropes == NDP_ROPES ? NDP_OK
+                                      : ndp_config_count(c->config, c->what, key, 1, INT32_MAX, &r->original_positions);
 }
 
 static ndp_status need(const rope_config *c, const char *type, const char *key) {
@@ -44,17 +46,30 @@ static ndp_status read_llama3(const rope_config *c, ndp_rope *r) {
     return read_original(c, r);
 }
 
+/* transformers reads `truncate` beside a model's two tables, not in them; only its default is the same in both places.
+ */
+static ndp_status read_truncate(const rope_config *c, struct json_object *from, bool *out) {
+    static const char key[] = "truncate";
+    *out = true;
+    NDP_TRY(ndp_config_bool(from, c->what, key, out));
+    return *out || c->f->n_ropes < NDP_ROPES
+               ? NDP_OK
+               : ndp_config_refuse(c->what, key, ndp_config_member(from, key), " for a model of two tables");
+}
+
 static double yarn_amplitude(double factor, double mscale) { return factor <= 1 ? 1 : 0.1 * mscale * log(factor) + 1; }
 
 static ndp_status read_yarn(const rope_config *c, ndp_rope *r) {
     double mscale = 0, mscale_all = 0;
     NDP_TRY(read_original(c, r));
-    r->beta_fast = 32, r->beta_slow = 1, r->truncate = true;
+    r->beta_fast = 32, r->beta_slow = 1;
+    if (!json_object_object_get_ex(c->rope, "factor", NULL)) /* null: the ratio of the lengths */
+        return NDP_FAIL(NDP_EFORMAT, "%s: rope type yarn without \"factor\"", c->what);
     r->factor = (double)c->f->max_positions / (double)r->original_positions;
-    NDP_TRY(ndp_config_positive(c->rope, c->what, "factor", &r->factor));
-    NDP_TRY(ndp_config_positive(c->rope, c->what, "beta_fast", &r->beta_fast));
-    NDP_TRY(ndp_config_positive(c->rope, c->what, "beta_slow", &r->beta_slow));
-    NDP_TRY(ndp_json_bool(c->rope, c->what, "truncate", &r->truncate));
+    NDP_TRY(ndp_config_optional(c->rope, c->what, "factor", &r->factor));
+    NDP_TRY(ndp_config_optional(c->rope, c->what, "beta_fast", &r->beta_fast));
+    NDP_TRY(ndp_config_optional(c->rope, c->what, "beta_slow", &r->beta_slow));
+    NDP_TRY(read_truncate(c, c->rope, &r->truncate));
     NDP_TRY(ndp_json_double(c->rope, c->what, "mscale", &mscale));
     NDP_TRY(ndp_json_double(c->rope, c->what, "mscale_all_dim", &mscale_all));
     r->amplitude = mscale != 0 && mscale_all != 0
@@ -63,7 +78,7 @@ static ndp_status read_yarn(const rope_config *c, ndp_rope *r) {
     if (r->theta <= 1 || !(r->amplitude > 0) || !isfinite(r->amplitude))
         return NDP_FAIL(NDP_EFORMAT, "%s: rope type yarn with theta %g, mscale %g and mscale_all_dim %g", c->what,
                         r->theta, mscale, mscale_all);
-    return ndp_config_positive(c->rope, c->what, "attention_factor", &r->amplitude);
+    return ndp_config_optional(c->rope, c->what, "attention_factor", &r->amplitude);
 }
 
 static ndp_status read_factors(const rope_config *c, const char *key, int n, double *out) {
@@ -73,9 +88,12 @@ static ndp_status read_factors(const rope_config *c, const char *key, int n, dou
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is not a list of %d numbers, one for each pair of columns that turns",
                         c->what, key, n);
     for (int i = 0; i < n; i++) {
-        out[i] = json_object_get_double(json_object_array_get_idx(list, (size_t)i));
-        if (!(out[i] > 0) || !isfinite(out[i]))
-            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" holds %g, expected positive numbers", c->what, key, out[i]);
+        struct json_object *value = json_object_array_get_idx(list, (size_t)i);
+        bool number = json_object_is_type(value, json_type_int) || json_object_is_type(value, json_type_double);
+        out[i] = json_object_get_double(value);
+        if (!number || !(out[i] > 0) || !isfinite(out[i]))
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" holds %.40s, expected positive numbers", c->what, key,
+                            json_object_to_json_string(value));
     }
     return NDP_OK;
 }
@@ -91,37 +109,47 @@ static ndp_status read_longrope(const rope_config *c, ndp_rope *r) {
     NDP_TRY(read_factors(c, "short_factor", pairs, r->short_factor));
     NDP_TRY(read_factors(c, "long_factor", pairs, r->long_factor));
     r->factor = (double)c->f->max_positions / (double)r->original_positions;
-    NDP_TRY(ndp_config_positive(c->rope, c->what, "factor", &r->factor));
+    NDP_TRY(ndp_config_optional(c->rope, c->what, "factor", &r->factor));
     if (r->factor > 1 && r->original_positions < 2)
         return NDP_FAIL(NDP_EFORMAT, "%s: longrope from %lld positions", c->what, (long long)r->original_positions);
     r->amplitude = r->factor <= 1 ? 1 : sqrt(1 + log(r->factor) / log((double)r->original_positions));
-    return ndp_config_positive(c->rope, c->what, "attention_factor", &r->amplitude);
+    return ndp_config_optional(c->rope, c->what, "attention_factor", &r->amplitude);
 }
 
-static const struct {
+typedef struct rope_scaling {
     const char *type;
     ndp_rope_scaling scaling;
     ndp_status (*read)(const rope_config *c, ndp_rope *r);
-} scalings[] = {
+} rope_scaling;
+
+static const rope_scaling scalings[] = {
     {"default", NDP_ROPE_PLAIN, NULL},          {"linear", NDP_ROPE_LINEAR, read_linear},
     {"llama3", NDP_ROPE_LLAMA3, read_llama3},   {"yarn", NDP_ROPE_YARN, read_yarn},
-    {"longrope", NDP_ROPE_LONG, read_longrope}, {"su", NDP_ROPE_LONG, read_longrope}}; /* longrope's first name */
+    {"longrope", NDP_ROPE_LONG, read_longrope}, {0}};
+/* Phi-3's class knows longrope alone, also by two older names. */
+static const rope_scaling scalings_of_phi3[] = {{"default", NDP_ROPE_PLAIN, NULL},
+                                                {"longrope", NDP_ROPE_LONG, read_longrope},
+                                                {"su", NDP_ROPE_LONG, read_longrope},
+                                                {"yarn", NDP_ROPE_LONG, read_longrope},
+                                                {0}};
 
 static ndp_status read_scaling(const rope_config *c, ndp_rope *r) {
+    static const char *const keys[] = {"type", "rope_type"}; /* the later one wins */
     const char *type = "default";
-    NDP_TRY(ndp_json_string(c->rope, c->what, "type", &type));
-    NDP_TRY(ndp_json_string(c->rope, c->what, "rope_type", &type));
-    if (strcmp(c->f->family, "phi3") == 0 && strcmp(type, "yarn") == 0)
-        type = "longrope"; /* its class knows longrope by this name too */
-    for (int i = 0; i < NDP_COUNT(scalings); i++) {
-        if (strcmp(type, scalings[i].type) != 0)
-            continue;
-        r->scaling = scalings[i].scaling;
-        return scalings[i].read ? scalings[i].read(c, r) : NDP_OK;
+    bool phi3 = strcmp(c->f->family, "phi3") == 0;
+    for (int i = 0; i < NDP_COUNT(keys); i++) {
+        NDP_TRY(ndp_config_not_null(c->rope, c->what, keys[i]));
+        NDP_TRY(ndp_json_string(c->rope, c->what, keys[i], &type));
     }
-    return NDP_FAIL(NDP_ENOTSUP,
-                    "%s: rope type '%.64s' in \"%s\" is not built yet; built: default, linear, llama3, yarn, longrope",
-                    c->what, type, c->key);
+    for (const rope_scaling *s = phi3 ? scalings_of_phi3 : scalings; s->type; s++) {
+        if (strcmp(type, s->type) != 0)
+            continue;
+        r->scaling = s->scaling;
+        return s->read ? s->read(c, r) : NDP_OK;
+    }
+    return NDP_FAIL(NDP_ENOTSUP, "%s: rope type '%.64s' in \"%s\" is not built yet; built%s: %s", c->what, type, c->key,
+                    phi3 ? " for this family" : "",
+                    phi3 ? "default, longrope" : "default, linear, llama3, yarn, longrope");
 }
 
 /* The columns of a head that turn. */
@@ -142,25 +170,44 @@ static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
     return NDP_OK;
 }
 
+/* What fp32 cannot follow: beyond a whole turn a position the angles soon have no digits left. */
+static ndp_status check_table(const rope_config *c, const ndp_rope *r) {
+    double fastest = ndp_rope_fastest(r);
+    if (!(fastest <= 2 * M_PI))
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: RoPE would turn a pair of columns by %g radians a position, more than a whole turn: "
+                        "\"rope_theta\" is %g, and a factor of its scaling may be too small",
+                        c->what, fastest, r->theta);
+    if (!(r->amplitude <= 1000))
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"attention_factor\", given or computed, is %g, expected at most 1000",
+                        c->what, r->amplitude);
+    return NDP_OK;
+}
+
 static ndp_status read_table(const rope_config *c, ndp_rope *r) {
     r->factor = r->amplitude = 1;
     NDP_TRY(ndp_config_positive(c->rope, c->what, "rope_theta", &r->theta));
     NDP_TRY(read_dim(c, r));
-    return read_scaling(c, r);
+    NDP_TRY(read_scaling(c, r));
+    return check_table(c, r);
 }
 
-/* Two tables: rope_parameters {full_attention, sliding_attention}, or rope_theta with rope_scaling and
+/* Two tables: rope_parameters {full_attention, sliding_attention}, or rope_theta with rope_scaling (of the first) and
  * rope_local_base_freq. */
 static ndp_status read_two(rope_config *c, ndp_facts *f) {
     static const char *const kinds[NDP_ROPES] = {"full_attention", "sliding_attention"};
     struct json_object *parameters = c->rope;
+    bool is_scaling = strcmp(c->key, "rope_scaling") == 0, truncate;
+    if (is_scaling && !ndp_config_is_neutral(ndp_config_member(c->config, "rope_parameters"), 0))
+        return NDP_FAIL(NDP_EFORMAT, "%s: both \"rope_scaling\" and \"rope_parameters\"; leave out one", c->what);
     NDP_TRY(ndp_config_positive(c->config, c->what, "rope_local_base_freq", &f->ropes[1].theta));
+    NDP_TRY(read_truncate(c, parameters, &truncate));
     for (int i = 0; i < NDP_ROPES; i++) {
         struct json_object *own = ndp_config_member(parameters, kinds[i]);
-        if (own && !json_object_is_type(own, json_type_object))
-            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" in \"%s\" is not an object", c->what, kinds[i], c->key);
-        bool is_scaling = i == 0 && strcmp(c->key, "rope_scaling") == 0;
-        c->rope = own ? own : is_scaling ? parameters : NULL;
+        if (own && (is_scaling || !json_object_is_type(own, json_type_object)))
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" in \"%s\" is not %s", c->what, kinds[i], c->key,
+                            is_scaling ? "read; tables for kinds of layers stand in \"rope_parameters\"" : "an object");
+        c->rope = own ? own : is_scaling && i == 0 ? parameters : NULL;
         NDP_TRY(read_table(c, &f->ropes[i]));
     }
     return NDP_OK;
@@ -169,7 +216,8 @@ static ndp_status read_two(rope_config *c, ndp_facts *f) {
 ndp_status ndp_config_ropes(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     if (f->n_ropes == 0)
         return NDP_OK;
-    const char *key = ndp_config_member(config, "rope_scaling") ? "rope_scaling" : "rope_parameters";
+    bool is_scaling = !ndp_config_is_neutral(ndp_config_member(config, "rope_scaling"), 0);
+    const char *key = is_scaling ? "rope_scaling" : "rope_parameters";
     rope_config c = {config, ndp_config_member(config, key), what, key, family, f};
     NDP_TRY(ndp_config_positive(config, what, "rope_theta", &f->ropes[0].theta));
     if (c.rope && !json_object_is_type(c.rope, json_type_object))

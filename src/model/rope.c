@@ -53,6 +53,19 @@ void ndp_rope_frequencies(const ndp_rope *r, int64_t positions, double *out) {
         out[i] = inverse_frequency(r, positions, i);
 }
 
+double ndp_rope_fastest(const ndp_rope *r) {
+    static const int64_t contexts[] = {0, INT64_MAX};
+    double fastest = 0;
+    for (int i = 0; i < r->dim / 2; i++)
+        for (int c = 0; c < NDP_COUNT(contexts); c++) {
+            double frequency = inverse_frequency(r, contexts[c], i);
+            if (isnan(frequency))
+                return frequency;
+            fastest = fmax(fastest, frequency);
+        }
+    return fastest;
+}
+
 static void store(void *out, int type, int64_t at, double x) {
     if (type == NDP_F64)
         ((double *)out)[at] = x;

@@ -207,6 +207,116 @@ static void missing_file_is_named(void **state) {
 #define FAMILY(type, keys)                                                                                             \
     "{\"model_type\": \"" type "\", \"num_attention_heads\": 8, \"num_key_value_heads\": 2, " SHAPE ", " keys "}"
 
+/* Values that transformers refuses, or reads as something else than a reader would expect. */
+static const struct {
+    const char *text, *words;
+} degenerate[] = {
+    {MORE("\"rms_norm_eps\": 1e308"), "\"rms_norm_eps\" is 1e+308, expected 1e-15 to 1"},
+    {MORE("\"rms_norm_eps\": 1.01"), "\"rms_norm_eps\" is 1.01, expected 1e-15 to 1"},
+    {MORE("\"rms_norm_eps\": 9e-16"), "\"rms_norm_eps\" is 9e-16"},
+    {MORE("\"rms_norm_eps\": null"), "\"rms_norm_eps\" is null"},
+    {MORE("\"hidden_act\": null"), "\"hidden_act\" is null"},
+    {MORE("\"hidden_act\": \"silu\\u0000\""), "\"hidden_act\" is \"silu\\u0000\", expected a string without zero"},
+    {MORE("\"attention_bias\": null"), "\"attention_bias\" is null"},
+    {MORE("\"tie_word_embeddings\": null"), "\"tie_word_embeddings\" is null"},
+    {MORE("\"initializer_range\": null"), "\"initializer_range\" is null"},
+    {MORE("\"layer_types\": [\"full_attention\\u0000\"]"), "\"layer_types\""},
+    {MORE("\"is_causal\": false"), "\"is_causal\": false"},
+    {MORE("\"is_causal\": null"), "\"is_causal\" is null"},
+    {MORE("\"per_layer_config\": {\"1\": {\"intermediate_size\": 4}}"), "per_layer_config"},
+    {MORE("\"text_config\": {\"hidden_size\": 4}"), "text_config"},
+    {MORE("\"rope_theta\": null"), "\"rope_theta\" is null"},
+    {MORE("\"rope_theta\": 1e-30"), "\"rope_theta\" is 1e-30"},
+    {MORE("\"rope_scaling\": {\"rope_type\": null, \"factor\": 2}"), "\"rope_type\" is null"},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"su\", \"factor\": 2}"), "rope type 'su'"},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e-30}"), "1e+30 radians a position"},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"yarn\"}"), "rope type yarn without \"factor\""},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"truncate\": null}"), "\"truncate\" is null"},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"attention_factor\": 1e9}"),
+     "\"attention_factor\", given or computed, is 1e+09"},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4, \"original_max_position_embeddings\": null}"),
+     "\"original_max_position_embeddings\" is null"},
+    {MORE("\"original_max_position_embeddings\": null, \"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": 4}"),
+     "\"original_max_position_embeddings\" is null"},
+    {MORE("\"rope_scaling\": {\"rope_type\": \"longrope\", \"short_factor\": [1, 1, 1, \"1\"]}"), "holds \"1\""},
+    {FAMILY("phi3", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}"),
+     "built for this family: default, longrope"},
+    {FAMILY("phi3", "\"partial_rotary_factor\": null"), "\"partial_rotary_factor\" is null"},
+    {FAMILY("mistral", "\"sliding_window\": 0"), "\"sliding_window\" is 0: layer 0 would see no key"},
+    {FAMILY("mistral", "\"sliding_window\": null, \"layer_types\": [\"full_attention\", \"sliding_attention\", "
+                       "\"full_attention\", \"full_attention\", \"full_attention\"]"),
+     "layer 1 has sliding_attention, but"},
+    {FAMILY("qwen2", "\"sliding_window\": 0, \"use_sliding_window\": true, \"max_window_layers\": 4"),
+     "\"sliding_window\" is 0: layer 4"},
+    {FAMILY("qwen2", "\"max_window_layers\": null"), "\"max_window_layers\" is null"},
+    {FAMILY("gemma2", "\"sliding_window\": null"), "layer 0 has sliding_attention, but"},
+    {FAMILY("gemma2", "\"attn_logit_softcapping\": 1e-300"), "\"attn_logit_softcapping\" is 1e-300"},
+    {FAMILY("gemma2", "\"final_logit_softcapping\": 1e300"), "\"final_logit_softcapping\" is 1e+300"},
+    {FAMILY("gemma2", "\"query_pre_attn_scalar\": null"), "\"query_pre_attn_scalar\" is null"},
+    {FAMILY("gemma3_text", "\"sliding_window_pattern\": null"), "\"sliding_window_pattern\" is null"},
+    {FAMILY("gemma3_text", "\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 2}, \"rope_parameters\": "
+                           "{\"full_attention\": {\"rope_theta\": 1e5}}"),
+     "both \"rope_scaling\" and \"rope_parameters\""},
+    {FAMILY("gemma3_text", "\"rope_scaling\": {\"full_attention\": {\"rope_theta\": 1e5}}"),
+     "tables for kinds of layers stand in \"rope_parameters\""},
+    {FAMILY("gemma3_text", "\"rope_parameters\": {\"truncate\": false, \"full_attention\": {\"rope_theta\": 1e5}}"),
+     "\"truncate\": false is not built yet for a model of two tables"},
+    {FAMILY("smollm3", "\"sliding_window\": 9, \"layer_types\": [\"sliding_attention\", \"full_attention\", "
+                       "\"full_attention\", \"full_attention\", \"full_attention\"]"),
+     "\"use_sliding_window\" is not true"},
+    {FAMILY("stablelm", "\"head_dim\": 16"), "\"head_dim\" is 16"},
+    {"{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 3, \"n_positions\": "
+     "32, "
+     "\"num_attention_heads\": 8}",
+     "\"num_attention_heads\" is 8, but \"n_head\" is 4"},
+    {"{\"model_type\": \"llama\\u0000\"}", "model_type"},
+};
+
+static void degenerate_values_are_refused(void **state) {
+    (void)state;
+    static ndp_facts f;
+    for (int i = 0; i < NDP_COUNT(degenerate); i++) {
+        ndp_status st = parse(degenerate[i].text, &f);
+        if (st != NDP_EFORMAT && st != NDP_ENOTSUP)
+            fail_msg("accepted: %s", degenerate[i].text);
+        CHECK_FAILS(st, st, degenerate[i].words);
+    }
+}
+
+/* The same where no layer or table uses them, and values at the edges. */
+static void what_is_not_used_is_not_refused(void **state) {
+    (void)state;
+    static ndp_facts f;
+    static const char *const good[] = {
+        MORE("\"rms_norm_eps\": 1"),
+        MORE("\"rms_norm_eps\": 1e-15"),
+        MORE("\"sliding_window\": 0"),
+        MORE("\"rope_theta\": 0.5"),
+        MORE("\"per_layer_config\": {}, \"text_config\": null, \"is_causal\": true"),
+        FAMILY("qwen2", "\"sliding_window\": 0"),
+        FAMILY("qwen2", "\"sliding_window\": null, \"use_sliding_window\": true"),
+        FAMILY("gemma2", "\"sliding_window\": null, \"layer_types\": [\"full_attention\", \"full_attention\", "
+                         "\"full_attention\", \"full_attention\", \"full_attention\"]"),
+        FAMILY("stablelm", "\"head_dim\": 8")};
+    for (int i = 0; i < NDP_COUNT(good); i++)
+        CHECK_OK(parse(good[i], &f));
+    CHECK_OK(parse(MORE("\"rope_scaling\": {}, \"rope_parameters\": {\"rope_type\": \"linear\", \"factor\": 3}"), &f));
+    assert_true(f.ropes[0].scaling == NDP_ROPE_LINEAR && f.ropes[0].factor == 3); /* as if it were missing */
+    CHECK_OK(parse(MORE("\"rope_scaling\": {\"rope_type\": \"yarn\", \"factor\": null, \"beta_fast\": null, "
+                        "\"original_max_position_embeddings\": 128}"),
+                   &f));
+    assert_true(f.ropes[0].factor == 4 && f.ropes[0].beta_fast == 32);
+    CHECK_OK(parse(FAMILY("gemma3_text",
+                          "\"original_max_position_embeddings\": 64, \"rope_parameters\": {\"full_attention\": "
+                          "{\"rope_type\": \"yarn\", \"factor\": 4, "
+                          "\"original_max_position_embeddings\": 128}}"),
+                   &f));
+    assert_true(f.ropes[0].original_positions == 128); /* of the table */
+    CHECK_OK(parse("{\"model_type\": \"gpt2\", \"vocab_size\": 100, \"n_embd\": 64, \"n_head\": 4, \"n_layer\": 3, "
+                   "\"n_positions\": 32, \"num_attention_heads\": 4, \"head_dim\": 5}",
+                   &f));
+}
+
 static void windows_are_read(void **state) {
     (void)state;
     static ndp_facts f;
@@ -432,12 +542,18 @@ static void published_models(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(defaults_are_transformers), cmocka_unit_test(keys_are_read),
-        cmocka_unit_test(rope_forms_are_read),       cmocka_unit_test(bad_configs_are_refused),
-        cmocka_unit_test(missing_file_is_named),     cmocka_unit_test(windows_are_read),
-        cmocka_unit_test(gemmas_are_read),           cmocka_unit_test(both_forms_are_read),
-        cmocka_unit_test(other_families_are_read),   cmocka_unit_test(dropout_is_read),
-        cmocka_unit_test(published_models)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(defaults_are_transformers),
+                                       cmocka_unit_test(keys_are_read),
+                                       cmocka_unit_test(rope_forms_are_read),
+                                       cmocka_unit_test(bad_configs_are_refused),
+                                       cmocka_unit_test(missing_file_is_named),
+                                       cmocka_unit_test(degenerate_values_are_refused),
+                                       cmocka_unit_test(what_is_not_used_is_not_refused),
+                                       cmocka_unit_test(windows_are_read),
+                                       cmocka_unit_test(gemmas_are_read),
+                                       cmocka_unit_test(both_forms_are_read),
+                                       cmocka_unit_test(other_families_are_read),
+                                       cmocka_unit_test(dropout_is_read),
+                                       cmocka_unit_test(published_models)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
