@@ -1,5 +1,6 @@
 /* The mean negative log-likelihood of documents. Each document is a text of its own: positions begin at 0 and nothing
- * is seen across its borders, so that many of them run at once, packed into the rows of one graph. */
+ * is seen across its borders, so that many of them run at once, packed into the rows of one graph. Longrope has other
+ * angles for documents beyond its original length; those are scored apart, so that no document changes another's. */
 #include "data/source.h"
 #include "train/infer.h"
 
@@ -56,11 +57,31 @@ static int64_t document_rows(const corpus *c, int64_t i) {
     return n > 0 ? n - 1 : 0;
 }
 
-static int64_t rows_of_a_run(const corpus *c, int64_t *longest) {
+/* Lengths, in rows, that have the same angles: above `low`, up to `high`. */
+typedef struct lengths {
+    int64_t low, high;
+} lengths;
+
+static bool has(lengths l, int64_t rows) { return rows > l.low && rows <= l.high; }
+
+/* The lengths behind `low`, up to the next original length of a longrope table. */
+static lengths lengths_above(const ndp_facts *f, int64_t low) {
+    lengths l = {low, INT64_MAX};
+    for (int i = 0; i < f->n_ropes; i++) {
+        int64_t original = f->ropes[i].original_positions;
+        if (f->ropes[i].scaling == NDP_ROPE_LONG && original > low && original < l.high)
+            l.high = original;
+    }
+    return l;
+}
+
+static int64_t rows_of_a_run(const corpus *c, lengths l, int64_t *longest) {
     int64_t sum = 0;
     *longest = 0;
     for (int64_t i = 0; i < c->n; i++) {
         int64_t rows = document_rows(c, i);
+        if (!has(l, rows))
+            continue;
         sum += rows;
         *longest = rows > *longest ? rows : *longest;
     }
@@ -105,9 +126,11 @@ static ndp_status score(scoring *s) {
     return NDP_OK;
 }
 
-static ndp_status score_corpus(const corpus *c, scoring *s) {
+static ndp_status score_documents(const corpus *c, lengths l, scoring *s) {
     for (int64_t i = 0; i < c->n; i++) {
         int64_t rows = document_rows(c, i);
+        if (!has(l, rows))
+            continue;
         if (s->used + rows > s->rows)
             NDP_TRY(score(s));
         put_document(s, c->ids.items + document_begin(c, i), rows);
@@ -115,20 +138,31 @@ static ndp_status score_corpus(const corpus *c, scoring *s) {
     return s->used ? score(s) : NDP_OK;
 }
 
-static ndp_status evaluate(const corpus *c, ndp_evaluation *out) {
+/* Adds the documents of these lengths to s->nll and s->tokens. */
+static ndp_status score_lengths(const corpus *c, lengths l, scoring *s) {
     ndp_model m;
-    scoring s = {0};
     int64_t longest;
-    s.rows = rows_of_a_run(c, &longest);
+    s->rows = rows_of_a_run(c, l, &longest);
+    if (!longest)
+        return NDP_OK;
     ndp_model_opts opts = {
-        .mode = NDP_MODEL_SCORE, .rows = s.rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
+        .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
-    ndp_status st = ndp_infer_engine(c->infer, &m, NULL, &s.engine);
+    ndp_status st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
     if (st == NDP_OK)
-        st = score_corpus(c, &s);
-    ndp_engine_destroy(s.engine);
+        st = score_documents(c, l, s);
+    ndp_engine_destroy(s->engine);
+    s->engine = NULL;
     ndp_model_release(&m);
-    NDP_TRY(st);
+    return st;
+}
+
+static ndp_status evaluate(const corpus *c, ndp_evaluation *out) {
+    scoring s = {0};
+    for (lengths l = {0}; l.high < INT64_MAX;) {
+        l = lengths_above(&c->infer->facts, l.high);
+        NDP_TRY(score_lengths(c, l, &s));
+    }
     NDP_CHECK(isfinite(s.nll), "the nll of the %lld predictions is not finite: the model's weights overflow",
               (long long)s.tokens);
     *out = (ndp_evaluation){s.nll / (double)s.tokens, s.tokens, c->n};

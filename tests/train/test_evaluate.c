@@ -98,6 +98,32 @@ static void equals_the_training_loss(void **state) {
     free(data);
 }
 
+/* longrope's angles depend on a document's own length, not on that of its neighbours. */
+static void longrope_by_document(void **state) {
+    static const char scaling[] = ", \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 4, "
+                                  "\"original_max_position_embeddings\": 40, \"short_factor\": [1, 1, 1], "
+                                  "\"long_factor\": [1, 4, 9]}}";
+    char *config = ndp_format(tiny_config, "null"), text[LETTERS + 1];
+    letters(0, text);
+    char *longer = ndp_format("%.*s%s", (int)strlen(config) - 1, config, scaling);
+    char *both = ndp_format("{\"text\": \"%.30s\"}\n{\"text\": \"%.90s\"}\n", text, text);
+    tiny_write(*state, "config.json", longer);
+    ndp_evaluation one[2], together;
+    for (int i = 0; i < 2; i++) {
+        char *alone = ndp_format("{\"text\": \"%.*s\"}\n", i ? 90 : 30, text),
+             *path = ndp_format("%s/alone.jsonl", (char *)*state);
+        tiny_write(*state, "alone.jsonl", alone);
+        one[i] = evaluate(*state, path, 0, "cpu");
+        free(alone), free(path);
+    }
+    tiny_write(*state, "both.jsonl", both);
+    char *path = ndp_format("%s/both.jsonl", (char *)*state);
+    together = evaluate(*state, path, 0, "cpu");
+    double sum = one[0].mean_nll * (double)one[0].tokens + one[1].mean_nll * (double)one[1].tokens;
+    check_same(together, (ndp_evaluation){sum / 120, 120, 2});
+    free(config), free(longer), free(both), free(path);
+}
+
 /* A document of one token predicts nothing and is still a document. */
 static void without_begin_token(void **state) {
     char *data = write_documents(*state);
@@ -337,6 +363,7 @@ static void stories260K_on_ref(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         TINY(equals_the_training_loss),
+        TINY(longrope_by_document),
         TINY(without_begin_token),
         TINY(weights_of_16_bits),
         TINY(text_files),
