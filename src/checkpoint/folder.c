@@ -64,6 +64,18 @@ static ndp_status find_shard(ndp_weights *w, const char *index, const char *name
     return open_file(w, name, out);
 }
 
+/* A tensor that the index has in one shard is in no other. transformers would take that of the last shard. */
+static ndp_status check_once(const ndp_weights *w, const char *index, const char *tensor, const char *shard) {
+    int found = 0;
+    for (int64_t f = 0; f < w->n_files; f++)
+        found += ndp_safetensors_find(w->files[f], tensor) != NULL;
+    return found == 1 ? NDP_OK
+                      : NDP_FAIL(NDP_EFORMAT,
+                                 "%s: tensor %s is in %d shards, and which one is meant is not certain (the index says "
+                                 "%s); remove it from the others",
+                                 index, tensor, found, shard);
+}
+
 /* The tensors of the index, each in its shard, and then those of the shards that the index does not know: they too are
  * there, and nothing is dropped without a word. */
 static ndp_status read_map(ndp_weights *w, const char *index, struct json_object *map) {
@@ -82,7 +94,10 @@ static ndp_status read_map(ndp_weights *w, const char *index, struct json_object
     for (int64_t f = 0; f < w->n_files; f++)
         for (int i = 0; i < ndp_safetensors_count(w->files[f]); i++) {
             const ndp_tensor_entry *entry = ndp_safetensors_at(w->files[f], i);
-            if (!json_object_object_get_ex(map, entry->spec.name, NULL))
+            struct json_object *shard = NULL;
+            if (json_object_object_get_ex(map, entry->spec.name, &shard))
+                NDP_TRY(check_once(w, index, entry->spec.name, json_object_get_string(shard)));
+            else
                 NDP_TRY(add_tensor(w, w->files[f], entry));
         }
     return NDP_OK;

@@ -237,14 +237,12 @@ static ndp_status read_shape(struct json_object *config, const char *what, const
 
 /* A window of the family's key: missing: the default; null: none; 0: NDP_SEES_NOTHING. */
 static ndp_status read_window(struct json_object *config, const char *what, const char *key, int *window) {
-    int64_t n = *window;
-    if (!key || !json_object_object_get_ex(config, key, NULL))
+    struct json_object *value = NULL;
+    int64_t n = 0;
+    if (!key || !json_object_object_get_ex(config, key, &value))
         return NDP_OK;
-    if (!ndp_config_member(config, key))
-        n = 0;
-    else
-        NDP_TRY(ndp_json_int(config, what, key, 0, INT32_MAX, &n));
-    *window = n || !ndp_config_member(config, key) ? (int)n : NDP_SEES_NOTHING;
+    NDP_TRY(ndp_json_int(config, what, key, 0, INT32_MAX, &n));
+    *window = value && n == 0 ? NDP_SEES_NOTHING : (int)n;
     return NDP_OK;
 }
 
@@ -272,9 +270,9 @@ static ndp_status read_biases(struct json_object *config, const char *what, cons
     return NDP_OK;
 }
 
-/* Published models have 1e-12 to 1e-3. Below 1e-15 it no longer keeps a row of zeros from overflowing its gradient, and
- * below 1e-38 fp32 has no such number; above 1, the mean square of a normed row, it drowns what it should protect, and
- * near the largest fp32 number programs give zeros, infinities or NaN. */
+/* Published models have 1e-12 to 1e-3. Programs differ where fp32 has no such number: below 1e-38 a row of zeros
+ * divides by zero, above 1e38 all rows by infinity. Between, above 1, the mean square of a normed row, the norm no
+ * longer norms, and far below 1e-12 it adds nothing to a mean square that fp32 can tell from zero. */
 static ndp_status read_epsilon(struct json_object *config, const char *what, const char *key, double *out) {
     NDP_TRY(ndp_config_positive(config, what, key, out));
     return *out >= 1e-15 && *out <= 1 ? NDP_OK

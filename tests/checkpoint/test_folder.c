@@ -39,6 +39,7 @@ static void damaged_indices(void **state) {
         {"{\"weight_map\":{\"a\":\"s1\",\"a\":\"s2\"}}", NDP_EFORMAT, "same key twice"},
         {"{\"weight_map\":{\"b\":\"s2\",\"a\":\"broken\"}}", NDP_EFORMAT, "broken"},
         {"{\"weight_map\":{\"b\":\"s2\",\"c\":\"s4\",\"d\":\"s5\"}}", NDP_EFORMAT, "tensor x is in two shards"},
+        {"{\"weight_map\":{\"a\":\"s1\",\"e\":\"s6\"}}", NDP_EFORMAT, "tensor a is in 2 shards"},
     };
     ndp_weights *w = NULL;
     put_image(*state, "s1", SHARD, 8);
@@ -51,6 +52,10 @@ static void damaged_indices(void **state) {
     put_image(*state, "s5",
               "{\"d\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
               "\"x\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
+              2);
+    put_image(*state, "s6",
+              "{\"e\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[0,1]},"
+              "\"a\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[1,2]}}",
               2);
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         put_text(*state, "model.safetensors.index.json", cases[i].index);
