@@ -173,6 +173,9 @@ static ndp_status read_dim(const rope_config *c, ndp_rope *r) {
 /* What fp32 cannot follow: beyond a whole turn a position the angles soon have no digits left. */
 static ndp_status check_table(const rope_config *c, const ndp_rope *r) {
     double fastest = ndp_rope_fastest(r);
+    if (r->theta > 1e38) /* the powers of an infinity are infinite */
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"rope_theta\" is %g, expected at most 1e38, the largest that fp32 has",
+                        c->what, r->theta);
     if (!(fastest <= 2 * M_PI))
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: RoPE would turn a pair of columns by %g radians a position, more than a whole turn: "

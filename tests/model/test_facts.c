@@ -227,6 +227,7 @@ static const struct {
     {MORE("\"text_config\": {\"hidden_size\": 4}"), "text_config"},
     {MORE("\"rope_theta\": null"), "\"rope_theta\" is null"},
     {MORE("\"rope_theta\": 1e-30"), "\"rope_theta\" is 1e-30"},
+    {MORE("\"rope_theta\": 1e39"), "\"rope_theta\" is 1e+39, expected at most 1e38"},
     {MORE("\"rope_scaling\": {\"rope_type\": null, \"factor\": 2}"), "\"rope_type\" is null"},
     {MORE("\"rope_scaling\": {\"rope_type\": \"su\", \"factor\": 2}"), "rope type 'su'"},
     {MORE("\"rope_scaling\": {\"rope_type\": \"linear\", \"factor\": 1e-30}"), "1e+30 radians a position"},
