@@ -147,6 +147,8 @@ def check_training(program, folder, model, documents):
     after = {n if n.startswith("lm_head") else prefix + n: w.double() for n, w in after.items()}
     if set(after) != set(before):
         raise ValueError(f"exports {sorted(set(after) ^ set(before))}")
+    if transformers.AutoConfig.from_pretrained(export).dtype not in (torch.float32, None):
+        raise ValueError("the export's config.json gives its tensors another type than they have")
     off = sum((before[n] - after[n] - p.grad).pow(2).sum() for n, p in model.named_parameters()).sqrt().item()
     size = sum(p.grad.pow(2).sum() for p in model.parameters()).sqrt().item()
     shutil.copy(folder / "data.jsonl", export)

@@ -772,3 +772,61 @@ case("file-header-escaped-name", "llama", files=header(lambda t: t.replace('"mod
      1)))
 case("file-bytes-after", "llama", files=header(lambda t: t, b"\0\0\0\0"))
 case("file-cut", "llama", files=lambda f: (f / "model.safetensors").write_bytes((f / "model.safetensors").read_bytes()[:-4]))
+
+# ---- a head beside a tied table ----
+
+TIED = {"tie_word_embeddings": True}
+
+
+def head_of(change):
+    """A head, made from the table."""
+    def apply(w):
+        table = next(w[n] for n in w if n.endswith(("embed_tokens.weight", "wte.weight")))
+        return w | {"lm_head.weight": change(table + 0)}
+    return edit(apply)
+
+
+def another(table):
+    return table.flip(0)
+
+
+def one_element(table):
+    table[3, 5] += 0.5
+    return table
+
+
+def then(*steps):
+    def apply(folder):
+        for step in steps:
+            step(folder)
+    return apply
+
+
+for family in FAMILIES:
+    case(f"head-other-{family}", family, TIED, files=head_of(another))
+case("head-equal", "llama", TIED, files=head_of(lambda t: t))
+case("head-one-element", "qwen2", TIED, files=head_of(one_element))
+case("head-minus-zero", "llama", TIED, files=edit(lambda w: w | {
+    "model.embed_tokens.weight": w["model.embed_tokens.weight"].index_fill(0, torch.tensor([3]), 0.0),
+    "lm_head.weight": w["model.embed_tokens.weight"].index_fill(0, torch.tensor([3]), -0.0)}))
+case("head-shape", "llama", TIED, files=head_of(lambda t: t[:50]))
+case("head-transposed", "llama", TIED, files=head_of(lambda t: t.T))
+case("head-nan", "llama", TIED, files=head_of(lambda t: t * float("nan")))
+case("head-other-bf16", "gemma2", TIED, files=then(head_of(another), cast(torch.bfloat16)))
+case("head-rounded", "llama", TIED, files=head_of(lambda t: t.bfloat16()))
+case("head-same-in-another-type", "llama", TIED, files=then(cast(torch.bfloat16), head_of(lambda t: t.float())))
+case("head-other-shards", "llama", TIED, files=then(head_of(another), shards()))
+case("head-other-bare", "gpt2", TIED, files=then(head_of(another), edit(lambda w: {
+    k.removeprefix("transformer."): v for k, v in w.items()})))
+case("head-alone", "llama", TIED, files=then(head_of(lambda t: t), without("model.embed_tokens.weight")))
+case("head-integer", "llama", TIED, files=head_of(lambda t: t.int()))
+
+# ---- dropout, and types of the file ----
+
+for family, key in (("llama", "attention_dropout"), ("gpt2", "attn_pdrop"), ("gpt2", "embd_pdrop"), ("phi3", "resid_pdrop"),
+                    ("starcoder2", "residual_dropout"), ("stablelm", "hidden_dropout"), ("gemma2", "attention_dropout")):
+    for value in (0.1, 1.0, 1, 0, None, "0.1", -0.1, 1.5):
+        case(f"dropout-{family}-{key}-{value!r}", family, {key: value}, allowed=True)
+for keys in ({"dtype": "bfloat16"}, {"torch_dtype": "bfloat16"}, {"dtype": "bfloat16", "torch_dtype": "float16"},
+             {"dtype": None}, {"torch_dtype": None}):
+    case("type-" + "-".join(f"{k}-{v}" for k, v in keys.items()), "llama", keys, files=cast(torch.bfloat16))
