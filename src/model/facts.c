@@ -43,7 +43,6 @@ static const struct {
     {"scale_attn_by_inverse_layer_idx", 0},
     {"reorder_and_upcast_attn", 0},
     {"add_cross_attention", 0},
-    {"is_causal", 1},
     {"per_layer_config", 0},
     {"text_config", 0},
     {"decoder", 0},
@@ -63,7 +62,10 @@ static ndp_status check_features(struct json_object *config, const char *what, c
         if (!ndp_config_is_neutral(value, unsupported[i].neutral) && !is_in(family->reads, unsupported[i].key))
             return ndp_config_refuse(what, unsupported[i].key, value, "");
     }
-    NDP_TRY(ndp_config_not_null(config, what, "is_causal")); /* would be false */
+    bool causal = true; /* transformers takes null, 0 and all that is empty for false */
+    NDP_TRY(ndp_config_bool(config, what, "is_causal", &causal));
+    if (!causal)
+        return ndp_config_refuse(what, "is_causal", ndp_config_member(config, "is_causal"), "");
     struct json_object *layers = ndp_config_member(config, "layer_types");
     if (!layers || is_in(family->reads, "layer_types"))
         return NDP_OK;

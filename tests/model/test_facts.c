@@ -223,6 +223,7 @@ static const struct {
     {MORE("\"layer_types\": [\"full_attention\\u0000\"]"), "\"layer_types\""},
     {MORE("\"is_causal\": false"), "\"is_causal\": false"},
     {MORE("\"is_causal\": null"), "\"is_causal\" is null"},
+    {MORE("\"is_causal\": {}"), "\"is_causal\" is {}, expected true or false"},
     {MORE("\"per_layer_config\": {\"1\": {\"intermediate_size\": 4}}"), "per_layer_config"},
     {MORE("\"text_config\": {\"hidden_size\": 4}"), "text_config"},
     {MORE("\"rope_theta\": null"), "\"rope_theta\" is null"},
