@@ -2,11 +2,21 @@
 
 #include <stdlib.h>
 
+/* longrope's angles go by the `longest` tokens, not by the padded length of the cache. */
+static void choose_factors(ndp_facts *facts, int64_t longest) {
+    for (int i = 0; i < facts->n_ropes; i++) {
+        ndp_rope *r = &facts->ropes[i];
+        if (r->scaling == NDP_ROPE_LONG)
+            r->original_positions = longest > r->original_positions ? 0 : INT64_MAX;
+    }
+}
+
 static ndp_status build(ndp_cached *c, const ndp_infer *f, int64_t rows, ndp_model *m, ndp_engine **e) {
     int64_t keys = c->longest + c->chunk_model.opts.rows - 1; /* a padded chunk may begin at the last token */
     ndp_model_opts opts = {
         .mode = NDP_MODEL_CACHED, .rows = rows, .keys = keys, .positions = keys, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&f->facts, &opts, m));
+    choose_factors(&m->facts, c->longest);
     NDP_TRY(ndp_infer_engine(f, m, c->chunk, e));
     ndp_batch b = ndp_engine_batch(*e, 0);
     for (int64_t s = 0; s < keys; s++)

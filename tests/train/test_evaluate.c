@@ -98,6 +98,36 @@ static void equals_the_training_loss(void **state) {
     free(data);
 }
 
+typedef struct summing {
+    const int32_t *ids;
+    double nll;
+} summing;
+
+static void sum_nll(void *user, int64_t position, const float *logits) {
+    summing *s = user;
+    double sum = 0;
+    for (int i = 0; i < TINY_VOCAB; i++)
+        sum += exp((double)logits[i]);
+    s->nll += log(sum) - (double)logits[s->ids[position + 1]];
+}
+
+/* The mean nll of a text over a cache that has room for all of it, in chunks of 64. */
+static double cached_nll(const char *folder, const char *text, size_t n) {
+    ndp_infer f;
+    ndp_ids ids = {0};
+    ndp_cached model;
+    CHECK_OK(ndp_infer_init(&f, folder, "cpu", 2));
+    CHECK_OK(ndp_infer_encode(&f, text, n, &ids));
+    summing s = {.ids = ids.items};
+    int64_t predictions = ids.n - 1;
+    CHECK_OK(ndp_cached_init(&model, &f, predictions, 64));
+    CHECK_OK(ndp_cached_feed(&model, ids.items, predictions, sum_nll, &s));
+    ndp_cached_release(&model);
+    ndp_ids_release(&ids);
+    ndp_infer_release(&f);
+    return s.nll / (double)predictions;
+}
+
 /* longrope's angles depend on a document's own length, not on that of its neighbours. */
 static void longrope_by_document(void **state) {
     static const char scaling[] = ", \"rope_scaling\": {\"rope_type\": \"longrope\", \"factor\": 4, "
@@ -114,6 +144,7 @@ static void longrope_by_document(void **state) {
              *path = ndp_format("%s/alone.jsonl", (char *)*state);
         tiny_write(*state, "alone.jsonl", alone);
         one[i] = evaluate(*state, path, 0, "cpu");
+        assert_true(fabs(cached_nll(*state, text, i ? 90 : 30) - one[i].mean_nll) < 1e-5);
         free(alone), free(path);
     }
     tiny_write(*state, "both.jsonl", both);
