@@ -1,28 +1,36 @@
 #include "checkpoint/agree.h"
 
 #include <stdio.h>
+#include <string.h>
+
+/* *word: the largest one of all ranks; the first rank's `message` of those that have it. */
+static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], int *root) {
+    ndp_work w;
+    NDP_TRY(ndp_all_reduce_begin(world, word, 1, NDP_I64, NDP_MAX, &w));
+    NDP_TRY(ndp_wait(&w));
+    if (*word == 0)
+        return NDP_OK;
+    *root = ndp_comm_size(world) - (int)(*word >> 8);
+    NDP_TRY(ndp_broadcast_begin(world, message, 1024, *root, &w));
+    return ndp_wait(&w);
+}
 
 ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     if (!world || ndp_comm_size(world) == 1)
         return mine;
-    int rank = ndp_comm_rank(world), size = ndp_comm_size(world);
+    int rank = ndp_comm_rank(world), root = 0;
     /* The maximum is the lowest failing rank's word: size - rank above its status. */
-    int64_t word = mine == NDP_OK ? 0 : (int64_t)(size - rank) << 8 | (int64_t)mine;
-    char message[1024] = "";
-    snprintf(message, sizeof message, "%s", ndp_error_message());
-    ndp_work w;
-    NDP_TRY(ndp_all_reduce_begin(world, &word, 1, NDP_I64, NDP_MAX, &w));
-    NDP_TRY(ndp_wait(&w));
-    if (word == 0)
-        return NDP_OK;
-    int root = size - (int)(word >> 8);
-    ndp_status st = ndp_broadcast_begin(world, message, sizeof message, root, &w);
-    if (st == NDP_OK)
-        st = ndp_wait(&w);
-    if (st != NDP_OK && rank == root) { /* another, who has heard it, was quicker to end the run */
-        ndp_error_set(mine, message);
+    int64_t word = mine == NDP_OK ? 0 : (int64_t)(ndp_comm_size(world) - rank) << 8 | (int64_t)mine;
+    char own[1024] = "", message[1024];
+    snprintf(own, sizeof own, "%s", ndp_error_message());
+    memcpy(message, own, sizeof message);
+    ndp_status st = exchange(world, &word, message, &root);
+    if (st != NDP_OK && mine != NDP_OK) { /* another rank has ended the run by now: the cause is what this one knows */
+        ndp_error_set(mine, own);
         return mine;
     }
     NDP_TRY(st);
+    if (word == 0)
+        return NDP_OK;
     return rank == root ? mine : NDP_FAIL((ndp_status)(word & 0xff), "rank %d: %s", root, message);
 }

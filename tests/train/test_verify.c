@@ -213,7 +213,7 @@ typedef struct refusal {
 
 static void refused_before_anything_runs(void **state) {
     static const refusal refusals[] = {
-        {NULL, "dp_shard=7", 2, NDP_EINVAL, "layout dp_shard=7: global batch 12 = micro batch 1"},
+        {NULL, "dp_shard=7", 2, NDP_EINVAL, "layout dp_shard=7: global batch 12 is not a multiple of micro batch 1"},
         {NULL, "dp_shrad=2", 2, NDP_EINVAL, "did you mean 'dp_shard'"},
         {NULL, "tp=64", 2, NDP_EINVAL, "layout tp=64: "},
         {NULL, "pp=2", 2, NDP_ENOTSUP, "not built yet: pp_size 2"},
