@@ -48,7 +48,7 @@ NDP_API ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset
 /* held_out.c: the engine that evaluates; after t->engine. */
 NDP_API ndp_status ndp_trainer_build_score(ndp_trainer *t);
 
-/* peak.c: what mfu divides by, t->peak.flops. Collective over t->world. */
+/* mfu.c: what mfu divides by, t->peak.flops. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_measure_peak(ndp_trainer *t);
 /* A line for a person, the caller's; NULL without memory. */
 char *ndp_trainer_describe_peak(const ndp_trainer *t);
