@@ -217,10 +217,7 @@ static void reads_what_has_no_size(void **state) {
     assert_int_equal(strlen(data), size);
     free(data);
     assert_int_equal(mkfifo(in(f, "pipe"), 0600), 0);
-    ndp_mapped m;
-    char command[256];
-    snprintf(command, sizeof command, "echo hello > %s &", in(f, "pipe"));
-    assert_int_equal(system(command), 0);
+    ndp_mapped m; /* nothing writes into the pipe: opening it must not wait */
     CHECK_FAILS(ndp_file_map(in(f, "pipe"), &m), NDP_EIO, "not a regular file");
 }
 
