@@ -96,3 +96,37 @@ const char *ndp_cpu_isa(void) {
         isa--;
     return level_names[isa];
 }
+
+/* Is dpbf16ps faster than multiplying the numbers widened to fp32? It makes two multiply-adds a lane; AMD's Zen 4 and 5
+ * start one for each fp32 multiply-add, twice the rate. Intel's Sapphire and Emerald Rapids start one where they start
+ * four: half the rate. Processors that nobody measured are taken for the latter, which loses little. */
+static bool pairs_are_fast(void) {
+    enum { ZEN_4 = 0x19 }; /* Zen 3 is of that family, too, but has no AVX-512 */
+    unsigned a, b, c, d;
+    char vendor[13] = "";
+    if (!__get_cpuid(0, &a, &b, &c, &d))
+        return false;
+    memcpy(vendor, &b, 4);
+    memcpy(vendor + 4, &d, 4);
+    memcpy(vendor + 8, &c, 4);
+    if (strcmp(vendor, "AuthenticAMD") != 0 || !__get_cpuid(1, &a, &b, &c, &d))
+        return false;
+    unsigned family = a >> 8 & 0xf;
+    return family + (family == 0xf ? a >> 20 & 0xff : 0) >= ZEN_4;
+}
+
+ndp_bf16_way ndp_cpu_bf16_way(void) {
+    if (ndp_cpu_has_amx_bf16())
+        return NDP_BF16_TILES;
+    if (ndp_cpu_has_avx512_bf16() && (pairs_are_fast() || isa_limit() == NDP_ISA_AVX512_BF16))
+        return NDP_BF16_PAIRS;
+    return ndp_cpu_has_avx512() ? NDP_BF16_WIDENED : NDP_BF16_LIBRARY;
+}
+
+const char *ndp_cpu_bf16_way_text(void) {
+    static const char *const texts[] = {[NDP_BF16_LIBRARY] = "by oneDNN",
+                                        [NDP_BF16_WIDENED] = "widened to fp32",
+                                        [NDP_BF16_PAIRS] = "by dpbf16ps",
+                                        [NDP_BF16_TILES] = "by AMX tiles"};
+    return texts[ndp_cpu_bf16_way()];
+}

@@ -30,4 +30,16 @@ bool ndp_cpu_has_amx_bf16(void);
 /* The highest of these, as NDP_ISA calls it. */
 const char *ndp_cpu_isa(void);
 
+/* How kernels multiply bf16, of the ways that the level has. The choice is made by vendor and model, never by timing:
+ * results must not depend on a measurement. */
+typedef enum ndp_bf16_way {
+    NDP_BF16_LIBRARY, /* no kernels of our own: below NDP_ISA_AVX512 */
+    NDP_BF16_WIDENED, /* as fp32, to which it is widened while it is packed */
+    NDP_BF16_PAIRS,   /* by dpbf16ps, where it is known to be faster; everywhere with NDP_ISA=avx512_bf16 */
+    NDP_BF16_TILES    /* by AMX */
+} ndp_bf16_way;
+ndp_bf16_way ndp_cpu_bf16_way(void);
+/* "widened to fp32" */
+const char *ndp_cpu_bf16_way_text(void);
+
 #endif

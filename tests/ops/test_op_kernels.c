@@ -114,7 +114,7 @@ static void check_types(kernel_case *k, bool fp32, bool bf16) {
     if (fp32)
         check_type(k, NDP_F32, !product || ndp_cpu_has_avx512());
     if (bf16)
-        check_type(k, NDP_BF16, !product || ndp_cpu_has_avx512_bf16());
+        check_type(k, NDP_BF16, !product || ndp_cpu_has_avx512());
     free_matrices(k->in, k->op->n_in);
 }
 

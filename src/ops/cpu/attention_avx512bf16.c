@@ -1,5 +1,4 @@
-/* Attention tasks in bf16 by dpbf16ps: sixteen times two multiply-adds, on Zen 4 and 5 and Cooper Lake at twice the
- * rate of fp32's. */
+/* Attention tasks in bf16 by dpbf16ps: sixteen times two multiply-adds, on Zen 4 and 5 at twice the rate of fp32's. */
 #include "ops/cpu/attention_lanes16.h"
 
 #include "ops/cpu/attention_pairs.h"

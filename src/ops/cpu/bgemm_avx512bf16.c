@@ -1,5 +1,5 @@
 /* Matrix products of bf16 in AVX-512, summed in fp32: a step is two k's, which dpbf16ps multiplies and adds up (see
- * gemm_panels.h). On Zen 4 and 5 and Cooper Lake at twice the rate of fp32. */
+ * gemm_panels.h). On Zen 4 and 5 at twice the rate of fp32. */
 #include "ops/cpu/gemm_block.h"
 #include "ops/cpu/gemm_kernel.h"
 

@@ -13,6 +13,7 @@ typedef struct ndp_gemm_kernel {
 } ndp_gemm_kernel;
 
 extern const ndp_gemm_kernel ndp_sgemm_avx512;     /* fp32 */
+extern const ndp_gemm_kernel ndp_bgemm_avx512;     /* bf16, widened to fp32 */
 extern const ndp_gemm_kernel ndp_bgemm_avx512bf16; /* bf16, summed in fp32; by dpbf16ps */
 extern const ndp_gemm_kernel ndp_bgemm_amx;        /* bf16, summed in fp32; by tiles */
 
