@@ -81,7 +81,8 @@ static void bench(const shape *x, ndp_dtype dtype, int threads, double peak_rate
 
 int main(int argc, char **argv) {
     static const shape shapes[] = {{1024, 1024, 9, 3, 64}, {1024, 256, 9, 3, 64}, {1024, 1024, 8, 8, 128},
-                                   {256, 256, 6, 6, 48},   {512, 512, 8, 4, 8},   {4096, 4096, 9, 3, 64}};
+                                   {256, 256, 6, 6, 48},   {512, 512, 8, 4, 8},   {4096, 4096, 9, 3, 64},
+                                   {8192, 8192, 9, 3, 64}};
     int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
     for (int i = 0; i < NDP_COUNT(shapes); i++) {
         double rate = bench_peak(false, threads);

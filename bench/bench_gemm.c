@@ -1,8 +1,8 @@
 /* The matrix products of one SmolLM2-135M step (C 576, qkv 960, ffn 1536, V 49152, T 1024) against what this machine
- * can do: a loop of nothing but multiply-adds (in bf16 by tiles or by pairs, where there are any), and the best of
- * three large square products. Times are the best of several runs, since other programs can only slow a product down;
- * one thread is timed by its own clock, which stands still while others have the core. Usage: bench_gemm [threads]
- * [runs] [fp32|bf16] [rows of the head at a time] */
+ * can do: a loop of nothing but multiply-adds (in bf16 by tiles or by pairs, where there are any), the best of three
+ * large square products, and oneDNN's products of the same shapes, strides and types. Times are the best of several
+ * runs, since other programs can only slow a product down; one thread is timed by its own clock, which stands still
+ * while others have the core. Usage: bench_gemm [threads] [runs] [fp32|bf16] [rows of the head at a time] */
 #include "clock.h"
 #include "ops/gemm.h"
 
@@ -81,25 +81,28 @@ static void bench_type(ndp_dtype t, int threads, int runs, int head_rows, double
     static const char *kinds[] = {"y", "dx", "dw"};
     double square = 0;
     for (int64_t n = 1024; n <= 4096; n *= 2) {
-        ndp_gemm_shape s = {n, n, n, n, n, n, false, false, t, t, NDP_F32, false, threads, false};
+        ndp_gemm_shape s = {n, n, n, n, n, n, false, false, t, t, NDP_F32, false, threads, false, false};
         double rate = 2.0 * (double)n * (double)n * (double)n / measure(&s, n > 2048 ? 2 : 5) * 1e-9;
         square = rate > square ? rate : square;
     }
     printf("%s, %d threads: loop %.0f GFLOP/s, best square product %.0f\n", ndp_dtype_name(t), threads, loop, square);
-    double total = 0, flops = 0;
+    double total = 0, library = 0, flops = 0;
     for (int i = 0; i < NDP_COUNT(products); i++)
         for (int kind = 0; kind < 3; kind++) {
             const product *p = &products[i];
             ndp_gemm_shape s = shape_of(p, kind, t, threads);
             double seconds = measure(&s, runs), work = 2.0 * (double)s.m * (double)s.n * (double)s.k;
-            printf("  %-14s %-3s %5lld x %5lld x %5lld  %8.3f ms  %7.1f GFLOP/s  %5.1f%% of the loop\n", p->name,
-                   kinds[kind], (long long)s.m, (long long)s.n, (long long)s.k, seconds * 1e3, work / seconds * 1e-9,
-                   work / seconds * 1e-7 / loop);
+            s.library = true;
+            double other = measure(&s, runs);
+            printf("  %-14s %-3s %5lld x %5lld x %5lld  %8.3f ms  %7.1f GFLOP/s  %5.1f%% of the loop; oneDNN %7.1f\n",
+                   p->name, kinds[kind], (long long)s.m, (long long)s.n, (long long)s.k, seconds * 1e3,
+                   work / seconds * 1e-9, work / seconds * 1e-7 / loop, work / other * 1e-9);
             total += seconds * p->times;
+            library += other * p->times;
             flops += work * p->times;
         }
-    printf("  a step: %.0f ms, %.1f GFLOP/s, %.1f%% of the loop\n", total * 1e3, flops / total * 1e-9,
-           flops / total * 1e-7 / loop);
+    printf("  a step: %.0f ms, %.1f GFLOP/s, %.1f%% of the loop; oneDNN %.0f ms, %.1f\n", total * 1e3,
+           flops / total * 1e-9, flops / total * 1e-7 / loop, library * 1e3, flops / library * 1e-9);
 }
 
 int main(int argc, char **argv) {

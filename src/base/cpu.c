@@ -97,22 +97,30 @@ const char *ndp_cpu_isa(void) {
     return level_names[isa];
 }
 
+static bool fast_pairs;
+static pthread_once_t pairs_asked = PTHREAD_ONCE_INIT;
+
 /* Is dpbf16ps faster than multiplying the numbers widened to fp32? It makes two multiply-adds a lane; AMD's Zen 4 and 5
  * start one for each fp32 multiply-add, twice the rate. Intel's Sapphire and Emerald Rapids start one where they start
  * four: half the rate. Processors that nobody measured are taken for the latter, which loses little. */
-static bool pairs_are_fast(void) {
+static void ask_for_pairs(void) {
     enum { ZEN_4 = 0x19 }; /* Zen 3 is of that family, too, but has no AVX-512 */
     unsigned a, b, c, d;
     char vendor[13] = "";
     if (!__get_cpuid(0, &a, &b, &c, &d))
-        return false;
+        return;
     memcpy(vendor, &b, 4);
     memcpy(vendor + 4, &d, 4);
     memcpy(vendor + 8, &c, 4);
     if (strcmp(vendor, "AuthenticAMD") != 0 || !__get_cpuid(1, &a, &b, &c, &d))
-        return false;
+        return;
     unsigned family = a >> 8 & 0xf;
-    return family + (family == 0xf ? a >> 20 & 0xff : 0) >= ZEN_4;
+    fast_pairs = family + (family == 0xf ? a >> 20 & 0xff : 0) >= ZEN_4;
+}
+
+static bool pairs_are_fast(void) { /* asked once: a virtual machine's answer takes some 10 us */
+    pthread_once(&pairs_asked, ask_for_pairs);
+    return fast_pairs;
 }
 
 ndp_bf16_way ndp_cpu_bf16_way(void) {

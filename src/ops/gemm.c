@@ -156,6 +156,7 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->accumulate = s->accumulate;
     key->threads = s->threads;
     key->split = s->split && s->k > 1;
+    key->library = s->library;
 }
 
 /* Of our own kernels; NULL where there is none. */
@@ -193,7 +194,7 @@ static ndp_status plan_parts(ndp_gemm *g) {
 
 static ndp_status plan_whole(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
-    g->kernel = best_for(s->a);
+    g->kernel = s->library ? NULL : best_for(s->a);
     dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
     if (st != dnnl_success)
         return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",

@@ -52,8 +52,14 @@ static ndp_status open_folder(loop *l) {
     NDP_TRY(ndp_folder_create(folder));
     NDP_TRY(ndp_config_text(l->config, &yaml));
     snprintf(path, sizeof path, "%s/job.yaml", folder);
-    ndp_status st = ndp_file_write_atomic(path, yaml, strlen(yaml));
+    ndp_str text = {0};
+    ndp_str_add(&text, "# ");
+    ndp_trainer_describe_kernels(l->trainer, &text);
+    ndp_str_add(&text, yaml);
     free(yaml);
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
+                                : ndp_file_write_atomic(path, text.data, text.length);
+    ndp_str_release(&text);
     NDP_TRY(st);
     snprintf(path, sizeof path, "%s/checkpoints", folder);
     return ndp_checkpoint_clean(path);

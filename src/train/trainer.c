@@ -1,6 +1,7 @@
 #include "train/trainer.h"
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "train/host.h"
@@ -174,6 +175,13 @@ ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
 
 int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }
 
+void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
+    ndp_str_addf(out, "kernels: %s", t->job.config->train.device == NDP_DEVICE_REF ? "ref" : ndp_cpu_isa());
+    if (t->model.opts.compute == NDP_BF16)
+        ndp_str_addf(out, "; bf16 is multiplied %s", ndp_cpu_bf16_way_text());
+    ndp_str_add(out, "\n");
+}
+
 ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_str s = {0};
     char bytes[16];
@@ -188,6 +196,7 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_job_data_describe(&t->data, &s);
     ndp_str_addf(&s, "memory: %s planned a rank; %d thread%s a rank\n", ndp_human_bytes(planned, bytes), t->threads,
                  t->threads == 1 ? "" : "s");
+    ndp_trainer_describe_kernels(t, &s);
     *text = ndp_str_detach(&s);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
 }

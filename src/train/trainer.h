@@ -40,6 +40,9 @@ NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp
 /* One that evaluates and never trains: it opens the held-out rows alone and takes memory for a forward pass. */
 NDP_API ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out);
 
+/* A line that says which kernels this rank runs: other kernels, other bits. */
+void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
+
 /* data.c: opens t->data: all of it, or what is held out if t->forward_only. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_open_data(ndp_trainer *t);
 /* Fills t->whole with a micro-batch of the data set's rows; rows[j] < 0 is one without a token to predict. */

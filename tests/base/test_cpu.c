@@ -1,6 +1,7 @@
 #include "base/cpu.h"
 #include "check.h"
 
+#include <cpuid.h>
 #include <sched.h>
 #include <stdlib.h>
 
@@ -41,8 +42,30 @@ static void isa_is_lowered_never_raised(void **state) {
     unsetenv("NDP_ISA");
 }
 
+static bool is_amd(void) {
+    unsigned a, b, c, d;
+    return __get_cpuid(0, &a, &b, &c, &d) && b == signature_AMD_ebx;
+}
+
+/* Pairs only where they are known to be fast, or are asked for by name. */
+static void bf16_is_multiplied_by_what_the_processor_is_fast_at(void **state) {
+    (void)state;
+    unsetenv("NDP_ISA");
+    bool vectors = ndp_cpu_has_avx512(), pairs = ndp_cpu_has_avx512_bf16(), tiles = ndp_cpu_has_amx_bf16();
+    ndp_bf16_way by_vectors = vectors ? NDP_BF16_WIDENED : NDP_BF16_LIBRARY;
+    assert_int_equal(ndp_cpu_bf16_way(), tiles ? NDP_BF16_TILES : pairs && is_amd() ? NDP_BF16_PAIRS : by_vectors);
+    setenv("NDP_ISA", "avx512_bf16", 1);
+    assert_int_equal(ndp_cpu_bf16_way(), pairs ? NDP_BF16_PAIRS : by_vectors);
+    setenv("NDP_ISA", "avx512", 1);
+    assert_int_equal(ndp_cpu_bf16_way(), by_vectors);
+    setenv("NDP_ISA", "generic", 1);
+    assert_int_equal(ndp_cpu_bf16_way(), NDP_BF16_LIBRARY);
+    unsetenv("NDP_ISA");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(cores_follow_the_affinity),
+                                       cmocka_unit_test(bf16_is_multiplied_by_what_the_processor_is_fast_at),
                                        cmocka_unit_test(isa_is_lowered_never_raised)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

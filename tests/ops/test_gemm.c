@@ -182,7 +182,7 @@ static void plans_are_shared(void **state) {
 static void bad_shapes_are_told(void **state) {
     (void)state;
     const ndp_gemm *plan;
-    ndp_gemm_shape good = {4, 5, 6, 6, 5, 5, false, false, NDP_F32, NDP_F32, NDP_F32, false, 1, false};
+    ndp_gemm_shape good = {4, 5, 6, 6, 5, 5, false, false, NDP_F32, NDP_F32, NDP_F32, false, 1, false, false};
     require_ok(ndp_gemm_plan(&good, &plan));
     for (int i = 0; i < 6; i++) {
         ndp_gemm_shape s = good;
