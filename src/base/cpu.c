@@ -53,8 +53,17 @@ uint64_t ndp_cpu_place(void) {
 
 static const char *const level_names[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
 
+static const char PAIRS[] = "dpbf16ps"; /* the level avx512_bf16, with pairs everywhere */
+
+static bool pairs_are_asked_for(void) {
+    const char *word = getenv("NDP_ISA");
+    return word && strcmp(word, PAIRS) == 0;
+}
+
 static ndp_isa isa_limit(void) {
     const char *word = getenv("NDP_ISA");
+    if (pairs_are_asked_for())
+        return NDP_ISA_AVX512_BF16;
     for (int i = 0; word && i < NDP_COUNT(level_names); i++)
         if (strcmp(word, level_names[i]) == 0)
             return (ndp_isa)i;
@@ -126,7 +135,7 @@ static bool pairs_are_fast(void) { /* asked once: a virtual machine's answer tak
 ndp_bf16_way ndp_cpu_bf16_way(void) {
     if (ndp_cpu_has_amx_bf16())
         return NDP_BF16_TILES;
-    if (ndp_cpu_has_avx512_bf16() && (pairs_are_fast() || isa_limit() == NDP_ISA_AVX512_BF16))
+    if (ndp_cpu_has_avx512_bf16() && (pairs_are_asked_for() || pairs_are_fast()))
         return NDP_BF16_PAIRS;
     return ndp_cpu_has_avx512() ? NDP_BF16_WIDENED : NDP_BF16_LIBRARY;
 }

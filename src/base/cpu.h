@@ -22,7 +22,8 @@ typedef enum ndp_isa {
 bool ndp_cpu_supports(ndp_isa isa);
 
 /* What the kernels ask for. The environment variable NDP_ISA=generic|avx512|avx512_bf16|amx_bf16 lowers the answers,
- * never raises them, so that tests reach every path; another word in it changes nothing. */
+ * never raises them, so that tests reach every path; dpbf16ps is avx512_bf16 with products by pairs (below). Another
+ * word changes nothing. */
 bool ndp_cpu_has_avx512(void);
 bool ndp_cpu_has_avx512_bf16(void);
 bool ndp_cpu_has_amx_bf16(void);
@@ -30,12 +31,12 @@ bool ndp_cpu_has_amx_bf16(void);
 /* The highest of these, as NDP_ISA calls it. */
 const char *ndp_cpu_isa(void);
 
-/* How kernels multiply bf16, of the ways that the level has. The choice is made by vendor and model, never by timing:
- * results must not depend on a measurement. */
+/* How matrix products of bf16 are made, of the ways that the level has. The choice goes by vendor and model, never by
+ * timing: results must not depend on a measurement. */
 typedef enum ndp_bf16_way {
     NDP_BF16_LIBRARY, /* no kernels of our own: below NDP_ISA_AVX512 */
     NDP_BF16_WIDENED, /* as fp32, to which it is widened while it is packed */
-    NDP_BF16_PAIRS,   /* by dpbf16ps, where it is known to be faster; everywhere with NDP_ISA=avx512_bf16 */
+    NDP_BF16_PAIRS,   /* by dpbf16ps, where it is known to be faster; everywhere with NDP_ISA=dpbf16ps */
     NDP_BF16_TILES    /* by AMX */
 } ndp_bf16_way;
 ndp_bf16_way ndp_cpu_bf16_way(void);

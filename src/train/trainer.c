@@ -178,7 +178,7 @@ int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
     ndp_str_addf(out, "kernels: %s", t->job.config->train.device == NDP_DEVICE_REF ? "ref" : ndp_cpu_isa());
     if (t->model.opts.compute == NDP_BF16)
-        ndp_str_addf(out, "; bf16 is multiplied %s", ndp_cpu_bf16_way_text());
+        ndp_str_addf(out, "; products of bf16 %s", ndp_cpu_bf16_way_text());
     ndp_str_add(out, "\n");
 }
 

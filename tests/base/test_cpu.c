@@ -55,6 +55,8 @@ static void bf16_is_multiplied_by_what_the_processor_is_fast_at(void **state) {
     ndp_bf16_way by_vectors = vectors ? NDP_BF16_WIDENED : NDP_BF16_LIBRARY;
     assert_int_equal(ndp_cpu_bf16_way(), tiles ? NDP_BF16_TILES : pairs && is_amd() ? NDP_BF16_PAIRS : by_vectors);
     setenv("NDP_ISA", "avx512_bf16", 1);
+    assert_int_equal(ndp_cpu_bf16_way(), pairs && is_amd() ? NDP_BF16_PAIRS : by_vectors);
+    setenv("NDP_ISA", "dpbf16ps", 1);
     assert_int_equal(ndp_cpu_bf16_way(), pairs ? NDP_BF16_PAIRS : by_vectors);
     setenv("NDP_ISA", "avx512", 1);
     assert_int_equal(ndp_cpu_bf16_way(), by_vectors);

@@ -255,7 +255,7 @@ static void check_cpu(const spec *x) {
     problem given = setup(x), want = reference(&given, x), rounded = rounding(&want, x);
     for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
-        bool products_of_bf16 = x->dtype == NDP_BF16 && ndp_cpu_bf16_way() >= NDP_BF16_PAIRS;
+        bool products_of_bf16 = x->dtype == NDP_BF16 && ndp_cpu_has_avx512_bf16();
         problem got = setup(x), *allowed = products_of_bf16 ? &rounded : NULL;
         got.split_sums = i % 2;
         run_forward(&got, NDP_BACKEND_CPU, 2);
@@ -576,7 +576,7 @@ static void wide_gradient_of_o(void **state) {
     all_wide.dtype = NDP_F64;
     for (int i = 0; i < NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i], 1);
-        problem p = setup(&x), other = setup(ndp_cpu_bf16_way() >= NDP_BF16_PAIRS ? &x : &all_wide);
+        problem p = setup(&x), other = setup(ndp_cpu_has_avx512_bf16() ? &x : &all_wide);
         for (int t = D_O; t <= DV; t++)
             widen(&p, t);
         fill(&p.v[D_O], 14);

@@ -29,12 +29,11 @@ static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
     return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
 }
 
+/* In bf16 by the instructions of bf16 wherever there are any, also where pairs are not faster: weights rounded to bf16
+ * are part of the rounding that runs in bf16 are compared by. */
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
-    ndp_bf16_way way = dtype == NDP_BF16 && scale > 0 ? ndp_cpu_bf16_way() : NDP_BF16_WIDENED;
-    if (way == NDP_BF16_TILES)
-        return &ndp_att_amx;
-    if (way == NDP_BF16_PAIRS)
-        return &ndp_att_avx512bf16;
+    if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_avx512_bf16())
+        return ndp_cpu_has_amx_bf16() ? &ndp_att_amx : &ndp_att_avx512bf16;
     return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
 }
 
