@@ -8,8 +8,9 @@
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+#include <xxhash.h>
 
-/* Calls `use` with the set of cores that the calling thread may run on; 0 when there is none to be had. */
+/* Calls `use` with the set of cores that the calling thread may run on; 0 if the system does not give it. */
 static uint64_t with_affinity(uint64_t (*use)(const cpu_set_t *set, size_t bytes)) {
     for (int cpus = CPU_SETSIZE; cpus <= 1 << 20; cpus *= 2) { /* EINVAL: the machine has more than fit the set */
         cpu_set_t *set = CPU_ALLOC(cpus);
@@ -32,15 +33,7 @@ int ndp_cpu_cores(void) {
     return n > 0 ? n : online > 0 ? (int)online : 1;
 }
 
-/* FNV-1a, never 0. */
-static uint64_t hash(uint64_t h, const void *data, size_t bytes) {
-    const uint8_t *p = data;
-    for (size_t i = 0; i < bytes; i++)
-        h = (h ^ p[i]) * 0x100000001b3;
-    return h | 1;
-}
-
-static uint64_t hash_set(const cpu_set_t *set, size_t bytes) { return hash(0xcbf29ce484222325, set, bytes); }
+static uint64_t hash_set(const cpu_set_t *set, size_t bytes) { return XXH3_64bits(set, bytes); }
 
 uint64_t ndp_cpu_place(void) {
     char boot[64] = "";
@@ -48,7 +41,7 @@ uint64_t ndp_cpu_place(void) {
     size_t n = f ? fread(boot, 1, sizeof boot, f) : 0;
     if (f)
         fclose(f);
-    return hash(with_affinity(hash_set), boot, n);
+    return XXH3_64bits_withSeed(boot, n, with_affinity(hash_set));
 }
 
 static const char *const level_names[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
@@ -111,7 +104,7 @@ static pthread_once_t pairs_asked = PTHREAD_ONCE_INIT;
 
 /* Is dpbf16ps faster than multiplying the numbers widened to fp32? It makes two multiply-adds a lane; AMD's Zen 4 and 5
  * start one for each fp32 multiply-add, twice the rate. Intel's Sapphire and Emerald Rapids start one where they start
- * four: half the rate. Processors that nobody measured are taken for the latter, which loses little. */
+ * four: half the rate. Other processors are unmeasured and get fp32: it is never much slower. */
 static void ask_for_pairs(void) {
     enum { ZEN_4 = 0x19 }; /* Zen 3 is of that family, too, but has no AVX-512 */
     unsigned a, b, c, d;

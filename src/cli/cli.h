@@ -53,6 +53,8 @@ NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);
 /* From now on SIGINT, SIGTERM and SIGUSR1 set the returned flag; the second SIGINT or SIGTERM ends the process, which
  * with `live` erases the live line (progress.h) before. */
 const volatile sig_atomic_t *cli_catch_signals(bool live);
+/* For a rank with nothing to save: SIGUSR1, as which a launcher forwards a Ctrl-C, ends it with exit code 130. */
+void cli_end_on_signal(void);
 /* ndp_launch with signals, warnings and a final message. Returns the exit code. `live`: the ranks draw a live line
  * (progress.h), which is erased if they leave it behind. */
 int cli_launch(ndp_launch_opts *o, bool live, bool debug);

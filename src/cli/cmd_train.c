@@ -126,6 +126,7 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
                           .command = "train",
                           .hostfile = a->hostfile,
                           .debug = a->job.debug,
+                          .saves = true,
                           .body = body,
                           .clear = clear,
                           .user = &r};

@@ -26,6 +26,16 @@ static void on_first_signal(int signal_number) {
         signal(signal_number, on_last_signal);
 }
 
+static void on_end(int signal_number) {
+    (void)signal_number;
+    _exit(cli_exit_code(NDP_EINTR));
+}
+
+void cli_end_on_signal(void) {
+    struct sigaction action = {.sa_handler = on_end};
+    sigaction(SIGUSR1, &action, NULL);
+}
+
 /* The second Ctrl-C ends the process as if there were no handler. A launcher forwards a Ctrl-C as SIGUSR1, repeatedly:
  * mpirun does not forward the others. Ignored signals stay ignored: nohup, background jobs of a script. */
 const volatile sig_atomic_t *cli_catch_signals(bool live) {

@@ -47,7 +47,10 @@ static ndp_status body(ndp_world *w, void *arg) {
 }
 
 static int run_here(cli_ranks *r, const ndp_config *c) {
-    r->stop = cli_catch_signals(r->live && !ndp_world_launched(NULL));
+    if (r->saves)
+        r->stop = cli_catch_signals(r->live && !ndp_world_launched(NULL));
+    else
+        cli_end_on_signal();
     ndp_status st = ndp_world_run(c, body, r);
     if (st == NDP_OK || atomic_load(&r->reported))
         return cli_exit_code(st);

@@ -13,8 +13,9 @@ typedef struct cli_ranks {
     const char *command;  /* "train" */
     const char *hostfile; /* NULL: this host, or what the batch system gives */
     bool debug;
+    bool saves;                        /* a signal lets the body finish its step (`stop`); else it ends the process */
     bool live;                         /* rank 0 draws a live line (progress.h) on the terminal */
-    const volatile sig_atomic_t *stop; /* set while ranks of this process run; else NULL */
+    const volatile sig_atomic_t *stop; /* set while ranks of this process run, if it saves; else NULL */
     /* The work of a rank, collective. Reports nothing on failure: that is done here, once for all ranks. */
     ndp_status (*body)(ndp_world *w, void *user);
     /* Makes room on the terminal for an error of `rank`; may be NULL. */

@@ -61,8 +61,12 @@ ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **o
     return ndp_trainer_open(c, w, NULL, false, out);
 }
 
-/* Opens a trainer whose options are set; releases it when that fails. */
-static ndp_status open_trainer(const ndp_config *c, bool split_sums, ndp_trainer *t, ndp_trainer **out) {
+/* A trainer with the options that `how` has. */
+static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, bool split_sums, ndp_trainer **out) {
+    ndp_trainer *t = malloc(sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
+    *t = *how;
     t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(t->transport)};
     ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
     t->job.split_sums = split_sums;
@@ -79,21 +83,11 @@ static ndp_status open_trainer(const ndp_config *c, bool split_sums, ndp_trainer
 
 ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
                             ndp_trainer **out) {
-    ndp_trainer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
-    t->opts = o;
-    t->transport = w;
-    return open_trainer(c, split_sums, t, out);
+    return open_trainer(c, &(ndp_trainer){.opts = o, .transport = w}, split_sums, out);
 }
 
 ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
-    ndp_trainer *t = calloc(1, sizeof *t);
-    if (!t)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
-    t->forward_only = true;
-    t->transport = w;
-    return open_trainer(c, false, t, out);
+    return open_trainer(c, &(ndp_trainer){.forward_only = true, .transport = w}, false, out);
 }
 
 void ndp_trainer_destroy(ndp_trainer *t) {

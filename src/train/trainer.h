@@ -22,7 +22,7 @@ struct ndp_trainer {
     int threads;
     int64_t updates, samples; /* made; drawn: the cursor */
     struct {
-        ndp_peak *own;       /* of this rank's threads; NULL outside of a whole run, where nobody reads mfu */
+        ndp_peak *own;       /* of this rank's threads; NULL outside of a whole run, which alone reports mfu */
         double share;        /* of it that this rank's cores allow */
         double flops, first; /* of all ranks: after the last step (0: not measured), at the start */
         int threads, cores;  /* of all ranks */

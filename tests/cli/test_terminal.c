@@ -43,7 +43,7 @@ static bool hear(run *r, const char *words) {
         if (ndp_now() - r->started > PATIENCE || poll(&ready, 1, 1000) < 0)
             fail_msg("after %.0f s still running; it wrote: %s", PATIENCE, r->written.data ? r->written.data : "");
         ssize_t n = ready.revents ? read(r->terminal, buffer, sizeof buffer) : 1;
-        if (n <= 0) /* EIO: nobody has the terminal open */
+        if (n <= 0) /* EIO: no process has the terminal open */
             return false;
         if (ready.revents) {
             screen_write(&r->screen, buffer, (size_t)n);

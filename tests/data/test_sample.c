@@ -2,39 +2,11 @@
 #include "data/sample.h"
 
 #include "data/cache_words.h"
-#include "data/folder.h"
-#include "data/small_tokenizer.h"
+#include "data/fixture.h"
 #include <archive.h>
 #include <archive_entry.h>
 #include <dirent.h>
 #include <string.h>
-
-typedef struct fixture {
-    char *folder;
-    ndp_tokenizer *t;
-    ndp_chat plain;
-} fixture;
-
-static int setup(void **state) {
-    fixture *f = calloc(1, sizeof *f);
-    void *folder;
-    if (make_folder(&folder))
-        return -1;
-    f->folder = folder;
-    f->t = small_tokenizer(folder);
-    CHECK_OK(ndp_chat_init(&f->plain, f->t, folder, "plain"));
-    *state = f;
-    return 0;
-}
-
-static int teardown(void **state) {
-    fixture *f = *state;
-    void *folder = f->folder;
-    ndp_chat_release(&f->plain);
-    ndp_tokenizer_destroy(f->t);
-    free(f);
-    return remove_folder(&folder);
-}
 
 static const int32_t END = 257;
 

@@ -18,14 +18,7 @@ static ndp_status export_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-__attribute__((format(printf, 2, 3))) static void set(ndp_config *c, const char *fmt, ...) {
-    char text[1024];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(text, sizeof text, fmt, args);
-    va_end(args);
-    CHECK_OK(ndp_config_set(c, text));
-}
+#define set(c, ...) CHECK_OK(ndp_config_setf(c, __VA_ARGS__))
 
 /* The folder's model, loaded and exported to FOLDER/run/model; its config.json. */
 static struct json_object *exported(const char *folder, const char *compute) {

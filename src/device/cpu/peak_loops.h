@@ -1,4 +1,4 @@
-/* The loops of device/peak.h. Each is one of a kind of instruction on registers, in enough independent chains to hide
+/* The loops of device/peak.h. Each repeats one instruction on registers, in enough independent chains to hide
  * its latency. */
 #ifndef NDP_DEVICE_CPU_PEAK_LOOPS_H
 #define NDP_DEVICE_CPU_PEAK_LOOPS_H
