@@ -3,6 +3,7 @@
 #define BENCH_CLOCK_H
 
 #include "base/clock.h"
+#include "base/cpu.h"
 #include "device/peak.h"
 
 #include <stdio.h>
@@ -22,6 +23,12 @@ static inline double bench_peak(bool bf16, int threads) {
     double rate = ndp_peak_rate(p);
     ndp_peak_destroy(p);
     return rate;
+}
+
+/* What was measured, for who compares. */
+static inline void bench_name_cpu(void) {
+    char name[NDP_CPU_NAME];
+    printf("%s; kernels: %s, bf16 %s\n", ndp_cpu_name(name), ndp_cpu_isa(), ndp_cpu_bf16_way_text());
 }
 
 #endif

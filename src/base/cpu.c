@@ -99,6 +99,27 @@ const char *ndp_cpu_isa(void) {
     return level_names[isa];
 }
 
+static unsigned family_of(unsigned signature) {
+    unsigned family = signature >> 8 & 0xf;
+    return family + (family == 0xf ? signature >> 20 & 0xff : 0);
+}
+
+const char *ndp_cpu_name(char out[NDP_CPU_NAME]) {
+    enum { FIRST = 0x80000002u, PARTS = 3 };
+    unsigned r[4], brand[PARTS * 4 + 1] = {0};
+    for (unsigned i = 0; i < PARTS; i++)
+        if (!__get_cpuid(FIRST + i, &brand[i * 4], &brand[i * 4 + 1], &brand[i * 4 + 2], &brand[i * 4 + 3]))
+            memcpy(brand, "unknown", sizeof "unknown");
+    const char *name = (const char *)brand;
+    name += strspn(name, " ");
+    if (__get_cpuid(1, &r[0], &r[1], &r[2], &r[3]))
+        snprintf(out, NDP_CPU_NAME, "%.48s, family %u model %u", name, family_of(r[0]),
+                 (r[0] >> 4 & 0xf) | (r[0] >> 12 & 0xf0));
+    else
+        snprintf(out, NDP_CPU_NAME, "%.48s", name);
+    return out;
+}
+
 static bool fast_pairs;
 static pthread_once_t pairs_asked = PTHREAD_ONCE_INIT;
 
@@ -116,8 +137,7 @@ static void ask_for_pairs(void) {
     memcpy(vendor + 8, &c, 4);
     if (strcmp(vendor, "AuthenticAMD") != 0 || !__get_cpuid(1, &a, &b, &c, &d))
         return;
-    unsigned family = a >> 8 & 0xf;
-    fast_pairs = family + (family == 0xf ? a >> 20 & 0xff : 0) >= ZEN_4;
+    fast_pairs = family_of(a) >= ZEN_4;
 }
 
 static bool pairs_are_fast(void) { /* asked once: a virtual machine's answer takes some 10 us */
@@ -134,7 +154,7 @@ ndp_bf16_way ndp_cpu_bf16_way(void) {
 }
 
 const char *ndp_cpu_bf16_way_text(void) {
-    static const char *const texts[] = {[NDP_BF16_LIBRARY] = "by oneDNN",
+    static const char *const texts[] = {[NDP_BF16_LIBRARY] = "in fp32 by oneDNN",
                                         [NDP_BF16_WIDENED] = "widened to fp32",
                                         [NDP_BF16_PAIRS] = "by dpbf16ps",
                                         [NDP_BF16_TILES] = "by AMX tiles"};

@@ -28,13 +28,18 @@ bool ndp_cpu_has_avx512(void);
 bool ndp_cpu_has_avx512_bf16(void);
 bool ndp_cpu_has_amx_bf16(void);
 
+/* "Intel(R) Xeon(R) Processor, family 6 model 207" into `out`, which is returned. Virtual machines often name no model.
+ */
+enum { NDP_CPU_NAME = 96 };
+const char *ndp_cpu_name(char out[NDP_CPU_NAME]);
+
 /* The highest of these, as NDP_ISA calls it. */
 const char *ndp_cpu_isa(void);
 
 /* How matrix products of bf16 are made, of the ways that the level has. The choice goes by vendor and model, never by
  * timing: results must not depend on a measurement. */
 typedef enum ndp_bf16_way {
-    NDP_BF16_LIBRARY, /* no kernels of our own: below NDP_ISA_AVX512 */
+    NDP_BF16_LIBRARY, /* no kernels of our own, below NDP_ISA_AVX512: oneDNN's of fp32 */
     NDP_BF16_WIDENED, /* as fp32, to which it is widened while it is packed */
     NDP_BF16_PAIRS,   /* by dpbf16ps, where it is known to be faster; everywhere with NDP_ISA=dpbf16ps */
     NDP_BF16_TILES    /* by AMX */

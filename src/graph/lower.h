@@ -85,7 +85,7 @@ typedef struct ndp_unit_program {
 typedef struct ndp_lower_opts {
     ndp_backend backend;
     int threads;
-    bool split_sums; /* of every call (ops/op.h) */
+    int split_sums; /* of every call (ops/op.h) */
     bool prepare;    /* make the kernels' plans; false for a dry run */
 } ndp_lower_opts;
 
@@ -98,7 +98,7 @@ void ndp_unit_program_release(ndp_unit_program *p);
 typedef struct ndp_list_run_opts {
     ndp_backend backend;
     int threads;
-    bool split_sums; /* as it was lowered */
+    int split_sums; /* as it was lowered */
     void *bases[NDP_BASES];
     void *data[NDP_DATA_IDS];
     uint32_t accumulate;

@@ -40,16 +40,15 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     *bytes = ndp_view_bytes(&c->in[0]);
 }
 
-/* Sums of wide parts are rounded to attr.type once. */
+/* Sums of wide parts are rounded to attr.type once, with the gradient that was there before. */
 static ndp_status by(ndp_bwd *b, const ndp_op *conjugate) {
     int g = b->grad_out(b, 0), made;
     if (g < 0 || !b->wants(b, 0))
         return NDP_OK;
-    if (b->attr->wide_grad) {
-        NDP_TRY(b->intermediate(b, conjugate, b->attr, (int[]){g}, 1, &g));
-        conjugate = &ndp_op_copy;
-    }
-    return b->input_grad(b, conjugate, b->attr, (int[]){g}, 1, (int[]){0}, 1, -1, &made);
+    if (!b->attr->wide_grad)
+        return b->input_grad(b, conjugate, b->attr, (int[]){g}, 1, (int[]){0}, 1, -1, &made);
+    NDP_TRY(b->intermediate(b, conjugate, b->attr, (int[]){g}, 1, &g));
+    return b->input_grad(b, &ndp_op_copy, b->attr, (int[]){g, -1}, 2, (int[]){0}, 1, 1, &made);
 }
 
 static ndp_status gather_backward(ndp_bwd *b) { return by(b, &ndp_op_reduce_scatter); }

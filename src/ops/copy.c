@@ -1,4 +1,4 @@
-/* y = x in another storage type, or in another place. */
+/* y = x, and an earlier gradient, in another storage type, or in another place. */
 #include "ops/cpu/rows.h"
 #include "ops/shape.h"
 
@@ -8,6 +8,8 @@ static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *o
     NDP_SHAPE_CHECK(attr->type == in[0].dtype || (is_real(attr->type) && is_real(in[0].dtype)),
                     "copy: " NDP_SHAPE " to %s", NDP_SHAPE_ARGS(in[0]), ndp_dtype_name(attr->type));
     ndp_shape_set(&out[0], in[0].rows, in[0].cols, attr->type);
+    if (in[1].rows)
+        NDP_SHAPE_SAME("copy", in[1], out[0]);
     return NDP_OK;
 }
 
@@ -24,15 +26,19 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 static void kernel_ref(const ndp_op_call *c) {
     for (int64_t t = 0; t < c->out[0].rows; t++)
         for (int64_t j = 0; j < c->out[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[0], t, j));
+            ndp_view_set(&c->out[0], t, j,
+                         ndp_view_get(&c->in[0], t, j) + (ndp_present(&c->in[1]) ? ndp_view_get(&c->in[1], t, j) : 0));
 }
 
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->copy); }
+static void kernel_cpu(const ndp_op_call *c) {
+    ndp_rows_run(c, c->out[0].rows, ndp_present(&c->in[1]) ? ndp_rows_best()->copy_sum : ndp_rows_best()->copy);
+}
 
 const ndp_op ndp_op_copy = {
     .name = "copy",
-    .n_in = 1,
+    .n_in = 2,
     .n_out = 1,
+    .optional_in = 1u << 1,
     .alias = -1,
     .shape = shape,
     .backward = backward,

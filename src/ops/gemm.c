@@ -1,5 +1,6 @@
 #include "base/cpu.h"
 #include "ops/cpu/gemm_kernel.h"
+#include "ops/op.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -19,7 +20,7 @@ typedef struct context {
 struct ndp_gemm {
     ndp_gemm_shape shape; /* the key; its padding is zero */
     size_t scratch_bytes;
-    const ndp_gemm *part[2];       /* of a split product; then nothing below */
+    const ndp_gemm *part[2];       /* of a split product, or [0] in fp32 of one in bf16; then nothing below */
     const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's, which needs: */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
@@ -155,7 +156,7 @@ static void set_key(ndp_gemm_shape *key, const ndp_gemm_shape *s) {
     key->a = s->a, key->b = s->b, key->c = s->c;
     key->accumulate = s->accumulate;
     key->threads = s->threads;
-    key->split = s->split && s->k > 1;
+    key->split = s->k > 1 ? s->split : 0;
     key->library = s->library;
 }
 
@@ -172,17 +173,17 @@ static const ndp_gemm_kernel *best_for(ndp_dtype t) {
 
 static ndp_status find_plan(const ndp_gemm_shape *key, const ndp_gemm **out);
 
-/* Where k is split: not at half, where the library may do it of itself. */
-static int64_t split_at(const ndp_gemm_shape *s) { return (s->k + 2) / 3; }
+static int64_t split_at(const ndp_gemm_shape *s) { return ndp_split_at(s->k, s->split); }
 
-/* Floats of one part's result, to a multiple of 64 bytes. */
-static size_t part_floats(const ndp_gemm_shape *s) { return ((size_t)(s->m * s->n) + 15) / 16 * 16; }
+/* Floats of a matrix, to a multiple of 64 bytes. */
+static size_t floats_of(int64_t rows, int64_t cols) { return ((size_t)(rows * cols) + 15) / 16 * 16; }
+static size_t part_floats(const ndp_gemm_shape *s) { return floats_of(s->m, s->n); }
 
 static ndp_status plan_parts(ndp_gemm *g) {
     ndp_gemm_shape part = g->shape;
     size_t most = 0;
     part.c = NDP_F32, part.ldc = part.n;
-    part.split = part.accumulate = false;
+    part.split = 0, part.accumulate = false;
     for (int i = 0; i < 2; i++) {
         part.k = i == 0 ? split_at(&g->shape) : g->shape.k - split_at(&g->shape);
         NDP_TRY(find_plan(&part, &g->part[i]));
@@ -192,9 +193,22 @@ static ndp_status plan_parts(ndp_gemm *g) {
     return NDP_OK;
 }
 
+/* In fp32: oneDNN has products of bf16 only where there is AVX-512, and so kernels of ours. */
+static ndp_status plan_widened(ndp_gemm *g) {
+    ndp_gemm_shape s = g->shape;
+    s.a = s.b = s.c = NDP_F32;
+    s.lda = s.trans_a ? s.m : s.k, s.ldb = s.trans_b ? s.k : s.n, s.ldc = s.n;
+    NDP_TRY(find_plan(&s, &g->part[0]));
+    g->scratch_bytes =
+        (floats_of(s.m, s.k) + floats_of(s.k, s.n) + part_floats(&s)) * sizeof(float) + g->part[0]->scratch_bytes;
+    return NDP_OK;
+}
+
 static ndp_status plan_whole(ndp_gemm *g) {
     const ndp_gemm_shape *s = &g->shape;
     g->kernel = s->library ? NULL : best_for(s->a);
+    if (!g->kernel && !s->library && s->a == NDP_BF16)
+        return plan_widened(g);
     dnnl_status_t st = g->kernel ? dnnl_success : create_library_plan(g);
     if (st != dnnl_success)
         return NDP_FAIL(NDP_ENOTSUP, "oneDNN has no matrix product for m %lld n %lld k %lld in %s (its status %d)",
@@ -306,6 +320,25 @@ static void run_parts(const ndp_gemm *plan, const char *a, const char *b, void *
     add_parts(s, sums[0], sums[1], c);
 }
 
+static void convert_rows(const void *from, ndp_dtype type, int64_t ld, void *to, ndp_dtype to_type, int64_t to_ld,
+                         int64_t rows, int64_t cols, int threads) {
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t i = 0; i < rows; i++)
+        ndp_convert((const char *)from + (size_t)(i * ld) * ndp_dtype_size(type), type,
+                    (char *)to + (size_t)(i * to_ld) * ndp_dtype_size(to_type), to_type, cols);
+}
+
+static void run_widened(const ndp_gemm *plan, const void *a, const void *b, void *c, float *scratch) {
+    const ndp_gemm_shape *s = &plan->shape, *wide = &plan->part[0]->shape;
+    float *wide_a = scratch, *wide_b = wide_a + floats_of(s->m, s->k), *wide_c = wide_b + floats_of(s->k, s->n);
+    convert_rows(a, s->a, s->lda, wide_a, NDP_F32, wide->lda, s->trans_a ? s->k : s->m, wide->lda, s->threads);
+    convert_rows(b, s->b, s->ldb, wide_b, NDP_F32, wide->ldb, s->trans_b ? s->n : s->k, wide->ldb, s->threads);
+    if (s->accumulate)
+        convert_rows(c, s->c, s->ldc, wide_c, NDP_F32, s->n, s->m, s->n, s->threads);
+    ndp_gemm_run(plan->part[0], wide_a, wide_b, wide_c, wide_c + part_floats(s));
+    convert_rows(wide_c, NDP_F32, s->n, c, s->c, s->ldc, s->m, s->n, s->threads);
+}
+
 void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, void *scratch) {
     const ndp_gemm_shape *s = &plan->shape;
     announce(__tsan_read_range, a, s->trans_a ? s->k : s->m, s->trans_a ? s->m : s->k, s->lda, s->a);
@@ -313,6 +346,8 @@ void ndp_gemm_run(const ndp_gemm *plan, const void *a, const void *b, void *c, v
     announce(__tsan_write_range, c, s->m, s->n, s->ldc, s->c);
     if (s->split)
         run_parts(plan, a, b, c, scratch);
+    else if (plan->part[0])
+        run_widened(plan, a, b, c, scratch);
     else if (plan->kernel)
         plan->kernel->run(s, a, b, c, scratch);
     else

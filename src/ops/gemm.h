@@ -14,7 +14,7 @@ typedef struct ndp_gemm_shape {
     ndp_dtype a, b, c;     /* fp32 or bf16 */
     bool accumulate;       /* C += */
     int threads;
-    bool split;   /* two products, of parts of k, in fp32; they are added, and the sum is rounded */
+    int split;    /* > 0: two products, of parts of k, in fp32; they are added, and the sum is rounded (ops/op.h) */
     bool library; /* oneDNN's product, also where there is one of our own: to compare with */
 } ndp_gemm_shape;
 

@@ -3,7 +3,8 @@
  *   x -> mean_squares, of this rank's columns -> sum of the ranks' = m -> norm_by: y = x rstd w, rstd = (m + eps)^-1/2
  *
  * With g = dy w the gradient of m is -1/2 rstd^3 sum(g x), summed over the ranks like m, and dx = g rstd + 2 c x dm
- * where mean_squares is c sum(x^2). */
+ * where mean_squares is c sum(x^2).
+ * The first part of dx is kept wide, so that dx is rounded once, as that of rmsnorm is. */
 #include "ops/cpu/rows.h"
 #include "ops/ref.h"
 #include "ops/shape.h"
@@ -61,7 +62,10 @@ static ndp_status squares_dx_shape(const ndp_op_attr *attr, const ndp_view *in, 
                     NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
     ndp_shape_set(&out[0], in[1].rows, in[1].cols, in[1].dtype);
     if (in[2].rows)
-        NDP_SHAPE_SAME("mean_squares_dx", in[2], out[0]);
+        NDP_SHAPE_CHECK(in[2].rows == out[0].rows && in[2].cols == out[0].cols &&
+                            (in[2].dtype == out[0].dtype || in[2].dtype == ndp_wide(out[0].dtype)),
+                        "mean_squares_dx: acc " NDP_SHAPE ", dx " NDP_SHAPE, NDP_SHAPE_ARGS(in[2]),
+                        NDP_SHAPE_ARGS(out[0]));
     return NDP_OK;
 }
 
@@ -153,7 +157,7 @@ static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view
     NDP_SHAPE_CHECK(in[2].cols == in[0].cols && is_column_of(&in[3], &in[0]),
                     "norm_by_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", rstd " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
                     NDP_SHAPE_ARGS(in[2]), NDP_SHAPE_ARGS(in[3]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
+    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[3].dtype);
     ndp_shape_set(&out[1], in[0].rows, 1, in[3].dtype);
     return NDP_OK;
 }

@@ -10,14 +10,15 @@
  *
  * Layouts differ in how they split sums: over k of a product, over keys, over rows. With call->split_sums one rank's
  * cpu kernels split all of these, as ranks would: the same types, each rounded as often, in another order. What comes
- * out differs by that alone, and is what bounds on layouts are measured by (train/outcome.h).
+ * out differs by that alone, and is what bounds on layouts are measured by (train/outcome.h). Each of NDP_SPLITS places
+ * to split at rounds other elements to other values.
  */
 #ifndef NDP_OPS_OP_H
 #define NDP_OPS_OP_H
 
 #include "tensor/view.h"
 
-enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4 };
+enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4, NDP_SPLITS = 6 };
 
 typedef struct ndp_op ndp_op;
 
@@ -49,10 +50,11 @@ typedef struct ndp_op_attr {
     int unit_offset; /* rmsnorm*, add_rmsnorm: weight is (1 + w) when 1 */
     int parts;       /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */
     int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
-    bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives, heads_split:
-                        the gradient arrives wide, and its sum is stored as `type` */
+    bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives,
+                        heads_split:  the gradient arrives wide, and its sum is stored as `type` */
     ndp_dtype type;  /* copy: of the output; see wide_grad */
-    int all_parts;   /* heads_*: parts of all ranks that hold these heads, of which `parts` from `first` on are cut here */
+    int all_parts;   /* heads_*: parts of all ranks that hold these heads, of which `parts` from `first` on are cut here
+                      */
     int group;       /* collectives: an ndp_group_kind */
     int ranks;       /* of that group */
 } ndp_op_attr;
@@ -64,8 +66,14 @@ typedef struct ndp_op_call {
     void *scratch;                /* op->scratch bytes, 64-byte aligned */
     void *plan;                   /* what op->prepare made, or NULL */
     int threads;
-    bool split_sums;
+    int split_sums; /* 0: sums are not split; 1 .. NDP_SPLITS: at which place */
 } ndp_op_call;
+
+/* Where a sum of n is split in two; n: it is not. Before half, where a library may do it of itself. */
+static inline int64_t ndp_split_at(int64_t n, int split_sums) {
+    int64_t at = n * split_sums / (2 * NDP_SPLITS + 1);
+    return split_sums == 0 ? n : at > 0 ? at : 1;
+}
 
 typedef void (*ndp_kernel)(const ndp_op_call *call);
 
@@ -84,8 +92,8 @@ struct ndp_bwd {
      * an output nobody wants); made[k] becomes the value. When in[i] already has a gradient from another consumer, an
      * `add` follows, unless acc_slot >= 0: then ins[acc_slot] is filled with that earlier gradient (-1, absent, when
      * there is none) and the op adds it itself. */
-    ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in,
-                             const int *outs, int n_out, int acc_slot, int *made);
+    ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in, const int *outs,
+                             int n_out, int acc_slot, int *made);
     /* Adds an op to the same list whose output is only used by the rule itself; returns that. */
     ndp_status (*intermediate)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in,
                                int *made);
@@ -121,75 +129,72 @@ struct ndp_op {
  * the graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), attention's o,
  * attention_bwd's dq, dk, dv (fp32 of bf16 operands).
  *
- * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t] - first]
- *                 0 where the table has no such row
- * embedding_dw    (ids~, dx [T,C])                                  -> dtable [V,C]
- *                 summed in row order; rows not named stay, or become 0 when not accumulating; ids without a row: ignored
- * linear          (x [T,K], w [N,K], b? [1,N])                      -> y [T,N]                    y = x w^T + b
- * linear_dx       (dy [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w
- *                 dx and acc are wide with attr.wide_grad
- * linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw (+)= dy^T x
- * linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)= sum of rows
- * rmsnorm         (x [T,G*C], w [1,C])                              -> y [T,G*C], rstd [T,G]      y = x rstd w, for each run of C columns (G: 1, or heads)
- * rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc? [T,G*C]) -> dx [T,G*C]         dx = acc + d/dx
- * rmsnorm_dw      (dy [T,G*C], x [T,G*C], rstd [T,G])               -> dw [1,C]
- * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
- *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
- * mean_squares    (x [T,C])                                         -> m [T,1] wide               m = attr.scale * sum of x^2: this rank's part of a mean
- * mean_squares_dx (dm [T,1], x [T,C], acc? [T,C])                   -> dx [T,C]
- * norm_by         (x [T,C], w [1,C], m [T,1])                       -> y [T,C], rstd [T,1]        rmsnorm where m is the mean; dw is rmsnorm_dw's
- * norm_by_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1])          -> dx? [T,C], dm? [T,1]       dx for a given m
- * layernorm       (x [T,C], w [1,C], b? [1,C])                      -> y [T,C], stats [T,2]       y = (x - mean) rstd w + b; stats: mean, rstd
- * layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx [T,C]                dx = acc + d/dx
- * layernorm_dw    (dy [T,C], x [T,C], stats [T,2])                  -> dw [1,C]
- * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,R]) -> x in place: the first R = rotary_dim columns of each head, rotate-half;
- *                 table row p = cos of R/2 angles, then sin of R/2; attr: heads, kv_heads, head_dim, rotary_dim, inverse
- * swiglu, geglu   (gu [T,2F]: gate, then up)                        -> a [T,F]                    a = silu(gate) up; a = gelu(gate) up
- * swiglu_bwd, geglu_bwd (da [T,F], gu [T,2F])                       -> dgu [T,2F]
+ * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t] -
+ * first] 0 where the table has no such row embedding_dw    (ids~, dx [T,C])                                  -> dtable
+ * [V,C] summed in row order; rows not named stay, or become 0 when not accumulating; ids without a row: ignored linear
+ * (x [T,K], w [N,K], b? [1,N])                      -> y [T,N]                    y = x w^T + b linear_dx       (dy
+ * [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w dx and acc are wide with
+ * attr.wide_grad linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw
+ * (+)= dy^T x linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)=
+ * sum of rows rmsnorm         (x [T,G*C], w [1,C])                              -> y [T,G*C], rstd [T,G]      y = x
+ * rstd w, for each run of C columns (G: 1, or heads) rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc?
+ * [T,G*C]) -> dx [T,G*C]         dx = acc + d/dx rmsnorm_dw      (dy [T,G*C], x [T,G*C], rstd [T,G])               ->
+ * dw [1,C] add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x +
+ * h, y = norm(s) its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
+ * mean_squares    (x [T,C])                                         -> m [T,1] wide               m = attr.scale * sum
+ * of x^2: this rank's part of a mean mean_squares_dx (dm [T,1], x [T,C], acc? [T,C], wide or not)      -> dx [T,C]
+ * norm_by         (x [T,C], w [1,C], m [T,1])                       -> y [T,C], rstd [T,1]        rmsnorm where m is
+ * the mean; dw is rmsnorm_dw's norm_by_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1])          -> dx? [T,C] wide, dm?
+ * [T,1]  dx for a given m layernorm       (x [T,C], w [1,C], b? [1,C])                      -> y [T,C], stats [T,2] y =
+ * (x - mean) rstd w + b; stats: mean, rstd layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx
+ * [T,C]                dx = acc + d/dx layernorm_dw    (dy [T,C], x [T,C], stats [T,2])                  -> dw [1,C]
+ * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,R]) -> x in place: the first R = rotary_dim columns
+ * of each head, rotate-half; table row p = cos of R/2 angles, then sin of R/2; attr: heads, kv_heads, head_dim,
+ * rotary_dim, inverse swiglu, geglu   (gu [T,2F]: gate, then up)                        -> a [T,F]                    a
+ * = silu(gate) up; a = gelu(gate) up swiglu_bwd, geglu_bwd (da [T,F], gu [T,2F])                       -> dgu [T,2F]
  * gelu            (x [T,F])                                         -> a [T,F]                    its tanh form
  * gelu_bwd        (da [T,F], x [T,F])                               -> dx [T,F]
  * scale           (x [T,N])                                         -> x in place, times attr.scale
  * cap             (x [T,N])                                         -> x in place: c tanh(x / c), c = attr.cap
  * add             (a, b)                                            -> c                          c may be a or b
  * add_bias        (y [T,N], b [1,N])                                -> y in place: b is added to every row
- * copy            (x [T,N])                                         -> y [T,N] of attr.type
- * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1]) -> o [T,H*D], lse [T,H]
- *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query head
- *                 h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row sees
- *                 nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows and
- *                 documents are one idea.
- * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~) -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
- *                 o and do may be wide beside bf16 q; dk and dv are wide with attr.wide_grad
- * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide) -> o in place, lse' [T,H]
- *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +
- *                 o2 exp(lse2 - lse'); rows that saw nothing (-inf) add nothing. lse' may be lse or lse2.
+ * copy            (x [T,N], acc? [T,N])                             -> y [T,N] of attr.type     y = x + acc, rounded
+ * once attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1]) -> o [T,H*D], lse
+ * [T,H] query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query head h reads
+ * kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row sees nothing; its o is 0).
+ * Positions are rows of the whole (unsharded) micro-batch, so batch rows and documents are one idea. attention_bwd (do
+ * [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~) -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D] o and do may be wide beside
+ * bf16 q; dk and dv are wide with attr.wide_grad attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2
+ * [T,H] wide) -> o in place, lse' [T,H] two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o
+ * = o exp(lse - lse') + o2 exp(lse2 - lse'); rows that saw nothing (-inf) add nothing. lse' may be lse or lse2.
  * heads_split     (x [T,H*D])                                       -> y [P*T,n*D]
  *                 row p*T + t has the heads of part p of row t, P = attr.parts. n = H / P; with fewer heads than parts
  *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
  * heads_merge     (y [P*T,n*D])                                     -> x [T,H*D]
  *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
  * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
- *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the bare
- *                 token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.
+ *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
+ * bare token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.
  * xent_logits     (x [R,C], w [V,C], labels~ [R,1])                 -> logits [R,V] wide, stats [R,3] wide
  *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
- *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0 where
- *                 label < 0; then, or when no row has a label, the logits may be anything.
- * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
+ *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0
+ * where label < 0; then, or when no row has a label, the logits may be anything. xent_grad       (logits [R,V] wide,
+ * stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
  *                                                                   -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
- *                 logits of one of them, which are overwritten. dx is what this slice adds to it, wide with attr.wide_grad.
- * kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row .. row+n-1 become `new`
- * reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of rows in order
+ *                 logits of one of them, which are overwritten. dx is what this slice adds to it, wide with
+ * attr.wide_grad. kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row ..
+ * row+n-1 become `new` reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of
+ * rows in order
  *
  * Between the P = attr.ranks ranks of attr.group (ops/collectives.c: each is another's backward):
- * all_gather      (x [R,C])                                         -> y [P*R,C]                  the rows of all ranks, in their order
- * reduce_scatter  (x [P*R,C])                                       -> y [R,C]                    this rank's rows of the sum
- * all_reduce      (x)                                               -> the sum, in place
- * all_to_all      (x [P*R,C])                                       -> y [P*R,C]                  part p, R rows, goes to rank p
- * shift           (x [R,C])                                         -> y [R,C]                    the x of the rank before this one
- * enter           (x)                                               -> x; its gradient is summed over the group
- * given_gradient  (x [T,C], dx [T,C])                               -> nothing; dx, made by the forward, is the gradient of x
+ * all_gather      (x [R,C])                                         -> y [P*R,C]                  the rows of all
+ * ranks, in their order reduce_scatter  (x [P*R,C])                                       -> y [R,C] this rank's rows
+ * of the sum all_reduce      (x)                                               -> the sum, in place all_to_all      (x
+ * [P*R,C])                                       -> y [P*R,C]                  part p, R rows, goes to rank p shift (x
+ * [R,C])                                         -> y [R,C]                    the x of the rank before this one enter
+ * (x)                                               -> x; its gradient is summed over the group given_gradient  (x
+ * [T,C], dx [T,C])                               -> nothing; dx, made by the forward, is the gradient of x
  */
 #define NDP_OPS(X)                                                                                                     \
     X(embedding)                                                                                                       \

@@ -22,7 +22,7 @@ typedef struct ndp_engine_opts {
     const ndp_device *device;
     int node_ranks; /* 0: what the transport says */
     int threads;
-    bool split_sums; /* of the kernels (ops/op.h) */
+    int split_sums; /* of the kernels (ops/op.h) */
     int accumulation;
     bool reshard, recompute;
     ndp_optimizer optimizer;

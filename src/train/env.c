@@ -91,7 +91,7 @@ static void machine(ndp_str *out) {
     struct utsname u;
     if (uname(&u) == 0)
         ndp_str_addf(out, "system        %s %s %s\n", u.sysname, u.release, u.machine);
-    ndp_str_addf(out, "processor     %s\n", line_of("/proc/cpuinfo", "model name", line));
+    ndp_str_addf(out, "processor     %s\n", ndp_cpu_name(line));
     ndp_str_addf(out, "cores         %d usable, %ld online; kernels: %s, bf16 %s\n", ndp_cpu_cores(),
                  sysconf(_SC_NPROCESSORS_ONLN), ndp_cpu_isa(), ndp_cpu_bf16_way_text());
     ndp_str_addf(out, "memory        %s, %s available\n",

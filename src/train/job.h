@@ -16,7 +16,7 @@ typedef struct ndp_job {
     int world;
     ndp_batch_plan batch;
     ndp_model_opts model;
-    bool split_sums; /* of the kernels (ops/op.h); no configuration asks for it */
+    int split_sums; /* of the kernels (ops/op.h); no configuration asks for it */
 } ndp_job;
 
 /* Checks the configuration, reads config.json, resolves layout and batch for `world` ranks (0: what the configuration

@@ -246,7 +246,7 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_GRAD_NORM] = 1e-9,
                                            [NDP_MEASURE_LOSS] = 1e-11,
                                            [NDP_MEASURE_WEIGHTS] = INFINITY}},
-                            bf16 = {.spreads = 2}, sgd = {.spreads = 10};
+                            bf16 = {.spreads = 2, .roundings = 0.125}, sgd = {.spreads = 10};
     if (c->precision.compute == NDP_COMPUTE_FP64)
         return fp64;
     if (c->precision.compute == NDP_COMPUTE_BF16)
@@ -254,27 +254,38 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
     return c->optimizer.name == NDP_SGD ? sgd : fp32;
 }
 
-int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
+int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]) {
     int n = 0;
-    for (int size = 1; size <= global_batch && n < NDP_SPREAD_RUNS; size++)
-        for (int split = 0; split < 2 && global_batch % size == 0; split++)
-            runs[n++] = (ndp_spread_run){size, split};
+    for (int size = 1; size <= global_batch && n < NDP_SPREAD_CUTS; size++)
+        if (global_batch % size == 0)
+            sizes[n++] = size;
+    return n;
+}
+
+int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
+    int n = 0, sizes[NDP_SPREAD_CUTS], cuts = ndp_spread_cuts(global_batch, sizes);
+    for (int i = 0; i < cuts; i++)
+        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i]};
+    for (int i = 0; i < NDP_SPLITS; i++)
+        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_sums = i + 1};
+    if (b->roundings > 0)
+        runs[n++] = (ndp_spread_run){.micro_batch = 1, .fp32 = true};
     return n;
 }
 
 static void raise_to(double *bound, double x) { *bound = x > *bound ? x : *bound; }
 
-/* Raises the bounds to `times` the distances of two runs. */
-static void measure_pair(ndp_bounds *b, const ndp_outcome *x, const ndp_outcome *y) {
+/* Raises the bounds to `times` the distances of run x from run y. */
+static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, const ndp_outcome *y) {
     for (int s = 0; s < x->steps; s++) {
-        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], b->spreads * apart(x->norm[s], y->norm[s]));
-        raise_to(&b->of[NDP_MEASURE_LOSS], b->spreads * apart(x->loss[s], y->loss[s]));
+        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * apart(x->norm[s], y->norm[s]));
+        raise_to(&b->of[NDP_MEASURE_LOSS], times * apart(x->loss[s], y->loss[s]));
     }
     for (int k = 0; k < NDP_KEPT; k++) {
         double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;
         for (int i = 0; i < x->n && both_keep(x, y, k); i++)
             raise_to(k == NDP_KEPT_WEIGHTS ? &b->of[NDP_MEASURE_WEIGHTS] : &b->tensors[k * x->n + i],
-                     b->spreads * distance(x, y, k, i, nothing));
+                     times * distance(x, y, k, i, nothing));
     }
 }
 
@@ -313,9 +324,10 @@ ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", runs[0].n);
     for (int m = 0; m < NDP_MEASURES; m++)
         b->of[m] = 0;
+    bool fp32 = b->roundings > 0; /* the last of them is */
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
-            measure_pair(b, &runs[i], &runs[k]);
+            measure_pair(b, fp32 && i == n - 1 ? b->roundings : b->spreads, &runs[i], &runs[k]);
     for (int k = 0; k < NDP_KEPT_WEIGHTS; k++)
         share_between_layers(b->tensors + k * runs[0].n, &runs[0]);
     return NDP_OK;

@@ -37,29 +37,38 @@ int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
 
 typedef struct ndp_bounds {
     double of[NDP_MEASURES];
-    double spreads;  /* > 0: ndp_bounds_measure makes them, so many times the spread of runs on one rank */
-    double *tensors; /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
+    double spreads;   /* > 0: ndp_bounds_measure makes them, so many times the spread of runs on one rank */
+    double roundings; /* > 0: and at least so many times their distance from a run in fp32 */
+    double *tensors;  /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
 } ndp_bounds;
 
 /* By the configuration's precision and optimizer. */
 ndp_bounds ndp_bounds_of(const ndp_config *c);
 
-/* A run on one rank: samples of a micro-batch, and whether the kernels split their sums (ops/op.h). */
+/* A run on one rank: samples of a micro-batch, where the kernels split their sums (ops/op.h), and whether it computes
+ * in fp32 instead of bf16. */
 typedef struct ndp_spread_run {
     int micro_batch;
-    bool split_sums;
+    int split_sums;
+    bool fp32;
 } ndp_spread_run;
 
-/* The runs on one rank whose spread is measured: the global batch cut in up to NDP_SPREAD_CUTS ways, into micro-batches
- * of its least divisors, each with the sums of the kernels split and not. Returns how many; the cuts are half of
- * that. */
-enum { NDP_SPREAD_CUTS = 6, NDP_SPREAD_RUNS = 2 * NDP_SPREAD_CUTS };
-int ndp_spread_runs(int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
+/* The ways to cut the global batch into micro-batches of one size, the smallest first, at most NDP_SPREAD_CUTS. */
+enum { NDP_SPREAD_CUTS = 6 };
+int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]);
 
-/* bounds = b->spreads times the largest difference between any two of the runs. Gradients have one for each tensor of
- * a layer (the largest of all layers): where they nearly cancel they are far noisier than others, for which that bound
- * would be blind. Not so weights: AdamW makes a whole step of a gradient near 0, of either sign, so a few elements
- * decide. */
+/* The runs on one rank that ndp_bounds_measure needs: one for each cut of the global batch; one for each place to split
+ * sums, over those cuts; where b->roundings is set, one in fp32 at the end. Returns how many. */
+enum { NDP_SPREAD_RUNS = NDP_SPREAD_CUTS + NDP_SPLITS + 1 };
+int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
+
+/* bounds = the larger of b->spreads times the largest difference between any two of the runs, and b->roundings times
+ * the largest difference of any of them from the last, which is in fp32. Two runs whose roundings are independent
+ * differ by sqrt(2) times what bf16 is off by; two that round differently in one row of a hundred, by an eighth of it.
+ * Where it is that few, the spread of a few runs is a matter of luck, and the distance from fp32 is not.
+ * Gradients have one bound for each tensor of a layer (the largest of all layers): where they nearly cancel they are
+ * far noisier than others, for which that bound would be blind. Not so weights: AdamW makes a whole step of a gradient
+ * near 0, of either sign, so a few elements decide. */
 NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
 /* Frees what the measuring took; {0} is fine. */
 void ndp_bounds_release(ndp_bounds *b);

@@ -62,7 +62,7 @@ ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **o
 }
 
 /* A trainer with the options that `how` has. */
-static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, bool split_sums, ndp_trainer **out) {
+static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, int split_sums, ndp_trainer **out) {
     ndp_trainer *t = malloc(sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
@@ -81,7 +81,7 @@ static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, bool
     return NDP_OK;
 }
 
-ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
+ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, int split_sums,
                             ndp_trainer **out) {
     return open_trainer(c, &(ndp_trainer){.opts = o, .transport = w}, split_sums, out);
 }

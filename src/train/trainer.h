@@ -35,7 +35,7 @@ struct ndp_trainer {
 /* ndp_trainer_create: as part of a whole run, `o` (NULL: of none); with kernels that split their sums (ops/op.h), or
  * not.
  */
-NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, bool split_sums,
+NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, int split_sums,
                                     ndp_trainer **out);
 /* One that evaluates and never trains: it opens the held-out rows alone and takes memory for a forward pass. */
 NDP_API ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out);

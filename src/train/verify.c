@@ -64,6 +64,8 @@ static ndp_status configure(const verification *v, const way *w, ndp_config *out
     out->train.threads = 0;
     if (w->split.micro_batch)
         out->batch.micro_batch_size = w->split.micro_batch;
+    if (w->split.fp32)
+        out->precision.compute = NDP_COMPUTE_FP32;
     return NDP_OK;
 }
 
@@ -78,7 +80,7 @@ static int count_ranks(const ndp_layout *l) {
 typedef struct run {
     const verification *v;
     const ndp_config *config;
-    bool split_sums;
+    int split_sums;
     ndp_outcome *out;
 } run;
 
@@ -145,15 +147,14 @@ static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
     ways[n++] = one_rank;
     if (v->bounds.spreads == 0)
         return n;
-    for (int i = 0, k = ndp_spread_runs(v->config.batch.global_batch_size, runs); i < k; i++)
-        if (runs[i].split_sums || runs[i].micro_batch != v->config.batch.micro_batch_size)
+    for (int i = 0, k = ndp_spread_runs(&v->bounds, v->config.batch.global_batch_size, runs); i < k; i++)
+        if (runs[i].split_sums || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
             ways[n++] = (way){one_rank.layout, runs[i]};
     return n;
 }
 
 static ndp_status check_spread(const verification *v) {
-    ndp_spread_run runs[NDP_SPREAD_RUNS];
-    int n = ndp_spread_runs(v->config.batch.global_batch_size, runs) / 2;
+    int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, sizes);
     NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
               "the bounds of bf16 and of SGD come from runs on one rank that cut the global batch in at least %d ways; "
               "%d sample%s can be cut in %d: set batch.global_batch_size to a multiple of 4",
@@ -229,8 +230,8 @@ static ndp_status run_reference(const verification *v, const way *w, ndp_outcome
     char how[64] = "";
     double start = ndp_now();
     if (w->split.micro_batch)
-        snprintf(how, sizeof how, ", micro batch %d%s", w->split.micro_batch,
-                 w->split.split_sums ? ", split sums" : "");
+        snprintf(how, sizeof how, ", micro batch %d%s%s", w->split.micro_batch,
+                 w->split.split_sums ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
     NDP_TRY(train(v, w, out));
     say(v, "one rank%s: %d step%s in %.1f s, loss %.4f at the last", how, out->steps, out->steps == 1 ? "" : "s",
         ndp_now() - start, out->loss[out->steps - 1]);

@@ -65,8 +65,17 @@ static void bf16_is_multiplied_by_what_the_processor_is_fast_at(void **state) {
     unsetenv("NDP_ISA");
 }
 
+static void the_processor_has_a_name(void **state) {
+    (void)state;
+    char name[NDP_CPU_NAME];
+    assert_ptr_equal(ndp_cpu_name(name), name);
+    assert_non_null(strstr(name, ", family "));
+    assert_null(strpbrk(name, "\n\t"));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(cores_follow_the_affinity),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_processor_has_a_name),
+                                       cmocka_unit_test(cores_follow_the_affinity),
                                        cmocka_unit_test(bf16_is_multiplied_by_what_the_processor_is_fast_at),
                                        cmocka_unit_test(isa_is_lowered_never_raised)};
     return cmocka_run_group_tests(tests, NULL, NULL);

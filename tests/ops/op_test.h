@@ -121,7 +121,7 @@ static inline void make_outputs(const ndp_op *op, const ndp_op_attr *attr, const
 }
 
 static inline void run_op_split(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,
-                                ndp_backend backend, int threads, bool split_sums) {
+                                ndp_backend backend, int threads, int split_sums) {
     ndp_op_call call = {.attr = attr, .threads = threads, .split_sums = split_sums};
     memcpy(call.in, in, sizeof(ndp_view) * (size_t)op->n_in);
     memcpy(call.out, out, sizeof(ndp_view) * (size_t)op->n_out);

@@ -33,7 +33,7 @@ static ndp_view expected(const product *p) {
     return e;
 }
 
-static void multiply_split(const product *p, const ndp_view *c, int threads, bool split) {
+static void multiply_split(const product *p, const ndp_view *c, int threads, int split) {
     ndp_gemm_shape s = ndp_gemm_shape_of(&p->a, p->trans_a, &p->b, p->trans_b, c, p->accumulate, threads);
     s.split = split;
     const ndp_gemm *plan, *again;
@@ -45,7 +45,7 @@ static void multiply_split(const product *p, const ndp_view *c, int threads, boo
     free(scratch);
 }
 
-static void multiply(const product *p, const ndp_view *c, int threads) { multiply_split(p, c, threads, false); }
+static void multiply(const product *p, const ndp_view *c, int threads) { multiply_split(p, c, threads, 0); }
 
 static void check_near(const product *p, const ndp_view *c, const ndp_view *e) {
     double far = distance(c, e), allowed = c->dtype == NDP_BF16 ? 4e-3 : 1e-6;

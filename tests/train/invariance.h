@@ -91,11 +91,14 @@ static inline void count_choices(family *f, const way *w) {
 static inline void measure_spread(const family *f, int global, ndp_bounds *bounds) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     ndp_outcome outcomes[NDP_SPREAD_RUNS];
-    int n = ndp_spread_runs(global, runs);
+    int n = ndp_spread_runs(bounds, global, runs);
     for (int i = 0; i < n; i++) {
         way w = one_rank(global, global / runs[i].micro_batch, 1);
+        subject s = f->s;
         w.split_sums = runs[i].split_sums;
-        outcomes[i] = train(&f->s, &w).of;
+        if (runs[i].fp32)
+            s.precision = "fp32";
+        outcomes[i] = train(&s, &w).of;
     }
     CHECK_OK(ndp_bounds_measure(bounds, outcomes, n));
     for (int i = 0; i < n; i++)

@@ -88,7 +88,7 @@ typedef struct fault {
 typedef struct way {
     int replicate, shard, cp, sp, tp; /* sizes; 0 is 1, too */
     int global, accumulation, threads;
-    bool split_sums;      /* of the kernels (ops/op.h) */
+    int split_sums;      /* of the kernels (ops/op.h) */
     bool recompute, keep; /* keep: reshard_after_forward is false */
     bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
     ndp_parallel parallel;

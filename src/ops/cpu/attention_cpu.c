@@ -29,11 +29,13 @@ static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
     return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
 }
 
-/* In bf16 by the instructions of bf16 wherever there are any, also where pairs are not faster: weights rounded to bf16
- * are part of the rounding that runs in bf16 are compared by. */
+/* In bf16 as products of bf16 are made: by its instructions only where they are faster than fp32's. */
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
-    if (dtype == NDP_BF16 && scale > 0 && ndp_cpu_has_avx512_bf16())
-        return ndp_cpu_has_amx_bf16() ? &ndp_att_amx : &ndp_att_avx512bf16;
+    ndp_bf16_way way = dtype == NDP_BF16 && scale > 0 ? ndp_cpu_bf16_way() : NDP_BF16_WIDENED;
+    if (way == NDP_BF16_TILES)
+        return &ndp_att_amx;
+    if (way == NDP_BF16_PAIRS)
+        return &ndp_att_avx512bf16;
     return ndp_cpu_has_avx512() ? &ndp_att_avx512 : &ndp_att_generic;
 }
 
@@ -46,7 +48,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .scale = (float)attr->scale,
                  .cap = (float)(attr->cap * M_LOG2E),
                  .keys = k->rows,
-                 .block_keys = c->split_sums ? NDP_ATT_FEW_KEYS : NDP_ATT_KEYS};
+                 .block_keys = c->split_sums ? NDP_ATT_FEW_KEYS * c->split_sums : NDP_ATT_KEYS};
     a.kernels = choose(q->dtype, a.scale);
     a.dim_pad = (a.dim + a.kernels->dim_unit - 1) / a.kernels->dim_unit * a.kernels->dim_unit;
     a.rows = q->rows * a.group;

@@ -5,10 +5,8 @@
  * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS (fewer with split sums); a task is a few
  * consecutive row blocks of one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
- * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where the processor has instructions
- * for bf16 (attention_bf16.h): there products of bf16 operands are of bf16 numbers, added up in fp32, by tiles or,
- * where there are none, by dpbf16ps. (It has twice the rate of fp32 multiply-adds on Zen 4; on Sapphire Rapids, which
- * has tiles, it was measured at half of it.)
+ * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where products of bf16 are made by
+ * tiles or by dpbf16ps (ndp_cpu_bf16_way, attention_bf16.h): there they are of bf16 numbers, added up in fp32.
  *
  * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
  * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
@@ -21,7 +19,7 @@
 enum {
     NDP_ATT_ROWS = 64,
     NDP_ATT_KEYS = 64,
-    NDP_ATT_FEW_KEYS = 24, /* of a block, with split sums */
+    NDP_ATT_FEW_KEYS = 8,  /* of a block, with split sums, times their place: 8 .. 48 */
     NDP_ATT_LANES = 16,    /* the widest vector */
     NDP_ATT_TILE = 8,      /* products may write this many rows, rounded up */
     NDP_ATT_TASK_BLOCKS = 4

@@ -40,6 +40,7 @@ typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t
     X(cap)                                                                                                             \
     X(add)                                                                                                             \
     X(add_bias)                                                                                                        \
+    X(copy_sum)                                                                                                        \
     X(copy)                                                                                                            \
     X(heads_split)                                                                                                     \
     X(heads_merge)                                                                                                     \

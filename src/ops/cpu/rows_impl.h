@@ -29,13 +29,22 @@ static void embedding(const ndp_op_call *c, int64_t first, int64_t last) {
     }
 }
 
-/* y = x rstd (w + offset); returns rstd. */
-NDP_INLINE void norm_row(ndp_dtype type, int64_t n, const void *x, const void *w, void *y, float *rstd,
-                         const ndp_op_attr *a) {
-    float sum = 0, offset = (float)a->unit_offset;
+NDP_INLINE float squares(ndp_dtype type, int64_t i, int64_t n, const void *x) {
+    float sum = 0;
 #pragma omp simd reduction(+ : sum)
-    for (int64_t i = 0; i < n; i++)
-        sum += ndp_ld(x, type, i) * ndp_ld(x, type, i);
+    for (int64_t j = i; j < n; j++)
+        sum += ndp_ld(x, type, j) * ndp_ld(x, type, j);
+    return sum;
+}
+
+/* y = x rstd (w + offset); returns rstd. The tensor axis splits this sum where a norm is of all heads. */
+NDP_INLINE void norm_row(ndp_dtype type, int64_t n, const void *x, const void *w, void *y, float *rstd,
+                         const ndp_op_call *c) {
+    const ndp_op_attr *a = c->attr;
+    int64_t at = ndp_split_at(n, c->split_sums);
+    float sum = squares(type, 0, at, x), offset = (float)a->unit_offset;
+    if (at < n)
+        sum += squares(type, at, n, x);
     float r = 1.0f / sqrtf(sum / (float)n + (float)a->eps);
     SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, type, i, ndp_ld(x, type, i) * r * (ndp_ld(w, type, i) + offset));
     *rstd = r;
@@ -47,7 +56,7 @@ static void rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++)
         for (int64_t g = 0; g < x->cols / n; g++)
             NDP_BY_TYPE(x->dtype, norm_row, n, ndp_at(x, t, g * n), c->in[1].data, ndp_at(&c->out[0], t, g * n),
-                        ndp_at(&c->out[1], t, g), c->attr);
+                        ndp_at(&c->out[1], t, g), c);
 }
 
 NDP_INLINE void add_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *a, const void *b, void *s) {
@@ -65,7 +74,7 @@ static void add_rmsnorm(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++) {
         NDP_BY_TYPES(x->dtype, x->dtype, add_row, x->cols, ndp_at(x, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(s, t, 0));
         NDP_BY_TYPE(x->dtype, norm_row, x->cols, ndp_at(s, t, 0), c->in[2].data, ndp_at(&c->out[1], t, 0),
-                    ndp_at(&c->out[2], t, 0), c->attr);
+                    ndp_at(&c->out[2], t, 0), c);
     }
 }
 
@@ -177,7 +186,7 @@ static void embedding_dw(const ndp_op_call *c, int64_t first, int64_t last) {
 }
 
 /* sum (+)= sums of rows of one block of columns, so many at a time so that fp32 sums stay short. */
-static int64_t rows_at_once(const ndp_op_call *c) { return c->split_sums ? 24 : 64; }
+static int64_t rows_at_once(const ndp_op_call *c) { return c->split_sums ? 8 * c->split_sums : 64; }
 
 NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1], *rstd = &c->in[2];

@@ -21,19 +21,20 @@ static void mean_squares(const ndp_op_call *c, int64_t first, int64_t last) {
         NDP_BY_TYPE(x->dtype, squares_row, x->cols, ndp_at(x, t, 0), (float)c->attr->scale, ndp_at(&c->out[0], t, 0));
 }
 
-NDP_INLINE void squares_dx_row(ndp_dtype type, int64_t n, const void *x, float by, const void *acc, void *dx) {
+NDP_INLINE void squares_dx_row(ndp_dtype from, ndp_dtype type, int64_t n, const void *x, float by, const void *acc,
+                               void *dx) {
     SIMD for (int64_t i = 0; i < n; i++) {
         float d = by * ndp_ld(x, type, i);
-        ndp_st(dx, type, i, acc ? ndp_ld(acc, type, i) + d : d);
+        ndp_st(dx, type, i, acc ? ndp_ld(acc, from, i) + d : d);
     }
 }
 
 static void mean_squares_dx(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[1], *acc = &c->in[2];
     for (int64_t t = first; t < last; t++)
-        NDP_BY_TYPE(x->dtype, squares_dx_row, x->cols, ndp_at(x, t, 0),
-                    2 * (float)c->attr->scale * *(const float *)ndp_at(&c->in[0], t, 0),
-                    acc->data ? ndp_at(acc, t, 0) : NULL, ndp_at(&c->out[0], t, 0));
+        NDP_BY_TYPES(acc->data ? acc->dtype : x->dtype, x->dtype, squares_dx_row, x->cols, ndp_at(x, t, 0),
+                     2 * (float)c->attr->scale * *(const float *)ndp_at(&c->in[0], t, 0),
+                     acc->data ? ndp_at(acc, t, 0) : NULL, ndp_at(&c->out[0], t, 0));
 }
 
 NDP_INLINE void norm_by_row(ndp_dtype type, int64_t n, const void *x, const void *w, float r, float offset, void *y) {
@@ -50,17 +51,16 @@ static void norm_by(const ndp_op_call *c, int64_t first, int64_t last) {
     }
 }
 
-/* sum(dy w x); dx may be NULL. */
+/* sum(dy w x); dx, in fp32, may be NULL. */
 NDP_INLINE void norm_by_dx_row(ndp_dtype type, int64_t n, const void *dy, const void *x, const void *w, float r,
-                               float offset, void *dx, float *along) {
+                               float offset, float *dx, float *along) {
     float sum = 0;
 #pragma omp simd reduction(+ : sum)
     for (int64_t i = 0; i < n; i++)
         sum += ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * ndp_ld(x, type, i);
     *along = sum;
     if (dx)
-        SIMD for (int64_t i = 0; i < n; i++)
-            ndp_st(dx, type, i, ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * r);
+        SIMD for (int64_t i = 0; i < n; i++) dx[i] = ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * r;
 }
 
 static void norm_by_dx(const ndp_op_call *c, int64_t first, int64_t last) {
