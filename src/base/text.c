@@ -2,6 +2,7 @@
 
 #include <ctype.h>
 #include <limits.h>
+#include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -55,6 +56,18 @@ void ndp_str_addf(ndp_str *s, const char *fmt, ...) {
     va_start(args, fmt);
     str_addv(s, fmt, args);
     va_end(args);
+}
+
+void ndp_str_add_number(ndp_str *s, double v) {
+    char text[32];
+    bool whole = fabs(v) < 1e15 && v == floor(v);
+    snprintf(text, sizeof text, "%.0f", v);
+    for (int digits = 1; digits <= 17 && !whole; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, v);
+        if (strtod(text, NULL) == v)
+            break;
+    }
+    ndp_str_add(s, text);
 }
 
 void ndp_str_release(ndp_str *s) {

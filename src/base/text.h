@@ -15,6 +15,8 @@ typedef struct ndp_str {
 void ndp_str_add(ndp_str *s, const char *text);
 void ndp_str_add_bytes(ndp_str *s, const void *bytes, size_t n);
 void ndp_str_addf(ndp_str *s, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* The shortest digits that read back to the same number; whole ones without an exponent. */
+void ndp_str_add_number(ndp_str *s, double v);
 void ndp_str_release(ndp_str *s);
 /* The text, owned by the caller now; NULL when memory ran out. The string is empty again. */
 char *ndp_str_detach(ndp_str *s);

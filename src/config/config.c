@@ -232,6 +232,13 @@ ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
     return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
 }
 
+int ndp_config_key(int i, char name[NDP_KEY_NAME]) {
+    if (i < 0 || i >= ndp_option_count)
+        return 0;
+    snprintf(name, NDP_KEY_NAME, "%s.%s", ndp_options[i].section, ndp_options[i].key);
+    return ndp_options[i].role;
+}
+
 /* The defaults are read like any other document: the table states them once. */
 ndp_status ndp_config_init(ndp_config *c) {
     ndp_str text = {0};
@@ -271,8 +278,9 @@ void ndp_config_help(ndp_str *out) {
         ndp_option_expects(o, &expects);
         if (opens_section(i))
             ndp_str_addf(out, "%s%s:\n", i ? "\n" : "", o->section);
-        ndp_str_addf(out, "  %-22s %s\n  %-22s %s; default %s\n", o->key, o->help, "",
-                     expects.failed ? "" : expects.data, o->value ? o->value : "null");
+        ndp_str_addf(out, "  %-22s %s\n  %-22s %s; default %s%s\n", o->key, o->help, "",
+                     expects.failed ? "" : expects.data, o->value ? o->value : "null",
+                     o->role == NDP_KEY_FREE ? "; may change on --resume" : "");
         ndp_str_release(&expects);
     }
 }

@@ -115,6 +115,17 @@ NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 /* What involves several keys: model.path or model.config, data.files, reduce, ... Called once all is read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
 
+/* What a key means to a run that is resumed. No role is 0: a row of the option table without one does not build. */
+typedef enum ndp_key_role {
+    NDP_KEY_FREE = 1, /* may change: it does not determine the curve */
+    NDP_KEY_IDENTITY, /* must keep its value */
+    NDP_KEY_CONTENTS  /* may be spelled otherwise; what it names must stay: a file's contents, the token of "auto" */
+} ndp_key_role;
+
+/* Key number i of the option table, "optimizer.lr", into `name`; returns its role, 0 beyond the last key. */
+enum { NDP_KEY_NAME = 64 };
+int ndp_config_key(int i, char name[NDP_KEY_NAME]);
+
 /* The complete configuration as YAML that ndp_config_parse reads back to the same struct. */
 NDP_API ndp_status ndp_config_write(const ndp_config *c, ndp_str *out);
 /* A table of all keys: type, range, default, one line of help each; for `ndparallel config` and --help. */

@@ -207,7 +207,8 @@ static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node 
     bool number = k->type != NDP_OPTION_TEXT && k->type != NDP_OPTION_LIST;
     if (number && text && strcmp(text, "auto") == 0)
         return NDP_OK;
-    ndp_option o = {"", name, k->offset, k->type, .low = k->low, .high = k->high, .interval = k->interval};
+    ndp_option o = {"",      name,          k->offset,       NDP_KEY_FREE,
+                    k->type, .low = k->low, .high = k->high, .interval = k->interval};
     char digits[NDP_IMPORT_DIGITS];
     if (!number)
         NDP_TRY(ndp_option_read(&o, m->y, value, m));

@@ -220,17 +220,6 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
     return NDP_FAIL(NDP_EBUG, "option %s.%s has no type", o->section, o->key);
 }
 
-/* The shortest digits that read back to the same number. */
-static void write_number(double v, ndp_str *out) {
-    char text[32];
-    for (int digits = 1; digits <= 17; digits++) {
-        snprintf(text, sizeof text, "%.*g", digits, v);
-        if (strtod(text, NULL) == v)
-            break;
-    }
-    ndp_str_add(out, text);
-}
-
 /* In double quotes: the one style that can hold everything. */
 static void write_text(const char *text, ndp_str *out) {
     if (!text) {
@@ -263,12 +252,12 @@ void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
     else if (o->type == NDP_OPTION_INT64)
         ndp_str_addf(out, "%lld", (long long)*(const int64_t *)at);
     else if (o->type == NDP_OPTION_NUMBER)
-        write_number(*(const double *)at, out);
+        ndp_str_add_number(out, *(const double *)at);
     else if (o->type == NDP_OPTION_PAIR) {
         ndp_str_add(out, "[");
-        write_number(((const double *)at)[0], out);
+        ndp_str_add_number(out, ((const double *)at)[0]);
         ndp_str_add(out, ", ");
-        write_number(((const double *)at)[1], out);
+        ndp_str_add_number(out, ((const double *)at)[1]);
         ndp_str_add(out, "]");
     } else if (o->type == NDP_OPTION_BOOL)
         ndp_str_add(out, *(const bool *)at ? "true" : "false");

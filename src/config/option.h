@@ -19,6 +19,7 @@ typedef enum ndp_option_type {
 typedef struct ndp_option {
     const char *section, *key; /* "" for a key that is in no section */
     size_t offset;             /* in ndp_config, or in what the reader of another table passes */
+    ndp_key_role role;
     ndp_option_type type;
     const char *value; /* the default, as YAML; NULL: unset */
     int64_t low, high;
