@@ -83,10 +83,10 @@ typedef struct ndp_import_opts {
 #define NDP_IMPORT_OPTS_INIT                                                                                           \
     { 0, false, NULL, 0 }
 /* Makes `c` what an Axolotl file, an Accelerate file (YAML or JSON) or a ParallelismConfig says, over the defaults of
- * that program. *job: a job file with the imported keys alone, which reads back to the same configuration. *notes: lines
- * for a person: the batch equation, what is different here, every key that was not carried over and why. NDP_EINVAL,
- * with file, line, column and a caret: wrong values; without `force` also keys that change the result and are not
- * supported (adapter: lora), and unknown keys. */
+ * that program. *job: a job file with the imported keys alone, which reads back to the same configuration. *notes:
+ * lines for a person: the batch equation, what is different here, every key that was not carried over and why.
+ * NDP_EINVAL, with file, line, column and a caret: wrong values; without `force` also keys that change the result and
+ * are not supported (adapter: lora), and unknown keys. */
 NDP_API ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job,
                                      char **notes);
 
@@ -130,8 +130,8 @@ typedef struct ndp_launch_opts {
     { 1, 0, NULL, NULL, NULL, NULL, NULL }
 /* Runs mpirun with `ranks` processes of argv, which inherit stdout and stderr, and waits for its end. *exit_code: that
  * of the rank that failed first, 128 + signal for one that was killed. The ranks end with the calling thread. A
- * terminal's Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. NDP_ECOMM: a host
- * of the hostfile cannot be reached. */
+ * terminal's Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. NDP_ECOMM: a
+ * host of the hostfile cannot be reached. */
 NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 /* ---- training, step by step ---- */
@@ -165,8 +165,9 @@ NDP_API ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *t
 int64_t ndp_trainer_updates(const ndp_trainer *t);
 /* Saves weights, optimizer and cursor into `folder` (NULL: the run's checkpoints/). Collective; atomic. */
 NDP_API ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder);
-/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 when there is none. Collective.
- */
+/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 when there is none. NDP_EINVAL
+ * names what differs of all that determines the curve: model, data, tokenizer, optimizer, schedule, batch, seed,
+ * precision. Collective. */
 NDP_API ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step);
 /* Writes the model as a Hugging Face folder (NULL: the run's model/). Collective. */
 NDP_API ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder);
@@ -191,10 +192,14 @@ typedef struct ndp_train_opts {
      * on stderr every few seconds. */
     void (*working)(void *user, const char *line);
     void *user;
+    const char *const *accept; /* with `resume`: keys that may differ from the checkpoint's ("optimizer.lr") */
+    int accept_count;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, NULL, NULL, NULL, NULL, NULL }
-/* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. Collective. */
+    { false, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+/* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. NDP_EINVAL, before
+ * anything in the folder is written: a resumed run differs from its checkpoint in a key that `accept` does not hold, or
+ * `accept` holds one that does not differ. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 
 /* ---- knowing before ---- */

@@ -7,10 +7,12 @@
 
 /* ---- arguments ---- */
 
-enum { OPTION_RESUME = 1, OPTION_HOSTFILE, OPTION_DRY, OPTION_NO_DATA, OPTION_PER_NODE };
+enum { OPTION_RESUME = 1, OPTION_HOSTFILE, OPTION_DRY, OPTION_NO_DATA, OPTION_PER_NODE, OPTION_ACCEPT };
 
 static const struct argp_option options[] = {
     {"resume", OPTION_RESUME, NULL, 0, "Resume from the newest checkpoint in the run folder", 0},
+    {"accept", OPTION_ACCEPT, "KEY", 0,
+     "With --resume: go on although KEY (optimizer.lr) differs from the checkpoint; once for each key", 0},
     {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
     {"dry-run", OPTION_DRY, NULL, 0,
      "Check the job, read the beginning of its data, show what one rank needs and sends, then exit", 0},
@@ -25,7 +27,17 @@ typedef struct arguments {
     bool resume, dry, no_data;
     int per_node;
     const char *hostfile;
+    const char **accept; /* owned */
+    int accept_count;
 } arguments;
+
+static void add_accepted(arguments *a, const char *key, struct argp_state *state) {
+    const char **more = realloc(a->accept, ((size_t)a->accept_count + 1) * sizeof *more);
+    if (!more)
+        argp_failure(state, 1, 0, "no memory for the arguments");
+    a->accept = more;
+    a->accept[a->accept_count++] = key;
+}
 
 static error_t parse(int key, char *arg, struct argp_state *state) {
     arguments *a = state->input;
@@ -35,6 +47,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_RESUME:
         a->resume = true;
+        return 0;
+    case OPTION_ACCEPT:
+        add_accepted(a, arg, state);
         return 0;
     case OPTION_HOSTFILE:
         a->hostfile = arg;
@@ -51,6 +66,8 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case ARGP_KEY_END:
         if (a->no_data && !a->dry)
             argp_error(state, "--no-data needs --dry-run: a real run needs its data");
+        if (a->accept_count && !a->resume)
+            argp_error(state, "--accept needs --resume: only a run that goes on can differ");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -79,6 +96,8 @@ static ndp_status body(ndp_world *w, void *user) {
     run *r = user;
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
     o.resume = r->arguments->resume;
+    o.accept = r->arguments->accept;
+    o.accept_count = r->arguments->accept_count;
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;
@@ -152,5 +171,6 @@ int cmd_train(int argc, char **argv) {
     int code = st == NDP_OK ? train(&a, c, argc, argv) : cli_fail_early(st, a.job.debug);
     ndp_config_destroy(c);
     cli_job_release(&a.job);
+    free(a.accept);
     return code;
 }

@@ -51,7 +51,8 @@ ndp_status ndp_token_cache_open(const char *path, ndp_token_cache *out) {
                              .n_texts = (int64_t)h.n_texts,
                              .n_sources = (int)h.n_sources,
                              .id_bytes = (int)h.id_bytes,
-                             .largest_id = (int32_t)h.largest_id};
+                             .largest_id = (int32_t)h.largest_id,
+                             .payload = h.payload};
     return NDP_OK;
 }
 
@@ -129,7 +130,10 @@ static char *path_of(const search *s, const char *name) { return ndp_format("%s/
 static ndp_status find(search *s, finding *out) {
     finding f = {.build = 1};
     NDP_TRY(open_corpus(s));
-    NDP_TRY(ndp_corpus_key(&s->corpus, s->o, &f.key));
+    ndp_hash128 content;
+    NDP_TRY(ndp_corpus_key(&s->corpus, s->o, &f.key, &content));
+    if (s->o->content)
+        *s->o->content = content;
     f.stamp = s->corpus.stamp;
     snprintf(f.name, sizeof f.name, "%016llx%016llx.tokens", (unsigned long long)f.key.high,
              (unsigned long long)f.key.low);

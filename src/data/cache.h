@@ -37,8 +37,10 @@ typedef struct ndp_dataset_options {
     /* While tokenizing, of all ranks; told on the first rank of those that see a cache folder. NULL is fine. */
     void (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_user;
-    int64_t *left_out; /* becomes the number of files in folders that are of no kind that is read, on the rank that
-                        * looks for them; NULL is fine */
+    ndp_hash128 *content; /* becomes the hash of the files' contents and their order, on the rank that looks for them;
+                           * NULL is fine */
+    int64_t *left_out;    /* becomes the number of files in folders that are of no kind that is read, on the rank that
+                           * looks for them; NULL is fine */
 } ndp_dataset_options;
 
 /* Finds the cache of these files under this tokenizer and format, checks all of it, and builds it where it is missing
@@ -63,7 +65,8 @@ typedef struct ndp_token_cache {
     int64_t n_documents, n_tokens;
     int64_t n_texts; /* documents that are no conversations: those that get an end token */
     int n_sources, id_bytes;
-    int32_t largest_id; /* must be below the model's vocabulary */
+    int32_t largest_id;  /* must be below the model's vocabulary */
+    ndp_hash128 payload; /* hash of all ids, offsets, sources and bits; 0 in memory */
 } ndp_token_cache;
 
 /* NDP_EFORMAT when the header is damaged or the file was cut. */

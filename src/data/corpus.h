@@ -18,8 +18,9 @@ typedef struct ndp_corpus {
 /* Lists and maps the files. */
 ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out);
 void ndp_corpus_close(ndp_corpus *c);
-/* What the ids depend on, and nothing else: not where the files lie. Reads all of them. */
-ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key);
+/* Hashes what the ids depend on, and nothing else: not where the files lie. Reads all of them. `content` is the part of
+ * it that the files are: their bytes, kinds and order, without the tokenizer and the format. */
+ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content);
 /* NDP_EINVAL: no file has a document. */
 ndp_status ndp_corpus_fail_empty(const ndp_corpus *c);
 /* NDP_EFORMAT when a file is another one by now. */

@@ -54,6 +54,7 @@ static ndp_status prepare(void *user, const ndp_strings *files, ndp_token_cache 
     o.progress = say_tokenizing;
     o.progress_user = &w;
     o.left_out = &left_out;
+    o.content = files == &t->job.config->data.files ? &t->data.content : &t->data.held_content;
     NDP_TRY(ndp_dataset_prepare(&o, &path));
     if (left_out > 0)
         ndp_info(&t->log, "%lld file%s in the folders of the data %s no text, records or ids by %s name and left out",

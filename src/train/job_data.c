@@ -11,7 +11,9 @@ static const char *tokenizer_of(const ndp_config *c) {
 }
 
 /* The tokens of `bytes` have no texts in its vocabulary. */
-static ndp_span end_text(const ndp_job_data *d) {
+ndp_span ndp_job_data_end_text(const ndp_job_data *d) {
+    if (d->end_token < 0)
+        return (ndp_span){"", 0};
     ndp_span text = ndp_tokenizer_token(d->tokenizer, d->end_token);
     return text.data ? text : (ndp_span){d->end_token == ndp_tokenizer_bos(d->tokenizer) ? "<bos>" : "<eos>", 5};
 }
@@ -32,7 +34,7 @@ static ndp_status choose_end_token(ndp_job_data *d) {
     return NDP_FAIL(NDP_EINVAL,
                     "data.end_token: the token '%.*s' of %s is %d, the model's vocabulary ends at %lld; set "
                     "data.end_token: none, or another token",
-                    (int)end_text(d).n, end_text(d).data, d->tokenizer_source, d->end_token,
+                    (int)ndp_job_data_end_text(d).n, ndp_job_data_end_text(d).data, d->tokenizer_source, d->end_token,
                     (long long)d->job->facts.vocab - 1);
 }
 
@@ -179,7 +181,8 @@ static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const c
                  (long long)ndp_dataset_labels(set), (long long)ndp_dataset_rows(set), rows,
                  100 * ndp_dataset_fill(set));
     if (ndp_dataset_has_texts(set) && d->end_token >= 0)
-        ndp_str_addf(out, "; texts end with %.*s (%d)", (int)end_text(d).n, end_text(d).data, d->end_token);
+        ndp_str_addf(out, "; texts end with %.*s (%d)", (int)ndp_job_data_end_text(d).n, ndp_job_data_end_text(d).data,
+                     d->end_token);
     else if (ndp_dataset_has_texts(set))
         ndp_str_add(out, "; texts have no end token");
     ndp_str_add(out, "\n");

@@ -14,6 +14,7 @@ typedef struct ndp_job_data {
     ndp_chat chat;
     int32_t end_token;                   /* of texts; -1: none */
     ndp_token_cache tokens, held_tokens; /* of data.files; of data.validation_files */
+    ndp_hash128 content, held_content;   /* hashes of these files (cache.h); known on rank 0 */
     ndp_dataset *dataset, *held;         /* NULL: not opened; nothing is held out */
     ndp_sampler sampler;
     ndp_mix_part *parts; /* of the sampler; NULL without data.mix */
@@ -23,6 +24,9 @@ typedef struct ndp_job_data {
  * the tokenizer, or beyond the model's vocabulary. */
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out);
 void ndp_job_data_close(ndp_job_data *d);
+
+/* The text of the end token, "<eos>"; empty: there is none. Borrowed from the tokenizer. */
+ndp_span ndp_job_data_end_text(const ndp_job_data *d);
 
 /* How the files become tokens: all but the number of threads and the team. Borrows `d` and `files`. */
 ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_strings *files);

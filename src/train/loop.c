@@ -1,6 +1,6 @@
 /* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model. */
 #include "checkpoint/agree.h"
-#include "train/trainer.h"
+#include "train/identity.h"
 
 #include <errno.h>
 #include <math.h>
@@ -46,23 +46,28 @@ static ndp_status refuse_other_run(const ndp_config *c) {
     return NDP_OK;
 }
 
-static ndp_status open_folder(loop *l) {
-    const char *folder = l->config->train.output_dir;
+static ndp_status open_folder(const loop *l) {
+    char path[4096];
+    NDP_TRY(ndp_folder_create(l->config->train.output_dir));
+    snprintf(path, sizeof path, "%s/checkpoints", l->config->train.output_dir);
+    return ndp_checkpoint_clean(path);
+}
+
+/* Comes after a resume: one that is refused leaves the job.yaml of its run. */
+static ndp_status write_job(const loop *l) {
     char path[4096], *yaml;
-    NDP_TRY(ndp_folder_create(folder));
     NDP_TRY(ndp_config_text(l->config, &yaml));
-    snprintf(path, sizeof path, "%s/job.yaml", folder);
+    snprintf(path, sizeof path, "%s/job.yaml", l->config->train.output_dir);
     ndp_str text = {0};
     ndp_str_add(&text, "# ");
     ndp_trainer_describe_kernels(l->trainer, &text);
+    ndp_identity_describe_accepted(l->trainer, &text);
     ndp_str_add(&text, yaml);
     free(yaml);
     ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
                                 : ndp_file_write_atomic(path, text.data, text.length);
     ndp_str_release(&text);
-    NDP_TRY(st);
-    snprintf(path, sizeof path, "%s/checkpoints", folder);
-    return ndp_checkpoint_clean(path);
+    return st;
 }
 
 /* The first checkpoint would show it too, hours later. */
@@ -229,8 +234,12 @@ static ndp_status begin(loop *l) {
             say(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
         else
             say(l, "resume: from step %lld", (long long)step);
+        NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: %s holds no checkpoint to differ from",
+                  l->opts->accept[0], l->config->train.output_dir);
         l->saved = step < 0 ? 0 : step;
     }
+    NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
+    NDP_TRY(ndp_agree(l->trainer->world, see_folder(l)));
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
@@ -266,8 +275,6 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     NDP_TRY(prepare_folder(&l, w));
     NDP_TRY(ndp_trainer_open(c, w, o, false, &l.trainer));
     ndp_status st = ndp_agree(l.trainer->world, l.first ? open_folder(&l) : NDP_OK);
-    if (st == NDP_OK)
-        st = ndp_agree(l.trainer->world, see_folder(&l));
     if (st == NDP_OK)
         st = run(&l);
     if (l.metrics)

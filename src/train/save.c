@@ -1,6 +1,6 @@
 /* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout. */
 #include "checkpoint/agree.h"
-#include "train/trainer.h"
+#include "train/identity.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -23,24 +23,16 @@ static char *checkpoint_folder(const ndp_trainer *t, const char *folder) {
     return folder ? ndp_format("%s", folder) : ndp_format("%s/checkpoints", t->job.config->train.output_dir);
 }
 
-/* What must not change under a cursor: the rows that it counts, and their order. */
-static struct json_object *data_identity(const ndp_trainer *t) {
-    struct json_object *o = json_object_new_object();
-    json_object_object_add(o, "rows", json_object_new_int64(ndp_dataset_rows(t->data.dataset)));
-    json_object_object_add(o, "epoch_rows", json_object_new_int64(t->data.sampler.rows));
-    json_object_object_add(o, "tokens", json_object_new_int64(ndp_dataset_tokens(t->data.dataset)));
-    json_object_object_add(o, "sequence_length", json_object_new_int64(t->job.config->data.sequence_length));
-    json_object_object_add(o, "shuffle", json_object_new_boolean(t->job.config->data.shuffle));
-    return o;
-}
-
 ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     char *path = checkpoint_folder(t, folder);
     if (!path)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     ndp_tensor_list list = {0};
-    ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, data_identity(t)};
-    ndp_status st = ndp_agree(t->world, list_tensors(t, &list));
+    ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL};
+    ndp_status st = list_tensors(t, &list);
+    if (st == NDP_OK && ndp_is_first(t->world))
+        st = ndp_identity_extra(t, &info.extra);
+    st = ndp_agree(t->world, st);
     if (st == NDP_OK)
         st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces,
                                  t->job.config->checkpoint.keep);
@@ -70,30 +62,9 @@ static ndp_status load_piece(void *user, const ndp_run *p, void *data) {
     return ndp_run_read(p, read_checkpoint, user, name, data, l->t->model.opts.master);
 }
 
-/* The cursor counts rows of the data it was made with: on others it would point anywhere. */
-static ndp_status check_data(const ndp_trainer *t, const ndp_checkpoint_info *info, const char *path) {
-    struct json_object *now = data_identity(t);
-    ndp_status st = NDP_OK;
-    json_object_object_foreach(now, key, value) {
-        struct json_object *then = NULL;
-        if (st == NDP_OK && json_object_object_get_ex(info->extra, key, &then) && !json_object_equal(value, then))
-            st = NDP_FAIL(
-                NDP_EINVAL,
-                "%s was made with data of %s %s, now it is %s: a resumed run must go on with the data it began with",
-                path, key, json_object_get_string(then), json_object_get_string(value));
-    }
-    if (st == NDP_OK && info->seed != t->job.config->train.seed)
-        st = NDP_FAIL(NDP_EINVAL, "%s was made with train.seed %lld, now it is %lld", path, (long long)info->seed,
-                      (long long)t->job.config->train.seed);
-    json_object_put(now);
-    return st;
-}
-
-static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c, const char *path) {
+static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     ndp_tensor_list list = {0};
-    ndp_status st = check_data(t, ndp_checkpoint_get_info(c), path);
-    if (st == NDP_OK)
-        st = list_tensors(t, &list);
+    ndp_status st = list_tensors(t, &list);
     if (st == NDP_OK)
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
@@ -119,8 +90,11 @@ static ndp_status resume_from(ndp_trainer *t, const char *path, int64_t *step) {
         return NDP_OK;
     ndp_checkpoint *c = NULL;
     st = ndp_checkpoint_open(path, *step, &c);
+    if (st == NDP_OK && ndp_is_first(t->world))
+        st = ndp_identity_check(t, ndp_checkpoint_get_info(c), path);
+    st = ndp_agree(t->world, st);
     if (st == NDP_OK)
-        st = load_all(t, c, path);
+        st = load_all(t, c);
     ndp_checkpoint_close(c);
     return ndp_agree(t->world, st);
 }

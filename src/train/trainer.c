@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/cpu.h"
+#include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "train/host.h"
@@ -99,6 +100,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     ndp_model_release(&t->model);
     ndp_job_data_close(&t->data);
     ndp_peak_destroy(t->peak.own);
+    json_object_put(t->accepted);
     ndp_comm_destroy(t->world);
     ndp_job_release(&t->job);
     free(t->whole.tokens);
@@ -108,27 +110,31 @@ void ndp_trainer_destroy(ndp_trainer *t) {
 
 /* ---- steps ---- */
 
+static int data_rank(const ndp_trainer *t) {
+    return ndp_mesh_group(&ndp_engine_program(t->engine)->opts.mesh, NDP_GROUP_DATA).rank;
+}
+
+void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows) {
+    for (int64_t j = 0; j < t->shape.micro; j++)
+        rows[j] = ndp_sampler_row(&t->data.sampler, t->samples + ndp_sample_index(&t->shape, 0, m, data_rank(t), j));
+}
+
 static ndp_status load_batches(const ndp_trainer *t) {
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
-    int rank = ndp_mesh_group(mesh, NDP_GROUP_DATA).rank;
-    int64_t *rows = t->rows;
     for (int m = 0; m < t->job.batch.accumulation; m++) {
-        for (int64_t j = 0; j < t->shape.micro; j++)
-            rows[j] = ndp_sampler_row(&t->data.sampler, t->samples + ndp_sample_index(&t->shape, 0, m, rank, j));
-        NDP_TRY(ndp_trainer_load_rows(t, t->data.dataset, rows));
+        ndp_trainer_draw_rows(t, m, t->rows);
+        NDP_TRY(ndp_trainer_load_rows(t, t->data.dataset, t->rows));
         ndp_engine_load(t->engine, m, &t->whole);
     }
     return NDP_OK;
 }
 
-static double learning_rate(const ndp_trainer *t) {
-    const ndp_config *c = t->job.config;
+double ndp_trainer_lr(const ndp_config *c, int64_t update) {
     static const ndp_schedule_kind kinds[] = {[NDP_SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
                                               [NDP_SCHEDULE_LINEAR] = NDP_LR_LINEAR,
                                               [NDP_SCHEDULE_COSINE] = NDP_LR_COSINE};
     ndp_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
                       c->train.steps};
-    return ndp_schedule_lr(&s, t->updates);
+    return ndp_schedule_lr(&s, update);
 }
 
 /* The most memory that this process has had resident, bytes. */
@@ -145,7 +151,7 @@ static int64_t peak_memory(void) {
 }
 
 ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
-    double start = ndp_now(), lr = learning_rate(t);
+    double start = ndp_now(), lr = ndp_trainer_lr(t->job.config, t->updates);
     NDP_TRY(load_batches(t));
     ndp_step_result r;
     NDP_TRY(ndp_engine_step(t->engine, lr, t->updates, true, &r));

@@ -20,7 +20,8 @@ struct ndp_trainer {
     ndp_micro_batch whole; /* of one micro-batch, before it is cut */
     int64_t *rows;         /* of a micro-batch: room for their numbers */
     int threads;
-    int64_t updates, samples; /* made; drawn: the cursor */
+    int64_t updates, samples;     /* made; drawn: the cursor */
+    struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL outside of a whole run, which alone reports mfu */
         double share;        /* of it that this rank's cores allow */
@@ -42,6 +43,11 @@ NDP_API ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, n
 
 /* A line that says which kernels this rank runs: other kernels, other bits. */
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
+
+/* Learning rate of update `update`, 0 the first, in a run of configuration `c`. */
+double ndp_trainer_lr(const ndp_config *c, int64_t update);
+/* Numbers of the rows of micro-batch m that this rank reads in the next update; rows: t->shape.micro of them. */
+void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
 
 /* data.c: opens t->data: all of it, or what is held out if t->forward_only. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_open_data(ndp_trainer *t);

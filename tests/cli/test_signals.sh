@@ -2,7 +2,7 @@
 # Ctrl-C finishes the step, saves and ends with 130; ranks that are killed end the run; what a terminal shows.
 . "$(dirname "$0")/cases.sh"
 make_job
-endless="train job.yaml --set train.output_dir=$work/run --set train.steps=1000000 --set train.log_every=100000"
+endless="train job.yaml --set train.output_dir=$work/run --set train.steps=1000000 --set train.log_every=100000 --set schedule.name=constant"
 
 # Processes of this test, by the folder in their arguments: all, or the rank of that number.
 processes() {
@@ -62,7 +62,7 @@ for transport in $ways; do
     saved
 
     more=$((step + 1))
-    run train job.yaml --transport "$transport" --set train.output_dir="$work/run" --set train.steps=$more --resume
+    run train job.yaml --transport "$transport" --set train.output_dir="$work/run" --set train.steps=$more --set schedule.name=constant --resume
     code_is 0
     says out "^resume: from step $step" "^step $more/$more "
 done

@@ -127,11 +127,11 @@ static void a_document_that_is_cut_has_it_once(void **state) {
 
 static ndp_hash128 key_of(const char *file, const ndp_tokenizer *t, const int32_t *end) {
     ndp_corpus c;
-    ndp_hash128 key;
+    ndp_hash128 key, content;
     const ndp_dataset_options o = {
         .files = (const char *const[]){file}, .n_files = 1, .tokenizer = t, .threads = 1, .end_token = end};
     CHECK_OK(ndp_corpus_open(&o, &c));
-    CHECK_OK(ndp_corpus_key(&c, &o, &key));
+    CHECK_OK(ndp_corpus_key(&c, &o, &key, &content));
     ndp_corpus_close(&c);
     return key;
 }

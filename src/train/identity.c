@@ -1,0 +1,303 @@
+/* The identity of a run: what is in it. */
+#include "train/identity.h"
+
+#include "base/json.h"
+#include <stdlib.h>
+#include <string.h>
+
+void ndp_identity_add(struct json_object *o, const char *key, ndp_str *text) {
+    json_object_object_add(o, key, json_object_new_string(text->data ? text->data : ""));
+    ndp_str_release(text);
+}
+
+/* ---- the model ---- */
+
+typedef enum fact_type { FACT_INT, FACT_INT64, FACT_NUMBER, FACT_BOOL, FACT_WORD, FACT_TEXT } fact_type;
+
+typedef struct fact {
+    const char *key;
+    size_t offset; /* in ndp_facts, or in ndp_rope */
+    fact_type type;
+    bool shape; /* the tensors of a checkpoint depend on it */
+    const char *const *words;
+} fact;
+
+static const char *const activation_words[] = {[NDP_SILU] = "silu", [NDP_GELU_TANH] = "gelu_tanh"};
+static const char *const qk_norm_words[] = {
+    [NDP_QK_NORM_NONE] = "none", [NDP_QK_NORM_HEAD] = "head", [NDP_QK_NORM_WHOLE] = "whole"};
+static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
+                                            [NDP_ROPE_LINEAR] = "linear",
+                                            [NDP_ROPE_LLAMA3] = "llama3",
+                                            [NDP_ROPE_YARN] = "yarn",
+                                            [NDP_ROPE_LONG] = "longrope"};
+
+#define FACT(member, key, type)                                                                                        \
+    { "model." key, offsetof(ndp_facts, member), type, false, NULL }
+#define SHAPE(member, key, type)                                                                                       \
+    { "model." key, offsetof(ndp_facts, member), type, true, NULL }
+#define ROPE(member, key, type)                                                                                        \
+    { "model." key, offsetof(ndp_rope, member), type, false, NULL }
+
+/* Not here: how files name and lay out their tensors (names, transposed), dropout, which is never applied, and bos and
+ * eos, which generate reads; own_head is in tied. Layers and ropes have tables of their own below. */
+static const fact facts[] = {
+    SHAPE(family, "model_type", FACT_TEXT),
+    SHAPE(vocab, "vocab_size", FACT_INT64),
+    SHAPE(layers, "num_hidden_layers", FACT_INT),
+    SHAPE(hidden, "hidden_size", FACT_INT),
+    SHAPE(heads, "num_attention_heads", FACT_INT),
+    SHAPE(kv_heads, "num_key_value_heads", FACT_INT),
+    SHAPE(head_dim, "head_dim", FACT_INT),
+    SHAPE(ffn, "intermediate_size", FACT_INT),
+    FACT(max_positions, "max_position_embeddings", FACT_INT64),
+    FACT(norm_eps, "norm_eps", FACT_NUMBER),
+    FACT(init_std, "initializer_range", FACT_NUMBER),
+    FACT(depth_init, "depth_init", FACT_BOOL),
+    SHAPE(tied, "tie_word_embeddings", FACT_BOOL),
+    SHAPE(qkv_bias, "qkv_bias", FACT_BOOL),
+    SHAPE(o_bias, "o_bias", FACT_BOOL),
+    SHAPE(mlp_bias, "mlp_bias", FACT_BOOL),
+    SHAPE(layer_norm, "layer_norm", FACT_BOOL),
+    FACT(unit_offset, "unit_offset_norm", FACT_BOOL),
+    SHAPE(plain_mlp, "plain_mlp", FACT_BOOL),
+    SHAPE(parallel, "parallel_residual", FACT_BOOL),
+    {"model.hidden_act", offsetof(ndp_facts, activation), FACT_WORD, false, activation_words},
+    {"model.qk_norm", offsetof(ndp_facts, qk_norm), FACT_WORD, true, qk_norm_words},
+    FACT(attention_scale, "attention_scale", FACT_NUMBER),
+    FACT(attention_cap, "attn_logit_softcapping", FACT_NUMBER),
+    FACT(logit_cap, "final_logit_softcapping", FACT_NUMBER),
+    FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
+    SHAPE(n_ropes, "rope_tables", FACT_INT),
+};
+static const fact rope_facts[] = {
+    {"model.rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
+    ROPE(dim, "rope_dim", FACT_INT),
+    ROPE(theta, "rope_theta", FACT_NUMBER),
+    ROPE(factor, "rope_factor", FACT_NUMBER),
+    ROPE(amplitude, "rope_attention_factor", FACT_NUMBER),
+    ROPE(low_freq_factor, "rope_low_freq_factor", FACT_NUMBER),
+    ROPE(high_freq_factor, "rope_high_freq_factor", FACT_NUMBER),
+    ROPE(beta_fast, "rope_beta_fast", FACT_NUMBER),
+    ROPE(beta_slow, "rope_beta_slow", FACT_NUMBER),
+    ROPE(truncate, "rope_truncate", FACT_BOOL),
+    ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
+};
+_Static_assert(sizeof(ndp_facts) == 8568 && sizeof(ndp_rope) == 2128,
+               "the facts of a model have changed: does a new one determine the curve? Then it needs a row above");
+
+static void write_fact(const fact *f, const void *of, ndp_str *out) {
+    const void *at = (const char *)of + f->offset;
+    switch (f->type) {
+    case FACT_INT:
+        ndp_str_addf(out, "%d", *(const int *)at);
+        break;
+    case FACT_INT64:
+        ndp_str_addf(out, "%lld", (long long)*(const int64_t *)at);
+        break;
+    case FACT_NUMBER:
+        ndp_str_add_number(out, *(const double *)at);
+        break;
+    case FACT_BOOL:
+        ndp_str_add(out, *(const bool *)at ? "true" : "false");
+        break;
+    case FACT_WORD:
+        ndp_str_add(out, f->words[*(const int *)at]);
+        break;
+    case FACT_TEXT:
+        ndp_str_add(out, at);
+        break;
+    }
+}
+
+static void add_factors(const ndp_facts *f, struct json_object *o) {
+    ndp_str text = {0};
+    for (int i = 0; i < f->n_ropes; i++)
+        for (int k = 0; f->ropes[i].scaling == NDP_ROPE_LONG && k < f->ropes[i].dim / 2; k++) {
+            ndp_str_addf(&text, "%s", text.length ? " " : "");
+            ndp_str_add_number(&text, f->ropes[i].short_factor[k]);
+            ndp_str_add(&text, "/");
+            ndp_str_add_number(&text, f->ropes[i].long_factor[k]);
+        }
+    ndp_identity_add(o, "model.rope_short_and_long_factors", &text);
+}
+
+/* One number where all layers are alike, else one for each. */
+static void add_layers(const ndp_facts *f, const char *key, size_t offset, struct json_object *o) {
+    ndp_str text = {0};
+    int first = *(const int *)((const char *)&f->kinds[f->kind_of[0]] + offset), others = 0;
+    for (int i = 0; i < f->layers; i++)
+        others += *(const int *)((const char *)&f->kinds[f->kind_of[i]] + offset) != first;
+    for (int i = 0; i < (others ? f->layers : 1); i++)
+        ndp_str_addf(&text, "%s%d", i ? " " : "", *(const int *)((const char *)&f->kinds[f->kind_of[i]] + offset));
+    ndp_identity_add(o, key, &text);
+}
+
+void ndp_identity_add_facts(const ndp_facts *f, struct json_object *o) {
+    for (int i = 0; i < NDP_COUNT(facts); i++) {
+        ndp_str text = {0};
+        write_fact(&facts[i], f, &text);
+        ndp_identity_add(o, facts[i].key, &text);
+    }
+    for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
+        ndp_str text = {0};
+        for (int r = 0; r < f->n_ropes; r++) {
+            ndp_str_add(&text, r ? " " : "");
+            write_fact(&rope_facts[i], &f->ropes[r], &text);
+        }
+        ndp_identity_add(o, rope_facts[i].key, &text);
+    }
+    add_factors(f, o);
+    add_layers(f, "model.layer_ropes", offsetof(ndp_layer_kind, rope), o);
+    add_layers(f, "model.sliding_window", offsetof(ndp_layer_kind, window), o);
+}
+
+bool ndp_identity_is_shape(const ndp_facts *f, const char *key) {
+    for (int i = 0; i < NDP_COUNT(facts); i++)
+        if (strcmp(facts[i].key, key) == 0)
+            return facts[i].shape || (facts[i].offset == offsetof(ndp_facts, max_positions) && f->n_ropes == 0);
+    return false;
+}
+
+/* ---- what keys name ---- */
+
+static void add_hash(ndp_str *out, ndp_hash128 h) {
+    ndp_str_addf(out, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+}
+
+/* With the window that model.sliding_window sets: the model was built with it. */
+static void add_model(const ndp_trainer *t, const char *key, struct json_object *o) {
+    (void)key;
+    ndp_identity_add_facts(&t->model.facts, o);
+}
+
+/* The files, and the tokens that the tokenizer and the format made of them. */
+static void add_files(const ndp_trainer *t, const char *key, struct json_object *o) {
+    ndp_str files = {0}, tokens = {0};
+    add_hash(&files, t->data.content);
+    ndp_identity_add(o, key, &files);
+    add_hash(&tokens, t->data.tokens.payload);
+    ndp_identity_add(o, "data.tokens", &tokens);
+}
+
+static void add_held_files(const ndp_trainer *t, const char *key, struct json_object *o) {
+    ndp_str text = {0};
+    if (t->job.config->data.validation_files.n)
+        add_hash(&text, t->data.held_content);
+    else
+        ndp_str_add(&text, "none");
+    ndp_identity_add(o, key, &text);
+}
+
+/* bos and eos may stand in a file beside the tokenizer's. */
+static void add_tokenizer(const ndp_trainer *t, const char *key, struct json_object *o) {
+    ndp_str text = {0};
+    add_hash(&text, ndp_tokenizer_fingerprint(t->data.tokenizer));
+    ndp_str_addf(&text, " bos %d eos %d", ndp_tokenizer_bos(t->data.tokenizer), ndp_tokenizer_eos(t->data.tokenizer));
+    ndp_identity_add(o, key, &text);
+}
+
+static void add_template(const ndp_trainer *t, const char *key, struct json_object *o) {
+    ndp_str text = {0};
+    ndp_str_add(&text, ndp_chat_name(&t->data.chat));
+    ndp_identity_add(o, key, &text);
+}
+
+static void add_end_token(const ndp_trainer *t, const char *key, struct json_object *o) {
+    ndp_str text = {0};
+    ndp_span token = ndp_job_data_end_text(&t->data);
+    if (token.n)
+        ndp_str_addf(&text, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
+    else
+        ndp_str_add(&text, "none");
+    ndp_identity_add(o, key, &text);
+}
+
+/* Every NDP_KEY_CONTENTS key; NULL: one of the others has it. */
+static const struct {
+    const char *key;
+    void (*add)(const ndp_trainer *t, const char *key, struct json_object *o);
+} contents[] = {
+    {"model.path", add_model},         {"model.config", NULL},
+    {"model.sliding_window", NULL},    {"data.files", add_files},
+    {"data.tokenizer", add_tokenizer}, {"data.chat_template", add_template},
+    {"data.end_token", add_end_token}, {"data.validation_files", add_held_files},
+};
+
+static ndp_status add_contents(const ndp_trainer *t, const char *key, struct json_object *o) {
+    for (int i = 0; i < NDP_COUNT(contents); i++)
+        if (strcmp(contents[i].key, key) == 0) {
+            if (contents[i].add)
+                contents[i].add(t, key, o);
+            return NDP_OK;
+        }
+    return NDP_FAIL(NDP_EBUG, "nothing says what the contents of %s are", key);
+}
+
+/* ---- all of it ---- */
+
+static ndp_status add_all(const ndp_trainer *t, struct json_object *o) {
+    char key[NDP_KEY_NAME], *value;
+    for (int i = 0, role; (role = ndp_config_key(i, key)) != 0; i++) {
+        if (role == NDP_KEY_CONTENTS)
+            NDP_TRY(add_contents(t, key, o));
+        if (role != NDP_KEY_IDENTITY)
+            continue;
+        NDP_TRY(ndp_config_get(t->job.config, key, &value));
+        json_object_object_add(o, key, json_object_new_string(value));
+        free(value);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out) {
+    struct json_object *extra = json_object_new_object(), *identity = json_object_new_object();
+    json_object_object_add(extra, "identity", identity);
+    if (t->accepted)
+        json_object_object_add(extra, "accepted", json_object_get(t->accepted));
+    ndp_status st = add_all(t, identity);
+    if (st == NDP_OK)
+        *out = extra;
+    else
+        json_object_put(extra);
+    return st;
+}
+
+/* ---- checkpoints without an identity ---- */
+
+/* They counted their data, under these names. */
+static const struct {
+    const char *then, *now;
+} counted[] = {{"rows", "data.rows"},
+               {"epoch_rows", "data.epoch_rows"},
+               {"tokens", "data.token_count"},
+               {"sequence_length", "data.sequence_length"},
+               {"shuffle", "data.shuffle"}};
+
+static void add_number(struct json_object *o, const char *key, int64_t n) {
+    ndp_str text = {0};
+    ndp_str_addf(&text, "%lld", (long long)n);
+    ndp_identity_add(o, key, &text);
+}
+
+struct json_object *ndp_identity_count(const ndp_trainer *t) {
+    struct json_object *o = json_object_new_object();
+    const ndp_config *c = t->job.config;
+    add_number(o, "data.rows", ndp_dataset_rows(t->data.dataset));
+    add_number(o, "data.epoch_rows", t->data.sampler.rows);
+    add_number(o, "data.token_count", ndp_dataset_tokens(t->data.dataset));
+    add_number(o, "data.sequence_length", c->data.sequence_length);
+    json_object_object_add(o, "data.shuffle", json_object_new_string(c->data.shuffle ? "true" : "false"));
+    add_number(o, "train.seed", c->train.seed);
+    return o;
+}
+
+struct json_object *ndp_identity_counted(const ndp_checkpoint_info *info) {
+    struct json_object *o = json_object_new_object();
+    for (int i = 0; i < NDP_COUNT(counted); i++) {
+        struct json_object *value = json_object_object_get(info->extra, counted[i].then);
+        if (value)
+            json_object_object_add(o, counted[i].now, json_object_new_string(json_object_get_string(value)));
+    }
+    add_number(o, "train.seed", info->seed);
+    return o;
+}

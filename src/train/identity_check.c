@@ -1,0 +1,366 @@
+/* The identity of a run against that of a checkpoint. */
+#include "train/identity.h"
+
+#include "base/json.h"
+#include "base/log.h"
+#include "checkpoint/agree.h"
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct difference {
+    const char *key, *then, *now;
+} difference;
+
+typedef struct comparison {
+    ndp_trainer *t;
+    const ndp_checkpoint_info *info;
+    const char *folder;
+    struct json_object *then, *now; /* identities; owned */
+    bool counted;                   /* the checkpoint has none, only counts */
+    difference *of;
+    int n;
+} comparison;
+
+static bool is_any(const char *key, const char *const *keys, int n) {
+    for (int i = 0; i < n; i++)
+        if (strcmp(key, keys[i]) == 0)
+            return true;
+    return false;
+}
+#define IS_ANY(key, keys) is_any(key, keys, NDP_COUNT(keys))
+
+/* ---- words ---- */
+
+/* A value in a message: short, and nothing that a terminal or YAML would obey. */
+static void add_shown(ndp_str *out, const char *text) {
+    enum { MOST = 64 };
+    size_t n = strlen(text), shown = ndp_utf8_valid_prefix(text, n > MOST ? MOST : n);
+    for (size_t i = 0; i < shown; i++)
+        ndp_str_addf(out, "%c", (unsigned char)text[i] < ' ' || text[i] == 0x7f ? '?' : text[i]);
+    ndp_str_add(out, shown < n ? "..." : n == 0 ? "none" : "");
+}
+
+static void add_difference(ndp_str *out, const difference *d) {
+    ndp_str_addf(out, "%s was ", d->key);
+    add_shown(out, d->then);
+    ndp_str_add(out, ", now it is ");
+    add_shown(out, d->now);
+}
+
+/* Says a line on rank 0 and releases it. */
+static ndp_status say(const ndp_trainer *t, ndp_str *line) {
+    if (line->failed) {
+        ndp_str_release(line);
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
+    }
+    if (t->opts && t->opts->say)
+        t->opts->say(t->opts->user, line->data);
+    else
+        ndp_info(&t->log, "%s", line->data);
+    ndp_str_release(line);
+    return NDP_OK;
+}
+
+/* Fails with a message, which is released. */
+static ndp_status fail(ndp_str *message) {
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", message->failed ? "the resumed run differs" : message->data);
+    ndp_str_release(message);
+    return st;
+}
+
+/* ---- lr and cursor ---- */
+
+static const char *const lr_keys[] = {"optimizer.lr", "schedule.name", "schedule.warmup_steps", "schedule.min_lr_ratio",
+                                      "train.steps"};
+
+static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
+    for (int i = 0; i < NDP_COUNT(lr_keys); i++) {
+        const char *value = ndp_json_text(json_object_object_get(then, lr_keys[i]));
+        if (value)
+            NDP_TRY(ndp_config_setf(c, "%s=%s", lr_keys[i], value));
+    }
+    return NDP_OK;
+}
+
+/* "lr of step 7: 3e-05 then, 0.0001 now"; nothing when no difference touches it. */
+static ndp_status add_lr(const comparison *c, const char *before, ndp_str *out) {
+    bool touched = false;
+    ndp_config then;
+    for (int i = 0; i < c->n; i++)
+        touched |= IS_ANY(c->of[i].key, lr_keys);
+    if (!touched)
+        return NDP_OK;
+    NDP_TRY(ndp_config_copy(c->t->job.config, &then));
+    ndp_status st = set_lr_keys(c->then, &then);
+    if (st == NDP_OK)
+        ndp_str_addf(out, "%slr of step %lld: %.6g then, %.6g now", before, (long long)c->info->step + 1,
+                     ndp_trainer_lr(&then, c->info->step), ndp_trainer_lr(c->t->job.config, c->info->step));
+    ndp_config_release(&then);
+    return st;
+}
+
+static bool moves_rows(const char *key) {
+    return strcmp(key, "train.seed") == 0 ||
+           (strncmp(key, "data.", 5) == 0 && strcmp(key, "data.validation_files") != 0);
+}
+
+/* What the data cursor, which counts samples, means in other data or another order. */
+static ndp_status say_cursor(const comparison *c) {
+    enum { SHOWN = 8 };
+    const ndp_trainer *t = c->t;
+    bool moved = false;
+    for (int i = 0; i < c->n; i++)
+        moved |= moves_rows(c->of[i].key);
+    if (!moved)
+        return NDP_OK;
+    ndp_str line = {0};
+    long long at = c->info->samples, rows = t->data.sampler.rows;
+    int n = t->shape.global < SHOWN ? (int)t->shape.global : SHOWN;
+    ndp_str_addf(&line, "cursor: stays at sample %lld (row %lld of %lld in epoch %lld); the next rows are", at,
+                 at % rows + 1, rows, at / rows + 1);
+    for (int i = 0; i < n; i++)
+        ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->data.sampler, at + i));
+    ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->shape.global ? " ..." : "");
+    return say(t, &line);
+}
+
+/* ---- what differs ---- */
+
+/* What the tokens are made of: where one of these differs, other tokens follow from it. */
+static const char *const token_keys[] = {"data.files",          "data.format",        "data.text_field",
+                                         "data.messages_field", "data.prompt_field",  "data.input_field",
+                                         "data.response_field", "data.chat_template", "data.train_on",
+                                         "data.end_token",      "data.bin_type",      "data.tokenizer"};
+
+static bool counts(const comparison *c, const char *key) {
+    if (strcmp(key, "train.steps") == 0)
+        return c->t->job.config->schedule.name != NDP_SCHEDULE_CONSTANT;
+    for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
+        if (IS_ANY(c->of[i].key, token_keys))
+            return false;
+    return true;
+}
+
+static void add_key(ndp_str *list, const char *key) { ndp_str_addf(list, "%s%s", list->length ? ", " : "", key); }
+
+static void compare_key(comparison *c, const char *key, ndp_str *only_one) {
+    const char *then = ndp_json_text(json_object_object_get(c->then, key)),
+               *now = ndp_json_text(json_object_object_get(c->now, key));
+    if (!then || !now)
+        add_key(only_one, key);
+    else if (strcmp(then, now) != 0 && counts(c, key))
+        c->of[c->n++] = (difference){key, then, now};
+}
+
+static ndp_status compare(comparison *c) {
+    static const char last[] = "data.tokens"; /* counts by the others */
+    ndp_str only_one = {0};
+    c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
+    if (!c->of)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to compare a run with its checkpoint");
+    json_object_object_foreach(c->now, key, value) {
+        (void)value;
+        if (strcmp(key, last) != 0)
+            compare_key(c, key, &only_one);
+    }
+    if (json_object_object_get_ex(c->now, last, NULL))
+        compare_key(c, last, &only_one);
+    json_object_object_foreach(c->then, old, unused) {
+        (void)unused;
+        if (!json_object_object_get_ex(c->now, old, NULL))
+            add_key(&only_one, old);
+    }
+    if (only_one.length && !c->counted)
+        ndp_warn(&c->t->log, "the checkpoint of step %lld was made by another version, so this cannot be compared: %s",
+                 (long long)c->info->step, only_one.data);
+    ndp_str_release(&only_one);
+    return NDP_OK;
+}
+
+/* ---- what is accepted ---- */
+
+static bool is_accepted(const comparison *c, const char *key) {
+    const ndp_train_opts *o = c->t->opts;
+    return o && o->accept && is_any(key, o->accept, o->accept_count);
+}
+
+/* Why a difference cannot be accepted; NULL: it can. */
+static const char *never(const comparison *c, const difference *d) {
+    const ndp_config *now = c->t->job.config;
+    if (strcmp(d->key, "optimizer.name") == 0)
+        return "the checkpoint holds the state of the other optimizer";
+    if (ndp_identity_is_shape(&c->t->model.facts, d->key))
+        return "the tensors have other shapes";
+    if (strcmp(d->key, "optimizer.momentum") == 0 && now->optimizer.name == NDP_SGD &&
+        (strtod(d->then, NULL) > 0) != (now->optimizer.momentum > 0))
+        return "only a run with momentum has tensors of it";
+    return NULL;
+}
+
+/* One message for all differences that are not accepted. */
+static ndp_status check_differences(const comparison *c) {
+    ndp_str message = {0}, flags = {0};
+    bool refused = false, possible = true;
+    ndp_str_addf(&message, "cannot resume from step %lld in %s: ", (long long)c->info->step, c->folder);
+    for (int i = 0; i < c->n; i++) {
+        const char *why = never(c, &c->of[i]);
+        if (!why && is_accepted(c, c->of[i].key))
+            continue;
+        ndp_str_add(&message, refused ? "; " : "");
+        add_difference(&message, &c->of[i]);
+        if (why)
+            ndp_str_addf(&message, ", which cannot be accepted (%s)", why);
+        ndp_str_addf(&flags, " --accept %s", c->of[i].key);
+        refused = true;
+        possible &= !why;
+    }
+    ndp_status st = refused ? add_lr(c, "; ", &message) : NDP_OK;
+    if (possible)
+        ndp_str_addf(&message, ". Change it back, or resume with%s", flags.data ? flags.data : "");
+    else
+        ndp_str_add(&message, ". Change it back, or begin a new run in another train.output_dir");
+    ndp_str_release(&flags);
+    if (refused && st == NDP_OK)
+        return fail(&message);
+    ndp_str_release(&message);
+    return st;
+}
+
+static ndp_status fail_unknown(const comparison *c, const char *key) {
+    enum { MOST = 256 };
+    const char *known[MOST];
+    int n = 0;
+    json_object_object_foreach(c->now, name, unused) {
+        (void)unused;
+        if (n < MOST)
+            known[n++] = name;
+    }
+    const char *meant = ndp_nearest(key, known, n);
+    return NDP_FAIL(NDP_EINVAL, "--accept %s: there is no such key%s%s%s", key, meant ? "; did you mean " : "",
+                    meant ? meant : "", meant ? "?" : "; give one that differs, as SECTION.KEY");
+}
+
+static int role_of(const char *key) {
+    char name[NDP_KEY_NAME];
+    for (int i = 0, role; (role = ndp_config_key(i, name)) != 0; i++)
+        if (strcmp(name, key) == 0)
+            return role;
+    return 0;
+}
+
+/* --accept is for a difference that is there. */
+static ndp_status check_accepted(const comparison *c) {
+    const ndp_train_opts *o = c->t->opts;
+    for (int k = 0; o && o->accept && k < o->accept_count; k++) {
+        const char *key = o->accept[k];
+        bool differs = false;
+        for (int i = 0; i < c->n; i++)
+            differs |= strcmp(c->of[i].key, key) == 0;
+        if (differs)
+            continue;
+        int role = role_of(key);
+        if (!role && !json_object_object_get_ex(c->now, key, NULL))
+            return fail_unknown(c, key);
+        if (role == NDP_KEY_FREE)
+            return NDP_FAIL(NDP_EINVAL, "--accept %s: this key may change on any resume; leave it out", key);
+        return NDP_FAIL(NDP_EINVAL, "--accept %s: it does not differ from the checkpoint of step %lld; leave it out",
+                        key, (long long)c->info->step);
+    }
+    return NDP_OK;
+}
+
+static void record(comparison *c) {
+    struct json_object *old = json_object_object_get(c->info->extra, "accepted"), *all = NULL;
+    if (json_object_is_type(old, json_type_array))
+        json_object_deep_copy(old, &all, NULL);
+    if (!all && c->n)
+        all = json_object_new_array();
+    for (int i = 0; i < c->n; i++) {
+        struct json_object *o = json_object_new_object();
+        json_object_object_add(o, "key", json_object_new_string(c->of[i].key));
+        json_object_object_add(o, "from", json_object_new_string(c->of[i].then));
+        json_object_object_add(o, "to", json_object_new_string(c->of[i].now));
+        json_object_object_add(o, "step", json_object_new_int64(c->info->step));
+        json_object_array_add(all, o);
+    }
+    json_object_put(c->t->accepted);
+    c->t->accepted = all;
+}
+
+static ndp_status accept(comparison *c) {
+    for (int i = 0; i < c->n; i++) {
+        ndp_str line = {0};
+        ndp_str_add(&line, "accepted: ");
+        add_difference(&line, &c->of[i]);
+        NDP_TRY(say(c->t, &line));
+    }
+    ndp_str lr = {0};
+    NDP_TRY(add_lr(c, "", &lr));
+    if (lr.length)
+        NDP_TRY(say(c->t, &lr));
+    NDP_TRY(say_cursor(c));
+    record(c);
+    return NDP_OK;
+}
+
+void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
+    for (size_t i = 0; t->accepted && i < json_object_array_length(t->accepted); i++) {
+        struct json_object *o = json_object_array_get_idx(t->accepted, i);
+        const char *key = ndp_json_text(json_object_object_get(o, "key")),
+                   *then = ndp_json_text(json_object_object_get(o, "from")),
+                   *now = ndp_json_text(json_object_object_get(o, "to"));
+        if (!key || !then || !now)
+            continue;
+        ndp_str_addf(out,
+                     "# accepted at step %lld: ", (long long)json_object_get_int64(json_object_object_get(o, "step")));
+        add_shown(out, key);
+        ndp_str_add(out, " from ");
+        add_shown(out, then);
+        ndp_str_add(out, " to ");
+        add_shown(out, now);
+        ndp_str_add(out, "\n");
+    }
+}
+
+/* ---- all of it ---- */
+
+static ndp_status read_identities(comparison *c) {
+    struct json_object *extra;
+    if (!json_object_object_get_ex(c->info->extra, "identity", &c->then)) {
+        c->counted = true;
+        c->then = ndp_identity_counted(c->info);
+        c->now = ndp_identity_count(c->t);
+        ndp_warn(&c->t->log,
+                 "the checkpoint of step %lld was made by an earlier version: the numbers of its data and train.seed "
+                 "are compared; model, tokenizer, optimizer, batch, schedule and the contents of the data cannot be",
+                 (long long)c->info->step);
+        return NDP_OK;
+    }
+    if (!json_object_is_type(c->then, json_type_object)) {
+        c->then = NULL;
+        return NDP_FAIL(NDP_EFORMAT, "%s: the \"identity\" of step %lld is not an object", c->folder,
+                        (long long)c->info->step);
+    }
+    json_object_get(c->then);
+    NDP_TRY(ndp_identity_extra(c->t, &extra));
+    c->now = json_object_get(json_object_object_get(extra, "identity"));
+    json_object_put(extra);
+    return NDP_OK;
+}
+
+ndp_status ndp_identity_check(ndp_trainer *t, const ndp_checkpoint_info *info, const char *folder) {
+    comparison c = {.t = t, .info = info, .folder = folder};
+    ndp_status st = read_identities(&c);
+    if (st == NDP_OK)
+        st = compare(&c);
+    if (st == NDP_OK)
+        st = check_accepted(&c);
+    if (st == NDP_OK)
+        st = check_differences(&c);
+    if (st == NDP_OK)
+        st = accept(&c);
+    free(c.of);
+    json_object_put(c.then);
+    json_object_put(c.now);
+    return st;
+}
