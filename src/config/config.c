@@ -234,7 +234,7 @@ ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
 
 int ndp_config_key(int i, char name[NDP_KEY_NAME]) {
     if (i < 0 || i >= ndp_option_count)
-        return 0;
+        return -1;
     snprintf(name, NDP_KEY_NAME, "%s.%s", ndp_options[i].section, ndp_options[i].key);
     return ndp_options[i].role;
 }

@@ -122,7 +122,7 @@ typedef enum ndp_key_role {
     NDP_KEY_CONTENTS  /* may be spelled otherwise; what it names must stay: a file's contents, the token of "auto" */
 } ndp_key_role;
 
-/* Key number i of the option table, "optimizer.lr", into `name`; returns its role, 0 beyond the last key. */
+/* Key number i of the option table, "optimizer.lr", into `name`; returns its role, -1 beyond the last key. */
 enum { NDP_KEY_NAME = 64 };
 int ndp_config_key(int i, char name[NDP_KEY_NAME]);
 

@@ -242,10 +242,10 @@ static ndp_status fail_unknown(const comparison *c, const char *key) {
 
 static int role_of(const char *key) {
     char name[NDP_KEY_NAME];
-    for (int i = 0, role; (role = ndp_config_key(i, name)) != 0; i++)
+    for (int i = 0, role; (role = ndp_config_key(i, name)) >= 0; i++)
         if (strcmp(name, key) == 0)
             return role;
-    return 0;
+    return -1;
 }
 
 /* --accept is for a difference that is there. */
@@ -259,7 +259,7 @@ static ndp_status check_accepted(const comparison *c) {
         if (differs)
             continue;
         int role = role_of(key);
-        if (!role && !json_object_object_get_ex(c->now, key, NULL))
+        if (role < 0 && !json_object_object_get_ex(c->now, key, NULL))
             return fail_unknown(c, key);
         if (role == NDP_KEY_FREE)
             return NDP_FAIL(NDP_EINVAL, "--accept %s: this key may change on any resume; leave it out", key);

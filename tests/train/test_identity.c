@@ -569,10 +569,12 @@ static void every_key_has_a_case(void **state) {
     struct json_object *extra = extra_of(*state, "cosine", SAVED),
                        *identity = json_object_object_get(extra, "identity");
     char key[NDP_KEY_NAME];
-    for (int i = 0, role; (role = ndp_config_key(i, key)) != 0; i++) {
+    for (int i = 0, role; (role = ndp_config_key(i, key)) >= 0; i++) {
         bool path = strcmp(key, "model.path") == 0 || strcmp(key, "model.config") == 0, alone = false;
         for (int k = 0; k < NDP_COUNT(one_value); k++)
             alone |= strcmp(key, one_value[k]) == 0;
+        if (role == 0)
+            fail_msg("%s is neither free nor identity", key);
         if (!alone && !is_tried(key))
             fail_msg("no case changes %s", key);
         if (json_object_object_get_ex(identity, key, NULL) != (role != NDP_KEY_FREE && !path))

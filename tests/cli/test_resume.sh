@@ -1,0 +1,58 @@
+#!/bin/sh
+# --resume with something changed in place, as a user does it: refused with 2, by name, with nothing in the run folder
+# touched; --accept goes on. On threads and on processes.
+. "$(dirname "$0")/cases.sh"
+make_job
+
+# Names, bytes and times of all that is in the run folder.
+state() { find run -printf '%p %s %T@\n' | sort && find run -type f | sort | xargs cat | cksum; }
+unchanged() { state | cmp -s - before || fail "the run folder has changed"; }
+
+for transport in $(transports); do
+    rm -rf run
+    run train job.yaml --transport "$transport" --set train.steps=3
+    code_is 0
+    state >before
+
+    # The same lines in another order: as many documents, tokens and rows.
+    cp text.txt kept.txt
+    tac kept.txt >text.txt
+    run train job.yaml --transport "$transport" --resume --set train.steps=3
+    refused 'data\.files was [0-9a-f]{32}, now it is [0-9a-f]{32}' '--accept data\.files'
+    unchanged
+    mv kept.txt text.txt
+
+    cp config.json kept.json
+    sed 's/"rms_norm_eps"/"rope_theta": 20000.0, "rms_norm_eps"/' kept.json >config.json
+    run train job.yaml --transport "$transport" --resume --set train.steps=3
+    refused 'model\.rope_theta was 10000, now it is 20000'
+    unchanged
+    mv kept.json config.json
+
+    run train job.yaml --transport "$transport" --resume --set optimizer.lr=1e-3
+    refused 'optimizer\.lr was 0\.0003, now it is 0\.001' 'train\.steps was 3, now it is 6' 'lr of step 4: [0-9.e-]+ then, [0-9.e-]+ now' \
+        '--accept optimizer\.lr --accept train\.steps'
+    unchanged
+    run train job.yaml --transport "$transport" --resume --set optimizer.lr=1e-3 --accept train.steps
+    refused 'optimizer\.lr was' '--accept optimizer\.lr$'
+    unchanged
+    run train job.yaml --transport "$transport" --resume --accept train.steps --accept optimizer.lr
+    refused '--accept optimizer\.lr: it does not differ'
+    unchanged
+
+    run train job.yaml --transport "$transport" --resume --set optimizer.lr=1e-3 --set train.seed=7 \
+        --accept train.steps --accept optimizer.lr --accept train.seed
+    code_is 0
+    says out '^accepted: optimizer\.lr was 0\.0003, now it is 0\.001$' '^accepted: train\.steps was 3, now it is 6$' \
+        '^lr of step 4: [0-9.e-]+ then, [0-9.e-]+ now$' \
+        '^cursor: stays at sample 12 \(row 13 of [0-9]+ in epoch 1\); the next rows are [0-9]+ [0-9]+ [0-9]+ [0-9]+; ' \
+        '^resume: from step 3$' '^step 6/6 '
+    says run/job.yaml '^# accepted at step 3: optimizer\.lr from 0\.0003 to 0\.001$' '^  lr: 0\.001$'
+    says run/checkpoints/step-00000006/manifest.json '"key": ?"train\.seed"'
+done
+
+run train job.yaml --accept train.steps
+code_is 2
+says err '--accept needs --resume'
+
+end_of_cases
