@@ -5,8 +5,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-void ndp_identity_add(struct json_object *o, const char *key, ndp_str *text) {
-    json_object_object_add(o, key, json_object_new_string(text->data ? text->data : ""));
+/* Appends a key and its text, which is released; null without memory. */
+static void add(struct json_object *o, const char *key, ndp_str *text) {
+    json_object_object_add(o, key, text->failed ? NULL : json_object_new_string(text->data ? text->data : ""));
     ndp_str_release(text);
 }
 
@@ -118,7 +119,7 @@ static void add_factors(const ndp_facts *f, struct json_object *o) {
             ndp_str_add(&text, "/");
             ndp_str_add_number(&text, f->ropes[i].long_factor[k]);
         }
-    ndp_identity_add(o, "model.rope_short_and_long_factors", &text);
+    add(o, "model.rope_short_and_long_factors", &text);
 }
 
 /* One number where all layers are alike, else one for each. */
@@ -129,14 +130,14 @@ static void add_layers(const ndp_facts *f, const char *key, size_t offset, struc
         others += *(const int *)((const char *)&f->kinds[f->kind_of[i]] + offset) != first;
     for (int i = 0; i < (others ? f->layers : 1); i++)
         ndp_str_addf(&text, "%s%d", i ? " " : "", *(const int *)((const char *)&f->kinds[f->kind_of[i]] + offset));
-    ndp_identity_add(o, key, &text);
+    add(o, key, &text);
 }
 
-void ndp_identity_add_facts(const ndp_facts *f, struct json_object *o) {
+static void add_facts(const ndp_facts *f, struct json_object *o) {
     for (int i = 0; i < NDP_COUNT(facts); i++) {
         ndp_str text = {0};
         write_fact(&facts[i], f, &text);
-        ndp_identity_add(o, facts[i].key, &text);
+        add(o, facts[i].key, &text);
     }
     for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
         ndp_str text = {0};
@@ -144,7 +145,7 @@ void ndp_identity_add_facts(const ndp_facts *f, struct json_object *o) {
             ndp_str_add(&text, r ? " " : "");
             write_fact(&rope_facts[i], &f->ropes[r], &text);
         }
-        ndp_identity_add(o, rope_facts[i].key, &text);
+        add(o, rope_facts[i].key, &text);
     }
     add_factors(f, o);
     add_layers(f, "model.layer_ropes", offsetof(ndp_layer_kind, rope), o);
@@ -167,16 +168,16 @@ static void add_hash(ndp_str *out, ndp_hash128 h) {
 /* With the window that model.sliding_window sets: the model was built with it. */
 static void add_model(const ndp_trainer *t, const char *key, struct json_object *o) {
     (void)key;
-    ndp_identity_add_facts(&t->model.facts, o);
+    add_facts(&t->model.facts, o);
 }
 
 /* The files, and the tokens that the tokenizer and the format made of them. */
 static void add_files(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str files = {0}, tokens = {0};
     add_hash(&files, t->data.content);
-    ndp_identity_add(o, key, &files);
+    add(o, key, &files);
     add_hash(&tokens, t->data.tokens.payload);
-    ndp_identity_add(o, "data.tokens", &tokens);
+    add(o, "data.tokens", &tokens);
 }
 
 static void add_held_files(const ndp_trainer *t, const char *key, struct json_object *o) {
@@ -185,7 +186,7 @@ static void add_held_files(const ndp_trainer *t, const char *key, struct json_ob
         add_hash(&text, t->data.held_content);
     else
         ndp_str_add(&text, "none");
-    ndp_identity_add(o, key, &text);
+    add(o, key, &text);
 }
 
 /* bos and eos may stand in a file beside the tokenizer's. */
@@ -193,13 +194,13 @@ static void add_tokenizer(const ndp_trainer *t, const char *key, struct json_obj
     ndp_str text = {0};
     add_hash(&text, ndp_tokenizer_fingerprint(t->data.tokenizer));
     ndp_str_addf(&text, " bos %d eos %d", ndp_tokenizer_bos(t->data.tokenizer), ndp_tokenizer_eos(t->data.tokenizer));
-    ndp_identity_add(o, key, &text);
+    add(o, key, &text);
 }
 
 static void add_template(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str text = {0};
     ndp_str_add(&text, ndp_chat_name(&t->data.chat));
-    ndp_identity_add(o, key, &text);
+    add(o, key, &text);
 }
 
 static void add_end_token(const ndp_trainer *t, const char *key, struct json_object *o) {
@@ -209,7 +210,7 @@ static void add_end_token(const ndp_trainer *t, const char *key, struct json_obj
         ndp_str_addf(&text, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
     else
         ndp_str_add(&text, "none");
-    ndp_identity_add(o, key, &text);
+    add(o, key, &text);
 }
 
 /* Every NDP_KEY_CONTENTS key; NULL: one of the others has it. */
@@ -255,6 +256,10 @@ ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out) {
     if (t->accepted)
         json_object_object_add(extra, "accepted", json_object_get(t->accepted));
     ndp_status st = add_all(t, identity);
+    json_object_object_foreach(identity, key, value) {
+        if (!value && st == NDP_OK)
+            st = NDP_FAIL(NDP_ENOMEM, "no memory for %s of the run's identity", key);
+    }
     if (st == NDP_OK)
         *out = extra;
     else
@@ -276,7 +281,7 @@ static const struct {
 static void add_number(struct json_object *o, const char *key, int64_t n) {
     ndp_str text = {0};
     ndp_str_addf(&text, "%lld", (long long)n);
-    ndp_identity_add(o, key, &text);
+    add(o, key, &text);
 }
 
 struct json_object *ndp_identity_count(const ndp_trainer *t) {

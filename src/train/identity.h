@@ -21,12 +21,8 @@ NDP_API ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object *
 struct json_object *ndp_identity_counted(const ndp_checkpoint_info *info);
 struct json_object *ndp_identity_count(const ndp_trainer *t);
 
-/* Appends the facts of a model, "model.rope_theta" and so on. */
-void ndp_identity_add_facts(const ndp_facts *f, struct json_object *o);
 /* True for a fact without whose value the tensors of a checkpoint do not fit `f`. */
 bool ndp_identity_is_shape(const ndp_facts *f, const char *key);
-/* Appends a key and its text, which is released. */
-void ndp_identity_add(struct json_object *o, const char *key, ndp_str *text);
 
 /* On rank 0, before anything is loaded or written: compares the run with the checkpoint of `folder` that `info` is of.
  * NDP_EINVAL names every key that differs and is not in t->opts->accept, with both values, and every key in it that

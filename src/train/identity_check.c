@@ -199,24 +199,30 @@ static const char *never(const comparison *c, const difference *d) {
 
 /* One message for all differences that are not accepted. */
 static ndp_status check_differences(const comparison *c) {
+    enum { MOST = 8 }; /* of another model nearly everything differs */
     ndp_str message = {0}, flags = {0};
-    bool refused = false, possible = true;
+    int refused = 0;
+    bool possible = true;
     ndp_str_addf(&message, "cannot resume from step %lld in %s: ", (long long)c->info->step, c->folder);
     for (int i = 0; i < c->n; i++) {
         const char *why = never(c, &c->of[i]);
         if (!why && is_accepted(c, c->of[i].key))
             continue;
-        ndp_str_add(&message, refused ? "; " : "");
+        possible &= !why;
+        if (refused++ >= MOST)
+            continue;
+        ndp_str_add(&message, refused > 1 ? "; " : "");
         add_difference(&message, &c->of[i]);
         if (why)
             ndp_str_addf(&message, ", which cannot be accepted (%s)", why);
         ndp_str_addf(&flags, " --accept %s", c->of[i].key);
-        refused = true;
-        possible &= !why;
     }
+    if (refused > MOST)
+        ndp_str_addf(&message, "; and %d more", refused - MOST);
     ndp_status st = refused ? add_lr(c, "; ", &message) : NDP_OK;
     if (possible)
-        ndp_str_addf(&message, ". Change it back, or resume with%s", flags.data ? flags.data : "");
+        ndp_str_addf(&message, ". Change it back, or resume with%s%s", flags.data ? flags.data : "",
+                     refused > MOST ? " and so on" : "");
     else
         ndp_str_add(&message, ". Change it back, or begin a new run in another train.output_dir");
     ndp_str_release(&flags);
@@ -263,8 +269,8 @@ static ndp_status check_accepted(const comparison *c) {
             return fail_unknown(c, key);
         if (role == NDP_KEY_FREE)
             return NDP_FAIL(NDP_EINVAL, "--accept %s: this key may change on any resume; leave it out", key);
-        return NDP_FAIL(NDP_EINVAL, "--accept %s: it does not differ from the checkpoint of step %lld; leave it out",
-                        key, (long long)c->info->step);
+        return NDP_FAIL(NDP_EINVAL, "--accept %s: it %s the checkpoint of step %lld; leave it out", key,
+                        c->counted ? "cannot be compared with" : "does not differ from", (long long)c->info->step);
     }
     return NDP_OK;
 }

@@ -70,10 +70,10 @@ static ndp_status write_job(const loop *l) {
     return st;
 }
 
-/* The first checkpoint would show it too, hours later. */
-static ndp_status see_folder(const loop *l) {
+/* What rank 0 wrote, "/job.yaml"; "": the folder itself. The first checkpoint would show it too, hours later. */
+static ndp_status see_folder(const loop *l, const char *name) {
     char path[4096];
-    snprintf(path, sizeof path, "%s/job.yaml", l->config->train.output_dir);
+    snprintf(path, sizeof path, "%s%s", l->config->train.output_dir, name);
     if (ndp_path_exists(path))
         return NDP_OK;
     return NDP_FAIL(NDP_EIO,
@@ -239,7 +239,7 @@ static ndp_status begin(loop *l) {
         l->saved = step < 0 ? 0 : step;
     }
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, see_folder(l)));
+    NDP_TRY(ndp_agree(l->trainer->world, see_folder(l, "/job.yaml")));
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
@@ -275,6 +275,8 @@ ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o)
     NDP_TRY(prepare_folder(&l, w));
     NDP_TRY(ndp_trainer_open(c, w, o, false, &l.trainer));
     ndp_status st = ndp_agree(l.trainer->world, l.first ? open_folder(&l) : NDP_OK);
+    if (st == NDP_OK && o->resume)
+        st = ndp_agree(l.trainer->world, see_folder(&l, ""));
     if (st == NDP_OK)
         st = run(&l);
     if (l.metrics)
