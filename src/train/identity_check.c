@@ -265,12 +265,14 @@ static ndp_status check_accepted(const comparison *c) {
         if (differs)
             continue;
         int role = role_of(key);
-        if (role < 0 && !json_object_object_get_ex(c->now, key, NULL))
+        bool there = json_object_object_get_ex(c->now, key, NULL);
+        if (role < 0 && !there)
             return fail_unknown(c, key);
         if (role == NDP_KEY_FREE)
             return NDP_FAIL(NDP_EINVAL, "--accept %s: this key may change on any resume; leave it out", key);
         return NDP_FAIL(NDP_EINVAL, "--accept %s: it %s the checkpoint of step %lld; leave it out", key,
-                        c->counted ? "cannot be compared with" : "does not differ from", (long long)c->info->step);
+                        c->counted && !there ? "cannot be compared with" : "does not differ from",
+                        (long long)c->info->step);
     }
     return NDP_OK;
 }
