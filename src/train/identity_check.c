@@ -220,11 +220,11 @@ static ndp_status check_differences(const comparison *c) {
     if (refused > MOST)
         ndp_str_addf(&message, "; and %d more", refused - MOST);
     ndp_status st = refused ? add_lr(c, "; ", &message) : NDP_OK;
+    ndp_str_addf(&message, ". Change %s back, or ", refused > 1 ? "them" : "it");
     if (possible)
-        ndp_str_addf(&message, ". Change it back, or resume with%s%s", flags.data ? flags.data : "",
-                     refused > MOST ? " and so on" : "");
+        ndp_str_addf(&message, "resume with%s%s", flags.data ? flags.data : "", refused > MOST ? " and so on" : "");
     else
-        ndp_str_add(&message, ". Change it back, or begin a new run in another train.output_dir");
+        ndp_str_add(&message, "begin a new run in another train.output_dir");
     ndp_str_release(&flags);
     if (refused && st == NDP_OK)
         return fail(&message);
@@ -277,10 +277,10 @@ static ndp_status check_accepted(const comparison *c) {
     return NDP_OK;
 }
 
-static void record(comparison *c) {
+static ndp_status record(comparison *c) {
     struct json_object *old = json_object_object_get(c->info->extra, "accepted"), *all = NULL;
-    if (json_object_is_type(old, json_type_array))
-        json_object_deep_copy(old, &all, NULL);
+    if (json_object_is_type(old, json_type_array) && json_object_deep_copy(old, &all, NULL) != 0)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the changes that were accepted before");
     if (!all && c->n)
         all = json_object_new_array();
     for (int i = 0; i < c->n; i++) {
@@ -293,6 +293,7 @@ static void record(comparison *c) {
     }
     json_object_put(c->t->accepted);
     c->t->accepted = all;
+    return NDP_OK;
 }
 
 static ndp_status accept(comparison *c) {
@@ -307,8 +308,7 @@ static ndp_status accept(comparison *c) {
     if (lr.length)
         NDP_TRY(say(c->t, &lr));
     NDP_TRY(say_cursor(c));
-    record(c);
-    return NDP_OK;
+    return record(c);
 }
 
 void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
