@@ -46,6 +46,11 @@ ndp_status ndp_json_next_entry(ndp_json_cursor *c, char close, bool first, bool 
     return NDP_OK;
 }
 
+ndp_status ndp_json_end(ndp_json_cursor *c) {
+    skip_blanks(c);
+    return c->at == c->end ? NDP_OK : fail_here(c, "the end of the text");
+}
+
 /* ---- strings ---- */
 
 /* Four hexadecimal digits, or -1. */
@@ -277,6 +282,18 @@ static size_t skip_blank(const char *text, size_t size, size_t at) {
     while (at < size && is_blank(text[at]))
         at++;
     return at;
+}
+
+ndp_status ndp_json_next_value(ndp_json_cursor *c, const char **value, size_t *length) {
+    skip_blanks(c);
+    size_t begin = c->at;
+    if (begin < c->end)
+        c->at = skip_value(c->text, c->end, begin);
+    if (c->at == begin)
+        return fail_here(c, "a value");
+    *value = c->text + begin;
+    *length = c->at - begin;
+    return NDP_OK;
 }
 
 /* Notes where those of the parts stand that are members of the object that begins at `at`; stops where that is none. */

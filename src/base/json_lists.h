@@ -35,6 +35,13 @@ ndp_status ndp_json_next_int(ndp_json_cursor *c, int64_t *out);
  * double. Scores that tie, or nearly, tell the difference. */
 ndp_status ndp_json_next_double(ndp_json_cursor *c, double *out);
 
+/* The text of the next value, whatever it is, as far as brackets and quotes tell; ndp_json_parse says what is wrong in
+ * it. */
+ndp_status ndp_json_next_value(ndp_json_cursor *c, const char **value, size_t *length);
+
+/* Nothing but white space may follow. */
+ndp_status ndp_json_end(ndp_json_cursor *c);
+
 /* Between the entries of a list that `open` began: true while there is another one, in *more. `close` ends it. */
 ndp_status ndp_json_next_entry(ndp_json_cursor *c, char close, bool first, bool *more);
 

@@ -39,6 +39,9 @@ ndp_status ndp_load_string(const ndp_loader *l, const char *where, struct json_o
 }
 
 ndp_status ndp_load_keep(const ndp_loader *l, const char *text, const char **out) {
+    if (strlen(text) > NDP_PATTERN_BYTES)
+        return NDP_FAIL(NDP_EFORMAT, "%s: a stage that adds %zu bytes, '%.30s...', to a text; at most %zu are read",
+                        l->what, strlen(text), text, NDP_PATTERN_BYTES);
     *out = ndp_arena_strdup(&l->t->arena, text);
     return *out ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", l->what);
 }

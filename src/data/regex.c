@@ -1,6 +1,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "data/regex.h"
 
+#include "base/clock.h"
 #include "data/utf8.h"
 #include <pcre2.h>
 #include <stdlib.h>
@@ -10,6 +11,7 @@ enum {
     MATCH_LIMIT = 10 * 1000 * 1000, /* calls of the matcher for one match: about a second */
     STACK_BYTES = 64 << 20,         /* of the JIT, reserved, not taken */
     HEAP_KIB = 256 << 10,           /* of the interpreter, where there is no JIT */
+    STRETCH = 64,                   /* bytes in which one search looks for the beginning of a match */
     SHOWN = 120                     /* bytes of a pattern in a message */
 };
 
@@ -37,7 +39,8 @@ static ndp_status compile(ndp_span source, uint32_t options, const char *what, n
     int error;
     size_t at;
     pcre2_set_newline(context, PCRE2_NEWLINE_LF);
-    r->code = pcre2_compile((PCRE2_SPTR)source.data, source.n, options | PCRE2_UTF, &error, &at, context);
+    r->code = pcre2_compile((PCRE2_SPTR)source.data, source.n, options | PCRE2_UTF | PCRE2_USE_OFFSET_LIMIT, &error,
+                            &at, context);
     pcre2_compile_context_free(context);
     if (!r->code) {
         unsigned char why[256];
@@ -63,6 +66,9 @@ ndp_status ndp_regex_create(ndp_span pattern, const char *what, ndp_regex **out)
 }
 
 ndp_status ndp_regex_create_literal(ndp_span text, const char *what, ndp_regex **out) {
+    if (text.n > NDP_PATTERN_BYTES)
+        return NDP_FAIL(NDP_EFORMAT, "%s: a pattern of %zu bytes, '%.*s...', is longer than %zu bytes", what, text.n,
+                        SHOWN / 4, text.data, NDP_PATTERN_BYTES);
     return compile(text, PCRE2_LITERAL, what, text, out);
 }
 
@@ -99,7 +105,7 @@ void ndp_regex_scratch_release(ndp_regex_scratch *s) {
 }
 
 ndp_regex_walk ndp_regex_walk_begin(const ndp_regex *r, ndp_regex_scratch *s, ndp_span text) {
-    return (ndp_regex_walk){r, s, text, 0, SIZE_MAX};
+    return (ndp_regex_walk){.regex = r, .scratch = s, .text = text, .last_end = SIZE_MAX};
 }
 
 static ndp_status fail_match(const ndp_regex *r, int error, ndp_span text) {
@@ -111,21 +117,56 @@ static ndp_status fail_match(const ndp_regex *r, int error, ndp_span text) {
                     r->shown, text.n, (char *)why);
 }
 
+/* The match limit is for one beginning of a match; a pattern may take long at every one of them, and then a megabyte
+ * takes hours. Looks at the clock seldom: a search that finds a word costs less than that. */
+static ndp_status check_time(ndp_regex_walk *w, bool found) {
+    const double seconds = 2 + 10e-6 * (double)w->text.n;
+    w->searches += found ? 1 : 8;
+    if (w->searches < 64)
+        return NDP_OK;
+    double now = ndp_thread_now();
+    w->searches = 0;
+    w->began = w->began > 0 ? w->began : now;
+    return now - w->began < seconds
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT,
+                          "the tokenizer's regular expression '%s' took %.1f s for %zu of %zu bytes of a text; break "
+                          "the text into shorter ones, or mend the pattern",
+                          w->regex->shown, now - w->began, w->at, w->text.n);
+}
+
+/* The first match that begins in [w->at, last], by PCRE2's code. */
+static int search(const ndp_regex_walk *w, size_t last) {
+    PCRE2_SPTR text = (PCRE2_SPTR)w->text.data;
+    const ndp_regex_scratch *s = w->scratch;
+    pcre2_set_offset_limit(s->context, last);
+    return w->regex->jit
+               ? pcre2_jit_match(w->regex->code, text, w->text.n, w->at, PCRE2_NO_UTF_CHECK, s->data, s->context)
+               : pcre2_match(w->regex->code, text, w->text.n, w->at, PCRE2_NO_UTF_CHECK, s->data, s->context);
+}
+
+/* The character at `at`, or the next that begins. */
+static size_t character_from(ndp_span text, size_t at) {
+    while (at < text.n && ((unsigned char)text.data[at] & 0xc0) == 0x80)
+        at++;
+    return at;
+}
+
 ndp_status ndp_regex_next(ndp_regex_walk *w, bool *found, size_t *from, size_t *to) {
     *found = false;
     if (!w->scratch->data)
         NDP_TRY(prepare(w->scratch));
     while (w->text.n && w->at <= w->text.n) {
-        PCRE2_SPTR text = (PCRE2_SPTR)w->text.data;
-        ndp_regex_scratch *s = w->scratch;
-        int r = w->regex->jit
-                    ? pcre2_jit_match(w->regex->code, text, w->text.n, w->at, PCRE2_NO_UTF_CHECK, s->data, s->context)
-                    : pcre2_match(w->regex->code, text, w->text.n, w->at, PCRE2_NO_UTF_CHECK, s->data, s->context);
-        if (r == PCRE2_ERROR_NOMATCH)
-            return NDP_OK;
-        if (r < 0)
+        size_t last = w->text.n - w->at > STRETCH ? w->at + STRETCH : w->text.n;
+        int r = search(w, last);
+        if (r < 0 && r != PCRE2_ERROR_NOMATCH)
             return fail_match(w->regex, r, w->text);
-        const size_t *match = pcre2_get_ovector_pointer(s->data);
+        NDP_TRY(check_time(w, r >= 0));
+        if (r == PCRE2_ERROR_NOMATCH) {
+            w->at = last < w->text.n ? character_from(w->text, last + 1) : w->text.n + 1;
+            continue;
+        }
+        const size_t *match = pcre2_get_ovector_pointer(w->scratch->data);
         if (match[0] != match[1] || match[1] != w->last_end) {
             *found = true;
             *from = match[0];

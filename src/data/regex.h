@@ -13,8 +13,11 @@
 
 typedef struct ndp_regex ndp_regex;
 
-/* The pattern is UTF-8 with a zero behind it; `what` names the file in messages. NDP_EFORMAT: not a regular expression.
- * NDP_ENOTSUP: one that would be misread. */
+/* Most bytes of a pattern, and of what a stage puts in its place; real tokenizers have less than 1 KiB. */
+#define NDP_PATTERN_BYTES ((size_t)32 << 10)
+
+/* The pattern is UTF-8 with a zero behind it; `what` names the file in messages. NDP_EFORMAT: not a regular expression,
+ * or longer than NDP_PATTERN_BYTES. NDP_ENOTSUP: one that would be misread. */
 NDP_API ndp_status ndp_regex_create(ndp_span pattern, const char *what, ndp_regex **out);
 /* Matches exactly this text, which is not empty. */
 NDP_API ndp_status ndp_regex_create_literal(ndp_span text, const char *what, ndp_regex **out);
@@ -38,9 +41,12 @@ typedef struct ndp_regex_walk {
     ndp_regex_scratch *scratch;
     ndp_span text;
     size_t at, last_end; /* where to look; where the last match ended, SIZE_MAX before the first */
+    int searches;        /* since somebody looked at the clock */
+    double began;        /* seconds of the thread's time; 0: not long ago */
 } ndp_regex_walk;
 ndp_regex_walk ndp_regex_walk_begin(const ndp_regex *r, ndp_regex_scratch *s, ndp_span text);
-/* *found, and the match [*from, *to). NDP_EFORMAT when the pattern backtracks without end on this text. */
+/* *found, and the match [*from, *to). NDP_EFORMAT when the pattern backtracks without end on this text,
+ * or takes more than 2 s and 10 us a byte of it. */
 NDP_API ndp_status ndp_regex_next(ndp_regex_walk *w, bool *found, size_t *from, size_t *to);
 
 /* All matches replaced by `content`, as it is. Stops with NDP_EFORMAT when `out` grows beyond `limit` bytes. */

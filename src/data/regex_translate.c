@@ -13,7 +13,7 @@
 #define BARE_WORD "[" NDP_CLASS_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]"
 #define NOT_BARE_WORD "[^" NDP_CLASS_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]"
 
-enum { LONGEST = 1 << 15, TOO_OFTEN = 65536 }; /* bytes; a repeat that PCRE2 refuses */
+enum { TOO_OFTEN = 65536 }; /* a repeat that PCRE2 refuses */
 
 typedef struct translator {
     ndp_pattern in;
@@ -334,7 +334,7 @@ static ndp_status body(translator *t, bool caseless) {
 
 ndp_status ndp_regex_translate(ndp_span pattern, const char *what, ndp_str *out) {
     translator t = {.in = {what, pattern.data, pattern.data, pattern.data + pattern.n, 0}, .out = out, .atom = NONE};
-    if (pattern.n > LONGEST)
+    if (pattern.n > NDP_PATTERN_BYTES)
         return fail(&t, NDP_EFORMAT, "longer than 32768 bytes");
     NDP_TRY(body(&t, false));
     return t.in.p == t.in.end ? NDP_OK : fail(&t, NDP_EFORMAT, "a ) without its group");

@@ -1,5 +1,6 @@
 #include "data/source.h"
 
+#include "base/json_lists.h"
 #include "data/unpack.h"
 #include <stdlib.h>
 #include <string.h>
@@ -111,16 +112,37 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
 
 /* ---- records ---- */
 
-static ndp_status visit_line(const char *text, size_t n, const ndp_record_format *format, ndp_document *d,
-                             ndp_document_visitor *visit, void *user) {
-    struct json_object *record = NULL;
+/* Of a large record: "{}," are 3 bytes of text and 700 of memory. */
+static ndp_status check_values(const char *text, size_t n, const char *where) {
+    bool quoted = false;
+    size_t values = 0;
+    for (size_t i = 0; n > NDP_RECORD_VALUES && i + 1 < n; i++) {
+        bool begins = text[i] == ',' || text[i] == '[' || text[i] == '{',
+             ends = text[i + 1] == ']' || text[i + 1] == '}';
+        quoted ^= text[i] == '"';
+        i += quoted && text[i] == '\\';
+        values += !quoted && begins && !ends;
+    }
+    return values <= NDP_RECORD_VALUES ? NDP_OK
+                                       : NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu values; at most %zu are read",
+                                                  where, values, NDP_RECORD_VALUES);
+}
+
+static ndp_status parse_record(const char *text, size_t n, const char *where, struct json_object **out) {
     if (n > NDP_RECORD_BYTES)
-        return NDP_FAIL(NDP_EFORMAT, "%s:%lld: a line of %zu bytes; a record has at most %zu", d->path,
-                        (long long)d->line, n, NDP_RECORD_BYTES);
-    char *where = ndp_format("%s:%lld", d->path, (long long)d->line);
+        return NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu bytes; at most %zu are read", where, n, NDP_RECORD_BYTES);
+    NDP_TRY(check_values(text, n, where));
+    return ndp_json_parse(text, n, where, out);
+}
+
+/* `place`: how messages name the record after the file's name, ":%lld" or ": record %lld". */
+static ndp_status visit_record(const char *text, size_t n, const char *place, const ndp_record_format *format,
+                               ndp_document *d, ndp_document_visitor *visit, void *user) {
+    struct json_object *record = NULL;
+    char *where = ndp_format("%s%s%lld", d->path, place, (long long)d->line);
     if (!where)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
-    ndp_status st = ndp_json_parse(text, n, where, &record);
+    ndp_status st = parse_record(text, n, where, &record);
     if (st == NDP_OK)
         st = ndp_record_visit(record, where, format, d, visit, user);
     json_object_put(record);
@@ -140,35 +162,35 @@ static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format
         while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
             blank++;
         if (blank < n)
-            NDP_TRY(visit_line(text, n, format, &d, visit, user));
+            NDP_TRY(visit_record(text, n, ":", format, &d, visit, user));
     }
     return NDP_OK;
 }
 
-static ndp_status visit_item(struct json_object *record, const ndp_record_format *format, ndp_document *d,
+/* One record at a time: a list of any length takes the memory of its largest record. */
+static ndp_status visit_list(ndp_json_cursor *c, const ndp_record_format *format, ndp_document *d,
                              ndp_document_visitor *visit, void *user) {
-    char *where = ndp_format("%s: record %lld", d->path, (long long)d->line);
-    if (!where)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
-    ndp_status st = ndp_record_visit(record, where, format, d, visit, user);
-    free(where);
-    return st;
+    for (bool more;;) {
+        const char *text;
+        size_t n;
+        NDP_TRY(ndp_json_next_entry(c, ']', d->line == 0, &more));
+        if (!more)
+            break;
+        NDP_TRY(ndp_json_next_value(c, &text, &n));
+        d->line++;
+        NDP_TRY(visit_record(text, n, ": record ", format, d, visit, user));
+    }
+    return ndp_json_end(c);
 }
 
 static ndp_status visit_json(const ndp_source_chunk *c, const ndp_record_format *format, ndp_document_visitor *visit,
                              void *user) {
     ndp_document d = {.path = c->path, .end = c->size};
-    struct json_object *list = NULL;
-    NDP_TRY(ndp_json_parse(c->contents, c->size, c->path, &list));
-    ndp_status st = json_object_is_type(list, json_type_array)
-                        ? NDP_OK
-                        : NDP_FAIL(NDP_EFORMAT, "%s: not a list of records; one record a line is .jsonl", c->path);
-    size_t n = st == NDP_OK ? json_object_array_length(list) : 0;
-    for (; st == NDP_OK && (size_t)d.line < n;) {
-        struct json_object *record = json_object_array_get_idx(list, (size_t)d.line++);
-        st = visit_item(record, format, &d, visit, user);
-    }
-    json_object_put(list);
+    ndp_json_cursor list = {.text = c->contents, .what = c->path, .end = c->size};
+    if (!ndp_json_accept(&list, '['))
+        return NDP_FAIL(NDP_EFORMAT, "%s: not a list of records; one record a line is .jsonl", c->path);
+    ndp_status st = visit_list(&list, format, &d, visit, user);
+    ndp_json_cursor_release(&list);
     return st;
 }
 

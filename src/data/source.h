@@ -39,9 +39,10 @@ bool ndp_source_cut(ndp_source_chunk *c, size_t from, size_t to);
 /* Counts the lines before the chunk, for messages: this reads the file up to there. */
 void ndp_source_count_lines(ndp_source_chunk *c);
 /* Visits the documents of a chunk: all of a file's chunks give what the file gives. NDP_EFORMAT also where a record has
- * more than NDP_RECORD_BYTES: that is no record. */
+ * more than NDP_RECORD_BYTES or NDP_RECORD_VALUES: memory stays bounded whatever the file holds. */
 NDP_API ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_format *format,
                                           ndp_document_visitor *visit, void *user);
 #define NDP_RECORD_BYTES ((size_t)64 << 20)
+#define NDP_RECORD_VALUES ((size_t)1 << 20)
 
 #endif

@@ -46,33 +46,50 @@ static size_t most_bytes(void) {
     return pages > 0 && page > 0 ? (size_t)pages / 2 * (size_t)page : (size_t)1 << 32;
 }
 
+/* Texts compress 3 to 30 times. What expands far more is a file made to fill the memory, or one line repeated for ever.
+ * Looked at while the file is unpacked, so that such a file takes little more than the allowance. */
+static ndp_status check_expansion(struct archive *a, const char *path, const packing *p, size_t unpacked) {
+    const size_t packed = (size_t)archive_filter_bytes(a, -1);
+    if (unpacked <= NDP_UNPACK_ALLOWANCE + NDP_UNPACK_RATIO * packed)
+        return NDP_OK;
+    return NDP_FAIL(
+        NDP_EFORMAT,
+        "%s: its first %zu bytes unpack to more than %zu; beyond %zu MiB a %s file may expand %zu times. If "
+        "this is really a text, unpack it and give the unpacked file",
+        path, packed, unpacked, NDP_UNPACK_ALLOWANCE >> 20, p->ending, NDP_UNPACK_RATIO);
+}
+
+/* Room for more, or NULL; `buffer` is freed then. */
+static char *grow(char *buffer, size_t *capacity, size_t used, size_t head) {
+    *capacity = *capacity < head / 2 ? 2 * *capacity : head;
+    char *grown = used < most_bytes() ? realloc(buffer, *capacity) : NULL;
+    if (!grown)
+        free(buffer);
+    return grown;
+}
+
 /* Up to `head` bytes. */
 static ndp_status read_all(struct archive *a, const char *path, const packing *p, size_t head, char **out, size_t *n) {
-    size_t capacity = (size_t)1 << 20, used = 0, limit = most_bytes();
+    size_t capacity = (size_t)1 << 20, used = 0;
     capacity = capacity < head ? capacity : head;
     char *buffer = malloc(capacity);
-    for (la_ssize_t got = 1; buffer && got > 0; used += got > 0 ? (size_t)got : 0) {
-        if (used == capacity && used < head) {
-            capacity = capacity < head / 2 ? 2 * capacity : head;
-            char *grown = used < limit ? realloc(buffer, capacity) : NULL;
-            if (!grown)
-                break;
-            buffer = grown;
-        }
+    for (la_ssize_t got = 1; buffer && got > 0; used += (size_t)got) {
+        if (used == capacity && used < head && !(buffer = grow(buffer, &capacity, used, head)))
+            break;
         got = used < head ? archive_read_data(a, buffer + used, capacity - used) : 0;
-        if (got < 0) {
+        ndp_status st = got < 0 ? fail_unpack(a, path, p) : check_expansion(a, path, p, used + (size_t)got);
+        if (st != NDP_OK) {
             free(buffer);
-            return fail_unpack(a, path, p);
-        }
-        if (got == 0) {
-            *out = buffer;
-            *n = used;
-            return NDP_OK;
+            return st;
         }
     }
-    free(buffer);
-    return NDP_FAIL(NDP_ENOMEM, "%s: unpacked it has more than %zu bytes, which do not fit into memory; split the file",
-                    path, used);
+    if (!buffer)
+        return NDP_FAIL(NDP_ENOMEM,
+                        "%s: unpacked it has more than %zu bytes, which do not fit into memory; split the file", path,
+                        used);
+    *out = buffer;
+    *n = used;
+    return NDP_OK;
 }
 
 /* The archive of an empty file. */

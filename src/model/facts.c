@@ -219,7 +219,7 @@ static ndp_status check_aliases(struct json_object *config, const char *what, co
 static ndp_status read_shape(struct json_object *config, const char *what, const ndp_family *family, ndp_facts *f) {
     const ndp_keys *k = family->keys;
     int64_t layers, hidden, heads, ffn, kv_heads;
-    NDP_TRY(ndp_config_size(config, what, k->vocab, INT32_MAX, &f->vocab));
+    NDP_TRY(ndp_config_size(config, what, k->vocab, NDP_MAX_VOCAB, &f->vocab));
     NDP_TRY(ndp_config_size(config, what, k->layers, NDP_MAX_LAYERS, &layers));
     NDP_TRY(ndp_config_size(config, what, k->hidden, MAX_WIDTH, &hidden));
     NDP_TRY(ndp_config_size(config, what, k->heads, MAX_WIDTH, &heads));

@@ -7,6 +7,7 @@
 
 enum {
     NDP_MAX_LAYERS = 1 << 12, /* far above any model that exists */
+    NDP_MAX_VOCAB = 1 << 24,  /* as many ids as a tokenizer may have */
     NDP_LAYER_KINDS = 4,      /* of one model */
     NDP_ROPES = 2,            /* tables of angles of one model */
     NDP_LONG_FACTORS = 128,   /* most pairs of columns that longrope turns */

@@ -272,7 +272,7 @@ static void a_line_of_200_megabytes(void **state) {
     file = write_file(f->folder, "b.jsonl", text, 12 + n + 3);
     o.files = (const char *const[]){file};
     CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EFORMAT,
-                "b.jsonl:4: a line of 209715211 bytes; a record has at most 67108864");
+                "b.jsonl:4: a record of 209715211 bytes; at most 67108864 are read");
     free(file);
     free(text);
 }

@@ -183,6 +183,31 @@ static void backtracking_ends(void **state) {
     }
 }
 
+/* Each search is short enough, but there is one for every byte of the text: 43 s for these 100 kB, hours for 1 MB. */
+static void a_pattern_that_takes_long_everywhere_ends(void **state) {
+    (void)state;
+    enum { N = 100000 };
+    char *text = malloc(N);
+    memset(text, 'a', N);
+    ndp_regex *r;
+    ndp_regex_scratch scratch = {0};
+    ndp_str out = {0};
+    CHECK_OK(ndp_regex_create(span("(?:ab?)*[cd]"), "here", &r));
+    double begin = ndp_thread_now();
+    CHECK_FAILS(ndp_regex_replace(r, &scratch, (ndp_span){text, N}, "x", N, &out), NDP_EFORMAT,
+                "the tokenizer's regular expression '(?:ab?)*[cd]' took ");
+    assert_true(ndp_thread_now() - begin < 10);
+    ndp_regex_destroy(r);
+    CHECK_OK(ndp_regex_create(span("[bc]|a(?=b)"), "here", &r)); /* matches far apart, across stretches */
+    text[70] = 'b', text[5000] = 'c', text[N - 1] = 'b';
+    CHECK_OK(ndp_regex_replace(r, &scratch, (ndp_span){text, N}, "", N, &out));
+    assert_int_equal(out.length, N - 5);
+    ndp_str_release(&out);
+    ndp_regex_scratch_release(&scratch);
+    ndp_regex_destroy(r);
+    free(text);
+}
+
 /* A group for each character: more than a stack would take. An error or a match, no crash. */
 static void long_repeats_of_groups_end(void **state) {
     (void)state;
@@ -222,9 +247,13 @@ static void replacing_keeps_to_its_limit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(patterns_match_as_in_the_reference), cmocka_unit_test(a_zero_character_is_one),
-        cmocka_unit_test(what_would_be_misread_is_refused),   cmocka_unit_test(backtracking_ends),
-        cmocka_unit_test(long_repeats_of_groups_end),         cmocka_unit_test(replacing_keeps_to_its_limit),
+        cmocka_unit_test(patterns_match_as_in_the_reference),
+        cmocka_unit_test(a_zero_character_is_one),
+        cmocka_unit_test(what_would_be_misread_is_refused),
+        cmocka_unit_test(backtracking_ends),
+        cmocka_unit_test(a_pattern_that_takes_long_everywhere_ends),
+        cmocka_unit_test(long_repeats_of_groups_end),
+        cmocka_unit_test(replacing_keeps_to_its_limit),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -257,6 +257,9 @@ static const struct {
     {"{" BPE("\"a\":\"0\"", "", "") "}", NDP_EFORMAT, "the id of 'a' in the vocabulary is no whole number"},
     {"{" BPE("\"a\":-1", "", "") "}", NDP_EFORMAT, "out of range"},
     {"{" BPE("\"a\":4000000000", "", "") "}", NDP_EFORMAT, "out of range"},
+    {"{" BPE("\"a\":1000000000", "", "") "}", NDP_EFORMAT, "out of range: 0 to 16777215"},
+    {"{\"added_tokens\":[{\"id\":1000000000,\"content\":\"<s>\"}]," BPE("\"a\":0", "", "") "}", NDP_EFORMAT,
+     "\"id\" is 1000000000, expected a whole number from 0 to 16777215"},
     {"{" BPE("", "", "") "}", NDP_EFORMAT, "vocabulary is empty"},
     {"{" BPE("\"a\":0", "", ",\"unk_token\":\"u\"") "}", NDP_EFORMAT, "unk_token 'u'"},
     {"{" BPE("\"a\":0", "", ",\"fuse_unk\":1") "}", NDP_EFORMAT, "fuse_unk"},
@@ -340,6 +343,31 @@ static void bad_files_are_refused_by_name(void **state) {
     }
 }
 
+/* A megabyte in a stage: refused by its size, before anything is made of it. */
+static void long_stages_are_refused(void **state) {
+    (void)state;
+    static const struct {
+        const char *before, *after, *says;
+    } cases[] = {
+        {"\"Replace\",\"content\":\"\",\"pattern\":{\"Regex\":\"", "\"}", "longer than 32768 bytes"},
+        {"\"Replace\",\"content\":\"\",\"pattern\":{\"String\":\"", "\"}", "a pattern of 1048576 bytes, 'aaaa"},
+        {"\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"", "\"", "a stage that adds 1048576 bytes, 'aa"},
+        {"\"Prepend\",\"prepend\":\"", "\"", "a stage that adds 1048576 bytes, 'aaaa"},
+    };
+    enum { N = 1 << 20 };
+    char *long_text = malloc(N + 1);
+    memset(long_text, 'a', N);
+    long_text[N] = '\0';
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_tokenizer *t = NULL;
+        char *text = ndp_format("{\"normalizer\":{\"type\":%s%s%s}," BPE("\"a\":0", "", "") "}", cases[i].before,
+                                long_text, cases[i].after);
+        CHECK_FAILS(ndp_tokenizer_parse(text, strlen(text), "here", &t), NDP_EFORMAT, cases[i].says);
+        free(text);
+    }
+    free(long_text);
+}
+
 static void every_truncation_is_refused(void **state) {
     (void)state;
     static const char TEXT[] =
@@ -381,6 +409,7 @@ int main(void) {
         cmocka_unit_test(invalid_utf8_is_an_error),
         cmocka_unit_test(words_may_hold_any_character),
         cmocka_unit_test(bad_files_are_refused_by_name),
+        cmocka_unit_test(long_stages_are_refused),
         cmocka_unit_test(every_truncation_is_refused),
         cmocka_unit_test(a_missing_tokenizer_is_named),
     };

@@ -136,6 +136,8 @@ static const struct {
     {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1000000, \"vocab_size\": 100}", NDP_EFORMAT,
      "\"num_hidden_layers\" is 1000000, expected a whole number from 1 to 4096"},
     {"{\"model_type\": \"llama\", \"num_hidden_layers\": 5, \"vocab_size\": 9000000000}", NDP_EFORMAT, "vocab_size"},
+    {"{\"model_type\": \"llama\", \"num_hidden_layers\": 5, \"vocab_size\": 1000000000}", NDP_EFORMAT,
+     "\"vocab_size\" is 1000000000, expected a whole number from 1 to 16777216"},
     {"{\"model_type\": \"llama\", \"num_hidden_layers\": 1.5, \"vocab_size\": 100}", NDP_EFORMAT, "num_hidden_layers"},
     {MORE("\"num_key_value_heads\": 0"), NDP_EFORMAT, "num_key_value_heads"},
     {MORE("\"num_key_value_heads\": 3"), NDP_EFORMAT, "num_key_value_heads 3"},
