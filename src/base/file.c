@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include "base/fault.h"
+#include "base/watched.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -121,6 +122,18 @@ free_names:
     return st;
 }
 
+static ndp_status watch(const char *path, const void *data, const struct stat *info, ndp_mapped *out) {
+    ndp_mapped m = {.data = data, .size = (size_t)info->st_size, .path = strdup(path)};
+    if (m.size && m.path)
+        m.watch = ndp_watch_begin(data, m.size, info);
+    if (!m.path || (m.size && !m.watch)) {
+        ndp_file_unmap(&m);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to map '%s'", path);
+    }
+    *out = m;
+    return NDP_OK;
+}
+
 ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
     int fd = -1;
     struct stat info;
@@ -132,15 +145,26 @@ ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
     else if (info.st_size && (data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
         st = IO_FAIL("map", path);
     close(fd);
-    if (st == NDP_OK)
-        *out = (ndp_mapped){data, (size_t)info.st_size};
-    return st;
+    return st == NDP_OK ? watch(path, data, &info, out) : st;
 }
 
 void ndp_file_unmap(ndp_mapped *m) {
+    if (m->watch)
+        ndp_watch_end(m->watch);
     if (m->size)
         munmap((void *)(uintptr_t)m->data, m->size);
+    free(m->path);
     *m = (ndp_mapped){0};
+}
+
+ndp_status ndp_file_check(const ndp_mapped *m) {
+    return m->watch ? ndp_watch_check(m->watch, m->path, m->size) : NDP_OK;
+}
+
+ndp_status ndp_file_end(ndp_mapped *m, ndp_status st) {
+    ndp_status intact = ndp_file_check(m);
+    ndp_file_unmap(m);
+    return intact != NDP_OK ? intact : st;
 }
 
 bool ndp_path_exists(const char *path) { return access(path, F_OK) == 0; }

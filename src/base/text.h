@@ -30,13 +30,22 @@ ndp_status ndp_file_read(const char *path, char **data, size_t *size);
 ndp_status ndp_fd_read(int fd, const char *name, char **data, size_t *size);
 /* Writes beside, syncs, renames: the file is either the old one or the whole new one. */
 ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
-/* A file mapped read-only. */
+/* A file mapped read-only. Its bytes may change, or be lost when another process cuts the file; lost bytes read as
+ * zeros. So whoever reads it makes sure that any bytes are harmless, and calls ndp_file_check before using the result.
+ */
 typedef struct ndp_mapped {
     const unsigned char *data;
     size_t size;
+    char *path;
+    struct ndp_watch *watch; /* NULL: an empty file */
 } ndp_mapped;
 ndp_status ndp_file_map(const char *path, ndp_mapped *out);
 void ndp_file_unmap(ndp_mapped *m);
+/* NDP_EIO names the file when bytes of it were lost since it was mapped. Costs a stat. `{0}` is fine. */
+NDP_API ndp_status ndp_file_check(const ndp_mapped *m);
+/* Unmaps a file that was read with the result `st`; returns it, or the error of ndp_file_check: lost bytes may be why
+ * the reading failed. */
+NDP_API ndp_status ndp_file_end(ndp_mapped *m, ndp_status st);
 
 bool ndp_path_exists(const char *path);
 bool ndp_path_is_folder(const char *path);

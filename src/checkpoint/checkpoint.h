@@ -54,5 +54,7 @@ NDP_API ndp_status ndp_checkpoint_check(const ndp_checkpoint *c, const ndp_tenso
 /* Elements [first, first + count) of tensor `name` as `type`. */
 NDP_API ndp_status ndp_checkpoint_read(const ndp_checkpoint *c, const char *name, int64_t first, int64_t count,
                                        void *dest, ndp_dtype type);
+/* NDP_EIO names a file that lost bytes since the checkpoint was opened: after reading, before the use. */
+NDP_API ndp_status ndp_checkpoint_intact(const ndp_checkpoint *c);
 
 #endif

@@ -66,6 +66,12 @@ ndp_status ndp_checkpoint_read(const ndp_checkpoint *c, const char *name, int64_
     return ndp_weights_read(w, name, first, count, dest, type, false);
 }
 
+ndp_status ndp_checkpoint_intact(const ndp_checkpoint *c) {
+    if (c->model)
+        NDP_TRY(ndp_weights_intact(c->model));
+    return c->optimizer ? ndp_weights_intact(c->optimizer) : NDP_OK;
+}
+
 /* The tensors of one set, of the expected ones that are its. */
 static ndp_status check_set(const ndp_checkpoint *c, const ndp_weights *w, const ndp_tensor_spec *expected, int n,
                             bool optimizer) {

@@ -247,6 +247,12 @@ ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t firs
     return ndp_safetensors_read(t->file, t->entry, first, count, dest, type, finite);
 }
 
+ndp_status ndp_weights_intact(const ndp_weights *w) {
+    for (int64_t i = 0; i < w->n_files; i++)
+        NDP_TRY(ndp_safetensors_check(w->files[i]));
+    return NDP_OK;
+}
+
 /* ---- the check ---- */
 
 /* One kind of trouble: how many there are, the first few by name. */

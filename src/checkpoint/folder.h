@@ -33,6 +33,10 @@ const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name)
 NDP_API ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t first, int64_t count, void *dest,
                                     ndp_dtype type, bool finite);
 
+/* NDP_EIO names a file that lost bytes since the set was opened (see ndp_safetensors_check): after reading, before the
+ * use. */
+NDP_API ndp_status ndp_weights_intact(const ndp_weights *w);
+
 /* True for a tensor that a model may leave unread: a tied lm_head.weight, say. */
 typedef bool ndp_weights_ignore(const char *name, void *arg);
 

@@ -284,6 +284,8 @@ void ndp_safetensors_close(ndp_safetensors *f) {
 
 /* ---- access ---- */
 
+ndp_status ndp_safetensors_check(const ndp_safetensors *f) { return ndp_file_check(&f->map); }
+
 const char *ndp_safetensors_path(const ndp_safetensors *f) { return f->path; }
 int ndp_safetensors_count(const ndp_safetensors *f) { return f->n; }
 const ndp_tensor_entry *ndp_safetensors_at(const ndp_safetensors *f, int i) { return &f->entries[i]; }

@@ -48,6 +48,9 @@ NDP_API ndp_status ndp_safetensors_open(const char *path, ndp_safetensors **out)
 NDP_API ndp_status ndp_safetensors_open_memory(const void *data, size_t size, const char *what, ndp_safetensors **out);
 void ndp_safetensors_close(ndp_safetensors *f);
 
+/* NDP_EIO when bytes of the file were lost since it was opened (base/text.h): after reading, before the use. */
+NDP_API ndp_status ndp_safetensors_check(const ndp_safetensors *f);
+
 const char *ndp_safetensors_path(const ndp_safetensors *f);
 int ndp_safetensors_count(const ndp_safetensors *f);
 /* In the order of the header; borrowed. */

@@ -146,7 +146,7 @@ static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n)
         if (st != NDP_OK)
             break;
         st = write_at(fd, part.ids, part.h.n_tokens * width, sizeof b->h + firsts[p] * width);
-        ndp_part_close(&part);
+        st = ndp_part_close(&part, st);
     }
     if (st == NDP_OK && fsync(fd))
         st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
@@ -172,7 +172,7 @@ static ndp_status count_parts(building *b) {
         h->largest_id = part.h.largest_id > h->largest_id ? part.h.largest_id : h->largest_id;
         h->partly |= part.h.n_turns > 0;
         b->firsts[p + 1] = h->n_tokens;
-        ndp_part_close(&part);
+        NDP_TRY(ndp_part_close(&part, NDP_OK));
     }
     return h->n_documents ? NDP_OK : ndp_corpus_fail_empty(b->corpus);
 }
@@ -198,8 +198,7 @@ static ndp_status put_offsets(const building *b, FILE *f) {
         ndp_status st = NDP_OK;
         for (uint64_t i = 0; i < part.h.n_documents && st == NDP_OK; i++)
             st = put(f, &(uint64_t){b->firsts[p] + part.ends[i]}, 8);
-        ndp_part_close(&part);
-        NDP_TRY(st);
+        NDP_TRY(ndp_part_close(&part, st));
     }
     return NDP_OK;
 }
@@ -211,7 +210,7 @@ static ndp_status put_source_ends(const building *b, FILE *f) {
             ndp_part_file part;
             NDP_TRY(open_part(b, p, &part));
             documents += part.h.n_documents;
-            ndp_part_close(&part);
+            NDP_TRY(ndp_part_close(&part, NDP_OK));
         }
         NDP_TRY(put(f, &documents, 8));
     }
@@ -236,8 +235,7 @@ static ndp_status put_bits(const building *b, FILE *f) {
                 byte = 0;
             }
         }
-        ndp_part_close(&part);
-        NDP_TRY(st);
+        NDP_TRY(ndp_part_close(&part, st));
     }
     for (; at < end; at++)
         if ((at & 7) == 7) {
@@ -270,8 +268,7 @@ static ndp_status put_header(building *b) {
     NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "tokens"), &all));
     ndp_status st =
         ndp_hash_blocks(all.data + sizeof b->h, all.size - sizeof b->h, ndp_dataset_threads(b->o), &b->h.payload);
-    ndp_file_unmap(&all);
-    NDP_TRY(st);
+    NDP_TRY(ndp_file_end(&all, st));
     b->h.hash = ndp_cache_header_hash(&b->h);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
     st = fd >= 0 ? write_at(fd, &b->h, sizeof b->h, 0) : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
@@ -321,8 +318,7 @@ static ndp_status follow(building *b) {
         return NDP_OK;
     NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "table"), &table));
     ndp_status st = copy_ids(b, (const uint64_t *)(const void *)table.data, (int64_t)(table.size / 8) - 1);
-    ndp_file_unmap(&table);
-    NDP_TRY(st);
+    NDP_TRY(ndp_file_end(&table, st));
     NDP_TRY(ndp_crew_mark(b->crew, part_name(name, "copied", b->crew->rank), &first));
     (void)ndp_crew_wait(b->crew, "finished", NULL, NULL);
     return NDP_OK;
@@ -355,7 +351,7 @@ ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, c
     ndp_status st = corpus ? plan(&b, key) : NDP_OK;
     if (st == NDP_OK)
         st = crew->rank == 0 ? lead(&b, path) : follow(&b);
-    if (st == NDP_EIO)
+    if (st == NDP_EIO && (!corpus || ndp_corpus_check_read(corpus, 0, corpus->files.n, NDP_OK) == NDP_OK))
         st = ndp_cache_fail_writing(path, ndp_error_message());
     ndp_parts_release(&b.parts);
     free(b.is_known);

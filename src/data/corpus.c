@@ -65,6 +65,12 @@ void ndp_corpus_close(ndp_corpus *c) {
     *c = (ndp_corpus){0};
 }
 
+ndp_status ndp_corpus_check_read(const ndp_corpus *c, int64_t first, int64_t end, ndp_status st) {
+    for (int64_t i = first; i < end && i < c->files.n; i++)
+        NDP_TRY(ndp_file_check(&c->mapped[i]));
+    return st;
+}
+
 ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
     uint64_t now;
     if (stamp_of(&c->files, &now) == NDP_OK && now == c->stamp)

@@ -23,6 +23,8 @@ void ndp_corpus_close(ndp_corpus *c);
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content);
 /* NDP_EINVAL: no file has a document. */
 ndp_status ndp_corpus_fail_empty(const ndp_corpus *c);
+/* After reading files [first, end) with the result `st`, which is returned, or NDP_EIO naming one that lost bytes. */
+ndp_status ndp_corpus_check_read(const ndp_corpus *c, int64_t first, int64_t end, ndp_status st);
 /* NDP_EFORMAT when a file is another one by now. */
 ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c);
 

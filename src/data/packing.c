@@ -36,6 +36,8 @@ ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *
     d->row_length = o->length;
     d->document_mask = o->document_mask;
     ndp_status st = ndp_row_table_build(&d->cache, o, &d->table);
+    if (st == NDP_OK)
+        st = ndp_dataset_check(d);
     if (st == NDP_OK && d->table.labels == 0 && !cache->head)
         st = fail_empty(&d->cache, o);
     if (st != NDP_OK) {
@@ -66,6 +68,8 @@ void ndp_dataset_close(ndp_dataset *d) {
     free(d);
 }
 
+ndp_status ndp_dataset_check(const ndp_dataset *d) { return ndp_file_check(&d->cache.file); }
+
 int64_t ndp_dataset_rows(const ndp_dataset *d) { return d->table.n_rows; }
 int64_t ndp_dataset_tokens(const ndp_dataset *d) { return d->table.tokens; }
 int64_t ndp_dataset_documents(const ndp_dataset *d) { return d->table.documents; }
@@ -90,6 +94,20 @@ static int32_t label(const ndp_token_cache *c, int64_t at) {
     return at >= 0 && ndp_token_cache_learned(c, at) ? ndp_token_cache_id(c, at) : -1;
 }
 
+/* Ids index tables of the model: one that was changed since the cache was checked would be read from anywhere. */
+static ndp_status check_ids(const ndp_token_cache *c, const int32_t *tokens, const int32_t *labels, int64_t n) {
+    int32_t low = 0, high = 0;
+    for (int64_t t = 0; t < n; t++) {
+        low = tokens[t] < low ? tokens[t] : labels[t] < low - 1 ? labels[t] : low;
+        high = tokens[t] > high ? tokens[t] : high;
+        high = labels[t] > high ? labels[t] : high;
+    }
+    if (low == 0 && high <= c->largest_id)
+        return NDP_OK;
+    return NDP_FAIL(NDP_EIO, "'%s' holds the id %d, beyond its largest %d: it was changed while it was in use",
+                    c->file.path ? c->file.path : "the token cache", low ? low : high, c->largest_id);
+}
+
 ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels, int32_t *positions,
                            int32_t *starts) {
     NDP_CHECK(row >= 0 && row < d->table.n_rows, "row %lld of a data set of %lld", (long long)row,
@@ -106,6 +124,7 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
             starts[t] = start;
         }
     }
+    NDP_TRY(check_ids(c, tokens, labels, t));
     for (; t < d->row_length; t++) {
         tokens[t] = 0;
         labels[t] = -1;

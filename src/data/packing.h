@@ -63,6 +63,8 @@ void ndp_dataset_part(const ndp_dataset *d, int i, int64_t *first, int64_t *n);
  * number of threads may call this; it allocates nothing and costs O(S). */
 NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels,
                                    int32_t *positions, int32_t *starts);
+/* NDP_EIO when bytes of the cache were lost since it was opened: after the rows of a batch, before they are used. */
+NDP_API ndp_status ndp_dataset_check(const ndp_dataset *d);
 /* The number of labels in a row that are not -1; 0 for a row out of range. */
 int64_t ndp_dataset_valid(const ndp_dataset *d, int64_t row);
 

@@ -172,6 +172,7 @@ ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, 
     ndp_status st = b.file ? take_memory(&b) : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
     if (st == NDP_OK)
         st = put_part(&b, c, parts->cuts[p], parts->cuts[p + 1]);
+    st = ndp_corpus_check_read(c, parts->cuts[p].file, parts->cuts[p + 1].file + 1, st);
     if (b.file && fclose(b.file) && st == NDP_OK)
         st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
     release(&b);

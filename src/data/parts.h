@@ -41,7 +41,8 @@ typedef struct ndp_part_file {
     const uint64_t *ends, *turns;
 } ndp_part_file;
 ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out);
-void ndp_part_close(ndp_part_file *p);
+/* After reading it with the result `st`, which is returned, or NDP_EIO when bytes of the file were lost. */
+NDP_API ndp_status ndp_part_close(ndp_part_file *p, ndp_status st);
 
 typedef struct ndp_part_watch {
     void (*done)(void *user, uint64_t bytes); /* of the part, so far */

@@ -87,4 +87,4 @@ ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out) {
     return NDP_OK;
 }
 
-void ndp_part_close(ndp_part_file *p) { ndp_file_unmap(&p->file); }
+ndp_status ndp_part_close(ndp_part_file *p, ndp_status st) { return ndp_file_end(&p->file, st); }

@@ -270,6 +270,7 @@ static void release(head *heads, int n) {
 static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_token_cache *out) {
     head *heads = calloc((size_t)c->n_sources, sizeof *heads);
     ndp_status st = heads ? read_sources(o, c, heads) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read the data");
+    st = ndp_corpus_check_read(c, 0, c->files.n, st);
     if (st == NDP_OK)
         st = make_cache(heads, c->n_sources, out);
     release(heads, c->n_sources);

@@ -173,8 +173,7 @@ static ndp_status run_file(run *r) {
     ndp_status st = r->o->form == NDP_TOKENS_TEXT
                         ? decode_lines(r, contents, file.size)
                         : ndp_source_visit(r->o->file, contents, file.size, r->o->text_field, encode_document, r);
-    ndp_file_unmap(&file);
-    return st;
+    return ndp_file_end(&file, st);
 }
 
 static ndp_status run_text(run *r) {

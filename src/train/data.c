@@ -94,5 +94,5 @@ static ndp_status load_row(const ndp_trainer *t, const ndp_dataset *d, int64_t j
 ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset *d, const int64_t *rows) {
     for (int64_t j = 0; j < t->shape.micro; j++)
         NDP_TRY(load_row(t, d, j, rows[j]));
-    return NDP_OK;
+    return ndp_dataset_check(d);
 }

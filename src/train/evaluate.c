@@ -36,8 +36,7 @@ static ndp_status read_corpus(corpus *c, const char *path, const char *text_fiel
     NDP_CHECK(path, "no data are given; they are a .jsonl file with a text a record, or a text file");
     NDP_TRY(ndp_file_map(path, &file));
     ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, text_field, add_document, c);
-    ndp_file_unmap(&file);
-    NDP_TRY(st);
+    NDP_TRY(ndp_file_end(&file, st));
     NDP_CHECK(c->n > 0, "%s holds no document with text", path);
     NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens: there is nothing to predict", path,
               (long long)c->n);

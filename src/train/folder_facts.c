@@ -50,6 +50,8 @@ static ndp_status read_head(const char *folder, ndp_facts *f) {
     ndp_status st = ndp_weights_prefix(w, ndp_facts_prefix(f));
     if (st == NDP_OK)
         st = compare_head(w, folder, f, &own);
+    if (st == NDP_OK)
+        st = ndp_weights_intact(w);
     ndp_weights_close(w);
     NDP_TRY(st);
     f->own_head = own;

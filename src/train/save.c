@@ -73,6 +73,7 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     for (int k = 0; k < optimizer_states(t); k++)
         NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_piece,
                                 &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
+    NDP_TRY(ndp_checkpoint_intact(c));
     ndp_engine_publish(t->engine);
     t->updates = ndp_checkpoint_get_info(c)->step;
     t->samples = ndp_checkpoint_get_info(c)->samples;

@@ -129,6 +129,8 @@ ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
         st = check_folder(e, w);
     if (st == NDP_OK)
         st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_piece, &(filling){.model = ndp_engine_model(e), .weights = w});
+    if (st == NDP_OK)
+        st = ndp_weights_intact(w);
     ndp_weights_close(w);
     NDP_TRY(st);
     ndp_engine_publish(e);

@@ -19,6 +19,23 @@ static void put_text(const char *folder, const char *name, const char *text) {
     put_file(in(folder, name, path), text, strlen(text));
 }
 
+/* Weights that another process cuts while they are read are named before anybody uses what was read. */
+static void cut_weights_are_named(void **state) {
+    char path[512];
+    float x[4096];
+    ndp_weights *w;
+    put_image(*state, "model.safetensors", "{\"a\":{\"dtype\":\"F32\",\"shape\":[4096],\"data_offsets\":[0,16384]}}",
+              16384);
+    CHECK_OK(ndp_weights_open(*state, &w));
+    CHECK_OK(ndp_weights_read(w, "a", 0, 4096, x, NDP_F32, false));
+    CHECK_OK(ndp_weights_intact(w));
+    assert_int_equal(truncate(in(*state, "model.safetensors", path), 5000), 0);
+    CHECK_OK(ndp_weights_read(w, "a", 0, 4096, x, NDP_F32, false));
+    assert_true(x[4095] == 0);
+    CHECK_FAILS(ndp_weights_intact(w), NDP_EIO, "model.safetensors' was cut from ");
+    ndp_weights_close(w);
+}
+
 static void damaged_indices(void **state) {
     static const struct {
         const char *index;
@@ -294,9 +311,9 @@ static void real_model_through_shards(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(damaged_indices),    IN_FOLDER(folders_without_weights),   IN_FOLDER(check_reports_everything),
-        IN_FOLDER(exports_in_shards),  IN_FOLDER(index_is_hugging_face_s),   IN_FOLDER(a_hole_is_refused),
-        IN_FOLDER(exports_fail_whole), IN_FOLDER(real_model_through_shards),
+        IN_FOLDER(cut_weights_are_named),    IN_FOLDER(damaged_indices),    IN_FOLDER(folders_without_weights),
+        IN_FOLDER(check_reports_everything), IN_FOLDER(exports_in_shards),  IN_FOLDER(index_is_hugging_face_s),
+        IN_FOLDER(a_hole_is_refused),        IN_FOLDER(exports_fail_whole), IN_FOLDER(real_model_through_shards),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -162,6 +162,38 @@ static void bad_corpora_are_refused(void **state) {
     release(&r);
 }
 
+static void cut_file(void *path, uint64_t done, uint64_t total) {
+    (void)done, (void)total;
+    assert_int_equal(truncate(path, 3 << 20), 0);
+}
+
+/* A text that another process cuts while it is tokenized is named, and no cache is left. */
+static void a_text_that_is_cut_is_named(void **state) {
+    enum { N = 40 << 20 };
+    char *text = malloc(N), *cache = ndp_format("%s/cache", (char *)*state), *path = NULL;
+    for (size_t i = 0; i < N; i += 16)
+        memcpy(text + i, "{\"text\":\"a bb\"}\n", 16);
+    char *file = write_file(*state, "a.jsonl", text, N);
+    ndp_tokenizer *t;
+    CHECK_OK(ndp_tokenizer_create("bytes", &t));
+    ndp_dataset_options o = {.files = (const char *const[]){file},
+                             .n_files = 1,
+                             .cache_dir = cache,
+                             .tokenizer = t,
+                             .threads = 2,
+                             .progress = cut_file,
+                             .progress_user = file};
+    char want[300];
+    snprintf(want, sizeof want, "'%s' was cut from 41943040 to 3145728 bytes while it was in use", file);
+    CHECK_FAILS(ndp_dataset_prepare(&o, &path), NDP_EIO, want);
+    assert_null(strstr(ndp_error_message(), "cannot write"));
+    assert_int_equal(rmdir(cache), 0); /* it is empty */
+    ndp_tokenizer_destroy(t);
+    free(cache);
+    free(file);
+    free(text);
+}
+
 /* A full disk, played by a limit on the size of files: said with the file and the way out, and nothing is left. */
 static void a_full_disk_is_told(void **state) {
     run r = {0};
@@ -287,10 +319,15 @@ static void any_number_of_threads_makes_the_same_cache(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(documents_are_stored_with_bos), TEST(the_key_is_content),
-        TEST(damage_is_noticed_and_rebuilt), TEST(wide_vocabularies_take_32_bits),
-        TEST(bad_corpora_are_refused),       TEST(a_full_disk_is_told),
-        TEST(several_may_prepare_at_once),   TEST(any_number_of_threads_makes_the_same_cache),
+        TEST(documents_are_stored_with_bos),
+        TEST(the_key_is_content),
+        TEST(damage_is_noticed_and_rebuilt),
+        TEST(wide_vocabularies_take_32_bits),
+        TEST(bad_corpora_are_refused),
+        TEST(a_full_disk_is_told),
+        TEST(a_text_that_is_cut_is_named),
+        TEST(several_may_prepare_at_once),
+        TEST(any_number_of_threads_makes_the_same_cache),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,44 @@ static ndp_dataset *dataset(const char *folder, const char *text, int64_t length
     return open_rows(prepare(folder, &text, 1), &(ndp_row_opts){.length = length, .document_mask = mask});
 }
 
+/* Another process cuts the cache: rows are read as if it held zeros, and then the file is named. */
+static void a_cut_cache_is_named(void **state) {
+    enum { N = 100000 };
+    char *text = malloc(N + 1), *path;
+    memset(text, 'a', N);
+    text[N] = '\0';
+    for (int cut = 0; cut < 3; cut++) {
+        rows x;
+        ndp_dataset *d;
+        path = prepare(*state, &(const char *){text}, 1);
+        CHECK_OK(ndp_dataset_open(path, &(ndp_row_opts){.length = MAX, .document_mask = true}, &d));
+        CHECK_OK(ndp_dataset_check(d));
+        assert_int_equal(truncate(path, cut == 0 ? 0 : cut == 1 ? 100 : 50000), 0);
+        for (int64_t row = 0; row < ndp_dataset_rows(d); row++)
+            CHECK_OK(ndp_dataset_row(d, row, x.tokens, x.labels, x.positions, x.starts));
+        CHECK_FAILS(ndp_dataset_check(d), NDP_EIO, path);
+        ndp_dataset_close(d);
+        unlink(path);
+        free(path);
+    }
+    free(text);
+}
+
+static void a_changed_id_is_refused(void **state) {
+    char *path = prepare(*state, &(const char *){"abc"}, 1);
+    rows x;
+    ndp_dataset *d;
+    CHECK_OK(ndp_dataset_open(path, &(ndp_row_opts){.length = 8, .document_mask = true}, &d));
+    FILE *f = fopen(path, "r+b");
+    assert_int_equal(fseek(f, (long)sizeof(ndp_cache_header) + 4, SEEK_SET), 0);
+    assert_int_equal(fwrite("\xff\xff", 1, 2, f), 2);
+    fclose(f);
+    CHECK_FAILS(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.starts), NDP_EIO,
+                "holds the id 65535, beyond its largest 256: it was changed while it was in use");
+    ndp_dataset_close(d);
+    free(path);
+}
+
 static void check(const int32_t *got, int n, const int32_t *want, const char *what, int row) {
     for (int i = 0; i < n; i++)
         if (got[i] != want[i])
@@ -334,6 +372,8 @@ static void a_corpus_without_predictions_is_refused(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_cut_cache_is_named, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(a_changed_id_is_refused, make_folder, remove_folder),
         TEST(documents_are_cut_and_packed),
         TEST(the_first_row_with_room_is_taken),
         TEST(without_packing_a_row_has_one_piece),

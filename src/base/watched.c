@@ -1,0 +1,134 @@
+/* Mapped files that lose their bytes while they are mapped.
+ *
+ * When another process cuts a file, or its disk fails, the kernel answers the next look at a lost page with SIGBUS. The
+ * look may come from anywhere: a loop of OpenMP, a hash, json-c, PCRE2. So nothing is unwound. The handler notes the
+ * loss and puts pages of zeros where the file was; whoever reads goes on, and then calls ndp_file_check, which names
+ * the file. Nobody may trust what was read from a file before that.
+ *
+ * The list of mapped files is global and changes, because a signal handler is given nothing else. It is a list to whose
+ * head new files are pushed; a watch that was pushed never moves and is never freed or used again (48 bytes a mapping),
+ * so the handler walks it without a lock. */
+#include "base/watched.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct ndp_watch {
+    _Atomic uintptr_t begin; /* 0: not mapped any more */
+    uintptr_t end;           /* of its last page */
+    atomic_bool lost;
+    dev_t device;
+    ino_t inode;
+    ndp_watch *next;
+};
+
+static _Atomic(ndp_watch *) watches;
+static _Atomic(struct sigaction *) before; /* what SIGBUS did before */
+/* initial-exec: a handler may not allocate */
+static _Thread_local bool passing_on __attribute__((tls_model("initial-exec")));
+
+static uintptr_t page_bytes(void) { return (uintptr_t)sysconf(_SC_PAGESIZE); }
+
+static ndp_watch *find(uintptr_t at) {
+    for (ndp_watch *w = atomic_load(&watches); w; w = w->next) {
+        uintptr_t begin = atomic_load(&w->begin);
+        if (begin && at >= begin && at < w->end)
+            return w;
+    }
+    return NULL;
+}
+
+/* From the page of `at` on: what is behind a lost page is lost, too. */
+static bool put_zeros(const ndp_watch *w, uintptr_t at) {
+    uintptr_t page = at / page_bytes() * page_bytes();
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
+    return mmap((void *)page, w->end - page, PROT_READ, flags, -1, 0) != MAP_FAILED;
+}
+
+/* As if this handler were not there. The one before may pass on to this one in turn: that ends the process. */
+static void pass_on(int signal, siginfo_t *info, void *context) {
+    const struct sigaction *to = atomic_load(&before);
+    bool full = to->sa_flags & SA_SIGINFO, ignored = !full && to->sa_handler == SIG_IGN;
+    if (passing_on || (!full && to->sa_handler == SIG_DFL) || (ignored && info->si_code > 0)) {
+        sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
+        raise(signal); /* delivered when the handler returns */
+        return;
+    }
+    passing_on = true;
+    if (full)
+        to->sa_sigaction(signal, info, context);
+    else if (!ignored)
+        to->sa_handler(signal);
+    passing_on = false;
+}
+
+static void on_bus_error(int signal, siginfo_t *info, void *context) {
+    int error = errno;
+    ndp_watch *w = info->si_code > 0 ? find((uintptr_t)info->si_addr) : NULL; /* else somebody sent it */
+    if (w)
+        atomic_store(&w->lost, true); /* before there are zeros to be seen */
+    if (!w || !put_zeros(w, (uintptr_t)info->si_addr))
+        pass_on(signal, info, context);
+    errno = error;
+}
+
+/* Again when somebody else has a handler by now, who need not know of this one. The old notes of what was before stay:
+ * a handler may be reading them. */
+static bool install(void) {
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    struct sigaction a = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
+    struct sigaction *now = malloc(sizeof *now);
+    if (!now)
+        return false;
+    sigemptyset(&a.sa_mask);
+    pthread_mutex_lock(&mutex);
+    sigaction(SIGBUS, NULL, now);
+    bool ours = now->sa_flags & SA_SIGINFO && now->sa_sigaction == on_bus_error;
+    if (!ours) {
+        atomic_store(&before, now);
+        sigaction(SIGBUS, &a, NULL);
+    }
+    pthread_mutex_unlock(&mutex);
+    if (ours)
+        free(now);
+    return true;
+}
+
+ndp_watch *ndp_watch_begin(const void *data, size_t size, const struct stat *info) {
+    ndp_watch *w = install() ? calloc(1, sizeof *w) : NULL;
+    if (!w)
+        return NULL;
+    w->end = ((uintptr_t)data + size + page_bytes() - 1) / page_bytes() * page_bytes();
+    w->device = info->st_dev;
+    w->inode = info->st_ino;
+    atomic_store(&w->begin, (uintptr_t)data);
+    w->next = atomic_load(&watches);
+    while (!atomic_compare_exchange_weak(&watches, &w->next, w))
+        ;
+    return w;
+}
+
+void ndp_watch_end(ndp_watch *w) { atomic_store(&w->begin, 0); }
+
+ndp_status ndp_watch_check(const ndp_watch *w, const char *path, size_t size) {
+    struct stat now;
+    /* Within the last page a file is cut without a signal. Another file of this name is no loss: ours is still there.
+     */
+    bool there = stat(path, &now) == 0 && now.st_dev == w->device && now.st_ino == w->inode;
+    if (there && (size_t)now.st_size < size)
+        return NDP_FAIL(NDP_EIO, "'%s' was cut from %zu to %lld bytes while it was in use; restore it and start again",
+                        path, size, (long long)now.st_size);
+    if (atomic_load(&w->lost))
+        return NDP_FAIL(NDP_EIO,
+                        "'%s' (%zu bytes) could not be read to its end while it was in use: it was cut, or its disk "
+                        "failed; restore it and start again",
+                        path, size);
+    return NDP_OK;
+}
