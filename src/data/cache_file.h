@@ -29,6 +29,9 @@ static inline uint64_t ndp_cache_bits_bytes(const ndp_cache_header *h) {
     return h->partly ? (h->n_tokens + 63) / 64 * 8 : 0;
 }
 
+/* The same as ndp_token_cache_open of bytes that the caller has; they become the cache's, when they are one. */
+ndp_status ndp_token_cache_read(const char *path, const ndp_mapped *file, ndp_token_cache *out);
+
 int ndp_dataset_threads(const ndp_dataset_options *o);
 /* 2 where all ids that there can be fit, else 4. */
 int ndp_cache_id_bytes(const ndp_dataset_options *o);

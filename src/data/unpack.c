@@ -115,11 +115,16 @@ static ndp_status open_and_read(struct archive *a, const packing *p, const char 
         return fail_unpack(a, path, p);
     if (begun == ARCHIVE_EOF)
         return give_empty(out, n);
-    NDP_TRY(read_all(a, path, p, head, out, n));
+    char *unpacked = NULL;
+    size_t length = 0;
+    NDP_TRY(read_all(a, path, p, head, &unpacked, &length));
     int64_t used = archive_filter_bytes(a, -1);
-    if (used >= (int64_t)size || *n == head)
+    if (used >= (int64_t)size || length == head) {
+        *out = unpacked;
+        *n = length;
         return NDP_OK;
-    free(*out);
+    }
+    free(unpacked);
     return NDP_FAIL(NDP_EFORMAT, "%s: %lld bytes behind the end of the %s data are something else", path,
                     (long long)size - used, p->ending);
 }
