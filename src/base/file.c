@@ -125,7 +125,7 @@ free_names:
 static ndp_status watch(const char *path, const void *data, const struct stat *info, ndp_mapped *out) {
     ndp_mapped m = {.data = data, .size = (size_t)info->st_size, .path = strdup(path)};
     if (m.size && m.path)
-        m.watch = ndp_watch_begin(data, m.size, info);
+        m.watch = ndp_file_watch_begin(data, m.size, info);
     if (!m.path || (m.size && !m.watch)) {
         ndp_file_unmap(&m);
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to map '%s'", path);
@@ -150,7 +150,7 @@ ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
 
 void ndp_file_unmap(ndp_mapped *m) {
     if (m->watch)
-        ndp_watch_end(m->watch);
+        ndp_file_watch_end(m->watch);
     if (m->size)
         munmap((void *)(uintptr_t)m->data, m->size);
     free(m->path);
@@ -158,7 +158,7 @@ void ndp_file_unmap(ndp_mapped *m) {
 }
 
 ndp_status ndp_file_check(const ndp_mapped *m) {
-    return m->watch ? ndp_watch_check(m->watch, m->path, m->size) : NDP_OK;
+    return m->watch ? ndp_file_watch_check(m->watch, m->path, m->size) : NDP_OK;
 }
 
 ndp_status ndp_file_end(ndp_mapped *m, ndp_status st) {

@@ -37,7 +37,7 @@ typedef struct ndp_mapped {
     const unsigned char *data;
     size_t size;
     char *path;
-    struct ndp_watch *watch; /* NULL: an empty file */
+    struct ndp_file_watch *watch; /* NULL: an empty file */
 } ndp_mapped;
 ndp_status ndp_file_map(const char *path, ndp_mapped *out);
 void ndp_file_unmap(ndp_mapped *m);

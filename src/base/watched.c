@@ -20,24 +20,24 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct ndp_watch {
+struct ndp_file_watch {
     _Atomic uintptr_t begin; /* 0: not mapped any more */
     uintptr_t end;           /* of its last page */
     atomic_bool lost;
     dev_t device;
     ino_t inode;
-    ndp_watch *next;
+    ndp_file_watch *next;
 };
 
-static _Atomic(ndp_watch *) watches;
+static _Atomic(ndp_file_watch *) watches;
 static _Atomic(struct sigaction *) before; /* what SIGBUS did before */
 /* initial-exec: a handler may not allocate */
 static _Thread_local bool passing_on __attribute__((tls_model("initial-exec")));
 
 static uintptr_t page_bytes(void) { return (uintptr_t)sysconf(_SC_PAGESIZE); }
 
-static ndp_watch *find(uintptr_t at) {
-    for (ndp_watch *w = atomic_load(&watches); w; w = w->next) {
+static ndp_file_watch *find(uintptr_t at) {
+    for (ndp_file_watch *w = atomic_load(&watches); w; w = w->next) {
         uintptr_t begin = atomic_load(&w->begin);
         if (begin && at >= begin && at < w->end)
             return w;
@@ -46,7 +46,7 @@ static ndp_watch *find(uintptr_t at) {
 }
 
 /* From the page of `at` on: what is behind a lost page is lost, too. */
-static bool put_zeros(const ndp_watch *w, uintptr_t at) {
+static bool put_zeros(const ndp_file_watch *w, uintptr_t at) {
     uintptr_t page = at / page_bytes() * page_bytes();
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     return mmap((void *)page, w->end - page, PROT_READ, flags, -1, 0) != MAP_FAILED;
@@ -71,7 +71,7 @@ static void pass_on(int signal, siginfo_t *info, void *context) {
 
 static void on_bus_error(int signal, siginfo_t *info, void *context) {
     int error = errno;
-    ndp_watch *w = info->si_code > 0 ? find((uintptr_t)info->si_addr) : NULL; /* else somebody sent it */
+    ndp_file_watch *w = info->si_code > 0 ? find((uintptr_t)info->si_addr) : NULL; /* else somebody sent it */
     if (w)
         atomic_store(&w->lost, true); /* before there are zeros to be seen */
     if (!w || !put_zeros(w, (uintptr_t)info->si_addr))
@@ -101,8 +101,8 @@ static bool install(void) {
     return true;
 }
 
-ndp_watch *ndp_watch_begin(const void *data, size_t size, const struct stat *info) {
-    ndp_watch *w = install() ? calloc(1, sizeof *w) : NULL;
+ndp_file_watch *ndp_file_watch_begin(const void *data, size_t size, const struct stat *info) {
+    ndp_file_watch *w = install() ? calloc(1, sizeof *w) : NULL;
     if (!w)
         return NULL;
     w->end = ((uintptr_t)data + size + page_bytes() - 1) / page_bytes() * page_bytes();
@@ -115,9 +115,9 @@ ndp_watch *ndp_watch_begin(const void *data, size_t size, const struct stat *inf
     return w;
 }
 
-void ndp_watch_end(ndp_watch *w) { atomic_store(&w->begin, 0); }
+void ndp_file_watch_end(ndp_file_watch *w) { atomic_store(&w->begin, 0); }
 
-ndp_status ndp_watch_check(const ndp_watch *w, const char *path, size_t size) {
+ndp_status ndp_file_watch_check(const ndp_file_watch *w, const char *path, size_t size) {
     struct stat now;
     /* Within the last page a file is cut without a signal. Another file of this name is no loss: ours is still there.
      */

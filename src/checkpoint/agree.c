@@ -10,9 +10,15 @@ static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], i
     NDP_TRY(ndp_wait(&w));
     if (*word == 0)
         return NDP_OK;
-    *root = ndp_comm_size(world) - (int)(*word >> 8);
+    int64_t first = ndp_comm_size(world) - (*word >> 8);
+    if (first < 0 || first >= ndp_comm_size(world) || (*word & 0xff) == 0)
+        return NDP_FAIL(NDP_ECOMM, "rank %lld of %d ranks says that it failed; do all ranks run the same build?",
+                        (long long)first, ndp_comm_size(world));
+    *root = (int)first;
     NDP_TRY(ndp_broadcast_begin(world, message, 1024, *root, &w));
-    return ndp_wait(&w);
+    NDP_TRY(ndp_wait(&w));
+    message[1023] = '\0'; /* it comes from another process */
+    return NDP_OK;
 }
 
 ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
@@ -31,6 +37,6 @@ ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     }
     NDP_TRY(st);
     if (word == 0)
-        return NDP_OK;
+        return mine;
     return rank == root ? mine : NDP_FAIL((ndp_status)(word & 0xff), "rank %d: %s", root, message);
 }

@@ -4,6 +4,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 enum { QUESTION, ANSWER, FAILURE, TAGS };
 
@@ -63,15 +64,32 @@ static ndp_status answer(ndp_inquiry *q, int to, const ndp_question *asked, ndp_
 
 /* ---- in ---- */
 
+static ndp_status fail_message(int from, const char *what) {
+    return NDP_FAIL(
+        NDP_ECOMM,
+        "rank %d sent a damaged %s; do all ranks run the same build? ndparallel --version tells on each host", from,
+        what);
+}
+
+static bool answer_is_sound(const ndp_answer *a, int world) {
+    int come;
+    unsigned char left;
+    memcpy(&come, &a->arrival.come, sizeof come);
+    memcpy(&left, &a->arrival.left, sizeof left);
+    return come >= NDP_COME_UNKNOWN && come <= NDP_COME_NO && left <= 1 && ndp_standing_is_sound(&a->standing, world);
+}
+
 /* Answers of an earlier wait say nothing about now. */
-static void take(ndp_inquiry *q, int from, const ndp_answer *a) {
+static ndp_status take(ndp_inquiry *q, int from, const ndp_answer *a) {
     const ndp_transport *t = q->t;
+    if (!answer_is_sound(a, t->world))
+        return fail_message(from, "answer");
     q->far[from].owes = false;
     if (a->about < 0 || a->about >= t->world || ndp_inquiry_is_near(q, a->about))
-        return;
+        return NDP_OK;
     ndp_far *f = &q->far[a->about];
     if (!q->wait || a->number != q->wait || f->wait != q->wait)
-        return;
+        return NDP_OK;
     double now = ndp_now();
     ndp_standing s = a->standing;
     turn_times(&s, now);
@@ -82,12 +100,21 @@ static void take(ndp_inquiry *q, int from, const ndp_answer *a) {
         f->asked = 0;
         f->tries = 0;
     }
+    return NDP_OK;
+}
+
+static ndp_status take_failure(ndp_inquiry *q, int from, ndp_failure *f) {
+    if (f->rank < 0 || f->rank >= q->t->world)
+        return fail_message(from, "failure");
+    f->message[sizeof f->message - 1] = '\0';
+    ndp_health_fail(q->t->health, f->rank, f->message);
+    return NDP_OK;
 }
 
 /* One message, when there is one; *more = false when there is none, or it cannot be answered now. */
 static ndp_status serve_one(ndp_inquiry *q, bool *more) {
     ndp_inquiry_slot *slot;
-    int done;
+    int done, from;
     *more = false;
     NDP_TRY(free_slot(q, &slot));
     if (!slot)
@@ -96,21 +123,22 @@ static ndp_status serve_one(ndp_inquiry *q, bool *more) {
         NDP_TRY(said(q->api->probe(q->comm, &done, &q->in_from, &q->in_tag)));
         if (!done)
             return NDP_OK;
+        from = q->in_from;
+        if (from < 0 || from >= q->t->world || q->in_tag < 0 || q->in_tag >= TAGS) {
+            q->in_from = -1;
+            return fail_message(from, "message");
+        }
         NDP_TRY(said(q->api->recv(q->comm, &q->in.data, bytes_of[q->in_tag], q->in_from, q->in_tag, &q->in.request)));
     }
     NDP_TRY(said(q->api->test(&q->in.request, &done)));
     if (!done)
         return NDP_OK;
-    int from = q->in_from;
+    from = q->in_from;
     q->in_from = -1;
     *more = true;
     if (q->in_tag == QUESTION)
         return answer(q, from, &q->in.data.question, slot);
-    if (q->in_tag == ANSWER)
-        take(q, from, &q->in.data.answer);
-    else
-        ndp_health_fail(q->t->health, q->in.data.failure.rank, q->in.data.failure.message);
-    return NDP_OK;
+    return q->in_tag == ANSWER ? take(q, from, &q->in.data.answer) : take_failure(q, from, &q->in.data.failure);
 }
 
 void ndp_inquiry_progress(ndp_inquiry *q) {

@@ -138,6 +138,33 @@ void ndp_journal_put(ndp_journal *j, const ndp_standing *s) {
     unlock(j);
 }
 
+/* ---- what others wrote ---- */
+
+static bool text_ends(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
+
+/* A bool is read as bytes: other values than 0 and 1 are undefined. */
+static bool is_bool(const bool *b) {
+    unsigned char byte;
+    memcpy(&byte, b, sizeof byte);
+    return byte <= 1;
+}
+
+static bool group_is_sound(const ndp_record *r, int world) {
+    return r->base >= 0 && r->base < world && r->stride >= 0 && r->stride <= world && r->members >= 0 &&
+           r->members <= world && (int64_t)r->base + (int64_t)r->stride * (r->members - 1) < world;
+}
+
+bool ndp_record_is_sound(const ndp_record *r, int world) {
+    return text_ends(r->group, sizeof r->group) && text_ends(r->at.what, sizeof r->at.what) && r->kind >= 0 &&
+           r->kind < NDP_WORK_KINDS && r->type >= 0 && r->type < NDP_DTYPES && r->count >= 0 &&
+           r->count <= INT64_MAX / 8 && group_is_sound(r, world);
+}
+
+bool ndp_standing_is_sound(const ndp_standing *s, int world) {
+    return is_bool(&s->known) && is_bool(&s->waiting) && s->awaits >= -1 && s->awaits < world &&
+           text_ends(s->at.what, sizeof s->at.what) && (s->record.kind == -1 || ndp_record_is_sound(&s->record, world));
+}
+
 /* ---- searching: from the newest record to the oldest ---- */
 
 static uint32_t records_kept(const ndp_journal *j) {

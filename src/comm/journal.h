@@ -57,6 +57,11 @@ typedef struct ndp_standing {
     ndp_record record; /* waited for, else the last one begun or ended; kind < 0: none */
 } ndp_standing;
 
+/* Of another process: may it be used? Texts end, kinds and types exist, ranks are those of a world of so many, and
+ * counts make no sum overflow. Another build, or damaged memory, may have written it. */
+bool ndp_record_is_sound(const ndp_record *r, int world);
+bool ndp_standing_is_sound(const ndp_standing *s, int world);
+
 /* Notes that `w` begins (w->record becomes its number), and that it has ended. */
 void ndp_journal_begin(ndp_journal *j, ndp_work *w);
 void ndp_journal_end(ndp_journal *j, const ndp_work *w);

@@ -76,7 +76,11 @@ static ndp_status name_both(const ndp_mpi_agree *a, const ndp_mpi_vote *v, int m
     if (!heard[0] || !heard[1])
         return NDP_FAIL(NDP_ECOMM, "%s: rank %d brings another operation than rank %d; rank %d is at %s", a->base->name,
                         rank, first, a->base->transport->rank, ndp_record_text(&v->record, what, sizeof what));
-    ndp_status st = ndp_record_disagreement(a->base, rank, &records[0], first, &records[1]);
+    int world = a->base->transport->world;
+    ndp_status st = !ndp_record_is_sound(&records[0], world) || !ndp_record_is_sound(&records[1], world)
+                        ? NDP_FAIL(NDP_ECOMM, "%s: rank %d or %d sent a damaged record; do all run the same build?",
+                                   a->base->name, rank, first)
+                        : ndp_record_disagreement(a->base, rank, &records[0], first, &records[1]);
     free(records);
     return st;
 }

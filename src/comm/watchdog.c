@@ -14,9 +14,10 @@ enum { RING = 64 }; /* ranks that are followed */
 
 /* Of a far rank: what was heard of it since this rank sleeps. */
 static ndp_standing standing_of(const ndp_transport *t, int rank) {
+    ndp_standing s = {.record.kind = -2};
     if (ndp_inquiry_is_near(t->inquiry, rank) || ndp_inquiry_heard(t->inquiry, rank))
-        return ndp_journal_read(&t->journals[rank]);
-    return (ndp_standing){.awaits = -1, .record.kind = -1};
+        s = ndp_journal_read(&t->journals[rank]);
+    return ndp_standing_is_sound(&s, t->world) ? s : (ndp_standing){.awaits = -1, .record.kind = -1};
 }
 
 static ndp_status ask(const ndp_transport *t, int rank) {

@@ -194,6 +194,7 @@ static ndp_status find_or_build(search *s, const ndp_crew *crew, finding *f) {
             return NDP_OK;
         NDP_TRY(ndp_file_read(told, &bytes, &size));
         memcpy(f, bytes, size < sizeof *f ? size : sizeof *f);
+        f->name[sizeof f->name - 1] = '\0';
         free(bytes);
     }
     if (!f->build)

@@ -119,6 +119,11 @@ static ndp_status join(ndp_crew *c, const char *name) {
     return NDP_OK;
 }
 
+/* What another process tells is a name, and nothing outside of the folder. */
+static bool is_name(const char name[NDP_CREW_NAME]) {
+    return memchr(name, '\0', NDP_CREW_NAME) && name[0] && name[0] != '.' && !strchr(name, '/');
+}
+
 static bool sees(const ndp_crew *c, const char *name) {
     char *path = ndp_format("%s/%s", c->folder, name);
     bool there = path && ndp_path_exists(path);
@@ -140,8 +145,13 @@ static ndp_status find_leaders(ndp_crew *c, offer *all, ndp_status (*otherwise)(
             break;
         NDP_TRY(t->agree(t->user, leader == t->rank ? make_offer(c, otherwise, user, mine.name) : NDP_OK));
         NDP_TRY(t->gather(t->user, &mine, all, sizeof mine));
-        ndp_status st = NDP_OK;
-        if (leader == t->rank || (mine.leader < 0 && sees(c, all[leader].name))) {
+        ndp_status st = is_name(all[leader].name)
+                            ? NDP_OK
+                            : NDP_FAIL(NDP_ECOMM,
+                                       "rank %d tells no name of a token cache; do all ranks run the same "
+                                       "build?",
+                                       leader);
+        if (st == NDP_OK && (leader == t->rank || (mine.leader < 0 && sees(c, all[leader].name)))) {
             mine.leader = leader;
             if (leader != t->rank || !c->work)
                 st = join(c, all[leader].name);

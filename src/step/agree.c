@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 192 };
+enum { TEXT = 192, MOST_TOLD = 1 << 18 }; /* operations: 50 MB of texts */
 typedef char event_text[TEXT];
 
 /* An operation without its place, which may differ: ranks own other slices. */
@@ -54,12 +54,18 @@ static ndp_status name_both(ndp_comm *c, event_text *mine, int64_t n, event_text
 static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
     int64_t of_first = n;
     NDP_TRY(broadcast(c, &of_first, sizeof of_first));
+    if (of_first < 0 || of_first > MOST_TOLD)
+        return NDP_FAIL(NDP_EBUG,
+                        "the programs of group %s differ: that of its rank 0 has %lld operations, that of %d %lld",
+                        ndp_comm_name(c), (long long)of_first, ndp_comm_rank(c), (long long)n);
     event_text *first = calloc((size_t)of_first + 1, sizeof *first);
     if (!first)
         return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
     if (ndp_comm_rank(c) == 0 && n)
         memcpy(first, mine, (size_t)n * sizeof *first);
     ndp_status st = broadcast(c, first, of_first * (int64_t)sizeof *first);
+    for (int64_t i = 0; i < of_first; i++) /* they come from another process */
+        first[i][TEXT - 1] = '\0';
     if (st == NDP_OK)
         st = name_both(c, mine, n, first, of_first);
     free(first);
@@ -77,7 +83,7 @@ ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm *c) {
         hash = (hash * 0x9E3779B97F4A7C15u) ^ ndp_rng_stream(operation(texts[i]));
     int64_t number = (int64_t)(hash >> 2), range[2] = {number, -number}; /* largest, smallest */
     ndp_status st = reduce(c, range);
-    if (st == NDP_OK && range[0] != -range[1])
+    if (st == NDP_OK && (uint64_t)range[0] + (uint64_t)range[1] != 0)
         st = compare_lists(c, texts, n);
     free(texts);
     return st;
