@@ -30,7 +30,13 @@ struct ndp_file_watch {
 };
 
 static _Atomic(ndp_file_watch *) watches;
-static _Atomic(struct sigaction *) before; /* what SIGBUS did before */
+/* A handler that was there before ours; kept like a watch, and used again when it comes back. */
+typedef struct earlier {
+    struct sigaction action;
+    struct earlier *next;
+} earlier;
+
+static _Atomic(earlier *) before; /* the one to pass on to */
 /* initial-exec: a handler may not allocate */
 static _Thread_local bool passing_on __attribute__((tls_model("initial-exec")));
 
@@ -54,7 +60,7 @@ static bool put_zeros(const ndp_file_watch *w, uintptr_t at) {
 
 /* As if this handler were not there. The one before may pass on to this one in turn: that ends the process. */
 static void pass_on(int signal, siginfo_t *info, void *context) {
-    const struct sigaction *to = atomic_load(&before);
+    const struct sigaction *to = &atomic_load(&before)->action;
     bool full = to->sa_flags & SA_SIGINFO, ignored = !full && to->sa_handler == SIG_IGN;
     if (passing_on || (!full && to->sa_handler == SIG_DFL) || (ignored && info->si_code > 0)) {
         sigaction(signal, &(struct sigaction){.sa_handler = SIG_DFL}, NULL);
@@ -79,26 +85,35 @@ static void on_bus_error(int signal, siginfo_t *info, void *context) {
     errno = error;
 }
 
-/* Again when somebody else has a handler by now, who need not know of this one. The old notes of what was before stay:
- * a handler may be reading them. */
+/* The note of a handler; NULL: no memory. */
+static earlier *note(earlier **all, const struct sigaction *action) {
+    for (earlier *e = *all; e; e = e->next)
+        if (e->action.sa_flags == action->sa_flags && e->action.sa_handler == action->sa_handler)
+            return e;
+    earlier *e = malloc(sizeof *e);
+    if (e) {
+        *e = (earlier){*action, *all};
+        *all = e;
+    }
+    return e;
+}
+
+/* Again when somebody else has a handler by now, who need not know of this one. */
 static bool install(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
-    struct sigaction a = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
-    struct sigaction *now = malloc(sizeof *now);
-    if (!now)
-        return false;
+    static earlier *all;
+    struct sigaction now, a = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_ONSTACK | SA_RESTART};
     sigemptyset(&a.sa_mask);
     pthread_mutex_lock(&mutex);
-    sigaction(SIGBUS, NULL, now);
-    bool ours = now->sa_flags & SA_SIGINFO && now->sa_sigaction == on_bus_error;
-    if (!ours) {
-        atomic_store(&before, now);
+    sigaction(SIGBUS, NULL, &now);
+    bool ours = now.sa_flags & SA_SIGINFO && now.sa_sigaction == on_bus_error;
+    earlier *e = ours ? NULL : note(&all, &now);
+    if (e) {
+        atomic_store(&before, e);
         sigaction(SIGBUS, &a, NULL);
     }
     pthread_mutex_unlock(&mutex);
-    if (ours)
-        free(now);
-    return true;
+    return ours || e;
 }
 
 ndp_file_watch *ndp_file_watch_begin(const void *data, size_t size, const struct stat *info) {
