@@ -15,44 +15,110 @@
 /* `verb` as in "cannot read PATH: No such file or directory". */
 #define IO_FAIL(verb, path) NDP_FAIL(NDP_EIO, "cannot %s '%s': %s", (verb), (path), strerror(errno))
 
-/* `flags`: O_NONBLOCK does not wait for somebody to write into a pipe; files do not care. */
-static ndp_status open_regular(const char *path, int flags, int *fd, struct stat *info) {
-    int f = open(path, O_RDONLY | O_CLOEXEC | flags);
+/* ---- opening: regular files alone ---- */
+
+/* The most bytes of a file of each kind, far above what is in use: the largest tokenizer.json has some 35 MB. */
+static const struct {
+    const char *name;
+    size_t most;
+} kinds[] = {
+    [NDP_FILE_DATA] = {"data", SIZE_MAX - 1}, /* mapped: takes no memory */
+    [NDP_FILE_ANY] = {"a file that is read whole", (size_t)1 << 30},
+    [NDP_FILE_JOB] = {"a job file", (size_t)8 << 20},
+    [NDP_FILE_CONFIG] = {"a configuration of a model or tokenizer", (size_t)16 << 20},
+    [NDP_FILE_TOKENIZER] = {"a tokenizer", (size_t)256 << 20},
+    [NDP_FILE_TEMPLATE] = {"a chat template", (size_t)1 << 20},
+    [NDP_FILE_INDEX] = {"an index of weights", (size_t)64 << 20},
+    [NDP_FILE_MANIFEST] = {"a manifest of a checkpoint", (size_t)256 << 20},
+    [NDP_FILE_HOSTS] = {"a hostfile", (size_t)1 << 20},
+};
+
+static ndp_status fail_open(const char *path) {
+    int cause = errno;
+    struct stat link;
+    if (cause == ENOENT && lstat(path, &link) == 0 && S_ISLNK(link.st_mode))
+        return NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a file that is not there", path);
+    errno = cause;
+    return IO_FAIL("read", path);
+}
+
+static ndp_status check_regular(const char *path, mode_t mode) {
+    const char *what = S_ISDIR(mode)    ? "a folder"
+                       : S_ISFIFO(mode) ? "a pipe"
+                       : S_ISSOCK(mode) ? "a socket"
+                                        : "a device";
+    return S_ISREG(mode) ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': it is %s, not a file", path, what);
+}
+
+static ndp_status fail_large(ndp_file_kind kind, const char *path, const char *has, size_t bytes) {
+    char of_file[16], of_kind[16];
+    return NDP_FAIL(NDP_EFORMAT, "cannot read '%s': it has %s%s, %s has %s at most; is it the right file?", path, has,
+                    ndp_human_bytes((double)bytes, of_file), kinds[kind].name,
+                    ndp_human_bytes((double)kinds[kind].most, of_kind));
+}
+
+static ndp_status check_size(ndp_file_kind kind, const char *path, off_t size) {
+    return (size_t)size <= kinds[kind].most ? NDP_OK : fail_large(kind, path, "", (size_t)size);
+}
+
+/* Looks before it opens, since opening alone may wait (a pipe) or act (a tape is rewound); and again afterwards, since
+ * another file may have taken the place. O_NONBLOCK is for that case, and for files of /proc that wait. */
+static ndp_status open_regular(ndp_file_kind kind, const char *path, int *fd, struct stat *info) {
+    if (stat(path, info))
+        return fail_open(path);
+    NDP_TRY(check_regular(path, info->st_mode));
+    int f = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     if (f < 0)
-        return IO_FAIL("read", path);
-    if (fstat(f, info) == 0 && !S_ISDIR(info->st_mode)) {
+        return fail_open(path);
+    ndp_status st = fstat(f, info) ? IO_FAIL("read", path) : check_regular(path, info->st_mode);
+    if (st == NDP_OK)
+        st = check_size(kind, path, info->st_size);
+    if (st == NDP_OK)
         *fd = f;
-        return NDP_OK;
-    }
-    ndp_status st = S_ISDIR(info->st_mode) ? NDP_FAIL(NDP_EIO, "cannot read '%s': it is a folder, not a file", path)
-                                           : IO_FAIL("read", path);
-    close(f);
+    else
+        close(f);
     return st;
 }
 
-/* Reads to the end of the file, whatever its size was said to be: a pipe says 0. */
-static ndp_status read_all(int fd, const char *path, size_t guess, char **data, size_t *size) {
+ndp_status ndp_file_open(ndp_file_kind kind, const char *path, int *fd) {
+    struct stat info;
+    return open_regular(kind, path, fd, &info);
+}
+
+/* ---- reading ---- */
+
+/* Fills the buffer up to `capacity`; less is the end of the file. */
+static ndp_status fill(int fd, const char *name, char *buffer, size_t capacity, size_t *used) {
+    while (*used < capacity) {
+        ssize_t n = read(fd, buffer + *used, capacity - *used);
+        if (n == 0)
+            break;
+        if (n < 0 && errno != EINTR)
+            return IO_FAIL("read", name);
+        *used += n > 0 ? (size_t)n : 0;
+    }
+    return NDP_OK;
+}
+
+/* Reads to the end, whatever the size was said to be: files of /proc say 0, and others may grow. *size > most: there is
+ * more. */
+static ndp_status read_all(int fd, const char *name, size_t guess, size_t most, char **data, size_t *size) {
     size_t capacity = guess + 1, used = 0;
     char *buffer = NULL;
-    for (;;) {
+    ndp_status st = NDP_OK;
+    for (;; capacity += capacity / 2 + 4096) {
         char *grown = realloc(buffer, capacity + 1);
-        if (!grown) {
+        if (!grown)
+            st = NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s' (%zu bytes)", name, capacity);
+        buffer = grown ? grown : buffer;
+        if (st == NDP_OK)
+            st = fill(fd, name, buffer, capacity, &used);
+        if (st != NDP_OK) {
             free(buffer);
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s' (%zu bytes)", path, capacity);
+            return st;
         }
-        buffer = grown;
-        ssize_t n;
-        while (used < capacity && (n = read(fd, buffer + used, capacity - used)) != 0) {
-            if (n > 0)
-                used += (size_t)n;
-            else if (errno != EINTR) {
-                free(buffer);
-                return IO_FAIL("read", path);
-            }
-        }
-        if (used < capacity)
+        if (used < capacity || used > most)
             break;
-        capacity += capacity / 2 + 4096;
     }
     buffer[used] = '\0';
     *data = buffer;
@@ -60,18 +126,43 @@ static ndp_status read_all(int fd, const char *path, size_t guess, char **data, 
     return NDP_OK;
 }
 
-ndp_status ndp_file_read(const char *path, char **data, size_t *size) {
+ndp_status ndp_file_read_as(ndp_file_kind kind, const char *path, char **data, size_t *size) {
     int fd = -1;
     struct stat info;
-    NDP_TRY(open_regular(path, 0, &fd, &info));
-    ndp_status st = read_all(fd, path, (size_t)info.st_size, data, size);
+    char *text;
+    size_t n, most = kinds[kind].most;
+    NDP_TRY(open_regular(kind, path, &fd, &info));
+    ndp_status st = read_all(fd, path, (size_t)info.st_size, most, &text, &n);
     close(fd);
-    return st;
+    NDP_TRY(st);
+    if (n > most) {
+        free(text);
+        return fail_large(kind, path, "more than ", most);
+    }
+    *data = text;
+    *size = n;
+    return NDP_OK;
 }
 
-ndp_status ndp_fd_read(int fd, const char *name, char **data, size_t *size) {
-    return read_all(fd, name, 0, data, size);
+ndp_status ndp_file_read(const char *path, char **data, size_t *size) {
+    return ndp_file_read_as(NDP_FILE_ANY, path, data, size);
 }
+
+ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_t *size) {
+    char *text, of_limit[16];
+    size_t n;
+    NDP_TRY(read_all(fd, name, 0, most, &text, &n));
+    if (n > most) {
+        free(text);
+        return NDP_FAIL(NDP_ENOMEM, "%s has more than %s, which do not fit into memory; split it, or name a file", name,
+                        ndp_human_bytes((double)most, of_limit));
+    }
+    *data = text;
+    *size = n;
+    return NDP_OK;
+}
+
+/* ---- writing ---- */
 
 static ndp_status write_and_sync(int fd, const char *path, const char *data, size_t size) {
     while (size) {
@@ -137,12 +228,10 @@ static ndp_status watch(const char *path, const void *data, const struct stat *i
 ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
     int fd = -1;
     struct stat info;
-    NDP_TRY(open_regular(path, O_NONBLOCK, &fd, &info));
+    NDP_TRY(open_regular(NDP_FILE_DATA, path, &fd, &info));
     ndp_status st = NDP_OK;
     const void *data = ""; /* nothing can be mapped of an empty file */
-    if (!S_ISREG(info.st_mode))
-        st = NDP_FAIL(NDP_EIO, "cannot map '%s': it is not a regular file", path);
-    else if (info.st_size && (data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
+    if (info.st_size && (data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
         st = IO_FAIL("map", path);
     close(fd);
     return st == NDP_OK ? watch(path, data, &info, out) : st;
@@ -167,11 +256,19 @@ ndp_status ndp_file_end(ndp_mapped *m, ndp_status st) {
     return intact != NDP_OK ? intact : st;
 }
 
-bool ndp_path_exists(const char *path) { return access(path, F_OK) == 0; }
+bool ndp_path_exists(const char *path) {
+    struct stat info;
+    return lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
+}
 
 bool ndp_path_is_folder(const char *path) {
     struct stat info;
     return stat(path, &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+const char *ndp_path_why_no_folder(const char *path) {
+    struct stat info;
+    return stat(path, &info) ? strerror(errno) : S_ISDIR(info.st_mode) ? NULL : strerror(ENOTDIR);
 }
 
 ndp_status ndp_folder_create(const char *path) {
@@ -186,8 +283,11 @@ ndp_status ndp_folder_create(const char *path) {
         char end = *p;
         *p = '\0';
         /* Another rank may make it at the same time: what counts is that it is there. */
-        if (mkdir(partial, 0777) && !ndp_path_is_folder(partial))
+        int cause = mkdir(partial, 0777) ? errno : 0;
+        if (cause && !ndp_path_is_folder(partial)) {
+            errno = cause; /* the look has set its own */
             st = IO_FAIL("create the folder", partial);
+        }
         *p = end;
         if (!end)
             break;

@@ -163,7 +163,7 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
 ndp_status ndp_json_read(const char *path, struct json_object **out) {
     char *text;
     size_t size;
-    NDP_TRY(ndp_file_read(path, &text, &size));
+    NDP_TRY(ndp_file_read_as(NDP_FILE_CONFIG, path, &text, &size));
     ndp_status st = ndp_json_parse(text, size, path, out);
     free(text);
     return st;

@@ -8,6 +8,7 @@
 
 /* `what` names the text in messages (a path). The caller puts the object. */
 ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struct json_object **out);
+/* A file of NDP_FILE_CONFIG. */
 ndp_status ndp_json_read(const char *path, struct json_object **out);
 
 /* Typed members of an object. A missing or null member leaves *out as it is; a wrong type or a value out of range is

@@ -24,10 +24,31 @@ char *ndp_str_detach(ndp_str *s);
 /* printf into a fresh string, owned by the caller; NULL when memory ran out. */
 char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 
+/* What a file is read as. Each kind has a limit (file.c): a larger file is refused by name before it fills the memory.
+ */
+typedef enum ndp_file_kind {
+    NDP_FILE_DATA, /* mapped: no limit */
+    NDP_FILE_ANY,
+    NDP_FILE_JOB,
+    NDP_FILE_CONFIG, /* config.json, tokenizer_config.json and their like */
+    NDP_FILE_TOKENIZER,
+    NDP_FILE_TEMPLATE,
+    NDP_FILE_INDEX,
+    NDP_FILE_MANIFEST,
+    NDP_FILE_HOSTS,
+} ndp_file_kind;
+
+/* Opens a regular file for reading; the caller closes. Symbolic links are followed. A folder, pipe, socket or device is
+ * refused without waiting for it (NDP_EIO), a file above the limit of its kind too (NDP_EFORMAT). Every file that
+ * somebody else wrote is opened here, or by ndp_file_read_as and ndp_file_map, which do the same. */
+ndp_status ndp_file_open(ndp_file_kind kind, const char *path, int *fd);
 /* The whole file, NUL-terminated behind its `*size` bytes; the caller frees. NDP_EIO names the path and the cause. */
+ndp_status ndp_file_read_as(ndp_file_kind kind, const char *path, char **data, size_t *size);
+/* The same of NDP_FILE_ANY. */
 ndp_status ndp_file_read(const char *path, char **data, size_t *size);
-/* The same of what is left in an open file or pipe; `name` stands for it in messages. Does not close it. */
-ndp_status ndp_fd_read(int fd, const char *name, char **data, size_t *size);
+/* The same of what is left in an open file or pipe, up to `most` bytes (NDP_ENOMEM: there are more); `name` stands for
+ * it in messages. Does not close it. */
+ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_t *size);
 /* Writes beside, syncs, renames: the file is either the old one or the whole new one. */
 ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
 /* A file mapped read-only. Its bytes may change, or be lost when another process cuts the file; lost bytes read as
@@ -47,8 +68,12 @@ NDP_API ndp_status ndp_file_check(const ndp_mapped *m);
  * the reading failed. */
 NDP_API ndp_status ndp_file_end(ndp_mapped *m, ndp_status st);
 
+/* False only where nothing has the name: true for a link to nothing, and where the path cannot be looked at, so that
+ * whoever opens it reports why. */
 bool ndp_path_exists(const char *path);
 bool ndp_path_is_folder(const char *path);
+/* NULL for a folder; else why it is none: "No such file or directory". */
+const char *ndp_path_why_no_folder(const char *path);
 /* mkdir -p */
 ndp_status ndp_folder_create(const char *path);
 /* Removes a folder and all below it; a missing one is fine. */

@@ -105,8 +105,12 @@ static ndp_status read_map(ndp_weights *w, const char *index, struct json_object
 
 static ndp_status open_index(ndp_weights *w, const char *path) {
     struct json_object *index = NULL, *map = NULL;
-    NDP_TRY(ndp_json_read(path, &index));
-    ndp_status st;
+    char *text;
+    size_t size;
+    NDP_TRY(ndp_file_read_as(NDP_FILE_INDEX, path, &text, &size));
+    ndp_status st = ndp_json_parse(text, size, path, &index);
+    free(text);
+    NDP_TRY(st);
     if (!json_object_is_type(index, json_type_object) || !json_object_object_get_ex(index, "weight_map", &map) ||
         !json_object_is_type(map, json_type_object))
         st = NDP_FAIL(NDP_EFORMAT, "%s: there is no object \"weight_map\" that says which shard holds a tensor", path);
@@ -142,7 +146,8 @@ bool ndp_weights_exist(const char *folder) {
 /* One file, or shards with an index. */
 static ndp_status find_files(const char *folder, const char *stem, bool *single) {
     if (!ndp_path_is_folder(folder))
-        return NDP_FAIL(NDP_EIO, "'%s' is not a folder; expected one that holds %s.safetensors", folder, stem);
+        return NDP_FAIL(NDP_EIO, "'%s' is not a folder (%s); expected one that holds %s.safetensors", folder,
+                        ndp_path_why_no_folder(folder), stem);
     *single = holds(folder, stem, ".safetensors"); /* first, as transformers does */
     if (*single || holds(folder, stem, ".safetensors.index.json"))
         return NDP_OK;

@@ -111,7 +111,7 @@ ndp_status ndp_manifest_read(const char *folder, ndp_manifest *out) {
     ndp_manifest m = {0};
     ndp_status st;
     NDP_TRY_GOTO(path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", folder), release);
-    NDP_TRY_GOTO(ndp_file_read(path, &text, &size), release);
+    NDP_TRY_GOTO(ndp_file_read_as(NDP_FILE_MANIFEST, path, &text, &size), release);
     NDP_TRY_GOTO(ndp_manifest_parse(text, size, path, &m), release);
     NDP_TRY_GOTO(check_files(&m, folder), release);
     *out = m;

@@ -160,7 +160,7 @@ ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const 
 ndp_status ndp_config_read(ndp_config *c, const char *path) {
     char *text;
     size_t size;
-    NDP_TRY(ndp_file_read(path, &text, &size));
+    NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));
     ndp_status st = ndp_config_parse(c, text, size, path);
     free(text);
     return st;

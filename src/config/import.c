@@ -365,7 +365,7 @@ ndp_status ndp_config_import_text(ndp_config *c, const char *text, size_t size, 
 ndp_status ndp_config_import(ndp_config *c, const char *path, const ndp_import_opts *o, char **job, char **notes) {
     char *text;
     size_t size;
-    NDP_TRY(ndp_file_read(path, &text, &size));
+    NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &text, &size));
     ndp_status st = ndp_config_import_text(c, text, size, path, o, job, notes);
     free(text);
     return st;

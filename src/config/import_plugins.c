@@ -3,7 +3,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static bool ends_with(const char *text, const char *end) {
     size_t n = strlen(text), k = strlen(end);
@@ -47,11 +46,6 @@ ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *
 
 /* ---- DeepSpeed ---- */
 
-static bool is_file(const char *path) {
-    struct stat s;
-    return stat(path, &s) == 0 && S_ISREG(s.st_mode);
-}
-
 /* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json: enough to know the stage of one that is not
  * here. */
 static int stage_of_name(const char *path) {
@@ -65,7 +59,7 @@ static ndp_status read_file(ndp_import *m, const char *path) {
     char *what = ndp_arena_strdup(&m->arena, path);
     if (!what)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    NDP_TRY(ndp_file_read(path, &m->deepspeed_text, &size));
+    NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &m->deepspeed_text, &size));
     m->y = &m->deepspeed_yaml;
     ndp_status st = ndp_yaml_open(m->y, what, m->deepspeed_text, size, 0);
     if (st == NDP_OK && !m->y->root)
@@ -83,7 +77,7 @@ ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char
         return ndp_import_walk(m, value, "deepspeed", NULL, name);
     if (m->deepspeed_text)
         return ndp_yaml_fail(m->y, value, "'%s' names a second DeepSpeed file", name);
-    if (is_file(path))
+    if (ndp_path_exists(path))
         return read_file(m, path);
     if (m->zero_stage < 0)
         m->zero_stage = stage_of_name(path);

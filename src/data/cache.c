@@ -192,7 +192,7 @@ static ndp_status find_or_build(search *s, const ndp_crew *crew, finding *f) {
     } else {
         if (!ndp_crew_wait(crew, "found", NULL, NULL))
             return NDP_OK;
-        NDP_TRY(ndp_file_read(told, &bytes, &size));
+        NDP_TRY(ndp_file_read_as(NDP_FILE_CONFIG, told, &bytes, &size));
         memcpy(f, bytes, size < sizeof *f ? size : sizeof *f);
         f->name[sizeof f->name - 1] = '\0';
         free(bytes);

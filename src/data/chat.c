@@ -138,7 +138,7 @@ static ndp_status read_text(const char *folder, ndp_str *text) {
     char *contents = NULL;
     size_t size;
     if (st == NDP_OK && ndp_path_exists(jinja)) {
-        st = ndp_file_read(jinja, &contents, &size);
+        st = ndp_file_read_as(NDP_FILE_TEMPLATE, jinja, &contents, &size);
         if (st == NDP_OK)
             ndp_str_add_bytes(text, contents, size);
     } else if (st == NDP_OK && ndp_path_exists(config)) {

@@ -67,9 +67,20 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
     case FTS_ERR:
     case FTS_NS:
         return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", e->fts_path, strerror(e->fts_errno));
+    case FTS_DEFAULT: /* a pipe, socket or device: opening it as a file says so */
+        if (!hidden && is_read(e->fts_path))
+            return add(l, e->fts_path);
+        l->left_out += !hidden;
+        return NDP_OK;
     default:
         return NDP_OK;
     }
+}
+
+/* NULL at the end, with errno 0, or with what went wrong. */
+static FTSENT *next_entry(FTS *fts) {
+    errno = 0;
+    return fts_read(fts);
 }
 
 static ndp_status add_folder(ndp_file_list *l, const char *folder) {
@@ -79,8 +90,10 @@ static ndp_status add_folder(ndp_file_list *l, const char *folder) {
         path[--n] = '\0';
     FTS *fts = path ? fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name) : NULL;
     ndp_status st = fts ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
-    for (FTSENT *e; st == NDP_OK && (e = fts_read(fts));)
+    for (FTSENT *e; st == NDP_OK && (e = next_entry(fts));)
         st = visit_entry(l, fts, e);
+    if (st == NDP_OK && errno)
+        st = NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
     if (fts)
         fts_close(fts);
     free(path);
@@ -98,11 +111,12 @@ static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const 
 
 static ndp_status add_pattern(ndp_file_list *l, const char *pattern) {
     glob_t found;
-    int failed = glob(pattern, GLOB_NOSORT, NULL, &found);
+    int failed = glob(pattern, GLOB_NOSORT | GLOB_ERR, NULL, &found), cause = errno;
     if (failed)
-        return failed == GLOB_NOMATCH
+        return failed == GLOB_NOMATCH || (failed == GLOB_ABORTED && cause == ENOENT)
                    ? NDP_FAIL(NDP_EINVAL, "data.files: no file matches '%s'", pattern)
-                   : NDP_FAIL(NDP_EIO, "data.files: cannot look for '%s': %s", pattern, strerror(errno));
+                   : NDP_FAIL(NDP_EIO, "data.files: cannot look for '%s': %s", pattern,
+                              strerror(failed == GLOB_NOSPACE ? ENOMEM : cause));
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
     ndp_status st = NDP_OK;
     for (size_t i = 0; i < found.gl_pathc && st == NDP_OK; i++)

@@ -1,5 +1,6 @@
 /* ndp_tokenize: texts to lines of JSON. */
 #include "base/json.h"
+#include "base/memory_limit.h"
 #include "data/source.h"
 #include "data/tokenizer.h"
 
@@ -160,7 +161,7 @@ static ndp_status run_stdin(run *r) {
     char *contents;
     size_t size;
     r->file = "standard input";
-    NDP_TRY(ndp_fd_read(STDIN_FILENO, r->file, &contents, &size));
+    NDP_TRY(ndp_fd_read(STDIN_FILENO, r->file, (size_t)ndp_memory_available() / 2, &contents, &size));
     ndp_status st = r->o->form == NDP_TOKENS_TEXT ? decode_lines(r, contents, size) : encode_stdin(r, contents, size);
     free(contents);
     return st;

@@ -63,7 +63,7 @@ ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, 
 static ndp_status create_from_file(const char *path, ndp_tokenizer **out) {
     char *text;
     size_t size;
-    NDP_TRY(ndp_file_read(path, &text, &size));
+    NDP_TRY(ndp_file_read_as(NDP_FILE_TOKENIZER, path, &text, &size));
     ndp_status st = ndp_tokenizer_parse(text, size, path, out);
     free(text);
     return st;
@@ -89,8 +89,8 @@ static ndp_status create_from_pair(const char *vocab_path, const char *merges_pa
                                    ndp_tokenizer **out) {
     char *vocab, *merges;
     size_t vocab_size, merges_size;
-    NDP_TRY(ndp_file_read(vocab_path, &vocab, &vocab_size));
-    ndp_status st = ndp_file_read(merges_path, &merges, &merges_size);
+    NDP_TRY(ndp_file_read_as(NDP_FILE_TOKENIZER, vocab_path, &vocab, &vocab_size));
+    ndp_status st = ndp_file_read_as(NDP_FILE_TOKENIZER, merges_path, &merges, &merges_size);
     if (st == NDP_OK) {
         st = create_from_texts(vocab, vocab_size, merges, merges_size, folder, out);
         free(merges);

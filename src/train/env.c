@@ -1,5 +1,6 @@
 /* What this program runs on, for bug reports. */
 #include "base/cpu.h"
+#include "base/memory_limit.h"
 #include "base/text.h"
 #include "comm/mpi_load.h"
 #include "train/host.h"
@@ -69,13 +70,6 @@ static const char *line_of(const char *path, const char *key, char out[256]) {
 static double number_of(const char *path, const char *key) {
     char line[256];
     return strtod(line_of(path, key, line), NULL);
-}
-
-int64_t ndp_memory_available(void) {
-    double free = number_of("/proc/meminfo", "MemAvailable") * 1024;
-    double limit = number_of("/sys/fs/cgroup/memory.max", "");
-    double left = limit - number_of("/sys/fs/cgroup/memory.stat", "anon ");
-    return (int64_t)(limit <= 0 || left > free ? free : left > 0 ? left : 0);
 }
 
 static const char *mpirun_version(char out[256]) {

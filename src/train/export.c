@@ -38,7 +38,7 @@ static ndp_status copy_file(const char *from_folder, const char *name, const cha
     size_t size = 0;
     ndp_status st = from && to ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     if (st == NDP_OK && ndp_path_exists(from)) {
-        st = ndp_file_read(from, &data, &size);
+        st = ndp_file_read_as(NDP_FILE_TOKENIZER, from, &data, &size);
         if (st == NDP_OK)
             st = ndp_file_write_atomic(to, data, size);
     }

@@ -4,14 +4,13 @@
 
 #include "config/config.h"
 
-/* Bytes that this process could take now: what the system has available, within the limit of its control group. */
-int64_t ndp_memory_available(void);
-
 /* Whether a host's name has an address; asks a name server for a second at most. */
 bool ndp_name_resolves(const char *name);
 /* The same for this host's name, which comes into `name`. */
 bool ndp_host_resolves(char *name, size_t size);
 
+/* Whether a hostfile (NULL: there is none) is a file that can be read. */
+ndp_status ndp_hosts_check(const char *hostfile);
 /* A warning about the first host of a hostfile whose name does not resolve (ssh may still know it), or NULL. Freed by
  * the caller. Names that do not resolve may cost a second each, so it looks no further. */
 char *ndp_hosts_unresolved(const char *hostfile);

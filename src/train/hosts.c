@@ -30,14 +30,34 @@ static bool next_host(FILE *f, char name[NAME], int *line) {
     return false;
 }
 
+static ndp_status open_hosts(const char *hostfile, FILE **out) {
+    int fd;
+    NDP_TRY(ndp_file_open(NDP_FILE_HOSTS, hostfile, &fd));
+    *out = fdopen(fd, "r");
+    if (*out)
+        return NDP_OK;
+    close(fd);
+    return NDP_FAIL(NDP_ENOMEM, "no memory to read '%s'", hostfile);
+}
+
 static const char *without_user(const char *name) {
     const char *at = strchr(name, '@');
     return at ? at + 1 : name;
 }
 
+ndp_status ndp_hosts_check(const char *hostfile) {
+    int fd;
+    if (!hostfile)
+        return NDP_OK;
+    NDP_TRY(ndp_file_open(NDP_FILE_HOSTS, hostfile, &fd));
+    close(fd);
+    return NDP_OK;
+}
+
 char *ndp_hosts_unresolved(const char *hostfile) {
     char name[NAME], *text = NULL;
-    FILE *f = fopen(hostfile, "r");
+    FILE *f = NULL;
+    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported what can be wrong */
     for (int line = 0; f && !text && next_host(f, name, &line);)
         if (!ndp_name_resolves(without_user(name)))
             text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
@@ -173,8 +193,8 @@ ndp_status ndp_hosts_reach(const char *hostfile) {
     probe probes[AT_ONCE];
     char agent[NAME];
     find_agent(agent);
-    FILE *f = fopen(hostfile, "r");
-    NDP_CHECK(f, "cannot read the hostfile '%s': %s", hostfile, strerror(errno));
+    FILE *f;
+    NDP_TRY(open_hosts(hostfile, &f));
     ndp_status st = NDP_OK;
     bool more = true;
     for (int line = 0; st == NDP_OK && more;) {

@@ -31,8 +31,9 @@ static ndp_status read_facts(ndp_infer *f) {
 static ndp_status open_folder(ndp_infer *f, const char *folder) {
     NDP_CHECK(folder, "no model is given; it is a Hugging Face folder");
     NDP_CHECK(ndp_path_is_folder(folder),
-              "%s is not a folder; a model is a Hugging Face folder with config.json, tokenizer.json and safetensors",
-              folder);
+              "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
+              "safetensors",
+              folder, ndp_path_why_no_folder(folder));
     f->folder = ndp_format("%s", folder);
     if (!f->folder)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");

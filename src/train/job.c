@@ -12,9 +12,9 @@ static ndp_status read_facts(ndp_job *j) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     if (c->model.path && !ndp_path_is_folder(c->model.path))
         return NDP_FAIL(NDP_EINVAL,
-                        "model.path: %s is not a folder; it names a Hugging Face model folder with config.json and "
-                        "safetensors",
-                        c->model.path);
+                        "model.path: %s is not a folder (%s); it names a Hugging Face model folder with config.json "
+                        "and safetensors",
+                        c->model.path, ndp_path_why_no_folder(c->model.path));
     bool weights = c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* else those of the folder are not used */
     NDP_TRY(weights ? ndp_folder_facts(c->model.path, &j->facts) : ndp_facts_read(j->facts_path, &j->facts));
     int64_t longest = j->facts.max_positions, length = c->data.sequence_length;

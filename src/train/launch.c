@@ -224,8 +224,7 @@ ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
               "cannot run '%s': there is no such program, or it may not be executed; a program that is not in PATH is "
               "named with its folder, as in ./%s",
               o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
-    NDP_CHECK(!o->hostfile || access(o->hostfile, R_OK) == 0, "cannot read the hostfile '%s': %s", o->hostfile,
-              strerror(errno));
+    NDP_TRY(ndp_hosts_check(o->hostfile));
     warn_of_host_name(o);
     warn_of_hosts(o);
     words args = {0}, env = {0};

@@ -84,21 +84,20 @@ static ndp_status see_folder(const loop *l, const char *name) {
 
 /* Lines of steps after `step` belong to a future that did not come to be saved: a resumed run writes them anew. */
 static ndp_status cut_metrics(const char *path, int64_t step) {
-    char *text, *end;
-    size_t size;
+    ndp_mapped file; /* may have gigabytes */
     if (!ndp_path_exists(path))
         return NDP_OK;
-    NDP_TRY(ndp_file_read(path, &text, &size));
-    end = text;
-    for (char *line = text; *line;) {
-        char *next = strchr(line, '\n');
+    NDP_TRY(ndp_file_map(path, &file));
+    const char *text = (const char *)file.data, *end = text;
+    for (const char *next; (next = memchr(end, '\n', file.size - (size_t)(end - text))); end = next + 1) {
+        char head[48]; /* sscanf would look for the end of all lines */
         long long at = 0;
-        if (!next || sscanf(line, "{\"step\": %lld", &at) != 1 || at > step)
+        snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
+        if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
             break;
-        end = line = next + 1;
     }
     ndp_status st = ndp_file_write_atomic(path, text, (size_t)(end - text));
-    free(text);
+    ndp_file_unmap(&file);
     return st;
 }
 

@@ -2,7 +2,7 @@
 #include "train/verify.h"
 
 #include "base/clock.h"
-#include "train/host.h"
+#include "base/memory_limit.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>

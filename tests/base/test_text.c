@@ -1,10 +1,17 @@
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/text.h"
 #include "check.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <stdlib.h>
+#include <sys/mount.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static void strings_grow_and_detach(void **state) {
@@ -218,7 +225,167 @@ static void reads_what_has_no_size(void **state) {
     free(data);
     assert_int_equal(mkfifo(in(f, "pipe"), 0600), 0);
     ndp_mapped m; /* nothing writes into the pipe: opening it must not wait */
-    CHECK_FAILS(ndp_file_map(in(f, "pipe"), &m), NDP_EIO, "not a regular file");
+    CHECK_FAILS(ndp_file_map(in(f, "pipe"), &m), NDP_EIO, "/pipe': it is a pipe, not a file");
+}
+
+/* ---- what is no regular file, or too large ---- */
+
+static void make_socket(const char *path) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int s = socket(AF_UNIX, SOCK_STREAM, 0);
+    memcpy(address.sun_path, path, strlen(path) + 1);
+    assert_int_equal(bind(s, (struct sockaddr *)&address, sizeof address), 0);
+    close(s);
+}
+
+/* Refused by all three ways to open a file, in a moment. */
+static void refused(const char *path, const char *why) {
+    char *data;
+    size_t size;
+    ndp_mapped m;
+    int fd;
+    double begin = ndp_now();
+    CHECK_FAILS(ndp_file_read_as(NDP_FILE_CONFIG, path, &data, &size), NDP_EIO, why);
+    CHECK_FAILS(ndp_file_map(path, &m), NDP_EIO, why);
+    CHECK_FAILS(ndp_file_open(NDP_FILE_HOSTS, path, &fd), NDP_EIO, why);
+    assert_true(ndp_now() - begin < 1);
+}
+
+static void only_regular_files_are_opened(void **state) {
+    folder *f = *state;
+    char *data;
+    size_t size;
+    assert_int_equal(mkfifo(in(f, "pipe"), 0600), 0);
+    refused(in(f, "pipe"), "/pipe': it is a pipe, not a file");
+    make_socket(in(f, "socket"));
+    refused(in(f, "socket"), "/socket': it is a socket, not a file");
+    refused("/dev/zero", "'/dev/zero': it is a device, not a file");
+    refused("/dev/tty", "'/dev/tty': it is a device, not a file");
+    assert_int_equal(symlink("/dev/zero", in(f, "endless")), 0);
+    refused(in(f, "endless"), "/endless': it is a device, not a file");
+    assert_int_equal(symlink("nothing", in(f, "dangling")), 0);
+    refused(in(f, "dangling"), "/dangling': it is a link to a file that is not there");
+    assert_true(ndp_path_exists(in(f, "dangling")));
+    assert_int_equal(symlink("round", in(f, "round")), 0);
+    refused(in(f, "round"), "Too many levels of symbolic links");
+    CHECK_OK(ndp_file_write_atomic(in(f, "file"), "text", 4)); /* as in the cache of Hugging Face's Hub */
+    assert_int_equal(symlink("file", in(f, "link")), 0);
+    CHECK_OK(ndp_file_read_as(NDP_FILE_CONFIG, in(f, "link"), &data, &size));
+    assert_string_equal(data, "text");
+    free(data);
+}
+
+static void a_kind_has_a_limit(void **state) {
+    folder *f = *state;
+    char *data;
+    size_t size;
+    int fd;
+    CHECK_OK(ndp_file_write_atomic(in(f, "large"), "", 0));
+    assert_int_equal(truncate(in(f, "large"), (16 << 20) + 1), 0);
+    double begin = ndp_now();
+    CHECK_FAILS(ndp_file_read_as(NDP_FILE_CONFIG, in(f, "large"), &data, &size), NDP_EFORMAT,
+                "/large': it has 16.0 MiB, a configuration of a model or tokenizer has 16.0 MiB at most");
+    CHECK_FAILS(ndp_file_open(NDP_FILE_HOSTS, in(f, "large"), &fd), NDP_EFORMAT, "a hostfile has 1.0 MiB at most");
+    assert_true(ndp_now() - begin < 0.1);
+    CHECK_OK(ndp_file_read_as(NDP_FILE_TOKENIZER, in(f, "large"), &data, &size));
+    assert_int_equal(size, (16 << 20) + 1);
+    free(data);
+    assert_int_equal(truncate(in(f, "large"), 16 << 20), 0);
+    CHECK_OK(ndp_file_read_as(NDP_FILE_CONFIG, in(f, "large"), &data, &size));
+    free(data);
+}
+
+/* Its size was said to be 0, and there is more than was allowed. */
+static void what_does_not_end_is_cut(void **state) {
+    (void)state;
+    char *data;
+    size_t size;
+    int fd = open("/dev/zero", O_RDONLY | O_CLOEXEC);
+    CHECK_FAILS(ndp_fd_read(fd, "standard input", 1 << 20, &data, &size), NDP_ENOMEM,
+                "standard input has more than 1.0 MiB");
+    close(fd);
+}
+
+/* ---- errno ---- */
+
+static void in_child(folder *f, void (*body)(folder *f)) {
+    int status;
+    pid_t child = fork();
+    if (child == 0) {
+        body(f);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+}
+
+static void expect(ndp_status st, const char *words) {
+    if (st == NDP_OK || !strstr(ndp_error_message(), words)) {
+        fprintf(stderr, "expected '%s': %s\n", words, st == NDP_OK ? "no error" : ndp_error_message());
+        _exit(1);
+    }
+}
+
+static void as_nobody(folder *f) {
+    char *data;
+    size_t size;
+    if (setgid(65534) || setuid(65534))
+        _exit(1);
+    expect(ndp_file_read(in(f, "mine"), &data, &size), "/mine': Permission denied");
+    expect(ndp_file_read(in(f, "closed/file"), &data, &size), "/closed/file': Permission denied");
+    expect(ndp_folder_create(in(f, "closed/new/one")), "/closed/new': Permission denied");
+    expect(ndp_file_write_atomic(in(f, "new"), "x", 1), "/new");
+    expect(ndp_file_write_atomic(in(f, "new"), "x", 1), "Permission denied");
+    if (!ndp_path_exists(in(f, "closed/file")) ||
+        strcmp(ndp_path_why_no_folder(in(f, "closed/file")), "Permission denied"))
+        _exit(2);
+}
+
+static void without_permission(void **state) {
+    folder *f = *state;
+    if (geteuid() != 0) {
+        print_message("SKIPPED: taking another user's place needs root\n");
+        skip();
+    }
+    CHECK_OK(ndp_folder_create(in(f, "closed")));
+    CHECK_OK(ndp_file_write_atomic(in(f, "closed/file"), "x", 1));
+    CHECK_OK(ndp_file_write_atomic(in(f, "mine"), "x", 1));
+    assert_int_equal(chmod(in(f, "closed"), 0700), 0);
+    assert_int_equal(chmod(in(f, "mine"), 0600), 0);
+    assert_int_equal(chmod(f->path, 0755), 0);
+    in_child(f, as_nobody);
+}
+
+static void on_other_disks(folder *f) {
+    char big[8192];
+    memset(big, 'x', sizeof big);
+    if (unshare(CLONE_NEWNS) || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL))
+        _exit(77);
+    if (mount("none", f->path, "tmpfs", 0, "size=4k"))
+        _exit(77);
+    expect(ndp_file_write_atomic(in(f, "file"), big, sizeof big), "/file': No space left on device");
+    if (mount("none", f->path, NULL, MS_REMOUNT | MS_RDONLY, NULL))
+        _exit(77);
+    expect(ndp_folder_create(in(f, "a/b")), "/a': Read-only file system");
+    expect(ndp_file_write_atomic(in(f, "file"), "x", 1), "Read-only file system");
+}
+
+static void full_and_read_only_disks(void **state) {
+    if (system("unshare -m true >/dev/null 2>&1") != 0) {
+        print_message("SKIPPED: a disk of its own needs the right to mount\n");
+        skip();
+    }
+    in_child(*state, on_other_disks);
+}
+
+static void names_that_are_too_long(void **state) {
+    folder *f = *state;
+    char name[400], *data;
+    size_t size;
+    snprintf(name, sizeof name, "%s/%0300d", f->path, 1);
+    CHECK_FAILS(ndp_file_read(name, &data, &size), NDP_EIO, "File name too long");
+    CHECK_FAILS(ndp_folder_create(name), NDP_EIO, "File name too long");
+    CHECK_FAILS(ndp_file_write_atomic(name, "x", 1), NDP_EIO, "File name too long");
 }
 
 static void folders(void **state) {
@@ -257,6 +424,12 @@ int main(void) {
                                        FOLDER_TEST(a_failed_write_leaves_the_old_file),
                                        FOLDER_TEST(unreadable_paths_are_named),
                                        FOLDER_TEST(reads_what_has_no_size),
+                                       FOLDER_TEST(only_regular_files_are_opened),
+                                       FOLDER_TEST(a_kind_has_a_limit),
+                                       FOLDER_TEST(what_does_not_end_is_cut),
+                                       FOLDER_TEST(without_permission),
+                                       FOLDER_TEST(full_and_read_only_disks),
+                                       FOLDER_TEST(names_that_are_too_long),
                                        FOLDER_TEST(folders)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -542,7 +542,7 @@ static void folders_and_patterns(void **state) {
     CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/gone.txt': it is a link to a file that is not there");
     assert_int_equal(mkfifo(pipe, 0600), 0); /* nobody writes into it: opening it must not wait */
     o.files = (const char *const[]){pipe};
-    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/pipe.txt': it is not a regular file");
+    CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EIO, "/pipe.txt': it is a pipe, not a file");
     free(pipe);
     free(dangling);
     free(link);
