@@ -152,7 +152,8 @@ typedef struct ndp_metrics {
 } ndp_metrics;
 
 /* Collective over the world. Reads the model's facts, prepares the data, builds the step program, takes the memory and
- * loads (or draws) the weights. Borrows the configuration. */
+ * loads (or draws) the weights. NDP_EINVAL before any memory is taken: the ranks of this host need more than is
+ * available, and train.force_memory is not set. Borrows the configuration. */
 NDP_API ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out);
 /* NULL is fine. */
 void ndp_trainer_destroy(ndp_trainer *t);
@@ -269,7 +270,7 @@ typedef struct ndp_verify_opts {
  * tokenized data. Of the configuration the layout, train.ranks and train.threads are set aside (cores / ranks threads
  * each), and AdamW's lr is held to 1e-3, for which the bounds are known. A layout of several axes that disagrees is run
  * again with each of them alone. verdicts: n, the caller's. All layouts, and the memory for them, are checked before
- * anything runs: NDP_EINVAL, NDP_ENOTSUP, NDP_ENOMEM. A layout that disagrees is no error. */
+ * anything runs: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is no error. */
 NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts);
 
 /* ---- using a model ---- */
@@ -281,9 +282,10 @@ typedef struct ndp_evaluate_opts {
     int threads;            /* 0: all cores */
     const char *device;     /* "cpu" or "ref" */
     const char *text_field; /* of JSONL records; NULL: "text" */
+    bool force_memory;      /* load it although more memory is needed than is available */
 } ndp_evaluate_opts;
 #define NDP_EVALUATE_OPTS_INIT                                                                                         \
-    { NULL, NULL, 0, 0, "cpu", NULL }
+    { NULL, NULL, 0, 0, "cpu", NULL, false }
 typedef struct ndp_evaluation {
     double mean_nll; /* sum of the nll of all predictions / their number */
     int64_t tokens;  /* predictions */
@@ -305,9 +307,10 @@ typedef struct ndp_generate_opts {
     int64_t seed;
     int threads;
     const char *device;
+    bool force_memory; /* as in ndp_evaluate_opts */
 } ndp_generate_opts;
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
-    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu" }
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false }
 /* Continues the prompt. `emit` gets every new token's id and the new text so far decodable (may be ""); false stops.
  * Ends at the model's end token, at max_tokens or at the model's longest position. Prints what ndp_evaluate does. */
 NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text),

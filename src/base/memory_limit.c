@@ -255,10 +255,8 @@ static void limit_of(int resource, const char *name, const char *key, ndp_memory
              ndp_human_bytes((double)used, in_use));
 }
 
-void ndp_memory_limit_address_space(ndp_memory_limit *out) {
-    limit_of(RLIMIT_AS, "RLIMIT_AS (ulimit -v)", "VmSize:", out);
-}
-void ndp_memory_limit_data(ndp_memory_limit *out) { limit_of(RLIMIT_DATA, "RLIMIT_DATA (ulimit -d)", "VmData:", out); }
+void ndp_memory_limit_address_space(ndp_memory_limit *out) { limit_of(RLIMIT_AS, "RLIMIT_AS", "VmSize:", out); }
+void ndp_memory_limit_data(ndp_memory_limit *out) { limit_of(RLIMIT_DATA, "RLIMIT_DATA", "VmData:", out); }
 
 int64_t ndp_memory_available(void) {
     ndp_memory_limit host, space, data;

@@ -74,13 +74,15 @@ const char *cli_device(struct argp_state *state, const char *arg) {
 
 /* ---- jobs ---- */
 
-enum { OPTION_RANKS = 0x100, OPTION_TRANSPORT, OPTION_DEBUG };
+enum { OPTION_RANKS = 0x100, OPTION_TRANSPORT, OPTION_FORCE_MEMORY, OPTION_DEBUG };
 
 static const struct argp_option job_options[] = {
     {"set", 's', "KEY=VALUE", 0, "Set a configuration key, overriding the file; `ndparallel config` lists the keys", 1},
     {"ranks", OPTION_RANKS, "N", 0, "Number of ranks (train.ranks)", 1},
     {"transport", OPTION_TRANSPORT, "NAME", 0, "auto, self, local (threads of one process) or mpi (train.transport)",
      1},
+    {"force-memory", OPTION_FORCE_MEMORY, NULL, 0,
+     "Start although more memory is needed than is available (train.force_memory)", 1},
     {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 2},
     {0},
 };
@@ -107,6 +109,9 @@ static error_t parse_job(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_TRANSPORT:
         cli_job_assign(j, state, "train.transport=", arg);
+        return 0;
+    case OPTION_FORCE_MEMORY:
+        j->force_memory = true;
         return 0;
     case OPTION_DEBUG:
         j->debug = true;
@@ -142,6 +147,8 @@ ndp_status cli_job_load(const cli_job *j, ndp_config **out) {
     st = ndp_config_read(c, j->file);
     for (int i = 0; i < j->n && st == NDP_OK; i++)
         st = ndp_config_set(c, j->assignments[i]);
+    if (st == NDP_OK && j->force_memory)
+        st = ndp_config_set(c, "train.force_memory=true");
     if (st == NDP_OK)
         *out = c;
     else

@@ -34,12 +34,13 @@ double cli_number(struct argp_state *state, const char *option, const char *arg,
 /* Returns arg if it is "cpu" or "ref", else a usage error. */
 const char *cli_device(struct argp_state *state, const char *arg);
 
-/* JOB.YAML with --set, --ranks, --transport and --debug: a child parser for a command's argp, its input a cli_job. */
+/* JOB.YAML with --set, --ranks, --transport, --force-memory and --debug: a child parser for a command's argp, its input
+ * a cli_job. */
 typedef struct cli_job {
     const char *file;
     char **assignments; /* in their order; owned */
     int n;
-    bool debug, optional; /* optional: the command can do without a file */
+    bool debug, force_memory, optional; /* optional: the command can do without a file */
 } cli_job;
 extern const struct argp cli_job_argp;
 /* Appends the assignment `key` + `value`. */

@@ -126,8 +126,9 @@ static void print(const arguments *a, const ndp_evaluation *e) {
 
 /* ---- a file ---- */
 
-static int evaluate_file(const arguments *a) {
+static int evaluate_file(arguments *a) {
     ndp_evaluation e;
+    a->evaluate.force_memory = a->job.force_memory;
     ndp_status st = ndp_evaluate(&a->evaluate, &e);
     if (st != NDP_OK)
         return cli_fail(st, a->job.debug);

@@ -4,7 +4,15 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum { OPTION_DEVICE = 1, OPTION_IDS, OPTION_SEED, OPTION_TEMPERATURE, OPTION_TOP_P, OPTION_DEBUG };
+enum {
+    OPTION_DEVICE = 1,
+    OPTION_IDS,
+    OPTION_SEED,
+    OPTION_TEMPERATURE,
+    OPTION_TOP_P,
+    OPTION_FORCE_MEMORY,
+    OPTION_DEBUG
+};
 
 static const struct argp_option options[] = {
     {"model", 'm', "DIR", 0, "Hugging Face folder", 0},
@@ -17,6 +25,7 @@ static const struct argp_option options[] = {
     {"threads", 't', "N", 0, "Threads; default: all cores", 0},
     {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref (plain loops, for comparison)", 0},
     {"ids", OPTION_IDS, NULL, 0, "Print token ids instead of text", 0},
+    {"force-memory", OPTION_FORCE_MEMORY, NULL, 0, "Start although more memory is needed than is available", 0},
     {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 1},
     {0},
 };
@@ -55,6 +64,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_IDS:
         a->ids = true;
+        return 0;
+    case OPTION_FORCE_MEMORY:
+        a->generate.force_memory = true;
         return 0;
     case OPTION_DEBUG:
         a->debug = true;

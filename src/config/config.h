@@ -86,7 +86,8 @@ struct ndp_config {
         int64_t seed;
         ndp_recompute recompute;
         char *output_dir;
-        int threads; /* a rank; 0: cores / ranks */
+        int threads;       /* a rank; 0: cores / ranks */
+        bool force_memory; /* start although there is too little */
         ndp_device_name device;
         char *transport; /* "auto", "self", "local", "mpi" */
         int ranks;       /* 0: the product of the sizes */

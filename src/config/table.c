@@ -92,6 +92,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, recompute), WORD(none, recompute_words), HELP "block: keep only the input of each decoder block"},
     {FREE(train, output_dir), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
     {FREE(train, threads), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
+    {FREE(train, force_memory), BOOL(false), HELP "start although more memory is needed than is available"},
     {FREE(train, device), WORD(cpu, device_words), HELP "ref: plain loops, for comparison"},
     {FREE(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process"},
     {FREE(train, ranks), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},

@@ -11,23 +11,40 @@ static void choose_factors(ndp_facts *facts, int64_t longest) {
     }
 }
 
-static ndp_status build(ndp_cached *c, const ndp_infer *f, int64_t rows, ndp_model *m, ndp_engine **e) {
+static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t rows, ndp_model *m) {
     int64_t keys = c->longest + c->chunk_model.opts.rows - 1; /* a padded chunk may begin at the last token */
     ndp_model_opts opts = {
         .mode = NDP_MODEL_CACHED, .rows = rows, .keys = keys, .positions = keys, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&f->facts, &opts, m));
     choose_factors(&m->facts, c->longest);
+    return NDP_OK;
+}
+
+static ndp_status build_engine(const ndp_cached *c, const ndp_infer *f, const ndp_model *m, ndp_engine **e) {
     NDP_TRY(ndp_infer_engine(f, m, c->chunk, e));
     ndp_batch b = ndp_engine_batch(*e, 0);
-    for (int64_t s = 0; s < keys; s++)
+    for (int64_t s = 0; s < m->opts.keys; s++)
         b.k_pos[s] = (int32_t)s;
     return NDP_OK;
+}
+
+/* Numbers of one layer's keys, or values. */
+static int64_t cache_block(const ndp_cached *c) {
+    const ndp_facts *f = &c->chunk_model.facts;
+    return c->chunk_model.opts.keys * f->kv_heads * f->head_dim;
+}
+
+static ndp_status check_memory(const ndp_cached *c, const ndp_infer *f) {
+    const ndp_model *const models[] = {&c->chunk_model, &c->one_model};
+    int64_t cache = 2 * f->facts.layers * cache_block(c) * (int64_t)sizeof *c->cache;
+    return ndp_infer_check_memory(f, models, NDP_COUNT(models), cache,
+                                  "Take a smaller model, or lower --max-tokens, for which keys and values are kept");
 }
 
 /* Zeroed: a key that nobody sees is still multiplied, by 0. */
 static ndp_status take_cache(ndp_cached *c) {
     const ndp_facts *f = &c->chunk_model.facts;
-    int64_t keys = c->chunk_model.opts.keys, block = keys * f->kv_heads * f->head_dim;
+    int64_t keys = c->chunk_model.opts.keys, block = cache_block(c);
     c->cache = calloc((size_t)(2 * f->layers), (size_t)block * sizeof *c->cache);
     if (!c->cache)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the keys and values of %lld tokens in %d layers", (long long)keys,
@@ -42,9 +59,15 @@ static ndp_status take_cache(ndp_cached *c) {
 
 ndp_status ndp_cached_init(ndp_cached *c, const ndp_infer *f, int64_t longest, int64_t rows) {
     *c = (ndp_cached){.longest = longest, .chunk_model.opts.rows = rows};
-    ndp_status st = build(c, f, rows, &c->chunk_model, &c->chunk);
+    ndp_status st = build_model(c, f, rows, &c->chunk_model);
     if (st == NDP_OK)
-        st = build(c, f, 1, &c->one_model, &c->one);
+        st = build_model(c, f, 1, &c->one_model);
+    if (st == NDP_OK)
+        st = check_memory(c, f);
+    if (st == NDP_OK)
+        st = build_engine(c, f, &c->chunk_model, &c->chunk);
+    if (st == NDP_OK)
+        st = build_engine(c, f, &c->one_model, &c->one);
     if (st == NDP_OK)
         st = take_cache(c);
     if (st != NDP_OK)

@@ -68,6 +68,7 @@ static ndp_status prepare(void *user, const ndp_strings *files, ndp_token_cache 
 ndp_status ndp_trainer_open_data(ndp_trainer *t) {
     t->shape = (ndp_batch_shape){t->job.batch.global_batch, t->job.batch.micro_batch, t->job.batch.data_ranks};
     NDP_TRY(ndp_agree(t->world, ndp_job_data_open(&t->job, &t->data)));
+    NDP_TRY(ndp_trainer_check_memory(t)); /* before texts are tokenized, which may take long */
     return ndp_job_data_rows(&t->data, t->forward_only, prepare, t);
 }
 

@@ -147,7 +147,10 @@ static ndp_status score_lengths(const corpus *c, lengths l, scoring *s) {
     ndp_model_opts opts = {
         .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
-    ndp_status st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
+    ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
+                                           "Take a smaller model, or lower --sequence-length");
+    if (st == NDP_OK)
+        st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
     if (st == NDP_OK)
         st = score_documents(c, l, s);
     ndp_engine_destroy(s->engine);
@@ -171,6 +174,7 @@ static ndp_status evaluate(const corpus *c, ndp_evaluation *out) {
 ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
     ndp_infer infer;
     NDP_TRY(ndp_infer_init(&infer, o->model, o->device, o->threads));
+    infer.force_memory = o->force_memory;
     int64_t most = infer.facts.max_positions;
     corpus c = {.infer = &infer, .longest = o->sequence_length ? o->sequence_length : most};
     ndp_status st = NDP_OK;

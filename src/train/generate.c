@@ -146,6 +146,7 @@ ndp_status ndp_generate(const ndp_generate_opts *o, emitter *emit, void *user) {
     NDP_CHECK(o->top_p > 0 && o->top_p <= 1, "top_p is %g; it is a probability above 0, 1 for all tokens", o->top_p);
     generation g = {.opts = o};
     NDP_TRY(ndp_infer_init(&g.infer, o->model, o->device, o->threads));
+    g.infer.force_memory = o->force_memory;
     ndp_status st = prepare(&g);
     if (st == NDP_OK)
         st = generate(&g, emit, user);

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "train/folder_facts.h"
+#include "train/memory.h"
 #include "train/weights.h"
 #include <omp.h>
 #include <stdlib.h>
@@ -72,14 +73,45 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_
     return NDP_OK;
 }
 
+static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of) {
+    return (ndp_engine_opts){.model = m,
+                             .mesh = f->mesh,
+                             .transport = f->transport,
+                             .device = f->device,
+                             .threads = f->threads,
+                             .accumulation = 1,
+                             .weights_of = weights_of};
+}
+
+/* Builds the engines on the device that takes nothing; `engines` are the caller's, also on failure. */
+static ndp_status sum_budgets(const ndp_infer *f, const ndp_model *const *models, int n, ndp_engine **engines,
+                              int64_t *bytes) {
+    for (int i = 0; i < n; i++) {
+        ndp_engine_opts opts = engine_opts(f, models[i], i ? engines[0] : NULL);
+        ndp_budget budget;
+        opts.device = &ndp_device_null;
+        NDP_TRY(ndp_engine_create(&opts, &engines[i]));
+        ndp_program_budget(ndp_engine_program(engines[i]), &budget);
+        *bytes += (int64_t)budget.total;
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *models, int n, int64_t besides,
+                                  const char *less) {
+    enum { MOST = 2 };
+    static const ndp_log log = {NDP_LOG_INFO, 0};
+    ndp_engine *engines[MOST] = {NULL};
+    ndp_memory_need need = {.ranks = 1, .mapped = 1, .besides = besides, .what = "the model", .less = less};
+    NDP_TRY(n <= MOST ? NDP_OK : NDP_FAIL(NDP_EBUG, "%d models, %d at most", n, MOST));
+    ndp_status st = sum_budgets(f, models, n, engines, &need.rank);
+    for (int i = n; i-- > 0;)
+        ndp_engine_destroy(engines[i]);
+    return st == NDP_OK ? ndp_memory_check(&need, f->force_memory, &log) : st;
+}
+
 ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of, ndp_engine **out) {
-    ndp_engine_opts opts = {.model = m,
-                            .mesh = f->mesh,
-                            .transport = f->transport,
-                            .device = f->device,
-                            .threads = f->threads,
-                            .accumulation = 1,
-                            .weights_of = weights_of};
+    ndp_engine_opts opts = engine_opts(f, m, weights_of);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
     ndp_status st = weights_of ? NDP_OK : ndp_weights_load(e, f->folder);

@@ -13,6 +13,7 @@ typedef struct ndp_infer {
     ndp_mesh mesh;
     const ndp_device *device;
     int threads;
+    bool force_memory; /* false after init */
 } ndp_infer;
 
 /* Reads the facts of the folder (train/folder_facts.h; their note goes to stderr) and the tokenizer; the weights have
@@ -25,6 +26,10 @@ void ndp_infer_release(ndp_infer *f);
  * model has no embedding of. */
 NDP_API ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_ids *ids);
 
+/* Whether there is memory for engines of `n` models, all of which read the first one's weights, and `besides` bytes.
+ * `less`: what takes less, for the message. */
+NDP_API ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *models, int n, int64_t besides,
+                                          const char *less);
 /* An engine for `m`, which was built of the folder's facts in fp32. Its weights are loaded, or read where `weights_of`
  * has them. */
 NDP_API ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of,

@@ -35,6 +35,9 @@ NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *o
 NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine_opts *out);
 
+/* Bytes of one rank's memory, of `node_ranks` on its node, from its programs (plan.c): training and what is held out,
+ * or with `forward_only` the latter alone. Takes and opens nothing. */
+NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, bool forward_only, int64_t *bytes);
 /* Bytes that all ranks take together on one node, from their programs (plan.c). Takes and opens nothing. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes);
 

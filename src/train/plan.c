@@ -1,6 +1,7 @@
 /* What a run would do and need, from the real program on the null device. */
 #include "data/sample.h"
 #include "train/job_data.h"
+#include "train/memory.h"
 
 #include <stdlib.h>
 
@@ -19,15 +20,16 @@ static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out
     return NDP_OK;
 }
 
-/* What the forward passes over what is held out take besides, of a rank; 0 when nothing is. */
-static ndp_status score_bytes(const ndp_job *j, const ndp_engine *trained, int per_node, size_t *bytes) {
+/* What the forward passes over what is held out take, besides `trained` (NULL: with weights of their own), of a rank; 0
+ * when nothing is. */
+static ndp_status score_bytes(const ndp_job *j, int rank, const ndp_engine *trained, int per_node, size_t *bytes) {
     ndp_model m;
     ndp_engine_opts e;
     ndp_engine *score = NULL;
     *bytes = 0;
     if (j->config->data.validation_fraction == 0 && j->config->data.validation_files.n == 0)
         return NDP_OK;
-    NDP_TRY(ndp_job_score(j, ndp_engine_program(trained)->opts.mesh.rank, trained, &m, &e));
+    NDP_TRY(ndp_job_score(j, rank, trained, &m, &e));
     e.device = &ndp_device_null;
     e.node_ranks = per_node;
     e.threads = j->config->train.threads ? j->config->train.threads : ndp_device_threads(per_node);
@@ -64,6 +66,20 @@ static ndp_status data_text(const ndp_job *j, ndp_str *out) {
 
 /* ---- memory and traffic ---- */
 
+/* A node of the run against this host, on which it may not run. */
+static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
+    const ndp_memory_need need = {
+        .rank = rank_bytes, .ranks = per_node, .mapped = 1, .shared = true, .what = "the run", .less = ""};
+    char bytes[16], have[16];
+    ndp_str why = {0};
+    ndp_str_addf(out, "\na node of %d rank%s needs %s; this host has %s available\n", per_node,
+                 per_node == 1 ? "" : "s", ndp_human_bytes((double)ndp_memory_of_host(&need), bytes),
+                 ndp_human_bytes((double)ndp_memory_available(), have));
+    if (ndp_memory_lacks(&need, &why))
+        ndp_str_addf(out, "warning: here it would be refused: %s\n", why.data ? why.data : "");
+    ndp_str_release(&why);
+}
+
 static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, size_t score, const char *data,
                               ndp_str *out) {
     char a[16];
@@ -91,6 +107,7 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     if (score)
         ndp_str_addf(out, "  %-16s %10s  %zu bytes, for what is held out\n", "and", ndp_human_bytes((double)score, a),
                      score);
+    compare_memory((int64_t)(budget.total + score), per_node, out);
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
     ndp_program_print_traffic(p, out);
     return NDP_OK;
@@ -108,27 +125,36 @@ static ndp_status null_engine(const ndp_job *j, const ndp_model *m, int rank, in
     return ndp_engine_create(&e, out);
 }
 
-ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
+/* Training and scoring of one rank. */
+static ndp_status train_bytes(const ndp_job *j, int rank, int per_node, size_t *bytes) {
     ndp_model m;
-    int64_t sum = 0;
+    ndp_engine *engine;
+    ndp_budget budget;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = NDP_OK;
-    for (int r = 0; r < j->world && st == NDP_OK; r++) {
-        ndp_engine *engine;
-        ndp_budget budget;
-        st = null_engine(j, &m, r, j->world, &engine);
-        if (st != NDP_OK)
-            break;
-        size_t score;
+    ndp_status st = null_engine(j, &m, rank, per_node, &engine);
+    if (st == NDP_OK) {
         ndp_program_budget(ndp_engine_program(engine), &budget);
-        st = score_bytes(j, engine, j->world, &score);
+        st = score_bytes(j, rank, engine, per_node, bytes);
+        *bytes += budget.total;
         ndp_engine_destroy(engine);
-        sum += (int64_t)(budget.total + score);
     }
     ndp_model_release(&m);
-    if (st == NDP_OK)
-        *bytes = sum;
     return st;
+}
+
+ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, bool forward_only, int64_t *bytes) {
+    size_t n;
+    NDP_TRY(forward_only ? score_bytes(j, rank, NULL, per_node, &n) : train_bytes(j, rank, per_node, &n));
+    *bytes = (int64_t)n;
+    return NDP_OK;
+}
+
+ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
+    int64_t sum = 0, one;
+    for (int r = 0; r < j->world; r++, sum += one)
+        NDP_TRY(ndp_job_rank_memory(j, r, j->world, false, &one));
+    *bytes = sum;
+    return NDP_OK;
 }
 
 /* The ranks whose programs are checked: all of a small world; of a large one the first and the last of each axis in
@@ -185,7 +211,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     ndp_status st = null_engine(j, &m, o->rank, per_node, &engine);
     if (st == NDP_OK) {
         size_t score;
-        st = score_bytes(j, engine, per_node, &score);
+        st = score_bytes(j, o->rank, engine, per_node, &score);
         if (o->program)
             ndp_program_print(ndp_engine_program(engine), true, out);
         else if (st == NDP_OK)

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "train/host.h"
+#include "train/memory.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -44,6 +45,38 @@ static ndp_status build_engines(ndp_trainer *t) {
     return t->data.held ? ndp_trainer_build_score(t) : NDP_OK;
 }
 
+/* Bytes of this rank, by programs that are built for it and thrown away. */
+static ndp_status plan_memory(ndp_trainer *t) {
+    return ndp_job_rank_memory(&t->job, ndp_transport_rank(t->transport), ndp_transport_node_ranks(t->transport),
+                               t->forward_only, &t->planned);
+}
+
+static bool in_processes(const ndp_trainer *t) { return strcmp(ndp_transport_name(t->transport), "local") != 0; }
+
+/* Ranks of this host whose memory a process maps: its own, and of other processes those it sums and gathers with. */
+static int count_mapped(const ndp_trainer *t, int ranks) {
+    const int *size = t->job.layout.size;
+    int partners = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP] + size[NDP_DP_REPLICATE] + size[NDP_TP] - 2;
+    return !in_processes(t) || partners > ranks ? ranks : partners;
+}
+
+ndp_status ndp_trainer_check_memory(const ndp_trainer *t) {
+    static const char train[] =
+        "Lower batch.micro_batch_size or data.sequence_length, set train.recompute: block, shard "
+        "more (parallelism.dp_shard_size) or use more hosts",
+                      forward[] = "Lower batch.micro_batch_size or data.sequence_length, shard more "
+                                  "(parallelism.dp_shard_size) or use more hosts";
+    int ranks = ndp_transport_node_ranks(t->transport);
+    bool warn = ndp_is_first(t->world) && !t->data.dataset && !t->data.held; /* once */
+    const ndp_memory_need need = {.rank = t->planned,
+                                  .ranks = ranks,
+                                  .mapped = count_mapped(t, ranks),
+                                  .shared = ranks > 1 && in_processes(t),
+                                  .what = t->forward_only ? "the evaluation" : "the run",
+                                  .less = t->forward_only ? forward : train};
+    return ndp_agree(t->world, ndp_memory_check(&need, t->job.config->train.force_memory, warn ? &t->log : NULL));
+}
+
 static ndp_status setup(ndp_trainer *t) {
     ndp_group all = {0, 1, ndp_transport_world(t->transport), ndp_transport_rank(t->transport)};
     NDP_TRY(ndp_comm_create(t->transport, all, "world", &t->world));
@@ -54,7 +87,9 @@ static ndp_status setup(ndp_trainer *t) {
     omp_set_num_threads(t->threads);
     NDP_TRY(ndp_bind_launched_rank(t->threads));
     NDP_TRY(ndp_agree(t->world, ndp_job_find_weights(&t->job)));
+    NDP_TRY(ndp_agree(t->world, plan_memory(t)));
     NDP_TRY(ndp_agree(t->world, ndp_trainer_open_data(t)));
+    NDP_TRY(ndp_trainer_check_memory(t)); /* the rows take some, too */
     return ndp_agree(t->world, build_engines(t));
 }
 

@@ -20,6 +20,7 @@ struct ndp_trainer {
     ndp_micro_batch whole; /* of one micro-batch, before it is cut */
     int64_t *rows;         /* of a micro-batch: room for their numbers */
     int threads;
+    int64_t planned;              /* bytes of this rank's programs */
     int64_t updates, samples;     /* made; drawn: the cursor */
     struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
     struct {
@@ -49,6 +50,9 @@ double ndp_trainer_lr(const ndp_config *c, int64_t update);
 /* Numbers of the rows of micro-batch m that this rank reads in the next update; rows: t->shape.micro of them. */
 void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
 
+/* Whether this host has the memory that its ranks have planned. Collective over t->world: no rank takes memory while
+ * another one still looks. */
+NDP_API ndp_status ndp_trainer_check_memory(const ndp_trainer *t);
 /* data.c: opens t->data: all of it, or what is held out if t->forward_only. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_open_data(ndp_trainer *t);
 /* Fills t->whole with a micro-batch of the data set's rows; rows[j] < 0 is one without a token to predict. */

@@ -2,7 +2,7 @@
 #include "train/verify.h"
 
 #include "base/clock.h"
-#include "base/memory_limit.h"
+#include "train/memory.h"
 #include <math.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -174,26 +174,25 @@ static void say_notes(const verification *v, const ndp_job *j) {
 static ndp_status check_memory(const verification *v, int64_t run_bytes, int outcomes) {
     ndp_job j;
     ndp_config c;
-    char need[16], of_run[16], kept[16], have[16];
+    char need[16], have[16];
     NDP_TRY(configure(v, &one_rank, &c));
     ndp_status st = ndp_job_init(&c, 1, &j);
     ndp_config_release(&c);
     NDP_TRY(st);
     say_notes(v, &j);
-    int64_t outcome = ndp_outcome_bytes(ndp_facts_parameters(&j.facts), j.model.master), bytes = outcomes * outcome,
-            available = ndp_memory_available();
+    const ndp_memory_need n = {.rank = run_bytes,
+                               .ranks = 1,
+                               .mapped = 1,
+                               .besides = outcomes * ndp_outcome_bytes(ndp_facts_parameters(&j.facts), j.model.master),
+                               .what = "verify",
+                               .less = "All ranks are in this process, and the gradients and weights of two or more "
+                                       "runs are kept. Verify a smaller model of the same kind, a smaller "
+                                       "batch.micro_batch_size or data.sequence_length"};
+    static const ndp_log log = {NDP_LOG_INFO, 0};
     ndp_job_release(&j);
-    ndp_human_bytes((double)(run_bytes + bytes), need);
-    ndp_human_bytes((double)run_bytes, of_run);
-    ndp_human_bytes((double)bytes, kept);
-    ndp_human_bytes((double)available, have);
-    if (run_bytes + bytes > available)
-        return NDP_FAIL(NDP_ENOMEM,
-                        "verify needs %s: %s for the largest run, all ranks in this process, and %s to keep the "
-                        "gradients and weights of %d runs; %s are available. Verify a smaller model of the same kind, "
-                        "a smaller batch.micro_batch_size or data.sequence_length",
-                        need, of_run, kept, outcomes, have);
-    say(v, "memory: %s at most, %s available", need, have);
+    NDP_TRY(ndp_memory_check(&n, v->config.train.force_memory, &log));
+    say(v, "memory: %s at most, %s available", ndp_human_bytes((double)ndp_memory_of_host(&n), need),
+        ndp_human_bytes((double)ndp_memory_available(), have));
     return NDP_OK;
 }
 

@@ -150,6 +150,7 @@ static const char *const others[] = {
     "data.end_token='</s>'",
     "train.output_dir=/tmp/x",
     "train.threads=3",
+    "train.force_memory=true",
     "train.device=ref",
     "train.transport=local",
     "train.ranks=8",

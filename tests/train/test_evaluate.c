@@ -188,7 +188,7 @@ static void text_files(void **state) {
 /* ---- what is refused ---- */
 
 static ndp_status try(const char *folder, const char *data, int length, const char *device, int threads) {
-    ndp_evaluate_opts o = {folder, data, length, threads, device, NULL};
+    ndp_evaluate_opts o = {folder, data, length, threads, device, NULL, false};
     ndp_evaluation e = {-1, -1, -1};
     ndp_status st = ndp_evaluate(&o, &e);
     assert_true(st == NDP_OK || e.tokens == -1); /* outputs are set only on success */
