@@ -35,16 +35,22 @@ int cli_fail_of(const char *who, ndp_status st, bool debug) {
     return cli_exit_code(st);
 }
 
+int cli_end_output(int code) {
+    errno = ferror(stdout) ? errno : 0;
+    if (fflush(stdout) == 0 && !ferror(stdout))
+        return code;
+    fprintf(stderr, "ndparallel: cannot write the output: %s\n", strerror(errno ? errno : EIO));
+    return code ? code : 1;
+}
+
 int cli_print(ndp_status st, char *text, bool debug) {
     if (st != NDP_OK)
         return cli_fail(st, debug);
     size_t length = strlen(text);
     printf("%s%s", text, length && text[length - 1] == '\n' ? "" : "\n");
+    int code = cli_end_output(0); /* before free, which may set errno */
     free(text);
-    if (fflush(stdout) == 0)
-        return 0;
-    fprintf(stderr, "ndparallel: cannot write the output: %s\n", strerror(errno));
-    return 1;
+    return code;
 }
 
 /* ---- values ---- */

@@ -60,6 +60,8 @@ void cli_end_on_signal(void);
  * (progress.h), which is erased if they leave it behind. */
 int cli_launch(ndp_launch_opts *o, bool live, bool debug);
 
+/* After the last words on stdout: `code`, or 1 and an error where they could not be written. */
+int cli_end_output(int code);
 /* Prints and frees a text from the library. Returns the exit code. */
 int cli_print(ndp_status st, char *text, bool debug);
 

@@ -133,7 +133,7 @@ static int evaluate_file(arguments *a) {
     if (st != NDP_OK)
         return cli_fail(st, a->job.debug);
     print(a, &e);
-    return 0;
+    return cli_end_output(0);
 }
 
 /* ---- a job ---- */
@@ -165,7 +165,7 @@ static int evaluate_job(arguments *a, int argc, char **argv) {
                        .debug = a->job.debug,
                        .body = body,
                        .user = &r};
-    int code = st == NDP_OK ? cli_ranks_run(&ranks, c) : cli_fail_early(st, a->job.debug);
+    int code = st == NDP_OK ? cli_end_output(cli_ranks_run(&ranks, c)) : cli_fail_early(st, a->job.debug);
     ndp_config_destroy(c);
     return code;
 }

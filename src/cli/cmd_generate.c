@@ -106,5 +106,5 @@ int cmd_generate(int argc, char **argv) {
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
     putchar('\n');
-    return fflush(stdout) == 0 ? 0 : 1;
+    return cli_end_output(0);
 }

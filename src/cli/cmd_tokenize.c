@@ -1,6 +1,5 @@
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -89,8 +88,5 @@ int cmd_tokenize(int argc, char **argv) {
     ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
-    if (fflush(stdout) == 0 && !ferror(stdout))
-        return 0;
-    fprintf(stderr, "ndparallel: cannot write the output: %s\n", strerror(errno));
-    return 1;
+    return cli_end_output(0);
 }

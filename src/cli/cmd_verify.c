@@ -204,7 +204,7 @@ static int verify(const arguments *a, const ndp_config *c) {
             agree &= verdicts[i].agrees;
     }
     free(verdicts);
-    return st == NDP_OK ? !agree : cli_fail(st, a->job.debug);
+    return st == NDP_OK ? cli_end_output(!agree) : cli_fail(st, a->job.debug);
 }
 
 int cmd_verify(int argc, char **argv) {

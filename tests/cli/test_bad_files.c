@@ -189,6 +189,30 @@ static void standard_input_has_an_end(void **state) {
     ndp_str_release(&o.text);
 }
 
+/* A text longer than stdio's buffer, and short ones. */
+static void full_output_is_an_error(void **state) {
+    static const char *const commands[] = {"config",
+                                           "config --defaults",
+                                           "env",
+                                           "train @/job.yaml --dry-run",
+                                           "plan @/job.yaml --program",
+                                           "tokenize -m bytes -t text",
+                                           "evaluate --model @/model --data @/data/corpus.jsonl",
+                                           "generate --model @/model -n 2"};
+    for (int i = 0; i < NDP_COUNT(commands); i++) {
+        ndp_str script = {0};
+        ndp_str_add(&script, "exec \"$NDP_PROGRAM\" ");
+        for (const char *at = commands[i]; *at; at++)
+            ndp_str_add_bytes(&script, *at == '@' ? *state : at, *at == '@' ? strlen(*state) : 1);
+        ndp_str_add(&script, " >/dev/full");
+        outcome o = program_run((char *[]){"sh", "-c", script.data, NULL});
+        if (o.code != 1 || !strstr(o.text.data, "cannot write the output: No space left on device"))
+            fail_msg("%s: code %d: %s", commands[i], o.code, o.text.data);
+        ndp_str_release(&o.text);
+        ndp_str_release(&script);
+    }
+}
+
 #define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, setup, tiny_teardown)
 
 int main(void) {
@@ -200,6 +224,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         JOB_TEST(what_is_no_file_is_refused),
         JOB_TEST(links_are_fine),
+        JOB_TEST(full_output_is_an_error),
         cmocka_unit_test(standard_input_has_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
