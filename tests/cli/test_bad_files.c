@@ -213,6 +213,25 @@ static void full_output_is_an_error(void **state) {
     }
 }
 
+static void a_read_only_disk_is_named(void **state) {
+    if (system("unshare -m true >/dev/null 2>&1") != 0) {
+        print_message("SKIPPED: a read-only disk needs the right to mount\n");
+        skip();
+    }
+    static const char *const sets[] = {"train.output_dir", "data.cache_dir"};
+    for (int i = 0; i < NDP_COUNT(sets); i++) {
+        char *script = ndp_format("mount -t tmpfs -o ro none %s/run && exec \"$NDP_PROGRAM\" train %s/job.yaml "
+                                  "--transport=local --set %s=%s/run/new",
+                                  (char *)*state, (char *)*state, sets[i], (char *)*state);
+        outcome o = program_run((char *[]){"unshare", "-m", "sh", "-c", script, NULL});
+        if (o.code != 1 || !strstr(o.text.data, "/run/new': Read-only file system") ||
+            count_of(o.text.data, "ndparallel: ") != 1)
+            fail_msg("code %d: %s", o.code, o.text.data);
+        ndp_str_release(&o.text);
+        free(script);
+    }
+}
+
 #define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, setup, tiny_teardown)
 
 int main(void) {
@@ -222,9 +241,8 @@ int main(void) {
     }
     find_leaks(false);
     const struct CMUnitTest tests[] = {
-        JOB_TEST(what_is_no_file_is_refused),
-        JOB_TEST(links_are_fine),
-        JOB_TEST(full_output_is_an_error),
+        JOB_TEST(what_is_no_file_is_refused),        JOB_TEST(links_are_fine),
+        JOB_TEST(full_output_is_an_error),           JOB_TEST(a_read_only_disk_is_named),
         cmocka_unit_test(standard_input_has_an_end),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
