@@ -2,12 +2,15 @@
 
 #include <stdlib.h>
 
-/* What a rank takes after the check besides what its programs plan: their lists, journals, buffers of files. Measured
- * (docs/ARCHITECTURE.md): the least limit of a control group under which a run ends well lies 1 MiB to 6 MiB below what
- * is asked for. */
-enum { RANK_BESIDES = 5 << 20 };
+/* What is taken after the check besides what programs plan. Of a rank: its lists, journals, buffers of files. Of all
+ * memory a 256th: page tables, and pages of files that are being written, without which a checkpoint does not get to
+ * the disk. Measured as the least limit of a control group under which runs end well (docs/ARCHITECTURE.md). */
+enum { RANK_BESIDES = 8 << 20, KERNEL_PART = 256 };
 
-static int64_t of_ranks(const ndp_memory_need *n, int ranks) { return ranks * (n->rank + RANK_BESIDES) + n->besides; }
+static int64_t of_ranks(const ndp_memory_need *n, int ranks) {
+    int64_t planned = ranks * n->rank + n->besides;
+    return planned + planned / KERNEL_PART + ranks * (int64_t)RANK_BESIDES;
+}
 
 int64_t ndp_memory_of_host(const ndp_memory_need *n) { return of_ranks(n, n->ranks); }
 
