@@ -93,7 +93,7 @@ static const change changes[] = {
     {"tensor parallelism", COSINE, .sets = {"parallelism.tp_size=2", "parallelism.tp_sequence_parallel=false"}},
     {"context parallelism", COSINE, .sets = {"parallelism.cp_size=2", "parallelism.cp_method=all_gather", "parallelism.cp_zigzag=false"}},
     {"sequence parallelism", COSINE, .sets = {"parallelism.sp_size=2"}},
-    {"threads", COSINE, .sets = {"train.threads=2"}},
+    {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
     {"transport", COSINE, .sets = {"train.transport=self"}},
     {"device", COSINE, .sets = {"train.device=ref"}},
     {"recompute", COSINE, .sets = {"train.recompute=block"}},
