@@ -186,6 +186,8 @@ NDP_API ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor,
 
 typedef struct ndp_train_opts {
     bool resume;                       /* go on from the run folder's newest checkpoint */
+    bool await;                        /* with resume: wait for a run of another host that holds the folder's lock, and
+                                        * take over once it has been silent for 30 s; otherwise that is NDP_EINVAL */
     const volatile sig_atomic_t *stop; /* becomes non-zero: finish the step, save, return NDP_EINTR; may be NULL */
     void (*progress)(void *user, const ndp_metrics *m, int64_t steps); /* rank 0, after each step; may be NULL */
     void (*say)(void *user, const char *line);                         /* rank 0: what is going on; may be NULL */
@@ -197,11 +199,14 @@ typedef struct ndp_train_opts {
     int accept_count;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+    { false, false, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
 /* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. NDP_EINVAL, before
  * anything in the folder is written: a resumed run differs from its checkpoint in a key that `accept` does not hold, or
- * `accept` holds one that does not differ. Collective. */
+ * `accept` holds one that does not differ. Rank 0 holds train.output_dir/lock meanwhile: NDP_EINVAL when another run
+ * has it, or takes it over from this one. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
+/* NDP_EINVAL when a live run of this host writes into train.output_dir: asked before ranks are started. */
+NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);
 
 /* ---- knowing before ---- */
 

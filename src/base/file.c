@@ -271,6 +271,23 @@ const char *ndp_path_why_no_folder(const char *path) {
     return stat(path, &info) ? strerror(errno) : S_ISDIR(info.st_mode) ? NULL : strerror(ENOTDIR);
 }
 
+/* Makes one folder, and its name durable. */
+static ndp_status make_folder(const char *path) {
+    if (mkdir(path, 0777)) { /* another rank may make it at the same time: what counts is that it is there */
+        int cause = errno;
+        if (ndp_path_is_folder(path))
+            return NDP_OK;
+        errno = cause;
+        return IO_FAIL("create the folder", path);
+    }
+    char *parent = parent_of(path);
+    ndp_status st = parent ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to create the folder '%s'", path);
+    if (parent && access(parent, R_OK) == 0) /* a folder that may not be read cannot be synced */
+        st = ndp_folder_sync(parent);
+    free(parent);
+    return st;
+}
+
 ndp_status ndp_folder_create(const char *path) {
     NDP_CHECK(path[0], "cannot create a folder without a name");
     char *partial = strdup(path);
@@ -282,12 +299,7 @@ ndp_status ndp_folder_create(const char *path) {
             continue;
         char end = *p;
         *p = '\0';
-        /* Another rank may make it at the same time: what counts is that it is there. */
-        int cause = mkdir(partial, 0777) ? errno : 0;
-        if (cause && !ndp_path_is_folder(partial)) {
-            errno = cause; /* the look has set its own */
-            st = IO_FAIL("create the folder", partial);
-        }
+        st = make_folder(partial);
         *p = end;
         if (!end)
             break;

@@ -74,7 +74,7 @@ bool ndp_path_exists(const char *path);
 bool ndp_path_is_folder(const char *path);
 /* NULL for a folder; else why it is none: "No such file or directory". */
 const char *ndp_path_why_no_folder(const char *path);
-/* mkdir -p */
+/* mkdir -p; what it makes is durable. */
 ndp_status ndp_folder_create(const char *path);
 /* Removes a folder and all below it; a missing one is fine. */
 ndp_status ndp_folder_remove(const char *path);

@@ -104,13 +104,14 @@ release:
     return st;
 }
 
-static ndp_status prune(const char *folder, int64_t just_written, int keep) {
+static ndp_status prune(const char *folder, const ndp_checkpoint_info *just_written, int keep) {
     int64_t *steps = NULL;
     int n = 0;
+    NDP_TRY(ndp_lock_check(just_written->lock));
     NDP_TRY(ndp_checkpoint_list(folder, &steps, &n, NULL));
     ndp_status st = NDP_OK;
     for (int i = keep; i < n && st == NDP_OK; i++)
-        if (steps[i] != just_written)
+        if (steps[i] != just_written->step)
             st = remove_step(folder, steps[i]);
     free(steps);
     return st;
@@ -119,23 +120,29 @@ static ndp_status prune(const char *folder, int64_t just_written, int keep) {
 static ndp_status commit(const ndp_shards *s, const target *t, const ndp_checkpoint_info *info, bool *committed) {
     NDP_TRY(write_manifest(s, t->beside, info));
     NDP_TRY(ndp_durable_folder(t->beside));
+    NDP_TRY(ndp_lock_check(info->lock));
     NDP_TRY(move_into_place(t));
     *committed = true;
     return ndp_durable_folder(t->folder);
 }
 
+static ndp_status begin(const target *t, const ndp_checkpoint_info *info) {
+    NDP_TRY(ndp_lock_check(info->lock));
+    return ndp_fresh_folder(t->beside);
+}
+
 static ndp_status save(const ndp_shards *s, ndp_comm *world, const target *t, const ndp_checkpoint_info *info,
                        const ndp_file_piece *pieces, int n_pieces, int keep) {
     bool first = ndp_is_first(world), committed = false;
-    ndp_status st = ndp_agree(world, first ? ndp_fresh_folder(t->beside) : NDP_OK);
+    ndp_status st = ndp_agree(world, first ? begin(t, info) : NDP_OK);
     if (st == NDP_OK)
         st = ndp_shards_write(s, world, t->beside, pieces, n_pieces);
     if (st == NDP_OK)
         st = ndp_agree(world, first ? commit(s, t, info, &committed) : NDP_OK);
-    if (first && (st != NDP_OK || committed)) /* half-written, or swapped out */
+    if (first && (st != NDP_OK || committed) && ndp_lock_held(info->lock)) /* half-written, or swapped out */
         ndp_remove_quietly(t->beside, st);
     NDP_TRY(st);
-    return ndp_agree(world, first && keep > 0 ? prune(t->folder, info->step, keep) : NDP_OK);
+    return ndp_agree(world, first && keep > 0 ? prune(t->folder, info, keep) : NDP_OK);
 }
 
 ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,

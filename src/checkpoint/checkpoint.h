@@ -20,7 +20,8 @@
 /* Collective over `world` (NULL: one rank). `folder` is CHECKPOINTS, made if need be. Tensors whose names begin with
  * "optimizer." go into the optimizer's files. The pieces of all ranks hold every element exactly once. info->extra
  * matters on rank 0. A checkpoint of the same step is replaced, at once. Then only the `keep` newest stay, and the one
- * just written (keep <= 0: all). All ranks return alike. */
+ * just written (keep <= 0: all). All ranks return alike. Where info->lock is no longer held, nothing is committed and
+ * nothing is removed, not even what was begun: another run writes there. */
 NDP_API ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                        const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
                                        int keep);

@@ -4,6 +4,7 @@
 #ifndef NDP_CHECKPOINT_FOLDER_H
 #define NDP_CHECKPOINT_FOLDER_H
 
+#include "checkpoint/lock.h"
 #include "checkpoint/safetensors.h"
 #include "comm/comm.h"
 
@@ -65,5 +66,10 @@ typedef struct ndp_file_piece {
  * hold every element exactly once: of replicas one rank gives its own. All ranks return alike. */
 NDP_API ndp_status ndp_weights_save(ndp_comm *world, const char *folder, const ndp_tensor_spec *specs, int n,
                                     const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes);
+/* The same under a lock that rank 0 holds (NULL: none). Where it is no longer held, older weights stay, and nothing is
+ * removed. */
+NDP_API ndp_status ndp_weights_save_locked(ndp_comm *world, const ndp_lock *lock, const char *folder,
+                                           const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces,
+                                           int n_pieces, int64_t max_shard_bytes);
 
 #endif

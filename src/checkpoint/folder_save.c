@@ -84,20 +84,36 @@ static ndp_status move_into_place(const ndp_shards *s, const char *beside, const
     return ndp_folder_remove(beside);
 }
 
-static ndp_status save(const ndp_shards *s, ndp_comm *world, const char *beside, const char *folder,
-                       const ndp_file_piece *pieces, int n_pieces) {
+static ndp_status begin(const ndp_lock *lock, const char *beside) {
+    NDP_TRY(ndp_lock_check(lock));
+    return ndp_fresh_folder(beside);
+}
+
+static ndp_status commit(const ndp_shards *s, const ndp_lock *lock, const char *beside, const char *folder) {
+    NDP_TRY(ndp_lock_check(lock));
+    return move_into_place(s, beside, folder);
+}
+
+static ndp_status save(const ndp_shards *s, ndp_comm *world, const ndp_lock *lock, const char *beside,
+                       const char *folder, const ndp_file_piece *pieces, int n_pieces) {
     bool first = ndp_is_first(world);
-    ndp_status st = ndp_agree(world, first ? ndp_fresh_folder(beside) : NDP_OK);
+    ndp_status st = ndp_agree(world, first ? begin(lock, beside) : NDP_OK);
     if (st == NDP_OK)
         st = ndp_shards_write(s, world, beside, pieces, n_pieces);
-    if (st != NDP_OK && first)
+    if (st != NDP_OK && first && ndp_lock_held(lock))
         ndp_remove_quietly(beside, st);
     NDP_TRY(st);
-    return ndp_agree(world, first ? move_into_place(s, beside, folder) : NDP_OK);
+    return ndp_agree(world, first ? commit(s, lock, beside, folder) : NDP_OK);
 }
 
 ndp_status ndp_weights_save(ndp_comm *world, const char *folder, const ndp_tensor_spec *specs, int n,
                             const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes) {
+    return ndp_weights_save_locked(world, NULL, folder, specs, n, pieces, n_pieces, max_shard_bytes);
+}
+
+ndp_status ndp_weights_save_locked(ndp_comm *world, const ndp_lock *lock, const char *folder,
+                                   const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
+                                   int64_t max_shard_bytes) {
     static const char *const stems[] = {"model"};
     ndp_shards s = {0};
     char *beside = NULL;
@@ -106,7 +122,7 @@ ndp_status ndp_weights_save(ndp_comm *world, const char *folder, const ndp_tenso
         st = join(folder, ".export.tmp", &beside);
     st = ndp_agree(world, st);
     if (st == NDP_OK)
-        st = save(&s, world, beside, folder, pieces, n_pieces);
+        st = save(&s, world, lock, beside, folder, pieces, n_pieces);
     free(beside);
     ndp_shards_release(&s);
     return st;

@@ -5,6 +5,7 @@
 
 #include "base/arena.h"
 #include "base/json.h"
+#include "checkpoint/lock.h"
 
 /* What the trainer keeps besides tensors. */
 typedef struct ndp_checkpoint_info {
@@ -12,6 +13,7 @@ typedef struct ndp_checkpoint_info {
     int64_t samples; /* the data cursor: samples drawn so far, of all ranks */
     int64_t seed;
     struct json_object *extra; /* an object of the caller's (a hash of the configuration, ...); NULL: none */
+    const ndp_lock *lock;      /* not of the manifest: what a save holds on rank 0 (lock.h); NULL: no lock */
 } ndp_checkpoint_info;
 
 typedef struct ndp_manifest_file {

@@ -7,12 +7,24 @@
 
 /* ---- arguments ---- */
 
-enum { OPTION_RESUME = 1, OPTION_HOSTFILE, OPTION_DRY, OPTION_NO_DATA, OPTION_PER_NODE, OPTION_ACCEPT };
+enum {
+    OPTION_RESUME = 1,
+    OPTION_ACCEPT,
+    OPTION_RESTARTS,
+    OPTION_HOSTFILE,
+    OPTION_DRY,
+    OPTION_NO_DATA,
+    OPTION_PER_NODE
+};
 
 static const struct argp_option options[] = {
     {"resume", OPTION_RESUME, NULL, 0, "Resume from the newest checkpoint in the run folder", 0},
     {"accept", OPTION_ACCEPT, "KEY", 0,
      "With --resume: go on although KEY (optimizer.lr) differs from the checkpoint; once for each key", 0},
+    {"restarts", OPTION_RESTARTS, "N", 0,
+     "If a rank dies, start the ranks again from the newest checkpoint, up to N times. Also takes the run folder over "
+     "from a run of another host that has been silent for 30 s",
+     0},
     {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
     {"dry-run", OPTION_DRY, NULL, 0,
      "Check the job, read the beginning of its data, show what one rank needs and sends, then exit", 0},
@@ -25,7 +37,7 @@ static const struct argp_option options[] = {
 typedef struct arguments {
     cli_job job;
     bool resume, dry, no_data;
-    int per_node;
+    int per_node, restarts;
     const char *hostfile;
     const char **accept; /* owned */
     int accept_count;
@@ -50,6 +62,9 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_ACCEPT:
         add_accepted(a, arg, state);
+        return 0;
+    case OPTION_RESTARTS:
+        a->restarts = (int)cli_integer(state, "--restarts", arg, 1, 1 << 20);
         return 0;
     case OPTION_HOSTFILE:
         a->hostfile = arg;
@@ -98,6 +113,7 @@ static ndp_status body(ndp_world *w, void *user) {
     o.resume = r->arguments->resume;
     o.accept = r->arguments->accept;
     o.accept_count = r->arguments->accept_count;
+    o.await = r->arguments->restarts > 0 || getenv("SLURM_JOB_ID");
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;
@@ -137,6 +153,8 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
         return dry_run(a, c);
     int every;
     ndp_status st = log_every(c, &every);
+    if (st == NDP_OK && !ndp_world_launched(NULL))
+        st = ndp_run_folder_check(c); /* before ranks are started */
     if (st != NDP_OK)
         return cli_fail_early(st, a->job.debug);
     run r = {.arguments = a, .config = c};
@@ -146,6 +164,7 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
                           .hostfile = a->hostfile,
                           .debug = a->job.debug,
                           .saves = true,
+                          .restarts = a->restarts,
                           .body = body,
                           .clear = clear,
                           .user = &r};

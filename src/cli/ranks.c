@@ -63,9 +63,9 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
 
 /* ---- launched ranks ---- */
 
-/* This program again with the same arguments: the ranks notice that they were launched. */
-static char **same_command(const cli_ranks *r, char program[PATH_MAX]) {
-    char **again = calloc((size_t)r->argc + 2, sizeof *again);
+/* This program again with the same arguments, and --resume or NULL: the ranks notice that they were launched. */
+static char **same_command(const cli_ranks *r, const char *resume, char program[PATH_MAX]) {
+    char **again = calloc((size_t)r->argc + 3, sizeof *again);
     ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
     if (!again || n < 0) {
         fprintf(stderr, "ndparallel: cannot find this program's own path: %s\n", strerror(errno));
@@ -75,12 +75,15 @@ static char **same_command(const cli_ranks *r, char program[PATH_MAX]) {
     program[n] = '\0';
     again[0] = program;
     again[1] = (char *)(uintptr_t)r->command;
-    memcpy(again + 2, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
+    int words = 2;
+    if (resume)
+        again[words++] = (char *)(uintptr_t)resume;
+    memcpy(again + words, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
     return again;
 }
 
-static int launch(const cli_ranks *r, int ranks) {
-    char program[PATH_MAX], **command = same_command(r, program);
+static int launch(const cli_ranks *r, const char *resume, int ranks) {
+    char program[PATH_MAX], **command = same_command(r, resume, program);
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = ranks;
     o.hostfile = r->hostfile;
@@ -90,10 +93,26 @@ static int launch(const cli_ranks *r, int ranks) {
     return code;
 }
 
+/* Not what the user has to correct, and not a Ctrl-C: those are no deaths. */
+static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
+
+static int launch_again(const cli_ranks *r, int ranks) {
+    int code = launch(r, NULL, ranks);
+    for (int i = 1; i <= r->restarts && has_died(code); i++) {
+        printf("restart %d of %d: the ranks ended with code %d\n", i, r->restarts, code);
+        fflush(stdout);
+        code = launch(r, "--resume", ranks);
+    }
+    return code;
+}
+
 int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     int ranks;
     ndp_status st = ndp_launch_ranks(c, &ranks);
     if (st != NDP_OK)
         return cli_fail_early(st, r->debug);
-    return ranks == 0 ? run_here(r, c) : launch(r, ranks);
+    if (ranks == 0 && r->restarts && !ndp_world_launched(NULL))
+        fprintf(stderr, "ndparallel: --restarts starts ranks that are processes of their own; this run is one process, "
+                        "which nothing starts again\n");
+    return ranks == 0 ? run_here(r, c) : launch_again(r, ranks);
 }

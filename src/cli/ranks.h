@@ -13,6 +13,7 @@ typedef struct cli_ranks {
     const char *command;  /* "train" */
     const char *hostfile; /* NULL: this host, or what the batch system gives */
     bool debug;
+    int restarts;                      /* so often launched ranks that die are launched again, with --resume */
     bool saves;                        /* a signal lets the body finish its step (`stop`); else it ends the process */
     bool live;                         /* rank 0 draws a live line (progress.h) on the terminal */
     const volatile sig_atomic_t *stop; /* set while ranks of this process run, if it saves; else NULL */

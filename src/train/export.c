@@ -114,6 +114,7 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
 
 /* Rank 0: everything but the weights. */
 static ndp_status write_rest(const ndp_trainer *t, const char *folder, ndp_dtype type) {
+    NDP_TRY(ndp_lock_check(t->lock));
     NDP_TRY(ndp_folder_create(folder));
     NDP_TRY(write_config(t, folder, type));
     return write_tokenizer(t, folder);
@@ -125,7 +126,8 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
     ndp_tensor_list list = {0};
     ndp_status st = ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));
     if (st == NDP_OK)
-        st = ndp_weights_save(t->world, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES);
+        st = ndp_weights_save_locked(t->world, t->lock, folder, list.specs, list.n, list.pieces, list.n_pieces,
+                                     NDP_SHARD_BYTES);
     ndp_tensor_list_release(&list);
     return st;
 }

@@ -1,6 +1,7 @@
 /* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model. */
 #include "checkpoint/agree.h"
 #include "train/identity.h"
+#include "train/run_folder.h"
 
 #include <errno.h>
 #include <math.h>
@@ -13,7 +14,8 @@ typedef struct loop {
     const ndp_config *config;
     const ndp_train_opts *opts;
     ndp_trainer *trainer;
-    bool first; /* rank 0 */
+    bool first;     /* rank 0 */
+    ndp_lock *lock; /* of the run folder; rank 0 */
     FILE *metrics;
     int64_t saved; /* step of the newest checkpoint */
 } loop;
@@ -46,16 +48,10 @@ static ndp_status refuse_other_run(const ndp_config *c) {
     return NDP_OK;
 }
 
-static ndp_status open_folder(const loop *l) {
-    char path[4096];
-    NDP_TRY(ndp_folder_create(l->config->train.output_dir));
-    snprintf(path, sizeof path, "%s/checkpoints", l->config->train.output_dir);
-    return ndp_checkpoint_clean(path);
-}
-
 /* Comes after a resume: one that is refused leaves the job.yaml of its run. */
 static ndp_status write_job(const loop *l) {
     char path[4096], *yaml;
+    NDP_TRY(ndp_lock_check(l->lock)); /* reading the data may have taken hours */
     NDP_TRY(ndp_config_text(l->config, &yaml));
     snprintf(path, sizeof path, "%s/job.yaml", l->config->train.output_dir);
     ndp_str text = {0};
@@ -104,9 +100,11 @@ static ndp_status cut_metrics(const char *path, int64_t step) {
 static ndp_status open_metrics(loop *l) {
     char path[4096];
     snprintf(path, sizeof path, "%s/metrics.jsonl", l->config->train.output_dir);
+    NDP_TRY(ndp_lock_check(l->lock));
     NDP_TRY(cut_metrics(path, ndp_trainer_updates(l->trainer)));
-    l->metrics = fopen(path, "a");
-    return l->metrics ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));
+    l->metrics = fopen(path, "ae");
+    return l->metrics ? ndp_folder_sync(l->config->train.output_dir)
+                      : NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));
 }
 
 /* JSON has no NaN: what is not finite is null. */
@@ -119,6 +117,7 @@ static void put_number(FILE *f, const char *key, double x) {
 
 static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
     FILE *f = l->metrics;
+    NDP_TRY(ndp_lock_check(l->lock));
     fprintf(f, "{\"step\": %lld", (long long)m->step);
     put_number(f, "loss", m->loss);
     put_number(f, "grad_norm", m->grad_norm);
@@ -258,28 +257,40 @@ static ndp_status run(loop *l) {
     return NDP_OK;
 }
 
-/* The folder is looked at by one rank, before anything is spent. */
-static ndp_status prepare_folder(const loop *l, ndp_world *w) {
+static ndp_status look_into_folder(const loop *l) {
+    if (!l->opts->resume)
+        NDP_TRY(refuse_other_run(l->config));
+    return ndp_run_folder_clean(l->config->train.output_dir);
+}
+
+/* One rank takes the folder and looks into it, before anything is spent. */
+static ndp_status prepare_folder(loop *l, ndp_world *w) {
     ndp_comm *world;
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
     NDP_TRY(ndp_comm_create(w, all, "run folder", &world));
-    ndp_status st = l->first && !l->opts->resume ? refuse_other_run(l->config) : NDP_OK;
-    st = ndp_agree(world, st);
+    ndp_status st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
+    if (st == NDP_OK)
+        st = ndp_agree(world, l->first ? look_into_folder(l) : NDP_OK);
     ndp_comm_destroy(world);
     return st;
 }
 
+static ndp_status train(loop *l, ndp_world *w) {
+    NDP_TRY(ndp_trainer_open(l->config, w, l->opts, false, &l->trainer));
+    l->trainer->lock = l->lock;
+    if (l->opts->resume)
+        NDP_TRY(ndp_agree(l->trainer->world, see_folder(l, "")));
+    return run(l);
+}
+
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
-    NDP_TRY(prepare_folder(&l, w));
-    NDP_TRY(ndp_trainer_open(c, w, o, false, &l.trainer));
-    ndp_status st = ndp_agree(l.trainer->world, l.first ? open_folder(&l) : NDP_OK);
-    if (st == NDP_OK && o->resume)
-        st = ndp_agree(l.trainer->world, see_folder(&l, ""));
+    ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
-        st = run(&l);
+        st = train(&l, w);
     if (l.metrics)
         fclose(l.metrics);
     ndp_trainer_destroy(l.trainer);
+    ndp_lock_destroy(l.lock);
     return st;
 }

@@ -28,7 +28,7 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     if (!path)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     ndp_tensor_list list = {0};
-    ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL};
+    ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL, t->lock};
     ndp_status st = list_tensors(t, &list);
     if (st == NDP_OK && ndp_is_first(t->world))
         st = ndp_identity_extra(t, &info.extra);

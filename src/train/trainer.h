@@ -2,6 +2,7 @@
 #ifndef NDP_TRAIN_TRAINER_H
 #define NDP_TRAIN_TRAINER_H
 
+#include "checkpoint/lock.h"
 #include "device/peak.h"
 #include "train/job_data.h"
 #include "train/weights.h"
@@ -9,6 +10,7 @@
 struct ndp_trainer {
     ndp_job job;
     const ndp_train_opts *opts; /* of a whole run, borrowed; NULL */
+    const ndp_lock *lock;       /* of a whole run, held by rank 0, borrowed; NULL */
     bool forward_only;          /* evaluates and never trains: `engine` is NULL, `score` has weights of its own */
     ndp_transport *transport;   /* borrowed */
     ndp_comm *world;

@@ -97,7 +97,7 @@ static void the_caller_s_numbers_return(void **state) {
     struct json_object *extra = json_object_new_object();
     json_object_object_add(extra, "config", json_object_new_string("a/b\"c"));
     json_object_object_add(extra, "loss", json_object_new_double(1.25));
-    ndp_checkpoint_info info = {5, (int64_t)1 << 60, INT64_MAX, extra};
+    ndp_checkpoint_info info = {5, (int64_t)1 << 60, INT64_MAX, extra, NULL};
     CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 0));
     json_object_put(extra);
     ndp_checkpoint *c = NULL;

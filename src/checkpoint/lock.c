@@ -1,0 +1,365 @@
+#include "checkpoint/lock.h"
+
+#include "base/clock.h"
+#include "base/fault.h"
+#include "base/text.h"
+#include "checkpoint/heartbeat.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct ndp_lock {
+    char *folder, *path; /* path: FOLDER/lock */
+    bool made_folder, await;
+    double patience;
+    ndp_holder self; /* with the generation that is held, or tried */
+    bool held;
+    ndp_heartbeat beat;
+    struct {
+        ndp_holder holder; /* with the counter last seen; pid 0: none */
+        double still, at;  /* seconds that the counter stood still; when it was read */
+    } watch;
+    char note[1024];
+};
+
+/* ---- create, destroy ---- */
+
+static ndp_status read_patience(double *patience) {
+    const char *text = getenv("NDP_LOCK_PATIENCE");
+    char *end;
+    *patience = text ? strtod(text, &end) : NDP_LOCK_PATIENCE;
+    NDP_CHECK(!text || (end != text && !*end && *patience > 0 && isfinite(*patience)),
+              "NDP_LOCK_PATIENCE is \"%s\"; it takes a positive number of seconds", text);
+    return NDP_OK;
+}
+
+static ndp_status init(ndp_lock *l, const char *folder) {
+    NDP_TRY(read_patience(&l->patience));
+    l->folder = ndp_format("%s", folder);
+    l->path = ndp_format("%s/lock", folder);
+    if (!l->folder || !l->path)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", folder);
+    ndp_holder_self(&l->self);
+    l->made_folder = !ndp_path_exists(folder);
+    return NDP_OK;
+}
+
+ndp_status ndp_lock_create(const char *folder, bool await, ndp_lock **out) {
+    ndp_lock *l = calloc(1, sizeof *l);
+    if (!l)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", folder);
+    l->await = await;
+    ndp_status st;
+    NDP_TRY_GOTO(init(l, folder), destroy);
+    *out = l;
+    return NDP_OK;
+destroy:
+    ndp_lock_destroy(l);
+    return st;
+}
+
+bool ndp_lock_held(const ndp_lock *l) {
+    ndp_holder h;
+    bool there;
+    if (!l)
+        return true;
+    char *message = strdup(ndp_error_message());
+    ndp_status st = ndp_holder_read(l->path, &h, &there);
+    if (st != NDP_OK && message)
+        ndp_error_set(st, message);
+    free(message);
+    return st == NDP_OK && there && ndp_holder_same(&h, &l->self);
+}
+
+void ndp_lock_destroy(ndp_lock *l) {
+    if (!l)
+        return;
+    if (l->held) {
+        ndp_heartbeat_end(&l->beat);
+        if (ndp_lock_held(l))
+            unlink(l->path);
+    }
+    if (l->made_folder)
+        rmdir(l->folder); /* fails where there is anything in it */
+    free(l->folder);
+    free(l->path);
+    free(l);
+}
+
+/* ---- who is there ---- */
+
+/* Who holds the lock, and who is about to take it over from him. */
+typedef struct view {
+    ndp_holder lock, claim; /* claim: of the highest generation */
+    bool locked, claimed;
+} view;
+
+static char *claim_path(const char *folder, int64_t generation) {
+    return ndp_format("%s/lock.%" PRId64, folder, generation);
+}
+
+/* The generation of a claim's name; 0 for any other name. */
+static int64_t claim_of_name(const char *name) {
+    char again[64];
+    if (strncmp(name, "lock.", 5) != 0 || name[5] < '1' || name[5] > '9')
+        return 0;
+    int64_t generation = strtoll(name + 5, NULL, 10);
+    snprintf(again, sizeof again, "lock.%" PRId64, generation);
+    return strcmp(name, again) == 0 ? generation : 0;
+}
+
+static ndp_status highest_claim(const char *folder, int64_t *generation) {
+    DIR *d = opendir(folder);
+    *generation = 0;
+    if (!d && errno == ENOENT)
+        return NDP_OK;
+    if (!d)
+        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(d));) {
+        int64_t g = claim_of_name(e->d_name);
+        *generation = g > *generation ? g : *generation;
+    }
+    closedir(d);
+    return NDP_OK;
+}
+
+static ndp_status read_path(char *path, ndp_holder *h, bool *there) {
+    ndp_status st = path ? ndp_holder_read(path, h, there) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
+    free(path);
+    return st;
+}
+
+/* A claim that is no higher than the lock is of a taker that came too late. */
+static ndp_status look(const char *folder, view *v) {
+    int64_t generation;
+    *v = (view){0};
+    NDP_TRY(highest_claim(folder, &generation));
+    if (generation)
+        NDP_TRY(read_path(claim_path(folder, generation), &v->claim, &v->claimed));
+    NDP_TRY(read_path(ndp_format("%s/lock", folder), &v->lock, &v->locked));
+    if (v->locked && v->claimed && v->claim.generation <= v->lock.generation)
+        v->claimed = false;
+    return NDP_OK;
+}
+
+static bool is_same(bool a_there, const ndp_holder *a, bool b_there, const ndp_holder *b) {
+    return a_there == b_there && (!a_there || (ndp_holder_same(a, b) && a->counter == b->counter));
+}
+
+/* ---- refusals ---- */
+
+static ndp_status refuse_live(const char *folder, const ndp_holder *h) {
+    return NDP_FAIL(NDP_EINVAL,
+                    "the run folder %s is in use: process %lld of this host ('%s') writes there (%s/lock, generation "
+                    "%lld). Wait for that run or stop it, or name another folder (train.output_dir)",
+                    folder, (long long)h->pid, h->host, folder, (long long)h->generation);
+}
+
+static const char *place(const ndp_holder *h, const ndp_holder *self) {
+    return strcmp(h->boot_id, self->boot_id) == 0 ? "another container of this host"
+           : strcmp(h->host, self->host) == 0     ? "another host of this name, or this one before it restarted"
+                                                  : "another host";
+}
+
+static ndp_status refuse_elsewhere(const ndp_lock *l, const ndp_holder *h) {
+    return NDP_FAIL(
+        NDP_EINVAL,
+        "the run folder %s is in use: process %lld on '%s' holds %s/lock (generation %lld), and from here nothing says "
+        "whether it still runs: that is %s. If `ps -p %lld` there shows no such process, remove %s/lock; or give "
+        "--resume and --restarts (under Slurm --resume is enough): it takes over once the counter in that file has "
+        "stood still for %g s",
+        l->folder, (long long)h->pid, h->host, l->folder, (long long)h->generation, place(h, &l->self),
+        (long long)h->pid, l->folder, l->patience);
+}
+
+/* ---- taking ---- */
+
+/* A file of its own name that holds `self`, durable, open. */
+static ndp_status write_private(const ndp_lock *l, char **path, int *fd) {
+    char text[NDP_HOLDER_TEXT];
+    int counter, n = ndp_holder_text(&l->self, text, &counter);
+    NDP_TRY(ndp_folder_create(l->folder)); /* anew: a run that failed may have removed it */
+    *path = ndp_format("%s/lock.tmp-XXXXXX", l->folder);
+    *fd = *path && !ndp_fault(NDP_FAULT_WRITE) ? mkostemp(*path, O_CLOEXEC) : -1;
+    if (*fd >= 0 && fchmod(*fd, 0644) == 0 && write(*fd, text, (size_t)n) == n && !ndp_fault(NDP_FAULT_SYNC) &&
+        fsync(*fd) == 0)
+        return NDP_OK;
+    ndp_status st = NDP_FAIL(NDP_EIO, "cannot write %s/lock: %s", l->folder, strerror(errno));
+    if (*fd >= 0) {
+        unlink(*path);
+        close(*fd);
+    }
+    free(*path);
+    return st;
+}
+
+/* Gives the file the name `to`. *done is false when there is one of that name, or another run removed ours. NFS may
+ * lose the answer to a link that was made; not all file systems have links. */
+static ndp_status link_new(int fd, const char *from, const char *to, bool *done) {
+    struct stat info;
+    *done = !ndp_fault(NDP_FAULT_RENAME) && link(from, to) == 0;
+    int cause = errno;
+    if (!*done && (cause == EPERM || cause == EOPNOTSUPP || cause == ENOSYS)) {
+        *done = renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE) == 0;
+        cause = errno;
+    } else if (!*done) {
+        *done = fstat(fd, &info) == 0 && info.st_nlink == 2;
+    }
+    return *done || cause == EEXIST || cause == ENOENT
+               ? NDP_OK
+               : NDP_FAIL(NDP_EIO, "cannot create '%s': %s", to, strerror(cause));
+}
+
+/* Owns `claim`: whether all is still as it was in `v`, and the claim that it overtakes, if any, is out of the way. */
+static ndp_status may_rename(const ndp_lock *l, const view *v, bool *may) {
+    view now;
+    *may = false;
+    NDP_TRY(look(l->folder, &now));
+    if (!now.claimed || !ndp_holder_same(&now.claim, &l->self) || !is_same(now.locked, &now.lock, v->locked, &v->lock))
+        return NDP_OK;
+    char *overtaken = v->claimed ? claim_path(l->folder, v->claim.generation) : NULL;
+    *may = !v->claimed || (overtaken && unlink(overtaken) == 0);
+    free(overtaken);
+    return NDP_OK;
+}
+
+/* Takes over in generation self.generation from the dead holder in `v`. *held is false when somebody was faster. */
+static ndp_status take_over(ndp_lock *l, const view *v, int fd, const char *private, bool *held) {
+    char *claim = claim_path(l->folder, l->self.generation);
+    bool linked = false, may = false;
+    ndp_status st = claim ? link_new(fd, private, claim, &linked)
+                          : NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", l->folder);
+    if (linked) {
+        st = may_rename(l, v, &may);
+        if (may && (ndp_fault(NDP_FAULT_RENAME) || rename(claim, l->path)))
+            st = NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", claim, l->path, strerror(errno));
+        *held = may && st == NDP_OK && ndp_lock_held(l);
+        if (!may || st != NDP_OK)
+            unlink(claim);
+    }
+    free(claim);
+    return st;
+}
+
+/* One attempt to be the next holder after `v`: none, or a dead one. */
+static ndp_status attempt(ndp_lock *l, const view *v, bool *held) {
+    char *private;
+    int fd;
+    l->self.generation = v->claimed ? v->claim.generation + 1 : v->locked ? v->lock.generation + 1 : 1;
+    NDP_TRY(write_private(l, &private, &fd));
+    ndp_status st = v->locked || v->claimed ? take_over(l, v, fd, private, held) : link_new(fd, private, l->path, held);
+    unlink(private);
+    free(private);
+    if (!*held) {
+        close(fd);
+        return st;
+    }
+    st = ndp_heartbeat_begin(&l->beat, fd, &l->self, l->patience);
+    l->held = st == NDP_OK;
+    if (!l->held)
+        unlink(l->path);
+    return st == NDP_OK ? ndp_folder_sync(l->folder) : st;
+}
+
+/* ---- waiting ---- */
+
+/* Whether the counter of a holder elsewhere has stood still long enough. A second at most counts from one reading to
+ * the next: a file server that did not answer for a minute stopped the holder's counter, too. */
+static bool stands_still(ndp_lock *l, const ndp_holder *h) {
+    double now = ndp_now(), since = now - l->watch.at;
+    bool changed = !l->watch.holder.pid || !is_same(true, h, true, &l->watch.holder);
+    l->watch.still = changed ? 0 : l->watch.still + fmin(since, 1.0);
+    l->watch.at = now;
+    l->watch.holder = *h;
+    return l->watch.still >= l->patience;
+}
+
+static ndp_status judge(ndp_lock *l, const ndp_holder *h, bool *dead) {
+    bool first = !ndp_holder_same(h, &l->watch.holder);
+    const char *why = "which has ended";
+    char still[64];
+    switch (ndp_holder_judge(h, &l->self)) {
+    case NDP_HOLDER_ALIVE:
+        return refuse_live(l->folder, h);
+    case NDP_HOLDER_ELSEWHERE:
+        if (!l->await)
+            return refuse_elsewhere(l, h);
+        *dead = stands_still(l, h);
+        snprintf(still, sizeof still, "whose counter has stood still for %g s", l->patience);
+        why = still;
+        break;
+    case NDP_HOLDER_DEAD:
+        *dead = true;
+        break;
+    }
+    if (*dead)
+        snprintf(l->note, sizeof l->note, "run folder: takes over %s from process %lld on '%s', %s; generation %lld",
+                 l->folder, (long long)h->pid, h->host, why, (long long)h->generation + 1);
+    else if (first)
+        snprintf(l->note, sizeof l->note,
+                 "run folder: process %lld on '%s' holds %s/lock; waiting until its counter has stood still for %g s",
+                 (long long)h->pid, h->host, l->folder, l->patience);
+    return NDP_OK;
+}
+
+ndp_status ndp_lock_try(ndp_lock *l, bool *held) {
+    enum { ATTEMPTS = 50 }; /* each that fails lost against another taker */
+    *held = false;
+    l->note[0] = '\0';
+    for (int i = 0; i < ATTEMPTS; i++) {
+        view v;
+        bool dead = false;
+        NDP_TRY(look(l->folder, &v));
+        if (v.locked || v.claimed) {
+            NDP_TRY(judge(l, v.claimed ? &v.claim : &v.lock, &dead));
+            if (!dead)
+                return NDP_OK;
+        }
+        NDP_TRY(attempt(l, &v, held));
+        if (*held)
+            return NDP_OK;
+        l->note[0] = '\0';
+    }
+    return NDP_FAIL(NDP_EIO, "cannot take %s/lock: other runs were faster %d times", l->folder, ATTEMPTS);
+}
+
+const char *ndp_lock_note(const ndp_lock *l) { return l->note; }
+
+/* ---- held ---- */
+
+ndp_status ndp_lock_check(const ndp_lock *l) {
+    ndp_holder h;
+    bool there;
+    if (!l)
+        return NDP_OK;
+    NDP_TRY(ndp_holder_read(l->path, &h, &there));
+    if (!there)
+        return NDP_FAIL(NDP_EINVAL,
+                        "%s is gone, so another run may write into this folder; this run stops, and nothing more of it "
+                        "is saved. Go on with --resume",
+                        l->path);
+    if (ndp_holder_same(&h, &l->self))
+        return NDP_OK;
+    return NDP_FAIL(
+        NDP_EINVAL,
+        "process %lld on '%s' has taken over the run folder %s in generation %lld, while this run (generation "
+        "%lld) seemed dead; this run stops, and nothing more of it is saved",
+        (long long)h.pid, h.host, l->folder, (long long)h.generation, (long long)l->self.generation);
+}
+
+ndp_status ndp_lock_peek(const char *folder) {
+    view v;
+    ndp_holder self;
+    NDP_TRY(look(folder, &v));
+    ndp_holder_self(&self);
+    const ndp_holder *h = v.claimed ? &v.claim : &v.lock;
+    return (v.locked || v.claimed) && ndp_holder_judge(h, &self) == NDP_HOLDER_ALIVE ? refuse_live(folder, h) : NDP_OK;
+}

@@ -1,0 +1,111 @@
+#include "train/run_folder.h"
+
+#include "base/text.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- the lock ---- */
+
+ndp_status ndp_run_folder_check(const ndp_config *c) { return ndp_lock_peek(c->train.output_dir); }
+
+/* One attempt of rank 0, with what it has to say. */
+static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) {
+    ndp_status st = ndp_lock_try(lock, held);
+    if (o->say && *ndp_lock_note(lock))
+        o->say(o->user, ndp_lock_note(lock));
+    return st;
+}
+
+/* Whether rank 0 still waits, and whether some rank was stopped. */
+static ndp_status meet(ndp_comm *world, bool waits, const ndp_train_opts *o, bool *pending, bool *stopped) {
+    double sums[] = {waits, o->stop && *o->stop};
+    ndp_work work;
+    NDP_TRY(ndp_all_reduce_begin(world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
+    NDP_TRY(ndp_wait(&work));
+    *pending = sums[0] > 0;
+    *stopped = sums[1] > 0;
+    return NDP_OK;
+}
+
+/* The ranks meet several times a second, so that no wait of theirs times out, however long this takes. */
+static ndp_status wait_for_lock(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_lock *lock) {
+    enum { NAP = 200000 };
+    bool held = lock == NULL, pending = true, stopped = false;
+    while (pending) {
+        NDP_TRY(ndp_agree(world, lock ? try_lock(lock, o, &held) : NDP_OK));
+        NDP_TRY(meet(world, !held, o, &pending, &stopped));
+        if (pending && stopped)
+            return NDP_FAIL(NDP_EINTR, "stopped while the run waited for the folder %s, before it wrote anything",
+                            c->train.output_dir);
+        if (pending && lock)
+            usleep(NAP);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_lock **lock) {
+    *lock = NULL;
+    bool await = o->resume && o->await;
+    NDP_TRY(ndp_agree(world, ndp_is_first(world) ? ndp_lock_create(c->train.output_dir, await, lock) : NDP_OK));
+    return wait_for_lock(c, o, world, *lock);
+}
+
+/* ---- leftovers ---- */
+
+/* NAME.tmp-1234-5678 of ndp_file_write_atomic, lock.tmp-XXXXXX and lock.12 of the lock. */
+static bool is_left(const char *name) {
+    const char *end = strstr(name, ".tmp-"), *digits;
+    if (strncmp(name, "lock.tmp-", 9) == 0)
+        return true;
+    if (strncmp(name, "lock.", 5) == 0 && name[5])
+        return name[5 + strspn(name + 5, "0123456789")] == '\0';
+    if (!end)
+        return false;
+    digits = end + 5;
+    size_t pid = strspn(digits, "0123456789"), thread = digits[pid] == '-' ? strspn(digits + pid + 1, "0123456789") : 0;
+    return pid && thread && digits[pid + 1 + thread] == '\0';
+}
+
+static ndp_status remove_left(const char *folder, const char *name) {
+    char *path = ndp_format("%s/%s", folder, name);
+    ndp_status st = path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
+    if (path && unlink(path) && errno != ENOENT)
+        st = NDP_FAIL(NDP_EIO, "cannot remove '%s', which a killed run left: %s", path, strerror(errno));
+    free(path);
+    return st;
+}
+
+static ndp_status clean_files(const char *folder) {
+    DIR *d = opendir(folder);
+    if (!d && errno == ENOENT)
+        return NDP_OK;
+    if (!d)
+        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
+    ndp_status st = NDP_OK;
+    for (struct dirent *e; st == NDP_OK && (e = readdir(d));)
+        if (is_left(e->d_name))
+            st = remove_left(folder, e->d_name);
+    closedir(d);
+    return st;
+}
+
+static ndp_status clean_below(const char *folder, const char *name, ndp_status (*clean)(const char *path)) {
+    char *path = ndp_format("%s/%s", folder, name);
+    ndp_status st = path ? clean(path) : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
+    free(path);
+    return st;
+}
+
+ndp_status ndp_run_folder_clean(const char *folder) {
+    NDP_TRY(clean_files(folder));
+    NDP_TRY(clean_below(folder, "model", clean_files));
+    NDP_TRY(clean_below(folder, "model/.export.tmp", ndp_folder_remove));
+    NDP_TRY(clean_below(folder, "checkpoints", clean_files));
+    return clean_below(folder, "checkpoints", ndp_checkpoint_clean);
+}
