@@ -14,6 +14,10 @@ typedef enum ndp_fault_kind {
 
 /* Makes this thread's n-th call (from 1) of `kind` from now on fail, once. n <= 0 disarms. */
 void ndp_fault_arm(ndp_fault_kind kind, int64_t n);
+/* The same, but the whole process is killed there (SIGKILL), just before the operation. */
+void ndp_fault_arm_kill(ndp_fault_kind kind, int64_t n);
+/* Operations of `kind` since this thread armed it, up to the fault. */
+int64_t ndp_fault_passed(ndp_fault_kind kind);
 /* True when this thread's armed fault of `kind` has fired since it was armed. */
 bool ndp_fault_fired(ndp_fault_kind kind);
 /* Asked at every fault point: true when this operation is to fail. Sets errno as a full disk (WRITE) or a broken one
