@@ -139,6 +139,8 @@ static ndp_status save(const ndp_shards *s, ndp_comm *world, const target *t, co
         st = ndp_shards_write(s, world, t->beside, pieces, n_pieces);
     if (st == NDP_OK)
         st = ndp_agree(world, first ? commit(s, t, info, &committed) : NDP_OK);
+    if (st != NDP_OK)
+        st = ndp_agree(world, first ? ndp_lock_explain(info->lock, st) : st);
     if (first && (st != NDP_OK || committed) && ndp_lock_held(info->lock)) /* half-written, or swapped out */
         ndp_remove_quietly(t->beside, st);
     NDP_TRY(st);

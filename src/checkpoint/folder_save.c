@@ -100,6 +100,8 @@ static ndp_status save(const ndp_shards *s, ndp_comm *world, const ndp_lock *loc
     ndp_status st = ndp_agree(world, first ? begin(lock, beside) : NDP_OK);
     if (st == NDP_OK)
         st = ndp_shards_write(s, world, beside, pieces, n_pieces);
+    if (st != NDP_OK)
+        st = ndp_agree(world, first ? ndp_lock_explain(lock, st) : st);
     if (st != NDP_OK && first && ndp_lock_held(lock))
         ndp_remove_quietly(beside, st);
     NDP_TRY(st);

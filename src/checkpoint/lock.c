@@ -355,6 +355,10 @@ ndp_status ndp_lock_check(const ndp_lock *l) {
         (long long)h.pid, h.host, l->folder, (long long)h.generation, (long long)l->self.generation);
 }
 
+ndp_status ndp_lock_explain(const ndp_lock *l, ndp_status st) {
+    return st == NDP_OK || ndp_lock_held(l) ? st : ndp_lock_check(l);
+}
+
 ndp_status ndp_lock_peek(const char *folder) {
     view v;
     ndp_holder self;

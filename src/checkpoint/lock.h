@@ -38,6 +38,9 @@ NDP_API ndp_status ndp_lock_check(const ndp_lock *l);
 /* The same as a question, which leaves the message of an earlier failure as it is. A lock that cannot be read is not
  * held. */
 bool ndp_lock_held(const ndp_lock *l);
+/* The outcome of what was written under the lock: when that failed because another run took the lock and cleaned the
+ * folder, the failure of ndp_lock_check. */
+NDP_API ndp_status ndp_lock_explain(const ndp_lock *l, ndp_status st);
 
 /* NDP_EINVAL when a live process of this host holds the lock of `folder`. Changes nothing. */
 NDP_API ndp_status ndp_lock_peek(const char *folder);

@@ -6,7 +6,7 @@
 #include "train/tiny_run.h"
 
 /* Long enough that a run is still there when the other one begins. */
-enum { PAIR_STEPS = 600, HALF_STEPS = 200, EVERY = 100 };
+enum { PAIR_STEPS = 400, HALF_STEPS = 100, EVERY = 100 };
 
 typedef enum pair_kind {
     START_START,

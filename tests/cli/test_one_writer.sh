@@ -1,0 +1,171 @@
+#!/bin/sh
+# One run at a time writes into a run folder. Pid namespaces stand for hosts: what runs in one cannot be seen from another.
+. "$(dirname "$0")/cases.sh"
+make_job
+export NDP_LOCK_PATIENCE=2
+job="job.yaml --transport local --set train.output_dir=$work/run --set schedule.name=constant --set checkpoint.every=20 --set train.log_every=100000"
+endless="--set train.steps=1000000"
+
+lines_of() { if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi; }
+more_steps() { [ "$(lines_of run/metrics.jsonl)" -gt "$1" ]; }
+# within SECONDS COMMAND...: until it is true.
+within() {
+    tries=$(($1 * 20))
+    shift
+    while [ $tries -gt 0 ]; do
+        "$@" && return 0
+        tries=$((tries - 1))
+        sleep 0.05
+    done
+    return 1
+}
+saved() { ls -d run/checkpoints/step-* >/dev/null 2>&1; }
+newest() { ls -d run/checkpoints/step-* | tail -n 1 | sed 's/.*step-0*//'; }
+# All that is in the folder, with its content.
+content() { find run -type f -exec cksum {} + | sort; }
+nothing_left() {
+    left=$(find run \( -name '*.tmp*' -o -name 'lock*' \))
+    [ -z "$left" ] || fail "left over: $left"
+}
+
+# begin COMMAND...: a run that does not end by itself, in the background, until it has saved.
+begin() {
+    case_of "a run by $*"
+    rm -rf run
+    # shellcheck disable=SC2086
+    "$@" "$NDP_PROGRAM" train $job $endless >out-first 2>err-first </dev/null &
+    pid=$!
+    within 60 saved || fail "no checkpoint in a minute: $(cat out-first err-first)"
+}
+
+# refused_quickly WORDS ARGUMENT...: the second run.
+refused_quickly() {
+    words=$1
+    shift
+    started=$(date +%s%N)
+    # shellcheck disable=SC2086
+    run train $job "$@"
+    took=$((($(date +%s%N) - started) / 1000000))
+    code_is 2
+    lines err 1 '^ndparallel'
+    says err "$words"
+    [ $took -lt 1000 ] || fail "refused after $took ms"
+}
+
+# ---- on this host ----
+
+begin env
+refused_quickly "is in use: process $pid of this host .* generation 1"
+refused_quickly "is in use: process $pid of this host" --resume
+before=$(lines_of run/metrics.jsonl)
+within 20 more_steps "$before" || fail "the first run stands still"
+kill -KILL $pid
+wait $pid
+step=$(newest)
+# shellcheck disable=SC2086
+run train $job --set train.steps=$((step + 25)) --resume
+code_is 0
+says out "^run folder: takes over $work/run from process $pid on '.*', which has ended; generation 2" '^resume: from step'
+nothing_left
+
+# ---- elsewhere ----
+
+space=""
+for way in "unshare" "unshare --user --map-root-user"; do
+    # shellcheck disable=SC2086
+    [ -z "$space" ] && $way --pid --fork --kill-child --mount-proc true 2>/dev/null && space="$way --pid --fork --kill-child --mount-proc"
+done
+if [ -z "$space" ]; then
+    echo "skipped: no pid namespaces here, so nothing stands for another host" >&2
+    end_of_cases
+fi
+inner() { tr -d ' ' <"/proc/$1/task/$1/children"; }
+
+# shellcheck disable=SC2086
+begin $space
+refused_quickly "process 1 on '.*' holds $work/run/lock .generation 1.*another container of this host.*remove $work/run/lock" --resume
+case_of a holder that lives is waited for, and Ctrl-C ends that
+# shellcheck disable=SC2086
+SLURM_JOB_ID=1 "$NDP_PROGRAM" train $job $endless --resume >out 2>err </dev/null &
+waiting=$!
+sleep 4
+says out "^run folder: process 1 on '.*' holds $work/run/lock; waiting until its counter has stood still for 2 s"
+lines out 1 '.'
+kill -TERM $waiting
+wait $waiting
+code=$?
+code_is 130
+kill -KILL "$(inner $pid)"
+wait $pid
+step=$(newest)
+# shellcheck disable=SC2086
+SLURM_JOB_ID=1 run train $job --set train.steps=$((step + 25)) --resume
+code_is 0
+says out "^run folder: takes over .* whose counter has stood still for 2 s; generation 2"
+nothing_left
+
+# A holder that is stopped and wakes up writes nothing: when the other run is over, and while it runs.
+for end in 25 1000000; do
+    # shellcheck disable=SC2086
+    begin $space
+    holder=$(inner $pid)
+    kill -STOP "$holder"
+    step=$(newest)
+    # shellcheck disable=SC2086
+    "$NDP_PROGRAM" train $job --set train.steps=$((step + end)) --resume --restarts 1 >out 2>err </dev/null &
+    taker=$!
+    if [ $end = 25 ]; then
+        wait $taker
+        code=$?
+        code_is 0
+        words="$work/run/lock is gone, so another run may write"
+    else
+        taken() { grep -q '"generation": 2,' run/lock; }
+        within 60 taken || fail "it was not taken over"
+        within 60 more_steps "$(lines_of run/metrics.jsonl)" || fail "the second run stands still"
+        words="process $taker on '.*' has taken over the run folder $work/run in generation 2"
+    fi
+    says out "^run folder: takes over .*; generation 2"
+    [ $end != 25 ] || content >before
+    kill -CONT "$holder"
+    wait $pid
+    code=$?
+    cp err-first err
+    code_is 2
+    lines err 1 '^ndparallel'
+    says err "$words"
+    if [ $end = 25 ]; then
+        content | cmp -s - before || fail "the run that woke up wrote: $(content | diff before - | head -n 5)"
+    else
+        within 20 more_steps "$(lines_of run/metrics.jsonl)" || fail "the second run stands still"
+        kill -TERM $taker
+        wait $taker
+        code=$?
+        code_is 130
+    fi
+    nothing_left
+done
+
+# ---- ranks that die ----
+
+case $(transports 2>/dev/null) in *mpi*)
+    case_of ranks that die are started again, --transport mpi
+    unset NDP_LOCK_PATIENCE
+    rm -rf run
+    # shellcheck disable=SC2086
+    "$NDP_PROGRAM" train $job --transport mpi --set train.steps=30000 --set checkpoint.every=500 --restarts 2 >out 2>err </dev/null &
+    pid=$!
+    within 60 saved || fail "no checkpoint in a minute"
+    kill -KILL "$(sed 's/.*"pid": \([0-9]*\).*/\1/' run/lock)"
+    restarted() { grep -q '^resume: from step' out; }
+    within 60 restarted || fail "no restart"
+    says out '^restart 1 of 2: the ranks ended with code 137' '^run folder: takes over .* which has ended; generation 2'
+    kill -TERM $pid
+    wait $pid
+    code=$?
+    code_is 130
+    nothing_left
+    ;;
+esac
+
+end_of_cases
