@@ -138,7 +138,7 @@ static ndp_status no_lock(const char *path) {
 static ndp_status read_text(const char *path, char text[NDP_HOLDER_TEXT], ssize_t *size, bool *there) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
-    *there = fd >= 0 || errno != ENOENT;
+    *there = fd >= 0 || (errno != ENOENT && errno != ENOTDIR);
     if (!*there)
         return NDP_OK;
     bool regular = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode);

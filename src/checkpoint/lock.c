@@ -119,7 +119,7 @@ static int64_t claim_of_name(const char *name) {
 static ndp_status highest_claim(const char *folder, int64_t *generation) {
     DIR *d = opendir(folder);
     *generation = 0;
-    if (!d && errno == ENOENT)
+    if (!d && (errno == ENOENT || errno == ENOTDIR)) /* what is wrong there is said when the folder is made */
         return NDP_OK;
     if (!d)
         return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
