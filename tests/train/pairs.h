@@ -56,13 +56,12 @@ static inline void run_alone(const pairing *p, const way *w, int seed) {
         fail_msg("%s ended with status %d: %s", name, status, tiny_log(&j));
 }
 
-/* The run has made a step. */
-static inline void wait_for_step(const tiny_job *j, const char *what) {
-    char *path = ndp_format("%s/%s/metrics.jsonl", j->folder, j->run);
-    struct stat info;
-    for (double end = ndp_now() + TINY_HANGS; stat(path, &info) || info.st_size == 0; usleep(1000))
+/* The run holds the folder: from here on nobody else gets it. */
+static inline void wait_for_lock(const tiny_job *j, const char *what) {
+    char *path = ndp_format("%s/%s/lock", j->folder, j->run);
+    for (double end = ndp_now() + TINY_HANGS; !ndp_path_exists(path); usleep(500))
         if (ndp_now() > end)
-            fail_msg("%s: no step: %s", what, tiny_log(j));
+            fail_msg("%s: no lock: %s", what, tiny_log(j));
     free(path);
 }
 
@@ -131,7 +130,7 @@ static inline void run_pair(pairing *p, const way *w, pair_kind kind) {
         started[i] = ndp_now();
         pids[i] = tiny_start(&jobs[i]);
         if (i == 0 && !together)
-            wait_for_step(&jobs[0], what);
+            wait_for_lock(&jobs[0], what);
         if (i == 0)
             sleep_for(draw_seconds(p, together ? 0.02 : 0.2));
     }
