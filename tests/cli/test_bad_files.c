@@ -220,11 +220,12 @@ static void a_read_only_disk_is_named(void **state) {
     }
     static const char *const sets[] = {"train.output_dir", "data.cache_dir"};
     for (int i = 0; i < NDP_COUNT(sets); i++) {
-        char *script = ndp_format("mount -t tmpfs -o ro none %s/run && exec \"$NDP_PROGRAM\" train %s/job.yaml "
-                                  "--transport=local --set %s=%s/run/new",
-                                  (char *)*state, (char *)*state, sets[i], (char *)*state);
+        char *script = ndp_format(
+            "mkdir -p %s/disk && mount -t tmpfs -o ro none %s/disk && exec \"$NDP_PROGRAM\" train %s/job.yaml "
+            "--transport=local --set %s=%s/disk/new",
+            (char *)*state, (char *)*state, (char *)*state, sets[i], (char *)*state);
         outcome o = program_run((char *[]){"unshare", "-m", "sh", "-c", script, NULL});
-        if (o.code != 1 || !strstr(o.text.data, "/run/new': Read-only file system") ||
+        if (o.code != 1 || !strstr(o.text.data, "/disk/new': Read-only file system") ||
             count_of(o.text.data, "ndparallel: ") != 1)
             fail_msg("code %d: %s", o.code, o.text.data);
         ndp_str_release(&o.text);
