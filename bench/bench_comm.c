@@ -1,8 +1,8 @@
 /* The collectives on buffers of 64 MB (large reductions and gathers) and of 2 MB (what tensor and sequence parallelism
  * send) of fp32, beside a memcpy of the same bytes by one rank: median and best of 15, in milliseconds. Alone: 2 and 4
- * ranks as threads. Under mpirun: its ranks (NDP_SHM=off: by MPI alone). */
+ * ranks as threads. Started by `ndparallel launch`, or by mpirun: its ranks (NDP_SHM=off: by MPI alone). */
 #include "base/clock.h"
-#include "comm/comm.h"
+#include "comm/launched.h"
 
 #include <omp.h>
 #include <stdio.h>
@@ -134,7 +134,7 @@ static ndp_status run(ndp_transport *t, void *arg) {
 
 static ndp_status run_launched(void) {
     ndp_transport *t;
-    NDP_TRY(ndp_transport_mpi(&t));
+    NDP_TRY(ndp_launched_on_host(&(int){0}) ? ndp_transport_shm(&t) : ndp_transport_mpi(&t));
     ndp_status st = run(t, NULL);
     if (st != NDP_OK) {
         fprintf(stderr, "%s\n", ndp_error_message());

@@ -98,40 +98,44 @@ typedef struct ndp_transport ndp_world;
  * layout against the model and says the nearest legal ones. Opens the model's config.json, and its weights where that
  * ties the head to the embedding: they may hold another head. */
 NDP_API ndp_status ndp_config_ranks(const ndp_config *c, int *ranks);
-/* True when mpirun or srun started this process; *ranks (may be NULL): how many. */
+/* True when ndp_launch, mpirun or srun started this process as a rank; *ranks (may be NULL): how many. */
 bool ndp_world_launched(int *ranks);
 /* Which of them this process is, before it joins; 0 when nothing says so. */
 int ndp_world_launched_rank(void);
 
 /* Runs `body` on every rank of a world that lives in this process: by train.transport as one rank (`self`), as threads
- * (`local`), or as this process's rank of the world that mpirun or srun started (`mpi`). Returns when the ranks of this
- * process have ended; the status is that of the rank that failed first, its message names it. */
+ * (`local`), or as this process's rank of the world that ndp_launch (`shm`), mpirun or srun (`mpi`) started. Returns
+ * when the ranks of this process have ended; the status is that of the rank that failed first, its message names it. */
 NDP_API ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg);
+/* "self", "local", "shm" or "mpi". */
+const char *ndp_world_transport(const ndp_world *w);
 int ndp_world_rank(const ndp_world *w);
 int ndp_world_size(const ndp_world *w);
 /* For a rank's body that fails, before it returns: makes its thread's error the world's. True on the rank that was
  * first (of its node), who is to tell the user; what the others have to say follows from that. */
 bool ndp_world_fail(ndp_world *w);
 
-/* Processes that a launcher has to start for `c` (as ndp_launch does): 0 when one has done so already, or when all
- * ranks live in this process by train.transport or for being one. Checks like ndp_config_ranks. */
-NDP_API ndp_status ndp_launch_ranks(const ndp_config *c, int *ranks);
-
 typedef struct ndp_launch_opts {
     int ranks;
     int threads;                               /* a rank, for OMP_NUM_THREADS; 0: the program decides */
     const char *hostfile;                      /* NULL: this host, or what the batch system gives */
+    const char *transport;                     /* "shm": this host, "mpi": mpirun; NULL, "auto": as the hosts ask for */
     char *const *argv;                         /* program and arguments, NULL at the end */
     const volatile sig_atomic_t *stop;         /* becomes non-zero: all ranks get SIGUSR1, once a second; may be NULL */
     void (*say)(void *user, const char *line); /* warnings; may be NULL */
+    void (*tell)(void *user, const char *line); /* the end of a rank that could not report it itself; may be NULL */
     void *user;
 } ndp_launch_opts;
 #define NDP_LAUNCH_OPTS_INIT                                                                                           \
-    { 1, 0, NULL, NULL, NULL, NULL, NULL }
-/* Runs mpirun with `ranks` processes of argv, which inherit stdout and stderr, and waits for its end. *exit_code: that
- * of the rank that failed first, 128 + signal for one that was killed. The ranks end with the calling thread. A
- * terminal's Ctrl-C reaches the calling process alone, so that it can let the ranks finish their step. NDP_ECOMM: a
- * host of the hostfile cannot be reached. */
+    { 1, 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL }
+/* The defaults, and what `c` says: its ranks, 0 when they have been launched already, or all live in this process by
+ * train.transport or for being one; its transport (borrowed from `c`). Checks like ndp_config_ranks. */
+NDP_API ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out);
+/* Runs argv as `ranks` processes, which inherit stdout and stderr, and waits for their end. On one host they are
+ * children of the calling thread; on several (a hostfile, or what the batch system gives), and with transport "mpi", of
+ * mpirun. *exit_code: that of the rank that failed first, 128 + signal for one that was killed. The ranks end with the
+ * calling thread. A terminal's Ctrl-C reaches ranks on one host; mpirun does not see it, so that the calling process
+ * can let the ranks finish their step. NDP_ECOMM: a host of the hostfile cannot be reached. */
 NDP_API ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code);
 
 /* ---- training, step by step ---- */

@@ -85,8 +85,8 @@ enum { OPTION_RANKS = 0x100, OPTION_TRANSPORT, OPTION_FORCE_MEMORY, OPTION_DEBUG
 static const struct argp_option job_options[] = {
     {"set", 's', "KEY=VALUE", 0, "Set a configuration key, overriding the file; `ndparallel config` lists the keys", 1},
     {"ranks", OPTION_RANKS, "N", 0, "Number of ranks (train.ranks)", 1},
-    {"transport", OPTION_TRANSPORT, "NAME", 0, "auto, self, local (threads of one process) or mpi (train.transport)",
-     1},
+    {"transport", OPTION_TRANSPORT, "NAME", 0,
+     "auto, self, local (threads of one process), shm (processes of one host) or mpi (train.transport)", 1},
     {"force-memory", OPTION_FORCE_MEMORY, NULL, 0,
      "Start although more memory is needed than is available (train.force_memory)", 1},
     {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 2},

@@ -1,12 +1,16 @@
 /* ndparallel launch: any program that uses the library, as the ranks of one world. */
 #include "cli/cli.h"
 
-enum { OPTION_THREADS = 1, OPTION_HOSTFILE };
+#include <string.h>
+
+enum { OPTION_THREADS = 1, OPTION_HOSTFILE, OPTION_TRANSPORT };
 
 static const struct argp_option options[] = {
     {"ranks", 'n', "N", 0, "Number of ranks, each a process of the program", 0},
     {"threads", OPTION_THREADS, "N", 0, "Threads per rank (OMP_NUM_THREADS)", 0},
     {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
+    {"transport", OPTION_TRANSPORT, "NAME", 0,
+     "shm (processes of this host), mpi (mpirun starts them) or auto: shm unless there are several hosts", 0},
     {0},
 };
 
@@ -21,6 +25,11 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_HOSTFILE:
         o->hostfile = arg;
+        return 0;
+    case OPTION_TRANSPORT:
+        if (strcmp(arg, "auto") != 0 && strcmp(arg, "shm") != 0 && strcmp(arg, "mpi") != 0)
+            argp_error(state, "--transport takes auto, shm or mpi, not '%s'", arg);
+        o->transport = arg;
         return 0;
     case ARGP_KEY_ARG: /* the program: what follows is its own */
         o->argv = state->argv + state->next - 1;

@@ -3,7 +3,6 @@
 #include "cli/progress.h"
 
 #include <stdio.h>
-#include <string.h>
 #include <unistd.h>
 
 /* Set by a signal: the run finishes the step and saves a checkpoint. Handlers can only reach globals. */
@@ -50,34 +49,32 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
     return &stop;
 }
 
-/* Reports an end that the ranks did not report. */
-static void tell_end(int code) {
-    enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
-    if (code > 128 && code <= 128 + SIGNALS && code != 130)
-        fprintf(stderr, "ndparallel: a rank was killed by signal %d (%s)%s\n", code - 128, strsignal(code - 128),
-                code == 128 + SIGKILL  ? "; if you did not do that, memory ran out: see `train --dry-run`"
-                : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* mpirun's code */
-                                       : "");
-    else if (code > 2 && code != 130)
-        fprintf(stderr,
-                "ndparallel: a rank, or mpirun itself, ended with code %d; what it wrote above says why. If there is "
-                "nothing, try train.transport=local, which runs all ranks without mpirun\n",
-                code);
+/* Where what a launch has to say goes. */
+typedef struct terminal {
+    cli_progress progress;
+    bool live; /* the ranks draw a live line on it */
+} terminal;
+
+static void say(void *user, const char *line) { cli_progress_say(&((terminal *)user)->progress, line); }
+
+static void tell(void *user, const char *line) {
+    const terminal *t = user;
+    if (t->live)
+        cli_progress_erase(&t->progress);
+    fprintf(stderr, "ndparallel: %s\n", line);
 }
 
 int cli_launch(ndp_launch_opts *o, bool live, bool debug) {
-    cli_progress progress;
-    cli_progress_init(&progress, 1);
-    o->say = cli_progress_say;
-    o->user = &progress;
+    terminal t = {.live = live};
+    cli_progress_init(&t.progress, 1);
+    o->say = say;
+    o->tell = tell;
+    o->user = &t;
     cli_progress_hand_on();
-    o->stop = cli_catch_signals(live && progress.columns);
+    o->stop = cli_catch_signals(live && t.progress.columns);
     int code;
     ndp_status st = ndp_launch(o, &code);
     if (live && (st != NDP_OK || code != 0))
-        cli_progress_erase(&progress);
-    if (st != NDP_OK)
-        return cli_fail(st, debug);
-    tell_end(code);
-    return code;
+        cli_progress_erase(&t.progress);
+    return st == NDP_OK ? code : cli_fail(st, debug);
 }

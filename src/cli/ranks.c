@@ -23,7 +23,7 @@ static void report(cli_ranks *r, ndp_world *w, ndp_status st) {
     cli_fail_of(who, st, r->debug);
 }
 
-/* The launcher ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an
+/* mpirun ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an
  * error of its own waits for the one that has it. True when none ended the run. */
 static bool nobody_reported(void) {
     enum { SECONDS = 2 };
@@ -39,6 +39,8 @@ int cli_fail_early(ndp_status st, bool debug) {
 
 static ndp_status body(ndp_world *w, void *arg) {
     cli_ranks *r = arg;
+    if (strcmp(ndp_world_transport(w), "mpi") == 0)
+        atomic_store(&r->by_mpi, true);
     atomic_store(&r->joined, true);
     ndp_status st = r->body(w, r->user);
     if (st != NDP_OK)
@@ -56,7 +58,7 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
         return cli_exit_code(st);
     if (!ndp_world_launched(NULL) || !atomic_load(&r->joined))
         return cli_fail_early(st, r->debug);
-    if (st != NDP_EINTR)
+    if (st != NDP_EINTR && r->by_mpi)
         (void)nobody_reported(); /* the rank that failed did, or will */
     return cli_exit_code(st);
 }
@@ -82,10 +84,8 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     return again;
 }
 
-static int launch(const cli_ranks *r, const char *resume, int ranks) {
+static int launch(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
     char program[PATH_MAX], **command = same_command(r, resume, program);
-    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
-    o.ranks = ranks;
     o.hostfile = r->hostfile;
     o.argv = command;
     int code = command ? cli_launch(&o, r->live, r->debug) : 1;
@@ -96,23 +96,23 @@ static int launch(const cli_ranks *r, const char *resume, int ranks) {
 /* Not what the user has to correct, and not a Ctrl-C: those are no deaths. */
 static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
 
-static int launch_again(const cli_ranks *r, int ranks) {
-    int code = launch(r, NULL, ranks);
+static int launch_again(const cli_ranks *r, const ndp_launch_opts *o) {
+    int code = launch(r, NULL, *o);
     for (int i = 1; i <= r->restarts && has_died(code); i++) {
         printf("restart %d of %d: the ranks ended with code %d\n", i, r->restarts, code);
         fflush(stdout);
-        code = launch(r, "--resume", ranks);
+        code = launch(r, "--resume", *o);
     }
     return code;
 }
 
 int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
-    int ranks;
-    ndp_status st = ndp_launch_ranks(c, &ranks);
+    ndp_launch_opts o;
+    ndp_status st = ndp_launch_opts_read(c, &o);
     if (st != NDP_OK)
         return cli_fail_early(st, r->debug);
-    if (ranks == 0 && r->restarts && !ndp_world_launched(NULL))
+    if (o.ranks == 0 && r->restarts && !ndp_world_launched(NULL))
         fprintf(stderr, "ndparallel: --restarts starts ranks that are processes of their own; this run is one process, "
                         "which nothing starts again\n");
-    return ranks == 0 ? run_here(r, c) : launch_again(r, ranks);
+    return o.ranks == 0 ? run_here(r, c) : launch_again(r, &o);
 }

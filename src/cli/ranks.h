@@ -23,6 +23,7 @@ typedef struct cli_ranks {
     void (*clear)(void *user, int rank);
     void *user;
     atomic_bool joined, reported; /* a rank of this process came to its body; its error was written */
+    atomic_bool by_mpi;           /* and its world is one of mpirun's */
 } cli_ranks;
 
 /* Runs the job; the exit code. */

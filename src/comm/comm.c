@@ -246,7 +246,7 @@ void ndp_window_destroy(ndp_window *w) {
 ndp_status ndp_plain_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
     (void)shared; /* a group of one, or a rehearsal: nobody to share with */
     void *data;
-    NDP_TRY(ndp_memory_map(-1, bytes, &data));
+    NDP_TRY(ndp_memory_map(-1, 0, bytes, &data));
     ndp_status st = c->transport->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
     ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
     if (!w) {

@@ -1,17 +1,17 @@
 /* Collectives and point-to-point as one table.
  *
- * A transport connects the ranks of a world: `self` (one rank), `local` (N ranks as threads of one process), `mpi` (a
- * plugin loaded at run time), `null` (a dry run: any world size, nothing moves). A communicator is one rank's handle
- * on one group of a mesh. All functions of a communicator are collective over its group and are called by its ranks in
- * the same order.
+ * A transport connects the ranks of a world: `self` (one rank), `local` (N ranks as threads of one process), `shm` (N
+ * processes of one host), `mpi` (a plugin loaded at run time), `null` (a dry run: any world size, nothing moves). A
+ * communicator is one rank's handle on one group of a mesh. All functions of a communicator are collective over its
+ * group and are called by its ranks in the same order.
  *
  * Every operation is a begin and a wait. Between the two the caller leaves the buffers alone. Ranks may end operations
  * of different communicators, and messages, in different orders: a rank that waits does its share of all it has begun.
  * Sums are made in rank
  * order, in fp32 (fp64 for fp64 data), so that every rank and every run gets the same bits.
  *
- * Windows. A window is memory that the group's ranks on one node can read in place: with `local` plain pointers, with
- * `mpi` mapped segments. all_gather and reduce_scatter within windows move nothing that need not move.
+ * Windows. A window is memory that the group's ranks on one node can read in place: with `local` plain pointers,
+ * between processes mapped segments. all_gather and reduce_scatter within windows move nothing that need not move.
  *
  * Disagreement. Ranks that bring different operations (another kind, size, type or name), and ranks that wait for each
  * other in a ring, get NDP_ECOMM within seconds, with a message that names both sides and where they are. A wait that
@@ -49,12 +49,16 @@ NDP_API ndp_status ndp_transport_null(int world, int rank, ndp_transport **out);
  * returns NDP_EINTR was stopped, as all of them are: no failure, and the status of the world if there is none. */
 NDP_API ndp_status ndp_local_world(int world, ndp_status (*body)(ndp_transport *, void *), void *arg);
 
+/* Joins the world that ndp_launch started on this host (shm_world.h). NDP_EINVAL when it has not started this process,
+ * or when another process is this rank already. */
+NDP_API ndp_status ndp_transport_shm(ndp_transport **out);
+
 /* Joins the world that mpirun or srun started: loads the plugin `ndp_mpi.so` from beside the program or library (or
  * $NDP_PLUGIN_DIR). NDP_ENOTSUP with the way out where it is not to be had. */
 NDP_API ndp_status ndp_transport_mpi(ndp_transport **out);
 
-/* True under mpirun, mpiexec or srun: read off the environment, without touching MPI. *ranks: what the launcher says.
- */
+/* True for a rank that ndp_launch, mpirun, mpiexec or srun started: read off the environment, without touching MPI.
+ * *ranks: what the launcher says. */
 bool ndp_launched(int *ranks);
 /* The rank that the launcher gave this process; 0 when it says none. */
 int ndp_launched_rank(void);
@@ -62,7 +66,7 @@ int ndp_launched_rank(void);
 int ndp_transport_rank(const ndp_transport *t);
 int ndp_transport_world(const ndp_transport *t);
 const char *ndp_transport_name(const ndp_transport *t);
-/* Ranks on this rank's node (the whole world for `self` and `local`). */
+/* Ranks on this rank's node (the whole world for `self`, `local` and `shm`). */
 int ndp_transport_node_ranks(const ndp_transport *t);
 /* What is not as it should be with this rank's node though everything works, in a line for the user; NULL: nothing. */
 const char *ndp_transport_note(const ndp_transport *t);
@@ -102,7 +106,7 @@ typedef struct ndp_work {
     bool accumulate;
     uint32_t sequence;   /* of this communicator's operations, from 1 */
     uint32_t record;     /* in the journal */
-    bool in_place;       /* how it was done: without copies by MPI */
+    bool in_place;       /* nothing was copied but what its ranks asked for */
     uint64_t request[2]; /* the transport's */
 } ndp_work;
 

@@ -1,4 +1,5 @@
-#include "comm/comm.h"
+#include "comm/launched.h"
+#include "comm/shm_world.h"
 
 #include <errno.h>
 #include <limits.h>
@@ -15,9 +16,28 @@ static int env_number(const char *name) {
     return *end == '\0' && errno == 0 && n > 0 && n <= INT_MAX ? (int)n : 0;
 }
 
+bool ndp_launched_on_host(int *ranks) {
+    ndp_shm_address a;
+    if (!ndp_shm_address_read(getenv(NDP_WORLD), &a))
+        return false;
+    *ranks = a.ranks;
+    return true;
+}
+
+bool ndp_launched_local(int *rank, int *ranks) {
+    *rank = ndp_launched_rank();
+    if (ndp_launched_on_host(ranks))
+        return true;
+    *rank = env_number("OMPI_COMM_WORLD_LOCAL_RANK");
+    *ranks = env_number("OMPI_COMM_WORLD_LOCAL_SIZE");
+    return *ranks > 0;
+}
+
 /* Only what a launcher sets for each rank it starts. Slurm sets SLURM_NTASKS in a batch script too, which is not a
  * rank: SLURM_STEP_NUM_TASKS is srun's. */
 bool ndp_launched(int *ranks) {
+    if (ndp_launched_on_host(ranks))
+        return true;
     static const char *const sizes[] = {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "MV2_COMM_WORLD_SIZE"};
     int n = 0;
     for (int i = 0; i < NDP_COUNT(sizes) && n == 0; i++)
@@ -32,6 +52,8 @@ bool ndp_launched(int *ranks) {
 
 int ndp_launched_rank(void) {
     static const char *const places[] = {"OMPI_COMM_WORLD_RANK", "PMI_RANK", "MV2_COMM_WORLD_RANK", "SLURM_PROCID"};
+    if (ndp_launched_on_host(&(int){0}))
+        return env_number(NDP_RANK);
     for (int i = 0; i < NDP_COUNT(places); i++)
         if (getenv(places[i]))
             return env_number(places[i]);

@@ -1,7 +1,6 @@
 /* A world of threads: every rank reads and writes the others' memory through plain pointers. */
-#include "comm/mail.h"
 #include "comm/memory.h"
-#include "comm/shm.h"
+#include "comm/peers.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -16,8 +15,7 @@ enum { STACK_BYTES = 8 << 20 };
 typedef struct local_group {
     struct local_group *next;
     ndp_group group;
-    ndp_shm_rank *block;
-    ndp_mailbox *boxes;
+    void *block;
     bool joined[]; /* by group rank */
 } local_group;
 
@@ -49,8 +47,7 @@ typedef struct local_transport {
 
 typedef struct local_comm {
     ndp_comm base;
-    ndp_shm shm;
-    ndp_post post;
+    ndp_peers peers;
 } local_comm;
 
 static local_world *world_of(const ndp_transport *t) { return ((const local_transport *)t)->world; }
@@ -75,14 +72,14 @@ static const ndp_space local_space = {.locate = local_locate, .resolve = local_r
 static void group_free(local_group *g) {
     if (g) {
         free(g->block);
-        free(g->boxes);
         free(g);
     }
 }
 
-static void *zeroed(size_t count, size_t size) {
-    void *data = aligned_alloc(64, count * size); /* both types are multiples of 64 bytes */
-    return data ? memset(data, 0, count * size) : NULL;
+/* `bytes` is a multiple of 64. */
+static void *zeroed(size_t bytes) {
+    void *data = aligned_alloc(64, bytes);
+    return data ? memset(data, 0, bytes) : NULL;
 }
 
 static local_group *group_new(ndp_group group) {
@@ -91,9 +88,8 @@ static local_group *group_new(ndp_group group) {
     if (!g)
         return NULL;
     g->group = group;
-    g->block = zeroed(n, sizeof *g->block);
-    g->boxes = zeroed(n * n, sizeof *g->boxes);
-    if (g->block && g->boxes)
+    g->block = zeroed(ndp_peers_bytes(group.count));
+    if (g->block)
         return g;
     group_free(g);
     return NULL;
@@ -124,46 +120,29 @@ static ndp_status local_comm_create(ndp_transport *t, ndp_group group, const cha
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     }
     ndp_comm_init(&c->base, t, group, name);
-    ndp_status st = ndp_shm_init(&c->shm, &c->base, g->block, &local_space);
+    ndp_status st = ndp_peers_init(&c->peers, &c->base, g->block, &local_space);
     if (st != NDP_OK) {
         free(c);
         return st;
     }
-    ndp_post_init(&c->post, &c->base, g->boxes);
     *out = &c->base;
     return NDP_OK;
 }
 
 static void local_comm_destroy(ndp_comm *c) {
-    local_comm *lc = (local_comm *)c;
-    ndp_post_release(&lc->post);
-    ndp_shm_release(&lc->shm);
-    free(lc);
+    ndp_peers_release(&((local_comm *)c)->peers);
+    free(c);
 }
 
-/* ---- operations ---- */
-
-static ndp_status local_begin(ndp_work *w) {
-    local_comm *c = (local_comm *)w->comm;
-    return ndp_work_is_message(w) ? ndp_post_begin(&c->post, w) : ndp_shm_begin(&c->shm, w);
-}
-
-static ndp_status local_wait(ndp_work *w) {
-    local_comm *c = (local_comm *)w->comm;
-    if (!ndp_work_is_message(w))
-        return ndp_shm_wait(&c->shm, w, &(bool){false});
-    ndp_status st = ndp_post_wait(&c->post, w);
-    if (st != NDP_OK)
-        ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
-    return st;
-}
+static ndp_status local_begin(ndp_work *w) { return ndp_peers_begin(&((local_comm *)w->comm)->peers, w); }
+static ndp_status local_wait(ndp_work *w) { return ndp_peers_wait(&((local_comm *)w->comm)->peers, w); }
 
 /* ---- windows ---- */
 
 static ndp_status shared_new(ndp_comm *c, size_t bytes, local_shared **out) {
     local_world *world = world_of(c->transport);
     void *data;
-    NDP_TRY(ndp_memory_map(-1, bytes, &data));
+    NDP_TRY(ndp_memory_map(-1, 0, bytes, &data));
     local_shared *s = malloc(sizeof *s);
     if (!s) {
         ndp_memory_unmap(data, bytes);
@@ -212,20 +191,12 @@ static ndp_status shared_find(ndp_comm *c, size_t bytes, local_shared **out) {
     return NDP_OK;
 }
 
-/* Every rank takes the pages of its own slice, so that they are near it. */
-static ndp_status touch_slice(const ndp_comm *c, void *data, size_t bytes) {
-    size_t part = (bytes + (size_t)c->group.count - 1) / (size_t)c->group.count, first = part * (size_t)c->group.rank;
-    if (first >= bytes)
-        return NDP_OK;
-    return ndp_memory_touch((char *)data + first, first + part <= bytes ? part : bytes - first);
-}
-
 static ndp_status local_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
     if (!shared || c->group.count == 1)
         return ndp_plain_window_create(c, bytes, shared, out);
     local_shared *s = NULL;
     NDP_TRY(shared_find(c, bytes, &s));
-    ndp_status st = touch_slice(c, s->data, bytes);
+    ndp_status st = ndp_memory_touch_part(s->data, bytes, c->group.rank, c->group.count);
     ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
     if (!w) {
         shared_put(world_of(c->transport), s);
@@ -334,13 +305,13 @@ ndp_status ndp_local_world(int world_size, ndp_status (*body)(ndp_transport *, v
     NDP_CHECK(world_size >= 1, "a world of %d ranks", world_size);
     size_t n = (size_t)world_size;
     local_world world = {.lock = PTHREAD_MUTEX_INITIALIZER, .body = body, .arg = arg, .first_status = NDP_ECOMM};
-    world.health = zeroed(1, ndp_health_bytes(world_size));
+    world.health = zeroed(ndp_health_bytes(world_size));
     pthread_t *threads = calloc(n, sizeof *threads);
     local_transport *ranks = calloc(n, sizeof *ranks);
     ndp_status st = NDP_OK;
     size_t journal_bytes = n * sizeof(ndp_journal);
     void *journals = NULL;
-    if (ndp_memory_map(-1, journal_bytes, &journals) != NDP_OK || !world.health || !threads || !ranks) {
+    if (ndp_memory_map(-1, 0, journal_bytes, &journals) != NDP_OK || !world.health || !threads || !ranks) {
         st = NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", world_size);
     } else {
         world.health->world = world_size;

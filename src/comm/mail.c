@@ -18,7 +18,19 @@ static bool is_waiting(ndp_mail *m, uint32_t *order) {
     return *order != atomic_load_explicit(&m->taken.value, memory_order_acquire);
 }
 
-/* ---- sends ---- */
+/* ---- sends: request[0] is the slot, request[1] the copy that the receiver reads, or 0 ---- */
+
+static ndp_status show(const ndp_post *p, ndp_work *w, ndp_ref *out) {
+    const ndp_space *s = p->space;
+    void *copy = NULL;
+    *out = s->locate(s->context, w->in, (size_t)w->count);
+    if (out->segment < 0) {
+        NDP_TRY(s->stage(s->context, (size_t)w->count, out, &copy));
+        ndp_copy_large(copy, w->in, (size_t)w->count);
+    }
+    w->request[1] = (uint64_t)(uintptr_t)copy;
+    return NDP_OK;
+}
 
 static ndp_status send_begin(ndp_post *p, ndp_work *w) {
     ndp_mailbox *box = box_to(p, w->peer);
@@ -31,8 +43,8 @@ static ndp_status send_begin(ndp_post *p, ndp_work *w) {
                         ndp_comm_world_rank(w->comm, w->peer), w->comm->name);
     ndp_mail *m = &box->mail[i];
     order = atomic_load_explicit(&box->posted.value, memory_order_relaxed) + 1;
+    NDP_TRY(show(p, w, &m->buffer));
     m->tag = w->tag;
-    m->buffer = w->in;
     m->operation = *record_of(w);
     w->sequence = order;
     w->request[0] = (uint64_t)i;
@@ -43,9 +55,13 @@ static ndp_status send_begin(ndp_post *p, ndp_work *w) {
 }
 
 static ndp_status send_wait(ndp_post *p, ndp_work *w) {
+    void *copy = (void *)(uintptr_t)w->request[1];
     p->sends--;
-    w->in_place = true;
-    return ndp_gate_wait(&box_to(p, w->peer)->mail[w->request[0]].taken, w->sequence, w, w->peer, 0);
+    w->in_place = !copy;
+    NDP_TRY(ndp_gate_wait(&box_to(p, w->peer)->mail[w->request[0]].taken, w->sequence, w, w->peer, 0));
+    if (copy)
+        p->space->unstage(p->space->context, copy);
+    return NDP_OK;
 }
 
 /* ---- receives ---- */
@@ -79,13 +95,15 @@ static ndp_mail *find(ndp_mailbox *box, int tag) {
     return best;
 }
 
-static ndp_status take(const ndp_work *w, ndp_mail *m) {
+static ndp_status take(const ndp_post *p, const ndp_work *w, ndp_mail *m) {
     const ndp_transport *t = w->comm->transport;
+    void *from;
     if (m->operation.count != w->count)
         return ndp_record_disagreement(w->comm, t->rank, record_of(w), ndp_comm_world_rank(w->comm, w->peer),
                                        &m->operation);
+    NDP_TRY(p->space->resolve(p->space->context, m->buffer, &from));
     NDP_TRY(ndp_health_enter(t->health, t->rank));
-    ndp_copy_large(w->out, m->buffer, (size_t)w->count);
+    ndp_copy_large(w->out, from, (size_t)w->count);
     ndp_health_leave(t->health, t->rank);
     ndp_gate_set(&m->taken, atomic_load_explicit(&m->order, memory_order_relaxed));
     return NDP_OK;
@@ -111,7 +129,7 @@ static ndp_status serve(ndp_post *p, int i) {
     ndp_mail *m = find(box_from(p, w->peer), w->tag);
     if (!m)
         return NDP_OK;
-    NDP_TRY(take(w, m));
+    NDP_TRY(take(p, w, m));
     p->receives[i].done = true;
     p->comm->transport->owed--;
     return NDP_OK;
@@ -140,8 +158,8 @@ static ndp_status receive_wait(ndp_post *p, ndp_work *w) {
 
 /* ---- the handle ---- */
 
-void ndp_post_init(ndp_post *p, ndp_comm *c, ndp_mailbox *boxes) {
-    *p = (ndp_post){.duty = {.run = do_duty}, .comm = c, .boxes = boxes};
+void ndp_post_init(ndp_post *p, ndp_comm *c, ndp_mailbox *boxes, const ndp_space *space) {
+    *p = (ndp_post){.duty = {.run = do_duty}, .comm = c, .boxes = boxes, .space = space};
     ndp_duty_add(c->transport, &p->duty);
 }
 

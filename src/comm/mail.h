@@ -1,10 +1,10 @@
-/* Messages between ranks that can read each other's memory (`local`): the receiver copies straight out of the sender's
- * buffer. For every ordered pair of ranks there is a box of NDP_MAIL_SLOTS messages posted and not yet taken. */
+/* Messages between ranks that can read each other's memory: the receiver copies straight out of the sender's buffer, or
+ * out of the copy that the sender makes of a buffer that peers cannot reach. For every ordered pair of ranks there is a
+ * box of NDP_MAIL_SLOTS messages posted and not yet taken. */
 #ifndef NDP_COMM_MAIL_H
 #define NDP_COMM_MAIL_H
 
-#include "comm/journal.h"
-#include "comm/wait.h"
+#include "comm/shm.h"
 
 enum { NDP_MAIL_SLOTS = 16, NDP_MAIL_RECEIVES = 32 };
 
@@ -14,7 +14,7 @@ typedef struct ndp_mail {
     ndp_gate taken;
     _Atomic uint32_t order;
     int tag;
-    const void *buffer;
+    ndp_ref buffer;
     ndp_record operation;
 } ndp_mail;
 
@@ -28,8 +28,9 @@ typedef struct ndp_post {
     ndp_duty duty;
     ndp_comm *comm;
     ndp_mailbox *boxes; /* [from x size + to], all zeros at first */
-    int sends;          /* begun and not waited for */
-    uint32_t asked;     /* receives begun so far */
+    const ndp_space *space;
+    int sends;      /* begun and not waited for */
+    uint32_t asked; /* receives begun so far */
     struct {
         ndp_work work; /* comm == NULL: a free place */
         uint32_t order;
@@ -37,7 +38,7 @@ typedef struct ndp_post {
     } receives[NDP_MAIL_RECEIVES];
 } ndp_post;
 
-void ndp_post_init(ndp_post *p, ndp_comm *c, ndp_mailbox *boxes);
+void ndp_post_init(ndp_post *p, ndp_comm *c, ndp_mailbox *boxes, const ndp_space *space);
 /* A rank that gives up messages it has begun ends the run, as ndp_shm_release does. */
 void ndp_post_release(ndp_post *p);
 

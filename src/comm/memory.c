@@ -16,7 +16,7 @@ static ndp_status no_memory(size_t bytes, int error) {
                     strerror(error));
 }
 
-ndp_status ndp_memory_map(int fd, size_t bytes, void **out) {
+ndp_status ndp_memory_map(int fd, int64_t offset, size_t bytes, void **out) {
     size_t size = ndp_memory_round(bytes);
     if (size < bytes || size > SIZE_MAX - HUGE)
         return no_memory(bytes, EOVERFLOW);
@@ -27,7 +27,7 @@ ndp_status ndp_memory_map(int fd, size_t bytes, void **out) {
     size_t before = (HUGE - (uintptr_t)room % HUGE) % HUGE;
     unsigned char *data = room + before;
     int flags = MAP_FIXED | MAP_NORESERVE | (fd >= 0 ? MAP_SHARED : MAP_PRIVATE | MAP_ANONYMOUS);
-    if (mmap(data, size, PROT_READ | PROT_WRITE, flags, fd, 0) == MAP_FAILED) {
+    if (mmap(data, size, PROT_READ | PROT_WRITE, flags, fd, (off_t)offset) == MAP_FAILED) {
         int error = errno;
         munmap(room, size + HUGE);
         return no_memory(bytes, error);
@@ -63,4 +63,11 @@ ndp_status ndp_memory_touch(void *data, size_t bytes) {
     if (madvise((void *)first, last - first, MADV_POPULATE_WRITE) != 0 && (errno == ENOMEM || errno == EFAULT))
         return no_memory(bytes, errno);
     return NDP_OK; /* before Linux 5.14: taken at the first use */
+}
+
+ndp_status ndp_memory_touch_part(void *data, size_t bytes, int part, int parts) {
+    size_t size = (bytes + (size_t)parts - 1) / (size_t)parts, first = size * (size_t)part;
+    if (first >= bytes)
+        return NDP_OK;
+    return ndp_memory_touch((char *)data + first, first + size <= bytes ? size : bytes - first);
 }

@@ -4,11 +4,13 @@
 
 #include "base/status.h"
 
-/* Private memory of at least `bytes`. fd >= 0: that file's pages, shared with whoever maps it too. */
-NDP_API ndp_status ndp_memory_map(int fd, size_t bytes, void **out);
+/* Private memory of at least `bytes`. fd >= 0: that file's pages from `offset` on, shared with all who map them. */
+NDP_API ndp_status ndp_memory_map(int fd, int64_t offset, size_t bytes, void **out);
 void ndp_memory_unmap(void *data, size_t bytes);
 /* Takes the pages [data, data + bytes) now instead of at their first use. NDP_ENOMEM where there are none left. */
 NDP_API ndp_status ndp_memory_touch(void *data, size_t bytes);
+/* The same for part number `part` of `parts` equal ones: each rank takes its own, so that they are near it. */
+NDP_API ndp_status ndp_memory_touch_part(void *data, size_t bytes, int part, int parts);
 /* Bytes that a window of this size takes. */
 size_t ndp_memory_round(size_t bytes);
 

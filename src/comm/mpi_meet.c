@@ -24,7 +24,7 @@ ndp_status ndp_mpi_private_health(ndp_mpi_transport *t) {
     t->private_->world = t->base.world;
     t->base.health = t->private_;
     void *journals;
-    NDP_TRY(ndp_memory_map(-1, ndp_mpi_journal_bytes(t), &journals));
+    NDP_TRY(ndp_memory_map(-1, 0, ndp_mpi_journal_bytes(t), &journals));
     t->base.journals = t->journals = journals;
     return NDP_OK;
 }
@@ -35,19 +35,6 @@ static ndp_status tell_world(ndp_mpi_transport *t, introduction *all) {
     return ndp_mpi_exchange(ndp_all_gather_begin(t->world, &mine, all, sizeof mine, NDP_U8, &w), &w);
 }
 
-/* Maps the cards of this node's ranks, in rank order. */
-static ndp_status connect_cards(ndp_mpi_transport *t, const introduction *all) {
-    ndp_node_address *addresses = calloc((size_t)t->base.node_ranks, sizeof *addresses);
-    if (!addresses)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a node of %d ranks", t->base.node_ranks);
-    for (int r = 0, k = 0; r < t->base.world; r++)
-        if (all[r].node == all[t->base.rank].node)
-            addresses[k++] = all[r].address;
-    ndp_status st = ndp_node_connect(&t->node, addresses);
-    free(addresses);
-    return st;
-}
-
 static bool all_usable(const ndp_mpi_transport *t, const introduction *all) {
     bool usable = true;
     for (int r = 0; r < t->base.world; r++)
@@ -55,26 +42,16 @@ static bool all_usable(const ndp_mpi_transport *t, const introduction *all) {
     return usable;
 }
 
-/* The node's first rank makes the health record and the journals, its first two segments, before it is introduced. */
-static ndp_status share_health(ndp_mpi_transport *t) {
-    void *health, *journals;
-    NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 0}, &health));
-    t->base.health = health;
-    NDP_TRY(ndp_node_resolve(&t->node, (ndp_ref){.owner = 0, .segment = 1}, &journals));
-    t->base.journals = journals;
+/* The node's first rank makes the memory that it shares, the others open it. */
+static ndp_status open_node(ndp_mpi_transport *t, const introduction *all) {
+    int first = 0;
+    while (all[first].node != all[t->base.rank].node)
+        first++;
+    if (first != t->base.rank)
+        NDP_TRY(ndp_node_open(&t->node, &all[first].address, t->base.world));
+    t->base.health = t->node.health;
+    t->base.journals = t->node.journals;
     return NDP_OK;
-}
-
-static ndp_status make_card(ndp_mpi_transport *t, int place, ndp_node_address *address) {
-    ndp_ref first;
-    void *health;
-    NDP_TRY(ndp_node_init(&t->node, t->base.node_ranks, place, address));
-    if (place != 0)
-        return NDP_OK;
-    NDP_TRY(ndp_node_segment_create(&t->node, ndp_health_bytes(t->base.world), &first));
-    NDP_TRY(ndp_node_resolve(&t->node, first, &health));
-    ((ndp_health *)health)->world = t->base.world;
-    return ndp_node_segment_create(&t->node, ndp_mpi_journal_bytes(t), &first);
 }
 
 /* True when it could; else this rank notes why. */
@@ -96,8 +73,8 @@ static void choose_note(ndp_mpi_transport *t, const introduction *all) {
         t->base.note = t->note;
 }
 
-/* Three rounds: who is on which node; everybody's card; whether all could map their peers'. Where one could not, the
- * node goes without, and says so; it is no error. */
+/* Three rounds: who is on which node; the memory that each node's first rank has made; whether all could map it. Where
+ * one could not, the node goes without, and says so; it is no error. */
 static ndp_status meet_node(ndp_mpi_transport *t, int node, bool wanted, introduction *all) {
     introduction *mine = &all[t->base.rank];
     int place = 0;
@@ -109,21 +86,23 @@ static ndp_status meet_node(ndp_mpi_transport *t, int node, bool wanted, introdu
         t->base.node_ranks += all[r].node == node;
         place += all[r].node == node && r < t->base.rank;
     }
-    mine->usable = wanted && t->base.node_ranks > 1 && could(t, make_card(t, place, &mine->address));
+    mine->usable = wanted && t->base.node_ranks > 1 &&
+                   (place != 0 || could(t, ndp_node_create(&t->node, t->base.world, &mine->address)));
     NDP_TRY(tell_world(t, all));
     if (all_usable(t, all))
-        mine->usable = could(t, connect_cards(t, all)) && could(t, share_health(t));
+        mine->usable = could(t, open_node(t, all));
     NDP_TRY(tell_world(t, all));
     choose_note(t, all);
     t->on_node = all_usable(t, all);
     if (!t->on_node) {
+        ndp_node_release(&t->node);
         t->base.health = t->private_;
         t->base.journals = t->journals;
     }
     return NDP_OK;
 }
 
-/* Another node's ranks share memory when all of them could map their peers'. */
+/* Another node's ranks share memory when all of them could map it. */
 static void note_sharing(ndp_mpi_transport *t, const introduction *all) {
     for (int r = 0; r < t->base.world; r++)
         if (!all[r].usable)

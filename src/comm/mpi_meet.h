@@ -16,10 +16,9 @@ typedef struct ndp_mpi_transport {
     ndp_host_name *hosts; /* NULL: all ranks are on one */
     uint32_t numbered;    /* communicators whose group this rank is the first of */
     bool on_node;         /* memory of this node's ranks is shared */
-    ndp_node node;        /* when on_node */
+    ndp_node node;        /* when on_node; else without a file */
     ndp_health *private_; /* the health record when it is not, and the journals */
     ndp_journal *journals;
-    ndp_space space;
     char note[400]; /* why this rank cannot share memory */
 } ndp_mpi_transport;
 

@@ -165,12 +165,10 @@ static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
     o->work.sequence = w->sequence = p->begun + 1;
     o->work.request[0] = o->work.request[1] = 0;
     o->spread = false;
-    o->agreed = p->is_checked;
-    if (!o->agreed) {
-        const ndp_transport *t = p->base->transport;
-        ndp_mpi_agree agree = agree_of(p);
-        NDP_TRY(said(w, ndp_mpi_vote_begin(&agree, &o->vote, ndp_journal_record(&t->journals[t->rank], w))));
-    }
+    o->agreed = false;
+    const ndp_transport *t = p->base->transport;
+    ndp_mpi_agree agree = agree_of(p);
+    NDP_TRY(said(w, ndp_mpi_vote_begin(&agree, &o->vote, ndp_journal_record(&t->journals[t->rank], w))));
     NDP_TRY(start(p, o));
     p->begun++;
     p->base->transport->owed++;

@@ -19,7 +19,7 @@ typedef struct ndp_mpi_pending {
     bool spread; /* an all_reduce in its second half: the parts are summed and gathered */
     ndp_mpi_scratch scratch;
     ndp_mpi_vote vote;
-    bool agreed; /* all ranks bring the same: found out here, or known before */
+    bool agreed; /* all ranks bring the same */
 } ndp_mpi_pending;
 
 /* One rank's handle. Collectives complete in the order of their begins, whichever this rank waits for. */
@@ -33,7 +33,6 @@ typedef struct ndp_mpi_plain {
     int messages;           /* begun and not waited for */
     uint32_t *sent;         /* [count]: messages begun to each member */
     uint32_t *received;     /* [count]: messages of each member that have arrived */
-    bool is_checked;        /* operations have been compared before they come here */
     ndp_mpi_hashes *hashes; /* [NDP_SHM_OUTSTANDING x count] */
     ndp_mpi_pending pending[NDP_SHM_OUTSTANDING];
     void **parts; /* [count] */

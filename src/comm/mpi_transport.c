@@ -1,5 +1,5 @@
-/* The `mpi` transport: processes. Groups inside a node use each other's memory (shm.c) once this could be set up, and
- * MPI only for large buffers outside of windows; groups that span nodes use MPI (mpi_plain.c).
+/* The `mpi` transport: processes. Groups inside a node use each other's memory (node.h) if this could be set up; groups
+ * that span nodes use MPI (mpi_plain.c).
  *
  * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
  * rehearsed on one. */
@@ -19,35 +19,25 @@ enum { GRACE_SECONDS = 2 };
 
 typedef struct mpi_comm {
     ndp_comm base;
-    ndp_mpi_plain plain;
     bool on_node;
-    ndp_shm shm;   /* when on_node */
-    ndp_ref block; /* when on_node */
+    union {
+        ndp_node_part part;
+        ndp_mpi_plain plain;
+    };
 } mpi_comm;
-
-typedef struct mpi_window {
-    ndp_window base;
-    ndp_ref segment;
-} mpi_window;
 
 /* ---- operations ---- */
 
 static ndp_status mpi_begin(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    return c->on_node && !ndp_work_is_message(w) ? ndp_shm_begin(&c->shm, w) : ndp_mpi_plain_begin(&c->plain, w);
-}
-
-static ndp_status begin_elsewhere(ndp_work *w) { return ndp_mpi_plain_begin(&((mpi_comm *)w->comm)->plain, w); }
-
-static ndp_status wait_on_node(mpi_comm *c, ndp_work *w) {
-    bool unreachable;
-    NDP_TRY(ndp_shm_wait(&c->shm, w, &unreachable));
-    return unreachable ? ndp_mpi_plain_wait(&c->plain, w) : NDP_OK;
+    return c->on_node ? ndp_peers_begin(&c->part.peers, w) : ndp_mpi_plain_begin(&c->plain, w);
 }
 
 static ndp_status mpi_wait(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    ndp_status st = c->on_node && !ndp_work_is_message(w) ? wait_on_node(c, w) : ndp_mpi_plain_wait(&c->plain, w);
+    if (c->on_node)
+        return ndp_peers_wait(&c->part.peers, w);
+    ndp_status st = ndp_mpi_plain_wait(&c->plain, w);
     if (st != NDP_OK)
         ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
     return st;
@@ -69,43 +59,28 @@ static ndp_status number_for_group(ndp_mpi_transport *t, mpi_comm *c, uint32_t *
     return ndp_mpi_exchange(ndp_broadcast_begin(&c->base, out, sizeof *out, 0, &w), &w);
 }
 
-/* The first rank makes a segment and tells the others its number: -1 when it could not. */
-static ndp_status segment_for_group(ndp_mpi_transport *t, mpi_comm *c, size_t bytes, ndp_ref *out) {
-    ndp_ref ref = {.owner = -1};
-    ndp_status st = c->base.group.rank == 0 ? ndp_node_segment_create(&t->node, bytes, &ref) : NDP_OK;
-    ndp_work w;
-    NDP_TRY(ndp_mpi_exchange(ndp_broadcast_begin(&c->base, &ref, sizeof ref, 0, &w), &w));
-    if (st != NDP_OK)
-        return st;
-    if (ref.owner < 0)
-        return NDP_FAIL(NDP_ENOMEM, "rank %d has no shared memory of %zu bytes for group %s", c->base.group.base, bytes,
-                        c->base.name);
-    void *data;
-    NDP_TRY(ndp_node_resolve(&t->node, ref, &data));
-    *out = ref;
-    return NDP_OK;
-}
-
-/* While c->on_node is false its operations go by MPI, which brings the block's name. */
-static ndp_status connect_on_node(ndp_mpi_transport *t, mpi_comm *c) {
-    void *block;
-    NDP_TRY(segment_for_group(t, c, sizeof(ndp_shm_rank) * (size_t)c->base.group.count, &c->block));
-    NDP_TRY(ndp_node_resolve(&t->node, c->block, &block));
-    NDP_TRY(ndp_shm_init(&c->shm, &c->base, block, &t->space));
-    c->on_node = true;
-    c->plain.is_checked = true;
-    return NDP_OK;
-}
-
 static void mpi_comm_destroy(ndp_comm *base) {
     mpi_comm *c = (mpi_comm *)base;
     ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
-    if (c->on_node) {
-        ndp_shm_release(&c->shm);
-        ndp_node_segment_drop(&t->node, c->block);
-    }
-    ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
+    if (c->on_node)
+        ndp_node_leave(&t->node, &c->part);
+    else
+        ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
     free(c);
+}
+
+/* Operations up to here have no number, and do not count. */
+static ndp_status connect_by_mpi(ndp_mpi_transport *t, mpi_comm *c) {
+    uint32_t number;
+    NDP_TRY(ndp_mpi_plain_init(&c->plain, t->api, &c->base));
+    ndp_status st = number_for_group(t, c, &number);
+    if (st != NDP_OK) {
+        ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
+        return st;
+    }
+    c->base.number = number;
+    c->base.operations = 0;
+    return NDP_OK;
 }
 
 static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const char *name, ndp_comm **out) {
@@ -114,74 +89,33 @@ static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const ch
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     ndp_comm_init(&c->base, base, group, name);
-    ndp_status st = ndp_mpi_plain_init(&c->plain, t->api, &c->base);
+    c->on_node = is_on_one_node(t, group);
+    ndp_status st = c->on_node ? ndp_node_join(&t->node, &c->base, &c->part) : connect_by_mpi(t, c);
     if (st != NDP_OK) {
         free(c);
         return st;
     }
-    uint32_t number;
-    st = number_for_group(t, c, &number);
-    if (st == NDP_OK && is_on_one_node(t, group))
-        st = connect_on_node(t, c);
-    if (st != NDP_OK) {
-        mpi_comm_destroy(&c->base);
-        return st;
-    }
-    c->base.number = number; /* operations up to here have none, and do not count */
-    c->base.operations = 0;
     *out = &c->base;
     return NDP_OK;
 }
 
 /* ---- windows ---- */
 
-static ndp_status touch(const ndp_comm *c, void *data, size_t bytes, bool shared) {
-    size_t n = shared ? (size_t)c->group.count : 1, part = (bytes + n - 1) / n;
-    size_t first = shared ? part * (size_t)c->group.rank : 0;
-    if (first >= bytes)
-        return NDP_OK;
-    return ndp_memory_touch((char *)data + first, first + part <= bytes ? part : bytes - first);
-}
-
-static ndp_status window_segment(ndp_mpi_transport *t, mpi_comm *c, size_t bytes, bool shared, ndp_ref *out) {
-    if (!shared || c->base.group.count == 1)
-        return ndp_node_segment_create(&t->node, bytes, out);
-    return segment_for_group(t, c, bytes, out);
-}
-
 static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, ndp_window **out) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
-    mpi_comm *c = (mpi_comm *)base;
-    if (shared && base->group.count > 1 && !c->on_node)
+    if (shared && base->group.count > 1 && !((mpi_comm *)base)->on_node)
         return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
                         t->on_node ? "it spans nodes" : "the processes of this node cannot share memory");
-    if (!t->on_node)
-        return ndp_plain_window_create(base, bytes, shared, out);
-    ndp_ref segment;
-    void *data = NULL;
-    NDP_TRY(window_segment(t, c, bytes, shared, &segment));
-    ndp_status st = ndp_node_resolve(&t->node, segment, &data);
-    if (st == NDP_OK)
-        st = touch(base, data, bytes, shared);
-    mpi_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
-    if (!w) {
-        ndp_node_segment_drop(&t->node, segment);
-        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
-    }
-    w->base = (ndp_window){.transport = &t->base, .data = data, .bytes = bytes};
-    w->segment = segment;
-    *out = &w->base;
-    return NDP_OK;
+    return t->on_node ? ndp_node_window_create(&t->node, base, bytes, shared, out)
+                      : ndp_plain_window_create(base, bytes, shared, out);
 }
 
 static void mpi_window_destroy(ndp_window *w) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)w->transport;
-    if (!t->on_node) {
+    if (t->on_node)
+        ndp_node_window_destroy(&t->node, w);
+    else
         ndp_plain_window_destroy(w);
-        return;
-    }
-    ndp_node_segment_drop(&t->node, ((mpi_window *)w)->segment);
-    free(w);
 }
 
 /* ---- the end ---- */
@@ -296,11 +230,7 @@ ndp_status ndp_transport_mpi(ndp_transport **out) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the mpi transport");
     t->base.ops = &mpi_ops;
     t->api = api;
-    t->node.card_fd = -1;
-    t->space = (ndp_space){.context = &t->node,
-                           .locate = ndp_node_locate,
-                           .resolve = ndp_node_resolve,
-                           .begin_elsewhere = begin_elsewhere};
+    t->node.fd = -1;
     ndp_status st = join(t);
     if (st != NDP_OK) {
         mpi_destroy(&t->base);

@@ -27,35 +27,45 @@ static size_t bytes_shown(const ndp_work *w) {
 /* Equal on all ranks, since the counts and types are. */
 static bool is_small(const ndp_work *w) { return bytes_shown(w) <= NDP_SHM_INLINE; }
 
-static void publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot) {
+/* Where peers find `in`: in a copy, when they cannot reach it. */
+static ndp_status show(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *out, void **staged) {
+    *out = s->space->locate(s->space->context, in, bytes);
+    if (out->segment >= 0)
+        return NDP_OK;
+    NDP_TRY(s->space->stage(s->space->context, bytes, out, staged));
+    ndp_copy_large(*staged, in, bytes);
+    return NDP_OK;
+}
+
+static ndp_status publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot, void **staged) {
     const ndp_group *g = &s->comm->group;
-    const ndp_ref nowhere = {.owner = -1};
+    const ndp_ref nowhere = {.segment = -1};
     size_t part = ndp_work_bytes(w), shown = bytes_shown(w);
     slot->operation = *ndp_journal_record(&s->comm->transport->journals[s->comm->transport->rank], w);
     slot->in = slot->out = nowhere;
-    slot->reachable = true;
     slot->in_place = w->kind == NDP_WORK_ALL_GATHER && w->in == (char *)w->out + (size_t)g->rank * part;
     if (w->kind == NDP_WORK_ALL_GATHER)
         slot->out = s->space->locate(s->space->context, w->out, part * (size_t)g->count);
     bool shows = w->kind != NDP_WORK_BROADCAST || w->peer == g->rank;
     if (!shows || shown == 0)
-        return;
+        return NDP_OK;
     if (is_small(w)) {
         memcpy(slot->data, w->in, shown);
-        return;
+        return NDP_OK;
     }
-    slot->in = s->space->locate(s->space->context, w->in, shown);
-    slot->reachable = slot->in.owner >= 0;
+    return show(s, w->in, shown, &slot->in, staged);
 }
 
 ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
     if (s->begun - s->waited >= NDP_SHM_OUTSTANDING)
         return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
                         s->comm->name);
-    w->sequence = ++s->begun;
-    s->pending[w->sequence % NDP_SHM_OUTSTANDING].work = *w;
+    void *staged = NULL;
+    w->sequence = s->begun + 1;
+    NDP_TRY(publish(s, w, slot_of(s, s->comm->group.rank, w->sequence), &staged));
+    s->pending[w->sequence % NDP_SHM_OUTSTANDING] = (ndp_shm_pending){.work = *w, .staged = staged};
+    s->begun++;
     s->comm->transport->owed++;
-    publish(s, w, slot_of(s, s->comm->group.rank, w->sequence));
     ndp_gate_set(&s->block[s->comm->group.rank].arrived, w->sequence);
     return NDP_OK;
 }
@@ -74,10 +84,10 @@ static ndp_status compare(const ndp_shm *s, const ndp_work *w, int member) {
 /* An all_gather whose `out` is one and the same memory on all ranks. */
 static bool is_shared(const ndp_shm *s, const ndp_work *w) {
     ndp_ref first = slot_of(s, 0, w->sequence)->out;
-    bool same = first.owner >= 0;
+    bool same = first.segment >= 0;
     for (int p = 1; p < s->comm->group.count; p++) {
         ndp_ref out = slot_of(s, p, w->sequence)->out;
-        same &= out.owner == first.owner && out.segment == first.segment && out.offset == first.offset;
+        same &= out.segment == first.segment && out.offset == first.offset;
     }
     return same;
 }
@@ -89,20 +99,13 @@ static bool all_arrived(const ndp_shm *s, uint32_t sequence) {
     return true;
 }
 
-static bool is_reachable(const ndp_shm *s, const ndp_work *w) {
-    bool reachable = true;
-    for (int p = 0; p < s->comm->group.count; p++)
-        reachable &= slot_of(s, p, w->sequence)->reachable;
-    return reachable || is_shared(s, w);
-}
-
 /* s->in[p]: where this rank reads what rank p shows. */
 static ndp_status find_peers(ndp_shm *s, const ndp_work *w) {
     bool small = is_small(w);
     for (int p = 0; p < s->comm->group.count; p++) {
         ndp_shm_slot *slot = slot_of(s, p, w->sequence);
         s->in[p] = slot->data;
-        if (!small && slot->in.owner >= 0)
+        if (!small && slot->in.segment >= 0)
             NDP_TRY(s->space->resolve(s->space->context, slot->in, &s->in[p]));
     }
     return NDP_OK;
@@ -205,17 +208,11 @@ static ndp_status share_next(ndp_shm *s) {
     ndp_transport *t = s->comm->transport;
     for (int p = 1; p < s->comm->group.count; p++)
         NDP_TRY(compare(s, w, p));
-    next->touched = false;
-    next->unreachable = !is_reachable(s, w);
-    if (next->unreachable) {
-        NDP_TRY(s->space->begin_elsewhere(w));
-    } else {
-        NDP_TRY(find_peers(s, w));
-        NDP_TRY(ndp_health_enter(t->health, t->rank));
-        next->touched = share[w->kind](s, w);
-        ndp_health_leave(t->health, t->rank);
-        ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
-    }
+    NDP_TRY(find_peers(s, w));
+    NDP_TRY(ndp_health_enter(t->health, t->rank));
+    next->touched = share[w->kind](s, w);
+    ndp_health_leave(t->health, t->rank);
+    ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
     s->shared++;
     t->owed--;
     return NDP_OK;
@@ -228,8 +225,19 @@ static ndp_status do_duty(ndp_duty *d) {
     return NDP_OK;
 }
 
-static ndp_status take_part(ndp_shm *s, ndp_work *w, bool *unreachable) {
-    const ndp_shm_pending *mine = &s->pending[w->sequence % NDP_SHM_OUTSTANDING];
+/* The copy has the result of an all_reduce. */
+static void take_back(const ndp_shm *s, ndp_shm_pending *mine) {
+    const ndp_work *w = &mine->work;
+    if (!mine->staged)
+        return;
+    if (w->kind == NDP_WORK_ALL_REDUCE)
+        ndp_copy_large(w->out, mine->staged, ndp_work_bytes(w));
+    s->space->unstage(s->space->context, mine->staged);
+    mine->staged = NULL;
+}
+
+ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w) {
+    ndp_shm_pending *mine = &s->pending[w->sequence % NDP_SHM_OUTSTANDING];
     if (w->sequence != s->waited + 1)
         return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, s->comm->name,
                         s->waited + 1);
@@ -239,18 +247,11 @@ static ndp_status take_part(ndp_shm *s, ndp_work *w, bool *unreachable) {
         NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p, s->shared + 1 == w->sequence));
     if (s->shared + 1 == w->sequence)
         NDP_TRY(share_next(s));
-    *unreachable = mine->unreachable;
-    w->in_place = !mine->unreachable;
-    if (mine->unreachable)
-        *w = mine->work;
-    return mine->touched ? part_ways(s, w) : NDP_OK;
-}
-
-ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w, bool *unreachable) {
-    ndp_status st = take_part(s, w, unreachable);
-    if (st != NDP_OK)
-        ndp_health_fail(s->comm->transport->health, s->comm->transport->rank, ndp_error_message());
-    return st;
+    w->in_place = !mine->staged;
+    if (mine->touched)
+        NDP_TRY(part_ways(s, w));
+    take_back(s, mine);
+    return NDP_OK;
 }
 
 /* ---- the handle ---- */

@@ -11,6 +11,9 @@
  *   all_reduce: rank r reduces part r of all buffers and writes it to all of them (nobody else touches part r); two
  *   everything else: read from peers; two meetings
  *
+ * Where peers cannot reach a large buffer, its rank copies it into memory that they can; after an all_reduce it copies
+ * the result back.
+ *
  * At most NDP_SHM_OUTSTANDING operations are outstanding, and there are twice as many slots: who begins operation s has
  * waited for s - 8, which all had begun then, so all had waited for s - 16, and its slot is free.
  */
@@ -24,7 +27,7 @@ enum { NDP_SHM_OUTSTANDING = 8, NDP_SHM_SLOTS = 2 * NDP_SHM_OUTSTANDING, NDP_SHM
 
 /* A place in memory in words that every rank of the node understands. */
 typedef struct ndp_ref {
-    int32_t owner, segment; /* owner < 0: memory that peers cannot reach */
+    int32_t segment; /* < 0: memory that peers cannot reach */
     int64_t offset;
 } ndp_ref;
 
@@ -34,14 +37,15 @@ typedef struct ndp_space {
     ndp_ref (*locate)(void *context, const void *data, size_t bytes);
     /* The same place in this rank's addresses. */
     ndp_status (*resolve)(void *context, ndp_ref ref, void **out);
-    /* Begins by other means what some rank's peers cannot reach: all ranks do, in the same order. */
-    ndp_status (*begin_elsewhere)(ndp_work *w);
+    /* Memory that peers can reach, for a copy of what they cannot, until `unstage`. NULL where they reach everything.
+     */
+    ndp_status (*stage)(void *context, size_t bytes, ndp_ref *ref, void **out);
+    void (*unstage)(void *context, void *data);
 } ndp_space;
 
 typedef struct ndp_shm_slot {
     ndp_record operation;
-    bool in_place;  /* all_gather: `in` lies at its place in `out` */
-    bool reachable; /* peers get at all they need of this rank */
+    bool in_place; /* all_gather: `in` lies at its place in `out` */
     ndp_ref in, out;
     _Alignas(64) unsigned char data[NDP_SHM_INLINE];
 } ndp_shm_slot;
@@ -55,8 +59,8 @@ typedef struct ndp_shm_rank {
 /* An operation that this rank has begun and not yet waited for. */
 typedef struct ndp_shm_pending {
     ndp_work work;
-    bool touched;     /* its share is done, and buffers of ranks were touched by others: all have to part */
-    bool unreachable; /* it is done by other means */
+    bool touched; /* its share is done, and buffers of ranks were touched by others: all have to part */
+    void *staged; /* the copy of `in` that peers read and write in its place; NULL: none */
 } ndp_shm_pending;
 
 /* One rank's handle on its group's block: `block` is an array of a ndp_shm_rank for each, all zeros at first. */
@@ -75,8 +79,6 @@ ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_
 void ndp_shm_release(ndp_shm *s);
 
 ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w);
-/* *unreachable = true when some rank's large buffer lies outside of what its peers can reach: the operation has been
- * begun by other means on all ranks, and the caller waits for that; `w` is then what begin_elsewhere made of it. */
-ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w, bool *unreachable);
+ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w);
 
 #endif

@@ -1,6 +1,7 @@
 /* How ranks wait for each other: gates, and the health record that tells a waiting rank that nobody will come.
  *
- * Both live in memory that all ranks of a node see (the heap of `local`, a mapped segment of `mpi`) and start as zeros.
+ * Both live in memory that all ranks of a node see (the heap of `local`, a mapped segment between processes) and start
+ * as zeros.
  */
 #ifndef NDP_COMM_WAIT_H
 #define NDP_COMM_WAIT_H
@@ -21,6 +22,7 @@ typedef struct ndp_gate {
 typedef struct ndp_presence {
     _Alignas(64) _Atomic uint32_t left; /* this rank has ended, without an error */
     _Atomic uint32_t inside;
+    _Atomic uint32_t process; /* `shm`: the process that has joined as this rank; 0: none yet */
 } ndp_presence;
 
 typedef struct ndp_health {

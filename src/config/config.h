@@ -89,7 +89,7 @@ struct ndp_config {
         int threads;       /* a rank; 0: cores / ranks */
         bool force_memory; /* start although there is too little */
         ndp_device_name device;
-        char *transport; /* "auto", "self", "local", "mpi" */
+        char *transport; /* "auto", "self", "local", "shm", "mpi" */
         int ranks;       /* 0: the product of the sizes */
         int log_every;
         int eval_every; /* steps; 0: only at the end */

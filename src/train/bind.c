@@ -1,3 +1,4 @@
+#include "comm/launched.h"
 #include "train/host.h"
 
 #include <hwloc.h>
@@ -44,14 +45,9 @@ ndp_status ndp_bind_rank(int local_rank, int local_ranks, int threads) {
     return st;
 }
 
-static int env_or(const char *name, int otherwise) {
-    const char *text = getenv(name);
-    return text ? atoi(text) : otherwise;
-}
-
 ndp_status ndp_bind_launched_rank(int threads) {
-    if (!getenv(NDP_LAUNCHED))
+    int rank, ranks;
+    if (!getenv(NDP_LAUNCHED) || !ndp_launched_local(&rank, &ranks))
         return NDP_OK;
-    int rank = env_or("OMPI_COMM_WORLD_LOCAL_RANK", 0), ranks = env_or("OMPI_COMM_WORLD_LOCAL_SIZE", 1);
     return rank < ranks ? ndp_bind_rank(rank, ranks, threads) : NDP_OK;
 }

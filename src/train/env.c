@@ -116,9 +116,9 @@ static void transports(ndp_str *out) {
     const ndp_mpi_api *api;
     ndp_str_addf(out, "mpirun        %s\n", mpirun_version(line));
     if (ndp_mpi_load(&api) != NDP_OK)
-        ndp_str_addf(out, "transports    self, local; %s\n", ndp_error_message());
+        ndp_str_addf(out, "transports    self, local, shm; %s\n", ndp_error_message());
     else
-        ndp_str_addf(out, "transports    self, local, mpi: %.*s\n", (int)strcspn(api->library(), ",\n"),
+        ndp_str_addf(out, "transports    self, local, shm, mpi: %.*s\n", (int)strcspn(api->library(), ",\n"),
                      api->library());
 }
 

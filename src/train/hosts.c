@@ -68,6 +68,42 @@ char *ndp_hosts_unresolved(const char *hostfile) {
     return text;
 }
 
+/* ---- a batch system's ---- */
+
+/* The words of a text all name one host. */
+static bool is_one_host(const char *text) {
+    char first[NAME], name[NAME];
+    int n = 0;
+    if (!text || sscanf(text, "%255s%n", first, &n) != 1)
+        return false;
+    for (text += n; sscanf(text, "%255s%n", name, &n) == 1; text += n)
+        if (strcmp(name, first) != 0)
+            return false;
+    return true;
+}
+
+/* Slurm says on the nodes of an allocation alone which one this is: elsewhere (salloc on a login node) it is another.
+ */
+static bool is_one_slurm_node(void) {
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    return nodes && atoi(nodes) == 1 && getenv("SLURMD_NODENAME");
+}
+
+static bool is_one_pbs_node(void) {
+    char *text;
+    size_t size;
+    if (ndp_file_read(getenv("PBS_NODEFILE"), &text, &size) != NDP_OK)
+        return false;
+    bool one = is_one_host(text);
+    free(text);
+    return one;
+}
+
+bool ndp_allocation_is_here(void) {
+    return (!getenv("SLURM_JOB_ID") || is_one_slurm_node()) && (!getenv("PBS_NODEFILE") || is_one_pbs_node()) &&
+           (!getenv("LSB_HOSTS") || is_one_host(getenv("LSB_HOSTS")));
+}
+
 /* ---- trying them ---- */
 
 typedef struct probe {

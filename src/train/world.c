@@ -1,4 +1,5 @@
 /* The public words for configurations and worlds. */
+#include "comm/launched.h"
 #include "train/job.h"
 
 #include <stdlib.h>
@@ -66,6 +67,7 @@ int ndp_world_launched_rank(void) { return ndp_launched_rank(); }
 
 bool ndp_world_fail(ndp_world *w) { return ndp_transport_fail(w, ndp_error_message()); }
 
+const char *ndp_world_transport(const ndp_world *w) { return ndp_transport_name(w); }
 int ndp_world_rank(const ndp_world *w) { return ndp_transport_rank(w); }
 int ndp_world_size(const ndp_world *w) { return ndp_transport_world(w); }
 
@@ -78,19 +80,27 @@ static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, vo
     return st;
 }
 
+/* A rank that was started knows by whom: another transport would be a world of its own. */
+static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
+    NDP_CHECK(!on_host || strcmp(kind, "mpi") != 0,
+              "train.transport mpi: mpirun has not started these ranks; take `auto`, or start them with mpirun or "
+              "`ndparallel launch --transport mpi`");
+    return on_host || strcmp(kind, "shm") == 0 ? ndp_transport_shm(out) : ndp_transport_mpi(out);
+}
+
 ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg) {
     const char *kind = c->train.transport;
     ndp_transport *t;
     int ranks;
     bool launched = ndp_world_launched(NULL), automatic = strcmp(kind, "auto") == 0;
-    if (strcmp(kind, "mpi") == 0 || (automatic && launched)) {
-        NDP_TRY(ndp_transport_mpi(&t));
+    if (strcmp(kind, "mpi") == 0 || strcmp(kind, "shm") == 0 || (automatic && launched)) {
+        NDP_TRY(join(kind, ndp_launched_on_host(&ranks), &t));
         return run_alone(t, body, arg);
     }
     NDP_TRY(ndp_config_ranks(c, &ranks));
     if (strcmp(kind, "local") == 0 || (automatic && ranks > 1))
         return ndp_local_world(ranks, body, arg);
-    NDP_CHECK(ranks == 1, "train.transport self is one rank, the layout asks for %d: use local or mpi", ranks);
+    NDP_CHECK(ranks == 1, "train.transport self is one rank, the layout asks for %d: use local, shm or mpi", ranks);
     NDP_TRY(ndp_transport_self(&t));
     return run_alone(t, body, arg);
 }

@@ -82,9 +82,9 @@ EOF
 # The ways to run ranks that this machine has.
 transports() {
     if command -v mpirun >/dev/null && [ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_mpi.so" ]; then
-        echo local mpi
+        echo local shm mpi
     else
-        echo local
-        echo "no mpirun, or no plugin for it: runs of processes are skipped" >&2
+        echo local shm
+        echo "no mpirun, or no plugin for it: its runs are skipped" >&2
     fi
 }

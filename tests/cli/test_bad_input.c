@@ -31,18 +31,22 @@ static uint64_t content(const char *folder) {
 
 /* ---- running it ---- */
 
-typedef enum transport { LOCAL, PROCESSES, TRANSPORTS } transport;
+typedef enum transport { LOCAL, SHM, MPI, TRANSPORTS } transport;
+
+static const char *const transport_names[] = {"local", "shm", "mpi"};
+static bool have(transport t) { return t != MPI || have_mpirun(); }
 
 static outcome train(const char *folder, transport t, const char *set, const char *option) {
     char *argv[] = {getenv("NDP_PROGRAM"),
                     "train",
                     (char *)in(folder, "job.yaml"),
-                    t == LOCAL ? "--transport=local" : "--transport=mpi",
+                    "--transport",
+                    (char *)(uintptr_t)transport_names[t],
                     "--set",
                     set ? (char *)set : "train.seed=42",
                     (char *)option,
                     NULL};
-    find_leaks(t == LOCAL);
+    find_leaks(t != MPI);
     outcome o = program_run(argv);
     find_leaks(false);
     return o;
@@ -58,7 +62,7 @@ static void check_words(const outcome *o, const char *const *words, const char *
 static void refused(const char *folder, transport t, const char *set, const char *const *words) {
     uint64_t before = content(in(folder, "model")) + content(in(folder, "data")), run = content(in(folder, "run"));
     outcome o = train(folder, t, set, NULL);
-    const char *how = t == LOCAL ? "threads" : "processes";
+    const char *how = transport_names[t];
     if (o.code == 0 || o.code > 2 || count_of(o.text.data, "ndparallel: ") != 1)
         fail_msg("%s: code %d and %d messages, expected 1 or 2 and one: %s", how, o.code,
                  count_of(o.text.data, "ndparallel: "), o.text.data);
@@ -71,7 +75,7 @@ static void refused(const char *folder, transport t, const char *set, const char
 
 static void refused_by_all(const char *folder, const char *set, const char *const *words) {
     for (transport t = LOCAL; t < TRANSPORTS; t++)
-        if (t == LOCAL || have_mpirun())
+        if (have(t))
             refused(folder, t, set, words);
 }
 #define WORDS(...) ((const char *const[]){__VA_ARGS__, NULL})
@@ -260,7 +264,7 @@ static void unsupported_features(void **state) {
     };
     for (int i = 0; i < NDP_COUNT(features); i++) {
         config_with(*state, features[i].key, features[i].json);
-        refused(*state, i % 2 && have_mpirun() ? PROCESSES : LOCAL, NULL,
+        refused(*state, (transport)(i % 3 == MPI && !have_mpirun() ? LOCAL : i % 3), NULL,
                 WORDS("config.json", "is not built yet", features[i].word));
         config_with(*state, features[i].key, features[i].back);
     }
@@ -344,7 +348,7 @@ static const char small_disk[] = "mkdir -p %s/run && mount -t tmpfs -o size=%dk 
 
 /* A checkpoint is about 160 KiB, the model 70: what the disk holds of them is there afterwards, whole. */
 static void fill_disk(const char *folder, transport t, int kib, const char *unwritten, const char *newest) {
-    static const char *const names[] = {"local", "mpi"};
+    const char *const *names = transport_names;
     char *script =
         ndp_format(small_disk, folder, kib, folder, folder, names[t], folder, folder, folder, names[t], folder);
     char *resume = ndp_format("resume: from step %s", newest);
@@ -366,7 +370,7 @@ static void full_disk(void **state) {
         skip();
     }
     for (transport t = LOCAL; t < TRANSPORTS; t++)
-        if (t == LOCAL || have_mpirun()) {
+        if (have(t)) {
             fill_disk(*state, t, 240, "step-00000004", "2");
             fill_disk(*state, t, 360, "/run/model/", "4");
         }
@@ -390,12 +394,47 @@ static void put_between(const char *folder, const char *rank) {
 
 static outcome train_between(const char *folder) {
     char *path = ndp_format("PATH=%s/bin:%s", folder, getenv("PATH"));
-    char *argv[] = {
-        "env", path, getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), "--set", "train.steps=100000",
-        NULL};
+    char *argv[] = {"env",
+                    path,
+                    getenv("NDP_PROGRAM"),
+                    "train",
+                    (char *)in(folder, "job.yaml"),
+                    "--set",
+                    "train.steps=100000",
+                    "--transport",
+                    "mpi",
+                    NULL};
     outcome o = program_run(argv);
     free(path);
     return o;
+}
+
+/* The same without mpirun: `launch` starts the script as the ranks of a job. */
+static outcome train_by_script(const char *folder, const char *rank) {
+    tiny_write(folder, "rank", rank);
+    assert_int_equal(chmod(in(folder, "rank"), 0700), 0);
+    char *argv[] = {getenv("NDP_PROGRAM"),
+                    "launch",
+                    "-n",
+                    "2",
+                    "--",
+                    (char *)in(folder, "rank"),
+                    "train",
+                    (char *)in(folder, "job.yaml"),
+                    "--set",
+                    "train.steps=100000",
+                    NULL};
+    return program_run(argv);
+}
+
+/* The end of the run after the rank's, in seconds at most; one message. */
+static void script_dies(const char *folder, const char *rank, int code, double seconds, const char *words) {
+    outcome o = train_by_script(folder, rank);
+    if (o.code != code || o.seconds > seconds || count_of(o.text.data, "ndparallel: ") != 1)
+        fail_msg("code %d after %.1f s: %s", o.code, o.seconds, o.text.data);
+    check_words(&o, WORDS("ndparallel: rank 1 (process ", words), "dead rank");
+    print_message("%5.2f s  code %d  %s", o.seconds, o.code, o.text.data);
+    ndp_str_release(&o.text);
 }
 
 static void rank_that_dies(const char *folder, const char *how, const char *const *words) {
@@ -422,6 +461,13 @@ static void is_killed_at_work(void **state) {
         *state,
         "#!/bin/sh\n[ $OMPI_COMM_WORLD_RANK = 1 ] && { (sleep 2; kill -9 $$) & }\nexec \"$NDP_PROGRAM\" \"$@\"\n",
         WORDS("ndparallel: ", "signal 9"));
+}
+
+static void process_dies_before_it_joins(void **state) {
+    script_dies(*state, "#!/bin/sh\n[ $NDP_RANK = 1 ] && exit 7\nexec \"$NDP_PROGRAM\" \"$@\"\n", 7, 20,
+                "ended with code 7");
+    script_dies(*state, "#!/bin/sh\n[ $NDP_RANK = 1 ] && { (sleep 2; kill -9 $$) & }\nexec \"$NDP_PROGRAM\" \"$@\"\n",
+                128 + SIGKILL, 20, "was killed by signal 9");
 }
 
 /* Ranks that someone else started: they tell each other, not a launcher. */
@@ -470,7 +516,8 @@ static void host_without_a_name(void **state) {
         print_message("SKIPPED: another host name needs mpirun and the right to set it\n");
         skip();
     }
-    char *script = ndp_format("hostname nowhere-to-be-found; exec \"$NDP_PROGRAM\" train %s/job.yaml", (char *)*state);
+    char *script = ndp_format("hostname nowhere-to-be-found; exec \"$NDP_PROGRAM\" train %s/job.yaml --transport mpi",
+                              (char *)*state);
     outcome o = program_run((char *[]){"unshare", "-u", "sh", "-c", script, NULL});
     check_words(&o, WORDS("does not resolve", "127.0.1.1 nowhere-to-be-found", "/etc/hosts"), "host name");
     print_message("%5.2f s  code %d\n", o.seconds, o.code);
@@ -485,7 +532,7 @@ static void unknown_host(void **state) {
     }
     tiny_write(*state, "hosts", "no-such-host.invalid slots=2\n");
     char *option = ndp_format("--hostfile=%s", in(*state, "hosts"));
-    outcome o = train(*state, PROCESSES, NULL, option);
+    outcome o = train(*state, MPI, NULL, option);
     if (o.code == 0)
         fail_msg("code 0: %s", o.text.data);
     check_words(&o, WORDS("hosts:1: the host 'no-such-host.invalid' does not resolve", "/etc/hosts"), "hosts");
@@ -529,6 +576,7 @@ int main(int argc, char **argv) {
         JOB_TEST(full_disk),
         JOB_TEST(dies_before_it_joins),
         JOB_TEST(is_killed_at_work),
+        JOB_TEST(process_dies_before_it_joins),
         JOB_TEST(joined_ranks_end_together),
         JOB_TEST(joined_rank_dies_at_start),
         JOB_TEST(host_without_a_name),

@@ -91,12 +91,17 @@ trains 4 made/nd_parallel_static config.json text.txt 1 4 1 1
 trains 8 ./nd_parallel config.json text.txt 2 2 1 2
 trains 16 ./nd_parallel config.json text.txt 2 2 2 2
 
-# Ranks as processes: the library finds the plugin beside itself, and the program below ../lib.
+# Ranks as processes of this host.
+trains 4 "$NDP_PROGRAM" launch -n 4 -- ./nd_parallel config.json text.txt 2 2 1 1
+trains 4 "$NDP_PROGRAM" launch -n 4 -- ./nd_parallel config.json text.txt
+trains 8 "$NDP_PROGRAM" launch -n 8 -- ./nd_parallel config.json text.txt 2 2 1 2
+of "$NDP_PROGRAM" launch -n 2 -- sh -c 'test "$#.$0.$1.$2.$3" = 3.a.:.-n.1 || exit 8' a : -n 1
+code_is 0
+
+# By mpirun: the library finds the plugin beside itself, and the program below ../lib.
 case $ways in *mpi*)
     export ASAN_OPTIONS=detect_leaks=0
-    trains 4 "$NDP_PROGRAM" launch -n 4 -- ./nd_parallel config.json text.txt 2 2 1 1
-    trains 4 "$NDP_PROGRAM" launch -n 4 -- ./nd_parallel config.json text.txt
-    trains 8 "$NDP_PROGRAM" launch -n 8 -- ./nd_parallel config.json text.txt 2 2 1 2
+    trains 4 "$NDP_PROGRAM" launch --transport mpi -n 4 -- ./nd_parallel config.json text.txt 2 2 1 1
     run train job.yaml --transport mpi
     code_is 0
     says out '^model: run/model'

@@ -103,7 +103,9 @@ static void one_rank_ended_by_a_batch_system(void **state) { stop_and_go_on(*sta
 
 static void four_threads(void **state) { stop_and_go_on(*state, &(kind){"local", 4}, SIGINT); }
 
-static void two_processes(void **state) {
+static void two_processes(void **state) { stop_and_go_on(*state, &(kind){"shm", 2}, SIGINT); }
+
+static void two_processes_of_mpirun(void **state) {
     if (!have_mpirun()) {
         print_message("SKIPPED: needs mpirun, and no thread sanitizer\n");
         skip();
@@ -119,6 +121,7 @@ int main(void) {
         return 77;
     }
     const struct CMUnitTest tests[] = {JOB_TEST(one_rank), JOB_TEST(one_rank_ended_by_a_batch_system),
-                                       JOB_TEST(four_threads), JOB_TEST(two_processes)};
+                                       JOB_TEST(four_threads), JOB_TEST(two_processes),
+                                       JOB_TEST(two_processes_of_mpirun)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -9,7 +9,7 @@ processes() {
     for p in $(grep -lF "$work/run" /proc/[0-9]*/cmdline); do
         p=$(dirname "$p")
         case $(tr '\0' ' ' <"$p/cmdline") in "$NDP_PROGRAM train"* | mpirun*) ;; *) continue ;; esac
-        [ $# = 0 ] || grep -qzx "OMPI_COMM_WORLD_RANK=$1" "$p/environ" || continue
+        [ $# = 0 ] || grep -qzxE "(NDP_RANK|OMPI_COMM_WORLD_RANK)=$1" "$p/environ" || continue
         basename "$p"
     done
 } 2>/dev/null # they may end while we look
@@ -87,18 +87,30 @@ for transport in $ways_typed; do
     saved
 done
 
-case $ways in *mpi*)
-    begin --transport mpi
-    kill -KILL "$(processes 1)"
+for transport in $ways; do
+    [ "$transport" != local ] || continue
+    begin --transport "$transport"
+    victim=$(processes 1)
+    kill -KILL "$victim"
     ended 137
-    says err 'a rank was killed by signal 9'
+    case $transport in
+    shm) says err "^ndparallel: rank 1 \(process $victim\) was killed by signal 9 \(Killed\)" ;;
+    mpi) says err 'a rank was killed by signal 9' ;;
+    esac
     lines err 1 '.'
 
     # The ranks do not outlive the program that started them.
-    begin --transport mpi
+    begin --transport "$transport"
     kill -KILL "$pid"
     ended 137
-    ;;
-esac
+done
+
+# On one host signals reach a rank from anybody; all stop after one step.
+begin --transport shm
+kill -INT "$(processes 0)"
+ended 130
+says err '^ndparallel: stopped after step [0-9]+; go on with --resume$'
+lines err 1 '.'
+saved
 
 end_of_cases

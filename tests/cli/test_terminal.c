@@ -148,7 +148,9 @@ static void need_mpirun(void) {
     }
 }
 
-static void lines_remain_of_processes(void **state) {
+static void lines_remain_of_processes(void **state) { watch(*state, "shm", 110); }
+
+static void lines_remain_of_mpirun(void **state) {
     need_mpirun();
     watch(*state, "mpi", 110);
 }
@@ -176,9 +178,9 @@ static void a_resized_terminal_is_kept_clean(void **state) {
 }
 
 /* Ctrl-C: the newest step is among the lines, and then the message. */
-static void ctrl_c_leaves_lines(void **state) {
+static void interrupt(const char *folder, const char *transport) {
     char *text;
-    run r = start(*state, "local", 110, "train.steps=1000000", "checkpoint.every=0");
+    run r = start(folder, transport, 110, "train.steps=1000000", "checkpoint.every=0");
     assert_true(hear(&r, "20/1000000"));
     assert_int_equal(write(r.terminal, "\003", 1), 1);
     assert_int_equal(finish(&r, &text), 130);
@@ -193,15 +195,21 @@ static void ctrl_c_leaves_lines(void **state) {
     release(&r, text);
 }
 
-static void an_error_leaves_lines(void **state) {
+static void ctrl_c_leaves_lines(void **state) { interrupt(*state, "local"); }
+static void ctrl_c_leaves_lines_of_processes(void **state) { interrupt(*state, "shm"); }
+
+static void diverge(const char *folder, const char *transport) {
     char *text;
-    run r = start(*state, "local", 110, "train.steps=1000000", "optimizer.lr=1e30");
+    run r = start(folder, transport, 110, "train.steps=1000000", "optimizer.lr=1e30");
     assert_int_equal(finish(&r, &text), 2);
     if (lines_like(text, "^ndparallel: (rank [01]: )?step [0-9]+: the loss is .*") != 1 ||
         lines_like(text, "^\\[") != 0 || lines_like(text, "^step 1/") != 1)
         fail_msg("not what a run that diverges leaves:\n%s", text);
     release(&r, text);
 }
+
+static void an_error_leaves_lines(void **state) { diverge(*state, "local"); }
+static void an_error_leaves_lines_of_processes(void **state) { diverge(*state, "shm"); }
 
 #define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, make_job, tiny_teardown)
 
@@ -214,8 +222,11 @@ int main(void) {
                                        JOB_TEST(lines_remain_on_a_narrow_terminal),
                                        JOB_TEST(lines_remain_on_a_tiny_terminal),
                                        JOB_TEST(lines_remain_of_processes),
+                                       JOB_TEST(lines_remain_of_mpirun),
                                        JOB_TEST(a_resized_terminal_is_kept_clean),
                                        JOB_TEST(ctrl_c_leaves_lines),
-                                       JOB_TEST(an_error_leaves_lines)};
+                                       JOB_TEST(ctrl_c_leaves_lines_of_processes),
+                                       JOB_TEST(an_error_leaves_lines),
+                                       JOB_TEST(an_error_leaves_lines_of_processes)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

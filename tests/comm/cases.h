@@ -551,4 +551,25 @@ static inline ndp_status check_in_place(ndp_transport *t, void *arg) {
     return NDP_OK;
 }
 
+/* Rounds of large collectives and messages on buffers that only their rank can reach. */
+static inline ndp_status check_heap(ndp_transport *t) {
+    enum { ROUNDS = 30, BYTES = 1 << 20 };
+    int n = ndp_transport_world(t);
+    ndp_comm *world;
+    unsigned char *a = malloc((size_t)BYTES * (size_t)n + GUARD), *b = malloc((size_t)BYTES * (size_t)n + GUARD);
+    WANT(a && b, "test memory");
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
+    for (int k = 0; k < ROUNDS; k++) {
+        NDP_TRY(check_all_to_all(world, a, b, BYTES - 64 * k));
+        NDP_TRY(check_ring(world, a, b, BYTES - 64 * k, k % 2));
+        NDP_TRY(check_all_reduce(world, a, NDP_F64, NDP_SUM, 1 << 12));
+        NDP_TRY(check_broadcast(world, a, BYTES, k % n));
+    }
+    NDP_TRY(ndp_barrier(world));
+    ndp_comm_destroy(world);
+    free(a);
+    free(b);
+    return NDP_OK;
+}
+
 #endif

@@ -1,5 +1,7 @@
 /* Starting ranks and giving them their cores. What needs mpirun is skipped where there is none. */
+#include "base/clock.h"
 #include "base/cpu.h"
+#include "base/text.h"
 #include "check.h"
 #include "train/host.h"
 
@@ -17,34 +19,80 @@ static void need_mpirun(void) {
     }
 }
 
-/* Runs a shell script on each rank; its lines go to this test's stdout. */
-static ndp_status launch(int ranks, const char *script, const volatile sig_atomic_t *stop, int *code) {
-    char *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
+/* The ways to start ranks on this host: as children of this process, and with mpirun, where there is one. */
+static const char *const ways[] = {"shm", "mpi"};
+
+static int ways_here(void) {
+    bool mpirun = system("command -v mpirun >/dev/null 2>&1") == 0;
+    if (!mpirun)
+        print_message("skipped in part: no mpirun\n");
+    return mpirun ? 2 : 1;
+}
+
+static char told[512];
+static void listen(void *user, const char *line) {
+    (void)user;
+    snprintf(told, sizeof told, "%s", line);
+}
+
+/* Runs a shell script on each rank, where $R is its number and $N how many there are. */
+static ndp_status launch(const char *way, int ranks, const char *script, const volatile sig_atomic_t *stop, int *code) {
+    static const char numbers[] = "R=${NDP_RANK:-$OMPI_COMM_WORLD_RANK} N=$OMPI_COMM_WORLD_SIZE\n"
+                                  "[ -z \"$NDP_WORLD\" ] || { N=${NDP_WORLD#*:}; N=${N%%:*}; }\n%s";
+    char *whole = ndp_format(numbers, script), *argv[] = {"/bin/sh", "-c", whole, NULL};
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = ranks;
     o.argv = argv;
     o.stop = stop;
     o.threads = 3;
-    return ndp_launch(&o, code);
+    o.transport = way;
+    o.tell = listen;
+    told[0] = '\0';
+    ndp_status st = ndp_launch(&o, code);
+    free(whole);
+    return st;
 }
 
 static void ranks_get_what_they_need(void **state) {
     (void)state;
-    need_mpirun();
-    int code = -1;
-    CHECK_OK(
-        launch(2, "test \"$OMPI_COMM_WORLD_SIZE.$OMP_NUM_THREADS.$NDP_LAUNCHED\" = 2.3.1 && ! read line", NULL, &code));
-    assert_int_equal(code, 0);
+    for (int w = 0; w < ways_here(); w++) {
+        int code = -1;
+        CHECK_OK(launch(ways[w], 2, "test \"$N.$OMP_NUM_THREADS.$NDP_LAUNCHED\" = 2.3.1 && ! read line", NULL, &code));
+        assert_int_equal(code, 0);
+        CHECK_OK(launch(ways[w], 2, "test $R -lt 2 && exit 0; exit 9", NULL, &code));
+        assert_int_equal(code, 0);
+    }
 }
 
 static void the_first_exit_code_counts(void **state) {
     (void)state;
-    need_mpirun();
-    int code = -1;
-    CHECK_OK(launch(2, "test $OMPI_COMM_WORLD_RANK = 1 && exit 7; sleep 20", NULL, &code));
-    assert_int_equal(code, 7);
-    CHECK_OK(launch(2, "test $OMPI_COMM_WORLD_RANK = 1 && kill -KILL $$; sleep 20", NULL, &code));
-    assert_int_equal(code, 128 + SIGKILL);
+    for (int w = 0; w < ways_here(); w++) {
+        int code = -1;
+        double start = ndp_now();
+        CHECK_OK(launch(ways[w], 2, "test $R = 1 && exit 7; exec sleep 20", NULL, &code));
+        assert_int_equal(code, 7);
+        assert_non_null(strstr(told, "ended with code 7"));
+        CHECK_OK(launch(ways[w], 2, "test $R = 1 && kill -KILL $$; exec sleep 20", NULL, &code));
+        assert_int_equal(code, 128 + SIGKILL);
+        assert_non_null(strstr(told, "was killed by signal 9 (Killed); if you did not do that, memory ran out"));
+        /* It does not listen to SIGTERM. */
+        CHECK_OK(launch(ways[w], 2, "test $R = 1 && { sleep 0.3; exit 5; }; trap '' TERM; exec sleep 20", NULL, &code));
+        assert_int_equal(code, 5);
+        assert_true(ndp_now() - start < 30);
+    }
+}
+
+/* On one host the launcher knows which one it was. */
+static void a_dead_rank_is_named(void **state) {
+    (void)state;
+    int code, rank, pid;
+    CHECK_OK(launch("shm", 3, "test $R = 2 && kill -KILL $$; exec sleep 20", NULL, &code));
+    assert_int_equal(sscanf(told, "rank %d (process %d) was killed", &rank, &pid), 2);
+    assert_int_equal(rank, 2);
+    assert_true(pid > 1);
+    CHECK_OK(launch("shm", 3, "exit $R", NULL, &code)); /* 1 and 2: the rank has said why */
+    assert_true(code == 1 || code == 2);
+    assert_string_equal(told, "");
 }
 
 static volatile sig_atomic_t stop;
@@ -52,17 +100,37 @@ static void on_alarm(int signal_number) { stop = signal_number; }
 
 static void a_stop_reaches_the_ranks(void **state) {
     (void)state;
-    need_mpirun();
-    int code = -1;
     char listens[128];
     signal(SIGALRM, on_alarm);
     snprintf(listens, sizeof listens, "trap 'exit 9' USR1; kill -ALRM %d; for i in $(seq 200); do sleep 0.1; done",
              (int)getpid());
-    CHECK_OK(launch(1, listens, &stop, &code));
-    assert_int_equal(code, 9);
-    /* From before the beginning; nobody listens. */
-    CHECK_OK(launch(2, "sleep 20", &stop, &code));
-    assert_int_equal(code, 130);
+    for (int w = 0; w < ways_here(); w++) {
+        int code = -1;
+        stop = 0;
+        CHECK_OK(launch(ways[w], 1, listens, &stop, &code));
+        assert_int_equal(code, 9);
+        /* From before the beginning; nobody listens. */
+        CHECK_OK(launch(ways[w], 2, "exec sleep 20", &stop, &code));
+        assert_int_equal(code, 130);
+        assert_string_equal(told, "");
+    }
+}
+
+/* mpirun takes ":" for the beginning of a second program. */
+static void a_colon_is_an_argument(void **state) {
+    (void)state;
+    for (int w = 0; w < ways_here(); w++) {
+        char *argv[] = {"/bin/sh", "-c",  "test \"$#.$0.$1.$2.$3.$4\" = \"4.it's.:.-n.1.a b\" || exit 8",
+                        "it's",    ":",   "-n",
+                        "1",       "a b", NULL};
+        ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+        int code = -1;
+        o.ranks = 2;
+        o.argv = argv;
+        o.transport = ways[w];
+        CHECK_OK(ndp_launch(&o, &code));
+        assert_int_equal(code, 0);
+    }
 }
 
 static void what_cannot_be_launched_is_said(void **state) {
@@ -79,7 +147,10 @@ static void what_cannot_be_launched_is_said(void **state) {
     o.argv = argv;
     o.hostfile = "/nowhere/hosts";
     CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "/nowhere/hosts");
+    o.transport = "shm";
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "transport shm connects the processes of one host");
     o.hostfile = NULL;
+    o.transport = "mpi";
     char *path = strdup(getenv("PATH"));
     setenv("PATH", "/nowhere", 1);
     ndp_status st = ndp_launch(&o, &code);
@@ -87,12 +158,6 @@ static void what_cannot_be_launched_is_said(void **state) {
     free(path);
     CHECK_FAILS(st, NDP_ENOTSUP, "apt-get install openmpi-bin");
     assert_int_equal(code, -1);
-}
-
-static char told[512];
-static void listen(void *user, const char *line) {
-    (void)user;
-    snprintf(told, sizeof told, "%s", line);
 }
 
 /* Two hosts, of which the first is this one. */
@@ -156,7 +221,8 @@ static const char facts[] =
 
 static int launched_ranks(const char *transport, int shards) {
     char file[] = "/tmp/ndp-config-XXXXXX", set[128];
-    int fd = mkstemp(file), ranks = -1;
+    int fd = mkstemp(file);
+    ndp_launch_opts o;
     assert_true(fd >= 0 && write(fd, facts, strlen(facts)) == (ssize_t)strlen(facts));
     close(fd);
     ndp_config *c;
@@ -168,16 +234,49 @@ static int launched_ranks(const char *transport, int shards) {
     CHECK_OK(ndp_config_set(c, set));
     snprintf(set, sizeof set, "parallelism.dp_shard_size=%d", shards);
     CHECK_OK(ndp_config_set(c, set));
-    CHECK_OK(ndp_launch_ranks(c, &ranks));
+    CHECK_OK(ndp_launch_opts_read(c, &o));
+    assert_string_equal(o.transport, transport);
     ndp_config_destroy(c);
     unlink(file);
-    return ranks;
+    return o.ranks;
+}
+
+static bool here(const char *const *variables) {
+    for (int i = 0; variables[i]; i += 2)
+        setenv(variables[i], variables[i + 1], 1);
+    bool is = ndp_allocation_is_here();
+    for (int i = 0; variables[i]; i += 2)
+        unsetenv(variables[i]);
+    return is;
+}
+#define HERE(...) here((const char *const[]){__VA_ARGS__, NULL})
+
+/* Only hosts that are others need mpirun. */
+static void a_batch_systems_host(void **state) {
+    char one[] = "/tmp/ndp-nodes-XXXXXX", two[] = "/tmp/ndp-nodes-XXXXXX";
+    int a = mkstemp(one), b = mkstemp(two);
+    (void)state;
+    assert_true(dprintf(a, "n1\nn1\n") > 0 && dprintf(b, "n1\nn1\nn2\n") > 0);
+    assert_true(ndp_allocation_is_here());
+    assert_true(HERE("SLURM_JOB_ID", "7", "SLURM_JOB_NUM_NODES", "1", "SLURMD_NODENAME", "n1"));
+    assert_false(HERE("SLURM_JOB_ID", "7", "SLURM_JOB_NUM_NODES", "2", "SLURMD_NODENAME", "n1"));
+    assert_false(HERE("SLURM_JOB_ID", "7", "SLURM_JOB_NUM_NODES", "1")); /* salloc's shell on a login node */
+    assert_true(HERE("PBS_NODEFILE", one));
+    assert_false(HERE("PBS_NODEFILE", two));
+    assert_false(HERE("PBS_NODEFILE", "/nowhere/nodes"));
+    assert_true(HERE("LSB_HOSTS", "n1 n1"));
+    assert_false(HERE("LSB_HOSTS", "n1 n2"));
+    close(a);
+    close(b);
+    unlink(one);
+    unlink(two);
 }
 
 static void who_has_to_be_launched(void **state) {
     (void)state;
     assert_int_equal(launched_ranks("auto", 4), 4);
     assert_int_equal(launched_ranks("mpi", 4), 4);
+    assert_int_equal(launched_ranks("shm", 4), 4);
     assert_int_equal(launched_ranks("local", 4), 0);
     assert_int_equal(launched_ranks("auto", 1), 0);
     setenv("PMI_SIZE", "4", 1);
@@ -255,7 +354,10 @@ static void environment_names_what_matters(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_get_what_they_need),
                                        cmocka_unit_test(the_first_exit_code_counts),
+                                       cmocka_unit_test(a_dead_rank_is_named),
                                        cmocka_unit_test(a_stop_reaches_the_ranks),
+                                       cmocka_unit_test(a_colon_is_an_argument),
+                                       cmocka_unit_test(a_batch_systems_host),
                                        cmocka_unit_test(what_cannot_be_launched_is_said),
                                        cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
                                        cmocka_unit_test(a_rank_that_fails_is_no_lost_host),

@@ -1,8 +1,10 @@
-/* The mpi transport. CTest runs this under mpirun with several rank counts, with and without shared memory; alone it is
- * a world of one rank. MPI is joined once by a process, so all tests share one transport.
+/* The transports between processes. CTest runs this with several rank counts by `ndparallel launch`, which is shm, and
+ * by mpirun with and without shared memory; alone it is a world of one rank, by MPI. A world is joined once by a
+ * process, so all tests share one transport.
  *
  * With an argument it plays one failure and prints what each rank was told; CTest looks for the words. */
 #include "comm/cases.h"
+#include "comm/launched.h"
 
 #include "check.h"
 #include <signal.h>
@@ -11,6 +13,9 @@
 enum { SKIPPED = 77 };
 
 static ndp_transport *transport;
+
+static bool is_shm(void) { return ndp_launched_on_host(&(int){0}); }
+static ndp_status join_world(ndp_transport **out) { return is_shm() ? ndp_transport_shm(out) : ndp_transport_mpi(out); }
 
 static int join(void **state) {
     *state = transport;
@@ -37,21 +42,35 @@ static void operations_overlap(void **state) { want_ok(*state, check_outstanding
 
 static void many_communicators(void **state) {
     want_ok(*state, check_many(*state, NULL));
-    want_ok(*state, check_many(*state, &(memory_kind){HEAP})); /* the node's ranks must take MPI for it */
+    want_ok(*state, check_many(*state, &(memory_kind){HEAP})); /* peers cannot reach it: copies, or MPI */
 }
 
 static void uneven_windows(void **state) { want_ok(*state, check_uneven_windows(*state, NULL)); }
 
 /* Shared memory must be there exactly where it was not switched off. */
+static bool wants_shared_memory(void) {
+    const char *shm = getenv("NDP_SHM");
+    return is_shm() || (!(shm && strcmp(shm, "off") == 0) && !getenv("NDP_NODE_RANKS"));
+}
+
 static void shared_windows(void **state) {
-    const char *shm = getenv("NDP_SHM"), *nodes = getenv("NDP_NODE_RANKS");
-    bool supported, wanted = !shm && !nodes;
+    bool supported;
     want_ok(*state, check_shared_window(*state, &supported));
-    assert_int_equal(supported, wanted || ndp_transport_world(*state) == 1);
+    assert_int_equal(supported, wants_shared_memory() || ndp_transport_world(*state) == 1);
+}
+
+/* Large buffers of the heap, and messages of them, many times: what is staged is used again. */
+static void heap_buffers(void **state) { want_ok(*state, check_heap(*state)); }
+
+static void a_rank_joins_once(void **state) {
+    ndp_transport *again;
+    (void)state;
+    if (is_shm())
+        CHECK_FAILS(ndp_transport_shm(&again), NDP_EINVAL, "has joined as rank");
 }
 
 static void windows_are_read_in_place(void **state) {
-    bool wanted = !getenv("NDP_SHM") && !getenv("NDP_NODE_RANKS");
+    bool wanted = wants_shared_memory();
     if (ndp_transport_world(*state) > 1)
         want_ok(*state, check_in_place(*state, &wanted));
 }
@@ -61,7 +80,7 @@ static void the_world_is_what_the_launcher_says(void **state) {
     bool launched = ndp_launched(&ranks);
     assert_int_equal(ndp_transport_world(*state), ranks);
     assert_true(launched || ranks == 1);
-    assert_string_equal(ndp_transport_name(*state), "mpi");
+    assert_string_equal(ndp_transport_name(*state), is_shm() ? "shm" : "mpi");
     const char *nodes = getenv("NDP_NODE_RANKS");
     assert_int_equal(ndp_transport_node_ranks(*state), nodes ? atoi(nodes) : ranks);
 }
@@ -213,13 +232,15 @@ static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
         raise(SIGSTOP);
     if (strcmp(what, "die") == 0 && chosen)
         _exit(1);
+    if (strcmp(what, "kill") == 0 && chosen)
+        raise(SIGKILL);
     return reduce(c, strcmp(what, "differ") == 0 && chosen ? 100 : 10);
 }
 
 static int play_failure(const char *what) {
     ndp_transport *t;
     ndp_comm *c = NULL;
-    ndp_status st = ndp_transport_mpi(&t);
+    ndp_status st = join_world(&t);
     if (st != NDP_OK) {
         printf("%s\n", ndp_error_message());
         return 1;
@@ -239,7 +260,7 @@ static int play_failure(const char *what) {
 int main(int argc, char **argv) {
     if (argc > 1)
         return play_failure(argv[1]);
-    ndp_status st = ndp_transport_mpi(&transport);
+    ndp_status st = join_world(&transport);
     if (st != NDP_OK)
         printf("%s%s\n", st == NDP_ENOTSUP ? "skipped: " : "", ndp_error_message());
     if (st != NDP_OK)
@@ -252,6 +273,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(many_communicators),
         cmocka_unit_test(uneven_windows),
         cmocka_unit_test(windows_are_read_in_place),
+        cmocka_unit_test(heap_buffers),
+        cmocka_unit_test(a_rank_joins_once),
     };
     return cmocka_run_group_tests(tests, join, leave);
 }

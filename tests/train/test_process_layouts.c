@@ -1,10 +1,11 @@
-/* Proof 3 between processes: a dozen layouts under mpirun against one rank, by this program itself (it starts itself as
- * the ranks, so that gradients can be compared), and some by ndparallel train and what it writes. */
+/* Proof 3 between processes: a dozen layouts against one rank, by this program itself (it starts itself as the ranks,
+ * so that gradients can be compared), and some by ndparallel train and what it writes. Ranks that share memory are
+ * started by shm, and some once more by mpirun; those on nodes of their own by mpirun. */
 #include "base/json.h"
 #include "train/invariance.h"
 
 /* Updates of 8 samples. `gathered`: every rank on a node of its own, so that all goes through MPI's own collectives. */
-static const way on_mpi[] = {
+static const way layouts[] = {
     {.shard = 2, .accumulation = 4},
     {.cp = 2, .tp = 2, .accumulation = 4, .recompute = true},
     {.shard = 2, .sp = 2, .tp = 2, .accumulation = 2},
@@ -19,15 +20,10 @@ static const way on_mpi[] = {
     {.shard = 2, .cp = 2, .sp = 2, .accumulation = 2, .gathered = true, .keep = true},
 };
 
-enum { TRAINED = 3 /* by the program, too: the first of them */ };
+enum { TRAINED = 3 /* by the program, too: the first of them */, TWICE = 3 /* by mpirun as well */ };
 
 /* mpirun must be there; TSan does not see through MPI. */
-static void want_mpirun(void) {
-    if (getenv("TSAN_OPTIONS") || system("command -v mpirun >/dev/null 2>&1") != 0) {
-        print_message("SKIPPED: no mpirun, or TSan\n");
-        skip();
-    }
-}
+static bool have_mpirun(void) { return !getenv("TSAN_OPTIONS") && system("command -v mpirun >/dev/null 2>&1") == 0; }
 
 static subject small_subject(const corpus *c, const char *name) {
     subject s = odd_subject(c, name, "fp32");
@@ -36,15 +32,15 @@ static subject small_subject(const corpus *c, const char *name) {
 }
 
 static way small_way(int i) {
-    way w = on_mpi[i];
+    way w = layouts[i];
     w.global = 8, w.threads = 1;
     return w;
 }
 
-static char *write_job(const corpus *c, const subject *s, const way *w, const char *output) {
+static char *write_job(const corpus *c, const subject *s, const way *w, const char *transport, const char *output) {
     char *path = ndp_format("%s/job.yaml", c->folder), *yaml;
     ndp_config *config = configure(s, w);
-    set(config, "train.transport=auto");
+    set(config, "train.transport=%s", transport);
     set(config, "train.output_dir=%s", output);
     CHECK_OK(ndp_config_text(config, &yaml));
     CHECK_OK(ndp_file_write_atomic(path, yaml, strlen(yaml)));
@@ -116,16 +112,16 @@ static outcome read_outcome(const char *job, const outcome *like) {
     return o;
 }
 
-static void check_launched(const corpus *c, const subject *s, const way *w, const outcome *one) {
+static void check_launched(const corpus *c, const subject *s, const way *w, const char *transport, const outcome *one) {
     char self[4096], text[WAY_TEXT], words[512];
     ssize_t n = readlink("/proc/self/exe", self, sizeof self - 1);
     assert_true(n > 0);
     self[n] = '\0';
-    char *job = write_job(c, s, w, "unused");
+    char *job = write_job(c, s, w, transport, "unused");
     char *const argv[] = {self, (char *)"--rank", job, NULL};
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     ndp_layout l = layout_of(w);
-    o.ranks = ranks_of(&l), o.threads = 1, o.argv = argv;
+    o.ranks = ranks_of(&l), o.threads = 1, o.argv = argv, o.transport = transport;
     int code;
     if (w->gathered)
         setenv("NDP_NODE_RANKS", "1", 1);
@@ -137,21 +133,26 @@ static void check_launched(const corpus *c, const subject *s, const way *w, cons
     ndp_difference d = compare(&launched, one, &bounds);
     const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
-        fail_msg("mpi, %s: %s", way_text(w, text), bad);
-    printf("mpi, %s: gradient of step 1 off by %.1e, loss by %.1e\n", way_text(w, text),
+        fail_msg("%s, %s: %s", transport, way_text(w, text), bad);
+    printf("%s, %s: gradient of step 1 off by %.1e, loss by %.1e\n", transport, way_text(w, text),
            d.of[NDP_MEASURE_FIRST_GRADIENT].worst.off, d.of[NDP_MEASURE_LOSS].worst.off);
     outcome_release(&launched);
     free(job);
 }
 
 static void gradients(void **state) {
-    want_mpirun();
-    subject s = small_subject(*state, "mpi");
+    bool mpirun = have_mpirun();
+    subject s = small_subject(*state, "processes");
     way alone = one_rank(8, 1, 1);
     outcome one = train(&s, &alone);
-    for (int i = 0; i < NDP_COUNT(on_mpi); i++) {
+    if (!mpirun)
+        print_message("SKIPPED in part: no mpirun, or TSan\n");
+    for (int i = 0; i < NDP_COUNT(layouts); i++) {
         way w = small_way(i);
-        check_launched(*state, &s, &w, &one);
+        if (!w.gathered)
+            check_launched(*state, &s, &w, "shm", &one);
+        if (mpirun && (w.gathered || i < TWICE))
+            check_launched(*state, &s, &w, "mpi", &one);
     }
     outcome_release(&one);
 }
@@ -184,7 +185,6 @@ static void run_program(const char *program, const char *job, const char *folder
 static void metrics(void **state) {
     const corpus *c = *state;
     const char *program = getenv("NDP_PROGRAM");
-    want_mpirun();
     if (!program || access(program, X_OK) != 0) {
         print_message("SKIPPED: NDP_PROGRAM does not name the program\n");
         skip();
@@ -193,8 +193,8 @@ static void metrics(void **state) {
     outcome one = {0};
     for (int i = -1; i < TRAINED; i++) {
         way w = i < 0 ? one_rank(8, 1, 1) : small_way(i);
-        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, folder), text[WAY_TEXT],
-             words[512];
+        char *folder = ndp_format("%s/run%d", c->folder, i), *job = write_job(c, &s, &w, "auto", folder),
+             text[WAY_TEXT], words[512];
         outcome o = {0};
         run_program(program, job, folder, i < 0 ? &one : &o);
         assert_int_equal(one.of.steps, MOST_STEPS);

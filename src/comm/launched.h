@@ -1,0 +1,12 @@
+/* Who started this process, as far as its environment says. */
+#ifndef NDP_COMM_LAUNCHED_H
+#define NDP_COMM_LAUNCHED_H
+
+#include "comm/comm.h"
+
+/* True when ndp_launch started this process as a rank of a world on one host, without mpirun. */
+bool ndp_launched_on_host(int *ranks);
+/* This process's number among the ranks of its host, and how many these are; false when nothing says so. */
+bool ndp_launched_local(int *rank, int *ranks);
+
+#endif
