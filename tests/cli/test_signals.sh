@@ -105,9 +105,9 @@ for transport in $ways; do
     ended 137
 done
 
-# On one host signals reach a rank from anybody; all stop after one step.
+# A rank on one host takes signals from anybody; all stop after the same step.
 begin --transport shm
-kill -INT "$(processes 0)"
+kill -TERM "$(processes 0)"
 ended 130
 says err '^ndparallel: stopped after step [0-9]+; go on with --resume$'
 lines err 1 '.'
