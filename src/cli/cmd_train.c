@@ -175,14 +175,14 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
 
 int cmd_train(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        options,
-        parse,
-        "JOB.YAML",
-        "Train a model from a job file. Starts its ranks with mpirun, or joins ranks that mpirun or srun started.",
-        children,
-        NULL,
-        NULL};
+    static const struct argp argp = {options,
+                                     parse,
+                                     "JOB.YAML",
+                                     "Train a model from a job file. Starts its ranks, with mpirun on several hosts, "
+                                     "or joins ranks that mpirun or srun started.",
+                                     children,
+                                     NULL,
+                                     NULL};
     arguments a = {0};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
