@@ -1,5 +1,6 @@
 #include "train/mpi_folder.h"
 #include "base/text.h"
+#include "train/host.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -8,9 +9,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define RUN "run-"
+#define MARK "launcher"
 
 /* $TMPDIR/ndparallel-UID, which nobody else can write to; freed by the caller. */
 static ndp_status home(char **out) {
@@ -51,20 +54,55 @@ static int lock(const char *path) {
     return -1;
 }
 
-/* What cannot be removed stays: it is not this run's. */
+/* A folder that a launcher made had its lock from the beginning. One that a daemon of Open MPI made on another host
+ * gets it from its first rank: until that has come, its age has to do. */
+static bool may_be_starting(const char *path) {
+    enum { SECONDS = 60 };
+    struct stat info;
+    char *mark = ndp_format("%s/" MARK, path);
+    bool young = stat(path, &info) == 0 && time(NULL) - info.st_mtime < SECONDS;
+    young &= !mark || !ndp_path_exists(mark);
+    free(mark);
+    return young;
+}
+
+/* What cannot be removed stays: it is not this user's. */
 static void remove_abandoned(const char *folder) {
     DIR *all = opendir(folder);
     for (struct dirent *e; all && (e = readdir(all)) != NULL;) {
         char *path = strncmp(e->d_name, RUN, strlen(RUN)) == 0 ? ndp_format("%s/%s", folder, e->d_name) : NULL;
         int fd = path ? lock(path) : -1;
-        if (fd >= 0) {
+        if (fd >= 0 && !may_be_starting(path))
             (void)!ndp_folder_remove(path);
+        if (fd >= 0)
             close(fd);
-        }
         free(path);
     }
     if (all)
         closedir(all);
+}
+
+void ndp_mpi_folder_keep(void) {
+    const char *path = getenv("OMPI_MCA_orte_tmpdir_base"), *name = path ? strrchr(path, '/') : NULL;
+    if (!getenv(NDP_LAUNCHED) || !name || strncmp(name + 1, RUN, strlen(RUN)) != 0)
+        return;
+    if (lock(path) < 0) /* the launcher has it, or another rank of this host */
+        return;
+    char *folder = ndp_format("%.*s", (int)(name - path), path);
+    if (folder)
+        remove_abandoned(folder);
+    free(folder);
+}
+
+/* Makes a file in it that says that a launcher made it. */
+static int mark(const char *path) {
+    char *file = ndp_format("%s/" MARK, path);
+    int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    int error = !file ? ENOMEM : fd < 0 ? errno : 0;
+    free(file);
+    if (fd >= 0)
+        close(fd);
+    return error;
 }
 
 ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
@@ -80,12 +118,17 @@ ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
         error = !f.path ? ENOMEM : mkdtemp(f.path) ? 0 : errno;
         if (error == 0)
             f.lock = lock(f.path);
+        if (f.lock >= 0)
+            error = mark(f.path);
     }
-    ndp_status st = f.lock >= 0 ? NDP_OK
-                                : NDP_FAIL(NDP_EIO, "cannot create a folder in '%s' for mpirun's files: %s", folder,
-                                           strerror(error ? error : EBUSY));
+    ndp_status st = f.lock >= 0 && error == 0
+                        ? NDP_OK
+                        : NDP_FAIL(NDP_EIO, "cannot create a folder in '%s' for mpirun's files: %s", folder,
+                                   strerror(error ? error : EBUSY));
     free(folder);
     if (st != NDP_OK) {
+        if (f.lock >= 0)
+            close(f.lock);
         free(f.path);
         return st;
     }

@@ -13,6 +13,9 @@ typedef struct ndp_mpi_folder {
 
 /* Removes what killed runs of this user have left, then makes a new folder. */
 NDP_API ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out);
+/* For a rank that mpirun started with such a folder, before it joins: on the launcher's host it is in use already; on
+ * any other the first rank holds the lock until its process ends, and removes what killed runs have left there. */
+void ndp_mpi_folder_keep(void);
 /* Removes it with all that lies in it. */
 void ndp_mpi_folder_remove(ndp_mpi_folder *f);
 

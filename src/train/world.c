@@ -1,6 +1,7 @@
 /* The public words for configurations and worlds. */
 #include "comm/launched.h"
 #include "train/job.h"
+#include "train/mpi_folder.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -85,7 +86,10 @@ static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
     NDP_CHECK(!on_host || strcmp(kind, "mpi") != 0,
               "train.transport mpi: mpirun has not started these ranks; take `auto`, or start them with mpirun or "
               "`ndparallel launch --transport mpi`");
-    return on_host || strcmp(kind, "shm") == 0 ? ndp_transport_shm(out) : ndp_transport_mpi(out);
+    if (on_host || strcmp(kind, "shm") == 0)
+        return ndp_transport_shm(out);
+    ndp_mpi_folder_keep();
+    return ndp_transport_mpi(out);
 }
 
 ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, void *), void *arg) {
