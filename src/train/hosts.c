@@ -92,7 +92,7 @@ static bool is_one_slurm_node(void) {
 static bool is_one_pbs_node(void) {
     char *text;
     size_t size;
-    if (ndp_file_read(getenv("PBS_NODEFILE"), &text, &size) != NDP_OK)
+    if (ndp_file_read_as(NDP_FILE_HOSTS, getenv("PBS_NODEFILE"), &text, &size) != NDP_OK)
         return false;
     bool one = is_one_host(text);
     free(text);
