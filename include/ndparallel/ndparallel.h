@@ -170,10 +170,15 @@ NDP_API ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *t
 int64_t ndp_trainer_updates(const ndp_trainer *t);
 /* Saves weights, optimizer and cursor into `folder` (NULL: the run's checkpoints/). Collective; atomic. */
 NDP_API ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder);
-/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 when there is none. NDP_EINVAL
- * names what differs of all that determines the curve: model, data, tokenizer, optimizer, schedule, batch, seed,
- * precision. Collective. */
+/* Loads the newest checkpoint of `folder` (NULL: the run's), on any layout; *step = -1 if there has never been one.
+ * Verifies every byte of it first. If it is damaged, the one saved before it is loaded, the damaged one is renamed to
+ * step-N.damaged, and rank 0 warns on stderr. NDP_EINVAL if that one is damaged too, or if none is left: nothing is
+ * changed, and the message says which steps verify. NDP_EINVAL also names what differs of all that determines the
+ * curve: model, data, tokenizer, optimizer, schedule, batch, seed, precision. Collective. */
 NDP_API ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step);
+/* The same from exactly the step `wanted`; newer checkpoints are renamed to step-N.superseded, or .damaged. wanted < 0:
+ * as ndp_trainer_resume. Collective. */
+NDP_API ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t wanted, int64_t *step);
 /* Writes the model as a Hugging Face folder (NULL: the run's model/). Collective. */
 NDP_API ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder);
 /* The layout, the batch equation, the sizes: some lines for a person. */
@@ -190,6 +195,7 @@ NDP_API ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor,
 
 typedef struct ndp_train_opts {
     bool resume;                       /* go on from the run folder's newest checkpoint */
+    int64_t resume_from;               /* with resume: from the one of this step; < 0: the newest */
     bool await;                        /* with resume: wait for a run of another host that holds the folder's lock, and
                                         * take over once it has been silent for 30 s; otherwise that is NDP_EINVAL */
     const volatile sig_atomic_t *stop; /* becomes non-zero: finish the step, save, return NDP_EINTR; may be NULL */
@@ -203,7 +209,7 @@ typedef struct ndp_train_opts {
     int accept_count;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, false, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
 /* The whole run on one rank of a world: run folder, metrics.jsonl, checkpoints, the trained model. NDP_EINVAL, before
  * anything in the folder is written: a resumed run differs from its checkpoint in a key that `accept` does not hold, or
  * `accept` holds one that does not differ. Rank 0 holds train.output_dir/lock meanwhile: NDP_EINVAL when another run

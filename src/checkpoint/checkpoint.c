@@ -1,5 +1,6 @@
 #include "checkpoint/checkpoint.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/shards.h"
@@ -31,46 +32,21 @@ static void target_release(target *t) {
 
 /* ---- SYNCED: the manifest ---- */
 
-static ndp_status file_bytes(const char *folder, const char *name, int64_t *bytes) {
-    char *path = ndp_format("%s/%s", folder, name);
-    struct stat info;
-    ndp_status st = NDP_OK;
-    if (!path || stat(path, &info))
-        st = NDP_FAIL(NDP_EIO, "cannot find '%s/%s', which was just written: %s", folder, name, strerror(errno));
-    else
-        *bytes = info.st_size;
-    free(path);
-    return st;
-}
-
-/* The files of the shards, and an index where one stem has several. */
-static ndp_status list_files(const ndp_shards *s, const char *folder, ndp_manifest_file *files, char (*indices)[64],
-                             int *n) {
-    for (int f = 0; f < s->n_files; f++) {
-        files[*n].name = s->files[f].name;
-        NDP_TRY(file_bytes(folder, s->files[f].name, &files[(*n)++].bytes));
-        bool another = f > 0 && s->files[f].stem == s->files[f - 1].stem;
-        bool last = f + 1 == s->n_files || s->files[f].stem != s->files[f + 1].stem;
-        if (another && last) {
-            snprintf(*indices, sizeof *indices, "%s.safetensors.index.json", s->files[f].stem);
-            files[*n].name = *indices++;
-            NDP_TRY(file_bytes(folder, files[*n].name, &files[*n].bytes));
-            ++*n;
-        }
-    }
-    return NDP_OK;
-}
-
-static ndp_status write_manifest(const ndp_shards *s, const char *folder, const ndp_checkpoint_info *info) {
-    enum { STEMS = 2 };
-    char indices[STEMS][64], *path = NULL, *text = NULL;
-    ndp_manifest_file *files = calloc((size_t)s->n_files + STEMS, sizeof *files);
+static ndp_status write_manifest(const ndp_shards *s, const char *folder, const ndp_checkpoint_info *info,
+                                 int64_t *bytes) {
     int n = 0;
+    char *path = ndp_format("%s/manifest.json", folder), *text = NULL;
+    ndp_manifest_file *files = calloc((size_t)(s->n_files + s->n_indices) + 1, sizeof *files);
     ndp_status st = NDP_OK;
-    if (!files || !(path = ndp_format("%s/manifest.json", folder)))
+    if (!files || !path)
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest in '%s'", folder);
     NDP_TRY_GOTO(st, release);
-    NDP_TRY_GOTO(list_files(s, folder, files, indices, &n), release);
+    for (; n < s->n_files; n++)
+        files[n] = (ndp_manifest_file){s->files[n].name, s->files[n].bytes, s->files[n].chunks, s->files[n].n_chunks};
+    for (int i = 0; i < s->n_indices; i++)
+        files[n++] = s->indices[i];
+    for (int i = 0; i < n; *bytes += files[i++].bytes)
+        NDP_TRY_GOTO(ndp_manifest_file_check(folder, files[i].name, files[i].bytes), release);
     NDP_TRY_GOTO(ndp_manifest_text(info, files, n, &text), release);
     NDP_TRY_GOTO(ndp_file_write_atomic(path, text, strlen(text)), release);
 release:
@@ -92,33 +68,28 @@ static ndp_status move_into_place(const target *t) {
     return NDP_OK;
 }
 
-/* Hidden before it is emptied: no crash leaves a half-removed checkpoint under a checkpoint's name. */
-static ndp_status remove_step(const char *folder, int64_t step) {
-    target t = {0};
-    ndp_status st;
-    NDP_TRY_GOTO(target_init(&t, folder, step), release);
-    NDP_TRY_GOTO(ndp_durable_rename(t.final, t.beside), release);
-    NDP_TRY_GOTO(ndp_folder_remove(t.beside), release);
-release:
-    target_release(&t);
-    return st;
-}
-
+/* The newest `keep` that look whole stay, and the one just written. */
 static ndp_status prune(const char *folder, const ndp_checkpoint_info *just_written, int keep) {
     int64_t *steps = NULL;
-    int n = 0;
+    int n = 0, kept = 0;
     NDP_TRY(ndp_lock_check(just_written->lock));
-    NDP_TRY(ndp_checkpoint_list(folder, &steps, &n, NULL));
+    NDP_TRY(ndp_checkpoint_steps(folder, &steps, &n));
     ndp_status st = NDP_OK;
-    for (int i = keep; i < n && st == NDP_OK; i++)
-        if (steps[i] != just_written->step)
-            st = remove_step(folder, steps[i]);
+    for (int i = 0; i < n && st == NDP_OK; i++) {
+        ndp_examined e;
+        char name[64];
+        st = ndp_checkpoint_examine(NULL, folder, steps[i], false, 1, &e);
+        if (st != NDP_OK || e.state == NDP_WHOLE_DAMAGED || kept++ < keep || steps[i] == just_written->step)
+            continue;
+        st = ndp_step_remove(folder, ndp_step_name(steps[i], name));
+    }
     free(steps);
     return st;
 }
 
-static ndp_status commit(const ndp_shards *s, const target *t, const ndp_checkpoint_info *info, bool *committed) {
-    NDP_TRY(write_manifest(s, t->beside, info));
+static ndp_status commit(const ndp_shards *s, const target *t, const ndp_checkpoint_info *info, int64_t *bytes,
+                         bool *committed) {
+    NDP_TRY(write_manifest(s, t->beside, info, bytes));
     NDP_TRY(ndp_durable_folder(t->beside));
     NDP_TRY(ndp_lock_check(info->lock));
     NDP_TRY(move_into_place(t));
@@ -131,14 +102,14 @@ static ndp_status begin(const target *t, const ndp_checkpoint_info *info) {
     return ndp_fresh_folder(t->beside);
 }
 
-static ndp_status save(const ndp_shards *s, ndp_comm *world, const target *t, const ndp_checkpoint_info *info,
-                       const ndp_file_piece *pieces, int n_pieces, int keep) {
+static ndp_status save(ndp_shards *s, ndp_comm *world, const target *t, const ndp_checkpoint_info *info,
+                       const ndp_file_piece *pieces, int n_pieces, int keep, int64_t *bytes) {
     bool first = ndp_is_first(world), committed = false;
     ndp_status st = ndp_agree(world, first ? begin(t, info) : NDP_OK);
     if (st == NDP_OK)
         st = ndp_shards_write(s, world, t->beside, pieces, n_pieces);
     if (st == NDP_OK)
-        st = ndp_agree(world, first ? commit(s, t, info, &committed) : NDP_OK);
+        st = ndp_agree(world, first ? commit(s, t, info, bytes, &committed) : NDP_OK);
     if (st != NDP_OK)
         st = ndp_agree(world, first ? ndp_lock_explain(info->lock, st) : st);
     if (first && (st != NDP_OK || committed) && ndp_lock_held(info->lock)) /* half-written, or swapped out */
@@ -147,10 +118,25 @@ static ndp_status save(const ndp_shards *s, ndp_comm *world, const target *t, co
     return ndp_agree(world, first && keep > 0 ? prune(t->folder, info, keep) : NDP_OK);
 }
 
+/* Collective: the longest of all ranks, in microseconds. */
+static ndp_status measure(ndp_comm *world, double seconds, double hashing, int64_t bytes, ndp_save_cost *cost) {
+    int64_t most[] = {(int64_t)(seconds * 1e6), (int64_t)(hashing * 1e6), bytes};
+    if (world) {
+        ndp_work w;
+        NDP_TRY(ndp_all_reduce_begin(world, most, NDP_COUNT(most), NDP_I64, NDP_MAX, &w));
+        NDP_TRY(ndp_wait(&w));
+    }
+    if (cost)
+        *cost = (ndp_save_cost){most[2], (double)most[0] * 1e-6, (double)most[1] * 1e-6};
+    return NDP_OK;
+}
+
 ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                        const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
-                                       int keep, int64_t max_shard_bytes) {
+                                       int keep, int64_t max_shard_bytes, ndp_save_cost *cost) {
     static const char *const stems[] = {"model", "optimizer"};
+    double start = ndp_now();
+    int64_t bytes = 0;
     ndp_shards s = {0};
     target t = {0};
     ndp_status st = ndp_shards_plan(&s, specs, n, stems, NDP_COUNT(stems), max_shard_bytes);
@@ -158,7 +144,9 @@ ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, cons
         st = target_init(&t, folder, info->step);
     st = ndp_agree(world, st);
     if (st == NDP_OK)
-        st = save(&s, world, &t, info, pieces, n_pieces, keep);
+        st = save(&s, world, &t, info, pieces, n_pieces, keep, &bytes);
+    if (st == NDP_OK)
+        st = measure(world, ndp_now() - start, s.hashing, bytes, cost);
     target_release(&t);
     ndp_shards_release(&s);
     return st;
@@ -166,6 +154,6 @@ ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, cons
 
 ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
-                               int keep) {
-    return ndp_checkpoint_save_sharded(world, folder, info, specs, n, pieces, n_pieces, keep, NDP_SHARD_BYTES);
+                               int keep, ndp_save_cost *cost) {
+    return ndp_checkpoint_save_sharded(world, folder, info, specs, n, pieces, n_pieces, keep, NDP_SHARD_BYTES, cost);
 }

@@ -1,14 +1,61 @@
 #include "checkpoint/manifest.h"
 
-#include "base/text.h"
-
+#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
 static const char FORMAT[] = "ndparallel checkpoint";
-enum { VERSION = 1 };
+static const char HASH_MEMBER[] = ",\n  \"hash\": \"", END[] = "\n}\n";
+enum { VERSION = 2, SEAL = sizeof HASH_MEMBER - 1 + NDP_HASH_DIGITS + 1 + sizeof END - 1 };
+
+/* No file of ours has a larger chunk: a header has at most 100 MiB. */
+static const int64_t CHUNK_MOST = 128 << 20;
+
+/* ---- the hash of the text ---- */
+
+/* Of the bytes before the member and of the end. NDP_ENOMEM. */
+static ndp_status hash_text(const char *text, size_t before, ndp_hash *out) {
+    char *whole = malloc(before + sizeof END);
+    if (!whole)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hash of a manifest of %zu bytes", before);
+    memcpy(whole, text, before);
+    memcpy(whole + before, END, sizeof END);
+    *out = ndp_hash_of(whole, before + sizeof END - 1);
+    free(whole);
+    return NDP_OK;
+}
+
+void ndp_manifest_seal(ndp_str *text) {
+    ndp_hash hash;
+    char digits[NDP_HASH_DIGITS + 1];
+    text->failed |= text->failed || hash_text(text->data, text->length, &hash) != NDP_OK;
+    if (!text->failed)
+        ndp_str_addf(text, "%s%s\"%s", HASH_MEMBER, ndp_hash_text(hash, digits), END);
+}
+
+/* The hash that a text of version 2 ends with; false where it does not end so. */
+static bool read_seal(const char *text, size_t size, ndp_hash *out) {
+    if (size < SEAL)
+        return false;
+    const char *seal = text + size - SEAL, *digits = seal + sizeof HASH_MEMBER - 1, *after = digits + NDP_HASH_DIGITS;
+    return memcmp(seal, HASH_MEMBER, sizeof HASH_MEMBER - 1) == 0 && ndp_hash_parse(digits, out) && *after == '"' &&
+           memcmp(after + 1, END, sizeof END - 1) == 0;
+}
+
+static ndp_status check_hash(const char *text, size_t size, const char *what, ndp_hash *out) {
+    ndp_hash stated, is;
+    char one[NDP_HASH_DIGITS + 1], other[NDP_HASH_DIGITS + 1];
+    if (!read_seal(text, size, &stated))
+        return NDP_FAIL(NDP_EFORMAT, "%s: it does not end with its hash: it is damaged", what);
+    NDP_TRY(hash_text(text, size - SEAL, &is));
+    if (!ndp_hash_equal(stated, is))
+        return NDP_FAIL(NDP_EFORMAT, "%s: its text has the hash %s, not the %s that it states: it is damaged", what,
+                        ndp_hash_text(is, one), ndp_hash_text(stated, other));
+    *out = is;
+    return NDP_OK;
+}
 
 /* ---- reading ---- */
 
@@ -24,31 +71,97 @@ static ndp_status read_number(struct json_object *o, const char *what, const cha
     return ndp_json_int(o, what, key, 0, INT64_MAX, out);
 }
 
-static ndp_status check_version(struct json_object *o, const char *what) {
+/* Reads the version. What says that it is of version 1 has nothing that came later: a damaged digit must not turn a
+ * manifest into one that nobody verifies. */
+static ndp_status check_version(ndp_manifest *m, const char *text, size_t size, const char *what) {
     const char *format = "";
     int64_t version = 0;
-    if (!json_object_is_type(o, json_type_object))
+    if (!json_object_is_type(m->json, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: not an object", what);
-    NDP_TRY(ndp_json_string(o, what, "format", &format));
+    NDP_TRY(ndp_json_string(m->json, what, "format", &format));
     if (strcmp(format, FORMAT) != 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: \"format\" is not \"%s\"", what, FORMAT);
-    NDP_TRY(read_number(o, what, "version", &version));
-    if (version != VERSION)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a checkpoint of version %lld; this program reads version %d", what,
+    NDP_TRY(read_number(m->json, what, "version", &version));
+    if (version != 1)
+        NDP_TRY(check_hash(text, size, what, &m->hash));
+    if (version > VERSION)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: a checkpoint of version %lld; this program reads versions 1 to %d", what,
                         (long long)version, VERSION);
+    m->version = version == 1 ? 1 : VERSION;
     return NDP_OK;
 }
 
-static ndp_status read_file_entry(struct json_object *o, const char *what, ndp_manifest_file *out) {
+/* All members are among `known`, and with `all` all of those are there. */
+static ndp_status check_members(struct json_object *o, const char *what, const char *const *known, int n, bool all) {
+    json_object_object_foreach(o, key, value) {
+        int i = 0;
+        (void)value;
+        while (i < n && strcmp(known[i], key) != 0)
+            i++;
+        if (i == n)
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%.40s\" is no member of such an object: it is damaged", what, key);
+    }
+    for (int i = 0; i < n && all; i++)
+        NDP_TRY(require(o, what, known[i]));
+    return NDP_OK;
+}
+
+/* [offset, bytes, "hash"], which begins where the one before ends. */
+static ndp_status read_chunk(struct json_object *o, const char *what, const char *file, int64_t end, ndp_chunk *out) {
+    struct json_object *item[3] = {0};
+    bool three = json_object_is_type(o, json_type_array) && json_object_array_length(o) == 3;
+    for (int i = 0; i < 3 && three; i++)
+        item[i] = json_object_array_get_idx(o, (size_t)i);
+    const char *hash = three ? ndp_json_text(item[2]) : NULL;
+    if (!hash || strlen(hash) != NDP_HASH_DIGITS || !ndp_hash_parse(hash, &out->hash) ||
+        !json_object_is_type(item[0], json_type_int) || !json_object_is_type(item[1], json_type_int))
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s: a chunk is not [offset, bytes, \"hash\"]", what, file);
+    out->offset = json_object_get_int64(item[0]);
+    out->bytes = json_object_get_int64(item[1]);
+    if (out->offset != end || out->bytes <= 0 || out->bytes > CHUNK_MOST)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s: a chunk of %lld bytes at %lld, where one of 1 to %lld at %lld is due",
+                        what, file, (long long)out->bytes, (long long)out->offset, (long long)CHUNK_MOST,
+                        (long long)end);
+    return NDP_OK;
+}
+
+/* The chunks cover the file. */
+static ndp_status read_chunks(ndp_manifest *m, struct json_object *o, const char *what, ndp_manifest_file *out) {
+    struct json_object *list = NULL;
+    if (!json_object_object_get_ex(o, "chunks", &list) || !json_object_is_type(list, json_type_array))
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no array \"chunks\"", what, out->name);
+    int64_t n = (int64_t)json_object_array_length(list), end = 0;
+    ndp_chunk *chunks = ndp_arena_alloc(&m->arena, ((size_t)n + 1) * sizeof *chunks);
+    if (!chunks)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %lld chunks", what, (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        NDP_TRY(read_chunk(json_object_array_get_idx(list, (size_t)i), what, out->name, end, &chunks[i]));
+        if (__builtin_add_overflow(end, chunks[i].bytes, &end))
+            return NDP_FAIL(NDP_EFORMAT, "%s: %s: its chunks have no end", what, out->name);
+    }
+    if (end != out->bytes)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has %lld bytes, its chunks cover %lld", what, out->name,
+                        (long long)out->bytes, (long long)end);
+    out->chunks = chunks;
+    out->n_chunks = n;
+    return NDP_OK;
+}
+
+static ndp_status read_file_entry(ndp_manifest *m, struct json_object *o, const char *what, ndp_manifest_file *out) {
+    static const char *const members[] = {"name", "bytes", "chunks"};
     const char *name = "";
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: an entry of \"files\" is not an object", what);
+    NDP_TRY(check_members(o, what, members, m->version == 1 ? 2 : 3, false));
     NDP_TRY(ndp_json_string(o, what, "name", &name));
     if (!name[0] || name[0] == '.' || strchr(name, '/'))
         return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is no name of a file of a checkpoint", what, name);
     NDP_TRY(read_number(o, what, "bytes", &out->bytes));
     out->name = name;
-    return NDP_OK;
+    for (const ndp_manifest_file *f = m->files; f < out; f++)
+        if (strcmp(f->name, name) == 0)
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is there twice", what, name);
+    return m->version == 1 ? NDP_OK : read_chunks(m, o, what, out);
 }
 
 static ndp_status read_files(ndp_manifest *m, const char *what) {
@@ -60,12 +173,15 @@ static ndp_status read_files(ndp_manifest *m, const char *what) {
     if (!m->files)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu files", what, n);
     for (size_t i = 0; i < n; i++)
-        NDP_TRY(read_file_entry(json_object_array_get_idx(files, i), what, &m->files[m->n_files++]));
+        NDP_TRY(read_file_entry(m, json_object_array_get_idx(files, i), what, &m->files[m->n_files++]));
     return NDP_OK;
 }
 
-static ndp_status read_members(ndp_manifest *m, const char *what) {
-    NDP_TRY(check_version(m->json, what));
+static ndp_status read_members(ndp_manifest *m, const char *text, size_t size, const char *what) {
+    static const char *const members[] = {"format", "version", "step", "samples", "seed", "extra", "files", "hash"};
+    NDP_TRY(check_version(m, text, size, what));
+    NDP_TRY(m->version == 1 ? check_members(m->json, what, members, NDP_COUNT(members) - 1, false)
+                            : check_members(m->json, what, members, NDP_COUNT(members), true));
     NDP_TRY(read_number(m->json, what, "step", &m->info.step));
     NDP_TRY(read_number(m->json, what, "samples", &m->info.samples));
     NDP_TRY(read_number(m->json, what, "seed", &m->info.seed));
@@ -79,7 +195,7 @@ ndp_status ndp_manifest_parse(const char *text, size_t size, const char *what, n
     ndp_manifest m = {0};
     ndp_status st;
     NDP_TRY_GOTO(ndp_json_parse(text, size, what, &m.json), release);
-    NDP_TRY_GOTO(read_members(&m, what), release);
+    NDP_TRY_GOTO(read_members(&m, text, size, what), release);
     *out = m;
     return NDP_OK;
 release:
@@ -87,22 +203,57 @@ release:
     return st;
 }
 
-static ndp_status check_files(const ndp_manifest *m, const char *folder) {
-    for (int i = 0; i < m->n_files; i++) {
-        const ndp_manifest_file *f = &m->files[i];
-        char *path = ndp_format("%s/%s", folder, f->name);
-        if (!path)
-            return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to check its files", folder);
-        struct stat info;
-        int r = stat(path, &info);
-        free(path);
-        if (r)
-            return NDP_FAIL(NDP_EIO, "'%s/%s': %s", folder, f->name, strerror(errno));
-        if (info.st_size != f->bytes)
-            return NDP_FAIL(NDP_EFORMAT, "'%s/%s' has %lld bytes, its manifest says %lld", folder, f->name,
-                            (long long)info.st_size, (long long)f->bytes);
-    }
+/* ---- the files ---- */
+
+ndp_status ndp_manifest_file_check(const char *folder, const char *name, int64_t bytes) {
+    char *path = ndp_format("%s/%s", folder, name);
+    if (!path)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to check its files", folder);
+    struct stat info;
+    int cause = lstat(path, &info) ? errno : 0;
+    free(path);
+    if (cause)
+        return NDP_FAIL(cause == ENOENT ? NDP_EFORMAT : NDP_EIO, "'%s/%s': %s", folder, name, strerror(cause));
+    if (!S_ISREG(info.st_mode))
+        return NDP_FAIL(NDP_EFORMAT, "'%s/%s' is %s, not the file that was saved", folder, name,
+                        S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
+    if (bytes >= 0 && info.st_size != bytes)
+        return NDP_FAIL(NDP_EFORMAT, "'%s/%s' has %lld bytes, its manifest says %lld", folder, name,
+                        (long long)info.st_size, (long long)bytes);
     return NDP_OK;
+}
+
+static bool ends_with(const char *name, const char *end) {
+    size_t n = strlen(name), m = strlen(end);
+    return n >= m && strcmp(name + n - m, end) == 0;
+}
+
+static bool is_listed(const ndp_manifest *m, const char *name) {
+    for (int i = 0; i < m->n_files; i++)
+        if (strcmp(m->files[i].name, name) == 0)
+            return true;
+    return false;
+}
+
+/* Weights that the manifest does not know could be read in place of those it does. */
+static ndp_status check_others(const ndp_manifest *m, const char *folder) {
+    DIR *d = opendir(folder);
+    if (!d)
+        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
+    ndp_status st = NDP_OK;
+    for (struct dirent *e; st == NDP_OK && (e = readdir(d));)
+        if ((ends_with(e->d_name, ".safetensors") || ends_with(e->d_name, ".safetensors.index.json")) &&
+            !is_listed(m, e->d_name))
+            st = NDP_FAIL(NDP_EFORMAT, "'%s/%s' is not in the manifest: it is no file of this checkpoint", folder,
+                          e->d_name);
+    closedir(d);
+    return st;
+}
+
+static ndp_status check_files(const ndp_manifest *m, const char *folder) {
+    for (int i = 0; i < m->n_files; i++)
+        NDP_TRY(ndp_manifest_file_check(folder, m->files[i].name, m->files[i].bytes));
+    return check_others(m, folder);
 }
 
 ndp_status ndp_manifest_read(const char *folder, ndp_manifest *out) {
@@ -111,6 +262,9 @@ ndp_status ndp_manifest_read(const char *folder, ndp_manifest *out) {
     ndp_manifest m = {0};
     ndp_status st;
     NDP_TRY_GOTO(path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", folder), release);
+    if (!ndp_path_is_folder(folder))
+        NDP_TRY_GOTO(NDP_FAIL(NDP_EIO, "cannot read '%s': there is no such folder", folder), release);
+    NDP_TRY_GOTO(ndp_manifest_file_check(folder, "manifest.json", -1), release);
     NDP_TRY_GOTO(ndp_file_read_as(NDP_FILE_MANIFEST, path, &text, &size), release);
     NDP_TRY_GOTO(ndp_manifest_parse(text, size, path, &m), release);
     NDP_TRY_GOTO(check_files(&m, folder), release);
@@ -131,27 +285,46 @@ void ndp_manifest_release(ndp_manifest *m) {
 
 /* ---- writing ---- */
 
-ndp_status ndp_manifest_text(const ndp_checkpoint_info *info, const ndp_manifest_file *files, int n_files, char **out) {
-    struct json_object *o = json_object_new_object(), *list = json_object_new_array();
-    json_object_object_add(o, "format", json_object_new_string(FORMAT));
-    json_object_object_add(o, "version", json_object_new_int(VERSION));
-    json_object_object_add(o, "step", json_object_new_int64(info->step));
-    json_object_object_add(o, "samples", json_object_new_int64(info->samples));
-    json_object_object_add(o, "seed", json_object_new_int64(info->seed));
-    if (info->extra)
-        json_object_object_add(o, "extra", json_object_get(info->extra));
-    for (int i = 0; i < n_files; i++) {
-        struct json_object *file = json_object_new_object();
-        json_object_object_add(file, "name", json_object_new_string(files[i].name));
-        json_object_object_add(file, "bytes", json_object_new_int64(files[i].bytes));
-        json_object_array_add(list, file);
-    }
-    json_object_object_add(o, "files", list);
-    const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    char *copy = text ? ndp_format("%s\n", text) : NULL;
+/* A text as JSON writes it, quoted. */
+static void add_quoted(ndp_str *s, const char *text) {
+    struct json_object *o = json_object_new_string(text);
+    const char *quoted = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
+    s->failed |= !quoted;
+    ndp_str_add(s, quoted ? quoted : "");
     json_object_put(o);
-    if (!copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest of step %lld", (long long)info->step);
-    *out = copy;
-    return NDP_OK;
+}
+
+static void add_file(ndp_str *s, const ndp_manifest_file *f) {
+    char hash[NDP_HASH_DIGITS + 1];
+    ndp_str_add(s, "    {\"name\": ");
+    add_quoted(s, f->name);
+    ndp_str_addf(s, ", \"bytes\": %lld, \"chunks\": [", (long long)f->bytes);
+    for (int64_t i = 0; i < f->n_chunks; i++)
+        ndp_str_addf(s, "%s\n      [%lld, %lld, \"%s\"]", i ? "," : "", (long long)f->chunks[i].offset,
+                     (long long)f->chunks[i].bytes, ndp_hash_text(f->chunks[i].hash, hash));
+    ndp_str_add(s, "]}");
+}
+
+ndp_status ndp_manifest_text(const ndp_checkpoint_info *info, const ndp_manifest_file *files, int n_files, char **out) {
+    ndp_str s = {0};
+    const char *extra =
+        info->extra
+            ? json_object_to_json_string_ext(info->extra, JSON_C_TO_STRING_SPACED | JSON_C_TO_STRING_NOSLASHESCAPE)
+            : "{}";
+    ndp_str_addf(&s, "{\n  \"format\": \"%s\",\n  \"version\": %d,\n  \"step\": %lld,\n", FORMAT, VERSION,
+                 (long long)info->step);
+    ndp_str_addf(&s, "  \"samples\": %lld,\n  \"seed\": %lld,\n  \"extra\": ", (long long)info->samples,
+                 (long long)info->seed);
+    s.failed |= !extra;
+    ndp_str_add(&s, extra ? extra : "");
+    ndp_str_add(&s, ",\n  \"files\": [");
+    for (int i = 0; i < n_files; i++) {
+        ndp_str_add(&s, i ? ",\n" : "\n");
+        add_file(&s, &files[i]);
+    }
+    ndp_str_add(&s, "\n  ]");
+    ndp_manifest_seal(&s);
+    *out = ndp_str_detach(&s);
+    return *out ? NDP_OK
+                : NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest of step %lld", (long long)info->step);
 }

@@ -70,14 +70,17 @@ NDP_API ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tens
 
 typedef struct ndp_safetensors_writer ndp_safetensors_writer;
 
-/* Bytes of the file that holds `specs`. NDP_EINVAL: a name twice, an impossible shape. */
-NDP_API ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *bytes);
+/* Bytes of the file that holds `specs`, and where in it each of the n tensors begins, in the order of the list
+ * (`offsets` may be NULL). The header ends where the first begins. NDP_EINVAL: a name twice, an impossible shape. */
+NDP_API ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *bytes, int64_t *offsets);
 
 /* Creates the file with its header, all its room reserved: a full disk is found here. `path` must not exist yet: it is
  * the name of a temporary file or lies in a temporary folder, so that a failure harms nothing; what was made is removed
  * then. Borrows `specs`, which outlive the writer. */
 NDP_API ndp_status ndp_safetensors_create(const char *path, const ndp_tensor_spec *specs, int n,
                                           ndp_safetensors_writer **out);
+/* The header that ndp_safetensors_create wrote: the bytes before the first tensor. Borrowed. */
+const char *ndp_safetensors_header(const ndp_safetensors_writer *w, size_t *bytes);
 /* Opens a file that another rank created from the same list. */
 NDP_API ndp_status ndp_safetensors_join(const char *path, const ndp_tensor_spec *specs, int n,
                                         ndp_safetensors_writer **out);

@@ -118,10 +118,12 @@ static ndp_status writer_new(const char *path, const ndp_tensor_spec *specs, int
     return NDP_OK;
 }
 
-ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *bytes) {
+ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *bytes, int64_t *offsets) {
     ndp_safetensors_writer *w = NULL;
     NDP_TRY(writer_new("a file", specs, n, &w));
     *bytes = w->size;
+    if (offsets)
+        memcpy(offsets, w->offset, (size_t)n * sizeof *offsets);
     ndp_safetensors_writer_destroy(w);
     return NDP_OK;
 }
@@ -197,6 +199,11 @@ ndp_status ndp_safetensors_create(const char *path, const ndp_tensor_spec *specs
 destroy:
     ndp_safetensors_writer_destroy(w);
     return st;
+}
+
+const char *ndp_safetensors_header(const ndp_safetensors_writer *w, size_t *bytes) {
+    *bytes = w->header.length;
+    return w->header.data;
 }
 
 ndp_status ndp_safetensors_join(const char *path, const ndp_tensor_spec *specs, int n, ndp_safetensors_writer **out) {

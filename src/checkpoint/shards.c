@@ -2,10 +2,8 @@
 
 #include "base/fault.h"
 #include "base/text.h"
-#include "checkpoint/agree.h"
 
 #include <errno.h>
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -58,22 +56,79 @@ static ndp_status fill_files(ndp_shards *s) {
     return NDP_OK;
 }
 
+/* ---- the chunks ---- */
+
+static int64_t element_bytes(const ndp_tensor_spec *t) { return (int64_t)ndp_dtype_size(t->dtype); }
+
+static int64_t parts_of(const ndp_tensor_spec *t) {
+    int64_t bytes = ndp_tensor_elements(t) * element_bytes(t);
+    return (bytes + NDP_CHUNK_BYTES - 1) / NDP_CHUNK_BYTES;
+}
+
+/* The chunks of one tensor, which begins at `offset` of its file. */
+static void cut_tensor(ndp_shards *s, int tensor, int64_t offset) {
+    const ndp_tensor_spec *t = &s->specs[tensor];
+    ndp_shard_file *f = &s->files[s->file_of[tensor]];
+    int64_t size = element_bytes(t), elements = ndp_tensor_elements(t), most = NDP_CHUNK_BYTES / size;
+    for (int64_t first = 0; first < elements; first += most) {
+        int64_t count = elements - first < most ? elements - first : most;
+        ndp_chunk *chunk = &f->chunks[f->n_chunks++];
+        *chunk = (ndp_chunk){.offset = offset + first * size, .bytes = count * size};
+        s->parts[s->n_parts++] = (ndp_shard_part){s->file_of[tensor], tensor, first, count, chunk};
+    }
+}
+
+/* `members`: the tensors in the order of files. */
+static ndp_status cut_file(ndp_shards *s, int file, const int *members, int64_t *offsets) {
+    ndp_shard_file *f = &s->files[file];
+    int64_t n_chunks = 1;
+    NDP_TRY(ndp_safetensors_size(f->specs, f->n, &f->bytes, offsets));
+    for (int i = 0; i < f->n; i++)
+        n_chunks += parts_of(&f->specs[i]);
+    f->chunks = ndp_arena_alloc(&s->arena, (size_t)n_chunks * sizeof *f->chunks);
+    if (!f->chunks)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %lld chunks of %s", (long long)n_chunks, f->name);
+    f->chunks[f->n_chunks++] = (ndp_chunk){.offset = 0, .bytes = offsets[0]};
+    for (int i = 0; i < f->n; i++)
+        cut_tensor(s, members[i], offsets[i]);
+    return NDP_OK;
+}
+
+static ndp_status cut_chunks(ndp_shards *s) {
+    int64_t n_parts = 0, *offsets = ndp_arena_alloc(&s->arena, (size_t)s->n * sizeof *offsets);
+    int *members = ndp_arena_alloc(&s->arena, (size_t)s->n * sizeof *members);
+    for (int i = 0; i < s->n; i++)
+        n_parts += parts_of(&s->specs[i]);
+    s->parts = ndp_arena_alloc(&s->arena, ((size_t)n_parts + 1) * sizeof *s->parts);
+    if (!offsets || !members || !s->parts)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan %lld chunks", (long long)n_parts);
+    for (int f = 0; f < s->n_files; f++) {
+        for (int i = 0; i < s->n; i++)
+            if (s->file_of[i] == f)
+                members[s->place[i]] = i;
+        NDP_TRY(cut_file(s, f, members, offsets));
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_shards_plan(ndp_shards *s, const ndp_tensor_spec *specs, int n, const char *const *stems, int n_stems,
                            int64_t max_bytes) {
     NDP_CHECK(n > 0 && max_bytes > 0, "%d tensors in files of at most %lld bytes: nothing to save", n,
               (long long)max_bytes);
     int64_t whole; /* as one file: all names, types and shapes are good */
-    NDP_TRY(ndp_safetensors_size(specs, n, &whole));
+    NDP_TRY(ndp_safetensors_size(specs, n, &whole, NULL));
     s->specs = specs;
     s->n = n;
     s->files = ndp_arena_alloc(&s->arena, (size_t)n * sizeof *s->files);
     s->file_of = ndp_arena_alloc(&s->arena, (size_t)n * sizeof *s->file_of);
     s->place = ndp_arena_alloc(&s->arena, (size_t)n * sizeof *s->place);
-    if (!s->files || !s->file_of || !s->place)
+    s->indices = ndp_arena_alloc(&s->arena, (size_t)n_stems * sizeof *s->indices);
+    if (!s->files || !s->file_of || !s->place || !s->indices)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to plan files for %d tensors", n);
     for (int stem = 0; stem < n_stems; stem++)
         cut_stem(s, stem, stems, n_stems, max_bytes);
-    return fill_files(s);
+    NDP_TRY(fill_files(s));
+    return cut_chunks(s);
 }
 
 void ndp_shards_release(ndp_shards *s) {
@@ -107,140 +162,4 @@ void ndp_remove_quietly(const char *folder, ndp_status st) {
     if (ndp_folder_remove(folder) != NDP_OK && message)
         ndp_error_set(st, message);
     free(message);
-}
-
-/* ---- writing together ---- */
-
-static ndp_status check_pieces(const ndp_shards *s, const ndp_file_piece *pieces, int n_pieces, int64_t *held) {
-    for (int i = 0; i < n_pieces; i++) {
-        const ndp_file_piece *p = &pieces[i];
-        int64_t elements = p->tensor >= 0 && p->tensor < s->n ? ndp_tensor_elements(&s->specs[p->tensor]) : -1;
-        if (elements < 0 || p->first < 0 || p->count < 0 || p->first > elements || p->count > elements - p->first)
-            return NDP_FAIL(NDP_EBUG, "piece %d: elements [%lld, +%lld) of tensor %d (%s) with %lld", i,
-                            (long long)p->first, (long long)p->count, p->tensor,
-                            elements < 0 ? "no such tensor" : s->specs[p->tensor].name, (long long)elements);
-        held[p->tensor] += p->count;
-    }
-    return NDP_OK;
-}
-
-/* Collective: an element that no rank holds would be saved as 0, and nobody would see it. */
-static ndp_status check_cover(const ndp_shards *s, ndp_comm *world, const ndp_file_piece *pieces, int n_pieces) {
-    int64_t *held = calloc((size_t)s->n, sizeof *held);
-    ndp_status st = held ? check_pieces(s, pieces, n_pieces, held)
-                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to count the pieces of %d tensors", s->n);
-    NDP_TRY_GOTO(ndp_agree(world, st), release);
-    if (world) {
-        ndp_work w;
-        NDP_TRY_GOTO(ndp_all_reduce_begin(world, held, s->n, NDP_I64, NDP_SUM, &w), release);
-        NDP_TRY_GOTO(ndp_wait(&w), release);
-    }
-    for (int i = 0; i < s->n && st == NDP_OK; i++)
-        if (held[i] != ndp_tensor_elements(&s->specs[i]))
-            st = NDP_FAIL(NDP_EBUG, "tensor %s has %lld elements, the ranks gave %lld to save", s->specs[i].name,
-                          (long long)ndp_tensor_elements(&s->specs[i]), (long long)held[i]);
-release:
-    free(held);
-    return st;
-}
-
-static ndp_status create_files(const ndp_shards *s, const char *folder) {
-    for (int f = 0; f < s->n_files; f++) {
-        char *path = ndp_format("%s/%s", folder, s->files[f].name);
-        if (!path)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to write into '%s'", folder);
-        ndp_safetensors_writer *w = NULL;
-        ndp_status st = ndp_safetensors_create(path, s->files[f].specs, s->files[f].n, &w);
-        if (st == NDP_OK)
-            st = ndp_safetensors_sync(w);
-        ndp_safetensors_writer_destroy(w);
-        free(path);
-        NDP_TRY(st);
-    }
-    return NDP_OK;
-}
-
-/* Elements that are apart in memory go over the stack. */
-static ndp_status write_piece(ndp_safetensors_writer *w, int tensor, const ndp_file_piece *p) {
-    enum { BLOCK = 1024 };
-    double block[BLOCK];
-    if (p->stride <= 1)
-        return ndp_safetensors_write(w, tensor, p->first, p->count, p->data, p->dtype);
-    for (int64_t done = 0, n; done < p->count; done += n) {
-        n = p->count - done < BLOCK ? p->count - done : BLOCK;
-        const char *from = (const char *)p->data + (size_t)(done * p->stride) * ndp_dtype_size(p->dtype);
-        ndp_convert_apart(from, p->dtype, p->stride, block, p->dtype, 1, n);
-        NDP_TRY(ndp_safetensors_write(w, tensor, p->first + done, n, block, p->dtype));
-    }
-    return NDP_OK;
-}
-
-/* This rank's pieces of one file. */
-static ndp_status write_pieces(const ndp_shards *s, int file, const char *path, const ndp_file_piece *pieces,
-                               int n_pieces) {
-    ndp_safetensors_writer *w = NULL;
-    ndp_status st = NDP_OK;
-    for (int i = 0; i < n_pieces; i++) {
-        const ndp_file_piece *p = &pieces[i];
-        if (s->file_of[p->tensor] != file || p->count == 0)
-            continue;
-        if (!w)
-            NDP_TRY_GOTO(ndp_safetensors_join(path, s->files[file].specs, s->files[file].n, &w), destroy);
-        NDP_TRY_GOTO(write_piece(w, s->place[p->tensor], p), destroy);
-    }
-    if (w)
-        NDP_TRY_GOTO(ndp_safetensors_sync(w), destroy);
-destroy:
-    ndp_safetensors_writer_destroy(w);
-    return st;
-}
-
-static ndp_status write_own(const ndp_shards *s, const char *folder, const ndp_file_piece *pieces, int n_pieces) {
-    for (int f = 0; f < s->n_files; f++) {
-        char *path = ndp_format("%s/%s", folder, s->files[f].name);
-        ndp_status st = path ? write_pieces(s, f, path, pieces, n_pieces)
-                             : NDP_FAIL(NDP_ENOMEM, "not enough memory to write into '%s'", folder);
-        free(path);
-        NDP_TRY(st);
-    }
-    return NDP_OK;
-}
-
-/* The index of the stem whose files begin at number `first`; `*next` is the first file of another stem. */
-static ndp_status write_index(const ndp_shards *s, const char *folder, int first, int *next) {
-    const char *stem = s->files[first].stem;
-    int64_t total = 0;
-    for (*next = first; *next < s->n_files && s->files[*next].stem == stem; ++*next)
-        total += s->files[*next].data_bytes;
-    if (*next - first == 1)
-        return NDP_OK;
-    struct json_object *o = json_object_new_object(), *metadata = json_object_new_object();
-    struct json_object *map = json_object_new_object();
-    json_object_object_add(metadata, "total_size", json_object_new_int64(total));
-    json_object_object_add(o, "metadata", metadata);
-    json_object_object_add(o, "weight_map", map);
-    for (int f = first; f < *next; f++)
-        for (int i = 0; i < s->files[f].n; i++)
-            json_object_object_add(map, s->files[f].specs[i].name, json_object_new_string(s->files[f].name));
-    const char *text = json_object_to_json_string_ext(o, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    char *path = ndp_format("%s/%s.safetensors.index.json", folder, stem);
-    ndp_status st = text && path ? ndp_file_write_atomic(path, text, strlen(text))
-                                 : NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
-    free(path);
-    json_object_put(o);
-    return st;
-}
-
-static ndp_status write_indices(const ndp_shards *s, const char *folder) {
-    for (int f = 0; f < s->n_files;)
-        NDP_TRY(write_index(s, folder, f, &f));
-    return NDP_OK;
-}
-
-ndp_status ndp_shards_write(const ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
-                            int n_pieces) {
-    NDP_TRY(check_cover(s, world, pieces, n_pieces));
-    NDP_TRY(ndp_agree(world, ndp_is_first(world) ? create_files(s, folder) : NDP_OK));
-    NDP_TRY(ndp_agree(world, write_own(s, folder, pieces, n_pieces)));
-    return ndp_agree(world, ndp_is_first(world) ? write_indices(s, folder) : NDP_OK);
 }

@@ -1,17 +1,25 @@
 #include "checkpoint/steps.h"
 
+#include "base/fault.h"
 #include "base/text.h"
-#include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/shards.h"
 
 #include <dirent.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 #define STEP_NAME "step-%08" PRId64
 #define TEMPORARY_NAME ".step-%08" PRId64 ".tmp"
+
+char *ndp_step_name(int64_t step, char out[64]) {
+    snprintf(out, 64, STEP_NAME, step);
+    return out;
+}
 
 char *ndp_step_path(const char *folder, int64_t step, bool beside) {
     return beside ? ndp_format("%s/" TEMPORARY_NAME, folder, step) : ndp_format("%s/" STEP_NAME, folder, step);
@@ -30,8 +38,8 @@ int64_t ndp_step_of_name(const char *name, bool beside) {
     return strcmp(name, again) == 0 ? step : -1;
 }
 
-/* Steps of all folders with a name of the kind, in no order. */
-static ndp_status scan(const char *folder, bool beside, int64_t **steps, int64_t *n) {
+/* Steps of all checkpoints, in no order. */
+static ndp_status scan(const char *folder, int64_t **steps, int64_t *n) {
     int64_t capacity = 0;
     DIR *d = opendir(folder);
     if (!d && errno == ENOENT)
@@ -40,7 +48,7 @@ static ndp_status scan(const char *folder, bool beside, int64_t **steps, int64_t
         return NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
     ndp_status st = NDP_OK;
     for (struct dirent *e; st == NDP_OK && (e = readdir(d));) {
-        int64_t step = ndp_step_of_name(e->d_name, beside);
+        int64_t step = ndp_step_of_name(e->d_name, false);
         if (step >= 0 && (st = ndp_array_reserve(steps, &capacity, *n + 1, sizeof **steps)) == NDP_OK)
             (*steps)[(*n)++] = step;
     }
@@ -66,59 +74,109 @@ ndp_status ndp_step_manifest(const char *folder, int64_t step, ndp_manifest *out
     return st;
 }
 
-/* Whether a step is whole; why not goes to `warnings`. */
-static bool is_whole(const char *folder, int64_t step, ndp_str *warnings) {
-    ndp_manifest m = {0};
-    bool whole = ndp_step_manifest(folder, step, &m) == NDP_OK;
-    ndp_manifest_release(&m);
-    if (!whole && warnings)
-        ndp_str_addf(warnings, "%spassed over the checkpoint of step %lld: %s", warnings->length ? "\n" : "",
-                     (long long)step, ndp_error_message());
-    return whole;
-}
-
-ndp_status ndp_checkpoint_list(const char *folder, int64_t **steps, int *n, ndp_str *warnings) {
+ndp_status ndp_checkpoint_steps(const char *folder, int64_t **steps, int *n) {
     int64_t *all = NULL, count = 0;
-    int kept = 0;
-    ndp_status st;
-    NDP_TRY_GOTO(scan(folder, false, &all, &count), release);
+    ndp_status st = scan(folder, &all, &count);
+    if (st != NDP_OK) {
+        free(all);
+        return st;
+    }
     if (count)
         qsort(all, (size_t)count, sizeof *all, newest_first);
-    for (int64_t i = 0; i < count; i++)
-        if (is_whole(folder, all[i], warnings))
-            all[kept++] = all[i];
     *steps = all;
-    *n = kept;
+    *n = (int)count;
     return NDP_OK;
+}
+
+/* ---- aside, and away ---- */
+
+static const char *const reasons[] = {"damaged", "superseded"};
+
+bool ndp_step_is_aside(const char *name) {
+    const char *dot = strchr(name, '.');
+    char step[64];
+    if (!dot || dot - name >= (ptrdiff_t)sizeof step)
+        return false;
+    snprintf(step, sizeof step, "%.*s", (int)(dot - name), name);
+    for (int i = 0; i < NDP_COUNT(reasons); i++) {
+        size_t n = strlen(reasons[i]);
+        if (strncmp(dot + 1, reasons[i], n) == 0 && (dot[n + 1] == '\0' || dot[n + 1] == '-'))
+            return ndp_step_of_name(step, false) >= 0;
+    }
+    return false;
+}
+
+/* Renames unless `to` is there: *taken. Where a file system cannot do that at once, by looking first. */
+static ndp_status rename_new(const char *from, const char *to, bool *taken) {
+    int r = ndp_fault(NDP_FAULT_RENAME) ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
+    if (r && (errno == EINVAL || errno == ENOSYS)) {
+        struct stat info;
+        r = lstat(to, &info) == 0 ? (errno = EEXIST, -1) : rename(from, to);
+    }
+    *taken = r && (errno == EEXIST || errno == ENOTEMPTY);
+    if (r && !*taken)
+        return NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", from, to, strerror(errno));
+    return NDP_OK;
+}
+
+ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why, char name[64]) {
+    bool taken = true;
+    char *from = ndp_step_path(folder, step, false);
+    ndp_status st = from ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to set step %lld aside", (long long)step);
+    for (int k = 1; st == NDP_OK && taken; k++) {
+        char number[16] = "";
+        if (k > 1)
+            snprintf(number, sizeof number, "-%d", k);
+        snprintf(name, 64, STEP_NAME ".%s%s", step, why, number);
+        char *to = ndp_format("%s/%s", folder, name);
+        st = to ? rename_new(from, to, &taken) : NDP_FAIL(NDP_ENOMEM, "not enough memory to set '%s' aside", from);
+        free(to);
+    }
+    free(from);
+    NDP_TRY(st);
+    return ndp_durable_folder(folder);
+}
+
+/* Hidden before it is emptied: no crash leaves a half-removed checkpoint under a checkpoint's name. */
+ndp_status ndp_step_remove(const char *folder, const char *name) {
+    char *from = ndp_format("%s/%s", folder, name), *hidden = ndp_format("%s/.%s.tmp", folder, name);
+    ndp_status st = from && hidden ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to remove '%s'", name);
+    NDP_TRY_GOTO(st, release);
+    NDP_TRY_GOTO(ndp_durable_rename(from, hidden), release);
+    NDP_TRY_GOTO(ndp_durable_folder(folder), release);
+    NDP_TRY_GOTO(ndp_folder_remove(hidden), release);
 release:
-    free(all);
+    free(from);
+    free(hidden);
     return st;
 }
 
-ndp_status ndp_checkpoint_latest(ndp_comm *world, const char *folder, int64_t *step, ndp_str *warnings) {
-    int64_t latest = -1, *steps = NULL;
-    int n = 0;
-    NDP_TRY(ndp_agree(world, ndp_is_first(world) ? ndp_checkpoint_list(folder, &steps, &n, warnings) : NDP_OK));
-    if (n)
-        latest = steps[0];
-    free(steps);
-    if (world) {
-        ndp_work w;
-        NDP_TRY(ndp_broadcast_begin(world, &latest, sizeof latest, 0, &w));
-        NDP_TRY(ndp_wait(&w));
-    }
-    *step = latest;
-    return NDP_OK;
+/* Half-written or half-removed: ".NAME.tmp" of a step, or of one set aside. */
+static bool is_leaving(const char *name) {
+    char inner[64];
+    size_t n = strlen(name);
+    if (ndp_step_of_name(name, true) >= 0)
+        return true;
+    if (name[0] != '.' || n < 5 || n >= sizeof inner || strcmp(name + n - 4, ".tmp") != 0)
+        return false;
+    snprintf(inner, sizeof inner, "%.*s", (int)n - 5, name + 1);
+    return ndp_step_is_aside(inner);
 }
 
 ndp_status ndp_checkpoint_clean(const char *folder) {
-    int64_t *steps = NULL, n = 0;
-    ndp_status st = scan(folder, true, &steps, &n);
-    for (int64_t i = 0; i < n && st == NDP_OK; i++) {
-        char *path = ndp_step_path(folder, steps[i], true);
+    DIR *d = opendir(folder);
+    if (!d && errno == ENOENT)
+        return NDP_OK;
+    if (!d)
+        return NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
+    ndp_status st = NDP_OK;
+    for (struct dirent *e; st == NDP_OK && (e = readdir(d));) {
+        if (!is_leaving(e->d_name))
+            continue;
+        char *path = ndp_format("%s/%s", folder, e->d_name);
         st = path ? ndp_folder_remove(path) : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
         free(path);
     }
-    free(steps);
+    closedir(d);
     return st;
 }

@@ -2,6 +2,7 @@
 #include "cli/progress.h"
 #include "cli/ranks.h"
 
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -9,6 +10,7 @@
 
 enum {
     OPTION_RESUME = 1,
+    OPTION_RESUME_FROM,
     OPTION_ACCEPT,
     OPTION_RESTARTS,
     OPTION_HOSTFILE,
@@ -19,6 +21,8 @@ enum {
 
 static const struct argp_option options[] = {
     {"resume", OPTION_RESUME, NULL, 0, "Resume from the newest checkpoint in the run folder", 0},
+    {"resume-from", OPTION_RESUME_FROM, "STEP", 0,
+     "Resume from the checkpoint of this step; newer ones are set aside, not overwritten", 0},
     {"accept", OPTION_ACCEPT, "KEY", 0,
      "With --resume: go on although KEY (optimizer.lr) differs from the checkpoint; once for each key", 0},
     {"restarts", OPTION_RESTARTS, "N", 0,
@@ -38,6 +42,7 @@ typedef struct arguments {
     cli_job job;
     bool resume, dry, no_data;
     int per_node, restarts;
+    long long resume_from; /* -1: the newest */
     const char *hostfile;
     const char **accept; /* owned */
     int accept_count;
@@ -57,14 +62,19 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
         return 0;
-    case OPTION_RESUME:
+    case OPTION_RESUME: /* the last one counts: --restarts appends it, for the newest */
         a->resume = true;
+        a->resume_from = -1;
         return 0;
     case OPTION_ACCEPT:
         add_accepted(a, arg, state);
         return 0;
     case OPTION_RESTARTS:
         a->restarts = (int)cli_integer(state, "--restarts", arg, 1, 1 << 20);
+        return 0;
+    case OPTION_RESUME_FROM:
+        a->resume = true;
+        a->resume_from = cli_integer(state, "--resume-from", arg, 0, LLONG_MAX);
         return 0;
     case OPTION_HOSTFILE:
         a->hostfile = arg;
@@ -111,6 +121,7 @@ static ndp_status body(ndp_world *w, void *user) {
     run *r = user;
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
     o.resume = r->arguments->resume;
+    o.resume_from = r->arguments->resume_from;
     o.accept = r->arguments->accept;
     o.accept_count = r->arguments->accept_count;
     o.await = r->arguments->restarts > 0 || getenv("SLURM_JOB_ID");
@@ -183,7 +194,7 @@ int cmd_train(int argc, char **argv) {
                                      children,
                                      NULL,
                                      NULL};
-    arguments a = {0};
+    arguments a = {.resume_from = -1};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     ndp_status st = cli_job_load(&a.job, &c);

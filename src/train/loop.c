@@ -141,7 +141,11 @@ static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
 static ndp_status save(loop *l) {
     NDP_TRY(ndp_trainer_save(l->trainer, NULL));
     l->saved = ndp_trainer_updates(l->trainer);
-    say(l, "checkpoint: %s/checkpoints/step-%08lld", l->config->train.output_dir, (long long)l->saved);
+    const ndp_save_cost *cost = &l->trainer->saved;
+    char size[16];
+    say(l, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing", l->config->train.output_dir,
+        (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
+        cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
     return NDP_OK;
 }
 
@@ -227,7 +231,7 @@ static ndp_status report_peak(const loop *l) {
 static ndp_status begin(loop *l) {
     if (l->opts->resume) {
         int64_t step;
-        NDP_TRY(ndp_trainer_resume(l->trainer, NULL, &step));
+        NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
         if (step < 0)
             say(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
         else

@@ -35,7 +35,7 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     st = ndp_agree(t->world, st);
     if (st == NDP_OK)
         st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces,
-                                 t->job.config->checkpoint.keep);
+                                 t->job.config->checkpoint.keep, &t->saved);
     json_object_put(info.extra);
     ndp_tensor_list_release(&list);
     free(path);
@@ -80,31 +80,54 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     return NDP_OK;
 }
 
-static ndp_status resume_from(ndp_trainer *t, const char *path, int64_t *step) {
-    ndp_str warnings = {0};
-    ndp_status st = ndp_checkpoint_latest(t->world, path, step, &warnings);
-    if (warnings.length)
-        ndp_warn(&t->log, "%s", warnings.data);
-    ndp_str_release(&warnings);
-    NDP_TRY(st);
-    if (*step < 0)
-        return NDP_OK;
+/* What a resume did to the folder, and why; the caller's log is that of rank 0. */
+static void warn_of(const ndp_trainer *t, const char *path, const ndp_resume *r, const char *names) {
+    if (r->unverifiable)
+        ndp_warn(
+            &t->log,
+            "the checkpoint of step %lld in '%s' has a manifest of version 1, without hashes: it cannot be verified",
+            (long long)r->step, path);
+    if (r->n_aside && r->damaged[0] && r->words[0])
+        ndp_warn(&t->log, "the checkpoint of step %lld in '%s' is DAMAGED: %s", (long long)r->aside[0], path, r->words);
+    if (r->n_aside)
+        ndp_warn(&t->log, "going back from step %lld to step %lld; set aside in '%s': %s", (long long)r->aside[0],
+                 (long long)r->step, path, names);
+}
+
+static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume *r) {
     ndp_checkpoint *c = NULL;
-    st = ndp_checkpoint_open(path, *step, &c);
+    ndp_str names = {0};
+    ndp_status st = ndp_checkpoint_open(path, r->step, &c);
     if (st == NDP_OK && ndp_is_first(t->world))
         st = ndp_identity_check(t, ndp_checkpoint_get_info(c), path);
     st = ndp_agree(t->world, st);
     if (st == NDP_OK)
         st = load_all(t, c);
     ndp_checkpoint_close(c);
-    return ndp_agree(t->world, st);
+    st = ndp_agree(t->world, st);
+    if (st == NDP_OK)
+        st = ndp_resume_settle(t->world, path, r, &names);
+    if (st == NDP_OK && ndp_is_first(t->world))
+        warn_of(t, path, r, names.data ? names.data : "");
+    ndp_str_release(&names);
+    return st;
 }
 
-ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step) {
+ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t wanted, int64_t *step) {
     char *path = checkpoint_folder(t, folder);
     if (!path)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    ndp_status st = resume_from(t, path, step);
+    ndp_resume r = {0};
+    ndp_status st = ndp_resume_choose(t->world, path, wanted, t->threads, &r);
+    if (st == NDP_OK && r.step >= 0)
+        st = load_chosen(t, path, &r);
+    if (st == NDP_OK)
+        *step = r.step;
+    ndp_resume_release(&r);
     free(path);
     return st;
+}
+
+ndp_status ndp_trainer_resume(ndp_trainer *t, const char *folder, int64_t *step) {
+    return ndp_trainer_resume_from(t, folder, -1, step);
 }

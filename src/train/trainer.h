@@ -25,6 +25,7 @@ struct ndp_trainer {
     int64_t planned;              /* bytes of this rank's programs */
     int64_t updates, samples;     /* made; drawn: the cursor */
     struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
+    ndp_save_cost saved;          /* of the last save */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL outside of a whole run, which alone reports mfu */
         double share;        /* of it that this rank's cores allow */

@@ -35,12 +35,13 @@ static ndp_status load_body(ndp_transport *t, void *arg) {
     job *j = arg;
     ndp_comm *world = NULL;
     NDP_TRY(ndp_comm_create(t, world_of(t), "world", &world));
-    int64_t step = -1;
-    ndp_status st = ndp_checkpoint_latest(world, j->folder, &step, NULL);
-    if (st == NDP_OK && step != j->step)
-        st = NDP_FAIL(NDP_EBUG, "the newest is step %lld, expected %lld", (long long)step, (long long)j->step);
+    ndp_resume r = {0};
+    ndp_status st = ndp_resume_choose(world, j->folder, -1, 2, &r);
+    if (st == NDP_OK && (r.step != j->step || r.n_aside || r.unverifiable))
+        st = NDP_FAIL(NDP_EBUG, "the newest is step %lld, expected %lld", (long long)r.step, (long long)j->step);
     if (st == NDP_OK)
-        st = check_step(j->folder, step, ndp_comm_rank(world), ndp_comm_size(world));
+        st = check_step(j->folder, r.step, ndp_comm_rank(world), ndp_comm_size(world));
+    ndp_resume_release(&r);
     ndp_comm_destroy(world);
     return st;
 }
@@ -50,7 +51,7 @@ static void save(const char *folder, int64_t step, int keep) { CHECK_OK(save_ste
 static void want_steps(const char *folder, int n, const int64_t *want) {
     int64_t *steps = NULL;
     int found = 0;
-    CHECK_OK(ndp_checkpoint_list(folder, &steps, &found, NULL));
+    CHECK_OK(ndp_checkpoint_steps(folder, &steps, &found));
     assert_int_equal(found, n);
     for (int i = 0; i < n; i++)
         assert_int_equal(steps[i], want[i]);
@@ -98,7 +99,7 @@ static void the_caller_s_numbers_return(void **state) {
     json_object_object_add(extra, "config", json_object_new_string("a/b\"c"));
     json_object_object_add(extra, "loss", json_object_new_double(1.25));
     ndp_checkpoint_info info = {5, (int64_t)1 << 60, INT64_MAX, extra, NULL};
-    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 0));
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 0, NULL));
     json_object_put(extra);
     ndp_checkpoint *c = NULL;
     CHECK_OK(ndp_checkpoint_open(*state, 5, &c));
@@ -120,7 +121,7 @@ static void the_caller_s_numbers_return(void **state) {
     CHECK_FAILS(ndp_checkpoint_check(c, tensors, TENSORS - 1), NDP_EFORMAT,
                 "1 that the model does not have: optimizer.v");
     ndp_checkpoint_close(c);
-    CHECK_FAILS(ndp_checkpoint_open(*state, 6, &c), NDP_EIO, "step-00000006/manifest.json");
+    CHECK_FAILS(ndp_checkpoint_open(*state, 6, &c), NDP_EIO, "step-00000006': there is no such folder");
 }
 
 /* Without an optimizer's tensors there is no file of them. */
@@ -129,7 +130,7 @@ static void weights_alone(void **state) {
     float x;
     part_init(&p, 0, 1, WEIGHTS, 1);
     ndp_checkpoint_info info = {.step = 1};
-    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, WEIGHTS, p.pieces, p.n, 0));
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, WEIGHTS, p.pieces, p.n, 0, NULL));
     ndp_checkpoint *c = NULL;
     CHECK_OK(ndp_checkpoint_open(*state, 1, &c));
     CHECK_OK(ndp_checkpoint_check(c, tensors, WEIGHTS));
@@ -160,7 +161,7 @@ static void the_same_step_is_replaced(void **state) {
         part p;
         ndp_checkpoint_info info = {.step = 7, .samples = g};
         part_init(&p, 0, 1, TENSORS, g);
-        CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 2));
+        CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 2, NULL));
         ndp_checkpoint *c = NULL;
         float x[MOST];
         CHECK_OK(ndp_checkpoint_open(*state, 7, &c));
@@ -172,9 +173,26 @@ static void the_same_step_is_replaced(void **state) {
     }
 }
 
-static void damaged_ones_are_passed_over(void **state) {
-    char path[512], name[512];
-    for (int64_t step = 1; step <= 5; step++)
+/* The step that a resume chooses, which verifies. */
+static int64_t newest(const char *folder) {
+    ndp_resume r = {0};
+    CHECK_OK(ndp_resume_choose(NULL, folder, -1, 1, &r));
+    int64_t step = r.step;
+    assert_int_equal(r.n_aside, 0);
+    ndp_resume_release(&r);
+    return step;
+}
+
+static void want_damage(const char *folder, int64_t step, const char *words) {
+    ndp_examined e;
+    CHECK_OK(ndp_checkpoint_examine(NULL, folder, step, true, 2, &e));
+    if (e.state != NDP_WHOLE_DAMAGED || !strstr(e.words, words))
+        fail_msg("step %lld is in state %d: '%s', expected '%s'", (long long)step, e.state, e.words, words);
+}
+
+static void damage_is_named(void **state) {
+    char path[512], name[512], older[512];
+    for (int64_t step = 1; step <= 7; step++)
         save(*state, step, 0);
     put_file(in(*state, "step-00000005/manifest.json", path), "{\"format\":", 10);
     assert_int_equal(truncate(in(*state, "step-00000004/optimizer.safetensors", path), 100), 0);
@@ -182,66 +200,122 @@ static void damaged_ones_are_passed_over(void **state) {
     assert_int_equal(rename(in(*state, "step-00000002", path), in(*state, "step-00000009", name)), 0);
     assert_int_equal(mkdir(in(*state, "step-7", path), 0777), 0);        /* not a name of ours */
     assert_int_equal(mkdir(in(*state, "step-00000008", path), 0777), 0); /* no manifest */
-    ndp_str warnings = {0};
-    int64_t *steps = NULL;
-    int n = 0;
-    CHECK_OK(ndp_checkpoint_list(*state, &steps, &n, &warnings));
-    assert_int_equal(n, 1);
-    assert_int_equal(steps[0], 1);
-    free(steps);
-    static const char *const words[] = {"step-00000008/manifest.json': No such file", "step-00000005/manifest.json:1:",
-                                        "optimizer.safetensors' has 100 bytes, its manifest says ",
-                                        "step-00000003/model.safetensors': No such file", "is of step 2"};
-    for (int i = 0; i < NDP_COUNT(words); i++)
-        if (!strstr(warnings.data, words[i]))
-            fail_msg("'%s' is not in: %s", words[i], warnings.data);
-    ndp_str_release(&warnings);
-    int64_t latest = -1;
-    CHECK_OK(ndp_checkpoint_latest(NULL, *state, &latest, NULL));
-    assert_int_equal(latest, 1);
-    CHECK_OK(ndp_checkpoint_latest(NULL, in(*state, "none", path), &latest, NULL));
-    assert_int_equal(latest, -1);
+    assert_int_equal(rename(in(*state, "step-00000006/model.safetensors", path), in(*state, "elsewhere", name)), 0);
+    assert_int_equal(symlink("../elsewhere", path), 0);
+    in(*state, "step-00000007/model.safetensors.index.json", path);
+    put_file(path, "{}", 2);
+    want_steps(*state, STEPS(9, 8, 7, 6, 5, 4, 3, 1));
+    want_damage(*state, 9, "its manifest is of step 2");
+    want_damage(*state, 8, "step-00000008/manifest.json': No such file");
+    want_damage(*state, 7, "model.safetensors.index.json' is not in the manifest");
+    want_damage(*state, 6, "step-00000006/model.safetensors' is a symbolic link");
+    want_damage(*state, 5, "step-00000005/manifest.json");
+    want_damage(*state, 4, "optimizer.safetensors' has 100 bytes, its manifest says ");
+    want_damage(*state, 3, "step-00000003/model.safetensors': No such file");
+    ndp_resume r = {0};
+    CHECK_FAILS(ndp_resume_choose(NULL, *state, -1, 1, &r), NDP_EINVAL, "Steps that verify: 1; ");
+    for (int64_t step = 3; step < 10; step++)
+        CHECK_OK(ndp_folder_remove(ndp_step_name(step, name) ? in(*state, name, older) : NULL));
+    assert_int_equal(newest(*state), 1);
+    assert_int_equal(newest(in(*state, "none", path)), -1);
 }
 
+/* Manifests of version 1 as they are, and of version 2 with their seal; `?` stands for a hash. */
 static void manifests_by_hand(void **state) {
 #define HEAD "{\"format\":\"ndparallel checkpoint\",\"version\":1,"
+#define HEAD2 "{\"format\":\"ndparallel checkpoint\",\"version\":2,"
 #define NUMBERS "\"step\":1,\"samples\":2,\"seed\":3,"
+#define FILE_A "\"extra\":{},\"files\":[{\"name\":\"a\",\"bytes\":9,\"chunks\":"
+#define H "\"00000000000000000000000000000000\""
     static const struct {
         const char *text;
+        bool sealed;
         ndp_status code;
         const char *words;
     } cases[] = {
-        {HEAD NUMBERS "\"files\":[]}", NDP_OK, ""},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":0}],\"extra\":{}}", NDP_OK, ""},
-        {"", NDP_EFORMAT, "m:1:1"},
-        {"[]", NDP_EFORMAT, "m: not an object"},
-        {"{}", NDP_EFORMAT, "\"format\" is not"},
-        {"{\"format\":\"ndparallel checkpoint\"}", NDP_EFORMAT, "\"version\" is missing"},
-        {"{\"format\":\"ndparallel checkpoint\",\"version\":2}", NDP_ENOTSUP, "of version 2"},
-        {HEAD "\"step\":1,\"samples\":2,\"files\":[]}", NDP_EFORMAT, "\"seed\" is missing"},
-        {HEAD "\"step\":-1,\"samples\":2,\"seed\":3,\"files\":[]}", NDP_EFORMAT, "\"step\" is -1"},
-        {HEAD "\"step\":1,\"samples\":2.5,\"seed\":3,\"files\":[]}", NDP_EFORMAT, "\"samples\" is 2.5"},
-        {HEAD NUMBERS "\"extra\":1,\"files\":[]}", NDP_EFORMAT, "\"extra\" is not an object"},
-        {HEAD "\"step\":1,\"samples\":2,\"seed\":3}", NDP_EFORMAT, "no array \"files\""},
-        {HEAD NUMBERS "\"files\":{}}", NDP_EFORMAT, "no array \"files\""},
-        {HEAD NUMBERS "\"files\":[null]}", NDP_EFORMAT, "is not an object"},
-        {HEAD NUMBERS "\"files\":[{\"bytes\":1}]}", NDP_EFORMAT, "\"\" is no name"},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"../x\",\"bytes\":1}]}", NDP_EFORMAT, "\"../x\" is no name"},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"a/b\",\"bytes\":1}]}", NDP_EFORMAT, "\"a/b\" is no name"},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"a\"}]}", NDP_EFORMAT, "\"bytes\" is missing"},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":null}]}", NDP_EFORMAT, "\"bytes\""},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":-1}]}", NDP_EFORMAT, "\"bytes\" is -1"},
+        {HEAD NUMBERS "\"files\":[]}", false, NDP_OK, ""},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":0}],\"extra\":{}}", false, NDP_OK, ""},
+        {"", false, NDP_EFORMAT, "m:1:1"},
+        {"[]", false, NDP_EFORMAT, "m: not an object"},
+        {"{}", false, NDP_EFORMAT, "\"format\" is not"},
+        {"{\"format\":\"ndparallel checkpoint\"}", false, NDP_EFORMAT, "\"version\" is missing"},
+        {"{\"format\":\"ndparallel checkpoint\",\"version\":2}", false, NDP_EFORMAT, "does not end with its hash"},
+        {"{\"format\":\"ndparallel checkpoint\",\"version\":3", true, NDP_ENOTSUP, "of version 3"},
+        {HEAD "\"step\":1,\"samples\":2,\"files\":[]}", false, NDP_EFORMAT, "\"seed\" is missing"},
+        {HEAD "\"step\":-1,\"samples\":2,\"seed\":3,\"files\":[]}", false, NDP_EFORMAT, "\"step\" is -1"},
+        {HEAD "\"step\":1,\"samples\":2.5,\"seed\":3,\"files\":[]}", false, NDP_EFORMAT, "\"samples\" is 2.5"},
+        {HEAD NUMBERS "\"extra\":1,\"files\":[]}", false, NDP_EFORMAT, "\"extra\" is not an object"},
+        {HEAD "\"step\":1,\"samples\":2,\"seed\":3}", false, NDP_EFORMAT, "no array \"files\""},
+        {HEAD NUMBERS "\"files\":{}}", false, NDP_EFORMAT, "no array \"files\""},
+        {HEAD NUMBERS "\"files\":[null]}", false, NDP_EFORMAT, "is not an object"},
+        {HEAD NUMBERS "\"files\":[{\"bytes\":1}]}", false, NDP_EFORMAT, "\"\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"../x\",\"bytes\":1}]}", false, NDP_EFORMAT, "\"../x\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a/b\",\"bytes\":1}]}", false, NDP_EFORMAT, "\"a/b\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\"}]}", false, NDP_EFORMAT, "\"bytes\" is missing"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":null}]}", false, NDP_EFORMAT, "\"bytes\""},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":-1}]}", false, NDP_EFORMAT, "\"bytes\" is -1"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":1},{\"name\":\"a\",\"bytes\":1}]}", false, NDP_EFORMAT,
+         "\"a\" is there twice"},
+        /* What came with version 2 is not of version 1: a flipped digit makes nothing unverifiable. */
+        {HEAD NUMBERS "\"files\":[],\"extra\":{},\"hash\":" H "}", false, NDP_EFORMAT, "\"hash\" is no member"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":9,\"chunks\":[]}]}", false, NDP_EFORMAT,
+         "\"chunks\" is no member"},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[5,4," H "]]}]", true, NDP_OK, ""},
+        {HEAD2 NUMBERS "\"extra\":{},\"files\":[]", true, NDP_OK, ""},
+        {HEAD2 "\"step\":1,\"samples\":2,\"extra\":{},\"files\":[]", true, NDP_EFORMAT, "\"seed\" is missing"},
+        {HEAD2 "\"step\":1,\"seed\":3,\"extra\":{},\"files\":[]", true, NDP_EFORMAT, "\"samples\" is missing"},
+        {HEAD2 "\"samples\":1,\"seed\":3,\"extra\":{},\"files\":[]", true, NDP_EFORMAT, "\"step\" is missing"},
+        {HEAD2 NUMBERS "\"files\":[]", true, NDP_EFORMAT, "\"extra\" is missing"},
+        {HEAD2 NUMBERS "\"extra\":{}", true, NDP_EFORMAT, "\"files\" is missing"},
+        {HEAD2 NUMBERS "\"extra\":{},\"files\":[],\"more\":1", true, NDP_EFORMAT, "\"more\" is no member"},
+        {HEAD2 NUMBERS "\"extra\":{},\"files\":[{\"name\":\"a\",\"bytes\":9}]", true, NDP_EFORMAT,
+         "no array \"chunks\""},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "]]}]", true, NDP_EFORMAT, "a has 9 bytes, its chunks cover 5"},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[4,5," H "]]}]", true, NDP_EFORMAT, "a chunk of 5 bytes at 4, where"},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[6,3," H "]]}]", true, NDP_EFORMAT, "a chunk of 3 bytes at 6, where"},
+        {HEAD2 NUMBERS FILE_A "[[0,9," H "],[9,0," H "]]}]", true, NDP_EFORMAT, "a chunk of 0 bytes at 9"},
+        {HEAD2 NUMBERS FILE_A "[[0,999999999," H "]]}]", true, NDP_EFORMAT, "a chunk of 999999999 bytes"},
+        {HEAD2 NUMBERS FILE_A "[[0,9,\"00\"]]}]", true, NDP_EFORMAT, "is not [offset, bytes, \"hash\"]"},
+        {HEAD2 NUMBERS FILE_A "[[0,9]]}]", true, NDP_EFORMAT, "is not [offset, bytes, \"hash\"]"},
+        {HEAD2 NUMBERS FILE_A "[[0,\"9\"," H "]]}]", true, NDP_EFORMAT, "is not [offset, bytes, \"hash\"]"},
     };
     (void)state;
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_manifest m = {0};
+        ndp_str text = {0};
+        ndp_str_add(&text, cases[i].text);
+        if (cases[i].sealed)
+            ndp_manifest_seal(&text);
         if (cases[i].code == NDP_OK)
-            CHECK_OK(ndp_manifest_parse(cases[i].text, strlen(cases[i].text), "m", &m));
+            CHECK_OK(ndp_manifest_parse(text.data, text.length, "m", &m));
         else
-            CHECK_FAILS(ndp_manifest_parse(cases[i].text, strlen(cases[i].text), "m", &m), cases[i].code,
-                        cases[i].words);
+            CHECK_FAILS(ndp_manifest_parse(text.data, text.length, "m", &m), cases[i].code, cases[i].words);
         ndp_manifest_release(&m);
+        ndp_str_release(&text);
     }
+}
+
+/* The bytes of a real one: every flip of a bit, every byte that is lost or added. */
+static void every_byte_of_a_manifest_counts(void **state) {
+    char path[512], *text = NULL;
+    size_t size;
+    save(*state, 100, 0);
+    CHECK_OK(ndp_file_read(in(*state, "step-00000100/manifest.json", path), &text, &size));
+    for (size_t i = 0; i < size * 8; i++) {
+        ndp_manifest m = {0};
+        text[i / 8] = (char)(text[i / 8] ^ 1 << i % 8);
+        assert_int_equal(ndp_manifest_parse(text, size, "m", &m), NDP_EFORMAT);
+        text[i / 8] = (char)(text[i / 8] ^ 1 << i % 8);
+    }
+    for (size_t n = 0; n < size; n++) {
+        ndp_manifest m = {0};
+        assert_int_equal(ndp_manifest_parse(text, n, "m", &m), NDP_EFORMAT);
+    }
+    for (char *v = strstr(text, "\"version\": 2"); *v != '2' || (*v = '1', false); v++)
+        ;
+    ndp_manifest m = {0};
+    CHECK_FAILS(ndp_manifest_parse(text, size, "m", &m), NDP_EFORMAT, "\"hash\" is no member");
+    free(text);
 }
 
 static void names_of_steps(void **state) {
@@ -279,8 +353,7 @@ static void every_operation_fails_in_turn(void **state) {
             for (int64_t n = 1;; n++) {
                 job j = {*state, ++step, sharded ? 1000 : 1 << 20, .keep = 2, .rank = k % 3, .kind = k / 3, .nth = n};
                 ndp_status st = ndp_local_world(3, save_body, &j);
-                int64_t latest = -1;
-                CHECK_OK(ndp_checkpoint_latest(NULL, *state, &latest, NULL));
+                int64_t latest = newest(*state);
                 CHECK_OK(check_step(*state, latest, 0, 1));
                 if (latest != good && latest != step)
                     fail_msg("step %lld is lost, the newest is %lld", (long long)good, (long long)latest);
@@ -343,12 +416,13 @@ static void killed_at_any_moment(void **state) {
         assert_true(waitpid(child, &status, 0) == child && WIFSIGNALED(status));
         int64_t latest = -1, *steps = NULL;
         int n = 0;
-        ndp_str warnings = {0};
-        CHECK_OK(ndp_checkpoint_list(*state, &steps, &n, &warnings));
-        if (warnings.length) /* a checkpoint's name means a whole checkpoint */
-            fail_msg("%s", warnings.data);
-        for (int i = 0; i < n; i++)
+        CHECK_OK(ndp_checkpoint_steps(*state, &steps, &n));
+        for (int i = 0; i < n; i++) { /* a checkpoint's name means a whole checkpoint */
+            ndp_examined e;
+            CHECK_OK(ndp_checkpoint_examine(NULL, *state, steps[i], true, 1, &e));
+            assert_int_equal(e.state, NDP_WHOLE_VERIFIED);
             CHECK_OK(check_step(*state, steps[i], 0, 1));
+        }
         latest = n ? steps[0] : 0;
         free(steps);
         assert_true(latest > last);
@@ -381,8 +455,9 @@ int main(void) {
         IN_FOLDER(weights_alone),
         IN_FOLDER(only_the_newest_are_kept),
         IN_FOLDER(the_same_step_is_replaced),
-        IN_FOLDER(damaged_ones_are_passed_over),
+        IN_FOLDER(damage_is_named),
         cmocka_unit_test(manifests_by_hand),
+        IN_FOLDER(every_byte_of_a_manifest_counts),
         cmocka_unit_test(names_of_steps),
         IN_FOLDER(every_operation_fails_in_turn),
         IN_FOLDER(a_failed_replacement_harms_nothing),

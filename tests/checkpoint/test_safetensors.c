@@ -301,10 +301,10 @@ static void refused_lists_and_writes(void **state) {
     int64_t size;
     char path[512];
     float x[4] = {0};
-    CHECK_FAILS(ndp_safetensors_size(twice, 3, &size), NDP_EINVAL, "tensor a is to be saved twice");
-    CHECK_FAILS(ndp_safetensors_size(&huge, 1, &size), NDP_EINVAL, "huge");
-    CHECK_FAILS(ndp_safetensors_size(&metadata, 1, &size), NDP_EINVAL, "__metadata__");
-    CHECK_OK(ndp_safetensors_size(&one, 1, &size));
+    CHECK_FAILS(ndp_safetensors_size(twice, 3, &size, NULL), NDP_EINVAL, "tensor a is to be saved twice");
+    CHECK_FAILS(ndp_safetensors_size(&huge, 1, &size, NULL), NDP_EINVAL, "huge");
+    CHECK_FAILS(ndp_safetensors_size(&metadata, 1, &size, NULL), NDP_EINVAL, "__metadata__");
+    CHECK_OK(ndp_safetensors_size(&one, 1, &size, NULL));
     ndp_safetensors_writer *w = NULL;
     CHECK_OK(ndp_safetensors_create(in(*state, "one", path), &one, 1, &w));
     struct stat info;

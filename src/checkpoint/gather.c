@@ -1,0 +1,429 @@
+/* Every chunk is put together and written by one rank, its writer, who is picked by turns among the ranks that hold at
+ * least half as much of it as any does. In step i every writer makes the i-th of its chunks: the others send it what
+ * they hold of that chunk, it adds its own elements, hashes the whole and writes it in one call. A rank needs room for
+ * one chunk, one message out and one message in, whatever the model's size.
+ *
+ * Within a step the ranks exchange messages by distance: to rank + d, from rank - d. All go through steps and distances
+ * in the same order, so nobody waits for a rank that waits for it.
+ *
+ * A message is the number of its runs, then for each its place in the chunk and its size, then their elements, of the
+ * file's type. */
+#include "base/clock.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/shards.h"
+
+#include <stdlib.h>
+
+typedef struct run_header {
+    uint32_t at, bytes; /* of the chunk */
+} run_header;
+
+typedef struct gather {
+    ndp_shards *s;
+    ndp_comm *world; /* NULL: one rank */
+    int rank, size;
+    const char *folder;
+    const ndp_file_piece *pieces;
+    int *sorted, n_sorted;  /* numbers of the pieces that hold anything, as they lie in the files */
+    int64_t *order, *begin; /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
+    int64_t *sizes;         /* of messages: [0] to every rank, [1] from every rank */
+    char *chunk, *out, *in;
+    int64_t filled; /* bytes of the chunk */
+    ndp_safetensors_writer *writer;
+    int file;          /* that it writes */
+    ndp_status failed; /* writing did: the exchange goes on, for the others */
+    char *why;
+} gather;
+
+/* ---- what this rank holds of a part ---- */
+
+/* < 0: element `first` of one tensor lies before element `other_first` of the other, in the order of the files. */
+static int compare_places(const ndp_shards *s, int tensor, int64_t first, int other, int64_t other_first) {
+    int64_t a[] = {s->file_of[tensor], s->place[tensor], first},
+            b[] = {s->file_of[other], s->place[other], other_first};
+    for (int i = 0; i < 3; i++)
+        if (a[i] != b[i])
+            return a[i] < b[i] ? -1 : 1;
+    return 0;
+}
+
+static int compare_pieces(const void *a, const void *b, void *arg) {
+    const gather *g = arg;
+    const ndp_file_piece *x = &g->pieces[*(const int *)a], *y = &g->pieces[*(const int *)b];
+    return compare_places(g->s, x->tensor, x->first, y->tensor, y->first);
+}
+
+/* Elements of a piece that lie in a part. */
+typedef struct overlap {
+    const ndp_file_piece *piece;
+    int64_t skip, at, count; /* first element in the piece, in the part */
+} overlap;
+
+/* The first piece that can lie in the part: the last one that begins before it, or at its beginning. */
+static int first_piece(const gather *g, const ndp_shard_part *part) {
+    int low = 0, high = g->n_sorted;
+    while (low < high) {
+        int middle = low + (high - low) / 2;
+        const ndp_file_piece *p = &g->pieces[g->sorted[middle]];
+        if (compare_places(g->s, p->tensor, p->first, part->tensor, part->first) <= 0)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low ? low - 1 : 0;
+}
+
+/* *cursor: first_piece at first. False at the end. */
+static bool next_overlap(const gather *g, const ndp_shard_part *part, int *cursor, overlap *o) {
+    int64_t part_end = part->first + part->count;
+    while (*cursor < g->n_sorted) {
+        const ndp_file_piece *p = &g->pieces[g->sorted[*cursor]];
+        if (compare_places(g->s, p->tensor, p->first, part->tensor, part_end) >= 0)
+            return false;
+        ++*cursor;
+        int64_t first = p->first > part->first ? p->first : part->first, end = p->first + p->count;
+        end = end < part_end ? end : part_end;
+        if (p->tensor != part->tensor || first >= end)
+            continue;
+        *o = (overlap){p, first - p->first, first - part->first, end - first};
+        return true;
+    }
+    return false;
+}
+
+static ndp_dtype stored_type(const gather *g, const ndp_shard_part *part) { return g->s->specs[part->tensor].dtype; }
+
+/* Counts the runs and bytes that this rank holds of a part. */
+static int64_t count_runs(const gather *g, const ndp_shard_part *part, int64_t *bytes) {
+    int64_t n = 0, elements = 0;
+    overlap o;
+    for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); n++)
+        elements += o.count;
+    *bytes = elements * (int64_t)ndp_dtype_size(stored_type(g, part));
+    return n;
+}
+
+static int64_t message_bytes(const gather *g, const ndp_shard_part *part) {
+    int64_t bytes, n = count_runs(g, part, &bytes);
+    return n ? (int64_t)sizeof(int64_t) + n * (int64_t)sizeof(run_header) + bytes : 0;
+}
+
+/* The elements of an overlap as the file has them. */
+static void convert(const overlap *o, void *to, ndp_dtype stored) {
+    const ndp_file_piece *p = o->piece;
+    int64_t stride = p->stride > 1 ? p->stride : 1;
+    size_t size = ndp_dtype_size(p->dtype);
+    const char *from = (const char *)p->data + (size_t)(o->skip * stride) * size;
+    if (stride > 1)
+        ndp_convert_apart(from, p->dtype, stride, to, stored, 1, o->count);
+    else if (p->dtype == stored)
+        memcpy(to, from, (size_t)o->count * size);
+    else
+        ndp_convert(from, p->dtype, to, stored, o->count);
+}
+
+/* ---- messages ---- */
+
+static void pack(gather *g, const ndp_shard_part *part) {
+    ndp_dtype stored = stored_type(g, part);
+    size_t size = ndp_dtype_size(stored);
+    int64_t bytes, n = count_runs(g, part, &bytes), i = 0;
+    memcpy(g->out, &n, sizeof n);
+    run_header *headers = (run_header *)(g->out + sizeof n);
+    char *to = (char *)(headers + n);
+    overlap o;
+    for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); i++) {
+        headers[i] = (run_header){(uint32_t)((size_t)o.at * size), (uint32_t)((size_t)o.count * size)};
+        convert(&o, to, stored);
+        to += headers[i].bytes;
+    }
+}
+
+/* Adds a message to the chunk. */
+static void unpack(gather *g, const char *message) {
+    int64_t n;
+    memcpy(&n, message, sizeof n);
+    const run_header *headers = (const run_header *)(message + sizeof n);
+    const char *from = (const char *)(headers + n);
+    for (int64_t i = 0; i < n; i++) {
+        memcpy(g->chunk + headers[i].at, from, headers[i].bytes);
+        from += headers[i].bytes;
+        g->filled += headers[i].bytes;
+    }
+}
+
+/* A part that this rank holds alone and in one piece: each block is hashed while it is in the cache. */
+static void hash_own(gather *g, const ndp_shard_part *part, const overlap *o) {
+    enum { BLOCK = 1 << 18 };
+    ndp_dtype stored = stored_type(g, part);
+    int64_t size = (int64_t)ndp_dtype_size(stored), most = BLOCK / size;
+    ndp_hasher hasher;
+    ndp_hasher_begin(&hasher);
+    for (int64_t done = 0, n; done < o->count; done += n) {
+        n = o->count - done < most ? o->count - done : most;
+        char *to = g->chunk + done * size;
+        convert(&(overlap){o->piece, o->skip + done, o->at + done, n}, to, stored);
+        double start = ndp_thread_now();
+        ndp_hasher_add(&hasher, to, (size_t)(n * size));
+        g->s->hashing += ndp_thread_now() - start;
+    }
+    part->chunk->hash = ndp_hasher_end(&hasher);
+    g->filled = part->chunk->bytes;
+}
+
+/* Adds this rank's own elements, and hashes the chunk. */
+static void add_own(gather *g, const ndp_shard_part *part) {
+    ndp_dtype stored = stored_type(g, part);
+    int64_t size = (int64_t)ndp_dtype_size(stored);
+    overlap o;
+    for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); g->filled += o.count * size) {
+        if (o.count == part->count && g->filled == 0) {
+            hash_own(g, part, &o);
+            return;
+        }
+        convert(&o, g->chunk + o.at * size, stored);
+    }
+    double start = ndp_thread_now();
+    part->chunk->hash = ndp_hash_of(g->chunk, (size_t)part->chunk->bytes);
+    g->s->hashing += ndp_thread_now() - start;
+}
+
+/* The part that a rank writes in a step; NULL: none any more. */
+static const ndp_shard_part *part_of(const gather *g, int rank, int64_t step) {
+    int64_t at = g->begin[rank] + step;
+    return at < g->begin[rank + 1] ? &g->s->parts[g->order[at]] : NULL;
+}
+
+/* With the ranks at one distance. */
+static ndp_status exchange_at(gather *g, int64_t step, int distance) {
+    int to = (g->rank + distance) % g->size, from = (g->rank - distance + g->size) % g->size;
+    int64_t out = g->sizes[to], in = g->sizes[g->size + from];
+    ndp_work sending, receiving;
+    if (out) {
+        pack(g, part_of(g, to, step));
+        NDP_TRY(ndp_send_begin(g->world, g->out, out, to, 0, &sending));
+    }
+    if (in)
+        NDP_TRY(ndp_recv_begin(g->world, g->in, in, from, 0, &receiving));
+    if (out)
+        NDP_TRY(ndp_wait(&sending));
+    if (in) {
+        NDP_TRY(ndp_wait(&receiving));
+        unpack(g, g->in);
+    }
+    return NDP_OK;
+}
+
+static ndp_status exchange(gather *g, int64_t step) {
+    ndp_work w;
+    for (int r = 0; r < g->size; r++) {
+        const ndp_shard_part *part = r == g->rank ? NULL : part_of(g, r, step);
+        g->sizes[r] = part ? message_bytes(g, part) : 0;
+    }
+    NDP_TRY(ndp_all_to_all_begin(g->world, g->sizes, g->sizes + g->size, sizeof *g->sizes, &w));
+    NDP_TRY(ndp_wait(&w));
+    for (int distance = 1; distance < g->size; distance++)
+        NDP_TRY(exchange_at(g, step, distance));
+    return NDP_OK;
+}
+
+/* ---- writing ---- */
+
+static ndp_status close_file(gather *g) {
+    ndp_status st = g->writer ? ndp_safetensors_sync(g->writer) : NDP_OK;
+    ndp_safetensors_writer_destroy(g->writer);
+    g->writer = NULL;
+    return st;
+}
+
+static ndp_status open_file(gather *g, int file) {
+    if (g->writer && g->file == file)
+        return NDP_OK;
+    NDP_TRY(close_file(g));
+    const ndp_shard_file *f = &g->s->files[file];
+    char *path = ndp_format("%s/%s", g->folder, f->name);
+    ndp_status st = path ? ndp_safetensors_join(path, f->specs, f->n, &g->writer)
+                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to write into '%s'", g->folder);
+    g->file = file;
+    free(path);
+    return st;
+}
+
+static ndp_status write_chunk(gather *g, const ndp_shard_part *part) {
+    const ndp_tensor_spec *t = &g->s->specs[part->tensor];
+    if (g->filled != part->chunk->bytes)
+        return NDP_FAIL(NDP_EBUG, "tensor %s: the ranks gave %lld bytes of the %lld from element %lld on", t->name,
+                        (long long)g->filled, (long long)part->chunk->bytes, (long long)part->first);
+    NDP_TRY(open_file(g, part->file));
+    return ndp_safetensors_write(g->writer, g->s->place[part->tensor], part->first, part->count, g->chunk, t->dtype);
+}
+
+/* The first failure is kept: what ranks still exchange must not replace its message. */
+static void note(gather *g, ndp_status st) {
+    if (st == NDP_OK || g->failed != NDP_OK)
+        return;
+    g->failed = st;
+    g->why = strdup(ndp_error_message());
+}
+
+static ndp_status write_all(gather *g) {
+    int64_t steps = 0;
+    for (int r = 0; r < g->size; r++)
+        steps = g->begin[r + 1] - g->begin[r] > steps ? g->begin[r + 1] - g->begin[r] : steps;
+    for (int64_t step = 0; step < steps; step++) {
+        const ndp_shard_part *own = part_of(g, g->rank, step);
+        g->filled = 0;
+        if (g->size > 1)
+            NDP_TRY(exchange(g, step));
+        if (!own || g->failed != NDP_OK)
+            continue;
+        add_own(g, own);
+        note(g, write_chunk(g, own));
+    }
+    if (g->failed == NDP_OK)
+        return close_file(g);
+    if (g->why)
+        ndp_error_set(g->failed, g->why);
+    return g->failed;
+}
+
+/* ---- who writes what ---- */
+
+static ndp_status reduce(const gather *g, int64_t *values, int64_t n, ndp_reduce op) {
+    ndp_work w;
+    if (!g->world)
+        return NDP_OK;
+    NDP_TRY(ndp_all_reduce_begin(g->world, values, n, NDP_I64, op, &w));
+    return ndp_wait(&w);
+}
+
+/* Collective: writers[c] becomes the writer of part c. `held`: bytes that this rank holds of each. */
+static ndp_status pick_writers(const gather *g, const int64_t *held, int64_t *writers) {
+    int64_t n = g->s->n_parts;
+    memcpy(writers, held, (size_t)n * sizeof *held);
+    NDP_TRY(reduce(g, writers, n, NDP_MAX));
+    for (int64_t c = 0; c < n; c++) /* a number for each rank's turn */
+        writers[c] = held[c] && 2 * held[c] >= writers[c] ? 1 + (g->rank + c) % g->size : 0;
+    NDP_TRY(reduce(g, writers, n, NDP_MAX));
+    for (int64_t c = 0; c < n; c++) {
+        if (!writers[c])
+            return NDP_FAIL(NDP_EBUG, "tensor %s: no rank gave element %lld", g->s->specs[g->s->parts[c].tensor].name,
+                            (long long)g->s->parts[c].first);
+        writers[c] = (writers[c] - 1 - c % g->size + g->size) % g->size;
+    }
+    return NDP_OK;
+}
+
+/* The parts of each rank, in the order of the files. */
+static void sort_by_writer(gather *g, const int64_t *writers) {
+    for (int64_t c = 0; c < g->s->n_parts; c++)
+        g->begin[writers[c] + 1]++;
+    for (int r = 0; r < g->size; r++)
+        g->begin[r + 1] += g->begin[r];
+    for (int64_t c = 0; c < g->s->n_parts; c++)
+        g->order[g->begin[writers[c]]++] = c;
+    for (int r = g->size; r > 0; r--)
+        g->begin[r] = g->begin[r - 1];
+    g->begin[0] = 0;
+}
+
+/* Room for the tables, and the pieces in order. */
+static ndp_status take_tables(gather *g, int n_pieces) {
+    size_t parts = (size_t)g->s->n_parts + 1, ranks = (size_t)g->size;
+    g->sorted = malloc(((size_t)n_pieces + 1) * sizeof *g->sorted);
+    g->order = malloc(parts * sizeof *g->order);
+    g->begin = calloc(ranks + 1, sizeof *g->begin);
+    g->sizes = malloc(2 * ranks * sizeof *g->sizes);
+    if (!g->sorted || !g->order || !g->begin || !g->sizes)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to gather %lld chunks", (long long)g->s->n_parts);
+    for (int i = 0; i < n_pieces; i++)
+        if (g->pieces[i].count)
+            g->sorted[g->n_sorted++] = i;
+    qsort_r(g->sorted, (size_t)g->n_sorted, sizeof *g->sorted, compare_pieces, g);
+    return NDP_OK;
+}
+
+/* Collective. Room for a chunk and for the largest messages. */
+static ndp_status take_buffers(gather *g) {
+    int64_t chunk = 0, sent = 0;
+    for (int64_t c = 0; c < g->s->n_parts; c++) {
+        int64_t bytes = message_bytes(g, &g->s->parts[c]), whole = g->s->parts[c].chunk->bytes;
+        sent = bytes > sent ? bytes : sent;
+        chunk = whole > chunk ? whole : chunk;
+    }
+    int64_t received = sent;
+    NDP_TRY(reduce(g, &received, 1, NDP_MAX));
+    g->chunk = malloc((size_t)chunk + 1);
+    g->out = g->size > 1 ? malloc((size_t)sent + 1) : NULL;
+    g->in = g->size > 1 ? malloc((size_t)received + 1) : NULL;
+    bool taken = g->chunk && (g->size == 1 || (g->out && g->in));
+    return ndp_agree(g->world, taken ? NDP_OK
+                                     : NDP_FAIL(NDP_ENOMEM, "not enough memory to save: %lld bytes for a chunk",
+                                                (long long)(chunk + sent + received)));
+}
+
+/* Collective. */
+static ndp_status prepare(gather *g, int n_pieces) {
+    size_t bytes = ((size_t)g->s->n_parts + 1) * sizeof(int64_t);
+    int64_t *held = malloc(bytes), *writers = malloc(bytes);
+    ndp_status st = take_tables(g, n_pieces);
+    if (st == NDP_OK && !(held && writers))
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to gather %lld chunks", (long long)g->s->n_parts);
+    NDP_TRY_GOTO(ndp_agree(g->world, st), release);
+    for (int64_t c = 0; c < g->s->n_parts; c++)
+        count_runs(g, &g->s->parts[c], &held[c]);
+    NDP_TRY_GOTO(pick_writers(g, held, writers), release);
+    sort_by_writer(g, writers);
+    NDP_TRY_GOTO(take_buffers(g), release);
+release:
+    free(held);
+    free(writers);
+    return st;
+}
+
+/* Collective: each hash is known to the rank that wrote the chunk, and then to all. */
+static ndp_status share_hashes(const gather *g) {
+    int64_t n = g->s->n_parts, *halves = calloc(2 * (size_t)n + 1, sizeof *halves);
+    ndp_status st =
+        ndp_agree(g->world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n));
+    NDP_TRY_GOTO(st, release);
+    for (int64_t i = g->begin[g->rank]; i < g->begin[g->rank + 1]; i++) {
+        ndp_hash h = g->s->parts[g->order[i]].chunk->hash;
+        halves[2 * g->order[i]] = (int64_t)h.high;
+        halves[2 * g->order[i] + 1] = (int64_t)h.low;
+    }
+    NDP_TRY_GOTO(reduce(g, halves, 2 * n, NDP_SUM), release); /* of one rank's, and zeros */
+    for (int64_t c = 0; c < n; c++)
+        g->s->parts[c].chunk->hash = (ndp_hash){(uint64_t)halves[2 * c], (uint64_t)halves[2 * c + 1]};
+release:
+    free(halves);
+    return st;
+}
+
+static void release(gather *g) {
+    ndp_safetensors_writer_destroy(g->writer);
+    free(g->sorted);
+    free(g->order);
+    free(g->begin);
+    free(g->sizes);
+    free(g->chunk);
+    free(g->out);
+    free(g->in);
+    free(g->why);
+}
+
+ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
+                             int n_pieces) {
+    gather g = {.s = s, .world = world, .folder = folder, .pieces = pieces, .size = 1};
+    if (world) {
+        g.rank = ndp_comm_rank(world);
+        g.size = ndp_comm_size(world);
+    }
+    ndp_status st = prepare(&g, n_pieces);
+    if (st == NDP_OK)
+        st = ndp_agree(world, write_all(&g));
+    if (st == NDP_OK)
+        st = share_hashes(&g);
+    release(&g);
+    return st;
+}

@@ -1,0 +1,224 @@
+/* Which checkpoint a run goes on from. Every decision is made on all ranks alike: the list is that of rank 0, and
+ * ndp_checkpoint_examine gives all of them the same answer. */
+#include "checkpoint/agree.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/steps.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct candidates {
+    ndp_comm *world;
+    const char *folder;
+    int threads;
+    int64_t *steps; /* newest first */
+    int n;
+    int64_t aside; /* folders that were set aside before */
+} candidates;
+
+static ndp_status count_aside(const char *folder, int64_t *n) {
+    DIR *d = opendir(folder);
+    if (!d && errno == ENOENT)
+        return NDP_OK;
+    if (!d)
+        return NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
+    for (struct dirent *e; (e = readdir(d));)
+        *n += ndp_step_is_aside(e->d_name);
+    closedir(d);
+    return NDP_OK;
+}
+
+static ndp_status broadcast(ndp_comm *world, void *data, size_t bytes) {
+    ndp_work w;
+    if (!world || !bytes)
+        return NDP_OK;
+    NDP_TRY(ndp_broadcast_begin(world, data, (int64_t)bytes, 0, &w));
+    return ndp_wait(&w);
+}
+
+/* Collective: what rank 0 sees. */
+static ndp_status list(candidates *c) {
+    ndp_status st = NDP_OK;
+    if (ndp_is_first(c->world)) {
+        st = ndp_checkpoint_steps(c->folder, &c->steps, &c->n);
+        if (st == NDP_OK)
+            st = count_aside(c->folder, &c->aside);
+    }
+    NDP_TRY(ndp_agree(c->world, st));
+    int64_t counts[] = {c->n, c->aside};
+    NDP_TRY(broadcast(c->world, counts, sizeof counts));
+    if (!ndp_is_first(c->world)) {
+        c->n = (int)counts[0];
+        c->aside = counts[1];
+        c->steps = malloc(((size_t)c->n + 1) * sizeof *c->steps);
+    }
+    NDP_TRY(ndp_agree(c->world, c->steps || c->n == 0
+                                    ? NDP_OK
+                                    : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d checkpoints", c->n)));
+    return broadcast(c->world, c->steps, (size_t)c->n * sizeof *c->steps);
+}
+
+static ndp_status examine(const candidates *c, int i, ndp_examined *e) {
+    return ndp_checkpoint_examine(c->world, c->folder, c->steps[i], true, c->threads, e);
+}
+
+/* ---- refusals ---- */
+
+/* "Steps that verify: 20, 10; ..." */
+static ndp_status add_verified(const candidates *c, int first, ndp_str *s) {
+    int n = 0;
+    ndp_str steps = {0};
+    for (int i = first; i < c->n; i++) {
+        ndp_examined e;
+        ndp_status st = examine(c, i, &e);
+        if (st != NDP_OK) {
+            ndp_str_release(&steps);
+            return st;
+        }
+        if (e.state != NDP_WHOLE_DAMAGED)
+            ndp_str_addf(&steps, "%s%lld%s", n++ ? ", " : "", (long long)c->steps[i],
+                         e.state == NDP_WHOLE_UNVERIFIABLE ? " (without hashes)" : "");
+    }
+    if (n)
+        ndp_str_addf(s, "Steps that verify: %s; go on from one of them by --resume-from STEP", steps.data);
+    else
+        ndp_str_add(s, "No checkpoint verifies: begin anew in another train.output_dir");
+    s->failed |= steps.failed;
+    ndp_str_release(&steps);
+    return NDP_OK;
+}
+
+/* NDP_EINVAL with `why` and the steps that verify, of those from number `first` on. */
+static ndp_status refuse(const candidates *c, int first, ndp_str *why) {
+    ndp_str_add(why, ". ");
+    ndp_status st = add_verified(c, first, why);
+    if (st == NDP_OK)
+        st = why->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to say why '%s' cannot be resumed", c->folder)
+                         : NDP_FAIL(NDP_EINVAL, "%s", why->data);
+    ndp_str_release(why);
+    return st;
+}
+
+static ndp_status refuse_two(const candidates *c, const ndp_examined *newest, const ndp_examined *before) {
+    ndp_str why = {0};
+    ndp_str_addf(&why, "the newest checkpoint in '%s', of step %lld, is damaged (%s)", c->folder,
+                 (long long)c->steps[0], newest->words);
+    if (before)
+        ndp_str_addf(&why, ", and so is the one before it, of step %lld (%s); nothing was changed",
+                     (long long)c->steps[1], before->words);
+    else
+        ndp_str_add(&why, ", and it is the only one; nothing was changed");
+    return refuse(c, 2, &why);
+}
+
+static ndp_status refuse_wanted(const candidates *c, int64_t wanted, const ndp_examined *e) {
+    ndp_str why = {0};
+    if (e)
+        ndp_str_addf(&why, "--resume-from %lld: that checkpoint in '%s' is damaged (%s); nothing was changed",
+                     (long long)wanted, c->folder, e->words);
+    else
+        ndp_str_addf(&why, "--resume-from %lld: there is no checkpoint of that step in '%s'", (long long)wanted,
+                     c->folder);
+    return refuse(c, 0, &why);
+}
+
+/* ---- the choice ---- */
+
+static ndp_status take_asides(ndp_resume *r, int n) {
+    r->aside = calloc((size_t)n + 1, sizeof *r->aside);
+    r->damaged = calloc((size_t)n + 1, sizeof *r->damaged);
+    return r->aside && r->damaged ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d checkpoints", n);
+}
+
+static void set_aside(ndp_resume *r, int64_t step, bool damaged, const ndp_examined *e) {
+    if (r->n_aside == 0)
+        snprintf(r->words, sizeof r->words, "%s", e->words);
+    r->aside[r->n_aside] = step;
+    r->damaged[r->n_aside++] = damaged;
+}
+
+static void go_on_from(ndp_resume *r, int64_t step, const ndp_examined *e) {
+    r->step = step;
+    r->unverifiable = e->state == NDP_WHOLE_UNVERIFIABLE;
+}
+
+static ndp_status choose_newest(const candidates *c, ndp_resume *r) {
+    ndp_examined newest, before;
+    if (c->n == 0 && c->aside)
+        return NDP_FAIL(NDP_EINVAL,
+                        "'%s' holds no checkpoint but %lld that were set aside (`ndparallel checkpoint list` shows "
+                        "them): the run does not begin again over them; begin anew in another train.output_dir",
+                        c->folder, (long long)c->aside);
+    if (c->n == 0)
+        return NDP_OK;
+    NDP_TRY(examine(c, 0, &newest));
+    if (newest.state != NDP_WHOLE_DAMAGED) {
+        go_on_from(r, c->steps[0], &newest);
+        return NDP_OK;
+    }
+    if (c->n == 1)
+        return refuse_two(c, &newest, NULL);
+    NDP_TRY(examine(c, 1, &before));
+    if (before.state == NDP_WHOLE_DAMAGED)
+        return refuse_two(c, &newest, &before);
+    set_aside(r, c->steps[0], true, &newest);
+    go_on_from(r, c->steps[1], &before);
+    return NDP_OK;
+}
+
+static ndp_status choose_wanted(const candidates *c, int64_t wanted, ndp_resume *r) {
+    int at = 0;
+    ndp_examined e;
+    while (at < c->n && c->steps[at] != wanted)
+        at++;
+    if (at == c->n)
+        return refuse_wanted(c, wanted, NULL);
+    NDP_TRY(examine(c, at, &e));
+    if (e.state == NDP_WHOLE_DAMAGED)
+        return refuse_wanted(c, wanted, &e);
+    go_on_from(r, wanted, &e);
+    for (int i = 0; i < at; i++) {
+        NDP_TRY(examine(c, i, &e));
+        set_aside(r, c->steps[i], e.state == NDP_WHOLE_DAMAGED, &e);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_resume_choose(ndp_comm *world, const char *folder, int64_t wanted, int threads, ndp_resume *out) {
+    candidates c = {.world = world, .folder = folder, .threads = threads};
+    ndp_resume r = {.step = -1};
+    ndp_status st = list(&c);
+    if (st == NDP_OK)
+        st = ndp_agree(world, take_asides(&r, c.n));
+    if (st == NDP_OK)
+        st = wanted < 0 ? choose_newest(&c, &r) : choose_wanted(&c, wanted, &r);
+    free(c.steps);
+    if (st == NDP_OK)
+        *out = r;
+    else
+        ndp_resume_release(&r);
+    return st;
+}
+
+void ndp_resume_release(ndp_resume *r) {
+    free(r->aside);
+    free(r->damaged);
+    *r = (ndp_resume){0};
+}
+
+/* ---- afterwards ---- */
+
+static ndp_status settle(const char *folder, const ndp_resume *r, ndp_str *said) {
+    for (int i = 0; i < r->n_aside; i++) {
+        char name[64];
+        NDP_TRY(ndp_step_set_aside(folder, r->aside[i], r->damaged[i] ? "damaged" : "superseded", name));
+        ndp_str_addf(said, "%s%s", said->length ? ", " : "", name);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_resume_settle(ndp_comm *world, const char *folder, const ndp_resume *r, ndp_str *said) {
+    return ndp_agree(world, ndp_is_first(world) ? settle(folder, r, said) : NDP_OK);
+}
