@@ -218,6 +218,33 @@ NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_
 /* NDP_EINVAL when a live run of this host writes into train.output_dir: asked before ranks are started. */
 NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);
 
+/* ---- the checkpoints of a run ---- */
+
+typedef enum ndp_checkpoint_state {
+    NDP_CHECKPOINT_VERIFIED,     /* every byte has the hash that its manifest states */
+    NDP_CHECKPOINT_UNREAD,       /* its manifest is right and its files have their sizes; the data was not read */
+    NDP_CHECKPOINT_UNVERIFIABLE, /* the same, with a manifest of version 1, which has no hashes */
+    NDP_CHECKPOINT_DAMAGED,
+    NDP_CHECKPOINT_ASIDE /* renamed by a resume: damaged, or newer than the step that the run went back to */
+} ndp_checkpoint_state;
+
+typedef struct ndp_checkpoint_entry {
+    const char *name;           /* of its folder: "step-00000100", "step-00000100.damaged" */
+    int64_t step, bytes, saved; /* bytes of all its files; when, in seconds since 1970 */
+    ndp_checkpoint_state state;
+    const char *words; /* which files and tensors are damaged; "" */
+    double seconds;    /* that the examination took */
+} ndp_checkpoint_entry;
+
+/* Calls `each` for the checkpoints in RUN/checkpoints, newest first: all of them, then those set aside, or only the `n`
+ * of `steps`. `data`: reads them whole, on all cores. NDP_EINVAL: there is no such folder, or no such step. Changes
+ * nothing. */
+NDP_API ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n, bool data,
+                                           void (*each)(void *user, const ndp_checkpoint_entry *e), void *user);
+/* Removes checkpoints by their step ("100") or the name of their folder, which may be one set aside. Unless `force`, at
+ * least one that is left has to verify, where any that goes does: else NDP_EINVAL, and all stay. */
+NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force);
+
 /* ---- knowing before ---- */
 
 typedef struct ndp_plan_opts {

@@ -79,7 +79,7 @@ static ndp_status prune(const char *folder, const ndp_checkpoint_info *just_writ
         ndp_examined e;
         char name[64];
         st = ndp_checkpoint_examine(NULL, folder, steps[i], false, 1, &e);
-        if (st != NDP_OK || e.state == NDP_WHOLE_DAMAGED || kept++ < keep || steps[i] == just_written->step)
+        if (st != NDP_OK || e.state == NDP_CHECKPOINT_DAMAGED || kept++ < keep || steps[i] == just_written->step)
             continue;
         st = ndp_step_remove(folder, ndp_step_name(steps[i], name));
     }

@@ -48,17 +48,10 @@ NDP_API ndp_status ndp_checkpoint_clean(const char *folder);
 
 /* ---- what is whole ---- */
 
-typedef enum ndp_whole {
-    NDP_WHOLE_VERIFIED,     /* every byte has the hash that the manifest says */
-    NDP_WHOLE_UNREAD,       /* its manifest and the sizes of its files are right; its data was not read */
-    NDP_WHOLE_UNVERIFIABLE, /* the same, and its manifest is of version 1, without hashes */
-    NDP_WHOLE_DAMAGED
-} ndp_whole;
-
 typedef struct ndp_examined {
-    ndp_whole state;
-    int64_t bytes;   /* of its files; 0 where the manifest is damaged */
-    char words[768]; /* what is damaged: files, tensors, bytes; "" when nothing is */
+    ndp_checkpoint_state state; /* any but NDP_CHECKPOINT_ASIDE */
+    int64_t bytes;              /* of its files; 0 where the manifest is damaged */
+    char words[768];            /* what is damaged: files, tensors, bytes; "" when nothing is */
 } ndp_examined;
 
 /* Collective over `world` (NULL: one rank). Examines the checkpoint of one step; with `data` reads all of it: every

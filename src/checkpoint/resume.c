@@ -77,9 +77,9 @@ static ndp_status add_verified(const candidates *c, int first, ndp_str *s) {
             ndp_str_release(&steps);
             return st;
         }
-        if (e.state != NDP_WHOLE_DAMAGED)
+        if (e.state != NDP_CHECKPOINT_DAMAGED)
             ndp_str_addf(&steps, "%s%lld%s", n++ ? ", " : "", (long long)c->steps[i],
-                         e.state == NDP_WHOLE_UNVERIFIABLE ? " (without hashes)" : "");
+                         e.state == NDP_CHECKPOINT_UNVERIFIABLE ? " (without hashes)" : "");
     }
     if (n)
         ndp_str_addf(s, "Steps that verify: %s; go on from one of them by --resume-from STEP", steps.data);
@@ -141,7 +141,7 @@ static void set_aside(ndp_resume *r, int64_t step, bool damaged, const ndp_exami
 
 static void go_on_from(ndp_resume *r, int64_t step, const ndp_examined *e) {
     r->step = step;
-    r->unverifiable = e->state == NDP_WHOLE_UNVERIFIABLE;
+    r->unverifiable = e->state == NDP_CHECKPOINT_UNVERIFIABLE;
 }
 
 static ndp_status choose_newest(const candidates *c, ndp_resume *r) {
@@ -154,14 +154,14 @@ static ndp_status choose_newest(const candidates *c, ndp_resume *r) {
     if (c->n == 0)
         return NDP_OK;
     NDP_TRY(examine(c, 0, &newest));
-    if (newest.state != NDP_WHOLE_DAMAGED) {
+    if (newest.state != NDP_CHECKPOINT_DAMAGED) {
         go_on_from(r, c->steps[0], &newest);
         return NDP_OK;
     }
     if (c->n == 1)
         return refuse_two(c, &newest, NULL);
     NDP_TRY(examine(c, 1, &before));
-    if (before.state == NDP_WHOLE_DAMAGED)
+    if (before.state == NDP_CHECKPOINT_DAMAGED)
         return refuse_two(c, &newest, &before);
     set_aside(r, c->steps[0], true, &newest);
     go_on_from(r, c->steps[1], &before);
@@ -176,12 +176,12 @@ static ndp_status choose_wanted(const candidates *c, int64_t wanted, ndp_resume 
     if (at == c->n)
         return refuse_wanted(c, wanted, NULL);
     NDP_TRY(examine(c, at, &e));
-    if (e.state == NDP_WHOLE_DAMAGED)
+    if (e.state == NDP_CHECKPOINT_DAMAGED)
         return refuse_wanted(c, wanted, &e);
     go_on_from(r, wanted, &e);
     for (int i = 0; i < at; i++) {
         NDP_TRY(examine(c, i, &e));
-        set_aside(r, c->steps[i], e.state == NDP_WHOLE_DAMAGED, &e);
+        set_aside(r, c->steps[i], e.state == NDP_CHECKPOINT_DAMAGED, &e);
     }
     return NDP_OK;
 }

@@ -187,7 +187,7 @@ static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *o
         NDP_TRY(ndp_broadcast_begin(world, out->words, sizeof out->words, 0, &w));
         NDP_TRY(ndp_wait(&w));
     }
-    out->state = out->words[0] ? NDP_WHOLE_DAMAGED : NDP_WHOLE_VERIFIED;
+    out->state = out->words[0] ? NDP_CHECKPOINT_DAMAGED : NDP_CHECKPOINT_VERIFIED;
     return NDP_OK;
 }
 
@@ -221,7 +221,7 @@ static ndp_status examine(ndp_comm *world, const char *folder, int64_t step, con
     NDP_TRY(compare_manifests(world, m, path));
     for (int i = 0; i < m->n_files; i++)
         out->bytes += m->files[i].bytes;
-    out->state = m->version == 1 ? NDP_WHOLE_UNVERIFIABLE : NDP_WHOLE_UNREAD;
+    out->state = m->version == 1 ? NDP_CHECKPOINT_UNVERIFIABLE : NDP_CHECKPOINT_UNREAD;
     return data && m->version > 1 ? read_data(world, path, m, threads, out) : NDP_OK;
 }
 
@@ -234,7 +234,7 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     if (st == NDP_OK)
         st = examine(world, folder, step, path, &m, data, threads, &e);
     if (st == NDP_EFORMAT) { /* damage is what was to be found out */
-        e.state = NDP_WHOLE_DAMAGED;
+        e.state = NDP_CHECKPOINT_DAMAGED;
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
         st = NDP_OK;
     }

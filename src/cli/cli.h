@@ -9,6 +9,7 @@
 int cmd_train(int argc, char **argv);
 int cmd_plan(int argc, char **argv);
 int cmd_verify(int argc, char **argv);
+int cmd_checkpoint(int argc, char **argv);
 int cmd_launch(int argc, char **argv);
 int cmd_evaluate(int argc, char **argv);
 int cmd_generate(int argc, char **argv);

@@ -16,6 +16,7 @@ static const command commands[] = {
     {"train", cmd_train, "train a model from a job file"},
     {"plan", cmd_plan, "show what a job would do and need, without running it"},
     {"verify", cmd_verify, "check that layouts compute the gradients and losses of one rank"},
+    {"checkpoint", cmd_checkpoint, "list, verify and remove what a run has saved"},
     {"launch", cmd_launch, "run your own program on many ranks"},
     {"evaluate", cmd_evaluate, "compute the mean negative log-likelihood of texts, or of a job's held-out data"},
     {"generate", cmd_generate, "continue a prompt"},

@@ -75,7 +75,7 @@ static inline void look(const char *folder, int64_t step, damage_kind kind, cons
     CHECK_OK(ndp_checkpoint_examine(NULL, folder, step, true, 1, &x));
     all->damages++;
     all->of[kind]++;
-    if (x.state != NDP_WHOLE_DAMAGED) {
+    if (x.state != NDP_CHECKPOINT_DAMAGED) {
         all->silent++;
         print_message("SILENT: %s of %s, step %lld\n", damage_names[kind], e->file, (long long)step);
     } else if (!strstr(x.words, e->file) || !strstr(x.words, e->tensor)) {

@@ -186,7 +186,7 @@ static int64_t newest(const char *folder) {
 static void want_damage(const char *folder, int64_t step, const char *words) {
     ndp_examined e;
     CHECK_OK(ndp_checkpoint_examine(NULL, folder, step, true, 2, &e));
-    if (e.state != NDP_WHOLE_DAMAGED || !strstr(e.words, words))
+    if (e.state != NDP_CHECKPOINT_DAMAGED || !strstr(e.words, words))
         fail_msg("step %lld is in state %d: '%s', expected '%s'", (long long)step, e.state, e.words, words);
 }
 
@@ -420,7 +420,7 @@ static void killed_at_any_moment(void **state) {
         for (int i = 0; i < n; i++) { /* a checkpoint's name means a whole checkpoint */
             ndp_examined e;
             CHECK_OK(ndp_checkpoint_examine(NULL, *state, steps[i], true, 1, &e));
-            assert_int_equal(e.state, NDP_WHOLE_VERIFIED);
+            assert_int_equal(e.state, NDP_CHECKPOINT_VERIFIED);
             CHECK_OK(check_step(*state, steps[i], 0, 1));
         }
         latest = n ? steps[0] : 0;

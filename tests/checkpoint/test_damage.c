@@ -27,12 +27,12 @@ static void a_flip_in_every_chunk(void **state) {
         CHECK_OK(ndp_checkpoint_examine(NULL, *state, 1, true, 2, &e));
         snprintf(words, sizeof words, "model.safetensors: tensor model.large.weight: bytes [%zu, %zu) are not those",
                  at, end);
-        if (e.state != NDP_WHOLE_DAMAGED || strncmp(e.words, words, strlen(words)) != 0)
+        if (e.state != NDP_CHECKPOINT_DAMAGED || strncmp(e.words, words, strlen(words)) != 0)
             fail_msg("'%s', expected '%s'", e.words, words);
         put_file(path, intact.data, intact.size);
     }
     CHECK_OK(ndp_checkpoint_examine(NULL, *state, 1, true, 2, &e));
-    assert_int_equal(e.state, NDP_WHOLE_VERIFIED);
+    assert_int_equal(e.state, NDP_CHECKPOINT_VERIFIED);
     free(intact.data);
 }
 

@@ -177,7 +177,7 @@ static void every_cut_writes_the_same_files(void **state) {
                 want_equal(in(one, "step-00000001", step[0]), in(other, "step-00000001", step[1]), files[f]);
             ndp_examined e;
             CHECK_OK(ndp_checkpoint_examine(NULL, other, 1, true, 2, &e));
-            assert_int_equal(e.state, NDP_WHOLE_VERIFIED);
+            assert_int_equal(e.state, NDP_CHECKPOINT_VERIFIED);
             CHECK_OK(ndp_folder_remove(other));
         }
 }

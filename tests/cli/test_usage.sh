@@ -8,7 +8,7 @@ says out '^ndparallel [0-9]+\.[0-9]+\.[0-9]+$'
 
 run --help
 code_is 0
-for command in train plan verify launch evaluate generate tokenize config env; do
+for command in train plan verify checkpoint launch evaluate generate tokenize config env; do
     says out "^  $command "
     run $command --help
     code_is 0
@@ -67,6 +67,25 @@ run generate --model m --device gpu
 refused "--device 'gpu': expected cpu or ref"
 run generate --model nowhere
 refused 'nowhere is not a folder'
+
+run checkpoint
+refused 'no action; give list, verify or rm'
+run checkpoint lst run
+refused "unknown action 'lst'"
+run checkpoint list
+refused 'no run folder'
+run checkpoint list run 5
+refused "list takes no step"
+run checkpoint rm run
+refused 'rm takes the steps'
+run checkpoint verify run five
+refused "step 'five': expected a whole number"
+run checkpoint verify --force run
+refused '--force goes with rm'
+run checkpoint list nowhere
+refused "'nowhere' is no run folder"
+run train --resume-from x job.yaml
+refused "--resume-from 'x': expected a whole number"
 
 run plan --cluster cluster.yaml job.yaml
 code_is 1

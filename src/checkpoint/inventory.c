@@ -1,0 +1,203 @@
+/* The checkpoints of a run, for its user: what is there, whether it is whole, and away with it. */
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/steps.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+typedef struct inventory {
+    char *folder;
+    int64_t *steps; /* newest first */
+    int n;
+    char (*aside)[64]; /* sorted by name, newest first */
+    int64_t n_aside, capacity;
+} inventory;
+
+static void release(inventory *v) {
+    free(v->folder);
+    free(v->steps);
+    free(v->aside);
+}
+
+static int newest_name_first(const void *a, const void *b) { return strcmp(b, a); }
+
+static ndp_status list_aside(inventory *v) {
+    DIR *d = opendir(v->folder);
+    if (!d)
+        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", v->folder, strerror(errno));
+    ndp_status st = NDP_OK;
+    for (struct dirent *e; st == NDP_OK && (e = readdir(d));) {
+        if (!ndp_step_is_aside(e->d_name))
+            continue;
+        st = ndp_array_reserve(&v->aside, &v->capacity, v->n_aside + 1, sizeof *v->aside);
+        if (st == NDP_OK)
+            snprintf(v->aside[v->n_aside++], sizeof *v->aside, "%.63s", e->d_name);
+    }
+    closedir(d);
+    if (v->n_aside)
+        qsort(v->aside, (size_t)v->n_aside, sizeof *v->aside, newest_name_first);
+    return st;
+}
+
+static ndp_status open_inventory(const char *run, inventory *v) {
+    v->folder = ndp_format("%s/checkpoints", run);
+    if (!v->folder)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to list the checkpoints of '%s'", run);
+    NDP_CHECK(ndp_path_is_folder(v->folder), "'%s' is no run folder: there is no '%s'; give a job's train.output_dir",
+              run, v->folder);
+    NDP_TRY(ndp_checkpoint_steps(v->folder, &v->steps, &v->n));
+    return list_aside(v);
+}
+
+/* ---- what is there ---- */
+
+/* Bytes of the files of a checkpoint, and when its manifest was written (without one: the folder). */
+static void measure(const char *folder, const char *name, ndp_checkpoint_entry *e) {
+    char *path = ndp_format("%s/%s", folder, name);
+    struct stat info;
+    DIR *d = path ? opendir(path) : NULL;
+    if (d && fstat(dirfd(d), &info) == 0)
+        e->saved = info.st_mtime;
+    for (struct dirent *f; d && (f = readdir(d));)
+        if (fstatat(dirfd(d), f->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode)) {
+            e->bytes += info.st_size;
+            if (strcmp(f->d_name, "manifest.json") == 0)
+                e->saved = info.st_mtime;
+        }
+    if (d)
+        closedir(d);
+    free(path);
+}
+
+static ndp_status examine_step(const inventory *v, int64_t step, bool data,
+                               void (*each)(void *, const ndp_checkpoint_entry *), void *user) {
+    char name[64];
+    ndp_examined x;
+    ndp_checkpoint_entry e = {.name = ndp_step_name(step, name), .step = step};
+    double start = ndp_now();
+    NDP_TRY(ndp_checkpoint_examine(NULL, v->folder, step, data, ndp_cpu_cores(), &x));
+    e.seconds = ndp_now() - start;
+    e.state = x.state;
+    e.words = x.words;
+    measure(v->folder, name, &e);
+    each(user, &e);
+    return NDP_OK;
+}
+
+static bool has_step(const inventory *v, int64_t step) {
+    for (int i = 0; i < v->n; i++)
+        if (v->steps[i] == step)
+            return true;
+    return false;
+}
+
+static ndp_status examine_named(const inventory *v, const int64_t *steps, int n, bool data,
+                                void (*each)(void *, const ndp_checkpoint_entry *), void *user) {
+    for (int i = 0; i < n; i++)
+        NDP_CHECK(has_step(v, steps[i]), "there is no checkpoint of step %lld in '%s'", (long long)steps[i], v->folder);
+    for (int i = 0; i < n; i++)
+        NDP_TRY(examine_step(v, steps[i], data, each, user));
+    return NDP_OK;
+}
+
+static ndp_status examine_all(const inventory *v, bool data, void (*each)(void *, const ndp_checkpoint_entry *),
+                              void *user) {
+    NDP_TRY(examine_named(v, v->steps, v->n, data, each, user));
+    for (int64_t i = 0; i < v->n_aside; i++) {
+        ndp_checkpoint_entry e = {.name = v->aside[i],
+                                  .step = strtoll(strchr(v->aside[i], '-') + 1, NULL, 10),
+                                  .state = NDP_CHECKPOINT_ASIDE,
+                                  .words = ""};
+        measure(v->folder, e.name, &e);
+        each(user, &e);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n, bool data,
+                                   void (*each)(void *user, const ndp_checkpoint_entry *e), void *user) {
+    inventory v = {0};
+    ndp_status st = open_inventory(run, &v);
+    if (st == NDP_OK)
+        st = n ? examine_named(&v, steps, n, data, each, user) : examine_all(&v, data, each, user);
+    release(&v);
+    return st;
+}
+
+/* ---- away with it ---- */
+
+/* The folder that a user means by "100", "step-00000100" or "step-00000100.damaged". */
+static ndp_status find_name(const inventory *v, const char *word, char name[64]) {
+    char *end;
+    long long step = strtoll(word, &end, 10);
+    if (end != word && *end == '\0' && step >= 0)
+        ndp_step_name(step, name);
+    else
+        snprintf(name, 64, "%.63s", word);
+    int64_t known = ndp_step_of_name(name, false);
+    bool there = known >= 0 && has_step(v, known);
+    for (int64_t i = 0; i < v->n_aside; i++)
+        there |= strcmp(v->aside[i], name) == 0;
+    NDP_CHECK(there, "there is no checkpoint '%s' in '%s'; `ndparallel checkpoint list` shows what is there", word,
+              v->folder);
+    return NDP_OK;
+}
+
+static bool goes(const char (*names)[64], int n, int64_t step) {
+    for (int i = 0; i < n; i++)
+        if (ndp_step_of_name(names[i], false) == step)
+            return true;
+    return false;
+}
+
+/* Does one of the steps verify: of those that go, or of those that stay? Newest first, up to the first that does. */
+static ndp_status one_verifies(const inventory *v, const char (*names)[64], int n, bool going, bool *verifies) {
+    for (int i = 0; i < v->n && !*verifies; i++) {
+        ndp_examined x;
+        if (goes(names, n, v->steps[i]) != going)
+            continue;
+        NDP_TRY(ndp_checkpoint_examine(NULL, v->folder, v->steps[i], true, ndp_cpu_cores(), &x));
+        *verifies = x.state == NDP_CHECKPOINT_VERIFIED;
+    }
+    return NDP_OK;
+}
+
+static ndp_status check_rest(const inventory *v, const char (*names)[64], int n) {
+    bool rest = false, lost = false;
+    NDP_TRY(one_verifies(v, names, n, false, &rest));
+    if (!rest)
+        NDP_TRY(one_verifies(v, names, n, true, &lost));
+    NDP_CHECK(rest || !lost, "no checkpoint in '%s' that verifies would be left; --force removes it all the same",
+              v->folder);
+    return NDP_OK;
+}
+
+static ndp_status remove_names(const inventory *v, const char *const *words, char (*names)[64], int n, bool force) {
+    bool steps = false;
+    for (int i = 0; i < n; i++) {
+        NDP_TRY(find_name(v, words[i], names[i]));
+        steps |= ndp_step_of_name(names[i], false) >= 0;
+    }
+    if (steps && !force)
+        NDP_TRY(check_rest(v, (const char(*)[64])names, n));
+    for (int i = 0; i < n; i++)
+        NDP_TRY(ndp_step_remove(v->folder, names[i]));
+    return NDP_OK;
+}
+
+ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force) {
+    inventory v = {0};
+    char(*folders)[64] = calloc((size_t)n + 1, sizeof *folders);
+    ndp_status st = folders ? open_inventory(run, &v) : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d names", n);
+    if (st == NDP_OK)
+        st = remove_names(&v, names, folders, n, force);
+    free(folders);
+    release(&v);
+    return st;
+}

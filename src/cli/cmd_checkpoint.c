@@ -1,0 +1,156 @@
+/* ndparallel checkpoint: what a run has saved, whether it is whole, and away with what is not wanted. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { OPTION_FORCE = 1 };
+
+static const struct argp_option options[] = {
+    {"force", OPTION_FORCE, NULL, 0, "With rm: also if no checkpoint that verifies is left", 0},
+    {0},
+};
+
+typedef enum action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_RM } action;
+
+typedef struct arguments {
+    action action;
+    const char *run;
+    const char **steps; /* as many as argv; borrowed from it */
+    int n;
+    bool force;
+} arguments;
+
+static action find_action(struct argp_state *state, const char *word) {
+    static const char *const words[] = {"list", "verify", "rm"};
+    for (int i = 0; i < 3; i++)
+        if (strcmp(word, words[i]) == 0)
+            return (action)(ACTION_LIST + i);
+    argp_error(state, "unknown action '%s'; there are list, verify and rm", word);
+    return ACTION_NONE;
+}
+
+static void check(const arguments *a, struct argp_state *state) {
+    if (a->action == ACTION_NONE)
+        argp_error(state, "no action; give list, verify or rm");
+    else if (!a->run)
+        argp_error(state, "no run folder; give a job's train.output_dir");
+    else if (a->action == ACTION_LIST && a->n)
+        argp_error(state, "list takes no step ('%s')", a->steps[0]);
+    else if (a->action == ACTION_RM && !a->n)
+        argp_error(state, "rm takes the steps to remove");
+    else if (a->force && a->action != ACTION_RM)
+        argp_error(state, "--force goes with rm");
+    for (int i = 0; i < a->n && a->action == ACTION_VERIFY; i++)
+        cli_integer(state, "step", a->steps[i], 0, LLONG_MAX);
+}
+
+static error_t parse(int key, char *arg, struct argp_state *state) {
+    arguments *a = state->input;
+    switch (key) {
+    case OPTION_FORCE:
+        a->force = true;
+        return 0;
+    case ARGP_KEY_ARG:
+        if (state->arg_num == 0)
+            a->action = find_action(state, arg);
+        else if (state->arg_num == 1)
+            a->run = arg;
+        else
+            a->steps[a->n++] = arg;
+        return 0;
+    case ARGP_KEY_END:
+        check(a, state);
+        return 0;
+    default:
+        return ARGP_ERR_UNKNOWN;
+    }
+}
+
+/* ---- list and verify ---- */
+
+static const char *state_text(ndp_checkpoint_state state) {
+    static const char *const texts[] = {[NDP_CHECKPOINT_VERIFIED] = "verified",
+                                        [NDP_CHECKPOINT_UNREAD] = "complete, data not read",
+                                        [NDP_CHECKPOINT_UNVERIFIABLE] = "unverifiable: its manifest has no hashes",
+                                        [NDP_CHECKPOINT_DAMAGED] = "DAMAGED",
+                                        [NDP_CHECKPOINT_ASIDE] = "set aside"};
+    return texts[state];
+}
+
+typedef struct count {
+    int shown, unverified;
+} count;
+
+static void show(void *user, const ndp_checkpoint_entry *e) {
+    count *c = user;
+    char date[32] = "";
+    time_t saved = (time_t)e->saved;
+    struct tm local;
+    if (localtime_r(&saved, &local))
+        strftime(date, sizeof date, "%Y-%m-%d %H:%M:%S", &local);
+    printf("%-24s  %s  %9.1f MiB  %s", e->name, date, (double)e->bytes / (1 << 20), state_text(e->state));
+    if (e->state == NDP_CHECKPOINT_VERIFIED)
+        printf(" in %.2f s", e->seconds);
+    printf("%s%s\n", e->words[0] ? ": " : "", e->words);
+    fflush(stdout);
+    c->shown++;
+    c->unverified += e->state == NDP_CHECKPOINT_DAMAGED || e->state == NDP_CHECKPOINT_UNVERIFIABLE;
+}
+
+static int no_memory(void) {
+    fprintf(stderr, "ndparallel: %s\n", strerror(ENOMEM));
+    return 1;
+}
+
+static int examine(const arguments *a) {
+    bool data = a->action == ACTION_VERIFY;
+    count c = {0};
+    int64_t *steps = calloc((size_t)a->n + 1, sizeof *steps);
+    if (!steps)
+        return no_memory();
+    for (int i = 0; i < a->n; i++)
+        steps[i] = strtoll(a->steps[i], NULL, 10);
+    ndp_status st = ndp_checkpoints_examine(a->run, steps, a->n, data, show, &c);
+    free(steps);
+    if (st != NDP_OK)
+        return cli_fail(st, false);
+    if (c.shown == 0)
+        printf("no checkpoints in %s/checkpoints\n", a->run);
+    return data && c.unverified ? 1 : 0;
+}
+
+/* ---- rm ---- */
+
+static int rm(const arguments *a) {
+    ndp_status st = ndp_checkpoints_remove(a->run, a->steps, a->n, a->force);
+    if (st != NDP_OK)
+        return cli_fail(st, false);
+    for (int i = 0; i < a->n; i++)
+        printf("removed %s\n", a->steps[i]);
+    return 0;
+}
+
+int cmd_checkpoint(int argc, char **argv) {
+    static const struct argp argp = {options,
+                                     parse,
+                                     "list RUN\nverify RUN [STEP...]\nrm RUN STEP...",
+                                     "List what a run has saved in RUN/checkpoints; verify every byte by the hashes "
+                                     "of its manifest; remove checkpoints.\vlist looks at manifests and sizes alone. "
+                                     "verify reads all data, at the speed of the disk; its exit code is 1 unless "
+                                     "everything verifies. rm takes steps, or names of folders as list shows them.",
+                                     NULL,
+                                     NULL,
+                                     NULL};
+    arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
+    if (!a.steps)
+        return no_memory();
+    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    int code = a.action == ACTION_RM ? rm(&a) : examine(&a);
+    free(a.steps);
+    return code;
+}
