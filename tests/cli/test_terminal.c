@@ -109,7 +109,7 @@ static void check_screen(const char *text) {
     check_step(text, "60", STEPS);
     if (lines_like(text, "^step ") != 1 + STEPS / EVERY || lines_like(text, "/60") != 1 + STEPS / EVERY)
         fail_msg("more than the lines of the steps is on the screen:\n%s", text);
-    if (lines_like(text, "^model: llama") != 1 || lines_like(text, "^checkpoint: .*/step-00000030$") != 1 ||
+    if (lines_like(text, "^model: llama") != 1 || lines_like(text, "^checkpoint: .*/step-00000030 ") != 1 ||
         lines_like(text, "^model: /.*/run/model$") != 1)
         fail_msg("lines are missing on the screen:\n%s", text);
 }
