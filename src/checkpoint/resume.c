@@ -103,10 +103,10 @@ static ndp_status refuse(const candidates *c, int first, ndp_str *why) {
 
 static ndp_status refuse_two(const candidates *c, const ndp_examined *newest, const ndp_examined *before) {
     ndp_str why = {0};
-    ndp_str_addf(&why, "the newest checkpoint in '%s', of step %lld, is damaged (%s)", c->folder,
+    ndp_str_addf(&why, "the newest checkpoint in '%s', of step %lld, is damaged (%.300s)", c->folder,
                  (long long)c->steps[0], newest->words);
     if (before)
-        ndp_str_addf(&why, ", and so is the one before it, of step %lld (%s); nothing was changed",
+        ndp_str_addf(&why, ", and so is the one before it, of step %lld (%.300s); nothing was changed",
                      (long long)c->steps[1], before->words);
     else
         ndp_str_add(&why, ", and it is the only one; nothing was changed");
@@ -116,7 +116,7 @@ static ndp_status refuse_two(const candidates *c, const ndp_examined *newest, co
 static ndp_status refuse_wanted(const candidates *c, int64_t wanted, const ndp_examined *e) {
     ndp_str why = {0};
     if (e)
-        ndp_str_addf(&why, "--resume-from %lld: that checkpoint in '%s' is damaged (%s); nothing was changed",
+        ndp_str_addf(&why, "--resume-from %lld: that checkpoint in '%s' is damaged (%.300s); nothing was changed",
                      (long long)wanted, c->folder, e->words);
     else
         ndp_str_addf(&why, "--resume-from %lld: there is no checkpoint of that step in '%s'", (long long)wanted,

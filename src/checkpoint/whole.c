@@ -170,6 +170,15 @@ static void describe(const reading *r, char *words, size_t size) {
 
 /* ---- together ---- */
 
+/* Collective: those of rank 0. */
+static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
+    ndp_work w;
+    if (!world)
+        return NDP_OK;
+    NDP_TRY(ndp_broadcast_begin(world, out->words, sizeof out->words, 0, &w));
+    return ndp_wait(&w);
+}
+
 /* Collective: what is wrong, by all ranks; words on rank 0, then on all. */
 static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *out) {
     ndp_work w;
@@ -183,10 +192,7 @@ static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *o
                             (long long)r->chunks[i]->bytes);
     if (ndp_is_first(world))
         describe(r, out->words, sizeof out->words);
-    if (world) {
-        NDP_TRY(ndp_broadcast_begin(world, out->words, sizeof out->words, 0, &w));
-        NDP_TRY(ndp_wait(&w));
-    }
+    NDP_TRY(share_words(world, out));
     out->state = out->words[0] ? NDP_CHECKPOINT_DAMAGED : NDP_CHECKPOINT_VERIFIED;
     return NDP_OK;
 }
@@ -201,7 +207,10 @@ static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, cons
     NDP_TRY(ndp_wait(&w));
     return ndp_agree(world, ndp_hash_equal(first, m->hash)
                                 ? NDP_OK
-                                : NDP_FAIL(NDP_EFORMAT, "'%s' has another manifest here than on rank 0", path));
+                                : NDP_FAIL(NDP_EIO,
+                                           "'%s' has another manifest here than on rank 0: train.output_dir has to be "
+                                           "on a disk that all hosts share",
+                                           path));
 }
 
 static ndp_status read_data(ndp_comm *world, const char *path, const ndp_manifest *m, int threads, ndp_examined *out) {
@@ -236,7 +245,7 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     if (st == NDP_EFORMAT) { /* damage is what was to be found out */
         e.state = NDP_CHECKPOINT_DAMAGED;
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
-        st = NDP_OK;
+        st = share_words(world, &e);
     }
     ndp_manifest_release(&m);
     free(path);
