@@ -28,7 +28,8 @@ typedef struct gather {
     int64_t *order, *begin; /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
     int64_t *sizes;         /* of messages: [0] to every rank, [1] from every rank */
     char *chunk, *out, *in;
-    int64_t filled; /* bytes of the chunk */
+    int64_t in_most; /* bytes that `in` holds */
+    int64_t filled;  /* bytes of the chunk */
     ndp_safetensors_writer *writer;
     int file;          /* that it writes */
     ndp_status failed; /* writing did: the exchange goes on, for the others */
@@ -139,17 +140,23 @@ static void pack(gather *g, const ndp_shard_part *part) {
     }
 }
 
-/* Adds a message to the chunk. */
-static void unpack(gather *g, const char *message) {
-    int64_t n;
+/* Adds a message of `size` bytes to the chunk of `part`. It comes from another process: nothing is written beyond. */
+static ndp_status unpack(gather *g, const ndp_shard_part *part, const char *message, int64_t size, int from) {
+    int64_t n, most = (size - (int64_t)sizeof n) / (int64_t)sizeof(run_header);
     memcpy(&n, message, sizeof n);
     const run_header *headers = (const run_header *)(message + sizeof n);
-    const char *from = (const char *)(headers + n);
-    for (int64_t i = 0; i < n; i++) {
-        memcpy(g->chunk + headers[i].at, from, headers[i].bytes);
-        from += headers[i].bytes;
-        g->filled += headers[i].bytes;
+    bool good = part && n >= 0 && n <= most;
+    const char *data = (const char *)(headers + (good ? n : 0)), *end = message + size;
+    for (int64_t i = 0; good && i < n; i++) {
+        good = (int64_t)headers[i].at + headers[i].bytes <= part->chunk->bytes && headers[i].bytes <= end - data;
+        if (good)
+            memcpy(g->chunk + headers[i].at, data, headers[i].bytes);
+        data += good ? headers[i].bytes : 0;
+        g->filled += good ? headers[i].bytes : 0;
     }
+    return good ? NDP_OK
+                : NDP_FAIL(NDP_ECOMM, "a message of rank %d does not fit its chunk; do all ranks run the same build?",
+                           from);
 }
 
 /* A part that this rank holds alone and in one piece: each block is hashed while it is in the cache. */
@@ -199,6 +206,9 @@ static ndp_status exchange_at(gather *g, int64_t step, int distance) {
     int to = (g->rank + distance) % g->size, from = (g->rank - distance + g->size) % g->size;
     int64_t out = g->sizes[to], in = g->sizes[g->size + from];
     ndp_work sending, receiving;
+    if (in < 0 || in > g->in_most || (in && in < (int64_t)sizeof in))
+        return NDP_FAIL(NDP_ECOMM, "rank %d has a message of %lld bytes; do all ranks run the same build?", from,
+                        (long long)in);
     if (out) {
         pack(g, part_of(g, to, step));
         NDP_TRY(ndp_send_begin(g->world, g->out, out, to, 0, &sending));
@@ -209,7 +219,7 @@ static ndp_status exchange_at(gather *g, int64_t step, int distance) {
         NDP_TRY(ndp_wait(&sending));
     if (in) {
         NDP_TRY(ndp_wait(&receiving));
-        unpack(g, g->in);
+        NDP_TRY(unpack(g, part_of(g, g->rank, step), g->in, in, from));
     }
     return NDP_OK;
 }
@@ -353,6 +363,7 @@ static ndp_status take_buffers(gather *g) {
     }
     int64_t received = sent;
     NDP_TRY(reduce(g, &received, 1, NDP_MAX));
+    g->in_most = received;
     g->chunk = malloc((size_t)chunk + 1);
     g->out = g->size > 1 ? malloc((size_t)sent + 1) : NULL;
     g->in = g->size > 1 ? malloc((size_t)received + 1) : NULL;
