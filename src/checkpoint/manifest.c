@@ -263,7 +263,7 @@ ndp_status ndp_manifest_read(const char *folder, ndp_manifest *out) {
     ndp_status st;
     NDP_TRY_GOTO(path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", folder), release);
     if (!ndp_path_is_folder(folder))
-        NDP_TRY_GOTO(NDP_FAIL(NDP_EIO, "cannot read '%s': there is no such folder", folder), release);
+        NDP_TRY_GOTO(NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, ndp_path_why_no_folder(folder)), release);
     NDP_TRY_GOTO(ndp_manifest_file_check(folder, "manifest.json", -1), release);
     NDP_TRY_GOTO(ndp_file_read_as(NDP_FILE_MANIFEST, path, &text, &size), release);
     NDP_TRY_GOTO(ndp_manifest_parse(text, size, path, &m), release);

@@ -121,7 +121,7 @@ static void the_caller_s_numbers_return(void **state) {
     CHECK_FAILS(ndp_checkpoint_check(c, tensors, TENSORS - 1), NDP_EFORMAT,
                 "1 that the model does not have: optimizer.v");
     ndp_checkpoint_close(c);
-    CHECK_FAILS(ndp_checkpoint_open(*state, 6, &c), NDP_EIO, "step-00000006': there is no such folder");
+    CHECK_FAILS(ndp_checkpoint_open(*state, 6, &c), NDP_EIO, "step-00000006': No such file or directory");
 }
 
 /* Without an optimizer's tensors there is no file of them. */
