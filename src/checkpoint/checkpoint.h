@@ -33,8 +33,8 @@ typedef struct ndp_save_cost {
  * just written (keep <= 0: all). That one is the newest verified one: its hashes are of what was written, its files
  * have their sizes and are durable. Of older ones the manifests and the sizes are looked at again, the data is not:
  * what is seen to be damaged is neither counted nor removed. `cost` may be NULL. All ranks return alike. Where
- * info->lock is no longer held, nothing is committed and nothing is removed, not even what was begun: another run writes
- * there. */
+ * info->lock is no longer held, nothing is committed and nothing is removed, not even what was begun: another run
+ * writes there. */
 NDP_API ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                        const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
                                        int keep, ndp_save_cost *cost);

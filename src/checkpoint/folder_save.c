@@ -94,8 +94,8 @@ static ndp_status commit(const ndp_shards *s, const ndp_lock *lock, const char *
     return move_into_place(s, beside, folder);
 }
 
-static ndp_status save(ndp_shards *s, ndp_comm *world, const ndp_lock *lock, const char *beside,
-                       const char *folder, const ndp_file_piece *pieces, int n_pieces) {
+static ndp_status save(ndp_shards *s, ndp_comm *world, const ndp_lock *lock, const char *beside, const char *folder,
+                       const ndp_file_piece *pieces, int n_pieces) {
     bool first = ndp_is_first(world);
     ndp_status st = ndp_agree(world, first ? begin(lock, beside) : NDP_OK);
     if (st == NDP_OK)
