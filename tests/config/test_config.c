@@ -287,7 +287,7 @@ static const char *const refused[][2] = {
     {"data: {shuffle: 1}", "'data.shuffle' is '1', expected true or false"},
     {"precision: {compute: fp23}", "'precision.compute' is 'fp23', expected fp32, bf16 or fp64; did you mean 'fp32'?"},
     {"precision: {reduce: bf16}", "'precision.reduce' is 'bf16', expected fp32"},
-    {"train: {transport: tcp}", "'train.transport' is 'tcp', expected auto, self, local or mpi"},
+    {"train: {transport: tcp}", "'train.transport' is 'tcp', expected auto, self, local, shm or mpi"},
     /* out of range */
     {"train: {steps: 0}", "'train.steps' is '0'"},
     {"train: {steps: 99999999999999999999}", "'train.steps' is '99999999999999999999'"},
