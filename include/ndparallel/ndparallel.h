@@ -242,7 +242,8 @@ typedef struct ndp_checkpoint_entry {
 NDP_API ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n, bool data,
                                            void (*each)(void *user, const ndp_checkpoint_entry *e), void *user);
 /* Removes checkpoints by their step ("100") or the name of their folder, which may be one set aside. Unless `force`, at
- * least one that is left has to verify, where any that goes does: else NDP_EINVAL, and all stay. */
+ * least one that is left has to verify, where any that goes does: else NDP_EINVAL, and all stay. So it is while a run of
+ * this host writes there. */
 NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force);
 
 /* ---- knowing before ---- */

@@ -194,7 +194,9 @@ static ndp_status remove_names(const inventory *v, const char *const *words, cha
 ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force) {
     inventory v = {0};
     char(*folders)[64] = calloc((size_t)n + 1, sizeof *folders);
-    ndp_status st = folders ? open_inventory(run, &v) : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d names", n);
+    ndp_status st = folders ? ndp_lock_peek(run) : NDP_FAIL(NDP_ENOMEM, "not enough memory for %d names", n);
+    if (st == NDP_OK)
+        st = open_inventory(run, &v);
     if (st == NDP_OK)
         st = remove_names(&v, names, folders, n, force);
     free(folders);

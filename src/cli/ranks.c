@@ -77,10 +77,8 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     program[n] = '\0';
     again[0] = program;
     again[1] = (char *)(uintptr_t)r->command;
-    int words = 2;
-    if (resume)
-        again[words++] = (char *)(uintptr_t)resume;
-    memcpy(again + words, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
+    memcpy(again + 2, r->argv + 1, sizeof *again * (size_t)(r->argc - 1));
+    again[r->argc + 1] = (char *)(uintptr_t)resume; /* last, so that it replaces --resume-from */
     return again;
 }
 

@@ -254,6 +254,19 @@ static int role_of(const char *key) {
     return -1;
 }
 
+/* A run that is started again by itself (--restarts, Slurm) has the same words, and a checkpoint that was saved since.
+ */
+static bool was_accepted(const comparison *c, const char *key) {
+    struct json_object *all = json_object_object_get(c->info->extra, "accepted");
+    for (size_t i = json_object_is_type(all, json_type_array) ? json_object_array_length(all) : 0; i-- > 0;) {
+        struct json_object *o = json_object_array_get_idx(all, i);
+        const char *accepted = json_object_get_string(json_object_object_get(o, "key"));
+        if (accepted && strcmp(accepted, key) == 0)
+            return json_object_equal(json_object_object_get(o, "to"), json_object_object_get(c->now, key));
+    }
+    return false;
+}
+
 /* --accept is for a difference that is there. */
 static ndp_status check_accepted(const comparison *c) {
     const ndp_train_opts *o = c->t->opts;
@@ -262,7 +275,7 @@ static ndp_status check_accepted(const comparison *c) {
         bool differs = false;
         for (int i = 0; i < c->n; i++)
             differs |= strcmp(c->of[i].key, key) == 0;
-        if (differs)
+        if (differs || (o->await && was_accepted(c, key)))
             continue;
         int role = role_of(key);
         bool there = json_object_object_get_ex(c->now, key, NULL);

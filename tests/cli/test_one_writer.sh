@@ -148,24 +148,51 @@ done
 
 # ---- ranks that die ----
 
-case $(transports 2>/dev/null) in *mpi*)
-    case_of ranks that die are started again, --transport mpi
-    unset NDP_LOCK_PATIENCE
-    rm -rf run
+restarted() { sed -n '/^restart 1 of 2: the ranks ended with code 137/,$p' out | grep -q '^resume: from step'; }
+saved_after() { [ "$(newest)" -gt "$1" ]; }
+kill_holder() { kill -KILL "$(sed 's/.*"pid": \([0-9]*\).*/\1/' run/lock)"; }
+# begin_restarting ARGUMENT...: a run in the background that starts its ranks again.
+begin_restarting() {
     # shellcheck disable=SC2086
-    "$NDP_PROGRAM" train $job --transport mpi --set train.steps=30000 --set checkpoint.every=500 --restarts 2 >out 2>err </dev/null &
+    "$NDP_PROGRAM" train $job --transport $t --set train.steps=30000 --set checkpoint.every=500 --restarts 2 "$@" >out 2>err </dev/null &
     pid=$!
-    within 60 saved || fail "no checkpoint in a minute"
-    kill -KILL "$(sed 's/.*"pid": \([0-9]*\).*/\1/' run/lock)"
-    restarted() { grep -q '^resume: from step' out; }
-    within 60 restarted || fail "no restart"
-    says out '^restart 1 of 2: the ranks ended with code 137' '^run folder: takes over .* which has ended; generation 2'
+}
+die_once() {
+    kill_holder
+    within 60 restarted || fail "no restart: $(tail -n 3 out err)"
+}
+stop() {
     kill -TERM $pid
     wait $pid
     code=$?
     code_is 130
     nothing_left
-    ;;
-esac
+}
+
+unset NDP_LOCK_PATIENCE
+for t in $(transports 2>/dev/null); do
+    [ "$t" = local ] && continue
+    case_of ranks that die are started again, --transport "$t"
+    rm -rf run
+    begin_restarting
+    within 60 saved || fail "no checkpoint in a minute"
+    die_once
+    says out '^restart 1 of 2: the ranks ended with code 137' '^run folder: takes over .* which has ended; generation 2'
+    run checkpoint rm run 1
+    code_is 2
+    says err 'is in use: process'
+    stop
+done
+
+case_of a run with --resume-from and --accept is started again from its newest checkpoint
+t=shm
+within 1 saved || fail "nothing to go on from"
+from=$(newest)
+begin_restarting --resume-from "$from" --accept optimizer.lr --set optimizer.lr=1e-5
+within 60 saved_after "$from" || fail "no later checkpoint: $(tail -n 3 out err)"
+die_once
+at=$(sed -n '/^restart/,$s/^resume: from step \([0-9]*\).*/\1/p' out)
+[ "${at:-0}" -gt "$from" ] || fail "started again from step ${at:-none}, not from one after $from"
+stop
 
 end_of_cases
