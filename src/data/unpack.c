@@ -1,11 +1,12 @@
 #include "data/unpack.h"
 
+#include "base/memory_limit.h"
+
 #include <archive.h>
 #include <archive_entry.h>
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
-#include <unistd.h>
 
 typedef struct packing {
     const char *ending;
@@ -40,12 +41,6 @@ static ndp_status fail_unpack(struct archive *a, const char *path, const packing
                     why ? why : "it is not compressed that way");
 }
 
-/* Larger contents would push the machine into swapping, or are a file made to do so. */
-static size_t most_bytes(void) {
-    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
-    return pages > 0 && page > 0 ? (size_t)pages / 2 * (size_t)page : (size_t)1 << 32;
-}
-
 /* Texts compress 3 to 30 times. What expands far more is a file made to fill the memory, or one line repeated for ever.
  * Looked at while the file is unpacked, so that such a file takes little more than the allowance. */
 static ndp_status check_expansion(struct archive *a, const char *path, const packing *p, size_t unpacked) {
@@ -59,10 +54,11 @@ static ndp_status check_expansion(struct archive *a, const char *path, const pac
         path, packed, unpacked, NDP_UNPACK_ALLOWANCE >> 20, p->ending, NDP_UNPACK_RATIO);
 }
 
-/* Room for more, or NULL; `buffer` is freed then. */
+/* Room for more, or NULL where memory has none; `buffer` is freed then. */
 static char *grow(char *buffer, size_t *capacity, size_t used, size_t head) {
     *capacity = *capacity < head / 2 ? 2 * *capacity : head;
-    char *grown = used < most_bytes() ? realloc(buffer, *capacity) : NULL;
+    bool fits = (int64_t)(*capacity - used) < ndp_memory_available();
+    char *grown = fits ? realloc(buffer, *capacity) : NULL;
     if (!grown)
         free(buffer);
     return grown;
