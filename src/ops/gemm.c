@@ -117,9 +117,18 @@ static dnnl_status_t create_primitive(ndp_gemm *g) {
     return st;
 }
 
+/* The library goes no higher than our own kernels may: a system can refuse tiles that the processor has. */
+static dnnl_status_t create_engine(void) {
+    (void)dnnl_set_max_cpu_isa(ndp_cpu_has_amx_bf16()      ? dnnl_cpu_isa_all
+                               : ndp_cpu_has_avx512_bf16() ? dnnl_cpu_isa_avx512_core_bf16
+                               : ndp_cpu_has_avx512()      ? dnnl_cpu_isa_avx512_core
+                                                           : dnnl_cpu_isa_avx2);
+    return dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
+}
+
 /* The part of a plan that oneDNN makes. The library picks blocks by the thread count that is set meanwhile. */
 static dnnl_status_t create_library_plan(ndp_gemm *g) {
-    dnnl_status_t st = cache.engine ? dnnl_success : dnnl_engine_create(&cache.engine, dnnl_cpu, 0);
+    dnnl_status_t st = cache.engine ? dnnl_success : create_engine();
     set_threads(g->shape.threads);
     if (st == dnnl_success)
         st = create_primitive(g);
