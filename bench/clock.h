@@ -25,7 +25,7 @@ static inline double bench_peak(bool bf16, int threads) {
     return rate;
 }
 
-/* What was measured, for who compares. */
+/* Names the processor that was measured. */
 static inline void bench_name_cpu(void) {
     char name[NDP_CPU_NAME];
     printf("%s; kernels: %s, bf16 %s\n", ndp_cpu_name(name), ndp_cpu_isa(), ndp_cpu_bf16_way_text());

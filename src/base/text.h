@@ -52,7 +52,7 @@ ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_
 /* Writes beside, syncs, renames: the file is either the old one or the whole new one. */
 ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
 /* A file mapped read-only. Its bytes may change, or be lost when another process cuts the file; lost bytes read as
- * zeros. So whoever reads it makes sure that any bytes are harmless, and calls ndp_file_check before using the result.
+ * zeros. So a reader makes sure that any bytes are harmless, and calls ndp_file_check before it uses the result.
  */
 typedef struct ndp_mapped {
     const unsigned char *data;
@@ -69,7 +69,7 @@ NDP_API ndp_status ndp_file_check(const ndp_mapped *m);
 NDP_API ndp_status ndp_file_end(ndp_mapped *m, ndp_status st);
 
 /* False only where nothing has the name: true for a link to nothing, and where the path cannot be looked at, so that
- * whoever opens it reports why. */
+ * the open reports why. */
 bool ndp_path_exists(const char *path);
 bool ndp_path_is_folder(const char *path);
 /* NULL for a folder; else why it is none: "No such file or directory". */

@@ -2,8 +2,8 @@
  *
  * When another process cuts a file, or its disk fails, the kernel answers the next look at a lost page with SIGBUS. The
  * look may come from anywhere: a loop of OpenMP, a hash, json-c, PCRE2. So nothing is unwound. The handler notes the
- * loss and puts pages of zeros where the file was; whoever reads goes on, and then calls ndp_file_check, which names
- * the file. Nobody may trust what was read from a file before that.
+ * loss and puts pages of zeros where the file was; the reader goes on, and then calls ndp_file_check, which names
+ * the file. What was read from a file is not valid before that.
  *
  * The list of mapped files is global and changes, because a signal handler is given nothing else. It is a list to whose
  * head new files are pushed; a watch that was pushed never moves and is never freed or used again (48 bytes a mapping),
@@ -98,7 +98,7 @@ static earlier *note(earlier **all, const struct sigaction *action) {
     return e;
 }
 
-/* Again when somebody else has a handler by now, who need not know of this one. */
+/* Again when another handler has been installed since; it may not chain to this one. */
 static bool install(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static earlier *all;

@@ -4,7 +4,7 @@
  * one chunk, one message out and one message in, whatever the model's size.
  *
  * Within a step the ranks exchange messages by distance: to rank + d, from rank - d. All go through steps and distances
- * in the same order, so nobody waits for a rank that waits for it.
+ * in the same order, so no two ranks wait for each other.
  *
  * A message is the number of its runs, then for each its place in the chunk and its size, then their elements, of the
  * file's type. */

@@ -18,8 +18,8 @@ typedef struct ndp_heartbeat {
 } ndp_heartbeat;
 
 /* Increments the counter in `fd`, which holds `holder`, many times in `patience` seconds. Takes `fd`: closed by end,
- * also when this fails. The thread handles no signals. What cannot be written is left: who takes that for death is
- * found by ndp_lock_check. */
+ * also when this fails. The thread handles no signals. What cannot be written is left: a process that takes that for
+ * death is found by ndp_lock_check. */
 NDP_API ndp_status ndp_heartbeat_begin(ndp_heartbeat *b, int fd, const ndp_holder *holder, double patience);
 /* Waits for the thread to end. */
 void ndp_heartbeat_end(ndp_heartbeat *b);

@@ -96,7 +96,7 @@ void ndp_lock_destroy(ndp_lock *l) {
 
 /* ---- who is there ---- */
 
-/* Who holds the lock, and who is about to take it over from him. */
+/* The holder of the lock, and the process that is taking it over. */
 typedef struct view {
     ndp_holder lock, claim; /* claim: of the highest generation */
     bool locked, claimed;

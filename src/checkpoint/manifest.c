@@ -72,7 +72,7 @@ static ndp_status read_number(struct json_object *o, const char *what, const cha
 }
 
 /* Reads the version. What says that it is of version 1 has nothing that came later: a damaged digit must not turn a
- * manifest into one that nobody verifies. */
+ * manifest into one that is not verified. */
 static ndp_status check_version(ndp_manifest *m, const char *text, size_t size, const char *what) {
     const char *format = "";
     int64_t version = 0;

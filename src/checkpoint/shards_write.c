@@ -18,7 +18,7 @@ static ndp_status check_pieces(const ndp_shards *s, const ndp_file_piece *pieces
     return NDP_OK;
 }
 
-/* Collective: an element that no rank holds would be saved as 0, and nobody would see it. */
+/* Collective: an element that no rank holds would be saved as 0, without an error. */
 static ndp_status check_cover(const ndp_shards *s, ndp_comm *world, const ndp_file_piece *pieces, int n_pieces) {
     int64_t *held = calloc((size_t)s->n, sizeof *held);
     ndp_status st = held ? check_pieces(s, pieces, n_pieces, held)

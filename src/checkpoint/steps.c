@@ -38,21 +38,26 @@ int64_t ndp_step_of_name(const char *name, bool beside) {
     return strcmp(name, again) == 0 ? step : -1;
 }
 
+/* *out is NULL for a missing folder. */
+static ndp_status open_folder(const char *folder, DIR **out) {
+    *out = opendir(folder);
+    return *out || errno == ENOENT
+               ? NDP_OK
+               : NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
+}
+
 /* Steps of all checkpoints, in no order. */
 static ndp_status scan(const char *folder, int64_t **steps, int64_t *n) {
     int64_t capacity = 0;
-    DIR *d = opendir(folder);
-    if (!d && errno == ENOENT)
-        return NDP_OK;
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
-    ndp_status st = NDP_OK;
-    for (struct dirent *e; st == NDP_OK && (e = readdir(d));) {
+    DIR *d;
+    ndp_status st = open_folder(folder, &d);
+    for (struct dirent *e; d && st == NDP_OK && (e = readdir(d));) {
         int64_t step = ndp_step_of_name(e->d_name, false);
         if (step >= 0 && (st = ndp_array_reserve(steps, &capacity, *n + 1, sizeof **steps)) == NDP_OK)
             (*steps)[(*n)++] = step;
     }
-    closedir(d);
+    if (d)
+        closedir(d);
     return st;
 }
 
@@ -164,19 +169,16 @@ static bool is_leaving(const char *name) {
 }
 
 ndp_status ndp_checkpoint_clean(const char *folder) {
-    DIR *d = opendir(folder);
-    if (!d && errno == ENOENT)
-        return NDP_OK;
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
-    ndp_status st = NDP_OK;
-    for (struct dirent *e; st == NDP_OK && (e = readdir(d));) {
+    DIR *d;
+    ndp_status st = open_folder(folder, &d);
+    for (struct dirent *e; d && st == NDP_OK && (e = readdir(d));) {
         if (!is_leaving(e->d_name))
             continue;
         char *path = ndp_format("%s/%s", folder, e->d_name);
         st = path ? ndp_folder_remove(path) : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
         free(path);
     }
-    closedir(d);
+    if (d)
+        closedir(d);
     return st;
 }

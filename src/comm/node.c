@@ -17,7 +17,7 @@
 
 enum { PAGE = 4096, HEALTH = 0, JOURNALS = 1 };
 
-/* A stage above this size gives its pages back while nobody uses it. */
+/* A stage above this size gives its pages back while it is not in use. */
 #define STAGE_KEEP_BYTES ((size_t)16 << 20)
 
 /* ---- the file ---- */

@@ -89,7 +89,7 @@ typedef struct ndp_node_part {
     ndp_ref block;
 } ndp_node_part;
 
-/* Each rank of the group of `c` by itself; waits for nobody. `c` has been initialised. */
+/* Each rank of the group of `c` by itself, without waiting. `c` has been initialised. */
 ndp_status ndp_node_join(ndp_node *n, ndp_comm *c, ndp_node_part *out);
 void ndp_node_leave(ndp_node *n, ndp_node_part *part);
 

@@ -53,7 +53,7 @@ static void shm_window_destroy(ndp_window *w) { ndp_node_window_destroy(node_of(
 
 static void shm_abort(ndp_transport *t, const char *message) { ndp_health_fail(t->health, t->rank, message); }
 
-/* Peers that still work need nothing of this rank: an operation ends once nobody touches its buffers. */
+/* Peers that still work need nothing of this rank: an operation ends once no rank touches its buffers. */
 static void shm_destroy(ndp_transport *t) {
     atomic_store(&t->health->of[t->rank].left, 1);
     ndp_node_release(node_of(t));

@@ -67,7 +67,7 @@ bool ndp_shm_address_read(const char *text, ndp_shm_address *out) {
 
 /* ---- how its ranks are ---- */
 
-/* A process that is gone is in nobody's memory, though it may have been killed there. */
+/* A process that has ended reads no rank's memory, though it may have been killed while it did. */
 void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why) {
     ndp_health *h = w->node.health;
     atomic_store(&h->of[rank].inside, 0);

@@ -20,7 +20,7 @@ typedef struct ndp_memory_need {
 int64_t ndp_memory_of_host(const ndp_memory_need *n);
 /* Appends why there is not enough, with all numbers; false, and nothing, if there is. */
 bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out);
-/* NDP_EINVAL if there is not enough. `force`: that is a warning to `log` (NULL: nobody). */
+/* NDP_EINVAL if there is not enough. `force`: that is a warning to `log` (NULL: none). */
 NDP_API ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log *log);
 
 #endif

@@ -15,7 +15,7 @@
 #define RUN "run-"
 #define MARK "launcher"
 
-/* $TMPDIR/ndparallel-UID, which nobody else can write to; freed by the caller. */
+/* $TMPDIR/ndparallel-UID, writable by this user alone; freed by the caller. */
 static ndp_status home(char **out) {
     const char *folder = getenv("TMPDIR");
     struct stat info;

@@ -208,7 +208,7 @@ static void few_writes(void **state) {
     }
 }
 
-/* Two ranks that give the same elements, and nobody others, are found out although the sums are right. */
+/* Two ranks that give the same elements while others are given by none are an error, although the counts are right. */
 static ndp_status overlapping_body(ndp_transport *t, void *arg) {
     enum { HALF = 1 << 20 };
     const ndp_tensor_spec spec = {"w", NDP_F32, 1, {2 * HALF}};

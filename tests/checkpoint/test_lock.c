@@ -131,7 +131,7 @@ static void a_dead_holder_of_this_host(void **state) {
     reused.generation = 1;
     put_holder(*state, "lock", &reused);
     ndp_lock_destroy(take(*state));
-    /* One that has ended, and that nobody has waited for. */
+    /* One that has ended and has not been waited for. */
     pid_t child = fork();
     if (child == 0)
         _exit(0);

@@ -257,7 +257,7 @@ static void a_dry_run_compares(void **state) {
     ndp_str_release(&o.text);
 }
 
-/* It warns, and then fails where the memory is taken: a limit of the process kills nobody. */
+/* It warns, and then fails where the memory is taken: a limit of the process kills no rank. */
 static void force_starts_it(void **state) {
     static const char *const runs[] = {"train @/large.yaml --transport=self --force-memory",
                                        "train @/large.yaml --transport=self --set train.force_memory=true",

@@ -483,7 +483,7 @@ static void compressed_files(void **state) {
         ndp_str_add(&longer, "{\"text\":\"d\"}\n");
         free(write_file(f->folder, kinds[i].name, longer.data, longer.length));
         CHECK_FAILS(ndp_dataset_prepare(&o, &cache), NDP_EFORMAT, kinds[i].behind);
-        char *contents = NULL; /* stays what it is: nobody is to free it */
+        char *contents = NULL; /* unchanged on failure: there is nothing to free */
         size_t length = 0;
         CHECK_FAILS(ndp_unpack(path, longer.data, longer.length, &contents, &length), NDP_EFORMAT, kinds[i].behind);
         assert_true(!contents && !length);

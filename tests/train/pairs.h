@@ -56,7 +56,7 @@ static inline void run_alone(const pairing *p, const way *w, int seed) {
         fail_msg("%s ended with status %d: %s", name, status, tiny_log(&j));
 }
 
-/* The run holds the folder: from here on nobody else gets it. */
+/* The run holds the folder: from here on no other run gets it. */
 static inline void wait_for_lock(const tiny_job *j, const char *what) {
     char *path = ndp_format("%s/%s/lock", j->folder, j->run);
     for (double end = ndp_now() + TINY_HANGS; !ndp_path_exists(path); usleep(500))

@@ -109,7 +109,7 @@ static void a_stop_reaches_the_ranks(void **state) {
         stop = 0;
         CHECK_OK(launch(ways[w], 1, listens, &stop, &code));
         assert_int_equal(code, 9);
-        /* From before the beginning; nobody listens. */
+        /* From before the beginning; no rank receives them. */
         CHECK_OK(launch(ways[w], 2, "exec sleep 20", &stop, &code));
         assert_int_equal(code, 130);
         assert_string_equal(told, "");
