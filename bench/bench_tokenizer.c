@@ -1,7 +1,7 @@
 /* Tokenizing speed on one thread, by its own clock, which stands still while others have the core; and loading.
  * Usage: bench_tokenizer [TOKENIZER FILE...], else those of $NDP_TEST_DATA. "first" is with an empty cache of words,
  * "again" the best of 5 more. */
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
-#include "comm/journal.h"
-#include "comm/memory.h"
-#include "comm/reduce.h"
-#include "comm/wait.h"
+#include "comm/watch/journal.h"
+#include "comm/node/mapping.h"
+#include "comm/rank_sum.h"
+#include "comm/watch/wait.h"
 
 #include <sched.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 #include "comm/launched.h"
-#include "comm/shm_world.h"
+#include "comm/node/shm_world.h"
 
 #include <errno.h>
 #include <limits.h>

@@ -1,5 +1,5 @@
 /* Data sets, and what follows from them together. What Axolotl does with each type is in its prompt_strategies/; what a
- * record is here, in data/record.h. */
+ * record is here, in data/corpus/record.h. */
 #include "config/import_parts.h"
 
 #include <stdio.h>

@@ -22,7 +22,7 @@
 #ifndef NDP_DATA_PACKING_H
 #define NDP_DATA_PACKING_H
 
-#include "data/cache.h"
+#include "data/cache/cache.h"
 
 typedef struct ndp_row_opts {
     int64_t length;           /* S */

@@ -1,8 +1,8 @@
 #include "data/sample.h"
 
-#include "data/cache_file.h"
-#include "data/share.h"
-#include "data/unpack.h"
+#include "data/cache/cache_file.h"
+#include "data/cache/share.h"
+#include "data/corpus/unpack.h"
 #include <string.h>
 
 /* What was read of a source, and what is left to read of it. */

@@ -3,7 +3,7 @@
 #ifndef NDP_DATA_SAMPLE_H
 #define NDP_DATA_SAMPLE_H
 
-#include "data/cache.h"
+#include "data/cache/cache.h"
 
 enum { NDP_SAMPLE_RECORDS = 100, NDP_SAMPLE_BYTES = 1 << 20 };
 

@@ -9,7 +9,7 @@
  *   y = s + d
  *
  * q, k, v are columns of one fused product, gate and up of another: their weights are glued in the buffer. */
-#include "model/build.h"
+#include "model/unit_builder.h"
 
 #include "model/families.h"
 

@@ -1,7 +1,7 @@
 #include "model/model.h"
 
 #include "base/rng.h"
-#include "model/build.h"
+#include "model/unit_builder.h"
 #include "model/families.h"
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Parameter tables: which tensors a model has, their shapes, and how files hold them. */
-#include "model/build.h"
+#include "model/unit_builder.h"
 
 #include "model/families.h"
 #include <stddef.h>

@@ -10,7 +10,7 @@
  *
  * Layouts differ in how they split sums: over k of a product, over keys, over rows. With call->split_sums one rank's
  * cpu kernels split all of these, as ranks would: the same types, each rounded as often, in another order. What comes
- * out differs by that alone, and is what bounds on layouts are measured by (train/outcome.h). Each of NDP_SPLITS places
+ * out differs by that alone, and is what bounds on layouts are measured by (verify/outcome.h). Each of NDP_SPLITS places
  * to split at rounds other elements to other values.
  */
 #ifndef NDP_OPS_OP_H

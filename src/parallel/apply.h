@@ -5,7 +5,7 @@
 #define NDP_PARALLEL_APPLY_H
 
 #include "model/model.h"
-#include "parallel/rows.h"
+#include "parallel/row_cut.h"
 
 /* `out`: the rank's parameter tables, graphs (derived in TRAIN mode) and data sizes; facts and options stay those of
  * the whole. The order of the passes: tensor and sequence axis and gathering contexts while the forward is written,

@@ -7,7 +7,7 @@
 #define NDP_PARALLEL_PASS_H
 
 #include "model/model.h"
-#include "parallel/rows.h"
+#include "parallel/row_cut.h"
 
 typedef enum ndp_spread {
     NDP_SPREAD_NONE, /* not made yet */

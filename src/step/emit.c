@@ -1,5 +1,5 @@
 /* Appending blocks and instructions. */
-#include "step/build.h"
+#include "step/builder.h"
 
 static ndp_status add(ndp_program *p, ndp_memory_class class, ndp_region region, bool persistent, size_t bytes,
                       int *out) {

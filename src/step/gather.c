@@ -1,5 +1,5 @@
 /* Gathers of parameters: each begins one run before its buffer is read, so that it has that run to hide behind. */
-#include "step/build.h"
+#include "step/builder.h"
 
 bool ndp_run_reads(const ndp_builder *b, int r, int buffer) {
     const ndp_unit *u = &b->m->units[b->runs[r].unit];

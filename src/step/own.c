@@ -1,5 +1,5 @@
 /* What a rank keeps from step to step. */
-#include "step/build.h"
+#include "step/builder.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Reductions of gradients: to their owners, over the replicas, over the tensor axis. One is waited for when the next
  * one begins, so that it has the backward of one unit to hide behind, and the all_reduce of the replicas that of the
  * unit after. */
-#include "step/build.h"
+#include "step/builder.h"
 
 #include <string.h>
 

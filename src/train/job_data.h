@@ -2,7 +2,7 @@
 #ifndef NDP_TRAIN_JOB_DATA_H
 #define NDP_TRAIN_JOB_DATA_H
 
-#include "data/chat.h"
+#include "data/corpus/chat.h"
 #include "data/packing.h"
 #include "data/sampler.h"
 #include "train/job.h"

@@ -5,8 +5,8 @@
 #include "base/json.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "train/host.h"
-#include "train/memory.h"
+#include "host/host.h"
+#include "host/memory_need.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

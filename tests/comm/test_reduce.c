@@ -1,5 +1,5 @@
 /* Sums in rank order: the bits do not depend on threads or block borders; NaN is not hidden by a maximum. */
-#include "comm/reduce.h"
+#include "comm/rank_sum.h"
 
 #include "check.h"
 #include <math.h>

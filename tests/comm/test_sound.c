@@ -1,8 +1,8 @@
 /* What other processes tell is used only when all of it can be: the fuzzers fuzz_handshake and fuzz_agree look for
  * more. */
 #include "check.h"
-#include "comm/inquiry.h"
-#include "comm/wait.h"
+#include "comm/watch/inquiry.h"
+#include "comm/watch/wait.h"
 
 #include <stdlib.h>
 

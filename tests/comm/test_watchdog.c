@@ -1,6 +1,6 @@
 /* When a ring of waiting ranks is certain, and what a journal can tell of a rank that did not come. Journals are made
  * up here; tests/comm/test_processes.c has real ones. */
-#include "comm/watchdog.h"
+#include "comm/watch/watchdog.h"
 
 #include "check.h"
 #include <stdlib.h>

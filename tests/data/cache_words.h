@@ -2,7 +2,7 @@
 #ifndef NDP_TESTS_DATA_CACHE_WORDS_H
 #define NDP_TESTS_DATA_CACHE_WORDS_H
 
-#include "data/cache.h"
+#include "data/cache/cache.h"
 
 #include "check.h"
 

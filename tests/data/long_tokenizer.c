@@ -1,7 +1,7 @@
 /* What takes long: texts of 200 MB in one line, and a tokenizer.json of 20 MB. */
 #include "base/clock.h"
 #include "check.h"
-#include "data/cache.h"
+#include "data/cache/cache.h"
 #include "data/folder.h"
 
 enum { LARGE = 200 << 20 };

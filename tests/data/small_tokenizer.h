@@ -2,7 +2,7 @@
 #ifndef NDP_TESTS_DATA_SMALL_TOKENIZER_H
 #define NDP_TESTS_DATA_SMALL_TOKENIZER_H
 
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include "data/folder.h"
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef NDP_TESTS_DATA_TEAM_H
 #define NDP_TESTS_DATA_TEAM_H
 
-#include "data/cache.h"
+#include "data/cache/cache.h"
 
 #include "check.h"
 #include <pthread.h>

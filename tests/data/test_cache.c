@@ -1,5 +1,5 @@
 /* Token caches: keyed by content, whole or rebuilt. */
-#include "data/cache.h"
+#include "data/cache/cache.h"
 
 #include "data/folder.h"
 #include <pthread.h>

@@ -1,5 +1,5 @@
 /* Chat templates: byte for byte what the models' own templates give, and which of it the assistant wrote. */
-#include "data/chat.h"
+#include "data/corpus/chat.h"
 
 #include "base/json.h"
 #include "data/folder.h"

@@ -1,6 +1,6 @@
 /* The token that ends a text: where it is added, and where not. */
-#include "data/corpus.h"
-#include "data/encode.h"
+#include "data/cache/corpus.h"
+#include "data/corpus/encode.h"
 #include "data/packing.h"
 
 #include "data/cache_words.h"

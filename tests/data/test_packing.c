@@ -2,7 +2,7 @@
 #include "data/packing.h"
 
 #include "base/rng.h"
-#include "data/cache_file.h"
+#include "data/cache/cache_file.h"
 #include "data/folder.h"
 #include "data/rows.h"
 

@@ -1,6 +1,6 @@
 /* The stages of tokenizers one by one, as small tokenizer.json files. Expected values are those of the reference
  * library's source: read it where they surprise. */
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include "check.h"
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* Records, compressed files, files of ids, folders: from files on the disk to what a token cache holds. */
-#include "data/cache.h"
-#include "data/encode.h"
-#include "data/files.h"
-#include "data/source.h"
-#include "data/unpack.h"
+#include "data/cache/cache.h"
+#include "data/corpus/encode.h"
+#include "data/corpus/files.h"
+#include "data/corpus/source.h"
+#include "data/corpus/unpack.h"
 
 #include "data/cache_words.h"
 #include "data/fixture.h"

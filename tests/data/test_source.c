@@ -1,5 +1,5 @@
 /* Documents of text and JSONL files, and what is wrong with files that have none. */
-#include "data/source.h"
+#include "data/corpus/source.h"
 
 #include "check.h"
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* libFuzzer: what collectives bring when ranks agree on an error (checkpoint/agree.h) and on their programs
- * (step/agree.c), as another build or damaged memory might. A rank that failed never agrees on success. */
+ * (step/program_agree.c), as another build or damaged memory might. A rank that failed never agrees on success. */
 #include "checkpoint/agree.h"
 #include "comm/impl.h"
 #include "step/program.h"

@@ -1,6 +1,6 @@
 /* libFuzzer: a file of ids from memory, its first byte says how wide and where it is cut. What is accepted has ids
  * below the vocabulary and documents in order, and read in two parts it is what it is in one. */
-#include "data/bin.h"
+#include "data/corpus/bin.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* libFuzzer: a token cache from memory, behind a byte that says how rows are made of it. Its magic, version and hash
  * are put right, so that what lies behind them is looked at. What is accepted has tables in order, and gives rows whose
  * ids, starts and positions the model can use, or an error. */
-#include "data/cache_file.h"
+#include "data/cache/cache_file.h"
 #include "data/packing.h"
 
 #include <stdlib.h>

@@ -2,10 +2,10 @@
  * answers and failures of ranks of other nodes, with a journal in shared memory, after which the watchdog says who
  * waits for whom; forming a crew that builds a token cache; records in words. */
 #include "base/text.h"
-#include "comm/inquiry.h"
-#include "comm/wait.h"
-#include "comm/watchdog.h"
-#include "data/crew.h"
+#include "comm/watch/inquiry.h"
+#include "comm/watch/wait.h"
+#include "comm/watch/watchdog.h"
+#include "data/cache/crew.h"
 
 #include <stdio.h>
 #include <stdlib.h>

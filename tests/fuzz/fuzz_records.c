@@ -1,8 +1,8 @@
 /* libFuzzer: a file of records from memory, its first byte says of which kind and for which chat template. Documents
  * that are accepted have spans in order inside their text, encode to the ids of their text, and come out of chunks as
  * they come out of the whole file. */
-#include "data/encode.h"
-#include "data/source.h"
+#include "data/corpus/encode.h"
+#include "data/corpus/source.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* libFuzzer: a regular expression, a zero, and a text that it is matched with. */
-#include "data/regex.h"
+#include "text/regex.h"
 
 #include <stdlib.h>
 #include <string.h>

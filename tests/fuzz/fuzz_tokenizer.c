@@ -1,5 +1,5 @@
 /* libFuzzer: a tokenizer.json from memory. What is accepted must also encode and decode, or say why not. */
-#include "data/tokenizer.h"
+#include "text/tokenizer.h"
 
 #include <string.h>
 

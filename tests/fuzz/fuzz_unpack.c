@@ -1,7 +1,7 @@
 /* libFuzzer: a compressed file, its first byte says of which kind its name tells. What is unpacked is within the limit,
  * its head is the head of the whole, and its records are read or refused. */
-#include "data/source.h"
-#include "data/unpack.h"
+#include "data/corpus/source.h"
+#include "data/corpus/unpack.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* How rows are cut: every row of the padded micro-batch belongs to one rank, attention's rows and keys are those of the
  * ranks that it says, zig-zag gives equal work under a causal mask. */
-#include "parallel/rows.h"
+#include "parallel/row_cut.h"
 
 #include "check.h"
 #include <stdlib.h>

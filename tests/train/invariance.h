@@ -1,4 +1,4 @@
-/* Proof 3 over many ways of one subject; comparing and bounds are those of the library (train/outcome.h). */
+/* Proof 3 over many ways of one subject; comparing and bounds are those of the library (verify/outcome.h). */
 #ifndef TESTS_TRAIN_INVARIANCE_H
 #define TESTS_TRAIN_INVARIANCE_H
 

@@ -3,7 +3,7 @@
  * gradients stay those of one rank. Prints a table. */
 #include "base/rng.h"
 #include "check.h"
-#include "train/outcome.h"
+#include "verify/outcome.h"
 
 #include <math.h>
 #include <stdlib.h>

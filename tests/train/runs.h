@@ -7,7 +7,7 @@
 
 #include "base/rng.h"
 #include "check.h"
-#include "train/outcome.h"
+#include "verify/outcome.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "base/text.h"
 #include "check.h"
-#include "train/infer.h"
+#include "infer/infer.h"
 #include "train/weights.h"
 #include <stdlib.h>
 #include <unistd.h>

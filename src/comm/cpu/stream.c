@@ -1,4 +1,4 @@
-#include "comm/stream.h"
+#include "comm/cpu/stream.h"
 
 #include <stdint.h>
 #include <string.h>

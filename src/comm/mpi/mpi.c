@@ -1,0 +1,239 @@
+/* The plugin ndp_mpi.so: MPI-3.1 calls and nothing else. It is compiled against the MPI that is installed and loaded at
+ * run time, so that the program runs where there is none. */
+#include "comm/mpi/mpi_api.h"
+
+#include <limits.h>
+#include <mpi.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request does not fit its handle");
+
+/* MPI counts are ints: a longer message is one element of a type of that many bytes. Types live as long as their
+ * communicator, since a pending collective may still use them. */
+typedef struct span {
+    int64_t bytes;
+    MPI_Datatype type;
+} span;
+
+typedef struct plugin_comm {
+    MPI_Comm comm;
+    span *spans;
+    int n_spans;
+} plugin_comm;
+
+static _Thread_local char said[MPI_MAX_ERROR_STRING + 1];
+
+static const char *check(int code) {
+    if (code == MPI_SUCCESS)
+        return NULL;
+    int length = 0;
+    if (MPI_Error_string(code, said, &length) != MPI_SUCCESS)
+        return "an MPI error without a text";
+    said[length] = '\0';
+    return said;
+}
+
+#define TRY(call)                                                                                                      \
+    do {                                                                                                               \
+        const char *text_ = check(call);                                                                               \
+        if (text_)                                                                                                     \
+            return text_;                                                                                              \
+    } while (0)
+
+static const char *lowest_rank_of_node(int rank, int *out) {
+    MPI_Comm node;
+    TRY(MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &node));
+    *out = rank;
+    TRY(MPI_Bcast(out, 1, MPI_INT, 0, node));
+    return check(MPI_Comm_free(&node));
+}
+
+static const char *plugin_init(ndp_mpi_world *out) {
+    int running, finished, provided;
+    TRY(MPI_Finalized(&finished));
+    if (finished)
+        return "MPI was finalised before and cannot be joined twice by one process";
+    TRY(MPI_Initialized(&running));
+    if (!running)
+        TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided));
+    out->ours = !running;
+    TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
+    TRY(MPI_Comm_rank(MPI_COMM_WORLD, &out->rank));
+    TRY(MPI_Comm_size(MPI_COMM_WORLD, &out->size));
+    return lowest_rank_of_node(out->rank, &out->node);
+}
+
+/* The library's first words: up to the first comma or line end. */
+static const char *plugin_library(void) {
+    static _Thread_local char version[MPI_MAX_LIBRARY_VERSION_STRING];
+    int length = 0;
+    if (MPI_Get_library_version(version, &length) != MPI_SUCCESS)
+        return "an unknown MPI";
+    version[strcspn(version, ",\n")] = '\0';
+    return version;
+}
+
+static void plugin_finalize(void) { MPI_Finalize(); }
+static void plugin_abort(int code) { MPI_Abort(MPI_COMM_WORLD, code); }
+
+static const char *create(int base, int stride, int count, plugin_comm *c) {
+    MPI_Group world, members;
+    int range[1][3] = {{base, base + (count - 1) * stride, count > 1 ? stride : 1}};
+    TRY(MPI_Comm_group(MPI_COMM_WORLD, &world));
+    TRY(MPI_Group_range_incl(world, 1, range, &members));
+    TRY(MPI_Comm_create_group(MPI_COMM_WORLD, members, 0, &c->comm));
+    TRY(MPI_Comm_set_errhandler(c->comm, MPI_ERRORS_RETURN));
+    TRY(MPI_Group_free(&members));
+    return check(MPI_Group_free(&world));
+}
+
+static const char *plugin_comm_create(int base, int stride, int count, void **out) {
+    plugin_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return "no memory for a communicator";
+    const char *text = create(base, stride, count, c);
+    if (text) {
+        free(c);
+        return text;
+    }
+    *out = c;
+    return NULL;
+}
+
+static void plugin_comm_destroy(void *comm) {
+    plugin_comm *c = comm;
+    for (int i = 0; i < c->n_spans; i++)
+        MPI_Type_free(&c->spans[i].type);
+    MPI_Comm_free(&c->comm);
+    free(c->spans);
+    free(c);
+}
+
+/* `bytes` bytes as whole pieces of 1 GiB and the rest behind them. */
+static const char *span_type(int64_t bytes, MPI_Datatype *out) {
+    const int64_t piece = 1 << 30;
+    if (bytes / piece > INT_MAX)
+        return "a message beyond 2^61 bytes";
+    MPI_Datatype giga, parts[2];
+    int counts[2] = {(int)(bytes / piece), (int)(bytes % piece)};
+    MPI_Aint places[2] = {0, (MPI_Aint)(bytes / piece * piece)};
+    TRY(MPI_Type_contiguous((int)piece, MPI_BYTE, &giga));
+    parts[0] = giga;
+    parts[1] = MPI_BYTE;
+    TRY(MPI_Type_create_struct(2, counts, places, parts, out));
+    TRY(MPI_Type_commit(out));
+    return check(MPI_Type_free(&giga));
+}
+
+/* The count and the type that make `bytes`. */
+static const char *measure(plugin_comm *c, int64_t bytes, int *count, MPI_Datatype *type) {
+    *count = (int)bytes;
+    *type = MPI_BYTE;
+    if (bytes <= INT_MAX)
+        return NULL;
+    *count = 1;
+    for (int i = 0; i < c->n_spans; i++)
+        if (c->spans[i].bytes == bytes) {
+            *type = c->spans[i].type;
+            return NULL;
+        }
+    span *grown = realloc(c->spans, (size_t)(c->n_spans + 1) * sizeof *grown);
+    if (!grown)
+        return "no memory for a datatype";
+    c->spans = grown;
+    const char *text = span_type(bytes, type);
+    if (!text)
+        c->spans[c->n_spans++] = (span){bytes, *type};
+    return text;
+}
+
+/* A null request reads as 0 whatever MPI calls it. */
+static void keep(MPI_Request r, uint64_t *out) {
+    *out = 0;
+    if (r != MPI_REQUEST_NULL)
+        memcpy(out, &r, sizeof r);
+}
+
+/* Starts `call`, which uses c, n, type and &r, on messages of `bytes` bytes. */
+#define START(bytes, call)                                                                                             \
+    do {                                                                                                               \
+        plugin_comm *c = comm;                                                                                         \
+        MPI_Request r = MPI_REQUEST_NULL;                                                                              \
+        MPI_Datatype type;                                                                                             \
+        int n;                                                                                                         \
+        const char *text = measure(c, (bytes), &n, &type);                                                             \
+        if (text)                                                                                                      \
+            return text;                                                                                               \
+        TRY(call);                                                                                                     \
+        keep(r, request);                                                                                              \
+        return NULL;                                                                                                   \
+    } while (0)
+
+static const char *plugin_barrier(void *comm, uint64_t *request) {
+    MPI_Request r;
+    TRY(MPI_Ibarrier(((plugin_comm *)comm)->comm, &r));
+    keep(r, request);
+    return NULL;
+}
+
+static const char *plugin_all_gather(void *comm, const void *in, void *out, int64_t bytes, uint64_t *request) {
+    START(bytes, MPI_Iallgather(in ? in : MPI_IN_PLACE, n, type, out, n, type, c->comm, &r));
+}
+
+static const char *plugin_all_to_all(void *comm, const void *in, void *out, int64_t bytes, uint64_t *request) {
+    START(bytes, MPI_Ialltoall(in, n, type, out, n, type, c->comm, &r));
+}
+
+static const char *plugin_broadcast(void *comm, void *buffer, int64_t bytes, int root, uint64_t *request) {
+    START(bytes, MPI_Ibcast(buffer, n, type, root, c->comm, &r));
+}
+
+static const char *plugin_send(void *comm, const void *buffer, int64_t bytes, int to, int tag, uint64_t *request) {
+    START(bytes, MPI_Isend(buffer, n, type, to, tag, c->comm, &r));
+}
+
+static const char *plugin_recv(void *comm, void *buffer, int64_t bytes, int from, int tag, uint64_t *request) {
+    START(bytes, MPI_Irecv(buffer, n, type, from, tag, c->comm, &r));
+}
+
+static const char *plugin_test(uint64_t *request, int *done) {
+    *done = 1;
+    if (*request == 0)
+        return NULL;
+    MPI_Request r;
+    memcpy(&r, request, sizeof r);
+    TRY(MPI_Test(&r, done, MPI_STATUS_IGNORE));
+    if (*done)
+        *request = 0;
+    return NULL;
+}
+
+static const char *plugin_probe(void *comm, int *there, int *from, int *tag) {
+    MPI_Status status;
+    TRY(MPI_Iprobe(MPI_ANY_SOURCE, MPI_ANY_TAG, ((plugin_comm *)comm)->comm, there, &status));
+    if (*there) {
+        *from = status.MPI_SOURCE;
+        *tag = status.MPI_TAG;
+    }
+    return NULL;
+}
+
+extern const ndp_mpi_api ndp_mpi_plugin;
+__attribute__((visibility("default"))) const ndp_mpi_api ndp_mpi_plugin = {
+    .version = NDP_MPI_API_VERSION,
+    .init = plugin_init,
+    .library = plugin_library,
+    .finalize = plugin_finalize,
+    .abort = plugin_abort,
+    .comm_create = plugin_comm_create,
+    .comm_destroy = plugin_comm_destroy,
+    .barrier = plugin_barrier,
+    .all_gather = plugin_all_gather,
+    .all_to_all = plugin_all_to_all,
+    .broadcast = plugin_broadcast,
+    .send = plugin_send,
+    .recv = plugin_recv,
+    .test = plugin_test,
+    .probe = plugin_probe,
+};

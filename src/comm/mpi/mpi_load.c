@@ -1,0 +1,83 @@
+#include "comm/mpi/mpi_load.h"
+#include "base/text.h"
+
+#include <dlfcn.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PLUGIN "ndp_mpi.so"
+
+/* What was tried: the folders without a plugin, and what the loader said about the first one that had it. */
+typedef struct search {
+    ndp_str looked, trouble;
+    const ndp_mpi_api *found;
+} search;
+
+static void try_file(search *s, const char *path) {
+    if (s->found)
+        return;
+    if (!ndp_path_exists(path)) {
+        ndp_str_addf(&s->looked, "%s%s", s->looked.length ? ", " : "", path);
+        return;
+    }
+    /* Global: Open MPI's own plugins expect to find its symbols. */
+    void *handle = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    const ndp_mpi_api *api = handle ? dlsym(handle, NDP_MPI_API_SYMBOL) : NULL;
+    if (api && api->version == NDP_MPI_API_VERSION)
+        s->found = api;
+    else if (api)
+        ndp_str_addf(&s->trouble, "%s is of version %d, this program wants %d; ", path, api->version,
+                     NDP_MPI_API_VERSION);
+    else
+        ndp_str_addf(&s->trouble, "%s cannot be loaded: %s; ", path, dlerror());
+}
+
+/* In the folder of `file` (a program or a library) and in its lib/ndparallel. */
+static void try_beside(search *s, const char *file) {
+    const char *slash = strrchr(file, '/');
+    char path[PATH_MAX + 32];
+    if (!slash)
+        return;
+    int length = (int)(slash - file);
+    snprintf(path, sizeof path, "%.*s/" PLUGIN, length, file);
+    try_file(s, path);
+    snprintf(path, sizeof path, "%.*s/../lib/ndparallel/" PLUGIN, length, file);
+    try_file(s, path);
+}
+
+static void try_everywhere(search *s) {
+    const char *folder = getenv("NDP_PLUGIN_DIR");
+    char path[PATH_MAX + 32];
+    if (folder && *folder) {
+        snprintf(path, sizeof path, "%.*s/" PLUGIN, PATH_MAX, folder);
+        try_file(s, path);
+        return;
+    }
+    ssize_t length = readlink("/proc/self/exe", path, PATH_MAX);
+    if (length > 0) {
+        path[length] = '\0';
+        try_beside(s, path);
+    }
+    Dl_info here;
+    if (dladdr((void *)(intptr_t)ndp_mpi_load, &here) && here.dli_fname)
+        try_beside(s, here.dli_fname);
+}
+
+ndp_status ndp_mpi_load(const ndp_mpi_api **out) {
+    search s = {0};
+    try_everywhere(&s);
+    ndp_status st = NDP_OK;
+    if (s.found)
+        *out = s.found;
+    else
+        st = NDP_FAIL(NDP_ENOTSUP,
+                      "no MPI: %slooked for %s; build where MPI is installed (Debian: libopenmpi-dev), set "
+                      "NDP_PLUGIN_DIR to the folder of " PLUGIN ", or run all ranks in one process (transport local)",
+                      s.trouble.length ? s.trouble.data : "", s.looked.length ? s.looked.data : PLUGIN);
+    ndp_str_release(&s.looked);
+    ndp_str_release(&s.trouble);
+    return st;
+}

@@ -1,0 +1,374 @@
+#include "comm/mpi/mpi_plain.h"
+#include "base/clock.h"
+#include "comm/watch/inquiry.h"
+#include "comm/rank_sum.h"
+#include "comm/watch/watchdog.h"
+
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Up to here every rank gets all buffers whole and sums them: one message instead of two. */
+enum { WHOLE_BYTES = 4096 };
+
+/* Waits that are over sooner are not noted in the journal; in longer ones every LOOKS_AROUND-th look is one around. */
+enum { LOOKS_UNNOTED = 1024, LOOKS_AROUND = 64 };
+
+/* How long a wait has to last before others are asked. */
+#define UNWATCHED_SECONDS 0.4
+
+static ndp_status said(const ndp_work *w, const char *text) {
+    char what[128];
+    return text ? NDP_FAIL(NDP_ECOMM, "MPI failed in %s: %s", ndp_work_text(w, what, sizeof what), text) : NDP_OK;
+}
+
+static ndp_status take_scratch(ndp_mpi_pending *o, size_t bytes, char **out) {
+    ndp_mpi_scratch *s = &o->scratch;
+    if (s->bytes < bytes || !s->data) {
+        free(s->data);
+        *s = (ndp_mpi_scratch){malloc(bytes + 1), bytes};
+        if (!s->data)
+            return NDP_FAIL(NDP_ENOMEM, "no memory of %zu bytes to receive a %s of group %s", bytes,
+                            ndp_work_kind_name(o->work.kind), o->work.comm->name);
+    }
+    *out = s->data;
+    return NDP_OK;
+}
+
+/* ---- reductions ---- */
+
+/* How an all_reduce is cut: n parts of `part` elements; where they do not fill the buffer exactly it goes through a
+ * padded copy. The scratch holds what was received and, behind it, that copy. */
+typedef struct cut {
+    bool whole, padded;
+    int64_t part;
+    size_t part_bytes, all_bytes;
+} cut;
+
+static cut cut_of(const ndp_work *w) {
+    size_t size = ndp_dtype_size((ndp_dtype)w->type), n = (size_t)w->comm->group.count;
+    cut k = {.part = (w->count + (int64_t)n - 1) / (int64_t)n};
+    k.whole = ndp_work_bytes(w) <= WHOLE_BYTES;
+    k.padded = k.part * (int64_t)n != w->count;
+    k.part_bytes = k.whole ? ndp_work_bytes(w) : (size_t)k.part * size;
+    k.all_bytes = k.part_bytes * n;
+    return k;
+}
+
+static void point_to_parts(ndp_mpi_plain *p, const ndp_work *w, char *received, size_t part_bytes) {
+    for (int r = 0; r < w->comm->group.count; r++)
+        p->parts[r] = received + (size_t)r * part_bytes;
+}
+
+static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
+    cut k = cut_of(w);
+    char *received = NULL;
+    NDP_TRY(take_scratch(o, k.all_bytes * 2, &received));
+    if (k.whole)
+        return said(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
+    char *send = w->out;
+    if (k.padded) {
+        send = received + k.all_bytes;
+        ndp_copy_large(send, w->in, ndp_work_bytes(w));
+        memset(send + ndp_work_bytes(w), 0, k.all_bytes - ndp_work_bytes(w));
+    }
+    return said(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request[0]));
+}
+
+/* After the first half: sums this rank's part, and gathers the parts unless it was the whole buffer. */
+static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
+    cut k = cut_of(w);
+    char *received = o->scratch.data, *result = k.padded ? received + k.all_bytes : w->out;
+    if (o->spread) {
+        ndp_copy_large(w->out, result, ndp_work_bytes(w));
+        o->spread = false;
+        return NDP_OK;
+    }
+    char *mine = k.whole ? w->out : result + (size_t)w->comm->group.rank * k.part_bytes;
+    point_to_parts(p, w, received, k.part_bytes);
+    ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, p->parts, w->comm->group.count, &(void *){mine}, 1,
+                     k.whole ? w->count : k.part, false);
+    if (k.whole)
+        return NDP_OK;
+    o->spread = true;
+    return said(w, p->api->all_gather(p->second, NULL, result, (int64_t)k.part_bytes, &w->request[0]));
+}
+
+static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    ndp_work *w = &o->work;
+    size_t part = ndp_work_bytes(w);
+    char *received = NULL;
+    NDP_TRY(take_scratch(o, part * (size_t)w->comm->group.count, &received));
+    return said(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
+}
+
+static void reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    const ndp_work *w = &o->work;
+    point_to_parts(p, w, o->scratch.data, ndp_work_bytes(w));
+    ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, p->parts, w->comm->group.count, &(void *){w->out}, 1, w->count,
+                     w->accumulate);
+}
+
+/* ---- collectives ---- */
+
+static ndp_status all_gather_begin(ndp_mpi_plain *p, ndp_work *w) {
+    size_t part = ndp_work_bytes(w);
+    bool in_place = w->in == (char *)w->out + (size_t)w->comm->group.rank * part;
+    return said(w, p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
+}
+
+static ndp_status shift_begin(ndp_mpi_plain *p, ndp_work *w) {
+    int n = w->comm->group.count, rank = w->comm->group.rank, next = (rank + 1) % n, before = (rank + n - 1) % n;
+    NDP_TRY(said(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
+    return said(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
+}
+
+static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    const ndp_mpi_api *api = p->api;
+    ndp_work *w = &o->work;
+    switch (w->kind) {
+    case NDP_WORK_BARRIER:
+        return said(w, api->barrier(p->comm, &w->request[0]));
+    case NDP_WORK_ALL_REDUCE:
+        return all_reduce_begin(p, o);
+    case NDP_WORK_ALL_GATHER:
+        return all_gather_begin(p, w);
+    case NDP_WORK_REDUCE_SCATTER:
+        return reduce_scatter_begin(p, o);
+    case NDP_WORK_BROADCAST:
+        return said(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
+    case NDP_WORK_ALL_TO_ALL:
+        return said(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
+    case NDP_WORK_SHIFT:
+        return shift_begin(p, w);
+    default:
+        return NDP_FAIL(NDP_EBUG, "an operation of kind %d", w->kind);
+    }
+}
+
+static ndp_mpi_pending *pending_of(ndp_mpi_plain *p, uint32_t order) {
+    return &p->pending[order % NDP_SHM_OUTSTANDING];
+}
+
+static ndp_mpi_agree agree_of(const ndp_mpi_plain *p) {
+    return (ndp_mpi_agree){.api = p->api, .base = p->base, .comm = p->comm, .second = p->second};
+}
+
+static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
+    if (p->begun - p->waited >= NDP_SHM_OUTSTANDING)
+        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
+                        p->base->name);
+    ndp_mpi_pending *o = pending_of(p, p->begun + 1);
+    o->work = *w;
+    o->work.sequence = w->sequence = p->begun + 1;
+    o->work.request[0] = o->work.request[1] = 0;
+    o->spread = false;
+    o->agreed = false;
+    const ndp_transport *t = p->base->transport;
+    ndp_mpi_agree agree = agree_of(p);
+    NDP_TRY(said(w, ndp_mpi_vote_begin(&agree, &o->vote, ndp_journal_record(&t->journals[t->rank], w))));
+    NDP_TRY(start(p, o));
+    p->begun++;
+    p->base->transport->owed++;
+    return NDP_OK;
+}
+
+static ndp_status test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
+    int first, second;
+    NDP_TRY(said(w, p->api->test(&w->request[0], &first)));
+    NDP_TRY(said(w, p->api->test(&w->request[1], &second)));
+    *done = first && second;
+    return NDP_OK;
+}
+
+/* What MPI has brought is summed; operation ended + 1 is complete unless a second half has to follow. */
+static ndp_status finish_next(ndp_mpi_plain *p, ndp_mpi_pending *o) {
+    if (o->work.kind == NDP_WORK_ALL_REDUCE)
+        NDP_TRY(all_reduce_end(p, o));
+    else if (o->work.kind == NDP_WORK_REDUCE_SCATTER)
+        reduce_scatter_end(p, o);
+    if (o->spread)
+        return NDP_OK;
+    p->ended++;
+    p->base->transport->owed--;
+    return NDP_OK;
+}
+
+static ndp_status do_duty(ndp_duty *d) {
+    ndp_mpi_plain *p = (ndp_mpi_plain *)d;
+    bool done = true;
+    int there, from, tag;
+    if (p->messages)
+        NDP_TRY(said(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV}, p->api->probe(p->comm, &there, &from, &tag)));
+    while (p->ended != p->begun && done) {
+        ndp_mpi_pending *o = pending_of(p, p->ended + 1);
+        ndp_mpi_agree agree = agree_of(p);
+        if (!o->agreed)
+            NDP_TRY(ndp_mpi_vote_look(&agree, &o->vote, &o->agreed));
+        done = o->agreed;
+        if (done) /* not before: what MPI makes of operations that do not meet is of no interest */
+            NDP_TRY(test(p, &o->work, &done));
+        if (done)
+            NDP_TRY(finish_next(p, o));
+    }
+    return NDP_OK;
+}
+
+/* ---- messages ---- */
+
+static ndp_status message_begin(ndp_mpi_plain *p, ndp_work *w) {
+    const ndp_transport *t = p->base->transport;
+    w->request[0] = w->request[1] = 0;
+    if (w->kind == NDP_WORK_SEND)
+        ndp_journal_number(&t->journals[t->rank], w, ++p->sent[w->peer]);
+    const char *text = w->kind == NDP_WORK_SEND
+                           ? p->api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0])
+                           : p->api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]);
+    NDP_TRY(said(w, text));
+    p->messages++;
+    p->base->transport->owed++;
+    return NDP_OK;
+}
+
+/* ---- all operations ---- */
+
+static ndp_status is_done(ndp_mpi_plain *p, ndp_work *w, bool *done) {
+    if (ndp_work_is_message(w))
+        return test(p, w, done);
+    *done = (int32_t)(p->ended - w->sequence) >= 0;
+    return NDP_OK;
+}
+
+/* What this rank waits for others to begin: the collective, or one more message than it has received. Receives of other
+ * tags may be outstanding, so a sender that has begun more may have begun this one, or not. Of receives nobody can tell
+ * which message they will take. */
+static ndp_awaited awaited_of(const ndp_mpi_plain *p, const ndp_work *w) {
+    const ndp_transport *t = p->base->transport;
+    ndp_awaited a = {.base = p->base->group.base, .comm = p->base->number, .to = -1};
+    if (ndp_work_is_message(w))
+        a.to = t->rank;
+    else
+        a.sequence = ndp_journal_record(&t->journals[t->rank], w)->sequence;
+    if (w->kind == NDP_WORK_RECV)
+        a.sequence = p->received[w->peer] + 1;
+    return a;
+}
+
+/* Who sleeps looks around: answers others, finds out who has not come, and whether that one waits for this one. A rank
+ * that has left only answers: the others say whether they wait for it. */
+static ndp_status look_around(ndp_mpi_plain *p, ndp_work *w, ndp_watch *watch, double deadline) {
+    ndp_transport *t = w->comm->transport;
+    ndp_awaited a = awaited_of(p, w);
+    double now = ndp_now();
+    ndp_journal_look(&t->journals[t->rank], now);
+    NDP_TRY(ndp_inquiry_serve(t->inquiry, &a));
+    if (atomic_load(&t->health->of[t->rank].left))
+        return NDP_OK;
+    NDP_TRY(ndp_watchdog_search(watch, &a, w, now));
+    NDP_TRY(ndp_watchdog_look(watch, t, now));
+    return now > deadline ? ndp_watchdog_expired(w, -1) : NDP_OK;
+}
+
+/* Looks until the operation is done; never sleeps: MPI moves only while it is called. */
+static ndp_status look_until_done(ndp_mpi_plain *p, ndp_work *w) {
+    ndp_transport *t = w->comm->transport;
+    ndp_journal *journal = &t->journals[t->rank];
+    double begun = ndp_now();
+    ndp_watch watch = {.next = begun + UNWATCHED_SECONDS};
+    for (int64_t looks = 1;; looks++) {
+        bool done;
+        NDP_TRY(do_duty(&p->duty));
+        NDP_TRY(is_done(p, w, &done));
+        if (done)
+            return NDP_OK;
+        NDP_TRY(ndp_health_check(t->health));
+        if (looks % 16 == 0)
+            NDP_TRY(ndp_duties_run(t));
+        if (looks == LOOKS_UNNOTED)
+            ndp_journal_sleep(journal, w, ndp_work_is_message(w) ? ndp_comm_world_rank(w->comm, w->peer) : -1);
+        if (looks >= LOOKS_UNNOTED && looks % LOOKS_AROUND == 0) /* its duties are done */
+            NDP_TRY(look_around(p, w, &watch, begun + t->timeout));
+        sched_yield();
+    }
+}
+
+static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
+    const ndp_transport *t = w->comm->transport;
+    ndp_status st = look_until_done(p, w);
+    ndp_journal_wake(&t->journals[t->rank]);
+    return st;
+}
+
+ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w) {
+    return ndp_work_is_message(w) ? message_begin(p, w) : collective_begin(p, w);
+}
+
+ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w) {
+    if (!ndp_work_is_message(w)) {
+        if (w->sequence != p->waited + 1)
+            return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, p->base->name,
+                            p->waited + 1);
+        p->waited++;
+        return complete(p, w);
+    }
+    NDP_TRY(complete(p, w));
+    if (w->kind == NDP_WORK_RECV)
+        p->received[w->peer]++;
+    p->messages--;
+    p->base->transport->owed--;
+    return NDP_OK;
+}
+
+/* ---- the handle ---- */
+
+static void free_tables(ndp_mpi_plain *p) {
+    free(p->sent);
+    free(p->received);
+    free(p->parts);
+}
+
+ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c) {
+    ndp_group g = c->group;
+    *p = (ndp_mpi_plain){.duty = {.run = do_duty},
+                         .api = api,
+                         .base = c,
+                         .sent = calloc((size_t)g.count, sizeof *p->sent),
+                         .received = calloc((size_t)g.count, sizeof *p->received),
+                         .parts = calloc((size_t)g.count, sizeof *p->parts),
+                         .hashes = calloc((size_t)g.count * NDP_SHM_OUTSTANDING, sizeof *p->hashes)};
+    if (!p->sent || !p->received || !p->parts || !p->hashes) {
+        free_tables(p);
+        free(p->hashes);
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a communicator of %d ranks", g.count);
+    }
+    const char *text = api->comm_create(g.base, g.stride, g.count, &p->comm);
+    if (!text)
+        text = api->comm_create(g.base, g.stride, g.count, &p->second);
+    if (!text) {
+        for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
+            p->pending[i].vote.all = p->hashes + (size_t)i * (size_t)g.count;
+        ndp_duty_add(c->transport, &p->duty);
+        return NDP_OK;
+    }
+    if (p->comm)
+        api->comm_destroy(p->comm);
+    free_tables(p);
+    free(p->hashes);
+    return NDP_FAIL(NDP_ECOMM, "MPI gives no communicator of %d ranks: %s", g.count, text);
+}
+
+void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet) {
+    ndp_transport *t = p->base->transport;
+    t->owed -= (int)(p->begun - p->ended) + p->messages;
+    ndp_duty_remove(t, &p->duty);
+    free_tables(p);
+    if (quiet) /* MPI may still write into the scratch; the process is about to end */
+        return;
+    p->api->comm_destroy(p->comm);
+    p->api->comm_destroy(p->second);
+    free(p->hashes);
+    for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
+        free(p->pending[i].scratch.data);
+}

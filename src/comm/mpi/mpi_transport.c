@@ -1,0 +1,241 @@
+/* The `mpi` transport: processes. Groups inside a node use each other's memory (node.h) if this could be set up; groups
+ * that span nodes use MPI (mpi_plain.c).
+ *
+ * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
+ * rehearsed on one. */
+#include "base/clock.h"
+#include "comm/watch/inquiry.h"
+#include "comm/node/mapping.h"
+#include "comm/mpi/mpi_load.h"
+#include "comm/mpi/mpi_meet.h"
+#include "comm/mpi/mpi_plain.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { GRACE_SECONDS = 2 };
+
+typedef struct mpi_comm {
+    ndp_comm base;
+    bool on_node;
+    union {
+        ndp_node_part part;
+        ndp_mpi_plain plain;
+    };
+} mpi_comm;
+
+/* ---- operations ---- */
+
+static ndp_status mpi_begin(ndp_work *w) {
+    mpi_comm *c = (mpi_comm *)w->comm;
+    return c->on_node ? ndp_peers_begin(&c->part.peers, w) : ndp_mpi_plain_begin(&c->plain, w);
+}
+
+static ndp_status mpi_wait(ndp_work *w) {
+    mpi_comm *c = (mpi_comm *)w->comm;
+    if (c->on_node)
+        return ndp_peers_wait(&c->part.peers, w);
+    ndp_status st = ndp_mpi_plain_wait(&c->plain, w);
+    if (st != NDP_OK)
+        ndp_health_fail(c->base.transport->health, c->base.transport->rank, ndp_error_message());
+    return st;
+}
+
+/* ---- communicators ---- */
+
+static bool is_on_one_node(const ndp_mpi_transport *t, ndp_group g) {
+    bool same = t->on_node && g.count > 1;
+    for (int r = 1; r < g.count && same; r++)
+        same = t->node_of[g.base + r * g.stride] == t->node_of[g.base];
+    return same;
+}
+
+/* The group's first rank says its number. */
+static ndp_status number_for_group(ndp_mpi_transport *t, mpi_comm *c, uint32_t *out) {
+    ndp_work w;
+    *out = c->base.group.rank == 0 ? ++t->numbered : 0;
+    return ndp_mpi_exchange(ndp_broadcast_begin(&c->base, out, sizeof *out, 0, &w), &w);
+}
+
+static void mpi_comm_destroy(ndp_comm *base) {
+    mpi_comm *c = (mpi_comm *)base;
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
+    if (c->on_node)
+        ndp_node_leave(&t->node, &c->part);
+    else
+        ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
+    free(c);
+}
+
+/* Operations up to here have no number, and do not count. */
+static ndp_status connect_by_mpi(ndp_mpi_transport *t, mpi_comm *c) {
+    uint32_t number;
+    NDP_TRY(ndp_mpi_plain_init(&c->plain, t->api, &c->base));
+    ndp_status st = number_for_group(t, c, &number);
+    if (st != NDP_OK) {
+        ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
+        return st;
+    }
+    c->base.number = number;
+    c->base.operations = 0;
+    return NDP_OK;
+}
+
+static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const char *name, ndp_comm **out) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    mpi_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+    ndp_comm_init(&c->base, base, group, name);
+    c->on_node = is_on_one_node(t, group);
+    ndp_status st = c->on_node ? ndp_node_join(&t->node, &c->base, &c->part) : connect_by_mpi(t, c);
+    if (st != NDP_OK) {
+        free(c);
+        return st;
+    }
+    *out = &c->base;
+    return NDP_OK;
+}
+
+/* ---- windows ---- */
+
+static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, ndp_window **out) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
+    if (shared && base->group.count > 1 && !((mpi_comm *)base)->on_node)
+        return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
+                        t->on_node ? "it spans nodes" : "the processes of this node cannot share memory");
+    return t->on_node ? ndp_node_window_create(&t->node, base, bytes, shared, out)
+                      : ndp_plain_window_create(base, bytes, shared, out);
+}
+
+static void mpi_window_destroy(ndp_window *w) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)w->transport;
+    if (t->on_node)
+        ndp_node_window_destroy(&t->node, w);
+    else
+        ndp_plain_window_destroy(w);
+}
+
+/* ---- the end ---- */
+
+/* Waits, for the grace at most, until all other ranks of the world have ended: true when they have. Ranks of other
+ * nodes cannot be seen. */
+static bool others_leave(const ndp_mpi_transport *t) {
+    double deadline = ndp_now() + GRACE_SECONDS;
+    for (int r = 0; r < t->base.world; r++)
+        while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
+            if (ndp_now() > deadline)
+                return false;
+            ndp_inquiry_progress(t->base.inquiry);
+            usleep(2000);
+        }
+    return true;
+}
+
+/* Ranks of this node see the record, others are told, and they end by themselves; whoever of this node has not after
+ * the grace, or is elsewhere, is ended by MPI. Only the rank that failed first does this. */
+static void mpi_abort(ndp_transport *base, const char *message) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    ndp_health_fail(base->health, base->rank, message);
+    if (base->health->rank != base->rank)
+        return;
+    ndp_inquiry_tell_failure(base->inquiry, message);
+    if (!others_leave(t))
+        t->api->abort(1);
+}
+
+/* Ranks of other nodes cannot see that this one has left: it answers until they have, too. */
+static bool meet_at_the_end(ndp_mpi_transport *t) {
+    ndp_comm_at(t->world, "end of the run", -1, -1);
+    return ndp_barrier(t->world) == NDP_OK;
+}
+
+/* After a failure MPI is finalised too if all ranks come to it: mpirun may hang when some finalise and others just end.
+ * Where not all come, finalising would wait for ever. */
+static void mpi_destroy(ndp_transport *base) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    bool failed = base->health && atomic_load(&base->health->failed) != 0;
+    if (base->health)
+        atomic_store(&base->health->of[base->rank].left, 1);
+    if (!failed && base->inquiry)
+        failed = !meet_at_the_end(t);
+    ndp_inquiry_destroy(base->inquiry, failed);
+    if (t->world)
+        mpi_comm_destroy(t->world);
+    if (t->ours && (!failed || others_leave(t)))
+        t->api->finalize();
+    ndp_node_release(&t->node);
+    free(t->private_);
+    ndp_memory_unmap(t->journals, ndp_mpi_journal_bytes(t));
+    free(t->node_of);
+    free(t->hosts);
+    free(t);
+}
+
+static const ndp_transport_ops mpi_ops = {
+    .name = "mpi",
+    .comm_create = mpi_comm_create,
+    .comm_destroy = mpi_comm_destroy,
+    .begin = mpi_begin,
+    .wait = mpi_wait,
+    .window_create = mpi_window_create,
+    .window_destroy = mpi_window_destroy,
+    .abort = mpi_abort,
+    .destroy = mpi_destroy,
+};
+
+/* ---- the start ---- */
+
+static ndp_status check_launcher(const ndp_mpi_transport *t) {
+    int told = 1;
+    if (t->base.world > 1 || !ndp_launched(&told) || told == 1)
+        return NDP_OK;
+    return NDP_FAIL(NDP_ECOMM,
+                    "the launcher says %d ranks, but each of them is alone: this program speaks %s, and was started by "
+                    "another MPI's mpirun (or by srun without its PMI plugin); start it with the mpirun of that MPI",
+                    told, t->api->library());
+}
+
+static int env_positive(const char *name) {
+    const char *text = getenv(name);
+    int n = text ? atoi(text) : 0;
+    return n > 0 ? n : 0;
+}
+
+static ndp_status join(ndp_mpi_transport *t) {
+    ndp_mpi_world world;
+    const char *text = t->api->init(&world);
+    if (text)
+        return NDP_FAIL(NDP_ECOMM, "MPI does not start: %s", text);
+    t->ours = world.ours;
+    t->base.rank = world.rank;
+    t->base.world = world.size;
+    NDP_TRY(check_launcher(t));
+    NDP_TRY(ndp_mpi_private_health(t));
+    NDP_TRY(ndp_wait_setup(&t->base, 1));
+    int per_node = env_positive("NDP_NODE_RANKS"), node = per_node ? world.rank / per_node * per_node : world.node;
+    const char *shm = getenv("NDP_SHM");
+    NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
+    NDP_TRY(ndp_mpi_meet(t, node, !shm || strcmp(shm, "off") != 0));
+    return ndp_wait_setup(&t->base, t->base.node_ranks);
+}
+
+ndp_status ndp_transport_mpi(ndp_transport **out) {
+    const ndp_mpi_api *api;
+    NDP_TRY(ndp_mpi_load(&api));
+    ndp_mpi_transport *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the mpi transport");
+    t->base.ops = &mpi_ops;
+    t->api = api;
+    t->node.fd = -1;
+    ndp_status st = join(t);
+    if (st != NDP_OK) {
+        mpi_destroy(&t->base);
+        return st;
+    }
+    *out = &t->base;
+    return NDP_OK;
+}

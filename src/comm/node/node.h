@@ -1,0 +1,100 @@
+/* Memory that the processes of one node share: one file without a name (a memfd). The first process makes it; the
+ * others inherit its descriptor, or open it through /proc/PID/fd. Nothing of it has a path, so nothing can be left
+ * over.
+ *
+ * The file begins with a table of segments, which are ranges of the file. A process maps a segment when it first uses
+ * it. A segment's number is never used twice; its pages are given back when its last holder drops it. The first
+ * segments are the health record and the journals of all ranks of the world. */
+#ifndef NDP_COMM_NODE_NODE_H
+#define NDP_COMM_NODE_NODE_H
+
+#include "comm/node/peers.h"
+
+enum { NDP_NODE_SEGMENTS = 8192, NDP_NODE_GROUPS = 4096 };
+
+/* How another process finds the file. */
+typedef struct ndp_node_address {
+    int32_t pid, fd;
+    uint64_t token; /* to know another file, or the same pid in another pid namespace */
+} ndp_node_address;
+
+/* What the ranks of one communicator share. Each rank creates its handle by itself: its n-th handle of a group meets
+ * the n-th handles of the others. */
+typedef struct ndp_node_group {
+    int32_t base, stride, count;
+    int32_t segment;
+} ndp_node_group;
+
+typedef struct ndp_node_table {
+    uint64_t token;
+    int32_t world;
+    _Atomic int32_t segments;
+    _Atomic int64_t end; /* bytes of the file in use */
+    struct {
+        int64_t offset, bytes;
+        _Atomic int32_t holders;
+    } segment[NDP_NODE_SEGMENTS];
+    _Atomic uint32_t lock; /* guards the groups */
+    int32_t groups;
+    ndp_node_group group[NDP_NODE_GROUPS];
+} ndp_node_table;
+
+/* A segment as this process sees it; data is NULL until it is mapped. */
+typedef struct ndp_node_mapping {
+    void *data;
+    size_t bytes;
+} ndp_node_mapping;
+
+/* Shared memory for the copy of a buffer that peers cannot reach. */
+typedef struct ndp_node_stage {
+    ndp_ref ref;
+    void *data;
+    size_t bytes;
+    bool busy;
+} ndp_node_stage;
+
+typedef struct ndp_node {
+    int fd; /* -1: there is no file */
+    ndp_node_table *table;
+    ndp_node_mapping *mappings; /* by segment */
+    int64_t capacity;
+    ndp_node_stage *stages;
+    int64_t n_stages, stage_capacity;
+    bool joined[NDP_NODE_GROUPS]; /* this rank has its handle of that group */
+    ndp_health *health;
+    ndp_journal *journals;
+    ndp_space space; /* of this node: its context is this struct, which must stay where it is */
+} ndp_node;
+
+/* Makes the file for a world of `world` ranks. NDP_ENOTSUP where the system has no memfds. */
+ndp_status ndp_node_create(ndp_node *n, int world, ndp_node_address *out);
+/* Opens a file that another process made; NDP_ENOTSUP when this process may not. */
+ndp_status ndp_node_open(ndp_node *n, const ndp_node_address *address, int world);
+/* Takes over `fd`, also on failure. NDP_EINVAL when it is not the file with this token and world. */
+ndp_status ndp_node_attach(ndp_node *n, int fd, uint64_t token, int world);
+void ndp_node_release(ndp_node *n);
+
+/* A new segment, zeroed, which `holders` processes drop. */
+ndp_status ndp_node_segment_create(ndp_node *n, size_t bytes, int holders, ndp_ref *out);
+/* Unmaps it here and ends this process's hold on it. */
+void ndp_node_segment_drop(ndp_node *n, ndp_ref ref);
+/* Where it lies in this process. */
+ndp_status ndp_node_resolve(void *node, ndp_ref ref, void **out);
+
+/* ---- communicators and windows of groups whose ranks all share the node ---- */
+
+/* A communicator's part in the node. */
+typedef struct ndp_node_part {
+    ndp_peers peers;
+    ndp_ref block;
+} ndp_node_part;
+
+/* Each rank of the group of `c` by itself, without waiting. `c` has been initialised. */
+ndp_status ndp_node_join(ndp_node *n, ndp_comm *c, ndp_node_part *out);
+void ndp_node_leave(ndp_node *n, ndp_node_part *part);
+
+/* window_create and window_destroy of impl.h; shared: collective over `c`, whose ranks all share the node. */
+ndp_status ndp_node_window_create(ndp_node *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+void ndp_node_window_destroy(ndp_node *n, ndp_window *w);
+
+#endif

@@ -1,0 +1,106 @@
+/* Communicators and windows of ranks that share a node. */
+#include "comm/node/mapping.h"
+#include "comm/node/node.h"
+
+#include <sched.h>
+#include <stdlib.h>
+
+/* ---- communicators ---- */
+
+/* A rank that is killed while it holds the lock ends the run, and with it this wait. */
+static ndp_status lock(ndp_node *n) {
+    while (atomic_exchange_explicit(&n->table->lock, 1, memory_order_acquire)) {
+        NDP_TRY(ndp_health_check(n->health));
+        sched_yield();
+    }
+    return NDP_OK;
+}
+
+static void unlock(ndp_node *n) { atomic_store_explicit(&n->table->lock, 0, memory_order_release); }
+
+/* Under the lock: the first group of these ranks that this rank has not joined, a new one when there is none. */
+static ndp_status find_group(ndp_node *n, const ndp_group *g, int *out) {
+    ndp_node_table *t = n->table;
+    ndp_ref block;
+    int k = 0;
+    while (k < t->groups && !(t->group[k].base == g->base && t->group[k].stride == g->stride &&
+                              t->group[k].count == g->count && !n->joined[k]))
+        k++;
+    if (k == t->groups) {
+        if (k == NDP_NODE_GROUPS)
+            return NDP_FAIL(NDP_ENOTSUP, "more than %d communicators in one run", NDP_NODE_GROUPS);
+        NDP_TRY(ndp_node_segment_create(n, ndp_peers_bytes(g->count), g->count, &block));
+        t->group[k] = (ndp_node_group){g->base, g->stride, g->count, block.segment};
+        t->groups++;
+    }
+    *out = k;
+    return NDP_OK;
+}
+
+ndp_status ndp_node_join(ndp_node *n, ndp_comm *c, ndp_node_part *out) {
+    int k = 0;
+    void *block;
+    NDP_TRY(lock(n));
+    ndp_status st = find_group(n, &c->group, &k);
+    unlock(n);
+    NDP_TRY(st);
+    n->joined[k] = true;
+    out->block = (ndp_ref){.segment = n->table->group[k].segment};
+    NDP_TRY(ndp_node_resolve(n, out->block, &block));
+    return ndp_peers_init(&out->peers, c, block, &n->space);
+}
+
+void ndp_node_leave(ndp_node *n, ndp_node_part *part) {
+    ndp_peers_release(&part->peers);
+    ndp_node_segment_drop(n, part->block);
+}
+
+/* ---- windows ---- */
+
+typedef struct node_window {
+    ndp_window base;
+    ndp_ref segment;
+} node_window;
+
+/* The first rank makes a segment and names it to the others: -1 when it could not. */
+static ndp_status shared_segment(ndp_node *n, ndp_comm *c, size_t bytes, ndp_ref *out) {
+    ndp_ref ref = {.segment = -1};
+    ndp_status st = c->group.rank == 0 ? ndp_node_segment_create(n, bytes, c->group.count, &ref) : NDP_OK;
+    ndp_work w;
+    NDP_TRY(ndp_broadcast_begin(c, &ref, sizeof ref, 0, &w));
+    NDP_TRY(ndp_wait(&w));
+    if (st != NDP_OK)
+        return st;
+    if (ref.segment < 0)
+        return NDP_FAIL(NDP_ENOMEM, "rank %d has no shared memory of %zu bytes for group %s", c->group.base, bytes,
+                        c->name);
+    *out = ref;
+    return NDP_OK;
+}
+
+ndp_status ndp_node_window_create(ndp_node *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
+    ndp_ref segment;
+    void *data = NULL;
+    shared &= c->group.count > 1;
+    if (shared)
+        NDP_TRY(shared_segment(n, c, bytes, &segment));
+    else
+        NDP_TRY(ndp_node_segment_create(n, bytes, 1, &segment));
+    ndp_status st = ndp_node_resolve(n, segment, &data);
+    if (st == NDP_OK)
+        st = ndp_memory_touch_part(data, bytes, shared ? c->group.rank : 0, shared ? c->group.count : 1);
+    node_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
+    if (!w) {
+        ndp_node_segment_drop(n, segment);
+        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+    }
+    w->base = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
+    w->segment = segment;
+    *out = &w->base;
+    return NDP_OK;
+}
+
+void ndp_node_window_destroy(ndp_node *n, ndp_window *w) {
+    ndp_node_segment_drop(n, ((node_window *)w)->segment);
+    free(w);
+}

@@ -1,0 +1,276 @@
+#include "comm/node/shm.h"
+#include "comm/rank_sum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ndp_shm_slot *slot_of(const ndp_shm *s, int member, uint32_t sequence) {
+    return &s->block[member].slot[sequence % NDP_SHM_SLOTS];
+}
+
+/* ---- begin: what this rank brings ---- */
+
+/* Bytes that peers read of this rank's `in`. */
+static size_t bytes_shown(const ndp_work *w) {
+    size_t part = ndp_work_bytes(w), all = part * (size_t)w->comm->group.count;
+    switch (w->kind) {
+    case NDP_WORK_BARRIER:
+        return 0;
+    case NDP_WORK_REDUCE_SCATTER:
+    case NDP_WORK_ALL_TO_ALL:
+        return all;
+    default:
+        return part;
+    }
+}
+
+/* Equal on all ranks, since the counts and types are. */
+static bool is_small(const ndp_work *w) { return bytes_shown(w) <= NDP_SHM_INLINE; }
+
+/* Where peers find `in`: in a copy, when they cannot reach it. */
+static ndp_status show(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *out, void **staged) {
+    *out = s->space->locate(s->space->context, in, bytes);
+    if (out->segment >= 0)
+        return NDP_OK;
+    NDP_TRY(s->space->stage(s->space->context, bytes, out, staged));
+    ndp_copy_large(*staged, in, bytes);
+    return NDP_OK;
+}
+
+static ndp_status publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot, void **staged) {
+    const ndp_group *g = &s->comm->group;
+    const ndp_ref nowhere = {.segment = -1};
+    size_t part = ndp_work_bytes(w), shown = bytes_shown(w);
+    slot->operation = *ndp_journal_record(&s->comm->transport->journals[s->comm->transport->rank], w);
+    slot->in = slot->out = nowhere;
+    slot->in_place = w->kind == NDP_WORK_ALL_GATHER && w->in == (char *)w->out + (size_t)g->rank * part;
+    if (w->kind == NDP_WORK_ALL_GATHER)
+        slot->out = s->space->locate(s->space->context, w->out, part * (size_t)g->count);
+    bool shows = w->kind != NDP_WORK_BROADCAST || w->peer == g->rank;
+    if (!shows || shown == 0)
+        return NDP_OK;
+    if (is_small(w)) {
+        memcpy(slot->data, w->in, shown);
+        return NDP_OK;
+    }
+    return show(s, w->in, shown, &slot->in, staged);
+}
+
+ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
+    if (s->begun - s->waited >= NDP_SHM_OUTSTANDING)
+        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
+                        s->comm->name);
+    void *staged = NULL;
+    w->sequence = s->begun + 1;
+    NDP_TRY(publish(s, w, slot_of(s, s->comm->group.rank, w->sequence), &staged));
+    s->pending[w->sequence % NDP_SHM_OUTSTANDING] = (ndp_shm_pending){.work = *w, .staged = staged};
+    s->begun++;
+    s->comm->transport->owed++;
+    ndp_gate_set(&s->block[s->comm->group.rank].arrived, w->sequence);
+    return NDP_OK;
+}
+
+/* ---- wait: meet and compare ---- */
+
+static ndp_status compare(const ndp_shm *s, const ndp_work *w, int member) {
+    const ndp_record *first = &slot_of(s, 0, w->sequence)->operation;
+    const ndp_record *other = &slot_of(s, member, w->sequence)->operation;
+    if (ndp_record_meets(first, other))
+        return NDP_OK;
+    return ndp_record_disagreement(s->comm, ndp_comm_world_rank(s->comm, member), other,
+                                   ndp_comm_world_rank(s->comm, 0), first);
+}
+
+/* An all_gather whose `out` is one and the same memory on all ranks. */
+static bool is_shared(const ndp_shm *s, const ndp_work *w) {
+    ndp_ref first = slot_of(s, 0, w->sequence)->out;
+    bool same = first.segment >= 0;
+    for (int p = 1; p < s->comm->group.count; p++) {
+        ndp_ref out = slot_of(s, p, w->sequence)->out;
+        same &= out.segment == first.segment && out.offset == first.offset;
+    }
+    return same;
+}
+
+static bool all_arrived(const ndp_shm *s, uint32_t sequence) {
+    for (int p = 0; p < s->comm->group.count; p++)
+        if (!ndp_gate_reached(&s->block[p].arrived, sequence))
+            return false;
+    return true;
+}
+
+/* s->in[p]: where this rank reads what rank p shows. */
+static ndp_status find_peers(ndp_shm *s, const ndp_work *w) {
+    bool small = is_small(w);
+    for (int p = 0; p < s->comm->group.count; p++) {
+        ndp_shm_slot *slot = slot_of(s, p, w->sequence);
+        s->in[p] = slot->data;
+        if (!small && slot->in.segment >= 0)
+            NDP_TRY(s->space->resolve(s->space->context, slot->in, &s->in[p]));
+    }
+    return NDP_OK;
+}
+
+static void advance(void **buffers, int n, size_t bytes) {
+    for (int p = 0; p < n; p++)
+        buffers[p] = (char *)buffers[p] + bytes;
+}
+
+/* ---- wait: this rank's share; true when buffers of ranks were touched by others, so that all have to part ---- */
+
+static bool all_reduce(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count, rank = s->comm->group.rank;
+    if (is_small(w)) {
+        ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, &(void *){w->out}, 1, w->count, false);
+        return false;
+    }
+    /* Parts of whole cache lines, so that no two ranks write the same one. */
+    int64_t part = ((w->count + n - 1) / n + 63) / 64 * 64, first = part * rank;
+    int64_t count = first + part <= w->count ? part : first < w->count ? w->count - first : 0;
+    if (count > 0) {
+        advance(s->in, n, (size_t)first * ndp_dtype_size((ndp_dtype)w->type));
+        ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, s->in, n, count, false);
+    }
+    return true;
+}
+
+static bool reduce_scatter(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count;
+    advance(s->in, n, (size_t)s->comm->group.rank * ndp_work_bytes(w));
+    ndp_reduce_ranks((ndp_dtype)w->type, NDP_SUM, s->in, n, &(void *){w->out}, 1, w->count, w->accumulate);
+    return !is_small(w);
+}
+
+static bool all_gather(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count, rank = s->comm->group.rank;
+    size_t part = ndp_work_bytes(w);
+    bool shared = is_shared(s, w), all_in_place = true;
+    for (int p = 0; p < n; p++) {
+        bool in_place = slot_of(s, p, w->sequence)->in_place;
+        all_in_place &= in_place;
+        if (p == rank ? !in_place : !shared)
+            ndp_copy_large((char *)w->out + (size_t)p * part, p == rank ? w->in : s->in[p], part);
+    }
+    return shared ? !all_in_place : !is_small(w);
+}
+
+static bool broadcast(ndp_shm *s, const ndp_work *w) {
+    if (s->comm->group.rank != w->peer)
+        ndp_copy_large(w->out, s->in[w->peer], ndp_work_bytes(w));
+    return !is_small(w);
+}
+
+static bool all_to_all(ndp_shm *s, const ndp_work *w) {
+    size_t part = ndp_work_bytes(w);
+    for (int p = 0; p < s->comm->group.count; p++)
+        ndp_copy_large((char *)w->out + (size_t)p * part, (char *)s->in[p] + (size_t)s->comm->group.rank * part, part);
+    return !is_small(w);
+}
+
+static bool shift(ndp_shm *s, const ndp_work *w) {
+    int n = s->comm->group.count;
+    ndp_copy_large(w->out, s->in[(s->comm->group.rank + n - 1) % n], ndp_work_bytes(w));
+    return !is_small(w);
+}
+
+static bool barrier(ndp_shm *s, const ndp_work *w) {
+    (void)s, (void)w;
+    return false;
+}
+
+static bool (*const share[])(ndp_shm *, const ndp_work *) = {
+    [NDP_WORK_BARRIER] = barrier,       [NDP_WORK_ALL_REDUCE] = all_reduce,
+    [NDP_WORK_ALL_GATHER] = all_gather, [NDP_WORK_REDUCE_SCATTER] = reduce_scatter,
+    [NDP_WORK_BROADCAST] = broadcast,   [NDP_WORK_ALL_TO_ALL] = all_to_all,
+    [NDP_WORK_SHIFT] = shift,
+};
+
+/* Does rank p read or write this rank's buffers? Of a broadcast only the root's are read. */
+static bool is_touched_by(const ndp_work *w, int p) {
+    const ndp_group *g = &w->comm->group;
+    if (w->kind == NDP_WORK_BROADCAST)
+        return g->rank == w->peer;
+    return w->kind != NDP_WORK_SHIFT || p == (g->rank + 1) % g->count;
+}
+
+/* Nobody touches this rank's buffers any more. */
+static ndp_status part_ways(ndp_shm *s, const ndp_work *w) {
+    for (int p = 0; p < s->comm->group.count; p++)
+        if (is_touched_by(w, p))
+            NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p, 0));
+    return NDP_OK;
+}
+
+/* This rank's share of the next operation, which all ranks have begun. */
+static ndp_status share_next(ndp_shm *s) {
+    ndp_shm_pending *next = &s->pending[(s->shared + 1) % NDP_SHM_OUTSTANDING];
+    ndp_work *w = &next->work;
+    ndp_transport *t = s->comm->transport;
+    for (int p = 1; p < s->comm->group.count; p++)
+        NDP_TRY(compare(s, w, p));
+    NDP_TRY(find_peers(s, w));
+    NDP_TRY(ndp_health_enter(t->health, t->rank));
+    next->touched = share[w->kind](s, w);
+    ndp_health_leave(t->health, t->rank);
+    ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
+    s->shared++;
+    t->owed--;
+    return NDP_OK;
+}
+
+static ndp_status do_duty(ndp_duty *d) {
+    ndp_shm *s = (ndp_shm *)d;
+    while (s->shared != s->begun && all_arrived(s, s->shared + 1))
+        NDP_TRY(share_next(s));
+    return NDP_OK;
+}
+
+/* The copy has the result of an all_reduce. */
+static void take_back(const ndp_shm *s, ndp_shm_pending *mine) {
+    const ndp_work *w = &mine->work;
+    if (!mine->staged)
+        return;
+    if (w->kind == NDP_WORK_ALL_REDUCE)
+        ndp_copy_large(w->out, mine->staged, ndp_work_bytes(w));
+    s->space->unstage(s->space->context, mine->staged);
+    mine->staged = NULL;
+}
+
+ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w) {
+    ndp_shm_pending *mine = &s->pending[w->sequence % NDP_SHM_OUTSTANDING];
+    if (w->sequence != s->waited + 1)
+        return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, s->comm->name,
+                        s->waited + 1);
+    s->waited++;
+    /* Those begun before have been waited for: this is the next one, until its share is done. */
+    for (int p = 0; p < s->comm->group.count; p++)
+        NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p, s->shared + 1 == w->sequence));
+    if (s->shared + 1 == w->sequence)
+        NDP_TRY(share_next(s));
+    w->in_place = !mine->staged;
+    if (mine->touched)
+        NDP_TRY(part_ways(s, w));
+    take_back(s, mine);
+    return NDP_OK;
+}
+
+/* ---- the handle ---- */
+
+ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space) {
+    void **peers = calloc((size_t)c->group.count, sizeof *peers);
+    if (!peers)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", c->name);
+    *s = (ndp_shm){.duty = {.run = do_duty}, .comm = c, .block = block, .space = space, .in = peers};
+    ndp_duty_add(c->transport, &s->duty);
+    return NDP_OK;
+}
+
+void ndp_shm_release(ndp_shm *s) {
+    ndp_transport *t = s->comm->transport;
+    const char *why = ndp_error_message();
+    if (s->begun != s->waited)
+        ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
+    t->owed -= (int)(s->begun - s->shared);
+    ndp_duty_remove(t, &s->duty);
+    free(s->in);
+}

@@ -1,0 +1,39 @@
+/* A world of processes on this host, as the process that starts them sees it. Started processes find the world by an
+ * inherited descriptor and two variables of the environment:
+ *
+ *   NDP_WORLD=FD:RANKS:TOKEN      the shared file (node.h), the size of the world, the number that the file begins with
+ *   NDP_RANK=R
+ */
+#ifndef NDP_COMM_NODE_SHM_WORLD_H
+#define NDP_COMM_NODE_SHM_WORLD_H
+
+#include "comm/comm.h"
+
+#define NDP_WORLD "NDP_WORLD"
+#define NDP_RANK "NDP_RANK"
+
+typedef struct ndp_shm_world ndp_shm_world;
+
+/* What NDP_WORLD says. */
+typedef struct ndp_shm_address {
+    int fd, ranks;
+    uint64_t token;
+} ndp_shm_address;
+
+NDP_API ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out);
+void ndp_shm_world_destroy(ndp_shm_world *w);
+/* `address->fd` closes on exec: a rank clears that flag. */
+ndp_shm_address ndp_shm_world_address(const ndp_shm_world *w);
+/* The value of NDP_WORLD, and back; false for a text that is none. */
+void ndp_shm_address_text(const ndp_shm_address *a, char *out, size_t size);
+bool ndp_shm_address_read(const char *text, ndp_shm_address *out);
+
+/* The process of rank `rank` has ended; `why`: what the other ranks are told, NULL when it is no failure. */
+void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why);
+/* Whether that rank has joined the world; whether it has left it, without an error. */
+bool ndp_shm_world_joined(const ndp_shm_world *w, int rank);
+bool ndp_shm_world_left(const ndp_shm_world *w, int rank);
+/* The rank that failed first, -1: none has said so. */
+int ndp_shm_world_failed(const ndp_shm_world *w);
+
+#endif

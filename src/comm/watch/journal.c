@@ -1,0 +1,300 @@
+#include "comm/watch/journal.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { LOCK_TRIES = 100000 };
+
+/* A holder copies for a microsecond; one that was killed meanwhile holds it for ever, hence the limit. */
+static void lock(ndp_journal *j) {
+    for (int i = 0; i < LOCK_TRIES && atomic_exchange_explicit(&j->lock, 1, memory_order_acquire); i++)
+        sched_yield();
+}
+
+static void unlock(ndp_journal *j) { atomic_store_explicit(&j->lock, 0, memory_order_release); }
+
+/* ---- records ---- */
+
+static void copy_text(char *out, size_t size, const char *text) {
+    size_t n = text ? strnlen(text, size - 1) : 0;
+    memcpy(out, text ? text : "", n);
+    memset(out + n, 0, size - n);
+}
+
+static ndp_place place_of(const ndp_comm *c) {
+    ndp_place p = {.instr = c->instr, .call = c->call};
+    copy_text(p.what, sizeof p.what, c->what);
+    return p;
+}
+
+static ndp_record *slot(ndp_journal *j, uint32_t number) { return &j->records[number % NDP_JOURNAL_RECORDS]; }
+
+ndp_record *ndp_journal_record(ndp_journal *j, const ndp_work *w) { return slot(j, w->record); }
+
+void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
+    const ndp_comm *c = w->comm;
+    ndp_record r = {.kind = w->kind,
+                    .type = w->type,
+                    .base = c->group.base,
+                    .stride = c->group.stride,
+                    .members = c->group.count,
+                    .comm = c->number,
+                    .reduce = w->reduce,
+                    .peer = ndp_comm_world_rank(c, w->peer),
+                    .tag = w->tag,
+                    .sequence = ndp_work_is_message(w) ? 0 : c->operations,
+                    .count = w->count,
+                    .at = place_of(c),
+                    .begun = ndp_now()};
+    copy_text(r.group, sizeof r.group, c->name);
+    lock(j);
+    w->record = j->last = ++j->begun;
+    *slot(j, w->record) = r;
+    unlock(j);
+}
+
+void ndp_journal_number(ndp_journal *j, const ndp_work *w, uint32_t sequence) {
+    lock(j);
+    ndp_journal_record(j, w)->sequence = sequence;
+    unlock(j);
+}
+
+void ndp_journal_end(ndp_journal *j, const ndp_work *w) {
+    double now = ndp_now();
+    lock(j);
+    if (j->begun - w->record < NDP_JOURNAL_RECORDS) {
+        slot(j, w->record)->ended = now;
+        slot(j, w->record)->in_place = w->in_place;
+        j->last = w->record;
+    }
+    unlock(j);
+}
+
+void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits) {
+    double now = ndp_now();
+    lock(j);
+    j->waits |= 1;
+    j->looked = now;
+    j->waits_for = w->record;
+    j->waits_at = place_of(w->comm);
+    j->awaits = awaits;
+    j->awaits_in = 0;
+    unlock(j);
+}
+
+void ndp_journal_await(ndp_journal *j, int awaits, uint32_t in) {
+    lock(j);
+    j->awaits = awaits;
+    j->awaits_in = in;
+    unlock(j);
+}
+
+void ndp_journal_wake(ndp_journal *j) {
+    lock(j);
+    j->waits = (j->waits | 1) + 1;
+    unlock(j);
+}
+
+void ndp_journal_look(ndp_journal *j, double now) {
+    lock(j);
+    j->looks++;
+    j->looked = now;
+    unlock(j);
+}
+
+ndp_standing ndp_journal_read(ndp_journal *j) {
+    ndp_standing s = {.record.kind = -1};
+    lock(j);
+    s.waits = j->waits;
+    s.waiting = j->waits & 1;
+    s.awaits = s.waiting ? j->awaits : -1;
+    s.awaits_in = s.waiting ? j->awaits_in : 0;
+    uint32_t number = s.waiting ? j->waits_for : j->last;
+    s.known = j->begun > 0;
+    if (s.waiting)
+        s.at = j->waits_at;
+    if (number && j->begun - number < NDP_JOURNAL_RECORDS)
+        s.record = *slot(j, number);
+    s.looks = j->looks;
+    s.looked = j->looked;
+    unlock(j);
+    return s;
+}
+
+void ndp_journal_put(ndp_journal *j, const ndp_standing *s) {
+    lock(j);
+    j->begun = s->known;
+    j->waits = s->waits;
+    j->awaits = s->awaits;
+    j->awaits_in = s->awaits_in;
+    j->waits_at = s->at;
+    j->waits_for = j->last = s->known && s->record.kind >= 0;
+    *slot(j, 1) = s->record;
+    j->looks = s->looks;
+    j->looked = s->looked;
+    unlock(j);
+}
+
+/* ---- what others wrote ---- */
+
+static bool text_ends(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
+
+/* A bool is read as bytes: other values than 0 and 1 are undefined. */
+static bool is_bool(const bool *b) {
+    unsigned char byte;
+    memcpy(&byte, b, sizeof byte);
+    return byte <= 1;
+}
+
+static bool group_is_sound(const ndp_record *r, int world) {
+    return r->base >= 0 && r->base < world && r->stride >= 0 && r->stride <= world && r->members >= 0 &&
+           r->members <= world && (int64_t)r->base + (int64_t)r->stride * (r->members - 1) < world;
+}
+
+bool ndp_record_is_sound(const ndp_record *r, int world) {
+    return text_ends(r->group, sizeof r->group) && text_ends(r->at.what, sizeof r->at.what) && r->kind >= 0 &&
+           r->kind < NDP_WORK_KINDS && r->type >= 0 && r->type < NDP_DTYPES && r->count >= 0 &&
+           r->count <= INT64_MAX / 8 && group_is_sound(r, world);
+}
+
+bool ndp_standing_is_sound(const ndp_standing *s, int world) {
+    return is_bool(&s->known) && is_bool(&s->waiting) && s->awaits >= -1 && s->awaits < world &&
+           text_ends(s->at.what, sizeof s->at.what) && (s->record.kind == -1 || ndp_record_is_sound(&s->record, world));
+}
+
+/* ---- searching: from the newest record to the oldest ---- */
+
+static uint32_t records_kept(const ndp_journal *j) {
+    return j->begun < NDP_JOURNAL_RECORDS ? j->begun : NDP_JOURNAL_RECORDS;
+}
+
+static bool is_like(const ndp_record *r, const ndp_awaited *a) {
+    bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
+    return r->base == a->base && r->comm == a->comm &&
+           (a->to < 0 ? !message : r->kind == NDP_WORK_SEND && r->peer == a->to);
+}
+
+ndp_arrival ndp_journal_judge(ndp_journal *j, const ndp_awaited *a) {
+    lock(j);
+    uint32_t kept = records_kept(j);
+    ndp_arrival v = {.come = kept == j->begun && a->sequence ? NDP_COME_NO : NDP_COME_UNKNOWN};
+    for (uint32_t k = 0; k < kept && a->sequence; k++) {
+        const ndp_record *r = slot(j, j->begun - k);
+        if (is_like(r, a)) {
+            v.come = (int32_t)(r->sequence - a->sequence) >= 0 ? NDP_COME_YES : NDP_COME_NO;
+            break;
+        }
+    }
+    v.in = j->waits & 1 ? j->waits : 0;
+    unlock(j);
+    return v;
+}
+
+static bool is_with(const ndp_record *r, int rank) {
+    if (r->ended <= 0 || r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV)
+        return false;
+    for (int p = 0; p < r->members; p++)
+        if (r->base + p * r->stride == rank)
+            return true;
+    return false;
+}
+
+bool ndp_journal_last_with(ndp_journal *j, int rank, ndp_record *out) {
+    bool found = false;
+    lock(j);
+    for (uint32_t k = 0; k < records_kept(j) && !found; k++) {
+        const ndp_record *r = slot(j, j->begun - k);
+        found = is_with(r, rank);
+        if (found)
+            *out = *r;
+    }
+    unlock(j);
+    return found;
+}
+
+/* ---- comparing and telling ---- */
+
+bool ndp_record_meets(const ndp_record *a, const ndp_record *b) {
+    bool named = a->at.what[0] && b->at.what[0];
+    return a->kind == b->kind && a->type == b->type && a->reduce == b->reduce && a->peer == b->peer &&
+           a->count == b->count && a->sequence == b->sequence &&
+           !(named && strncmp(a->at.what, b->at.what, sizeof a->at.what) != 0);
+}
+
+static int put_place(const ndp_place *p, char *out, size_t size) {
+    out[0] = '\0';
+    if (p->instr >= 0 && p->call >= 0)
+        return snprintf(out, size, "#%d.%d ", p->instr, p->call);
+    return p->instr >= 0 ? snprintf(out, size, "#%d ", p->instr) : 0;
+}
+
+static const char *peer_words(const ndp_record *r, char out[24]) {
+    bool has = r->kind == NDP_WORK_BROADCAST || r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
+    out[0] = '\0';
+    if (has)
+        snprintf(out, 24, " %s rank %d", r->kind == NDP_WORK_SEND ? "to" : "from", r->peer);
+    return out;
+}
+
+char *ndp_record_text(const ndp_record *r, char *out, size_t size) {
+    char place[32], name[NDP_PLACE_NAME + 4], peer[24], more[32] = "";
+    bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
+    put_place(&r->at, place, sizeof place);
+    name[0] = '\0';
+    if (r->at.what[0])
+        snprintf(name, sizeof name, " %s", r->at.what);
+    else if (!message)
+        snprintf(name, sizeof name, " no. %u", r->sequence);
+    if (message)
+        snprintf(more, sizeof more, ", tag %d", r->tag);
+    else if (r->reduce == NDP_MAX)
+        snprintf(more, sizeof more, ", maximum");
+    bool typed = r->type != NDP_U8;
+    snprintf(out, size, "%s%s%s%s", place, ndp_work_kind_name(r->kind), name, peer_words(r, peer));
+    if (r->kind == NDP_WORK_BARRIER)
+        return out;
+    size_t n = strlen(out);
+    snprintf(out + n, size - n, " (%lld bytes%s%s%s)", (long long)r->count * (long long)ndp_dtype_size(r->type),
+             typed ? " of " : "", typed ? ndp_dtype_name((ndp_dtype)r->type) : "", more);
+    return out;
+}
+
+ndp_status ndp_record_disagreement(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b,
+                                   const ndp_record *b) {
+    char one[160], other[160];
+    return NDP_FAIL(NDP_ECOMM, "%s: rank %d is at %s, rank %d at %s", c->name, rank_a,
+                    ndp_record_text(a, one, sizeof one), rank_b, ndp_record_text(b, other, sizeof other));
+}
+
+/* ---- the file ---- */
+
+static void write_record(FILE *f, const ndp_record *r, double now) {
+    char text[160];
+    fprintf(f, "%s %s, begun %.6f s ago, ", r->group, ndp_record_text(r, text, sizeof text), now - r->begun);
+    if (r->ended > 0)
+        fprintf(f, "took %.6f s%s\n", r->ended - r->begun, r->in_place ? ", in place" : "");
+    else
+        fprintf(f, "not ended\n");
+}
+
+void ndp_journal_write(ndp_transport *t) {
+    const char *prefix = getenv("NDP_JOURNAL");
+    char path[4096];
+    if (!prefix || !*prefix || !t->journals || t->journal_written)
+        return;
+    t->journal_written = true;
+    snprintf(path, sizeof path, "%s.rank%d", prefix, t->rank);
+    FILE *f = fopen(path, "w");
+    if (!f)
+        return;
+    ndp_journal *j = &t->journals[t->rank];
+    uint32_t first = j->begun > NDP_JOURNAL_RECORDS ? j->begun - NDP_JOURNAL_RECORDS + 1 : 1;
+    fprintf(f, "rank %d of %d failed: %s\n%u operations were begun; the last of them, group first:\n", t->rank,
+            t->world, ndp_error_message(), j->begun);
+    for (uint32_t n = first; n <= j->begun; n++)
+        write_record(f, slot(j, n), ndp_now());
+    fclose(f);
+}

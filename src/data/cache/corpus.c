@@ -1,0 +1,167 @@
+#include "data/cache/corpus.h"
+
+#include "data/cache/cache_file.h"
+#include "data/corpus/source.h"
+#include "data/corpus/unpack.h"
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <xxhash.h>
+
+/* ---- files ---- */
+
+/* Ranks that see the same stamp see the same files. */
+static ndp_status stamp_of(const ndp_file_list *files, uint64_t *out) {
+    XXH64_hash_t hash = 0;
+    for (int64_t i = 0; i < files->n; i++) {
+        struct stat s;
+        if (stat(files->paths[i], &s))
+            return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", files->paths[i], strerror(errno));
+        const int64_t told[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+        hash = XXH3_64bits_withSeed(told, sizeof told, hash);
+    }
+    *out = hash;
+    return NDP_OK;
+}
+
+static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
+    c->source_ends = calloc((size_t)o->n_files, sizeof *c->source_ends);
+    if (!c->source_ends)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", o->n_files);
+    for (; c->n_sources < o->n_files; c->n_sources++) {
+        NDP_TRY(ndp_file_list_add(&c->files, o->files[c->n_sources]));
+        c->source_ends[c->n_sources] = c->files.n;
+    }
+    c->mapped = calloc((size_t)c->files.n, sizeof *c->mapped);
+    if (!c->mapped)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)c->files.n);
+    for (int64_t i = 0; i < c->files.n; i++) {
+        ndp_source_kind unused;
+        NDP_TRY(ndp_source_kind_of(c->files.paths[i], &unused));
+        NDP_TRY(ndp_file_map(c->files.paths[i], &c->mapped[i]));
+        c->bytes += c->mapped[i].size;
+    }
+    return stamp_of(&c->files, &c->stamp);
+}
+
+ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out) {
+    ndp_corpus c = {0};
+    ndp_status st = open_files(o, &c);
+    if (st != NDP_OK)
+        ndp_corpus_close(&c);
+    else
+        *out = c;
+    return st;
+}
+
+void ndp_corpus_close(ndp_corpus *c) {
+    for (int64_t i = 0; c->mapped && i < c->files.n; i++)
+        if (c->mapped[i].data)
+            ndp_file_unmap(&c->mapped[i]);
+    free(c->mapped);
+    free(c->source_ends);
+    ndp_file_list_release(&c->files);
+    *c = (ndp_corpus){0};
+}
+
+ndp_status ndp_corpus_check_read(const ndp_corpus *c, int64_t first, int64_t end, ndp_status st) {
+    for (int64_t i = first; i < end && i < c->files.n; i++)
+        NDP_TRY(ndp_file_check(&c->mapped[i]));
+    return st;
+}
+
+ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
+    uint64_t now;
+    if (stamp_of(&c->files, &now) == NDP_OK && now == c->stamp)
+        return NDP_OK;
+    return NDP_FAIL(NDP_EFORMAT, "a file of the data changed while it was tokenized (%lld file%s, %s%s); start again",
+                    (long long)c->files.n, c->files.n == 1 ? "" : "s", c->files.paths[0],
+                    c->files.n == 1 ? "" : ", ...");
+}
+
+ndp_status ndp_corpus_fail_empty(const ndp_corpus *c) {
+    return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document", (long long)c->files.n,
+                    c->files.n == 1 ? "" : "s", c->files.paths[0], c->files.n == 1 ? "" : ", ...");
+}
+
+/* ---- key ---- */
+
+ndp_status ndp_hash_blocks(const void *data, size_t size, int threads, ndp_hash128 *out) {
+    const size_t block = (size_t)16 << 20;
+    int64_t n = (int64_t)((size + block - 1) / block);
+    XXH128_hash_t one = {0, 0}, *hashes = n > 1 ? malloc((size_t)n * sizeof *hashes) : &one;
+    if (!hashes)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu bytes", size);
+#pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (n > 1)
+    for (int64_t i = 0; i < n; i++) {
+        size_t at = (size_t)i * block;
+        hashes[i] = XXH3_128bits((const char *)data + at, size - at < block ? size - at : block);
+    }
+    XXH128_hash_t all = XXH3_128bits(hashes, (size_t)n * sizeof *hashes);
+    if (n > 1)
+        free(hashes);
+    *out = (ndp_hash128){all.low64, all.high64};
+    return NDP_OK;
+}
+
+static const char *or_default(const char *field, const char *name) { return field ? field : name; }
+
+static void add_hash(ndp_str *all, ndp_hash128 h) {
+    ndp_str_addf(all, " %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+}
+
+/* What the ids depend on besides the files. A zero byte behind each text: names may hold anything else. */
+static void add_format(const ndp_dataset_options *o, ndp_str *all) {
+    const ndp_record_format *f = &o->format;
+    ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
+    add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
+    ndp_str_addf(all, " %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
+                 o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
+    const char *const texts[] = {or_default(f->text, "text"),
+                                 or_default(f->messages, "messages"),
+                                 or_default(f->prompt, "instruction"),
+                                 or_default(f->input, "input"),
+                                 or_default(f->response, "response/output"),
+                                 f->chat ? ndp_chat_name(f->chat) : ""};
+    for (int i = 0; i < NDP_COUNT(texts); i++)
+        ndp_str_add_bytes(all, texts[i], strlen(texts[i]) + 1);
+}
+
+static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
+    for (int i = 0; i < c->n_sources; i++)
+        ndp_str_addf(all, " %lld", (long long)c->source_ends[i]);
+    for (int64_t i = 0; i < c->files.n; i++) {
+        const ndp_mapped *m = &c->mapped[i];
+        const char *path = c->files.paths[i], *packing = path + ndp_unpacked_name(path);
+        ndp_source_kind kind;
+        ndp_hash128 h;
+        NDP_TRY(ndp_source_kind_of(path, &kind));
+        NDP_TRY(ndp_hash_blocks(m->data, m->size, threads, &h));
+        ndp_str_addf(all, " %d %zu", (int)kind, m->size);
+        for (; *packing; packing++) /* the same bytes as a text and as an archive are not the same */
+            ndp_str_addf(all, "%c", *packing | 0x20);
+        add_hash(all, h);
+    }
+    return NDP_OK;
+}
+
+static ndp_hash128 hash_text(const char *text, size_t n) {
+    XXH128_hash_t h = XXH3_128bits(text, n);
+    return (ndp_hash128){h.low64, h.high64};
+}
+
+ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content) {
+    ndp_str all = {0};
+    add_format(o, &all);
+    size_t format = all.length;
+    ndp_status st = add_files(c, ndp_dataset_threads(o), &all);
+    if (st == NDP_OK && all.failed)
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    if (st == NDP_OK) {
+        *key = hash_text(all.data, all.length);
+        *content = hash_text(all.data + format, all.length - format);
+    }
+    ndp_str_release(&all);
+    return st;
+}

@@ -1,0 +1,180 @@
+/* A part of a corpus: shares of it are tokenized by all threads and written in their order. */
+#include "data/cache/parts.h"
+
+#include "base/arena.h"
+#include "data/cache/cache_file.h"
+#include "data/cache/share.h"
+#include "data/corpus/unpack.h"
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum {
+    SHARE_BYTES = 1 << 20,  /* of text that a thread takes at a time, */
+    LEAST_SHARE = 64 << 10, /* less where the part is small, */
+    SHARES_PER_THREAD = 4   /* and between two writes: some take longer than others */
+};
+
+typedef struct tokenizing {
+    const ndp_dataset_options *o;
+    const ndp_part_watch *watch;
+    FILE *file;
+    int id_bytes, threads;
+    ndp_part_header h;
+    ndp_places ends, turns; /* of the part */
+    ndp_share *shares;
+    uint64_t *done_with; /* [n_shares] bytes of the part up to the end of each */
+    int n_shares, used;
+    size_t share_bytes;
+    uint64_t done; /* bytes of the part before the file at hand */
+} tokenizing;
+
+static ndp_status put(tokenizing *b, const void *data, size_t n) {
+    return n == 0 || fwrite(data, 1, n, b->file) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+}
+
+static ndp_status put_ids(tokenizing *b, const ndp_ids *ids) {
+    for (int64_t i = 0; i < ids->n; i++)
+        b->h.largest_id = ids->items[i] > b->h.largest_id ? ids->items[i] : b->h.largest_id;
+    if (b->id_bytes == 4)
+        return put(b, ids->items, (size_t)ids->n * 4);
+    uint16_t narrow[4096];
+    for (int64_t i = 0, n; i < ids->n; i += n) {
+        n = ids->n - i < NDP_COUNT(narrow) ? ids->n - i : NDP_COUNT(narrow);
+        for (int64_t k = 0; k < n; k++)
+            narrow[k] = (uint16_t)ids->items[i + k];
+        NDP_TRY(put(b, narrow, (size_t)n * 2));
+    }
+    return NDP_OK;
+}
+
+/* ---- shares ---- */
+
+static ndp_status put_share(tokenizing *b, const ndp_share *s) {
+    int64_t first = (int64_t)b->h.n_tokens;
+    NDP_TRY(ndp_share_check(s));
+    NDP_TRY(put_ids(b, &s->ids));
+    NDP_TRY(ndp_share_append(s, first, &b->ends, &b->turns));
+    b->h.n_tokens += (uint64_t)s->ids.n;
+    b->h.n_texts += (uint64_t)s->texts;
+    return NDP_OK;
+}
+
+/* Tokenizes the shares on all threads and writes them in their order. */
+static ndp_status put_shares(tokenizing *b) {
+    int n = b->used;
+    b->used = 0;
+    if (n == 0 || b->watch->stopped(b->watch->user))
+        return NDP_OK;
+#pragma omp parallel for schedule(dynamic, 1) num_threads(b->threads)
+    for (int i = 0; i < n; i++)
+        ndp_share_encode(&b->shares[i]);
+    for (int i = 0; i < n; i++)
+        NDP_TRY(put_share(b, &b->shares[i]));
+    b->watch->done(b->watch->user, b->done_with[n - 1]);
+    return NDP_OK;
+}
+
+/* ---- files ---- */
+
+/* Bytes [from, to) of a file of `size`, which are `on_disk` bytes of the part. */
+static ndp_status put_file(tokenizing *b, const char *path, const char *contents, size_t size, size_t from, size_t to,
+                           size_t on_disk) {
+    ndp_source_chunk c;
+    NDP_TRY(ndp_source_begin(path, contents, size, &c));
+    for (size_t at = from, next; at < to; at = next) {
+        next = to - at > b->share_bytes ? at + b->share_bytes : to;
+        if (!ndp_source_cut(&c, at, next))
+            continue;
+        size_t end = c.end < next ? next : c.end < to ? c.end : to; /* a long document goes on behind its share */
+        b->shares[b->used].chunk = c;
+        b->done_with[b->used] = b->done + (uint64_t)((double)(end - from) / (double)(to - from) * (double)on_disk);
+        if (++b->used == b->n_shares)
+            NDP_TRY(put_shares(b));
+    }
+    return NDP_OK;
+}
+
+/* One at a time in memory: its shares are written before the next is unpacked. */
+static ndp_status put_packed(tokenizing *b, const char *path, const ndp_mapped *file) {
+    char *contents;
+    size_t size;
+    NDP_TRY(ndp_unpack(path, file->data, file->size, &contents, &size));
+    ndp_status st = put_file(b, path, contents, size, 0, size, file->size);
+    if (st == NDP_OK)
+        st = put_shares(b);
+    b->used = 0;
+    free(contents);
+    return st;
+}
+
+static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
+    for (int64_t f = from.file; f < to.file || (f == to.file && to.at > 0); f++) {
+        const char *path = c->files.paths[f];
+        const ndp_mapped *file = &c->mapped[f];
+        size_t begin = f == from.file ? from.at : 0, end = f == to.file ? to.at : file->size;
+        NDP_TRY(ndp_is_packed(path) ? put_packed(b, path, file)
+                                    : put_file(b, path, (const char *)file->data, file->size, begin, end, end - begin));
+        b->done += end - begin;
+        if (b->watch->stopped(b->watch->user))
+            break;
+    }
+    return put_shares(b);
+}
+
+/* ---- the whole ---- */
+
+static ndp_status put_part(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
+    NDP_TRY(put(b, &b->h, sizeof b->h));
+    NDP_TRY(put_files(b, c, from, to));
+    b->h.n_documents = (uint64_t)b->ends.n;
+    b->h.n_turns = (uint64_t)b->turns.n;
+    uint64_t ids = b->h.n_tokens * (uint64_t)b->id_bytes;
+    NDP_TRY(put(b, (const char[8]){0}, (ids + 7) / 8 * 8 - ids));
+    NDP_TRY(put(b, b->ends.items, 8 * (size_t)b->ends.n));
+    NDP_TRY(put(b, b->turns.items, 8 * (size_t)b->turns.n));
+    if (fseek(b->file, 0, SEEK_SET))
+        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    return put(b, &b->h, sizeof b->h);
+}
+
+static ndp_status take_memory(tokenizing *b) {
+    b->n_shares = SHARES_PER_THREAD * b->threads;
+    b->shares = calloc((size_t)b->n_shares, sizeof *b->shares);
+    b->done_with = calloc((size_t)b->n_shares, sizeof *b->done_with);
+    if (!b->shares || !b->done_with)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
+    for (int i = 0; i < b->n_shares; i++)
+        b->shares[i].o = b->o;
+    return NDP_OK;
+}
+
+static void release(tokenizing *b) {
+    for (int i = 0; b->shares && i < b->n_shares; i++)
+        ndp_share_release(&b->shares[i]);
+    free(b->shares);
+    free(b->done_with);
+    free(b->ends.items);
+    free(b->turns.items);
+}
+
+ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, const ndp_parts *parts, int64_t p,
+                             const char *path, const ndp_part_watch *watch) {
+    tokenizing b = {.o = o,
+                    .watch = watch,
+                    .id_bytes = ndp_cache_id_bytes(o),
+                    .threads = ndp_dataset_threads(o),
+                    .h.largest_id = 0};
+    uint64_t want = parts->bytes[p] / (uint64_t)(SHARES_PER_THREAD * b.threads);
+    b.share_bytes = want > SHARE_BYTES ? SHARE_BYTES : want < LEAST_SHARE ? LEAST_SHARE : (size_t)want;
+    b.file = fopen(path, "wbe");
+    ndp_status st = b.file ? take_memory(&b) : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (st == NDP_OK)
+        st = put_part(&b, c, parts->cuts[p], parts->cuts[p + 1]);
+    st = ndp_corpus_check_read(c, parts->cuts[p].file, parts->cuts[p + 1].file + 1, st);
+    if (b.file && fclose(b.file) && st == NDP_OK)
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    release(&b);
+    return st;
+}

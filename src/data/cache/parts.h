@@ -1,0 +1,56 @@
+/* Inside the data room: the parts of a corpus, which ranks tokenize one at a time, each into a file of its own.
+ *
+ * The parts follow each other as the data do. They end anywhere, also inside files: each record belongs to one of them
+ * (ndp_source_cut). Archives and .json lists are not cut. What the parts hold together does not depend on where they
+ * end, so their number may. */
+#ifndef NDP_DATA_CACHE_PARTS_H
+#define NDP_DATA_CACHE_PARTS_H
+
+#include "data/corpus/bin.h"
+#include "data/cache/corpus.h"
+
+/* Byte `at` of a file, as it lies on the disk. */
+typedef struct ndp_cut {
+    int64_t file;
+    size_t at;
+} ndp_cut;
+
+typedef struct ndp_parts {
+    ndp_cut *cuts; /* [n + 1]: part p goes from cut p to cut p + 1 */
+    uint64_t *bytes;
+    int64_t *source_ends; /* source i is parts [source_ends[i - 1], source_ends[i]) */
+    int64_t n, capacity, bytes_capacity;
+} ndp_parts;
+
+/* Parts of about `want` bytes. */
+ndp_status ndp_parts_plan(const ndp_corpus *c, uint64_t want, ndp_parts *out);
+void ndp_parts_release(ndp_parts *p);
+
+/* A part's file: this header; the ids, padded to 8 bytes; the ends of its documents (64 bits); the turns (64 bits).
+ * All counted in tokens of the part. Tokens [turn 0, turn 1), [turn 1, turn 2), ... are not learned, learned, not
+ * learned, ...; the first are. A document that goes on in the next part has its end there. */
+typedef struct ndp_part_header {
+    uint64_t n_tokens, n_documents, n_turns, n_texts; /* n_texts: documents that are no conversations */
+    int64_t largest_id;
+} ndp_part_header;
+
+typedef struct ndp_part_file {
+    ndp_mapped file;
+    ndp_part_header h;
+    const void *ids;
+    const uint64_t *ends, *turns;
+} ndp_part_file;
+ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out);
+/* After reading it with the result `st`, which is returned, or NDP_EIO when bytes of the file were lost. */
+NDP_API ndp_status ndp_part_close(ndp_part_file *p, ndp_status st);
+
+typedef struct ndp_part_watch {
+    void (*done)(void *user, uint64_t bytes); /* of the part, so far */
+    bool (*stopped)(void *user);              /* gives up when it says so */
+    void *user;
+} ndp_part_watch;
+/* Tokenizes part p with all threads into the file `path`. What went wrong with the file is told without its name. */
+ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, const ndp_parts *parts, int64_t p,
+                             const char *path, const ndp_part_watch *watch);
+
+#endif

@@ -1,0 +1,120 @@
+#include "data/cache/share.h"
+
+#include "data/cache/cache_file.h"
+#include "data/corpus/encode.h"
+#include <stdlib.h>
+
+/* Stops the visitor of documents once a share has as many as it wants. */
+static const ndp_status STOPPED = NDP_EINTR;
+
+/* From id `at` on ids are learned, or not. */
+static ndp_status turn_to(ndp_places *turns, bool learned, int64_t at) {
+    bool now = turns->n % 2 == 0;
+    if (now == learned)
+        return NDP_OK;
+    if (turns->n && turns->items[turns->n - 1] == at) { /* no id lies between the two turns */
+        turns->n--;
+        return NDP_OK;
+    }
+    return ndp_places_add(turns, at);
+}
+
+/* A tokenizer may be larger than the model, as long as the data hold no token that the model lacks. */
+static ndp_status check_ids(const ndp_share *s, int64_t first, const ndp_document *d) {
+    int64_t vocab = s->o->vocab;
+    for (int64_t i = first; vocab > 0 && i < s->ids.n; i++)
+        if (s->ids.items[i] >= vocab)
+            return NDP_FAIL(
+                NDP_EINVAL,
+                "%s:%lld: the text has the token %d, the model's vocabulary ends at %lld: the tokenizer does "
+                "not belong to the model",
+                d->path, (long long)d->line, s->ids.items[i], (long long)vocab - 1);
+    return NDP_OK;
+}
+
+static ndp_status add_turns(ndp_share *s, const ndp_document *d, const ndp_places *borders, int64_t first) {
+    NDP_TRY(turn_to(&s->turns, !d->partly, first));
+    for (int64_t i = 0; i < borders->n; i++)
+        NDP_TRY(turn_to(&s->turns, i % 2 == 0, borders->items[i]));
+    return ndp_places_add(&s->ends, s->ids.n);
+}
+
+static ndp_status fail_document(const ndp_document *d) {
+    char *cause = ndp_format("%s", ndp_error_message());
+    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
+    free(cause);
+    return st;
+}
+
+static ndp_status encode_document(void *user, const ndp_document *d) {
+    ndp_share *s = user;
+    int64_t first = s->ids.n;
+    ndp_places borders = {0};
+    if (s->most && s->ends.n == s->most) {
+        s->stopped = true;
+        return STOPPED;
+    }
+    if (!d->n)
+        return NDP_OK;
+    ndp_status st = ndp_encode_document(s->o->tokenizer, d, s->o->end_token, &s->ids, &borders);
+    st = st == NDP_OK ? check_ids(s, first, d) : fail_document(d);
+    if (st == NDP_OK && s->ids.n > first)
+        st = add_turns(s, d, &borders, first);
+    s->texts += !d->rendered;
+    free(borders.items);
+    return st;
+}
+
+static ndp_status encode_bin(ndp_share *s) {
+    const ndp_source_chunk *c = &s->chunk;
+    ndp_bin bin;
+    ndp_bin_rule rule = ndp_cache_bin_rule(s->o);
+    NDP_TRY(ndp_bin_open(c->path, c->contents, c->size, s->o->bin_id_bytes ? s->o->bin_id_bytes : 2, &bin));
+    int64_t width = bin.id_bytes, header = (int64_t)bin.header;
+    int64_t first = ((int64_t)c->begin - header) / width, end = ((int64_t)c->end - header) / width;
+    return ndp_bin_read(&bin, first < 0 ? 0 : first, end < 0 ? 0 : end, &rule, &s->ids, &s->ends);
+}
+
+static ndp_status encode_chunk(ndp_share *s) {
+    s->ids.n = s->ends.n = s->turns.n = s->texts = 0;
+    s->stopped = false;
+    ndp_status st = s->chunk.kind == NDP_SOURCE_IDS
+                        ? encode_bin(s)
+                        : ndp_source_visit_chunk(&s->chunk, &s->o->format, encode_document, s);
+    return s->stopped ? NDP_OK : st;
+}
+
+/* Messages name lines: the lines before the chunk are counted only after a failure. */
+void ndp_share_encode(ndp_share *s) {
+    s->status = encode_chunk(s);
+    if (s->status != NDP_OK && s->chunk.begin > 0) {
+        ndp_source_count_lines(&s->chunk);
+        s->status = encode_chunk(s);
+    }
+    if (s->status != NDP_OK)
+        s->message = ndp_format("%s", ndp_error_message());
+}
+
+ndp_status ndp_share_check(const ndp_share *s) {
+    if (s->status == NDP_OK)
+        return NDP_OK;
+    return NDP_FAIL(s->status, "%s", s->message ? s->message : "not enough memory to tokenize");
+}
+
+ndp_status ndp_share_append(const ndp_share *s, int64_t first, ndp_places *ends, ndp_places *turns) {
+    for (int64_t i = 0; i < s->ends.n; i++)
+        NDP_TRY(ndp_places_add(ends, first + s->ends.items[i]));
+    if (s->ids.n > 0)
+        NDP_TRY(turn_to(turns, true, first));
+    for (int64_t i = 0; i < s->turns.n; i++)
+        NDP_TRY(turn_to(turns, i % 2 == 1, first + s->turns.items[i]));
+    return NDP_OK;
+}
+
+void ndp_share_release(ndp_share *s) {
+    ndp_ids_release(&s->ids);
+    free(s->ends.items);
+    free(s->turns.items);
+    free(s->message);
+    *s = (ndp_share){0};
+}

@@ -1,0 +1,92 @@
+#include "data/corpus/encode.h"
+
+#include <string.h>
+
+typedef struct place {
+    size_t byte;
+    int64_t token;
+} place;
+
+typedef struct encoding {
+    const ndp_tokenizer *t;
+    const ndp_document *d;
+    const int32_t *whole; /* the document's ids */
+    int64_t n;
+    ndp_ids piece;      /* of a part of its text */
+    place last, anchor; /* borders: the one before, and the last that ended a turn */
+} encoding;
+
+/* Encodes the text from a border up to `to`. *same: how many of its tokens are the document's. */
+static ndp_status encode_part(encoding *e, place from, size_t to, int64_t *same) {
+    int64_t i = 0, most = e->n - from.token;
+    e->piece.n = 0;
+    NDP_TRY(ndp_tokenizer_encode(e->t, e->d->text + from.byte, to - from.byte, false, &e->piece));
+    while (i < most && i < e->piece.n && e->piece.items[i] == e->whole[from.token + i])
+        i++;
+    *same = i;
+    return NDP_OK;
+}
+
+/* The token behind a border. What lies between two borders mostly gives the same tokens alone as in the whole text; the
+ * beginning of the text always gives the same context. Between the two lies the last turn: words of some tokenizers are
+ * others where a text begins, and a turn begins behind a special token, as a text does. */
+static ndp_status find_border(encoding *e, size_t at, int64_t *token) {
+    const place from[] = {e->last, e->anchor, {0, 0}};
+    int64_t same = 0;
+    for (int i = 0; i < NDP_COUNT(from); i++) {
+        if (i > 0 && from[i].byte == from[i - 1].byte)
+            continue;
+        NDP_TRY(encode_part(e, from[i], at, &same));
+        if (same == e->piece.n || from[i].byte == 0) {
+            *token = from[i].token + same;
+            break;
+        }
+    }
+    *token = *token < e->last.token ? e->last.token : *token;
+    e->last = (place){at, *token};
+    return NDP_OK;
+}
+
+static ndp_status find_spans(encoding *e, int64_t first, ndp_places *borders) {
+    for (int64_t i = 0; i < e->d->n_spans; i++) {
+        int64_t begin = 0, end = 0;
+        NDP_TRY(find_border(e, e->d->spans[i].begin, &begin));
+        NDP_TRY(find_border(e, e->d->spans[i].end, &end));
+        e->anchor = e->last;
+        NDP_TRY(ndp_places_add(borders, first + begin));
+        NDP_TRY(ndp_places_add(borders, first + end));
+    }
+    return NDP_OK;
+}
+
+/* ---- end tokens ---- */
+
+/* Does the text end with this token? Its own ids are the last `n`; tokens that the tokenizer adds may follow them. */
+static bool ends_with(const ndp_tokenizer *t, const ndp_document *d, const int32_t *ids, int64_t n, int32_t end) {
+    ndp_span written = ndp_tokenizer_token(t, end);
+    if (written.data && written.n && written.n <= d->n && !memcmp(d->text + d->n - written.n, written.data, written.n))
+        return true;
+    for (int64_t i = n - 1 - ndp_tokenizer_suffix(t); i < n; i++)
+        if (ids[i] == end)
+            return true;
+    return false;
+}
+
+static ndp_status add_end(const ndp_tokenizer *t, const ndp_document *d, int32_t end, int64_t first, ndp_ids *ids) {
+    int64_t n = ids->n - first, own = n - ndp_tokenizer_prefix(t) - ndp_tokenizer_suffix(t);
+    return own <= 0 || ends_with(t, d, ids->items + first, n, end) ? NDP_OK : ndp_ids_add(ids, end);
+}
+
+ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, const int32_t *end, ndp_ids *ids,
+                               ndp_places *borders) {
+    int64_t first = ids->n;
+    NDP_TRY(ndp_tokenizer_encode(t, d->text, d->n, !d->rendered, ids));
+    if (end && !d->rendered)
+        NDP_TRY(add_end(t, d, *end, first, ids));
+    if (!d->partly)
+        return NDP_OK;
+    encoding e = {.t = t, .d = d, .whole = ids->items + first, .n = ids->n - first};
+    ndp_status st = find_spans(&e, first, borders);
+    ndp_ids_release(&e.piece);
+    return st;
+}

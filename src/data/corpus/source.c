@@ -1,0 +1,264 @@
+#include "data/corpus/source.h"
+
+#include "base/json_lists.h"
+#include "data/corpus/unpack.h"
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+static const char SEPARATOR[] = "<|endoftext|>";
+enum { SEPARATOR_LENGTH = sizeof SEPARATOR - 1 };
+
+/* Without the ending of a compressed file. */
+static bool ends_with(const char *path, const char *suffix) {
+    size_t n = ndp_unpacked_name(path), m = strlen(suffix);
+    return n > m && !strncasecmp(path + n - m, suffix, m);
+}
+
+ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
+    static const char *const unbuilt[] = {".parquet", ".arrow", ".csv", ".bz2", ".zip", ".tar", ".tgz"};
+    static const struct {
+        const char *ending;
+        ndp_source_kind kind;
+    } kinds[] = {{".jsonl", NDP_SOURCE_JSONL},
+                 {".ndjson", NDP_SOURCE_JSONL},
+                 {".json", NDP_SOURCE_JSON},
+                 {".bin", NDP_SOURCE_IDS}};
+    for (int i = 0; i < NDP_COUNT(unbuilt); i++)
+        if (ends_with(path, unbuilt[i]))
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s: reading %s files is not built yet; give plain text, .jsonl, .json or .bin", path,
+                            unbuilt[i]);
+    *out = NDP_SOURCE_TEXT;
+    for (int i = 0; i < NDP_COUNT(kinds); i++)
+        if (ends_with(path, kinds[i].ending))
+            *out = kinds[i].kind;
+    return NDP_OK;
+}
+
+/* ---- text ---- */
+
+/* The first separator line that begins in [from, to) of a text that ends at `end`: *begin is where its border begins
+ * (with the line break before it), the result where the next document begins. NULL when there is none. */
+static const char *find_separator(const char *from, const char *to, const char *contents, const char *end,
+                                  const char **begin) {
+    const char *hit = from, *last = end - to < SEPARATOR_LENGTH ? end : to + SEPARATOR_LENGTH - 1;
+    while (hit < to && (hit = memmem(hit, (size_t)(last - hit), SEPARATOR, SEPARATOR_LENGTH))) {
+        const char *after = hit + SEPARATOR_LENGTH;
+        if (end - after >= 2 && after[0] == '\r' && after[1] == '\n')
+            after++;
+        if ((hit == contents || hit[-1] == '\n') && (after == end || *after == '\n')) {
+            *begin = hit;
+            return after == end ? end : after + 1;
+        }
+        hit++;
+    }
+    return NULL;
+}
+
+static const char *without_line_break(const char *begin, const char *end) {
+    if (end > begin && end[-1] == '\n') {
+        end--;
+        if (end > begin && end[-1] == '\r')
+            end--;
+    }
+    return end;
+}
+
+static int64_t count_lines(const char *from, const char *to) {
+    int64_t n = 0;
+    for (; from < to && (from = memchr(from, '\n', (size_t)(to - from))); from++)
+        n++;
+    return n;
+}
+
+/* `contents`: where the file begins, its byte order mark too. */
+static ndp_status visit_text_document(const ndp_document *d, const char *contents, ndp_document_visitor *visit,
+                                      void *user) {
+    size_t valid = ndp_utf8_valid_prefix(d->text, d->n);
+    if (valid < d->n)
+        return NDP_FAIL(
+            NDP_EFORMAT,
+            "%s:%lld: byte %zu of the file (0x%02x) is not valid UTF-8; convert the file, for instance with iconv",
+            d->path, (long long)(d->line + count_lines(d->text, d->text + valid)), (size_t)(d->text - contents) + valid,
+            (unsigned char)d->text[valid]);
+    return d->n ? visit(user, d) : NDP_OK;
+}
+
+static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *visit, void *user) {
+    const char *end = c->contents + c->end, *from = c->contents + c->begin, *next, *border;
+    bool separated = c->begin > 0; /* a chunk but the first begins behind a separator */
+    int64_t line = c->line;
+    if (c->begin == 0 && c->size >= 2 && !from[0] != !from[1])
+        return NDP_FAIL(NDP_EFORMAT, "%s: begins as UTF-16 does; convert the file, for instance with iconv", c->path);
+    do {
+        next = find_separator(from, end, c->contents, end, &border);
+        separated |= next != NULL;
+        const char *stop = next ? border : end;
+        if (separated)
+            stop = without_line_break(from, stop);
+        ndp_document d = {.text = from,
+                          .n = (size_t)(stop - from),
+                          .path = c->path,
+                          .line = line,
+                          .end = (size_t)((next ? next : end) - c->contents)};
+        NDP_TRY(visit_text_document(&d, c->contents - c->mark, visit, user));
+        if (next)
+            line += count_lines(from, next);
+        from = next;
+    } while (next);
+    return NDP_OK;
+}
+
+/* ---- records ---- */
+
+/* Of a large record: "{}," are 3 bytes of text and 700 of memory. */
+static ndp_status check_values(const char *text, size_t n, const char *where) {
+    bool quoted = false;
+    size_t values = 0;
+    for (size_t i = 0; n > NDP_RECORD_VALUES && i + 1 < n; i++) {
+        bool begins = text[i] == ',' || text[i] == '[' || text[i] == '{',
+             ends = text[i + 1] == ']' || text[i + 1] == '}';
+        quoted ^= text[i] == '"';
+        i += quoted && text[i] == '\\';
+        values += !quoted && begins && !ends;
+    }
+    return values <= NDP_RECORD_VALUES ? NDP_OK
+                                       : NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu values; at most %zu are read",
+                                                  where, values, NDP_RECORD_VALUES);
+}
+
+static ndp_status parse_record(const char *text, size_t n, const char *where, struct json_object **out) {
+    if (n > NDP_RECORD_BYTES)
+        return NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu bytes; at most %zu are read", where, n, NDP_RECORD_BYTES);
+    NDP_TRY(check_values(text, n, where));
+    return ndp_json_parse(text, n, where, out);
+}
+
+/* `place`: how messages name the record after the file's name, ":%lld" or ": record %lld". */
+static ndp_status visit_record(const char *text, size_t n, const char *place, const ndp_record_format *format,
+                               ndp_document *d, ndp_document_visitor *visit, void *user) {
+    struct json_object *record = NULL;
+    char *where = ndp_format("%s%s%lld", d->path, place, (long long)d->line);
+    if (!where)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
+    ndp_status st = parse_record(text, n, where, &record);
+    if (st == NDP_OK)
+        st = ndp_record_visit(record, where, format, d, visit, user);
+    json_object_put(record);
+    free(where);
+    return st;
+}
+
+static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format *format, ndp_document_visitor *visit,
+                              void *user) {
+    ndp_document d = {.path = c->path, .line = c->line - 1};
+    for (size_t at = c->begin; at < c->end; at = d.end) {
+        const char *text = c->contents + at, *stop = memchr(text, '\n', c->end - at);
+        size_t n = stop ? (size_t)(stop - text) : c->end - at;
+        d.line++;
+        d.end = at + n + (stop != NULL);
+        size_t blank = 0;
+        while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
+            blank++;
+        if (blank < n)
+            NDP_TRY(visit_record(text, n, ":", format, &d, visit, user));
+    }
+    return NDP_OK;
+}
+
+/* One record at a time: a list of any length takes the memory of its largest record. */
+static ndp_status visit_list(ndp_json_cursor *c, const ndp_record_format *format, ndp_document *d,
+                             ndp_document_visitor *visit, void *user) {
+    for (bool more;;) {
+        const char *text;
+        size_t n;
+        NDP_TRY(ndp_json_next_entry(c, ']', d->line == 0, &more));
+        if (!more)
+            break;
+        NDP_TRY(ndp_json_next_value(c, &text, &n));
+        d->line++;
+        NDP_TRY(visit_record(text, n, ": record ", format, d, visit, user));
+    }
+    return ndp_json_end(c);
+}
+
+static ndp_status visit_json(const ndp_source_chunk *c, const ndp_record_format *format, ndp_document_visitor *visit,
+                             void *user) {
+    ndp_document d = {.path = c->path, .end = c->size};
+    ndp_json_cursor list = {.text = c->contents, .what = c->path, .end = c->size};
+    if (!ndp_json_accept(&list, '['))
+        return NDP_FAIL(NDP_EFORMAT, "%s: not a list of records; one record a line is .jsonl", c->path);
+    ndp_status st = visit_list(&list, format, &d, visit, user);
+    ndp_json_cursor_release(&list);
+    return st;
+}
+
+/* ---- chunks ---- */
+
+ndp_status ndp_source_begin(const char *path, const char *contents, size_t size, ndp_source_chunk *out) {
+    ndp_source_kind kind;
+    NDP_TRY(ndp_source_kind_of(path, &kind));
+    size_t mark = kind != NDP_SOURCE_IDS && size >= 3 && !memcmp(contents, "\xef\xbb\xbf", 3) ? 3 : 0;
+    *out = (ndp_source_chunk){path, contents + mark, size - mark, mark, kind, 0, 0, 1};
+    return NDP_OK;
+}
+
+/* Where the first record begins that belongs to [from, to); the file's size when there is none. */
+static size_t first_record(const ndp_source_chunk *c, size_t from, size_t to) {
+    const char *begin = c->contents + from, *end = c->contents + to, *next = NULL, *border;
+    if (from == 0 || from >= to)
+        return from < to ? 0 : c->size;
+    if (c->kind == NDP_SOURCE_IDS) { /* behind a whole id of either width */
+        size_t at = (from + 3) / 4 * 4;
+        return at < c->size ? at : c->size;
+    }
+    if (c->kind == NDP_SOURCE_TEXT)
+        next = find_separator(begin, end, c->contents, c->contents + c->size, &border);
+    else if (c->kind == NDP_SOURCE_JSONL && (next = memchr(begin - 1, '\n', to - from)))
+        next++;
+    return next ? (size_t)(next - c->contents) : c->size;
+}
+
+bool ndp_source_cut(ndp_source_chunk *c, size_t from, size_t to) {
+    to = to < c->size ? to : c->size;
+    c->begin = first_record(c, from, to);
+    c->end = c->begin < c->size ? first_record(c, to, c->size) : c->size;
+    c->line = 1;
+    return c->begin < c->end;
+}
+
+void ndp_source_count_lines(ndp_source_chunk *c) { c->line = 1 + count_lines(c->contents, c->contents + c->begin); }
+
+ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_format *format,
+                                  ndp_document_visitor *visit, void *user) {
+    switch (c->kind) {
+    case NDP_SOURCE_TEXT:
+        return visit_text(c, visit, user);
+    case NDP_SOURCE_JSONL:
+        return visit_jsonl(c, format, visit, user);
+    case NDP_SOURCE_JSON:
+        return visit_json(c, format, visit, user);
+    default:
+        return NDP_FAIL(NDP_ENOTSUP, "%s: a .bin file holds ids, and here texts are read", c->path);
+    }
+}
+
+static ndp_status visit_all(const char *path, const char *contents, size_t size, const ndp_record_format *format,
+                            ndp_document_visitor *visit, void *user) {
+    ndp_source_chunk c;
+    NDP_TRY(ndp_source_begin(path, contents, size, &c));
+    return ndp_source_cut(&c, 0, size) ? ndp_source_visit_chunk(&c, format, visit, user) : NDP_OK;
+}
+
+ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
+                            ndp_document_visitor *visit, void *user) {
+    const ndp_record_format format = {.kind = NDP_RECORD_TEXT, .text = text_field};
+    if (!ndp_is_packed(path))
+        return visit_all(path, contents, size, &format, visit, user);
+    char *unpacked;
+    NDP_TRY(ndp_unpack(path, contents, size, &unpacked, &size));
+    ndp_status st = visit_all(path, unpacked, size, &format, visit, user);
+    free(unpacked);
+    return st;
+}

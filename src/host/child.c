@@ -1,0 +1,91 @@
+#include "host/child.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- words ---- */
+
+void ndp_argv_add(ndp_argv *w, const char *fmt, ...) {
+    char *text;
+    va_list args;
+    va_start(args, fmt);
+    int length = vasprintf(&text, fmt, args);
+    va_end(args);
+    if (w->n + 2 > w->capacity) {
+        char **grown = realloc(w->items, sizeof *grown * (size_t)(w->capacity + 64));
+        if (grown) {
+            w->items = grown;
+            w->capacity += 64;
+        }
+    }
+    if (length < 0 || w->n + 2 > w->capacity) {
+        w->failed = true;
+        if (length >= 0)
+            free(text);
+        return;
+    }
+    w->items[w->n++] = text;
+    w->items[w->n] = NULL;
+}
+
+void ndp_argv_add_all(ndp_argv *w, const char *const *texts) {
+    for (; *texts; texts++)
+        ndp_argv_add(w, "%s", *texts);
+}
+
+void ndp_argv_release(ndp_argv *w) {
+    for (int i = 0; i < w->n; i++)
+        free(w->items[i]);
+    free(w->items);
+    *w = (ndp_argv){0};
+}
+
+/* ---- the process ---- */
+
+/* In the new process: only what is allowed between fork and exec. */
+static void become(const ndp_child *c, pid_t parent, int report) {
+    int null = open("/dev/null", O_RDWR);
+    if (null >= 0)
+        dup2(null, STDIN_FILENO);
+    if (c->own_group)
+        setpgid(0, 0);
+    prctl(PR_SET_PDEATHSIG, c->death_signal);
+    if (getppid() != parent)
+        _exit(1);
+    if (c->keep >= 0)
+        fcntl(c->keep, F_SETFD, 0);
+    execvpe(c->argv[0], c->argv, c->env);
+    int cause = errno;
+    if (write(report, &cause, sizeof cause) < 0)
+        _exit(126);
+    _exit(127);
+}
+
+/* Exec closes the pipe, or its failure sends errno through it. */
+int ndp_child_start(const ndp_child *c, pid_t *out) {
+    int ends[2], cause = 0;
+    if (pipe2(ends, O_CLOEXEC))
+        return errno;
+    pid_t parent = getpid(), child = fork();
+    if (child == 0)
+        become(c, parent, ends[1]);
+    if (child < 0)
+        cause = errno;
+    close(ends[1]);
+    ssize_t n = child < 0 ? 0 : read(ends[0], &cause, sizeof cause);
+    close(ends[0]);
+    if (n > 0)
+        waitpid(child, NULL, 0);
+    if (cause == 0)
+        *out = child;
+    return cause;
+}
+
+int ndp_child_code(int status) { return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status); }

@@ -1,0 +1,216 @@
+/* Starting the ranks of one host: children of this process that share one file (comm/node/shm_world.h).
+ *
+ * The ranks are in the process group of their parent, so a terminal's signals reach all of them. A rank that ends with
+ * an error ends the run: the others hear of it in their next wait, and those that do not wait are ended by signals. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "comm/node/shm_world.h"
+#include "host/child.h"
+#include "host/host.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { STOPPED = 128 + SIGINT, LOOK_MS = 100, LOOK_OFTEN_MS = 10 };
+
+#define GRACE_SECONDS 1.0 /* for a rank that has joined the world to end by itself; between SIGTERM and SIGKILL */
+
+typedef struct rank {
+    pid_t pid;  /* 0: it has ended */
+    int code;   /* then */
+    int signal; /* the last that it got from here, to end; 0: none */
+} rank;
+
+typedef struct run {
+    const ndp_launch_opts *opts;
+    ndp_shm_world *world;
+    rank *ranks;
+    struct pollfd *ends; /* by rank; fd -1: this system cannot say when a process ends */
+    int left;            /* ranks that have not ended */
+    int first;           /* that ended with an error, -1: none has */
+    double first_ended;
+    double next_stop; /* when to send the next SIGUSR1 */
+} run;
+
+/* ---- ends ---- */
+
+/* What happened to a rank that cannot say so itself, into `out`; false when it has done so. */
+static bool tell_end(int number, pid_t pid, int status, char *out, size_t size) {
+    int code = ndp_child_code(status);
+    if (WIFSIGNALED(status))
+        snprintf(out, size, "rank %d (process %d) was killed by signal %d (%s)%s", number, (int)pid, WTERMSIG(status),
+                 strsignal(WTERMSIG(status)),
+                 WTERMSIG(status) == SIGKILL ? "; if you did not do that, memory ran out: see `train --dry-run`" : "");
+    else
+        snprintf(out, size, "rank %d (process %d) ended with code %d%s", number, (int)pid, code,
+                 code > 2 ? "; what it wrote above says why" : "");
+    return code > 2;
+}
+
+static bool is_stopping(const run *r) { return r->opts->stop && *r->opts->stop; }
+
+static void note_failure(run *r, int number, pid_t pid, int status) {
+    char text[256];
+    bool news = tell_end(number, pid, status, text, sizeof text);
+    const char *why = strchr(text, '(');
+    bool stopped = r->ranks[number].code == STOPPED || is_stopping(r);
+    if (r->first < 0) {
+        r->first = number;
+        r->first_ended = ndp_now();
+        if (news && !stopped && ndp_shm_world_failed(r->world) < 0 && r->opts->tell)
+            r->opts->tell(r->opts->user, text);
+    }
+    ndp_shm_world_ended(r->world, number, why);
+}
+
+/* A rank that was stopped and has left the world is no failure. */
+static void note_end(run *r, int number, int status) {
+    rank *it = &r->ranks[number];
+    pid_t pid = it->pid;
+    it->pid = 0;
+    it->code = ndp_child_code(status);
+    r->left--;
+    if (r->ends[number].fd >= 0)
+        close(r->ends[number].fd);
+    r->ends[number].fd = -1;
+    bool parted = WIFEXITED(status) && it->code == STOPPED && ndp_shm_world_left(r->world, number);
+    if (it->code == 0 || parted)
+        ndp_shm_world_ended(r->world, number, NULL);
+    else
+        note_failure(r, number, pid, status);
+}
+
+static void look(run *r) {
+    for (int k = 0; k < r->opts->ranks; k++) {
+        int status;
+        if (r->ranks[k].pid && waitpid(r->ranks[k].pid, &status, WNOHANG) == r->ranks[k].pid)
+            note_end(r, k, status);
+    }
+}
+
+/* ---- signals ---- */
+
+static void hand_on_stop(run *r) {
+    if (!is_stopping(r) || ndp_now() < r->next_stop)
+        return;
+    r->next_stop = ndp_now() + 1;
+    for (int k = 0; k < r->opts->ranks; k++)
+        if (r->ranks[k].pid)
+            kill(r->ranks[k].pid, SIGUSR1);
+}
+
+/* Programs that have not joined the world, or never do, hear of nothing: they get SIGTERM at once. */
+static void end_others(run *r) {
+    if (r->first < 0)
+        return;
+    double since = ndp_now() - r->first_ended;
+    for (int k = 0; k < r->opts->ranks; k++) {
+        rank *it = &r->ranks[k];
+        double grace = ndp_shm_world_joined(r->world, k) ? GRACE_SECONDS : 0;
+        int due = since >= grace + GRACE_SECONDS ? SIGKILL : since >= grace ? SIGTERM : 0;
+        if (it->pid && due && due != it->signal) {
+            it->signal = due;
+            kill(it->pid, due);
+        }
+    }
+}
+
+/* ---- the run ---- */
+
+static void environment(ndp_argv *w, const ndp_launch_opts *o, const ndp_shm_world *world, int number) {
+    char where[64];
+    ndp_shm_address a = ndp_shm_world_address(world);
+    ndp_shm_address_text(&a, where, sizeof where);
+    for (char **e = environ; *e; e++)
+        if (strncmp(*e, NDP_WORLD "=", sizeof NDP_WORLD) != 0 && strncmp(*e, NDP_RANK "=", sizeof NDP_RANK) != 0 &&
+            !(o->threads && strncmp(*e, "OMP_NUM_THREADS=", 16) == 0))
+            ndp_argv_add(w, "%s", *e);
+    ndp_argv_add(w, NDP_WORLD "=%s", where);
+    ndp_argv_add(w, NDP_RANK "=%d", number);
+    ndp_argv_add(w, NDP_LAUNCHED "=1");
+    if (o->threads)
+        ndp_argv_add(w, "OMP_NUM_THREADS=%d", o->threads);
+}
+
+static ndp_status start_rank(run *r, int number) {
+    const ndp_launch_opts *o = r->opts;
+    ndp_argv env = {0};
+    environment(&env, o, r->world, number);
+    ndp_child child = {
+        .argv = o->argv, .env = env.items, .death_signal = SIGKILL, .keep = ndp_shm_world_address(r->world).fd};
+    int cause = env.failed ? ENOMEM : ndp_child_start(&child, &r->ranks[number].pid);
+    ndp_argv_release(&env);
+    if (cause)
+        return NDP_FAIL(NDP_EIO, "cannot start '%s' as rank %d of %d: %s", o->argv[0], number, o->ranks,
+                        strerror(cause));
+    r->left++;
+    r->ends[number] = (struct pollfd){.fd = (int)syscall(SYS_pidfd_open, r->ranks[number].pid, 0), .events = POLLIN};
+    return NDP_OK;
+}
+
+static void kill_all(run *r) {
+    for (int k = 0; k < r->opts->ranks; k++)
+        if (r->ranks[k].pid) {
+            kill(r->ranks[k].pid, SIGKILL);
+            waitpid(r->ranks[k].pid, NULL, 0);
+            if (r->ends[k].fd >= 0)
+                close(r->ends[k].fd);
+        }
+}
+
+/* The code of the rank that failed first. One that was told to end by a signal from here has none of its own. */
+static int code_of(const run *r) {
+    int failed = ndp_shm_world_failed(r->world), code = 0;
+    if (failed < 0 || r->ranks[failed].code == 0 || r->ranks[failed].signal)
+        failed = r->first;
+    for (int k = 0; k < r->opts->ranks && code == 0; k++)
+        code = r->ranks[k].code;
+    code = failed >= 0 ? r->ranks[failed].code : code;
+    return is_stopping(r) && code == 128 + SIGUSR1 ? STOPPED : code;
+}
+
+static int wait_for_all(run *r) {
+    bool told = true;
+    for (int k = 0; k < r->opts->ranks; k++)
+        told &= r->ends[k].fd >= 0;
+    while (r->left > 0) {
+        poll(r->ends, (nfds_t)r->opts->ranks, told ? LOOK_MS : LOOK_OFTEN_MS);
+        look(r);
+        hand_on_stop(r);
+        end_others(r);
+    }
+    return code_of(r);
+}
+
+static ndp_status run_all(run *r, int *exit_code) {
+    const ndp_launch_opts *o = r->opts;
+    r->ranks = calloc((size_t)o->ranks, sizeof *r->ranks);
+    r->ends = calloc((size_t)o->ranks, sizeof *r->ends);
+    if (!r->ranks || !r->ends)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for %d ranks", o->ranks);
+    NDP_TRY(ndp_shm_world_create(o->ranks, &r->world));
+    for (int k = 0; k < o->ranks; k++) {
+        ndp_status st = start_rank(r, k);
+        if (st != NDP_OK) {
+            kill_all(r);
+            return st;
+        }
+    }
+    *exit_code = wait_for_all(r);
+    return NDP_OK;
+}
+
+ndp_status ndp_launch_on_host(const ndp_launch_opts *o, int *exit_code) {
+    run r = {.opts = o, .first = -1};
+    ndp_status st = run_all(&r, exit_code);
+    ndp_shm_world_destroy(r.world);
+    free(r.ranks);
+    free(r.ends);
+    return st;
+}

@@ -1,0 +1,254 @@
+/* The hosts of a hostfile: whether their names resolve, and whether mpirun can start something there. */
+#include "base/clock.h"
+#include "base/text.h"
+#include "host/host.h"
+
+#include <arpa/inet.h>
+#include <ctype.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ifaddrs.h>
+#include <netdb.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { NAME = 256 };
+
+/* The next line "[USER@]HOST [slots=N]"; false at the end. */
+static bool next_host(FILE *f, char name[NAME], int *line) {
+    char text[512];
+    while (fgets(text, sizeof text, f)) {
+        ++*line;
+        if (sscanf(text, " %255[^ \t\n#]", name) == 1)
+            return true;
+    }
+    return false;
+}
+
+static ndp_status open_hosts(const char *hostfile, FILE **out) {
+    int fd;
+    NDP_TRY(ndp_file_open(NDP_FILE_HOSTS, hostfile, &fd));
+    *out = fdopen(fd, "r");
+    if (*out)
+        return NDP_OK;
+    close(fd);
+    return NDP_FAIL(NDP_ENOMEM, "no memory to read '%s'", hostfile);
+}
+
+static const char *without_user(const char *name) {
+    const char *at = strchr(name, '@');
+    return at ? at + 1 : name;
+}
+
+ndp_status ndp_hosts_check(const char *hostfile) {
+    int fd;
+    if (!hostfile)
+        return NDP_OK;
+    NDP_TRY(ndp_file_open(NDP_FILE_HOSTS, hostfile, &fd));
+    close(fd);
+    return NDP_OK;
+}
+
+char *ndp_hosts_unresolved(const char *hostfile) {
+    char name[NAME], *text = NULL;
+    FILE *f = NULL;
+    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported what can be wrong */
+    for (int line = 0; f && !text && next_host(f, name, &line);)
+        if (!ndp_name_resolves(without_user(name)))
+            text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
+                              "/etc/hosts",
+                              hostfile, line, without_user(name));
+    if (f)
+        fclose(f);
+    return text;
+}
+
+/* ---- a batch system's ---- */
+
+/* The words of a text all name one host. */
+static bool is_one_host(const char *text) {
+    char first[NAME], name[NAME];
+    int n = 0;
+    if (!text || sscanf(text, "%255s%n", first, &n) != 1)
+        return false;
+    for (text += n; sscanf(text, "%255s%n", name, &n) == 1; text += n)
+        if (strcmp(name, first) != 0)
+            return false;
+    return true;
+}
+
+/* Slurm says on the nodes of an allocation alone which one this is: elsewhere (salloc on a login node) it is another.
+ */
+static bool is_one_slurm_node(void) {
+    const char *nodes = getenv("SLURM_JOB_NUM_NODES");
+    return nodes && atoi(nodes) == 1 && getenv("SLURMD_NODENAME");
+}
+
+static bool is_one_pbs_node(void) {
+    char *text;
+    size_t size;
+    if (ndp_file_read_as(NDP_FILE_HOSTS, getenv("PBS_NODEFILE"), &text, &size) != NDP_OK)
+        return false;
+    bool one = is_one_host(text);
+    free(text);
+    return one;
+}
+
+bool ndp_allocation_is_here(void) {
+    return (!getenv("SLURM_JOB_ID") || is_one_slurm_node()) && (!getenv("PBS_NODEFILE") || is_one_pbs_node()) &&
+           (!getenv("LSB_HOSTS") || is_one_host(getenv("LSB_HOSTS")));
+}
+
+/* ---- trying them ---- */
+
+typedef struct probe {
+    char host[NAME]; /* as mpirun calls it */
+    int line;
+    bool cut; /* the hostfile has a longer name */
+    pid_t process;
+    bool failed;
+} probe;
+
+static bool is_address(const char *name) {
+    unsigned char any[16];
+    return inet_pton(AF_INET, name, any) == 1 || inet_pton(AF_INET6, name, any) == 1;
+}
+
+/* mpirun cuts a name at its first dot, unless it is told otherwise. */
+static bool cut_name(char *name) {
+    const char *keep = getenv("OMPI_MCA_orte_keep_fqdn_hostnames");
+    char *dot = strchr(without_user(name), '.');
+    if (!dot || is_address(without_user(name)) || (keep && strchr("1tyeTYE", *keep)))
+        return false;
+    *dot = '\0';
+    return true;
+}
+
+static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
+    if (!a || a->sa_family != b->sa_family)
+        return false;
+    if (a->sa_family == AF_INET)
+        return memcmp(&((const struct sockaddr_in *)a)->sin_addr, &((const struct sockaddr_in *)b)->sin_addr, 4) == 0;
+    return a->sa_family == AF_INET6 &&
+           memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
+}
+
+/* This host needs no agent. */
+static bool is_here(const char *name) {
+    struct ifaddrs *mine = NULL;
+    struct addrinfo *found = NULL;
+    bool here = false;
+    if (getifaddrs(&mine) == 0 && getaddrinfo(name, NULL, NULL, &found) == 0)
+        for (struct ifaddrs *i = mine; i; i = i->ifa_next)
+            for (struct addrinfo *a = found; a; a = a->ai_next)
+                here |= same_address(i->ifa_addr, a->ai_addr);
+    if (mine)
+        freeifaddrs(mine);
+    if (found)
+        freeaddrinfo(found);
+    return here;
+}
+
+/* The first of mpirun's agents, "ssh : rsh". */
+static void find_agent(char agent[NAME]) {
+    const char *given = getenv("OMPI_MCA_plm_rsh_agent");
+    given = given && *given ? given + strspn(given, " ") : "ssh";
+    int length = (int)strcspn(given, ":");
+    while (length > 0 && given[length - 1] == ' ')
+        length--;
+    snprintf(agent, NAME, "%.*s", length, given);
+}
+
+/* Runs AGENT HOST true; pid -1: no process. ssh asks nothing and does not wait for minutes. */
+static pid_t begin(const char *agent, const char *host) {
+    const char *slash = strrchr(agent, '/'), *program = slash ? slash + 1 : agent;
+    bool ssh = strncmp(program, "ssh", 3) == 0 && (!program[3] || program[3] == ' ');
+    char *command = ndp_format("exec %s%s '%s' true", agent, ssh ? " -o BatchMode=yes -o ConnectTimeout=10" : "", host);
+    pid_t child = command ? fork() : -1;
+    if (child == 0) {
+        int null = open("/dev/null", O_RDWR);
+        for (int fd = 0; fd < 3 && null >= 0; fd++)
+            dup2(null, fd);
+        setpgid(0, 0);
+        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
+        _exit(127);
+    }
+    free(command);
+    return child;
+}
+
+/* Until all have ended, or the time is over, which is a failure too. */
+static void finish(probe *probes, int n) {
+    const double seconds = 12, start = ndp_now();
+    const struct timespec nap = {.tv_nsec = 10000000};
+    for (int i = 0; i < n; i++) {
+        int status = 1;
+        pid_t ended;
+        while ((ended = waitpid(probes[i].process, &status, WNOHANG)) == 0 && ndp_now() - start < seconds)
+            nanosleep(&nap, NULL);
+        if (ended == 0) {
+            kill(-probes[i].process, SIGKILL);
+            waitpid(probes[i].process, NULL, 0);
+        }
+        probes[i].failed = ended <= 0 || status != 0;
+    }
+}
+
+static ndp_status fail(const char *hostfile, const char *agent, const probe *probes, int n) {
+    const probe *first = NULL;
+    ndp_str names = {0};
+    for (int i = 0; i < n; i++)
+        if (probes[i].failed) {
+            ndp_str_addf(&names, "%s'%s' (%s:%d)", first ? ", " : "", probes[i].host, hostfile, probes[i].line);
+            first = first ? first : &probes[i];
+        }
+    ndp_status st = NDP_FAIL(
+        NDP_ECOMM,
+        "cannot reach %s: `%s %s true` fails; run it by hand to see why. It has to work without a password%s",
+        names.failed ? first->host : names.data, agent, first->host,
+        first->cut ? ". mpirun cuts names at the first dot; OMPI_MCA_orte_keep_fqdn_hostnames=1 keeps them" : "");
+    ndp_str_release(&names);
+    return st;
+}
+
+/* A name that a shell takes as it is. */
+static bool is_plain(const char *name) {
+    for (; *name; name++)
+        if (!isalnum((unsigned char)*name) && !strchr("-_.:%@", *name))
+            return false;
+    return true;
+}
+
+ndp_status ndp_hosts_reach(const char *hostfile) {
+    enum { AT_ONCE = 32 };
+    probe probes[AT_ONCE];
+    char agent[NAME];
+    find_agent(agent);
+    FILE *f;
+    NDP_TRY(open_hosts(hostfile, &f));
+    ndp_status st = NDP_OK;
+    bool more = true;
+    for (int line = 0; st == NDP_OK && more;) {
+        int n = 0;
+        while (n < AT_ONCE && (more = next_host(f, probes[n].host, &line))) {
+            probe *p = &probes[n];
+            if (is_here(without_user(p->host)) || !is_plain(p->host))
+                continue;
+            p->line = line;
+            p->cut = cut_name(p->host);
+            p->process = begin(agent, p->host);
+            n += p->process > 0;
+        }
+        finish(probes, n);
+        for (int i = 0; i < n && st == NDP_OK; i++)
+            if (probes[i].failed)
+                st = fail(hostfile, agent, probes, n);
+    }
+    fclose(f);
+    return st;
+}

@@ -1,0 +1,235 @@
+/* Starting ranks: on several hosts with mpirun. */
+#include "base/text.h"
+#include "host/child.h"
+#include "host/host.h"
+#include "host/mpi_folder.h"
+
+#include <errno.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
+    const char *kind = c->train.transport;
+    int n;
+    NDP_TRY(ndp_config_ranks(c, &n));
+    bool here = n == 1 || strcmp(kind, "local") == 0 || strcmp(kind, "self") == 0 || ndp_world_launched(NULL);
+    *out = (ndp_launch_opts)NDP_LAUNCH_OPTS_INIT;
+    out->ranks = here ? 0 : n;
+    out->transport = kind;
+    return NDP_OK;
+}
+
+/* ---- the command line of mpirun ---- */
+
+static bool is_transport(const ndp_launch_opts *o, const char *name) {
+    return o->transport && strcmp(o->transport, name) == 0;
+}
+
+static bool on_one_host(const ndp_launch_opts *o) { return !o->hostfile && ndp_allocation_is_here(); }
+
+/* mpirun starts a second program after an argument ":", wherever it stands. A shell's script hides it. */
+static void program_words(const ndp_launch_opts *o, ndp_argv *w) {
+    bool colon = false;
+    for (char *const *a = o->argv; *a; a++)
+        colon |= strcmp(*a, ":") == 0;
+    if (!colon) {
+        ndp_argv_add_all(w, (const char *const *)o->argv);
+        return;
+    }
+    ndp_str script = {0};
+    ndp_str_add(&script, "exec");
+    for (char *const *a = o->argv; *a; a++) {
+        ndp_str_add(&script, " '");
+        for (const char *at = *a; *at; at++)
+            ndp_str_addf(&script, *at == '\'' ? "'\\''" : "%c", *at);
+        ndp_str_add(&script, "'");
+    }
+    w->failed |= script.failed;
+    ndp_argv_add_all(w, (const char *const[]){"/bin/sh", "-c", script.failed ? "" : script.data, NULL});
+    ndp_str_release(&script);
+}
+
+/* On one host the two paths that are ever used are named, and so none is looked for; between hosts Open MPI chooses.
+ * Its help texts are for its own users: a rank says what is wrong. Variables of ours and of OpenMP go to all hosts. */
+static void mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv *w) {
+    static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
+                                         "-x",     NDP_LAUNCHED "=1", NULL};
+    static const char *const one_host[] = {"--quiet", "--mca", "pml", "ob1", "--mca", "btl", "self,vader", NULL};
+    static const char *const hosts[] = {"--mca", "btl_base_warn_component_unused", "0", NULL};
+    ndp_argv_add_all(w, always);
+    ndp_argv_add_all(w, on_one_host(o) ? one_host : hosts);
+    ndp_argv_add_all(w, (const char *const[]){"--mca", "orte_tmpdir_base", folder, "--mca",
+                                              "btl_vader_backing_directory", folder, NULL});
+    if (geteuid() == 0)
+        ndp_argv_add(w, "--allow-run-as-root");
+    if (o->hostfile) {
+        ndp_argv_add(w, "--hostfile");
+        ndp_argv_add(w, "%s", o->hostfile);
+    }
+    for (char **e = environ; *e && !on_one_host(o); e++) {
+        int length = (int)strcspn(*e, "=");
+        if (strncmp(*e, "NDP_", 4) == 0 ||
+            (strncmp(*e, "OMP_", 4) == 0 && !(o->threads && strncmp(*e, "OMP_NUM_THREADS=", 16) == 0))) {
+            ndp_argv_add(w, "-x");
+            ndp_argv_add(w, "%.*s", length, *e);
+        }
+    }
+    if (o->threads) {
+        ndp_argv_add(w, "-x");
+        ndp_argv_add(w, "OMP_NUM_THREADS=%d", o->threads);
+    }
+    ndp_argv_add(w, "-n");
+    ndp_argv_add(w, "%d", o->ranks);
+    program_words(o, w);
+}
+
+/* A name server that does not answer would cost mpirun's own questions 5 s each. */
+static void mpirun_environment(ndp_argv *w) {
+    ndp_argv_add_all(w, (const char *const *)environ);
+    if (!getenv("RES_OPTIONS"))
+        ndp_argv_add(w, "RES_OPTIONS=timeout:1 attempts:1");
+}
+
+/* ---- the process ---- */
+
+/* It passes the folder's lock on: the folder is in use until mpirun has ended, too. */
+static ndp_status start(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
+    ndp_child child = {
+        .argv = args->items, .env = env->items, .death_signal = SIGTERM, .keep = lock, .own_group = true};
+    int cause = args->failed || env->failed ? ENOMEM : ndp_child_start(&child, out);
+    if (cause == ENOENT)
+        return NDP_FAIL(
+            NDP_ENOTSUP,
+            "mpirun is not installed: install it (Debian: apt-get install openmpi-bin); the ranks of one host need "
+            "none (train.transport: shm, processes, or local, threads of one process)");
+    return cause ? NDP_FAIL(NDP_EIO, "cannot start mpirun: %s", strerror(cause)) : NDP_OK;
+}
+
+/* mpirun hands SIGUSR1 to every rank that it has started by then, so it is told again and again; SIGINT and SIGTERM
+ * would end the ranks within a second. */
+static int wait_for(pid_t mpirun, const volatile sig_atomic_t *stop) {
+    enum { NAPS_A_SECOND = 100 };
+    const struct timespec nap = {.tv_nsec = 1000000000 / NAPS_A_SECOND};
+    for (int64_t stopping = 0;; nanosleep(&nap, NULL)) {
+        int status;
+        pid_t ended = waitpid(mpirun, &status, WNOHANG);
+        if (ended < 0 && errno != EINTR)
+            return 1;
+        if (ended == mpirun) {
+            int code = ndp_child_code(status);
+            /* Told so early that nobody was there to listen. */
+            return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
+        }
+        if (stop && *stop && stopping++ % NAPS_A_SECOND == 0)
+            kill(mpirun, SIGUSR1);
+    }
+}
+
+static void warn_of_host_name(const ndp_launch_opts *o) {
+    char name[256];
+    if (!o->say || ndp_host_resolves(name, sizeof name))
+        return;
+    char *line =
+        ndp_format("warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; the line "
+                   "that is missing in /etc/hosts: 127.0.1.1 %s",
+                   name, name);
+    if (line)
+        o->say(o->user, line);
+    free(line);
+}
+
+static void warn_of_hosts(const ndp_launch_opts *o) {
+    char *line = o->say && o->hostfile ? ndp_hosts_unresolved(o->hostfile) : NULL;
+    if (line)
+        o->say(o->user, line);
+    free(line);
+}
+
+/* mpirun ends with the code of the ssh that failed, which may be any. A rank that fails may do so because its host, or
+ * another, is gone. 2 is a rank's word on the user's mistake, so it has run. */
+static bool hosts_are_in_doubt(const ndp_launch_opts *o, int code) {
+    return o->hostfile && code != 0 && code != 2 && !(o->stop && *o->stop);
+}
+
+/* Found as mpirun does: by its path, or by its name in PATH. */
+static bool can_run(const char *program) {
+    const char *folder = getenv("PATH");
+    if (strchr(program, '/'))
+        return access(program, X_OK) == 0;
+    for (int length; folder && *folder; folder += length + (folder[length] == ':')) {
+        length = (int)strcspn(folder, ":");
+        char *file = ndp_format("%.*s/%s", length, folder, program);
+        bool found = file && access(file, X_OK) == 0;
+        free(file);
+        if (found)
+            return true;
+    }
+    return false;
+}
+
+/* The end of a rank that did not report it. */
+static void tell_end(const ndp_launch_opts *o, int code) {
+    enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
+    char text[256];
+    if (!o->tell || code <= 2 || code == 128 + SIGINT)
+        return;
+    if (code > 128 && code <= 128 + SIGNALS)
+        snprintf(text, sizeof text, "a rank was killed by signal %d (%s)%s", code - 128, strsignal(code - 128),
+                 code == 128 + SIGKILL  ? "; if you did not do that, memory ran out: see `train --dry-run`"
+                 : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* mpirun's code */
+                                        : "");
+    else
+        snprintf(text, sizeof text,
+                 "a rank, or mpirun itself, ended with code %d; what it wrote above says why. If there is nothing, try "
+                 "train.transport=local, which runs all ranks without mpirun",
+                 code);
+    o->tell(o->user, text);
+}
+
+static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, int *code) {
+    ndp_argv args = {0}, env = {0};
+    mpirun_words(o, folder->path, &args);
+    mpirun_environment(&env);
+    pid_t mpirun = -1;
+    ndp_status st = start(&args, &env, folder->lock, &mpirun);
+    ndp_argv_release(&args);
+    ndp_argv_release(&env);
+    NDP_TRY(st);
+    *code = wait_for(mpirun, o->stop);
+    return NDP_OK;
+}
+
+static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
+    ndp_mpi_folder folder;
+    int code;
+    warn_of_host_name(o);
+    warn_of_hosts(o);
+    NDP_TRY(ndp_mpi_folder_create(&folder));
+    ndp_status st = run_mpirun(o, &folder, &code);
+    ndp_mpi_folder_remove(&folder);
+    NDP_TRY(st);
+    if (hosts_are_in_doubt(o, code))
+        NDP_TRY(ndp_hosts_reach(o->hostfile));
+    tell_end(o, code);
+    *exit_code = code;
+    return NDP_OK;
+}
+
+ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
+    NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
+    NDP_CHECK(!is_transport(o, "shm") || !o->hostfile,
+              "transport shm connects the processes of one host, and there is a hostfile, '%s': take `auto` or `mpi`",
+              o->hostfile);
+    NDP_CHECK(!on_one_host(o) || can_run(o->argv[0]),
+              "cannot run '%s': there is no such program, or it may not be executed; a program that is not in PATH is "
+              "named with its folder, as in ./%s",
+              o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
+    NDP_TRY(ndp_hosts_check(o->hostfile));
+    bool here = is_transport(o, "shm") || (on_one_host(o) && !is_transport(o, "mpi"));
+    return here ? ndp_launch_on_host(o, exit_code) : launch_by_mpirun(o, exit_code);
+}

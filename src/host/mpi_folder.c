@@ -1,0 +1,145 @@
+#include "host/mpi_folder.h"
+#include "base/text.h"
+#include "host/host.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define RUN "run-"
+#define MARK "launcher"
+
+/* $TMPDIR/ndparallel-UID, writable by this user alone; freed by the caller. */
+static ndp_status home(char **out) {
+    const char *folder = getenv("TMPDIR");
+    struct stat info;
+    char *path = ndp_format("%s/ndparallel-%u", folder && *folder ? folder : "/tmp", (unsigned)geteuid());
+    ndp_status st = path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    if (path && mkdir(path, 0700) != 0 && errno != EEXIST)
+        st = NDP_FAIL(NDP_EIO,
+                      "cannot create the folder '%s' for mpirun's files: %s; set TMPDIR to one that can be "
+                      "written to",
+                      path, strerror(errno));
+    else if (path &&
+             (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022)))
+        st = NDP_FAIL(NDP_EINVAL,
+                      "'%s', for mpirun's files, is no folder that only this user can write to: remove it, "
+                      "or set TMPDIR",
+                      path);
+    if (st != NDP_OK) {
+        free(path);
+        return st;
+    }
+    *out = path;
+    return NDP_OK;
+}
+
+/* A descriptor that holds the folder's lock, -1 when it cannot be had. */
+static int lock(const char *path) {
+    struct stat held, now;
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -1;
+    /* It may have been removed before it was locked. */
+    if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &held) == 0 && stat(path, &now) == 0 &&
+        held.st_ino == now.st_ino && held.st_dev == now.st_dev)
+        return fd;
+    close(fd);
+    return -1;
+}
+
+/* A folder that a launcher made had its lock from the beginning. One that a daemon of Open MPI made on another host
+ * gets it from its first rank: until that has come, its age has to do. */
+static bool may_be_starting(const char *path) {
+    enum { SECONDS = 60 };
+    struct stat info;
+    char *mark = ndp_format("%s/" MARK, path);
+    bool young = stat(path, &info) == 0 && time(NULL) - info.st_mtime < SECONDS;
+    young &= !mark || !ndp_path_exists(mark);
+    free(mark);
+    return young;
+}
+
+/* What cannot be removed stays: it is not this user's. */
+static void remove_abandoned(const char *folder) {
+    DIR *all = opendir(folder);
+    for (struct dirent *e; all && (e = readdir(all)) != NULL;) {
+        char *path = strncmp(e->d_name, RUN, strlen(RUN)) == 0 ? ndp_format("%s/%s", folder, e->d_name) : NULL;
+        int fd = path ? lock(path) : -1;
+        if (fd >= 0 && !may_be_starting(path))
+            (void)!ndp_folder_remove(path);
+        if (fd >= 0)
+            close(fd);
+        free(path);
+    }
+    if (all)
+        closedir(all);
+}
+
+void ndp_mpi_folder_keep(void) {
+    const char *path = getenv("OMPI_MCA_orte_tmpdir_base"), *name = path ? strrchr(path, '/') : NULL;
+    if (!getenv(NDP_LAUNCHED) || !name || strncmp(name + 1, RUN, strlen(RUN)) != 0)
+        return;
+    if (lock(path) < 0) /* the launcher has it, or another rank of this host */
+        return;
+    char *folder = ndp_format("%.*s", (int)(name - path), path);
+    if (folder)
+        remove_abandoned(folder);
+    free(folder);
+}
+
+/* Makes a file in it that says that a launcher made it. */
+static int mark(const char *path) {
+    char *file = ndp_format("%s/" MARK, path);
+    int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
+    int error = !file ? ENOMEM : fd < 0 ? errno : 0;
+    free(file);
+    if (fd >= 0)
+        close(fd);
+    return error;
+}
+
+ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
+    enum { TRIES = 100 };
+    char *folder;
+    NDP_TRY(home(&folder));
+    remove_abandoned(folder);
+    ndp_mpi_folder f = {.lock = -1};
+    int error = 0;
+    for (int i = 0; i < TRIES && f.lock < 0 && error == 0; i++) {
+        free(f.path);
+        f.path = ndp_format("%s/" RUN "XXXXXX", folder);
+        error = !f.path ? ENOMEM : mkdtemp(f.path) ? 0 : errno;
+        if (error == 0)
+            f.lock = lock(f.path);
+        if (f.lock >= 0)
+            error = mark(f.path);
+    }
+    ndp_status st = f.lock >= 0 && error == 0
+                        ? NDP_OK
+                        : NDP_FAIL(NDP_EIO, "cannot create a folder in '%s' for mpirun's files: %s", folder,
+                                   strerror(error ? error : EBUSY));
+    free(folder);
+    if (st != NDP_OK) {
+        if (f.lock >= 0)
+            close(f.lock);
+        free(f.path);
+        return st;
+    }
+    *out = f;
+    return NDP_OK;
+}
+
+void ndp_mpi_folder_remove(ndp_mpi_folder *f) {
+    (void)!ndp_folder_remove(f->path); /* what is left is removed at the next start */
+    if (f->lock >= 0)
+        close(f->lock);
+    free(f->path);
+    *f = (ndp_mpi_folder){.lock = -1};
+}

@@ -1,0 +1,114 @@
+#include "infer/cached.h"
+
+#include <stdlib.h>
+
+/* longrope's angles go by the `longest` tokens, not by the padded length of the cache. */
+static void choose_factors(ndp_facts *facts, int64_t longest) {
+    for (int i = 0; i < facts->n_ropes; i++) {
+        ndp_rope *r = &facts->ropes[i];
+        if (r->scaling == NDP_ROPE_LONG)
+            r->original_positions = longest > r->original_positions ? 0 : INT64_MAX;
+    }
+}
+
+static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t rows, ndp_model *m) {
+    int64_t keys = c->longest + c->chunk_model.opts.rows - 1; /* a padded chunk may begin at the last token */
+    ndp_model_opts opts = {
+        .mode = NDP_MODEL_CACHED, .rows = rows, .keys = keys, .positions = keys, .compute = NDP_F32, .master = NDP_F32};
+    NDP_TRY(ndp_model_build(&f->facts, &opts, m));
+    choose_factors(&m->facts, c->longest);
+    return NDP_OK;
+}
+
+static ndp_status build_engine(const ndp_cached *c, const ndp_infer *f, const ndp_model *m, ndp_engine **e) {
+    NDP_TRY(ndp_infer_engine(f, m, c->chunk, e));
+    ndp_batch b = ndp_engine_batch(*e, 0);
+    for (int64_t s = 0; s < m->opts.keys; s++)
+        b.k_pos[s] = (int32_t)s;
+    return NDP_OK;
+}
+
+/* Numbers of one layer's keys, or values. */
+static int64_t cache_block(const ndp_cached *c) {
+    const ndp_facts *f = &c->chunk_model.facts;
+    return c->chunk_model.opts.keys * f->kv_heads * f->head_dim;
+}
+
+static ndp_status check_memory(const ndp_cached *c, const ndp_infer *f) {
+    const ndp_model *const models[] = {&c->chunk_model, &c->one_model};
+    int64_t cache = 2 * f->facts.layers * cache_block(c) * (int64_t)sizeof *c->cache;
+    return ndp_infer_check_memory(f, models, NDP_COUNT(models), cache,
+                                  "Take a smaller model, or lower --max-tokens, for which keys and values are kept");
+}
+
+/* Zeroed: a key that nobody sees is still multiplied, by 0. */
+static ndp_status take_cache(ndp_cached *c) {
+    const ndp_facts *f = &c->chunk_model.facts;
+    int64_t keys = c->chunk_model.opts.keys, block = cache_block(c);
+    c->cache = calloc((size_t)(2 * f->layers), (size_t)block * sizeof *c->cache);
+    if (!c->cache)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the keys and values of %lld tokens in %d layers", (long long)keys,
+                        f->layers);
+    for (int i = 0; i < f->layers; i++) {
+        float *k = c->cache + 2 * i * block;
+        ndp_engine_cache(c->chunk, i + 1, k, k + block);
+        ndp_engine_cache(c->one, i + 1, k, k + block);
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_cached_init(ndp_cached *c, const ndp_infer *f, int64_t longest, int64_t rows) {
+    *c = (ndp_cached){.longest = longest, .chunk_model.opts.rows = rows};
+    ndp_status st = build_model(c, f, rows, &c->chunk_model);
+    if (st == NDP_OK)
+        st = build_model(c, f, 1, &c->one_model);
+    if (st == NDP_OK)
+        st = check_memory(c, f);
+    if (st == NDP_OK)
+        st = build_engine(c, f, &c->chunk_model, &c->chunk);
+    if (st == NDP_OK)
+        st = build_engine(c, f, &c->one_model, &c->one);
+    if (st == NDP_OK)
+        st = take_cache(c);
+    if (st != NDP_OK)
+        ndp_cached_release(c);
+    return st;
+}
+
+void ndp_cached_release(ndp_cached *c) {
+    ndp_engine_destroy(c->one);
+    ndp_engine_destroy(c->chunk);
+    ndp_model_release(&c->one_model);
+    ndp_model_release(&c->chunk_model);
+    free(c->cache);
+    *c = (ndp_cached){0};
+}
+
+/* One run over `n` tokens and padding up to the rows of the graph. */
+static ndp_status run(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
+    ndp_batch b = ndp_engine_batch(e, 0);
+    for (int64_t t = 0; t < rows; t++) {
+        b.tokens[t] = t < n ? ids[t] : 0;
+        b.labels[t] = -1;
+        b.rope_pos[t] = b.q_pos[t] = (int32_t)(c->used + t);
+        b.q_low[t] = 0;
+    }
+    ndp_step_result unused;
+    ndp_engine_cache_row(e, (int32_t)c->used);
+    return ndp_engine_step(e, 0, 0, false, &unused);
+}
+
+ndp_status ndp_cached_feed(ndp_cached *c, const int32_t *ids, int64_t n, ndp_logits_visitor *visit, void *user) {
+    int64_t vocab = c->chunk_model.facts.vocab, most = c->chunk_model.opts.rows;
+    while (n > 0) {
+        int64_t now = n < most ? n : most;
+        ndp_engine *e = now == 1 ? c->one : c->chunk;
+        NDP_TRY(run(c, e, now == 1 ? 1 : most, ids, now));
+        const float *logits = ndp_engine_logits(e);
+        for (int64_t t = 0; visit && t < now; t++)
+            visit(user, c->used + t, logits + t * vocab);
+        c->logits = logits + (now - 1) * vocab;
+        c->used += now, ids += now, n -= now;
+    }
+    return NDP_OK;
+}

@@ -1,0 +1,195 @@
+/* The mean negative log-likelihood of documents. Each document is a text of its own: positions begin at 0 and nothing
+ * is seen across its borders, so that many of them run at once, packed into the rows of one graph. Longrope has other
+ * angles for documents beyond its original length; those are scored apart, so that no document changes another's. */
+#include "data/corpus/source.h"
+#include "infer/infer.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { PACKED_ROWS = 1024 }; /* of a run, where no document is longer: enough to fill the products */
+
+/* All documents, one behind the other; document i ends at ends[i]. */
+typedef struct corpus {
+    const ndp_infer *infer;
+    int64_t longest; /* tokens kept of a document */
+    ndp_ids ids;
+    int64_t *ends;
+    int64_t n, capacity;
+} corpus;
+
+static ndp_status add_document(void *user, const ndp_document *d) {
+    corpus *c = user;
+    if (!d->n)
+        return NDP_OK;
+    int64_t first = c->ids.n;
+    NDP_TRY(ndp_infer_encode(c->infer, d->text, d->n, &c->ids));
+    if (c->ids.n - first > c->longest)
+        c->ids.n = first + c->longest;
+    NDP_TRY(ndp_array_reserve(&c->ends, &c->capacity, c->n + 1, sizeof *c->ends));
+    c->ends[c->n++] = c->ids.n;
+    return NDP_OK;
+}
+
+static ndp_status read_corpus(corpus *c, const char *path, const char *text_field) {
+    ndp_mapped file;
+    NDP_CHECK(path, "no data are given; they are a .jsonl file with a text a record, or a text file");
+    NDP_TRY(ndp_file_map(path, &file));
+    ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, text_field, add_document, c);
+    NDP_TRY(ndp_file_end(&file, st));
+    NDP_CHECK(c->n > 0, "%s holds no document with text", path);
+    NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens: there is nothing to predict", path,
+              (long long)c->n);
+    return NDP_OK;
+}
+
+static void release_corpus(corpus *c) {
+    ndp_ids_release(&c->ids);
+    free(c->ends);
+}
+
+static int64_t document_begin(const corpus *c, int64_t i) { return i ? c->ends[i - 1] : 0; }
+
+/* A document's last token is only a label: it takes no row. */
+static int64_t document_rows(const corpus *c, int64_t i) {
+    int64_t n = c->ends[i] - document_begin(c, i);
+    return n > 0 ? n - 1 : 0;
+}
+
+/* Lengths, in rows, that have the same angles: above `low`, up to `high`. */
+typedef struct lengths {
+    int64_t low, high;
+} lengths;
+
+static bool has(lengths l, int64_t rows) { return rows > l.low && rows <= l.high; }
+
+/* The lengths behind `low`, up to the next original length of a longrope table. */
+static lengths lengths_above(const ndp_facts *f, int64_t low) {
+    lengths l = {low, INT64_MAX};
+    for (int i = 0; i < f->n_ropes; i++) {
+        int64_t original = f->ropes[i].original_positions;
+        if (f->ropes[i].scaling == NDP_ROPE_LONG && original > low && original < l.high)
+            l.high = original;
+    }
+    return l;
+}
+
+static int64_t rows_of_a_run(const corpus *c, lengths l, int64_t *longest) {
+    int64_t sum = 0;
+    *longest = 0;
+    for (int64_t i = 0; i < c->n; i++) {
+        int64_t rows = document_rows(c, i);
+        if (!has(l, rows))
+            continue;
+        sum += rows;
+        *longest = rows > *longest ? rows : *longest;
+    }
+    int64_t packed = sum < PACKED_ROWS ? sum : PACKED_ROWS;
+    return *longest > packed ? *longest : packed;
+}
+
+/* ---- runs ---- */
+
+typedef struct scoring {
+    ndp_engine *engine;
+    int64_t rows, used; /* of the run being filled */
+    double nll;
+    int64_t tokens;
+} scoring;
+
+static void put_document(scoring *s, const int32_t *ids, int64_t n) {
+    ndp_batch b = ndp_engine_batch(s->engine, 0);
+    int64_t first = s->used;
+    for (int64_t t = 0; t < n; t++, s->used++) {
+        b.tokens[s->used] = ids[t];
+        b.labels[s->used] = ids[t + 1];
+        b.rope_pos[s->used] = (int32_t)t;
+        b.q_pos[s->used] = b.k_pos[s->used] = (int32_t)s->used;
+        b.q_low[s->used] = (int32_t)first;
+    }
+}
+
+/* Runs what was put; the rows behind it see themselves and predict nothing. */
+static ndp_status score(scoring *s) {
+    ndp_batch b = ndp_engine_batch(s->engine, 0);
+    for (int64_t r = s->used; r < s->rows; r++) {
+        b.tokens[r] = b.rope_pos[r] = 0;
+        b.labels[r] = -1;
+        b.q_pos[r] = b.k_pos[r] = b.q_low[r] = (int32_t)r;
+    }
+    ndp_step_result result;
+    NDP_TRY(ndp_engine_step(s->engine, 0, 0, false, &result));
+    s->nll += result.loss * (double)result.tokens;
+    s->tokens += result.tokens;
+    s->used = 0;
+    return NDP_OK;
+}
+
+static ndp_status score_documents(const corpus *c, lengths l, scoring *s) {
+    for (int64_t i = 0; i < c->n; i++) {
+        int64_t rows = document_rows(c, i);
+        if (!has(l, rows))
+            continue;
+        if (s->used + rows > s->rows)
+            NDP_TRY(score(s));
+        put_document(s, c->ids.items + document_begin(c, i), rows);
+    }
+    return s->used ? score(s) : NDP_OK;
+}
+
+/* Adds the documents of these lengths to s->nll and s->tokens. */
+static ndp_status score_lengths(const corpus *c, lengths l, scoring *s) {
+    ndp_model m;
+    int64_t longest;
+    s->rows = rows_of_a_run(c, l, &longest);
+    if (!longest)
+        return NDP_OK;
+    ndp_model_opts opts = {
+        .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
+    NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
+    ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
+                                           "Take a smaller model, or lower --sequence-length");
+    if (st == NDP_OK)
+        st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
+    if (st == NDP_OK)
+        st = score_documents(c, l, s);
+    ndp_engine_destroy(s->engine);
+    s->engine = NULL;
+    ndp_model_release(&m);
+    return st;
+}
+
+static ndp_status evaluate(const corpus *c, ndp_evaluation *out) {
+    scoring s = {0};
+    for (lengths l = {0}; l.high < INT64_MAX;) {
+        l = lengths_above(&c->infer->facts, l.high);
+        NDP_TRY(score_lengths(c, l, &s));
+    }
+    NDP_CHECK(isfinite(s.nll), "the nll of the %lld predictions is not finite: the model's weights overflow",
+              (long long)s.tokens);
+    *out = (ndp_evaluation){s.nll / (double)s.tokens, s.tokens, c->n};
+    return NDP_OK;
+}
+
+ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
+    ndp_infer infer;
+    NDP_TRY(ndp_infer_init(&infer, o->model, o->device, o->threads));
+    infer.force_memory = o->force_memory;
+    int64_t most = infer.facts.max_positions;
+    corpus c = {.infer = &infer, .longest = o->sequence_length ? o->sequence_length : most};
+    ndp_status st = NDP_OK;
+    if (o->sequence_length < 0 || o->sequence_length == 1)
+        st = NDP_FAIL(NDP_EINVAL, "a sequence length of %d: give 2 or more, or 0 for the model's %lld",
+                      o->sequence_length, (long long)most);
+    else if (c.longest > most)
+        st = NDP_FAIL(NDP_EINVAL,
+                      "a sequence length of %d is longer than the model's max_position_embeddings %lld (%s); lower it",
+                      o->sequence_length, (long long)most, infer.folder);
+    if (st == NDP_OK)
+        st = read_corpus(&c, o->data, o->text_field);
+    if (st == NDP_OK)
+        st = evaluate(&c, out);
+    release_corpus(&c);
+    ndp_infer_release(&infer);
+    return st;
+}

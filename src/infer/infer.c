@@ -1,0 +1,124 @@
+#include "infer/infer.h"
+
+#include "base/log.h"
+#include "checkpoint/folder.h"
+#include "train/folder_facts.h"
+#include "host/memory_need.h"
+#include "train/weights.h"
+#include <omp.h>
+#include <stdlib.h>
+#include <string.h>
+
+static ndp_status choose_device(ndp_infer *f, const char *name, int threads) {
+    static const ndp_device *const devices[] = {&ndp_device_cpu, &ndp_device_ref};
+    for (int i = 0; name && i < NDP_COUNT(devices); i++)
+        if (strcmp(devices[i]->name, name) == 0)
+            f->device = devices[i];
+    NDP_CHECK(f->device, "there is no device '%s'; built: cpu, ref", name ? name : "");
+    NDP_CHECK(threads >= 0, "%d threads: give 1 or more, or 0 for all cores", threads);
+    f->threads = threads ? threads : ndp_device_threads(1);
+    omp_set_num_threads(f->threads);
+    return NDP_OK;
+}
+
+static ndp_status read_facts(ndp_infer *f) {
+    static const ndp_log log = {NDP_LOG_INFO, 0};
+    NDP_TRY(ndp_folder_facts(f->folder, &f->facts));
+    if (ndp_head_note(&f->facts))
+        ndp_info(&log, "%s", ndp_head_note(&f->facts));
+    return NDP_OK;
+}
+
+static ndp_status open_folder(ndp_infer *f, const char *folder) {
+    NDP_CHECK(folder, "no model is given; it is a Hugging Face folder");
+    NDP_CHECK(ndp_path_is_folder(folder),
+              "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
+              "safetensors",
+              folder, ndp_path_why_no_folder(folder));
+    f->folder = ndp_format("%s", folder);
+    if (!f->folder)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    NDP_TRY(read_facts(f));
+    NDP_TRY(ndp_weights_find_files(f->folder));
+    NDP_TRY(ndp_tokenizer_create(f->folder, &f->tokenizer));
+    NDP_TRY(ndp_transport_self(&f->transport));
+    return ndp_mesh_init(&(ndp_layout){.size = {1, 1, 1, 1, 1, 1}, .ep = 1}, 0, &f->mesh);
+}
+
+ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads) {
+    *f = (ndp_infer){0};
+    ndp_status st = choose_device(f, device, threads);
+    if (st == NDP_OK)
+        st = open_folder(f, folder);
+    if (st != NDP_OK)
+        ndp_infer_release(f);
+    return st;
+}
+
+void ndp_infer_release(ndp_infer *f) {
+    ndp_transport_destroy(f->transport);
+    ndp_tokenizer_destroy(f->tokenizer);
+    free(f->folder);
+    *f = (ndp_infer){0};
+}
+
+ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_ids *ids) {
+    int64_t first = ids->n;
+    NDP_TRY(ndp_tokenizer_encode(f->tokenizer, text, n, true, ids));
+    for (int64_t i = first; i < ids->n; i++)
+        NDP_CHECK(ids->items[i] < f->facts.vocab,
+                  "the tokenizer of %s gives token %d, the model's vocabulary ends at %lld: they do "
+                  "not belong together",
+                  f->folder, ids->items[i], (long long)f->facts.vocab - 1);
+    return NDP_OK;
+}
+
+static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of) {
+    return (ndp_engine_opts){.model = m,
+                             .mesh = f->mesh,
+                             .transport = f->transport,
+                             .device = f->device,
+                             .threads = f->threads,
+                             .accumulation = 1,
+                             .weights_of = weights_of};
+}
+
+/* Builds the engines on the device that takes nothing; `engines` are the caller's, also on failure. */
+static ndp_status sum_budgets(const ndp_infer *f, const ndp_model *const *models, int n, ndp_engine **engines,
+                              int64_t *bytes) {
+    for (int i = 0; i < n; i++) {
+        ndp_engine_opts opts = engine_opts(f, models[i], i ? engines[0] : NULL);
+        ndp_budget budget;
+        opts.device = &ndp_device_null;
+        NDP_TRY(ndp_engine_create(&opts, &engines[i]));
+        ndp_program_budget(ndp_engine_program(engines[i]), &budget);
+        *bytes += (int64_t)budget.total;
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *models, int n, int64_t besides,
+                                  const char *less) {
+    enum { MOST = 2 };
+    static const ndp_log log = {NDP_LOG_INFO, 0};
+    ndp_engine *engines[MOST] = {NULL};
+    ndp_memory_need need = {.ranks = 1, .mapped = 1, .besides = besides, .what = "the model", .less = less};
+    NDP_TRY(n <= MOST ? NDP_OK : NDP_FAIL(NDP_EBUG, "%d models, %d at most", n, MOST));
+    ndp_status st = sum_budgets(f, models, n, engines, &need.rank);
+    for (int i = n; i-- > 0;)
+        ndp_engine_destroy(engines[i]);
+    return st == NDP_OK ? ndp_memory_check(&need, f->force_memory, &log) : st;
+}
+
+ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of, ndp_engine **out) {
+    ndp_engine_opts opts = engine_opts(f, m, weights_of);
+    ndp_engine *e;
+    NDP_TRY(ndp_engine_create(&opts, &e));
+    ndp_status st = weights_of ? NDP_OK : ndp_weights_load(e, f->folder);
+    if (st != NDP_OK) {
+        ndp_engine_destroy(e);
+        return st;
+    }
+    *out = e;
+    return NDP_OK;
+}

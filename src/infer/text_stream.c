@@ -1,0 +1,84 @@
+#include "infer/text_stream.h"
+
+#include <string.h>
+
+static const char REPLACEMENT[] = "\xef\xbf\xbd";
+enum { REPLACEMENT_LENGTH = 3, LONGEST_CHARACTER = 4 };
+
+ndp_status ndp_text_stream_init(ndp_text_stream *s, const ndp_tokenizer *t, bool begun) {
+    *s = (ndp_text_stream){.tokenizer = t, .begun = begun};
+    ndp_status st = ndp_tokenizer_encode(t, "a", 1, false, &s->window);
+    s->anchor = s->window.n;
+    if (st == NDP_OK)
+        st = ndp_tokenizer_decode(t, s->window.items, s->anchor, true, &s->anchor_text);
+    if (st != NDP_OK)
+        ndp_text_stream_release(s);
+    return st;
+}
+
+void ndp_text_stream_release(ndp_text_stream *s) {
+    ndp_ids_release(&s->window);
+    ndp_str_release(&s->anchor_text);
+    *s = (ndp_text_stream){0};
+}
+
+/* The text of the first n waiting tokens, behind other text if `begun`; *whole says whether it ends with a whole
+ * character. */
+static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_str *text, bool *whole) {
+    int64_t from = begun ? 0 : s->anchor;
+    size_t skip = begun ? s->anchor_text.length : 0;
+    text->length = 0;
+    NDP_TRY(ndp_tokenizer_decode(s->tokenizer, s->window.items + from, s->anchor + n - from, true, text));
+    if (text->length < skip || (skip && memcmp(text->data, s->anchor_text.data, skip) != 0)) {
+        /* a run of byte tokens became invalid as a whole, the anchor's byte with it */
+        text->length = 0;
+        ndp_str_add(text, REPLACEMENT);
+    } else if (skip) {
+        text->length -= skip;
+        memmove(text->data, text->data + skip, text->length + 1);
+    }
+    *whole = text->length < REPLACEMENT_LENGTH ||
+             memcmp(text->data + text->length - REPLACEMENT_LENGTH, REPLACEMENT, REPLACEMENT_LENGTH) != 0;
+    return text->failed ? NDP_FAIL(NDP_ENOMEM, "no memory to decode") : NDP_OK;
+}
+
+/* Gives out the text of the first n waiting tokens. Behind other text they may have more of it, a space: with that too
+ * the text has begun. */
+static ndp_status give_out(ndp_text_stream *s, int64_t n, ndp_str *text, ndp_str *out) {
+    bool unused;
+    ndp_str_add_bytes(out, text->data, text->length);
+    if (!s->begun)
+        NDP_TRY(text_of(s, true, n, text, &unused));
+    s->begun |= text->length > 0;
+    int32_t *waiting = s->window.items + s->anchor;
+    s->window.n -= n;
+    memmove(waiting, waiting + n, (size_t)(s->window.n - s->anchor) * sizeof *waiting);
+    return NDP_OK;
+}
+
+/* At most `hold` tokens go on waiting. What is not whole although it is as long as a character can be begins with a
+ * token that is no beginning of one. */
+static ndp_status flush(ndp_text_stream *s, int64_t hold, ndp_str *out) {
+    ndp_str text = {0};
+    ndp_status st = NDP_OK;
+    while (st == NDP_OK && s->window.n > s->anchor) {
+        int64_t waiting = s->window.n - s->anchor;
+        bool whole;
+        st = text_of(s, s->begun, waiting, &text, &whole);
+        if (st == NDP_OK && !whole && waiting <= hold)
+            break;
+        if (st == NDP_OK && !whole)
+            st = text_of(s, s->begun, waiting = 1, &text, &whole);
+        if (st == NDP_OK)
+            st = give_out(s, waiting, &text, out);
+    }
+    ndp_str_release(&text);
+    return st == NDP_OK && out->failed ? NDP_FAIL(NDP_ENOMEM, "no memory for text") : st;
+}
+
+ndp_status ndp_text_stream_add(ndp_text_stream *s, int32_t id, ndp_str *out) {
+    NDP_TRY(ndp_ids_add(&s->window, id));
+    return flush(s, LONGEST_CHARACTER - 1, out);
+}
+
+ndp_status ndp_text_stream_end(ndp_text_stream *s, ndp_str *out) { return flush(s, 0, out); }

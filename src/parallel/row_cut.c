@@ -1,0 +1,36 @@
+#include "parallel/row_cut.h"
+
+ndp_rows ndp_rows_cut(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how) {
+    const int *size = mesh->layout.size;
+    ndp_rows r = {.real = rows,
+                  .cp = size[NDP_CP],
+                  .cp_rank = mesh->coord[NDP_CP],
+                  .sp = size[NDP_SP],
+                  .sp_rank = mesh->coord[NDP_SP],
+                  .zigzag = size[NDP_CP] > 1 && !how->cp_contiguous,
+                  .ring = size[NDP_CP] > 1 && !how->cp_all_gather};
+    int64_t unit = (r.cp > 1 ? 2 * r.cp : 1) * (int64_t)r.sp * size[NDP_TP];
+    r.padded = (rows + unit - 1) / unit * unit;
+    r.queries = r.padded / r.cp;
+    r.keys = r.padded;
+    r.tokens = r.queries / r.sp;
+    r.slice = how->tp_whole_rows ? r.tokens : r.tokens / size[NDP_TP];
+    return r;
+}
+
+/* Row number i of what rank `cp_rank` holds. */
+static int64_t row_of(const ndp_rows *r, int cp_rank, int64_t i) {
+    if (!r->zigzag)
+        return cp_rank * r->queries + i;
+    int64_t chunk = r->queries / 2;
+    return i < chunk ? cp_rank * chunk + i : (2 * r->cp - 1 - cp_rank) * chunk + i - chunk;
+}
+
+int64_t ndp_rows_query(const ndp_rows *r, int64_t i) { return row_of(r, r->cp_rank, i); }
+
+int64_t ndp_rows_token(const ndp_rows *r, int64_t i) { return ndp_rows_query(r, r->sp_rank * r->tokens + i); }
+
+int64_t ndp_rows_key(const ndp_rows *r, int64_t i) {
+    int block = (int)(i / r->queries), rank = r->ring ? (r->cp_rank - block + r->cp) % r->cp : block;
+    return row_of(r, rank, i % r->queries);
+}

@@ -1,0 +1,34 @@
+/* How the rows (tokens) of a micro-batch are cut over the context axis (cp) and the sequence axis (sp).
+ *
+ * T rows, padded to a multiple of 2 cp x sp x tp. Zig-zag: 2 cp chunks; rank r of cp has chunks r and 2 cp - 1 - r, so
+ * that under a causal mask all ranks have the same work; otherwise one chunk a rank. The rows of a cp rank are cut
+ * evenly over sp. Attention sees all rows of a cp rank (`queries`); everything else has its own `tokens` alone. */
+#ifndef NDP_PARALLEL_ROW_CUT_H
+#define NDP_PARALLEL_ROW_CUT_H
+
+#include "mesh/mesh.h"
+
+/* Choices of the axes; all false are the defaults. */
+typedef struct ndp_parallel {
+    bool tp_whole_rows; /* norms and residuals on all rows of every tp rank (all_reduce), not on slices of them */
+    bool cp_all_gather; /* keys and values are gathered, not passed round the ring */
+    bool cp_contiguous; /* no zig-zag */
+} ndp_parallel;
+
+typedef struct ndp_rows {
+    int64_t real, padded;
+    int64_t tokens, queries, keys; /* of this rank: of a unit, of its attention, of all that it sees */
+    int64_t slice;                 /* tokens of the residual stream: a tp rank's part of `tokens` */
+    int cp, cp_rank, sp, sp_rank;
+    bool zigzag, ring;
+} ndp_rows;
+
+ndp_rows ndp_rows_cut(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how);
+
+/* The row of the micro-batch that is this rank's token, query or key number i; rows from `real` on are padding. */
+int64_t ndp_rows_token(const ndp_rows *r, int64_t i);
+int64_t ndp_rows_query(const ndp_rows *r, int64_t i);
+/* Keys in the order in which attention meets them: this rank's own first and then round the ring, or by rank. */
+int64_t ndp_rows_key(const ndp_rows *r, int64_t i);
+
+#endif

@@ -1,0 +1,76 @@
+/* Inside the step room: the stages of ndp_program_build.
+ *
+ * own.c says what a rank keeps, emit.c appends instructions, build.c lists the runs, gather.c and reduce.c put around
+ * them the gathers that they need and the reductions that they finish, memory.c gives all blocks their places. */
+#ifndef NDP_STEP_BUILDER_H
+#define NDP_STEP_BUILDER_H
+
+#include "step/program.h"
+
+typedef struct ndp_planned_run {
+    int unit, micro_batch;
+    ndp_phase phase;
+} ndp_planned_run;
+
+typedef struct ndp_builder {
+    ndp_program *p;
+    const ndp_model *m;
+    ndp_planned_run *runs;
+    int n_runs;
+    /* by unit (boundary u lies before unit u): blocks of the micro-batch at hand */
+    int *x, *dx, *saved, *between;
+    /* by buffer */
+    int *gathered;                         /* block with the whole buffer, NDP_NONE */
+    int *begun;                            /* begin instruction of a gather under way, NDP_NONE */
+    int *grad;                             /* block with the whole gradient, NDP_NONE */
+    uint64_t *written;                     /* bit per segment: the gradient holds something already */
+    int *last_write;                       /* per micro-batch: last run that writes the buffer's gradient */
+    int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
+    bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
+} ndp_builder;
+
+/* ---- emit.c ---- */
+
+/* A block that lives as long as the instructions that name it. */
+ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, int *out);
+/* One that lives as long as the program. */
+ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_place *out);
+/* Appends an instruction; its blocks live at least here. */
+ndp_status ndp_emit(ndp_program *p, ndp_instr in);
+ndp_status ndp_emit_begin(ndp_program *p, ndp_instr in, int *index);
+ndp_status ndp_emit_wait(ndp_program *p, int begin);
+/* The sum of one of the scalars over a group; nothing for a group of one. */
+ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what);
+
+/* ---- own.c ---- */
+
+/* What this rank keeps of every buffer, of the batch, and the scalars. */
+ndp_status ndp_own_all(ndp_program *p);
+
+/* ---- gather.c ---- */
+
+bool ndp_run_reads(const ndp_builder *b, int r, int buffer);
+/* Run r's buffers are there after this; the next gathers begin. */
+ndp_status ndp_gather_before(ndp_builder *b, int r);
+/* Lets go of buffers whose next use is far away: the last unit's stay for its backward. */
+void ndp_gather_release(ndp_builder *b, int r);
+
+/* ---- reduce.c ---- */
+
+/* For the micro-batch that begins with run r: the last run that writes each buffer's gradient. */
+void ndp_reduce_plan(ndp_builder *b, int r);
+/* Blocks and accumulate bits of the parameter gradients that run r writes. */
+ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in);
+/* The reductions that run r makes possible. */
+ndp_status ndp_reduce_after(ndp_builder *b, int r);
+ndp_status ndp_reduce_finish(ndp_builder *b);
+/* Sums this rank's part of the gradients of what several ranks of the tensor axis hold. */
+ndp_status ndp_reduce_copies(ndp_builder *b);
+
+/* ---- build.c, memory.c ---- */
+
+const ndp_list *ndp_list_of_run(const ndp_builder *b, int r);
+/* Gives every block its region's offset and sets program->bytes. */
+NDP_API ndp_status ndp_memory_plan(ndp_program *p);
+
+#endif

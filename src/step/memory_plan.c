@@ -1,0 +1,102 @@
+/* The memory plan: persistent blocks one behind the other, then the others by interval allocation over the program. */
+#include "graph/intervals.h"
+#include "step/builder.h"
+
+#include <stdlib.h>
+
+const char *ndp_memory_class_name(ndp_memory_class c) {
+    static const char *const names[NDP_MEM_CLASSES] = {"weights",     "master weights", "gradients", "optimizer state",
+                                                       "activations", "work",           "data"};
+    return names[c];
+}
+
+const char *ndp_region_name(ndp_region r) {
+    static const char *const names[NDP_REGIONS] = {"arena", "shared", "lent", "lent shared"};
+    return names[r];
+}
+
+/* 256 bytes: two cache lines for prefetching pairs, and a whole number of vectors of any width. */
+static size_t aligned(size_t n) { return (n + 255) & ~(size_t)255; }
+
+static ndp_status place_intervals(ndp_program *p) {
+    ndp_interval *items = calloc((size_t)p->n_blocks + 1, sizeof *items);
+    if (!items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", p->n_blocks);
+    int n = 0;
+    for (int i = 0; i < p->n_blocks; i++)
+        if (!p->blocks[i].persistent && p->blocks[i].first >= 0)
+            items[n++] = (ndp_interval){aligned(p->blocks[i].bytes), p->blocks[i].first, p->blocks[i].last, 0};
+    size_t total = 0;
+    ndp_status st = ndp_intervals_place(items, n, &total);
+    for (int i = 0, k = 0; st == NDP_OK && i < p->n_blocks; i++)
+        if (!p->blocks[i].persistent && p->blocks[i].first >= 0)
+            p->blocks[i].offset = p->bytes[NDP_REGION_ARENA] + items[k++].offset;
+    free(items);
+    p->bytes[NDP_REGION_ARENA] += total;
+    return st;
+}
+
+ndp_status ndp_memory_plan(ndp_program *p) {
+    for (int i = 0; i < p->n_blocks; i++) {
+        ndp_block *b = &p->blocks[i];
+        if (!b->persistent)
+            continue;
+        b->first = 0, b->last = p->n - 1;
+        if (ndp_region_is_lent(b->region))
+            continue; /* it lies where its owner's plan has put it */
+        b->offset = p->bytes[b->region];
+        p->bytes[b->region] += aligned(b->bytes);
+    }
+    return place_intervals(p);
+}
+
+/* What a block counts for this rank: of a shared buffer the slice that it owns, of a lent one nothing. */
+static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
+    int shards = p->owned[0].shard.shards;
+    if (ndp_region_is_lent(b->region))
+        return 0;
+    return b->region == NDP_REGION_SHARED ? b->bytes / (size_t)shards : b->bytes;
+}
+
+void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
+    *out = (ndp_budget){0};
+    out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
+    size_t most = 0;
+    int peak = 0;
+    for (int at = 0; at < p->n; at++) {
+        size_t sum = 0;
+        for (int i = 0; i < p->n_blocks; i++)
+            if (p->blocks[i].first <= at && at <= p->blocks[i].last)
+                sum += own_bytes(p, &p->blocks[i]);
+        if (sum > most)
+            most = sum, peak = at;
+    }
+    for (int i = 0; i < p->n_blocks; i++)
+        if (p->blocks[i].first <= peak && peak <= p->blocks[i].last)
+            out->class_bytes[p->blocks[i].class] += own_bytes(p, &p->blocks[i]);
+}
+
+/* What of `bytes` handed in leaves the rank once: all but its own part. */
+static double leaving(ndp_collective kind, double bytes, int size) {
+    switch (kind) {
+    case NDP_ALL_GATHER:
+        return bytes * (size - 1);
+    case NDP_ALL_REDUCE:
+        return 2 * bytes * (size - 1) / size;
+    case NDP_SHIFT:
+        return bytes;
+    default:
+        return bytes * (size - 1) / size;
+    }
+}
+
+void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
+    for (int g = 0; g < NDP_GROUPS; g++)
+        out[g] = 0;
+    ndp_event e;
+    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);) {
+        int size = ndp_mesh_group(&p->opts.mesh, e.group).count;
+        if (e.begin && !e.in_place && size > 1)
+            out[e.group] += leaving(e.kind, (double)e.bytes, size);
+    }
+}

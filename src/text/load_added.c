@@ -1,0 +1,131 @@
+/* The added tokens of a tokenizer.json. */
+#include "text/loader.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* Added tokens while they are read. */
+typedef struct listed {
+    int64_t next;          /* id of the next token that is not in the model's vocabulary: ids go on without a hole */
+    ndp_prefixes contents; /* of all of them */
+} listed;
+
+/* Into the vocabulary, unless it is there already with the same id. The reference numbers these tokens itself, whatever
+ * the file says, so a file that says otherwise would give other ids there. */
+static ndp_status enter_token(const ndp_loader *l, listed *all, const char *text, size_t n, int64_t id) {
+    ndp_vocab *v = &l->t->words.vocab;
+    int32_t known = ndp_vocab_find(v, text, n);
+    if (known >= 0 && known != id)
+        return NDP_FAIL(NDP_EFORMAT, "%s: the added token '%s' has the id %lld, but %d in the vocabulary", l->what,
+                        text, (long long)id, known);
+    if (known < 0)
+        NDP_TRY(ndp_vocab_add(v, l->what, text, n, id, NDP_VOCAB_NOT_FOUND));
+    if (known < 0 && id != all->next)
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: the added token '%s' has the id %lld, but the `tokenizers` library numbers it %lld: added "
+                        "tokens follow the vocabulary without holes, in the file's order",
+                        l->what, text, (long long)id, (long long)all->next);
+    all->next = id < all->next ? all->next : id + 1;
+    return ndp_prefixes_add(&all->contents, text, n, (int32_t)id);
+}
+
+/* The text to look for: as it is, or as the normalizers make it when the token is looked for in normalized text. */
+static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool normalized) {
+    ndp_normalize_scratch scratch = {0};
+    ndp_regex_scratch regex = {0};
+    ndp_span text = {token.text, token.length};
+    size_t first = 0;
+    ndp_status st = normalized ? ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &first, &text) : NDP_OK;
+    char *kept = st == NDP_OK ? ndp_arena_alloc(&l->t->arena, text.n + 1) : NULL;
+    if (kept && !text.n) {
+        st = NDP_FAIL(NDP_ENOTSUP,
+                      "%s: the normalizers leave nothing of the added token '%s', which is looked for in normalized "
+                      "text; that is not built: set its 'normalized' to false, or leave it out",
+                      l->what, token.text);
+    } else if (kept) {
+        memcpy(kept, text.data, text.n);
+        token.text = kept;
+        token.length = text.n;
+        st = ndp_added_add(normalized ? &l->t->normalized : &l->t->raw, token);
+    } else if (st == NDP_OK && !kept) {
+        st = NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", l->what);
+    }
+    ndp_normalize_scratch_release(&scratch);
+    ndp_regex_scratch_release(&regex);
+    return st;
+}
+
+static ndp_status load_token(const ndp_loader *l, listed *all, struct json_object *o) {
+    struct json_object *content = NULL;
+    ndp_added_token token = {0};
+    int64_t id = -1;
+    bool normalized = false;
+    NDP_TRY(NDP_LOAD_KEYS(l, "an added token", o, "id", "content", "single_word", "lstrip", "rstrip", "normalized",
+                          "special"));
+    NDP_TRY(ndp_load_need(l, "an added token", o, "content", json_type_string, &content));
+    token.text = json_object_get_string(content);
+    token.length = (size_t)json_object_get_string_len(content);
+    NDP_TRY(ndp_json_int(o, l->what, "id", 0, NDP_VOCAB_MAX_ID, &id));
+    NDP_TRY(ndp_json_bool(o, l->what, "normalized", &normalized));
+    NDP_TRY(ndp_json_bool(o, l->what, "single_word", &token.single_word));
+    NDP_TRY(ndp_json_bool(o, l->what, "lstrip", &token.lstrip));
+    NDP_TRY(ndp_json_bool(o, l->what, "rstrip", &token.rstrip));
+    if (id < 0 || !token.length)
+        return NDP_FAIL(NDP_EFORMAT, "%s: an added token without %s", l->what, token.length ? "an id" : "a text");
+    token.id = (int32_t)id;
+    NDP_TRY(enter_token(l, all, token.text, token.length, id));
+    return add_token(l, token, normalized);
+}
+
+static ndp_status mark_special(const ndp_loader *l, struct json_object *list, size_t n) {
+    const ndp_vocab *v = &l->t->words.vocab;
+    bool *special = l->t->special = calloc((size_t)v->n + 1, sizeof *special);
+    if (!special)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", l->what);
+    for (size_t i = 0; i < n; i++) {
+        struct json_object *o = json_object_array_get_idx(list, i);
+        int64_t id = 0;
+        NDP_TRY(ndp_json_int(o, l->what, "id", 0, v->n - 1, &id));
+        NDP_TRY(ndp_json_bool(o, l->what, "special", &special[id]));
+    }
+    for (int64_t id = 0; l->t->words.is_unigram && id < v->n; id++) { /* which may have a text twice */
+        size_t length = 0;
+        const char *text = ndp_vocab_text(v, id, &length);
+        int32_t found = text ? ndp_vocab_find(v, text, length) : -1;
+        if (found >= 0)
+            special[id] |= special[found];
+    }
+    return NDP_OK;
+}
+
+/* The reference finds any one of two tokens with one text, now this one and then the other. */
+static ndp_status refuse_equal(const ndp_loader *l, const ndp_prefixes *texts) {
+    for (int64_t i = 1; i < texts->n; i++) {
+        const ndp_prefix *p = &texts->items[i - 1], *next = p + 1;
+        if (p->length == next->length && !memcmp(p->text, next->text, p->length))
+            return NDP_FAIL(NDP_ENOTSUP,
+                            "%s: two added tokens are looked for as '%.*s', which is not built: leave one of them out",
+                            l->what, (int)p->length, p->text);
+    }
+    return NDP_OK;
+}
+
+static ndp_status load_tokens(const ndp_loader *l, listed *all, struct json_object *list, size_t n) {
+    for (size_t i = 0; i < n; i++)
+        NDP_TRY(load_token(l, all, json_object_array_get_idx(list, i)));
+    ndp_prefixes_build(&all->contents);
+    NDP_TRY(refuse_equal(l, &all->contents));
+    NDP_TRY(ndp_added_build(&l->t->raw));
+    NDP_TRY(ndp_added_build(&l->t->normalized));
+    return refuse_equal(l, &l->t->normalized.index);
+}
+
+ndp_status ndp_load_added(const ndp_loader *l, struct json_object *list) {
+    if (list && !json_object_is_type(list, json_type_array))
+        return NDP_FAIL(NDP_EFORMAT, "%s: 'added_tokens' is not a list", l->what);
+    const ndp_words *w = &l->t->words;
+    size_t n = list ? json_object_array_length(list) : 0;
+    listed all = {.next = w->is_unigram ? w->vocab.n : w->vocab.filled};
+    ndp_status st = load_tokens(l, &all, list, n);
+    ndp_prefixes_release(&all.contents);
+    return st == NDP_OK ? mark_special(l, list, n) : st;
+}

@@ -1,0 +1,83 @@
+/* GPT-2's older pair of files, vocab.json and merges.txt, as the tokenizer.json that says the same: byte-level BPE with
+ * GPT-2's stages around it. */
+#include "text/loader.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* What the classes of transformers that read such folders have built in; others cut words in other ways. */
+static ndp_status check_class(const char *folder) {
+    static const char *const known[] = {"GPT2Tokenizer", "GPT2TokenizerFast"};
+    const char *name = known[0];
+    char *path = ndp_format("%s/tokenizer_config.json", folder);
+    struct json_object *root = NULL;
+    ndp_status st = NDP_OK;
+    if (path && ndp_path_exists(path))
+        st = ndp_json_read(path, &root);
+    if (st == NDP_OK && json_object_is_type(root, json_type_object))
+        st = ndp_json_string(root, path, "tokenizer_class", &name);
+    if (st == NDP_OK && strcmp(name, known[0]) != 0 && strcmp(name, known[1]) != 0)
+        st = NDP_FAIL(NDP_ENOTSUP,
+                      "%s: vocab.json and merges.txt of a %s are not built; save the tokenizer as tokenizer.json",
+                      folder, name);
+    json_object_put(root);
+    free(path);
+    return st;
+}
+
+/* A line each, "a b", behind a first line that tells the version. */
+static void add_merges(const char *text, ndp_str *out) {
+    bool first = true, any = false;
+    for (const char *line = text, *end; *line; line = *end ? end + 1 : end, first = false) {
+        end = line + strcspn(line, "\n");
+        size_t n = (size_t)(end - line) - (end > line && end[-1] == '\r');
+        if (!n || (first && !strncmp(line, "#version", 8)))
+            continue;
+        ndp_str_add(out, any ? ",\"" : "\"");
+        for (size_t i = 0; i < n; i++) {
+            if (line[i] == '"' || line[i] == '\\')
+                ndp_str_add(out, "\\");
+            ndp_str_add_bytes(out, line + i, 1);
+        }
+        ndp_str_add(out, "\"");
+        any = true;
+    }
+}
+
+/* The token that ends GPT-2's documents: that it is special is all that the pair of files leaves out. */
+static ndp_status add_end_of_text(const char *vocab, size_t size, const char *what, ndp_str *out) {
+    static const char name[] = "<|endoftext|>";
+    ndp_json_cursor c = {.text = vocab, .what = what, .end = size};
+    bool more;
+    ndp_status st = ndp_json_expect(&c, '{');
+    for (bool first = true; st == NDP_OK; first = false) {
+        const char *token = "";
+        size_t n = 0;
+        int64_t id = 0;
+        st = ndp_json_next_entry(&c, '}', first, &more);
+        if (st != NDP_OK || !more)
+            break;
+        st = ndp_json_next_string(&c, &token, &n);
+        bool found = st == NDP_OK && n == sizeof name - 1 && !memcmp(token, name, n);
+        if (st == NDP_OK)
+            st = ndp_json_expect(&c, ':');
+        if (st == NDP_OK)
+            st = ndp_json_next_int(&c, &id);
+        if (st == NDP_OK && found)
+            ndp_str_addf(out, "{\"content\":\"%s\",\"special\":true,\"id\":%lld}", name, (long long)id);
+    }
+    ndp_json_cursor_release(&c);
+    return st;
+}
+
+ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder, ndp_str *out) {
+    NDP_TRY(check_class(folder));
+    ndp_str_add(out, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
+                     "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
+    NDP_TRY(add_end_of_text(vocab, vocab_size, folder, out));
+    ndp_str_add(out, "],\"model\":{\"type\":\"BPE\",\"vocab\":");
+    ndp_str_add_bytes(out, vocab, vocab_size);
+    ndp_str_add(out, ",\"merges\":[");
+    add_merges(merges, out);
+    ndp_str_add(out, "]}}");
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", folder) : NDP_OK;
+}

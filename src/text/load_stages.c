@@ -1,0 +1,396 @@
+/* Normalizers, pre-tokenizers and decoders of a tokenizer.json. */
+#include "text/charsmap.h"
+#include "text/loader.h"
+#include "text/newer.h"
+#include "text/utf8.h"
+#include <string.h>
+
+/* {"String": text} or {"Regex": pattern}, under "pattern". */
+static ndp_status load_pattern(const ndp_loader *l, const char *where, struct json_object *o, ndp_regex **out) {
+    struct json_object *pattern = NULL, *text;
+    NDP_TRY(ndp_load_need(l, where, o, "pattern", json_type_object, &pattern));
+    NDP_TRY(NDP_LOAD_KEYS(l, "a pattern", pattern, "String", "Regex"));
+    bool literal = (text = ndp_load_member(pattern, "String")) != NULL;
+    if (!literal)
+        text = ndp_load_member(pattern, "Regex");
+    if (!json_object_is_type(text, json_type_string) || json_object_object_length(pattern) != 1)
+        return NDP_FAIL(NDP_EFORMAT, "%s: the pattern of %s is neither a String nor a Regex", l->what, where);
+    ndp_span span = {json_object_get_string(text), (size_t)json_object_get_string_len(text)};
+    if (!literal)
+        return ndp_regex_create(span, l->what, out);
+    return span.n ? ndp_regex_create_literal(span, l->what, out)
+                  : NDP_FAIL(NDP_EFORMAT, "%s: %s has an empty pattern", l->what, where);
+}
+
+/* ---- normalizers ---- */
+
+/* Takes what the stage owns. */
+static ndp_status add_normalizer(const ndp_loader *l, ndp_normalizer s) {
+    ndp_normalizers *all = &l->t->normalizers;
+    ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
+    if (st == NDP_OK) {
+        all->items[all->n++] = s;
+    } else {
+        ndp_regex_destroy(s.pattern);
+        ndp_charsmap_destroy(s.charsmap);
+    }
+    return st;
+}
+
+static ndp_status load_replace(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the normalizer Replace";
+    const char *content = "";
+    ndp_normalizer s = {.kind = NDP_NORMALIZER_REPLACE};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "pattern", "content"));
+    NDP_TRY(ndp_load_string(l, where, o, "content", &content));
+    NDP_TRY(ndp_load_keep(l, content, &s.content));
+    NDP_TRY(load_pattern(l, where, o, &s.pattern));
+    return add_normalizer(l, s);
+}
+
+static ndp_status load_prepend(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the normalizer Prepend";
+    const char *content = "";
+    ndp_normalizer s = {.kind = NDP_NORMALIZER_PREPEND};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "prepend"));
+    NDP_TRY(ndp_load_string(l, where, o, "prepend", &content));
+    NDP_TRY(ndp_load_keep(l, content, &s.content));
+    return add_normalizer(l, s);
+}
+
+static ndp_status load_strip(const ndp_loader *l, struct json_object *o) {
+    ndp_normalizer s = {.kind = NDP_NORMALIZER_STRIP, .left = true, .right = true};
+    NDP_TRY(NDP_LOAD_KEYS(l, "the normalizer Strip", o, "type", "strip_left", "strip_right"));
+    NDP_TRY(ndp_json_bool(o, l->what, "strip_left", &s.left));
+    NDP_TRY(ndp_json_bool(o, l->what, "strip_right", &s.right));
+    return add_normalizer(l, s);
+}
+
+static ndp_status load_precompiled(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the normalizer Precompiled";
+    const char *base64 = "";
+    ndp_normalizer s = {.kind = NDP_NORMALIZER_PRECOMPILED};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "precompiled_charsmap"));
+    NDP_TRY(ndp_load_string(l, where, o, "precompiled_charsmap", &base64));
+    NDP_TRY(ndp_charsmap_create(base64, l->what, &s.charsmap));
+    return add_normalizer(l, s);
+}
+
+static ndp_status add_replace(const ndp_loader *l, const char *regex, const char *content) {
+    ndp_normalizer s = {.kind = NDP_NORMALIZER_REPLACE, .content = content};
+    NDP_TRY(ndp_regex_create((ndp_span){regex, strlen(regex)}, l->what, &s.pattern));
+    return add_normalizer(l, s);
+}
+
+/* Control characters go, and what is like a space becomes one. */
+static ndp_status load_nmt(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the normalizer Nmt", o, "type"));
+    NDP_TRY(add_replace(l, "[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x{8f}\\x{9f}]", ""));
+    return add_replace(l, "[\\t\\n\\f\\r\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]",
+                       " ");
+}
+
+#define PLAIN_NORMALIZER(name, KIND)                                                                                   \
+    static ndp_status load_##name(const ndp_loader *l, struct json_object *o) {                                        \
+        NDP_TRY(NDP_LOAD_KEYS(l, "the normalizer " #name, o, "type"));                                                 \
+        return add_normalizer(l, (ndp_normalizer){.kind = KIND});                                                      \
+    }
+PLAIN_NORMALIZER(NFC, NDP_NORMALIZER_NFC)
+PLAIN_NORMALIZER(NFD, NDP_NORMALIZER_NFD)
+PLAIN_NORMALIZER(NFKC, NDP_NORMALIZER_NFKC)
+PLAIN_NORMALIZER(NFKD, NDP_NORMALIZER_NFKD)
+PLAIN_NORMALIZER(Lowercase, NDP_NORMALIZER_LOWERCASE)
+PLAIN_NORMALIZER(StripAccents, NDP_NORMALIZER_STRIP_ACCENTS)
+
+ndp_status ndp_load_normalizers(const ndp_loader *l, struct json_object *o) {
+    static const ndp_stage_type types[] = {
+        {"NFC", load_NFC},
+        {"NFD", load_NFD},
+        {"NFKC", load_NFKC},
+        {"NFKD", load_NFKD},
+        {"Replace", load_replace},
+        {"Prepend", load_prepend},
+        {"Strip", load_strip},
+        {"Lowercase", load_Lowercase},
+        {"StripAccents", load_StripAccents},
+        {"Precompiled", load_precompiled},
+        {"Nmt", load_nmt},
+    };
+    static const ndp_stage_types known = {"normalizer", "normalizers", types, NDP_COUNT(types)};
+    return o ? ndp_load_stages(l, &known, o) : NDP_OK;
+}
+
+/* ---- pre-tokenizers ---- */
+
+/* Takes the pattern. */
+static ndp_status add_pretokenizer(const ndp_loader *l, ndp_pretokenizer s) {
+    ndp_pretokenizers *all = &l->t->pretokenizers;
+    if (all->n == NDP_PRETOKENIZERS) {
+        ndp_regex_destroy(s.pattern);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d stages of pre-tokenizers are not built yet", l->what,
+                        NDP_PRETOKENIZERS);
+    }
+    all->items[all->n++] = s;
+    return NDP_OK;
+}
+
+static ndp_status add_split(const ndp_loader *l, const char *regex, ndp_split_behavior behavior, bool invert) {
+    ndp_pretokenizer s = {.kind = NDP_PRETOKENIZER_SPLIT, .behavior = behavior, .invert = invert};
+    NDP_TRY(ndp_regex_create((ndp_span){regex, strlen(regex)}, l->what, &s.pattern));
+    return add_pretokenizer(l, s);
+}
+
+static ndp_status load_behavior(const ndp_loader *l, const char *where, struct json_object *o,
+                                ndp_split_behavior *out) {
+    static const char *const names[NDP_SPLIT_BEHAVIORS] = {
+        [NDP_SPLIT_REMOVED] = "Removed",
+        [NDP_SPLIT_ISOLATED] = "Isolated",
+        [NDP_SPLIT_MERGED_WITH_PREVIOUS] = "MergedWithPrevious",
+        [NDP_SPLIT_MERGED_WITH_NEXT] = "MergedWithNext",
+        [NDP_SPLIT_CONTIGUOUS] = "Contiguous",
+    };
+    const char *name = "";
+    NDP_TRY(ndp_load_string(l, where, o, "behavior", &name));
+    for (int i = 0; i < NDP_SPLIT_BEHAVIORS; i++)
+        if (!strcmp(name, names[i])) {
+            *out = (ndp_split_behavior)i;
+            return NDP_OK;
+        }
+    return NDP_FAIL(NDP_EFORMAT, "%s: %s has the behavior '%s', which is none", l->what, where, name);
+}
+
+static ndp_status load_split(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the pre_tokenizer Split";
+    ndp_pretokenizer s = {.kind = NDP_PRETOKENIZER_SPLIT};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "pattern", "behavior", "invert"));
+    NDP_TRY(load_behavior(l, where, o, &s.behavior));
+    NDP_TRY(ndp_json_bool(o, l->what, "invert", &s.invert));
+    NDP_TRY(load_pattern(l, where, o, &s.pattern));
+    return add_pretokenizer(l, s);
+}
+
+/* GPT-2's expression, which the reference has built in. */
+#define GPT2_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+
+/* `trim_offsets` is of offsets, which nobody asks for here. */
+static ndp_status load_byte_level(const ndp_loader *l, struct json_object *o) {
+    bool space = true, regex = true, trim;
+    NDP_TRY(
+        NDP_LOAD_KEYS(l, "the pre_tokenizer ByteLevel", o, "type", "add_prefix_space", "trim_offsets", "use_regex"));
+    NDP_TRY(ndp_json_bool(o, l->what, "add_prefix_space", &space));
+    NDP_TRY(ndp_json_bool(o, l->what, "use_regex", &regex));
+    NDP_TRY(ndp_json_bool(o, l->what, "trim_offsets", &trim));
+    for (int i = 0; i < l->t->pretokenizers.n; i++)
+        if (l->t->pretokenizers.items[i].kind == NDP_PRETOKENIZER_BYTES)
+            return NDP_FAIL(NDP_ENOTSUP, "%s: two pre_tokenizers of type ByteLevel are not built yet", l->what);
+    if (space)
+        NDP_TRY(add_pretokenizer(l, (ndp_pretokenizer){.kind = NDP_PRETOKENIZER_PREPEND, .content = " "}));
+    if (regex)
+        NDP_TRY(add_split(l, GPT2_WORDS, NDP_SPLIT_ISOLATED, false));
+    return add_pretokenizer(l, (ndp_pretokenizer){.kind = NDP_PRETOKENIZER_BYTES});
+}
+
+static ndp_status load_digits(const ndp_loader *l, struct json_object *o) {
+    bool individual = false;
+    NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer Digits", o, "type", "individual_digits"));
+    NDP_TRY(ndp_json_bool(o, l->what, "individual_digits", &individual));
+    return add_split(l, "\\p{N}", individual ? NDP_SPLIT_ISOLATED : NDP_SPLIT_CONTIGUOUS, false);
+}
+
+/* Of ASCII the symbols too, and two that are none any more. */
+#define PUNCTUATION "[\\p{P}\\x{166d}\\x{111c9}$+<=>^`|~&&[^" NDP_NEWER_PUNCTUATION "]]"
+
+static ndp_status load_punctuation(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the pre_tokenizer Punctuation";
+    ndp_split_behavior behavior = NDP_SPLIT_ISOLATED;
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "behavior"));
+    if (ndp_load_member(o, "behavior"))
+        NDP_TRY(load_behavior(l, where, o, &behavior));
+    return add_split(l, PUNCTUATION, behavior, false);
+}
+
+/* The joiners are word characters to the reference's engine for this expression, which is another one. */
+static ndp_status load_whitespace(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer Whitespace", o, "type"));
+    return add_split(l, "[\\w\\u200c\\u200d]+|[^\\w\\u200c\\u200d\\s]+", NDP_SPLIT_REMOVED, true);
+}
+
+static ndp_status load_whitespace_split(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer WhitespaceSplit", o, "type"));
+    return add_split(l, "\\s+", NDP_SPLIT_REMOVED, false);
+}
+
+static ndp_status load_bert(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer BertPreTokenizer", o, "type"));
+    NDP_TRY(add_split(l, "\\s", NDP_SPLIT_REMOVED, false));
+    return add_split(l, PUNCTUATION, NDP_SPLIT_ISOLATED, false);
+}
+
+static ndp_status load_delimiter(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the pre_tokenizer CharDelimiterSplit";
+    const char *delimiter = "";
+    ndp_pretokenizer s = {.kind = NDP_PRETOKENIZER_SPLIT, .behavior = NDP_SPLIT_REMOVED};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "delimiter"));
+    NDP_TRY(ndp_load_string(l, where, o, "delimiter", &delimiter));
+    if (!delimiter[0])
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no delimiter", l->what, where);
+    NDP_TRY(ndp_regex_create_literal((ndp_span){delimiter, strlen(delimiter)}, l->what, &s.pattern));
+    return add_pretokenizer(l, s);
+}
+
+/* ---- Metaspace, on both ways ---- */
+
+typedef enum metaspace_scheme { ALWAYS, FIRST, NEVER, SCHEMES } metaspace_scheme;
+
+typedef struct metaspace {
+    const char *replacement; /* one character, in the arena */
+    metaspace_scheme scheme;
+    bool split;
+} metaspace;
+
+static ndp_status load_scheme(const ndp_loader *l, const char *where, struct json_object *o, metaspace_scheme *out) {
+    static const char *const names[SCHEMES] = {"always", "first", "never"};
+    bool add_space = true;
+    const char *name = NULL;
+    NDP_TRY(ndp_json_bool(o, l->what, "add_prefix_space", &add_space)); /* the older way to say it */
+    NDP_TRY(ndp_json_string(o, l->what, "prepend_scheme", &name));
+    int scheme = add_space ? ALWAYS : NEVER;
+    if (name)
+        for (scheme = 0; scheme < SCHEMES && strcmp(name, names[scheme]) != 0;)
+            scheme++;
+    if (scheme == SCHEMES)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has the prepend_scheme '%s', which is none", l->what, where, name);
+    *out = (metaspace_scheme)scheme;
+    if (!add_space && *out != NEVER)
+        return NDP_FAIL(NDP_EFORMAT, "%s: add_prefix_space and prepend_scheme of %s contradict each other", l->what,
+                        where);
+    return NDP_OK;
+}
+
+static ndp_status load_metaspace(const ndp_loader *l, const char *where, struct json_object *o, metaspace *out) {
+    const char *replacement = "";
+    *out = (metaspace){.split = true};
+    NDP_TRY(
+        NDP_LOAD_KEYS(l, where, o, "type", "replacement", "str_rep", "add_prefix_space", "prepend_scheme", "split"));
+    NDP_TRY(ndp_load_string(l, where, o, "replacement", &replacement));
+    if (!replacement[0] || strlen(replacement) != ndp_utf8_length((unsigned char)replacement[0]))
+        return NDP_FAIL(NDP_EFORMAT, "%s: the replacement '%s' of %s is not one character", l->what, replacement,
+                        where);
+    NDP_TRY(ndp_json_bool(o, l->what, "split", &out->split));
+    NDP_TRY(load_scheme(l, where, o, &out->scheme));
+    return ndp_load_keep(l, replacement, &out->replacement);
+}
+
+static ndp_status load_pre_metaspace(const ndp_loader *l, struct json_object *o) {
+    metaspace m;
+    ndp_pretokenizer s = {.kind = NDP_PRETOKENIZER_REPLACE};
+    NDP_TRY(load_metaspace(l, "the pre_tokenizer Metaspace", o, &m));
+    s.content = m.replacement;
+    NDP_TRY(ndp_regex_create_literal((ndp_span){" ", 1}, l->what, &s.pattern));
+    NDP_TRY(add_pretokenizer(l, s));
+    if (m.scheme != NEVER)
+        NDP_TRY(add_pretokenizer(l, (ndp_pretokenizer){.kind = NDP_PRETOKENIZER_PREPEND,
+                                                       .content = m.replacement,
+                                                       .first_only = m.scheme == FIRST}));
+    if (!m.split)
+        return NDP_OK;
+    s = (ndp_pretokenizer){.kind = NDP_PRETOKENIZER_SPLIT, .behavior = NDP_SPLIT_MERGED_WITH_NEXT};
+    NDP_TRY(ndp_regex_create_literal((ndp_span){m.replacement, strlen(m.replacement)}, l->what, &s.pattern));
+    return add_pretokenizer(l, s);
+}
+
+/* Bytes as characters at the end are the model's business: it does them for words that it does not know yet. */
+ndp_status ndp_load_pretokenizers(const ndp_loader *l, struct json_object *o) {
+    static const ndp_stage_type types[] = {
+        {"ByteLevel", load_byte_level},    {"Split", load_split},           {"Digits", load_digits},
+        {"Metaspace", load_pre_metaspace}, {"Whitespace", load_whitespace}, {"WhitespaceSplit", load_whitespace_split},
+        {"Punctuation", load_punctuation}, {"BertPreTokenizer", load_bert}, {"CharDelimiterSplit", load_delimiter},
+    };
+    static const ndp_stage_types known = {"pre_tokenizer", "pretokenizers", types, NDP_COUNT(types)};
+    ndp_pretokenizers *all = &l->t->pretokenizers;
+    if (o)
+        NDP_TRY(ndp_load_stages(l, &known, o));
+    l->t->words.byte_level = all->n && all->items[all->n - 1].kind == NDP_PRETOKENIZER_BYTES;
+    all->n -= l->t->words.byte_level;
+    return NDP_OK;
+}
+
+/* ---- decoders ---- */
+
+/* Takes the pattern. */
+static ndp_status add_decoder(const ndp_loader *l, ndp_decoder s) {
+    ndp_decoders *all = &l->t->decoders;
+    ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
+    if (st == NDP_OK)
+        all->items[all->n++] = s;
+    else
+        ndp_regex_destroy(s.pattern);
+    return st;
+}
+
+static ndp_status load_replace_decoder(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the decoder Replace";
+    const char *content = "";
+    ndp_decoder s = {.kind = NDP_DECODER_REPLACE};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "pattern", "content"));
+    NDP_TRY(ndp_load_string(l, where, o, "content", &content));
+    NDP_TRY(ndp_load_keep(l, content, &s.content));
+    NDP_TRY(load_pattern(l, where, o, &s.pattern));
+    return add_decoder(l, s);
+}
+
+static ndp_status load_strip_decoder(const ndp_loader *l, struct json_object *o) {
+    static const char where[] = "the decoder Strip";
+    const char *content = "";
+    int64_t start = 0, stop = 0;
+    ndp_decoder s = {.kind = NDP_DECODER_STRIP};
+    NDP_TRY(NDP_LOAD_KEYS(l, where, o, "type", "content", "start", "stop"));
+    NDP_TRY(ndp_load_string(l, where, o, "content", &content));
+    NDP_TRY(ndp_json_int(o, l->what, "start", 0, INT32_MAX, &start));
+    NDP_TRY(ndp_json_int(o, l->what, "stop", 0, INT32_MAX, &stop));
+    if (!content[0])
+        return NDP_FAIL(NDP_EFORMAT, "%s: the decoder Strip has no content", l->what);
+    s.start = (int)start;
+    s.stop = (int)stop;
+    NDP_TRY(ndp_load_keep(l, content, &s.content));
+    return add_decoder(l, s);
+}
+
+static ndp_status load_metaspace_decoder(const ndp_loader *l, struct json_object *o) {
+    metaspace m;
+    ndp_decoder s = {.kind = NDP_DECODER_METASPACE};
+    NDP_TRY(load_metaspace(l, "the decoder Metaspace", o, &m));
+    s.start = m.scheme != NEVER;
+    NDP_TRY(ndp_regex_create_literal((ndp_span){m.replacement, strlen(m.replacement)}, l->what, &s.pattern));
+    return add_decoder(l, s);
+}
+
+/* Its options are those of the pre-tokenizer and mean nothing here. */
+static ndp_status load_byte_level_decoder(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the decoder ByteLevel", o, "type", "add_prefix_space", "trim_offsets", "use_regex"));
+    return add_decoder(l, (ndp_decoder){.kind = NDP_DECODER_BYTE_LEVEL});
+}
+
+static ndp_status load_byte_fallback(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the decoder ByteFallback", o, "type"));
+    return add_decoder(l, (ndp_decoder){.kind = NDP_DECODER_BYTE_FALLBACK});
+}
+
+static ndp_status load_fuse(const ndp_loader *l, struct json_object *o) {
+    NDP_TRY(NDP_LOAD_KEYS(l, "the decoder Fuse", o, "type"));
+    return add_decoder(l, (ndp_decoder){.kind = NDP_DECODER_FUSE});
+}
+
+ndp_status ndp_load_decoders(const ndp_loader *l, struct json_object *o) {
+    static const ndp_stage_type types[] = {
+        {"Replace", load_replace_decoder},
+        {"Strip", load_strip_decoder},
+        {"Fuse", load_fuse},
+        {"ByteLevel", load_byte_level_decoder},
+        {"ByteFallback", load_byte_fallback},
+        {"Metaspace", load_metaspace_decoder},
+    };
+    static const ndp_stage_types known = {"decoder", "decoders", types, NDP_COUNT(types)};
+    l->t->join_by_space = !o;
+    return o ? ndp_load_stages(l, &known, o) : NDP_OK;
+}

@@ -1,0 +1,48 @@
+/* Normalizers: text -> text, one behind the other. */
+#ifndef NDP_TEXT_NORMALIZE_H
+#define NDP_TEXT_NORMALIZE_H
+
+#include "text/regex.h"
+
+typedef enum ndp_normalizer_kind {
+    NDP_NORMALIZER_PREPEND,       /* content before a text that is not empty */
+    NDP_NORMALIZER_REPLACE,       /* matches by content */
+    NDP_NORMALIZER_STRIP,         /* white space off the ends */
+    NDP_NORMALIZER_LOWERCASE,     /* character by character */
+    NDP_NORMALIZER_STRIP_ACCENTS, /* leaves marks out */
+    NDP_NORMALIZER_NFC,
+    NDP_NORMALIZER_NFD,
+    NDP_NORMALIZER_NFKC,
+    NDP_NORMALIZER_NFKD,
+    NDP_NORMALIZER_PRECOMPILED /* SentencePiece's table of characters */
+} ndp_normalizer_kind;
+
+typedef struct ndp_normalizer {
+    ndp_normalizer_kind kind;
+    ndp_regex *pattern;            /* owned */
+    const char *content;           /* in the tokenizer's arena */
+    bool left, right;              /* which ends STRIP takes */
+    struct ndp_charsmap *charsmap; /* owned */
+} ndp_normalizer;
+
+typedef struct ndp_normalizers {
+    ndp_normalizer *items;
+    int64_t n, capacity;
+} ndp_normalizers;
+void ndp_normalizers_release(ndp_normalizers *n);
+
+/* Memory that one thread reuses from text to text; `{0}` at first. */
+typedef struct ndp_normalize_scratch {
+    ndp_str a, b;
+    int32_t *characters, *sorted;
+    int64_t capacity, sorted_capacity;
+} ndp_normalize_scratch;
+void ndp_normalize_scratch_release(ndp_normalize_scratch *s);
+
+/* *out is the result, in the scratch (whose former contents are lost) or `text` itself. The text is valid UTF-8, and
+ * so is the result. *first: how many bytes at the beginning are those of the user's first character, before and after;
+ * 0 where the text begins later, or that character is gone. */
+NDP_API ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s,
+                                 ndp_regex_scratch *regex, size_t *first, ndp_span *out);
+
+#endif

@@ -1,0 +1,335 @@
+#include "text/tokenizer.h"
+
+#include "text/tokenizer_parts.h"
+#include "text/utf8.h"
+#include "text/workbench.h"
+#include <string.h>
+#include <xxhash.h>
+
+enum { BYTES_BOS = 256, BYTES_EOS = 257, BYTES_VOCAB = 258 };
+
+/* ---- life ---- */
+
+static ndp_hash128 hash_of(const char *text, size_t n) {
+    XXH128_hash_t h = XXH3_128bits(text, n);
+    return (ndp_hash128){h.low64, h.high64};
+}
+
+static ndp_status create_bytes(ndp_tokenizer **out) {
+    ndp_tokenizer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    t->bytes = true;
+    t->bos = BYTES_BOS;
+    t->eos = BYTES_EOS;
+    t->fingerprint = hash_of("bytes", 5);
+    ndp_status st = ndp_ids_add(&t->prefix, BYTES_BOS);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+/* An empty one, to be loaded. */
+static ndp_status create_empty(ndp_tokenizer **out) {
+    ndp_tokenizer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    t->bos = t->eos = -1;
+    ndp_status st = ndp_workbenches_create(&t->benches);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
+    ndp_tokenizer *t = NULL;
+    NDP_TRY(create_empty(&t));
+    t->fingerprint = hash_of(text, size);
+    ndp_status st = ndp_tokenizer_load(t, text, size, what);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+static ndp_status create_from_file(const char *path, ndp_tokenizer **out) {
+    char *text;
+    size_t size;
+    NDP_TRY(ndp_file_read_as(NDP_FILE_TOKENIZER, path, &text, &size));
+    ndp_status st = ndp_tokenizer_parse(text, size, path, out);
+    free(text);
+    return st;
+}
+
+/* From the texts of vocab.json and merges.txt. */
+static ndp_status create_from_texts(const char *vocab, size_t vocab_size, const char *merges, size_t merges_size,
+                                    const char *folder, ndp_tokenizer **out) {
+    ndp_tokenizer *t = NULL;
+    NDP_TRY(create_empty(&t));
+    ndp_hash128 hashes[2] = {hash_of(vocab, vocab_size), hash_of(merges, merges_size)};
+    t->fingerprint = hash_of((const char *)hashes, sizeof hashes);
+    ndp_status st = ndp_tokenizer_load_pair(t, vocab, vocab_size, merges, folder);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+static ndp_status create_from_pair(const char *vocab_path, const char *merges_path, const char *folder,
+                                   ndp_tokenizer **out) {
+    char *vocab, *merges;
+    size_t vocab_size, merges_size;
+    NDP_TRY(ndp_file_read_as(NDP_FILE_TOKENIZER, vocab_path, &vocab, &vocab_size));
+    ndp_status st = ndp_file_read_as(NDP_FILE_TOKENIZER, merges_path, &merges, &merges_size);
+    if (st == NDP_OK) {
+        st = create_from_texts(vocab, vocab_size, merges, merges_size, folder, out);
+        free(merges);
+    }
+    free(vocab);
+    return st;
+}
+
+/* The names of what a source may be made of; they live and die together. */
+typedef struct paths {
+    char *json, *config, *special, *vocab, *merges, *folder;
+} paths;
+
+static ndp_status fail_missing(const paths *p) {
+    char *model = ndp_format("%s/tokenizer.model", p->folder);
+    bool found = model && *p->vocab && ndp_path_exists(model);
+    free(model);
+    if (found)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: a SentencePiece tokenizer.model alone is not read; transformers writes the tokenizer.json "
+                        "that says the same: AutoTokenizer.from_pretrained(FOLDER).save_pretrained(FOLDER)",
+                        p->folder);
+    return NDP_FAIL(NDP_EIO,
+                    "'%s' is not there; a tokenizer is \"bytes\", a folder with a tokenizer.json (or vocab.json and "
+                    "merges.txt), or such a file",
+                    p->json);
+}
+
+static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
+    ndp_tokenizer *t = NULL;
+    if (ndp_path_exists(p->json))
+        NDP_TRY(create_from_file(p->json, &t));
+    else if (ndp_path_exists(p->vocab) && ndp_path_exists(p->merges))
+        NDP_TRY(create_from_pair(p->vocab, p->merges, p->folder, &t));
+    else
+        return fail_missing(p);
+    ndp_status st = ndp_tokenizer_load_config(t, p->config, p->special);
+    if (st != NDP_OK) {
+        ndp_tokenizer_destroy(t);
+        return st;
+    }
+    *out = t;
+    return NDP_OK;
+}
+
+ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out) {
+    if (!strcmp(source, "bytes"))
+        return create_bytes(out);
+    const char *slash = strrchr(source, '/');
+    bool folder = ndp_path_is_folder(source);
+    paths p = {.folder = folder  ? strdup(source)
+                         : slash ? ndp_format("%.*s", (int)(slash - source), source)
+                                 : strdup(".")};
+    if (p.folder) {
+        p.json = folder ? ndp_format("%s/tokenizer.json", source) : strdup(source);
+        p.config = ndp_format("%s/tokenizer_config.json", p.folder);
+        p.special = ndp_format("%s/special_tokens_map.json", p.folder);
+        p.vocab = folder ? ndp_format("%s/vocab.json", source) : strdup("");
+        p.merges = folder ? ndp_format("%s/merges.txt", source) : strdup("");
+    }
+    ndp_status st = p.json && p.config && p.special && p.vocab && p.merges
+                        ? find_and_create(&p, out)
+                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    free(p.folder);
+    free(p.json);
+    free(p.config);
+    free(p.special);
+    free(p.vocab);
+    free(p.merges);
+    return st;
+}
+
+void ndp_tokenizer_destroy(ndp_tokenizer *t) {
+    if (!t)
+        return;
+    ndp_arena_release(&t->arena);
+    ndp_added_release(&t->raw);
+    ndp_normalizers_release(&t->normalizers);
+    ndp_added_release(&t->normalized);
+    ndp_pretokenizers_release(&t->pretokenizers);
+    ndp_words_release(&t->words);
+    ndp_decoders_release(&t->decoders);
+    ndp_workbenches_destroy(t->benches);
+    free(t->special);
+    ndp_ids_release(&t->prefix);
+    ndp_ids_release(&t->suffix);
+    free(t);
+}
+
+int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t) { return t->bytes ? BYTES_VOCAB : (int32_t)t->words.vocab.n; }
+int32_t ndp_tokenizer_bos(const ndp_tokenizer *t) { return t->bos; }
+int32_t ndp_tokenizer_eos(const ndp_tokenizer *t) { return t->eos; }
+ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t) { return t->fingerprint; }
+
+int64_t ndp_tokenizer_prefix(const ndp_tokenizer *t) { return t->prefix.n; }
+int64_t ndp_tokenizer_suffix(const ndp_tokenizer *t) { return t->suffix.n; }
+
+int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token) {
+    if (t->bytes)
+        return !strcmp(token, "<bos>") ? BYTES_BOS : !strcmp(token, "<eos>") ? BYTES_EOS : -1;
+    const ndp_vocab *v = &t->words.vocab;
+    size_t length = strlen(token);
+    int32_t id = ndp_vocab_find(v, token, length);
+    if (id >= 0)
+        return id;
+    for (int64_t i = 0; i < v->n; i++) { /* tokens that were only added are not indexed */
+        size_t n;
+        const char *text = ndp_vocab_text(v, i, &n);
+        if (text && n == length && !memcmp(text, token, n))
+            return (int32_t)i;
+    }
+    return -1;
+}
+
+ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id) {
+    size_t n = 0;
+    const char *text = ndp_vocab_text(&t->words.vocab, id, &n);
+    return (ndp_span){text, n};
+}
+
+/* ---- encode ---- */
+
+typedef struct encoding {
+    const ndp_tokenizer *t;
+    ndp_workbench *w;
+    ndp_ids *ids;
+} encoding;
+
+/* A stretch of text, and how many of its bytes are those of the user's first character. */
+typedef ndp_status stage(encoding *e, ndp_span text, size_t first);
+
+/* Cuts a text at the added tokens; what lies between goes to `next`. */
+static ndp_status cut(encoding *e, const ndp_added *added, ndp_span text, size_t first, stage *next) {
+    ndp_added_walk w = {added, text, 0, 0};
+    size_t done = 0, from, to;
+    const ndp_added_token *token;
+    while ((token = ndp_added_next(&w, &from, &to))) {
+        if (from > done)
+            NDP_TRY(next(e, (ndp_span){text.data + done, from - done}, first > done ? first - done : 0));
+        NDP_TRY(ndp_ids_add(e->ids, token->id));
+        done = to;
+    }
+    return done < text.n ? next(e, (ndp_span){text.data + done, text.n - done}, first > done ? first - done : 0)
+                         : NDP_OK;
+}
+
+static ndp_status encode_word(void *user, ndp_span word) {
+    encoding *e = user;
+    return ndp_words_encode(&e->t->words, &e->w->words, word, e->ids);
+}
+
+static ndp_status encode_normalized(encoding *e, ndp_span text, size_t first) {
+    return ndp_pretokenize(&e->t->pretokenizers, &e->w->pretokenize, &e->w->regex, text, first, encode_word, e);
+}
+
+static ndp_status encode_raw(encoding *e, ndp_span text, size_t first) {
+    ndp_span normal;
+    NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &first, &normal));
+    return cut(e, &e->t->normalized, normal, first, encode_normalized);
+}
+
+static ndp_status encode_bytes(const char *text, size_t n, ndp_ids *ids) {
+    NDP_TRY(ndp_array_reserve(&ids->items, &ids->capacity, ids->n + (int64_t)n, sizeof *ids->items));
+    for (size_t i = 0; i < n; i++)
+        ids->items[ids->n++] = (unsigned char)text[i];
+    return NDP_OK;
+}
+
+static ndp_status encode_text(const ndp_tokenizer *t, const char *text, size_t n, ndp_ids *ids) {
+    size_t valid = ndp_utf8_valid_prefix(text, n);
+    if (valid < n)
+        return NDP_FAIL(NDP_EINVAL, "the text is not valid UTF-8 at byte %zu", valid);
+    encoding e = {.t = t, .ids = ids};
+    NDP_TRY(ndp_workbench_take(t->benches, &e.w));
+    ndp_status st = cut(&e, &t->raw, (ndp_span){text, n}, n ? ndp_utf8_length((unsigned char)text[0]) : 0, encode_raw);
+    ndp_workbench_put(t->benches, e.w, n);
+    return st;
+}
+
+ndp_status ndp_tokenizer_encode(const ndp_tokenizer *t, const char *text, size_t n, bool add_special, ndp_ids *ids) {
+    for (int64_t i = 0; add_special && i < t->prefix.n; i++)
+        NDP_TRY(ndp_ids_add(ids, t->prefix.items[i]));
+    NDP_TRY(t->bytes ? encode_bytes(text, n, ids) : encode_text(t, text, n, ids));
+    for (int64_t i = 0; add_special && i < t->suffix.n; i++)
+        NDP_TRY(ndp_ids_add(ids, t->suffix.items[i]));
+    return NDP_OK;
+}
+
+/* ---- decode ---- */
+
+static ndp_status fail_id(const ndp_tokenizer *t, int32_t id) {
+    return NDP_FAIL(NDP_EINVAL, "the id %d has no token in this vocabulary of %d", id, ndp_tokenizer_vocab_size(t));
+}
+
+static ndp_status decode_bytes(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, ndp_str *out) {
+    for (int64_t i = 0; i < n; i++) {
+        if (ids[i] < 0 || ids[i] >= BYTES_VOCAB)
+            return fail_id(t, ids[i]);
+        char byte = (char)ids[i];
+        if (ids[i] < 256)
+            ndp_str_add_bytes(out, &byte, 1);
+        else if (!skip_special)
+            ndp_str_add(out, ids[i] == BYTES_BOS ? "<bos>" : "<eos>");
+    }
+    return NDP_OK;
+}
+
+static ndp_status collect_tokens(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special,
+                                 ndp_pieces *pieces) {
+    for (int64_t i = 0; i < n; i++) {
+        size_t length = 0;
+        const char *text = ndp_vocab_text(&t->words.vocab, ids[i], &length);
+        if (!text)
+            return fail_id(t, ids[i]);
+        if (skip_special && t->special[ids[i]])
+            continue;
+        if (t->join_by_space && pieces->n)
+            NDP_TRY(ndp_pieces_add(pieces, " ", 1));
+        NDP_TRY(ndp_pieces_add(pieces, text, length));
+    }
+    return NDP_OK;
+}
+
+static ndp_status decode_text(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special, ndp_str *out) {
+    ndp_pieces pieces = {0};
+    ndp_workbench *w;
+    NDP_TRY(ndp_workbench_take(t->benches, &w));
+    ndp_status st = collect_tokens(t, ids, n, skip_special, &pieces);
+    if (st == NDP_OK)
+        st = ndp_decode_pieces(&t->decoders, &w->regex, &pieces);
+    if (st == NDP_OK)
+        ndp_str_add_bytes(out, pieces.text.data, pieces.text.length);
+    ndp_workbench_put(t->benches, w, 0);
+    ndp_pieces_release(&pieces);
+    return st;
+}
+
+ndp_status ndp_tokenizer_decode(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special,
+                                ndp_str *out) {
+    NDP_TRY(t->bytes ? decode_bytes(t, ids, n, skip_special, out) : decode_text(t, ids, n, skip_special, out));
+    return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode %lld tokens", (long long)n) : NDP_OK;
+}

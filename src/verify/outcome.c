@@ -1,0 +1,339 @@
+#include "verify/outcome.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- what comes out ---- */
+
+int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
+    return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
+}
+
+/* The name of the unit that has a trainer's tensor. */
+static const char *unit_of(const ndp_trainer *t, int tensor) {
+    const ndp_model *m = &t->model;
+    for (int b = 0; b < m->n_buffers; b++) {
+        const ndp_segments *s = &m->buffers[b].segments;
+        for (int i = 0; i < s->n; i++)
+            tensor -= !ndp_segment_continues(&s->items[i]);
+        if (tensor < 0)
+            return m->buffers[b].name;
+    }
+    return "";
+}
+
+static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
+    o->n = ndp_trainer_tensors(t);
+    o->names = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->names);
+    o->units = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->units);
+    o->first = ndp_arena_alloc(&o->arena, (size_t)(o->n + 1) * sizeof *o->first);
+    if (!o->names || !o->units || !o->first)
+        return false;
+    for (int i = 0; i < o->n; i++) {
+        int64_t elements = 0;
+        o->names[i] = ndp_arena_strdup(&o->arena, ndp_trainer_tensor(t, i, &elements));
+        o->units[i] = ndp_arena_strdup(&o->arena, unit_of(t, i));
+        o->first[i + 1] = o->first[i] + elements;
+        if (!o->names[i] || !o->units[i])
+            return false;
+    }
+    return true;
+}
+
+ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int steps, bool keep) {
+    *o = (ndp_outcome){.steps = steps, .type = t->model.opts.master};
+    NDP_CHECK(steps >= 1 && steps <= NDP_VERIFY_STEPS, "a comparison of %d steps; it has 1 to %d", steps,
+              NDP_VERIFY_STEPS);
+    bool ok = list_tensors(o, t);
+    for (int k = 0; k < NDP_KEPT && ok && keep; k++)
+        ok = (o->kept[k] = calloc((size_t)o->first[o->n], ndp_dtype_size(o->type))) != NULL;
+    if (ok)
+        return NDP_OK;
+    ndp_outcome_release(o);
+    return NDP_FAIL(NDP_ENOMEM, "no memory to keep a run's gradients and weights for a comparison");
+}
+
+void ndp_outcome_release(ndp_outcome *o) {
+    for (int k = 0; k < NDP_KEPT; k++)
+        free(o->kept[k]);
+    ndp_arena_release(&o->arena);
+    *o = (ndp_outcome){0};
+}
+
+/* Place of element i of a kept array. */
+static void *element(const ndp_outcome *o, int kept, int64_t i) {
+    return (char *)o->kept[kept] + (size_t)i * ndp_dtype_size(o->type);
+}
+
+static ndp_status read_tensors(ndp_outcome *o, ndp_trainer *t, ndp_kept kept) {
+    int64_t most = 0;
+    for (int i = 0; i < o->n; i++)
+        most = o->first[i + 1] - o->first[i] > most ? o->first[i + 1] - o->first[i] : most;
+    double *whole = malloc((size_t)most * sizeof *whole);
+    if (!whole)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a tensor of %lld elements", (long long)most);
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < o->n && st == NDP_OK; i++) {
+        st = ndp_trainer_read(t, kept == NDP_KEPT_WEIGHTS ? NDP_WEIGHT : NDP_GRADIENT, i, whole);
+        if (st == NDP_OK && o->kept[kept])
+            ndp_convert(whole, NDP_F64, element(o, kept, o->first[i]), o->type, o->first[i + 1] - o->first[i]);
+    }
+    free(whole);
+    return st;
+}
+
+ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t) {
+    int64_t step = ndp_trainer_updates(t);
+    ndp_metrics m;
+    NDP_CHECK(step < o->steps, "step %lld is not one of the %d of the comparison", (long long)step + 1, o->steps);
+    NDP_TRY(ndp_trainer_step(t, &m));
+    o->loss[step] = m.loss;
+    o->norm[step] = m.grad_norm;
+    o->tokens[step] = m.tokens;
+    if (step == 0)
+        NDP_TRY(read_tensors(o, t, NDP_KEPT_FIRST_GRADIENT));
+    if (step < o->steps - 1)
+        return NDP_OK;
+    NDP_TRY(read_tensors(o, t, NDP_KEPT_LAST_GRADIENT));
+    return read_tensors(o, t, NDP_KEPT_WEIGHTS);
+}
+
+/* ---- how far apart ---- */
+
+const char *ndp_measure_name(ndp_measure m) {
+    static const char *const names[NDP_MEASURES] = {
+        [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "gradient of step 1",
+        [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "gradient of the last step",
+        [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
+    return names[m];
+}
+
+static double share_of(const ndp_spot *s) { return s->off == 0 || isinf(s->off) ? s->off : s->off / s->bound; }
+
+/* Takes what was found at a place, in the order in which places are met. What is no number is worse than any. */
+static void note(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
+    ndp_spot spot = {.off = isnan(off) ? INFINITY : off, .bound = bound};
+    snprintf(spot.where, sizeof spot.where, "%s", where);
+    snprintf(spot.unit, sizeof spot.unit, "%s", unit);
+    double share = share_of(&spot), most = share_of(&d->worst);
+    if (share > most || (share == most && spot.off >= d->worst.off))
+        d->worst = spot;
+    if (!(spot.off <= bound) && d->beyond++ == 0)
+        d->first = spot;
+}
+
+/* Sums of squares over one tensor. */
+typedef struct squares {
+    double apart, a, b;
+} squares;
+
+static squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
+    enum { PART = 1024 };
+    double x[PART], y[PART];
+    squares s = {0};
+    for (int64_t at = b->first[tensor], end = b->first[tensor + 1]; at < end; at += PART) {
+        int64_t n = end - at < PART ? end - at : PART;
+        ndp_convert(element(a, kept, at), a->type, x, NDP_F64, n);
+        ndp_convert(element(b, kept, at), b->type, y, NDP_F64, n);
+        for (int64_t i = 0; i < n; i++) {
+            s.apart += (x[i] - y[i]) * (x[i] - y[i]);
+            s.a += x[i] * x[i];
+            s.b += y[i] * y[i];
+        }
+    }
+    return s;
+}
+
+/* |a - b| / |b| of one tensor; 0 where both are at most `nothing` long. */
+static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor, double nothing) {
+    squares s = squares_of(a, b, kept, tensor);
+    bool none = s.apart == 0 || (s.a <= nothing * nothing && s.b <= nothing * nothing);
+    return none ? 0 : sqrt(s.apart / s.b);
+}
+
+/* Some gradients are truly zero, and what is left of them is rounding: that of a bias of keys that RoPE does not turn,
+ * for one, which moves all scores of a query alike. Of the norm of all gradients, the part that is nothing. */
+static double nothing_of(const ndp_outcome *b, int kept) {
+    double all = 0;
+    for (int i = 0; i < b->n && kept != NDP_KEPT_WEIGHTS; i++)
+        all += squares_of(b, b, kept, i).b;
+    return sqrt(all) * (b->type == NDP_F64 ? 1e-15 : 1e-7);
+}
+
+static bool both_keep(const ndp_outcome *a, const ndp_outcome *b, int kept) { return a->kept[kept] && b->kept[kept]; }
+
+static const ndp_measure measure_of[NDP_KEPT] = {[NDP_KEPT_FIRST_GRADIENT] = NDP_MEASURE_FIRST_GRADIENT,
+                                                 [NDP_KEPT_LAST_GRADIENT] = NDP_MEASURE_LAST_GRADIENT,
+                                                 [NDP_KEPT_WEIGHTS] = NDP_MEASURE_WEIGHTS};
+
+static double bound_of(const ndp_bounds *b, int kept, int n, int tensor) {
+    return b->tensors && kept != NDP_KEPT_WEIGHTS ? b->tensors[kept * n + tensor] : b->of[measure_of[kept]];
+}
+
+static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept, const ndp_bounds *bounds,
+                            ndp_deviation *d) {
+    if (!both_keep(a, b, kept))
+        return;
+    double nothing = nothing_of(b, kept);
+    for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
+        note(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
+}
+
+static double apart(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
+
+static void compare_numbers(int steps, const double *x, const double *y, double bound, ndp_deviation *d) {
+    for (int s = 0; s < steps; s++) {
+        char step[32];
+        snprintf(step, sizeof step, "step %d", s + 1);
+        note(d, apart(x[s], y[s]), bound, step, "");
+    }
+}
+
+static ndp_status check_alike(const ndp_outcome *a, const ndp_outcome *b) {
+    bool alike = a->n == b->n && a->steps == b->steps;
+    for (int i = 0; alike && i < a->n; i++)
+        alike = strcmp(a->names[i], b->names[i]) == 0 && a->first[i + 1] == b->first[i + 1];
+    return alike ? NDP_OK
+                 : NDP_FAIL(NDP_EBUG, "a run of %d tensors and %d steps cannot be compared with one of %d and %d", a->n,
+                            a->steps, b->n, b->steps);
+}
+
+ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const ndp_bounds *bounds,
+                               ndp_difference *d) {
+    double x[NDP_VERIFY_STEPS], y[NDP_VERIFY_STEPS];
+    const double *of = bounds->of;
+    NDP_TRY(check_alike(a, b));
+    *d = (ndp_difference){0};
+    for (int s = 0; s < b->steps; s++)
+        x[s] = (double)a->tokens[s], y[s] = (double)b->tokens[s];
+    compare_numbers(b->steps, x, y, of[NDP_MEASURE_TOKENS], &d->of[NDP_MEASURE_TOKENS]);
+    compare_numbers(b->steps, a->norm, b->norm, of[NDP_MEASURE_GRAD_NORM], &d->of[NDP_MEASURE_GRAD_NORM]);
+    compare_numbers(b->steps, a->loss, b->loss, of[NDP_MEASURE_LOSS], &d->of[NDP_MEASURE_LOSS]);
+    for (int k = 0; k < NDP_KEPT; k++)
+        compare_tensors(a, b, k, bounds, &d->of[measure_of[k]]);
+    return NDP_OK;
+}
+
+const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size) {
+    for (int m = 0; m < NDP_MEASURES; m++) {
+        const ndp_deviation *v = &d->of[m];
+        if (v->beyond == 0)
+            continue;
+        bool tensor = v->first.unit[0] != '\0';
+        int n = snprintf(out, size, "%s, %s%s%s%s: off by %.3g, bound %.3g", ndp_measure_name((ndp_measure)m),
+                         v->first.where, tensor ? " (" : "", v->first.unit, tensor ? ")" : "", v->first.off,
+                         v->first.bound);
+        if (v->beyond > 1 && n > 0 && (size_t)n < size)
+            snprintf(out + n, size - (size_t)n, "; %d %s are beyond it, the worst %s by %.3g", v->beyond,
+                     tensor ? "tensors" : "steps", v->worst.where, v->worst.off);
+        return out;
+    }
+    return NULL;
+}
+
+/* ---- bounds ---- */
+
+ndp_bounds ndp_bounds_of(const ndp_config *c) {
+    static const ndp_bounds fp32 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 2e-5,
+                                           [NDP_MEASURE_LAST_GRADIENT] = 1e-4,
+                                           [NDP_MEASURE_GRAD_NORM] = 3e-5,
+                                           [NDP_MEASURE_LOSS] = 2e-6,
+                                           [NDP_MEASURE_WEIGHTS] = INFINITY}},
+                            fp64 = {.of = {[NDP_MEASURE_FIRST_GRADIENT] = 1e-9,
+                                           [NDP_MEASURE_LAST_GRADIENT] = 1e-9,
+                                           [NDP_MEASURE_GRAD_NORM] = 1e-9,
+                                           [NDP_MEASURE_LOSS] = 1e-11,
+                                           [NDP_MEASURE_WEIGHTS] = INFINITY}},
+                            bf16 = {.spreads = 2, .roundings = 0.125}, sgd = {.spreads = 10};
+    if (c->precision.compute == NDP_COMPUTE_FP64)
+        return fp64;
+    if (c->precision.compute == NDP_COMPUTE_BF16)
+        return bf16;
+    return c->optimizer.name == NDP_SGD ? sgd : fp32;
+}
+
+int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]) {
+    int n = 0;
+    for (int size = 1; size <= global_batch && n < NDP_SPREAD_CUTS; size++)
+        if (global_batch % size == 0)
+            sizes[n++] = size;
+    return n;
+}
+
+int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]) {
+    int n = 0, sizes[NDP_SPREAD_CUTS], cuts = ndp_spread_cuts(global_batch, sizes);
+    for (int i = 0; i < cuts; i++)
+        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i]};
+    for (int i = 0; i < NDP_SPLITS; i++)
+        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_sums = i + 1};
+    if (b->roundings > 0)
+        runs[n++] = (ndp_spread_run){.micro_batch = 1, .fp32 = true};
+    return n;
+}
+
+static void raise_to(double *bound, double x) { *bound = x > *bound ? x : *bound; }
+
+/* Raises the bounds to `times` the distances of run x from run y. */
+static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, const ndp_outcome *y) {
+    for (int s = 0; s < x->steps; s++) {
+        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * apart(x->norm[s], y->norm[s]));
+        raise_to(&b->of[NDP_MEASURE_LOSS], times * apart(x->loss[s], y->loss[s]));
+    }
+    for (int k = 0; k < NDP_KEPT; k++) {
+        double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;
+        for (int i = 0; i < x->n && both_keep(x, y, k); i++)
+            raise_to(k == NDP_KEPT_WEIGHTS ? &b->of[NDP_MEASURE_WEIGHTS] : &b->tensors[k * x->n + i],
+                     times * distance(x, y, k, i, nothing));
+    }
+}
+
+/* Equal but for numbers. */
+static bool is_of_one_kind(const char *a, const char *b) {
+    static const char digits[] = "0123456789";
+    for (; *a || *b; a++, b++) {
+        a += strspn(a, digits);
+        b += strspn(b, digits);
+        if (*a != *b)
+            return false;
+        if (!*a)
+            break;
+    }
+    return true;
+}
+
+/* The same tensor of all layers has one bound, the largest: where it has few elements, the runs on one rank show too
+ * little of what rounding can do to a single one. */
+static void share_between_layers(double *bounds, const ndp_outcome *o) {
+    for (int i = 0; i < o->n; i++)
+        for (int j = 0; j < i; j++)
+            if (is_of_one_kind(o->names[i], o->names[j]))
+                raise_to(&bounds[i], bounds[j]);
+    for (int i = o->n - 1; i >= 0; i--)
+        for (int j = i + 1; j < o->n; j++)
+            if (is_of_one_kind(o->names[i], o->names[j]))
+                raise_to(&bounds[i], bounds[j]);
+}
+
+ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
+    for (int i = 1; i < n; i++)
+        NDP_TRY(check_alike(&runs[i], &runs[0]));
+    b->tensors = calloc((size_t)(NDP_KEPT_WEIGHTS * runs[0].n), sizeof *b->tensors);
+    if (!b->tensors)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", runs[0].n);
+    for (int m = 0; m < NDP_MEASURES; m++)
+        b->of[m] = 0;
+    bool fp32 = b->roundings > 0; /* the last of them is */
+    for (int i = 0; i < n; i++)
+        for (int k = 0; k < i; k++)
+            measure_pair(b, fp32 && i == n - 1 ? b->roundings : b->spreads, &runs[i], &runs[k]);
+    for (int k = 0; k < NDP_KEPT_WEIGHTS; k++)
+        share_between_layers(b->tensors + k * runs[0].n, &runs[0]);
+    return NDP_OK;
+}
+
+void ndp_bounds_release(ndp_bounds *b) {
+    free(b->tensors);
+    b->tensors = NULL;
+}

@@ -1,0 +1,14 @@
+/* Inside the train room: ndp_verify for tests, which put bugs into it. */
+#ifndef NDP_VERIFY_VERIFY_H
+#define NDP_VERIFY_VERIFY_H
+
+#include "verify/outcome.h"
+
+/* Called on every rank of every run with the trainer that is ready for its first step, the run on one rank too. */
+typedef ndp_status ndp_verify_hook(void *user, ndp_trainer *t);
+
+/* ndp_verify with a hook (NULL: none). */
+NDP_API ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp_verify_hook *alter, void *user,
+                                      ndp_verdict *verdicts);
+
+#endif

@@ -1,0 +1,368 @@
+/* Starting ranks and giving them their cores. What needs mpirun is skipped where there is none. */
+#include "base/clock.h"
+#include "base/cpu.h"
+#include "base/text.h"
+#include "check.h"
+#include "host/host.h"
+
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static void need_mpirun(void) {
+    if (system("command -v mpirun >/dev/null 2>&1") != 0) {
+        print_message("skipped: no mpirun\n");
+        skip();
+    }
+}
+
+/* The ways to start ranks on this host: as children of this process, and with mpirun, where there is one. */
+static const char *const ways[] = {"shm", "mpi"};
+
+static int ways_here(void) {
+    bool mpirun = system("command -v mpirun >/dev/null 2>&1") == 0;
+    if (!mpirun)
+        print_message("skipped in part: no mpirun\n");
+    return mpirun ? 2 : 1;
+}
+
+static char told[512];
+static void listen(void *user, const char *line) {
+    (void)user;
+    snprintf(told, sizeof told, "%s", line);
+}
+
+/* Runs a shell script on each rank, where $R is its number and $N how many there are. */
+static ndp_status launch(const char *way, int ranks, const char *script, const volatile sig_atomic_t *stop, int *code) {
+    static const char numbers[] = "R=${NDP_RANK:-$OMPI_COMM_WORLD_RANK} N=$OMPI_COMM_WORLD_SIZE\n"
+                                  "[ -z \"$NDP_WORLD\" ] || { N=${NDP_WORLD#*:}; N=${N%%:*}; }\n%s";
+    char *whole = ndp_format(numbers, script), *argv[] = {"/bin/sh", "-c", whole, NULL};
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = ranks;
+    o.argv = argv;
+    o.stop = stop;
+    o.threads = 3;
+    o.transport = way;
+    o.tell = listen;
+    told[0] = '\0';
+    ndp_status st = ndp_launch(&o, code);
+    free(whole);
+    return st;
+}
+
+static void ranks_get_what_they_need(void **state) {
+    (void)state;
+    for (int w = 0; w < ways_here(); w++) {
+        int code = -1;
+        CHECK_OK(launch(ways[w], 2, "test \"$N.$OMP_NUM_THREADS.$NDP_LAUNCHED\" = 2.3.1 && ! read line", NULL, &code));
+        assert_int_equal(code, 0);
+        CHECK_OK(launch(ways[w], 2, "test $R -lt 2 && exit 0; exit 9", NULL, &code));
+        assert_int_equal(code, 0);
+    }
+}
+
+static void the_first_exit_code_counts(void **state) {
+    (void)state;
+    for (int w = 0; w < ways_here(); w++) {
+        int code = -1;
+        double start = ndp_now();
+        CHECK_OK(launch(ways[w], 2, "test $R = 1 && exit 7; exec sleep 20", NULL, &code));
+        assert_int_equal(code, 7);
+        assert_non_null(strstr(told, "ended with code 7"));
+        CHECK_OK(launch(ways[w], 2, "test $R = 1 && kill -KILL $$; exec sleep 20", NULL, &code));
+        assert_int_equal(code, 128 + SIGKILL);
+        assert_non_null(strstr(told, "was killed by signal 9 (Killed); if you did not do that, memory ran out"));
+        /* It does not listen to SIGTERM. */
+        CHECK_OK(launch(ways[w], 2, "test $R = 1 && { sleep 0.3; exit 5; }; trap '' TERM; exec sleep 20", NULL, &code));
+        assert_int_equal(code, 5);
+        assert_true(ndp_now() - start < 30);
+    }
+}
+
+/* On one host the launcher knows which one it was. */
+static void a_dead_rank_is_named(void **state) {
+    (void)state;
+    int code, rank, pid;
+    CHECK_OK(launch("shm", 3, "test $R = 2 && kill -KILL $$; exec sleep 20", NULL, &code));
+    assert_int_equal(sscanf(told, "rank %d (process %d) was killed", &rank, &pid), 2);
+    assert_int_equal(rank, 2);
+    assert_true(pid > 1);
+    CHECK_OK(launch("shm", 3, "exit $R", NULL, &code)); /* 1 and 2: the rank has said why */
+    assert_true(code == 1 || code == 2);
+    assert_string_equal(told, "");
+}
+
+static volatile sig_atomic_t stop;
+static void on_alarm(int signal_number) { stop = signal_number; }
+
+static void a_stop_reaches_the_ranks(void **state) {
+    (void)state;
+    char listens[128];
+    signal(SIGALRM, on_alarm);
+    snprintf(listens, sizeof listens, "trap 'exit 9' USR1; kill -ALRM %d; for i in $(seq 200); do sleep 0.1; done",
+             (int)getpid());
+    for (int w = 0; w < ways_here(); w++) {
+        int code = -1;
+        stop = 0;
+        CHECK_OK(launch(ways[w], 1, listens, &stop, &code));
+        assert_int_equal(code, 9);
+        /* From before the beginning; no rank receives them. */
+        CHECK_OK(launch(ways[w], 2, "exec sleep 20", &stop, &code));
+        assert_int_equal(code, 130);
+        assert_string_equal(told, "");
+    }
+}
+
+/* mpirun takes ":" for the beginning of a second program. */
+static void a_colon_is_an_argument(void **state) {
+    (void)state;
+    for (int w = 0; w < ways_here(); w++) {
+        char *argv[] = {"/bin/sh", "-c",  "test \"$#.$0.$1.$2.$3.$4\" = \"4.it's.:.-n.1.a b\" || exit 8",
+                        "it's",    ":",   "-n",
+                        "1",       "a b", NULL};
+        ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+        int code = -1;
+        o.ranks = 2;
+        o.argv = argv;
+        o.transport = ways[w];
+        CHECK_OK(ndp_launch(&o, &code));
+        assert_int_equal(code, 0);
+    }
+}
+
+static void what_cannot_be_launched_is_said(void **state) {
+    (void)state;
+    int code = -1;
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "nothing to launch");
+    char *absent[] = {"no-such-program", NULL}, *elsewhere[] = {"/nowhere/program", NULL};
+    o.argv = absent;
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "cannot run 'no-such-program'");
+    o.argv = elsewhere;
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "cannot run '/nowhere/program'");
+    char *argv[] = {"/bin/true", NULL};
+    o.argv = argv;
+    o.hostfile = "/nowhere/hosts";
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EIO, "/nowhere/hosts");
+    o.transport = "shm";
+    CHECK_FAILS(ndp_launch(&o, &code), NDP_EINVAL, "transport shm connects the processes of one host");
+    o.hostfile = NULL;
+    o.transport = "mpi";
+    char *path = strdup(getenv("PATH"));
+    setenv("PATH", "/nowhere", 1);
+    ndp_status st = ndp_launch(&o, &code);
+    setenv("PATH", path, 1);
+    free(path);
+    CHECK_FAILS(st, NDP_ENOTSUP, "apt-get install openmpi-bin");
+    assert_int_equal(code, -1);
+}
+
+/* Two hosts, of which the first is this one. */
+static ndp_status launch_on(const char *second, const char *script, int *code) {
+    char file[] = "/tmp/ndp-hosts-XXXXXX", *argv[] = {"/bin/sh", "-c", (char *)(uintptr_t)script, NULL};
+    int fd = mkstemp(file);
+    assert_true(fd >= 0 && dprintf(fd, "# two hosts\nlocalhost slots=1\n%s slots=4\n", second) > 0);
+    close(fd);
+    ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
+    o.ranks = 2;
+    o.argv = argv;
+    o.hostfile = file;
+    o.say = listen;
+    told[0] = '\0';
+    ndp_status st = ndp_launch(&o, code);
+    unlink(file);
+    return st;
+}
+
+static void a_host_that_cannot_be_reached_is_named(void **state) {
+    (void)state;
+    need_mpirun();
+    int code = -1;
+    CHECK_FAILS(launch_on("me@nobody.invalid", "exit 0", &code), NDP_ECOMM,
+                "cannot reach 'me@nobody' (/tmp/ndp-hosts-");
+    assert_non_null(strstr(ndp_error_message(), ":3): `ssh me@nobody true` fails"));
+    assert_non_null(strstr(ndp_error_message(), "OMPI_MCA_orte_keep_fqdn_hostnames=1"));
+    if (!strstr(told, ":3: the host 'nobody.invalid' does not resolve") || !strstr(told, "/etc/hosts"))
+        fail_msg("told was '%s'", told);
+    assert_int_equal(code, -1);
+    /* Its agent's code is mpirun's: 1, which may be a rank's as well. */
+    setenv("OMPI_MCA_plm_rsh_agent", "/bin/false : ssh", 1);
+    ndp_status st = launch_on("127.0.0.77", "exit 0", &code);
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+    CHECK_FAILS(st, NDP_ECOMM, "`/bin/false 127.0.0.77 true` fails");
+    assert_string_equal(told, "");
+}
+
+/* A rank's exit code stays one, on a host that answers. */
+static void a_rank_that_fails_is_no_lost_host(void **state) {
+    (void)state;
+    need_mpirun();
+    char agent[] = "/tmp/ndp-agent-XXXXXX";
+    int fd = mkstemp(agent), code = -1;
+    assert_true(fd >= 0 && dprintf(fd, "#!/bin/sh\nshift\nexec sh -c \"$*\"\n") > 0 && fchmod(fd, 0700) == 0);
+    close(fd);
+    setenv("OMPI_MCA_plm_rsh_agent", agent, 1);
+    ndp_status st = launch_on("127.0.0.77", "test $OMPI_COMM_WORLD_RANK = 1 && exit 7; sleep 20", &code);
+    unsetenv("OMPI_MCA_plm_rsh_agent");
+    unlink(agent);
+    CHECK_OK(st);
+    assert_int_equal(code, 7);
+}
+
+/* ---- who launches ---- */
+
+static const char facts[] =
+    "{\"model_type\": \"llama\", \"hidden_act\": \"silu\", \"hidden_size\": 32, \"intermediate_size\": 64,"
+    "\"num_attention_heads\": 2, \"num_hidden_layers\": 2, \"vocab_size\": 258, "
+    "\"max_position_embeddings\": 512}";
+
+static int launched_ranks(const char *transport, int shards) {
+    char file[] = "/tmp/ndp-config-XXXXXX", set[128];
+    int fd = mkstemp(file);
+    ndp_launch_opts o;
+    assert_true(fd >= 0 && write(fd, facts, strlen(facts)) == (ssize_t)strlen(facts));
+    close(fd);
+    ndp_config *c;
+    CHECK_OK(ndp_config_create(&c));
+    snprintf(set, sizeof set, "model.config=%s", file);
+    CHECK_OK(ndp_config_set(c, set));
+    CHECK_OK(ndp_config_set(c, "data.files=text.txt"));
+    snprintf(set, sizeof set, "train.transport=%s", transport);
+    CHECK_OK(ndp_config_set(c, set));
+    snprintf(set, sizeof set, "parallelism.dp_shard_size=%d", shards);
+    CHECK_OK(ndp_config_set(c, set));
+    CHECK_OK(ndp_launch_opts_read(c, &o));
+    assert_string_equal(o.transport, transport);
+    ndp_config_destroy(c);
+    unlink(file);
+    return o.ranks;
+}
+
+static bool here(const char *const *variables) {
+    for (int i = 0; variables[i]; i += 2)
+        setenv(variables[i], variables[i + 1], 1);
+    bool is = ndp_allocation_is_here();
+    for (int i = 0; variables[i]; i += 2)
+        unsetenv(variables[i]);
+    return is;
+}
+#define HERE(...) here((const char *const[]){__VA_ARGS__, NULL})
+
+/* Only hosts that are others need mpirun. */
+static void a_batch_systems_host(void **state) {
+    char one[] = "/tmp/ndp-nodes-XXXXXX", two[] = "/tmp/ndp-nodes-XXXXXX";
+    int a = mkstemp(one), b = mkstemp(two);
+    (void)state;
+    assert_true(dprintf(a, "n1\nn1\n") > 0 && dprintf(b, "n1\nn1\nn2\n") > 0);
+    assert_true(ndp_allocation_is_here());
+    assert_true(HERE("SLURM_JOB_ID", "7", "SLURM_JOB_NUM_NODES", "1", "SLURMD_NODENAME", "n1"));
+    assert_false(HERE("SLURM_JOB_ID", "7", "SLURM_JOB_NUM_NODES", "2", "SLURMD_NODENAME", "n1"));
+    assert_false(HERE("SLURM_JOB_ID", "7", "SLURM_JOB_NUM_NODES", "1")); /* salloc's shell on a login node */
+    assert_true(HERE("PBS_NODEFILE", one));
+    assert_false(HERE("PBS_NODEFILE", two));
+    assert_false(HERE("PBS_NODEFILE", "/nowhere/nodes"));
+    assert_true(HERE("LSB_HOSTS", "n1 n1"));
+    assert_false(HERE("LSB_HOSTS", "n1 n2"));
+    close(a);
+    close(b);
+    unlink(one);
+    unlink(two);
+}
+
+static void who_has_to_be_launched(void **state) {
+    (void)state;
+    assert_int_equal(launched_ranks("auto", 4), 4);
+    assert_int_equal(launched_ranks("mpi", 4), 4);
+    assert_int_equal(launched_ranks("shm", 4), 4);
+    assert_int_equal(launched_ranks("local", 4), 0);
+    assert_int_equal(launched_ranks("auto", 1), 0);
+    setenv("PMI_SIZE", "4", 1);
+    setenv("PMI_RANK", "3", 1);
+    int ranks = launched_ranks("auto", 4), rank = ndp_world_launched_rank();
+    unsetenv("PMI_SIZE");
+    unsetenv("PMI_RANK");
+    assert_int_equal(ranks, 0);
+    assert_int_equal(rank, 3);
+    assert_int_equal(ndp_world_launched_rank(), 0);
+}
+
+/* ---- cores ---- */
+
+/* Cores that a process of its own has after binding itself; -1 when binding failed. */
+static int cores_after(int rank, int ranks, int threads, cpu_set_t *set) {
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    pid_t child = fork();
+    if (child == 0) {
+        CPU_ZERO(set);
+        bool ok = ndp_bind_rank(rank, ranks, threads) == NDP_OK && sched_getaffinity(0, sizeof *set, set) == 0;
+        _exit(ok && write(ends[1], set, sizeof *set) == sizeof *set ? 0 : 1);
+    }
+    int status;
+    close(ends[1]);
+    bool got = read(ends[0], set, sizeof *set) == sizeof *set;
+    close(ends[0]);
+    waitpid(child, &status, 0);
+    return got && status == 0 ? CPU_COUNT(set) : -1;
+}
+
+static void ranks_share_out_the_cores(void **state) {
+    (void)state;
+    int cores = ndp_cpu_cores();
+    cpu_set_t all, one, both;
+    assert_int_equal(cores_after(0, 1, 1, &all), cores);         /* alone: as it is */
+    assert_int_equal(cores_after(0, cores + 1, 1, &all), cores); /* not enough: as it is */
+    if (cores < 2) {
+        print_message("skipped in part: one core\n");
+        return;
+    }
+    CPU_ZERO(&all);
+    int sum = 0;
+    for (int r = 0; r < 2; r++) {
+        int n = cores_after(r, 2, cores / 2, &one);
+        assert_true(n >= cores / 2 && n < cores);
+        CPU_AND(&both, &all, &one);
+        assert_int_equal(CPU_COUNT(&both), 0);
+        CPU_OR(&all, &all, &one);
+        sum += n;
+    }
+    assert_int_equal(sum, cores);
+    assert_int_equal(cores_after(1, 2, cores, &one), cores);
+    CHECK_FAILS(ndp_bind_rank(2, 2, 1), NDP_EINVAL, "rank 2 of 2");
+}
+
+static void environment_names_what_matters(void **state) {
+    (void)state;
+    static const char *const words[] = {"ndparallel", "processor", "cores", "memory", "huge pages",
+                                        "oneDNN",     "json-c",    "hwloc", "mpirun", "transports    self, local"};
+    char *text, name[256], host[256];
+    CHECK_OK(ndp_env(&text));
+    for (int i = 0; i < NDP_COUNT(words); i++)
+        if (!strstr(text, words[i]))
+            fail_msg("'%s' is missing in\n%s", words[i], text);
+    if (access("/sys/kernel/mm/transparent_hugepage/enabled", R_OK) == 0) /* not in a bare chroot */
+        assert_null(strstr(text, "unknown"));
+    free(text);
+    ndp_host_resolves(name, sizeof name);
+    assert_int_equal(gethostname(host, sizeof host), 0);
+    assert_string_equal(name, host);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_get_what_they_need),
+                                       cmocka_unit_test(the_first_exit_code_counts),
+                                       cmocka_unit_test(a_dead_rank_is_named),
+                                       cmocka_unit_test(a_stop_reaches_the_ranks),
+                                       cmocka_unit_test(a_colon_is_an_argument),
+                                       cmocka_unit_test(a_batch_systems_host),
+                                       cmocka_unit_test(what_cannot_be_launched_is_said),
+                                       cmocka_unit_test(a_host_that_cannot_be_reached_is_named),
+                                       cmocka_unit_test(a_rank_that_fails_is_no_lost_host),
+                                       cmocka_unit_test(who_has_to_be_launched),
+                                       cmocka_unit_test(ranks_share_out_the_cores),
+                                       cmocka_unit_test(environment_names_what_matters)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
