@@ -75,7 +75,7 @@ static inline int64_t ndp_split_at(int64_t n, int split_sums) {
     return split_sums == 0 ? n : at > 0 ? at : 1;
 }
 
-typedef void (*ndp_kernel)(const ndp_op_call *call);
+typedef void (*ndp_kernel_function)(const ndp_op_call *call);
 
 typedef enum ndp_backend { NDP_BACKEND_CPU, NDP_BACKEND_REF, NDP_BACKENDS } ndp_backend;
 
@@ -119,7 +119,7 @@ struct ndp_op {
     size_t (*scratch)(const ndp_op_call *shapes, ndp_backend backend);
     /* Makes call->plan before the run (cpu only); NULL: none needed. Plans belong to the process-wide, locked cache. */
     ndp_status (*prepare)(ndp_op_call *shapes);
-    ndp_kernel kernel[NDP_BACKENDS]; /* none: a collective, or a mark for the backward that does nothing */
+    ndp_kernel_function kernel[NDP_BACKENDS]; /* none: a collective, or a mark for the backward that does nothing */
     ndp_collective collective;
 };
 
