@@ -129,7 +129,7 @@ static void nothing_to_predict(void **state) {
 /* ---- bugs on purpose ---- */
 
 /* Puts another kernel into the calls of an op. */
-static void replace_kernel(ndp_program *p, int graph, ndp_phase phase, const ndp_op *op, ndp_kernel kernel) {
+static void replace_kernel(ndp_program *p, int graph, ndp_phase phase, const ndp_op *op, ndp_kernel_function kernel) {
     ndp_op *bad = ndp_arena_alloc(&((ndp_model *)p->opts.model)->arena, sizeof *bad);
     *bad = *op;
     bad->kernel[NDP_BACKEND_CPU] = kernel;
