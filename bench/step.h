@@ -181,7 +181,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         ndp_budget budget;
         const ndp_profile *p = ndp_engine_profile(e);
         ndp_program_budget(ndp_engine_program(e), &budget);
-        double exposed = p->begin + p->wait + p->unit_begin + p->unit_wait;
+        double exposed = p->begin + p->wait;
         j->seconds = median(seconds, j->steps), j->ratio = median(ratios, j->steps), j->planned = budget.total;
         j->communicating = exposed / p->total;
         j->hidden = p->under_way > 0 ? 1 - exposed / p->under_way : 0;

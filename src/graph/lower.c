@@ -1,6 +1,5 @@
 #include "graph/lower.h"
 
-#include "base/clock.h"
 #include "graph/intervals.h"
 #include <stdlib.h>
 #include <string.h>
@@ -98,14 +97,14 @@ static void mark_needed(lowering *l, bool *run) {
 
 static ndp_operand make_operand(const lowering *l, int value, bool drop) {
     if (value == NDP_NONE)
-        return (ndp_operand){.base = NDP_BASE_ABSENT, .value = NDP_NONE};
+        return (ndp_operand){.base = NDP_NONE, .value = NDP_NONE};
     const ndp_value *v = &l->g->values[value];
     home h = l->homes[v->root];
     if (drop && h.base == NDP_BASE_SAVED)
         h = (home){NDP_BASE_WORK, 0};
     h.offset += (size_t)(v->row * v->view.ld + v->col) * ndp_dtype_size(v->view.dtype);
-    return (ndp_operand){
-        .base = h.base, .offset = h.offset, .data = l->g->values[v->root].data, .view = v->view, .value = value};
+    int base = (int)h.base + (h.base == NDP_BASE_DATA ? (int)l->g->values[v->root].data : 0);
+    return (ndp_operand){.base = base, .offset = h.offset, .view = v->view, .value = value};
 }
 
 static int note_pgrad(ndp_list *list, const ndp_value *v) {
@@ -120,9 +119,9 @@ static int note_pgrad(ndp_list *list, const ndp_value *v) {
 
 static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
     for (int k = 0; k < call->n_in; k++) {
-        ndp_base b = call->in[k].base;
+        int b = call->in[k].base;
         for (int s = 0; s < NDP_SLOTS; s++)
-            list->reads[s] |= b == (ndp_base)(NDP_BASE_PARAM + s);
+            list->reads[s] |= b == NDP_BASE_PARAM + s;
         list->reads_input |= b == NDP_BASE_INPUT;
         list->reads_grad_output |= b == NDP_BASE_GRAD_OUTPUT;
     }
@@ -217,8 +216,9 @@ static ndp_status place_work(const lowering *l, ndp_list *list) {
         st = ndp_intervals_place(w.items, w.n, &list->work_bytes);
     for (int i = 0; st == NDP_OK && i < list->n; i++) {
         ndp_call *c = &list->calls[i];
-        c->scratch = w.items[w.of_call[i]].offset;
-        for (int k = 0; k < c->n_in + c->n_out; k++) {
+        c->scratch = NDP_BASE_WORK;
+        c->scratch_offset = w.items[w.of_call[i]].offset;
+        for (int k = 0; c->kind != NDP_CALL_WAIT && k < c->n_in + c->n_out; k++) {
             ndp_operand *o = k < c->n_in ? &c->in[k] : &c->out[k - c->n_in];
             if (o->base == NDP_BASE_WORK)
                 o->offset += w.items[w.of_root[root_of(g, o->value)]].offset;
@@ -268,6 +268,8 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
     const ndp_view *in = &c->in[0].view, *out = &c->out[0].view;
     if (c->kind != NDP_CALL_KERNEL && (in->ld != in->cols || out->ld != out->cols))
         return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
+    if (c->kind != NDP_CALL_KERNEL)
+        c->what = l->g->values[c->in[0].value].name;
     ndp_op_call shapes = shapes_of(l, c, &c->attr);
     if (c->op->cost)
         c->op->cost(&shapes, &c->flops, &c->bytes);
@@ -286,13 +288,13 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
         if ((run && !run[i]) || mark)
             continue;
         wait_for_operands(l, list, n);
-        ndp_call *c = &list->calls[list->n++];
-        *c = (ndp_call){.op = n->op, .attr = n->attr, .n_in = n->n_in, .n_out = n->n_out, .partner = NDP_NONE};
-        c->kind = n->op->collective == NDP_LOCAL ? NDP_CALL_KERNEL : NDP_CALL_BEGIN;
+        ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
         for (int k = 0; k < n->n_in; k++)
-            c->in[k] = make_operand(l, n->in[k], drop);
+            in[k] = make_operand(l, n->in[k], drop);
         for (int k = 0; k < n->n_out; k++)
-            c->out[k] = make_operand(l, n->out[k], drop);
+            out[k] = make_operand(l, n->out[k], drop);
+        ndp_call *c = &list->calls[list->n++];
+        NDP_TRY(ndp_call_init(c, &list->arena, n->op, &n->attr, in, n->n_in, out, n->n_out));
         NDP_TRY(finish_call(l, list, c));
     }
     wait_through(list, list->n - 1, NULL);
@@ -335,54 +337,15 @@ ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_pr
 }
 
 void ndp_unit_program_release(ndp_unit_program *p) {
-    for (int i = 0; i < NDP_PHASES; i++)
+    for (int i = 0; i < NDP_PHASES; i++) {
         free(p->lists[i].calls);
+        ndp_arena_release(&p->lists[i].arena);
+    }
     *p = (ndp_unit_program){0};
 }
 
-#define NDP_OP_ADDRESS(name) &ndp_op_##name,
-static const ndp_op *const all_ops[] = {NDP_OPS(NDP_OP_ADDRESS)};
-#undef NDP_OP_ADDRESS
-
-int ndp_op_index(const ndp_op *op) {
-    int i = 0;
-    while (i < NDP_OP_COUNT - 1 && all_ops[i] != op)
-        i++;
-    return i;
-}
-
-const char *ndp_op_name(int index) { return all_ops[index]->name; }
-
-static ndp_view resolve(const ndp_operand *o, const ndp_list_run_opts *opts) {
-    ndp_view v = o->view;
-    if (o->base == NDP_BASE_ABSENT)
-        return (ndp_view){0};
-    v.data = (char *)(o->base == NDP_BASE_DATA ? opts->data[o->data] : opts->bases[o->base]) + o->offset;
-    return v;
-}
-
-ndp_status ndp_list_run(const ndp_list *list, const ndp_list_run_opts *opts) {
-    for (int i = 0; i < list->n; i++) {
-        const ndp_call *c = &list->calls[i];
-        double start = opts->op_seconds ? ndp_now() : 0;
-        ndp_op_attr attr = c->attr;
-        if (c->pgrad != NDP_NONE)
-            attr.accumulate = opts->accumulate >> c->pgrad & 1u;
-        ndp_op_call call = {.attr = &attr,
-                            .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate],
-                            .threads = opts->threads,
-                            .split_sums = opts->split_sums};
-        for (int k = 0; k < c->n_in; k++)
-            call.in[k] = resolve(&c->in[k], opts);
-        for (int k = 0; k < c->n_out; k++)
-            call.out[k] = resolve(&c->out[k], opts);
-        call.scratch = (char *)opts->bases[NDP_BASE_WORK] + c->scratch;
-        if (c->kind == NDP_CALL_KERNEL)
-            c->op->kernel[opts->backend](&call);
-        else
-            NDP_TRY(opts->collective(opts->user, i, c, &call));
-        if (opts->op_seconds)
-            opts->op_seconds[ndp_op_index(c->op)] += ndp_now() - start;
-    }
+ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts) {
+    for (int i = 0; i < list->n; i++)
+        NDP_TRY(ndp_call_run(&list->calls[i], i, opts));
     return NDP_OK;
 }

@@ -76,10 +76,10 @@ static ndp_status emit_run(ndp_builder *b, int index) {
     const ndp_planned_run *r = &b->runs[index];
     const ndp_unit *unit = &b->m->units[r->unit];
     ndp_instr in = {.code = NDP_DO_RUN,
+                    .buffer = NDP_NONE,
                     .unit = r->unit,
                     .micro_batch = r->micro_batch,
                     .phase = r->phase,
-                    .partner = NDP_NONE,
                     .what = unit->name};
     for (int i = 0; i < NDP_BASE_DATA; i++)
         in.bases[i] = NDP_NONE;
@@ -106,7 +106,7 @@ static ndp_status emit_runs(ndp_builder *b) {
 }
 
 static ndp_status emit_code(ndp_builder *b, ndp_opcode code) {
-    return ndp_emit(b->p, (ndp_instr){.code = code, .partner = NDP_NONE});
+    return ndp_emit(b->p, (ndp_instr){.code = code, .what = "", .buffer = NDP_NONE});
 }
 
 static ndp_status emit_update(ndp_builder *b) {
@@ -116,8 +116,7 @@ static ndp_status emit_update(ndp_builder *b) {
     NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(emit_code(b, NDP_DO_CLIP));
     for (int i = 0; i < b->m->n_buffers; i++)
-        NDP_TRY(ndp_emit(
-            b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .partner = NDP_NONE, .what = b->m->buffers[i].name}));
+        NDP_TRY(ndp_emit(b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .what = b->m->buffers[i].name}));
     return NDP_OK;
 }
 
@@ -175,6 +174,7 @@ ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
 
 void ndp_program_release(ndp_program *p) {
     free(p->instrs);
+    ndp_arena_release(&p->arena);
     free(p->blocks);
     free(p->owned);
     *p = (ndp_program){0};

@@ -34,10 +34,23 @@ typedef struct ndp_builder {
 /* A block that lives as long as the instructions that name it. */
 ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, int *out);
 /* One that lives as long as the program. */
-ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_place *out);
+ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out);
 /* Appends an instruction; its blocks live at least here. */
 ndp_status ndp_emit(ndp_program *p, ndp_instr in);
-ndp_status ndp_emit_begin(ndp_program *p, ndp_instr in, int *index);
+/* `rows` x `cols` elements that follow each other from `at` on. */
+ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype type);
+/* A collective between the ranks of `group`. Parameter gathers have a communicator of their own. */
+typedef struct ndp_collective_call {
+    const ndp_op *op; /* all_gather, reduce_scatter, all_reduce */
+    ndp_group_kind group;
+    ndp_address in, out;
+    int64_t count; /* elements: of a part (all_gather, reduce_scatter), of the buffer (all_reduce) */
+    ndp_dtype type;
+    bool add, in_place; /* reduce_scatter: out += ; all_gather: in memory that the group shares */
+    const char *what;   /* of the buffer; borrowed */
+    int buffer;
+} ndp_collective_call;
+ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index);
 ndp_status ndp_emit_wait(ndp_program *p, int begin);
 /* The sum of one of the scalars over a group; nothing for a group of one. */
 ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what);

@@ -9,11 +9,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHANNELS = NDP_EVENT_CHANNELS, MOST_UNDER_WAY = 8 };
+enum { CHANNELS = NDP_CHANNELS, MOST_UNDER_WAY = 8 };
 
 /* The events of one rank. */
 typedef struct track {
-    ndp_event *events;
+    ndp_comm_event *events;
     int *number; /* of a begin or wait on its channel, from 0 */
     int n, at;
     int begun[CHANNELS]; /* so far in the replay */
@@ -34,15 +34,16 @@ static bool is_member(const ndp_group *g, int rank) {
     return apart >= 0 && apart % g->stride == 0 && apart / g->stride < g->count;
 }
 
-static bool same(const ndp_event *a, const ndp_event *b) {
-    return a->kind == b->kind && a->bytes == b->bytes && strcmp(a->what, b->what) == 0 && strcmp(a->unit, b->unit) == 0;
+static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
+    return a->call->op == b->call->op && a->bytes == b->bytes && strcmp(a->call->what, b->call->what) == 0 &&
+           strcmp(a->unit, b->unit) == 0;
 }
 
 /* Lists a rank's events; waits come in the order of their channel's begins, which no more than eight are ahead. */
 static ndp_status list_events(const ndp_program *p, int rank, track *t) {
-    ndp_event e;
+    ndp_comm_event e;
     int waited[CHANNELS] = {0}, begun[CHANNELS] = {0};
-    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);)
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
         t->n++;
     t->events = calloc((size_t)t->n + 1, sizeof *t->events);
     t->number = calloc((size_t)t->n + 1, sizeof *t->number);
@@ -53,8 +54,8 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
     if (!t->events || !t->number || !t->nth)
         return NDP_FAIL(NDP_ENOMEM, "no memory to check a program");
     int i = 0;
-    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e); i++) {
-        int k = ndp_event_channel(&e);
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e); i++) {
+        int k = ndp_comm_event_channel(&e);
         char text[256];
         t->events[i] = e;
         t->number[i] = e.begin ? begun[k]++ : waited[k]++;
@@ -62,10 +63,11 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
             t->nth[k][t->number[i]] = i;
         if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_UNDER_WAY)
             return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and %d waited for", rank,
-                            ndp_event_text(&e, text, sizeof text), begun[k], ndp_group_name(e.group), waited[k]);
+                            ndp_comm_event_text(&e, text, sizeof text), begun[k],
+                            ndp_group_name(ndp_comm_event_group(&e)), waited[k]);
         if (!e.begin && !same(&e, &t->events[t->nth[k][t->number[i]]]))
             return NDP_FAIL(NDP_EBUG, "rank %d waits at %s out of the order of begins", rank,
-                            ndp_event_text(&e, text, sizeof text));
+                            ndp_comm_event_text(&e, text, sizeof text));
     }
     for (int k = 0; k < CHANNELS; k++) {
         t->total[k] = begun[k];
@@ -87,23 +89,23 @@ static ndp_status compare(const replay *r, int i, int channel) {
     const track *mine = &r->tracks[i], *theirs = &r->tracks[first];
     char a[256], b[256];
     for (int k = 0; first != i && (k < mine->total[channel] || k < theirs->total[channel]); k++) {
-        const ndp_event *x = k < mine->total[channel] ? &mine->events[mine->nth[channel][k]] : NULL;
-        const ndp_event *y = k < theirs->total[channel] ? &theirs->events[theirs->nth[channel][k]] : NULL;
+        const ndp_comm_event *x = k < mine->total[channel] ? &mine->events[mine->nth[channel][k]] : NULL;
+        const ndp_comm_event *y = k < theirs->total[channel] ? &theirs->events[theirs->nth[channel][k]] : NULL;
         if (!x || !y)
             return NDP_FAIL(NDP_EBUG, "over %s, rank %d begins %s, rank %d begins no such collective",
-                            ndp_group_name(kind), x ? rank : other, ndp_event_text(x ? x : y, a, sizeof a),
+                            ndp_group_name(kind), x ? rank : other, ndp_comm_event_text(x ? x : y, a, sizeof a),
                             x ? other : rank);
         if (!same(x, y))
             return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at %s, rank %d at %s", ndp_group_name(kind), rank,
-                            ndp_event_text(x, a, sizeof a), other, ndp_event_text(y, b, sizeof b));
+                            ndp_comm_event_text(x, a, sizeof a), other, ndp_comm_event_text(y, b, sizeof b));
     }
     return NDP_OK;
 }
 
-static bool all_begun(const replay *r, int i, const ndp_event *wait, int number) {
-    ndp_group g = ndp_mesh_group(&r->programs[i]->opts.mesh, wait->group);
+static bool all_begun(const replay *r, int i, const ndp_comm_event *wait, int number) {
+    ndp_group g = ndp_mesh_group(&r->programs[i]->opts.mesh, ndp_comm_event_group(wait));
     for (int k = 0; k < r->n; k++)
-        if (is_member(&g, rank_of(r, k)) && r->tracks[k].begun[ndp_event_channel(wait)] <= number)
+        if (is_member(&g, rank_of(r, k)) && r->tracks[k].begun[ndp_comm_event_channel(wait)] <= number)
             return false;
     return true;
 }
@@ -113,9 +115,9 @@ static bool advance(replay *r, int i) {
     track *t = &r->tracks[i];
     int from = t->at;
     for (; t->at < t->n; t->at++) {
-        const ndp_event *e = &t->events[t->at];
+        const ndp_comm_event *e = &t->events[t->at];
         if (e->begin)
-            t->begun[ndp_event_channel(e)]++;
+            t->begun[ndp_comm_event_channel(e)]++;
         else if (!all_begun(r, i, e, t->number[t->at]))
             break;
     }
@@ -133,8 +135,8 @@ static ndp_status run_all(replay *r) {
         const track *t = &r->tracks[i];
         if (t->at < t->n)
             return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at %s over %s", rank_of(r, i),
-                            ndp_event_text(&t->events[t->at], text, sizeof text),
-                            ndp_group_name(t->events[t->at].group));
+                            ndp_comm_event_text(&t->events[t->at], text, sizeof text),
+                            ndp_group_name(ndp_comm_event_group(&t->events[t->at])));
     }
     return NDP_OK;
 }

@@ -14,7 +14,7 @@ ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, i
     return add(p, class, NDP_REGION_ARENA, false, bytes, out);
 }
 
-ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_place *out) {
+ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out) {
     out->offset = 0;
     return add(p, class, region, true, bytes, &out->block);
 }
@@ -33,43 +33,60 @@ ndp_status ndp_emit(ndp_program *p, ndp_instr in) {
     if (in.code == NDP_DO_RUN)
         for (int i = 0; i < NDP_BASE_DATA; i++)
             touch(p, in.bases[i]);
-    if (in.code == NDP_DO_BEGIN || in.code == NDP_DO_WAIT) {
-        touch(p, in.in.block);
-        touch(p, in.out.block);
+    if (in.code == NDP_DO_CALL) {
+        for (int k = 0; k < in.call.n_in; k++)
+            touch(p, in.call.in[k].base);
+        for (int k = 0; k < in.call.n_out; k++)
+            touch(p, in.call.out[k].base);
     }
     p->instrs[p->n++] = in;
     return NDP_OK;
 }
 
-ndp_status ndp_emit_begin(ndp_program *p, ndp_instr in, int *index) {
-    in.code = NDP_DO_BEGIN;
-    in.partner = NDP_NONE;
+ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype type) {
+    return (ndp_operand){.base = at.block,
+                         .value = NDP_NONE,
+                         .offset = at.offset,
+                         .view = {.dtype = type, .rows = rows, .cols = cols, .ld = cols}};
+}
+
+ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index) {
+    int ranks = ndp_mesh_group(&p->opts.mesh, c->group).count;
+    ndp_op_attr attr = {.group = (int)c->group, .ranks = ranks, .accumulate = c->add};
+    bool gathers = c->op == &ndp_op_all_gather, scatters = c->op == &ndp_op_reduce_scatter;
+    ndp_operand in = ndp_operand_at(c->in, scatters ? ranks : 1, c->count, c->type);
+    ndp_operand out = ndp_operand_at(c->out, gathers ? ranks : 1, c->count, c->type);
+    ndp_instr instr = {.code = NDP_DO_CALL, .what = c->what, .buffer = c->buffer};
+    NDP_TRY(ndp_call_init(&instr.call, &p->arena, c->op, &attr, &in, 1, &out, 1));
+    instr.call.channel = gathers ? NDP_CHANNEL_GATHERS : (int)c->group;
+    instr.call.what = c->what;
+    instr.call.in_place = c->in_place;
     *index = p->n;
-    return ndp_emit(p, in);
+    return ndp_emit(p, instr);
 }
 
 ndp_status ndp_emit_wait(ndp_program *p, int begin) {
     ndp_instr in = p->instrs[begin];
-    in.code = NDP_DO_WAIT;
-    in.partner = begin;
-    p->instrs[begin].partner = p->n;
+    in.call.kind = NDP_CALL_WAIT;
+    in.call.partner = begin;
+    p->instrs[begin].call.partner = p->n;
     return ndp_emit(p, in);
 }
 
 ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what) {
-    ndp_place at = {p->scalars.block, field};
+    ndp_address at = {p->scalars.block, field};
     int begin;
     if (ndp_mesh_group(&p->opts.mesh, group).count == 1)
         return NDP_OK;
     NDP_TRY(ndp_emit_begin(p,
-                           (ndp_instr){.kind = NDP_ALL_REDUCE,
-                                       .group = group,
-                                       .in = at,
-                                       .out = at,
-                                       .count = 1,
-                                       .type = type,
-                                       .what = what,
-                                       .buffer = NDP_NONE},
+                           &(ndp_collective_call){.op = &ndp_op_all_reduce,
+                                                  .group = group,
+                                                  .in = at,
+                                                  .out = at,
+                                                  .count = 1,
+                                                  .type = type,
+                                                  .what = what,
+                                                  .buffer = NDP_NONE},
                            &begin));
     return ndp_emit_wait(p, begin);
 }

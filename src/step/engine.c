@@ -31,16 +31,22 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
     return ndp_program_build(&opts, &e->program);
 }
 
+/* A communicator for each channel that the program names. In the channels' order, which is the same on all ranks:
+ * creation is collective, and the programs of two ranks name groups in different orders. A group whose ranks have
+ * programs without it has no communicator. */
 static ndp_status connect(ndp_engine *e) {
     ndp_transport *t = e->opts.transport;
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
+    bool named[NDP_CHANNELS] = {[NDP_CHANNEL_GATHERS] = e->program.bytes[NDP_REGION_SHARED] > 0};
+    ndp_comm_event m;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(&e->program, &c, &m);)
+        named[ndp_comm_event_channel(&m)] = true;
     NDP_TRY(ndp_comm_create(t, all, "world", &e->world));
-    NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, NDP_GROUP_SHARD), "shard", &e->gathers));
-    static const ndp_group_kind used[] = {NDP_GROUP_REPLICATE, NDP_GROUP_SHARD, NDP_GROUP_LOSS, NDP_GROUP_CP,
-                                          NDP_GROUP_SP,        NDP_GROUP_TP,    NDP_GROUP_KV};
-    for (int i = 0; i < NDP_COUNT(used); i++)
-        NDP_TRY(
-            ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, used[i]), ndp_group_name(used[i]), &e->comms[used[i]]));
+    for (int i = 0; i < NDP_CHANNELS; i++) {
+        ndp_group_kind group = ndp_channel_group(i);
+        if (named[i])
+            NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, group), ndp_group_name(group), &e->comms[i]));
+    }
     return NDP_OK;
 }
 
@@ -62,7 +68,7 @@ static ndp_status check_lender(const ndp_engine *e) {
 static ndp_status take_memory(ndp_engine *e) {
     size_t shared = e->program.bytes[NDP_REGION_SHARED];
     if (shared > 0) {
-        ndp_status st = ndp_window_create(e->gathers, shared, true, &e->windows[NDP_REGION_SHARED]);
+        ndp_status st = ndp_window_create(e->comms[NDP_CHANNEL_GATHERS], shared, true, &e->windows[NDP_REGION_SHARED]);
         if (st == NDP_ENOTSUP) {
             ndp_program_release(&e->program);
             NDP_TRY(build_program(e, 1));
@@ -77,7 +83,7 @@ static ndp_status take_memory(ndp_engine *e) {
     return ndp_window_create(e->world, e->program.bytes[NDP_REGION_ARENA], false, &e->windows[NDP_REGION_ARENA]);
 }
 
-void *ndp_engine_at(const ndp_engine *e, ndp_place place) {
+void *ndp_engine_at(const ndp_engine *e, ndp_address place) {
     if (place.block == NDP_NONE)
         return NULL;
     const ndp_block *b = &e->program.blocks[place.block];
@@ -93,11 +99,9 @@ static int longest_list(const ndp_engine *e) {
 }
 
 static ndp_status agree(const ndp_engine *e) {
-    for (int channel = 0; channel < NDP_EVENT_CHANNELS; channel++) {
-        ndp_comm *c = channel == NDP_GROUPS ? e->gathers : e->comms[channel];
-        if (c)
-            NDP_TRY(ndp_program_agree(&e->program, channel, c));
-    }
+    for (int channel = 0; channel < NDP_CHANNELS; channel++)
+        if (e->comms[channel])
+            NDP_TRY(ndp_program_agree(&e->program, channel, e->comms[channel]));
     return NDP_OK;
 }
 
@@ -106,12 +110,15 @@ static ndp_status ready(ndp_engine *e) {
     NDP_TRY(connect(e));
     NDP_TRY(take_memory(e));
     NDP_TRY(agree(e));
-    e->works = calloc((size_t)e->program.n + 1, sizeof *e->works);
-    e->unit_works = calloc((size_t)longest_list(e) + 1, sizeof *e->unit_works);
+    size_t most = (size_t)(e->program.n + longest_list(e)) + 1;
+    e->works = calloc(most, sizeof *e->works);
+    e->begun = calloc(most, sizeof *e->begun);
+    e->addresses = calloc((size_t)e->program.n_blocks + 1, sizeof *e->addresses);
     e->caches = calloc(2 * (size_t)m->n_units, sizeof *e->caches);
-    e->begun = calloc((size_t)(e->program.n + longest_list(e)) + 1, sizeof *e->begun);
-    if (!e->works || !e->unit_works || !e->begun || !e->caches)
+    if (!e->works || !e->begun || !e->addresses || !e->caches)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
+    for (int i = 0; i < e->program.n_blocks; i++)
+        e->addresses[i] = ndp_engine_at(e, (ndp_address){i, 0});
     ndp_rope_tables(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32,
                     ndp_engine_at(e, e->program.rope));
     return NDP_OK;
@@ -150,16 +157,15 @@ void ndp_engine_destroy(ndp_engine *e) {
     for (int i = 0; i < NDP_REGIONS; i++)
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
-    for (int i = 0; i < NDP_GROUPS; i++)
+    for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
-    ndp_comm_destroy(e->gathers);
     ndp_comm_destroy(e->world);
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);
     ndp_model_release(&e->model);
     free(e->works);
-    free(e->unit_works);
+    free(e->addresses);
     free(e->begun);
     free(e->caches);
     free(e);
@@ -173,7 +179,7 @@ const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }
 
 void *ndp_engine_slice(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     const ndp_owned *o = &e->program.owned[buffer];
-    const ndp_place places[] = {o->master, o->grad, o->state[0], o->state[1]};
+    const ndp_address places[] = {o->master, o->grad, o->state[0], o->state[1]};
     bool training = e->model.opts.mode == NDP_MODEL_TRAIN;
     return kind == NDP_OWNED_MASTER || training ? ndp_engine_at(e, places[kind]) : NULL;
 }
@@ -229,6 +235,6 @@ void ndp_engine_cache_row(ndp_engine *e, int32_t row) { e->cache_row = row; }
 const void *ndp_engine_logits(const ndp_engine *e) {
     for (int i = e->program.n - 1; i >= 0; i--)
         if (e->program.instrs[i].code == NDP_DO_RUN)
-            return ndp_engine_at(e, (ndp_place){e->program.instrs[i].bases[NDP_BASE_OUTPUT], 0});
+            return ndp_engine_at(e, (ndp_address){e->program.instrs[i].bases[NDP_BASE_OUTPUT], 0});
     return NULL;
 }

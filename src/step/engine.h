@@ -78,10 +78,12 @@ typedef struct ndp_step_result {
 
 /* Where the time of steps went, in seconds, summed since the last reset. */
 typedef struct ndp_profile {
-    double phase[NDP_PHASES], begin, wait, norm, update, total;
-    double unit_begin, unit_wait; /* communication inside units, which is in `phase` too */
-    double under_way;             /* all communications, each from its begin to the end of its wait */
-    double op[NDP_OP_COUNT];      /* by ndp_op_index */
+    double phase[NDP_PHASES]; /* of units, with the communication inside them */
+    double begin, wait;       /* of all collectives: beginning them, waiting for them */
+    double in_units;          /* of `wait`, that inside units, which is in `phase` too */
+    double under_way;         /* all collectives, each from its begin to the end of its wait */
+    double norm, update, total;
+    double op[NDP_OP_COUNT]; /* by ndp_op_index */
     int64_t steps;
 } ndp_profile;
 

@@ -9,14 +9,13 @@ struct ndp_engine {
     ndp_model model; /* this rank's */
     ndp_unit_program units[NDP_MAX_GRAPHS];
     ndp_program program;
-    ndp_comm *world, *comms[NDP_GROUPS];
-    /* The shard group's second channel: gathers overlap with reductions, and are waited for between them. */
-    ndp_comm *gathers;
+    ndp_comm *world, *comms[NDP_CHANNELS]; /* NULL: the program names no such group */
     ndp_window *windows[NDP_REGIONS];
-    ndp_work *works;      /* by begin instruction */
-    ndp_work *unit_works; /* by call of the unit that runs */
-    double *begun;        /* when: instructions, then calls */
-    void **caches;        /* by unit: keys, values */
+    void **addresses; /* of blocks */
+    /* Collectives under way: by begin instruction, then by begin call of the unit that runs. */
+    ndp_work *works;
+    double *begun; /* when */
+    void **caches; /* by unit: keys, values */
     int32_t cache_row;
     int at; /* the instruction that runs, for messages */
     ndp_profile profile;
@@ -24,6 +23,6 @@ struct ndp_engine {
 };
 
 /* Where a place of the program lies; NULL: the program has none. */
-void *ndp_engine_at(const ndp_engine *e, ndp_place place);
+void *ndp_engine_at(const ndp_engine *e, ndp_address place);
 
 #endif

@@ -18,45 +18,54 @@ static void do_count(ndp_engine *e) {
     *scalars(e) = (ndp_scalars){.valid = valid};
 }
 
-static ndp_status begin(ndp_comm *c, ndp_collective kind, const void *in, void *out, int64_t count, ndp_dtype type,
-                        bool add, ndp_work *work) {
-    int64_t bytes = count * (int64_t)ndp_dtype_size(type);
-    switch (kind) {
+static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *operands, ndp_work *work) {
+    const ndp_view *in = &operands->in[0];
+    void *out = operands->out[0].data;
+    int64_t count = ndp_call_elements(c), bytes = count * (int64_t)ndp_dtype_size(in->dtype);
+    switch (c->op->collective) {
     case NDP_ALL_GATHER:
-        return ndp_all_gather_begin(c, in, out, count, type, work);
+        return ndp_all_gather_begin(comm, in->data, out, count, in->dtype, work);
     case NDP_REDUCE_SCATTER:
-        return ndp_reduce_scatter_begin(c, in, out, count, type, add, work);
+        return ndp_reduce_scatter_begin(comm, in->data, out, count, in->dtype, c->attr.accumulate, work);
     case NDP_ALL_REDUCE:
-        return ndp_all_reduce_begin(c, out, count, type, NDP_SUM, work);
+        return ndp_all_reduce_begin(comm, out, count, in->dtype, NDP_SUM, work);
     case NDP_ALL_TO_ALL:
-        return ndp_all_to_all_begin(c, in, out, bytes, work);
+        return ndp_all_to_all_begin(comm, in->data, out, bytes, work);
     default:
-        return ndp_shift_begin(c, in, out, bytes, work);
+        return ndp_shift_begin(comm, in->data, out, bytes, work);
     }
 }
 
-/* A collective inside a unit. */
-static ndp_status unit_collective(void *user, int index, const ndp_call *call, const ndp_op_call *operands) {
+/* A collective, of the program (`index` NDP_NONE) or of the unit that runs. */
+static ndp_status collective(void *user, int index, const ndp_call *c, const ndp_op_call *operands) {
     ndp_engine *e = user;
-    const ndp_view *in = &operands->in[0], *out = &operands->out[0];
-    ndp_comm *c = e->comms[call->attr.group];
+    const ndp_instr *in = &e->program.instrs[e->at];
+    int first = index == NDP_NONE ? 0 : e->program.n, own = index == NDP_NONE ? e->at : index;
     double start = ndp_now();
-    ndp_status st;
-    ndp_comm_at(c, e->program.instrs[e->at].what, e->at, index);
-    if (call->kind == NDP_CALL_BEGIN) {
-        int64_t count = in->rows * in->cols;
-        if (call->op->collective == NDP_REDUCE_SCATTER || call->op->collective == NDP_ALL_TO_ALL)
-            count /= call->attr.ranks;
-        st = begin(c, call->op->collective, in->data, out->data, count, in->dtype, false, &e->unit_works[index]);
-        e->profile.unit_begin += ndp_now() - start;
-        e->begun[e->program.n + index] = start;
-    } else {
-        st = ndp_wait(&e->unit_works[call->partner]);
-        double now = ndp_now();
-        e->profile.unit_wait += now - start;
-        e->profile.under_way += now - e->begun[e->program.n + call->partner];
+    ndp_comm_at(e->comms[c->channel], in->what, e->at, index);
+    if (c->kind == NDP_CALL_BEGIN) {
+        e->begun[first + own] = start;
+        NDP_TRY(begin(e->comms[c->channel], c, operands, &e->works[first + own]));
+        e->profile.begin += ndp_now() - start;
+        return NDP_OK;
     }
-    return st;
+    NDP_TRY(ndp_wait(&e->works[first + c->partner]));
+    double now = ndp_now();
+    e->profile.wait += now - start;
+    e->profile.under_way += now - e->begun[first + c->partner];
+    if (index != NDP_NONE)
+        e->profile.in_units += now - start;
+    return NDP_OK;
+}
+
+static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
+    return (ndp_call_opts){.backend = (ndp_backend)e->opts.device->backend,
+                           .threads = e->opts.threads,
+                           .split_sums = e->opts.split_sums,
+                           .bases = bases,
+                           .op_seconds = e->profile_ops ? e->profile.op : NULL,
+                           .collective = collective,
+                           .user = e};
 }
 
 /* NULL: the model has no such table. */
@@ -70,41 +79,25 @@ static void *rope_table(const ndp_engine *e, int table) {
 }
 
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
-    ndp_list_run_opts run = {.backend = (ndp_backend)e->opts.device->backend,
-                             .threads = e->opts.threads,
-                             .split_sums = e->opts.split_sums,
-                             .accumulate = in->accumulate,
-                             .op_seconds = e->profile_ops ? e->profile.op : NULL,
-                             .collective = unit_collective,
-                             .user = e};
-    for (int i = 0; i < NDP_BASE_DATA; i++)
-        run.bases[i] = ndp_engine_at(e, (ndp_place){in->bases[i], 0});
     ndp_batch b = ndp_engine_batch(e, in->micro_batch);
-    void *const data[NDP_DATA_IDS] = {[NDP_DATA_TOKENS] = b.tokens,
-                                      [NDP_DATA_LABELS] = b.labels,
-                                      [NDP_DATA_ROPE_POS] = b.rope_pos,
-                                      [NDP_DATA_Q_POS] = b.q_pos,
-                                      [NDP_DATA_Q_LOW] = b.q_low,
-                                      [NDP_DATA_K_POS] = b.k_pos,
-                                      [NDP_DATA_ROPE_TABLE] = rope_table(e, 0),
-                                      [NDP_DATA_ROPE_TABLE_2] = rope_table(e, 1),
-                                      [NDP_DATA_LOSS_SCALE] = &scalars(e)->scale,
-                                      [NDP_DATA_LOSS] = &scalars(e)->loss,
-                                      [NDP_DATA_CACHE_ROW] = &e->cache_row,
-                                      [NDP_DATA_K_CACHE] = e->caches[2 * in->unit],
-                                      [NDP_DATA_V_CACHE] = e->caches[2 * in->unit + 1]};
-    memcpy(run.data, data, sizeof data);
-    return ndp_list_run(ndp_program_list(&e->program, in), &run);
-}
-
-static ndp_comm *comm_of(const ndp_engine *e, const ndp_instr *in) {
-    return in->kind == NDP_ALL_GATHER ? e->gathers : e->comms[in->group];
-}
-
-static ndp_status do_begin(ndp_engine *e, const ndp_instr *in, ndp_work *work) {
-    ndp_comm *c = comm_of(e, in);
-    ndp_comm_at(c, in->what, e->at, NDP_NONE);
-    return begin(c, in->kind, ndp_engine_at(e, in->in), ndp_engine_at(e, in->out), in->count, in->type, in->add, work);
+    void *bases[NDP_BASES] = {[NDP_BASE_DATA + NDP_DATA_TOKENS] = b.tokens,
+                              [NDP_BASE_DATA + NDP_DATA_LABELS] = b.labels,
+                              [NDP_BASE_DATA + NDP_DATA_ROPE_POS] = b.rope_pos,
+                              [NDP_BASE_DATA + NDP_DATA_Q_POS] = b.q_pos,
+                              [NDP_BASE_DATA + NDP_DATA_Q_LOW] = b.q_low,
+                              [NDP_BASE_DATA + NDP_DATA_K_POS] = b.k_pos,
+                              [NDP_BASE_DATA + NDP_DATA_ROPE_TABLE] = rope_table(e, 0),
+                              [NDP_BASE_DATA + NDP_DATA_ROPE_TABLE_2] = rope_table(e, 1),
+                              [NDP_BASE_DATA + NDP_DATA_LOSS_SCALE] = &scalars(e)->scale,
+                              [NDP_BASE_DATA + NDP_DATA_LOSS] = &scalars(e)->loss,
+                              [NDP_BASE_DATA + NDP_DATA_CACHE_ROW] = &e->cache_row,
+                              [NDP_BASE_DATA + NDP_DATA_K_CACHE] = e->caches[2 * in->unit],
+                              [NDP_BASE_DATA + NDP_DATA_V_CACHE] = e->caches[2 * in->unit + 1]};
+    for (int i = 0; i < NDP_BASE_DATA; i++)
+        bases[i] = in->bases[i] == NDP_NONE ? NULL : e->addresses[in->bases[i]];
+    ndp_call_opts opts = call_opts(e, bases);
+    opts.accumulate = in->accumulate;
+    return ndp_list_run(ndp_program_list(&e->program, in), &opts);
 }
 
 static void do_norm(ndp_engine *e) {
@@ -162,24 +155,10 @@ static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
     }
 }
 
-static double *clock_of(ndp_profile *p, const ndp_instr *in) {
-    switch (in->code) {
-    case NDP_DO_RUN:
-        return &p->phase[in->phase];
-    case NDP_DO_BEGIN:
-        return &p->begin;
-    case NDP_DO_WAIT:
-        return &p->wait;
-    case NDP_DO_UPDATE:
-        return &p->update;
-    default:
-        return &p->norm;
-    }
-}
-
 static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, bool update_weights) {
     const ndp_instr *in = &e->program.instrs[index];
     ndp_scalars *s = scalars(e);
+    ndp_call_opts opts;
     e->at = index;
     switch (in->code) {
     case NDP_DO_COUNT:
@@ -190,11 +169,9 @@ static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, b
         break;
     case NDP_DO_RUN:
         return do_run(e, in);
-    case NDP_DO_BEGIN:
-        return do_begin(e, in, &e->works[index]);
-    case NDP_DO_WAIT:
-        ndp_comm_at(comm_of(e, in), in->what, index, NDP_NONE);
-        return ndp_wait(&e->works[in->partner]);
+    case NDP_DO_CALL:
+        opts = call_opts(e, e->addresses);
+        return ndp_call_run(&in->call, NDP_NONE, &opts);
     case NDP_DO_NORM:
         do_norm(e);
         break;
@@ -211,14 +188,15 @@ static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, b
 ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out) {
     double start = ndp_now(), last = start;
     for (int i = 0; i < e->program.n; i++) {
+        const ndp_instr *in = &e->program.instrs[i];
         NDP_TRY(execute(e, i, lr, update, update_weights));
         double now = ndp_now();
-        const ndp_instr *in = &e->program.instrs[i];
-        *clock_of(&e->profile, in) += now - last;
-        if (in->code == NDP_DO_BEGIN)
-            e->begun[i] = last;
-        if (in->code == NDP_DO_WAIT)
-            e->profile.under_way += now - e->begun[in->partner];
+        if (in->code == NDP_DO_RUN)
+            e->profile.phase[in->phase] += now - last;
+        else if (in->code == NDP_DO_UPDATE)
+            e->profile.update += now - last;
+        else if (in->code != NDP_DO_CALL)
+            e->profile.norm += now - last;
         last = now;
     }
     e->profile.total += last - start;

@@ -19,21 +19,21 @@ static ndp_status gather_begin(ndp_builder *b, int buffer) {
         b->gathered[buffer] = o->weights.block;
         return NDP_OK;
     }
-    ndp_place out = o->weights;
+    ndp_address out = o->weights;
     if (out.block == NDP_NONE) {
         size_t bytes = (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->opts.compute);
         NDP_TRY(ndp_block_add(p, NDP_MEM_WEIGHTS, bytes, &out.block));
     }
     return ndp_emit_begin(p,
-                          (ndp_instr){.kind = NDP_ALL_GATHER,
-                                      .group = NDP_GROUP_SHARD,
-                                      .in = o->send,
-                                      .out = out,
-                                      .count = o->shard.slice,
-                                      .type = b->m->opts.compute,
-                                      .in_place = o->shard.in_place,
-                                      .what = b->m->buffers[buffer].name,
-                                      .buffer = buffer},
+                          &(ndp_collective_call){.op = &ndp_op_all_gather,
+                                                 .group = NDP_GROUP_SHARD,
+                                                 .in = o->send,
+                                                 .out = out,
+                                                 .count = o->shard.slice,
+                                                 .type = b->m->opts.compute,
+                                                 .in_place = o->shard.in_place,
+                                                 .what = b->m->buffers[buffer].name,
+                                                 .buffer = buffer},
                           &b->begun[buffer]);
 }
 
@@ -42,7 +42,7 @@ static ndp_status gather_wait(ndp_builder *b, int buffer) {
     if (b->gathered[buffer] != NDP_NONE)
         return NDP_OK;
     NDP_TRY(ndp_emit_wait(b->p, b->begun[buffer]));
-    b->gathered[buffer] = b->p->instrs[b->begun[buffer]].out.block;
+    b->gathered[buffer] = b->p->instrs[b->begun[buffer]].call.out[0].base;
     b->begun[buffer] = NDP_NONE;
     return NDP_OK;
 }

@@ -93,10 +93,11 @@ static double leaving(ndp_collective kind, double bytes, int size) {
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
     for (int g = 0; g < NDP_GROUPS; g++)
         out[g] = 0;
-    ndp_event e;
-    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);) {
-        int size = ndp_mesh_group(&p->opts.mesh, e.group).count;
-        if (e.begin && !e.in_place && size > 1)
-            out[e.group] += leaving(e.kind, (double)e.bytes, size);
+    ndp_comm_event m;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);) {
+        ndp_group_kind group = ndp_comm_event_group(&m);
+        int size = ndp_mesh_group(&p->opts.mesh, group).count;
+        if (m.begin && !m.call->in_place && size > 1)
+            out[group] += leaving(ndp_comm_event_kind(&m), (double)m.bytes, size);
     }
 }

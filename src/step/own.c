@@ -4,7 +4,7 @@
 #include <stdlib.h>
 
 /* A place of the lender's plan, as a block of its own here. */
-static ndp_status borrow(ndp_program *p, ndp_place from, ndp_place *out) {
+static ndp_status borrow(ndp_program *p, ndp_address from, ndp_address *out) {
     if (from.block == NDP_NONE)
         return NDP_OK;
     const ndp_block *b = &p->opts.weights_of->blocks[from.block];
@@ -27,7 +27,7 @@ static ndp_status borrow_buffer(ndp_program *p, int i) {
 static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_model *m = p->opts.model;
     ndp_owned *o = &p->owned[i];
-    const ndp_place nowhere = {NDP_NONE, 0};
+    const ndp_address nowhere = {NDP_NONE, 0};
     *o = (ndp_owned){.weights = nowhere, .send = nowhere, .state = {nowhere, nowhere}};
     if (p->opts.weights_of)
         return borrow_buffer(p, i);
@@ -40,7 +40,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     else if (s->shards == 1 && !s->same)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->weights));
     if (s->in_place && s->same)
-        o->master = (ndp_place){o->weights.block, (size_t)s->index * n * master};
+        o->master = (ndp_address){o->weights.block, (size_t)s->index * n * master};
     else
         NDP_TRY(ndp_block_keep(p, NDP_MEM_MASTER, home, n * master, &o->master));
     if (s->shards == 1 && s->same)
@@ -48,7 +48,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     if (s->same)
         o->send = o->master;
     else if (s->in_place || s->shards == 1)
-        o->send = (ndp_place){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
+        o->send = (ndp_address){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
     else
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
     if (m->opts.mode != NDP_MODEL_TRAIN)

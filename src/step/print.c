@@ -6,11 +6,14 @@
 #include <string.h>
 
 static const char *opcode_name(ndp_opcode c) {
-    static const char *const names[NDP_OPCODES] = {"count", "scale", "run", "begin", "wait", "norm", "clip", "update"};
+    static const char *const names[NDP_OPCODES] = {"count", "scale", "run", "call", "norm", "clip", "update"};
     return names[c];
 }
 
-static void print_place(const ndp_program *p, const char *label, ndp_place at, ndp_str *out) {
+static const char *const base_names[NDP_BASE_DATA] = {"x",    "y",      "dy",     "dx",    "saved", "between",
+                                                      "work", "param0", "param1", "grad0", "grad1"};
+
+static void print_place(const ndp_program *p, const char *label, ndp_address at, ndp_str *out) {
     if (at.block == NDP_NONE)
         return;
     const ndp_block *b = &p->blocks[at.block];
@@ -18,51 +21,52 @@ static void print_place(const ndp_program *p, const char *label, ndp_place at, n
 }
 
 static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
-    static const char *const names[NDP_BASE_DATA] = {"x",    "y",      "dy",     "dx",    "saved", "between",
-                                                     "work", "param0", "param1", "grad0", "grad1"};
     ndp_str_addf(out, "%s %s mb %d:", ndp_phase_name(in->phase), in->what, in->micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
-        print_place(p, names[i], (ndp_place){in->bases[i], 0}, out);
+        print_place(p, base_names[i], (ndp_address){in->bases[i], 0}, out);
     if (in->accumulate)
         ndp_str_addf(out, " accumulate=%x", in->accumulate);
 }
 
-static void print_comm(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
+static void print_group(const ndp_program *p, const ndp_call *c, ndp_str *out) {
+    ndp_group_kind kind = ndp_channel_group(c->channel);
+    ndp_group g = ndp_mesh_group(&p->opts.mesh, kind);
+    ndp_str_addf(out, " over %s (%d ranks, base %d, stride %d)", ndp_group_name(kind), g.count, g.base, g.stride);
+}
+
+static void print_call(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
+    static const char *const kinds[] = {"", "begin ", "wait "};
+    const ndp_call *c = &in->call;
     char bytes[16];
-    ndp_group g = ndp_mesh_group(&p->opts.mesh, in->group);
-    ndp_str_addf(out, "%s %s %s over %s (%d ranks, base %d, stride %d)", opcode_name(in->code),
-                 ndp_collective_name(in->kind), in->what, ndp_group_name(in->group), g.count, g.base, g.stride);
-    if (in->code == NDP_DO_WAIT) {
-        ndp_str_addf(out, " of #%d", in->partner);
+    ndp_str_addf(out, "%s%s %s", kinds[c->kind], c->op->name, in->what);
+    if (c->kind != NDP_CALL_KERNEL)
+        print_group(p, c, out);
+    if (c->kind == NDP_CALL_WAIT) {
+        ndp_str_addf(out, " of #%d", c->partner);
         return;
     }
-    ndp_str_addf(out, " %lld %s, %s%s%s", (long long)in->count, ndp_dtype_name(in->type),
-                 ndp_human_bytes((double)in->count * (double)ndp_dtype_size(in->type), bytes), in->add ? ", added" : "",
-                 in->in_place ? ", in place" : "");
-    print_place(p, "in", in->in, out);
-    print_place(p, "out", in->out, out);
+    int64_t n = ndp_call_elements(c);
+    ndp_dtype type = c->in[0].view.dtype;
+    if (c->kind == NDP_CALL_BEGIN)
+        ndp_str_addf(out, " %lld %s, %s%s%s", (long long)n, ndp_dtype_name(type),
+                     ndp_human_bytes((double)n * (double)ndp_dtype_size(type), bytes),
+                     c->attr.accumulate ? ", added" : "", c->in_place ? ", in place" : "");
+    for (int k = 0; k < c->n_in; k++)
+        print_place(p, "in", (ndp_address){c->in[k].base, c->in[k].offset}, out);
+    for (int k = 0; k < c->n_out; k++)
+        print_place(p, "out", (ndp_address){c->out[k].base, c->out[k].offset}, out);
 }
 
 static void print_operand(const ndp_graph *g, const ndp_operand *o, ndp_str *out) {
-    static const char *const homes[NDP_BASES + 1] = {"x",      "y",      "dy",    "dx",    "saved", "between", "work",
-                                                     "param0", "param1", "grad0", "grad1", "data",  "-"};
     char text[192];
-    if (o->base == NDP_BASE_ABSENT) {
+    if (o->base == NDP_NONE) {
         ndp_str_add(out, " -");
         return;
     }
-    ndp_str_addf(out, " %s@%s", ndp_value_text(g, o->value, text, sizeof text), homes[o->base]);
-    if (o->base != NDP_BASE_DATA)
+    bool data = o->base >= NDP_BASE_DATA;
+    ndp_str_addf(out, " %s@%s", ndp_value_text(g, o->value, text, sizeof text), data ? "data" : base_names[o->base]);
+    if (!data)
         ndp_str_addf(out, "+%zu", o->offset);
-}
-
-static void print_group(const ndp_program *p, const ndp_call *c, ndp_str *out) {
-    char bytes[16];
-    const ndp_view *v = &c->in[0].view;
-    ndp_group g = ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)c->attr.group);
-    ndp_str_addf(out, " over %s (%d ranks, base %d, stride %d) %s", ndp_group_name((ndp_group_kind)c->attr.group),
-                 g.count, g.base, g.stride,
-                 ndp_human_bytes((double)(v->rows * v->cols) * (double)ndp_dtype_size(v->dtype), bytes));
 }
 
 static void print_list(const ndp_program *p, const ndp_unit_program *u, ndp_phase phase, ndp_str *out) {
@@ -79,8 +83,13 @@ static void print_list(const ndp_program *p, const ndp_unit_program *u, ndp_phas
             continue;
         }
         ndp_str_addf(out, "%s%s", c->kind == NDP_CALL_BEGIN ? "begin " : "", c->op->name);
-        if (c->kind == NDP_CALL_BEGIN)
+        if (c->kind == NDP_CALL_BEGIN) {
+            char bytes[16];
+            const ndp_view *v = &c->in[0].view;
             print_group(p, c, out);
+            ndp_str_addf(out, " %s",
+                         ndp_human_bytes((double)(v->rows * v->cols) * (double)ndp_dtype_size(v->dtype), bytes));
+        }
         ndp_str_add(out, ":");
         for (int k = 0; k < c->n_in; k++)
             print_operand(u->graph, &c->in[k], out);
@@ -100,10 +109,10 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
         ndp_str_addf(out, "#%d ", i);
         if (in->code == NDP_DO_RUN)
             print_run(p, in, out);
-        else if (in->code == NDP_DO_BEGIN || in->code == NDP_DO_WAIT)
-            print_comm(p, in, out);
+        else if (in->code == NDP_DO_CALL)
+            print_call(p, in, out);
         else
-            ndp_str_addf(out, "%s %s", opcode_name(in->code), in->what ? in->what : "");
+            ndp_str_addf(out, "%s %s", opcode_name(in->code), in->what);
         ndp_str_add(out, "\n");
     }
     for (int g = 0; units && g < p->opts.model->n_graphs; g++)
@@ -115,7 +124,7 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
 
 /* Communications that are alike but for the unit or the buffer. */
 typedef struct alike {
-    ndp_event first;
+    ndp_comm_event first;
     const char *graph; /* of the unit, or "" */
     bool others;       /* buffers */
     int64_t times;
@@ -127,19 +136,21 @@ typedef struct traffic {
     int64_t capacity;
 } traffic;
 
-static const char *graph_of(const ndp_program *p, const ndp_event *e) {
-    return e->call == NDP_NONE ? "" : p->opts.units[p->opts.model->units[p->instrs[e->instr].unit].graph].graph->name;
+static const char *graph_of(const ndp_program *p, const ndp_comm_event *e) {
+    return e->call_index == NDP_NONE ? ""
+                                     : p->opts.units[p->opts.model->units[p->instrs[e->instr].unit].graph].graph->name;
 }
 
-static bool are_alike(const alike *a, const ndp_event *e, const char *graph) {
-    const ndp_event *f = &a->first;
-    return f->kind == e->kind && f->group == e->group && f->bytes == e->bytes && f->in_place == e->in_place &&
-           strcmp(a->graph, graph) == 0 && (!*graph || strcmp(f->what, e->what) == 0);
+static bool are_alike(const alike *a, const ndp_comm_event *e, const char *graph) {
+    const ndp_comm_event *f = &a->first;
+    return f->call->op == e->call->op && f->call->channel == e->call->channel && f->bytes == e->bytes &&
+           f->call->in_place == e->call->in_place && strcmp(a->graph, graph) == 0 &&
+           (!*graph || strcmp(f->call->what, e->call->what) == 0);
 }
 
 static ndp_status count_alike(const ndp_program *p, traffic *t) {
-    ndp_event e;
-    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);) {
+    ndp_comm_event e;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);) {
         const char *graph = graph_of(p, &e);
         int i = 0;
         if (!e.begin)
@@ -150,17 +161,17 @@ static ndp_status count_alike(const ndp_program *p, traffic *t) {
         if (i == t->n)
             t->items[t->n++] = (alike){.first = e, .graph = graph};
         t->items[i].times++;
-        t->items[i].others |= strcmp(t->items[i].first.what, e.what) != 0;
+        t->items[i].others |= strcmp(t->items[i].first.call->what, e.call->what) != 0;
     }
     return NDP_OK;
 }
 
 static void print_alike(const alike *a, ndp_str *out) {
     char bytes[16];
-    const ndp_event *e = &a->first;
+    const ndp_comm_event *e = &a->first;
     ndp_str_addf(out, "    %6lld x %10s  %-14s %s%s%s", (long long)a->times, ndp_human_bytes((double)e->bytes, bytes),
-                 ndp_collective_name(e->kind), a->graph, *a->graph ? ": " : "", e->what);
-    ndp_str_addf(out, "%s%s\n", a->others ? ", ..." : "", e->in_place ? "; in place" : "");
+                 e->call->op->name, a->graph, *a->graph ? ": " : "", e->call->what);
+    ndp_str_addf(out, "%s%s\n", a->others ? ", ..." : "", e->call->in_place ? "; in place" : "");
 }
 
 void ndp_program_print_traffic(const ndp_program *p, ndp_str *out) {
@@ -173,13 +184,13 @@ void ndp_program_print_traffic(const ndp_program *p, ndp_str *out) {
         int ranks = ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count;
         bool used = false;
         for (int i = 0; i < t.n && !used; i++)
-            used = (int)t.items[i].first.group == g;
+            used = (int)ndp_comm_event_group(&t.items[i].first) == g;
         if (!used)
             continue;
         ndp_str_addf(out, "  %-16s %10s  over %d ranks\n", ndp_group_name((ndp_group_kind)g),
                      ndp_human_bytes(sent[g], bytes), ranks);
         for (int i = 0; i < t.n; i++)
-            if ((int)t.items[i].first.group == g)
+            if ((int)ndp_comm_event_group(&t.items[i].first) == g)
                 print_alike(&t.items[i], out);
     }
     free(t.items);

@@ -48,11 +48,11 @@ typedef struct ndp_block {
     int first, last; /* instructions */
 } ndp_block;
 
-/* A place in a block. */
-typedef struct ndp_place {
+/* Memory in a block. */
+typedef struct ndp_address {
     int block; /* NDP_NONE: nowhere */
     size_t offset;
-} ndp_place;
+} ndp_address;
 
 /* ---- instructions ---- */
 
@@ -60,8 +60,7 @@ typedef enum ndp_opcode {
     NDP_DO_COUNT, /* valid tokens of this rank's micro-batches -> scalars.valid; the loss starts at 0 */
     NDP_DO_SCALE, /* scalars.scale = 1 / scalars.valid (0 without any) */
     NDP_DO_RUN,
-    NDP_DO_BEGIN,
-    NDP_DO_WAIT,
+    NDP_DO_CALL,   /* a collective: its begin or its wait */
     NDP_DO_NORM,   /* sum of squares of the owned gradient slices -> scalars.squares */
     NDP_DO_CLIP,   /* scalars.norm, scalars.clip */
     NDP_DO_UPDATE, /* owned slice of a buffer */
@@ -70,32 +69,30 @@ typedef enum ndp_opcode {
 
 typedef struct ndp_instr {
     ndp_opcode code;
+    const char *what; /* the unit or buffer; borrowed */
+    int buffer;       /* CALL, UPDATE: NDP_NONE: none */
     /* RUN */
     int unit, micro_batch;
     ndp_phase phase;
     int bases[NDP_BASE_DATA]; /* blocks */
     uint32_t accumulate;
-    /* BEGIN, WAIT */
-    ndp_collective kind;
-    ndp_group_kind group;
-    ndp_place in, out;
-    int64_t count; /* elements: of a part (all_gather, reduce_scatter), of the buffer (all_reduce) */
-    ndp_dtype type;
-    bool add, in_place;
-    int partner;      /* index of the begin's wait, and of the wait's begin */
-    const char *what; /* the buffer's name */
-    /* UPDATE */
-    int buffer;
+    /* CALL: its bases are blocks, its partner is an instruction */
+    ndp_call call;
 } ndp_instr;
+
+/* True for the begin of a collective at this level. */
+static inline bool ndp_instr_is(const ndp_instr *in, ndp_call_kind kind) {
+    return in->code == NDP_DO_CALL && in->call.kind == kind;
+}
 
 /* What a rank keeps of a buffer. */
 typedef struct ndp_owned {
     ndp_shard shard;
-    ndp_place weights;  /* the whole buffer as ops read it; NDP_NONE when it exists only while gathered */
-    ndp_place send;     /* this rank's slice in compute storage */
-    ndp_place master;   /* slice */
-    ndp_place grad;     /* slice */
-    ndp_place state[2]; /* slices, NDP_NONE */
+    ndp_address weights;  /* the whole buffer as ops read it; NDP_NONE when it exists only while gathered */
+    ndp_address send;     /* this rank's slice in compute storage */
+    ndp_address master;   /* slice */
+    ndp_address grad;     /* slice */
+    ndp_address state[2]; /* slices, NDP_NONE */
 } ndp_owned;
 
 /* In the arena, reached by all ranks' reductions. */
@@ -121,11 +118,12 @@ typedef struct ndp_program {
     ndp_instr *instrs;
     int n;
     int64_t capacity;
+    ndp_arena arena; /* of the calls' operands */
     ndp_block *blocks;
     int n_blocks;
     int64_t block_capacity;
     ndp_owned *owned; /* by buffer */
-    ndp_place scalars, batch, rope;
+    ndp_address scalars, batch, rope;
     size_t batch_stride; /* bytes of a micro-batch's integers */
     size_t bytes[NDP_REGIONS];
 } ndp_program;
@@ -133,32 +131,35 @@ typedef struct ndp_program {
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
 
+/* Communicators: one a group kind, and that of the parameter gathers over the shard group: they overlap with
+ * reductions, and are waited for between them. */
+enum { NDP_CHANNEL_GATHERS = NDP_GROUPS, NDP_CHANNELS };
+static inline ndp_group_kind ndp_channel_group(int channel) {
+    return channel == NDP_CHANNEL_GATHERS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
+}
+
 /* Every communication of a program, those inside units too, in the order of execution: for the checker, the printer,
  * the traffic. */
-typedef struct ndp_event {
-    int instr, call; /* call: in the unit's list; NDP_NONE: the instruction itself */
-    bool begin;      /* or wait */
-    ndp_collective kind;
-    ndp_group_kind group;
-    bool gathers;  /* of parameters: on a communicator of their own */
-    int64_t bytes; /* what a rank hands in */
-    const char *unit, *what;
-    bool in_place;
-} ndp_event;
+typedef struct ndp_comm_event {
+    int instr, call_index; /* call_index: in the unit's list; NDP_NONE: the instruction itself */
+    const ndp_call *call;
+    bool begin;       /* or wait */
+    int64_t bytes;    /* what a rank hands in */
+    const char *unit; /* "" at the level of the program */
+} ndp_comm_event;
 /* Iterates: start with {0}; false at the end. */
-typedef struct ndp_event_cursor {
+typedef struct ndp_comm_event_cursor {
     int instr, call;
-} ndp_event_cursor;
-bool ndp_program_event(const ndp_program *p, ndp_event_cursor *cursor, ndp_event *out);
+} ndp_comm_event_cursor;
+bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *cursor, ndp_comm_event *out);
 
-/* Communicators: one a group kind, and that of the parameter gathers over the shard group. */
-enum { NDP_EVENT_CHANNELS = NDP_GROUPS + 1 };
-static inline int ndp_event_channel(const ndp_event *e) { return e->gathers ? NDP_GROUPS : (int)e->group; }
-static inline ndp_group_kind ndp_channel_group(int channel) {
-    return channel == NDP_GROUPS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
+static inline int ndp_comm_event_channel(const ndp_comm_event *m) { return m->call->channel; }
+static inline ndp_group_kind ndp_comm_event_group(const ndp_comm_event *m) {
+    return ndp_channel_group(m->call->channel);
 }
+static inline ndp_collective ndp_comm_event_kind(const ndp_comm_event *m) { return m->call->op->collective; }
 /* "#116.7 all_gather layers.3 x (4096 bytes)" */
-const char *ndp_event_text(const ndp_event *e, char *out, size_t size);
+const char *ndp_comm_event_text(const ndp_comm_event *m, char *out, size_t size);
 
 /* Collective over the communicator of a channel, before the first step: all its ranks begin the same operations in the
  * same order. NDP_EBUG on those that differ from the group's first rank names both sides. */

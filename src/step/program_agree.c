@@ -14,17 +14,17 @@ static const char *operation(const char *text) { return strchr(text, ' ') ? strc
 
 /* What a channel's begins are, in order. */
 static ndp_status list_texts(const ndp_program *p, int channel, event_text **out, int64_t *n) {
-    ndp_event e;
+    ndp_comm_event e;
     *n = 0;
-    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);)
-        *n += e.begin && ndp_event_channel(&e) == channel;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
+        *n += e.begin && ndp_comm_event_channel(&e) == channel;
     *out = calloc((size_t)*n + 1, sizeof **out);
     if (!*out)
         return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
     int64_t i = 0;
-    for (ndp_event_cursor c = {0}; ndp_program_event(p, &c, &e);)
-        if (e.begin && ndp_event_channel(&e) == channel)
-            ndp_event_text(&e, (*out)[i++], TEXT);
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
+        if (e.begin && ndp_comm_event_channel(&e) == channel)
+            ndp_comm_event_text(&e, (*out)[i++], TEXT);
     return NDP_OK;
 }
 

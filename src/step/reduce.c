@@ -8,14 +8,14 @@
 static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
     const ndp_owned *o = &b->p->owned[buffer];
     return ndp_emit_begin(b->p,
-                          (ndp_instr){.kind = NDP_ALL_REDUCE,
-                                      .group = NDP_GROUP_REPLICATE,
-                                      .in = o->grad,
-                                      .out = o->grad,
-                                      .count = o->shard.slice,
-                                      .type = b->m->opts.master,
-                                      .what = b->m->buffers[buffer].name,
-                                      .buffer = buffer},
+                          &(ndp_collective_call){.op = &ndp_op_all_reduce,
+                                                 .group = NDP_GROUP_REPLICATE,
+                                                 .in = o->grad,
+                                                 .out = o->grad,
+                                                 .count = o->shard.slice,
+                                                 .type = b->m->opts.master,
+                                                 .what = b->m->buffers[buffer].name,
+                                                 .buffer = buffer},
                           &b->pending_replicas);
 }
 
@@ -46,15 +46,15 @@ static ndp_status reduce(ndp_builder *b, int buffer, int micro_batch) {
     if (o->shard.shards == 1)
         return last && o->shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
     NDP_TRY(ndp_emit_begin(b->p,
-                           (ndp_instr){.kind = NDP_REDUCE_SCATTER,
-                                       .group = NDP_GROUP_SHARD,
-                                       .in = {b->grad[buffer], 0},
-                                       .out = o->grad,
-                                       .count = o->shard.slice,
-                                       .type = b->m->opts.master,
-                                       .add = micro_batch > 0,
-                                       .what = b->m->buffers[buffer].name,
-                                       .buffer = buffer},
+                           &(ndp_collective_call){.op = &ndp_op_reduce_scatter,
+                                                  .group = NDP_GROUP_SHARD,
+                                                  .in = {b->grad[buffer], 0},
+                                                  .out = o->grad,
+                                                  .count = o->shard.slice,
+                                                  .type = b->m->opts.master,
+                                                  .add = micro_batch > 0,
+                                                  .what = b->m->buffers[buffer].name,
+                                                  .buffer = buffer},
                            &b->pending_scatter));
     b->scatter_is_last = last;
     b->grad[buffer] = NDP_NONE;
@@ -110,19 +110,20 @@ ndp_status ndp_reduce_copies(ndp_builder *b) {
                 continue;
             if (n >= MOST)
                 NDP_TRY(ndp_emit_wait(b->p, begun[n % MOST]));
-            ndp_place at = {o->grad.block,
-                            o->grad.offset + (size_t)piece.slice_first * ndp_dtype_size(b->m->opts.master)};
-            NDP_TRY(ndp_emit_begin(
-                b->p,
-                (ndp_instr){.kind = NDP_ALL_REDUCE,
-                            .group = piece.segment->sum == NDP_GRADIENT_OVER_TP ? NDP_GROUP_TP : NDP_GROUP_KV,
-                            .in = at,
-                            .out = at,
-                            .count = piece.count,
-                            .type = b->m->opts.master,
-                            .what = piece.segment->name,
-                            .buffer = i},
-                &begun[n++ % MOST]));
+            ndp_address at = {o->grad.block,
+                              o->grad.offset + (size_t)piece.slice_first * ndp_dtype_size(b->m->opts.master)};
+            NDP_TRY(ndp_emit_begin(b->p,
+                                   &(ndp_collective_call){.op = &ndp_op_all_reduce,
+                                                          .group = piece.segment->sum == NDP_GRADIENT_OVER_TP
+                                                                       ? NDP_GROUP_TP
+                                                                       : NDP_GROUP_KV,
+                                                          .in = at,
+                                                          .out = at,
+                                                          .count = piece.count,
+                                                          .type = b->m->opts.master,
+                                                          .what = piece.segment->name,
+                                                          .buffer = i},
+                                   &begun[n++ % MOST]));
         }
     }
     for (int k = n > MOST ? n - MOST : 0; k < n; k++)

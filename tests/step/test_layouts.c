@@ -287,12 +287,14 @@ static void programs_agree(void **state) {
     for (int step = 0; step < 2; step++) { /* another size; then another order: two begins change places */
         memcpy(bad.instrs, programs[4]->instrs, (size_t)bad.n * sizeof *bad.instrs);
         int i = 0;
-        while (bad.instrs[i].code != NDP_DO_BEGIN || bad.instrs[i].kind != NDP_ALL_GATHER)
+        while (!ndp_instr_is(&bad.instrs[i], NDP_CALL_BEGIN) || bad.instrs[i].call.op != &ndp_op_all_gather)
             i++;
+        ndp_operand larger = bad.instrs[i].call.in[0];
+        larger.view.cols += 64;
         if (step == 0)
-            bad.instrs[i].count += 64;
+            bad.instrs[i].call.in = &larger;
         else
-            bad.instrs[i].what = "another";
+            bad.instrs[i].call.what = "another";
         programs[4] = &bad;
         assert_int_equal(ndp_program_check(programs, WORLD), NDP_EBUG);
         assert_non_null(strstr(ndp_error_message(), "rank 4"));

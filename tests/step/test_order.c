@@ -43,7 +43,8 @@ static int runs_between(const ndp_program *p, int from, int to) {
 static int count_kind(const ndp_program *p, ndp_collective kind, ndp_group_kind group) {
     int n = 0;
     for (int i = 0; i < p->n; i++)
-        n += p->instrs[i].code == NDP_DO_BEGIN && p->instrs[i].kind == kind && p->instrs[i].group == group;
+        n += ndp_instr_is(&p->instrs[i], NDP_CALL_BEGIN) && p->instrs[i].call.op->collective == kind &&
+             ndp_channel_group(p->instrs[i].call.channel) == group;
     return n;
 }
 
@@ -56,13 +57,15 @@ static void communication_hides_behind_runs(void **state) {
     int bare_gathers = 0, bare_scatters = 0, bare_replicas = 0;
     for (int i = 0; i < s.p->n; i++) {
         const ndp_instr *in = &s.p->instrs[i];
-        if (in->code != NDP_DO_BEGIN || (in->group != NDP_GROUP_SHARD && in->group != NDP_GROUP_REPLICATE) ||
-            in->count == 1)
+        if (!ndp_instr_is(in, NDP_CALL_BEGIN) || ndp_call_elements(&in->call) == 1)
             continue;
-        bool bare = runs_between(s.p, i, in->partner) == 0;
-        bare_gathers += bare && in->kind == NDP_ALL_GATHER;
-        bare_scatters += bare && in->kind == NDP_REDUCE_SCATTER;
-        bare_replicas += bare && in->kind == NDP_ALL_REDUCE;
+        ndp_group_kind group = ndp_channel_group(in->call.channel);
+        if (group != NDP_GROUP_SHARD && group != NDP_GROUP_REPLICATE)
+            continue;
+        bool bare = runs_between(s.p, i, in->call.partner) == 0;
+        bare_gathers += bare && in->call.op == &ndp_op_all_gather;
+        bare_scatters += bare && in->call.op == &ndp_op_reduce_scatter;
+        bare_replicas += bare && in->call.op == &ndp_op_all_reduce;
     }
     assert_int_equal(bare_gathers, 1);
     assert_int_equal(bare_scatters, 1);
@@ -78,7 +81,7 @@ static void scatters_begin_at_once(void **state) {
     int scatters = 0;
     for (int i = 0; i < s.p->n; i++) {
         const ndp_instr *in = &s.p->instrs[i];
-        if (in->code != NDP_DO_BEGIN || in->kind != NDP_REDUCE_SCATTER)
+        if (!ndp_instr_is(in, NDP_CALL_BEGIN) || in->call.op != &ndp_op_reduce_scatter)
             continue;
         int writer = i;
         while (s.p->instrs[writer].code != NDP_DO_RUN)

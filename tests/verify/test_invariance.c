@@ -215,10 +215,10 @@ static void count_twice(ndp_program *p, int rank) {
 }
 
 /* The instructions of a buffer's communications of one kind. */
-static ndp_instr *next_comm(ndp_program *p, int *i, ndp_collective kind, const char *buffer) {
+static ndp_instr *next_comm(ndp_program *p, int *i, const ndp_op *op, const char *buffer) {
     while (*i < p->n) {
         ndp_instr *in = &p->instrs[(*i)++];
-        if ((in->code == NDP_DO_BEGIN || in->code == NDP_DO_WAIT) && in->kind == kind && strcmp(in->what, buffer) == 0)
+        if (in->code == NDP_DO_CALL && in->call.op == op && strcmp(in->what, buffer) == 0)
             return in;
     }
     return NULL;
@@ -228,7 +228,7 @@ static void miss_replicas(ndp_program *p, int rank) {
     (void)rank;
     int found = 0;
     for (int i = 0; i < p->n;) {
-        ndp_instr *in = next_comm(p, &i, NDP_ALL_REDUCE, "layers.2");
+        ndp_instr *in = next_comm(p, &i, &ndp_op_all_reduce, "layers.2");
         if (in)
             in->code = NDP_DO_SCALE, found++; /* which may be done again */
     }
@@ -238,17 +238,17 @@ static void miss_replicas(ndp_program *p, int rank) {
 static void forget_micro_batches(ndp_program *p, int rank) {
     (void)rank;
     for (int i = 0; i < p->n;) {
-        ndp_instr *in = next_comm(p, &i, NDP_REDUCE_SCATTER, "layers.1");
+        ndp_instr *in = next_comm(p, &i, &ndp_op_reduce_scatter, "layers.1");
         if (in)
-            in->add = false;
+            in->call.attr.accumulate = false;
     }
 }
 
 /* Leaves out the sum of a tensor's gradient over a group of the tensor axis. */
 static void miss_sum(ndp_program *p, ndp_group_kind group, const char *tensor) {
     for (int i = 0; i < p->n;) {
-        ndp_instr *in = next_comm(p, &i, NDP_ALL_REDUCE, tensor);
-        if (in && in->group == group)
+        ndp_instr *in = next_comm(p, &i, &ndp_op_all_reduce, tensor);
+        if (in && in->call.channel == (int)group)
             in->code = NDP_DO_SCALE;
     }
 }
@@ -267,12 +267,13 @@ static void miss_kv_sum(ndp_program *p, int rank) {
 static void sum_norm_twice(ndp_program *p, int rank) {
     (void)rank;
     int from = 0, to = 0;
-    ndp_instr *sum = next_comm(p, &from, NDP_ALL_REDUCE, "model.norm.weight"),
-              *begin = next_comm(p, &to, NDP_ALL_REDUCE, "loss"), *wait = next_comm(p, &to, NDP_ALL_REDUCE, "loss");
+    ndp_instr *sum = next_comm(p, &from, &ndp_op_all_reduce, "model.norm.weight"),
+              *begin = next_comm(p, &to, &ndp_op_all_reduce, "loss"),
+              *wait = next_comm(p, &to, &ndp_op_all_reduce, "loss");
     assert_true(sum && begin && wait && begin < sum);
     *begin = *wait = *sum;
-    begin->partner = (int)(wait - p->instrs);
-    wait->code = NDP_DO_WAIT, wait->partner = (int)(begin - p->instrs);
+    begin->call.partner = (int)(wait - p->instrs);
+    wait->call.kind = NDP_CALL_WAIT, wait->call.partner = (int)(begin - p->instrs);
 }
 
 /* The keys of a turn of the ring take those places of the rank that works on them. */

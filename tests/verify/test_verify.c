@@ -130,8 +130,7 @@ static void spreads_agree(void **state) {
 static void miss_sum(ndp_program *p, const char *what) {
     for (int i = 0; i < p->n; i++) {
         ndp_instr *in = &p->instrs[i];
-        if ((in->code == NDP_DO_BEGIN || in->code == NDP_DO_WAIT) && in->kind == NDP_ALL_REDUCE &&
-            strcmp(in->what, what) == 0)
+        if (in->code == NDP_DO_CALL && in->call.op == &ndp_op_all_reduce && strcmp(in->what, what) == 0)
             in->code = NDP_DO_SCALE; /* which may be done again */
     }
 }

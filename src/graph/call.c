@@ -1,0 +1,80 @@
+/* Running calls: addresses are put into the operands, then the op's kernel runs, or the caller's communicator. */
+#include "graph/call.h"
+
+#include "base/clock.h"
+#include <string.h>
+
+#define NDP_OP_ADDRESS(name) &ndp_op_##name,
+static const ndp_op *const all_ops[] = {NDP_OPS(NDP_OP_ADDRESS)};
+#undef NDP_OP_ADDRESS
+
+int ndp_op_index(const ndp_op *op) {
+    int i = 0;
+    while (i < NDP_OP_COUNT - 1 && all_ops[i] != op)
+        i++;
+    return i;
+}
+
+const char *ndp_op_name(int index) { return all_ops[index]->name; }
+
+static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n, ndp_operand **out) {
+    *out = ndp_arena_alloc(arena, (size_t)(n > 0 ? n : 1) * sizeof **out);
+    if (!*out)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the operands of a call");
+    if (n > 0)
+        memcpy(*out, from, (size_t)n * sizeof **out);
+    return NDP_OK;
+}
+
+ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
+                         const ndp_operand *in, int n_in, const ndp_operand *out, int n_out) {
+    *c = (ndp_call){.kind = op->collective == NDP_LOCAL ? NDP_CALL_KERNEL : NDP_CALL_BEGIN,
+                    .op = op,
+                    .attr = *attr,
+                    .n_in = n_in,
+                    .n_out = n_out,
+                    .channel = attr->group,
+                    .partner = NDP_NONE,
+                    .scratch = NDP_NONE,
+                    .pgrad = NDP_NONE};
+    NDP_TRY(copy_operands(arena, in, n_in, &c->in));
+    return copy_operands(arena, out, n_out, &c->out);
+}
+
+int64_t ndp_call_elements(const ndp_call *c) {
+    const ndp_view *in = &c->in[0].view;
+    bool parts = c->op->collective == NDP_REDUCE_SCATTER || c->op->collective == NDP_ALL_TO_ALL;
+    return in->rows * in->cols / (parts ? c->attr.ranks : 1);
+}
+
+static ndp_view resolve(const ndp_operand *o, void *const *bases) {
+    if (o->base == NDP_NONE)
+        return (ndp_view){0};
+    ndp_view v = o->view;
+    v.data = (char *)bases[o->base] + o->offset;
+    return v;
+}
+
+ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts) {
+    double start = opts->op_seconds ? ndp_now() : 0;
+    ndp_op_attr attr = c->attr;
+    if (c->pgrad != NDP_NONE)
+        attr.accumulate = opts->accumulate >> c->pgrad & 1u;
+    ndp_op_call call = {.attr = &attr,
+                        .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate],
+                        .threads = opts->threads,
+                        .split_sums = opts->split_sums};
+    for (int k = 0; k < c->n_in; k++)
+        call.in[k] = resolve(&c->in[k], opts->bases);
+    for (int k = 0; k < c->n_out; k++)
+        call.out[k] = resolve(&c->out[k], opts->bases);
+    if (c->scratch != NDP_NONE)
+        call.scratch = (char *)opts->bases[c->scratch] + c->scratch_offset;
+    if (c->kind == NDP_CALL_KERNEL)
+        c->op->kernel[opts->backend](&call);
+    else
+        NDP_TRY(opts->collective(opts->user, index, c, &call));
+    if (opts->op_seconds)
+        opts->op_seconds[ndp_op_index(c->op)] += ndp_now() - start;
+    return NDP_OK;
+}

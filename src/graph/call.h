@@ -1,0 +1,72 @@
+/* Calls: one op on operands, or one half of a collective. Unit programs (lower.h) and the step program (step/program.h)
+ * are lists of them. An operand is a view whose memory is named by a base, a number in a table of addresses that comes
+ * with each run, and an offset from it: so one list serves all units that are alike, and a plan can move memory. */
+#ifndef NDP_GRAPH_CALL_H
+#define NDP_GRAPH_CALL_H
+
+#include "base/arena.h"
+#include "graph/graph.h"
+
+typedef struct ndp_operand {
+    int base;      /* in the table of addresses; NDP_NONE: absent */
+    int value;     /* in a unit's graph, for the printer; NDP_NONE in the step program */
+    size_t offset; /* bytes */
+    ndp_view view; /* data NULL */
+} ndp_operand;
+
+/* A collective is two calls: it begins where its operand is ready, and is waited for where its result is first used, or
+ * its operand overwritten; those of one channel are waited for in the order of their begins. */
+typedef enum ndp_call_kind { NDP_CALL_KERNEL, NDP_CALL_BEGIN, NDP_CALL_WAIT } ndp_call_kind;
+
+typedef struct ndp_call {
+    ndp_call_kind kind;
+    int partner; /* BEGIN: its wait, WAIT: its begin, by place in the list */
+    const ndp_op *op;
+    ndp_op_attr attr;
+    ndp_operand *in, *out; /* of the list's arena; a WAIT has those of its BEGIN */
+    int n_in, n_out;
+    /* collectives */
+    int channel;      /* the communicator: an ndp_group_kind, or one that the step program adds */
+    const char *what; /* the tensor or buffer, for messages; borrowed */
+    bool in_place;    /* the ranks share the memory: nothing moves */
+    /* kernels */
+    void *plan[2]; /* [1]: with attr.accumulate, for calls that write a parameter gradient */
+    int scratch;   /* base of the scratch memory, and where in it */
+    size_t scratch_offset;
+    int pgrad; /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
+    double flops, bytes;
+} ndp_call;
+
+/* Fills `c` with a call of `op`; operands are copied into `arena`. NDP_ENOMEM. */
+NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
+                                 const ndp_operand *in, int n_in, const ndp_operand *out, int n_out);
+
+/* How calls run. bases[b]: the address behind each base. Bit k of `accumulate`: the k-th parameter gradient of the list
+ * is added to. op_seconds: the time by op is added there (NULL: not measured). */
+typedef struct ndp_call_opts {
+    ndp_backend backend;
+    int threads;
+    int split_sums; /* as at lowering */
+    void *const *bases;
+    uint32_t accumulate;
+    double *op_seconds;
+    /* Begins or ends the collective that is call `index`; may be NULL where a list has none. */
+    ndp_status (*collective)(void *user, int index, const ndp_call *call, const ndp_op_call *operands);
+    void *user;
+} ndp_call_opts;
+NDP_API ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts);
+
+/* Number of an op in the list of all ops, and the other way round. */
+enum {
+    NDP_OP_COUNT = 0
+#define NDP_OP_ONE(name) +1
+    NDP_OPS(NDP_OP_ONE)
+#undef NDP_OP_ONE
+};
+int ndp_op_index(const ndp_op *op);
+const char *ndp_op_name(int index);
+
+/* Elements of one rank's part of a collective (all_gather, reduce_scatter, all_to_all), or of the buffer. */
+int64_t ndp_call_elements(const ndp_call *c);
+
+#endif
