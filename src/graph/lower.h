@@ -8,6 +8,7 @@
 #define NDP_GRAPH_LOWER_H
 
 #include "graph/graph.h"
+#include "mesh/mesh.h"
 
 typedef enum ndp_phase {
     NDP_FORWARD,      /* keeps what the backward needs */
@@ -86,12 +87,14 @@ typedef struct ndp_lower_opts {
     ndp_backend backend;
     int threads;
     int split_sums; /* of every call (ops/op.h) */
-    bool prepare;    /* make the kernels' plans; false for a dry run */
+    bool prepare;   /* make the kernels' plans; false for a dry run */
 } ndp_lower_opts;
 
 /* Lowers a graph (derived, or forward only). The program borrows the graph. */
 NDP_API ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out);
 void ndp_unit_program_release(ndp_unit_program *p);
+/* The calls of a phase as text, a line each; nothing for an empty list. `mesh`: whose groups collectives run over. */
+void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *mesh, ndp_str *out);
 
 /* How to run a list. bases[b]: address of each memory; data[id]: address of each data operand; bit k of `accumulate`:
  * the k-th parameter gradient of the list is added to. op_seconds: time by op is added there (NULL: not measured). */
