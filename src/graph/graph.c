@@ -374,11 +374,3 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
     free(d.grad);
     return st;
 }
-
-const char *ndp_value_text(const ndp_graph *g, int value, char *out, size_t size) {
-    if (value == NDP_NONE)
-        return "-";
-    const ndp_value *v = &g->values[value];
-    snprintf(out, size, "%s[%lld,%lld]", v->name, (long long)v->view.rows, (long long)v->view.cols);
-    return out;
-}

@@ -13,6 +13,7 @@
 #define NDP_GRAPH_GRAPH_H
 
 #include "base/arena.h"
+#include "base/text.h"
 #include "ops/op.h"
 #include "tensor/segments.h"
 
@@ -118,7 +119,7 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
 /* Writes the two backward lists. NDP_EBUG: an op without a backward rule, an output used by its own backward, ... */
 NDP_API ndp_status ndp_graph_derive(ndp_graph *g);
 
-/* Value at a position of a list, for the printer: "y [256,64] bf16". */
-const char *ndp_value_text(const ndp_graph *g, int value, char *out, size_t size);
+/* The graph as text, a line each: the values that no node makes, then the nodes of the three lists. */
+void ndp_graph_print(const ndp_graph *g, ndp_str *out);
 
 #endif

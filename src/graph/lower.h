@@ -8,6 +8,7 @@
 #define NDP_GRAPH_LOWER_H
 
 #include "graph/call.h"
+#include "mesh/mesh.h"
 
 typedef enum ndp_phase {
     NDP_FORWARD,      /* keeps what the backward needs */
@@ -32,6 +33,9 @@ typedef enum ndp_base {
     NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* + ndp_data_id */
     NDP_BASES = NDP_BASE_DATA + NDP_DATA_IDS
 } ndp_base;
+
+/* "x", "saved", "param0", ...; "-" for NDP_NONE. */
+const char *ndp_base_name(int base);
 
 /* A parameter gradient that a phase writes. */
 typedef struct ndp_pgrad {
@@ -67,6 +71,8 @@ typedef struct ndp_lower_opts {
 /* Lowers a graph (derived, or forward only). The program borrows the graph. */
 NDP_API ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out);
 void ndp_unit_program_release(ndp_unit_program *p);
+/* The calls of a phase as text, a line each; nothing for an empty list. `mesh`: whose groups collectives run over. */
+void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *mesh, ndp_str *out);
 
 /* Runs the calls of a list in order; opts->bases has NDP_BASES addresses. */
 NDP_API ndp_status ndp_list_run(const ndp_list *list, const ndp_call_opts *opts);

@@ -10,9 +10,6 @@ static const char *opcode_name(ndp_opcode c) {
     return names[c];
 }
 
-static const char *const base_names[NDP_BASE_DATA] = {"x",    "y",      "dy",     "dx",    "saved", "between",
-                                                      "work", "param0", "param1", "grad0", "grad1"};
-
 static void print_place(const ndp_program *p, const char *label, ndp_address at, ndp_str *out) {
     if (at.block == NDP_NONE)
         return;
@@ -23,7 +20,7 @@ static void print_place(const ndp_program *p, const char *label, ndp_address at,
 static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
     ndp_str_addf(out, "%s %s mb %d:", ndp_phase_name(in->phase), in->what, in->micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
-        print_place(p, base_names[i], (ndp_address){in->bases[i], 0}, out);
+        print_place(p, ndp_base_name(i), (ndp_address){in->bases[i], 0}, out);
     if (in->accumulate)
         ndp_str_addf(out, " accumulate=%x", in->accumulate);
 }
@@ -57,49 +54,6 @@ static void print_call(const ndp_program *p, const ndp_instr *in, ndp_str *out) 
         print_place(p, "out", (ndp_address){c->out[k].base, c->out[k].offset}, out);
 }
 
-static void print_operand(const ndp_graph *g, const ndp_operand *o, ndp_str *out) {
-    char text[192];
-    if (o->base == NDP_NONE) {
-        ndp_str_add(out, " -");
-        return;
-    }
-    bool data = o->base >= NDP_BASE_DATA;
-    ndp_str_addf(out, " %s@%s", ndp_value_text(g, o->value, text, sizeof text), data ? "data" : base_names[o->base]);
-    if (!data)
-        ndp_str_addf(out, "+%zu", o->offset);
-}
-
-static void print_list(const ndp_program *p, const ndp_unit_program *u, ndp_phase phase, ndp_str *out) {
-    const ndp_list *list = &u->lists[phase];
-    if (list->n == 0)
-        return;
-    ndp_str_addf(out, "unit program %s %s: %d calls, %.3g Gflop, work %zu bytes\n", u->graph->name,
-                 ndp_phase_name(phase), list->n, list->flops * 1e-9, list->work_bytes);
-    for (int i = 0; i < list->n; i++) {
-        const ndp_call *c = &list->calls[i];
-        ndp_str_addf(out, "  .%d ", i);
-        if (c->kind == NDP_CALL_WAIT) {
-            ndp_str_addf(out, "wait %s of .%d\n", c->op->name, c->partner);
-            continue;
-        }
-        ndp_str_addf(out, "%s%s", c->kind == NDP_CALL_BEGIN ? "begin " : "", c->op->name);
-        if (c->kind == NDP_CALL_BEGIN) {
-            char bytes[16];
-            const ndp_view *v = &c->in[0].view;
-            print_group(p, c, out);
-            ndp_str_addf(out, " %s",
-                         ndp_human_bytes((double)(v->rows * v->cols) * (double)ndp_dtype_size(v->dtype), bytes));
-        }
-        ndp_str_add(out, ":");
-        for (int k = 0; k < c->n_in; k++)
-            print_operand(u->graph, &c->in[k], out);
-        ndp_str_add(out, " ->");
-        for (int k = 0; k < c->n_out; k++)
-            print_operand(u->graph, &c->out[k], out);
-        ndp_str_add(out, "\n");
-    }
-}
-
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     char layout[128];
     ndp_str_addf(out, "step program of rank %d of %d (%s): %d instructions\n", p->opts.mesh.rank, p->opts.mesh.world,
@@ -117,7 +71,7 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     }
     for (int g = 0; units && g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++)
-            print_list(p, &p->opts.units[g], (ndp_phase)phase, out);
+            ndp_list_print(&p->opts.units[g], (ndp_phase)phase, &p->opts.mesh, out);
 }
 
 /* ---- traffic ---- */

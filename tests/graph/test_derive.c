@@ -1,0 +1,114 @@
+/* The derived backward, read as text (tests/graph/golden/), and what a graph refuses. */
+#include "small_graph.h"
+
+/* Forward, gradient for the input, gradients of the weights. x is used twice: rmsnorm_dx adds to the gradient that
+ * arrives by the residual. Gradients of views are written into the columns of their parent's. */
+static void a_block(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_str text = {0};
+    small_block(&s);
+    CHECK_OK(ndp_graph_derive(&s.g));
+    ndp_graph_print(&s.g, &text);
+    check_golden("graph/golden/derive_block.txt", &text);
+    ndp_graph_release(&s.g);
+}
+
+/* Two consumers of a value without an op that adds by itself: an `add` joins them. A unit without an input (an
+ * embedding) has gradients of weights alone; a row that scales in place keeps the storage. */
+static void an_embedding(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_str text = {0};
+    small_begin(&s, "embedding");
+    int ids = ndp_graph_data(&s.g, NDP_DATA_TOKENS, T, 1, NDP_I32);
+    int x = small_op(&s, &ndp_op_embedding, NULL, "rows", ids, small_param(&s, BACK, 1), NDP_NONE);
+    int act = small_op(&s, &ndp_op_gelu, NULL, "act", x, NDP_NONE, NDP_NONE);
+    int twice = small_op(&s, &ndp_op_gelu, NULL, "act", x, NDP_NONE, NDP_NONE);
+    int sum = small_op(&s, &ndp_op_add, NULL, "sum", act, twice, NDP_NONE);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_scale, &(ndp_op_attr){.scale = 0.5}, "y", sum, NDP_NONE, NDP_NONE));
+    CHECK_OK(ndp_graph_derive(&s.g));
+    ndp_graph_print(&s.g, &text);
+    check_golden("graph/golden/derive_embedding.txt", &text);
+    ndp_graph_release(&s.g);
+}
+
+/* The gradient of a collective is its conjugate; partial sums of gradients are made wide and rounded once. */
+static void collectives(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_str text = {0};
+    ndp_op_attr over = {.group = NDP_GROUP_TP, .ranks = 2, .type = NDP_BF16, .wide_grad = true};
+    small_begin(&s, "collectives");
+    int x = ndp_graph_input(&s.g, T, C);
+    int all = small_op(&s, &ndp_op_all_gather, &over, "all", x, NDP_NONE, NDP_NONE);
+    int part = small_op(&s, &ndp_op_linear, &(ndp_op_attr){.wide_grad = true}, "part", all, small_param(&s, BACK, 1),
+                        NDP_NONE);
+    over.wide_grad = false;
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_reduce_scatter, &over, "y", part, NDP_NONE, NDP_NONE));
+    CHECK_OK(ndp_graph_derive(&s.g));
+    ndp_graph_print(&s.g, &text);
+    check_golden("graph/golden/derive_collectives.txt", &text);
+    ndp_graph_release(&s.g);
+}
+
+/* ---- refusals ---- */
+
+static void an_op_without_backward(void **state) {
+    (void)state;
+    small_graph s;
+    small_begin(&s, "ring");
+    int x = ndp_graph_input(&s.g, T, C);
+    ndp_op_attr over = {.group = NDP_GROUP_CP, .ranks = 2};
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_shift, &over, "y", x, NDP_NONE, NDP_NONE));
+    CHECK_FAILS(ndp_graph_derive(&s.g), NDP_EBUG, "op shift has no backward rule");
+    ndp_graph_release(&s.g);
+}
+
+static void two_consumers_of_a_view(void **state) {
+    (void)state;
+    small_graph s;
+    small_begin(&s, "views");
+    int x = ndp_graph_input(&s.g, T, 2 * C), view = ndp_graph_columns(&s.g, x, 0, C);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_add, NULL, "y", view, view, NDP_NONE));
+    CHECK_FAILS(ndp_graph_derive(&s.g), NDP_EBUG, "x[0:6] has two consumers through a view");
+    ndp_graph_release(&s.g);
+}
+
+/* The first error is kept: later calls do nothing, and the derivation returns it. */
+static void errors_stick(void **state) {
+    (void)state;
+    small_graph s;
+    small_begin(&s, "shapes");
+    int x = ndp_graph_input(&s.g, T, C + 1);
+    int y = small_op(&s, &ndp_op_linear, NULL, "y", x, small_param(&s, BACK, 1), NDP_NONE);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_gelu, NULL, "z", y, NDP_NONE, NDP_NONE));
+    assert_int_equal(s.g.nodes[NDP_NODES_FORWARD].n, 0);
+    CHECK_FAILS(ndp_graph_derive(&s.g), NDP_EBUG, "linear");
+    ndp_graph_release(&s.g);
+    small_begin(&s, "unglued");
+    (void)small_param(&s, NORM, 2);
+    CHECK_FAILS(s.g.status, NDP_EBUG, "left.w is not glued to norm.w");
+    ndp_graph_release(&s.g);
+}
+
+static void a_destination_of_another_shape(void **state) {
+    (void)state;
+    small_graph s;
+    small_begin(&s, "destination");
+    int x = ndp_graph_input(&s.g, T, C), y = ndp_graph_value(&s.g, "narrow", T, C - 1, NDP_BF16);
+    ndp_graph_op(&s.g, &ndp_op_gelu, NULL, "y", &x, 1, &y, 1);
+    CHECK_FAILS(s.g.status, NDP_EBUG, "gelu makes [4,6], its destination narrow is [4,5]");
+    ndp_graph_release(&s.g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(a_block),
+                                       cmocka_unit_test(an_embedding),
+                                       cmocka_unit_test(collectives),
+                                       cmocka_unit_test(an_op_without_backward),
+                                       cmocka_unit_test(two_consumers_of_a_view),
+                                       cmocka_unit_test(errors_stick),
+                                       cmocka_unit_test(a_destination_of_another_shape)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,95 @@
+/* Interval allocation against brute force: blocks that live at the same time never share a byte, and the total lies
+ * between what lives at the fullest step and the sum of all. */
+#include "base/rng.h"
+#include "check.h"
+#include "graph/intervals.h"
+
+enum { MOST = 60, STEPS = 40 };
+
+static size_t aligned(size_t n) { return (n + 63) / 64 * 64; }
+
+static uint64_t draw(uint64_t set, int item, int what, uint64_t below) {
+    return ndp_rng_below(5, set, (uint64_t)(item * 4 + what), below);
+}
+
+static bool share_a_step(const ndp_interval *a, const ndp_interval *b) {
+    for (int step = a->first; step <= a->last; step++)
+        if (step >= b->first && step <= b->last)
+            return true;
+    return false;
+}
+
+static void check_set(const ndp_interval *items, int n, size_t total) {
+    size_t sum = 0, fullest = 0, end = 0;
+    for (int i = 0; i < n; i++) {
+        const ndp_interval *a = &items[i];
+        assert_int_equal(a->offset % 64, 0);
+        sum += aligned(a->bytes);
+        end = a->offset + aligned(a->bytes) > end ? a->offset + aligned(a->bytes) : end;
+        for (int k = 0; k < i; k++) {
+            const ndp_interval *b = &items[k];
+            bool apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            if (share_a_step(a, b) && a->bytes > 0 && b->bytes > 0 && !apart)
+                fail_msg("steps %d to %d, bytes %zu to %zu, and steps %d to %d, bytes %zu to %zu overlap", a->first,
+                         a->last, a->offset, a->offset + a->bytes, b->first, b->last, b->offset, b->offset + b->bytes);
+        }
+    }
+    for (int step = 0; step < STEPS; step++) {
+        size_t alive = 0;
+        for (int i = 0; i < n; i++)
+            alive += items[i].first <= step && step <= items[i].last ? aligned(items[i].bytes) : 0;
+        fullest = alive > fullest ? alive : fullest;
+    }
+    assert_int_equal(total, end);
+    assert_in_range(total, fullest, sum);
+}
+
+static void random_sets(void **state) {
+    (void)state;
+    for (uint64_t set = 0; set < 500; set++) {
+        ndp_interval items[MOST];
+        int n = (int)(set % MOST);
+        size_t total;
+        for (int i = 0; i < n; i++) {
+            int first = (int)draw(set, i, 0, STEPS);
+            int last = first + (int)draw(set, i, 1, (uint64_t)(STEPS - first));
+            items[i] = (ndp_interval){(size_t)draw(set, i, 2, draw(set, i, 3, 2) ? 5000 : 200), first, last, 0};
+        }
+        CHECK_OK(ndp_intervals_place(items, n, &total));
+        check_set(items, n, total);
+    }
+}
+
+/* Where lives only touch, or nest without sharing a step, the total is the fullest step: nothing is wasted. */
+static void known_sets_are_tight(void **state) {
+    (void)state;
+    ndp_interval chain[] = {{64, 0, 1, 0}, {128, 2, 3, 0}, {192, 4, 5, 0}}, meet[] = {{64, 0, 1, 0}, {64, 1, 2, 0}},
+                 stairs[] = {{64, 0, 9, 0}, {64, 0, 2, 0}, {64, 3, 5, 0}, {64, 6, 9, 0}};
+    size_t total;
+    CHECK_OK(ndp_intervals_place(chain, NDP_COUNT(chain), &total));
+    assert_int_equal(total, 192);
+    CHECK_OK(ndp_intervals_place(meet, NDP_COUNT(meet), &total)); /* both live at step 1 */
+    assert_int_equal(total, 128);
+    CHECK_OK(ndp_intervals_place(stairs, NDP_COUNT(stairs), &total));
+    assert_int_equal(total, 128);
+}
+
+/* Every rank plans by itself: equal sets get equal places. */
+static void plans_repeat(void **state) {
+    (void)state;
+    ndp_interval a[MOST], b[MOST];
+    size_t total_a, total_b;
+    for (int i = 0; i < MOST; i++)
+        a[i] = b[i] = (ndp_interval){64 * (size_t)(i % 3), i % 7, i % 7 + i % 2, 0};
+    CHECK_OK(ndp_intervals_place(a, MOST, &total_a));
+    CHECK_OK(ndp_intervals_place(b, MOST, &total_b));
+    assert_int_equal(total_a, total_b);
+    for (int i = 0; i < MOST; i++)
+        assert_int_equal(a[i].offset, b[i].offset);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(random_sets), cmocka_unit_test(known_sets_are_tight),
+                                       cmocka_unit_test(plans_repeat)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

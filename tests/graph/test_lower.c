@@ -1,0 +1,138 @@
+/* Lowering, read as text (tests/graph/golden/): where values live (x, y, dy, dx: boundary; saved; between; work;
+ * param, grad: flat buffers; data), what the recompute runs, where collectives begin and are waited for. */
+#include "small_graph.h"
+
+static void lower(const ndp_graph *g, ndp_unit_program *p) {
+    ndp_lower_opts opts = {.backend = NDP_BACKEND_REF, .threads = 1};
+    CHECK_OK(ndp_lower(g, &opts, p));
+}
+
+/* The lists of phases `first` to `last`. */
+static void check_phases(const ndp_unit_program *p, const ndp_mesh *mesh, int first, int last, const char *golden) {
+    ndp_str text = {0};
+    ndp_str_addf(&text, "saved %zu bytes, between %zu, input %zu, output %zu\n", p->saved_bytes, p->between_bytes,
+                 p->input_bytes, p->output_bytes);
+    for (int phase = first; phase <= last; phase++) {
+        const ndp_list *list = &p->lists[phase];
+        ndp_list_print(p, (ndp_phase)phase, mesh, &text);
+        ndp_str_addf(&text, "  reads%s%s%s\n", list->reads[0] ? " param0" : "", list->reads_input ? " x" : "",
+                     list->reads_grad_output ? " dy" : "");
+    }
+    check_golden(golden, &text);
+}
+
+static ndp_mesh one_rank(void) {
+    ndp_layout l = NDP_LAYOUT_ONE;
+    ndp_mesh mesh;
+    CHECK_OK(ndp_mesh_init(&l, 0, &mesh));
+    return mesh;
+}
+
+/* A value used by one phase alone is in work memory, one that the backward reads is saved (in the dropping forward
+ * it is work), one made by the input's backward for the weights' is between. The recompute makes what is saved, and
+ * not the output. */
+static void homes_of_values(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_unit_program p;
+    ndp_mesh mesh = one_rank();
+    small_block(&s);
+    CHECK_OK(ndp_graph_derive(&s.g));
+    lower(&s.g, &p);
+    check_phases(&p, &mesh, NDP_FORWARD, NDP_BACKWARD_WEIGHT, "graph/golden/lower_block.txt");
+    ndp_unit_program_release(&p);
+    ndp_graph_release(&s.g);
+}
+
+/* ---- collectives ---- */
+
+/* Two groups: each collective begins where its operand is ready and is waited for before the first use of its result;
+ * a later one of the same group is waited for after it. */
+static void collective_graph(small_graph *s) {
+    ndp_op_attr cp = {.group = NDP_GROUP_CP, .ranks = 2}, tp = {.group = NDP_GROUP_TP, .ranks = 3};
+    small_begin(s, "collective");
+    int x = ndp_graph_input(&s->g, T, C);
+    int all = small_op(s, &ndp_op_all_gather, &tp, "all", x, NDP_NONE, NDP_NONE);
+    int next = small_op(s, &ndp_op_shift, &cp, "next", x, NDP_NONE, NDP_NONE);
+    int last = small_op(s, &ndp_op_shift, &cp, "last", x, NDP_NONE, NDP_NONE);
+    int act = small_op(s, &ndp_op_gelu, NULL, "act", x, NDP_NONE, NDP_NONE);      /* waits for nothing */
+    int used = small_op(s, &ndp_op_gelu, NULL, "used", last, NDP_NONE, NDP_NONE); /* waits for `next`, too */
+    int sum = small_op(s, &ndp_op_add, NULL, "sum", act, next, NDP_NONE);
+    (void)small_op(s, &ndp_op_linear, NULL, "wide", all, small_param(s, BACK, 1), NDP_NONE);
+    int reduced = small_op(s, &ndp_op_all_reduce, &tp, "sum", sum, NDP_NONE, NDP_NONE);
+    ndp_graph_output(&s->g, small_op(s, &ndp_op_add, NULL, "y", used, reduced, NDP_NONE));
+}
+
+static bool same_storage(const small_graph *s, const ndp_operand *a, const ndp_operand *b) {
+    return a->value != NDP_NONE && b->value != NDP_NONE && s->g.values[a->value].root == s->g.values[b->value].root;
+}
+
+/* No call between a begin and its wait uses the result or writes the operand; each begin has one wait behind it. */
+static void check_pairs(const small_graph *s, const ndp_list *list) {
+    int begins = 0, waits = 0;
+    for (int i = 0; i < list->n; i++) {
+        const ndp_call *c = &list->calls[i];
+        waits += c->kind == NDP_CALL_WAIT;
+        if (c->kind != NDP_CALL_BEGIN)
+            continue;
+        begins++;
+        assert_in_range(c->partner, i + 1, list->n - 1);
+        assert_int_equal(list->calls[c->partner].partner, i);
+        for (int k = i + 1; k < c->partner; k++) {
+            const ndp_call *between = &list->calls[k];
+            if (between->kind == NDP_CALL_WAIT)
+                continue;
+            for (int n = 0; n < between->n_in; n++)
+                assert_false(same_storage(s, &between->in[n], &c->out[0]));
+            for (int n = 0; n < between->n_out; n++)
+                assert_false(same_storage(s, &between->out[n], &c->out[0]) ||
+                             same_storage(s, &between->out[n], &c->in[0]));
+        }
+        for (int k = 0; k < i; k++)
+            if (list->calls[k].kind == NDP_CALL_BEGIN && list->calls[k].attr.group == c->attr.group)
+                assert_true(list->calls[k].partner < c->partner);
+    }
+    assert_int_equal(begins, waits);
+}
+
+static void waits_come_before_uses(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_unit_program p;
+    ndp_layout l = NDP_LAYOUT_ONE;
+    ndp_mesh mesh;
+    l.size[NDP_CP] = 2, l.size[NDP_TP] = 3;
+    CHECK_OK(ndp_mesh_init(&l, 0, &mesh));
+    collective_graph(&s);
+    lower(&s.g, &p);
+    check_pairs(&s, &p.lists[NDP_FORWARD]);
+    assert_int_equal(p.lists[NDP_RECOMPUTE].n, 0); /* nothing is saved: forward only */
+    check_phases(&p, &mesh, NDP_FORWARD, NDP_FORWARD, "graph/golden/lower_collectives.txt");
+    ndp_unit_program_release(&p);
+    ndp_graph_release(&s.g);
+}
+
+/* ---- refusals ---- */
+
+/* The output's block may be gone when the backward runs. Here z = w y has a gradient of its own, and dw reads y. */
+static void an_output_read_by_its_backward(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_unit_program p;
+    ndp_lower_opts opts = {.backend = NDP_BACKEND_REF, .threads = 1};
+    small_begin(&s, "own");
+    int x = ndp_graph_input(&s.g, T, C);
+    int y = small_op(&s, &ndp_op_gelu, NULL, "y", x, NDP_NONE, NDP_NONE);
+    int z = small_op(&s, &ndp_op_linear, NULL, "z", y, small_param(&s, BACK, 1), NDP_NONE);
+    ndp_graph_op(&s.g, &ndp_op_given_gradient, &(ndp_op_attr){.train = true}, "given", (int[]){z, x}, 2, NULL, 0);
+    ndp_graph_output(&s.g, y);
+    CHECK_OK(ndp_graph_derive(&s.g));
+    CHECK_FAILS(ndp_lower(&s.g, &opts, &p), NDP_EBUG, "unit own: its output is used by its own backward");
+    ndp_graph_release(&s.g);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(homes_of_values), cmocka_unit_test(waits_come_before_uses),
+                                       cmocka_unit_test(an_output_read_by_its_backward)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

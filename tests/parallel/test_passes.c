@@ -1,0 +1,183 @@
+/* What the passes make of a model, read as text: tests/parallel/golden/whole.txt is the model as it is built,
+ * forward only; each other file is what one rank of a layout computes of it, with the derived backward, and what it
+ * holds of the parameters. tests/golden_text.h says how the files are written again. */
+#include "golden_text.h"
+#include "model/families.h"
+#include "parallel/apply.h"
+
+/* A tiny Llama with short names. bf16, so that sums over ranks in wider storage show. */
+enum { ROWS = 8, MOST_GRAPHS = 3 };
+
+typedef enum variant {
+    PLAIN,
+    TIED,
+    NORMED,   /* queries and keys normed over all heads, biases */
+    SIX_HEADS /* of which 3 tp ranks cannot share 2 kv heads evenly */
+} variant;
+
+static ndp_facts tiny(variant v) {
+    static const char config[] =
+        "{\"model_type\": \"llama\", \"vocab_size\": 10, \"num_hidden_layers\": 2, \"hidden_size\": 8, "
+        "\"num_attention_heads\": 4, \"num_key_value_heads\": 2, \"intermediate_size\": 6, "
+        "\"max_position_embeddings\": 64}";
+    static const ndp_names names = {.tokens = "tokens",
+                                    .layers = "l",
+                                    .final_norm = "norm",
+                                    .head = "head",
+                                    .input_norm = "norm1",
+                                    .q = "q",
+                                    .k = "k",
+                                    .v = "v",
+                                    .o = "o",
+                                    .mlp_norm = "norm2",
+                                    .gate = "gate",
+                                    .up = "up",
+                                    .down = "down"};
+    static ndp_names normed;
+    ndp_facts f;
+    CHECK_OK(ndp_facts_parse_text(config, "tiny", &f));
+    f.names = &names;
+    f.tied = v == TIED;
+    f.heads = v == SIX_HEADS ? 6 : f.heads;
+    if (v == NORMED) {
+        normed = names;
+        normed.q_norm = "q_norm", normed.k_norm = "k_norm";
+        f.names = &normed;
+        f.qk_norm = NDP_QK_NORM_WHOLE;
+        f.qkv_bias = f.o_bias = f.mlp_bias = true;
+    }
+    return f;
+}
+
+static ndp_model_opts opts_of(int64_t rows) {
+    return (ndp_model_opts){
+        .mode = NDP_MODEL_TRAIN, .rows = rows, .keys = rows, .positions = rows, .compute = NDP_BF16, .master = NDP_F32};
+}
+
+/* ---- parameters of a rank ---- */
+
+static const char *sum_text(ndp_gradient_sum sum) {
+    static const char *const texts[] = {"", ", gradient summed over tp", ", gradient summed over kv"};
+    return texts[sum];
+}
+
+static void print_segment(const ndp_segment *s, ndp_str *out) {
+    ndp_str_addf(out, "  +%lld %s [%lld,%lld]", (long long)s->offset, s->name, (long long)s->rows, (long long)s->cols);
+    if (s->rows != s->whole[0] || s->cols != s->whole[1])
+        ndp_str_addf(out, " at (%lld,%lld) of [%lld,%lld]", (long long)s->first[0], (long long)s->first[1],
+                     (long long)s->whole[0], (long long)s->whole[1]);
+    if (s->copies != 1)
+        ndp_str_addf(out, ", held by %g ranks%s", s->copies, s->replica ? ", written by another" : "");
+    ndp_str_addf(out, "%s\n", sum_text(s->sum));
+}
+
+static void print_buffers(const ndp_model *m, ndp_str *out) {
+    for (int i = 0; i < m->n_buffers; i++) {
+        const ndp_segments *s = &m->buffers[i].segments;
+        if (i > 0 && i < m->n_buffers - 1 && i != 1)
+            continue; /* layers are alike */
+        ndp_str_addf(out, "buffer %s: %lld elements\n", m->buffers[i].name, (long long)s->elements);
+        for (int k = 0; k < s->n; k++)
+            print_segment(&s->items[k], out);
+    }
+}
+
+static void print_units(const ndp_model *m, ndp_str *out) {
+    for (int i = 0; i < m->n_units; i++) {
+        ndp_str_addf(out, "unit %s: graph %s, slots", m->units[i].name, m->graphs[m->units[i].graph].name);
+        for (int s = 0; s < NDP_SLOTS; s++)
+            if (m->units[i].buffers[s] != NDP_NONE)
+                ndp_str_addf(out, " %s", m->buffers[m->units[i].buffers[s]].name);
+        ndp_str_add(out, "\n");
+    }
+}
+
+/* ---- cases ---- */
+
+typedef struct layout_case {
+    const char *file; /* in tests/parallel/golden */
+    const char *layout;
+    int rank;
+    int64_t rows;
+    variant model;
+    bool buffers;
+    ndp_parallel how;
+    const char *graphs[MOST_GRAPHS]; /* those that the axes change */
+} layout_case;
+
+static const layout_case cases[] = {
+    {"tp_slices", "tp=2", 1, ROWS, PLAIN, true, {0}, {"embedding", "block", "head"}},
+    {"tp_whole_rows", "tp=2", 1, ROWS, PLAIN, false, {.tp_whole_rows = true}, {"embedding", "block", "head"}},
+    {"tp_head_in_chunks", "tp=2", 0, 600, PLAIN, false, {0}, {"head"}},
+    {"tp_norms_and_biases", "tp=4", 1, ROWS, NORMED, true, {0}, {"block"}},
+    {"tp_kv_copies", "tp=4", 1, ROWS, PLAIN, true, {0}, {"block"}},
+    {"tp_tied", "tp=2", 1, ROWS, TIED, true, {0}, {"embedding", "head"}},
+    {"sp", "sp=2", 1, ROWS, PLAIN, false, {0}, {"block"}},
+    {"sp_kv_copies", "sp=4", 1, ROWS, PLAIN, false, {0}, {"block"}},
+    {"tp_sp_kv_whole", "tp=3,sp=2", 2, 12, SIX_HEADS, true, {0}, {"block"}},
+    {"cp_ring", "cp=3", 1, 12, PLAIN, false, {0}, {"block"}},
+    {"cp_all_gather", "cp=2", 1, ROWS, PLAIN, false, {.cp_all_gather = true}, {"block"}},
+};
+
+static void print_case(const layout_case *c, const ndp_mesh *mesh, const ndp_model *m, ndp_str *out) {
+    ndp_rows rows = ndp_rows_cut(c->rows, mesh, &c->how);
+    ndp_str_addf(out,
+                 "rank %d of %s, of %lld rows: %lld tokens, %lld in the residual stream, %lld queries, %lld keys\n",
+                 c->rank, c->layout, (long long)c->rows, (long long)m->tokens, (long long)rows.slice,
+                 (long long)m->queries, (long long)m->keys);
+    if (c->buffers) {
+        print_buffers(m, out);
+        print_units(m, out);
+    }
+    for (int i = 0; i < m->n_graphs; i++)
+        for (int k = 0; k < MOST_GRAPHS; k++)
+            if (c->graphs[k] && strcmp(c->graphs[k], m->graphs[i].name) == 0) {
+                ndp_str_add(out, "\n");
+                ndp_graph_print(&m->graphs[i], out);
+            }
+}
+
+static void check_case(void **state) {
+    const layout_case *c = *state;
+    ndp_facts facts = tiny(c->model);
+    ndp_model_opts opts = opts_of(c->rows);
+    ndp_layout layout;
+    ndp_mesh mesh;
+    ndp_model whole, local;
+    ndp_str text = {0};
+    char name[96];
+    CHECK_OK(ndp_layout_parse(c->layout, &layout));
+    CHECK_OK(ndp_mesh_init(&layout, c->rank, &mesh));
+    CHECK_OK(ndp_model_build(&facts, &opts, &whole));
+    CHECK_OK(ndp_parallel_apply(&whole, &mesh, &c->how, &local));
+    print_case(c, &mesh, &local, &text);
+    snprintf(name, sizeof name, "parallel/golden/%s.txt", c->file);
+    check_golden(name, &text);
+    ndp_model_release(&local);
+    ndp_model_release(&whole);
+}
+
+static void check_whole(void **state) {
+    (void)state;
+    ndp_facts facts = tiny(PLAIN);
+    ndp_model_opts opts = opts_of(ROWS);
+    ndp_model whole;
+    ndp_str text = {0};
+    CHECK_OK(ndp_model_build(&facts, &opts, &whole));
+    print_buffers(&whole, &text);
+    print_units(&whole, &text);
+    for (int i = 0; i < whole.n_graphs; i++) {
+        ndp_str_add(&text, "\n");
+        ndp_graph_print(&whole.graphs[i], &text);
+    }
+    check_golden("parallel/golden/whole.txt", &text);
+    ndp_model_release(&whole);
+}
+
+int main(void) {
+    struct CMUnitTest tests[1 + NDP_COUNT(cases)] = {cmocka_unit_test(check_whole)};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        tests[1 + i] = (struct CMUnitTest){
+            .name = cases[i].file, .test_func = check_case, .initial_state = (void *)(uintptr_t)&cases[i]};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
