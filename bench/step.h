@@ -64,12 +64,15 @@ static void draw(ndp_engine *e) {
     const ndp_model *m = ndp_engine_model(e);
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_shard *s = ndp_engine_shard(e, b);
-        float *w = ndp_engine_slice(e, NDP_OWNED_MASTER, b);
         ndp_run p;
-        for (int64_t c = 0; ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &c, &p);)
-            ndp_model_random(&m->facts, 42, p.segment, p.tensor_first, p.count, w + p.slice_first);
+        for (int64_t c = 0; ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &c, &p);) {
+            float *values = malloc((size_t)p.count * sizeof *values);
+            ndp_model_random(&m->facts, 42, p.segment, p.tensor_first, p.count, values);
+            must(ndp_engine_write(e, NDP_OWNED_MASTER, b, p.slice_first, p.count, p.stride, values));
+            free(values);
+        }
     }
-    ndp_engine_publish(e);
+    must(ndp_engine_publish(e));
 }
 
 static void fill(ndp_engine *e, const job *j, int64_t update) {
@@ -80,7 +83,7 @@ static void fill(ndp_engine *e, const job *j, int64_t update) {
         b.tokens[t] = (int32_t)(x % 49152), b.labels[t] = (int32_t)((x >> 7) % 49152);
         b.rope_pos[t] = t % j->length, b.q_low[t] = t / j->length * j->length;
     }
-    ndp_engine_load(e, 0, &b);
+    must(ndp_engine_load(e, 0, &b));
     free(a);
 }
 

@@ -109,11 +109,29 @@ static int64_t message_bytes(const gather *g, const ndp_shard_part *part) {
     return n ? (int64_t)sizeof(int64_t) + n * (int64_t)sizeof(run_header) + bytes : 0;
 }
 
+/* Of a source, a block at a time: what is converted is still in the cache. */
+static ndp_status convert_source(const overlap *o, char *to, ndp_dtype stored) {
+    enum { BLOCK = 8192 };
+    double block[BLOCK];
+    const ndp_file_piece *p = o->piece;
+    int64_t stride = p->stride > 1 ? p->stride : 1;
+    for (int64_t done = 0, n; done < o->count; done += n) {
+        n = o->count - done < BLOCK ? o->count - done : BLOCK;
+        NDP_TRY(p->source->read(p->source->user, p->at + (o->skip + done) * stride, n, stride, block));
+        ndp_convert(block, p->dtype, to + (size_t)done * ndp_dtype_size(stored), stored, n);
+    }
+    return NDP_OK;
+}
+
 /* The elements of an overlap as the file has them. */
-static void convert(const overlap *o, void *to, ndp_dtype stored) {
+static ndp_status convert(const overlap *o, void *to, ndp_dtype stored) {
     const ndp_file_piece *p = o->piece;
     int64_t stride = p->stride > 1 ? p->stride : 1;
     size_t size = ndp_dtype_size(p->dtype);
+    if (p->source && stride == 1 && p->dtype == stored)
+        return p->source->read(p->source->user, p->at + o->skip, o->count, 1, to);
+    if (p->source)
+        return convert_source(o, to, stored);
     const char *from = (const char *)p->data + (size_t)(o->skip * stride) * size;
     if (stride > 1)
         ndp_convert_apart(from, p->dtype, stride, to, stored, 1, o->count);
@@ -121,11 +139,12 @@ static void convert(const overlap *o, void *to, ndp_dtype stored) {
         memcpy(to, from, (size_t)o->count * size);
     else
         ndp_convert(from, p->dtype, to, stored, o->count);
+    return NDP_OK;
 }
 
 /* ---- messages ---- */
 
-static void pack(gather *g, const ndp_shard_part *part) {
+static ndp_status pack(gather *g, const ndp_shard_part *part) {
     ndp_dtype stored = stored_type(g, part);
     size_t size = ndp_dtype_size(stored);
     int64_t bytes, n = count_runs(g, part, &bytes), i = 0;
@@ -135,9 +154,10 @@ static void pack(gather *g, const ndp_shard_part *part) {
     overlap o;
     for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); i++) {
         headers[i] = (run_header){(uint32_t)((size_t)o.at * size), (uint32_t)((size_t)o.count * size)};
-        convert(&o, to, stored);
+        NDP_TRY(convert(&o, to, stored));
         to += headers[i].bytes;
     }
+    return NDP_OK;
 }
 
 /* Adds a message of `size` bytes to the chunk of `part`. It comes from another process: nothing is written beyond. */
@@ -160,7 +180,7 @@ static ndp_status unpack(gather *g, const ndp_shard_part *part, const char *mess
 }
 
 /* A part that this rank holds alone and in one piece: each block is hashed while it is in the cache. */
-static void hash_own(gather *g, const ndp_shard_part *part, const overlap *o) {
+static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap *o) {
     enum { BLOCK = 1 << 18 };
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored), most = BLOCK / size;
@@ -169,30 +189,30 @@ static void hash_own(gather *g, const ndp_shard_part *part, const overlap *o) {
     for (int64_t done = 0, n; done < o->count; done += n) {
         n = o->count - done < most ? o->count - done : most;
         char *to = g->chunk + done * size;
-        convert(&(overlap){o->piece, o->skip + done, o->at + done, n}, to, stored);
+        NDP_TRY(convert(&(overlap){o->piece, o->skip + done, o->at + done, n}, to, stored));
         double start = ndp_thread_now();
         ndp_hasher_add(&hasher, to, (size_t)(n * size));
         g->s->hashing += ndp_thread_now() - start;
     }
     part->chunk->hash = ndp_hasher_end(&hasher);
     g->filled = part->chunk->bytes;
+    return NDP_OK;
 }
 
 /* Adds this rank's own elements, and hashes the chunk. */
-static void add_own(gather *g, const ndp_shard_part *part) {
+static ndp_status add_own(gather *g, const ndp_shard_part *part) {
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored);
     overlap o;
     for (int cursor = first_piece(g, part); next_overlap(g, part, &cursor, &o); g->filled += o.count * size) {
-        if (o.count == part->count && g->filled == 0) {
-            hash_own(g, part, &o);
-            return;
-        }
-        convert(&o, g->chunk + o.at * size, stored);
+        if (o.count == part->count && g->filled == 0)
+            return hash_own(g, part, &o);
+        NDP_TRY(convert(&o, g->chunk + o.at * size, stored));
     }
     double start = ndp_thread_now();
     part->chunk->hash = ndp_hash_of(g->chunk, (size_t)part->chunk->bytes);
     g->s->hashing += ndp_thread_now() - start;
+    return NDP_OK;
 }
 
 /* The part that a rank writes in a step; NULL: none any more. */
@@ -210,7 +230,7 @@ static ndp_status exchange_at(gather *g, int64_t step, int distance) {
         return NDP_FAIL(NDP_ECOMM, "rank %d has a message of %lld bytes; do all ranks run the same build?", from,
                         (long long)in);
     if (out) {
-        pack(g, part_of(g, to, step));
+        NDP_TRY(pack(g, part_of(g, to, step)));
         NDP_TRY(ndp_send_begin(g->world, g->out, out, to, 0, &sending));
     }
     if (in)
@@ -287,8 +307,8 @@ static ndp_status write_all(gather *g) {
             NDP_TRY(exchange(g, step));
         if (!own || g->failed != NDP_OK)
             continue;
-        add_own(g, own);
-        note(g, write_chunk(g, own));
+        ndp_status st = add_own(g, own);
+        note(g, st == NDP_OK ? write_chunk(g, own) : st);
     }
     if (g->failed == NDP_OK)
         return close_file(g);

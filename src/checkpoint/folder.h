@@ -50,13 +50,22 @@ NDP_API ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec
 
 /* ---- writing ---- */
 
+/* Where elements come from that are not in the host's memory: reads n of them, `stride` apart from element `first` on.
+ */
+typedef struct ndp_piece_source {
+    ndp_status (*read)(void *user, int64_t first, int64_t n, int64_t stride, void *out);
+    void *user;
+} ndp_piece_source;
+
 /* Elements [first, first + count) of tensor number `tensor` of a list, held by this rank. */
 typedef struct ndp_file_piece {
     int tensor;
     int64_t first, count;
     const void *data;
-    ndp_dtype dtype; /* of data; the file's is the tensor's */
-    int64_t stride;  /* data holds them so many places apart (0: 1) */
+    ndp_dtype dtype;                /* of data; the file's is the tensor's */
+    int64_t stride;                 /* data holds them so many places apart (0: 1) */
+    const ndp_piece_source *source; /* in place of `data`; NULL: none. Borrowed */
+    int64_t at;                     /* the place of the first one in the source */
 } ndp_file_piece;
 
 #define NDP_SHARD_BYTES (5000000000LL) /* as transformers' save_pretrained */

@@ -61,8 +61,10 @@ typedef struct ndp_device {
     void (*memory_unmap)(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
     ndp_status (*queue_create)(ndp_device_context *c, ndp_queue **out);
     void (*queue_destroy)(ndp_queue *q);
-    /* Either side may be memory of the device or of the host; the host's stays as it is until the queue is drained. */
-    ndp_status (*copy)(ndp_queue *q, void *to, const void *from, size_t bytes);
+    /* Copies `rows` rows of `width` bytes, which begin `pitch` bytes apart. Either side may be memory of the device or
+     * of the host; the host's is left alone until the queue is drained. */
+    ndp_status (*copy)(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                       size_t rows);
     ndp_status (*mark)(ndp_queue *q, ndp_mark *out);
     /* What is submitted to `q` from now on runs after the mark, which may be of another queue of the context. */
     ndp_status (*after)(ndp_queue *q, const ndp_mark *mark);
@@ -94,7 +96,8 @@ ndp_status ndp_host_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_k
 void ndp_host_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
 ndp_status ndp_host_queue_create(ndp_device_context *c, ndp_queue **out);
 void ndp_host_queue_destroy(ndp_queue *q);
-ndp_status ndp_host_copy(ndp_queue *q, void *to, const void *from, size_t bytes);
+ndp_status ndp_host_copy(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                         size_t rows);
 ndp_status ndp_host_mark(ndp_queue *q, ndp_mark *out);
 ndp_status ndp_host_after(ndp_queue *q, const ndp_mark *mark);
 ndp_status ndp_host_drain(ndp_queue *q);

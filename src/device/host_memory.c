@@ -58,10 +58,33 @@ ndp_status ndp_host_queue_create(ndp_device_context *c, ndp_queue **out) {
 
 void ndp_host_queue_destroy(ndp_queue *q) { free(q); }
 
-ndp_status ndp_host_copy(ndp_queue *q, void *to, const void *from, size_t bytes) {
+/* Elements that lie apart: the compiler knows the sizes of types. */
+static void copy_apart(char *to, size_t to_pitch, const char *from, size_t from_pitch, size_t width, size_t rows) {
+    for (size_t r = 0; r < rows; r++, to += to_pitch, from += from_pitch)
+        switch (width) {
+        case 2:
+            memcpy(to, from, 2);
+            break;
+        case 4:
+            memcpy(to, from, 4);
+            break;
+        case 8:
+            memcpy(to, from, 8);
+            break;
+        default:
+            memcpy(to, from, width);
+        }
+}
+
+ndp_status ndp_host_copy(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                         size_t rows) {
     (void)q;
-    if (bytes > 0)
-        memmove(to, from, bytes);
+    if (width == 0 || rows == 0)
+        return NDP_OK;
+    if (rows == 1)
+        memmove(to, from, width);
+    else
+        copy_apart(to, to_pitch, from, from_pitch, width, rows);
     return NDP_OK;
 }
 

@@ -22,7 +22,8 @@ static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t r
 
 static ndp_status build_engine(const ndp_cached *c, const ndp_infer *f, const ndp_model *m, ndp_engine **e) {
     NDP_TRY(ndp_infer_engine(f, m, c->chunk, e));
-    ndp_batch b = ndp_engine_batch(*e, 0);
+    ndp_batch b;
+    NDP_TRY(ndp_engine_batch(*e, &b));
     for (int64_t s = 0; s < m->opts.keys; s++)
         b.k_pos[s] = (int32_t)s;
     return NDP_OK;
@@ -36,7 +37,7 @@ static int64_t cache_block(const ndp_cached *c) {
 
 static ndp_status check_memory(const ndp_cached *c, const ndp_infer *f) {
     const ndp_model *const models[] = {&c->chunk_model, &c->one_model};
-    int64_t cache = 2 * f->facts.layers * cache_block(c) * (int64_t)sizeof *c->cache;
+    int64_t cache = 2 * f->facts.layers * cache_block(c) * (int64_t)sizeof(float);
     return ndp_infer_check_memory(f, models, NDP_COUNT(models), cache,
                                   "Take a smaller model, or lower --max-tokens, for which keys and values are kept");
 }
@@ -45,12 +46,15 @@ static ndp_status check_memory(const ndp_cached *c, const ndp_infer *f) {
 static ndp_status take_cache(ndp_cached *c) {
     const ndp_facts *f = &c->chunk_model.facts;
     int64_t keys = c->chunk_model.opts.keys, block = cache_block(c);
-    c->cache = calloc((size_t)(2 * f->layers), (size_t)block * sizeof *c->cache);
-    if (!c->cache)
+    c->logits = malloc((size_t)f->vocab * sizeof *c->logits);
+    void *cache;
+    if (!c->logits)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the logits of %lld tokens", (long long)f->vocab);
+    if (ndp_engine_map(c->chunk, (size_t)(2 * f->layers * block) * sizeof(float), &cache) != NDP_OK)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the keys and values of %lld tokens in %d layers", (long long)keys,
                         f->layers);
     for (int i = 0; i < f->layers; i++) {
-        float *k = c->cache + 2 * i * block;
+        float *k = (float *)cache + 2 * i * block;
         ndp_engine_cache(c->chunk, i + 1, k, k + block);
         ndp_engine_cache(c->one, i + 1, k, k + block);
     }
@@ -80,13 +84,14 @@ void ndp_cached_release(ndp_cached *c) {
     ndp_engine_destroy(c->chunk);
     ndp_model_release(&c->one_model);
     ndp_model_release(&c->chunk_model);
-    free(c->cache);
+    free(c->logits);
     *c = (ndp_cached){0};
 }
 
 /* One run over `n` tokens and padding up to the rows of the graph. */
 static ndp_status run(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
-    ndp_batch b = ndp_engine_batch(e, 0);
+    ndp_batch b;
+    NDP_TRY(ndp_engine_batch(e, &b));
     for (int64_t t = 0; t < rows; t++) {
         b.tokens[t] = t < n ? ids[t] : 0;
         b.labels[t] = -1;
@@ -94,20 +99,22 @@ static ndp_status run(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t 
         b.q_low[t] = 0;
     }
     ndp_step_result unused;
-    ndp_engine_cache_row(e, (int32_t)c->used);
+    NDP_TRY(ndp_engine_upload(e, 0));
+    NDP_TRY(ndp_engine_cache_row(e, (int32_t)c->used));
     return ndp_engine_step(e, 0, 0, false, &unused);
 }
 
 ndp_status ndp_cached_feed(ndp_cached *c, const int32_t *ids, int64_t n, ndp_logits_visitor *visit, void *user) {
-    int64_t vocab = c->chunk_model.facts.vocab, most = c->chunk_model.opts.rows;
+    int64_t most = c->chunk_model.opts.rows;
     while (n > 0) {
         int64_t now = n < most ? n : most;
         ndp_engine *e = now == 1 ? c->one : c->chunk;
         NDP_TRY(run(c, e, now == 1 ? 1 : most, ids, now));
-        const float *logits = ndp_engine_logits(e);
-        for (int64_t t = 0; visit && t < now; t++)
-            visit(user, c->used + t, logits + t * vocab);
-        c->logits = logits + (now - 1) * vocab;
+        for (int64_t t = visit ? 0 : now - 1; t < now; t++) {
+            NDP_TRY(ndp_engine_logits(e, t, c->logits));
+            if (visit)
+                visit(user, c->used + t, c->logits);
+        }
         c->used += now, ids += now, n -= now;
     }
     return NDP_OK;

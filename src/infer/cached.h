@@ -11,8 +11,7 @@
 typedef struct ndp_cached {
     ndp_model chunk_model, one_model;
     ndp_engine *chunk, *one;
-    float *cache;
-    const float *logits; /* of the last token fed, [V] */
+    float *logits; /* of the last token fed, [V] */
     int64_t longest, used;
 } ndp_cached;
 

@@ -97,8 +97,9 @@ typedef struct scoring {
     int64_t tokens;
 } scoring;
 
-static void put_document(scoring *s, const int32_t *ids, int64_t n) {
-    ndp_batch b = ndp_engine_batch(s->engine, 0);
+static ndp_status put_document(scoring *s, const int32_t *ids, int64_t n) {
+    ndp_batch b;
+    NDP_TRY(ndp_engine_batch(s->engine, &b));
     int64_t first = s->used;
     for (int64_t t = 0; t < n; t++, s->used++) {
         b.tokens[s->used] = ids[t];
@@ -107,17 +108,20 @@ static void put_document(scoring *s, const int32_t *ids, int64_t n) {
         b.q_pos[s->used] = b.k_pos[s->used] = (int32_t)s->used;
         b.q_low[s->used] = (int32_t)first;
     }
+    return NDP_OK;
 }
 
 /* Runs what was put; the rows behind it see themselves and predict nothing. */
 static ndp_status score(scoring *s) {
-    ndp_batch b = ndp_engine_batch(s->engine, 0);
+    ndp_batch b;
+    NDP_TRY(ndp_engine_batch(s->engine, &b));
     for (int64_t r = s->used; r < s->rows; r++) {
         b.tokens[r] = b.rope_pos[r] = 0;
         b.labels[r] = -1;
         b.q_pos[r] = b.k_pos[r] = b.q_low[r] = (int32_t)r;
     }
     ndp_step_result result;
+    NDP_TRY(ndp_engine_upload(s->engine, 0));
     NDP_TRY(ndp_engine_step(s->engine, 0, 0, false, &result));
     s->nll += result.loss * (double)result.tokens;
     s->tokens += result.tokens;
@@ -132,7 +136,7 @@ static ndp_status score_documents(const corpus *c, lengths l, scoring *s) {
             continue;
         if (s->used + rows > s->rows)
             NDP_TRY(score(s));
-        put_document(s, c->ids.items + document_begin(c, i), rows);
+        NDP_TRY(put_document(s, c->ids.items + document_begin(c, i), rows));
     }
     return s->used ? score(s) : NDP_OK;
 }

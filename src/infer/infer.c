@@ -2,8 +2,8 @@
 
 #include "base/log.h"
 #include "checkpoint/folder.h"
-#include "train/folder_facts.h"
 #include "host/memory_need.h"
+#include "train/folder_facts.h"
 #include "train/weights.h"
 #include <omp.h>
 #include <stdlib.h>

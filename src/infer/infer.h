@@ -2,8 +2,8 @@
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
-#include "text/tokenizer.h"
 #include "step/engine.h"
+#include "text/tokenizer.h"
 
 typedef struct ndp_infer {
     char *folder;

@@ -37,8 +37,6 @@ ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, i
 ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out);
 /* Appends an instruction; its blocks live at least here. */
 ndp_status ndp_emit(ndp_program *p, ndp_instr in);
-/* `rows` x `cols` elements that follow each other from `at` on. */
-ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype type);
 /* A collective between the ranks of `group`. Parameter gathers have a communicator of their own. */
 typedef struct ndp_collective_call {
     const ndp_op *op; /* all_gather, reduce_scatter, all_reduce */

@@ -107,6 +107,8 @@ static ndp_status agree(const ndp_engine *e) {
 
 static ndp_status ready(ndp_engine *e) {
     const ndp_model *m = &e->model;
+    NDP_TRY(e->opts.device->open(e->opts.device, &(ndp_device_opts){0}, &e->context));
+    NDP_TRY(e->opts.device->queue_create(e->context, &e->queue));
     NDP_TRY(connect(e));
     NDP_TRY(take_memory(e));
     NDP_TRY(agree(e));
@@ -119,9 +121,7 @@ static ndp_status ready(ndp_engine *e) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     for (int i = 0; i < e->program.n_blocks; i++)
         e->addresses[i] = ndp_engine_at(e, (ndp_address){i, 0});
-    ndp_rope_tables(&m->facts, m->opts.positions, m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32,
-                    ndp_engine_at(e, e->program.rope));
-    return NDP_OK;
+    return ndp_engine_open_host(e);
 }
 
 ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
@@ -154,12 +154,17 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
 void ndp_engine_destroy(ndp_engine *e) {
     if (!e)
         return;
+    ndp_engine_close_host(e);
+    if (e->queue)
+        e->opts.device->queue_destroy(e->queue);
     for (int i = 0; i < NDP_REGIONS; i++)
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);
+    if (e->context)
+        e->opts.device->close(e->context);
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);
@@ -174,67 +179,3 @@ void ndp_engine_destroy(ndp_engine *e) {
 const ndp_program *ndp_engine_program(const ndp_engine *e) { return &e->program; }
 
 const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }
-
-/* ---- owned slices ---- */
-
-void *ndp_engine_slice(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
-    const ndp_owned *o = &e->program.owned[buffer];
-    const ndp_address places[] = {o->master, o->grad, o->state[0], o->state[1]};
-    bool training = e->model.opts.mode == NDP_MODEL_TRAIN;
-    return kind == NDP_OWNED_MASTER || training ? ndp_engine_at(e, places[kind]) : NULL;
-}
-
-const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
-
-void ndp_engine_publish(ndp_engine *e) {
-    const ndp_model *m = &e->model;
-    for (int i = 0; i < m->n_buffers; i++) {
-        const ndp_owned *o = &e->program.owned[i];
-        if (!o->shard.same)
-            ndp_convert(ndp_engine_at(e, o->master), m->opts.master, ndp_engine_at(e, o->send), m->opts.compute,
-                        o->shard.slice);
-    }
-}
-
-ndp_batch ndp_engine_batch(const ndp_engine *e, int micro_batch) {
-    int64_t tokens = e->model.tokens, queries = e->model.queries;
-    int32_t *first =
-        (int32_t *)((char *)ndp_engine_at(e, e->program.batch) + (size_t)micro_batch * e->program.batch_stride);
-    int32_t *q_pos = first + 3 * tokens;
-    return (ndp_batch){first, first + tokens, first + 2 * tokens, q_pos, q_pos + queries, q_pos + 2 * queries};
-}
-
-void ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole) {
-    ndp_rows rows = ndp_rows_cut(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
-    ndp_batch b = ndp_engine_batch(e, micro_batch);
-    for (int64_t i = 0; i < rows.tokens; i++) {
-        int64_t t = ndp_rows_token(&rows, i);
-        bool real = t < rows.real;
-        b.tokens[i] = real ? whole->tokens[t] : 0;
-        b.labels[i] = real ? whole->labels[t] : -1;
-        b.rope_pos[i] = real ? whole->rope_pos[t] : 0;
-    }
-    for (int64_t i = 0; i < rows.queries; i++) {
-        int64_t t = ndp_rows_query(&rows, i);
-        b.q_pos[i] = (int32_t)t;
-        b.q_low[i] = t < rows.real ? whole->q_low[t] : (int32_t)t;
-    }
-    for (int64_t i = 0; i < rows.keys; i++)
-        b.k_pos[i] = (int32_t)ndp_rows_key(&rows, i);
-}
-
-/* ---- inference ---- */
-
-void ndp_engine_cache(ndp_engine *e, int unit, void *k, void *v) {
-    e->caches[2 * unit] = k;
-    e->caches[2 * unit + 1] = v;
-}
-
-void ndp_engine_cache_row(ndp_engine *e, int32_t row) { e->cache_row = row; }
-
-const void *ndp_engine_logits(const ndp_engine *e) {
-    for (int i = e->program.n - 1; i >= 0; i--)
-        if (e->program.instrs[i].code == NDP_DO_RUN)
-            return ndp_engine_at(e, (ndp_address){e->program.instrs[i].bases[NDP_BASE_OUTPUT], 0});
-    return NULL;
-}

@@ -44,21 +44,35 @@ const ndp_model *ndp_engine_model(const ndp_engine *e);
 /* ---- weights, gradients, optimizer state: this rank's pieces ---- */
 
 typedef enum ndp_owned_kind { NDP_OWNED_MASTER, NDP_OWNED_GRAD, NDP_OWNED_STATE0, NDP_OWNED_STATE1 } ndp_owned_kind;
-/* Address of this rank's slice of a buffer (master type), NULL when there is none of that kind. */
-void *ndp_engine_slice(const ndp_engine *e, ndp_owned_kind kind, int buffer);
+/* True when this rank keeps something of that kind for a buffer. */
+bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer);
+/* Its storage type. */
+ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind);
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);
-/* After the master weights were written from outside: writes the copies that ops read. Every rank must have called it
- * before any steps (the next step's gathers see to that). */
-void ndp_engine_publish(ndp_engine *e);
+/* Copies n elements of this rank's slice, `stride` apart from element `first` on, to the host's memory, where they
+ * follow each other, or from there. Waits for the steps that were submitted. */
+NDP_API ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
+                                   int64_t stride, void *host);
+NDP_API ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
+                                    int64_t stride, const void *host);
+/* After the master weights were written: makes the copies that ops read. Every rank must have called it before any
+ * steps (the next step's gathers see to that). */
+NDP_API ndp_status ndp_engine_publish(ndp_engine *e);
 
 /* ---- batches ---- */
 
-/* Integer arrays of a micro-batch, to be filled before a step: model->tokens entries of the first three, ->queries of
- * q_pos and q_low, ->keys of k_pos. Kept from step to step. */
+/* Integer arrays of a micro-batch: model->tokens entries of the first three, ->queries of q_pos and q_low, ->keys of
+ * k_pos. */
 typedef struct ndp_batch {
     int32_t *tokens, *labels, *rope_pos, *q_pos, *q_low, *k_pos;
 } ndp_batch;
-ndp_batch ndp_engine_batch(const ndp_engine *e, int micro_batch);
+/* The host's arrays, to be filled and uploaded; there is one set for all micro-batches, and it keeps its contents.
+ * Waits for the last upload. */
+NDP_API ndp_status ndp_engine_batch(ndp_engine *e, ndp_batch *out);
+/* Makes the host's arrays those of a micro-batch, which keeps them from step to step. */
+NDP_API ndp_status ndp_engine_upload(ndp_engine *e, int micro_batch);
+/* The other way round: a micro-batch as the next step will see it, into the host's arrays. */
+NDP_API ndp_status ndp_engine_download(ndp_engine *e, int micro_batch);
 
 /* A whole micro-batch, as all ranks with the same samples read it: opts.rows entries each. q_low: the first row that
  * one may see. */
@@ -66,7 +80,7 @@ typedef struct ndp_micro_batch {
     int32_t *tokens, *labels, *rope_pos, *q_low;
 } ndp_micro_batch;
 /* Fills the arrays with this rank's part of it. What the layout pads is ignored by the loss, and sees itself alone. */
-void ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole);
+NDP_API ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole);
 
 /* ---- running ---- */
 
@@ -87,8 +101,19 @@ typedef struct ndp_profile {
     int64_t steps;
 } ndp_profile;
 
-/* One update. Collective over the world. `update` counts from 0. After it, gradients (unclipped sums) can still be
- * read. update_weights = false leaves weights and state as they are. */
+typedef struct ndp_step_input {
+    double lr;
+    int64_t update;      /* counts from 0 */
+    bool update_weights; /* false: weights and optimizer state stay as they are */
+} ndp_step_input;
+enum { NDP_STEPS_PENDING = 2 };
+/* Submits one update. Collective over the world. At most NDP_STEPS_PENDING may wait to have their results taken. After
+ * it, gradients (unclipped sums) can still be read. */
+NDP_API ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in);
+/* Waits for the oldest update whose result was not taken yet, and takes it: the caller may submit the next one first.
+ */
+NDP_API ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out);
+/* The two in one. */
 NDP_API ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out);
 
 const ndp_profile *ndp_engine_profile(const ndp_engine *e);
@@ -96,11 +121,13 @@ void ndp_engine_profile_reset(ndp_engine *e, bool by_op);
 
 /* ---- inference (one rank, modes SCORE and CACHED) ---- */
 
-/* Gives the KV cache of a block: `unit` counts all units. Borrowed. */
+/* Zeroed memory of the device that lives as long as the engine. */
+NDP_API ndp_status ndp_engine_map(ndp_engine *e, size_t bytes, void **out);
+/* Gives the KV cache of a block, memory of the device: `unit` counts all units. Borrowed. */
 void ndp_engine_cache(ndp_engine *e, int unit, void *k, void *v);
 /* Where the next run's keys go in the cache. */
-void ndp_engine_cache_row(ndp_engine *e, int32_t row);
-/* The last run's logits, [T,V] in compute storage, valid until the next run (CACHED). Runs are ndp_engine_step. */
-const void *ndp_engine_logits(const ndp_engine *e);
+NDP_API ndp_status ndp_engine_cache_row(ndp_engine *e, int32_t row);
+/* Copies a row of the last run's logits [T,V], in compute storage (CACHED). Runs are ndp_engine_step. */
+NDP_API ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host);
 
 #endif

@@ -11,18 +11,39 @@ struct ndp_engine {
     ndp_program program;
     ndp_comm *world, *comms[NDP_CHANNELS]; /* NULL: the program names no such group */
     ndp_window *windows[NDP_REGIONS];
-    void **addresses; /* of blocks */
+    void **addresses; /* of blocks, on the device */
+    ndp_device_context *context;
+    ndp_queue *queue;
+    struct {
+        void *batch;          /* the host's arrays of a micro-batch */
+        ndp_scalars *results; /* NDP_STEPS_PENDING of the host's */
+        int64_t submitted, taken;
+    } host;
+    struct {
+        void *data;
+        size_t bytes;
+    } * mapped; /* by ndp_engine_map */
+    int n_mapped;
+    int64_t mapped_capacity;
     /* Collectives under way: by begin instruction, then by begin call of the unit that runs. */
     ndp_work *works;
-    double *begun; /* when */
-    void **caches; /* by unit: keys, values */
-    int32_t cache_row;
-    int at; /* the instruction that runs, for messages */
+    double *begun;   /* when */
+    void **caches;   /* by unit: keys, values */
+    void *cache_row; /* on the device */
+    int at;          /* the instruction that runs, for messages */
     ndp_profile profile;
     bool profile_ops;
 };
 
-/* Where a place of the program lies; NULL: the program has none. */
-void *ndp_engine_at(const ndp_engine *e, ndp_address place);
+/* The device's address; NULL: nowhere. */
+void *ndp_engine_at(const ndp_engine *e, ndp_address at);
+/* Copies between the host and the device in the order of submission; `settle`: waits for it. */
+NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle);
+
+/* engine_host.c: what the host has of an engine. After its memory was taken. */
+NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
+void ndp_engine_close_host(ndp_engine *e);
+/* The device's arrays of a micro-batch. */
+ndp_batch ndp_engine_device_batch(const ndp_engine *e, int micro_batch);
 
 #endif

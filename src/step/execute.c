@@ -11,7 +11,7 @@ static ndp_scalars *scalars(const ndp_engine *e) { return ndp_engine_at(e, e->pr
 static void do_count(ndp_engine *e) {
     int64_t valid = 0, rows = e->model.tokens;
     for (int m = 0; m < e->opts.accumulation; m++) {
-        const int32_t *labels = ndp_engine_batch(e, m).labels;
+        const int32_t *labels = ndp_engine_device_batch(e, m).labels;
         for (int64_t t = 0; t < rows; t++)
             valid += labels[t] >= 0;
     }
@@ -79,7 +79,7 @@ static void *rope_table(const ndp_engine *e, int table) {
 }
 
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
-    ndp_batch b = ndp_engine_batch(e, in->micro_batch);
+    ndp_batch b = ndp_engine_device_batch(e, in->micro_batch);
     void *bases[NDP_BASES] = {[NDP_BASE_DATA + NDP_DATA_TOKENS] = b.tokens,
                               [NDP_BASE_DATA + NDP_DATA_LABELS] = b.labels,
                               [NDP_BASE_DATA + NDP_DATA_ROPE_POS] = b.rope_pos,
@@ -90,7 +90,7 @@ static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
                               [NDP_BASE_DATA + NDP_DATA_ROPE_TABLE_2] = rope_table(e, 1),
                               [NDP_BASE_DATA + NDP_DATA_LOSS_SCALE] = &scalars(e)->scale,
                               [NDP_BASE_DATA + NDP_DATA_LOSS] = &scalars(e)->loss,
-                              [NDP_BASE_DATA + NDP_DATA_CACHE_ROW] = &e->cache_row,
+                              [NDP_BASE_DATA + NDP_DATA_CACHE_ROW] = e->cache_row,
                               [NDP_BASE_DATA + NDP_DATA_K_CACHE] = e->caches[2 * in->unit],
                               [NDP_BASE_DATA + NDP_DATA_V_CACHE] = e->caches[2 * in->unit + 1]};
     for (int i = 0; i < NDP_BASE_DATA; i++)
@@ -105,7 +105,7 @@ static void do_norm(ndp_engine *e) {
     double sum = 0;
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_shard *s = ndp_engine_shard(e, i);
-        const char *grad = ndp_engine_slice(e, NDP_OWNED_GRAD, i);
+        const char *grad = ndp_engine_at(e, e->program.owned[i].grad);
         ndp_piece piece;
         for (int cursor = 0; ndp_segments_piece(&m->buffers[i].segments, s->shards, s->index, &cursor, &piece);)
             sum += ndp_sum_squares(grad + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master), m->opts.master,
@@ -127,8 +127,10 @@ static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
     const ndp_shard *s = ndp_engine_shard(e, buffer);
     size_t size = ndp_dtype_size(m->opts.master);
     char *slices[4];
+    const ndp_owned *o = &e->program.owned[buffer];
+    const ndp_address of[] = {o->master, o->grad, o->state[0], o->state[1]};
     for (int k = 0; k < 4; k++)
-        slices[k] = ndp_engine_slice(e, (ndp_owned_kind)k, buffer);
+        slices[k] = ndp_engine_at(e, of[k]);
     uint16_t *copy = s->same ? NULL : ndp_engine_at(e, e->program.owned[buffer].send);
     ndp_piece piece;
     for (int cursor = 0; ndp_segments_piece(&m->buffers[buffer].segments, s->shards, s->index, &cursor, &piece);) {
@@ -185,25 +187,46 @@ static ndp_status execute(ndp_engine *e, int index, double lr, int64_t update, b
     return NDP_OK;
 }
 
-ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out) {
+/* ---- steps ---- */
+
+static void add_time(ndp_profile *p, const ndp_instr *in, double seconds) {
+    if (in->code == NDP_DO_RUN)
+        p->phase[in->phase] += seconds;
+    else if (in->code == NDP_DO_UPDATE)
+        p->update += seconds;
+    else if (in->code != NDP_DO_CALL)
+        p->norm += seconds;
+}
+
+ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
     double start = ndp_now(), last = start;
+    if (e->host.submitted - e->host.taken == NDP_STEPS_PENDING)
+        return NDP_FAIL(NDP_EBUG, "%d steps wait for their results to be taken", NDP_STEPS_PENDING);
     for (int i = 0; i < e->program.n; i++) {
-        const ndp_instr *in = &e->program.instrs[i];
-        NDP_TRY(execute(e, i, lr, update, update_weights));
+        NDP_TRY(execute(e, i, in->lr, in->update, in->update_weights));
         double now = ndp_now();
-        if (in->code == NDP_DO_RUN)
-            e->profile.phase[in->phase] += now - last;
-        else if (in->code == NDP_DO_UPDATE)
-            e->profile.update += now - last;
-        else if (in->code != NDP_DO_CALL)
-            e->profile.norm += now - last;
+        add_time(&e->profile, &e->program.instrs[i], now - last);
         last = now;
     }
+    ndp_scalars *result = &e->host.results[e->host.submitted++ % NDP_STEPS_PENDING];
+    NDP_TRY(ndp_engine_copy(e, result, scalars(e), sizeof *result, false));
     e->profile.total += last - start;
     e->profile.steps++;
-    const ndp_scalars *s = scalars(e);
+    return NDP_OK;
+}
+
+ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
+    if (e->host.taken == e->host.submitted)
+        return NDP_FAIL(NDP_EBUG, "no step waits for its result to be taken");
+    NDP_TRY(e->opts.device->drain(e->queue));
+    const ndp_scalars *s = &e->host.results[e->host.taken++ % NDP_STEPS_PENDING];
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
     return NDP_OK;
+}
+
+ndp_status ndp_engine_step(ndp_engine *e, double lr, int64_t update, bool update_weights, ndp_step_result *out) {
+    NDP_TRY(ndp_engine_submit(e, &(ndp_step_input){lr, update, update_weights}));
+    return ndp_engine_result(e, out);
 }
 
 const ndp_profile *ndp_engine_profile(const ndp_engine *e) { return &e->profile; }

@@ -54,6 +54,9 @@ typedef struct ndp_address {
     size_t offset;
 } ndp_address;
 
+/* `rows` x `cols` elements that follow each other from `at` on. */
+ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype type);
+
 /* ---- instructions ---- */
 
 typedef enum ndp_opcode {

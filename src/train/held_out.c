@@ -24,7 +24,7 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
         for (int64_t j = 0; j < micro; j++)
             t->rows[j] = first + mine + j < n ? first + mine + j : -1;
         NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
-        ndp_engine_load(t->score, 0, &t->whole);
+        NDP_TRY(ndp_engine_load(t->score, 0, &t->whole));
         NDP_TRY(ndp_engine_step(t->score, 0, 0, false, &r));
         sum += r.loss * (double)r.tokens;
         counted += r.tokens;

@@ -1,7 +1,7 @@
 /* What a run would do and need, from the real program on the null device. */
 #include "data/sample.h"
-#include "train/job_data.h"
 #include "host/memory_need.h"
+#include "train/job_data.h"
 
 #include <stdlib.h>
 

@@ -55,11 +55,11 @@ static ndp_status read_checkpoint(void *user, const char *name, int64_t first, i
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
-static ndp_status load_piece(void *user, const ndp_run *p, void *data) {
+static ndp_status load_run(void *user, const ndp_owned_run *r) {
     const loading *l = user;
     char name[512];
-    snprintf(name, sizeof name, "%s%s", l->prefix, p->segment->name);
-    return ndp_run_read(p, read_checkpoint, user, name, data, l->t->model.opts.master);
+    snprintf(name, sizeof name, "%s%s", l->prefix, r->run.segment->name);
+    return ndp_run_fill(r, read_checkpoint, user, name);
 }
 
 static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
@@ -69,12 +69,12 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_piece, &(loading){t, c, ""}));
+    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(loading){t, c, ""}));
     for (int k = 0; k < optimizer_states(t); k++)
-        NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_piece,
+        NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_run,
                                 &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
-    ndp_engine_publish(t->engine);
+    NDP_TRY(ndp_engine_publish(t->engine));
     t->updates = ndp_checkpoint_get_info(c)->step;
     t->samples = ndp_checkpoint_get_info(c)->samples;
     return NDP_OK;

@@ -158,7 +158,7 @@ static ndp_status load_batches(const ndp_trainer *t) {
     for (int m = 0; m < t->job.batch.accumulation; m++) {
         ndp_trainer_draw_rows(t, m, t->rows);
         NDP_TRY(ndp_trainer_load_rows(t, t->data.dataset, t->rows));
-        ndp_engine_load(t->engine, m, &t->whole);
+        NDP_TRY(ndp_engine_load(t->engine, m, &t->whole));
     }
     return NDP_OK;
 }
@@ -266,16 +266,15 @@ const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
 }
 
 typedef struct reading {
-    const ndp_trainer *t;
     const ndp_segment *segment;
     double *out;
 } reading;
 
-static ndp_status read_piece(void *user, const ndp_run *p, void *data) {
+static ndp_status read_run(void *user, const ndp_owned_run *owned) {
     const reading *r = user;
-    if (strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica)
-        ndp_convert_apart(data, r->t->model.opts.master, p->stride, r->out + p->tensor_first, NDP_F64, 1, p->count);
-    return NDP_OK;
+    const ndp_run *p = &owned->run;
+    bool wanted = strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica;
+    return wanted ? ndp_run_get(owned, 0, p->count, r->out + p->tensor_first, NDP_F64) : NDP_OK;
 }
 
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
@@ -286,8 +285,8 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     memset(out, 0, (size_t)n * sizeof *out);
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
-        NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_piece,
-                                &(reading){t, s, out}));
+        NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
+                                &(reading){s, out}));
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
     return ndp_wait(&work);

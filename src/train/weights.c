@@ -3,15 +3,44 @@
 #include <stdlib.h>
 #include <string.h>
 
-ndp_status ndp_engine_runs(const ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user) {
+enum { BLOCK = 8192 }; /* elements that are moved at a time: they stay in the cache */
+
+ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user) {
     const ndp_model *m = ndp_engine_model(e);
-    size_t size = ndp_dtype_size(m->opts.master);
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_shard *s = ndp_engine_shard(e, b);
-        char *slice = ndp_engine_slice(e, kind, b);
-        ndp_run p;
-        for (int64_t at = 0; slice && ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &at, &p);)
-            NDP_TRY(visit(user, &p, slice + (size_t)p.slice_first * size));
+        ndp_owned_run r = {e, kind, b, {0}};
+        for (int64_t at = 0;
+             ndp_engine_has(e, kind, b) && ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &at, &r.run);)
+            NDP_TRY(visit(user, &r));
+    }
+    return NDP_OK;
+}
+
+static int64_t place_in_slice(const ndp_run *p, int64_t skip) { return p->slice_first + skip * p->stride; }
+
+ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type) {
+    double block[BLOCK];
+    ndp_dtype stored = ndp_engine_type(r->engine, r->kind);
+    for (int64_t done = 0, now; done < n; done += now) {
+        now = n - done < BLOCK ? n - done : BLOCK;
+        NDP_TRY(ndp_engine_read(r->engine, r->kind, r->buffer, place_in_slice(&r->run, skip + done), now, r->run.stride,
+                                block));
+        ndp_convert(block, stored, (char *)out + (size_t)done * ndp_dtype_size(type), type, now);
+    }
+    return NDP_OK;
+}
+
+static ndp_status put(const ndp_owned_run *r, int64_t skip, int64_t n, const void *from) {
+    return ndp_engine_write(r->engine, r->kind, r->buffer, place_in_slice(&r->run, skip), n, r->run.stride, from);
+}
+
+ndp_status ndp_run_fill(const ndp_owned_run *r, ndp_run_reader *read, void *user, const char *name) {
+    double block[BLOCK];
+    for (int64_t done = 0, n; done < r->run.count; done += n) {
+        n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
+        NDP_TRY(read(user, name, r->run.tensor_first + done, n, block));
+        NDP_TRY(put(r, done, n, block));
     }
     return NDP_OK;
 }
@@ -30,9 +59,39 @@ static ndp_status add_spec(ndp_tensor_list *list, const ndp_segment *s, const ch
     return spec->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
 }
 
-static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p, const void *data, ndp_dtype type) {
+/* A slice of the engine as a source of pieces. */
+typedef struct owned_slice {
+    ndp_piece_source source;
+    const ndp_engine *engine;
+    ndp_owned_kind kind;
+    int buffer;
+} owned_slice;
+
+static ndp_status read_slice(void *user, int64_t first, int64_t n, int64_t stride, void *out) {
+    const owned_slice *s = user;
+    return ndp_engine_read(s->engine, s->kind, s->buffer, first, n, stride, out);
+}
+
+static ndp_status add_source(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int buffer,
+                             const ndp_piece_source **out) {
+    owned_slice *s = ndp_arena_alloc(&list->arena, sizeof *s);
+    if (!s)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the list of tensors");
+    *s = (owned_slice){{read_slice, s}, e, kind, buffer};
+    *out = &s->source;
+    return NDP_OK;
+}
+
+static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p, const ndp_piece_source *source,
+                            ndp_dtype type) {
     NDP_TRY(ndp_array_reserve(&list->pieces, &list->piece_capacity, list->n_pieces + 1, sizeof *list->pieces));
-    list->pieces[list->n_pieces++] = (ndp_file_piece){tensor, p->tensor_first, p->count, data, type, p->stride};
+    list->pieces[list->n_pieces++] = (ndp_file_piece){.tensor = tensor,
+                                                      .first = p->tensor_first,
+                                                      .count = p->count,
+                                                      .dtype = type,
+                                                      .stride = p->stride,
+                                                      .source = source,
+                                                      .at = p->slice_first};
     return NDP_OK;
 }
 
@@ -40,7 +99,6 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
                                ndp_dtype stored) {
     const ndp_model *m = ndp_engine_model(e);
     const ndp_mesh *mesh = &ndp_engine_program(e)->opts.mesh;
-    size_t size = ndp_dtype_size(m->opts.master);
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_segments *segments = &m->buffers[b].segments;
         const ndp_shard *s = ndp_engine_shard(e, b);
@@ -52,12 +110,12 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
         }
         if (mesh->coord[NDP_DP_REPLICATE] != 0)
             continue;
-        const char *slice = ndp_engine_slice(e, kind, b);
+        const ndp_piece_source *source = NULL;
+        NDP_TRY(add_source(list, e, kind, b, &source));
         ndp_run p;
         for (int64_t at = 0; ndp_segments_run(segments, s->shards, s->index, &at, &p);)
             if (!p.segment->replica)
-                NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, slice + (size_t)p.slice_first * size,
-                                  m->opts.master));
+                NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind)));
     }
     return NDP_OK;
 }
@@ -79,34 +137,15 @@ typedef struct filling {
     const ndp_model *model;
     const ndp_weights *weights;
     uint64_t seed;
-    float *values; /* of one chunk */
 } filling;
-
-enum { CHUNK = 1 << 16 };
 
 static ndp_status read_folder(void *user, const char *name, int64_t first, int64_t count, void *out) {
     const filling *f = user;
     return ndp_weights_read(f->weights, name, first, count, out, f->model->opts.master, true);
 }
 
-ndp_status ndp_run_read(const ndp_run *p, ndp_run_reader *read, void *user, const char *name, void *data,
-                        ndp_dtype type) {
-    enum { BLOCK = 1024 };
-    double block[BLOCK];
-    if (p->stride == 1)
-        return read(user, name, p->tensor_first, p->count, data);
-    for (int64_t done = 0, n; done < p->count; done += n) {
-        n = p->count - done < BLOCK ? p->count - done : BLOCK;
-        NDP_TRY(read(user, name, p->tensor_first + done, n, block));
-        ndp_convert_apart(block, type, 1, (char *)data + (size_t)(done * p->stride) * ndp_dtype_size(type), type,
-                          p->stride, n);
-    }
-    return NDP_OK;
-}
-
-static ndp_status load_piece(void *user, const ndp_run *p, void *data) {
-    const filling *f = user;
-    return ndp_run_read(p, read_folder, user, p->segment->name, data, f->model->opts.master);
+static ndp_status load_run(void *user, const ndp_owned_run *r) {
+    return ndp_run_fill(r, read_folder, user, r->run.segment->name);
 }
 
 static bool ignored(const char *name, void *facts) { return ndp_facts_ignores(facts, name); }
@@ -128,34 +167,28 @@ ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     if (st == NDP_OK)
         st = check_folder(e, w);
     if (st == NDP_OK)
-        st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_piece, &(filling){.model = ndp_engine_model(e), .weights = w});
+        st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_run, &(filling){.model = ndp_engine_model(e), .weights = w});
     if (st == NDP_OK)
         st = ndp_weights_intact(w);
     ndp_weights_close(w);
     NDP_TRY(st);
-    ndp_engine_publish(e);
-    return NDP_OK;
+    return ndp_engine_publish(e);
 }
 
-static ndp_status draw_piece(void *user, const ndp_run *p, void *data) {
+static ndp_status draw_run(void *user, const ndp_owned_run *r) {
     const filling *f = user;
-    for (int64_t done = 0; done < p->count; done += CHUNK) {
-        int64_t n = p->count - done < CHUNK ? p->count - done : CHUNK;
-        ndp_model_random(&f->model->facts, f->seed, p->segment, p->tensor_first + done, n, f->values);
-        char *to = (char *)data + (size_t)(done * p->stride) * ndp_dtype_size(f->model->opts.master);
-        ndp_convert_apart(f->values, NDP_F32, 1, to, f->model->opts.master, p->stride, n);
+    float values[BLOCK];
+    double block[BLOCK];
+    for (int64_t done = 0, n; done < r->run.count; done += n) {
+        n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
+        ndp_model_random(&f->model->facts, f->seed, r->run.segment, r->run.tensor_first + done, n, values);
+        ndp_convert(values, NDP_F32, block, ndp_engine_type(r->engine, r->kind), n);
+        NDP_TRY(put(r, done, n, block));
     }
     return NDP_OK;
 }
 
 ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed) {
-    float *values = malloc(CHUNK * sizeof *values);
-    if (!values)
-        return NDP_FAIL(NDP_ENOMEM, "no memory to draw weights");
-    ndp_status st = ndp_engine_runs(e, NDP_OWNED_MASTER, draw_piece,
-                                    &(filling){.model = ndp_engine_model(e), .seed = seed, .values = values});
-    free(values);
-    NDP_TRY(st);
-    ndp_engine_publish(e);
-    return NDP_OK;
+    NDP_TRY(ndp_engine_runs(e, NDP_OWNED_MASTER, draw_run, &(filling){.model = ndp_engine_model(e), .seed = seed}));
+    return ndp_engine_publish(e);
 }

@@ -30,15 +30,20 @@ NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);
 /* Random master weights, the same on every layout. Publishes. */
 NDP_API ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed);
 
-/* Calls `visit` for every run of a tensor's elements that this rank owns of a kind. `data`: in master storage, elements
- * piece->stride apart. */
-typedef ndp_status ndp_run_visitor(void *user, const ndp_run *piece, void *data);
-NDP_API ndp_status ndp_engine_runs(const ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
-
-/* Fills a run, whatever its stride, from where `read` takes elements [first, first + count) of tensor `name`, as
- * `type`. */
+/* A run of a tensor's elements that this rank owns of a kind. */
+typedef struct ndp_owned_run {
+    ndp_engine *engine;
+    ndp_owned_kind kind;
+    int buffer;
+    ndp_run run;
+} ndp_owned_run;
+/* Calls `visit` for each. */
+typedef ndp_status ndp_run_visitor(void *user, const ndp_owned_run *r);
+NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
+/* Elements [skip, skip + n) of a run, as `type`, which follow each other in `out`. */
+NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
+/* Fills a run from where `read` takes elements [first, first + count) of tensor `name`, in the kind's storage. */
 typedef ndp_status ndp_run_reader(void *user, const char *name, int64_t first, int64_t count, void *out);
-ndp_status ndp_run_read(const ndp_run *p, ndp_run_reader *read, void *user, const char *name, void *data,
-                        ndp_dtype type);
+NDP_API ndp_status ndp_run_fill(const ndp_owned_run *r, ndp_run_reader *read, void *user, const char *name);
 
 #endif

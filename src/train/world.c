@@ -1,7 +1,7 @@
 /* The public words for configurations and worlds. */
 #include "comm/launched.h"
-#include "train/job.h"
 #include "host/mpi_folder.h"
+#include "train/job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -49,7 +49,7 @@ static inline void part_init(part *p, int rank, int world, int n_tensors, int64_
                 tensors[t].dtype == NDP_BF16 ? (float)((first + i) % 128 + g % 64) : element(t, first + i, g);
         for (int64_t i = 0; i < count; i += 50)
             p->pieces[p->n++] =
-                (ndp_file_piece){t, first + i, count - i < 50 ? count - i : 50, &p->values[t][i], NDP_F32, 1};
+                (ndp_file_piece){t, first + i, count - i < 50 ? count - i : 50, &p->values[t][i], NDP_F32, 1, NULL, 0};
     }
 }
 

@@ -289,7 +289,7 @@ static void real_model_through_shards(void **state) {
         float *x = malloc(e->bytes);
         CHECK_OK(ndp_weights_read(w, e->spec.name, 0, e->elements, x, NDP_F32, true));
         list[i] = e->spec;
-        pieces[i] = (ndp_file_piece){i, 0, e->elements, x, NDP_F32, 1};
+        pieces[i] = (ndp_file_piece){i, 0, e->elements, x, NDP_F32, 1, NULL, 0};
     }
     CHECK_OK(ndp_weights_save(NULL, *state, list, n, pieces, n, 200000));
     CHECK_OK(ndp_weights_open(*state, &copy));

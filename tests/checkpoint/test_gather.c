@@ -40,7 +40,7 @@ typedef struct holding {
 
 static void add_piece(holding *h, int t, int64_t first, int64_t count, const float *from, int64_t stride) {
     if (count)
-        h->pieces[h->n++] = (ndp_file_piece){t, first, count, from, NDP_F32, stride};
+        h->pieces[h->n++] = (ndp_file_piece){t, first, count, from, NDP_F32, stride, NULL, 0};
 }
 
 static void hold_rectangle(holding *h, int t, cut c, int rank, int world) {
@@ -216,7 +216,7 @@ static ndp_status overlapping_body(ndp_transport *t, void *arg) {
     ndp_comm *world = NULL;
     NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, 2, ndp_transport_rank(t)}, "world", &world));
     float *half = calloc(HALF, sizeof *half);
-    ndp_file_piece piece = {0, 0, HALF, half, NDP_F32, 1};
+    ndp_file_piece piece = {0, 0, HALF, half, NDP_F32, 1, NULL, 0};
     ndp_status st = ndp_checkpoint_save(world, arg, &info, &spec, 1, &piece, 1, 0, NULL);
     free(half);
     ndp_comm_destroy(world);

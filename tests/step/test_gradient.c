@@ -51,7 +51,10 @@ static void check_model(bool tied, bool recompute, int accumulation) {
     loss(&s);
     for (int b = 0; b < s.model.n_buffers; b++) {
         const ndp_segments *segments = &s.model.buffers[b].segments;
-        double *w = ndp_engine_slice(s.engine, NDP_OWNED_MASTER, b), *g = ndp_engine_slice(s.engine, NDP_OWNED_GRAD, b);
+        int64_t slice = ndp_engine_shard(s.engine, b)->slice;
+        double *w = malloc((size_t)slice * sizeof *w), *g = malloc((size_t)slice * sizeof *g);
+        CHECK_OK(ndp_engine_read(s.engine, NDP_OWNED_MASTER, b, 0, slice, 1, w));
+        CHECK_OK(ndp_engine_read(s.engine, NDP_OWNED_GRAD, b, 0, slice, 1, g));
         for (int i = 0; i < segments->n; i++) {
             const ndp_segment *seg = &segments->items[i];
             int64_t n = seg->rows * seg->cols;
@@ -65,15 +68,19 @@ static void check_model(bool tied, bool recompute, int accumulation) {
             for (int side = -1; side <= 1; side += 2) {
                 for (int64_t k = 0; k < n; k++)
                     w[seg->offset + k] = keep[k] + side * h * direction[k];
+                CHECK_OK(ndp_engine_write(s.engine, NDP_OWNED_MASTER, b, 0, slice, 1, w));
                 slope += side * loss(&s) / (2 * h);
             }
             memcpy(w + seg->offset, keep, (size_t)n * sizeof *keep);
+            CHECK_OK(ndp_engine_write(s.engine, NDP_OWNED_MASTER, b, 0, slice, 1, w));
             loss(&s);
             if (fabs(slope - want) > 1e-8 + 1e-6 * fabs(want))
                 fail_msg("%s: finite difference %.12g, gradient %.12g", seg->name, slope, want);
             free(direction);
             free(keep);
         }
+        free(w);
+        free(g);
     }
     end(&s);
 }

@@ -39,16 +39,18 @@ static void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, double *wh
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_segments *segments = &m->buffers[i].segments, *all = &j->model->buffers[i].segments;
         const ndp_shard *s = ndp_engine_shard(e, i);
-        const char *slice = ndp_engine_slice(e, kind, i);
         ndp_run p;
         for (int64_t at = 0; ndp_segments_run(segments, s->shards, s->index, &at, &p);) {
             int64_t first = p.segment - segments->items; /* parts of a fused tensor stand together, from its first on */
             while (ndp_segment_continues(&all->items[first]))
                 first--;
-            if (!p.segment->replica && ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] == 0)
-                ndp_convert_apart(slice + (size_t)p.slice_first * ndp_dtype_size(m->opts.master), m->opts.master,
-                                  p.stride, whole + base + all->items[first].offset + p.tensor_first, NDP_F64, 1,
-                                  p.count);
+            if (p.segment->replica || ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] != 0)
+                continue;
+            double *values = malloc((size_t)p.count * sizeof *values);
+            CHECK_OK(ndp_engine_read(e, kind, i, p.slice_first, p.count, p.stride, values));
+            ndp_convert(values, ndp_engine_type(e, kind), whole + base + all->items[first].offset + p.tensor_first,
+                        NDP_F64, p.count);
+            free(values);
         }
         base += all->elements;
     }

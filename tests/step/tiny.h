@@ -40,7 +40,6 @@ static inline void tiny_fill(ndp_engine *e) {
     const ndp_model *m = ndp_engine_model(e);
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_shard *s = ndp_engine_shard(e, i);
-        char *master = ndp_engine_slice(e, NDP_OWNED_MASTER, i);
         ndp_run piece;
         for (int64_t at = 0; ndp_segments_run(&m->buffers[i].segments, s->shards, s->index, &at, &piece);) {
             float *values = malloc((size_t)piece.count * sizeof *values);
@@ -48,12 +47,14 @@ static inline void tiny_fill(ndp_engine *e) {
                            values);
             for (int64_t k = 0; k < piece.count; k++)
                 values[k] += piece.segment->ndim == 1 && strstr(piece.segment->name, "norm") ? 1.0f : 0.0f;
-            ndp_convert_apart(values, NDP_F32, 1, master + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master),
-                              m->opts.master, piece.stride, piece.count);
+            double *stored = malloc((size_t)piece.count * sizeof *stored);
+            ndp_convert(values, NDP_F32, stored, m->opts.master, piece.count);
+            CHECK_OK(ndp_engine_write(e, NDP_OWNED_MASTER, i, piece.slice_first, piece.count, piece.stride, stored));
             free(values);
+            free(stored);
         }
     }
-    ndp_engine_publish(e);
+    CHECK_OK(ndp_engine_publish(e));
 }
 
 /* One micro-batch, whole: two documents, a few labels ignored. `global` is its number in the update, on any layout. */
@@ -69,7 +70,7 @@ static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
         q_low[t] = (int32_t)(t < cut ? 0 : cut);
         rope_pos[t] = (int32_t)(t - (t < cut ? 0 : cut));
     }
-    ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, rope_pos, q_low});
+    CHECK_OK(ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, rope_pos, q_low}));
 }
 
 #endif

@@ -88,7 +88,7 @@ typedef struct fault {
 typedef struct way {
     int replicate, shard, cp, sp, tp; /* sizes; 0 is 1, too */
     int global, accumulation, threads;
-    int split_sums;      /* of the kernels (ops/op.h) */
+    int split_sums;       /* of the kernels (ops/op.h) */
     bool recompute, keep; /* keep: reshard_after_forward is false */
     bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
     ndp_parallel parallel;
@@ -228,9 +228,13 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
 /* Ranks whose share of the update just made has no label to predict. */
 static inline ndp_status count_empty(const ndp_trainer *t, outcome *o) {
     int64_t empty = 1;
-    for (int m = 0; m < t->job.batch.accumulation; m++)
+    for (int m = 0; m < t->job.batch.accumulation; m++) {
+        ndp_batch b;
+        NDP_TRY(ndp_engine_download(t->engine, m));
+        NDP_TRY(ndp_engine_batch(t->engine, &b));
         for (int64_t i = 0; i < ndp_engine_model(t->engine)->tokens; i++)
-            empty = empty && ndp_engine_batch(t->engine, m).labels[i] < 0;
+            empty = empty && b.labels[i] < 0;
+    }
     ndp_work w;
     NDP_TRY(ndp_all_reduce_begin(t->world, &empty, 1, NDP_I64, NDP_SUM, &w));
     NDP_TRY(ndp_wait(&w));

@@ -52,24 +52,27 @@ typedef struct job {
 static void fill(const job *j, ndp_engine *e, int64_t update, int64_t rank, int64_t ranks) {
     const golden *g = j->g;
     for (int64_t m = 0; m < g->samples / ranks; m++) {
-        ndp_batch b = ndp_engine_batch(e, (int)m);
+        ndp_batch b;
+        CHECK_OK(ndp_engine_batch(e, &b));
         int64_t at = (update * g->samples + m * ranks + rank) * g->length;
         memcpy(b.tokens, g->ids + at, (size_t)g->length * sizeof *b.tokens);
         memcpy(b.labels, g->labels + at, (size_t)g->length * sizeof *b.labels);
         for (int32_t t = 0; t < g->length; t++)
             b.rope_pos[t] = b.q_pos[t] = b.k_pos[t] = t, b.q_low[t] = 0;
+        CHECK_OK(ndp_engine_upload(e, (int)m));
     }
 }
 
 /* This rank's piece of a gradient against the expected one, by the norm of the whole tensor. */
-static ndp_status compare_piece(void *user, const ndp_run *p, void *data) {
+static ndp_status compare_piece(void *user, const ndp_owned_run *run) {
     job *j = user;
+    const ndp_run *p = &run->run;
     char name[300];
     snprintf(name, sizeof name, "grad.%s", p->segment->name);
     int64_t n;
     float *want = read_all(j->g, name, NDP_F32, &n);
     double *have = malloc((size_t)p->count * sizeof *have), norm = 0, distance = 0;
-    ndp_convert_apart(data, j->model->opts.master, p->stride, have, NDP_F64, 1, p->count);
+    CHECK_OK(ndp_run_get(run, 0, p->count, have, NDP_F64));
     for (int64_t i = 0; i < n; i++)
         norm += (double)want[i] * (double)want[i];
     for (int64_t i = 0; i < p->count; i++)
@@ -167,13 +170,14 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_load(e, g->folder));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);
-    char *memory = calloc(2 * (size_t)m.n_units, cache);
+    void *memory;
+    CHECK_OK(ndp_engine_map(e, 2 * (size_t)m.n_units * cache, &memory));
     for (int u = 0; u < m.n_units; u++)
-        ndp_engine_cache(e, u, memory + 2 * (size_t)u * cache, memory + (2 * (size_t)u + 1) * cache);
+        ndp_engine_cache(e, u, (char *)memory + 2 * (size_t)u * cache, (char *)memory + (2 * (size_t)u + 1) * cache);
     int64_t n_rows;
     int32_t *rows = read_all(g, "logits_rows", NDP_I32, &n_rows);
     double *want = read_all(g, "logits", NDP_F64, NULL), *have = malloc((size_t)g->facts.vocab * sizeof *have),
-           worst = 0, apart = 0, norm = 0;
+           *stored = malloc((size_t)g->facts.vocab * sizeof *stored), worst = 0, apart = 0, norm = 0;
     job j = {.g = g};
     for (int64_t i = 0; i < n_rows; i++) {
         golden one_sample = *g;
@@ -183,9 +187,8 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
         fill(&j, e, 0, 0, 1);
         ndp_step_result r;
         CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
-        const char *logits = ndp_engine_logits(e);
-        ndp_convert(logits + (size_t)(rows[i] % g->length * g->facts.vocab) * ndp_dtype_size(type), type, have, NDP_F64,
-                    g->facts.vocab);
+        CHECK_OK(ndp_engine_logits(e, rows[i] % g->length, stored));
+        ndp_convert(stored, type, have, NDP_F64, g->facts.vocab);
         double largest = 0, off = 0;
         for (int64_t v = 0; v < g->facts.vocab; v++) {
             double exact = want[i * g->facts.vocab + v];
@@ -202,7 +205,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     free(rows);
     free(want);
     free(have);
-    free(memory);
+    free(stored);
     ndp_engine_destroy(e);
     ndp_transport_destroy(t);
     ndp_model_release(&m);

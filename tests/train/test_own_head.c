@@ -70,7 +70,7 @@ static float *add(tensors *t, const ndp_tensor_spec *spec, int64_t elements) {
     float *values = calloc((size_t)elements, sizeof *values);
     assert_true(values && t->n < NDP_COUNT(t->specs));
     t->specs[t->n] = *spec;
-    t->pieces[t->n] = (ndp_file_piece){t->n, 0, elements, values, NDP_F32, 1};
+    t->pieces[t->n] = (ndp_file_piece){t->n, 0, elements, values, NDP_F32, 1, NULL, 0};
     t->n++;
     return values;
 }
