@@ -4,6 +4,7 @@
 #define NDP_CONFIG_CONFIG_H
 
 #include "base/text.h"
+#include "mesh/mesh.h"
 
 typedef struct ndp_strings {
     char **items;
@@ -60,7 +61,7 @@ struct ndp_config {
         char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
     } data;
     struct {
-        int pp_size, dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, ep_size; /* 0: auto */
+        int size[NDP_SIZES]; /* parallelism.<axis>_size (mesh/mesh.h); 0: auto */
         bool reshard_after_forward;
         ndp_cp_method cp_method;
         bool cp_zigzag, tp_sequence_parallel;

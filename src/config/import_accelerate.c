@@ -69,12 +69,12 @@ static const import_key keys[] = {
     {accelerate, "downcast_bf16 tpu_* command_file commands", LEFT(no_tpu)},
 
     /* ParallelismConfig */
-    {parallelism, "dp_replicate_size", SIZE(dp_replicate)},
-    {parallelism, "dp_shard_size", SIZE(dp_shard)},
-    {parallelism, "cp_size", SIZE(cp)},
-    {parallelism, "sp_size", SIZE(sp)},
-    {parallelism, "tp_size", SIZE(tp)},
-    {parallelism, "ep_size", SIZE(ep)},
+    {parallelism, "dp_replicate_size", AXIS(DP_REPLICATE)},
+    {parallelism, "dp_shard_size", AXIS(DP_SHARD)},
+    {parallelism, "cp_size", AXIS(CP)},
+    {parallelism, "sp_size", AXIS(SP)},
+    {parallelism, "tp_size", AXIS(TP)},
+    {parallelism, "ep_size", AXIS(EP)},
     {parallelism, "cp_comm_strategy", WORD(rotate, rotations)},
     {parallelism, "cp_handler", SECTION(cp_handler)},
     {parallelism, "tp_handler", LEFT("tensor parallelism follows the model's architecture")},
@@ -82,7 +82,7 @@ static const import_key keys[] = {
     {parallelism, "sp_seq_length sp_seq_length_is_variable", LEFT(row_length)},
     {parallelism, "enable_async_tp", LEFT(overlapped)},
     {cp_handler, "cp_comm_strategy", WORD(rotate, rotations)},
-    {tp_config, "tp_size", SIZE(tp)},
+    {tp_config, "tp_size", AXIS(TP)},
 
     /* fully sharded data parallelism */
     {fsdp, "sharding_strategy", WORD(strategy, strategies)},
@@ -131,10 +131,10 @@ static const import_key keys[] = {
      LEFT(no_fp16)},
 
     /* Megatron-LM by Accelerate */
-    {megatron, "tp_degree", SIZE(tp)},
-    {megatron, "pp_degree", SIZE(pp)},
-    {megatron, "expert_model_parallel_size", SIZE(ep)},
-    {megatron, "context_parallel_size", SIZE(cp)},
+    {megatron, "tp_degree", AXIS(TP)},
+    {megatron, "pp_degree", AXIS(PP)},
+    {megatron, "expert_model_parallel_size", AXIS(EP)},
+    {megatron, "context_parallel_size", AXIS(CP)},
     {megatron, "num_micro_batches", INT(accumulation, 1, 1 << 24)},
     {megatron, "sequence_parallelism", WORD(tp_sequence, truth)},
     {megatron, "recompute_activations", WORD(checkpointing, checkpointing_words)},

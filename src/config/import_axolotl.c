@@ -151,11 +151,11 @@ static const import_key keys[] = {
     {axolotl, "is_multimodal image_size image_resize_algorithm processor_type freeze_mm_modules", REFUSED(no_images)},
 
     /* the layout */
-    {axolotl, "tensor_parallel_size", SIZE(tp)},
-    {axolotl, "context_parallel_size sequence_parallel_degree", SIZE(cp)},
-    {axolotl, "dp_shard_size", SIZE(dp_shard)},
-    {axolotl, "dp_replicate_size", SIZE(dp_replicate)},
-    {axolotl, "expert_parallel_size", SIZE(ep)},
+    {axolotl, "tensor_parallel_size", AXIS(TP)},
+    {axolotl, "context_parallel_size sequence_parallel_degree", AXIS(CP)},
+    {axolotl, "dp_shard_size", AXIS(DP_SHARD)},
+    {axolotl, "dp_replicate_size", AXIS(DP_REPLICATE)},
+    {axolotl, "expert_parallel_size", AXIS(EP)},
     {axolotl, "world_size", SIZE(processes)},
     {axolotl, "ring_attn_func", WORD(ring, rings)},
     {axolotl, "fsdp", LIST(fsdp)},

@@ -65,26 +65,27 @@ static sharding sharding_of(ndp_import *m) {
 /* ---- layout ---- */
 
 static int64_t product(const ndp_import *m) {
-    int sizes[] = {m->tp, m->cp, m->sp, m->pp, m->dp_replicate, m->dp_shard};
     int64_t n = 1;
-    for (int i = 0; i < NDP_COUNT(sizes) && n <= 1 << 20; i++) /* each is at most 2^20 */
-        n *= or_one(sizes[i]);
+    for (int axis = 0; axis < NDP_AXES && n <= 1 << 20; axis++) /* each is at most 2^20 */
+        n *= or_one(m->size[axis]);
     return n;
 }
 
 static ndp_status fail_product(ndp_import *m, int64_t known, int ranks) {
     const char *key = m->o->ranks ? "" : ndp_import_find(m, "world_size") ? "world_size" : "num_processes";
-    return ndp_import_fail(
-        m, key,
-        "the sizes multiply to %lld (dp_replicate %d x dp_shard %d x cp %d x sp %d x tp %d x pp %d), but "
-        "there are %d ranks; change a size or the number of ranks",
-        (long long)known, or_one(m->dp_replicate), or_one(m->dp_shard), or_one(m->cp), or_one(m->sp), or_one(m->tp),
-        or_one(m->pp), ranks);
+    ndp_str sizes = {0};
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        ndp_str_addf(&sizes, "%s%s %d", axis ? " x " : "", ndp_axis_name((ndp_axis)axis), or_one(m->size[axis]));
+    ndp_status st = ndp_import_fail(
+        m, key, "the sizes multiply to %lld (%s), but there are %d ranks; change a size or the number of ranks",
+        (long long)known, sizes.failed ? "" : sizes.data, ranks);
+    ndp_str_release(&sizes);
+    return st;
 }
 
 /* Gives `rest` ranks, that no size accounts for, to the data axes. */
 static ndp_status spread(ndp_import *m, sharding s, int rest) {
-    bool one_replica = m->dp_replicate <= 1, whole = m->dp_shard <= 1;
+    bool one_replica = m->size[NDP_DP_REPLICATE] <= 1, whole = m->size[NDP_DP_SHARD] <= 1;
     int machines = or_one(m->machines);
     if (one_replica && whole && s.hybrid) {
         if (rest % machines)
@@ -92,8 +93,8 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
                                    "HYBRID_SHARD shards the parameters within a machine, but %d ranks "
                                    "cannot be divided evenly among %d machines",
                                    rest, machines);
-        m->dp_replicate = machines;
-        m->dp_shard = rest / machines;
+        m->size[NDP_DP_REPLICATE] = machines;
+        m->size[NDP_DP_SHARD] = rest / machines;
         if (machines == 1)
             SAY(m,
                 "HYBRID_SHARD on one machine is FULL_SHARD: dp_shard_size %d; with several machines set "
@@ -103,11 +104,11 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
         return NDP_OK;
     }
     if (one_replica && whole)
-        *(s.sharded ? &m->dp_shard : &m->dp_replicate) = rest;
+        *(s.sharded ? &m->size[NDP_DP_SHARD] : &m->size[NDP_DP_REPLICATE]) = rest;
     else if (is_axolotl(m) && whole && s.sharded)
-        m->dp_shard = rest;
+        m->size[NDP_DP_SHARD] = rest;
     else if (is_axolotl(m) && one_replica)
-        m->dp_replicate = rest;
+        m->size[NDP_DP_REPLICATE] = rest;
     else
         return fail_product(m, product(m), m->o->ranks ? m->o->ranks : m->processes);
     return NDP_OK;
@@ -120,7 +121,7 @@ static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     if (known > 1 << 20)
         return ndp_import_fail(m, "", "the parallel sizes multiply to more than %d ranks", 1 << 20);
     if (!ranks) {
-        if (!m->dp_replicate && !m->dp_shard)
+        if (!m->size[NDP_DP_REPLICATE] && !m->size[NDP_DP_SHARD])
             SAY(m,
                 "the file does not give the number of ranks; assuming %lld, with one data rank. Use --ranks N to set "
                 "it\n",
@@ -130,7 +131,7 @@ static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     if (ranks % known)
         return fail_product(m, known, ranks);
     /* An Accelerate file that names sizes names all of them; only where it names none do the ranks become replicas. */
-    if (!is_axolotl(m) && known > 1 && ranks != known && m->dp_replicate + m->dp_shard > 0)
+    if (!is_axolotl(m) && known > 1 && ranks != known && m->size[NDP_DP_REPLICATE] + m->size[NDP_DP_SHARD] > 0)
         return fail_product(m, known, ranks);
     return ranks == known ? NDP_OK : spread(m, s, (int)(ranks / known));
 }
@@ -156,21 +157,16 @@ static void set_context_method(ndp_import *m) {
 static ndp_status finish_layout(ndp_import *m) {
     NDP_TRY(read_fsdp_words(m));
     sharding s = sharding_of(m);
-    if (is_axolotl(m) && m->zero_stage >= 0 && m->cp > 1) {
-        SAY(m, "context_parallel_size under DeepSpeed is Ulysses: parallelism.sp_size %d\n", m->cp);
-        m->sp = m->cp;
-        m->cp = 0;
+    if (is_axolotl(m) && m->zero_stage >= 0 && m->size[NDP_CP] > 1) {
+        SAY(m, "context_parallel_size under DeepSpeed is Ulysses: parallelism.sp_size %d\n", m->size[NDP_CP]);
+        m->size[NDP_SP] = m->size[NDP_CP];
+        m->size[NDP_CP] = 0;
     }
     NDP_TRY(resolve_ranks(m, s));
-    m->job.parallelism.tp_size = or_one(m->tp);
-    m->job.parallelism.cp_size = or_one(m->cp);
-    m->job.parallelism.sp_size = or_one(m->sp);
-    m->job.parallelism.pp_size = or_one(m->pp);
-    m->job.parallelism.ep_size = or_one(m->ep);
-    m->job.parallelism.dp_replicate_size = or_one(m->dp_replicate);
-    m->job.parallelism.dp_shard_size = or_one(m->dp_shard);
+    for (int axis = 0; axis < NDP_SIZES; axis++)
+        m->job.parallelism.size[axis] = or_one(m->size[axis]);
     m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
-    if (m->cp > 1)
+    if (m->size[NDP_CP] > 1)
         set_context_method(m);
     if (m->tp_sequence)
         m->job.parallelism.tp_sequence_parallel = m->tp_sequence == WORD_YES;
@@ -189,7 +185,7 @@ static ndp_status finish_batch(ndp_import *m) {
         return ndp_import_fail(m, "batch_size", "'batch_size' %d is not a multiple of micro_batch_size %d", m->batch,
                                micro);
     int accumulation = m->batch ? m->batch / micro : or_one(m->accumulation);
-    int replicate = m->job.parallelism.dp_replicate_size, shard = m->job.parallelism.dp_shard_size;
+    int replicate = m->job.parallelism.size[NDP_DP_REPLICATE], shard = m->job.parallelism.size[NDP_DP_SHARD];
     int64_t global;
     if (__builtin_mul_overflow((int64_t)micro * accumulation, (int64_t)replicate * shard, &global) || global > 1 << 30)
         return ndp_import_fail(m, "gradient_accumulation_steps",

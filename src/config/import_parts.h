@@ -102,7 +102,7 @@ struct ndp_import {
     bool *imported;  /* a flag for each of ndp_options: it is written to the job; NULL: none yet */
 
     int processes, machines;
-    int dp_replicate, dp_shard, cp, sp, tp, pp, ep;
+    int size[NDP_SIZES];
     int distributed, strategy, reshard, zero_stage; /* zero_stage -1: none said */
     ndp_strings fsdp;
     int micro, accumulation, batch;

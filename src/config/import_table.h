@@ -7,6 +7,7 @@
 #define INTO(member) .offset = offsetof(ndp_import, member)
 #define INT(member, from, to) IMPORT_VALUE, .type = NDP_OPTION_INT, INTO(member), .low = from, .high = to
 #define SIZE(member) INT(member, 1, 1 << 20)
+#define AXIS(NAME) SIZE(size[NDP_##NAME])
 #define INT64(member, from, to) IMPORT_VALUE, .type = NDP_OPTION_INT64, INTO(member), .low = from, .high = to
 #define NUMBER(member, within) IMPORT_VALUE, .type = NDP_OPTION_NUMBER, INTO(member), .interval = within
 #define TEXT(member) IMPORT_VALUE, .type = NDP_OPTION_TEXT, INTO(member)

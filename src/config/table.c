@@ -21,11 +21,15 @@ static const char *const transport_words[] = {"auto", "self", "local", "shm", "m
 #define TEXT(default) NDP_OPTION_TEXT, default
 #define INT(default, from, to) NDP_OPTION_INT, #default, from, to
 #define INT64(default, from, to) NDP_OPTION_INT64, #default, from, to
-#define SIZE(default) NDP_OPTION_INT, #default, 1, 1 << 20, .open = true
 #define NUMBER(default, within) NDP_OPTION_NUMBER, #default, .interval = within
 #define WORD(default, choices) NDP_OPTION_WORD, #default, .words = choices
 #define BOOL(default) NDP_OPTION_BOOL, #default
 #define HELP .help =
+/* clang-format off */
+#define AXIS(NAME, name, built, value, weight, help_text)                                                              \
+    {"parallelism", #name "_size", offsetof(ndp_config, parallelism.size[NDP_##NAME]), NDP_KEY_FREE, NDP_OPTION_INT,   \
+     value, 1, 1 << 20, .open = NDP_##NAME < NDP_AXES, HELP help_text},
+/* clang-format on */
 
 const ndp_option ndp_options[] = {
     /* clang-format off */
@@ -57,13 +61,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, shuffle), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {FREE(data, cache_dir), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
-    {FREE(parallelism, pp_size), SIZE(1), HELP "pipeline stages"},
-    {FREE(parallelism, dp_replicate_size), SIZE(1), HELP "replicas of the sharded model"},
-    {FREE(parallelism, dp_shard_size), SIZE(auto), HELP "ranks that share the parameters of a replica"},
-    {FREE(parallelism, cp_size), SIZE(1), HELP "context parallelism: ranks along the sequence"},
-    {FREE(parallelism, sp_size), SIZE(1), HELP "Ulysses sequence parallelism: sequence to heads and back"},
-    {FREE(parallelism, tp_size), SIZE(1), HELP "tensor parallelism"},
-    {FREE(parallelism, ep_size), INT(1, 1, 1 << 20), HELP "expert parallelism, within dp_shard x cp x sp"},
+    NDP_AXES_LIST(AXIS)
     {FREE(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward"},
     {FREE(parallelism, cp_method), WORD(ring, cp_words), HELP "keys and values: passed around a ring, or gathered"},
     {FREE(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late piece per rank: equal work under a causal mask"},

@@ -34,8 +34,8 @@ static void defaults(void **state) {
     assert_null(c->data.tokenizer);
     assert_true(c->data.document_mask && c->data.shuffle && !c->model.allow_longer);
     assert_string_equal(c->data.text_field, "text");
-    assert_int_equal(c->parallelism.dp_shard_size, 0);
-    assert_int_equal(c->parallelism.tp_size, 1);
+    assert_int_equal(c->parallelism.size[NDP_DP_SHARD], 0);
+    assert_int_equal(c->parallelism.size[NDP_TP], 1);
     assert_true(c->parallelism.reshard_after_forward);
     assert_int_equal(c->parallelism.cp_method, NDP_CP_RING);
     assert_true(c->parallelism.cp_zigzag && c->parallelism.tp_sequence_parallel);
@@ -79,8 +79,8 @@ static void a_whole_job(void **state) {
     assert_string_equal(c->model.path, "path/to/hf_folder");
     assert_int_equal(c->data.files.n, 1);
     assert_string_equal(c->data.files.items[0], "corpus.txt");
-    assert_int_equal(c->parallelism.dp_shard_size, 2);
-    assert_int_equal(c->parallelism.tp_size, 2);
+    assert_int_equal(c->parallelism.size[NDP_DP_SHARD], 2);
+    assert_int_equal(c->parallelism.size[NDP_TP], 2);
     assert_int_equal(c->precision.compute, NDP_COMPUTE_BF16);
     assert_int_equal(c->optimizer.name, NDP_SGD);
     assert_true(c->optimizer.lr == 3.5e-4 && c->optimizer.betas[0] == 0.8 && c->optimizer.momentum == 0.9);
@@ -376,12 +376,12 @@ static void assignments(void **state) {
     CHECK_OK(ndp_config_set(c, "data.files=[a.txt, b=c.txt]"));
     assert_string_equal(c->data.files.items[1], "b=c.txt");
     CHECK_OK(ndp_config_set(c, "parallelism.tp_size=auto"));
-    assert_int_equal(c->parallelism.tp_size, 0);
+    assert_int_equal(c->parallelism.size[NDP_TP], 0);
     CHECK_OK(ndp_config_set(c, "model.path=x"));
     CHECK_OK(ndp_config_set(c, "model.path="));
     assert_null(c->model.path);
     CHECK_OK(ndp_config_setf(c, "parallelism.%s_size=%d", "cp", 4));
-    assert_int_equal(c->parallelism.cp_size, 4);
+    assert_int_equal(c->parallelism.size[NDP_CP], 4);
     CHECK_OK(ndp_config_setf(c, "model.path=\"%s\"", "a: b #c"));
     assert_string_equal(c->model.path, "a: b #c");
     CHECK_FAILS(ndp_config_setf(c, "train.steps=%s", "few"), NDP_EINVAL, "'train.steps' is 'few'");
