@@ -41,12 +41,13 @@ static const char *why_unread(const ndp_import *m, const char *path) {
 
 static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
     enum { MOST = 1 << 16 };
-    ndp_strings *files = m->held ? &m->job.data.validation_files : &m->job.data.files;
+    ndp_strings *files = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files;
     const char *why = why_unread(m, path);
     if (why)
-        return ndp_import_refuse(m, name, path, node, why, m->held ? "data.validation_files" : "data.files");
+        return ndp_import_refuse(&m->notes, name, path, node, why,
+                                 m->sets.held_out ? "data.validation_files" : "data.files");
     if (files->n >= MOST)
-        return ndp_yaml_fail(m->y, node, "more than %d files", MOST);
+        return ndp_yaml_fail(m->notes.y, node, "more than %d files", MOST);
     char **grown = realloc(files->items, sizeof *grown * ((size_t)files->n + 1)), *copy = strdup(path);
     if (grown)
         files->items = grown;
@@ -63,15 +64,16 @@ ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node 
     static const char *const kinds[] = {"json", "text", "csv", "parquet", "arrow", NULL};
     const char *path = m->set.path;
     if (!path && !m->set.files.n)
-        return ndp_yaml_fail(m->y, node, "'%s' has no path", name);
+        return ndp_yaml_fail(m->notes.y, node, "'%s' has no path", name);
     if (!m->set.files.n)
         return add_file(m, path, name, node);
     const char *const *kind = kinds;
     while (path && *kind && strcmp(*kind, path) != 0)
         kind++;
     if (path && !*kind && !ndp_path_is_folder(path))
-        return ndp_import_refuse(m, name, path, node, "its data_files are not local; download them and set path: json",
-                                 m->held ? "data.validation_files" : "data.files");
+        return ndp_import_refuse(&m->notes, name, path, node,
+                                 "its data_files are not local; download them and set path: json",
+                                 m->sets.held_out ? "data.validation_files" : "data.files");
     if (path && *kind && !m->set.ds_type && !(m->set.ds_type = strdup(path)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     for (int i = 0; i < m->set.files.n; i++)

@@ -30,7 +30,8 @@ static void mark_wanted(const ndp_import *m, const ndp_config *defaults, bool *w
         const ndp_option *o = &ndp_options[i];
         char name[128];
         snprintf(name, sizeof name, "%s.%s", o->section, o->key);
-        wanted[i] = (m->imported && m->imported[i]) || ndp_import_is_set(m, name) || !is_default(o, &m->job, defaults);
+        wanted[i] =
+            (m->imported && m->imported[i]) || ndp_import_is_set(&m->notes, name) || !is_default(o, &m->job, defaults);
     }
 }
 

@@ -1,6 +1,6 @@
 /* Scalars as Axolotl gets them. PyYAML resolves what has no quotes by YAML 1.1: 500_000, 0x10, 010 (octal), 1:30 (90),
  * on and off. What it leaves a string, 1e-5 among them, pydantic casts to the type of the key. */
-#include "config/import_parts.h"
+#include "config/import_scalar.h"
 
 #include <errno.h>
 #include <math.h>
