@@ -1,5 +1,5 @@
 /* Accelerate's keys: ClusterConfig, ParallelismConfig, the plugins for FSDP, DeepSpeed (and DeepSpeed's own file) and
- * Megatron-LM, as those programs read them. Axolotl's file has sections of the same keys. */
+ * Megatron-LM, as these programs read them. An Axolotl file has sections with the same keys. */
 #include "config/import_table.h"
 
 static const char no_tpu[] = "TPUs are not supported";
@@ -19,7 +19,7 @@ static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
                                          {"4", HYBRID_SHARD, 0},
                                          {"5", HYBRID_SHARD_ZERO2, 0},
                                          {0}};
-/* FSDP2's, which holds a strategy in files that were FSDP1's. */
+/* FSDP2's key, which holds a strategy in files that were written for FSDP1. */
 static const import_word reshard_words[] = {{"true", FULL_SHARD, 0},
                                             {"false", SHARD_GRAD_OP, 0},
                                             {"FULL_SHARD", FULL_SHARD, 0},
@@ -37,7 +37,7 @@ static const import_word distributed_words[] = {{"NO", DISTRIBUTED_NO, 0},
                                                 {"FSDP", DISTRIBUTED_FSDP, 0},
                                                 {"DEEPSPEED", DISTRIBUTED_DEEPSPEED, 0},
                                                 {0}};
-/* torch: keys and values by one all-gather, or passed on by an all-to-all a step, which is a ring. */
+/* torch: keys and values by one all-gather, or by one all-to-all per step, which is a ring. */
 static const import_word rotations[] = {{"allgather", NDP_CP_ALL_GATHER + 1, 0}, {"alltoall", NDP_CP_RING + 1, 0}, {0}};
 
 static const char accelerate[] = "accelerate", parallelism[] = "parallelism", cp_handler[] = "cp_handler",

@@ -1,4 +1,4 @@
-/* Axolotl's keys, as its schema and its readers have them. */
+/* Axolotl's keys, from its schema and the code that reads them. */
 #include "config/import_table.h"
 
 /* ---- reasons ---- */
@@ -110,7 +110,7 @@ static const import_word attentions[] = {{"eager", 0, 0},
                                          {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
-/* Keys that may only say what is so here anyway. */
+/* Keys whose only accepted value is what ndparallel does anyway. */
 static const import_word role_key[] = {{"role", 0, 0}, {"from", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word content_key[] = {{"content", 0, 0}, {"value", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
@@ -227,7 +227,7 @@ static const import_key keys[] = {
               "experts_implementation", LEFT(own_kernels)},
     {axolotl, "plugins", EACH(ndp_import_plugins)},
 
-    /* the data: what all sets have in common */
+    /* the data: keys of all sets */
     {axolotl, "datasets pretraining_dataset", EACH(ndp_import_datasets), SETTLED_BY("data.files")},
     {axolotl, "test_datasets", EACH(ndp_import_datasets), SETTLED_BY("data.validation_files")},
     {axolotl, "val_set_size", NUMBER(read.val_set_size, "[0, inf)")},
@@ -315,8 +315,8 @@ static const import_key keys[] = {
     {axolotl, "eval_steps", NUMBER(read.eval_steps, "[0, inf)")},
     {axolotl, "evals_per_epoch", NUMBER(read.evals_per_epoch, "[0, inf)")},
     {axolotl, "eval_strategy evaluation_strategy", WORD(read.eval, eval_words)},
-    {axolotl, "eval_batch_size eval_sample_packing", LEFT("what is held out is batched and packed as the rest is; a "
-                                                          "document's loss is the same")},
+    {axolotl, "eval_batch_size eval_sample_packing", LEFT("held-out data is batched and packed like training data; "
+                                                          "a document's loss is the same")},
     {axolotl, "eval_sequence_len", LEFT("held-out rows have data.sequence_length too")},
     {axolotl, "eval_* do_* bench_*", LEFT(only_losses)},
     {axolotl, "load_best_model_at_end", REFUSED(last_model)},

@@ -1,5 +1,5 @@
-/* Data sets, and what follows from them together. What Axolotl does with each type is in its prompt_strategies/; what a
- * record is here, in data/corpus/record.h. */
+/* Data sets: each is read into m->set and added to the job, then rules for all of them follow. What Axolotl does with
+ * each type is in its prompt_strategies/; what a record is here, in data/corpus/record.h. */
 #include "config/import_walk.h"
 
 #include <stdio.h>
@@ -20,7 +20,7 @@ void ndp_import_forget_set(ndp_import *m) {
 
 static bool same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
-/* ---- keys that are one for all files ---- */
+/* ---- keys that apply to all files ---- */
 
 enum { TEXT_FIELD, MESSAGES_FIELD, PROMPT_FIELD, INPUT_FIELD, RESPONSE_FIELD, CHAT_TEMPLATE };
 static const struct {
@@ -35,7 +35,7 @@ static const struct {
     [CHAT_TEMPLATE] = {"data.chat_template", offsetof(ndp_config, data.chat_template)},
 };
 
-/* What a data set says of such a key; all others have to say the same. */
+/* Sets such a key from a data set; all sets must agree. */
 static ndp_status share(ndp_import *m, int key, const char *value, const char *name, struct fy_node *node) {
     char **ours = (char **)((char *)&m->job + shared_keys[key].offset);
     if (m->sets.shared & 1 << key) {
@@ -58,9 +58,9 @@ static ndp_status share(ndp_import *m, int key, const char *value, const char *n
 static const char own_words[] =
     "it adds its own text to prompts, such as 'Below is an instruction that describes a task'; here prompts are "
     "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
-static const char own_type[] = "supported types are completion, chat_template, and a prompt format that a template "
+static const char own_type[] = "supported types are completion, chat_template, and the prompt format that a template "
                                "writes: format \"{instruction}\\n\\n{input}\\n\", no_input_format \"{instruction}\\n\"";
-static const char OF_ITS_OWN[] = "of its own";
+static const char custom[] = "(custom)";
 
 typedef struct set_type {
     const char *name; /* up to a colon, after which comes a style */
@@ -73,7 +73,7 @@ static const set_type types[] = {
     {"completion", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
     {"pretrain", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
     {"chat_template", NDP_FORMAT_MESSAGES, 0, 0, 0, NULL},
-    {OF_ITS_OWN, NDP_FORMAT_INSTRUCTION, 0, 0, 0, NULL},
+    {custom, NDP_FORMAT_INSTRUCTION, 0, 0, 0, NULL},
     {"alpaca", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat.load_qa", NDP_FORMAT_INSTRUCTION, "question", NULL, "answer", own_words},
@@ -85,7 +85,7 @@ static const set_type types[] = {
     {"", NDP_FORMAT_AUTO, 0, 0, 0, own_type},
 };
 
-/* The type that a word stands for; the last one for all that are not known. */
+/* The type that a word names; the last one if it is unknown. */
 static const set_type *type_of(const char *word) {
     const set_type *t = types;
     size_t n = strcspn(word, ":");
@@ -94,27 +94,27 @@ static const set_type *type_of(const char *word) {
     return t;
 }
 
-/* A word, or a mapping that tells how prompts are written. */
+/* A word, or a mapping that describes how prompts are written. */
 ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
     free(m->set.type);
-    m->set.type = strdup(text ? text : OF_ITS_OWN);
+    m->set.type = strdup(text ? text : custom);
     if (!m->set.type)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     return text ? NDP_OK : ndp_import_walk(m, value, "prompter", NULL, name);
 }
 
-/* The training split is what a file is; another one, or a part of it, is not. */
+/* A file is the whole training split; other splits and parts of it are refused. */
 ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
     if (text && strcmp(text, "train") == 0)
         return NDP_OK;
-    return ndp_import_refuse(&m->notes, name, text ? text : OF_ITS_OWN, value,
+    return ndp_import_refuse(&m->notes, name, text ? text : custom, value,
                              "files are read whole; write the intended part to a file of its own",
                              m->sets.held_out ? "data.validation_files" : "data.files");
 }
 
-/* Roles are named as in the records; unknown ones are refused when the records are read. */
+/* A mapping of roles may not rename them; unknown roles are refused when the records are read. */
 static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const char *name) {
     static const char *const roles[][2] = {
         {"system", "system"}, {"user", "user"}, {"human", "user"}, {"assistant", "assistant"}, {"gpt", "assistant"}};
@@ -161,8 +161,8 @@ static ndp_status add_chat(ndp_import *m, const char *template, const char *name
     return NDP_OK;
 }
 
-/* A prompt of the user's own may be what the template `plain` writes: a question, an empty line and more of it where
- * there is more, a line break. The answer ends with the tokenizer's end token in both. */
+/* A custom prompt must be what the template `plain` writes: the question, an empty line and the input if there is one,
+ * a line break. In both the answer ends with the tokenizer's end token. */
 static ndp_status add_questions(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
     const char *prompt = m->set.prompt ? m->set.prompt
                          : t->prompt   ? t->prompt
@@ -171,9 +171,9 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
                *response = m->set.response ? m->set.response
                            : t->response   ? t->response
                                            : "output";
-    bool own = strcmp(t->name, OF_ITS_OWN) == 0;
+    bool own = strcmp(t->name, custom) == 0;
     if (own && !(same(m->set.format, "{instruction}\n\n{input}\n") && same(m->set.no_input_format, "{instruction}\n")))
-        NDP_TRY(ndp_import_refuse(&m->notes, name, "type of its own", node, own_type, "data.format"));
+        NDP_TRY(ndp_import_refuse(&m->notes, name, "custom type", node, own_type, "data.format"));
     NDP_TRY(share(m, PROMPT_FIELD, prompt, name, node));
     NDP_TRY(share(m, RESPONSE_FIELD, response, name, node));
     if (input)
@@ -181,7 +181,7 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
     return add_chat(m, own ? "plain" : m->set.template, name, node);
 }
 
-/* What a data set's keys, read into m->set, say. */
+/* Adds the data set at hand, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     const char *type = m->set.type ? m->set.type : silent_type;
     const set_type *t = type_of(type ? type : "");
@@ -222,7 +222,7 @@ static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name
     return st == NDP_OK ? add_set(m, name, item, silent_type) : st;
 }
 
-/* A list of data sets, or one. */
+/* A list of data sets, or one of them. */
 ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char *name) {
     const char *silent_type = strcmp(name, "pretraining_dataset") == 0 ? "pretrain" : NULL;
     m->sets.held_out = strcmp(name, "test_datasets") == 0;
@@ -238,7 +238,7 @@ ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char 
     return NDP_OK;
 }
 
-/* ---- all of them together ---- */
+/* ---- all data sets together ---- */
 
 static ndp_status finish_chats(ndp_import *m) {
     static const struct {
@@ -285,8 +285,8 @@ static void finish_format(ndp_import *m) {
             m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
 }
 
-/* Long texts continue in the next row, in both programs. Long conversations Axolotl drops or truncates; here the run
- * names the record and stops. */
+/* Long texts continue in the next row in both programs. Axolotl drops or truncates long conversations; here the run
+ * stops and names the record. */
 static void finish_lengths(ndp_import *m) {
     bool texts = m->sets.formats == 1 << NDP_FORMAT_TEXT;
     if (!m->sets.formats || texts)

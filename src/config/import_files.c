@@ -1,4 +1,4 @@
-/* Which files a data set names, and why some are not read. */
+/* The files that a data set names, and why some cannot be read. */
 #include "config/import_parts.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static bool ends_with_one_of(const char *path, size_t n, const char *const *endi
     return false;
 }
 
-/* Why a file is not read as Axolotl reads it; NULL: it is. */
+/* Why a file cannot be read as Axolotl reads it; NULL: it can. */
 static const char *why_unread(const ndp_import *m, const char *path) {
     static const char *const packed[] = {".gz", ".zst", ".xz", NULL},
                              *const records[] = {".jsonl", ".ndjson", ".json", NULL},
@@ -28,7 +28,7 @@ static const char *why_unread(const ndp_import *m, const char *path) {
     if (ndp_path_is_folder(path))
         return "Axolotl takes the files of one split from a folder; name them";
     if ((type && strcmp(type, "text") == 0) || ends_with_one_of(path, n, texts))
-        return "Axolotl makes a document of every line of a text file; here lines <|endoftext|> separate documents. "
+        return "Axolotl reads every line of a text file as a document; here lines <|endoftext|> separate documents. "
                "Write .jsonl";
     if (type && strcmp(type, "json") != 0)
         return "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it";
@@ -59,7 +59,7 @@ static ndp_status add_file(ndp_import *m, const char *path, const char *name, st
     return NDP_OK;
 }
 
-/* `json` and its like as a path is the kind of its data_files; a folder is where a loader would look for more. */
+/* A path such as `json` is the type of the data_files; a folder is where a loader would look for them. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node) {
     static const char *const kinds[] = {"json", "text", "csv", "parquet", "arrow", NULL};
     const char *path = m->set.path;

@@ -1,5 +1,6 @@
-/* What follows from the keys of a file together: layout, global batch, steps, schedule, precision. The rules are those
- * of the programs themselves: Axolotl's utils/distributed.py and core/builders, Accelerate's parallelism_config.py. */
+/* Settings that depend on several keys of a file: layout, global batch, steps, schedule, precision. Called once the
+ * whole file is read. The rules are those of the programs: Axolotl's utils/distributed.py and core/builders,
+ * Accelerate's parallelism_config.py. */
 #include "config/import_parts.h"
 
 #include <math.h>
@@ -12,7 +13,7 @@ static bool is_axolotl(const ndp_import *m) { return m->dialect->whole; }
 
 /* ---- sharding ---- */
 
-/* Axolotl's list of words, or one text of several, as the Trainer takes it: a strategy and what goes with it. */
+/* A list of words, or one string of several, as the Trainer accepts it: a strategy and its options. */
 static ndp_status read_fsdp_words(ndp_import *m) {
     static const char *const words[] = {"full_shard",         "shard_grad_op", "no_shard", "hybrid_shard",
                                         "hybrid_shard_zero2", "auto_wrap",     "offload"};
@@ -27,7 +28,7 @@ static ndp_status read_fsdp_words(ndp_import *m) {
                                        "'fsdp' has '%.60s', expected full_shard, shard_grad_op, hybrid_shard, "
                                        "hybrid_shard_zero2, no_shard, auto_wrap or offload",
                                        word);
-            if (k < HYBRID_SHARD_ZERO2) /* the words begin in the order of the strategies */
+            if (k < HYBRID_SHARD_ZERO2) /* the first words are the strategies, in order */
                 m->read.strategy = k + 1;
         }
     }
@@ -55,7 +56,7 @@ static sharding sharding_of(ndp_import *m) {
         s.sharded = strategy != NO_SHARD;
         s.hybrid = strategy == HYBRID_SHARD || strategy == HYBRID_SHARD_ZERO2;
         s.reshard = strategy == FULL_SHARD || strategy == HYBRID_SHARD;
-        if (m->read.reshard) /* FSDP2's own word on it */
+        if (m->read.reshard) /* FSDP2's key takes precedence */
             s.reshard = m->read.reshard == FULL_SHARD || m->read.reshard == HYBRID_SHARD;
     }
     return s;
@@ -84,7 +85,7 @@ static ndp_status fail_product(ndp_import *m, int64_t known, int ranks) {
     return st;
 }
 
-/* Gives `rest` ranks, that no size accounts for, to the data axes. */
+/* Assigns `rest` ranks, which no size accounts for, to the data axes. */
 static ndp_status spread(ndp_import *m, sharding s, int rest) {
     bool one_replica = m->read.size[NDP_DP_REPLICATE] <= 1, whole = m->read.size[NDP_DP_SHARD] <= 1;
     int machines = or_one(m->read.machines);
@@ -152,7 +153,7 @@ static void set_context_method(ndp_import *m) {
         m->job.parallelism.cp_zigzag = rings[ring].zigzag;
         if (ring == RING_STRIPE)
             SAY(m, "ring_attn_func batch_stripe: cut in zig-zag instead, with the same result\n");
-    } else /* torch's way unless told otherwise; it balances the causal mask too */
+    } else /* torch's default, which balances the causal mask too */
         m->job.parallelism.cp_method = m->read.rotate ? (ndp_cp_method)(m->read.rotate - 1) : NDP_CP_ALL_GATHER;
 }
 
@@ -228,7 +229,7 @@ static ndp_status finish_steps(ndp_import *m) {
         "train.steps");
 }
 
-/* Axolotl's arithmetic, before it turns one step into two. */
+/* Axolotl's arithmetic, before it turns one step of warm-up into two. */
 static int warmup_asked(const ndp_import *m) {
     int steps = m->job.train.steps, most = 100, share = (int)(0.03 * steps);
     if (m->read.warmup >= 0)
@@ -252,7 +253,7 @@ static ndp_status finish_schedule(ndp_import *m) {
     return ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
 }
 
-/* Where the file does not say the warm-up that is written, as a number of steps. */
+/* Adds a remark if the job's warm-up is not a number of steps that the file has. */
 static void say_warmup(ndp_import *m) {
     int written = m->job.schedule.warmup_steps;
     if (ndp_import_is_set(&m->notes, "schedule.warmup_steps") || written == m->read.warmup)
@@ -276,9 +277,9 @@ void ndp_import_say_schedule(ndp_import *m) {
             falls ? "reaches lr x min_lr_ratio at the last update" : "");
 }
 
-/* ---- what happens every so many steps ---- */
+/* ---- checkpoints and evaluations ---- */
 
-/* Of a number of steps, or of a part of all steps. */
+/* `every`: a number of steps, or, below 1, a share of all steps. */
 static ndp_status count_steps(ndp_import *m, const char *name, double every, int *out) {
     if (every < 1)
         every = ceil(every * m->job.train.steps);
@@ -289,12 +290,12 @@ static ndp_status count_steps(ndp_import *m, const char *name, double every, int
     return NDP_OK;
 }
 
-/* So often an epoch, of the epochs that train.steps are; 0 where that is once at the end. How long an epoch is, is not
- * known where max_steps ends the run. */
+/* Steps between events that happen `times` per epoch, where train.steps are all epochs of the run; 0: once, at the end.
+ * With max_steps the length of an epoch is unknown. */
 static int steps_of_epochs(ndp_import *m, const char *name, double times) {
     double epochs = m->read.epochs > 0 ? m->read.epochs : 1, every = ceil(m->job.train.steps / (epochs * times));
     if (m->read.max_steps > 0) {
-        SAY(m, "%s counts epochs, but max_steps does not tell how long an epoch is: only at the end\n", name);
+        SAY(m, "%s counts epochs, but with max_steps the length of an epoch is unknown: only at the end\n", name);
         return 0;
     }
     return every < m->job.train.steps ? (int)every : 0;
@@ -305,7 +306,7 @@ static ndp_status finish_checkpoints(ndp_import *m) {
     int *every = &m->job.checkpoint.every;
     if (m->read.save_steps > 0)
         return count_steps(m, "save_steps", m->read.save_steps, every);
-    /* Axolotl makes a part of all steps of it */
+    /* Axolotl turns it into a share of all steps */
     if (m->read.saves_per_epoch > 0 && m->read.saves_per_epoch * (m->read.epochs > 0 ? m->read.epochs : 1) > 1)
         return count_steps(m, "saves_per_epoch",
                            1 / (m->read.saves_per_epoch * (m->read.epochs > 0 ? m->read.epochs : 1)), every);
@@ -323,7 +324,7 @@ static ndp_status finish_evaluation(ndp_import *m) {
         m->job.train.log_every = steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
     if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
         if (m->read.eval_steps > 0 || m->read.evals_per_epoch > 0 || m->read.eval > EVERY_NEVER)
-            SAY(m, "no data are held out (val_set_size, test_datasets), so nothing is evaluated\n");
+            SAY(m, "there is no held-out data (val_set_size, test_datasets), so nothing is evaluated\n");
         return NDP_OK;
     }
     SAY(m, "eval_loss is the mean over all held-out tokens; Axolotl averages over batches\n");
@@ -344,7 +345,7 @@ static ndp_status finish_precision(ndp_import *m) {
     bool fp16 = m->read.fp16 == WORD_YES, fp32 = m->read.fp32 == WORD_YES;
     bool bf16 =
         m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
-    if (is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* as where it is silent */
+    if (is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
         bf16 = true;
     m->job.precision.compute = bf16 ? NDP_COMPUTE_BF16 : NDP_COMPUTE_FP32;
     if (bf16 && is_axolotl(m))

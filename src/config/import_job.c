@@ -23,8 +23,7 @@ static bool is_default(const ndp_option *o, const ndp_config *c, const ndp_confi
     return same;
 }
 
-/* The file's keys, the user's, and all that is not the default, so that the job reads back to the same configuration.
- */
+/* Marks the file's keys, the user's, and all values that are not the default, so that the job reads back the same. */
 static void mark_wanted(const ndp_import *m, const ndp_config *defaults, bool *wanted) {
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];

@@ -8,7 +8,7 @@
 ndp_status ndp_import_note(ndp_import_notes *n, import_verdict verdict, const char *name, struct fy_node *node,
                            const char *why, const char *ours) {
     enum { MOST = 4096 };
-    NDP_CHECK(n->seen_count < MOST, "%s: more than %d keys; a configuration has some tens", n->file->what, MOST);
+    NDP_CHECK(n->seen_count < MOST, "%s: more than %d keys; a configuration has a few dozen", n->file->what, MOST);
     const char *kept = ndp_arena_strdup(&n->arena, name), *reason = ndp_arena_strdup(&n->arena, why ? why : "");
     if (!kept || !reason)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", n->file->what);
@@ -39,7 +39,7 @@ ndp_status ndp_import_fail(ndp_import_notes *n, const char *name, const char *fm
     if (vasprintf(&message, fmt, args) < 0)
         message = NULL;
     va_end(args);
-    const char *said = message ? message : "not enough memory to say what is wrong";
+    const char *said = message ? message : "not enough memory for an error message";
     ndp_status st = seen && seen->node ? ndp_yaml_fail(seen->y, seen->node, "%s", said)
                                        : NDP_FAIL(NDP_EINVAL, "%s: %s", n->file->what, said);
     free(message);

@@ -11,12 +11,12 @@ static bool ends_with(const char *text, const char *end) {
 
 /* ---- plugins ---- */
 
-/* Those that only make it faster are left, others may do anything. */
+/* Plugins that only affect speed are left out; any other is refused, since it may change the training. */
 static ndp_status read_plugin(ndp_import *m, struct fy_node *item, const char *name) {
     static const char *const faster[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin"};
     const char *plugin = ndp_yaml_text(item);
     if (!plugin)
-        return ndp_yaml_fail(m->notes.y, item, "a plugin is a word");
+        return ndp_yaml_fail(m->notes.y, item, "expected the name of a plugin");
     bool harmless = false;
     for (int i = 0; i < NDP_COUNT(faster) && !harmless; i++)
         harmless = ends_with(plugin, faster[i]);
@@ -34,8 +34,8 @@ ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *
 
 /* ---- DeepSpeed ---- */
 
-/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json: enough to know the stage of one that is not
- * here. */
+/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json, so the name of a missing one gives its stage.
+ */
 static int stage_of_name(const char *path) {
     const char *file = strrchr(path, '/'), *zero = strstr(file ? file : path, "zero");
     const char *digit = zero ? strpbrk(zero, "123") : NULL;

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* 1 for the first line; 0: not in the file. A list or mapping is where the first thing in it is. */
+/* From 1; 0: not in the file. A list or mapping has the line of its first scalar. */
 static int line_of(const import_seen *s) {
     struct fy_node *node = s->node;
     while (node && !fy_node_is_scalar(node)) {
@@ -35,7 +35,7 @@ static bool is_settled(const ndp_import_notes *n, const import_seen *s) {
     return s->verdict == SEEN_REFUSED && ndp_import_is_set(n, s->ours);
 }
 
-/* Where a key is listed. */
+/* The lists of the report. */
 enum { LEFT_OUT, SETTLED, FORCED, UNKNOWN, CHAPTERS };
 
 static int chapter_of(const ndp_import_notes *n, const import_seen *s) {
@@ -66,7 +66,7 @@ static void add_chapter(const ndp_import_notes *n, int in, const char *title, nd
     }
 }
 
-/* Keys and paths may hold anything; notes are lines of printable UTF-8, fit for a comment. */
+/* Keys and paths may hold any bytes; notes are lines of printable UTF-8, which fit into a comment. */
 static void add_printable(const char *text, ndp_str *out) {
     for (utf8proc_int32_t c; *text;) {
         utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
@@ -110,7 +110,7 @@ static void add_complaint(const import_seen *s, ndp_str *out) {
         ndp_str_addf(out, "; or --set %s=...", s->ours);
 }
 
-/* The first key with its place and a caret; below it as many of the others as a message holds. */
+/* The first key with its position and a caret; below it as many of the others as fit into a message. */
 ndp_status ndp_import_judge(ndp_import_notes *n) {
     enum { LONGEST = 1400 };
     const import_seen *first = NULL;

@@ -84,7 +84,7 @@ static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *
     return ndp_import_note(&m->notes, SEEN_UNKNOWN, name, node, why, NULL);
 }
 
-/* "adapter: lora", where the value is short and plain. */
+/* "adapter: lora", with the start of a scalar value. */
 static const char *with_value(const char *name, struct fy_node *value, char *out, size_t size) {
     const char *text = ndp_yaml_text(value);
     snprintf(out, size, text && *text ? "%s: %.60s" : "%s", name, text);
@@ -154,7 +154,7 @@ static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *
     return ndp_import_note(&m->notes, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
 }
 
-/* "auto" for a number leaves it to the program, as if it were missing. */
+/* "auto" leaves a number to the program, as if the key were missing. */
 static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                              const char *name) {
     const char *text = ndp_yaml_text(value);
@@ -219,7 +219,7 @@ ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *sect
         const char *written = ndp_yaml_text(key);
         m->notes.y->near = key ? key : m->notes.y->near;
         if (!written)
-            return ndp_yaml_fail(m->notes.y, key, "a key is a word");
+            return ndp_yaml_fail(m->notes.y, key, "expected a word as the key");
         char dotted[200];
         snprintf(dotted, sizeof dotted, "%.90s%s%.90s", name, *name ? "." : "", written);
         const import_key *k = ndp_import_key(m->tables, section, prefix, written);

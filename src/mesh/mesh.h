@@ -15,7 +15,7 @@
     X(DP_REPLICATE, dp_replicate, true, "1", 1.01, "replicas of the sharded model")                                    \
     X(DP_SHARD, dp_shard, true, "auto", 1.0, "ranks that share the parameters of a replica")                           \
     X(CP, cp, true, "1", 1.02, "context parallelism: ranks along the sequence")                                        \
-    X(SP, sp, true, "1", 1.03, "Ulysses sequence parallelism: sequence to heads and back")                             \
+    X(SP, sp, true, "1", 1.03, "Ulysses sequence parallelism: ranks exchange sequence for heads")                      \
     X(TP, tp, true, "1", 1.04, "tensor parallelism")                                                                   \
     X(EP, ep, false, "1", 1.0, "expert parallelism, within dp_shard x cp x sp")
 
@@ -106,7 +106,7 @@ NDP_API ndp_status ndp_layout_parse(const char *text, ndp_layout *out);
 typedef struct ndp_batch_plan {
     int global_batch, micro_batch, data_ranks, accumulation;
 } ndp_batch_plan;
-/* Derives the accumulation; NDP_EINVAL with the equation and the nearest global batches if it is not whole. */
+/* Derives the accumulation; NDP_EINVAL with the equation and the nearest global batches if it is not an integer. */
 NDP_API ndp_status ndp_batch_resolve(const ndp_layout *layout, int global_batch, int micro_batch, ndp_batch_plan *out);
 
 #endif

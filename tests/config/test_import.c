@@ -423,9 +423,8 @@ static const char *const refused[][2] = {
 
 /* A data set, what the message about it says. */
 static const char *const refused_sets[][2] = {
-    {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl makes a document of every line of a text file"},
-    {"path: a.jsonl, ds_type: text, type: completion",
-     "'datasets[0]: a.jsonl': Axolotl makes a document of every line"},
+    {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl reads every line of a text file as a document"},
+    {"path: a.jsonl, ds_type: text, type: completion", "'datasets[0]: a.jsonl': Axolotl reads every line"},
     {"path: a.jsonl, ds_type: csv, type: completion", "'datasets[0]: a.jsonl': records are read from .jsonl, .ndjson"},
     {"path: a.parquet, type: completion", "'datasets[0]: a.parquet': records are read from .jsonl, .ndjson and .json"},
     {"path: a.jsonl.bz2, type: completion", "convert it, or rename it; or --set data.files=..."},
@@ -441,7 +440,7 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0].type: alpaca:chat': it adds its own text to prompts"},
     {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
     {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
-    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: type of its own': supported types are"},
+    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: custom type': supported types are"},
     {"path: a.jsonl, type: {format: \"{instruction}\\n\\n{input}\\n\", no_input_format: \"{instruction}\\n\", "
      "system_prompt: Be brief}",
      "'datasets[0].type.system_prompt: Be brief': system messages in prompts are not supported"},
