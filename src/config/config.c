@@ -1,3 +1,5 @@
+/* Reads, checks and writes a configuration by the option table (option.h). A document or an assignment is read into a
+ * copy, which replaces the configuration only if all of it was accepted. */
 #include "config/config.h"
 
 #include "config/option.h"

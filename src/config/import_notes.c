@@ -1,3 +1,4 @@
+/* Notes on an import: a list of the keys seen, with a verdict each, and remarks. */
 #include "config/import_notes.h"
 
 #include <stdarg.h>

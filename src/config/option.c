@@ -1,3 +1,5 @@
+/* One option of the table: reads, writes, copies and releases the member of ndp_config that it describes, by its type.
+ */
 #include "config/option.h"
 
 #include <errno.h>

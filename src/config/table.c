@@ -1,3 +1,5 @@
+/* All options, in the order in which `ndparallel config` and job.yaml show them. The help is what users read; a row
+ * also says what a key means to a resumed run. */
 #include "config/option.h"
 
 static const char *const init_words[] = {"pretrained", "random", NULL};
@@ -26,6 +28,7 @@ static const char *const transport_words[] = {"auto", "self", "local", "shm", "m
 #define BOOL(default) NDP_OPTION_BOOL, #default
 #define HELP .help =
 /* clang-format off */
+/* The sizes of the layout: all may be auto, except ep. */
 #define AXIS(NAME, name, built, value, weight, help_text)                                                              \
     {"parallelism", #name "_size", offsetof(ndp_config, parallelism.size[NDP_##NAME]), NDP_KEY_FREE, NDP_OPTION_INT,   \
      value, 1, 1 << 20, .open = NDP_##NAME < NDP_AXES, HELP help_text},

@@ -1,3 +1,5 @@
+/* YAML by libfyaml, whose errors and ours are shown in one form: the position, the line, and a caret below the place.
+ * Lines are shortened to about 100 characters around the caret; columns are characters, not bytes. */
 #include "config/yaml.h"
 
 #include "base/text.h"
