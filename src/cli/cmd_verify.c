@@ -13,8 +13,8 @@ enum { OPTION_STEPS = 1, OPTION_JSON };
 
 static const struct argp_option options[] = {
     {"layout", 'l', "AXIS=SIZE,...", 0,
-     "A layout to compare with one rank, such as dp_shard=4,tp=2 (axes: pp, dp_replicate, dp_shard, cp, sp, tp, ep); "
-     "may be repeated",
+     "A layout to compare with one rank, such as dp_shard=4,tp=2: sizes of `parallelism` without '_size'; may be "
+     "repeated",
      0},
     {"steps", OPTION_STEPS, "N", 0, "Updates per run, 1 to 20; default: 20", 0},
     {"json", OPTION_JSON, NULL, 0, "Print one line of JSON", 0},

@@ -1,3 +1,5 @@
+/* Reads, checks and writes a configuration by the option table (option.h). A document or an assignment is read into a
+ * copy, which replaces the configuration only if all of it was accepted. */
 #include "config/config.h"
 
 #include "config/option.h"
@@ -22,7 +24,7 @@ static bool is_section(const char *name) {
 
 static bool opens_section(int i) { return i == 0 || strcmp(ndp_options[i].section, ndp_options[i - 1].section) != 0; }
 
-/* Names that may stand here: the sections, or the keys of one; at most `most`. */
+/* The valid names: of the sections, or of the keys in one; at most `most`. */
 static int names(const char *section, const char **out, int most) {
     int n = 0;
     for (int i = 0; i < ndp_option_count && n < most; i++) {
@@ -34,7 +36,7 @@ static int names(const char *section, const char **out, int most) {
     return n;
 }
 
-/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or where the key belongs, or what there is. */
+/* "unknown key 'tp_sze' in 'parallelism'; did you mean 'tp_size'?", or the section that has the key, or all names. */
 static char *unknown(const char *section, const char *key) {
     const char *known[64] = {0};
     int n = names(section, known, NDP_COUNT(known));
@@ -60,7 +62,7 @@ static ndp_status fail_unknown(ndp_yaml *y, struct fy_node *node, const char *se
     return st;
 }
 
-/* A model described only by its configuration has no weights to begin with: init follows unless it was given. */
+/* A model that is only a config.json has no weights to load, so init is random unless it was set. */
 static void init_follows(ndp_config *c, bool init_given, bool config_given) {
     if (config_given && !init_given)
         c->model.init = c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
@@ -79,7 +81,7 @@ static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node 
         const char *name = ndp_yaml_text(key);
         y->near = key ? key : y->near;
         if (!name)
-            return ndp_yaml_fail(y, key, "a key is a word");
+            return ndp_yaml_fail(y, key, "expected a word as the key");
         const ndp_option *o = find(section, name);
         if (!o)
             return fail_unknown(y, key, section, name);
@@ -102,7 +104,7 @@ static ndp_status read_document(ndp_yaml *y, ndp_config *c) {
         const char *section = ndp_yaml_text(key);
         y->near = key;
         if (!section)
-            return ndp_yaml_fail(y, key, "a section's name is a word");
+            return ndp_yaml_fail(y, key, "expected a word as the name of a section");
         if (!is_section(section))
             return fail_unknown(y, key, NULL, section);
         NDP_TRY(read_section(y, section, fy_node_pair_value(pair), c));
@@ -117,7 +119,7 @@ void ndp_config_release(ndp_config *c) {
 
 ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to) {
     ndp_config copy = *from;
-    for (int i = 0; i < ndp_option_count; i++) /* what is owned is not shared, also when a copy fails */
+    for (int i = 0; i < ndp_option_count; i++) /* nothing owned may be shared, even if a copy fails */
         if (ndp_options[i].type == NDP_OPTION_TEXT || ndp_options[i].type == NDP_OPTION_LIST)
             memset((char *)&copy + ndp_options[i].offset, 0,
                    ndp_options[i].type == NDP_OPTION_TEXT ? sizeof(char *) : sizeof(ndp_strings));
@@ -166,7 +168,7 @@ ndp_status ndp_config_read(ndp_config *c, const char *path) {
     return st;
 }
 
-/* The option that the first `length` bytes of an assignment name; a message about them otherwise. */
+/* The option that the first `length` bytes of an assignment name; otherwise an error that points at them. */
 static ndp_status find_assigned(const char *assignment, size_t length, const ndp_option **out) {
     ndp_yaml y = {.what = "--set", .text = assignment, .size = strlen(assignment)};
     char name[128];
@@ -290,17 +292,17 @@ static ndp_status check_mix(const ndp_config *c) {
     const ndp_strings *mix = &c->data.mix;
     double sum = 0;
     NDP_CHECK(mix->n == 0 || mix->n == c->data.files.n,
-              "data.mix has %d number%s, data.files has %d entr%s; give one a file (or folder, or pattern)", mix->n,
+              "data.mix has %d number%s, data.files has %d entr%s; give one per file (or folder, or pattern)", mix->n,
               mix->n == 1 ? "" : "s", c->data.files.n, c->data.files.n == 1 ? "y" : "ies");
     for (int i = 0; i < mix->n; i++) {
         char *end;
         double v = strtod(mix->items[i], &end);
         NDP_CHECK(!*end && strspn(mix->items[i], "0123456789.eE+-") == strlen(mix->items[i]) && v >= 0 && v <= 1e6,
-                  "data.mix has '%.60s', expected a number from 0 to 1000000: how often an epoch takes %s",
+                  "data.mix has '%.60s', expected a number from 0 to 1000000: how often an epoch reads %s",
                   mix->items[i], c->data.files.items[i]);
         sum += v;
     }
-    NDP_CHECK(mix->n == 0 || sum > 0, "data.mix is 0 for all of data.files: nothing is left to train on");
+    NDP_CHECK(mix->n == 0 || sum > 0, "data.mix is 0 for all of data.files, so there is nothing to train on");
     return NDP_OK;
 }
 
@@ -308,22 +310,22 @@ static ndp_status check_data(const ndp_config *c) {
     NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
     NDP_TRY(check_mix(c));
     NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
-              "both data.validation_fraction %g and data.validation_files are given; held out is one of them",
+              "data.validation_fraction %g and data.validation_files are both set; set one of them",
               c->data.validation_fraction);
-    NDP_CHECK(c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
-              "train.eval_every %d, but nothing is held out; give data.validation_fraction or data.validation_files",
-              c->train.eval_every);
+    NDP_CHECK(
+        c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
+        "train.eval_every is %d, but there is no held-out data; set data.validation_fraction or data.validation_files",
+        c->train.eval_every);
     return NDP_OK;
 }
 
 ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.config,
-              "no model: give model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
-    NDP_CHECK(!c->model.path || !c->model.config,
-              "both model.path '%s' and model.config '%s' are given; a run has one model", c->model.path,
-              c->model.config);
+              "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
+    NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",
+              c->model.path, c->model.config);
     NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
-              "model.init is pretrained, but model.config '%s' has no weights; set init: random, or give model.path",
+              "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
     NDP_TRY(check_data(c));
     NDP_CHECK(c->precision.compute != NDP_COMPUTE_FP64 || c->train.device == NDP_DEVICE_REF,
@@ -337,7 +339,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
         if (!o->open || *(const int *)((const char *)c + o->offset) != 0)
             continue;
         NDP_CHECK(!open,
-                  "parallelism.%s and parallelism.%s are both auto; give one of them a number "
+                  "parallelism.%s and parallelism.%s are both auto; set one of them to a number "
                   "(dp_shard_size is auto unless set)",
                   open->key, o->key);
         open = o;

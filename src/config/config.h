@@ -4,6 +4,7 @@
 #define NDP_CONFIG_CONFIG_H
 
 #include "base/text.h"
+#include "mesh/mesh.h"
 
 typedef struct ndp_strings {
     char **items;
@@ -33,7 +34,7 @@ typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
 
 struct ndp_config {
     struct {
-        char *path;         /* Hugging Face folder; or */
+        char *path;         /* a Hugging Face folder; or */
         char *config;       /* path of a config.json, with init: random */
         ndp_init init;      /* default: pretrained with path, random with config */
         bool allow_longer;  /* train on sequences longer than max_position_embeddings */
@@ -41,8 +42,8 @@ struct ndp_config {
     } model;
     struct {
         ndp_strings files;
-        ndp_strings mix;     /* numbers, one a file: how often an epoch takes it; empty: once each */
-        int sequence_length; /* tokens a row */
+        ndp_strings mix;     /* one number per file: how often an epoch reads it; empty: once each */
+        int sequence_length; /* tokens per row */
         char *tokenizer;     /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
         ndp_data_format format;
         char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
@@ -60,7 +61,7 @@ struct ndp_config {
         char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
     } data;
     struct {
-        int pp_size, dp_replicate_size, dp_shard_size, cp_size, sp_size, tp_size, ep_size; /* 0: auto */
+        int size[NDP_SIZES]; /* parallelism.<axis>_size (mesh/mesh.h); 0: auto */
         bool reshard_after_forward;
         ndp_cp_method cp_method;
         bool cp_zigzag, tp_sequence_parallel;
@@ -86,8 +87,8 @@ struct ndp_config {
         int64_t seed;
         ndp_recompute recompute;
         char *output_dir;
-        int threads;       /* a rank; 0: cores / ranks */
-        bool force_memory; /* start although there is too little */
+        int threads;       /* per rank; 0: cores / ranks */
+        bool force_memory; /* start even if memory is short */
         ndp_device_name device;
         char *transport; /* "auto", "self", "local", "shm", "mpi" */
         int ranks;       /* 0: the product of the sizes */
@@ -105,22 +106,23 @@ NDP_API ndp_status ndp_config_init(ndp_config *c);
 void ndp_config_release(ndp_config *c);
 NDP_API ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to);
 
-/* Reads a job file over the defaults. Unknown key, wrong type, value out of range, duplicate key: NDP_EINVAL whose
- * message has file:line:column, the line, a caret under the place, what was expected and the nearest known key.
+/* Reads a job file over the defaults. Unknown key, wrong type, value out of range, duplicate key: NDP_EINVAL, with
+ * file:line:column, the line, a caret, what was expected and the nearest known key.
  * Relative paths in it (model.path, model.config, data.files, data.tokenizer) are kept as written: they are relative to
  * the working directory. */
 NDP_API ndp_status ndp_config_read(ndp_config *c, const char *path);
 NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size, const char *what);
 /* "optimizer.lr=1e-3", "data.files=[a.txt, b.txt]": the same checks; the message points into the assignment. */
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
-/* What involves several keys: model.path or model.config, data.files, reduce, ... Called once all is read. */
+/* Checks the rules that involve several keys: model.path or model.config, data.files, ... Called after all are read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
 
-/* What a key means to a run that is resumed. No role is 0: a row of the option table without one does not build. */
+/* What a key means to a run that is resumed. No role is 0, so a row of the option table without a role does not
+ * compile. */
 typedef enum ndp_key_role {
     NDP_KEY_FREE = 1, /* may change: it does not determine the curve */
     NDP_KEY_IDENTITY, /* must keep its value */
-    NDP_KEY_CONTENTS  /* may be spelled otherwise; what it names must stay: a file's contents, the token of "auto" */
+    NDP_KEY_CONTENTS  /* its spelling may change; what it names must stay: a file's contents, the token of "auto" */
 } ndp_key_role;
 
 /* Key number i of the option table, "optimizer.lr", into `name`; returns its role, -1 beyond the last key. */

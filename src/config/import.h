@@ -1,6 +1,6 @@
 /* Job files of other programs: Axolotl's YAML, what `accelerate config` writes (YAML or JSON), a ParallelismConfig. A
- * key with a counterpart here is carried over exactly; others are listed, with the reason. Keys that are unknown, or
- * that change the result and are not supported, are rejected unless the user forces the import. */
+ * key with a counterpart here is carried over exactly; others are listed, with the reason. Unknown keys, and
+ * keys that change the result and are not supported, are rejected unless the user forces the import. */
 #ifndef NDP_CONFIG_IMPORT_H
 #define NDP_CONFIG_IMPORT_H
 

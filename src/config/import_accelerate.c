@@ -1,5 +1,5 @@
 /* Accelerate's keys: ClusterConfig, ParallelismConfig, the plugins for FSDP, DeepSpeed (and DeepSpeed's own file) and
- * Megatron-LM, as those programs read them. Axolotl's file has sections of the same keys. */
+ * Megatron-LM, as these programs read them. An Axolotl file has sections with the same keys. */
 #include "config/import_table.h"
 
 static const char no_tpu[] = "TPUs are not supported";
@@ -19,7 +19,7 @@ static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
                                          {"4", HYBRID_SHARD, 0},
                                          {"5", HYBRID_SHARD_ZERO2, 0},
                                          {0}};
-/* FSDP2's, which holds a strategy in files that were FSDP1's. */
+/* FSDP2's key, which holds a strategy in files that were written for FSDP1. */
 static const import_word reshard_words[] = {{"true", FULL_SHARD, 0},
                                             {"false", SHARD_GRAD_OP, 0},
                                             {"FULL_SHARD", FULL_SHARD, 0},
@@ -37,7 +37,7 @@ static const import_word distributed_words[] = {{"NO", DISTRIBUTED_NO, 0},
                                                 {"FSDP", DISTRIBUTED_FSDP, 0},
                                                 {"DEEPSPEED", DISTRIBUTED_DEEPSPEED, 0},
                                                 {0}};
-/* torch: keys and values by one all-gather, or passed on by an all-to-all a step, which is a ring. */
+/* torch: keys and values by one all-gather, or by one all-to-all per step, which is a ring. */
 static const import_word rotations[] = {{"allgather", NDP_CP_ALL_GATHER + 1, 0}, {"alltoall", NDP_CP_RING + 1, 0}, {0}};
 
 static const char accelerate[] = "accelerate", parallelism[] = "parallelism", cp_handler[] = "cp_handler",
@@ -47,13 +47,13 @@ static const char accelerate[] = "accelerate", parallelism[] = "parallelism", cp
 static const import_key keys[] = {
     /* clang-format off */
     /* accelerate config */
-    {accelerate, "num_processes", SIZE(processes)},
-    {accelerate, "num_machines", SIZE(machines)},
-    {accelerate, "distributed_type", WORD(distributed, distributed_words)},
-    {accelerate, "mixed_precision", WORD(mixed, mixed_words), SETTLED_BY("precision.compute")},
-    {accelerate, "fp16", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
+    {accelerate, "num_processes", SIZE(read.processes)},
+    {accelerate, "num_machines", SIZE(read.machines)},
+    {accelerate, "distributed_type", WORD(read.distributed, distributed_words)},
+    {accelerate, "mixed_precision", WORD(read.mixed, mixed_words), SETTLED_BY("precision.compute")},
+    {accelerate, "fp16", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
     {accelerate, "fp8_config", REFUSED(no_fp8), SETTLED_BY("precision.compute")},
-    {accelerate, "gradient_accumulation_steps", INT(accumulation, 1, 1 << 24)},
+    {accelerate, "gradient_accumulation_steps", INT(read.accumulation, 1, 1 << 24)},
     {accelerate, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
     {accelerate, "parallelism_config", SECTION(parallelism), .prefix = "parallelism_config_"},
     {accelerate, "fsdp_config", SECTION(fsdp), .prefix = "fsdp_"},
@@ -69,25 +69,25 @@ static const import_key keys[] = {
     {accelerate, "downcast_bf16 tpu_* command_file commands", LEFT(no_tpu)},
 
     /* ParallelismConfig */
-    {parallelism, "dp_replicate_size", SIZE(dp_replicate)},
-    {parallelism, "dp_shard_size", SIZE(dp_shard)},
-    {parallelism, "cp_size", SIZE(cp)},
-    {parallelism, "sp_size", SIZE(sp)},
-    {parallelism, "tp_size", SIZE(tp)},
-    {parallelism, "ep_size", SIZE(ep)},
-    {parallelism, "cp_comm_strategy", WORD(rotate, rotations)},
+    {parallelism, "dp_replicate_size", AXIS(DP_REPLICATE)},
+    {parallelism, "dp_shard_size", AXIS(DP_SHARD)},
+    {parallelism, "cp_size", AXIS(CP)},
+    {parallelism, "sp_size", AXIS(SP)},
+    {parallelism, "tp_size", AXIS(TP)},
+    {parallelism, "ep_size", AXIS(EP)},
+    {parallelism, "cp_comm_strategy", WORD(read.rotate, rotations)},
     {parallelism, "cp_handler", SECTION(cp_handler)},
     {parallelism, "tp_handler", LEFT("tensor parallelism follows the model's architecture")},
     {parallelism, "cp_backend sp_backend sp_handler sp_attn_implementation", LEFT(own_attention)},
     {parallelism, "sp_seq_length sp_seq_length_is_variable", LEFT(row_length)},
     {parallelism, "enable_async_tp", LEFT(overlapped)},
-    {cp_handler, "cp_comm_strategy", WORD(rotate, rotations)},
-    {tp_config, "tp_size", SIZE(tp)},
+    {cp_handler, "cp_comm_strategy", WORD(read.rotate, rotations)},
+    {tp_config, "tp_size", AXIS(TP)},
 
     /* fully sharded data parallelism */
-    {fsdp, "sharding_strategy", WORD(strategy, strategies)},
-    {fsdp, "reshard_after_forward", WORD(reshard, reshard_words)},
-    {fsdp, "activation_checkpointing", WORD(fsdp_checkpointing, truth)},
+    {fsdp, "sharding_strategy", WORD(read.strategy, strategies)},
+    {fsdp, "reshard_after_forward", WORD(read.reshard, reshard_words)},
+    {fsdp, "activation_checkpointing", WORD(read.fsdp_checkpointing, truth)},
     {fsdp, "version", LEFT(one_sharding)},
     {fsdp, "offload_params cpu_offload_pin_memory", LEFT(no_offload)},
     {fsdp, "cpu_ram_efficient_loading sync_module_states state_dict_type final_state_dict_type", LEFT(always_sharded)},
@@ -97,10 +97,10 @@ static const import_key keys[] = {
     {fsdp, "ignored_modules", REFUSED("all parameters are sharded and their gradients reduced")},
 
     /* DeepSpeed: Accelerate's keys, and those of its own file */
-    {deepspeed, "zero_stage", INT(zero_stage, 0, 3)},
-    {deepspeed, "gradient_accumulation_steps", INT(accumulation, 1, 1 << 24)},
+    {deepspeed, "zero_stage", INT(read.zero_stage, 0, 3)},
+    {deepspeed, "gradient_accumulation_steps", INT(read.accumulation, 1, 1 << 24)},
     {deepspeed, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
-    {deepspeed, "train_micro_batch_size_per_gpu", INT(micro, 1, 1 << 24)},
+    {deepspeed, "train_micro_batch_size_per_gpu", INT(read.micro, 1, 1 << 24)},
     {deepspeed, "train_batch_size", LEFT("it is derived: micro batch x accumulation x data ranks")},
     {deepspeed, "config_file", EACH(ndp_import_deepspeed)},
     {deepspeed, "zero_optimization", SECTION(zero)},
@@ -116,7 +116,7 @@ static const import_key keys[] = {
     {deepspeed, "moe_layer_cls_names", LEFT(units)},
     {deepspeed, "activation_checkpointing", LEFT("set by train.recompute")},
     {deepspeed, "steps_per_print wall_clock_breakdown", LEFT(no_tracker)},
-    {zero, "stage", INT(zero_stage, 0, 3)},
+    {zero, "stage", INT(read.zero_stage, 0, 3)},
     {zero, "offload_*", LEFT(no_offload)},
     {zero, "stage3_* overlap_comm prefetch_bucket_size param_persistence_threshold max_live_parameters "
            "max_reuse_distance allgather_* reduce_*", LEFT(overlapped)},
@@ -125,21 +125,21 @@ static const import_key keys[] = {
     {zero, "ignore_unused_parameters", LEFT(units)},
     {zero, "zero_hpz_partition_size", LEFT("set by parallelism.reshard_after_forward and dp_replicate_size")},
     {zero, "zero_quantized_*", REFUSED("communication is not quantized")},
-    {enabled_bf16, "enabled", WORD(bf16, truth_or_auto)},
-    {enabled_fp16, "enabled", WORD(fp16, half_words), SETTLED_BY("precision.compute")},
+    {enabled_bf16, "enabled", WORD(read.bf16, truth_or_auto)},
+    {enabled_fp16, "enabled", WORD(read.fp16, half_words), SETTLED_BY("precision.compute")},
     {enabled_fp16, "auto_cast loss_scale* min_loss_scale initial_scale_power hysteresis consecutive_hysteresis",
      LEFT(no_fp16)},
 
     /* Megatron-LM by Accelerate */
-    {megatron, "tp_degree", SIZE(tp)},
-    {megatron, "pp_degree", SIZE(pp)},
-    {megatron, "expert_model_parallel_size", SIZE(ep)},
-    {megatron, "context_parallel_size", SIZE(cp)},
-    {megatron, "num_micro_batches", INT(accumulation, 1, 1 << 24)},
-    {megatron, "sequence_parallelism", WORD(tp_sequence, truth)},
-    {megatron, "recompute_activations", WORD(checkpointing, checkpointing_words)},
+    {megatron, "tp_degree", AXIS(TP)},
+    {megatron, "pp_degree", AXIS(PP)},
+    {megatron, "expert_model_parallel_size", AXIS(EP)},
+    {megatron, "context_parallel_size", AXIS(CP)},
+    {megatron, "num_micro_batches", INT(read.accumulation, 1, 1 << 24)},
+    {megatron, "sequence_parallelism", WORD(read.tp_sequence, truth)},
+    {megatron, "recompute_activations", WORD(read.checkpointing, checkpointing_words)},
     {megatron, "gradient_clipping", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
-    {megatron, "use_distributed_optimizer", WORD(distributed_optimizer, truth)},
+    {megatron, "use_distributed_optimizer", WORD(read.distributed_optimizer, truth)},
     /* clang-format on */
 };
 const import_table ndp_import_accelerate = {keys, NDP_COUNT(keys)};

@@ -1,12 +1,10 @@
-/* Data sets, and what follows from them together. What Axolotl does with each type is in its prompt_strategies/; what a
- * record is here, in data/corpus/record.h. */
-#include "config/import_parts.h"
+/* Data sets: each is read into m->set and added to the job, then rules for all of them follow. What Axolotl does with
+ * each type is in its prompt_strategies/; what a record is here, in data/corpus/record.h. */
+#include "config/import_walk.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SAY(m, ...) ndp_str_addf(&(m)->remarks, __VA_ARGS__)
 
 void ndp_import_forget_set(ndp_import *m) {
     char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,        m->set.template,
@@ -22,7 +20,7 @@ void ndp_import_forget_set(ndp_import *m) {
 
 static bool same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
-/* ---- keys that are one for all files ---- */
+/* ---- keys that apply to all files ---- */
 
 enum { TEXT_FIELD, MESSAGES_FIELD, PROMPT_FIELD, INPUT_FIELD, RESPONSE_FIELD, CHAT_TEMPLATE };
 static const struct {
@@ -37,21 +35,21 @@ static const struct {
     [CHAT_TEMPLATE] = {"data.chat_template", offsetof(ndp_config, data.chat_template)},
 };
 
-/* What a data set says of such a key; all others have to say the same. */
+/* Sets such a key from a data set; all sets must agree. */
 static ndp_status share(ndp_import *m, int key, const char *value, const char *name, struct fy_node *node) {
     char **ours = (char **)((char *)&m->job + shared_keys[key].offset);
-    if (m->shared & 1 << key) {
+    if (m->sets.shared & 1 << key) {
         char why[200];
         snprintf(why, sizeof why, "%s applies to all files: %.50s before, %.50s here", shared_keys[key].ours,
                  *ours ? *ours : "the tokenizer's own", value ? value : "the tokenizer's own");
-        return same(*ours, value) ? NDP_OK : ndp_import_refuse(m, name, NULL, node, why, shared_keys[key].ours);
+        return same(*ours, value) ? NDP_OK : ndp_import_refuse(&m->notes, name, NULL, node, why, shared_keys[key].ours);
     }
     char *copy = value ? strdup(value) : NULL;
     if (value && !copy)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     free(*ours);
     *ours = copy;
-    m->shared |= 1 << key;
+    m->sets.shared |= 1 << key;
     return NDP_OK;
 }
 
@@ -60,9 +58,9 @@ static ndp_status share(ndp_import *m, int key, const char *value, const char *n
 static const char own_words[] =
     "it adds its own text to prompts, such as 'Below is an instruction that describes a task'; here prompts are "
     "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
-static const char own_type[] = "supported types are completion, chat_template, and a prompt format that a template "
+static const char own_type[] = "supported types are completion, chat_template, and the prompt format that a template "
                                "writes: format \"{instruction}\\n\\n{input}\\n\", no_input_format \"{instruction}\\n\"";
-static const char OF_ITS_OWN[] = "of its own";
+static const char custom[] = "(custom)";
 
 typedef struct set_type {
     const char *name; /* up to a colon, after which comes a style */
@@ -75,7 +73,7 @@ static const set_type types[] = {
     {"completion", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
     {"pretrain", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
     {"chat_template", NDP_FORMAT_MESSAGES, 0, 0, 0, NULL},
-    {OF_ITS_OWN, NDP_FORMAT_INSTRUCTION, 0, 0, 0, NULL},
+    {custom, NDP_FORMAT_INSTRUCTION, 0, 0, 0, NULL},
     {"alpaca", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat.load_qa", NDP_FORMAT_INSTRUCTION, "question", NULL, "answer", own_words},
@@ -87,7 +85,7 @@ static const set_type types[] = {
     {"", NDP_FORMAT_AUTO, 0, 0, 0, own_type},
 };
 
-/* The type that a word stands for; the last one for all that are not known. */
+/* The type that a word names; the last one if it is unknown. */
 static const set_type *type_of(const char *word) {
     const set_type *t = types;
     size_t n = strcspn(word, ":");
@@ -96,42 +94,42 @@ static const set_type *type_of(const char *word) {
     return t;
 }
 
-/* A word, or a mapping that tells how prompts are written. */
+/* A word, or a mapping that describes how prompts are written. */
 ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
     free(m->set.type);
-    m->set.type = strdup(text ? text : OF_ITS_OWN);
+    m->set.type = strdup(text ? text : custom);
     if (!m->set.type)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     return text ? NDP_OK : ndp_import_walk(m, value, "prompter", NULL, name);
 }
 
-/* The training split is what a file is; another one, or a part of it, is not. */
+/* A file is the whole training split; other splits and parts of it are refused. */
 ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
     if (text && strcmp(text, "train") == 0)
         return NDP_OK;
-    return ndp_import_refuse(m, name, text ? text : OF_ITS_OWN, value,
+    return ndp_import_refuse(&m->notes, name, text ? text : custom, value,
                              "files are read whole; write the intended part to a file of its own",
-                             m->held ? "data.validation_files" : "data.files");
+                             m->sets.held_out ? "data.validation_files" : "data.files");
 }
 
-/* Roles are named as in the records; unknown ones are refused when the records are read. */
+/* A mapping of roles may not rename them; unknown roles are refused when the records are read. */
 static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const char *name) {
     static const char *const roles[][2] = {
         {"system", "system"}, {"user", "user"}, {"human", "user"}, {"assistant", "assistant"}, {"gpt", "assistant"}};
     const char *source = ndp_yaml_text(item), *target = strrchr(name, '.');
     for (int i = 0; source && i < NDP_COUNT(roles); i++)
         if (strcmp(source, roles[i][0]) == 0 && strcmp(target ? target + 1 : name, roles[i][1]) != 0)
-            return ndp_import_refuse(m, name, source, item,
+            return ndp_import_refuse(&m->notes, name, source, item,
                                      "roles are taken from the records as they are; rename them there",
-                                     m->held ? "data.validation_files" : "data.files");
+                                     m->sets.held_out ? "data.validation_files" : "data.files");
     return NDP_OK;
 }
 
 ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name) {
     NDP_TRY(ndp_import_note(
-        m, SEEN_LEFT, name, value,
+        &m->notes, SEEN_LEFT, name, value,
         "roles in records are system, user or human, assistant or gpt; others are refused when read", NULL));
     return ndp_import_items(m, value, name, read_source_role);
 }
@@ -140,30 +138,31 @@ static ndp_status read_trained_role(ndp_import *m, struct fy_node *item, const c
     const char *role = ndp_yaml_text(item);
     if (same(role, "assistant") || same(role, "gpt"))
         return NDP_OK;
-    return ndp_import_refuse(m, name, role, item,
+    return ndp_import_refuse(&m->notes, name, role, item,
                              "training is on the assistant's turns, or on everything (data.train_on)", "data.train_on");
 }
 
 ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *value, const char *name) {
     if (fy_node_is_sequence(value) && fy_node_sequence_item_count(value) == 0)
-        return ndp_import_refuse(m, name, "[]", value, "training is on every turn of the assistant", "data.train_on");
+        return ndp_import_refuse(&m->notes, name, "[]", value, "training is on every turn of the assistant",
+                                 "data.train_on");
     return ndp_import_items(m, value, name, read_trained_role);
 }
 
 /* ---- a data set ---- */
 
 static ndp_status add_chat(ndp_import *m, const char *template, const char *name, struct fy_node *node) {
-    const char *kept = ndp_arena_strdup(&m->arena, name),
-               *chosen = template ? ndp_arena_strdup(&m->arena, template) : NULL;
+    const char *kept = ndp_arena_strdup(&m->notes.arena, name),
+               *chosen = template ? ndp_arena_strdup(&m->notes.arena, template) : NULL;
     if (!kept || (template && !chosen))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    NDP_TRY(ndp_array_reserve(&m->chats, &m->chat_capacity, m->chat_count + 1, sizeof *m->chats));
-    m->chats[m->chat_count++] = (import_chat){kept, node, chosen};
+    NDP_TRY(ndp_array_reserve(&m->sets.chats, &m->sets.chat_capacity, m->sets.chat_count + 1, sizeof *m->sets.chats));
+    m->sets.chats[m->sets.chat_count++] = (import_chat){kept, node, chosen};
     return NDP_OK;
 }
 
-/* A prompt of the user's own may be what the template `plain` writes: a question, an empty line and more of it where
- * there is more, a line break. The answer ends with the tokenizer's end token in both. */
+/* A custom prompt must be what the template `plain` writes: the question, an empty line and the input if there is one,
+ * a line break. In both the answer ends with the tokenizer's end token. */
 static ndp_status add_questions(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
     const char *prompt = m->set.prompt ? m->set.prompt
                          : t->prompt   ? t->prompt
@@ -172,9 +171,9 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
                *response = m->set.response ? m->set.response
                            : t->response   ? t->response
                                            : "output";
-    bool own = strcmp(t->name, OF_ITS_OWN) == 0;
+    bool own = strcmp(t->name, custom) == 0;
     if (own && !(same(m->set.format, "{instruction}\n\n{input}\n") && same(m->set.no_input_format, "{instruction}\n")))
-        NDP_TRY(ndp_import_refuse(m, name, "type of its own", node, own_type, "data.format"));
+        NDP_TRY(ndp_import_refuse(&m->notes, name, "custom type", node, own_type, "data.format"));
     NDP_TRY(share(m, PROMPT_FIELD, prompt, name, node));
     NDP_TRY(share(m, RESPONSE_FIELD, response, name, node));
     if (input)
@@ -182,22 +181,22 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
     return add_chat(m, own ? "plain" : m->set.template, name, node);
 }
 
-/* What a data set's keys, read into m->set, say. */
+/* Adds the data set at hand, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     const char *type = m->set.type ? m->set.type : silent_type;
     const set_type *t = type_of(type ? type : "");
     if (!type)
         NDP_TRY(ndp_import_refuse(
-            m, name, "no type", node,
+            &m->notes, name, "no type", node,
             "Axolotl reads token ids (input_ids, labels) there; here ids are read from .bin files, and texts with "
             "type: completion",
             "data.format"));
     else if (t->why) {
         char typed[120];
         snprintf(typed, sizeof typed, "%.100s.type", name);
-        NDP_TRY(ndp_import_refuse(m, typed, type, node, t->why, "data.format"));
+        NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
     }
-    m->formats |= 1 << t->format;
+    m->sets.formats |= 1 << t->format;
     if (t->format == NDP_FORMAT_TEXT)
         NDP_TRY(share(m, TEXT_FIELD, m->set.text ? m->set.text : "text", name, node));
     if (t->format == NDP_FORMAT_MESSAGES) {
@@ -212,7 +211,7 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
 /* A mapping, or the path alone. */
 static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name, const char *silent_type) {
     ndp_status st = NDP_OK;
-    NDP_TRY(ndp_yaml_follow(m->y, &item));
+    NDP_TRY(ndp_yaml_follow(m->notes.y, &item));
     ndp_import_forget_set(m);
     const char *path = ndp_yaml_text(item);
     if (path && *path) {
@@ -223,10 +222,10 @@ static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name
     return st == NDP_OK ? add_set(m, name, item, silent_type) : st;
 }
 
-/* A list of data sets, or one. */
+/* A list of data sets, or one of them. */
 ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char *name) {
     const char *silent_type = strcmp(name, "pretraining_dataset") == 0 ? "pretrain" : NULL;
-    m->held = strcmp(name, "test_datasets") == 0;
+    m->sets.held_out = strcmp(name, "test_datasets") == 0;
     if (!fy_node_is_sequence(value))
         return read_set(m, value, name, silent_type);
     void *place = NULL;
@@ -239,7 +238,7 @@ ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char 
     return NDP_OK;
 }
 
-/* ---- all of them together ---- */
+/* ---- all data sets together ---- */
 
 static ndp_status finish_chats(ndp_import *m) {
     static const struct {
@@ -249,26 +248,28 @@ static ndp_status finish_chats(ndp_import *m) {
                      {"qwen_25", "qwen2.5"},
                      {"qwen3", "qwen3"},
                      {"plain", "plain"}};
-    for (int64_t i = 0; i < m->chat_count; i++) {
-        const import_chat *c = &m->chats[i];
-        const import_seen *whole = ndp_import_find(m, "chat_template");
-        const char *name = c->template ? c->template : m->chat_template ? m->chat_template : "tokenizer_default";
+    for (int64_t i = 0; i < m->sets.chat_count; i++) {
+        const import_chat *c = &m->sets.chats[i];
+        const import_seen *whole = ndp_import_find(&m->notes, "chat_template");
+        const char *name = c->template             ? c->template
+                           : m->read.chat_template ? m->read.chat_template
+                                                   : "tokenizer_default";
         int k = 0;
         while (k < NDP_COUNT(templates) && strcmp(templates[k].theirs, name) != 0)
             k++;
         if (k < NDP_COUNT(templates))
             NDP_TRY(share(m, CHAT_TEMPLATE, templates[k].ours, c->name, c->node));
         else
-            NDP_TRY(ndp_import_refuse(m, c->template ? c->name : "chat_template", name,
+            NDP_TRY(ndp_import_refuse(&m->notes, c->template ? c->name : "chat_template", name,
                                       c->template || !whole ? c->node : whole->node, NDP_IMPORT_NO_TEMPLATE,
                                       "data.chat_template"));
     }
-    m->job.data.train_on = m->train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
-    if (m->chat_count)
+    m->job.data.train_on = m->read.train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
+    if (m->sets.chat_count)
         NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.train_on)));
-    if (m->chat_count && m->train_on_inputs != WORD_YES)
+    if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)
         SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
-    else if (m->formats & 1 << NDP_FORMAT_MESSAGES)
+    else if (m->sets.formats & 1 << NDP_FORMAT_MESSAGES)
         SAY(m,
             "data.train_on: all includes the template's text between messages; Axolotl trains on the messages only\n");
     return NDP_OK;
@@ -276,42 +277,42 @@ static ndp_status finish_chats(ndp_import *m) {
 
 static void finish_format(ndp_import *m) {
     ndp_data_format f = NDP_FORMAT_TEXT;
-    while (f <= NDP_FORMAT_INSTRUCTION && m->formats != 1 << f)
+    while (f <= NDP_FORMAT_INSTRUCTION && m->sets.formats != 1 << f)
         f++;
     m->job.data.format = f <= NDP_FORMAT_INSTRUCTION ? f : NDP_FORMAT_AUTO;
-    if (m->formats && f > NDP_FORMAT_INSTRUCTION)
+    if (m->sets.formats && f > NDP_FORMAT_INSTRUCTION)
         SAY(m, "data sets of several types: a record is read by its first field of %s, %s, %s\n",
             m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
 }
 
-/* Long texts continue in the next row, in both programs. Long conversations Axolotl drops or truncates; here the run
- * names the record and stops. */
+/* Long texts continue in the next row in both programs. Axolotl drops or truncates long conversations; here the run
+ * stops and names the record. */
 static void finish_lengths(ndp_import *m) {
-    bool texts = m->formats == 1 << NDP_FORMAT_TEXT;
-    if (!m->formats || texts)
+    bool texts = m->sets.formats == 1 << NDP_FORMAT_TEXT;
+    if (!m->sets.formats || texts)
         return;
     m->job.data.overlong = NDP_OVERLONG_ERROR;
-    if (m->excess != EXCESS_RAISE)
+    if (m->read.excess != EXCESS_RAISE)
         SAY(m, "data.overlong: error stops at a record longer than sequence_len tokens, which Axolotl %s\n",
-            m->excess == EXCESS_TRUNCATE ? "truncates" : "drops");
+            m->read.excess == EXCESS_TRUNCATE ? "truncates" : "drops");
 }
 
 static ndp_status finish_held_out(ndp_import *m) {
-    if (m->val_set_size > 0 && m->job.data.validation_files.n)
-        return ndp_import_fail(m, "val_set_size",
+    if (m->read.val_set_size > 0 && m->job.data.validation_files.n)
+        return ndp_import_fail(&m->notes, "val_set_size",
                                "'val_set_size' and 'test_datasets' both set the held-out data; give one of them");
-    if (m->val_set_size == 1)
-        return ndp_import_fail(m, "val_set_size",
+    if (m->read.val_set_size == 1)
+        return ndp_import_fail(&m->notes, "val_set_size",
                                "'val_set_size' is 1, expected a fraction below 1 or a number of records");
-    const import_seen *seen = ndp_import_find(m, "val_set_size");
+    const import_seen *seen = ndp_import_find(&m->notes, "val_set_size");
     char number[32];
-    snprintf(number, sizeof number, "%.10g", m->val_set_size);
-    if (m->val_set_size > 1)
-        return ndp_import_refuse(m, "val_set_size", number, seen ? seen->node : NULL,
+    snprintf(number, sizeof number, "%.10g", m->read.val_set_size);
+    if (m->read.val_set_size > 1)
+        return ndp_import_refuse(&m->notes, "val_set_size", number, seen ? seen->node : NULL,
                                  "data.validation_fraction is a fraction: this number / the number of records",
                                  "data.validation_fraction");
-    if (m->val_set_size > 0)
-        m->job.data.validation_fraction = m->val_set_size;
+    if (m->read.val_set_size > 0)
+        m->job.data.validation_fraction = m->read.val_set_size;
     return NDP_OK;
 }
 
@@ -319,17 +320,17 @@ ndp_status ndp_import_finish_data(ndp_import *m) {
     NDP_TRY(finish_chats(m));
     finish_format(m);
     finish_lengths(m);
-    m->job.data.packing = m->packing == WORD_YES;
+    m->job.data.packing = m->read.packing == WORD_YES;
     NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.packing)));
-    if (m->multipack_attention)
-        m->job.data.document_mask = m->multipack_attention == WORD_YES;
-    if (m->curriculum == WORD_YES)
-        m->job.data.shuffle = m->shuffle_merged != WORD_NO;
-    if (m->curriculum == WORD_YES && m->shuffle_merged != WORD_NO)
+    if (m->read.multipack_attention)
+        m->job.data.document_mask = m->read.multipack_attention == WORD_YES;
+    if (m->read.curriculum == WORD_YES)
+        m->job.data.shuffle = m->read.shuffle_merged != WORD_NO;
+    if (m->read.curriculum == WORD_YES && m->read.shuffle_merged != WORD_NO)
         SAY(m, "curriculum_sampling without shuffle_merged_datasets: false shuffles once; here the order is shuffled "
                "every "
                "epoch\n");
-    if (!m->job.data.files.n && !m->formats)
+    if (!m->job.data.files.n && !m->sets.formats)
         SAY(m, "no datasets: set data.files\n");
     return finish_held_out(m);
 }

@@ -1,4 +1,4 @@
-/* Which files a data set names, and why some are not read. */
+/* The files that a data set names, and why some cannot be read. */
 #include "config/import_parts.h"
 
 #include <stdlib.h>
@@ -14,7 +14,7 @@ static bool ends_with_one_of(const char *path, size_t n, const char *const *endi
     return false;
 }
 
-/* Why a file is not read as Axolotl reads it; NULL: it is. */
+/* Why a file cannot be read as Axolotl reads it; NULL: it can. */
 static const char *why_unread(const ndp_import *m, const char *path) {
     static const char *const packed[] = {".gz", ".zst", ".xz", NULL},
                              *const records[] = {".jsonl", ".ndjson", ".json", NULL},
@@ -28,7 +28,7 @@ static const char *why_unread(const ndp_import *m, const char *path) {
     if (ndp_path_is_folder(path))
         return "Axolotl takes the files of one split from a folder; name them";
     if ((type && strcmp(type, "text") == 0) || ends_with_one_of(path, n, texts))
-        return "Axolotl makes a document of every line of a text file; here lines <|endoftext|> separate documents. "
+        return "Axolotl reads every line of a text file as a document; here lines <|endoftext|> separate documents. "
                "Write .jsonl";
     if (type && strcmp(type, "json") != 0)
         return "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it";
@@ -41,12 +41,13 @@ static const char *why_unread(const ndp_import *m, const char *path) {
 
 static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
     enum { MOST = 1 << 16 };
-    ndp_strings *files = m->held ? &m->job.data.validation_files : &m->job.data.files;
+    ndp_strings *files = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files;
     const char *why = why_unread(m, path);
     if (why)
-        return ndp_import_refuse(m, name, path, node, why, m->held ? "data.validation_files" : "data.files");
+        return ndp_import_refuse(&m->notes, name, path, node, why,
+                                 m->sets.held_out ? "data.validation_files" : "data.files");
     if (files->n >= MOST)
-        return ndp_yaml_fail(m->y, node, "more than %d files", MOST);
+        return ndp_yaml_fail(m->notes.y, node, "more than %d files", MOST);
     char **grown = realloc(files->items, sizeof *grown * ((size_t)files->n + 1)), *copy = strdup(path);
     if (grown)
         files->items = grown;
@@ -58,20 +59,21 @@ static ndp_status add_file(ndp_import *m, const char *path, const char *name, st
     return NDP_OK;
 }
 
-/* `json` and its like as a path is the kind of its data_files; a folder is where a loader would look for more. */
+/* A path such as `json` is the type of the data_files; a folder is where a loader would look for them. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node) {
     static const char *const kinds[] = {"json", "text", "csv", "parquet", "arrow", NULL};
     const char *path = m->set.path;
     if (!path && !m->set.files.n)
-        return ndp_yaml_fail(m->y, node, "'%s' has no path", name);
+        return ndp_yaml_fail(m->notes.y, node, "'%s' has no path", name);
     if (!m->set.files.n)
         return add_file(m, path, name, node);
     const char *const *kind = kinds;
     while (path && *kind && strcmp(*kind, path) != 0)
         kind++;
     if (path && !*kind && !ndp_path_is_folder(path))
-        return ndp_import_refuse(m, name, path, node, "its data_files are not local; download them and set path: json",
-                                 m->held ? "data.validation_files" : "data.files");
+        return ndp_import_refuse(&m->notes, name, path, node,
+                                 "its data_files are not local; download them and set path: json",
+                                 m->sets.held_out ? "data.validation_files" : "data.files");
     if (path && *kind && !m->set.ds_type && !(m->set.ds_type = strdup(path)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     for (int i = 0; i < m->set.files.n; i++)

@@ -1,12 +1,11 @@
-/* What follows from the keys of a file together: layout, global batch, steps, schedule, precision. The rules are those
- * of the programs themselves: Axolotl's utils/distributed.py and core/builders, Accelerate's parallelism_config.py. */
+/* Settings that depend on several keys of a file: layout, global batch, steps, schedule, precision. Called once the
+ * whole file is read. The rules are those of the programs: Axolotl's utils/distributed.py and core/builders,
+ * Accelerate's parallelism_config.py. */
 #include "config/import_parts.h"
 
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define SAY(m, ...) ndp_str_addf(&(m)->remarks, __VA_ARGS__)
 
 static int or_one(int size) { return size ? size : 1; }
 
@@ -14,23 +13,23 @@ static bool is_axolotl(const ndp_import *m) { return m->dialect->whole; }
 
 /* ---- sharding ---- */
 
-/* Axolotl's list of words, or one text of several, as the Trainer takes it: a strategy and what goes with it. */
+/* A list of words, or one string of several, as the Trainer accepts it: a strategy and its options. */
 static ndp_status read_fsdp_words(ndp_import *m) {
     static const char *const words[] = {"full_shard",         "shard_grad_op", "no_shard", "hybrid_shard",
                                         "hybrid_shard_zero2", "auto_wrap",     "offload"};
-    for (int i = 0; i < m->fsdp.n; i++) {
-        char *rest, *word = strtok_r(m->fsdp.items[i], " ,", &rest);
+    for (int i = 0; i < m->read.fsdp.n; i++) {
+        char *rest, *word = strtok_r(m->read.fsdp.items[i], " ,", &rest);
         for (; word; word = strtok_r(NULL, " ,", &rest)) {
             int k = 0;
             while (k < NDP_COUNT(words) && strcmp(words[k], word) != 0)
                 k++;
             if (k == NDP_COUNT(words))
-                return ndp_import_fail(m, "fsdp",
+                return ndp_import_fail(&m->notes, "fsdp",
                                        "'fsdp' has '%.60s', expected full_shard, shard_grad_op, hybrid_shard, "
                                        "hybrid_shard_zero2, no_shard, auto_wrap or offload",
                                        word);
-            if (k < HYBRID_SHARD_ZERO2) /* the words begin in the order of the strategies */
-                m->strategy = k + 1;
+            if (k < HYBRID_SHARD_ZERO2) /* the first words are the strategies, in order */
+                m->read.strategy = k + 1;
         }
     }
     return NDP_OK;
@@ -42,22 +41,23 @@ typedef struct sharding {
 } sharding;
 
 static sharding sharding_of(ndp_import *m) {
-    bool deepspeed = m->distributed ? m->distributed == DISTRIBUTED_DEEPSPEED : m->zero_stage >= 0;
-    bool fsdp = m->distributed ? m->distributed == DISTRIBUTED_FSDP
-                               : m->fsdp.n || m->strategy || m->reshard || ndp_import_find(m, "fsdp_config");
+    bool deepspeed = m->read.distributed ? m->read.distributed == DISTRIBUTED_DEEPSPEED : m->read.zero_stage >= 0;
+    bool fsdp = m->read.distributed ? m->read.distributed == DISTRIBUTED_FSDP
+                                    : m->read.fsdp.n || m->read.strategy || m->read.reshard ||
+                                          ndp_import_find(&m->notes, "fsdp_config");
     sharding s = {.sharded = fsdp, .reshard = true};
-    int strategy = m->strategy ? m->strategy : m->reshard ? m->reshard : FULL_SHARD;
+    int strategy = m->read.strategy ? m->read.strategy : m->read.reshard ? m->read.reshard : FULL_SHARD;
     if (deepspeed) { /* stages 1 and 2 cut optimizer state and gradients alone; Accelerate's default is 2 */
-        int stage = m->zero_stage >= 0 ? m->zero_stage : 2;
+        int stage = m->read.zero_stage >= 0 ? m->read.zero_stage : 2;
         s = (sharding){.sharded = stage > 0, .reshard = stage == 3};
-    } else if (m->distributed_optimizer == WORD_YES)
+    } else if (m->read.distributed_optimizer == WORD_YES)
         s = (sharding){.sharded = true};
     else if (fsdp) {
         s.sharded = strategy != NO_SHARD;
         s.hybrid = strategy == HYBRID_SHARD || strategy == HYBRID_SHARD_ZERO2;
         s.reshard = strategy == FULL_SHARD || strategy == HYBRID_SHARD;
-        if (m->reshard) /* FSDP2's own word on it */
-            s.reshard = m->reshard == FULL_SHARD || m->reshard == HYBRID_SHARD;
+        if (m->read.reshard) /* FSDP2's key takes precedence */
+            s.reshard = m->read.reshard == FULL_SHARD || m->read.reshard == HYBRID_SHARD;
     }
     return s;
 }
@@ -65,35 +65,38 @@ static sharding sharding_of(ndp_import *m) {
 /* ---- layout ---- */
 
 static int64_t product(const ndp_import *m) {
-    int sizes[] = {m->tp, m->cp, m->sp, m->pp, m->dp_replicate, m->dp_shard};
     int64_t n = 1;
-    for (int i = 0; i < NDP_COUNT(sizes) && n <= 1 << 20; i++) /* each is at most 2^20 */
-        n *= or_one(sizes[i]);
+    for (int axis = 0; axis < NDP_AXES && n <= 1 << 20; axis++) /* each is at most 2^20 */
+        n *= or_one(m->read.size[axis]);
     return n;
 }
 
 static ndp_status fail_product(ndp_import *m, int64_t known, int ranks) {
-    const char *key = m->o->ranks ? "" : ndp_import_find(m, "world_size") ? "world_size" : "num_processes";
-    return ndp_import_fail(
-        m, key,
-        "the sizes multiply to %lld (dp_replicate %d x dp_shard %d x cp %d x sp %d x tp %d x pp %d), but "
-        "there are %d ranks; change a size or the number of ranks",
-        (long long)known, or_one(m->dp_replicate), or_one(m->dp_shard), or_one(m->cp), or_one(m->sp), or_one(m->tp),
-        or_one(m->pp), ranks);
+    const char *key = m->notes.o->ranks                          ? ""
+                      : ndp_import_find(&m->notes, "world_size") ? "world_size"
+                                                                 : "num_processes";
+    ndp_str sizes = {0};
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        ndp_str_addf(&sizes, "%s%s %d", axis ? " x " : "", ndp_axis_name((ndp_axis)axis), or_one(m->read.size[axis]));
+    ndp_status st = ndp_import_fail(
+        &m->notes, key, "the sizes multiply to %lld (%s), but there are %d ranks; change a size or the number of ranks",
+        (long long)known, sizes.failed ? "" : sizes.data, ranks);
+    ndp_str_release(&sizes);
+    return st;
 }
 
-/* Gives `rest` ranks, that no size accounts for, to the data axes. */
+/* Assigns `rest` ranks, which no size accounts for, to the data axes. */
 static ndp_status spread(ndp_import *m, sharding s, int rest) {
-    bool one_replica = m->dp_replicate <= 1, whole = m->dp_shard <= 1;
-    int machines = or_one(m->machines);
+    bool one_replica = m->read.size[NDP_DP_REPLICATE] <= 1, whole = m->read.size[NDP_DP_SHARD] <= 1;
+    int machines = or_one(m->read.machines);
     if (one_replica && whole && s.hybrid) {
         if (rest % machines)
-            return ndp_import_fail(m, "num_machines",
+            return ndp_import_fail(&m->notes, "num_machines",
                                    "HYBRID_SHARD shards the parameters within a machine, but %d ranks "
                                    "cannot be divided evenly among %d machines",
                                    rest, machines);
-        m->dp_replicate = machines;
-        m->dp_shard = rest / machines;
+        m->read.size[NDP_DP_REPLICATE] = machines;
+        m->read.size[NDP_DP_SHARD] = rest / machines;
         if (machines == 1)
             SAY(m,
                 "HYBRID_SHARD on one machine is FULL_SHARD: dp_shard_size %d; with several machines set "
@@ -103,24 +106,24 @@ static ndp_status spread(ndp_import *m, sharding s, int rest) {
         return NDP_OK;
     }
     if (one_replica && whole)
-        *(s.sharded ? &m->dp_shard : &m->dp_replicate) = rest;
+        *(s.sharded ? &m->read.size[NDP_DP_SHARD] : &m->read.size[NDP_DP_REPLICATE]) = rest;
     else if (is_axolotl(m) && whole && s.sharded)
-        m->dp_shard = rest;
+        m->read.size[NDP_DP_SHARD] = rest;
     else if (is_axolotl(m) && one_replica)
-        m->dp_replicate = rest;
+        m->read.size[NDP_DP_REPLICATE] = rest;
     else
-        return fail_product(m, product(m), m->o->ranks ? m->o->ranks : m->processes);
+        return fail_product(m, product(m), m->notes.o->ranks ? m->notes.o->ranks : m->read.processes);
     return NDP_OK;
 }
 
 /* Fills the sizes so that their product is the number of ranks. */
 static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     int64_t known = product(m);
-    int ranks = m->o->ranks ? m->o->ranks : m->processes;
+    int ranks = m->notes.o->ranks ? m->notes.o->ranks : m->read.processes;
     if (known > 1 << 20)
-        return ndp_import_fail(m, "", "the parallel sizes multiply to more than %d ranks", 1 << 20);
+        return ndp_import_fail(&m->notes, "", "the parallel sizes multiply to more than %d ranks", 1 << 20);
     if (!ranks) {
-        if (!m->dp_replicate && !m->dp_shard)
+        if (!m->read.size[NDP_DP_REPLICATE] && !m->read.size[NDP_DP_SHARD])
             SAY(m,
                 "the file does not give the number of ranks; assuming %lld, with one data rank. Use --ranks N to set "
                 "it\n",
@@ -130,7 +133,8 @@ static ndp_status resolve_ranks(ndp_import *m, sharding s) {
     if (ranks % known)
         return fail_product(m, known, ranks);
     /* An Accelerate file that names sizes names all of them; only where it names none do the ranks become replicas. */
-    if (!is_axolotl(m) && known > 1 && ranks != known && m->dp_replicate + m->dp_shard > 0)
+    if (!is_axolotl(m) && known > 1 && ranks != known &&
+        m->read.size[NDP_DP_REPLICATE] + m->read.size[NDP_DP_SHARD] > 0)
         return fail_product(m, known, ranks);
     return ranks == known ? NDP_OK : spread(m, s, (int)(ranks / known));
 }
@@ -144,55 +148,50 @@ static void set_context_method(ndp_import *m) {
                  [RING_STRIPE] = {NDP_CP_RING, true},
                  [RING_GATHERED] = {NDP_CP_ALL_GATHER, true}};
     if (is_axolotl(m)) {
-        int ring = m->ring ? m->ring : m->packing == WORD_YES ? RING_GATHERED : RING_PLAIN;
+        int ring = m->read.ring ? m->read.ring : m->read.packing == WORD_YES ? RING_GATHERED : RING_PLAIN;
         m->job.parallelism.cp_method = rings[ring].method;
         m->job.parallelism.cp_zigzag = rings[ring].zigzag;
         if (ring == RING_STRIPE)
             SAY(m, "ring_attn_func batch_stripe: cut in zig-zag instead, with the same result\n");
-    } else /* torch's way unless told otherwise; it balances the causal mask too */
-        m->job.parallelism.cp_method = m->rotate ? (ndp_cp_method)(m->rotate - 1) : NDP_CP_ALL_GATHER;
+    } else /* torch's default, which balances the causal mask too */
+        m->job.parallelism.cp_method = m->read.rotate ? (ndp_cp_method)(m->read.rotate - 1) : NDP_CP_ALL_GATHER;
 }
 
 static ndp_status finish_layout(ndp_import *m) {
     NDP_TRY(read_fsdp_words(m));
     sharding s = sharding_of(m);
-    if (is_axolotl(m) && m->zero_stage >= 0 && m->cp > 1) {
-        SAY(m, "context_parallel_size under DeepSpeed is Ulysses: parallelism.sp_size %d\n", m->cp);
-        m->sp = m->cp;
-        m->cp = 0;
+    if (is_axolotl(m) && m->read.zero_stage >= 0 && m->read.size[NDP_CP] > 1) {
+        SAY(m, "context_parallel_size under DeepSpeed is Ulysses: parallelism.sp_size %d\n", m->read.size[NDP_CP]);
+        m->read.size[NDP_SP] = m->read.size[NDP_CP];
+        m->read.size[NDP_CP] = 0;
     }
     NDP_TRY(resolve_ranks(m, s));
-    m->job.parallelism.tp_size = or_one(m->tp);
-    m->job.parallelism.cp_size = or_one(m->cp);
-    m->job.parallelism.sp_size = or_one(m->sp);
-    m->job.parallelism.pp_size = or_one(m->pp);
-    m->job.parallelism.ep_size = or_one(m->ep);
-    m->job.parallelism.dp_replicate_size = or_one(m->dp_replicate);
-    m->job.parallelism.dp_shard_size = or_one(m->dp_shard);
+    for (int axis = 0; axis < NDP_SIZES; axis++)
+        m->job.parallelism.size[axis] = or_one(m->read.size[axis]);
     m->job.parallelism.reshard_after_forward = s.reshard || !s.sharded;
-    if (m->cp > 1)
+    if (m->read.size[NDP_CP] > 1)
         set_context_method(m);
-    if (m->tp_sequence)
-        m->job.parallelism.tp_sequence_parallel = m->tp_sequence == WORD_YES;
+    if (m->read.tp_sequence)
+        m->job.parallelism.tp_sequence_parallel = m->read.tp_sequence == WORD_YES;
     return NDP_OK;
 }
 
 /* ---- batch ---- */
 
 static ndp_status finish_batch(ndp_import *m) {
-    int micro = or_one(m->micro);
-    if (m->batch && m->accumulation)
-        return ndp_import_fail(m, "batch_size",
+    int micro = or_one(m->read.micro);
+    if (m->read.batch && m->read.accumulation)
+        return ndp_import_fail(&m->notes, "batch_size",
                                "'batch_size' and 'gradient_accumulation_steps' both set the "
                                "gradient accumulation; give one of them");
-    if (m->batch % micro)
-        return ndp_import_fail(m, "batch_size", "'batch_size' %d is not a multiple of micro_batch_size %d", m->batch,
-                               micro);
-    int accumulation = m->batch ? m->batch / micro : or_one(m->accumulation);
-    int replicate = m->job.parallelism.dp_replicate_size, shard = m->job.parallelism.dp_shard_size;
+    if (m->read.batch % micro)
+        return ndp_import_fail(&m->notes, "batch_size", "'batch_size' %d is not a multiple of micro_batch_size %d",
+                               m->read.batch, micro);
+    int accumulation = m->read.batch ? m->read.batch / micro : or_one(m->read.accumulation);
+    int replicate = m->job.parallelism.size[NDP_DP_REPLICATE], shard = m->job.parallelism.size[NDP_DP_SHARD];
     int64_t global;
     if (__builtin_mul_overflow((int64_t)micro * accumulation, (int64_t)replicate * shard, &global) || global > 1 << 30)
-        return ndp_import_fail(m, "gradient_accumulation_steps",
+        return ndp_import_fail(&m->notes, "gradient_accumulation_steps",
                                "the global batch, %d x %d x %d x %d samples, is more than %d", micro, accumulation,
                                replicate, shard, 1 << 30);
     m->job.batch.micro_batch_size = micro;
@@ -208,34 +207,35 @@ static ndp_status finish_batch(ndp_import *m) {
 /* ---- steps, schedule ---- */
 
 static ndp_status finish_steps(ndp_import *m) {
-    if (m->max_steps == 0)
-        return ndp_import_fail(m, "max_steps", "'max_steps' is 0, expected a number of updates, or -1 for no limit");
-    if (m->max_steps > 0) {
-        if (!ndp_import_is_set(m, "train.steps"))
-            m->job.train.steps = m->max_steps;
-        if (m->epochs > 0)
+    if (m->read.max_steps == 0)
+        return ndp_import_fail(&m->notes, "max_steps",
+                               "'max_steps' is 0, expected a number of updates, or -1 for no limit");
+    if (m->read.max_steps > 0) {
+        if (!ndp_import_is_set(&m->notes, "train.steps"))
+            m->job.train.steps = m->read.max_steps;
+        if (m->read.epochs > 0)
             SAY(m,
                 "max_steps %d determines the length of the run, even if it takes more than num_epochs %g; Axolotl "
                 "would "
                 "stop there\n",
-                m->max_steps, m->epochs);
+                m->read.max_steps, m->read.epochs);
         return ndp_import_mark(m, offsetof(ndp_config, train.steps));
     }
-    const import_seen *epochs = ndp_import_find(m, "num_epochs");
+    const import_seen *epochs = ndp_import_find(&m->notes, "num_epochs");
     return ndp_import_note(
-        m, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
+        &m->notes, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
         "the number of updates in an epoch depends on the data; train.steps is rows an epoch, which `ndparallel train` "
         "prints at the start, x epochs / global batch",
         "train.steps");
 }
 
-/* Axolotl's arithmetic, before it turns one step into two. */
+/* Axolotl's arithmetic, before it turns one step of warm-up into two. */
 static int warmup_asked(const ndp_import *m) {
     int steps = m->job.train.steps, most = 100, share = (int)(0.03 * steps);
-    if (m->warmup >= 0)
-        return m->warmup;
-    if (m->warmup_ratio >= 0)
-        return (int)(m->warmup_ratio * steps);
+    if (m->read.warmup >= 0)
+        return m->read.warmup;
+    if (m->read.warmup_ratio >= 0)
+        return (int)(m->read.warmup_ratio * steps);
     return share < most ? share : most;
 }
 
@@ -244,24 +244,24 @@ static ndp_status finish_schedule(ndp_import *m) {
                                               [SCHEDULE_CONSTANT_WARMUP] = NDP_SCHEDULE_CONSTANT,
                                               [SCHEDULE_LINEAR] = NDP_SCHEDULE_LINEAR,
                                               [SCHEDULE_COSINE] = NDP_SCHEDULE_COSINE};
-    m->job.schedule.name = m->scheduler ? names[m->scheduler] : NDP_SCHEDULE_COSINE;
-    if (m->min_lr_ratio >= 0 && m->job.schedule.name == NDP_SCHEDULE_COSINE)
-        m->job.schedule.min_lr_ratio = m->min_lr_ratio;
-    int warmup = m->scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
+    m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_SCHEDULE_COSINE;
+    if (m->read.min_lr_ratio >= 0 && m->job.schedule.name == NDP_SCHEDULE_COSINE)
+        m->job.schedule.min_lr_ratio = m->read.min_lr_ratio;
+    int warmup = m->read.scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
     m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
     NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, schedule.name)));
     return ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
 }
 
-/* Where the file does not say the warm-up that is written, as a number of steps. */
+/* Adds a remark if the job's warm-up is not a number of steps that the file has. */
 static void say_warmup(ndp_import *m) {
     int written = m->job.schedule.warmup_steps;
-    if (ndp_import_is_set(m, "schedule.warmup_steps") || written == m->warmup)
+    if (ndp_import_is_set(&m->notes, "schedule.warmup_steps") || written == m->read.warmup)
         return;
-    const char *source = m->scheduler == SCHEDULE_CONSTANT ? "Axolotl's lr_scheduler constant has none"
-                         : m->warmup >= 0                  ? "warmup_steps"
-                         : m->warmup_ratio >= 0            ? "warmup_ratio"
-                                                           : "Axolotl's 3%, at most 100";
+    const char *source = m->read.scheduler == SCHEDULE_CONSTANT ? "Axolotl's lr_scheduler constant has none"
+                         : m->read.warmup >= 0                  ? "warmup_steps"
+                         : m->read.warmup_ratio >= 0            ? "warmup_ratio"
+                                                                : "Axolotl's 3%, at most 100";
     SAY(m, "schedule.warmup_steps %d of train.steps %d: %s%s\n", written, m->job.train.steps, source,
         written && warmup_asked(m) == 1 ? "; Axolotl turns one step of warm-up into two" : "");
 }
@@ -277,25 +277,25 @@ void ndp_import_say_schedule(ndp_import *m) {
             falls ? "reaches lr x min_lr_ratio at the last update" : "");
 }
 
-/* ---- what happens every so many steps ---- */
+/* ---- checkpoints and evaluations ---- */
 
-/* Of a number of steps, or of a part of all steps. */
+/* `every`: a number of steps, or, below 1, a share of all steps. */
 static ndp_status count_steps(ndp_import *m, const char *name, double every, int *out) {
     if (every < 1)
         every = ceil(every * m->job.train.steps);
     if (every != floor(every) || every > 1 << 30)
-        return ndp_import_fail(m, name, "'%s' is %g, expected a whole number of steps, or a share below 1", name,
-                               every);
+        return ndp_import_fail(&m->notes, name, "'%s' is %g, expected a whole number of steps, or a share below 1",
+                               name, every);
     *out = (int)every;
     return NDP_OK;
 }
 
-/* So often an epoch, of the epochs that train.steps are; 0 where that is once at the end. How long an epoch is, is not
- * known where max_steps ends the run. */
+/* Steps between events that happen `times` per epoch, where train.steps are all epochs of the run; 0: once, at the end.
+ * With max_steps the length of an epoch is unknown. */
 static int steps_of_epochs(ndp_import *m, const char *name, double times) {
-    double epochs = m->epochs > 0 ? m->epochs : 1, every = ceil(m->job.train.steps / (epochs * times));
-    if (m->max_steps > 0) {
-        SAY(m, "%s counts epochs, but max_steps does not tell how long an epoch is: only at the end\n", name);
+    double epochs = m->read.epochs > 0 ? m->read.epochs : 1, every = ceil(m->job.train.steps / (epochs * times));
+    if (m->read.max_steps > 0) {
+        SAY(m, "%s counts epochs, but with max_steps the length of an epoch is unknown: only at the end\n", name);
         return 0;
     }
     return every < m->job.train.steps ? (int)every : 0;
@@ -304,36 +304,37 @@ static int steps_of_epochs(ndp_import *m, const char *name, double times) {
 static ndp_status finish_checkpoints(ndp_import *m) {
     enum { TRAINERS_OWN = 500 };
     int *every = &m->job.checkpoint.every;
-    if (m->save_steps > 0)
-        return count_steps(m, "save_steps", m->save_steps, every);
-    /* Axolotl makes a part of all steps of it */
-    if (m->saves_per_epoch > 0 && m->saves_per_epoch * (m->epochs > 0 ? m->epochs : 1) > 1)
-        return count_steps(m, "saves_per_epoch", 1 / (m->saves_per_epoch * (m->epochs > 0 ? m->epochs : 1)), every);
-    if (m->save == EVERY_STEPS)
+    if (m->read.save_steps > 0)
+        return count_steps(m, "save_steps", m->read.save_steps, every);
+    /* Axolotl turns it into a share of all steps */
+    if (m->read.saves_per_epoch > 0 && m->read.saves_per_epoch * (m->read.epochs > 0 ? m->read.epochs : 1) > 1)
+        return count_steps(m, "saves_per_epoch",
+                           1 / (m->read.saves_per_epoch * (m->read.epochs > 0 ? m->read.epochs : 1)), every);
+    if (m->read.save == EVERY_STEPS)
         *every = TRAINERS_OWN;
-    else if (m->save != EVERY_NEVER)
-        *every = steps_of_epochs(m, m->save ? "save_strategy" : "save_strategy (default: epoch)", 1);
+    else if (m->read.save != EVERY_NEVER)
+        *every = steps_of_epochs(m, m->read.save ? "save_strategy" : "save_strategy (default: epoch)", 1);
     return NDP_OK;
 }
 
 static ndp_status finish_evaluation(ndp_import *m) {
     int *every = &m->job.train.eval_every, steps = m->job.train.steps;
-    double epochs = m->epochs > 0 ? m->epochs : 1;
-    if (!ndp_import_find(m, "logging_steps")) /* Axolotl's */
+    double epochs = m->read.epochs > 0 ? m->read.epochs : 1;
+    if (!ndp_import_find(&m->notes, "logging_steps")) /* Axolotl's */
         m->job.train.log_every = steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
     if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
-        if (m->eval_steps > 0 || m->evals_per_epoch > 0 || m->eval > EVERY_NEVER)
-            SAY(m, "no data are held out (val_set_size, test_datasets), so nothing is evaluated\n");
+        if (m->read.eval_steps > 0 || m->read.evals_per_epoch > 0 || m->read.eval > EVERY_NEVER)
+            SAY(m, "there is no held-out data (val_set_size, test_datasets), so nothing is evaluated\n");
         return NDP_OK;
     }
     SAY(m, "eval_loss is the mean over all held-out tokens; Axolotl averages over batches\n");
-    if (m->eval_steps > 0)
-        return count_steps(m, "eval_steps", m->eval_steps, every);
-    if (m->evals_per_epoch * epochs > 1)
-        return count_steps(m, "evals_per_epoch", 1 / (m->evals_per_epoch * epochs), every);
-    if (m->eval == EVERY_STEPS)
+    if (m->read.eval_steps > 0)
+        return count_steps(m, "eval_steps", m->read.eval_steps, every);
+    if (m->read.evals_per_epoch * epochs > 1)
+        return count_steps(m, "evals_per_epoch", 1 / (m->read.evals_per_epoch * epochs), every);
+    if (m->read.eval == EVERY_STEPS)
         *every = m->job.train.log_every;
-    else if (m->eval == EVERY_EPOCH)
+    else if (m->read.eval == EVERY_EPOCH)
         *every = steps_of_epochs(m, "eval_strategy", 1);
     return NDP_OK;
 }
@@ -341,21 +342,23 @@ static ndp_status finish_evaluation(ndp_import *m) {
 /* ---- precision ---- */
 
 static ndp_status finish_precision(ndp_import *m) {
-    bool fp16 = m->fp16 == WORD_YES, fp32 = m->fp32 == WORD_YES;
-    bool bf16 = m->bf16 == WORD_YES || m->bf16 == WORD_AUTO || m->half == WORD_YES || m->mixed == WORD_YES;
-    if (is_axolotl(m) && !m->bf16 && !fp16 && !fp32) /* as where it is silent */
+    bool fp16 = m->read.fp16 == WORD_YES, fp32 = m->read.fp32 == WORD_YES;
+    bool bf16 =
+        m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
+    if (is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
         bf16 = true;
     m->job.precision.compute = bf16 ? NDP_COMPUTE_BF16 : NDP_COMPUTE_FP32;
     if (bf16 && is_axolotl(m))
         SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
-            m->bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
+            m->read.bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
     return ndp_import_mark(m, offsetof(ndp_config, precision.compute));
 }
 
 static void finish_recompute(ndp_import *m) {
-    bool blocks = m->checkpointing == WORD_YES || m->checkpointing == WORD_OFFLOAD || m->fsdp_checkpointing == WORD_YES;
+    bool blocks = m->read.checkpointing == WORD_YES || m->read.checkpointing == WORD_OFFLOAD ||
+                  m->read.fsdp_checkpointing == WORD_YES;
     m->job.train.recompute = blocks ? NDP_RECOMPUTE_BLOCK : NDP_RECOMPUTE_NONE;
-    if (m->checkpointing == WORD_OFFLOAD)
+    if (m->read.checkpointing == WORD_OFFLOAD)
         SAY(m, "gradient_checkpointing: blocks are recomputed; their inputs are not offloaded\n");
 }
 
@@ -368,7 +371,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
         SAY(m,
             "the file has the layout, but not the training: set model.path, data.files, batch, optimizer, schedule and "
             "train.steps as in your script%s\n",
-            m->micro ? "" : " (micro batch 1 is assumed)");
+            m->read.micro ? "" : " (micro batch 1 is assumed)");
         return NDP_OK;
     }
     NDP_TRY(finish_steps(m));

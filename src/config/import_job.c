@@ -23,14 +23,14 @@ static bool is_default(const ndp_option *o, const ndp_config *c, const ndp_confi
     return same;
 }
 
-/* The file's keys, the user's, and all that is not the default, so that the job reads back to the same configuration.
- */
+/* Marks the file's keys, the user's, and all values that are not the default, so that the job reads back the same. */
 static void mark_wanted(const ndp_import *m, const ndp_config *defaults, bool *wanted) {
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
         char name[128];
         snprintf(name, sizeof name, "%s.%s", o->section, o->key);
-        wanted[i] = (m->imported && m->imported[i]) || ndp_import_is_set(m, name) || !is_default(o, &m->job, defaults);
+        wanted[i] =
+            (m->imported && m->imported[i]) || ndp_import_is_set(&m->notes, name) || !is_default(o, &m->job, defaults);
     }
 }
 

@@ -1,5 +1,5 @@
 /* Values that are more than a number or a word: plugins, and DeepSpeed's own file. */
-#include "config/import_parts.h"
+#include "config/import_walk.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -9,32 +9,20 @@ static bool ends_with(const char *text, const char *end) {
     return n >= k && strcmp(text + n - k, end) == 0;
 }
 
-ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *name,
-                            ndp_status (*each)(ndp_import *m, struct fy_node *item, const char *name)) {
-    bool many = fy_node_is_sequence(value);
-    void *place = NULL;
-    struct fy_node *item = many ? fy_node_sequence_iterate(value, &place) : value;
-    for (; item; item = many ? fy_node_sequence_iterate(value, &place) : NULL) {
-        NDP_TRY(ndp_yaml_follow(m->y, &item));
-        NDP_TRY(each(m, item, name));
-    }
-    return NDP_OK;
-}
-
 /* ---- plugins ---- */
 
-/* Those that only make it faster are left, others may do anything. */
+/* Plugins that only affect speed are left out; any other is refused, since it may change the training. */
 static ndp_status read_plugin(ndp_import *m, struct fy_node *item, const char *name) {
     static const char *const faster[] = {"CutCrossEntropyPlugin", "LigerPlugin", "KernelsPlugin"};
     const char *plugin = ndp_yaml_text(item);
     if (!plugin)
-        return ndp_yaml_fail(m->y, item, "a plugin is a word");
+        return ndp_yaml_fail(m->notes.y, item, "expected the name of a plugin");
     bool harmless = false;
     for (int i = 0; i < NDP_COUNT(faster) && !harmless; i++)
         harmless = ends_with(plugin, faster[i]);
     char shown[200];
     snprintf(shown, sizeof shown, "%.40s: %.100s", name, plugin);
-    return ndp_import_note(m, harmless ? SEEN_LEFT : SEEN_REFUSED, shown, item,
+    return ndp_import_note(&m->notes, harmless ? SEEN_LEFT : SEEN_REFUSED, shown, item,
                            harmless ? "ndparallel has its own kernels; there is nothing to compile or patch"
                                     : "a plugin of another program, which could change the training",
                            NULL);
@@ -46,8 +34,8 @@ ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *
 
 /* ---- DeepSpeed ---- */
 
-/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json: enough to know the stage of one that is not
- * here. */
+/* Files are named zero1.json, zero3_bf16.json, zero_stage2_config.json, so the name of a missing one gives its stage.
+ */
 static int stage_of_name(const char *path) {
     const char *file = strrchr(path, '/'), *zero = strstr(file ? file : path, "zero");
     const char *digit = zero ? strpbrk(zero, "123") : NULL;
@@ -56,17 +44,17 @@ static int stage_of_name(const char *path) {
 
 static ndp_status read_file(ndp_import *m, const char *path) {
     size_t size;
-    char *what = ndp_arena_strdup(&m->arena, path);
+    char *what = ndp_arena_strdup(&m->notes.arena, path);
     if (!what)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     NDP_TRY(ndp_file_read_as(NDP_FILE_JOB, path, &m->deepspeed_text, &size));
-    m->y = &m->deepspeed_yaml;
-    ndp_status st = ndp_yaml_open(m->y, what, m->deepspeed_text, size, 0);
-    if (st == NDP_OK && !m->y->root)
+    m->notes.y = &m->deepspeed_yaml;
+    ndp_status st = ndp_yaml_open(m->notes.y, what, m->deepspeed_text, size, 0);
+    if (st == NDP_OK && !m->notes.y->root)
         st = NDP_FAIL(NDP_EINVAL, "%s: empty; expected a DeepSpeed configuration", path);
     if (st == NDP_OK)
-        st = ndp_import_walk(m, m->y->root, "deepspeed", NULL, "");
-    m->y = &m->yaml;
+        st = ndp_import_walk(m, m->notes.y->root, "deepspeed", NULL, "");
+    m->notes.y = &m->yaml;
     return st;
 }
 
@@ -76,12 +64,13 @@ ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char
     if (!path)
         return ndp_import_walk(m, value, "deepspeed", NULL, name);
     if (m->deepspeed_text)
-        return ndp_yaml_fail(m->y, value, "'%s' names a second DeepSpeed file", name);
+        return ndp_yaml_fail(m->notes.y, value, "'%s' names a second DeepSpeed file", name);
     if (ndp_path_exists(path))
         return read_file(m, path);
-    if (m->zero_stage < 0)
-        m->zero_stage = stage_of_name(path);
-    ndp_str_addf(&m->remarks, "%s: %s was not found; assuming ZeRO stage %d, which affects memory, not the result\n",
-                 name, path, m->zero_stage);
+    if (m->read.zero_stage < 0)
+        m->read.zero_stage = stage_of_name(path);
+    ndp_str_addf(&m->notes.remarks,
+                 "%s: %s was not found; assuming ZeRO stage %d, which affects memory, not the result\n", name, path,
+                 m->read.zero_stage);
     return NDP_OK;
 }

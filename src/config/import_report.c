@@ -1,10 +1,12 @@
-#include "config/import_parts.h"
+/* What the user reads about an import: one line per reason, with the keys that it applies to and their lines in the
+ * file. */
+#include "config/import_notes.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
 
-/* 1 for the first line; 0: not in the file. A list or mapping is where the first thing in it is. */
+/* From 1; 0: not in the file. A list or mapping has the line of its first scalar. */
 static int line_of(const import_seen *s) {
     struct fy_node *node = s->node;
     while (node && !fy_node_is_scalar(node)) {
@@ -21,82 +23,82 @@ static int line_of(const import_seen *s) {
     return mark ? mark->line + 1 : 0;
 }
 
-static void add_name(const ndp_import *m, const import_seen *s, ndp_str *out) {
+static void add_name(const ndp_import_notes *n, const import_seen *s, ndp_str *out) {
     ndp_str_add(out, s->name);
-    if (s->y != &m->yaml)
+    if (s->y != n->file)
         ndp_str_addf(out, " (%s:%d)", s->y->what, line_of(s));
     else if (line_of(s))
         ndp_str_addf(out, " (line %d)", line_of(s));
 }
 
-static bool is_settled(const ndp_import *m, const import_seen *s) {
-    return s->verdict == SEEN_REFUSED && ndp_import_is_set(m, s->ours);
+static bool is_settled(const ndp_import_notes *n, const import_seen *s) {
+    return s->verdict == SEEN_REFUSED && ndp_import_is_set(n, s->ours);
 }
 
-/* Where a key is listed. */
+/* The lists of the report. */
 enum { LEFT_OUT, SETTLED, FORCED, UNKNOWN, CHAPTERS };
 
-static int chapter_of(const ndp_import *m, const import_seen *s) {
+static int chapter_of(const ndp_import_notes *n, const import_seen *s) {
     return s->verdict == SEEN_LEFT      ? LEFT_OUT
            : s->verdict == SEEN_UNKNOWN ? UNKNOWN
            : s->verdict == SEEN_CARRIED ? CHAPTERS
-           : is_settled(m, s)           ? SETTLED
+           : is_settled(n, s)           ? SETTLED
                                         : FORCED;
 }
 
 /* All keys of a chapter, those with one reason on one line. */
-static void add_chapter(const ndp_import *m, int in, const char *title, ndp_str *out) {
+static void add_chapter(const ndp_import_notes *n, int in, const char *title, ndp_str *out) {
     bool titled = false;
-    for (int64_t i = 0; i < m->seen_count; i++) {
-        bool listed = chapter_of(m, &m->seen[i]) != in;
+    for (int64_t i = 0; i < n->seen_count; i++) {
+        bool listed = chapter_of(n, &n->seen[i]) != in;
         for (int64_t k = 0; k < i && !listed; k++)
-            listed = chapter_of(m, &m->seen[k]) == in && strcmp(m->seen[k].why, m->seen[i].why) == 0;
+            listed = chapter_of(n, &n->seen[k]) == in && strcmp(n->seen[k].why, n->seen[i].why) == 0;
         if (listed)
             continue;
         ndp_str_add(out, titled ? "" : title);
         titled = true;
-        for (int64_t k = i; k < m->seen_count; k++)
-            if (chapter_of(m, &m->seen[k]) == in && strcmp(m->seen[k].why, m->seen[i].why) == 0) {
+        for (int64_t k = i; k < n->seen_count; k++)
+            if (chapter_of(n, &n->seen[k]) == in && strcmp(n->seen[k].why, n->seen[i].why) == 0) {
                 ndp_str_add(out, k == i ? "  " : ", ");
-                add_name(m, &m->seen[k], out);
+                add_name(n, &n->seen[k], out);
             }
-        ndp_str_addf(out, ": %s\n", m->seen[i].why);
+        ndp_str_addf(out, ": %s\n", n->seen[i].why);
     }
 }
 
-/* Keys and paths may hold anything; notes are lines of printable UTF-8, fit for a comment. */
+/* Keys and paths may hold any bytes; notes are lines of printable UTF-8, which fit into a comment. */
 static void add_printable(const char *text, ndp_str *out) {
     for (utf8proc_int32_t c; *text;) {
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
-        utf8proc_category_t kind = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
+        utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
+        utf8proc_category_t kind = length > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
         bool hidden = kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CN ||
                       kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
         if (hidden && *text != '\n')
             ndp_str_add(out, "?");
         else
-            ndp_str_add_bytes(out, text, (size_t)(n > 0 ? n : 1));
-        text += n > 0 ? n : 1;
+            ndp_str_add_bytes(out, text, (size_t)(length > 0 ? length : 1));
+        text += length > 0 ? length : 1;
     }
 }
 
-ndp_status ndp_import_report(const ndp_import *m, char **notes) {
+ndp_status ndp_import_report(const ndp_import_notes *n, const char *kind, char **notes) {
     static const char *const titles[CHAPTERS] = {[LEFT_OUT] = "not carried over, with no effect on the result:\n",
                                                  [SETTLED] = "not carried over, settled by --set:\n",
                                                  [FORCED] = "NOT CARRIED OVER, BY --force; these change the result:\n",
                                                  [UNKNOWN] = "not carried over, by --force; unknown keys:\n"};
     ndp_str s = {0};
-    ndp_str_addf(&s, "imported from %s, %s\n", m->yaml.what, m->dialect->name);
-    ndp_str_add(&s, m->remarks.data ? m->remarks.data : "");
+    ndp_str_addf(&s, "imported from %s, %s\n", n->file->what, kind);
+    ndp_str_add(&s, n->remarks.data ? n->remarks.data : "");
     for (int i = CHAPTERS; i-- > 0;)
-        add_chapter(m, i, titles[i], &s);
+        add_chapter(n, i, titles[i], &s);
     ndp_str printable = {0};
     add_printable(s.data ? s.data : "", &printable);
-    bool failed = s.failed || printable.failed || m->remarks.failed;
+    bool failed = s.failed || printable.failed || n->remarks.failed;
     ndp_str_release(&s);
     char *whole = ndp_str_detach(&printable);
     if (failed || !whole) {
         free(whole);
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", m->yaml.what);
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to import it", n->file->what);
     }
     *notes = whole;
     return NDP_OK;
@@ -108,15 +110,15 @@ static void add_complaint(const import_seen *s, ndp_str *out) {
         ndp_str_addf(out, "; or --set %s=...", s->ours);
 }
 
-/* The first key with its place and a caret; below it as many of the others as a message holds. */
-ndp_status ndp_import_judge(ndp_import *m) {
+/* The first key with its position and a caret; below it as many of the others as fit into a message. */
+ndp_status ndp_import_judge(ndp_import_notes *n) {
     enum { LONGEST = 1400 };
     const import_seen *first = NULL;
     int count = 0, listed = 0;
     ndp_str caret = {0}, others = {0};
-    for (int64_t i = 0; i < m->seen_count && !m->o->force; i++) {
-        const import_seen *s = &m->seen[i];
-        int in = chapter_of(m, s);
+    for (int64_t i = 0; i < n->seen_count && !n->o->force; i++) {
+        const import_seen *s = &n->seen[i];
+        int in = chapter_of(n, s);
         if (in != FORCED && in != UNKNOWN)
             continue;
         if (count++ == 0) {
@@ -133,7 +135,7 @@ ndp_status ndp_import_judge(ndp_import *m) {
         if (listed < count - 1)
             ndp_str_addf(&others, "\nand %d more", count - 1 - listed);
         const char *words = caret.failed ? first->why : caret.data;
-        st = first->node ? ndp_yaml_fail(first->y, first->node, "%s", words) : ndp_import_fail(m, "", "%s", words);
+        st = first->node ? ndp_yaml_fail(first->y, first->node, "%s", words) : ndp_import_fail(n, "", "%s", words);
         char *said = strdup(ndp_error_message());
         if (said && !others.failed)
             st = NDP_FAIL(st, "%s%s\n--force imports without %s", said, others.data ? others.data : "",

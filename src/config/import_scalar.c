@@ -1,6 +1,6 @@
-/* Scalars as Axolotl gets them. PyYAML resolves what has no quotes by YAML 1.1: 500_000, 0x10, 010 (octal), 1:30 (90),
- * on and off. What it leaves a string, 1e-5 among them, pydantic casts to the type of the key. */
-#include "config/import_parts.h"
+/* Scalars as Axolotl reads them. PyYAML resolves those without quotes by YAML 1.1: 500_000, 0x10, 010 (octal), 1:30
+ * (90), on and off. Pydantic casts what remains a string, such as 1e-5, to the type of the key. */
+#include "config/import_scalar.h"
 
 #include <errno.h>
 #include <math.h>
@@ -9,7 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a number: 60 is for digits separated by colons, 0 for a fraction or an exponent. `plain`: not inside quotes. */
+/* A spelling of numbers. Base 60: digits separated by colons; 0: with a fraction or an exponent. `plain`: without
+ * quotes. */
 typedef struct number_form {
     const char *pattern;
     int base;
@@ -23,7 +24,7 @@ static const number_form forms[] = {
     {"^[-+]?(0|[1-9][0-9_]*)$", 10, true},
     {"^[-+]?([1-9][0-9_]*(:[0-5]?[0-9])+|[0-9][0-9_]*(:[0-5]?[0-9])+\\.[0-9_]*)$", 60, true},
     {"^[-+]?([0-9][0-9_]*\\.[0-9_]*|\\.[0-9][0-9_]*)([eE][-+][0-9]+)?$", 0, true},
-    /* the rest is Python's: int("08"), float("1e-5") */
+    /* the others are Python's: int("08"), float("1e-5") */
     {"^[-+]?[0-9]+(_[0-9]+)*$", 10, false},
     {"^[-+]?([0-9]+(_[0-9]+)*(\\.([0-9]+(_[0-9]+)*)?)?|\\.[0-9]+(_[0-9]+)*)([eE][-+]?[0-9]+(_[0-9]+)*)?$", 0, false},
 };
@@ -46,7 +47,7 @@ static double sexagesimal(const char *digits) {
     return minus ? -v : v;
 }
 
-/* strtoll of a base whose prefix, 0b or 0x, may be there: the sign is put back. */
+/* strtoll of digits with a sign and, for bases 2 and 16, the prefix 0b or 0x. */
 static bool whole_number(const char *digits, int base, char *out, size_t size) {
     bool minus = *digits == '-';
     digits += minus || *digits == '+';
@@ -59,7 +60,7 @@ static bool whole_number(const char *digits, int base, char *out, size_t size) {
     return !errno && end != digits && !*end;
 }
 
-/* Without underscores; false where they do not fit. */
+/* Copies the text without underscores; false if it does not fit. */
 static bool without_underscores(const char *text, char *out, size_t size) {
     size_t n = 0;
     for (; *text; text++) {

@@ -1,12 +1,18 @@
-/* How the tables of other programs' keys are written, and what several of them say. Inside this room only. */
+/* The tables of other programs' keys: which there are, how their rows are written, and the reasons and words that
+ * several of them use. Inside this room only. */
 #ifndef NDP_CONFIG_IMPORT_TABLE_H
 #define NDP_CONFIG_IMPORT_TABLE_H
 
 #include "config/import_parts.h"
 
+extern const import_table ndp_import_axolotl, ndp_import_accelerate;
+/* Sets the tables and the dialect that knows the most keys of the file. */
+NDP_API ndp_status ndp_import_choose(ndp_import *m);
+
 #define INTO(member) .offset = offsetof(ndp_import, member)
 #define INT(member, from, to) IMPORT_VALUE, .type = NDP_OPTION_INT, INTO(member), .low = from, .high = to
 #define SIZE(member) INT(member, 1, 1 << 20)
+#define AXIS(NAME) SIZE(read.size[NDP_##NAME])
 #define INT64(member, from, to) IMPORT_VALUE, .type = NDP_OPTION_INT64, INTO(member), .low = from, .high = to
 #define NUMBER(member, within) IMPORT_VALUE, .type = NDP_OPTION_NUMBER, INTO(member), .interval = within
 #define TEXT(member) IMPORT_VALUE, .type = NDP_OPTION_TEXT, INTO(member)

@@ -1,3 +1,5 @@
+/* One option of the table: reads, writes, copies and releases the member of ndp_config that it describes, by its type.
+ */
 #include "config/option.h"
 
 #include <errno.h>
@@ -28,9 +30,9 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
     else if (o->type == NDP_OPTION_BOOL)
         ndp_str_add(out, "true or false");
     else if (o->type == NDP_OPTION_LIST)
-        ndp_str_add(out, "a text or a list of texts");
+        ndp_str_add(out, "a string or a list of strings");
     else if (!o->words)
-        ndp_str_add(out, o->value ? "text" : "text or null");
+        ndp_str_add(out, o->value ? "a string" : "a string or null");
     for (int i = 0, n = count_words(o); i < n; i++)
         ndp_str_addf(out, "%s%s", i == 0 ? "" : i == n - 1 ? " or " : ", ", o->words[i]);
 }
@@ -42,11 +44,11 @@ ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_nod
     ndp_str s = {0};
     ndp_str_addf(&s, "'%s%s%s' is ", o->section, *o->section ? "." : "", o->key);
     if (!text)
-        ndp_str_add(&s, fy_node_is_sequence(node) ? "a list" : fy_node_is_mapping(node) ? "a mapping" : "no text");
+        ndp_str_add(&s, fy_node_is_sequence(node) ? "a list" : fy_node_is_mapping(node) ? "a mapping" : "not a string");
     else if (ndp_yaml_is_null(node))
         ndp_str_add(&s, "empty");
     else
-        ndp_str_addf(&s, ndp_yaml_is_plain(node) ? "'%.60s'" : "the text \"%.60s\"", text);
+        ndp_str_addf(&s, ndp_yaml_is_plain(node) ? "'%.60s'" : "the string \"%.60s\"", text);
     ndp_str_add(&s, ", expected ");
     ndp_option_expects(o, &s);
     if (meant)
@@ -84,13 +86,13 @@ static bool in_interval(const char *interval, double v) {
 
 static bool read_number(const ndp_option *o, const char *text, double *out) {
     char *end;
-    /* strtod also knows hexadecimal, nan and inf */
+    /* strtod also accepts hexadecimal, nan and inf */
     if (!text || !*text || strspn(text, "0123456789+-.eE") != strlen(text))
         return false;
     double v = strtod(text, &end);
     if (*end || !isfinite(v) || !in_interval(o->interval, v))
         return false;
-    *out = v == 0 ? 0 : v; /* -0 would be written back as another number */
+    *out = v == 0 ? 0 : v; /* -0 would be written as another number */
     return true;
 }
 
@@ -220,7 +222,7 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
     return NDP_FAIL(NDP_EBUG, "option %s.%s has no type", o->section, o->key);
 }
 
-/* In double quotes: the one style that can hold everything. */
+/* In double quotes, the only style that can hold every string. */
 static void write_text(const char *text, ndp_str *out) {
     if (!text) {
         ndp_str_add(out, "null");

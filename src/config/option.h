@@ -12,12 +12,12 @@ typedef enum ndp_option_type {
     NDP_OPTION_PAIR,   /* two of them */
     NDP_OPTION_BOOL,
     NDP_OPTION_WORD, /* an enum: the index of one of the words */
-    NDP_OPTION_TEXT, /* char *: one of the words if there are any; NULL where the default is NULL */
-    NDP_OPTION_LIST  /* ndp_strings: a list, or one text */
+    NDP_OPTION_TEXT, /* char *: one of the words, if there are any; may be NULL if the default is NULL */
+    NDP_OPTION_LIST  /* ndp_strings: a list, or one string */
 } ndp_option_type;
 
 typedef struct ndp_option {
-    const char *section, *key; /* "" for a key that is in no section */
+    const char *section, *key; /* section "": the key is in none */
     size_t offset;             /* in ndp_config, or in what the reader of another table passes */
     ndp_key_role role;
     ndp_option_type type;
@@ -32,10 +32,9 @@ typedef struct ndp_option {
 extern const ndp_option ndp_options[];
 extern const int ndp_option_count;
 
-/* Into the struct that `offset` is of. */
+/* Reads a node into the struct at `into`, of which `offset` is an offset. */
 NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into);
-/* The same for the digits of an INT, INT64 or NUMBER; false, and nothing is read, where they are not what it expects.
- */
+/* The same for the digits of an INT, INT64 or NUMBER; false, and nothing is read, if they do not fit. */
 bool ndp_option_digits(const ndp_option *o, const char *digits, void *into);
 /* NDP_EINVAL: "'optimizer.lr' is 'fast', expected a number in [0, inf)", pointing at the node. */
 ndp_status ndp_option_unexpected(const ndp_option *o, ndp_yaml *y, struct fy_node *node);

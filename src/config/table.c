@@ -1,3 +1,5 @@
+/* All options, in the order in which `ndparallel config` and job.yaml show them. The help is what users read; a row
+ * also says what a key means to a resumed run. */
 #include "config/option.h"
 
 static const char *const init_words[] = {"pretrained", "random", NULL};
@@ -21,22 +23,27 @@ static const char *const transport_words[] = {"auto", "self", "local", "shm", "m
 #define TEXT(default) NDP_OPTION_TEXT, default
 #define INT(default, from, to) NDP_OPTION_INT, #default, from, to
 #define INT64(default, from, to) NDP_OPTION_INT64, #default, from, to
-#define SIZE(default) NDP_OPTION_INT, #default, 1, 1 << 20, .open = true
 #define NUMBER(default, within) NDP_OPTION_NUMBER, #default, .interval = within
 #define WORD(default, choices) NDP_OPTION_WORD, #default, .words = choices
 #define BOOL(default) NDP_OPTION_BOOL, #default
 #define HELP .help =
+/* clang-format off */
+/* The sizes of the layout: all may be auto, except ep. */
+#define AXIS(NAME, name, built, value, weight, help_text)                                                              \
+    {"parallelism", #name "_size", offsetof(ndp_config, parallelism.size[NDP_##NAME]), NDP_KEY_FREE, NDP_OPTION_INT,   \
+     value, 1, 1 << 20, .open = NDP_##NAME < NDP_AXES, HELP help_text},
+/* clang-format on */
 
 const ndp_option ndp_options[] = {
     /* clang-format off */
-    {CONTENTS(model, path), TEXT(NULL), HELP "Hugging Face folder: config.json, safetensors, tokenizer"},
+    {CONTENTS(model, path), TEXT(NULL), HELP "a Hugging Face folder: config.json, safetensors, tokenizer"},
     {CONTENTS(model, config), TEXT(NULL), HELP "a config.json; the model starts with random weights"},
     {IDENTITY(model, init), WORD(pretrained, init_words), HELP "random if only model.config is given"},
     {FREE(model, allow_longer), BOOL(false), HELP "train on more than max_position_embeddings tokens"},
     {CONTENTS(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
 
     {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .bin, also .gz .zst .xz"},
-    {IDENTITY(data, mix), NDP_OPTION_LIST, "[]", HELP "one number per file: how often an epoch takes its rows"},
+    {IDENTITY(data, mix), NDP_OPTION_LIST, "[]", HELP "one number per file: how often an epoch reads its rows"},
     {IDENTITY(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens per row"},
     {CONTENTS(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},
     {IDENTITY(data, format), WORD(auto, format_words), HELP "format of JSON records; auto: by the fields of each record"},
@@ -57,23 +64,17 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, shuffle), BOOL(true), HELP "a new order every epoch, the same on every layout"},
     {FREE(data, cache_dir), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
-    {FREE(parallelism, pp_size), SIZE(1), HELP "pipeline stages"},
-    {FREE(parallelism, dp_replicate_size), SIZE(1), HELP "replicas of the sharded model"},
-    {FREE(parallelism, dp_shard_size), SIZE(auto), HELP "ranks that share the parameters of a replica"},
-    {FREE(parallelism, cp_size), SIZE(1), HELP "context parallelism: ranks along the sequence"},
-    {FREE(parallelism, sp_size), SIZE(1), HELP "Ulysses sequence parallelism: sequence to heads and back"},
-    {FREE(parallelism, tp_size), SIZE(1), HELP "tensor parallelism"},
-    {FREE(parallelism, ep_size), INT(1, 1, 1 << 20), HELP "expert parallelism, within dp_shard x cp x sp"},
+    NDP_AXES_LIST(AXIS)
     {FREE(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward"},
     {FREE(parallelism, cp_method), WORD(ring, cp_words), HELP "keys and values: passed around a ring, or gathered"},
-    {FREE(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late piece per rank: equal work under a causal mask"},
-    {FREE(parallelism, tp_sequence_parallel), BOOL(true), HELP "norms and residuals are cut along the sequence"},
+    {FREE(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late chunk per rank: equal work under a causal mask"},
+    {FREE(parallelism, tp_sequence_parallel), BOOL(true), HELP "norms and residuals are split along the sequence"},
 
     {IDENTITY(precision, compute), WORD(fp32, compute_words), HELP "type of activations and kernels; fp64: device ref only"},
     {IDENTITY(precision, reduce), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
 
     {IDENTITY(batch, global_batch_size), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},
-    {FREE(batch, micro_batch_size), INT(1, 1, 1 << 24), HELP "rows a rank computes at once"},
+    {FREE(batch, micro_batch_size), INT(1, 1, 1 << 24), HELP "rows that a rank computes at once"},
 
     {IDENTITY(optimizer, name), WORD(adamw, optimizer_words), HELP "the update rule"},
     {IDENTITY(optimizer, lr), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
@@ -85,14 +86,14 @@ const ndp_option ndp_options[] = {
 
     {IDENTITY(schedule, name), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
     {IDENTITY(schedule, warmup_steps), INT(10, 0, 1 << 30), HELP "steps of linear warm-up"},
-    {IDENTITY(schedule, min_lr_ratio), NUMBER(0.1, "[0, 1]"), HELP "last learning rate / lr"},
+    {IDENTITY(schedule, min_lr_ratio), NUMBER(0.1, "[0, 1]"), HELP "final learning rate / lr"},
 
     {IDENTITY(train, steps), INT(100, 1, 1 << 30), HELP "number of updates"},
     {IDENTITY(train, seed), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
     {FREE(train, recompute), WORD(none, recompute_words), HELP "block: keep only the input of each decoder block"},
     {FREE(train, output_dir), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
     {FREE(train, threads), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
-    {FREE(train, force_memory), BOOL(false), HELP "start although more memory is needed than is available"},
+    {FREE(train, force_memory), BOOL(false), HELP "start even if more memory is needed than is available"},
     {FREE(train, device), WORD(cpu, device_words), HELP "ref: plain loops, for comparison"},
     {FREE(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
     {FREE(train, ranks), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
@@ -100,7 +101,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, eval_every), INT(0, 0, 1 << 30), HELP "steps between evaluations of the held-out data; 0: only at the end"},
 
     {FREE(checkpoint, every), INT(0, 0, 1 << 30), HELP "steps between checkpoints; 0: only at the end"},
-    {FREE(checkpoint, keep), INT(3, 1, 1 << 20), HELP "how many of the latest to keep"},
+    {FREE(checkpoint, keep), INT(3, 1, 1 << 20), HELP "how many of the latest checkpoints to keep"},
     /* clang-format on */
 };
 const int ndp_option_count = NDP_COUNT(ndp_options);

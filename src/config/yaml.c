@@ -1,3 +1,5 @@
+/* YAML by libfyaml, whose errors and ours are shown in one form: the position, the line, and a caret below the place.
+ * Lines are shortened to about 100 characters around the caret; columns are characters, not bytes. */
 #include "config/yaml.h"
 
 #include "base/text.h"
@@ -7,9 +9,9 @@
 #include <string.h>
 
 enum {
-    LARGEST = 1 << 20,
-    /* bytes */ SHOWN = 100,
-    BEFORE = 70 /* characters of a line, and of them before the caret */
+    LARGEST = 1 << 20, /* bytes */
+    SHOWN = 100,       /* characters of a line */
+    BEFORE = 70        /* of them before the caret */
 };
 
 /* Byte offset of a character of the line, or of its end. */
@@ -30,7 +32,7 @@ static void place_of(const ndp_yaml *y, size_t offset, int *line, int *column) {
     }
 }
 
-/* Start of a line; NULL when the text has fewer, or that line is the empty one behind the last newline. */
+/* Start of a line; NULL if the text has fewer lines, or nothing follows the last newline. */
 static const char *find_line(const ndp_yaml *y, int line) {
     const char *end = y->text + y->size, *at = y->text;
     for (int i = 1; i < line && at; i++) {
@@ -42,7 +44,7 @@ static const char *find_line(const ndp_yaml *y, int line) {
 
 ndp_status ndp_yaml_fail_at(const ndp_yaml *y, int line, int column, const char *message) {
     const char *end = y->text + y->size, *at = find_line(y, line);
-    if (!at) { /* something is missing at the end: point behind what there is */
+    if (!at) { /* something is missing at the end: point past the last character */
         size_t last = y->size;
         while (last > 0 && (y->text[last - 1] == '\n' || y->text[last - 1] == ' '))
             last--;
@@ -65,7 +67,7 @@ ndp_status ndp_yaml_fail_at(const ndp_yaml *y, int line, int column, const char 
     return st;
 }
 
-/* The first complaint that was collected. */
+/* The first error that the parser collected. */
 static const struct fy_diag_error *collected(const ndp_yaml *y) {
     void *place = NULL;
     return fy_diag_errors_iterate(y->diag, &place);
@@ -86,10 +88,10 @@ ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...
         message = NULL;
     va_end(args);
     if (!message)
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to say what is wrong", y->what);
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for an error message", y->what);
     if (node)
         fy_node_report(node, FYET_ERROR, "%s", message);
-    if (y->near && !collected(y)) /* an empty node has no place: then its key */
+    if (y->near && !collected(y)) /* an empty node has no position: point at its key */
         fy_node_report(y->near, FYET_ERROR, "%s", message);
     ndp_status st = fail_as_collected(y, message);
     free(message);
@@ -118,7 +120,7 @@ ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t
     y->diag = fy_diag_create(&diag);
     if (y->diag)
         fy_diag_set_collect_errors(y->diag, true);
-    /* Aliases are followed one at a time: resolving them all copies, and a few lines could fill the memory. */
+    /* Aliases are followed one at a time: resolving all of them copies, so a few lines could fill the memory. */
     struct fy_parse_cfg parse = {.flags = FYPCF_QUIET | FYPCF_COLLECT_DIAG, .diag = y->diag};
     y->parser = y->diag ? fy_parser_create(&parse) : NULL;
     if (!y->parser || fy_parser_set_string(y->parser, text + start, size - (size_t)start))
@@ -128,8 +130,8 @@ ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t
     ndp_status st = NDP_OK;
     if (second) {
         struct fy_node *root = fy_document_root(second);
-        st = root ? ndp_yaml_fail(y, root, "a second document; a configuration is one")
-                  : NDP_FAIL(NDP_EINVAL, "%s: several documents; a configuration is one", what);
+        st = root ? ndp_yaml_fail(y, root, "a second document; a configuration has one")
+                  : NDP_FAIL(NDP_EINVAL, "%s: several documents; a configuration has one", what);
         fy_parse_document_destroy(y->parser, second);
     } else if (fy_parser_get_stream_error(y->parser))
         st = fail_as_collected(y, "not a YAML document");

@@ -1,4 +1,4 @@
-/* A YAML text with its places: every complaint about it, the parser's and ours, shows file:line:column, the line and a
+/* A YAML text with positions: every error in it, the parser's and ours, is shown with file:line:column, the line and a
  * caret. Inside this room only. */
 #ifndef NDP_CONFIG_YAML_H
 #define NDP_CONFIG_YAML_H
@@ -9,28 +9,28 @@
 typedef struct ndp_yaml {
     const char *what, *text; /* borrowed; `what` names the text in messages */
     size_t size;
-    int start; /* the document begins here in the text, on its first line, after ASCII only: the value of KEY=VALUE */
+    int start; /* offset of the document in the text (the value of KEY=VALUE): on the first line, after ASCII */
     struct fy_diag *diag;
     struct fy_parser *parser;
     struct fy_document *document;
     struct fy_node *root; /* NULL: an empty document */
-    struct fy_node *near; /* the last key: what a message about an empty value points at */
+    struct fy_node *near; /* the last key, which an error about an empty value points at */
 } ndp_yaml;
 
-/* One document of valid UTF-8 without duplicate keys. Close it also when this fails. */
+/* Parses one document of valid UTF-8 without duplicate keys. Close it even if this fails. */
 NDP_API ndp_status ndp_yaml_open(ndp_yaml *y, const char *what, const char *text, size_t size, int start);
 void ndp_yaml_close(ndp_yaml *y);
 
 /* NDP_EINVAL, with the message pointing at the node. */
 ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-/* The same for a place: line and column from 1, columns in characters. */
+/* The same at a position: line and column from 1, columns in characters. */
 ndp_status ndp_yaml_fail_at(const ndp_yaml *y, int line, int column, const char *message);
 
 /* Follows an alias to the node that its anchor names. */
 NDP_API ndp_status ndp_yaml_follow(ndp_yaml *y, struct fy_node **node);
 /* The text of a scalar node, borrowed from the document; NULL for a list or mapping, and for text with a zero byte. */
 const char *ndp_yaml_text(struct fy_node *node);
-/* Written without quotes: so that 1 is a number and "1" is not. */
+/* True if written without quotes: 1 is a number, "1" is not. */
 bool ndp_yaml_is_plain(struct fy_node *node);
 /* Nothing, ~ or null. */
 bool ndp_yaml_is_null(struct fy_node *node);

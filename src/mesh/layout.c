@@ -1,37 +1,34 @@
+/* The rules of a layout. ndp_layout_resolve fills the size that is auto and checks the rules; what it refuses it
+ * answers with the nearest layouts that are legal, found by trying all factorizations of the number of ranks in the
+ * order of how many sizes they change. Called once a run, by every rank, before anything is opened. */
 #include "mesh/mesh.h"
 
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
-/* The axes that can be trained today; the others are legal, but refused. */
-static const bool axis_built[NDP_AXES] = {
-    [NDP_DP_REPLICATE] = true, [NDP_DP_SHARD] = true, [NDP_CP] = true, [NDP_SP] = true, [NDP_TP] = true};
-
 enum { TEXT = 320, LAYOUT_TEXT = 160, SUGGESTIONS = 4, LIST = 2 * SUGGESTIONS * LAYOUT_TEXT };
 
 ndp_status ndp_layout_built(const ndp_layout *layout) {
     char names[TEXT] = "";
-    for (int axis = 0; axis <= NDP_AXES; axis++) {
-        bool ep = axis == NDP_AXES;
-        int size = ep ? layout->ep : layout->size[axis];
-        if (size == 1 || (!ep && axis_built[axis]))
+    for (int axis = 0; axis < NDP_SIZES; axis++) {
+        if (layout->size[axis] == 1 || ndp_axis_table[axis].built)
             continue;
         size_t used = strlen(names);
-        snprintf(names + used, sizeof names - used, "%s%s_size %d", used ? ", " : "",
-                 ep ? "ep" : ndp_axis_name((ndp_axis)axis), size);
+        snprintf(names + used, sizeof names - used, "%s%s_size %d", used ? ", " : "", ndp_axis_name((ndp_axis)axis),
+                 layout->size[axis]);
     }
     return names[0] ? NDP_FAIL(NDP_ENOTSUP, "not built yet: %s; set %s to 1", names, strchr(names, ',') ? "them" : "it")
                     : NDP_OK;
 }
 
-/* The rule that a full layout breaks, with its numbers, in `why`; false when it is legal. */
+/* True if a full layout breaks a rule, which is then in `why` with its numbers. */
 static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char why[TEXT]) {
     int64_t tp_sp = (int64_t)l->size[NDP_TP] * l->size[NDP_SP];
     int64_t shard = (int64_t)l->size[NDP_DP_SHARD] * l->size[NDP_CP] * l->size[NDP_SP];
-    if (shard % l->ep != 0)
-        snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d = %lld", l->ep, l->size[NDP_DP_SHARD],
-                 l->size[NDP_CP], l->size[NDP_SP], (long long)shard);
+    if (shard % l->size[NDP_EP] != 0)
+        snprintf(why, TEXT, "ep %d does not divide dp_shard %d x cp %d x sp %d = %lld", l->size[NDP_EP],
+                 l->size[NDP_DP_SHARD], l->size[NDP_CP], l->size[NDP_SP], (long long)shard);
     else if (facts && facts->heads % tp_sp != 0)
         snprintf(why, TEXT, "%d attention head%s not divisible by tp %d x sp %d = %lld", facts->heads,
                  facts->heads == 1 ? " is" : "s are", l->size[NDP_TP], l->size[NDP_SP], (long long)tp_sp);
@@ -46,7 +43,7 @@ static bool breaks_rule(const ndp_layout *l, const ndp_layout_facts *facts, char
     return true;
 }
 
-/* Fills the auto size; false, with the numbers in `why`, when the product is not `world`. */
+/* Fills the auto size. False if the product is not `world`; `why` then has the numbers. */
 static bool fill(ndp_layout *l, int world, char why[TEXT]) {
     char text[LAYOUT_TEXT];
     int open = -1;
@@ -54,7 +51,7 @@ static bool fill(ndp_layout *l, int world, char why[TEXT]) {
     for (int axis = 0; axis < NDP_AXES; axis++) {
         if (l->size[axis] == 0)
             open = axis;
-        else if (product <= INT32_MAX) /* beyond it, it is wrong already */
+        else if (product <= INT32_MAX) /* a larger one is wrong already */
             product *= l->size[axis];
     }
     if (open < 0 && product == world)
@@ -76,32 +73,32 @@ static bool fill(ndp_layout *l, int world, char why[TEXT]) {
 
 /* ---- the nearest legal layouts ---- */
 
-/* Layouts with fewest changed sizes first, then the nearest. */
-typedef struct search {
+/* A search for layouts that change exactly `limit` sizes; the nearest of them, sorted by distance. */
+typedef struct layout_search {
     const ndp_layout *asked;
     const ndp_layout_facts *facts;
     int world;
-    int limit; /* of changed sizes: only layouts with exactly so many are taken */
+    int limit;
     int found;
     ndp_layout layouts[SUGGESTIONS];
     double distances[SUGGESTIONS];
-} search;
+} layout_search;
 
 static double change(int asked, int size) { return asked ? fabs(log((double)size / asked)) : 0; }
 
-/* The sum of |log(new / asked)|. Among equal changes those of the data axes come first, which affect model and batch
- * least. Only cp comes before them where sp shrinks: both cut the sequence, and the batch stays the same. */
+/* The sum of |log(new / asked)|, weighted: among equal changes those of the data axes come first, which affect model
+ * and batch least. Only cp comes before them where sp shrinks: both cut the sequence, and the batch stays the same. */
 static double distance(const ndp_layout *asked, const ndp_layout *l) {
-    static const double weight[NDP_AXES] = {1.05, 1.01, 1.0, 1.02, 1.03, 1.04};
-    double sum = change(asked->ep, l->ep);
+    double sum = change(asked->size[NDP_EP], l->size[NDP_EP]) * ndp_axis_table[NDP_EP].weight;
     for (int axis = 0; axis < NDP_AXES; axis++) {
         bool instead = axis == NDP_CP && l->size[NDP_SP] < asked->size[NDP_SP];
-        sum += change(asked->size[axis], l->size[axis]) * (instead ? 0.99 : weight[axis]);
+        sum += change(asked->size[axis], l->size[axis]) * (instead ? 0.99 : ndp_axis_table[axis].weight);
     }
     return sum;
 }
 
-static void take(search *s, const ndp_layout *l) {
+/* Adds a legal layout to the list, if it is one of the nearest. */
+static void take(layout_search *s, const ndp_layout *l) {
     char why[TEXT];
     if (breaks_rule(l, s->facts, why))
         return;
@@ -120,21 +117,22 @@ static void take(search *s, const ndp_layout *l) {
     s->distances[at] = far;
 }
 
-static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, int size);
+static void try_size(layout_search *s, ndp_layout *l, int axis, int left, int changes, int size);
 
-/* All sizes are set: takes the layout, or the same with a smaller ep. */
-static void try_ep(search *s, ndp_layout *l, int changes) {
+/* All axes are set: takes the layout, or the same with a smaller ep. */
+static void try_ep(layout_search *s, ndp_layout *l, int changes) {
+    int asked = s->asked->size[NDP_EP], *ep = &l->size[NDP_EP];
     if (changes == s->limit)
         take(s, l);
     if (changes + 1 != s->limit)
         return;
-    for (l->ep = 1; l->ep < s->asked->ep && l->ep <= s->world; l->ep++)
+    for (*ep = 1; *ep < asked && *ep <= s->world; ++*ep)
         take(s, l);
-    l->ep = s->asked->ep;
+    *ep = asked;
 }
 
-/* Sizes of `axis` and all inner ones, whose product must be `left`. */
-static void try_axis(search *s, ndp_layout *l, int axis, int left, int changes) {
+/* Tries all sizes of `axis` and all inner ones, whose product must be `left`. */
+static void try_axis(layout_search *s, ndp_layout *l, int axis, int left, int changes) {
     if (axis == NDP_AXES) {
         if (left == 1)
             try_ep(s, l, changes);
@@ -154,10 +152,10 @@ static void try_axis(search *s, ndp_layout *l, int axis, int left, int changes) 
     }
 }
 
-static void try_size(search *s, ndp_layout *l, int axis, int left, int changes, int size) {
+static void try_size(layout_search *s, ndp_layout *l, int axis, int left, int changes, int size) {
     int asked = s->asked->size[axis];
-    bool not_built = !axis_built[axis] && size > 1 && asked == 1;
-    if (left % size != 0 || not_built)
+    bool suggested = ndp_axis_table[axis].built || size == 1 || asked != 1; /* no axis that is refused */
+    if (left % size != 0 || !suggested)
         return;
     l->size[axis] = size;
     try_axis(s, l, axis + 1, left / size, changes + (asked && size != asked));
@@ -179,10 +177,10 @@ static void list_layout(ndp_layout l, bool ranks, char list[LIST]) {
 /* Lists the nearest legal layouts; `first` is the nearest of them. */
 static void list_nearest(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST],
                          ndp_layout *first) {
-    search s = {.asked = asked, .facts = facts, .world = world};
+    layout_search s = {.asked = asked, .facts = facts, .world = world};
     int n = 0;
-    /* One or two changes repair nearly every request: more are tried only if nothing was found. */
-    for (s.limit = 1; s.limit <= NDP_AXES + 1 && n < SUGGESTIONS && (n == 0 || s.limit <= 2); s.limit++) {
+    /* One or two changes repair nearly every request: more are only tried if nothing was found. */
+    for (s.limit = 1; s.limit <= NDP_SIZES && n < SUGGESTIONS && (n == 0 || s.limit <= 2); s.limit++) {
         ndp_layout at = *asked;
         s.found = 0;
         try_axis(&s, &at, 0, world, 0);
@@ -206,7 +204,7 @@ static void add_fix(const ndp_layout *asked, const ndp_layout *to, char fix[TEXT
         snprintf(fix + strlen(fix), TEXT - strlen(fix), ", or auto");
 }
 
-/* The numbers of ranks closest to `world` that the sizes divide, if one of them is auto. */
+/* With a size that is auto: the numbers of ranks closest to `world` that the other sizes divide. */
 static void list_other_worlds(const ndp_layout *asked, int world, const ndp_layout_facts *facts, char list[LIST]) {
     int64_t product = 1;
     char why[TEXT];
@@ -219,7 +217,7 @@ static void list_other_worlds(const ndp_layout *asked, int world, const ndp_layo
     }
 }
 
-/* Changes one of the sizes that a model limits: to the nearest legal one above and below, up to twice as large. */
+/* Changes each of the sizes that a model limits to the nearest legal one below and above, up to twice as large. */
 static void list_other_sizes(const ndp_layout *full, const ndp_layout_facts *facts, char list[LIST]) {
     static const ndp_axis limited[] = {NDP_TP, NDP_SP, NDP_PP};
     char why[TEXT];
@@ -238,12 +236,12 @@ static void list_other_sizes(const ndp_layout *full, const ndp_layout_facts *fac
     }
 }
 
-/* `full`: the layout whose product is `world`, NULL when there is none. */
+/* Fails with `why` and the nearest legal layouts. `full`: the layout whose product is `world`; NULL: there is none. */
 static ndp_status refuse(const ndp_layout *asked, const ndp_layout *full, int world, const ndp_layout_facts *facts,
                          const char *why) {
     char here[LIST] = "", elsewhere[LIST] = "", fix[TEXT] = "";
     ndp_layout nearest = *asked;
-    bool open = false, given = false; /* a size is auto; and is not 1 */
+    bool open = false, given = false; /* a size is auto; it came out above 1 */
     for (int axis = 0; axis < NDP_AXES; axis++) {
         open |= asked->size[axis] == 0;
         given |= asked->size[axis] == 0 && full && full->size[axis] > 1;
@@ -268,7 +266,7 @@ ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_fa
                   ndp_axis_name((ndp_axis)axis), layout->size[axis]);
     }
     NDP_CHECK(open <= 1, "%d sizes are auto; at most one can be", open);
-    NDP_CHECK(layout->ep >= 1, "ep_size is %d; it has to be at least 1", layout->ep);
+    NDP_CHECK(layout->size[NDP_EP] >= 1, "ep_size is %d; it has to be at least 1", layout->size[NDP_EP]);
     NDP_CHECK(!facts || (facts->heads >= 1 && facts->kv_heads >= 1 && facts->layers >= 1),
               "a model with %d heads, %d kv heads and %d layers cannot be laid out", facts->heads, facts->kv_heads,
               facts->layers);

@@ -1,44 +1,36 @@
+/* The mesh of a rank: its coordinates and its groups, by arithmetic on the sizes of the layout; and the batch. */
 #include "mesh/mesh.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static const char *const axis_names[NDP_AXES] = {"pp", "dp_replicate", "dp_shard", "cp", "sp", "tp"};
+#define AXIS_ROW(NAME, name, built, initial, weight, help) [NDP_##NAME] = {#name, built, weight},
+const ndp_axis_row ndp_axis_table[NDP_SIZES] = {NDP_AXES_LIST(AXIS_ROW)};
 
-const char *ndp_axis_name(ndp_axis axis) { return axis_names[axis]; }
+const char *ndp_axis_name(ndp_axis axis) { return ndp_axis_table[axis].name; }
 
 /* Every group covers adjacent axes, `first` to `last`, so it is one (base, stride, count). The kv group is a part of
  * its axis. */
+#define GROUP_ROW(NAME, name, first, last) [NDP_GROUP_##NAME] = {#name, NDP_##first, NDP_##last},
 static const struct {
     const char *name;
     ndp_axis first, last;
-} group_kinds[NDP_GROUPS] = {
-    [NDP_GROUP_WORLD] = {"world", NDP_PP, NDP_TP},
-    [NDP_GROUP_PP] = {"pp", NDP_PP, NDP_PP},
-    [NDP_GROUP_REPLICATE] = {"replicate", NDP_DP_REPLICATE, NDP_DP_REPLICATE},
-    [NDP_GROUP_DATA] = {"data", NDP_DP_REPLICATE, NDP_DP_SHARD},
-    [NDP_GROUP_SHARD] = {"shard", NDP_DP_SHARD, NDP_SP},
-    [NDP_GROUP_LOSS] = {"loss", NDP_DP_REPLICATE, NDP_SP},
-    [NDP_GROUP_CP] = {"cp", NDP_CP, NDP_CP},
-    [NDP_GROUP_SP] = {"sp", NDP_SP, NDP_SP},
-    [NDP_GROUP_TP] = {"tp", NDP_TP, NDP_TP},
-    [NDP_GROUP_KV] = {"kv", NDP_TP, NDP_TP},
-};
+} group_kinds[NDP_GROUPS] = {NDP_GROUPS_LIST(GROUP_ROW)};
 
 const char *ndp_group_name(ndp_group_kind kind) { return group_kinds[kind].name; }
 
-ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, ndp_mesh *out) {
+ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, const ndp_mesh_facts *facts, ndp_mesh *out) {
     ndp_mesh mesh = {.layout = *layout, .rank = rank};
     int64_t world = 1;
     for (int axis = 0; axis < NDP_AXES; axis++) {
-        NDP_CHECK(layout->size[axis] >= 1, "%s_size is %d; a mesh needs a resolved layout", axis_names[axis],
+        NDP_CHECK(layout->size[axis] >= 1, "%s_size is %d; a mesh needs a resolved layout", ndp_axis_table[axis].name,
                   layout->size[axis]);
         world *= layout->size[axis];
         NDP_CHECK(world <= INT32_MAX, "the layout has more than %d ranks", INT32_MAX);
     }
     NDP_CHECK(rank >= 0 && rank < world, "rank %d is not one of the %d ranks of the layout", rank, (int)world);
     mesh.world = (int)world;
-    mesh.kv_copies = 1;
+    mesh.kv_heads = facts ? facts->kv_heads : 0;
     for (int axis = NDP_AXES - 1, rest = rank; axis >= 0; axis--) {
         mesh.coord[axis] = rest % layout->size[axis];
         rest /= layout->size[axis];
@@ -54,6 +46,13 @@ int ndp_mesh_rank_of(const ndp_layout *layout, const int coord[NDP_AXES]) {
     return rank;
 }
 
+/* Ranks of the tensor axis that hold the same kv head. Where tp and the kv heads do not divide each other, every rank
+ * holds all of them, for the sequence axis to choose from. */
+static int kv_copies(const ndp_mesh *mesh) {
+    int tp = mesh->layout.size[NDP_TP], heads = mesh->kv_heads;
+    return heads > 0 && tp % heads == 0 ? tp / heads : 1;
+}
+
 ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
     ndp_group g = {.stride = 1, .count = 1};
     for (int axis = (int)group_kinds[kind].last + 1; axis < NDP_AXES; axis++)
@@ -62,8 +61,10 @@ ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
         g.count *= mesh->layout.size[axis];
         g.rank = g.rank * mesh->layout.size[axis] + mesh->coord[axis];
     }
-    if (kind == NDP_GROUP_KV)
-        g.count = mesh->kv_copies, g.rank %= mesh->kv_copies;
+    if (kind == NDP_GROUP_KV) {
+        g.count = kv_copies(mesh);
+        g.rank %= g.count;
+    }
     g.base = mesh->rank - g.rank * g.stride;
     return g;
 }
@@ -73,14 +74,15 @@ char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size) {
     for (int axis = 0; axis < NDP_AXES && used < size; axis++) {
         const char *times = used ? " x " : "";
         if (layout->size[axis] == 0)
-            used += (size_t)snprintf(out + used, size - used, "%s%s auto", times, axis_names[axis]);
+            used += (size_t)snprintf(out + used, size - used, "%s%s auto", times, ndp_axis_table[axis].name);
         else if (layout->size[axis] != 1)
-            used += (size_t)snprintf(out + used, size - used, "%s%s %d", times, axis_names[axis], layout->size[axis]);
+            used += (size_t)snprintf(out + used, size - used, "%s%s %d", times, ndp_axis_table[axis].name,
+                                     layout->size[axis]);
     }
     if (!used && size)
         used = (size_t)snprintf(out, size, "one rank");
-    if (layout->ep != 1 && used < size)
-        snprintf(out + used, size - used, " with ep %d", layout->ep);
+    if (layout->size[NDP_EP] != 1 && used < size)
+        snprintf(out + used, size - used, " with ep %d", layout->size[NDP_EP]);
     return out;
 }
 

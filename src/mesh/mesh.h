@@ -1,23 +1,47 @@
-/* The mesh: axes, rank <-> coordinate, groups. Pure arithmetic; nothing is opened, nothing is allocated.
- *
- * Order of the axes, outermost to innermost: pp, dp_replicate, dp_shard, cp, sp, tp. Neighbours on tp are adjacent
- * ranks. Every group is (base, stride, count), never a list. */
+/* The mesh: sizes of a layout, rank <-> coordinate, groups. Pure arithmetic; nothing is opened, nothing is allocated.
+ * Neighbours on the innermost axis, tp, are adjacent ranks. Every group is (base, stride, count), never a list. */
 #ifndef NDP_MESH_MESH_H
 #define NDP_MESH_MESH_H
 
 #include "base/status.h"
 
-typedef enum ndp_axis { NDP_PP, NDP_DP_REPLICATE, NDP_DP_SHARD, NDP_CP, NDP_SP, NDP_TP, NDP_AXES } ndp_axis;
+/* All sizes of a layout, listed here only: X(NAME, name, BUILT, DEFAULT, WEIGHT, "help").
+ * A row makes the enumerator NDP_<NAME>, the key parallelism.<name>_size with this default and help, and the name in
+ * --layout. BUILT: it can be above 1 today. WEIGHT: what changing it costs a suggested layout (layout.c).
+ * The axes come first, outermost to innermost. ep follows them: experts are a second view of dp_shard x cp x sp, so ep
+ * multiplies nothing and a rank has no coordinate on it. */
+#define NDP_AXES_LIST(X)                                                                                               \
+    X(PP, pp, false, "1", 1.05, "pipeline stages")                                                                     \
+    X(DP_REPLICATE, dp_replicate, true, "1", 1.01, "replicas of the sharded model")                                    \
+    X(DP_SHARD, dp_shard, true, "auto", 1.0, "ranks that share the parameters of a replica")                           \
+    X(CP, cp, true, "1", 1.02, "context parallelism: ranks along the sequence")                                        \
+    X(SP, sp, true, "1", 1.03, "Ulysses sequence parallelism: ranks exchange sequence for heads")                      \
+    X(TP, tp, true, "1", 1.04, "tensor parallelism")                                                                   \
+    X(EP, ep, false, "1", 1.0, "expert parallelism, within dp_shard x cp x sp")
 
-/* "pp", "dp_replicate", ...; the configuration key is this with "_size". */
+#define NDP_AXIS_ENUMERATOR(NAME, ...) NDP_##NAME,
+typedef enum ndp_axis {
+    NDP_AXES_LIST(NDP_AXIS_ENUMERATOR) NDP_SIZES, /* how many sizes a layout has */
+    NDP_AXES = NDP_EP                             /* how many of them are axes of the mesh */
+} ndp_axis;
+
+typedef struct ndp_axis_row {
+    const char *name; /* "dp_replicate"; the configuration key is this with "_size" */
+    bool built;
+    double weight;
+} ndp_axis_row;
+extern const ndp_axis_row ndp_axis_table[NDP_SIZES];
+
 const char *ndp_axis_name(ndp_axis axis);
 
 typedef struct ndp_layout {
-    int size[NDP_AXES]; /* 0: auto, at most one of them */
-    int ep;             /* carved out of dp_shard x cp x sp; 1 disables */
+    int size[NDP_SIZES]; /* 0: auto, at most one of the axes; ep is at least 1 */
 } ndp_layout;
+#define NDP_AXIS_ONE(...) 1,
 #define NDP_LAYOUT_ONE                                                                                                 \
-    { {1, 1, 1, 1, 1, 1}, 1 }
+    {                                                                                                                  \
+        { NDP_AXES_LIST(NDP_AXIS_ONE) }                                                                                \
+    }
 
 /* The ranks base, base + stride, ..., count of them; `rank` is this rank's place among them. */
 typedef struct ndp_group {
@@ -28,25 +52,27 @@ typedef struct ndp_mesh {
     ndp_layout layout;
     int world, rank;
     int coord[NDP_AXES];
-    int kv_copies; /* ranks of the tensor axis that hold the same kv head: 1, or tp / kv heads */
+    int kv_heads; /* of the model; 0: a mesh without one */
 } ndp_mesh;
 
-typedef enum ndp_group_kind {
-    NDP_GROUP_WORLD,
-    NDP_GROUP_PP,
-    NDP_GROUP_REPLICATE, /* dp_replicate alone */
-    NDP_GROUP_DATA,      /* dp_replicate x dp_shard: who reads which samples */
-    NDP_GROUP_SHARD,     /* dp_shard x cp x sp: slices of the flat unit buffers */
-    NDP_GROUP_LOSS,      /* dp_replicate x dp_shard x cp x sp: valid-token count, loss */
-    NDP_GROUP_CP,
-    NDP_GROUP_SP,
-    NDP_GROUP_TP,
-    NDP_GROUP_KV, /* the ranks of the tensor axis that hold the same kv head */
-    NDP_GROUPS
-} ndp_group_kind;
+/* The groups, each over adjacent axes: X(NAME, name, FIRST, LAST). */
+#define NDP_GROUPS_LIST(X)                                                                                             \
+    X(WORLD, world, PP, TP)                                                                                            \
+    X(PP, pp, PP, PP)                                                                                                  \
+    X(REPLICATE, replicate, DP_REPLICATE, DP_REPLICATE)                                                                \
+    X(DATA, data, DP_REPLICATE, DP_SHARD) /* ranks that read different samples */                                      \
+    X(SHARD, shard, DP_SHARD, SP)         /* slices of the flat unit buffers */                                        \
+    X(LOSS, loss, DP_REPLICATE, SP)       /* valid-token count, loss */                                                \
+    X(CP, cp, CP, CP)                                                                                                  \
+    X(SP, sp, SP, SP)                                                                                                  \
+    X(TP, tp, TP, TP)                                                                                                  \
+    X(KV, kv, TP, TP) /* of the tensor axis, the ranks that hold the same kv head */
+
+#define NDP_GROUP_ENUMERATOR(NAME, ...) NDP_GROUP_##NAME,
+typedef enum ndp_group_kind { NDP_GROUPS_LIST(NDP_GROUP_ENUMERATOR) NDP_GROUPS } ndp_group_kind;
 const char *ndp_group_name(ndp_group_kind kind);
 
-/* What the layout rules ask of a model. */
+/* What the layout rules need to know about a model. */
 typedef struct ndp_layout_facts {
     int heads, kv_heads, layers;
 } ndp_layout_facts;
@@ -56,25 +82,31 @@ typedef struct ndp_layout_facts {
  * divides the other; pp > layers; ep that does not divide dp_shard x cp x sp. `facts` may be NULL (product only). */
 NDP_API ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_facts *facts);
 
-/* NDP_ENOTSUP with the axes above 1 that cannot be trained yet. Nothing else decides this. */
+/* NDP_ENOTSUP with the sizes above 1 that are not built. Nothing else decides this. */
 NDP_API ndp_status ndp_layout_built(const ndp_layout *layout);
 
-/* The mesh as `rank` of a resolved layout sees it. */
-NDP_API ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, ndp_mesh *out);
+/* What a mesh needs to know about the model that runs on it. */
+typedef struct ndp_mesh_facts {
+    int kv_heads;
+} ndp_mesh_facts;
+#define NDP_NO_MODEL ((const ndp_mesh_facts *)NULL) /* a mesh for ranks alone: its kv group is the rank itself */
+
+/* The mesh as `rank` of a resolved layout sees it; it does not change afterwards. */
+NDP_API ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, const ndp_mesh_facts *facts, ndp_mesh *out);
 int ndp_mesh_rank_of(const ndp_layout *layout, const int coord[NDP_AXES]);
 ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind);
 
 /* "dp_replicate 2 x dp_shard 2" (axes above 1 only; "one rank" for none) into `out`; returns `out`. */
 char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size);
-/* "tp=2,dp_shard=4", as users write it: axes by their names, ep among them, in any order; those not named are 1.
- * NDP_EINVAL names the nearest axis. The sizes may still break a rule. */
+/* "tp=2,dp_shard=4", as users write it: any sizes, in any order; the others are 1. NDP_EINVAL names the nearest
+ * axis. The sizes may still break a rule. */
 NDP_API ndp_status ndp_layout_parse(const char *text, ndp_layout *out);
 
 /* Batch arithmetic. global = micro x dp_replicate x dp_shard x accumulation, in samples. */
 typedef struct ndp_batch_plan {
     int global_batch, micro_batch, data_ranks, accumulation;
 } ndp_batch_plan;
-/* Derives the accumulation; NDP_EINVAL with the equation and the nearest global batches if it is not whole. */
+/* Derives the accumulation; NDP_EINVAL with the equation and the nearest global batches if it is not an integer. */
 NDP_API ndp_status ndp_batch_resolve(const ndp_layout *layout, int global_batch, int micro_batch, ndp_batch_plan *out);
 
 #endif

@@ -225,6 +225,9 @@ ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, cons
                    .n_buffers = whole->n_buffers,
                    .n_units = whole->n_units,
                    .n_graphs = whole->n_graphs};
+    if (mesh->kv_heads != whole->facts.kv_heads)
+        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,
+                        whole->facts.kv_heads);
     ndp_pass p = {.whole = whole, .local = &m, .mesh = mesh, .how = *how, .tp = mesh->layout.size[NDP_TP]};
     p.rows = ndp_rows_cut(whole->opts.rows, mesh, how);
     m.tokens = p.rows.tokens, m.queries = p.rows.queries;

@@ -129,8 +129,6 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
-    int tp = opts->mesh.layout.size[NDP_TP], kv_heads = opts->model->facts.kv_heads;
-    e->opts.mesh.kv_copies = tp > kv_heads ? tp / kv_heads : 1;
     int node_ranks = opts->node_ranks  ? opts->node_ranks
                      : opts->transport ? ndp_transport_node_ranks(opts->transport)
                                        : 1;

@@ -36,17 +36,15 @@ enum { MOST_RANKS = 1 << 20 };
 
 static ndp_status resolve_layout(ndp_job *j, int world) {
     const ndp_config *c = j->config;
-    const int sizes[NDP_AXES] = {c->parallelism.pp_size, c->parallelism.dp_replicate_size, c->parallelism.dp_shard_size,
-                                 c->parallelism.cp_size, c->parallelism.sp_size,           c->parallelism.tp_size};
+    const int *sizes = c->parallelism.size;
     int product = 1, automatic = 0;
+    memcpy(j->layout.size, sizes, sizeof j->layout.size);
     for (int a = 0; a < NDP_AXES; a++) {
-        j->layout.size[a] = sizes[a];
         automatic += sizes[a] == 0;
         NDP_CHECK(sizes[a] <= MOST_RANKS / product, "parallelism: the sizes multiply to more than %d ranks",
                   MOST_RANKS);
         product *= sizes[a] ? sizes[a] : 1;
     }
-    j->layout.ep = c->parallelism.ep_size;
     if (world == 0)
         world = automatic && c->train.ranks ? c->train.ranks : product;
     if (c->train.ranks && c->train.ranks != world && !automatic)
@@ -114,7 +112,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                                            .weight_decay = c->optimizer.weight_decay,
                                            .momentum = c->optimizer.momentum,
                                            .max_norm = c->optimizer.max_grad_norm}};
-    return ndp_mesh_init(&j->layout, rank, &out->mesh);
+    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){j->facts.kv_heads}, &out->mesh);
 }
 
 ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m, ndp_engine_opts *out) {

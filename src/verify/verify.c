@@ -53,14 +53,7 @@ static ndp_status of_layout(const char *layout, ndp_status st) {
 
 static ndp_status configure(const verification *v, const way *w, ndp_config *out) {
     NDP_TRY(ndp_config_copy(&v->config, out));
-    const int *size = w->layout.size;
-    out->parallelism.pp_size = size[NDP_PP];
-    out->parallelism.dp_replicate_size = size[NDP_DP_REPLICATE];
-    out->parallelism.dp_shard_size = size[NDP_DP_SHARD];
-    out->parallelism.cp_size = size[NDP_CP];
-    out->parallelism.sp_size = size[NDP_SP];
-    out->parallelism.tp_size = size[NDP_TP];
-    out->parallelism.ep_size = w->layout.ep;
+    memcpy(out->parallelism.size, w->layout.size, sizeof w->layout.size);
     out->train.threads = 0;
     if (w->split.micro_batch)
         out->batch.micro_batch_size = w->split.micro_batch;

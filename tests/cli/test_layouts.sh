@@ -35,7 +35,7 @@ forbids 'ep 3 does not divide dp_shard 2 x cp 2 x sp 1 = 4\. .* on 4 ranks: dp_s
 forbids 'dp_shard 2 x tp 2 has 4 ranks, but the run has 3; set .*\. The nearest legal layouts on 3 ranks: dp_shard 3' dp_shard=2 tp=2 --ranks 3
 forbids 'dp_shard auto x tp 4: 6 ranks are not a multiple of 4\. .* 6 ranks: dp_shard 3 x tp 2; .* tp 4 \(4 ranks\); dp_shard 2 x tp 4 \(8 ranks\)$' dp_shard=auto tp=4 --ranks 6
 forbids '12 attention heads are not divisible by tp 8 x sp 1 = 8\. .* on 8 ranks: dp_shard 2 x tp 4; ' dp_shard=1 tp=auto --ranks 8
-forbids 'parallelism.dp_shard_size and parallelism.tp_size are both auto; give one of them a number' dp_shard=auto tp=auto
+forbids 'parallelism.dp_shard_size and parallelism.tp_size are both auto; set one of them to a number' dp_shard=auto tp=auto
 forbids 'the sizes multiply to more than 1048576 ranks' dp_shard=1048576 cp=1048576 tp=1048576
 forbids 'cp_size' cp=0
 forbids 'global batch 4 is not a multiple of micro batch 1 x dp_replicate 1 x dp_shard 3 = 3; the nearest global batches are 3 and 6' dp_shard=3 cp=2

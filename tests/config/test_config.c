@@ -34,8 +34,8 @@ static void defaults(void **state) {
     assert_null(c->data.tokenizer);
     assert_true(c->data.document_mask && c->data.shuffle && !c->model.allow_longer);
     assert_string_equal(c->data.text_field, "text");
-    assert_int_equal(c->parallelism.dp_shard_size, 0);
-    assert_int_equal(c->parallelism.tp_size, 1);
+    assert_int_equal(c->parallelism.size[NDP_DP_SHARD], 0);
+    assert_int_equal(c->parallelism.size[NDP_TP], 1);
     assert_true(c->parallelism.reshard_after_forward);
     assert_int_equal(c->parallelism.cp_method, NDP_CP_RING);
     assert_true(c->parallelism.cp_zigzag && c->parallelism.tp_sequence_parallel);
@@ -79,8 +79,8 @@ static void a_whole_job(void **state) {
     assert_string_equal(c->model.path, "path/to/hf_folder");
     assert_int_equal(c->data.files.n, 1);
     assert_string_equal(c->data.files.items[0], "corpus.txt");
-    assert_int_equal(c->parallelism.dp_shard_size, 2);
-    assert_int_equal(c->parallelism.tp_size, 2);
+    assert_int_equal(c->parallelism.size[NDP_DP_SHARD], 2);
+    assert_int_equal(c->parallelism.size[NDP_TP], 2);
     assert_int_equal(c->precision.compute, NDP_COMPUTE_BF16);
     assert_int_equal(c->optimizer.name, NDP_SGD);
     assert_true(c->optimizer.lr == 3.5e-4 && c->optimizer.betas[0] == 0.8 && c->optimizer.momentum == 0.9);
@@ -255,19 +255,19 @@ static const char *const refused[][2] = {
     {"word", "job.yaml:1:1: expected sections such as"},
     {"train: {steps: [1]}", "job.yaml:1:16: 'train.steps' is a list, expected a whole number from 1 to "},
     {"train: {steps: {a: 1}}", "job.yaml:1:16: 'train.steps' is a mapping, expected"},
-    {"train: {steps: \"5\"}", "job.yaml:1:17: 'train.steps' is the text \"5\", expected a whole number"},
+    {"train: {steps: \"5\"}", "job.yaml:1:17: 'train.steps' is the string \"5\", expected a whole number"},
     {"train:\n  steps:\n  seed: 1\n", "job.yaml:2:3: 'train.steps' is empty, expected a whole number"},
-    {"train: {output_dir: null}", "job.yaml:1:21: 'train.output_dir' is empty, expected text"},
-    {"model: {path: [a]}", "job.yaml:1:15: 'model.path' is a list, expected text or null"},
-    {"model: {path: ''}", "job.yaml:1:16: 'model.path' is the text \"\", expected text or null"},
+    {"train: {output_dir: null}", "job.yaml:1:21: 'train.output_dir' is empty, expected a string"},
+    {"model: {path: [a]}", "job.yaml:1:15: 'model.path' is a list, expected a string or null"},
+    {"model: {path: ''}", "job.yaml:1:16: 'model.path' is the string \"\", expected a string or null"},
     {"data: {files: {a: b}}", "job.yaml:1:15: 'data.files' is a mapping, expected"},
     {"data: {files: [a, [b]]}", "job.yaml:1:19: 'data.files' is a list, expected"},
     {"data: {files: [a, null]}", "job.yaml:1:19: 'data.files' is empty, expected"},
     {"optimizer: {betas: 0.9}", "job.yaml:1:20: 'optimizer.betas' is '0.9', expected [a, b], two numbers in [0, 1)"},
     {"optimizer: {betas: [0.9]}", "job.yaml:1:20: 'optimizer.betas' is a list, expected [a, b]"},
     {"optimizer: {betas: [0.9, 0.9, 0.9]}", "job.yaml:1:20: 'optimizer.betas' is a list"},
-    {"? {a: b}\n: 3\n", "job.yaml:1:3: a section's name is a word"},
-    {"train:\n  ? [a]\n  : 3\n", "job.yaml:2:5: a key is a word"},
+    {"? {a: b}\n: 3\n", "job.yaml:1:3: expected a word as the name of a section"},
+    {"train:\n  ? [a]\n  : 3\n", "job.yaml:2:5: expected a word as the key"},
     {": 4", "job.yaml:1:1: unknown section ''"},
     /* to the end of the text */
     {"train: {steps: 12abc}", "job.yaml:1:16: 'train.steps' is '12abc'"},
@@ -283,7 +283,7 @@ static const char *const refused[][2] = {
     {"optimizer: {lr: 1e999}", "'optimizer.lr' is '1e999'"},
     {"optimizer: {lr: 0x1p3}", "'optimizer.lr' is '0x1p3'"},
     {"data: {shuffle: yes}", "'data.shuffle' is 'yes', expected true or false"},
-    {"data: {shuffle: \"true\"}", "'data.shuffle' is the text \"true\", expected true or false"},
+    {"data: {shuffle: \"true\"}", "'data.shuffle' is the string \"true\", expected true or false"},
     {"data: {shuffle: 1}", "'data.shuffle' is '1', expected true or false"},
     {"precision: {compute: fp23}", "'precision.compute' is 'fp23', expected fp32, bf16 or fp64; did you mean 'fp32'?"},
     {"precision: {reduce: bf16}", "'precision.reduce' is 'bf16', expected fp32"},
@@ -304,7 +304,7 @@ static const char *const refused[][2] = {
     {"data: [a\n", "job.yaml:1:9: flow sequence without a closing bracket\n  data: [a\n          ^"},
     {"data:\n\tfiles: x", "job.yaml:2:1: tab character"},
     {"a: 'x' y", "job.yaml:1:8: invalid trailing content after single-quoted scalar"},
-    {"train: {steps: 1}\n---\ntrain: {steps: 2}", "job.yaml:3:1: a second document; a configuration is one"},
+    {"train: {steps: 1}\n---\ntrain: {steps: 2}", "job.yaml:3:1: a second document; a configuration has one"},
     {"train: {steps: 1}\n---\n", "job.yaml"},
     {"%YAML 9.9\n---\ntrain: {}\n", "job.yaml:1:1: "},
     {"train: {steps: *missing}", "job.yaml:1:17: no anchor has this name"},
@@ -322,7 +322,7 @@ static void refusals_point_at_the_place(void **state) {
         free(after);
     }
     CHECK_FAILS(ndp_config_parse(c, "a: \0", 4, "job.yaml"), NDP_EINVAL, "job.yaml:1:4: a zero byte");
-    CHECK_FAILS(parse(c, "train: {output_dir: \"a\\0b\"}"), NDP_EINVAL, "'train.output_dir' is no text");
+    CHECK_FAILS(parse(c, "train: {output_dir: \"a\\0b\"}"), NDP_EINVAL, "'train.output_dir' is not a string");
     free(before);
 }
 
@@ -376,12 +376,12 @@ static void assignments(void **state) {
     CHECK_OK(ndp_config_set(c, "data.files=[a.txt, b=c.txt]"));
     assert_string_equal(c->data.files.items[1], "b=c.txt");
     CHECK_OK(ndp_config_set(c, "parallelism.tp_size=auto"));
-    assert_int_equal(c->parallelism.tp_size, 0);
+    assert_int_equal(c->parallelism.size[NDP_TP], 0);
     CHECK_OK(ndp_config_set(c, "model.path=x"));
     CHECK_OK(ndp_config_set(c, "model.path="));
     assert_null(c->model.path);
     CHECK_OK(ndp_config_setf(c, "parallelism.%s_size=%d", "cp", 4));
-    assert_int_equal(c->parallelism.cp_size, 4);
+    assert_int_equal(c->parallelism.size[NDP_CP], 4);
     CHECK_OK(ndp_config_setf(c, "model.path=\"%s\"", "a: b #c"));
     assert_string_equal(c->model.path, "a: b #c");
     CHECK_FAILS(ndp_config_setf(c, "train.steps=%s", "few"), NDP_EINVAL, "'train.steps' is 'few'");
@@ -427,16 +427,17 @@ static void checks_over_several_keys(void **state) {
         {"model: {path: x}\ndata: {files: a}", NULL},
         {"model: {config: x}\ndata: {files: a}", NULL},
         {"model: {path: x, init: random}\ndata: {files: a}", NULL},
-        {"data: {files: a}", "no model: give model.path"},
-        {"model: {path: x, config: y}\ndata: {files: a}", "both model.path 'x' and model.config 'y'"},
+        {"data: {files: a}", "no model: set model.path"},
+        {"model: {path: x, config: y}\ndata: {files: a}", "model.path 'x' and model.config 'y' are both set"},
         {"model: {config: x, init: pretrained}\ndata: {files: a}", "model.config 'x' has no weights"},
         {"model: {path: x}\ndata: {files: [a, b], mix: [1]}", "data.mix has 1 number, data.files has 2 entries"},
         {"model: {path: x}\ndata: {files: [a, b], mix: [1, x]}", "data.mix has 'x', expected a number from 0"},
         {"model: {path: x}\ndata: {files: [a, b], mix: [1, -1]}", "data.mix has '-1', expected a number from 0"},
         {"model: {path: x}\ndata: {files: [a, b], mix: [0, 0.0]}", "data.mix is 0 for all"},
         {"model: {path: x}\ndata: {files: a, validation_files: b, validation_fraction: 0.1}",
-         "held out is one of them"},
-        {"model: {path: x}\ndata: {files: a}\ntrain: {eval_every: 5}", "train.eval_every 5, but nothing is held out"},
+         "are both set; set one of them"},
+        {"model: {path: x}\ndata: {files: a}\ntrain: {eval_every: 5}",
+         "train.eval_every is 5, but there is no held-out data"},
         {"model: {path: x}", "data.files is empty"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}", "fp64 is for train.device ref only"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}\ntrain: {device: ref}", NULL},

@@ -87,10 +87,10 @@ static void axolotl_layouts(void **state) {
         o.ranks = cases[k].ranks;
         imported i;
         CHECK_OK(import(&i, text, &o));
-        check_int(cases[k].text, "dp_replicate_size", i.c.parallelism.dp_replicate_size, cases[k].replicate);
-        check_int(cases[k].text, "dp_shard_size", i.c.parallelism.dp_shard_size, cases[k].shard);
-        check_int(cases[k].text, "cp_size", i.c.parallelism.cp_size, cases[k].cp);
-        check_int(cases[k].text, "sp_size", i.c.parallelism.sp_size, cases[k].sp);
+        check_int(cases[k].text, "dp_replicate_size", i.c.parallelism.size[NDP_DP_REPLICATE], cases[k].replicate);
+        check_int(cases[k].text, "dp_shard_size", i.c.parallelism.size[NDP_DP_SHARD], cases[k].shard);
+        check_int(cases[k].text, "cp_size", i.c.parallelism.size[NDP_CP], cases[k].cp);
+        check_int(cases[k].text, "sp_size", i.c.parallelism.size[NDP_SP], cases[k].sp);
         check_int(cases[k].text, "global_batch_size", i.c.batch.global_batch_size, cases[k].global);
         check_int(cases[k].text, "reshard_after_forward", i.c.parallelism.reshard_after_forward, cases[k].reshard);
         release(&i);
@@ -376,7 +376,7 @@ static const char *const refused[][2] = {
     {"base_model: m\nmicro_batch_size: 16777216\ngradient_accumulation_steps: 16777216\n", "is more than 1073741824"},
     {"base_model: m\ntensor_parallel_size: 1048576\ncontext_parallel_size: 1048576\n", "more than 1048576 ranks"},
     {"num_processes: 8\ndistributed_type: FSDP\nparallelism_config: {parallelism_config_dp_shard_size: 2}\n",
-     "their.yaml:1:1: the sizes multiply to 2 (dp_replicate 1 x dp_shard 2 x cp 1 x sp 1 x tp 1 x pp 1), but there are "
+     "their.yaml:1:1: the sizes multiply to 2 (pp 1 x dp_replicate 1 x dp_shard 2 x cp 1 x sp 1 x tp 1), but there are "
      "8 ranks"},
     {"num_processes: 3\ndistributed_type: FSDP\nparallelism_config: {tp_size: 2}\n",
      "their.yaml:1:1: the sizes multiply to 2"},
@@ -423,9 +423,8 @@ static const char *const refused[][2] = {
 
 /* A data set, what the message about it says. */
 static const char *const refused_sets[][2] = {
-    {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl makes a document of every line of a text file"},
-    {"path: a.jsonl, ds_type: text, type: completion",
-     "'datasets[0]: a.jsonl': Axolotl makes a document of every line"},
+    {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl reads every line of a text file as a document"},
+    {"path: a.jsonl, ds_type: text, type: completion", "'datasets[0]: a.jsonl': Axolotl reads every line"},
     {"path: a.jsonl, ds_type: csv, type: completion", "'datasets[0]: a.jsonl': records are read from .jsonl, .ndjson"},
     {"path: a.parquet, type: completion", "'datasets[0]: a.parquet': records are read from .jsonl, .ndjson and .json"},
     {"path: a.jsonl.bz2, type: completion", "convert it, or rename it; or --set data.files=..."},
@@ -441,7 +440,7 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0].type: alpaca:chat': it adds its own text to prompts"},
     {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
     {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
-    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: type of its own': supported types are"},
+    {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: custom type': supported types are"},
     {"path: a.jsonl, type: {format: \"{instruction}\\n\\n{input}\\n\", no_input_format: \"{instruction}\\n\", "
      "system_prompt: Be brief}",
      "'datasets[0].type.system_prompt: Be brief': system messages in prompts are not supported"},
@@ -558,12 +557,12 @@ static void accelerate_layouts(void **state) {
     for (int k = 0; k < NDP_COUNT(cases); k++) {
         imported i;
         CHECK_OK(import(&i, cases[k].text, NULL));
-        check_int(cases[k].text, "dp_replicate_size", i.c.parallelism.dp_replicate_size, cases[k].replicate);
-        check_int(cases[k].text, "dp_shard_size", i.c.parallelism.dp_shard_size, cases[k].shard);
-        check_int(cases[k].text, "cp_size", i.c.parallelism.cp_size, cases[k].cp);
-        check_int(cases[k].text, "sp_size", i.c.parallelism.sp_size, cases[k].sp);
-        check_int(cases[k].text, "tp_size", i.c.parallelism.tp_size, cases[k].tp);
-        check_int(cases[k].text, "pp_size", i.c.parallelism.pp_size, cases[k].pp);
+        check_int(cases[k].text, "dp_replicate_size", i.c.parallelism.size[NDP_DP_REPLICATE], cases[k].replicate);
+        check_int(cases[k].text, "dp_shard_size", i.c.parallelism.size[NDP_DP_SHARD], cases[k].shard);
+        check_int(cases[k].text, "cp_size", i.c.parallelism.size[NDP_CP], cases[k].cp);
+        check_int(cases[k].text, "sp_size", i.c.parallelism.size[NDP_SP], cases[k].sp);
+        check_int(cases[k].text, "tp_size", i.c.parallelism.size[NDP_TP], cases[k].tp);
+        check_int(cases[k].text, "pp_size", i.c.parallelism.size[NDP_PP], cases[k].pp);
         check_int(cases[k].text, "reshard_after_forward", i.c.parallelism.reshard_after_forward, cases[k].reshard);
         CHECK_KEYS(&i, {"precision.compute", cases[k].compute});
         release(&i);

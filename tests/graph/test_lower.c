@@ -24,7 +24,7 @@ static void check_phases(const ndp_unit_program *p, const ndp_mesh *mesh, int fi
 static ndp_mesh one_rank(void) {
     ndp_layout l = NDP_LAYOUT_ONE;
     ndp_mesh mesh;
-    CHECK_OK(ndp_mesh_init(&l, 0, &mesh));
+    CHECK_OK(ndp_mesh_init(&l, 0, NDP_NO_MODEL, &mesh));
     return mesh;
 }
 
@@ -102,7 +102,7 @@ static void waits_come_before_uses(void **state) {
     ndp_layout l = NDP_LAYOUT_ONE;
     ndp_mesh mesh;
     l.size[NDP_CP] = 2, l.size[NDP_TP] = 3;
-    CHECK_OK(ndp_mesh_init(&l, 0, &mesh));
+    CHECK_OK(ndp_mesh_init(&l, 0, NDP_NO_MODEL, &mesh));
     collective_graph(&s);
     lower(&s.g, &p);
     check_pairs(&s, &p.lists[NDP_FORWARD]);

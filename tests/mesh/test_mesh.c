@@ -5,16 +5,16 @@
 
 static const ndp_layout layouts[] = {
     NDP_LAYOUT_ONE,
-    {{1, 2, 2, 1, 1, 1}, 1},
-    {{2, 3, 5, 2, 3, 2}, 1},
-    {{1, 1, 1, 1, 1, 8}, 1},
-    {{7, 1, 1, 1, 1, 1}, 1},
-    {{1, 1, 3, 4, 1, 1}, 1},
-    {{4, 8, 4, 4, 2, 8}, 1},
-    {{16, 8, 64, 1, 1, 8}, 1}, /* 65,536 ranks each, from here on */
-    {{1, 8, 8192, 1, 1, 1}, 1},
-    {{1, 1, 65536, 1, 1, 1}, 1},
-    {{16, 2, 16, 4, 4, 8}, 64},
+    {{1, 2, 2, 1, 1, 1, 1}},
+    {{2, 3, 5, 2, 3, 2, 1}},
+    {{1, 1, 1, 1, 1, 8, 1}},
+    {{7, 1, 1, 1, 1, 1, 1}},
+    {{1, 1, 3, 4, 1, 1, 1}},
+    {{4, 8, 4, 4, 2, 8, 1}},
+    {{16, 8, 64, 1, 1, 8, 1}}, /* 65,536 ranks each, from here on */
+    {{1, 8, 8192, 1, 1, 1, 1}},
+    {{1, 1, 65536, 1, 1, 1, 1}},
+    {{16, 2, 16, 4, 4, 8, 64}},
 };
 
 static int world_of(const ndp_layout *l) {
@@ -30,7 +30,7 @@ static void ranks_and_coordinates_round_trip(void **state) {
         int expected[NDP_AXES] = {0};
         for (int rank = 0; rank < world_of(&layouts[i]); rank++) {
             ndp_mesh mesh;
-            CHECK_OK(ndp_mesh_init(&layouts[i], rank, &mesh));
+            CHECK_OK(ndp_mesh_init(&layouts[i], rank, NDP_NO_MODEL, &mesh));
             assert_int_equal(mesh.world, world_of(&layouts[i]));
             assert_int_equal(ndp_mesh_rank_of(&layouts[i], mesh.coord), rank);
             assert_memory_equal(mesh.coord, expected, sizeof expected);
@@ -56,13 +56,13 @@ static void groups_partition_the_world(void **state) {
                 count *= axes_of[kind] >> axis & 1 ? layouts[i].size[axis] : 1;
             for (int rank = 0; rank < world; rank++) {
                 ndp_mesh mesh, base;
-                CHECK_OK(ndp_mesh_init(&layouts[i], rank, &mesh));
+                CHECK_OK(ndp_mesh_init(&layouts[i], rank, NDP_NO_MODEL, &mesh));
                 ndp_group g = ndp_mesh_group(&mesh, (ndp_group_kind)kind);
                 assert_int_equal(g.count, count);
                 assert_true(g.rank >= 0 && g.rank < count && g.stride >= 1 && g.base >= 0);
                 assert_int_equal(g.base + g.rank * g.stride, rank);
                 assert_true(g.base + (count - 1) * g.stride < world);
-                CHECK_OK(ndp_mesh_init(&layouts[i], g.base, &base));
+                CHECK_OK(ndp_mesh_init(&layouts[i], g.base, NDP_NO_MODEL, &base));
                 ndp_group same = ndp_mesh_group(&base, (ndp_group_kind)kind);
                 assert_int_equal(same.base, g.base);
                 assert_int_equal(same.stride, g.stride);
@@ -77,9 +77,9 @@ static void groups_partition_the_world(void **state) {
 
 static void groups_of_a_small_mesh(void **state) {
     (void)state;
-    ndp_layout l = {{1, 2, 3, 1, 1, 2}, 1};
+    ndp_layout l = {{1, 2, 3, 1, 1, 2, 1}};
     ndp_mesh mesh;
-    CHECK_OK(ndp_mesh_init(&l, 9, &mesh)); /* replicate 1, shard 1, tp 1 */
+    CHECK_OK(ndp_mesh_init(&l, 9, NDP_NO_MODEL, &mesh)); /* replicate 1, shard 1, tp 1 */
     static const struct {
         ndp_group_kind kind;
         ndp_group expected;
@@ -94,20 +94,40 @@ static void groups_of_a_small_mesh(void **state) {
     assert_string_equal(ndp_axis_name(NDP_DP_REPLICATE), "dp_replicate");
 }
 
+/* The kv group holds the ranks of the tensor axis with the same kv head. Without a model, or where tp and the kv heads
+ * do not divide each other (every rank then holds all of them), it is the rank alone. */
+static void the_kv_group_follows_the_model(void **state) {
+    static const struct {
+        int tp, kv_heads, rank;
+        ndp_group expected;
+    } cases[] = {{8, 2, 13, {12, 1, 4, 1}}, {8, 8, 13, {13, 1, 1, 0}}, {4, 8, 6, {6, 1, 1, 0}},
+                 {8, 1, 13, {8, 1, 8, 5}},  {7, 3, 6, {6, 1, 1, 0}},   {8, 3, 13, {13, 1, 1, 0}},
+                 {8, 0, 13, {13, 1, 1, 0}}};
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_layout l = {{1, 2, 1, 1, 1, cases[i].tp, 1}};
+        ndp_mesh_facts facts = {cases[i].kv_heads};
+        ndp_mesh mesh;
+        CHECK_OK(ndp_mesh_init(&l, cases[i].rank, cases[i].kv_heads ? &facts : NDP_NO_MODEL, &mesh));
+        ndp_group g = ndp_mesh_group(&mesh, NDP_GROUP_KV);
+        assert_memory_equal(&g, &cases[i].expected, sizeof g);
+    }
+}
+
 static void bad_meshes(void **state) {
     (void)state;
     ndp_mesh mesh;
-    ndp_layout one = NDP_LAYOUT_ONE, open = {{1, 0, 1, 1, 1, 1}, 1}, huge = {{65536, 65536, 1, 1, 1, 1}, 1};
-    CHECK_FAILS(ndp_mesh_init(&one, 1, &mesh), NDP_EINVAL, "rank 1 is not one of the 1 ranks");
-    CHECK_FAILS(ndp_mesh_init(&one, -1, &mesh), NDP_EINVAL, "rank -1");
-    CHECK_FAILS(ndp_mesh_init(&open, 0, &mesh), NDP_EINVAL, "dp_replicate_size is 0");
-    CHECK_FAILS(ndp_mesh_init(&huge, 0, &mesh), NDP_EINVAL, "more than 2147483647 ranks");
+    ndp_layout one = NDP_LAYOUT_ONE, open = {{1, 0, 1, 1, 1, 1, 1}}, huge = {{65536, 65536, 1, 1, 1, 1, 1}};
+    CHECK_FAILS(ndp_mesh_init(&one, 1, NDP_NO_MODEL, &mesh), NDP_EINVAL, "rank 1 is not one of the 1 ranks");
+    CHECK_FAILS(ndp_mesh_init(&one, -1, NDP_NO_MODEL, &mesh), NDP_EINVAL, "rank -1");
+    CHECK_FAILS(ndp_mesh_init(&open, 0, NDP_NO_MODEL, &mesh), NDP_EINVAL, "dp_replicate_size is 0");
+    CHECK_FAILS(ndp_mesh_init(&huge, 0, NDP_NO_MODEL, &mesh), NDP_EINVAL, "more than 2147483647 ranks");
 }
 
 static void text(void **state) {
     (void)state;
     char out[128], tiny[8];
-    ndp_layout one = NDP_LAYOUT_ONE, l = {{1, 2, 2, 1, 1, 1}, 1}, open = {{1, 1, 0, 1, 1, 4}, 2};
+    ndp_layout one = NDP_LAYOUT_ONE, l = {{1, 2, 2, 1, 1, 1, 1}}, open = {{1, 1, 0, 1, 1, 4, 2}};
     assert_string_equal(ndp_layout_text(&one, out, sizeof out), "one rank");
     assert_string_equal(ndp_layout_text(&l, out, sizeof out), "dp_replicate 2 x dp_shard 2");
     assert_string_equal(ndp_layout_text(&open, out, sizeof out), "dp_shard auto x tp 4 with ep 2");
@@ -116,7 +136,7 @@ static void text(void **state) {
 
 static void batch_equation(void **state) {
     (void)state;
-    ndp_layout l = {{2, 2, 3, 4, 1, 2}, 1}; /* pp, cp and tp see the same samples */
+    ndp_layout l = {{2, 2, 3, 4, 1, 2, 1}}; /* pp, cp and tp see the same samples */
     ndp_batch_plan b;
     CHECK_OK(ndp_batch_resolve(&l, 48, 2, &b));
     assert_int_equal(b.accumulation, 4);
@@ -136,6 +156,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_and_coordinates_round_trip),
                                        cmocka_unit_test(groups_partition_the_world),
                                        cmocka_unit_test(groups_of_a_small_mesh),
+                                       cmocka_unit_test(the_kv_group_follows_the_model),
                                        cmocka_unit_test(bad_meshes),
                                        cmocka_unit_test(text),
                                        cmocka_unit_test(batch_equation)};

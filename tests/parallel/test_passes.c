@@ -147,7 +147,7 @@ static void check_case(void **state) {
     ndp_str text = {0};
     char name[96];
     CHECK_OK(ndp_layout_parse(c->layout, &layout));
-    CHECK_OK(ndp_mesh_init(&layout, c->rank, &mesh));
+    CHECK_OK(ndp_mesh_init(&layout, c->rank, &(ndp_mesh_facts){facts.kv_heads}, &mesh));
     CHECK_OK(ndp_model_build(&facts, &opts, &whole));
     CHECK_OK(ndp_parallel_apply(&whole, &mesh, &c->how, &local));
     print_case(c, &mesh, &local, &text);

@@ -10,7 +10,7 @@ static ndp_mesh mesh_of(int cp, int sp, int tp, int rank) {
     ndp_layout l = NDP_LAYOUT_ONE;
     ndp_mesh mesh;
     l.size[NDP_CP] = cp, l.size[NDP_SP] = sp, l.size[NDP_TP] = tp;
-    CHECK_OK(ndp_mesh_init(&l, rank, &mesh));
+    CHECK_OK(ndp_mesh_init(&l, rank, NDP_NO_MODEL, &mesh));
     return mesh;
 }
 

@@ -79,7 +79,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .optimizer = {
             .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     ndp_layout layout = layout_of(w);
-    NDP_TRY(ndp_mesh_init(&layout, rank, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
@@ -277,7 +277,7 @@ static void programs_agree(void **state) {
     const ndp_program *programs[WORLD];
     for (int r = 0; r < WORLD; r++) {
         ndp_engine_opts o = {.model = &m, .device = &ndp_device_null, .threads = 1, .accumulation = 2, .node_ranks = 1};
-        assert_int_equal(ndp_mesh_init(&layout, r, &o.mesh), NDP_OK);
+        assert_int_equal(ndp_mesh_init(&layout, r, &(ndp_mesh_facts){f.kv_heads}, &o.mesh), NDP_OK);
         assert_int_equal(ndp_engine_create(&o, &engines[r]), NDP_OK);
         programs[r] = ndp_engine_program(engines[r]);
     }
@@ -317,7 +317,7 @@ static ndp_status other_accumulation(ndp_transport *t, void *arg) {
     layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = 2;
     ndp_engine_opts o = {.model = arg, .transport = t, .device = &ndp_device_cpu, .threads = 1};
     o.accumulation = rank == 3 ? 2 : 1;
-    NDP_TRY(ndp_mesh_init(&layout, rank, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_engine_destroy(e);

@@ -125,7 +125,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .reshard = true,
         .optimizer = {
             .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&j.layout, rank, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){j.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_status st = train(&j, e, rank, ranks);
@@ -166,7 +166,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     CHECK_OK(ndp_transport_self(&t));
     ndp_layout one = NDP_LAYOUT_ONE;
     ndp_engine_opts o = {.model = &m, .transport = t, .device = device, .threads = 1, .accumulation = 1};
-    CHECK_OK(ndp_mesh_init(&one, 0, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){m.facts.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_load(e, g->folder));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);

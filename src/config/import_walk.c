@@ -1,0 +1,244 @@
+/* Reads an imported file by the tables of keys. Each key of a mapping is looked up in the table of its section, its
+ * value is read as its kind says, and what became of it is noted. Unknown keys and refusals do not end the walk: all of
+ * them are reported at once (import_report.c). */
+#include "config/import_walk.h"
+
+#include "config/import_scalar.h"
+#include <stdio.h>
+#include <string.h>
+
+/* ---- keys ---- */
+
+/* How well a pattern of `n` letters fits a word: the number of letters they share, plus one for a whole word; 0: it
+ * does not fit. */
+static size_t fit(const char *pattern, size_t n, const char *word) {
+    if (n && pattern[n - 1] == '*')
+        return strncmp(pattern, word, n - 1) == 0 ? n : 0;
+    return strncmp(pattern, word, n) == 0 && !word[n] ? n + 1 : 0;
+}
+
+/* Moves to the next of names separated by spaces and returns its length; 0 after the last. */
+static size_t next_name(const char **names) {
+    *names += strspn(*names, " ");
+    return strcspn(*names, " ");
+}
+
+/* The name as the table has it: without the prefix that a section's keys may have. */
+static const char *bare(const char *name, const char *prefix) {
+    size_t n = prefix ? strlen(prefix) : 0;
+    return n && strncmp(name, prefix, n) == 0 ? name + n : name;
+}
+
+const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
+                                 const char *name) {
+    const import_key *best = NULL;
+    size_t longest = 0;
+    name = bare(name, prefix);
+    for (const import_table *const *t = tables; *t; t++)
+        for (int i = 0; i < (*t)->n; i++) {
+            const import_key *k = &(*t)->keys[i];
+            const char *known = k->names;
+            if (strcmp(k->section, section) != 0)
+                continue;
+            for (size_t n, fits; (n = next_name(&known)); known += n)
+                if ((fits = fit(known, n, name)) > longest) {
+                    best = k;
+                    longest = fits;
+                }
+        }
+    return best;
+}
+
+/* All names of a section that are whole words, copied into `text`. */
+static int names_of(const import_table *const *tables, const char *section, char *text, size_t size, const char **out,
+                    int most) {
+    char *at = text;
+    int n = 0;
+    for (const import_table *const *t = tables; *t; t++)
+        for (int i = 0; i < (*t)->n; i++) {
+            const char *known = (*t)->keys[i].names;
+            if (strcmp((*t)->keys[i].section, section) != 0)
+                continue;
+            for (size_t length; (length = next_name(&known)); known += length) {
+                bool fits = n < most && length < (size_t)(text + size - at);
+                if (known[length - 1] == '*' || !fits)
+                    continue;
+                out[n++] = at;
+                at = (char *)mempcpy(at, known, length) + 1;
+                at[-1] = '\0';
+            }
+        }
+    return n;
+}
+
+static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
+                               const char *written, const char *name) {
+    enum { MOST = 512, LETTERS = 16384 };
+    const char *known[MOST];
+    char names[LETTERS], why[160];
+    int n = names_of(m->tables, section, names, sizeof names, known, MOST);
+    const char *meant = ndp_nearest(bare(written, prefix), known, n);
+    const char *before = bare(written, prefix) != written ? prefix : "";
+    snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",
+             meant ? meant : "", meant ? "'?" : "");
+    return ndp_import_note(&m->notes, SEEN_UNKNOWN, name, node, why, NULL);
+}
+
+/* "adapter: lora", with the start of a scalar value. */
+static const char *with_value(const char *name, struct fy_node *value, char *out, size_t size) {
+    const char *text = ndp_yaml_text(value);
+    snprintf(out, size, text && *text ? "%s: %.60s" : "%s", name, text);
+    return out;
+}
+
+/* ---- values ---- */
+
+static bool is_off(struct fy_node *value) {
+    static const char *const off[] = {"false", "no", "off", "none", "null", "0", "0.0", ""};
+    if (fy_node_is_sequence(value))
+        return fy_node_sequence_item_count(value) == 0;
+    if (fy_node_is_mapping(value))
+        return fy_node_mapping_item_count(value) == 0;
+    const char *text = ndp_yaml_text(value);
+    for (int i = 0; text && i < NDP_COUNT(off); i++)
+        if (strcasecmp(text, off[i]) == 0)
+            return true;
+    return false;
+}
+
+static bool is_word(const char *word, const char *text) {
+    size_t n = strlen(word);
+    return word[n - 1] == '*' ? strncasecmp(word, text, n - 1) == 0 : strcasecmp(word, text) == 0;
+}
+
+static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *value, const char *name) {
+    const char *text = ndp_yaml_text(value), *known[64];
+    int n = 0;
+    ndp_str s = {0};
+    for (; k->words[n].word && n < NDP_COUNT(known); n++) {
+        known[n] = k->words[n].word;
+        ndp_str_addf(&s, "%s%s", n ? ", " : "", known[n]);
+    }
+    const char *meant = text ? ndp_nearest(text, known, n) : NULL;
+    ndp_status st = ndp_yaml_fail(m->notes.y, value, "'%s' is '%.60s', expected one of %s%s%s%s", name,
+                                  text                         ? text
+                                  : fy_node_is_sequence(value) ? "a list"
+                                                               : "a mapping",
+                                  s.failed ? "the known words" : s.data, meant ? "; did you mean '" : "",
+                                  meant ? meant : "", meant ? "'?" : "");
+    ndp_str_release(&s);
+    return st;
+}
+
+static const import_word *find_word(const import_key *k, const char *text) {
+    for (const import_word *w = k->words; text && w->word; w++)
+        if (is_word(w->word, text))
+            return w;
+    return NULL;
+}
+
+static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
+                            const char *name) {
+    bool truth;
+    const import_word *w = find_word(k, ndp_yaml_text(value));
+    if (!w && ndp_import_truth(value, &truth))
+        w = find_word(k, truth ? "true" : "false");
+    if (!w)
+        return fail_word(m, k, value, name);
+    memcpy((char *)m + k->offset, &w->value, sizeof w->value);
+    if (w->refused) {
+        char shown[200];
+        return ndp_import_note(&m->notes, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, w->refused,
+                               k->ours);
+    }
+    return ndp_import_note(&m->notes, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
+}
+
+/* "auto" leaves a number to the program, as if the key were missing. */
+static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
+                             const char *name) {
+    const char *text = ndp_yaml_text(value);
+    bool number = k->type != NDP_OPTION_TEXT && k->type != NDP_OPTION_LIST;
+    if (number && text && strcmp(text, "auto") == 0)
+        return NDP_OK;
+    ndp_option o = {"",      name,          k->offset,       NDP_KEY_FREE,
+                    k->type, .low = k->low, .high = k->high, .interval = k->interval};
+    char digits[NDP_IMPORT_DIGITS];
+    if (!number)
+        NDP_TRY(ndp_option_read(&o, m->notes.y, value, m));
+    else if (!ndp_import_digits(value, k->type != NDP_OPTION_NUMBER, digits) || !ndp_option_digits(&o, digits, m))
+        return ndp_option_unexpected(&o, m->notes.y, value);
+    return ndp_import_note(&m->notes, SEEN_CARRIED, name, key, NULL, NULL);
+}
+
+/* Marks the key of ours that a value was read into. */
+static ndp_status mark_target(ndp_import *m, const import_key *k) {
+    size_t job = offsetof(ndp_import, job);
+    bool ours = k->offset >= job && k->offset < job + sizeof m->job;
+    return ours ? ndp_import_mark(m, k->offset - job) : NDP_OK;
+}
+
+static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
+                           const char *name) {
+    char shown[200];
+    NDP_TRY(ndp_yaml_follow(m->notes.y, &value));
+    if (ndp_import_is_null(value)) /* missing */
+        return NDP_OK;
+    switch (k->kind) {
+    case IMPORT_VALUE:
+        NDP_TRY(mark_target(m, k));
+        return read_value(m, k, key, value, name);
+    case IMPORT_WORD:
+        NDP_TRY(mark_target(m, k));
+        return read_word(m, k, key, value, name);
+    case IMPORT_SECTION:
+        NDP_TRY(ndp_import_note(&m->notes, SEEN_CARRIED, name, key, NULL, NULL));
+        return ndp_import_walk(m, value, k->inside, k->prefix, name);
+    case IMPORT_EACH:
+        NDP_TRY(ndp_import_note(&m->notes, SEEN_CARRIED, name, key, NULL, NULL));
+        return k->each(m, value, name);
+    case IMPORT_LEFT:
+        return ndp_import_note(&m->notes, SEEN_LEFT, name, key, k->why, NULL);
+    case IMPORT_REFUSED:
+        if (is_off(value))
+            return NDP_OK;
+        return ndp_import_note(&m->notes, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, k->why,
+                               k->ours);
+    }
+    return NDP_FAIL(NDP_EBUG, "key %s has no kind", name);
+}
+
+ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
+                           const char *name) {
+    NDP_TRY(ndp_yaml_follow(m->notes.y, &node));
+    if (!fy_node_is_mapping(node))
+        return ndp_yaml_fail(m->notes.y, node, "'%s' is a section: expected KEY: VALUE below it", name);
+    void *place = NULL;
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
+        struct fy_node *key = fy_node_pair_key(pair);
+        const char *written = ndp_yaml_text(key);
+        m->notes.y->near = key ? key : m->notes.y->near;
+        if (!written)
+            return ndp_yaml_fail(m->notes.y, key, "expected a word as the key");
+        char dotted[200];
+        snprintf(dotted, sizeof dotted, "%.90s%s%.90s", name, *name ? "." : "", written);
+        const import_key *k = ndp_import_key(m->tables, section, prefix, written);
+        if (k)
+            NDP_TRY(read_key(m, k, key, fy_node_pair_value(pair), dotted));
+        else
+            NDP_TRY(note_unknown(m, key, section, prefix, written, dotted));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *name,
+                            ndp_status (*each)(ndp_import *m, struct fy_node *item, const char *name)) {
+    bool many = fy_node_is_sequence(value);
+    void *place = NULL;
+    struct fy_node *item = many ? fy_node_sequence_iterate(value, &place) : value;
+    for (; item; item = many ? fy_node_sequence_iterate(value, &place) : NULL) {
+        NDP_TRY(ndp_yaml_follow(m->notes.y, &item));
+        NDP_TRY(each(m, item, name));
+    }
+    return NDP_OK;
+}
