@@ -146,8 +146,8 @@ void ndp_graph_print(const ndp_graph *g, ndp_str *out) {
 /* ---- unit programs ---- */
 
 const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {"x",    "y",      "dy",     "dx",    "saved", "between",
-                                                     "work", "param0", "param1", "grad0", "grad1"};
+    static const char *const names[NDP_BASE_DATA] = {"x",       "y",    "dy",     "dx",     "saved", "saved_in",
+                                                     "between", "work", "param0", "param1", "grad0", "grad1"};
     return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
 }
 

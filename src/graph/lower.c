@@ -41,6 +41,8 @@ static void note_uses(lowering *l) {
         }
 }
 
+static bool is_saved(ndp_base base) { return base == NDP_BASE_SAVED || base == NDP_BASE_SAVED_INPUT; }
+
 static size_t append(size_t *total, size_t bytes) {
     size_t at = *total;
     *total += (bytes + 63) & ~(size_t)63;
@@ -65,8 +67,10 @@ static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
             *h = (home){(ndp_base)(NDP_BASE_PGRAD + val->slot), (size_t)val->offset * ndp_dtype_size(val->view.dtype)};
         else if (val->kind == NDP_VALUE_DATA)
             *h = (home){NDP_BASE_DATA, 0};
-        else if (forward && (input_grad || weight_grad))
+        else if (forward && weight_grad)
             *h = (home){NDP_BASE_SAVED, append(&p->saved_bytes, storage_bytes(val))};
+        else if (forward && input_grad)
+            *h = (home){NDP_BASE_SAVED_INPUT, append(&p->saved_input_bytes, storage_bytes(val))};
         else if (input_grad && weight_grad)
             *h = (home){NDP_BASE_BETWEEN, append(&p->between_bytes, storage_bytes(val))};
     }
@@ -84,7 +88,7 @@ static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
 static void mark_needed(lowering *l, bool *run) {
     const ndp_nodes *nodes = &l->g->nodes[NDP_NODES_FORWARD];
     for (int v = 0; v < l->g->n_values; v++)
-        l->needed[v] = l->g->values[v].root == v && l->homes[v].base == NDP_BASE_SAVED;
+        l->needed[v] = l->g->values[v].root == v && is_saved(l->homes[v].base);
     for (int i = nodes->n - 1; i >= 0; i--) {
         const ndp_node *n = &nodes->items[i];
         for (int k = 0; k < n->n_out; k++)
@@ -100,7 +104,7 @@ static ndp_operand make_operand(const lowering *l, int value, bool drop) {
         return (ndp_operand){.base = NDP_NONE, .value = NDP_NONE};
     const ndp_value *v = &l->g->values[value];
     home h = l->homes[v->root];
-    if (drop && h.base == NDP_BASE_SAVED)
+    if (drop && is_saved(h.base))
         h = (home){NDP_BASE_WORK, 0};
     h.offset += (size_t)(v->row * v->view.ld + v->col) * ndp_dtype_size(v->view.dtype);
     int base = (int)h.base + (h.base == NDP_BASE_DATA ? (int)l->g->values[v->root].data : 0);

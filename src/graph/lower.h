@@ -3,7 +3,8 @@
  * program.
  *
  * Where a value lives follows from who uses it: made and used in one phase: work memory of that phase; made in the
- * forward and used in a backward: saved; made by the input gradients and used by the weight gradients: between. */
+ * forward and used in a backward: saved, in one of two blocks; made by the input gradients and used by the weight
+ * gradients: between. */
 #ifndef NDP_GRAPH_LOWER_H
 #define NDP_GRAPH_LOWER_H
 
@@ -25,7 +26,8 @@ typedef enum ndp_base {
     NDP_BASE_OUTPUT,
     NDP_BASE_GRAD_OUTPUT,
     NDP_BASE_GRAD_INPUT,
-    NDP_BASE_SAVED,
+    NDP_BASE_SAVED,       /* what the weight gradients read of the forward's values, or both gradients */
+    NDP_BASE_SAVED_INPUT, /* what the input gradient alone reads: freed with it */
     NDP_BASE_BETWEEN,
     NDP_BASE_WORK,
     NDP_BASE_PARAM, /* + slot */
@@ -57,7 +59,7 @@ typedef struct ndp_list {
 typedef struct ndp_unit_program {
     const ndp_graph *graph; /* borrowed */
     ndp_list lists[NDP_PHASES];
-    size_t saved_bytes, between_bytes;
+    size_t saved_bytes, saved_input_bytes, between_bytes;
     size_t input_bytes, output_bytes; /* 0: none */
 } ndp_unit_program;
 

@@ -37,13 +37,13 @@ double ndp_sum_squares(const void *x, ndp_dtype type, int64_t n, int threads);
 double ndp_clip_factor(double norm, double max_norm);
 
 typedef enum ndp_schedule_kind { NDP_LR_CONSTANT, NDP_LR_LINEAR, NDP_LR_COSINE } ndp_schedule_kind;
-typedef struct ndp_schedule {
+typedef struct ndp_lr_schedule {
     ndp_schedule_kind kind;
     double lr, min_ratio; /* the last update of `steps` has lr x min_ratio (linear, cosine) */
     int64_t warmup, steps;
-} ndp_schedule;
+} ndp_lr_schedule;
 /* Learning rate of update u (0 the first): linear warm-up lr (u + 1) / warmup for u < warmup, then the schedule. A
  * function of the update index alone. */
-double ndp_schedule_lr(const ndp_schedule *s, int64_t update);
+double ndp_lr_of(const ndp_lr_schedule *s, int64_t update);
 
 #endif

@@ -7,7 +7,7 @@
 /* True when running the unit's forward again frees memory: it saves more than it gets (an embedding saves nothing, a
  * loss head makes its gradients in the forward). */
 static inline bool ndp_recompute_pays(const ndp_unit_program *u) {
-    return u->saved_bytes > 0 && u->input_bytes > 0 && u->output_bytes > 0;
+    return u->saved_bytes + u->saved_input_bytes > 0 && u->input_bytes > 0 && u->output_bytes > 0;
 }
 
 #endif

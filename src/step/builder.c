@@ -7,35 +7,43 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ndp_list *list_of(const ndp_builder *b, const ndp_planned_run *r) {
-    return &b->p->opts.units[b->m->units[r->unit].graph].lists[r->phase];
+static const ndp_unit_program *program_of(const ndp_builder *b, int unit) {
+    return &b->p->opts.units[b->m->units[unit].graph];
 }
 
-const ndp_list *ndp_list_of_run(const ndp_builder *b, int r) { return list_of(b, &b->runs[r]); }
+const ndp_list *ndp_list_of_run(const ndp_builder *b, int r) {
+    return &program_of(b, b->runs[r].unit)->lists[b->runs[r].phase];
+}
 
 /* ---- runs ---- */
 
 static void add_run(ndp_builder *b, int unit, ndp_phase phase, int micro_batch) {
-    ndp_planned_run r = {unit, micro_batch, phase};
-    if (list_of(b, &r)->n > 0)
-        b->runs[b->n_runs++] = r;
+    b->runs[b->n_runs++] = (ndp_unit_run){unit, micro_batch, phase};
+    if (ndp_list_of_run(b, b->n_runs - 1)->n == 0)
+        b->n_runs--;
 }
 
 static bool recomputes(const ndp_builder *b, int unit) {
-    return b->p->opts.recompute && ndp_recompute_pays(&b->p->opts.units[b->m->units[unit].graph]);
+    return b->p->opts.recompute && ndp_recompute_pays(program_of(b, unit));
 }
 
-static void list_runs(ndp_builder *b) {
+static void add_gradients(ndp_builder *b, const ndp_planned_run *r, int unit) {
+    if (r->action != NDP_ACTION_WEIGHT_GRADIENT && recomputes(b, unit))
+        add_run(b, unit, NDP_RECOMPUTE, r->micro_batch);
+    if (r->action != NDP_ACTION_WEIGHT_GRADIENT)
+        add_run(b, unit, NDP_BACKWARD_INPUT, r->micro_batch);
+    if (r->action != NDP_ACTION_INPUT_GRADIENT)
+        add_run(b, unit, NDP_BACKWARD_WEIGHT, r->micro_batch);
+}
+
+static void list_runs(ndp_builder *b, const ndp_schedule *s) {
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
-    for (int mb = 0; mb < b->p->opts.accumulation; mb++) {
-        for (int u = 0; u < b->m->n_units; u++)
-            add_run(b, u, !train || recomputes(b, u) ? NDP_FORWARD_DROP : NDP_FORWARD, mb);
-        for (int u = b->m->n_units - 1; train && u >= 0; u--) {
-            if (recomputes(b, u))
-                add_run(b, u, NDP_RECOMPUTE, mb);
-            add_run(b, u, NDP_BACKWARD_INPUT, mb);
-            add_run(b, u, NDP_BACKWARD_WEIGHT, mb);
-        }
+    for (int i = 0; i < s->n; i++) {
+        const ndp_planned_run *r = &s->runs[i];
+        for (int u = r->first_unit; r->action == NDP_ACTION_FORWARD && u < r->end_unit; u++)
+            add_run(b, u, !train || recomputes(b, u) ? NDP_FORWARD_DROP : NDP_FORWARD, r->micro_batch);
+        for (int u = r->end_unit - 1; r->action != NDP_ACTION_FORWARD && u >= r->first_unit; u--)
+            add_gradients(b, r, u);
     }
 }
 
@@ -45,35 +53,48 @@ static ndp_status want(ndp_builder *b, int *block, ndp_memory_class class, size_
     return *block != NDP_NONE || bytes == 0 ? NDP_OK : ndp_block_add(b->p, class, bytes, block);
 }
 
-static ndp_status bind_activations(ndp_builder *b, const ndp_planned_run *r, ndp_instr *in) {
-    const ndp_unit_program *u = &b->p->opts.units[b->m->units[r->unit].graph];
+static ndp_status bind_saved(ndp_builder *b, const ndp_unit_run *r, ndp_slot *s, ndp_instr *in) {
+    const ndp_unit_program *u = program_of(b, r->unit);
+    if (r->phase == NDP_FORWARD_DROP)
+        return NDP_OK;
+    NDP_TRY(want(b, &s->saved, NDP_MEM_ACTIVATIONS, u->saved_bytes));
+    in->bases[NDP_BASE_SAVED] = s->saved;
+    if (r->phase == NDP_BACKWARD_WEIGHT)
+        return NDP_OK;
+    NDP_TRY(want(b, &s->saved_input, NDP_MEM_ACTIVATIONS, u->saved_input_bytes));
+    in->bases[NDP_BASE_SAVED_INPUT] = s->saved_input;
+    return NDP_OK;
+}
+
+static ndp_status bind_activations(ndp_builder *b, int index, ndp_instr *in) {
+    const ndp_unit_run *r = &b->runs[index];
+    const ndp_unit_program *u = program_of(b, r->unit);
+    const ndp_list *list = ndp_list_of_run(b, index);
+    ndp_slot *s = ndp_slot_of(b, r->unit, r->micro_batch);
     bool backward = r->phase == NDP_BACKWARD_INPUT || r->phase == NDP_BACKWARD_WEIGHT;
     int work = NDP_NONE;
     if (!backward && r->phase != NDP_RECOMPUTE) {
-        b->x[r->unit + 1] = b->saved[r->unit] = b->between[r->unit] = b->dx[r->unit] = NDP_NONE;
-        NDP_TRY(want(b, &b->x[r->unit + 1], NDP_MEM_ACTIVATIONS, u->output_bytes));
-        in->bases[NDP_BASE_OUTPUT] = b->x[r->unit + 1];
+        NDP_TRY(want(b, &s->output, NDP_MEM_ACTIVATIONS, u->output_bytes));
+        in->bases[NDP_BASE_OUTPUT] = s->output;
     }
-    if (r->phase != NDP_FORWARD_DROP) {
-        NDP_TRY(want(b, &b->saved[r->unit], NDP_MEM_ACTIVATIONS, u->saved_bytes));
-        in->bases[NDP_BASE_SAVED] = b->saved[r->unit];
-    }
+    NDP_TRY(bind_saved(b, r, s, in));
     if (backward) {
-        NDP_TRY(want(b, &b->dx[r->unit], NDP_MEM_ACTIVATIONS, u->input_bytes));
-        NDP_TRY(want(b, &b->between[r->unit], NDP_MEM_ACTIVATIONS, u->between_bytes));
-        in->bases[NDP_BASE_GRAD_INPUT] = b->dx[r->unit];
-        in->bases[NDP_BASE_GRAD_OUTPUT] = u->output_bytes ? b->dx[r->unit + 1] : NDP_NONE;
-        in->bases[NDP_BASE_BETWEEN] = b->between[r->unit];
+        NDP_TRY(want(b, &s->grad_input, NDP_MEM_ACTIVATIONS, u->input_bytes));
+        NDP_TRY(want(b, &s->between, NDP_MEM_ACTIVATIONS, u->between_bytes));
+        in->bases[NDP_BASE_GRAD_INPUT] = s->grad_input;
+        in->bases[NDP_BASE_GRAD_OUTPUT] =
+            u->output_bytes ? ndp_slot_of(b, r->unit + 1, r->micro_batch)->grad_input : NDP_NONE;
+        in->bases[NDP_BASE_BETWEEN] = s->between;
     }
-    if (!backward || list_of(b, r)->reads_input)
-        in->bases[NDP_BASE_INPUT] = u->input_bytes ? b->x[r->unit] : NDP_NONE;
-    NDP_TRY(want(b, &work, NDP_MEM_WORK, list_of(b, r)->work_bytes));
+    if (u->input_bytes && (!backward || list->reads_input))
+        in->bases[NDP_BASE_INPUT] = ndp_slot_of(b, r->unit - 1, r->micro_batch)->output;
+    NDP_TRY(want(b, &work, NDP_MEM_WORK, list->work_bytes));
     in->bases[NDP_BASE_WORK] = work;
     return NDP_OK;
 }
 
 static ndp_status emit_run(ndp_builder *b, int index) {
-    const ndp_planned_run *r = &b->runs[index];
+    const ndp_unit_run *r = &b->runs[index];
     const ndp_unit *unit = &b->m->units[r->unit];
     ndp_instr in = {.code = NDP_DO_RUN,
                     .buffer = NDP_NONE,
@@ -84,19 +105,18 @@ static ndp_status emit_run(ndp_builder *b, int index) {
     for (int i = 0; i < NDP_BASE_DATA; i++)
         in.bases[i] = NDP_NONE;
     for (int s = 0; s < NDP_SLOTS; s++)
-        if (unit->buffers[s] != NDP_NONE && list_of(b, r)->reads[s])
+        if (unit->buffers[s] != NDP_NONE && ndp_list_of_run(b, index)->reads[s])
             in.bases[NDP_BASE_PARAM + s] = b->gathered[unit->buffers[s]];
     NDP_TRY(ndp_reduce_bind(b, index, &in));
-    NDP_TRY(bind_activations(b, r, &in));
+    NDP_TRY(bind_activations(b, index, &in));
     return ndp_emit(b->p, in);
 }
 
 /* ---- the whole ---- */
 
 static ndp_status emit_runs(ndp_builder *b) {
+    ndp_reduce_plan(b);
     for (int r = 0; r < b->n_runs; r++) {
-        if (r == 0 || b->runs[r].micro_batch != b->runs[r - 1].micro_batch)
-            ndp_reduce_plan(b, r);
         NDP_TRY(ndp_gather_before(b, r));
         NDP_TRY(emit_run(b, r));
         NDP_TRY(ndp_reduce_after(b, r));
@@ -122,7 +142,6 @@ static ndp_status emit_update(ndp_builder *b) {
 
 static ndp_status emit_all(ndp_builder *b) {
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
-    list_runs(b);
     NDP_TRY(emit_code(b, NDP_DO_COUNT));
     NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_LOSS, offsetof(ndp_scalars, valid), NDP_I64, "valid_tokens"));
     NDP_TRY(emit_code(b, NDP_DO_SCALE));
@@ -131,38 +150,61 @@ static ndp_status emit_all(ndp_builder *b) {
     return train ? emit_update(b) : NDP_OK;
 }
 
-static ndp_status builder_init(ndp_builder *b, ndp_program *p) {
-    const ndp_model *m = p->opts.model;
-    size_t units = (size_t)m->n_units + 1, buffers = (size_t)m->n_buffers;
-    *b = (ndp_builder){.p = p, .m = m, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
-    b->runs = calloc(units * 4 * (size_t)p->opts.accumulation, sizeof *b->runs);
-    int *ints = malloc((4 * units + 4 * buffers) * sizeof *ints);
-    b->written = calloc(buffers, sizeof *b->written);
-    if (!b->runs || !ints || !b->written) {
-        free(ints);
+/* At most four phases of every unit and micro-batch. */
+static ndp_status take_tables(ndp_builder *b) {
+    size_t accumulation = (size_t)b->p->opts.accumulation, buffers = (size_t)b->m->n_buffers;
+    size_t slots = (size_t)b->m->n_units * accumulation;
+    b->runs = calloc(4 * slots + 1, sizeof *b->runs);
+    b->slots = malloc((slots + 1) * sizeof *b->slots);
+    b->gradients = calloc(buffers, sizeof *b->gradients);
+    ndp_gradient_writes *writes = calloc(buffers * accumulation + 1, sizeof *writes);
+    b->gathered = malloc(2 * buffers * sizeof *b->gathered);
+    if (!b->runs || !b->slots || !b->gradients || !writes || !b->gathered) {
+        free(writes);
         return NDP_FAIL(NDP_ENOMEM, "no memory to build the step program");
     }
-    for (size_t i = 0; i < 4 * units + 4 * buffers; i++)
-        ints[i] = NDP_NONE;
-    b->x = ints, b->dx = ints + units, b->saved = ints + 2 * units, b->between = ints + 3 * units;
-    b->gathered = ints + 4 * units, b->begun = b->gathered + buffers, b->grad = b->begun + buffers;
-    b->last_write = b->grad + buffers;
+    b->begun = b->gathered + buffers;
+    for (size_t i = 0; i < slots; i++)
+        b->slots[i] = (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+    for (size_t i = 0; i < buffers; i++) {
+        b->gradients[i] = (ndp_gradient){.block = NDP_NONE, .writes = writes + i * accumulation, .last = NDP_NONE};
+        b->gathered[i] = b->begun[i] = NDP_NONE;
+    }
     return NDP_OK;
+}
+
+static void builder_release(ndp_builder *b) {
+    if (b->gradients)
+        free(b->gradients[0].writes);
+    free(b->gradients);
+    free(b->runs);
+    free(b->slots);
+    free(b->gathered);
+}
+
+static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
+    ndp_schedule own = {0};
+    ndp_status st = ndp_own_all(b->p);
+    if (st == NDP_OK)
+        st = take_tables(b);
+    if (st == NDP_OK && !given)
+        st = ndp_schedule_in_order(b->m, b->p->opts.accumulation, &own);
+    if (st == NDP_OK)
+        st = ndp_schedule_check(given ? given : &own, b->m, b->p->opts.accumulation);
+    if (st == NDP_OK)
+        list_runs(b, given ? given : &own);
+    ndp_schedule_release(&own);
+    NDP_TRY(st);
+    NDP_TRY(emit_all(b));
+    return ndp_memory_plan(b->p);
 }
 
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
     ndp_program p = {.opts = *opts};
-    ndp_builder b = {0};
-    ndp_status st = ndp_own_all(&p);
-    if (st == NDP_OK)
-        st = builder_init(&b, &p);
-    if (st == NDP_OK)
-        st = emit_all(&b);
-    if (st == NDP_OK)
-        st = ndp_memory_plan(&p);
-    free(b.runs);
-    free(b.x);
-    free(b.written);
+    ndp_builder b = {.p = &p, .m = opts->model, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
+    ndp_status st = build(&b, opts->schedule);
+    builder_release(&b);
+    p.opts.schedule = NULL; /* the caller's */
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_program_release(&p);

@@ -1,33 +1,57 @@
 /* Inside the step room: the stages of ndp_program_build.
  *
- * own.c says what a rank keeps, emit.c appends instructions, build.c lists the runs, gather.c and reduce.c put around
- * them the gathers that they need and the reductions that they finish, memory.c gives all blocks their places. */
+ * own.c says what a rank keeps, emit.c appends instructions, builder.c makes runs of the schedule, gather.c and
+ * reduce.c put around them the gathers that they need and the reductions that they finish, memory_plan.c gives all
+ * blocks their places. */
 #ifndef NDP_STEP_BUILDER_H
 #define NDP_STEP_BUILDER_H
 
 #include "step/program.h"
 
-typedef struct ndp_planned_run {
+/* A phase of a unit for a micro-batch: what a RUN instruction executes. */
+typedef struct ndp_unit_run {
     int unit, micro_batch;
     ndp_phase phase;
-} ndp_planned_run;
+} ndp_unit_run;
+
+/* Blocks of a unit and a micro-batch; NDP_NONE until a run needs them. */
+typedef struct ndp_slot {
+    int output, grad_input; /* the boundary after the unit; the gradient of the one before it */
+    int saved, saved_input, between;
+} ndp_slot;
+
+/* Runs of a micro-batch that will still write a gradient; begun: one has. */
+typedef struct ndp_gradient_writes {
+    int left;
+    bool begun;
+} ndp_gradient_writes;
+
+/* The gradient of a buffer, over the whole list. */
+typedef struct ndp_gradient {
+    int block;                   /* with the whole gradient, NDP_NONE */
+    uint64_t written;            /* bit per segment: it holds something already */
+    ndp_gradient_writes *writes; /* by micro-batch */
+    int open;                    /* micro-batches that have begun and will write again */
+    bool reduced;                /* its owners have a part of it already */
+    int last;                    /* the last run of all that writes to it */
+} ndp_gradient;
 
 typedef struct ndp_builder {
     ndp_program *p;
     const ndp_model *m;
-    ndp_planned_run *runs;
+    ndp_unit_run *runs;
     int n_runs;
-    /* by unit (boundary u lies before unit u): blocks of the micro-batch at hand */
-    int *x, *dx, *saved, *between;
-    /* by buffer */
-    int *gathered;                         /* block with the whole buffer, NDP_NONE */
-    int *begun;                            /* begin instruction of a gather under way, NDP_NONE */
-    int *grad;                             /* block with the whole gradient, NDP_NONE */
-    uint64_t *written;                     /* bit per segment: the gradient holds something already */
-    int *last_write;                       /* per micro-batch: last run that writes the buffer's gradient */
+    ndp_slot *slots;                       /* by unit, then micro-batch */
+    ndp_gradient *gradients;               /* by buffer */
+    int *gathered;                         /* by buffer: block with the whole buffer, NDP_NONE */
+    int *begun;                            /* by buffer: begin instruction of a gather under way, NDP_NONE */
     int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
     bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
 } ndp_builder;
+
+static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int unit, int micro_batch) {
+    return &b->slots[unit * b->p->opts.accumulation + micro_batch];
+}
 
 /* ---- emit.c ---- */
 
@@ -68,8 +92,8 @@ void ndp_gather_release(ndp_builder *b, int r);
 
 /* ---- reduce.c ---- */
 
-/* For the micro-batch that begins with run r: the last run that writes each buffer's gradient. */
-void ndp_reduce_plan(ndp_builder *b, int r);
+/* Counts the runs that write each buffer's gradient; before the first run is bound. */
+void ndp_reduce_plan(ndp_builder *b);
 /* Blocks and accumulate bits of the parameter gradients that run r writes. */
 ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in);
 /* The reductions that run r makes possible. */
@@ -78,7 +102,7 @@ ndp_status ndp_reduce_finish(ndp_builder *b);
 /* Sums this rank's part of the gradients of what several ranks of the tensor axis hold. */
 ndp_status ndp_reduce_copies(ndp_builder *b);
 
-/* ---- build.c, memory.c ---- */
+/* ---- builder.c, memory_plan.c ---- */
 
 const ndp_list *ndp_list_of_run(const ndp_builder *b, int r);
 /* Gives every block its region's offset and sets program->bytes. */

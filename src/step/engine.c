@@ -25,6 +25,7 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .node_ranks = node_ranks,
                              .reshard = e->opts.reshard,
                              .recompute = e->opts.recompute,
+                             .schedule = e->opts.schedule,
                              .optimizer = o->kind,
                              .optimizer_states = ndp_optim_states(o->kind, o->momentum),
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};

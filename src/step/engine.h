@@ -25,6 +25,7 @@ typedef struct ndp_engine_opts {
     int split_sums; /* of the kernels (ops/op.h) */
     int accumulation;
     bool reshard, recompute;
+    const ndp_schedule *schedule; /* borrowed; NULL: one stage, micro-batches in order */
     ndp_optimizer optimizer;
     /* Reads the weights of that engine where they lie instead of having its own: same facts, types, mesh and ways of
      * the axes; this one's mode is SCORE or CACHED. The other one's are published, and its steps and this one's do not

@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "parallel/shard.h"
+#include "step/schedule.h"
 
 /* ---- memory ---- */
 
@@ -113,6 +114,7 @@ typedef struct ndp_program_opts {
     bool reshard, recompute;
     ndp_optim_kind optimizer;
     int optimizer_states;
+    const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     const struct ndp_program *weights_of; /* whose weights are read, of the same tables and mesh; NULL: own ones */
 } ndp_program_opts;
 

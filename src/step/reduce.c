@@ -38,45 +38,70 @@ ndp_status ndp_reduce_finish(ndp_builder *b) {
     return NDP_OK;
 }
 
-/* The gradient of a buffer is whole for this micro-batch: it goes to its owners, after the last one to the replicas. */
-static ndp_status reduce(ndp_builder *b, int buffer, int micro_batch) {
+/* The gradient of a buffer holds all that its micro-batches write: it goes to its owners, after the last one to the
+ * replicas. */
+static ndp_status reduce(ndp_builder *b, int buffer, bool last) {
     const ndp_owned *o = &b->p->owned[buffer];
-    bool last = micro_batch == b->p->opts.accumulation - 1;
+    ndp_gradient *g = &b->gradients[buffer];
     NDP_TRY(advance_reductions(b));
     if (o->shard.shards == 1)
         return last && o->shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
     NDP_TRY(ndp_emit_begin(b->p,
                            &(ndp_collective_call){.op = &ndp_op_reduce_scatter,
                                                   .group = NDP_GROUP_SHARD,
-                                                  .in = {b->grad[buffer], 0},
+                                                  .in = {g->block, 0},
                                                   .out = o->grad,
                                                   .count = o->shard.slice,
                                                   .type = b->m->opts.master,
-                                                  .add = micro_batch > 0,
+                                                  .add = g->reduced,
                                                   .what = b->m->buffers[buffer].name,
                                                   .buffer = buffer},
                            &b->pending_scatter));
     b->scatter_is_last = last;
-    b->grad[buffer] = NDP_NONE;
-    b->written[buffer] = 0;
+    g->reduced = true;
+    g->block = NDP_NONE;
+    g->written = 0;
     return NDP_OK;
 }
 
+/* Does run r write the gradient of its unit's buffer in slot s? Of a buffer in several slots the first counts. */
+static bool writes(const ndp_builder *b, int r, int s) {
+    const ndp_list *list = ndp_list_of_run(b, r);
+    const int *buffers = b->m->units[b->runs[r].unit].buffers;
+    bool found = false;
+    for (int earlier = 0; earlier < s; earlier++)
+        if (buffers[earlier] == buffers[s])
+            return false;
+    for (int k = 0; k < list->n_pgrads; k++)
+        found |= buffers[list->pgrads[k].slot] == buffers[s];
+    return buffers[s] != NDP_NONE && found;
+}
+
+void ndp_reduce_plan(ndp_builder *b) {
+    for (int r = 0; r < b->n_runs; r++)
+        for (int s = 0; s < NDP_SLOTS; s++)
+            if (writes(b, r, s)) {
+                ndp_gradient *g = &b->gradients[b->m->units[b->runs[r].unit].buffers[s]];
+                g->writes[b->runs[r].micro_batch].left++;
+                g->last = r;
+            }
+}
+
+/* A gradient is reduced once no micro-batch is between its first write and its last: one that interleaves with another
+ * adds to the same block. */
 ndp_status ndp_reduce_after(ndp_builder *b, int r) {
     for (int s = 0; s < NDP_SLOTS; s++) {
+        if (!writes(b, r, s))
+            continue;
         int buffer = b->m->units[b->runs[r].unit].buffers[s];
-        if (buffer != NDP_NONE && b->last_write[buffer] == r)
-            NDP_TRY(reduce(b, buffer, b->runs[r].micro_batch));
+        ndp_gradient *g = &b->gradients[buffer];
+        ndp_gradient_writes *w = &g->writes[b->runs[r].micro_batch];
+        g->open += !w->begun;
+        w->begun = true;
+        if (--w->left == 0 && --g->open == 0)
+            NDP_TRY(reduce(b, buffer, g->last == r));
     }
     return NDP_OK;
-}
-
-void ndp_reduce_plan(ndp_builder *b, int first) {
-    for (int r = first; r < b->n_runs && b->runs[r].micro_batch == b->runs[first].micro_batch; r++) {
-        const ndp_list *list = ndp_list_of_run(b, r);
-        for (int k = 0; k < list->n_pgrads; k++)
-            b->last_write[b->m->units[b->runs[r].unit].buffers[list->pgrads[k].slot]] = r;
-    }
 }
 
 ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in) {
@@ -84,17 +109,18 @@ ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in) {
     for (int k = 0; k < list->n_pgrads; k++) {
         int slot = list->pgrads[k].slot, buffer = b->m->units[b->runs[r].unit].buffers[slot];
         const ndp_owned *o = &b->p->owned[buffer];
+        ndp_gradient *g = &b->gradients[buffer];
         if (o->shard.shards == 1)
-            b->grad[buffer] = o->grad.block;
-        else if (b->grad[buffer] == NDP_NONE)
+            g->block = o->grad.block;
+        else if (g->block == NDP_NONE)
             NDP_TRY(ndp_block_add(b->p, NDP_MEM_GRADIENTS,
                                   (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->opts.master),
-                                  &b->grad[buffer]));
-        in->bases[NDP_BASE_PGRAD + slot] = b->grad[buffer];
+                                  &g->block));
+        in->bases[NDP_BASE_PGRAD + slot] = g->block;
         uint64_t bit = (uint64_t)1 << list->pgrads[k].segment;
-        if (b->written[buffer] & bit)
+        if (g->written & bit)
             in->accumulate |= 1u << k;
-        b->written[buffer] |= bit;
+        g->written |= bit;
     }
     return NDP_OK;
 }

@@ -167,9 +167,9 @@ double ndp_trainer_lr(const ndp_config *c, int64_t update) {
     static const ndp_schedule_kind kinds[] = {[NDP_SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
                                               [NDP_SCHEDULE_LINEAR] = NDP_LR_LINEAR,
                                               [NDP_SCHEDULE_COSINE] = NDP_LR_COSINE};
-    ndp_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
-                      c->train.steps};
-    return ndp_schedule_lr(&s, update);
+    ndp_lr_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
+                         c->train.steps};
+    return ndp_lr_of(&s, update);
 }
 
 /* The most memory that this process has had resident, bytes. */

@@ -7,7 +7,7 @@
 static void schedules_follow_their_tables(void **state) {
     (void)state;
     static const struct {
-        ndp_schedule s;
+        ndp_lr_schedule s;
         double lr[9];
     } cases[] = {
         {{NDP_LR_CONSTANT, 8, 0.5, 0, 4}, {8, 8, 8, 8, 8}},
@@ -22,7 +22,7 @@ static void schedules_follow_their_tables(void **state) {
     };
     for (int k = 0; k < NDP_COUNT(cases); k++)
         for (int64_t u = 0; u <= cases[k].s.steps; u++) {
-            double lr = ndp_schedule_lr(&cases[k].s, u);
+            double lr = ndp_lr_of(&cases[k].s, u);
             if (fabs(lr - cases[k].lr[u]) > 1e-14)
                 fail_msg("case %d, update %lld: %.17g, expected %.17g", k, (long long)u, lr, cases[k].lr[u]);
         }
@@ -31,10 +31,10 @@ static void schedules_follow_their_tables(void **state) {
 static void rate_never_rises_after_warmup(void **state) {
     (void)state;
     for (int kind = NDP_LR_CONSTANT; kind <= NDP_LR_COSINE; kind++) {
-        ndp_schedule s = {(ndp_schedule_kind)kind, 3e-4, 0.1, 100, 1000};
+        ndp_lr_schedule s = {(ndp_schedule_kind)kind, 3e-4, 0.1, 100, 1000};
         double last = 0;
         for (int64_t u = 0; u < 1200; u++) {
-            double lr = ndp_schedule_lr(&s, u);
+            double lr = ndp_lr_of(&s, u);
             assert_true(u < 100 ? lr > last : lr <= last);
             assert_true(u < 100 || lr >= s.lr * s.min_ratio * (1 - 1e-15));
             last = lr;

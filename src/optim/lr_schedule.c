@@ -3,12 +3,12 @@
 #include <math.h>
 
 /* 0 at the first update after warm-up, 1 at the last one and behind it. */
-static double progress(const ndp_schedule *s, int64_t update) {
+static double progress(const ndp_lr_schedule *s, int64_t update) {
     int64_t last = s->steps - 1;
     return update >= last ? 1 : (double)(update - s->warmup) / (double)(last - s->warmup);
 }
 
-double ndp_schedule_lr(const ndp_schedule *s, int64_t update) {
+double ndp_lr_of(const ndp_lr_schedule *s, int64_t update) {
     if (update < s->warmup)
         return s->lr * (double)(update + 1) / (double)s->warmup;
     double share = 1; /* of the way from min_ratio up to 1 */

@@ -1,0 +1,79 @@
+/* Lists of what a rank computes in an update, and their check. */
+#include "step/schedule.h"
+
+#include <stdlib.h>
+
+ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out) {
+    bool train = m->opts.mode == NDP_MODEL_TRAIN;
+    *out = (ndp_schedule){.runs = calloc(2 * (size_t)accumulation, sizeof *out->runs)};
+    if (!out->runs)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d micro-batches", accumulation);
+    for (int mb = 0; mb < accumulation; mb++) {
+        out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD};
+        if (train)
+            out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_BACKWARD};
+    }
+    return NDP_OK;
+}
+
+void ndp_schedule_release(ndp_schedule *s) {
+    free(s->runs);
+    *s = (ndp_schedule){0};
+}
+
+/* What has been done for a unit and a micro-batch: bits. */
+enum { FORWARD = 1, INPUT = 2, WEIGHT = 4 };
+
+/* What an action does, and what must have been done before it. */
+static const struct {
+    unsigned char does, needs;
+    const char *name;
+} rules[NDP_ACTIONS] = {{FORWARD, 0, "forward"},
+                        {INPUT | WEIGHT, FORWARD, "backward"},
+                        {INPUT, FORWARD, "input gradient"},
+                        {WEIGHT, FORWARD | INPUT, "weight gradient"}};
+
+static ndp_status check_run(const ndp_planned_run *r, int index, const ndp_model *m, int accumulation,
+                            unsigned char *done) {
+    bool train = m->opts.mode == NDP_MODEL_TRAIN;
+    NDP_CHECK(r->micro_batch >= 0 && r->micro_batch < accumulation && r->first_unit >= 0 &&
+                  r->first_unit < r->end_unit && r->end_unit <= m->n_units && r->action < NDP_ACTIONS,
+              "entry %d of the schedule: units %d to %d of %d, micro-batch %d of %d", index, r->first_unit,
+              r->end_unit - 1, m->n_units, r->micro_batch, accumulation);
+    NDP_CHECK(train || r->action == NDP_ACTION_FORWARD, "entry %d of the schedule: a %s in a model that does not train",
+              index, rules[r->action].name);
+    for (int u = r->first_unit; u < r->end_unit; u++) {
+        unsigned char *d = &done[(size_t)u * (size_t)accumulation + (size_t)r->micro_batch];
+        NDP_CHECK(!(*d & rules[r->action].does), "entry %d of the schedule: the %s of unit %s for micro-batch %d twice",
+                  index, rules[r->action].name, m->units[u].name, r->micro_batch);
+        NDP_CHECK((*d & rules[r->action].needs) == rules[r->action].needs,
+                  "entry %d of the schedule: the %s of unit %s for micro-batch %d comes before its %s", index,
+                  rules[r->action].name, m->units[u].name, r->micro_batch, *d & FORWARD ? "input gradient" : "forward");
+        *d |= rules[r->action].does;
+    }
+    return NDP_OK;
+}
+
+static ndp_status check_runs(const ndp_schedule *s, const ndp_model *m, int accumulation, unsigned char *done) {
+    unsigned char all = m->opts.mode == NDP_MODEL_TRAIN ? FORWARD | INPUT | WEIGHT : FORWARD;
+    for (int i = 0; i < s->n; i++)
+        NDP_TRY(check_run(&s->runs[i], i, m, accumulation, done));
+    for (int u = 0; u < m->n_units; u++)
+        for (int mb = 0; mb < accumulation; mb++) {
+            unsigned char d = done[(size_t)u * (size_t)accumulation + (size_t)mb];
+            NDP_CHECK(d == all, "the schedule lacks the %s of unit %s for micro-batch %d",
+                      !(d & FORWARD) ? "forward"
+                      : !(d & INPUT) ? "input gradient"
+                                     : "weight gradient",
+                      m->units[u].name, mb);
+        }
+    return NDP_OK;
+}
+
+ndp_status ndp_schedule_check(const ndp_schedule *s, const ndp_model *m, int accumulation) {
+    unsigned char *done = calloc((size_t)m->n_units * (size_t)accumulation + 1, 1);
+    ndp_status st = done ? check_runs(s, m, accumulation, done)
+                         : NDP_FAIL(NDP_ENOMEM, "no memory to check a schedule of %d entries", s->n);
+    free(done);
+    return st;
+}

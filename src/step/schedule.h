@@ -1,0 +1,39 @@
+/* Schedules: what a rank computes in one update, and in which order, as a list that a generator writes.
+ *
+ * An entry is an action on a range of units for one micro-batch. The builder (builder.h) turns the list into runs of
+ * units and puts communication around them. It holds what belongs to a unit and a micro-batch in a slot of its own, and
+ * finds the first and the last write of a gradient over the whole list: so micro-batches may interleave. */
+#ifndef NDP_STEP_SCHEDULE_H
+#define NDP_STEP_SCHEDULE_H
+
+#include "model/model.h"
+
+typedef enum ndp_action {
+    NDP_ACTION_FORWARD,
+    NDP_ACTION_BACKWARD, /* both gradients of a unit, then the unit before it */
+    NDP_ACTION_INPUT_GRADIENT,
+    NDP_ACTION_WEIGHT_GRADIENT,
+    NDP_ACTIONS
+} ndp_action;
+
+typedef struct ndp_planned_run {
+    int first_unit, end_unit; /* forwards run them in order, gradients in the opposite order */
+    int micro_batch;
+    ndp_action action;
+} ndp_planned_run;
+
+typedef struct ndp_schedule {
+    ndp_planned_run *runs;
+    int n;
+} ndp_schedule;
+
+/* One stage: each micro-batch forward and back, one after the other; forward alone where the model does not train.
+ * NDP_ENOMEM. */
+NDP_API ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out);
+void ndp_schedule_release(ndp_schedule *s);
+
+/* Every unit runs forward once for every micro-batch, and if the model trains then makes its input gradient and then
+ * its weight gradient once. NDP_EINVAL names the entry that breaks this. */
+NDP_API ndp_status ndp_schedule_check(const ndp_schedule *s, const ndp_model *m, int accumulation);
+
+#endif
