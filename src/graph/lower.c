@@ -49,34 +49,38 @@ static size_t append(size_t *total, size_t bytes) {
     return at;
 }
 
-/* Gives every root its home; those in work memory get their offset later, phase by phase. */
+/* The home of a root that is no boundary of the unit. */
+static home home_of(const lowering *l, int root, ndp_unit_program *p) {
+    const ndp_value *v = &l->g->values[root];
+    unsigned forward = l->uses[root] & 1u, input_grad = l->uses[root] & 2u, weight_grad = l->uses[root] & 4u;
+    if (v->kind == NDP_VALUE_PARAM)
+        return (home){(ndp_base)(NDP_BASE_PARAM + v->slot), (size_t)v->offset * ndp_dtype_size(v->view.dtype)};
+    if (v->kind == NDP_VALUE_PGRAD)
+        return (home){(ndp_base)(NDP_BASE_PGRAD + v->slot), (size_t)v->offset * ndp_dtype_size(v->view.dtype)};
+    if (v->kind == NDP_VALUE_DATA)
+        return (home){NDP_BASE_DATA, 0};
+    if (forward && weight_grad)
+        return (home){NDP_BASE_SAVED, append(&p->saved_bytes, storage_bytes(v))};
+    if (forward && input_grad)
+        return (home){NDP_BASE_SAVED_INPUT, append(&p->saved_input_bytes, storage_bytes(v))};
+    if (input_grad && weight_grad)
+        return (home){NDP_BASE_BETWEEN, append(&p->between_bytes, storage_bytes(v))};
+    return (home){NDP_BASE_WORK, 0};
+}
+
+/* Gives every root its home. Boundary values have blocks of their own; values in work memory get
+ * their offset later, phase by phase. */
 static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
     const ndp_graph *g = l->g;
-    int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output),
-                       root_of(g, g->grad_input)};
+    const int boundary[4] = {root_of(g, g->input), root_of(g, g->output), root_of(g, g->grad_output),
+                             root_of(g, g->grad_input)};
     for (int v = 0; v < g->n_values; v++) {
-        const ndp_value *val = &g->values[v];
-        home *h = &l->homes[v];
-        if (val->root != v)
-            continue;
-        unsigned forward = l->uses[v] & 1u, input_grad = l->uses[v] & 2u, weight_grad = l->uses[v] & 4u;
-        *h = (home){NDP_BASE_WORK, 0};
-        if (val->kind == NDP_VALUE_PARAM)
-            *h = (home){(ndp_base)(NDP_BASE_PARAM + val->slot), (size_t)val->offset * ndp_dtype_size(val->view.dtype)};
-        else if (val->kind == NDP_VALUE_PGRAD)
-            *h = (home){(ndp_base)(NDP_BASE_PGRAD + val->slot), (size_t)val->offset * ndp_dtype_size(val->view.dtype)};
-        else if (val->kind == NDP_VALUE_DATA)
-            *h = (home){NDP_BASE_DATA, 0};
-        else if (forward && weight_grad)
-            *h = (home){NDP_BASE_SAVED, append(&p->saved_bytes, storage_bytes(val))};
-        else if (forward && input_grad)
-            *h = (home){NDP_BASE_SAVED_INPUT, append(&p->saved_input_bytes, storage_bytes(val))};
-        else if (input_grad && weight_grad)
-            *h = (home){NDP_BASE_BETWEEN, append(&p->between_bytes, storage_bytes(val))};
+        int b = 0;
+        while (b < 4 && boundary[b] != v)
+            b++;
+        if (g->values[v].root == v)
+            l->homes[v] = b < 4 ? (home){(ndp_base)b, 0} : home_of(l, v, p);
     }
-    for (int b = 3; b >= 0; b--)
-        if (boundary[b] != NDP_NONE)
-            l->homes[boundary[b]] = (home){(ndp_base)b, 0};
     if (boundary[1] != NDP_NONE && (l->uses[boundary[1]] & 6u))
         return NDP_FAIL(NDP_EBUG, "unit %s: its output is used by its own backward", g->name);
     p->input_bytes = boundary[0] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[0]]);
