@@ -1,28 +1,13 @@
-#include "comm/watch/journal.h"
+#include "comm/comm.h"
+#include "comm/impl.h"
 #include "comm/node/mapping.h"
 #include "comm/rank_sum.h"
-#include "comm/watch/wait.h"
+#include "comm/watch/health.h"
+#include "comm/watch/journal.h"
 
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static const char *const kind_names[NDP_WORK_KINDS] = {
-    "barrier", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "shift", "send", "recv"};
-
-const char *ndp_work_kind_name(int kind) { return kind_names[kind]; }
-
-char *ndp_work_text(const ndp_work *w, char *out, size_t size) {
-    const char *what = kind_names[w->kind], *group = w->comm->name;
-    if (w->kind == NDP_WORK_BARRIER)
-        snprintf(out, size, "%s #%u (group %s)", what, w->sequence, group);
-    else if (w->kind >= NDP_WORK_BROADCAST)
-        snprintf(out, size, "%s of %lld bytes (group %s)", what, (long long)w->count, group);
-    else
-        snprintf(out, size, "%s #%u of %lld %s (group %s)", what, w->sequence, (long long)w->count,
-                 ndp_dtype_name((ndp_dtype)w->type), group);
-    return out;
-}
 
 /* ---- transports ---- */
 
@@ -127,7 +112,7 @@ static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
 
 static ndp_status begin(ndp_work work, ndp_work *w) {
     ndp_comm *c = work.comm;
-    const char *what = kind_names[work.kind];
+    const char *what = ndp_work_kind_name(work.kind);
     NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: a count of %lld", what,
               c->name, (long long)work.count);
     bool reduces = work.kind == NDP_WORK_ALL_REDUCE || work.kind == NDP_WORK_REDUCE_SCATTER;

@@ -16,8 +16,8 @@
  * Disagreement. Ranks that bring different operations (another kind, size, type or name), and ranks that wait for each
  * other in a ring, get NDP_ECOMM within seconds, with a message that names both sides and where they are. A wait that
  * lasts longer than $NDP_COMM_TIMEOUT seconds (300) names who has not come, what he did last, and who holds him up;
- * ranks of other nodes are asked (inquiry.h). With $NDP_JOURNAL = PREFIX every rank then writes its last 256 operations
- * into the file PREFIX.rankN.
+ * ranks of other nodes are asked (state_query.h). With $NDP_JOURNAL = PREFIX every rank then writes its last 256
+ * operations into the file PREFIX.rankN.
  *
  * Failure. When a rank fails it calls ndp_transport_abort; every wait of the others, on all nodes, then returns
  * NDP_ECOMM, naming that rank and its message, within seconds. A rank that gives up operations it has begun does so

@@ -62,16 +62,16 @@ static void narrow(uint16_t *out, const block *acc, int64_t n) {
         out[i] = ndp_f32_to_bf16(acc->f32[i]);
 }
 
-typedef struct job {
+typedef struct rank_sum_job {
     ndp_dtype type;
     ndp_reduce op;
     void *const *in, *const *outs;
     int ranks, n_outs;
     bool accumulate, streamed;
-} job;
+} rank_sum_job;
 
 /* The n elements at byte `at`. The sum lies in rank 0's buffer until something is added to it, then in acc. */
-static void reduce_block(const job *j, size_t at, int64_t n) {
+static void reduce_block(const rank_sum_job *j, size_t at, int64_t n) {
     _Alignas(64) block acc;
     _Alignas(64) uint16_t rounded[BLOCK];
     size_t bytes = (size_t)n * ndp_dtype_size(j->type);
@@ -97,7 +97,7 @@ static void reduce_block(const job *j, size_t at, int64_t n) {
             memmove((char *)j->outs[k] + at, sum, bytes); /* of one rank alone the sum may be the buffer itself */
 }
 
-static void reduce_span(const job *j, int64_t first, int64_t last) {
+static void reduce_span(const rank_sum_job *j, int64_t first, int64_t last) {
     for (; first < last; first += BLOCK)
         reduce_block(j, (size_t)first * ndp_dtype_size(j->type), last - first < BLOCK ? last - first : BLOCK);
     if (j->streamed)
@@ -118,7 +118,7 @@ void ndp_reduce_ranks(ndp_dtype type, ndp_reduce op, void *const *in, int ranks,
     size_t bytes = (size_t)count * ndp_dtype_size(type);
     /* Not past the caches what lies in them: results over what was just read. */
     bool streamed = bytes >= LARGE_BYTES && in != outs && !accumulate;
-    const job j = {type, op, in, outs, ranks, n_outs, accumulate, streamed};
+    const rank_sum_job j = {type, op, in, outs, ranks, n_outs, accumulate, streamed};
     if (!wants_team(bytes)) {
         reduce_span(&j, 0, count);
         return;

@@ -11,12 +11,12 @@
 #define PLUGIN "ndp_mpi.so"
 
 /* What was tried: the folders without a plugin, and what the loader said about the first one that had it. */
-typedef struct search {
+typedef struct plugin_search {
     ndp_str looked, trouble;
     const ndp_mpi_api *found;
-} search;
+} plugin_search;
 
-static void try_file(search *s, const char *path) {
+static void try_file(plugin_search *s, const char *path) {
     if (s->found)
         return;
     if (!ndp_path_exists(path)) {
@@ -36,7 +36,7 @@ static void try_file(search *s, const char *path) {
 }
 
 /* In the folder of `file` (a program or a library) and in its lib/ndparallel. */
-static void try_beside(search *s, const char *file) {
+static void try_beside(plugin_search *s, const char *file) {
     const char *slash = strrchr(file, '/');
     char path[PATH_MAX + 32];
     if (!slash)
@@ -48,7 +48,7 @@ static void try_beside(search *s, const char *file) {
     try_file(s, path);
 }
 
-static void try_everywhere(search *s) {
+static void try_everywhere(plugin_search *s) {
     const char *folder = getenv("NDP_PLUGIN_DIR");
     char path[PATH_MAX + 32];
     if (folder && *folder) {
@@ -67,7 +67,7 @@ static void try_everywhere(search *s) {
 }
 
 ndp_status ndp_mpi_load(const ndp_mpi_api **out) {
-    search s = {0};
+    plugin_search s = {0};
     try_everywhere(&s);
     ndp_status st = NDP_OK;
     if (s.found)

@@ -1,14 +1,14 @@
-/* The `mpi` transport: processes. Groups inside a node use each other's memory (node.h) if this could be set up; groups
- * that span nodes use MPI (mpi_plain.c).
+/* The `mpi` transport: processes. Groups inside a node use each other's memory (node_memory.h) if this could be set up;
+ * groups that span nodes use MPI (mpi_plain.c).
  *
  * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
  * rehearsed on one. */
 #include "base/clock.h"
-#include "comm/watch/inquiry.h"
-#include "comm/node/mapping.h"
+#include "comm/mpi/mpi_bootstrap.h"
 #include "comm/mpi/mpi_load.h"
-#include "comm/mpi/mpi_meet.h"
 #include "comm/mpi/mpi_plain.h"
+#include "comm/node/mapping.h"
+#include "comm/watch/state_query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -128,7 +128,7 @@ static bool others_leave(const ndp_mpi_transport *t) {
         while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
             if (ndp_now() > deadline)
                 return false;
-            ndp_inquiry_progress(t->base.inquiry);
+            ndp_state_query_progress(t->base.state_query);
             usleep(2000);
         }
     return true;
@@ -141,13 +141,13 @@ static void mpi_abort(ndp_transport *base, const char *message) {
     ndp_health_fail(base->health, base->rank, message);
     if (base->health->rank != base->rank)
         return;
-    ndp_inquiry_tell_failure(base->inquiry, message);
+    ndp_state_query_send_failure(base->state_query, message);
     if (!others_leave(t))
         t->api->abort(1);
 }
 
 /* Ranks of other nodes cannot see that this one has left: it answers until they have, too. */
-static bool meet_at_the_end(ndp_mpi_transport *t) {
+static bool barrier_at_the_end(ndp_mpi_transport *t) {
     ndp_comm_at(t->world, "end of the run", -1, -1);
     return ndp_barrier(t->world) == NDP_OK;
 }
@@ -159,14 +159,14 @@ static void mpi_destroy(ndp_transport *base) {
     bool failed = base->health && atomic_load(&base->health->failed) != 0;
     if (base->health)
         atomic_store(&base->health->of[base->rank].left, 1);
-    if (!failed && base->inquiry)
-        failed = !meet_at_the_end(t);
-    ndp_inquiry_destroy(base->inquiry, failed);
+    if (!failed && base->state_query)
+        failed = !barrier_at_the_end(t);
+    ndp_state_query_destroy(base->state_query, failed);
     if (t->world)
         mpi_comm_destroy(t->world);
     if (t->ours && (!failed || others_leave(t)))
         t->api->finalize();
-    ndp_node_release(&t->node);
+    ndp_node_memory_release(&t->node);
     free(t->private_);
     ndp_memory_unmap(t->journals, ndp_mpi_journal_bytes(t));
     free(t->node_of);
@@ -218,7 +218,7 @@ static ndp_status join(ndp_mpi_transport *t) {
     int per_node = env_positive("NDP_NODE_RANKS"), node = per_node ? world.rank / per_node * per_node : world.node;
     const char *shm = getenv("NDP_SHM");
     NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
-    NDP_TRY(ndp_mpi_meet(t, node, !shm || strcmp(shm, "off") != 0));
+    NDP_TRY(ndp_mpi_bootstrap(t, node, !shm || strcmp(shm, "off") != 0));
     return ndp_wait_setup(&t->base, t->base.node_ranks);
 }
 

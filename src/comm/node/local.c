@@ -1,6 +1,7 @@
 /* A world of threads: every rank reads and writes the others' memory through plain pointers. */
 #include "comm/node/mapping.h"
 #include "comm/node/peers.h"
+#include "comm/watch/health.h"
 
 #include <omp.h>
 #include <pthread.h>

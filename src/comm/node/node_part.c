@@ -1,6 +1,6 @@
 /* Communicators and windows of ranks that share a node. */
 #include "comm/node/mapping.h"
-#include "comm/node/node.h"
+#include "comm/node/node_memory.h"
 
 #include <sched.h>
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 /* ---- communicators ---- */
 
 /* A rank that is killed while it holds the lock ends the run, and with it this wait. */
-static ndp_status lock(ndp_node *n) {
+static ndp_status lock(ndp_node_memory *n) {
     while (atomic_exchange_explicit(&n->table->lock, 1, memory_order_acquire)) {
         NDP_TRY(ndp_health_check(n->health));
         sched_yield();
@@ -16,10 +16,10 @@ static ndp_status lock(ndp_node *n) {
     return NDP_OK;
 }
 
-static void unlock(ndp_node *n) { atomic_store_explicit(&n->table->lock, 0, memory_order_release); }
+static void unlock(ndp_node_memory *n) { atomic_store_explicit(&n->table->lock, 0, memory_order_release); }
 
 /* Under the lock: the first group of these ranks that this rank has not joined, a new one when there is none. */
-static ndp_status find_group(ndp_node *n, const ndp_group *g, int *out) {
+static ndp_status find_group(ndp_node_memory *n, const ndp_group *g, int *out) {
     ndp_node_table *t = n->table;
     ndp_ref block;
     int k = 0;
@@ -37,7 +37,7 @@ static ndp_status find_group(ndp_node *n, const ndp_group *g, int *out) {
     return NDP_OK;
 }
 
-ndp_status ndp_node_join(ndp_node *n, ndp_comm *c, ndp_node_part *out) {
+ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_part *out) {
     int k = 0;
     void *block;
     NDP_TRY(lock(n));
@@ -46,11 +46,11 @@ ndp_status ndp_node_join(ndp_node *n, ndp_comm *c, ndp_node_part *out) {
     NDP_TRY(st);
     n->joined[k] = true;
     out->block = (ndp_ref){.segment = n->table->group[k].segment};
-    NDP_TRY(ndp_node_resolve(n, out->block, &block));
+    NDP_TRY(ndp_node_memory_resolve(n, out->block, &block));
     return ndp_peers_init(&out->peers, c, block, &n->space);
 }
 
-void ndp_node_leave(ndp_node *n, ndp_node_part *part) {
+void ndp_node_leave(ndp_node_memory *n, ndp_node_part *part) {
     ndp_peers_release(&part->peers);
     ndp_node_segment_drop(n, part->block);
 }
@@ -63,7 +63,7 @@ typedef struct node_window {
 } node_window;
 
 /* The first rank makes a segment and names it to the others: -1 when it could not. */
-static ndp_status shared_segment(ndp_node *n, ndp_comm *c, size_t bytes, ndp_ref *out) {
+static ndp_status shared_segment(ndp_node_memory *n, ndp_comm *c, size_t bytes, ndp_ref *out) {
     ndp_ref ref = {.segment = -1};
     ndp_status st = c->group.rank == 0 ? ndp_node_segment_create(n, bytes, c->group.count, &ref) : NDP_OK;
     ndp_work w;
@@ -78,7 +78,7 @@ static ndp_status shared_segment(ndp_node *n, ndp_comm *c, size_t bytes, ndp_ref
     return NDP_OK;
 }
 
-ndp_status ndp_node_window_create(ndp_node *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
+ndp_status ndp_node_window_create(ndp_node_memory *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
     ndp_ref segment;
     void *data = NULL;
     shared &= c->group.count > 1;
@@ -86,7 +86,7 @@ ndp_status ndp_node_window_create(ndp_node *n, ndp_comm *c, size_t bytes, bool s
         NDP_TRY(shared_segment(n, c, bytes, &segment));
     else
         NDP_TRY(ndp_node_segment_create(n, bytes, 1, &segment));
-    ndp_status st = ndp_node_resolve(n, segment, &data);
+    ndp_status st = ndp_node_memory_resolve(n, segment, &data);
     if (st == NDP_OK)
         st = ndp_memory_touch_part(data, bytes, shared ? c->group.rank : 0, shared ? c->group.count : 1);
     node_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
@@ -100,7 +100,7 @@ ndp_status ndp_node_window_create(ndp_node *n, ndp_comm *c, size_t bytes, bool s
     return NDP_OK;
 }
 
-void ndp_node_window_destroy(ndp_node *n, ndp_window *w) {
+void ndp_node_window_destroy(ndp_node_memory *n, ndp_window *w) {
     ndp_node_segment_drop(n, ((node_window *)w)->segment);
     free(w);
 }

@@ -1,5 +1,6 @@
 #include "comm/node/shm.h"
 #include "comm/rank_sum.h"
+#include "comm/watch/health.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -65,7 +66,7 @@ ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
     NDP_TRY(publish(s, w, slot_of(s, s->comm->group.rank, w->sequence), &staged));
     s->pending[w->sequence % NDP_SHM_OUTSTANDING] = (ndp_shm_pending){.work = *w, .staged = staged};
     s->begun++;
-    s->comm->transport->owed++;
+    s->comm->transport->pending_shares++;
     ndp_gate_set(&s->block[s->comm->group.rank].arrived, w->sequence);
     return NDP_OK;
 }
@@ -75,10 +76,10 @@ ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
 static ndp_status compare(const ndp_shm *s, const ndp_work *w, int member) {
     const ndp_record *first = &slot_of(s, 0, w->sequence)->operation;
     const ndp_record *other = &slot_of(s, member, w->sequence)->operation;
-    if (ndp_record_meets(first, other))
+    if (ndp_record_matches(first, other))
         return NDP_OK;
-    return ndp_record_disagreement(s->comm, ndp_comm_world_rank(s->comm, member), other,
-                                   ndp_comm_world_rank(s->comm, 0), first);
+    return ndp_record_mismatch(s->comm, ndp_comm_world_rank(s->comm, member), other, ndp_comm_world_rank(s->comm, 0),
+                               first);
 }
 
 /* An all_gather whose `out` is one and the same memory on all ranks. */
@@ -214,12 +215,12 @@ static ndp_status share_next(ndp_shm *s) {
     ndp_health_leave(t->health, t->rank);
     ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
     s->shared++;
-    t->owed--;
+    t->pending_shares--;
     return NDP_OK;
 }
 
-static ndp_status do_duty(ndp_duty *d) {
-    ndp_shm *s = (ndp_shm *)d;
+static ndp_status make_progress(ndp_progress_fn *f) {
+    ndp_shm *s = (ndp_shm *)f;
     while (s->shared != s->begun && all_arrived(s, s->shared + 1))
         NDP_TRY(share_next(s));
     return NDP_OK;
@@ -260,8 +261,8 @@ ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_
     void **peers = calloc((size_t)c->group.count, sizeof *peers);
     if (!peers)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", c->name);
-    *s = (ndp_shm){.duty = {.run = do_duty}, .comm = c, .block = block, .space = space, .in = peers};
-    ndp_duty_add(c->transport, &s->duty);
+    *s = (ndp_shm){.progress = {.run = make_progress}, .comm = c, .block = block, .space = space, .in = peers};
+    ndp_progress_fn_add(c->transport, &s->progress);
     return NDP_OK;
 }
 
@@ -270,7 +271,7 @@ void ndp_shm_release(ndp_shm *s) {
     const char *why = ndp_error_message();
     if (s->begun != s->waited)
         ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
-    t->owed -= (int)(s->begun - s->shared);
-    ndp_duty_remove(t, &s->duty);
+    t->pending_shares -= (int)(s->begun - s->shared);
+    ndp_progress_fn_remove(t, &s->progress);
     free(s->in);
 }

@@ -65,7 +65,7 @@ typedef struct ndp_shm_pending {
 
 /* One rank's handle on its group's block: `block` is an array of a ndp_shm_rank for each, all zeros at first. */
 typedef struct ndp_shm {
-    ndp_duty duty;
+    ndp_progress_fn progress;
     ndp_comm *comm;
     ndp_shm_rank *block;
     const ndp_space *space;

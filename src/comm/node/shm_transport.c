@@ -1,8 +1,8 @@
 /* The `shm` transport: the processes that ndp_launch started on one host. All they share is the file of their world
- * (node.h), so there is nothing to agree on before the first operation, and nothing listens on any address. */
+ * (node_memory.h), so there is nothing to agree on before the first operation, and nothing listens on any address. */
 #include "comm/launched.h"
 #include "comm/node/mapping.h"
-#include "comm/node/node.h"
+#include "comm/node/node_memory.h"
 #include "comm/node/shm_world.h"
 
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 typedef struct shm_transport {
     ndp_transport base;
-    ndp_node node;
+    ndp_node_memory node;
 } shm_transport;
 
 typedef struct shm_comm {
@@ -21,7 +21,7 @@ typedef struct shm_comm {
     ndp_node_part part;
 } shm_comm;
 
-static ndp_node *node_of(ndp_transport *t) { return &((shm_transport *)t)->node; }
+static ndp_node_memory *node_of(ndp_transport *t) { return &((shm_transport *)t)->node; }
 
 static ndp_status shm_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     shm_comm *c = calloc(1, sizeof *c);
@@ -56,7 +56,7 @@ static void shm_abort(ndp_transport *t, const char *message) { ndp_health_fail(t
 /* Peers that still work need nothing of this rank: an operation ends once no rank touches its buffers. */
 static void shm_destroy(ndp_transport *t) {
     atomic_store(&t->health->of[t->rank].left, 1);
-    ndp_node_release(node_of(t));
+    ndp_node_memory_release(node_of(t));
     free(t);
 }
 
@@ -75,7 +75,7 @@ static const ndp_transport_ops shm_ops = {
 /* ---- the start ---- */
 
 /* One process is a rank, once. */
-static ndp_status take_place(ndp_node *n, int rank) {
+static ndp_status take_place(ndp_node_memory *n, int rank) {
     uint32_t other = 0;
     if (atomic_compare_exchange_strong(&n->health->of[rank].process, &other, (uint32_t)getpid()))
         return NDP_OK;
@@ -93,7 +93,7 @@ static ndp_status join(shm_transport *t, const ndp_shm_address *a, int rank) {
                         "the memory of this world is closed (descriptor %d): what starts a rank's program has to pass "
                         "its descriptors on",
                         a->fd);
-    NDP_TRY(ndp_node_attach(&t->node, fd, a->token, a->ranks));
+    NDP_TRY(ndp_node_memory_attach(&t->node, fd, a->token, a->ranks));
     NDP_TRY(take_place(&t->node, rank));
     t->base = (ndp_transport){.ops = &shm_ops,
                               .rank = rank,
@@ -118,7 +118,7 @@ ndp_status ndp_transport_shm(ndp_transport **out) {
     prctl(PR_SET_PDEATHSIG, SIGKILL); /* a shell between the launcher and this process has not passed it on */
     ndp_status st = join(t, &a, rank);
     if (st != NDP_OK) {
-        ndp_node_release(&t->node);
+        ndp_node_memory_release(&t->node);
         free(t);
         return st;
     }

@@ -1,5 +1,5 @@
 #include "comm/node/shm_world.h"
-#include "comm/node/node.h"
+#include "comm/node/node_memory.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 struct ndp_shm_world {
-    ndp_node node;
+    ndp_node_memory node;
     ndp_node_address address;
     int ranks;
 };
@@ -17,7 +17,7 @@ ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out) {
     if (!w)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", ranks);
     w->ranks = ranks;
-    ndp_status st = ndp_node_create(&w->node, ranks, &w->address);
+    ndp_status st = ndp_node_memory_create(&w->node, ranks, &w->address);
     if (st != NDP_OK) {
         free(w);
         return st;
@@ -28,7 +28,7 @@ ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out) {
 
 void ndp_shm_world_destroy(ndp_shm_world *w) {
     if (w)
-        ndp_node_release(&w->node);
+        ndp_node_memory_release(&w->node);
     free(w);
 }
 

@@ -1,8 +1,8 @@
 /* A world of processes on this host, as the process that starts them sees it. Started processes find the world by an
  * inherited descriptor and two variables of the environment:
  *
- *   NDP_WORLD=FD:RANKS:TOKEN      the shared file (node.h), the size of the world, the number that the file begins with
- *   NDP_RANK=R
+ *   NDP_WORLD=FD:RANKS:TOKEN      the shared file (node_memory.h), the size of the world, the number that the file
+ * begins with NDP_RANK=R
  */
 #ifndef NDP_COMM_NODE_SHM_WORLD_H
 #define NDP_COMM_NODE_SHM_WORLD_H

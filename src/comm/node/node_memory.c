@@ -1,4 +1,4 @@
-#include "comm/node/node.h"
+#include "comm/node/node_memory.h"
 #include "base/arena.h"
 #include "base/clock.h"
 #include "base/text.h"
@@ -38,7 +38,7 @@ static ndp_status grow(int fd, int64_t offset, size_t size) {
 }
 
 static ndp_ref locate(void *node, const void *data, size_t bytes) {
-    const ndp_node *n = node;
+    const ndp_node_memory *n = node;
     const char *first = data;
     for (int64_t s = 0; s < n->capacity; s++) {
         const char *start = n->mappings[s].data;
@@ -50,7 +50,7 @@ static ndp_ref locate(void *node, const void *data, size_t bytes) {
 
 /* ---- segments ---- */
 
-static ndp_status map(ndp_node *n, int segment) {
+static ndp_status map(ndp_node_memory *n, int segment) {
     int64_t before = n->capacity, offset = n->table->segment[segment].offset;
     size_t bytes = (size_t)n->table->segment[segment].bytes;
     void *data;
@@ -61,15 +61,15 @@ static ndp_status map(ndp_node *n, int segment) {
     return NDP_OK;
 }
 
-ndp_status ndp_node_resolve(void *node, ndp_ref ref, void **out) {
-    ndp_node *n = node;
+ndp_status ndp_node_memory_resolve(void *node, ndp_ref ref, void **out) {
+    ndp_node_memory *n = node;
     if (ref.segment >= n->capacity || !n->mappings[ref.segment].data)
         NDP_TRY(map(n, ref.segment));
     *out = (char *)n->mappings[ref.segment].data + ref.offset;
     return NDP_OK;
 }
 
-ndp_status ndp_node_segment_create(ndp_node *n, size_t bytes, int holders, ndp_ref *out) {
+ndp_status ndp_node_segment_create(ndp_node_memory *n, size_t bytes, int holders, ndp_ref *out) {
     ndp_node_table *t = n->table;
     size_t size = ndp_memory_round(bytes);
     int number = atomic_load(&t->segments);
@@ -88,12 +88,12 @@ ndp_status ndp_node_segment_create(ndp_node *n, size_t bytes, int holders, ndp_r
     return NDP_OK;
 }
 
-static void give_pages_back(const ndp_node *n, int segment) {
+static void give_pages_back(const ndp_node_memory *n, int segment) {
     (void)fallocate(n->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, n->table->segment[segment].offset,
                     (off_t)ndp_memory_round((size_t)n->table->segment[segment].bytes));
 }
 
-void ndp_node_segment_drop(ndp_node *n, ndp_ref ref) {
+void ndp_node_segment_drop(ndp_node_memory *n, ndp_ref ref) {
     if (ref.segment < 0)
         return;
     if (ref.segment < n->capacity && n->mappings[ref.segment].data) {
@@ -107,7 +107,7 @@ void ndp_node_segment_drop(ndp_node *n, ndp_ref ref) {
 /* ---- stages ---- */
 
 /* The smallest that is large enough and not in use; NULL when there is none. */
-static ndp_node_stage *free_stage(const ndp_node *n, size_t bytes) {
+static ndp_node_stage *free_stage(const ndp_node_memory *n, size_t bytes) {
     ndp_node_stage *best = NULL;
     for (int64_t i = 0; i < n->n_stages; i++) {
         ndp_node_stage *s = &n->stages[i];
@@ -118,7 +118,7 @@ static ndp_node_stage *free_stage(const ndp_node *n, size_t bytes) {
 }
 
 /* Sizes are powers of two, so that a stage serves many operations. */
-static ndp_status new_stage(ndp_node *n, size_t bytes, ndp_node_stage **out) {
+static ndp_status new_stage(ndp_node_memory *n, size_t bytes, ndp_node_stage **out) {
     size_t size = ndp_memory_round(1);
     while (size < bytes)
         size *= 2;
@@ -126,7 +126,7 @@ static ndp_status new_stage(ndp_node *n, size_t bytes, ndp_node_stage **out) {
     ndp_node_stage *s = &n->stages[n->n_stages];
     *s = (ndp_node_stage){.bytes = size};
     NDP_TRY(ndp_node_segment_create(n, size, 1, &s->ref));
-    NDP_TRY(ndp_node_resolve(n, s->ref, &s->data));
+    NDP_TRY(ndp_node_memory_resolve(n, s->ref, &s->data));
     n->n_stages++;
     *out = s;
     return NDP_OK;
@@ -143,7 +143,7 @@ static ndp_status stage(void *node, size_t bytes, ndp_ref *ref, void **out) {
 }
 
 static void unstage(void *node, void *data) {
-    ndp_node *n = node;
+    ndp_node_memory *n = node;
     for (int64_t i = 0; i < n->n_stages; i++)
         if (n->stages[i].data == data) {
             n->stages[i].busy = false;
@@ -154,22 +154,22 @@ static void unstage(void *node, void *data) {
 
 /* ---- a process's view of the file ---- */
 
-static void begin(ndp_node *n, int fd) {
-    *n = (ndp_node){.fd = fd};
-    n->space =
-        (ndp_space){.context = n, .locate = locate, .resolve = ndp_node_resolve, .stage = stage, .unstage = unstage};
+static void begin(ndp_node_memory *n, int fd) {
+    *n = (ndp_node_memory){.fd = fd};
+    n->space = (ndp_space){
+        .context = n, .locate = locate, .resolve = ndp_node_memory_resolve, .stage = stage, .unstage = unstage};
 }
 
-static ndp_status map_first_segments(ndp_node *n) {
+static ndp_status map_first_segments(ndp_node_memory *n) {
     void *health, *journals;
-    NDP_TRY(ndp_node_resolve(n, (ndp_ref){.segment = HEALTH}, &health));
-    NDP_TRY(ndp_node_resolve(n, (ndp_ref){.segment = JOURNALS}, &journals));
+    NDP_TRY(ndp_node_memory_resolve(n, (ndp_ref){.segment = HEALTH}, &health));
+    NDP_TRY(ndp_node_memory_resolve(n, (ndp_ref){.segment = JOURNALS}, &journals));
     n->health = health;
     n->journals = journals;
     return NDP_OK;
 }
 
-static ndp_status fill(ndp_node *n, int world) {
+static ndp_status fill(ndp_node_memory *n, int world) {
     ndp_ref ref;
     size_t size = ndp_memory_round(sizeof(ndp_node_table));
     void *table;
@@ -186,14 +186,14 @@ static ndp_status fill(ndp_node *n, int world) {
     return NDP_OK;
 }
 
-ndp_status ndp_node_create(ndp_node *n, int world, ndp_node_address *out) {
+ndp_status ndp_node_memory_create(ndp_node_memory *n, int world, ndp_node_address *out) {
     begin(n, memfd_create("ndparallel", MFD_CLOEXEC));
     if (n->fd < 0)
         return NDP_FAIL(errno == EMFILE || errno == ENFILE ? NDP_ENOMEM : NDP_ENOTSUP, "no shared memory file: %s%s",
                         strerror(errno), errno == EMFILE ? " (raise ulimit -n)" : "");
     ndp_status st = fill(n, world);
     if (st != NDP_OK) {
-        ndp_node_release(n);
+        ndp_node_memory_release(n);
         return st;
     }
     *out = (ndp_node_address){.pid = getpid(), .fd = n->fd, .token = n->table->token};
@@ -201,7 +201,7 @@ ndp_status ndp_node_create(ndp_node *n, int world, ndp_node_address *out) {
 }
 
 /* Before anything in it is used. */
-static ndp_status check(ndp_node *n, uint64_t token, int world) {
+static ndp_status check(ndp_node_memory *n, uint64_t token, int world) {
     struct stat info;
     void *table;
     size_t size = ndp_memory_round(sizeof(ndp_node_table));
@@ -216,15 +216,15 @@ static ndp_status check(ndp_node *n, uint64_t token, int world) {
     return map_first_segments(n);
 }
 
-ndp_status ndp_node_attach(ndp_node *n, int fd, uint64_t token, int world) {
+ndp_status ndp_node_memory_attach(ndp_node_memory *n, int fd, uint64_t token, int world) {
     begin(n, fd);
     ndp_status st = check(n, token, world);
     if (st != NDP_OK)
-        ndp_node_release(n);
+        ndp_node_memory_release(n);
     return st;
 }
 
-ndp_status ndp_node_open(ndp_node *n, const ndp_node_address *address, int world) {
+ndp_status ndp_node_memory_open(ndp_node_memory *n, const ndp_node_address *address, int world) {
     char path[64];
     snprintf(path, sizeof path, "/proc/%d/fd/%d", address->pid, address->fd);
     int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -232,10 +232,10 @@ ndp_status ndp_node_open(ndp_node *n, const ndp_node_address *address, int world
     if (fd < 0)
         return NDP_FAIL(NDP_ENOTSUP, "the memory of process %d cannot be opened (%s): %s", address->pid, path,
                         strerror(errno));
-    return ndp_node_attach(n, fd, address->token, world);
+    return ndp_node_memory_attach(n, fd, address->token, world);
 }
 
-void ndp_node_release(ndp_node *n) {
+void ndp_node_memory_release(ndp_node_memory *n) {
     for (int64_t s = 0; s < n->capacity; s++)
         ndp_memory_unmap(n->mappings[s].data, n->mappings[s].bytes);
     free(n->mappings);
@@ -243,5 +243,5 @@ void ndp_node_release(ndp_node *n) {
     ndp_memory_unmap(n->table, sizeof *n->table);
     if (n->fd >= 0)
         close(n->fd);
-    *n = (ndp_node){.fd = -1};
+    *n = (ndp_node_memory){.fd = -1};
 }

@@ -5,10 +5,11 @@
  * The file begins with a table of segments, which are ranges of the file. A process maps a segment when it first uses
  * it. A segment's number is never used twice; its pages are given back when its last holder drops it. The first
  * segments are the health record and the journals of all ranks of the world. */
-#ifndef NDP_COMM_NODE_NODE_H
-#define NDP_COMM_NODE_NODE_H
+#ifndef NDP_COMM_NODE_NODE_MEMORY_H
+#define NDP_COMM_NODE_NODE_MEMORY_H
 
 #include "comm/node/peers.h"
+#include "comm/watch/health.h"
 
 enum { NDP_NODE_SEGMENTS = 8192, NDP_NODE_GROUPS = 4096 };
 
@@ -53,7 +54,7 @@ typedef struct ndp_node_stage {
     bool busy;
 } ndp_node_stage;
 
-typedef struct ndp_node {
+typedef struct ndp_node_memory {
     int fd; /* -1: there is no file */
     ndp_node_table *table;
     ndp_node_mapping *mappings; /* by segment */
@@ -64,22 +65,22 @@ typedef struct ndp_node {
     ndp_health *health;
     ndp_journal *journals;
     ndp_space space; /* of this node: its context is this struct, which must stay where it is */
-} ndp_node;
+} ndp_node_memory;
 
 /* Makes the file for a world of `world` ranks. NDP_ENOTSUP where the system has no memfds. */
-ndp_status ndp_node_create(ndp_node *n, int world, ndp_node_address *out);
+ndp_status ndp_node_memory_create(ndp_node_memory *n, int world, ndp_node_address *out);
 /* Opens a file that another process made; NDP_ENOTSUP when this process may not. */
-ndp_status ndp_node_open(ndp_node *n, const ndp_node_address *address, int world);
+ndp_status ndp_node_memory_open(ndp_node_memory *n, const ndp_node_address *address, int world);
 /* Takes over `fd`, also on failure. NDP_EINVAL when it is not the file with this token and world. */
-ndp_status ndp_node_attach(ndp_node *n, int fd, uint64_t token, int world);
-void ndp_node_release(ndp_node *n);
+ndp_status ndp_node_memory_attach(ndp_node_memory *n, int fd, uint64_t token, int world);
+void ndp_node_memory_release(ndp_node_memory *n);
 
 /* A new segment, zeroed, which `holders` processes drop. */
-ndp_status ndp_node_segment_create(ndp_node *n, size_t bytes, int holders, ndp_ref *out);
+ndp_status ndp_node_segment_create(ndp_node_memory *n, size_t bytes, int holders, ndp_ref *out);
 /* Unmaps it here and ends this process's hold on it. */
-void ndp_node_segment_drop(ndp_node *n, ndp_ref ref);
+void ndp_node_segment_drop(ndp_node_memory *n, ndp_ref ref);
 /* Where it lies in this process. */
-ndp_status ndp_node_resolve(void *node, ndp_ref ref, void **out);
+ndp_status ndp_node_memory_resolve(void *node, ndp_ref ref, void **out);
 
 /* ---- communicators and windows of groups whose ranks all share the node ---- */
 
@@ -90,11 +91,11 @@ typedef struct ndp_node_part {
 } ndp_node_part;
 
 /* Each rank of the group of `c` by itself, without waiting. `c` has been initialised. */
-ndp_status ndp_node_join(ndp_node *n, ndp_comm *c, ndp_node_part *out);
-void ndp_node_leave(ndp_node *n, ndp_node_part *part);
+ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_part *out);
+void ndp_node_leave(ndp_node_memory *n, ndp_node_part *part);
 
 /* window_create and window_destroy of impl.h; shared: collective over `c`, whose ranks all share the node. */
-ndp_status ndp_node_window_create(ndp_node *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
-void ndp_node_window_destroy(ndp_node *n, ndp_window *w);
+ndp_status ndp_node_window_create(ndp_node_memory *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+void ndp_node_window_destroy(ndp_node_memory *n, ndp_window *w);
 
 #endif
