@@ -48,17 +48,6 @@ void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *n
     ndp_comm_at(c, NULL, -1, -1);
 }
 
-ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
-    ndp_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
-    ndp_comm_init(c, t, group, name);
-    *out = c;
-    return NDP_OK;
-}
-
-void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
-
 ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     int64_t last = group.base + (int64_t)(group.count - 1) * group.stride;
     NDP_CHECK(group.count >= 1 && group.base >= 0 && (group.count == 1 || group.stride >= 1) && last < t->world,
@@ -215,10 +204,29 @@ ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, in
     return begin(work, w);
 }
 
-/* ---- windows ---- */
+/* ---- memory ---- */
 
-ndp_status ndp_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    return c->transport->ops->window_create(c, bytes, shared, out);
+static ndp_status source_map(void *transport, size_t bytes, void **out) {
+    ndp_transport *t = transport;
+    return t->ops->memory_map(t, bytes, out);
+}
+
+static void source_unmap(void *transport, void *data, size_t bytes) {
+    ndp_transport *t = transport;
+    if (data)
+        t->ops->memory_unmap(t, data, bytes);
+}
+
+ndp_memory_source ndp_transport_memory(ndp_transport *t) {
+    return (ndp_memory_source){.user = t, .map = source_map, .unmap = source_unmap};
+}
+
+ndp_status ndp_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    return c->transport->ops->window_register(c, data, bytes, out);
+}
+
+ndp_status ndp_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    return c->transport->ops->window_share(c, bytes, out);
 }
 
 void *ndp_window_data(const ndp_window *w) { return w->data; }
@@ -228,22 +236,58 @@ void ndp_window_destroy(ndp_window *w) {
         w->transport->ops->window_destroy(w);
 }
 
-ndp_status ndp_plain_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    (void)shared; /* a group of one, or a rehearsal: nobody to share with */
+/* ---- the table's functions without peers ---- */
+
+ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+    ndp_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+    ndp_comm_init(c, t, group, name);
+    *out = c;
+    return NDP_OK;
+}
+
+void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
+
+ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out) {
     void *data;
     NDP_TRY(ndp_memory_map(-1, 0, bytes, &data));
-    ndp_status st = c->transport->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
-    ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
-    if (!w) {
+    ndp_status st = t->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
+    if (st != NDP_OK) {
         ndp_memory_unmap(data, bytes);
-        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+        return st;
     }
+    *out = data;
+    return NDP_OK;
+}
+
+void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
+    (void)t;
+    ndp_memory_unmap(data, bytes);
+}
+
+ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    ndp_window *w = calloc(1, sizeof *w);
+    if (!w)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
     *w = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
     *out = w;
     return NDP_OK;
 }
 
+ndp_status ndp_plain_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    void *data;
+    NDP_TRY(ndp_plain_memory_map(c->transport, bytes, &data));
+    ndp_status st = ndp_plain_window_register(c, data, bytes, out);
+    if (st != NDP_OK) {
+        ndp_memory_unmap(data, bytes);
+        return st;
+    }
+    (*out)->impl = data;
+    return NDP_OK;
+}
+
 void ndp_plain_window_destroy(ndp_window *w) {
-    ndp_memory_unmap(w->data, w->bytes);
+    ndp_memory_unmap(w->impl, w->bytes);
     free(w);
 }

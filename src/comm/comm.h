@@ -10,8 +10,8 @@
  * Sums are made in rank
  * order, in fp32 (fp64 for fp64 data), so that every rank and every run gets the same bits.
  *
- * Windows. A window is memory that the group's ranks on one node can read in place: with `local` plain pointers,
- * between processes mapped segments. all_gather and reduce_scatter within windows move nothing that need not move.
+ * Windows. A window is memory that peers on the same node access in place: through plain pointers between threads,
+ * through a shared file between processes. Collectives on windows move only the bytes that have to move.
  *
  * Disagreement. Ranks that bring different operations (another kind, size, type or name), and ranks that wait for each
  * other in a ring, get NDP_ECOMM within seconds, with a message that names both sides and where they are. A wait that
@@ -27,6 +27,7 @@
 #ifndef NDP_COMM_COMM_H
 #define NDP_COMM_COMM_H
 
+#include "device/device.h"
 #include "mesh/mesh.h"
 #include "tensor/dtype.h"
 
@@ -134,19 +135,27 @@ NDP_API ndp_status ndp_shift_begin(ndp_comm *c, const void *in, void *out, int64
  */
 NDP_API ndp_status ndp_wait(ndp_work *w);
 
-/* ---- windows ---- */
+/* ---- memory that peers access in place ---- */
 
-/* Collective over the group. Gives every rank `bytes` of zeroed memory, 2 MiB-aligned, huge pages advised.
- * shared = true: one and the same memory for all ranks of the group (a gathered parameter buffer of which each rank
- * writes its own slice; all_gather on it is a barrier). NDP_ENOTSUP when the group spans nodes or memory cannot be
- * mapped between processes: the caller then takes private memory and real collectives.
- * shared = false: private memory that same-node peers can read in place. Created over the world communicator;
- * operations of every communicator of the transport recognise buffers that lie inside such a window and sum straight
- * from peers' memory; where that cannot be had it is plain memory and the collectives copy. (`in` buffers of one
- * reduce_scatter or all_reduce may lie at different offsets in different ranks' windows.)
- */
-NDP_API ndp_status ndp_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+/* Where to map buffers that peers on this node are to read and write in place: for threads any memory, for processes
+ * the file that the ranks of a node share. map: zeroed, 2 MiB-aligned, huge pages advised, pages taken at once (`null`
+ * takes none); NDP_ENOMEM. Where processes cannot share memory it is private memory. Valid as long as the transport;
+ * all memory is unmapped before. */
+ndp_memory_source ndp_transport_memory(ndp_transport *t);
+
+/* Collective over the group, before the first operation on this memory; a transport may tell peers here where it lies.
+ * Operations of every communicator of the transport recognise buffers inside data[0 .. bytes) and work on them in
+ * place, if the memory comes from ndp_transport_memory; any other memory is copied, as if it were not registered.
+ * (Buffers of one operation may lie at different offsets on different ranks.) The memory stays the caller's, who
+ * unmaps it after ndp_window_destroy. */
+NDP_API ndp_status ndp_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out);
+/* Collective over the group. One and the same zeroed memory for all its ranks: a gathered parameter buffer of which
+ * each rank writes its own slice; an all_gather on it is a barrier. It lives until the last rank destroys its window.
+ * NDP_ENOTSUP if the group spans nodes or its processes cannot share memory: the caller then takes private memory and
+ * real collectives. */
+NDP_API ndp_status ndp_window_share(ndp_comm *c, size_t bytes, ndp_window **out);
 void *ndp_window_data(const ndp_window *w);
+/* Not collective. No operation on the memory is pending. NULL is fine. */
 void ndp_window_destroy(ndp_window *w);
 
 #endif

@@ -15,7 +15,10 @@ typedef struct ndp_transport_ops {
     void (*comm_destroy)(ndp_comm *c);
     ndp_status (*begin)(ndp_work *w);
     ndp_status (*wait)(ndp_work *w);
-    ndp_status (*window_create)(ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+    ndp_status (*memory_map)(ndp_transport *t, size_t bytes, void **out);
+    void (*memory_unmap)(ndp_transport *t, void *data, size_t bytes);
+    ndp_status (*window_register)(ndp_comm *c, void *data, size_t bytes, ndp_window **out);
+    ndp_status (*window_share)(ndp_comm *c, size_t bytes, ndp_window **out);
     void (*window_destroy)(ndp_window *w);
     void (*abort)(ndp_transport *t, const char *message); /* NULL: there is no other rank */
     void (*destroy)(ndp_transport *t);                    /* NULL: its creator releases it */
@@ -54,15 +57,18 @@ struct ndp_window {
     ndp_transport *transport;
     void *data;
     size_t bytes;
-    void *impl; /* the transport's */
+    void *impl; /* the transport's; without peers: `data` if the window owns it */
 };
 
 /* Fills in what is the same for every transport; `name` is cut to fit. */
 void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *name);
-/* A communicator and a window without peers: `self`, `null`. */
+/* The table's functions without peers (`self`, `null`) and, for memory, where a rank shares none with others. */
 ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
 void ndp_plain_comm_destroy(ndp_comm *c);
-ndp_status ndp_plain_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out);
+void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes);
+ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out);
+ndp_status ndp_plain_window_share(ndp_comm *c, size_t bytes, ndp_window **out);
 void ndp_plain_window_destroy(ndp_window *w);
 
 /* The world rank of a member of the group. */

@@ -99,15 +99,33 @@ static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const ch
     return NDP_OK;
 }
 
-/* ---- windows ---- */
+/* ---- memory ---- */
 
-static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, ndp_window **out) {
+static ndp_status mpi_memory_map(ndp_transport *base, size_t bytes, void **out) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    return t->on_node ? ndp_node_memory_map(&t->node, bytes, out) : ndp_plain_memory_map(base, bytes, out);
+}
+
+static void mpi_memory_unmap(ndp_transport *base, void *data, size_t bytes) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    if (t->on_node)
+        ndp_node_memory_unmap(&t->node, data);
+    else
+        ndp_plain_memory_unmap(base, data, bytes);
+}
+
+static ndp_status mpi_window_register(ndp_comm *base, void *data, size_t bytes, ndp_window **out) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
-    if (shared && base->group.count > 1 && !((mpi_comm *)base)->on_node)
+    return t->on_node ? ndp_node_window_register(&t->node, base, data, bytes, out)
+                      : ndp_plain_window_register(base, data, bytes, out);
+}
+
+static ndp_status mpi_window_share(ndp_comm *base, size_t bytes, ndp_window **out) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
+    if (base->group.count > 1 && !((mpi_comm *)base)->on_node)
         return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
                         t->on_node ? "it spans nodes" : "the processes of this node cannot share memory");
-    return t->on_node ? ndp_node_window_create(&t->node, base, bytes, shared, out)
-                      : ndp_plain_window_create(base, bytes, shared, out);
+    return t->on_node ? ndp_node_window_share(&t->node, base, bytes, out) : ndp_plain_window_share(base, bytes, out);
 }
 
 static void mpi_window_destroy(ndp_window *w) {
@@ -180,7 +198,10 @@ static const ndp_transport_ops mpi_ops = {
     .comm_destroy = mpi_comm_destroy,
     .begin = mpi_begin,
     .wait = mpi_wait,
-    .window_create = mpi_window_create,
+    .memory_map = mpi_memory_map,
+    .memory_unmap = mpi_memory_unmap,
+    .window_register = mpi_window_register,
+    .window_share = mpi_window_share,
     .window_destroy = mpi_window_destroy,
     .abort = mpi_abort,
     .destroy = mpi_destroy,

@@ -192,9 +192,9 @@ static ndp_status shared_find(ndp_comm *c, size_t bytes, local_shared **out) {
     return NDP_OK;
 }
 
-static ndp_status local_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    if (!shared || c->group.count == 1)
-        return ndp_plain_window_create(c, bytes, shared, out);
+static ndp_status local_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    if (c->group.count == 1)
+        return ndp_plain_window_share(c, bytes, out);
     local_shared *s = NULL;
     NDP_TRY(shared_find(c, bytes, &s));
     ndp_status st = ndp_memory_touch_part(s->data, bytes, c->group.rank, c->group.count);
@@ -209,7 +209,7 @@ static ndp_status local_window_create(ndp_comm *c, size_t bytes, bool shared, nd
 }
 
 static void local_window_destroy(ndp_window *w) {
-    if (!w->impl) {
+    if (!w->impl || w->impl == w->data) {
         ndp_plain_window_destroy(w);
         return;
     }
@@ -227,7 +227,10 @@ static const ndp_transport_ops local_ops = {
     .comm_destroy = local_comm_destroy,
     .begin = local_begin,
     .wait = local_wait,
-    .window_create = local_window_create,
+    .memory_map = ndp_plain_memory_map,
+    .memory_unmap = ndp_plain_memory_unmap,
+    .window_register = ndp_plain_window_register,
+    .window_share = local_window_share,
     .window_destroy = local_window_destroy,
     .abort = local_abort,
 };

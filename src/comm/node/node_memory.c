@@ -37,17 +37,6 @@ static ndp_status grow(int fd, int64_t offset, size_t size) {
     return NDP_OK;
 }
 
-static ndp_ref locate(void *node, const void *data, size_t bytes) {
-    const ndp_node_memory *n = node;
-    const char *first = data;
-    for (int64_t s = 0; s < n->capacity; s++) {
-        const char *start = n->mappings[s].data;
-        if (start && first >= start && first + bytes <= start + n->mappings[s].bytes)
-            return (ndp_ref){.segment = (int32_t)s, .offset = first - start};
-    }
-    return (ndp_ref){.segment = -1};
-}
-
 /* ---- segments ---- */
 
 static ndp_status map(ndp_node_memory *n, int segment) {
@@ -102,6 +91,45 @@ void ndp_node_segment_drop(ndp_node_memory *n, ndp_ref ref) {
     }
     if (atomic_fetch_sub(&n->table->segment[ref.segment].holders, 1) == 1)
         give_pages_back(n, ref.segment);
+}
+
+/* ---- registered memory ---- */
+
+static bool contains(const void *start, size_t size, const void *data, size_t bytes) {
+    const char *s = start, *d = data;
+    return s && d >= s && d + bytes <= s + size;
+}
+
+static ndp_ref find_segment(const ndp_node_memory *n, const void *data, size_t bytes) {
+    for (int64_t s = 0; s < n->capacity; s++)
+        if (contains(n->mappings[s].data, n->mappings[s].bytes, data, bytes))
+            return (ndp_ref){.segment = (int32_t)s, .offset = (const char *)data - (const char *)n->mappings[s].data};
+    return (ndp_ref){.segment = -1};
+}
+
+ndp_status ndp_node_range_add(ndp_node_memory *n, const void *data, size_t bytes) {
+    NDP_TRY(ndp_array_reserve(&n->ranges, &n->range_capacity, n->n_ranges + 1, sizeof *n->ranges));
+    n->ranges[n->n_ranges++] = (ndp_node_range){data, bytes, find_segment(n, data, bytes)};
+    return NDP_OK;
+}
+
+void ndp_node_range_remove(ndp_node_memory *n, const void *data, size_t bytes) {
+    int64_t i = 0;
+    while (i < n->n_ranges && !(n->ranges[i].data == data && n->ranges[i].bytes == bytes))
+        i++;
+    if (i < n->n_ranges)
+        n->ranges[i] = n->ranges[--n->n_ranges];
+}
+
+/* Only registered memory is found: the others' segments, stages and communicators are of no interest. */
+static ndp_ref locate(void *node, const void *data, size_t bytes) {
+    const ndp_node_memory *n = node;
+    for (int64_t i = 0; i < n->n_ranges; i++) {
+        const ndp_node_range *r = &n->ranges[i];
+        if (r->ref.segment >= 0 && contains(r->data, r->bytes, data, bytes))
+            return (ndp_ref){r->ref.segment, r->ref.offset + ((const char *)data - (const char *)r->data)};
+    }
+    return (ndp_ref){.segment = -1};
 }
 
 /* ---- stages ---- */
@@ -240,6 +268,7 @@ void ndp_node_memory_release(ndp_node_memory *n) {
         ndp_memory_unmap(n->mappings[s].data, n->mappings[s].bytes);
     free(n->mappings);
     free(n->stages);
+    free(n->ranges);
     ndp_memory_unmap(n->table, sizeof *n->table);
     if (n->fd >= 0)
         close(n->fd);

@@ -46,6 +46,13 @@ typedef struct ndp_node_mapping {
     size_t bytes;
 } ndp_node_mapping;
 
+/* Registered memory: a window. ref.segment < 0: it is not in the file, so peers cannot access it. */
+typedef struct ndp_node_range {
+    const void *data;
+    size_t bytes;
+    ndp_ref ref;
+} ndp_node_range;
+
 /* Shared memory for the copy of a buffer that peers cannot reach. */
 typedef struct ndp_node_stage {
     ndp_ref ref;
@@ -61,6 +68,8 @@ typedef struct ndp_node_memory {
     int64_t capacity;
     ndp_node_stage *stages;
     int64_t n_stages, stage_capacity;
+    ndp_node_range *ranges;
+    int64_t n_ranges, range_capacity;
     bool joined[NDP_NODE_GROUPS]; /* this rank has its handle of that group */
     ndp_health *health;
     ndp_journal *journals;
@@ -79,6 +88,9 @@ void ndp_node_memory_release(ndp_node_memory *n);
 ndp_status ndp_node_segment_create(ndp_node_memory *n, size_t bytes, int holders, ndp_ref *out);
 /* Unmaps it here and ends this process's hold on it. */
 void ndp_node_segment_drop(ndp_node_memory *n, ndp_ref ref);
+/* Buffers inside registered ranges are named to peers as they are; all others are copied. */
+ndp_status ndp_node_range_add(ndp_node_memory *n, const void *data, size_t bytes);
+void ndp_node_range_remove(ndp_node_memory *n, const void *data, size_t bytes);
 /* Where it lies in this process. */
 ndp_status ndp_node_memory_resolve(void *node, ndp_ref ref, void **out);
 
@@ -94,8 +106,11 @@ typedef struct ndp_node_part {
 ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_part *out);
 void ndp_node_leave(ndp_node_memory *n, ndp_node_part *part);
 
-/* window_create and window_destroy of impl.h; shared: collective over `c`, whose ranks all share the node. */
-ndp_status ndp_node_window_create(ndp_node_memory *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+/* The functions of impl.h; share: `c` has only ranks of the node. */
+ndp_status ndp_node_memory_map(ndp_node_memory *n, size_t bytes, void **out);
+void ndp_node_memory_unmap(ndp_node_memory *n, void *data);
+ndp_status ndp_node_window_register(ndp_node_memory *n, ndp_comm *c, void *data, size_t bytes, ndp_window **out);
+ndp_status ndp_node_window_share(ndp_node_memory *n, ndp_comm *c, size_t bytes, ndp_window **out);
 void ndp_node_window_destroy(ndp_node_memory *n, ndp_window *w);
 
 #endif

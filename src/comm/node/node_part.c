@@ -55,20 +55,67 @@ void ndp_node_leave(ndp_node_memory *n, ndp_node_part *part) {
     ndp_node_segment_drop(n, part->block);
 }
 
+/* ---- memory ---- */
+
+ndp_status ndp_node_memory_map(ndp_node_memory *n, size_t bytes, void **out) {
+    ndp_ref segment;
+    void *data;
+    NDP_TRY(ndp_node_segment_create(n, bytes, 1, &segment));
+    ndp_status st = ndp_node_memory_resolve(n, segment, &data);
+    if (st == NDP_OK)
+        st = ndp_memory_touch(data, bytes);
+    if (st != NDP_OK) {
+        ndp_node_segment_drop(n, segment);
+        return st;
+    }
+    *out = data;
+    return NDP_OK;
+}
+
+void ndp_node_memory_unmap(ndp_node_memory *n, void *data) {
+    int32_t s = 0;
+    while (s < n->capacity && n->mappings[s].data != data)
+        s++;
+    if (s < n->capacity)
+        ndp_node_segment_drop(n, (ndp_ref){.segment = s});
+}
+
 /* ---- windows ---- */
 
 typedef struct node_window {
     ndp_window base;
-    ndp_ref segment;
+    ndp_ref segment; /* a shared window's; -1: the memory is the caller's */
 } node_window;
 
-/* The first rank makes a segment and names it to the others: -1 when it could not. */
+static ndp_status window_new(ndp_node_memory *n, ndp_comm *c, void *data, size_t bytes, ndp_ref segment,
+                             ndp_window **out) {
+    node_window *w = calloc(1, sizeof *w);
+    if (!w)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+    ndp_status st = ndp_node_range_add(n, data, bytes);
+    if (st != NDP_OK) {
+        free(w);
+        return st;
+    }
+    w->base = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
+    w->segment = segment;
+    *out = &w->base;
+    return NDP_OK;
+}
+
+ndp_status ndp_node_window_register(ndp_node_memory *n, ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    return window_new(n, c, data, bytes, (ndp_ref){.segment = -1}, out);
+}
+
+/* The first rank creates a segment and sends its number to the others; -1: it could not. */
 static ndp_status shared_segment(ndp_node_memory *n, ndp_comm *c, size_t bytes, ndp_ref *out) {
     ndp_ref ref = {.segment = -1};
     ndp_status st = c->group.rank == 0 ? ndp_node_segment_create(n, bytes, c->group.count, &ref) : NDP_OK;
-    ndp_work w;
-    NDP_TRY(ndp_broadcast_begin(c, &ref, sizeof ref, 0, &w));
-    NDP_TRY(ndp_wait(&w));
+    if (c->group.count > 1) {
+        ndp_work w;
+        NDP_TRY(ndp_broadcast_begin(c, &ref, sizeof ref, 0, &w));
+        NDP_TRY(ndp_wait(&w));
+    }
     if (st != NDP_OK)
         return st;
     if (ref.segment < 0)
@@ -78,29 +125,22 @@ static ndp_status shared_segment(ndp_node_memory *n, ndp_comm *c, size_t bytes, 
     return NDP_OK;
 }
 
-ndp_status ndp_node_window_create(ndp_node_memory *n, ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
+ndp_status ndp_node_window_share(ndp_node_memory *n, ndp_comm *c, size_t bytes, ndp_window **out) {
     ndp_ref segment;
     void *data = NULL;
-    shared &= c->group.count > 1;
-    if (shared)
-        NDP_TRY(shared_segment(n, c, bytes, &segment));
-    else
-        NDP_TRY(ndp_node_segment_create(n, bytes, 1, &segment));
+    NDP_TRY(shared_segment(n, c, bytes, &segment));
     ndp_status st = ndp_node_memory_resolve(n, segment, &data);
     if (st == NDP_OK)
-        st = ndp_memory_touch_part(data, bytes, shared ? c->group.rank : 0, shared ? c->group.count : 1);
-    node_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
-    if (!w) {
+        st = ndp_memory_touch_part(data, bytes, c->group.rank, c->group.count);
+    if (st == NDP_OK)
+        st = window_new(n, c, data, bytes, segment, out);
+    if (st != NDP_OK)
         ndp_node_segment_drop(n, segment);
-        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
-    }
-    w->base = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
-    w->segment = segment;
-    *out = &w->base;
-    return NDP_OK;
+    return st;
 }
 
 void ndp_node_window_destroy(ndp_node_memory *n, ndp_window *w) {
+    ndp_node_range_remove(n, w->data, w->bytes);
     ndp_node_segment_drop(n, ((node_window *)w)->segment);
     free(w);
 }

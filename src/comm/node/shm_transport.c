@@ -45,8 +45,21 @@ static void shm_comm_destroy(ndp_comm *c) {
 static ndp_status shm_begin(ndp_work *w) { return ndp_peers_begin(&((shm_comm *)w->comm)->part.peers, w); }
 static ndp_status shm_wait(ndp_work *w) { return ndp_peers_wait(&((shm_comm *)w->comm)->part.peers, w); }
 
-static ndp_status shm_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    return ndp_node_window_create(node_of(c->transport), c, bytes, shared, out);
+static ndp_status shm_memory_map(ndp_transport *t, size_t bytes, void **out) {
+    return ndp_node_memory_map(node_of(t), bytes, out);
+}
+
+static void shm_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
+    (void)bytes;
+    ndp_node_memory_unmap(node_of(t), data);
+}
+
+static ndp_status shm_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    return ndp_node_window_register(node_of(c->transport), c, data, bytes, out);
+}
+
+static ndp_status shm_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    return ndp_node_window_share(node_of(c->transport), c, bytes, out);
 }
 
 static void shm_window_destroy(ndp_window *w) { ndp_node_window_destroy(node_of(w->transport), w); }
@@ -66,7 +79,10 @@ static const ndp_transport_ops shm_ops = {
     .comm_destroy = shm_comm_destroy,
     .begin = shm_begin,
     .wait = shm_wait,
-    .window_create = shm_window_create,
+    .memory_map = shm_memory_map,
+    .memory_unmap = shm_memory_unmap,
+    .window_register = shm_window_register,
+    .window_share = shm_window_share,
     .window_destroy = shm_window_destroy,
     .abort = shm_abort,
     .destroy = shm_destroy,
