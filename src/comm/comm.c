@@ -1,3 +1,5 @@
+/* The public functions: arguments are checked, groups of one rank and dry runs are answered, everything else goes to
+ * the transport's table. Each operation is entered in the rank's journal at its begin and its end. */
 #include "comm/comm.h"
 #include "comm/impl.h"
 #include "comm/node/mapping.h"
@@ -5,7 +7,6 @@
 #include "comm/watch/health.h"
 #include "comm/watch/journal.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -29,8 +30,6 @@ bool ndp_transport_fail(ndp_transport *t, const char *message) {
         return true;
     ndp_journal_write(t);
     ndp_health_fail(t->health, t->rank, message);
-    while (atomic_load(&t->health->failed) != 2) /* the first one is still writing */
-        sched_yield();
     return t->health->rank == t->rank;
 }
 
@@ -76,8 +75,8 @@ void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call) {
 
 /* ---- operations ---- */
 
-/* A group of one rank needs no transport: every operation is a copy to oneself. */
-static void alone(const ndp_work *w) {
+/* A group of one rank needs no transport: every operation is a local copy. */
+static void run_alone(const ndp_work *w) {
     size_t bytes = ndp_work_bytes(w);
     if (w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL || w->kind == NDP_WORK_SHIFT)
         ndp_copy_large(w->out, w->in, bytes);
@@ -88,7 +87,7 @@ static void alone(const ndp_work *w) {
         ndp_copy_large(w->out, w->in, bytes);
 }
 
-/* What follows an attempt to begin or to end an operation. */
+/* After an attempt to begin or to wait. */
 static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
     if (st == NDP_OK && wait && c->transport->journals)
         ndp_journal_end(&c->transport->journals[c->transport->rank], w);
@@ -102,22 +101,22 @@ static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
 static ndp_status begin(ndp_work work, ndp_work *w) {
     ndp_comm *c = work.comm;
     const char *what = ndp_work_kind_name(work.kind);
-    NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: a count of %lld", what,
-              c->name, (long long)work.count);
+    NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: invalid count %lld",
+              what, c->name, (long long)work.count);
     bool reduces = work.kind == NDP_WORK_ALL_REDUCE || work.kind == NDP_WORK_REDUCE_SCATTER;
     NDP_CHECK(!reduces || ndp_reduce_knows((ndp_dtype)work.type),
               "%s on group %s takes fp32, fp64, i64 or bf16, not %s", what, c->name,
               ndp_dtype_name((ndp_dtype)work.type));
-    NDP_CHECK(
-        work.peer >= 0 && work.peer < c->group.count && !(ndp_work_is_message(&work) && work.peer == c->group.rank),
-        "%s on group %s of %d ranks: rank %d of it is nobody to talk to", what, c->name, c->group.count, work.peer);
+    NDP_CHECK(work.peer >= 0 && work.peer < c->group.count &&
+                  !(ndp_work_is_message(&work) && work.peer == c->group.rank),
+              "%s on group %s of %d ranks: invalid peer rank %d", what, c->name, c->group.count, work.peer);
     NDP_CHECK(work.tag >= 0 && work.tag < NDP_TAG_SHIFT, "%s on group %s: tag %d is not in 0 .. 32766", what, c->name,
               work.tag);
     *w = work;
     if (c->transport->ops->dry)
         return NDP_OK;
     if (c->group.count == 1) {
-        alone(w);
+        run_alone(w);
         return NDP_OK;
     }
     c->operations += !ndp_work_is_message(w);
@@ -131,7 +130,7 @@ ndp_status ndp_wait(ndp_work *w) {
     ndp_comm *c = w->comm;
     if (!c)
         return NDP_FAIL(NDP_EBUG,
-                        "ndp_wait on an operation that was not begun, failed to begin, or was waited for before");
+                        "ndp_wait on an operation that has not begun, failed to begin, or was waited for before");
     if (c->transport->ops->dry || c->group.count == 1) {
         w->comm = NULL;
         return NDP_OK;

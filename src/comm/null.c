@@ -1,5 +1,5 @@
-/* A rehearsal: one handle of a world of any size in which nothing moves. Its windows are address space that costs
- * nothing until somebody writes into it. */
+/* The `null` transport, for dry runs: one rank's handle of a world of any size in which nothing moves. Its memory is
+ * address space, which costs nothing until it is written to. */
 #include "comm/impl.h"
 
 #include <stdlib.h>

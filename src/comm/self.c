@@ -1,4 +1,4 @@
-/* One rank, no other: every group has one rank, which comm.c answers for. */
+/* The `self` transport: one rank. Every group has one rank, and comm.c performs its operations. */
 #include "comm/impl.h"
 
 #include <stdlib.h>

@@ -52,7 +52,7 @@ static bool is_on_one_node(const ndp_mpi_transport *t, ndp_group g) {
     return same;
 }
 
-/* The group's first rank says its number. */
+/* The group's first rank chooses the number. */
 static ndp_status number_for_group(ndp_mpi_transport *t, mpi_comm *c, uint32_t *out) {
     ndp_work w;
     *out = c->base.group.rank == 0 ? ++t->numbered : 0;
@@ -69,7 +69,7 @@ static void mpi_comm_destroy(ndp_comm *base) {
     free(c);
 }
 
-/* Operations up to here have no number, and do not count. */
+/* The broadcast itself has no number, and does not count as an operation. */
 static ndp_status connect_by_mpi(ndp_mpi_transport *t, mpi_comm *c) {
     uint32_t number;
     NDP_TRY(ndp_mpi_plain_init(&c->plain, t->api, &c->base));
@@ -138,9 +138,9 @@ static void mpi_window_destroy(ndp_window *w) {
 
 /* ---- the end ---- */
 
-/* Waits, for the grace at most, until all other ranks of the world have ended: true when they have. Ranks of other
- * nodes cannot be seen. */
-static bool others_leave(const ndp_mpi_transport *t) {
+/* Waits up to GRACE_SECONDS until all other ranks have ended: true if they have. Ranks of other nodes cannot be seen,
+ * so with several nodes this is false. */
+static bool others_have_left(const ndp_mpi_transport *t) {
     double deadline = ndp_now() + GRACE_SECONDS;
     for (int r = 0; r < t->base.world; r++)
         while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
@@ -152,26 +152,27 @@ static bool others_leave(const ndp_mpi_transport *t) {
     return true;
 }
 
-/* Ranks of this node see the record, others are told, and they end by themselves; whoever of this node has not after
- * the grace, or is elsewhere, is ended by MPI. Only the rank that failed first does this. */
+/* Ranks of this node see the record, those of other nodes get a notice, and all return by themselves. Ranks that have
+ * not ended after the grace period, or are on other nodes, are ended by MPI_Abort. Only the rank that failed first does
+ * this. */
 static void mpi_abort(ndp_transport *base, const char *message) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     ndp_health_fail(base->health, base->rank, message);
     if (base->health->rank != base->rank)
         return;
     ndp_state_query_send_failure(base->state_query, message);
-    if (!others_leave(t))
+    if (!others_have_left(t))
         t->api->abort(1);
 }
 
-/* Ranks of other nodes cannot see that this one has left: it answers until they have, too. */
+/* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they leave, too. */
 static bool barrier_at_the_end(ndp_mpi_transport *t) {
     ndp_comm_at(t->world, "end of the run", -1, -1);
     return ndp_barrier(t->world) == NDP_OK;
 }
 
-/* After a failure MPI is finalised too if all ranks come to it: mpirun may hang when some finalise and others just end.
- * Where not all come, finalising would wait for ever. */
+/* After a failure MPI is finalised if all ranks do it, since mpirun may hang if some finalise and others just exit. If
+ * not all do, MPI_Finalize would wait for ever. */
 static void mpi_destroy(ndp_transport *base) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     bool failed = base->health && atomic_load(&base->health->failed) != 0;
@@ -182,7 +183,7 @@ static void mpi_destroy(ndp_transport *base) {
     ndp_state_query_destroy(base->state_query, failed);
     if (t->world)
         mpi_comm_destroy(t->world);
-    if (t->ours && (!failed || others_leave(t)))
+    if (t->ours && (!failed || others_have_left(t)))
         t->api->finalize();
     ndp_node_memory_release(&t->node);
     free(t->private_);
@@ -210,13 +211,14 @@ static const ndp_transport_ops mpi_ops = {
 /* ---- the start ---- */
 
 static ndp_status check_launcher(const ndp_mpi_transport *t) {
-    int told = 1;
-    if (t->base.world > 1 || !ndp_launched(&told) || told == 1)
+    int ranks = 1;
+    if (t->base.world > 1 || !ndp_launched(&ranks) || ranks == 1)
         return NDP_OK;
-    return NDP_FAIL(NDP_ECOMM,
-                    "the launcher says %d ranks, but each of them is alone: this program speaks %s, and was started by "
-                    "another MPI's mpirun (or by srun without its PMI plugin); start it with the mpirun of that MPI",
-                    told, t->api->library());
+    return NDP_FAIL(
+        NDP_ECOMM,
+        "the launcher started %d ranks, but each of them is alone: this program uses %s, and was started by "
+        "another MPI's mpirun (or by srun without its PMI plugin); start it with the mpirun of that MPI",
+        ranks, t->api->library());
 }
 
 static int env_positive(const char *name) {
@@ -229,7 +231,7 @@ static ndp_status join(ndp_mpi_transport *t) {
     ndp_mpi_world world;
     const char *text = t->api->init(&world);
     if (text)
-        return NDP_FAIL(NDP_ECOMM, "MPI does not start: %s", text);
+        return NDP_FAIL(NDP_ECOMM, "MPI_Init failed: %s", text);
     t->ours = world.ours;
     t->base.rank = world.rank;
     t->base.world = world.size;

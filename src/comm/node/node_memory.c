@@ -1,3 +1,13 @@
+/* The shared file of a node.
+ *
+ *   [ table | health | journals | segment 2 | segment 3 | ... ]     each at a multiple of 2 MiB; `end` only grows
+ *
+ * Any process may append a segment without a lock: it takes the next number, then the next range (both atomic), lets
+ * the file grow to there, and fills in the entry before it names the segment to anyone. So a process that reads a
+ * number it was sent finds a complete entry.
+ *
+ * Ranges are what a rank has registered; locate turns a buffer in one of them into (segment, offset), which peers
+ * resolve. Stages are segments for copies of all other buffers, kept for reuse. */
 #include "comm/node/node_memory.h"
 #include "base/arena.h"
 #include "base/clock.h"
@@ -17,13 +27,13 @@
 
 enum { PAGE = 4096, HEALTH = 0, JOURNALS = 1 };
 
-/* A stage above this size gives its pages back while it is not in use. */
+/* A stage above this size returns its pages to the system while it is not in use. */
 #define STAGE_KEEP_BYTES ((size_t)16 << 20)
 
 /* ---- the file ---- */
 
-/* Makes the file reach from `offset` for `size` bytes, never less far than it did: others grow it too. One page is
- * taken for this, the rest at its first use. Beyond RLIMIT_FSIZE the system would end the process. */
+/* Extends the file to offset + size; never shrinks it, since other processes extend it, too. One page is taken for
+ * this, the rest at its first use. Beyond RLIMIT_FSIZE the system would kill the process: hence the check. */
 static ndp_status grow(int fd, int64_t offset, size_t size) {
     struct rlimit limit;
     char need[16], most[16];
@@ -77,7 +87,7 @@ ndp_status ndp_node_segment_create(ndp_node_memory *n, size_t bytes, int holders
     return NDP_OK;
 }
 
-static void give_pages_back(const ndp_node_memory *n, int segment) {
+static void return_pages(const ndp_node_memory *n, int segment) {
     (void)fallocate(n->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, n->table->segment[segment].offset,
                     (off_t)ndp_memory_round((size_t)n->table->segment[segment].bytes));
 }
@@ -90,7 +100,7 @@ void ndp_node_segment_drop(ndp_node_memory *n, ndp_ref ref) {
         n->mappings[ref.segment].data = NULL;
     }
     if (atomic_fetch_sub(&n->table->segment[ref.segment].holders, 1) == 1)
-        give_pages_back(n, ref.segment);
+        return_pages(n, ref.segment);
 }
 
 /* ---- registered memory ---- */
@@ -121,7 +131,7 @@ void ndp_node_range_remove(ndp_node_memory *n, const void *data, size_t bytes) {
         n->ranges[i] = n->ranges[--n->n_ranges];
 }
 
-/* Only registered memory is found: the others' segments, stages and communicators are of no interest. */
+/* Finds registered memory alone, and so searches a few ranges instead of all segments. */
 static ndp_ref locate(void *node, const void *data, size_t bytes) {
     const ndp_node_memory *n = node;
     for (int64_t i = 0; i < n->n_ranges; i++) {
@@ -134,7 +144,7 @@ static ndp_ref locate(void *node, const void *data, size_t bytes) {
 
 /* ---- stages ---- */
 
-/* The smallest that is large enough and not in use; NULL when there is none. */
+/* The smallest that is free and large enough; NULL: there is none. */
 static ndp_node_stage *free_stage(const ndp_node_memory *n, size_t bytes) {
     ndp_node_stage *best = NULL;
     for (int64_t i = 0; i < n->n_stages; i++) {
@@ -145,7 +155,7 @@ static ndp_node_stage *free_stage(const ndp_node_memory *n, size_t bytes) {
     return best;
 }
 
-/* Sizes are powers of two, so that a stage serves many operations. */
+/* Sizes are powers of two, so that a stage fits many operations. */
 static ndp_status new_stage(ndp_node_memory *n, size_t bytes, ndp_node_stage **out) {
     size_t size = ndp_memory_round(1);
     while (size < bytes)
@@ -176,11 +186,11 @@ static void unstage(void *node, void *data) {
         if (n->stages[i].data == data) {
             n->stages[i].busy = false;
             if (n->stages[i].bytes > STAGE_KEEP_BYTES)
-                give_pages_back(n, n->stages[i].ref.segment);
+                return_pages(n, n->stages[i].ref.segment);
         }
 }
 
-/* ---- a process's view of the file ---- */
+/* ---- opening the file ---- */
 
 static void begin(ndp_node_memory *n, int fd) {
     *n = (ndp_node_memory){.fd = fd};
@@ -228,7 +238,7 @@ ndp_status ndp_node_memory_create(ndp_node_memory *n, int world, ndp_node_addres
     return NDP_OK;
 }
 
-/* Before anything in it is used. */
+/* Checks the file before anything in it is used. */
 static ndp_status check(ndp_node_memory *n, uint64_t token, int world) {
     struct stat info;
     void *table;
@@ -240,7 +250,7 @@ static ndp_status check(ndp_node_memory *n, uint64_t token, int world) {
     NDP_TRY(ndp_memory_map(n->fd, 0, size, &table));
     n->table = table;
     NDP_CHECK(n->table->token == token && n->table->world == world,
-              "descriptor %d is the memory of other ranks than those of this world of %d", n->fd, world);
+              "descriptor %d is the memory of another world than this one of %d ranks", n->fd, world);
     return map_first_segments(n);
 }
 
@@ -258,7 +268,7 @@ ndp_status ndp_node_memory_open(ndp_node_memory *n, const ndp_node_address *addr
     int fd = open(path, O_RDWR | O_CLOEXEC);
     begin(n, fd);
     if (fd < 0)
-        return NDP_FAIL(NDP_ENOTSUP, "the memory of process %d cannot be opened (%s): %s", address->pid, path,
+        return NDP_FAIL(NDP_ENOTSUP, "cannot open the memory of process %d (%s): %s", address->pid, path,
                         strerror(errno));
     return ndp_node_memory_attach(n, fd, address->token, world);
 }

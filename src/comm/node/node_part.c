@@ -1,4 +1,7 @@
-/* Communicators and windows of ranks that share a node. */
+/* Communicators, memory and windows of ranks that share a node.
+ *
+ * A communicator's block is a segment that the first rank to join creates; the table of groups, under its lock, tells
+ * the others which. No rank waits for another here. */
 #include "comm/node/mapping.h"
 #include "comm/node/node_memory.h"
 
@@ -7,7 +10,7 @@
 
 /* ---- communicators ---- */
 
-/* A rank that is killed while it holds the lock ends the run, and with it this wait. */
+/* A rank that is killed while it holds the lock ends the run, and so this wait. */
 static ndp_status lock(ndp_node_memory *n) {
     while (atomic_exchange_explicit(&n->table->lock, 1, memory_order_acquire)) {
         NDP_TRY(ndp_health_check(n->health));
@@ -18,7 +21,7 @@ static ndp_status lock(ndp_node_memory *n) {
 
 static void unlock(ndp_node_memory *n) { atomic_store_explicit(&n->table->lock, 0, memory_order_release); }
 
-/* Under the lock: the first group of these ranks that this rank has not joined, a new one when there is none. */
+/* Under the lock: the first group of these ranks that this rank has not joined, else a new one. */
 static ndp_status find_group(ndp_node_memory *n, const ndp_group *g, int *out) {
     ndp_node_table *t = n->table;
     ndp_ref block;

@@ -40,7 +40,7 @@ void ndp_shm_address_text(const ndp_shm_address *a, char *out, size_t size) {
     snprintf(out, size, "%d:%d:%016" PRIx64, a->fd, a->ranks, a->token);
 }
 
-/* The number before `end`, from 0 to INT_MAX; *text moves behind it. */
+/* The number before `end`, from 0 to INT_MAX; *text moves past `end`. */
 static bool read_number(const char **text, char end, int *out) {
     int64_t n = 0;
     const char *at = *text;
@@ -65,9 +65,9 @@ bool ndp_shm_address_read(const char *text, ndp_shm_address *out) {
     return true;
 }
 
-/* ---- how its ranks are ---- */
+/* ---- the state of its ranks ---- */
 
-/* A process that has ended reads no rank's memory, though it may have been killed while it did. */
+/* `inside` is cleared: a process that has ended accesses no memory, though it may have been killed while it did. */
 void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why) {
     ndp_health *h = w->node.health;
     atomic_store(&h->of[rank].inside, 0);

@@ -97,7 +97,7 @@ typedef struct ndp_peer_progress {
     bool left;     /* the peer has left the run */
 } ndp_peer_progress;
 
-/* UNKNOWN if e->sequence is 0 or the records that would tell are overwritten. `left` stays false: the journal does not
+/* UNKNOWN if e->sequence is 0 or the records that matter are overwritten. `left` stays false: the journal does not
  * know it. */
 ndp_peer_progress ndp_journal_progress(ndp_journal *j, const ndp_expected_op *e);
 /* The last collective that this rank ended together with `rank`; false: none is recorded. */

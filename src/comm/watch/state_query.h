@@ -88,7 +88,7 @@ ndp_peer_progress ndp_state_query_local_progress(const ndp_transport *t, int ran
 /* Requests the state of a rank of another node, and whether it has begun what this rank waits for. Limits its own
  * rate. */
 ndp_status ndp_state_query_send(ndp_state_query *q, int rank);
-/* What replies said about a rank of another node since this rank began to wait; NULL: none has come. */
+/* What replies said about a rank of another node since this rank began to wait; NULL: none has arrived. */
 const ndp_remote_state *ndp_state_query_remote(const ndp_state_query *q, int rank);
 /* Seconds for which a rank has not answered a request of this wait; 0: it has, or is local. */
 double ndp_state_query_silence(const ndp_state_query *q, int rank);

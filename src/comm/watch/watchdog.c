@@ -1,4 +1,4 @@
-/* How a wait that hangs is found and explained.
+/* How a wait that hangs is detected and explained.
  *
  * DEFINITIONS
  *
@@ -13,12 +13,13 @@
  *
  * INVARIANTS
  *
- *   (1) Only its own rank writes a journal; readers get a consistent copy (the lock in journal.c).
- *   (2) A rank's wait numbers only grow, so (rank, odd number) names one wait for ever.
+ *   (1) Only its own rank writes a journal. The entry of a remote rank is written by ranks of this node, from replies.
+ *       Readers get a consistent copy (the lock in journal.c).
+ *   (2) A rank's wait numbers only grow, so a rank and an odd number identify one wait for ever.
  *   (3) A rank begins no operation inside a wait: progress functions only complete what was begun before.
  *   (4) An edge with peer_wait = v != 0 is only written if the peer was seen inside v after it could have helped:
  *       - at a gate: the peer has polled twice inside v since this rank first saw it there, so that one whole poll fell
- *         into that time, and the gate is still not reached (ndp_watchdog_peer_wait, then look in wait.c);
+ *         into that time, and the gate is still not reached (ndp_watchdog_peer_wait, then check_gate in wait.c);
  *       - without gates: the peer's journal, or its reply, says NOT_BEGUN and names v, read in one copy
  *         (ndp_journal_progress). By (3) it cannot begin the operation before v ends.
  *   (5) A cycle is reported only if every edge is certain and every rank is inside the wait that the edge to it names,
@@ -26,7 +27,8 @@
  *       before. So the states need not be read at one moment, and it does not matter how old a reply is.
  *   (6) An edge that is stale (its peer has left wait v) or a guess never makes a cycle, by (2) and (5). Guesses only
  *       serve the message of a time-out.
- *   (7) A reply is used only in the wait in which it was requested.
+ *   (7) The entry of a remote rank is read only after a reply that was requested in the present wait. Another rank of
+ *       this node may have stored another reply there since, which is harmless by (5).
  *   (8) No thread and no rank waits for any of this: a wait through MPI that is over within UNWATCHED_SECONDS
  *       (mpi_plain.c) sends no message, and a rank that computes is never interrupted.
  *
@@ -36,17 +38,16 @@
  *      |
  *      | ndp_journal_wait_begin (gates: after 0.2 to 5 ms; MPI: after POLLS_UNRECORDED polls)
  *      v
- *   WAITING ----- done: ndp_journal_wait_end ------------------------> DONE
- *    |    ^  \--- another rank failed: ndp_health_check -------------> NDP_ECOMM "rank 2 failed: ..."
- *    |    |   \-- the peer has left: ndp_watchdog_left --------------> NDP_ECOMM "rank 2 left the run ..."
- *    |    |
- *    |    | the missing rank arrives: ndp_journal_set_blocked_on(-1 or the next one)
- *    |    |
- *    | gates: ndp_watchdog_peer_wait; MPI: ndp_watchdog_find_missing, by ndp_state_query_send and its reply;
- *    v both: ndp_journal_set_blocked_on
- *   BLOCKED ----- done: ndp_journal_wait_end ------------------------> DONE
- *       \  \----- every edge certain, back here: ndp_watchdog_find_cycle -> NDP_ECOMM "ranks wait for each other ..."
- *        \------- NDP_COMM_TIMEOUT is over: ndp_watchdog_timeout ----> NDP_ECOMM "... rank 3 has not arrived ..."
+ *   WAITING ---- done: ndp_journal_wait_end -------------------------> DONE
+ *    |    ^ \--- another rank failed: ndp_health_check --------------> NDP_ECOMM "rank 2 failed: ..."
+ *    |    |  \-- the peer has left: ndp_watchdog_left ---------------> NDP_ECOMM "rank 2 left the run ..."
+ *    |    |   \- time limit: ndp_watchdog_timeout -------------------> NDP_ECOMM "... all other ranks have begun it
+ * ..." |    | |    | the missing rank has begun the operation: ndp_watchdog_find_missing,
+ * ndp_journal_set_blocked_on(-1) |    | | an edge is known: ndp_journal_set_blocked_on, after |   gates:
+ * ndp_watchdog_peer_wait v   MPI: ndp_watchdog_find_missing (a remote peer: ndp_state_query_send, later
+ * ndp_state_query_serve) BLOCKED ---- done, failed, left: as above
+ *           \--- a closed cycle: ndp_watchdog_find_cycle -----------> NDP_ECOMM "ranks wait for each other ..."
+ *            \-- time limit: ndp_watchdog_timeout -----------------> NDP_ECOMM "... rank 3 has not arrived ..."
  *
  * The rank that gets an error first records it (ndp_health_fail, ndp_state_query_send_failure); the waits of all others
  * then return that error by ndp_health_check.
@@ -62,7 +63,8 @@
  *
  * Rank 0 follows the edges: 1 is local and inside wait 5; 2 and 3 are remote, so it requests their states and stops; at
  * a later check the replies are there: 2 is inside wait 9, 3 inside wait 7, and blocked on 0 in 11, which is rank 0's
- * present wait. The cycle is closed, about a second after it came to be, and the message lists all four operations. */
+ * present wait. The cycle is closed, about a second after the last of them began to wait, and the message lists all
+ * four operations. */
 #include "comm/watch/watchdog.h"
 #include "base/clock.h"
 #include "comm/watch/state_query.h"
