@@ -108,15 +108,19 @@ static ndp_status time_size(bench *b, int64_t megabytes) {
 static ndp_status run(ndp_transport *t, void *arg) {
     bench b = {.transport = t};
     ndp_window *in, *out, *shared = NULL;
+    ndp_memory_source source = ndp_transport_memory(t);
+    void *memory[2];
     (void)arg;
     omp_set_num_threads(1);
     ndp_group world = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
     NDP_TRY(ndp_comm_create(t, world, "world", &b.comm));
-    NDP_TRY(ndp_window_create(b.comm, BYTES, false, &in));
-    NDP_TRY(ndp_window_create(b.comm, BYTES, false, &out));
+    for (int k = 0; k < 2; k++)
+        NDP_TRY(source.map(source.user, BYTES, &memory[k]));
+    NDP_TRY(ndp_window_register(b.comm, memory[0], BYTES, &in));
+    NDP_TRY(ndp_window_register(b.comm, memory[1], BYTES, &out));
     b.in = ndp_window_data(in);
     b.out = ndp_window_data(out);
-    ndp_status st = ndp_window_create(b.comm, BYTES, true, &shared);
+    ndp_status st = ndp_window_share(b.comm, BYTES, &shared);
     if (st != NDP_OK && st != NDP_ENOTSUP)
         return st;
     b.shared = st == NDP_OK ? ndp_window_data(shared) : NULL;
@@ -128,6 +132,8 @@ static ndp_status run(ndp_transport *t, void *arg) {
     ndp_window_destroy(in);
     ndp_window_destroy(out);
     ndp_window_destroy(shared);
+    for (int k = 0; k < 2; k++)
+        source.unmap(source.user, memory[k], BYTES);
     ndp_comm_destroy(b.comm);
     return NDP_OK;
 }

@@ -1,28 +1,14 @@
-#include "comm/watch/journal.h"
+/* The public functions: arguments are checked, groups of one rank and dry runs are answered, everything else goes to
+ * the transport's table. Each operation is entered in the rank's journal at its begin and its end. */
+#include "comm/comm.h"
+#include "comm/impl.h"
 #include "comm/node/mapping.h"
 #include "comm/rank_sum.h"
-#include "comm/watch/wait.h"
+#include "comm/watch/health.h"
+#include "comm/watch/journal.h"
 
-#include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
-
-static const char *const kind_names[NDP_WORK_KINDS] = {
-    "barrier", "all_reduce", "all_gather", "reduce_scatter", "broadcast", "all_to_all", "shift", "send", "recv"};
-
-const char *ndp_work_kind_name(int kind) { return kind_names[kind]; }
-
-char *ndp_work_text(const ndp_work *w, char *out, size_t size) {
-    const char *what = kind_names[w->kind], *group = w->comm->name;
-    if (w->kind == NDP_WORK_BARRIER)
-        snprintf(out, size, "%s #%u (group %s)", what, w->sequence, group);
-    else if (w->kind >= NDP_WORK_BROADCAST)
-        snprintf(out, size, "%s of %lld bytes (group %s)", what, (long long)w->count, group);
-    else
-        snprintf(out, size, "%s #%u of %lld %s (group %s)", what, w->sequence, (long long)w->count,
-                 ndp_dtype_name((ndp_dtype)w->type), group);
-    return out;
-}
 
 /* ---- transports ---- */
 
@@ -44,8 +30,6 @@ bool ndp_transport_fail(ndp_transport *t, const char *message) {
         return true;
     ndp_journal_write(t);
     ndp_health_fail(t->health, t->rank, message);
-    while (atomic_load(&t->health->failed) != 2) /* the first one is still writing */
-        sched_yield();
     return t->health->rank == t->rank;
 }
 
@@ -62,17 +46,6 @@ void ndp_comm_init(ndp_comm *c, ndp_transport *t, ndp_group group, const char *n
     snprintf(c->name, sizeof c->name, "%s", name);
     ndp_comm_at(c, NULL, -1, -1);
 }
-
-ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
-    ndp_comm *c = calloc(1, sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
-    ndp_comm_init(c, t, group, name);
-    *out = c;
-    return NDP_OK;
-}
-
-void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
 
 ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     int64_t last = group.base + (int64_t)(group.count - 1) * group.stride;
@@ -102,8 +75,8 @@ void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call) {
 
 /* ---- operations ---- */
 
-/* A group of one rank needs no transport: every operation is a copy to oneself. */
-static void alone(const ndp_work *w) {
+/* A group of one rank needs no transport: every operation is a local copy. */
+static void run_alone(const ndp_work *w) {
     size_t bytes = ndp_work_bytes(w);
     if (w->kind == NDP_WORK_ALL_GATHER || w->kind == NDP_WORK_ALL_TO_ALL || w->kind == NDP_WORK_SHIFT)
         ndp_copy_large(w->out, w->in, bytes);
@@ -114,7 +87,7 @@ static void alone(const ndp_work *w) {
         ndp_copy_large(w->out, w->in, bytes);
 }
 
-/* What follows an attempt to begin or to end an operation. */
+/* After an attempt to begin or to wait. */
 static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
     if (st == NDP_OK && wait && c->transport->journals)
         ndp_journal_end(&c->transport->journals[c->transport->rank], w);
@@ -127,23 +100,23 @@ static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
 
 static ndp_status begin(ndp_work work, ndp_work *w) {
     ndp_comm *c = work.comm;
-    const char *what = kind_names[work.kind];
-    NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: a count of %lld", what,
-              c->name, (long long)work.count);
+    const char *what = ndp_work_kind_name(work.kind);
+    NDP_CHECK(work.count >= 0 && work.count <= INT64_MAX / 8 / c->group.count, "%s on group %s: invalid count %lld",
+              what, c->name, (long long)work.count);
     bool reduces = work.kind == NDP_WORK_ALL_REDUCE || work.kind == NDP_WORK_REDUCE_SCATTER;
     NDP_CHECK(!reduces || ndp_reduce_knows((ndp_dtype)work.type),
               "%s on group %s takes fp32, fp64, i64 or bf16, not %s", what, c->name,
               ndp_dtype_name((ndp_dtype)work.type));
-    NDP_CHECK(
-        work.peer >= 0 && work.peer < c->group.count && !(ndp_work_is_message(&work) && work.peer == c->group.rank),
-        "%s on group %s of %d ranks: rank %d of it is nobody to talk to", what, c->name, c->group.count, work.peer);
+    NDP_CHECK(work.peer >= 0 && work.peer < c->group.count &&
+                  !(ndp_work_is_message(&work) && work.peer == c->group.rank),
+              "%s on group %s of %d ranks: invalid peer rank %d", what, c->name, c->group.count, work.peer);
     NDP_CHECK(work.tag >= 0 && work.tag < NDP_TAG_SHIFT, "%s on group %s: tag %d is not in 0 .. 32766", what, c->name,
               work.tag);
     *w = work;
     if (c->transport->ops->dry)
         return NDP_OK;
     if (c->group.count == 1) {
-        alone(w);
+        run_alone(w);
         return NDP_OK;
     }
     c->operations += !ndp_work_is_message(w);
@@ -157,7 +130,7 @@ ndp_status ndp_wait(ndp_work *w) {
     ndp_comm *c = w->comm;
     if (!c)
         return NDP_FAIL(NDP_EBUG,
-                        "ndp_wait on an operation that was not begun, failed to begin, or was waited for before");
+                        "ndp_wait on an operation that has not begun, failed to begin, or was waited for before");
     if (c->transport->ops->dry || c->group.count == 1) {
         w->comm = NULL;
         return NDP_OK;
@@ -230,10 +203,29 @@ ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, in
     return begin(work, w);
 }
 
-/* ---- windows ---- */
+/* ---- memory ---- */
 
-ndp_status ndp_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    return c->transport->ops->window_create(c, bytes, shared, out);
+static ndp_status source_map(void *transport, size_t bytes, void **out) {
+    ndp_transport *t = transport;
+    return t->ops->memory_map(t, bytes, out);
+}
+
+static void source_unmap(void *transport, void *data, size_t bytes) {
+    ndp_transport *t = transport;
+    if (data)
+        t->ops->memory_unmap(t, data, bytes);
+}
+
+ndp_memory_source ndp_transport_memory(ndp_transport *t) {
+    return (ndp_memory_source){.user = t, .map = source_map, .unmap = source_unmap};
+}
+
+ndp_status ndp_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    return c->transport->ops->window_register(c, data, bytes, out);
+}
+
+ndp_status ndp_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    return c->transport->ops->window_share(c, bytes, out);
 }
 
 void *ndp_window_data(const ndp_window *w) { return w->data; }
@@ -243,22 +235,58 @@ void ndp_window_destroy(ndp_window *w) {
         w->transport->ops->window_destroy(w);
 }
 
-ndp_status ndp_plain_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    (void)shared; /* a group of one, or a rehearsal: nobody to share with */
+/* ---- the table's functions without peers ---- */
+
+ndp_status ndp_plain_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
+    ndp_comm *c = calloc(1, sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
+    ndp_comm_init(c, t, group, name);
+    *out = c;
+    return NDP_OK;
+}
+
+void ndp_plain_comm_destroy(ndp_comm *c) { free(c); }
+
+ndp_status ndp_plain_memory_map(ndp_transport *t, size_t bytes, void **out) {
     void *data;
     NDP_TRY(ndp_memory_map(-1, 0, bytes, &data));
-    ndp_status st = c->transport->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
-    ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
-    if (!w) {
+    ndp_status st = t->ops->dry ? NDP_OK : ndp_memory_touch(data, bytes);
+    if (st != NDP_OK) {
         ndp_memory_unmap(data, bytes);
-        return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
+        return st;
     }
+    *out = data;
+    return NDP_OK;
+}
+
+void ndp_plain_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
+    (void)t;
+    ndp_memory_unmap(data, bytes);
+}
+
+ndp_status ndp_plain_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    ndp_window *w = calloc(1, sizeof *w);
+    if (!w)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
     *w = (ndp_window){.transport = c->transport, .data = data, .bytes = bytes};
     *out = w;
     return NDP_OK;
 }
 
+ndp_status ndp_plain_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    void *data;
+    NDP_TRY(ndp_plain_memory_map(c->transport, bytes, &data));
+    ndp_status st = ndp_plain_window_register(c, data, bytes, out);
+    if (st != NDP_OK) {
+        ndp_memory_unmap(data, bytes);
+        return st;
+    }
+    (*out)->impl = data;
+    return NDP_OK;
+}
+
 void ndp_plain_window_destroy(ndp_window *w) {
-    ndp_memory_unmap(w->data, w->bytes);
+    ndp_memory_unmap(w->impl, w->bytes);
     free(w);
 }

@@ -1,32 +1,33 @@
-/* Collectives and point-to-point as one table.
+/* Collectives and point-to-point messages behind one table of transports.
  *
  * A transport connects the ranks of a world: `self` (one rank), `local` (N ranks as threads of one process), `shm` (N
  * processes of one host), `mpi` (a plugin loaded at run time), `null` (a dry run: any world size, nothing moves). A
- * communicator is one rank's handle on one group of a mesh. All functions of a communicator are collective over its
- * group and are called by its ranks in the same order.
+ * communicator is one rank's handle on one group of a mesh. All its functions are collective over the group, and all
+ * ranks call them in the same order.
  *
- * Every operation is a begin and a wait. Between the two the caller leaves the buffers alone. Ranks may end operations
- * of different communicators, and messages, in different orders: a rank that waits does its share of all it has begun.
- * Sums are made in rank
- * order, in fp32 (fp64 for fp64 data), so that every rank and every run gets the same bits.
+ * Every operation is a begin and a wait; between the two the caller leaves the buffers alone. Ranks may wait for
+ * operations of different communicators, and for messages, in different orders: a waiting rank does its share of
+ * everything that it has begun. Sums are made in rank order, in fp32 (fp64 for fp64 data), so every rank and every run
+ * gets the same bits.
  *
- * Windows. A window is memory that the group's ranks on one node can read in place: with `local` plain pointers,
- * between processes mapped segments. all_gather and reduce_scatter within windows move nothing that need not move.
+ * Windows. A window is memory that peers on the same node access in place: through plain pointers between threads,
+ * through a shared file between processes. Collectives on windows move only the bytes that have to move.
  *
- * Disagreement. Ranks that bring different operations (another kind, size, type or name), and ranks that wait for each
- * other in a ring, get NDP_ECOMM within seconds, with a message that names both sides and where they are. A wait that
- * lasts longer than $NDP_COMM_TIMEOUT seconds (300) names who has not come, what he did last, and who holds him up;
- * ranks of other nodes are asked (inquiry.h). With $NDP_JOURNAL = PREFIX every rank then writes its last 256 operations
- * into the file PREFIX.rankN.
+ * Mismatch. Ranks that begin different operations (another kind, size, type or name) and ranks that wait for each other
+ * in a cycle get NDP_ECOMM within seconds, with a message that names both sides and their operations. A wait beyond
+ * $NDP_COMM_TIMEOUT seconds (300) fails, and names the missing rank, its last operation, and which rank it is blocked
+ * on, also across nodes (watch/watchdog.c). With $NDP_JOURNAL = PREFIX every rank then writes its last 256 operations
+ * to the file PREFIX.rankN.
  *
- * Failure. When a rank fails it calls ndp_transport_abort; every wait of the others, on all nodes, then returns
- * NDP_ECOMM, naming that rank and its message, within seconds. A rank that gives up operations it has begun does so
- * before it releases their buffers, since its peers may be reading them; after ndp_transport_abort, ndp_comm_destroy or
- * a failed wait nobody is.
+ * Failure. A rank that fails calls ndp_transport_abort; within seconds every wait of the others, on all nodes, returns
+ * NDP_ECOMM with that rank and its message. A rank that gives up operations it has begun does so before it releases
+ * their buffers, since peers may be reading them; after ndp_transport_abort, ndp_comm_destroy or a failed wait no peer
+ * reads them any more.
  */
 #ifndef NDP_COMM_COMM_H
 #define NDP_COMM_COMM_H
 
+#include "device/device.h"
 #include "mesh/mesh.h"
 #include "tensor/dtype.h"
 
@@ -44,23 +45,23 @@ NDP_API ndp_status ndp_transport_self(ndp_transport **out);
 /* One handle of a world of any size in which nothing moves: waits return at once, buffers stay as they are. */
 NDP_API ndp_status ndp_transport_null(int world, int rank, ndp_transport **out);
 
-/* Runs `body(transport, arg)` on `world` threads, one a rank, and joins them. The transport handed to a body is
- * released here. Returns the first failing rank's status (by time), with its message naming the rank. A body that
- * returns NDP_EINTR was stopped, as all of them are: no failure, and the status of the world if there is none. */
+/* Runs `body(transport, arg)` on `world` threads, one per rank, and joins them. The transport that a body gets is
+ * released here. Returns the status of the rank that failed first, with a message that names it. A body that returns
+ * NDP_EINTR was stopped, as all of them are: that is no failure, and NDP_EINTR is returned if there is none. */
 NDP_API ndp_status ndp_local_world(int world, ndp_status (*body)(ndp_transport *, void *), void *arg);
 
-/* Joins the world that ndp_launch started on this host (shm_world.h). NDP_EINVAL when it has not started this process,
- * or when another process is this rank already. */
+/* Joins the world that ndp_launch started on this host (node/shm_world.h). NDP_EINVAL if it has not started this
+ * process, or another process has joined as this rank. */
 NDP_API ndp_status ndp_transport_shm(ndp_transport **out);
 
 /* Joins the world that mpirun or srun started: loads the plugin `ndp_mpi.so` from beside the program or library (or
- * $NDP_PLUGIN_DIR). NDP_ENOTSUP with the way out where it is not to be had. */
+ * $NDP_PLUGIN_DIR). NDP_ENOTSUP, with what to install, if it is missing. */
 NDP_API ndp_status ndp_transport_mpi(ndp_transport **out);
 
-/* True for a rank that ndp_launch, mpirun, mpiexec or srun started: read off the environment, without touching MPI.
- * *ranks: what the launcher says. */
+/* True for a rank that ndp_launch, mpirun, mpiexec or srun started, judged by the environment alone, without MPI.
+ * *ranks: the number of ranks that the launcher states. */
 bool ndp_launched(int *ranks);
-/* The rank that the launcher gave this process; 0 when it says none. */
+/* The rank that the launcher gave this process; 0 without one. */
 int ndp_launched_rank(void);
 
 int ndp_transport_rank(const ndp_transport *t);
@@ -68,11 +69,11 @@ int ndp_transport_world(const ndp_transport *t);
 const char *ndp_transport_name(const ndp_transport *t);
 /* Ranks on this rank's node (the whole world for `self`, `local` and `shm`). */
 int ndp_transport_node_ranks(const ndp_transport *t);
-/* What is not as it should be with this rank's node though everything works, in a line for the user; NULL: nothing. */
+/* A one-line warning about this rank's node, or NULL. Borrowed. */
 const char *ndp_transport_note(const ndp_transport *t);
-/* Ends the run for all ranks: others' waits return NDP_ECOMM with this message. Called by a rank that failed. */
+/* Ends the run for all ranks: waits of the others return NDP_ECOMM with this message. Called by a rank that failed. */
 void ndp_transport_abort(ndp_transport *t, const char *message);
-/* Records the failure without waiting for anybody to end. True for the rank whose record stands: the first of its node.
+/* Records the failure without waiting for other ranks. True for the rank whose record counts: the first of its node.
  */
 bool ndp_transport_fail(ndp_transport *t, const char *message);
 /* Collective over the world after success; at once after a failure. NULL is fine. */
@@ -80,33 +81,33 @@ void ndp_transport_destroy(ndp_transport *t);
 
 /* ---- communicators ---- */
 
-/* Collective over the group (base, stride, count as the mesh computes it; `name` for messages). */
+/* Collective over the group (base, stride, count as the mesh computes it). `name` is for messages; copied. */
 NDP_API ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out);
 void ndp_comm_destroy(ndp_comm *c);
 int ndp_comm_rank(const ndp_comm *c);
 int ndp_comm_size(const ndp_comm *c);
 const char *ndp_comm_name(const ndp_comm *c);
 
-/* Says where in its program this rank is when it begins or waits for the next operation on `c`, for the messages about
- * ranks that disagree or do not come: "#116.7 all_gather layers.3". instr and call: the instruction and the call in it,
- * < 0: none. `what`: a tensor's or unit's name, borrowed until that operation has ended; NULL: none. On one
- * communicator all ranks name the same thing: collectives that two ranks name differently do not meet (NDP_ECOMM),
- * since layers of one size in another order are wrong data. */
+/* Sets where in its program this rank begins or waits for the next operation on `c`, for messages about mismatched and
+ * missing ranks: "#116.7 all_gather layers.3". instr and call: the instruction and the call in it; < 0: none. `what`: a
+ * tensor's or unit's name, borrowed until that operation has ended; NULL: none. All ranks of a communicator give the
+ * same name: collectives with different names do not match (NDP_ECOMM), since two layers of one size in another order
+ * would be wrong data. */
 void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call);
 
-/* An operation begun and not yet waited for; lives in the caller's memory. Its fields belong to this room. At most
- * eight are outstanding on one communicator, and they are waited for in the order of their begins. */
+/* An operation that has begun and is not yet waited for, in the caller's memory. Its fields belong to this room. At
+ * most eight are outstanding on one communicator, and they are waited for in the order of their begins. */
 typedef struct ndp_work {
     ndp_comm *comm;
     const void *in;
     void *out;
-    int64_t count; /* elements of one rank's part; bytes where the operation knows no type */
+    int64_t count; /* elements of one rank's part; bytes if the operation has no type */
     int kind, type, reduce;
     int peer, tag; /* group rank: root, destination or source */
     bool accumulate;
     uint32_t sequence;   /* of this communicator's operations, from 1 */
     uint32_t record;     /* in the journal */
-    bool in_place;       /* nothing was copied but what its ranks asked for */
+    bool in_place;       /* buffers were accessed where they are, without copies of them */
     uint64_t request[2]; /* the transport's */
 } ndp_work;
 
@@ -115,7 +116,7 @@ NDP_API ndp_status ndp_barrier(ndp_comm *c);
 /* buffer[count] of every rank becomes the reduction over the group. fp32, fp64, i64 (bf16: summed in fp32). */
 NDP_API ndp_status ndp_all_reduce_begin(ndp_comm *c, void *buffer, int64_t count, ndp_dtype type, ndp_reduce op,
                                         ndp_work *w);
-/* out[size x count]: rank r's part at r x count. `in` is this rank's part, or lies already at its place in `out`. */
+/* out[size x count]: rank r's part at r x count. `in` is this rank's part, and may already be at its place in `out`. */
 NDP_API ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
                                         ndp_work *w);
 /* in[size x count] of every rank; out[count] = (accumulate ? out : 0) + sum over ranks of their part `rank`. */
@@ -123,30 +124,38 @@ NDP_API ndp_status ndp_reduce_scatter_begin(ndp_comm *c, const void *in, void *o
                                             bool accumulate, ndp_work *w);
 NDP_API ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes, int root, ndp_work *w);
 /* Messages from one rank with one tag (0 .. 32766) arrive in the order they were sent; receives of one tag are waited
- * for in the order of their begins. At most 16 sends to a rank wait to be received. */
+ * for in the order of their begins. At most 16 sends to a rank may be unreceived. */
 NDP_API ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w);
 NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w);
-/* in and out hold size equal parts of `bytes`: part p of `in` goes to rank p, part p of `out` came from rank p. */
+/* in and out hold `size` parts of `bytes` each: part p of `in` goes to rank p, part p of `out` comes from rank p. */
 NDP_API ndp_status ndp_all_to_all_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
 /* A ring: `in` of rank r arrives in `out` of rank (r + 1) % size, `bytes` on every rank. */
 NDP_API ndp_status ndp_shift_begin(ndp_comm *c, const void *in, void *out, int64_t bytes, ndp_work *w);
-/* Ends an operation. After it the buffers are the caller's again, on this rank AND for peers that read them in place.
+/* Completes an operation. After it the buffers are the caller's again: no peer accesses them any more.
  */
 NDP_API ndp_status ndp_wait(ndp_work *w);
 
-/* ---- windows ---- */
+/* ---- memory that peers access in place ---- */
 
-/* Collective over the group. Gives every rank `bytes` of zeroed memory, 2 MiB-aligned, huge pages advised.
- * shared = true: one and the same memory for all ranks of the group (a gathered parameter buffer of which each rank
- * writes its own slice; all_gather on it is a barrier). NDP_ENOTSUP when the group spans nodes or memory cannot be
- * mapped between processes: the caller then takes private memory and real collectives.
- * shared = false: private memory that same-node peers can read in place. Created over the world communicator;
- * operations of every communicator of the transport recognise buffers that lie inside such a window and sum straight
- * from peers' memory; where that cannot be had it is plain memory and the collectives copy. (`in` buffers of one
- * reduce_scatter or all_reduce may lie at different offsets in different ranks' windows.)
- */
-NDP_API ndp_status ndp_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out);
+/* Where to map buffers that peers on this node are to read and write in place: for threads any memory, for processes
+ * the file that the ranks of a node share. map: zeroed, 2 MiB-aligned, huge pages advised, pages taken at once (`null`
+ * takes none); NDP_ENOMEM. Where processes cannot share memory it is private memory. Valid as long as the transport;
+ * all memory is unmapped before. */
+ndp_memory_source ndp_transport_memory(ndp_transport *t);
+
+/* Collective over the group, before the first operation on this memory; a transport may send peers its address here.
+ * Operations of every communicator of the transport recognise buffers inside data[0 .. bytes) and work on them in
+ * place, if the memory comes from ndp_transport_memory; any other memory is copied, as if it were not registered.
+ * (Buffers of one operation may lie at different offsets on different ranks.) The memory stays the caller's, which
+ * unmaps it after ndp_window_destroy. */
+NDP_API ndp_status ndp_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out);
+/* Collective over the group. One and the same zeroed memory for all its ranks: a gathered parameter buffer of which
+ * each rank writes its own slice; an all_gather on it is a barrier. It lives until the last rank destroys its window.
+ * NDP_ENOTSUP if the group spans nodes or its processes cannot share memory: the caller then takes private memory and
+ * real collectives. */
+NDP_API ndp_status ndp_window_share(ndp_comm *c, size_t bytes, ndp_window **out);
 void *ndp_window_data(const ndp_window *w);
+/* Not collective. No operation on the memory is pending. NULL is fine. */
 void ndp_window_destroy(ndp_window *w);
 
 #endif

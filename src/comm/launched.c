@@ -33,8 +33,8 @@ bool ndp_launched_local(int *rank, int *ranks) {
     return *ranks > 0;
 }
 
-/* Only what a launcher sets for each rank it starts. Slurm sets SLURM_NTASKS in a batch script too, which is not a
- * rank: SLURM_STEP_NUM_TASKS is srun's. */
+/* Only variables that a launcher sets for each rank it starts. Slurm also sets SLURM_NTASKS in a batch script, which is
+ * not a rank; SLURM_STEP_NUM_TASKS is set by srun. */
 bool ndp_launched(int *ranks) {
     if (ndp_launched_on_host(ranks))
         return true;

@@ -1,4 +1,4 @@
-/* Who started this process, as far as its environment says. */
+/* Which launcher started this process, according to its environment. */
 #ifndef NDP_COMM_LAUNCHED_H
 #define NDP_COMM_LAUNCHED_H
 
@@ -6,7 +6,7 @@
 
 /* True when ndp_launch started this process as a rank of a world on one host, without mpirun. */
 bool ndp_launched_on_host(int *ranks);
-/* This process's number among the ranks of its host, and how many these are; false when nothing says so. */
+/* This process's number among the ranks of its host, and their number; false if the environment does not state it. */
 bool ndp_launched_local(int *rank, int *ranks);
 
 #endif

@@ -1,5 +1,5 @@
-/* A rehearsal: one handle of a world of any size in which nothing moves. Its windows are address space that costs
- * nothing until somebody writes into it. */
+/* The `null` transport, for dry runs: one rank's handle of a world of any size in which nothing moves. Its memory is
+ * address space, which costs nothing until it is written to. */
 #include "comm/impl.h"
 
 #include <stdlib.h>
@@ -11,7 +11,10 @@ static const ndp_transport_ops null_ops = {
     .dry = true,
     .comm_create = ndp_plain_comm_create,
     .comm_destroy = ndp_plain_comm_destroy,
-    .window_create = ndp_plain_window_create,
+    .memory_map = ndp_plain_memory_map,
+    .memory_unmap = ndp_plain_memory_unmap,
+    .window_register = ndp_plain_window_register,
+    .window_share = ndp_plain_window_share,
     .window_destroy = ndp_plain_window_destroy,
     .destroy = null_destroy,
 };

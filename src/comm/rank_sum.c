@@ -1,3 +1,6 @@
+/* Reductions in rank order. A buffer is processed in blocks that fit the first-level cache: rank 0's block, plus rank
+ * 1's, and so on, in a local accumulator, which is then written to every destination. The order of additions is that of
+ * the ranks for each element, whatever the blocks and threads, so the bits are the same on every transport. */
 #include "comm/rank_sum.h"
 #include "comm/cpu/stream.h"
 
@@ -10,7 +13,7 @@ bool ndp_reduce_knows(ndp_dtype type) {
     return type == NDP_F32 || type == NDP_F64 || type == NDP_I64 || type == NDP_BF16;
 }
 
-/* acc = a op x, where `a` may be acc. NaN wins over every number in a maximum, so that no rank hides it. */
+/* acc = a op x; `a` may be acc. The maximum with a NaN is NaN, so that no rank hides one. */
 #define DEFINE_FOLD(NAME, T, LOAD_T, LOAD)                                                                             \
     static void NAME(T *acc, const T *a, const LOAD_T *x, int64_t n, ndp_reduce op) {                                  \
         if (op == NDP_SUM) {                                                                                           \
@@ -28,19 +31,19 @@ DEFINE_FOLD(fold_i64, int64_t, int64_t, )
 DEFINE_FOLD(fold_bf16, float, uint16_t, ndp_bf16_to_f32)
 
 /* A block of at most BLOCK elements, small enough for the first-level cache. */
-typedef union block {
+typedef union sum_block {
     float f32[BLOCK];
     double f64[BLOCK];
     int64_t i64[BLOCK];
-} block;
+} sum_block;
 
-static void widen(block *acc, const uint16_t *x, int64_t n) {
+static void widen(sum_block *acc, const uint16_t *x, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         acc->f32[i] = ndp_bf16_to_f32(x[i]);
 }
 
 /* acc = a op x; `a` is a block as acc is, in acc or elsewhere. */
-static void block_fold(ndp_dtype type, ndp_reduce op, block *acc, const void *a, const void *x, int64_t n) {
+static void block_fold(ndp_dtype type, ndp_reduce op, sum_block *acc, const void *a, const void *x, int64_t n) {
     switch (type) {
     case NDP_F32:
         fold_f32(acc->f32, a, x, n, op);
@@ -57,22 +60,22 @@ static void block_fold(ndp_dtype type, ndp_reduce op, block *acc, const void *a,
     }
 }
 
-static void narrow(uint16_t *out, const block *acc, int64_t n) {
+static void narrow(uint16_t *out, const sum_block *acc, int64_t n) {
     for (int64_t i = 0; i < n; i++)
         out[i] = ndp_f32_to_bf16(acc->f32[i]);
 }
 
-typedef struct job {
+typedef struct rank_sum_job {
     ndp_dtype type;
     ndp_reduce op;
     void *const *in, *const *outs;
     int ranks, n_outs;
     bool accumulate, streamed;
-} job;
+} rank_sum_job;
 
 /* The n elements at byte `at`. The sum lies in rank 0's buffer until something is added to it, then in acc. */
-static void reduce_block(const job *j, size_t at, int64_t n) {
-    _Alignas(64) block acc;
+static void reduce_block(const rank_sum_job *j, size_t at, int64_t n) {
+    _Alignas(64) sum_block acc;
     _Alignas(64) uint16_t rounded[BLOCK];
     size_t bytes = (size_t)n * ndp_dtype_size(j->type);
     const void *sum = (const char *)j->in[0] + at;
@@ -94,17 +97,18 @@ static void reduce_block(const job *j, size_t at, int64_t n) {
         if (j->streamed)
             ndp_stream_block((char *)j->outs[k] + at, sum, bytes);
         else
-            memmove((char *)j->outs[k] + at, sum, bytes); /* of one rank alone the sum may be the buffer itself */
+            memmove((char *)j->outs[k] + at, sum, bytes); /* with one rank the sum may be the buffer itself */
 }
 
-static void reduce_span(const job *j, int64_t first, int64_t last) {
+static void reduce_span(const rank_sum_job *j, int64_t first, int64_t last) {
     for (; first < last; first += BLOCK)
         reduce_block(j, (size_t)first * ndp_dtype_size(j->type), last - first < BLOCK ? last - first : BLOCK);
     if (j->streamed)
         ndp_stream_end();
 }
 
-/* Small work runs without a team: OpenMP makes a new one whenever the size changes, and nothing allocates in a step. */
+/* Small work runs on one thread: OpenMP creates a team whenever its size changes, and nothing may allocate in a step.
+ */
 static bool wants_team(size_t bytes) { return bytes >= LARGE_BYTES && omp_get_max_threads() > 1; }
 
 /* Where the piece of this thread of the team begins, in whole blocks of `unit`; of the next thread: thread + 1. */
@@ -116,9 +120,9 @@ static int64_t piece_start(int64_t count, int64_t unit, int thread) {
 void ndp_reduce_ranks(ndp_dtype type, ndp_reduce op, void *const *in, int ranks, void *const *outs, int n_outs,
                       int64_t count, bool accumulate) {
     size_t bytes = (size_t)count * ndp_dtype_size(type);
-    /* Not past the caches what lies in them: results over what was just read. */
+    /* Not for results that overwrite what was just read: that is in the caches. */
     bool streamed = bytes >= LARGE_BYTES && in != outs && !accumulate;
-    const job j = {type, op, in, outs, ranks, n_outs, accumulate, streamed};
+    const rank_sum_job j = {type, op, in, outs, ranks, n_outs, accumulate, streamed};
     if (!wants_team(bytes)) {
         reduce_span(&j, 0, count);
         return;

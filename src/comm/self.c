@@ -1,4 +1,4 @@
-/* One rank, no other: every group has one rank, which comm.c answers for. */
+/* The `self` transport: one rank. Every group has one rank, and comm.c performs its operations. */
 #include "comm/impl.h"
 
 #include <stdlib.h>
@@ -9,7 +9,10 @@ static const ndp_transport_ops self_ops = {
     .name = "self",
     .comm_create = ndp_plain_comm_create,
     .comm_destroy = ndp_plain_comm_destroy,
-    .window_create = ndp_plain_window_create,
+    .memory_map = ndp_plain_memory_map,
+    .memory_unmap = ndp_plain_memory_unmap,
+    .window_register = ndp_plain_window_register,
+    .window_share = ndp_plain_window_share,
     .window_destroy = ndp_plain_window_destroy,
     .destroy = self_destroy,
 };

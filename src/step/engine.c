@@ -69,7 +69,7 @@ static ndp_status check_lender(const ndp_engine *e) {
 static ndp_status take_memory(ndp_engine *e) {
     size_t shared = e->program.bytes[NDP_REGION_SHARED];
     if (shared > 0) {
-        ndp_status st = ndp_window_create(e->comms[NDP_CHANNEL_GATHERS], shared, true, &e->windows[NDP_REGION_SHARED]);
+        ndp_status st = ndp_window_share(e->comms[NDP_CHANNEL_GATHERS], shared, &e->windows[NDP_REGION_SHARED]);
         if (st == NDP_ENOTSUP) {
             ndp_program_release(&e->program);
             NDP_TRY(build_program(e, 1));
@@ -81,7 +81,10 @@ static ndp_status take_memory(ndp_engine *e) {
         e->windows[NDP_REGION_LENT_ARENA] = e->opts.weights_of->windows[NDP_REGION_ARENA];
         e->windows[NDP_REGION_LENT_SHARED] = e->opts.weights_of->windows[NDP_REGION_SHARED];
     }
-    return ndp_window_create(e->world, e->program.bytes[NDP_REGION_ARENA], false, &e->windows[NDP_REGION_ARENA]);
+    e->source = ndp_transport_memory(e->opts.transport);
+    e->arena_bytes = e->program.bytes[NDP_REGION_ARENA];
+    NDP_TRY(e->source.map(e->source.user, e->arena_bytes, &e->arena));
+    return ndp_window_register(e->world, e->arena, e->arena_bytes, &e->windows[NDP_REGION_ARENA]);
 }
 
 void *ndp_engine_at(const ndp_engine *e, ndp_address place) {
@@ -159,6 +162,8 @@ void ndp_engine_destroy(ndp_engine *e) {
     for (int i = 0; i < NDP_REGIONS; i++)
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
+    if (e->arena)
+        e->source.unmap(e->source.user, e->arena, e->arena_bytes);
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);

@@ -11,6 +11,9 @@ struct ndp_engine {
     ndp_program program;
     ndp_comm *world, *comms[NDP_CHANNELS]; /* NULL: the program names no such group */
     ndp_window *windows[NDP_REGIONS];
+    ndp_memory_source source; /* of host memory that peers access in place */
+    void *arena;
+    size_t arena_bytes;
     void **addresses; /* of blocks, on the device */
     ndp_device_context *context;
     ndp_queue *queue;

@@ -3,7 +3,7 @@
 #ifndef TESTS_COMM_CASES_H
 #define TESTS_COMM_CASES_H
 
-#include "comm/comm.h"
+#include "comm/impl.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -26,30 +26,36 @@ static inline ndp_status check_guard(const void *end, const char *what) {
     return NDP_OK;
 }
 
-/* Where a case takes its buffers from. */
-typedef enum memory_kind { HEAP, WINDOW, MEMORY_KINDS } memory_kind;
+/* Where a case takes its buffers from: the heap, a window, the transport's memory without a window, a window on the
+ * heap. Peers access only windows of the transport's memory in place. */
+typedef enum memory_kind { HEAP, WINDOW, UNREGISTERED, HEAP_WINDOW, MEMORY_KINDS } memory_kind;
 
 typedef struct buffer {
+    ndp_memory_source source;
     ndp_window *window;
-    void *heap, *data;
+    void *heap, *mapped, *data;
+    size_t bytes;
 } buffer;
 
 /* Collective over `world`. In a window the buffer lies at another offset on every rank. */
 static inline ndp_status buffer_init(buffer *b, ndp_comm *world, memory_kind kind, size_t bytes) {
-    *b = (buffer){0};
-    bytes += GUARD;
-    if (kind == HEAP) {
-        b->heap = b->data = calloc(1, bytes);
-        return b->heap ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "test memory");
-    }
     size_t offset = 64 * (size_t)(1 + ndp_comm_rank(world));
-    NDP_TRY(ndp_window_create(world, bytes + offset, false, &b->window));
-    b->data = (char *)ndp_window_data(b->window) + offset;
-    return NDP_OK;
+    *b = (buffer){.source = ndp_transport_memory(world->transport), .bytes = bytes + GUARD + offset};
+    void *memory;
+    if (kind == HEAP || kind == HEAP_WINDOW) {
+        memory = b->heap = calloc(1, b->bytes);
+        WANT(memory, "test memory");
+    } else {
+        NDP_TRY(b->source.map(b->source.user, b->bytes, &b->mapped));
+        memory = b->mapped;
+    }
+    b->data = (char *)memory + offset;
+    return kind == WINDOW || kind == HEAP_WINDOW ? ndp_window_register(world, memory, b->bytes, &b->window) : NDP_OK;
 }
 
 static inline void buffer_release(buffer *b) {
     ndp_window_destroy(b->window);
+    b->source.unmap(b->source.user, b->mapped, b->bytes);
     free(b->heap);
 }
 
@@ -309,7 +315,7 @@ static inline ndp_group strided_group(const ndp_transport *t, int count, int str
     return (ndp_group){base, stride, count, (rank - base) / stride};
 }
 
-/* All operations, on the world and on groups of it, in both kinds of memory, for small, odd and larger counts. */
+/* All operations, on the world and on groups of it, on the heap and in windows, for small, odd and larger counts. */
 static inline ndp_status check_transport(ndp_transport *t, void *arg) {
     static const int64_t counts[] = {0, 1, 7, 129, 5003};
     (void)arg;
@@ -321,7 +327,7 @@ static inline ndp_status check_transport(ndp_transport *t, void *arg) {
                 continue;
             ndp_comm *c;
             NDP_TRY(ndp_comm_create(t, strided_group(t, count, stride), "part", &c));
-            for (int kind = 0; kind < MEMORY_KINDS; kind++)
+            for (int kind = HEAP; kind <= WINDOW; kind++)
                 for (int k = 0; k < NDP_COUNT(counts); k++)
                     NDP_TRY(check_operations(world, c, (memory_kind)kind, counts[k]));
             ndp_comm_destroy(c);
@@ -340,7 +346,7 @@ static inline ndp_status check_shared_window(ndp_transport *t, void *arg) {
     for (int k = 0; k < 2; k++) {
         int64_t count = counts[k];
         ndp_window *w;
-        ndp_status st = ndp_window_create(c, (size_t)(count * ndp_comm_size(c)) * 4, true, &w);
+        ndp_status st = ndp_window_share(c, (size_t)(count * ndp_comm_size(c)) * 4, &w);
         if (supported)
             *supported = st == NDP_OK;
         if (st != NDP_OK) {
@@ -499,36 +505,36 @@ static inline ndp_status check_uneven_windows(ndp_transport *t, void *arg) {
     size_t bytes = rank == 1 ? 0 : (size_t)(1 + 5 * rank) << 20, needed = sizeof(float) * COUNT;
     ndp_comm *world;
     ndp_window *w, *own;
+    ndp_memory_source source = ndp_transport_memory(t);
+    void *memory, *own_memory;
     (void)arg;
     NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
-    NDP_TRY(ndp_window_create(world, bytes, false, &w));
-    NDP_TRY(ndp_window_create(world, needed * (size_t)(n - rank), false, &own));
-    WANT((uintptr_t)ndp_window_data(w) % (2 << 20) == 0, "a window at %p", ndp_window_data(w));
+    NDP_TRY(source.map(source.user, bytes, &memory));
+    NDP_TRY(source.map(source.user, needed * (size_t)(n - rank), &own_memory));
+    NDP_TRY(ndp_window_register(world, memory, bytes, &w));
+    NDP_TRY(ndp_window_register(world, own_memory, needed * (size_t)(n - rank), &own));
+    WANT(ndp_window_data(w) == memory && (uintptr_t)memory % (2 << 20) == 0, "a window at %p", memory);
     for (size_t i = 0; i < bytes; i += 4000)
-        WANT(((char *)ndp_window_data(w))[i] == 0, "byte %zu of a new window", i);
+        WANT(((char *)memory)[i] == 0, "byte %zu of new memory", i);
     memset(ndp_window_data(w), 1, bytes);
     float *x = bytes ? (float *)((char *)ndp_window_data(w) + bytes - needed) : ndp_window_data(own);
     NDP_TRY(check_all_reduce(world, (char *)x - (bytes ? GUARD : 0), NDP_F32, NDP_SUM, COUNT));
     ndp_window_destroy(own);
     ndp_window_destroy(w);
+    source.unmap(source.user, memory, bytes);
+    source.unmap(source.user, own_memory, needed * (size_t)(n - rank));
     ndp_comm_destroy(world);
     return NDP_OK;
 }
 
-/* Large operations on windows are done straight on the peers' memory, without copies by MPI: `wanted` says whether the
- * transport can. */
-static inline ndp_status check_in_place(ndp_transport *t, void *arg) {
+static inline ndp_status check_kind_in_place(ndp_comm *world, ndp_comm *c, memory_kind kind, bool wanted) {
     enum { COUNT = 1 << 15 };
     static const char *const names[] = {"all_gather", "reduce_scatter", "all_to_all", "shift", "all_reduce"};
-    bool wanted = !arg || *(bool *)arg;
     buffer a, b;
-    ndp_comm *world, *c;
     ndp_work w;
-    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
-    NDP_TRY(ndp_comm_create(t, strided_group(t, ndp_transport_world(t), 1), "all", &c));
-    size_t bytes = sizeof(float) * COUNT * (size_t)ndp_transport_world(t);
-    NDP_TRY(buffer_init(&a, world, WINDOW, bytes));
-    NDP_TRY(buffer_init(&b, world, WINDOW, bytes));
+    size_t bytes = sizeof(float) * COUNT * (size_t)ndp_comm_size(c);
+    NDP_TRY(buffer_init(&a, world, kind, bytes));
+    NDP_TRY(buffer_init(&b, world, kind, bytes));
     for (int k = 0; k < NDP_COUNT(names); k++) {
         if (k == 0)
             NDP_TRY(ndp_all_gather_begin(c, a.data, b.data, COUNT, NDP_F32, &w));
@@ -541,11 +547,24 @@ static inline ndp_status check_in_place(ndp_transport *t, void *arg) {
         else
             NDP_TRY(ndp_all_reduce_begin(c, a.data, COUNT, NDP_F32, NDP_SUM, &w));
         NDP_TRY(ndp_wait(&w));
-        WANT(w.in_place == wanted, "%s is done %s", names[k], wanted ? "by copies" : "in place");
+        WANT(w.in_place == wanted, "%s in memory of kind %d is done %s", names[k], (int)kind,
+             wanted ? "by copies" : "in place");
     }
     NDP_TRY(ndp_barrier(world));
     buffer_release(&a);
     buffer_release(&b);
+    return NDP_OK;
+}
+
+/* Large operations on windows of the transport's memory are done straight on the peers' memory: `wanted` says whether
+ * the transport can. Processes copy all other memory; threads never have to. */
+static inline ndp_status check_in_place(ndp_transport *t, void *arg) {
+    bool wanted = !arg || *(bool *)arg, threads = strcmp(ndp_transport_name(t), "local") == 0;
+    ndp_comm *world, *c;
+    NDP_TRY(ndp_comm_create(t, world_group(t), "world", &world));
+    NDP_TRY(ndp_comm_create(t, strided_group(t, ndp_transport_world(t), 1), "all", &c));
+    for (int kind = 0; kind < MEMORY_KINDS; kind++)
+        NDP_TRY(check_kind_in_place(world, c, (memory_kind)kind, wanted && (threads || kind == WINDOW)));
     ndp_comm_destroy(c);
     ndp_comm_destroy(world);
     return NDP_OK;

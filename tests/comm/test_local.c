@@ -45,7 +45,7 @@ static void operations_overlap(void **state) {
     CHECK_OK(ndp_local_world(4, check_outstanding, NULL));
 }
 
-/* ---- failures: every body gets a communicator over all ranks and goes its own way ---- */
+/* ---- failures: every body gets a communicator over all ranks ---- */
 
 typedef struct failing {
     ndp_status (*body)(ndp_transport *t, ndp_comm *c);
@@ -359,16 +359,16 @@ static void journals_are_written(void **state) {
 static void waiting_has_a_limit(void **state) {
     (void)state;
     setenv("NDP_COMM_TIMEOUT", "0.1", 1);
-    CHECK_FAILS(run(2, rank_one_sleeps), NDP_ECOMM, "rank 1 did not come");
+    CHECK_FAILS(run(2, rank_one_sleeps), NDP_ECOMM, "rank 1 has not arrived");
     setenv("NDP_COMM_TIMEOUT", "0.5", 1);
     CHECK_FAILS(
         run(4, rank_one_computes), NDP_ECOMM,
-        "rank 1 did not come: it computes after #115 all_reduce layers.2 (24 bytes of fp64) of group shard, ended");
+        "rank 1 has not arrived: it computes after #115 all_reduce layers.2 (24 bytes of fp64) of group shard, ended");
     CHECK_FAILS(run(4, rank_one_computes), NDP_ECOMM, "ranks 0, 2-3 wait");
     CHECK_FAILS(run(4, rank_two_holds_up_one), NDP_ECOMM,
-                "rank 1 did not come: it waits at all_reduce no. 1 (24 bytes of fp64) of group pair");
+                "rank 1 has not arrived: it waits at all_reduce no. 1 (24 bytes of fp64) of group pair");
     CHECK_FAILS(run(4, rank_two_holds_up_one), NDP_ECOMM,
-                "held up by rank 2, which computes after all_reduce no. 1 (24 bytes of fp64) of group shard");
+                "blocked on rank 2, which computes after all_reduce no. 1 (24 bytes of fp64) of group shard");
     setenv("NDP_COMM_TIMEOUT", "soon", 1);
     CHECK_FAILS(run(2, rank_one_sleeps), NDP_EINVAL, "NDP_COMM_TIMEOUT is \"soon\"");
     unsetenv("NDP_COMM_TIMEOUT");

@@ -1,8 +1,8 @@
-/* What other processes tell is used only when all of it can be: the fuzzers fuzz_handshake and fuzz_agree look for
- * more. */
+/* Data of other processes is used only if all of it is sound. The fuzzers fuzz_handshake and fuzz_agree search
+ * further. */
 #include "check.h"
-#include "comm/watch/inquiry.h"
-#include "comm/watch/wait.h"
+#include "comm/watch/health.h"
+#include "comm/watch/state_query.h"
 
 #include <stdlib.h>
 
@@ -41,21 +41,21 @@ static void records(void **state) {
     SPOILED(r.members = INT32_MAX);
     SPOILED(r.stride = 3);
     SPOILED(r.base = WORLD);
-    ndp_standing s = {.known = true, .waiting = true, .awaits = 3, .record = fine};
-    assert_true(ndp_standing_is_sound(&s, WORLD));
-    s.awaits = WORLD;
-    assert_false(ndp_standing_is_sound(&s, WORLD));
-    s.awaits = -1;
+    ndp_rank_state s = {.known = true, .waiting = true, .blocked_on = 3, .record = fine};
+    assert_true(ndp_rank_state_is_sound(&s, WORLD));
+    s.blocked_on = WORLD;
+    assert_false(ndp_rank_state_is_sound(&s, WORLD));
+    s.blocked_on = -1;
     memset(&s.known, 2, 1);
-    assert_false(ndp_standing_is_sound(&s, WORLD));
+    assert_false(ndp_rank_state_is_sound(&s, WORLD));
 }
 
 /* ---- messages, by an MPI that brings one ---- */
 
 static struct {
     int from, tag, left;
-    char bytes[sizeof(ndp_failure)];
-} mail;
+    char bytes[sizeof(ndp_failure_notice)];
+} message;
 
 static const char *create(int base, int stride, int count, void **out) {
     (void)base, (void)stride, (void)count, (void)out;
@@ -69,7 +69,7 @@ static const char *send_nothing(void *comm, const void *b, int64_t n, int to, in
 }
 static const char *receive(void *comm, void *buffer, int64_t n, int from, int tag, uint64_t *request) {
     (void)comm, (void)from, (void)tag;
-    memcpy(buffer, mail.bytes, (size_t)n);
+    memcpy(buffer, message.bytes, (size_t)n);
     *request = 0;
     return NULL;
 }
@@ -80,9 +80,9 @@ static const char *is_done(uint64_t *request, int *done) {
 }
 static const char *probe(void *comm, int *there, int *from, int *tag) {
     (void)comm;
-    *there = mail.left-- > 0;
+    *there = message.left-- > 0;
     if (*there)
-        *from = mail.from, *tag = mail.tag;
+        *from = message.from, *tag = message.tag;
     return NULL;
 }
 
@@ -102,37 +102,37 @@ static void check_message(int from, int tag, const void *bytes, size_t n, ndp_st
     memset(t.health, 0, health);
     memset(t.journals, 0, WORLD * sizeof *t.journals);
     t.health->world = WORLD;
-    mail.from = from, mail.tag = tag, mail.left = 1;
-    memcpy(mail.bytes, bytes, n);
-    CHECK_OK(ndp_inquiry_create(&api, &t, node_of, &t.inquiry));
-    ndp_status st = ndp_inquiry_serve(t.inquiry, NULL);
+    message.from = from, message.tag = tag, message.left = 1;
+    memcpy(message.bytes, bytes, n);
+    CHECK_OK(ndp_state_query_create(&api, &t, node_of, &t.state_query));
+    ndp_status st = ndp_state_query_serve(t.state_query, NULL);
     if (st == NDP_OK)
         st = ndp_health_check(t.health);
     if (want == NDP_OK)
         assert_int_equal(st, NDP_OK);
     else
         CHECK_FAILS(st, want, says);
-    ndp_inquiry_destroy(t.inquiry, false);
+    ndp_state_query_destroy(t.state_query, false);
     free(t.health);
     free(t.journals);
 }
 
 static void messages(void **state) {
     (void)state;
-    enum { QUESTION, ANSWER, FAILURE };
-    ndp_question question = {.about = INT32_MAX};
-    ndp_answer answer = {.about = 1, .standing.record.kind = -1};
-    ndp_failure failure = {.rank = 2};
+    enum { REQUEST, REPLY, FAILURE };
+    ndp_state_request request = {.about = INT32_MAX};
+    ndp_state_reply reply = {.about = 1, .state.record.kind = -1};
+    ndp_failure_notice failure = {.rank = 2};
     memset(failure.message, 'x', sizeof failure.message);
-    check_message(1, QUESTION, &question, sizeof question, NDP_OK, "");
-    check_message(1, ANSWER, &answer, sizeof answer, NDP_OK, "");
-    answer.standing.awaits = 77;
-    check_message(1, ANSWER, &answer, sizeof answer, NDP_ECOMM, "rank 1 sent a damaged answer");
+    check_message(1, REQUEST, &request, sizeof request, NDP_OK, "");
+    check_message(1, REPLY, &reply, sizeof reply, NDP_OK, "");
+    reply.state.blocked_on = 77;
+    check_message(1, REPLY, &reply, sizeof reply, NDP_ECOMM, "rank 1 sent a damaged reply");
     check_message(3, FAILURE, &failure, sizeof failure, NDP_ECOMM, "rank 2 failed: xxx");
     failure.rank = WORLD;
     check_message(3, FAILURE, &failure, sizeof failure, NDP_ECOMM, "rank 3 sent a damaged failure");
-    check_message(1, 3, &question, sizeof question, NDP_ECOMM, "rank 1 sent a damaged message");
-    check_message(WORLD, QUESTION, &question, sizeof question, NDP_ECOMM, "rank 4 sent a damaged message");
+    check_message(1, 3, &request, sizeof request, NDP_ECOMM, "rank 1 sent a damaged message");
+    check_message(WORLD, REQUEST, &request, sizeof request, NDP_ECOMM, "rank 4 sent a damaged message");
 }
 
 int main(void) {

@@ -53,14 +53,19 @@ static void null_windows_cost_nothing(void **state) {
     ndp_transport *t;
     ndp_comm *c;
     ndp_window *w;
+    void *data;
     (void)state;
     CHECK_OK(ndp_transport_null(8, 0, &t));
     CHECK_OK(ndp_comm_create(t, world_group(t), "world", &c));
-    CHECK_OK(ndp_window_create(c, (size_t)1 << 38, true, &w));
+    CHECK_OK(ndp_window_share(c, (size_t)1 << 38, &w));
     assert_int_equal((uintptr_t)ndp_window_data(w) % (2 << 20), 0);
     assert_int_equal(((char *)ndp_window_data(w))[(size_t)1 << 37], 0);
     ndp_window_destroy(w);
-    CHECK_FAILS(ndp_window_create(c, SIZE_MAX - 5, false, &w), NDP_ENOMEM, "no memory for a window");
+    ndp_memory_source source = ndp_transport_memory(t);
+    CHECK_OK(source.map(source.user, (size_t)1 << 38, &data));
+    assert_int_equal(((char *)data)[(size_t)1 << 37], 0);
+    source.unmap(source.user, data, (size_t)1 << 38);
+    CHECK_FAILS(source.map(source.user, SIZE_MAX - 5, &data), NDP_ENOMEM, "no memory for a window");
     ndp_comm_destroy(c);
     ndp_transport_destroy(t);
 }

@@ -1,5 +1,5 @@
-/* When a ring of waiting ranks is certain, and what a journal can tell of a rank that did not come. Journals are made
- * up here; tests/comm/test_processes.c has real ones. */
+/* When a cycle of waiting ranks is certain, and what a journal says about a missing rank. Journals are made up here;
+ * tests/comm/test_processes.c has real ones. */
 #include "comm/watch/watchdog.h"
 
 #include "check.h"
@@ -26,81 +26,82 @@ static int drop(void **state) {
     return 0;
 }
 
-/* Rank `rank` is asleep in its wait number `wait`, for another that cannot come while it is in its wait `in`. */
-static void asleep(world *w, int rank, uint32_t wait, int awaits, uint32_t in) {
-    ndp_standing s = {.known = true,
-                      .waits = wait,
-                      .awaits = awaits,
-                      .awaits_in = in,
-                      .at = {.instr = -1},
-                      .record = {.kind = NDP_WORK_ALL_REDUCE, .count = 5, .at = {.instr = 40 + rank, .call = -1}}};
+/* Rank `rank` is inside its wait number `wait`, blocked on another that cannot help while inside its own `peer_wait`.
+ */
+static void block(world *w, int rank, uint32_t wait, int blocked_on, uint32_t peer_wait) {
+    ndp_rank_state s = {.known = true,
+                        .wait = wait,
+                        .blocked_on = blocked_on,
+                        .peer_wait = peer_wait,
+                        .at = {.instr = -1},
+                        .record = {.kind = NDP_WORK_ALL_REDUCE, .count = 5, .at = {.instr = 40 + rank, .call = -1}}};
     snprintf(s.record.group, sizeof s.record.group, "tp");
     ndp_journal_put(&w->journals[rank], &s);
 }
 
-static ndp_status look(world *w) { return ndp_watchdog_look(&(ndp_watch){0}, &w->t, 1); }
+static ndp_status check(world *w) { return ndp_watchdog_find_cycle(&(ndp_watchdog){0}, &w->t, 1); }
 
-static void a_ring_names_all_of_it(void **state) {
+static void a_cycle_names_all_its_ranks(void **state) {
     world *w = *state;
-    asleep(w, 0, 7, 2, 31);
-    asleep(w, 2, 31, 3, 5);
-    asleep(w, 3, 5, 0, 7);
-    CHECK_FAILS(look(w), NDP_ECOMM, "rank 0 waits at #40 all_reduce");
+    block(w, 0, 7, 2, 31);
+    block(w, 2, 31, 3, 5);
+    block(w, 3, 5, 0, 7);
+    CHECK_FAILS(check(w), NDP_ECOMM, "rank 0 waits at #40 all_reduce");
     assert_non_null(strstr(ndp_error_message(), "rank 2 waits at #42 all_reduce"));
     assert_non_null(strstr(ndp_error_message(), "rank 3 waits at #43 all_reduce"));
     assert_non_null(strstr(ndp_error_message(), ", for rank 3"));
 }
 
-/* What was said of rank 2 holds for a wait that it has left since. */
-static void an_old_claim_makes_no_ring(void **state) {
+/* The edge to rank 2 holds for a wait that has ended since. */
+static void a_stale_edge_makes_no_cycle(void **state) {
     world *w = *state;
-    asleep(w, 0, 7, 2, 29);
-    asleep(w, 2, 31, 0, 7);
-    CHECK_OK(look(w));
-    asleep(w, 0, 7, 2, 31);
-    asleep(w, 2, 31, 0, 5); /* of this rank's own wait */
-    CHECK_OK(look(w));
-    asleep(w, 2, 31, 0, 7);
-    CHECK_FAILS(look(w), NDP_ECOMM, "ranks wait for each other");
+    block(w, 0, 7, 2, 29);
+    block(w, 2, 31, 0, 7);
+    CHECK_OK(check(w));
+    block(w, 0, 7, 2, 31);
+    block(w, 2, 31, 0, 5); /* names an earlier wait of this rank */
+    CHECK_OK(check(w));
+    block(w, 2, 31, 0, 7);
+    CHECK_FAILS(check(w), NDP_ECOMM, "ranks wait for each other");
 }
 
-static void a_guess_makes_no_ring(void **state) {
+static void a_guess_makes_no_cycle(void **state) {
     world *w = *state;
-    asleep(w, 0, 7, 2, 31);
-    asleep(w, 2, 31, 0, 0);
-    CHECK_OK(look(w));
+    block(w, 0, 7, 2, 31);
+    block(w, 2, 31, 0, 0);
+    CHECK_OK(check(w));
 }
 
-static void who_is_awake_makes_no_ring(void **state) {
+static void a_rank_outside_a_wait_makes_no_cycle(void **state) {
     world *w = *state;
-    asleep(w, 0, 7, 2, 31);
-    asleep(w, 2, 32, 0, 7);
-    CHECK_OK(look(w));
+    block(w, 0, 7, 2, 31);
+    block(w, 2, 32, 0, 7);
+    CHECK_OK(check(w));
 }
 
-/* Rank 0 waits for a ring that it is not in: those ranks say so. */
-static void a_ring_of_others_is_theirs(void **state) {
+/* Rank 0 waits for a cycle that it is not part of: the ranks of the cycle report it. */
+static void a_cycle_of_others_is_theirs(void **state) {
     world *w = *state;
-    asleep(w, 0, 7, 1, 3);
-    asleep(w, 1, 3, 2, 31);
-    asleep(w, 2, 31, 1, 3);
-    CHECK_OK(look(w));
+    block(w, 0, 7, 1, 3);
+    block(w, 1, 3, 2, 31);
+    block(w, 2, 31, 1, 3);
+    CHECK_OK(check(w));
 }
 
-/* A gate's rank is certain to be of no help once it has looked twice in the same wait. */
-static void a_gate_is_certain_after_two_looks(void **state) {
+/* It is certain that a gate's rank cannot advance it once it has polled twice inside one wait. */
+static void a_gate_is_certain_after_two_polls(void **state) {
     world *w = *state;
-    ndp_watch v = {0};
-    asleep(w, 1, 3, -1, 0);
-    assert_int_equal(ndp_watchdog_asleep(&v, &w->t, 1), 0);
-    ndp_journal_look(&w->journals[1], 1);
-    assert_int_equal(ndp_watchdog_asleep(&v, &w->t, 1), 0);
-    ndp_journal_look(&w->journals[1], 2);
-    assert_int_equal(ndp_watchdog_asleep(&v, &w->t, 1), 3);
-    asleep(w, 1, 5, -1, 0);
-    assert_int_equal(ndp_watchdog_asleep(&v, &w->t, 1), 0);
-    asleep(w, 1, 6, -1, 0);
-    assert_int_equal(ndp_watchdog_asleep(&v, &w->t, 1), 0);
+    ndp_watchdog v = {0};
+    block(w, 1, 3, -1, 0);
+    assert_int_equal(ndp_watchdog_peer_wait(&v, &w->t, 1), 0);
+    ndp_journal_poll(&w->journals[1], 1);
+    assert_int_equal(ndp_watchdog_peer_wait(&v, &w->t, 1), 0);
+    ndp_journal_poll(&w->journals[1], 2);
+    assert_int_equal(ndp_watchdog_peer_wait(&v, &w->t, 1), 3);
+    block(w, 1, 5, -1, 0);
+    assert_int_equal(ndp_watchdog_peer_wait(&v, &w->t, 1), 0);
+    block(w, 1, 6, -1, 0);
+    assert_int_equal(ndp_watchdog_peer_wait(&v, &w->t, 1), 0);
 }
 
 /* ---- what a journal says ---- */
@@ -110,31 +111,31 @@ static void begin(world *w, ndp_comm *c, int kind, uint32_t sequence, int peer) 
     c->operations = sequence;
     ndp_journal_begin(&w->journals[0], &work);
     if (kind == NDP_WORK_SEND)
-        ndp_journal_number(&w->journals[0], &work, sequence);
+        ndp_journal_set_sequence(&w->journals[0], &work, sequence);
 }
 
-static ndp_come come(world *w, uint32_t comm, uint32_t sequence, int to) {
-    ndp_awaited a = {.base = 0, .comm = comm, .sequence = sequence, .to = to};
-    return ndp_journal_judge(&w->journals[0], &a).come;
+static ndp_progress progress(world *w, uint32_t comm, uint32_t sequence, int to) {
+    ndp_expected_op e = {.base = 0, .comm = comm, .sequence = sequence, .to = to};
+    return ndp_journal_progress(&w->journals[0], &e).progress;
 }
 
 static void a_journal_says_what_was_begun(void **state) {
     world *w = *state;
     ndp_comm tp = {.transport = &w->t, .group = {0, 1, 3, 0}, .name = "tp", .number = 1}, other = tp;
     other.number = 2;
-    assert_int_equal(come(w, 1, 1, -1), NDP_COME_NO);
+    assert_int_equal(progress(w, 1, 1, -1), NDP_PROGRESS_NOT_BEGUN);
     begin(w, &tp, NDP_WORK_ALL_REDUCE, 4, 0);
     begin(w, &tp, NDP_WORK_SEND, 9, 2);
     begin(w, &other, NDP_WORK_ALL_REDUCE, 8, 0);
-    assert_int_equal(come(w, 1, 4, -1), NDP_COME_YES);
-    assert_int_equal(come(w, 1, 5, -1), NDP_COME_NO);
-    assert_int_equal(come(w, 1, 9, 2), NDP_COME_YES);
-    assert_int_equal(come(w, 1, 10, 2), NDP_COME_NO);
-    assert_int_equal(come(w, 1, 9, 1), NDP_COME_NO);
-    assert_int_equal(come(w, 1, 0, -1), NDP_COME_UNKNOWN); /* nobody knows what is waited for */
+    assert_int_equal(progress(w, 1, 4, -1), NDP_PROGRESS_BEGUN);
+    assert_int_equal(progress(w, 1, 5, -1), NDP_PROGRESS_NOT_BEGUN);
+    assert_int_equal(progress(w, 1, 9, 2), NDP_PROGRESS_BEGUN);
+    assert_int_equal(progress(w, 1, 10, 2), NDP_PROGRESS_NOT_BEGUN);
+    assert_int_equal(progress(w, 1, 9, 1), NDP_PROGRESS_NOT_BEGUN);
+    assert_int_equal(progress(w, 1, 0, -1), NDP_PROGRESS_UNKNOWN); /* it is not known what is waited for */
 }
 
-/* Where records are lost nothing is said that they might have told. */
+/* Nothing is concluded from records that are overwritten. */
 static void a_full_journal_does_not_guess(void **state) {
     world *w = *state;
     ndp_comm tp = {.transport = &w->t, .group = {0, 1, 3, 0}, .name = "tp", .number = 1}, other = tp;
@@ -142,13 +143,13 @@ static void a_full_journal_does_not_guess(void **state) {
     begin(w, &tp, NDP_WORK_ALL_REDUCE, 4, 0);
     for (uint32_t k = 1; k < NDP_JOURNAL_RECORDS; k++)
         begin(w, &other, NDP_WORK_ALL_REDUCE, k, 0);
-    assert_int_equal(come(w, 1, 5, -1), NDP_COME_NO);
+    assert_int_equal(progress(w, 1, 5, -1), NDP_PROGRESS_NOT_BEGUN);
     begin(w, &other, NDP_WORK_ALL_REDUCE, NDP_JOURNAL_RECORDS, 0);
-    assert_int_equal(come(w, 1, 4, -1), NDP_COME_UNKNOWN);
-    assert_int_equal(come(w, 2, NDP_JOURNAL_RECORDS + 1, -1), NDP_COME_NO);
+    assert_int_equal(progress(w, 1, 4, -1), NDP_PROGRESS_UNKNOWN);
+    assert_int_equal(progress(w, 2, NDP_JOURNAL_RECORDS + 1, -1), NDP_PROGRESS_NOT_BEGUN);
 }
 
-static void the_last_meeting_is_remembered(void **state) {
+static void the_last_common_operation_is_found(void **state) {
     world *w = *state;
     ndp_comm tp = {.transport = &w->t, .group = {0, 2, 2, 0}, .name = "tp", .number = 1};
     ndp_work work = {.comm = &tp, .kind = NDP_WORK_ALL_REDUCE, .count = 3};
@@ -165,11 +166,15 @@ static void the_last_meeting_is_remembered(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(a_ring_names_all_of_it),         TEST(an_old_claim_makes_no_ring),
-        TEST(a_guess_makes_no_ring),          TEST(who_is_awake_makes_no_ring),
-        TEST(a_ring_of_others_is_theirs),     TEST(a_gate_is_certain_after_two_looks),
-        TEST(a_journal_says_what_was_begun),  TEST(a_full_journal_does_not_guess),
-        TEST(the_last_meeting_is_remembered),
+        TEST(a_cycle_names_all_its_ranks),
+        TEST(a_stale_edge_makes_no_cycle),
+        TEST(a_guess_makes_no_cycle),
+        TEST(a_rank_outside_a_wait_makes_no_cycle),
+        TEST(a_cycle_of_others_is_theirs),
+        TEST(a_gate_is_certain_after_two_polls),
+        TEST(a_journal_says_what_was_begun),
+        TEST(a_full_journal_does_not_guess),
+        TEST(the_last_common_operation_is_found),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

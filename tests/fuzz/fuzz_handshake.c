@@ -1,9 +1,9 @@
-/* libFuzzer: what ranks tell each other, as another build or damaged memory might. The first byte chooses: questions,
- * answers and failures of ranks of other nodes, with a journal in shared memory, after which the watchdog says who
- * waits for whom; forming a crew that builds a token cache; records in words. */
+/* libFuzzer: data that ranks send each other, as another build or damaged memory might write it. The first byte
+ * chooses: state requests, replies and failure notices of other nodes with a journal in shared memory, on which the
+ * watchdog then runs; forming a crew that builds a token cache; records as text. */
 #include "base/text.h"
-#include "comm/watch/inquiry.h"
-#include "comm/watch/wait.h"
+#include "comm/watch/health.h"
+#include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
 #include "data/cache/crew.h"
 
@@ -44,7 +44,7 @@ static uint8_t take_byte(input *in) {
     return byte;
 }
 
-/* ---- inquiries ---- */
+/* ---- state queries ---- */
 
 static const char *comm_create(int base, int stride, int count, void **out) {
     (void)base, (void)stride, (void)count;
@@ -65,8 +65,8 @@ static const char *send_bytes(void *comm, const void *buffer, int64_t bytes, int
 static const char *recv_bytes(void *comm, void *buffer, int64_t bytes, int from, int tag, uint64_t *request) {
     (void)comm, (void)from, (void)tag;
     take(the_input, buffer, (size_t)bytes);
-    if (bytes == sizeof(ndp_answer))
-        ((ndp_answer *)buffer)->number = 1; /* of the wait at hand: others are not looked at */
+    if (bytes == sizeof(ndp_state_reply))
+        ((ndp_state_reply *)buffer)->wait = 1; /* of the present wait: others are dropped */
     *request = 0;
     return NULL;
 }
@@ -95,28 +95,28 @@ static const ndp_mpi_api api = {.comm_create = comm_create,
                                 .test = test,
                                 .probe = probe};
 
-/* Rank 1 shares this node's memory, 2 and 3 are far. */
-static void inquire(input *in, ndp_transport *t, ndp_comm *c) {
+/* Rank 1 shares this node's memory, 2 and 3 are remote. */
+static void query(input *in, ndp_transport *t, ndp_comm *c) {
     static const int node_of[WORLD] = {0, 0, 2, 3};
-    const ndp_awaited awaited = {.base = 0, .comm = 1, .sequence = 1, .to = -1};
+    const ndp_expected_op expected = {.base = 0, .comm = 1, .sequence = 1, .to = -1};
     ndp_work w = {.comm = c, .count = 10, .kind = NDP_WORK_ALL_REDUCE, .type = NDP_F32};
-    ndp_watch watch = {0};
-    check(ndp_inquiry_create(&api, t, node_of, &t->inquiry) == NDP_OK);
+    ndp_watchdog watchdog = {0};
+    check(ndp_state_query_create(&api, t, node_of, &t->state_query) == NDP_OK);
     ndp_journal_begin(&t->journals[0], &w);
-    ndp_journal_sleep(&t->journals[0], &w, -1);
-    ndp_journal *near = &t->journals[1];
-    take(in, &near->looks, take_byte(in) % 2 * (sizeof *near - offsetof(ndp_journal, looks)) / 16);
-    ndp_status st = ndp_inquiry_serve(t->inquiry, &awaited);
+    ndp_journal_wait_begin(&t->journals[0], &w, -1);
+    ndp_journal *local = &t->journals[1];
+    take(in, &local->polls, take_byte(in) % 2 * (sizeof *local - offsetof(ndp_journal, polls)) / 16);
+    ndp_status st = ndp_state_query_serve(t->state_query, &expected);
     for (int k = 0; k < 4 && st == NDP_OK; k++) {
-        (void)!ndp_watchdog_search(&watch, &awaited, &w, 1e9 + k);
-        (void)!ndp_inquiry_ask(t->inquiry, 2 + k % 2);
-        st = ndp_inquiry_serve(t->inquiry, &awaited);
+        (void)!ndp_watchdog_find_missing(&watchdog, &expected, &w, 1e9 + k);
+        (void)!ndp_state_query_send(t->state_query, 2 + k % 2);
+        st = ndp_state_query_serve(t->state_query, &expected);
     }
-    watch.next = 0;
-    (void)!ndp_watchdog_look(&watch, t, 1e9);
-    (void)!ndp_watchdog_expired(&w, take_byte(in) % 5 - 1);
+    watchdog.next = 0;
+    (void)!ndp_watchdog_find_cycle(&watchdog, t, 1e9);
+    (void)!ndp_watchdog_timeout(&w, take_byte(in) % 5 - 1);
     (void)!ndp_health_check(t->health);
-    ndp_inquiry_destroy(t->inquiry, false);
+    ndp_state_query_destroy(t->state_query, false);
 }
 
 /* ---- crews ---- */
@@ -155,7 +155,7 @@ static void form_crew(input *in) {
 
 /* ---- records ---- */
 
-static void tell(input *in) {
+static void compare(input *in) {
     ndp_record a, b;
     char text[160];
     take(in, &a, sizeof a);
@@ -166,7 +166,7 @@ static void tell(input *in) {
     char *exact = malloc(size); /* so that writing beyond is seen */
     check(strlen(ndp_record_text(&a, exact, size)) < size &&
           strlen(ndp_record_text(&b, text, sizeof text)) < sizeof text);
-    check(ndp_record_meets(&a, &a) && ndp_record_meets(&a, &b) == ndp_record_meets(&b, &a));
+    check(ndp_record_matches(&a, &a) && ndp_record_matches(&a, &b) == ndp_record_matches(&b, &a));
     free(exact);
 }
 
@@ -186,9 +186,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     t.health->world = WORLD;
     ndp_comm_init(&c, &t, (ndp_group){.base = 0, .stride = 1, .count = WORLD, .rank = what % 2}, "fuzz");
     if (what < 8)
-        inquire(&in, &t, &c);
+        query(&in, &t, &c);
     else if (what < 15)
-        tell(&in);
+        compare(&in);
     else
         form_crew(&in);
     free(t.health);

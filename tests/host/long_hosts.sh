@@ -184,12 +184,12 @@ export NDP_COMM_TIMEOUT=5
 begin two
 kill -STOP "$(process_of 3)"
 ended 1
-says err '^ndparallel: .*rank 3 on node-2( did not come: it|, which) (computes after|waits at) .*(#[0-9.]+|no. [0-9]+) '
-says err '^ndparallel: .*( computes after |, and is stopped: it has not looked for [0-9.]+ s)'
+says err '^ndparallel: .*rank 3 on node-2( has not arrived: it|, which) (computes after|waits at) .*(#[0-9.]+|no. [0-9]+) '
+says err '^ndparallel: .*( computes after |, and is stopped: it has not polled for [0-9.]+ s)'
 begin four
 kill -STOP "$(process_of 3)"
 ended 1
-says err '^ndparallel: .*rank 3 on node-4(, which| did not come: it| has begun it and fell silent: it) .*(#[0-9.]+|no. [0-9]+) .* has not (answered|looked) for [0-9.]+ s'
+says err '^ndparallel: .*rank 3 on node-4(, which| has not arrived: it| has begun it and stopped replying: it) .*(#[0-9.]+|no. [0-9]+) .* has not (replied|polled) for [0-9.]+ s'
 unset NDP_COMM_TIMEOUT
 
 # ---- what is not as it should be ----

@@ -1,5 +1,5 @@
-/* The plugin ndp_mpi.so: MPI-3.1 calls and nothing else. It is compiled against the MPI that is installed and loaded at
- * run time, so that the program runs where there is none. */
+/* The plugin ndp_mpi.so: MPI-3.1 calls and nothing else. It is compiled against the installed MPI and loaded at run
+ * time, so that the program also runs without MPI. */
 #include "comm/mpi/mpi_api.h"
 
 #include <limits.h>
@@ -10,28 +10,28 @@
 _Static_assert(sizeof(MPI_Request) <= sizeof(uint64_t), "a request does not fit its handle");
 
 /* MPI counts are ints: a longer message is one element of a type of that many bytes. Types live as long as their
- * communicator, since a pending collective may still use them. */
-typedef struct span {
+ * communicator, since a pending collective may use them. */
+typedef struct message_type {
     int64_t bytes;
     MPI_Datatype type;
-} span;
+} message_type;
 
 typedef struct plugin_comm {
     MPI_Comm comm;
-    span *spans;
-    int n_spans;
+    message_type *types;
+    int n_types;
 } plugin_comm;
 
-static _Thread_local char said[MPI_MAX_ERROR_STRING + 1];
+static _Thread_local char error_text[MPI_MAX_ERROR_STRING + 1];
 
 static const char *check(int code) {
     if (code == MPI_SUCCESS)
         return NULL;
     int length = 0;
-    if (MPI_Error_string(code, said, &length) != MPI_SUCCESS)
+    if (MPI_Error_string(code, error_text, &length) != MPI_SUCCESS)
         return "an MPI error without a text";
-    said[length] = '\0';
-    return said;
+    error_text[length] = '\0';
+    return error_text;
 }
 
 #define TRY(call)                                                                                                      \
@@ -64,7 +64,7 @@ static const char *plugin_init(ndp_mpi_world *out) {
     return lowest_rank_of_node(out->rank, &out->node);
 }
 
-/* The library's first words: up to the first comma or line end. */
+/* The name and version: up to the first comma or line end. */
 static const char *plugin_library(void) {
     static _Thread_local char version[MPI_MAX_LIBRARY_VERSION_STRING];
     int length = 0;
@@ -103,14 +103,14 @@ static const char *plugin_comm_create(int base, int stride, int count, void **ou
 
 static void plugin_comm_destroy(void *comm) {
     plugin_comm *c = comm;
-    for (int i = 0; i < c->n_spans; i++)
-        MPI_Type_free(&c->spans[i].type);
+    for (int i = 0; i < c->n_types; i++)
+        MPI_Type_free(&c->types[i].type);
     MPI_Comm_free(&c->comm);
-    free(c->spans);
+    free(c->types);
     free(c);
 }
 
-/* `bytes` bytes as whole pieces of 1 GiB and the rest behind them. */
+/* `bytes` bytes as pieces of 1 GiB, followed by the rest. */
 static const char *span_type(int64_t bytes, MPI_Datatype *out) {
     const int64_t piece = 1 << 30;
     if (bytes / piece > INT_MAX)
@@ -126,30 +126,30 @@ static const char *span_type(int64_t bytes, MPI_Datatype *out) {
     return check(MPI_Type_free(&giga));
 }
 
-/* The count and the type that make `bytes`. */
+/* The count and the type for `bytes`. */
 static const char *measure(plugin_comm *c, int64_t bytes, int *count, MPI_Datatype *type) {
     *count = (int)bytes;
     *type = MPI_BYTE;
     if (bytes <= INT_MAX)
         return NULL;
     *count = 1;
-    for (int i = 0; i < c->n_spans; i++)
-        if (c->spans[i].bytes == bytes) {
-            *type = c->spans[i].type;
+    for (int i = 0; i < c->n_types; i++)
+        if (c->types[i].bytes == bytes) {
+            *type = c->types[i].type;
             return NULL;
         }
-    span *grown = realloc(c->spans, (size_t)(c->n_spans + 1) * sizeof *grown);
+    message_type *grown = realloc(c->types, (size_t)(c->n_types + 1) * sizeof *grown);
     if (!grown)
         return "no memory for a datatype";
-    c->spans = grown;
+    c->types = grown;
     const char *text = span_type(bytes, type);
     if (!text)
-        c->spans[c->n_spans++] = (span){bytes, *type};
+        c->types[c->n_types++] = (message_type){bytes, *type};
     return text;
 }
 
-/* A null request reads as 0 whatever MPI calls it. */
-static void keep(MPI_Request r, uint64_t *out) {
+/* MPI_REQUEST_NULL, whatever its value, is stored as 0. */
+static void store_request(MPI_Request r, uint64_t *out) {
     *out = 0;
     if (r != MPI_REQUEST_NULL)
         memcpy(out, &r, sizeof r);
@@ -166,14 +166,14 @@ static void keep(MPI_Request r, uint64_t *out) {
         if (text)                                                                                                      \
             return text;                                                                                               \
         TRY(call);                                                                                                     \
-        keep(r, request);                                                                                              \
+        store_request(r, request);                                                                                     \
         return NULL;                                                                                                   \
     } while (0)
 
 static const char *plugin_barrier(void *comm, uint64_t *request) {
     MPI_Request r;
     TRY(MPI_Ibarrier(((plugin_comm *)comm)->comm, &r));
-    keep(r, request);
+    store_request(r, request);
     return NULL;
 }
 

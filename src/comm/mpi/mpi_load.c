@@ -1,3 +1,5 @@
+/* Finds the plugin by trying a list of paths; the first file that loads and has the right version is taken. If none
+ * does, the error names every path and what was wrong with it. */
 #include "comm/mpi/mpi_load.h"
 #include "base/text.h"
 
@@ -10,17 +12,17 @@
 
 #define PLUGIN "ndp_mpi.so"
 
-/* What was tried: the folders without a plugin, and what the loader said about the first one that had it. */
-typedef struct search {
-    ndp_str looked, trouble;
+/* The files that do not exist, the errors of those that do, and the plugin once it is found. */
+typedef struct plugin_search {
+    ndp_str missing, errors;
     const ndp_mpi_api *found;
-} search;
+} plugin_search;
 
-static void try_file(search *s, const char *path) {
+static void try_file(plugin_search *s, const char *path) {
     if (s->found)
         return;
     if (!ndp_path_exists(path)) {
-        ndp_str_addf(&s->looked, "%s%s", s->looked.length ? ", " : "", path);
+        ndp_str_addf(&s->missing, "%s%s", s->missing.length ? ", " : "", path);
         return;
     }
     /* Global: Open MPI's own plugins expect to find its symbols. */
@@ -29,14 +31,14 @@ static void try_file(search *s, const char *path) {
     if (api && api->version == NDP_MPI_API_VERSION)
         s->found = api;
     else if (api)
-        ndp_str_addf(&s->trouble, "%s is of version %d, this program wants %d; ", path, api->version,
+        ndp_str_addf(&s->errors, "%s has version %d, but this program needs %d; ", path, api->version,
                      NDP_MPI_API_VERSION);
     else
-        ndp_str_addf(&s->trouble, "%s cannot be loaded: %s; ", path, dlerror());
+        ndp_str_addf(&s->errors, "%s cannot be loaded: %s; ", path, dlerror());
 }
 
 /* In the folder of `file` (a program or a library) and in its lib/ndparallel. */
-static void try_beside(search *s, const char *file) {
+static void try_beside(plugin_search *s, const char *file) {
     const char *slash = strrchr(file, '/');
     char path[PATH_MAX + 32];
     if (!slash)
@@ -48,7 +50,7 @@ static void try_beside(search *s, const char *file) {
     try_file(s, path);
 }
 
-static void try_everywhere(search *s) {
+static void try_everywhere(plugin_search *s) {
     const char *folder = getenv("NDP_PLUGIN_DIR");
     char path[PATH_MAX + 32];
     if (folder && *folder) {
@@ -67,7 +69,7 @@ static void try_everywhere(search *s) {
 }
 
 ndp_status ndp_mpi_load(const ndp_mpi_api **out) {
-    search s = {0};
+    plugin_search s = {0};
     try_everywhere(&s);
     ndp_status st = NDP_OK;
     if (s.found)
@@ -76,8 +78,8 @@ ndp_status ndp_mpi_load(const ndp_mpi_api **out) {
         st = NDP_FAIL(NDP_ENOTSUP,
                       "no MPI: %slooked for %s; build where MPI is installed (Debian: libopenmpi-dev), set "
                       "NDP_PLUGIN_DIR to the folder of " PLUGIN ", or run all ranks in one process (transport local)",
-                      s.trouble.length ? s.trouble.data : "", s.looked.length ? s.looked.data : PLUGIN);
-    ndp_str_release(&s.looked);
-    ndp_str_release(&s.trouble);
+                      s.errors.length ? s.errors.data : "", s.missing.length ? s.missing.data : PLUGIN);
+    ndp_str_release(&s.missing);
+    ndp_str_release(&s.errors);
     return st;
 }

@@ -1,23 +1,39 @@
+/* Collectives and messages through MPI's non-blocking calls.
+ *
+ * A collective goes through up to three steps, each completed by make_progress, in the order of the begins:
+ *
+ *   collective_begin: hashes and data are sent
+ *      |  ndp_mpi_match_poll: all ranks have begun the same operation (else NDP_ECOMM, naming two)
+ *      |  test: MPI has moved the data
+ *      v
+ *   finish_next: sums the parts; an all_reduce of more than WHOLE_BYTES then gathers them (gathering)
+ *      v
+ *   ended
+ *
+ * Invariant: data are used only after the hashes agreed, since MPI may match different operations and deliver garbage.
+ * A wait never sleeps, because MPI only moves data while it is called; poll_until_done does this rank's share of all
+ * other operations meanwhile and, in long waits, runs the watchdog (watchdog.c). */
 #include "comm/mpi/mpi_plain.h"
 #include "base/clock.h"
-#include "comm/watch/inquiry.h"
 #include "comm/rank_sum.h"
+#include "comm/watch/health.h"
+#include "comm/watch/state_query.h"
 #include "comm/watch/watchdog.h"
 
 #include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Up to here every rank gets all buffers whole and sums them: one message instead of two. */
+/* Up to this size every rank gets all buffers whole and sums them: one message instead of two. */
 enum { WHOLE_BYTES = 4096 };
 
-/* Waits that are over sooner are not noted in the journal; in longer ones every LOOKS_AROUND-th look is one around. */
-enum { LOOKS_UNNOTED = 1024, LOOKS_AROUND = 64 };
+/* A wait enters the journal after POLLS_UNRECORDED polls; then every POLLS_PER_WATCH-th one watches the peers, too. */
+enum { POLLS_UNRECORDED = 1024, POLLS_PER_WATCH = 64 };
 
-/* How long a wait has to last before others are asked. */
+/* How long a wait lasts before it sends requests to others. */
 #define UNWATCHED_SECONDS 0.4
 
-static ndp_status said(const ndp_work *w, const char *text) {
+static ndp_status check_mpi(const ndp_work *w, const char *text) {
     char what[128];
     return text ? NDP_FAIL(NDP_ECOMM, "MPI failed in %s: %s", ndp_work_text(w, what, sizeof what), text) : NDP_OK;
 }
@@ -37,17 +53,17 @@ static ndp_status take_scratch(ndp_mpi_pending *o, size_t bytes, char **out) {
 
 /* ---- reductions ---- */
 
-/* How an all_reduce is cut: n parts of `part` elements; where they do not fill the buffer exactly it goes through a
- * padded copy. The scratch holds what was received and, behind it, that copy. */
-typedef struct cut {
+/* How an all_reduce is divided: n parts of `part` elements. If they do not fill the buffer exactly, it goes through a
+ * padded copy. The scratch holds the received parts and, after them, that copy. */
+typedef struct all_reduce_parts {
     bool whole, padded;
     int64_t part;
     size_t part_bytes, all_bytes;
-} cut;
+} all_reduce_parts;
 
-static cut cut_of(const ndp_work *w) {
+static all_reduce_parts parts_of(const ndp_work *w) {
     size_t size = ndp_dtype_size((ndp_dtype)w->type), n = (size_t)w->comm->group.count;
-    cut k = {.part = (w->count + (int64_t)n - 1) / (int64_t)n};
+    all_reduce_parts k = {.part = (w->count + (int64_t)n - 1) / (int64_t)n};
     k.whole = ndp_work_bytes(w) <= WHOLE_BYTES;
     k.padded = k.part * (int64_t)n != w->count;
     k.part_bytes = k.whole ? ndp_work_bytes(w) : (size_t)k.part * size;
@@ -62,28 +78,28 @@ static void point_to_parts(ndp_mpi_plain *p, const ndp_work *w, char *received, 
 
 static ndp_status all_reduce_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     ndp_work *w = &o->work;
-    cut k = cut_of(w);
+    all_reduce_parts k = parts_of(w);
     char *received = NULL;
     NDP_TRY(take_scratch(o, k.all_bytes * 2, &received));
     if (k.whole)
-        return said(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
+        return check_mpi(w, p->api->all_gather(p->comm, w->in, received, (int64_t)k.part_bytes, &w->request[0]));
     char *send = w->out;
     if (k.padded) {
         send = received + k.all_bytes;
         ndp_copy_large(send, w->in, ndp_work_bytes(w));
         memset(send + ndp_work_bytes(w), 0, k.all_bytes - ndp_work_bytes(w));
     }
-    return said(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request[0]));
+    return check_mpi(w, p->api->all_to_all(p->comm, send, received, (int64_t)k.part_bytes, &w->request[0]));
 }
 
-/* After the first half: sums this rank's part, and gathers the parts unless it was the whole buffer. */
+/* After the first half: sums this rank's part and, unless it is the whole buffer, begins to gather the parts. */
 static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     ndp_work *w = &o->work;
-    cut k = cut_of(w);
+    all_reduce_parts k = parts_of(w);
     char *received = o->scratch.data, *result = k.padded ? received + k.all_bytes : w->out;
-    if (o->spread) {
+    if (o->gathering) {
         ndp_copy_large(w->out, result, ndp_work_bytes(w));
-        o->spread = false;
+        o->gathering = false;
         return NDP_OK;
     }
     char *mine = k.whole ? w->out : result + (size_t)w->comm->group.rank * k.part_bytes;
@@ -92,8 +108,8 @@ static ndp_status all_reduce_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
                      k.whole ? w->count : k.part, false);
     if (k.whole)
         return NDP_OK;
-    o->spread = true;
-    return said(w, p->api->all_gather(p->second, NULL, result, (int64_t)k.part_bytes, &w->request[0]));
+    o->gathering = true;
+    return check_mpi(w, p->api->all_gather(p->second, NULL, result, (int64_t)k.part_bytes, &w->request[0]));
 }
 
 static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
@@ -101,7 +117,7 @@ static ndp_status reduce_scatter_begin(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     size_t part = ndp_work_bytes(w);
     char *received = NULL;
     NDP_TRY(take_scratch(o, part * (size_t)w->comm->group.count, &received));
-    return said(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
+    return check_mpi(w, p->api->all_to_all(p->comm, w->in, received, (int64_t)part, &w->request[0]));
 }
 
 static void reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
@@ -116,13 +132,13 @@ static void reduce_scatter_end(ndp_mpi_plain *p, ndp_mpi_pending *o) {
 static ndp_status all_gather_begin(ndp_mpi_plain *p, ndp_work *w) {
     size_t part = ndp_work_bytes(w);
     bool in_place = w->in == (char *)w->out + (size_t)w->comm->group.rank * part;
-    return said(w, p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
+    return check_mpi(w, p->api->all_gather(p->comm, in_place ? NULL : w->in, w->out, (int64_t)part, &w->request[0]));
 }
 
 static ndp_status shift_begin(ndp_mpi_plain *p, ndp_work *w) {
     int n = w->comm->group.count, rank = w->comm->group.rank, next = (rank + 1) % n, before = (rank + n - 1) % n;
-    NDP_TRY(said(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
-    return said(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
+    NDP_TRY(check_mpi(w, p->api->recv(p->comm, w->out, w->count, before, NDP_TAG_SHIFT, &w->request[0])));
+    return check_mpi(w, p->api->send(p->comm, w->in, w->count, next, NDP_TAG_SHIFT, &w->request[1]));
 }
 
 static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
@@ -130,7 +146,7 @@ static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     ndp_work *w = &o->work;
     switch (w->kind) {
     case NDP_WORK_BARRIER:
-        return said(w, api->barrier(p->comm, &w->request[0]));
+        return check_mpi(w, api->barrier(p->comm, &w->request[0]));
     case NDP_WORK_ALL_REDUCE:
         return all_reduce_begin(p, o);
     case NDP_WORK_ALL_GATHER:
@@ -138,9 +154,9 @@ static ndp_status start(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     case NDP_WORK_REDUCE_SCATTER:
         return reduce_scatter_begin(p, o);
     case NDP_WORK_BROADCAST:
-        return said(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
+        return check_mpi(w, api->broadcast(p->comm, w->out, w->count, w->peer, &w->request[0]));
     case NDP_WORK_ALL_TO_ALL:
-        return said(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
+        return check_mpi(w, api->all_to_all(p->comm, w->in, w->out, w->count, &w->request[0]));
     case NDP_WORK_SHIFT:
         return shift_begin(p, w);
     default:
@@ -152,8 +168,8 @@ static ndp_mpi_pending *pending_of(ndp_mpi_plain *p, uint32_t order) {
     return &p->pending[order % NDP_SHM_OUTSTANDING];
 }
 
-static ndp_mpi_agree agree_of(const ndp_mpi_plain *p) {
-    return (ndp_mpi_agree){.api = p->api, .base = p->base, .comm = p->comm, .second = p->second};
+static ndp_mpi_matcher matcher_of(const ndp_mpi_plain *p) {
+    return (ndp_mpi_matcher){.api = p->api, .base = p->base, .comm = p->comm, .second = p->second};
 }
 
 static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
@@ -164,51 +180,52 @@ static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
     o->work = *w;
     o->work.sequence = w->sequence = p->begun + 1;
     o->work.request[0] = o->work.request[1] = 0;
-    o->spread = false;
+    o->gathering = false;
     o->agreed = false;
     const ndp_transport *t = p->base->transport;
-    ndp_mpi_agree agree = agree_of(p);
-    NDP_TRY(said(w, ndp_mpi_vote_begin(&agree, &o->vote, ndp_journal_record(&t->journals[t->rank], w))));
+    ndp_mpi_matcher agree = matcher_of(p);
+    NDP_TRY(check_mpi(w, ndp_mpi_match_begin(&agree, &o->match, ndp_journal_record(&t->journals[t->rank], w))));
     NDP_TRY(start(p, o));
     p->begun++;
-    p->base->transport->owed++;
+    p->base->transport->pending_shares++;
     return NDP_OK;
 }
 
 static ndp_status test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
     int first, second;
-    NDP_TRY(said(w, p->api->test(&w->request[0], &first)));
-    NDP_TRY(said(w, p->api->test(&w->request[1], &second)));
+    NDP_TRY(check_mpi(w, p->api->test(&w->request[0], &first)));
+    NDP_TRY(check_mpi(w, p->api->test(&w->request[1], &second)));
     *done = first && second;
     return NDP_OK;
 }
 
-/* What MPI has brought is summed; operation ended + 1 is complete unless a second half has to follow. */
+/* MPI has moved the data of operation ended + 1: sums it. It is complete then, unless a second half follows. */
 static ndp_status finish_next(ndp_mpi_plain *p, ndp_mpi_pending *o) {
     if (o->work.kind == NDP_WORK_ALL_REDUCE)
         NDP_TRY(all_reduce_end(p, o));
     else if (o->work.kind == NDP_WORK_REDUCE_SCATTER)
         reduce_scatter_end(p, o);
-    if (o->spread)
+    if (o->gathering)
         return NDP_OK;
     p->ended++;
-    p->base->transport->owed--;
+    p->base->transport->pending_shares--;
     return NDP_OK;
 }
 
-static ndp_status do_duty(ndp_duty *d) {
-    ndp_mpi_plain *p = (ndp_mpi_plain *)d;
+static ndp_status make_progress(ndp_progress_fn *f) {
+    ndp_mpi_plain *p = (ndp_mpi_plain *)f;
     bool done = true;
     int there, from, tag;
     if (p->messages)
-        NDP_TRY(said(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV}, p->api->probe(p->comm, &there, &from, &tag)));
+        NDP_TRY(check_mpi(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV},
+                          p->api->probe(p->comm, &there, &from, &tag)));
     while (p->ended != p->begun && done) {
         ndp_mpi_pending *o = pending_of(p, p->ended + 1);
-        ndp_mpi_agree agree = agree_of(p);
+        ndp_mpi_matcher agree = matcher_of(p);
         if (!o->agreed)
-            NDP_TRY(ndp_mpi_vote_look(&agree, &o->vote, &o->agreed));
+            NDP_TRY(ndp_mpi_match_poll(&agree, &o->match, &o->agreed));
         done = o->agreed;
-        if (done) /* not before: what MPI makes of operations that do not meet is of no interest */
+        if (done) /* not before: MPI may fail in its own words if operations differ */
             NDP_TRY(test(p, &o->work, &done));
         if (done)
             NDP_TRY(finish_next(p, o));
@@ -222,13 +239,13 @@ static ndp_status message_begin(ndp_mpi_plain *p, ndp_work *w) {
     const ndp_transport *t = p->base->transport;
     w->request[0] = w->request[1] = 0;
     if (w->kind == NDP_WORK_SEND)
-        ndp_journal_number(&t->journals[t->rank], w, ++p->sent[w->peer]);
+        ndp_journal_set_sequence(&t->journals[t->rank], w, ++p->sent[w->peer]);
     const char *text = w->kind == NDP_WORK_SEND
                            ? p->api->send(p->comm, w->in, w->count, w->peer, w->tag, &w->request[0])
                            : p->api->recv(p->comm, w->out, w->count, w->peer, w->tag, &w->request[0]);
-    NDP_TRY(said(w, text));
+    NDP_TRY(check_mpi(w, text));
     p->messages++;
-    p->base->transport->owed++;
+    p->base->transport->pending_shares++;
     return NDP_OK;
 }
 
@@ -241,63 +258,64 @@ static ndp_status is_done(ndp_mpi_plain *p, ndp_work *w, bool *done) {
     return NDP_OK;
 }
 
-/* What this rank waits for others to begin: the collective, or one more message than it has received. Receives of other
- * tags may be outstanding, so a sender that has begun more may have begun this one, or not. Of receives nobody can tell
- * which message they will take. */
-static ndp_awaited awaited_of(const ndp_mpi_plain *p, const ndp_work *w) {
+/* What this rank waits for others to begin: the collective, or one message more than it has received. Receives of other
+ * tags may be pending, so a sender that has begun more may have begun this one or not. For a send nothing is certain: a
+ * receive does not say which message it will take (sequence 0). */
+static ndp_expected_op expected_by(const ndp_mpi_plain *p, const ndp_work *w) {
     const ndp_transport *t = p->base->transport;
-    ndp_awaited a = {.base = p->base->group.base, .comm = p->base->number, .to = -1};
+    ndp_expected_op e = {.base = p->base->group.base, .comm = p->base->number, .to = -1};
     if (ndp_work_is_message(w))
-        a.to = t->rank;
+        e.to = t->rank;
     else
-        a.sequence = ndp_journal_record(&t->journals[t->rank], w)->sequence;
+        e.sequence = ndp_journal_record(&t->journals[t->rank], w)->sequence;
     if (w->kind == NDP_WORK_RECV)
-        a.sequence = p->received[w->peer] + 1;
-    return a;
+        e.sequence = p->received[w->peer] + 1;
+    return e;
 }
 
-/* Who sleeps looks around: answers others, finds out who has not come, and whether that one waits for this one. A rank
- * that has left only answers: the others say whether they wait for it. */
-static ndp_status look_around(ndp_mpi_plain *p, ndp_work *w, ndp_watch *watch, double deadline) {
+/* One look at the others during a long wait: replies to requests, finds a missing rank, and checks for a cycle. A rank
+ * that has left only replies; ranks that wait for it report that themselves. */
+static ndp_status watch_peers(ndp_mpi_plain *p, ndp_work *w, ndp_watchdog *watchdog, double deadline) {
     ndp_transport *t = w->comm->transport;
-    ndp_awaited a = awaited_of(p, w);
+    ndp_expected_op e = expected_by(p, w);
     double now = ndp_now();
-    ndp_journal_look(&t->journals[t->rank], now);
-    NDP_TRY(ndp_inquiry_serve(t->inquiry, &a));
+    ndp_journal_poll(&t->journals[t->rank], now);
+    NDP_TRY(ndp_state_query_serve(t->state_query, &e));
     if (atomic_load(&t->health->of[t->rank].left))
         return NDP_OK;
-    NDP_TRY(ndp_watchdog_search(watch, &a, w, now));
-    NDP_TRY(ndp_watchdog_look(watch, t, now));
-    return now > deadline ? ndp_watchdog_expired(w, -1) : NDP_OK;
+    NDP_TRY(ndp_watchdog_find_missing(watchdog, &e, w, now));
+    NDP_TRY(ndp_watchdog_find_cycle(watchdog, t, now));
+    return now > deadline ? ndp_watchdog_timeout(w, -1) : NDP_OK;
 }
 
-/* Looks until the operation is done; never sleeps: MPI moves only while it is called. */
-static ndp_status look_until_done(ndp_mpi_plain *p, ndp_work *w) {
+/* Never sleeps: MPI only moves data while it is called. */
+static ndp_status poll_until_done(ndp_mpi_plain *p, ndp_work *w) {
     ndp_transport *t = w->comm->transport;
     ndp_journal *journal = &t->journals[t->rank];
     double begun = ndp_now();
-    ndp_watch watch = {.next = begun + UNWATCHED_SECONDS};
-    for (int64_t looks = 1;; looks++) {
+    ndp_watchdog watchdog = {.next = begun + UNWATCHED_SECONDS};
+    for (int64_t polls = 1;; polls++) {
         bool done;
-        NDP_TRY(do_duty(&p->duty));
+        NDP_TRY(make_progress(&p->progress));
         NDP_TRY(is_done(p, w, &done));
         if (done)
             return NDP_OK;
         NDP_TRY(ndp_health_check(t->health));
-        if (looks % 16 == 0)
-            NDP_TRY(ndp_duties_run(t));
-        if (looks == LOOKS_UNNOTED)
-            ndp_journal_sleep(journal, w, ndp_work_is_message(w) ? ndp_comm_world_rank(w->comm, w->peer) : -1);
-        if (looks >= LOOKS_UNNOTED && looks % LOOKS_AROUND == 0) /* its duties are done */
-            NDP_TRY(look_around(p, w, &watch, begun + t->timeout));
+        if (polls % 16 == 0)
+            NDP_TRY(ndp_progress_fns_run(t));
+        if (polls == POLLS_UNRECORDED)
+            ndp_journal_wait_begin(journal, w, ndp_work_is_message(w) ? ndp_comm_world_rank(w->comm, w->peer) : -1);
+        if (polls >= POLLS_UNRECORDED &&
+            polls % POLLS_PER_WATCH == 0) /* after its progress functions: 64 is a multiple of 16 */
+            NDP_TRY(watch_peers(p, w, &watchdog, begun + t->timeout));
         sched_yield();
     }
 }
 
 static ndp_status complete(ndp_mpi_plain *p, ndp_work *w) {
     const ndp_transport *t = w->comm->transport;
-    ndp_status st = look_until_done(p, w);
-    ndp_journal_wake(&t->journals[t->rank]);
+    ndp_status st = poll_until_done(p, w);
+    ndp_journal_wait_end(&t->journals[t->rank]);
     return st;
 }
 
@@ -317,7 +335,7 @@ ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w) {
     if (w->kind == NDP_WORK_RECV)
         p->received[w->peer]++;
     p->messages--;
-    p->base->transport->owed--;
+    p->base->transport->pending_shares--;
     return NDP_OK;
 }
 
@@ -331,7 +349,7 @@ static void free_tables(ndp_mpi_plain *p) {
 
 ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c) {
     ndp_group g = c->group;
-    *p = (ndp_mpi_plain){.duty = {.run = do_duty},
+    *p = (ndp_mpi_plain){.progress = {.run = make_progress},
                          .api = api,
                          .base = c,
                          .sent = calloc((size_t)g.count, sizeof *p->sent),
@@ -348,21 +366,21 @@ ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm
         text = api->comm_create(g.base, g.stride, g.count, &p->second);
     if (!text) {
         for (int i = 0; i < NDP_SHM_OUTSTANDING; i++)
-            p->pending[i].vote.all = p->hashes + (size_t)i * (size_t)g.count;
-        ndp_duty_add(c->transport, &p->duty);
+            p->pending[i].match.all = p->hashes + (size_t)i * (size_t)g.count;
+        ndp_progress_fn_add(c->transport, &p->progress);
         return NDP_OK;
     }
     if (p->comm)
         api->comm_destroy(p->comm);
     free_tables(p);
     free(p->hashes);
-    return NDP_FAIL(NDP_ECOMM, "MPI gives no communicator of %d ranks: %s", g.count, text);
+    return NDP_FAIL(NDP_ECOMM, "MPI cannot create a communicator of %d ranks: %s", g.count, text);
 }
 
 void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet) {
     ndp_transport *t = p->base->transport;
-    t->owed -= (int)(p->begun - p->ended) + p->messages;
-    ndp_duty_remove(t, &p->duty);
+    t->pending_shares -= (int)(p->begun - p->ended) + p->messages;
+    ndp_progress_fn_remove(t, &p->progress);
     free_tables(p);
     if (quiet) /* MPI may still write into the scratch; the process is about to end */
         return;

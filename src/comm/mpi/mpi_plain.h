@@ -1,34 +1,35 @@
-/* Operations by MPI alone: between nodes, and for memory that peers cannot reach. MPI moves bytes; sums are made here,
- * in rank order, so that the bits are those of every other transport: a reduce_scatter is an all_to_all of the parts
- * and a sum (what it would send anyway), an all_reduce that and an all_gather. */
+/* Operations by MPI alone, for groups that span nodes or share no memory. MPI only moves bytes. Sums are made here, in
+ * rank order, so every transport gives the same bits: a reduce_scatter is an all_to_all of the parts and a sum (it
+ * sends no more bytes than MPI's own would), an all_reduce is that and an all_gather. */
 #ifndef NDP_COMM_MPI_MPI_PLAIN_H
 #define NDP_COMM_MPI_MPI_PLAIN_H
 
-#include "comm/mpi/mpi_agree.h"
+#include "comm/mpi/mpi_match.h"
 #include "comm/node/shm.h"
 
-/* Memory for what MPI brings before it is summed; kept for later operations. */
+/* Memory for received parts until they are summed; kept for later operations. */
 typedef struct ndp_mpi_scratch {
     void *data;
     size_t bytes;
 } ndp_mpi_scratch;
 
-/* A collective that was begun and is not complete. */
+/* A collective that has begun and is not complete. */
 typedef struct ndp_mpi_pending {
     ndp_work work;
-    bool spread; /* an all_reduce in its second half: the parts are summed and gathered */
+    bool gathering; /* an all_reduce in its second half: the summed parts are gathered */
     ndp_mpi_scratch scratch;
-    ndp_mpi_vote vote;
-    bool agreed; /* all ranks bring the same */
+    ndp_mpi_match match;
+    bool agreed; /* all ranks have begun the same operation */
 } ndp_mpi_pending;
 
 /* One rank's handle. Collectives complete in the order of their begins, whichever this rank waits for. */
 typedef struct ndp_mpi_plain {
-    ndp_duty duty;
+    ndp_progress_fn progress;
     const ndp_mpi_api *api;
     ndp_comm *base;
-    void *comm;   /* MPI's communicator: its operations meet in the order of the begins */
-    void *second; /* another of the same ranks for second halves: they meet in the order in which first halves end */
+    void *comm;   /* MPI's communicator: operations are matched in the order of the begins */
+    void *second; /* another one of the same ranks, for second halves: these begin in the order in which first halves
+                     end */
     uint32_t begun, ended, waited;
     int messages;           /* begun and not waited for */
     uint32_t *sent;         /* [count]: messages begun to each member */
@@ -40,10 +41,10 @@ typedef struct ndp_mpi_plain {
 
 /* Collective over the group of `c`. */
 ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm *c);
-/* quiet: MPI is not told, since peers may be gone. */
+/* quiet: without MPI calls, since peers may be gone. */
 void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet);
 
-/* At most NDP_SHM_OUTSTANDING collectives are outstanding, and are waited for in the order of their begins. */
+/* At most NDP_SHM_OUTSTANDING collectives are outstanding; they are waited for in the order of their begins. */
 ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w);
 ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w);
 

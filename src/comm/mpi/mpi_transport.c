@@ -1,14 +1,14 @@
-/* The `mpi` transport: processes. Groups inside a node use each other's memory (node.h) if this could be set up; groups
- * that span nodes use MPI (mpi_plain.c).
+/* The `mpi` transport: processes. Groups inside a node use each other's memory (node_memory.h) if this could be set up;
+ * groups that span nodes use MPI (mpi_plain.c).
  *
  * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
  * rehearsed on one. */
 #include "base/clock.h"
-#include "comm/watch/inquiry.h"
-#include "comm/node/mapping.h"
+#include "comm/mpi/mpi_bootstrap.h"
 #include "comm/mpi/mpi_load.h"
-#include "comm/mpi/mpi_meet.h"
 #include "comm/mpi/mpi_plain.h"
+#include "comm/node/mapping.h"
+#include "comm/watch/state_query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -52,7 +52,7 @@ static bool is_on_one_node(const ndp_mpi_transport *t, ndp_group g) {
     return same;
 }
 
-/* The group's first rank says its number. */
+/* The group's first rank chooses the number. */
 static ndp_status number_for_group(ndp_mpi_transport *t, mpi_comm *c, uint32_t *out) {
     ndp_work w;
     *out = c->base.group.rank == 0 ? ++t->numbered : 0;
@@ -69,7 +69,7 @@ static void mpi_comm_destroy(ndp_comm *base) {
     free(c);
 }
 
-/* Operations up to here have no number, and do not count. */
+/* The broadcast itself has no number, and does not count as an operation. */
 static ndp_status connect_by_mpi(ndp_mpi_transport *t, mpi_comm *c) {
     uint32_t number;
     NDP_TRY(ndp_mpi_plain_init(&c->plain, t->api, &c->base));
@@ -99,15 +99,33 @@ static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const ch
     return NDP_OK;
 }
 
-/* ---- windows ---- */
+/* ---- memory ---- */
 
-static ndp_status mpi_window_create(ndp_comm *base, size_t bytes, bool shared, ndp_window **out) {
+static ndp_status mpi_memory_map(ndp_transport *base, size_t bytes, void **out) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    return t->on_node ? ndp_node_memory_map(&t->node, bytes, out) : ndp_plain_memory_map(base, bytes, out);
+}
+
+static void mpi_memory_unmap(ndp_transport *base, void *data, size_t bytes) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base;
+    if (t->on_node)
+        ndp_node_memory_unmap(&t->node, data);
+    else
+        ndp_plain_memory_unmap(base, data, bytes);
+}
+
+static ndp_status mpi_window_register(ndp_comm *base, void *data, size_t bytes, ndp_window **out) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
-    if (shared && base->group.count > 1 && !((mpi_comm *)base)->on_node)
+    return t->on_node ? ndp_node_window_register(&t->node, base, data, bytes, out)
+                      : ndp_plain_window_register(base, data, bytes, out);
+}
+
+static ndp_status mpi_window_share(ndp_comm *base, size_t bytes, ndp_window **out) {
+    ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
+    if (base->group.count > 1 && !((mpi_comm *)base)->on_node)
         return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
                         t->on_node ? "it spans nodes" : "the processes of this node cannot share memory");
-    return t->on_node ? ndp_node_window_create(&t->node, base, bytes, shared, out)
-                      : ndp_plain_window_create(base, bytes, shared, out);
+    return t->on_node ? ndp_node_window_share(&t->node, base, bytes, out) : ndp_plain_window_share(base, bytes, out);
 }
 
 static void mpi_window_destroy(ndp_window *w) {
@@ -120,53 +138,54 @@ static void mpi_window_destroy(ndp_window *w) {
 
 /* ---- the end ---- */
 
-/* Waits, for the grace at most, until all other ranks of the world have ended: true when they have. Ranks of other
- * nodes cannot be seen. */
-static bool others_leave(const ndp_mpi_transport *t) {
+/* Waits up to GRACE_SECONDS until all other ranks have ended: true if they have. Ranks of other nodes cannot be seen,
+ * so with several nodes this is false. */
+static bool others_have_left(const ndp_mpi_transport *t) {
     double deadline = ndp_now() + GRACE_SECONDS;
     for (int r = 0; r < t->base.world; r++)
         while (r != t->base.rank && !atomic_load(&t->base.health->of[r].left)) {
             if (ndp_now() > deadline)
                 return false;
-            ndp_inquiry_progress(t->base.inquiry);
+            ndp_state_query_progress(t->base.state_query);
             usleep(2000);
         }
     return true;
 }
 
-/* Ranks of this node see the record, others are told, and they end by themselves; whoever of this node has not after
- * the grace, or is elsewhere, is ended by MPI. Only the rank that failed first does this. */
+/* Ranks of this node see the record, those of other nodes get a notice, and all return by themselves. Ranks that have
+ * not ended after the grace period, or are on other nodes, are ended by MPI_Abort. Only the rank that failed first does
+ * this. */
 static void mpi_abort(ndp_transport *base, const char *message) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     ndp_health_fail(base->health, base->rank, message);
     if (base->health->rank != base->rank)
         return;
-    ndp_inquiry_tell_failure(base->inquiry, message);
-    if (!others_leave(t))
+    ndp_state_query_send_failure(base->state_query, message);
+    if (!others_have_left(t))
         t->api->abort(1);
 }
 
-/* Ranks of other nodes cannot see that this one has left: it answers until they have, too. */
-static bool meet_at_the_end(ndp_mpi_transport *t) {
+/* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they leave, too. */
+static bool barrier_at_the_end(ndp_mpi_transport *t) {
     ndp_comm_at(t->world, "end of the run", -1, -1);
     return ndp_barrier(t->world) == NDP_OK;
 }
 
-/* After a failure MPI is finalised too if all ranks come to it: mpirun may hang when some finalise and others just end.
- * Where not all come, finalising would wait for ever. */
+/* After a failure MPI is finalised if all ranks do it, since mpirun may hang if some finalise and others just exit. If
+ * not all do, MPI_Finalize would wait for ever. */
 static void mpi_destroy(ndp_transport *base) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
     bool failed = base->health && atomic_load(&base->health->failed) != 0;
     if (base->health)
         atomic_store(&base->health->of[base->rank].left, 1);
-    if (!failed && base->inquiry)
-        failed = !meet_at_the_end(t);
-    ndp_inquiry_destroy(base->inquiry, failed);
+    if (!failed && base->state_query)
+        failed = !barrier_at_the_end(t);
+    ndp_state_query_destroy(base->state_query, failed);
     if (t->world)
         mpi_comm_destroy(t->world);
-    if (t->ours && (!failed || others_leave(t)))
+    if (t->ours && (!failed || others_have_left(t)))
         t->api->finalize();
-    ndp_node_release(&t->node);
+    ndp_node_memory_release(&t->node);
     free(t->private_);
     ndp_memory_unmap(t->journals, ndp_mpi_journal_bytes(t));
     free(t->node_of);
@@ -180,7 +199,10 @@ static const ndp_transport_ops mpi_ops = {
     .comm_destroy = mpi_comm_destroy,
     .begin = mpi_begin,
     .wait = mpi_wait,
-    .window_create = mpi_window_create,
+    .memory_map = mpi_memory_map,
+    .memory_unmap = mpi_memory_unmap,
+    .window_register = mpi_window_register,
+    .window_share = mpi_window_share,
     .window_destroy = mpi_window_destroy,
     .abort = mpi_abort,
     .destroy = mpi_destroy,
@@ -189,13 +211,14 @@ static const ndp_transport_ops mpi_ops = {
 /* ---- the start ---- */
 
 static ndp_status check_launcher(const ndp_mpi_transport *t) {
-    int told = 1;
-    if (t->base.world > 1 || !ndp_launched(&told) || told == 1)
+    int ranks = 1;
+    if (t->base.world > 1 || !ndp_launched(&ranks) || ranks == 1)
         return NDP_OK;
-    return NDP_FAIL(NDP_ECOMM,
-                    "the launcher says %d ranks, but each of them is alone: this program speaks %s, and was started by "
-                    "another MPI's mpirun (or by srun without its PMI plugin); start it with the mpirun of that MPI",
-                    told, t->api->library());
+    return NDP_FAIL(
+        NDP_ECOMM,
+        "the launcher started %d ranks, but each of them is alone: this program uses %s, and was started by "
+        "another MPI's mpirun (or by srun without its PMI plugin); start it with the mpirun of that MPI",
+        ranks, t->api->library());
 }
 
 static int env_positive(const char *name) {
@@ -208,7 +231,7 @@ static ndp_status join(ndp_mpi_transport *t) {
     ndp_mpi_world world;
     const char *text = t->api->init(&world);
     if (text)
-        return NDP_FAIL(NDP_ECOMM, "MPI does not start: %s", text);
+        return NDP_FAIL(NDP_ECOMM, "MPI_Init failed: %s", text);
     t->ours = world.ours;
     t->base.rank = world.rank;
     t->base.world = world.size;
@@ -218,7 +241,7 @@ static ndp_status join(ndp_mpi_transport *t) {
     int per_node = env_positive("NDP_NODE_RANKS"), node = per_node ? world.rank / per_node * per_node : world.node;
     const char *shm = getenv("NDP_SHM");
     NDP_TRY(mpi_comm_create(&t->base, (ndp_group){0, 1, world.size, world.rank}, "world", &t->world));
-    NDP_TRY(ndp_mpi_meet(t, node, !shm || strcmp(shm, "off") != 0));
+    NDP_TRY(ndp_mpi_bootstrap(t, node, !shm || strcmp(shm, "off") != 0));
     return ndp_wait_setup(&t->base, t->base.node_ranks);
 }
 

@@ -1,6 +1,10 @@
-/* A world of threads: every rank reads and writes the others' memory through plain pointers. */
+/* The `local` transport: ranks are threads of one process and access each other's memory through plain pointers.
+ *
+ * The world's lists (groups, shared windows) are guarded by one lock; operations use only gates. A body that returns an
+ * error ends the run for all: rank_main records it in the health record, and the waits of the others return it. */
 #include "comm/node/mapping.h"
 #include "comm/node/peers.h"
+#include "comm/watch/health.h"
 
 #include <omp.h>
 #include <pthread.h>
@@ -10,8 +14,8 @@
 
 enum { STACK_BYTES = 8 << 20 };
 
-/* What the ranks of one communicator share. Each creates its handle on its own; the n-th creation of a group by one
- * rank meets the n-th creation by the others. Lives until the world ends. */
+/* What the ranks of one communicator share. Each rank creates its handle without waiting: its n-th handle of a group
+ * belongs together with the n-th handles of the others. Lives until the world ends. */
 typedef struct local_group {
     struct local_group *next;
     ndp_group group;
@@ -19,8 +23,8 @@ typedef struct local_group {
     bool joined[]; /* by group rank */
 } local_group;
 
-/* A shared window's memory; freed by the last rank that destroys its handle, or with the world when a rank never took
- * its own. */
+/* The memory of a shared window; freed by the last rank that destroys its handle, or with the world if a rank never got
+ * one. */
 typedef struct local_shared {
     struct local_shared *next;
     int handles;
@@ -37,7 +41,7 @@ typedef struct local_world {
     ndp_status (*body)(ndp_transport *, void *);
     void *arg;
     ndp_status first_status;
-    char stopped[256]; /* what the first rank said that was stopped by a signal; "" when none was */
+    char stopped[256]; /* the message of the first rank that a signal stopped; "": none */
 } local_world;
 
 typedef struct local_transport {
@@ -52,7 +56,7 @@ typedef struct local_comm {
 
 static local_world *world_of(const ndp_transport *t) { return ((const local_transport *)t)->world; }
 
-/* ---- memory: an address is known to all ---- */
+/* ---- memory: an address is valid on all ranks ---- */
 
 static ndp_ref local_locate(void *context, const void *data, size_t bytes) {
     (void)context, (void)bytes;
@@ -95,7 +99,7 @@ static local_group *group_new(ndp_group group) {
     return NULL;
 }
 
-/* Under the lock. NULL when memory ran out. */
+/* Under the lock. NULL: no memory. */
 static local_group *group_join(local_world *world, ndp_group group) {
     local_group **end = &world->groups, *g;
     for (; (g = *end) != NULL; end = &g->next)
@@ -156,7 +160,7 @@ static ndp_status shared_new(ndp_comm *c, size_t bytes, local_shared **out) {
     return NDP_OK;
 }
 
-static void shared_put(local_world *world, local_shared *s) {
+static void shared_release(local_world *world, local_shared *s) {
     pthread_mutex_lock(&world->lock);
     bool last = --s->handles == 0;
     local_shared **at = &world->shared;
@@ -173,10 +177,10 @@ static void shared_put(local_world *world, local_shared *s) {
 
 static void shared_abandon(local_world *world) {
     world->shared->handles = 1;
-    shared_put(world, world->shared);
+    shared_release(world, world->shared);
 }
 
-/* Rank 0 of the group makes the memory and tells the others where it is; NULL: it could not. */
+/* Rank 0 of the group creates the memory and broadcasts its address; NULL: it could not. */
 static ndp_status shared_find(ndp_comm *c, size_t bytes, local_shared **out) {
     local_shared *s = NULL;
     ndp_status st = c->group.rank == 0 ? shared_new(c, bytes, &s) : NDP_OK;
@@ -191,15 +195,15 @@ static ndp_status shared_find(ndp_comm *c, size_t bytes, local_shared **out) {
     return NDP_OK;
 }
 
-static ndp_status local_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    if (!shared || c->group.count == 1)
-        return ndp_plain_window_create(c, bytes, shared, out);
+static ndp_status local_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    if (c->group.count == 1)
+        return ndp_plain_window_share(c, bytes, out);
     local_shared *s = NULL;
     NDP_TRY(shared_find(c, bytes, &s));
     ndp_status st = ndp_memory_touch_part(s->data, bytes, c->group.rank, c->group.count);
     ndp_window *w = st == NDP_OK ? calloc(1, sizeof *w) : NULL;
     if (!w) {
-        shared_put(world_of(c->transport), s);
+        shared_release(world_of(c->transport), s);
         return st != NDP_OK ? st : NDP_FAIL(NDP_ENOMEM, "no memory for a window's handle");
     }
     *w = (ndp_window){.transport = c->transport, .data = s->data, .bytes = bytes, .impl = s};
@@ -208,11 +212,11 @@ static ndp_status local_window_create(ndp_comm *c, size_t bytes, bool shared, nd
 }
 
 static void local_window_destroy(ndp_window *w) {
-    if (!w->impl) {
+    if (!w->impl || w->impl == w->data) {
         ndp_plain_window_destroy(w);
         return;
     }
-    shared_put(world_of(w->transport), w->impl);
+    shared_release(world_of(w->transport), w->impl);
     free(w);
 }
 
@@ -226,7 +230,10 @@ static const ndp_transport_ops local_ops = {
     .comm_destroy = local_comm_destroy,
     .begin = local_begin,
     .wait = local_wait,
-    .window_create = local_window_create,
+    .memory_map = ndp_plain_memory_map,
+    .memory_unmap = ndp_plain_memory_unmap,
+    .window_register = ndp_plain_window_register,
+    .window_share = local_window_share,
     .window_destroy = local_window_destroy,
     .abort = local_abort,
 };
@@ -234,10 +241,10 @@ static const ndp_transport_ops local_ops = {
 static void *rank_main(void *arg) {
     local_transport *t = arg;
     local_world *world = t->world;
-    omp_set_num_threads(1); /* per thread: N ranks share the cores; a rank may take more */
+    omp_set_num_threads(1); /* per thread: N ranks share the cores; a body may raise it */
     ndp_error_set(NDP_OK, "");
     ndp_status st = world->body(&t->base, world->arg);
-    if (st == NDP_EINTR) { /* no failure: the others end by themselves */
+    if (st == NDP_EINTR) { /* no failure: the others return by themselves */
         pthread_mutex_lock(&world->lock);
         if (!world->stopped[0])
             snprintf(world->stopped, sizeof world->stopped, "%s", ndp_error_message());
@@ -256,7 +263,7 @@ static void *rank_main(void *arg) {
     return NULL;
 }
 
-/* Starts as many rank threads as the system gives; *started says how many. */
+/* Starts as many rank threads as the system allows; *started: how many. */
 static void start(pthread_t *threads, local_transport *ranks, int n, int *started) {
     pthread_attr_t attr;
     pthread_attr_init(&attr);

@@ -20,7 +20,7 @@ ndp_status ndp_memory_map(int fd, int64_t offset, size_t bytes, void **out) {
     size_t size = ndp_memory_round(bytes);
     if (size < bytes || size > SIZE_MAX - HUGE)
         return no_memory(bytes, EOVERFLOW);
-    /* Reserve enough to find a 2 MiB boundary inside, map there, give the rest back. */
+    /* Reserves enough to contain a 2 MiB boundary, maps there, and unmaps the rest. */
     unsigned char *room = mmap(NULL, size + HUGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (room == MAP_FAILED)
         return no_memory(bytes, errno);
@@ -35,7 +35,7 @@ ndp_status ndp_memory_map(int fd, int64_t offset, size_t bytes, void **out) {
     if (before)
         munmap(room, before);
     munmap(data + size, HUGE - before);
-    madvise(data, size, MADV_HUGEPAGE); /* advice: a kernel without huge pages serves small ones */
+    madvise(data, size, MADV_HUGEPAGE); /* only advice: a kernel without huge pages uses small ones */
     *out = data;
     return NDP_OK;
 }
@@ -45,9 +45,9 @@ void ndp_memory_unmap(void *data, size_t bytes) {
         munmap(data, ndp_memory_round(bytes));
 }
 
-/* A huge page for every whole 2 MiB: shared memory gets none by advice where the system's shmem_enabled says never, as
- * it does by default. One page must be there first; the kernel zeroes the rest. Where this is refused small pages do.
- */
+/* Asks for a huge page for every whole 2 MiB. Advice is not enough for shared memory: shmem_enabled is `never` by
+ * default. MADV_COLLAPSE needs one page to be present; the kernel zeroes the rest. If it is refused, small pages are
+ * used. */
 static void take_huge_pages(uintptr_t first, uintptr_t last) {
     enum { COLLAPSE = 25 }; /* MADV_COLLAPSE of Linux 6.1 */
     for (uintptr_t at = (first + HUGE - 1) / HUGE * HUGE; at + HUGE <= last; at += HUGE)
@@ -62,7 +62,7 @@ ndp_status ndp_memory_touch(void *data, size_t bytes) {
     take_huge_pages(first, last);
     if (madvise((void *)first, last - first, MADV_POPULATE_WRITE) != 0 && (errno == ENOMEM || errno == EFAULT))
         return no_memory(bytes, errno);
-    return NDP_OK; /* before Linux 5.14: taken at the first use */
+    return NDP_OK; /* EINVAL before Linux 5.14: pages are taken at their first use */
 }
 
 ndp_status ndp_memory_touch_part(void *data, size_t bytes, int part, int parts) {

@@ -1,5 +1,30 @@
+/* Collectives in shared memory.
+ *
+ *   ndp_shm_begin   publish: this rank's operation (kind, count, where its buffers are) goes into slot
+ *      |            sequence % NDP_SHM_SLOTS; then gate `arrived` = sequence. Only small data is copied.
+ *      v
+ *   all `arrived` gates reached   (ndp_shm_wait, or make_progress during any other wait of this rank)
+ *      |  execute_next: compares what all ranks have begun, does this rank's share directly on the peers' memory, then
+ *      v  gate `finished` = sequence
+ *   all `finished` gates of ranks that access this rank's buffers reached   (wait_for_peers)
+ *      v
+ *   ndp_shm_wait returns: the buffers are the caller's
+ *
+ * The shares:
+ *   small (at most NDP_SHM_INLINE bytes)   the data is in the slot, every rank computes everything; no `finished` wait
+ *   all_gather in a shared window, all parts in place   nothing moves; no `finished` wait
+ *   all_reduce   rank r reduces part r of all buffers and writes it to all of them (no other rank touches part r)
+ *   all others   each rank reads from its peers what it needs
+ *
+ * If peers cannot access a large buffer, its rank copies it into memory that they can (stage), and after an all_reduce
+ * copies the result back.
+ *
+ * Invariants: executed <= begun, and operations are executed and waited for in the order of their begins. At most
+ * NDP_SHM_OUTSTANDING = 8 are outstanding, and there are twice as many slots: a rank that begins operation s has waited
+ * for s - 8, which all ranks had then begun; so they had all waited for s - 16, and its slot is free. */
 #include "comm/node/shm.h"
 #include "comm/rank_sum.h"
+#include "comm/watch/health.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -8,10 +33,10 @@ static ndp_shm_slot *slot_of(const ndp_shm *s, int member, uint32_t sequence) {
     return &s->block[member].slot[sequence % NDP_SHM_SLOTS];
 }
 
-/* ---- begin: what this rank brings ---- */
+/* ---- begin ---- */
 
-/* Bytes that peers read of this rank's `in`. */
-static size_t bytes_shown(const ndp_work *w) {
+/* Bytes of this rank's `in` that peers read. */
+static size_t bytes_exposed(const ndp_work *w) {
     size_t part = ndp_work_bytes(w), all = part * (size_t)w->comm->group.count;
     switch (w->kind) {
     case NDP_WORK_BARRIER:
@@ -24,11 +49,11 @@ static size_t bytes_shown(const ndp_work *w) {
     }
 }
 
-/* Equal on all ranks, since the counts and types are. */
-static bool is_small(const ndp_work *w) { return bytes_shown(w) <= NDP_SHM_INLINE; }
+/* The same on all ranks, since counts and types are. */
+static bool is_small(const ndp_work *w) { return bytes_exposed(w) <= NDP_SHM_INLINE; }
 
-/* Where peers find `in`: in a copy, when they cannot reach it. */
-static ndp_status show(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *out, void **staged) {
+/* Where peers find `in`: in a copy if they cannot access it. */
+static ndp_status expose(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *out, void **staged) {
     *out = s->space->locate(s->space->context, in, bytes);
     if (out->segment >= 0)
         return NDP_OK;
@@ -39,21 +64,21 @@ static ndp_status show(const ndp_shm *s, const void *in, size_t bytes, ndp_ref *
 
 static ndp_status publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot, void **staged) {
     const ndp_group *g = &s->comm->group;
-    const ndp_ref nowhere = {.segment = -1};
-    size_t part = ndp_work_bytes(w), shown = bytes_shown(w);
+    const ndp_ref none = {.segment = -1};
+    size_t part = ndp_work_bytes(w), exposed = bytes_exposed(w);
     slot->operation = *ndp_journal_record(&s->comm->transport->journals[s->comm->transport->rank], w);
-    slot->in = slot->out = nowhere;
+    slot->in = slot->out = none;
     slot->in_place = w->kind == NDP_WORK_ALL_GATHER && w->in == (char *)w->out + (size_t)g->rank * part;
     if (w->kind == NDP_WORK_ALL_GATHER)
         slot->out = s->space->locate(s->space->context, w->out, part * (size_t)g->count);
-    bool shows = w->kind != NDP_WORK_BROADCAST || w->peer == g->rank;
-    if (!shows || shown == 0)
+    bool is_read = w->kind != NDP_WORK_BROADCAST || w->peer == g->rank;
+    if (!is_read || exposed == 0)
         return NDP_OK;
     if (is_small(w)) {
-        memcpy(slot->data, w->in, shown);
+        memcpy(slot->data, w->in, exposed);
         return NDP_OK;
     }
-    return show(s, w->in, shown, &slot->in, staged);
+    return expose(s, w->in, exposed, &slot->in, staged);
 }
 
 ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
@@ -65,23 +90,23 @@ ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
     NDP_TRY(publish(s, w, slot_of(s, s->comm->group.rank, w->sequence), &staged));
     s->pending[w->sequence % NDP_SHM_OUTSTANDING] = (ndp_shm_pending){.work = *w, .staged = staged};
     s->begun++;
-    s->comm->transport->owed++;
+    s->comm->transport->pending_shares++;
     ndp_gate_set(&s->block[s->comm->group.rank].arrived, w->sequence);
     return NDP_OK;
 }
 
-/* ---- wait: meet and compare ---- */
+/* ---- once all ranks have arrived ---- */
 
 static ndp_status compare(const ndp_shm *s, const ndp_work *w, int member) {
     const ndp_record *first = &slot_of(s, 0, w->sequence)->operation;
     const ndp_record *other = &slot_of(s, member, w->sequence)->operation;
-    if (ndp_record_meets(first, other))
+    if (ndp_record_matches(first, other))
         return NDP_OK;
-    return ndp_record_disagreement(s->comm, ndp_comm_world_rank(s->comm, member), other,
-                                   ndp_comm_world_rank(s->comm, 0), first);
+    return ndp_record_mismatch(s->comm, ndp_comm_world_rank(s->comm, member), other, ndp_comm_world_rank(s->comm, 0),
+                               first);
 }
 
-/* An all_gather whose `out` is one and the same memory on all ranks. */
+/* True for an all_gather whose `out` is one and the same memory on all ranks. */
 static bool is_shared(const ndp_shm *s, const ndp_work *w) {
     ndp_ref first = slot_of(s, 0, w->sequence)->out;
     bool same = first.segment >= 0;
@@ -99,7 +124,7 @@ static bool all_arrived(const ndp_shm *s, uint32_t sequence) {
     return true;
 }
 
-/* s->in[p]: where this rank reads what rank p shows. */
+/* s->in[p]: where this rank reads the buffer of rank p. */
 static ndp_status find_peers(ndp_shm *s, const ndp_work *w) {
     bool small = is_small(w);
     for (int p = 0; p < s->comm->group.count; p++) {
@@ -116,7 +141,7 @@ static void advance(void **buffers, int n, size_t bytes) {
         buffers[p] = (char *)buffers[p] + bytes;
 }
 
-/* ---- wait: this rank's share; true when buffers of ranks were touched by others, so that all have to part ---- */
+/* ---- this rank's share; true if ranks access each other's buffers, so that all wait for their peers' shares ---- */
 
 static bool all_reduce(ndp_shm *s, const ndp_work *w) {
     int n = s->comm->group.count, rank = s->comm->group.rank;
@@ -124,7 +149,7 @@ static bool all_reduce(ndp_shm *s, const ndp_work *w) {
         ndp_reduce_ranks((ndp_dtype)w->type, (ndp_reduce)w->reduce, s->in, n, &(void *){w->out}, 1, w->count, false);
         return false;
     }
-    /* Parts of whole cache lines, so that no two ranks write the same one. */
+    /* Parts are whole cache lines, so that no two ranks write to one. */
     int64_t part = ((w->count + n - 1) / n + 63) / 64 * 64, first = part * rank;
     int64_t count = first + part <= w->count ? part : first < w->count ? w->count - first : 0;
     if (count > 0) {
@@ -185,48 +210,48 @@ static bool (*const share[])(ndp_shm *, const ndp_work *) = {
     [NDP_WORK_SHIFT] = shift,
 };
 
-/* Does rank p read or write this rank's buffers? Of a broadcast only the root's are read. */
-static bool is_touched_by(const ndp_work *w, int p) {
+/* Does rank p access this rank's buffers? In a broadcast, only the root's are read. */
+static bool is_accessed_by(const ndp_work *w, int p) {
     const ndp_group *g = &w->comm->group;
     if (w->kind == NDP_WORK_BROADCAST)
         return g->rank == w->peer;
     return w->kind != NDP_WORK_SHIFT || p == (g->rank + 1) % g->count;
 }
 
-/* Nobody touches this rank's buffers any more. */
-static ndp_status part_ways(ndp_shm *s, const ndp_work *w) {
+/* Until no peer accesses this rank's buffers any more. */
+static ndp_status wait_for_peers(ndp_shm *s, const ndp_work *w) {
     for (int p = 0; p < s->comm->group.count; p++)
-        if (is_touched_by(w, p))
+        if (is_accessed_by(w, p))
             NDP_TRY(ndp_gate_wait(&s->block[p].finished, w->sequence, w, p, 0));
     return NDP_OK;
 }
 
 /* This rank's share of the next operation, which all ranks have begun. */
-static ndp_status share_next(ndp_shm *s) {
-    ndp_shm_pending *next = &s->pending[(s->shared + 1) % NDP_SHM_OUTSTANDING];
+static ndp_status execute_next(ndp_shm *s) {
+    ndp_shm_pending *next = &s->pending[(s->executed + 1) % NDP_SHM_OUTSTANDING];
     ndp_work *w = &next->work;
     ndp_transport *t = s->comm->transport;
     for (int p = 1; p < s->comm->group.count; p++)
         NDP_TRY(compare(s, w, p));
     NDP_TRY(find_peers(s, w));
     NDP_TRY(ndp_health_enter(t->health, t->rank));
-    next->touched = share[w->kind](s, w);
+    next->shared = share[w->kind](s, w);
     ndp_health_leave(t->health, t->rank);
     ndp_gate_set(&s->block[s->comm->group.rank].finished, w->sequence);
-    s->shared++;
-    t->owed--;
+    s->executed++;
+    t->pending_shares--;
     return NDP_OK;
 }
 
-static ndp_status do_duty(ndp_duty *d) {
-    ndp_shm *s = (ndp_shm *)d;
-    while (s->shared != s->begun && all_arrived(s, s->shared + 1))
-        NDP_TRY(share_next(s));
+static ndp_status make_progress(ndp_progress_fn *f) {
+    ndp_shm *s = (ndp_shm *)f;
+    while (s->executed != s->begun && all_arrived(s, s->executed + 1))
+        NDP_TRY(execute_next(s));
     return NDP_OK;
 }
 
-/* The copy has the result of an all_reduce. */
-static void take_back(const ndp_shm *s, ndp_shm_pending *mine) {
+/* After an all_reduce the copy has the result. */
+static void release_copy(const ndp_shm *s, ndp_shm_pending *mine) {
     const ndp_work *w = &mine->work;
     if (!mine->staged)
         return;
@@ -242,15 +267,15 @@ ndp_status ndp_shm_wait(ndp_shm *s, ndp_work *w) {
         return NDP_FAIL(NDP_EBUG, "operation #%u of group %s is waited for before #%u", w->sequence, s->comm->name,
                         s->waited + 1);
     s->waited++;
-    /* Those begun before have been waited for: this is the next one, until its share is done. */
+    /* All earlier operations have been waited for, so this one is the next to execute, unless it has been executed. */
     for (int p = 0; p < s->comm->group.count; p++)
-        NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p, s->shared + 1 == w->sequence));
-    if (s->shared + 1 == w->sequence)
-        NDP_TRY(share_next(s));
+        NDP_TRY(ndp_gate_wait(&s->block[p].arrived, w->sequence, w, p, s->executed + 1 == w->sequence));
+    if (s->executed + 1 == w->sequence)
+        NDP_TRY(execute_next(s));
     w->in_place = !mine->staged;
-    if (mine->touched)
-        NDP_TRY(part_ways(s, w));
-    take_back(s, mine);
+    if (mine->shared)
+        NDP_TRY(wait_for_peers(s, w));
+    release_copy(s, mine);
     return NDP_OK;
 }
 
@@ -260,8 +285,8 @@ ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_
     void **peers = calloc((size_t)c->group.count, sizeof *peers);
     if (!peers)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", c->name);
-    *s = (ndp_shm){.duty = {.run = do_duty}, .comm = c, .block = block, .space = space, .in = peers};
-    ndp_duty_add(c->transport, &s->duty);
+    *s = (ndp_shm){.progress = {.run = make_progress}, .comm = c, .block = block, .space = space, .in = peers};
+    ndp_progress_fn_add(c->transport, &s->progress);
     return NDP_OK;
 }
 
@@ -270,7 +295,7 @@ void ndp_shm_release(ndp_shm *s) {
     const char *why = ndp_error_message();
     if (s->begun != s->waited)
         ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
-    t->owed -= (int)(s->begun - s->shared);
-    ndp_duty_remove(t, &s->duty);
+    t->pending_shares -= (int)(s->begun - s->executed);
+    ndp_progress_fn_remove(t, &s->progress);
     free(s->in);
 }

@@ -1,8 +1,9 @@
-/* The `shm` transport: the processes that ndp_launch started on one host. All they share is the file of their world
- * (node.h), so there is nothing to agree on before the first operation, and nothing listens on any address. */
+/* The `shm` transport: the processes that ndp_launch started on one host. They share nothing but the file of their
+ * world (node_memory.h), so they need no handshake before the first operation, and no process listens on any address.
+ */
 #include "comm/launched.h"
 #include "comm/node/mapping.h"
-#include "comm/node/node.h"
+#include "comm/node/node_memory.h"
 #include "comm/node/shm_world.h"
 
 #include <fcntl.h>
@@ -13,7 +14,7 @@
 
 typedef struct shm_transport {
     ndp_transport base;
-    ndp_node node;
+    ndp_node_memory node;
 } shm_transport;
 
 typedef struct shm_comm {
@@ -21,7 +22,7 @@ typedef struct shm_comm {
     ndp_node_part part;
 } shm_comm;
 
-static ndp_node *node_of(ndp_transport *t) { return &((shm_transport *)t)->node; }
+static ndp_node_memory *node_of(ndp_transport *t) { return &((shm_transport *)t)->node; }
 
 static ndp_status shm_comm_create(ndp_transport *t, ndp_group group, const char *name, ndp_comm **out) {
     shm_comm *c = calloc(1, sizeof *c);
@@ -45,18 +46,32 @@ static void shm_comm_destroy(ndp_comm *c) {
 static ndp_status shm_begin(ndp_work *w) { return ndp_peers_begin(&((shm_comm *)w->comm)->part.peers, w); }
 static ndp_status shm_wait(ndp_work *w) { return ndp_peers_wait(&((shm_comm *)w->comm)->part.peers, w); }
 
-static ndp_status shm_window_create(ndp_comm *c, size_t bytes, bool shared, ndp_window **out) {
-    return ndp_node_window_create(node_of(c->transport), c, bytes, shared, out);
+static ndp_status shm_memory_map(ndp_transport *t, size_t bytes, void **out) {
+    return ndp_node_memory_map(node_of(t), bytes, out);
+}
+
+static void shm_memory_unmap(ndp_transport *t, void *data, size_t bytes) {
+    (void)bytes;
+    ndp_node_memory_unmap(node_of(t), data);
+}
+
+static ndp_status shm_window_register(ndp_comm *c, void *data, size_t bytes, ndp_window **out) {
+    return ndp_node_window_register(node_of(c->transport), c, data, bytes, out);
+}
+
+static ndp_status shm_window_share(ndp_comm *c, size_t bytes, ndp_window **out) {
+    return ndp_node_window_share(node_of(c->transport), c, bytes, out);
 }
 
 static void shm_window_destroy(ndp_window *w) { ndp_node_window_destroy(node_of(w->transport), w); }
 
 static void shm_abort(ndp_transport *t, const char *message) { ndp_health_fail(t->health, t->rank, message); }
 
-/* Peers that still work need nothing of this rank: an operation ends once no rank touches its buffers. */
+/* Peers that still work need nothing from this rank: its last wait returned when no peer accessed its buffers any more.
+ */
 static void shm_destroy(ndp_transport *t) {
     atomic_store(&t->health->of[t->rank].left, 1);
-    ndp_node_release(node_of(t));
+    ndp_node_memory_release(node_of(t));
     free(t);
 }
 
@@ -66,7 +81,10 @@ static const ndp_transport_ops shm_ops = {
     .comm_destroy = shm_comm_destroy,
     .begin = shm_begin,
     .wait = shm_wait,
-    .window_create = shm_window_create,
+    .memory_map = shm_memory_map,
+    .memory_unmap = shm_memory_unmap,
+    .window_register = shm_window_register,
+    .window_share = shm_window_share,
     .window_destroy = shm_window_destroy,
     .abort = shm_abort,
     .destroy = shm_destroy,
@@ -74,27 +92,28 @@ static const ndp_transport_ops shm_ops = {
 
 /* ---- the start ---- */
 
-/* One process is a rank, once. */
-static ndp_status take_place(ndp_node *n, int rank) {
+/* Each rank is one process, which joins once. */
+static ndp_status claim_rank(ndp_node_memory *n, int rank) {
     uint32_t other = 0;
     if (atomic_compare_exchange_strong(&n->health->of[rank].process, &other, (uint32_t)getpid()))
         return NDP_OK;
     return NDP_FAIL(
         NDP_EINVAL,
-        "process %u has joined as rank %d before: of the processes that ndparallel launch starts, and their "
-        "own, each rank is one, and joins once",
+        "process %u has joined as rank %d: each rank is one of the processes that ndparallel launch starts, or a "
+        "child of one, and joins once",
         other, rank);
 }
 
 static ndp_status join(shm_transport *t, const ndp_shm_address *a, int rank) {
     int fd = fcntl(a->fd, F_DUPFD_CLOEXEC, 3);
     if (fd < 0)
-        return NDP_FAIL(NDP_EINVAL,
-                        "the memory of this world is closed (descriptor %d): what starts a rank's program has to pass "
-                        "its descriptors on",
-                        a->fd);
-    NDP_TRY(ndp_node_attach(&t->node, fd, a->token, a->ranks));
-    NDP_TRY(take_place(&t->node, rank));
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "the memory of this world is closed (descriptor %d): a script that starts a rank's program must keep "
+            "its descriptors open",
+            a->fd);
+    NDP_TRY(ndp_node_memory_attach(&t->node, fd, a->token, a->ranks));
+    NDP_TRY(claim_rank(&t->node, rank));
     t->base = (ndp_transport){.ops = &shm_ops,
                               .rank = rank,
                               .world = a->ranks,
@@ -108,17 +127,17 @@ ndp_status ndp_transport_shm(ndp_transport **out) {
     ndp_shm_address a;
     int rank = ndp_launched_rank();
     NDP_CHECK(ndp_shm_address_read(getenv(NDP_WORLD), &a) && rank < a.ranks,
-              "transport shm: this process is no rank that ndparallel started on one host (" NDP_WORLD " is '%s'); "
+              "transport shm: this process is not a rank that ndparallel started on one host (" NDP_WORLD " is '%s'); "
               "start it with `ndparallel launch -n N -- PROGRAM`",
               getenv(NDP_WORLD) ? getenv(NDP_WORLD) : "");
     shm_transport *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the shm transport");
     t->node.fd = -1;
-    prctl(PR_SET_PDEATHSIG, SIGKILL); /* a shell between the launcher and this process has not passed it on */
+    prctl(PR_SET_PDEATHSIG, SIGKILL); /* not inherited through a shell between the launcher and this process */
     ndp_status st = join(t, &a, rank);
     if (st != NDP_OK) {
-        ndp_node_release(&t->node);
+        ndp_node_memory_release(&t->node);
         free(t);
         return st;
     }

@@ -1,5 +1,5 @@
 #include "comm/node/shm_world.h"
-#include "comm/node/node.h"
+#include "comm/node/node_memory.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 struct ndp_shm_world {
-    ndp_node node;
+    ndp_node_memory node;
     ndp_node_address address;
     int ranks;
 };
@@ -17,7 +17,7 @@ ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out) {
     if (!w)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", ranks);
     w->ranks = ranks;
-    ndp_status st = ndp_node_create(&w->node, ranks, &w->address);
+    ndp_status st = ndp_node_memory_create(&w->node, ranks, &w->address);
     if (st != NDP_OK) {
         free(w);
         return st;
@@ -28,7 +28,7 @@ ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out) {
 
 void ndp_shm_world_destroy(ndp_shm_world *w) {
     if (w)
-        ndp_node_release(&w->node);
+        ndp_node_memory_release(&w->node);
     free(w);
 }
 
@@ -40,7 +40,7 @@ void ndp_shm_address_text(const ndp_shm_address *a, char *out, size_t size) {
     snprintf(out, size, "%d:%d:%016" PRIx64, a->fd, a->ranks, a->token);
 }
 
-/* The number before `end`, from 0 to INT_MAX; *text moves behind it. */
+/* The number before `end`, from 0 to INT_MAX; *text moves past `end`. */
 static bool read_number(const char **text, char end, int *out) {
     int64_t n = 0;
     const char *at = *text;
@@ -65,9 +65,9 @@ bool ndp_shm_address_read(const char *text, ndp_shm_address *out) {
     return true;
 }
 
-/* ---- how its ranks are ---- */
+/* ---- the state of its ranks ---- */
 
-/* A process that has ended reads no rank's memory, though it may have been killed while it did. */
+/* `inside` is cleared: a process that has ended accesses no memory, though it may have been killed while it did. */
 void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why) {
     ndp_health *h = w->node.health;
     atomic_store(&h->of[rank].inside, 0);

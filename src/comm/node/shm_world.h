@@ -1,8 +1,8 @@
-/* A world of processes on this host, as the process that starts them sees it. Started processes find the world by an
- * inherited descriptor and two variables of the environment:
+/* A world of processes on this host, for the process that starts them. The started processes find the world by an
+ * inherited descriptor and two environment variables:
  *
- *   NDP_WORLD=FD:RANKS:TOKEN      the shared file (node.h), the size of the world, the number that the file begins with
- *   NDP_RANK=R
+ *   NDP_WORLD=FD:RANKS:TOKEN   the shared file (node_memory.h), the number of ranks, the token in the file
+ *   NDP_RANK=R                 the rank of the process
  */
 #ifndef NDP_COMM_NODE_SHM_WORLD_H
 #define NDP_COMM_NODE_SHM_WORLD_H
@@ -14,7 +14,7 @@
 
 typedef struct ndp_shm_world ndp_shm_world;
 
-/* What NDP_WORLD says. */
+/* The value of NDP_WORLD. */
 typedef struct ndp_shm_address {
     int fd, ranks;
     uint64_t token;
@@ -24,16 +24,16 @@ NDP_API ndp_status ndp_shm_world_create(int ranks, ndp_shm_world **out);
 void ndp_shm_world_destroy(ndp_shm_world *w);
 /* `address->fd` closes on exec: a rank clears that flag. */
 ndp_shm_address ndp_shm_world_address(const ndp_shm_world *w);
-/* The value of NDP_WORLD, and back; false for a text that is none. */
+/* To the text of NDP_WORLD, and back; read: false if the text is not valid. */
 void ndp_shm_address_text(const ndp_shm_address *a, char *out, size_t size);
 bool ndp_shm_address_read(const char *text, ndp_shm_address *out);
 
-/* The process of rank `rank` has ended; `why`: what the other ranks are told, NULL when it is no failure. */
+/* The process of rank `rank` has ended. why: the failure that the other ranks report; NULL: it is none. */
 void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why);
-/* Whether that rank has joined the world; whether it has left it, without an error. */
+/* Whether that rank has joined the world, and whether it has left it without an error. */
 bool ndp_shm_world_joined(const ndp_shm_world *w, int rank);
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank);
-/* The rank that failed first, -1: none has said so. */
+/* The rank that failed first; -1: none is recorded. */
 int ndp_shm_world_failed(const ndp_shm_world *w);
 
 #endif

@@ -1,3 +1,6 @@
+/* A journal is a ring of the last NDP_JOURNAL_RECORDS operations and the state of one wait. Its rank writes it at each
+ * begin, wait and end (comm.c, wait.c, mpi_plain.c, p2p.c); the watchdog, the state query and, for records, the
+ * transports read it. A read is a copy under the lock, so a reader never sees half an update. */
 #include "comm/watch/journal.h"
 #include "base/clock.h"
 
@@ -8,7 +11,7 @@
 
 enum { LOCK_TRIES = 100000 };
 
-/* A holder copies for a microsecond; one that was killed meanwhile holds it for ever, hence the limit. */
+/* The holder copies for a microsecond. One that was killed meanwhile holds the lock for ever: hence the limit. */
 static void lock(ndp_journal *j) {
     for (int i = 0; i < LOCK_TRIES && atomic_exchange_explicit(&j->lock, 1, memory_order_acquire); i++)
         sched_yield();
@@ -24,8 +27,8 @@ static void copy_text(char *out, size_t size, const char *text) {
     memset(out + n, 0, size - n);
 }
 
-static ndp_place place_of(const ndp_comm *c) {
-    ndp_place p = {.instr = c->instr, .call = c->call};
+static ndp_call_site call_site_of(const ndp_comm *c) {
+    ndp_call_site p = {.instr = c->instr, .call = c->call};
     copy_text(p.what, sizeof p.what, c->what);
     return p;
 }
@@ -47,7 +50,7 @@ void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
                     .tag = w->tag,
                     .sequence = ndp_work_is_message(w) ? 0 : c->operations,
                     .count = w->count,
-                    .at = place_of(c),
+                    .at = call_site_of(c),
                     .begun = ndp_now()};
     copy_text(r.group, sizeof r.group, c->name);
     lock(j);
@@ -56,7 +59,7 @@ void ndp_journal_begin(ndp_journal *j, ndp_work *w) {
     unlock(j);
 }
 
-void ndp_journal_number(ndp_journal *j, const ndp_work *w, uint32_t sequence) {
+void ndp_journal_set_sequence(ndp_journal *j, const ndp_work *w, uint32_t sequence) {
     lock(j);
     ndp_journal_record(j, w)->sequence = sequence;
     unlock(j);
@@ -73,76 +76,76 @@ void ndp_journal_end(ndp_journal *j, const ndp_work *w) {
     unlock(j);
 }
 
-void ndp_journal_sleep(ndp_journal *j, const ndp_work *w, int awaits) {
+void ndp_journal_wait_begin(ndp_journal *j, const ndp_work *w, int blocked_on) {
     double now = ndp_now();
     lock(j);
-    j->waits |= 1;
-    j->looked = now;
-    j->waits_for = w->record;
-    j->waits_at = place_of(w->comm);
-    j->awaits = awaits;
-    j->awaits_in = 0;
+    j->wait |= 1;
+    j->last_poll = now;
+    j->wait_record = w->record;
+    j->wait_site = call_site_of(w->comm);
+    j->blocked_on = blocked_on;
+    j->peer_wait = 0;
     unlock(j);
 }
 
-void ndp_journal_await(ndp_journal *j, int awaits, uint32_t in) {
+void ndp_journal_set_blocked_on(ndp_journal *j, int blocked_on, uint32_t peer_wait) {
     lock(j);
-    j->awaits = awaits;
-    j->awaits_in = in;
+    j->blocked_on = blocked_on;
+    j->peer_wait = peer_wait;
     unlock(j);
 }
 
-void ndp_journal_wake(ndp_journal *j) {
+void ndp_journal_wait_end(ndp_journal *j) {
     lock(j);
-    j->waits = (j->waits | 1) + 1;
+    j->wait = (j->wait | 1) + 1;
     unlock(j);
 }
 
-void ndp_journal_look(ndp_journal *j, double now) {
+void ndp_journal_poll(ndp_journal *j, double now) {
     lock(j);
-    j->looks++;
-    j->looked = now;
+    j->polls++;
+    j->last_poll = now;
     unlock(j);
 }
 
-ndp_standing ndp_journal_read(ndp_journal *j) {
-    ndp_standing s = {.record.kind = -1};
+ndp_rank_state ndp_journal_read(ndp_journal *j) {
+    ndp_rank_state s = {.record.kind = -1};
     lock(j);
-    s.waits = j->waits;
-    s.waiting = j->waits & 1;
-    s.awaits = s.waiting ? j->awaits : -1;
-    s.awaits_in = s.waiting ? j->awaits_in : 0;
-    uint32_t number = s.waiting ? j->waits_for : j->last;
+    s.wait = j->wait;
+    s.waiting = j->wait & 1;
+    s.blocked_on = s.waiting ? j->blocked_on : -1;
+    s.peer_wait = s.waiting ? j->peer_wait : 0;
+    uint32_t number = s.waiting ? j->wait_record : j->last;
     s.known = j->begun > 0;
     if (s.waiting)
-        s.at = j->waits_at;
+        s.at = j->wait_site;
     if (number && j->begun - number < NDP_JOURNAL_RECORDS)
         s.record = *slot(j, number);
-    s.looks = j->looks;
-    s.looked = j->looked;
+    s.polls = j->polls;
+    s.last_poll = j->last_poll;
     unlock(j);
     return s;
 }
 
-void ndp_journal_put(ndp_journal *j, const ndp_standing *s) {
+void ndp_journal_put(ndp_journal *j, const ndp_rank_state *s) {
     lock(j);
     j->begun = s->known;
-    j->waits = s->waits;
-    j->awaits = s->awaits;
-    j->awaits_in = s->awaits_in;
-    j->waits_at = s->at;
-    j->waits_for = j->last = s->known && s->record.kind >= 0;
+    j->wait = s->wait;
+    j->blocked_on = s->blocked_on;
+    j->peer_wait = s->peer_wait;
+    j->wait_site = s->at;
+    j->wait_record = j->last = s->known && s->record.kind >= 0;
     *slot(j, 1) = s->record;
-    j->looks = s->looks;
-    j->looked = s->looked;
+    j->polls = s->polls;
+    j->last_poll = s->last_poll;
     unlock(j);
 }
 
-/* ---- what others wrote ---- */
+/* ---- data of other processes ---- */
 
 static bool text_ends(const char *text, size_t size) { return memchr(text, '\0', size) != NULL; }
 
-/* A bool is read as bytes: other values than 0 and 1 are undefined. */
+/* Reads the byte: a bool other than 0 and 1 would be undefined. */
 static bool is_bool(const bool *b) {
     unsigned char byte;
     memcpy(&byte, b, sizeof byte);
@@ -160,8 +163,8 @@ bool ndp_record_is_sound(const ndp_record *r, int world) {
            r->count <= INT64_MAX / 8 && group_is_sound(r, world);
 }
 
-bool ndp_standing_is_sound(const ndp_standing *s, int world) {
-    return is_bool(&s->known) && is_bool(&s->waiting) && s->awaits >= -1 && s->awaits < world &&
+bool ndp_rank_state_is_sound(const ndp_rank_state *s, int world) {
+    return is_bool(&s->known) && is_bool(&s->waiting) && s->blocked_on >= -1 && s->blocked_on < world &&
            text_ends(s->at.what, sizeof s->at.what) && (s->record.kind == -1 || ndp_record_is_sound(&s->record, world));
 }
 
@@ -171,26 +174,27 @@ static uint32_t records_kept(const ndp_journal *j) {
     return j->begun < NDP_JOURNAL_RECORDS ? j->begun : NDP_JOURNAL_RECORDS;
 }
 
-static bool is_like(const ndp_record *r, const ndp_awaited *a) {
+/* An operation of the stream that the expected one belongs to: collectives of a communicator, or sends to one rank. */
+static bool is_of_stream(const ndp_record *r, const ndp_expected_op *e) {
     bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
-    return r->base == a->base && r->comm == a->comm &&
-           (a->to < 0 ? !message : r->kind == NDP_WORK_SEND && r->peer == a->to);
+    return r->base == e->base && r->comm == e->comm &&
+           (e->to < 0 ? !message : r->kind == NDP_WORK_SEND && r->peer == e->to);
 }
 
-ndp_arrival ndp_journal_judge(ndp_journal *j, const ndp_awaited *a) {
+ndp_peer_progress ndp_journal_progress(ndp_journal *j, const ndp_expected_op *e) {
     lock(j);
     uint32_t kept = records_kept(j);
-    ndp_arrival v = {.come = kept == j->begun && a->sequence ? NDP_COME_NO : NDP_COME_UNKNOWN};
-    for (uint32_t k = 0; k < kept && a->sequence; k++) {
+    ndp_peer_progress p = {.progress = kept == j->begun && e->sequence ? NDP_PROGRESS_NOT_BEGUN : NDP_PROGRESS_UNKNOWN};
+    for (uint32_t k = 0; k < kept && e->sequence; k++) {
         const ndp_record *r = slot(j, j->begun - k);
-        if (is_like(r, a)) {
-            v.come = (int32_t)(r->sequence - a->sequence) >= 0 ? NDP_COME_YES : NDP_COME_NO;
+        if (is_of_stream(r, e)) {
+            p.progress = (int32_t)(r->sequence - e->sequence) >= 0 ? NDP_PROGRESS_BEGUN : NDP_PROGRESS_NOT_BEGUN;
             break;
         }
     }
-    v.in = j->waits & 1 ? j->waits : 0;
+    p.wait = j->wait & 1 ? j->wait : 0;
     unlock(j);
-    return v;
+    return p;
 }
 
 static bool is_with(const ndp_record *r, int rank) {
@@ -215,16 +219,16 @@ bool ndp_journal_last_with(ndp_journal *j, int rank, ndp_record *out) {
     return found;
 }
 
-/* ---- comparing and telling ---- */
+/* ---- comparison and text ---- */
 
-bool ndp_record_meets(const ndp_record *a, const ndp_record *b) {
+bool ndp_record_matches(const ndp_record *a, const ndp_record *b) {
     bool named = a->at.what[0] && b->at.what[0];
     return a->kind == b->kind && a->type == b->type && a->reduce == b->reduce && a->peer == b->peer &&
            a->count == b->count && a->sequence == b->sequence &&
            !(named && strncmp(a->at.what, b->at.what, sizeof a->at.what) != 0);
 }
 
-static int put_place(const ndp_place *p, char *out, size_t size) {
+static int put_call_site(const ndp_call_site *p, char *out, size_t size) {
     out[0] = '\0';
     if (p->instr >= 0 && p->call >= 0)
         return snprintf(out, size, "#%d.%d ", p->instr, p->call);
@@ -240,9 +244,9 @@ static const char *peer_words(const ndp_record *r, char out[24]) {
 }
 
 char *ndp_record_text(const ndp_record *r, char *out, size_t size) {
-    char place[32], name[NDP_PLACE_NAME + 4], peer[24], more[32] = "";
+    char place[32], name[NDP_CALL_SITE_NAME + 4], peer[24], more[32] = "";
     bool message = r->kind == NDP_WORK_SEND || r->kind == NDP_WORK_RECV;
-    put_place(&r->at, place, sizeof place);
+    put_call_site(&r->at, place, sizeof place);
     name[0] = '\0';
     if (r->at.what[0])
         snprintf(name, sizeof name, " %s", r->at.what);
@@ -262,8 +266,7 @@ char *ndp_record_text(const ndp_record *r, char *out, size_t size) {
     return out;
 }
 
-ndp_status ndp_record_disagreement(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b,
-                                   const ndp_record *b) {
+ndp_status ndp_record_mismatch(const ndp_comm *c, int rank_a, const ndp_record *a, int rank_b, const ndp_record *b) {
     char one[160], other[160];
     return NDP_FAIL(NDP_ECOMM, "%s: rank %d is at %s, rank %d at %s", c->name, rank_a,
                     ndp_record_text(a, one, sizeof one), rank_b, ndp_record_text(b, other, sizeof other));

@@ -1,37 +1,104 @@
+/* How a wait that hangs is detected and explained.
+ *
+ * DEFINITIONS
+ *
+ *   wait        One call of ndp_wait that lasts. A rank numbers its waits in its journal: `wait` is odd inside one.
+ *   poll        While it waits, a rank repeatedly runs its progress functions (its share of all operations that it has
+ *               begun) and checks again whether its own operation is done. Each such round is one poll.
+ *   blocked on  Rank A is blocked on rank B if A's wait cannot end before B begins some operation.
+ *   edge        A's journal entry {blocked_on = B, peer_wait = v}: A is blocked on B, and B cannot begin that operation
+ *               while B is inside its wait v. The edge is certain if v != 0; a guess has v = 0.
+ *   local       A rank whose journal this one can read in memory; all others are remote, and are asked (state_query.h).
+ *   missing     A member of a group that has not begun the collective for which others wait.
+ *
+ * INVARIANTS
+ *
+ *   (1) Only its own rank writes a journal. The entry of a remote rank is written by ranks of this node, from replies.
+ *       Readers get a consistent copy (the lock in journal.c).
+ *   (2) A rank's wait numbers only grow, so a rank and an odd number identify one wait for ever.
+ *   (3) A rank begins no operation inside a wait: progress functions only complete what was begun before.
+ *   (4) An edge with peer_wait = v != 0 is only written if the peer was seen inside v after it could have helped:
+ *       - at a gate: the peer has polled twice inside v since this rank first saw it there, so that one whole poll fell
+ *         into that time, and the gate is still not reached (ndp_watchdog_peer_wait, then check_gate in wait.c);
+ *       - without gates: the peer's journal, or its reply, says NOT_BEGUN and names v, read in one copy
+ *         (ndp_journal_progress). By (3) it cannot begin the operation before v ends.
+ *   (5) A cycle is reported only if every edge is certain and every rank is inside the wait that the edge to it names,
+ *       the reporting rank included. Then none of these waits ends: the first to end would need another one to end
+ *       before. So the states need not be read at one moment, and it does not matter how old a reply is.
+ *   (6) An edge that is stale (its peer has left wait v) or a guess never makes a cycle, by (2) and (5). Guesses only
+ *       serve the message of a time-out.
+ *   (7) The entry of a remote rank is read only after a reply that was requested in the present wait. Another rank of
+ *       this node may have stored another reply there since, which is harmless by (5).
+ *   (8) No thread and no rank waits for any of this: a wait through MPI that is over within UNWATCHED_SECONDS
+ *       (mpi_plain.c) sends no message, and a rank that computes is never interrupted.
+ *
+ * STATES of a rank in ndp_wait, with the function on each arrow
+ *
+ *   SPINNING ---- done ----------------------------------------------> DONE
+ *      |
+ *      | ndp_journal_wait_begin (gates: after 0.2 to 5 ms; MPI: after POLLS_UNRECORDED polls)
+ *      v
+ *   WAITING ---- done: ndp_journal_wait_end -------------------------> DONE
+ *    |    ^ \--- another rank failed: ndp_health_check --------------> NDP_ECOMM "rank 2 failed: ..."
+ *    |    |  \-- the peer has left: ndp_watchdog_left ---------------> NDP_ECOMM "rank 2 left the run ..."
+ *    |    |   \- time limit: ndp_watchdog_timeout -------------------> NDP_ECOMM "... all other ranks have begun it
+ * ..." |    | |    | the missing rank has begun the operation: ndp_watchdog_find_missing,
+ * ndp_journal_set_blocked_on(-1) |    | | an edge is known: ndp_journal_set_blocked_on, after |   gates:
+ * ndp_watchdog_peer_wait v   MPI: ndp_watchdog_find_missing (a remote peer: ndp_state_query_send, later
+ * ndp_state_query_serve) BLOCKED ---- done, failed, left: as above
+ *           \--- a closed cycle: ndp_watchdog_find_cycle -----------> NDP_ECOMM "ranks wait for each other ..."
+ *            \-- time limit: ndp_watchdog_timeout -----------------> NDP_ECOMM "... rank 3 has not arrived ..."
+ *
+ * The rank that gets an error first records it (ndp_health_fail, ndp_state_query_send_failure); the waits of all others
+ * then return that error by ndp_health_check.
+ *
+ * EXAMPLE: a cycle over two hosts. Ranks 0 and 1 are on host a, 2 and 3 on host b. Each first reduces with the next
+ * rank and then with the one before, over the groups north {0,1}, east {1,2}, south {2,3} and west {0,3}: each waits
+ * for ever.
+ *
+ *   rank 0, wait 11, at a gate of 1: rank 1 has polled twice inside its wait 5     -> edge 0 -> 1 in 5
+ *   rank 1, wait 5, by MPI: asks 2 for all_reduce #1 of east; it replies NOT_BEGUN, wait 9 -> edge 1 -> 2 in 9
+ *   rank 2, wait 9, at a gate of 3: rank 3 has polled twice inside its wait 7      -> edge 2 -> 3 in 7
+ *   rank 3, wait 7, by MPI: asks 0 for all_reduce #1 of west; it replies NOT_BEGUN, wait 11 -> edge 3 -> 0 in 11
+ *
+ * Rank 0 follows the edges: 1 is local and inside wait 5; 2 and 3 are remote, so it requests their states and stops; at
+ * a later check the replies are there: 2 is inside wait 9, 3 inside wait 7, and blocked on 0 in 11, which is rank 0's
+ * present wait. The cycle is closed, about a second after the last of them began to wait, and the message lists all
+ * four operations. */
 #include "comm/watch/watchdog.h"
 #include "base/clock.h"
-#include "comm/watch/inquiry.h"
+#include "comm/watch/state_query.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
-enum { RING = 64 }; /* ranks that are followed */
+enum { LONGEST_CYCLE = 64 }; /* ranks that are followed */
 
-#define LOOK_SECONDS 0.1
-#define SILENT_SECONDS 2.0   /* a rank that waits has looked and answered long before */
-#define PATIENCE_SECONDS 0.4 /* with a rank that does not answer, before the next one is asked */
+#define CHECK_SECONDS 0.1
+#define SILENT_SECONDS 2.0   /* a rank that waits has polled and replied long before */
+#define PATIENCE_SECONDS 0.4 /* for the reply of one rank, before the next is asked */
 
-/* Of a far rank: what was heard of it since this rank sleeps. */
-static ndp_standing standing_of(const ndp_transport *t, int rank) {
-    ndp_standing s = {.record.kind = -2};
-    if (ndp_inquiry_is_near(t->inquiry, rank) || ndp_inquiry_heard(t->inquiry, rank))
+/* A remote rank: as its replies to requests of this wait say. */
+static ndp_rank_state state_of(const ndp_transport *t, int rank) {
+    ndp_rank_state s = {.record.kind = -2}; /* not sound */
+    if (ndp_state_query_is_local(t->state_query, rank) || ndp_state_query_remote(t->state_query, rank))
         s = ndp_journal_read(&t->journals[rank]);
-    return ndp_standing_is_sound(&s, t->world) ? s : (ndp_standing){.awaits = -1, .record.kind = -1};
+    return ndp_rank_state_is_sound(&s, t->world) ? s : (ndp_rank_state){.blocked_on = -1, .record.kind = -1};
 }
 
-static ndp_status ask(const ndp_transport *t, int rank) {
-    return ndp_inquiry_is_near(t->inquiry, rank) ? NDP_OK : ndp_inquiry_ask(t->inquiry, rank);
+static ndp_status request_state(const ndp_transport *t, int rank) {
+    return ndp_state_query_is_local(t->state_query, rank) ? NDP_OK : ndp_state_query_send(t->state_query, rank);
 }
 
 /* ---- text ---- */
 
-typedef struct text {
+typedef struct report {
     char data[900];
     size_t n;
-} text;
+} report;
 
-__attribute__((format(printf, 2, 3))) static void add(text *s, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void add(report *s, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     int n = vsnprintf(s->data + s->n, sizeof s->data - s->n, fmt, args);
@@ -40,18 +107,18 @@ __attribute__((format(printf, 2, 3))) static void add(text *s, const char *fmt, 
     s->n += n > 0 && (size_t)n < room ? (size_t)n : room;
 }
 
-/* "rank 3", "rank 3 on node-b" where there are several hosts. */
-static void add_rank(text *s, const ndp_transport *t, int rank) {
+/* "rank 3"; with several hosts "rank 3 on node-b". */
+static void add_rank(report *s, const ndp_transport *t, int rank) {
     add(s, "rank %d", rank);
     if (t->hosts)
         add(s, " on %s", t->hosts[rank].text);
 }
 
 /* "waits at #117 all_gather layers.3 (4096 bytes of fp32) of group tp, begun 2.1 s ago" */
-static void add_standing(text *s, ndp_standing *a) {
+static void add_state(report *s, ndp_rank_state *a) {
     char what[160];
     if (a->record.kind < 0) {
-        add(s, a->known ? "computes" : "has begun nothing that this rank can see");
+        add(s, a->known ? "computes" : "has begun no operation that this rank can see");
         return;
     }
     bool ended = !a->waiting && a->record.ended > 0;
@@ -59,19 +126,22 @@ static void add_standing(text *s, ndp_standing *a) {
         a->record.at.instr = a->at.instr;
         a->record.at.call = a->at.call;
     }
-    add(s, a->waiting ? "waits at " : ended ? "computes after " : "computes after the begin of ");
-    add(s, "%s of group %s, %s %.1f s ago", ndp_record_text(&a->record, what, sizeof what), a->record.group,
-        ended ? "ended" : "begun", ndp_now() - (ended ? a->record.ended : a->record.begun));
+    add(s, a->waiting ? "waits at " : ended ? "computes after " : "computes after beginning ");
+    add(s, "%s of group %s%s %.1f s ago", ndp_record_text(&a->record, what, sizeof what), a->record.group,
+        a->waiting ? ", begun"
+        : ended    ? ", ended"
+                   : "",
+        ndp_now() - (ended ? a->record.ended : a->record.begun));
 }
 
 /* "0-4, 6": the members of the work's group that wait; how many. */
-static int add_waiting(text *s, const ndp_work *w) {
+static int add_waiting(report *s, const ndp_work *w) {
     const ndp_comm *c = w->comm;
-    text list = {.n = 0};
+    report list = {.n = 0};
     int n = 0, first = -1, last = -2;
     for (int p = 0; p <= c->group.count; p++) {
         int rank = p < c->group.count ? ndp_comm_world_rank(c, p) : -1;
-        bool waits = rank >= 0 && standing_of(c->transport, rank).waiting;
+        bool waits = rank >= 0 && state_of(c->transport, rank).waiting;
         n += waits;
         if (waits && rank == last + 1) {
             last = rank;
@@ -88,17 +158,17 @@ static int add_waiting(text *s, const ndp_work *w) {
     return n;
 }
 
-/* ---- who has to come ---- */
+/* ---- edges ---- */
 
-uint32_t ndp_watchdog_asleep(ndp_watch *v, const ndp_transport *t, int rank) {
-    ndp_standing s = ndp_journal_read(&t->journals[rank]);
-    if (!s.waiting || s.waits != v->waits) {
-        v->waits = s.waiting ? s.waits : 0;
-        v->looks = s.looks;
+uint32_t ndp_watchdog_peer_wait(ndp_watchdog *v, const ndp_transport *t, int rank) {
+    ndp_rank_state s = ndp_journal_read(&t->journals[rank]);
+    if (!s.waiting || s.wait != v->wait) {
+        v->wait = s.waiting ? s.wait : 0;
+        v->polls = s.polls;
         return 0;
     }
-    /* The first of the two looks may have been under way. */
-    return s.looks - v->looks >= 2 ? s.waits : 0;
+    /* The first of the two polls may have begun before this rank looked. */
+    return s.polls - v->polls >= 2 ? s.wait : 0;
 }
 
 ndp_status ndp_watchdog_left(const ndp_work *w, int rank) {
@@ -106,43 +176,45 @@ ndp_status ndp_watchdog_left(const ndp_work *w, int rank) {
                     ndp_work_kind_name(w->kind), w->comm->name);
 }
 
-static ndp_status judge(const ndp_work *w, int rank, const ndp_awaited *a, ndp_arrival *out) {
+/* UNKNOWN until the reply of a remote rank is here. */
+static ndp_status progress_of(const ndp_work *w, int rank, const ndp_expected_op *e, ndp_peer_progress *out) {
     const ndp_transport *t = w->comm->transport;
-    *out = (ndp_arrival){.come = NDP_COME_UNKNOWN};
-    NDP_TRY(ask(t, rank));
-    if (ndp_inquiry_is_near(t->inquiry, rank))
-        *out = ndp_inquiry_judge(t, rank, a);
-    else if (ndp_inquiry_heard(t->inquiry, rank))
-        *out = ndp_inquiry_heard(t->inquiry, rank)->arrival;
-    return out->come == NDP_COME_NO && out->left ? ndp_watchdog_left(w, rank) : NDP_OK;
+    *out = (ndp_peer_progress){.progress = NDP_PROGRESS_UNKNOWN};
+    NDP_TRY(request_state(t, rank));
+    if (ndp_state_query_is_local(t->state_query, rank))
+        *out = ndp_state_query_local_progress(t, rank, e);
+    else if (ndp_state_query_remote(t->state_query, rank))
+        *out = ndp_state_query_remote(t->state_query, rank)->progress;
+    return out->progress == NDP_PROGRESS_NOT_BEGUN && out->left ? ndp_watchdog_left(w, rank) : NDP_OK;
 }
 
-static ndp_status search_sender(const ndp_awaited *a, const ndp_work *w) {
+static ndp_status find_missing_sender(const ndp_expected_op *e, const ndp_work *w) {
     ndp_transport *t = w->comm->transport;
-    ndp_arrival v;
+    ndp_peer_progress sender;
     int rank = ndp_comm_world_rank(w->comm, w->peer);
-    NDP_TRY(judge(w, rank, a, &v));
-    ndp_journal_await(&t->journals[t->rank], rank, v.come == NDP_COME_NO ? v.in : 0);
+    NDP_TRY(progress_of(w, rank, e, &sender));
+    ndp_journal_set_blocked_on(&t->journals[t->rank], rank,
+                               sender.progress == NDP_PROGRESS_NOT_BEGUN ? sender.wait : 0);
     return NDP_OK;
 }
 
 static bool has_begun(const ndp_transport *t, int rank) {
-    const ndp_far *heard = ndp_inquiry_heard(t->inquiry, rank);
-    return heard && heard->arrival.come == NDP_COME_YES;
+    const ndp_remote_state *remote = ndp_state_query_remote(t->state_query, rank);
+    return remote && remote->progress.progress == NDP_PROGRESS_BEGUN;
 }
 
-/* Of the members of other nodes that have not said that they have come the one that is silent for longest, else one
- * that fell silent afterwards; -1: none is for `seconds`. */
+/* The remote member that has been silent for longest and is not known to have begun the operation; else the one that
+ * fell silent after it began. -1: none has been silent for `seconds` (begun: SILENT_SECONDS). */
 static int find_silent(const ndp_work *w, double seconds) {
     const ndp_transport *t = w->comm->transport;
     int silent[2] = {-1, -1}; /* not begun, begun */
     double longest[2] = {0, 0};
     for (int p = 0; p < w->comm->group.count; p++) {
         int rank = ndp_comm_world_rank(w->comm, p);
-        if (ndp_inquiry_is_near(t->inquiry, rank))
+        if (ndp_state_query_is_local(t->state_query, rank))
             continue;
         bool begun = has_begun(t, rank);
-        double silence = ndp_inquiry_silence(t->inquiry, rank);
+        double silence = ndp_state_query_silence(t->state_query, rank);
         if (silence >= (begun ? SILENT_SECONDS : seconds) && (silent[begun] < 0 || silence > longest[begun])) {
             silent[begun] = rank;
             longest[begun] = silence;
@@ -151,75 +223,74 @@ static int find_silent(const ndp_work *w, double seconds) {
     return silent[0] >= 0 ? silent[0] : silent[1];
 }
 
-/* The others are asked one after the other, from the next one on, until one has not come; after a whole circle one a
- * look: who is silent then may have been stopped in the midst of it. */
-static ndp_status search_members(ndp_watch *v, const ndp_awaited *a, const ndp_work *w, double now) {
+/* Checks the other members one after the other, from the next rank on, until one has not begun the operation. After a
+ * full circle, one member per check: a member that is silent then may have been stopped in the middle of it. */
+static ndp_status find_missing_member(ndp_watchdog *v, const ndp_expected_op *e, const ndp_work *w, double now) {
     ndp_transport *t = w->comm->transport;
-    int n = w->comm->group.count, late = -1;
-    ndp_arrival it;
+    int n = w->comm->group.count, missing = -1;
+    ndp_peer_progress it;
     for (bool more = true; more;) {
         int rank = ndp_comm_world_rank(w->comm, (w->comm->group.rank + 1 + v->member) % n);
-        NDP_TRY(judge(w, rank, a, &it));
-        late = it.come == NDP_COME_NO ? rank : -1;
-        if (late >= 0 || (it.come == NDP_COME_UNKNOWN && now < v->until))
+        NDP_TRY(progress_of(w, rank, e, &it));
+        missing = it.progress == NDP_PROGRESS_NOT_BEGUN ? rank : -1;
+        if (missing >= 0 || (it.progress == NDP_PROGRESS_UNKNOWN && now < v->until))
             break;
         v->member = (v->member + 1) % (n - 1);
         v->until = now + PATIENCE_SECONDS;
         v->circled |= v->member == 0;
-        more = it.come == NDP_COME_YES && !v->circled;
+        more = it.progress == NDP_PROGRESS_BEGUN && !v->circled;
     }
-    ndp_journal_await(&t->journals[t->rank], late >= 0 ? late : find_silent(w, SILENT_SECONDS), late >= 0 ? it.in : 0);
+    ndp_journal_set_blocked_on(&t->journals[t->rank], missing >= 0 ? missing : find_silent(w, SILENT_SECONDS),
+                               missing >= 0 ? it.wait : 0);
     return NDP_OK;
 }
 
-ndp_status ndp_watchdog_search(ndp_watch *v, const ndp_awaited *a, const ndp_work *w, double now) {
+ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, const ndp_work *w, double now) {
     if (now < v->next)
         return NDP_OK;
     if (v->until <= 0)
         v->until = now + PATIENCE_SECONDS;
-    return ndp_work_is_message(w) ? search_sender(a, w) : search_members(v, a, w, now);
+    return ndp_work_is_message(w) ? find_missing_sender(e, w) : find_missing_member(v, e, w, now);
 }
 
-/* ---- rings ---- */
+/* ---- cycles ---- */
 
-/* From this rank along "waits for", back to it. Each step is certain by itself: rank k sleeps until k + 1 begins
- * something, which k + 1 does not in the very wait that it is in. So the first of them to wake up would have to wait
- * for another to wake up before, however old what was heard of each of them is. */
-ndp_status ndp_watchdog_look(ndp_watch *v, ndp_transport *t, double now) {
-    text s = {.n = 0};
+/* Follows the edges from this rank back to it; invariant (5). */
+ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now) {
+    report s = {.n = 0};
     int rank = t->rank;
     bool certain = true;
     if (now < v->next)
         return NDP_OK;
-    v->next = now + LOOK_SECONDS;
-    uint32_t in = ndp_journal_read(&t->journals[rank]).waits, first = in;
-    for (int k = 0; k < RING; k++) {
-        ndp_standing a = standing_of(t, rank);
-        if (!a.waiting || a.awaits < 0)
+    v->next = now + CHECK_SECONDS;
+    uint32_t wait = ndp_journal_read(&t->journals[rank]).wait, first = wait;
+    for (int k = 0; k < LONGEST_CYCLE; k++) {
+        ndp_rank_state a = state_of(t, rank);
+        if (!a.waiting || a.blocked_on < 0)
             return NDP_OK;
-        certain &= a.waits == in; /* a guess has 0 there, which is nobody's */
+        certain &= a.wait == wait; /* after a guess `wait` is 0, and a.wait is odd */
         add(&s, "; ");
         add_rank(&s, t, rank);
         add(&s, " ");
-        add_standing(&s, &a);
-        add(&s, ", for rank %d", a.awaits);
-        in = a.awaits_in;
-        rank = a.awaits;
+        add_state(&s, &a);
+        add(&s, ", for rank %d", a.blocked_on);
+        wait = a.peer_wait;
+        rank = a.blocked_on;
         if (rank == t->rank)
             break;
-        NDP_TRY(ask(t, rank));
+        NDP_TRY(request_state(t, rank));
     }
-    if (!certain || rank != t->rank || in != first)
+    if (!certain || rank != t->rank || wait != first)
         return NDP_OK;
-    return NDP_FAIL(NDP_ECOMM, "ranks wait for each other: they begin operations in another order%s", s.data);
+    return NDP_FAIL(NDP_ECOMM, "ranks wait for each other: they begin operations in different orders%s", s.data);
 }
 
 /* ---- time-outs ---- */
 
-/* Who holds up `rank`: along "waits for" to one that does not wait. */
-static int find_cause(const ndp_transport *t, int rank) {
-    for (int k = 0; k < RING; k++) {
-        int next = standing_of(t, rank).awaits;
+/* Follows the edges from `rank` to one that is blocked on none. */
+static int find_root(const ndp_transport *t, int rank) {
+    for (int k = 0; k < LONGEST_CYCLE; k++) {
+        int next = state_of(t, rank).blocked_on;
         if (next < 0 || next == t->rank)
             break;
         rank = next;
@@ -227,52 +298,52 @@ static int find_cause(const ndp_transport *t, int rank) {
     return rank;
 }
 
-/* Where it is, as far as that can be known here. */
-static void add_whereabouts(text *s, const ndp_transport *t, int rank) {
-    ndp_standing a = standing_of(t, rank);
-    double silence = ndp_inquiry_silence(t->inquiry, rank);
+/* What the rank does, as far as this one knows. */
+static void add_activity(report *s, const ndp_transport *t, int rank) {
+    ndp_rank_state a = state_of(t, rank);
+    double silence = ndp_state_query_silence(t->state_query, rank);
     ndp_record last;
     char what[160];
-    if (a.known || ndp_inquiry_is_near(t->inquiry, rank))
-        add_standing(s, &a);
+    if (a.known || ndp_state_query_is_local(t->state_query, rank))
+        add_state(s, &a);
     else if (ndp_journal_last_with(&t->journals[t->rank], rank, &last))
-        add(s, "was last met in %s of group %s, %.1f s ago", ndp_record_text(&last, what, sizeof what), last.group,
+        add(s, "was last seen in %s of group %s, %.1f s ago", ndp_record_text(&last, what, sizeof what), last.group,
             ndp_now() - last.ended);
     else
-        add(s, "was never met");
-    if (a.waiting && ndp_now() - a.looked >= SILENT_SECONDS)
-        add(s, ", and is stopped: it has not looked for %.1f s", ndp_now() - a.looked);
+        add(s, "was never seen");
+    if (a.waiting && ndp_now() - a.last_poll >= SILENT_SECONDS)
+        add(s, ", and is stopped: it has not polled for %.1f s", ndp_now() - a.last_poll);
     else if (silence >= PATIENCE_SECONDS)
-        add(s, ", and has not answered for %.1f s (it computes, is stopped or gone)", silence);
+        add(s, ", and has not replied for %.1f s (it is computing, stopped or dead)", silence);
 }
 
-ndp_status ndp_watchdog_expired(const ndp_work *w, int member) {
+ndp_status ndp_watchdog_timeout(const ndp_work *w, int member) {
     const ndp_transport *t = w->comm->transport;
-    int late = member < 0 ? standing_of(t, t->rank).awaits : ndp_comm_world_rank(w->comm, member);
-    if (late < 0)
-        late = find_silent(w, 0);
-    int cause = late < 0 ? -1 : find_cause(t, late);
-    text s = {.n = 0};
-    ndp_standing me = standing_of(t, t->rank);
+    int missing = member < 0 ? state_of(t, t->rank).blocked_on : ndp_comm_world_rank(w->comm, member);
+    if (missing < 0)
+        missing = find_silent(w, 0);
+    int root = missing < 0 ? -1 : find_root(t, missing);
+    report s = {.n = 0};
+    ndp_rank_state me = state_of(t, t->rank);
     add_rank(&s, t, t->rank);
     add(&s, " waited %g s in %s of group %s and ", t->timeout, ndp_work_kind_name(w->kind), w->comm->name);
-    if (late < 0) {
-        add(&s, "all the others have begun it, but it does not end: ");
+    if (missing < 0) {
+        add(&s, "all other ranks have begun it, but it does not complete: ");
     } else {
-        add_rank(&s, t, late);
-        bool near = ndp_inquiry_is_near(t->inquiry, late);
-        add(&s, !near && has_begun(t, late) ? " has begun it and fell silent: it " : " did not come: it ");
-        add_whereabouts(&s, t, late);
-        if (cause != late) {
-            add(&s, ", held up by ");
-            add_rank(&s, t, cause);
+        add_rank(&s, t, missing);
+        bool local = ndp_state_query_is_local(t->state_query, missing);
+        add(&s, !local && has_begun(t, missing) ? " has begun it and stopped replying: it " : " has not arrived: it ");
+        add_activity(&s, t, missing);
+        if (root != missing) {
+            add(&s, ", blocked on ");
+            add_rank(&s, t, root);
             add(&s, ", which ");
-            add_whereabouts(&s, t, cause);
+            add_activity(&s, t, root);
         }
         add(&s, "; ");
     }
     add_waiting(&s, w);
     add(&s, ", rank %d ", t->rank);
-    add_standing(&s, &me);
+    add_state(&s, &me);
     return NDP_FAIL(NDP_ECOMM, "%s; NDP_COMM_TIMEOUT sets the limit in seconds", s.data);
 }

@@ -1,36 +1,37 @@
-/* The watchdog: looks at the journals of ranks that a waiting rank can see, and says who holds up whom. */
+/* The watchdog: while a rank waits, reads the states of others and reports which rank blocks which. watchdog.c has the
+ * method. */
 #ifndef NDP_COMM_WATCH_WATCHDOG_H
 #define NDP_COMM_WATCH_WATCHDOG_H
 
 #include "comm/watch/journal.h"
 
-/* What a sleeping rank remembers between its looks; {.next = when to look first}. */
-typedef struct ndp_watch {
-    double next;           /* when to look again */
-    uint32_t waits, looks; /* of the rank on whose gate this one sleeps: its wait, and how often it had looked */
-    int member;            /* a plain collective: which of the others is at hand, 0 .. count - 2 */
-    bool circled;          /* each of them has been */
-    double until;          /* how long this one may be silent */
-} ndp_watch;
+/* What a waiting rank remembers between two checks; {.next = time of the first check}. */
+typedef struct ndp_watchdog {
+    double next;          /* time of the next check */
+    uint32_t wait, polls; /* of the peer whose gate this rank waits on: its wait, and its polls when first seen there */
+    int member;           /* a collective by MPI: the other member that is asked now, 0 .. count - 2 */
+    bool circled;         /* each of them has been asked */
+    double until;         /* when to go on to the next member if this one stays silent */
+} ndp_watchdog;
 
-/* For a rank that sleeps on a gate which `rank` of its node advances, called before the gate is looked at: that rank's
- * wait if it sleeps in it and has run its duties since this was first asked, else 0. What is not reached then will not
- * be while that wait lasts. */
-uint32_t ndp_watchdog_asleep(ndp_watch *v, const ndp_transport *t, int rank);
+/* For a rank that waits on a gate of `rank`, a peer of its node; called before the gate is checked. Returns the wait
+ * that the peer is inside, if it has run all its progress functions there since the first call, else 0. If the gate is
+ * not reached then, it will not be before that wait ends. */
+uint32_t ndp_watchdog_peer_wait(ndp_watchdog *v, const ndp_transport *t, int rank);
 
-/* For a rank that sleeps where it cannot see who is late: finds a member of the group that has not begun `a`, and notes
- * it in this rank's journal. */
-ndp_status ndp_watchdog_search(ndp_watch *v, const ndp_awaited *a, const ndp_work *w, double now);
+/* For a rank that waits without a gate: finds a member of the group that has not begun `e`, and enters it in this
+ * rank's journal as the one it is blocked on. */
+ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, const ndp_work *w, double now);
 
-/* Called now and then by a rank that sleeps in a wait. NDP_ECOMM once it is certain that this rank waits for ranks that
- * wait for it: the message names all of them and where they are. */
-ndp_status ndp_watchdog_look(ndp_watch *v, ndp_transport *t, double now);
+/* Called now and then by a waiting rank. NDP_ECOMM once it is certain that this rank is part of a cycle of ranks that
+ * wait for each other; the message names all of them and their operations. */
+ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now);
 
-/* The error of a wait for a rank that has ended. */
+/* The error of a wait for a rank that has left the run. */
 ndp_status ndp_watchdog_left(const ndp_work *w, int rank);
 
-/* The error of a wait that lasted longer than the transport's time: who has not come, and where he is; member < 0: as
- * far as ndp_watchdog_search has found it out. */
-ndp_status ndp_watchdog_expired(const ndp_work *w, int member);
+/* The error of a wait beyond the time limit: which rank is missing, its last operation, and which rank it is blocked
+ * on. member: of the work's group; < 0: the one that ndp_watchdog_find_missing has found. */
+ndp_status ndp_watchdog_timeout(const ndp_work *w, int member);
 
 #endif

@@ -1,19 +1,23 @@
-/* How the ranks of an MPI world find out who shares a node, and whether memory can be shared there. */
-#include "comm/mpi/mpi_meet.h"
-#include "comm/watch/inquiry.h"
+/* How the ranks of an MPI world find out which of them share a node, and whether they can share memory there.
+ *
+ * Three all_gathers over the world, by MPI: (1) every rank's node and host name; (2) the address of the shared file
+ * that the first rank of each node has created; (3) whether each rank could open it. Memory is shared on a node only if
+ * all of its ranks could: they all see the same flags, so they decide alike. */
+#include "comm/mpi/mpi_bootstrap.h"
 #include "comm/node/mapping.h"
+#include "comm/watch/state_query.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
-/* What every rank tells the world. */
-typedef struct introduction {
+/* What every rank sends to all others. */
+typedef struct rank_info {
     ndp_node_address address;
     ndp_host_name host;
     int32_t node, usable;
-} introduction;
+} rank_info;
 
 ndp_status ndp_mpi_private_health(ndp_mpi_transport *t) {
     size_t bytes = ndp_health_bytes(t->base.world);
@@ -29,33 +33,33 @@ ndp_status ndp_mpi_private_health(ndp_mpi_transport *t) {
     return NDP_OK;
 }
 
-static ndp_status tell_world(ndp_mpi_transport *t, introduction *all) {
+static ndp_status exchange_infos(ndp_mpi_transport *t, rank_info *all) {
     ndp_work w;
-    introduction mine = all[t->base.rank];
+    rank_info mine = all[t->base.rank];
     return ndp_mpi_exchange(ndp_all_gather_begin(t->world, &mine, all, sizeof mine, NDP_U8, &w), &w);
 }
 
-static bool all_usable(const ndp_mpi_transport *t, const introduction *all) {
+static bool all_usable(const ndp_mpi_transport *t, const rank_info *all) {
     bool usable = true;
     for (int r = 0; r < t->base.world; r++)
         usable &= all[r].usable != 0 || all[r].node != all[t->base.rank].node;
     return usable;
 }
 
-/* The node's first rank makes the memory that it shares, the others open it. */
-static ndp_status open_node(ndp_mpi_transport *t, const introduction *all) {
+/* The node's first rank has created the file, the others open it. */
+static ndp_status open_node(ndp_mpi_transport *t, const rank_info *all) {
     int first = 0;
     while (all[first].node != all[t->base.rank].node)
         first++;
     if (first != t->base.rank)
-        NDP_TRY(ndp_node_open(&t->node, &all[first].address, t->base.world));
+        NDP_TRY(ndp_node_memory_open(&t->node, &all[first].address, t->base.world));
     t->base.health = t->node.health;
     t->base.journals = t->node.journals;
     return NDP_OK;
 }
 
-/* True when it could; else this rank notes why. */
-static bool could(ndp_mpi_transport *t, ndp_status st) {
+/* True on success; else the note says why. */
+static bool succeeded(ndp_mpi_transport *t, ndp_status st) {
     if (st != NDP_OK)
         snprintf(
             t->note, sizeof t->note,
@@ -64,8 +68,8 @@ static bool could(ndp_mpi_transport *t, ndp_status st) {
     return st == NDP_OK;
 }
 
-/* One of a node's ranks says why, the first that knows. */
-static void choose_note(ndp_mpi_transport *t, const introduction *all) {
+/* One rank of the node shows its note, the first that has one. */
+static void choose_note(ndp_mpi_transport *t, const rank_info *all) {
     for (int r = 0; r < t->base.rank; r++)
         if (all[r].node == all[t->base.rank].node && !all[r].usable)
             return;
@@ -73,45 +77,43 @@ static void choose_note(ndp_mpi_transport *t, const introduction *all) {
         t->base.note = t->note;
 }
 
-/* Three rounds: who is on which node; the memory that each node's first rank has made; whether all could map it. Where
- * one could not, the node goes without, and says so; it is no error. */
-static ndp_status meet_node(ndp_mpi_transport *t, int node, bool wanted, introduction *all) {
-    introduction *mine = &all[t->base.rank];
+static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank_info *all) {
+    rank_info *mine = &all[t->base.rank];
     int place = 0;
     mine->node = node;
     gethostname(mine->host.text, sizeof mine->host.text - 1);
-    NDP_TRY(tell_world(t, all));
+    NDP_TRY(exchange_infos(t, all));
     for (int r = 0; r < t->base.world; r++) {
         t->node_of[r] = all[r].node;
         t->base.node_ranks += all[r].node == node;
         place += all[r].node == node && r < t->base.rank;
     }
     mine->usable = wanted && t->base.node_ranks > 1 &&
-                   (place != 0 || could(t, ndp_node_create(&t->node, t->base.world, &mine->address)));
-    NDP_TRY(tell_world(t, all));
+                   (place != 0 || succeeded(t, ndp_node_memory_create(&t->node, t->base.world, &mine->address)));
+    NDP_TRY(exchange_infos(t, all));
     if (all_usable(t, all))
-        mine->usable = could(t, open_node(t, all));
-    NDP_TRY(tell_world(t, all));
+        mine->usable = succeeded(t, open_node(t, all));
+    NDP_TRY(exchange_infos(t, all));
     choose_note(t, all);
     t->on_node = all_usable(t, all);
     if (!t->on_node) {
-        ndp_node_release(&t->node);
+        ndp_node_memory_release(&t->node);
         t->base.health = t->private_;
         t->base.journals = t->journals;
     }
     return NDP_OK;
 }
 
-/* Another node's ranks share memory when all of them could map it. */
-static void note_sharing(ndp_mpi_transport *t, const introduction *all) {
+/* Ranks of another node share memory if all of them could open its file. */
+static void note_sharing(ndp_mpi_transport *t, const rank_info *all) {
     for (int r = 0; r < t->base.world; r++)
         if (!all[r].usable)
             for (int k = 0; k < t->base.world; k++)
                 t->node_of[k] = all[k].node == all[r].node ? k : t->node_of[k];
 }
 
-/* Names are only said where they tell ranks apart. */
-static ndp_status note_hosts(ndp_mpi_transport *t, const introduction *all) {
+/* Host names are only needed in messages if there are several. */
+static ndp_status note_hosts(ndp_mpi_transport *t, const rank_info *all) {
     bool several = false;
     for (int r = 1; r < t->base.world; r++)
         several |= strcmp(all[r].host.text, all[0].host.text) != 0;
@@ -126,23 +128,23 @@ static ndp_status note_hosts(ndp_mpi_transport *t, const introduction *all) {
     return NDP_OK;
 }
 
-/* Where ranks cannot read each other's journals they ask. */
-static ndp_status connect_nodes(ndp_mpi_transport *t, const introduction *all) {
+/* Ranks that cannot read each other's journals send state queries. */
+static ndp_status connect_nodes(ndp_mpi_transport *t, const rank_info *all) {
     note_sharing(t, all);
-    bool near = true;
+    bool local = true;
     for (int r = 0; r < t->base.world; r++)
-        near &= t->node_of[r] == t->node_of[t->base.rank];
+        local &= t->node_of[r] == t->node_of[t->base.rank];
     NDP_TRY(note_hosts(t, all));
-    return near ? NDP_OK : ndp_inquiry_create(t->api, &t->base, t->node_of, &t->base.inquiry);
+    return local ? NDP_OK : ndp_state_query_create(t->api, &t->base, t->node_of, &t->base.state_query);
 }
 
-ndp_status ndp_mpi_meet(ndp_mpi_transport *t, int node, bool wanted) {
-    introduction *all = calloc((size_t)t->base.world, sizeof *all);
+ndp_status ndp_mpi_bootstrap(ndp_mpi_transport *t, int node, bool wanted) {
+    rank_info *all = calloc((size_t)t->base.world, sizeof *all);
     t->node_of = calloc((size_t)t->base.world, sizeof *t->node_of);
     ndp_status st =
         all && t->node_of ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a world of %d ranks", t->base.world);
     if (st == NDP_OK)
-        st = meet_node(t, node, wanted, all);
+        st = connect_node(t, node, wanted, all);
     if (st == NDP_OK)
         st = connect_nodes(t, all);
     free(all);

@@ -1,0 +1,194 @@
+/* Point-to-point on shared memory.
+ *
+ *   sender                                        receiver
+ *   send_begin: a free slot of the channel        receive_begin: a free entry of its own list
+ *     buffer, tag, order ---------------------->  try_receive: the oldest slot with the tag: copies the buffer
+ *     gate `sent` = order                           (in receive_wait, or as a progress function in any other wait)
+ *   send_wait: gate `taken` reached  <-----------   gate `taken` = order: the slot is free, the buffer the sender's
+ *
+ * Invariants: only the sender writes a slot that is free, only the receiver one that is not; receives of one tag take
+ * messages in the order in which both were begun (has_older). A send needs no share of its sender's, so only receives
+ * count as pending. */
+#include "comm/node/p2p.h"
+#include "comm/rank_sum.h"
+#include "comm/watch/health.h"
+
+static ndp_p2p_channel *channel_of(const ndp_p2p *p, int from, int to) {
+    return &p->channels[(int64_t)from * p->comm->group.count + to];
+}
+
+static ndp_p2p_channel *channel_from(const ndp_p2p *p, int from) { return channel_of(p, from, p->comm->group.rank); }
+static ndp_p2p_channel *channel_to(const ndp_p2p *p, int to) { return channel_of(p, p->comm->group.rank, to); }
+
+static const ndp_record *record_of(const ndp_work *w) {
+    const ndp_transport *t = w->comm->transport;
+    return ndp_journal_record(&t->journals[t->rank], w);
+}
+
+static bool is_full(ndp_p2p_slot *s, uint32_t *order) {
+    *order = atomic_load_explicit(&s->order, memory_order_acquire);
+    return *order != atomic_load_explicit(&s->taken.value, memory_order_acquire);
+}
+
+/* ---- sends: request[0] is the slot, request[1] the copy that the receiver reads, 0 if there is none ---- */
+
+static ndp_status expose(const ndp_p2p *p, ndp_work *w, ndp_ref *out) {
+    const ndp_space *s = p->space;
+    void *copy = NULL;
+    *out = s->locate(s->context, w->in, (size_t)w->count);
+    if (out->segment < 0) {
+        NDP_TRY(s->stage(s->context, (size_t)w->count, out, &copy));
+        ndp_copy_large(copy, w->in, (size_t)w->count);
+    }
+    w->request[1] = (uint64_t)(uintptr_t)copy;
+    return NDP_OK;
+}
+
+static ndp_status send_begin(ndp_p2p *p, ndp_work *w) {
+    ndp_p2p_channel *channel = channel_to(p, w->peer);
+    uint32_t order;
+    int i = 0;
+    while (i < NDP_P2P_SLOTS && is_full(&channel->slot[i], &order))
+        i++;
+    if (i == NDP_P2P_SLOTS)
+        return NDP_FAIL(NDP_EBUG, "more than %d sends to rank %d are not yet received on group %s", NDP_P2P_SLOTS,
+                        ndp_comm_world_rank(w->comm, w->peer), w->comm->name);
+    ndp_p2p_slot *m = &channel->slot[i];
+    order = atomic_load_explicit(&channel->sent.value, memory_order_relaxed) + 1;
+    NDP_TRY(expose(p, w, &m->buffer));
+    m->tag = w->tag;
+    m->operation = *record_of(w);
+    w->sequence = order;
+    w->request[0] = (uint64_t)i;
+    atomic_store_explicit(&m->order, order, memory_order_release);
+    ndp_gate_set(&channel->sent, order);
+    p->sends++;
+    return NDP_OK;
+}
+
+static ndp_status send_wait(ndp_p2p *p, ndp_work *w) {
+    void *copy = (void *)(uintptr_t)w->request[1];
+    p->sends--;
+    w->in_place = !copy;
+    NDP_TRY(ndp_gate_wait(&channel_to(p, w->peer)->slot[w->request[0]].taken, w->sequence, w, w->peer, 0));
+    if (copy)
+        p->space->unstage(p->space->context, copy);
+    return NDP_OK;
+}
+
+/* ---- receives ---- */
+
+static ndp_status receive_begin(ndp_p2p *p, ndp_work *w) {
+    int i = 0;
+    while (i < NDP_P2P_RECEIVES && p->receives[i].work.comm)
+        i++;
+    if (i == NDP_P2P_RECEIVES)
+        return NDP_FAIL(NDP_EBUG, "more than %d receives outstanding on group %s", NDP_P2P_RECEIVES, w->comm->name);
+    w->request[0] = (uint64_t)i;
+    p->receives[i].work = *w;
+    p->receives[i].order = p->receives_begun++;
+    p->receives[i].done = false;
+    p->comm->transport->pending_shares++;
+    return NDP_OK;
+}
+
+/* The oldest message with this tag; NULL: there is none. */
+static ndp_p2p_slot *find(ndp_p2p_channel *channel, int tag) {
+    ndp_p2p_slot *best = NULL;
+    uint32_t best_order = 0;
+    for (int i = 0; i < NDP_P2P_SLOTS; i++) {
+        ndp_p2p_slot *m = &channel->slot[i];
+        uint32_t order;
+        if (is_full(m, &order) && m->tag == tag && (!best || (int32_t)(order - best_order) < 0)) {
+            best = m;
+            best_order = order;
+        }
+    }
+    return best;
+}
+
+static ndp_status copy_out(const ndp_p2p *p, const ndp_work *w, ndp_p2p_slot *m) {
+    const ndp_transport *t = w->comm->transport;
+    void *from;
+    if (m->operation.count != w->count)
+        return ndp_record_mismatch(w->comm, t->rank, record_of(w), ndp_comm_world_rank(w->comm, w->peer),
+                                   &m->operation);
+    NDP_TRY(p->space->resolve(p->space->context, m->buffer, &from));
+    NDP_TRY(ndp_health_enter(t->health, t->rank));
+    ndp_copy_large(w->out, from, (size_t)w->count);
+    ndp_health_leave(t->health, t->rank);
+    ndp_gate_set(&m->taken, atomic_load_explicit(&m->order, memory_order_relaxed));
+    return NDP_OK;
+}
+
+/* An older receive from that rank with that tag still has no message. */
+static bool has_older(const ndp_p2p *p, int i) {
+    const ndp_work *w = &p->receives[i].work;
+    for (int k = 0; k < NDP_P2P_RECEIVES; k++) {
+        const ndp_work *other = &p->receives[k].work;
+        if (other->comm && !p->receives[k].done && other->peer == w->peer && other->tag == w->tag &&
+            (int32_t)(p->receives[k].order - p->receives[i].order) < 0)
+            return true;
+    }
+    return false;
+}
+
+/* Receive i, if its message is there and it is the next of its tag. */
+static ndp_status try_receive(ndp_p2p *p, int i) {
+    const ndp_work *w = &p->receives[i].work;
+    if (!w->comm || p->receives[i].done || has_older(p, i))
+        return NDP_OK;
+    ndp_p2p_slot *m = find(channel_from(p, w->peer), w->tag);
+    if (!m)
+        return NDP_OK;
+    NDP_TRY(copy_out(p, w, m));
+    p->receives[i].done = true;
+    p->comm->transport->pending_shares--;
+    return NDP_OK;
+}
+
+static ndp_status make_progress(ndp_progress_fn *f) {
+    for (int i = 0; i < NDP_P2P_RECEIVES; i++)
+        NDP_TRY(try_receive((ndp_p2p *)f, i));
+    return NDP_OK;
+}
+
+static ndp_status receive_wait(ndp_p2p *p, ndp_work *w) {
+    int i = (int)w->request[0];
+    ndp_p2p_channel *channel = channel_from(p, w->peer);
+    for (;;) {
+        uint32_t seen = atomic_load_explicit(&channel->sent.value, memory_order_acquire);
+        NDP_TRY(try_receive(p, i));
+        if (p->receives[i].done)
+            break;
+        NDP_TRY(ndp_gate_wait(&channel->sent, seen + 1, w, w->peer, 1));
+    }
+    p->receives[i].work.comm = NULL;
+    w->in_place = true;
+    return NDP_OK;
+}
+
+/* ---- the handle ---- */
+
+void ndp_p2p_init(ndp_p2p *p, ndp_comm *c, ndp_p2p_channel *channels, const ndp_space *space) {
+    *p = (ndp_p2p){.progress = {.run = make_progress}, .comm = c, .channels = channels, .space = space};
+    ndp_progress_fn_add(c->transport, &p->progress);
+}
+
+void ndp_p2p_release(ndp_p2p *p) {
+    ndp_transport *t = p->comm->transport;
+    const char *why = ndp_error_message();
+    if (p->sends)
+        ndp_health_fail(t->health, t->rank, *why ? why : "messages were sent and not waited for");
+    for (int i = 0; i < NDP_P2P_RECEIVES; i++)
+        t->pending_shares -= p->receives[i].work.comm && !p->receives[i].done;
+    ndp_progress_fn_remove(t, &p->progress);
+}
+
+ndp_status ndp_p2p_begin(ndp_p2p *p, ndp_work *w) {
+    return w->kind == NDP_WORK_SEND ? send_begin(p, w) : receive_begin(p, w);
+}
+
+ndp_status ndp_p2p_wait(ndp_p2p *p, ndp_work *w) {
+    return w->kind == NDP_WORK_SEND ? send_wait(p, w) : receive_wait(p, w);
+}

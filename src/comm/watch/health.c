@@ -1,0 +1,56 @@
+#include "comm/watch/health.h"
+#include "base/clock.h"
+
+#include <sched.h>
+#include <stdio.h>
+
+enum { DRAIN_SECONDS = 5 };
+
+/* No rank enters once `failed` is set, so one check of each rank is enough. A rank that was killed inside never leaves:
+ * hence the limit. */
+static void drain(ndp_health *h) {
+    double deadline = ndp_now() + DRAIN_SECONDS;
+    for (int r = 0; r < h->world; r++)
+        while (atomic_load(&h->of[r].inside) && ndp_now() < deadline)
+            sched_yield();
+}
+
+/* A rank has failed: waits until its number and message are written. */
+static void wait_for_message(const ndp_health *h) {
+    while (atomic_load(&h->failed) != 2)
+        sched_yield();
+}
+
+void ndp_health_fail(ndp_health *h, int rank, const char *message) {
+    uint32_t none = 0;
+    if (atomic_compare_exchange_strong(&h->failed, &none, 1)) {
+        int owner = rank, length = 0;
+        if (sscanf(message, "rank %d: %n", &owner, &length) != 1 || length == 0 || owner < 0 || owner >= h->world) {
+            owner = rank;
+            length = 0;
+        }
+        h->rank = owner;
+        snprintf(h->message, sizeof h->message, "%s", message + length);
+        atomic_store(&h->failed, 2);
+    }
+    wait_for_message(h);
+    drain(h);
+}
+
+ndp_status ndp_health_check(ndp_health *h) {
+    if (atomic_load(&h->failed) == 0)
+        return NDP_OK;
+    wait_for_message(h);
+    drain(h);
+    return NDP_FAIL(NDP_ECOMM, "rank %d failed: %s", h->rank, h->message);
+}
+
+ndp_status ndp_health_enter(ndp_health *h, int rank) {
+    atomic_store(&h->of[rank].inside, 1);
+    if (atomic_load(&h->failed) == 0)
+        return NDP_OK;
+    atomic_store(&h->of[rank].inside, 0);
+    return ndp_health_check(h);
+}
+
+void ndp_health_leave(ndp_health *h, int rank) { atomic_store(&h->of[rank].inside, 0); }
