@@ -23,6 +23,14 @@ static int by_life(const void *a, const void *b) {
     return lx != ly ? (lx < ly ? 1 : -1) : by_size(a, b);
 }
 
+/* Bytes times the time they are held. */
+static int by_area(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    double ax = (double)x->bytes * (double)(x->last - x->first + 1);
+    double ay = (double)y->bytes * (double)(y->last - y->first + 1);
+    return ax != ay ? (ax < ay ? 1 : -1) : by_start(a, b);
+}
+
 static int by_offset(const void *a, const void *b) {
     const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
     return x->offset < y->offset ? -1 : x->offset > y->offset;
@@ -57,7 +65,7 @@ static size_t place_in(ndp_interval **order, int n, ndp_interval **alive) {
 }
 
 ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
-    static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_start};
+    static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_start, by_area};
     ndp_interval **order = malloc(2 * ((size_t)n + 1) * sizeof *order);
     if (!order)
         return NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
