@@ -4,6 +4,12 @@
 
 #include "base/status.h"
 
+/* Borrowed bytes, not terminated. */
+typedef struct ndp_span {
+    const char *data;
+    size_t n;
+} ndp_span;
+
 /* A growing string; `{0}` is an empty one. `data` is always terminated once anything was added. The first failed
  * allocation sets `failed` and all later calls do nothing, so that it is checked once, at the end. */
 typedef struct ndp_str {

@@ -419,13 +419,13 @@ static ndp_status share_hashes(const gather *g) {
         ndp_agree(g->world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n));
     NDP_TRY_GOTO(st, release);
     for (int64_t i = g->begin[g->rank]; i < g->begin[g->rank + 1]; i++) {
-        ndp_hash h = g->s->parts[g->order[i]].chunk->hash;
+        ndp_hash128 h = g->s->parts[g->order[i]].chunk->hash;
         halves[2 * g->order[i]] = (int64_t)h.high;
         halves[2 * g->order[i] + 1] = (int64_t)h.low;
     }
     NDP_TRY_GOTO(reduce(g, halves, 2 * n, NDP_SUM), release); /* of one rank's, and zeros */
     for (int64_t c = 0; c < n; c++)
-        g->s->parts[c].chunk->hash = (ndp_hash){(uint64_t)halves[2 * c], (uint64_t)halves[2 * c + 1]};
+        g->s->parts[c].chunk->hash = (ndp_hash128){.high = (uint64_t)halves[2 * c], .low = (uint64_t)halves[2 * c + 1]};
 release:
     free(halves);
     return st;

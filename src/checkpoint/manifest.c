@@ -16,7 +16,7 @@ static const int64_t CHUNK_MOST = 128 << 20;
 /* ---- the hash of the text ---- */
 
 /* Of the bytes before the member and of the end. NDP_ENOMEM. */
-static ndp_status hash_text(const char *text, size_t before, ndp_hash *out) {
+static ndp_status hash_text(const char *text, size_t before, ndp_hash128 *out) {
     char *whole = malloc(before + sizeof END);
     if (!whole)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hash of a manifest of %zu bytes", before);
@@ -28,7 +28,7 @@ static ndp_status hash_text(const char *text, size_t before, ndp_hash *out) {
 }
 
 void ndp_manifest_seal(ndp_str *text) {
-    ndp_hash hash;
+    ndp_hash128 hash;
     char digits[NDP_HASH_DIGITS + 1];
     text->failed |= text->failed || hash_text(text->data, text->length, &hash) != NDP_OK;
     if (!text->failed)
@@ -36,7 +36,7 @@ void ndp_manifest_seal(ndp_str *text) {
 }
 
 /* The hash that a text of version 2 ends with; false where it does not end so. */
-static bool read_seal(const char *text, size_t size, ndp_hash *out) {
+static bool read_seal(const char *text, size_t size, ndp_hash128 *out) {
     if (size < SEAL)
         return false;
     const char *seal = text + size - SEAL, *digits = seal + sizeof HASH_MEMBER - 1, *after = digits + NDP_HASH_DIGITS;
@@ -44,13 +44,13 @@ static bool read_seal(const char *text, size_t size, ndp_hash *out) {
            memcmp(after + 1, END, sizeof END - 1) == 0;
 }
 
-static ndp_status check_hash(const char *text, size_t size, const char *what, ndp_hash *out) {
-    ndp_hash stated, is;
+static ndp_status check_hash(const char *text, size_t size, const char *what, ndp_hash128 *out) {
+    ndp_hash128 stated, is;
     char one[NDP_HASH_DIGITS + 1], other[NDP_HASH_DIGITS + 1];
     if (!read_seal(text, size, &stated))
         return NDP_FAIL(NDP_EFORMAT, "%s: it does not end with its hash: it is damaged", what);
     NDP_TRY(hash_text(text, size - SEAL, &is));
-    if (!ndp_hash_equal(stated, is))
+    if (!ndp_hash128_equal(stated, is))
         return NDP_FAIL(NDP_EFORMAT, "%s: its text has the hash %s, not the %s that it states: it is damaged", what,
                         ndp_hash_text(is, one), ndp_hash_text(stated, other));
     *out = is;

@@ -39,7 +39,7 @@ typedef struct ndp_checkpoint_info {
 /* A contiguous range of a file: written and hashed by one rank, verified by one rank. */
 typedef struct ndp_chunk {
     int64_t offset, bytes;
-    ndp_hash hash;
+    ndp_hash128 hash;
 } ndp_chunk;
 
 typedef struct ndp_manifest_file {
@@ -52,7 +52,7 @@ typedef struct ndp_manifest_file {
 typedef struct ndp_manifest {
     ndp_checkpoint_info info; /* extra lives as long as the manifest */
     int version;              /* 1: without hashes */
-    ndp_hash hash;            /* of its text */
+    ndp_hash128 hash;         /* of its text */
     ndp_manifest_file *files;
     int n_files;
     struct json_object *json;

@@ -15,7 +15,7 @@
 /* What is wrong with a chunk. */
 enum { FINE, OTHER_HASH, UNREADABLE, NO_MEMORY };
 
-typedef struct reading {
+typedef struct chunk_check {
     const char *path; /* of the checkpoint */
     const ndp_manifest *manifest;
     int *files; /* descriptors */
@@ -23,11 +23,11 @@ typedef struct reading {
     const ndp_chunk **chunks;
     int *file_of; /* of each chunk */
     int64_t *wrong;
-} reading;
+} chunk_check;
 
 /* ---- reading the chunks ---- */
 
-static ndp_status open_files(reading *r) {
+static ndp_status open_files(chunk_check *r) {
     const ndp_manifest *m = r->manifest;
     for (int i = 0; i < m->n_files; i++) {
         char *path = ndp_format("%s/%s", r->path, m->files[i].name);
@@ -45,7 +45,7 @@ static ndp_status open_files(reading *r) {
     return NDP_OK;
 }
 
-static ndp_status open_reading(reading *r) {
+static ndp_status open_reading(chunk_check *r) {
     const ndp_manifest *m = r->manifest;
     r->files = malloc(((size_t)m->n_files + 1) * sizeof *r->files);
     for (int i = 0; i < m->n_files; i++)
@@ -66,7 +66,7 @@ static ndp_status open_reading(reading *r) {
     return open_files(r);
 }
 
-static void close_reading(reading *r) {
+static void close_reading(chunk_check *r) {
     for (int i = 0; r->files && i < r->manifest->n_files; i++)
         if (r->files[i] >= 0)
             close(r->files[i]);
@@ -90,7 +90,7 @@ static bool read_whole(int fd, char *to, int64_t bytes, int64_t offset) {
     return true;
 }
 
-static int64_t verify_chunk(const reading *r, int64_t i, char **room, int64_t *capacity) {
+static int64_t verify_chunk(const chunk_check *r, int64_t i, char **room, int64_t *capacity) {
     const ndp_chunk *c = r->chunks[i];
     if (c->bytes > *capacity) {
         free(*room);
@@ -101,11 +101,11 @@ static int64_t verify_chunk(const reading *r, int64_t i, char **room, int64_t *c
         return NO_MEMORY;
     if (!read_whole(r->files[r->file_of[i]], *room, c->bytes, c->offset))
         return UNREADABLE;
-    return ndp_hash_equal(ndp_hash_of(*room, (size_t)c->bytes), c->hash) ? FINE : OTHER_HASH;
+    return ndp_hash128_equal(ndp_hash_of(*room, (size_t)c->bytes), c->hash) ? FINE : OTHER_HASH;
 }
 
 /* Every `ranks`-th chunk, from number `rank` on. */
-static void verify_chunks(const reading *r, int rank, int ranks, int threads) {
+static void verify_chunks(const chunk_check *r, int rank, int ranks, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         char *room = NULL;
@@ -135,7 +135,7 @@ static bool is_safetensors(const char *name) {
 }
 
 /* "model.safetensors: tensor NAME: bytes [a, b) are not those that were saved" */
-static void add_chunk(ndp_str *s, const reading *r, int64_t i) {
+static void add_chunk(ndp_str *s, const chunk_check *r, int64_t i) {
     const ndp_manifest_file *file = &r->manifest->files[r->file_of[i]];
     const ndp_chunk *c = r->chunks[i];
     bool weights = is_safetensors(file->name);
@@ -155,7 +155,7 @@ static void add_chunk(ndp_str *s, const reading *r, int64_t i) {
 }
 
 /* The first few chunks that are wrong; "" when none is. */
-static void describe(const reading *r, char *words, size_t size) {
+static void describe(const chunk_check *r, char *words, size_t size) {
     enum { SHOWN = 3 };
     ndp_str s = {0};
     int64_t n = 0;
@@ -180,7 +180,7 @@ static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
 }
 
 /* Collective: what is wrong, by all ranks; words on rank 0, then on all. */
-static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *out) {
+static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examined *out) {
     ndp_work w;
     if (world) {
         NDP_TRY(ndp_all_reduce_begin(world, r->wrong, r->n, NDP_I64, NDP_MAX, &w));
@@ -199,13 +199,13 @@ static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *o
 
 /* Collective: every rank is to have read the manifest that rank 0 has. */
 static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, const char *path) {
-    ndp_hash first = m->hash;
+    ndp_hash128 first = m->hash;
     if (!world)
         return NDP_OK;
     ndp_work w;
     NDP_TRY(ndp_broadcast_begin(world, &first, sizeof first, 0, &w));
     NDP_TRY(ndp_wait(&w));
-    return ndp_agree(world, ndp_hash_equal(first, m->hash)
+    return ndp_agree(world, ndp_hash128_equal(first, m->hash)
                                 ? NDP_OK
                                 : NDP_FAIL(NDP_EIO,
                                            "'%s' has another manifest here than on rank 0: train.output_dir has to be "
@@ -214,7 +214,7 @@ static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, cons
 }
 
 static ndp_status read_data(ndp_comm *world, const char *path, const ndp_manifest *m, int threads, ndp_examined *out) {
-    reading r = {.path = path, .manifest = m};
+    chunk_check r = {.path = path, .manifest = m};
     ndp_status st = ndp_agree(world, open_reading(&r));
     if (st == NDP_OK) {
         verify_chunks(&r, world ? ndp_comm_rank(world) : 0, world ? ndp_comm_size(world) : 1, threads);

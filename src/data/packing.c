@@ -1,6 +1,5 @@
 #include "data/packing.h"
 
-#include "data/rows.h"
 #include <stdlib.h>
 
 struct ndp_dataset {
@@ -109,7 +108,7 @@ static ndp_status check_ids(const ndp_token_cache *c, const int32_t *tokens, con
 }
 
 ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels, int32_t *positions,
-                           int32_t *starts) {
+                           int32_t *document_start) {
     NDP_CHECK(row >= 0 && row < d->table.n_rows, "row %lld of a data set of %lld", (long long)row,
               (long long)d->table.n_rows);
     const ndp_token_cache *c = &d->cache;
@@ -121,7 +120,7 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
             tokens[t] = ndp_token_cache_id(c, p->first + k);
             labels[t] = label(c, k + 1 < p->n ? p->first + k + 1 : p->next);
             positions[t] = t - start;
-            starts[t] = start;
+            document_start[t] = start;
         }
     }
     NDP_TRY(check_ids(c, tokens, labels, t));
@@ -129,7 +128,7 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
         tokens[t] = 0;
         labels[t] = -1;
         positions[t] = 0;
-        starts[t] = t;
+        document_start[t] = t;
     }
     return NDP_OK;
 }

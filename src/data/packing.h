@@ -5,9 +5,9 @@
  * document has no label (-1), nor has one before a token that is not learned (cache.h).
  *
  *   documents   a b c d e | f g | h i j     S = 4
- *   row 0       a b c d   labels b c d e    positions 0 1 2 3    starts 0 0 0 0
- *   row 1       f g . .   labels g - - -    positions 0 1 0 0    starts 0 0 2 3
- *   row 2       h i j .   labels i j - -    positions 0 1 2 0    starts 0 0 0 3
+ *   row 0       a b c d   labels b c d e    positions 0 1 2 3    document_start 0 0 0 0
+ *   row 1       f g . .   labels g - - -    positions 0 1 0 0    document_start 0 0 2 3
+ *   row 2       h i j .   labels i j - -    positions 0 1 2 0    document_start 0 0 0 3
  *
  * Packing is first fit: a piece goes into the first row that has room for it, of the last rows that were begun and not
  * filled; when there are too many of those, the fullest is closed. Pieces in which nothing is predicted (e above) are
@@ -22,18 +22,7 @@
 #ifndef NDP_DATA_PACKING_H
 #define NDP_DATA_PACKING_H
 
-#include "data/cache/cache.h"
-
-typedef struct ndp_row_opts {
-    int64_t length;           /* S */
-    bool document_mask;       /* attention inside documents */
-    bool single;              /* no packing */
-    bool refuse_overlong;     /* documents of more than S tokens are an error */
-    double held_out;          /* part of the documents that is kept for validation */
-    bool validation;          /* the rows of those; otherwise those of all others */
-    bool by_source;           /* no row has documents of several sources */
-    const char *const *names; /* of the sources, for messages; may be NULL */
-} ndp_row_opts;
+#include "data/row_table.h"
 
 typedef struct ndp_dataset ndp_dataset;
 
@@ -59,10 +48,10 @@ double ndp_dataset_fill(const ndp_dataset *d);
 int ndp_dataset_parts(const ndp_dataset *d);
 void ndp_dataset_part(const ndp_dataset *d, int i, int64_t *first, int64_t *n);
 
-/* Fills tokens, labels, positions and starts, each [S]; starts[t] is the first index in this row of t's document. Any
- * number of threads may call this; it allocates nothing and costs O(S). */
+/* Fills tokens, labels, positions and document_start, each [S]; document_start[t] is the first index in this row of t's
+ * document. Any number of threads may call this; it allocates nothing and costs O(S). */
 NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels,
-                                   int32_t *positions, int32_t *starts);
+                                   int32_t *positions, int32_t *document_start);
 /* NDP_EIO when bytes of the cache were lost since it was opened: after the rows of a batch, before they are used. */
 NDP_API ndp_status ndp_dataset_check(const ndp_dataset *d);
 /* The number of labels in a row that are not -1; 0 for a row out of range. */

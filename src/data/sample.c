@@ -1,12 +1,12 @@
 #include "data/sample.h"
 
-#include "data/cache/cache_file.h"
+#include "data/cache/corpus.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
 #include <string.h>
 
 /* What was read of a source, and what is left to read of it. */
-typedef struct head {
+typedef struct source_head {
     ndp_share share; /* of the file at hand */
     ndp_ids ids;
     ndp_places ends, turns; /* as in a share */
@@ -16,7 +16,7 @@ typedef struct head {
     bool cut; /* something was left out */
     ndp_status status;
     char *message;
-} head;
+} source_head;
 
 /* ---- the head of a file ---- */
 
@@ -119,7 +119,8 @@ static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, 
 
 /* Encodes the head of a file of which the first `size` bytes are known, or all (`complete`). *done: false when more has
  * to be known to find the end of its first record. */
-static ndp_status encode_head(head *h, const char *path, const char *contents, size_t size, bool complete, bool *done) {
+static ndp_status encode_head(source_head *h, const char *path, const char *contents, size_t size, bool complete,
+                              bool *done) {
     size_t most = NDP_SAMPLE_BYTES - h->bytes;
     int64_t left = NDP_SAMPLE_RECORDS - h->records, records = left;
     ndp_source_chunk *c = &h->share.chunk;
@@ -142,7 +143,7 @@ static ndp_status encode_head(head *h, const char *path, const char *contents, s
     return ndp_share_check(&h->share);
 }
 
-static ndp_status encode_packed(head *h, const char *path, const ndp_mapped *file) {
+static ndp_status encode_packed(source_head *h, const char *path, const ndp_mapped *file) {
     ndp_source_kind kind;
     NDP_TRY(ndp_source_kind_of(path, &kind));
     /* The size of a file of ids says whether it is whole. */
@@ -158,7 +159,7 @@ static ndp_status encode_packed(head *h, const char *path, const ndp_mapped *fil
     return NDP_OK;
 }
 
-static ndp_status add_share(head *h) {
+static ndp_status add_share(source_head *h) {
     const ndp_share *s = &h->share;
     int64_t first = h->ids.n;
     NDP_TRY(ndp_array_reserve(&h->ids.items, &h->ids.capacity, first + s->ids.n, sizeof *h->ids.items));
@@ -173,7 +174,7 @@ static ndp_status add_share(head *h) {
 
 /* ---- sources ---- */
 
-static ndp_status read_source(head *h, const ndp_corpus *c, int source) {
+static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
     int64_t f = source ? c->source_ends[source - 1] : 0;
     for (; f < c->source_ends[source]; f++) {
         const char *path = c->files.paths[f];
@@ -191,7 +192,7 @@ static ndp_status read_source(head *h, const ndp_corpus *c, int source) {
     return NDP_OK;
 }
 
-static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c, head *heads) {
+static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c, source_head *heads) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(ndp_dataset_threads(o))
     for (int i = 0; i < c->n_sources; i++) {
         heads[i].share.o = o;
@@ -208,7 +209,7 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
 /* ---- the cache ---- */
 
 /* Sizes of a cache of these heads, and no arrays yet. */
-static ndp_token_cache count(const head *heads, int n) {
+static ndp_token_cache count(const source_head *heads, int n) {
     ndp_token_cache c = {.n_sources = n, .id_bytes = 4};
     for (int i = 0; i < n; i++) {
         c.n_tokens += heads[i].ids.n;
@@ -219,11 +220,11 @@ static ndp_token_cache count(const head *heads, int n) {
     return c;
 }
 
-static void fill(const head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
+static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
                  uint8_t *learned) {
     int64_t at = 0, document = 0;
     for (int i = 0; i < c->n_sources; i++) {
-        const head *h = &heads[i];
+        const source_head *h = &heads[i];
         for (int64_t k = 0; k < h->ends.n; k++)
             offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
         bool learns = true;
@@ -239,7 +240,7 @@ static void fill(const head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t 
     offsets[document] = (uint64_t)at;
 }
 
-static ndp_status make_cache(const head *heads, int n, ndp_token_cache *out) {
+static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *out) {
     ndp_token_cache c = count(heads, n);
     size_t offsets = 8 * (size_t)(c.n_documents + 1), ids = ((size_t)c.n_tokens * 4 + 7) / 8 * 8, ends = 8 * (size_t)n;
     char *memory = calloc(1, offsets + ends + ids + (size_t)c.n_tokens / 8 + 1);
@@ -256,7 +257,7 @@ static ndp_status make_cache(const head *heads, int n, ndp_token_cache *out) {
     return NDP_OK;
 }
 
-static void release(head *heads, int n) {
+static void release(source_head *heads, int n) {
     for (int i = 0; heads && i < n; i++) {
         ndp_share_release(&heads[i].share);
         ndp_ids_release(&heads[i].ids);
@@ -268,7 +269,7 @@ static void release(head *heads, int n) {
 }
 
 static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_token_cache *out) {
-    head *heads = calloc((size_t)c->n_sources, sizeof *heads);
+    source_head *heads = calloc((size_t)c->n_sources, sizeof *heads);
     ndp_status st = heads ? read_sources(o, c, heads) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read the data");
     st = ndp_corpus_check_read(c, 0, c->files.n, st);
     if (st == NDP_OK)

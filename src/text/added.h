@@ -2,8 +2,8 @@
 #ifndef NDP_TEXT_ADDED_H
 #define NDP_TEXT_ADDED_H
 
+#include "base/text.h"
 #include "text/prefixes.h"
-#include "text/span.h"
 
 typedef struct ndp_added_token {
     const char *text; /* in the tokenizer's arena */

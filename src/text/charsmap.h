@@ -4,7 +4,6 @@
 #define NDP_TEXT_CHARSMAP_H
 
 #include "base/text.h"
-#include "text/span.h"
 
 typedef struct ndp_charsmap ndp_charsmap;
 

@@ -9,7 +9,6 @@
 #define NDP_TEXT_REGEX_H
 
 #include "base/text.h"
-#include "text/span.h"
 
 typedef struct ndp_regex ndp_regex;
 

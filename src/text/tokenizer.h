@@ -10,15 +10,11 @@
 #ifndef NDP_TEXT_TOKENIZER_H
 #define NDP_TEXT_TOKENIZER_H
 
+#include "base/hash128.h"
 #include "base/text.h"
 #include "text/ids.h"
-#include "text/span.h"
 
 typedef struct ndp_tokenizer ndp_tokenizer;
-
-typedef struct ndp_hash128 {
-    uint64_t low, high;
-} ndp_hash128;
 
 /* `source`: "bytes" (ids 0..255 are bytes, 256 begins a document, 257 ends one), a folder that holds a tokenizer.json
  * (or GPT-2's older vocab.json and merges.txt), or such a file. A tokenizer_config.json beside it may name the begin

@@ -122,7 +122,7 @@ static ndp_status config_token(const ndp_loader *l, struct json_object *root, co
         NDP_TRY(ndp_json_string(root, l->what, key, &text));
     if (!text)
         return NDP_OK;
-    int32_t id = ndp_tokenizer_id(l->t, text);
+    int32_t id = ndp_vocab_find_any(&l->t->words.vocab, text, strlen(text));
     if (id < 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: %s '%s' is not in the vocabulary of the tokenizer.json beside it", l->what,
                         key, text);

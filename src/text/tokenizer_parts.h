@@ -2,13 +2,15 @@
 #ifndef NDP_TEXT_TOKENIZER_PARTS_H
 #define NDP_TEXT_TOKENIZER_PARTS_H
 
+#include "base/hash128.h"
 #include "text/added.h"
 #include "text/decode.h"
 #include "text/normalize.h"
 #include "text/pretokenize.h"
-#include "text/tokenizer.h"
 #include "text/words.h"
 
+/* Opaque outside the room (tokenizer.h). */
+typedef struct ndp_tokenizer ndp_tokenizer;
 struct ndp_tokenizer {
     bool bytes; /* the built-in one: nothing below but the ids is used */
     ndp_arena arena;
@@ -31,7 +33,8 @@ NDP_API ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t
 /* The same from the older pair of files vocab.json and merges.txt, with GPT-2's stages around them. */
 NDP_API ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
                                            const char *folder);
-/* bos and eos as tokenizer_config.json (`config`) names them, else as the post-processor does. A special_tokens_map.json
+/* bos and eos as tokenizer_config.json (`config`) names them, else as the post-processor does. A
+ * special_tokens_map.json
  * (`special`) has the last word where the former has no added_tokens_decoder: the rule of transformers for older
  * folders. Either file may be missing. */
 NDP_API ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special);

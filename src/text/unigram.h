@@ -6,9 +6,9 @@
 #ifndef NDP_TEXT_UNIGRAM_H
 #define NDP_TEXT_UNIGRAM_H
 
+#include "base/text.h"
 #include "text/ids.h"
 #include "text/prefixes.h"
-#include "text/span.h"
 #include "text/vocab.h"
 
 typedef struct ndp_unigram {

@@ -89,6 +89,14 @@ int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length) {
     return v->slots ? v->slots[slot_of(v, text, length, hash_of(text, length))].id : -1;
 }
 
+int32_t ndp_vocab_find_any(const ndp_vocab *v, const char *text, size_t length) {
+    int32_t id = ndp_vocab_find(v, text, length);
+    for (int64_t i = 0; id < 0 && i < v->n; i++)
+        if (v->words[i].used && v->words[i].length == length && !memcmp(v->text.data + v->words[i].at, text, length))
+            id = (int32_t)i;
+    return id;
+}
+
 const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length) {
     if (id < 0 || id >= v->n || !v->words[id].used)
         return NULL;

@@ -39,6 +39,9 @@ NDP_API ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *tex
                                  ndp_vocab_search search);
 /* The id of a string, or -1. */
 int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length);
+/* The same over all strings, also those that ndp_vocab_find does not find (tokens that were only added): looks at each.
+ */
+int32_t ndp_vocab_find_any(const ndp_vocab *v, const char *text, size_t length);
 /* The string of an id (not terminated), or NULL. */
 const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length);
 /* The ids of "<0x00>" to "<0xFF>", -1 for those that are not there; without `byte_fallback` -1 for all. */

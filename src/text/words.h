@@ -2,8 +2,8 @@
 #ifndef NDP_TEXT_WORDS_H
 #define NDP_TEXT_WORDS_H
 
+#include "base/text.h"
 #include "text/bpe.h"
-#include "text/span.h"
 #include "text/unigram.h"
 
 /* The model of a tokenizer, one of two. */

@@ -2,6 +2,7 @@
 #ifndef NDP_TRAIN_JOB_DATA_H
 #define NDP_TRAIN_JOB_DATA_H
 
+#include "data/cache/cache.h"
 #include "data/corpus/chat.h"
 #include "data/packing.h"
 #include "data/sampler.h"

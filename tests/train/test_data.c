@@ -26,7 +26,7 @@ static char *write_texts(const char *folder) {
     return ndp_format("%s/texts.jsonl", folder);
 }
 
-/* Tokens, labels, positions, starts; up to the longest row that is tried. */
+/* Tokens, labels, positions, document_start; up to the longest row that is tried. */
 typedef int32_t row_arrays[4][REAL_LENGTH];
 
 /* The nll of the tokens that `keep` marks in a row, and how many they are. */

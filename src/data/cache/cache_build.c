@@ -1,5 +1,6 @@
 /* Building a cache: a crew tokenizes the parts of the corpus, then puts them together. */
-#include "base/cpu.h"
+#include "data/cache/cache_build.h"
+
 #include "data/cache/cache_file.h"
 #include "data/cache/parts.h"
 #include <errno.h>
@@ -8,29 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-int ndp_dataset_threads(const ndp_dataset_options *o) { return o->threads ? o->threads : ndp_cpu_cores(); }
-
-ndp_bin_rule ndp_cache_bin_rule(const ndp_dataset_options *o) {
-    const ndp_tokenizer *t = o->tokenizer;
-    ndp_bin_rule r = {ndp_tokenizer_bos(t), ndp_tokenizer_eos(t), o->vocab ? o->vocab : ndp_tokenizer_vocab_size(t)};
-    if (r.bos < 0 && r.eos < 0)
-        r.bos = r.eos = ndp_tokenizer_id(t, "<|endoftext|>");
-    return r;
-}
-
-int ndp_cache_id_bytes(const ndp_dataset_options *o) {
-    int64_t words = ndp_tokenizer_vocab_size(o->tokenizer), told = ndp_cache_bin_rule(o).vocab;
-    return (words > told ? words : told) <= 65536 ? 2 : 4;
-}
-
-ndp_status ndp_cache_fail_writing(const char *path, const char *cause) {
-    char *copy = ndp_format("%s", cause);
-    ndp_status st = NDP_FAIL(NDP_EIO, "cannot write the token cache '%s': %s; data.cache_dir may name another folder",
-                             path, copy ? copy : "");
-    free(copy);
-    return st;
-}
 
 typedef struct building {
     const ndp_dataset_options *o;
@@ -347,7 +325,7 @@ static ndp_status plan(building *b, ndp_hash128 key) {
 
 ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, const ndp_corpus *corpus,
                            ndp_hash128 key, const char *path) {
-    building b = {.o = o, .crew = crew, .corpus = corpus, .id_bytes = ndp_cache_id_bytes(o)};
+    building b = {.o = o, .crew = crew, .corpus = corpus, .id_bytes = ndp_dataset_id_bytes(o)};
     ndp_status st = corpus ? plan(&b, key) : NDP_OK;
     if (st == NDP_OK)
         st = crew->rank == 0 ? lead(&b, path) : follow(&b);

@@ -146,11 +146,6 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
     return NDP_OK;
 }
 
-static ndp_hash128 hash_text(const char *text, size_t n) {
-    XXH128_hash_t h = XXH3_128bits(text, n);
-    return (ndp_hash128){h.low64, h.high64};
-}
-
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content) {
     ndp_str all = {0};
     add_format(o, &all);
@@ -159,8 +154,8 @@ ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp
     if (st == NDP_OK && all.failed)
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
     if (st == NDP_OK) {
-        *key = hash_text(all.data, all.length);
-        *content = hash_text(all.data + format, all.length - format);
+        *key = ndp_hash128_of(all.data, all.length);
+        *content = ndp_hash128_of(all.data + format, all.length - format);
     }
     ndp_str_release(&all);
     return st;

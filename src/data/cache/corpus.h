@@ -2,7 +2,7 @@
 #ifndef NDP_DATA_CACHE_CORPUS_H
 #define NDP_DATA_CACHE_CORPUS_H
 
-#include "data/cache/cache.h"
+#include "data/cache/dataset_options.h"
 #include "data/corpus/files.h"
 
 /* Source i is files [source_ends[i - 1], source_ends[i]). */

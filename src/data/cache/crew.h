@@ -13,7 +13,7 @@
 #ifndef NDP_DATA_CACHE_CREW_H
 #define NDP_DATA_CACHE_CREW_H
 
-#include "data/cache/cache.h"
+#include "data/cache/dataset_options.h"
 
 enum { NDP_CREW_NAME = 60 };
 

@@ -2,7 +2,6 @@
 #include "data/cache/parts.h"
 
 #include "base/arena.h"
-#include "data/cache/cache_file.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
 #include <errno.h>
@@ -163,7 +162,7 @@ ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, 
                              const char *path, const ndp_part_watch *watch) {
     tokenizing b = {.o = o,
                     .watch = watch,
-                    .id_bytes = ndp_cache_id_bytes(o),
+                    .id_bytes = ndp_dataset_id_bytes(o),
                     .threads = ndp_dataset_threads(o),
                     .h.largest_id = 0};
     uint64_t want = parts->bytes[p] / (uint64_t)(SHARES_PER_THREAD * b.threads);

@@ -6,7 +6,6 @@
 #ifndef NDP_DATA_CACHE_PARTS_H
 #define NDP_DATA_CACHE_PARTS_H
 
-#include "data/corpus/bin.h"
 #include "data/cache/corpus.h"
 
 /* Byte `at` of a file, as it lies on the disk. */

@@ -1,6 +1,5 @@
 /* Where the parts of a corpus end, and their files as they are read. */
 #include "base/arena.h"
-#include "data/cache/cache_file.h"
 #include "data/cache/parts.h"
 #include "data/corpus/source.h"
 #include "data/corpus/unpack.h"

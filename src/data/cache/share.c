@@ -1,6 +1,5 @@
 #include "data/cache/share.h"
 
-#include "data/cache/cache_file.h"
 #include "data/corpus/encode.h"
 #include <stdlib.h>
 
@@ -68,7 +67,7 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
 static ndp_status encode_bin(ndp_share *s) {
     const ndp_source_chunk *c = &s->chunk;
     ndp_bin bin;
-    ndp_bin_rule rule = ndp_cache_bin_rule(s->o);
+    ndp_bin_rule rule = ndp_dataset_bin_rule(s->o);
     NDP_TRY(ndp_bin_open(c->path, c->contents, c->size, s->o->bin_id_bytes ? s->o->bin_id_bytes : 2, &bin));
     int64_t width = bin.id_bytes, header = (int64_t)bin.header;
     int64_t first = ((int64_t)c->begin - header) / width, end = ((int64_t)c->end - header) / width;

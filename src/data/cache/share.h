@@ -2,8 +2,7 @@
 #ifndef NDP_DATA_CACHE_SHARE_H
 #define NDP_DATA_CACHE_SHARE_H
 
-#include "data/corpus/bin.h"
-#include "data/cache/cache.h"
+#include "data/cache/dataset_options.h"
 #include "data/corpus/source.h"
 
 typedef struct ndp_share {

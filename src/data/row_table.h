@@ -1,9 +1,20 @@
 /* Which tokens make which row: documents are cut into pieces of at most a row, and rows are filled with pieces. Inside
  * the data room; packing.h says what a row is. */
-#ifndef NDP_DATA_ROWS_H
-#define NDP_DATA_ROWS_H
+#ifndef NDP_DATA_ROW_TABLE_H
+#define NDP_DATA_ROW_TABLE_H
 
-#include "data/packing.h"
+#include "data/cache/cache_file.h"
+
+typedef struct ndp_row_opts {
+    int64_t length;           /* S */
+    bool document_mask;       /* attention inside documents */
+    bool single;              /* no packing */
+    bool refuse_overlong;     /* documents of more than S tokens are an error */
+    double held_out;          /* part of the documents that is kept for validation */
+    bool validation;          /* the rows of those; otherwise those of all others */
+    bool by_source;           /* no row has documents of several sources */
+    const char *const *names; /* of the sources, for messages; may be NULL */
+} ndp_row_opts;
 
 typedef struct ndp_row_piece {
     int64_t first; /* tokens [first, first + n) of the cache */

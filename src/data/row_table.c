@@ -1,4 +1,4 @@
-#include "data/rows.h"
+#include "data/row_table.h"
 
 #include "base/arena.h"
 #include "base/rng.h"
@@ -8,7 +8,7 @@
 /* Rows that are begun and not full. More of them fill better and cost more to look through. */
 enum { OPEN_ROWS = 256 };
 
-typedef struct builder {
+typedef struct row_builder {
     const ndp_token_cache *cache;
     const ndp_row_opts *o;
     ndp_row_piece *pieces; /* in their order in the data, */
@@ -18,17 +18,17 @@ typedef struct builder {
     int32_t room[OPEN_ROWS];
     int n_open;
     int64_t documents, tokens, labels;
-} builder;
+} row_builder;
 
 bool ndp_held_out(double part, int64_t document) {
     return ndp_rng_uniform(0, ndp_rng_stream("data.validation"), (uint64_t)document) < part;
 }
 
-static bool is_kept(const builder *b, int64_t document) {
+static bool is_kept(const row_builder *b, int64_t document) {
     return ndp_held_out(b->o->held_out, document) == b->o->validation;
 }
 
-static ndp_status add_piece(builder *b, ndp_row_piece p, int64_t row) {
+static ndp_status add_piece(row_builder *b, ndp_row_piece p, int64_t row) {
     NDP_TRY(ndp_array_reserve(&b->pieces, &b->capacity, b->n + 1, sizeof *b->pieces));
     NDP_TRY(ndp_array_reserve(&b->row_of, &b->row_capacity, b->n + 1, sizeof *b->row_of));
     b->pieces[b->n] = p;
@@ -48,13 +48,13 @@ static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
 
 /* ---- documents ---- */
 
-static void close_row(builder *b, int i) {
+static void close_row(row_builder *b, int i) {
     b->n_open--;
     memmove(b->open + i, b->open + i + 1, (size_t)(b->n_open - i) * sizeof *b->open);
     memmove(b->room + i, b->room + i + 1, (size_t)(b->n_open - i) * sizeof *b->room);
 }
 
-static int fullest(const builder *b) {
+static int fullest(const row_builder *b) {
     int best = 0;
     for (int i = 1; i < b->n_open; i++)
         best = b->room[i] < b->room[best] ? i : best;
@@ -63,7 +63,7 @@ static int fullest(const builder *b) {
 
 /* The row that a piece of n tokens goes to. One of a single token predicts nothing, so a row with room for one is full.
  */
-static int64_t fit(builder *b, int32_t n) {
+static int64_t fit(row_builder *b, int32_t n) {
     int i = 0;
     while (i < b->n_open && b->room[i] < n)
         i++;
@@ -81,7 +81,7 @@ static int64_t fit(builder *b, int32_t n) {
     return row;
 }
 
-static ndp_status fail_overlong(const builder *b, int64_t document, int64_t n) {
+static ndp_status fail_overlong(const row_builder *b, int64_t document, int64_t n) {
     const ndp_token_cache *c = b->cache;
     int source = 0;
     while (source + 1 < c->n_sources && c->source_ends[source] <= (uint64_t)document)
@@ -94,7 +94,7 @@ static ndp_status fail_overlong(const builder *b, int64_t document, int64_t n) {
                     (long long)b->o->length);
 }
 
-static ndp_status add_document(builder *b, int64_t document) {
+static ndp_status add_document(row_builder *b, int64_t document) {
     int64_t first = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
     int64_t length = b->o->length, pieces = b->n;
     if (b->o->refuse_overlong && end - first > length)
@@ -115,7 +115,7 @@ static ndp_status add_document(builder *b, int64_t document) {
 /* ---- one text ---- */
 
 /* Goes on with the text of the part that began in row `first_row`, `used` tokens ago. */
-static ndp_status add_to_text(builder *b, int64_t document, int64_t first_row, int64_t *used) {
+static ndp_status add_to_text(row_builder *b, int64_t document, int64_t first_row, int64_t *used) {
     int64_t at = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
     if (*used > 0 && at < end)
         b->pieces[b->n - 1].next = at;
@@ -130,7 +130,7 @@ static ndp_status add_to_text(builder *b, int64_t document, int64_t first_row, i
 }
 
 /* The last row is left out when it is one token, which predicts nothing. */
-static void end_text(builder *b, int64_t first_piece, int64_t first_row, int64_t used) {
+static void end_text(row_builder *b, int64_t first_piece, int64_t first_row, int64_t used) {
     if (used > 0 && (used - 1) % b->o->length == 0) {
         b->n--;
         b->tokens--;
@@ -143,7 +143,7 @@ static void end_text(builder *b, int64_t first_piece, int64_t first_row, int64_t
 
 /* ---- all ---- */
 
-static ndp_status add_part(builder *b, int64_t first, int64_t end) {
+static ndp_status add_part(row_builder *b, int64_t first, int64_t end) {
     int64_t first_row = b->rows, first_piece = b->n, used = 0;
     bool text = !b->o->document_mask && !b->o->single;
     b->n_open = 0;
@@ -156,7 +156,7 @@ static ndp_status add_part(builder *b, int64_t first, int64_t end) {
 }
 
 /* Sorts the pieces by their rows; those of a row stay in their order. */
-static ndp_status make_table(builder *b, ndp_row_table *t) {
+static ndp_status make_table(row_builder *b, ndp_row_table *t) {
     t->rows = calloc((size_t)b->rows + 2, sizeof *t->rows);
     t->pieces = malloc((size_t)(b->n + 1) * sizeof *t->pieces);
     if (!t->rows || !t->pieces)
@@ -176,7 +176,7 @@ static ndp_status make_table(builder *b, ndp_row_table *t) {
     return NDP_OK;
 }
 
-static ndp_status add_parts(builder *b, ndp_row_table *t) {
+static ndp_status add_parts(row_builder *b, ndp_row_table *t) {
     const ndp_token_cache *c = b->cache;
     t->n_parts = b->o->by_source ? c->n_sources : 1;
     t->parts = calloc((size_t)t->n_parts + 1, sizeof *t->parts);
@@ -191,7 +191,7 @@ static ndp_status add_parts(builder *b, ndp_row_table *t) {
 }
 
 ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, ndp_row_table *out) {
-    builder *b = calloc(1, sizeof *b);
+    row_builder *b = calloc(1, sizeof *b);
     ndp_row_table t = {0};
     if (!b)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
