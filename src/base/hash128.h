@@ -1,4 +1,4 @@
-/* XXH3-128: names contents by their bytes. It tells damage and accident apart from the original, not forgery. */
+/* XXH3-128: identifies contents by their bytes. It detects damage and accidents, not forgery. */
 #ifndef NDP_BASE_HASH128_H
 #define NDP_BASE_HASH128_H
 

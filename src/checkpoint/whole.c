@@ -1,5 +1,6 @@
-/* Whether a checkpoint is whole. Every rank reads the manifest and looks at the files; then the chunks are shared out:
- * each is read and hashed by one rank, and what is wrong is known to all. */
+/* Whether a checkpoint is whole. Every rank reads the manifest and checks the files' sizes; then the chunks are divided
+ * among the ranks: each is read and hashed by one rank, and the result is shared with all. Called by resume.c,
+ * inventory.c and checkpoint.c. */
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
@@ -19,7 +20,7 @@ typedef struct chunk_check {
     const char *path; /* of the checkpoint */
     const ndp_manifest *manifest;
     int *files; /* descriptors */
-    int64_t n;  /* chunks of all files, numbered through */
+    int64_t n;  /* chunks of all files */
     const ndp_chunk **chunks;
     int *file_of; /* of each chunk */
     int64_t *wrong;
@@ -40,7 +41,7 @@ static ndp_status open_files(chunk_check *r) {
         if (cause)
             return NDP_FAIL(NDP_EIO, "cannot read '%s/%s': %s", r->path, m->files[i].name, strerror(cause));
         if (!S_ISREG(info.st_mode) || info.st_size != m->files[i].bytes)
-            return NDP_FAIL(NDP_EFORMAT, "'%s/%s' changes while it is verified", r->path, m->files[i].name);
+            return NDP_FAIL(NDP_EFORMAT, "'%s/%s' changed while it was being verified", r->path, m->files[i].name);
     }
     return NDP_OK;
 }
@@ -104,7 +105,7 @@ static int64_t verify_chunk(const chunk_check *r, int64_t i, char **room, int64_
     return ndp_hash128_equal(ndp_hash_of(*room, (size_t)c->bytes), c->hash) ? FINE : OTHER_HASH;
 }
 
-/* Every `ranks`-th chunk, from number `rank` on. */
+/* Verifies every `ranks`-th chunk, starting at `rank`. */
 static void verify_chunks(const chunk_check *r, int rank, int ranks, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
@@ -119,7 +120,7 @@ static void verify_chunks(const chunk_check *r, int rank, int ranks, int threads
 
 /* ---- words ---- */
 
-/* The tensors of [begin, end) of a file whose header is right: "tensor NAME", or "tensors NAME to NAME". */
+/* The tensors in [begin, end) of a file with a valid header: "tensor NAME", or "tensors NAME to NAME". */
 static void add_tensors(ndp_str *s, const ndp_safetensors *f, size_t begin, size_t end) {
     int n = 0;
     for (int i = 0; i < ndp_safetensors_count(f); i++) {
@@ -154,7 +155,7 @@ static void add_chunk(ndp_str *s, const chunk_check *r, int64_t i) {
     free(path);
 }
 
-/* The first few chunks that are wrong; "" when none is. */
+/* Describes the first few damaged chunks; "" if there are none. */
 static void describe(const chunk_check *r, char *words, size_t size) {
     enum { SHOWN = 3 };
     ndp_str s = {0};
@@ -170,7 +171,7 @@ static void describe(const chunk_check *r, char *words, size_t size) {
 
 /* ---- together ---- */
 
-/* Collective: those of rank 0. */
+/* Collective: rank 0's words, for all ranks. */
 static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
     ndp_work w;
     if (!world)
@@ -179,7 +180,7 @@ static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
     return ndp_wait(&w);
 }
 
-/* Collective: what is wrong, by all ranks; words on rank 0, then on all. */
+/* Collective: combines the ranks' results; the words are rank 0's. */
 static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examined *out) {
     ndp_work w;
     if (world) {
@@ -197,7 +198,7 @@ static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examine
     return NDP_OK;
 }
 
-/* Collective: every rank is to have read the manifest that rank 0 has. */
+/* Collective: checks that every rank has read the manifest that rank 0 has. */
 static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, const char *path) {
     ndp_hash128 first = m->hash;
     if (!world)
@@ -205,12 +206,13 @@ static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, cons
     ndp_work w;
     NDP_TRY(ndp_broadcast_begin(world, &first, sizeof first, 0, &w));
     NDP_TRY(ndp_wait(&w));
-    return ndp_agree(world, ndp_hash128_equal(first, m->hash)
-                                ? NDP_OK
-                                : NDP_FAIL(NDP_EIO,
-                                           "'%s' has another manifest here than on rank 0: train.output_dir has to be "
-                                           "on a disk that all hosts share",
-                                           path));
+    return ndp_agree(world,
+                     ndp_hash128_equal(first, m->hash)
+                         ? NDP_OK
+                         : NDP_FAIL(NDP_EIO,
+                                    "'%s' has a different manifest here than on rank 0: train.output_dir has to be "
+                                    "on a disk that all hosts share",
+                                    path));
 }
 
 static ndp_status read_data(ndp_comm *world, const char *path, const ndp_manifest *m, int threads, ndp_examined *out) {
@@ -242,7 +244,7 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     ndp_status st = ndp_agree(world, path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to examine '%s'", folder));
     if (st == NDP_OK)
         st = examine(world, folder, step, path, &m, data, threads, &e);
-    if (st == NDP_EFORMAT) { /* damage is what was to be found out */
+    if (st == NDP_EFORMAT) { /* damage is a result, not a failure */
         e.state = NDP_CHECKPOINT_DAMAGED;
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
         st = share_words(world, &e);

@@ -1,3 +1,8 @@
+/* Reading the heads of all sources, for a dry run.
+ *
+ * The head of each file is found first (take_head), without parsing it, so that it ends with a whole record where it
+ * can; then it is tokenized by the code of a real run (share.h). Compressed files are unpacked as far as needed, eight
+ * times further each time. Threads read one source each. Called by data.c and plan.c of train/. */
 #include "data/sample.h"
 
 #include "data/cache/corpus.h"
@@ -5,9 +10,9 @@
 #include "data/corpus/unpack.h"
 #include <string.h>
 
-/* What was read of a source, and what is left to read of it. */
+/* The head of one source, while it is read. */
 typedef struct source_head {
-    ndp_share share; /* of the file at hand */
+    ndp_share share; /* of the current file */
     ndp_ids ids;
     ndp_places ends, turns; /* as in a share */
     int64_t texts;
@@ -20,7 +25,7 @@ typedef struct source_head {
 
 /* ---- the head of a file ---- */
 
-/* Where a text may end: not inside a character. */
+/* Where a text of about `most` bytes may end: not inside a character. */
 static size_t text_head(const char *text, size_t most) {
     size_t at = most;
     while (at > 0 && most - at < 4 && (text[at] & 0xc0) == 0x80)
@@ -35,8 +40,7 @@ static bool is_blank(const char *text, size_t n) {
     return true;
 }
 
-/* Lines of JSONL: the end of the last one that is wanted. The first may be longer than `most`; 0: it does not end here.
- */
+/* JSONL: the end of the last line that is wanted. The first line may be longer than `most`; 0: it does not end here. */
 static size_t lines_head(const char *text, size_t size, size_t most, int64_t *records) {
     int64_t left = *records;
     size_t at = 0;
@@ -55,8 +59,8 @@ static size_t lines_head(const char *text, size_t size, size_t most, int64_t *re
     return at;
 }
 
-/* The same of the records of a JSON list: where the comma after the last one is; the end of the text after the list's
- * last record, and where it is no list. */
+/* The same for the records of a JSON list: the position of the comma after the last wanted one. If the list ends
+ * before, or the text is not a list, the end of the text. */
 static size_t list_head(const char *text, size_t size, size_t most, int64_t *records) {
     int64_t left = *records;
     size_t found = 0;
@@ -83,7 +87,7 @@ static size_t list_head(const char *text, size_t size, size_t most, int64_t *rec
     return found;
 }
 
-/* A copy of a JSON list's first `n` bytes that ends there. */
+/* A copy of the first `n` bytes of a JSON list, closed with a bracket. */
 static char *closed_list(const char *text, size_t n) {
     char *copy = malloc(n + 1);
     if (copy) {
@@ -93,9 +97,9 @@ static char *closed_list(const char *text, size_t n) {
     return copy;
 }
 
-/* Makes a file its head of about `most` bytes and at most *records records; *records: how many it has, if they were
- * counted. *copy: memory of its own, to be freed after use. *found: false where no record ends in the file's bytes; it
- * is left as it is then. */
+/* Reduces a file to its head, of about `most` bytes and at most *records records. *records becomes their number, if
+ * they were counted. *copy: memory to be freed after use. *found: false if no record ends within the known bytes; the
+ * chunk is then unchanged. */
 static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, char **copy, bool *found) {
     size_t end = c->size;
     *copy = NULL;
@@ -117,8 +121,8 @@ static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, 
     return *copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", c->path);
 }
 
-/* Encodes the head of a file of which the first `size` bytes are known, or all (`complete`). *done: false when more has
- * to be known to find the end of its first record. */
+/* Encodes the head of a file whose first `size` bytes are known, or all of them (`complete`). *done: false if more
+ * bytes are needed to find the end of the first record. */
 static ndp_status encode_head(source_head *h, const char *path, const char *contents, size_t size, bool complete,
                               bool *done) {
     size_t most = NDP_SAMPLE_BYTES - h->bytes;
@@ -133,7 +137,7 @@ static ndp_status encode_head(source_head *h, const char *path, const char *cont
         free(copy);
         return NDP_OK;
     }
-    bool counts = c->kind == NDP_SOURCE_TEXT; /* its documents are only found when they are visited */
+    bool counts = c->kind == NDP_SOURCE_TEXT; /* documents of a text are found only when they are visited */
     h->share.most = counts ? left : 0;
     ndp_share_encode(&h->share);
     free(copy);
@@ -146,7 +150,7 @@ static ndp_status encode_head(source_head *h, const char *path, const char *cont
 static ndp_status encode_packed(source_head *h, const char *path, const ndp_mapped *file) {
     ndp_source_kind kind;
     NDP_TRY(ndp_source_kind_of(path, &kind));
-    /* The size of a file of ids says whether it is whole. */
+    /* A file of ids is unpacked whole: its size tells whether it is complete. */
     size_t want = kind == NDP_SOURCE_IDS ? SIZE_MAX : NDP_SAMPLE_BYTES + 1;
     for (bool done = false; !done; want *= 8) {
         char *contents;
@@ -169,7 +173,7 @@ static ndp_status add_share(source_head *h) {
     h->texts += s->texts;
     NDP_TRY(ndp_share_append(s, first, &h->ends, &h->turns));
     int64_t last = h->ends.n ? h->ends.items[h->ends.n - 1] : 0;
-    return last < h->ids.n ? ndp_places_add(&h->ends, h->ids.n) : NDP_OK; /* ids that were cut inside a document */
+    return last < h->ids.n ? ndp_places_add(&h->ends, h->ids.n) : NDP_OK; /* the head ends inside a document */
 }
 
 /* ---- sources ---- */
@@ -208,7 +212,7 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
 
 /* ---- the cache ---- */
 
-/* Sizes of a cache of these heads, and no arrays yet. */
+/* The sizes of a cache of these heads; no arrays yet. */
 static ndp_token_cache count(const source_head *heads, int n) {
     ndp_token_cache c = {.n_sources = n, .id_bytes = 4};
     for (int i = 0; i < n; i++) {

@@ -85,7 +85,7 @@ static ndp_status byte_fallback(const ndp_pieces *from, ndp_str *bytes, ndp_piec
 
 /* ---- bytes as characters ---- */
 
-/* The bytes of a token; one with a character that stands for none is its own text. */
+/* The bytes of a token. A token with a character that stands for no byte is taken literally. */
 static void token_bytes(ndp_span token, ndp_str *out) {
     size_t before = out->length;
     for (size_t at = 0, length; at < token.n; at += length) {
@@ -101,8 +101,8 @@ static void token_bytes(ndp_span token, ndp_str *out) {
     }
 }
 
-/* How many bytes at `text` are the begin of a character that is cut short or broken: what one U+FFFD stands for
- * (Unicode's "maximal subpart"). */
+/* How many bytes at `text` form the start of a truncated or invalid character: one U+FFFD replaces them (Unicode's
+ * "maximal subpart"). */
 static size_t broken_length(const unsigned char *text, size_t n) {
     unsigned char lead = text[0];
     size_t length = lead >= 0xc2 && lead < 0xe0   ? 2

@@ -26,7 +26,7 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
     return NDP_OK;
 }
 
-/* An empty one, to be loaded. */
+/* An empty tokenizer, to be loaded. */
 static ndp_status create_empty(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
@@ -93,7 +93,7 @@ static ndp_status create_from_pair(const char *vocab_path, const char *merges_pa
     return st;
 }
 
-/* The names of what a source may be made of; they live and die together. */
+/* Paths of the files that a source may consist of. */
 typedef struct paths {
     char *json, *config, *special, *vocab, *merges, *folder;
 } paths;
@@ -202,10 +202,10 @@ typedef struct text_encoding {
     ndp_ids *ids;
 } text_encoding;
 
-/* A stretch of text, and how many of its bytes are those of the user's first character. */
+/* A stage of encoding. `first`: how many leading bytes of `text` stem from the user's first character. */
 typedef ndp_status stage(text_encoding *e, ndp_span text, size_t first);
 
-/* Cuts a text at the added tokens; what lies between goes to `next`. */
+/* Splits a text at the added tokens and passes the stretches between them to `next`. */
 static ndp_status cut(text_encoding *e, const ndp_added *added, ndp_span text, size_t first, stage *next) {
     ndp_added_walk w = {added, text, 0, 0};
     size_t done = 0, from, to;

@@ -8,7 +8,7 @@
 
 static uint64_t hash_of(const char *text, size_t length) { return XXH3_64bits(text, length); }
 
-/* The slot that holds the string, or the free one where it belongs. */
+/* The slot of the string, or the free slot for it. */
 static uint32_t slot_of(const ndp_vocab *v, const char *text, size_t length, uint64_t hash) {
     uint32_t i = (uint32_t)hash & v->mask, tag = (uint32_t)(hash >> 32);
     for (;; i = (i + 1) & v->mask) {

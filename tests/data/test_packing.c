@@ -74,7 +74,7 @@ static void a_changed_id_is_refused(void **state) {
     assert_int_equal(fwrite("\xff\xff", 1, 2, f), 2);
     fclose(f);
     CHECK_FAILS(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.document_start), NDP_EIO,
-                "holds the id 65535, beyond its largest 256: it was changed while it was in use");
+                "contains the id 65535, beyond its largest 256: it was changed while in use");
     ndp_dataset_close(d);
     free(path);
 }
@@ -272,7 +272,7 @@ static void documents_are_held_out(void **state) {
     assert_in_range(documents[1], 60, 100);
     ndp_dataset *none = NULL;
     ndp_row_opts o = {.length = 32, .document_mask = true, .held_out = 1e-9, .validation = true};
-    CHECK_FAILS(ndp_dataset_open(path, &o, &none), NDP_EINVAL, "no document is held out: data.validation_fraction");
+    CHECK_FAILS(ndp_dataset_open(path, &o, &none), NDP_EINVAL, "the validation set is empty: data.validation_fraction");
     free(path);
     ndp_str_release(&text);
 }
@@ -283,10 +283,10 @@ static void rows_may_keep_sources_apart(void **state) {
     ndp_dataset *d =
         open_rows(prepare(*state, texts, 2), &(ndp_row_opts){.length = 8, .document_mask = true, .by_source = true});
     int64_t first, n;
-    assert_int_equal(ndp_dataset_parts(d), 2);
+    assert_int_equal(ndp_dataset_sources(d), 2);
     for (int i = 0; i < 2; i++) {
         rows x;
-        ndp_dataset_part(d, i, &first, &n);
+        ndp_dataset_source(d, i, &first, &n);
         assert_int_equal(first, i);
         assert_int_equal(n, 1);
         CHECK_OK(ndp_dataset_row(d, first, x.tokens, x.labels, x.positions, x.document_start));

@@ -7,7 +7,7 @@
 
 /* ---- finding ---- */
 
-/* Is there a whole cache with this key, of ids that the model has? Reads all of it. */
+/* Whether a complete cache with this key exists, of ids that the model has. Reads all of it. */
 static bool cache_is_whole(const ndp_dataset_options *o, const char *path, ndp_hash128 key) {
     ndp_token_cache c;
     if (!ndp_path_exists(path) || ndp_token_cache_open(path, &c) != NDP_OK)
@@ -21,7 +21,7 @@ static bool cache_is_whole(const ndp_dataset_options *o, const char *path, ndp_h
            !memcmp(&h.payload, &payload, sizeof payload);
 }
 
-/* The folder, made where it is missing. The caller frees. */
+/* The folder for caches, created if missing. The caller frees the name. */
 static ndp_status cache_folder(const ndp_dataset_options *o, char **out) {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *folder = NULL;
@@ -45,7 +45,7 @@ static ndp_status cache_folder(const ndp_dataset_options *o, char **out) {
     return NDP_OK;
 }
 
-/* What a leader tells: the name of the cache, and whether it is to be built, of which files. */
+/* What the leader of a crew announces: the cache's name, and whether to build it, from which files. */
 typedef struct finding {
     char name[NDP_CREW_NAME];
     uint32_t build;
@@ -56,7 +56,7 @@ typedef struct finding {
 typedef struct cache_search {
     const ndp_dataset_options *o;
     const char *folder;
-    ndp_corpus corpus; /* open once `opened` */
+    ndp_corpus corpus; /* open if `opened` */
     bool opened;
 } cache_search;
 
@@ -89,7 +89,7 @@ static ndp_status find(cache_search *s, finding *out) {
     return NDP_OK;
 }
 
-/* For a leader who cannot write: then all has to be there. */
+/* For a leader that cannot write: the cache must already exist. */
 static ndp_status find_without_writing(void *user, char name[NDP_CREW_NAME]) {
     cache_search *s = user;
     finding f;
@@ -103,7 +103,7 @@ static ndp_status find_without_writing(void *user, char name[NDP_CREW_NAME]) {
     return st;
 }
 
-/* A rank that fails has its own message; the others return as if all were well, and learn of it when they agree. */
+/* A rank that fails reports its own error; the others return success and learn of the failure in agree(). */
 static ndp_status find_or_build(cache_search *s, const ndp_crew *crew, finding *f) {
     char told[NDP_CREW_PATH], *bytes;
     size_t size;

@@ -8,14 +8,13 @@
 #include "data/cache/cache_file.h"
 #include "data/cache/dataset_options.h"
 
-/* Finds the cache of these files under this tokenizer and format, checks all of it, and builds it where it is missing
- * or damaged. *path names it; the caller frees. A text is what the tokenizer gives with its special tokens added: for a
- * model with a BOS that, then the text; a conversation is what its chat template gives (encode.h).
+/* Finds the cache of these files under this tokenizer and format, checks all of it, and builds it if it is missing or
+ * damaged. *path is its name; the caller frees it. A text is tokenized with the tokenizer's special tokens (a BOS,
+ * where the model has one); a conversation is tokenized as its chat template renders it (encode.h).
  *
- * Collective over the team. Ranks that see the same cache folder look and build together (crew.h): where the nodes
- * share that folder, all ranks build one cache; where they do not, each node's ranks build one for themselves. The name
- * is the same, being made of contents alone. A rank that does not see the files as the others do takes no part in the
- * work. */
+ * Collective over the team. Ranks that see the same cache folder search and build together (crew.h): all ranks build
+ * one cache if the nodes share that folder; otherwise each node's ranks build their own. The cache's name is the same,
+ * since it depends on contents alone. A rank that does not see the same files takes no part in the work. */
 NDP_API ndp_status ndp_dataset_prepare(const ndp_dataset_options *o, char **path);
 
 #endif

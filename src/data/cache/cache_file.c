@@ -17,7 +17,7 @@ static bool header_is_sound(const ndp_cache_header *h, size_t file_size) {
            sizeof *h + ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources) + ndp_cache_bits_bytes(h);
 }
 
-/* Documents and sources in order, each within the one above: rows are cut out by these numbers. */
+/* Offsets are sorted and within the tokens, source ends within the documents: rows are cut by these numbers. */
 static bool tables_are_sound(const ndp_token_cache *c) {
     bool sound = true;
     uint64_t last = 0;
@@ -29,7 +29,7 @@ static bool tables_are_sound(const ndp_token_cache *c) {
     return sound;
 }
 
-/* The arrays of a file whose header is sound. */
+/* The arrays of a file with a valid header. */
 static ndp_token_cache lay_out(const ndp_mapped *file, const ndp_cache_header *h) {
     const unsigned char *ids = file->data + sizeof *h, *offsets = ids + ndp_cache_ids_bytes(h);
     const unsigned char *sources = offsets + 8 * (h->n_documents + 1);

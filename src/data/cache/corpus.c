@@ -11,7 +11,7 @@
 
 /* ---- files ---- */
 
-/* Ranks that see the same stamp see the same files. */
+/* Ranks that compute the same stamp see the same files. */
 static ndp_status stamp_of(const ndp_file_list *files, uint64_t *out) {
     XXH64_hash_t hash = 0;
     for (int64_t i = 0; i < files->n; i++) {
@@ -75,7 +75,7 @@ ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
     uint64_t now;
     if (stamp_of(&c->files, &now) == NDP_OK && now == c->stamp)
         return NDP_OK;
-    return NDP_FAIL(NDP_EFORMAT, "a file of the data changed while it was tokenized (%lld file%s, %s%s); start again",
+    return NDP_FAIL(NDP_EFORMAT, "a data file changed while it was tokenized (%lld file%s, %s%s); start again",
                     (long long)c->files.n, c->files.n == 1 ? "" : "s", c->files.paths[0],
                     c->files.n == 1 ? "" : ", ...");
 }
@@ -111,7 +111,7 @@ static void add_hash(ndp_str *all, ndp_hash128 h) {
     ndp_str_addf(all, " %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-/* What the ids depend on besides the files. A zero byte behind each text: names may hold anything else. */
+/* What the ids depend on besides the files. Every text ends with a zero byte, since names may contain anything else. */
 static void add_format(const ndp_dataset_options *o, ndp_str *all) {
     const ndp_record_format *f = &o->format;
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
@@ -139,7 +139,7 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
         NDP_TRY(ndp_source_kind_of(path, &kind));
         NDP_TRY(ndp_hash_blocks(m->data, m->size, threads, &h));
         ndp_str_addf(all, " %d %zu", (int)kind, m->size);
-        for (; *packing; packing++) /* the same bytes as a text and as an archive are not the same */
+        for (; *packing; packing++) /* equal bytes differ as a text and as an archive */
             ndp_str_addf(all, "%c", *packing | 0x20);
         add_hash(all, h);
     }

@@ -9,7 +9,7 @@
 
 typedef struct tokenize_run {
     const ndp_tokenize_opts *o;
-    const char *file; /* its name in messages */
+    const char *file; /* name of the input in messages */
     bool (*emit)(void *user, const char *line, size_t length);
     void *user;
     ndp_tokenizer *tokenizer;
@@ -17,7 +17,7 @@ typedef struct tokenize_run {
     ndp_str line;
 } tokenize_run;
 
-/* A string of JSON. Bytes that are no UTF-8 (the pieces of `bytes`) become U+FFFD. */
+/* Appends a JSON string. Bytes that are not UTF-8 (pieces of `bytes`) become U+FFFD. */
 static void add_json(ndp_str *out, const char *text, size_t n) {
     ndp_str_add(out, "\"");
     for (size_t at = 0; at < n;) {
@@ -53,7 +53,7 @@ static ndp_status emit_line(tokenize_run *r, bool *go_on) {
 
 static void add_piece(tokenize_run *r, int32_t id) {
     ndp_span piece = ndp_tokenizer_token(r->tokenizer, id);
-    char byte = (char)id; /* those of `bytes` */
+    char byte = (char)id; /* ids of `bytes` are bytes */
     if (!piece.data)
         piece = id < 256 ? (ndp_span){&byte, 1} : (ndp_span){id == 256 ? "<bos>" : "<eos>", 5};
     add_json(&r->line, piece.data, piece.n);
@@ -91,7 +91,7 @@ static ndp_status read_ids(tokenize_run *r, struct json_object *list, const char
         struct json_object *o = json_object_array_get_idx(list, i);
         int64_t id = json_object_is_type(o, json_type_int) ? json_object_get_int64(o) : -1;
         if (id < 0 || id >= ndp_tokenizer_vocab_size(r->tokenizer))
-            return NDP_FAIL(NDP_EFORMAT, "%s: item %zu, %.40s, is no id of this vocabulary of %d", where, i,
+            return NDP_FAIL(NDP_EFORMAT, "%s: item %zu, %.40s, is not an id of this vocabulary of %d", where, i,
                             o ? json_object_to_json_string(o) : "null", ndp_tokenizer_vocab_size(r->tokenizer));
         NDP_TRY(ndp_ids_add(&r->ids, (int32_t)id));
     }
@@ -133,7 +133,7 @@ static ndp_status decode_lines(tokenize_run *r, const char *contents, size_t siz
 
 /* ---- all ---- */
 
-/* What the visitor of documents stops with when the caller wants no more. */
+/* Stops the visitor of documents when the caller wants no more. */
 static const ndp_status STOPPED = NDP_EINTR;
 
 static ndp_status encode_document(void *user, const ndp_document *d) {
@@ -147,7 +147,7 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     return st;
 }
 
-/* Nothing names what comes from standard input: it is a text, or JSONL where a field of its records is given. */
+/* Standard input has no file name to tell its kind: it is a text, or JSONL if a field of its records is given. */
 static ndp_status encode_stdin(tokenize_run *r, const char *contents, size_t size) {
     const ndp_record_format format = {.kind = NDP_RECORD_TEXT, .text = r->o->text_field};
     ndp_source_chunk c;
@@ -187,7 +187,7 @@ static ndp_status run_text(tokenize_run *r) {
 ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, const char *line, size_t length),
                         void *user) {
     NDP_CHECK(o->tokenizer, "no tokenizer is given: a folder with a tokenizer.json, such a file, or \"bytes\"");
-    NDP_CHECK(!o->file != !o->text, "either a file or a text is to be tokenized, not %s", o->file ? "both" : "neither");
+    NDP_CHECK(!o->file != !o->text, "give either a file or a text to tokenize, not %s", o->file ? "both" : "neither");
     tokenize_run r = {.o = o, .file = o->file, .emit = emit, .user = user};
     bool from_stdin = o->file && !strcmp(o->file, "-");
     NDP_TRY(ndp_tokenizer_create(o->tokenizer, &r.tokenizer));
