@@ -203,10 +203,10 @@ typedef struct text_encoding {
 } text_encoding;
 
 /* A stage of encoding. `first`: how many leading bytes of `text` stem from the user's first character. */
-typedef ndp_status stage(text_encoding *e, ndp_span text, size_t first);
+typedef ndp_status text_stage(text_encoding *e, ndp_span text, size_t first);
 
 /* Splits a text at the added tokens and passes the stretches between them to `next`. */
-static ndp_status cut(text_encoding *e, const ndp_added *added, ndp_span text, size_t first, stage *next) {
+static ndp_status cut(text_encoding *e, const ndp_added *added, ndp_span text, size_t first, text_stage *next) {
     ndp_added_walk w = {added, text, 0, 0};
     size_t done = 0, from, to;
     const ndp_added_token *token;

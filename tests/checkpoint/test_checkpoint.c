@@ -273,7 +273,7 @@ static void manifests_by_hand(void **state) {
          "no array \"chunks\""},
         {HEAD2 NUMBERS FILE_A "[[0,5," H "]]}]", true, NDP_EFORMAT, "a has 9 bytes, its chunks cover 5"},
         {HEAD2 NUMBERS FILE_A "[[0,5," H "],[4,5," H "]]}]", true, NDP_EFORMAT, "a chunk of 5 bytes at 4; expected"},
-        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[6,3," H "]]}]", true, NDP_EFORMAT, "a chunk of 3 bytes at 6, where"},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[6,3," H "]]}]", true, NDP_EFORMAT, "a chunk of 3 bytes at 6; expected"},
         {HEAD2 NUMBERS FILE_A "[[0,9," H "],[9,0," H "]]}]", true, NDP_EFORMAT, "a chunk of 0 bytes at 9"},
         {HEAD2 NUMBERS FILE_A "[[0,999999999," H "]]}]", true, NDP_EFORMAT, "a chunk of 999999999 bytes"},
         {HEAD2 NUMBERS FILE_A "[[0,9,\"00\"]]}]", true, NDP_EFORMAT, "is not [offset, bytes, \"hash\"]"},
