@@ -15,7 +15,7 @@
 /* `verb` as in "cannot read PATH: No such file or directory". */
 #define IO_FAIL(verb, path) NDP_FAIL(NDP_EIO, "cannot %s '%s': %s", (verb), (path), strerror(errno))
 
-/* ---- opening: regular files alone ---- */
+/* ---- opening regular files ---- */
 
 /* Size limits by kind of file, far above those in use: the largest tokenizer.json has some 35 MB. */
 static const struct {

@@ -115,7 +115,7 @@ static void check_ancestors(const names *v, const char *folder, size_t mount, nd
     free(at);
 }
 
-/* ---- where they are ---- */
+/* ---- positions ---- */
 
 /* Whether a list "a,b,c" contains the word. */
 static bool has_word(const char *list, const char *word) {

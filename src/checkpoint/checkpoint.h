@@ -50,7 +50,7 @@ NDP_API ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *fold
  */
 NDP_API ndp_status ndp_checkpoint_clean(const char *folder);
 
-/* ---- what is whole ---- */
+/* ---- examining ---- */
 
 typedef struct ndp_examined {
     ndp_checkpoint_state state; /* any but NDP_CHECKPOINT_ASIDE */
@@ -69,7 +69,7 @@ NDP_API ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, i
  * *steps. */
 NDP_API ndp_status ndp_checkpoint_steps(const char *folder, int64_t **steps, int *n);
 
-/* ---- where a run goes on ---- */
+/* ---- resuming ---- */
 
 typedef struct ndp_resume {
     int64_t step;      /* to load; -1: there is no checkpoint and never was one */

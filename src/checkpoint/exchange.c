@@ -42,7 +42,7 @@ typedef struct gather {
     char *why;
 } gather;
 
-/* ---- what this rank holds of a part ---- */
+/* ---- overlaps of pieces and parts ---- */
 
 /* < 0: element `first` of one tensor precedes element `other_first` of the other, in the order of the files. */
 static int compare_places(const ndp_shards *s, int tensor, int64_t first, int other, int64_t other_first) {
@@ -323,7 +323,7 @@ static ndp_status write_all(gather *g) {
     return g->failed;
 }
 
-/* ---- who writes what ---- */
+/* ---- choosing writers ---- */
 
 static ndp_status reduce(const gather *g, int64_t *values, int64_t n, ndp_reduce op) {
     ndp_work w;

@@ -55,7 +55,7 @@ static ndp_status open_inventory(const char *run, inventory *v) {
     return list_aside(v);
 }
 
-/* ---- what is there ---- */
+/* ---- listing ---- */
 
 /* Size of a checkpoint's files, and when its manifest (if missing, its folder) was last written. */
 static void measure(const char *folder, const char *name, ndp_checkpoint_entry *e) {
@@ -130,7 +130,7 @@ ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n,
     return st;
 }
 
-/* ---- away with it ---- */
+/* ---- removing ---- */
 
 /* The folder that a user names as "100", "step-00000100" or "step-00000100.damaged". */
 static ndp_status find_name(const inventory *v, const char *word, char name[64]) {

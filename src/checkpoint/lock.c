@@ -108,7 +108,7 @@ void ndp_lock_destroy(ndp_lock *l) {
     free(l);
 }
 
-/* ---- who is there ---- */
+/* ---- the process of a holder ---- */
 
 /* What is on disk: the holder of the lock, and the process that is taking it over. */
 typedef struct view {
@@ -194,7 +194,7 @@ static ndp_status refuse_elsewhere(const ndp_lock *l, const ndp_holder *h) {
         (long long)h->pid, l->folder, l->patience);
 }
 
-/* ---- taking ---- */
+/* ---- taking the lock ---- */
 
 /* A durable, open file with a name of its own that contains `self`. */
 static ndp_status write_private(const ndp_lock *l, char **path, int *fd) {

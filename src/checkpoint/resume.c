@@ -82,9 +82,9 @@ static ndp_status add_verified(const candidates *c, int first, ndp_str *s) {
                          e.state == NDP_CHECKPOINT_UNVERIFIABLE ? " (without hashes)" : "");
     }
     if (n)
-        ndp_str_addf(s, "Steps that verify: %s; go on from one of them by --resume-from STEP", steps.data);
+        ndp_str_addf(s, "Steps that verify: %s; resume from one of them with --resume-from STEP", steps.data);
     else
-        ndp_str_add(s, "No checkpoint verifies: begin anew in another train.output_dir");
+        ndp_str_add(s, "No checkpoint verifies: start again in another train.output_dir");
     s->failed |= steps.failed;
     ndp_str_release(&steps);
     return NDP_OK;

@@ -136,7 +136,7 @@ void ndp_shards_release(ndp_shards *s) {
     *s = (ndp_shards){0};
 }
 
-/* ---- the calls that need care ---- */
+/* ---- system calls ---- */
 
 ndp_status ndp_durable_rename(const char *from, const char *to) {
     if (ndp_fault(NDP_FAULT_RENAME) || rename(from, to))

@@ -93,7 +93,7 @@ ndp_status ndp_checkpoint_steps(const char *folder, int64_t **steps, int *n) {
     return NDP_OK;
 }
 
-/* ---- aside, and away ---- */
+/* ---- setting aside, removing ---- */
 
 static const char *const reasons[] = {"damaged", "superseded"};
 

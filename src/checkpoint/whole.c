@@ -169,7 +169,7 @@ static void describe(const chunk_check *r, char *words, size_t size) {
     ndp_str_release(&s);
 }
 
-/* ---- together ---- */
+/* ---- putting it together ---- */
 
 /* Collective: rank 0's words, for all ranks. */
 static ndp_status share_words(ndp_comm *world, ndp_examined *out) {

@@ -36,7 +36,7 @@ static ndp_span piece(const ndp_pieces *p, int64_t i) {
     return (ndp_span){p->text.data + from, (size_t)(p->ends[i] - from)};
 }
 
-/* ---- bytes in tokens of their own ---- */
+/* ---- byte tokens ---- */
 
 /* The byte that "<0xE2>" stands for, or -1. */
 static int byte_of(ndp_span token) {
@@ -140,7 +140,7 @@ static ndp_status byte_level(const ndp_pieces *from, ndp_str *bytes, ndp_pieces 
     return st;
 }
 
-/* ---- token by token ---- */
+/* ---- decoders of single tokens ---- */
 
 static ndp_span strip(const ndp_decoder *d, ndp_span token) {
     size_t n = strlen(d->content);

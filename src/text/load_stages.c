@@ -238,7 +238,7 @@ static ndp_status load_delimiter(const ndp_loader *l, struct json_object *o) {
     return add_pretokenizer(l, s);
 }
 
-/* ---- Metaspace, on both ways ---- */
+/* ---- Metaspace, encoding and decoding ---- */
 
 typedef enum metaspace_scheme { ALWAYS, FIRST, NEVER, SCHEMES } metaspace_scheme;
 

@@ -205,7 +205,7 @@ static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_
     }
 }
 
-/* ---- what is the first character's ---- */
+/* ---- following the first character ---- */
 
 /* The replacement of a match is attributed to the last byte of the match. */
 static ndp_status follow_replace(const ndp_normalizer *s, ndp_span text, ndp_regex_scratch *regex, size_t *first) {

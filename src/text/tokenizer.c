@@ -7,7 +7,7 @@
 
 enum { BYTES_BOS = 256, BYTES_EOS = 257, BYTES_VOCAB = 258 };
 
-/* ---- life ---- */
+/* ---- create, destroy ---- */
 
 static ndp_status create_bytes(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);

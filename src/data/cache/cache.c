@@ -105,16 +105,16 @@ static ndp_status find_without_writing(void *user, char name[NDP_CREW_NAME]) {
 
 /* A rank that fails reports its own error; the others return success and learn of the failure in agree(). */
 static ndp_status find_or_build(cache_search *s, const ndp_crew *crew, finding *f) {
-    char told[NDP_CREW_PATH], *bytes;
+    char file[NDP_CREW_PATH], *bytes;
     size_t size;
-    ndp_crew_path(crew, told, "found");
+    ndp_crew_path(crew, file, "found");
     if (crew->rank == 0) {
         NDP_TRY(find(s, f));
-        NDP_TRY(ndp_file_write_atomic(told, f, sizeof *f));
+        NDP_TRY(ndp_file_write_atomic(file, f, sizeof *f));
     } else {
         if (!ndp_crew_wait(crew, "found", NULL, NULL))
             return NDP_OK;
-        NDP_TRY(ndp_file_read_as(NDP_FILE_CONFIG, told, &bytes, &size));
+        NDP_TRY(ndp_file_read_as(NDP_FILE_CONFIG, file, &bytes, &size));
         memcpy(f, bytes, size < sizeof *f ? size : sizeof *f);
         f->name[sizeof f->name - 1] = '\0';
         free(bytes);

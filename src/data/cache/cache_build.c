@@ -5,7 +5,7 @@
  *   waits for all part-P
  *   make_table: counts, creates `tokens`, `table`    waits for `table`
  *   copy_ids of its parts                            copy_ids of its parts, then copied-R
- *   put_behind_ids: offsets, sources, bits           waits for `finished`
+ *   put_tables: offsets, sources, bits               waits for `finished`
  *   waits for all copied-R
  *   put_header; renames `tokens` to the cache
  *   finished
@@ -113,7 +113,7 @@ static ndp_status open_part(const building *b, int64_t p, ndp_part_file *out) {
     return ndp_part_open(ndp_crew_path(b->crew, path, "part-%lld", (long long)p), b->id_bytes, out);
 }
 
-/* ---- putting together ---- */
+/* ---- assembling ---- */
 
 static ndp_status write_at(int fd, const void *data, uint64_t size, uint64_t at) {
     const char *from = data;
@@ -238,7 +238,7 @@ static ndp_status put_bits(const building *b, FILE *f) {
     return NDP_OK;
 }
 
-static ndp_status put_behind_ids(const building *b) {
+static ndp_status put_tables(const building *b) {
     char path[NDP_CREW_PATH];
     FILE *f = fopen(ndp_crew_path(b->crew, path, "tokens"), "r+be");
     if (!f)
@@ -290,7 +290,7 @@ static ndp_status lead(building *b, const char *path) {
         return NDP_OK;
     NDP_TRY(make_table(b));
     NDP_TRY(copy_ids(b, b->firsts, b->parts.n));
-    NDP_TRY(put_behind_ids(b));
+    NDP_TRY(put_tables(b));
     if (!wait_for_all(b, "copied", 1, b->crew->size))
         return NDP_OK;
     NDP_TRY(ndp_corpus_check_unchanged(b->corpus));

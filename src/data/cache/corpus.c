@@ -18,8 +18,8 @@ static ndp_status stamp_of(const ndp_file_list *files, uint64_t *out) {
         struct stat s;
         if (stat(files->paths[i], &s))
             return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", files->paths[i], strerror(errno));
-        const int64_t told[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
-        hash = XXH3_64bits_withSeed(told, sizeof told, hash);
+        const int64_t facts[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+        hash = XXH3_64bits_withSeed(facts, sizeof facts, hash);
     }
     *out = hash;
     return NDP_OK;

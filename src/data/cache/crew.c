@@ -102,7 +102,7 @@ void ndp_crew_dissolve(ndp_crew *c) {
     c->lock = -1;
 }
 
-/* ---- who belongs together ---- */
+/* ---- forming a crew ---- */
 
 typedef struct offer {
     int32_t leader; /* of the sending rank; -1: it has none yet */

@@ -13,6 +13,6 @@ ndp_bin_rule ndp_dataset_bin_rule(const ndp_dataset_options *o) {
 }
 
 int ndp_dataset_id_bytes(const ndp_dataset_options *o) {
-    int64_t words = ndp_tokenizer_vocab_size(o->tokenizer), told = ndp_dataset_bin_rule(o).vocab;
-    return (words > told ? words : told) <= 65536 ? 2 : 4;
+    int64_t words = ndp_tokenizer_vocab_size(o->tokenizer), limit = ndp_dataset_bin_rule(o).vocab;
+    return (words > limit ? words : limit) <= 65536 ? 2 : 4;
 }

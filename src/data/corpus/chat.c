@@ -204,7 +204,7 @@ void ndp_chat_release(ndp_chat *c) {
 
 const char *ndp_chat_name(const ndp_chat *c) { return c->template ? c->template->name : "none"; }
 
-/* ---- thoughts ---- */
+/* ---- chains of thought ---- */
 
 static const char THINK[] = "<think>", END_THINK[] = "</think>";
 
