@@ -19,7 +19,7 @@ static struct ndp_arena_chunk *add_chunk(ndp_arena *a, size_t bytes) {
     if (!chunk)
         return NULL;
     chunk->capacity = capacity;
-    /* A large object does not end the chunk that small ones are being carved from. */
+    /* A large object gets a chunk of its own; small ones continue in the current chunk. */
     if (bytes > CHUNK_BYTES && a->chunks) {
         chunk->next = a->chunks->next;
         a->chunks->next = chunk;
@@ -81,7 +81,7 @@ ndp_status ndp_array_reserve(void *items_address, int64_t *capacity, int64_t nee
         grown *= 2;
     size_t bytes = 0;
     void *items;
-    memcpy(&items, items_address, sizeof items); /* a T ** of any T */
+    memcpy(&items, items_address, sizeof items); /* a T ** for any T */
     bool fits = grown >= need && !__builtin_mul_overflow((size_t)grown, size, &bytes) && bytes <= PTRDIFF_MAX;
     if (!fits || !(items = realloc(items, bytes)))
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld items of %zu bytes", (long long)need, size);

@@ -10,9 +10,10 @@
 #include <unistd.h>
 #include <xxhash.h>
 
-/* Calls `use` with the set of cores that the calling thread may run on; 0 if the system does not give it. */
+/* Calls `use` with the set of cores that the calling thread may run on; 0 if the system does not tell. */
 static uint64_t with_affinity(uint64_t (*use)(const cpu_set_t *set, size_t bytes)) {
-    for (int cpus = CPU_SETSIZE; cpus <= 1 << 20; cpus *= 2) { /* EINVAL: the machine has more than fit the set */
+    for (int cpus = CPU_SETSIZE; cpus <= 1 << 20;
+         cpus *= 2) { /* EINVAL: the machine has more cores than fit into the set */
         cpu_set_t *set = CPU_ALLOC(cpus);
         if (!set)
             break;
@@ -46,7 +47,7 @@ uint64_t ndp_cpu_place(void) {
 
 static const char *const level_names[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
 
-static const char PAIRS[] = "dpbf16ps"; /* the level avx512_bf16, with pairs everywhere */
+static const char PAIRS[] = "dpbf16ps"; /* level avx512_bf16, always with pairs */
 
 static bool pairs_are_asked_for(void) {
     const char *word = getenv("NDP_ISA");
@@ -66,7 +67,7 @@ static ndp_isa isa_limit(void) {
 static bool tiles_granted;
 static pthread_once_t tiles_asked = PTHREAD_ONCE_INIT;
 
-/* Linux saves the 8 KiB of tiles only for processes that ask (ARCH_REQ_XCOMP_PERM for XTILEDATA). */
+/* Linux saves the 8 KiB of tiles only for processes that request it (ARCH_REQ_XCOMP_PERM for XTILEDATA). */
 static void ask_for_tiles(void) {
     enum { LEAF = 7, AMX_BF16_BIT = 1 << 22, AMX_TILE_BIT = 1 << 24, REQUEST_PERMISSION = 0x1023, TILE_DATA = 18 };
     unsigned a, b, c, d;
@@ -123,11 +124,11 @@ const char *ndp_cpu_name(char out[NDP_CPU_NAME]) {
 static bool fast_pairs;
 static pthread_once_t pairs_asked = PTHREAD_ONCE_INIT;
 
-/* Is dpbf16ps faster than multiplying the numbers widened to fp32? It makes two multiply-adds a lane; AMD's Zen 4 and 5
- * start one for each fp32 multiply-add, twice the rate. Intel's Sapphire and Emerald Rapids start one where they start
- * four: half the rate. Other processors are unmeasured and get fp32: it is never much slower. */
+/* Whether dpbf16ps is faster than multiplying numbers widened to fp32. It does two multiply-adds per lane. AMD's Zen 4
+ * and 5 start one for each fp32 multiply-add: twice the rate. Intel's Sapphire and Emerald Rapids start one where they
+ * start four: half the rate. Other processors are unmeasured and use fp32, which is never much slower. */
 static void ask_for_pairs(void) {
-    enum { ZEN_4 = 0x19 }; /* Zen 3 is of that family, too, but has no AVX-512 */
+    enum { ZEN_4 = 0x19 }; /* also the family of Zen 3, which has no AVX-512 */
     unsigned a, b, c, d;
     char vendor[13] = "";
     if (!__get_cpuid(0, &a, &b, &c, &d))
@@ -140,7 +141,7 @@ static void ask_for_pairs(void) {
     fast_pairs = family_of(a) >= ZEN_4;
 }
 
-static bool pairs_are_fast(void) { /* asked once: a virtual machine's answer takes some 10 us */
+static bool pairs_are_fast(void) { /* cached: CPUID takes some 10 us in a virtual machine */
     pthread_once(&pairs_asked, ask_for_pairs);
     return fast_pairs;
 }

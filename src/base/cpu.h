@@ -4,10 +4,10 @@
 
 #include "base/status.h"
 
-/* Cores that the scheduler lets this process run on (affinity), at least 1. */
+/* Cores on which the scheduler lets this process run (its affinity), at least 1. */
 int ndp_cpu_cores(void);
 
-/* A number that processes have in common if they run under one kernel and may use the same cores, and no others do. */
+/* A number that is equal for processes that run under one kernel and may use the same cores, and differs for others. */
 uint64_t ndp_cpu_place(void);
 
 /* Each level includes those before it. */
@@ -15,37 +15,37 @@ typedef enum ndp_isa {
     NDP_ISA_GENERIC,
     NDP_ISA_AVX512,      /* F, BW, DQ, VL */
     NDP_ISA_AVX512_BF16, /* and dpbf16ps */
-    NDP_ISA_AMX_BF16,    /* and tiles of bf16, whose use the system has granted to the process */
+    NDP_ISA_AMX_BF16,    /* and tiles of bf16, if the system permits this process to use them */
 } ndp_isa;
 
-/* Whether the processor has this level, whatever NDP_ISA says. */
+/* Whether the processor has this level, regardless of NDP_ISA. */
 bool ndp_cpu_supports(ndp_isa isa);
 
-/* What the kernels ask for. The environment variable NDP_ISA=generic|avx512|avx512_bf16|amx_bf16 lowers the answers,
- * never raises them, so that tests reach every path; dpbf16ps is avx512_bf16 with products by pairs (below). Another
- * word changes nothing. */
+/* The levels that kernels use. The environment variable NDP_ISA=generic|avx512|avx512_bf16|amx_bf16 lowers the level,
+ * never raises it, so that tests reach every path; dpbf16ps is avx512_bf16 with products by pairs (below). Any other
+ * value has no effect. */
 bool ndp_cpu_has_avx512(void);
 bool ndp_cpu_has_avx512_bf16(void);
 bool ndp_cpu_has_amx_bf16(void);
 
-/* "Intel(R) Xeon(R) Processor, family 6 model 207" into `out`, which is returned. Virtual machines often name no model.
+/* "Intel(R) Xeon(R) Processor, family 6 model 207" into `out`, which is returned. Many virtual machines hide the model.
  */
 enum { NDP_CPU_NAME = 96 };
 const char *ndp_cpu_name(char out[NDP_CPU_NAME]);
 
-/* The highest of these, as NDP_ISA calls it. */
+/* The highest of these levels, by its name in NDP_ISA. */
 const char *ndp_cpu_isa(void);
 
-/* How matrix products of bf16 are made, of the ways that the level has. The choice goes by vendor and model, never by
- * timing: results must not depend on a measurement. */
+/* How matrix products of bf16 are computed, among the ways that the level offers. The choice depends on vendor and
+ * model, never on timing: results must not depend on a measurement. */
 typedef enum ndp_bf16_way {
-    NDP_BF16_LIBRARY, /* no kernels of our own, below NDP_ISA_AVX512: oneDNN's of fp32 */
-    NDP_BF16_WIDENED, /* as fp32, to which it is widened while it is packed */
-    NDP_BF16_PAIRS,   /* by dpbf16ps, where it is known to be faster; everywhere with NDP_ISA=dpbf16ps */
+    NDP_BF16_LIBRARY, /* oneDNN in fp32: below NDP_ISA_AVX512 there are no kernels of our own */
+    NDP_BF16_WIDENED, /* in fp32; bf16 is widened while packing */
+    NDP_BF16_PAIRS,   /* by dpbf16ps, where it is known to be faster, and with NDP_ISA=dpbf16ps */
     NDP_BF16_TILES    /* by AMX */
 } ndp_bf16_way;
 ndp_bf16_way ndp_cpu_bf16_way(void);
-/* "widened to fp32" */
+/* For messages: "widened to fp32". */
 const char *ndp_cpu_bf16_way_text(void);
 
 #endif

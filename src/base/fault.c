@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <signal.h>
 
-/* Operations left until the one that fails; 0: not armed. */
+/* Operations until the one that fails; 0: not armed. */
 static _Thread_local int64_t left[NDP_FAULT_KINDS];
 static _Thread_local int64_t armed[NDP_FAULT_KINDS];
 static _Thread_local bool fired[NDP_FAULT_KINDS], kills[NDP_FAULT_KINDS];

@@ -1,4 +1,4 @@
-/* Fault points: tests make the n-th operation of a kind fail, to see that what follows is told and harms nothing.
+/* Fault points: tests make the n-th operation of a kind fail, to check that the failure is reported and does no harm.
  * Armed per thread, since a rank may be a thread; never armed in a run. */
 #ifndef NDP_BASE_FAULT_H
 #define NDP_BASE_FAULT_H
@@ -14,14 +14,14 @@ typedef enum ndp_fault_kind {
 
 /* Makes this thread's n-th call (from 1) of `kind` from now on fail, once. n <= 0 disarms. */
 void ndp_fault_arm(ndp_fault_kind kind, int64_t n);
-/* The same, but the whole process is killed there (SIGKILL), just before the operation. */
+/* The same, but the process is killed (SIGKILL) just before the operation. */
 void ndp_fault_arm_kill(ndp_fault_kind kind, int64_t n);
 /* Operations of `kind` since this thread armed it, up to the fault. */
 int64_t ndp_fault_passed(ndp_fault_kind kind);
-/* True when this thread's armed fault of `kind` has fired since it was armed. */
+/* True if this thread's fault of `kind` has fired since it was armed. */
 bool ndp_fault_fired(ndp_fault_kind kind);
-/* Asked at every fault point: true when this operation is to fail. Sets errno as a full disk (WRITE) or a broken one
- * (SYNC, RENAME) would. */
+/* Called at every fault point: true if this operation is to fail. Sets errno as for a full disk (WRITE) or a broken one
+ * (SYNC, RENAME). */
 bool ndp_fault(ndp_fault_kind kind);
 
 #endif

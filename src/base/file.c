@@ -15,14 +15,14 @@
 /* `verb` as in "cannot read PATH: No such file or directory". */
 #define IO_FAIL(verb, path) NDP_FAIL(NDP_EIO, "cannot %s '%s': %s", (verb), (path), strerror(errno))
 
-/* ---- opening: regular files alone ---- */
+/* ---- opening regular files ---- */
 
-/* The most bytes of a file of each kind, far above what is in use: the largest tokenizer.json has some 35 MB. */
+/* Size limits by kind of file, far above those in use: the largest tokenizer.json has some 35 MB. */
 static const struct {
     const char *name;
     size_t most;
 } kinds[] = {
-    [NDP_FILE_DATA] = {"data", SIZE_MAX - 1}, /* mapped: takes no memory */
+    [NDP_FILE_DATA] = {"data", SIZE_MAX - 1}, /* no limit: mapped, not read */
     [NDP_FILE_ANY] = {"a file that is read whole", (size_t)1 << 30},
     [NDP_FILE_JOB] = {"a job file", (size_t)8 << 20},
     [NDP_FILE_CONFIG] = {"a configuration of a model or tokenizer", (size_t)16 << 20},
@@ -61,8 +61,9 @@ static ndp_status check_size(ndp_file_kind kind, const char *path, off_t size) {
     return (size_t)size <= kinds[kind].most ? NDP_OK : fail_large(kind, path, "", (size_t)size);
 }
 
-/* Looks before it opens, since opening alone may wait (a pipe) or act (a tape is rewound); and again afterwards, since
- * another file may have taken the place. O_NONBLOCK is for that case, and for files of /proc that wait. */
+/* Checks the kind of file before opening it, since opening alone may block (a pipe) or have effects (a tape is
+ * rewound); and again afterwards, since the file may have been replaced. O_NONBLOCK is for that case, and for files of
+ * /proc that block. */
 static ndp_status open_regular(ndp_file_kind kind, const char *path, int *fd, struct stat *info) {
     if (stat(path, info))
         return fail_open(path);
@@ -87,7 +88,7 @@ ndp_status ndp_file_open(ndp_file_kind kind, const char *path, int *fd) {
 
 /* ---- reading ---- */
 
-/* Fills the buffer up to `capacity`; less is the end of the file. */
+/* Fills the buffer up to `capacity`; less means the end of the file. */
 static ndp_status fill(int fd, const char *name, char *buffer, size_t capacity, size_t *used) {
     while (*used < capacity) {
         ssize_t n = read(fd, buffer + *used, capacity - *used);
@@ -100,7 +101,7 @@ static ndp_status fill(int fd, const char *name, char *buffer, size_t capacity, 
     return NDP_OK;
 }
 
-/* Reads to the end, whatever the size was said to be: files of /proc say 0, and others may grow. *size > most: there is
+/* Reads to the end, whatever size was reported: files of /proc report 0, and others may grow. *size > most: there is
  * more. */
 static ndp_status read_all(int fd, const char *name, size_t guess, size_t most, char **data, size_t *size) {
     size_t capacity = guess + 1, used = 0;
@@ -178,7 +179,7 @@ static ndp_status write_and_sync(int fd, const char *path, const char *data, siz
     return ndp_fault(NDP_FAULT_SYNC) || fsync(fd) ? IO_FAIL("write", path) : NDP_OK;
 }
 
-/* The folder that holds `path`; NULL when memory ran out. */
+/* The folder that contains `path`; NULL: out of memory. */
 static char *parent_of(const char *path) {
     const char *slash = strrchr(path, '/');
     if (!slash)
@@ -230,7 +231,7 @@ ndp_status ndp_file_map(const char *path, ndp_mapped *out) {
     struct stat info;
     NDP_TRY(open_regular(NDP_FILE_DATA, path, &fd, &info));
     ndp_status st = NDP_OK;
-    const void *data = ""; /* nothing can be mapped of an empty file */
+    const void *data = ""; /* an empty file cannot be mapped */
     if (info.st_size && (data = mmap(NULL, (size_t)info.st_size, PROT_READ, MAP_SHARED, fd, 0)) == MAP_FAILED)
         st = IO_FAIL("map", path);
     close(fd);
@@ -271,9 +272,9 @@ const char *ndp_path_why_no_folder(const char *path) {
     return stat(path, &info) ? strerror(errno) : S_ISDIR(info.st_mode) ? NULL : strerror(ENOTDIR);
 }
 
-/* Makes one folder, and its name durable. */
+/* Creates one folder and makes its name durable. */
 static ndp_status make_folder(const char *path) {
-    if (mkdir(path, 0777)) { /* another rank may make it at the same time: what counts is that it is there */
+    if (mkdir(path, 0777)) { /* another rank may create it at the same time: it only has to exist */
         int cause = errno;
         if (ndp_path_is_folder(path))
             return NDP_OK;
@@ -282,7 +283,7 @@ static ndp_status make_folder(const char *path) {
     }
     char *parent = parent_of(path);
     ndp_status st = parent ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to create the folder '%s'", path);
-    if (parent && access(parent, R_OK) == 0) /* a folder that may not be read cannot be synced */
+    if (parent && access(parent, R_OK) == 0) /* a folder without read permission cannot be synced */
         st = ndp_folder_sync(parent);
     free(parent);
     return st;
@@ -325,7 +326,7 @@ ndp_status ndp_folder_sync(const char *path) {
     if (fd < 0)
         return IO_FAIL("sync the folder", path);
     ndp_status st = NDP_OK;
-    if (fsync(fd) && errno != EINVAL) /* some file systems sync no folders: EINVAL */
+    if (fsync(fd) && errno != EINVAL) /* EINVAL: some file systems cannot sync folders */
         st = IO_FAIL("sync the folder", path);
     close(fd);
     return st;

@@ -20,7 +20,7 @@ static ndp_status fail_at(const char *text, size_t at, const char *what, const c
     return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: %s", what, line, at - start + 1, why);
 }
 
-/* "\\uD83D", or -1. */
+/* The code unit of "\\uD83D", or -1. */
 static int32_t escaped_unit(const char *text, size_t n) {
     int32_t unit = 0;
     if (n < 6 || text[0] != '\\' || text[1] != 'u')
@@ -35,8 +35,8 @@ static int32_t escaped_unit(const char *text, size_t n) {
 
 enum { PAIR = 12 }; /* bytes of an escaped pair of surrogates */
 
-/* Escaped pairs of surrogates for characters whose last 16 bits look like a surrogate themselves (U+1D800, U+2D800,
- * ...): json-c makes U+FFFD of them. The character, or 0 where the text does not begin with such a pair. */
+/* Escaped surrogate pairs of characters whose last 16 bits look like a surrogate (U+1D800, U+2D800, ...): json-c turns
+ * them into U+FFFD. The character, or 0 if the text does not start with such a pair. */
 static uint32_t misread_pair(const char *text, size_t n) {
     int32_t high = escaped_unit(text, n), low = n >= PAIR ? escaped_unit(text + PAIR / 2, n - PAIR / 2) : -1;
     if (high < 0xd800 || high > 0xdbff || low < 0xdc00 || low > 0xdfff)
@@ -45,7 +45,7 @@ static uint32_t misread_pair(const char *text, size_t n) {
     return (c & 0xf800) == 0xd800 ? c : 0;
 }
 
-/* The text with such pairs as the characters that they mean. */
+/* The text, with such pairs replaced by their characters. */
 static void write_pairs_out(const char *text, size_t size, ndp_str *out) {
     size_t done = 0;
     for (size_t i = 0; i < size; i++) {
@@ -62,12 +62,12 @@ static void write_pairs_out(const char *text, size_t size, ndp_str *out) {
     ndp_str_add_bytes(out, text + done, size - done);
 }
 
-/* What json-c's strict mode lets pass: control characters, keys in single quotes, and keys with a zero, which it would
- * end there. Counts the colons outside of strings on the way: every member has one; *misread: there are pairs of
- * surrogates that json-c gets wrong. */
+/* Rejects what json-c's strict mode accepts: control characters, keys in single quotes, and keys with a zero, where it
+ * would end them. Also counts the colons outside of strings (every member has one), and sets *misread if there are
+ * surrogate pairs that json-c gets wrong. */
 static ndp_status scan(const char *text, size_t size, const char *what, int64_t *colons, bool *misread) {
     bool quoted = false;
-    size_t zero = SIZE_MAX; /* one in the last string */
+    size_t zero = SIZE_MAX; /* position of one in the last string */
     *colons = 0;
     *misread = false;
     for (size_t i = 0; i < size; i++) {
@@ -112,7 +112,7 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
     struct json_object *o = json_tokener_parse_ex(tok, text, (int)size);
     size_t end = json_tokener_get_parse_end(tok);
     if (json_tokener_get_error(tok) == json_tokener_continue) {
-        o = json_tokener_parse_ex(tok, "", 1); /* ends a bare number; all else is cut off */
+        o = json_tokener_parse_ex(tok, "", 1); /* completes a bare number; anything else is truncated */
         end = size;
     }
     enum json_tokener_error error = json_tokener_get_error(tok);
@@ -122,7 +122,7 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
         return fail_at(text, end, what, "nested deeper than 128 levels");
     if (error != json_tokener_success)
         return fail_at(text, end, what, json_tokener_error_desc(error));
-    if (count_members(o) != colons) { /* of two equal keys json-c lets the last win without a word */
+    if (count_members(o) != colons) { /* json-c silently keeps the last of two equal keys */
         json_object_put(o);
         return NDP_FAIL(NDP_EFORMAT, "%s: an object holds the same key twice", what);
     }
@@ -175,7 +175,7 @@ static ndp_status fail_type(const char *what, const char *key, struct json_objec
                     text && strlen(text) > 60 ? "..." : "", expected);
 }
 
-/* The member, or NULL when it is missing or null. */
+/* The member; NULL if it is missing or null. */
 static struct json_object *member(struct json_object *o, const char *key) {
     struct json_object *value = NULL;
     return json_object_object_get_ex(o, key, &value) ? value : NULL;

@@ -65,7 +65,7 @@ static int32_t code_unit(ndp_json_cursor *c) {
     return value;
 }
 
-/* Behind "\u": one code unit, or a pair of surrogates. */
+/* Reads what follows "\u": one code unit, or a surrogate pair. */
 static ndp_status unicode_escape(ndp_json_cursor *c) {
     int32_t unit = code_unit(c), low = 0;
     bool high = unit >= 0xd800 && unit < 0xdc00;
@@ -98,7 +98,7 @@ static ndp_status escape(ndp_json_cursor *c) {
     return NDP_OK;
 }
 
-/* The characters up to the next quote or backslash. */
+/* Reads the characters up to the next quote or backslash. */
 static size_t plain_length(const ndp_json_cursor *c) {
     size_t at = c->at;
     while (at < c->end && (unsigned char)c->text[at] >= 0x20 && c->text[at] != '"' && c->text[at] != '\\')
@@ -113,7 +113,7 @@ ndp_status ndp_json_next_string(ndp_json_cursor *c, const char **string, size_t 
     *string = c->text + c->at;
     *length = n;
     c->at += n;
-    if (c->at < c->end && c->text[c->at] == '"') { /* as it stands in the text */
+    if (c->at < c->end && c->text[c->at] == '"') { /* no escapes: borrowed from the text */
         c->at++;
         return NDP_OK;
     }
@@ -136,13 +136,13 @@ ndp_status ndp_json_next_string(ndp_json_cursor *c, const char **string, size_t 
 
 /* ---- numbers ---- */
 
-/* Past digits, one at least; NULL where there is none. */
+/* Skips digits, at least one; NULL: there is none. */
 static const char *digits(const char *p) {
     size_t n = p ? strspn(p, "0123456789") : 0;
     return n ? p + n : NULL;
 }
 
-/* Is it a number as JSON writes them? */
+/* Whether it is a number in JSON's syntax. */
 static bool is_number(const char *text, bool whole) {
     const char *first = text + (text[0] == '-'), *p = digits(first);
     if (!p || (first[0] == '0' && p > first + 1))
@@ -154,7 +154,7 @@ static bool is_number(const char *text, bool whole) {
     return p && !*p;
 }
 
-/* Copies a number; `whole`: without fraction and exponent. */
+/* Copies a number; `whole`: without a fraction or an exponent. */
 static ndp_status number(ndp_json_cursor *c, bool whole, char out[64]) {
     size_t n = 0;
     skip_blanks(c);
@@ -179,7 +179,7 @@ ndp_status ndp_json_next_int(ndp_json_cursor *c, int64_t *out) {
     return NDP_OK;
 }
 
-/* Appends a digit to a number of 64 bits; false, and no change, where it does not fit. */
+/* Appends a digit to a 64-bit number; false, without a change, if it does not fit. */
 static bool add_digit(uint64_t *number, char digit) {
     uint64_t next;
     if (__builtin_mul_overflow(*number, 10, &next) || __builtin_add_overflow(next, (uint64_t)(digit - '0'), &next))
@@ -195,7 +195,7 @@ static double power_of_ten(int64_t exponent) {
     return strtod(text, NULL);
 }
 
-/* serde_json's f64_from_parts: significand x 10^exponent in one multiplication or division; infinite when too large. */
+/* serde_json's f64_from_parts: significand x 10^exponent by one multiplication or division; infinite if too large. */
 static double scale(uint64_t significand, int64_t exponent) {
     double value = (double)significand;
     for (; value != 0 && exponent < -308; exponent += 308)
@@ -207,7 +207,7 @@ static double scale(uint64_t significand, int64_t exponent) {
     return exponent < 0 ? value / power_of_ten(-exponent) : value * power_of_ten(exponent);
 }
 
-/* A number of JSON as serde_json rounds it: digits that do not fit into 64 bits are dropped. */
+/* A JSON number, rounded as serde_json rounds it: digits that do not fit into 64 bits are dropped. */
 static double round_as_serde(const char *text) {
     bool negative = text[0] == '-', fraction = false, full = false;
     uint64_t significand = 0;
@@ -242,7 +242,7 @@ ndp_status ndp_json_next_double(ndp_json_cursor *c, double *out) {
 
 /* ---- finding parts ---- */
 
-/* Past a string that begins at `at`; the text's end where it has none. */
+/* Skips the string that starts at `at`; returns the text's end if it has no end. */
 static size_t skip_string(const char *text, size_t size, size_t at) {
     for (at++; at < size && text[at] != '"'; at++)
         if (text[at] == '\\')
@@ -250,7 +250,7 @@ static size_t skip_string(const char *text, size_t size, size_t at) {
     return at < size ? at + 1 : size;
 }
 
-/* Past an object or an array that begins at `at`. */
+/* Skips the object or array that starts at `at`. */
 static size_t skip_list(const char *text, size_t size, size_t at) {
     int64_t depth = 0;
     while (at < size) {
@@ -267,7 +267,7 @@ static size_t skip_list(const char *text, size_t size, size_t at) {
     return at;
 }
 
-/* Past any value, as far as brackets and strings tell. */
+/* Skips any value, looking only at brackets and strings. */
 static size_t skip_value(const char *text, size_t size, size_t at) {
     if (text[at] == '"')
         return skip_string(text, size, at);
@@ -296,7 +296,7 @@ ndp_status ndp_json_next_value(ndp_json_cursor *c, const char **value, size_t *l
     return NDP_OK;
 }
 
-/* Notes where those of the parts stand that are members of the object that begins at `at`; stops where that is none. */
+/* Records where the parts are that belong to the object at `at`; stops if there is no object. */
 static void find_members(const char *text, size_t size, size_t at, ndp_json_part *parts, int n) {
     at = skip_blank(text, size, at);
     if (at == size || text[at] != '{')
@@ -333,7 +333,7 @@ static void find_parts(const char *text, size_t size, const char *object, ndp_js
         find_members(text, whole.end, whole.begin, parts, n);
 }
 
-/* The text without what is in the parts, which are in their order. */
+/* The text without the contents of the parts, which are sorted. */
 static void cut_out(const char *text, size_t size, const ndp_json_part *const *parts, int n, ndp_str *out) {
     size_t done = 0;
     for (int i = 0; i < n; i++)
@@ -349,7 +349,7 @@ static int in_order(const void *a, const void *b) {
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* An error in the text without its parts is told as of the whole. */
+/* Reports an error in the shortened text with its position in the whole text. */
 ndp_status ndp_json_parse_without(const char *text, size_t size, const char *what, const char *object,
                                   ndp_json_part *parts, int n, struct json_object **out) {
     const ndp_json_part *sorted[8];

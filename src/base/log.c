@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* One write a line: ranks share stderr. */
+/* One write per line, as ranks share stderr. */
 __attribute__((format(printf, 2, 0))) static void print_line(const char *prefix, const char *fmt, va_list args) {
     char *text = NULL;
     if (vasprintf(&text, fmt, args) < 0)

@@ -1,4 +1,4 @@
-/* Lines for people, on stderr. A log is passed, never global: a rank may be a thread. */
+/* Messages for the user, on stderr. A log is passed, never global: a rank may be a thread. */
 #ifndef NDP_BASE_LOG_H
 #define NDP_BASE_LOG_H
 
@@ -8,7 +8,7 @@ typedef enum ndp_log_level { NDP_LOG_QUIET, NDP_LOG_WARN, NDP_LOG_INFO, NDP_LOG_
 
 typedef struct ndp_log {
     ndp_log_level level;
-    int rank; /* only rank 0 prints at INFO and below; warnings come from any rank and name it */
+    int rank; /* only rank 0 prints INFO and DEBUG; any rank prints warnings, with its number */
 } ndp_log;
 
 void ndp_info(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

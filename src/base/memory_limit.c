@@ -1,12 +1,12 @@
-/* A line of /proc/self/cgroup names the group of this process in one hierarchy; a line of /proc/self/mountinfo says
- * where a part of a hierarchy is mounted, and which part:
+/* Finding the control groups of this process. A line of /proc/self/cgroup names its group in one hierarchy; a line of
+ * /proc/self/mountinfo says where a subtree of a hierarchy is mounted, and which subtree:
  *
  *     4:memory:/pods/a/job          35 31 0:32 /pods /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory
  *     hierarchy:controllers:group   ... root ^    ^ mount point                 type         ^ controllers
  *
- * so the group's folder is the mount point and what of the group's path follows the root: /sys/fs/cgroup/memory/a/job.
- * Its ancestors are the folders above, up to the mount point. Version 2 has no controllers in either line. Both
- * versions may be mounted at once, with memory in one of them; the other one has no files of limits. */
+ * So the group's folder is the mount point plus the group's path below the root: /sys/fs/cgroup/memory/a/job. Its
+ * ancestors are the folders above, up to the mount point. Version 2 has no controllers in either line. Both versions
+ * may be mounted at once, with memory in one of them; the other one then has no limit files. */
 #include "base/memory_limit.h"
 
 #include "base/text.h"
@@ -19,7 +19,7 @@
 
 /* ---- files of numbers ---- */
 
-/* NULL where there is none; the caller frees. */
+/* NULL: there is no such file. The caller frees. */
 static char *text_of(const char *path) {
     char *text;
     size_t size;
@@ -32,7 +32,7 @@ static char *text_in(const char *folder, const char *name) {
     return text;
 }
 
-/* The number after `key` at the beginning of a line; -1 where there is none ("max" is none either). */
+/* The number after `key` at the start of a line; -1: there is none, or it is "max". */
 static int64_t number_after(const char *text, const char *key) {
     size_t n = strlen(key);
     for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
@@ -54,7 +54,7 @@ static int64_t number_in(const char *folder, const char *name) {
 
 /* ---- groups ---- */
 
-/* The two versions of the same files. */
+/* The file names of the two versions. */
 typedef struct names {
     const char *limits[2], *usage, *file_pages[2];
 } names;
@@ -74,7 +74,7 @@ static void lower(ndp_memory_limit *out, int64_t limit, int64_t used, const char
              ndp_human_bytes((double)used, in_use));
 }
 
-/* What of a group's usage would stay if its pages of files were dropped. */
+/* The part of a group's usage that would remain if its file pages were dropped. */
 static int64_t bytes_in_use(const names *v, const char *folder) {
     char *stat = text_in(folder, "memory.stat");
     int64_t used = number_in(folder, v->usage);
@@ -94,8 +94,8 @@ static void check_group(const names *v, const char *folder, ndp_memory_limit *ou
     }
 }
 
-/* `folder`, whose first `mount` bytes are the mount point, and all above it. Ends early at an old group of version 1
- * that does not count what its children use. */
+/* Limits of `folder`, whose first `mount` bytes are the mount point, and of all groups above it. Stops at a group of
+ * version 1 that does not include its children's usage. */
 static void check_ancestors(const names *v, const char *folder, size_t mount, ndp_memory_limit *out) {
     char *at = strdup(folder), *stat = text_in(folder, "memory.stat");
     for (char *slash; at; *slash = '\0') {
@@ -107,7 +107,7 @@ static void check_ancestors(const names *v, const char *folder, size_t mount, nd
         if (!counts)
             break;
     }
-    /* Version 1 knows the least limit of ancestors that are not mounted here, too. */
+    /* Version 1 also reports the least limit of ancestors that are not mounted here. */
     int64_t limit = number_after(stat, "hierarchical_memory_limit ");
     if (limit >= 0)
         lower(out, limit, bytes_in_use(v, folder), folder, "memory.stat: hierarchical_memory_limit");
@@ -115,9 +115,9 @@ static void check_ancestors(const names *v, const char *folder, size_t mount, nd
     free(at);
 }
 
-/* ---- where they are ---- */
+/* ---- positions ---- */
 
-/* The word of a list "a,b,c". */
+/* Whether a list "a,b,c" contains the word. */
 static bool has_word(const char *list, const char *word) {
     size_t n = strlen(word);
     for (const char *at = list; (at = strstr(at, word)) != NULL; at += n)
@@ -126,8 +126,8 @@ static bool has_word(const char *list, const char *word) {
     return false;
 }
 
-/* The group of this process in the hierarchy of version 2 (no controllers), or of the memory controller; cuts the text
- * into lines for it, so that the text is good for one question. */
+/* The group of this process in the hierarchy of version 2 (no controllers) or of the memory controller. Cuts the text
+ * into lines, so each text can be used only once. */
 static const char *group_path(char *cgroup, bool two) {
     char *rest = cgroup;
     for (char *line; (line = strsep(&rest, "\n")) != NULL;) {
@@ -148,7 +148,7 @@ static bool has_member(const char *folder) {
     return found;
 }
 
-/* The group of this process among those `depth` below a folder; NULL, or the caller's. */
+/* The group of this process among those `depth` levels below a folder; NULL: none; freed by the caller. */
 static char *find_member(const char *folder, int depth) {
     char *found = NULL;
     if (depth == 0)
@@ -171,9 +171,9 @@ static int count_parts(const char *path) {
     return n;
 }
 
-/* The folder of the group `path` where `part` of the hierarchy is mounted at `mount`; NULL when it is not in that part.
- * A process in a namespace of groups sees paths relative to its root. A mount from outside then shows "/../..": our
- * root lies two levels below it, under a name that only the lists of members tell. */
+/* The folder of the group `path`, where the subtree `part` of the hierarchy is mounted at `mount`; NULL: it is not in
+ * that subtree. A process in a cgroup namespace sees paths relative to its root. A mount from outside then shows
+ * "/../..": our root is two levels below it, in a folder that can be found only through its list of members. */
 static char *group_folder(const char *mount, const char *part, const char *path) {
     size_t n = strcmp(part, "/") == 0 ? 0 : strlen(part);
     if (strncmp(path, part, n) == 0 && (path[n] == '/' || path[n] == '\0'))
@@ -182,7 +182,7 @@ static char *group_folder(const char *mount, const char *part, const char *path)
     return above ? find_member(mount, count_parts(part) + count_parts(path)) : NULL;
 }
 
-/* "\040" for a blank and its like, in place. */
+/* Unescapes "\040" (a space) and the like in place. */
 static void unescape(char *text) {
     char *to = text;
     for (const char *at = text; *at; to++) {
@@ -194,7 +194,7 @@ static void unescape(char *text) {
     *to = '\0';
 }
 
-/* One line of mountinfo; `cgroup` is the text of /proc/self/cgroup. */
+/* Handles one line of mountinfo; `cgroup` is the text of /proc/self/cgroup. */
 static void check_mount(const char *root, char *line, const char *cgroup, ndp_memory_limit *out) {
     enum { PART = 3, MOUNT = 4 };
     char *fields[6] = {NULL}, *word, *type, *options;

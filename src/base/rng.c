@@ -28,10 +28,10 @@ double ndp_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index) {
     return (double)(word64(seed, stream, index) >> 11) * 0x1p-53;
 }
 
-/* The library's logf and sincosf differ in the last bit between processors, and replicas on two machines must begin
- * alike: here are +, *, / and sqrt alone, which IEEE 754 rounds the same everywhere. */
+/* The C library's logf and sincosf differ in the last bit between processors, but replicas on two machines must start
+ * equal. So these use only +, *, / and sqrt, which IEEE 754 rounds the same everywhere. */
 
-/* ln of u in [2^-33, 1], by 2 atanh((m - 1) / (m + 1)) of the mantissa in [sqrt 1/2, sqrt 2). */
+/* ln u for u in [2^-33, 1], as 2 atanh((m - 1) / (m + 1)) of the mantissa m in [sqrt 1/2, sqrt 2). */
 static float log_unit(float u) {
     uint32_t bits;
     memcpy(&bits, &u, sizeof bits);
@@ -56,7 +56,7 @@ static void cos_sin(uint32_t angle, float *c, float *s) {
     *s = quarter & 2 ? -across : across;
 }
 
-/* Two normals of two words. The radius word maps to (0, 1]: its logarithm is finite, and the tail reaches 6.7. */
+/* Two normals from two words. The radius word maps to (0, 1], so its logarithm is finite; the tail reaches 6.7. */
 static void box_muller(uint32_t radius, uint32_t angle, float out[2]) {
     float r = sqrtf(-2 * log_unit((float)radius * 0x1p-32f + 0x1p-33f)), c, s;
     cos_sin(angle, &c, &s);

@@ -1,5 +1,5 @@
-/* Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011),
- * by Random123. A value is a function of (seed, stream, index) alone, never of a rank or of what was drawn before. */
+/* Counter-based random numbers: Philox 4x32-10 (Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3", 2011), by
+ * Random123. A value is a function of (seed, stream, index) alone, not of ranks or of earlier draws. */
 #ifndef NDP_BASE_RNG_H
 #define NDP_BASE_RNG_H
 
@@ -9,7 +9,7 @@
 uint64_t ndp_rng_stream(const char *name);
 /* Four 32-bit words at `index` of (seed, stream). */
 void ndp_rng_words(uint64_t seed, uint64_t stream, uint64_t index, uint32_t out[4]);
-/* Uniform integer in [0, bound), bound >= 1, without modulo bias worth naming (64-bit multiply-shift). */
+/* Uniform integer in [0, bound), bound >= 1, with negligible bias (64-bit multiply-shift). */
 uint64_t ndp_rng_below(uint64_t seed, uint64_t stream, uint64_t index, uint64_t bound);
 /* Uniform in [0, 1), 53 bits. */
 double ndp_rng_uniform(uint64_t seed, uint64_t stream, uint64_t index);

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Per thread, not per process: ranks may be threads. */
+/* Per thread, not per process, since ranks may be threads. */
 static _Thread_local struct {
     char message[2048];
     char trail[1024];

@@ -1,9 +1,8 @@
 /* Status and error trail.
  *
- * A function that can fail returns ndp_status and sets its outputs only on success. Who first knows the cause calls
- * NDP_FAIL once, with the numbers and the way out; everybody else passes the status up with NDP_TRY, which adds
- * file:line to the trail. The message belongs to the calling thread, like errno: a rank is a thread.
- */
+ * A function that can fail returns ndp_status and sets its outputs only on success. The code that first detects an
+ * error calls NDP_FAIL once, with the numbers and the remedy; all callers pass the status up with NDP_TRY, which adds
+ * file:line to the trail. The message belongs to the calling thread, like errno: a rank may be a thread. */
 #ifndef NDP_BASE_STATUS_H
 #define NDP_BASE_STATUS_H
 
@@ -12,20 +11,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Records a formatted message and returns `code` (never NDP_OK). A later call on the same thread replaces the message.
- */
+/* Records a formatted message, replacing this thread's earlier one, and returns `code` (never NDP_OK). */
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 
 /* Adds one frame to the trail of the current error. */
 void ndp_trail_add(const char *file, int line);
 
-/* Replaces this thread's error by a copy of another thread's: used when a rank thread ends. */
+/* Replaces this thread's error by another thread's, when a rank thread ends. */
 void ndp_error_set(ndp_status code, const char *message);
 
 #define NDP_FAIL(code, ...) ndp_fail_at(__FILE__, __LINE__, (code), __VA_ARGS__)
 
-/* Returns on error, adding this place to the trail. */
+/* Returns on error, adding this line to the trail. */
 #define NDP_TRY(expr)                                                                                                  \
     do {                                                                                                               \
         ndp_status try_status_ = (expr);                                                                               \
@@ -45,7 +43,7 @@ void ndp_error_set(ndp_status code, const char *message);
         }                                                                                                              \
     } while (0)
 
-/* The user's mistake: always checked. */
+/* Checks for mistakes of the user; never compiled out. */
 #define NDP_CHECK(cond, ...)                                                                                           \
     do {                                                                                                               \
         if (!(cond))                                                                                                   \

@@ -76,7 +76,7 @@ void ndp_str_release(ndp_str *s) {
 }
 
 char *ndp_str_detach(ndp_str *s) {
-    ndp_str_add_bytes(s, "", 0); /* an empty string is still a string */
+    ndp_str_add_bytes(s, "", 0); /* allocates even for an empty string */
     char *data = s->failed ? NULL : s->data;
     if (s->failed)
         free(s->data);
@@ -106,7 +106,8 @@ char *ndp_human_bytes(double bytes, char out[16]) {
 
 enum { LONGEST_WORD = 63 };
 
-/* Restricted Damerau-Levenshtein: inserts, deletes, replaces and swaps of neighbours cost 1; case costs nothing. */
+/* Restricted Damerau-Levenshtein distance: inserts, deletes, replacements and swaps of neighbours cost 1; case is
+ * ignored. */
 static int edit_distance(const char *a, const char *b) {
     int n = (int)strlen(a), m = (int)strlen(b), d[3][LONGEST_WORD + 1];
     for (int j = 0; j <= m; j++)
@@ -131,7 +132,7 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
     size_t length = strlen(word);
     if (length > LONGEST_WORD)
         return NULL;
-    int best = 2 + (int)length / 4; /* at most one slip in four letters, plus one */
+    int best = 2 + (int)length / 4; /* at most one typo per four letters, plus one */
     const char *nearest = NULL;
     for (int i = 0; i < n; i++) {
         if (strlen(candidates[i]) > LONGEST_WORD)
@@ -145,7 +146,7 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
     return nearest;
 }
 
-/* The common characters of two and three bytes; 0 for all else, which is looked at closer. */
+/* Length of the common characters of two and three bytes; 0 for others, which need a closer look. */
 static size_t plain_character(const unsigned char *p, size_t n) {
     if (n >= 2 && p[0] >= 0xc2 && p[0] < 0xe0 && (p[1] & 0xc0) == 0x80)
         return 2;

@@ -1,13 +1,13 @@
-/* Mapped files that lose their bytes while they are mapped.
+/* Mapped files that lose their bytes.
  *
- * When another process cuts a file, or its disk fails, the kernel answers the next look at a lost page with SIGBUS. The
- * look may come from anywhere: a loop of OpenMP, a hash, json-c, PCRE2. So nothing is unwound. The handler notes the
- * loss and puts pages of zeros where the file was; the reader goes on, and then calls ndp_file_check, which names
- * the file. What was read from a file is not valid before that.
+ * When another process truncates a mapped file, or its disk fails, the kernel answers the next access to a lost page
+ * with SIGBUS. The access may come from anywhere: an OpenMP loop, a hash, json-c, PCRE2. So nothing is unwound. The
+ * handler records the loss and maps pages of zeros over the file; the reader continues and then calls ndp_file_check,
+ * which names the file. Nothing read from a file is valid before that check.
  *
- * The list of mapped files is global and changes, because a signal handler is given nothing else. It is a list to whose
- * head new files are pushed; a watch that was pushed never moves and is never freed or used again (48 bytes a mapping),
- * so the handler walks it without a lock. */
+ * The list of mapped files is global mutable state, since a signal handler receives no other context. New entries are
+ * pushed at its head; an entry never moves and is never freed or reused (48 bytes per mapping), so the handler walks
+ * the list without a lock. */
 #include "base/watched.h"
 
 #include <errno.h>
@@ -21,7 +21,7 @@
 #include <unistd.h>
 
 struct ndp_file_watch {
-    _Atomic uintptr_t begin; /* 0: not mapped any more */
+    _Atomic uintptr_t begin; /* 0: no longer mapped */
     uintptr_t end;           /* of its last page */
     atomic_bool lost;
     dev_t device;
@@ -30,14 +30,14 @@ struct ndp_file_watch {
 };
 
 static _Atomic(ndp_file_watch *) watches;
-/* A handler that was there before ours; kept like a watch, and used again when it comes back. */
+/* A handler that was installed before ours; kept forever like a watch, and reused if it returns. */
 typedef struct earlier {
     struct sigaction action;
     struct earlier *next;
 } earlier;
 
-static _Atomic(earlier *) before; /* the one to pass on to */
-/* initial-exec: a handler may not allocate */
+static _Atomic(earlier *) before; /* signals that are not ours go there */
+/* initial-exec: a handler must not allocate */
 static _Thread_local bool passing_on __attribute__((tls_model("initial-exec")));
 
 static uintptr_t page_bytes(void) { return (uintptr_t)sysconf(_SC_PAGESIZE); }
@@ -51,14 +51,14 @@ static ndp_file_watch *find(uintptr_t at) {
     return NULL;
 }
 
-/* From the page of `at` on: what is behind a lost page is lost, too. */
+/* Zeroes from the page of `at` to the end: what follows a lost page is lost, too. */
 static bool put_zeros(const ndp_file_watch *w, uintptr_t at) {
     uintptr_t page = at / page_bytes() * page_bytes();
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;
     return mmap((void *)page, w->end - page, PROT_READ, flags, -1, 0) != MAP_FAILED;
 }
 
-/* As if this handler were not there. The one before may pass on to this one in turn: that ends the process. */
+/* Acts as if our handler did not exist. If the earlier handler passes the signal back to ours, the process ends. */
 static void pass_on(int signal, siginfo_t *info, void *context) {
     const struct sigaction *to = &atomic_load(&before)->action;
     bool full = to->sa_flags & SA_SIGINFO, ignored = !full && to->sa_handler == SIG_IGN;
@@ -77,15 +77,16 @@ static void pass_on(int signal, siginfo_t *info, void *context) {
 
 static void on_bus_error(int signal, siginfo_t *info, void *context) {
     int error = errno;
-    ndp_file_watch *w = info->si_code > 0 ? find((uintptr_t)info->si_addr) : NULL; /* else somebody sent it */
+    ndp_file_watch *w =
+        info->si_code > 0 ? find((uintptr_t)info->si_addr) : NULL; /* otherwise the signal was sent by a process */
     if (w)
-        atomic_store(&w->lost, true); /* before there are zeros to be seen */
+        atomic_store(&w->lost, true); /* before zeros become visible */
     if (!w || !put_zeros(w, (uintptr_t)info->si_addr))
         pass_on(signal, info, context);
     errno = error;
 }
 
-/* The note of a handler; NULL: no memory. */
+/* The record of a handler; NULL: out of memory. */
 static earlier *note(earlier **all, const struct sigaction *action) {
     for (earlier *e = *all; e; e = e->next)
         if (e->action.sa_flags == action->sa_flags && e->action.sa_handler == action->sa_handler)
@@ -98,7 +99,7 @@ static earlier *note(earlier **all, const struct sigaction *action) {
     return e;
 }
 
-/* Again when another handler has been installed since; it may not chain to this one. */
+/* Installs our handler again if another one was installed meanwhile, as that one may not call ours. */
 static bool install(void) {
     static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
     static earlier *all;
@@ -134,8 +135,7 @@ void ndp_file_watch_end(ndp_file_watch *w) { atomic_store(&w->begin, 0); }
 
 ndp_status ndp_file_watch_check(const ndp_file_watch *w, const char *path, size_t size) {
     struct stat now;
-    /* Within the last page a file is cut without a signal. Another file of this name is no loss: ours is still there.
-     */
+    /* Truncation within the last page raises no signal. A new file under this name is no loss: ours still exists. */
     bool there = stat(path, &now) == 0 && now.st_dev == w->device && now.st_ino == w->inode;
     if (there && (size_t)now.st_size < size)
         return NDP_FAIL(NDP_EIO, "'%s' was cut from %zu to %lld bytes while it was in use; restore it and start again",

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* *word: the largest one of all ranks; the first rank's `message` of those that have it. */
+/* *word becomes the largest one of all ranks; `message` becomes that of the lowest rank with it. */
 static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], int *root) {
     ndp_work w;
     NDP_TRY(ndp_all_reduce_begin(world, word, 1, NDP_I64, NDP_MAX, &w));
@@ -12,7 +12,7 @@ static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], i
         return NDP_OK;
     int64_t first = ndp_comm_size(world) - (*word >> 8);
     if (first < 0 || first >= ndp_comm_size(world) || (*word & 0xff) == 0)
-        return NDP_FAIL(NDP_ECOMM, "rank %lld of %d ranks says that it failed; do all ranks run the same build?",
+        return NDP_FAIL(NDP_ECOMM, "a failure was reported by rank %lld of %d; do all ranks run the same build?",
                         (long long)first, ndp_comm_size(world));
     *root = (int)first;
     NDP_TRY(ndp_broadcast_begin(world, message, 1024, *root, &w));
@@ -25,13 +25,14 @@ ndp_status ndp_agree(ndp_comm *world, ndp_status mine) {
     if (!world || ndp_comm_size(world) == 1)
         return mine;
     int rank = ndp_comm_rank(world), root = 0;
-    /* The maximum is the lowest failing rank's word: size - rank above its status. */
+    /* A word is size - rank, then the status: the maximum is the lowest failing rank's. */
     int64_t word = mine == NDP_OK ? 0 : (int64_t)(ndp_comm_size(world) - rank) << 8 | (int64_t)mine;
     char own[1024] = "", message[1024];
     snprintf(own, sizeof own, "%s", ndp_error_message());
     memcpy(message, own, sizeof message);
     ndp_status st = exchange(world, &word, message, &root);
-    if (st != NDP_OK && mine != NDP_OK) { /* another rank has ended the run by now: the cause is what this one knows */
+    if (st != NDP_OK &&
+        mine != NDP_OK) { /* another rank has ended the run meanwhile: this rank's own error is the cause */
         ndp_error_set(mine, own);
         return mine;
     }

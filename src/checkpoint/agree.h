@@ -4,11 +4,11 @@
 
 #include "comm/comm.h"
 
-/* Collective over `world` (NULL: one rank). NDP_OK when `mine` is NDP_OK on every rank; else every rank returns the
- * lowest failing rank's status, with its message (elsewhere prefixed with its number). */
+/* Collective over `world` (NULL: one rank). NDP_OK if `mine` is NDP_OK on every rank; otherwise every rank returns the
+ * status of the lowest failing rank and its message (prefixed on other ranks with that rank's number). */
 NDP_API ndp_status ndp_agree(ndp_comm *world, ndp_status mine);
 
-/* Rank 0, or the only one: who creates, renames and removes. */
+/* True on rank 0 and without a world: the rank that creates, renames and removes. */
 static inline bool ndp_is_first(const ndp_comm *world) { return !world || ndp_comm_rank(world) == 0; }
 
 #endif

@@ -1,3 +1,5 @@
+/* Saving a checkpoint: the transitions OPEN, WRITTEN, SYNCED, COMMITTED of checkpoint.h, and the removal of older ones.
+ */
 #include "checkpoint/checkpoint.h"
 
 #include "base/clock.h"
@@ -58,7 +60,8 @@ release:
 
 /* ---- COMMITTED ---- */
 
-/* Puts the new folder in its place. One of the same step is swapped out, whole for whole, and then stands beside. */
+/* Renames the new folder to its final name. An existing checkpoint of the same step is exchanged with it atomically,
+ * and is then the one under the temporary name. */
 static ndp_status move_into_place(const target *t) {
     if (!ndp_path_exists(t->final))
         return ndp_durable_rename(t->beside, t->final);
@@ -68,7 +71,7 @@ static ndp_status move_into_place(const target *t) {
     return NDP_OK;
 }
 
-/* The newest `keep` that look whole stay, and the one just written. */
+/* Keeps the newest `keep` checkpoints that look whole, and the one just written. */
 static ndp_status prune(const char *folder, const ndp_checkpoint_info *just_written, int keep) {
     int64_t *steps = NULL;
     int n = 0, kept = 0;
@@ -112,13 +115,14 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const target *t, const nd
         st = ndp_agree(world, first ? commit(s, t, info, bytes, &committed) : NDP_OK);
     if (st != NDP_OK)
         st = ndp_agree(world, first ? ndp_lock_explain(info->lock, st) : st);
-    if (first && (st != NDP_OK || committed) && ndp_lock_held(info->lock)) /* half-written, or swapped out */
+    if (first && (st != NDP_OK || committed) &&
+        ndp_lock_held(info->lock)) /* half-written, or the replaced checkpoint */
         ndp_remove_quietly(t->beside, st);
     NDP_TRY(st);
     return ndp_agree(world, first && keep > 0 ? prune(t->folder, info, keep) : NDP_OK);
 }
 
-/* Collective: the longest of all ranks, in microseconds. */
+/* Collective: the longest time of all ranks, in microseconds. */
 static ndp_status measure(ndp_comm *world, double seconds, double hashing, int64_t bytes, ndp_save_cost *cost) {
     int64_t most[] = {(int64_t)(seconds * 1e6), (int64_t)(hashing * 1e6), bytes};
     if (world) {

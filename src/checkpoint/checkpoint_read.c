@@ -72,7 +72,7 @@ ndp_status ndp_checkpoint_intact(const ndp_checkpoint *c) {
     return c->optimizer ? ndp_weights_intact(c->optimizer) : NDP_OK;
 }
 
-/* The tensors of one set, of the expected ones that are its. */
+/* Checks one set against those of the expected tensors that belong to it. */
 static ndp_status check_set(const ndp_checkpoint *c, const ndp_weights *w, const ndp_tensor_spec *expected, int n,
                             bool optimizer) {
     ndp_tensor_spec *own = malloc(((size_t)n + 1) * sizeof *own);

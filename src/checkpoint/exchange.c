@@ -1,13 +1,19 @@
-/* Every chunk is put together and written by one rank, its writer, who is picked by turns among the ranks that hold at
- * least half as much of it as any does. In step i every writer makes the i-th of its chunks: the others send it what
- * they hold of that chunk, it adds its own elements, hashes the whole and writes it in one call. A rank needs room for
- * one chunk, one message out and one message in, whatever the model's size.
+/* Writing chunks whose elements are spread over ranks. Called by shards_write.c.
  *
- * Within a step the ranks exchange messages by distance: to rank + d, from rank - d. All go through steps and distances
- * in the same order, so no two ranks wait for each other.
+ * Every chunk is assembled and written by one rank, its writer, chosen in turn among the ranks that hold at least half
+ * as much of it as any rank does. In step i, every writer makes the i-th of its chunks: the others send it the elements
+ * that they hold, it adds its own, hashes the chunk and writes it with one call. A rank needs memory for one chunk, one
+ * outgoing and one incoming message, whatever the model's size.
  *
- * A message is the number of its runs, then for each its place in the chunk and its size, then their elements, of the
- * file's type. */
+ *   step i   for d in 1 .. size - 1:   send to rank + d, receive from rank - d
+ *            add own elements, hash, write
+ *
+ * Invariant: all ranks go through the same steps and distances in the same order, so no two ranks wait for each other.
+ * A rank whose writing fails takes part to the end, and the failure is agreed on afterwards.
+ *
+ * A message is the number of its runs, then for each run its offset in the chunk and its size, then the runs' elements
+ * in the file's type. Words: a *part* is the elements of one tensor in one chunk; a *piece* is what a rank holds of a
+ * tensor in memory; a *run* is where the two overlap. */
 #include "base/clock.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/shards.h"
@@ -15,7 +21,7 @@
 #include <stdlib.h>
 
 typedef struct run_header {
-    uint32_t at, bytes; /* of the chunk */
+    uint32_t at, bytes; /* within the chunk */
 } run_header;
 
 typedef struct gather {
@@ -24,21 +30,21 @@ typedef struct gather {
     int rank, size;
     const char *folder;
     const ndp_file_piece *pieces;
-    int *sorted, n_sorted;  /* numbers of the pieces that hold anything, as they lie in the files */
+    int *sorted, n_sorted;  /* indices of the non-empty pieces, in the order of the files */
     int64_t *order, *begin; /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
-    int64_t *sizes;         /* of messages: [0] to every rank, [1] from every rank */
+    int64_t *sizes;         /* of messages: first to each rank, then from each rank */
     char *chunk, *out, *in;
-    int64_t in_most; /* bytes that `in` holds */
-    int64_t filled;  /* bytes of the chunk */
+    int64_t in_most; /* capacity of `in` */
+    int64_t filled;  /* bytes of the chunk so far */
     ndp_safetensors_writer *writer;
-    int file;          /* that it writes */
-    ndp_status failed; /* writing did: the exchange goes on, for the others */
+    int file;          /* the file that `writer` writes */
+    ndp_status failed; /* of writing; the exchange goes on for the other ranks */
     char *why;
 } gather;
 
-/* ---- what this rank holds of a part ---- */
+/* ---- overlaps of pieces and parts ---- */
 
-/* < 0: element `first` of one tensor lies before element `other_first` of the other, in the order of the files. */
+/* < 0: element `first` of one tensor precedes element `other_first` of the other, in the order of the files. */
 static int compare_places(const ndp_shards *s, int tensor, int64_t first, int other, int64_t other_first) {
     int64_t a[] = {s->file_of[tensor], s->place[tensor], first},
             b[] = {s->file_of[other], s->place[other], other_first};
@@ -54,13 +60,13 @@ static int compare_pieces(const void *a, const void *b, void *arg) {
     return compare_places(g->s, x->tensor, x->first, y->tensor, y->first);
 }
 
-/* Elements of a piece that lie in a part. */
+/* The elements of a piece that lie in a part. */
 typedef struct overlap {
     const ndp_file_piece *piece;
-    int64_t skip, at, count; /* first element in the piece, in the part */
+    int64_t skip, at, count; /* first element, within the piece and within the part */
 } overlap;
 
-/* The first piece that can lie in the part: the last one that begins before it, or at its beginning. */
+/* The first piece that can overlap the part: the last one that starts at or before its start. */
 static int first_piece(const gather *g, const ndp_shard_part *part) {
     int low = 0, high = g->n_sorted;
     while (low < high) {
@@ -74,7 +80,7 @@ static int first_piece(const gather *g, const ndp_shard_part *part) {
     return low ? low - 1 : 0;
 }
 
-/* *cursor: first_piece at first. False at the end. */
+/* Advances *cursor, which is first_piece at first. False at the end. */
 static bool next_overlap(const gather *g, const ndp_shard_part *part, int *cursor, overlap *o) {
     int64_t part_end = part->first + part->count;
     while (*cursor < g->n_sorted) {
@@ -94,7 +100,7 @@ static bool next_overlap(const gather *g, const ndp_shard_part *part, int *curso
 
 static ndp_dtype stored_type(const gather *g, const ndp_shard_part *part) { return g->s->specs[part->tensor].dtype; }
 
-/* Counts the runs and bytes that this rank holds of a part. */
+/* Counts the runs and bytes of a part that this rank holds. */
 static int64_t count_runs(const gather *g, const ndp_shard_part *part, int64_t *bytes) {
     int64_t n = 0, elements = 0;
     overlap o;
@@ -109,7 +115,7 @@ static int64_t message_bytes(const gather *g, const ndp_shard_part *part) {
     return n ? (int64_t)sizeof(int64_t) + n * (int64_t)sizeof(run_header) + bytes : 0;
 }
 
-/* Of a source, a block at a time: what is converted is still in the cache. */
+/* The elements of an overlap from a source, block by block, so that each is converted while it is in the CPU cache. */
 static ndp_status convert_source(const overlap *o, char *to, ndp_dtype stored) {
     enum { BLOCK = 8192 };
     double block[BLOCK];
@@ -123,7 +129,7 @@ static ndp_status convert_source(const overlap *o, char *to, ndp_dtype stored) {
     return NDP_OK;
 }
 
-/* The elements of an overlap as the file has them. */
+/* The elements of an overlap, converted to the file's type. */
 static ndp_status convert(const overlap *o, void *to, ndp_dtype stored) {
     const ndp_file_piece *p = o->piece;
     int64_t stride = p->stride > 1 ? p->stride : 1;
@@ -160,7 +166,7 @@ static ndp_status pack(gather *g, const ndp_shard_part *part) {
     return NDP_OK;
 }
 
-/* Adds a message of `size` bytes to the chunk of `part`. It comes from another process: nothing is written beyond. */
+/* Adds a message of `size` bytes to the chunk of `part`. It is untrusted: nothing is written out of bounds. */
 static ndp_status unpack(gather *g, const ndp_shard_part *part, const char *message, int64_t size, int from) {
     int64_t n, most = (size - (int64_t)sizeof n) / (int64_t)sizeof(run_header);
     memcpy(&n, message, sizeof n);
@@ -175,11 +181,11 @@ static ndp_status unpack(gather *g, const ndp_shard_part *part, const char *mess
         g->filled += good ? headers[i].bytes : 0;
     }
     return good ? NDP_OK
-                : NDP_FAIL(NDP_ECOMM, "a message of rank %d does not fit its chunk; do all ranks run the same build?",
+                : NDP_FAIL(NDP_ECOMM, "a message from rank %d does not fit its chunk; do all ranks run the same build?",
                            from);
 }
 
-/* A part that this rank holds alone and in one piece: each block is hashed while it is in the cache. */
+/* A part that this rank holds alone and in one piece: each block is hashed while it is in the CPU cache. */
 static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap *o) {
     enum { BLOCK = 1 << 18 };
     ndp_dtype stored = stored_type(g, part);
@@ -199,7 +205,7 @@ static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap 
     return NDP_OK;
 }
 
-/* Adds this rank's own elements, and hashes the chunk. */
+/* Adds this rank's own elements and hashes the chunk. */
 static ndp_status add_own(gather *g, const ndp_shard_part *part) {
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored);
@@ -215,19 +221,19 @@ static ndp_status add_own(gather *g, const ndp_shard_part *part) {
     return NDP_OK;
 }
 
-/* The part that a rank writes in a step; NULL: none any more. */
+/* The part that a rank writes in a step; NULL: it has written all of its parts. */
 static const ndp_shard_part *part_of(const gather *g, int rank, int64_t step) {
     int64_t at = g->begin[rank] + step;
     return at < g->begin[rank + 1] ? &g->s->parts[g->order[at]] : NULL;
 }
 
-/* With the ranks at one distance. */
+/* Exchanges messages with the ranks at one distance. */
 static ndp_status exchange_at(gather *g, int64_t step, int distance) {
     int to = (g->rank + distance) % g->size, from = (g->rank - distance + g->size) % g->size;
     int64_t out = g->sizes[to], in = g->sizes[g->size + from];
     ndp_work sending, receiving;
     if (in < 0 || in > g->in_most || (in && in < (int64_t)sizeof in))
-        return NDP_FAIL(NDP_ECOMM, "rank %d has a message of %lld bytes; do all ranks run the same build?", from,
+        return NDP_FAIL(NDP_ECOMM, "rank %d announced a message of %lld bytes; do all ranks run the same build?", from,
                         (long long)in);
     if (out) {
         NDP_TRY(pack(g, part_of(g, to, step)));
@@ -288,7 +294,7 @@ static ndp_status write_chunk(gather *g, const ndp_shard_part *part) {
     return ndp_safetensors_write(g->writer, g->s->place[part->tensor], part->first, part->count, g->chunk, t->dtype);
 }
 
-/* The first failure is kept: what ranks still exchange must not replace its message. */
+/* Keeps the first failure: later exchanges must not replace its message. */
 static void note(gather *g, ndp_status st) {
     if (st == NDP_OK || g->failed != NDP_OK)
         return;
@@ -317,7 +323,7 @@ static ndp_status write_all(gather *g) {
     return g->failed;
 }
 
-/* ---- who writes what ---- */
+/* ---- choosing writers ---- */
 
 static ndp_status reduce(const gather *g, int64_t *values, int64_t n, ndp_reduce op) {
     ndp_work w;
@@ -327,12 +333,12 @@ static ndp_status reduce(const gather *g, int64_t *values, int64_t n, ndp_reduce
     return ndp_wait(&w);
 }
 
-/* Collective: writers[c] becomes the writer of part c. `held`: bytes that this rank holds of each. */
+/* Collective: writers[c] becomes the writer of part c. `held`: bytes that this rank holds of each part. */
 static ndp_status pick_writers(const gather *g, const int64_t *held, int64_t *writers) {
     int64_t n = g->s->n_parts;
     memcpy(writers, held, (size_t)n * sizeof *held);
     NDP_TRY(reduce(g, writers, n, NDP_MAX));
-    for (int64_t c = 0; c < n; c++) /* a number for each rank's turn */
+    for (int64_t c = 0; c < n; c++) /* a different number for each rank and part */
         writers[c] = held[c] && 2 * held[c] >= writers[c] ? 1 + (g->rank + c) % g->size : 0;
     NDP_TRY(reduce(g, writers, n, NDP_MAX));
     for (int64_t c = 0; c < n; c++) {
@@ -344,7 +350,7 @@ static ndp_status pick_writers(const gather *g, const int64_t *held, int64_t *wr
     return NDP_OK;
 }
 
-/* The parts of each rank, in the order of the files. */
+/* Lists the parts of each rank, in the order of the files. */
 static void sort_by_writer(gather *g, const int64_t *writers) {
     for (int64_t c = 0; c < g->s->n_parts; c++)
         g->begin[writers[c] + 1]++;
@@ -357,7 +363,7 @@ static void sort_by_writer(gather *g, const int64_t *writers) {
     g->begin[0] = 0;
 }
 
-/* Room for the tables, and the pieces in order. */
+/* Allocates the tables and sorts the pieces. */
 static ndp_status take_tables(gather *g, int n_pieces) {
     size_t parts = (size_t)g->s->n_parts + 1, ranks = (size_t)g->size;
     g->sorted = malloc(((size_t)n_pieces + 1) * sizeof *g->sorted);
@@ -373,7 +379,7 @@ static ndp_status take_tables(gather *g, int n_pieces) {
     return NDP_OK;
 }
 
-/* Collective. Room for a chunk and for the largest messages. */
+/* Collective. Allocates a chunk and the largest messages. */
 static ndp_status take_buffers(gather *g) {
     int64_t chunk = 0, sent = 0;
     for (int64_t c = 0; c < g->s->n_parts; c++) {
@@ -412,20 +418,20 @@ release:
     return st;
 }
 
-/* Collective: each hash is known to the rank that wrote the chunk, and then to all. */
+/* Collective: shares each chunk's hash, known to its writer, with all ranks. */
 static ndp_status share_hashes(const gather *g) {
     int64_t n = g->s->n_parts, *halves = calloc(2 * (size_t)n + 1, sizeof *halves);
     ndp_status st =
         ndp_agree(g->world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n));
     NDP_TRY_GOTO(st, release);
     for (int64_t i = g->begin[g->rank]; i < g->begin[g->rank + 1]; i++) {
-        ndp_hash h = g->s->parts[g->order[i]].chunk->hash;
+        ndp_hash128 h = g->s->parts[g->order[i]].chunk->hash;
         halves[2 * g->order[i]] = (int64_t)h.high;
         halves[2 * g->order[i] + 1] = (int64_t)h.low;
     }
-    NDP_TRY_GOTO(reduce(g, halves, 2 * n, NDP_SUM), release); /* of one rank's, and zeros */
+    NDP_TRY_GOTO(reduce(g, halves, 2 * n, NDP_SUM), release); /* only one rank's is not 0 */
     for (int64_t c = 0; c < n; c++)
-        g->s->parts[c].chunk->hash = (ndp_hash){(uint64_t)halves[2 * c], (uint64_t)halves[2 * c + 1]};
+        g->s->parts[c].chunk->hash = (ndp_hash128){.high = (uint64_t)halves[2 * c], .low = (uint64_t)halves[2 * c + 1]};
 release:
     free(halves);
     return st;

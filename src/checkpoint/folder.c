@@ -44,11 +44,11 @@ static int compare_named(const void *a, const void *b) {
     return strcmp(((const named *)a)->entry->spec.name, ((const named *)b)->entry->spec.name);
 }
 
-/* The shard of that name, opened once. */
+/* The shard of that name; opens it at first use. */
 static ndp_status find_shard(ndp_weights *w, const char *index, const char *name, const char *tensor,
                              ndp_safetensors **out) {
     if (!name[0] || name[0] == '.' || strchr(name, '/'))
-        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: \"%s\" is no name of a file beside the index", index, tensor,
+        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: \"%s\" is not the name of a file next to the index", index, tensor,
                         name);
     for (int64_t i = w->n_files - 1; i >= 0; i--)
         if (strcmp(strrchr(ndp_safetensors_path(w->files[i]), '/') + 1, name) == 0) {
@@ -64,20 +64,20 @@ static ndp_status find_shard(ndp_weights *w, const char *index, const char *name
     return open_file(w, name, out);
 }
 
-/* A tensor that the index has in one shard is in no other. transformers would take that of the last shard. */
+/* A tensor that the index puts in one shard must be in no other. transformers would take it from the last shard. */
 static ndp_status check_once(const ndp_weights *w, const char *index, const char *tensor, const char *shard) {
     int found = 0;
     for (int64_t f = 0; f < w->n_files; f++)
         found += ndp_safetensors_find(w->files[f], tensor) != NULL;
     return found == 1 ? NDP_OK
                       : NDP_FAIL(NDP_EFORMAT,
-                                 "%s: tensor %s is in %d shards, and which one is meant is not certain (the index says "
+                                 "%s: tensor %s is in %d shards, and it is unclear which one counts (the index says "
                                  "%s); remove it from the others",
                                  index, tensor, found, shard);
 }
 
-/* The tensors of the index, each in its shard, and then those of the shards that the index does not know: they too are
- * there, and nothing is dropped without a word. */
+/* The tensors of the index, each in its shard, and then those of shards that the index does not list: they exist too,
+ * and nothing is dropped silently. */
 static ndp_status read_map(ndp_weights *w, const char *index, struct json_object *map) {
     json_object_object_foreach(map, name, value) {
         const char *file = ndp_json_text(value);
@@ -113,7 +113,7 @@ static ndp_status open_index(ndp_weights *w, const char *path) {
     NDP_TRY(st);
     if (!json_object_is_type(index, json_type_object) || !json_object_object_get_ex(index, "weight_map", &map) ||
         !json_object_is_type(map, json_type_object))
-        st = NDP_FAIL(NDP_EFORMAT, "%s: there is no object \"weight_map\" that says which shard holds a tensor", path);
+        st = NDP_FAIL(NDP_EFORMAT, "%s: there is no object \"weight_map\" (which tensor is in which shard)", path);
     else
         st = read_map(w, path, map);
     json_object_put(index);
@@ -131,7 +131,7 @@ static ndp_status open_single(ndp_weights *w, const char *stem) {
     return NDP_OK;
 }
 
-/* Is there a file NAME + ENDING? */
+/* Whether there is a file NAME + ENDING. */
 static bool holds(const char *folder, const char *name, const char *ending) {
     char *path = ndp_format("%s/%s%s", folder, name, ending);
     bool there = path && ndp_path_exists(path);
@@ -143,12 +143,12 @@ bool ndp_weights_exist(const char *folder) {
     return holds(folder, "model", ".safetensors") || holds(folder, "model", ".safetensors.index.json");
 }
 
-/* One file, or shards with an index. */
+/* Finds out whether it is a single file, or shards with an index. */
 static ndp_status find_files(const char *folder, const char *stem, bool *single) {
     if (!ndp_path_is_folder(folder))
         return NDP_FAIL(NDP_EIO, "'%s' is not a folder (%s); expected one that holds %s.safetensors", folder,
                         ndp_path_why_no_folder(folder), stem);
-    *single = holds(folder, stem, ".safetensors"); /* first, as transformers does */
+    *single = holds(folder, stem, ".safetensors"); /* takes precedence, as in transformers */
     if (*single || holds(folder, stem, ".safetensors.index.json"))
         return NDP_OK;
     bool pickled = holds(folder, "pytorch_model", ".bin") || holds(folder, "pytorch_model", ".bin.index.json");
@@ -260,7 +260,7 @@ ndp_status ndp_weights_intact(const ndp_weights *w) {
 
 /* ---- the check ---- */
 
-/* One kind of trouble: how many there are, the first few by name. */
+/* One kind of mismatch: how many there are, and the first few names. */
 typedef struct trouble {
     ndp_str text;
     int n;

@@ -1,6 +1,6 @@
-/* A Hugging Face folder of weights as one set of named tensors: model.safetensors, or shards named by
- * model.safetensors.index.json. Opening it checks every file whole (see safetensors.h) and that every tensor lies in
- * the shard that the index says. */
+/* A Hugging Face folder of weights as one set of named tensors: model.safetensors, or shards listed in
+ * model.safetensors.index.json. Opening it checks every file completely (see safetensors.h), and that every tensor is
+ * in the shard that the index names. */
 #ifndef NDP_CHECKPOINT_FOLDER_H
 #define NDP_CHECKPOINT_FOLDER_H
 
@@ -13,45 +13,45 @@
 typedef struct ndp_weights ndp_weights;
 
 NDP_API ndp_status ndp_weights_open(const char *folder, ndp_weights **out);
-/* Whether there is anything to open: config.json may be there alone. */
+/* Whether there are weights to open: the folder may contain only a config.json. */
 bool ndp_weights_exist(const char *folder);
-/* The same where it has to be: NDP_EIO names what is missing and how to get it. Opens nothing. */
+/* The same as a check: NDP_EIO names what is missing and how to get it. Opens nothing. */
 NDP_API ndp_status ndp_weights_find_files(const char *folder);
 /* The same for files named STEM instead of model. */
 NDP_API ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out);
 void ndp_weights_close(ndp_weights *w);
 
-/* Files of a bare model leave out `prefix` of all names: where no name begins with it, it is put before all of them
- * save lm_head's. NDP_ENOMEM. */
+/* The files of a bare model omit `prefix` in all names: if no name starts with it, it is put before all names but
+ * lm_head's. NDP_ENOMEM. */
 NDP_API ndp_status ndp_weights_prefix(ndp_weights *w, const char *prefix);
 
 int ndp_weights_count(const ndp_weights *w);
 /* Sorted by name; borrowed. */
 const ndp_tensor_entry *ndp_weights_at(const ndp_weights *w, int i);
-/* NULL when there is none of that name. */
+/* NULL: there is no tensor of that name. */
 const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name);
 /* Elements [first, first + count) of tensor `name`, as ndp_safetensors_read gives them. NDP_EFORMAT: no such tensor. */
 NDP_API ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t first, int64_t count, void *dest,
                                     ndp_dtype type, bool finite);
 
-/* NDP_EIO names a file that lost bytes since the set was opened (see ndp_safetensors_check): after reading, before the
- * use. */
+/* NDP_EIO names a file that lost bytes since the set was opened (see ndp_safetensors_check). Call it after reading,
+ * before use. */
 NDP_API ndp_status ndp_weights_intact(const ndp_weights *w);
 
-/* True for a tensor that a model may leave unread: a tied lm_head.weight, say. */
+/* True for a tensor that a model may ignore, such as a tied lm_head.weight. */
 typedef bool ndp_weights_ignore(const char *name, void *arg);
 
-/* Whether the folder holds exactly the tensors `expected` (names and shapes; any float type serves). NDP_EFORMAT lists,
- * in one message, what is missing, what has another shape or a type that cannot be read, and what is there beyond it,
- * up to 5 names of each. Buffers "...rotary_emb.inv_freq" are always ignorable; others are where `ignore` (may be NULL)
- * says so. */
+/* Checks that the folder contains exactly the tensors `expected` (names and shapes; any float type is fine).
+ * NDP_EFORMAT lists in one message, with up to 5 names each: missing tensors, those with another shape or an unreadable
+ * type, and unexpected ones. Buffers "...rotary_emb.inv_freq" are always ignored, others if `ignore` (may be NULL) says
+ * so. */
 NDP_API ndp_status ndp_weights_check(const ndp_weights *w, const ndp_tensor_spec *expected, int n,
                                      ndp_weights_ignore *ignore, void *arg);
 
 /* ---- writing ---- */
 
-/* Where elements come from that are not in the host's memory: reads n of them, `stride` apart from element `first` on.
- */
+/* Elements that are not in the host's memory (on a device): `read` copies n of them into `out`, starting at element
+ * `first` and `stride` apart. */
 typedef struct ndp_piece_source {
     ndp_status (*read)(void *user, int64_t first, int64_t n, int64_t stride, void *out);
     void *user;
@@ -62,20 +62,21 @@ typedef struct ndp_file_piece {
     int tensor;
     int64_t first, count;
     const void *data;
-    ndp_dtype dtype;                /* of data; the file's is the tensor's */
-    int64_t stride;                 /* data holds them so many places apart (0: 1) */
-    const ndp_piece_source *source; /* in place of `data`; NULL: none. Borrowed */
-    int64_t at;                     /* the place of the first one in the source */
+    ndp_dtype dtype;                /* of the elements; the file has the tensor's type */
+    int64_t stride;                 /* distance between elements (0: 1) */
+    const ndp_piece_source *source; /* in place of `data`, borrowed; NULL: none */
+    int64_t at;                     /* index of the first one in the source */
 } ndp_file_piece;
 
 #define NDP_SHARD_BYTES (5000000000LL) /* as transformers' save_pretrained */
 
-/* Collective over `world` (NULL: one rank): writes `specs` as a weights folder. `folder` is made if need be; other
- * files in it are left alone, older weights are replaced only once all new ones are durable. The pieces of all ranks
- * hold every element exactly once: of replicas one rank gives its own. All ranks return alike. */
+/* Collective over `world` (NULL: one rank): writes `specs` as a weights folder. `folder` is created if missing; other
+ * files in it are left alone, and older weights are replaced only after all new ones are durable. The pieces of all
+ * ranks together hold every element exactly once (of replicas, one rank contributes). All ranks return the same status.
+ */
 NDP_API ndp_status ndp_weights_save(ndp_comm *world, const char *folder, const ndp_tensor_spec *specs, int n,
                                     const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes);
-/* The same under a lock that rank 0 holds (NULL: none). Where it is no longer held, older weights stay, and nothing is
+/* The same under a lock that rank 0 holds (NULL: none). If it is no longer held, older weights stay and nothing is
  * removed. */
 NDP_API ndp_status ndp_weights_save_locked(ndp_comm *world, const ndp_lock *lock, const char *folder,
                                            const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces,

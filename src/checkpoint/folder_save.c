@@ -7,13 +7,14 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-/* Export into a folder that may hold older weights:
+/* Exporting into a folder that may contain older weights:
  *
  *   EMPTY --make .export.tmp/--> OPEN --all ranks write and sync--> WRITTEN --rename each file--> DONE
  *
- * Up to WRITTEN the older weights are untouched, and a failure removes .export.tmp. One file replaces another at once.
- * Several cannot, so an old index goes first and the new one comes last: a crash between leaves a folder that does not
- * open, never a mixture of two models, and the rest of the new ones stays in .export.tmp. */
+ * Up to WRITTEN the older weights are untouched, and a failure removes .export.tmp. A single file replaces another
+ * atomically. Several files cannot, so the old index is removed first and the new one is renamed last: after a crash in
+ * between, the folder does not open, but it is never a mixture of two models. The remaining new files stay in
+ * .export.tmp. */
 
 static bool is_weights_file(const char *name) {
     size_t n = strlen(name);
@@ -21,7 +22,7 @@ static bool is_weights_file(const char *name) {
            (strncmp(name, "model-", 6) == 0 && n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
 }
 
-/* A path within a folder; freed by the caller. */
+/* A path in a folder; freed by the caller. */
 static ndp_status join(const char *folder, const char *name, char **out) {
     *out = ndp_format("%s/%s", folder, name);
     return *out ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path in '%s'", folder);
@@ -56,7 +57,7 @@ static bool is_new(const ndp_shards *s, const char *name) {
     return s->n_files > 1 && strcmp(name, "model.safetensors.index.json") == 0;
 }
 
-/* Weights files in the folder that are not of this export. */
+/* Removes weight files in the folder that do not belong to this export. */
 static ndp_status remove_older(const ndp_shards *s, const char *folder) {
     DIR *d = opendir(folder);
     if (!d)
@@ -73,7 +74,7 @@ static ndp_status move_into_place(const ndp_shards *s, const char *beside, const
     NDP_TRY(ndp_durable_folder(beside));
     if (s->n_files > 1) {
         NDP_TRY(remove_file(folder, "model.safetensors.index.json"));
-        NDP_TRY(remove_file(folder, "model.safetensors")); /* it would be read before the index */
+        NDP_TRY(remove_file(folder, "model.safetensors")); /* it would take precedence over the index */
     }
     for (int f = 0; f < s->n_files; f++)
         NDP_TRY(move_file(beside, folder, s->files[f].name));

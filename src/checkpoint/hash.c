@@ -7,18 +7,18 @@
 
 static const ndp_hash_kernel *best(void) { return ndp_cpu_has_avx512() ? &ndp_hash_avx512 : &ndp_hash_generic; }
 
-ndp_hash ndp_hash_of(const void *data, size_t n) { return best()->of(data, n); }
+ndp_hash128 ndp_hash_of(const void *data, size_t n) { return best()->of(data, n); }
 
 void ndp_hasher_begin(ndp_hasher *h) { best()->begin(h); }
 void ndp_hasher_add(ndp_hasher *h, const void *data, size_t n) { best()->add(h, data, n); }
-ndp_hash ndp_hasher_end(const ndp_hasher *h) { return best()->end(h); }
+ndp_hash128 ndp_hasher_end(const ndp_hasher *h) { return best()->end(h); }
 
-char *ndp_hash_text(ndp_hash h, char out[NDP_HASH_DIGITS + 1]) {
+char *ndp_hash_text(ndp_hash128 h, char out[NDP_HASH_DIGITS + 1]) {
     snprintf(out, NDP_HASH_DIGITS + 1, "%016" PRIx64 "%016" PRIx64, h.high, h.low);
     return out;
 }
 
-bool ndp_hash_parse(const char *text, ndp_hash *out) {
+bool ndp_hash_parse(const char *text, ndp_hash128 *out) {
     uint64_t half[2] = {0};
     for (int i = 0; i < NDP_HASH_DIGITS; i++) {
         char c = text[i];
@@ -27,6 +27,6 @@ bool ndp_hash_parse(const char *text, ndp_hash *out) {
             return false;
         half[i / 16] = half[i / 16] << 4 | (uint64_t)(digit ? c - '0' : c - 'a' + 10);
     }
-    *out = (ndp_hash){half[0], half[1]};
+    *out = (ndp_hash128){.high = half[0], .low = half[1]};
     return true;
 }

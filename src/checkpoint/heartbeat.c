@@ -7,7 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* fdatasync, since NFS would keep the counter for half a minute. */
+/* fdatasync, since NFS would otherwise hold the counter back for half a minute. */
 static void write_counter(ndp_heartbeat *b) {
     char text[NDP_HOLDER_TEXT];
     int counter;
@@ -36,7 +36,7 @@ static void *beat(void *arg) {
     return NULL;
 }
 
-/* Signals are for the threads that compute. */
+/* Leaves signals to the other threads. */
 static int start(ndp_heartbeat *b) {
     sigset_t all, before;
     sigfillset(&all);
@@ -53,7 +53,7 @@ static void release(ndp_heartbeat *b) {
 }
 
 ndp_status ndp_heartbeat_begin(ndp_heartbeat *b, int fd, const ndp_holder *holder, double patience) {
-    const double most = 2, beats = 15; /* a few may be late */
+    const double most = 2, beats = 15; /* some may be late */
     pthread_condattr_t monotonic;
     *b = (ndp_heartbeat){.fd = fd, .seconds = fmin(most, patience / beats), .holder = *holder};
     pthread_mutex_init(&b->mutex, NULL);

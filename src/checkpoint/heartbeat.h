@@ -1,5 +1,5 @@
-/* A thread that increments the counter of a lock (lock.h), so that a long step is not taken for death. Internal to the
- * room. */
+/* A thread that increments the counter of a lock (lock.h), so that the holder does not seem dead during a long step.
+ * Internal to the room. */
 #ifndef NDP_CHECKPOINT_HEARTBEAT_H
 #define NDP_CHECKPOINT_HEARTBEAT_H
 
@@ -17,9 +17,9 @@ typedef struct ndp_heartbeat {
     ndp_holder holder;
 } ndp_heartbeat;
 
-/* Increments the counter in `fd`, which holds `holder`, many times in `patience` seconds. Takes `fd`: closed by end,
- * also when this fails. The thread handles no signals. What cannot be written is left: a process that takes that for
- * death is found by ndp_lock_check. */
+/* Increments the counter in `fd`, which contains `holder`, many times per `patience` seconds. Takes ownership of `fd`:
+ * ndp_heartbeat_end closes it, and so does a failure of this call. The thread handles no signals. Failed writes are
+ * ignored: if another process concludes that the holder is dead, ndp_lock_check detects that. */
 NDP_API ndp_status ndp_heartbeat_begin(ndp_heartbeat *b, int fd, const ndp_holder *holder, double patience);
 /* Waits for the thread to end. */
 void ndp_heartbeat_end(ndp_heartbeat *b);

@@ -13,7 +13,7 @@
 
 /* ---- processes ---- */
 
-/* The beginning of a small file, as text. False when it cannot be read. */
+/* The start of a small file, as text. False if it cannot be read. */
 static bool read_small(const char *path, char *text, size_t size) {
     int fd = open(path, O_RDONLY | O_CLOEXEC);
     ssize_t n = fd < 0 ? -1 : read(fd, text, size - 1);
@@ -28,7 +28,7 @@ typedef struct process {
     int64_t threads, start_time;
 } process;
 
-/* Of /proc/PID/stat. The name in its second field may hold spaces and brackets. */
+/* Parses /proc/PID/stat. The name in its second field may contain spaces and brackets. */
 static bool read_process(const char *path, process *p) {
     char text[1024];
     const char *after = read_small(path, text, sizeof text) ? strrchr(text, ')') : NULL;
@@ -44,7 +44,7 @@ static bool read_process(const char *path, process *p) {
     return n == 3;
 }
 
-/* Letters, digits and "._-" of `from`, so that a message or JSON can hold it as it is. */
+/* Keeps letters, digits and "._-" of `from`, so that the text is safe in a message and in JSON. */
 static void copy_name(char *to, size_t size, const char *from) {
     static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
     size_t n = 0;
@@ -73,7 +73,7 @@ bool ndp_holder_same(const ndp_holder *a, const ndp_holder *b) {
            a->start_time == b->start_time && a->pid_namespace == b->pid_namespace && a->generation == b->generation;
 }
 
-/* /proc may show the processes of another namespace than this process's own. */
+/* /proc may show another pid namespace than this process's own. */
 static bool proc_is_ours(void) {
     char text[32] = "";
     ssize_t n = readlink("/proc/self", text, sizeof text - 1);
@@ -91,8 +91,8 @@ ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self) {
     process p;
     snprintf(path, sizeof path, "/proc/%lld/stat", (long long)h->pid);
     if (!h->start_time || !proc_is_ours() || !read_process(path, &p))
-        return NDP_HOLDER_ELSEWHERE; /* something has that number, and nothing says what */
-    /* A zombie writes no more, unless only its first thread has ended. */
+        return NDP_HOLDER_ELSEWHERE; /* a process has that number, but it cannot be identified */
+    /* A zombie no longer writes, unless only its first thread has ended. */
     bool ended = (p.state == 'Z' || p.state == 'X') && p.threads <= 1;
     return p.start_time != h->start_time || ended ? NDP_HOLDER_DEAD : NDP_HOLDER_ALIVE;
 }
@@ -134,7 +134,7 @@ static ndp_status no_lock(const char *path) {
                     cause);
 }
 
-/* Up to NDP_HOLDER_TEXT bytes of a regular file. */
+/* Reads up to NDP_HOLDER_TEXT bytes of a regular file. */
 static ndp_status read_text(const char *path, char text[NDP_HOLDER_TEXT], ssize_t *size, bool *there) {
     struct stat info;
     int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW);
@@ -143,7 +143,7 @@ static ndp_status read_text(const char *path, char text[NDP_HOLDER_TEXT], ssize_
         return NDP_OK;
     bool regular = fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode);
     *size = regular ? read(fd, text, NDP_HOLDER_TEXT) : -1;
-    ndp_status st = fd >= 0 && !regular ? NDP_FAIL(NDP_EFORMAT, "'%s' is no regular file", path)
+    ndp_status st = fd >= 0 && !regular ? NDP_FAIL(NDP_EFORMAT, "'%s' is not a regular file", path)
                     : *size < 0         ? NDP_FAIL(NDP_EIO, "cannot read '%s': %s", path, strerror(errno))
                                         : NDP_OK;
     if (fd >= 0)
@@ -161,7 +161,7 @@ ndp_status ndp_holder_read(const char *path, ndp_holder *out, bool *there) {
         return NDP_OK;
     ndp_status st = ndp_json_parse(text, (size_t)n, path, &o);
     if (st == NDP_OK && !json_object_is_type(o, json_type_object))
-        st = NDP_FAIL(NDP_EFORMAT, "%s: it holds no object", path);
+        st = NDP_FAIL(NDP_EFORMAT, "%s: it is not a JSON object", path);
     if (st == NDP_OK)
         st = parse(o, path, &h);
     json_object_put(o);

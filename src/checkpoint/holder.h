@@ -1,5 +1,5 @@
-/* Who holds a lock (lock.h): a process, named so that it can be told from every other one, on this host or elsewhere.
- * Internal to the room. */
+/* The holder of a lock (lock.h): a process, described such that it differs from every other one, on any host. Internal
+ * to the room. */
 #ifndef NDP_CHECKPOINT_HOLDER_H
 #define NDP_CHECKPOINT_HOLDER_H
 
@@ -17,12 +17,12 @@ typedef struct ndp_holder {
 void ndp_holder_self(ndp_holder *out);
 
 /* One line of JSON. All texts of a process and generation have the same length and differ only in the counter, which
- * takes the NDP_HOLDER_COUNTER bytes at *counter. Returns the length. */
+ * occupies the NDP_HOLDER_COUNTER bytes at *counter. Returns the length. */
 enum { NDP_HOLDER_TEXT = 512, NDP_HOLDER_COUNTER = 20 };
 int ndp_holder_text(const ndp_holder *h, char text[NDP_HOLDER_TEXT], int *counter);
 
-/* Reads a lock file, opened anew each time, so that NFS asks the server. *there is false when there is no such file.
- * NDP_EFORMAT: it is no lock. */
+/* Reads a lock file. It is opened anew each time, so that NFS asks the server. *there: false if there is no such file.
+ * NDP_EFORMAT: it is not a lock. */
 NDP_API ndp_status ndp_holder_read(const char *path, ndp_holder *out, bool *there);
 
 /* Whether both are the same process in the same generation. */
@@ -31,7 +31,7 @@ bool ndp_holder_same(const ndp_holder *a, const ndp_holder *b);
 typedef enum ndp_holder_state {
     NDP_HOLDER_ALIVE,
     NDP_HOLDER_DEAD,
-    NDP_HOLDER_ELSEWHERE /* on another host, in another container, or before the last boot: `self` cannot see it */
+    NDP_HOLDER_ELSEWHERE /* on another host, in another container, or before the last boot: invisible to `self` */
 } ndp_holder_state;
 ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self);
 

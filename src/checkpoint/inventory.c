@@ -1,4 +1,4 @@
-/* The checkpoints of a run, for its user: what is there, whether it is whole, and away with it. */
+/* The checkpoints of a run, for its user: listing, verifying and removing them. */
 #include "base/clock.h"
 #include "base/cpu.h"
 #include "checkpoint/checkpoint.h"
@@ -49,15 +49,15 @@ static ndp_status open_inventory(const char *run, inventory *v) {
     v->folder = ndp_format("%s/checkpoints", run);
     if (!v->folder)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to list the checkpoints of '%s'", run);
-    NDP_CHECK(ndp_path_is_folder(v->folder), "'%s' is no run folder: there is no '%s'; give a job's train.output_dir",
-              run, v->folder);
+    NDP_CHECK(ndp_path_is_folder(v->folder),
+              "'%s' is not a run folder: there is no '%s'; give a job's train.output_dir", run, v->folder);
     NDP_TRY(ndp_checkpoint_steps(v->folder, &v->steps, &v->n));
     return list_aside(v);
 }
 
-/* ---- what is there ---- */
+/* ---- listing ---- */
 
-/* Bytes of the files of a checkpoint, and when its manifest was written (without one: the folder). */
+/* Size of a checkpoint's files, and when its manifest (if missing, its folder) was last written. */
 static void measure(const char *folder, const char *name, ndp_checkpoint_entry *e) {
     char *path = ndp_format("%s/%s", folder, name);
     struct stat info;
@@ -130,9 +130,9 @@ ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n,
     return st;
 }
 
-/* ---- away with it ---- */
+/* ---- removing ---- */
 
-/* The folder that a user means by "100", "step-00000100" or "step-00000100.damaged". */
+/* The folder that a user names as "100", "step-00000100" or "step-00000100.damaged". */
 static ndp_status find_name(const inventory *v, const char *word, char name[64]) {
     char *end;
     long long step = strtoll(word, &end, 10);
@@ -144,8 +144,7 @@ static ndp_status find_name(const inventory *v, const char *word, char name[64])
     bool there = known >= 0 && has_step(v, known);
     for (int64_t i = 0; i < v->n_aside; i++)
         there |= strcmp(v->aside[i], name) == 0;
-    NDP_CHECK(there, "there is no checkpoint '%s' in '%s'; `ndparallel checkpoint list` shows what is there", word,
-              v->folder);
+    NDP_CHECK(there, "there is no checkpoint '%s' in '%s'; `ndparallel checkpoint list` lists them", word, v->folder);
     return NDP_OK;
 }
 
@@ -156,7 +155,8 @@ static bool goes(const char (*names)[64], int n, int64_t step) {
     return false;
 }
 
-/* Does one of the steps verify: of those that go, or of those that stay? Newest first, up to the first that does. */
+/* Whether one of the steps verifies, among those to be removed or those that stay. Newest first, up to the first one.
+ */
 static ndp_status one_verifies(const inventory *v, const char (*names)[64], int n, bool going, bool *verifies) {
     for (int i = 0; i < v->n && !*verifies; i++) {
         ndp_examined x;
@@ -173,8 +173,7 @@ static ndp_status check_rest(const inventory *v, const char (*names)[64], int n)
     NDP_TRY(one_verifies(v, names, n, false, &rest));
     if (!rest)
         NDP_TRY(one_verifies(v, names, n, true, &lost));
-    NDP_CHECK(rest || !lost, "no checkpoint in '%s' that verifies would be left; --force removes it all the same",
-              v->folder);
+    NDP_CHECK(rest || !lost, "no checkpoint in '%s' that verifies would be left; --force removes it anyway", v->folder);
     return NDP_OK;
 }
 

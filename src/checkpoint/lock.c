@@ -1,3 +1,17 @@
+/* The lock protocol of lock.h.
+ *
+ * Files: FOLDER/lock names the holder. FOLDER/lock.G is a claim: a process that tries to take over in generation G.
+ * Every file is written completely and synced under a name of its own, and then gets its name by link(), which fails if
+ * the name exists: of several processes exactly one succeeds, on NFS too.
+ *
+ *   attempt     free: link own file to `lock`. Holder dead: take_over.
+ *   take_over   link own file to lock.G+1; read everything again, and only if nothing changed rename it to `lock`
+ *
+ * Invariants. A generation has at most one holder. Whoever was declared dead while alive finds another generation in
+ * `lock` (ndp_lock_check) before it commits anything. A claim with a generation not above the lock's is stale and is
+ * ignored. A claim's own process may die as well; the next taker then claims the generation after it.
+ *
+ * A holder on this host is judged by its process, one elsewhere by its counter (stands_still). */
 #include "checkpoint/lock.h"
 
 #include "base/clock.h"
@@ -20,12 +34,12 @@ struct ndp_lock {
     char *folder, *path; /* path: FOLDER/lock */
     bool made_folder, await;
     double patience;
-    ndp_holder self; /* with the generation that is held, or tried */
+    ndp_holder self; /* with the generation held or tried */
     bool held;
     ndp_heartbeat beat;
     struct {
-        ndp_holder holder; /* with the counter last seen; pid 0: none */
-        double still, at;  /* seconds that the counter stood still; when it was read */
+        ndp_holder holder; /* with the counter last read; pid 0: none */
+        double still, at;  /* seconds for which the counter stood still; time of the last reading */
     } watch;
     char note[1024];
 };
@@ -88,17 +102,17 @@ void ndp_lock_destroy(ndp_lock *l) {
             unlink(l->path);
     }
     if (l->made_folder)
-        rmdir(l->folder); /* fails where there is anything in it */
+        rmdir(l->folder); /* fails unless it is empty */
     free(l->folder);
     free(l->path);
     free(l);
 }
 
-/* ---- who is there ---- */
+/* ---- the process of a holder ---- */
 
-/* The holder of the lock, and the process that is taking it over. */
+/* What is on disk: the holder of the lock, and the process that is taking it over. */
 typedef struct view {
-    ndp_holder lock, claim; /* claim: of the highest generation */
+    ndp_holder lock, claim; /* claim: the one of the highest generation */
     bool locked, claimed;
 } view;
 
@@ -119,7 +133,7 @@ static int64_t claim_of_name(const char *name) {
 static ndp_status highest_claim(const char *folder, int64_t *generation) {
     DIR *d = opendir(folder);
     *generation = 0;
-    if (!d && (errno == ENOENT || errno == ENOTDIR)) /* what is wrong there is said when the folder is made */
+    if (!d && (errno == ENOENT || errno == ENOTDIR)) /* creating the folder will report it */
         return NDP_OK;
     if (!d)
         return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
@@ -137,7 +151,7 @@ static ndp_status read_path(char *path, ndp_holder *h, bool *there) {
     return st;
 }
 
-/* A claim that is no higher than the lock is of a taker that came too late. */
+/* A claim whose generation is not above the lock's came too late. */
 static ndp_status look(const char *folder, view *v) {
     int64_t generation;
     *v = (view){0};
@@ -180,13 +194,13 @@ static ndp_status refuse_elsewhere(const ndp_lock *l, const ndp_holder *h) {
         (long long)h->pid, l->folder, l->patience);
 }
 
-/* ---- taking ---- */
+/* ---- taking the lock ---- */
 
-/* A file of its own name that holds `self`, durable, open. */
+/* A durable, open file with a name of its own that contains `self`. */
 static ndp_status write_private(const ndp_lock *l, char **path, int *fd) {
     char text[NDP_HOLDER_TEXT];
     int counter, n = ndp_holder_text(&l->self, text, &counter);
-    NDP_TRY(ndp_folder_create(l->folder)); /* anew: a run that failed may have removed it */
+    NDP_TRY(ndp_folder_create(l->folder)); /* a run that failed may have removed it */
     *path = ndp_format("%s/lock.tmp-XXXXXX", l->folder);
     *fd = *path && !ndp_fault(NDP_FAULT_WRITE) ? mkostemp(*path, O_CLOEXEC) : -1;
     if (*fd >= 0 && fchmod(*fd, 0644) == 0 && write(*fd, text, (size_t)n) == n && !ndp_fault(NDP_FAULT_SYNC) &&
@@ -201,8 +215,8 @@ static ndp_status write_private(const ndp_lock *l, char **path, int *fd) {
     return st;
 }
 
-/* Gives the file the name `to`. *done is false when there is one of that name, or another run removed ours. NFS may
- * lose the answer to a link that was made; not all file systems have links. */
+/* Gives the file the name `to`. *done: false if that name exists, or another run removed our file. Link counts are
+ * checked, since NFS may lose the reply to a successful link; file systems without links use rename instead. */
 static ndp_status link_new(int fd, const char *from, const char *to, bool *done) {
     struct stat info;
     *done = !ndp_fault(NDP_FAULT_RENAME) && link(from, to) == 0;
@@ -218,7 +232,7 @@ static ndp_status link_new(int fd, const char *from, const char *to, bool *done)
                : NDP_FAIL(NDP_EIO, "cannot create '%s': %s", to, strerror(cause));
 }
 
-/* Owns `claim`: whether all is still as it was in `v`, and the claim that it overtakes, if any, is out of the way. */
+/* With `claim` ours: whether nothing has changed since `v`; removes the claim that it overtakes, if any. */
 static ndp_status may_rename(const ndp_lock *l, const view *v, bool *may) {
     view now;
     *may = false;
@@ -231,7 +245,7 @@ static ndp_status may_rename(const ndp_lock *l, const view *v, bool *may) {
     return NDP_OK;
 }
 
-/* Takes over in generation self.generation from the dead holder in `v`. *held is false when somebody was faster. */
+/* Takes over from the dead holder in `v`, in generation self.generation. *held: false if another process was faster. */
 static ndp_status take_over(ndp_lock *l, const view *v, int fd, const char *private, bool *held) {
     char *claim = claim_path(l->folder, l->self.generation);
     bool linked = false, may = false;
@@ -249,7 +263,7 @@ static ndp_status take_over(ndp_lock *l, const view *v, int fd, const char *priv
     return st;
 }
 
-/* One attempt to be the next holder after `v`: none, or a dead one. */
+/* One attempt to become the next holder after `v`: no holder, or a dead one. */
 static ndp_status attempt(ndp_lock *l, const view *v, bool *held) {
     char *private;
     int fd;
@@ -271,8 +285,8 @@ static ndp_status attempt(ndp_lock *l, const view *v, bool *held) {
 
 /* ---- waiting ---- */
 
-/* Whether the counter of a holder elsewhere has stood still long enough. A second at most counts from one reading to
- * the next: a file server that did not answer for a minute stopped the holder's counter, too. */
+/* Whether the counter of a holder elsewhere has stood still for long enough. From one reading to the next at most one
+ * second counts: a file server that did not answer for a minute stopped the holder's counter, too. */
 static bool stands_still(ndp_lock *l, const ndp_holder *h) {
     double now = ndp_now(), since = now - l->watch.at;
     bool changed = !l->watch.holder.pid || !is_same(true, h, true, &l->watch.holder);
@@ -311,7 +325,7 @@ static ndp_status judge(ndp_lock *l, const ndp_holder *h, bool *dead) {
 }
 
 ndp_status ndp_lock_try(ndp_lock *l, bool *held) {
-    enum { ATTEMPTS = 50 }; /* each that fails lost against another taker */
+    enum { ATTEMPTS = 50 }; /* each failure means that another process was faster */
     *held = false;
     l->note[0] = '\0';
     for (int i = 0; i < ATTEMPTS; i++) {

@@ -1,3 +1,5 @@
+/* Reading and writing manifest.json. It is input from disk: every number is checked before it is used, and unknown or
+ * missing members are damage, so that no flipped byte goes unnoticed. */
 #include "checkpoint/manifest.h"
 
 #include <dirent.h>
@@ -10,13 +12,13 @@ static const char FORMAT[] = "ndparallel checkpoint";
 static const char HASH_MEMBER[] = ",\n  \"hash\": \"", END[] = "\n}\n";
 enum { VERSION = 2, SEAL = sizeof HASH_MEMBER - 1 + NDP_HASH_DIGITS + 1 + sizeof END - 1 };
 
-/* No file of ours has a larger chunk: a header has at most 100 MiB. */
+/* We never write larger chunks; a safetensors header has at most 100 MiB. */
 static const int64_t CHUNK_MOST = 128 << 20;
 
 /* ---- the hash of the text ---- */
 
-/* Of the bytes before the member and of the end. NDP_ENOMEM. */
-static ndp_status hash_text(const char *text, size_t before, ndp_hash *out) {
+/* Hashes the bytes before the member "hash", and the closing line. NDP_ENOMEM. */
+static ndp_status hash_text(const char *text, size_t before, ndp_hash128 *out) {
     char *whole = malloc(before + sizeof END);
     if (!whole)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the hash of a manifest of %zu bytes", before);
@@ -28,15 +30,15 @@ static ndp_status hash_text(const char *text, size_t before, ndp_hash *out) {
 }
 
 void ndp_manifest_seal(ndp_str *text) {
-    ndp_hash hash;
+    ndp_hash128 hash;
     char digits[NDP_HASH_DIGITS + 1];
     text->failed |= text->failed || hash_text(text->data, text->length, &hash) != NDP_OK;
     if (!text->failed)
         ndp_str_addf(text, "%s%s\"%s", HASH_MEMBER, ndp_hash_text(hash, digits), END);
 }
 
-/* The hash that a text of version 2 ends with; false where it does not end so. */
-static bool read_seal(const char *text, size_t size, ndp_hash *out) {
+/* The hash at the end of a text of version 2; false if there is none. */
+static bool read_seal(const char *text, size_t size, ndp_hash128 *out) {
     if (size < SEAL)
         return false;
     const char *seal = text + size - SEAL, *digits = seal + sizeof HASH_MEMBER - 1, *after = digits + NDP_HASH_DIGITS;
@@ -44,13 +46,13 @@ static bool read_seal(const char *text, size_t size, ndp_hash *out) {
            memcmp(after + 1, END, sizeof END - 1) == 0;
 }
 
-static ndp_status check_hash(const char *text, size_t size, const char *what, ndp_hash *out) {
-    ndp_hash stated, is;
+static ndp_status check_hash(const char *text, size_t size, const char *what, ndp_hash128 *out) {
+    ndp_hash128 stated, is;
     char one[NDP_HASH_DIGITS + 1], other[NDP_HASH_DIGITS + 1];
     if (!read_seal(text, size, &stated))
         return NDP_FAIL(NDP_EFORMAT, "%s: it does not end with its hash: it is damaged", what);
     NDP_TRY(hash_text(text, size - SEAL, &is));
-    if (!ndp_hash_equal(stated, is))
+    if (!ndp_hash128_equal(stated, is))
         return NDP_FAIL(NDP_EFORMAT, "%s: its text has the hash %s, not the %s that it states: it is damaged", what,
                         ndp_hash_text(is, one), ndp_hash_text(stated, other));
     *out = is;
@@ -71,8 +73,8 @@ static ndp_status read_number(struct json_object *o, const char *what, const cha
     return ndp_json_int(o, what, key, 0, INT64_MAX, out);
 }
 
-/* Reads the version. What says that it is of version 1 has nothing that came later: a damaged digit must not turn a
- * manifest into one that is not verified. */
+/* Reads the version. A manifest of version 1 must have none of the later members: a damaged digit must not turn a
+ * verified manifest into an unverified one. */
 static ndp_status check_version(ndp_manifest *m, const char *text, size_t size, const char *what) {
     const char *format = "";
     int64_t version = 0;
@@ -91,7 +93,7 @@ static ndp_status check_version(ndp_manifest *m, const char *text, size_t size, 
     return NDP_OK;
 }
 
-/* All members are among `known`, and with `all` all of those are there. */
+/* Checks that all members are in `known` and, with `all`, that none of these is missing. */
 static ndp_status check_members(struct json_object *o, const char *what, const char *const *known, int n, bool all) {
     json_object_object_foreach(o, key, value) {
         int i = 0;
@@ -99,14 +101,14 @@ static ndp_status check_members(struct json_object *o, const char *what, const c
         while (i < n && strcmp(known[i], key) != 0)
             i++;
         if (i == n)
-            return NDP_FAIL(NDP_EFORMAT, "%s: \"%.40s\" is no member of such an object: it is damaged", what, key);
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%.40s\" is not a known member: it is damaged", what, key);
     }
     for (int i = 0; i < n && all; i++)
         NDP_TRY(require(o, what, known[i]));
     return NDP_OK;
 }
 
-/* [offset, bytes, "hash"], which begins where the one before ends. */
+/* [offset, bytes, "hash"], which starts where the previous chunk ends. */
 static ndp_status read_chunk(struct json_object *o, const char *what, const char *file, int64_t end, ndp_chunk *out) {
     struct json_object *item[3] = {0};
     bool three = json_object_is_type(o, json_type_array) && json_object_array_length(o) == 3;
@@ -119,13 +121,12 @@ static ndp_status read_chunk(struct json_object *o, const char *what, const char
     out->offset = json_object_get_int64(item[0]);
     out->bytes = json_object_get_int64(item[1]);
     if (out->offset != end || out->bytes <= 0 || out->bytes > CHUNK_MOST)
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s: a chunk of %lld bytes at %lld, where one of 1 to %lld at %lld is due",
-                        what, file, (long long)out->bytes, (long long)out->offset, (long long)CHUNK_MOST,
-                        (long long)end);
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s: a chunk of %lld bytes at %lld; expected 1 to %lld bytes at %lld", what,
+                        file, (long long)out->bytes, (long long)out->offset, (long long)CHUNK_MOST, (long long)end);
     return NDP_OK;
 }
 
-/* The chunks cover the file. */
+/* Checks that the chunks cover the file. */
 static ndp_status read_chunks(ndp_manifest *m, struct json_object *o, const char *what, ndp_manifest_file *out) {
     struct json_object *list = NULL;
     if (!json_object_object_get_ex(o, "chunks", &list) || !json_object_is_type(list, json_type_array))
@@ -137,7 +138,7 @@ static ndp_status read_chunks(ndp_manifest *m, struct json_object *o, const char
     for (int64_t i = 0; i < n; i++) {
         NDP_TRY(read_chunk(json_object_array_get_idx(list, (size_t)i), what, out->name, end, &chunks[i]));
         if (__builtin_add_overflow(end, chunks[i].bytes, &end))
-            return NDP_FAIL(NDP_EFORMAT, "%s: %s: its chunks have no end", what, out->name);
+            return NDP_FAIL(NDP_EFORMAT, "%s: %s: its chunks are too large", what, out->name);
     }
     if (end != out->bytes)
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has %lld bytes, its chunks cover %lld", what, out->name,
@@ -155,12 +156,12 @@ static ndp_status read_file_entry(ndp_manifest *m, struct json_object *o, const 
     NDP_TRY(check_members(o, what, members, m->version == 1 ? 2 : 3, false));
     NDP_TRY(ndp_json_string(o, what, "name", &name));
     if (!name[0] || name[0] == '.' || strchr(name, '/'))
-        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is no name of a file of a checkpoint", what, name);
+        return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is not the name of a checkpoint file", what, name);
     NDP_TRY(read_number(o, what, "bytes", &out->bytes));
     out->name = name;
     for (const ndp_manifest_file *f = m->files; f < out; f++)
         if (strcmp(f->name, name) == 0)
-            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is there twice", what, name);
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is listed twice", what, name);
     return m->version == 1 ? NDP_OK : read_chunks(m, o, what, out);
 }
 
@@ -216,7 +217,7 @@ ndp_status ndp_manifest_file_check(const char *folder, const char *name, int64_t
         return NDP_FAIL(cause == ENOENT ? NDP_EFORMAT : NDP_EIO, "'%s/%s': %s", folder, name, strerror(cause));
     if (!S_ISREG(info.st_mode))
         return NDP_FAIL(NDP_EFORMAT, "'%s/%s' is %s, not the file that was saved", folder, name,
-                        S_ISLNK(info.st_mode) ? "a symbolic link" : "no regular file");
+                        S_ISLNK(info.st_mode) ? "a symbolic link" : "not a regular file");
     if (bytes >= 0 && info.st_size != bytes)
         return NDP_FAIL(NDP_EFORMAT, "'%s/%s' has %lld bytes, its manifest says %lld", folder, name,
                         (long long)info.st_size, (long long)bytes);
@@ -235,7 +236,7 @@ static bool is_listed(const ndp_manifest *m, const char *name) {
     return false;
 }
 
-/* Weights that the manifest does not know could be read in place of those it does. */
+/* Rejects weights that the manifest does not list: they could be read in place of the listed ones. */
 static ndp_status check_others(const ndp_manifest *m, const char *folder) {
     DIR *d = opendir(folder);
     if (!d)
@@ -285,7 +286,7 @@ void ndp_manifest_release(ndp_manifest *m) {
 
 /* ---- writing ---- */
 
-/* A text as JSON writes it, quoted. */
+/* A quoted JSON string. */
 static void add_quoted(ndp_str *s, const char *text) {
     struct json_object *o = json_object_new_string(text);
     const char *quoted = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;

@@ -1,5 +1,5 @@
-/* Which checkpoint a run goes on from. Every decision is made on all ranks alike: the list is that of rank 0, and
- * ndp_checkpoint_examine gives all of them the same answer. */
+/* Which checkpoint a run resumes from. All ranks come to the same decision: the list is rank 0's, and
+ * ndp_checkpoint_examine returns the same on all ranks. */
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/steps.h"
@@ -15,7 +15,7 @@ typedef struct candidates {
     int threads;
     int64_t *steps; /* newest first */
     int n;
-    int64_t aside; /* folders that were set aside before */
+    int64_t aside; /* folders set aside by earlier resumes */
 } candidates;
 
 static ndp_status count_aside(const char *folder, int64_t *n) {
@@ -38,7 +38,7 @@ static ndp_status broadcast(ndp_comm *world, void *data, size_t bytes) {
     return ndp_wait(&w);
 }
 
-/* Collective: what rank 0 sees. */
+/* Collective: rank 0's list for all ranks. */
 static ndp_status list(candidates *c) {
     ndp_status st = NDP_OK;
     if (ndp_is_first(c->world)) {
@@ -82,15 +82,15 @@ static ndp_status add_verified(const candidates *c, int first, ndp_str *s) {
                          e.state == NDP_CHECKPOINT_UNVERIFIABLE ? " (without hashes)" : "");
     }
     if (n)
-        ndp_str_addf(s, "Steps that verify: %s; go on from one of them by --resume-from STEP", steps.data);
+        ndp_str_addf(s, "Steps that verify: %s; resume from one of them with --resume-from STEP", steps.data);
     else
-        ndp_str_add(s, "No checkpoint verifies: begin anew in another train.output_dir");
+        ndp_str_add(s, "No checkpoint verifies: start again in another train.output_dir");
     s->failed |= steps.failed;
     ndp_str_release(&steps);
     return NDP_OK;
 }
 
-/* NDP_EINVAL with `why` and the steps that verify, of those from number `first` on. */
+/* NDP_EINVAL with `why` and the steps that verify, among those from index `first` on. */
 static ndp_status refuse(const candidates *c, int first, ndp_str *why) {
     ndp_str_add(why, ". ");
     ndp_status st = add_verified(c, first, why);
@@ -148,8 +148,8 @@ static ndp_status choose_newest(const candidates *c, ndp_resume *r) {
     ndp_examined newest, before;
     if (c->n == 0 && c->aside)
         return NDP_FAIL(NDP_EINVAL,
-                        "'%s' holds no checkpoint but %lld that were set aside (`ndparallel checkpoint list` shows "
-                        "them): the run does not begin again over them; begin anew in another train.output_dir",
+                        "'%s' contains no checkpoint but %lld that were set aside (`ndparallel checkpoint list` shows "
+                        "them): a run does not start over next to them; start it in another train.output_dir",
                         c->folder, (long long)c->aside);
     if (c->n == 0)
         return NDP_OK;

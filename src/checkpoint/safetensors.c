@@ -8,16 +8,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static const size_t HEADER_MOST = 100u << 20; /* as the format's own library has it */
+static const size_t HEADER_MOST = 100u << 20; /* the limit of the format's own library */
 
 struct ndp_safetensors {
     ndp_mapped map; /* empty for a file in memory */
     const unsigned char *data;
     size_t size;    /* of the whole file */
-    size_t payload; /* where the tensors begin */
+    size_t payload; /* offset of the first tensor */
     const char *path;
     ndp_tensor_entry *entries;
-    int *by_name; /* numbers of entries, sorted */
+    int *by_name; /* indices of entries, sorted by name */
     int n;
     struct json_object *header; /* owns names and metadata */
     ndp_arena arena;
@@ -52,7 +52,7 @@ char *ndp_shape_text(const ndp_tensor_spec *spec, char *out, size_t size) {
 
 /* ---- the header ---- */
 
-/* Sets payload and gives the header's text. */
+/* Sets payload, and returns the header's text. */
 static ndp_status check_frame(ndp_safetensors *f, const char **text, size_t *length) {
     if (f->size < 8)
         return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes is too short for a safetensors file", f->path, f->size);
@@ -96,23 +96,23 @@ static const ndp_safetensors_type *find_type(const char *name) {
     return NULL;
 }
 
-/* Whole numbers >= 0 of an array of at most `most`. */
+/* Reads non-negative integers from an array of at most `most`. */
 static ndp_status read_numbers(const ndp_safetensors *f, const char *name, struct json_object *o, const char *key,
                                int most, int64_t *out, int *n) {
     struct json_object *array = NULL;
     if (!json_object_object_get_ex(o, key, &array) || !json_object_is_type(array, json_type_array))
         return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: %s is %s, expected an array", f->path, name, key,
-                        array ? "no array" : "missing");
+                        array ? "not an array" : "missing");
     size_t length = json_object_array_length(array);
     if (length > (size_t)most)
-        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: %s has %zu numbers, at most %d can be", f->path, name, key, length,
-                        most);
+        return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: %s has %zu numbers, at most %d are allowed", f->path, name, key,
+                        length, most);
     for (size_t i = 0; i < length; i++) {
         struct json_object *x = json_object_array_get_idx(array, i);
         if (!json_object_is_type(x, json_type_int) || json_object_get_int64(x) < 0)
             return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: %s[%zu] is %.40s, expected a whole number from 0", f->path,
                             name, key, i, x ? json_object_to_json_string(x) : "null");
-        out[i] = json_object_get_int64(x); /* beyond int64_t it saturates, and no file is that long */
+        out[i] = json_object_get_int64(x); /* saturates beyond int64_t, and no file is that long */
     }
     *n = (int)length;
     return NDP_OK;
@@ -131,7 +131,7 @@ static ndp_status read_type(const ndp_safetensors *f, const char *name, struct j
     return NDP_OK;
 }
 
-/* Checks one tensor by itself: its size is what its shape says, and it lies within the file. */
+/* Checks one tensor by itself: its size agrees with its shape, and it lies within the file. */
 static ndp_status read_entry(const ndp_safetensors *f, const char *name, struct json_object *o, ndp_tensor_entry *e) {
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: tensor %s: its description is not an object", f->path, name);
@@ -184,7 +184,7 @@ static int compare_name(const void *a, const void *b, void *file) {
     return strcmp(entries[*(const int *)a].spec.name, entries[*(const int *)b].spec.name);
 }
 
-/* The tensors tile the data: each begins where the one before ends. */
+/* Checks that the tensors tile the data: each starts where the previous one ends. */
 static ndp_status check_tiling(ndp_safetensors *f, int *order) {
     size_t end = f->payload;
     const char *before = "the start";
@@ -205,7 +205,7 @@ static ndp_status check_tiling(ndp_safetensors *f, int *order) {
     }
     if (end < f->size)
         return NDP_FAIL(NDP_EFORMAT,
-                        "%s: %zu bytes behind the last tensor belong to none: it is damaged; download or copy it again",
+                        "%s: %zu bytes after the last tensor belong to none: it is damaged; download or copy it again",
                         f->path, f->size - end);
     return NDP_OK;
 }
@@ -244,7 +244,7 @@ static ndp_status read_file(ndp_safetensors *f, const char *path) {
     return read_entries(f);
 }
 
-/* Takes `map`: unmapped also when it fails. */
+/* Takes ownership of `map`, also on failure. */
 static ndp_status open_bytes(ndp_mapped map, const void *data, size_t size, const char *what, ndp_safetensors **out) {
     ndp_safetensors *f = calloc(1, sizeof *f);
     if (!f) {
@@ -310,7 +310,7 @@ const char *ndp_safetensors_metadata(const ndp_safetensors *f, const char *key) 
     return json_object_get_string(value);
 }
 
-/* A float is NaN or infinite when all bits of its exponent are set. The source may lie at any address. */
+/* A float is NaN or infinite if all bits of its exponent are set. The source may have any alignment. */
 #define ANY_FULL(type)                                                                                                 \
     for (int64_t i = 0; i < n; i++) {                                                                                  \
         type bits;                                                                                                     \
@@ -318,7 +318,7 @@ const char *ndp_safetensors_metadata(const ndp_safetensors *f, const char *key) 
         any |= (type)(bits & (type)mask) == (type)mask;                                                                \
     }
 
-/* Without an early exit, so that the loops become vectors. */
+/* No early exit, so that the loops are vectorized. */
 static bool any_full(const unsigned char *p, size_t size, uint64_t mask, int64_t n) {
     int any = 0;
     if (size == 2)
@@ -330,7 +330,7 @@ static bool any_full(const unsigned char *p, size_t size, uint64_t mask, int64_t
     return any;
 }
 
-/* Number of the first element that is NaN or infinite, or -1. */
+/* Index of the first element that is NaN or infinite, or -1. */
 static int64_t first_not_finite(const unsigned char *p, ndp_dtype type, int64_t n) {
     static const uint64_t exponent[NDP_DTYPES] = {
         [NDP_F32] = 0x7f800000, [NDP_BF16] = 0x7f80, [NDP_F16] = 0x7c00, [NDP_F64] = 0x7ff0000000000000};
@@ -348,7 +348,7 @@ static int64_t first_not_finite(const unsigned char *p, ndp_dtype type, int64_t 
     return -1;
 }
 
-/* ndp_convert from any address: nothing in the format aligns the tensors of a file. */
+/* ndp_convert for any alignment: the format does not align the tensors of a file. */
 static void convert_unaligned(const unsigned char *from, ndp_dtype from_type, void *to, ndp_dtype to_type, int64_t n) {
     size_t size = ndp_dtype_size(from_type);
     if (from_type == to_type) {
@@ -369,7 +369,7 @@ static void convert_unaligned(const unsigned char *from, ndp_dtype from_type, vo
 ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count,
                                 void *dest, ndp_dtype type, bool finite) {
     if (first < 0 || count < 0 || first > t->elements || count > t->elements - first)
-        return NDP_FAIL(NDP_EBUG, "%s: tensor %s: elements [%lld, +%lld) asked for, it has %lld", f->path, t->spec.name,
+        return NDP_FAIL(NDP_EBUG, "%s: tensor %s: elements [%lld, +%lld) requested, it has %lld", f->path, t->spec.name,
                         (long long)first, (long long)count, (long long)t->elements);
     if (!ndp_dtype_converts(t->spec.dtype, type))
         return NDP_FAIL(NDP_ENOTSUP, "%s: tensor %s is stored as %s, which cannot be read as %s; convert the file",

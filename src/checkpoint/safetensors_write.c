@@ -22,7 +22,7 @@ struct ndp_safetensors_writer {
     int64_t *offset; /* of each tensor, in the file */
     int64_t size;
     ndp_str header; /* with its length before it */
-    void *block;    /* made when something is converted */
+    void *block;    /* allocated at the first conversion */
 };
 
 /* ---- the layout ---- */
@@ -43,7 +43,7 @@ static ndp_status check_names(const ndp_tensor_spec *specs, int n) {
         if (strcmp(names[i], "__metadata__") == 0)
             st = NDP_FAIL(NDP_EINVAL, "no tensor of a safetensors file can be named __metadata__");
         else if (i && strcmp(names[i], names[i - 1]) == 0)
-            st = NDP_FAIL(NDP_EINVAL, "tensor %s is to be saved twice in one file", names[i]);
+            st = NDP_FAIL(NDP_EINVAL, "tensor %s would be saved twice in one file", names[i]);
     free(names);
     return st;
 }
@@ -60,7 +60,7 @@ static ndp_status spec_bytes(const ndp_tensor_spec *t, int64_t *bytes) {
 
 /* One member of the header's object, e.g. "a.b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]} */
 static void add_member(ndp_str *s, const ndp_tensor_spec *t, int64_t begin, int64_t end) {
-    struct json_object *name = json_object_new_string(t->name); /* for its escapes */
+    struct json_object *name = json_object_new_string(t->name); /* escapes the name */
     const char *quoted = name ? json_object_to_json_string_ext(name, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
     s->failed |= !quoted;
     ndp_str_addf(s, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted ? quoted : "", ndp_safetensors_types[t->dtype].name);
@@ -70,13 +70,13 @@ static void add_member(ndp_str *s, const ndp_tensor_spec *t, int64_t begin, int6
     json_object_put(name);
 }
 
-/* Fills offset, size and header: a function of the list alone. */
+/* Fills offset, size and header; they are a function of the list alone. */
 static ndp_status lay_out(ndp_safetensors_writer *w) {
     int64_t at = 0, bytes = 0;
     unsigned char length[8] = {0};
     NDP_TRY(check_names(w->specs, w->n));
     ndp_str_add_bytes(&w->header, length, sizeof length);
-    ndp_str_add(&w->header, "{\"__metadata__\":{\"format\":\"pt\"}"); /* transformers asks for it */
+    ndp_str_add(&w->header, "{\"__metadata__\":{\"format\":\"pt\"}"); /* required by transformers */
     for (int i = 0; i < w->n; i++, at += bytes) {
         int64_t end;
         NDP_TRY(spec_bytes(&w->specs[i], &bytes));
@@ -87,7 +87,7 @@ static ndp_status lay_out(ndp_safetensors_writer *w) {
         add_member(&w->header, &w->specs[i], at, end);
     }
     ndp_str_add(&w->header, "}");
-    while (w->header.length % 8 && !w->header.failed) /* so every tensor of one file type is aligned */
+    while (w->header.length % 8 && !w->header.failed) /* aligns the tensors if all have one type */
         ndp_str_add(&w->header, " ");
     if (w->header.failed)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the header of %d tensors", w->n);
@@ -130,7 +130,7 @@ ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *by
 
 /* ---- the file ---- */
 
-/* Names the cause in `errno`; for a full disk also how much is missing. */
+/* Reports the cause in `errno`; for a full disk, also how much space is missing. */
 static ndp_status write_failed(const ndp_safetensors_writer *w) {
     int cause = errno;
     char need[16], free_bytes[16] = "unknown";
@@ -169,7 +169,7 @@ static ndp_status write_at(ndp_safetensors_writer *w, const char *data, size_t s
     return NDP_OK;
 }
 
-/* All its room at once; a file system without that gets the size alone. */
+/* Reserves all space at once; on a file system that cannot, only sets the size. */
 static int reserve(int fd, int64_t size) {
     if (ndp_fault(NDP_FAULT_WRITE))
         return -1;
@@ -213,9 +213,9 @@ ndp_status ndp_safetensors_join(const char *path, const ndp_tensor_spec *specs, 
     ndp_status st = NDP_OK;
     w->fd = open(path, O_WRONLY | O_CLOEXEC);
     if (w->fd < 0 || fstat(w->fd, &info))
-        st =
-            NDP_FAIL(NDP_EIO, "cannot write '%s', which rank 0 made: %s; is the folder on a disk that all nodes share?",
-                     path, strerror(errno));
+        st = NDP_FAIL(NDP_EIO,
+                      "cannot write '%s', which rank 0 created: %s; is the folder on a disk that all nodes share?",
+                      path, strerror(errno));
     else if (info.st_size != w->size)
         st = NDP_FAIL(NDP_EIO,
                       "'%s' has %lld bytes, not the %lld that all ranks are to write: the ranks do not agree on "

@@ -9,7 +9,7 @@
 
 /* ---- the cut ---- */
 
-/* Which of the stems a tensor belongs to. */
+/* The stem that a tensor belongs to. */
 static int stem_of(const char *name, const char *const *stems, int n_stems) {
     for (int s = 1; s < n_stems; s++) {
         size_t length = strlen(stems[s]);
@@ -19,7 +19,7 @@ static int stem_of(const char *name, const char *const *stems, int n_stems) {
     return 0;
 }
 
-/* Assigns the tensors of one stem to files, first come first served, and names the files. */
+/* Assigns the tensors of one stem to files, in order, and names the files. */
 static void cut_stem(ndp_shards *s, int stem, const char *const *stems, int n_stems, int64_t max_bytes) {
     int first = s->n_files;
     for (int i = 0; i < s->n; i++) {
@@ -44,7 +44,7 @@ static void cut_stem(ndp_shards *s, int stem, const char *const *stems, int n_st
     }
 }
 
-/* Gives every file its own list. */
+/* Gives every file its own list of tensors. */
 static ndp_status fill_files(ndp_shards *s) {
     for (int f = 0; f < s->n_files; f++) {
         s->files[f].specs = ndp_arena_alloc(&s->arena, (size_t)s->files[f].n * sizeof *s->specs);
@@ -65,7 +65,7 @@ static int64_t parts_of(const ndp_tensor_spec *t) {
     return (bytes + NDP_CHUNK_BYTES - 1) / NDP_CHUNK_BYTES;
 }
 
-/* The chunks of one tensor, which begins at `offset` of its file. */
+/* The chunks of one tensor, which starts at `offset` of its file. */
 static void cut_tensor(ndp_shards *s, int tensor, int64_t offset) {
     const ndp_tensor_spec *t = &s->specs[tensor];
     ndp_shard_file *f = &s->files[s->file_of[tensor]];
@@ -78,7 +78,7 @@ static void cut_tensor(ndp_shards *s, int tensor, int64_t offset) {
     }
 }
 
-/* `members`: the tensors in the order of files. */
+/* `members`: the tensors, in the order of the files. */
 static ndp_status cut_file(ndp_shards *s, int file, const int *members, int64_t *offsets) {
     ndp_shard_file *f = &s->files[file];
     int64_t n_chunks = 1;
@@ -115,7 +115,7 @@ ndp_status ndp_shards_plan(ndp_shards *s, const ndp_tensor_spec *specs, int n, c
                            int64_t max_bytes) {
     NDP_CHECK(n > 0 && max_bytes > 0, "%d tensors in files of at most %lld bytes: nothing to save", n,
               (long long)max_bytes);
-    int64_t whole; /* as one file: all names, types and shapes are good */
+    int64_t whole; /* size as a single file, which checks names, types and shapes */
     NDP_TRY(ndp_safetensors_size(specs, n, &whole, NULL));
     s->specs = specs;
     s->n = n;
@@ -136,7 +136,7 @@ void ndp_shards_release(ndp_shards *s) {
     *s = (ndp_shards){0};
 }
 
-/* ---- the calls that need care ---- */
+/* ---- system calls ---- */
 
 ndp_status ndp_durable_rename(const char *from, const char *to) {
     if (ndp_fault(NDP_FAULT_RENAME) || rename(from, to))

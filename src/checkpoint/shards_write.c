@@ -18,7 +18,7 @@ static ndp_status check_pieces(const ndp_shards *s, const ndp_file_piece *pieces
     return NDP_OK;
 }
 
-/* Collective: an element that no rank holds would be saved as 0, without an error. */
+/* Collective: checks that every element is held, since one that no rank holds would silently be saved as 0. */
 static ndp_status check_cover(const ndp_shards *s, ndp_comm *world, const ndp_file_piece *pieces, int n_pieces) {
     int64_t *held = calloc((size_t)s->n, sizeof *held);
     ndp_status st = held ? check_pieces(s, pieces, n_pieces, held)
@@ -38,7 +38,7 @@ release:
     return st;
 }
 
-/* One file with its header, which is the first chunk. */
+/* Creates one file with its header, which is the first chunk. */
 static ndp_status create_file(ndp_shard_file *f, const char *path) {
     ndp_safetensors_writer *w = NULL;
     size_t bytes;
@@ -63,7 +63,7 @@ static ndp_status create_files(ndp_shards *s, const char *folder) {
     return NDP_OK;
 }
 
-/* Writes an index, which is a chunk of its own, and notes it. */
+/* Writes an index, which is a single chunk, and records it. */
 static ndp_status write_index_text(ndp_shards *s, const char *folder, const char *stem, const char *text) {
     const char *name = ndp_arena_format(&s->arena, "%s.safetensors.index.json", stem);
     char *path = ndp_format("%s/%s", folder, name ? name : "");
@@ -80,7 +80,7 @@ static ndp_status write_index_text(ndp_shards *s, const char *folder, const char
     return st;
 }
 
-/* The index of the stem whose files begin at number `first`; `*next` is the first file of another stem. */
+/* Writes the index of the stem whose files start at index `first`; *next: the first file of another stem. */
 static ndp_status write_index(ndp_shards *s, const char *folder, int first, int *next) {
     const char *stem = s->files[first].stem;
     int64_t total = 0;

@@ -38,7 +38,7 @@ int64_t ndp_step_of_name(const char *name, bool beside) {
     return strcmp(name, again) == 0 ? step : -1;
 }
 
-/* *out is NULL for a missing folder. */
+/* *out is NULL if the folder is missing. */
 static ndp_status open_folder(const char *folder, DIR **out) {
     *out = opendir(folder);
     return *out || errno == ENOENT
@@ -46,7 +46,7 @@ static ndp_status open_folder(const char *folder, DIR **out) {
                : NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
 }
 
-/* Steps of all checkpoints, in no order. */
+/* Steps of all checkpoints, unsorted. */
 static ndp_status scan(const char *folder, int64_t **steps, int64_t *n) {
     int64_t capacity = 0;
     DIR *d;
@@ -93,7 +93,7 @@ ndp_status ndp_checkpoint_steps(const char *folder, int64_t **steps, int *n) {
     return NDP_OK;
 }
 
-/* ---- aside, and away ---- */
+/* ---- setting aside, removing ---- */
 
 static const char *const reasons[] = {"damaged", "superseded"};
 
@@ -111,7 +111,7 @@ bool ndp_step_is_aside(const char *name) {
     return false;
 }
 
-/* Renames unless `to` is there: *taken. Where a file system cannot do that at once, by looking first. */
+/* Renames, unless `to` exists (*taken). File systems that cannot do this atomically check first. */
 static ndp_status rename_new(const char *from, const char *to, bool *taken) {
     int r = ndp_fault(NDP_FAULT_RENAME) ? -1 : renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE);
     if (r && (errno == EINVAL || errno == ENOSYS)) {
@@ -142,7 +142,7 @@ ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why,
     return ndp_durable_folder(folder);
 }
 
-/* Hidden before it is emptied: no crash leaves a half-removed checkpoint under a checkpoint's name. */
+/* Renames before removing, so that no crash leaves a half-removed checkpoint under a checkpoint's name. */
 ndp_status ndp_step_remove(const char *folder, const char *name) {
     char *from = ndp_format("%s/%s", folder, name), *hidden = ndp_format("%s/.%s.tmp", folder, name);
     ndp_status st = from && hidden ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to remove '%s'", name);
@@ -156,7 +156,7 @@ release:
     return st;
 }
 
-/* Half-written or half-removed: ".NAME.tmp" of a step, or of one set aside. */
+/* Half-written or half-removed: ".NAME.tmp" of a step, or of one that was set aside. */
 static bool is_leaving(const char *name) {
     char inner[64];
     size_t n = strlen(name);

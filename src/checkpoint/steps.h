@@ -4,20 +4,20 @@
 
 #include "checkpoint/manifest.h"
 
-/* FOLDER/step-00000100, or where it is made, FOLDER/.step-00000100.tmp. Owned by the caller; NULL: no memory. */
+/* FOLDER/step-00000100 or, while it is written, FOLDER/.step-00000100.tmp. Owned by the caller; NULL: no memory. */
 char *ndp_step_path(const char *folder, int64_t step, bool beside);
-/* "step-00000100" into `out`; returns it. */
+/* "step-00000100" into `out`; returns `out`. */
 char *ndp_step_name(int64_t step, char out[64]);
-/* The step that a name of either kind stands for; -1 for any other name. */
+/* The step of a name of either kind; -1: any other name. */
 int64_t ndp_step_of_name(const char *name, bool beside);
 /* Renames FOLDER/step-00000100 to step-00000100.WHY, or .WHY-2 and so on; `name` becomes the new name. Durable. */
 NDP_API ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why, char name[64]);
-/* Whether a name is that of one set aside. */
+/* Whether it is the name of a checkpoint that was set aside. */
 bool ndp_step_is_aside(const char *name);
-/* Hides a step and removes it. `name` of a folder in `folder`. */
+/* Renames a step to a temporary name and removes it. `name`: of a folder in `folder`. */
 NDP_API ndp_status ndp_step_remove(const char *folder, const char *name);
 
-/* The manifest of a step whose files are all there and whose number is that of its folder. */
+/* The manifest of a step whose files all exist and whose number agrees with its folder's. */
 NDP_API ndp_status ndp_step_manifest(const char *folder, int64_t step, ndp_manifest *out);
 
 #endif

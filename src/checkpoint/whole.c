@@ -1,5 +1,6 @@
-/* Whether a checkpoint is whole. Every rank reads the manifest and looks at the files; then the chunks are shared out:
- * each is read and hashed by one rank, and what is wrong is known to all. */
+/* Whether a checkpoint is whole. Every rank reads the manifest and checks the files' sizes; then the chunks are divided
+ * among the ranks: each is read and hashed by one rank, and the result is shared with all. Called by resume.c,
+ * inventory.c and checkpoint.c. */
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
@@ -15,19 +16,19 @@
 /* What is wrong with a chunk. */
 enum { FINE, OTHER_HASH, UNREADABLE, NO_MEMORY };
 
-typedef struct reading {
+typedef struct chunk_check {
     const char *path; /* of the checkpoint */
     const ndp_manifest *manifest;
     int *files; /* descriptors */
-    int64_t n;  /* chunks of all files, numbered through */
+    int64_t n;  /* chunks of all files */
     const ndp_chunk **chunks;
     int *file_of; /* of each chunk */
     int64_t *wrong;
-} reading;
+} chunk_check;
 
 /* ---- reading the chunks ---- */
 
-static ndp_status open_files(reading *r) {
+static ndp_status open_files(chunk_check *r) {
     const ndp_manifest *m = r->manifest;
     for (int i = 0; i < m->n_files; i++) {
         char *path = ndp_format("%s/%s", r->path, m->files[i].name);
@@ -40,12 +41,12 @@ static ndp_status open_files(reading *r) {
         if (cause)
             return NDP_FAIL(NDP_EIO, "cannot read '%s/%s': %s", r->path, m->files[i].name, strerror(cause));
         if (!S_ISREG(info.st_mode) || info.st_size != m->files[i].bytes)
-            return NDP_FAIL(NDP_EFORMAT, "'%s/%s' changes while it is verified", r->path, m->files[i].name);
+            return NDP_FAIL(NDP_EFORMAT, "'%s/%s' changed while it was being verified", r->path, m->files[i].name);
     }
     return NDP_OK;
 }
 
-static ndp_status open_reading(reading *r) {
+static ndp_status open_reading(chunk_check *r) {
     const ndp_manifest *m = r->manifest;
     r->files = malloc(((size_t)m->n_files + 1) * sizeof *r->files);
     for (int i = 0; i < m->n_files; i++)
@@ -66,7 +67,7 @@ static ndp_status open_reading(reading *r) {
     return open_files(r);
 }
 
-static void close_reading(reading *r) {
+static void close_reading(chunk_check *r) {
     for (int i = 0; r->files && i < r->manifest->n_files; i++)
         if (r->files[i] >= 0)
             close(r->files[i]);
@@ -90,7 +91,7 @@ static bool read_whole(int fd, char *to, int64_t bytes, int64_t offset) {
     return true;
 }
 
-static int64_t verify_chunk(const reading *r, int64_t i, char **room, int64_t *capacity) {
+static int64_t verify_chunk(const chunk_check *r, int64_t i, char **room, int64_t *capacity) {
     const ndp_chunk *c = r->chunks[i];
     if (c->bytes > *capacity) {
         free(*room);
@@ -101,11 +102,11 @@ static int64_t verify_chunk(const reading *r, int64_t i, char **room, int64_t *c
         return NO_MEMORY;
     if (!read_whole(r->files[r->file_of[i]], *room, c->bytes, c->offset))
         return UNREADABLE;
-    return ndp_hash_equal(ndp_hash_of(*room, (size_t)c->bytes), c->hash) ? FINE : OTHER_HASH;
+    return ndp_hash128_equal(ndp_hash_of(*room, (size_t)c->bytes), c->hash) ? FINE : OTHER_HASH;
 }
 
-/* Every `ranks`-th chunk, from number `rank` on. */
-static void verify_chunks(const reading *r, int rank, int ranks, int threads) {
+/* Verifies every `ranks`-th chunk, starting at `rank`. */
+static void verify_chunks(const chunk_check *r, int rank, int ranks, int threads) {
 #pragma omp parallel num_threads(threads) if (threads > 1)
     {
         char *room = NULL;
@@ -119,7 +120,7 @@ static void verify_chunks(const reading *r, int rank, int ranks, int threads) {
 
 /* ---- words ---- */
 
-/* The tensors of [begin, end) of a file whose header is right: "tensor NAME", or "tensors NAME to NAME". */
+/* The tensors in [begin, end) of a file with a valid header: "tensor NAME", or "tensors NAME to NAME". */
 static void add_tensors(ndp_str *s, const ndp_safetensors *f, size_t begin, size_t end) {
     int n = 0;
     for (int i = 0; i < ndp_safetensors_count(f); i++) {
@@ -135,7 +136,7 @@ static bool is_safetensors(const char *name) {
 }
 
 /* "model.safetensors: tensor NAME: bytes [a, b) are not those that were saved" */
-static void add_chunk(ndp_str *s, const reading *r, int64_t i) {
+static void add_chunk(ndp_str *s, const chunk_check *r, int64_t i) {
     const ndp_manifest_file *file = &r->manifest->files[r->file_of[i]];
     const ndp_chunk *c = r->chunks[i];
     bool weights = is_safetensors(file->name);
@@ -154,8 +155,8 @@ static void add_chunk(ndp_str *s, const reading *r, int64_t i) {
     free(path);
 }
 
-/* The first few chunks that are wrong; "" when none is. */
-static void describe(const reading *r, char *words, size_t size) {
+/* Describes the first few damaged chunks; "" if there are none. */
+static void describe(const chunk_check *r, char *words, size_t size) {
     enum { SHOWN = 3 };
     ndp_str s = {0};
     int64_t n = 0;
@@ -168,9 +169,9 @@ static void describe(const reading *r, char *words, size_t size) {
     ndp_str_release(&s);
 }
 
-/* ---- together ---- */
+/* ---- putting it together ---- */
 
-/* Collective: those of rank 0. */
+/* Collective: rank 0's words, for all ranks. */
 static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
     ndp_work w;
     if (!world)
@@ -179,8 +180,8 @@ static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
     return ndp_wait(&w);
 }
 
-/* Collective: what is wrong, by all ranks; words on rank 0, then on all. */
-static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *out) {
+/* Collective: combines the ranks' results; the words are rank 0's. */
+static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examined *out) {
     ndp_work w;
     if (world) {
         NDP_TRY(ndp_all_reduce_begin(world, r->wrong, r->n, NDP_I64, NDP_MAX, &w));
@@ -197,24 +198,25 @@ static ndp_status share_wrong(ndp_comm *world, const reading *r, ndp_examined *o
     return NDP_OK;
 }
 
-/* Collective: every rank is to have read the manifest that rank 0 has. */
+/* Collective: checks that every rank has read the manifest that rank 0 has. */
 static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, const char *path) {
-    ndp_hash first = m->hash;
+    ndp_hash128 first = m->hash;
     if (!world)
         return NDP_OK;
     ndp_work w;
     NDP_TRY(ndp_broadcast_begin(world, &first, sizeof first, 0, &w));
     NDP_TRY(ndp_wait(&w));
-    return ndp_agree(world, ndp_hash_equal(first, m->hash)
-                                ? NDP_OK
-                                : NDP_FAIL(NDP_EIO,
-                                           "'%s' has another manifest here than on rank 0: train.output_dir has to be "
-                                           "on a disk that all hosts share",
-                                           path));
+    return ndp_agree(world,
+                     ndp_hash128_equal(first, m->hash)
+                         ? NDP_OK
+                         : NDP_FAIL(NDP_EIO,
+                                    "'%s' has a different manifest here than on rank 0: train.output_dir has to be "
+                                    "on a disk that all hosts share",
+                                    path));
 }
 
 static ndp_status read_data(ndp_comm *world, const char *path, const ndp_manifest *m, int threads, ndp_examined *out) {
-    reading r = {.path = path, .manifest = m};
+    chunk_check r = {.path = path, .manifest = m};
     ndp_status st = ndp_agree(world, open_reading(&r));
     if (st == NDP_OK) {
         verify_chunks(&r, world ? ndp_comm_rank(world) : 0, world ? ndp_comm_size(world) : 1, threads);
@@ -242,7 +244,7 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     ndp_status st = ndp_agree(world, path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to examine '%s'", folder));
     if (st == NDP_OK)
         st = examine(world, folder, step, path, &m, data, threads, &e);
-    if (st == NDP_EFORMAT) { /* damage is what was to be found out */
+    if (st == NDP_EFORMAT) { /* damage is a result, not a failure */
         e.state = NDP_CHECKPOINT_DAMAGED;
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
         st = share_words(world, &e);

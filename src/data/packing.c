@@ -1,11 +1,10 @@
 #include "data/packing.h"
 
-#include "data/rows.h"
 #include <stdlib.h>
 
 struct ndp_dataset {
     ndp_token_cache cache; /* borrowed */
-    ndp_token_cache owned; /* the same where it was opened here; else empty */
+    ndp_token_cache owned; /* the same if it was opened here, otherwise empty */
     ndp_row_table table;
     int64_t row_length;
     bool document_mask;
@@ -14,7 +13,7 @@ struct ndp_dataset {
 static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o) {
     if (o->validation)
         return NDP_FAIL(NDP_EINVAL,
-                        "no document is held out: data.validation_fraction %g of %lld documents; raise it, or name "
+                        "the validation set is empty: data.validation_fraction %g of %lld documents; raise it, or name "
                         "data.validation_files",
                         o->held_out, (long long)c->n_documents);
     return NDP_FAIL(NDP_EINVAL, "nothing to learn from: %lld tokens in %lld documents leave no token to predict",
@@ -22,7 +21,7 @@ static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o) {
 }
 
 static ndp_status check_length(const ndp_row_opts *o) {
-    NDP_CHECK(o->length >= 1 && o->length <= INT32_MAX, "a sequence length of %lld: it must be 1 or more",
+    NDP_CHECK(o->length >= 1 && o->length <= INT32_MAX, "sequence length %lld: it must be at least 1",
               (long long)o->length);
     return NDP_OK;
 }
@@ -82,19 +81,20 @@ double ndp_dataset_fill(const ndp_dataset *d) {
     return (double)d->table.tokens / ((double)d->table.n_rows * (double)d->row_length);
 }
 
-int ndp_dataset_parts(const ndp_dataset *d) { return d->table.n_parts; }
+int ndp_dataset_sources(const ndp_dataset *d) { return d->table.n_sources; }
 
-void ndp_dataset_part(const ndp_dataset *d, int i, int64_t *first, int64_t *n) {
-    *first = d->table.parts[i];
-    *n = d->table.parts[i + 1] - *first;
+void ndp_dataset_source(const ndp_dataset *d, int i, int64_t *first, int64_t *n) {
+    *first = d->table.sources[i];
+    *n = d->table.sources[i + 1] - *first;
 }
 
-/* The label of a token that is followed by token `at` of the cache. */
+/* The label of the token before token `at` of the cache. */
 static int32_t label(const ndp_token_cache *c, int64_t at) {
     return at >= 0 && ndp_token_cache_learned(c, at) ? ndp_token_cache_id(c, at) : -1;
 }
 
-/* Ids index tables of the model: one that was changed since the cache was checked would be read from anywhere. */
+/* Ids index tables of the model: a file that changed after the cache was checked must not lead to reads out of bounds.
+ */
 static ndp_status check_ids(const ndp_token_cache *c, const int32_t *tokens, const int32_t *labels, int64_t n) {
     int32_t low = 0, high = 0;
     for (int64_t t = 0; t < n; t++) {
@@ -104,12 +104,12 @@ static ndp_status check_ids(const ndp_token_cache *c, const int32_t *tokens, con
     }
     if (low == 0 && high <= c->largest_id)
         return NDP_OK;
-    return NDP_FAIL(NDP_EIO, "'%s' holds the id %d, beyond its largest %d: it was changed while it was in use",
+    return NDP_FAIL(NDP_EIO, "'%s' contains the id %d, beyond its largest %d: it was changed while in use",
                     c->file.path ? c->file.path : "the token cache", low ? low : high, c->largest_id);
 }
 
 ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels, int32_t *positions,
-                           int32_t *starts) {
+                           int32_t *document_start) {
     NDP_CHECK(row >= 0 && row < d->table.n_rows, "row %lld of a data set of %lld", (long long)row,
               (long long)d->table.n_rows);
     const ndp_token_cache *c = &d->cache;
@@ -121,7 +121,7 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
             tokens[t] = ndp_token_cache_id(c, p->first + k);
             labels[t] = label(c, k + 1 < p->n ? p->first + k + 1 : p->next);
             positions[t] = t - start;
-            starts[t] = start;
+            document_start[t] = start;
         }
     }
     NDP_TRY(check_ids(c, tokens, labels, t));
@@ -129,7 +129,7 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
         tokens[t] = 0;
         labels[t] = -1;
         positions[t] = 0;
-        starts[t] = t;
+        document_start[t] = t;
     }
     return NDP_OK;
 }

@@ -1,71 +1,60 @@
-/* Rows for training, made of the documents of a cache.
+/* Rows for training, made from the documents of a cache.
  *
- * A document of more than a row's length S is cut into pieces of S tokens and a rest; a token's label is the next token
- * of its document, wherever that lies, so that no prediction is lost where a document is cut. The last token of a
- * document has no label (-1), nor has one before a token that is not learned (cache.h).
+ * A document longer than a row's length S is cut into pieces of S tokens and a remainder. A token's label is the next
+ * token of its document, even if that lies in the next piece, so no prediction is lost at a cut. There is no label (-1)
+ * for the last token of a document, nor where the next token is not learned (ndp_token_cache_learned).
  *
  *   documents   a b c d e | f g | h i j     S = 4
- *   row 0       a b c d   labels b c d e    positions 0 1 2 3    starts 0 0 0 0
- *   row 1       f g . .   labels g - - -    positions 0 1 0 0    starts 0 0 2 3
- *   row 2       h i j .   labels i j - -    positions 0 1 2 0    starts 0 0 0 3
+ *   row 0       a b c d   labels b c d e    positions 0 1 2 3    document_start 0 0 0 0
+ *   row 1       f g . .   labels g - - -    positions 0 1 0 0    document_start 0 0 2 3
+ *   row 2       h i j .   labels i j - -    positions 0 1 2 0    document_start 0 0 0 3
  *
- * Packing is first fit: a piece goes into the first row that has room for it, of the last rows that were begun and not
- * filled; when there are too many of those, the fullest is closed. Pieces in which nothing is predicted (e above) are
- * left out; all others are in exactly one row. Which piece lies in which row depends on the documents and S alone, not
- * on the seed, the epoch or a layout; the order of the rows is the sampler's (sampler.h).
+ * Packing is first fit: a piece goes into the first open row with room for it. Rows stay open until they are full; if
+ * there are too many, the fullest is closed. Pieces without a label (e above) are dropped; every other piece is in
+ * exactly one row. Which piece lies in which row depends on the documents and S alone, not on seed, epoch or layout;
+ * the order of the rows is the sampler's (sampler.h).
  *
- * Positions restart with each piece, and attention stays inside it: a row knows nothing of the row before. Without the
- * document mask all documents are one text: rows cut it every S tokens, labels cross the borders of documents, and
- * positions restart with the rows. Padding at the end of a row has no label, is a document of its own, and holds a
- * legal id. Without packing every piece has a row of its own.
+ * Positions restart with each piece, and attention stays inside it: nothing carries over from a row to the next.
+ * Without the document mask, all documents form one text: rows cut it every S tokens, labels cross document boundaries,
+ * and positions restart with each row. Padding at the end of a row has no label, is a document of its own, and holds a
+ * legal id. Without packing, every piece has a row of its own.
  */
 #ifndef NDP_DATA_PACKING_H
 #define NDP_DATA_PACKING_H
 
-#include "data/cache/cache.h"
-
-typedef struct ndp_row_opts {
-    int64_t length;           /* S */
-    bool document_mask;       /* attention inside documents */
-    bool single;              /* no packing */
-    bool refuse_overlong;     /* documents of more than S tokens are an error */
-    double held_out;          /* part of the documents that is kept for validation */
-    bool validation;          /* the rows of those; otherwise those of all others */
-    bool by_source;           /* no row has documents of several sources */
-    const char *const *names; /* of the sources, for messages; may be NULL */
-} ndp_row_opts;
+#include "data/row_table.h"
 
 typedef struct ndp_dataset ndp_dataset;
 
-/* Maps a cache that ndp_dataset_prepare made. NDP_EINVAL when nothing in it can be predicted, when a document is too
- * long and that is refused, and when none is held out that should be. */
+/* Maps a cache that ndp_dataset_prepare made. NDP_EINVAL: it has nothing to predict, a document is too long and that is
+ * refused, or the validation set is empty. */
 NDP_API ndp_status ndp_dataset_open(const char *path, const ndp_row_opts *o, ndp_dataset **out);
-/* The same of an open cache, which is borrowed. That the head of a data set (cache.h) has no rows is no error. */
+/* The same for an open cache, which is borrowed. A cache of heads (ndp_token_cache.head) may have no rows. */
 NDP_API ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *o, ndp_dataset **out);
 void ndp_dataset_close(ndp_dataset *d);
 
 int64_t ndp_dataset_rows(const ndp_dataset *d);
-/* Of these rows: tokens, and documents that they have a piece of. */
+/* Tokens in these rows, and documents with a piece in them. */
 int64_t ndp_dataset_tokens(const ndp_dataset *d);
 int64_t ndp_dataset_documents(const ndp_dataset *d);
-/* Tokens that are predicted in an epoch. */
+/* Tokens predicted per epoch. */
 int64_t ndp_dataset_labels(const ndp_dataset *d);
-/* Does the cache hold texts, and not only conversations and files of ids? */
+/* True if the cache contains texts, not just conversations and files of ids. */
 bool ndp_dataset_has_texts(const ndp_dataset *d);
-/* The part of the rows' places that holds tokens, not padding; 0 without rows. */
+/* Fraction of the rows' positions that hold tokens instead of padding; 0 without rows. */
 double ndp_dataset_fill(const ndp_dataset *d);
-/* Parts of the rows that the sampler may take unequally often: the sources, or one. Part i has rows [first, first + n).
- */
-int ndp_dataset_parts(const ndp_dataset *d);
-void ndp_dataset_part(const ndp_dataset *d, int i, int64_t *first, int64_t *n);
+/* Groups of rows that the sampler may weight: the sources, or all rows as one. Source i has rows [first, first + n). */
+int ndp_dataset_sources(const ndp_dataset *d);
+void ndp_dataset_source(const ndp_dataset *d, int i, int64_t *first, int64_t *n);
 
-/* Fills tokens, labels, positions and starts, each [S]; starts[t] is the first index in this row of t's document. Any
- * number of threads may call this; it allocates nothing and costs O(S). */
+/* Fills tokens, labels, positions and document_start, each [S]; document_start[t] is the index in this row at which the
+ * document of token t starts. Any number of threads may call this; it allocates nothing and takes O(S). */
 NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, int32_t *labels,
-                                   int32_t *positions, int32_t *starts);
-/* NDP_EIO when bytes of the cache were lost since it was opened: after the rows of a batch, before they are used. */
+                                   int32_t *positions, int32_t *document_start);
+/* NDP_EIO if bytes of the cache were lost since it was opened. Call it after reading the rows of a batch, before use.
+ */
 NDP_API ndp_status ndp_dataset_check(const ndp_dataset *d);
-/* The number of labels in a row that are not -1; 0 for a row out of range. */
+/* Number of labels in a row that are not -1; 0 for a row out of range. */
 int64_t ndp_dataset_valid(const ndp_dataset *d, int64_t row);
 
 #endif

@@ -1,13 +1,18 @@
+/* Reading the heads of all sources, for a dry run.
+ *
+ * The head of each file is found first (take_head), without parsing it, so that it ends with a whole record where it
+ * can; then it is tokenized by the code of a real run (share.h). Compressed files are unpacked as far as needed, eight
+ * times further each time. Threads read one source each. Called by data.c and plan.c of train/. */
 #include "data/sample.h"
 
-#include "data/cache/cache_file.h"
+#include "data/cache/corpus.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
 #include <string.h>
 
-/* What was read of a source, and what is left to read of it. */
-typedef struct head {
-    ndp_share share; /* of the file at hand */
+/* The head of one source, while it is read. */
+typedef struct source_head {
+    ndp_share share; /* of the current file */
     ndp_ids ids;
     ndp_places ends, turns; /* as in a share */
     int64_t texts;
@@ -16,11 +21,11 @@ typedef struct head {
     bool cut; /* something was left out */
     ndp_status status;
     char *message;
-} head;
+} source_head;
 
 /* ---- the head of a file ---- */
 
-/* Where a text may end: not inside a character. */
+/* Where a text of about `most` bytes may end: not inside a character. */
 static size_t text_head(const char *text, size_t most) {
     size_t at = most;
     while (at > 0 && most - at < 4 && (text[at] & 0xc0) == 0x80)
@@ -35,8 +40,7 @@ static bool is_blank(const char *text, size_t n) {
     return true;
 }
 
-/* Lines of JSONL: the end of the last one that is wanted. The first may be longer than `most`; 0: it does not end here.
- */
+/* JSONL: the end of the last line that is wanted. The first line may be longer than `most`; 0: it does not end here. */
 static size_t lines_head(const char *text, size_t size, size_t most, int64_t *records) {
     int64_t left = *records;
     size_t at = 0;
@@ -55,8 +59,8 @@ static size_t lines_head(const char *text, size_t size, size_t most, int64_t *re
     return at;
 }
 
-/* The same of the records of a JSON list: where the comma after the last one is; the end of the text after the list's
- * last record, and where it is no list. */
+/* The same for the records of a JSON list: the position of the comma after the last wanted one. If the list ends
+ * before, or the text is not a list, the end of the text. */
 static size_t list_head(const char *text, size_t size, size_t most, int64_t *records) {
     int64_t left = *records;
     size_t found = 0;
@@ -83,7 +87,7 @@ static size_t list_head(const char *text, size_t size, size_t most, int64_t *rec
     return found;
 }
 
-/* A copy of a JSON list's first `n` bytes that ends there. */
+/* A copy of the first `n` bytes of a JSON list, closed with a bracket. */
 static char *closed_list(const char *text, size_t n) {
     char *copy = malloc(n + 1);
     if (copy) {
@@ -93,9 +97,9 @@ static char *closed_list(const char *text, size_t n) {
     return copy;
 }
 
-/* Makes a file its head of about `most` bytes and at most *records records; *records: how many it has, if they were
- * counted. *copy: memory of its own, to be freed after use. *found: false where no record ends in the file's bytes; it
- * is left as it is then. */
+/* Reduces a file to its head, of about `most` bytes and at most *records records. *records becomes their number, if
+ * they were counted. *copy: memory to be freed after use. *found: false if no record ends within the known bytes; the
+ * chunk is then unchanged. */
 static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, char **copy, bool *found) {
     size_t end = c->size;
     *copy = NULL;
@@ -117,9 +121,10 @@ static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, 
     return *copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", c->path);
 }
 
-/* Encodes the head of a file of which the first `size` bytes are known, or all (`complete`). *done: false when more has
- * to be known to find the end of its first record. */
-static ndp_status encode_head(head *h, const char *path, const char *contents, size_t size, bool complete, bool *done) {
+/* Encodes the head of a file whose first `size` bytes are known, or all of them (`complete`). *done: false if more
+ * bytes are needed to find the end of the first record. */
+static ndp_status encode_head(source_head *h, const char *path, const char *contents, size_t size, bool complete,
+                              bool *done) {
     size_t most = NDP_SAMPLE_BYTES - h->bytes;
     int64_t left = NDP_SAMPLE_RECORDS - h->records, records = left;
     ndp_source_chunk *c = &h->share.chunk;
@@ -132,7 +137,7 @@ static ndp_status encode_head(head *h, const char *path, const char *contents, s
         free(copy);
         return NDP_OK;
     }
-    bool counts = c->kind == NDP_SOURCE_TEXT; /* its documents are only found when they are visited */
+    bool counts = c->kind == NDP_SOURCE_TEXT; /* documents of a text are found only when they are visited */
     h->share.most = counts ? left : 0;
     ndp_share_encode(&h->share);
     free(copy);
@@ -142,10 +147,10 @@ static ndp_status encode_head(head *h, const char *path, const char *contents, s
     return ndp_share_check(&h->share);
 }
 
-static ndp_status encode_packed(head *h, const char *path, const ndp_mapped *file) {
+static ndp_status encode_packed(source_head *h, const char *path, const ndp_mapped *file) {
     ndp_source_kind kind;
     NDP_TRY(ndp_source_kind_of(path, &kind));
-    /* The size of a file of ids says whether it is whole. */
+    /* A file of ids is unpacked whole: its size tells whether it is complete. */
     size_t want = kind == NDP_SOURCE_IDS ? SIZE_MAX : NDP_SAMPLE_BYTES + 1;
     for (bool done = false; !done; want *= 8) {
         char *contents;
@@ -158,7 +163,7 @@ static ndp_status encode_packed(head *h, const char *path, const ndp_mapped *fil
     return NDP_OK;
 }
 
-static ndp_status add_share(head *h) {
+static ndp_status add_share(source_head *h) {
     const ndp_share *s = &h->share;
     int64_t first = h->ids.n;
     NDP_TRY(ndp_array_reserve(&h->ids.items, &h->ids.capacity, first + s->ids.n, sizeof *h->ids.items));
@@ -168,12 +173,12 @@ static ndp_status add_share(head *h) {
     h->texts += s->texts;
     NDP_TRY(ndp_share_append(s, first, &h->ends, &h->turns));
     int64_t last = h->ends.n ? h->ends.items[h->ends.n - 1] : 0;
-    return last < h->ids.n ? ndp_places_add(&h->ends, h->ids.n) : NDP_OK; /* ids that were cut inside a document */
+    return last < h->ids.n ? ndp_places_add(&h->ends, h->ids.n) : NDP_OK; /* the head ends inside a document */
 }
 
 /* ---- sources ---- */
 
-static ndp_status read_source(head *h, const ndp_corpus *c, int source) {
+static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
     int64_t f = source ? c->source_ends[source - 1] : 0;
     for (; f < c->source_ends[source]; f++) {
         const char *path = c->files.paths[f];
@@ -191,7 +196,7 @@ static ndp_status read_source(head *h, const ndp_corpus *c, int source) {
     return NDP_OK;
 }
 
-static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c, head *heads) {
+static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c, source_head *heads) {
 #pragma omp parallel for schedule(dynamic, 1) num_threads(ndp_dataset_threads(o))
     for (int i = 0; i < c->n_sources; i++) {
         heads[i].share.o = o;
@@ -207,8 +212,8 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
 
 /* ---- the cache ---- */
 
-/* Sizes of a cache of these heads, and no arrays yet. */
-static ndp_token_cache count(const head *heads, int n) {
+/* The sizes of a cache of these heads; no arrays yet. */
+static ndp_token_cache count(const source_head *heads, int n) {
     ndp_token_cache c = {.n_sources = n, .id_bytes = 4};
     for (int i = 0; i < n; i++) {
         c.n_tokens += heads[i].ids.n;
@@ -219,11 +224,11 @@ static ndp_token_cache count(const head *heads, int n) {
     return c;
 }
 
-static void fill(const head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
+static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t *offsets, uint64_t *ends,
                  uint8_t *learned) {
     int64_t at = 0, document = 0;
     for (int i = 0; i < c->n_sources; i++) {
-        const head *h = &heads[i];
+        const source_head *h = &heads[i];
         for (int64_t k = 0; k < h->ends.n; k++)
             offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
         bool learns = true;
@@ -239,7 +244,7 @@ static void fill(const head *heads, ndp_token_cache *c, uint32_t *ids, uint64_t 
     offsets[document] = (uint64_t)at;
 }
 
-static ndp_status make_cache(const head *heads, int n, ndp_token_cache *out) {
+static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *out) {
     ndp_token_cache c = count(heads, n);
     size_t offsets = 8 * (size_t)(c.n_documents + 1), ids = ((size_t)c.n_tokens * 4 + 7) / 8 * 8, ends = 8 * (size_t)n;
     char *memory = calloc(1, offsets + ends + ids + (size_t)c.n_tokens / 8 + 1);
@@ -256,7 +261,7 @@ static ndp_status make_cache(const head *heads, int n, ndp_token_cache *out) {
     return NDP_OK;
 }
 
-static void release(head *heads, int n) {
+static void release(source_head *heads, int n) {
     for (int i = 0; heads && i < n; i++) {
         ndp_share_release(&heads[i].share);
         ndp_ids_release(&heads[i].ids);
@@ -268,7 +273,7 @@ static void release(head *heads, int n) {
 }
 
 static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_token_cache *out) {
-    head *heads = calloc((size_t)c->n_sources, sizeof *heads);
+    source_head *heads = calloc((size_t)c->n_sources, sizeof *heads);
     ndp_status st = heads ? read_sources(o, c, heads) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read the data");
     st = ndp_corpus_check_read(c, 0, c->files.n, st);
     if (st == NDP_OK)

@@ -2,9 +2,9 @@
 
 #include "base/rng.h"
 
-/* A permutation of [0, n): a Feistel network over the next even number of bits, with Philox as its round function,
- * walked along its cycle until it is below n (Black and Rogaway, "Ciphers with Arbitrary Finite Domains", 2002). The
- * network covers less than 4n, so that fewer than four steps are expected. */
+/* A permutation of [0, n): a Feistel network over the next even number of bits, with Philox as its round function. If a
+ * result is not below n, it is permuted again (cycle walking; Black and Rogaway, "Ciphers with Arbitrary Finite
+ * Domains", 2002). The network covers less than 4n values, so fewer than four steps are expected. */
 enum { ROUNDS = 6 };
 
 static uint64_t feistel(uint64_t seed, uint64_t stream, int half, uint64_t x) {
@@ -19,7 +19,7 @@ static uint64_t feistel(uint64_t seed, uint64_t stream, int half, uint64_t x) {
     return left << half | right;
 }
 
-/* Where x of n goes under the permutation of a stream. */
+/* The image of x < n under the stream's permutation. */
 static uint64_t permute(uint64_t seed, uint64_t stream, uint64_t n, uint64_t x) {
     int half = 1;
     while (half < 32 && 1ull << 2 * half < n)
@@ -37,18 +37,18 @@ int64_t ndp_mix_taken(int64_t rows, double weight) {
     return taken > 0 ? taken : 1;
 }
 
-/* Row k of those that an epoch takes of all parts, part after part. Each pass over a part has its own order;
- * unshuffled, an epoch goes on where the last one stopped. */
+/* Row k of the rows that an epoch takes, source after source. Each pass over a source has an order of its own;
+ * unshuffled, an epoch continues where the previous one stopped. */
 static int64_t mixed_row(const ndp_sampler *s, uint64_t epoch, uint64_t k) {
-    enum { PASSES = 20 }; /* bits of their number */
+    enum { PASSES = 20 }; /* bits for the number of a pass */
     int i = 0;
-    while (k >= (uint64_t)s->parts[i].taken)
-        k -= (uint64_t)s->parts[i++].taken;
-    const ndp_mix_part *p = &s->parts[i];
+    while (k >= (uint64_t)s->sources[i].taken)
+        k -= (uint64_t)s->sources[i++].taken;
+    const ndp_mix_source *p = &s->sources[i];
     uint64_t rows = (uint64_t)p->rows, pass = k / rows, x = k % rows;
     if (!s->shuffle)
         return p->first + (int64_t)((k + epoch % rows * ((uint64_t)p->taken % rows)) % rows);
-    uint64_t stream = ndp_rng_stream("data.mix") + ((epoch * (uint64_t)s->n_parts + (uint64_t)i) << PASSES) + pass;
+    uint64_t stream = ndp_rng_stream("data.mix") + ((epoch * (uint64_t)s->n_sources + (uint64_t)i) << PASSES) + pass;
     return p->first + (int64_t)(rows == 1 ? 0 : permute(s->seed, stream, rows, x));
 }
 
@@ -56,5 +56,5 @@ int64_t ndp_sampler_row(const ndp_sampler *s, int64_t index) {
     uint64_t rows = (uint64_t)s->rows, epoch = (uint64_t)index / rows, x = (uint64_t)index % rows;
     if (s->shuffle && rows > 1)
         x = permute(s->seed, ndp_rng_stream("data.order") + epoch, rows, x);
-    return s->parts ? mixed_row(s, epoch, x) : (int64_t)x;
+    return s->sources ? mixed_row(s, epoch, x) : (int64_t)x;
 }

@@ -23,10 +23,10 @@ static inline uint32_t to_bits(float f) {
     return bits;
 }
 
-/* Branch-free, so that loops over them become vectors on any instruction set. */
+/* Branch-free, so that loops over these are vectorized on any instruction set. */
 static inline float half_to_f32(uint16_t h) {
     uint32_t magnitude = h & 0x7fffu, sign = (uint32_t)(h & 0x8000u) << 16;
-    float f = from_bits(magnitude << 13) * 0x1p112f;           /* moves the exponent's bias from 15 to 127; exact */
+    float f = from_bits(magnitude << 13) * 0x1p112f;           /* changes the exponent's bias from 15 to 127; exact */
     uint32_t special = magnitude >= 0x7c00u ? 0x7f800000u : 0; /* infinity and NaN keep the highest exponent */
     return from_bits(to_bits(f) | special | sign);
 }
@@ -35,7 +35,7 @@ static inline float half_to_f32(uint16_t h) {
 static inline uint16_t f32_to_half(float f) {
     uint32_t bits = to_bits(f) & 0x7fffffffu, sign = (to_bits(f) >> 16) & 0x8000u;
     uint32_t normal = (bits - (112u << 23) + 0xfffu + ((bits >> 13) & 1u)) >> 13;
-    /* Below 2^-14 halves are multiples of 2^-24, the distance of floats around 0.5: adding 0.5 rounds to them. */
+    /* Below 2^-14, halves are multiples of 2^-24, the spacing of floats near 0.5: adding 0.5 rounds to them. */
     uint32_t tiny = to_bits(from_bits(bits) + 0.5f) - to_bits(0.5f);
     uint32_t h = bits < (113u << 23) ? tiny : normal;
     h = bits >= 0x477ff000u ? 0x7c00u : h; /* 65520 and above */

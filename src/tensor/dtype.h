@@ -1,4 +1,4 @@
-/* Storage types. Kernels compute in fp32 (or fp64 on `ref`) whatever the storage. */
+/* Storage types. Kernels compute in fp32 (or fp64 on `ref`), whatever the storage type. */
 #ifndef NDP_TENSOR_DTYPE_H
 #define NDP_TENSOR_DTYPE_H
 
@@ -8,7 +8,7 @@
 typedef enum ndp_dtype { NDP_F32, NDP_BF16, NDP_F16, NDP_F64, NDP_I32, NDP_U16, NDP_U8, NDP_I64, NDP_DTYPES } ndp_dtype;
 
 size_t ndp_dtype_size(ndp_dtype t);
-/* "fp32", "bf16", ...: the word users write. */
+/* "fp32", "bf16", ...: the name that users write. */
 const char *ndp_dtype_name(ndp_dtype t);
 
 static inline float ndp_bf16_to_f32(uint16_t h) {
@@ -27,10 +27,10 @@ static inline uint16_t ndp_f32_to_bf16(float f) {
     return (uint16_t)((bits + 0x7fffu + ((bits >> 16) & 1u)) >> 16);
 }
 
-/* n elements from one storage type to another (fp32, bf16, fp16, fp64 in any pair). Buffers do not overlap, or are the
+/* Converts n elements between storage types (any pair of fp32, bf16, fp16, fp64). Buffers do not overlap, or are the
  * same with equal types. */
 void ndp_convert(const void *from, ndp_dtype from_type, void *to, ndp_dtype to_type, int64_t n);
-/* The same of elements that are that many places apart. */
+/* The same for elements that are `stride` apart. */
 void ndp_convert_apart(const void *from, ndp_dtype from_type, int64_t from_stride, void *to, ndp_dtype to_type,
                        int64_t to_stride, int64_t n);
 

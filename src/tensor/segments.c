@@ -29,7 +29,7 @@ void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int
 }
 
 void ndp_segments_layout(ndp_segments *s) {
-    int64_t at = 0, room = 0; /* the ends of the segment before, and of the room of its group */
+    int64_t at = 0, room = 0; /* ends of the previous segment, and of its group's room */
     for (int i = 0; i < s->n; i++) {
         ndp_segment *seg = &s->items[i];
         if (!seg->glued)
@@ -58,7 +58,8 @@ bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *curso
     return false;
 }
 
-/* Elements [begin, end) of a segment, `skip` of them given already, row by row: in files a row may go on beyond it. */
+/* Elements [begin, end) of a segment, after `skip` of them, row by row: in files, a row may extend beyond the segment.
+ */
 static ndp_run run_of_rows(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
     int64_t at = begin + skip, row = at / s->cols, col = at % s->cols;
     bool rows_whole = s->cols == s->whole[1];
@@ -69,7 +70,7 @@ static ndp_run run_of_rows(const ndp_segment *s, int64_t begin, int64_t end, int
                      .stride = 1};
 }
 
-/* The same of a transposed segment, column by column: a column is a row in files. */
+/* The same for a transposed segment, column by column: a column is a row in files. */
 static ndp_run run_of_columns(const ndp_segment *s, int64_t begin, int64_t end, int64_t skip) {
     for (int64_t col = 0, given = 0;; col++) {
         int64_t row = (begin - col + s->cols - 1) / s->cols, row_end = (end - col + s->cols - 1) / s->cols;
@@ -85,7 +86,7 @@ static ndp_run run_of_columns(const ndp_segment *s, int64_t begin, int64_t end, 
 }
 
 bool ndp_segments_run(const ndp_segments *s, int shards, int index, int64_t *cursor, ndp_run *out) {
-    int64_t low = ndp_segments_slice(s, shards) * index, before = 0; /* elements of earlier pieces */
+    int64_t low = ndp_segments_slice(s, shards) * index, before = 0; /* elements in earlier pieces */
     ndp_piece p;
     for (int i = 0; ndp_segments_piece(s, shards, index, &i, &p); before += p.count) {
         if (*cursor >= before + p.count)

@@ -1,5 +1,5 @@
-/* A matrix somewhere in memory. Every tensor an op sees is one: [T rows, X columns] with a row stride, so that a piece
- * of the columns of a fused projection is a view too; vectors have one row or one column. */
+/* A matrix in memory. Every tensor that an op sees is one: [T rows, X columns] with a row stride, so that some columns
+ * of a fused projection are a view, too; vectors have one row or one column. */
 #ifndef NDP_TENSOR_VIEW_H
 #define NDP_TENSOR_VIEW_H
 
@@ -11,26 +11,40 @@ typedef struct ndp_view {
     int64_t rows, cols, ld; /* element (r, c) is data[r * ld + c] */
 } ndp_view;
 
-/* One element as fp64, whatever the storage: for `ref` kernels and tests. */
+/* One element as fp64, for any storage type; for `ref` kernels and tests. */
 static inline double ndp_view_get(const ndp_view *v, int64_t r, int64_t c) {
     int64_t i = r * v->ld + c;
     switch (v->dtype) {
-    case NDP_F32: return (double)((const float *)v->data)[i];
-    case NDP_F64: return ((const double *)v->data)[i];
-    case NDP_BF16: return (double)ndp_bf16_to_f32(((const uint16_t *)v->data)[i]);
-    case NDP_I32: return (double)((const int32_t *)v->data)[i];
-    default: return 0.0;
+    case NDP_F32:
+        return (double)((const float *)v->data)[i];
+    case NDP_F64:
+        return ((const double *)v->data)[i];
+    case NDP_BF16:
+        return (double)ndp_bf16_to_f32(((const uint16_t *)v->data)[i]);
+    case NDP_I32:
+        return (double)((const int32_t *)v->data)[i];
+    default:
+        return 0.0;
     }
 }
 
 static inline void ndp_view_set(const ndp_view *v, int64_t r, int64_t c, double x) {
     int64_t i = r * v->ld + c;
     switch (v->dtype) {
-    case NDP_F32: ((float *)v->data)[i] = (float)x; break;
-    case NDP_F64: ((double *)v->data)[i] = x; break;
-    case NDP_BF16: ((uint16_t *)v->data)[i] = ndp_f32_to_bf16((float)x); break;
-    case NDP_I32: ((int32_t *)v->data)[i] = (int32_t)x; break;
-    default: break;
+    case NDP_F32:
+        ((float *)v->data)[i] = (float)x;
+        break;
+    case NDP_F64:
+        ((double *)v->data)[i] = x;
+        break;
+    case NDP_BF16:
+        ((uint16_t *)v->data)[i] = ndp_f32_to_bf16((float)x);
+        break;
+    case NDP_I32:
+        ((int32_t *)v->data)[i] = (int32_t)x;
+        break;
+    default:
+        break;
     }
 }
 

@@ -37,8 +37,8 @@ static const ndp_added_token *longest(const ndp_added *a, ndp_span text, size_t 
     return best ? &a->tokens[best->id] : NULL;
 }
 
-/* A word character as Unicode's regular expressions have it: alphabetic, mark, digit, connector or joiner. The circled
- * letters are the symbols that count as alphabetic. */
+/* A word character of Unicode's regular expressions: alphabetic, mark, digit, connector or joiner. Of the symbols, only
+ * the circled letters are alphabetic. */
 static bool is_word(uint32_t c) {
     switch (utf8proc_category((utf8proc_int32_t)c)) {
     case UTF8PROC_CATEGORY_LU:
@@ -85,10 +85,10 @@ const ndp_added_token *ndp_added_next(ndp_added_walk *w, size_t *from, size_t *t
         }
         while (t->rstrip && end < text.n && ndp_is_space(character_at(text, end)))
             end += ndp_utf8_length((unsigned char)text.data[end]);
-        if (t->lstrip && end <= w->done) /* white space alone, and the last one took it */
+        if (t->lstrip && end <= w->done) /* only white space, which the previous token took */
             continue;
-        *from = begin > w->done ? begin : w->done; /* white space that the last one took may begin this one */
-        *to = w->done = end;                       /* and what lies behind this one is text again */
+        *from = begin > w->done ? begin : w->done; /* may start with white space that the previous token took */
+        *to = w->done = end;                       /* the text after this token is searched next */
         return t;
     }
     return NULL;

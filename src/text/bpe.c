@@ -1,14 +1,26 @@
+/* How BPE is computed in O(n log n).
+ *
+ * Borders. Symbols are strings, and a merged symbol starts with the first character of its left part and ends with the
+ * last one of its right part. So between a symbol ending in x and one starting with y nothing can ever be merged,
+ * unless some merge joins "...x" and "y...". may_join looks (x, y) up in a bitmap; false positives cost time, not ids.
+ * The text is cut at these borders, and the stretches between them are merged independently.
+ *
+ * Merging (flush). The symbols of a stretch form a doubly linked list; a heap holds (rank, position) of every adjacent
+ * pair that has a merge. Popping the smallest gives the lowest rank, and of equal ranks the leftmost. Entries are not
+ * removed when a neighbour changes: an entry is valid only if its position is alive and still has that rank.
+ *
+ * Called by words.c, one word or one stretch at a time. */
 #include "text/bpe.h"
 
 #include "text/utf8.h"
 #include <string.h>
 
-enum { JOIN_BITS = 18 };    /* 32 KiB: stays in the first cache */
-enum { LONGEST = 1 << 24 }; /* symbols between two borders: 800 MB of scratch */
+enum { JOIN_BITS = 18 };    /* 32 KiB: fits in the L1 cache */
+enum { LONGEST = 1 << 24 }; /* symbols in a stretch: 800 MB of scratch */
 static const uint32_t NO_RANK = UINT32_MAX;
 
-/* A doubly linked list in text order: `next` and `previous` are positions, -1 at the ends. `rank` and `product` are of
- * the pair that begins here. A merge keeps the left position and kills the right one (id -1). */
+/* A symbol of the list: `next` and `previous` are positions, -1 at the ends. `rank` and `product` belong to the pair
+ * that starts here. A merge keeps the left position and kills the right one (id -1). */
 typedef struct ndp_bpe_symbol {
     int32_t id, previous, next, product;
     uint32_t rank;
@@ -37,7 +49,7 @@ static bool may_join(const ndp_bpe *b, int32_t left, int32_t right) {
 
 /* ---- building ---- */
 
-/* First and last character of every token; an empty token never becomes a symbol. */
+/* First and last character of every token. Empty tokens never become symbols. */
 static void find_edges(ndp_bpe *b) {
     for (int64_t id = 0; id < b->vocab->n; id++) {
         size_t n = 0;
@@ -148,7 +160,7 @@ static uint64_t heap_pop(uint64_t *heap, int64_t *n) {
     return top;
 }
 
-/* Looks up the pair that begins at `at` and queues it when it can be merged. */
+/* Looks the pair that starts at `at` up, and queues it if it can be merged. */
 static void queue_pair(const ndp_bpe *b, ndp_bpe_scratch *s, int64_t *queued, int32_t at) {
     ndp_bpe_symbol *left = &s->symbols[at];
     left->rank = NO_RANK;
@@ -162,8 +174,8 @@ static void queue_pair(const ndp_bpe *b, ndp_bpe_scratch *s, int64_t *queued, in
     heap_push(s->heap, queued, (uint64_t)m->rank << 32 | (uint32_t)at);
 }
 
-/* Merges the collected symbols, appends what is left of them and empties the list. At most 2n pairs are queued at a
- * time: n at first, and each of the n merges takes one away and adds two. */
+/* Merges the collected symbols, appends the result and empties the list. At most 2n pairs are queued at a time: n at
+ * first, and each of the n merges removes one and adds two. */
 static ndp_status flush(const ndp_bpe *b, ndp_bpe_scratch *s, ndp_ids *ids) {
     int64_t n = s->n, queued = 0;
     NDP_TRY(ndp_array_reserve(&ids->items, &ids->capacity, ids->n + n, sizeof *ids->items));
@@ -179,7 +191,7 @@ static ndp_status flush(const ndp_bpe *b, ndp_bpe_scratch *s, ndp_ids *ids) {
         int32_t at = (int32_t)(uint32_t)top;
         ndp_bpe_symbol *left = &s->symbols[at];
         if (left->id < 0 || left->rank != (uint32_t)(top >> 32))
-            continue; /* one of the two has been merged into something else */
+            continue; /* stale: one of the two has been merged with another symbol */
         ndp_bpe_symbol *right = &s->symbols[left->next];
         left->id = left->product;
         left->next = right->next;
@@ -226,8 +238,8 @@ size_t ndp_bpe_stretch(const ndp_bpe *b, const char *text, size_t n) {
     return n;
 }
 
-/* Fused unknown characters are one token, added when the next known character comes; byte tokens do not end the run,
- * as in the reference. */
+/* Fused unknown characters are one token, added when the next known character arrives; byte tokens do not end such a
+ * run, as in the reference. */
 ndp_status ndp_bpe_encode(const ndp_bpe *b, const char *text, size_t n, ndp_bpe_scratch *s, ndp_ids *ids) {
     int32_t whole = b->ignore_merges ? ndp_vocab_find(b->vocab, text, n) : -1;
     if (whole >= 0)

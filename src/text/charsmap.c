@@ -11,7 +11,7 @@ struct ndp_charsmap {
     unsigned char *bytes;
     uint32_t *units; /* [n_units], in `bytes` */
     size_t n_units;
-    const char *texts; /* [n_texts], zero-terminated one and all */
+    const char *texts; /* [n_texts], each zero-terminated */
     size_t n_texts;
 };
 
@@ -80,8 +80,8 @@ void ndp_charsmap_destroy(ndp_charsmap *m) {
     free(m);
 }
 
-/* The replacement of the shortest entry that `text` begins with, or NULL. A step out of a damaged table ends the
- * search. */
+/* The replacement for the shortest entry that `text` starts with, or NULL. An offset outside the table (damage) ends
+ * the search. */
 static const char *find(const ndp_charsmap *m, const char *text, size_t n) {
     size_t at = 0;
     uint32_t unit = m->units[0];

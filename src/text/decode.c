@@ -36,7 +36,7 @@ static ndp_span piece(const ndp_pieces *p, int64_t i) {
     return (ndp_span){p->text.data + from, (size_t)(p->ends[i] - from)};
 }
 
-/* ---- bytes in tokens of their own ---- */
+/* ---- byte tokens ---- */
 
 /* The byte that "<0xE2>" stands for, or -1. */
 static int byte_of(ndp_span token) {
@@ -85,7 +85,7 @@ static ndp_status byte_fallback(const ndp_pieces *from, ndp_str *bytes, ndp_piec
 
 /* ---- bytes as characters ---- */
 
-/* The bytes of a token; one with a character that stands for none is its own text. */
+/* The bytes of a token. A token with a character that stands for no byte is taken literally. */
 static void token_bytes(ndp_span token, ndp_str *out) {
     size_t before = out->length;
     for (size_t at = 0, length; at < token.n; at += length) {
@@ -101,8 +101,8 @@ static void token_bytes(ndp_span token, ndp_str *out) {
     }
 }
 
-/* How many bytes at `text` are the begin of a character that is cut short or broken: what one U+FFFD stands for
- * (Unicode's "maximal subpart"). */
+/* How many bytes at `text` form the start of a truncated or invalid character: one U+FFFD replaces them (Unicode's
+ * "maximal subpart"). */
 static size_t broken_length(const unsigned char *text, size_t n) {
     unsigned char lead = text[0];
     size_t length = lead >= 0xc2 && lead < 0xe0   ? 2
@@ -140,7 +140,7 @@ static ndp_status byte_level(const ndp_pieces *from, ndp_str *bytes, ndp_pieces 
     return st;
 }
 
-/* ---- token by token ---- */
+/* ---- decoders of single tokens ---- */
 
 static ndp_span strip(const ndp_decoder *d, ndp_span token) {
     size_t n = strlen(d->content);

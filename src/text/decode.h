@@ -1,16 +1,16 @@
-/* Tokens to text: decoders, one behind the other. */
+/* Tokens to text: decoders, applied in sequence. */
 #ifndef NDP_TEXT_DECODE_H
 #define NDP_TEXT_DECODE_H
 
 #include "text/regex.h"
 
 typedef enum ndp_decoder_kind {
-    NDP_DECODER_REPLACE,       /* matches in each token by content */
-    NDP_DECODER_BYTE_FALLBACK, /* runs of "<0xE2>" to characters, U+FFFD for each byte of a run that is none */
-    NDP_DECODER_BYTE_LEVEL,    /* GPT-2's characters to bytes, all tokens to one; U+FFFD for what is not UTF-8 */
-    NDP_DECODER_METASPACE,     /* content by spaces, in the first token by nothing where `start` is not 0 */
-    NDP_DECODER_FUSE,          /* all tokens to one */
-    NDP_DECODER_STRIP          /* content off each token, up to `start` times in front and `stop` behind */
+    NDP_DECODER_REPLACE,       /* replaces matches within each token by `content` */
+    NDP_DECODER_BYTE_FALLBACK, /* runs of "<0xE2>" become characters; each byte of an invalid run becomes U+FFFD */
+    NDP_DECODER_BYTE_LEVEL,    /* joins all tokens, GPT-2's characters become bytes; invalid UTF-8 becomes U+FFFD */
+    NDP_DECODER_METASPACE,     /* `content` becomes a space; in the first token it is removed if `start` is not 0 */
+    NDP_DECODER_FUSE,          /* joins all tokens */
+    NDP_DECODER_STRIP /* removes `content` from each token, up to `start` times at its front, `stop` at its end */
 } ndp_decoder_kind;
 
 typedef struct ndp_decoder {
@@ -26,7 +26,7 @@ typedef struct ndp_decoders {
 } ndp_decoders;
 void ndp_decoders_release(ndp_decoders *d);
 
-/* Tokens on their way to being text: one behind the other, token i ends at ends[i]. */
+/* Tokens on their way to text, one after the other; token i ends at ends[i]. */
 typedef struct ndp_pieces {
     ndp_str text;
     int64_t *ends;

@@ -3,14 +3,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Added tokens while they are read. */
+/* State while the added tokens are read. */
 typedef struct listed {
-    int64_t next;          /* id of the next token that is not in the model's vocabulary: ids go on without a hole */
-    ndp_prefixes contents; /* of all of them */
+    int64_t next;          /* id of the next token that is not in the model's vocabulary: ids continue without holes */
+    ndp_prefixes contents; /* of all tokens so far */
 } listed;
 
-/* Into the vocabulary, unless it is there already with the same id. The reference numbers these tokens itself, whatever
- * the file says, so a file that says otherwise would give other ids there. */
+/* Adds a token to the vocabulary, unless it is there already with the same id. The reference numbers these tokens
+ * itself and ignores the file's ids, so a file with other ids would mean other ids there. */
 static ndp_status enter_token(const ndp_loader *l, listed *all, const char *text, size_t n, int64_t id) {
     ndp_vocab *v = &l->t->words.vocab;
     int32_t known = ndp_vocab_find(v, text, n);
@@ -28,7 +28,7 @@ static ndp_status enter_token(const ndp_loader *l, listed *all, const char *text
     return ndp_prefixes_add(&all->contents, text, n, (int32_t)id);
 }
 
-/* The text to look for: as it is, or as the normalizers make it when the token is looked for in normalized text. */
+/* Searches use the token's text, or, for a token that is searched in normalized text, the normalizers' result. */
 static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool normalized) {
     ndp_normalize_scratch scratch = {0};
     ndp_regex_scratch regex = {0};
@@ -87,7 +87,7 @@ static ndp_status mark_special(const ndp_loader *l, struct json_object *list, si
         NDP_TRY(ndp_json_int(o, l->what, "id", 0, v->n - 1, &id));
         NDP_TRY(ndp_json_bool(o, l->what, "special", &special[id]));
     }
-    for (int64_t id = 0; l->t->words.is_unigram && id < v->n; id++) { /* which may have a text twice */
+    for (int64_t id = 0; l->t->words.is_unigram && id < v->n; id++) { /* its vocabulary may repeat a text */
         size_t length = 0;
         const char *text = ndp_vocab_text(v, id, &length);
         int32_t found = text ? ndp_vocab_find(v, text, length) : -1;
@@ -97,7 +97,7 @@ static ndp_status mark_special(const ndp_loader *l, struct json_object *list, si
     return NDP_OK;
 }
 
-/* The reference finds any one of two tokens with one text, now this one and then the other. */
+/* The reference finds one or the other of two tokens with equal text, unpredictably. */
 static ndp_status refuse_equal(const ndp_loader *l, const ndp_prefixes *texts) {
     for (int64_t i = 1; i < texts->n; i++) {
         const ndp_prefix *p = &texts->items[i - 1], *next = p + 1;

@@ -5,7 +5,7 @@
 
 /* ---- lists ---- */
 
-/* Reads a list of the model entry by entry, {"key": value, ...} or [value, ...]; `entry` takes all of one. */
+/* Reads one entry of a list of the model, {"key": value, ...} or [value, ...]. */
 typedef ndp_status read_entry(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user);
 
 static ndp_status read_entries(const ndp_loader *l, ndp_json_cursor *c, read_entry *entry, void *user) {
@@ -21,7 +21,7 @@ static ndp_status read_entries(const ndp_loader *l, ndp_json_cursor *c, read_ent
     }
 }
 
-/* `model` has an empty list for the part that was read apart. */
+/* The list is empty in `model`: it is read from the text. */
 static ndp_status read_list(const ndp_loader *l, struct json_object *model, const ndp_json_part *part,
                             enum json_type type, read_entry *entry, void *user) {
     struct json_object *list = NULL;
@@ -45,18 +45,18 @@ static ndp_status read_word(const ndp_loader *l, ndp_json_cursor *c, int64_t i, 
     NDP_TRY(ndp_json_next_string(c, &token, &n));
     NDP_TRY(ndp_json_expect(c, ':'));
     if (ndp_json_next_int(c, &id) != NDP_OK)
-        return NDP_FAIL(NDP_EFORMAT, "%s: the id of '%.*s' in the vocabulary is no whole number", l->what, (int)n,
+        return NDP_FAIL(NDP_EFORMAT, "%s: the id of '%.*s' in the vocabulary is not a whole number", l->what, (int)n,
                         token);
     return ndp_vocab_add(&l->t->words.vocab, l->what, token, n, id, NDP_VOCAB_FOUND_ONCE);
 }
 
-/* Merges while they are read: pairs of ids, in order of rank. */
+/* Merges, as pairs of ids in order of rank. */
 typedef struct pairs {
     int32_t (*items)[2];
     int64_t n, capacity;
 } pairs;
 
-/* One side of a merge: `n` bytes of text to the id. */
+/* One side of a merge: finds the id of `n` bytes of text. */
 static ndp_status merge_side(const ndp_loader *l, int64_t i, const char *text, size_t n, int32_t *id) {
     *id = ndp_vocab_find(&l->t->words.vocab, text, n);
     return *id >= 0 ? NDP_OK
@@ -64,7 +64,7 @@ static ndp_status merge_side(const ndp_loader *l, int64_t i, const char *text, s
                                (long long)i, (int)n, text);
 }
 
-/* ["a", "b"], behind its bracket. */
+/* ["a", "b"], after its opening bracket. */
 static ndp_status read_sides(const ndp_loader *l, ndp_json_cursor *c, int64_t i, int32_t pair[2]) {
     for (int side = 0; side < 2; side++) {
         const char *text = "";
@@ -78,7 +78,7 @@ static ndp_status read_sides(const ndp_loader *l, ndp_json_cursor *c, int64_t i,
                                    : NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two strings", l->what, (long long)i);
 }
 
-/* "a b", or ["a", "b"] as newer files write it. */
+/* "a b", or ["a", "b"] in newer files. */
 static ndp_status read_merge(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user) {
     pairs *all = user;
     NDP_TRY(ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items));
@@ -105,7 +105,7 @@ static ndp_status load_merges(const ndp_loader *l, struct json_object *model) {
     return st;
 }
 
-/* Options of the reference's BPE that change ids and are not built; most files hold them as null. */
+/* Options of the reference's BPE that change ids and are not supported; most files have them as null. */
 static ndp_status refuse_options(const ndp_loader *l, struct json_object *model) {
     const char *prefix = "", *suffix = "";
     double dropout = 0;
@@ -148,7 +148,7 @@ typedef struct scores {
     int64_t capacity;
 } scores;
 
-/* ["piece", score], the id being its place in the list. Trainers write a piece twice where special tokens stand in the
+/* ["piece", score]; its index in the list is the id. Trainers write a piece twice if special tokens occur in their
  * texts; the last one counts, as in the reference. */
 static ndp_status read_piece(const ndp_loader *l, ndp_json_cursor *c, int64_t i, void *user) {
     scores *all = user;
@@ -188,7 +188,7 @@ static ndp_status load_unigram(const ndp_loader *l, struct json_object *model) {
     return NDP_OK;
 }
 
-/* Old files of BPE do not name their type. */
+/* Older BPE files do not name their type. */
 ndp_status ndp_load_model(const ndp_loader *l, struct json_object *model) {
     const char *type = ndp_load_member(model, "merges") ? "BPE" : "";
     NDP_TRY(ndp_json_string(model, l->what, "type", &type));

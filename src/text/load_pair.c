@@ -1,10 +1,11 @@
-/* GPT-2's older pair of files, vocab.json and merges.txt, as the tokenizer.json that says the same: byte-level BPE with
- * GPT-2's stages around it. */
+/* GPT-2's older pair of files, vocab.json and merges.txt, rewritten as an equivalent tokenizer.json: byte-level BPE
+ * with GPT-2's stages around it. */
 #include "text/loader.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* What the classes of transformers that read such folders have built in; others cut words in other ways. */
+/* The stages are built into the classes of transformers that read such folders; other classes split words differently.
+ */
 static ndp_status check_class(const char *folder) {
     static const char *const known[] = {"GPT2Tokenizer", "GPT2TokenizerFast"};
     const char *name = known[0];
@@ -24,7 +25,7 @@ static ndp_status check_class(const char *folder) {
     return st;
 }
 
-/* A line each, "a b", behind a first line that tells the version. */
+/* One merge "a b" per line, after a first line with the version. */
 static void add_merges(const char *text, ndp_str *out) {
     bool first = true, any = false;
     for (const char *line = text, *end; *line; line = *end ? end + 1 : end, first = false) {
@@ -43,7 +44,7 @@ static void add_merges(const char *text, ndp_str *out) {
     }
 }
 
-/* The token that ends GPT-2's documents: that it is special is all that the pair of files leaves out. */
+/* The token that ends GPT-2's documents. That it is special is the only fact that the two files do not state. */
 static ndp_status add_end_of_text(const char *vocab, size_t size, const char *what, ndp_str *out) {
     static const char name[] = "<|endoftext|>";
     ndp_json_cursor c = {.text = vocab, .what = what, .end = size};

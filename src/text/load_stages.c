@@ -24,7 +24,7 @@ static ndp_status load_pattern(const ndp_loader *l, const char *where, struct js
 
 /* ---- normalizers ---- */
 
-/* Takes what the stage owns. */
+/* Takes ownership of the stage's members. */
 static ndp_status add_normalizer(const ndp_loader *l, ndp_normalizer s) {
     ndp_normalizers *all = &l->t->normalizers;
     ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
@@ -82,7 +82,7 @@ static ndp_status add_replace(const ndp_loader *l, const char *regex, const char
     return add_normalizer(l, s);
 }
 
-/* Control characters go, and what is like a space becomes one. */
+/* Removes control characters and turns space-like characters into spaces. */
 static ndp_status load_nmt(const ndp_loader *l, struct json_object *o) {
     NDP_TRY(NDP_LOAD_KEYS(l, "the normalizer Nmt", o, "type"));
     NDP_TRY(add_replace(l, "[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x{8f}\\x{9f}]", ""));
@@ -122,7 +122,7 @@ ndp_status ndp_load_normalizers(const ndp_loader *l, struct json_object *o) {
 
 /* ---- pre-tokenizers ---- */
 
-/* Takes the pattern. */
+/* Takes ownership of the pattern. */
 static ndp_status add_pretokenizer(const ndp_loader *l, ndp_pretokenizer s) {
     ndp_pretokenizers *all = &l->t->pretokenizers;
     if (all->n == NDP_PRETOKENIZERS) {
@@ -169,10 +169,10 @@ static ndp_status load_split(const ndp_loader *l, struct json_object *o) {
     return add_pretokenizer(l, s);
 }
 
-/* GPT-2's expression, which the reference has built in. */
+/* GPT-2's expression, built into the reference. */
 #define GPT2_WORDS "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
 
-/* `trim_offsets` is of offsets, which nobody asks for here. */
+/* `trim_offsets` concerns offsets, which are not computed here. */
 static ndp_status load_byte_level(const ndp_loader *l, struct json_object *o) {
     bool space = true, regex = true, trim;
     NDP_TRY(
@@ -197,7 +197,7 @@ static ndp_status load_digits(const ndp_loader *l, struct json_object *o) {
     return add_split(l, "\\p{N}", individual ? NDP_SPLIT_ISOLATED : NDP_SPLIT_CONTIGUOUS, false);
 }
 
-/* Of ASCII the symbols too, and two that are none any more. */
+/* Includes ASCII symbols, and two characters that newer Unicode no longer calls punctuation. */
 #define PUNCTUATION "[\\p{P}\\x{166d}\\x{111c9}$+<=>^`|~&&[^" NDP_NEWER_PUNCTUATION "]]"
 
 static ndp_status load_punctuation(const ndp_loader *l, struct json_object *o) {
@@ -209,7 +209,7 @@ static ndp_status load_punctuation(const ndp_loader *l, struct json_object *o) {
     return add_split(l, PUNCTUATION, behavior, false);
 }
 
-/* The joiners are word characters to the reference's engine for this expression, which is another one. */
+/* For this expression the reference uses another engine, to which joiners are word characters. */
 static ndp_status load_whitespace(const ndp_loader *l, struct json_object *o) {
     NDP_TRY(NDP_LOAD_KEYS(l, "the pre_tokenizer Whitespace", o, "type"));
     return add_split(l, "[\\w\\u200c\\u200d]+|[^\\w\\u200c\\u200d\\s]+", NDP_SPLIT_REMOVED, true);
@@ -238,7 +238,7 @@ static ndp_status load_delimiter(const ndp_loader *l, struct json_object *o) {
     return add_pretokenizer(l, s);
 }
 
-/* ---- Metaspace, on both ways ---- */
+/* ---- Metaspace, encoding and decoding ---- */
 
 typedef enum metaspace_scheme { ALWAYS, FIRST, NEVER, SCHEMES } metaspace_scheme;
 
@@ -252,7 +252,7 @@ static ndp_status load_scheme(const ndp_loader *l, const char *where, struct jso
     static const char *const names[SCHEMES] = {"always", "first", "never"};
     bool add_space = true;
     const char *name = NULL;
-    NDP_TRY(ndp_json_bool(o, l->what, "add_prefix_space", &add_space)); /* the older way to say it */
+    NDP_TRY(ndp_json_bool(o, l->what, "add_prefix_space", &add_space)); /* the older option */
     NDP_TRY(ndp_json_string(o, l->what, "prepend_scheme", &name));
     int scheme = add_space ? ALWAYS : NEVER;
     if (name)
@@ -299,7 +299,7 @@ static ndp_status load_pre_metaspace(const ndp_loader *l, struct json_object *o)
     return add_pretokenizer(l, s);
 }
 
-/* Bytes as characters at the end are the model's business: it does them for words that it does not know yet. */
+/* A final ByteLevel stage is left to the model, which only does it for words that are not in its cache. */
 ndp_status ndp_load_pretokenizers(const ndp_loader *l, struct json_object *o) {
     static const ndp_stage_type types[] = {
         {"ByteLevel", load_byte_level},    {"Split", load_split},           {"Digits", load_digits},
@@ -317,7 +317,7 @@ ndp_status ndp_load_pretokenizers(const ndp_loader *l, struct json_object *o) {
 
 /* ---- decoders ---- */
 
-/* Takes the pattern. */
+/* Takes ownership of the pattern. */
 static ndp_status add_decoder(const ndp_loader *l, ndp_decoder s) {
     ndp_decoders *all = &l->t->decoders;
     ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
@@ -365,7 +365,7 @@ static ndp_status load_metaspace_decoder(const ndp_loader *l, struct json_object
     return add_decoder(l, s);
 }
 
-/* Its options are those of the pre-tokenizer and mean nothing here. */
+/* Its options are the pre-tokenizer's and have no effect here. */
 static ndp_status load_byte_level_decoder(const ndp_loader *l, struct json_object *o) {
     NDP_TRY(NDP_LOAD_KEYS(l, "the decoder ByteLevel", o, "type", "add_prefix_space", "trim_offsets", "use_regex"));
     return add_decoder(l, (ndp_decoder){.kind = NDP_DECODER_BYTE_LEVEL});

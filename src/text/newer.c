@@ -2,7 +2,7 @@
 
 #include <stddef.h>
 
-/* Sorted; made by comparing every character with the reference (tests/golden/tokenizers). */
+/* Sorted; found by comparing every character with the reference (tests/golden/tokenizers). */
 static const uint32_t RANGES[][2] = {
     {0x07fd, 0x07fd},   {0x0898, 0x089f},   {0x08ca, 0x08d3},   {0x09fe, 0x09fe},   {0x0afa, 0x0aff},
     {0x0b55, 0x0b55},   {0x0c04, 0x0c04},   {0x0c3c, 0x0c3c},   {0x0cf3, 0x0cf3},   {0x0d00, 0x0d00},

@@ -1,15 +1,15 @@
-/* The reference's Unicode is not of one version: its normalization and its marks are those of Unicode 9, the
- * punctuation of its pre-tokenizers that of Unicode 8. Characters that came later are left alone there. */
+/* The reference mixes Unicode versions: its normalization and its marks follow Unicode 9, the punctuation of its
+ * pre-tokenizers follows Unicode 8. It leaves characters added later alone, and so does this tokenizer. */
 #ifndef NDP_TEXT_NEWER_H
 #define NDP_TEXT_NEWER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A mark, or a character with a decomposition, that Unicode 9 does not know as one. */
+/* A mark, or a character with a decomposition, that is newer than Unicode 9. */
 bool ndp_newer_than_unicode_9(uint32_t c);
 
-/* Punctuation that Unicode 8 does not know as such, as ranges of a regular expression's class. */
+/* Punctuation newer than Unicode 8, as ranges for a character class. */
 #define NDP_NEWER_PUNCTUATION                                                                                          \
     "\\x{61d}\\x{9fd}\\x{a76}\\x{c77}\\x{c84}\\x{1b7d}-\\x{1b7e}\\x{2e43}-\\x{2e4f}"                                   \
     "\\x{2e52}-\\x{2e5d}\\x{10ead}\\x{10f55}-\\x{10f59}\\x{10f86}-\\x{10f89}"                                          \

@@ -29,7 +29,7 @@ void ndp_normalize_scratch_release(ndp_normalize_scratch *s) {
 
 typedef struct form {
     utf8proc_option_t options;
-    unsigned char first; /* characters whose first byte is below stay as they are and begin anew */
+    unsigned char first; /* characters with a smaller first byte never change and start a new stretch */
 } form;
 
 static const form FORMS[] = {
@@ -41,7 +41,8 @@ static const form FORMS[] = {
 
 static int class_of(int32_t c) { return utf8proc_get_property(c)->combining_class; }
 
-/* Marks into the order of their classes, stable: counted, since utf8proc's own sort takes the square of a run. */
+/* Sorts marks by combining class, stably. A counting sort, since utf8proc's own sort is quadratic in the run's length.
+ */
 static ndp_status order_run(ndp_normalize_scratch *s, int32_t *run, int64_t n) {
     int64_t at[257] = {0};
     bool ordered = true;
@@ -70,7 +71,7 @@ static ndp_status order(ndp_normalize_scratch *s, int64_t n) {
     return NDP_OK;
 }
 
-/* Orders and composes the first `n` of the scratch's characters, and appends them. */
+/* Sorts and composes the first `n` characters of the scratch, and appends them. */
 static ndp_status end_stretch(const form *f, ndp_normalize_scratch *s, int64_t n, ndp_str *out) {
     NDP_TRY(order(s, n));
     if (f->options & UTF8PROC_COMPOSE)
@@ -82,7 +83,7 @@ static ndp_status end_stretch(const form *f, ndp_normalize_scratch *s, int64_t n
     return NDP_OK;
 }
 
-/* A stretch that nothing before or behind it can change. */
+/* A stretch whose result does not depend on the text around it. */
 static ndp_status normalize_stretch(const form *f, ndp_span text, ndp_normalize_scratch *s, ndp_str *out) {
     int64_t n = 0;
     for (size_t at = 0, length; at < text.n; at += length) {
@@ -111,7 +112,7 @@ static size_t find_from(ndp_span text, size_t at, unsigned char first) {
     return at;
 }
 
-/* Behind the stretch that begins at `at`: the next character that begins anew. */
+/* End of the stretch that starts at `at`: the next character that starts a new one. */
 static size_t find_end(ndp_span text, size_t at, unsigned char first) {
     while (at < text.n && ((unsigned char)text.data[at] >= first || ((unsigned char)text.data[at] & 0xc0) == 0x80))
         at++;
@@ -125,7 +126,7 @@ static ndp_status normalize_form(const form *f, ndp_span text, ndp_normalize_scr
         return NDP_OK;
     }
     for (; at < text.n; at = find_from(text, at, f->first)) {
-        size_t begin = at > done ? ndp_utf8_before(text.data, at) : at; /* what marks may join */
+        size_t begin = at > done ? ndp_utf8_before(text.data, at) : at; /* the character that marks may combine with */
         ndp_str_add_bytes(out, text.data + done, begin - done);
         done = at = find_end(text, at, f->first);
         NDP_TRY(normalize_stretch(f, (ndp_span){text.data + begin, at - begin}, s, out));
@@ -141,7 +142,7 @@ static void lowercase(ndp_span text, ndp_str *out) {
         length = ndp_utf8_length((unsigned char)text.data[at]);
         uint32_t c = ndp_utf8_decode(text.data + at, length);
         char bytes[4];
-        if (c == 0x130) /* the one that becomes two */
+        if (c == 0x130) /* the only character whose lower case is two characters */
             ndp_str_add(out, "i\xcc\x87");
         else
             ndp_str_add_bytes(out, bytes, ndp_utf8_encode((uint32_t)utf8proc_tolower((utf8proc_int32_t)c), bytes));
@@ -152,7 +153,7 @@ static bool is_mark(uint32_t c) {
     utf8proc_category_t category = utf8proc_category((utf8proc_int32_t)c);
     bool mark =
         category == UTF8PROC_CATEGORY_MN || category == UTF8PROC_CATEGORY_MC || category == UTF8PROC_CATEGORY_ME;
-    return (mark && !ndp_newer_than_unicode_9(c)) || c == 0x1cf2 || c == 0x1cf3; /* these two were marks */
+    return (mark && !ndp_newer_than_unicode_9(c)) || c == 0x1cf2 || c == 0x1cf3; /* these two were marks in Unicode 9 */
 }
 
 static void strip_accents(ndp_span text, ndp_str *out) {
@@ -181,7 +182,7 @@ static ndp_span strip(const ndp_normalizer *s, ndp_span text) {
 
 /* ---- all ---- */
 
-/* Into `to`, or, where *changed is false, not at all. */
+/* Writes the result to `to`, or sets *changed to false and writes nothing. */
 static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
                       ndp_regex_scratch *regex, ndp_str *to, bool *changed) {
     switch (s->kind) {
@@ -204,9 +205,9 @@ static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_
     }
 }
 
-/* ---- what is the first character's ---- */
+/* ---- following the first character ---- */
 
-/* A match's replacement belongs to the last byte of the match. */
+/* The replacement of a match is attributed to the last byte of the match. */
 static ndp_status follow_replace(const ndp_normalizer *s, ndp_span text, ndp_regex_scratch *regex, size_t *first) {
     ndp_regex_walk matches = ndp_regex_walk_begin(s->pattern, regex, text);
     size_t had = *first, after = 0, done = 0, from = 0, to = 0;
@@ -223,7 +224,7 @@ static ndp_status follow_replace(const ndp_normalizer *s, ndp_span text, ndp_reg
     return NDP_OK;
 }
 
-/* What the stage makes of the first character's bytes; `to` is used for it. */
+/* Updates *first: how many bytes this stage makes of the first character's. Uses `to` as scratch. */
 static ndp_status follow(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
                          ndp_regex_scratch *regex, ndp_str *to, size_t *first) {
     bool changed = true;
@@ -236,14 +237,14 @@ static ndp_status follow(const ndp_normalizer *s, ndp_span text, size_t limit, n
     if (changed)
         *first = to->length;
     if (s->kind == NDP_NORMALIZER_PRECOMPILED && !*first)
-        *first = 1; /* what follows moves up */
+        *first = 1; /* the next character takes its place */
     return NDP_OK;
 }
 
 ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s, ndp_regex_scratch *regex,
                          size_t *first, ndp_span *out) {
     size_t limit = ndp_growth_limit(text.n);
-    ndp_str *to = &s->a; /* the other one holds `text` */
+    ndp_str *to = &s->a; /* the other scratch string holds `text` */
     for (int64_t i = 0; i < n->n && text.n; i++) {
         if (n->items[i].kind == NDP_NORMALIZER_STRIP) {
             ndp_span rest = strip(&n->items[i], text);

@@ -1,27 +1,27 @@
-/* Normalizers: text -> text, one behind the other. */
+/* Normalizers: text -> text, applied in sequence. */
 #ifndef NDP_TEXT_NORMALIZE_H
 #define NDP_TEXT_NORMALIZE_H
 
 #include "text/regex.h"
 
 typedef enum ndp_normalizer_kind {
-    NDP_NORMALIZER_PREPEND,       /* content before a text that is not empty */
-    NDP_NORMALIZER_REPLACE,       /* matches by content */
-    NDP_NORMALIZER_STRIP,         /* white space off the ends */
+    NDP_NORMALIZER_PREPEND,       /* puts `content` before a non-empty text */
+    NDP_NORMALIZER_REPLACE,       /* replaces matches by `content` */
+    NDP_NORMALIZER_STRIP,         /* removes white space at the ends */
     NDP_NORMALIZER_LOWERCASE,     /* character by character */
-    NDP_NORMALIZER_STRIP_ACCENTS, /* leaves marks out */
+    NDP_NORMALIZER_STRIP_ACCENTS, /* removes marks */
     NDP_NORMALIZER_NFC,
     NDP_NORMALIZER_NFD,
     NDP_NORMALIZER_NFKC,
     NDP_NORMALIZER_NFKD,
-    NDP_NORMALIZER_PRECOMPILED /* SentencePiece's table of characters */
+    NDP_NORMALIZER_PRECOMPILED /* SentencePiece's table (charsmap.h) */
 } ndp_normalizer_kind;
 
 typedef struct ndp_normalizer {
     ndp_normalizer_kind kind;
     ndp_regex *pattern;            /* owned */
     const char *content;           /* in the tokenizer's arena */
-    bool left, right;              /* which ends STRIP takes */
+    bool left, right;              /* the ends that STRIP works on */
     struct ndp_charsmap *charsmap; /* owned */
 } ndp_normalizer;
 
@@ -39,9 +39,9 @@ typedef struct ndp_normalize_scratch {
 } ndp_normalize_scratch;
 void ndp_normalize_scratch_release(ndp_normalize_scratch *s);
 
-/* *out is the result, in the scratch (whose former contents are lost) or `text` itself. The text is valid UTF-8, and
- * so is the result. *first: how many bytes at the beginning are those of the user's first character, before and after;
- * 0 where the text begins later, or that character is gone. */
+/* *out is the result: in the scratch (whose previous contents are lost), or `text` itself. Text and result are valid
+ * UTF-8. *first: how many leading bytes stem from the user's first character, before and after the call; 0 if the text
+ * starts later in the user's text, or the character is gone. */
 NDP_API ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s,
                                  ndp_regex_scratch *regex, size_t *first, ndp_span *out);
 

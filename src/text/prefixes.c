@@ -34,7 +34,7 @@ void ndp_prefixes_release(ndp_prefixes *p) {
     *p = (ndp_prefixes){0};
 }
 
-/* The first string of the range that ends here or goes on with `byte` or more. */
+/* The first string of the range that ends here or continues with `byte` or more. */
 static int64_t lower_bound(const ndp_prefixes *p, int64_t low, int64_t high, uint32_t depth, int byte) {
     while (low < high) {
         int64_t middle = low + (high - low) / 2;

@@ -1,5 +1,5 @@
-/* Strings in order: walking byte by byte down a text finds all of them that it begins with. A trie without nodes: the
- * strings that begin with the bytes so far are a range, which each byte narrows. */
+/* Sorted strings: a walk down a text, byte by byte, finds all strings that the text starts with. A trie without nodes:
+ * the strings with the prefix read so far form a range, and each byte narrows it. */
 #ifndef NDP_TEXT_PREFIXES_H
 #define NDP_TEXT_PREFIXES_H
 
@@ -19,12 +19,12 @@ typedef struct ndp_prefixes {
 
 /* `text` is not empty. */
 NDP_API ndp_status ndp_prefixes_add(ndp_prefixes *p, const char *text, size_t length, int32_t id);
-/* Once all are added. Of equal strings the one with the lower id is found. */
+/* After the last add. Of equal strings, the one with the lowest id is found. */
 void ndp_prefixes_build(ndp_prefixes *p);
 void ndp_prefixes_release(ndp_prefixes *p);
 
 typedef struct ndp_prefix_walk {
-    int64_t low, high; /* the strings that begin with the bytes so far, shorter ones first */
+    int64_t low, high; /* range of strings with the prefix read so far, shorter ones first */
     uint32_t depth;
 } ndp_prefix_walk;
 
@@ -33,12 +33,12 @@ static inline ndp_prefix_walk ndp_prefix_begin(const ndp_prefixes *p, unsigned c
     return (ndp_prefix_walk){p->first[byte], p->first[byte + 1], 1};
 }
 
-/* The string that ends here, or NULL. Only for a range that is not empty. */
+/* The string that ends here, or NULL. The range must not be empty. */
 static inline const ndp_prefix *ndp_prefix_here(const ndp_prefixes *p, const ndp_prefix_walk *w) {
     return p->items[w->low].length == w->depth ? &p->items[w->low] : NULL;
 }
 
-/* The next byte; false when no string goes on with it. */
+/* Reads the next byte; false if no string continues with it. */
 bool ndp_prefix_step(const ndp_prefixes *p, ndp_prefix_walk *w, unsigned char byte);
 
 #endif

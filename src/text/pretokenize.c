@@ -33,8 +33,8 @@ static ndp_status run(const walk *w, int stage, ndp_span text, size_t first);
 
 /* ---- splitting ---- */
 
-/* A text falls into matches and what lies between them. Does such a piece join the one before it? By behavior, whether
- * the one before matched, and whether this one does. */
+/* A text consists of matches and the stretches between them. JOINS says whether a match or stretch is joined to the one
+ * before it: by behavior, whether the one before is a match, and whether this one is. */
 static const bool JOINS[NDP_SPLIT_BEHAVIORS][2][2] = {
     [NDP_SPLIT_MERGED_WITH_PREVIOUS] = {{false, true}, {false, false}},
     [NDP_SPLIT_MERGED_WITH_NEXT] = {{false, false}, {true, false}},
@@ -45,9 +45,9 @@ typedef struct splitter {
     const walk *w;
     int stage;
     ndp_span text;
-    size_t first;    /* bytes of the user's first character */
-    size_t from, to; /* the piece that waits for what may join it */
-    bool matched;    /* its last part */
+    size_t first;    /* leading bytes that stem from the user's first character */
+    size_t from, to; /* the pending match or stretch, which the next one may join */
+    bool matched;    /* whether its last part is a match */
 } splitter;
 
 static ndp_status flush(const splitter *s) {
@@ -92,7 +92,7 @@ static ndp_status split(const walk *w, int stage, ndp_span text, size_t first) {
 
 /* ---- stages ---- */
 
-/* Those that change the text, into the stage's own string. */
+/* Stages that change the text write to their own string. */
 static ndp_status rewrite(const walk *w, int stage, ndp_span text, ndp_str *to) {
     const ndp_pretokenizer *p = &w->p->items[stage];
     to->length = 0;

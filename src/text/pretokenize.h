@@ -1,18 +1,18 @@
-/* Pre-tokenizers: a text to words, one stage behind the other. What tokenizer.json names (Digits, Metaspace, ByteLevel,
- * Punctuation, ...) is put together from four kinds when the file is read. */
+/* Pre-tokenizers: text to words, in stages. The types that tokenizer.json names (Digits, Metaspace, ByteLevel,
+ * Punctuation, ...) are composed of four kinds when the file is read. */
 #ifndef NDP_TEXT_PRETOKENIZE_H
 #define NDP_TEXT_PRETOKENIZE_H
 
 #include "text/regex.h"
 
 typedef enum ndp_pretokenizer_kind {
-    NDP_PRETOKENIZER_SPLIT,   /* at the matches of a pattern */
-    NDP_PRETOKENIZER_REPLACE, /* matches by content */
-    NDP_PRETOKENIZER_PREPEND, /* content before what does not begin with it */
-    NDP_PRETOKENIZER_BYTES    /* bytes as GPT-2's characters */
+    NDP_PRETOKENIZER_SPLIT,   /* splits at the matches of a pattern */
+    NDP_PRETOKENIZER_REPLACE, /* replaces matches by `content` */
+    NDP_PRETOKENIZER_PREPEND, /* puts `content` before text that does not start with it */
+    NDP_PRETOKENIZER_BYTES    /* writes bytes as GPT-2's characters */
 } ndp_pretokenizer_kind;
 
-/* What becomes of the matches; the names are the file's. */
+/* What happens to the matches; the names are the file's. */
 typedef enum ndp_split_behavior {
     NDP_SPLIT_REMOVED,
     NDP_SPLIT_ISOLATED,
@@ -26,12 +26,12 @@ typedef struct ndp_pretokenizer {
     ndp_pretokenizer_kind kind;
     ndp_regex *pattern; /* owned */
     ndp_split_behavior behavior;
-    bool invert;         /* what matches and what does not change places */
-    bool first_only;     /* PREPEND: only where the text begins */
+    bool invert;         /* matches and the text between them swap roles */
+    bool first_only;     /* PREPEND: only at the start of the user's text */
     const char *content; /* in the tokenizer's arena */
 } ndp_pretokenizer;
 
-enum { NDP_PRETOKENIZERS = 16 }; /* the most stages; each may lengthen a text */
+enum { NDP_PRETOKENIZERS = 16 }; /* limit on stages, as each may lengthen a text */
 
 typedef struct ndp_pretokenizers {
     ndp_pretokenizer items[NDP_PRETOKENIZERS];
@@ -45,11 +45,11 @@ typedef struct ndp_pretokenize_scratch {
 } ndp_pretokenize_scratch;
 void ndp_pretokenize_scratch_release(ndp_pretokenize_scratch *s);
 
-/* Anything but NDP_OK stops the walk and is passed up. */
+/* Any status but NDP_OK stops the walk and is returned. */
 typedef ndp_status ndp_word_visitor(void *user, ndp_span word);
 
-/* Visits the words of a normalized text in order. `first`: how many of its first bytes came of
- * the user's first character (see ndp_normalize): words cut out of these begin where the user's text does. */
+/* Visits the words of a normalized text in order. `first`: how many of its leading bytes stem from the user's first
+ * character (see ndp_normalize); a word cut from these is at the start of the user's text. */
 NDP_API ndp_status ndp_pretokenize(const ndp_pretokenizers *p, ndp_pretokenize_scratch *s, ndp_regex_scratch *regex,
                                    ndp_span text, size_t first, ndp_word_visitor *visit, void *user);
 /* Appends bytes as GPT-2's characters. */

@@ -8,10 +8,10 @@
 #include <string.h>
 
 enum {
-    MATCH_LIMIT = 10 * 1000 * 1000, /* calls of the matcher for one match: about a second */
-    STACK_BYTES = 64 << 20,         /* of the JIT, reserved, not taken */
-    HEAP_KIB = 256 << 10,           /* of the interpreter, where there is no JIT */
-    STRETCH = 64,                   /* bytes in which one search looks for the beginning of a match */
+    MATCH_LIMIT = 10 * 1000 * 1000, /* matcher calls for one match: about a second */
+    STACK_BYTES = 64 << 20,         /* for the JIT: reserved, touched only when needed */
+    HEAP_KIB = 256 << 10,           /* for the interpreter, where there is no JIT */
+    STRETCH = 64,                   /* bytes in which one search looks for the start of a match */
     SHOWN = 120                     /* bytes of a pattern in a message */
 };
 
@@ -83,7 +83,7 @@ void ndp_regex_destroy(ndp_regex *r) {
 /* ---- matching ---- */
 
 static ndp_status prepare(ndp_regex_scratch *s) {
-    s->data = pcre2_match_data_create(1, NULL); /* the whole match; groups are nobody's business */
+    s->data = pcre2_match_data_create(1, NULL); /* the whole match; groups are not needed */
     s->context = pcre2_match_context_create(NULL);
     s->stack = pcre2_jit_stack_create(64 << 10, STACK_BYTES, NULL);
     if (!s->data || !s->context) {
@@ -113,12 +113,12 @@ static ndp_status fail_match(const ndp_regex *r, int error, ndp_span text) {
     pcre2_get_error_message(error, why, sizeof why);
     return NDP_FAIL(NDP_EFORMAT,
                     "the tokenizer's regular expression '%s' takes too long or too much memory on a text of %zu bytes "
-                    "(%s); break the text into shorter ones, or mend the pattern",
+                    "(%s); break the text into shorter ones, or fix the pattern",
                     r->shown, text.n, (char *)why);
 }
 
-/* The match limit is for one beginning of a match; a pattern may take long at every one of them, and then a megabyte
- * takes hours. Looks at the clock seldom: a search that finds a word costs less than that. */
+/* PCRE2's match limit is per starting position; a pattern may be slow at each of them, and a megabyte then takes hours.
+ * The clock is read rarely: a search that finds a word costs less than reading it. */
 static ndp_status check_time(ndp_regex_walk *w, bool found) {
     const double seconds = 2 + 10e-6 * (double)w->text.n;
     w->searches += found ? 1 : 8;
@@ -131,11 +131,11 @@ static ndp_status check_time(ndp_regex_walk *w, bool found) {
                ? NDP_OK
                : NDP_FAIL(NDP_EFORMAT,
                           "the tokenizer's regular expression '%s' took %.1f s for %zu of %zu bytes of a text; break "
-                          "the text into shorter ones, or mend the pattern",
+                          "the text into shorter ones, or fix the pattern",
                           w->regex->shown, now - w->began, w->at, w->text.n);
 }
 
-/* The first match that begins in [w->at, last], by PCRE2's code. */
+/* The first match that starts in [w->at, last], as PCRE2's return code. */
 static int search(const ndp_regex_walk *w, size_t last) {
     PCRE2_SPTR text = (PCRE2_SPTR)w->text.data;
     const ndp_regex_scratch *s = w->scratch;
@@ -145,7 +145,7 @@ static int search(const ndp_regex_walk *w, size_t last) {
                : pcre2_match(w->regex->code, text, w->text.n, w->at, PCRE2_NO_UTF_CHECK, s->data, s->context);
 }
 
-/* The character at `at`, or the next that begins. */
+/* The start of the character at `at`, or of the next one. */
 static size_t character_from(ndp_span text, size_t at) {
     while (at < text.n && ((unsigned char)text.data[at] & 0xc0) == 0x80)
         at++;

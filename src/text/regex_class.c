@@ -1,5 +1,11 @@
-/* Classes of characters, from Oniguruma's syntax to PCRE2's, which has no sets of sets: a nested class becomes items of
- * the outer one where it can, else an alternative beside it; `&&` becomes lookaheads. */
+/* Character classes, from Oniguruma's syntax to PCRE2's, which has no sets of sets. A nested class becomes items of the
+ * outer class where possible, otherwise an alternative to it; `&&` becomes lookaheads:
+ *
+ *   [a[b-d]]        [ab-d]
+ *   [a[^b]]         (?:[a]|[^b])
+ *   [\p{P}&&[^a]]   (?:(?=[\p{P}])[^a])
+ *
+ * Entry points are in regex_class.h; regex_translate.c calls them. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex_class.h"
 
@@ -30,7 +36,7 @@ typedef struct named_set {
     const char *name, *items;
 } named_set;
 
-/* POSIX brackets, and properties of the same names. */
+/* POSIX brackets, and properties with the same names. */
 static const named_set POSIX[] = {
     {"alnum", "\\p{Alphabetic}\\p{Nd}"}, {"alpha", "\\p{Alphabetic}"},   {"ascii", "\\x{0}-\\x{7f}"},
     {"blank", "\\x{9}\\p{Zs}"},          {"cntrl", "\\p{Cc}"},           {"digit", "\\p{Nd}"},
@@ -38,7 +44,7 @@ static const named_set POSIX[] = {
     {"upper", "\\p{Uppercase}"},         {"word", NDP_CLASS_WORD},       {"xdigit", NDP_CLASS_HEX},
 };
 
-/* Categories that PCRE2 knows by their short names only. */
+/* Categories that PCRE2 knows only by their short names. */
 static const named_set CATEGORIES[] = {
     {"other", "\\p{C}"},
     {"control", "\\p{Cc}"},
@@ -125,7 +131,7 @@ ndp_status ndp_class_property(ndp_pattern *p, bool negated, char items[160], boo
         snprintf(items, 160, "%s", known);
         return NDP_OK;
     }
-    /* A bare script would be taken with its extensions. */
+    /* PCRE2 takes a bare script name, \p{Han}, to include the script's extensions. */
     snprintf(items, 160, "\\p{sc:%s}", name);
     if (compiles(items))
         return NDP_OK;
@@ -135,7 +141,7 @@ ndp_status ndp_class_property(ndp_pattern *p, bool negated, char items[160], boo
 
 /* ---- single characters ---- */
 
-/* `most` hexadecimal digits at most, `least` at least. */
+/* Reads `least` to `most` hexadecimal digits. */
 static ndp_status hexadecimal(ndp_pattern *p, int least, int most, uint32_t *out) {
     uint32_t value = 0;
     int n = 0;
@@ -177,7 +183,7 @@ ndp_status ndp_class_escape(ndp_pattern *p, uint32_t *character) {
 
 /* ---- classes ---- */
 
-/* A union: items of one PCRE2 class, and alternatives beside it, each of one character. */
+/* A union: the items of one PCRE2 class, and alternatives to it that match one character each. */
 typedef struct set {
     ndp_str items, others;
     int n_others;
@@ -205,7 +211,7 @@ static void add_items(set *s, const char *items, bool negated) {
     }
 }
 
-/* The union, or what is not in it, as a pattern for one character. */
+/* Writes the union, or its complement, as a pattern for one character. */
 static void write_set(const set *s, bool negated, ndp_str *out) {
     const char *items = s->items.length ? s->items.data : "", *others = s->others.length ? s->others.data : "";
     if (!s->n_others)
@@ -220,7 +226,7 @@ static void write_set(const set *s, bool negated, ndp_str *out) {
 
 static ndp_status read_class(ndp_pattern *p, set *outer);
 
-/* [:alpha:] and [:^alpha:], behind their "[:". */
+/* [:alpha:] or [:^alpha:], after the "[:". */
 static bool posix_bracket(ndp_pattern *p, set *s) {
     for (int i = 0; i < NDP_COUNT(POSIX); i++)
         for (int negated = 0; negated < 2; negated++) {
@@ -234,7 +240,7 @@ static bool posix_bracket(ndp_pattern *p, set *s) {
     return false;
 }
 
-/* A set behind a backslash; *is_set says whether there was one. */
+/* A set after a backslash; *is_set: whether there was one. */
 static ndp_status escaped_set(ndp_pattern *p, set *s, bool *is_set) {
     const char *items;
     bool negated;
@@ -269,7 +275,7 @@ static ndp_status single(ndp_pattern *p, uint32_t *character) {
     return NDP_OK;
 }
 
-/* A character or a range. A "-" before "]", "&&" or a set is itself. */
+/* A character or a range. A "-" before "]", "&&" or a set stands for itself. */
 static ndp_status range(ndp_pattern *p, set *s) {
     uint32_t low, high;
     NDP_TRY(single(p, &low));
@@ -301,10 +307,10 @@ static ndp_status read_item(ndp_pattern *p, set *s) {
     return ndp_pattern_accept(p, "[") ? read_class(p, s) : range(p, s);
 }
 
-/* One side of "&&", or all of a class without. */
+/* One side of "&&", or a whole class without it. */
 static ndp_status read_union(ndp_pattern *p, set *s, bool first) {
     if (first && p->p < p->end && *p->p == ']' && memchr(p->p + 1, ']', (size_t)(p->end - p->p - 1)))
-        NDP_TRY(range(p, s)); /* []abc] holds the bracket */
+        NDP_TRY(range(p, s)); /* []abc] contains the bracket */
     while (p->p < p->end && *p->p != ']' && strncmp(p->p, "&&", 2) != 0)
         NDP_TRY(read_item(p, s));
     if (p->p == p->end)
@@ -312,7 +318,7 @@ static ndp_status read_union(ndp_pattern *p, set *s, bool first) {
     return s->items.length || s->n_others ? NDP_OK : ndp_pattern_fail(p, NDP_EFORMAT, "an empty class");
 }
 
-/* Reads all of a class into `sides`, a pattern of lookaheads, and the last side of its "&&" into `last`. */
+/* Reads a whole class: all sides of its "&&" but the last into `sides`, as lookaheads, and the last one into `last`. */
 static ndp_status read_sides(ndp_pattern *p, ndp_str *sides, set *last) {
     NDP_TRY(read_union(p, last, true));
     while (ndp_pattern_accept(p, "&&")) {
@@ -326,7 +332,7 @@ static ndp_status read_sides(ndp_pattern *p, ndp_str *sides, set *last) {
     return NDP_OK;
 }
 
-/* A class behind its "[", into the union around it. */
+/* Adds a class (after its "[") to the enclosing union. */
 static ndp_status read_class(ndp_pattern *p, set *outer) {
     if (++p->depth > NDP_PATTERN_DEPTH)
         return ndp_pattern_fail(p, NDP_EFORMAT, "nested too deeply");

@@ -1,4 +1,17 @@
-/* Oniguruma's Ruby syntax to PCRE2's, everything but classes of characters (regex_class.c). */
+/* From Oniguruma's Ruby syntax to PCRE2's; character classes are in regex_class.c.
+ *
+ * One pass of recursive descent: body > element > quantifier, group, escape, literal. It writes while it reads, and
+ * `atom` remembers where the last repeatable element begins in the output. What differs between the engines:
+ *
+ *   white space, \w, \b     sets by Unicode properties instead of PCRE2's shorthands
+ *   \h                      hexadecimal digits
+ *   \p{Han}                 the script without its extensions
+ *   `{1,3}+` and `{2}?`     a quantifier of a quantifier: the inner one is wrapped in (?:...)
+ *   (?i), (?m)              up to the end of the enclosing group; Ruby's m is PCRE2's s
+ *   "ss" under (?i)         also matches U+00DF, by full case folding; likewise the ligatures
+ *   [a[b]&&c]               sets of sets
+ *
+ * Called by regex.c when a tokenizer is loaded. */
 #include "text/regex.h"
 #include "text/regex_class.h"
 #include "text/utf8.h"
@@ -8,18 +21,18 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Word characters as a bare \w and \b take them: below U+0100 by a table of ISO 8859-1, which has superscripts and
- * fractions too. */
+/* Word characters of a bare \w and \b: below U+0100 they follow a table of ISO 8859-1, which includes superscripts and
+ * fractions. */
 #define BARE_WORD "[" NDP_CLASS_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]"
 #define NOT_BARE_WORD "[^" NDP_CLASS_WORD "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}]"
 
-enum { TOO_OFTEN = 65536 }; /* a repeat that PCRE2 refuses */
+enum { TOO_OFTEN = 65536 }; /* more repeats than PCRE2 accepts */
 
 typedef struct translator {
     ndp_pattern in;
     ndp_str *out;
-    size_t atom;      /* where what a quantifier would repeat begins in `out`; NONE: there is nothing to repeat */
-    bool is_repeated; /* and it has its quantifier */
+    size_t atom;      /* start in `out` of what a quantifier would repeat; NONE: nothing */
+    bool is_repeated; /* it already has a quantifier */
 } translator;
 
 static const size_t NONE = SIZE_MAX;
@@ -44,7 +57,7 @@ static void number(const char **at, int *out) {
     *at = end;
 }
 
-/* {n}, {n,}, {,m} or {n,m}; not past it when it is none of them. `fixed` is {n}. */
+/* {n}, {n,}, {,m} or {n,m}; does not advance if it is none of them. `fixed`: it is {n}. */
 static bool interval(ndp_pattern *p, char text[32], bool *fixed) {
     const char *at = p->p + 1;
     int low = -1, high = -1;
@@ -64,7 +77,7 @@ static bool interval(ndp_pattern *p, char text[32], bool *fixed) {
     return true;
 }
 
-/* A repeat of what is repeated already repeats a group: in Ruby `{2}+` and `{2}?` are two quantifiers. */
+/* Wraps an element that is already repeated in a group: in Ruby `{2}+` and `{2}?` are two quantifiers. */
 static void wrap_atom(translator *t) {
     size_t n = t->out->length - t->atom;
     ndp_str_add(t->out, "(?:)");
@@ -76,7 +89,7 @@ static void wrap_atom(translator *t) {
     at[3 + n] = ')';
 }
 
-/* At a quantifier, or at a brace that is none: *was says which. */
+/* Reads a quantifier; *was is false for a brace that is none. */
 static ndp_status quantifier(translator *t, bool *was) {
     ndp_pattern *p = &t->in;
     char text[32] = {*p->p, '\0'};
@@ -101,8 +114,8 @@ static ndp_status quantifier(translator *t, bool *was) {
 
 /* ---- letters ---- */
 
-/* What a pattern's letters equal without regard to case beyond single characters (Unicode's full case folding), for
- * the ligatures and the sharp s. Longer ones first. */
+/* Under (?i), letters equal to more or less than one character (Unicode's full case folding): ligatures and the sharp
+ * s. Longer ones first. */
 static const struct fold {
     const char *letters, *pattern;
 } FOLDS[] = {
@@ -117,7 +130,7 @@ static const struct fold {
     {"\xe1\xba\x9e", "(?:ss|[\\x{df}\\x{1e9e}])"},
 };
 
-/* Letters that fold together, unless a quantifier takes the last of them. */
+/* Reads letters that fold together, unless a quantifier applies to the last of them. */
 static bool folded(translator *t) {
     ndp_pattern *p = &t->in;
     for (int i = 0; i < NDP_COUNT(FOLDS); i++) {
@@ -152,7 +165,7 @@ static ndp_status named_reference(translator *t) {
     return NDP_OK;
 }
 
-/* Behind a backslash. */
+/* Reads an escape, after its backslash. */
 static ndp_status escape(translator *t) {
     static const struct {
         char letter;
@@ -212,7 +225,7 @@ static ndp_status escape(translator *t) {
 
 static ndp_status body(translator *t, bool caseless);
 
-/* The letters of "(?i-m", up to ":" or ")". Ruby's m is PCRE2's s. */
+/* Reads the letters of "(?i-m", up to ":" or ")". Ruby's m is PCRE2's s. */
 static ndp_status options(translator *t, char text[16], bool *caseless) {
     bool on = true;
     int n = 0;
@@ -230,7 +243,7 @@ static ndp_status options(translator *t, char text[16], bool *caseless) {
     return t->in.p < t->in.end && n < 15 ? NDP_OK : fail(t, NDP_EFORMAT, "a group without its end");
 }
 
-/* Everything up to the group's ")", which is taken. */
+/* Reads up to and including the group's ")". */
 static ndp_status group_body(translator *t, size_t atom, bool caseless, bool repeatable) {
     if (++t->in.depth > NDP_PATTERN_DEPTH)
         return fail(t, NDP_EFORMAT, "nested too deeply");
@@ -244,7 +257,7 @@ static ndp_status group_body(translator *t, size_t atom, bool caseless, bool rep
     return NDP_OK;
 }
 
-/* Options of a group, or, up to the end of the one around them, of what follows them. */
+/* Options of a group, "(?i:", or of the rest of the enclosing group, "(?i)". */
 static ndp_status option_group(translator *t, size_t atom, bool caseless) {
     char text[16];
     NDP_TRY(options(t, text, &caseless));
@@ -260,7 +273,7 @@ static ndp_status option_group(translator *t, size_t atom, bool caseless) {
     return NDP_OK;
 }
 
-/* Behind "(". */
+/* Reads a group, after its "(". */
 static ndp_status group(translator *t, bool caseless) {
     static const char *const kinds[] = {"?:", "?>", "?=", "?!", "?<=", "?<!"};
     ndp_pattern *p = &t->in;
@@ -285,7 +298,7 @@ static ndp_status group(translator *t, bool caseless) {
             return fail(t, NDP_EFORMAT, "a group without the end of its name");
         ndp_str_add(t->out, ">");
     } else if (ndp_pattern_accept(p, "?")) {
-        t->out->length--; /* its "(" comes with the options */
+        t->out->length--; /* option_group writes the "(" with the options */
         return option_group(t, atom, caseless);
     }
     return group_body(t, atom, caseless, true);
@@ -324,7 +337,7 @@ static ndp_status element(translator *t, bool caseless) {
     return NDP_OK;
 }
 
-/* Up to the ")" that closes it, which stays, or the end. */
+/* Reads up to, not including, the ")" of the enclosing group, or to the end. */
 static ndp_status body(translator *t, bool caseless) {
     t->atom = NONE;
     while (t->in.p < t->in.end && *t->in.p != ')')

@@ -4,16 +4,10 @@
 #include "text/utf8.h"
 #include "text/workbench.h"
 #include <string.h>
-#include <xxhash.h>
 
 enum { BYTES_BOS = 256, BYTES_EOS = 257, BYTES_VOCAB = 258 };
 
-/* ---- life ---- */
-
-static ndp_hash128 hash_of(const char *text, size_t n) {
-    XXH128_hash_t h = XXH3_128bits(text, n);
-    return (ndp_hash128){h.low64, h.high64};
-}
+/* ---- create, destroy ---- */
 
 static ndp_status create_bytes(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
@@ -22,7 +16,7 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
     t->bytes = true;
     t->bos = BYTES_BOS;
     t->eos = BYTES_EOS;
-    t->fingerprint = hash_of("bytes", 5);
+    t->fingerprint = ndp_hash128_of("bytes", 5);
     ndp_status st = ndp_ids_add(&t->prefix, BYTES_BOS);
     if (st != NDP_OK) {
         ndp_tokenizer_destroy(t);
@@ -32,7 +26,7 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
     return NDP_OK;
 }
 
-/* An empty one, to be loaded. */
+/* An empty tokenizer, to be loaded. */
 static ndp_status create_empty(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
@@ -50,7 +44,7 @@ static ndp_status create_empty(ndp_tokenizer **out) {
 ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
     ndp_tokenizer *t = NULL;
     NDP_TRY(create_empty(&t));
-    t->fingerprint = hash_of(text, size);
+    t->fingerprint = ndp_hash128_of(text, size);
     ndp_status st = ndp_tokenizer_load(t, text, size, what);
     if (st != NDP_OK) {
         ndp_tokenizer_destroy(t);
@@ -74,8 +68,8 @@ static ndp_status create_from_texts(const char *vocab, size_t vocab_size, const 
                                     const char *folder, ndp_tokenizer **out) {
     ndp_tokenizer *t = NULL;
     NDP_TRY(create_empty(&t));
-    ndp_hash128 hashes[2] = {hash_of(vocab, vocab_size), hash_of(merges, merges_size)};
-    t->fingerprint = hash_of((const char *)hashes, sizeof hashes);
+    ndp_hash128 hashes[2] = {ndp_hash128_of(vocab, vocab_size), ndp_hash128_of(merges, merges_size)};
+    t->fingerprint = ndp_hash128_of((const char *)hashes, sizeof hashes);
     ndp_status st = ndp_tokenizer_load_pair(t, vocab, vocab_size, merges, folder);
     if (st != NDP_OK) {
         ndp_tokenizer_destroy(t);
@@ -99,7 +93,7 @@ static ndp_status create_from_pair(const char *vocab_path, const char *merges_pa
     return st;
 }
 
-/* The names of what a source may be made of; they live and die together. */
+/* Paths of the files that a source may consist of. */
 typedef struct paths {
     char *json, *config, *special, *vocab, *merges, *folder;
 } paths;
@@ -191,18 +185,7 @@ int64_t ndp_tokenizer_suffix(const ndp_tokenizer *t) { return t->suffix.n; }
 int32_t ndp_tokenizer_id(const ndp_tokenizer *t, const char *token) {
     if (t->bytes)
         return !strcmp(token, "<bos>") ? BYTES_BOS : !strcmp(token, "<eos>") ? BYTES_EOS : -1;
-    const ndp_vocab *v = &t->words.vocab;
-    size_t length = strlen(token);
-    int32_t id = ndp_vocab_find(v, token, length);
-    if (id >= 0)
-        return id;
-    for (int64_t i = 0; i < v->n; i++) { /* tokens that were only added are not indexed */
-        size_t n;
-        const char *text = ndp_vocab_text(v, i, &n);
-        if (text && n == length && !memcmp(text, token, n))
-            return (int32_t)i;
-    }
-    return -1;
+    return ndp_vocab_find_any(&t->words.vocab, token, strlen(token));
 }
 
 ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id) {
@@ -213,17 +196,17 @@ ndp_span ndp_tokenizer_token(const ndp_tokenizer *t, int32_t id) {
 
 /* ---- encode ---- */
 
-typedef struct encoding {
+typedef struct text_encoding {
     const ndp_tokenizer *t;
     ndp_workbench *w;
     ndp_ids *ids;
-} encoding;
+} text_encoding;
 
-/* A stretch of text, and how many of its bytes are those of the user's first character. */
-typedef ndp_status stage(encoding *e, ndp_span text, size_t first);
+/* A stage of encoding. `first`: how many leading bytes of `text` stem from the user's first character. */
+typedef ndp_status text_stage(text_encoding *e, ndp_span text, size_t first);
 
-/* Cuts a text at the added tokens; what lies between goes to `next`. */
-static ndp_status cut(encoding *e, const ndp_added *added, ndp_span text, size_t first, stage *next) {
+/* Splits a text at the added tokens and passes the stretches between them to `next`. */
+static ndp_status cut(text_encoding *e, const ndp_added *added, ndp_span text, size_t first, text_stage *next) {
     ndp_added_walk w = {added, text, 0, 0};
     size_t done = 0, from, to;
     const ndp_added_token *token;
@@ -238,15 +221,15 @@ static ndp_status cut(encoding *e, const ndp_added *added, ndp_span text, size_t
 }
 
 static ndp_status encode_word(void *user, ndp_span word) {
-    encoding *e = user;
+    text_encoding *e = user;
     return ndp_words_encode(&e->t->words, &e->w->words, word, e->ids);
 }
 
-static ndp_status encode_normalized(encoding *e, ndp_span text, size_t first) {
+static ndp_status encode_normalized(text_encoding *e, ndp_span text, size_t first) {
     return ndp_pretokenize(&e->t->pretokenizers, &e->w->pretokenize, &e->w->regex, text, first, encode_word, e);
 }
 
-static ndp_status encode_raw(encoding *e, ndp_span text, size_t first) {
+static ndp_status encode_raw(text_encoding *e, ndp_span text, size_t first) {
     ndp_span normal;
     NDP_TRY(ndp_normalize(&e->t->normalizers, text, &e->w->normalize, &e->w->regex, &first, &normal));
     return cut(e, &e->t->normalized, normal, first, encode_normalized);
@@ -263,7 +246,7 @@ static ndp_status encode_text(const ndp_tokenizer *t, const char *text, size_t n
     size_t valid = ndp_utf8_valid_prefix(text, n);
     if (valid < n)
         return NDP_FAIL(NDP_EINVAL, "the text is not valid UTF-8 at byte %zu", valid);
-    encoding e = {.t = t, .ids = ids};
+    text_encoding e = {.t = t, .ids = ids};
     NDP_TRY(ndp_workbench_take(t->benches, &e.w));
     ndp_status st = cut(&e, &t->raw, (ndp_span){text, n}, n ? ndp_utf8_length((unsigned char)text[0]) : 0, encode_raw);
     ndp_workbench_put(t->benches, e.w, n);

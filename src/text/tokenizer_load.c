@@ -1,4 +1,4 @@
-/* The whole of a tokenizer.json, and the files beside it. */
+/* Loads a whole tokenizer.json, and the files next to it. */
 #include "text/loader.h"
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@ static ndp_status add_template_ids(const ndp_loader *l, struct json_object *post
     return NDP_OK;
 }
 
-/* `single` holds the text, once, among special tokens; `pair` is for two texts, which nobody encodes here. */
+/* `single` contains the text once, among special tokens; `pair` is for two texts and unused here. */
 static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
     struct json_object *single = NULL, *part = NULL;
     bool seen = false;
@@ -48,7 +48,7 @@ static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
     return seen ? NDP_OK : NDP_FAIL(NDP_EFORMAT, "%s: the template for one text leaves the text out", l->what);
 }
 
-/* Some ids before the text, some behind it; a second stage that adds any would put them around the first's. */
+/* The ids before and after a text. A second stage of this kind would put its ids around the first's. */
 static ndp_status load_post_template(const ndp_loader *l, struct json_object *post) {
     if (l->t->prefix.n || l->t->suffix.n)
         return NDP_FAIL(NDP_ENOTSUP, "%s: two post-processors that add tokens are not built yet", l->what);
@@ -60,7 +60,7 @@ static ndp_status load_post_template(const ndp_loader *l, struct json_object *po
     return NDP_OK;
 }
 
-/* Changes offsets only, which nobody asks for here. */
+/* Changes only offsets, which are not computed here. */
 static ndp_status load_post_byte_level(const ndp_loader *l, struct json_object *post) {
     return NDP_LOAD_KEYS(l, "the post_processor ByteLevel", post, "type", "add_prefix_space", "trim_offsets",
                          "use_regex");
@@ -75,8 +75,8 @@ static ndp_status load_post_processor(const ndp_loader *l, struct json_object *p
 
 /* ---- the whole ---- */
 
-/* `truncation` and `padding` are what somebody last encoded with; transformers resets them on every call, and so they
- * are left out here too. */
+/* `truncation` and `padding` are left over from whoever last encoded with the file; transformers resets them on every
+ * call, so they are ignored. */
 static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     struct json_object *model = NULL;
     NDP_TRY(NDP_LOAD_KEYS(l, "the file", root, "version", "truncation", "padding", "added_tokens", "normalizer",
@@ -122,9 +122,9 @@ static ndp_status config_token(const ndp_loader *l, struct json_object *root, co
         NDP_TRY(ndp_json_string(root, l->what, key, &text));
     if (!text)
         return NDP_OK;
-    int32_t id = ndp_tokenizer_id(l->t, text);
+    int32_t id = ndp_vocab_find_any(&l->t->words.vocab, text, strlen(text));
     if (id < 0)
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s '%s' is not in the vocabulary of the tokenizer.json beside it", l->what,
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s '%s' is not in the vocabulary of the tokenizer.json next to it", l->what,
                         key, text);
     *out = id;
     return NDP_OK;

@@ -1,39 +1,41 @@
-/* What a tokenizer is made of; shared by the files that read it and that run it. */
+/* The parts of a tokenizer, for the files that load it and that run it. */
 #ifndef NDP_TEXT_TOKENIZER_PARTS_H
 #define NDP_TEXT_TOKENIZER_PARTS_H
 
+#include "base/hash128.h"
 #include "text/added.h"
 #include "text/decode.h"
 #include "text/normalize.h"
 #include "text/pretokenize.h"
-#include "text/tokenizer.h"
 #include "text/words.h"
 
+/* Opaque outside the room (tokenizer.h). */
+typedef struct ndp_tokenizer ndp_tokenizer;
 struct ndp_tokenizer {
-    bool bytes; /* the built-in one: nothing below but the ids is used */
+    bool bytes; /* the built-in one; of the members below it uses only the ids */
     ndp_arena arena;
-    ndp_added raw;                   /* added tokens found in the text as it came, */
-    ndp_normalizers normalizers;     /* then each stretch between them is normalized, */
-    ndp_added normalized;            /* those found in the normalized text are taken out, */
-    ndp_pretokenizers pretokenizers; /* what is left is cut into words, */
-    ndp_words words;                 /* and each word into tokens. Added tokens are in its vocabulary. */
+    ndp_added raw;                   /* added tokens, found in the raw text; */
+    ndp_normalizers normalizers;     /* the stretches between them are normalized; */
+    ndp_added normalized;            /* added tokens, found in the normalized text; */
+    ndp_pretokenizers pretokenizers; /* the rest is split into words, */
+    ndp_words words;                 /* and words into tokens; the vocabulary includes the added tokens */
     ndp_decoders decoders;
-    bool join_by_space;     /* no decoder: tokens are joined by spaces, as in the reference */
+    bool join_by_space;     /* without decoders the reference joins tokens by spaces */
     bool *special;          /* [vocab.n] */
-    ndp_ids prefix, suffix; /* what the post-processor adds */
+    ndp_ids prefix, suffix; /* ids that the post-processor adds */
     int32_t bos, eos;
     ndp_hash128 fingerprint;
-    struct ndp_workbenches *benches; /* memory for the threads that use it */
+    struct ndp_workbenches *benches; /* working memory of the threads that use it */
 };
 
 /* Fills an empty tokenizer from the text of a tokenizer.json. */
 NDP_API ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, const char *what);
-/* The same from the older pair of files vocab.json and merges.txt, with GPT-2's stages around them. */
+/* The same from the older pair vocab.json and merges.txt, with GPT-2's stages around them. */
 NDP_API ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
                                            const char *folder);
-/* bos and eos as tokenizer_config.json (`config`) names them, else as the post-processor does. A special_tokens_map.json
- * (`special`) has the last word where the former has no added_tokens_decoder: the rule of transformers for older
- * folders. Either file may be missing. */
+/* Sets bos and eos to the tokens named in tokenizer_config.json (`config`); tokens not named keep the post-processor's.
+ * If that file has no added_tokens_decoder, special_tokens_map.json (`special`) overrides it: the rule of transformers
+ * for older folders. Either file may be missing. */
 NDP_API ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special);
 
 #endif

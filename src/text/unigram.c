@@ -1,15 +1,26 @@
+/* Viterbi's algorithm over the positions of a text, with the reference's order of sums and ties.
+ *
+ * nodes[i] is the best split of the text from `base` to base + i: its score and last token. extend offers to all ends
+ * of tokens that start at a position; a later offer replaces an earlier one only if its score is strictly higher.
+ *
+ *   base            at        reach
+ *    |--- tokens ----|--- ... --|        when at == reach, no token crosses `at`: every split has a border there,
+ *                                        so decide() fixes the path up to it and starts anew
+ *
+ * So memory is that of the longest such stretch, not of the text. Runs of unknown characters are collected over
+ * stretches and end with the next known token. Called by words.c. */
 #include "text/unigram.h"
 
 #include "text/utf8.h"
 #include <string.h>
 
-enum { LONGEST = 1 << 24 }; /* bytes between two places where all ways meet */
+enum { LONGEST = 1 << 24 }; /* bytes of a stretch */
 static const double UNKNOWN_PENALTY = 10;
 
-/* The best way to a place in the text. */
+/* The best split up to a position. */
 typedef struct ndp_unigram_node {
     double score;
-    int32_t id, length; /* of its last token; length 0: no way leads here */
+    int32_t id, length; /* of its last token; length 0: no split ends here */
 } node;
 
 void ndp_unigram_init(ndp_unigram *u, const ndp_vocab *vocab, double *scores, int32_t unknown, bool byte_fallback) {
@@ -52,8 +63,8 @@ typedef struct lattice {
     ndp_unigram_scratch *s;
     ndp_ids *ids;
     ndp_span text;
-    size_t base, reach; /* nodes[0] is of `base`; tokens so far end at `reach` or before */
-    size_t unknown;     /* where a run of unknown characters begins, up to base; `base` when there is none */
+    size_t base, reach; /* position of nodes[0]; the furthest end of a token so far */
+    size_t unknown;     /* start of a run of unknown characters that ends at `base`; `base`: there is none */
 } lattice;
 
 static ndp_status offer(lattice *l, size_t at, uint32_t length, int32_t id, double score) {
@@ -75,7 +86,7 @@ static ndp_status offer(lattice *l, size_t at, uint32_t length, int32_t id, doub
     return NDP_OK;
 }
 
-/* The tokens that begin at `at`, or the unknown one of a single character. */
+/* Offers the tokens that start at `at`, or the unknown token for a single character. */
 static ndp_status extend(lattice *l, size_t at) {
     const ndp_unigram *u = l->u;
     double before = l->s->nodes[at - l->base].score;
@@ -99,7 +110,7 @@ static ndp_status extend(lattice *l, size_t at) {
     return offer(l, at, character, u->unknown, u->unknown_score + before);
 }
 
-/* A run of unknown characters, [unknown, end): a token of its own, bytes, or the one for the unknown. */
+/* Ends a run of unknown characters, [unknown, end): a token of that text, byte tokens, or the unknown token. */
 static ndp_status end_unknown(lattice *l, size_t end) {
     const char *text = l->text.data + l->unknown;
     size_t n = end - l->unknown;
@@ -113,7 +124,7 @@ static ndp_status end_unknown(lattice *l, size_t end) {
     return NDP_OK;
 }
 
-/* All ways meet at `end`: what lies before it is decided. Its node becomes the first of the next stretch. */
+/* Fixes the best split up to `end`, where every split has a border. Its node becomes the first of the next stretch. */
 static ndp_status decide(lattice *l, size_t end) {
     ndp_unigram_scratch *s = l->s;
     int64_t n = 0, place = (int64_t)(end - l->base);

@@ -1,4 +1,4 @@
-/* Walking over valid UTF-8, and writing it. */
+/* Reading valid UTF-8 character by character, and writing it. */
 #ifndef NDP_TEXT_UTF8_H
 #define NDP_TEXT_UTF8_H
 
@@ -24,7 +24,7 @@ static inline uint32_t ndp_utf8_decode(const char *text, size_t length) {
     }
 }
 
-/* Where the character that ends before `at` begins; at > 0. */
+/* Start of the character that ends at `at` > 0. */
 static inline size_t ndp_utf8_before(const char *text, size_t at) {
     do
         at--;
@@ -32,7 +32,7 @@ static inline size_t ndp_utf8_before(const char *text, size_t at) {
     return at;
 }
 
-/* Returns the bytes written. */
+/* Returns the number of bytes written. */
 static inline size_t ndp_utf8_encode(uint32_t c, char out[4]) {
     size_t n = c < 0x80 ? 1 : c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
     static const unsigned char leads[] = {0, 0, 0xc0, 0xe0, 0xf0};
@@ -42,7 +42,7 @@ static inline size_t ndp_utf8_encode(uint32_t c, char out[4]) {
     return n;
 }
 
-/* Unicode's White_Space. */
+/* Unicode's White_Space property. */
 static inline bool ndp_is_space(uint32_t c) {
     return (c >= 9 && c <= 13) || c == 0x20 || c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) ||
            c == 0x2028 || c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;

@@ -8,7 +8,7 @@
 
 static uint64_t hash_of(const char *text, size_t length) { return XXH3_64bits(text, length); }
 
-/* The slot that holds the string, or the free one where it belongs. */
+/* The slot of the string, or the free slot for it. */
 static uint32_t slot_of(const ndp_vocab *v, const char *text, size_t length, uint64_t hash) {
     uint32_t i = (uint32_t)hash & v->mask, tag = (uint32_t)(hash >> 32);
     for (;; i = (i + 1) & v->mask) {
@@ -87,6 +87,14 @@ ndp_status ndp_vocab_add(ndp_vocab *v, const char *what, const char *text, size_
 
 int32_t ndp_vocab_find(const ndp_vocab *v, const char *text, size_t length) {
     return v->slots ? v->slots[slot_of(v, text, length, hash_of(text, length))].id : -1;
+}
+
+int32_t ndp_vocab_find_any(const ndp_vocab *v, const char *text, size_t length) {
+    int32_t id = ndp_vocab_find(v, text, length);
+    for (int64_t i = 0; id < 0 && i < v->n; i++)
+        if (v->words[i].used && v->words[i].length == length && !memcmp(v->text.data + v->words[i].at, text, length))
+            id = (int32_t)i;
+    return id;
 }
 
 const char *ndp_vocab_text(const ndp_vocab *v, int64_t id, size_t *length) {

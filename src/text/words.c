@@ -4,9 +4,9 @@
 #include <string.h>
 #include <xxhash.h>
 
-enum { KNOWN_WORDS = 1 << 15 }; /* 2 MiB: about the second cache, and more words than most texts have */
+enum { KNOWN_WORDS = 1 << 15 }; /* 2 MiB: about the size of an L2 cache, and more words than most texts have */
 
-/* A cache line. Longer words, and those of more tokens, are rare, and encoded anew each time. */
+/* One cache line. Longer words, and words of more tokens, are rare and encoded each time. */
 typedef struct ndp_known_word {
     uint8_t length, n_ids; /* length 0: free */
     char text[30];
@@ -53,7 +53,7 @@ static void remember(ndp_words_scratch *s, ndp_span word, const int32_t *ids, in
     memcpy(k->ids, ids, (size_t)n * sizeof *ids);
 }
 
-/* Through the cache, where it is short enough. */
+/* Uses the cache if the word is short enough. */
 static ndp_status encode_word(const ndp_words *w, ndp_words_scratch *s, ndp_span word, ndp_ids *ids) {
     if (word.n > sizeof s->known->text)
         return run_model(w, s, word, ids);
@@ -62,7 +62,7 @@ static ndp_status encode_word(const ndp_words *w, ndp_words_scratch *s, ndp_span
     const known_word *k = slot_of(s, word);
     if (k->length == word.n && !memcmp(k->text, word.data, word.n)) {
         NDP_TRY(ndp_array_reserve(&ids->items, &ids->capacity, ids->n + NDP_COUNT(k->ids), sizeof *ids->items));
-        memcpy(ids->items + ids->n, k->ids, sizeof k->ids); /* all of them: a fixed size is faster */
+        memcpy(ids->items + ids->n, k->ids, sizeof k->ids); /* the whole array: a fixed size is faster */
         ids->n += k->n_ids;
         return NDP_OK;
     }
@@ -72,7 +72,7 @@ static ndp_status encode_word(const ndp_words *w, ndp_words_scratch *s, ndp_span
     return NDP_OK;
 }
 
-/* Without a pre-tokenizer a text is one word: it is cut where nothing reaches across, and most of its pieces are known.
+/* Without a pre-tokenizer the whole text is one word. It is cut where no merge crosses, and the cache has most pieces.
  */
 ndp_status ndp_words_encode(const ndp_words *w, ndp_words_scratch *s, ndp_span word, ndp_ids *ids) {
     bool cuts = !w->is_unigram && !w->byte_level && !w->bpe.ignore_merges && word.n > sizeof s->known->text;

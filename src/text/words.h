@@ -1,18 +1,18 @@
-/* Words to ids: the model, behind a cache of the words that were met. */
+/* Words to ids: the model, with a cache of words in front of it. */
 #ifndef NDP_TEXT_WORDS_H
 #define NDP_TEXT_WORDS_H
 
+#include "base/text.h"
 #include "text/bpe.h"
-#include "text/span.h"
 #include "text/unigram.h"
 
-/* The model of a tokenizer, one of two. */
+/* A tokenizer's model: BPE or unigram. */
 typedef struct ndp_words {
     ndp_vocab vocab;
     bool is_unigram;
     ndp_bpe bpe;
     ndp_unigram unigram;
-    bool byte_level; /* its strings are bytes as GPT-2's characters; words come as they are */
+    bool byte_level; /* the vocabulary writes bytes as GPT-2's characters; words are given as plain bytes */
 } ndp_words;
 void ndp_words_release(ndp_words *w);
 
@@ -25,7 +25,7 @@ typedef struct ndp_words_scratch {
 } ndp_words_scratch;
 void ndp_words_scratch_release(ndp_words_scratch *s);
 
-/* Appends the ids of a word, which is not empty. Fails as the models do. */
+/* Appends the ids of a non-empty word. Errors are those of the models. */
 NDP_API ndp_status ndp_words_encode(const ndp_words *w, ndp_words_scratch *s, ndp_span word, ndp_ids *ids);
 
 #endif

@@ -1,5 +1,5 @@
-/* The memory that encoding and decoding work in. A tokenizer keeps what its threads are done with, so that short texts
- * do not pay for it each time. */
+/* Working memory for encoding and decoding. A tokenizer keeps what its threads return, so that short texts do not pay
+ * for allocating it. */
 #ifndef NDP_TEXT_WORKBENCH_H
 #define NDP_TEXT_WORKBENCH_H
 
@@ -19,9 +19,9 @@ typedef struct ndp_workbenches ndp_workbenches;
 
 NDP_API ndp_status ndp_workbenches_create(ndp_workbenches **out);
 void ndp_workbenches_destroy(ndp_workbenches *all);
-/* One for the calling thread, until it puts it back. */
+/* Working memory for the calling thread, until ndp_workbench_put. */
 NDP_API ndp_status ndp_workbench_take(ndp_workbenches *all, ndp_workbench **out);
-/* `bytes`: of the text it was used for; after large ones it is not kept. */
+/* `bytes`: size of the text it was used for; after a large text the memory is freed instead of kept. */
 void ndp_workbench_put(ndp_workbenches *all, ndp_workbench *w, size_t bytes);
 
 #endif

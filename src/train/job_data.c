@@ -66,7 +66,7 @@ void ndp_job_data_close(ndp_job_data *d) {
     ndp_chat_release(&d->chat);
     ndp_tokenizer_destroy(d->tokenizer);
     free(d->tokenizer_source);
-    free(d->parts);
+    free(d->sources);
     *d = (ndp_job_data){0};
 }
 
@@ -132,25 +132,25 @@ static ndp_status held_rows(ndp_job_data *d) {
 /* The sampler, and with data.mix how many rows an epoch takes of each source. */
 static ndp_status open_sampler(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    int n = ndp_dataset_parts(d->dataset);
+    int n = ndp_dataset_sources(d->dataset);
     d->sampler = (ndp_sampler){
         .rows = ndp_dataset_rows(d->dataset), .seed = (uint64_t)c->train.seed, .shuffle = c->data.shuffle};
     if (c->data.mix.n == 0)
         return NDP_OK;
-    d->parts = calloc((size_t)n, sizeof *d->parts);
-    if (!d->parts)
+    d->sources = calloc((size_t)n, sizeof *d->sources);
+    if (!d->sources)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a mix of %d sources", n);
     d->sampler.rows = 0;
     for (int i = 0; i < n; i++) {
-        ndp_mix_part *p = &d->parts[i];
-        ndp_dataset_part(d->dataset, i, &p->first, &p->rows);
+        ndp_mix_source *p = &d->sources[i];
+        ndp_dataset_source(d->dataset, i, &p->first, &p->rows);
         p->taken = ndp_mix_taken(p->rows, strtod(c->data.mix.items[i], NULL));
         d->sampler.rows += p->taken;
     }
     NDP_CHECK(d->sampler.rows > 0 || d->tokens.head,
               "data.mix takes no row: the files that it takes have nothing to predict");
-    d->sampler.parts = d->parts;
-    d->sampler.n_parts = n;
+    d->sampler.sources = d->sources;
+    d->sampler.n_sources = n;
     return NDP_OK;
 }
 
@@ -217,10 +217,10 @@ void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
         describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", out);
     if (d->held && ndp_dataset_rows(d->held) > 0)
         describe_rows(d, d->held, "held out", "rows", out);
-    for (int i = 0; i < d->sampler.n_parts && d->sampler.rows > 0; i++)
+    for (int i = 0; i < d->sampler.n_sources && d->sampler.rows > 0; i++)
         ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],
-                     (long long)d->parts[i].taken, (long long)d->parts[i].rows,
-                     100.0 * (double)d->parts[i].taken / (double)d->sampler.rows);
+                     (long long)d->sources[i].taken, (long long)d->sources[i].rows,
+                     100.0 * (double)d->sources[i].taken / (double)d->sampler.rows);
     note_end_token(d, out);
     note_head(d, out);
 }

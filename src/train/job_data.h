@@ -2,6 +2,7 @@
 #ifndef NDP_TRAIN_JOB_DATA_H
 #define NDP_TRAIN_JOB_DATA_H
 
+#include "data/cache/cache.h"
 #include "data/corpus/chat.h"
 #include "data/packing.h"
 #include "data/sampler.h"
@@ -17,7 +18,7 @@ typedef struct ndp_job_data {
     ndp_hash128 content, held_content;   /* hashes of these files (cache.h); known on rank 0 */
     ndp_dataset *dataset, *held;         /* NULL: not opened; nothing is held out */
     ndp_sampler sampler;
-    ndp_mix_part *parts; /* of the sampler; NULL without data.mix */
+    ndp_mix_source *sources; /* of the sampler; NULL without data.mix */
 } ndp_job_data;
 
 /* Opens the tokenizer, its chat template and the end token of texts (data.end_token). NDP_EINVAL: the token is not in

@@ -248,18 +248,19 @@ static void manifests_by_hand(void **state) {
         {HEAD "\"step\":1,\"samples\":2,\"seed\":3}", false, NDP_EFORMAT, "no array \"files\""},
         {HEAD NUMBERS "\"files\":{}}", false, NDP_EFORMAT, "no array \"files\""},
         {HEAD NUMBERS "\"files\":[null]}", false, NDP_EFORMAT, "is not an object"},
-        {HEAD NUMBERS "\"files\":[{\"bytes\":1}]}", false, NDP_EFORMAT, "\"\" is no name"},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"../x\",\"bytes\":1}]}", false, NDP_EFORMAT, "\"../x\" is no name"},
-        {HEAD NUMBERS "\"files\":[{\"name\":\"a/b\",\"bytes\":1}]}", false, NDP_EFORMAT, "\"a/b\" is no name"},
+        {HEAD NUMBERS "\"files\":[{\"bytes\":1}]}", false, NDP_EFORMAT, "\"\" is not the name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"../x\",\"bytes\":1}]}", false, NDP_EFORMAT, "\"../x\" is not the name"},
+        {HEAD NUMBERS "\"files\":[{\"name\":\"a/b\",\"bytes\":1}]}", false, NDP_EFORMAT, "\"a/b\" is not the name"},
         {HEAD NUMBERS "\"files\":[{\"name\":\"a\"}]}", false, NDP_EFORMAT, "\"bytes\" is missing"},
         {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":null}]}", false, NDP_EFORMAT, "\"bytes\""},
         {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":-1}]}", false, NDP_EFORMAT, "\"bytes\" is -1"},
         {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":1},{\"name\":\"a\",\"bytes\":1}]}", false, NDP_EFORMAT,
-         "\"a\" is there twice"},
+         "\"a\" is listed twice"},
         /* What came with version 2 is not of version 1: a flipped digit makes nothing unverifiable. */
-        {HEAD NUMBERS "\"files\":[],\"extra\":{},\"hash\":" H "}", false, NDP_EFORMAT, "\"hash\" is no member"},
+        {HEAD NUMBERS "\"files\":[],\"extra\":{},\"hash\":" H "}", false, NDP_EFORMAT,
+         "\"hash\" is not a known member"},
         {HEAD NUMBERS "\"files\":[{\"name\":\"a\",\"bytes\":9,\"chunks\":[]}]}", false, NDP_EFORMAT,
-         "\"chunks\" is no member"},
+         "\"chunks\" is not a known member"},
         {HEAD2 NUMBERS FILE_A "[[0,5," H "],[5,4," H "]]}]", true, NDP_OK, ""},
         {HEAD2 NUMBERS "\"extra\":{},\"files\":[]", true, NDP_OK, ""},
         {HEAD2 "\"step\":1,\"samples\":2,\"extra\":{},\"files\":[]", true, NDP_EFORMAT, "\"seed\" is missing"},
@@ -267,12 +268,12 @@ static void manifests_by_hand(void **state) {
         {HEAD2 "\"samples\":1,\"seed\":3,\"extra\":{},\"files\":[]", true, NDP_EFORMAT, "\"step\" is missing"},
         {HEAD2 NUMBERS "\"files\":[]", true, NDP_EFORMAT, "\"extra\" is missing"},
         {HEAD2 NUMBERS "\"extra\":{}", true, NDP_EFORMAT, "\"files\" is missing"},
-        {HEAD2 NUMBERS "\"extra\":{},\"files\":[],\"more\":1", true, NDP_EFORMAT, "\"more\" is no member"},
+        {HEAD2 NUMBERS "\"extra\":{},\"files\":[],\"more\":1", true, NDP_EFORMAT, "\"more\" is not a known member"},
         {HEAD2 NUMBERS "\"extra\":{},\"files\":[{\"name\":\"a\",\"bytes\":9}]", true, NDP_EFORMAT,
          "no array \"chunks\""},
         {HEAD2 NUMBERS FILE_A "[[0,5," H "]]}]", true, NDP_EFORMAT, "a has 9 bytes, its chunks cover 5"},
-        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[4,5," H "]]}]", true, NDP_EFORMAT, "a chunk of 5 bytes at 4, where"},
-        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[6,3," H "]]}]", true, NDP_EFORMAT, "a chunk of 3 bytes at 6, where"},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[4,5," H "]]}]", true, NDP_EFORMAT, "a chunk of 5 bytes at 4; expected"},
+        {HEAD2 NUMBERS FILE_A "[[0,5," H "],[6,3," H "]]}]", true, NDP_EFORMAT, "a chunk of 3 bytes at 6; expected"},
         {HEAD2 NUMBERS FILE_A "[[0,9," H "],[9,0," H "]]}]", true, NDP_EFORMAT, "a chunk of 0 bytes at 9"},
         {HEAD2 NUMBERS FILE_A "[[0,999999999," H "]]}]", true, NDP_EFORMAT, "a chunk of 999999999 bytes"},
         {HEAD2 NUMBERS FILE_A "[[0,9,\"00\"]]}]", true, NDP_EFORMAT, "is not [offset, bytes, \"hash\"]"},
@@ -314,7 +315,7 @@ static void every_byte_of_a_manifest_counts(void **state) {
     for (char *v = strstr(text, "\"version\": 2"); *v != '2' || (*v = '1', false); v++)
         ;
     ndp_manifest m = {0};
-    CHECK_FAILS(ndp_manifest_parse(text, size, "m", &m), NDP_EFORMAT, "\"hash\" is no member");
+    CHECK_FAILS(ndp_manifest_parse(text, size, "m", &m), NDP_EFORMAT, "\"hash\" is not a known member");
     free(text);
 }
 

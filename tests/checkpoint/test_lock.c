@@ -386,10 +386,10 @@ static void no_locks(void **state) {
     }
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkfifo(path, 0600), 0);
-    refused(*state, NDP_EFORMAT, "is no regular file");
+    refused(*state, NDP_EFORMAT, "is not a regular file");
     assert_int_equal(unlink(path), 0);
     assert_int_equal(mkdir(path, 0700), 0);
-    refused(*state, NDP_EFORMAT, "is no regular file");
+    refused(*state, NDP_EFORMAT, "is not a regular file");
 }
 
 /* Each call that takes a lock fails once: the lock is not held, and what was there is there. */

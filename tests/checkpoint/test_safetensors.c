@@ -54,7 +54,7 @@ static void damaged_headers(void **state) {
         {"{" T("a", "F32 ", "[1]", 0, 4) "}", 4, "tensor a: unknown dtype \"F32 \""},
         {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", 4, "tensor a: shape is missing"},
         {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", 4, "tensor a: data_offsets is missing"},
-        {"{" T("a", "F32", "7", 0, 4) "}", 4, "tensor a: shape is no array"},
+        {"{" T("a", "F32", "7", 0, 4) "}", 4, "tensor a: shape is not an array"},
         {"{" T("a", "F32", "[1,-1]", 0, 4) "}", 4, "tensor a: shape[1] is -1"},
         {"{" T("a", "F32", "[1.5]", 0, 4) "}", 4, "tensor a: shape[0] is 1.5"},
         {"{" T("a", "F32", "[null]", 0, 4) "}", 4, "tensor a: shape[0] is null"},
@@ -73,8 +73,8 @@ static void damaged_headers(void **state) {
         {"{" T("a", "F32", "[1]", 0, 4) "," T("b", "F32", "[1]", 8, 12) "}", 12,
          "a hole of 4 bytes between a and tensor b"},
         {"{" T("a", "F32", "[1]", 4, 8) "}", 8, "a hole of 4 bytes between the start and tensor a"},
-        {"{" T("a", "F32", "[1]", 0, 4) "}", 9, "5 bytes behind the last tensor belong to none"},
-        {"{}", 1, "1 bytes behind the last tensor"},
+        {"{" T("a", "F32", "[1]", 0, 4) "}", 9, "5 bytes after the last tensor belong to none"},
+        {"{}", 1, "1 bytes after the last tensor"},
         {"{" T("a", "F32", "[1]", 0, 4) "," T("a", "F32", "[1]", 4, 8) "}", 8, "same key twice"},
         {"{" T("a", "F32", "[1]", 0, 4) "," T("\\u0061", "F32", "[1]", 4, 8) "}", 8, "same key twice"},
     };
@@ -199,7 +199,7 @@ static void round_trip(void **state) {
     CHECK_OK(ndp_safetensors_read(f, ndp_safetensors_at(f, 7), 0, 2, longs, NDP_I64, true));
     assert_true(longs[0] == INT64_MIN && longs[1] == 3);
     CHECK_FAILS(ndp_safetensors_read(f, e, 0, 3, got, NDP_F32, false), NDP_ENOTSUP, "ids is stored as I32");
-    CHECK_FAILS(ndp_safetensors_read(f, e, 1, 3, ids, NDP_I32, false), NDP_EBUG, "[1, +3) asked for, it has 3");
+    CHECK_FAILS(ndp_safetensors_read(f, e, 1, 3, ids, NDP_I32, false), NDP_EBUG, "[1, +3) requested, it has 3");
     CHECK_FAILS(ndp_safetensors_read(f, e, -1, 1, ids, NDP_I32, false), NDP_EBUG, "ids");
     CHECK_FAILS(ndp_safetensors_read(f, e, 2, INT64_MAX, ids, NDP_I32, false), NDP_EBUG, "ids");
     free(want);
@@ -291,7 +291,7 @@ static void ranks_share_one_file(void **state) {
     ndp_safetensors_writer *other = NULL;
     CHECK_FAILS(ndp_safetensors_join(path, two, 1, &other), NDP_EIO, "the ranks do not agree on its tensors");
     CHECK_FAILS(ndp_safetensors_create(path, two, 2, &other), NDP_EIO, "File exists");
-    CHECK_FAILS(ndp_safetensors_join(in(*state, "none", path), two, 2, &other), NDP_EIO, "which rank 0 made");
+    CHECK_FAILS(ndp_safetensors_join(in(*state, "none", path), two, 2, &other), NDP_EIO, "which rank 0 created");
 }
 
 static void refused_lists_and_writes(void **state) {
@@ -301,7 +301,7 @@ static void refused_lists_and_writes(void **state) {
     int64_t size;
     char path[512];
     float x[4] = {0};
-    CHECK_FAILS(ndp_safetensors_size(twice, 3, &size, NULL), NDP_EINVAL, "tensor a is to be saved twice");
+    CHECK_FAILS(ndp_safetensors_size(twice, 3, &size, NULL), NDP_EINVAL, "tensor a would be saved twice");
     CHECK_FAILS(ndp_safetensors_size(&huge, 1, &size, NULL), NDP_EINVAL, "huge");
     CHECK_FAILS(ndp_safetensors_size(&metadata, 1, &size, NULL), NDP_EINVAL, "__metadata__");
     CHECK_OK(ndp_safetensors_size(&one, 1, &size, NULL));

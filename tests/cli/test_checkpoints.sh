@@ -77,7 +77,7 @@ for transport in $(transports); do
     code_is 2
     lines err 1 '^ndparallel'
     says err 'of step 6, is damaged \(model\.safetensors: tensor model\.' 'the one before it, of step 5' \
-        'Steps that verify: 4, 3, 2; go on from one of them by --resume-from STEP'
+        'Steps that verify: 4, 3, 2; resume from one of them with --resume-from STEP'
     find run | sort | cmp -s - before || fail "something was changed"
     resume "$transport" --resume-from 5
     code_is 2
@@ -99,7 +99,7 @@ for transport in $(transports); do
     done
     resume "$transport" --resume
     code_is 2
-    says err 'No checkpoint verifies: begin anew in another train.output_dir'
+    says err 'No checkpoint verifies: start again in another train.output_dir'
     for step in 2 3 4 5 6; do
         mv ${steps}$step ${steps}$step.damaged
     done

@@ -69,7 +69,7 @@ input=/dev/null
 run tokenize --tokenizer . --file texts.jsonl --text-field body
 refused "texts.jsonl:1: the record has no 'body'"
 run tokenize --tokenizer . --text '[1, 5]' --decode
-refused 'item 1, 5, is no id of this vocabulary of 5'
+refused 'item 1, 5, is not an id of this vocabulary of 5'
 run tokenize --tokenizer . --text 7 --decode
 refused 'neither a list of ids'
 run tokenize --tokenizer . --text c

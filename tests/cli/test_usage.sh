@@ -83,7 +83,7 @@ refused "step 'five': expected a whole number"
 run checkpoint verify --force run
 refused '--force goes with rm'
 run checkpoint list nowhere
-refused "'nowhere' is no run folder"
+refused "'nowhere' is not a run folder"
 run train --resume-from x job.yaml
 refused "--resume-from 'x': expected a whole number"
 

@@ -100,7 +100,8 @@ static void templates_that_are_not_known_are_refused(void **state) {
     ndp_tokenizer *t = tokenizer(*state, CONFIG), *bytes;
     ndp_chat c;
     ndp_rendering r = {0};
-    CHECK_FAILS(ndp_chat_init(&c, t, *state, "qwen9"), NDP_EINVAL, "there is no 'qwen9'; built in are chatml, qwen2.5");
+    CHECK_FAILS(ndp_chat_init(&c, t, *state, "qwen9"), NDP_EINVAL,
+                "there is no 'qwen9'; the built-in templates are chatml, qwen2.5");
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
     assert_string_equal(ndp_chat_name(&c), "none");
     CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "has no chat template; data.chat_template");
@@ -110,7 +111,7 @@ static void templates_that_are_not_known_are_refused(void **state) {
                   "{\"chat_template\":[{\"name\":\"tool\",\"template\":\"x\"},{\"name\":\"default\",\"template\":"
                   "\"{{ messages }}\"}]}");
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
-    CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "of its own that is none of those built in");
+    CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "a chat template that is not built in");
     ndp_chat_release(&c);
     CHECK_OK(ndp_chat_init(&c, t, *state, "plain"));
     CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "end token, and this one has none");

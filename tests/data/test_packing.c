@@ -2,14 +2,14 @@
 #include "data/packing.h"
 
 #include "base/rng.h"
-#include "data/cache/cache_file.h"
+#include "data/cache/cache.h"
 #include "data/folder.h"
-#include "data/rows.h"
+#include "data/row_table.h"
 
 enum { MAX = 64 };
 
 typedef struct rows {
-    int32_t tokens[MAX], labels[MAX], positions[MAX], starts[MAX];
+    int32_t tokens[MAX], labels[MAX], positions[MAX], document_start[MAX];
 } rows;
 
 /* The cache of some files' contents; The caller frees. */
@@ -55,7 +55,7 @@ static void a_cut_cache_is_named(void **state) {
         CHECK_OK(ndp_dataset_check(d));
         assert_int_equal(truncate(path, cut == 0 ? 0 : cut == 1 ? 100 : 50000), 0);
         for (int64_t row = 0; row < ndp_dataset_rows(d); row++)
-            CHECK_OK(ndp_dataset_row(d, row, x.tokens, x.labels, x.positions, x.starts));
+            CHECK_OK(ndp_dataset_row(d, row, x.tokens, x.labels, x.positions, x.document_start));
         CHECK_FAILS(ndp_dataset_check(d), NDP_EIO, path);
         ndp_dataset_close(d);
         unlink(path);
@@ -73,8 +73,8 @@ static void a_changed_id_is_refused(void **state) {
     assert_int_equal(fseek(f, (long)sizeof(ndp_cache_header) + 4, SEEK_SET), 0);
     assert_int_equal(fwrite("\xff\xff", 1, 2, f), 2);
     fclose(f);
-    CHECK_FAILS(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.starts), NDP_EIO,
-                "holds the id 65535, beyond its largest 256: it was changed while it was in use");
+    CHECK_FAILS(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.document_start), NDP_EIO,
+                "contains the id 65535, beyond its largest 256: it was changed while in use");
     ndp_dataset_close(d);
     free(path);
 }
@@ -90,13 +90,13 @@ static void check(const int32_t *got, int n, const int32_t *want, const char *wh
 enum { B = 256 };
 
 static void check_row(const ndp_dataset *d, int r, const int32_t *tokens, const int32_t *labels,
-                      const int32_t *positions, const int32_t *starts, int64_t valid) {
+                      const int32_t *positions, const int32_t *document_start, int64_t valid) {
     rows x;
-    CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+    CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
     check(x.tokens, 4, tokens, "tokens", r);
     check(x.labels, 4, labels, "labels", r);
     check(x.positions, 4, positions, "positions", r);
-    check(x.starts, 4, starts, "starts", r);
+    check(x.document_start, 4, document_start, "document_start", r);
     assert_int_equal(ndp_dataset_valid(d, r), valid);
 }
 
@@ -106,7 +106,7 @@ static void documents_are_cut_and_packed(void **state) {
     static const int32_t tokens[3][4] = {{B, 'a', 'b', 'c'}, {B, 'f', 0, 0}, {B, 'h', 'i', 0}};
     static const int32_t labels[3][4] = {{'a', 'b', 'c', 'd'}, {'f', -1, -1, -1}, {'h', 'i', -1, -1}};
     static const int32_t positions[3][4] = {{0, 1, 2, 3}, {0, 1, 0, 0}, {0, 1, 2, 0}};
-    static const int32_t starts[3][4] = {{0, 0, 0, 0}, {0, 0, 2, 3}, {0, 0, 0, 3}};
+    static const int32_t document_start[3][4] = {{0, 0, 0, 0}, {0, 0, 2, 3}, {0, 0, 0, 3}};
     static const int64_t valid[3] = {4, 1, 2};
     assert_int_equal(ndp_dataset_rows(d), 3);
     assert_int_equal(ndp_dataset_tokens(d), 9);
@@ -114,7 +114,7 @@ static void documents_are_cut_and_packed(void **state) {
     assert_int_equal(ndp_dataset_documents(d), 3);
     assert_true(ndp_dataset_fill(d) == 0.75);
     for (int r = 0; r < 3; r++)
-        check_row(d, r, tokens[r], labels[r], positions[r], starts[r], valid[r]);
+        check_row(d, r, tokens[r], labels[r], positions[r], document_start[r], valid[r]);
     ndp_dataset_close(d);
 }
 
@@ -160,17 +160,17 @@ static void without_the_mask_the_stream_is_one_text(void **state) {
     static const int32_t plain[4] = {0, 1, 2, 3}, zeros[4] = {0};
     for (int r = 0; r < 3; r++) {
         rows x;
-        CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+        CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
         check(x.labels, 4, labels[r], "labels", r);
         check(x.positions, r < 2 ? 4 : 2, plain, "positions", r);
-        check(x.starts, r < 2 ? 4 : 2, zeros, "starts", r);
+        check(x.document_start, r < 2 ? 4 : 2, zeros, "document_start", r);
         assert_int_equal(ndp_dataset_valid(d, r), r < 2 ? 4 : 1);
     }
     ndp_dataset_close(d);
 }
 
 /* Any row length, every way: as many labels as there are predictions, each the token that follows; the invariants of
- * starts and positions hold; the cheap count is the true one. */
+ * document_start and positions hold; the cheap count is the true one. */
 static void every_prediction_is_in_one_row(void **state) {
     static const char TEXT[] =
         "a\n<|endoftext|>\nbb\n<|endoftext|>\nccc\n<|endoftext|>\ndddddddddddddd\n<|endoftext|>\ne";
@@ -184,17 +184,17 @@ static void every_prediction_is_in_one_row(void **state) {
             for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
                 rows x;
                 int64_t valid = 0;
-                CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+                CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
                 for (int t = 0; t < length; t++) {
                     valid += x.labels[t] >= 0;
                     if (x.labels[t] >= 0 && x.labels[t] < 128)
                         seen[x.labels[t]]++;
-                    assert_int_equal(x.positions[t], t - x.starts[t]);
-                    assert_true(t == 0 || x.starts[t] == t || x.starts[t] == x.starts[t - 1]);
+                    assert_int_equal(x.positions[t], t - x.document_start[t]);
+                    assert_true(t == 0 || x.document_start[t] == t || x.document_start[t] == x.document_start[t - 1]);
                     if (x.labels[t] >= 0 && t + 1 < length)
                         assert_int_equal(x.labels[t], x.tokens[t + 1]);
                     if (mask && x.tokens[t] == B)
-                        assert_int_equal(x.starts[t], t);
+                        assert_int_equal(x.document_start[t], t);
                     assert_true(x.tokens[t] >= 0 && x.tokens[t] <= 256);
                 }
                 assert_true(valid > 0);
@@ -224,7 +224,7 @@ static void rows_are_nearly_full(void **state) {
     int64_t documents = 0;
     for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
         rows x;
-        CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+        CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
         for (int t = 0; t < LENGTH; t++)
             documents += x.tokens[t] == B;
     }
@@ -254,7 +254,7 @@ static void documents_are_held_out(void **state) {
         documents[part] = ndp_dataset_documents(d);
         for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
             rows x;
-            CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.starts));
+            CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
             for (int t = 0; t + 4 < 32; t++)
                 if (x.tokens[t] == B) {
                     int number = 0;
@@ -272,7 +272,7 @@ static void documents_are_held_out(void **state) {
     assert_in_range(documents[1], 60, 100);
     ndp_dataset *none = NULL;
     ndp_row_opts o = {.length = 32, .document_mask = true, .held_out = 1e-9, .validation = true};
-    CHECK_FAILS(ndp_dataset_open(path, &o, &none), NDP_EINVAL, "no document is held out: data.validation_fraction");
+    CHECK_FAILS(ndp_dataset_open(path, &o, &none), NDP_EINVAL, "the validation set is empty: data.validation_fraction");
     free(path);
     ndp_str_release(&text);
 }
@@ -283,13 +283,13 @@ static void rows_may_keep_sources_apart(void **state) {
     ndp_dataset *d =
         open_rows(prepare(*state, texts, 2), &(ndp_row_opts){.length = 8, .document_mask = true, .by_source = true});
     int64_t first, n;
-    assert_int_equal(ndp_dataset_parts(d), 2);
+    assert_int_equal(ndp_dataset_sources(d), 2);
     for (int i = 0; i < 2; i++) {
         rows x;
-        ndp_dataset_part(d, i, &first, &n);
+        ndp_dataset_source(d, i, &first, &n);
         assert_int_equal(first, i);
         assert_int_equal(n, 1);
-        CHECK_OK(ndp_dataset_row(d, first, x.tokens, x.labels, x.positions, x.starts));
+        CHECK_OK(ndp_dataset_row(d, first, x.tokens, x.labels, x.positions, x.document_start));
         for (int t = 0; t < 8; t++)
             assert_true(x.tokens[t] != (i ? 'a' : 'b'));
     }
@@ -329,10 +329,10 @@ static void only_what_is_learned_has_labels(void **state) {
     assert_int_equal(ndp_dataset_rows(d), 2);
     assert_int_equal(ndp_dataset_labels(d), 2);
     rows x;
-    CHECK_OK(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.starts));
+    CHECK_OK(ndp_dataset_row(d, 0, x.tokens, x.labels, x.positions, x.document_start));
     check(x.tokens, 2, (int32_t[]){'b', 'c'}, "tokens", 0);
     check(x.labels, 2, (int32_t[]){'c', -1}, "labels", 0);
-    CHECK_OK(ndp_dataset_row(d, 1, x.tokens, x.labels, x.positions, x.starts));
+    CHECK_OK(ndp_dataset_row(d, 1, x.tokens, x.labels, x.positions, x.document_start));
     check(x.labels, 2, (int32_t[]){-1, 'd'}, "labels", 1);
     ndp_dataset_close(d);
     free(path);
@@ -341,8 +341,8 @@ static void only_what_is_learned_has_labels(void **state) {
 static void out_of_range_is_an_error(void **state) {
     ndp_dataset *d = dataset(*state, THREE, 4, true), *none = NULL;
     rows x;
-    CHECK_FAILS(ndp_dataset_row(d, 3, x.tokens, x.labels, x.positions, x.starts), NDP_EINVAL, "row 3");
-    CHECK_FAILS(ndp_dataset_row(d, -1, x.tokens, x.labels, x.positions, x.starts), NDP_EINVAL, "row -1");
+    CHECK_FAILS(ndp_dataset_row(d, 3, x.tokens, x.labels, x.positions, x.document_start), NDP_EINVAL, "row 3");
+    CHECK_FAILS(ndp_dataset_row(d, -1, x.tokens, x.labels, x.positions, x.document_start), NDP_EINVAL, "row -1");
     assert_int_equal(ndp_dataset_valid(d, 3), 0);
     CHECK_FAILS(ndp_dataset_open("/no/such/cache", &(ndp_row_opts){.length = 4}, &none), NDP_EIO, "/no/such/cache");
     CHECK_FAILS(ndp_dataset_open("/no/such/cache", &(ndp_row_opts){.length = 0}, &none), NDP_EINVAL, "sequence length");

@@ -227,8 +227,8 @@ static void bytes_of_other_programs(void **state) {
                   "\xef\xbb\xbf"
                   "ab\n\xff",
                   7, texts, NDP_EFORMAT, "a.txt:2: byte 6 of the file (0xff)");
-    check_refused(f, "a.txt", "a\0b\0", 4, texts, NDP_EFORMAT, "a.txt: begins as UTF-16 does");
-    check_refused(f, "a.txt", "\0a\0b", 4, texts, NDP_EFORMAT, "a.txt: begins as UTF-16 does");
+    check_refused(f, "a.txt", "a\0b\0", 4, texts, NDP_EFORMAT, "a.txt: looks like UTF-16");
+    check_refused(f, "a.txt", "\0a\0b", 4, texts, NDP_EFORMAT, "a.txt: looks like UTF-16");
     check_refused(f, "a.txt",
                   "\xff\xfe"
                   "a\0",
@@ -396,10 +396,10 @@ static void broken_files_of_ids(void **state) {
     } cases[] = {
         {0, 0, 0, 3, 0, "a.bin: token 2, at byte 4 of the file, is the id 262; the vocabulary ends at 261"},
         {20240520, 1, 3, 3, 0, "a.bin: token 2, at byte 1028 of the file, is the id 262"},
-        {0, 0, 0, 2, 1, "a.bin: 3 bytes of ids are no whole number of 16-bit ids"},
-        {20240801, 7, 2, 2, 1, "a.bin: 7 bytes of ids are no whole number of 32-bit ids"},
+        {0, 0, 0, 2, 1, "a.bin: 3 bytes are not a whole number of 16-bit ids"},
+        {20240801, 7, 2, 2, 1, "a.bin: 7 bytes are not a whole number of 32-bit ids"},
         {20240520, 1, 3, 2, 0, "a.bin: the header says 3 tokens, the file has 2"},
-        {20240520, 2, 2, 2, 0, "a.bin: the header says version 2; known is 1"},
+        {20240520, 2, 2, 2, 0, "a.bin: the header says version 2; only version 1 is supported"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         bin b = make_bin(cases[i].magic, cases[i].version, cases[i].told, cases[i].magic == 20240801 ? 4 : 2, ids,
@@ -467,7 +467,7 @@ static void compressed_files(void **state) {
         const char *name;
         int (*filter)(struct archive *);
         const char *behind; /* what is said of a line of text behind the end */
-    } kinds[] = {{"a.jsonl.gz", archive_write_add_filter_gzip, "13 bytes behind the end of the .gz data"},
+    } kinds[] = {{"a.jsonl.gz", archive_write_add_filter_gzip, "the last 13 bytes, after the end of the .gz data"},
                  {"a.jsonl.zst", archive_write_add_filter_zstd, ": not a whole "},
                  {"a.JSONL.XZ", archive_write_add_filter_xz, ": not a whole "}};
     for (int i = 0; i < NDP_COUNT(kinds); i++) {

@@ -194,7 +194,7 @@ static void errors_are_those_of_a_run(void **state) {
         {"a.txt", "ab\xff", "a.txt:1: byte 2 of the file (0xff) is not valid UTF-8"},
         {"a.json", "{}", "a.json: not a list of records"},
         {"a.parquet", "PAR1", "reading .parquet files is not built yet"},
-        {"a.bin", "abc", "3 bytes of ids are no whole number of 16-bit ids"},
+        {"a.bin", "abc", "3 bytes are not a whole number of 16-bit ids"},
         {"a.txt.gz", "nothing", "a.txt.gz: not a whole .gz file"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {

@@ -88,17 +88,17 @@ static void an_update_reads_the_same_on_every_layout(void **state) {
 
 /* ---- mixes ---- */
 
-enum { PARTS = 4, EPOCHS = 7 };
+enum { SOURCES = 4, EPOCHS = 7 };
 
-/* Of parts of 100, 40, 1 and 30 rows an epoch takes 1, 0.5, 3 and 2.4 times as many. */
-static ndp_sampler mix(ndp_mix_part parts[PARTS], bool shuffle) {
-    static const int64_t rows[PARTS] = {100, 40, 1, 30};
-    static const double weights[PARTS] = {1, 0.5, 3, 2.4};
-    ndp_sampler s = {.seed = 3, .shuffle = shuffle, .parts = parts, .n_parts = PARTS};
+/* Of sources of 100, 40, 1 and 30 rows an epoch takes 1, 0.5, 3 and 2.4 times as many. */
+static ndp_sampler mix(ndp_mix_source sources[SOURCES], bool shuffle) {
+    static const int64_t rows[SOURCES] = {100, 40, 1, 30};
+    static const double weights[SOURCES] = {1, 0.5, 3, 2.4};
+    ndp_sampler s = {.seed = 3, .shuffle = shuffle, .sources = sources, .n_sources = SOURCES};
     int64_t first = 0;
-    for (int i = 0; i < PARTS; first += rows[i++]) {
-        parts[i] = (ndp_mix_part){first, rows[i], ndp_mix_taken(rows[i], weights[i])};
-        s.rows += parts[i].taken;
+    for (int i = 0; i < SOURCES; first += rows[i++]) {
+        sources[i] = (ndp_mix_source){first, rows[i], ndp_mix_taken(rows[i], weights[i])};
+        s.rows += sources[i].taken;
     }
     assert_int_equal(s.rows, 100 + 20 + 3 + 72);
     return s;
@@ -109,8 +109,8 @@ static ndp_sampler mix(ndp_mix_part parts[PARTS], bool shuffle) {
 static void a_mix_takes_parts_by_their_weights(void **state) {
     (void)state;
     for (int shuffle = 0; shuffle < 2; shuffle++) {
-        ndp_mix_part parts[PARTS];
-        ndp_sampler s = mix(parts, shuffle);
+        ndp_mix_source sources[SOURCES];
+        ndp_sampler s = mix(sources, shuffle);
         for (int64_t epoch = 0; epoch < EPOCHS; epoch++) {
             int count[171] = {0};
             for (int64_t k = 0; k < s.rows; k++) {
@@ -118,14 +118,14 @@ static void a_mix_takes_parts_by_their_weights(void **state) {
                 assert_in_range(row, 0, 170);
                 count[row]++;
             }
-            for (int i = 0; i < PARTS; i++) {
-                int64_t sum = 0, least = parts[i].taken / parts[i].rows;
-                for (int64_t r = 0; r < parts[i].rows; r++) {
-                    int c = count[parts[i].first + r];
+            for (int i = 0; i < SOURCES; i++) {
+                int64_t sum = 0, least = sources[i].taken / sources[i].rows;
+                for (int64_t r = 0; r < sources[i].rows; r++) {
+                    int c = count[sources[i].first + r];
                     assert_true(c == least || c == least + 1);
                     sum += c;
                 }
-                assert_int_equal(sum, parts[i].taken);
+                assert_int_equal(sum, sources[i].taken);
             }
         }
     }
@@ -135,11 +135,11 @@ static void a_mix_takes_parts_by_their_weights(void **state) {
 static void all_of_a_part_comes_in_the_end(void **state) {
     (void)state;
     for (int shuffle = 0; shuffle < 2; shuffle++) {
-        ndp_mix_part parts[PARTS];
-        ndp_sampler s = mix(parts, shuffle);
+        ndp_mix_source sources[SOURCES];
+        ndp_sampler s = mix(sources, shuffle);
         int count[40] = {0}, most = 0, least = EPOCHS;
         for (int64_t k = 0; k < (EPOCHS + 1) * s.rows; k++) {
-            int64_t row = ndp_sampler_row(&s, k) - parts[1].first;
+            int64_t row = ndp_sampler_row(&s, k) - sources[1].first;
             if (row >= 0 && row < 40)
                 count[row]++;
         }
@@ -158,8 +158,8 @@ static void weights_at_their_edges(void **state) {
     assert_int_equal(ndp_mix_taken(10, 0.001), 1);
     assert_int_equal(ndp_mix_taken(10, 1), 10);
     assert_int_equal(ndp_mix_taken(10, 2.26), 23);
-    ndp_mix_part parts[] = {{0, 5, 0}, {5, 3, 3}};
-    ndp_sampler s = {.rows = 3, .shuffle = true, .parts = parts, .n_parts = 2};
+    ndp_mix_source sources[] = {{0, 5, 0}, {5, 3, 3}};
+    ndp_sampler s = {.rows = 3, .shuffle = true, .sources = sources, .n_sources = 2};
     for (int k = 0; k < 30; k++)
         assert_in_range(ndp_sampler_row(&s, k), 5, 7);
 }

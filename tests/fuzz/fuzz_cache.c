@@ -1,6 +1,6 @@
 /* libFuzzer: a token cache from memory, behind a byte that says how rows are made of it. Its magic, version and hash
  * are put right, so that what lies behind them is looked at. What is accepted has tables in order, and gives rows whose
- * ids, starts and positions the model can use, or an error. */
+ * ids, document_start and positions the model can use, or an error. */
 #include "data/cache/cache_file.h"
 #include "data/packing.h"
 
@@ -17,13 +17,13 @@ static void check(bool fine) {
 }
 
 static void use_row(const ndp_dataset *d, const ndp_token_cache *c, int64_t row, int64_t length) {
-    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST];
+    int32_t tokens[MOST], labels[MOST], positions[MOST], document_start[MOST];
     int64_t valid = 0;
-    if (ndp_dataset_row(d, row, tokens, labels, positions, starts) != NDP_OK)
+    if (ndp_dataset_row(d, row, tokens, labels, positions, document_start) != NDP_OK)
         return;
     for (int64_t t = 0; t < length; t++) {
         check(tokens[t] >= 0 && tokens[t] <= c->largest_id && labels[t] >= -1 && labels[t] <= c->largest_id);
-        check(starts[t] >= 0 && starts[t] <= t && positions[t] >= 0 && positions[t] < length);
+        check(document_start[t] >= 0 && document_start[t] <= t && positions[t] >= 0 && positions[t] < length);
         valid += labels[t] >= 0;
     }
     check(ndp_dataset_valid(d, row) == valid);

@@ -254,7 +254,7 @@ static const struct {
     {"{" BPE("\"a\":0", "\"aa\"", "") "}", NDP_EFORMAT, "merge 0 is not two tokens"},
     {"{" BPE("\"a\":0", "7", "") "}", NDP_EFORMAT, "merge 0 is not two tokens"},
     {"{" BPE("\"a\":0", "[\"a\",7]", "") "}", NDP_EFORMAT, "merge 0 is not two strings"},
-    {"{" BPE("\"a\":\"0\"", "", "") "}", NDP_EFORMAT, "the id of 'a' in the vocabulary is no whole number"},
+    {"{" BPE("\"a\":\"0\"", "", "") "}", NDP_EFORMAT, "the id of 'a' in the vocabulary is not a whole number"},
     {"{" BPE("\"a\":-1", "", "") "}", NDP_EFORMAT, "out of range"},
     {"{" BPE("\"a\":4000000000", "", "") "}", NDP_EFORMAT, "out of range"},
     {"{" BPE("\"a\":1000000000", "", "") "}", NDP_EFORMAT, "out of range: 0 to 16777215"},

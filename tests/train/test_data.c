@@ -26,7 +26,7 @@ static char *write_texts(const char *folder) {
     return ndp_format("%s/texts.jsonl", folder);
 }
 
-/* Tokens, labels, positions, starts; up to the longest row that is tried. */
+/* Tokens, labels, positions, document_start; up to the longest row that is tried. */
 typedef int32_t row_arrays[4][REAL_LENGTH];
 
 /* The nll of the tokens that `keep` marks in a row, and how many they are. */
@@ -317,7 +317,7 @@ static void broken_data_are_refused(void **state) {
     } cases[] = {
         {{"data.chat_template=qwen9", NULL}, "there is no 'qwen9'"},
         {{"data.overlong=error", NULL}, "texts.jsonl: document 2 has 23 tokens"},
-        {{"data.validation_files=[]", "data.validation_fraction=1e-9"}, "no document is held out"},
+        {{"data.validation_files=[]", "data.validation_fraction=1e-9"}, "the validation set is empty"},
         {{"data.format=messages", NULL}, "texts.jsonl:1: the record has no 'messages'"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {

@@ -1,5 +1,21 @@
-/* Building a cache: a crew tokenizes the parts of the corpus, then puts them together. */
-#include "base/cpu.h"
+/* Building a cache: a crew tokenizes the parts of the corpus, then assembles them.
+ *
+ *   leader (rank 0 of the crew)                      every other rank
+ *   tokenize_parts: claims and tokenizes parts       the same, if it sees the files
+ *   waits for all part-P
+ *   make_table: counts, creates `tokens`, `table`    waits for `table`
+ *   copy_ids of its parts                            copy_ids of its parts, then copied-R
+ *   put_tables: offsets, sources, bits               waits for `finished`
+ *   waits for all copied-R
+ *   put_header; renames `tokens` to the cache
+ *   finished
+ *
+ * Invariants. A part is claimed by creating claim-P exclusively, so exactly one rank tokenizes it. part-P and `table`
+ * appear by rename, so they are complete when seen. The header is written last: a cache without it is never opened. The
+ * result does not depend on the number of ranks, threads or parts. A rank that fails removes `go`, which ends every
+ * wait. cache_build.h lists the files; cache.c calls this. */
+#include "data/cache/cache_build.h"
+
 #include "data/cache/cache_file.h"
 #include "data/cache/parts.h"
 #include <errno.h>
@@ -9,39 +25,16 @@
 #include <string.h>
 #include <unistd.h>
 
-int ndp_dataset_threads(const ndp_dataset_options *o) { return o->threads ? o->threads : ndp_cpu_cores(); }
-
-ndp_bin_rule ndp_cache_bin_rule(const ndp_dataset_options *o) {
-    const ndp_tokenizer *t = o->tokenizer;
-    ndp_bin_rule r = {ndp_tokenizer_bos(t), ndp_tokenizer_eos(t), o->vocab ? o->vocab : ndp_tokenizer_vocab_size(t)};
-    if (r.bos < 0 && r.eos < 0)
-        r.bos = r.eos = ndp_tokenizer_id(t, "<|endoftext|>");
-    return r;
-}
-
-int ndp_cache_id_bytes(const ndp_dataset_options *o) {
-    int64_t words = ndp_tokenizer_vocab_size(o->tokenizer), told = ndp_cache_bin_rule(o).vocab;
-    return (words > told ? words : told) <= 65536 ? 2 : 4;
-}
-
-ndp_status ndp_cache_fail_writing(const char *path, const char *cause) {
-    char *copy = ndp_format("%s", cause);
-    ndp_status st = NDP_FAIL(NDP_EIO, "cannot write the token cache '%s': %s; data.cache_dir may name another folder",
-                             path, copy ? copy : "");
-    free(copy);
-    return st;
-}
-
 typedef struct building {
     const ndp_dataset_options *o;
     const ndp_crew *crew;
     const ndp_corpus *corpus;
     ndp_parts parts;
     int id_bytes;
-    /* The leader's. */
-    uint64_t known, reported; /* bytes of parts that are done; told last */
-    int64_t first_unknown;    /* all parts before are known to be done, */
-    bool *is_known;           /* [parts.n] and these */
+    /* Only the leader's: */
+    uint64_t known, reported; /* bytes of the parts that are done; the number reported last */
+    int64_t first_unknown;    /* all parts before this one are known to be done, */
+    bool *is_known;           /* [parts.n] and so are these */
     ndp_cache_header h;
     uint64_t *firsts; /* [parts.n + 1] tokens before each part */
 } building;
@@ -59,7 +52,7 @@ static void know(building *b, int64_t p) {
     b->is_known[p] = true;
 }
 
-/* `mine`: bytes of the part that this rank is at. */
+/* `mine`: bytes done of the part that this rank works on. */
 static void report(building *b, uint64_t mine) {
     char name[32];
     if (b->crew->rank != 0 || !b->o->progress)
@@ -99,8 +92,8 @@ static ndp_status tokenize_part(building *b, int64_t p) {
     return NDP_OK;
 }
 
-/* Every rank begins at its own stretch of the parts and then helps the ranks behind it; only the leader goes round
- * once, so that no part is left however many ranks there are. */
+/* Every rank starts at its own stretch of the parts and then helps the ranks after it. Only the leader tries all parts,
+ * so that none is left however many ranks there are. */
 static ndp_status tokenize_parts(building *b) {
     enum { TRIES = 1024 };
     int64_t n = b->parts.n, first = n * b->crew->rank / b->crew->size, most = b->crew->rank && n > TRIES ? TRIES : n;
@@ -120,7 +113,7 @@ static ndp_status open_part(const building *b, int64_t p, ndp_part_file *out) {
     return ndp_part_open(ndp_crew_path(b->crew, path, "part-%lld", (long long)p), b->id_bytes, out);
 }
 
-/* ---- putting together ---- */
+/* ---- assembling ---- */
 
 static ndp_status write_at(int fd, const void *data, uint64_t size, uint64_t at) {
     const char *from = data;
@@ -134,7 +127,7 @@ static ndp_status write_at(int fd, const void *data, uint64_t size, uint64_t at)
     return NDP_OK;
 }
 
-/* Copies the ids of this rank's parts to their places; firsts[n]: tokens before each of the n parts. */
+/* Copies the ids of this rank's parts into the cache; firsts[p]: tokens before part p, of n. */
 static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n) {
     char path[NDP_CREW_PATH];
     int fd = open(ndp_crew_path(b->crew, path, "tokens"), O_WRONLY | O_CLOEXEC);
@@ -157,7 +150,7 @@ static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n)
 
 /* ---- the leader ---- */
 
-/* What the parts hold together. */
+/* Adds up the parts. */
 static ndp_status count_parts(building *b) {
     ndp_cache_header *h = &b->h;
     b->firsts = calloc((size_t)b->parts.n + 1, sizeof *b->firsts);
@@ -217,7 +210,7 @@ static ndp_status put_source_ends(const building *b, FILE *f) {
     return NDP_OK;
 }
 
-/* Bits of learned tokens, a byte at a time: a byte may have bits of several parts. */
+/* Bits of learned tokens, byte by byte: a byte may contain bits of several parts. */
 static ndp_status put_bits(const building *b, FILE *f) {
     uint64_t at = 0, end = ndp_cache_bits_bytes(&b->h) * 8;
     uint8_t byte = 0;
@@ -245,7 +238,7 @@ static ndp_status put_bits(const building *b, FILE *f) {
     return NDP_OK;
 }
 
-static ndp_status put_behind_ids(const building *b) {
+static ndp_status put_tables(const building *b) {
     char path[NDP_CREW_PATH];
     FILE *f = fopen(ndp_crew_path(b->crew, path, "tokens"), "r+be");
     if (!f)
@@ -279,7 +272,7 @@ static ndp_status put_header(building *b) {
     return st;
 }
 
-/* False when a rank failed. */
+/* False if a rank failed. */
 static bool wait_for_all(building *b, const char *what, int64_t first, int64_t n) {
     char name[32];
     for (int64_t i = first; i < n; i++)
@@ -297,7 +290,7 @@ static ndp_status lead(building *b, const char *path) {
         return NDP_OK;
     NDP_TRY(make_table(b));
     NDP_TRY(copy_ids(b, b->firsts, b->parts.n));
-    NDP_TRY(put_behind_ids(b));
+    NDP_TRY(put_tables(b));
     if (!wait_for_all(b, "copied", 1, b->crew->size))
         return NDP_OK;
     NDP_TRY(ndp_corpus_check_unchanged(b->corpus));
@@ -326,7 +319,7 @@ static ndp_status follow(building *b) {
 
 /* ---- the whole ---- */
 
-/* One rank needs no parts; several need some each, to end at the same time. */
+/* Bytes of a part. One rank needs no parts; several get some each, so that they finish at about the same time. */
 static uint64_t part_bytes(const ndp_corpus *c, int ranks) {
     enum { PARTS_PER_RANK = 16 };
     const uint64_t least = 1 << 20, most = (uint64_t)256 << 20;
@@ -347,7 +340,7 @@ static ndp_status plan(building *b, ndp_hash128 key) {
 
 ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, const ndp_corpus *corpus,
                            ndp_hash128 key, const char *path) {
-    building b = {.o = o, .crew = crew, .corpus = corpus, .id_bytes = ndp_cache_id_bytes(o)};
+    building b = {.o = o, .crew = crew, .corpus = corpus, .id_bytes = ndp_dataset_id_bytes(o)};
     ndp_status st = corpus ? plan(&b, key) : NDP_OK;
     if (st == NDP_OK)
         st = crew->rank == 0 ? lead(&b, path) : follow(&b);

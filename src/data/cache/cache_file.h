@@ -1,10 +1,19 @@
-/* Inside the data room: cache files, for who writes and who reads one. */
+/* The file of a token cache, and a cache mapped from one.
+ *
+ *   header     ndp_cache_header
+ *   ids        of all documents, one after the other: 16 bits each where every id fits, else 32; padded to 8 bytes
+ *   offsets    n_documents + 1 of them, in tokens (64 bits)
+ *   sources    for each source, the number of documents up to its end (64 bits)
+ *   learned    only where some tokens are not learned: one bit per token, padded to 8 bytes
+ *
+ * All numbers are little-endian. */
 #ifndef NDP_DATA_CACHE_CACHE_FILE_H
 #define NDP_DATA_CACHE_CACHE_FILE_H
 
-#include "data/corpus/bin.h"
-#include "data/cache/corpus.h"
-#include "data/cache/crew.h"
+#include "base/hash128.h"
+#include "base/text.h"
+
+/* ---- the file ---- */
 
 enum { NDP_CACHE_VERSION = 4 };
 #define NDP_CACHE_MAGIC "NDPTOKEN"
@@ -12,16 +21,16 @@ enum { NDP_CACHE_VERSION = 4 };
 typedef struct ndp_cache_header {
     char magic[8];
     uint32_t version, id_bytes;
-    ndp_hash128 key;     /* of what it was made from: also its name */
-    ndp_hash128 payload; /* ndp_hash_blocks of all behind the header */
+    ndp_hash128 key;     /* of what it was made from; also the cache's name */
+    ndp_hash128 payload; /* ndp_hash_blocks of everything after the header */
     uint64_t n_documents, n_tokens, n_texts;
-    uint32_t n_sources, partly; /* partly: there are bits of learned tokens */
+    uint32_t n_sources, partly; /* partly: there are `learned` bits */
     int64_t largest_id;
     uint64_t hash; /* of the header up to here */
 } ndp_cache_header;
 
 uint64_t ndp_cache_header_hash(const ndp_cache_header *h);
-/* With their padding. */
+/* Including their padding. */
 static inline uint64_t ndp_cache_ids_bytes(const ndp_cache_header *h) {
     return (h->n_tokens * h->id_bytes + 7) / 8 * 8;
 }
@@ -29,29 +38,41 @@ static inline uint64_t ndp_cache_bits_bytes(const ndp_cache_header *h) {
     return h->partly ? (h->n_tokens + 63) / 64 * 8 : 0;
 }
 
-/* The same as ndp_token_cache_open of bytes that the caller has; they become the cache's, when they are one. */
+/* "cannot write the token cache ...": adds the name and the remedy to an error of writing, which knows neither. */
+NDP_API ndp_status ndp_cache_fail_writing(const char *path, const char *cause);
+
+/* ---- the cache, mapped ---- */
+
+/* A cache, mapped from a file or in memory (sample.h). */
+typedef struct ndp_token_cache {
+    ndp_mapped file;
+    void *memory;    /* of a cache in memory */
+    bool head;       /* made from the heads of files: there is more data */
+    const void *ids; /* u16 or u32 */
+    const uint64_t *offsets;
+    const uint64_t *source_ends; /* [n_sources] */
+    const uint8_t *learned;      /* one bit per token; NULL: all are learned */
+    int64_t n_documents, n_tokens;
+    int64_t n_texts; /* documents that are not conversations: they get an end token */
+    int n_sources, id_bytes;
+    int32_t largest_id;  /* must be below the model's vocabulary */
+    ndp_hash128 payload; /* hash of all ids, offsets, sources and bits; 0 in memory */
+} ndp_token_cache;
+
+/* NDP_EFORMAT: the header is damaged, or the file was cut. */
+NDP_API ndp_status ndp_token_cache_open(const char *path, ndp_token_cache *out);
+void ndp_token_cache_close(ndp_token_cache *c);
+
+static inline int32_t ndp_token_cache_id(const ndp_token_cache *c, int64_t at) {
+    return c->id_bytes == 2 ? ((const uint16_t *)c->ids)[at] : (int32_t)((const uint32_t *)c->ids)[at];
+}
+
+/* ndp_token_cache_open for bytes that are already mapped; on success the cache takes ownership of them. */
 ndp_status ndp_token_cache_read(const char *path, const ndp_mapped *file, ndp_token_cache *out);
 
-int ndp_dataset_threads(const ndp_dataset_options *o);
-/* 2 where all ids that there can be fit, else 4. */
-int ndp_cache_id_bytes(const ndp_dataset_options *o);
-/* GPT-2's token stands between documents also where nobody says so. */
-ndp_bin_rule ndp_cache_bin_rule(const ndp_dataset_options *o);
-
-/* Builds a cache with the crew; all of its ranks call this, and return when it is there or one of them failed.
- * `corpus`: NULL for a rank that does not see it as the leader does, and leaves the work to the others. The leader's
- * `key` and `path` are those of the cache. Files of the crew's work folder:
- *
- *   claim-P    a rank tokenizes part P
- *   part-P     it has done so (parts.h)
- *   table      the leader has seen all parts: their first tokens, and the number of all (64 bits each)
- *   tokens     the cache, into which rank R of the crew copies the ids of parts R, R + size, ..., the leader the rest
- *   copied-R   rank R has done so
- *   finished   `tokens` has become the cache
- */
-ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, const ndp_corpus *corpus,
-                           ndp_hash128 key, const char *path);
-/* "cannot write the token cache ...": errors of writing know no name; it is added here, with what to do. */
-NDP_API ndp_status ndp_cache_fail_writing(const char *path, const char *cause);
+/* Whether the model is to learn to predict this token. */
+static inline bool ndp_token_cache_learned(const ndp_token_cache *c, int64_t at) {
+    return !c->learned || (c->learned[at >> 3] >> (at & 7) & 1);
+}
 
 #endif

@@ -11,15 +11,15 @@
 
 /* ---- files ---- */
 
-/* Ranks that see the same stamp see the same files. */
+/* Ranks that compute the same stamp see the same files. */
 static ndp_status stamp_of(const ndp_file_list *files, uint64_t *out) {
     XXH64_hash_t hash = 0;
     for (int64_t i = 0; i < files->n; i++) {
         struct stat s;
         if (stat(files->paths[i], &s))
             return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", files->paths[i], strerror(errno));
-        const int64_t told[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
-        hash = XXH3_64bits_withSeed(told, sizeof told, hash);
+        const int64_t facts[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
+        hash = XXH3_64bits_withSeed(facts, sizeof facts, hash);
     }
     *out = hash;
     return NDP_OK;
@@ -75,7 +75,7 @@ ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
     uint64_t now;
     if (stamp_of(&c->files, &now) == NDP_OK && now == c->stamp)
         return NDP_OK;
-    return NDP_FAIL(NDP_EFORMAT, "a file of the data changed while it was tokenized (%lld file%s, %s%s); start again",
+    return NDP_FAIL(NDP_EFORMAT, "a data file changed while it was tokenized (%lld file%s, %s%s); start again",
                     (long long)c->files.n, c->files.n == 1 ? "" : "s", c->files.paths[0],
                     c->files.n == 1 ? "" : ", ...");
 }
@@ -111,7 +111,7 @@ static void add_hash(ndp_str *all, ndp_hash128 h) {
     ndp_str_addf(all, " %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-/* What the ids depend on besides the files. A zero byte behind each text: names may hold anything else. */
+/* What the ids depend on besides the files. Every text ends with a zero byte, since names may contain anything else. */
 static void add_format(const ndp_dataset_options *o, ndp_str *all) {
     const ndp_record_format *f = &o->format;
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
@@ -139,16 +139,11 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
         NDP_TRY(ndp_source_kind_of(path, &kind));
         NDP_TRY(ndp_hash_blocks(m->data, m->size, threads, &h));
         ndp_str_addf(all, " %d %zu", (int)kind, m->size);
-        for (; *packing; packing++) /* the same bytes as a text and as an archive are not the same */
+        for (; *packing; packing++) /* equal bytes differ as a text and as an archive */
             ndp_str_addf(all, "%c", *packing | 0x20);
         add_hash(all, h);
     }
     return NDP_OK;
-}
-
-static ndp_hash128 hash_text(const char *text, size_t n) {
-    XXH128_hash_t h = XXH3_128bits(text, n);
-    return (ndp_hash128){h.low64, h.high64};
 }
 
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content) {
@@ -159,8 +154,8 @@ ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp
     if (st == NDP_OK && all.failed)
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
     if (st == NDP_OK) {
-        *key = hash_text(all.data, all.length);
-        *content = hash_text(all.data + format, all.length - format);
+        *key = ndp_hash128_of(all.data, all.length);
+        *content = ndp_hash128_of(all.data + format, all.length - format);
     }
     ndp_str_release(&all);
     return st;

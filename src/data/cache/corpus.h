@@ -1,8 +1,8 @@
-/* The files of a data set as they lie on the disk. */
+/* The files of a data set, as stored on disk. */
 #ifndef NDP_DATA_CACHE_CORPUS_H
 #define NDP_DATA_CACHE_CORPUS_H
 
-#include "data/cache/cache.h"
+#include "data/cache/dataset_options.h"
 #include "data/corpus/files.h"
 
 /* Source i is files [source_ends[i - 1], source_ends[i]). */
@@ -12,23 +12,24 @@ typedef struct ndp_corpus {
     int64_t *source_ends;
     int n_sources;
     uint64_t bytes;
-    uint64_t stamp; /* of the files' sizes and times of change when they were opened */
+    uint64_t stamp; /* hash of the files' sizes and modification times when opened */
 } ndp_corpus;
 
 /* Lists and maps the files. */
 ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out);
 void ndp_corpus_close(ndp_corpus *c);
-/* Hashes what the ids depend on, and nothing else: not where the files lie. Reads all of them. `content` is the part of
- * it that the files are: their bytes, kinds and order, without the tokenizer and the format. */
+/* Hashes what the ids depend on, and nothing else (not the files' locations). Reads all files. `content` covers only
+ * the files: their bytes, kinds and order, without tokenizer and format. */
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content);
-/* NDP_EINVAL: no file has a document. */
+/* The error NDP_EINVAL: no file contains a document. */
 ndp_status ndp_corpus_fail_empty(const ndp_corpus *c);
-/* After reading files [first, end) with the result `st`, which is returned, or NDP_EIO naming one that lost bytes. */
+/* To be called after reading files [first, end), with the status `st` of that: returns NDP_EIO if one of them lost
+ * bytes meanwhile (it names the file), otherwise `st`. */
 ndp_status ndp_corpus_check_read(const ndp_corpus *c, int64_t first, int64_t end, ndp_status st);
-/* NDP_EFORMAT when a file is another one by now. */
+/* NDP_EFORMAT if a file has changed since it was opened. */
 ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c);
 
-/* A hash of hashes of blocks, made by several threads. */
+/* A hash of the hashes of blocks, computed by several threads. */
 ndp_status ndp_hash_blocks(const void *data, size_t size, int threads, ndp_hash128 *out);
 
 #endif

@@ -1,3 +1,14 @@
+/* Forming a crew, and its files.
+ *
+ * Forming (find_leaders), in rounds. The lowest rank without a leader makes a work folder and sends its name to all;
+ * every rank without a leader that can see that folder joins. This repeats until every rank has a leader, which takes
+ * as many rounds as there are different cache folders. These rounds are the only messages of a crew.
+ *
+ * Work folder: building-XXXXXX, flock'ed by the leader for as long as it lives, so that the leader of a later run can
+ * tell an abandoned folder from one in use. If such a leader locks the folder between mkdtemp and flock, ours makes a
+ * new one (`again`).
+ *
+ * Called by cache.c (form, dissolve) and cache_build.c (mark, wait). */
 #include "data/cache/crew.h"
 
 #include "base/fault.h"
@@ -16,7 +27,8 @@
 
 /* ---- the work folder ---- */
 
-/* A descriptor with the lock. -1: *taken says whether somebody has it, else folders cannot be locked here. */
+/* A descriptor that holds the lock, or -1. *taken: another process holds it; otherwise folders cannot be locked here.
+ */
 static int lock_folder(const char *path, bool *taken) {
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     *taken = false;
@@ -37,7 +49,7 @@ static void remove_what_is_left(const char *folder) {
         bool taken;
         int fd = path ? lock_folder(path, &taken) : -1;
         if (fd >= 0) {
-            (void)ndp_folder_remove(path); /* another time, if not now */
+            (void)ndp_folder_remove(path); /* if this fails, a later run removes it */
             close(fd);
         }
         free(path);
@@ -46,7 +58,7 @@ static void remove_what_is_left(const char *folder) {
         closedir(d);
 }
 
-/* A folder, its lock, and `go`. *again: another leader took the folder for one that was left behind. */
+/* Makes a folder, its lock and `go`. *again: another leader mistook the new folder for an abandoned one. */
 static ndp_status try_work(ndp_crew *c, bool *again) {
     char go[NDP_CREW_PATH];
     bool taken;
@@ -81,7 +93,7 @@ static ndp_status make_work(ndp_crew *c) {
 
 void ndp_crew_dissolve(ndp_crew *c) {
     if (c->leads)
-        (void)ndp_folder_remove(c->work); /* another time, if not now: it will have no lock */
+        (void)ndp_folder_remove(c->work); /* if this fails, a later run does it: the folder is not locked */
     if (c->lock >= 0)
         close(c->lock);
     free(c->work);
@@ -90,10 +102,10 @@ void ndp_crew_dissolve(ndp_crew *c) {
     c->lock = -1;
 }
 
-/* ---- who belongs together ---- */
+/* ---- forming a crew ---- */
 
 typedef struct offer {
-    int32_t leader; /* of the rank that tells this; -1: it has none yet */
+    int32_t leader; /* of the sending rank; -1: it has none yet */
     char name[NDP_CREW_NAME];
 } offer;
 
@@ -119,7 +131,7 @@ static ndp_status join(ndp_crew *c, const char *name) {
     return NDP_OK;
 }
 
-/* What another process tells is a name, and nothing outside of the folder. */
+/* A name from another process must be a plain name inside the folder. */
 static bool is_name(const char name[NDP_CREW_NAME]) {
     return memchr(name, '\0', NDP_CREW_NAME) && name[0] && name[0] != '.' && !strchr(name, '/');
 }
@@ -131,7 +143,7 @@ static bool sees(const ndp_crew *c, const char *name) {
     return there;
 }
 
-/* Round by round the lowest rank without a leader becomes one. */
+/* Round by round, the lowest rank without a leader becomes one. */
 static ndp_status find_leaders(ndp_crew *c, offer *all, ndp_status (*otherwise)(void *, char[NDP_CREW_NAME]),
                                void *user) {
     const ndp_team *t = c->team;
@@ -148,8 +160,8 @@ static ndp_status find_leaders(ndp_crew *c, offer *all, ndp_status (*otherwise)(
         ndp_status st = is_name(all[leader].name)
                             ? NDP_OK
                             : NDP_FAIL(NDP_ECOMM,
-                                       "rank %d tells no name of a token cache; do all ranks run the same "
-                                       "build?",
+                                       "rank %d sent no valid name of a token cache; do all ranks run the "
+                                       "same build?",
                                        leader);
         if (st == NDP_OK && (leader == t->rank || (mine.leader < 0 && sees(c, all[leader].name)))) {
             mine.leader = leader;

@@ -1,8 +1,8 @@
-/* A part of a corpus: shares of it are tokenized by all threads and written in their order. */
+/* Tokenizing one part of a corpus: its files are cut into shares of about a megabyte, all threads tokenize a batch of
+ * shares, and the results are written in order, so the part does not depend on the number of threads. */
 #include "data/cache/parts.h"
 
 #include "base/arena.h"
-#include "data/cache/cache_file.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
 #include <errno.h>
@@ -11,9 +11,9 @@
 #include <string.h>
 
 enum {
-    SHARE_BYTES = 1 << 20,  /* of text that a thread takes at a time, */
-    LEAST_SHARE = 64 << 10, /* less where the part is small, */
-    SHARES_PER_THREAD = 4   /* and between two writes: some take longer than others */
+    SHARE_BYTES = 1 << 20,  /* of text per share, */
+    LEAST_SHARE = 64 << 10, /* less if the part is small */
+    SHARES_PER_THREAD = 4   /* between two writes; more than one, as shares differ in time */
 };
 
 typedef struct tokenizing {
@@ -24,10 +24,10 @@ typedef struct tokenizing {
     ndp_part_header h;
     ndp_places ends, turns; /* of the part */
     ndp_share *shares;
-    uint64_t *done_with; /* [n_shares] bytes of the part up to the end of each */
+    uint64_t *done_with; /* [n_shares] bytes of the part up to the end of the share */
     int n_shares, used;
     size_t share_bytes;
-    uint64_t done; /* bytes of the part before the file at hand */
+    uint64_t done; /* bytes of the part before the current file */
 } tokenizing;
 
 static ndp_status put(tokenizing *b, const void *data, size_t n) {
@@ -61,7 +61,7 @@ static ndp_status put_share(tokenizing *b, const ndp_share *s) {
     return NDP_OK;
 }
 
-/* Tokenizes the shares on all threads and writes them in their order. */
+/* Tokenizes the pending shares on all threads and writes them in order. */
 static ndp_status put_shares(tokenizing *b) {
     int n = b->used;
     b->used = 0;
@@ -78,7 +78,7 @@ static ndp_status put_shares(tokenizing *b) {
 
 /* ---- files ---- */
 
-/* Bytes [from, to) of a file of `size`, which are `on_disk` bytes of the part. */
+/* Bytes [from, to) of a file of `size`, which stand for `on_disk` bytes of the part. */
 static ndp_status put_file(tokenizing *b, const char *path, const char *contents, size_t size, size_t from, size_t to,
                            size_t on_disk) {
     ndp_source_chunk c;
@@ -87,7 +87,7 @@ static ndp_status put_file(tokenizing *b, const char *path, const char *contents
         next = to - at > b->share_bytes ? at + b->share_bytes : to;
         if (!ndp_source_cut(&c, at, next))
             continue;
-        size_t end = c.end < next ? next : c.end < to ? c.end : to; /* a long document goes on behind its share */
+        size_t end = c.end < next ? next : c.end < to ? c.end : to; /* a long document extends beyond its share */
         b->shares[b->used].chunk = c;
         b->done_with[b->used] = b->done + (uint64_t)((double)(end - from) / (double)(to - from) * (double)on_disk);
         if (++b->used == b->n_shares)
@@ -96,7 +96,7 @@ static ndp_status put_file(tokenizing *b, const char *path, const char *contents
     return NDP_OK;
 }
 
-/* One at a time in memory: its shares are written before the next is unpacked. */
+/* Only one unpacked file is in memory: its shares are written before the next file is unpacked. */
 static ndp_status put_packed(tokenizing *b, const char *path, const ndp_mapped *file) {
     char *contents;
     size_t size;
@@ -163,7 +163,7 @@ ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, 
                              const char *path, const ndp_part_watch *watch) {
     tokenizing b = {.o = o,
                     .watch = watch,
-                    .id_bytes = ndp_cache_id_bytes(o),
+                    .id_bytes = ndp_dataset_id_bytes(o),
                     .threads = ndp_dataset_threads(o),
                     .h.largest_id = 0};
     uint64_t want = parts->bytes[p] / (uint64_t)(SHARES_PER_THREAD * b.threads);

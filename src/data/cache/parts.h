@@ -1,15 +1,14 @@
-/* Inside the data room: the parts of a corpus, which ranks tokenize one at a time, each into a file of its own.
+/* Inside the data room: the parts of a corpus, the unit of work of a rank; each is tokenized into a file of its own.
  *
- * The parts follow each other as the data do. They end anywhere, also inside files: each record belongs to one of them
- * (ndp_source_cut). Archives and .json lists are not cut. What the parts hold together does not depend on where they
- * end, so their number may. */
+ * Parts are consecutive stretches of the data. They may end inside a file, at any byte: each record belongs to exactly
+ * one part (ndp_source_cut). Archives and .json lists are not cut. The result does not depend on where parts end, so
+ * their number is free. */
 #ifndef NDP_DATA_CACHE_PARTS_H
 #define NDP_DATA_CACHE_PARTS_H
 
-#include "data/corpus/bin.h"
 #include "data/cache/corpus.h"
 
-/* Byte `at` of a file, as it lies on the disk. */
+/* Where two parts meet: byte `at` of a file, as stored on disk. */
 typedef struct ndp_cut {
     int64_t file;
     size_t at;
@@ -26,11 +25,11 @@ typedef struct ndp_parts {
 ndp_status ndp_parts_plan(const ndp_corpus *c, uint64_t want, ndp_parts *out);
 void ndp_parts_release(ndp_parts *p);
 
-/* A part's file: this header; the ids, padded to 8 bytes; the ends of its documents (64 bits); the turns (64 bits).
- * All counted in tokens of the part. Tokens [turn 0, turn 1), [turn 1, turn 2), ... are not learned, learned, not
- * learned, ...; the first are. A document that goes on in the next part has its end there. */
+/* A part's file: this header; the ids, padded to 8 bytes; the ends of its documents (64 bits); the turns (64 bits). All
+ * are counted in tokens of the part. Learning switches at each turn: tokens [0, turn 0) are learned, [turn 0, turn 1)
+ * are not, [turn 1, turn 2) are, and so on. A document that continues in the next part has its end there. */
 typedef struct ndp_part_header {
-    uint64_t n_tokens, n_documents, n_turns, n_texts; /* n_texts: documents that are no conversations */
+    uint64_t n_tokens, n_documents, n_turns, n_texts; /* n_texts: documents that are not conversations */
     int64_t largest_id;
 } ndp_part_header;
 
@@ -41,15 +40,15 @@ typedef struct ndp_part_file {
     const uint64_t *ends, *turns;
 } ndp_part_file;
 ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out);
-/* After reading it with the result `st`, which is returned, or NDP_EIO when bytes of the file were lost. */
+/* Closes a part that was read with the status `st`: returns NDP_EIO if bytes of the file were lost, otherwise `st`. */
 NDP_API ndp_status ndp_part_close(ndp_part_file *p, ndp_status st);
 
 typedef struct ndp_part_watch {
     void (*done)(void *user, uint64_t bytes); /* of the part, so far */
-    bool (*stopped)(void *user);              /* gives up when it says so */
+    bool (*stopped)(void *user);              /* checked now and then: true ends the work */
     void *user;
 } ndp_part_watch;
-/* Tokenizes part p with all threads into the file `path`. What went wrong with the file is told without its name. */
+/* Tokenizes part p with all threads into the file `path`. Errors of writing do not name the file. */
 ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, const ndp_parts *parts, int64_t p,
                              const char *path, const ndp_part_watch *watch);
 

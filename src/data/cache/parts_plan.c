@@ -1,6 +1,5 @@
-/* Where the parts of a corpus end, and their files as they are read. */
+/* Planning the parts of a corpus, and opening their files. */
 #include "base/arena.h"
-#include "data/cache/cache_file.h"
 #include "data/cache/parts.h"
 #include "data/corpus/source.h"
 #include "data/corpus/unpack.h"
@@ -26,7 +25,7 @@ static ndp_status plan(const ndp_corpus *c, uint64_t want, ndp_parts *p) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", c->n_sources);
     NDP_TRY(ndp_array_reserve(&p->cuts, &p->capacity, 1, sizeof *p->cuts));
     p->cuts[0] = (ndp_cut){0, 0};
-    uint64_t begun = 0; /* bytes of the part that is not full */
+    uint64_t begun = 0; /* bytes in the current part so far */
     for (int64_t f = 0, source = 0; f < c->files.n; f++) {
         size_t size = c->mapped[f].size, at = 0;
         if (can_be_cut(c->files.paths[f]))
@@ -77,8 +76,9 @@ ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out) {
     }
     if (!whole) {
         ndp_file_unmap(&p.file);
-        return NDP_FAIL(NDP_EFORMAT, "%s: %llu bytes that another rank wrote are not whole: the file system lost some",
-                        path, (unsigned long long)size);
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: the file of another rank is incomplete (%llu bytes): the file system lost data", path,
+                        (unsigned long long)size);
     }
     p.ids = p.file.data + sizeof p.h;
     p.ends = (const uint64_t *)(const void *)(p.file.data + sizeof p.h + ids);

@@ -1,25 +1,24 @@
 #include "data/cache/share.h"
 
-#include "data/cache/cache_file.h"
 #include "data/corpus/encode.h"
 #include <stdlib.h>
 
-/* Stops the visitor of documents once a share has as many as it wants. */
+/* Stops the visitor of documents once a share has as many as wanted. */
 static const ndp_status STOPPED = NDP_EINTR;
 
-/* From id `at` on ids are learned, or not. */
+/* From id `at` on, ids are learned, or not. */
 static ndp_status turn_to(ndp_places *turns, bool learned, int64_t at) {
     bool now = turns->n % 2 == 0;
     if (now == learned)
         return NDP_OK;
-    if (turns->n && turns->items[turns->n - 1] == at) { /* no id lies between the two turns */
+    if (turns->n && turns->items[turns->n - 1] == at) { /* the two turns coincide and cancel */
         turns->n--;
         return NDP_OK;
     }
     return ndp_places_add(turns, at);
 }
 
-/* A tokenizer may be larger than the model, as long as the data hold no token that the model lacks. */
+/* A tokenizer may be larger than the model, as long as the data contains no token that the model lacks. */
 static ndp_status check_ids(const ndp_share *s, int64_t first, const ndp_document *d) {
     int64_t vocab = s->o->vocab;
     for (int64_t i = first; vocab > 0 && i < s->ids.n; i++)
@@ -68,7 +67,7 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
 static ndp_status encode_bin(ndp_share *s) {
     const ndp_source_chunk *c = &s->chunk;
     ndp_bin bin;
-    ndp_bin_rule rule = ndp_cache_bin_rule(s->o);
+    ndp_bin_rule rule = ndp_dataset_bin_rule(s->o);
     NDP_TRY(ndp_bin_open(c->path, c->contents, c->size, s->o->bin_id_bytes ? s->o->bin_id_bytes : 2, &bin));
     int64_t width = bin.id_bytes, header = (int64_t)bin.header;
     int64_t first = ((int64_t)c->begin - header) / width, end = ((int64_t)c->end - header) / width;
@@ -84,7 +83,7 @@ static ndp_status encode_chunk(ndp_share *s) {
     return s->stopped ? NDP_OK : st;
 }
 
-/* Messages name lines: the lines before the chunk are counted only after a failure. */
+/* Messages name lines, but the lines before the chunk are counted only after a failure: it is then encoded again. */
 void ndp_share_encode(ndp_share *s) {
     s->status = encode_chunk(s);
     if (s->status != NDP_OK && s->chunk.begin > 0) {

@@ -25,23 +25,23 @@ static uint32_t id_at(const ndp_bin *b, int64_t i) {
     return le16toh(narrow);
 }
 
-/* Takes the header, if there is one. */
-static ndp_status read_header(ndp_bin *b, size_t size, int64_t *told) {
+/* Reads the header, if there is one. */
+static ndp_status read_header(ndp_bin *b, size_t size, int64_t *stated) {
     for (int i = 0; size >= HEADER_BYTES && i < NDP_COUNT(headers); i++) {
         if (word(b->data, 0) != headers[i].magic)
             continue;
         if (word(b->data, 1) != headers[i].version)
-            return NDP_FAIL(NDP_EFORMAT, "%s: the header says version %u; known is %u", b->path, word(b->data, 1),
-                            headers[i].version);
+            return NDP_FAIL(NDP_EFORMAT, "%s: the header says version %u; only version %u is supported", b->path,
+                            word(b->data, 1), headers[i].version);
         b->header = HEADER_BYTES;
         b->id_bytes = headers[i].id_bytes;
-        *told = word(b->data, 2);
+        *stated = word(b->data, 2);
     }
     return NDP_OK;
 }
 
-/* 32-bit ids of a vocabulary below 65536, read as 16-bit ones: none but zeros in between, and others in their places.
- */
+/* Whether these are 32-bit ids of a vocabulary below 65536, read as 16-bit ones: every second one is zero, and some
+ * other one is not. */
 static bool looks_wider(const ndp_bin *b) {
     enum { LEAST = 16, MOST = 4096 };
     int64_t n = b->n < MOST ? b->n : MOST;
@@ -53,18 +53,17 @@ static bool looks_wider(const ndp_bin *b) {
 
 ndp_status ndp_bin_open(const char *path, const void *contents, size_t size, int id_bytes, ndp_bin *out) {
     ndp_bin b = {.path = path, .data = contents, .id_bytes = id_bytes};
-    int64_t told = -1;
-    NDP_TRY(read_header(&b, size, &told));
+    int64_t stated = -1;
+    NDP_TRY(read_header(&b, size, &stated));
     size_t bytes = size - b.header;
     b.n = (int64_t)(bytes / (size_t)b.id_bytes);
     if (bytes % (size_t)b.id_bytes)
-        return NDP_FAIL(
-            NDP_EFORMAT,
-            "%s: %zu bytes of ids are no whole number of %d-bit ids: the file is cut short, or data.bin_type "
-            "is wrong",
-            path, bytes, 8 * b.id_bytes);
-    if (told >= 0 && told != b.n)
-        return NDP_FAIL(NDP_EFORMAT, "%s: the header says %lld tokens, the file has %lld", path, (long long)told,
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: %zu bytes are not a whole number of %d-bit ids: the file is cut short, or data.bin_type "
+                        "is wrong",
+                        path, bytes, 8 * b.id_bytes);
+    if (stated >= 0 && stated != b.n)
+        return NDP_FAIL(NDP_EFORMAT, "%s: the header says %lld tokens, the file has %lld", path, (long long)stated,
                         (long long)b.n);
     if (looks_wider(&b))
         return NDP_FAIL(NDP_EFORMAT, "%s: every second 16-bit id is 0: these are 32-bit ids; set data.bin_type: uint32",

@@ -1,3 +1,6 @@
+/* The built-in chat templates, and rendering with them. A conversation is: beginning, then for each message `before`,
+ * content, `end`, `after`; the content and `end` of an assistant's message are learned. Called by record.c, and by
+ * infer/ with a generation prompt. */
 #include "data/corpus/chat.h"
 
 #include "base/json.h"
@@ -5,29 +8,29 @@
 #include <string.h>
 #include <xxhash.h>
 
-/* What becomes of a chain of thought in <think> tags in an assistant's content. */
+/* How a chain of thought in <think> tags in an assistant's content is rendered. */
 typedef enum thinking {
     THINK_AS_IS,
-    THINK_DROPPED, /* what stands before the last </think> is left out */
-    THINK_RECENT   /* in the turns behind the last question it stands in one form; before, it is left out */
+    THINK_DROPPED, /* everything up to the last </think> is dropped */
+    THINK_RECENT   /* normalized in turns after the last question, dropped before */
 } thinking;
 
 typedef enum beginning {
     BEGIN_EMPTY,
     BEGIN_BOS,     /* the tokenizer's begin token */
-    BEGIN_AS_TEXTS /* the same, where the tokenizer puts it before any text */
+    BEGIN_AS_TEXTS /* the same, if the tokenizer puts it before every text */
 } beginning;
 
 typedef struct ndp_chat_template {
     const char *name;
-    uint64_t hash; /* XXH3-64 of the text in the tokenizer's folder; 0: chosen by name alone */
+    uint64_t hash; /* XXH3-64 of the template text in the tokenizer's folder; 0: chosen by name only */
     beginning begins;
-    const char *system; /* of conversations that begin without one; NULL: none */
-    /* A message is before, content, end, after; the assistant writes its content and its end. */
+    const char *system; /* default system prompt; NULL: none */
+    /* A message is before, content, end, after; the assistant generates content and end. */
     const char *before[NDP_ROLES], *end[NDP_ROLES], *after[NDP_ROLES];
-    const char *prompt; /* where the assistant is to go on */
-    bool eos;           /* the assistant's end is the tokenizer's end token */
-    bool system_first;  /* the last system prompt stands in front, wherever it came */
+    const char *prompt; /* generation prompt: the assistant continues here */
+    bool eos;           /* the tokenizer's end token ends the assistant's message */
+    bool system_first;  /* the last system prompt is moved to the front */
     thinking thinking;
 } chat_template;
 
@@ -53,7 +56,7 @@ static const chat_template templates[] = {
      .prompt = "<｜Assistant｜><think>\n",
      .system_first = true,
      .thinking = THINK_DROPPED},
-    /* For models that were trained on no chats: the texts, a line break between them. */
+    /* For base models: the texts, separated by line breaks. */
     {.name = "plain",
      .begins = BEGIN_AS_TEXTS,
      .before = {"", "", ""},
@@ -95,13 +98,13 @@ static ndp_status by_name(const char *name, const chat_template **out) {
         }
     ndp_str names = {0};
     add_names(&names);
-    ndp_status st = NDP_FAIL(NDP_EINVAL, "data.chat_template: there is no '%s'; built in are %s", name,
+    ndp_status st = NDP_FAIL(NDP_EINVAL, "data.chat_template: there is no '%s'; the built-in templates are %s", name,
                              names.data ? names.data : "");
     ndp_str_release(&names);
     return st;
 }
 
-/* White space at the end of a template changes nothing: editors add and remove it. */
+/* Ignores white space at the end of a template: editors add and remove it. */
 static const chat_template *by_text(const char *text, size_t n) {
     while (n && (text[n - 1] == ' ' || text[n - 1] == '\n' || text[n - 1] == '\r' || text[n - 1] == '\t'))
         n--;
@@ -112,7 +115,7 @@ static const chat_template *by_text(const char *text, size_t n) {
     return NULL;
 }
 
-/* chat_template of a tokenizer_config.json: a text, or a list of {name, template}, of which "default" is the one. */
+/* chat_template of a tokenizer_config.json: a text, or a list of {name, template} with a "default". */
 static struct json_object *template_of_config(struct json_object *root) {
     struct json_object *t = NULL, *name = NULL, *text = NULL;
     if (!json_object_is_type(root, json_type_object) || !json_object_object_get_ex(root, "chat_template", &t))
@@ -129,7 +132,7 @@ static struct json_object *template_of_config(struct json_object *root) {
     return NULL;
 }
 
-/* The tokenizer's template text into `text`, which stays empty when it has none. */
+/* Reads the tokenizer's template into `text`, which stays empty if there is none. */
 static ndp_status read_text(const char *folder, ndp_str *text) {
     char *jinja = ndp_format("%s/chat_template.jinja", folder),
          *config = ndp_format("%s/tokenizer_config.json", folder);
@@ -161,7 +164,7 @@ static char *folder_of(const char *source) {
                                       : strdup(".");
 }
 
-/* Chooses by the tokenizer's own template, or says why not. */
+/* Chooses by the tokenizer's own template, or records why that is impossible. */
 static ndp_status choose_own(ndp_chat *c, const char *source) {
     ndp_str text = {0}, why = {0};
     char *folder = folder_of(source);
@@ -172,7 +175,7 @@ static ndp_status choose_own(ndp_chat *c, const char *source) {
         c->template = by_text(text.data, text.length);
     if (st == NDP_OK && !c->template) {
         ndp_str_addf(&why, "the tokenizer %s has %s; data.chat_template chooses a built-in one: ", source,
-                     text.length ? "a chat template of its own that is none of those built in" : "no chat template");
+                     text.length ? "a chat template that is not built in" : "no chat template");
         add_names(&why);
         c->why = ndp_str_detach(&why);
     }
@@ -201,7 +204,7 @@ void ndp_chat_release(ndp_chat *c) {
 
 const char *ndp_chat_name(const ndp_chat *c) { return c->template ? c->template->name : "none"; }
 
-/* ---- thoughts ---- */
+/* ---- chains of thought ---- */
 
 static const char THINK[] = "<think>", END_THINK[] = "</think>";
 
@@ -213,7 +216,7 @@ static ndp_span strip_lines(ndp_span s, bool left, bool right) {
     return s;
 }
 
-/* What stands before the first `tag`, or behind the last; all of it where there is none. */
+/* The text before the first `tag`, or after the last; the whole text if there is no tag. */
 static ndp_span before_first(ndp_span s, const char *tag) {
     const char *hit = s.n ? memmem(s.data, s.n, tag, strlen(tag)) : NULL;
     return hit ? (ndp_span){s.data, (size_t)(hit - s.data)} : s;
@@ -236,7 +239,7 @@ static bool is_tool_response(ndp_span s) {
     return s.n >= b && s.n >= a && !memcmp(s.data, open, a) && !memcmp(s.data + s.n - b, close, b);
 }
 
-/* The last message that is a question; without one the last of all. */
+/* The last message that is a question, or the last of all if there is none. */
 static int64_t last_question(const ndp_message *messages, int64_t n) {
     for (int64_t i = n - 1; i >= 0; i--)
         if (messages[i].role == NDP_ROLE_USER && !is_tool_response(messages[i].content))

@@ -1,8 +1,8 @@
 /* Conversations as text: chat templates, and which bytes of the text the assistant wrote.
  *
- * There is no template engine. A template is a row of a table: what stands before and behind a message of each role.
- * It is chosen by name, or by the text of the tokenizer's own template (chat_template.jinja, or chat_template in
- * tokenizer_config.json): a text that is in the table is known to give what the row gives, byte for byte.
+ * There is no template engine. A template is a row of a table: the text before and after a message of each role. It is
+ * chosen by name, or by the text of the tokenizer's own template (chat_template.jinja, or chat_template in
+ * tokenizer_config.json): for a template text listed in the table, its row gives the same result byte for byte.
  */
 #ifndef NDP_DATA_CORPUS_CHAT_H
 #define NDP_DATA_CORPUS_CHAT_H
@@ -10,13 +10,13 @@
 #include "text/tokenizer.h"
 
 typedef enum ndp_role { NDP_ROLE_SYSTEM, NDP_ROLE_USER, NDP_ROLE_ASSISTANT, NDP_ROLES } ndp_role;
-/* By its name in records: system, user or human, assistant or gpt; false: none of them. */
+/* By its name in records: system, user or human, assistant or gpt; false for any other. */
 bool ndp_role_of(const char *name, ndp_role *out);
 
 typedef struct ndp_message {
     ndp_role role;
     ndp_span content;
-    ndp_span reasoning; /* data NULL: not given apart from the content */
+    ndp_span reasoning; /* data NULL: not separate from the content */
 } ndp_message;
 
 /* Bytes [begin, end) of a text. */
@@ -24,8 +24,8 @@ typedef struct ndp_range {
     size_t begin, end;
 } ndp_range;
 
-/* A conversation as text, and the ranges in it that the assistant wrote, each with the token that ends its turn; in
- * order, not empty. `{0}` is an empty one; it may be used again and again. */
+/* A conversation as text, and the ranges of it that the assistant wrote, each with the token that ends its turn;
+ * sorted, non-empty. `{0}` is an empty one; it can be reused. */
 typedef struct ndp_rendering {
     ndp_str text;
     ndp_range *spans;
@@ -34,22 +34,22 @@ typedef struct ndp_rendering {
 void ndp_rendering_release(ndp_rendering *r);
 
 typedef struct ndp_chat {
-    const struct ndp_chat_template *template; /* NULL: none that is known, for the reason in `why` */
-    ndp_span bos, eos;                        /* texts of the tokenizer's tokens, borrowed; n 0: it has none */
+    const struct ndp_chat_template *template; /* NULL: none, for the reason in `why` */
+    ndp_span bos, eos;                        /* texts of the tokenizer's tokens, borrowed; n = 0: none */
     bool adds_bos;                            /* the tokenizer puts its begin token before a text */
     char *why;
 } ndp_chat;
 
-/* `source`: what the tokenizer was made from, in whose folder its own template is looked for. `name`: a built-in
- * template instead; NULL for the tokenizer's own. NDP_EINVAL names the built-in ones when there is none of that name.
- * A tokenizer without a template that is known is no error before something is rendered. Borrows the tokenizer. */
+/* `source`: what the tokenizer was made from; its folder may contain the tokenizer's own template. `name`: a built-in
+ * template to use instead; NULL: the tokenizer's own. NDP_EINVAL: there is no template of that name (the message lists
+ * them). A tokenizer without a known template is an error only when something is rendered. Borrows the tokenizer. */
 NDP_API ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source, const char *name);
 void ndp_chat_release(ndp_chat *c);
-/* The built-in template that was chosen, or "none". */
+/* The name of the chosen template, or "none". */
 const char *ndp_chat_name(const ndp_chat *c);
 
-/* Replaces what is in `out`. `generation_prompt`: ends where the assistant is to go on. NDP_ENOTSUP: no template is
- * known; the message says why and what to do. */
+/* Replaces the contents of `out`. `generation_prompt`: the text ends where the assistant is to continue. NDP_ENOTSUP:
+ * no template is known; the message says why and what to do. */
 NDP_API ndp_status ndp_chat_render(const ndp_chat *c, const ndp_message *messages, int64_t n, bool generation_prompt,
                                    ndp_rendering *out);
 

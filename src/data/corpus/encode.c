@@ -1,23 +1,29 @@
+/* Which tokens of a conversation are learned.
+ *
+ * Spans are bytes of the rendered text; what is needed are token indices. The text is tokenized as a whole (tokens may
+ * cross a span's border), and the index of a border is found by tokenizing the text before it separately: the first
+ * token at which the two results differ is the first one after the border. Tokenizing from the start of the text would
+ * take quadratic time, so find_border tries nearer starts first. Called by share.c. */
 #include "data/corpus/encode.h"
 
 #include <string.h>
 
-typedef struct place {
+typedef struct text_place {
     size_t byte;
     int64_t token;
-} place;
+} text_place;
 
-typedef struct encoding {
+typedef struct span_search {
     const ndp_tokenizer *t;
     const ndp_document *d;
     const int32_t *whole; /* the document's ids */
     int64_t n;
-    ndp_ids piece;      /* of a part of its text */
-    place last, anchor; /* borders: the one before, and the last that ended a turn */
-} encoding;
+    ndp_ids piece;           /* of a stretch of its text */
+    text_place last, anchor; /* the previous border, and the last one that ended a turn */
+} span_search;
 
-/* Encodes the text from a border up to `to`. *same: how many of its tokens are the document's. */
-static ndp_status encode_part(encoding *e, place from, size_t to, int64_t *same) {
+/* Encodes the text from a border up to `to`. *same: how many of its tokens agree with the document's. */
+static ndp_status encode_from(span_search *e, text_place from, size_t to, int64_t *same) {
     int64_t i = 0, most = e->n - from.token;
     e->piece.n = 0;
     NDP_TRY(ndp_tokenizer_encode(e->t, e->d->text + from.byte, to - from.byte, false, &e->piece));
@@ -27,27 +33,27 @@ static ndp_status encode_part(encoding *e, place from, size_t to, int64_t *same)
     return NDP_OK;
 }
 
-/* The token behind a border. What lies between two borders mostly gives the same tokens alone as in the whole text; the
- * beginning of the text always gives the same context. Between the two lies the last turn: words of some tokenizers are
- * others where a text begins, and a turn begins behind a special token, as a text does. */
-static ndp_status find_border(encoding *e, size_t at, int64_t *token) {
-    const place from[] = {e->last, e->anchor, {0, 0}};
+/* The index of the first token after a border. It tries three starts. The previous border mostly gives the same tokens
+ * as the whole text. The start of the text always does. Between the two, the last turn: for some tokenizers, words
+ * differ at the start of a text, and a turn follows a special token just as the start of a text does. */
+static ndp_status find_border(span_search *e, size_t at, int64_t *token) {
+    const text_place from[] = {e->last, e->anchor, {0, 0}};
     int64_t same = 0;
     for (int i = 0; i < NDP_COUNT(from); i++) {
         if (i > 0 && from[i].byte == from[i - 1].byte)
             continue;
-        NDP_TRY(encode_part(e, from[i], at, &same));
+        NDP_TRY(encode_from(e, from[i], at, &same));
         if (same == e->piece.n || from[i].byte == 0) {
             *token = from[i].token + same;
             break;
         }
     }
     *token = *token < e->last.token ? e->last.token : *token;
-    e->last = (place){at, *token};
+    e->last = (text_place){at, *token};
     return NDP_OK;
 }
 
-static ndp_status find_spans(encoding *e, int64_t first, ndp_places *borders) {
+static ndp_status find_spans(span_search *e, int64_t first, ndp_places *borders) {
     for (int64_t i = 0; i < e->d->n_spans; i++) {
         int64_t begin = 0, end = 0;
         NDP_TRY(find_border(e, e->d->spans[i].begin, &begin));
@@ -61,7 +67,8 @@ static ndp_status find_spans(encoding *e, int64_t first, ndp_places *borders) {
 
 /* ---- end tokens ---- */
 
-/* Does the text end with this token? Its own ids are the last `n`; tokens that the tokenizer adds may follow them. */
+/* Whether the text ends with this token. Its own ids are the last `n`; tokens added by the tokenizer may follow them.
+ */
 static bool ends_with(const ndp_tokenizer *t, const ndp_document *d, const int32_t *ids, int64_t n, int32_t end) {
     ndp_span written = ndp_tokenizer_token(t, end);
     if (written.data && written.n && written.n <= d->n && !memcmp(d->text + d->n - written.n, written.data, written.n))
@@ -85,7 +92,7 @@ ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, co
         NDP_TRY(add_end(t, d, *end, first, ids));
     if (!d->partly)
         return NDP_OK;
-    encoding e = {.t = t, .d = d, .whole = ids->items + first, .n = ids->n - first};
+    span_search e = {.t = t, .d = d, .whole = ids->items + first, .n = ids->n - first};
     ndp_status st = find_spans(&e, first, borders);
     ndp_ids_release(&e.piece);
     return st;

@@ -57,7 +57,7 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
             return add(l, e->fts_path);
         l->left_out++;
         return NDP_OK;
-    case FTS_SLNONE: /* a link to nothing */
+    case FTS_SLNONE: /* a dangling link */
         if (!hidden && !is_read(e->fts_path))
             l->left_out++;
         return hidden || !is_read(e->fts_path)
@@ -67,7 +67,7 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
     case FTS_ERR:
     case FTS_NS:
         return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", e->fts_path, strerror(e->fts_errno));
-    case FTS_DEFAULT: /* a pipe, socket or device: opening it as a file says so */
+    case FTS_DEFAULT: /* a pipe, socket or device: opening it reports that */
         if (!hidden && is_read(e->fts_path))
             return add(l, e->fts_path);
         l->left_out += !hidden;
@@ -77,7 +77,7 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
     }
 }
 
-/* NULL at the end, with errno 0, or with what went wrong. */
+/* NULL at the end (errno 0) or on failure (errno set). */
 static FTSENT *next_entry(FTS *fts) {
     errno = 0;
     return fts_read(fts);

@@ -32,7 +32,7 @@ static ndp_status fail_field(struct json_object *record, const char *where, cons
     return fail_fields(record, where, lacks, hint);
 }
 
-/* A member that is a string, borrowed from the record. */
+/* A string member, borrowed from the record. */
 static ndp_status get_text(struct json_object *o, const char *where, const char *field, ndp_span *out) {
     struct json_object *text = json_object_object_get(o, field);
     if (!json_object_is_type(text, json_type_string))
@@ -61,7 +61,7 @@ static ndp_status visit_text(struct json_object *record, const char *where, cons
 
 /* ---- conversations ---- */
 
-/* Errors of rendering know no place. */
+/* Adds the record's location, which errors of rendering do not know. */
 static ndp_status fail_rendering(const char *where, ndp_status st) {
     char *cause = ndp_format("%s", ndp_error_message());
     st = NDP_FAIL(st, "%s: %s", where, cause ? cause : "not rendered");
@@ -89,14 +89,14 @@ static ndp_status render_and_visit(const ndp_message *m, int64_t n, const char *
                                    ndp_document *d, ndp_document_visitor *visit, void *user) {
     ndp_rendering r = {0};
     if (!f->chat)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation; texts are read here", where);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", where);
     ndp_status st = ndp_chat_render(f->chat, m, n, false, &r);
     st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user) : fail_rendering(where, st);
     ndp_rendering_release(&r);
     return st;
 }
 
-/* A list of parts, of which all are texts, as one text; appended to `joined`. */
+/* Appends to `joined` the texts of a list of content parts, which must all be texts. */
 static ndp_status join_parts(struct json_object *parts, const char *where, const char *what, ndp_str *joined) {
     for (size_t k = 0; k < json_object_array_length(parts); k++) {
         struct json_object *part = json_object_array_get_idx(parts, k), *type = NULL;
@@ -115,7 +115,7 @@ static ndp_status join_parts(struct json_object *parts, const char *where, const
     return NDP_OK;
 }
 
-/* A text, or a list of parts, which goes into `joined`. */
+/* A text, or a list of content parts, which is joined in `joined`. */
 static ndp_status read_content(struct json_object *o, const char *key, const char *where, const char *what,
                                ndp_str *joined, ndp_span *out) {
     struct json_object *content = json_object_object_get(o, key);
@@ -135,7 +135,7 @@ static bool is_empty_list(struct json_object *o) {
     return json_object_is_type(o, json_type_array) && json_object_array_length(o) == 0;
 }
 
-/* `joined`: where the text of its parts may go; to be released when the message is not needed any more. */
+/* `joined`: receives the text of content parts; to be released after the message's last use. */
 static ndp_status read_message(struct json_object *o, const char *where, size_t i, ndp_str *joined, ndp_message *out) {
     char what[64];
     ndp_span role = {NULL, 0}, content = role, reasoning = role;

@@ -2,12 +2,12 @@
  *
  *   {"text": "..."}                                              learned whole
  *   {"messages": [{"role": "user", "content": "..."}, ...]}      rendered by a chat template (chat.h); a content may be
- *                                                                a list of {"type": "text", "text": ...}; ShareGPT's
- *                                                                {"from": "human", "value": ...} are read, too
- *   {"instruction": "...", "input": "...", "response": "..."}    the same as a question and an answer; `input` may be
- *                                                                missing or empty, else it follows the instruction
- *                                                                behind an empty line; without a name of its own the
- *                                                                response is `response` or `output`
+ * a list of {"type": "text", "text": ...}; ShareGPT's
+ *                                                                {"from": "human", "value": ...} are read as well
+ *   {"instruction": "...", "input": "...", "response": "..."}    rendered as a question and an answer; `input` may be
+ *                                                                missing or empty, otherwise it follows the instruction
+ *                                                                after an empty line; the response is `response` or
+ *                                                                `output`, unless its field is configured
  */
 #ifndef NDP_DATA_CORPUS_RECORD_H
 #define NDP_DATA_CORPUS_RECORD_H
@@ -19,19 +19,19 @@ typedef struct ndp_document {
     const char *text; /* valid UTF-8; borrowed for the call */
     size_t n;
     const char *path;
-    int64_t line;           /* where it begins, from 1; of a .json list the number of the record */
-    size_t end;             /* bytes of the file up to and with this document */
+    int64_t line;           /* where it begins, from 1; in a .json list, the record's number */
+    size_t end;             /* bytes of the file up to and including this document */
     bool rendered;          /* by a chat template, which writes the special tokens itself */
     bool partly;            /* only the bytes in `spans` are learned */
-    const ndp_range *spans; /* in order */
+    const ndp_range *spans; /* sorted */
     int64_t n_spans;
 } ndp_document;
 
-/* Anything but NDP_OK stops the reading and is passed up. */
+/* Any status but NDP_OK stops the reading and is returned. */
 typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document);
 
 typedef enum ndp_record_kind {
-    NDP_RECORD_AUTO, /* by the fields that a record has, in the order of this list */
+    NDP_RECORD_AUTO, /* by the record's fields, in the order of this list */
     NDP_RECORD_TEXT,
     NDP_RECORD_MESSAGES,
     NDP_RECORD_INSTRUCTION
@@ -41,12 +41,12 @@ typedef struct ndp_record_format {
     ndp_record_kind kind;
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
-    const ndp_chat *chat; /* NULL: a command reads texts alone, its option is --text-field; conversations are refused */
-    bool learn_all;       /* of conversations, not just what the assistant wrote */
+    const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
+    bool learn_all;       /* of conversations, learn everything, not just the assistant's text */
 } ndp_record_format;
 
-/* Visits the record as a document; `d` has its place, `where` names it in messages. NDP_EFORMAT: a field is missing or
- * of another type, a role is not known, a conversation holds no answer to learn from. */
+/* Visits the record as a document; `d` has its location, `where` names it in messages. NDP_EFORMAT: a field is missing
+ * or has another type, a role is unknown, or a conversation contains no answer to learn from. */
 NDP_API ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *format,
                                     ndp_document *d, ndp_document_visitor *visit, void *user);
 

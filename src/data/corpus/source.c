@@ -9,7 +9,7 @@
 static const char SEPARATOR[] = "<|endoftext|>";
 enum { SEPARATOR_LENGTH = sizeof SEPARATOR - 1 };
 
-/* Without the ending of a compressed file. */
+/* Ignores the suffix of a compressed file. */
 static bool ends_with(const char *path, const char *suffix) {
     size_t n = ndp_unpacked_name(path), m = strlen(suffix);
     return n > m && !strncasecmp(path + n - m, suffix, m);
@@ -38,8 +38,9 @@ ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
 
 /* ---- text ---- */
 
-/* The first separator line that begins in [from, to) of a text that ends at `end`: *begin is where its border begins
- * (with the line break before it), the result where the next document begins. NULL when there is none. */
+/* The first separator line that starts in [from, to) of a text that ends at `end`. Returns the start of the next
+ * document (NULL: there is no separator); *begin is where the separator starts, after the line break that belongs to
+ * it. */
 static const char *find_separator(const char *from, const char *to, const char *contents, const char *end,
                                   const char **begin) {
     const char *hit = from, *last = end - to < SEPARATOR_LENGTH ? end : to + SEPARATOR_LENGTH - 1;
@@ -72,7 +73,7 @@ static int64_t count_lines(const char *from, const char *to) {
     return n;
 }
 
-/* `contents`: where the file begins, its byte order mark too. */
+/* `contents`: start of the file, including a byte order mark. */
 static ndp_status visit_text_document(const ndp_document *d, const char *contents, ndp_document_visitor *visit,
                                       void *user) {
     size_t valid = ndp_utf8_valid_prefix(d->text, d->n);
@@ -87,10 +88,10 @@ static ndp_status visit_text_document(const ndp_document *d, const char *content
 
 static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *visit, void *user) {
     const char *end = c->contents + c->end, *from = c->contents + c->begin, *next, *border;
-    bool separated = c->begin > 0; /* a chunk but the first begins behind a separator */
+    bool separated = c->begin > 0; /* every chunk but the first starts after a separator */
     int64_t line = c->line;
     if (c->begin == 0 && c->size >= 2 && !from[0] != !from[1])
-        return NDP_FAIL(NDP_EFORMAT, "%s: begins as UTF-16 does; convert the file, for instance with iconv", c->path);
+        return NDP_FAIL(NDP_EFORMAT, "%s: looks like UTF-16; convert the file, for instance with iconv", c->path);
     do {
         next = find_separator(from, end, c->contents, end, &border);
         separated |= next != NULL;
@@ -112,7 +113,7 @@ static ndp_status visit_text(const ndp_source_chunk *c, ndp_document_visitor *vi
 
 /* ---- records ---- */
 
-/* Of a large record: "{}," are 3 bytes of text and 700 of memory. */
+/* Limits the values of a record: "{}," is 3 bytes of text but 700 of memory. */
 static ndp_status check_values(const char *text, size_t n, const char *where) {
     bool quoted = false;
     size_t values = 0;
@@ -135,7 +136,7 @@ static ndp_status parse_record(const char *text, size_t n, const char *where, st
     return ndp_json_parse(text, n, where, out);
 }
 
-/* `place`: how messages name the record after the file's name, ":%lld" or ": record %lld". */
+/* `place`: names the record in messages, after the file's name: ":%lld" or ": record %lld". */
 static ndp_status visit_record(const char *text, size_t n, const char *place, const ndp_record_format *format,
                                ndp_document *d, ndp_document_visitor *visit, void *user) {
     struct json_object *record = NULL;
@@ -167,7 +168,7 @@ static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format
     return NDP_OK;
 }
 
-/* One record at a time: a list of any length takes the memory of its largest record. */
+/* One record at a time, so that a list takes only the memory of its largest record. */
 static ndp_status visit_list(ndp_json_cursor *c, const ndp_record_format *format, ndp_document *d,
                              ndp_document_visitor *visit, void *user) {
     for (bool more;;) {
@@ -204,12 +205,12 @@ ndp_status ndp_source_begin(const char *path, const char *contents, size_t size,
     return NDP_OK;
 }
 
-/* Where the first record begins that belongs to [from, to); the file's size when there is none. */
+/* Where the first record that belongs to [from, to) starts; the file's size if there is none. */
 static size_t first_record(const ndp_source_chunk *c, size_t from, size_t to) {
     const char *begin = c->contents + from, *end = c->contents + to, *next = NULL, *border;
     if (from == 0 || from >= to)
         return from < to ? 0 : c->size;
-    if (c->kind == NDP_SOURCE_IDS) { /* behind a whole id of either width */
+    if (c->kind == NDP_SOURCE_IDS) { /* at a multiple of either width */
         size_t at = (from + 3) / 4 * 4;
         return at < c->size ? at : c->size;
     }
@@ -240,7 +241,7 @@ ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_fo
     case NDP_SOURCE_JSON:
         return visit_json(c, format, visit, user);
     default:
-        return NDP_FAIL(NDP_ENOTSUP, "%s: a .bin file holds ids, and here texts are read", c->path);
+        return NDP_FAIL(NDP_ENOTSUP, "%s: a .bin file contains ids, but this command reads only texts", c->path);
     }
 }
 

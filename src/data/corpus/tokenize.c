@@ -7,17 +7,17 @@
 #include <string.h>
 #include <unistd.h>
 
-typedef struct run {
+typedef struct tokenize_run {
     const ndp_tokenize_opts *o;
-    const char *file; /* its name in messages */
+    const char *file; /* name of the input in messages */
     bool (*emit)(void *user, const char *line, size_t length);
     void *user;
     ndp_tokenizer *tokenizer;
     ndp_ids ids;
     ndp_str line;
-} run;
+} tokenize_run;
 
-/* A string of JSON. Bytes that are no UTF-8 (the pieces of `bytes`) become U+FFFD. */
+/* Appends a JSON string. Bytes that are not UTF-8 (pieces of `bytes`) become U+FFFD. */
 static void add_json(ndp_str *out, const char *text, size_t n) {
     ndp_str_add(out, "\"");
     for (size_t at = 0; at < n;) {
@@ -41,7 +41,7 @@ static void add_json(ndp_str *out, const char *text, size_t n) {
     ndp_str_add(out, "\"");
 }
 
-static ndp_status emit_line(run *r, bool *go_on) {
+static ndp_status emit_line(tokenize_run *r, bool *go_on) {
     if (r->line.failed)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line of output");
     *go_on = r->emit(r->user, r->line.data, r->line.length);
@@ -51,15 +51,15 @@ static ndp_status emit_line(run *r, bool *go_on) {
 
 /* ---- text to tokens ---- */
 
-static void add_piece(run *r, int32_t id) {
+static void add_piece(tokenize_run *r, int32_t id) {
     ndp_span piece = ndp_tokenizer_token(r->tokenizer, id);
-    char byte = (char)id; /* those of `bytes` */
+    char byte = (char)id; /* ids of `bytes` are bytes */
     if (!piece.data)
         piece = id < 256 ? (ndp_span){&byte, 1} : (ndp_span){id == 256 ? "<bos>" : "<eos>", 5};
     add_json(&r->line, piece.data, piece.n);
 }
 
-static ndp_status encode(run *r, const char *text, size_t n, bool *go_on) {
+static ndp_status encode(tokenize_run *r, const char *text, size_t n, bool *go_on) {
     r->ids.n = 0;
     NDP_TRY(ndp_tokenizer_encode(r->tokenizer, text, n, r->o->special, &r->ids));
     if (r->o->form == NDP_TOKENS_COUNT) {
@@ -80,7 +80,7 @@ static ndp_status encode(run *r, const char *text, size_t n, bool *go_on) {
 
 /* ---- tokens to text ---- */
 
-static ndp_status read_ids(run *r, struct json_object *list, const char *where) {
+static ndp_status read_ids(tokenize_run *r, struct json_object *list, const char *where) {
     struct json_object *ids = NULL;
     if (json_object_is_type(list, json_type_object) && json_object_object_get_ex(list, "ids", &ids))
         list = ids;
@@ -91,14 +91,14 @@ static ndp_status read_ids(run *r, struct json_object *list, const char *where) 
         struct json_object *o = json_object_array_get_idx(list, i);
         int64_t id = json_object_is_type(o, json_type_int) ? json_object_get_int64(o) : -1;
         if (id < 0 || id >= ndp_tokenizer_vocab_size(r->tokenizer))
-            return NDP_FAIL(NDP_EFORMAT, "%s: item %zu, %.40s, is no id of this vocabulary of %d", where, i,
+            return NDP_FAIL(NDP_EFORMAT, "%s: item %zu, %.40s, is not an id of this vocabulary of %d", where, i,
                             o ? json_object_to_json_string(o) : "null", ndp_tokenizer_vocab_size(r->tokenizer));
         NDP_TRY(ndp_ids_add(&r->ids, (int32_t)id));
     }
     return NDP_OK;
 }
 
-static ndp_status decode(run *r, const char *text, size_t n, const char *where, bool *go_on) {
+static ndp_status decode(tokenize_run *r, const char *text, size_t n, const char *where, bool *go_on) {
     struct json_object *list = NULL;
     ndp_str decoded = {0};
     NDP_TRY(ndp_json_parse(text, n, where, &list));
@@ -114,7 +114,7 @@ static ndp_status decode(run *r, const char *text, size_t n, const char *where, 
     return st;
 }
 
-static ndp_status decode_lines(run *r, const char *contents, size_t size) {
+static ndp_status decode_lines(tokenize_run *r, const char *contents, size_t size) {
     bool go_on = true;
     long long number = 1;
     for (size_t at = 0, n; at < size && go_on; at += n + 1, number++) {
@@ -133,11 +133,11 @@ static ndp_status decode_lines(run *r, const char *contents, size_t size) {
 
 /* ---- all ---- */
 
-/* What the visitor of documents stops with when the caller wants no more. */
+/* Stops the visitor of documents when the caller wants no more. */
 static const ndp_status STOPPED = NDP_EINTR;
 
 static ndp_status encode_document(void *user, const ndp_document *d) {
-    run *r = user;
+    tokenize_run *r = user;
     bool go_on = true;
     if (encode(r, d->text, d->n, &go_on) == NDP_OK)
         return go_on ? NDP_OK : STOPPED;
@@ -147,8 +147,8 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     return st;
 }
 
-/* Nothing names what comes from standard input: it is a text, or JSONL where a field of its records is given. */
-static ndp_status encode_stdin(run *r, const char *contents, size_t size) {
+/* Standard input has no file name to tell its kind: it is a text, or JSONL if a field of its records is given. */
+static ndp_status encode_stdin(tokenize_run *r, const char *contents, size_t size) {
     const ndp_record_format format = {.kind = NDP_RECORD_TEXT, .text = r->o->text_field};
     ndp_source_chunk c;
     NDP_TRY(ndp_source_begin(r->file, contents, size, &c));
@@ -157,7 +157,7 @@ static ndp_status encode_stdin(run *r, const char *contents, size_t size) {
     return ndp_source_cut(&c, 0, c.size) ? ndp_source_visit_chunk(&c, &format, encode_document, r) : NDP_OK;
 }
 
-static ndp_status run_stdin(run *r) {
+static ndp_status run_stdin(tokenize_run *r) {
     char *contents;
     size_t size;
     r->file = "standard input";
@@ -167,7 +167,7 @@ static ndp_status run_stdin(run *r) {
     return st;
 }
 
-static ndp_status run_file(run *r) {
+static ndp_status run_file(tokenize_run *r) {
     ndp_mapped file;
     NDP_TRY(ndp_file_map(r->o->file, &file));
     const char *contents = (const char *)file.data;
@@ -177,7 +177,7 @@ static ndp_status run_file(run *r) {
     return ndp_file_end(&file, st);
 }
 
-static ndp_status run_text(run *r) {
+static ndp_status run_text(tokenize_run *r) {
     bool go_on;
     size_t n = strlen(r->o->text);
     return r->o->form == NDP_TOKENS_TEXT ? decode(r, r->o->text, n, "the list", &go_on)
@@ -187,8 +187,8 @@ static ndp_status run_text(run *r) {
 ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, const char *line, size_t length),
                         void *user) {
     NDP_CHECK(o->tokenizer, "no tokenizer is given: a folder with a tokenizer.json, such a file, or \"bytes\"");
-    NDP_CHECK(!o->file != !o->text, "either a file or a text is to be tokenized, not %s", o->file ? "both" : "neither");
-    run r = {.o = o, .file = o->file, .emit = emit, .user = user};
+    NDP_CHECK(!o->file != !o->text, "give either a file or a text to tokenize, not %s", o->file ? "both" : "neither");
+    tokenize_run r = {.o = o, .file = o->file, .emit = emit, .user = user};
     bool from_stdin = o->file && !strcmp(o->file, "-");
     NDP_TRY(ndp_tokenizer_create(o->tokenizer, &r.tokenizer));
     ndp_status st = from_stdin ? run_stdin(&r) : o->file ? run_file(&r) : run_text(&r);

@@ -41,8 +41,8 @@ static ndp_status fail_unpack(struct archive *a, const char *path, const packing
                     why ? why : "it is not compressed that way");
 }
 
-/* Texts compress 3 to 30 times. What expands far more is a file made to fill the memory, or one line repeated for ever.
- * Looked at while the file is unpacked, so that such a file takes little more than the allowance. */
+/* Texts compress 3 to 30 times. A file that expands far more was made to fill memory, or repeats a line forever.
+ * Checked while the file is unpacked, so that such a file takes little more than the allowance. */
 static ndp_status check_expansion(struct archive *a, const char *path, const packing *p, size_t unpacked) {
     const size_t packed = (size_t)archive_filter_bytes(a, -1);
     if (unpacked <= NDP_UNPACK_ALLOWANCE + NDP_UNPACK_RATIO * packed)
@@ -54,7 +54,7 @@ static ndp_status check_expansion(struct archive *a, const char *path, const pac
         path, packed, unpacked, NDP_UNPACK_ALLOWANCE >> 20, p->ending, NDP_UNPACK_RATIO);
 }
 
-/* Room for more, or NULL where memory has none; `buffer` is freed then. */
+/* Grows the buffer. NULL: out of memory; `buffer` is then freed. */
 static char *grow(char *buffer, size_t *capacity, size_t used, size_t head) {
     *capacity = *capacity < head / 2 ? 2 * *capacity : head;
     bool fits = (int64_t)(*capacity - used) < ndp_memory_available();
@@ -64,7 +64,7 @@ static char *grow(char *buffer, size_t *capacity, size_t used, size_t head) {
     return grown;
 }
 
-/* Up to `head` bytes. */
+/* Reads up to `head` bytes. */
 static ndp_status read_all(struct archive *a, const char *path, const packing *p, size_t head, char **out, size_t *n) {
     size_t capacity = (size_t)1 << 20, used = 0;
     capacity = capacity < head ? capacity : head;
@@ -81,14 +81,14 @@ static ndp_status read_all(struct archive *a, const char *path, const packing *p
     }
     if (!buffer)
         return NDP_FAIL(NDP_ENOMEM,
-                        "%s: unpacked it has more than %zu bytes, which do not fit into memory; split the file", path,
+                        "%s: it unpacks to more than %zu bytes, which do not fit into memory; split the file", path,
                         used);
     *out = buffer;
     *n = used;
     return NDP_OK;
 }
 
-/* The archive of an empty file. */
+/* The result for an archive without an entry. */
 static ndp_status give_empty(char **out, size_t *n) {
     char *nothing = malloc(1);
     if (!nothing)
@@ -121,7 +121,7 @@ static ndp_status open_and_read(struct archive *a, const packing *p, const char 
         return NDP_OK;
     }
     free(unpacked);
-    return NDP_FAIL(NDP_EFORMAT, "%s: %lld bytes behind the end of the %s data are something else", path,
+    return NDP_FAIL(NDP_EFORMAT, "%s: the last %lld bytes, after the end of the %s data, are something else", path,
                     (long long)size - used, p->ending);
 }
 

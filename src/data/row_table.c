@@ -1,34 +1,38 @@
-#include "data/rows.h"
+/* First-fit packing of documents into rows, and the rows of one continuous text.
+ *
+ * The pieces are listed in the order of the data, each with the row it goes to; make_table then sorts them by row, so
+ * that a row's pieces are adjacent. Every rank computes the same table from the same cache. Called by packing.c. */
+#include "data/row_table.h"
 
 #include "base/arena.h"
 #include "base/rng.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Rows that are begun and not full. More of them fill better and cost more to look through. */
+/* Limit on open rows: more of them fill better and take longer to search. */
 enum { OPEN_ROWS = 256 };
 
-typedef struct builder {
+typedef struct row_builder {
     const ndp_token_cache *cache;
     const ndp_row_opts *o;
-    ndp_row_piece *pieces; /* in their order in the data, */
-    int64_t *row_of;       /* and the rows they go to */
+    ndp_row_piece *pieces; /* in the order of the data, */
+    int64_t *row_of;       /* and the row of each */
     int64_t n, capacity, row_capacity, rows;
     int64_t open[OPEN_ROWS];
     int32_t room[OPEN_ROWS];
     int n_open;
     int64_t documents, tokens, labels;
-} builder;
+} row_builder;
 
 bool ndp_held_out(double part, int64_t document) {
     return ndp_rng_uniform(0, ndp_rng_stream("data.validation"), (uint64_t)document) < part;
 }
 
-static bool is_kept(const builder *b, int64_t document) {
+static bool is_kept(const row_builder *b, int64_t document) {
     return ndp_held_out(b->o->held_out, document) == b->o->validation;
 }
 
-static ndp_status add_piece(builder *b, ndp_row_piece p, int64_t row) {
+static ndp_status add_piece(row_builder *b, ndp_row_piece p, int64_t row) {
     NDP_TRY(ndp_array_reserve(&b->pieces, &b->capacity, b->n + 1, sizeof *b->pieces));
     NDP_TRY(ndp_array_reserve(&b->row_of, &b->row_capacity, b->n + 1, sizeof *b->row_of));
     b->pieces[b->n] = p;
@@ -48,22 +52,21 @@ static int64_t count_labels(const ndp_token_cache *c, const ndp_row_piece *p) {
 
 /* ---- documents ---- */
 
-static void close_row(builder *b, int i) {
+static void close_row(row_builder *b, int i) {
     b->n_open--;
     memmove(b->open + i, b->open + i + 1, (size_t)(b->n_open - i) * sizeof *b->open);
     memmove(b->room + i, b->room + i + 1, (size_t)(b->n_open - i) * sizeof *b->room);
 }
 
-static int fullest(const builder *b) {
+static int fullest(const row_builder *b) {
     int best = 0;
     for (int i = 1; i < b->n_open; i++)
         best = b->room[i] < b->room[best] ? i : best;
     return best;
 }
 
-/* The row that a piece of n tokens goes to. One of a single token predicts nothing, so a row with room for one is full.
- */
-static int64_t fit(builder *b, int32_t n) {
+/* The row for a piece of n tokens. A piece of one token predicts nothing, so a row with room for one is full. */
+static int64_t fit(row_builder *b, int32_t n) {
     int i = 0;
     while (i < b->n_open && b->room[i] < n)
         i++;
@@ -81,20 +84,20 @@ static int64_t fit(builder *b, int32_t n) {
     return row;
 }
 
-static ndp_status fail_overlong(const builder *b, int64_t document, int64_t n) {
+static ndp_status fail_overlong(const row_builder *b, int64_t document, int64_t n) {
     const ndp_token_cache *c = b->cache;
     int source = 0;
     while (source + 1 < c->n_sources && c->source_ends[source] <= (uint64_t)document)
         source++;
     int64_t before = source ? (int64_t)c->source_ends[source - 1] : 0;
     return NDP_FAIL(NDP_EINVAL,
-                    "%s: document %lld has %lld tokens, a row has %lld; data.overlong: cut goes on with it in a row "
-                    "more, or raise data.sequence_length",
+                    "%s: document %lld has %lld tokens, a row has %lld; set data.overlong: cut to continue it in "
+                    "another row, or raise data.sequence_length",
                     b->o->names ? b->o->names[source] : "the data", (long long)(document - before + 1), (long long)n,
                     (long long)b->o->length);
 }
 
-static ndp_status add_document(builder *b, int64_t document) {
+static ndp_status add_document(row_builder *b, int64_t document) {
     int64_t first = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
     int64_t length = b->o->length, pieces = b->n;
     if (b->o->refuse_overlong && end - first > length)
@@ -114,8 +117,8 @@ static ndp_status add_document(builder *b, int64_t document) {
 
 /* ---- one text ---- */
 
-/* Goes on with the text of the part that began in row `first_row`, `used` tokens ago. */
-static ndp_status add_to_text(builder *b, int64_t document, int64_t first_row, int64_t *used) {
+/* Adds a document to the text that started at row `first_row` and has `used` tokens so far. */
+static ndp_status add_to_text(row_builder *b, int64_t document, int64_t first_row, int64_t *used) {
     int64_t at = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
     if (*used > 0 && at < end)
         b->pieces[b->n - 1].next = at;
@@ -129,8 +132,8 @@ static ndp_status add_to_text(builder *b, int64_t document, int64_t first_row, i
     return NDP_OK;
 }
 
-/* The last row is left out when it is one token, which predicts nothing. */
-static void end_text(builder *b, int64_t first_piece, int64_t first_row, int64_t used) {
+/* Drops the last row if it is a single token, which predicts nothing. */
+static void end_text(row_builder *b, int64_t first_piece, int64_t first_row, int64_t used) {
     if (used > 0 && (used - 1) % b->o->length == 0) {
         b->n--;
         b->tokens--;
@@ -143,7 +146,7 @@ static void end_text(builder *b, int64_t first_piece, int64_t first_row, int64_t
 
 /* ---- all ---- */
 
-static ndp_status add_part(builder *b, int64_t first, int64_t end) {
+static ndp_status add_source(row_builder *b, int64_t first, int64_t end) {
     int64_t first_row = b->rows, first_piece = b->n, used = 0;
     bool text = !b->o->document_mask && !b->o->single;
     b->n_open = 0;
@@ -155,13 +158,13 @@ static ndp_status add_part(builder *b, int64_t first, int64_t end) {
     return NDP_OK;
 }
 
-/* Sorts the pieces by their rows; those of a row stay in their order. */
-static ndp_status make_table(builder *b, ndp_row_table *t) {
+/* Sorts the pieces by row; the pieces of a row keep their order. */
+static ndp_status make_table(row_builder *b, ndp_row_table *t) {
     t->rows = calloc((size_t)b->rows + 2, sizeof *t->rows);
     t->pieces = malloc((size_t)(b->n + 1) * sizeof *t->pieces);
     if (!t->rows || !t->pieces)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld rows", (long long)b->rows);
-    int64_t *next = t->rows + 1; /* while filling: where the row's next piece goes */
+    int64_t *next = t->rows + 1; /* while filling: index of the row's next piece */
     for (int64_t i = 0; i < b->n; i++)
         if (b->row_of[i] + 1 < b->rows)
             next[b->row_of[i] + 1]++;
@@ -176,28 +179,28 @@ static ndp_status make_table(builder *b, ndp_row_table *t) {
     return NDP_OK;
 }
 
-static ndp_status add_parts(builder *b, ndp_row_table *t) {
+static ndp_status add_sources(row_builder *b, ndp_row_table *t) {
     const ndp_token_cache *c = b->cache;
-    t->n_parts = b->o->by_source ? c->n_sources : 1;
-    t->parts = calloc((size_t)t->n_parts + 1, sizeof *t->parts);
-    if (!t->parts)
+    t->n_sources = b->o->by_source ? c->n_sources : 1;
+    t->sources = calloc((size_t)t->n_sources + 1, sizeof *t->sources);
+    if (!t->sources)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
-    for (int i = 0; i < t->n_parts; i++) {
+    for (int i = 0; i < t->n_sources; i++) {
         int64_t first = b->o->by_source && i ? (int64_t)c->source_ends[i - 1] : 0;
-        NDP_TRY(add_part(b, first, b->o->by_source ? (int64_t)c->source_ends[i] : c->n_documents));
-        t->parts[i + 1] = b->rows;
+        NDP_TRY(add_source(b, first, b->o->by_source ? (int64_t)c->source_ends[i] : c->n_documents));
+        t->sources[i + 1] = b->rows;
     }
     return make_table(b, t);
 }
 
 ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, ndp_row_table *out) {
-    builder *b = calloc(1, sizeof *b);
+    row_builder *b = calloc(1, sizeof *b);
     ndp_row_table t = {0};
     if (!b)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
     b->cache = c;
     b->o = o;
-    ndp_status st = add_parts(b, &t);
+    ndp_status st = add_sources(b, &t);
     free(b->pieces);
     free(b->row_of);
     free(b);
@@ -212,6 +215,6 @@ ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, 
 void ndp_row_table_release(ndp_row_table *t) {
     free(t->pieces);
     free(t->rows);
-    free(t->parts);
+    free(t->sources);
     *t = (ndp_row_table){0};
 }

@@ -1,0 +1,42 @@
+/* Inside the data room: which tokens make up which row. Documents are cut into pieces, and rows are filled with pieces;
+ * packing.h defines rows. */
+#ifndef NDP_DATA_ROW_TABLE_H
+#define NDP_DATA_ROW_TABLE_H
+
+#include "data/cache/cache_file.h"
+
+typedef struct ndp_row_opts {
+    int64_t length;           /* S */
+    bool document_mask;       /* attention stays inside documents */
+    bool single;              /* no packing */
+    bool refuse_overlong;     /* documents of more than S tokens are an error */
+    double held_out;          /* fraction of the documents held out for validation */
+    bool validation;          /* rows of held-out documents; otherwise, of all others */
+    bool by_source;           /* no row mixes documents of several sources */
+    const char *const *names; /* of the sources, for messages; may be NULL */
+} ndp_row_opts;
+
+typedef struct ndp_row_piece {
+    int64_t first; /* tokens [first, first + n) of the cache */
+    int64_t next;  /* the token predicted by its last one; -1: none */
+    int32_t n;
+} ndp_row_piece;
+
+/* Row r is pieces [rows[r], rows[r + 1]). Source i is rows [sources[i], sources[i + 1]); there is one without
+ * by_source. */
+typedef struct ndp_row_table {
+    ndp_row_piece *pieces;
+    int64_t *rows, n_rows;
+    int64_t *sources;
+    int n_sources;
+    int64_t documents, tokens, labels; /* in these rows */
+} ndp_row_table;
+
+/* Whether a document is held out. A function of its number alone: the same for every seed, layout and row length. */
+bool ndp_held_out(double part, int64_t document);
+
+/* Fills the rows in O(documents x open rows). Every rank gets the same table. */
+NDP_API ndp_status ndp_row_table_build(const ndp_token_cache *c, const ndp_row_opts *o, ndp_row_table *out);
+void ndp_row_table_release(ndp_row_table *t);
+
+#endif
