@@ -273,6 +273,17 @@ ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_st
 
 ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_config_write_keys(c, NULL, out); }
 
+/* "adamw, lion: " for a key that not every optimizer reads. */
+static void add_readers(const ndp_option *o, ndp_str *out) {
+    bool any = false;
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++)
+        if (ndp_optimizer_reads(ndp_optimizers[i], o->key)) {
+            ndp_str_addf(out, "%s%s", any ? ", " : "", ndp_optimizers[i]->name);
+            any = true;
+        }
+    ndp_str_add(out, any ? ": " : "");
+}
+
 void ndp_config_help(ndp_str *out) {
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
@@ -280,9 +291,10 @@ void ndp_config_help(ndp_str *out) {
         ndp_option_expects(o, &expects);
         if (opens_section(i))
             ndp_str_addf(out, "%s%s:\n", i ? "\n" : "", o->section);
-        ndp_str_addf(out, "  %-22s %s\n  %-22s %s; default %s%s\n", o->key, o->help, "",
-                     expects.failed ? "" : expects.data, o->value ? o->value : "null",
-                     o->role == NDP_KEY_FREE ? "; may change on --resume" : "");
+        ndp_str_addf(out, "  %-22s ", o->key);
+        add_readers(o, out);
+        ndp_str_addf(out, "%s\n  %-22s %s; default %s%s\n", o->help, "", expects.failed ? "" : expects.data,
+                     o->value ? o->value : "null", o->role == NDP_KEY_FREE ? "; may change on --resume" : "");
         ndp_str_release(&expects);
     }
 }

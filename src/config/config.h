@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "mesh/mesh.h"
+#include "optim/optim.h"
 
 typedef struct ndp_strings {
     char **items;
@@ -17,7 +18,6 @@ typedef enum ndp_precision {
     NDP_COMPUTE_BF16,
     NDP_COMPUTE_FP64
 } ndp_precision; /* fp64: device ref only */
-typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
 typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
 typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;

@@ -246,12 +246,13 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_GRAD_NORM] = 1e-9,
                                            [NDP_MEASURE_LOSS] = 1e-11,
                                            [NDP_MEASURE_WEIGHTS] = INFINITY}},
-                            bf16 = {.spreads = 2, .roundings = 0.125}, sgd = {.spreads = 10};
+                            bf16 = {.spreads = 2, .roundings = 0.125};
+    const ndp_optimizer_bounds *own = &ndp_optimizers[c->optimizer.name]->bounds;
     if (c->precision.compute == NDP_COMPUTE_FP64)
         return fp64;
     if (c->precision.compute == NDP_COMPUTE_BF16)
         return bf16;
-    return c->optimizer.name == NDP_SGD ? sgd : fp32;
+    return own->spreads > 0 ? (ndp_bounds){.spreads = own->spreads} : fp32;
 }
 
 int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]) {

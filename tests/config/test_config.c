@@ -506,6 +506,32 @@ static void help_has_every_key(void **state) {
     ndp_str_release(&help);
 }
 
+/* What the table of optimizers says is what the options say: names, and keys that only some of them read. */
+static void optimizers_have_their_options(void **state) {
+    ndp_config *c = *state;
+    ndp_str help = {0};
+    ndp_config_help(&help);
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++) {
+        const ndp_optimizer *o = ndp_optimizers[i];
+        char *words = strdup(o->reads), *rest = NULL, key[64];
+        CHECK_OK(ndp_config_setf(c, "optimizer.name=%s", o->name));
+        assert_int_equal(c->optimizer.name, i);
+        CHECK_FAILS(ndp_config_set(c, "optimizer.name=adam"), NDP_EINVAL, o->name);
+        for (char *word = strtok_r(words, " ", &rest); word; word = strtok_r(NULL, " ", &rest)) {
+            char *value;
+            snprintf(key, sizeof key, "optimizer.%s", word);
+            CHECK_OK(ndp_config_get(c, key, &value));
+            free(value);
+            snprintf(key, sizeof key, "\n  %-22s ", word);
+            const char *line = strstr(help.data, key), *named = line ? strstr(line, o->name) : NULL;
+            if (!named || named > strchr(line + 1, '\n'))
+                fail_msg("help of optimizer.%s does not name %s", word, o->name);
+        }
+        free(words);
+    }
+    ndp_str_release(&help);
+}
+
 static void values_by_key(void **state) {
     static const char *const some[][2] = {{"train.log_every", "1"},
                                           {"parallelism.dp_shard_size", "auto"},
@@ -538,6 +564,7 @@ int main(void) {
                                        cmocka_unit_test(checks_over_several_keys),
                                        CONFIG_TEST(files),
                                        CONFIG_TEST(alias_bombs_stay_small),
-                                       cmocka_unit_test(help_has_every_key)};
+                                       cmocka_unit_test(help_has_every_key),
+                                       CONFIG_TEST(optimizers_have_their_options)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
