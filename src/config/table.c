@@ -79,7 +79,7 @@ const ndp_option ndp_options[] = {
 
     {IDENTITY(optimizer, name), WORD(adamw, optimizer_words), HELP "the update rule"},
     {IDENTITY(optimizer, lr), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
-    {IDENTITY(optimizer, betas), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "decay of the two moments"},
+    {IDENTITY(optimizer, betas), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "decay rates of the moments"},
     {IDENTITY(optimizer, eps), NUMBER(1.0e-8, "(0, inf)"), HELP "added to the denominator"},
     {IDENTITY(optimizer, weight_decay), NUMBER(0.1, "[0, inf)"), HELP "not applied to norms, biases and other 1-D parameters"},
     {IDENTITY(optimizer, momentum), NUMBER(0, "[0, 1)"), HELP "momentum"},
@@ -106,3 +106,4 @@ const ndp_option ndp_options[] = {
     /* clang-format on */
 };
 const int ndp_option_count = NDP_COUNT(ndp_options);
+_Static_assert(NDP_COUNT(ndp_options) <= NDP_MOST_OPTIONS, "ndp_config.given has a place for every option");

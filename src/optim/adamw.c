@@ -20,7 +20,7 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
 }
 
 const ndp_optimizer ndp_optimizer_adamw = {.name = "adamw",
-                                           .reads = "betas eps",
+                                           .reads = {{"betas", NULL}, {"eps", NULL}},
                                            .state = {"optimizer.m.", "optimizer.v."},
                                            .constants = constants,
                                            .bounds = {.most_lr = 1e-3}};

@@ -7,6 +7,7 @@
 /* What an optimizer's `constants` writes and its loops read, by place. */
 enum { ADAMW_KEEP, ADAMW_RATE, ADAMW_UNBIAS, ADAMW_NEW1, ADAMW_OLD2, ADAMW_NEW2, ADAMW_EPS };
 enum { SGD_LR, SGD_DECAY, SGD_MOMENTUM };
+enum { LION_KEEP, LION_LR, LION_OLD1, LION_NEW1, LION_OLD2, LION_NEW2 };
 
 /* Elements [first, end) of one update. */
 typedef void ndp_optim_loop(const ndp_update *u, int64_t first, int64_t end);

@@ -72,6 +72,36 @@ static void NAME(sgd)(const ndp_update *u, int64_t first, int64_t end) {
         NAME(sgd_loop)(u, first, end, false, false);
 }
 
+/* The sign of a broken gradient is NaN, not 0. */
+static inline __attribute__((always_inline)) void NAME(lion_loop)(const ndp_update *u, int64_t first, int64_t end,
+                                                                  bool copied) {
+    REAL *restrict w = u->weight, *restrict m = u->state[0];
+    const REAL *restrict g = u->grad;
+    uint16_t *restrict copy = u->copy;
+    const double *k = u->constants;
+    const REAL keep = u->decays ? (REAL)k[LION_KEEP] : 1, lr = (REAL)k[LION_LR], scale = (REAL)u->grad_scale;
+    const REAL old1 = (REAL)k[LION_OLD1], new1 = (REAL)k[LION_NEW1];
+    const REAL old2 = (REAL)k[LION_OLD2], new2 = (REAL)k[LION_NEW2];
+#pragma omp simd
+    for (int64_t i = first; i < end; i++) {
+        REAL gi = g[i] * scale, mi = m[i];
+        REAL c = old1 * mi + new1 * gi;
+        REAL sign = c > 0 ? 1 : c < 0 ? -1 : c;
+        REAL wi = w[i] * keep - lr * sign;
+        m[i] = NAME(flush)(old2 * mi + new2 * gi);
+        w[i] = wi;
+        if (copied)
+            copy[i] = ndp_f32_to_bf16((float)wi);
+    }
+}
+
+static void NAME(lion)(const ndp_update *u, int64_t first, int64_t end) {
+    if (u->copy)
+        NAME(lion_loop)(u, first, end, true);
+    else
+        NAME(lion_loop)(u, first, end, false);
+}
+
 /* Fixed lanes, not a reduction clause: the order must not be the compiler's choice. The square of a float is exact in
  * fp64, so that fused and separate multiply-adds agree for fp32. */
 static double NAME(squares)(const void *x, int64_t first, int64_t end) {

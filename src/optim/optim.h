@@ -14,13 +14,14 @@
 
 #define NDP_OPTIMIZERS(X)                                                                                              \
     X(ADAMW, adamw)                                                                                                    \
-    X(SGD, sgd)
+    X(SGD, sgd)                                                                                                        \
+    X(LION, lion)
 
 #define NDP_OPTIMIZER_NAMED(NAME, name) NDP_##NAME,
 typedef enum ndp_optimizer_name { NDP_OPTIMIZERS(NDP_OPTIMIZER_NAMED) NDP_OPTIMIZER_COUNT } ndp_optimizer_name;
 #undef NDP_OPTIMIZER_NAMED
 
-enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8 }; /* at most */
+enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8, NDP_OPTIMIZER_OPTIONS = 3 }; /* at most */
 
 /* The options of an optimizer; each reads some of them. */
 typedef struct ndp_optimizer_opts {
@@ -29,15 +30,21 @@ typedef struct ndp_optimizer_opts {
     double max_norm; /* of the whole gradient; 0: no clipping */
 } ndp_optimizer_opts;
 
-/* How far the fp32 runs of a layout may be from one rank after the first update (verify/outcome.h). */
+/* How far the fp32 runs of a layout may be from one rank (verify/outcome.h). With both: the gradients of step 1, which
+ * come before any update, have the fixed bounds; all later numbers the larger of the two. */
 typedef struct ndp_optimizer_bounds {
     double most_lr; /* > 0: the fixed bounds of proof 3, up to this learning rate; beyond, rounding grows by the step */
     double spreads; /* > 0: so many times the spread of runs on one rank */
 } ndp_optimizer_bounds;
 
+/* A key of section optimizer, and its default as YAML if it is not the option table's (NULL). */
+typedef struct ndp_optimizer_option {
+    const char *key, *value;
+} ndp_optimizer_option;
+
 typedef struct ndp_optimizer {
     const char *name;
-    const char *reads;                       /* options besides lr and weight_decay: "betas eps" */
+    ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
     const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
     bool (*stateless)(const ndp_optimizer_opts *o); /* true: keeps no state with these options; NULL: never */
     /* What update number `update`, from 0, reads: computed once a step, in fp64; kernels round it to their type. */
@@ -50,8 +57,8 @@ extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
 
 /* State arrays that an optimizer with these options keeps, of as many elements as the weights. */
 int ndp_optimizer_states(const ndp_optimizer_opts *o);
-/* True for an option in its `reads`. */
-bool ndp_optimizer_reads(const ndp_optimizer *o, const char *option);
+/* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
+const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);
 
 /* One piece of n elements of one tensor. */
 typedef struct ndp_update {

@@ -21,13 +21,9 @@ int ndp_optimizer_states(const ndp_optimizer_opts *o) {
     return n;
 }
 
-bool ndp_optimizer_reads(const ndp_optimizer *o, const char *option) {
-    size_t n = strlen(option);
-    for (const char *word = o->reads; *word; word += strspn(word, " ")) {
-        size_t length = strcspn(word, " ");
-        if (length == n && strncmp(word, option, n) == 0)
-            return true;
-        word += length;
-    }
-    return false;
+const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key) {
+    for (int i = 0; i < NDP_OPTIMIZER_OPTIONS && o->reads[i].key; i++)
+        if (strcmp(o->reads[i].key, key) == 0)
+            return &o->reads[i];
+    return NULL;
 }

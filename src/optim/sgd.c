@@ -11,7 +11,7 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
 }
 
 const ndp_optimizer ndp_optimizer_sgd = {.name = "sgd",
-                                         .reads = "momentum",
+                                         .reads = {{"momentum", NULL}},
                                          .state = {"optimizer.momentum."},
                                          .stateless = stateless,
                                          .constants = constants,
