@@ -155,8 +155,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .accumulation = 1,
         .parallel = j->parallel,
         .reshard = true,
-        .optimizer = {
-            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){m.facts.kv_heads}, &o.mesh));
     omp_set_num_threads(j->threads);
     ndp_engine *e;

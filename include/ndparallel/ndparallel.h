@@ -242,8 +242,8 @@ typedef struct ndp_checkpoint_entry {
 NDP_API ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps, int n, bool data,
                                            void (*each)(void *user, const ndp_checkpoint_entry *e), void *user);
 /* Removes checkpoints by their step ("100") or the name of their folder, which may be one set aside. Unless `force`, at
- * least one that is left has to verify, where any that goes does: else NDP_EINVAL, and all stay. So it is while a run of
- * this host writes there. */
+ * least one that is left has to verify, where any that goes does: else NDP_EINVAL, and all stay. So it is while a run
+ * of this host writes there. */
 NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force);
 
 /* ---- knowing before ---- */
@@ -311,9 +311,9 @@ typedef struct ndp_verify_opts {
 /* Trains the job for a few steps on one rank and then on every layout, with the same global batches, and compares by
  * the bounds of docs/ARCHITECTURE.md, proof 3. Ranks are threads of this process; nothing is written but the cache of
  * tokenized data. Of the configuration the layout, train.ranks and train.threads are set aside (cores / ranks threads
- * each), and AdamW's lr is held to 1e-3, for which the bounds are known. A layout of several axes that disagrees is run
- * again with each of them alone. verdicts: n, the caller's. All layouts, and the memory for them, are checked before
- * anything runs: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is no error. */
+ * each), and the lr of AdamW is held to 1e-3, that of Lion to 1e-4, for which the bounds are known. A layout of several
+ * axes that disagrees is run again with each of them alone. verdicts: n, the caller's. All layouts, and the memory for
+ * them, are checked before anything runs: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is no error. */
 NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts);
 
 /* ---- using a model ---- */

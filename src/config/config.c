@@ -68,13 +68,42 @@ static void init_follows(ndp_config *c, bool init_given, bool config_given) {
         c->model.init = c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
 }
 
+static ndp_status read_option(ndp_config *c, ndp_yaml *y, const ndp_option *o, struct fy_node *node) {
+    NDP_TRY(ndp_option_read(o, y, node, c));
+    c->given[o - ndp_options] = true;
+    return NDP_OK;
+}
+
+static ndp_status read_default(ndp_config *c, const ndp_option *o, const char *value) {
+    ndp_yaml y;
+    ndp_status st = ndp_yaml_open(&y, "defaults", value, strlen(value), 0);
+    if (st == NDP_OK)
+        st = ndp_option_read(o, &y, y.root, c);
+    ndp_yaml_close(&y);
+    return st;
+}
+
+/* Options for which some optimizer has a default of its own get the one of the optimizer just named, unless they are
+ * given, before or after its name. */
+static ndp_status optimizer_follows(ndp_config *c) {
+    const ndp_optimizer *named = ndp_optimizers[c->optimizer.name];
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++)
+        for (int k = 0; k < NDP_OPTIMIZER_OPTIONS && ndp_optimizers[i]->reads[k].key; k++) {
+            const ndp_optimizer_option *any = &ndp_optimizers[i]->reads[k], *own = ndp_optimizer_reads(named, any->key);
+            const ndp_option *o = find("optimizer", any->key);
+            if (any->value && o && !c->given[o - ndp_options])
+                NDP_TRY(read_default(c, o, own && own->value ? own->value : o->value));
+        }
+    return NDP_OK;
+}
+
 static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node *node, ndp_config *c) {
     NDP_TRY(ndp_yaml_follow(y, &node));
     if (ndp_yaml_is_null(node)) /* all its keys are commented out */
         return NDP_OK;
     if (!fy_node_is_mapping(node))
         return ndp_yaml_fail(y, node, "'%s' is a section: expected KEY: VALUE below it", section);
-    bool init_given = false, config_given = false;
+    bool init_given = false, config_given = false, optimizer_given = false;
     void *place = NULL;
     for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
         struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
@@ -85,12 +114,13 @@ static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node 
         const ndp_option *o = find(section, name);
         if (!o)
             return fail_unknown(y, key, section, name);
-        NDP_TRY(ndp_option_read(o, y, value, c));
+        NDP_TRY(read_option(c, y, o, value));
+        optimizer_given |= o->offset == offsetof(ndp_config, optimizer.name);
         init_given |= o->offset == offsetof(ndp_config, model.init);
         config_given |= o->offset == offsetof(ndp_config, model.config);
     }
     init_follows(c, init_given, config_given);
-    return NDP_OK;
+    return optimizer_given ? optimizer_follows(c) : NDP_OK;
 }
 
 static ndp_status read_document(ndp_yaml *y, ndp_config *c) {
@@ -138,7 +168,9 @@ ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to) {
 static ndp_status read_into(ndp_config *c, ndp_yaml *y, const ndp_option *o) {
     ndp_config next;
     NDP_TRY(ndp_config_copy(c, &next));
-    ndp_status st = o ? ndp_option_read(o, y, y->root, &next) : read_document(y, &next);
+    ndp_status st = o ? read_option(&next, y, o, y->root) : read_document(y, &next);
+    if (st == NDP_OK && o && o->offset == offsetof(ndp_config, optimizer.name))
+        st = optimizer_follows(&next);
     if (st == NDP_OK && o)
         init_follows(&next, false, o->offset == offsetof(ndp_config, model.config));
     if (st != NDP_OK) {
@@ -253,6 +285,7 @@ ndp_status ndp_config_init(ndp_config *c) {
     memset(c, 0, sizeof *c);
     ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration")
                                 : ndp_config_parse(c, text.data, text.length, "defaults");
+    memset(c->given, 0, sizeof c->given);
     ndp_str_release(&text);
     return st;
 }
@@ -273,17 +306,39 @@ ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_st
 
 ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_config_write_keys(c, NULL, out); }
 
+/* "adamw, lion: " for a key that not every optimizer reads. */
+static void add_readers(const ndp_option *o, ndp_str *out) {
+    bool any = false;
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++)
+        if (ndp_optimizer_reads(ndp_optimizers[i], o->key)) {
+            ndp_str_addf(out, "%s%s", any ? ", " : "", ndp_optimizers[i]->name);
+            any = true;
+        }
+    ndp_str_add(out, any ? ": " : "");
+}
+
+/* "default [0.9, 0.95], lion [0.9, 0.99]" */
+static void add_defaults(const ndp_option *o, ndp_str *out) {
+    ndp_str_addf(out, "default %s", o->value ? o->value : "null");
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++) {
+        const ndp_optimizer_option *own = ndp_optimizer_reads(ndp_optimizers[i], o->key);
+        if (own && own->value)
+            ndp_str_addf(out, ", %s %s", ndp_optimizers[i]->name, own->value);
+    }
+}
+
 void ndp_config_help(ndp_str *out) {
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
-        ndp_str expects = {0};
-        ndp_option_expects(o, &expects);
         if (opens_section(i))
             ndp_str_addf(out, "%s%s:\n", i ? "\n" : "", o->section);
-        ndp_str_addf(out, "  %-22s %s\n  %-22s %s; default %s%s\n", o->key, o->help, "",
-                     expects.failed ? "" : expects.data, o->value ? o->value : "null",
-                     o->role == NDP_KEY_FREE ? "; may change on --resume" : "");
-        ndp_str_release(&expects);
+        ndp_str_addf(out, "  %-22s ", o->key);
+        add_readers(o, out);
+        ndp_str_addf(out, "%s\n  %-22s ", o->help, "");
+        ndp_option_expects(o, out);
+        ndp_str_add(out, "; ");
+        add_defaults(o, out);
+        ndp_str_add(out, o->role == NDP_KEY_FREE ? "; may change on --resume\n" : "\n");
     }
 }
 

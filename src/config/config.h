@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "mesh/mesh.h"
+#include "optim/optim.h"
 
 typedef struct ndp_strings {
     char **items;
@@ -17,7 +18,6 @@ typedef enum ndp_precision {
     NDP_COMPUTE_BF16,
     NDP_COMPUTE_FP64
 } ndp_precision; /* fp64: device ref only */
-typedef enum ndp_optimizer_name { NDP_ADAMW, NDP_SGD } ndp_optimizer_name;
 typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
 typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
@@ -31,6 +31,8 @@ typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train
 typedef enum ndp_bin_type { NDP_BIN_UINT16, NDP_BIN_UINT32 } ndp_bin_type;
 typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;
 typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
+
+enum { NDP_MOST_OPTIONS = 96 };
 
 struct ndp_config {
     struct {
@@ -99,6 +101,8 @@ struct ndp_config {
         int every; /* steps; 0: only at the end */
         int keep;
     } checkpoint;
+    /* By row of the option table: a file or --set names the key, so it keeps its value when others change. */
+    bool given[NDP_MOST_OPTIONS];
 };
 
 /* All defaults. Release frees what a config owns. */
@@ -129,7 +133,7 @@ typedef enum ndp_key_role {
 enum { NDP_KEY_NAME = 64 };
 int ndp_config_key(int i, char name[NDP_KEY_NAME]);
 
-/* The complete configuration as YAML that ndp_config_parse reads back to the same struct. */
+/* The complete configuration as YAML that ndp_config_parse reads back to the same values. */
 NDP_API ndp_status ndp_config_write(const ndp_config *c, ndp_str *out);
 /* A table of all keys: type, range, default, one line of help each; for `ndparallel config` and --help. */
 void ndp_config_help(ndp_str *out);

@@ -34,7 +34,10 @@ static const char thoughts[] = "reasoning is read from reasoning_content, or fro
 
 /* ---- words ---- */
 
-static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is adamw or sgd";
+#define OPTIMIZER_LISTED(NAME, name) " " #name
+#define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
+static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
+static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const import_word optimizers[] = {{"adamw_torch", NDP_ADAMW, 0},
                                          {"adamw_torch_fused", NDP_ADAMW, 0},
                                          {"adamw_torch_xla", NDP_ADAMW, 0},
@@ -57,8 +60,10 @@ static const import_word optimizers[] = {{"adamw_torch", NDP_ADAMW, 0},
                                          {"adafactor", 0, not_adamw},
                                          {"adagrad", 0, not_adamw},
                                          {"rmsprop*", 0, not_adamw},
-                                         {"lion_*", 0, not_adamw},
-                                         {"paged_lion_*", 0, not_adamw},
+                                         {"lion_32bit", NDP_LION, 0},
+                                         {"paged_lion_32bit", NDP_LION, 0},
+                                         {"lion_*", 0, not_lion},
+                                         {"paged_lion_*", 0, not_lion},
                                          {"galore_*", 0, not_adamw},
                                          {"apollo_adamw*", 0, not_adamw},
                                          {"schedule_free_*", 0, not_adamw},
@@ -191,7 +196,7 @@ static const import_key keys[] = {
     {axolotl, "weight_decay", NUMBER(job.optimizer.weight_decay, "[0, inf)")},
     {axolotl, "max_grad_norm", NUMBER(job.optimizer.max_grad_norm, "[0, inf)")},
     {axolotl, "adam_beta3 adam_epsilon2", REFUSED(not_adamw)},
-    {axolotl, "optim_args", REFUSED("adamw and sgd have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
+    {axolotl, "optim_args", REFUSED("optimizers have only the options in optimizer:"), SETTLED_BY("optimizer.name")},
     {axolotl, "embedding_lr embedding_lr_scale lr_groups", REFUSED(one_rate)},
     {axolotl, "lr_scheduler", WORD(read.scheduler, schedules), SETTLED_BY("schedule.name")},
     {axolotl, "lr_scheduler_kwargs", SECTION(scheduler)},

@@ -4,6 +4,7 @@
 #include "config/import_parts.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -362,6 +363,23 @@ static void finish_recompute(ndp_import *m) {
         SAY(m, "gradient_checkpointing: blocks are recomputed; their inputs are not offloaded\n");
 }
 
+/* bitsandbytes' Lion, which the Trainer runs, adds wd w to the gradient: decay goes through the sign and the momentum.
+ * Ours is the paper's. Without decay they are the same. */
+static ndp_status finish_optimizer(ndp_import *m) {
+    double *decay = &m->job.optimizer.weight_decay;
+    const import_seen *seen = ndp_import_find(&m->notes, "weight_decay");
+    char value[32];
+    if (m->job.optimizer.name != NDP_LION || *decay == 0 || ndp_import_is_set(&m->notes, "optimizer.name"))
+        return NDP_OK;
+    snprintf(value, sizeof value, "%g", *decay);
+    *decay = 0;
+    return ndp_import_refuse(
+        &m->notes, "weight_decay", value, seen ? seen->node : NULL,
+        "the Trainer's Lion adds weight decay to the gradient, before the sign; here it shrinks the "
+        "weights, as in the paper",
+        "optimizer.weight_decay");
+}
+
 ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_layout(m));
     NDP_TRY(finish_batch(m));
@@ -374,6 +392,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
             m->read.micro ? "" : " (micro batch 1 is assumed)");
         return NDP_OK;
     }
+    NDP_TRY(finish_optimizer(m));
     NDP_TRY(finish_steps(m));
     NDP_TRY(finish_schedule(m));
     if (!m->job.model.path)

@@ -23,14 +23,20 @@ static bool is_default(const ndp_option *o, const ndp_config *c, const ndp_confi
     return same;
 }
 
+/* An optimizer's own default is not the table's: what a job without the key gets depends on optimizer.name. */
+static bool has_own_default(const ndp_option *o, const ndp_config *c) {
+    const ndp_optimizer_option *own = ndp_optimizer_reads(ndp_optimizers[c->optimizer.name], o->key);
+    return strcmp(o->section, "optimizer") == 0 && own && own->value;
+}
+
 /* Marks the file's keys, the user's, and all values that are not the default, so that the job reads back the same. */
 static void mark_wanted(const ndp_import *m, const ndp_config *defaults, bool *wanted) {
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
         char name[128];
         snprintf(name, sizeof name, "%s.%s", o->section, o->key);
-        wanted[i] =
-            (m->imported && m->imported[i]) || ndp_import_is_set(&m->notes, name) || !is_default(o, &m->job, defaults);
+        wanted[i] = (m->imported && m->imported[i]) || ndp_import_is_set(&m->notes, name) ||
+                    has_own_default(o, &m->job) || !is_default(o, &m->job, defaults);
     }
 }
 

@@ -5,7 +5,8 @@
 static const char *const init_words[] = {"pretrained", "random", NULL};
 static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
 static const char *const reduce_words[] = {"fp32", NULL};
-static const char *const optimizer_words[] = {"adamw", "sgd", NULL};
+#define OPTIMIZER_WORD(NAME, name) #name,
+static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
 static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
 static const char *const cp_words[] = {"ring", "all_gather", NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
@@ -78,10 +79,10 @@ const ndp_option ndp_options[] = {
 
     {IDENTITY(optimizer, name), WORD(adamw, optimizer_words), HELP "the update rule"},
     {IDENTITY(optimizer, lr), NUMBER(3.0e-4, "[0, inf)"), HELP "learning rate after warm-up"},
-    {IDENTITY(optimizer, betas), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "adamw: decay of the two moments"},
-    {IDENTITY(optimizer, eps), NUMBER(1.0e-8, "(0, inf)"), HELP "adamw: added to the denominator"},
+    {IDENTITY(optimizer, betas), NDP_OPTION_PAIR, "[0.9, 0.95]", .interval = "[0, 1)", HELP "decay rates of the moments"},
+    {IDENTITY(optimizer, eps), NUMBER(1.0e-8, "(0, inf)"), HELP "added to the denominator"},
     {IDENTITY(optimizer, weight_decay), NUMBER(0.1, "[0, inf)"), HELP "not applied to norms, biases and other 1-D parameters"},
-    {IDENTITY(optimizer, momentum), NUMBER(0, "[0, 1)"), HELP "sgd: momentum"},
+    {IDENTITY(optimizer, momentum), NUMBER(0, "[0, 1)"), HELP "momentum"},
     {IDENTITY(optimizer, max_grad_norm), NUMBER(1.0, "[0, inf)"), HELP "clip gradients to this global norm; 0: no clipping"},
 
     {IDENTITY(schedule, name), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
@@ -105,3 +106,4 @@ const ndp_option ndp_options[] = {
     /* clang-format on */
 };
 const int ndp_option_count = NDP_COUNT(ndp_options);
+_Static_assert(NDP_COUNT(ndp_options) <= NDP_MOST_OPTIONS, "ndp_config.given has a place for every option");

@@ -1,3 +1,4 @@
+/* Which loops run, and how an update is shared between threads. */
 #include "optim/kernels.h"
 
 #include "base/cpu.h"
@@ -23,17 +24,18 @@ static int64_t bound(int64_t n, int part, int parts) {
     return at < n ? at : n;
 }
 
-void ndp_optim_run(const ndp_optim_call *c, ndp_optim_loop *loop) {
-    int threads = ndp_optim_threads(c->n, c->threads);
-    if (c->n <= 0)
+void ndp_optimizer_update(ndp_optimizer_name name, const ndp_update *u) {
+    ndp_optim_loop *loop = ndp_optim_kernels_for(u->type)->update[name];
+    int threads = ndp_optim_threads(u->n, u->threads);
+    if (u->n <= 0)
         return;
     if (threads == 1) { /* not a team of one: OpenMP makes a new team whenever the size changes */
-        loop(c, 0, c->n);
+        loop(u, 0, u->n);
         return;
     }
 #pragma omp parallel num_threads(threads)
     {
         int part = omp_get_thread_num(), parts = omp_get_num_threads();
-        loop(c, bound(c->n, part, parts), bound(c->n, part + 1, parts));
+        loop(u, bound(u->n, part, parts), bound(u->n, part + 1, parts));
     }
 }

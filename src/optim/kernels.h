@@ -4,11 +4,16 @@
 
 #include "optim/optim.h"
 
-/* Elements [first, end) of one call. */
-typedef void ndp_optim_loop(const ndp_optim_call *c, int64_t first, int64_t end);
+/* What an optimizer's `constants` writes and its loops read, by place. */
+enum { ADAMW_KEEP, ADAMW_RATE, ADAMW_UNBIAS, ADAMW_NEW1, ADAMW_OLD2, ADAMW_NEW2, ADAMW_EPS };
+enum { SGD_LR, SGD_DECAY, SGD_MOMENTUM };
+enum { LION_KEEP, LION_LR, LION_OLD1, LION_NEW1, LION_OLD2, LION_NEW2 };
+
+/* Elements [first, end) of one update. */
+typedef void ndp_optim_loop(const ndp_update *u, int64_t first, int64_t end);
 
 typedef struct ndp_optim_kernels {
-    ndp_optim_loop *adamw, *sgd;
+    ndp_optim_loop *update[NDP_OPTIMIZER_COUNT];
     /* Sum of squares of elements [first, end); the order of the additions depends on end - first alone. */
     double (*squares)(const void *x, int64_t first, int64_t end);
 } ndp_optim_kernels;
@@ -19,7 +24,5 @@ extern const ndp_optim_kernels ndp_optim_f32, ndp_optim_f64, ndp_optim_f32_avx51
 const ndp_optim_kernels *ndp_optim_kernels_for(ndp_dtype type);
 /* Threads worth waking for n elements: one when they are few. */
 int ndp_optim_threads(int64_t n, int threads);
-/* Runs a loop over all elements of the call, one contiguous range a thread. */
-void ndp_optim_run(const ndp_optim_call *c, ndp_optim_loop *loop);
 
 #endif

@@ -1,5 +1,6 @@
 /* The element loops of the optimizers, written once for all types and instruction sets. A file that includes this is
- * compiled for its instruction set and defines REAL (float or double), SQRT, and NAME(stem), the function names. */
+ * compiled for its instruction set and defines REAL (float or double), SQRT, NAME(stem), the function names, and
+ * KERNELS, the name of the table of them. */
 #include "optim/kernels.h"
 #include <math.h>
 
@@ -8,15 +9,15 @@
 static inline REAL NAME(flush)(REAL x) { return x < (REAL)1e-34 && x > (REAL)-1e-34 ? 0 : x; }
 
 /* `copied` is a constant at each call, so that no test is left in the loop. */
-static inline __attribute__((always_inline)) void NAME(adamw_loop)(const ndp_optim_call *c, int64_t first, int64_t end,
+static inline __attribute__((always_inline)) void NAME(adamw_loop)(const ndp_update *u, int64_t first, int64_t end,
                                                                    bool copied) {
-    REAL *restrict w = c->weight, *restrict m = c->state[0], *restrict v = c->state[1];
-    const REAL *restrict g = c->grad;
-    uint16_t *restrict copy = c->copy;
-    const REAL keep = (REAL)(1 - c->lr * c->weight_decay), scale = (REAL)c->grad_scale, eps = (REAL)c->eps;
-    const REAL new1 = (REAL)(1 - c->beta1), old2 = (REAL)c->beta2, new2 = (REAL)(1 - c->beta2);
-    const REAL rate = (REAL)(c->lr / (1 - pow(c->beta1, (double)c->step)));
-    const REAL unbias = (REAL)(1 / sqrt(1 - pow(c->beta2, (double)c->step)));
+    REAL *restrict w = u->weight, *restrict m = u->state[0], *restrict v = u->state[1];
+    const REAL *restrict g = u->grad;
+    uint16_t *restrict copy = u->copy;
+    const double *k = u->constants;
+    const REAL keep = u->decays ? (REAL)k[ADAMW_KEEP] : 1, scale = (REAL)u->grad_scale, eps = (REAL)k[ADAMW_EPS];
+    const REAL new1 = (REAL)k[ADAMW_NEW1], old2 = (REAL)k[ADAMW_OLD2], new2 = (REAL)k[ADAMW_NEW2];
+    const REAL rate = (REAL)k[ADAMW_RATE], unbias = (REAL)k[ADAMW_UNBIAS];
 #pragma omp simd
     for (int64_t i = first; i < end; i++) {
         REAL gi = g[i] * scale;
@@ -31,21 +32,22 @@ static inline __attribute__((always_inline)) void NAME(adamw_loop)(const ndp_opt
     }
 }
 
-static void NAME(adamw)(const ndp_optim_call *c, int64_t first, int64_t end) {
-    if (c->copy)
-        NAME(adamw_loop)(c, first, end, true);
+static void NAME(adamw)(const ndp_update *u, int64_t first, int64_t end) {
+    if (u->copy)
+        NAME(adamw_loop)(u, first, end, true);
     else
-        NAME(adamw_loop)(c, first, end, false);
+        NAME(adamw_loop)(u, first, end, false);
 }
 
 /* The momentum buffer starts as zeros, which makes the first step b = g. */
-static inline __attribute__((always_inline)) void NAME(sgd_loop)(const ndp_optim_call *c, int64_t first, int64_t end,
+static inline __attribute__((always_inline)) void NAME(sgd_loop)(const ndp_update *u, int64_t first, int64_t end,
                                                                  bool copied, bool with_momentum) {
-    REAL *restrict w = c->weight, *restrict b = c->state[0];
-    const REAL *restrict g = c->grad;
-    uint16_t *restrict copy = c->copy;
-    const REAL lr = (REAL)c->lr, decay = (REAL)c->weight_decay, scale = (REAL)c->grad_scale;
-    const REAL momentum = (REAL)c->momentum;
+    REAL *restrict w = u->weight, *restrict b = u->state[0];
+    const REAL *restrict g = u->grad;
+    uint16_t *restrict copy = u->copy;
+    const double *k = u->constants;
+    const REAL lr = (REAL)k[SGD_LR], decay = u->decays ? (REAL)k[SGD_DECAY] : 0, scale = (REAL)u->grad_scale;
+    const REAL momentum = (REAL)k[SGD_MOMENTUM];
 #pragma omp simd
     for (int64_t i = first; i < end; i++) {
         REAL d = g[i] * scale + decay * w[i];
@@ -58,16 +60,46 @@ static inline __attribute__((always_inline)) void NAME(sgd_loop)(const ndp_optim
     }
 }
 
-static void NAME(sgd)(const ndp_optim_call *c, int64_t first, int64_t end) {
-    bool with_momentum = c->momentum != 0;
-    if (c->copy && with_momentum)
-        NAME(sgd_loop)(c, first, end, true, true);
-    else if (c->copy)
-        NAME(sgd_loop)(c, first, end, true, false);
+static void NAME(sgd)(const ndp_update *u, int64_t first, int64_t end) {
+    bool with_momentum = u->constants[SGD_MOMENTUM] != 0;
+    if (u->copy && with_momentum)
+        NAME(sgd_loop)(u, first, end, true, true);
+    else if (u->copy)
+        NAME(sgd_loop)(u, first, end, true, false);
     else if (with_momentum)
-        NAME(sgd_loop)(c, first, end, false, true);
+        NAME(sgd_loop)(u, first, end, false, true);
     else
-        NAME(sgd_loop)(c, first, end, false, false);
+        NAME(sgd_loop)(u, first, end, false, false);
+}
+
+/* The sign of a broken gradient is NaN, not 0. */
+static inline __attribute__((always_inline)) void NAME(lion_loop)(const ndp_update *u, int64_t first, int64_t end,
+                                                                  bool copied) {
+    REAL *restrict w = u->weight, *restrict m = u->state[0];
+    const REAL *restrict g = u->grad;
+    uint16_t *restrict copy = u->copy;
+    const double *k = u->constants;
+    const REAL keep = u->decays ? (REAL)k[LION_KEEP] : 1, lr = (REAL)k[LION_LR], scale = (REAL)u->grad_scale;
+    const REAL old1 = (REAL)k[LION_OLD1], new1 = (REAL)k[LION_NEW1];
+    const REAL old2 = (REAL)k[LION_OLD2], new2 = (REAL)k[LION_NEW2];
+#pragma omp simd
+    for (int64_t i = first; i < end; i++) {
+        REAL gi = g[i] * scale, mi = m[i];
+        REAL c = old1 * mi + new1 * gi;
+        REAL sign = c > 0 ? 1 : c < 0 ? -1 : c;
+        REAL wi = w[i] * keep - lr * sign;
+        m[i] = NAME(flush)(old2 * mi + new2 * gi);
+        w[i] = wi;
+        if (copied)
+            copy[i] = ndp_f32_to_bf16((float)wi);
+    }
+}
+
+static void NAME(lion)(const ndp_update *u, int64_t first, int64_t end) {
+    if (u->copy)
+        NAME(lion_loop)(u, first, end, true);
+    else
+        NAME(lion_loop)(u, first, end, false);
 }
 
 /* Fixed lanes, not a reduction clause: the order must not be the compiler's choice. The square of a float is exact in
@@ -88,3 +120,7 @@ static double NAME(squares)(const void *x, int64_t first, int64_t end) {
         sum += lane[j];
     return sum;
 }
+
+#define NDP_OPTIMIZER_LOOP(UPPER, name) [NDP_##UPPER] = NAME(name),
+const ndp_optim_kernels KERNELS = {.update = {NDP_OPTIMIZERS(NDP_OPTIMIZER_LOOP)}, .squares = NAME(squares)};
+#undef NDP_OPTIMIZER_LOOP

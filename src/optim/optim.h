@@ -1,35 +1,79 @@
-/* Optimizers over arrays of owned elements. They know nothing of tensors, ranks or units: a caller walks the segments
- * of its slice and calls one function a segment. All are threaded and vectorised; results do not depend on the number
- * of threads. fp64 storage serves the `ref` device. */
+/* Optimizers, and the learning rate's schedule.
+ *
+ * An optimizer is one const table in a file of its own (adamw.c) and a row of NDP_OPTIMIZERS. All that depends on the
+ * choice is looked up there: words and defaults of options, state in memory and in checkpoints, the update, the bounds
+ * of `verify`. A kind that is missing somewhere is a compile error, or a refusal that lists the names.
+ *
+ * Updates work on arrays of owned elements and know nothing of tensors, ranks or units: a caller walks the pieces of
+ * its slice. They are threaded and vectorised; results do not depend on the number of threads. fp64 storage serves the
+ * `ref` device. */
 #ifndef NDP_OPTIM_OPTIM_H
 #define NDP_OPTIM_OPTIM_H
 
 #include "tensor/dtype.h"
 
-typedef enum ndp_optim_kind { NDP_OPTIM_ADAMW, NDP_OPTIM_SGD } ndp_optim_kind;
+#define NDP_OPTIMIZERS(X)                                                                                              \
+    X(ADAMW, adamw)                                                                                                    \
+    X(SGD, sgd)                                                                                                        \
+    X(LION, lion)
 
-/* One segment of n elements that share a weight decay. */
-typedef struct ndp_optim_call {
+#define NDP_OPTIMIZER_NAMED(NAME, name) NDP_##NAME,
+typedef enum ndp_optimizer_name { NDP_OPTIMIZERS(NDP_OPTIMIZER_NAMED) NDP_OPTIMIZER_COUNT } ndp_optimizer_name;
+#undef NDP_OPTIMIZER_NAMED
+
+enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8, NDP_OPTIMIZER_OPTIONS = 3 }; /* at most */
+
+/* The options of an optimizer; each reads some of them. */
+typedef struct ndp_optimizer_opts {
+    ndp_optimizer_name name;
+    double betas[2], eps, weight_decay, momentum;
+    double max_norm; /* of the whole gradient; 0: no clipping */
+} ndp_optimizer_opts;
+
+/* How far the fp32 runs of a layout may be from one rank (verify/outcome.h). With both: the gradients of step 1, which
+ * come before any update, have the fixed bounds; all later numbers the larger of the two. */
+typedef struct ndp_optimizer_bounds {
+    double most_lr; /* > 0: the fixed bounds of proof 3, up to this learning rate; beyond, rounding grows by the step */
+    double spreads; /* > 0: so many times the spread of runs on one rank */
+} ndp_optimizer_bounds;
+
+/* A key of section optimizer, and its default as YAML if it is not the option table's (NULL). */
+typedef struct ndp_optimizer_option {
+    const char *key, *value;
+} ndp_optimizer_option;
+
+typedef struct ndp_optimizer {
+    const char *name;
+    ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
+    const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
+    bool (*stateless)(const ndp_optimizer_opts *o); /* true: keeps no state with these options; NULL: never */
+    /* What update number `update`, from 0, reads: computed once a step, in fp64; kernels round it to their type. */
+    void (*constants)(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]);
+    ndp_optimizer_bounds bounds;
+} ndp_optimizer;
+
+/* By ndp_optimizer_name. */
+extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
+
+/* State arrays that an optimizer with these options keeps, of as many elements as the weights. */
+int ndp_optimizer_states(const ndp_optimizer_opts *o);
+/* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
+const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);
+
+/* One piece of n elements of one tensor. */
+typedef struct ndp_update {
     ndp_dtype type; /* of weight, grad and state: fp32 or fp64 */
     void *weight;   /* master weights, updated in place */
     const void *grad;
-    void *state[2]; /* adamw: m, v; sgd with momentum: the buffer, NULL */
-    uint16_t *copy; /* bf16 copy of the weights, written along; NULL: none */
+    void *state[NDP_OPTIMIZER_STATES]; /* NULL: not kept */
+    uint16_t *copy;                    /* bf16 copy of the weights, written too; NULL: none */
     int64_t n;
-    double lr, beta1, beta2, eps, weight_decay, momentum;
-    double grad_scale; /* clipping factor, on every gradient element */
-    int64_t step;      /* 1 for the first update: bias correction */
+    const double *constants; /* of the optimizer, for this step */
+    double grad_scale;       /* clipping factor, on every gradient element */
+    bool decays;             /* weight decay applies */
     int threads;
-} ndp_optim_call;
-
-/* AdamW, decoupled weight decay (Loshchilov & Hutter 2019), as torch.optim.AdamW computes it:
- * w *= 1 - lr wd; m, v moments; w -= lr / (1 - b1^t) * m / (sqrt(v) / sqrt(1 - b2^t) + eps). Moments below 1e-34 become
- * zero. */
-void ndp_adamw(const ndp_optim_call *c);
-/* w -= lr (g + wd w), or with the momentum buffer b = momentum b + g (first step: b = g), as torch.optim.SGD. */
-void ndp_sgd(const ndp_optim_call *c);
-/* State arrays that `kind` keeps: 2, 1 or 0. */
-int ndp_optim_states(ndp_optim_kind kind, double momentum);
+} ndp_update;
+void ndp_optimizer_update(ndp_optimizer_name name, const ndp_update *u);
 
 /* Sum of squares in fp64, in an order that depends on n alone. fp32, fp64 or bf16 storage. NaN and inf come through. */
 double ndp_sum_squares(const void *x, ndp_dtype type, int64_t n, int threads);

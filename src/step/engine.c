@@ -17,7 +17,6 @@ static ndp_status lower_units(ndp_engine *e) {
 }
 
 static ndp_status build_program(ndp_engine *e, int node_ranks) {
-    const ndp_optimizer *o = &e->opts.optimizer;
     ndp_program_opts opts = {.model = &e->model,
                              .units = e->units,
                              .mesh = e->opts.mesh,
@@ -26,8 +25,7 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .reshard = e->opts.reshard,
                              .recompute = e->opts.recompute,
                              .schedule = e->opts.schedule,
-                             .optimizer = o->kind,
-                             .optimizer_states = ndp_optim_states(o->kind, o->momentum),
+                             .optimizer = e->opts.optimizer,
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
     return ndp_program_build(&opts, &e->program);
 }

@@ -9,11 +9,6 @@
 
 typedef struct ndp_engine ndp_engine;
 
-typedef struct ndp_optimizer {
-    ndp_optim_kind kind;
-    double beta1, beta2, eps, weight_decay, momentum, max_norm;
-} ndp_optimizer;
-
 typedef struct ndp_engine_opts {
     const ndp_model *model; /* the whole one; borrowed */
     ndp_mesh mesh;
@@ -26,7 +21,7 @@ typedef struct ndp_engine_opts {
     int accumulation;
     bool reshard, recompute;
     const ndp_schedule *schedule; /* borrowed; NULL: one stage, micro-batches in order */
-    ndp_optimizer optimizer;
+    ndp_optimizer_opts optimizer;
     /* Reads the weights of that engine where they lie instead of having its own: same facts, types, mesh and ways of
      * the axes; this one's mode is SCORE or CACHED. The other one's are published, and its steps and this one's do not
      * overlap. Borrowed; NULL: own weights. */

@@ -123,7 +123,7 @@ static void do_clip(ndp_engine *e) {
 
 static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
     const ndp_model *m = &e->model;
-    const ndp_optimizer *opt = &e->opts.optimizer;
+    const ndp_optimizer_opts *opt = &e->opts.optimizer;
     const ndp_shard *s = ndp_engine_shard(e, buffer);
     size_t size = ndp_dtype_size(m->opts.master);
     char *slices[4];
@@ -132,28 +132,22 @@ static void do_update(ndp_engine *e, int buffer, double lr, int64_t update) {
     for (int k = 0; k < 4; k++)
         slices[k] = ndp_engine_at(e, of[k]);
     uint16_t *copy = s->same ? NULL : ndp_engine_at(e, e->program.owned[buffer].send);
+    double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
+    ndp_optimizers[opt->name]->constants(opt, lr, update, constants);
     ndp_piece piece;
     for (int cursor = 0; ndp_segments_piece(&m->buffers[buffer].segments, s->shards, s->index, &cursor, &piece);) {
         size_t skip = (size_t)piece.slice_first * size;
-        ndp_optim_call call = {.type = m->opts.master,
-                               .weight = slices[0] + skip,
-                               .grad = slices[1] + skip,
-                               .state = {slices[2] ? slices[2] + skip : NULL, slices[3] ? slices[3] + skip : NULL},
-                               .copy = copy ? copy + piece.slice_first : NULL,
-                               .n = piece.count,
-                               .lr = lr,
-                               .beta1 = opt->beta1,
-                               .beta2 = opt->beta2,
-                               .eps = opt->eps,
-                               .momentum = opt->momentum,
-                               .weight_decay = piece.segment->decay ? opt->weight_decay : 0.0,
-                               .grad_scale = scalars(e)->clip,
-                               .step = update + 1,
-                               .threads = e->opts.threads};
-        if (opt->kind == NDP_OPTIM_ADAMW)
-            ndp_adamw(&call);
-        else
-            ndp_sgd(&call);
+        ndp_optimizer_update(opt->name, &(ndp_update){.type = m->opts.master,
+                                                      .weight = slices[0] + skip,
+                                                      .grad = slices[1] + skip,
+                                                      .state = {slices[2] ? slices[2] + skip : NULL,
+                                                                slices[3] ? slices[3] + skip : NULL},
+                                                      .copy = copy ? copy + piece.slice_first : NULL,
+                                                      .n = piece.count,
+                                                      .constants = constants,
+                                                      .decays = piece.segment->decay,
+                                                      .grad_scale = scalars(e)->clip,
+                                                      .threads = e->opts.threads});
     }
 }
 

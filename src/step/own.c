@@ -54,7 +54,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     if (m->opts.mode != NDP_MODEL_TRAIN)
         return NDP_OK;
     NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * master, &o->grad));
-    for (int k = 0; k < p->opts.optimizer_states; k++)
+    for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, home, n * master, &o->state[k]));
     return NDP_OK;
 }

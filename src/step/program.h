@@ -112,8 +112,7 @@ typedef struct ndp_program_opts {
     int accumulation;
     int node_ranks;
     bool reshard, recompute;
-    ndp_optim_kind optimizer;
-    int optimizer_states;
+    ndp_optimizer_opts optimizer;
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     const struct ndp_program *weights_of; /* whose weights are read, of the same tables and mesh; NULL: own ones */
 } ndp_program_opts;

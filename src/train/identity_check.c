@@ -184,15 +184,21 @@ static bool is_accepted(const comparison *c, const char *key) {
     return o && o->accept && is_any(key, o->accept, o->accept_count);
 }
 
+/* Would the optimizer with the checkpoint's value keep another number of states? Momentum alone decides that. */
+static bool has_other_states(const comparison *c, const difference *d) {
+    ndp_optimizer_opts now = ndp_job_optimizer(c->t->job.config), then = now;
+    if (strcmp(d->key, "optimizer.momentum") == 0)
+        then.momentum = strtod(d->then, NULL);
+    return ndp_optimizer_states(&then) != ndp_optimizer_states(&now);
+}
+
 /* Why a difference cannot be accepted; NULL: it can. */
 static const char *never(const comparison *c, const difference *d) {
-    const ndp_config *now = c->t->job.config;
     if (strcmp(d->key, "optimizer.name") == 0)
-        return "the checkpoint holds the state of the other optimizer";
+        return "the checkpoint has the state of another optimizer";
     if (ndp_identity_is_shape(&c->t->model.facts, d->key))
         return "the tensors have other shapes";
-    if (strcmp(d->key, "optimizer.momentum") == 0 && now->optimizer.name == NDP_SGD &&
-        (strtod(d->then, NULL) > 0) != (now->optimizer.momentum > 0))
+    if (has_other_states(c, d))
         return "only a run with momentum has tensors of it";
     return NULL;
 }

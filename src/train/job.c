@@ -95,6 +95,15 @@ ndp_status ndp_job_find_weights(const ndp_job *j) {
     return loaded ? ndp_weights_find_files(j->config->model.path) : NDP_OK;
 }
 
+ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
+    return (ndp_optimizer_opts){.name = c->optimizer.name,
+                                .betas = {c->optimizer.betas[0], c->optimizer.betas[1]},
+                                .eps = c->optimizer.eps,
+                                .weight_decay = c->optimizer.weight_decay,
+                                .momentum = c->optimizer.momentum,
+                                .max_norm = c->optimizer.max_grad_norm};
+}
+
 ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
     *out = (ndp_engine_opts){.accumulation = j->batch.accumulation,
@@ -105,13 +114,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                              .parallel = {.tp_whole_rows = !c->parallelism.tp_sequence_parallel,
                                           .cp_all_gather = c->parallelism.cp_method == NDP_CP_ALL_GATHER,
                                           .cp_contiguous = !c->parallelism.cp_zigzag},
-                             .optimizer = {.kind = c->optimizer.name == NDP_ADAMW ? NDP_OPTIM_ADAMW : NDP_OPTIM_SGD,
-                                           .beta1 = c->optimizer.betas[0],
-                                           .beta2 = c->optimizer.betas[1],
-                                           .eps = c->optimizer.eps,
-                                           .weight_decay = c->optimizer.weight_decay,
-                                           .momentum = c->optimizer.momentum,
-                                           .max_norm = c->optimizer.max_grad_norm}};
+                             .optimizer = ndp_job_optimizer(c)};
     return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){j->facts.kv_heads}, &out->mesh);
 }
 

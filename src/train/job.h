@@ -27,6 +27,9 @@ void ndp_job_release(ndp_job *j);
  * lacks too: the weights are the larger mistake. */
 NDP_API ndp_status ndp_job_find_weights(const ndp_job *j);
 
+/* The section optimizer of a configuration. */
+ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
+
 /* Engine options of one rank; transport, device and threads are the caller's. */
 NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);
 

@@ -5,17 +5,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-static int optimizer_states(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.optimizer_states; }
+static const ndp_optimizer_opts *optimizer_of(const ndp_trainer *t) {
+    return &ndp_engine_program(t->engine)->opts.optimizer;
+}
 
-static ndp_optim_kind optimizer_kind(const ndp_trainer *t) { return ndp_engine_program(t->engine)->opts.optimizer; }
+static const char *state_prefix(const ndp_trainer *t, int state) {
+    return ndp_optimizers[optimizer_of(t)->name]->state[state];
+}
 
 /* All tensors of a checkpoint, with this rank's pieces. */
 static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
     ndp_dtype type = t->model.opts.master;
     NDP_TRY(ndp_tensor_list_add(list, t->engine, NDP_OWNED_MASTER, "", type));
-    for (int k = 0; k < optimizer_states(t); k++)
-        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k),
-                                    ndp_state_prefix(optimizer_kind(t), k), type));
+    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
+        NDP_TRY(ndp_tensor_list_add(list, t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), state_prefix(t, k), type));
     return NDP_OK;
 }
 
@@ -70,9 +73,9 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
     NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(loading){t, c, ""}));
-    for (int k = 0; k < optimizer_states(t); k++)
+    for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
         NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_run,
-                                &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
+                                &(loading){t, c, state_prefix(t, k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
     t->updates = ndp_checkpoint_get_info(c)->step;

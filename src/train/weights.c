@@ -127,10 +127,6 @@ void ndp_tensor_list_release(ndp_tensor_list *list) {
     *list = (ndp_tensor_list){0};
 }
 
-const char *ndp_state_prefix(ndp_optim_kind kind, int state) {
-    return kind == NDP_OPTIM_SGD ? "optimizer.momentum." : state == 0 ? "optimizer.m." : "optimizer.v.";
-}
-
 /* ---- loading and drawing ---- */
 
 typedef struct filling {

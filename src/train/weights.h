@@ -21,9 +21,6 @@ NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *
                                        const char *prefix, ndp_dtype stored);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
-/* Prefix of an optimizer state's tensors in a checkpoint: "optimizer.m.", "optimizer.v.", "optimizer.momentum.". */
-const char *ndp_state_prefix(ndp_optim_kind kind, int state);
-
 /* Master weights from a Hugging Face folder: what is missing, extra or of another shape is one error; a NaN or infinity
  * is named. Publishes. */
 NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);

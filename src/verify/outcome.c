@@ -246,12 +246,15 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_GRAD_NORM] = 1e-9,
                                            [NDP_MEASURE_LOSS] = 1e-11,
                                            [NDP_MEASURE_WEIGHTS] = INFINITY}},
-                            bf16 = {.spreads = 2, .roundings = 0.125}, sgd = {.spreads = 10};
+                            bf16 = {.spreads = 2, .roundings = 0.125};
+    const ndp_optimizer_bounds *own = &ndp_optimizers[c->optimizer.name]->bounds;
     if (c->precision.compute == NDP_COMPUTE_FP64)
         return fp64;
     if (c->precision.compute == NDP_COMPUTE_BF16)
         return bf16;
-    return c->optimizer.name == NDP_SGD ? sgd : fp32;
+    ndp_bounds b = own->most_lr > 0 ? fp32 : (ndp_bounds){0};
+    b.spreads = own->spreads;
+    return b;
 }
 
 int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]) {
@@ -282,6 +285,8 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
         raise_to(&b->of[NDP_MEASURE_LOSS], times * apart(x->loss[s], y->loss[s]));
     }
     for (int k = 0; k < NDP_KEPT; k++) {
+        if (k == NDP_KEPT_FIRST_GRADIENT && b->of[NDP_MEASURE_FIRST_GRADIENT] > 0)
+            continue;
         double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;
         for (int i = 0; i < x->n && both_keep(x, y, k); i++)
             raise_to(k == NDP_KEPT_WEIGHTS ? &b->of[NDP_MEASURE_WEIGHTS] : &b->tensors[k * x->n + i],
@@ -322,8 +327,8 @@ ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
     b->tensors = calloc((size_t)(NDP_KEPT_WEIGHTS * runs[0].n), sizeof *b->tensors);
     if (!b->tensors)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", runs[0].n);
-    for (int m = 0; m < NDP_MEASURES; m++)
-        b->of[m] = 0;
+    for (int i = 0; i < NDP_KEPT_WEIGHTS * runs[0].n; i++)
+        b->tensors[i] = b->of[measure_of[i / runs[0].n]];
     bool fp32 = b->roundings > 0; /* the last of them is */
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)

@@ -36,10 +36,10 @@ int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
 /* ---- bounds ---- */
 
 typedef struct ndp_bounds {
-    double of[NDP_MEASURES];
-    double spreads;   /* > 0: ndp_bounds_measure makes them, so many times the spread of runs on one rank */
-    double roundings; /* > 0: and at least so many times their distance from a run in fp32 */
-    double *tensors;  /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
+    double of[NDP_MEASURES]; /* numbers known before any run; 0: none */
+    double spreads;          /* > 0: ndp_bounds_measure raises them to so many times the spread of runs on one rank */
+    double roundings;        /* > 0: and at least so many times their distance from a run in fp32 */
+    double *tensors;         /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
 } ndp_bounds;
 
 /* By the configuration's precision and optimizer. */
@@ -62,7 +62,8 @@ int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]);
 enum { NDP_SPREAD_RUNS = NDP_SPREAD_CUTS + NDP_SPLITS + 1 };
 int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
-/* bounds = the larger of b->spreads times the largest difference between any two of the runs, and b->roundings times
+/* Raises the bounds, but those of the gradients of step 1 that have a number: no update came before them. To the larger
+ * of b->spreads times the largest difference between any two of the runs, and b->roundings times
  * the largest difference of any of them from the last, which is in fp32. Two runs whose roundings are independent
  * differ by sqrt(2) times what bf16 is off by; two that round differently in one row of a hundred, by an eighth of it.
  * Where it is that few, the spread of a few runs is a matter of luck, and the distance from fp32 is not.

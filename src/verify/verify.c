@@ -11,9 +11,6 @@
 
 enum { MOST_RANKS = 4096, LEAST_CUTS = 3, ONE_RANK_RUNS = 1 + NDP_SPREAD_RUNS };
 
-/* AdamW's bounds hold up to here: beyond, rounding grows from step to step. */
-static const double most_lr = 1e-3;
-
 typedef struct verification {
     const ndp_verify_opts *opts;
     ndp_verify_hook *alter;
@@ -149,7 +146,8 @@ static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
 static ndp_status check_spread(const verification *v) {
     int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, sizes);
     NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
-              "the bounds of bf16 and of SGD come from runs on one rank that cut the global batch in at least %d ways; "
+              "the bounds of bf16 and of some optimizers come from runs on one rank that cut the global batch in at "
+              "least %d ways; "
               "%d sample%s can be cut in %d: set batch.global_batch_size to a multiple of 4",
               LEAST_CUTS, v->config.batch.global_batch_size, v->config.batch.global_batch_size == 1 ? "" : "s", n);
     return NDP_OK;
@@ -332,7 +330,8 @@ static ndp_status verify(verification *v, ndp_verdict *verdicts) {
 static void set_aside(verification *v) {
     ndp_config *c = &v->config;
     c->train.ranks = 0;
-    if (c->optimizer.name == NDP_ADAMW && c->optimizer.lr > most_lr) {
+    double most_lr = ndp_optimizers[c->optimizer.name]->bounds.most_lr;
+    if (most_lr > 0 && c->optimizer.lr > most_lr) {
         say(v, "optimizer.lr %g is held to %g, for which the bounds are known", c->optimizer.lr, most_lr);
         c->optimizer.lr = most_lr;
     }

@@ -188,6 +188,8 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
             assert_string_equal(p->items[i], q->items[i]);
         *p = *q = (ndp_strings){0};
     }
+    memset(x.given, 0, sizeof x.given); /* all that is read is given */
+    memset(y.given, 0, sizeof y.given);
     assert_memory_equal(&x, &y, sizeof x); /* both came from one zeroed struct: padding too */
 }
 
@@ -506,6 +508,75 @@ static void help_has_every_key(void **state) {
     ndp_str_release(&help);
 }
 
+/* What the table of optimizers says is what the options say: names, and keys that only some of them read. */
+static void optimizers_have_their_options(void **state) {
+    ndp_config *c = *state;
+    ndp_str help = {0};
+    ndp_config_help(&help);
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++) {
+        const ndp_optimizer *o = ndp_optimizers[i];
+        char line[64], *value;
+        CHECK_OK(ndp_config_setf(c, "optimizer.name=%s", o->name));
+        assert_int_equal(c->optimizer.name, i);
+        CHECK_FAILS(ndp_config_set(c, "optimizer.name=adam"), NDP_EINVAL, o->name);
+        for (int k = 0; k < NDP_OPTIMIZER_OPTIONS && o->reads[k].key; k++) {
+            snprintf(line, sizeof line, "optimizer.%s", o->reads[k].key);
+            CHECK_OK(ndp_config_get(c, line, &value));
+            if (o->reads[k].value)
+                assert_string_equal(value, o->reads[k].value);
+            free(value);
+            snprintf(line, sizeof line, "\n  %-22s ", o->reads[k].key);
+            const char *at = strstr(help.data, line), *named = at ? strstr(at, o->name) : NULL;
+            if (!named || named > strchr(at + 1, '\n'))
+                fail_msg("help of optimizer.%s does not name %s", o->reads[k].key, o->name);
+        }
+    }
+    ndp_str_release(&help);
+}
+
+/* Lion's betas are its own unless they are given: in a file or by --set, before the name or after it. */
+static void betas_follow_the_optimizer(void **state) {
+    (void)state;
+    static const struct {
+        const char *file, *sets[2], *betas;
+    } cases[] = {
+        {"optimizer: {lr: 1}", {0}, "[0.9, 0.95]"},
+        {"optimizer: {name: sgd}", {0}, "[0.9, 0.95]"},
+        {"optimizer: {name: lion}", {0}, "[0.9, 0.99]"},
+        {"optimizer: {name: lion, betas: [0.5, 0.6]}", {0}, "[0.5, 0.6]"},
+        {"optimizer: {betas: [0.5, 0.6], name: lion}", {0}, "[0.5, 0.6]"},
+        {"optimizer: {name: lion, betas: [0.9, 0.95]}", {0}, "[0.9, 0.95]"},
+        {"optimizer: {name: adamw}", {"optimizer.name=lion"}, "[0.9, 0.99]"},
+        {"optimizer: {name: lion}", {"optimizer.name=adamw"}, "[0.9, 0.95]"},
+        {"optimizer: {betas: [0.5, 0.6]}", {"optimizer.name=lion"}, "[0.5, 0.6]"},
+        {"optimizer: {lr: 1}", {"optimizer.betas=[0.5, 0.6]", "optimizer.name=lion"}, "[0.5, 0.6]"},
+        {"optimizer: {lr: 1}", {"optimizer.name=lion", "optimizer.betas=[0.5, 0.6]"}, "[0.5, 0.6]"},
+        {"optimizer: {lr: 1}", {"optimizer.name=lion", "optimizer.lr=2"}, "[0.9, 0.99]"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_config c, back;
+        ndp_str text = {0};
+        char *betas, *again;
+        CHECK_OK(ndp_config_init(&c));
+        CHECK_OK(parse(&c, cases[i].file));
+        for (int k = 0; k < 2 && cases[i].sets[k]; k++)
+            CHECK_OK(ndp_config_set(&c, cases[i].sets[k]));
+        CHECK_OK(ndp_config_get(&c, "optimizer.betas", &betas));
+        if (strcmp(betas, cases[i].betas) != 0)
+            fail_msg("case %d: betas are %s, expected %s", i, betas, cases[i].betas);
+        CHECK_OK(ndp_config_write(&c, &text));
+        CHECK_OK(ndp_config_init(&back));
+        CHECK_OK(parse(&back, text.data));
+        CHECK_OK(ndp_config_get(&back, "optimizer.betas", &again));
+        assert_string_equal(again, betas);
+        free(again);
+        free(betas);
+        ndp_str_release(&text);
+        ndp_config_release(&back);
+        ndp_config_release(&c);
+    }
+}
+
 static void values_by_key(void **state) {
     static const char *const some[][2] = {{"train.log_every", "1"},
                                           {"parallelism.dp_shard_size", "auto"},
@@ -538,6 +609,8 @@ int main(void) {
                                        cmocka_unit_test(checks_over_several_keys),
                                        CONFIG_TEST(files),
                                        CONFIG_TEST(alias_bombs_stay_small),
-                                       cmocka_unit_test(help_has_every_key)};
+                                       cmocka_unit_test(help_has_every_key),
+                                       CONFIG_TEST(optimizers_have_their_options),
+                                       cmocka_unit_test(betas_follow_the_optimizer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,6 +97,32 @@ static void axolotl_layouts(void **state) {
     }
 }
 
+/* The Trainer's betas are those of its Adam keys, whatever the optimizer. */
+static void axolotl_lion(void **state) {
+    (void)state;
+    static const struct {
+        const char *text, *set, *betas, *decay;
+    } cases[] = {{"optimizer: lion_32bit\n", NULL, "[0.9, 0.999]", "0"},
+                 {"optimizer: paged_lion_32bit\nadam_beta2: 0.99\n", NULL, "[0.9, 0.99]", "0"},
+                 {"optimizer: lion_32bit\nadam_beta2: 0.95\nweight_decay: 0\n", NULL, "[0.9, 0.95]", "0"},
+                 {"optimizer: lion_32bit\nweight_decay: 1\n", "optimizer.weight_decay=0.5", "[0.9, 0.999]", "0.5"},
+                 {"optimizer: adamw_8bit\nweight_decay: 1\n", "optimizer.name=lion", "[0.9, 0.999]", "1"}};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512], *set = (char *)(uintptr_t)cases[k].set;
+        ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
+        imported i;
+        snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\n%s",
+                 cases[k].text);
+        o.assignments = &set;
+        o.assignment_count = set != NULL;
+        CHECK_OK(import(&i, text, &o));
+        CHECK_KEYS(&i, {"optimizer.name", "lion"}, {"optimizer.betas", cases[k].betas},
+                   {"optimizer.weight_decay", cases[k].decay});
+        check_round_trip(&i);
+        release(&i);
+    }
+}
+
 static void axolotl_context_parallel(void **state) {
     (void)state;
     imported i;
@@ -394,6 +420,10 @@ static const char *const refused[][2] = {
     {"base_model: m\nmax_steps: 3\nattn_implementation: sage\n", "'attn_implementation: sage': attention is exact"},
     {"base_model: m\nmax_steps: 3\noptimizer: galore_adamw\n",
      "'optimizer: galore_adamw': not the same as AdamW in fp32"},
+    {"base_model: m\nmax_steps: 3\noptimizer: lion_8bit\n",
+     "'optimizer: lion_8bit': not the same as Lion in fp32; optimizer.name is one of: adamw sgd lion"},
+    {"base_model: m\nmax_steps: 3\noptimizer: lion_32bit\nweight_decay: 0.1\n",
+     "their.yaml:4:1: 'weight_decay: 0.1': the Trainer's Lion adds weight decay to the gradient"},
     {"base_model: m\nmax_steps: 3\ntrainer_cls: my.Trainer\n", "'trainer_cls: my.Trainer': a class of another program"},
     /* what is held out */
     {"base_model: m\nmax_steps: 3\nval_set_size: 200\n",
@@ -672,6 +702,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(axolotl_with_every_axis),
                                        cmocka_unit_test(axolotl_defaults),
                                        cmocka_unit_test(axolotl_layouts),
+                                       cmocka_unit_test(axolotl_lion),
                                        cmocka_unit_test(axolotl_context_parallel),
                                        cmocka_unit_test(axolotl_schedules),
                                        cmocka_unit_test(axolotl_precisions),

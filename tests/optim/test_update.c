@@ -1,4 +1,4 @@
-/* AdamW and SGD against the formulas in fp64, and against torch. */
+/* The optimizers against their formulas in fp64, and against torch. */
 #include "optim/optim.h"
 
 #include "base/rng.h"
@@ -14,22 +14,41 @@ typedef struct arrays {
     uint16_t copy[MOST + 2 * GUARD];
 } arrays;
 
-/* What the contract says, one element at a time, in fp64. */
-static void expect_adamw(const ndp_optim_call *c, arrays *a, int64_t i) {
-    double g = a->g[i] * c->grad_scale;
-    a->w[i] *= 1 - c->lr * c->weight_decay;
-    a->s[0][i] = c->beta1 * a->s[0][i] + (1 - c->beta1) * g;
-    a->s[1][i] = c->beta2 * a->s[1][i] + (1 - c->beta2) * g * g;
-    double bias1 = 1 - pow(c->beta1, (double)c->step), bias2 = 1 - pow(c->beta2, (double)c->step);
-    a->w[i] -= c->lr / bias1 * a->s[0][i] / (sqrt(a->s[1][i]) / sqrt(bias2) + c->eps);
+/* A step of an optimizer: the options, and what is constant in an update. */
+typedef struct trial {
+    ndp_optimizer_opts o;
+    double lr;
+    int64_t step; /* 1 for the first */
+    ndp_update u;
+} trial;
+
+/* What the contracts say, one element at a time, in fp64. */
+static void expect_adamw(const trial *t, double decay, arrays *a, int64_t i) {
+    double g = a->g[i] * t->u.grad_scale, b1 = t->o.betas[0], b2 = t->o.betas[1];
+    a->w[i] *= 1 - t->lr * decay;
+    a->s[0][i] = b1 * a->s[0][i] + (1 - b1) * g;
+    a->s[1][i] = b2 * a->s[1][i] + (1 - b2) * g * g;
+    double bias1 = 1 - pow(b1, (double)t->step), bias2 = 1 - pow(b2, (double)t->step);
+    a->w[i] -= t->lr / bias1 * a->s[0][i] / (sqrt(a->s[1][i]) / sqrt(bias2) + t->o.eps);
 }
 
-static void expect_sgd(const ndp_optim_call *c, arrays *a, int64_t i) {
-    double d = a->g[i] * c->grad_scale + c->weight_decay * a->w[i];
-    if (c->momentum != 0)
-        d = a->s[0][i] = c->step == 1 ? d : c->momentum * a->s[0][i] + d;
-    a->w[i] -= c->lr * d;
+static void expect_sgd(const trial *t, double decay, arrays *a, int64_t i) {
+    double d = a->g[i] * t->u.grad_scale + decay * a->w[i];
+    if (t->o.momentum != 0)
+        d = a->s[0][i] = t->step == 1 ? d : t->o.momentum * a->s[0][i] + d;
+    a->w[i] -= t->lr * d;
 }
+
+static void expect_lion(const trial *t, double decay, arrays *a, int64_t i) {
+    double g = a->g[i] * t->u.grad_scale, b1 = t->o.betas[0], b2 = t->o.betas[1];
+    double mixed = b1 * a->s[0][i] + (1 - b1) * g;
+    a->w[i] = a->w[i] * (1 - t->lr * decay) - t->lr * ((mixed > 0) - (mixed < 0));
+    a->s[0][i] = b2 * a->s[0][i] + (1 - b2) * g;
+}
+
+/* One a row of the table: an optimizer without its formula here fails every test below. */
+static void (*const expect[NDP_OPTIMIZER_COUNT])(const trial *, double, arrays *, int64_t) = {
+    [NDP_ADAMW] = expect_adamw, [NDP_SGD] = expect_sgd, [NDP_LION] = expect_lion};
 
 static void fill(arrays *a, bool state) {
     static float noise[4][MOST + 2 * GUARD];
@@ -55,20 +74,23 @@ static void widen(const float *from, double *to) {
         to[i] = (double)from[i];
 }
 
-/* Runs `update` on elements [GUARD, GUARD + n) of `a` in storage `c.type`. The start is aligned to 4 bytes only. */
-static void apply(void (*update)(const ndp_optim_call *), ndp_optim_call c, arrays *a, bool copied) {
+/* Makes a step on elements [GUARD, GUARD + n) of `a` in storage `u.type`. The start is aligned to 4 bytes only. */
+static void apply(trial t, arrays *a, bool copied) {
     static float w[MOST + 2 * GUARD], g[MOST + 2 * GUARD], s0[MOST + 2 * GUARD], s1[MOST + 2 * GUARD];
-    bool single = c.type == NDP_F32;
+    double constants[NDP_OPTIMIZER_CONSTANTS];
+    bool single = t.u.type == NDP_F32;
     narrow(a->w, w);
     narrow(a->g, g);
     narrow(a->s[0], s0);
     narrow(a->s[1], s1);
-    c.weight = single ? (void *)(w + GUARD) : (void *)(a->w + GUARD);
-    c.grad = single ? (const void *)(g + GUARD) : (const void *)(a->g + GUARD);
-    c.state[0] = single ? (void *)(s0 + GUARD) : (void *)(a->s[0] + GUARD);
-    c.state[1] = single ? (void *)(s1 + GUARD) : (void *)(a->s[1] + GUARD);
-    c.copy = copied ? a->copy + GUARD : NULL;
-    update(&c);
+    ndp_optimizers[t.o.name]->constants(&t.o, t.lr, t.step - 1, constants);
+    t.u.constants = constants;
+    t.u.weight = single ? (void *)(w + GUARD) : (void *)(a->w + GUARD);
+    t.u.grad = single ? (const void *)(g + GUARD) : (const void *)(a->g + GUARD);
+    t.u.state[0] = single ? (void *)(s0 + GUARD) : (void *)(a->s[0] + GUARD);
+    t.u.state[1] = single ? (void *)(s1 + GUARD) : (void *)(a->s[1] + GUARD);
+    t.u.copy = copied ? a->copy + GUARD : NULL;
+    ndp_optimizer_update(t.o.name, &t.u);
     if (single) {
         widen(w, a->w);
         widen(g, a->g);
@@ -85,53 +107,51 @@ static void close_to(double got, double expected, double scale, double relative,
 }
 
 /* State within roundings of itself; weights within roundings of themselves and of one update of size lr. */
-static void compare(const ndp_optim_call *c, bool adamw, bool copied) {
-    double eps = c->type == NDP_F32 ? 1.2e-7 : 2.3e-16;
+static void compare(const trial *t, bool copied) {
+    double eps = t->u.type == NDP_F32 ? 1.2e-7 : 2.3e-16, decay = t->u.decays ? t->o.weight_decay : 0;
     want = before;
-    for (int64_t i = GUARD; i < GUARD + c->n; i++) {
-        (adamw ? expect_adamw : expect_sgd)(c, &want, i);
+    for (int64_t i = GUARD; i < GUARD + t->u.n; i++) {
+        expect[t->o.name](t, decay, &want, i);
         close_to(after.s[0][i], want.s[0][i], fabs(before.s[0][i]) + fabs(before.g[i]) + fabs(before.w[i]), 4 * eps,
                  "state 0", i);
         close_to(after.s[1][i], want.s[1][i], fabs(want.s[1][i]), 4 * eps, "state 1", i);
-        close_to(after.w[i], want.w[i], 2 * fabs(before.w[i]) + 20 * c->lr, 2 * eps, "weight", i);
+        close_to(after.w[i], want.w[i], 2 * fabs(before.w[i]) + 20 * t->lr, 2 * eps, "weight", i);
         if (copied)
             assert_int_equal(after.copy[i], ndp_f32_to_bf16((float)after.w[i]));
     }
     for (int64_t i = 0; i < MOST + 2 * GUARD; i++) {
-        bool inside = i >= GUARD && i < GUARD + c->n;
+        bool inside = i >= GUARD && i < GUARD + t->u.n;
         if (!inside &&
             (after.w[i] != before.w[i] || after.s[0][i] != before.s[0][i] || after.s[1][i] != before.s[1][i]))
-            fail_msg("element %lld outside of [0, %lld) changed", (long long)i - GUARD, (long long)c->n);
+            fail_msg("element %lld outside of [0, %lld) changed", (long long)i - GUARD, (long long)t->u.n);
         if (!inside || !copied)
             assert_int_equal(after.copy[i], 0x7777);
         assert_true(after.g[i] == before.g[i]);
     }
 }
 
-static void try_all(bool adamw, double momentum) {
-    void (*update)(const ndp_optim_call *) = adamw ? ndp_adamw : ndp_sgd;
+static void try_all(ndp_optimizer_name name, double momentum) {
     static const int64_t sizes[] = {0, 1, 15, 16, 17, 63, 65, 1000, MOST};
     for (int k = 0; k < NDP_COUNT(sizes) * 2 * 2 * 2; k++) {
         bool copied = k & 1;
-        ndp_optim_call c = {.type = k & 2 ? NDP_F64 : NDP_F32,
-                            .n = sizes[k / 8],
-                            .lr = 3e-3,
-                            .beta1 = 0.9,
-                            .beta2 = 0.95,
-                            .eps = 1e-8,
-                            .weight_decay = k & 4 ? 0.1 : 0,
-                            .momentum = momentum,
-                            .grad_scale = 0.75,
-                            .step = k & 4 ? 1 : 7,
-                            .threads = 2};
-        fill(&before, c.step > 1);
-        if (c.type == NDP_F32)
+        trial t = {
+            .o = {.name = name, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .momentum = momentum},
+            .lr = 3e-3,
+            .step = k & 4 ? 1 : 7,
+            .u = {.type = k & 2 ? NDP_F64 : NDP_F32,
+                  .n = sizes[k / 8],
+                  .grad_scale = 0.75,
+                  .decays = k & 4,
+                  .threads = 2},
+        };
+        fill(&before, t.step > 1);
+        if (t.u.type == NDP_F32)
             for (int s = 0; s < 2; s++)
                 for (int i = 0; i < MOST + 2 * GUARD; i++)
                     before.s[s][i] = (double)(float)before.s[s][i];
         after = before;
-        apply(update, c, &after, copied);
-        compare(&c, adamw, copied);
+        apply(t, &after, copied);
+        compare(&t, copied);
     }
 }
 
@@ -140,33 +160,31 @@ static void updates_follow_their_formulas(void **state) {
     static const char *const isa[] = {"generic", "avx512"};
     for (int i = 0; i < 2; i++) {
         setenv("NDP_ISA", isa[i], 1);
-        try_all(true, 0);
-        try_all(false, 0);
-        try_all(false, 0.9);
+        for (int name = 0; name < NDP_OPTIMIZER_COUNT; name++)
+            try_all((ndp_optimizer_name)name, 0);
+        try_all(NDP_SGD, 0.9);
     }
     unsetenv("NDP_ISA");
 }
 
 static void threads_change_no_bit(void **state) {
     (void)state;
-    for (int k = 0; k < 4; k++) {
-        void (*update)(const ndp_optim_call *) = k & 1 ? ndp_adamw : ndp_sgd;
-        ndp_optim_call c = {.type = k & 2 ? NDP_F64 : NDP_F32,
-                            .n = MOST,
-                            .lr = 1e-3,
-                            .beta1 = 0.9,
-                            .beta2 = 0.999,
-                            .eps = 1e-8,
-                            .weight_decay = 0.1,
-                            .momentum = 0.9,
-                            .grad_scale = 0.3,
-                            .step = 4,
-                            .threads = 1};
+    for (int k = 0; k < 2 * NDP_OPTIMIZER_COUNT; k++) {
+        trial t = {
+            .o = {.name = (ndp_optimizer_name)(k / 2),
+                  .betas = {0.9, 0.999},
+                  .eps = 1e-8,
+                  .weight_decay = 0.1,
+                  .momentum = 0.9},
+            .lr = 1e-3,
+            .step = 4,
+            .u = {.type = k & 1 ? NDP_F64 : NDP_F32, .n = MOST, .grad_scale = 0.3, .decays = true, .threads = 1},
+        };
         fill(&after, true);
-        apply(update, c, &after, true);
-        for (c.threads = 2; c.threads <= 7; c.threads++) {
+        apply(t, &after, true);
+        for (t.u.threads = 2; t.u.threads <= 7; t.u.threads++) {
             fill(&other, true);
-            apply(update, c, &other, true);
+            apply(t, &other, true);
             assert_memory_equal(&after, &other, sizeof after);
         }
     }
@@ -186,21 +204,22 @@ static void three_steps_are_torchs(void **state) {
     for (int k = 0; k < 3; k++) {
         double w[4] = {1, -2, 0.5, 0}, s[2][4] = {{0}};
         for (int step = 1; step <= 3; step++) {
-            ndp_optim_call c = {.type = NDP_F64,
-                                .weight = w,
-                                .grad = grads[step - 1],
-                                .state = {s[0], s[1]},
-                                .n = 4,
-                                .lr = 0.1,
-                                .beta1 = 0.9,
-                                .beta2 = 0.95,
-                                .eps = 1e-8,
-                                .weight_decay = 0.1,
-                                .momentum = k == 1 ? 0.9 : 0,
-                                .grad_scale = 1,
-                                .step = step,
-                                .threads = 1};
-            (k == 0 ? ndp_adamw : ndp_sgd)(&c);
+            double constants[NDP_OPTIMIZER_CONSTANTS];
+            ndp_optimizer_opts o = {.name = k == 0 ? NDP_ADAMW : NDP_SGD,
+                                    .betas = {0.9, 0.95},
+                                    .eps = 1e-8,
+                                    .weight_decay = 0.1,
+                                    .momentum = k == 1 ? 0.9 : 0};
+            ndp_optimizers[o.name]->constants(&o, 0.1, step - 1, constants);
+            ndp_optimizer_update(o.name, &(ndp_update){.type = NDP_F64,
+                                                       .weight = w,
+                                                       .grad = grads[step - 1],
+                                                       .state = {s[0], s[1]},
+                                                       .n = 4,
+                                                       .constants = constants,
+                                                       .grad_scale = 1,
+                                                       .decays = true,
+                                                       .threads = 1});
         }
         for (int i = 0; i < 4; i++)
             close_to(w[i], expected[k][i], 1, 1e-14, "weight", i);
@@ -216,35 +235,86 @@ static void tiny_moments_end_at_zero(void **state) {
         m[i] = 1e-42f;
         v[i] = 1e-44f;
     }
-    ndp_optim_call c = {.type = NDP_F32,
-                        .weight = w,
-                        .grad = g,
-                        .state = {m, v},
-                        .n = 40,
-                        .lr = 0.1,
-                        .beta1 = 0.9,
-                        .beta2 = 0.95,
-                        .eps = 1e-8,
-                        .grad_scale = 1,
-                        .step = 1000000,
-                        .threads = 1};
-    ndp_adamw(&c);
+    double constants[NDP_OPTIMIZER_CONSTANTS];
+    ndp_optimizer_opts o = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8};
+    ndp_optimizers[NDP_ADAMW]->constants(&o, 0.1, 999999, constants);
+    ndp_optimizer_update(NDP_ADAMW, &(ndp_update){.type = NDP_F32,
+                                                  .weight = w,
+                                                  .grad = g,
+                                                  .state = {m, v},
+                                                  .n = 40,
+                                                  .constants = constants,
+                                                  .grad_scale = 1,
+                                                  .threads = 1});
     for (int i = 0; i < 40; i++)
         assert_true(w[i] == 1 && m[i] == 0 && v[i] == 0);
 }
 
+/* A weight without gradient and momentum stays; a broken gradient breaks the weight, as it does with any optimizer. */
+static void lion_takes_signs(void **state) {
+    (void)state;
+    static const float grads[] = {1e-30f, -3, 0, INFINITY, NAN}, expected[] = {0.875f, 1.125f, 1, 0.875f, NAN};
+    for (int64_t n = 5; n <= 80; n += 75) { /* the end of a vector, and whole ones */
+        float w[80], g[80], m[80] = {0};
+        double constants[NDP_OPTIMIZER_CONSTANTS];
+        for (int i = 0; i < 80; i++)
+            w[i] = 1, g[i] = grads[i % 5];
+        ndp_optimizer_opts o = {.name = NDP_LION, .betas = {0.9, 0.99}};
+        ndp_optimizers[NDP_LION]->constants(&o, 0.125, 0, constants);
+        ndp_optimizer_update(NDP_LION, &(ndp_update){.type = NDP_F32,
+                                                     .weight = w,
+                                                     .grad = g,
+                                                     .state = {m},
+                                                     .n = n,
+                                                     .constants = constants,
+                                                     .grad_scale = 1,
+                                                     .threads = 1});
+        for (int i = 0; i < n; i++)
+            assert_true(w[i] == expected[i % 5] || (isnan(w[i]) && isnan(expected[i % 5]) && isnan(m[i])));
+    }
+}
+
 static void states_are_counted(void **state) {
     (void)state;
-    assert_int_equal(ndp_optim_states(NDP_OPTIM_ADAMW, 0), 2);
-    assert_int_equal(ndp_optim_states(NDP_OPTIM_ADAMW, 0.9), 2);
-    assert_int_equal(ndp_optim_states(NDP_OPTIM_SGD, 0.9), 1);
-    assert_int_equal(ndp_optim_states(NDP_OPTIM_SGD, 0), 0);
+    static const struct {
+        ndp_optimizer_opts o;
+        int states;
+    } cases[] = {{{.name = NDP_ADAMW}, 2},
+                 {{.name = NDP_ADAMW, .momentum = 0.9}, 2},
+                 {{.name = NDP_SGD, .momentum = 0.9}, 1},
+                 {{.name = NDP_SGD}, 0},
+                 {{.name = NDP_LION, .momentum = 0.9}, 1}};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        assert_int_equal(ndp_optimizer_states(&cases[i].o), cases[i].states);
+}
+
+/* Checkpoints hold the names: they must not change, and no two states of an optimizer share one. */
+static void the_table_is_whole(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++) {
+        const ndp_optimizer *o = ndp_optimizers[i];
+        assert_non_null(o);
+        assert_true(o->name && o->constants && expect[i]);
+        assert_true(o->bounds.most_lr > 0 || o->bounds.spreads > 0);
+        for (int k = 0; k < NDP_OPTIMIZER_STATES && o->state[k]; k++)
+            assert_int_equal(strncmp(o->state[k], "optimizer.", 10), 0);
+        assert_true(!o->state[0] || !o->state[1] || strcmp(o->state[0], o->state[1]) != 0);
+        for (int k = 0; k < i; k++)
+            assert_string_not_equal(o->name, ndp_optimizers[k]->name);
+    }
+    assert_string_equal(ndp_optimizers[NDP_ADAMW]->state[0], "optimizer.m.");
+    assert_string_equal(ndp_optimizers[NDP_ADAMW]->state[1], "optimizer.v.");
+    assert_string_equal(ndp_optimizers[NDP_SGD]->state[0], "optimizer.momentum.");
+    assert_string_equal(ndp_optimizers[NDP_LION]->state[0], "optimizer.m.");
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(updates_follow_their_formulas), cmocka_unit_test(threads_change_no_bit),
-        cmocka_unit_test(three_steps_are_torchs), cmocka_unit_test(tiny_moments_end_at_zero),
-        cmocka_unit_test(states_are_counted)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(updates_follow_their_formulas),
+                                       cmocka_unit_test(threads_change_no_bit),
+                                       cmocka_unit_test(three_steps_are_torchs),
+                                       cmocka_unit_test(tiny_moments_end_at_zero),
+                                       cmocka_unit_test(lion_takes_signs),
+                                       cmocka_unit_test(states_are_counted),
+                                       cmocka_unit_test(the_table_is_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

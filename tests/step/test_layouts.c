@@ -76,8 +76,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .recompute = w->recompute,
         .node_ranks = w->gathered ? 1 : ndp_transport_world(t),
         .parallel = w->parallel,
-        .optimizer = {
-            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     ndp_layout layout = layout_of(w);
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;

@@ -55,16 +55,15 @@ static ndp_status run_steps(ndp_engine *e, int rank) {
 
 static ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
-    ndp_engine_opts o = {
-        .model = j->model,
-        .parallel = j->parallel,
-        .transport = t,
-        .device = &ndp_device_cpu,
-        .threads = j->threads,
-        .accumulation = 2,
-        .reshard = true,
-        .recompute = true,
-        .optimizer = {.kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .max_norm = 1.0}};
+    ndp_engine_opts o = {.model = j->model,
+                         .parallel = j->parallel,
+                         .transport = t,
+                         .device = &ndp_device_cpu,
+                         .threads = j->threads,
+                         .accumulation = 2,
+                         .reshard = true,
+                         .recompute = true,
+                         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &(ndp_mesh_facts){j->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));

@@ -139,6 +139,7 @@ static void resume_gpt2(void **state) {
 static void resume_one_rank(void **state) { check_resume(*state, "one", "fp32", "adamw", twelve(one)); }
 static void resume_adamw(void **state) { check_resume(*state, "adamw", "fp32", "adamw", twelve(data)); }
 static void resume_sgd(void **state) { check_resume(*state, "sgd", "fp32", "sgd", twelve(data)); }
+static void resume_lion(void **state) { check_resume(*state, "lion", "fp32", "lion", twelve(data)); }
 static void resume_bf16(void **state) { check_resume(*state, "bf16", "bf16", "adamw", twelve(data)); }
 
 static void resume_tensor_data(void **state) {
@@ -150,15 +151,19 @@ static void resume_tensor_context(void **state) {
 }
 
 /* From one layout to another, against the run that stayed. */
-static void check_elsewhere(const corpus *c, const char *name, way before, way after) {
+static void check_elsewhere(const corpus *c, const char *name, const char *optimizer, way before, way after) {
     subject s = short_rows(c, name, "fp32");
+    s.optimizer = optimizer, s.lr = strcmp(optimizer, "lion") == 0 ? 1e-4 : s.lr;
     outcome whole = train(&s, &before), cut = train_in_two(c, &s, &before, &after);
     ndp_bounds bounds = bounds_of(&s, &before);
+    if (bounds.spreads > 0)
+        measure_spread(&(family){.s = s}, before.global, &bounds);
     ndp_difference d = compare(&cut, &whole, &bounds);
     char words[512];
     const char *bad = ndp_difference_words(&d, words, sizeof words);
     if (bad)
         fail_msg("%s: %s", name, bad);
+    ndp_bounds_release(&bounds);
     printf("%s: gradient of step 20 off by %.1e, loss by %.1e\n", name, d.of[NDP_MEASURE_LAST_GRADIENT].worst.off,
            d.of[NDP_MEASURE_LOSS].worst.off);
     assert_false(same_bits(&cut, &whole)); /* it was another layout */
@@ -168,15 +173,16 @@ static void check_elsewhere(const corpus *c, const char *name, way before, way a
 
 static void resume_elsewhere(void **state) {
     const struct {
-        const char *name;
+        const char *name, *optimizer;
         way before, after;
-    } moves[] = {{"replicas-to-shards", data, {.shard = 3}},
-                 {"tensor-context-to-sequence-data", tensor_context, {.shard = 2, .sp = 2, .accumulation = 3}},
-                 {"tensor-context-to-tensor", tensor_context, {.tp = 4, .accumulation = 4}},
-                 {"tensor-context-to-one", tensor_context, one},
-                 {"one-to-every", one, every}};
+    } moves[] = {{"replicas-to-shards", "adamw", data, {.shard = 3}},
+                 {"tensor-context-to-sequence-data", "adamw", tensor_context, {.shard = 2, .sp = 2, .accumulation = 3}},
+                 {"tensor-context-to-tensor", "adamw", tensor_context, {.tp = 4, .accumulation = 4}},
+                 {"tensor-context-to-one", "adamw", tensor_context, one},
+                 {"one-to-every", "adamw", one, every},
+                 {"lion-tensor-to-shards", "lion", tensor_data, {.shard = 3}}};
     for (int i = 0; i < NDP_COUNT(moves); i++)
-        check_elsewhere(*state, moves[i].name, twelve(moves[i].before), twelve(moves[i].after));
+        check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
 }
 
 /* The cursor of a checkpoint counts rows: other rows are refused (test_identity.c has the rest). */
@@ -420,6 +426,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resume_adamw),
         cmocka_unit_test(resume_gpt2),
         cmocka_unit_test(resume_sgd),
+        cmocka_unit_test(resume_lion),
         cmocka_unit_test(resume_bf16),
         cmocka_unit_test(resume_tensor_data),
         cmocka_unit_test(resume_tensor_context),

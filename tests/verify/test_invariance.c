@@ -56,6 +56,19 @@ static void stories_sgd(void **state) {
     family_release(&f);
 }
 
+/* 20 updates by signs: rounding turns some of them. */
+static void stories_lion(void **state) {
+    family f = {.s = stories_subject(*state, "stories260K fp32 Lion", "fp32")};
+    f.s.length = 64, f.s.optimizer = "lion", f.s.lr = 1e-4;
+    static const way ways[] = {
+        {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
+        {.replicate = 2, .sp = 4, .global = 12, .accumulation = 1, .threads = 1, .recompute = true}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+}
+
 /* Rows that are no multiple of an attention block: cutting the batch on one rank moves the blocks, as the axes do. */
 static void odd_bf16(void **state) {
     family f = {.s = odd_subject(*state, "odd bf16", "bf16")};
@@ -377,11 +390,17 @@ static void bugs_are_seen_in_bf16(void **state) {
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),      cmocka_unit_test(nines_fp32),
-                                       cmocka_unit_test(stories_fp32),  cmocka_unit_test(stories_sgd),
-                                       cmocka_unit_test(odd_bf16),      cmocka_unit_test(nines_bf16),
-                                       cmocka_unit_test(odd_fp64),      cmocka_unit_test(nothing_to_predict),
-                                       cmocka_unit_test(bugs_are_seen), cmocka_unit_test(bugs_are_seen_in_bf16)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(odd_fp32),
+                                       cmocka_unit_test(nines_fp32),
+                                       cmocka_unit_test(stories_fp32),
+                                       cmocka_unit_test(stories_sgd),
+                                       cmocka_unit_test(stories_lion),
+                                       cmocka_unit_test(odd_bf16),
+                                       cmocka_unit_test(nines_bf16),
+                                       cmocka_unit_test(odd_fp64),
+                                       cmocka_unit_test(nothing_to_predict),
+                                       cmocka_unit_test(bugs_are_seen),
+                                       cmocka_unit_test(bugs_are_seen_in_bf16)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);

@@ -1,0 +1,29 @@
+/* The optimizers there are, and what can be asked of any of them. */
+#include "optim/kernels.h"
+
+#include <string.h>
+
+#define NDP_OPTIMIZER_DECLARE(NAME, name) extern const ndp_optimizer ndp_optimizer_##name;
+NDP_OPTIMIZERS(NDP_OPTIMIZER_DECLARE)
+#undef NDP_OPTIMIZER_DECLARE
+
+#define NDP_OPTIMIZER_ENTRY(NAME, name) [NDP_##NAME] = &ndp_optimizer_##name,
+const ndp_optimizer *const ndp_optimizers[] = {NDP_OPTIMIZERS(NDP_OPTIMIZER_ENTRY)};
+#undef NDP_OPTIMIZER_ENTRY
+
+int ndp_optimizer_states(const ndp_optimizer_opts *o) {
+    const ndp_optimizer *optimizer = ndp_optimizers[o->name];
+    int n = 0;
+    if (optimizer->stateless && optimizer->stateless(o))
+        return 0;
+    while (n < NDP_OPTIMIZER_STATES && optimizer->state[n])
+        n++;
+    return n;
+}
+
+const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key) {
+    for (int i = 0; i < NDP_OPTIMIZER_OPTIONS && o->reads[i].key; i++)
+        if (strcmp(o->reads[i].key, key) == 0)
+            return &o->reads[i];
+    return NULL;
+}
