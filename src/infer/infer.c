@@ -76,6 +76,7 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_
 static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of) {
     return (ndp_engine_opts){.model = m,
                              .mesh = f->mesh,
+                             .parallel = NDP_PARALLEL_INIT,
                              .transport = f->transport,
                              .device = f->device,
                              .threads = f->threads,

@@ -134,7 +134,7 @@ static const char *const token_keys[] = {"data.files",          "data.format",  
 
 static bool counts(const comparison *c, const char *key) {
     if (strcmp(key, "train.steps") == 0)
-        return c->t->job.config->schedule.name != NDP_SCHEDULE_CONSTANT;
+        return c->t->job.config->schedule.name != NDP_LR_CONSTANT;
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
         if (IS_ANY(c->of[i].key, token_keys))
             return false;

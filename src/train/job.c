@@ -57,9 +57,7 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
 
 static void choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
-    static const ndp_dtype types[] = {
-        [NDP_COMPUTE_FP32] = NDP_F32, [NDP_COMPUTE_BF16] = NDP_BF16, [NDP_COMPUTE_FP64] = NDP_F64};
-    ndp_dtype compute = types[c->precision.compute];
+    ndp_dtype compute = c->precision.compute;
     int64_t length = c->data.sequence_length;
     j->model = (ndp_model_opts){.mode = NDP_MODEL_TRAIN,
                                 .rows = length * j->batch.micro_batch,
@@ -102,9 +100,9 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                              .split_sums = j->split_sums,
                              .reshard = c->parallelism.reshard_after_forward,
                              .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
-                             .parallel = {.tp_whole_rows = !c->parallelism.tp_sequence_parallel,
-                                          .cp_all_gather = c->parallelism.cp_method == NDP_CP_ALL_GATHER,
-                                          .cp_contiguous = !c->parallelism.cp_zigzag},
+                             .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
+                                          .cp_method = c->parallelism.cp_method,
+                                          .cp_zigzag = c->parallelism.cp_zigzag},
                              .optimizer = {.kind = c->optimizer.name == NDP_ADAMW ? NDP_OPTIM_ADAMW : NDP_OPTIM_SGD,
                                            .beta1 = c->optimizer.betas[0],
                                            .beta2 = c->optimizer.betas[1],

@@ -74,11 +74,7 @@ void ndp_job_data_close(ndp_job_data *d) {
 
 static ndp_record_format format_of(const ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    static const ndp_record_kind kinds[] = {[NDP_FORMAT_AUTO] = NDP_RECORD_AUTO,
-                                            [NDP_FORMAT_TEXT] = NDP_RECORD_TEXT,
-                                            [NDP_FORMAT_MESSAGES] = NDP_RECORD_MESSAGES,
-                                            [NDP_FORMAT_INSTRUCTION] = NDP_RECORD_INSTRUCTION};
-    return (ndp_record_format){.kind = kinds[c->data.format],
+    return (ndp_record_format){.kind = c->data.format,
                                .text = c->data.text_field,
                                .messages = c->data.messages_field,
                                .prompt = c->data.prompt_field,
@@ -93,7 +89,7 @@ ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_string
     return (ndp_dataset_options){.files = (const char *const *)files->items,
                                  .n_files = files->n,
                                  .format = format_of(d),
-                                 .bin_id_bytes = c->data.bin_type == NDP_BIN_UINT32 ? 4 : 2,
+                                 .bin_id_bytes = c->data.bin_type,
                                  .vocab = d->job->facts.vocab,
                                  .cache_dir = c->data.cache_dir,
                                  .tokenizer = d->tokenizer,

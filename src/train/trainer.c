@@ -164,10 +164,7 @@ static ndp_status load_batches(const ndp_trainer *t) {
 }
 
 double ndp_trainer_lr(const ndp_config *c, int64_t update) {
-    static const ndp_schedule_kind kinds[] = {[NDP_SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
-                                              [NDP_SCHEDULE_LINEAR] = NDP_LR_LINEAR,
-                                              [NDP_SCHEDULE_COSINE] = NDP_LR_COSINE};
-    ndp_lr_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
+    ndp_lr_schedule s = {c->schedule.name, c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
                          c->train.steps};
     return ndp_lr_of(&s, update);
 }

@@ -247,9 +247,9 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_LOSS] = 1e-11,
                                            [NDP_MEASURE_WEIGHTS] = INFINITY}},
                             bf16 = {.spreads = 2, .roundings = 0.125}, sgd = {.spreads = 10};
-    if (c->precision.compute == NDP_COMPUTE_FP64)
+    if (c->precision.compute == NDP_F64)
         return fp64;
-    if (c->precision.compute == NDP_COMPUTE_BF16)
+    if (c->precision.compute == NDP_BF16)
         return bf16;
     return c->optimizer.name == NDP_SGD ? sgd : fp32;
 }

@@ -58,7 +58,7 @@ static ndp_status configure(const verification *v, const way *w, ndp_config *out
     if (w->split.micro_batch)
         out->batch.micro_batch_size = w->split.micro_batch;
     if (w->split.fp32)
-        out->precision.compute = NDP_COMPUTE_FP32;
+        out->precision.compute = NDP_F32;
     return NDP_OK;
 }
 

@@ -16,8 +16,8 @@ static const way ways[] = {
      .gathered = true,
      .recompute = true},
     {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
-    {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .parallel.cp_all_gather = true},
-    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .parallel.tp_whole_rows = true}};
+    {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .all_gather = true},
+    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .whole_rows = true}};
 
 static void check(const family_model *m, const char *precision, const way *list, int n) {
     char *path;
