@@ -15,26 +15,26 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef enum action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_RM } action;
+typedef enum checkpoint_action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_RM } checkpoint_action;
 
-typedef struct arguments {
-    action action;
+typedef struct checkpoint_arguments {
+    checkpoint_action action;
     const char *run;
     const char **steps; /* as many as argv; borrowed from it */
     int n;
     bool force;
-} arguments;
+} checkpoint_arguments;
 
-static action find_action(struct argp_state *state, const char *word) {
+static checkpoint_action find_action(struct argp_state *state, const char *word) {
     static const char *const words[] = {"list", "verify", "rm"};
     for (int i = 0; i < 3; i++)
         if (strcmp(word, words[i]) == 0)
-            return (action)(ACTION_LIST + i);
+            return (checkpoint_action)(ACTION_LIST + i);
     argp_error(state, "unknown action '%s'; there are list, verify and rm", word);
     return ACTION_NONE;
 }
 
-static void check(const arguments *a, struct argp_state *state) {
+static void check_arguments(const checkpoint_arguments *a, struct argp_state *state) {
     if (a->action == ACTION_NONE)
         argp_error(state, "no action; give list, verify or rm");
     else if (!a->run)
@@ -49,8 +49,8 @@ static void check(const arguments *a, struct argp_state *state) {
         cli_integer(state, "step", a->steps[i], 0, LLONG_MAX);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_checkpoint(int key, char *arg, struct argp_state *state) {
+    checkpoint_arguments *a = state->input;
     switch (key) {
     case OPTION_FORCE:
         a->force = true;
@@ -64,7 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             a->steps[a->n++] = arg;
         return 0;
     case ARGP_KEY_END:
-        check(a, state);
+        check_arguments(a, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -82,12 +82,12 @@ static const char *state_text(ndp_checkpoint_state state) {
     return texts[state];
 }
 
-typedef struct count {
+typedef struct checkpoint_count {
     int shown, unverified;
-} count;
+} checkpoint_count;
 
-static void show(void *user, const ndp_checkpoint_entry *e) {
-    count *c = user;
+static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
+    checkpoint_count *c = user;
     char date[32] = "";
     time_t saved = (time_t)e->saved;
     struct tm local;
@@ -107,15 +107,15 @@ static int no_memory(void) {
     return 1;
 }
 
-static int examine(const arguments *a) {
+static int examine_run(const checkpoint_arguments *a) {
     bool data = a->action == ACTION_VERIFY;
-    count c = {0};
+    checkpoint_count c = {0};
     int64_t *steps = calloc((size_t)a->n + 1, sizeof *steps);
     if (!steps)
         return no_memory();
     for (int i = 0; i < a->n; i++)
         steps[i] = strtoll(a->steps[i], NULL, 10);
-    ndp_status st = ndp_checkpoints_examine(a->run, steps, a->n, data, show, &c);
+    ndp_status st = ndp_checkpoints_examine(a->run, steps, a->n, data, show_checkpoint, &c);
     free(steps);
     if (st != NDP_OK)
         return cli_fail(st, false);
@@ -126,7 +126,7 @@ static int examine(const arguments *a) {
 
 /* ---- rm ---- */
 
-static int rm(const arguments *a) {
+static int remove_checkpoints(const checkpoint_arguments *a) {
     ndp_status st = ndp_checkpoints_remove(a->run, a->steps, a->n, a->force);
     if (st != NDP_OK)
         return cli_fail(st, false);
@@ -137,7 +137,7 @@ static int rm(const arguments *a) {
 
 int cmd_checkpoint(int argc, char **argv) {
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_checkpoint,
                                      "list RUN\nverify RUN [STEP...]\nrm RUN STEP...",
                                      "List what a run has saved in RUN/checkpoints; verify every byte by the hashes "
                                      "of its manifest; remove checkpoints.\vlist looks at manifests and sizes alone. "
@@ -146,11 +146,11 @@ int cmd_checkpoint(int argc, char **argv) {
                                      NULL,
                                      NULL,
                                      NULL};
-    arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
+    checkpoint_arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
     if (!a.steps)
         return no_memory();
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    int code = a.action == ACTION_RM ? rm(&a) : examine(&a);
+    int code = a.action == ACTION_RM ? remove_checkpoints(&a) : examine_run(&a);
     free(a.steps);
     return code;
 }

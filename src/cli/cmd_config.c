@@ -13,7 +13,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
+static error_t parse_config(int key, char *arg, struct argp_state *state) {
     bool *defaults = state->input;
     if (key == ARGP_KEY_ARG)
         argp_error(state, "unknown argument '%s'; did you mean import FILE?", arg);
@@ -100,7 +100,7 @@ static bool write_job(FILE *out, const char *job, const char *notes) {
     return fflush(out) == 0 && !ferror(out);
 }
 
-static int deliver(const import_arguments *a, const char *job, const char *notes) {
+static int write_imported(const import_arguments *a, const char *job, const char *notes) {
     FILE *out = a->output ? fopen(a->output, "w") : stdout;
     bool written = out && write_job(out, job, notes);
     int cause = errno;
@@ -118,7 +118,7 @@ static int deliver(const import_arguments *a, const char *job, const char *notes
     return 0;
 }
 
-static int import(int argc, char **argv) {
+static int import_file(int argc, char **argv) {
     static const struct argp argp = {import_options,
                                      parse_import,
                                      "FILE",
@@ -136,7 +136,7 @@ static int import(int argc, char **argv) {
     ndp_status st = ndp_config_create(&c);
     if (st == NDP_OK)
         st = ndp_config_import(c, a.file, &a.opts, &job, &notes);
-    int code = st == NDP_OK ? deliver(&a, job, notes) : cli_fail(st, false);
+    int code = st == NDP_OK ? write_imported(&a, job, notes) : cli_fail(st, false);
     free(job);
     free(notes);
     free(a.assignments);
@@ -146,7 +146,7 @@ static int import(int argc, char **argv) {
 
 int cmd_config(int argc, char **argv) {
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_config,
                                      "\nimport FILE [OPTION...]",
                                      "List the keys of a job file: their meaning, values and defaults.\v"
                                      "`ndparallel config import FILE` converts the job file of another program; see "
@@ -157,7 +157,7 @@ int cmd_config(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "import") == 0) {
         char name[] = "ndparallel config import";
         argv[1] = name;
-        return import(argc - 1, argv + 1);
+        return import_file(argc - 1, argv + 1);
     }
     bool defaults = false;
     argp_parse(&argp, argc, argv, 0, NULL, &defaults);

@@ -21,15 +21,15 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef struct arguments {
+typedef struct evaluate_arguments {
     cli_job job;
     ndp_evaluate_opts evaluate;
     const char *threads, *device, *hostfile;
     bool json;
-} arguments;
+} evaluate_arguments;
 
 /* What is said of one kind of data does not go with the other. */
-static void check(arguments *a, struct argp_state *state) {
+static void check_arguments(evaluate_arguments *a, struct argp_state *state) {
     const ndp_evaluate_opts *e = &a->evaluate;
     const char *of_file = e->data ? "--data" : e->text_field ? "--text-field" : e->sequence_length ? "-l" : NULL;
     if (a->job.file && of_file)
@@ -60,7 +60,7 @@ static char *quoted(const char *text) {
 }
 
 /* With a job, options are keys of its configuration. */
-static void assign(arguments *a, struct argp_state *state) {
+static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
     char *model = a->evaluate.model ? quoted(a->evaluate.model) : NULL;
     if (model) { /* a folder, whatever the job began with */
         cli_job_assign(&a->job, state, "model.config=", "null");
@@ -74,8 +74,8 @@ static void assign(arguments *a, struct argp_state *state) {
         cli_job_assign(&a->job, state, "train.device=", a->device);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_evaluate(int key, char *arg, struct argp_state *state) {
+    evaluate_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
@@ -106,16 +106,16 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         a->json = true;
         return 0;
     case ARGP_KEY_END:
-        check(a, state);
+        check_arguments(a, state);
         if (a->job.file)
-            assign(a, state);
+            assign_to_job(a, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-static void print(const arguments *a, const ndp_evaluation *e) {
+static void print_evaluation(const evaluate_arguments *a, const ndp_evaluation *e) {
     if (a->json)
         printf("{\"mean_nll\": %.17g, \"tokens\": %lld, \"documents\": %lld}\n", e->mean_nll, (long long)e->tokens,
                (long long)e->documents);
@@ -126,44 +126,44 @@ static void print(const arguments *a, const ndp_evaluation *e) {
 
 /* ---- a file ---- */
 
-static int evaluate_file(arguments *a) {
+static int evaluate_file(evaluate_arguments *a) {
     ndp_evaluation e;
     a->evaluate.force_memory = a->job.force_memory;
     ndp_status st = ndp_evaluate(&a->evaluate, &e);
     if (st != NDP_OK)
         return cli_fail(st, a->job.debug);
-    print(a, &e);
+    print_evaluation(a, &e);
     return cli_end_output(0);
 }
 
 /* ---- a job ---- */
 
-typedef struct run {
-    const arguments *arguments;
+typedef struct evaluate_run {
+    const evaluate_arguments *arguments;
     const ndp_config *config;
-} run;
+} evaluate_run;
 
-static ndp_status body(ndp_world *w, void *user) {
-    const run *r = user;
+static ndp_status evaluate_rank(ndp_world *w, void *user) {
+    const evaluate_run *r = user;
     ndp_evaluation e;
     ndp_status st = ndp_evaluate_job(r->config, w, &e);
     if (st == NDP_OK && ndp_world_rank(w) == 0) {
-        print(r->arguments, &e);
+        print_evaluation(r->arguments, &e);
         fflush(stdout);
     }
     return st;
 }
 
-static int evaluate_job(arguments *a, int argc, char **argv) {
+static int evaluate_job(evaluate_arguments *a, int argc, char **argv) {
     ndp_config *c = NULL;
     ndp_status st = cli_job_load(&a->job, &c);
-    run r = {a, c};
+    evaluate_run r = {a, c};
     cli_ranks ranks = {.argc = argc,
                        .argv = argv,
                        .command = "evaluate",
                        .hostfile = a->hostfile,
                        .debug = a->job.debug,
-                       .body = body,
+                       .body = evaluate_rank,
                        .user = &r};
     int code = st == NDP_OK ? cli_end_output(cli_ranks_run(&ranks, c)) : cli_fail_early(st, a->job.debug);
     ndp_config_destroy(c);
@@ -174,7 +174,7 @@ int cmd_evaluate(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         options,
-        parse,
+        parse_evaluate,
         "[JOB.YAML]",
         "Compute how well a model predicts text: the mean negative log-likelihood of a token. Takes the documents of "
         "a file, each on its own, or the held-out data of a job (data.validation_files, data.validation_fraction), "
@@ -182,7 +182,7 @@ int cmd_evaluate(int argc, char **argv) {
         children,
         NULL,
         NULL};
-    arguments a = {.job.optional = true, .evaluate = NDP_EVALUATE_OPTS_INIT};
+    evaluate_arguments a = {.job.optional = true, .evaluate = NDP_EVALUATE_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     int code = a.job.file ? evaluate_job(&a, argc, argv) : evaluate_file(&a);
     cli_job_release(&a.job);

@@ -30,13 +30,13 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef struct arguments {
+typedef struct generate_arguments {
     ndp_generate_opts generate;
     bool ids, debug, terminal;
-} arguments;
+} generate_arguments;
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_generate(int key, char *arg, struct argp_state *state) {
+    generate_arguments *a = state->input;
     switch (key) {
     case 'm':
         a->generate.model = arg;
@@ -88,8 +88,8 @@ static void put_text(const char *text, bool terminal) {
     }
 }
 
-static bool emit(void *user, int32_t id, const char *text) {
-    const arguments *a = user;
+static bool print_token(void *user, int32_t id, const char *text) {
+    const generate_arguments *a = user;
     if (a->ids)
         printf("%d ", id);
     else
@@ -99,10 +99,11 @@ static bool emit(void *user, int32_t id, const char *text) {
 
 int cmd_generate(int argc, char **argv) {
     static const struct argp argp = {
-        options, parse, NULL, "Continue a prompt, printing the new text as it is generated.", NULL, NULL, NULL};
-    arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
+        options, parse_generate, NULL, "Continue a prompt, printing the new text as it is generated.",
+        NULL,    NULL,           NULL};
+    generate_arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    ndp_status st = ndp_generate(&a.generate, emit, &a);
+    ndp_status st = ndp_generate(&a.generate, print_token, &a);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
     putchar('\n');

@@ -14,7 +14,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
+static error_t parse_launch(int key, char *arg, struct argp_state *state) {
     ndp_launch_opts *o = state->input;
     switch (key) {
     case 'n':
@@ -48,7 +48,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 int cmd_launch(int argc, char **argv) {
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_launch,
                                      "-- PROGRAM [ARGUMENT...]",
                                      "Run a program that uses libndparallel on many ranks: ndp_world_run joins them "
                                      "into one world. The exit code is "

@@ -12,13 +12,13 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef struct arguments {
+typedef struct plan_arguments {
     cli_job job;
     ndp_plan_opts plan;
-} arguments;
+} plan_arguments;
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_plan(int key, char *arg, struct argp_state *state) {
+    plan_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
@@ -45,14 +45,14 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 int cmd_plan(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_plan,
                                      "JOB.YAML",
                                      "Show what one rank of a job needs and sends: memory by class, bytes by group; "
                                      "with --program, every instruction it runs.",
                                      children,
                                      NULL,
                                      NULL};
-    arguments a = {.plan = NDP_PLAN_OPTS_INIT};
+    plan_arguments a = {.plan = NDP_PLAN_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     char *text = NULL;

@@ -22,20 +22,20 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef struct arguments {
+typedef struct tokenize_arguments {
     ndp_tokenize_opts tokenize;
     int forms; /* of output that were asked for */
     bool debug;
-} arguments;
+} tokenize_arguments;
 
-static error_t parse_form(arguments *a, ndp_tokens_form form) {
+static error_t parse_form(tokenize_arguments *a, ndp_tokens_form form) {
     a->tokenize.form = form;
     a->forms++;
     return 0;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_tokenize(int key, char *arg, struct argp_state *state) {
+    tokenize_arguments *a = state->input;
     switch (key) {
     case 'm':
         a->tokenize.tokenizer = arg;
@@ -82,8 +82,9 @@ static bool print_line(void *user, const char *line, size_t length) {
 
 int cmd_tokenize(int argc, char **argv) {
     static const struct argp argp = {
-        options, parse, NULL, "Turn texts into token ids, one JSON array per line, or back.", NULL, NULL, NULL};
-    arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
+        options, parse_tokenize, NULL, "Turn texts into token ids, one JSON array per line, or back.",
+        NULL,    NULL,           NULL};
+    tokenize_arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);
     if (st != NDP_OK)

@@ -38,7 +38,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef struct arguments {
+typedef struct train_arguments {
     cli_job job;
     bool resume, dry, no_data;
     int per_node, restarts;
@@ -46,9 +46,9 @@ typedef struct arguments {
     const char *hostfile;
     const char **accept; /* owned */
     int accept_count;
-} arguments;
+} train_arguments;
 
-static void add_accepted(arguments *a, const char *key, struct argp_state *state) {
+static void add_accepted(train_arguments *a, const char *key, struct argp_state *state) {
     const char **more = realloc(a->accept, ((size_t)a->accept_count + 1) * sizeof *more);
     if (!more)
         argp_failure(state, 1, 0, "no memory for the arguments");
@@ -56,8 +56,8 @@ static void add_accepted(arguments *a, const char *key, struct argp_state *state
     a->accept[a->accept_count++] = key;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_train(int key, char *arg, struct argp_state *state) {
+    train_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
@@ -101,24 +101,24 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 /* ---- ranks ---- */
 
-typedef struct run {
-    const arguments *arguments;
+typedef struct train_run {
+    const train_arguments *arguments;
     const ndp_config *config;
     cli_ranks ranks;
     cli_progress progress;
-} run;
+} train_run;
 
 /* Rank 0 has the live line; the others erase it before they write there. */
-static void clear(void *user, int rank) {
-    run *r = user;
+static void clear_terminal(void *user, int rank) {
+    train_run *r = user;
     if (rank == 0)
         cli_progress_end(&r->progress);
     else
         cli_progress_erase(&r->progress);
 }
 
-static ndp_status body(ndp_world *w, void *user) {
-    run *r = user;
+static ndp_status train_rank(ndp_world *w, void *user) {
+    train_run *r = user;
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
     o.resume = r->arguments->resume;
     o.resume_from = r->arguments->resume_from;
@@ -138,7 +138,7 @@ static ndp_status body(ndp_world *w, void *user) {
 
 /* ---- the command ---- */
 
-static int dry_run(const arguments *a, const ndp_config *c) {
+static int dry_run(const train_arguments *a, const ndp_config *c) {
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.ranks_per_node = a->per_node;
     o.data = !a->no_data;
@@ -159,7 +159,7 @@ static ndp_status log_every(const ndp_config *c, int *every) {
     return NDP_OK;
 }
 
-static int train(const arguments *a, const ndp_config *c, int argc, char **argv) {
+static int train_job(const train_arguments *a, const ndp_config *c, int argc, char **argv) {
     if (a->dry)
         return dry_run(a, c);
     int every;
@@ -168,7 +168,7 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
         st = ndp_run_folder_check(c); /* before ranks are started */
     if (st != NDP_OK)
         return cli_fail_early(st, a->job.debug);
-    run r = {.arguments = a, .config = c};
+    train_run r = {.arguments = a, .config = c};
     r.ranks = (cli_ranks){.argc = argc,
                           .argv = argv,
                           .command = "train",
@@ -176,8 +176,8 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
                           .debug = a->job.debug,
                           .saves = true,
                           .restarts = a->restarts,
-                          .body = body,
-                          .clear = clear,
+                          .body = train_rank,
+                          .clear = clear_terminal,
                           .user = &r};
     cli_progress_init(&r.progress, every);
     r.ranks.live = r.progress.columns > 0;
@@ -187,18 +187,18 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
 int cmd_train(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_train,
                                      "JOB.YAML",
                                      "Train a model from a job file. Starts its ranks, with mpirun on several hosts, "
                                      "or joins ranks that mpirun or srun started.",
                                      children,
                                      NULL,
                                      NULL};
-    arguments a = {.resume_from = -1};
+    train_arguments a = {.resume_from = -1};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     ndp_status st = cli_job_load(&a.job, &c);
-    int code = st == NDP_OK ? train(&a, c, argc, argv) : cli_fail_early(st, a.job.debug);
+    int code = st == NDP_OK ? train_job(&a, c, argc, argv) : cli_fail_early(st, a.job.debug);
     ndp_config_destroy(c);
     cli_job_release(&a.job);
     free(a.accept);

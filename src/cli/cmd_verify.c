@@ -21,14 +21,14 @@ static const struct argp_option options[] = {
     {0},
 };
 
-typedef struct arguments {
+typedef struct verify_arguments {
     cli_job job;
     const char **layouts;
     int n, steps;
     bool json;
-} arguments;
+} verify_arguments;
 
-static void add_layout(arguments *a, struct argp_state *state, const char *layout) {
+static void add_layout(verify_arguments *a, struct argp_state *state, const char *layout) {
     const char **grown = realloc(a->layouts, sizeof *grown * (size_t)(a->n + 1));
     if (!grown) {
         argp_failure(state, 1, ENOMEM, "--layout");
@@ -38,8 +38,8 @@ static void add_layout(arguments *a, struct argp_state *state, const char *layou
     a->layouts[a->n++] = layout;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_verify(int key, char *arg, struct argp_state *state) {
+    verify_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
@@ -85,7 +85,7 @@ static void share_text(double share, char out[16]) {
         snprintf(out, 16, "%.3gx", share);
 }
 
-static int longest(const arguments *a, const ndp_verdict *v, bool tensors) {
+static int longest(const verify_arguments *a, const ndp_verdict *v, bool tensors) {
     size_t most = tensors ? strlen("of tensor") : strlen("layout");
     for (int i = 0; i < a->n; i++) {
         size_t n = strlen(tensors ? v[i].of[NDP_MEASURE_FIRST_GRADIENT].worst.where : a->layouts[i]);
@@ -94,7 +94,7 @@ static int longest(const arguments *a, const ndp_verdict *v, bool tensors) {
     return (int)most;
 }
 
-static void print_table(const arguments *a, const ndp_verdict *v) {
+static void print_table(const verify_arguments *a, const ndp_verdict *v) {
     int layouts = longest(a, v, false), tensors = longest(a, v, true);
     static const int widths[SHOWN] = {8, 9, 6, 6}; /* of shares, below their headings */
     char share[16], last[32];
@@ -115,7 +115,7 @@ static void print_table(const arguments *a, const ndp_verdict *v) {
 }
 
 /* The layout that comes closest to a bound, and which bound. */
-static void print_agreement(const arguments *a, const ndp_verdict *v) {
+static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
     char text[16];
     double most = -1;
     int layout = 0;
@@ -134,7 +134,7 @@ static void print_agreement(const arguments *a, const ndp_verdict *v) {
            a->n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts[layout]);
 }
 
-static void print_words(const arguments *a, const ndp_verdict *v) {
+static void print_words(const verify_arguments *a, const ndp_verdict *v) {
     bool agree = true;
     print_table(a, v);
     for (int i = 0; i < a->n; i++) {
@@ -166,7 +166,7 @@ static void put_deviation(const char *key, const ndp_deviation *d) {
            d->first.where, d->first.unit);
 }
 
-static void print_json(const arguments *a, const ndp_verdict *v) {
+static void print_json(const verify_arguments *a, const ndp_verdict *v) {
     static const char *const keys[NDP_MEASURES] = {
         [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "first_gradient",
         [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
@@ -185,7 +185,7 @@ static void print_json(const arguments *a, const ndp_verdict *v) {
 
 /* ---- the command ---- */
 
-static int verify(const arguments *a, const ndp_config *c) {
+static int verify(const verify_arguments *a, const ndp_config *c) {
     ndp_verdict *verdicts = calloc((size_t)a->n, sizeof *verdicts);
     if (!verdicts) {
         fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->n);
@@ -211,14 +211,14 @@ int cmd_verify(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {
         options,
-        parse,
+        parse_verify,
         "JOB.YAML",
         "Train a job for a few steps on one rank and on every --layout, and compare all gradients, gradient norms and "
         "losses. Ranks are threads of this process. Exit code 0: all layouts agree; 1: at least one does not.",
         children,
         NULL,
         NULL};
-    arguments a = {.steps = NDP_VERIFY_STEPS};
+    verify_arguments a = {.steps = NDP_VERIFY_STEPS};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     ndp_status st = cli_job_load(&a.job, &c);

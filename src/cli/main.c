@@ -38,7 +38,7 @@ static void print_help(FILE *out) {
 }
 
 /* Edits (insert, remove, replace a character) that turn a into b; both are shorter than 32. */
-static int distance(const char *a, const char *b) {
+static int edit_distance(const char *a, const char *b) {
     int row[32];
     int n = (int)strlen(b);
     for (int j = 0; j <= n; j++)
@@ -57,11 +57,11 @@ static int distance(const char *a, const char *b) {
 }
 
 /* The nearest command: at most half of its letters differ; NULL if there is none. */
-static const char *nearest(const char *word) {
+static const char *nearest_command(const char *word) {
     const char *best = NULL;
     int least = 32;
     for (int i = 0; i < COMMANDS && strlen(word) < 31; i++) {
-        int d = distance(word, commands[i].name);
+        int d = edit_distance(word, commands[i].name);
         if (d < least && 2 * d <= (int)strlen(commands[i].name)) {
             least = d;
             best = commands[i].name;
@@ -70,8 +70,8 @@ static const char *nearest(const char *word) {
     return best;
 }
 
-static int unknown(const char *word) {
-    const char *meant = nearest(word);
+static int fail_unknown_command(const char *word) {
+    const char *meant = nearest_command(word);
     fprintf(stderr, "ndparallel: unknown command '%s'", word);
     if (meant)
         fprintf(stderr, "; did you mean '%s'?", meant);
@@ -79,7 +79,7 @@ static int unknown(const char *word) {
     return 2;
 }
 
-static int run(const command *c, int argc, char **argv) {
+static int run_command(const command *c, int argc, char **argv) {
     char name[64];
     snprintf(name, sizeof name, "ndparallel %s", c->name);
     argv[0] = name;
@@ -89,7 +89,7 @@ static int run(const command *c, int argc, char **argv) {
 /* OpenMP's threads spin while they wait, which on a machine that others use as well costs a step many times its work.
  * The runtime reads how long from the environment when it is loaded, so the program executes itself again, unless the
  * user has set it. */
-static void wait_politely(char **argv) {
+static void limit_spinning(char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
@@ -111,9 +111,9 @@ int main(int argc, char **argv) {
         puts(argp_program_version);
         return 0;
     }
-    wait_politely(argv);
+    limit_spinning(argv);
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
-            return run(&commands[i], argc - 1, argv + 1);
-    return unknown(word);
+            return run_command(&commands[i], argc - 1, argv + 1);
+    return fail_unknown_command(word);
 }

@@ -11,13 +11,13 @@
 
 #define TERMINAL "NDP_TERMINAL"
 
-static double now(void) {
+static double monotonic_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int number(const char *text) {
+static int small_number(const char *text) {
     int n = text ? atoi(text) : 0;
     return n > 0 && n < 10000 ? n : 0;
 }
@@ -33,14 +33,14 @@ static int terminal_columns(void) {
     const char *kind = getenv("TERM");
     if (!isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO) || (kind && strcmp(kind, "dumb") == 0))
         return 0;
-    int wide = columns_of(STDOUT_FILENO), given = wide ? wide : number(getenv("COLUMNS"));
+    int wide = columns_of(STDOUT_FILENO), given = wide ? wide : small_number(getenv("COLUMNS"));
     return given ? given : 80;
 }
 
 /* A launcher may give its ranks pseudo-terminals, so stdout does not tell. Ranks on the host of the launching process
  * share its terminal, which may have been resized since; others use its size at the start. */
 static int launched_columns(void) {
-    int given = number(getenv(TERMINAL));
+    int given = small_number(getenv(TERMINAL));
     int terminal = given ? open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC) : -1;
     int wide = terminal >= 0 ? columns_of(terminal) : 0;
     if (terminal >= 0)
@@ -141,7 +141,7 @@ static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t step
 /* Prints `line` ("": none) where the live line is, and draws `live` below it; NULL leaves none. The cursor waits at its
  * beginning: a terminal that becomes narrower breaks it into several lines and takes the cursor along. Lines are not
  * wrapped while it is drawn: the terminal may be narrower by now. */
-static void put(cli_progress *p, const char *line, const char *live) {
+static void print_lines(cli_progress *p, const char *line, const char *live) {
     size_t n = strlen(line);
     const char *end = n && line[n - 1] != '\n' ? "\n" : "";
     printf("%s%s%s", p->live[0] ? CLI_ERASE : "", line, end);
@@ -166,20 +166,21 @@ void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
     if (printed)
         snprintf(line, sizeof line, "%s", p->newest);
     p->printed = printed;
-    bool drawn = p->columns && m->step < steps && (first || printed || now() - p->last >= 1.0 / FRAMES_A_SECOND);
+    bool drawn =
+        p->columns && m->step < steps && (first || printed || monotonic_seconds() - p->last >= 1.0 / FRAMES_A_SECOND);
     if (drawn) {
         int wide = columns(); /* a window may be resized */
         live_line(live, sizeof live, m, steps, p->average, wide ? wide : p->columns);
-        p->last = now();
+        p->last = monotonic_seconds();
     }
     if (printed || drawn)
-        put(p, line, drawn ? live : NULL);
+        print_lines(p, line, drawn ? live : NULL);
 }
 
 /* The bar stays below the line. The progress of tokenizing does not: the next line means that it is over. */
 void cli_progress_say(void *progress, const char *line) {
     cli_progress *p = progress;
-    put(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
+    print_lines(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
 }
 
 /* On a terminal the live line, cut to its width; elsewhere a line every few seconds. */
@@ -190,17 +191,17 @@ void cli_progress_working(void *progress, const char *line) {
     int wide = columns();
     if (p->columns) {
         snprintf(cut, sizeof cut, "%.*s", (wide ? wide : p->columns) - 1, line);
-        put(p, "", cut);
-    } else if (now() - p->last >= SECONDS) {
-        put(p, line, NULL);
-        p->last = now();
+        print_lines(p, "", cut);
+    } else if (monotonic_seconds() - p->last >= SECONDS) {
+        print_lines(p, line, NULL);
+        p->last = monotonic_seconds();
     }
 }
 
 void cli_progress_end(cli_progress *p) {
     bool missing = p->columns && p->average > 0 && !p->printed;
     if (p->live[0] || missing)
-        put(p, missing ? p->newest : "", NULL);
+        print_lines(p, missing ? p->newest : "", NULL);
     p->printed = true;
 }
 

@@ -10,7 +10,7 @@
 /* ---- errors ---- */
 
 /* One rank reports: the first one that failed; rank 0 where the run was stopped. */
-static void report(cli_ranks *r, ndp_world *w, ndp_status st) {
+static void report_failure(cli_ranks *r, ndp_world *w, ndp_status st) {
     char who[32] = "";
     int rank = ndp_world_rank(w);
     if (st == NDP_EINTR ? rank != 0 : !ndp_world_fail(w))
@@ -37,14 +37,14 @@ int cli_fail_early(ndp_status st, bool debug) {
 
 /* ---- ranks of this process ---- */
 
-static ndp_status body(ndp_world *w, void *arg) {
+static ndp_status run_rank(ndp_world *w, void *arg) {
     cli_ranks *r = arg;
     if (strcmp(ndp_world_transport(w), "mpi") == 0)
         atomic_store(&r->by_mpi, true);
     atomic_store(&r->joined, true);
     ndp_status st = r->body(w, r->user);
     if (st != NDP_OK)
-        report(r, w, st);
+        report_failure(r, w, st);
     return st;
 }
 
@@ -53,7 +53,7 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
         r->stop = cli_catch_signals(r->live && !ndp_world_launched(NULL));
     else
         cli_end_on_signal();
-    ndp_status st = ndp_world_run(c, body, r);
+    ndp_status st = ndp_world_run(c, run_rank, r);
     if (st == NDP_OK || atomic_load(&r->reported))
         return cli_exit_code(st);
     if (!ndp_world_launched(NULL) || !atomic_load(&r->joined))
@@ -82,7 +82,7 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     return again;
 }
 
-static int launch(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
+static int launch_ranks(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
     char program[PATH_MAX], **command = same_command(r, resume, program);
     o.hostfile = r->hostfile;
     o.argv = command;
@@ -94,12 +94,12 @@ static int launch(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
 /* Not what the user has to correct, and not a Ctrl-C: those are no deaths. */
 static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
 
-static int launch_again(const cli_ranks *r, const ndp_launch_opts *o) {
-    int code = launch(r, NULL, *o);
+static int launch_with_restarts(const cli_ranks *r, const ndp_launch_opts *o) {
+    int code = launch_ranks(r, NULL, *o);
     for (int i = 1; i <= r->restarts && has_died(code); i++) {
         printf("restart %d of %d: the ranks ended with code %d\n", i, r->restarts, code);
         fflush(stdout);
-        code = launch(r, "--resume", *o);
+        code = launch_ranks(r, "--resume", *o);
     }
     return code;
 }
@@ -112,5 +112,5 @@ int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     if (o.ranks == 0 && r->restarts && !ndp_world_launched(NULL))
         fprintf(stderr, "ndparallel: --restarts starts ranks that are processes of their own; this run is one process, "
                         "which nothing starts again\n");
-    return o.ranks == 0 ? run_here(r, c) : launch_again(r, &o);
+    return o.ranks == 0 ? run_here(r, c) : launch_with_restarts(r, &o);
 }

@@ -50,7 +50,7 @@ void ndp_argv_release(ndp_argv *w) {
 /* ---- the process ---- */
 
 /* In the new process: only what is allowed between fork and exec. */
-static void become(const ndp_child *c, pid_t parent, int report) {
+static void exec_child(const ndp_child *c, pid_t parent, int report) {
     int null = open("/dev/null", O_RDWR);
     if (null >= 0)
         dup2(null, STDIN_FILENO);
@@ -75,7 +75,7 @@ int ndp_child_start(const ndp_child *c, pid_t *out) {
         return errno;
     pid_t parent = getpid(), child = fork();
     if (child == 0)
-        become(c, parent, ends[1]);
+        exec_child(c, parent, ends[1]);
     if (child < 0)
         cause = errno;
     close(ends[1]);

@@ -1,4 +1,4 @@
-/* Inside the train room: starting a process. */
+/* Inside the host room: starting a process. */
 #ifndef NDP_HOST_CHILD_H
 #define NDP_HOST_CHILD_H
 

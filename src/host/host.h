@@ -1,8 +1,8 @@
-/* Inside the train room: the machine below a rank. */
+/* The machine under the ranks: hosts and their names, processes, cores. */
 #ifndef NDP_HOST_HOST_H
 #define NDP_HOST_HOST_H
 
-#include "config/config.h"
+#include "base/status.h"
 
 /* Whether a host's name has an address; asks a name server for a second at most. */
 bool ndp_name_resolves(const char *name);

@@ -9,6 +9,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <resolv.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,6 +19,32 @@
 #include <unistd.h>
 
 enum { NAME = 256 };
+
+/* ---- names ---- */
+
+bool ndp_name_resolves(const char *name) {
+    /* The resolver's state is the thread's; its own limits are 5 s a try. */
+    if (res_init() == 0) {
+        _res.retrans = 1;
+        _res.retry = 1;
+    }
+    struct addrinfo *found = NULL;
+    bool ok = getaddrinfo(name, NULL, NULL, &found) == 0;
+    if (ok)
+        freeaddrinfo(found);
+    (void)res_init();
+    return ok;
+}
+
+bool ndp_host_resolves(char *name, size_t size) {
+    snprintf(name, size, "?");
+    if (gethostname(name, size))
+        return false;
+    name[size - 1] = '\0';
+    return ndp_name_resolves(name);
+}
+
+/* ---- the hostfile ---- */
 
 /* The next line "[USER@]HOST [slots=N]"; false at the end. */
 static bool next_host(FILE *f, char name[NAME], int *line) {
@@ -106,13 +133,13 @@ bool ndp_allocation_is_here(void) {
 
 /* ---- trying them ---- */
 
-typedef struct probe {
+typedef struct host_probe {
     char host[NAME]; /* as mpirun calls it */
     int line;
     bool cut; /* the hostfile has a longer name */
     pid_t process;
     bool failed;
-} probe;
+} host_probe;
 
 static bool is_address(const char *name) {
     unsigned char any[16];
@@ -120,7 +147,7 @@ static bool is_address(const char *name) {
 }
 
 /* mpirun cuts a name at its first dot, unless it is told otherwise. */
-static bool cut_name(char *name) {
+static bool cut_at_dot(char *name) {
     const char *keep = getenv("OMPI_MCA_orte_keep_fqdn_hostnames");
     char *dot = strchr(without_user(name), '.');
     if (!dot || is_address(without_user(name)) || (keep && strchr("1tyeTYE", *keep)))
@@ -165,7 +192,7 @@ static void find_agent(char agent[NAME]) {
 }
 
 /* Runs AGENT HOST true; pid -1: no process. ssh asks nothing and does not wait for minutes. */
-static pid_t begin(const char *agent, const char *host) {
+static pid_t start_probe(const char *agent, const char *host) {
     const char *slash = strrchr(agent, '/'), *program = slash ? slash + 1 : agent;
     bool ssh = strncmp(program, "ssh", 3) == 0 && (!program[3] || program[3] == ' ');
     char *command = ndp_format("exec %s%s '%s' true", agent, ssh ? " -o BatchMode=yes -o ConnectTimeout=10" : "", host);
@@ -183,7 +210,7 @@ static pid_t begin(const char *agent, const char *host) {
 }
 
 /* Until all have ended, or the time is over, which is a failure too. */
-static void finish(probe *probes, int n) {
+static void wait_for_probes(host_probe *probes, int n) {
     const double seconds = 12, start = ndp_now();
     const struct timespec nap = {.tv_nsec = 10000000};
     for (int i = 0; i < n; i++) {
@@ -199,8 +226,8 @@ static void finish(probe *probes, int n) {
     }
 }
 
-static ndp_status fail(const char *hostfile, const char *agent, const probe *probes, int n) {
-    const probe *first = NULL;
+static ndp_status fail_unreachable(const char *hostfile, const char *agent, const host_probe *probes, int n) {
+    const host_probe *first = NULL;
     ndp_str names = {0};
     for (int i = 0; i < n; i++)
         if (probes[i].failed) {
@@ -226,7 +253,7 @@ static bool is_plain(const char *name) {
 
 ndp_status ndp_hosts_reach(const char *hostfile) {
     enum { AT_ONCE = 32 };
-    probe probes[AT_ONCE];
+    host_probe probes[AT_ONCE];
     char agent[NAME];
     find_agent(agent);
     FILE *f;
@@ -236,18 +263,18 @@ ndp_status ndp_hosts_reach(const char *hostfile) {
     for (int line = 0; st == NDP_OK && more;) {
         int n = 0;
         while (n < AT_ONCE && (more = next_host(f, probes[n].host, &line))) {
-            probe *p = &probes[n];
+            host_probe *p = &probes[n];
             if (is_here(without_user(p->host)) || !is_plain(p->host))
                 continue;
             p->line = line;
-            p->cut = cut_name(p->host);
-            p->process = begin(agent, p->host);
+            p->cut = cut_at_dot(p->host);
+            p->process = start_probe(agent, p->host);
             n += p->process > 0;
         }
-        finish(probes, n);
+        wait_for_probes(probes, n);
         for (int i = 0; i < n && st == NDP_OK; i++)
             if (probes[i].failed)
-                st = fail(hostfile, agent, probes, n);
+                st = fail_unreachable(hostfile, agent, probes, n);
     }
     fclose(f);
     return st;

@@ -1,4 +1,4 @@
-/* Starting ranks: on several hosts with mpirun. */
+/* Starting ranks as processes: on one host by host_ranks.c, on several with mpirun. */
 #include "base/text.h"
 #include "host/child.h"
 #include "host/host.h"
@@ -13,17 +13,6 @@
 #include <time.h>
 #include <unistd.h>
 
-ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
-    const char *kind = c->train.transport;
-    int n;
-    NDP_TRY(ndp_config_ranks(c, &n));
-    bool here = n == 1 || strcmp(kind, "local") == 0 || strcmp(kind, "self") == 0 || ndp_world_launched(NULL);
-    *out = (ndp_launch_opts)NDP_LAUNCH_OPTS_INIT;
-    out->ranks = here ? 0 : n;
-    out->transport = kind;
-    return NDP_OK;
-}
-
 /* ---- the command line of mpirun ---- */
 
 static bool is_transport(const ndp_launch_opts *o, const char *name) {
@@ -33,7 +22,7 @@ static bool is_transport(const ndp_launch_opts *o, const char *name) {
 static bool on_one_host(const ndp_launch_opts *o) { return !o->hostfile && ndp_allocation_is_here(); }
 
 /* mpirun starts a second program after an argument ":", wherever it stands. A shell's script hides it. */
-static void program_words(const ndp_launch_opts *o, ndp_argv *w) {
+static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
     bool colon = false;
     for (char *const *a = o->argv; *a; a++)
         colon |= strcmp(*a, ":") == 0;
@@ -56,7 +45,7 @@ static void program_words(const ndp_launch_opts *o, ndp_argv *w) {
 
 /* On one host the two paths that are ever used are named, and so none is looked for; between hosts Open MPI chooses.
  * Its help texts are for its own users: a rank says what is wrong. Variables of ours and of OpenMP go to all hosts. */
-static void mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv *w) {
+static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv *w) {
     static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
                                          "-x",     NDP_LAUNCHED "=1", NULL};
     static const char *const one_host[] = {"--quiet", "--mca", "pml", "ob1", "--mca", "btl", "self,vader", NULL};
@@ -85,11 +74,11 @@ static void mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv 
     }
     ndp_argv_add(w, "-n");
     ndp_argv_add(w, "%d", o->ranks);
-    program_words(o, w);
+    add_program_words(o, w);
 }
 
 /* A name server that does not answer would cost mpirun's own questions 5 s each. */
-static void mpirun_environment(ndp_argv *w) {
+static void add_mpirun_environment(ndp_argv *w) {
     ndp_argv_add_all(w, (const char *const *)environ);
     if (!getenv("RES_OPTIONS"))
         ndp_argv_add(w, "RES_OPTIONS=timeout:1 attempts:1");
@@ -98,7 +87,7 @@ static void mpirun_environment(ndp_argv *w) {
 /* ---- the process ---- */
 
 /* It passes the folder's lock on: the folder is in use until mpirun has ended, too. */
-static ndp_status start(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
+static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
     ndp_child child = {
         .argv = args->items, .env = env->items, .death_signal = SIGTERM, .keep = lock, .own_group = true};
     int cause = args->failed || env->failed ? ENOMEM : ndp_child_start(&child, out);
@@ -112,7 +101,7 @@ static ndp_status start(const ndp_argv *args, const ndp_argv *env, int lock, pid
 
 /* mpirun hands SIGUSR1 to every rank that it has started by then, so it is told again and again; SIGINT and SIGTERM
  * would end the ranks within a second. */
-static int wait_for(pid_t mpirun, const volatile sig_atomic_t *stop) {
+static int wait_for_mpirun(pid_t mpirun, const volatile sig_atomic_t *stop) {
     enum { NAPS_A_SECOND = 100 };
     const struct timespec nap = {.tv_nsec = 1000000000 / NAPS_A_SECOND};
     for (int64_t stopping = 0;; nanosleep(&nap, NULL)) {
@@ -173,7 +162,7 @@ static bool can_run(const char *program) {
 }
 
 /* The end of a rank that did not report it. */
-static void tell_end(const ndp_launch_opts *o, int code) {
+static void report_end(const ndp_launch_opts *o, int code) {
     enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
     char text[256];
     if (!o->tell || code <= 2 || code == 128 + SIGINT)
@@ -193,14 +182,14 @@ static void tell_end(const ndp_launch_opts *o, int code) {
 
 static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, int *code) {
     ndp_argv args = {0}, env = {0};
-    mpirun_words(o, folder->path, &args);
-    mpirun_environment(&env);
+    add_mpirun_words(o, folder->path, &args);
+    add_mpirun_environment(&env);
     pid_t mpirun = -1;
-    ndp_status st = start(&args, &env, folder->lock, &mpirun);
+    ndp_status st = start_mpirun(&args, &env, folder->lock, &mpirun);
     ndp_argv_release(&args);
     ndp_argv_release(&env);
     NDP_TRY(st);
-    *code = wait_for(mpirun, o->stop);
+    *code = wait_for_mpirun(mpirun, o->stop);
     return NDP_OK;
 }
 
@@ -215,7 +204,7 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     NDP_TRY(st);
     if (hosts_are_in_doubt(o, code))
         NDP_TRY(ndp_hosts_reach(o->hostfile));
-    tell_end(o, code);
+    report_end(o, code);
     *exit_code = code;
     return NDP_OK;
 }

@@ -1,4 +1,4 @@
-/* Inside the train room: what a run takes, held against what there is, before anything large is allocated. */
+/* The memory that a run needs, compared with what this host has before anything large is allocated. */
 #ifndef NDP_HOST_MEMORY_NEED_H
 #define NDP_HOST_MEMORY_NEED_H
 

@@ -16,7 +16,7 @@
 #define MARK "launcher"
 
 /* $TMPDIR/ndparallel-UID, writable by this user alone; freed by the caller. */
-static ndp_status home(char **out) {
+static ndp_status user_folder(char **out) {
     const char *folder = getenv("TMPDIR");
     struct stat info;
     char *path = ndp_format("%s/ndparallel-%u", folder && *folder ? folder : "/tmp", (unsigned)geteuid());
@@ -41,7 +41,7 @@ static ndp_status home(char **out) {
 }
 
 /* A descriptor that holds the folder's lock, -1 when it cannot be had. */
-static int lock(const char *path) {
+static int lock_folder(const char *path) {
     struct stat held, now;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
@@ -71,7 +71,7 @@ static void remove_abandoned(const char *folder) {
     DIR *all = opendir(folder);
     for (struct dirent *e; all && (e = readdir(all)) != NULL;) {
         char *path = strncmp(e->d_name, RUN, strlen(RUN)) == 0 ? ndp_format("%s/%s", folder, e->d_name) : NULL;
-        int fd = path ? lock(path) : -1;
+        int fd = path ? lock_folder(path) : -1;
         if (fd >= 0 && !may_be_starting(path))
             (void)!ndp_folder_remove(path);
         if (fd >= 0)
@@ -86,7 +86,7 @@ void ndp_mpi_folder_keep(void) {
     const char *path = getenv("OMPI_MCA_orte_tmpdir_base"), *name = path ? strrchr(path, '/') : NULL;
     if (!getenv(NDP_LAUNCHED) || !name || strncmp(name + 1, RUN, strlen(RUN)) != 0)
         return;
-    if (lock(path) < 0) /* the launcher has it, or another rank of this host */
+    if (lock_folder(path) < 0) /* the launcher has it, or another rank of this host */
         return;
     char *folder = ndp_format("%.*s", (int)(name - path), path);
     if (folder)
@@ -95,7 +95,7 @@ void ndp_mpi_folder_keep(void) {
 }
 
 /* Makes a file in it that says that a launcher made it. */
-static int mark(const char *path) {
+static int mark_as_launched(const char *path) {
     char *file = ndp_format("%s/" MARK, path);
     int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     int error = !file ? ENOMEM : fd < 0 ? errno : 0;
@@ -108,7 +108,7 @@ static int mark(const char *path) {
 ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
     enum { TRIES = 100 };
     char *folder;
-    NDP_TRY(home(&folder));
+    NDP_TRY(user_folder(&folder));
     remove_abandoned(folder);
     ndp_mpi_folder f = {.lock = -1};
     int error = 0;
@@ -117,9 +117,9 @@ ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
         f.path = ndp_format("%s/" RUN "XXXXXX", folder);
         error = !f.path ? ENOMEM : mkdtemp(f.path) ? 0 : errno;
         if (error == 0)
-            f.lock = lock(f.path);
+            f.lock = lock_folder(f.path);
         if (f.lock >= 0)
-            error = mark(f.path);
+            error = mark_as_launched(f.path);
     }
     ndp_status st = f.lock >= 0 && error == 0
                         ? NDP_OK

@@ -1,4 +1,4 @@
-/* Inside the train room: where Open MPI keeps its files while a run lasts. */
+/* The folder that Open MPI keeps its files in while a run lasts. */
 #ifndef NDP_HOST_MPI_FOLDER_H
 #define NDP_HOST_MPI_FOLDER_H
 

@@ -89,7 +89,7 @@ void ndp_cached_release(ndp_cached *c) {
 }
 
 /* One run over `n` tokens and padding up to the rows of the graph. */
-static ndp_status run(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
+static ndp_status run_padded(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
     ndp_batch b;
     NDP_TRY(ndp_engine_batch(e, &b));
     for (int64_t t = 0; t < rows; t++) {
@@ -109,7 +109,7 @@ ndp_status ndp_cached_feed(ndp_cached *c, const int32_t *ids, int64_t n, ndp_log
     while (n > 0) {
         int64_t now = n < most ? n : most;
         ndp_engine *e = now == 1 ? c->one : c->chunk;
-        NDP_TRY(run(c, e, now == 1 ? 1 : most, ids, now));
+        NDP_TRY(run_padded(c, e, now == 1 ? 1 : most, ids, now));
         for (int64_t t = visit ? 0 : now - 1; t < now; t++) {
             NDP_TRY(ndp_engine_logits(e, t, c->logits));
             if (visit)

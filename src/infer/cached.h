@@ -1,4 +1,4 @@
-/* Inside the train room: a model over a cache of keys and values. Two graphs, one for chunks of tokens (the prompt) and
+/* Inside the infer room: a model over a cache of keys and values. Two graphs, one for chunks of tokens (the prompt) and
  * one for a single token, read the same weights and the same cache.
  *
  * Token p of the text is row p of the cache. The last chunk of a call is padded; what the padding writes lies behind

@@ -1,4 +1,4 @@
-/* Inside the train room: the next token from its logits. */
+/* Inside the infer room: the next token from its logits. */
 #ifndef NDP_INFER_CHOOSE_H
 #define NDP_INFER_CHOOSE_H
 

@@ -107,7 +107,7 @@ static ndp_status next_token(generation *g, int64_t position, int32_t *id, bool 
     return g->text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for text") : NDP_OK;
 }
 
-static ndp_status generate(generation *g, emitter *emit, void *user) {
+static ndp_status generate_tokens(generation *g, emitter *emit, void *user) {
     NDP_TRY(ndp_cached_feed(&g->model, g->prompt.items, g->prompt.n, NULL, NULL));
     for (int64_t position = g->prompt.n;; position++) {
         int32_t id;
@@ -119,7 +119,7 @@ static ndp_status generate(generation *g, emitter *emit, void *user) {
     }
 }
 
-static ndp_status prepare(generation *g) {
+static ndp_status prepare_generation(generation *g) {
     NDP_TRY(find_ends(g));
     NDP_TRY(read_prompt(g));
     NDP_TRY(begin_stream(g));
@@ -129,7 +129,7 @@ static ndp_status prepare(generation *g) {
     return ndp_cached_init(&g->model, &g->infer, g->longest, g->prompt.n < CHUNK_ROWS ? g->prompt.n : CHUNK_ROWS);
 }
 
-static void release(generation *g) {
+static void release_generation(generation *g) {
     ndp_cached_release(&g->model);
     ndp_text_stream_release(&g->stream);
     ndp_str_release(&g->text);
@@ -147,9 +147,9 @@ ndp_status ndp_generate(const ndp_generate_opts *o, emitter *emit, void *user) {
     generation g = {.opts = o};
     NDP_TRY(ndp_infer_init(&g.infer, o->model, o->device, o->threads));
     g.infer.force_memory = o->force_memory;
-    ndp_status st = prepare(&g);
+    ndp_status st = prepare_generation(&g);
     if (st == NDP_OK)
-        st = generate(&g, emit, user);
-    release(&g);
+        st = generate_tokens(&g, emit, user);
+    release_generation(&g);
     return st;
 }

@@ -1,4 +1,4 @@
-/* Inside the train room: a model folder opened for use on one rank. */
+/* Inside the infer room: a model folder opened for use on one rank. */
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 

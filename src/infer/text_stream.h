@@ -1,4 +1,4 @@
-/* Inside the train room: tokens to text as they come. A character may take several tokens: text is given out only once
+/* Inside the infer room: tokens to text as they come. A character may take several tokens: text is given out only once
  * it is whole UTF-8, in the words that a decode of the whole text has there. */
 #ifndef NDP_INFER_TEXT_STREAM_H
 #define NDP_INFER_TEXT_STREAM_H

@@ -9,14 +9,14 @@
 
 /* ---- token caches ---- */
 
-typedef struct watch {
+typedef struct tokenizing_progress {
     const ndp_trainer *t;
     double begin, last;
-} watch;
+} tokenizing_progress;
 
 /* Now and then, once it takes longer; where nobody draws it, a line every few seconds. */
 static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
-    watch *w = user;
+    tokenizing_progress *w = user;
     const ndp_train_opts *o = w->t->opts;
     bool drawn = o && o->working;
     double now = ndp_now();
@@ -33,21 +33,21 @@ static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
         ndp_info(&w->t->log, "%s", line);
 }
 
-static ndp_status agree(void *world, ndp_status mine) { return ndp_agree(world, mine); }
+static ndp_status agree_on_status(void *world, ndp_status mine) { return ndp_agree(world, mine); }
 
-static ndp_status gather(void *world, const void *mine, void *all, int64_t bytes) {
+static ndp_status gather_bytes(void *world, const void *mine, void *all, int64_t bytes) {
     ndp_work work;
     NDP_TRY(ndp_all_gather_begin(world, mine, all, bytes / 4, NDP_I32, &work));
     return ndp_wait(&work);
 }
 
 /* All ranks tokenize, or find the cache. */
-static ndp_status prepare(void *user, const ndp_strings *files, ndp_token_cache *out) {
+static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
     ndp_trainer *t = user;
-    watch w = {t, ndp_now(), ndp_now()};
+    tokenizing_progress w = {t, ndp_now(), ndp_now()};
     int64_t left_out = 0;
     char *path;
-    const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree, gather, t->world};
+    const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree_on_status, gather_bytes, t->world};
     ndp_dataset_options o = ndp_job_data_options(&t->data, files);
     o.threads = t->threads;
     o.team = team.size > 1 ? &team : NULL;
@@ -69,7 +69,7 @@ ndp_status ndp_trainer_open_data(ndp_trainer *t) {
     t->shape = (ndp_batch_shape){t->job.batch.global_batch, t->job.batch.micro_batch, t->job.batch.data_ranks};
     NDP_TRY(ndp_agree(t->world, ndp_job_data_open(&t->job, &t->data)));
     NDP_TRY(ndp_trainer_check_memory(t)); /* before texts are tokenized, which may take long */
-    return ndp_job_data_rows(&t->data, t->forward_only, prepare, t);
+    return ndp_job_data_rows(&t->data, t->forward_only, prepare_tokens, t);
 }
 
 /* ---- batches ---- */

@@ -33,20 +33,3 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     *tokens = counted;
     return NDP_OK;
 }
-
-/* ---- a job's held-out rows, without training ---- */
-
-ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out) {
-    ndp_trainer *t;
-    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
-              "the job begins with random weights (model.init: random), so there is no model to evaluate; name the "
-              "folder of one, such as %s/model",
-              c->train.output_dir);
-    NDP_TRY(ndp_trainer_open_forward(c, w, &t));
-    ndp_evaluation e = {.documents = ndp_dataset_documents(t->data.held)};
-    ndp_status st = ndp_trainer_evaluate(t, &e.mean_nll, &e.tokens);
-    if (st == NDP_OK)
-        *out = e;
-    ndp_trainer_destroy(t);
-    return st;
-}

@@ -7,19 +7,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct difference {
+typedef struct key_difference {
     const char *key, *then, *now;
-} difference;
+} key_difference;
 
-typedef struct comparison {
+typedef struct identity_comparison {
     ndp_trainer *t;
     const ndp_checkpoint_info *info;
     const char *folder;
     struct json_object *then, *now; /* identities; owned */
     bool counted;                   /* the checkpoint has none, only counts */
-    difference *of;
+    key_difference *of;
     int n;
-} comparison;
+} identity_comparison;
 
 static bool is_any(const char *key, const char *const *keys, int n) {
     for (int i = 0; i < n; i++)
@@ -40,7 +40,7 @@ static void add_shown(ndp_str *out, const char *text) {
     ndp_str_add(out, shown < n ? "..." : n == 0 ? "none" : "");
 }
 
-static void add_difference(ndp_str *out, const difference *d) {
+static void add_difference(ndp_str *out, const key_difference *d) {
     ndp_str_addf(out, "%s was ", d->key);
     add_shown(out, d->then);
     ndp_str_add(out, ", now it is ");
@@ -48,7 +48,7 @@ static void add_difference(ndp_str *out, const difference *d) {
 }
 
 /* Says a line on rank 0 and releases it. */
-static ndp_status say(const ndp_trainer *t, ndp_str *line) {
+static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
     if (line->failed) {
         ndp_str_release(line);
         return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
@@ -62,7 +62,7 @@ static ndp_status say(const ndp_trainer *t, ndp_str *line) {
 }
 
 /* Fails with a message, which is released. */
-static ndp_status fail(ndp_str *message) {
+static ndp_status fail_with(ndp_str *message) {
     ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", message->failed ? "the resumed run differs" : message->data);
     ndp_str_release(message);
     return st;
@@ -83,7 +83,7 @@ static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
 }
 
 /* "lr of step 7: 3e-05 then, 0.0001 now"; nothing when no difference touches it. */
-static ndp_status add_lr(const comparison *c, const char *before, ndp_str *out) {
+static ndp_status add_lr(const identity_comparison *c, const char *before, ndp_str *out) {
     bool touched = false;
     ndp_config then;
     for (int i = 0; i < c->n; i++)
@@ -105,7 +105,7 @@ static bool moves_rows(const char *key) {
 }
 
 /* What the data cursor, which counts samples, means in other data or another order. */
-static ndp_status say_cursor(const comparison *c) {
+static ndp_status say_cursor(const identity_comparison *c) {
     enum { SHOWN = 8 };
     const ndp_trainer *t = c->t;
     bool moved = false;
@@ -121,7 +121,7 @@ static ndp_status say_cursor(const comparison *c) {
     for (int i = 0; i < n; i++)
         ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->data.sampler, at + i));
     ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->shape.global ? " ..." : "");
-    return say(t, &line);
+    return say_line(t, &line);
 }
 
 /* ---- what differs ---- */
@@ -132,7 +132,7 @@ static const char *const token_keys[] = {"data.files",          "data.format",  
                                          "data.response_field", "data.chat_template", "data.train_on",
                                          "data.end_token",      "data.bin_type",      "data.tokenizer"};
 
-static bool counts(const comparison *c, const char *key) {
+static bool is_compared(const identity_comparison *c, const char *key) {
     if (strcmp(key, "train.steps") == 0)
         return c->t->job.config->schedule.name != NDP_LR_CONSTANT;
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
@@ -143,16 +143,16 @@ static bool counts(const comparison *c, const char *key) {
 
 static void add_key(ndp_str *list, const char *key) { ndp_str_addf(list, "%s%s", list->length ? ", " : "", key); }
 
-static void compare_key(comparison *c, const char *key, ndp_str *only_one) {
+static void compare_key(identity_comparison *c, const char *key, ndp_str *only_one) {
     const char *then = ndp_json_text(json_object_object_get(c->then, key)),
                *now = ndp_json_text(json_object_object_get(c->now, key));
     if (!then || !now)
         add_key(only_one, key);
-    else if (strcmp(then, now) != 0 && counts(c, key))
-        c->of[c->n++] = (difference){key, then, now};
+    else if (strcmp(then, now) != 0 && is_compared(c, key))
+        c->of[c->n++] = (key_difference){key, then, now};
 }
 
-static ndp_status compare(comparison *c) {
+static ndp_status compare_identities(identity_comparison *c) {
     static const char last[] = "data.tokens"; /* counts by the others */
     ndp_str only_one = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
@@ -179,13 +179,13 @@ static ndp_status compare(comparison *c) {
 
 /* ---- what is accepted ---- */
 
-static bool is_accepted(const comparison *c, const char *key) {
+static bool is_accepted(const identity_comparison *c, const char *key) {
     const ndp_train_opts *o = c->t->opts;
     return o && o->accept && is_any(key, o->accept, o->accept_count);
 }
 
 /* Why a difference cannot be accepted; NULL: it can. */
-static const char *never(const comparison *c, const difference *d) {
+static const char *why_never(const identity_comparison *c, const key_difference *d) {
     const ndp_config *now = c->t->job.config;
     if (strcmp(d->key, "optimizer.name") == 0)
         return "the checkpoint holds the state of the other optimizer";
@@ -198,14 +198,14 @@ static const char *never(const comparison *c, const difference *d) {
 }
 
 /* One message for all differences that are not accepted. */
-static ndp_status check_differences(const comparison *c) {
+static ndp_status check_differences(const identity_comparison *c) {
     enum { MOST = 8 }; /* of another model nearly everything differs */
     ndp_str message = {0}, flags = {0};
     int refused = 0;
     bool possible = true;
     ndp_str_addf(&message, "cannot resume from step %lld in %s: ", (long long)c->info->step, c->folder);
     for (int i = 0; i < c->n; i++) {
-        const char *why = never(c, &c->of[i]);
+        const char *why = why_never(c, &c->of[i]);
         if (!why && is_accepted(c, c->of[i].key))
             continue;
         possible &= !why;
@@ -227,12 +227,12 @@ static ndp_status check_differences(const comparison *c) {
         ndp_str_add(&message, "begin a new run in another train.output_dir");
     ndp_str_release(&flags);
     if (refused && st == NDP_OK)
-        return fail(&message);
+        return fail_with(&message);
     ndp_str_release(&message);
     return st;
 }
 
-static ndp_status fail_unknown(const comparison *c, const char *key) {
+static ndp_status fail_unknown(const identity_comparison *c, const char *key) {
     enum { MOST = 256 };
     const char *known[MOST];
     int n = 0;
@@ -256,7 +256,7 @@ static int role_of(const char *key) {
 
 /* A run that is started again by itself (--restarts, Slurm) has the same words, and a checkpoint that was saved since.
  */
-static bool was_accepted(const comparison *c, const char *key) {
+static bool was_accepted(const identity_comparison *c, const char *key) {
     struct json_object *all = json_object_object_get(c->info->extra, "accepted");
     for (size_t i = json_object_is_type(all, json_type_array) ? json_object_array_length(all) : 0; i-- > 0;) {
         struct json_object *o = json_object_array_get_idx(all, i);
@@ -268,7 +268,7 @@ static bool was_accepted(const comparison *c, const char *key) {
 }
 
 /* --accept is for a difference that is there. */
-static ndp_status check_accepted(const comparison *c) {
+static ndp_status check_accepted(const identity_comparison *c) {
     const ndp_train_opts *o = c->t->opts;
     for (int k = 0; o && o->accept && k < o->accept_count; k++) {
         const char *key = o->accept[k];
@@ -290,7 +290,7 @@ static ndp_status check_accepted(const comparison *c) {
     return NDP_OK;
 }
 
-static ndp_status record(comparison *c) {
+static ndp_status record_accepted(identity_comparison *c) {
     struct json_object *old = json_object_object_get(c->info->extra, "accepted"), *all = NULL;
     if (json_object_is_type(old, json_type_array) && json_object_deep_copy(old, &all, NULL) != 0)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the changes that were accepted before");
@@ -309,19 +309,19 @@ static ndp_status record(comparison *c) {
     return NDP_OK;
 }
 
-static ndp_status accept(comparison *c) {
+static ndp_status accept_differences(identity_comparison *c) {
     for (int i = 0; i < c->n; i++) {
         ndp_str line = {0};
         ndp_str_add(&line, "accepted: ");
         add_difference(&line, &c->of[i]);
-        NDP_TRY(say(c->t, &line));
+        NDP_TRY(say_line(c->t, &line));
     }
     ndp_str lr = {0};
     NDP_TRY(add_lr(c, "", &lr));
     if (lr.length)
-        NDP_TRY(say(c->t, &lr));
+        NDP_TRY(say_line(c->t, &lr));
     NDP_TRY(say_cursor(c));
-    return record(c);
+    return record_accepted(c);
 }
 
 void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
@@ -345,7 +345,7 @@ void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
 
 /* ---- all of it ---- */
 
-static ndp_status read_identities(comparison *c) {
+static ndp_status read_identities(identity_comparison *c) {
     struct json_object *extra;
     if (!json_object_object_get_ex(c->info->extra, "identity", &c->then)) {
         c->counted = true;
@@ -370,16 +370,16 @@ static ndp_status read_identities(comparison *c) {
 }
 
 ndp_status ndp_identity_check(ndp_trainer *t, const ndp_checkpoint_info *info, const char *folder) {
-    comparison c = {.t = t, .info = info, .folder = folder};
+    identity_comparison c = {.t = t, .info = info, .folder = folder};
     ndp_status st = read_identities(&c);
     if (st == NDP_OK)
-        st = compare(&c);
+        st = compare_identities(&c);
     if (st == NDP_OK)
         st = check_accepted(&c);
     if (st == NDP_OK)
         st = check_differences(&c);
     if (st == NDP_OK)
-        st = accept(&c);
+        st = accept_differences(&c);
     free(c.of);
     json_object_put(c.then);
     json_object_put(c.now);

@@ -47,7 +47,7 @@ static ndp_status score_bytes(const ndp_job *j, int rank, const ndp_engine *trai
 
 /* ---- data ---- */
 
-static ndp_status sample(void *user, const ndp_strings *files, ndp_token_cache *out) {
+static ndp_status sample_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
     const ndp_job_data *d = user;
     ndp_dataset_options o = ndp_job_data_options(d, files);
     return ndp_dataset_sample(&o, out);
@@ -57,7 +57,7 @@ static ndp_status sample(void *user, const ndp_strings *files, ndp_token_cache *
 static ndp_status data_text(const ndp_job *j, ndp_str *out) {
     ndp_job_data d;
     NDP_TRY(ndp_job_data_open(j, &d));
-    ndp_status st = ndp_job_data_rows(&d, false, sample, &d);
+    ndp_status st = ndp_job_data_rows(&d, false, sample_tokens, &d);
     if (st == NDP_OK)
         ndp_job_data_describe(&d, out);
     ndp_job_data_close(&d);

@@ -44,19 +44,19 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
 
 /* ---- resuming ---- */
 
-typedef struct loading {
+typedef struct checkpoint_loading {
     const ndp_trainer *t;
     const ndp_checkpoint *checkpoint;
     const char *prefix;
-} loading;
+} checkpoint_loading;
 
 static ndp_status read_checkpoint(void *user, const char *name, int64_t first, int64_t count, void *out) {
-    const loading *l = user;
+    const checkpoint_loading *l = user;
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
 static ndp_status load_run(void *user, const ndp_owned_run *r) {
-    const loading *l = user;
+    const checkpoint_loading *l = user;
     char name[512];
     snprintf(name, sizeof name, "%s%s", l->prefix, r->run.segment->name);
     return ndp_run_fill(r, read_checkpoint, user, name);
@@ -69,10 +69,10 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(loading){t, c, ""}));
+    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(checkpoint_loading){t, c, ""}));
     for (int k = 0; k < optimizer_states(t); k++)
         NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_run,
-                                &(loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
+                                &(checkpoint_loading){t, c, ndp_state_prefix(optimizer_kind(t), k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
     t->updates = ndp_checkpoint_get_info(c)->step;

@@ -77,7 +77,7 @@ ndp_status ndp_trainer_check_memory(const ndp_trainer *t) {
     return ndp_agree(t->world, ndp_memory_check(&need, t->job.config->train.force_memory, warn ? &t->log : NULL));
 }
 
-static ndp_status setup(ndp_trainer *t) {
+static ndp_status open_all(ndp_trainer *t) {
     ndp_group all = {0, 1, ndp_transport_world(t->transport), ndp_transport_rank(t->transport)};
     NDP_TRY(ndp_comm_create(t->transport, all, "world", &t->world));
     if (ndp_transport_note(t->transport))
@@ -107,7 +107,7 @@ static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, int 
     ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
     t->job.split_sums = split_sums;
     if (st == NDP_OK)
-        st = setup(t);
+        st = open_all(t);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_trainer_destroy(t);
@@ -262,13 +262,13 @@ const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
     return s->name;
 }
 
-typedef struct reading {
+typedef struct tensor_reading {
     const ndp_segment *segment;
     double *out;
-} reading;
+} tensor_reading;
 
 static ndp_status read_run(void *user, const ndp_owned_run *owned) {
-    const reading *r = user;
+    const tensor_reading *r = user;
     const ndp_run *p = &owned->run;
     bool wanted = strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica;
     return wanted ? ndp_run_get(owned, 0, p->count, r->out + p->tensor_first, NDP_F64) : NDP_OK;
@@ -283,7 +283,7 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
-                                &(reading){s, out}));
+                                &(tensor_reading){s, out}));
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
     return ndp_wait(&work);

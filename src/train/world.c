@@ -6,46 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-ndp_status ndp_config_create(ndp_config **out) {
-    ndp_config *c = malloc(sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a configuration");
-    ndp_status st = ndp_config_init(c);
-    if (st != NDP_OK) {
-        free(c);
-        return st;
-    }
-    *out = c;
-    return NDP_OK;
-}
-
-void ndp_config_destroy(ndp_config *c) {
-    if (c)
-        ndp_config_release(c);
-    free(c);
-}
-
-static ndp_status hand_out(ndp_str *s, char **text) {
-    *text = ndp_str_detach(s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
-}
-
-ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
-    ndp_str s = {0};
-    ndp_status st = ndp_config_write(c, &s);
-    if (st != NDP_OK) {
-        ndp_str_release(&s);
-        return st;
-    }
-    return hand_out(&s, yaml);
-}
-
-ndp_status ndp_config_keys(char **text) {
-    ndp_str s = {0};
-    ndp_config_help(&s);
-    return hand_out(&s, text);
-}
-
 ndp_status ndp_config_ranks(const ndp_config *c, int *ranks) {
     ndp_job j;
     int launched = 0;
@@ -71,6 +31,17 @@ bool ndp_world_fail(ndp_world *w) { return ndp_transport_fail(w, ndp_error_messa
 const char *ndp_world_transport(const ndp_world *w) { return ndp_transport_name(w); }
 int ndp_world_rank(const ndp_world *w) { return ndp_transport_rank(w); }
 int ndp_world_size(const ndp_world *w) { return ndp_transport_world(w); }
+
+ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
+    const char *kind = c->train.transport;
+    int n;
+    NDP_TRY(ndp_config_ranks(c, &n));
+    bool here = n == 1 || strcmp(kind, "local") == 0 || strcmp(kind, "self") == 0 || ndp_world_launched(NULL);
+    *out = (ndp_launch_opts)NDP_LAUNCH_OPTS_INIT;
+    out->ranks = here ? 0 : n;
+    out->transport = kind;
+    return NDP_OK;
+}
 
 /* One rank of this process: what it failed with is told to the others. */
 static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {

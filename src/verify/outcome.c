@@ -113,7 +113,7 @@ const char *ndp_measure_name(ndp_measure m) {
 static double share_of(const ndp_spot *s) { return s->off == 0 || isinf(s->off) ? s->off : s->off / s->bound; }
 
 /* Takes what was found at a place, in the order in which places are met. What is no number is worse than any. */
-static void note(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
+static void note_deviation(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
     ndp_spot spot = {.off = isnan(off) ? INFINITY : off, .bound = bound};
     snprintf(spot.where, sizeof spot.where, "%s", where);
     snprintf(spot.unit, sizeof spot.unit, "%s", unit);
@@ -125,14 +125,14 @@ static void note(ndp_deviation *d, double off, double bound, const char *where, 
 }
 
 /* Sums of squares over one tensor. */
-typedef struct squares {
+typedef struct tensor_squares {
     double apart, a, b;
-} squares;
+} tensor_squares;
 
-static squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
+static tensor_squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
     enum { PART = 1024 };
     double x[PART], y[PART];
-    squares s = {0};
+    tensor_squares s = {0};
     for (int64_t at = b->first[tensor], end = b->first[tensor + 1]; at < end; at += PART) {
         int64_t n = end - at < PART ? end - at : PART;
         ndp_convert(element(a, kept, at), a->type, x, NDP_F64, n);
@@ -148,7 +148,7 @@ static squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, 
 
 /* |a - b| / |b| of one tensor; 0 where both are at most `nothing` long. */
 static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor, double nothing) {
-    squares s = squares_of(a, b, kept, tensor);
+    tensor_squares s = squares_of(a, b, kept, tensor);
     bool none = s.apart == 0 || (s.a <= nothing * nothing && s.b <= nothing * nothing);
     return none ? 0 : sqrt(s.apart / s.b);
 }
@@ -178,16 +178,16 @@ static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept
         return;
     double nothing = nothing_of(b, kept);
     for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
-        note(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
+        note_deviation(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
 }
 
-static double apart(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
+static double relative_distance(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
 
 static void compare_numbers(int steps, const double *x, const double *y, double bound, ndp_deviation *d) {
     for (int s = 0; s < steps; s++) {
         char step[32];
         snprintf(step, sizeof step, "step %d", s + 1);
-        note(d, apart(x[s], y[s]), bound, step, "");
+        note_deviation(d, relative_distance(x[s], y[s]), bound, step, "");
     }
 }
 
@@ -278,8 +278,8 @@ static void raise_to(double *bound, double x) { *bound = x > *bound ? x : *bound
 /* Raises the bounds to `times` the distances of run x from run y. */
 static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, const ndp_outcome *y) {
     for (int s = 0; s < x->steps; s++) {
-        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * apart(x->norm[s], y->norm[s]));
-        raise_to(&b->of[NDP_MEASURE_LOSS], times * apart(x->loss[s], y->loss[s]));
+        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * relative_distance(x->norm[s], y->norm[s]));
+        raise_to(&b->of[NDP_MEASURE_LOSS], times * relative_distance(x->loss[s], y->loss[s]));
     }
     for (int k = 0; k < NDP_KEPT; k++) {
         double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;

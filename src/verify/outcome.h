@@ -1,4 +1,4 @@
-/* Inside the train room: what comes out of a run, and how far two runs lie apart. The comparison and the bounds of
+/* Inside the verify room: what comes out of a run, and how far two runs lie apart. The comparison and the bounds of
  * proof 3 (docs/ARCHITECTURE.md), for `verify` and for the tests of layouts. */
 #ifndef NDP_VERIFY_OUTCOME_H
 #define NDP_VERIFY_OUTCOME_H

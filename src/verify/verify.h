@@ -1,4 +1,4 @@
-/* Inside the train room: ndp_verify for tests, which put bugs into it. */
+/* Inside the verify room: ndp_verify for tests, which put bugs into it. */
 #ifndef NDP_VERIFY_VERIFY_H
 #define NDP_VERIFY_VERIFY_H
 

@@ -1,7 +1,7 @@
 /* Proof 3 for every family of models through the whole trainer, a sample of it (all of it: long_families): what data
  * parallel, context, sequence and tensor axes cut is cut in each of them. */
-#include "train/families.h"
-#include "train/invariance.h"
+#include "verify/families.h"
+#include "verify/invariance.h"
 
 enum { STEPS = 3, GLOBAL = 12 };
 

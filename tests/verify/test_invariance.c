@@ -1,6 +1,6 @@
 /* Proof 3, a sample of it (all of it: long_invariance): on every layout the gradients, norms and losses of one rank.
  * And that the comparison sees: bugs put into a run on purpose turn it red and are named. */
-#include "train/invariance.h"
+#include "verify/invariance.h"
 
 /* dp_replicate, dp_shard, cp, sp, tp: every axis alone, in pairs and in threes. */
 typedef int sizes[5];

@@ -1,5 +1,5 @@
 /* ndp_verify: layouts that agree, bugs that are seen and named, and what is refused before anything runs. */
-#include "train/runs.h"
+#include "verify/runs.h"
 #include "verify/verify.h"
 
 /* What ndp_verify said, and how many trainers it made. */

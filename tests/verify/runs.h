@@ -2,8 +2,8 @@
  *
  * A subject is what is trained (model, data, precision, optimizer); a way is how (layout, accumulation, switches). The
  * outcome of a subject must not depend on the way. Runs are those of the public interface, on `local`. */
-#ifndef TESTS_TRAIN_RUNS_H
-#define TESTS_TRAIN_RUNS_H
+#ifndef TESTS_VERIFY_RUNS_H
+#define TESTS_VERIFY_RUNS_H
 
 #include "base/rng.h"
 #include "check.h"

@@ -1,8 +1,8 @@
 /* Proof 3 over many ways of one subject; comparing and bounds are those of the library (verify/outcome.h). */
-#ifndef TESTS_TRAIN_INVARIANCE_H
-#define TESTS_TRAIN_INVARIANCE_H
+#ifndef TESTS_VERIFY_INVARIANCE_H
+#define TESTS_VERIFY_INVARIANCE_H
 
-#include "train/runs.h"
+#include "verify/runs.h"
 
 /* ---- comparing ---- */
 

@@ -2,7 +2,7 @@
  * so that gradients can be compared), and some by ndparallel train and what it writes. Ranks that share memory are
  * started by shm, and some once more by mpirun; those on nodes of their own by mpirun. */
 #include "base/json.h"
-#include "train/invariance.h"
+#include "verify/invariance.h"
 
 /* Updates of 8 samples. `gathered`: every rank on a node of its own, so that all goes through MPI's own collectives. */
 static const way layouts[] = {
