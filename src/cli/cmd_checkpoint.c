@@ -1,4 +1,4 @@
-/* ndparallel checkpoint: what a run has saved, whether it is whole, and away with what is not wanted. */
+/* ndparallel checkpoint: lists, verifies and removes the checkpoints of a run. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 enum { OPTION_FORCE = 1 };
 
 static const struct argp_option options[] = {
-    {"force", OPTION_FORCE, NULL, 0, "With rm: also if no checkpoint that verifies is left", 0},
+    {"force", OPTION_FORCE, NULL, 0, "With rm: remove even the last checkpoint that verifies", 0},
     {0},
 };
 
@@ -44,7 +44,7 @@ static void check_arguments(const checkpoint_arguments *a, struct argp_state *st
     else if (a->action == ACTION_RM && !a->n)
         argp_error(state, "rm takes the steps to remove");
     else if (a->force && a->action != ACTION_RM)
-        argp_error(state, "--force goes with rm");
+        argp_error(state, "--force can only be used with rm");
     for (int i = 0; i < a->n && a->action == ACTION_VERIFY; i++)
         cli_integer(state, "step", a->steps[i], 0, LLONG_MAX);
 }
@@ -139,10 +139,11 @@ int cmd_checkpoint(int argc, char **argv) {
     static const struct argp argp = {options,
                                      parse_checkpoint,
                                      "list RUN\nverify RUN [STEP...]\nrm RUN STEP...",
-                                     "List what a run has saved in RUN/checkpoints; verify every byte by the hashes "
-                                     "of its manifest; remove checkpoints.\vlist looks at manifests and sizes alone. "
-                                     "verify reads all data, at the speed of the disk; its exit code is 1 unless "
-                                     "everything verifies. rm takes steps, or names of folders as list shows them.",
+                                     "List the checkpoints in RUN/checkpoints, verify every byte of them against the "
+                                     "hashes in their manifests, or remove some. RUN is a job's train.output_dir.\v"
+                                     "list checks only manifests and file sizes. verify reads all data; its exit code "
+                                     "is 1 unless everything verifies. rm takes steps, or folder names as shown by "
+                                     "list.",
                                      NULL,
                                      NULL,
                                      NULL};

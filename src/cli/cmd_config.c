@@ -1,4 +1,4 @@
-/* ndparallel config: the keys, their defaults, and the import of other programs' job files. */
+/* ndparallel config: lists the keys and their defaults, and imports the job files of other programs. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -38,11 +38,11 @@ static ndp_status defaults_text(char **text) {
 enum { OPTION_RANKS = 1, OPTION_FORCE };
 
 static const struct argp_option import_options[] = {
-    {"output", 'o', "FILE", 0, "Write the job to FILE; default: stdout", 0},
-    {"set", 's', "KEY=VALUE", 0, "Set a key of the job, overriding the file", 0},
+    {"output", 'o', "FILE", 0, "Write the job file to FILE; default: stdout", 0},
+    {"set", 's', "KEY=VALUE", 0, "Set a key of the job file, overriding the import. May be repeated", 0},
     {"ranks", OPTION_RANKS, "N", 0, "Number of ranks, if the file does not give it", 0},
-    {"force", OPTION_FORCE, NULL, 0, "Leave out keys that are unknown, or that change the result and are not supported",
-     0},
+    {"force", OPTION_FORCE, NULL, 0,
+     "Drop unknown keys, and unsupported keys that change the result, instead of failing", 0},
     {0},
 };
 
@@ -89,7 +89,7 @@ static error_t parse_import(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* The job, then the notes as comments. */
+/* Writes the job, then the notes as comments. */
 static bool write_job(FILE *out, const char *job, const char *notes) {
     fputs(job, out);
     fputs("\n", out);

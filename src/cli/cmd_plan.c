@@ -1,3 +1,4 @@
+/* ndparallel plan: the memory, communication and program of one rank. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -6,9 +7,10 @@ enum { OPTION_PROGRAM = 1, OPTION_RANK, OPTION_PER_NODE, OPTION_CLUSTER };
 
 static const struct argp_option options[] = {
     {"program", OPTION_PROGRAM, NULL, 0, "Print the step program and the unit programs, one instruction per line", 0},
-    {"rank", OPTION_RANK, "R", 0, "The rank whose program or memory to show; default: 0", 0},
-    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Default: up to 8 ranks on one node, else 8 per node", 0},
-    {"cluster", OPTION_CLUSTER, "FILE", 0, "Not built yet: which layout is best on a cluster", 0},
+    {"rank", OPTION_RANK, "R", 0, "The rank to show; default: 0", 0},
+    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Ranks per node; default: one node for up to 8 ranks, else 8 per node",
+     0},
+    {"cluster", OPTION_CLUSTER, "FILE", OPTION_HIDDEN, NULL, 0}, /* refused, with what plan offers instead */
     {0},
 };
 
@@ -47,8 +49,9 @@ int cmd_plan(int argc, char **argv) {
     static const struct argp argp = {options,
                                      parse_plan,
                                      "JOB.YAML",
-                                     "Show what one rank of a job needs and sends: memory by class, bytes by group; "
-                                     "with --program, every instruction it runs.",
+                                     "Show the memory that one rank of a job needs, by class, and the bytes that it "
+                                     "sends, by group; with --program, every instruction that it runs. Starts no "
+                                     "ranks and opens no data.",
                                      children,
                                      NULL,
                                      NULL};

@@ -1,4 +1,5 @@
-/* ndparallel train: in this process, in ranks that it launches, or as one rank of a world that was launched. */
+/* ndparallel train: runs a job in this process, in ranks that it launches, or as one rank of a world already launched.
+ */
 #include "cli/progress.h"
 #include "cli/ranks.h"
 
@@ -24,17 +25,21 @@ static const struct argp_option options[] = {
     {"resume-from", OPTION_RESUME_FROM, "STEP", 0,
      "Resume from the checkpoint of this step; newer ones are set aside, not overwritten", 0},
     {"accept", OPTION_ACCEPT, "KEY", 0,
-     "With --resume: go on although KEY (optimizer.lr) differs from the checkpoint; once for each key", 0},
+     "With --resume: allow KEY (such as optimizer.lr) to differ from the checkpoint. May be repeated", 0},
     {"restarts", OPTION_RESTARTS, "N", 0,
-     "If a rank dies, start the ranks again from the newest checkpoint, up to N times. Also takes the run folder over "
-     "from a run of another host that has been silent for 30 s",
+     "If a rank dies, start the ranks again from the newest checkpoint, up to N times. With --resume, also take over "
+     "the "
+     "run folder from a run on another host that has shown no sign of life for 30 s",
      0},
-    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0,
+     "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)", 0},
     {"dry-run", OPTION_DRY, NULL, 0,
-     "Check the job, read the beginning of its data, show what one rank needs and sends, then exit", 0},
-    {"no-data", OPTION_NO_DATA, NULL, 0, "With --dry-run: open neither the data nor the tokenizer", 0},
-    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "For --dry-run; default: up to 8 ranks on one node, else 8 per node",
+     "Check the job, read the beginning of its data, and show the memory that one rank needs and what it sends; no "
+     "training",
      0},
+    {"no-data", OPTION_NO_DATA, NULL, 0, "With --dry-run: open neither the data nor the tokenizer", 0},
+    {"ranks-per-node", OPTION_PER_NODE, "N", 0,
+     "With --dry-run: ranks per node; default: one node for up to 8 ranks, else 8 per node", 0},
     {0},
 };
 
@@ -62,7 +67,7 @@ static error_t parse_train(int key, char *arg, struct argp_state *state) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
         return 0;
-    case OPTION_RESUME: /* the last one counts: --restarts appends it, for the newest */
+    case OPTION_RESUME: /* the last --resume or --resume-from counts: --restarts appends one, for the newest */
         a->resume = true;
         a->resume_from = -1;
         return 0;
@@ -92,7 +97,7 @@ static error_t parse_train(int key, char *arg, struct argp_state *state) {
         if (a->no_data && !a->dry)
             argp_error(state, "--no-data needs --dry-run: a real run needs its data");
         if (a->accept_count && !a->resume)
-            argp_error(state, "--accept needs --resume: only a run that goes on can differ");
+            argp_error(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -108,7 +113,7 @@ typedef struct train_run {
     cli_progress progress;
 } train_run;
 
-/* Rank 0 has the live line; the others erase it before they write there. */
+/* Rank 0 draws the live line; the others erase it before they write to the terminal. */
 static void clear_terminal(void *user, int rank) {
     train_run *r = user;
     if (rank == 0)
@@ -143,7 +148,7 @@ static int dry_run(const train_arguments *a, const ndp_config *c) {
     o.ranks_per_node = a->per_node;
     o.data = !a->no_data;
     if (ndp_world_launched(NULL) && ndp_world_launched_rank() != 0)
-        return 0; /* once, not on every rank */
+        return 0; /* only rank 0 prints */
     char *text = NULL;
     ndp_status st = ndp_plan(c, &o, &text);
     return cli_print(st, text, a->job.debug);
@@ -165,7 +170,7 @@ static int train_job(const train_arguments *a, const ndp_config *c, int argc, ch
     int every;
     ndp_status st = log_every(c, &every);
     if (st == NDP_OK && !ndp_world_launched(NULL))
-        st = ndp_run_folder_check(c); /* before ranks are started */
+        st = ndp_run_folder_check(c); /* before any rank is started */
     if (st != NDP_OK)
         return cli_fail_early(st, a->job.debug);
     train_run r = {.arguments = a, .config = c};
@@ -189,8 +194,8 @@ int cmd_train(int argc, char **argv) {
     static const struct argp argp = {options,
                                      parse_train,
                                      "JOB.YAML",
-                                     "Train a model from a job file. Starts its ranks, with mpirun on several hosts, "
-                                     "or joins ranks that mpirun or srun started.",
+                                     "Train a model as described by a job file. Starts the ranks of the job, on "
+                                     "several hosts with mpirun, or joins the ranks that mpirun or srun started.",
                                      children,
                                      NULL,
                                      NULL};

@@ -1,3 +1,7 @@
+/* Running the ranks of a job, and reporting an error exactly once.
+ *
+ * In a world, the first rank to fail reports (ndp_world_fail). Before ranks have joined, rank 0 reports and the others
+ * wait a moment for mpirun to end them; if that does not happen, they report, too. */
 #include "cli/ranks.h"
 
 #include <errno.h>
@@ -9,7 +13,7 @@
 
 /* ---- errors ---- */
 
-/* One rank reports: the first one that failed; rank 0 where the run was stopped. */
+/* Prints the error on one rank only: the first that failed, or rank 0 if the run was stopped. */
 static void report_failure(cli_ranks *r, ndp_world *w, ndp_status st) {
     char who[32] = "";
     int rank = ndp_world_rank(w);
@@ -23,16 +27,16 @@ static void report_failure(cli_ranks *r, ndp_world *w, ndp_status st) {
     cli_fail_of(who, st, r->debug);
 }
 
-/* mpirun ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an
- * error of its own waits for the one that has it. True when none ended the run. */
-static bool nobody_reported(void) {
+/* mpirun ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an error of
+ * its own waits for that one. True if no rank ended the run meanwhile. */
+static bool wait_for_failed_rank(void) {
     enum { SECONDS = 2 };
-    return sleep(SECONDS) == 0; /* else ended by the launcher's SIGTERM */
+    return sleep(SECONDS) == 0; /* or SIGTERM from mpirun ends this process */
 }
 
 int cli_fail_early(ndp_status st, bool debug) {
     bool other = ndp_world_launched(NULL) && ndp_world_launched_rank() != 0;
-    return !other || nobody_reported() ? cli_fail(st, debug) : cli_exit_code(st);
+    return !other || wait_for_failed_rank() ? cli_fail(st, debug) : cli_exit_code(st);
 }
 
 /* ---- ranks of this process ---- */
@@ -59,13 +63,14 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
     if (!ndp_world_launched(NULL) || !atomic_load(&r->joined))
         return cli_fail_early(st, r->debug);
     if (st != NDP_EINTR && r->by_mpi)
-        (void)nobody_reported(); /* the rank that failed did, or will */
+        (void)wait_for_failed_rank(); /* which has reported, or will */
     return cli_exit_code(st);
 }
 
 /* ---- launched ranks ---- */
 
-/* This program again with the same arguments, and --resume or NULL: the ranks notice that they were launched. */
+/* The command line of this process, with `resume` ("--resume" or NULL) appended. The ranks notice that they are
+ * launched. */
 static char **same_command(const cli_ranks *r, const char *resume, char program[PATH_MAX]) {
     char **again = calloc((size_t)r->argc + 3, sizeof *again);
     ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
@@ -91,7 +96,7 @@ static int launch_ranks(const cli_ranks *r, const char *resume, ndp_launch_opts 
     return code;
 }
 
-/* Not what the user has to correct, and not a Ctrl-C: those are no deaths. */
+/* Whether to restart: not after an error of the user, and not after a Ctrl-C. */
 static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
 
 static int launch_with_restarts(const cli_ranks *r, const ndp_launch_opts *o) {
@@ -110,7 +115,8 @@ int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     if (st != NDP_OK)
         return cli_fail_early(st, r->debug);
     if (o.ranks == 0 && r->restarts && !ndp_world_launched(NULL))
-        fprintf(stderr, "ndparallel: --restarts starts ranks that are processes of their own; this run is one process, "
-                        "which nothing starts again\n");
+        fprintf(stderr,
+                "ndparallel: --restarts only works for ranks that are separate processes; this run is one process "
+                "and will not be restarted\n");
     return o.ranks == 0 ? run_here(r, c) : launch_with_restarts(r, &o);
 }

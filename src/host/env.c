@@ -1,4 +1,4 @@
-/* What this program runs on, for bug reports. */
+/* ndp_env: the machine and libraries that this program runs on, for bug reports. */
 #include "base/cpu.h"
 #include "base/memory_limit.h"
 #include "base/text.h"
@@ -19,7 +19,7 @@
 #include <utf8proc.h>
 #include <xxhash.h>
 
-/* The first line of `file` that begins with `key`, without the key, colons and blanks; "" when there is none. */
+/* The rest of the first line of `file` that begins with `key`, without colons and blanks; "" if there is none. */
 static void first_line(FILE *file, const char *key, char *out, size_t size) {
     out[0] = '\0';
     if (!file)
@@ -42,7 +42,7 @@ static const char *line_of(const char *path, const char *key, char out[256]) {
     return out[0] ? out : "unknown";
 }
 
-/* A number of a file in KiB or bytes; 0 where there is none ("max"). */
+/* The number in such a line; 0 if there is none. */
 static double number_of(const char *path, const char *key) {
     char line[256];
     return strtod(line_of(path, key, line), NULL);

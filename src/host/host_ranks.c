@@ -1,7 +1,9 @@
 /* Starting the ranks of one host: children of this process that share one file (comm/node/shm_world.h).
  *
- * The ranks are in the process group of their parent, so a terminal's signals reach all of them. A rank that ends with
- * an error ends the run: the others hear of it in their next wait, and those that do not wait are ended by signals. */
+ * The ranks are in the process group of their parent, so signals from the terminal reach all of them. The parent polls
+ * the process descriptors of the ranks. When a rank ends with an error, the parent writes that into the shared file,
+ * where the other ranks find it in their next wait. Ranks that are not waiting get SIGTERM after GRACE_SECONDS and
+ * SIGKILL after GRACE_SECONDS more. The exit code is that of the rank that failed first. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/node/shm_world.h"
@@ -19,37 +21,37 @@
 
 enum { STOPPED = 128 + SIGINT, LOOK_MS = 100, LOOK_OFTEN_MS = 10 };
 
-#define GRACE_SECONDS 1.0 /* for a rank that has joined the world to end by itself; between SIGTERM and SIGKILL */
+#define GRACE_SECONDS 1.0 /* for a rank in the world to end on its own; also between SIGTERM and SIGKILL */
 
 typedef struct child_rank {
     pid_t pid;  /* 0: it has ended */
-    int code;   /* then */
-    int signal; /* the last that it got from here, to end; 0: none */
+    int code;   /* its exit code, once it has ended */
+    int signal; /* the last signal sent to end it; 0: none */
 } child_rank;
 
 typedef struct launch_run {
     const ndp_launch_opts *opts;
     ndp_shm_world *world;
     child_rank *ranks;
-    struct pollfd *ends; /* by rank; fd -1: this system cannot say when a process ends */
-    int left;            /* ranks that have not ended */
-    int first;           /* that ended with an error, -1: none has */
+    struct pollfd *ends; /* process descriptors by rank; fd -1: the system has none */
+    int left;            /* number of ranks still running */
+    int first;           /* the first rank that ended with an error; -1: none */
     double first_ended;
     double next_stop; /* when to send the next SIGUSR1 */
 } launch_run;
 
 /* ---- ends ---- */
 
-/* What happened to a rank that cannot say so itself, into `out`; false when it has done so. */
+/* Writes how a rank ended to `out`. False if the rank has reported its error itself (exit codes up to 2). */
 static bool describe_end(int number, pid_t pid, int status, char *out, size_t size) {
     int code = ndp_child_code(status);
     if (WIFSIGNALED(status))
         snprintf(out, size, "rank %d (process %d) was killed by signal %d (%s)%s", number, (int)pid, WTERMSIG(status),
                  strsignal(WTERMSIG(status)),
-                 WTERMSIG(status) == SIGKILL ? "; if you did not do that, memory ran out: see `train --dry-run`" : "");
+                 WTERMSIG(status) == SIGKILL ? "; if you did not kill it, memory ran out: see `train --dry-run`" : "");
     else
         snprintf(out, size, "rank %d (process %d) ended with code %d%s", number, (int)pid, code,
-                 code > 2 ? "; what it wrote above says why" : "");
+                 code > 2 ? "; its output above says why" : "");
     return code > 2;
 }
 
@@ -57,19 +59,19 @@ static bool is_stopping(const launch_run *r) { return r->opts->stop && *r->opts-
 
 static void note_failure(launch_run *r, int number, pid_t pid, int status) {
     char text[256];
-    bool news = describe_end(number, pid, status, text, sizeof text);
+    bool unreported = describe_end(number, pid, status, text, sizeof text);
     const char *why = strchr(text, '(');
     bool stopped = r->ranks[number].code == STOPPED || is_stopping(r);
     if (r->first < 0) {
         r->first = number;
         r->first_ended = ndp_now();
-        if (news && !stopped && ndp_shm_world_failed(r->world) < 0 && r->opts->tell)
-            r->opts->tell(r->opts->user, text);
+        if (unreported && !stopped && ndp_shm_world_failed(r->world) < 0 && r->opts->report)
+            r->opts->report(r->opts->user, text);
     }
     ndp_shm_world_ended(r->world, number, why);
 }
 
-/* A rank that was stopped and has left the world is no failure. */
+/* A rank that was stopped and has left the world has not failed. */
 static void note_end(launch_run *r, int number, int status) {
     child_rank *it = &r->ranks[number];
     pid_t pid = it->pid;
@@ -79,8 +81,8 @@ static void note_end(launch_run *r, int number, int status) {
     if (r->ends[number].fd >= 0)
         close(r->ends[number].fd);
     r->ends[number].fd = -1;
-    bool parted = WIFEXITED(status) && it->code == STOPPED && ndp_shm_world_left(r->world, number);
-    if (it->code == 0 || parted)
+    bool stopped = WIFEXITED(status) && it->code == STOPPED && ndp_shm_world_left(r->world, number);
+    if (it->code == 0 || stopped)
         ndp_shm_world_ended(r->world, number, NULL);
     else
         note_failure(r, number, pid, status);
@@ -105,7 +107,7 @@ static void forward_stop(launch_run *r) {
             kill(r->ranks[k].pid, SIGUSR1);
 }
 
-/* Programs that have not joined the world, or never do, hear of nothing: they get SIGTERM at once. */
+/* A program that has not joined the world cannot see the failure, so it gets SIGTERM at once. */
 static void end_other_ranks(launch_run *r) {
     if (r->first < 0)
         return;
@@ -113,10 +115,10 @@ static void end_other_ranks(launch_run *r) {
     for (int k = 0; k < r->opts->ranks; k++) {
         child_rank *it = &r->ranks[k];
         double grace = ndp_shm_world_joined(r->world, k) ? GRACE_SECONDS : 0;
-        int due = since >= grace + GRACE_SECONDS ? SIGKILL : since >= grace ? SIGTERM : 0;
-        if (it->pid && due && due != it->signal) {
-            it->signal = due;
-            kill(it->pid, due);
+        int wanted = since >= grace + GRACE_SECONDS ? SIGKILL : since >= grace ? SIGTERM : 0;
+        if (it->pid && wanted && wanted != it->signal) {
+            it->signal = wanted;
+            kill(it->pid, wanted);
         }
     }
 }
@@ -164,7 +166,7 @@ static void kill_all(launch_run *r) {
         }
 }
 
-/* The code of the rank that failed first. One that was told to end by a signal from here has none of its own. */
+/* The code of the rank that failed first. A rank that was ended by a signal from here has no code of its own. */
 static int run_exit_code(const launch_run *r) {
     int failed = ndp_shm_world_failed(r->world), code = 0;
     if (failed < 0 || r->ranks[failed].code == 0 || r->ranks[failed].signal)
@@ -176,11 +178,11 @@ static int run_exit_code(const launch_run *r) {
 }
 
 static int wait_for_all(launch_run *r) {
-    bool told = true;
+    bool polled = true; /* the system wakes us when a rank ends */
     for (int k = 0; k < r->opts->ranks; k++)
-        told &= r->ends[k].fd >= 0;
+        polled &= r->ends[k].fd >= 0;
     while (r->left > 0) {
-        poll(r->ends, (nfds_t)r->opts->ranks, told ? LOOK_MS : LOOK_OFTEN_MS);
+        poll(r->ends, (nfds_t)r->opts->ranks, polled ? LOOK_MS : LOOK_OFTEN_MS);
         reap_ended(r);
         forward_stop(r);
         end_other_ranks(r);

@@ -1,4 +1,5 @@
-/* The hosts of a hostfile: whether their names resolve, and whether mpirun can start something there. */
+/* The hosts of a run: whether names resolve, what a hostfile or a batch system lists, whether mpirun can reach a host.
+ */
 #include "base/clock.h"
 #include "base/text.h"
 #include "host/host.h"
@@ -23,7 +24,7 @@ enum { NAME = 256 };
 /* ---- names ---- */
 
 bool ndp_name_resolves(const char *name) {
-    /* The resolver's state is the thread's; its own limits are 5 s a try. */
+    /* The resolver's state belongs to the thread. Its default is 5 s per attempt. */
     if (res_init() == 0) {
         _res.retrans = 1;
         _res.retry = 1;
@@ -46,7 +47,7 @@ bool ndp_host_resolves(char *name, size_t size) {
 
 /* ---- the hostfile ---- */
 
-/* The next line "[USER@]HOST [slots=N]"; false at the end. */
+/* Reads the name in the next line "[USER@]HOST [slots=N]"; false at the end. */
 static bool next_host(FILE *f, char name[NAME], int *line) {
     char text[512];
     while (fgets(text, sizeof text, f)) {
@@ -84,7 +85,7 @@ ndp_status ndp_hosts_check(const char *hostfile) {
 char *ndp_hosts_unresolved(const char *hostfile) {
     char name[NAME], *text = NULL;
     FILE *f = NULL;
-    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported what can be wrong */
+    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported errors */
     for (int line = 0; f && !text && next_host(f, name, &line);)
         if (!ndp_name_resolves(without_user(name)))
             text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
@@ -95,9 +96,9 @@ char *ndp_hosts_unresolved(const char *hostfile) {
     return text;
 }
 
-/* ---- a batch system's ---- */
+/* ---- batch systems ---- */
 
-/* The words of a text all name one host. */
+/* Whether all words of a text name the same host. */
 static bool is_one_host(const char *text) {
     char first[NAME], name[NAME];
     int n = 0;
@@ -109,8 +110,7 @@ static bool is_one_host(const char *text) {
     return true;
 }
 
-/* Slurm says on the nodes of an allocation alone which one this is: elsewhere (salloc on a login node) it is another.
- */
+/* Slurm sets SLURMD_NODENAME only on the nodes of an allocation, not on a login node that ran salloc. */
 static bool is_one_slurm_node(void) {
     const char *nodes = getenv("SLURM_JOB_NUM_NODES");
     return nodes && atoi(nodes) == 1 && getenv("SLURMD_NODENAME");
@@ -131,12 +131,12 @@ bool ndp_allocation_is_here(void) {
            (!getenv("LSB_HOSTS") || is_one_host(getenv("LSB_HOSTS")));
 }
 
-/* ---- trying them ---- */
+/* ---- reaching hosts ---- */
 
 typedef struct host_probe {
-    char host[NAME]; /* as mpirun calls it */
+    char host[NAME]; /* the name that mpirun uses */
     int line;
-    bool cut; /* the hostfile has a longer name */
+    bool cut; /* the name in the hostfile is longer */
     pid_t process;
     bool failed;
 } host_probe;
@@ -146,7 +146,7 @@ static bool is_address(const char *name) {
     return inet_pton(AF_INET, name, any) == 1 || inet_pton(AF_INET6, name, any) == 1;
 }
 
-/* mpirun cuts a name at its first dot, unless it is told otherwise. */
+/* mpirun cuts a name at its first dot by default. */
 static bool cut_at_dot(char *name) {
     const char *keep = getenv("OMPI_MCA_orte_keep_fqdn_hostnames");
     char *dot = strchr(without_user(name), '.');
@@ -165,7 +165,7 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
            memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
 }
 
-/* This host needs no agent. */
+/* Whether the name is one of this host's addresses, for which mpirun uses no agent. */
 static bool is_here(const char *name) {
     struct ifaddrs *mine = NULL;
     struct addrinfo *found = NULL;
@@ -181,7 +181,7 @@ static bool is_here(const char *name) {
     return here;
 }
 
-/* The first of mpirun's agents, "ssh : rsh". */
+/* The first agent in mpirun's list, such as "ssh : rsh". */
 static void find_agent(char agent[NAME]) {
     const char *given = getenv("OMPI_MCA_plm_rsh_agent");
     given = given && *given ? given + strspn(given, " ") : "ssh";
@@ -191,7 +191,7 @@ static void find_agent(char agent[NAME]) {
     snprintf(agent, NAME, "%.*s", length, given);
 }
 
-/* Runs AGENT HOST true; pid -1: no process. ssh asks nothing and does not wait for minutes. */
+/* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. -1: no process. */
 static pid_t start_probe(const char *agent, const char *host) {
     const char *slash = strrchr(agent, '/'), *program = slash ? slash + 1 : agent;
     bool ssh = strncmp(program, "ssh", 3) == 0 && (!program[3] || program[3] == ' ');
@@ -209,7 +209,7 @@ static pid_t start_probe(const char *agent, const char *host) {
     return child;
 }
 
-/* Until all have ended, or the time is over, which is a failure too. */
+/* Waits until all probes have ended. One that takes too long is killed and counts as failed. */
 static void wait_for_probes(host_probe *probes, int n) {
     const double seconds = 12, start = ndp_now();
     const struct timespec nap = {.tv_nsec = 10000000};
@@ -243,7 +243,7 @@ static ndp_status fail_unreachable(const char *hostfile, const char *agent, cons
     return st;
 }
 
-/* A name that a shell takes as it is. */
+/* A name that needs no quoting in a shell. */
 static bool is_plain(const char *name) {
     for (; *name; name++)
         if (!isalnum((unsigned char)*name) && !strchr("-_.:%@", *name))

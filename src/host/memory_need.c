@@ -2,9 +2,9 @@
 
 #include <stdlib.h>
 
-/* What is taken after the check besides what programs plan. Of a rank: its lists, journals, buffers of files. Of all
- * memory a 256th: page tables, and pages of files that are being written, without which a checkpoint does not get to
- * the disk. Measured as the least limit of a control group under which runs end well (docs/ARCHITECTURE.md). */
+/* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
+ * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
+ * as the lowest control group limit under which runs succeed (docs/ARCHITECTURE.md). */
 enum { RANK_BESIDES = 8 << 20, KERNEL_PART = 256 };
 
 static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
@@ -49,9 +49,9 @@ ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log 
     if (why.failed)
         st = NDP_FAIL(NDP_ENOMEM, "no memory for a text");
     else if (lacks && !force)
-        st = NDP_FAIL(NDP_EINVAL, "%s. %s, or start it all the same with --force-memory", why.data, n->less);
+        st = NDP_FAIL(NDP_EINVAL, "%s. %s, or start anyway with --force-memory", why.data, n->less);
     else if (lacks && log)
-        ndp_warn(log, "%s; it starts all the same (--force-memory)", why.data);
+        ndp_warn(log, "%s; starting anyway (--force-memory)", why.data);
     ndp_str_release(&why);
     return st;
 }

@@ -1,3 +1,4 @@
+/* Greedy choice, and sampling with temperature and top-p from the counter-based random numbers of a position. */
 #include "infer/choose.h"
 
 #include "base/rng.h"
@@ -19,7 +20,8 @@ static int by_weight_then_id(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-/* The fewest candidates, the best first, that hold the share top_p; *total becomes their weight. */
+/* Sorts the candidates and returns the smallest number of the best whose share is top_p; *total becomes their weight.
+ */
 static int64_t keep_top_p(const ndp_choice *c, ndp_candidate *room, int64_t n, double *total) {
     if (c->top_p >= 1)
         return n;

@@ -1,6 +1,7 @@
-/* The mean negative log-likelihood of documents. Each document is a text of its own: positions begin at 0 and nothing
- * is seen across its borders, so that many of them run at once, packed into the rows of one graph. Longrope has other
- * angles for documents beyond its original length; those are scored apart, so that no document changes another's. */
+/* The mean negative log-likelihood of documents. Each document is independent: its positions start at 0 and attention
+ * does not cross its borders, so many documents run at once, packed into the rows of one graph. longrope uses other
+ * angles for documents beyond its original length; these are scored in separate runs, so that no document affects
+ * another. */
 #include "data/corpus/source.h"
 #include "infer/infer.h"
 #include "train/trainer.h"
@@ -8,9 +9,9 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PACKED_ROWS = 1024 }; /* of a run, where no document is longer: enough to fill the products */
+enum { PACKED_ROWS = 1024 }; /* rows of a run, unless a document is longer: enough for efficient matrix products */
 
-/* All documents, one behind the other; document i ends at ends[i]. */
+/* All documents in sequence; document i ends at ends[i]. */
 typedef struct evaluation_corpus {
     const ndp_infer *infer;
     int64_t longest; /* tokens kept of a document */
@@ -34,12 +35,12 @@ static ndp_status add_document(void *user, const ndp_document *d) {
 
 static ndp_status read_corpus(evaluation_corpus *c, const char *path, const char *text_field) {
     ndp_mapped file;
-    NDP_CHECK(path, "no data are given; they are a .jsonl file with a text a record, or a text file");
+    NDP_CHECK(path, "no data is given; give a .jsonl file with one text per record, or a text file");
     NDP_TRY(ndp_file_map(path, &file));
     ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, text_field, add_document, c);
     NDP_TRY(ndp_file_end(&file, st));
-    NDP_CHECK(c->n > 0, "%s holds no document with text", path);
-    NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens: there is nothing to predict", path,
+    NDP_CHECK(c->n > 0, "%s has no document with text", path);
+    NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens, so there is nothing to predict", path,
               (long long)c->n);
     return NDP_OK;
 }
@@ -51,20 +52,20 @@ static void release_corpus(evaluation_corpus *c) {
 
 static int64_t document_begin(const evaluation_corpus *c, int64_t i) { return i ? c->ends[i - 1] : 0; }
 
-/* A document's last token is only a label: it takes no row. */
+/* The last token of a document is only a label and takes no row. */
 static int64_t document_rows(const evaluation_corpus *c, int64_t i) {
     int64_t n = c->ends[i] - document_begin(c, i);
     return n > 0 ? n - 1 : 0;
 }
 
-/* Lengths, in rows, that have the same angles: above `low`, up to `high`. */
+/* A range of lengths, in rows, with the same RoPE angles: above `low`, up to `high`. */
 typedef struct row_lengths {
     int64_t low, high;
 } row_lengths;
 
 static bool has_length(row_lengths l, int64_t rows) { return rows > l.low && rows <= l.high; }
 
-/* The lengths behind `low`, up to the next original length of a longrope table. */
+/* The range above `low`, up to the next original length of a longrope table. */
 static row_lengths lengths_above(const ndp_facts *f, int64_t low) {
     row_lengths l = {low, INT64_MAX};
     for (int i = 0; i < f->n_ropes; i++) {
@@ -112,7 +113,7 @@ static ndp_status put_document(corpus_scoring *s, const int32_t *ids, int64_t n)
     return NDP_OK;
 }
 
-/* Runs what was put; the rows behind it see themselves and predict nothing. */
+/* Runs the documents put so far. The remaining rows see only themselves and predict nothing. */
 static ndp_status score_rows(corpus_scoring *s) {
     ndp_batch b;
     NDP_TRY(ndp_engine_batch(s->engine, &b));
@@ -142,7 +143,7 @@ static ndp_status score_documents(const evaluation_corpus *c, row_lengths l, cor
     return s->used ? score_rows(s) : NDP_OK;
 }
 
-/* Adds the documents of these lengths to s->nll and s->tokens. */
+/* Scores the documents of these lengths; adds to s->nll and s->tokens. */
 static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
     ndp_model m;
     int64_t longest;
@@ -153,7 +154,7 @@ static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpu
         .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
     ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
-                                           "Take a smaller model, or lower --sequence-length");
+                                           "Use a smaller model, or lower --sequence-length");
     if (st == NDP_OK)
         st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
     if (st == NDP_OK)
@@ -204,7 +205,7 @@ ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
 ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out) {
     ndp_trainer *t;
     NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
-              "the job begins with random weights (model.init: random), so there is no model to evaluate; name the "
+              "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
               "folder of one, such as %s/model",
               c->train.output_dir);
     NDP_TRY(ndp_trainer_open_forward(c, w, &t));

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_ROWS = 64 }; /* of the prompt at once */
+enum { CHUNK_ROWS = 64 }; /* tokens of the prompt per chunk */
 
 typedef bool emitter(void *user, int32_t id, const char *text);
 
@@ -17,7 +17,7 @@ typedef struct generation {
     ndp_infer infer;
     ndp_ids prompt;
     ndp_ids ends;    /* tokens that end a text */
-    int64_t longest; /* prompt and continuation */
+    int64_t longest; /* tokens of prompt and continuation, at most */
     ndp_cached model;
     ndp_candidate *room;
     ndp_text_stream stream;
@@ -26,7 +26,7 @@ typedef struct generation {
 
 /* ---- what ends a text ---- */
 
-/* "eos_token_id" of a file of the model folder: a number, or a list of them. */
+/* Adds "eos_token_id" of a file in the model folder: a number, or a list of numbers. */
 static ndp_status read_ends(generation *g, const char *name) {
     struct json_object *root = NULL, *eos = NULL;
     char *path = ndp_format("%s/%s", g->infer.folder, name);
@@ -47,7 +47,7 @@ static ndp_status read_ends(generation *g, const char *name) {
     return st;
 }
 
-/* A begin token ends a text too: it begins the next one. */
+/* A begin token ends a text, too, since it starts the next one. */
 static ndp_status find_ends(generation *g) {
     NDP_TRY(read_ends(g, "config.json"));
     NDP_TRY(read_ends(g, "generation_config.json"));
@@ -92,7 +92,7 @@ static ndp_status begin_stream(generation *g) {
 
 /* ---- the continuation ---- */
 
-/* The token at `position` and its text. */
+/* Chooses the token at `position` and decodes its text. */
 static ndp_status next_token(generation *g, int64_t position, int32_t *id, bool *last) {
     const ndp_choice choice = {g->opts->temperature, g->opts->top_p, (uint64_t)g->opts->seed};
     NDP_TRY(ndp_choose(&choice, g->model.logits, g->infer.facts.vocab, position, g->room, id));

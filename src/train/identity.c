@@ -1,11 +1,11 @@
-/* The identity of a run: what is in it. */
+/* The identity of a run: collecting it. */
 #include "train/identity.h"
 
 #include "base/json.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends a key and its text, which is released; null without memory. */
+/* Adds a key and its text, which is released; null if out of memory. */
 static void add_text(struct json_object *o, const char *key, ndp_str *text) {
     json_object_object_add(o, key, text->failed ? NULL : json_object_new_string(text->data ? text->data : ""));
     ndp_str_release(text);
@@ -19,7 +19,7 @@ typedef struct identity_fact {
     const char *key;
     size_t offset; /* in ndp_facts, or in ndp_rope */
     fact_type type;
-    bool shape; /* the tensors of a checkpoint depend on it */
+    bool shape; /* the shapes of tensors depend on it */
     const char *const *words;
 } identity_fact;
 
@@ -39,8 +39,8 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
 #define ROPE(member, key, type)                                                                                        \
     { "model." key, offsetof(ndp_rope, member), type, false, NULL }
 
-/* Not here: how files name and lay out their tensors (names, transposed), dropout, which is never applied, and bos and
- * eos, which generate reads; own_head is in tied. Layers and ropes have tables of their own below. */
+/* Not included: how files name and store tensors (names, transposed); dropout, which is never applied; bos and eos,
+ * which only generate reads; own_head, which `tied` reflects. Layers and RoPE tables have their own lists below. */
 static const identity_fact facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),
@@ -84,7 +84,7 @@ static const identity_fact rope_facts[] = {
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
 _Static_assert(sizeof(ndp_facts) == 8568 && sizeof(ndp_rope) == 2128,
-               "the facts of a model have changed: does a new one determine the curve? Then it needs a row above");
+               "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
 static void write_fact(const identity_fact *f, const void *of, ndp_str *out) {
     const void *at = (const char *)of + f->offset;
@@ -122,7 +122,7 @@ static void add_factors(const ndp_facts *f, struct json_object *o) {
     add_text(o, "model.rope_short_and_long_factors", &text);
 }
 
-/* One number where all layers are alike, else one for each. */
+/* One number if all layers are alike, else one per layer. */
 static void add_layers(const ndp_facts *f, const char *key, size_t offset, struct json_object *o) {
     ndp_str text = {0};
     int first = *(const int *)((const char *)&f->kinds[f->kind_of[0]] + offset), others = 0;
@@ -159,19 +159,19 @@ bool ndp_identity_is_shape(const ndp_facts *f, const char *key) {
     return false;
 }
 
-/* ---- what keys name ---- */
+/* ---- keys whose contents count ---- */
 
 static void add_hash(ndp_str *out, ndp_hash128 h) {
     ndp_str_addf(out, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-/* With the window that model.sliding_window sets: the model was built with it. */
+/* The facts include the window that model.sliding_window sets, since the model was built with it. */
 static void add_model(const ndp_trainer *t, const char *key, struct json_object *o) {
     (void)key;
     add_facts(&t->model.facts, o);
 }
 
-/* The files, and the tokens that the tokenizer and the format made of them. */
+/* Hashes of the files, and of the tokens made from them. */
 static void add_files(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str files = {0}, tokens = {0};
     add_hash(&files, t->data.content);
@@ -189,7 +189,7 @@ static void add_held_files(const ndp_trainer *t, const char *key, struct json_ob
     add_text(o, key, &text);
 }
 
-/* bos and eos may stand in a file beside the tokenizer's. */
+/* With bos and eos, which may come from a file that the fingerprint does not cover. */
 static void add_tokenizer(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str text = {0};
     add_hash(&text, ndp_tokenizer_fingerprint(t->data.tokenizer));
@@ -213,7 +213,7 @@ static void add_end_token(const ndp_trainer *t, const char *key, struct json_obj
     add_text(o, key, &text);
 }
 
-/* Every NDP_KEY_CONTENTS key; NULL: one of the others has it. */
+/* Every NDP_KEY_CONTENTS key; NULL: covered by another key. */
 static const struct {
     const char *key;
     void (*add)(const ndp_trainer *t, const char *key, struct json_object *o);
@@ -231,7 +231,7 @@ static ndp_status add_contents(const ndp_trainer *t, const char *key, struct jso
                 contents[i].add(t, key, o);
             return NDP_OK;
         }
-    return NDP_FAIL(NDP_EBUG, "nothing says what the contents of %s are", key);
+    return NDP_FAIL(NDP_EBUG, "there is no rule for the contents of %s", key);
 }
 
 /* ---- all of it ---- */
@@ -269,7 +269,7 @@ ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out) {
 
 /* ---- checkpoints without an identity ---- */
 
-/* They counted their data, under these names. */
+/* Their counts, and the keys they are compared as. */
 static const struct {
     const char *then, *now;
 } counted[] = {{"rows", "data.rows"},

@@ -1,4 +1,5 @@
-/* The identity of a run against that of a checkpoint. */
+/* Comparing the identity of a run with that of a checkpoint: which keys differ, which of them may be accepted, and what
+ * an accepted change does to learning rate and data cursor. */
 #include "train/identity.h"
 
 #include "base/json.h"
@@ -16,7 +17,7 @@ typedef struct identity_comparison {
     const ndp_checkpoint_info *info;
     const char *folder;
     struct json_object *then, *now; /* identities; owned */
-    bool counted;                   /* the checkpoint has none, only counts */
+    bool counted;                   /* the checkpoint has no identity, only counts */
     key_difference *of;
     int n;
 } identity_comparison;
@@ -29,9 +30,9 @@ static bool is_any(const char *key, const char *const *keys, int n) {
 }
 #define IS_ANY(key, keys) is_any(key, keys, NDP_COUNT(keys))
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
-/* A value in a message: short, and nothing that a terminal or YAML would obey. */
+/* A value as shown in a message: shortened, and without control characters. */
 static void add_shown(ndp_str *out, const char *text) {
     enum { MOST = 64 };
     size_t n = strlen(text), shown = ndp_utf8_valid_prefix(text, n > MOST ? MOST : n);
@@ -47,7 +48,7 @@ static void add_difference(ndp_str *out, const key_difference *d) {
     add_shown(out, d->now);
 }
 
-/* Says a line on rank 0 and releases it. */
+/* Reports a line, which is released. */
 static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
     if (line->failed) {
         ndp_str_release(line);
@@ -82,7 +83,7 @@ static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
     return NDP_OK;
 }
 
-/* "lr of step 7: 3e-05 then, 0.0001 now"; nothing when no difference touches it. */
+/* "lr of step 7: 3e-05 then, 0.0001 now"; nothing if no difference affects it. */
 static ndp_status add_lr(const identity_comparison *c, const char *before, ndp_str *out) {
     bool touched = false;
     ndp_config then;
@@ -104,7 +105,7 @@ static bool moves_rows(const char *key) {
            (strncmp(key, "data.", 5) == 0 && strcmp(key, "data.validation_files") != 0);
 }
 
-/* What the data cursor, which counts samples, means in other data or another order. */
+/* Says what the data cursor, a count of samples, means for other data or another order. */
 static ndp_status say_cursor(const identity_comparison *c) {
     enum { SHOWN = 8 };
     const ndp_trainer *t = c->t;
@@ -126,7 +127,7 @@ static ndp_status say_cursor(const identity_comparison *c) {
 
 /* ---- what differs ---- */
 
-/* What the tokens are made of: where one of these differs, other tokens follow from it. */
+/* What tokens are made from: if one of these differs, different tokens are only a consequence. */
 static const char *const token_keys[] = {"data.files",          "data.format",        "data.text_field",
                                          "data.messages_field", "data.prompt_field",  "data.input_field",
                                          "data.response_field", "data.chat_template", "data.train_on",
@@ -153,7 +154,7 @@ static void compare_key(identity_comparison *c, const char *key, ndp_str *only_o
 }
 
 static ndp_status compare_identities(identity_comparison *c) {
-    static const char last[] = "data.tokens"; /* counts by the others */
+    static const char last[] = "data.tokens"; /* compared last: it depends on the others */
     ndp_str only_one = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
     if (!c->of)
@@ -171,7 +172,8 @@ static ndp_status compare_identities(identity_comparison *c) {
             add_key(&only_one, old);
     }
     if (only_one.length && !c->counted)
-        ndp_warn(&c->t->log, "the checkpoint of step %lld was made by another version, so this cannot be compared: %s",
+        ndp_warn(&c->t->log,
+                 "the checkpoint of step %lld was written by another version; these keys cannot be compared: %s",
                  (long long)c->info->step, only_one.data);
     ndp_str_release(&only_one);
     return NDP_OK;
@@ -184,7 +186,7 @@ static bool is_accepted(const identity_comparison *c, const char *key) {
     return o && o->accept && is_any(key, o->accept, o->accept_count);
 }
 
-/* Why a difference cannot be accepted; NULL: it can. */
+/* Why a difference can never be accepted; NULL if it can. */
 static const char *why_never(const identity_comparison *c, const key_difference *d) {
     const ndp_config *now = c->t->job.config;
     if (strcmp(d->key, "optimizer.name") == 0)
@@ -193,13 +195,13 @@ static const char *why_never(const identity_comparison *c, const key_difference 
         return "the tensors have other shapes";
     if (strcmp(d->key, "optimizer.momentum") == 0 && now->optimizer.name == NDP_SGD &&
         (strtod(d->then, NULL) > 0) != (now->optimizer.momentum > 0))
-        return "only a run with momentum has tensors of it";
+        return "only a run with momentum saves momentum tensors";
     return NULL;
 }
 
 /* One message for all differences that are not accepted. */
 static ndp_status check_differences(const identity_comparison *c) {
-    enum { MOST = 8 }; /* of another model nearly everything differs */
+    enum { MOST = 8 }; /* with another model nearly every key differs */
     ndp_str message = {0}, flags = {0};
     int refused = 0;
     bool possible = true;
@@ -224,7 +226,7 @@ static ndp_status check_differences(const identity_comparison *c) {
     if (possible)
         ndp_str_addf(&message, "resume with%s%s", flags.data ? flags.data : "", refused > MOST ? " and so on" : "");
     else
-        ndp_str_add(&message, "begin a new run in another train.output_dir");
+        ndp_str_add(&message, "start a new run in another train.output_dir");
     ndp_str_release(&flags);
     if (refused && st == NDP_OK)
         return fail_with(&message);
@@ -254,8 +256,8 @@ static int role_of(const char *key) {
     return -1;
 }
 
-/* A run that is started again by itself (--restarts, Slurm) has the same words, and a checkpoint that was saved since.
- */
+/* Whether the checkpoint already records the change. A run that is restarted (--restarts, Slurm) has the same --accept,
+ * but a newer checkpoint. */
 static bool was_accepted(const identity_comparison *c, const char *key) {
     struct json_object *all = json_object_object_get(c->info->extra, "accepted");
     for (size_t i = json_object_is_type(all, json_type_array) ? json_object_array_length(all) : 0; i-- > 0;) {
@@ -267,7 +269,7 @@ static bool was_accepted(const identity_comparison *c, const char *key) {
     return false;
 }
 
-/* --accept is for a difference that is there. */
+/* Every --accept must name a key that differs. */
 static ndp_status check_accepted(const identity_comparison *c) {
     const ndp_train_opts *o = c->t->opts;
     for (int k = 0; o && o->accept && k < o->accept_count; k++) {
@@ -352,7 +354,7 @@ static ndp_status read_identities(identity_comparison *c) {
         c->then = ndp_identity_counted(c->info);
         c->now = ndp_identity_count(c->t);
         ndp_warn(&c->t->log,
-                 "the checkpoint of step %lld was made by an earlier version: the numbers of its data and train.seed "
+                 "the checkpoint of step %lld was written by an earlier version: the counts of its data and train.seed "
                  "are compared; model, tokenizer, optimizer, batch, schedule and the contents of the data cannot be",
                  (long long)c->info->step);
         return NDP_OK;

@@ -1,4 +1,8 @@
-/* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model. */
+/* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model.
+ *
+ * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
+ * their stop flags, so that they stop after the same step. What rank 0 writes, it writes while it holds the lock; its
+ * errors become those of all ranks by ndp_agree. */
 #include "checkpoint/agree.h"
 #include "train/identity.h"
 #include "train/run_folder.h"
@@ -39,16 +43,15 @@ static ndp_status refuse_other_run(const ndp_config *c) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", c->train.output_dir, signs[i]);
         if (ndp_path_exists(path))
-            return NDP_FAIL(
-                NDP_EINVAL,
-                "train.output_dir %s holds another run (%s is there): name another folder, remove it, or go "
-                "on with it by --resume",
-                c->train.output_dir, signs[i]);
+            return NDP_FAIL(NDP_EINVAL,
+                            "train.output_dir %s holds another run (%s is there): choose another folder, remove it, or "
+                            "continue the run with --resume",
+                            c->train.output_dir, signs[i]);
     }
     return NDP_OK;
 }
 
-/* Comes after a resume: one that is refused leaves the job.yaml of its run. */
+/* Called after a resume, so that a refused one keeps the job.yaml of its run. */
 static ndp_status write_job(const training_loop *l) {
     char path[4096], *yaml;
     NDP_TRY(ndp_lock_check(l->lock)); /* reading the data may have taken hours */
@@ -66,27 +69,28 @@ static ndp_status write_job(const training_loop *l) {
     return st;
 }
 
-/* What rank 0 wrote, "/job.yaml"; "": the folder itself. The first checkpoint would show it too, hours later. */
+/* Checks that this rank sees what rank 0 wrote: "/job.yaml", or "" for the folder. The first checkpoint would fail on a
+ * folder that is not shared, but only hours later. */
 static ndp_status check_shared_folder(const training_loop *l, const char *name) {
     char path[4096];
     snprintf(path, sizeof path, "%s%s", l->config->train.output_dir, name);
     if (ndp_path_exists(path))
         return NDP_OK;
     return NDP_FAIL(NDP_EIO,
-                    "'%s', which rank 0 wrote, is not here: train.output_dir has to be on a disk that all "
-                    "hosts share",
+                    "'%s', which rank 0 wrote, is not visible on this host: train.output_dir must be on a disk that "
+                    "all hosts share",
                     path);
 }
 
-/* Lines of steps after `step` belong to a future that did not come to be saved: a resumed run writes them anew. */
+/* Removes the lines of steps after `step`, which were never saved: a resumed run writes them again. */
 static ndp_status cut_metrics(const char *path, int64_t step) {
-    ndp_mapped file; /* may have gigabytes */
+    ndp_mapped file; /* mapped, since it may be gigabytes */
     if (!ndp_path_exists(path))
         return NDP_OK;
     NDP_TRY(ndp_file_map(path, &file));
     const char *text = (const char *)file.data, *end = text;
     for (const char *next; (next = memchr(end, '\n', file.size - (size_t)(end - text))); end = next + 1) {
-        char head[48]; /* sscanf would look for the end of all lines */
+        char head[48]; /* a copy, since sscanf would scan to the end of the file */
         long long at = 0;
         snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
         if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
@@ -107,7 +111,7 @@ static ndp_status open_metrics(training_loop *l) {
                       : NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* JSON has no NaN: what is not finite is null. */
+/* JSON has no NaN or infinity: they are written as null. */
 static void put_number(FILE *f, const char *key, double x) {
     if (isfinite(x))
         fprintf(f, ", \"%s\": %.17g", key, x);
@@ -149,8 +153,7 @@ static ndp_status save_checkpoint(training_loop *l) {
     return NDP_OK;
 }
 
-/* What ranks tell each other after a step. They see a signal at different times, and stop after the same step because
- * they ask; and the peak is that of all of them. */
+/* Sums the stop flags, so that ranks that see a signal at different times stop after the same step, and the peaks. */
 static ndp_status sum_over_ranks(const training_loop *l, bool *stop) {
     ndp_trainer *t = l->trainer;
     double sums[] = {l->opts->stop && *l->opts->stop, ndp_trainer_own_peak(t)};
@@ -176,7 +179,7 @@ static ndp_status check_finite(const training_loop *l, const ndp_metrics *m) {
     if (isfinite(m->loss) && isfinite(m->grad_norm))
         return NDP_OK;
     return NDP_FAIL(NDP_EINVAL,
-                    "step %lld: the loss is %g and the gradient norm %g; the run stops before more is lost. Lower "
+                    "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower "
                     "optimizer.lr or set optimizer.max_grad_norm, then --resume from step %lld",
                     (long long)m->step, m->loss, m->grad_norm, (long long)l->saved);
 }
@@ -200,7 +203,7 @@ static ndp_status run_steps(training_loop *l) {
         if (stop || (c->checkpoint.every > 0 && m.step % c->checkpoint.every == 0))
             NDP_TRY(save_checkpoint(l));
         if (stop)
-            return NDP_FAIL(NDP_EINTR, "stopped after step %lld; go on with --resume", (long long)m.step);
+            return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume", (long long)m.step);
     }
     return NDP_OK;
 }
@@ -214,7 +217,7 @@ static ndp_status say_peak(const training_loop *l) {
     return NDP_OK;
 }
 
-/* At the start, for all mfu; not where there is no step. */
+/* Measures the peak at the start, unless there is no step to do. */
 static ndp_status measure_peak(const training_loop *l) {
     if (ndp_trainer_updates(l->trainer) >= l->config->train.steps)
         return NDP_OK;
@@ -222,7 +225,7 @@ static ndp_status measure_peak(const training_loop *l) {
     return say_peak(l);
 }
 
-/* At the end, where that of the start, which was printed, is not what mfu was relative to. */
+/* Prints the peak again at the end if it has grown noticeably since the start, when it was first printed. */
 static ndp_status report_peak(const training_loop *l) {
     const double shown = 1.01;
     return l->trainer->peak.flops > shown * l->trainer->peak.first ? say_peak(l) : NDP_OK;
@@ -236,7 +239,7 @@ static ndp_status begin_run(training_loop *l) {
             say_line(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
         else
             say_line(l, "resume: from step %lld", (long long)step);
-        NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: %s holds no checkpoint to differ from",
+        NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: there is no checkpoint in %s to differ from",
                   l->opts->accept[0], l->config->train.output_dir);
         l->saved = step < 0 ? 0 : step;
     }
@@ -267,7 +270,7 @@ static ndp_status check_folder(const training_loop *l) {
     return ndp_run_folder_clean(l->config->train.output_dir);
 }
 
-/* One rank takes the folder and looks into it, before anything is spent. */
+/* Rank 0 locks the folder and checks it, before any other work. */
 static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_comm *world;
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};

@@ -80,7 +80,7 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     return NDP_OK;
 }
 
-/* What a resume did to the folder, and why; the caller's log is that of rank 0. */
+/* Warns of what a resume did to the folder, and why. Called on rank 0. */
 static void warn_of(const ndp_trainer *t, const char *path, const ndp_resume *r, const char *names) {
     if (r->unverifiable)
         ndp_warn(

@@ -1,3 +1,5 @@
+/* Weights to and from the slices of an engine: lists of tensors for files, loading a model folder, drawing at random.
+ */
 #include "train/weights.h"
 
 #include <stdlib.h>
@@ -102,7 +104,7 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_segments *segments = &m->buffers[b].segments;
         const ndp_shard *s = ndp_engine_shard(e, b);
-        int tensors[NDP_MOST_SEGMENTS]; /* of each segment, by place in the list: parts of one tensor have the same */
+        int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
         for (int i = 0; i < segments->n; i++) {
             if (i == 0 || !ndp_segment_continues(&segments->items[i]))
                 NDP_TRY(add_spec(list, &segments->items[i], prefix, stored));

@@ -1,4 +1,4 @@
-/* The public words for configurations and worlds. */
+/* The public functions for worlds of ranks, and how many ranks a configuration needs. */
 #include "comm/launched.h"
 #include "host/mpi_folder.h"
 #include "train/job.h"
@@ -43,7 +43,7 @@ ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
     return NDP_OK;
 }
 
-/* One rank of this process: what it failed with is told to the others. */
+/* Runs the only rank of this process. If it fails, its error goes to the other ranks of the world. */
 static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {
     ndp_status st = body(t, arg);
     if (st != NDP_OK && st != NDP_EINTR)
@@ -52,10 +52,10 @@ static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, vo
     return st;
 }
 
-/* A rank that was started knows by whom: another transport would be a world of its own. */
+/* A launched rank must use the transport of its launcher; with another it would be alone in a world of its own. */
 static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
     NDP_CHECK(!on_host || strcmp(kind, "mpi") != 0,
-              "train.transport mpi: mpirun has not started these ranks; take `auto`, or start them with mpirun or "
+              "train.transport mpi: mpirun has not started these ranks; use `auto`, or start them with mpirun or "
               "`ndparallel launch --transport mpi`");
     if (on_host || strcmp(kind, "shm") == 0)
         return ndp_transport_shm(out);
@@ -75,7 +75,7 @@ ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, vo
     NDP_TRY(ndp_config_ranks(c, &ranks));
     if (strcmp(kind, "local") == 0 || (automatic && ranks > 1))
         return ndp_local_world(ranks, body, arg);
-    NDP_CHECK(ranks == 1, "train.transport self is one rank, the layout asks for %d: use local, shm or mpi", ranks);
+    NDP_CHECK(ranks == 1, "train.transport self is one rank, but the layout needs %d: use local, shm or mpi", ranks);
     NDP_TRY(ndp_transport_self(&t));
     return run_alone(t, body, arg);
 }

@@ -1,4 +1,6 @@
-/* Layouts against one rank: which runs there are, the memory for them, and which axis it is. */
+/* ndp_verify: comparing layouts with one rank. Checks all runs and their memory first, then runs the job on one rank
+ * (if the bounds are a spread, also with other cuts of the batch and other orders of sums), then on each layout. For a
+ * layout that disagrees, it runs each of its axes alone. */
 #include "verify/verify.h"
 
 #include "base/clock.h"
@@ -11,7 +13,7 @@
 
 enum { MOST_RANKS = 4096, LEAST_CUTS = 3, ONE_RANK_RUNS = 1 + NDP_SPREAD_RUNS };
 
-/* AdamW's bounds hold up to here: beyond, rounding grows from step to step. */
+/* The bounds hold for AdamW up to this learning rate; above it, rounding errors grow from step to step. */
 static const double most_lr = 1e-3;
 
 typedef struct verification {
@@ -23,7 +25,7 @@ typedef struct verification {
     ndp_outcome one;
 } verification;
 
-/* A run: the layout, and how one rank's sums are split (0: the micro-batch that the job says). */
+/* How a run is made: its layout, and for runs on one rank how sums are split (micro_batch 0: that of the job). */
 typedef struct verify_way {
     ndp_layout layout;
     ndp_spread_run split;
@@ -42,7 +44,7 @@ __attribute__((format(printf, 2, 3))) static void say_line(const verification *v
     v->opts->say(v->opts->user, line);
 }
 
-/* The message of a failure that belongs to one layout. */
+/* Prefixes the current error with the layout that it belongs to. */
 static ndp_status of_layout(const char *layout, ndp_status st) {
     char message[1024];
     snprintf(message, sizeof message, "%s", ndp_error_message());
@@ -62,7 +64,7 @@ static ndp_status configure_way(const verification *v, const verify_way *w, ndp_
     return NDP_OK;
 }
 
-/* Ranks of a layout; more than MOST_RANKS are all one. */
+/* The number of ranks of a layout, or MOST_RANKS + 1 if there are more. */
 static int count_ranks(const ndp_layout *l) {
     int64_t product = 1;
     for (int axis = 0; axis < NDP_AXES && product <= MOST_RANKS; axis++)
@@ -111,8 +113,9 @@ static ndp_status train_way(const verification *v, const verify_way *w, ndp_outc
 
 /* ---- before anything runs ---- */
 
-/* Checks that it can be run; *most becomes the larger of it and what the run takes, with what its ranks read tensors
- * into. */
+/* Checks that a run is possible, and raises *most to its memory, including the buffers that its ranks read tensors
+ * into.
+ */
 static ndp_status check_way(const verification *v, const verify_way *w, int64_t *most) {
     ndp_config c;
     ndp_job j;
@@ -123,7 +126,8 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
         j.split_sums = w->split.split_sums;
-        int64_t rows = j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up in one */
+        int64_t rows =
+            j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up may be one tensor */
         st = ndp_job_memory(&j, &bytes);
         bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
@@ -133,7 +137,7 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     return st;
 }
 
-/* The runs on one rank: the one to compare with, and where bounds are a spread those that differ in their sums. */
+/* Lists the runs on one rank: the reference and, if the bounds are a spread, runs whose sums have other orders. */
 static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     int n = 0;
@@ -149,8 +153,8 @@ static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]
 static ndp_status check_spread(const verification *v) {
     int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, sizes);
     NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
-              "the bounds of bf16 and of SGD come from runs on one rank that cut the global batch in at least %d ways; "
-              "%d sample%s can be cut in %d: set batch.global_batch_size to a multiple of 4",
+              "the bounds for bf16 and SGD come from runs on one rank that split the global batch in at least %d ways; "
+              "%d sample%s can be split in %d: set batch.global_batch_size to a multiple of 4",
               LEAST_CUTS, v->config.batch.global_batch_size, v->config.batch.global_batch_size == 1 ? "" : "s", n);
     return NDP_OK;
 }
@@ -179,12 +183,12 @@ static ndp_status check_memory(const verification *v, int64_t run_bytes, int out
                                .besides = outcomes * ndp_outcome_bytes(ndp_facts_parameters(&j.facts), j.model.master),
                                .what = "verify",
                                .less = "All ranks are in this process, and the gradients and weights of two or more "
-                                       "runs are kept. Verify a smaller model of the same kind, a smaller "
+                                       "runs are kept. Verify a smaller model of the same kind, or lower "
                                        "batch.micro_batch_size or data.sequence_length"};
     static const ndp_log log = {NDP_LOG_INFO, 0};
     ndp_job_release(&j);
     NDP_TRY(ndp_memory_check(&n, v->config.train.force_memory, &log));
-    say_line(v, "memory: %s at most, %s available", ndp_human_bytes((double)ndp_memory_of_host(&n), need),
+    say_line(v, "memory: at most %s, %s available", ndp_human_bytes((double)ndp_memory_of_host(&n), need),
              ndp_human_bytes((double)ndp_memory_available(), have));
     return NDP_OK;
 }
@@ -225,7 +229,7 @@ static ndp_status run_reference(const verification *v, const verify_way *w, ndp_
         snprintf(how, sizeof how, ", micro batch %d%s%s", w->split.micro_batch,
                  w->split.split_sums ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
     NDP_TRY(train_way(v, w, out));
-    say_line(v, "one rank%s: %d step%s in %.1f s, loss %.4f at the last", how, out->steps, out->steps == 1 ? "" : "s",
+    say_line(v, "one rank%s: %d step%s in %.1f s, last loss %.4f", how, out->steps, out->steps == 1 ? "" : "s",
              ndp_now() - start, out->loss[out->steps - 1]);
     return check_finite(out);
 }
@@ -255,9 +259,9 @@ static ndp_status compare_layout(const verification *v, const ndp_layout *l, ndp
     return st;
 }
 
-/* Runs each axis of a layout that disagrees alone, and says which one it is. */
+/* Runs each axis of a disagreeing layout alone, to find the one that causes it. */
 static ndp_status find_axis(const verification *v, const ndp_layout *l, ndp_str *out) {
-    int axes = 0, guilty = 0;
+    int axes = 0, disagree = 0;
     for (int axis = 0; axis < NDP_AXES; axis++)
         axes += l->size[axis] > 1;
     for (int axis = 0; axis < NDP_AXES; axis++) {
@@ -279,12 +283,12 @@ static ndp_status find_axis(const verification *v, const ndp_layout *l, ndp_str 
         }
         NDP_TRY(compare_layout(v, &alone.layout, &d));
         bool agrees = !ndp_difference_words(&d, words, sizeof words);
-        guilty += !agrees;
+        disagree += !agrees;
         ndp_str_addf(out, "alone %s", agrees ? "agrees" : "disagrees, too");
         say_line(v, "  %s=%d alone: %s", ndp_axis_name((ndp_axis)axis), l->size[axis], agrees ? "agrees" : words);
     }
-    if (axes > 1 && guilty == 0)
-        ndp_str_add(out, ": it is their being together");
+    if (axes > 1 && disagree == 0)
+        ndp_str_add(out, ": the combination disagrees");
     return NDP_OK;
 }
 
@@ -329,12 +333,12 @@ static ndp_status verify_layouts(verification *v, ndp_verdict *verdicts) {
     return st;
 }
 
-/* What of the job does not hold here. */
-static void set_aside(verification *v) {
+/* Overrides settings of the job that verify cannot use. */
+static void override_settings(verification *v) {
     ndp_config *c = &v->config;
     c->train.ranks = 0;
     if (c->optimizer.name == NDP_ADAMW && c->optimizer.lr > most_lr) {
-        say_line(v, "optimizer.lr %g is held to %g, for which the bounds are known", c->optimizer.lr, most_lr);
+        say_line(v, "optimizer.lr %g is lowered to %g, up to which the bounds hold", c->optimizer.lr, most_lr);
         c->optimizer.lr = most_lr;
     }
 }
@@ -344,12 +348,12 @@ ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp
     verification v = {.opts = o, .alter = alter, .user = user, .bounds = ndp_bounds_of(c)};
     const char *transport = c->train.transport;
     NDP_CHECK(o->n >= 1, "no layout to verify; name one, such as dp_shard=4,tp=2");
-    NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS,
-              "%d steps; a comparison has 1 to %d, for which the bounds are known", o->steps, NDP_VERIFY_STEPS);
+    NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS, "%d steps; give 1 to %d, for which the bounds hold",
+              o->steps, NDP_VERIFY_STEPS);
     NDP_CHECK(strcmp(transport, "auto") == 0 || strcmp(transport, "local") == 0,
-              "train.transport %s: verify runs its ranks as threads of one process, which is local", transport);
+              "train.transport %s: verify runs its ranks as threads of one process; use local or auto", transport);
     NDP_TRY(ndp_config_copy(c, &v.config));
-    set_aside(&v);
+    override_settings(&v);
     ndp_status st = verify_layouts(&v, verdicts);
     ndp_outcome_release(&v.one);
     ndp_bounds_release(&v.bounds);

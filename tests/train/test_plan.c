@@ -66,7 +66,7 @@ static void axes_inside_units_are_printed(void **state) {
     o.rank = 1;
     char *text = plan(c, &o);
     static const char *const budget[] = {
-        "rows: 128 of a micro-batch; a rank has 64, attention 64 over the keys of 128, the residual stream 32\n",
+        "rows: 128 of a micro-batch; a rank has 64, attention 64 queries over 128 keys, the residual stream 32\n",
         "over 6 ranks\n", /* shard x cp */
         "shift          block: kv\n",
         "shift          block: dkv\n",

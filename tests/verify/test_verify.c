@@ -199,7 +199,7 @@ static void bugs_are_named(void **state) {
     v = verify_fault(*state, &counted_twice, REPLICATE | SHARD, "dp_replicate=2,dp_shard=2");
     assert_int_equal(v.of[NDP_MEASURE_FIRST_GRADIENT].beyond, 0);
     check_words(&v, "grad_norm, step 1: off by");
-    check_words(&v, "dp_replicate=2 alone agrees; dp_shard=2 alone agrees: it is their being together");
+    check_words(&v, "dp_replicate=2 alone agrees; dp_shard=2 alone agrees: the combination disagrees");
 }
 
 /* ---- refusals ---- */
