@@ -259,7 +259,7 @@ static void nothing_to_compare_with(void **state) {
     set(c, "batch.global_batch_size=5");
     set(c, "batch.micro_batch_size=1");
     CHECK_FAILS(verify(c, &h, (const char *const[]){"dp_shard=5"}, 1, 2, &v), NDP_EINVAL,
-                "5 samples can be cut in 2: set batch.global_batch_size to a multiple of 4");
+                "5 samples can be split in 2: set batch.global_batch_size to a multiple of 4");
     set(c, "batch.global_batch_size=4");
     set(c, "precision.compute=fp32");
     set(c, "optimizer.name=sgd");
