@@ -99,9 +99,10 @@ static void padding_is_said(void **state) {
                          "data.sequence_length=126");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text = plan(c, &o);
-    static const char *const words[] = {"rows: 126 of a micro-batch, padded to 128; a rank has 32, attention 64 over "
-                                        "the keys of 128, the residual stream 32",
-                                        "all_to_all     block: "};
+    static const char *const words[] = {
+        "rows: 126 of a micro-batch, padded to 128; a rank has 32, attention 64 queries over "
+        "128 keys, the residual stream 32",
+        "all_to_all     block: "};
     check_words(text, words, NDP_COUNT(words));
     free(text);
     ndp_config_destroy(c);
