@@ -37,13 +37,13 @@ static void batch(ndp_dtype t, int samples, int length, int steps) {
         if (!even)
             compare("cp 2, ring", (job){.cp = 2}, &one);
         if (!even)
-            compare("cp 2, all_gather", (job){.cp = 2, .parallel.cp_all_gather = true}, &one);
+            compare("cp 2, all_gather", (job){.cp = 2, .all_gather = true}, &one);
         if (even)
             compare("sp 2", (job){.sp = 2}, &one);
         if (even)
             compare("tp 2", (job){.tp = 2}, &one);
         if (even)
-            compare("tp 2, all_reduce", (job){.tp = 2, .parallel.tp_whole_rows = true}, &one);
+            compare("tp 2, all_reduce", (job){.tp = 2, .whole_rows = true}, &one);
     }
 }
 

@@ -52,7 +52,7 @@ typedef struct job {
     int replicate, shard, cp, sp, tp; /* 0: 1 */
     int threads, steps;
     bool even_heads, details, quiet;
-    ndp_parallel parallel;
+    bool all_gather, whole_rows; /* cp without its ring; tp without sequence parallelism */
     /* results: medians; of rank 0: share of the step in begins and waits; of the communications' time that others'
      * work hid */
     double seconds, ratio, communicating, hidden;
@@ -153,7 +153,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .device = &ndp_device_cpu,
         .threads = j->threads,
         .accumulation = 1,
-        .parallel = j->parallel,
+        .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
         .reshard = true,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){m.facts.kv_heads}, &o.mesh));

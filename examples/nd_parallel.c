@@ -18,7 +18,7 @@ typedef struct job {
     atomic_bool begun; /* a rank of this process has met the others */
 } job;
 
-static void tell(void) { fprintf(stderr, "nd_parallel: %s\n", ndp_error_message()); }
+static void print_error(void) { fprintf(stderr, "nd_parallel: %s\n", ndp_error_message()); }
 
 /* The settings: all that is not said has a default, which `ndparallel config` lists. */
 static ndp_status configure(ndp_config *c, int argc, char **argv) {
@@ -66,7 +66,7 @@ static ndp_status train(ndp_world *world, void *arg) {
     if (st == NDP_OK)
         st = run(t, first);
     if (st != NDP_OK && ndp_world_fail(world)) /* the others fail for this reason, and keep still */
-        tell();
+        print_error();
     ndp_trainer_destroy(t);
     return st;
 }
@@ -83,7 +83,7 @@ int main(int argc, char **argv) {
     if (st == NDP_OK)
         st = ndp_world_run(j.config, train, &j);
     if (st != NDP_OK && !j.begun)
-        tell();
+        print_error();
     ndp_config_destroy(j.config);
     return st == NDP_OK ? 0 : 1;
 }

@@ -1,3 +1,4 @@
+/* Errors, option values and job files, for all commands. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -83,13 +84,17 @@ const char *cli_device(struct argp_state *state, const char *arg) {
 enum { OPTION_RANKS = 0x100, OPTION_TRANSPORT, OPTION_FORCE_MEMORY, OPTION_DEBUG };
 
 static const struct argp_option job_options[] = {
-    {"set", 's', "KEY=VALUE", 0, "Set a configuration key, overriding the file; `ndparallel config` lists the keys", 1},
+    {"set", 's', "KEY=VALUE", 0,
+     "Set a configuration key, overriding the file; `ndparallel config` lists the keys. May be repeated", 1},
     {"ranks", OPTION_RANKS, "N", 0, "Number of ranks (train.ranks)", 1},
     {"transport", OPTION_TRANSPORT, "NAME", 0,
-     "auto, self, local (threads of one process), shm (processes of one host) or mpi (train.transport)", 1},
+     "How ranks communicate (train.transport): auto, self (one rank), local (threads of one process), shm (processes "
+     "of "
+     "one host) or mpi",
+     1},
     {"force-memory", OPTION_FORCE_MEMORY, NULL, 0,
-     "Start although more memory is needed than is available (train.force_memory)", 1},
-    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 2},
+     "Start even if more memory is needed than is available (train.force_memory)", 1},
+    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error occurred", 2},
     {0},
 };
 

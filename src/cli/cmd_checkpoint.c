@@ -1,4 +1,4 @@
-/* ndparallel checkpoint: what a run has saved, whether it is whole, and away with what is not wanted. */
+/* ndparallel checkpoint: lists, verifies and removes the checkpoints of a run. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -11,30 +11,30 @@
 enum { OPTION_FORCE = 1 };
 
 static const struct argp_option options[] = {
-    {"force", OPTION_FORCE, NULL, 0, "With rm: also if no checkpoint that verifies is left", 0},
+    {"force", OPTION_FORCE, NULL, 0, "With rm: remove even the last checkpoint that verifies", 0},
     {0},
 };
 
-typedef enum action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_RM } action;
+typedef enum checkpoint_action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_RM } checkpoint_action;
 
-typedef struct arguments {
-    action action;
+typedef struct checkpoint_arguments {
+    checkpoint_action action;
     const char *run;
     const char **steps; /* as many as argv; borrowed from it */
     int n;
     bool force;
-} arguments;
+} checkpoint_arguments;
 
-static action find_action(struct argp_state *state, const char *word) {
+static checkpoint_action find_action(struct argp_state *state, const char *word) {
     static const char *const words[] = {"list", "verify", "rm"};
     for (int i = 0; i < 3; i++)
         if (strcmp(word, words[i]) == 0)
-            return (action)(ACTION_LIST + i);
+            return (checkpoint_action)(ACTION_LIST + i);
     argp_error(state, "unknown action '%s'; there are list, verify and rm", word);
     return ACTION_NONE;
 }
 
-static void check(const arguments *a, struct argp_state *state) {
+static void check_arguments(const checkpoint_arguments *a, struct argp_state *state) {
     if (a->action == ACTION_NONE)
         argp_error(state, "no action; give list, verify or rm");
     else if (!a->run)
@@ -44,13 +44,13 @@ static void check(const arguments *a, struct argp_state *state) {
     else if (a->action == ACTION_RM && !a->n)
         argp_error(state, "rm takes the steps to remove");
     else if (a->force && a->action != ACTION_RM)
-        argp_error(state, "--force goes with rm");
+        argp_error(state, "--force can only be used with rm");
     for (int i = 0; i < a->n && a->action == ACTION_VERIFY; i++)
         cli_integer(state, "step", a->steps[i], 0, LLONG_MAX);
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_checkpoint(int key, char *arg, struct argp_state *state) {
+    checkpoint_arguments *a = state->input;
     switch (key) {
     case OPTION_FORCE:
         a->force = true;
@@ -64,7 +64,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
             a->steps[a->n++] = arg;
         return 0;
     case ARGP_KEY_END:
-        check(a, state);
+        check_arguments(a, state);
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -82,12 +82,12 @@ static const char *state_text(ndp_checkpoint_state state) {
     return texts[state];
 }
 
-typedef struct count {
+typedef struct checkpoint_count {
     int shown, unverified;
-} count;
+} checkpoint_count;
 
-static void show(void *user, const ndp_checkpoint_entry *e) {
-    count *c = user;
+static void show_checkpoint(void *user, const ndp_checkpoint_entry *e) {
+    checkpoint_count *c = user;
     char date[32] = "";
     time_t saved = (time_t)e->saved;
     struct tm local;
@@ -107,15 +107,15 @@ static int no_memory(void) {
     return 1;
 }
 
-static int examine(const arguments *a) {
+static int examine_run(const checkpoint_arguments *a) {
     bool data = a->action == ACTION_VERIFY;
-    count c = {0};
+    checkpoint_count c = {0};
     int64_t *steps = calloc((size_t)a->n + 1, sizeof *steps);
     if (!steps)
         return no_memory();
     for (int i = 0; i < a->n; i++)
         steps[i] = strtoll(a->steps[i], NULL, 10);
-    ndp_status st = ndp_checkpoints_examine(a->run, steps, a->n, data, show, &c);
+    ndp_status st = ndp_checkpoints_examine(a->run, steps, a->n, data, show_checkpoint, &c);
     free(steps);
     if (st != NDP_OK)
         return cli_fail(st, false);
@@ -126,7 +126,7 @@ static int examine(const arguments *a) {
 
 /* ---- rm ---- */
 
-static int rm(const arguments *a) {
+static int remove_checkpoints(const checkpoint_arguments *a) {
     ndp_status st = ndp_checkpoints_remove(a->run, a->steps, a->n, a->force);
     if (st != NDP_OK)
         return cli_fail(st, false);
@@ -137,20 +137,21 @@ static int rm(const arguments *a) {
 
 int cmd_checkpoint(int argc, char **argv) {
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_checkpoint,
                                      "list RUN\nverify RUN [STEP...]\nrm RUN STEP...",
-                                     "List what a run has saved in RUN/checkpoints; verify every byte by the hashes "
-                                     "of its manifest; remove checkpoints.\vlist looks at manifests and sizes alone. "
-                                     "verify reads all data, at the speed of the disk; its exit code is 1 unless "
-                                     "everything verifies. rm takes steps, or names of folders as list shows them.",
+                                     "List the checkpoints in RUN/checkpoints, verify every byte of them against the "
+                                     "hashes in their manifests, or remove some. RUN is a job's train.output_dir.\v"
+                                     "list checks only manifests and file sizes. verify reads all data; its exit code "
+                                     "is 1 unless everything verifies. rm takes steps, or folder names as shown by "
+                                     "list.",
                                      NULL,
                                      NULL,
                                      NULL};
-    arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
+    checkpoint_arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
     if (!a.steps)
         return no_memory();
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    int code = a.action == ACTION_RM ? rm(&a) : examine(&a);
+    int code = a.action == ACTION_RM ? remove_checkpoints(&a) : examine_run(&a);
     free(a.steps);
     return code;
 }

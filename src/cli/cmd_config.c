@@ -1,4 +1,4 @@
-/* ndparallel config: the keys, their defaults, and the import of other programs' job files. */
+/* ndparallel config: lists the keys and their defaults, and imports the job files of other programs. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -13,7 +13,7 @@ static const struct argp_option options[] = {
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
+static error_t parse_config(int key, char *arg, struct argp_state *state) {
     bool *defaults = state->input;
     if (key == ARGP_KEY_ARG)
         argp_error(state, "unknown argument '%s'; did you mean import FILE?", arg);
@@ -38,11 +38,11 @@ static ndp_status defaults_text(char **text) {
 enum { OPTION_RANKS = 1, OPTION_FORCE };
 
 static const struct argp_option import_options[] = {
-    {"output", 'o', "FILE", 0, "Write the job to FILE; default: stdout", 0},
-    {"set", 's', "KEY=VALUE", 0, "Set a key of the job, overriding the file", 0},
+    {"output", 'o', "FILE", 0, "Write the job file to FILE; default: stdout", 0},
+    {"set", 's', "KEY=VALUE", 0, "Set a key of the job file, overriding the import. May be repeated", 0},
     {"ranks", OPTION_RANKS, "N", 0, "Number of ranks, if the file does not give it", 0},
-    {"force", OPTION_FORCE, NULL, 0, "Leave out keys that are unknown, or that change the result and are not supported",
-     0},
+    {"force", OPTION_FORCE, NULL, 0,
+     "Drop unknown keys, and unsupported keys that change the result, instead of failing", 0},
     {0},
 };
 
@@ -89,7 +89,7 @@ static error_t parse_import(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* The job, then the notes as comments. */
+/* Writes the job, then the notes as comments. */
 static bool write_job(FILE *out, const char *job, const char *notes) {
     fputs(job, out);
     fputs("\n", out);
@@ -100,7 +100,7 @@ static bool write_job(FILE *out, const char *job, const char *notes) {
     return fflush(out) == 0 && !ferror(out);
 }
 
-static int deliver(const import_arguments *a, const char *job, const char *notes) {
+static int write_imported(const import_arguments *a, const char *job, const char *notes) {
     FILE *out = a->output ? fopen(a->output, "w") : stdout;
     bool written = out && write_job(out, job, notes);
     int cause = errno;
@@ -118,7 +118,7 @@ static int deliver(const import_arguments *a, const char *job, const char *notes
     return 0;
 }
 
-static int import(int argc, char **argv) {
+static int import_file(int argc, char **argv) {
     static const struct argp argp = {import_options,
                                      parse_import,
                                      "FILE",
@@ -136,7 +136,7 @@ static int import(int argc, char **argv) {
     ndp_status st = ndp_config_create(&c);
     if (st == NDP_OK)
         st = ndp_config_import(c, a.file, &a.opts, &job, &notes);
-    int code = st == NDP_OK ? deliver(&a, job, notes) : cli_fail(st, false);
+    int code = st == NDP_OK ? write_imported(&a, job, notes) : cli_fail(st, false);
     free(job);
     free(notes);
     free(a.assignments);
@@ -146,7 +146,7 @@ static int import(int argc, char **argv) {
 
 int cmd_config(int argc, char **argv) {
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_config,
                                      "\nimport FILE [OPTION...]",
                                      "List the keys of a job file: their meaning, values and defaults.\v"
                                      "`ndparallel config import FILE` converts the job file of another program; see "
@@ -157,7 +157,7 @@ int cmd_config(int argc, char **argv) {
     if (argc > 1 && strcmp(argv[1], "import") == 0) {
         char name[] = "ndparallel config import";
         argv[1] = name;
-        return import(argc - 1, argv + 1);
+        return import_file(argc - 1, argv + 1);
     }
     bool defaults = false;
     argp_parse(&argp, argc, argv, 0, NULL, &defaults);

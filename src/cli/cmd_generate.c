@@ -1,3 +1,4 @@
+/* ndparallel generate: continues a prompt. */
 #include "cli/cli.h"
 
 #include <limits.h>
@@ -15,28 +16,29 @@ enum {
 };
 
 static const struct argp_option options[] = {
-    {"model", 'm', "DIR", 0, "Hugging Face folder", 0},
-    {"prompt", 'p', "TEXT", 0, "Text to continue; default: none", 0},
-    {"max-tokens", 'n', "N", 0, "Stop after N tokens; default: 256", 0},
-    {"temperature", OPTION_TEMPERATURE, "X", 0, "0 always takes the most likely token; default: 0", 0},
-    {"top-p", OPTION_TOP_P, "P", 0, "Sample from the most likely tokens whose probabilities add up to P; default: 1",
-     0},
+    {"model", 'm', "DIR", 0, "Hugging Face folder; required", 0},
+    {"prompt", 'p', "TEXT", 0, "Text to continue; default: empty, starting from the begin token", 0},
+    {"max-tokens", 'n', "N", 0, "Generate at most N tokens; default: 256", 0},
+    {"temperature", OPTION_TEMPERATURE, "X", 0,
+     "Sampling temperature; 0, the default, always takes the most likely token", 0},
+    {"top-p", OPTION_TOP_P, "P", 0,
+     "Sample only from the most likely tokens whose probabilities add up to P; default: 1, all", 0},
     {"seed", OPTION_SEED, "N", 0, "Seed for sampling; default: 42", 0},
     {"threads", 't', "N", 0, "Threads; default: all cores", 0},
     {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref (plain loops, for comparison)", 0},
     {"ids", OPTION_IDS, NULL, 0, "Print token ids instead of text", 0},
-    {"force-memory", OPTION_FORCE_MEMORY, NULL, 0, "Start although more memory is needed than is available", 0},
-    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error came from", 1},
+    {"force-memory", OPTION_FORCE_MEMORY, NULL, 0, "Start even if more memory is needed than is available", 0},
+    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error occurred", 1},
     {0},
 };
 
-typedef struct arguments {
+typedef struct generate_arguments {
     ndp_generate_opts generate;
     bool ids, debug, terminal;
-} arguments;
+} generate_arguments;
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_generate(int key, char *arg, struct argp_state *state) {
+    generate_arguments *a = state->input;
     switch (key) {
     case 'm':
         a->generate.model = arg;
@@ -80,7 +82,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* The output of a model of bytes may contain control characters, which a terminal would execute. */
+/* The output of a byte-level model may contain control characters, which a terminal would execute. */
 static void put_text(const char *text, bool terminal) {
     for (; *text; text++) {
         unsigned char c = (unsigned char)*text;
@@ -88,8 +90,8 @@ static void put_text(const char *text, bool terminal) {
     }
 }
 
-static bool emit(void *user, int32_t id, const char *text) {
-    const arguments *a = user;
+static bool print_token(void *user, int32_t id, const char *text) {
+    const generate_arguments *a = user;
     if (a->ids)
         printf("%d ", id);
     else
@@ -99,10 +101,11 @@ static bool emit(void *user, int32_t id, const char *text) {
 
 int cmd_generate(int argc, char **argv) {
     static const struct argp argp = {
-        options, parse, NULL, "Continue a prompt, printing the new text as it is generated.", NULL, NULL, NULL};
-    arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
+        options, parse_generate, NULL, "Continue a prompt, printing the new text as it is generated.",
+        NULL,    NULL,           NULL};
+    generate_arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
-    ndp_status st = ndp_generate(&a.generate, emit, &a);
+    ndp_status st = ndp_generate(&a.generate, print_token, &a);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);
     putchar('\n');

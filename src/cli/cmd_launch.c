@@ -1,4 +1,4 @@
-/* ndparallel launch: any program that uses the library, as the ranks of one world. */
+/* ndparallel launch: runs any program that uses the library as the ranks of one world. */
 #include "cli/cli.h"
 
 #include <string.h>
@@ -6,15 +6,16 @@
 enum { OPTION_THREADS = 1, OPTION_HOSTFILE, OPTION_TRANSPORT };
 
 static const struct argp_option options[] = {
-    {"ranks", 'n', "N", 0, "Number of ranks, each a process of the program", 0},
+    {"ranks", 'n', "N", 0, "Number of ranks, each one process; required", 0},
     {"threads", OPTION_THREADS, "N", 0, "Threads per rank (OMP_NUM_THREADS)", 0},
-    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0,
+     "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)", 0},
     {"transport", OPTION_TRANSPORT, "NAME", 0,
-     "shm (processes of this host), mpi (mpirun starts them) or auto: shm unless there are several hosts", 0},
+     "shm (processes of this host), mpi (started by mpirun) or auto, the default: mpi only for several hosts", 0},
     {0},
 };
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
+static error_t parse_launch(int key, char *arg, struct argp_state *state) {
     ndp_launch_opts *o = state->input;
     switch (key) {
     case 'n':
@@ -28,10 +29,10 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_TRANSPORT:
         if (strcmp(arg, "auto") != 0 && strcmp(arg, "shm") != 0 && strcmp(arg, "mpi") != 0)
-            argp_error(state, "--transport takes auto, shm or mpi, not '%s'", arg);
+            argp_error(state, "--transport '%s': expected auto, shm or mpi", arg);
         o->transport = arg;
         return 0;
-    case ARGP_KEY_ARG: /* the program: what follows is its own */
+    case ARGP_KEY_ARG: /* the program; everything after it is passed on */
         o->argv = state->argv + state->next - 1;
         state->next = state->argc;
         return 0;
@@ -48,11 +49,10 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 int cmd_launch(int argc, char **argv) {
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_launch,
                                      "-- PROGRAM [ARGUMENT...]",
-                                     "Run a program that uses libndparallel on many ranks: ndp_world_run joins them "
-                                     "into one world. The exit code is "
-                                     "that of the first rank to fail.",
+                                     "Run a program that uses libndparallel as many ranks, which its ndp_world_run "
+                                     "joins into one world. The exit code is that of the rank that failed first.",
                                      NULL,
                                      NULL,
                                      NULL};

@@ -1,3 +1,4 @@
+/* ndparallel plan: the memory, communication and program of one rank. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -6,19 +7,20 @@ enum { OPTION_PROGRAM = 1, OPTION_RANK, OPTION_PER_NODE, OPTION_CLUSTER };
 
 static const struct argp_option options[] = {
     {"program", OPTION_PROGRAM, NULL, 0, "Print the step program and the unit programs, one instruction per line", 0},
-    {"rank", OPTION_RANK, "R", 0, "The rank whose program or memory to show; default: 0", 0},
-    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Default: up to 8 ranks on one node, else 8 per node", 0},
-    {"cluster", OPTION_CLUSTER, "FILE", 0, "Not built yet: which layout is best on a cluster", 0},
+    {"rank", OPTION_RANK, "R", 0, "The rank to show; default: 0", 0},
+    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Ranks per node; default: one node for up to 8 ranks, else 8 per node",
+     0},
+    {"cluster", OPTION_CLUSTER, "FILE", OPTION_HIDDEN, NULL, 0}, /* refused, with what plan offers instead */
     {0},
 };
 
-typedef struct arguments {
+typedef struct plan_arguments {
     cli_job job;
     ndp_plan_opts plan;
-} arguments;
+} plan_arguments;
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_plan(int key, char *arg, struct argp_state *state) {
+    plan_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
@@ -45,14 +47,15 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 int cmd_plan(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_plan,
                                      "JOB.YAML",
-                                     "Show what one rank of a job needs and sends: memory by class, bytes by group; "
-                                     "with --program, every instruction it runs.",
+                                     "Show the memory that one rank of a job needs, by class, and the bytes that it "
+                                     "sends, by group; with --program, every instruction that it runs. Starts no "
+                                     "ranks and opens no data.",
                                      children,
                                      NULL,
                                      NULL};
-    arguments a = {.plan = NDP_PLAN_OPTS_INIT};
+    plan_arguments a = {.plan = NDP_PLAN_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     char *text = NULL;

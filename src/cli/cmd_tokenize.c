@@ -1,3 +1,4 @@
+/* ndparallel tokenize: texts to token ids and back. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -7,35 +8,36 @@ enum { OPTION_FIELD = 1, OPTION_SPECIAL, OPTION_PIECES, OPTION_COUNT, OPTION_DEC
 
 static const struct argp_option options[] = {
     {"tokenizer", 'm', "DIR", 0,
-     "Folder with a tokenizer.json (or vocab.json and merges.txt), a tokenizer.json, or bytes", 0},
+     "Folder with a tokenizer.json (or vocab.json and merges.txt), path of a tokenizer.json, or bytes; required", 0},
     {"file", 'f', "FILE", 0,
-     "JSONL with a text a line, or one text; with --decode, lists of ids. - is standard input: one text, or JSONL with "
-     "--text-field",
+     "JSONL with one text per line, or a text file; with --decode, lists of ids. - is standard input: one text, or "
+     "JSONL with --text-field",
      0},
     {"text", 't', "TEXT", 0, "Text to use instead of a file; with --decode, a list of ids", 0},
-    {"text-field", OPTION_FIELD, "NAME", 0, "Field of JSONL records; default: text", 0},
-    {"special", OPTION_SPECIAL, NULL, 0, "Add the special tokens around each text; with --decode, show them", 0},
+    {"text-field", OPTION_FIELD, "NAME", 0, "Field of JSONL records that holds the text; default: text", 0},
+    {"special", OPTION_SPECIAL, NULL, 0,
+     "Add the special tokens that the tokenizer puts around a text; with --decode, show them", 0},
     {"pieces", OPTION_PIECES, NULL, 0, "Print the tokens instead of their ids", 0},
-    {"count", OPTION_COUNT, NULL, 0, "Print the number of tokens", 0},
-    {"decode", OPTION_DECODE, NULL, 0, "Turn ids into texts, each a JSON string", 0},
-    {"debug", OPTION_DEBUG, NULL, 0, "Says where in the source an error came from", 1},
+    {"count", OPTION_COUNT, NULL, 0, "Print the number of tokens of each text", 0},
+    {"decode", OPTION_DECODE, NULL, 0, "Turn lists of ids back into texts, each printed as a JSON string", 0},
+    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error occurred", 1},
     {0},
 };
 
-typedef struct arguments {
+typedef struct tokenize_arguments {
     ndp_tokenize_opts tokenize;
-    int forms; /* of output that were asked for */
+    int forms; /* number of output forms given */
     bool debug;
-} arguments;
+} tokenize_arguments;
 
-static error_t parse_form(arguments *a, ndp_tokens_form form) {
+static error_t parse_form(tokenize_arguments *a, ndp_tokens_form form) {
     a->tokenize.form = form;
     a->forms++;
     return 0;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_tokenize(int key, char *arg, struct argp_state *state) {
+    tokenize_arguments *a = state->input;
     switch (key) {
     case 'm':
         a->tokenize.tokenizer = arg;
@@ -67,14 +69,14 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         if (!a->tokenize.file == !a->tokenize.text)
             argp_error(state, "give either --file FILE or --text TEXT");
         if (a->forms > 1)
-            argp_error(state, "--pieces, --count and --decode exclude each other");
+            argp_error(state, "--pieces, --count and --decode cannot be combined");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
     }
 }
 
-/* False when nobody reads any more. */
+/* False if stdout cannot be written any more. */
 static bool print_line(void *user, const char *line, size_t length) {
     (void)user;
     return fwrite(line, 1, length, stdout) == length && putchar('\n') != EOF;
@@ -82,8 +84,9 @@ static bool print_line(void *user, const char *line, size_t length) {
 
 int cmd_tokenize(int argc, char **argv) {
     static const struct argp argp = {
-        options, parse, NULL, "Turn texts into token ids, one JSON array per line, or back.", NULL, NULL, NULL};
-    arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
+        options, parse_tokenize, NULL, "Turn texts into token ids, one JSON array per text, or back.",
+        NULL,    NULL,           NULL};
+    tokenize_arguments a = {.tokenize = NDP_TOKENIZE_OPTS_INIT};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_status st = ndp_tokenize(&a.tokenize, print_line, NULL);
     if (st != NDP_OK)

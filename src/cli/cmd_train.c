@@ -1,4 +1,5 @@
-/* ndparallel train: in this process, in ranks that it launches, or as one rank of a world that was launched. */
+/* ndparallel train: runs a job in this process, in ranks that it launches, or as one rank of a world already launched.
+ */
 #include "cli/progress.h"
 #include "cli/ranks.h"
 
@@ -24,21 +25,25 @@ static const struct argp_option options[] = {
     {"resume-from", OPTION_RESUME_FROM, "STEP", 0,
      "Resume from the checkpoint of this step; newer ones are set aside, not overwritten", 0},
     {"accept", OPTION_ACCEPT, "KEY", 0,
-     "With --resume: go on although KEY (optimizer.lr) differs from the checkpoint; once for each key", 0},
+     "With --resume: allow KEY (such as optimizer.lr) to differ from the checkpoint. May be repeated", 0},
     {"restarts", OPTION_RESTARTS, "N", 0,
-     "If a rank dies, start the ranks again from the newest checkpoint, up to N times. Also takes the run folder over "
-     "from a run of another host that has been silent for 30 s",
+     "If a rank dies, start the ranks again from the newest checkpoint, up to N times. With --resume, also take over "
+     "the "
+     "run folder from a run on another host that has shown no sign of life for 30 s",
      0},
-    {"hostfile", OPTION_HOSTFILE, "FILE", 0, "Hosts for mpirun, one per line", 0},
+    {"hostfile", OPTION_HOSTFILE, "FILE", 0,
+     "Start the ranks with mpirun on these hosts, one per line (node-1 slots=8)", 0},
     {"dry-run", OPTION_DRY, NULL, 0,
-     "Check the job, read the beginning of its data, show what one rank needs and sends, then exit", 0},
-    {"no-data", OPTION_NO_DATA, NULL, 0, "With --dry-run: open neither the data nor the tokenizer", 0},
-    {"ranks-per-node", OPTION_PER_NODE, "N", 0, "For --dry-run; default: up to 8 ranks on one node, else 8 per node",
+     "Check the job, read the beginning of its data, and show the memory that one rank needs and what it sends; no "
+     "training",
      0},
+    {"no-data", OPTION_NO_DATA, NULL, 0, "With --dry-run: open neither the data nor the tokenizer", 0},
+    {"ranks-per-node", OPTION_PER_NODE, "N", 0,
+     "With --dry-run: ranks per node; default: one node for up to 8 ranks, else 8 per node", 0},
     {0},
 };
 
-typedef struct arguments {
+typedef struct train_arguments {
     cli_job job;
     bool resume, dry, no_data;
     int per_node, restarts;
@@ -46,9 +51,9 @@ typedef struct arguments {
     const char *hostfile;
     const char **accept; /* owned */
     int accept_count;
-} arguments;
+} train_arguments;
 
-static void add_accepted(arguments *a, const char *key, struct argp_state *state) {
+static void add_accepted(train_arguments *a, const char *key, struct argp_state *state) {
     const char **more = realloc(a->accept, ((size_t)a->accept_count + 1) * sizeof *more);
     if (!more)
         argp_failure(state, 1, 0, "no memory for the arguments");
@@ -56,13 +61,13 @@ static void add_accepted(arguments *a, const char *key, struct argp_state *state
     a->accept[a->accept_count++] = key;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_train(int key, char *arg, struct argp_state *state) {
+    train_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
         return 0;
-    case OPTION_RESUME: /* the last one counts: --restarts appends it, for the newest */
+    case OPTION_RESUME: /* the last --resume or --resume-from counts: --restarts appends one, for the newest */
         a->resume = true;
         a->resume_from = -1;
         return 0;
@@ -92,7 +97,7 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
         if (a->no_data && !a->dry)
             argp_error(state, "--no-data needs --dry-run: a real run needs its data");
         if (a->accept_count && !a->resume)
-            argp_error(state, "--accept needs --resume: only a run that goes on can differ");
+            argp_error(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
         return 0;
     default:
         return ARGP_ERR_UNKNOWN;
@@ -101,24 +106,24 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
 
 /* ---- ranks ---- */
 
-typedef struct run {
-    const arguments *arguments;
+typedef struct train_run {
+    const train_arguments *arguments;
     const ndp_config *config;
     cli_ranks ranks;
     cli_progress progress;
-} run;
+} train_run;
 
-/* Rank 0 has the live line; the others erase it before they write there. */
-static void clear(void *user, int rank) {
-    run *r = user;
+/* Rank 0 draws the live line; the others erase it before they write to the terminal. */
+static void clear_terminal(void *user, int rank) {
+    train_run *r = user;
     if (rank == 0)
         cli_progress_end(&r->progress);
     else
         cli_progress_erase(&r->progress);
 }
 
-static ndp_status body(ndp_world *w, void *user) {
-    run *r = user;
+static ndp_status train_rank(ndp_world *w, void *user) {
+    train_run *r = user;
     ndp_train_opts o = NDP_TRAIN_OPTS_INIT;
     o.resume = r->arguments->resume;
     o.resume_from = r->arguments->resume_from;
@@ -138,12 +143,12 @@ static ndp_status body(ndp_world *w, void *user) {
 
 /* ---- the command ---- */
 
-static int dry_run(const arguments *a, const ndp_config *c) {
+static int dry_run(const train_arguments *a, const ndp_config *c) {
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     o.ranks_per_node = a->per_node;
     o.data = !a->no_data;
     if (ndp_world_launched(NULL) && ndp_world_launched_rank() != 0)
-        return 0; /* once, not on every rank */
+        return 0; /* only rank 0 prints */
     char *text = NULL;
     ndp_status st = ndp_plan(c, &o, &text);
     return cli_print(st, text, a->job.debug);
@@ -159,16 +164,16 @@ static ndp_status log_every(const ndp_config *c, int *every) {
     return NDP_OK;
 }
 
-static int train(const arguments *a, const ndp_config *c, int argc, char **argv) {
+static int train_job(const train_arguments *a, const ndp_config *c, int argc, char **argv) {
     if (a->dry)
         return dry_run(a, c);
     int every;
     ndp_status st = log_every(c, &every);
     if (st == NDP_OK && !ndp_world_launched(NULL))
-        st = ndp_run_folder_check(c); /* before ranks are started */
+        st = ndp_run_folder_check(c); /* before any rank is started */
     if (st != NDP_OK)
         return cli_fail_early(st, a->job.debug);
-    run r = {.arguments = a, .config = c};
+    train_run r = {.arguments = a, .config = c};
     r.ranks = (cli_ranks){.argc = argc,
                           .argv = argv,
                           .command = "train",
@@ -176,8 +181,8 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
                           .debug = a->job.debug,
                           .saves = true,
                           .restarts = a->restarts,
-                          .body = body,
-                          .clear = clear,
+                          .body = train_rank,
+                          .clear = clear_terminal,
                           .user = &r};
     cli_progress_init(&r.progress, every);
     r.ranks.live = r.progress.columns > 0;
@@ -187,18 +192,18 @@ static int train(const arguments *a, const ndp_config *c, int argc, char **argv)
 int cmd_train(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
     static const struct argp argp = {options,
-                                     parse,
+                                     parse_train,
                                      "JOB.YAML",
-                                     "Train a model from a job file. Starts its ranks, with mpirun on several hosts, "
-                                     "or joins ranks that mpirun or srun started.",
+                                     "Train a model as described by a job file. Starts the ranks of the job, on "
+                                     "several hosts with mpirun, or joins the ranks that mpirun or srun started.",
                                      children,
                                      NULL,
                                      NULL};
-    arguments a = {.resume_from = -1};
+    train_arguments a = {.resume_from = -1};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     ndp_status st = cli_job_load(&a.job, &c);
-    int code = st == NDP_OK ? train(&a, c, argc, argv) : cli_fail_early(st, a.job.debug);
+    int code = st == NDP_OK ? train_job(&a, c, argc, argv) : cli_fail_early(st, a.job.debug);
     ndp_config_destroy(c);
     cli_job_release(&a.job);
     free(a.accept);

@@ -1,4 +1,4 @@
-/* ndparallel verify: layouts against one rank, as a table or as JSON. */
+/* ndparallel verify: compares layouts with one rank, and prints a table or JSON. */
 #include "cli/cli.h"
 
 #include <errno.h>
@@ -16,19 +16,19 @@ static const struct argp_option options[] = {
      "A layout to compare with one rank, such as dp_shard=4,tp=2: sizes of `parallelism` without '_size'; may be "
      "repeated",
      0},
-    {"steps", OPTION_STEPS, "N", 0, "Updates per run, 1 to 20; default: 20", 0},
-    {"json", OPTION_JSON, NULL, 0, "Print one line of JSON", 0},
+    {"steps", OPTION_STEPS, "N", 0, "Training steps per run, 1 to 20; default: 20", 0},
+    {"json", OPTION_JSON, NULL, 0, "Print the result as one line of JSON", 0},
     {0},
 };
 
-typedef struct arguments {
+typedef struct verify_arguments {
     cli_job job;
     const char **layouts;
     int n, steps;
     bool json;
-} arguments;
+} verify_arguments;
 
-static void add_layout(arguments *a, struct argp_state *state, const char *layout) {
+static void add_layout(verify_arguments *a, struct argp_state *state, const char *layout) {
     const char **grown = realloc(a->layouts, sizeof *grown * (size_t)(a->n + 1));
     if (!grown) {
         argp_failure(state, 1, ENOMEM, "--layout");
@@ -38,8 +38,8 @@ static void add_layout(arguments *a, struct argp_state *state, const char *layou
     a->layouts[a->n++] = layout;
 }
 
-static error_t parse(int key, char *arg, struct argp_state *state) {
-    arguments *a = state->input;
+static error_t parse_verify(int key, char *arg, struct argp_state *state) {
+    verify_arguments *a = state->input;
     switch (key) {
     case ARGP_KEY_INIT:
         state->child_inputs[0] = &a->job;
@@ -62,15 +62,15 @@ static error_t parse(int key, char *arg, struct argp_state *state) {
     }
 }
 
-/* On stderr: stdout has only the result. */
+/* On stderr, since stdout contains only the result. */
 static void say(void *user, const char *line) {
     (void)user;
     fprintf(stderr, "%s\n", line);
 }
 
-/* ---- a table ---- */
+/* ---- the table ---- */
 
-/* The measures that are shown, in this order: those with a bound (proof 3). */
+/* The measures in the table: those with a bound (proof 3). */
 static const ndp_measure shown[] = {NDP_MEASURE_FIRST_GRADIENT, NDP_MEASURE_LAST_GRADIENT, NDP_MEASURE_GRAD_NORM,
                                     NDP_MEASURE_LOSS};
 enum { SHOWN = sizeof shown / sizeof shown[0] };
@@ -85,7 +85,7 @@ static void share_text(double share, char out[16]) {
         snprintf(out, 16, "%.3gx", share);
 }
 
-static int longest(const arguments *a, const ndp_verdict *v, bool tensors) {
+static int longest(const verify_arguments *a, const ndp_verdict *v, bool tensors) {
     size_t most = tensors ? strlen("of tensor") : strlen("layout");
     for (int i = 0; i < a->n; i++) {
         size_t n = strlen(tensors ? v[i].of[NDP_MEASURE_FIRST_GRADIENT].worst.where : a->layouts[i]);
@@ -94,9 +94,9 @@ static int longest(const arguments *a, const ndp_verdict *v, bool tensors) {
     return (int)most;
 }
 
-static void print_table(const arguments *a, const ndp_verdict *v) {
+static void print_table(const verify_arguments *a, const ndp_verdict *v) {
     int layouts = longest(a, v, false), tensors = longest(a, v, true);
-    static const int widths[SHOWN] = {8, 9, 6, 6}; /* of shares, below their headings */
+    static const int widths[SHOWN] = {8, 9, 6, 6}; /* of the shares, to align with the headings */
     char share[16], last[32];
     snprintf(last, sizeof last, "gradient, step %d", a->steps);
     printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  verdict\n", layouts, "layout", "gradient, step 1", tensors,
@@ -114,8 +114,8 @@ static void print_table(const arguments *a, const ndp_verdict *v) {
     }
 }
 
-/* The layout that comes closest to a bound, and which bound. */
-static void print_agreement(const arguments *a, const ndp_verdict *v) {
+/* Prints which layout comes closest to a bound, and to which. */
+static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
     char text[16];
     double most = -1;
     int layout = 0;
@@ -134,7 +134,7 @@ static void print_agreement(const arguments *a, const ndp_verdict *v) {
            a->n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts[layout]);
 }
 
-static void print_words(const arguments *a, const ndp_verdict *v) {
+static void print_words(const verify_arguments *a, const ndp_verdict *v) {
     bool agree = true;
     print_table(a, v);
     for (int i = 0; i < a->n; i++) {
@@ -148,7 +148,7 @@ static void print_words(const arguments *a, const ndp_verdict *v) {
 
 /* ---- JSON ---- */
 
-/* Texts hold nothing that JSON escapes: layouts were parsed, names are those of parameters. NaN is written as null.
+/* Texts need no JSON escapes: layouts have been parsed, and the names are those of parameters. NaN is written as null.
  */
 static void put_number(const char *key, double x) {
     if (isfinite(x))
@@ -166,7 +166,7 @@ static void put_deviation(const char *key, const ndp_deviation *d) {
            d->first.where, d->first.unit);
 }
 
-static void print_json(const arguments *a, const ndp_verdict *v) {
+static void print_json(const verify_arguments *a, const ndp_verdict *v) {
     static const char *const keys[NDP_MEASURES] = {
         [NDP_MEASURE_TOKENS] = "tokens",       [NDP_MEASURE_FIRST_GRADIENT] = "first_gradient",
         [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
@@ -185,7 +185,7 @@ static void print_json(const arguments *a, const ndp_verdict *v) {
 
 /* ---- the command ---- */
 
-static int verify(const arguments *a, const ndp_config *c) {
+static int verify(const verify_arguments *a, const ndp_config *c) {
     ndp_verdict *verdicts = calloc((size_t)a->n, sizeof *verdicts);
     if (!verdicts) {
         fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->n);
@@ -209,16 +209,17 @@ static int verify(const arguments *a, const ndp_config *c) {
 
 int cmd_verify(int argc, char **argv) {
     static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {
-        options,
-        parse,
-        "JOB.YAML",
-        "Train a job for a few steps on one rank and on every --layout, and compare all gradients, gradient norms and "
-        "losses. Ranks are threads of this process. Exit code 0: all layouts agree; 1: at least one does not.",
-        children,
-        NULL,
-        NULL};
-    arguments a = {.steps = NDP_VERIFY_STEPS};
+    static const struct argp argp = {options,
+                                     parse_verify,
+                                     "JOB.YAML",
+                                     "Check layouts: train a job for a few steps on one rank and on every --layout, "
+                                     "and compare all gradients, gradient "
+                                     "norms and losses. Ranks are threads of this process. Exit code 0: all layouts "
+                                     "agree; 1: at least one does not.",
+                                     children,
+                                     NULL,
+                                     NULL};
+    verify_arguments a = {.steps = NDP_VERIFY_STEPS};
     argp_parse(&argp, argc, argv, 0, NULL, &a);
     ndp_config *c = NULL;
     ndp_status st = cli_job_load(&a.job, &c);

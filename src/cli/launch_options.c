@@ -1,16 +1,16 @@
-/* Launching ranks; signals. */
+/* Signals, and launching ranks with messages on the terminal. */
 #include "cli/cli.h"
 #include "cli/progress.h"
 
 #include <stdio.h>
 #include <unistd.h>
 
-/* Set by a signal: the run finishes the step and saves a checkpoint. Handlers can only reach globals. */
+/* Set by a signal: the run then finishes its step and saves a checkpoint. Global, since a handler has no argument. */
 static volatile sig_atomic_t stop;
 
 static void on_signal(int signal_number) { stop = signal_number; }
 
-/* The second Ctrl-C. The shell would write its prompt over the live line. */
+/* The second Ctrl-C: erases the live line, over which the shell would write its prompt, then ends the process. */
 static void on_last_signal(int signal_number) {
     static const char erase[] = CLI_ERASE;
     ssize_t n = write(STDOUT_FILENO, erase, sizeof erase - 1);
@@ -35,8 +35,8 @@ void cli_end_on_signal(void) {
     sigaction(SIGUSR1, &action, NULL);
 }
 
-/* The second Ctrl-C ends the process as if there were no handler. A launcher forwards a Ctrl-C as SIGUSR1, repeatedly:
- * mpirun does not forward the others. Ignored signals stay ignored: nohup, background jobs of a script. */
+/* A second Ctrl-C ends the process as if there were no handler. A launcher forwards a Ctrl-C repeatedly as SIGUSR1,
+ * since mpirun does not forward other signals. Ignored signals stay ignored (nohup, background jobs of a script). */
 const volatile sig_atomic_t *cli_catch_signals(bool live) {
     static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
     for (int i = 0; i < 3; i++) {
@@ -49,26 +49,26 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
     return &stop;
 }
 
-/* Where what a launch has to say goes. */
-typedef struct terminal {
+/* The terminal that messages of a launch go to. */
+typedef struct launch_terminal {
     cli_progress progress;
     bool live; /* the ranks draw a live line on it */
-} terminal;
+} launch_terminal;
 
-static void say(void *user, const char *line) { cli_progress_say(&((terminal *)user)->progress, line); }
+static void say(void *user, const char *line) { cli_progress_say(&((launch_terminal *)user)->progress, line); }
 
-static void tell(void *user, const char *line) {
-    const terminal *t = user;
+static void report_rank_end(void *user, const char *line) {
+    const launch_terminal *t = user;
     if (t->live)
         cli_progress_erase(&t->progress);
     fprintf(stderr, "ndparallel: %s\n", line);
 }
 
 int cli_launch(ndp_launch_opts *o, bool live, bool debug) {
-    terminal t = {.live = live};
+    launch_terminal t = {.live = live};
     cli_progress_init(&t.progress, 1);
     o->say = say;
-    o->tell = tell;
+    o->report = report_rank_end;
     o->user = &t;
     cli_progress_hand_on();
     o->stop = cli_catch_signals(live && t.progress.columns);

@@ -1,4 +1,4 @@
-/* The program: `ndparallel COMMAND ...`, one cmd_*.c a command. */
+/* The program: `ndparallel COMMAND ...`. Each command has a file cmd_*.c. */
 #include "cli/cli.h"
 
 #include <stdio.h>
@@ -14,15 +14,15 @@ typedef struct command {
 
 static const command commands[] = {
     {"train", cmd_train, "train a model from a job file"},
-    {"plan", cmd_plan, "show what a job would do and need, without running it"},
-    {"verify", cmd_verify, "check that layouts compute the gradients and losses of one rank"},
-    {"checkpoint", cmd_checkpoint, "list, verify and remove what a run has saved"},
+    {"plan", cmd_plan, "show the memory and communication of a job, without running it"},
+    {"verify", cmd_verify, "check that layouts compute the same gradients and losses as one rank"},
+    {"checkpoint", cmd_checkpoint, "list, verify and remove the checkpoints of a run"},
     {"launch", cmd_launch, "run your own program on many ranks"},
     {"evaluate", cmd_evaluate, "compute the mean negative log-likelihood of texts, or of a job's held-out data"},
-    {"generate", cmd_generate, "continue a prompt"},
+    {"generate", cmd_generate, "generate text from a prompt"},
     {"tokenize", cmd_tokenize, "turn text into token ids, and back"},
     {"config", cmd_config, "list the keys of a job file; import the job file of another program"},
-    {"env", cmd_env, "show what this program runs on, for bug reports"},
+    {"env", cmd_env, "show processor, memory and libraries, for bug reports"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -37,8 +37,8 @@ static void print_help(FILE *out) {
             "\n`ndparallel COMMAND --help` lists a command's options; `ndparallel --version` prints the version.\n");
 }
 
-/* Edits (insert, remove, replace a character) that turn a into b; both are shorter than 32. */
-static int distance(const char *a, const char *b) {
+/* The number of edits (insert, remove or replace a character) from a to b; both are shorter than 32. */
+static int edit_distance(const char *a, const char *b) {
     int row[32];
     int n = (int)strlen(b);
     for (int j = 0; j <= n; j++)
@@ -56,12 +56,12 @@ static int distance(const char *a, const char *b) {
     return row[n];
 }
 
-/* The nearest command: at most half of its letters differ; NULL if there is none. */
-static const char *nearest(const char *word) {
+/* The most similar command, with at most half of its letters different; NULL if there is none. */
+static const char *nearest_command(const char *word) {
     const char *best = NULL;
     int least = 32;
     for (int i = 0; i < COMMANDS && strlen(word) < 31; i++) {
-        int d = distance(word, commands[i].name);
+        int d = edit_distance(word, commands[i].name);
         if (d < least && 2 * d <= (int)strlen(commands[i].name)) {
             least = d;
             best = commands[i].name;
@@ -70,8 +70,8 @@ static const char *nearest(const char *word) {
     return best;
 }
 
-static int unknown(const char *word) {
-    const char *meant = nearest(word);
+static int fail_unknown_command(const char *word) {
+    const char *meant = nearest_command(word);
     fprintf(stderr, "ndparallel: unknown command '%s'", word);
     if (meant)
         fprintf(stderr, "; did you mean '%s'?", meant);
@@ -79,17 +79,17 @@ static int unknown(const char *word) {
     return 2;
 }
 
-static int run(const command *c, int argc, char **argv) {
+static int run_command(const command *c, int argc, char **argv) {
     char name[64];
     snprintf(name, sizeof name, "ndparallel %s", c->name);
     argv[0] = name;
     return c->run(argc, argv);
 }
 
-/* OpenMP's threads spin while they wait, which on a machine that others use as well costs a step many times its work.
- * The runtime reads how long from the environment when it is loaded, so the program executes itself again, unless the
- * user has set it. */
-static void wait_politely(char **argv) {
+/* OpenMP's threads spin while they wait. On a machine that other programs use, that can make a step many times slower.
+ * The runtime reads the spin count from the environment when it is loaded, so the program sets it and executes itself
+ * again, unless the user has set it. */
+static void limit_spinning(char **argv) {
     if (getenv("OMP_WAIT_POLICY") || getenv("GOMP_SPINCOUNT"))
         return;
     if (setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
@@ -111,9 +111,9 @@ int main(int argc, char **argv) {
         puts(argp_program_version);
         return 0;
     }
-    wait_politely(argv);
+    limit_spinning(argv);
     for (int i = 0; i < COMMANDS; i++)
         if (strcmp(word, commands[i].name) == 0)
-            return run(&commands[i], argc - 1, argv + 1);
-    return unknown(word);
+            return run_command(&commands[i], argc - 1, argv + 1);
+    return fail_unknown_command(word);
 }

@@ -1,3 +1,7 @@
+/* Lines of a run, and on a terminal a live line with a bar below them.
+ *
+ * The cursor always waits at the beginning of the live line, so everything below can be erased, even after the terminal
+ * was resized and has wrapped the line. */
 #include "cli/progress.h"
 
 #include <fcntl.h>
@@ -11,18 +15,18 @@
 
 #define TERMINAL "NDP_TERMINAL"
 
-static double now(void) {
+static double monotonic_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static int number(const char *text) {
+static int small_number(const char *text) {
     int n = text ? atoi(text) : 0;
     return n > 0 && n < 10000 ? n : 0;
 }
 
-/* Columns of the terminal `fd`; 0: it is no terminal, or its size is unknown. */
+/* Columns of the terminal `fd`; 0: not a terminal, or of unknown size. */
 static int columns_of(int fd) {
     struct winsize size;
     return ioctl(fd, TIOCGWINSZ, &size) == 0 ? size.ws_col : 0;
@@ -33,14 +37,14 @@ static int terminal_columns(void) {
     const char *kind = getenv("TERM");
     if (!isatty(STDOUT_FILENO) || !isatty(STDERR_FILENO) || (kind && strcmp(kind, "dumb") == 0))
         return 0;
-    int wide = columns_of(STDOUT_FILENO), given = wide ? wide : number(getenv("COLUMNS"));
+    int wide = columns_of(STDOUT_FILENO), given = wide ? wide : small_number(getenv("COLUMNS"));
     return given ? given : 80;
 }
 
-/* A launcher may give its ranks pseudo-terminals, so stdout does not tell. Ranks on the host of the launching process
- * share its terminal, which may have been resized since; others use its size at the start. */
+/* A launcher may give its ranks pseudo-terminals, so their stdout does not show whether there is one. Ranks on the
+ * launching host ask its terminal, which may have been resized; others use the size it had at the start. */
 static int launched_columns(void) {
-    int given = number(getenv(TERMINAL));
+    int given = small_number(getenv(TERMINAL));
     int terminal = given ? open("/dev/tty", O_RDONLY | O_NOCTTY | O_CLOEXEC) : -1;
     int wide = terminal >= 0 ? columns_of(terminal) : 0;
     if (terminal >= 0)
@@ -56,14 +60,14 @@ void cli_progress_hand_on(void) {
     setenv(TERMINAL, text, 1);
 }
 
-/* The launcher forwards stdout and stderr separately and may reorder them, so on a terminal a rank uses only one. */
+/* The launcher forwards stdout and stderr separately and may reorder them, so on a terminal a rank uses only stdout. */
 void cli_progress_init(cli_progress *p, int every) {
     *p = (cli_progress){.columns = columns(), .every = every};
     if (p->columns && ndp_world_launched(NULL))
         (void)dup2(STDOUT_FILENO, STDERR_FILENO);
 }
 
-/* ---- words ---- */
+/* ---- texts ---- */
 
 /* "950", "12.3k", "1.2M" */
 static void short_number(char out[16], double x) {
@@ -138,10 +142,10 @@ static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t step
 
 /* ---- lines ---- */
 
-/* Prints `line` ("": none) where the live line is, and draws `live` below it; NULL leaves none. The cursor waits at its
- * beginning: a terminal that becomes narrower breaks it into several lines and takes the cursor along. Lines are not
- * wrapped while it is drawn: the terminal may be narrower by now. */
-static void put(cli_progress *p, const char *line, const char *live) {
+/* Prints `line` ("": none) in place of the live line, and draws `live` below it (NULL: none). The cursor stays at the
+ * beginning of the live line: a terminal that becomes narrower wraps the line and moves the cursor with it. Wrapping is
+ * off while it is drawn, since the terminal may be narrower by now. */
+static void print_lines(cli_progress *p, const char *line, const char *live) {
     size_t n = strlen(line);
     const char *end = n && line[n - 1] != '\n' ? "\n" : "";
     printf("%s%s%s", p->live[0] ? CLI_ERASE : "", line, end);
@@ -166,23 +170,24 @@ void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps) {
     if (printed)
         snprintf(line, sizeof line, "%s", p->newest);
     p->printed = printed;
-    bool drawn = p->columns && m->step < steps && (first || printed || now() - p->last >= 1.0 / FRAMES_A_SECOND);
+    bool drawn =
+        p->columns && m->step < steps && (first || printed || monotonic_seconds() - p->last >= 1.0 / FRAMES_A_SECOND);
     if (drawn) {
         int wide = columns(); /* a window may be resized */
         live_line(live, sizeof live, m, steps, p->average, wide ? wide : p->columns);
-        p->last = now();
+        p->last = monotonic_seconds();
     }
     if (printed || drawn)
-        put(p, line, drawn ? live : NULL);
+        print_lines(p, line, drawn ? live : NULL);
 }
 
-/* The bar stays below the line. The progress of tokenizing does not: the next line means that it is over. */
+/* The bar stays below the line. A progress line of tokenizing does not: the next line means that it has ended. */
 void cli_progress_say(void *progress, const char *line) {
     cli_progress *p = progress;
-    put(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
+    print_lines(p, line, p->average > 0 && p->live[0] ? p->live : NULL);
 }
 
-/* On a terminal the live line, cut to its width; elsewhere a line every few seconds. */
+/* On a terminal a live line, cut to its width; elsewhere a line every few seconds. */
 void cli_progress_working(void *progress, const char *line) {
     enum { SECONDS = 5 };
     cli_progress *p = progress;
@@ -190,17 +195,17 @@ void cli_progress_working(void *progress, const char *line) {
     int wide = columns();
     if (p->columns) {
         snprintf(cut, sizeof cut, "%.*s", (wide ? wide : p->columns) - 1, line);
-        put(p, "", cut);
-    } else if (now() - p->last >= SECONDS) {
-        put(p, line, NULL);
-        p->last = now();
+        print_lines(p, "", cut);
+    } else if (monotonic_seconds() - p->last >= SECONDS) {
+        print_lines(p, line, NULL);
+        p->last = monotonic_seconds();
     }
 }
 
 void cli_progress_end(cli_progress *p) {
     bool missing = p->columns && p->average > 0 && !p->printed;
     if (p->live[0] || missing)
-        put(p, missing ? p->newest : "", NULL);
+        print_lines(p, missing ? p->newest : "", NULL);
     p->printed = true;
 }
 

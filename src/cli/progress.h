@@ -5,8 +5,8 @@
 #include <ndparallel/ndparallel.h>
 
 enum { CLI_LIVE_SIZE = 256 };
-/* Erases the live line, with the cursor at its beginning, and all below. In two parts: some terminals move what is
- * erased from the first row of the screen into their history. */
+/* Erases the live line, at whose beginning the cursor is, and everything below it. In two parts, since some terminals
+ * move what is erased from the first row of the screen into their history. */
 #define CLI_ERASE "\r\0337\033[K\033[B\033[J\0338"
 
 typedef struct cli_progress {
@@ -14,20 +14,20 @@ typedef struct cli_progress {
     int every;                /* steps between lines */
     char live[CLI_LIVE_SIZE]; /* the live line; "": there is none */
     char newest[512];         /* the line of the newest step */
-    bool printed;             /* it is printed */
-    double last;              /* time of the last live line or line of work, seconds */
+    bool printed;             /* `newest` was printed */
+    double last;              /* when a live or progress line was last drawn, seconds */
     double average;           /* recent seconds per step; 0: no step yet */
 } cli_progress;
 
-/* For stdout of this process; for a launched rank, that of the process that launched it. */
+/* For the terminal of this process; for a launched rank, that of the process that launched it. */
 void cli_progress_init(cli_progress *p, int every);
 /* Callbacks of ndp_train_opts; `progress` is a cli_progress. */
 void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps);
 void cli_progress_say(void *progress, const char *line);
 void cli_progress_working(void *progress, const char *line);
-/* Replaces the live line by the line of the newest step, unless that is printed already. */
+/* Replaces the live line with the line of the newest step, unless that was printed already. */
 void cli_progress_end(cli_progress *p);
-/* Erases the live line that another process drew on this terminal and left behind. */
+/* Erases a live line that another process left on this terminal. */
 void cli_progress_erase(const cli_progress *p);
 
 /* Passes the size of this terminal to the ranks that this process launches. */

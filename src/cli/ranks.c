@@ -1,3 +1,7 @@
+/* Running the ranks of a job, and reporting an error exactly once.
+ *
+ * In a world, the first rank to fail reports (ndp_world_fail). Before ranks have joined, rank 0 reports and the others
+ * wait a moment for mpirun to end them; if that does not happen, they report, too. */
 #include "cli/ranks.h"
 
 #include <errno.h>
@@ -9,8 +13,8 @@
 
 /* ---- errors ---- */
 
-/* One rank reports: the first one that failed; rank 0 where the run was stopped. */
-static void report(cli_ranks *r, ndp_world *w, ndp_status st) {
+/* Prints the error on one rank only: the first that failed, or rank 0 if the run was stopped. */
+static void report_failure(cli_ranks *r, ndp_world *w, ndp_status st) {
     char who[32] = "";
     int rank = ndp_world_rank(w);
     if (st == NDP_EINTR ? rank != 0 : !ndp_world_fail(w))
@@ -23,28 +27,28 @@ static void report(cli_ranks *r, ndp_world *w, ndp_status st) {
     cli_fail_of(who, st, r->debug);
 }
 
-/* mpirun ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an
- * error of its own waits for the one that has it. True when none ended the run. */
-static bool nobody_reported(void) {
+/* mpirun ends all ranks when the first one ends with an error, and takes its exit code. So a rank without an error of
+ * its own waits for that one. True if no rank ended the run meanwhile. */
+static bool wait_for_failed_rank(void) {
     enum { SECONDS = 2 };
-    return sleep(SECONDS) == 0; /* else ended by the launcher's SIGTERM */
+    return sleep(SECONDS) == 0; /* or SIGTERM from mpirun ends this process */
 }
 
 int cli_fail_early(ndp_status st, bool debug) {
     bool other = ndp_world_launched(NULL) && ndp_world_launched_rank() != 0;
-    return !other || nobody_reported() ? cli_fail(st, debug) : cli_exit_code(st);
+    return !other || wait_for_failed_rank() ? cli_fail(st, debug) : cli_exit_code(st);
 }
 
 /* ---- ranks of this process ---- */
 
-static ndp_status body(ndp_world *w, void *arg) {
+static ndp_status run_rank(ndp_world *w, void *arg) {
     cli_ranks *r = arg;
     if (strcmp(ndp_world_transport(w), "mpi") == 0)
         atomic_store(&r->by_mpi, true);
     atomic_store(&r->joined, true);
     ndp_status st = r->body(w, r->user);
     if (st != NDP_OK)
-        report(r, w, st);
+        report_failure(r, w, st);
     return st;
 }
 
@@ -53,19 +57,20 @@ static int run_here(cli_ranks *r, const ndp_config *c) {
         r->stop = cli_catch_signals(r->live && !ndp_world_launched(NULL));
     else
         cli_end_on_signal();
-    ndp_status st = ndp_world_run(c, body, r);
+    ndp_status st = ndp_world_run(c, run_rank, r);
     if (st == NDP_OK || atomic_load(&r->reported))
         return cli_exit_code(st);
     if (!ndp_world_launched(NULL) || !atomic_load(&r->joined))
         return cli_fail_early(st, r->debug);
     if (st != NDP_EINTR && r->by_mpi)
-        (void)nobody_reported(); /* the rank that failed did, or will */
+        (void)wait_for_failed_rank(); /* which has reported, or will */
     return cli_exit_code(st);
 }
 
 /* ---- launched ranks ---- */
 
-/* This program again with the same arguments, and --resume or NULL: the ranks notice that they were launched. */
+/* The command line of this process, with `resume` ("--resume" or NULL) appended. The ranks notice that they are
+ * launched. */
 static char **same_command(const cli_ranks *r, const char *resume, char program[PATH_MAX]) {
     char **again = calloc((size_t)r->argc + 3, sizeof *again);
     ssize_t n = readlink("/proc/self/exe", program, PATH_MAX - 1);
@@ -82,7 +87,7 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     return again;
 }
 
-static int launch(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
+static int launch_ranks(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
     char program[PATH_MAX], **command = same_command(r, resume, program);
     o.hostfile = r->hostfile;
     o.argv = command;
@@ -91,15 +96,15 @@ static int launch(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
     return code;
 }
 
-/* Not what the user has to correct, and not a Ctrl-C: those are no deaths. */
+/* Whether to restart: not after an error of the user, and not after a Ctrl-C. */
 static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
 
-static int launch_again(const cli_ranks *r, const ndp_launch_opts *o) {
-    int code = launch(r, NULL, *o);
+static int launch_with_restarts(const cli_ranks *r, const ndp_launch_opts *o) {
+    int code = launch_ranks(r, NULL, *o);
     for (int i = 1; i <= r->restarts && has_died(code); i++) {
         printf("restart %d of %d: the ranks ended with code %d\n", i, r->restarts, code);
         fflush(stdout);
-        code = launch(r, "--resume", *o);
+        code = launch_ranks(r, "--resume", *o);
     }
     return code;
 }
@@ -110,7 +115,8 @@ int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     if (st != NDP_OK)
         return cli_fail_early(st, r->debug);
     if (o.ranks == 0 && r->restarts && !ndp_world_launched(NULL))
-        fprintf(stderr, "ndparallel: --restarts starts ranks that are processes of their own; this run is one process, "
-                        "which nothing starts again\n");
-    return o.ranks == 0 ? run_here(r, c) : launch_again(r, &o);
+        fprintf(stderr,
+                "ndparallel: --restarts only works for ranks that are separate processes; this run is one process "
+                "and will not be restarted\n");
+    return o.ranks == 0 ? run_here(r, c) : launch_with_restarts(r, &o);
 }

@@ -1,5 +1,5 @@
-/* The ranks of a job, for the commands that run on them: in this process, as processes that this one launches, or as
- * one rank of a world that somebody launched. */
+/* The ranks of a job, for commands that run on them: in this process, as processes that this one launches, or as one
+ * rank of a world that was launched. */
 #ifndef NDP_CLI_RANKS_H
 #define NDP_CLI_RANKS_H
 
@@ -8,27 +8,28 @@
 #include <stdatomic.h>
 
 typedef struct cli_ranks {
-    int argc; /* of the command: launched ranks get the same */
+    int argc; /* of the command; launched ranks get the same arguments */
     char **argv;
     const char *command;  /* "train" */
-    const char *hostfile; /* NULL: this host, or what the batch system gives */
+    const char *hostfile; /* NULL: this host, or the batch system's hosts */
     bool debug;
-    int restarts;                      /* so often launched ranks that die are launched again, with --resume */
-    bool saves;                        /* a signal lets the body finish its step (`stop`); else it ends the process */
+    int restarts;                      /* how often ranks that die are launched again, with --resume */
+    bool saves;                        /* a signal sets `stop`, so that the body can save; else it ends the process */
     bool live;                         /* rank 0 draws a live line (progress.h) on the terminal */
-    const volatile sig_atomic_t *stop; /* set while ranks of this process run, if it saves; else NULL */
-    /* The work of a rank, collective. Reports nothing on failure: that is done here, once for all ranks. */
+    const volatile sig_atomic_t *stop; /* set while ranks run in this process, if `saves`; else NULL */
+    /* The work of a rank; collective. It does not report its errors: cli_ranks_run does, once for all ranks. */
     ndp_status (*body)(ndp_world *w, void *user);
-    /* Makes room on the terminal for an error of `rank`; may be NULL. */
+    /* Clears the terminal for an error message of `rank`; may be NULL. */
     void (*clear)(void *user, int rank);
     void *user;
-    atomic_bool joined, reported; /* a rank of this process came to its body; its error was written */
-    atomic_bool by_mpi;           /* and its world is one of mpirun's */
+    atomic_bool joined, reported; /* a rank of this process reached its body; its error was printed */
+    atomic_bool by_mpi;           /* mpirun started its world */
 } cli_ranks;
 
-/* Runs the job; the exit code. */
+/* Runs the job and returns the exit code. */
 int cli_ranks_run(cli_ranks *r, const ndp_config *c);
-/* An error before the ranks met, which most likely all of them have: one writes it. The exit code. */
+/* Reports an error from before the ranks joined, which most likely all of them have: one prints it. Returns the exit
+ * code. */
 int cli_fail_early(ndp_status st, bool debug);
 
 #endif

@@ -383,7 +383,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
     NDP_TRY(check_data(c));
-    NDP_CHECK(c->precision.compute != NDP_COMPUTE_FP64 || c->train.device == NDP_DEVICE_REF,
+    NDP_CHECK(c->precision.compute != NDP_F64 || c->train.device == NDP_DEVICE_REF,
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
               "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,
@@ -400,4 +400,46 @@ ndp_status ndp_config_check(const ndp_config *c) {
         open = o;
     }
     return NDP_OK;
+}
+
+/* ---- the public functions (ndparallel.h) ---- */
+
+ndp_status ndp_config_create(ndp_config **out) {
+    ndp_config *c = malloc(sizeof *c);
+    if (!c)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a configuration");
+    ndp_status st = ndp_config_init(c);
+    if (st != NDP_OK) {
+        free(c);
+        return st;
+    }
+    *out = c;
+    return NDP_OK;
+}
+
+void ndp_config_destroy(ndp_config *c) {
+    if (c)
+        ndp_config_release(c);
+    free(c);
+}
+
+static ndp_status hand_out(ndp_str *s, char **text) {
+    *text = ndp_str_detach(s);
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+}
+
+ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
+    ndp_str s = {0};
+    ndp_status st = ndp_config_write(c, &s);
+    if (st != NDP_OK) {
+        ndp_str_release(&s);
+        return st;
+    }
+    return hand_out(&s, yaml);
+}
+
+ndp_status ndp_config_keys(char **text) {
+    ndp_str s = {0};
+    ndp_config_help(&s);
+    return hand_out(&s, text);
 }

@@ -4,8 +4,11 @@
 #define NDP_CONFIG_CONFIG_H
 
 #include "base/text.h"
+#include "data/corpus/record.h"
 #include "mesh/mesh.h"
 #include "optim/optim.h"
+#include "parallel/row_cut.h"
+#include "tensor/dtype.h"
 
 typedef struct ndp_strings {
     char **items;
@@ -13,22 +16,8 @@ typedef struct ndp_strings {
 } ndp_strings;
 
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
-typedef enum ndp_precision {
-    NDP_COMPUTE_FP32,
-    NDP_COMPUTE_BF16,
-    NDP_COMPUTE_FP64
-} ndp_precision; /* fp64: device ref only */
-typedef enum ndp_schedule_name { NDP_SCHEDULE_CONSTANT, NDP_SCHEDULE_LINEAR, NDP_SCHEDULE_COSINE } ndp_schedule_name;
-typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
-typedef enum ndp_data_format {
-    NDP_FORMAT_AUTO,
-    NDP_FORMAT_TEXT,
-    NDP_FORMAT_MESSAGES,
-    NDP_FORMAT_INSTRUCTION
-} ndp_data_format;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
-typedef enum ndp_bin_type { NDP_BIN_UINT16, NDP_BIN_UINT32 } ndp_bin_type;
 typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;
 typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
 
@@ -47,13 +36,13 @@ struct ndp_config {
         ndp_strings mix;     /* one number per file: how often an epoch reads it; empty: once each */
         int sequence_length; /* tokens per row */
         char *tokenizer;     /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
-        ndp_data_format format;
+        ndp_record_kind format;
         char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
         char *response_field;                                           /* NULL: response or output */
         char *chat_template;                                            /* NULL: the tokenizer's own */
         ndp_train_on train_on;
-        char *end_token; /* of texts: "auto", "none", or a token */
-        ndp_bin_type bin_type;
+        char *end_token;    /* of texts: "auto", "none", or a token */
+        int bin_type;       /* bytes of an id: 2, 4 */
         bool document_mask; /* attention inside documents, positions restart */
         bool packing;
         ndp_overlong overlong;
@@ -69,8 +58,8 @@ struct ndp_config {
         bool cp_zigzag, tp_sequence_parallel;
     } parallelism;
     struct {
-        ndp_precision compute;
-        ndp_precision reduce; /* fp32 */
+        ndp_dtype compute; /* fp32, bf16, or on device ref fp64 */
+        ndp_dtype reduce;  /* fp32 */
     } precision;
     struct {
         int global_batch_size, micro_batch_size; /* samples (rows) */
@@ -80,7 +69,7 @@ struct ndp_config {
         double lr, betas[2], eps, weight_decay, momentum, max_grad_norm; /* max_grad_norm 0: no clipping */
     } optimizer;
     struct {
-        ndp_schedule_name name;
+        ndp_lr_kind name;
         int warmup_steps;
         double min_lr_ratio;
     } schedule;

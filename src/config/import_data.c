@@ -64,25 +64,25 @@ static const char custom[] = "(custom)";
 
 typedef struct set_type {
     const char *name; /* up to a colon, after which comes a style */
-    ndp_data_format format;
+    ndp_record_kind format;
     const char *prompt, *input, *response; /* names of fields */
     const char *why;                       /* it is refused; NULL: it is not */
 } set_type;
 
 static const set_type types[] = {
-    {"completion", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
-    {"pretrain", NDP_FORMAT_TEXT, 0, 0, 0, NULL},
-    {"chat_template", NDP_FORMAT_MESSAGES, 0, 0, 0, NULL},
-    {custom, NDP_FORMAT_INSTRUCTION, 0, 0, 0, NULL},
-    {"alpaca", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
-    {"alpaca_chat", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
-    {"alpaca_chat.load_qa", NDP_FORMAT_INSTRUCTION, "question", NULL, "answer", own_words},
-    {"alpaca_instruct", NDP_FORMAT_INSTRUCTION, "instruction", "input", "output", own_words},
-    {"gpteacher", NDP_FORMAT_INSTRUCTION, "instruction", "input", "response", own_words},
-    {"oasst", NDP_FORMAT_INSTRUCTION, "INSTRUCTION", NULL, "RESPONSE", own_words},
-    {"gpt4all", NDP_FORMAT_INSTRUCTION, "prompt", NULL, "response", own_words},
-    {"summarizetldr", NDP_FORMAT_INSTRUCTION, "article", NULL, "summary", own_words},
-    {"", NDP_FORMAT_AUTO, 0, 0, 0, own_type},
+    {"completion", NDP_RECORD_TEXT, 0, 0, 0, NULL},
+    {"pretrain", NDP_RECORD_TEXT, 0, 0, 0, NULL},
+    {"chat_template", NDP_RECORD_MESSAGES, 0, 0, 0, NULL},
+    {custom, NDP_RECORD_INSTRUCTION, 0, 0, 0, NULL},
+    {"alpaca", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"alpaca_chat", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"alpaca_chat.load_qa", NDP_RECORD_INSTRUCTION, "question", NULL, "answer", own_words},
+    {"alpaca_instruct", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"gpteacher", NDP_RECORD_INSTRUCTION, "instruction", "input", "response", own_words},
+    {"oasst", NDP_RECORD_INSTRUCTION, "INSTRUCTION", NULL, "RESPONSE", own_words},
+    {"gpt4all", NDP_RECORD_INSTRUCTION, "prompt", NULL, "response", own_words},
+    {"summarizetldr", NDP_RECORD_INSTRUCTION, "article", NULL, "summary", own_words},
+    {"", NDP_RECORD_AUTO, 0, 0, 0, own_type},
 };
 
 /* The type that a word names; the last one if it is unknown. */
@@ -197,13 +197,13 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
     }
     m->sets.formats |= 1 << t->format;
-    if (t->format == NDP_FORMAT_TEXT)
+    if (t->format == NDP_RECORD_TEXT)
         NDP_TRY(share(m, TEXT_FIELD, m->set.text ? m->set.text : "text", name, node));
-    if (t->format == NDP_FORMAT_MESSAGES) {
+    if (t->format == NDP_RECORD_MESSAGES) {
         NDP_TRY(share(m, MESSAGES_FIELD, m->set.messages ? m->set.messages : "messages", name, node));
         NDP_TRY(add_chat(m, m->set.template, name, node));
     }
-    if (t->format == NDP_FORMAT_INSTRUCTION)
+    if (t->format == NDP_RECORD_INSTRUCTION)
         NDP_TRY(add_questions(m, t, name, node));
     return ndp_import_add_files(m, name, node);
 }
@@ -269,18 +269,18 @@ static ndp_status finish_chats(ndp_import *m) {
         NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.train_on)));
     if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)
         SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
-    else if (m->sets.formats & 1 << NDP_FORMAT_MESSAGES)
+    else if (m->sets.formats & 1 << NDP_RECORD_MESSAGES)
         SAY(m,
             "data.train_on: all includes the template's text between messages; Axolotl trains on the messages only\n");
     return NDP_OK;
 }
 
 static void finish_format(ndp_import *m) {
-    ndp_data_format f = NDP_FORMAT_TEXT;
-    while (f <= NDP_FORMAT_INSTRUCTION && m->sets.formats != 1 << f)
+    ndp_record_kind f = NDP_RECORD_TEXT;
+    while (f <= NDP_RECORD_INSTRUCTION && m->sets.formats != 1 << f)
         f++;
-    m->job.data.format = f <= NDP_FORMAT_INSTRUCTION ? f : NDP_FORMAT_AUTO;
-    if (m->sets.formats && f > NDP_FORMAT_INSTRUCTION)
+    m->job.data.format = f <= NDP_RECORD_INSTRUCTION ? f : NDP_RECORD_AUTO;
+    if (m->sets.formats && f > NDP_RECORD_INSTRUCTION)
         SAY(m, "data sets of several types: a record is read by its first field of %s, %s, %s\n",
             m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
 }
@@ -288,7 +288,7 @@ static void finish_format(ndp_import *m) {
 /* Long texts continue in the next row in both programs. Axolotl drops or truncates long conversations; here the run
  * stops and names the record. */
 static void finish_lengths(ndp_import *m) {
-    bool texts = m->sets.formats == 1 << NDP_FORMAT_TEXT;
+    bool texts = m->sets.formats == 1 << NDP_RECORD_TEXT;
     if (!m->sets.formats || texts)
         return;
     m->job.data.overlong = NDP_OVERLONG_ERROR;

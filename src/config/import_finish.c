@@ -241,12 +241,12 @@ static int warmup_asked(const ndp_import *m) {
 }
 
 static ndp_status finish_schedule(ndp_import *m) {
-    static const ndp_schedule_name names[] = {[SCHEDULE_CONSTANT] = NDP_SCHEDULE_CONSTANT,
-                                              [SCHEDULE_CONSTANT_WARMUP] = NDP_SCHEDULE_CONSTANT,
-                                              [SCHEDULE_LINEAR] = NDP_SCHEDULE_LINEAR,
-                                              [SCHEDULE_COSINE] = NDP_SCHEDULE_COSINE};
-    m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_SCHEDULE_COSINE;
-    if (m->read.min_lr_ratio >= 0 && m->job.schedule.name == NDP_SCHEDULE_COSINE)
+    static const ndp_lr_kind names[] = {[SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
+                                        [SCHEDULE_CONSTANT_WARMUP] = NDP_LR_CONSTANT,
+                                        [SCHEDULE_LINEAR] = NDP_LR_LINEAR,
+                                        [SCHEDULE_COSINE] = NDP_LR_COSINE};
+    m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_LR_COSINE;
+    if (m->read.min_lr_ratio >= 0 && m->job.schedule.name == NDP_LR_COSINE)
         m->job.schedule.min_lr_ratio = m->read.min_lr_ratio;
     int warmup = m->read.scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
     m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
@@ -271,7 +271,7 @@ void ndp_import_say_schedule(ndp_import *m) {
     if (!m->dialect->whole)
         return;
     say_warmup(m);
-    bool rises = m->job.schedule.warmup_steps > 0, falls = m->job.schedule.name != NDP_SCHEDULE_CONSTANT;
+    bool rises = m->job.schedule.warmup_steps > 0, falls = m->job.schedule.name != NDP_LR_CONSTANT;
     if (rises || falls)
         SAY(m, "the learning rate %s%s%s, one update ahead of Axolotl\n",
             rises ? "starts at lr / warmup_steps, not at 0" : "", rises && falls ? ", and " : "",
@@ -348,7 +348,7 @@ static ndp_status finish_precision(ndp_import *m) {
         m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
     if (is_axolotl(m) && !m->read.bf16 && !fp16 && !fp32) /* Axolotl's default */
         bf16 = true;
-    m->job.precision.compute = bf16 ? NDP_COMPUTE_BF16 : NDP_COMPUTE_FP32;
+    m->job.precision.compute = bf16 ? NDP_BF16 : NDP_F32;
     if (bf16 && is_axolotl(m))
         SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
             m->read.bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");

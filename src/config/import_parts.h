@@ -63,7 +63,7 @@ typedef struct import_chat {
 /* What all data sets together have. */
 typedef struct import_sets {
     bool held_out; /* the set at hand is one of test_datasets */
-    int formats;   /* bits 1 << ndp_data_format of all data sets */
+    int formats;   /* bits 1 << ndp_record_kind of all data sets */
     int shared;    /* bits: the keys common to all data sets that one of them has set (import_data.c) */
     import_chat *chats;
     int64_t chat_count, chat_capacity;

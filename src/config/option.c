@@ -114,7 +114,7 @@ static ndp_status read_word(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     const char *text = ndp_yaml_text(node);
     for (int i = 0; text && o->words[i]; i++)
         if (strcmp(text, o->words[i]) == 0) {
-            *out = i;
+            *out = o->meanings ? o->meanings[i] : i;
             return NDP_OK;
         }
     return ndp_option_unexpected(o, y, node);
@@ -245,6 +245,13 @@ static void write_text(const char *text, ndp_str *out) {
     ndp_str_add(out, "\"");
 }
 
+static const char *word_of(const ndp_option *o, int value) {
+    int i = 0;
+    while (o->words[i + 1] && (o->meanings ? o->meanings[i] : i) != value)
+        i++;
+    return o->words[i];
+}
+
 void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
     const void *at = const_field(o, c);
     if (o->type == NDP_OPTION_INT && o->open && *(const int *)at == 0)
@@ -264,7 +271,7 @@ void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
     } else if (o->type == NDP_OPTION_BOOL)
         ndp_str_add(out, *(const bool *)at ? "true" : "false");
     else if (o->type == NDP_OPTION_WORD)
-        ndp_str_add(out, o->words[*(const int *)at]);
+        ndp_str_add(out, word_of(o, *(const int *)at));
     else if (o->type == NDP_OPTION_TEXT)
         write_text(*(char *const *)at, out);
     else {

@@ -11,7 +11,7 @@ typedef enum ndp_option_type {
     NDP_OPTION_NUMBER, /* double in the interval */
     NDP_OPTION_PAIR,   /* two of them */
     NDP_OPTION_BOOL,
-    NDP_OPTION_WORD, /* an enum: the index of one of the words */
+    NDP_OPTION_WORD, /* an enum: the index of one of the words, or its meaning */
     NDP_OPTION_TEXT, /* char *: one of the words, if there are any; may be NULL if the default is NULL */
     NDP_OPTION_LIST  /* ndp_strings: a list, or one string */
 } ndp_option_type;
@@ -25,6 +25,7 @@ typedef struct ndp_option {
     int64_t low, high;
     const char *interval;     /* "[0, 1)" */
     const char *const *words; /* ends with NULL */
+    const int *meanings;      /* values that the words stand for; NULL: their indices */
     bool open;
     const char *help;
 } ndp_option;

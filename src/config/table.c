@@ -4,15 +4,22 @@
 
 static const char *const init_words[] = {"pretrained", "random", NULL};
 static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
-static const char *const reduce_words[] = {"fp32", NULL};
+static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
+static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
 #define OPTIMIZER_WORD(NAME, name) #name,
 static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
-static const char *const schedule_words[] = {"constant", "linear", "cosine", NULL};
-static const char *const cp_words[] = {"ring", "all_gather", NULL};
+static const char *const schedule_words[] = {
+    [NDP_LR_CONSTANT] = "constant", [NDP_LR_LINEAR] = "linear", [NDP_LR_COSINE] = "cosine", NULL};
+static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHER] = "all_gather", NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
-static const char *const format_words[] = {"auto", "text", "messages", "instruction", NULL};
+static const char *const format_words[] = {[NDP_RECORD_AUTO] = "auto",
+                                           [NDP_RECORD_TEXT] = "text",
+                                           [NDP_RECORD_MESSAGES] = "messages",
+                                           [NDP_RECORD_INSTRUCTION] = "instruction",
+                                           NULL};
 static const char *const train_on_words[] = {"assistant", "all", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
+static const int bin_bytes[] = {2, 4};
 static const char *const overlong_words[] = {"cut", "error", NULL};
 static const char *const device_words[] = {"cpu", "ref", NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
@@ -56,7 +63,7 @@ const ndp_option ndp_options[] = {
     {CONTENTS(data, chat_template), TEXT(NULL), HELP "chatml, qwen2.5, qwen3, deepseek-r1, plain; null: the tokenizer's own"},
     {IDENTITY(data, train_on), WORD(assistant, train_on_words), HELP "which part of a conversation is trained on"},
     {CONTENTS(data, end_token), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens"},
-    {IDENTITY(data, bin_type), WORD(uint16, bin_words), HELP "type of the ids in .bin files without a header"},
+    {IDENTITY(data, bin_type), WORD(uint16, bin_words), .meanings = bin_bytes, HELP "type of the ids in .bin files without a header"},
     {IDENTITY(data, document_mask), BOOL(true), HELP "attention stays within a document, and positions restart"},
     {IDENTITY(data, packing), BOOL(true), HELP "several documents per row; false: one, padded"},
     {FREE(data, overlong), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, or an error"},
@@ -71,7 +78,7 @@ const ndp_option ndp_options[] = {
     {FREE(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late chunk per rank: equal work under a causal mask"},
     {FREE(parallelism, tp_sequence_parallel), BOOL(true), HELP "norms and residuals are split along the sequence"},
 
-    {IDENTITY(precision, compute), WORD(fp32, compute_words), HELP "type of activations and kernels; fp64: device ref only"},
+    {IDENTITY(precision, compute), WORD(fp32, compute_words), .meanings = compute_types, HELP "type of activations and kernels; fp64: device ref only"},
     {IDENTITY(precision, reduce), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},
 
     {IDENTITY(batch, global_batch_size), INT(16, 1, 1 << 30), HELP "rows per update; accumulation is derived"},

@@ -1,3 +1,4 @@
+/* Binding ranks to cores, so that ranks on one host do not share any. */
 #include "comm/launched.h"
 #include "host/host.h"
 
@@ -5,7 +6,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
-/* The cores that this process may use now, in the order of their neighbourhood. */
+/* The cores that this process may use, as hwloc's tree; NULL on failure. */
 static hwloc_topology_t usable_cores(void) {
     hwloc_topology_t t;
     if (hwloc_topology_init(&t))
@@ -27,7 +28,7 @@ static ndp_status bind_part(hwloc_topology_t t, int part, int parts, int threads
         return NDP_FAIL(NDP_ENOMEM, "no memory for the core sets of %d ranks", parts);
     if (hwloc_distrib(t, &root, 1, sets, (unsigned)parts, INT_MAX, 0) == 0 &&
         hwloc_bitmap_weight(sets[part]) >= threads)
-        (void)hwloc_set_cpubind(t, sets[part], HWLOC_CPUBIND_PROCESS); /* refused: the scheduler decides, as before */
+        (void)hwloc_set_cpubind(t, sets[part], HWLOC_CPUBIND_PROCESS); /* on failure the scheduler decides, as before */
     for (int i = 0; i < parts; i++)
         hwloc_bitmap_free(sets[i]);
     free(sets);
@@ -36,7 +37,7 @@ static ndp_status bind_part(hwloc_topology_t t, int part, int parts, int threads
 
 ndp_status ndp_bind_rank(int local_rank, int local_ranks, int threads) {
     NDP_CHECK(local_ranks >= 1 && local_rank >= 0 && local_rank < local_ranks && threads >= 1,
-              "no place for rank %d of %d with %d threads", local_rank, local_ranks, threads);
+              "cannot bind rank %d of %d with %d threads", local_rank, local_ranks, threads);
     hwloc_topology_t t = local_ranks > 1 ? usable_cores() : NULL;
     if (!t)
         return NDP_OK;

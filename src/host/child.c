@@ -1,3 +1,4 @@
+/* Starting a process: fork, exec, and the reason if the exec fails. */
 #include "host/child.h"
 
 #include <errno.h>
@@ -10,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- words ---- */
+/* ---- lists of strings ---- */
 
 void ndp_argv_add(ndp_argv *w, const char *fmt, ...) {
     char *text;
@@ -49,8 +50,8 @@ void ndp_argv_release(ndp_argv *w) {
 
 /* ---- the process ---- */
 
-/* In the new process: only what is allowed between fork and exec. */
-static void become(const ndp_child *c, pid_t parent, int report) {
+/* Runs in the new process, with only async-signal-safe calls, since this process may have threads. */
+static void exec_child(const ndp_child *c, pid_t parent, int report) {
     int null = open("/dev/null", O_RDWR);
     if (null >= 0)
         dup2(null, STDIN_FILENO);
@@ -68,14 +69,14 @@ static void become(const ndp_child *c, pid_t parent, int report) {
     _exit(127);
 }
 
-/* Exec closes the pipe, or its failure sends errno through it. */
+/* A pipe reports the outcome: a successful exec closes it; otherwise errno is written to it. */
 int ndp_child_start(const ndp_child *c, pid_t *out) {
     int ends[2], cause = 0;
     if (pipe2(ends, O_CLOEXEC))
         return errno;
     pid_t parent = getpid(), child = fork();
     if (child == 0)
-        become(c, parent, ends[1]);
+        exec_child(c, parent, ends[1]);
     if (child < 0)
         cause = errno;
     close(ends[1]);

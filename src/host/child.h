@@ -1,32 +1,32 @@
-/* Inside the train room: starting a process. */
+/* Inside the host room: starting a process. */
 #ifndef NDP_HOST_CHILD_H
 #define NDP_HOST_CHILD_H
 
 #include <ndparallel/ndparallel.h>
 #include <sys/types.h>
 
-/* Strings that end with NULL, as argv and envp: owned. */
+/* A NULL-terminated list of strings, as argv and envp. Owns the strings. */
 typedef struct ndp_argv {
     char **items;
     int n, capacity;
-    bool failed; /* memory ran out */
+    bool failed; /* out of memory: the list is incomplete */
 } ndp_argv;
 
 __attribute__((format(printf, 2, 3))) void ndp_argv_add(ndp_argv *w, const char *fmt, ...);
 void ndp_argv_add_all(ndp_argv *w, const char *const *texts);
 void ndp_argv_release(ndp_argv *w);
 
-/* stdin is /dev/null; stdout and stderr are inherited. */
+/* How to start a process. Its stdin is /dev/null; it inherits stdout and stderr. */
 typedef struct ndp_child {
-    char *const *argv, *const *env; /* the program is looked for in this process's PATH */
-    int death_signal;               /* for the child when the calling thread ends */
-    int keep;                       /* a descriptor that stays open in the program; -1: none */
+    char *const *argv, *const *env; /* the program is searched for in the PATH of this process */
+    int death_signal;               /* sent to the child when the calling thread ends */
+    int keep;                       /* a descriptor that the program inherits; -1: none */
     bool own_group;                 /* a terminal's Ctrl-C does not reach it */
 } ndp_child;
 
-/* Returns once the program runs: 0, or the errno of why it does not. */
+/* Returns after the exec: 0, or the errno of the step that failed. */
 int ndp_child_start(const ndp_child *c, pid_t *out);
-/* An exit code, or 128 + signal, of what waitpid said. */
+/* The exit code, or 128 + signal, from a status of waitpid. */
 int ndp_child_code(int status);
 
 #endif

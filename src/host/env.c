@@ -1,4 +1,4 @@
-/* What this program runs on, for bug reports. */
+/* ndp_env: the machine and libraries that this program runs on, for bug reports. */
 #include "base/cpu.h"
 #include "base/memory_limit.h"
 #include "base/text.h"
@@ -10,9 +10,7 @@
 #include <hwloc.h>
 #include <json-c/json.h>
 #include <libfyaml.h>
-#include <netdb.h>
 #include <pcre2.h>
-#include <resolv.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,29 +19,7 @@
 #include <utf8proc.h>
 #include <xxhash.h>
 
-bool ndp_name_resolves(const char *name) {
-    /* The resolver's state is the thread's; its own limits are 5 s a try. */
-    if (res_init() == 0) {
-        _res.retrans = 1;
-        _res.retry = 1;
-    }
-    struct addrinfo *found = NULL;
-    bool ok = getaddrinfo(name, NULL, NULL, &found) == 0;
-    if (ok)
-        freeaddrinfo(found);
-    (void)res_init();
-    return ok;
-}
-
-bool ndp_host_resolves(char *name, size_t size) {
-    snprintf(name, size, "?");
-    if (gethostname(name, size))
-        return false;
-    name[size - 1] = '\0';
-    return ndp_name_resolves(name);
-}
-
-/* The first line of `file` that begins with `key`, without the key, colons and blanks; "" when there is none. */
+/* The rest of the first line of `file` that begins with `key`, without colons and blanks; "" if there is none. */
 static void first_line(FILE *file, const char *key, char *out, size_t size) {
     out[0] = '\0';
     if (!file)
@@ -66,7 +42,7 @@ static const char *line_of(const char *path, const char *key, char out[256]) {
     return out[0] ? out : "unknown";
 }
 
-/* A number of a file in KiB or bytes; 0 where there is none ("max"). */
+/* The number in such a line; 0 if there is none. */
 static double number_of(const char *path, const char *key) {
     char line[256];
     return strtod(line_of(path, key, line), NULL);
@@ -80,7 +56,7 @@ static const char *mpirun_version(char out[256]) {
     return out[0] ? out : "not installed";
 }
 
-static void machine(ndp_str *out) {
+static void describe_machine(ndp_str *out) {
     char line[256], bytes[16], more[16];
     struct utsname u;
     if (uname(&u) == 0)
@@ -97,7 +73,7 @@ static void machine(ndp_str *out) {
                  resolves ? "resolves" : "does not resolve: starting ranks may take 10 s");
 }
 
-static void libraries(ndp_str *out) {
+static void describe_libraries(ndp_str *out) {
     char pcre2[64] = "unknown";
     const dnnl_version_t *dnnl = dnnl_version();
     unsigned hwloc = hwloc_get_api_version(), xxhash = XXH_versionNumber();
@@ -111,7 +87,7 @@ static void libraries(ndp_str *out) {
     ndp_str_addf(out, "hwloc API     %u.%u.%u\n", hwloc >> 16, hwloc >> 8 & 255, hwloc & 255);
 }
 
-static void transports(ndp_str *out) {
+static void describe_transports(ndp_str *out) {
     char line[256];
     const ndp_mpi_api *api;
     ndp_str_addf(out, "mpirun        %s\n", mpirun_version(line));
@@ -125,9 +101,9 @@ static void transports(ndp_str *out) {
 ndp_status ndp_env(char **text) {
     ndp_str out = {0};
     ndp_str_addf(&out, "ndparallel    " NDP_VERSION ", built with " __VERSION__ "\n");
-    machine(&out);
-    libraries(&out);
-    transports(&out);
+    describe_machine(&out);
+    describe_libraries(&out);
+    describe_transports(&out);
     char *whole = ndp_str_detach(&out);
     if (!whole)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the report");

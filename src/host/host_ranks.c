@@ -1,7 +1,9 @@
 /* Starting the ranks of one host: children of this process that share one file (comm/node/shm_world.h).
  *
- * The ranks are in the process group of their parent, so a terminal's signals reach all of them. A rank that ends with
- * an error ends the run: the others hear of it in their next wait, and those that do not wait are ended by signals. */
+ * The ranks are in the process group of their parent, so signals from the terminal reach all of them. The parent polls
+ * the process descriptors of the ranks. When a rank ends with an error, the parent writes that into the shared file,
+ * where the other ranks find it in their next wait. Ranks that are not waiting get SIGTERM after GRACE_SECONDS and
+ * SIGKILL after GRACE_SECONDS more. The exit code is that of the rank that failed first. */
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/node/shm_world.h"
@@ -19,59 +21,59 @@
 
 enum { STOPPED = 128 + SIGINT, LOOK_MS = 100, LOOK_OFTEN_MS = 10 };
 
-#define GRACE_SECONDS 1.0 /* for a rank that has joined the world to end by itself; between SIGTERM and SIGKILL */
+#define GRACE_SECONDS 1.0 /* for a rank in the world to end on its own; also between SIGTERM and SIGKILL */
 
-typedef struct rank {
+typedef struct child_rank {
     pid_t pid;  /* 0: it has ended */
-    int code;   /* then */
-    int signal; /* the last that it got from here, to end; 0: none */
-} rank;
+    int code;   /* its exit code, once it has ended */
+    int signal; /* the last signal sent to end it; 0: none */
+} child_rank;
 
-typedef struct run {
+typedef struct launch_run {
     const ndp_launch_opts *opts;
     ndp_shm_world *world;
-    rank *ranks;
-    struct pollfd *ends; /* by rank; fd -1: this system cannot say when a process ends */
-    int left;            /* ranks that have not ended */
-    int first;           /* that ended with an error, -1: none has */
+    child_rank *ranks;
+    struct pollfd *ends; /* process descriptors by rank; fd -1: the system has none */
+    int left;            /* number of ranks still running */
+    int first;           /* the first rank that ended with an error; -1: none */
     double first_ended;
     double next_stop; /* when to send the next SIGUSR1 */
-} run;
+} launch_run;
 
 /* ---- ends ---- */
 
-/* What happened to a rank that cannot say so itself, into `out`; false when it has done so. */
-static bool tell_end(int number, pid_t pid, int status, char *out, size_t size) {
+/* Writes how a rank ended to `out`. False if the rank has reported its error itself (exit codes up to 2). */
+static bool describe_end(int number, pid_t pid, int status, char *out, size_t size) {
     int code = ndp_child_code(status);
     if (WIFSIGNALED(status))
         snprintf(out, size, "rank %d (process %d) was killed by signal %d (%s)%s", number, (int)pid, WTERMSIG(status),
                  strsignal(WTERMSIG(status)),
-                 WTERMSIG(status) == SIGKILL ? "; if you did not do that, memory ran out: see `train --dry-run`" : "");
+                 WTERMSIG(status) == SIGKILL ? "; if you did not kill it, memory ran out: see `train --dry-run`" : "");
     else
         snprintf(out, size, "rank %d (process %d) ended with code %d%s", number, (int)pid, code,
-                 code > 2 ? "; what it wrote above says why" : "");
+                 code > 2 ? "; its output above says why" : "");
     return code > 2;
 }
 
-static bool is_stopping(const run *r) { return r->opts->stop && *r->opts->stop; }
+static bool is_stopping(const launch_run *r) { return r->opts->stop && *r->opts->stop; }
 
-static void note_failure(run *r, int number, pid_t pid, int status) {
+static void note_failure(launch_run *r, int number, pid_t pid, int status) {
     char text[256];
-    bool news = tell_end(number, pid, status, text, sizeof text);
+    bool unreported = describe_end(number, pid, status, text, sizeof text);
     const char *why = strchr(text, '(');
     bool stopped = r->ranks[number].code == STOPPED || is_stopping(r);
     if (r->first < 0) {
         r->first = number;
         r->first_ended = ndp_now();
-        if (news && !stopped && ndp_shm_world_failed(r->world) < 0 && r->opts->tell)
-            r->opts->tell(r->opts->user, text);
+        if (unreported && !stopped && ndp_shm_world_failed(r->world) < 0 && r->opts->report)
+            r->opts->report(r->opts->user, text);
     }
     ndp_shm_world_ended(r->world, number, why);
 }
 
-/* A rank that was stopped and has left the world is no failure. */
-static void note_end(run *r, int number, int status) {
-    rank *it = &r->ranks[number];
+/* A rank that was stopped and has left the world has not failed. */
+static void note_end(launch_run *r, int number, int status) {
+    child_rank *it = &r->ranks[number];
     pid_t pid = it->pid;
     it->pid = 0;
     it->code = ndp_child_code(status);
@@ -79,14 +81,14 @@ static void note_end(run *r, int number, int status) {
     if (r->ends[number].fd >= 0)
         close(r->ends[number].fd);
     r->ends[number].fd = -1;
-    bool parted = WIFEXITED(status) && it->code == STOPPED && ndp_shm_world_left(r->world, number);
-    if (it->code == 0 || parted)
+    bool stopped = WIFEXITED(status) && it->code == STOPPED && ndp_shm_world_left(r->world, number);
+    if (it->code == 0 || stopped)
         ndp_shm_world_ended(r->world, number, NULL);
     else
         note_failure(r, number, pid, status);
 }
 
-static void look(run *r) {
+static void reap_ended(launch_run *r) {
     for (int k = 0; k < r->opts->ranks; k++) {
         int status;
         if (r->ranks[k].pid && waitpid(r->ranks[k].pid, &status, WNOHANG) == r->ranks[k].pid)
@@ -96,7 +98,7 @@ static void look(run *r) {
 
 /* ---- signals ---- */
 
-static void hand_on_stop(run *r) {
+static void forward_stop(launch_run *r) {
     if (!is_stopping(r) || ndp_now() < r->next_stop)
         return;
     r->next_stop = ndp_now() + 1;
@@ -105,25 +107,25 @@ static void hand_on_stop(run *r) {
             kill(r->ranks[k].pid, SIGUSR1);
 }
 
-/* Programs that have not joined the world, or never do, hear of nothing: they get SIGTERM at once. */
-static void end_others(run *r) {
+/* A program that has not joined the world cannot see the failure, so it gets SIGTERM at once. */
+static void end_other_ranks(launch_run *r) {
     if (r->first < 0)
         return;
     double since = ndp_now() - r->first_ended;
     for (int k = 0; k < r->opts->ranks; k++) {
-        rank *it = &r->ranks[k];
+        child_rank *it = &r->ranks[k];
         double grace = ndp_shm_world_joined(r->world, k) ? GRACE_SECONDS : 0;
-        int due = since >= grace + GRACE_SECONDS ? SIGKILL : since >= grace ? SIGTERM : 0;
-        if (it->pid && due && due != it->signal) {
-            it->signal = due;
-            kill(it->pid, due);
+        int wanted = since >= grace + GRACE_SECONDS ? SIGKILL : since >= grace ? SIGTERM : 0;
+        if (it->pid && wanted && wanted != it->signal) {
+            it->signal = wanted;
+            kill(it->pid, wanted);
         }
     }
 }
 
 /* ---- the run ---- */
 
-static void environment(ndp_argv *w, const ndp_launch_opts *o, const ndp_shm_world *world, int number) {
+static void rank_environment(ndp_argv *w, const ndp_launch_opts *o, const ndp_shm_world *world, int number) {
     char where[64];
     ndp_shm_address a = ndp_shm_world_address(world);
     ndp_shm_address_text(&a, where, sizeof where);
@@ -138,10 +140,10 @@ static void environment(ndp_argv *w, const ndp_launch_opts *o, const ndp_shm_wor
         ndp_argv_add(w, "OMP_NUM_THREADS=%d", o->threads);
 }
 
-static ndp_status start_rank(run *r, int number) {
+static ndp_status start_rank(launch_run *r, int number) {
     const ndp_launch_opts *o = r->opts;
     ndp_argv env = {0};
-    environment(&env, o, r->world, number);
+    rank_environment(&env, o, r->world, number);
     ndp_child child = {
         .argv = o->argv, .env = env.items, .death_signal = SIGKILL, .keep = ndp_shm_world_address(r->world).fd};
     int cause = env.failed ? ENOMEM : ndp_child_start(&child, &r->ranks[number].pid);
@@ -154,7 +156,7 @@ static ndp_status start_rank(run *r, int number) {
     return NDP_OK;
 }
 
-static void kill_all(run *r) {
+static void kill_all(launch_run *r) {
     for (int k = 0; k < r->opts->ranks; k++)
         if (r->ranks[k].pid) {
             kill(r->ranks[k].pid, SIGKILL);
@@ -164,8 +166,8 @@ static void kill_all(run *r) {
         }
 }
 
-/* The code of the rank that failed first. One that was told to end by a signal from here has none of its own. */
-static int code_of(const run *r) {
+/* The code of the rank that failed first. A rank that was ended by a signal from here has no code of its own. */
+static int run_exit_code(const launch_run *r) {
     int failed = ndp_shm_world_failed(r->world), code = 0;
     if (failed < 0 || r->ranks[failed].code == 0 || r->ranks[failed].signal)
         failed = r->first;
@@ -175,20 +177,20 @@ static int code_of(const run *r) {
     return is_stopping(r) && code == 128 + SIGUSR1 ? STOPPED : code;
 }
 
-static int wait_for_all(run *r) {
-    bool told = true;
+static int wait_for_all(launch_run *r) {
+    bool polled = true; /* the system wakes us when a rank ends */
     for (int k = 0; k < r->opts->ranks; k++)
-        told &= r->ends[k].fd >= 0;
+        polled &= r->ends[k].fd >= 0;
     while (r->left > 0) {
-        poll(r->ends, (nfds_t)r->opts->ranks, told ? LOOK_MS : LOOK_OFTEN_MS);
-        look(r);
-        hand_on_stop(r);
-        end_others(r);
+        poll(r->ends, (nfds_t)r->opts->ranks, polled ? LOOK_MS : LOOK_OFTEN_MS);
+        reap_ended(r);
+        forward_stop(r);
+        end_other_ranks(r);
     }
-    return code_of(r);
+    return run_exit_code(r);
 }
 
-static ndp_status run_all(run *r, int *exit_code) {
+static ndp_status run_all(launch_run *r, int *exit_code) {
     const ndp_launch_opts *o = r->opts;
     r->ranks = calloc((size_t)o->ranks, sizeof *r->ranks);
     r->ends = calloc((size_t)o->ranks, sizeof *r->ends);
@@ -207,7 +209,7 @@ static ndp_status run_all(run *r, int *exit_code) {
 }
 
 ndp_status ndp_launch_on_host(const ndp_launch_opts *o, int *exit_code) {
-    run r = {.opts = o, .first = -1};
+    launch_run r = {.opts = o, .first = -1};
     ndp_status st = run_all(&r, exit_code);
     ndp_shm_world_destroy(r.world);
     free(r.ranks);

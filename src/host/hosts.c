@@ -1,4 +1,5 @@
-/* The hosts of a hostfile: whether their names resolve, and whether mpirun can start something there. */
+/* The hosts of a run: whether names resolve, what a hostfile or a batch system lists, whether mpirun can reach a host.
+ */
 #include "base/clock.h"
 #include "base/text.h"
 #include "host/host.h"
@@ -9,6 +10,7 @@
 #include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
+#include <resolv.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -19,7 +21,33 @@
 
 enum { NAME = 256 };
 
-/* The next line "[USER@]HOST [slots=N]"; false at the end. */
+/* ---- names ---- */
+
+bool ndp_name_resolves(const char *name) {
+    /* The resolver's state belongs to the thread. Its default is 5 s per attempt. */
+    if (res_init() == 0) {
+        _res.retrans = 1;
+        _res.retry = 1;
+    }
+    struct addrinfo *found = NULL;
+    bool ok = getaddrinfo(name, NULL, NULL, &found) == 0;
+    if (ok)
+        freeaddrinfo(found);
+    (void)res_init();
+    return ok;
+}
+
+bool ndp_host_resolves(char *name, size_t size) {
+    snprintf(name, size, "?");
+    if (gethostname(name, size))
+        return false;
+    name[size - 1] = '\0';
+    return ndp_name_resolves(name);
+}
+
+/* ---- the hostfile ---- */
+
+/* Reads the name in the next line "[USER@]HOST [slots=N]"; false at the end. */
 static bool next_host(FILE *f, char name[NAME], int *line) {
     char text[512];
     while (fgets(text, sizeof text, f)) {
@@ -57,7 +85,7 @@ ndp_status ndp_hosts_check(const char *hostfile) {
 char *ndp_hosts_unresolved(const char *hostfile) {
     char name[NAME], *text = NULL;
     FILE *f = NULL;
-    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported what can be wrong */
+    (void)open_hosts(hostfile, &f); /* ndp_hosts_check has reported errors */
     for (int line = 0; f && !text && next_host(f, name, &line);)
         if (!ndp_name_resolves(without_user(name)))
             text = ndp_format("warning: %s:%d: the host '%s' does not resolve; correct its name, or add its address to "
@@ -68,9 +96,9 @@ char *ndp_hosts_unresolved(const char *hostfile) {
     return text;
 }
 
-/* ---- a batch system's ---- */
+/* ---- batch systems ---- */
 
-/* The words of a text all name one host. */
+/* Whether all words of a text name the same host. */
 static bool is_one_host(const char *text) {
     char first[NAME], name[NAME];
     int n = 0;
@@ -82,8 +110,7 @@ static bool is_one_host(const char *text) {
     return true;
 }
 
-/* Slurm says on the nodes of an allocation alone which one this is: elsewhere (salloc on a login node) it is another.
- */
+/* Slurm sets SLURMD_NODENAME only on the nodes of an allocation, not on a login node that ran salloc. */
 static bool is_one_slurm_node(void) {
     const char *nodes = getenv("SLURM_JOB_NUM_NODES");
     return nodes && atoi(nodes) == 1 && getenv("SLURMD_NODENAME");
@@ -104,23 +131,23 @@ bool ndp_allocation_is_here(void) {
            (!getenv("LSB_HOSTS") || is_one_host(getenv("LSB_HOSTS")));
 }
 
-/* ---- trying them ---- */
+/* ---- reaching hosts ---- */
 
-typedef struct probe {
-    char host[NAME]; /* as mpirun calls it */
+typedef struct host_probe {
+    char host[NAME]; /* the name that mpirun uses */
     int line;
-    bool cut; /* the hostfile has a longer name */
+    bool cut; /* the name in the hostfile is longer */
     pid_t process;
     bool failed;
-} probe;
+} host_probe;
 
 static bool is_address(const char *name) {
     unsigned char any[16];
     return inet_pton(AF_INET, name, any) == 1 || inet_pton(AF_INET6, name, any) == 1;
 }
 
-/* mpirun cuts a name at its first dot, unless it is told otherwise. */
-static bool cut_name(char *name) {
+/* mpirun cuts a name at its first dot by default. */
+static bool cut_at_dot(char *name) {
     const char *keep = getenv("OMPI_MCA_orte_keep_fqdn_hostnames");
     char *dot = strchr(without_user(name), '.');
     if (!dot || is_address(without_user(name)) || (keep && strchr("1tyeTYE", *keep)))
@@ -138,7 +165,7 @@ static bool same_address(const struct sockaddr *a, const struct sockaddr *b) {
            memcmp(&((const struct sockaddr_in6 *)a)->sin6_addr, &((const struct sockaddr_in6 *)b)->sin6_addr, 16) == 0;
 }
 
-/* This host needs no agent. */
+/* Whether the name is one of this host's addresses, for which mpirun uses no agent. */
 static bool is_here(const char *name) {
     struct ifaddrs *mine = NULL;
     struct addrinfo *found = NULL;
@@ -154,7 +181,7 @@ static bool is_here(const char *name) {
     return here;
 }
 
-/* The first of mpirun's agents, "ssh : rsh". */
+/* The first agent in mpirun's list, such as "ssh : rsh". */
 static void find_agent(char agent[NAME]) {
     const char *given = getenv("OMPI_MCA_plm_rsh_agent");
     given = given && *given ? given + strspn(given, " ") : "ssh";
@@ -164,8 +191,8 @@ static void find_agent(char agent[NAME]) {
     snprintf(agent, NAME, "%.*s", length, given);
 }
 
-/* Runs AGENT HOST true; pid -1: no process. ssh asks nothing and does not wait for minutes. */
-static pid_t begin(const char *agent, const char *host) {
+/* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. -1: no process. */
+static pid_t start_probe(const char *agent, const char *host) {
     const char *slash = strrchr(agent, '/'), *program = slash ? slash + 1 : agent;
     bool ssh = strncmp(program, "ssh", 3) == 0 && (!program[3] || program[3] == ' ');
     char *command = ndp_format("exec %s%s '%s' true", agent, ssh ? " -o BatchMode=yes -o ConnectTimeout=10" : "", host);
@@ -182,8 +209,8 @@ static pid_t begin(const char *agent, const char *host) {
     return child;
 }
 
-/* Until all have ended, or the time is over, which is a failure too. */
-static void finish(probe *probes, int n) {
+/* Waits until all probes have ended. One that takes too long is killed and counts as failed. */
+static void wait_for_probes(host_probe *probes, int n) {
     const double seconds = 12, start = ndp_now();
     const struct timespec nap = {.tv_nsec = 10000000};
     for (int i = 0; i < n; i++) {
@@ -199,8 +226,8 @@ static void finish(probe *probes, int n) {
     }
 }
 
-static ndp_status fail(const char *hostfile, const char *agent, const probe *probes, int n) {
-    const probe *first = NULL;
+static ndp_status fail_unreachable(const char *hostfile, const char *agent, const host_probe *probes, int n) {
+    const host_probe *first = NULL;
     ndp_str names = {0};
     for (int i = 0; i < n; i++)
         if (probes[i].failed) {
@@ -216,7 +243,7 @@ static ndp_status fail(const char *hostfile, const char *agent, const probe *pro
     return st;
 }
 
-/* A name that a shell takes as it is. */
+/* A name that needs no quoting in a shell. */
 static bool is_plain(const char *name) {
     for (; *name; name++)
         if (!isalnum((unsigned char)*name) && !strchr("-_.:%@", *name))
@@ -226,7 +253,7 @@ static bool is_plain(const char *name) {
 
 ndp_status ndp_hosts_reach(const char *hostfile) {
     enum { AT_ONCE = 32 };
-    probe probes[AT_ONCE];
+    host_probe probes[AT_ONCE];
     char agent[NAME];
     find_agent(agent);
     FILE *f;
@@ -236,18 +263,18 @@ ndp_status ndp_hosts_reach(const char *hostfile) {
     for (int line = 0; st == NDP_OK && more;) {
         int n = 0;
         while (n < AT_ONCE && (more = next_host(f, probes[n].host, &line))) {
-            probe *p = &probes[n];
+            host_probe *p = &probes[n];
             if (is_here(without_user(p->host)) || !is_plain(p->host))
                 continue;
             p->line = line;
-            p->cut = cut_name(p->host);
-            p->process = begin(agent, p->host);
+            p->cut = cut_at_dot(p->host);
+            p->process = start_probe(agent, p->host);
             n += p->process > 0;
         }
-        finish(probes, n);
+        wait_for_probes(probes, n);
         for (int i = 0; i < n && st == NDP_OK; i++)
             if (probes[i].failed)
-                st = fail(hostfile, agent, probes, n);
+                st = fail_unreachable(hostfile, agent, probes, n);
     }
     fclose(f);
     return st;

@@ -1,4 +1,9 @@
-/* Starting ranks: on several hosts with mpirun. */
+/* Starting ranks as processes: on one host by host/host_ranks.c, on several with mpirun.
+ *
+ * mpirun runs in a process group of its own, since it would answer a terminal's Ctrl-C by killing the ranks. The stop
+ * flag is forwarded to it as SIGUSR1, which it passes on to every rank. Its exit code may be that of an ssh that
+ * failed, so after a failure the hosts of the hostfile are tried (host/hosts.c) to name the one that cannot be reached.
+ */
 #include "base/text.h"
 #include "host/child.h"
 #include "host/host.h"
@@ -13,17 +18,6 @@
 #include <time.h>
 #include <unistd.h>
 
-ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
-    const char *kind = c->train.transport;
-    int n;
-    NDP_TRY(ndp_config_ranks(c, &n));
-    bool here = n == 1 || strcmp(kind, "local") == 0 || strcmp(kind, "self") == 0 || ndp_world_launched(NULL);
-    *out = (ndp_launch_opts)NDP_LAUNCH_OPTS_INIT;
-    out->ranks = here ? 0 : n;
-    out->transport = kind;
-    return NDP_OK;
-}
-
 /* ---- the command line of mpirun ---- */
 
 static bool is_transport(const ndp_launch_opts *o, const char *name) {
@@ -32,8 +26,8 @@ static bool is_transport(const ndp_launch_opts *o, const char *name) {
 
 static bool on_one_host(const ndp_launch_opts *o) { return !o->hostfile && ndp_allocation_is_here(); }
 
-/* mpirun starts a second program after an argument ":", wherever it stands. A shell's script hides it. */
-static void program_words(const ndp_launch_opts *o, ndp_argv *w) {
+/* mpirun treats any argument ":" as the start of a second program. A shell script hides it from mpirun. */
+static void add_program_words(const ndp_launch_opts *o, ndp_argv *w) {
     bool colon = false;
     for (char *const *a = o->argv; *a; a++)
         colon |= strcmp(*a, ":") == 0;
@@ -54,9 +48,10 @@ static void program_words(const ndp_launch_opts *o, ndp_argv *w) {
     ndp_str_release(&script);
 }
 
-/* On one host the two paths that are ever used are named, and so none is looked for; between hosts Open MPI chooses.
- * Its help texts are for its own users: a rank says what is wrong. Variables of ours and of OpenMP go to all hosts. */
-static void mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv *w) {
+/* On one host the only two components that are ever used are named, which saves Open MPI the search; between hosts Open
+ * MPI chooses. --quiet hides its own help texts, since a rank reports what is wrong. Variables that begin with NDP_ or
+ * OMP_ are passed to all hosts. */
+static void add_mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv *w) {
     static const char *const always[] = {"mpirun", "--bind-to",       "none", "--oversubscribe",
                                          "-x",     NDP_LAUNCHED "=1", NULL};
     static const char *const one_host[] = {"--quiet", "--mca", "pml", "ob1", "--mca", "btl", "self,vader", NULL};
@@ -85,11 +80,11 @@ static void mpirun_words(const ndp_launch_opts *o, const char *folder, ndp_argv 
     }
     ndp_argv_add(w, "-n");
     ndp_argv_add(w, "%d", o->ranks);
-    program_words(o, w);
+    add_program_words(o, w);
 }
 
-/* A name server that does not answer would cost mpirun's own questions 5 s each. */
-static void mpirun_environment(ndp_argv *w) {
+/* If a name server does not answer, each of mpirun's own lookups would take 5 s. */
+static void add_mpirun_environment(ndp_argv *w) {
     ndp_argv_add_all(w, (const char *const *)environ);
     if (!getenv("RES_OPTIONS"))
         ndp_argv_add(w, "RES_OPTIONS=timeout:1 attempts:1");
@@ -97,22 +92,22 @@ static void mpirun_environment(ndp_argv *w) {
 
 /* ---- the process ---- */
 
-/* It passes the folder's lock on: the folder is in use until mpirun has ended, too. */
-static ndp_status start(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
+/* mpirun inherits the lock of the folder, so the folder counts as in use until mpirun has ended. */
+static ndp_status start_mpirun(const ndp_argv *args, const ndp_argv *env, int lock, pid_t *out) {
     ndp_child child = {
         .argv = args->items, .env = env->items, .death_signal = SIGTERM, .keep = lock, .own_group = true};
     int cause = args->failed || env->failed ? ENOMEM : ndp_child_start(&child, out);
     if (cause == ENOENT)
         return NDP_FAIL(
             NDP_ENOTSUP,
-            "mpirun is not installed: install it (Debian: apt-get install openmpi-bin); the ranks of one host need "
-            "none (train.transport: shm, processes, or local, threads of one process)");
+            "mpirun is not installed: install it (Debian: apt-get install openmpi-bin); on one host it is not "
+            "needed (train.transport: shm, processes, or local, threads of one process)");
     return cause ? NDP_FAIL(NDP_EIO, "cannot start mpirun: %s", strerror(cause)) : NDP_OK;
 }
 
-/* mpirun hands SIGUSR1 to every rank that it has started by then, so it is told again and again; SIGINT and SIGTERM
- * would end the ranks within a second. */
-static int wait_for(pid_t mpirun, const volatile sig_atomic_t *stop) {
+/* mpirun forwards SIGUSR1 to the ranks that it has started so far, so the signal is repeated every second. SIGINT and
+ * SIGTERM would end the ranks within a second. */
+static int wait_for_mpirun(pid_t mpirun, const volatile sig_atomic_t *stop) {
     enum { NAPS_A_SECOND = 100 };
     const struct timespec nap = {.tv_nsec = 1000000000 / NAPS_A_SECOND};
     for (int64_t stopping = 0;; nanosleep(&nap, NULL)) {
@@ -122,7 +117,7 @@ static int wait_for(pid_t mpirun, const volatile sig_atomic_t *stop) {
             return 1;
         if (ended == mpirun) {
             int code = ndp_child_code(status);
-            /* Told so early that nobody was there to listen. */
+            /* SIGUSR1 arrived before mpirun or a rank had a handler. */
             return stopping && code == 128 + SIGUSR1 ? 128 + SIGINT : code;
         }
         if (stop && *stop && stopping++ % NAPS_A_SECOND == 0)
@@ -135,8 +130,8 @@ static void warn_of_host_name(const ndp_launch_opts *o) {
     if (!o->say || ndp_host_resolves(name, sizeof name))
         return;
     char *line =
-        ndp_format("warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; the line "
-                   "that is missing in /etc/hosts: 127.0.1.1 %s",
+        ndp_format("warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; add this line "
+                   "to /etc/hosts: 127.0.1.1 %s",
                    name, name);
     if (line)
         o->say(o->user, line);
@@ -150,13 +145,13 @@ static void warn_of_hosts(const ndp_launch_opts *o) {
     free(line);
 }
 
-/* mpirun ends with the code of the ssh that failed, which may be any. A rank that fails may do so because its host, or
- * another, is gone. 2 is a rank's word on the user's mistake, so it has run. */
-static bool hosts_are_in_doubt(const ndp_launch_opts *o, int code) {
+/* mpirun exits with the code of the ssh that failed, which may be any, and a rank may fail because a host is gone. Code
+ * 2 comes only from a rank, for an error of the user, so the hosts were reached. */
+static bool hosts_may_be_unreachable(const ndp_launch_opts *o, int code) {
     return o->hostfile && code != 0 && code != 2 && !(o->stop && *o->stop);
 }
 
-/* Found as mpirun does: by its path, or by its name in PATH. */
+/* Whether mpirun would find the program: by its path, or by its name in PATH. */
 static bool can_run(const char *program) {
     const char *folder = getenv("PATH");
     if (strchr(program, '/'))
@@ -172,35 +167,35 @@ static bool can_run(const char *program) {
     return false;
 }
 
-/* The end of a rank that did not report it. */
-static void tell_end(const ndp_launch_opts *o, int code) {
+/* Reports how a rank ended if the rank could not do so itself. */
+static void report_end(const ndp_launch_opts *o, int code) {
     enum { SIGNALS = 64 }; /* higher codes are exit codes of mpirun or ssh */
     char text[256];
-    if (!o->tell || code <= 2 || code == 128 + SIGINT)
+    if (!o->report || code <= 2 || code == 128 + SIGINT)
         return;
     if (code > 128 && code <= 128 + SIGNALS)
         snprintf(text, sizeof text, "a rank was killed by signal %d (%s)%s", code - 128, strsignal(code - 128),
-                 code == 128 + SIGKILL  ? "; if you did not do that, memory ran out: see `train --dry-run`"
+                 code == 128 + SIGKILL  ? "; if you did not kill it, memory ran out: see `train --dry-run`"
                  : code == 128 + SIGILL ? ", or could not be started, if mpirun says so above" /* mpirun's code */
                                         : "");
     else
         snprintf(text, sizeof text,
-                 "a rank, or mpirun itself, ended with code %d; what it wrote above says why. If there is nothing, try "
+                 "a rank, or mpirun itself, ended with code %d; its output above says why. If there is none, try "
                  "train.transport=local, which runs all ranks without mpirun",
                  code);
-    o->tell(o->user, text);
+    o->report(o->user, text);
 }
 
 static ndp_status run_mpirun(const ndp_launch_opts *o, const ndp_mpi_folder *folder, int *code) {
     ndp_argv args = {0}, env = {0};
-    mpirun_words(o, folder->path, &args);
-    mpirun_environment(&env);
+    add_mpirun_words(o, folder->path, &args);
+    add_mpirun_environment(&env);
     pid_t mpirun = -1;
-    ndp_status st = start(&args, &env, folder->lock, &mpirun);
+    ndp_status st = start_mpirun(&args, &env, folder->lock, &mpirun);
     ndp_argv_release(&args);
     ndp_argv_release(&env);
     NDP_TRY(st);
-    *code = wait_for(mpirun, o->stop);
+    *code = wait_for_mpirun(mpirun, o->stop);
     return NDP_OK;
 }
 
@@ -213,9 +208,9 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
     ndp_status st = run_mpirun(o, &folder, &code);
     ndp_mpi_folder_remove(&folder);
     NDP_TRY(st);
-    if (hosts_are_in_doubt(o, code))
+    if (hosts_may_be_unreachable(o, code))
         NDP_TRY(ndp_hosts_reach(o->hostfile));
-    tell_end(o, code);
+    report_end(o, code);
     *exit_code = code;
     return NDP_OK;
 }
@@ -223,11 +218,11 @@ static ndp_status launch_by_mpirun(const ndp_launch_opts *o, int *exit_code) {
 ndp_status ndp_launch(const ndp_launch_opts *o, int *exit_code) {
     NDP_CHECK(o->ranks >= 1 && o->argv && o->argv[0], "nothing to launch: %d ranks", o->ranks);
     NDP_CHECK(!is_transport(o, "shm") || !o->hostfile,
-              "transport shm connects the processes of one host, and there is a hostfile, '%s': take `auto` or `mpi`",
+              "transport shm connects the processes of one host, but there is a hostfile, '%s': use `auto` or `mpi`",
               o->hostfile);
     NDP_CHECK(!on_one_host(o) || can_run(o->argv[0]),
-              "cannot run '%s': there is no such program, or it may not be executed; a program that is not in PATH is "
-              "named with its folder, as in ./%s",
+              "cannot run '%s': there is no such program, or it is not executable; give a program that is not in PATH "
+              "with its folder, as in ./%s",
               o->argv[0], strchr(o->argv[0], '/') ? "program" : o->argv[0]);
     NDP_TRY(ndp_hosts_check(o->hostfile));
     bool here = is_transport(o, "shm") || (on_one_host(o) && !is_transport(o, "mpi"));

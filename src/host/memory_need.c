@@ -2,22 +2,22 @@
 
 #include <stdlib.h>
 
-/* What is taken after the check besides what programs plan. Of a rank: its lists, journals, buffers of files. Of all
- * memory a 256th: page tables, and pages of files that are being written, without which a checkpoint does not get to
- * the disk. Measured as the least limit of a control group under which runs end well (docs/ARCHITECTURE.md). */
+/* What a run uses beyond the plan of its programs. RANK_BESIDES: lists, journals and file buffers of a rank. A 256th of
+ * the total: page tables, and pages of files being written, without which a checkpoint cannot reach the disk. Measured
+ * as the lowest control group limit under which runs succeed (docs/ARCHITECTURE.md). */
 enum { RANK_BESIDES = 8 << 20, KERNEL_PART = 256 };
 
-static int64_t of_ranks(const ndp_memory_need *n, int ranks) {
+static int64_t bytes_of_ranks(const ndp_memory_need *n, int ranks) {
     int64_t planned = ranks * n->rank + n->besides;
     return planned + planned / KERNEL_PART + ranks * (int64_t)RANK_BESIDES;
 }
 
-int64_t ndp_memory_of_host(const ndp_memory_need *n) { return of_ranks(n, n->ranks); }
+int64_t ndp_memory_of_host(const ndp_memory_need *n) { return bytes_of_ranks(n, n->ranks); }
 
-static bool explain(const ndp_memory_need *n, const char *where, int ranks, const ndp_memory_limit *limit,
-                    ndp_str *out) {
+static bool explain_lack(const ndp_memory_need *n, const char *where, int ranks, const ndp_memory_limit *limit,
+                         ndp_str *out) {
     char all[16], one[16], besides[16], have[16];
-    int64_t need = of_ranks(n, ranks);
+    int64_t need = bytes_of_ranks(n, ranks);
     if (need <= limit->bytes)
         return false;
     ndp_str_addf(out, "%s needs %s %s (", n->what, ndp_human_bytes((double)need, all), where);
@@ -33,13 +33,13 @@ static bool explain(const ndp_memory_need *n, const char *where, int ranks, cons
 bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out) {
     ndp_memory_limit limit;
     ndp_memory_limit_host("", &limit);
-    if (explain(n, "on this host", n->ranks, &limit, out))
+    if (explain_lack(n, "on this host", n->ranks, &limit, out))
         return true;
     ndp_memory_limit_address_space(&limit);
-    if (explain(n, "of address space in a process", n->mapped, &limit, out))
+    if (explain_lack(n, "of address space in a process", n->mapped, &limit, out))
         return true;
     ndp_memory_limit_data(&limit);
-    return !n->shared && explain(n, "of private memory in a process", n->mapped, &limit, out);
+    return !n->shared && explain_lack(n, "of private memory in a process", n->mapped, &limit, out);
 }
 
 ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log *log) {
@@ -49,9 +49,9 @@ ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log 
     if (why.failed)
         st = NDP_FAIL(NDP_ENOMEM, "no memory for a text");
     else if (lacks && !force)
-        st = NDP_FAIL(NDP_EINVAL, "%s. %s, or start it all the same with --force-memory", why.data, n->less);
+        st = NDP_FAIL(NDP_EINVAL, "%s. %s, or start anyway with --force-memory", why.data, n->less);
     else if (lacks && log)
-        ndp_warn(log, "%s; it starts all the same (--force-memory)", why.data);
+        ndp_warn(log, "%s; starting anyway (--force-memory)", why.data);
     ndp_str_release(&why);
     return st;
 }

@@ -1,4 +1,4 @@
-/* Inside the train room: what a run takes, held against what there is, before anything large is allocated. */
+/* The memory that a run needs, compared with what this host has before anything large is allocated. */
 #ifndef NDP_HOST_MEMORY_NEED_H
 #define NDP_HOST_MEMORY_NEED_H
 
@@ -7,20 +7,20 @@
 #include "base/text.h"
 
 typedef struct ndp_memory_need {
-    int64_t rank;     /* bytes of one rank, by its programs; all ranks of a host are alike */
-    int ranks;        /* of this host */
-    int mapped;       /* of them whose memory this process maps */
-    bool shared;      /* their memory is shared with other processes, which RLIMIT_DATA does not count */
-    int64_t besides;  /* bytes that this process takes besides */
-    const char *what; /* "the run" */
-    const char *less; /* what makes it smaller: "Lower train.x, or set train.y" */
+    int64_t rank;     /* bytes of one rank according to its programs; the same for all ranks of a host */
+    int ranks;        /* on this host */
+    int mapped;       /* how many of them have memory that this process maps */
+    bool shared;      /* the memory is shared between processes, so RLIMIT_DATA does not count it */
+    int64_t besides;  /* additional bytes of this process */
+    const char *what; /* needs the memory: "the run" */
+    const char *less; /* how to need less: "Lower train.x, or set train.y" */
 } ndp_memory_need;
 
-/* Bytes on this host, with what a rank takes besides its programs' memory. */
+/* Bytes needed on this host, including what a rank uses beyond its programs. */
 int64_t ndp_memory_of_host(const ndp_memory_need *n);
-/* Appends why there is not enough, with all numbers; false, and nothing, if there is. */
+/* If there is not enough memory, appends the reason with all numbers and returns true. */
 bool ndp_memory_lacks(const ndp_memory_need *n, ndp_str *out);
-/* NDP_EINVAL if there is not enough. `force`: that is a warning to `log` (NULL: none). */
+/* NDP_EINVAL if there is not enough memory. With `force` only a warning to `log` (NULL: none). */
 NDP_API ndp_status ndp_memory_check(const ndp_memory_need *n, bool force, const ndp_log *log);
 
 #endif

@@ -1,3 +1,5 @@
+/* Open MPI leaves its session folders behind when it is killed. They are kept in one folder per run, which is locked
+ * while the run lives, so that the next start knows which folders to remove. */
 #include "host/mpi_folder.h"
 #include "base/text.h"
 #include "host/host.h"
@@ -15,8 +17,8 @@
 #define RUN "run-"
 #define MARK "launcher"
 
-/* $TMPDIR/ndparallel-UID, writable by this user alone; freed by the caller. */
-static ndp_status home(char **out) {
+/* $TMPDIR/ndparallel-UID, writable only by this user. The caller frees the path. */
+static ndp_status user_folder(char **out) {
     const char *folder = getenv("TMPDIR");
     struct stat info;
     char *path = ndp_format("%s/ndparallel-%u", folder && *folder ? folder : "/tmp", (unsigned)geteuid());
@@ -29,7 +31,7 @@ static ndp_status home(char **out) {
     else if (path &&
              (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022)))
         st = NDP_FAIL(NDP_EINVAL,
-                      "'%s', for mpirun's files, is no folder that only this user can write to: remove it, "
+                      "'%s', for mpirun's files, is not a folder that only this user can write to: remove it, "
                       "or set TMPDIR",
                       path);
     if (st != NDP_OK) {
@@ -40,13 +42,13 @@ static ndp_status home(char **out) {
     return NDP_OK;
 }
 
-/* A descriptor that holds the folder's lock, -1 when it cannot be had. */
-static int lock(const char *path) {
+/* A descriptor that holds the folder's lock; -1 if another process holds it. */
+static int lock_folder(const char *path) {
     struct stat held, now;
     int fd = open(path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -1;
-    /* It may have been removed before it was locked. */
+    /* The folder may have been removed before it was locked. */
     if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &held) == 0 && stat(path, &now) == 0 &&
         held.st_ino == now.st_ino && held.st_dev == now.st_dev)
         return fd;
@@ -54,8 +56,8 @@ static int lock(const char *path) {
     return -1;
 }
 
-/* A folder that a launcher made had its lock from the beginning. One that a daemon of Open MPI made on another host
- * gets it from its first rank: until that has come, its age has to do. */
+/* A launcher locks the folder that it creates. A folder that an Open MPI daemon created on another host is locked by
+ * its first rank; until that rank runs, the folder counts as in use while it is young. */
 static bool may_be_starting(const char *path) {
     enum { SECONDS = 60 };
     struct stat info;
@@ -66,12 +68,12 @@ static bool may_be_starting(const char *path) {
     return young;
 }
 
-/* What cannot be removed stays: it is not this user's. */
+/* Folders that cannot be removed belong to another user and stay. */
 static void remove_abandoned(const char *folder) {
     DIR *all = opendir(folder);
     for (struct dirent *e; all && (e = readdir(all)) != NULL;) {
         char *path = strncmp(e->d_name, RUN, strlen(RUN)) == 0 ? ndp_format("%s/%s", folder, e->d_name) : NULL;
-        int fd = path ? lock(path) : -1;
+        int fd = path ? lock_folder(path) : -1;
         if (fd >= 0 && !may_be_starting(path))
             (void)!ndp_folder_remove(path);
         if (fd >= 0)
@@ -86,7 +88,7 @@ void ndp_mpi_folder_keep(void) {
     const char *path = getenv("OMPI_MCA_orte_tmpdir_base"), *name = path ? strrchr(path, '/') : NULL;
     if (!getenv(NDP_LAUNCHED) || !name || strncmp(name + 1, RUN, strlen(RUN)) != 0)
         return;
-    if (lock(path) < 0) /* the launcher has it, or another rank of this host */
+    if (lock_folder(path) < 0) /* the launcher has it, or another rank of this host */
         return;
     char *folder = ndp_format("%.*s", (int)(name - path), path);
     if (folder)
@@ -94,8 +96,8 @@ void ndp_mpi_folder_keep(void) {
     free(folder);
 }
 
-/* Makes a file in it that says that a launcher made it. */
-static int mark(const char *path) {
+/* Creates the file in the folder that marks it as created by a launcher. */
+static int mark_as_launched(const char *path) {
     char *file = ndp_format("%s/" MARK, path);
     int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
     int error = !file ? ENOMEM : fd < 0 ? errno : 0;
@@ -108,7 +110,7 @@ static int mark(const char *path) {
 ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
     enum { TRIES = 100 };
     char *folder;
-    NDP_TRY(home(&folder));
+    NDP_TRY(user_folder(&folder));
     remove_abandoned(folder);
     ndp_mpi_folder f = {.lock = -1};
     int error = 0;
@@ -117,9 +119,9 @@ ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
         f.path = ndp_format("%s/" RUN "XXXXXX", folder);
         error = !f.path ? ENOMEM : mkdtemp(f.path) ? 0 : errno;
         if (error == 0)
-            f.lock = lock(f.path);
+            f.lock = lock_folder(f.path);
         if (f.lock >= 0)
-            error = mark(f.path);
+            error = mark_as_launched(f.path);
     }
     ndp_status st = f.lock >= 0 && error == 0
                         ? NDP_OK

@@ -1,8 +1,9 @@
+/* Generation keeps the keys and values of all tokens so far, so each new token costs one row. */
 #include "infer/cached.h"
 
 #include <stdlib.h>
 
-/* longrope's angles go by the `longest` tokens, not by the padded length of the cache. */
+/* longrope chooses its angles by `longest`, not by the padded length of the cache. */
 static void choose_factors(ndp_facts *facts, int64_t longest) {
     for (int i = 0; i < facts->n_ropes; i++) {
         ndp_rope *r = &facts->ropes[i];
@@ -12,7 +13,7 @@ static void choose_factors(ndp_facts *facts, int64_t longest) {
 }
 
 static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t rows, ndp_model *m) {
-    int64_t keys = c->longest + c->chunk_model.opts.rows - 1; /* a padded chunk may begin at the last token */
+    int64_t keys = c->longest + c->chunk_model.opts.rows - 1; /* a padded chunk may start at the last token */
     ndp_model_opts opts = {
         .mode = NDP_MODEL_CACHED, .rows = rows, .keys = keys, .positions = keys, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&f->facts, &opts, m));
@@ -29,7 +30,7 @@ static ndp_status build_engine(const ndp_cached *c, const ndp_infer *f, const nd
     return NDP_OK;
 }
 
-/* Numbers of one layer's keys, or values. */
+/* Elements of one layer's keys, or of its values. */
 static int64_t cache_block(const ndp_cached *c) {
     const ndp_facts *f = &c->chunk_model.facts;
     return c->chunk_model.opts.keys * f->kv_heads * f->head_dim;
@@ -38,11 +39,12 @@ static int64_t cache_block(const ndp_cached *c) {
 static ndp_status check_memory(const ndp_cached *c, const ndp_infer *f) {
     const ndp_model *const models[] = {&c->chunk_model, &c->one_model};
     int64_t cache = 2 * f->facts.layers * cache_block(c) * (int64_t)sizeof(float);
-    return ndp_infer_check_memory(f, models, NDP_COUNT(models), cache,
-                                  "Take a smaller model, or lower --max-tokens, for which keys and values are kept");
+    return ndp_infer_check_memory(
+        f, models, NDP_COUNT(models), cache,
+        "Use a smaller model, or lower --max-tokens, which determines the memory for keys and values");
 }
 
-/* Zeroed: a key that nobody sees is still multiplied, by 0. */
+/* Zeroed, since masked keys are still multiplied, by 0, and must not be NaN. */
 static ndp_status take_cache(ndp_cached *c) {
     const ndp_facts *f = &c->chunk_model.facts;
     int64_t keys = c->chunk_model.opts.keys, block = cache_block(c);
@@ -88,8 +90,8 @@ void ndp_cached_release(ndp_cached *c) {
     *c = (ndp_cached){0};
 }
 
-/* One run over `n` tokens and padding up to the rows of the graph. */
-static ndp_status run(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
+/* Runs `n` tokens, padded to the rows of the graph. */
+static ndp_status run_padded(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
     ndp_batch b;
     NDP_TRY(ndp_engine_batch(e, &b));
     for (int64_t t = 0; t < rows; t++) {
@@ -109,7 +111,7 @@ ndp_status ndp_cached_feed(ndp_cached *c, const int32_t *ids, int64_t n, ndp_log
     while (n > 0) {
         int64_t now = n < most ? n : most;
         ndp_engine *e = now == 1 ? c->one : c->chunk;
-        NDP_TRY(run(c, e, now == 1 ? 1 : most, ids, now));
+        NDP_TRY(run_padded(c, e, now == 1 ? 1 : most, ids, now));
         for (int64_t t = visit ? 0 : now - 1; t < now; t++) {
             NDP_TRY(ndp_engine_logits(e, t, c->logits));
             if (visit)

@@ -1,3 +1,4 @@
+/* Greedy choice, and sampling with temperature and top-p from the counter-based random numbers of a position. */
 #include "infer/choose.h"
 
 #include "base/rng.h"
@@ -19,8 +20,9 @@ static int by_weight_then_id(const void *a, const void *b) {
     return x->id < y->id ? -1 : 1;
 }
 
-/* The fewest candidates, the best first, that hold the share top_p; *total becomes their weight. */
-static int64_t cut(const ndp_choice *c, ndp_candidate *room, int64_t n, double *total) {
+/* Sorts the candidates and returns the smallest number of the best whose share is top_p; *total becomes their weight.
+ */
+static int64_t keep_top_p(const ndp_choice *c, ndp_candidate *room, int64_t n, double *total) {
     if (c->top_p >= 1)
         return n;
     qsort(room, (size_t)n, sizeof *room, by_weight_then_id);
@@ -49,7 +51,7 @@ ndp_status ndp_choose(const ndp_choice *c, const float *logits, int64_t vocab, i
     }
     NDP_CHECK(isfinite(total), "the model's logits at position %lld are not finite: its weights overflow",
               (long long)position);
-    int64_t n = cut(c, room, vocab, &total), pick = 0;
+    int64_t n = keep_top_p(c, room, vocab, &total), pick = 0;
     double at = ndp_rng_uniform(c->seed, ndp_rng_stream("generate"), (uint64_t)position) * total, sum = room[0].weight;
     while (pick < n - 1 && sum <= at)
         sum += room[++pick].weight;

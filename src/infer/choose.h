@@ -1,4 +1,4 @@
-/* Inside the train room: the next token from its logits. */
+/* Inside the infer room: the next token from its logits. */
 #ifndef NDP_INFER_CHOOSE_H
 #define NDP_INFER_CHOOSE_H
 
@@ -10,13 +10,13 @@ typedef struct ndp_candidate {
 } ndp_candidate;
 
 typedef struct ndp_choice {
-    double temperature; /* 0: the best; of equals the lowest id */
-    double top_p;       /* draws among the best that together have this probability */
+    double temperature; /* 0: the most likely token; the lowest id in a tie */
+    double top_p;       /* samples from the most likely tokens that together have this probability */
     uint64_t seed;
 } ndp_choice;
 
-/* A function of the logits, the seed and the position alone. `room`: vocab candidates to work in; not touched at
- * temperature 0. NDP_EINVAL: the logits are not finite. */
+/* Chooses a token. The result depends only on the logits, the seed and the position. `room`: space for `vocab`
+ * candidates, not used at temperature 0. NDP_EINVAL: the logits are not finite. */
 NDP_API ndp_status ndp_choose(const ndp_choice *c, const float *logits, int64_t vocab, int64_t position,
                               ndp_candidate *room, int32_t *id);
 

@@ -1,25 +1,27 @@
-/* The mean negative log-likelihood of documents. Each document is a text of its own: positions begin at 0 and nothing
- * is seen across its borders, so that many of them run at once, packed into the rows of one graph. Longrope has other
- * angles for documents beyond its original length; those are scored apart, so that no document changes another's. */
+/* The mean negative log-likelihood of documents. Each document is independent: its positions start at 0 and attention
+ * does not cross its borders, so many documents run at once, packed into the rows of one graph. longrope uses other
+ * angles for documents beyond its original length; these are scored in separate runs, so that no document affects
+ * another. */
 #include "data/corpus/source.h"
 #include "infer/infer.h"
+#include "train/trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
 
-enum { PACKED_ROWS = 1024 }; /* of a run, where no document is longer: enough to fill the products */
+enum { PACKED_ROWS = 1024 }; /* rows of a run, unless a document is longer: enough for efficient matrix products */
 
-/* All documents, one behind the other; document i ends at ends[i]. */
-typedef struct corpus {
+/* All documents in sequence; document i ends at ends[i]. */
+typedef struct evaluation_corpus {
     const ndp_infer *infer;
     int64_t longest; /* tokens kept of a document */
     ndp_ids ids;
     int64_t *ends;
     int64_t n, capacity;
-} corpus;
+} evaluation_corpus;
 
 static ndp_status add_document(void *user, const ndp_document *d) {
-    corpus *c = user;
+    evaluation_corpus *c = user;
     if (!d->n)
         return NDP_OK;
     int64_t first = c->ids.n;
@@ -31,41 +33,41 @@ static ndp_status add_document(void *user, const ndp_document *d) {
     return NDP_OK;
 }
 
-static ndp_status read_corpus(corpus *c, const char *path, const char *text_field) {
+static ndp_status read_corpus(evaluation_corpus *c, const char *path, const char *text_field) {
     ndp_mapped file;
-    NDP_CHECK(path, "no data are given; they are a .jsonl file with a text a record, or a text file");
+    NDP_CHECK(path, "no data is given; give a .jsonl file with one text per record, or a text file");
     NDP_TRY(ndp_file_map(path, &file));
     ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, text_field, add_document, c);
     NDP_TRY(ndp_file_end(&file, st));
-    NDP_CHECK(c->n > 0, "%s holds no document with text", path);
-    NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens: there is nothing to predict", path,
+    NDP_CHECK(c->n > 0, "%s has no document with text", path);
+    NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens, so there is nothing to predict", path,
               (long long)c->n);
     return NDP_OK;
 }
 
-static void release_corpus(corpus *c) {
+static void release_corpus(evaluation_corpus *c) {
     ndp_ids_release(&c->ids);
     free(c->ends);
 }
 
-static int64_t document_begin(const corpus *c, int64_t i) { return i ? c->ends[i - 1] : 0; }
+static int64_t document_begin(const evaluation_corpus *c, int64_t i) { return i ? c->ends[i - 1] : 0; }
 
-/* A document's last token is only a label: it takes no row. */
-static int64_t document_rows(const corpus *c, int64_t i) {
+/* The last token of a document is only a label and takes no row. */
+static int64_t document_rows(const evaluation_corpus *c, int64_t i) {
     int64_t n = c->ends[i] - document_begin(c, i);
     return n > 0 ? n - 1 : 0;
 }
 
-/* Lengths, in rows, that have the same angles: above `low`, up to `high`. */
-typedef struct lengths {
+/* A range of lengths, in rows, with the same RoPE angles: above `low`, up to `high`. */
+typedef struct row_lengths {
     int64_t low, high;
-} lengths;
+} row_lengths;
 
-static bool has(lengths l, int64_t rows) { return rows > l.low && rows <= l.high; }
+static bool has_length(row_lengths l, int64_t rows) { return rows > l.low && rows <= l.high; }
 
-/* The lengths behind `low`, up to the next original length of a longrope table. */
-static lengths lengths_above(const ndp_facts *f, int64_t low) {
-    lengths l = {low, INT64_MAX};
+/* The range above `low`, up to the next original length of a longrope table. */
+static row_lengths lengths_above(const ndp_facts *f, int64_t low) {
+    row_lengths l = {low, INT64_MAX};
     for (int i = 0; i < f->n_ropes; i++) {
         int64_t original = f->ropes[i].original_positions;
         if (f->ropes[i].scaling == NDP_ROPE_LONG && original > low && original < l.high)
@@ -74,12 +76,12 @@ static lengths lengths_above(const ndp_facts *f, int64_t low) {
     return l;
 }
 
-static int64_t rows_of_a_run(const corpus *c, lengths l, int64_t *longest) {
+static int64_t rows_of_a_run(const evaluation_corpus *c, row_lengths l, int64_t *longest) {
     int64_t sum = 0;
     *longest = 0;
     for (int64_t i = 0; i < c->n; i++) {
         int64_t rows = document_rows(c, i);
-        if (!has(l, rows))
+        if (!has_length(l, rows))
             continue;
         sum += rows;
         *longest = rows > *longest ? rows : *longest;
@@ -90,14 +92,14 @@ static int64_t rows_of_a_run(const corpus *c, lengths l, int64_t *longest) {
 
 /* ---- runs ---- */
 
-typedef struct scoring {
+typedef struct corpus_scoring {
     ndp_engine *engine;
     int64_t rows, used; /* of the run being filled */
     double nll;
     int64_t tokens;
-} scoring;
+} corpus_scoring;
 
-static ndp_status put_document(scoring *s, const int32_t *ids, int64_t n) {
+static ndp_status put_document(corpus_scoring *s, const int32_t *ids, int64_t n) {
     ndp_batch b;
     NDP_TRY(ndp_engine_batch(s->engine, &b));
     int64_t first = s->used;
@@ -111,8 +113,8 @@ static ndp_status put_document(scoring *s, const int32_t *ids, int64_t n) {
     return NDP_OK;
 }
 
-/* Runs what was put; the rows behind it see themselves and predict nothing. */
-static ndp_status score(scoring *s) {
+/* Runs the documents put so far. The remaining rows see only themselves and predict nothing. */
+static ndp_status score_rows(corpus_scoring *s) {
     ndp_batch b;
     NDP_TRY(ndp_engine_batch(s->engine, &b));
     for (int64_t r = s->used; r < s->rows; r++) {
@@ -129,20 +131,20 @@ static ndp_status score(scoring *s) {
     return NDP_OK;
 }
 
-static ndp_status score_documents(const corpus *c, lengths l, scoring *s) {
+static ndp_status score_documents(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
     for (int64_t i = 0; i < c->n; i++) {
         int64_t rows = document_rows(c, i);
-        if (!has(l, rows))
+        if (!has_length(l, rows))
             continue;
         if (s->used + rows > s->rows)
-            NDP_TRY(score(s));
+            NDP_TRY(score_rows(s));
         NDP_TRY(put_document(s, c->ids.items + document_begin(c, i), rows));
     }
-    return s->used ? score(s) : NDP_OK;
+    return s->used ? score_rows(s) : NDP_OK;
 }
 
-/* Adds the documents of these lengths to s->nll and s->tokens. */
-static ndp_status score_lengths(const corpus *c, lengths l, scoring *s) {
+/* Scores the documents of these lengths; adds to s->nll and s->tokens. */
+static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
     ndp_model m;
     int64_t longest;
     s->rows = rows_of_a_run(c, l, &longest);
@@ -152,7 +154,7 @@ static ndp_status score_lengths(const corpus *c, lengths l, scoring *s) {
         .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
     NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
     ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
-                                           "Take a smaller model, or lower --sequence-length");
+                                           "Use a smaller model, or lower --sequence-length");
     if (st == NDP_OK)
         st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
     if (st == NDP_OK)
@@ -163,9 +165,9 @@ static ndp_status score_lengths(const corpus *c, lengths l, scoring *s) {
     return st;
 }
 
-static ndp_status evaluate(const corpus *c, ndp_evaluation *out) {
-    scoring s = {0};
-    for (lengths l = {0}; l.high < INT64_MAX;) {
+static ndp_status evaluate(const evaluation_corpus *c, ndp_evaluation *out) {
+    corpus_scoring s = {0};
+    for (row_lengths l = {0}; l.high < INT64_MAX;) {
         l = lengths_above(&c->infer->facts, l.high);
         NDP_TRY(score_lengths(c, l, &s));
     }
@@ -180,7 +182,7 @@ ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
     NDP_TRY(ndp_infer_init(&infer, o->model, o->device, o->threads));
     infer.force_memory = o->force_memory;
     int64_t most = infer.facts.max_positions;
-    corpus c = {.infer = &infer, .longest = o->sequence_length ? o->sequence_length : most};
+    evaluation_corpus c = {.infer = &infer, .longest = o->sequence_length ? o->sequence_length : most};
     ndp_status st = NDP_OK;
     if (o->sequence_length < 0 || o->sequence_length == 1)
         st = NDP_FAIL(NDP_EINVAL, "a sequence length of %d: give 2 or more, or 0 for the model's %lld",
@@ -195,5 +197,22 @@ ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
         st = evaluate(&c, out);
     release_corpus(&c);
     ndp_infer_release(&infer);
+    return st;
+}
+
+/* ---- the held-out rows of a job ---- */
+
+ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out) {
+    ndp_trainer *t;
+    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
+              "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
+              "folder of one, such as %s/model",
+              c->train.output_dir);
+    NDP_TRY(ndp_trainer_open_forward(c, w, &t));
+    ndp_evaluation e = {.documents = ndp_dataset_documents(t->data.held)};
+    ndp_status st = ndp_trainer_evaluate(t, &e.mean_nll, &e.tokens);
+    if (st == NDP_OK)
+        *out = e;
+    ndp_trainer_destroy(t);
     return st;
 }

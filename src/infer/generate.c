@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHUNK_ROWS = 64 }; /* of the prompt at once */
+enum { CHUNK_ROWS = 64 }; /* tokens of the prompt per chunk */
 
 typedef bool emitter(void *user, int32_t id, const char *text);
 
@@ -17,7 +17,7 @@ typedef struct generation {
     ndp_infer infer;
     ndp_ids prompt;
     ndp_ids ends;    /* tokens that end a text */
-    int64_t longest; /* prompt and continuation */
+    int64_t longest; /* tokens of prompt and continuation, at most */
     ndp_cached model;
     ndp_candidate *room;
     ndp_text_stream stream;
@@ -26,7 +26,7 @@ typedef struct generation {
 
 /* ---- what ends a text ---- */
 
-/* "eos_token_id" of a file of the model folder: a number, or a list of them. */
+/* Adds "eos_token_id" of a file in the model folder: a number, or a list of numbers. */
 static ndp_status read_ends(generation *g, const char *name) {
     struct json_object *root = NULL, *eos = NULL;
     char *path = ndp_format("%s/%s", g->infer.folder, name);
@@ -47,7 +47,7 @@ static ndp_status read_ends(generation *g, const char *name) {
     return st;
 }
 
-/* A begin token ends a text too: it begins the next one. */
+/* A begin token ends a text, too, since it starts the next one. */
 static ndp_status find_ends(generation *g) {
     NDP_TRY(read_ends(g, "config.json"));
     NDP_TRY(read_ends(g, "generation_config.json"));
@@ -92,7 +92,7 @@ static ndp_status begin_stream(generation *g) {
 
 /* ---- the continuation ---- */
 
-/* The token at `position` and its text. */
+/* Chooses the token at `position` and decodes its text. */
 static ndp_status next_token(generation *g, int64_t position, int32_t *id, bool *last) {
     const ndp_choice choice = {g->opts->temperature, g->opts->top_p, (uint64_t)g->opts->seed};
     NDP_TRY(ndp_choose(&choice, g->model.logits, g->infer.facts.vocab, position, g->room, id));
@@ -107,7 +107,7 @@ static ndp_status next_token(generation *g, int64_t position, int32_t *id, bool 
     return g->text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for text") : NDP_OK;
 }
 
-static ndp_status generate(generation *g, emitter *emit, void *user) {
+static ndp_status generate_tokens(generation *g, emitter *emit, void *user) {
     NDP_TRY(ndp_cached_feed(&g->model, g->prompt.items, g->prompt.n, NULL, NULL));
     for (int64_t position = g->prompt.n;; position++) {
         int32_t id;
@@ -119,7 +119,7 @@ static ndp_status generate(generation *g, emitter *emit, void *user) {
     }
 }
 
-static ndp_status prepare(generation *g) {
+static ndp_status prepare_generation(generation *g) {
     NDP_TRY(find_ends(g));
     NDP_TRY(read_prompt(g));
     NDP_TRY(begin_stream(g));
@@ -129,7 +129,7 @@ static ndp_status prepare(generation *g) {
     return ndp_cached_init(&g->model, &g->infer, g->longest, g->prompt.n < CHUNK_ROWS ? g->prompt.n : CHUNK_ROWS);
 }
 
-static void release(generation *g) {
+static void release_generation(generation *g) {
     ndp_cached_release(&g->model);
     ndp_text_stream_release(&g->stream);
     ndp_str_release(&g->text);
@@ -147,9 +147,9 @@ ndp_status ndp_generate(const ndp_generate_opts *o, emitter *emit, void *user) {
     generation g = {.opts = o};
     NDP_TRY(ndp_infer_init(&g.infer, o->model, o->device, o->threads));
     g.infer.force_memory = o->force_memory;
-    ndp_status st = prepare(&g);
+    ndp_status st = prepare_generation(&g);
     if (st == NDP_OK)
-        st = generate(&g, emit, user);
-    release(&g);
+        st = generate_tokens(&g, emit, user);
+    release_generation(&g);
     return st;
 }

@@ -1,3 +1,4 @@
+/* A model folder opened for use on one rank: device, facts, tokenizer, memory check, engines. */
 #include "infer/infer.h"
 
 #include "base/log.h"
@@ -30,7 +31,7 @@ static ndp_status read_facts(ndp_infer *f) {
 }
 
 static ndp_status open_folder(ndp_infer *f, const char *folder) {
-    NDP_CHECK(folder, "no model is given; it is a Hugging Face folder");
+    NDP_CHECK(folder, "no model is given; give a Hugging Face folder");
     NDP_CHECK(ndp_path_is_folder(folder),
               "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
               "safetensors",
@@ -67,7 +68,7 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_
     NDP_TRY(ndp_tokenizer_encode(f->tokenizer, text, n, true, ids));
     for (int64_t i = first; i < ids->n; i++)
         NDP_CHECK(ids->items[i] < f->facts.vocab,
-                  "the tokenizer of %s gives token %d, the model's vocabulary ends at %lld: they do "
+                  "the tokenizer of %s gives token %d, but the model's vocabulary ends at %lld: they do "
                   "not belong together",
                   f->folder, ids->items[i], (long long)f->facts.vocab - 1);
     return NDP_OK;
@@ -76,6 +77,7 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_
 static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of) {
     return (ndp_engine_opts){.model = m,
                              .mesh = f->mesh,
+                             .parallel = NDP_PARALLEL_INIT,
                              .transport = f->transport,
                              .device = f->device,
                              .threads = f->threads,
@@ -83,7 +85,7 @@ static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_model *m, const
                              .weights_of = weights_of};
 }
 
-/* Builds the engines on the device that takes nothing; `engines` are the caller's, also on failure. */
+/* Builds the engines on the null device and adds up their budgets. The caller destroys `engines`, also on failure. */
 static ndp_status sum_budgets(const ndp_infer *f, const ndp_model *const *models, int n, ndp_engine **engines,
                               int64_t *bytes) {
     for (int i = 0; i < n; i++) {

@@ -1,3 +1,5 @@
+/* Incremental decoding. The waiting tokens are decoded after a fixed anchor token, whose text is then removed, since a
+ * decoder may drop a space at the start of a text. Text is emitted when it does not end in a replacement character. */
 #include "infer/text_stream.h"
 
 #include <string.h>
@@ -22,7 +24,7 @@ void ndp_text_stream_release(ndp_text_stream *s) {
     *s = (ndp_text_stream){0};
 }
 
-/* The text of the first n waiting tokens, behind other text if `begun`; *whole says whether it ends with a whole
+/* The text of the first n waiting tokens, as it reads after other text if `begun`. *whole: it ends with a complete
  * character. */
 static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_str *text, bool *whole) {
     int64_t from = begun ? 0 : s->anchor;
@@ -30,7 +32,7 @@ static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_s
     text->length = 0;
     NDP_TRY(ndp_tokenizer_decode(s->tokenizer, s->window.items + from, s->anchor + n - from, true, text));
     if (text->length < skip || (skip && memcmp(text->data, s->anchor_text.data, skip) != 0)) {
-        /* a run of byte tokens became invalid as a whole, the anchor's byte with it */
+        /* a run of byte tokens is invalid as a whole, including the byte of the anchor */
         text->length = 0;
         ndp_str_add(text, REPLACEMENT);
     } else if (skip) {
@@ -42,8 +44,8 @@ static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_s
     return text->failed ? NDP_FAIL(NDP_ENOMEM, "no memory to decode") : NDP_OK;
 }
 
-/* Gives out the text of the first n waiting tokens. Behind other text they may have more of it, a space: with that too
- * the text has begun. */
+/* Emits the text of the first n waiting tokens. At the start of a text they may decode to nothing, but to a space after
+ * other text; then the text has begun, too. */
 static ndp_status give_out(ndp_text_stream *s, int64_t n, ndp_str *text, ndp_str *out) {
     bool unused;
     ndp_str_add_bytes(out, text->data, text->length);
@@ -56,8 +58,8 @@ static ndp_status give_out(ndp_text_stream *s, int64_t n, ndp_str *text, ndp_str
     return NDP_OK;
 }
 
-/* At most `hold` tokens go on waiting. What is not whole although it is as long as a character can be begins with a
- * token that is no beginning of one. */
+/* Emits waiting tokens until at most `hold` are left. If more are waiting and the text is still incomplete, the first
+ * token does not start a character, and is emitted by itself. */
 static ndp_status flush(ndp_text_stream *s, int64_t hold, ndp_str *out) {
     ndp_str text = {0};
     ndp_status st = NDP_OK;

@@ -80,9 +80,9 @@ double ndp_sum_squares(const void *x, ndp_dtype type, int64_t n, int threads);
 /* min(1, max_norm / norm); 1 when max_norm is 0 or norm is 0. */
 double ndp_clip_factor(double norm, double max_norm);
 
-typedef enum ndp_schedule_kind { NDP_LR_CONSTANT, NDP_LR_LINEAR, NDP_LR_COSINE } ndp_schedule_kind;
+typedef enum ndp_lr_kind { NDP_LR_CONSTANT, NDP_LR_LINEAR, NDP_LR_COSINE } ndp_lr_kind;
 typedef struct ndp_lr_schedule {
-    ndp_schedule_kind kind;
+    ndp_lr_kind kind;
     double lr, min_ratio; /* the last update of `steps` has lr x min_ratio (linear, cosine) */
     int64_t warmup, steps;
 } ndp_lr_schedule;

@@ -6,7 +6,7 @@
 /* ---- values ---- */
 
 ndp_spread ndp_pass_stream(const ndp_pass *p) {
-    return p->tp > 1 && !p->how.tp_whole_rows ? NDP_SPREAD_ROWS : NDP_SPREAD_SAME;
+    return p->tp > 1 && p->how.tp_sequence_parallel ? NDP_SPREAD_ROWS : NDP_SPREAD_SAME;
 }
 
 ndp_dtype ndp_pass_wide(const ndp_pass *p) { return p->to->compute == NDP_F64 ? NDP_F64 : NDP_F32; }

@@ -66,7 +66,7 @@ void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_para
  * sp then is a multiple of them). */
 int ndp_tensor_heads(const ndp_mesh *mesh, int heads);
 
-/* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_all_gather off). */
+/* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows);
 /* What a backward list of a derived graph reads of the forward's gathers over `group` is gathered again there, so that
  * no gathered value is kept. */

@@ -7,14 +7,14 @@ ndp_rows ndp_rows_cut(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *ho
                   .cp_rank = mesh->coord[NDP_CP],
                   .sp = size[NDP_SP],
                   .sp_rank = mesh->coord[NDP_SP],
-                  .zigzag = size[NDP_CP] > 1 && !how->cp_contiguous,
-                  .ring = size[NDP_CP] > 1 && !how->cp_all_gather};
+                  .zigzag = size[NDP_CP] > 1 && how->cp_zigzag,
+                  .ring = size[NDP_CP] > 1 && how->cp_method == NDP_CP_RING};
     int64_t unit = (r.cp > 1 ? 2 * r.cp : 1) * (int64_t)r.sp * size[NDP_TP];
     r.padded = (rows + unit - 1) / unit * unit;
     r.queries = r.padded / r.cp;
     r.keys = r.padded;
     r.tokens = r.queries / r.sp;
-    r.slice = how->tp_whole_rows ? r.tokens : r.tokens / size[NDP_TP];
+    r.slice = how->tp_sequence_parallel ? r.tokens / size[NDP_TP] : r.tokens;
     return r;
 }
 

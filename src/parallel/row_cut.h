@@ -8,12 +8,18 @@
 
 #include "mesh/mesh.h"
 
-/* Choices of the axes; all false are the defaults. */
+/* How the keys and values of a context group reach its ranks: passed around a ring, or gathered at once. */
+typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
+
+/* How the axes split the work. An axis of size 1 ignores its choices. */
 typedef struct ndp_parallel {
-    bool tp_whole_rows; /* norms and residuals on all rows of every tp rank (all_reduce), not on slices of them */
-    bool cp_all_gather; /* keys and values are gathered, not passed round the ring */
-    bool cp_contiguous; /* no zig-zag */
+    bool
+        tp_sequence_parallel; /* each tp rank has a slice of the rows of norms and residuals; false: all (all_reduce) */
+    ndp_cp_method cp_method;
+    bool cp_zigzag; /* false: contiguous */
 } ndp_parallel;
+#define NDP_PARALLEL_INIT                                                                                              \
+    { true, NDP_CP_RING, true }
 
 typedef struct ndp_rows {
     int64_t real, padded;

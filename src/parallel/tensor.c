@@ -4,8 +4,8 @@
  *   x [T/tp,C] --all_gather--> x [T,C] --linear (rows of w)--> [T, N/tp] ... --linear (columns of w)--> partial [T,C]
  *     --reduce_scatter--> [T/tp,C]
  *
- * With how.tp_whole_rows: x [T,C] itself (its gradient is all_reduced), and all_reduce of the partial sums. Sums are
- * made of wide parts (fp32 for bf16) and rounded once. */
+ * Without how.tp_sequence_parallel: x [T,C] itself (its gradient is all_reduced), and all_reduce of the partial sums.
+ * Sums are made of wide parts (fp32 for bf16) and rounded once. */
 #include "parallel/pass.h"
 
 /* ---- what a rank holds ---- */
@@ -59,7 +59,7 @@ void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_para
         seg->copies *= tp;
         seg->replica = mesh->coord[NDP_TP] != 0;
         bool in_head = seg->dim[seg->ndim == 1] == NDP_DIM_IN_HEAD;
-        seg->sum = how->tp_whole_rows && !in_head ? NDP_GRADIENT_WHOLE : NDP_GRADIENT_OVER_TP;
+        seg->sum = how->tp_sequence_parallel || in_head ? NDP_GRADIENT_OVER_TP : NDP_GRADIENT_WHOLE;
     }
 }
 

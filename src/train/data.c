@@ -1,4 +1,4 @@
-/* The data of a run: token caches and batches. */
+/* The data of a run: how ranks make its token caches, and how rows become batches. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
@@ -9,45 +9,45 @@
 
 /* ---- token caches ---- */
 
-typedef struct watch {
+typedef struct tokenizing_progress {
     const ndp_trainer *t;
     double begin, last;
-} watch;
+} tokenizing_progress;
 
-/* Now and then, once it takes longer; where nobody draws it, a line every few seconds. */
+/* Reports progress after the first second: to the `working` callback ten times a second, else to the log every 5 s. */
 static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
-    watch *w = user;
+    tokenizing_progress *w = user;
     const ndp_train_opts *o = w->t->opts;
-    bool drawn = o && o->working;
+    bool live = o && o->working;
     double now = ndp_now();
     char line[160];
-    if (!ndp_is_first(w->t->world) || now - w->begin < 1 || now - w->last < (drawn ? 0.1 : 5))
+    if (!ndp_is_first(w->t->world) || now - w->begin < 1 || now - w->last < (live ? 0.1 : 5))
         return;
     w->last = now;
     double rate = (double)done / (now - w->begin);
     snprintf(line, sizeof line, "tokenizing: %.1f of %.1f MB, %.1f MB/s, %.0f s left", (double)done * 1e-6,
              (double)total * 1e-6, rate * 1e-6, (double)(total - done) / rate);
-    if (drawn)
+    if (live)
         o->working(o->user, line);
     else
         ndp_info(&w->t->log, "%s", line);
 }
 
-static ndp_status agree(void *world, ndp_status mine) { return ndp_agree(world, mine); }
+static ndp_status agree_on_status(void *world, ndp_status mine) { return ndp_agree(world, mine); }
 
-static ndp_status gather(void *world, const void *mine, void *all, int64_t bytes) {
+static ndp_status gather_bytes(void *world, const void *mine, void *all, int64_t bytes) {
     ndp_work work;
     NDP_TRY(ndp_all_gather_begin(world, mine, all, bytes / 4, NDP_I32, &work));
     return ndp_wait(&work);
 }
 
-/* All ranks tokenize, or find the cache. */
-static ndp_status prepare(void *user, const ndp_strings *files, ndp_token_cache *out) {
+/* Collective: tokenizes the files, or finds their cache, and opens it. */
+static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
     ndp_trainer *t = user;
-    watch w = {t, ndp_now(), ndp_now()};
+    tokenizing_progress w = {t, ndp_now(), ndp_now()};
     int64_t left_out = 0;
     char *path;
-    const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree, gather, t->world};
+    const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree_on_status, gather_bytes, t->world};
     ndp_dataset_options o = ndp_job_data_options(&t->data, files);
     o.threads = t->threads;
     o.team = team.size > 1 ? &team : NULL;
@@ -57,9 +57,8 @@ static ndp_status prepare(void *user, const ndp_strings *files, ndp_token_cache 
     o.content = files == &t->job.config->data.files ? &t->data.content : &t->data.held_content;
     NDP_TRY(ndp_dataset_prepare(&o, &path));
     if (left_out > 0)
-        ndp_info(&t->log, "%lld file%s in the folders of the data %s no text, records or ids by %s name and left out",
-                 (long long)left_out, left_out == 1 ? "" : "s", left_out == 1 ? "is" : "are",
-                 left_out == 1 ? "its" : "their");
+        ndp_info(&t->log, "ignored %lld file%s in the data folders, not named as text, records or ids",
+                 (long long)left_out, left_out == 1 ? "" : "s");
     ndp_status st = ndp_token_cache_open(path, out);
     free(path);
     return st;
@@ -68,14 +67,14 @@ static ndp_status prepare(void *user, const ndp_strings *files, ndp_token_cache 
 ndp_status ndp_trainer_open_data(ndp_trainer *t) {
     t->shape = (ndp_batch_shape){t->job.batch.global_batch, t->job.batch.micro_batch, t->job.batch.data_ranks};
     NDP_TRY(ndp_agree(t->world, ndp_job_data_open(&t->job, &t->data)));
-    NDP_TRY(ndp_trainer_check_memory(t)); /* before texts are tokenized, which may take long */
-    return ndp_job_data_rows(&t->data, t->forward_only, prepare, t);
+    NDP_TRY(ndp_trainer_check_memory(t)); /* before tokenizing, which may take long */
+    return ndp_job_data_rows(&t->data, t->forward_only, prepare_tokens, t);
 }
 
 /* ---- batches ---- */
 
-/* Sample j of a micro-batch: S rows of its arrays from j S on. Positions are rows of the whole micro-batch, so the
- * samples of a micro-batch are documents like any others. */
+/* Writes sample j of a micro-batch: elements j S .. (j + 1) S of its arrays. Document starts count from the beginning
+ * of the micro-batch, so the samples of a micro-batch are separated like documents. row < 0: nothing to predict. */
 static ndp_status load_row(const ndp_trainer *t, const ndp_dataset *d, int64_t j, int64_t row) {
     int64_t length = t->job.config->data.sequence_length, at = j * length;
     ndp_micro_batch b = t->whole;

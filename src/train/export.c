@@ -6,9 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the exported weights change in config.json; all other keys stay, in their order. Their type is stated by the
- * keys that were there: `torch_dtype` of transformers 4 or `dtype` of 5; by the older one, which all versions read,
- * where there was none. */
+/* Updates the keys of config.json that depend on the exported weights; all other keys stay, in their order. The type is
+ * set in the keys that exist: `torch_dtype` (transformers 4) or `dtype` (5). If there is none, `torch_dtype` is added,
+ * which all versions read. */
 static void correct_config(const ndp_trainer *t, struct json_object *config, ndp_dtype type) {
     static const char *const keys[] = {"torch_dtype", "dtype"};
     const char *name = type == NDP_BF16 ? "bfloat16" : type == NDP_F64 ? "float64" : "float32";
@@ -16,7 +16,7 @@ static void correct_config(const ndp_trainer *t, struct json_object *config, ndp
     for (int i = 0; i < NDP_COUNT(keys); i++)
         if (json_object_object_get_ex(config, keys[i], NULL) || (i == 0 && !stated))
             json_object_object_add(config, keys[i], json_object_new_string(name));
-    if (t->job.facts.own_head) /* older readers would tie again */
+    if (t->job.facts.own_head) /* older versions would tie them again */
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
 }
 
@@ -55,8 +55,8 @@ static ndp_status write_text(const char *folder, const char *name, const char *t
     return st;
 }
 
-/* The byte tokenizer in the form that the tokenizers library reads: byte fallback over an alphabet of bytes, no merges.
- * tokenizer_config.json names its end token, so that texts end alike under the exported folder. */
+/* The byte tokenizer in the format of the tokenizers library: byte fallback over an alphabet of bytes, no merges.
+ * tokenizer_config.json names its end token, so that texts end in the same way with the exported folder. */
 static ndp_status write_byte_tokenizer(const char *folder) {
     ndp_str s = {0};
     ndp_str_add(&s, "{\"version\": \"1.0\", \"truncation\": null, \"padding\": null, \"added_tokens\": [");
@@ -96,7 +96,7 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     char *from = ndp_format("%s", t->data.tokenizer_source);
     if (!from)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    if (!ndp_path_is_folder(from)) { /* the file itself was named: its folder */
+    if (!ndp_path_is_folder(from)) { /* a file: take its folder */
         char *slash = strrchr(from, '/');
         if (slash)
             *slash = '\0';
@@ -112,7 +112,7 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     return st;
 }
 
-/* Rank 0: everything but the weights. */
+/* Rank 0: writes everything except the weights. */
 static ndp_status write_rest(const ndp_trainer *t, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_lock_check(t->lock));
     NDP_TRY(ndp_folder_create(folder));

@@ -1,3 +1,4 @@
+/* Facts of a model folder, corrected by its weights: is the head really tied to the embedding? */
 #include "train/folder_facts.h"
 
 #include "base/text.h"
@@ -24,7 +25,7 @@ static ndp_status compare_values(const ndp_weights *w, const ndp_tensor_entry *a
     return NDP_OK;
 }
 
-/* *own: the weights hold a head that is not the embedding. */
+/* *own: the weights contain a head that differs from the embedding. */
 static ndp_status compare_head(const ndp_weights *w, const char *folder, const ndp_facts *f, bool *own) {
     char names[2][NDP_TIED_NAME], head_text[100], tokens_text[100];
     ndp_facts_tied_names(f, names[0], names[1]);

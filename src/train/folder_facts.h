@@ -1,10 +1,10 @@
-/* Inside the train room: the facts of a model folder, which its weights may correct. */
+/* The facts of a model folder, which its weights may correct. */
 #ifndef NDP_TRAIN_FOLDER_FACTS_H
 #define NDP_TRAIN_FOLDER_FACTS_H
 
 #include "model/facts.h"
 
-/* Facts of FOLDER/config.json. Where it ties the head to the embedding but the weights hold a head of their own with
+/* Reads the facts of FOLDER/config.json. If it ties the head to the embedding, but the weights contain a head with
  * other values, the head is kept: tied is false and own_head true. The decision is that of transformers 5.23
  * (PreTrainedModel.tie_weights):
  *
@@ -14,15 +14,15 @@
  *   its shape differs (a padded vocabulary)     refused
  *   the embedding is not in the files           refused when they are loaded; transformers uses the head for both
  *
- * Names are those of a complete or of a bare model, in one file or in shards, whether or not the index names the head.
- * Tensors of different types are compared exactly, as transformers does with dtype=float32; with its default, "auto",
- * it rounds both to the configuration's dtype first.
+ * Tensors may have the names of a complete or of a bare model, in one file or in shards, whether or not the index lists
+ * the head. Tensors of different types are compared exactly, as transformers does with dtype=float32; with its default,
+ * "auto", it first rounds both to the configuration's dtype.
  *
- * Nothing but config.json is opened where that does not tie the head, or where there are no weights. Reading stops at
- * the first difference. NDP_EFORMAT, NDP_ENOTSUP and NDP_EIO as ndp_facts_read and ndp_weights_open. */
+ * Only config.json is opened if it does not tie the head, or if there are no weights. Reading stops at the first
+ * difference. NDP_EFORMAT, NDP_ENOTSUP and NDP_EIO as for ndp_facts_read and ndp_weights_open. */
 NDP_API ndp_status ndp_folder_facts(const char *folder, ndp_facts *out);
 
-/* A line for the user, without its end, where own_head is true; else NULL. */
+/* A line for the user, without a line break, if own_head is true; else NULL. */
 const char *ndp_head_note(const ndp_facts *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* The loss of held-out rows: forward passes on the layout of the training, on its weights or on those of a folder. */
+/* The loss of held-out rows: forward passes on the layout of the training, with its weights or those of a folder. */
 #include "train/trainer.h"
 
 ndp_status ndp_trainer_build_score(ndp_trainer *t) {
@@ -12,8 +12,8 @@ ndp_status ndp_trainer_build_score(ndp_trainer *t) {
     return t->engine ? NDP_OK : ndp_weights_load(t->score, c->model.path);
 }
 
-/* Every row once, in order; what the last pass lacks predicts nothing. A pass tells the mean over its tokens, and
- * tokens are what passes are weighed by: so the sum is over tokens, whatever rows a pass has. */
+/* Every row once, in order; the last pass is filled up with empty rows. A pass returns the mean over its tokens, and
+ * passes are weighted by tokens, so the result does not depend on which rows a pass has. */
 ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     NDP_CHECK(t->data.held, "nothing is held out; set data.validation_fraction or data.validation_files");
     int64_t n = ndp_dataset_rows(t->data.held), micro = t->shape.micro, pass = micro * t->shape.data_ranks, counted = 0;
@@ -32,21 +32,4 @@ ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     *loss = sum / (double)counted;
     *tokens = counted;
     return NDP_OK;
-}
-
-/* ---- a job's held-out rows, without training ---- */
-
-ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out) {
-    ndp_trainer *t;
-    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
-              "the job begins with random weights (model.init: random), so there is no model to evaluate; name the "
-              "folder of one, such as %s/model",
-              c->train.output_dir);
-    NDP_TRY(ndp_trainer_open_forward(c, w, &t));
-    ndp_evaluation e = {.documents = ndp_dataset_documents(t->data.held)};
-    ndp_status st = ndp_trainer_evaluate(t, &e.mean_nll, &e.tokens);
-    if (st == NDP_OK)
-        *out = e;
-    ndp_trainer_destroy(t);
-    return st;
 }

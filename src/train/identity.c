@@ -1,12 +1,12 @@
-/* The identity of a run: what is in it. */
+/* The identity of a run: collecting it. */
 #include "train/identity.h"
 
 #include "base/json.h"
 #include <stdlib.h>
 #include <string.h>
 
-/* Appends a key and its text, which is released; null without memory. */
-static void add(struct json_object *o, const char *key, ndp_str *text) {
+/* Adds a key and its text, which is released; null if out of memory. */
+static void add_text(struct json_object *o, const char *key, ndp_str *text) {
     json_object_object_add(o, key, text->failed ? NULL : json_object_new_string(text->data ? text->data : ""));
     ndp_str_release(text);
 }
@@ -15,13 +15,13 @@ static void add(struct json_object *o, const char *key, ndp_str *text) {
 
 typedef enum fact_type { FACT_INT, FACT_INT64, FACT_NUMBER, FACT_BOOL, FACT_WORD, FACT_TEXT } fact_type;
 
-typedef struct fact {
+typedef struct identity_fact {
     const char *key;
     size_t offset; /* in ndp_facts, or in ndp_rope */
     fact_type type;
-    bool shape; /* the tensors of a checkpoint depend on it */
+    bool shape; /* the shapes of tensors depend on it */
     const char *const *words;
-} fact;
+} identity_fact;
 
 static const char *const activation_words[] = {[NDP_SILU] = "silu", [NDP_GELU_TANH] = "gelu_tanh"};
 static const char *const qk_norm_words[] = {
@@ -39,9 +39,9 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
 #define ROPE(member, key, type)                                                                                        \
     { "model." key, offsetof(ndp_rope, member), type, false, NULL }
 
-/* Not here: how files name and lay out their tensors (names, transposed), dropout, which is never applied, and bos and
- * eos, which generate reads; own_head is in tied. Layers and ropes have tables of their own below. */
-static const fact facts[] = {
+/* Not included: how files name and store tensors (names, transposed); dropout, which is never applied; bos and eos,
+ * which only generate reads; own_head, which `tied` reflects. Layers and RoPE tables have their own lists below. */
+static const identity_fact facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),
     SHAPE(layers, "num_hidden_layers", FACT_INT),
@@ -70,7 +70,7 @@ static const fact facts[] = {
     FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
     SHAPE(n_ropes, "rope_tables", FACT_INT),
 };
-static const fact rope_facts[] = {
+static const identity_fact rope_facts[] = {
     {"model.rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
     ROPE(dim, "rope_dim", FACT_INT),
     ROPE(theta, "rope_theta", FACT_NUMBER),
@@ -84,9 +84,9 @@ static const fact rope_facts[] = {
     ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
 };
 _Static_assert(sizeof(ndp_facts) == 8568 && sizeof(ndp_rope) == 2128,
-               "the facts of a model have changed: does a new one determine the curve? Then it needs a row above");
+               "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
 
-static void write_fact(const fact *f, const void *of, ndp_str *out) {
+static void write_fact(const identity_fact *f, const void *of, ndp_str *out) {
     const void *at = (const char *)of + f->offset;
     switch (f->type) {
     case FACT_INT:
@@ -119,10 +119,10 @@ static void add_factors(const ndp_facts *f, struct json_object *o) {
             ndp_str_add(&text, "/");
             ndp_str_add_number(&text, f->ropes[i].long_factor[k]);
         }
-    add(o, "model.rope_short_and_long_factors", &text);
+    add_text(o, "model.rope_short_and_long_factors", &text);
 }
 
-/* One number where all layers are alike, else one for each. */
+/* One number if all layers are alike, else one per layer. */
 static void add_layers(const ndp_facts *f, const char *key, size_t offset, struct json_object *o) {
     ndp_str text = {0};
     int first = *(const int *)((const char *)&f->kinds[f->kind_of[0]] + offset), others = 0;
@@ -130,14 +130,14 @@ static void add_layers(const ndp_facts *f, const char *key, size_t offset, struc
         others += *(const int *)((const char *)&f->kinds[f->kind_of[i]] + offset) != first;
     for (int i = 0; i < (others ? f->layers : 1); i++)
         ndp_str_addf(&text, "%s%d", i ? " " : "", *(const int *)((const char *)&f->kinds[f->kind_of[i]] + offset));
-    add(o, key, &text);
+    add_text(o, key, &text);
 }
 
 static void add_facts(const ndp_facts *f, struct json_object *o) {
     for (int i = 0; i < NDP_COUNT(facts); i++) {
         ndp_str text = {0};
         write_fact(&facts[i], f, &text);
-        add(o, facts[i].key, &text);
+        add_text(o, facts[i].key, &text);
     }
     for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
         ndp_str text = {0};
@@ -145,7 +145,7 @@ static void add_facts(const ndp_facts *f, struct json_object *o) {
             ndp_str_add(&text, r ? " " : "");
             write_fact(&rope_facts[i], &f->ropes[r], &text);
         }
-        add(o, rope_facts[i].key, &text);
+        add_text(o, rope_facts[i].key, &text);
     }
     add_factors(f, o);
     add_layers(f, "model.layer_ropes", offsetof(ndp_layer_kind, rope), o);
@@ -159,25 +159,25 @@ bool ndp_identity_is_shape(const ndp_facts *f, const char *key) {
     return false;
 }
 
-/* ---- what keys name ---- */
+/* ---- keys whose contents count ---- */
 
 static void add_hash(ndp_str *out, ndp_hash128 h) {
     ndp_str_addf(out, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-/* With the window that model.sliding_window sets: the model was built with it. */
+/* The facts include the window that model.sliding_window sets, since the model was built with it. */
 static void add_model(const ndp_trainer *t, const char *key, struct json_object *o) {
     (void)key;
     add_facts(&t->model.facts, o);
 }
 
-/* The files, and the tokens that the tokenizer and the format made of them. */
+/* Hashes of the files, and of the tokens made from them. */
 static void add_files(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str files = {0}, tokens = {0};
     add_hash(&files, t->data.content);
-    add(o, key, &files);
+    add_text(o, key, &files);
     add_hash(&tokens, t->data.tokens.payload);
-    add(o, "data.tokens", &tokens);
+    add_text(o, "data.tokens", &tokens);
 }
 
 static void add_held_files(const ndp_trainer *t, const char *key, struct json_object *o) {
@@ -186,21 +186,21 @@ static void add_held_files(const ndp_trainer *t, const char *key, struct json_ob
         add_hash(&text, t->data.held_content);
     else
         ndp_str_add(&text, "none");
-    add(o, key, &text);
+    add_text(o, key, &text);
 }
 
-/* bos and eos may stand in a file beside the tokenizer's. */
+/* With bos and eos, which may come from a file that the fingerprint does not cover. */
 static void add_tokenizer(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str text = {0};
     add_hash(&text, ndp_tokenizer_fingerprint(t->data.tokenizer));
     ndp_str_addf(&text, " bos %d eos %d", ndp_tokenizer_bos(t->data.tokenizer), ndp_tokenizer_eos(t->data.tokenizer));
-    add(o, key, &text);
+    add_text(o, key, &text);
 }
 
 static void add_template(const ndp_trainer *t, const char *key, struct json_object *o) {
     ndp_str text = {0};
     ndp_str_add(&text, ndp_chat_name(&t->data.chat));
-    add(o, key, &text);
+    add_text(o, key, &text);
 }
 
 static void add_end_token(const ndp_trainer *t, const char *key, struct json_object *o) {
@@ -210,10 +210,10 @@ static void add_end_token(const ndp_trainer *t, const char *key, struct json_obj
         ndp_str_addf(&text, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
     else
         ndp_str_add(&text, "none");
-    add(o, key, &text);
+    add_text(o, key, &text);
 }
 
-/* Every NDP_KEY_CONTENTS key; NULL: one of the others has it. */
+/* Every NDP_KEY_CONTENTS key; NULL: covered by another key. */
 static const struct {
     const char *key;
     void (*add)(const ndp_trainer *t, const char *key, struct json_object *o);
@@ -231,7 +231,7 @@ static ndp_status add_contents(const ndp_trainer *t, const char *key, struct jso
                 contents[i].add(t, key, o);
             return NDP_OK;
         }
-    return NDP_FAIL(NDP_EBUG, "nothing says what the contents of %s are", key);
+    return NDP_FAIL(NDP_EBUG, "there is no rule for the contents of %s", key);
 }
 
 /* ---- all of it ---- */
@@ -269,7 +269,7 @@ ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out) {
 
 /* ---- checkpoints without an identity ---- */
 
-/* They counted their data, under these names. */
+/* Their counts, and the keys they are compared as. */
 static const struct {
     const char *then, *now;
 } counted[] = {{"rows", "data.rows"},
@@ -281,7 +281,7 @@ static const struct {
 static void add_number(struct json_object *o, const char *key, int64_t n) {
     ndp_str text = {0};
     ndp_str_addf(&text, "%lld", (long long)n);
-    add(o, key, &text);
+    add_text(o, key, &text);
 }
 
 struct json_object *ndp_identity_count(const ndp_trainer *t) {

@@ -1,4 +1,5 @@
-/* The identity of a run against that of a checkpoint. */
+/* Comparing the identity of a run with that of a checkpoint: which keys differ, which of them may be accepted, and what
+ * an accepted change does to learning rate and data cursor. */
 #include "train/identity.h"
 
 #include "base/json.h"
@@ -7,19 +8,19 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct difference {
+typedef struct key_difference {
     const char *key, *then, *now;
-} difference;
+} key_difference;
 
-typedef struct comparison {
+typedef struct identity_comparison {
     ndp_trainer *t;
     const ndp_checkpoint_info *info;
     const char *folder;
     struct json_object *then, *now; /* identities; owned */
-    bool counted;                   /* the checkpoint has none, only counts */
-    difference *of;
+    bool counted;                   /* the checkpoint has no identity, only counts */
+    key_difference *of;
     int n;
-} comparison;
+} identity_comparison;
 
 static bool is_any(const char *key, const char *const *keys, int n) {
     for (int i = 0; i < n; i++)
@@ -29,9 +30,9 @@ static bool is_any(const char *key, const char *const *keys, int n) {
 }
 #define IS_ANY(key, keys) is_any(key, keys, NDP_COUNT(keys))
 
-/* ---- words ---- */
+/* ---- messages ---- */
 
-/* A value in a message: short, and nothing that a terminal or YAML would obey. */
+/* A value as shown in a message: shortened, and without control characters. */
 static void add_shown(ndp_str *out, const char *text) {
     enum { MOST = 64 };
     size_t n = strlen(text), shown = ndp_utf8_valid_prefix(text, n > MOST ? MOST : n);
@@ -40,15 +41,15 @@ static void add_shown(ndp_str *out, const char *text) {
     ndp_str_add(out, shown < n ? "..." : n == 0 ? "none" : "");
 }
 
-static void add_difference(ndp_str *out, const difference *d) {
+static void add_difference(ndp_str *out, const key_difference *d) {
     ndp_str_addf(out, "%s was ", d->key);
     add_shown(out, d->then);
     ndp_str_add(out, ", now it is ");
     add_shown(out, d->now);
 }
 
-/* Says a line on rank 0 and releases it. */
-static ndp_status say(const ndp_trainer *t, ndp_str *line) {
+/* Reports a line, which is released. */
+static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
     if (line->failed) {
         ndp_str_release(line);
         return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
@@ -62,7 +63,7 @@ static ndp_status say(const ndp_trainer *t, ndp_str *line) {
 }
 
 /* Fails with a message, which is released. */
-static ndp_status fail(ndp_str *message) {
+static ndp_status fail_with(ndp_str *message) {
     ndp_status st = NDP_FAIL(NDP_EINVAL, "%s", message->failed ? "the resumed run differs" : message->data);
     ndp_str_release(message);
     return st;
@@ -82,8 +83,8 @@ static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
     return NDP_OK;
 }
 
-/* "lr of step 7: 3e-05 then, 0.0001 now"; nothing when no difference touches it. */
-static ndp_status add_lr(const comparison *c, const char *before, ndp_str *out) {
+/* "lr of step 7: 3e-05 then, 0.0001 now"; nothing if no difference affects it. */
+static ndp_status add_lr(const identity_comparison *c, const char *before, ndp_str *out) {
     bool touched = false;
     ndp_config then;
     for (int i = 0; i < c->n; i++)
@@ -104,8 +105,8 @@ static bool moves_rows(const char *key) {
            (strncmp(key, "data.", 5) == 0 && strcmp(key, "data.validation_files") != 0);
 }
 
-/* What the data cursor, which counts samples, means in other data or another order. */
-static ndp_status say_cursor(const comparison *c) {
+/* Says what the data cursor, a count of samples, means for other data or another order. */
+static ndp_status say_cursor(const identity_comparison *c) {
     enum { SHOWN = 8 };
     const ndp_trainer *t = c->t;
     bool moved = false;
@@ -121,20 +122,20 @@ static ndp_status say_cursor(const comparison *c) {
     for (int i = 0; i < n; i++)
         ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->data.sampler, at + i));
     ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->shape.global ? " ..." : "");
-    return say(t, &line);
+    return say_line(t, &line);
 }
 
 /* ---- what differs ---- */
 
-/* What the tokens are made of: where one of these differs, other tokens follow from it. */
+/* What tokens are made from: if one of these differs, different tokens are only a consequence. */
 static const char *const token_keys[] = {"data.files",          "data.format",        "data.text_field",
                                          "data.messages_field", "data.prompt_field",  "data.input_field",
                                          "data.response_field", "data.chat_template", "data.train_on",
                                          "data.end_token",      "data.bin_type",      "data.tokenizer"};
 
-static bool counts(const comparison *c, const char *key) {
+static bool is_compared(const identity_comparison *c, const char *key) {
     if (strcmp(key, "train.steps") == 0)
-        return c->t->job.config->schedule.name != NDP_SCHEDULE_CONSTANT;
+        return c->t->job.config->schedule.name != NDP_LR_CONSTANT;
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
         if (IS_ANY(c->of[i].key, token_keys))
             return false;
@@ -143,17 +144,17 @@ static bool counts(const comparison *c, const char *key) {
 
 static void add_key(ndp_str *list, const char *key) { ndp_str_addf(list, "%s%s", list->length ? ", " : "", key); }
 
-static void compare_key(comparison *c, const char *key, ndp_str *only_one) {
+static void compare_key(identity_comparison *c, const char *key, ndp_str *only_one) {
     const char *then = ndp_json_text(json_object_object_get(c->then, key)),
                *now = ndp_json_text(json_object_object_get(c->now, key));
     if (!then || !now)
         add_key(only_one, key);
-    else if (strcmp(then, now) != 0 && counts(c, key))
-        c->of[c->n++] = (difference){key, then, now};
+    else if (strcmp(then, now) != 0 && is_compared(c, key))
+        c->of[c->n++] = (key_difference){key, then, now};
 }
 
-static ndp_status compare(comparison *c) {
-    static const char last[] = "data.tokens"; /* counts by the others */
+static ndp_status compare_identities(identity_comparison *c) {
+    static const char last[] = "data.tokens"; /* compared last: it depends on the others */
     ndp_str only_one = {0};
     c->of = calloc((size_t)json_object_object_length(c->now) + 1, sizeof *c->of);
     if (!c->of)
@@ -171,7 +172,8 @@ static ndp_status compare(comparison *c) {
             add_key(&only_one, old);
     }
     if (only_one.length && !c->counted)
-        ndp_warn(&c->t->log, "the checkpoint of step %lld was made by another version, so this cannot be compared: %s",
+        ndp_warn(&c->t->log,
+                 "the checkpoint of step %lld was written by another version; these keys cannot be compared: %s",
                  (long long)c->info->step, only_one.data);
     ndp_str_release(&only_one);
     return NDP_OK;
@@ -179,39 +181,39 @@ static ndp_status compare(comparison *c) {
 
 /* ---- what is accepted ---- */
 
-static bool is_accepted(const comparison *c, const char *key) {
+static bool is_accepted(const identity_comparison *c, const char *key) {
     const ndp_train_opts *o = c->t->opts;
     return o && o->accept && is_any(key, o->accept, o->accept_count);
 }
 
 /* Would the optimizer with the checkpoint's value keep another number of states? Momentum alone decides that. */
-static bool has_other_states(const comparison *c, const difference *d) {
+static bool has_other_states(const identity_comparison *c, const key_difference *d) {
     ndp_optimizer_opts now = ndp_job_optimizer(c->t->job.config), then = now;
     if (strcmp(d->key, "optimizer.momentum") == 0)
         then.momentum = strtod(d->then, NULL);
     return ndp_optimizer_states(&then) != ndp_optimizer_states(&now);
 }
 
-/* Why a difference cannot be accepted; NULL: it can. */
-static const char *never(const comparison *c, const difference *d) {
+/* Why a difference can never be accepted; NULL if it can. */
+static const char *why_never(const identity_comparison *c, const key_difference *d) {
     if (strcmp(d->key, "optimizer.name") == 0)
         return "the checkpoint has the state of another optimizer";
     if (ndp_identity_is_shape(&c->t->model.facts, d->key))
         return "the tensors have other shapes";
     if (has_other_states(c, d))
-        return "only a run with momentum has tensors of it";
+        return "only a run with momentum saves momentum tensors";
     return NULL;
 }
 
 /* One message for all differences that are not accepted. */
-static ndp_status check_differences(const comparison *c) {
-    enum { MOST = 8 }; /* of another model nearly everything differs */
+static ndp_status check_differences(const identity_comparison *c) {
+    enum { MOST = 8 }; /* with another model nearly every key differs */
     ndp_str message = {0}, flags = {0};
     int refused = 0;
     bool possible = true;
     ndp_str_addf(&message, "cannot resume from step %lld in %s: ", (long long)c->info->step, c->folder);
     for (int i = 0; i < c->n; i++) {
-        const char *why = never(c, &c->of[i]);
+        const char *why = why_never(c, &c->of[i]);
         if (!why && is_accepted(c, c->of[i].key))
             continue;
         possible &= !why;
@@ -230,15 +232,15 @@ static ndp_status check_differences(const comparison *c) {
     if (possible)
         ndp_str_addf(&message, "resume with%s%s", flags.data ? flags.data : "", refused > MOST ? " and so on" : "");
     else
-        ndp_str_add(&message, "begin a new run in another train.output_dir");
+        ndp_str_add(&message, "start a new run in another train.output_dir");
     ndp_str_release(&flags);
     if (refused && st == NDP_OK)
-        return fail(&message);
+        return fail_with(&message);
     ndp_str_release(&message);
     return st;
 }
 
-static ndp_status fail_unknown(const comparison *c, const char *key) {
+static ndp_status fail_unknown(const identity_comparison *c, const char *key) {
     enum { MOST = 256 };
     const char *known[MOST];
     int n = 0;
@@ -260,9 +262,9 @@ static int role_of(const char *key) {
     return -1;
 }
 
-/* A run that is started again by itself (--restarts, Slurm) has the same words, and a checkpoint that was saved since.
- */
-static bool was_accepted(const comparison *c, const char *key) {
+/* Whether the checkpoint already records the change. A run that is restarted (--restarts, Slurm) has the same --accept,
+ * but a newer checkpoint. */
+static bool was_accepted(const identity_comparison *c, const char *key) {
     struct json_object *all = json_object_object_get(c->info->extra, "accepted");
     for (size_t i = json_object_is_type(all, json_type_array) ? json_object_array_length(all) : 0; i-- > 0;) {
         struct json_object *o = json_object_array_get_idx(all, i);
@@ -273,8 +275,8 @@ static bool was_accepted(const comparison *c, const char *key) {
     return false;
 }
 
-/* --accept is for a difference that is there. */
-static ndp_status check_accepted(const comparison *c) {
+/* Every --accept must name a key that differs. */
+static ndp_status check_accepted(const identity_comparison *c) {
     const ndp_train_opts *o = c->t->opts;
     for (int k = 0; o && o->accept && k < o->accept_count; k++) {
         const char *key = o->accept[k];
@@ -296,7 +298,7 @@ static ndp_status check_accepted(const comparison *c) {
     return NDP_OK;
 }
 
-static ndp_status record(comparison *c) {
+static ndp_status record_accepted(identity_comparison *c) {
     struct json_object *old = json_object_object_get(c->info->extra, "accepted"), *all = NULL;
     if (json_object_is_type(old, json_type_array) && json_object_deep_copy(old, &all, NULL) != 0)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the changes that were accepted before");
@@ -315,19 +317,19 @@ static ndp_status record(comparison *c) {
     return NDP_OK;
 }
 
-static ndp_status accept(comparison *c) {
+static ndp_status accept_differences(identity_comparison *c) {
     for (int i = 0; i < c->n; i++) {
         ndp_str line = {0};
         ndp_str_add(&line, "accepted: ");
         add_difference(&line, &c->of[i]);
-        NDP_TRY(say(c->t, &line));
+        NDP_TRY(say_line(c->t, &line));
     }
     ndp_str lr = {0};
     NDP_TRY(add_lr(c, "", &lr));
     if (lr.length)
-        NDP_TRY(say(c->t, &lr));
+        NDP_TRY(say_line(c->t, &lr));
     NDP_TRY(say_cursor(c));
-    return record(c);
+    return record_accepted(c);
 }
 
 void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
@@ -351,14 +353,14 @@ void ndp_identity_describe_accepted(const ndp_trainer *t, ndp_str *out) {
 
 /* ---- all of it ---- */
 
-static ndp_status read_identities(comparison *c) {
+static ndp_status read_identities(identity_comparison *c) {
     struct json_object *extra;
     if (!json_object_object_get_ex(c->info->extra, "identity", &c->then)) {
         c->counted = true;
         c->then = ndp_identity_counted(c->info);
         c->now = ndp_identity_count(c->t);
         ndp_warn(&c->t->log,
-                 "the checkpoint of step %lld was made by an earlier version: the numbers of its data and train.seed "
+                 "the checkpoint of step %lld was written by an earlier version: the counts of its data and train.seed "
                  "are compared; model, tokenizer, optimizer, batch, schedule and the contents of the data cannot be",
                  (long long)c->info->step);
         return NDP_OK;
@@ -376,16 +378,16 @@ static ndp_status read_identities(comparison *c) {
 }
 
 ndp_status ndp_identity_check(ndp_trainer *t, const ndp_checkpoint_info *info, const char *folder) {
-    comparison c = {.t = t, .info = info, .folder = folder};
+    identity_comparison c = {.t = t, .info = info, .folder = folder};
     ndp_status st = read_identities(&c);
     if (st == NDP_OK)
-        st = compare(&c);
+        st = compare_identities(&c);
     if (st == NDP_OK)
         st = check_accepted(&c);
     if (st == NDP_OK)
         st = check_differences(&c);
     if (st == NDP_OK)
-        st = accept(&c);
+        st = accept_differences(&c);
     free(c.of);
     json_object_put(c.then);
     json_object_put(c.now);

@@ -1,3 +1,4 @@
+/* What follows from a configuration before data or weights are loaded. */
 #include "train/job.h"
 
 #include "checkpoint/folder.h"
@@ -15,12 +16,13 @@ static ndp_status read_facts(ndp_job *j) {
                         "model.path: %s is not a folder (%s); it names a Hugging Face model folder with config.json "
                         "and safetensors",
                         c->model.path, ndp_path_why_no_folder(c->model.path));
-    bool weights = c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* else those of the folder are not used */
+    bool weights =
+        c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* otherwise the weights of the folder are not used */
     NDP_TRY(weights ? ndp_folder_facts(c->model.path, &j->facts) : ndp_facts_read(j->facts_path, &j->facts));
     int64_t longest = j->facts.max_positions, length = c->data.sequence_length;
     if (length > longest && j->facts.n_ropes == 0)
         return NDP_FAIL(NDP_EINVAL,
-                        "data.sequence_length %lld is longer than the %lld positions that the model has learned (%s); "
+                        "data.sequence_length %lld is longer than the %lld learned positions of the model (%s); "
                         "lower it",
                         (long long)length, (long long)longest, j->facts_path);
     if (length > longest && !c->model.allow_longer)
@@ -31,7 +33,7 @@ static ndp_status read_facts(ndp_job *j) {
     return NDP_OK;
 }
 
-/* Every number of ranks up to here has its place in an int, and in the options that name one. */
+/* The limit of the options train.ranks and *_size. */
 enum { MOST_RANKS = 1 << 20 };
 
 static ndp_status resolve_layout(ndp_job *j, int world) {
@@ -57,9 +59,7 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
 
 static void choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
-    static const ndp_dtype types[] = {
-        [NDP_COMPUTE_FP32] = NDP_F32, [NDP_COMPUTE_BF16] = NDP_BF16, [NDP_COMPUTE_FP64] = NDP_F64};
-    ndp_dtype compute = types[c->precision.compute];
+    ndp_dtype compute = c->precision.compute;
     int64_t length = c->data.sequence_length;
     j->model = (ndp_model_opts){.mode = NDP_MODEL_TRAIN,
                                 .rows = length * j->batch.micro_batch,
@@ -111,9 +111,9 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                              .split_sums = j->split_sums,
                              .reshard = c->parallelism.reshard_after_forward,
                              .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
-                             .parallel = {.tp_whole_rows = !c->parallelism.tp_sequence_parallel,
-                                          .cp_all_gather = c->parallelism.cp_method == NDP_CP_ALL_GATHER,
-                                          .cp_contiguous = !c->parallelism.cp_zigzag},
+                             .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
+                                          .cp_method = c->parallelism.cp_method,
+                                          .cp_zigzag = c->parallelism.cp_zigzag},
                              .optimizer = ndp_job_optimizer(c)};
     return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){j->facts.kv_heads}, &out->mesh);
 }

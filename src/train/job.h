@@ -1,7 +1,6 @@
-/* A job: what follows from a configuration before any data or weights are loaded: the model's facts, the layout, the
- * batch, the shapes. Training, dry runs and plans begin here. Of the model config.json is read, and only where that
- * ties the head to the embedding also the files of weights, which may hold a head of their own (train/folder_facts.h).
- */
+/* A job: everything that follows from a configuration before data or weights are loaded: the facts of the model, the
+ * layout, the batch, the shapes. Training, dry runs and plans begin here. It reads the model's config.json and, only if
+ * that ties the head to the embedding, the weights, which may contain a different head (train/folder_facts.h). */
 #ifndef NDP_TRAIN_JOB_H
 #define NDP_TRAIN_JOB_H
 
@@ -16,38 +15,39 @@ typedef struct ndp_job {
     int world;
     ndp_batch_plan batch;
     ndp_model_opts model;
-    int split_sums; /* of the kernels (ops/op.h); no configuration asks for it */
+    int split_sums; /* of the kernels (ops/op.h); not configurable */
 } ndp_job;
 
-/* Checks the configuration, reads config.json, resolves layout and batch for `world` ranks (0: what the configuration
- * asks for). Sequence longer than the model's: NDP_EINVAL unless model.allow_longer. */
+/* Checks the configuration, reads config.json, and resolves layout and batch for `world` ranks (0: as many as the
+ * configuration needs). NDP_EINVAL also if sequences are longer than the model's, unless model.allow_longer. Borrows
+ * the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
-/* NDP_EIO where weights are to be loaded and model.path has none. Comes before the tokenizer, which such a folder often
- * lacks too: the weights are the larger mistake. */
+/* NDP_EIO if weights are to be loaded and model.path has none. Call it before the tokenizer is opened: such a folder
+ * often lacks both, and the missing weights are the error to report. */
 NDP_API ndp_status ndp_job_find_weights(const ndp_job *j);
 
 /* The section optimizer of a configuration. */
 ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
 
-/* Engine options of one rank; transport, device and threads are the caller's. */
+/* Engine options of one rank. The caller sets transport, device and threads. */
 NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);
 
-/* A model for forward passes over held-out rows, and options of an engine that reads the weights of `trained` (NULL:
- * has its own); transport, device and threads are the caller's, who releases the model. */
+/* Builds a model for forward passes over held-out rows, which the caller releases, and the options of an engine that
+ * reads the weights of `trained` (NULL: its own). The caller sets transport, device and threads. */
 NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m,
                                  ndp_engine_opts *out);
 
-/* Bytes of one rank's memory, of `node_ranks` on its node, from its programs (plan.c): training and what is held out,
- * or with `forward_only` the latter alone. Takes and opens nothing. */
+/* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/plan.c): for training and
+ * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. */
 NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, bool forward_only, int64_t *bytes);
-/* Bytes that all ranks take together on one node, from their programs (plan.c). Takes and opens nothing. */
+/* The same for all ranks together, on one node. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes);
 
-/* Lines "note: ..." on what is done otherwise than config.json says; none in most jobs. */
+/* Appends lines "note: ..." on what differs from config.json; none for most jobs. */
 void ndp_job_notes(const ndp_job *j, ndp_str *out);
 
-/* "global batch 16 samples = micro batch 2 x 4 data ranks x accumulation 2" */
+/* Appends the lines on model, layout and batch: "global batch 16 samples = micro batch 2 x 4 data ranks x ..." */
 void ndp_job_describe(const ndp_job *j, ndp_str *out);
 
 #endif

@@ -1,3 +1,5 @@
+/* From data files to rows: tokenizer and end token, which options a data set is tokenized with, training and held-out
+ * rows, and the lines that describe them. */
 #include "train/job_data.h"
 
 #include "data/sample.h"
@@ -10,7 +12,7 @@ static const char *tokenizer_of(const ndp_config *c) {
     return c->data.tokenizer ? c->data.tokenizer : c->model.path ? c->model.path : "bytes";
 }
 
-/* The tokens of `bytes` have no texts in its vocabulary. */
+/* The vocabulary of the `bytes` tokenizer has no texts for its special tokens. */
 ndp_span ndp_job_data_end_text(const ndp_job_data *d) {
     if (d->end_token < 0)
         return (ndp_span){"", 0};
@@ -32,7 +34,7 @@ static ndp_status choose_end_token(ndp_job_data *d) {
     if (d->end_token < d->job->facts.vocab)
         return NDP_OK;
     return NDP_FAIL(NDP_EINVAL,
-                    "data.end_token: the token '%.*s' of %s is %d, the model's vocabulary ends at %lld; set "
+                    "data.end_token: the token '%.*s' of %s has id %d, but the model's vocabulary ends at %lld; set "
                     "data.end_token: none, or another token",
                     (int)ndp_job_data_end_text(d).n, ndp_job_data_end_text(d).data, d->tokenizer_source, d->end_token,
                     (long long)d->job->facts.vocab - 1);
@@ -74,11 +76,7 @@ void ndp_job_data_close(ndp_job_data *d) {
 
 static ndp_record_format format_of(const ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    static const ndp_record_kind kinds[] = {[NDP_FORMAT_AUTO] = NDP_RECORD_AUTO,
-                                            [NDP_FORMAT_TEXT] = NDP_RECORD_TEXT,
-                                            [NDP_FORMAT_MESSAGES] = NDP_RECORD_MESSAGES,
-                                            [NDP_FORMAT_INSTRUCTION] = NDP_RECORD_INSTRUCTION};
-    return (ndp_record_format){.kind = kinds[c->data.format],
+    return (ndp_record_format){.kind = c->data.format,
                                .text = c->data.text_field,
                                .messages = c->data.messages_field,
                                .prompt = c->data.prompt_field,
@@ -93,7 +91,7 @@ ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_string
     return (ndp_dataset_options){.files = (const char *const *)files->items,
                                  .n_files = files->n,
                                  .format = format_of(d),
-                                 .bin_id_bytes = c->data.bin_type == NDP_BIN_UINT32 ? 4 : 2,
+                                 .bin_id_bytes = c->data.bin_type,
                                  .vocab = d->job->facts.vocab,
                                  .cache_dir = c->data.cache_dir,
                                  .tokenizer = d->tokenizer,
@@ -110,7 +108,7 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
                           .names = (const char *const *)files->items};
 }
 
-/* The rows of data.files: trained on, and with data.validation_fraction held out. */
+/* The rows of data.files: those for training, and those that data.validation_fraction holds out. */
 static ndp_status split_rows(ndp_job_data *d, bool held_only) {
     const ndp_config *c = d->job->config;
     ndp_row_opts o = row_opts(c, &c->data.files);
@@ -129,7 +127,7 @@ static ndp_status held_rows(ndp_job_data *d) {
     return ndp_dataset_create(&d->held_tokens, &o, &d->held);
 }
 
-/* The sampler, and with data.mix how many rows an epoch takes of each source. */
+/* Sets up the sampler and, with data.mix, how many rows of each source an epoch takes. */
 static ndp_status open_sampler(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
     int n = ndp_dataset_sources(d->dataset);
@@ -148,7 +146,7 @@ static ndp_status open_sampler(ndp_job_data *d) {
         d->sampler.rows += p->taken;
     }
     NDP_CHECK(d->sampler.rows > 0 || d->tokens.head,
-              "data.mix takes no row: the files that it takes have nothing to predict");
+              "data.mix selects no rows: the files that it selects have nothing to predict");
     d->sampler.sources = d->sources;
     d->sampler.n_sources = n;
     return NDP_OK;
@@ -172,7 +170,7 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
     return held_only ? NDP_OK : open_sampler(d);
 }
 
-/* ---- words ---- */
+/* ---- lines for the user ---- */
 
 static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const char *name, const char *rows,
                           ndp_str *out) {
@@ -188,14 +186,15 @@ static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const c
     ndp_str_add(out, "\n");
 }
 
-/* Most models are meant to learn where a text ends; that a tokenizer has no token for it is easily missed. */
+/* Most models should learn where a text ends, and a tokenizer without a token for that is easily overlooked. */
 static void note_end_token(const ndp_job_data *d, ndp_str *out) {
     static const char common[] = "<|endoftext|>";
     bool texts = (d->dataset && ndp_dataset_has_texts(d->dataset)) || (d->held && ndp_dataset_has_texts(d->held));
     if (!texts || d->end_token >= 0 || strcmp(d->job->config->data.end_token, "auto") != 0)
         return;
-    ndp_str_addf(out, "note: the tokenizer %s names no end token, so none is added to texts; data.end_token sets one",
-                 d->tokenizer_source);
+    ndp_str_addf(
+        out, "note: the tokenizer %s does not name an end token, so none is added to texts; data.end_token sets one",
+        d->tokenizer_source);
     if (ndp_tokenizer_id(d->tokenizer, common) >= 0)
         ndp_str_addf(out, ", such as its %s", common);
     ndp_str_add(out, "\n");
@@ -206,7 +205,7 @@ static void note_head(const ndp_job_data *d, ndp_str *out) {
         return;
     ndp_str_addf(out,
                  "note: only the head of the data was read, %d records or %d MiB of each source; the lines above count "
-                 "no more\n",
+                 "only that\n",
                  NDP_SAMPLE_RECORDS, NDP_SAMPLE_BYTES >> 20);
     if (d->dataset && ndp_dataset_rows(d->dataset) == 0)
         ndp_str_add(out, "note: these records have no token to predict\n");

@@ -1,4 +1,4 @@
-/* Inside the train room: the data of a job: its tokenizer, the rows that it trains on, the rows that it holds out. */
+/* Inside the train room: the data of a job: its tokenizer, the rows for training, the held-out rows. */
 #ifndef NDP_TRAIN_JOB_DATA_H
 #define NDP_TRAIN_JOB_DATA_H
 
@@ -13,34 +13,34 @@ typedef struct ndp_job_data {
     ndp_tokenizer *tokenizer;
     char *tokenizer_source; /* "bytes", a folder or a file */
     ndp_chat chat;
-    int32_t end_token;                   /* of texts; -1: none */
+    int32_t end_token;                   /* appended to texts; -1: none */
     ndp_token_cache tokens, held_tokens; /* of data.files; of data.validation_files */
     ndp_hash128 content, held_content;   /* hashes of these files (cache.h); known on rank 0 */
-    ndp_dataset *dataset, *held;         /* NULL: not opened; nothing is held out */
+    ndp_dataset *dataset, *held;         /* training rows, held-out rows; NULL: not opened, or none */
     ndp_sampler sampler;
-    ndp_mix_source *sources; /* of the sampler; NULL without data.mix */
+    ndp_mix_source *sources; /* of the sampler, owned; NULL without data.mix */
 } ndp_job_data;
 
-/* Opens the tokenizer, its chat template and the end token of texts (data.end_token). NDP_EINVAL: the token is not in
- * the tokenizer, or beyond the model's vocabulary. */
+/* Opens the tokenizer and its chat template, and finds the end token of texts (data.end_token). NDP_EINVAL: the
+ * tokenizer does not have that token, or its id is beyond the model's vocabulary. */
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out);
 void ndp_job_data_close(ndp_job_data *d);
 
-/* The text of the end token, "<eos>"; empty: there is none. Borrowed from the tokenizer. */
+/* The text of the end token, such as "<eos>"; empty if there is none. Borrowed from the tokenizer. */
 ndp_span ndp_job_data_end_text(const ndp_job_data *d);
 
-/* How the files become tokens: all but the number of threads and the team. Borrows `d` and `files`. */
+/* The options for tokenizing the files; the caller sets threads and team. Borrows `d` and `files`. */
 ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_strings *files);
 
-/* Makes the rows: those that are held out, and unless `held_only` those that are trained on. `tokens_of` gives the
- * tokens of files; `d` owns them from then on. NDP_EINVAL: nothing can be predicted, or nothing is held out and that is
- * all that is wanted. Of the head of a data set (cache.h) rows may be missing. */
+/* Makes the held-out rows and, unless `held_only`, the training rows. `tokens_of` returns the tokens of files, which
+ * `d` then owns. NDP_EINVAL: there is nothing to predict, or with `held_only` nothing is held out. If only the head of
+ * the data was read (cache.h), there may be no rows. */
 ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
                              ndp_status (*tokens_of)(void *user, const ndp_strings *files, ndp_token_cache *out),
                              void *user);
 
-/* Appends a line for each set of rows and for each source of a mix, and notes: texts that get no end token, data of
- * which only the head was read. */
+/* Appends a line for each set of rows and each source of a mix, and notes if texts get no end token or if only the head
+ * of the data was read. */
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out);
 
 #endif

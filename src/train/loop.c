@@ -1,4 +1,8 @@
-/* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model. */
+/* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model.
+ *
+ * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
+ * their stop flags, so that they stop after the same step. What rank 0 writes, it writes while it holds the lock; its
+ * errors become those of all ranks by ndp_agree. */
 #include "checkpoint/agree.h"
 #include "train/identity.h"
 #include "train/run_folder.h"
@@ -10,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct loop {
+typedef struct training_loop {
     const ndp_config *config;
     const ndp_train_opts *opts;
     ndp_trainer *trainer;
@@ -18,9 +22,9 @@ typedef struct loop {
     ndp_lock *lock; /* of the run folder; rank 0 */
     FILE *metrics;
     int64_t saved; /* step of the newest checkpoint */
-} loop;
+} training_loop;
 
-__attribute__((format(printf, 2, 3))) static void say(const loop *l, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void say_line(const training_loop *l, const char *fmt, ...) {
     if (!l->first || !l->opts->say)
         return;
     char line[4096];
@@ -39,17 +43,16 @@ static ndp_status refuse_other_run(const ndp_config *c) {
         char path[4096];
         snprintf(path, sizeof path, "%s/%s", c->train.output_dir, signs[i]);
         if (ndp_path_exists(path))
-            return NDP_FAIL(
-                NDP_EINVAL,
-                "train.output_dir %s holds another run (%s is there): name another folder, remove it, or go "
-                "on with it by --resume",
-                c->train.output_dir, signs[i]);
+            return NDP_FAIL(NDP_EINVAL,
+                            "train.output_dir %s holds another run (%s is there): choose another folder, remove it, or "
+                            "continue the run with --resume",
+                            c->train.output_dir, signs[i]);
     }
     return NDP_OK;
 }
 
-/* Comes after a resume: one that is refused leaves the job.yaml of its run. */
-static ndp_status write_job(const loop *l) {
+/* Called after a resume, so that a refused one keeps the job.yaml of its run. */
+static ndp_status write_job(const training_loop *l) {
     char path[4096], *yaml;
     NDP_TRY(ndp_lock_check(l->lock)); /* reading the data may have taken hours */
     NDP_TRY(ndp_config_text(l->config, &yaml));
@@ -66,27 +69,28 @@ static ndp_status write_job(const loop *l) {
     return st;
 }
 
-/* What rank 0 wrote, "/job.yaml"; "": the folder itself. The first checkpoint would show it too, hours later. */
-static ndp_status see_folder(const loop *l, const char *name) {
+/* Checks that this rank sees what rank 0 wrote: "/job.yaml", or "" for the folder. The first checkpoint would fail on a
+ * folder that is not shared, but only hours later. */
+static ndp_status check_shared_folder(const training_loop *l, const char *name) {
     char path[4096];
     snprintf(path, sizeof path, "%s%s", l->config->train.output_dir, name);
     if (ndp_path_exists(path))
         return NDP_OK;
     return NDP_FAIL(NDP_EIO,
-                    "'%s', which rank 0 wrote, is not here: train.output_dir has to be on a disk that all "
-                    "hosts share",
+                    "'%s', which rank 0 wrote, is not visible on this host: train.output_dir must be on a disk that "
+                    "all hosts share",
                     path);
 }
 
-/* Lines of steps after `step` belong to a future that did not come to be saved: a resumed run writes them anew. */
+/* Removes the lines of steps after `step`, which were never saved: a resumed run writes them again. */
 static ndp_status cut_metrics(const char *path, int64_t step) {
-    ndp_mapped file; /* may have gigabytes */
+    ndp_mapped file; /* mapped, since it may be gigabytes */
     if (!ndp_path_exists(path))
         return NDP_OK;
     NDP_TRY(ndp_file_map(path, &file));
     const char *text = (const char *)file.data, *end = text;
     for (const char *next; (next = memchr(end, '\n', file.size - (size_t)(end - text))); end = next + 1) {
-        char head[48]; /* sscanf would look for the end of all lines */
+        char head[48]; /* a copy, since sscanf would scan to the end of the file */
         long long at = 0;
         snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
         if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
@@ -97,7 +101,7 @@ static ndp_status cut_metrics(const char *path, int64_t step) {
     return st;
 }
 
-static ndp_status open_metrics(loop *l) {
+static ndp_status open_metrics(training_loop *l) {
     char path[4096];
     snprintf(path, sizeof path, "%s/metrics.jsonl", l->config->train.output_dir);
     NDP_TRY(ndp_lock_check(l->lock));
@@ -107,7 +111,7 @@ static ndp_status open_metrics(loop *l) {
                       : NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));
 }
 
-/* JSON has no NaN: what is not finite is null. */
+/* JSON has no NaN or infinity: they are written as null. */
 static void put_number(FILE *f, const char *key, double x) {
     if (isfinite(x))
         fprintf(f, ", \"%s\": %.17g", key, x);
@@ -115,7 +119,7 @@ static void put_number(FILE *f, const char *key, double x) {
         fprintf(f, ", \"%s\": null", key);
 }
 
-static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
+static ndp_status write_metrics(training_loop *l, const ndp_metrics *m) {
     FILE *f = l->metrics;
     NDP_TRY(ndp_lock_check(l->lock));
     fprintf(f, "{\"step\": %lld", (long long)m->step);
@@ -138,20 +142,19 @@ static ndp_status write_metrics(loop *l, const ndp_metrics *m) {
 
 /* ---- steps ---- */
 
-static ndp_status save(loop *l) {
+static ndp_status save_checkpoint(training_loop *l) {
     NDP_TRY(ndp_trainer_save(l->trainer, NULL));
     l->saved = ndp_trainer_updates(l->trainer);
     const ndp_save_cost *cost = &l->trainer->saved;
     char size[16];
-    say(l, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing", l->config->train.output_dir,
-        (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
-        cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+    say_line(l, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
+             l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size),
+             cost->seconds, cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
     return NDP_OK;
 }
 
-/* What ranks tell each other after a step. They see a signal at different times, and stop after the same step because
- * they ask; and the peak is that of all of them. */
-static ndp_status meet(const loop *l, bool *stop) {
+/* Sums the stop flags, so that ranks that see a signal at different times stop after the same step, and the peaks. */
+static ndp_status sum_over_ranks(const training_loop *l, bool *stop) {
     ndp_trainer *t = l->trainer;
     double sums[] = {l->opts->stop && *l->opts->stop, ndp_trainer_own_peak(t)};
     ndp_work work;
@@ -162,7 +165,7 @@ static ndp_status meet(const loop *l, bool *stop) {
     return NDP_OK;
 }
 
-static ndp_status report(loop *l, const ndp_metrics *m) {
+static ndp_status report_step(training_loop *l, const ndp_metrics *m) {
     ndp_status st = NDP_OK;
     if (l->first) {
         st = write_metrics(l, m);
@@ -172,126 +175,126 @@ static ndp_status report(loop *l, const ndp_metrics *m) {
     return st;
 }
 
-static ndp_status check_finite(const loop *l, const ndp_metrics *m) {
+static ndp_status check_finite(const training_loop *l, const ndp_metrics *m) {
     if (isfinite(m->loss) && isfinite(m->grad_norm))
         return NDP_OK;
     return NDP_FAIL(NDP_EINVAL,
-                    "step %lld: the loss is %g and the gradient norm %g; the run stops before more is lost. Lower "
+                    "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower "
                     "optimizer.lr or set optimizer.max_grad_norm, then --resume from step %lld",
                     (long long)m->step, m->loss, m->grad_norm, (long long)l->saved);
 }
 
-static bool evaluates(const loop *l, int64_t step) {
+static bool evaluates(const training_loop *l, int64_t step) {
     int every = l->config->train.eval_every;
     return l->trainer->data.held && (step == l->config->train.steps || (every > 0 && step % every == 0));
 }
 
-static ndp_status run_steps(loop *l) {
+static ndp_status run_steps(training_loop *l) {
     const ndp_config *c = l->config;
     while (ndp_trainer_updates(l->trainer) < c->train.steps) {
         ndp_metrics m;
         NDP_TRY(ndp_trainer_step(l->trainer, &m));
         if (evaluates(l, m.step))
             NDP_TRY(ndp_trainer_evaluate(l->trainer, &m.eval_loss, &m.eval_tokens));
-        NDP_TRY(ndp_agree(l->trainer->world, report(l, &m)));
+        NDP_TRY(ndp_agree(l->trainer->world, report_step(l, &m)));
         NDP_TRY(check_finite(l, &m));
         bool stop;
-        NDP_TRY(meet(l, &stop));
+        NDP_TRY(sum_over_ranks(l, &stop));
         if (stop || (c->checkpoint.every > 0 && m.step % c->checkpoint.every == 0))
-            NDP_TRY(save(l));
+            NDP_TRY(save_checkpoint(l));
         if (stop)
-            return NDP_FAIL(NDP_EINTR, "stopped after step %lld; go on with --resume", (long long)m.step);
+            return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume", (long long)m.step);
     }
     return NDP_OK;
 }
 
-static ndp_status say_peak(const loop *l) {
+static ndp_status say_peak(const training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
     if (!line)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
-    say(l, "%s", line);
+    say_line(l, "%s", line);
     free(line);
     return NDP_OK;
 }
 
-/* At the start, for all mfu; not where there is no step. */
-static ndp_status measure_peak(const loop *l) {
+/* Measures the peak at the start, unless there is no step to do. */
+static ndp_status measure_peak(const training_loop *l) {
     if (ndp_trainer_updates(l->trainer) >= l->config->train.steps)
         return NDP_OK;
     NDP_TRY(ndp_trainer_measure_peak(l->trainer));
     return say_peak(l);
 }
 
-/* At the end, where that of the start, which was printed, is not what mfu was relative to. */
-static ndp_status report_peak(const loop *l) {
+/* Prints the peak again at the end if it has grown noticeably since the start, when it was first printed. */
+static ndp_status report_peak(const training_loop *l) {
     const double shown = 1.01;
     return l->trainer->peak.flops > shown * l->trainer->peak.first ? say_peak(l) : NDP_OK;
 }
 
-static ndp_status begin(loop *l) {
+static ndp_status begin_run(training_loop *l) {
     if (l->opts->resume) {
         int64_t step;
         NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
         if (step < 0)
-            say(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
+            say_line(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
         else
-            say(l, "resume: from step %lld", (long long)step);
-        NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: %s holds no checkpoint to differ from",
+            say_line(l, "resume: from step %lld", (long long)step);
+        NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: there is no checkpoint in %s to differ from",
                   l->opts->accept[0], l->config->train.output_dir);
         l->saved = step < 0 ? 0 : step;
     }
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, see_folder(l, "/job.yaml")));
+    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "/job.yaml")));
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
-    say(l, "%s", text);
+    say_line(l, "%s", text);
     free(text);
     return measure_peak(l);
 }
 
-static ndp_status run(loop *l) {
-    NDP_TRY(begin(l));
+static ndp_status run_whole(training_loop *l) {
+    NDP_TRY(begin_run(l));
     NDP_TRY(run_steps(l));
     NDP_TRY(report_peak(l));
     if (l->saved != ndp_trainer_updates(l->trainer))
-        NDP_TRY(save(l));
+        NDP_TRY(save_checkpoint(l));
     NDP_TRY(ndp_trainer_export(l->trainer, NULL));
-    say(l, "model: %s/model", l->config->train.output_dir);
+    say_line(l, "model: %s/model", l->config->train.output_dir);
     return NDP_OK;
 }
 
-static ndp_status look_into_folder(const loop *l) {
+static ndp_status check_folder(const training_loop *l) {
     if (!l->opts->resume)
         NDP_TRY(refuse_other_run(l->config));
     return ndp_run_folder_clean(l->config->train.output_dir);
 }
 
-/* One rank takes the folder and looks into it, before anything is spent. */
-static ndp_status prepare_folder(loop *l, ndp_world *w) {
+/* Rank 0 locks the folder and checks it, before any other work. */
+static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_comm *world;
     ndp_group all = {0, 1, ndp_transport_world(w), ndp_transport_rank(w)};
     NDP_TRY(ndp_comm_create(w, all, "run folder", &world));
     ndp_status st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
     if (st == NDP_OK)
-        st = ndp_agree(world, l->first ? look_into_folder(l) : NDP_OK);
+        st = ndp_agree(world, l->first ? check_folder(l) : NDP_OK);
     ndp_comm_destroy(world);
     return st;
 }
 
-static ndp_status train(loop *l, ndp_world *w) {
+static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_trainer_open(l->config, w, l->opts, false, &l->trainer));
     l->trainer->lock = l->lock;
     if (l->opts->resume)
-        NDP_TRY(ndp_agree(l->trainer->world, see_folder(l, "")));
-    return run(l);
+        NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "")));
+    return run_whole(l);
 }
 
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
-    loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
+    training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
-        st = train(&l, w);
+        st = train_in_folder(&l, w);
     if (l.metrics)
         fclose(l.metrics);
     ndp_trainer_destroy(l.trainer);

@@ -1,8 +1,9 @@
-/* What mfu divides by: the peak of the cores that the run has, all ranks together.
+/* The peak that mfu is relative to: that of all cores of the run, all ranks together.
  *
- * Every rank measures its own threads, all at once. In short pieces each of them looks like a core of its own, however
- * many share one, so a rank counts with the part of the cores that is its own: those that it may use (affinity), over
- * all threads of ranks that may use the same ones. Ranks bound to different cores share none. */
+ * Every rank measures its own threads, all at the same time. In short pieces each thread seems to have a core of its
+ * own, however many share one. So a rank's measurement is scaled by its share of the cores: the number of cores that it
+ * may use (affinity) over the threads of all ranks that may use the same ones. Ranks bound to different cores share
+ * none. */
 #include "base/cpu.h"
 #include "train/trainer.h"
 
@@ -10,7 +11,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* How many ranks run on just the cores that this one runs on. */
+/* How many ranks may use exactly the same cores as this one. */
 static ndp_status count_sharers(const ndp_trainer *t, int *out) {
     int64_t mine = (int64_t)ndp_cpu_place(), *all = calloc((size_t)t->job.world, sizeof *all);
     if (!all)
@@ -46,7 +47,7 @@ double ndp_trainer_own_peak(ndp_trainer *t) {
     return t->peak.share * ndp_peak_rate(t->peak.own);
 }
 
-/* "... on 8 threads of 2 cores ..., 394.4 at the start" */
+/* "peak: 401.3 GFLOP/s in fp32 on 8 threads of 2 cores, ...; 394.4 at the start" */
 char *ndp_trainer_describe_peak(const ndp_trainer *t) {
     char of[32] = "", before[32] = "";
     int threads = t->peak.threads, cores = t->peak.cores;

@@ -1,11 +1,12 @@
-/* What a run would do and need, from the real program on the null device. */
+/* What a run would do and need, from the real program on the null device, which runs no kernels and has no memory.
+ * ndp_plan prints it; trainers and `verify` use the bytes for the check of memory before a run. */
 #include "data/sample.h"
 #include "host/memory_need.h"
 #include "train/job_data.h"
 
 #include <stdlib.h>
 
-/* Rows of a micro-batch after cp, sp and tp have cut them, if they do. */
+/* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
 static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out) {
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(j, p->opts.mesh.rank, &e));
@@ -15,13 +16,13 @@ static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out
     ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
     if (rows.padded > rows.real)
         ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
-    ndp_str_addf(out, "; a rank has %lld, attention %lld over the keys of %lld, the residual stream %lld\n",
+    ndp_str_addf(out, "; a rank has %lld, attention %lld queries over %lld keys, the residual stream %lld\n",
                  (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
     return NDP_OK;
 }
 
-/* What the forward passes over what is held out take, besides `trained` (NULL: with weights of their own), of a rank; 0
- * when nothing is. */
+/* Bytes that a rank needs for forward passes over held-out rows, in addition to `trained` (NULL: with its own weights);
+ * 0 if the job holds nothing out. */
 static ndp_status score_bytes(const ndp_job *j, int rank, const ndp_engine *trained, int per_node, size_t *bytes) {
     ndp_model m;
     ndp_engine_opts e;
@@ -47,17 +48,17 @@ static ndp_status score_bytes(const ndp_job *j, int rank, const ndp_engine *trai
 
 /* ---- data ---- */
 
-static ndp_status sample(void *user, const ndp_strings *files, ndp_token_cache *out) {
+static ndp_status sample_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
     const ndp_job_data *d = user;
     ndp_dataset_options o = ndp_job_data_options(d, files);
     return ndp_dataset_sample(&o, out);
 }
 
-/* What the run would say of the head of its data. */
+/* The lines that the run would print about its data, for the head of that data. */
 static ndp_status data_text(const ndp_job *j, ndp_str *out) {
     ndp_job_data d;
     NDP_TRY(ndp_job_data_open(j, &d));
-    ndp_status st = ndp_job_data_rows(&d, false, sample, &d);
+    ndp_status st = ndp_job_data_rows(&d, false, sample_tokens, &d);
     if (st == NDP_OK)
         ndp_job_data_describe(&d, out);
     ndp_job_data_close(&d);
@@ -66,7 +67,7 @@ static ndp_status data_text(const ndp_job *j, ndp_str *out) {
 
 /* ---- memory and traffic ---- */
 
-/* A node of the run against this host, on which it may not run. */
+/* Compares a node of the run with this host, which need not be one of its hosts. */
 static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     const ndp_memory_need need = {
         .rank = rank_bytes, .ranks = per_node, .mapped = 1, .shared = true, .what = "the run", .less = ""};
@@ -76,7 +77,7 @@ static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
                  per_node == 1 ? "" : "s", ndp_human_bytes((double)ndp_memory_of_host(&need), bytes),
                  ndp_human_bytes((double)ndp_memory_available(), have));
     if (ndp_memory_lacks(&need, &why))
-        ndp_str_addf(out, "warning: here it would be refused: %s\n", why.data ? why.data : "");
+        ndp_str_addf(out, "warning: on this host it would be refused: %s\n", why.data ? why.data : "");
     ndp_str_release(&why);
 }
 
@@ -88,9 +89,8 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     ndp_job_describe(j, out);
     ndp_str_add(out, data);
     NDP_TRY(rows_text(j, p, out));
-    ndp_str_addf(out,
-                 "program: %d instructions, %d ranks a node, gathers %s\n\nmemory of rank %d at its fullest moment\n",
-                 p->n, per_node,
+    ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s\n\npeak memory of rank %d\n", p->n,
+                 per_node,
                  p->owned[0].shard.shards == 1 ? "none"
                  : p->owned[0].shard.in_place  ? "in place (inside the node "
                                                  "resharding has nothing to save)"
@@ -105,7 +105,7 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
     if (score)
-        ndp_str_addf(out, "  %-16s %10s  %zu bytes, for what is held out\n", "and", ndp_human_bytes((double)score, a),
+        ndp_str_addf(out, "  %-16s %10s  %zu bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
                      score);
     compare_memory((int64_t)(budget.total + score), per_node, out);
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
@@ -113,7 +113,7 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     return NDP_OK;
 }
 
-/* One rank's program on the null device. */
+/* Builds the program of one rank on the null device. */
 static ndp_status null_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out) {
     ndp_engine_opts e;
     int threads = j->config->train.threads;
@@ -125,7 +125,7 @@ static ndp_status null_engine(const ndp_job *j, const ndp_model *m, int rank, in
     return ndp_engine_create(&e, out);
 }
 
-/* Training and scoring of one rank. */
+/* Bytes of one rank for training and for scoring held-out rows. */
 static ndp_status train_bytes(const ndp_job *j, int rank, int per_node, size_t *bytes) {
     ndp_model m;
     ndp_engine *engine;
@@ -157,8 +157,8 @@ ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
     return NDP_OK;
 }
 
-/* The ranks whose programs are checked: all of a small world; of a large one the first and the last of each axis in
- * every combination, since the ranks between them have the same part in their groups. Returns how many. */
+/* The ranks whose programs are checked: all of a small world; of a large one every combination of the first and the
+ * last rank of each axis, since the ranks between them play the same part in their groups. Returns how many. */
 enum { MOST_CHECKED = 64 };
 static int checked_ranks(const ndp_job *j, int ranks[MOST_CHECKED]) {
     int n = 0;
@@ -166,7 +166,7 @@ static int checked_ranks(const ndp_job *j, int ranks[MOST_CHECKED]) {
         ranks[n++] = r;
     for (int corner = 0; corner < 1 << NDP_AXES && j->world > MOST_CHECKED; corner++) {
         int coord[NDP_AXES];
-        bool new = true; /* of an axis of size 1 the first is the last */
+        bool new = true; /* on an axis of size 1 the first rank is the last */
         for (int axis = 0; axis < NDP_AXES; axis++) {
             bool last = corner >> axis & 1;
             coord[axis] = last ? j->layout.size[axis] - 1 : 0;

@@ -1,3 +1,4 @@
+/* Taking the lock of a run folder, and removing what killed runs left there. */
 #include "train/run_folder.h"
 
 #include "base/text.h"
@@ -14,7 +15,7 @@
 
 ndp_status ndp_run_folder_check(const ndp_config *c) { return ndp_lock_peek(c->train.output_dir); }
 
-/* One attempt of rank 0, with what it has to say. */
+/* One attempt of rank 0; passes on a note of the lock, such as whose it is. */
 static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) {
     ndp_status st = ndp_lock_try(lock, held);
     if (o->say && *ndp_lock_note(lock))
@@ -22,8 +23,8 @@ static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) 
     return st;
 }
 
-/* Whether rank 0 still waits, and whether some rank was stopped. */
-static ndp_status meet(ndp_comm *world, bool waits, const ndp_train_opts *o, bool *pending, bool *stopped) {
+/* Sums over ranks: does rank 0 still wait, and has any rank been stopped? */
+static ndp_status sum_flags(ndp_comm *world, bool waits, const ndp_train_opts *o, bool *pending, bool *stopped) {
     double sums[] = {waits, o->stop && *o->stop};
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
@@ -33,13 +34,13 @@ static ndp_status meet(ndp_comm *world, bool waits, const ndp_train_opts *o, boo
     return NDP_OK;
 }
 
-/* The ranks meet several times a second, so that no wait of theirs times out, however long this takes. */
+/* The ranks communicate several times a second, so that no wait times out, however long it takes to get the lock. */
 static ndp_status wait_for_lock(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_lock *lock) {
     enum { NAP = 200000 };
     bool held = lock == NULL, pending = true, stopped = false;
     while (pending) {
         NDP_TRY(ndp_agree(world, lock ? try_lock(lock, o, &held) : NDP_OK));
-        NDP_TRY(meet(world, !held, o, &pending, &stopped));
+        NDP_TRY(sum_flags(world, !held, o, &pending, &stopped));
         if (pending && stopped)
             return NDP_FAIL(NDP_EINTR, "stopped while the run waited for the folder %s, before it wrote anything",
                             c->train.output_dir);

@@ -1,5 +1,4 @@
-/* The run folder (train.output_dir) of one run: locked, and free of what killed runs left there. Internal to the room.
- */
+/* Inside the train room: the run folder (train.output_dir): its lock, and the leftovers of killed runs. */
 #ifndef NDP_TRAIN_RUN_FOLDER_H
 #define NDP_TRAIN_RUN_FOLDER_H
 
@@ -7,13 +6,13 @@
 #include "comm/comm.h"
 #include "config/config.h"
 
-/* Collective over `world`: rank 0 takes the lock of the run folder; *lock is NULL elsewhere, and the caller destroys
- * it. Where o->await says so, all ranks wait together; NDP_EINTR: *o->stop was set meanwhile. All ranks return alike.
- */
+/* Collective over `world`: rank 0 takes the lock of the run folder, which the caller destroys; *lock is NULL on the
+ * other ranks. With o->await all ranks wait for it together; NDP_EINTR: *o->stop was set meanwhile. All ranks return
+ * the same status. */
 NDP_API ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_lock **lock);
 
-/* Removes temporary files and folders that killed runs left: TEXT.tmp-*, .export.tmp, checkpoints that were not
- * committed, late claims to the lock. Rank 0, which holds the lock. */
+/* Removes what killed runs left: temporary files and folders (TEXT.tmp-*, .export.tmp), checkpoints that were not
+ * committed, late claims to the lock. For rank 0, while it holds the lock. */
 NDP_API ndp_status ndp_run_folder_clean(const char *folder);
 
 #endif

@@ -47,19 +47,19 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
 
 /* ---- resuming ---- */
 
-typedef struct loading {
+typedef struct checkpoint_loading {
     const ndp_trainer *t;
     const ndp_checkpoint *checkpoint;
     const char *prefix;
-} loading;
+} checkpoint_loading;
 
 static ndp_status read_checkpoint(void *user, const char *name, int64_t first, int64_t count, void *out) {
-    const loading *l = user;
+    const checkpoint_loading *l = user;
     return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
 static ndp_status load_run(void *user, const ndp_owned_run *r) {
-    const loading *l = user;
+    const checkpoint_loading *l = user;
     char name[512];
     snprintf(name, sizeof name, "%s%s", l->prefix, r->run.segment->name);
     return ndp_run_fill(r, read_checkpoint, user, name);
@@ -72,10 +72,10 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(loading){t, c, ""}));
+    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(checkpoint_loading){t, c, ""}));
     for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
         NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_run,
-                                &(loading){t, c, state_prefix(t, k)}));
+                                &(checkpoint_loading){t, c, state_prefix(t, k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
     t->updates = ndp_checkpoint_get_info(c)->step;
@@ -83,7 +83,7 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
     return NDP_OK;
 }
 
-/* What a resume did to the folder, and why; the caller's log is that of rank 0. */
+/* Warns of what a resume did to the folder, and why. Called on rank 0. */
 static void warn_of(const ndp_trainer *t, const char *path, const ndp_resume *r, const char *names) {
     if (r->unverifiable)
         ndp_warn(

@@ -1,3 +1,5 @@
+/* One rank of a run: how it is set up, and its steps. Everything is planned and compared with the available memory
+ * before the first large allocation; a step loads the batches, runs the engine and allocates nothing. */
 #include "train/trainer.h"
 
 #include "base/clock.h"
@@ -29,7 +31,7 @@ static ndp_status build_engine(ndp_trainer *t) {
                                             : ndp_weights_load(t->engine, c->model.path);
 }
 
-/* Room for a micro-batch before it is cut. */
+/* Allocates room for a micro-batch before the axes cut it. */
 static ndp_status take_batch(ndp_trainer *t) {
     size_t rows = (size_t)t->job.model.rows;
     int32_t *arrays = calloc(4 * rows, sizeof *arrays);
@@ -45,7 +47,7 @@ static ndp_status build_engines(ndp_trainer *t) {
     return t->data.held ? ndp_trainer_build_score(t) : NDP_OK;
 }
 
-/* Bytes of this rank, by programs that are built for it and thrown away. */
+/* Computes the bytes of this rank from programs that are built for that and thrown away. */
 static ndp_status plan_memory(ndp_trainer *t) {
     return ndp_job_rank_memory(&t->job, ndp_transport_rank(t->transport), ndp_transport_node_ranks(t->transport),
                                t->forward_only, &t->planned);
@@ -53,7 +55,8 @@ static ndp_status plan_memory(ndp_trainer *t) {
 
 static bool in_processes(const ndp_trainer *t) { return strcmp(ndp_transport_name(t->transport), "local") != 0; }
 
-/* Ranks of this host whose memory a process maps: its own, and of other processes those it sums and gathers with. */
+/* How many ranks of this host have memory that a process maps: all if they are its threads, else those that it sums or
+ * gathers with. */
 static int count_mapped(const ndp_trainer *t, int ranks) {
     const int *size = t->job.layout.size;
     int partners = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP] + size[NDP_DP_REPLICATE] + size[NDP_TP] - 2;
@@ -77,7 +80,7 @@ ndp_status ndp_trainer_check_memory(const ndp_trainer *t) {
     return ndp_agree(t->world, ndp_memory_check(&need, t->job.config->train.force_memory, warn ? &t->log : NULL));
 }
 
-static ndp_status setup(ndp_trainer *t) {
+static ndp_status open_all(ndp_trainer *t) {
     ndp_group all = {0, 1, ndp_transport_world(t->transport), ndp_transport_rank(t->transport)};
     NDP_TRY(ndp_comm_create(t->transport, all, "world", &t->world));
     if (ndp_transport_note(t->transport))
@@ -89,7 +92,7 @@ static ndp_status setup(ndp_trainer *t) {
     NDP_TRY(ndp_agree(t->world, ndp_job_find_weights(&t->job)));
     NDP_TRY(ndp_agree(t->world, plan_memory(t)));
     NDP_TRY(ndp_agree(t->world, ndp_trainer_open_data(t)));
-    NDP_TRY(ndp_trainer_check_memory(t)); /* the rows take some, too */
+    NDP_TRY(ndp_trainer_check_memory(t)); /* again: the tables of rows are allocated now */
     return ndp_agree(t->world, build_engines(t));
 }
 
@@ -97,7 +100,7 @@ ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **o
     return ndp_trainer_open(c, w, NULL, false, out);
 }
 
-/* A trainer with the options that `how` has. */
+/* Opens a trainer with the options set in `how`. */
 static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, int split_sums, ndp_trainer **out) {
     ndp_trainer *t = malloc(sizeof *t);
     if (!t)
@@ -107,7 +110,7 @@ static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, int 
     ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
     t->job.split_sums = split_sums;
     if (st == NDP_OK)
-        st = setup(t);
+        st = open_all(t);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_trainer_destroy(t);
@@ -164,15 +167,12 @@ static ndp_status load_batches(const ndp_trainer *t) {
 }
 
 double ndp_trainer_lr(const ndp_config *c, int64_t update) {
-    static const ndp_schedule_kind kinds[] = {[NDP_SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
-                                              [NDP_SCHEDULE_LINEAR] = NDP_LR_LINEAR,
-                                              [NDP_SCHEDULE_COSINE] = NDP_LR_COSINE};
-    ndp_lr_schedule s = {kinds[c->schedule.name], c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
+    ndp_lr_schedule s = {c->schedule.name, c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
                          c->train.steps};
     return ndp_lr_of(&s, update);
 }
 
-/* The most memory that this process has had resident, bytes. */
+/* Peak resident memory of this process, bytes. */
 static int64_t peak_memory(void) {
     long long kib = 0;
     char line[256];
@@ -229,16 +229,16 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     }
     ndp_job_describe(&t->job, &s);
     ndp_job_data_describe(&t->data, &s);
-    ndp_str_addf(&s, "memory: %s planned a rank; %d thread%s a rank\n", ndp_human_bytes(planned, bytes), t->threads,
+    ndp_str_addf(&s, "memory: %s planned per rank; %d thread%s per rank\n", ndp_human_bytes(planned, bytes), t->threads,
                  t->threads == 1 ? "" : "s");
     ndp_trainer_describe_kernels(t, &s);
     *text = ndp_str_detach(&s);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
 }
 
-/* ---- looking inside: tensors as files hold them, of which several segments may be parts ---- */
+/* ---- reading tensors: as files hold them, where several segments may be parts of one tensor ---- */
 
-/* The first part of tensor number i; *n: how many tensors there are, when i is not one of them. */
+/* The first segment of tensor i; NULL if there is no such tensor: then *n is the number of tensors. */
 static const ndp_segment *tensor_at(const ndp_model *m, int i, int *n) {
     *n = 0;
     for (int b = 0; b < m->n_buffers; b++)
@@ -265,13 +265,13 @@ const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
     return s->name;
 }
 
-typedef struct reading {
+typedef struct tensor_reading {
     const ndp_segment *segment;
     double *out;
-} reading;
+} tensor_reading;
 
 static ndp_status read_run(void *user, const ndp_owned_run *owned) {
-    const reading *r = user;
+    const tensor_reading *r = user;
     const ndp_run *p = &owned->run;
     bool wanted = strcmp(p->segment->name, r->segment->name) == 0 && !p->segment->replica;
     return wanted ? ndp_run_get(owned, 0, p->count, r->out + p->tensor_first, NDP_F64) : NDP_OK;
@@ -286,7 +286,7 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
-                                &(reading){s, out}));
+                                &(tensor_reading){s, out}));
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
     return ndp_wait(&work);

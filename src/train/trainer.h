@@ -9,9 +9,9 @@
 
 struct ndp_trainer {
     ndp_job job;
-    const ndp_train_opts *opts; /* of a whole run, borrowed; NULL */
-    const ndp_lock *lock;       /* of a whole run, held by rank 0, borrowed; NULL */
-    bool forward_only;          /* evaluates and never trains: `engine` is NULL, `score` has weights of its own */
+    const ndp_train_opts *opts; /* of a whole run, borrowed; else NULL */
+    const ndp_lock *lock;       /* of a whole run, held by rank 0, borrowed; else NULL */
+    bool forward_only;          /* only evaluates: `engine` is NULL and `score` has its own weights */
     ndp_transport *transport;   /* borrowed */
     ndp_comm *world;
     ndp_log log;
@@ -19,56 +19,56 @@ struct ndp_trainer {
     ndp_engine *engine;
     ndp_job_data data;
     ndp_batch_shape shape;
-    ndp_micro_batch whole; /* of one micro-batch, before it is cut */
-    int64_t *rows;         /* of a micro-batch: room for their numbers */
+    ndp_micro_batch whole; /* a micro-batch before the axes cut it */
+    int64_t *rows;         /* row numbers of a micro-batch */
     int threads;
     int64_t planned;              /* bytes of this rank's programs */
-    int64_t updates, samples;     /* made; drawn: the cursor */
+    int64_t updates, samples;     /* updates made; samples drawn, which is the data cursor */
     struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
     ndp_save_cost saved;          /* of the last save */
     struct {
-        ndp_peak *own;       /* of this rank's threads; NULL outside of a whole run, which alone reports mfu */
-        double share;        /* of it that this rank's cores allow */
-        double flops, first; /* of all ranks: after the last step (0: not measured), at the start */
+        ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
+        double share;        /* the part of it that this rank has cores for */
+        double flops, first; /* of all ranks: after the last step (0: not measured), and at the start */
         int threads, cores;  /* of all ranks */
     } peak;
-    /* Evaluates held-out rows, forward only, on the weights of `engine`. NULL when nothing is held out. */
+    /* Evaluates held-out rows, forward only, with the weights of `engine`. NULL if the job holds nothing out. */
     ndp_model score_model;
     ndp_engine *score;
 };
 
-/* ndp_trainer_create: as part of a whole run, `o` (NULL: of none); with kernels that split their sums (ops/op.h), or
- * not.
- */
+/* ndp_trainer_create with more options. `o`: the options of the whole run that it is part of; NULL: none. split_sums:
+ * where the kernels split their sums (ops/op.h); 0: nowhere. */
 NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, int split_sums,
                                     ndp_trainer **out);
-/* One that evaluates and never trains: it opens the held-out rows alone and takes memory for a forward pass. */
+/* A trainer that only evaluates: it opens only the held-out rows and needs only the memory of a forward pass. */
 NDP_API ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out);
 
-/* A line that says which kernels this rank runs: other kernels, other bits. */
+/* Appends a line that names the kernels of this rank. Other kernels may give other bits. */
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
 
-/* Learning rate of update `update`, 0 the first, in a run of configuration `c`. */
+/* The learning rate of an update, counted from 0, in a run with configuration `c`. */
 double ndp_trainer_lr(const ndp_config *c, int64_t update);
-/* Numbers of the rows of micro-batch m that this rank reads in the next update; rows: t->shape.micro of them. */
+/* The row numbers of micro-batch m that this rank reads in the next update; `rows` has room for t->shape.micro. */
 void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
 
-/* Whether this host has the memory that its ranks have planned. Collective over t->world: no rank takes memory while
- * another one still looks. */
+/* NDP_EINVAL if this host has less memory than its ranks have planned. Collective over t->world, so that no rank
+ * allocates while another one still measures. */
 NDP_API ndp_status ndp_trainer_check_memory(const ndp_trainer *t);
-/* data.c: opens t->data: all of it, or what is held out if t->forward_only. Collective over t->world. */
+/* data.c: opens t->data, or only its held-out rows if t->forward_only. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_open_data(ndp_trainer *t);
-/* Fills t->whole with a micro-batch of the data set's rows; rows[j] < 0 is one without a token to predict. */
+/* Fills t->whole with a micro-batch of rows of the data set; rows[j] < 0 stands for an empty row, nothing to predict.
+ */
 NDP_API ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset *d, const int64_t *rows);
 
-/* held_out.c: the engine that evaluates; after t->engine. */
+/* held_out.c: builds t->score, after t->engine. */
 NDP_API ndp_status ndp_trainer_build_score(ndp_trainer *t);
 
-/* mfu.c: what mfu divides by, t->peak.flops. Collective over t->world. */
+/* mfu.c: measures t->peak.flops, which mfu is relative to. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_measure_peak(ndp_trainer *t);
-/* A line for a person, the caller's; NULL without memory. */
+/* A line for the user that describes the peak. The caller frees it; NULL if out of memory. */
 char *ndp_trainer_describe_peak(const ndp_trainer *t);
-/* This rank's part of t->peak.flops, measured a little more. */
+/* Measures this rank's part of t->peak.flops a little more, and returns it. */
 double ndp_trainer_own_peak(ndp_trainer *t);
 
 #endif

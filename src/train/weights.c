@@ -1,3 +1,5 @@
+/* Weights to and from the slices of an engine: lists of tensors for files, loading a model folder, drawing at random.
+ */
 #include "train/weights.h"
 
 #include <stdlib.h>
@@ -102,7 +104,7 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_segments *segments = &m->buffers[b].segments;
         const ndp_shard *s = ndp_engine_shard(e, b);
-        int tensors[NDP_MOST_SEGMENTS]; /* of each segment, by place in the list: parts of one tensor have the same */
+        int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
         for (int i = 0; i < segments->n; i++) {
             if (i == 0 || !ndp_segment_continues(&segments->items[i]))
                 NDP_TRY(add_spec(list, &segments->items[i], prefix, stored));
@@ -129,14 +131,14 @@ void ndp_tensor_list_release(ndp_tensor_list *list) {
 
 /* ---- loading and drawing ---- */
 
-typedef struct filling {
+typedef struct weight_filling {
     const ndp_model *model;
     const ndp_weights *weights;
     uint64_t seed;
-} filling;
+} weight_filling;
 
 static ndp_status read_folder(void *user, const char *name, int64_t first, int64_t count, void *out) {
-    const filling *f = user;
+    const weight_filling *f = user;
     return ndp_weights_read(f->weights, name, first, count, out, f->model->opts.master, true);
 }
 
@@ -144,14 +146,14 @@ static ndp_status load_run(void *user, const ndp_owned_run *r) {
     return ndp_run_fill(r, read_folder, user, r->run.segment->name);
 }
 
-static bool ignored(const char *name, void *facts) { return ndp_facts_ignores(facts, name); }
+static bool is_ignored(const char *name, void *facts) { return ndp_facts_ignores(facts, name); }
 
 static ndp_status check_folder(const ndp_engine *e, const ndp_weights *w) {
     ndp_tensor_list list = {0};
     ndp_facts facts = ndp_engine_model(e)->facts;
     ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", NDP_F32);
     if (st == NDP_OK)
-        st = ndp_weights_check(w, list.specs, list.n, ignored, &facts);
+        st = ndp_weights_check(w, list.specs, list.n, is_ignored, &facts);
     ndp_tensor_list_release(&list);
     return st;
 }
@@ -163,7 +165,8 @@ ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     if (st == NDP_OK)
         st = check_folder(e, w);
     if (st == NDP_OK)
-        st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_run, &(filling){.model = ndp_engine_model(e), .weights = w});
+        st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_run,
+                             &(weight_filling){.model = ndp_engine_model(e), .weights = w});
     if (st == NDP_OK)
         st = ndp_weights_intact(w);
     ndp_weights_close(w);
@@ -172,7 +175,7 @@ ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
 }
 
 static ndp_status draw_run(void *user, const ndp_owned_run *r) {
-    const filling *f = user;
+    const weight_filling *f = user;
     float values[BLOCK];
     double block[BLOCK];
     for (int64_t done = 0, n; done < r->run.count; done += n) {
@@ -185,6 +188,7 @@ static ndp_status draw_run(void *user, const ndp_owned_run *r) {
 }
 
 ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed) {
-    NDP_TRY(ndp_engine_runs(e, NDP_OWNED_MASTER, draw_run, &(filling){.model = ndp_engine_model(e), .seed = seed}));
+    NDP_TRY(
+        ndp_engine_runs(e, NDP_OWNED_MASTER, draw_run, &(weight_filling){.model = ndp_engine_model(e), .seed = seed}));
     return ndp_engine_publish(e);
 }

@@ -1,50 +1,10 @@
-/* The public words for configurations and worlds. */
+/* The public functions for worlds of ranks, and how many ranks a configuration needs. */
 #include "comm/launched.h"
 #include "host/mpi_folder.h"
 #include "train/job.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-ndp_status ndp_config_create(ndp_config **out) {
-    ndp_config *c = malloc(sizeof *c);
-    if (!c)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a configuration");
-    ndp_status st = ndp_config_init(c);
-    if (st != NDP_OK) {
-        free(c);
-        return st;
-    }
-    *out = c;
-    return NDP_OK;
-}
-
-void ndp_config_destroy(ndp_config *c) {
-    if (c)
-        ndp_config_release(c);
-    free(c);
-}
-
-static ndp_status hand_out(ndp_str *s, char **text) {
-    *text = ndp_str_detach(s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
-}
-
-ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
-    ndp_str s = {0};
-    ndp_status st = ndp_config_write(c, &s);
-    if (st != NDP_OK) {
-        ndp_str_release(&s);
-        return st;
-    }
-    return hand_out(&s, yaml);
-}
-
-ndp_status ndp_config_keys(char **text) {
-    ndp_str s = {0};
-    ndp_config_help(&s);
-    return hand_out(&s, text);
-}
 
 ndp_status ndp_config_ranks(const ndp_config *c, int *ranks) {
     ndp_job j;
@@ -72,7 +32,18 @@ const char *ndp_world_transport(const ndp_world *w) { return ndp_transport_name(
 int ndp_world_rank(const ndp_world *w) { return ndp_transport_rank(w); }
 int ndp_world_size(const ndp_world *w) { return ndp_transport_world(w); }
 
-/* One rank of this process: what it failed with is told to the others. */
+ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
+    const char *kind = c->train.transport;
+    int n;
+    NDP_TRY(ndp_config_ranks(c, &n));
+    bool here = n == 1 || strcmp(kind, "local") == 0 || strcmp(kind, "self") == 0 || ndp_world_launched(NULL);
+    *out = (ndp_launch_opts)NDP_LAUNCH_OPTS_INIT;
+    out->ranks = here ? 0 : n;
+    out->transport = kind;
+    return NDP_OK;
+}
+
+/* Runs the only rank of this process. If it fails, its error goes to the other ranks of the world. */
 static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {
     ndp_status st = body(t, arg);
     if (st != NDP_OK && st != NDP_EINTR)
@@ -81,10 +52,10 @@ static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, vo
     return st;
 }
 
-/* A rank that was started knows by whom: another transport would be a world of its own. */
+/* A launched rank must use the transport of its launcher; with another it would be alone in a world of its own. */
 static ndp_status join(const char *kind, bool on_host, ndp_transport **out) {
     NDP_CHECK(!on_host || strcmp(kind, "mpi") != 0,
-              "train.transport mpi: mpirun has not started these ranks; take `auto`, or start them with mpirun or "
+              "train.transport mpi: mpirun has not started these ranks; use `auto`, or start them with mpirun or "
               "`ndparallel launch --transport mpi`");
     if (on_host || strcmp(kind, "shm") == 0)
         return ndp_transport_shm(out);
@@ -104,7 +75,7 @@ ndp_status ndp_world_run(const ndp_config *c, ndp_status (*body)(ndp_world *, vo
     NDP_TRY(ndp_config_ranks(c, &ranks));
     if (strcmp(kind, "local") == 0 || (automatic && ranks > 1))
         return ndp_local_world(ranks, body, arg);
-    NDP_CHECK(ranks == 1, "train.transport self is one rank, the layout asks for %d: use local, shm or mpi", ranks);
+    NDP_CHECK(ranks == 1, "train.transport self is one rank, but the layout needs %d: use local, shm or mpi", ranks);
     NDP_TRY(ndp_transport_self(&t));
     return run_alone(t, body, arg);
 }

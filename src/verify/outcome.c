@@ -1,3 +1,7 @@
+/* Recording what a run computes, the distance between two runs, and the bounds on it.
+ *
+ * A deviation keeps the place closest to its bound and the first place beyond it. Tensors are compared from the head
+ * down, in the order of the backward pass, so the first one beyond its bound is where an error entered. */
 #include "verify/outcome.h"
 
 #include <math.h>
@@ -5,13 +9,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- what comes out ---- */
+/* ---- outcomes ---- */
 
 int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
     return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
 }
 
-/* The name of the unit that has a trainer's tensor. */
+/* The name of the unit that contains a tensor of the trainer. */
 static const char *unit_of(const ndp_trainer *t, int tensor) {
     const ndp_model *m = &t->model;
     for (int b = 0; b < m->n_buffers; b++) {
@@ -44,7 +48,7 @@ static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
 
 ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int steps, bool keep) {
     *o = (ndp_outcome){.steps = steps, .type = t->model.opts.master};
-    NDP_CHECK(steps >= 1 && steps <= NDP_VERIFY_STEPS, "a comparison of %d steps; it has 1 to %d", steps,
+    NDP_CHECK(steps >= 1 && steps <= NDP_VERIFY_STEPS, "a comparison of %d steps; give 1 to %d", steps,
               NDP_VERIFY_STEPS);
     bool ok = list_tensors(o, t);
     for (int k = 0; k < NDP_KEPT && ok && keep; k++)
@@ -62,7 +66,7 @@ void ndp_outcome_release(ndp_outcome *o) {
     *o = (ndp_outcome){0};
 }
 
-/* Place of element i of a kept array. */
+/* The address of element i of a kept array. */
 static void *element(const ndp_outcome *o, int kept, int64_t i) {
     return (char *)o->kept[kept] + (size_t)i * ndp_dtype_size(o->type);
 }
@@ -100,7 +104,7 @@ ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t) {
     return read_tensors(o, t, NDP_KEPT_WEIGHTS);
 }
 
-/* ---- how far apart ---- */
+/* ---- distances ---- */
 
 const char *ndp_measure_name(ndp_measure m) {
     static const char *const names[NDP_MEASURES] = {
@@ -112,8 +116,8 @@ const char *ndp_measure_name(ndp_measure m) {
 
 static double share_of(const ndp_spot *s) { return s->off == 0 || isinf(s->off) ? s->off : s->off / s->bound; }
 
-/* Takes what was found at a place, in the order in which places are met. What is no number is worse than any. */
-static void note(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
+/* Adds the distance at one place; places come in order. NaN ranks worst. */
+static void note_deviation(ndp_deviation *d, double off, double bound, const char *where, const char *unit) {
     ndp_spot spot = {.off = isnan(off) ? INFINITY : off, .bound = bound};
     snprintf(spot.where, sizeof spot.where, "%s", where);
     snprintf(spot.unit, sizeof spot.unit, "%s", unit);
@@ -124,15 +128,15 @@ static void note(ndp_deviation *d, double off, double bound, const char *where, 
         d->first = spot;
 }
 
-/* Sums of squares over one tensor. */
-typedef struct squares {
+/* Sums of squares over one tensor: of the differences, of each run. */
+typedef struct tensor_squares {
     double apart, a, b;
-} squares;
+} tensor_squares;
 
-static squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
+static tensor_squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor) {
     enum { PART = 1024 };
     double x[PART], y[PART];
-    squares s = {0};
+    tensor_squares s = {0};
     for (int64_t at = b->first[tensor], end = b->first[tensor + 1]; at < end; at += PART) {
         int64_t n = end - at < PART ? end - at : PART;
         ndp_convert(element(a, kept, at), a->type, x, NDP_F64, n);
@@ -146,15 +150,16 @@ static squares squares_of(const ndp_outcome *a, const ndp_outcome *b, int kept, 
     return s;
 }
 
-/* |a - b| / |b| of one tensor; 0 where both are at most `nothing` long. */
+/* |a - b| / |b| of one tensor; 0 if both norms are at most `nothing`. */
 static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int tensor, double nothing) {
-    squares s = squares_of(a, b, kept, tensor);
+    tensor_squares s = squares_of(a, b, kept, tensor);
     bool none = s.apart == 0 || (s.a <= nothing * nothing && s.b <= nothing * nothing);
     return none ? 0 : sqrt(s.apart / s.b);
 }
 
-/* Some gradients are truly zero, and what is left of them is rounding: that of a bias of keys that RoPE does not turn,
- * for one, which moves all scores of a query alike. Of the norm of all gradients, the part that is nothing. */
+/* The norm below which a gradient counts as zero, relative to the norm of all gradients. Some gradients are truly zero
+ * and consist of rounding errors: that of a bias of keys without RoPE, for example, which shifts all scores of a query
+ * alike. */
 static double nothing_of(const ndp_outcome *b, int kept) {
     double all = 0;
     for (int i = 0; i < b->n && kept != NDP_KEPT_WEIGHTS; i++)
@@ -177,17 +182,17 @@ static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept
     if (!both_keep(a, b, kept))
         return;
     double nothing = nothing_of(b, kept);
-    for (int i = b->n - 1; i >= 0; i--) /* the head first: an error goes on to all that the backward meets after it */
-        note(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
+    for (int i = b->n - 1; i >= 0; i--) /* the head first: an error spreads to everything later in the backward pass */
+        note_deviation(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
 }
 
-static double apart(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
+static double relative_distance(double x, double y) { return x == y ? 0 : fabs(x / y - 1); }
 
 static void compare_numbers(int steps, const double *x, const double *y, double bound, ndp_deviation *d) {
     for (int s = 0; s < steps; s++) {
         char step[32];
         snprintf(step, sizeof step, "step %d", s + 1);
-        note(d, apart(x[s], y[s]), bound, step, "");
+        note_deviation(d, relative_distance(x[s], y[s]), bound, step, "");
     }
 }
 
@@ -248,9 +253,9 @@ ndp_bounds ndp_bounds_of(const ndp_config *c) {
                                            [NDP_MEASURE_WEIGHTS] = INFINITY}},
                             bf16 = {.spreads = 2, .roundings = 0.125};
     const ndp_optimizer_bounds *own = &ndp_optimizers[c->optimizer.name]->bounds;
-    if (c->precision.compute == NDP_COMPUTE_FP64)
+    if (c->precision.compute == NDP_F64)
         return fp64;
-    if (c->precision.compute == NDP_COMPUTE_BF16)
+    if (c->precision.compute == NDP_BF16)
         return bf16;
     ndp_bounds b = own->most_lr > 0 ? fp32 : (ndp_bounds){0};
     b.spreads = own->spreads;
@@ -278,11 +283,11 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[N
 
 static void raise_to(double *bound, double x) { *bound = x > *bound ? x : *bound; }
 
-/* Raises the bounds to `times` the distances of run x from run y. */
+/* Raises the bounds to at least `times` the distances between runs x and y. */
 static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, const ndp_outcome *y) {
     for (int s = 0; s < x->steps; s++) {
-        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * apart(x->norm[s], y->norm[s]));
-        raise_to(&b->of[NDP_MEASURE_LOSS], times * apart(x->loss[s], y->loss[s]));
+        raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * relative_distance(x->norm[s], y->norm[s]));
+        raise_to(&b->of[NDP_MEASURE_LOSS], times * relative_distance(x->loss[s], y->loss[s]));
     }
     for (int k = 0; k < NDP_KEPT; k++) {
         if (k == NDP_KEPT_FIRST_GRADIENT && b->of[NDP_MEASURE_FIRST_GRADIENT] > 0)
@@ -294,7 +299,7 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
     }
 }
 
-/* Equal but for numbers. */
+/* Whether two names are equal except for numbers. */
 static bool is_of_one_kind(const char *a, const char *b) {
     static const char digits[] = "0123456789";
     for (; *a || *b; a++, b++) {
@@ -308,8 +313,8 @@ static bool is_of_one_kind(const char *a, const char *b) {
     return true;
 }
 
-/* The same tensor of all layers has one bound, the largest: where it has few elements, the runs on one rank show too
- * little of what rounding can do to a single one. */
+/* Gives the same tensor of all layers one bound, the largest: for a tensor with few elements, the runs on one rank show
+ * too little of what rounding can do. */
 static void share_between_layers(double *bounds, const ndp_outcome *o) {
     for (int i = 0; i < o->n; i++)
         for (int j = 0; j < i; j++)
@@ -329,7 +334,7 @@ ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the bounds of %d tensors", runs[0].n);
     for (int i = 0; i < NDP_KEPT_WEIGHTS * runs[0].n; i++)
         b->tensors[i] = b->of[measure_of[i / runs[0].n]];
-    bool fp32 = b->roundings > 0; /* the last of them is */
+    bool fp32 = b->roundings > 0; /* the last run is in fp32 */
     for (int i = 0; i < n; i++)
         for (int k = 0; k < i; k++)
             measure_pair(b, fp32 && i == n - 1 ? b->roundings : b->spreads, &runs[i], &runs[k]);

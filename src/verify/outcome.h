@@ -1,36 +1,36 @@
-/* Inside the train room: what comes out of a run, and how far two runs lie apart. The comparison and the bounds of
- * proof 3 (docs/ARCHITECTURE.md), for `verify` and for the tests of layouts. */
+/* The outcome of a run, and the distance between two outcomes: the comparison and the bounds of proof 3
+ * (docs/ARCHITECTURE.md), for `verify` and for the tests of layouts. */
 #ifndef NDP_VERIFY_OUTCOME_H
 #define NDP_VERIFY_OUTCOME_H
 
 #include "base/arena.h"
 #include "train/trainer.h"
 
-/* ---- what comes out ---- */
+/* ---- outcomes ---- */
 
 typedef enum ndp_kept { NDP_KEPT_FIRST_GRADIENT, NDP_KEPT_LAST_GRADIENT, NDP_KEPT_WEIGHTS, NDP_KEPT } ndp_kept;
 
 typedef struct ndp_outcome {
-    int steps, n; /* of the run; tensors */
+    int steps, n; /* steps of the run; number of tensors */
     ndp_dtype type;
     ndp_arena arena; /* names and tables */
     const char **names, **units;
     int64_t *first; /* tensor i is elements first[i] .. first[i + 1] of the arrays below */
     double loss[NDP_VERIFY_STEPS], norm[NDP_VERIFY_STEPS];
     int64_t tokens[NDP_VERIFY_STEPS];
-    void *kept[NDP_KEPT]; /* of the master type: whole tensors; NULL on ranks that do not keep them */
+    void *kept[NDP_KEPT]; /* whole tensors in the master type; NULL on ranks that keep none */
 } ndp_outcome;
 
-/* Lists the tensors of a trainer's model for a run of `steps` updates; with `keep` takes the memory for them. */
+/* Lists the tensors of a trainer's model for a run of `steps` updates; with `keep` allocates memory for them. */
 NDP_API ndp_status ndp_outcome_init(ndp_outcome *o, const ndp_trainer *t, int steps, bool keep);
-/* NULL arrays and {0} are fine. */
+/* Accepts NULL arrays and {0}. */
 void ndp_outcome_release(ndp_outcome *o);
 
-/* Makes the trainer's next update, which is one of the run's, and records it: its numbers, after the first and the last
- * the gradients, after the last the weights. Collective over the world; ranks that keep nothing take part. */
+/* Runs the trainer's next update and records it: loss, norm and tokens of every step, gradients of the first and the
+ * last, weights after the last. Collective over the world, including ranks that keep nothing. */
 NDP_API ndp_status ndp_outcome_step(ndp_outcome *o, ndp_trainer *t);
 
-/* Bytes that an outcome keeps of a model of so many parameters. */
+/* Bytes that an outcome keeps for a model with this many parameters. */
 int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master);
 
 /* ---- bounds ---- */
@@ -42,23 +42,24 @@ typedef struct ndp_bounds {
     double *tensors;         /* then: of gradients, [2][tensors], each tensor's own instead of of[]; else NULL */
 } ndp_bounds;
 
-/* By the configuration's precision and optimizer. */
+/* The bounds for the configuration's precision and optimizer. */
 ndp_bounds ndp_bounds_of(const ndp_config *c);
 
-/* A run on one rank: samples of a micro-batch, where the kernels split their sums (ops/op.h), and whether it computes
- * in fp32 instead of bf16. */
+/* A run on one rank: samples per micro-batch, where the kernels split their sums (ops/op.h), and whether it computes in
+ * fp32 instead of bf16. */
 typedef struct ndp_spread_run {
     int micro_batch;
     int split_sums;
     bool fp32;
 } ndp_spread_run;
 
-/* The ways to cut the global batch into micro-batches of one size, the smallest first, at most NDP_SPREAD_CUTS. */
+/* The sizes of micro-batches that divide the global batch, smallest first, at most NDP_SPREAD_CUTS. Returns how many.
+ */
 enum { NDP_SPREAD_CUTS = 6 };
 int ndp_spread_cuts(int global_batch, int sizes[NDP_SPREAD_CUTS]);
 
-/* The runs on one rank that ndp_bounds_measure needs: one for each cut of the global batch; one for each place to split
- * sums, over those cuts; where b->roundings is set, one in fp32 at the end. Returns how many. */
+/* The runs on one rank that ndp_bounds_measure needs: one for each size of micro-batches; one for each place to split
+ * sums, cycling through those sizes; if b->roundings is set, one in fp32 at the end. Returns how many. */
 enum { NDP_SPREAD_RUNS = NDP_SPREAD_CUTS + NDP_SPLITS + 1 };
 int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[NDP_SPREAD_RUNS]);
 
@@ -71,21 +72,21 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[N
  * far noisier than others, for which that bound would be blind. Not so weights: AdamW makes a whole step of a gradient
  * near 0, of either sign, so a few elements decide. */
 NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
-/* Frees what the measuring took; {0} is fine. */
+/* Frees the measured bounds. Accepts {0}. */
 void ndp_bounds_release(ndp_bounds *b);
 
-/* ---- how far apart ---- */
+/* ---- distances ---- */
 
 typedef struct ndp_difference {
     ndp_deviation of[NDP_MEASURES];
 } ndp_difference;
 
-/* `a` against `b`, which is the measure of all. NDP_EBUG: they are not of one model and as many steps. Weights or
- * gradients that both outcomes do not keep are not compared. */
+/* Compares `a` with the reference `b`. NDP_EBUG: they have different models or numbers of steps. Weights and gradients
+ * are compared only if both outcomes keep them. */
 NDP_API ndp_status ndp_outcome_compare(const ndp_outcome *a, const ndp_outcome *b, const ndp_bounds *bounds,
                                        ndp_difference *d);
 
-/* The first measure that is out of bounds, in words, into `out`; NULL when none is:
+/* Describes the first measure that is out of bounds, in `out`; NULL if none is:
  * "gradient of step 1, model.norm.weight (head): off by 1, bound 2e-05" */
 const char *ndp_difference_words(const ndp_difference *d, char *out, size_t size);
 

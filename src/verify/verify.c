@@ -1,4 +1,6 @@
-/* Layouts against one rank: which runs there are, the memory for them, and which axis it is. */
+/* ndp_verify: comparing layouts with one rank. Checks all runs and their memory first, then runs the job on one rank
+ * (if the bounds are a spread, also with other cuts of the batch and other orders of sums), then on each layout. For a
+ * layout that disagrees, it runs each of its axes alone. */
 #include "verify/verify.h"
 
 #include "base/clock.h"
@@ -20,15 +22,15 @@ typedef struct verification {
     ndp_outcome one;
 } verification;
 
-/* A run: the layout, and how one rank's sums are split (0: the micro-batch that the job says). */
-typedef struct way {
+/* How a run is made: its layout, and for runs on one rank how sums are split (micro_batch 0: that of the job). */
+typedef struct verify_way {
     ndp_layout layout;
     ndp_spread_run split;
-} way;
+} verify_way;
 
-static const way one_rank = {.layout = NDP_LAYOUT_ONE};
+static const verify_way one_rank = {.layout = NDP_LAYOUT_ONE};
 
-__attribute__((format(printf, 2, 3))) static void say(const verification *v, const char *fmt, ...) {
+__attribute__((format(printf, 2, 3))) static void say_line(const verification *v, const char *fmt, ...) {
     char line[1024];
     if (!v->opts->say)
         return;
@@ -39,7 +41,7 @@ __attribute__((format(printf, 2, 3))) static void say(const verification *v, con
     v->opts->say(v->opts->user, line);
 }
 
-/* The message of a failure that belongs to one layout. */
+/* Prefixes the current error with the layout that it belongs to. */
 static ndp_status of_layout(const char *layout, ndp_status st) {
     char message[1024];
     snprintf(message, sizeof message, "%s", ndp_error_message());
@@ -48,18 +50,18 @@ static ndp_status of_layout(const char *layout, ndp_status st) {
 
 /* ---- one run ---- */
 
-static ndp_status configure(const verification *v, const way *w, ndp_config *out) {
+static ndp_status configure_way(const verification *v, const verify_way *w, ndp_config *out) {
     NDP_TRY(ndp_config_copy(&v->config, out));
     memcpy(out->parallelism.size, w->layout.size, sizeof w->layout.size);
     out->train.threads = 0;
     if (w->split.micro_batch)
         out->batch.micro_batch_size = w->split.micro_batch;
     if (w->split.fp32)
-        out->precision.compute = NDP_COMPUTE_FP32;
+        out->precision.compute = NDP_F32;
     return NDP_OK;
 }
 
-/* Ranks of a layout; more than MOST_RANKS are all one. */
+/* The number of ranks of a layout, or MOST_RANKS + 1 if there are more. */
 static int count_ranks(const ndp_layout *l) {
     int64_t product = 1;
     for (int axis = 0; axis < NDP_AXES && product <= MOST_RANKS; axis++)
@@ -67,14 +69,14 @@ static int count_ranks(const ndp_layout *l) {
     return product <= MOST_RANKS ? (int)product : MOST_RANKS + 1;
 }
 
-typedef struct run {
+typedef struct verify_run {
     const verification *v;
     const ndp_config *config;
     int split_sums;
     ndp_outcome *out;
-} run;
+} verify_run;
 
-static ndp_status record(const run *r, ndp_trainer *t, bool keep, ndp_outcome *o) {
+static ndp_status record_run(const verify_run *r, ndp_trainer *t, bool keep, ndp_outcome *o) {
     if (r->v->alter)
         NDP_TRY(r->v->alter(r->v->user, t));
     NDP_TRY(ndp_outcome_init(o, t, r->v->opts->steps, keep));
@@ -84,12 +86,12 @@ static ndp_status record(const run *r, ndp_trainer *t, bool keep, ndp_outcome *o
 }
 
 static ndp_status run_rank(ndp_world *w, void *arg) {
-    const run *r = arg;
+    const verify_run *r = arg;
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
     NDP_TRY(ndp_trainer_open(r->config, w, NULL, r->split_sums, &t));
-    ndp_status st = record(r, t, keep, &o);
+    ndp_status st = record_run(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)
         *r->out = o;
@@ -98,29 +100,31 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     return st;
 }
 
-static ndp_status train(const verification *v, const way *w, ndp_outcome *out) {
+static ndp_status train_way(const verification *v, const verify_way *w, ndp_outcome *out) {
     ndp_config c;
-    NDP_TRY(configure(v, w, &c));
-    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(run){v, &c, w->split.split_sums, out});
+    NDP_TRY(configure_way(v, w, &c));
+    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, w->split.split_sums, out});
     ndp_config_release(&c);
     return st;
 }
 
 /* ---- before anything runs ---- */
 
-/* Checks that it can be run; *most becomes the larger of it and what the run takes, with what its ranks read tensors
- * into. */
-static ndp_status check_way(const verification *v, const way *w, int64_t *most) {
+/* Checks that a run is possible, and raises *most to its memory, including the buffers that its ranks read tensors
+ * into.
+ */
+static ndp_status check_way(const verification *v, const verify_way *w, int64_t *most) {
     ndp_config c;
     ndp_job j;
     int64_t bytes = 0;
     int ranks = count_ranks(&w->layout);
     NDP_CHECK(ranks <= MOST_RANKS, "verify runs every rank as a thread of this process, %d at most", MOST_RANKS);
-    NDP_TRY(configure(v, w, &c));
+    NDP_TRY(configure_way(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
         j.split_sums = w->split.split_sums;
-        int64_t rows = j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up in one */
+        int64_t rows =
+            j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up may be one tensor */
         st = ndp_job_memory(&j, &bytes);
         bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
@@ -130,8 +134,8 @@ static ndp_status check_way(const verification *v, const way *w, int64_t *most) 
     return st;
 }
 
-/* The runs on one rank: the one to compare with, and where bounds are a spread those that differ in their sums. */
-static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
+/* Lists the runs on one rank: the reference and, if the bounds are a spread, runs whose sums have other orders. */
+static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]) {
     ndp_spread_run runs[NDP_SPREAD_RUNS];
     int n = 0;
     ways[n++] = one_rank;
@@ -139,16 +143,15 @@ static int list_references(const verification *v, way ways[ONE_RANK_RUNS]) {
         return n;
     for (int i = 0, k = ndp_spread_runs(&v->bounds, v->config.batch.global_batch_size, runs); i < k; i++)
         if (runs[i].split_sums || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
-            ways[n++] = (way){one_rank.layout, runs[i]};
+            ways[n++] = (verify_way){one_rank.layout, runs[i]};
     return n;
 }
 
 static ndp_status check_spread(const verification *v) {
     int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, sizes);
     NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
-              "the bounds of bf16 and of some optimizers come from runs on one rank that cut the global batch in at "
-              "least %d ways; "
-              "%d sample%s can be cut in %d: set batch.global_batch_size to a multiple of 4",
+              "the bounds for bf16 and for some optimizers come from runs on one rank that split the global batch in at least %d ways; "
+              "%d sample%s can be split in %d: set batch.global_batch_size to a multiple of 4",
               LEAST_CUTS, v->config.batch.global_batch_size, v->config.batch.global_batch_size == 1 ? "" : "s", n);
     return NDP_OK;
 }
@@ -158,7 +161,7 @@ static void say_notes(const verification *v, const ndp_job *j) {
     ndp_job_notes(j, &notes);
     char *rest = notes.data;
     for (char *line; (line = strsep(&rest, "\n")) && *line;)
-        say(v, "%s", line);
+        say_line(v, "%s", line);
     ndp_str_release(&notes);
 }
 
@@ -166,7 +169,7 @@ static ndp_status check_memory(const verification *v, int64_t run_bytes, int out
     ndp_job j;
     ndp_config c;
     char need[16], have[16];
-    NDP_TRY(configure(v, &one_rank, &c));
+    NDP_TRY(configure_way(v, &one_rank, &c));
     ndp_status st = ndp_job_init(&c, 1, &j);
     ndp_config_release(&c);
     NDP_TRY(st);
@@ -177,18 +180,18 @@ static ndp_status check_memory(const verification *v, int64_t run_bytes, int out
                                .besides = outcomes * ndp_outcome_bytes(ndp_facts_parameters(&j.facts), j.model.master),
                                .what = "verify",
                                .less = "All ranks are in this process, and the gradients and weights of two or more "
-                                       "runs are kept. Verify a smaller model of the same kind, a smaller "
+                                       "runs are kept. Verify a smaller model of the same kind, or lower "
                                        "batch.micro_batch_size or data.sequence_length"};
     static const ndp_log log = {NDP_LOG_INFO, 0};
     ndp_job_release(&j);
     NDP_TRY(ndp_memory_check(&n, v->config.train.force_memory, &log));
-    say(v, "memory: %s at most, %s available", ndp_human_bytes((double)ndp_memory_of_host(&n), need),
-        ndp_human_bytes((double)ndp_memory_available(), have));
+    say_line(v, "memory: at most %s, %s available", ndp_human_bytes((double)ndp_memory_of_host(&n), need),
+             ndp_human_bytes((double)ndp_memory_available(), have));
     return NDP_OK;
 }
 
 static ndp_status check_all(const verification *v, ndp_layout *layouts) {
-    way references[ONE_RANK_RUNS];
+    verify_way references[ONE_RANK_RUNS];
     int n = list_references(v, references);
     int64_t most = 0;
     for (int i = 0; i < v->opts->n; i++)
@@ -198,7 +201,7 @@ static ndp_status check_all(const verification *v, ndp_layout *layouts) {
     for (int i = 1; i < n; i++)
         NDP_TRY(check_way(v, &references[i], &most));
     for (int i = 0; i < v->opts->n; i++) {
-        ndp_status st = check_way(v, &(way){.layout = layouts[i]}, &most);
+        ndp_status st = check_way(v, &(verify_way){.layout = layouts[i]}, &most);
         if (st != NDP_OK)
             return of_layout(v->opts->layouts[i], st);
     }
@@ -216,20 +219,20 @@ static ndp_status check_finite(const ndp_outcome *o) {
     return NDP_OK;
 }
 
-static ndp_status run_reference(const verification *v, const way *w, ndp_outcome *out) {
+static ndp_status run_reference(const verification *v, const verify_way *w, ndp_outcome *out) {
     char how[64] = "";
     double start = ndp_now();
     if (w->split.micro_batch)
         snprintf(how, sizeof how, ", micro batch %d%s%s", w->split.micro_batch,
                  w->split.split_sums ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
-    NDP_TRY(train(v, w, out));
-    say(v, "one rank%s: %d step%s in %.1f s, loss %.4f at the last", how, out->steps, out->steps == 1 ? "" : "s",
-        ndp_now() - start, out->loss[out->steps - 1]);
+    NDP_TRY(train_way(v, w, out));
+    say_line(v, "one rank%s: %d step%s in %.1f s, last loss %.4f", how, out->steps, out->steps == 1 ? "" : "s",
+             ndp_now() - start, out->loss[out->steps - 1]);
     return check_finite(out);
 }
 
 static ndp_status run_references(verification *v) {
-    way ways[ONE_RANK_RUNS];
+    verify_way ways[ONE_RANK_RUNS];
     ndp_outcome runs[ONE_RANK_RUNS] = {{0}};
     int n = list_references(v, ways);
     ndp_status st = NDP_OK;
@@ -247,21 +250,21 @@ static ndp_status run_references(verification *v) {
 
 static ndp_status compare_layout(const verification *v, const ndp_layout *l, ndp_difference *d) {
     ndp_outcome o = {0};
-    NDP_TRY(train(v, &(way){.layout = *l}, &o));
+    NDP_TRY(train_way(v, &(verify_way){.layout = *l}, &o));
     ndp_status st = ndp_outcome_compare(&o, &v->one, &v->bounds, d);
     ndp_outcome_release(&o);
     return st;
 }
 
-/* Runs each axis of a layout that disagrees alone, and says which one it is. */
+/* Runs each axis of a disagreeing layout alone, to find the one that causes it. */
 static ndp_status find_axis(const verification *v, const ndp_layout *l, ndp_str *out) {
-    int axes = 0, guilty = 0;
+    int axes = 0, disagree = 0;
     for (int axis = 0; axis < NDP_AXES; axis++)
         axes += l->size[axis] > 1;
     for (int axis = 0; axis < NDP_AXES; axis++) {
         if (l->size[axis] == 1)
             continue;
-        way alone = one_rank;
+        verify_way alone = one_rank;
         int64_t bytes = 0;
         char words[768];
         ndp_difference d;
@@ -277,16 +280,17 @@ static ndp_status find_axis(const verification *v, const ndp_layout *l, ndp_str 
         }
         NDP_TRY(compare_layout(v, &alone.layout, &d));
         bool agrees = !ndp_difference_words(&d, words, sizeof words);
-        guilty += !agrees;
+        disagree += !agrees;
         ndp_str_addf(out, "alone %s", agrees ? "agrees" : "disagrees, too");
-        say(v, "  %s=%d alone: %s", ndp_axis_name((ndp_axis)axis), l->size[axis], agrees ? "agrees" : words);
+        say_line(v, "  %s=%d alone: %s", ndp_axis_name((ndp_axis)axis), l->size[axis], agrees ? "agrees" : words);
     }
-    if (axes > 1 && guilty == 0)
-        ndp_str_add(out, ": it is their being together");
+    if (axes > 1 && disagree == 0)
+        ndp_str_add(out, ": the combination disagrees");
     return NDP_OK;
 }
 
-static ndp_status explain(const verification *v, const ndp_layout *l, const ndp_difference *d, ndp_verdict *out) {
+static ndp_status explain_verdict(const verification *v, const ndp_layout *l, const ndp_difference *d,
+                                  ndp_verdict *out) {
     ndp_str text = {0};
     (void)ndp_difference_words(d, out->words, sizeof out->words);
     ndp_str_add(&text, out->words);
@@ -299,7 +303,7 @@ static ndp_status explain(const verification *v, const ndp_layout *l, const ndp_
     return st;
 }
 
-static ndp_status judge(const verification *v, const char *name, const ndp_layout *l, ndp_verdict *out) {
+static ndp_status judge_layout(const verification *v, const char *name, const ndp_layout *l, ndp_verdict *out) {
     char words[768];
     ndp_difference d;
     double start = ndp_now();
@@ -308,12 +312,12 @@ static ndp_status judge(const verification *v, const char *name, const ndp_layou
     out->seconds = ndp_now() - start;
     memcpy(out->of, d.of, sizeof out->of);
     out->agrees = !ndp_difference_words(&d, words, sizeof words);
-    say(v, "%s: %d rank%s, %.1f s, %s%s", name, out->ranks, out->ranks == 1 ? "" : "s", out->seconds,
-        out->agrees ? "agrees" : "disagrees: ", out->agrees ? "" : words);
-    return out->agrees ? NDP_OK : explain(v, l, &d, out);
+    say_line(v, "%s: %d rank%s, %.1f s, %s%s", name, out->ranks, out->ranks == 1 ? "" : "s", out->seconds,
+             out->agrees ? "agrees" : "disagrees: ", out->agrees ? "" : words);
+    return out->agrees ? NDP_OK : explain_verdict(v, l, &d, out);
 }
 
-static ndp_status verify(verification *v, ndp_verdict *verdicts) {
+static ndp_status verify_layouts(verification *v, ndp_verdict *verdicts) {
     ndp_layout *layouts = calloc((size_t)v->opts->n, sizeof *layouts);
     if (!layouts)
         return NDP_FAIL(NDP_ENOMEM, "no memory for %d layouts", v->opts->n);
@@ -321,18 +325,18 @@ static ndp_status verify(verification *v, ndp_verdict *verdicts) {
     if (st == NDP_OK)
         st = run_references(v);
     for (int i = 0; i < v->opts->n && st == NDP_OK; i++)
-        st = judge(v, v->opts->layouts[i], &layouts[i], &verdicts[i]);
+        st = judge_layout(v, v->opts->layouts[i], &layouts[i], &verdicts[i]);
     free(layouts);
     return st;
 }
 
-/* What of the job does not hold here. */
-static void set_aside(verification *v) {
+/* Overrides settings of the job that verify cannot use. */
+static void override_settings(verification *v) {
     ndp_config *c = &v->config;
     c->train.ranks = 0;
     double most_lr = ndp_optimizers[c->optimizer.name]->bounds.most_lr;
     if (most_lr > 0 && c->optimizer.lr > most_lr) {
-        say(v, "optimizer.lr %g is held to %g, for which the bounds are known", c->optimizer.lr, most_lr);
+        say_line(v, "optimizer.lr %g is lowered to %g, up to which the bounds hold", c->optimizer.lr, most_lr);
         c->optimizer.lr = most_lr;
     }
 }
@@ -342,13 +346,13 @@ ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp
     verification v = {.opts = o, .alter = alter, .user = user, .bounds = ndp_bounds_of(c)};
     const char *transport = c->train.transport;
     NDP_CHECK(o->n >= 1, "no layout to verify; name one, such as dp_shard=4,tp=2");
-    NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS,
-              "%d steps; a comparison has 1 to %d, for which the bounds are known", o->steps, NDP_VERIFY_STEPS);
+    NDP_CHECK(o->steps >= 1 && o->steps <= NDP_VERIFY_STEPS, "%d steps; give 1 to %d, for which the bounds hold",
+              o->steps, NDP_VERIFY_STEPS);
     NDP_CHECK(strcmp(transport, "auto") == 0 || strcmp(transport, "local") == 0,
-              "train.transport %s: verify runs its ranks as threads of one process, which is local", transport);
+              "train.transport %s: verify runs its ranks as threads of one process; use local or auto", transport);
     NDP_TRY(ndp_config_copy(c, &v.config));
-    set_aside(&v);
-    ndp_status st = verify(&v, verdicts);
+    override_settings(&v);
+    ndp_status st = verify_layouts(&v, verdicts);
     ndp_outcome_release(&v.one);
     ndp_bounds_release(&v.bounds);
     ndp_config_release(&v.config);

@@ -1,10 +1,10 @@
-/* Inside the train room: ndp_verify for tests, which put bugs into it. */
+/* Inside the verify room: ndp_verify with a hook, by which tests inject bugs. */
 #ifndef NDP_VERIFY_VERIFY_H
 #define NDP_VERIFY_VERIFY_H
 
 #include "verify/outcome.h"
 
-/* Called on every rank of every run with the trainer that is ready for its first step, the run on one rank too. */
+/* Called on every rank of every run, including the one-rank run, with a trainer that is ready for its first step. */
 typedef ndp_status ndp_verify_hook(void *user, ndp_trainer *t);
 
 /* ndp_verify with a hook (NULL: none). */

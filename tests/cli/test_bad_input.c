@@ -327,7 +327,7 @@ static void another_run(void **state) {
     if (o.code != 0)
         fail_msg("code %d: %s", o.code, o.text.data);
     ndp_str_release(&o.text);
-    refused_by_all(*state, NULL, WORDS("holds another run", "--resume", "name another folder"));
+    refused_by_all(*state, NULL, WORDS("holds another run", "--resume", "choose another folder"));
 }
 
 static void unwritable(void **state) {

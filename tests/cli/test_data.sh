@@ -24,7 +24,7 @@ says out 'texts end with <bos> \(256\)$'
 run train job.yaml --transport local --set data.end_token='</nothing>' --set train.output_dir=bad
 refused "data.end_token: '</nothing>' is not a token of bytes"
 
-# A tokenizer that names no end token: none is added, and the run says so.
+# A tokenizer that does not name an end token: none is added, and the run says so.
 mkdir plain
 cat >plain/tokenizer.json <<'END'
 {"model": {"type": "BPE", "merges": [], "byte_fallback": true, "unk_token": "<|endoftext|>", "vocab": {"<|endoftext|>": 0, "s": 1}},
@@ -32,7 +32,7 @@ cat >plain/tokenizer.json <<'END'
 END
 run train job.yaml --dry-run --set data.tokenizer=plain
 code_is 0
-says out '^data: .* texts have no end token$' '^note: the tokenizer plain names no end token, .* such as its <\|endoftext\|>$'
+says out '^data: .* texts have no end token$' '^note: the tokenizer plain does not name an end token, .* such as its <\|endoftext\|>$'
 run train job.yaml --dry-run --set data.tokenizer=plain --set 'data.end_token=<|endoftext|>'
 code_is 0
 says out 'texts end with <\|endoftext\|> \(0\)$'
@@ -108,7 +108,7 @@ done
 run evaluate job.yaml --model run/model --json --transport local --set data.tokenizer=run/model
 near "$(nll)" "$want"
 run evaluate job.yaml --transport local
-refused 'the job begins with random weights'
+refused 'the job starts from random weights'
 run evaluate job.yaml --model run/model --transport local --set data.validation_fraction=0
 refused 'nothing is held out; set data.validation_fraction or data.validation_files'
 # Conversations, held out in a file of their own.

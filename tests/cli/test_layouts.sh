@@ -52,6 +52,6 @@ done
 # What a refusal names works: a dry run of it.
 run plan job.yaml --set parallelism.cp_size=3 --set parallelism.tp_size=2
 code_is 0
-says out '^layout: cp 3 x tp 2 on 6 ranks' '^rows: 32 of a micro-batch, padded to 36; a rank has 12, attention 12 over the keys of 36, the residual stream 6$'
+says out '^layout: cp 3 x tp 2 on 6 ranks' '^rows: 32 of a micro-batch, padded to 36; a rank has 12, attention 12 queries over 36 keys, the residual stream 6$'
 
 end_of_cases

@@ -251,7 +251,7 @@ static void a_dry_run_compares(void **state) {
         fail_msg("code %d: %s", o.code, o.text.data);
     ndp_str_release(&o.text);
     o = run(*state, SPACE, 150 * MIB, plan);
-    if (o.code != 0 || !strstr(o.text.data, "warning: here it would be refused: the run needs ") ||
+    if (o.code != 0 || !strstr(o.text.data, "warning: on this host it would be refused: the run needs ") ||
         !strstr(o.text.data, "RLIMIT_AS of 150.0 MiB"))
         fail_msg("code %d: %s", o.code, o.text.data);
     ndp_str_release(&o.text);
@@ -265,7 +265,7 @@ static void force_starts_it(void **state) {
                                        "evaluate --model @/trained/model --data @/data/corpus.jsonl --force-memory"};
     for (int i = 0; i < NDP_COUNT(runs); i++) {
         outcome o = run(*state, DATA, 20 * MIB, runs[i]);
-        if (o.code != 1 || !strstr(o.text.data, "it starts all the same (--force-memory)") ||
+        if (o.code != 1 || !strstr(o.text.data, "starting anyway (--force-memory)") ||
             count_of(o.text.data, "memory") < 3)
             fail_msg("%s: code %d: %s", runs[i], o.code, o.text.data);
         ndp_str_release(&o.text);

@@ -57,7 +57,7 @@ for transport in $ways; do
     begin --transport "$transport"
     kill -TERM "$pid"
     ended 130
-    says err '^ndparallel: stopped after step [0-9]+; go on with --resume$'
+    says err '^ndparallel: stopped after step [0-9]+; continue with --resume$'
     lines err 1 '.'
     saved
 
@@ -81,7 +81,7 @@ for transport in $ways_typed; do
     code=$?
     tr '\r' '\n' <typed | sed 's/\x1b\[[?0-9]*[A-Za-z]//g; s/\x1b[78]//g; s/\^C//' >out
     code_is 130
-    says out '^\[ *#* *\] [0-9]+/1000000  loss [0-9.]+  left [0-9dh: ]+  [0-9.]+k? tok/s' 'ndparallel: stopped after step [0-9]+; go on with --resume$'
+    says out '^\[ *#* *\] [0-9]+/1000000  loss [0-9.]+  left [0-9dh: ]+  [0-9.]+k? tok/s' 'ndparallel: stopped after step [0-9]+; continue with --resume$'
     grep -q "$(printf '\r')" typed || fail "no live line"
     awk '/^\[/ && length > 109 { bad = 1 } END { exit bad }' out || fail "a line is longer than the terminal is wide"
     saved
@@ -109,7 +109,7 @@ done
 begin --transport shm
 kill -TERM "$(processes 0)"
 ended 130
-says err '^ndparallel: stopped after step [0-9]+; go on with --resume$'
+says err '^ndparallel: stopped after step [0-9]+; continue with --resume$'
 lines err 1 '.'
 saved
 

@@ -172,7 +172,7 @@ static void a_resized_terminal_is_kept_clean(void **state) {
     snprintf(pattern, sizeof pattern, STEP_LINE, "[0-9]+", 1000000);
     if (lines_like(text, pattern) < 2 || lines_like(text, "/1000000") != lines_like(text, pattern) ||
         lines_like(text, "^\\[") != 0 ||
-        lines_like(text, "^ndparallel: stopped after step [0-9]+; go on with .*$") != 1)
+        lines_like(text, "^ndparallel: stopped after step [0-9]+; continue with .*$") != 1)
         fail_msg("not only lines of steps:\n%s", text);
     release(&r, text);
 }
@@ -185,7 +185,7 @@ static void interrupt(const char *folder, const char *transport) {
     assert_int_equal(write(r.terminal, "\003", 1), 1);
     assert_int_equal(finish(&r, &text), 130);
     const char *stopped = strstr(text, "ndparallel: stopped after step ");
-    if (!stopped || lines_like(text, "^ndparallel: stopped after step [0-9]+; go on with --resume$") != 1)
+    if (!stopped || lines_like(text, "^ndparallel: stopped after step [0-9]+; continue with --resume$") != 1)
         fail_msg("no message: %s", text);
     char step[32];
     snprintf(step, sizeof step, "%d", atoi(stopped + strlen("ndparallel: stopped after step ")));

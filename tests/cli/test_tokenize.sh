@@ -75,7 +75,7 @@ refused 'neither a list of ids'
 run tokenize --tokenizer . --text c
 refused 'the character U\+0063 has no token'
 run tokenize --tokenizer . --text a --pieces --count
-refused 'exclude each other'
+refused 'cannot be combined'
 run tokenize --tokenizer .
 refused 'either --file FILE or --text TEXT'
 run tokenize --text a

@@ -52,9 +52,9 @@ refused 'give a job file, or --model DIR and --data FILE'
 run evaluate --data d
 refused 'give a job file, or --model DIR and --data FILE'
 run evaluate --model m --data d --set train.threads=1
-refused '--set goes with a job file'
+refused '--set needs a job file'
 run evaluate job.yaml --data d
-refused '--data does not go with a job file'
+refused '--data cannot be used with a job file'
 run train job.yaml --no-data
 refused '--no-data needs --dry-run'
 run generate --prompt x
@@ -81,7 +81,7 @@ refused 'rm takes the steps'
 run checkpoint verify run five
 refused "step 'five': expected a whole number"
 run checkpoint verify --force run
-refused '--force goes with rm'
+refused '--force can only be used with rm'
 run checkpoint list nowhere
 refused "'nowhere' is not a run folder"
 run train --resume-from x job.yaml

@@ -120,7 +120,7 @@ cp "$NDP_SOURCE_DIR/README.md" text.txt
 run train job.yaml --set train.output_dir=/dev/shm/run --set parallelism.tp_size=2 --hostfile two
 code_is 1
 lines err 1 '^ndparallel'
-says err "^ndparallel: rank 2: '/dev/shm/run/job.yaml', which rank 0 wrote, is not here: train.output_dir has to be on"
+says err "^ndparallel: rank 2: '/dev/shm/run/job.yaml', which rank 0 wrote, is not visible on this host: train.output_dir must be on"
 lines out 0 '^step'
 case_of a program that is on one host alone
 cp "$NDP_PROGRAM" /dev/shm/program
@@ -176,7 +176,7 @@ says err '^ndparallel: .*a rank was killed by signal 9'
 begin two
 kill -TERM $pid
 ended 130
-says err '^ndparallel: stopped after step [0-9]+; go on with --resume$'
+says err '^ndparallel: stopped after step [0-9]+; continue with --resume$'
 lines err 1 '^ndparallel'
 
 # On two hosts its neighbour tells where it is; on four nobody does.
@@ -209,7 +209,7 @@ lines err 1 "^warning .rank [0-3].: the 4 ranks of this host cannot read each ot
 hostname nobody
 run train job.yaml --set train.output_dir=unnamed --transport mpi
 code_is 0
-says out "^warning: this host's name 'nobody' does not resolve.*the line that is missing in /etc/hosts: 127.0.1.1 nobody"
+says out "^warning: this host's name 'nobody' does not resolve.*add this line to /etc/hosts: 127.0.1.1 nobody"
 echo "127.0.1.1 nobody" >>hosts
 run train job.yaml --set train.output_dir=named --transport mpi
 code_is 0

@@ -46,7 +46,7 @@ static ndp_status launch(const char *way, int ranks, const char *script, const v
     o.stop = stop;
     o.threads = 3;
     o.transport = way;
-    o.tell = listen;
+    o.report = listen;
     told[0] = '\0';
     ndp_status st = ndp_launch(&o, code);
     free(whole);
@@ -74,7 +74,7 @@ static void the_first_exit_code_counts(void **state) {
         assert_non_null(strstr(told, "ended with code 7"));
         CHECK_OK(launch(ways[w], 2, "test $R = 1 && kill -KILL $$; exec sleep 20", NULL, &code));
         assert_int_equal(code, 128 + SIGKILL);
-        assert_non_null(strstr(told, "was killed by signal 9 (Killed); if you did not do that, memory ran out"));
+        assert_non_null(strstr(told, "was killed by signal 9 (Killed); if you did not kill it, memory ran out"));
         /* It does not listen to SIGTERM. */
         CHECK_OK(launch(ways[w], 2, "test $R = 1 && { sleep 0.3; exit 5; }; trap '' TERM; exec sleep 20", NULL, &code));
         assert_int_equal(code, 5);

@@ -212,8 +212,8 @@ static void bad_input(void **state) {
     CHECK_FAILS(try(folder, data, 0, "cpu", -1), NDP_EINVAL, "-1 threads");
     CHECK_FAILS(try(folder, NULL, 0, "cpu", 1), NDP_EINVAL, "no data");
     CHECK_FAILS(try(folder, missing, 0, "cpu", 1), NDP_EIO, "none");
-    CHECK_FAILS(try(folder, empty, 0, "cpu", 1), NDP_EINVAL, "empty.jsonl holds no document");
-    CHECK_FAILS(try(folder, blank, 0, "cpu", 1), NDP_EINVAL, "blank.jsonl holds no document");
+    CHECK_FAILS(try(folder, empty, 0, "cpu", 1), NDP_EINVAL, "empty.jsonl has no document");
+    CHECK_FAILS(try(folder, blank, 0, "cpu", 1), NDP_EINVAL, "blank.jsonl has no document");
     CHECK_FAILS(try(folder, table, 0, "cpu", 1), NDP_ENOTSUP, ".csv");
     CHECK_FAILS(try(folder, data, 201, "cpu", 1), NDP_EINVAL,
                 "201 is longer than the model's max_position_embeddings 200");

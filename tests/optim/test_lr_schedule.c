@@ -31,7 +31,7 @@ static void schedules_follow_their_tables(void **state) {
 static void rate_never_rises_after_warmup(void **state) {
     (void)state;
     for (int kind = NDP_LR_CONSTANT; kind <= NDP_LR_COSINE; kind++) {
-        ndp_lr_schedule s = {(ndp_schedule_kind)kind, 3e-4, 0.1, 100, 1000};
+        ndp_lr_schedule s = {(ndp_lr_kind)kind, 3e-4, 0.1, 100, 1000};
         double last = 0;
         for (int64_t u = 0; u < 1200; u++) {
             double lr = ndp_lr_of(&s, u);

@@ -13,7 +13,8 @@ static void apply(ndp_model *whole, ndp_model *local) {
         "\"max_position_embeddings\": 64}";
     ndp_model_opts opts = {
         .mode = NDP_MODEL_TRAIN, .rows = ROWS, .keys = ROWS, .positions = ROWS, .compute = NDP_BF16, .master = NDP_F32};
-    ndp_parallel how = {.cp_all_gather = true};
+    ndp_parallel how = NDP_PARALLEL_INIT;
+    how.cp_method = NDP_CP_ALL_GATHER;
     ndp_layout l = NDP_LAYOUT_ONE;
     ndp_facts facts;
     ndp_mesh mesh;

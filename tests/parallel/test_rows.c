@@ -25,7 +25,7 @@ static void check_rows(int64_t rows, int cp, int sp, int tp, const ndp_parallel 
         padded = r.padded;
         assert_true(r.padded >= rows && r.padded < rows + 2 * cp * sp * tp);
         assert_int_equal(r.tokens * cp * sp, r.padded);
-        assert_int_equal(r.slice * (how->tp_whole_rows ? 1 : tp), r.tokens);
+        assert_int_equal(r.slice * (how->tp_sequence_parallel ? tp : 1), r.tokens);
         assert_int_equal(r.queries, r.tokens * sp);
         for (int64_t i = 0; i < r.tokens; i++) {
             int64_t t = ndp_rows_token(&r, i);
@@ -46,7 +46,7 @@ static void check_keys(int64_t rows, int cp, const ndp_parallel *how) {
         ndp_rows r = ndp_rows_cut(rows, &mesh, how);
         assert_int_equal(r.keys, r.padded);
         for (int64_t i = 0; i < r.keys; i++) {
-            int block = (int)(i / r.queries), of = how->cp_all_gather ? block : (rank - block + cp) % cp;
+            int block = (int)(i / r.queries), of = how->cp_method == NDP_CP_RING ? (rank - block + cp) % cp : block;
             ndp_mesh other = mesh_of(cp, 1, 1, of);
             ndp_rows owner = ndp_rows_cut(rows, &other, how);
             assert_int_equal(ndp_rows_key(&r, i), ndp_rows_query(&owner, i % r.queries));
@@ -60,7 +60,7 @@ static void every_row_has_one_owner(void **state) {
     for (int l = 0; l < NDP_COUNT(lengths); l++)
         for (int cp = 1; cp <= 5; cp++)
             for (int bits = 0; bits < 8; bits++) {
-                ndp_parallel how = {bits & 1, bits & 2, bits & 4};
+                ndp_parallel how = {bits & 1, bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, bits & 4};
                 for (int sp = 1; sp <= 4; sp++)
                     for (int tp = 1; tp <= 3; tp++)
                         check_rows(lengths[l], cp, sp, tp, &how);
@@ -78,7 +78,8 @@ static int64_t causal_pairs(const ndp_rows *r) {
 static void zigzag_is_balanced(void **state) {
     (void)state;
     for (int cp = 2; cp <= 8; cp++) {
-        ndp_parallel zigzag = {0}, contiguous = {.cp_contiguous = true};
+        ndp_parallel zigzag = NDP_PARALLEL_INIT, contiguous = NDP_PARALLEL_INIT;
+        contiguous.cp_zigzag = false;
         ndp_mesh first = mesh_of(cp, 1, 1, 0), last = mesh_of(cp, 1, 1, cp - 1);
         ndp_rows a = ndp_rows_cut(4096, &first, &zigzag), b = ndp_rows_cut(4096, &last, &zigzag);
         assert_int_equal(causal_pairs(&a), causal_pairs(&b));

@@ -18,6 +18,7 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
     ndp_layout one = NDP_LAYOUT_ONE;
     ndp_engine_opts eo = {.model = &s->model,
+                          .parallel = NDP_PARALLEL_INIT,
                           .transport = s->transport,
                           .device = &ndp_device_ref,
                           .threads = 1,

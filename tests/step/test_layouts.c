@@ -103,8 +103,9 @@ static const char *text_of(const way *w, char *out, size_t size) {
     ndp_layout l = layout_of(w);
     snprintf(out, size, "%s%s%s%s%s%s%s", ndp_layout_text(&l, layout, sizeof layout), w->reshard ? ", reshard" : "",
              w->recompute ? ", recompute" : "", w->gathered ? ", gathered" : "",
-             w->parallel.tp_whole_rows ? ", whole rows" : "", w->parallel.cp_all_gather ? ", cp all_gather" : "",
-             w->parallel.cp_contiguous ? ", contiguous" : "");
+             w->parallel.tp_sequence_parallel ? "" : ", whole rows",
+             w->parallel.cp_method == NDP_CP_ALL_GATHER ? ", cp all_gather" : "",
+             w->parallel.cp_zigzag ? "" : ", contiguous");
     return out;
 }
 
@@ -184,11 +185,11 @@ static void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device 
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     ndp_model m;
     CHECK_OK(ndp_model_build(f, &mo, &m));
-    result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}});
+    result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
     for (int i = first; i < NDP_COUNT(sizes); i++)
         for (int bits = i % step; bits < 8; bits += step) {
             way w = {.reshard = bits & 1, .recompute = bits & 2, .gathered = bits & 4};
-            w.parallel = (ndp_parallel){bits & 1, bits & 2, bits & 4};
+            w.parallel = (ndp_parallel){!(bits & 1), bits & 2 ? NDP_CP_ALL_GATHER : NDP_CP_RING, !(bits & 4)};
             memcpy(w.size, sizes[i], sizeof w.size);
             result r = run(&m, device, &w);
             compare(&m, &r, &one, &w, bound);
@@ -242,9 +243,10 @@ static void kv_heads_that_tp_does_not_divide(void **state) {
         ndp_model_opts mo = tiny_opts(NDP_F64, ROWS);
         ndp_model m;
         CHECK_OK(ndp_model_build(&f, &mo, &m));
-        result one = run(&m, &ndp_device_ref, &(way){.size = {1, 1, 1, 1, 1}});
+        result one = run(&m, &ndp_device_ref, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
         for (int whole_rows = 0; whole_rows < 2; whole_rows++) {
-            way w = {.parallel.tp_whole_rows = whole_rows};
+            way w = {.parallel = NDP_PARALLEL_INIT};
+            w.parallel.tp_sequence_parallel = !whole_rows;
             memcpy(w.size, sizes[i], sizeof w.size);
             result r = run(&m, &ndp_device_ref, &w);
             compare(&m, &r, &one, &w, &exact);
@@ -276,6 +278,7 @@ static void programs_agree(void **state) {
     const ndp_program *programs[WORLD];
     for (int r = 0; r < WORLD; r++) {
         ndp_engine_opts o = {.model = &m, .device = &ndp_device_null, .threads = 1, .accumulation = 2, .node_ranks = 1};
+        o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
         assert_int_equal(ndp_mesh_init(&layout, r, &(ndp_mesh_facts){f.kv_heads}, &o.mesh), NDP_OK);
         assert_int_equal(ndp_engine_create(&o, &engines[r]), NDP_OK);
         programs[r] = ndp_engine_program(engines[r]);
@@ -316,6 +319,7 @@ static ndp_status other_accumulation(ndp_transport *t, void *arg) {
     layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = 2;
     ndp_engine_opts o = {.model = arg, .transport = t, .device = &ndp_device_cpu, .threads = 1};
     o.accumulation = rank == 3 ? 2 : 1;
+    o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));

@@ -94,6 +94,8 @@ static void check_layout(ndp_dtype compute, const int size[5], ndp_parallel how,
     ndp_model_release(&m);
 }
 
+static const ndp_parallel standard = NDP_PARALLEL_INIT;
+
 static void check_both(const int size[5], ndp_parallel how, int threads) {
     check_layout(NDP_F32, size, how, threads);
     check_layout(NDP_BF16, size, how, threads);
@@ -111,34 +113,34 @@ static void the_count_counts(void **state) {
 
 static void one_rank(void **state) {
     (void)state;
-    check_both((const int[]){1, 1, 1, 1, 1}, (ndp_parallel){0}, 2);
+    check_both((const int[]){1, 1, 1, 1, 1}, standard, 2);
 }
 
 static void data_axes(void **state) {
     (void)state;
-    check_both((const int[]){2, 2, 1, 1, 1}, (ndp_parallel){0}, 1);
+    check_both((const int[]){2, 2, 1, 1, 1}, standard, 1);
 }
 
 static void tensor_axis(void **state) {
     (void)state;
-    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){0}, 2);
-    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){.tp_whole_rows = true}, 1);
+    check_both((const int[]){1, 1, 1, 1, 2}, standard, 2);
+    check_both((const int[]){1, 1, 1, 1, 2}, (ndp_parallel){false, NDP_CP_RING, true}, 1);
 }
 
 static void context_axis(void **state) {
     (void)state;
-    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){0}, 2);
-    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){.cp_all_gather = true}, 1);
+    check_both((const int[]){1, 1, 2, 1, 1}, standard, 2);
+    check_both((const int[]){1, 1, 2, 1, 1}, (ndp_parallel){true, NDP_CP_ALL_GATHER, true}, 1);
 }
 
 static void sequence_axis(void **state) {
     (void)state;
-    check_both((const int[]){1, 1, 1, 2, 1}, (ndp_parallel){0}, 2);
+    check_both((const int[]){1, 1, 1, 2, 1}, standard, 2);
 }
 
 static void all_axes(void **state) {
     (void)state;
-    check_both((const int[]){1, 2, 2, 2, 2}, (ndp_parallel){0}, 1);
+    check_both((const int[]){1, 2, 2, 2, 2}, standard, 1);
 }
 
 int main(void) {

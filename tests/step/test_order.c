@@ -17,6 +17,7 @@ static void begin(setup *s, int replicate, int shard, int accumulation, bool res
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_REPLICATE] = replicate, layout.size[NDP_DP_SHARD] = shard;
     ndp_engine_opts o = {.model = &s->model,
+                         .parallel = NDP_PARALLEL_INIT,
                          .device = &ndp_device_null,
                          .threads = 1,
                          .accumulation = accumulation,
@@ -152,7 +153,8 @@ static size_t class_bytes(ndp_memory_class class, int cp, bool gathers) {
     ndp_budget budget;
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_CP] = cp;
-    ndp_engine_opts o = {.model = &m, .parallel.cp_all_gather = gathers, .device = &ndp_device_null, .threads = 1};
+    ndp_engine_opts o = {.model = &m, .parallel = NDP_PARALLEL_INIT, .device = &ndp_device_null, .threads = 1};
+    o.parallel.cp_method = gathers ? NDP_CP_ALL_GATHER : NDP_CP_RING;
     o.accumulation = o.node_ranks = 1;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
     CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));

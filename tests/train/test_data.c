@@ -1,5 +1,5 @@
 /* What rows hold is not seen in the losses: packed or one a row, one rank or many. And a real fine-tuning. */
-#include "train/runs.h"
+#include "verify/runs.h"
 
 #include "base/json.h"
 #include "train/tiny_model.h"

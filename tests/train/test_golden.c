@@ -118,6 +118,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     int ranks = ndp_transport_world(t), rank = ndp_transport_rank(t);
     ndp_engine_opts o = {
         .model = j.model,
+        .parallel = NDP_PARALLEL_INIT,
         .transport = t,
         .device = j.device,
         .threads = 1,
@@ -165,6 +166,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     CHECK_OK(ndp_transport_self(&t));
     ndp_layout one = NDP_LAYOUT_ONE;
     ndp_engine_opts o = {.model = &m, .transport = t, .device = device, .threads = 1, .accumulation = 1};
+    o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
     CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){m.facts.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_load(e, g->folder));

@@ -41,7 +41,7 @@ static void nothing_to_accept_in_an_empty_folder(void **state) {
     static const char *const accept[] = {"optimizer.lr", NULL};
     ndp_config *c = configure(*state, COSINE, "empty");
     run r = {.config = c};
-    CHECK_FAILS(train(&r, true, accept), NDP_EINVAL, "holds no checkpoint to differ from");
+    CHECK_FAILS(train(&r, true, accept), NDP_EINVAL, "to differ from");
     ndp_str_release(&r.said);
     ndp_config_destroy(c);
 }

@@ -4,7 +4,7 @@
 #include "base/json.h"
 #include "train/folder_facts.h"
 #include "train/golden.h"
-#include "train/runs.h"
+#include "verify/runs.h"
 
 typedef struct model {
     const char *name, *layouts[3]; /* in tests/golden; for verify */

@@ -66,7 +66,7 @@ static void axes_inside_units_are_printed(void **state) {
     o.rank = 1;
     char *text = plan(c, &o);
     static const char *const budget[] = {
-        "rows: 128 of a micro-batch; a rank has 64, attention 64 over the keys of 128, the residual stream 32\n",
+        "rows: 128 of a micro-batch; a rank has 64, attention 64 queries over 128 keys, the residual stream 32\n",
         "over 6 ranks\n", /* shard x cp */
         "shift          block: kv\n",
         "shift          block: dkv\n",
@@ -99,9 +99,10 @@ static void padding_is_said(void **state) {
                          "data.sequence_length=126");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text = plan(c, &o);
-    static const char *const words[] = {"rows: 126 of a micro-batch, padded to 128; a rank has 32, attention 64 over "
-                                        "the keys of 128, the residual stream 32",
-                                        "all_to_all     block: "};
+    static const char *const words[] = {
+        "rows: 126 of a micro-batch, padded to 128; a rank has 32, attention 64 queries over "
+        "128 keys, the residual stream 32",
+        "all_to_all     block: "};
     check_words(text, words, NDP_COUNT(words));
     free(text);
     ndp_config_destroy(c);

@@ -2,8 +2,8 @@
  * the last bit on its layout, within the bounds of proof 3 on another; an exported model is the model that was trained.
  */
 #include "checkpoint/safetensors.h"
-#include "train/families.h"
-#include "train/invariance.h"
+#include "verify/families.h"
+#include "verify/invariance.h"
 
 enum { CUT = 10 };
 

@@ -60,8 +60,13 @@ static inline ndp_engine *tiny_engine(const ndp_infer *f, ndp_model_mode mode, i
     ndp_model_opts opts = {
         .mode = mode, .rows = rows, .keys = rows, .positions = rows, .compute = NDP_F32, .master = NDP_F32};
     CHECK_OK(ndp_model_build(&f->facts, &opts, m));
-    ndp_engine_opts o = {
-        .model = m, .mesh = f->mesh, .transport = f->transport, .device = f->device, .threads = 1, .accumulation = 1};
+    ndp_engine_opts o = {.model = m,
+                         .parallel = NDP_PARALLEL_INIT,
+                         .mesh = f->mesh,
+                         .transport = f->transport,
+                         .device = f->device,
+                         .threads = 1,
+                         .accumulation = 1};
     ndp_engine *e;
     CHECK_OK(ndp_engine_create(&o, &e));
     return e;

@@ -1,7 +1,7 @@
 /* Proof 3 for every family of models through the whole trainer: the legal products of the axes for worlds of 2 to 16
  * ranks in fp32, a sample of them in bf16. As long_invariance, which has the other subjects. */
-#include "train/families.h"
-#include "train/matrix.h"
+#include "verify/families.h"
+#include "verify/matrix.h"
 
 static void check(const family_model *m, const char *precision, int global, int step) {
     char *path, *name = ndp_format("%s %s", m->name, precision);

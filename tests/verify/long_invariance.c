@@ -2,7 +2,7 @@
  * on the trained and on two random models. The other choices (ring or all_gather, zig-zag, rows of the tensor axis,
  * recompute, how weights are held, accumulation) are drawn anew for every layout. Prints how many runs each choice had,
  * and how near to its bounds the family came, and where. */
-#include "train/matrix.h"
+#include "verify/matrix.h"
 
 /* Bounds that are numbers. */
 static void fixed(subject s, int length, int draws) {

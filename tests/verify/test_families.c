@@ -1,7 +1,7 @@
 /* Proof 3 for every family of models through the whole trainer, a sample of it (all of it: long_families): what data
  * parallel, context, sequence and tensor axes cut is cut in each of them. */
-#include "train/families.h"
-#include "train/invariance.h"
+#include "verify/families.h"
+#include "verify/invariance.h"
 
 enum { STEPS = 3, GLOBAL = 12 };
 
@@ -16,8 +16,8 @@ static const way ways[] = {
      .gathered = true,
      .recompute = true},
     {.shard = 2, .cp = 2, .tp = 2, .global = GLOBAL, .accumulation = 2, .threads = 1, .recompute = true},
-    {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .parallel.cp_all_gather = true},
-    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .parallel.tp_whole_rows = true}};
+    {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .all_gather = true},
+    {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .whole_rows = true}};
 
 static void check(const family_model *m, const char *precision, const way *list, int n) {
     char *path;

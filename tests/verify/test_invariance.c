@@ -1,6 +1,6 @@
 /* Proof 3, a sample of it (all of it: long_invariance): on every layout the gradients, norms and losses of one rank.
  * And that the comparison sees: bugs put into a run on purpose turn it red and are named. */
-#include "train/invariance.h"
+#include "verify/invariance.h"
 
 /* dp_replicate, dp_shard, cp, sp, tp: every axis alone, in pairs and in threes. */
 typedef int sizes[5];
@@ -92,7 +92,7 @@ static void odd_bf16(void **state) {
 static void nines_bf16(void **state) {
     family f = {.s = nines_subject(*state, "nines bf16", "bf16")};
     f.s.steps = 3, f.s.length = 64;
-    static const way ways[] = {{.cp = 2, .global = 12, .accumulation = 2, .threads = 1, .parallel.cp_all_gather = true},
+    static const way ways[] = {{.cp = 2, .global = 12, .accumulation = 2, .threads = 1, .all_gather = true},
                                {.cp = 2, .sp = 3, .global = 12, .accumulation = 2, .threads = 1},
                                {.tp = 9, .global = 12, .accumulation = 1, .threads = 1},
                                {.shard = 2, .tp = 3, .global = 12, .accumulation = 3, .threads = 1}};
@@ -127,7 +127,7 @@ static void nothing_to_predict(void **state) {
         {.replicate = 4, .cp = 4, .global = 8, .accumulation = 2, .threads = 1},
         {.replicate = 2, .shard = 2, .sp = 4, .global = 8, .accumulation = 2, .threads = 1, .recompute = true},
         {.replicate = 2, .cp = 2, .sp = 4, .global = 8, .accumulation = 4, .threads = 1, .gathered = true},
-        {.shard = 4, .cp = 2, .tp = 2, .parallel.cp_contiguous = true, .global = 8, .accumulation = 2, .threads = 1}};
+        {.shard = 4, .cp = 2, .tp = 2, .contiguous = true, .global = 8, .accumulation = 2, .threads = 1}};
     for (int i = 0; i < NDP_COUNT(ways); i++) {
         outcome o = train(&f.s, &ways[i]);
         assert_true(o.empty_ranks > 0);
@@ -313,7 +313,7 @@ static const way places[PLACES] = {
     [ON_DATA] = {.replicate = 2, .shard = 2, .global = 8, .accumulation = 2, .threads = 1},
     [ON_TENSOR] = {.replicate = 2, .tp = 2, .global = 8, .accumulation = 2, .threads = 1},
     [ON_KV] = {.tp = 8, .global = 8, .accumulation = 2, .threads = 1},
-    [ON_CONTEXT] = {.shard = 2, .cp = 2, .global = 8, .accumulation = 4, .threads = 1, .parallel.cp_contiguous = true},
+    [ON_CONTEXT] = {.shard = 2, .cp = 2, .global = 8, .accumulation = 4, .threads = 1, .contiguous = true},
     [ON_RING] = {.cp = 3, .global = 8, .accumulation = 4, .threads = 1},
     [ON_SEQUENCE] = {.sp = 2, .tp = 2, .global = 8, .accumulation = 4, .threads = 1}};
 

@@ -1,5 +1,5 @@
 /* ndp_verify: layouts that agree, bugs that are seen and named, and what is refused before anything runs. */
-#include "train/runs.h"
+#include "verify/runs.h"
 #include "verify/verify.h"
 
 /* What ndp_verify said, and how many trainers it made. */
@@ -202,7 +202,7 @@ static void bugs_are_named(void **state) {
     v = verify_fault(*state, &counted_twice, REPLICATE | SHARD, "dp_replicate=2,dp_shard=2");
     assert_int_equal(v.of[NDP_MEASURE_FIRST_GRADIENT].beyond, 0);
     check_words(&v, "grad_norm, step 1: off by");
-    check_words(&v, "dp_replicate=2 alone agrees; dp_shard=2 alone agrees: it is their being together");
+    check_words(&v, "dp_replicate=2 alone agrees; dp_shard=2 alone agrees: the combination disagrees");
 }
 
 /* ---- refusals ---- */
@@ -262,7 +262,7 @@ static void nothing_to_compare_with(void **state) {
     set(c, "batch.global_batch_size=5");
     set(c, "batch.micro_batch_size=1");
     CHECK_FAILS(verify(c, &h, (const char *const[]){"dp_shard=5"}, 1, 2, &v), NDP_EINVAL,
-                "5 samples can be cut in 2: set batch.global_batch_size to a multiple of 4");
+                "5 samples can be split in 2: set batch.global_batch_size to a multiple of 4");
     set(c, "batch.global_batch_size=4");
     set(c, "precision.compute=fp32");
     set(c, "optimizer.name=sgd");

@@ -2,8 +2,8 @@
  *
  * A subject is what is trained (model, data, precision, optimizer); a way is how (layout, accumulation, switches). The
  * outcome of a subject must not depend on the way. Runs are those of the public interface, on `local`. */
-#ifndef TESTS_TRAIN_RUNS_H
-#define TESTS_TRAIN_RUNS_H
+#ifndef TESTS_VERIFY_RUNS_H
+#define TESTS_VERIFY_RUNS_H
 
 #include "base/rng.h"
 #include "check.h"
@@ -91,7 +91,7 @@ typedef struct way {
     int split_sums;       /* of the kernels (ops/op.h) */
     bool recompute, keep; /* keep: reshard_after_forward is false */
     bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
-    ndp_parallel parallel;
+    bool whole_rows, all_gather, contiguous; /* tp without sequence parallelism; cp without ring, without zig-zag */
     const fault *fault;
 } way;
 
@@ -138,11 +138,10 @@ enum { WAY_TEXT = 256 };
 static inline const char *way_text(const way *w, char out[WAY_TEXT]) {
     char axes[128];
     ndp_layout l = layout_of(w);
-    const ndp_parallel *p = &w->parallel;
     snprintf(out, WAY_TEXT, "%s%s%s%s, global batch %d, accumulation %d, %d thread%s%s%s, %s",
-             ndp_layout_text(&l, axes, sizeof axes), w->cp > 1 ? p->cp_all_gather ? ", all_gather" : ", ring" : "",
-             w->cp > 1 ? p->cp_contiguous ? ", contiguous" : ", zig-zag" : "",
-             w->tp > 1 ? p->tp_whole_rows ? ", whole rows" : ", cut rows" : "", w->global, w->accumulation, w->threads,
+             ndp_layout_text(&l, axes, sizeof axes), w->cp > 1 ? w->all_gather ? ", all_gather" : ", ring" : "",
+             w->cp > 1 ? w->contiguous ? ", contiguous" : ", zig-zag" : "",
+             w->tp > 1 ? w->whole_rows ? ", whole rows" : ", cut rows" : "", w->global, w->accumulation, w->threads,
              w->threads > 1 ? "s" : "", w->recompute ? ", recompute" : "", w->keep ? ", kept" : "",
              w->gathered ? "gathered" : "in place");
     return out;
@@ -183,9 +182,9 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "schedule.warmup_steps=0");
     for (int axis = 0; axis < NDP_AXES; axis++)
         set(c, "parallelism.%s_size=%d", ndp_axis_name((ndp_axis)axis), l.size[axis]);
-    set(c, "parallelism.cp_method=%s", w->parallel.cp_all_gather ? "all_gather" : "ring");
-    set(c, "parallelism.cp_zigzag=%s", w->parallel.cp_contiguous ? "false" : "true");
-    set(c, "parallelism.tp_sequence_parallel=%s", w->parallel.tp_whole_rows ? "false" : "true");
+    set(c, "parallelism.cp_method=%s", w->all_gather ? "all_gather" : "ring");
+    set(c, "parallelism.cp_zigzag=%s", w->contiguous ? "false" : "true");
+    set(c, "parallelism.tp_sequence_parallel=%s", w->whole_rows ? "false" : "true");
     set(c, "parallelism.reshard_after_forward=%s", w->keep ? "false" : "true");
     set(c, "batch.global_batch_size=%d", w->global);
     set(c, "batch.micro_batch_size=%d", w->global / (data_ranks_of(&l) * w->accumulation));

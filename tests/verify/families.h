@@ -2,10 +2,10 @@
  * of layers that differ in them, caps, norms over all heads, parts of heads that turn, layers without RoPE, fused and
  * transposed tensors, tied and untied heads. Vocabulary 263 and ffn 50 are cut unevenly by every axis; kv heads are
  * fewer than the most tensor ranks. */
-#ifndef TESTS_TRAIN_FAMILIES_H
-#define TESTS_TRAIN_FAMILIES_H
+#ifndef TESTS_VERIFY_FAMILIES_H
+#define TESTS_VERIFY_FAMILIES_H
 
-#include "train/runs.h"
+#include "verify/runs.h"
 
 typedef struct family_model {
     const char *name, *json;

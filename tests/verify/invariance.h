@@ -1,8 +1,8 @@
 /* Proof 3 over many ways of one subject; comparing and bounds are those of the library (verify/outcome.h). */
-#ifndef TESTS_TRAIN_INVARIANCE_H
-#define TESTS_TRAIN_INVARIANCE_H
+#ifndef TESTS_VERIFY_INVARIANCE_H
+#define TESTS_VERIFY_INVARIANCE_H
 
-#include "train/runs.h"
+#include "verify/runs.h"
 
 /* ---- comparing ---- */
 
@@ -71,12 +71,12 @@ typedef struct family {
 
 static inline void count_choices(family *f, const way *w) {
     const bool cp = w->cp > 1, tp = w->tp > 1, shards = w->shard > 1 || cp || w->sp > 1;
-    const bool is[CHOICES] = {[CHOICE_RING] = cp && !w->parallel.cp_all_gather,
-                              [CHOICE_ALL_GATHER] = cp && w->parallel.cp_all_gather,
-                              [CHOICE_ZIGZAG] = cp && !w->parallel.cp_contiguous,
-                              [CHOICE_CONTIGUOUS] = cp && w->parallel.cp_contiguous,
-                              [CHOICE_CUT_ROWS] = tp && !w->parallel.tp_whole_rows,
-                              [CHOICE_WHOLE_ROWS] = tp && w->parallel.tp_whole_rows,
+    const bool is[CHOICES] = {[CHOICE_RING] = cp && !w->all_gather,
+                              [CHOICE_ALL_GATHER] = cp && w->all_gather,
+                              [CHOICE_ZIGZAG] = cp && !w->contiguous,
+                              [CHOICE_CONTIGUOUS] = cp && w->contiguous,
+                              [CHOICE_CUT_ROWS] = tp && !w->whole_rows,
+                              [CHOICE_WHOLE_ROWS] = tp && w->whole_rows,
                               [CHOICE_IN_PLACE] = shards && !w->gathered,
                               [CHOICE_GATHERED] = shards && w->gathered && !w->keep,
                               [CHOICE_KEPT] = shards && w->gathered && w->keep,
@@ -233,9 +233,9 @@ static inline way way_of(const ndp_layout *l, int i, int global) {
              .recompute = draw(i, RECOMPUTE, 2),
              .gathered = held > 0,
              .keep = held > 1,
-             .parallel = {.tp_whole_rows = draw(i, ROWS, 2),
-                          .cp_all_gather = draw(i, RING, 2),
-                          .cp_contiguous = draw(i, ZIGZAG, 2)}};
+             .whole_rows = draw(i, ROWS, 2),
+             .all_gather = draw(i, RING, 2),
+             .contiguous = draw(i, ZIGZAG, 2)};
     if (global && global % (data * w.accumulation) != 0)
         w.accumulation = 1;
     int part = data * w.accumulation;

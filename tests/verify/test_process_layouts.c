@@ -2,7 +2,7 @@
  * so that gradients can be compared), and some by ndparallel train and what it writes. Ranks that share memory are
  * started by shm, and some once more by mpirun; those on nodes of their own by mpirun. */
 #include "base/json.h"
-#include "train/invariance.h"
+#include "verify/invariance.h"
 
 /* Updates of 8 samples. `gathered`: every rank on a node of its own, so that all goes through MPI's own collectives. */
 static const way layouts[] = {
@@ -11,12 +11,12 @@ static const way layouts[] = {
     {.shard = 2, .sp = 2, .tp = 2, .accumulation = 2},
     {.replicate = 2, .shard = 2, .accumulation = 2, .gathered = true, .recompute = true},
     {.replicate = 4, .accumulation = 2},
-    {.tp = 4, .accumulation = 4, .parallel.tp_whole_rows = true},
+    {.tp = 4, .accumulation = 4, .whole_rows = true},
     {.tp = 8, .accumulation = 4},
     {.sp = 4, .accumulation = 8, .gathered = true},
-    {.cp = 3, .accumulation = 4, .parallel.cp_contiguous = true},
+    {.cp = 3, .accumulation = 4, .contiguous = true},
     {.cp = 3, .tp = 2, .accumulation = 4, .gathered = true},
-    {.replicate = 2, .cp = 2, .tp = 2, .accumulation = 2, .parallel.cp_all_gather = true},
+    {.replicate = 2, .cp = 2, .tp = 2, .accumulation = 2, .all_gather = true},
     {.shard = 2, .cp = 2, .sp = 2, .accumulation = 2, .gathered = true, .keep = true},
 };
 

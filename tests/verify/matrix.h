@@ -1,8 +1,8 @@
 /* Proof 3 over all legal layouts of a subject, for the long tests. */
-#ifndef TESTS_TRAIN_MATRIX_H
-#define TESTS_TRAIN_MATRIX_H
+#ifndef TESTS_VERIFY_MATRIX_H
+#define TESTS_VERIFY_MATRIX_H
 
-#include "train/invariance.h"
+#include "verify/invariance.h"
 
 #include "base/clock.h"
 
