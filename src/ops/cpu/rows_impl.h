@@ -41,7 +41,7 @@ NDP_INLINE float squares(ndp_dtype type, int64_t i, int64_t n, const void *x) {
 NDP_INLINE void norm_row(ndp_dtype type, int64_t n, const void *x, const void *w, void *y, float *rstd,
                          const ndp_op_call *c) {
     const ndp_op_attr *a = c->attr;
-    int64_t at = ndp_split_at(n, c->split_sums);
+    int64_t at = ndp_split_at(n, ndp_split_place(c->exec));
     float sum = squares(type, 0, at, x), offset = (float)a->unit_offset;
     if (at < n)
         sum += squares(type, at, n, x);
@@ -179,14 +179,17 @@ static void embedding_dw(const ndp_op_call *c, int64_t first, int64_t last) {
         for (int64_t r = 0; r < dw->rows; r++)
             memset(ndp_at(dw, r, start), 0, (size_t)n * 4);
     for (int64_t i = 0; i < dx->rows; i++) {
-        int64_t t = c->split_sums ? dx->rows - 1 - i : i, row = named_row(c, dw, t);
+        int64_t t = ndp_split_place(c->exec) ? dx->rows - 1 - i : i, row = named_row(c, dw, t);
         if (row >= 0)
             NDP_BY_TYPE(dx->dtype, add_into, n, ndp_at(dx, t, start), (float *)ndp_at(dw, row, start));
     }
 }
 
 /* sum (+)= sums of rows of one block of columns, so many at a time so that fp32 sums stay short. */
-static int64_t rows_at_once(const ndp_op_call *c) { return c->split_sums ? 8 * c->split_sums : 64; }
+static int64_t rows_at_once(const ndp_op_call *c) {
+    int place = ndp_split_place(c->exec);
+    return place ? 8 * place : 64;
+}
 
 NDP_INLINE void norm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
     const ndp_view *dy = &c->in[0], *x = &c->in[1], *rstd = &c->in[2];
@@ -262,7 +265,7 @@ static void linear_db(const ndp_op_call *c, int64_t first, int64_t last) {
     }
 }
 
-const ndp_rows NDP_ROWS_TABLE = {
+const ndp_row_kernels NDP_ROWS_TABLE = {
 #define X(name) .name = name,
     NDP_RANGE_KERNELS(X)
 #undef X

@@ -23,19 +23,18 @@ static void copy_piece(const ndp_view *x, int64_t row, int64_t col, const ndp_vi
         NDP_BY_TYPES(x->dtype, y->dtype, convert_row, n, from, to);
 }
 
-static void copy(const ndp_op_call *c, int64_t first, int64_t last) {
-    for (int64_t t = first; t < last; t++)
-        copy_piece(&c->in[0], t, 0, &c->out[0], t, 0, c->out[0].cols);
-}
-
 NDP_INLINE void sum_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *x, const void *acc, void *y) {
     SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, to, i, ndp_ld(x, from, i) + ndp_ld(acc, to, i));
 }
 
-static void copy_sum(const ndp_op_call *c, int64_t first, int64_t last) {
-    const ndp_view *x = &c->in[0], *y = &c->out[0];
+/* With an earlier gradient the sum, rounded once. */
+static void copy(const ndp_op_call *c, int64_t first, int64_t last) {
+    const ndp_view *x = &c->in[0], *acc = &c->in[1], *y = &c->out[0];
     for (int64_t t = first; t < last; t++)
-        NDP_BY_TYPES(x->dtype, y->dtype, sum_row, y->cols, ndp_at(x, t, 0), ndp_at(&c->in[1], t, 0), ndp_at(y, t, 0));
+        if (acc->data)
+            NDP_BY_TYPES(x->dtype, y->dtype, sum_row, y->cols, ndp_at(x, t, 0), ndp_at(acc, t, 0), ndp_at(y, t, 0));
+        else
+            copy_piece(x, t, 0, y, t, 0, y->cols);
 }
 
 NDP_INLINE void add_to_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *x, void *y) {
