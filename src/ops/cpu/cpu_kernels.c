@@ -1,7 +1,7 @@
 /* The devices `cpu` and `null`: a table of kernels made from the list of ops. Ops by rows and by columns have range
- * kernels (rows.h), and get the function that spreads them over the threads here. */
+ * kernels (cpu_rows.h), and get the function that spreads them over the threads here. */
 #include "ops/cpu/cpu_kernels.h"
-#include "ops/cpu/rows.h"
+#include "ops/cpu/cpu_rows.h"
 #include "ops/ref/ref_kernels.h"
 
 /* All outputs of an op by rows have as many rows; an absent one has none. */

@@ -1,7 +1,7 @@
 /* linear, linear_dx and linear_dw. The products go to cpu_gemm.h; what is added to a product (a bias, an earlier
  * gradient) is put into its output first, so that the sum is rounded once. */
 #include "ops/cpu/cpu_gemm.h"
-#include "ops/cpu/rows.h"
+#include "ops/cpu/cpu_rows.h"
 #include "ops/linear.h"
 #include "ops/shape.h"
 

@@ -1,7 +1,7 @@
-/* xent, xent_logits, xent_grad: matrix products (cpu_gemm.h), with the softmax of rows between them (rows.h). */
+/* xent, xent_logits, xent_grad: matrix products (cpu_gemm.h), with the softmax of rows between them (cpu_rows.h). */
 #include "ops/cpu/cpu_gemm.h"
 #include "ops/cpu/cpu_kernels.h"
-#include "ops/cpu/rows.h"
+#include "ops/cpu/cpu_rows.h"
 #include "ops/shape.h"
 #include "ops/xent_rows.h"
 

@@ -1,9 +1,15 @@
-#include "ops/cpu/rows.h"
+#include "ops/cpu/cpu_rows.h"
 
 #include "base/cpu.h"
 #include <omp.h>
 
-const ndp_row_kernels *ndp_rows_best(void) { return ndp_cpu_has_avx512() ? &ndp_rows_avx512 : &ndp_rows_generic; }
+#define GENERIC(name) .name = ndp_cpu_##name##_generic,
+#define AVX512(name) .name = ndp_cpu_##name##_avx512,
+
+const ndp_row_kernels *ndp_rows_best(void) {
+    static const ndp_row_kernels generic = {NDP_RANGE_KERNELS(GENERIC)}, avx512 = {NDP_RANGE_KERNELS(AVX512)};
+    return ndp_cpu_has_avx512() ? &avx512 : &generic;
+}
 
 /* The whole team or nobody: OpenMP makes a new team, and so allocates, whenever its size changes. */
 ndp_status ndp_rows_run(const ndp_op_call *call, int64_t pieces, ndp_range_kernel kernel) {

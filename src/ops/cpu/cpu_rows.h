@@ -2,9 +2,10 @@
  * where rows are summed into a gradient, blocks of NDP_COLUMN_BLOCK columns. Sums over rows run in row order inside
  * a piece, so that results do not depend on how pieces are spread over threads.
  *
- * rows_impl.h holds them as plain C; it is compiled once for any CPU and once for AVX-512. */
-#ifndef NDP_OPS_CPU_ROWS_H
-#define NDP_OPS_CPU_ROWS_H
+ * They are plain C, in rows/, compiled once for any CPU and once for AVX-512: ndp_cpu_<op>_generic,
+ * ndp_cpu_<op>_avx512. A new op by rows is a row of the list (ops/op.h) and a function there. */
+#ifndef NDP_OPS_CPU_CPU_ROWS_H
+#define NDP_OPS_CPU_CPU_ROWS_H
 
 #include "ops/op.h"
 
@@ -32,9 +33,13 @@ typedef struct ndp_row_kernels {
 #undef X
 } ndp_row_kernels;
 
-extern const ndp_row_kernels ndp_rows_generic, ndp_rows_avx512;
+#define X(name)                                                                                                        \
+    void ndp_cpu_##name##_generic(const ndp_op_call *c, int64_t first, int64_t last);                                  \
+    void ndp_cpu_##name##_avx512(const ndp_op_call *c, int64_t first, int64_t last);
+NDP_RANGE_KERNELS(X)
+#undef X
 
-/* The table for this CPU. */
+/* Those for this CPU. */
 const ndp_row_kernels *ndp_rows_best(void);
 
 /* Spreads `pieces` over the threads of call->exec, each a contiguous range. NDP_OK. */
