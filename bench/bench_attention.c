@@ -35,15 +35,17 @@ static ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
     return v;
 }
 
-static double time_op(const ndp_op *op, ndp_op_call *call) {
+static double time_op(ndp_op_call *call) {
     double seconds[RUNS];
-    size_t bytes = (op->scratch(call, NDP_BACKEND_CPU) + 63) / 64 * 64;
+    const ndp_kernel *kernel = call->exec->device->kernels[call->op->id];
+    size_t bytes = (kernel->scratch(call) + 63) / 64 * 64;
     call->scratch = aligned_alloc(64, bytes);
     for (int r = -2; r < RUNS; r++) {
-        double start = bench_now(call->threads);
-        op->kernel[NDP_BACKEND_CPU](call);
+        double start = bench_now(call->exec->threads);
+        if (kernel->run(call) != NDP_OK)
+            exit(1);
         if (r >= 0)
-            seconds[r] = bench_now(call->threads) - start;
+            seconds[r] = bench_now(call->exec->threads) - start;
     }
     free(call->scratch);
     return best(seconds);
@@ -69,11 +71,14 @@ static void bench(const shape *x, ndp_dtype dtype, int threads, double peak_rate
         ((int32_t *)pos.data)[t] = t;
         ((int32_t *)low.data)[t] = t / x->document * x->document;
     }
-    ndp_op_call forward = {.attr = &attr, .in = {q, k, v, pos, low, pos}, .out = {o, lse}, .threads = threads};
+    ndp_exec exec = {.device = &ndp_device_cpu, .threads = threads};
+    ndp_op_call forward = {.op = &ndp_op_attention, .attr = &attr, .exec = &exec, .in = {q, k, v, pos, low, pos}};
     ndp_op_call backward = {
-        .attr = &attr, .in = {d_o, q, k, v, o, lse, pos, low, pos}, .out = {dq, dk, dv}, .threads = threads};
-    report("forward", x, dtype, time_op(&ndp_op_attention, &forward), 2, peak_rate);
-    report("backward", x, dtype, time_op(&ndp_op_attention_bwd, &backward), 5, peak_rate);
+        .op = &ndp_op_attention_bwd, .attr = &attr, .exec = &exec, .in = {d_o, q, k, v, o, lse, pos, low, pos}};
+    forward.out[0] = o, forward.out[1] = lse;
+    backward.out[0] = dq, backward.out[1] = dk, backward.out[2] = dv;
+    report("forward", x, dtype, time_op(&forward), 2, peak_rate);
+    report("backward", x, dtype, time_op(&backward), 5, peak_rate);
     ndp_view *all[] = {&q, &k, &v, &o, &lse, &d_o, &dq, &dk, &dv, &pos, &low};
     for (int i = 0; i < NDP_COUNT(all); i++)
         free(all[i]->data);

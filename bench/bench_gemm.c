@@ -4,7 +4,7 @@
  * runs, since other programs can only slow a product down; one thread is timed by its own clock, which stands still
  * while others have the core. Usage: bench_gemm [threads] [runs] [fp32|bf16] [rows of the head at a time] */
 #include "clock.h"
-#include "ops/gemm.h"
+#include "ops/cpu/cpu_gemm.h"
 
 #include <stdio.h>
 #include <stdlib.h>

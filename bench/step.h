@@ -112,7 +112,7 @@ static void print_parts(const ndp_profile *p) {
            100 * p->wait / p->total, 100 * p->norm / p->total, 100 * p->update / p->total);
     for (int i = 0; i < NDP_OP_COUNT; i++)
         if (p->op[i] > 0.0005 * p->total)
-            printf("  %s %.1f%%", ndp_op_name(i), 100 * p->op[i] / p->total);
+            printf("  %s %.1f%%", ndp_all_ops[i]->name, 100 * p->op[i] / p->total);
     printf("\n");
 }
 

@@ -49,7 +49,6 @@ typedef struct ndp_device_opts {
 
 typedef struct ndp_device {
     const char *name;
-    int backend;                      /* index of an op's kernel table; goes once devices have kernel tables */
     bool executes;                    /* false: programs are built and planned, never run; nothing below is called */
     bool host_memory;                 /* the host may follow the addresses of NDP_MEMORY_DEVICE */
     const ndp_kernel *const *kernels; /* by op (ops/op.h); NULL where the device has none */
@@ -102,6 +101,7 @@ ndp_status ndp_host_mark(ndp_queue *q, ndp_mark *out);
 ndp_status ndp_host_after(ndp_queue *q, const ndp_mark *mark);
 ndp_status ndp_host_drain(ndp_queue *q);
 
+/* Defined in ops/, where their kernels are. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;
 /* The device of that name, NULL if there is none. */
 const ndp_device *ndp_device_find(const char *name);

@@ -4,19 +4,6 @@
 #include "base/clock.h"
 #include <string.h>
 
-#define NDP_OP_ADDRESS(name) &ndp_op_##name,
-static const ndp_op *const all_ops[] = {NDP_OPS(NDP_OP_ADDRESS)};
-#undef NDP_OP_ADDRESS
-
-int ndp_op_index(const ndp_op *op) {
-    int i = 0;
-    while (i < NDP_OP_COUNT - 1 && all_ops[i] != op)
-        i++;
-    return i;
-}
-
-const char *ndp_op_name(int index) { return all_ops[index]->name; }
-
 static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n, ndp_operand **out) {
     *out = ndp_arena_alloc(arena, (size_t)(n > 0 ? n : 1) * sizeof **out);
     if (!*out)
@@ -28,7 +15,7 @@ static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n
 
 ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                          const ndp_operand *in, int n_in, const ndp_operand *out, int n_out) {
-    *c = (ndp_call){.kind = op->collective == NDP_LOCAL ? NDP_CALL_KERNEL : NDP_CALL_BEGIN,
+    *c = (ndp_call){.kind = ndp_op_kinds[op->id] == NDP_KIND_COLLECTIVE ? NDP_CALL_BEGIN : NDP_CALL_KERNEL,
                     .op = op,
                     .attr = *attr,
                     .n_in = n_in,
@@ -39,6 +26,16 @@ ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const 
                     .pgrad = NDP_NONE};
     NDP_TRY(copy_operands(arena, in, n_in, &c->in));
     return copy_operands(arena, out, n_out, &c->out);
+}
+
+ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device) {
+    const ndp_kernel *kernel = device->kernels[c->op->id];
+    if (c->kind != NDP_CALL_KERNEL)
+        return NDP_OK;
+    if (!kernel)
+        return NDP_FAIL(NDP_ENOTSUP, "the device %s has no kernel for %s", device->name, c->op->name);
+    c->kernel = kernel;
+    return NDP_OK;
 }
 
 int64_t ndp_call_elements(const ndp_call *c) {
@@ -60,21 +57,19 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
     ndp_op_attr attr = c->attr;
     if (c->pgrad != NDP_NONE)
         attr.accumulate = opts->accumulate >> c->pgrad & 1u;
-    ndp_op_call call = {.attr = &attr,
-                        .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate],
-                        .threads = opts->threads,
-                        .split_sums = opts->split_sums};
+    ndp_op_call call = {.op = c->op,
+                        .attr = &attr,
+                        .exec = opts->exec,
+                        .queue = opts->queue,
+                        .plan = c->plan[c->pgrad != NDP_NONE && attr.accumulate]};
     for (int k = 0; k < c->n_in; k++)
         call.in[k] = resolve(&c->in[k], opts->bases);
     for (int k = 0; k < c->n_out; k++)
         call.out[k] = resolve(&c->out[k], opts->bases);
     if (c->scratch != NDP_NONE)
         call.scratch = (char *)opts->bases[c->scratch] + c->scratch_offset;
-    if (c->kind == NDP_CALL_KERNEL)
-        c->op->kernel[opts->backend](&call);
-    else
-        NDP_TRY(opts->collective(opts->user, index, c, &call));
+    NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
     if (opts->op_seconds)
-        opts->op_seconds[ndp_op_index(c->op)] += ndp_now() - start;
+        opts->op_seconds[c->op->id] += ndp_now() - start;
     return NDP_OK;
 }

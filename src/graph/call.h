@@ -30,8 +30,9 @@ typedef struct ndp_call {
     const char *what; /* the tensor or buffer, for messages; borrowed */
     bool in_place;    /* the ranks share the memory: nothing moves */
     /* kernels */
-    void *plan[2]; /* [1]: with attr.accumulate, for calls that write a parameter gradient */
-    int scratch;   /* base of the scratch memory, and where in it */
+    const ndp_kernel *kernel; /* see ndp_call_find_kernel */
+    void *plan[2];            /* [1]: with attr.accumulate, for calls that write a parameter gradient */
+    int scratch;              /* base of the scratch memory, and where in it */
     size_t scratch_offset;
     int pgrad; /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
     double flops, bytes;
@@ -41,12 +42,14 @@ typedef struct ndp_call {
 NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                                  const ndp_operand *in, int n_in, const ndp_operand *out, int n_out);
 
+/* Takes the call's kernel from those of the device; a collective has none. NDP_ENOTSUP: nor has the device. */
+ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device);
+
 /* How calls run. bases[b]: the address behind each base. Bit k of `accumulate`: the k-th parameter gradient of the list
  * is added to. op_seconds: the time by op is added there (NULL: not measured). */
 typedef struct ndp_call_opts {
-    ndp_backend backend;
-    int threads;
-    int split_sums; /* as at lowering */
+    const ndp_exec *exec; /* as at lowering */
+    ndp_queue *queue;
     void *const *bases;
     uint32_t accumulate;
     double *op_seconds;
@@ -55,16 +58,6 @@ typedef struct ndp_call_opts {
     void *user;
 } ndp_call_opts;
 NDP_API ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts);
-
-/* Number of an op in the list of all ops, and the other way round. */
-enum {
-    NDP_OP_COUNT = 0
-#define NDP_OP_ONE(name) +1
-    NDP_OPS(NDP_OP_ONE)
-#undef NDP_OP_ONE
-};
-int ndp_op_index(const ndp_op *op);
-const char *ndp_op_name(int index);
 
 /* Elements of one rank's part of a collective (all_gather, reduce_scatter, all_to_all), or of the buffer. */
 int64_t ndp_call_elements(const ndp_call *c);

@@ -147,10 +147,8 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
 }
 
 static ndp_op_call shapes_of(const lowering *l, const ndp_call *c, const ndp_op_attr *attr) {
-    ndp_op_call shapes = {.attr = attr,
-                          .plan = c->plan[attr->accumulate && c->pgrad != NDP_NONE],
-                          .threads = l->opts->threads,
-                          .split_sums = l->opts->split_sums};
+    ndp_op_call shapes = {
+        .op = c->op, .attr = attr, .exec = l->opts->exec, .plan = c->plan[attr->accumulate && c->pgrad != NDP_NONE]};
     for (int k = 0; k < c->n_in; k++)
         shapes.in[k] = c->in[k].view;
     for (int k = 0; k < c->n_out; k++)
@@ -175,24 +173,24 @@ static void live(work *w, int root, size_t bytes, int at) {
 /* Enough for both ways of a call that may add to a parameter gradient. */
 static size_t scratch_bytes(const lowering *l, const ndp_call *c) {
     size_t most = 0;
-    for (int add = 0; c->op->scratch && add <= (c->pgrad != NDP_NONE); add++) {
+    for (int add = 0; c->kernel && c->kernel->scratch && add <= (c->pgrad != NDP_NONE); add++) {
         ndp_op_attr attr = c->attr;
         attr.accumulate |= add;
         ndp_op_call shapes = shapes_of(l, c, &attr);
-        size_t bytes = c->op->scratch(&shapes, l->opts->backend);
+        size_t bytes = c->kernel->scratch(&shapes);
         most = bytes > most ? bytes : most;
     }
     return most;
 }
 
 static ndp_status prepare_call(const lowering *l, ndp_call *c) {
-    if (!c->op->prepare || !l->opts->prepare || l->opts->backend != NDP_BACKEND_CPU)
+    if (!c->kernel || !c->kernel->prepare || !l->opts->exec->device->executes)
         return NDP_OK;
     for (int add = 0; add <= (c->pgrad != NDP_NONE); add++) {
         ndp_op_attr attr = c->attr;
         attr.accumulate |= add;
         ndp_op_call shapes = shapes_of(l, c, &attr);
-        NDP_TRY(c->op->prepare(&shapes));
+        NDP_TRY(c->kernel->prepare(&shapes));
         c->plan[add] = shapes.plan;
     }
     return NDP_OK;
@@ -274,6 +272,7 @@ static void wait_for_operands(const lowering *l, ndp_list *list, const ndp_node 
 
 static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
     const ndp_view *in = &c->in[0].view, *out = &c->out[0].view;
+    NDP_TRY(ndp_call_find_kernel(c, l->opts->exec->device));
     if (c->kind != NDP_CALL_KERNEL && (in->ld != in->cols || out->ld != out->cols))
         return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
     if (c->kind != NDP_CALL_KERNEL)
@@ -292,8 +291,7 @@ static ndp_status lower_list(const lowering *l, ndp_node_list from, const bool *
         return NDP_FAIL(NDP_ENOMEM, "unit %s: no memory for its program", l->g->name);
     for (int i = 0; i < nodes->n; i++) {
         const ndp_node *n = &nodes->items[i];
-        bool mark = !n->op->kernel[0] && n->op->collective == NDP_LOCAL;
-        if ((run && !run[i]) || mark)
+        if ((run && !run[i]) || ndp_op_kinds[n->op->id] == NDP_KIND_MARK)
             continue;
         wait_for_operands(l, list, n);
         ndp_operand in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];

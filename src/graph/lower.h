@@ -64,13 +64,11 @@ typedef struct ndp_unit_program {
 } ndp_unit_program;
 
 typedef struct ndp_lower_opts {
-    ndp_backend backend;
-    int threads;
-    int split_sums; /* of every call (ops/op.h) */
-    bool prepare;   /* make the kernels' plans; false for a dry run */
+    const ndp_exec *exec;
 } ndp_lower_opts;
 
-/* Lowers a graph (derived, or forward only). The program borrows the graph. */
+/* Lowers a graph (derived, or forward only) to the kernels of a device, and makes their plans if the device executes.
+ * The program borrows the graph. NDP_ENOTSUP: the device has no kernel for an op. */
 NDP_API ndp_status ndp_lower(const ndp_graph *g, const ndp_lower_opts *opts, ndp_unit_program *out);
 void ndp_unit_program_release(ndp_unit_program *p);
 /* The calls of a phase as text, a line each; nothing for an empty list. `mesh`: whose groups collectives run over. */

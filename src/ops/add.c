@@ -1,5 +1,4 @@
 /* c = a + b, of equal matrices or of a matrix and a row. */
-#include "ops/cpu/rows.h"
 #include "ops/shape.h"
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -21,15 +20,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 2, 1, &c->out[0], 1, flops, bytes);
 }
 
-static void kernel_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->out[0].rows; t++)
-        for (int64_t j = 0; j < c->out[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[0], t, j) + ndp_view_get(&c->in[1], t, j));
-}
-
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->add); }
-
 const ndp_op ndp_op_add = {
+    .id = NDP_OP_add,
     .name = "add",
     .n_in = 2,
     .n_out = 1,
@@ -37,7 +29,6 @@ const ndp_op ndp_op_add = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };
 
 /* y += b, b one row for all -------------------------------------------------------------------------------------- */
@@ -63,16 +54,8 @@ static void bias_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 2, 1, &c->out[0], 1, flops, bytes);
 }
 
-static void bias_ref(const ndp_op_call *c) {
-    const ndp_view *y = &c->in[0];
-    for (int64_t t = 0; t < y->rows; t++)
-        for (int64_t j = 0; j < y->cols; j++)
-            ndp_view_set(y, t, j, ndp_view_get(y, t, j) + ndp_view_get(&c->in[1], 0, j));
-}
-
-static void bias_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->add_bias); }
-
 const ndp_op ndp_op_add_bias = {
+    .id = NDP_OP_add_bias,
     .name = "add_bias",
     .n_in = 2,
     .n_out = 1,
@@ -80,5 +63,4 @@ const ndp_op ndp_op_add_bias = {
     .shape = bias_shape,
     .backward = bias_backward,
     .cost = bias_cost,
-    .kernel = {bias_cpu, bias_ref},
 };

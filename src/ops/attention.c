@@ -1,10 +1,9 @@
-/* attention, attention_bwd: tables and `ref` kernels. The cpu kernels are in cpu/attention_*.
+/* attention, attention_bwd.
  *
  * p[t,s] = exp(scale q[t].k[s] - lse[t]) over the keys that t sees; o = p v. Backward, with delta[t] = do[t].o[t]:
  * ds[t,s] = p[t,s] (do[t].v[s] - delta[t]), dq = scale ds k, dk = scale ds^T q, dv = p^T do.
  * With a cap c a score x becomes c tanh(x / c) before the softmax, and ds gains the slope of that, 1 - (score / c)^2.
  */
-#include "ops/cpu/attention_cpu.h"
 #include "ops/shape.h"
 
 #include <math.h>
@@ -95,143 +94,8 @@ static void attention_bwd_cost(const ndp_op_call *c, double *flops, double *byte
     *flops = 10 * causal_pairs(c->in[B_Q].rows, c->in[B_K].rows, c->attr->window) * c->attr->heads * c->attr->head_dim;
 }
 
-/* --- ref: plain loops in fp64; scratch: two rows of head_dim --- */
-
-static size_t ref_scratch(const ndp_op_call *c) { return 2 * sizeof(double) * (size_t)c->attr->head_dim; }
-
-static size_t attention_scratch(const ndp_op_call *c, ndp_backend backend) {
-    return backend == NDP_BACKEND_REF ? ref_scratch(c) : ndp_attention_cpu_scratch(c);
-}
-
-static size_t attention_bwd_scratch(const ndp_op_call *c, ndp_backend backend) {
-    return backend == NDP_BACKEND_REF ? ref_scratch(c) : ndp_attention_bwd_cpu_scratch(c);
-}
-
-/* The operands that decide who sees whom and how strongly. */
-typedef struct ref_scores {
-    const ndp_op_attr *attr;
-    const ndp_view *q, *k, *q_pos, *q_low, *k_pos;
-} ref_scores;
-
-static double dot(const ndp_view *a, int64_t row_a, int64_t col_a, const ndp_view *b, int64_t row_b, int64_t col_b,
-                  int n) {
-    double sum = 0;
-    for (int i = 0; i < n; i++)
-        sum += ndp_view_get(a, row_a, col_a + i) * ndp_view_get(b, row_b, col_b + i);
-    return sum;
-}
-
-static bool sees(const ref_scores *r, int64_t t, int64_t s) {
-    double pos = ndp_view_get(r->q_pos, t, 0), low = ndp_view_get(r->q_low, t, 0), key = ndp_view_get(r->k_pos, s, 0);
-    if (r->attr->window > 0)
-        low = fmax(low, pos - r->attr->window + 1);
-    return low <= key && key <= pos;
-}
-
-static int kv_head(const ndp_op_attr *a, int h) { return h / (a->heads / a->kv_heads); }
-
-static double score(const ref_scores *r, int64_t t, int h, int64_t s) {
-    int d = r->attr->head_dim;
-    double x = r->attr->scale * dot(r->q, t, (int64_t)h * d, r->k, s, (int64_t)kv_head(r->attr, h) * d, d);
-    return r->attr->cap > 0 ? r->attr->cap * tanh(x / r->attr->cap) : x;
-}
-
-static void attention_ref_row(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
-    int d = c->attr->head_dim;
-    int64_t v_col = (int64_t)kv_head(c->attr, h) * d;
-    double *acc = c->scratch, max = -INFINITY, sum = 0;
-    bool any = false;
-    for (int i = 0; i < d; i++)
-        acc[i] = 0;
-    for (int64_t s = 0; s < r->k->rows; s++)
-        if (sees(r, t, s)) {
-            max = fmax(max, score(r, t, h, s));
-            any = true;
-        }
-    for (int64_t s = 0; s < r->k->rows; s++) {
-        if (!sees(r, t, s))
-            continue;
-        double p = exp(score(r, t, h, s) - max);
-        sum += p;
-        for (int i = 0; i < d; i++)
-            acc[i] += p * ndp_view_get(&c->in[V], s, v_col + i);
-    }
-    for (int i = 0; i < d; i++)
-        ndp_view_set(&c->out[0], t, (int64_t)h * d + i, any ? acc[i] / sum : 0);
-    if (c->out[1].data)
-        ndp_view_set(&c->out[1], t, h, any ? max + log(sum) : -INFINITY);
-}
-
-static void attention_ref(const ndp_op_call *c) {
-    ref_scores r = {c->attr, &c->in[Q], &c->in[K], &c->in[Q_POS], &c->in[Q_LOW], &c->in[K_POS]};
-    for (int64_t t = 0; t < c->in[Q].rows; t++)
-        for (int h = 0; h < c->attr->heads; h++)
-            attention_ref_row(c, &r, t, h);
-}
-
-/* p and ds of one pair that sees each other. */
-static void ref_pair(const ndp_op_call *c, const ref_scores *r, int64_t t, int h, int64_t s, double *p, double *ds) {
-    int d = c->attr->head_dim;
-    int64_t col = (int64_t)h * d, kv_col = (int64_t)kv_head(c->attr, h) * d;
-    double delta = dot(&c->in[B_DO], t, col, &c->in[B_O], t, col, d), x = score(r, t, h, s);
-    *p = exp(x - ndp_view_get(&c->in[B_LSE], t, h));
-    *ds = *p * (dot(&c->in[B_DO], t, col, &c->in[B_V], s, kv_col, d) - delta);
-    if (r->attr->cap > 0)
-        *ds *= 1 - x / r->attr->cap * (x / r->attr->cap);
-}
-
-static void ref_dq(const ndp_op_call *c, const ref_scores *r, int64_t t, int h) {
-    int d = c->attr->head_dim;
-    double *acc = c->scratch, p, ds;
-    for (int i = 0; i < d; i++)
-        acc[i] = 0;
-    for (int64_t s = 0; s < r->k->rows; s++) {
-        if (!sees(r, t, s))
-            continue;
-        ref_pair(c, r, t, h, s, &p, &ds);
-        for (int i = 0; i < d; i++)
-            acc[i] += ds * ndp_view_get(r->k, s, (int64_t)kv_head(c->attr, h) * d + i);
-    }
-    for (int i = 0; i < d; i++)
-        ndp_view_set(&c->out[0], t, (int64_t)h * d + i, c->attr->scale * acc[i]);
-}
-
-static void ref_dk_dv(const ndp_op_call *c, const ref_scores *r, int64_t s, int kv) {
-    int d = c->attr->head_dim, group = c->attr->heads / c->attr->kv_heads;
-    double *dk = c->scratch, *dv = dk + d, p, ds;
-    for (int i = 0; i < d; i++)
-        dk[i] = dv[i] = 0;
-    for (int h = kv * group; h < (kv + 1) * group; h++)
-        for (int64_t t = 0; t < r->q->rows; t++) {
-            if (!sees(r, t, s))
-                continue;
-            ref_pair(c, r, t, h, s, &p, &ds);
-            for (int i = 0; i < d; i++) {
-                dk[i] += ds * ndp_view_get(r->q, t, (int64_t)h * d + i);
-                dv[i] += p * ndp_view_get(&c->in[B_DO], t, (int64_t)h * d + i);
-            }
-        }
-    for (int i = 0; i < d; i++) {
-        if (c->out[1].data)
-            ndp_view_set(&c->out[1], s, (int64_t)kv * d + i, c->attr->scale * dk[i]);
-        if (c->out[2].data)
-            ndp_view_set(&c->out[2], s, (int64_t)kv * d + i, dv[i]);
-    }
-}
-
-static void attention_bwd_ref(const ndp_op_call *c) {
-    ref_scores r = {c->attr, &c->in[B_Q], &c->in[B_K], &c->in[B_Q_POS], &c->in[B_Q_LOW], &c->in[B_K_POS]};
-    if (c->out[0].data)
-        for (int64_t t = 0; t < r.q->rows; t++)
-            for (int h = 0; h < c->attr->heads; h++)
-                ref_dq(c, &r, t, h);
-    if (c->out[1].data || c->out[2].data)
-        for (int64_t s = 0; s < r.k->rows; s++)
-            for (int kv = 0; kv < c->attr->kv_heads; kv++)
-                ref_dk_dv(c, &r, s, kv);
-}
-
 const ndp_op ndp_op_attention = {
+    .id = NDP_OP_attention,
     .name = "attention",
     .n_in = 6,
     .n_out = 2,
@@ -239,17 +103,14 @@ const ndp_op ndp_op_attention = {
     .shape = attention_shape,
     .backward = attention_backward,
     .cost = attention_cost,
-    .scratch = attention_scratch,
-    .kernel = {[NDP_BACKEND_CPU] = ndp_attention_cpu, [NDP_BACKEND_REF] = attention_ref},
 };
 
 const ndp_op ndp_op_attention_bwd = {
+    .id = NDP_OP_attention_bwd,
     .name = "attention_bwd",
     .n_in = 9,
     .n_out = 3,
     .alias = -1,
     .shape = attention_bwd_shape,
     .cost = attention_bwd_cost,
-    .scratch = attention_bwd_scratch,
-    .kernel = {[NDP_BACKEND_CPU] = ndp_attention_bwd_cpu, [NDP_BACKEND_REF] = attention_bwd_ref},
 };

@@ -62,8 +62,9 @@ static ndp_status all_reduce_backward(ndp_bwd *b) {
     return g < 0 || !b->wants(b, 0) ? NDP_OK : b->pass_grad(b, 0, g);
 }
 
-#define COLLECTIVE(id, what, shape_rule, rule, in_place)                                                               \
-    const ndp_op ndp_op_##id = {.name = #id,                                                                           \
+#define COLLECTIVE(op, what, shape_rule, rule, in_place)                                                               \
+    const ndp_op ndp_op_##op = {.id = NDP_OP_##op,                                                                     \
+                                .name = #op,                                                                           \
                                 .n_in = 1,                                                                             \
                                 .n_out = 1,                                                                            \
                                 .alias = in_place,                                                                     \
@@ -89,4 +90,11 @@ static ndp_status given_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_v
 static ndp_status given_backward(ndp_bwd *b) { return b->wants(b, 0) ? b->pass_grad(b, 0, b->in[1]) : NDP_OK; }
 
 const ndp_op ndp_op_given_gradient = {
-    .name = "given_gradient", .n_in = 2, .n_out = 0, .alias = -1, .shape = given_shape, .backward = given_backward};
+    .id = NDP_OP_given_gradient,
+    .name = "given_gradient",
+    .n_in = 2,
+    .n_out = 0,
+    .alias = -1,
+    .shape = given_shape,
+    .backward = given_backward,
+};

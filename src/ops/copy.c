@@ -1,5 +1,4 @@
 /* y = x, and an earlier gradient, in another storage type, or in another place. */
-#include "ops/cpu/rows.h"
 #include "ops/shape.h"
 
 static bool is_real(ndp_dtype t) { return t == NDP_F32 || t == NDP_BF16 || t == NDP_F64; }
@@ -23,18 +22,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 1, 1, &c->out[0], 0, flops, bytes);
 }
 
-static void kernel_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->out[0].rows; t++)
-        for (int64_t j = 0; j < c->out[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j,
-                         ndp_view_get(&c->in[0], t, j) + (ndp_present(&c->in[1]) ? ndp_view_get(&c->in[1], t, j) : 0));
-}
-
-static void kernel_cpu(const ndp_op_call *c) {
-    ndp_rows_run(c, c->out[0].rows, ndp_present(&c->in[1]) ? ndp_rows_best()->copy_sum : ndp_rows_best()->copy);
-}
-
 const ndp_op ndp_op_copy = {
+    .id = NDP_OP_copy,
     .name = "copy",
     .n_in = 2,
     .n_out = 1,
@@ -43,5 +32,4 @@ const ndp_op ndp_op_copy = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };

@@ -1,7 +1,6 @@
 /* heads_split, heads_merge: rows with all their heads become one block of rows a part, each with its heads, as an
  * exchange between ranks wants them; and back. */
 #include "ops/heads.h"
-#include "ops/cpu/rows.h"
 #include "ops/shape.h"
 
 static ndp_status check(const char *op, const ndp_op_attr *a, const ndp_view *in) {
@@ -51,32 +50,8 @@ static void merge_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 1, 1, &c->out[0], (double)(ndp_heads_of(c->attr).repeats - 1), flops, bytes);
 }
 
-static void split_ref(const ndp_op_call *c) {
-    const ndp_view *x = &c->in[0], *y = &c->out[0];
-    ndp_heads h = ndp_heads_of(c->attr);
-    for (int64_t p = 0; p < c->attr->parts; p++)
-        for (int64_t t = 0; t < x->rows; t++)
-            for (int64_t j = 0; j < h.width; j++)
-                ndp_view_set(y, p * x->rows + t, j, ndp_view_get(x, t, ndp_heads_run(&h, p) * h.width + j));
-}
-
-static void merge_ref(const ndp_op_call *c) {
-    const ndp_view *y = &c->in[0], *x = &c->out[0];
-    ndp_heads h = ndp_heads_of(c->attr);
-    for (int64_t t = 0; t < x->rows; t++)
-        for (int64_t j = 0; j < x->cols; j++) {
-            double sum = 0;
-            int64_t p, end;
-            for (ndp_heads_parts(&h, j / h.width, &p, &end); p < end; p++)
-                sum += ndp_view_get(y, p * x->rows + t, j % h.width);
-            ndp_view_set(x, t, j, sum);
-        }
-}
-
-static void split_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->heads_split); }
-static void merge_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->out[0].rows, ndp_rows_best()->heads_merge); }
-
 const ndp_op ndp_op_heads_split = {
+    .id = NDP_OP_heads_split,
     .name = "heads_split",
     .n_in = 1,
     .n_out = 1,
@@ -84,10 +59,10 @@ const ndp_op ndp_op_heads_split = {
     .shape = split_shape,
     .backward = split_backward,
     .cost = split_cost,
-    .kernel = {split_cpu, split_ref},
 };
 
 const ndp_op ndp_op_heads_merge = {
+    .id = NDP_OP_heads_merge,
     .name = "heads_merge",
     .n_in = 1,
     .n_out = 1,
@@ -95,5 +70,4 @@ const ndp_op ndp_op_heads_merge = {
     .shape = merge_shape,
     .backward = merge_backward,
     .cost = merge_cost,
-    .kernel = {merge_cpu, merge_ref},
 };

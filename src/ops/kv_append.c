@@ -1,5 +1,4 @@
 /* Writes new rows into a cache of keys or values; only generation uses it. */
-#include "ops/ref.h"
 #include "ops/shape.h"
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -16,22 +15,12 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     *bytes = 2 * ndp_view_bytes(&c->in[0]);
 }
 
-/* A copy is the same on every backend. */
-static void kernel(const ndp_op_call *c) {
-    const ndp_view *from = &c->in[0], *cache = &c->in[2];
-    size_t size = ndp_dtype_size(from->dtype);
-    int64_t row = ndp_ref_int(&c->in[1], 0);
-    for (int64_t i = 0; i < from->rows; i++)
-        memcpy((char *)cache->data + (size_t)((row + i) * cache->ld) * size,
-               (const char *)from->data + (size_t)(i * from->ld) * size, (size_t)from->cols * size);
-}
-
 const ndp_op ndp_op_kv_append = {
+    .id = NDP_OP_kv_append,
     .name = "kv_append",
     .n_in = 3,
     .n_out = 1,
     .alias = 2,
     .shape = shape,
     .cost = cost,
-    .kernel = {kernel, kernel},
 };

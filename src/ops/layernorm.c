@@ -1,9 +1,5 @@
 /* y = (x - mean) rstd w + b with rstd = (var(x) + eps)^-1/2, and the gradients (arXiv:1607.06450). */
-#include "ops/cpu/rows.h"
-#include "ops/ref.h"
 #include "ops/shape.h"
-
-#include <math.h>
 
 enum { STATS = 2 }; /* columns: mean, rstd */
 
@@ -39,28 +35,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 3, 2, &c->in[0], 7, flops, bytes);
 }
 
-static void kernel_ref(const ndp_op_call *c) {
-    const ndp_view *x = &c->in[0], *b = &c->in[2];
-    double n = (double)x->cols;
-    for (int64_t t = 0; t < x->rows; t++) {
-        double mean = 0, variance = 0;
-        for (int64_t j = 0; j < x->cols; j++)
-            mean += ndp_view_get(x, t, j) / n;
-        for (int64_t j = 0; j < x->cols; j++)
-            variance += pow(ndp_view_get(x, t, j) - mean, 2) / n;
-        double rstd = 1.0 / sqrt(variance + c->attr->eps);
-        ndp_view_set(&c->out[1], t, 0, mean);
-        ndp_view_set(&c->out[1], t, 1, rstd);
-        for (int64_t j = 0; j < x->cols; j++)
-            ndp_view_set(&c->out[0], t, j,
-                         (ndp_view_get(x, t, j) - mean) * rstd * ndp_view_get(&c->in[1], 0, j) +
-                             (ndp_present(b) ? ndp_view_get(b, 0, j) : 0));
-    }
-}
-
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->layernorm); }
-
 const ndp_op ndp_op_layernorm = {
+    .id = NDP_OP_layernorm,
     .name = "layernorm",
     .n_in = 3,
     .n_out = 2,
@@ -69,7 +45,6 @@ const ndp_op ndp_op_layernorm = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };
 
 static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -88,27 +63,8 @@ static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 5, 1, &c->in[0], 12, flops, bytes);
 }
 
-static void dx_ref(const ndp_op_call *c) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1], *w = &c->in[2], *acc = &c->in[4];
-    double n = (double)x->cols;
-    for (int64_t t = 0; t < x->rows; t++) {
-        double mean = ndp_view_get(&c->in[3], t, 0), rstd = ndp_view_get(&c->in[3], t, 1), sum = 0, along = 0;
-        for (int64_t j = 0; j < x->cols; j++) {
-            double g = ndp_view_get(dy, t, j) * ndp_view_get(w, 0, j);
-            sum += g / n;
-            along += g * (ndp_view_get(x, t, j) - mean) * rstd / n;
-        }
-        for (int64_t j = 0; j < x->cols; j++) {
-            double g = ndp_view_get(dy, t, j) * ndp_view_get(w, 0, j), z = (ndp_view_get(x, t, j) - mean) * rstd;
-            double d = rstd * (g - sum - z * along);
-            ndp_view_set(&c->out[0], t, j, ndp_present(acc) ? ndp_view_get(acc, t, j) + d : d);
-        }
-    }
-}
-
-static void dx_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->layernorm_dx); }
-
 const ndp_op ndp_op_layernorm_dx = {
+    .id = NDP_OP_layernorm_dx,
     .name = "layernorm_dx",
     .n_in = 5,
     .n_out = 1,
@@ -116,7 +72,6 @@ const ndp_op ndp_op_layernorm_dx = {
     .alias = -1,
     .shape = dx_shape,
     .cost = dx_cost,
-    .kernel = {dx_cpu, dx_ref},
 };
 
 static ndp_status dw_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -132,27 +87,12 @@ static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 3, 1, &c->in[0], 4, flops, bytes);
 }
 
-static void dw_ref(const ndp_op_call *c) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1], *stats = &c->in[2];
-    for (int64_t j = 0; j < x->cols; j++) {
-        double sum = 0;
-        for (int64_t t = 0; t < x->rows; t++)
-            sum += ndp_view_get(dy, t, j) * (ndp_view_get(x, t, j) - ndp_view_get(stats, t, 0)) *
-                   ndp_view_get(stats, t, 1);
-        ndp_ref_give(&c->out[0], 0, j, sum, c->attr->accumulate);
-    }
-}
-
-static void dw_cpu(const ndp_op_call *c) {
-    ndp_rows_run(c, ndp_column_blocks(c->out[0].cols), ndp_rows_best()->layernorm_dw);
-}
-
 const ndp_op ndp_op_layernorm_dw = {
+    .id = NDP_OP_layernorm_dw,
     .name = "layernorm_dw",
     .n_in = 3,
     .n_out = 1,
     .alias = -1,
     .shape = dw_shape,
     .cost = dw_cost,
-    .kernel = {dw_cpu, dw_ref},
 };

@@ -5,11 +5,7 @@
  * With g = dy w the gradient of m is -1/2 rstd^3 sum(g x), summed over the ranks like m, and dx = g rstd + 2 c x dm
  * where mean_squares is c sum(x^2).
  * The first part of dx is kept wide, so that dx is rounded once, as that of rmsnorm is. */
-#include "ops/cpu/rows.h"
-#include "ops/ref.h"
 #include "ops/shape.h"
-
-#include <math.h>
 
 static bool is_column_of(const ndp_view *v, const ndp_view *x) {
     return v->rows == x->rows && v->cols == 1 && v->dtype == ndp_wide(x->dtype);
@@ -34,18 +30,8 @@ static void squares_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 1, 1, &c->in[0], 2, flops, bytes);
 }
 
-static void squares_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->in[0].rows; t++) {
-        double sum = 0;
-        for (int64_t j = 0; j < c->in[0].cols; j++)
-            sum += pow(ndp_view_get(&c->in[0], t, j), 2);
-        ndp_view_set(&c->out[0], t, 0, sum * c->attr->scale);
-    }
-}
-
-static void squares_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->mean_squares); }
-
 const ndp_op ndp_op_mean_squares = {
+    .id = NDP_OP_mean_squares,
     .name = "mean_squares",
     .n_in = 1,
     .n_out = 1,
@@ -53,7 +39,6 @@ const ndp_op ndp_op_mean_squares = {
     .shape = squares_shape,
     .backward = squares_backward,
     .cost = squares_cost,
-    .kernel = {squares_cpu, squares_ref},
 };
 
 static ndp_status squares_dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -73,18 +58,8 @@ static void squares_dx_cost(const ndp_op_call *c, double *flops, double *bytes) 
     ndp_cost_stream(c, 3, 1, &c->in[1], 2, flops, bytes);
 }
 
-static void squares_dx_ref(const ndp_op_call *c) {
-    const ndp_view *x = &c->in[1], *acc = &c->in[2];
-    for (int64_t t = 0; t < x->rows; t++)
-        for (int64_t j = 0; j < x->cols; j++) {
-            double d = 2 * c->attr->scale * ndp_view_get(&c->in[0], t, 0) * ndp_view_get(x, t, j);
-            ndp_view_set(&c->out[0], t, j, ndp_present(acc) ? ndp_view_get(acc, t, j) + d : d);
-        }
-}
-
-static void squares_dx_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[1].rows, ndp_rows_best()->mean_squares_dx); }
-
 const ndp_op ndp_op_mean_squares_dx = {
+    .id = NDP_OP_mean_squares_dx,
     .name = "mean_squares_dx",
     .n_in = 3,
     .n_out = 1,
@@ -92,7 +67,6 @@ const ndp_op ndp_op_mean_squares_dx = {
     .alias = -1,
     .shape = squares_dx_shape,
     .cost = squares_dx_cost,
-    .kernel = {squares_dx_cpu, squares_dx_ref},
 };
 
 /* norm_by -------------------------------------------------------------------------------------------------------- */
@@ -125,22 +99,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 3, 2, &c->in[0], 2, flops, bytes);
 }
 
-static double ref_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
-    return ndp_view_get(w, 0, j) + c->attr->unit_offset;
-}
-
-static void kernel_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->in[0].rows; t++) {
-        double r = 1 / sqrt(ndp_view_get(&c->in[2], t, 0) + c->attr->eps);
-        ndp_view_set(&c->out[1], t, 0, r);
-        for (int64_t j = 0; j < c->in[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[0], t, j) * r * ref_weight(c, &c->in[1], j));
-    }
-}
-
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->norm_by); }
-
 const ndp_op ndp_op_norm_by = {
+    .id = NDP_OP_norm_by,
     .name = "norm_by",
     .n_in = 3,
     .n_out = 2,
@@ -148,7 +108,6 @@ const ndp_op ndp_op_norm_by = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };
 
 static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -166,29 +125,12 @@ static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 4, 2, &c->in[0], 5, flops, bytes);
 }
 
-static void dx_ref(const ndp_op_call *c) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1];
-    for (int64_t t = 0; t < x->rows; t++) {
-        double r = ndp_view_get(&c->in[3], t, 0), sum = 0;
-        for (int64_t j = 0; j < x->cols; j++) {
-            double g = ndp_view_get(dy, t, j) * ref_weight(c, &c->in[2], j);
-            sum += g * ndp_view_get(x, t, j);
-            if (ndp_present(&c->out[0]))
-                ndp_view_set(&c->out[0], t, j, g * r);
-        }
-        if (ndp_present(&c->out[1]))
-            ndp_view_set(&c->out[1], t, 0, -0.5 * r * r * r * sum);
-    }
-}
-
-static void dx_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->norm_by_dx); }
-
 const ndp_op ndp_op_norm_by_dx = {
+    .id = NDP_OP_norm_by_dx,
     .name = "norm_by_dx",
     .n_in = 4,
     .n_out = 2,
     .alias = -1,
     .shape = dx_shape,
     .cost = dx_cost,
-    .kernel = {dx_cpu, dx_ref},
 };

@@ -1,21 +1,23 @@
-/* Ops: the vocabulary of unit graphs. An op is one const table: shape rule, backward rule, cost, kernels.
+/* Ops: the vocabulary of unit graphs. An op is one const table of rules: shape, backward, cost. Its kernels are the
+ * devices' (device/device.h): `ref` in ops/ref/, `cpu` in ops/cpu/, a table each, made from the list below.
  *
  * Every operand is a matrix (tensor/view.h). B batch, S sequence, T = B x S local rows (tokens), C hidden, H heads,
  * KV kv heads, D head dim, F ffn, V vocabulary. No broadcasting, no control flow; extents (document starts, positions)
- * are integer operands. Kernels allocate nothing: they get scratch memory, whose size the op states beforehand.
+ * are integer operands. Kernels allocate nothing: they get scratch memory, whose size is known beforehand.
  *
- * Kernels come for two devices: `ref` is plain C loops over ndp_view_get/set, computing in fp64, any storage type, one
- * thread: what the others are tested against. `cpu` is vectorised and threaded (call->threads, OpenMP), for fp32 and
- * bf16 storage, computing and accumulating in fp32. A kernel's result does not depend on the number of threads.
+ * `ref` kernels are plain C loops over ndp_view_get/set, in fp64, for any storage type, on one thread: the reference
+ * that all others are tested against. `cpu` kernels are vectorised and threaded (exec->threads, OpenMP), for fp32 and
+ * bf16 storage, and compute and accumulate in fp32. The result of a kernel does not depend on the number of threads.
  *
- * Layouts differ in how they split sums: over k of a product, over keys, over rows. With call->split_sums one rank's
- * cpu kernels split all of these, as ranks would: the same types, each rounded as often, in another order. What comes
- * out differs by that alone, and is what bounds on layouts are measured by (verify/outcome.h). Each of NDP_SPLITS places
- * to split at rounds other elements to other values.
+ * Layouts differ in how they split sums: over k of a product, over keys, over rows. With NDP_SUMS_SPLIT the cpu kernels
+ * of one rank split all of these as ranks would: the same types, rounded as often, in another order. The results differ
+ * by that alone, and the bounds on layouts are measured by it (verify/outcome.h). Each of the NDP_SPLITS places to
+ * split at rounds other elements to other values.
  */
 #ifndef NDP_OPS_OP_H
 #define NDP_OPS_OP_H
 
+#include "device/device.h"
 #include "tensor/view.h"
 
 enum { NDP_OP_MAX_IN = 9, NDP_OP_MAX_OUT = 4, NDP_SPLITS = 6 };
@@ -51,35 +53,35 @@ typedef struct ndp_op_attr {
     int parts;       /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */
     int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
     bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives,
-                        heads_split:  the gradient arrives wide, and its sum is stored as `type` */
+                        heads_split: the gradient arrives wide, and its sum is stored as `type` */
     ndp_dtype type;  /* copy: of the output; see wide_grad */
-    int all_parts;   /* heads_*: parts of all ranks that hold these heads, of which `parts` from `first` on are cut here
-                      */
+    int all_parts;   /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */
     int group;       /* collectives: an ndp_group_kind */
     int ranks;       /* of that group */
 } ndp_op_attr;
 
+/* One call of an op. While a program is lowered the views have no data: they are the shapes. */
 typedef struct ndp_op_call {
+    const ndp_op *op;
     const ndp_op_attr *attr;
+    const ndp_exec *exec;
+    ndp_queue *queue;             /* of exec->device */
     ndp_view in[NDP_OP_MAX_IN];   /* data == NULL: absent optional operand */
-    ndp_view out[NDP_OP_MAX_OUT]; /* likewise: an output nobody asked for */
-    void *scratch;                /* op->scratch bytes, 64-byte aligned */
-    void *plan;                   /* what op->prepare made, or NULL */
-    int threads;
-    int split_sums; /* 0: sums are not split; 1 .. NDP_SPLITS: at which place */
+    ndp_view out[NDP_OP_MAX_OUT]; /* likewise: an output that nothing reads */
+    void *scratch;                /* as many bytes as the kernel's scratch() returns, 64-byte aligned */
+    void *plan;                   /* what the kernel's prepare() made, or NULL */
 } ndp_op_call;
 
-/* Where a sum of n is split in two; n: it is not. Before half, where a library may do it of itself. */
-static inline int64_t ndp_split_at(int64_t n, int split_sums) {
-    int64_t at = n * split_sums / (2 * NDP_SPLITS + 1);
-    return split_sums == 0 ? n : at > 0 ? at : 1;
+/* The place to split sums at, 1 .. NDP_SPLITS; 0: sums are not split. */
+static inline int ndp_split_place(const ndp_exec *exec) { return exec->sums == NDP_SUMS_SPLIT ? exec->split_place : 0; }
+
+/* Where a sum of n terms is split in two; n: it is not. Before half, where a library may split it by itself. */
+static inline int64_t ndp_split_at(int64_t n, int place) {
+    int64_t at = n * place / (2 * NDP_SPLITS + 1);
+    return place == 0 ? n : at > 0 ? at : 1;
 }
 
-typedef void (*ndp_kernel_function)(const ndp_op_call *call);
-
-typedef enum ndp_backend { NDP_BACKEND_CPU, NDP_BACKEND_REF, NDP_BACKENDS } ndp_backend;
-
-/* What a backward rule may say, implemented by the graph room. Values are small integers; -1 is "none". */
+/* What a backward rule can ask for, implemented by graph/. Values are small integers; -1 is "none". */
 typedef struct ndp_bwd ndp_bwd;
 struct ndp_bwd {
     const ndp_op_attr *attr; /* of the forward node */
@@ -88,10 +90,10 @@ struct ndp_bwd {
     int (*grad_out)(ndp_bwd *b, int i);
     /* True when the gradient of input i is wanted (it depends on an activation or a trainable parameter). */
     bool (*wants)(ndp_bwd *b, int i);
-    /* Adds an op to the graph for the input gradients; outs[k] = i says that its output k is the gradient of in[i] (-1:
-     * an output nobody wants); made[k] becomes the value. When in[i] already has a gradient from another consumer, an
-     * `add` follows, unless acc_slot >= 0: then ins[acc_slot] is filled with that earlier gradient (-1, absent, when
-     * there is none) and the op adds it itself. */
+    /* Adds an op to the graph for the input gradients; outs[k] = i means that its output k is the gradient of in[i]
+     * (-1: of none); made[k] becomes the value. When in[i] already has a gradient from another consumer, an `add`
+     * follows, unless acc_slot >= 0: then ins[acc_slot] is filled with that earlier gradient (-1, absent, when there is
+     * none) and the op adds it itself. */
     ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in, const int *outs,
                              int n_out, int acc_slot, int *made);
     /* Adds an op to the same list whose output is only used by the rule itself; returns that. */
@@ -104,7 +106,172 @@ struct ndp_bwd {
     ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
 };
 
+/* What runs an op. A kernel by rows works on ranges of independent rows, one by columns on blocks of columns of a sum
+ * over rows; threads share these ranges. */
+typedef enum ndp_op_kind {
+    NDP_KIND_ROWS,
+    NDP_KIND_COLUMNS,
+    NDP_KIND_WHOLE,      /* a kernel that spreads its own work */
+    NDP_KIND_COLLECTIVE, /* no kernel: the executor begins it and waits for it */
+    NDP_KIND_MARK        /* runs nothing: it is there for its backward */
+} ndp_op_kind;
+
+/* clang-format off */
+/* The list: one row an op. The ids, the names and every device's table of kernels are made from it.
+ *
+ * `?` marks an optional operand, `~` an integer one (i32). "Wide" is fp32, or fp64 for fp64 (ndp_wide).
+ *
+ * The shape rule names an output's type, but some ops also write the other of fp32 and bf16 if the destination that the
+ * graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), attention's o,
+ * attention_bwd's dq, dk, dv (fp32 of bf16 operands).
+ *
+ * embedding       (ids~ [T,1], table [V,C])                    -> x [T,C]               x[t] = table[ids[t] - first]
+ *                 0 where the table has no such row
+ * embedding_dw    (ids~ [T,1], dx [T,C])                       -> dtable [V,C]
+ *                 summed in row order. Rows not named stay, or become 0 if not accumulating; ids without a row: ignored
+ * linear          (x [T,K], w [N,K], b? [1,N])                 -> y [T,N]               y = x w^T + b
+ * linear_dx       (dy [T,N], w [N,K], acc? [T,K])              -> dx [T,K]              dx = acc + dy w
+ *                 dx and acc are wide with attr.wide_grad
+ * linear_dw       (dy [T,N], x [T,K])                          -> dw [N,K]              dw (+)= dy^T x
+ * linear_db       (dy [T,N])                                   -> db [1,N]              db (+)= sum of rows
+ * rmsnorm         (x [T,G*C], w [1,C])                         -> y [T,G*C], rstd [T,G] y = x rstd w
+ *                 for each run of C columns; G is 1, or the number of heads
+ * rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc? [T,G*C]) -> dx [T,G*C]   dx = acc + d/dx
+ * rmsnorm_dw      (dy [T,G*C], x [T,G*C], rstd [T,G])          -> dw [1,C]
+ * add_rmsnorm     (x [T,C], h [T,C], w [1,C])                  -> s [T,C], y [T,C], rstd [T,1]   s = x + h, y = norm(s)
+ *                 its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
+ * mean_squares    (x [T,C])                                    -> m [T,1] wide          m = attr.scale * sum of x^2
+ *                 this rank's part of a mean
+ * mean_squares_dx (dm [T,1], x [T,C], acc? [T,C])              -> dx [T,C]              acc may be wide
+ * norm_by         (x [T,C], w [1,C], m [T,1])                  -> y [T,C], rstd [T,1]   rmsnorm where m is the mean
+ *                 its dw is rmsnorm_dw
+ * norm_by_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1])     -> dx? [T,C] wide, dm? [T,1]      dx for a given m
+ * layernorm       (x [T,C], w [1,C], b? [1,C])                 -> y [T,C], stats [T,2]  y = (x - mean) rstd w + b
+ *                 stats: mean, rstd
+ * layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx [T,C]     dx = acc + d/dx
+ * layernorm_dw    (dy [T,C], x [T,C], stats [T,2])             -> dw [1,C]
+ * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,R]) -> x in place
+ *                 turns the first R = rotary_dim columns of each head, rotate-half. Table row p: cos of R/2 angles,
+ *                 then sin of R/2. attr: heads, kv_heads, head_dim, rotary_dim, inverse
+ * swiglu          (gu [T,2F]: gate, then up)                   -> a [T,F]               a = silu(gate) up
+ * swiglu_bwd      (da [T,F], gu [T,2F])                        -> dgu [T,2F]
+ * geglu           (gu [T,2F]: gate, then up)                   -> a [T,F]               a = gelu(gate) up
+ * geglu_bwd       (da [T,F], gu [T,2F])                        -> dgu [T,2F]
+ * gelu            (x [T,F])                                    -> a [T,F]               the tanh form
+ * gelu_bwd        (da [T,F], x [T,F])                          -> dx [T,F]
+ * scale           (x [T,N])                                    -> x in place            x = attr.scale x
+ * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
+ * add             (a [T,N], b [T,N])                           -> c [T,N]               c may be a or b
+ * add_bias        (y [T,N], b [1,N])                           -> y in place            b is added to every row
+ * copy            (x [T,N], acc? [T,N])                        -> y [T,N] of attr.type  y = x + acc, rounded once
+ * attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1])
+ *                                                              -> o [T,H*D], lse [T,H]
+ *                 query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query
+ *                 head h reads kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row
+ *                 sees nothing; its o is 0). Positions are rows of the whole (unsharded) micro-batch, so batch rows
+ *                 and documents are one idea.
+ * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~)
+ *                                                              -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
+ *                 o and do may be wide beside bf16 q; dk and dv are wide with attr.wide_grad
+ * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide)
+ *                                                              -> o in place, lse' [T,H]
+ *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +
+ *                 o2 exp(lse2 - lse'); rows that saw nothing (-inf) add nothing. lse' may be lse or lse2.
+ * heads_split     (x [T,H*D])                                  -> y [P*T,n*D]
+ *                 row p*T + t has the heads of part p of row t, P = attr.parts. n = H / P; with fewer heads than parts
+ *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
+ * heads_merge     (y [P*T,n*D])                                -> x [T,H*D]
+ *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
+ * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64)
+ *                                                              -> nll [T,1], dx? [T,C], dw? [V,C]
+ *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
+ *                 bare token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if
+ *                 attr.accumulate.
+ * xent_logits     (x [R,C], w [V,C], labels~ [R,1])            -> logits [R,V] wide, stats [R,3] wide
+ *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
+ *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0
+ *                 where label < 0; then, or when no row has a label, the logits may be anything.
+ * xent_grad       (logits [R,V] wide, stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
+ *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
+ *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
+ *                 logits of one of them, which are overwritten. dx is this slice's part of it, wide with attr.wide_grad.
+ * kv_append       (new [n,X], row~ [1,1], cache [M,X])         -> cache in place        rows row .. row+n-1 = new
+ * reduce_sum      (x [T,1])                                    -> sum [1,1] fp64        sum (+)= rows, in order
+ *
+ * Between the P = attr.ranks ranks of attr.group (ops/collectives.c):
+ * all_gather      (x [R,C])                                    -> y [P*R,C]             the rows of all ranks, in order
+ * reduce_scatter  (x [P*R,C])                                  -> y [R,C]               this rank's rows of the sum
+ * all_reduce      (x)                                          -> x in place            the sum
+ * all_to_all      (x [P*R,C])                                  -> y [P*R,C]             part p, R rows, goes to rank p
+ * shift           (x [R,C])                                    -> y [R,C]               the previous rank's x
+ *
+ * Marks:
+ * enter           (x)                                          -> x in place            its gradient is summed over the
+ *                                                                                       group
+ * given_gradient  (x [T,C], dx [T,C])                          -> nothing               dx is the gradient of x
+ */
+#define NDP_OP_LIST(ROWS, COLUMNS, WHOLE, COLLECTIVE, MARK) \
+    ROWS(embedding) \
+    COLUMNS(embedding_dw) \
+    WHOLE(linear) \
+    WHOLE(linear_dx) \
+    WHOLE(linear_dw) \
+    COLUMNS(linear_db) \
+    ROWS(rmsnorm) \
+    ROWS(rmsnorm_dx) \
+    COLUMNS(rmsnorm_dw) \
+    ROWS(add_rmsnorm) \
+    ROWS(layernorm) \
+    ROWS(layernorm_dx) \
+    COLUMNS(layernorm_dw) \
+    ROWS(mean_squares) \
+    ROWS(mean_squares_dx) \
+    ROWS(norm_by) \
+    ROWS(norm_by_dx) \
+    ROWS(rope) \
+    ROWS(swiglu) \
+    ROWS(swiglu_bwd) \
+    ROWS(geglu) \
+    ROWS(geglu_bwd) \
+    ROWS(gelu) \
+    ROWS(gelu_bwd) \
+    ROWS(scale) \
+    ROWS(cap) \
+    ROWS(add) \
+    ROWS(add_bias) \
+    ROWS(copy) \
+    WHOLE(attention) \
+    WHOLE(attention_bwd) \
+    ROWS(attention_merge) \
+    ROWS(heads_split) \
+    ROWS(heads_merge) \
+    WHOLE(xent) \
+    WHOLE(xent_logits) \
+    WHOLE(xent_grad) \
+    WHOLE(kv_append) \
+    WHOLE(reduce_sum) \
+    COLLECTIVE(all_gather) \
+    COLLECTIVE(reduce_scatter) \
+    COLLECTIVE(all_reduce) \
+    COLLECTIVE(all_to_all) \
+    COLLECTIVE(shift) \
+    MARK(enter) \
+    MARK(given_gradient)
+/* clang-format on */
+
+#define NDP_OP_NONE(name)
+/* X(name) for all ops, for those that have kernels, and for those whose kernels work on ranges. */
+#define NDP_OPS(X) NDP_OP_LIST(X, X, X, X, X)
+#define NDP_KERNEL_OPS(X) NDP_OP_LIST(X, X, X, NDP_OP_NONE, NDP_OP_NONE)
+#define NDP_RANGE_OPS(X) NDP_OP_LIST(X, X, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+
+/* NDP_OP_<name>: an op's place in the list, and in each device's table of kernels. */
+#define NDP_OP_ID(name) NDP_OP_##name,
+typedef enum ndp_op_id { NDP_OPS(NDP_OP_ID) NDP_OP_COUNT } ndp_op_id;
+#undef NDP_OP_ID
+
 struct ndp_op {
+    ndp_op_id id;
     const char *name;
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
@@ -113,139 +280,17 @@ struct ndp_op {
     ndp_status (*shape)(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out);
     /* Writes the backward; NULL: not differentiable. */
     ndp_status (*backward)(ndp_bwd *b);
-    /* Multiply-adds counted as 2, and bytes read and written. */
+    /* Multiply-adds counted as 2, and bytes read and written. NULL: a mark. */
     void (*cost)(const ndp_op_call *shapes, double *flops, double *bytes);
-    /* Scratch bytes on a backend; NULL: none. */
-    size_t (*scratch)(const ndp_op_call *shapes, ndp_backend backend);
-    /* Makes call->plan before the run (cpu only); NULL: none needed. Plans belong to the process-wide, locked cache. */
-    ndp_status (*prepare)(ndp_op_call *shapes);
-    ndp_kernel_function kernel[NDP_BACKENDS]; /* none: a collective, or a mark for the backward that does nothing */
     ndp_collective collective;
 };
-
-/* The list. `?` marks an optional operand, `~` an integer one (i32). "Wide" is fp32, or fp64 for fp64 (ndp_wide).
- *
- * The shape rule names an output's type, but some ops also write the other of fp32 and bf16 when the destination that
- * the graph gives has it: copy, heads_split, heads_merge, add, linear (fp32 of bf16 operands), attention's o,
- * attention_bwd's dq, dk, dv (fp32 of bf16 operands).
- *
- * embedding       (ids~ [T,1], table [V,C])                         -> x [T,C]                    x[t] = table[ids[t] -
- * first] 0 where the table has no such row embedding_dw    (ids~, dx [T,C])                                  -> dtable
- * [V,C] summed in row order; rows not named stay, or become 0 when not accumulating; ids without a row: ignored linear
- * (x [T,K], w [N,K], b? [1,N])                      -> y [T,N]                    y = x w^T + b linear_dx       (dy
- * [T,N], w [N,K], acc? [T,K])                   -> dx [T,K]                   dx = acc + dy w dx and acc are wide with
- * attr.wide_grad linear_dw       (dy [T,N], x [T,K])                               -> dw [N,K]                   dw
- * (+)= dy^T x linear_db       (dy [T,N])                                        -> db [1,N]                   db (+)=
- * sum of rows rmsnorm         (x [T,G*C], w [1,C])                              -> y [T,G*C], rstd [T,G]      y = x
- * rstd w, for each run of C columns (G: 1, or heads) rmsnorm_dx      (dy [T,G*C], x [T,G*C], w [1,C], rstd [T,G], acc?
- * [T,G*C]) -> dx [T,G*C]         dx = acc + d/dx rmsnorm_dw      (dy [T,G*C], x [T,G*C], rstd [T,G])               ->
- * dw [1,C] add_rmsnorm     (x [T,C], h [T,C], w [1,C])                       -> s [T,C], y [T,C], rstd [T,1]   s = x +
- * h, y = norm(s) its backward: ds = rmsnorm_dx(dy, s, w, rstd, acc = gradient arriving at s); dx = dh = ds (one value)
- * mean_squares    (x [T,C])                                         -> m [T,1] wide               m = attr.scale * sum
- * of x^2: this rank's part of a mean mean_squares_dx (dm [T,1], x [T,C], acc? [T,C], wide or not)      -> dx [T,C]
- * norm_by         (x [T,C], w [1,C], m [T,1])                       -> y [T,C], rstd [T,1]        rmsnorm where m is
- * the mean; dw is rmsnorm_dw's norm_by_dx      (dy [T,C], x [T,C], w [1,C], rstd [T,1])          -> dx? [T,C] wide, dm?
- * [T,1]  dx for a given m layernorm       (x [T,C], w [1,C], b? [1,C])                      -> y [T,C], stats [T,2] y =
- * (x - mean) rstd w + b; stats: mean, rstd layernorm_dx    (dy [T,C], x [T,C], w [1,C], stats [T,2], acc? [T,C]) -> dx
- * [T,C]                dx = acc + d/dx layernorm_dw    (dy [T,C], x [T,C], stats [T,2])                  -> dw [1,C]
- * rope            (x [T,>=(heads+kv_heads)*D], pos~ [T,1], table [P,R]) -> x in place: the first R = rotary_dim columns
- * of each head, rotate-half; table row p = cos of R/2 angles, then sin of R/2; attr: heads, kv_heads, head_dim,
- * rotary_dim, inverse swiglu, geglu   (gu [T,2F]: gate, then up)                        -> a [T,F]                    a
- * = silu(gate) up; a = gelu(gate) up swiglu_bwd, geglu_bwd (da [T,F], gu [T,2F])                       -> dgu [T,2F]
- * gelu            (x [T,F])                                         -> a [T,F]                    its tanh form
- * gelu_bwd        (da [T,F], x [T,F])                               -> dx [T,F]
- * scale           (x [T,N])                                         -> x in place, times attr.scale
- * cap             (x [T,N])                                         -> x in place: c tanh(x / c), c = attr.cap
- * add             (a, b)                                            -> c                          c may be a or b
- * add_bias        (y [T,N], b [1,N])                                -> y in place: b is added to every row
- * copy            (x [T,N], acc? [T,N])                             -> y [T,N] of attr.type     y = x + acc, rounded
- * once attention       (q [T,H*D], k [S,KV*D], v [S,KV*D], q_pos~ [T,1], q_low~ [T,1], k_pos~ [S,1]) -> o [T,H*D], lse
- * [T,H] query t sees key s where max(q_low[t], q_pos[t] - window + 1) <= k_pos[s] <= q_pos[t]. GQA: query head h reads
- * kv head h / (H/KV). lse = log of the sum of exp of the scaled scores (-inf where a row sees nothing; its o is 0).
- * Positions are rows of the whole (unsharded) micro-batch, so batch rows and documents are one idea. attention_bwd (do
- * [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~) -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D] o and do may be wide beside
- * bf16 q; dk and dv are wide with attr.wide_grad attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2
- * [T,H] wide) -> o in place, lse' [T,H] two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o
- * = o exp(lse - lse') + o2 exp(lse2 - lse'); rows that saw nothing (-inf) add nothing. lse' may be lse or lse2.
- * heads_split     (x [T,H*D])                                       -> y [P*T,n*D]
- *                 row p*T + t has the heads of part p of row t, P = attr.parts. n = H / P; with fewer heads than parts
- *                 each is repeated: n = 1, part p has head p*H / P. One of H and P divides the other.
- * heads_merge     (y [P*T,n*D])                                     -> x [T,H*D]
- *                 the way back; repeated heads are summed in part order. x is stored as attr.type with attr.wide_grad
- * xent            (x [T,C], w [V,C], labels~ [T,1], scale [1,1] fp64) -> nll [T,1], dx? [T,C], dw? [V,C]
- *                 the head: logits in chunks of rows, never all; label < 0: ignored (nll 0, no gradient). nll is the
- * bare token loss; with attr.train dx and dw are gradients of sum(nll) * scale, dw accumulating if attr.accumulate.
- * xent_logits     (x [R,C], w [V,C], labels~ [R,1])                 -> logits [R,V] wide, stats [R,3] wide
- *                 of a slice of the vocabulary, ids attr.first on. stats of a row: the maximum of its attr.vocab real
- *                 columns, the sum of exp(logit - maximum), the label's logit if it is in the slice, else 0. All 0
- * where label < 0; then, or when no row has a label, the logits may be anything. xent_grad       (logits [R,V] wide,
- * stats [P*R,3] wide, x [R,C], w [V,C], labels~ [R,1], scale [1,1] fp64)
- *                                                                   -> nll [R,1] wide, dx? [R,C], dw? [V,C]
- *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
- *                 logits of one of them, which are overwritten. dx is what this slice adds to it, wide with
- * attr.wide_grad. kv_append       (new [n,X], row~ [1,1], cache [M,X])              -> cache in place: rows row ..
- * row+n-1 become `new` reduce_sum      (x [T,1])                                          -> sum [1,1] fp64 (+)= sum of
- * rows in order
- *
- * Between the P = attr.ranks ranks of attr.group (ops/collectives.c: each is another's backward):
- * all_gather      (x [R,C])                                         -> y [P*R,C]                  the rows of all
- * ranks, in their order reduce_scatter  (x [P*R,C])                                       -> y [R,C] this rank's rows
- * of the sum all_reduce      (x)                                               -> the sum, in place all_to_all      (x
- * [P*R,C])                                       -> y [P*R,C]                  part p, R rows, goes to rank p shift (x
- * [R,C])                                         -> y [R,C]                    the x of the rank before this one enter
- * (x)                                               -> x; its gradient is summed over the group given_gradient  (x
- * [T,C], dx [T,C])                               -> nothing; dx, made by the forward, is the gradient of x
- */
-#define NDP_OPS(X)                                                                                                     \
-    X(embedding)                                                                                                       \
-    X(embedding_dw)                                                                                                    \
-    X(linear)                                                                                                          \
-    X(linear_dx)                                                                                                       \
-    X(linear_dw)                                                                                                       \
-    X(linear_db)                                                                                                       \
-    X(rmsnorm)                                                                                                         \
-    X(rmsnorm_dx)                                                                                                      \
-    X(rmsnorm_dw)                                                                                                      \
-    X(add_rmsnorm)                                                                                                     \
-    X(layernorm)                                                                                                       \
-    X(layernorm_dx)                                                                                                    \
-    X(layernorm_dw)                                                                                                    \
-    X(mean_squares)                                                                                                    \
-    X(mean_squares_dx)                                                                                                 \
-    X(norm_by)                                                                                                         \
-    X(norm_by_dx)                                                                                                      \
-    X(rope)                                                                                                            \
-    X(swiglu)                                                                                                          \
-    X(swiglu_bwd)                                                                                                      \
-    X(geglu)                                                                                                           \
-    X(geglu_bwd)                                                                                                       \
-    X(gelu)                                                                                                            \
-    X(gelu_bwd)                                                                                                        \
-    X(scale)                                                                                                           \
-    X(cap)                                                                                                             \
-    X(add)                                                                                                             \
-    X(add_bias)                                                                                                        \
-    X(copy)                                                                                                            \
-    X(attention)                                                                                                       \
-    X(attention_bwd)                                                                                                   \
-    X(attention_merge)                                                                                                 \
-    X(heads_split)                                                                                                     \
-    X(heads_merge)                                                                                                     \
-    X(xent)                                                                                                            \
-    X(xent_logits)                                                                                                     \
-    X(xent_grad)                                                                                                       \
-    X(kv_append)                                                                                                       \
-    X(reduce_sum)                                                                                                      \
-    X(all_gather)                                                                                                      \
-    X(reduce_scatter)                                                                                                  \
-    X(all_reduce)                                                                                                      \
-    X(all_to_all)                                                                                                      \
-    X(shift)                                                                                                           \
-    X(enter)                                                                                                           \
-    X(given_gradient)
 
 #define NDP_OP_DECLARE(name) extern const ndp_op ndp_op_##name;
 NDP_OPS(NDP_OP_DECLARE)
 #undef NDP_OP_DECLARE
+
+/* By id. */
+extern const ndp_op *const ndp_all_ops[NDP_OP_COUNT];
+extern const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT];
 
 #endif

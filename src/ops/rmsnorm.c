@@ -1,10 +1,6 @@
 /* y = x rstd w with rstd = (mean(x^2) + eps)^-1/2, alone or with the residual sum before it, and the gradients. Rows of
  * G times as many columns as w has are G runs, each normed by itself: heads, say. */
-#include "ops/cpu/rows.h"
-#include "ops/ref.h"
 #include "ops/shape.h"
-
-#include <math.h>
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr;
@@ -35,34 +31,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 2, 2, &c->in[0], 4, flops, bytes);
 }
 
-/* Of the n columns from `first` on. */
-static double ref_rstd(const ndp_op_call *c, const ndp_view *x, int64_t t, int64_t first, int64_t n) {
-    double sum = 0;
-    for (int64_t j = first; j < first + n; j++)
-        sum += ndp_view_get(x, t, j) * ndp_view_get(x, t, j);
-    return 1.0 / sqrt(sum / (double)n + c->attr->eps);
-}
-
-static double ref_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
-    return ndp_view_get(w, 0, j) + c->attr->unit_offset;
-}
-
-static void ref_norm(const ndp_op_call *c, const ndp_view *x, const ndp_view *w, const ndp_view *y,
-                     const ndp_view *rstd) {
-    int64_t n = w->cols;
-    for (int64_t t = 0; t < x->rows; t++)
-        for (int64_t g = 0; g < x->cols / n; g++) {
-            double r = ref_rstd(c, x, t, g * n, n);
-            ndp_view_set(rstd, t, g, r);
-            for (int64_t j = 0; j < n; j++)
-                ndp_view_set(y, t, g * n + j, ndp_view_get(x, t, g * n + j) * r * ref_weight(c, w, j));
-        }
-}
-
-static void kernel_ref(const ndp_op_call *c) { ref_norm(c, &c->in[0], &c->in[1], &c->out[0], &c->out[1]); }
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->rmsnorm); }
-
 const ndp_op ndp_op_rmsnorm = {
+    .id = NDP_OP_rmsnorm,
     .name = "rmsnorm",
     .n_in = 2,
     .n_out = 2,
@@ -70,7 +40,6 @@ const ndp_op ndp_op_rmsnorm = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };
 
 static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -89,29 +58,8 @@ static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 5, 1, &c->in[0], 9, flops, bytes);
 }
 
-/* Run g of row t. */
-static void dx_ref_run(const ndp_op_call *c, int64_t t, int64_t g) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1], *w = &c->in[2], *acc = &c->in[4];
-    int64_t n = w->cols, first = g * n;
-    double r = ndp_view_get(&c->in[3], t, g), sum = 0;
-    for (int64_t j = 0; j < n; j++)
-        sum += ndp_view_get(dy, t, first + j) * ref_weight(c, w, j) * ndp_view_get(x, t, first + j);
-    for (int64_t j = 0; j < n; j++) {
-        double d = r * ndp_view_get(dy, t, first + j) * ref_weight(c, w, j) -
-                   ndp_view_get(x, t, first + j) * r * r * r * sum / (double)n;
-        ndp_view_set(&c->out[0], t, first + j, ndp_present(acc) ? ndp_view_get(acc, t, first + j) + d : d);
-    }
-}
-
-static void dx_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->in[0].rows; t++)
-        for (int64_t g = 0; g < c->in[3].cols; g++)
-            dx_ref_run(c, t, g);
-}
-
-static void dx_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->rmsnorm_dx); }
-
 const ndp_op ndp_op_rmsnorm_dx = {
+    .id = NDP_OP_rmsnorm_dx,
     .name = "rmsnorm_dx",
     .n_in = 5,
     .n_out = 1,
@@ -119,7 +67,6 @@ const ndp_op ndp_op_rmsnorm_dx = {
     .alias = -1,
     .shape = dx_shape,
     .cost = dx_cost,
-    .kernel = {dx_cpu, dx_ref},
 };
 
 static ndp_status dw_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -133,30 +80,14 @@ static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 3, 1, &c->in[0], 3, flops, bytes);
 }
 
-static void dw_ref(const ndp_op_call *c) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1];
-    int64_t n = c->out[0].cols;
-    for (int64_t j = 0; j < n; j++) {
-        double sum = 0;
-        for (int64_t t = 0; t < x->rows; t++)
-            for (int64_t g = 0; g < c->in[2].cols; g++)
-                sum += ndp_view_get(dy, t, g * n + j) * ndp_view_get(x, t, g * n + j) * ndp_view_get(&c->in[2], t, g);
-        ndp_ref_give(&c->out[0], 0, j, sum, c->attr->accumulate);
-    }
-}
-
-static void dw_cpu(const ndp_op_call *c) {
-    ndp_rows_run(c, ndp_column_blocks(c->out[0].cols), ndp_rows_best()->rmsnorm_dw);
-}
-
 const ndp_op ndp_op_rmsnorm_dw = {
+    .id = NDP_OP_rmsnorm_dw,
     .name = "rmsnorm_dw",
     .n_in = 3,
     .n_out = 1,
     .alias = -1,
     .shape = dw_shape,
     .cost = dw_cost,
-    .kernel = {dw_cpu, dw_ref},
 };
 
 /* s = x + h, y = norm(s) ------------------------------------------------------------------------------------------- */
@@ -190,17 +121,8 @@ static void add_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 3, 3, &c->in[0], 5, flops, bytes);
 }
 
-static void add_ref(const ndp_op_call *c) {
-    const ndp_view *s = &c->out[0];
-    for (int64_t t = 0; t < s->rows; t++)
-        for (int64_t j = 0; j < s->cols; j++)
-            ndp_view_set(s, t, j, ndp_view_get(&c->in[0], t, j) + ndp_view_get(&c->in[1], t, j));
-    ref_norm(c, s, &c->in[2], &c->out[1], &c->out[2]);
-}
-
-static void add_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->add_rmsnorm); }
-
 const ndp_op ndp_op_add_rmsnorm = {
+    .id = NDP_OP_add_rmsnorm,
     .name = "add_rmsnorm",
     .n_in = 3,
     .n_out = 3,
@@ -208,5 +130,4 @@ const ndp_op ndp_op_add_rmsnorm = {
     .shape = add_shape,
     .backward = add_backward,
     .cost = add_cost,
-    .kernel = {add_cpu, add_ref},
 };

@@ -2,8 +2,6 @@
  * back. (A table whose cosines and sines have another amplitude than 1 scales, too: then the backward is the
  * transpose.)
  */
-#include "ops/cpu/rows.h"
-#include "ops/ref.h"
 #include "ops/shape.h"
 
 static int64_t turned_heads(const ndp_op_attr *a) { return (int64_t)a->heads + a->kv_heads; }
@@ -38,23 +36,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     *bytes = 2 * turned * (double)ndp_dtype_size(c->in[0].dtype);
 }
 
-static void kernel_ref(const ndp_op_call *c) {
-    const ndp_view *x = &c->in[0], *table = &c->in[2];
-    int64_t half = rotary_dim(c->attr) / 2;
-    for (int64_t t = 0; t < x->rows; t++)
-        for (int64_t i = 0; i < turned_heads(c->attr) * half; i++) {
-            int64_t p = ndp_ref_int(&c->in[1], t), at = i / half * c->attr->head_dim + i % half;
-            double a = ndp_view_get(x, t, at), b = ndp_view_get(x, t, at + half);
-            double cosine = ndp_view_get(table, p, i % half), sine = ndp_view_get(table, p, half + i % half);
-            sine = c->attr->inverse ? -sine : sine;
-            ndp_view_set(x, t, at, a * cosine - b * sine);
-            ndp_view_set(x, t, at + half, b * cosine + a * sine);
-        }
-}
-
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->rope); }
-
 const ndp_op ndp_op_rope = {
+    .id = NDP_OP_rope,
     .name = "rope",
     .n_in = 3,
     .n_out = 1,
@@ -62,5 +45,4 @@ const ndp_op ndp_op_rope = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };

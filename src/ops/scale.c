@@ -1,8 +1,5 @@
 /* In place on every element: x times a number, and x capped to (-c, c) by c tanh(x / c). */
-#include "ops/cpu/rows.h"
 #include "ops/shape.h"
-
-#include <math.h>
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr;
@@ -21,15 +18,8 @@ static void scale_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 1, 1, &c->in[0], 1, flops, bytes);
 }
 
-static void scale_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->in[0].rows; t++)
-        for (int64_t j = 0; j < c->in[0].cols; j++)
-            ndp_view_set(&c->in[0], t, j, ndp_view_get(&c->in[0], t, j) * c->attr->scale);
-}
-
-static void scale_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->scale); }
-
 const ndp_op ndp_op_scale = {
+    .id = NDP_OP_scale,
     .name = "scale",
     .n_in = 1,
     .n_out = 1,
@@ -37,7 +27,6 @@ const ndp_op ndp_op_scale = {
     .shape = shape,
     .backward = scale_backward,
     .cost = scale_cost,
-    .kernel = {scale_cpu, scale_ref},
 };
 
 /* Of logits that nothing is trained on: xent caps its own. */
@@ -45,20 +34,12 @@ static void cap_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 1, 1, &c->in[0], 20, flops, bytes);
 }
 
-static void cap_ref(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->in[0].rows; t++)
-        for (int64_t j = 0; j < c->in[0].cols; j++)
-            ndp_view_set(&c->in[0], t, j, c->attr->cap * tanh(ndp_view_get(&c->in[0], t, j) / c->attr->cap));
-}
-
-static void cap_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->cap); }
-
 const ndp_op ndp_op_cap = {
+    .id = NDP_OP_cap,
     .name = "cap",
     .n_in = 1,
     .n_out = 1,
     .alias = 0,
     .shape = shape,
     .cost = cap_cost,
-    .kernel = {cap_cpu, cap_ref},
 };

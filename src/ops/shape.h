@@ -1,4 +1,4 @@
-/* Words that the shape and cost rules of the ops share. In shapes an absent optional operand has no rows. */
+/* What the rules and kernels of ops share. In shapes an absent optional operand has no rows. */
 #ifndef NDP_OPS_SHAPE_H
 #define NDP_OPS_SHAPE_H
 
@@ -43,6 +43,9 @@ static inline void ndp_cost_stream(const ndp_op_call *c, int n_in, int n_out, co
     for (int i = 0; i < n_out; i++)
         *bytes += ndp_view_bytes(&c->out[i]);
 }
+
+/* Row r of an integer operand: column 0. */
+static inline int64_t ndp_int_at(const ndp_view *v, int64_t r) { return ((const int32_t *)v->data)[r * v->ld]; }
 
 static inline bool ndp_present(const ndp_view *v) { return v->data != NULL; }
 

@@ -1,9 +1,5 @@
 /* a = silu(gate) up over the two halves of gu, silu(g) = g / (1 + e^-g). */
-#include "ops/cpu/rows.h"
-#include "ops/ref.h"
 #include "ops/shape.h"
-
-#include <math.h>
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr;
@@ -24,18 +20,8 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 1, 1, &c->out[0], 22, flops, bytes);
 }
 
-static void kernel_ref(const ndp_op_call *c) {
-    const ndp_view *gu = &c->in[0], *a = &c->out[0];
-    for (int64_t t = 0; t < a->rows; t++)
-        for (int64_t j = 0; j < a->cols; j++) {
-            double g = ndp_view_get(gu, t, j);
-            ndp_view_set(a, t, j, g / (1.0 + exp(-g)) * ndp_view_get(gu, t, a->cols + j));
-        }
-}
-
-static void kernel_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->swiglu); }
-
 const ndp_op ndp_op_swiglu = {
+    .id = NDP_OP_swiglu,
     .name = "swiglu",
     .n_in = 1,
     .n_out = 1,
@@ -43,7 +29,6 @@ const ndp_op ndp_op_swiglu = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
-    .kernel = {kernel_cpu, kernel_ref},
 };
 
 static ndp_status bwd_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -58,25 +43,12 @@ static void bwd_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_cost_stream(c, 2, 1, &c->in[0], 28, flops, bytes);
 }
 
-static void bwd_ref(const ndp_op_call *c) {
-    const ndp_view *da = &c->in[0], *gu = &c->in[1], *dgu = &c->out[0];
-    for (int64_t t = 0; t < da->rows; t++)
-        for (int64_t j = 0; j < da->cols; j++) {
-            double g = ndp_view_get(gu, t, j), u = ndp_view_get(gu, t, da->cols + j), d = ndp_view_get(da, t, j);
-            double s = 1.0 / (1.0 + exp(-g));
-            ndp_view_set(dgu, t, j, d * u * s * (1.0 + g * (1.0 - s)));
-            ndp_view_set(dgu, t, da->cols + j, d * g * s);
-        }
-}
-
-static void bwd_cpu(const ndp_op_call *c) { ndp_rows_run(c, c->in[0].rows, ndp_rows_best()->swiglu_bwd); }
-
 const ndp_op ndp_op_swiglu_bwd = {
+    .id = NDP_OP_swiglu_bwd,
     .name = "swiglu_bwd",
     .n_in = 2,
     .n_out = 1,
     .alias = -1,
     .shape = bwd_shape,
     .cost = bwd_cost,
-    .kernel = {bwd_cpu, bwd_ref},
 };

@@ -1,8 +1,6 @@
-#include "ops/ref.h"
-#include "ops/shape.h"
-#include "ops/xent.h"
+#include "ops/xent_rows.h"
 
-#include <math.h>
+#include "ops/shape.h"
 
 ndp_status ndp_xent_check(const char *op, const ndp_op_attr *attr, const ndp_view *x, const ndp_view *w,
                           const ndp_view *labels) {
@@ -26,7 +24,7 @@ ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type) {
 
 bool ndp_xent_any_label(const ndp_view *labels) {
     for (int64_t t = 0; t < labels->rows; t++)
-        if (ndp_ref_int(labels, t) >= 0)
+        if (ndp_int_at(labels, t) >= 0)
             return true;
     return false;
 }
@@ -37,95 +35,91 @@ void ndp_xent_clear(const ndp_view *v) {
                (size_t)v->cols * ndp_dtype_size(v->dtype));
 }
 
-/* to = a b, or their transposes --------------------------------------------------------------------------------- */
-
-typedef struct operands {
-    const ndp_view *a, *b, *to;
-    bool trans_a, trans_b;
-} operands;
-
-static operands operands_of(const ndp_xent_rows *r, ndp_xent_product product) {
+ndp_xent_operands ndp_xent_operands_of(const ndp_xent_rows *r, ndp_xent_product product) {
     switch (product) {
     case NDP_XENT_LOGITS:
-        return (operands){&r->x, &r->w, &r->logits, false, true};
+        return (ndp_xent_operands){&r->x, &r->w, &r->logits, false, true};
     case NDP_XENT_DX:
-        return (operands){&r->dlogits, &r->w, &r->dx, false, false};
+        return (ndp_xent_operands){&r->dlogits, &r->w, &r->dx, false, false};
     default:
-        return (operands){&r->dlogits, &r->x, &r->dw, true, false};
+        return (ndp_xent_operands){&r->dlogits, &r->x, &r->dw, true, false};
     }
 }
 
-static ndp_gemm_shape shape_of(const ndp_op_call *c, const operands *o, bool accumulate) {
-    ndp_gemm_shape s = ndp_gemm_shape_of(o->a, o->trans_a, o->b, o->trans_b, o->to, accumulate, c->threads);
-    s.split = c->split_sums;
-    return s;
+/* xent: chunks ---------------------------------------------------------------------------------------------------- */
+
+static ndp_view rows_of(const ndp_view *v, int64_t first, int64_t n) {
+    ndp_view part = *v;
+    if (part.data)
+        part.data = (char *)part.data + (size_t)(first * v->ld) * ndp_dtype_size(v->dtype);
+    part.rows = v->rows ? n : 0;
+    return part;
 }
 
-ndp_status ndp_xent_plan(const ndp_op_call *c, const ndp_xent_rows *r, ndp_xent_product product, bool accumulate,
-                         size_t *scratch) {
-    operands o = operands_of(r, product);
-    if (!o.to->rows)
-        return NDP_OK;
-    ndp_gemm_shape s = shape_of(c, &o, accumulate);
-    const ndp_gemm *plan;
-    NDP_TRY(ndp_gemm_plan(&s, &plan));
-    *scratch = ndp_gemm_scratch(plan) > *scratch ? ndp_gemm_scratch(plan) : *scratch;
+ndp_xent_rows ndp_xent_chunk(const ndp_op_call *c, int64_t first, int64_t n, ndp_dtype logits_type) {
+    int64_t v = c->in[1].rows;
+    ndp_xent_rows r = {
+        .x = rows_of(&c->in[0], first, n),
+        .w = c->in[1],
+        .labels = rows_of(&c->in[2], first, n),
+        .logits = {c->scratch, logits_type, n, v, v},
+        .nll = rows_of(&c->out[0], first, n),
+    };
+    r.dlogits = ndp_xent_dlogits(&r.logits, c->in[0].dtype);
+    if (c->attr->train) {
+        r.dx = rows_of(&c->out[1], first, n);
+        r.dw = c->out[2];
+    }
+    return r;
+}
+
+ndp_status ndp_xent_run_chunks(const ndp_op_call *c, int64_t rows, ndp_dtype logits_type,
+                               ndp_xent_chunk_kernel kernel) {
+    bool accumulate = c->attr->accumulate;
+    for (int64_t first = 0; first < c->in[0].rows; first += rows) {
+        int64_t n = c->in[0].rows - first < rows ? c->in[0].rows - first : rows;
+        ndp_xent_rows r = ndp_xent_chunk(c, first, n, logits_type);
+        if (ndp_xent_any_label(&r.labels)) {
+            NDP_TRY(kernel(c, &r, accumulate));
+            accumulate = true;
+            continue;
+        }
+        ndp_xent_clear(&r.nll);
+        ndp_xent_clear(&r.dx);
+    }
+    if (c->attr->train && !accumulate)
+        ndp_xent_clear(&c->out[2]);
     return NDP_OK;
 }
 
-void ndp_xent_multiply(const ndp_op_call *c, const ndp_xent_rows *r, ndp_xent_product product, bool accumulate,
-                       void *scratch) {
-    operands o = operands_of(r, product);
-    if (!ndp_present(o.to))
-        return;
-    ndp_gemm_shape s = shape_of(c, &o, accumulate);
-    const ndp_gemm *plan;
-    if (ndp_gemm_plan(&s, &plan) == NDP_OK)
-        ndp_gemm_run(plan, o.a->data, o.b->data, o.to->data, scratch);
+/* xent_logits, xent_grad ------------------------------------------------------------------------------------------ */
+
+ndp_xent_rows ndp_xent_logits_rows(const ndp_op_call *c) {
+    return (ndp_xent_rows){.x = c->in[0], .w = c->in[1], .labels = c->in[2], .logits = c->out[0]};
 }
 
-void ndp_xent_multiply_ref(const ndp_xent_rows *r, ndp_xent_product product, bool accumulate, void *scratch) {
-    operands o = operands_of(r, product);
-    if (ndp_present(o.to))
-        ndp_ref_gemm(o.a, o.trans_a, o.b, o.trans_b, o.to, accumulate, scratch);
-}
-
-/* All have two of x, w and logits as operands. */
-size_t ndp_xent_ref_scratch(int64_t rows, const ndp_view *w) {
-    int64_t v = w->rows, h = w->cols;
-    return (size_t)(rows * v + rows * h + v * h + v + h) * sizeof(double);
-}
-
-/* Softmax on ref ------------------------------------------------------------------------------------------------ */
-
-/* The label's column; -1 when it is in another slice, or there is none. */
-static int64_t label_column(const ndp_op_attr *attr, const ndp_view *labels, int64_t t) {
-    int64_t label = ndp_ref_int(labels, t), column = label - attr->first;
-    return label >= 0 && column >= 0 && column < attr->vocab ? column : -1;
-}
-
-ndp_xent_stats ndp_xent_stats_ref(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t) {
-    ndp_xent_stats s = {.max = -INFINITY};
-    for (int64_t j = 0; attr->cap > 0 && j < attr->vocab; j++)
-        ndp_view_set(&r->logits, t, j, attr->cap * tanh(ndp_view_get(&r->logits, t, j) / attr->cap));
-    int64_t column = label_column(attr, &r->labels, t);
-    for (int64_t j = 0; j < attr->vocab; j++)
-        s.max = fmax(s.max, ndp_view_get(&r->logits, t, j));
-    for (int64_t j = 0; j < attr->vocab; j++)
-        s.sum += exp(ndp_view_get(&r->logits, t, j) - s.max);
-    if (column >= 0)
-        s.at_label = ndp_view_get(&r->logits, t, column);
-    return s;
-}
-
-void ndp_xent_finish_ref(const ndp_op_attr *attr, const ndp_xent_rows *r, int64_t t, const ndp_xent_stats *stats,
-                         double scale) {
-    bool ignored = ndp_ref_int(&r->labels, t) < 0;
-    int64_t column = label_column(attr, &r->labels, t);
-    ndp_view_set(&r->nll, t, 0, ignored ? 0.0 : log(stats->sum) + stats->max - stats->at_label);
-    for (int64_t j = 0; attr->train && j < r->logits.cols; j++) {
-        double x = ndp_view_get(&r->logits, t, j), slope = attr->cap > 0 ? 1 - pow(x / attr->cap, 2) : 1;
-        double p = j < attr->vocab && !ignored ? exp(x - stats->max) / stats->sum : 0.0;
-        ndp_view_set(&r->dlogits, t, j, (p - (j == column)) * slope * scale);
+ndp_xent_rows ndp_xent_grad_rows(const ndp_op_call *c, bool narrow) {
+    ndp_xent_rows r = {.x = c->in[NDP_XENT_G_X],
+                       .w = c->in[NDP_XENT_G_W],
+                       .labels = c->in[NDP_XENT_G_LABELS],
+                       .logits = c->in[NDP_XENT_G_LOGITS],
+                       .dlogits = c->in[NDP_XENT_G_LOGITS],
+                       .nll = c->out[0]};
+    if (narrow)
+        r.dlogits = ndp_xent_dlogits(&r.logits, r.x.dtype);
+    if (c->attr->train) {
+        r.dx = c->out[1];
+        r.dw = c->out[2];
     }
+    return r;
+}
+
+bool ndp_xent_grad_ignored(const ndp_op_call *c, const ndp_xent_rows *r) {
+    if (ndp_xent_any_label(&r->labels))
+        return false;
+    ndp_xent_clear(&r->nll);
+    ndp_xent_clear(&r->dx);
+    if (!c->attr->accumulate)
+        ndp_xent_clear(&r->dw);
+    return true;
 }

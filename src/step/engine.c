@@ -7,10 +7,7 @@
 /* ---- building ---- */
 
 static ndp_status lower_units(ndp_engine *e) {
-    ndp_lower_opts opts = {.backend = (ndp_backend)e->opts.device->backend,
-                           .threads = e->opts.threads,
-                           .split_sums = e->opts.split_sums,
-                           .prepare = e->opts.device->executes};
+    ndp_lower_opts opts = {.exec = &e->exec};
     for (int g = 0; g < e->model.n_graphs; g++)
         NDP_TRY(ndp_lower(&e->model.graphs[g], &opts, &e->units[g]));
     return NDP_OK;
@@ -131,6 +128,10 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
+    e->exec = (ndp_exec){.device = opts->device,
+                         .threads = opts->threads,
+                         .sums = opts->split_sums ? NDP_SUMS_SPLIT : NDP_SUMS_FAST,
+                         .split_place = opts->split_sums};
     int node_ranks = opts->node_ranks  ? opts->node_ranks
                      : opts->transport ? ndp_transport_node_ranks(opts->transport)
                                        : 1;

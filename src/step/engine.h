@@ -93,7 +93,7 @@ typedef struct ndp_profile {
     double in_units;          /* of `wait`, that inside units, which is in `phase` too */
     double under_way;         /* all collectives, each from its begin to the end of its wait */
     double norm, update, total;
-    double op[NDP_OP_COUNT]; /* by ndp_op_index */
+    double op[NDP_OP_COUNT]; /* by ndp_op_id */
     int64_t steps;
 } ndp_profile;
 

@@ -59,8 +59,7 @@ ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int6
 /* One call of the op `copy` for each buffer whose ops read another type than the master's. */
 ndp_status ndp_engine_publish(ndp_engine *e) {
     const ndp_model *m = &e->model;
-    ndp_call_opts opts = {
-        .backend = (ndp_backend)e->opts.device->backend, .threads = e->opts.threads, .bases = e->addresses};
+    ndp_call_opts opts = {.exec = &e->exec, .queue = e->queue, .bases = e->addresses};
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
         int64_t rows = o->shard.slice / NDP_SEGMENT_ALIGN; /* rows are what threads share */
@@ -69,6 +68,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
                             ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, m->opts.compute)};
         ndp_op_attr attr = {.type = m->opts.compute};
         ndp_call copy = {.op = &ndp_op_copy,
+                         .kernel = e->exec.device->kernels[NDP_OP_copy],
                          .attr = attr,
                          .in = io,
                          .n_in = 2,

@@ -59,9 +59,8 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
 }
 
 static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
-    return (ndp_call_opts){.backend = (ndp_backend)e->opts.device->backend,
-                           .threads = e->opts.threads,
-                           .split_sums = e->opts.split_sums,
+    return (ndp_call_opts){.exec = &e->exec,
+                           .queue = e->queue,
                            .bases = bases,
                            .op_seconds = e->profile_ops ? e->profile.op : NULL,
                            .collective = collective,

@@ -1,4 +1,4 @@
-/* What tests of ops share: operands with padding behind each row, running an op on a backend, and a backward that runs
+/* What tests of ops share: operands with padding behind each row, running an op on a device, and a backward that runs
  * at once: an ndp_bwd whose values are matrices. */
 #ifndef NDP_TESTS_OP_TEST_H
 #define NDP_TESTS_OP_TEST_H
@@ -120,28 +120,48 @@ static inline void make_outputs(const ndp_op *op, const ndp_op_attr *attr, const
     }
 }
 
+/* Runs the call's op on the device of its exec, with exactly as much scratch memory as the kernel asks for, so that a
+ * sanitizer sees one byte too many. */
+static inline void run_call(ndp_op_call *call) {
+    const ndp_device *d = call->exec->device;
+    const ndp_kernel *kernel = d->kernels[call->op->id];
+    ndp_device_context *context;
+    require_ok(d->open(d, &(ndp_device_opts){0}, &context));
+    require_ok(d->queue_create(context, &call->queue));
+    size_t bytes = kernel->scratch ? kernel->scratch(call) : 0;
+    char *scratch = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    if (bytes)
+        memset(scratch, 0xff, bytes);
+    call->scratch = scratch;
+    if (kernel->prepare)
+        require_ok(kernel->prepare(call));
+    double flops = -1, moved = -1;
+    call->op->cost(call, &flops, &moved);
+    assert_true(flops >= 0 && moved >= 0);
+    require_ok(kernel->run(call));
+    require_ok(d->drain(call->queue));
+    free(scratch);
+    d->queue_destroy(call->queue);
+    d->close(context);
+}
+
+/* `split`: at which place sums are split; 0: they are not. */
 static inline void run_op_split(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,
-                                ndp_backend backend, int threads, int split_sums) {
-    ndp_op_call call = {.attr = attr, .threads = threads, .split_sums = split_sums};
+                                const ndp_device *device, int threads, int split) {
+    ndp_exec exec = {
+        .device = device, .threads = threads, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
+    ndp_op_call call = {.op = op, .attr = attr, .exec = &exec};
     memcpy(call.in, in, sizeof(ndp_view) * (size_t)op->n_in);
     memcpy(call.out, out, sizeof(ndp_view) * (size_t)op->n_out);
-    /* Exactly as many bytes as it asked for, so that a sanitizer sees one too many. */
-    size_t bytes = op->scratch ? op->scratch(&call, backend) : 0;
-    char *scratch = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
-    call.scratch = scratch;
-    if (op->prepare && backend == NDP_BACKEND_CPU)
-        require_ok(op->prepare(&call));
-    double flops = -1, moved = -1;
-    op->cost(&call, &flops, &moved);
-    assert_true(flops >= 0 && moved >= 0);
-    op->kernel[backend](&call);
-    free(scratch);
+    run_call(&call);
 }
 
 static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_view *in, const ndp_view *out,
-                          ndp_backend backend, int threads) {
-    run_op_split(op, attr, in, out, backend, threads, false);
+                          const ndp_device *device, int threads) {
+    run_op_split(op, attr, in, out, device, threads, 0);
 }
+
+static const ndp_device *const devices[] = {&ndp_device_cpu, &ndp_device_ref};
 
 /* After the tests passed with all that this CPU has, runs the program again with each lower level of NDP_ISA. */
 static inline int run_on_every_isa(char **argv, int failures) {
@@ -189,7 +209,7 @@ static inline int eager_run(eager *e, const ndp_op *op, const ndp_op_attr *attr,
     if (op->alias >= 0)
         in[op->alias] = e->values[e->n++] = copy_as(NDP_F64, &in[op->alias]);
     make_outputs(op, attr, in, outs, ~0u);
-    run_op(op, attr, in, outs, NDP_BACKEND_REF, 1);
+    run_op(op, attr, in, outs, &ndp_device_ref, 1);
     for (int o = 0; op->alias < 0 && o < op->n_out; o++)
         e->values[e->n++] = outs[o];
     return e->n - 1;

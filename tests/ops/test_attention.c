@@ -117,28 +117,35 @@ static void teardown(problem *p) {
         free(p->v[i].data);
 }
 
-/* With exactly the scratch that the op asks for. */
-static void run_op(const ndp_op *op, const problem *p, const int *in, const int *out, ndp_backend backend,
+static ndp_exec exec_of(const ndp_device *device, int threads, int split) {
+    return (ndp_exec){
+        .device = device, .threads = threads, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
+}
+
+/* With exactly the scratch that the kernel asks for. */
+static void run_op(const ndp_op *op, const problem *p, const int *in, const int *out, const ndp_device *device,
                    int threads) {
-    ndp_op_call call = {.attr = &p->attr, .threads = threads, .split_sums = p->split_sums};
+    ndp_exec exec = exec_of(device, threads, p->split_sums);
+    const ndp_kernel *kernel = device->kernels[op->id];
+    ndp_op_call call = {.op = op, .attr = &p->attr, .exec = &exec};
     for (int i = 0; i < op->n_in; i++)
         call.in[i] = p->v[in[i]];
     for (int i = 0; i < op->n_out; i++)
         call.out[i] = p->v[out[i]];
-    size_t bytes = (op->scratch(&call, backend) + 63) / 64 * 64;
+    size_t bytes = (kernel->scratch(&call) + 63) / 64 * 64;
     call.scratch = aligned_alloc(64, bytes ? bytes : 64);
     assert_non_null(call.scratch);
     memset(call.scratch, 0xff, bytes);
-    op->kernel[backend](&call);
+    assert_int_equal(kernel->run(&call), NDP_OK);
     free(call.scratch);
 }
 
-static void run_forward(const problem *p, ndp_backend backend, int threads) {
-    run_op(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS}, (int[]){O, LSE}, backend, threads);
+static void run_forward(const problem *p, const ndp_device *device, int threads) {
+    run_op(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS}, (int[]){O, LSE}, device, threads);
 }
 
-static void run_backward(const problem *p, ndp_backend backend, int threads) {
-    run_op(&ndp_op_attention_bwd, p, (int[]){D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS}, (int[]){DQ, DK, DV}, backend,
+static void run_backward(const problem *p, const ndp_device *device, int threads) {
+    run_op(&ndp_op_attention_bwd, p, (int[]){D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS}, (int[]){DQ, DK, DV}, device,
            threads);
 }
 
@@ -191,12 +198,12 @@ static problem reference(const problem *p, const spec *x) {
     for (int t = 0; t < TENSORS; t++)
         if (t <= V || t == D_O)
             copy(&ref.v[t], &p->v[t]);
-    run_forward(&ref, NDP_BACKEND_REF, 1);
+    run_forward(&ref, &ndp_device_ref, 1);
     copy(&p->v[O], &ref.v[O]);
     copy(&p->v[LSE], &ref.v[LSE]);
     copy(&ref.v[O], &p->v[O]); /* the backward starts from what is stored */
-    run_backward(&ref, NDP_BACKEND_REF, 1);
-    run_forward(&ref, NDP_BACKEND_REF, 1);
+    run_backward(&ref, &ndp_device_ref, 1);
+    run_forward(&ref, &ndp_device_ref, 1);
     return ref;
 }
 
@@ -258,12 +265,12 @@ static void check_cpu(const spec *x) {
         bool products_of_bf16 = x->dtype == NDP_BF16 && ndp_cpu_has_avx512_bf16();
         problem got = setup(x), *allowed = products_of_bf16 ? &rounded : NULL;
         got.split_sums = i % (NDP_SPLITS + 1);
-        run_forward(&got, NDP_BACKEND_CPU, 2);
+        run_forward(&got, &ndp_device_cpu, 2);
         assert_near(&got, &want, O, limit, allowed, x);
         assert_near(&got, &want, LSE, 1e-6, NULL, x);
         copy(&got.v[O], &given.v[O]);
         copy(&got.v[LSE], &given.v[LSE]);
-        run_backward(&got, NDP_BACKEND_CPU, 2);
+        run_backward(&got, &ndp_device_cpu, 2);
         for (int t = DQ; t <= DV; t++)
             assert_near(&got, &want, t, limit, allowed, x);
         teardown(&got);
@@ -277,7 +284,7 @@ static void check_cpu(const spec *x) {
 
 static double loss(const problem *p) {
     double sum = 0;
-    run_forward(p, NDP_BACKEND_REF, 1);
+    run_forward(p, &ndp_device_ref, 1);
     for (int64_t r = 0; r < p->v[O].rows; r++)
         for (int64_t c = 0; c < p->v[O].cols; c++)
             sum += ndp_view_get(&p->v[O], r, c) * ndp_view_get(&p->v[D_O], r, c);
@@ -308,8 +315,8 @@ static void ref_backward_is_the_derivative(void **state) {
         {11, 9, 2, 1, 3, 30, ANYWHERE, NDP_F64, 0}, {9, 11, 4, 2, 3, 5, DOCUMENTS, NDP_F64, 0.7}};
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         problem p = setup(&cases[i]);
-        run_forward(&p, NDP_BACKEND_REF, 1);
-        run_backward(&p, NDP_BACKEND_REF, 1);
+        run_forward(&p, &ndp_device_ref, 1);
+        run_backward(&p, &ndp_device_ref, 1);
         for (int k = 0; k < 3; k++)
             check_differences(&p, Q + k, DQ + k);
         teardown(&p);
@@ -374,8 +381,8 @@ static void rows_that_see_nothing(void **state) {
         problem p = setup(&x);
         for (int64_t t = 0; t < x.t; t++)
             ndp_view_set(&p.v[Q_LOW], t, 0, t == 68 ? 0 : 1000);
-        run_forward(&p, NDP_BACKEND_CPU, 2);
-        run_backward(&p, NDP_BACKEND_CPU, 2);
+        run_forward(&p, &ndp_device_cpu, 2);
+        run_backward(&p, &ndp_device_cpu, 2);
         for (int64_t t = 0; t < x.t; t++)
             for (int64_t c = 0; c < 32; c++) {
                 assert_int_equal(ndp_view_get(&p.v[O], t, c) == 0, t != 68);
@@ -399,8 +406,8 @@ static void keys_on_both_sides_are_not_seen(void **state) {
             ndp_view_set(&p.v[Q_POS], t, 0, 500);
             ndp_view_set(&p.v[K_POS], t, 0, t % 2 ? 1000 : 0);
         }
-        run_forward(&p, NDP_BACKEND_CPU, 2);
-        run_backward(&p, NDP_BACKEND_CPU, 2);
+        run_forward(&p, &ndp_device_cpu, 2);
+        run_backward(&p, &ndp_device_cpu, 2);
         for (int64_t t = 0; t < x.t; t++)
             for (int64_t c = 0; c < 32; c++)
                 assert_true(ndp_view_get(&p.v[O], t, c) == 0 && ndp_view_get(&p.v[DQ], t, c) == 0 &&
@@ -421,8 +428,8 @@ static void keys_that_nobody_sees_may_be_nan(void **state) {
                 ndp_view_set(&p.v[K], s, c, NAN);
                 ndp_view_set(&p.v[V], s, c, NAN);
             }
-        run_forward(&clean, NDP_BACKEND_CPU, 1);
-        run_forward(&p, NDP_BACKEND_CPU, 1);
+        run_forward(&clean, &ndp_device_cpu, 1);
+        run_forward(&p, &ndp_device_cpu, 1);
         assert_true(distance(&p.v[O], &clean.v[O], NULL) == 0 && distance(&p.v[LSE], &clean.v[LSE], NULL) == 0);
         teardown(&clean);
         teardown(&p);
@@ -436,7 +443,7 @@ static void nan_is_not_hidden(void **state) {
         spec x = {80, 80, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         ndp_view_set(&p.v[K], 70, 3, NAN);
-        run_forward(&p, NDP_BACKEND_CPU, 1);
+        run_forward(&p, &ndp_device_cpu, 1);
         for (int64_t t = 0; t < x.t; t++)
             assert_int_equal(isnan(ndp_view_get(&p.v[O], t, 5)) != 0, t >= 70);
         teardown(&p);
@@ -456,12 +463,12 @@ static void threads_do_not_change_a_bit(void **state) {
         const spec *x = &cases[i / NDP_COUNT(all_isa)];
         setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
         problem one = setup(x);
-        run_forward(&one, NDP_BACKEND_CPU, 1);
-        run_backward(&one, NDP_BACKEND_CPU, 1);
+        run_forward(&one, &ndp_device_cpu, 1);
+        run_backward(&one, &ndp_device_cpu, 1);
         for (int threads = 1; threads <= 5; threads++) {
             problem more = setup(x);
-            run_forward(&more, NDP_BACKEND_CPU, threads);
-            run_backward(&more, NDP_BACKEND_CPU, threads);
+            run_forward(&more, &ndp_device_cpu, threads);
+            run_backward(&more, &ndp_device_cpu, threads);
             for (int t = O; t < TENSORS; t++)
                 assert_true(same_bits(&more.v[t], &one.v[t]));
             teardown(&more);
@@ -478,10 +485,10 @@ static void split_sums_are_others(void **state) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
         problem one = setup(&x), split = setup(&x);
         split.split_sums = 1 + i % NDP_SPLITS;
-        run_forward(&one, NDP_BACKEND_CPU, 1);
-        run_forward(&split, NDP_BACKEND_CPU, 1);
-        run_backward(&one, NDP_BACKEND_CPU, 1);
-        run_backward(&split, NDP_BACKEND_CPU, 1);
+        run_forward(&one, &ndp_device_cpu, 1);
+        run_forward(&split, &ndp_device_cpu, 1);
+        run_backward(&one, &ndp_device_cpu, 1);
+        run_backward(&split, &ndp_device_cpu, 1);
         for (int t = O; t < TENSORS; t++)
             if (t == LSE || (x.dtype == NDP_F32 && (t == O || t >= DQ)))
                 assert_false(same_bits(&one.v[t], &split.v[t]));
@@ -495,8 +502,8 @@ static void outputs_may_be_absent(void **state) {
     (void)state;
     spec x = {100, 100, 4, 2, 16, 0, DOCUMENTS, NDP_BF16, 0};
     problem all = setup(&x);
-    run_forward(&all, NDP_BACKEND_CPU, 2);
-    run_backward(&all, NDP_BACKEND_CPU, 2);
+    run_forward(&all, &ndp_device_cpu, 2);
+    run_backward(&all, &ndp_device_cpu, 2);
     for (int gone = O; gone < TENSORS; gone++) {
         if (gone == O || gone == D_O)
             continue;
@@ -505,13 +512,13 @@ static void outputs_may_be_absent(void **state) {
         copy(&p.v[O], &all.v[O]);
         if (gone == LSE) {
             p.v[LSE] = (ndp_view){0};
-            run_forward(&p, NDP_BACKEND_CPU, 2);
+            run_forward(&p, &ndp_device_cpu, 2);
             p.v[LSE] = kept;
             copy(&p.v[LSE], &all.v[LSE]);
         } else {
             copy(&p.v[LSE], &all.v[LSE]);
             p.v[gone] = (ndp_view){0};
-            run_backward(&p, NDP_BACKEND_CPU, 2);
+            run_backward(&p, &ndp_device_cpu, 2);
             p.v[gone] = kept;
             copy(&p.v[gone], &all.v[gone]);
             for (int t = DQ; t <= DV; t++)
@@ -551,14 +558,14 @@ static void wide_beside_bf16(void **state) {
         problem narrow = setup(&x), wide = setup(&x);
         for (int k = 0; set[k] < TENSORS; k++)
             widen(&wide, set[k]);
-        run_forward(&narrow, NDP_BACKEND_CPU, 2);
-        run_forward(&wide, NDP_BACKEND_CPU, 2);
+        run_forward(&narrow, &ndp_device_cpu, 2);
+        run_forward(&wide, &ndp_device_cpu, 2);
         assert_true(same_bits(&wide.v[LSE], &narrow.v[LSE]));
         if (wide.v[O].dtype == NDP_F32)
             assert_rounds_to(&wide.v[O], &narrow.v[O]);
         copy(&wide.v[O], &narrow.v[O]);
-        run_backward(&narrow, NDP_BACKEND_CPU, 2);
-        run_backward(&wide, NDP_BACKEND_CPU, 2);
+        run_backward(&narrow, &ndp_device_cpu, 2);
+        run_backward(&wide, &ndp_device_cpu, 2);
         for (int t = DQ; t <= DV; t++)
             if (wide.v[t].dtype == NDP_F32)
                 assert_rounds_to(&wide.v[t], &narrow.v[t]);
@@ -580,14 +587,14 @@ static void wide_gradient_of_o(void **state) {
         for (int t = D_O; t <= DV; t++)
             widen(&p, t);
         fill(&p.v[D_O], 14);
-        run_forward(&p, NDP_BACKEND_CPU, 1);
+        run_forward(&p, &ndp_device_cpu, 1);
         for (int t = Q; t <= D_O; t++)
             copy(&other.v[t], &p.v[t]);
         bool narrow = other.v[Q].dtype == NDP_BF16;
         for (int t = DQ; narrow && t <= DV; t++)
             widen(&other, t);
-        run_backward(&p, NDP_BACKEND_CPU, 2);
-        run_backward(&other, narrow ? NDP_BACKEND_CPU : NDP_BACKEND_REF, 2);
+        run_backward(&p, &ndp_device_cpu, 2);
+        run_backward(&other, narrow ? &ndp_device_cpu : &ndp_device_ref, 2);
         for (int t = DQ; t <= DV; t++)
             if (narrow)
                 assert_true(same_bits(&p.v[t], &other.v[t]));
@@ -606,40 +613,42 @@ static ndp_view some_rows(const ndp_view *v, int64_t first, int64_t n) {
     return part;
 }
 
-static void run_merge(const problem *into, const problem *from, int lse_of, ndp_backend backend, int threads) {
+static void run_merge(const problem *into, const problem *from, int lse_of, const ndp_device *device, int threads) {
     const ndp_view *a = into->v, *b = from->v;
-    ndp_op_call call = {.attr = &into->attr,
+    ndp_exec exec = exec_of(device, threads, 0);
+    ndp_op_call call = {.op = &ndp_op_attention_merge,
+                        .attr = &into->attr,
+                        .exec = &exec,
                         .in = {a[O], a[LSE], b[O], b[LSE]},
-                        .out = {a[O], lse_of ? b[LSE] : a[LSE]},
-                        .threads = threads};
+                        .out = {a[O], lse_of ? b[LSE] : a[LSE]}};
     ndp_view out[2];
     assert_int_equal(ndp_op_attention_merge.shape(&into->attr, call.in, out), NDP_OK);
     assert_true(out[0].cols == a[O].cols && out[1].cols == a[LSE].cols && out[1].dtype == a[LSE].dtype);
-    ndp_op_attention_merge.kernel[backend](&call);
+    assert_int_equal(device->kernels[NDP_OP_attention_merge]->run(&call), NDP_OK);
 }
 
 /* Attention over the keys in two halves, merged, is attention over all; `lse_of`: into which of the two lse. */
-static void check_merge(const spec *x, int64_t cut, int lse_of, ndp_backend backend) {
+static void check_merge(const spec *x, int64_t cut, int lse_of, const ndp_device *device) {
     problem whole = setup(x), half[2] = {setup(x), setup(x)}, one = setup(x);
     ndp_view k = whole.v[K], v = whole.v[V], pos = whole.v[K_POS];
-    run_forward(&whole, backend, 2);
+    run_forward(&whole, device, 2);
     for (int i = 0; i < 2; i++) {
         problem part = half[i];
         int64_t first = i ? cut : 0, n = i ? x->s - cut : cut;
         part.v[K] = some_rows(&k, first, n), part.v[V] = some_rows(&v, first, n);
         part.v[K_POS] = some_rows(&pos, first, n);
-        run_forward(&part, backend, 2);
+        run_forward(&part, device, 2);
     }
     copy(&one.v[O], &half[0].v[O]);
     copy(&one.v[LSE], &half[0].v[LSE]);
-    run_merge(&half[0], &half[1], lse_of, backend, 2);
+    run_merge(&half[0], &half[1], lse_of, device, 2);
     if (lse_of) /* half[1]'s is gone */
         copy(&half[0].v[LSE], &half[1].v[LSE]);
-    double limit = backend == NDP_BACKEND_REF ? 1e-14 : 3e-6;
+    double limit = device == &ndp_device_ref ? 1e-14 : 3e-6;
     assert_near(&half[0], &whole, O, limit, NULL, x);
     assert_near(&half[0], &whole, LSE, limit, NULL, x);
-    if (!lse_of && backend == NDP_BACKEND_CPU) {
-        run_merge(&one, &half[1], 0, backend, 1);
+    if (!lse_of && device == &ndp_device_cpu) {
+        run_merge(&one, &half[1], 0, device, 1);
         assert_true(same_bits(&one.v[O], &half[0].v[O]) && same_bits(&one.v[LSE], &half[0].v[LSE]));
     }
     problem *all[] = {&whole, &half[0], &half[1], &one};
@@ -658,18 +667,18 @@ static void halves_merge(void **state) {
         spec x = cases[i / 4], wide = x;
         wide.dtype = NDP_F64;
         setenv("NDP_ISA", isa[i % 2], 1);
-        check_merge(&x, x.s / 2 + 3, i / 2 % 2, NDP_BACKEND_CPU);
-        check_merge(&wide, x.s / 2 + 3, i / 2 % 2, NDP_BACKEND_REF);
+        check_merge(&x, x.s / 2 + 3, i / 2 % 2, &ndp_device_cpu);
+        check_merge(&wide, x.s / 2 + 3, i / 2 % 2, &ndp_device_ref);
     }
 }
 
 /* Whatever one of them is where it saw nothing: the other; and nothing, where both did not. */
 static void merging_rows_that_see_nothing(void **state) {
     (void)state;
-    static const spec types[NDP_BACKENDS] = {[NDP_BACKEND_CPU] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F32, 0},
-                                             [NDP_BACKEND_REF] = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F64, 0}};
-    for (int backend = 0; backend < NDP_BACKENDS; backend++) {
-        problem a = setup(&types[backend]), b = setup(&types[backend]);
+    static const spec single = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F32, 0}, exact = {4, 1, 1, 1, 3, 0, CAUSAL, NDP_F64, 0};
+    for (int i = 0; i < 2; i++) {
+        const ndp_device *device = i ? &ndp_device_ref : &ndp_device_cpu;
+        problem a = setup(i ? &exact : &single), b = setup(i ? &exact : &single);
         for (int64_t t = 0; t < 4; t++) {
             ndp_view_set(&a.v[LSE], t, 0, t & 1 ? -INFINITY : 700);
             ndp_view_set(&b.v[LSE], t, 0, t & 2 ? -INFINITY : -700);
@@ -678,7 +687,7 @@ static void merging_rows_that_see_nothing(void **state) {
                 ndp_view_set(&b.v[O], t, c, t & 2 ? 0 : 3);
             }
         }
-        run_merge(&a, &b, 0, backend, 1);
+        run_merge(&a, &b, 0, device, 1);
         static const double o[4] = {2, 3, 2, 0}, lse[4] = {700, -700, 700, -INFINITY};
         for (int64_t t = 0; t < 4; t++) {
             assert_true(ndp_view_get(&a.v[LSE], t, 0) == lse[t]);
@@ -686,7 +695,7 @@ static void merging_rows_that_see_nothing(void **state) {
                 assert_true(ndp_view_get(&a.v[O], t, c) == o[t]);
         }
         ndp_view_set(&b.v[LSE], 3, 0, NAN); /* is not taken for nothing */
-        run_merge(&a, &b, 0, backend, 1);
+        run_merge(&a, &b, 0, device, 1);
         assert_true(isnan(ndp_view_get(&a.v[O], 3, 0)));
         teardown(&a);
         teardown(&b);

@@ -1,7 +1,7 @@
 /* Matrix products against fp64 sums: every storage order and type, odd sizes, strides, accumulation, threads; by our
  * own kernels and, with NDP_ISA=generic, by the library. */
 #include "op_test.h"
-#include "ops/gemm.h"
+#include "ops/cpu/cpu_gemm.h"
 
 #include <pthread.h>
 #include <unistd.h>
@@ -34,8 +34,8 @@ static ndp_view expected(const product *p) {
 }
 
 static void multiply_split(const product *p, const ndp_view *c, int threads, int split) {
-    ndp_gemm_shape s = ndp_gemm_shape_of(&p->a, p->trans_a, &p->b, p->trans_b, c, p->accumulate, threads);
-    s.split = split;
+    ndp_exec exec = {.threads = threads, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
+    ndp_gemm_shape s = ndp_gemm_shape_of(&p->a, p->trans_a, &p->b, p->trans_b, c, p->accumulate, &exec);
     const ndp_gemm *plan, *again;
     require_ok(ndp_gemm_plan(&s, &plan));
     require_ok(ndp_gemm_plan(&s, &again));

@@ -19,7 +19,7 @@ static double objective(const gradient_case *k, const ndp_view *g, int i, const 
         for (int64_t c = 0; c < d->cols; c++)
             ndp_view_set(&in[i], r, c, ndp_view_get(&in[i], r, c) + h * ndp_view_get(d, r, c));
     make_outputs(k->op, &k->attr, in, out, ~0u);
-    run_op(k->op, &k->attr, in, out, NDP_BACKEND_REF, 1);
+    run_op(k->op, &k->attr, in, out, &ndp_device_ref, 1);
     double sum = 0;
     for (int o = 0; o < k->op->n_out; o++)
         if (k->flowing >> o & 1)
@@ -50,7 +50,7 @@ static void differentiate(const gradient_case *k, ndp_view *g, eager *e) {
         e->grads[i] = earlier ? eager_value(e, random_matrix(NDP_F64, in[i].rows, in[i].cols, 900 + (uint64_t)i)) : -1;
     }
     make_outputs(k->op, &k->attr, in, out, ~0u);
-    run_op(k->op, &k->attr, in, out, NDP_BACKEND_REF, 1);
+    run_op(k->op, &k->attr, in, out, &ndp_device_ref, 1);
     for (int o = 0; o < k->op->n_out; o++) {
         e->out[o] = o == 0 && k->op->alias >= 0 ? e->in[k->op->alias] : eager_value(e, out[o]);
         g[o] = random_matrix(NDP_F64, out[o].rows, out[o].cols, 500 + (uint64_t)o);
@@ -332,7 +332,7 @@ static void xent_gradient(void **state) {
         for (int64_t t = 64; t < 128 && t < rows; t++) /* a chunk without labels */
             ndp_view_set(&in[2], t, 0, -100);
         make_outputs(&ndp_op_xent, &attr, in, out, 7);
-        run_op(&ndp_op_xent, &attr, in, out, NDP_BACKEND_REF, 1);
+        run_op(&ndp_op_xent, &attr, in, out, &ndp_device_ref, 1);
         for (int i = 0; i < 2; i++) {
             ndp_view d = random_matrix(NDP_F64, in[i].rows, in[i].cols, 7);
             double expected = (xent_loss(&attr, in, i, &d, 1e-5) - xent_loss(&attr, in, i, &d, -1e-5)) / 2e-5;

@@ -18,7 +18,7 @@ static ndp_dtype type_of(const kernel_case *k, int i, ndp_dtype t) {
     return k->exact >> i & 1 ? NDP_F64 : k->wide >> i & 1 ? NDP_F32 : t;
 }
 
-/* Outputs for operands of type t; where a kernel adds, both backends start from the same numbers. */
+/* Outputs for operands of type t; where a kernel adds, both devices start from the same numbers. */
 static void make_call(const kernel_case *k, ndp_dtype t, const ndp_view *from, ndp_view *in, ndp_view *out) {
     memset(in, 0, sizeof(ndp_view) * NDP_OP_MAX_IN);
     memset(out, 0, sizeof(ndp_view) * NDP_OP_MAX_OUT);
@@ -69,7 +69,7 @@ static bool same_bits(const ndp_view *a, const ndp_view *b) {
 static void check_split(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected) {
     ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     make_call(k, t, from, in, out);
-    run_op_split(k->op, &k->attr, in, out, NDP_BACKEND_CPU, 1, true);
+    run_op_split(k->op, &k->attr, in, out, &ndp_device_cpu, 1, 1);
     compare(k, out, expected, t, 1);
     free_call(k, in, out);
 }
@@ -78,9 +78,9 @@ static void check_split(const kernel_case *k, ndp_dtype t, const ndp_view *from,
 static void check_threads(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected,
                           bool strict) {
     ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT], one_in[NDP_OP_MAX_IN], one[NDP_OP_MAX_OUT];
-    for (int threads = 1; threads <= (k->op->prepare ? 2 : 3); threads++) {
+    for (int threads = 1; threads <= (ndp_device_cpu.kernels[k->op->id]->prepare ? 2 : 3); threads++) {
         make_call(k, t, from, in, out);
-        run_op(k->op, &k->attr, in, out, NDP_BACKEND_CPU, threads);
+        run_op(k->op, &k->attr, in, out, &ndp_device_cpu, threads);
         compare(k, out, expected, t, threads);
         if (threads == 1) {
             memcpy(one_in, in, sizeof in);
@@ -100,7 +100,7 @@ static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
     for (int i = 0; i < k->op->n_in; i++)
         rounded[i] = copy_as(type_of(k, i, t), &k->in[i]);
     make_call(k, NDP_F64, rounded, ref_in, ref_out);
-    run_op(k->op, &k->attr, ref_in, ref_out, NDP_BACKEND_REF, 1);
+    run_op(k->op, &k->attr, ref_in, ref_out, &ndp_device_ref, 1);
     check_threads(k, t, rounded, ref_out, strict);
     check_split(k, t, rounded, ref_out);
     free_call(k, ref_in, ref_out);
@@ -108,7 +108,7 @@ static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
 }
 
 static void check_types(kernel_case *k, bool fp32, bool bf16) {
-    bool product = k->op->prepare != NULL;
+    bool product = ndp_device_cpu.kernels[k->op->id]->prepare != NULL;
     if (!k->asked)
         k->asked = ~0u;
     if (fp32)
@@ -184,9 +184,9 @@ static void linear_kernels_wide(void **state) {
 static void linear_dx_in_place(void **state) {
     (void)state;
     ndp_view in[3] = {some(5, 7, 1), some(7, 9, 2), some(5, 9, 3)}, out[1], apart[1] = {matrix(NDP_F32, 5, 9)};
-    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, apart, NDP_BACKEND_CPU, 2);
+    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, apart, &ndp_device_cpu, 2);
     out[0] = in[2];
-    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, out, NDP_BACKEND_CPU, 2);
+    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, out, &ndp_device_cpu, 2);
     assert_true(same_bits(&out[0], &apart[0]));
     free_matrices(in, 3);
     free_matrices(apart, 1);
@@ -342,10 +342,10 @@ static void elementwise_kernels(void **state) {
 /* The sum may be either of its operands. */
 static void add_in_place(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_BACKENDS; i++) {
+    for (int i = 0; i < 2 * NDP_COUNT(devices); i++) {
         ndp_view in[NDP_OP_MAX_IN] = {some(7, 37, 1), some(7, 37, 2)}, out[NDP_OP_MAX_OUT] = {in[i % 2]};
         ndp_view before = copy_as(NDP_F32, &in[i % 2]);
-        run_op(&ndp_op_add, NULL, in, out, (ndp_backend)(i / 2), 2);
+        run_op(&ndp_op_add, NULL, in, out, devices[i / 2], 2);
         for (int64_t r = 0; r < 7; r++)
             for (int64_t c = 0; c < 37; c++)
                 assert_true((float)ndp_view_get(&out[0], r, c) ==
@@ -358,15 +358,39 @@ static void add_in_place(void **state) {
 /* Integers are copied as they are. */
 static void copy_of_integers(void **state) {
     (void)state;
-    for (int backend = 0; backend < NDP_BACKENDS; backend++) {
+    for (int d = 0; d < NDP_COUNT(devices); d++) {
         ndp_op_attr attr = {.type = NDP_I32};
         ndp_view in[NDP_OP_MAX_IN] = {random_ints(9, -1000000007, 1000000007, 1)}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_copy, &attr, in, out, 1);
-        run_op(&ndp_op_copy, &attr, in, out, backend, 2);
+        run_op(&ndp_op_copy, &attr, in, out, devices[d], 2);
         assert_true(same_bits(&in[0], &out[0]));
         free_matrices(in, 1);
         free_matrices(out, 1);
     }
+}
+
+/* With an earlier gradient, the sum is rounded once. */
+static void copy_and_add(void **state) {
+    (void)state;
+    static const ndp_dtype types[] = {NDP_F32, NDP_BF16};
+    for (int d = 0; d < NDP_COUNT(devices); d++)
+        for (int i = 0; i < 4; i++) {
+            ndp_dtype to = types[i / 2];
+            ndp_op_attr attr = {.type = to};
+            ndp_view in[NDP_OP_MAX_IN] = {random_matrix(types[i % 2], 7, 37, 1), random_matrix(to, 7, 37, 2)};
+            ndp_view out[NDP_OP_MAX_OUT] = {{0}}, rounded = matrix(to, 1, 1);
+            make_outputs(&ndp_op_copy, &attr, in, out, 1);
+            run_op(&ndp_op_copy, &attr, in, out, devices[d], 2);
+            for (int64_t r = 0; r < 7; r++)
+                for (int64_t c = 0; c < 37; c++) {
+                    float sum = (float)ndp_view_get(&in[0], r, c) + (float)ndp_view_get(&in[1], r, c);
+                    ndp_view_set(&rounded, 0, 0, (double)sum);
+                    assert_true(ndp_view_get(&out[0], r, c) == ndp_view_get(&rounded, 0, 0));
+                }
+            free_matrices(in, 2);
+            free_matrices(out, 1);
+            free_matrices(&rounded, 1);
+        }
 }
 
 /* As many parts as heads, fewer, and more; into destinations of either type. */
@@ -394,17 +418,17 @@ static void heads_by_hand(void **state) {
         int head[6];
     } cases[] = {{1, 3, {0}}, {3, 1, {0, 1, 2}}, {6, 1, {0, 0, 1, 1, 2, 2}}};
     for (int i = 0; i < NDP_COUNT(cases); i++)
-        for (int backend = 0; backend < NDP_BACKENDS; backend++) {
+        for (int d = 0; d < NDP_COUNT(devices); d++) {
             ndp_op_attr attr = {.heads = 3, .head_dim = 2, .parts = cases[i].parts};
             ndp_view in[NDP_OP_MAX_IN] = {some(4, 6, 1)}, y[NDP_OP_MAX_OUT] = {{0}}, back[NDP_OP_MAX_OUT] = {{0}};
             make_outputs(&ndp_op_heads_split, &attr, in, y, 1);
-            run_op(&ndp_op_heads_split, &attr, in, y, backend, 2);
+            run_op(&ndp_op_heads_split, &attr, in, y, devices[d], 2);
             assert_true(y[0].rows == 4 * cases[i].parts && y[0].cols == 2 * cases[i].n);
             for (int64_t r = 0; r < y[0].rows; r++)
                 for (int64_t j = 0; j < y[0].cols; j++)
                     assert_true(ndp_view_get(&y[0], r, j) == ndp_view_get(&in[0], r % 4, 2 * cases[i].head[r / 4] + j));
             make_outputs(&ndp_op_heads_merge, &attr, y, back, 1);
-            run_op(&ndp_op_heads_merge, &attr, y, back, backend, 2);
+            run_op(&ndp_op_heads_merge, &attr, y, back, devices[d], 2);
             for (int64_t t = 0; t < 4; t++)
                 for (int64_t j = 0; j < 6; j++)
                     assert_true(ndp_view_get(&back[0], t, j) ==
@@ -527,7 +551,7 @@ typedef struct slicing {
 
 /* xent's outputs for in = {x, w, labels, scale}, by xent_logits and xent_grad. */
 static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp_view *in, const ndp_view *out,
-                           ndp_backend backend) {
+                           const ndp_device *device) {
     int64_t t = in[0].rows;
     ndp_view logits[4], stats = matrix(out[0].dtype, s->parts * t, 3), w[4];
     ndp_op_attr attr[4];
@@ -540,7 +564,7 @@ static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp
                 ndp_view_set(&w[p], r, c, ndp_view_get(&in[1], first + r, c));
         ndp_view part[NDP_OP_MAX_OUT] = {{0}}, from[] = {in[0], w[p], in[2]};
         make_outputs(&ndp_op_xent_logits, &attr[p], from, part, 3);
-        run_op(&ndp_op_xent_logits, &attr[p], from, part, backend, 2);
+        run_op(&ndp_op_xent_logits, &attr[p], from, part, device, 2);
         logits[p] = part[0];
         add_into(&stats, &part[1], p * t);
         free_matrices(&part[1], 1);
@@ -548,7 +572,7 @@ static void xent_in_slices(const slicing *s, const ndp_op_attr *whole, const ndp
     for (int64_t p = 0; p < s->parts; p++) {
         ndp_view from[] = {logits[p], stats, in[0], w[p], in[2], in[3]}, part[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_xent_grad, &attr[p], from, part, 7);
-        run_op(&ndp_op_xent_grad, &attr[p], from, part, backend, 2);
+        run_op(&ndp_op_xent_grad, &attr[p], from, part, device, 2);
         if (p > 0)
             assert_true(distance(&part[0], &out[0]) == 0);
         else
@@ -571,17 +595,17 @@ static void slices_equal_xent(void **state) {
     for (int i = 0; i < 6 * NDP_COUNT(cases); i++) {
         const slicing *s = &cases[i / 6];
         ndp_dtype type = (ndp_dtype[]){NDP_F64, NDP_F32, NDP_BF16}[i % 3];
-        ndp_backend backend = type == NDP_F64 ? NDP_BACKEND_REF : NDP_BACKEND_CPU;
+        const ndp_device *device = type == NDP_F64 ? &ndp_device_ref : &ndp_device_cpu;
         double allowed = type == NDP_F64 ? 1e-14 : type == NDP_F32 ? 1e-6 : 4e-3;
         ndp_op_attr attr = {.vocab = 97, .train = true, .cap = i / 3 % 2 ? 3 : 0};
         ndp_view in[NDP_OP_MAX_IN] = {random_matrix(type, 70, 19, 1), random_matrix(type, 100, 19, 2),
                                       random_ints(70, -9, 97, 3), one_double(0.37)};
         ndp_view whole[NDP_OP_MAX_OUT] = {{0}}, sum[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_xent, &attr, in, whole, 7);
-        run_op(&ndp_op_xent, &attr, in, whole, backend, 2);
+        run_op(&ndp_op_xent, &attr, in, whole, device, 2);
         make_outputs(&ndp_op_xent, &attr, in, sum, 5);
         sum[1] = matrix(whole[0].dtype, 70, 19); /* sums of wide parts */
-        xent_in_slices(s, &attr, in, sum, backend);
+        xent_in_slices(s, &attr, in, sum, device);
         for (int o = 0; o < 3; o++) {
             double far = distance(&sum[o], &whole[o]), limit = o == 0 ? fmin(allowed, 1e-6) : allowed;
             if (!(far <= limit))
@@ -606,7 +630,7 @@ static void xent_without_training(void **state) {
 /* Logits far apart: no overflow, and a loss that is their distance. */
 static void xent_of_extreme_logits(void **state) {
     (void)state;
-    for (int backend = 0; backend < NDP_BACKENDS; backend++) {
+    for (int d = 0; d < NDP_COUNT(devices); d++) {
         ndp_op_attr attr = {.vocab = 3, .train = true};
         ndp_view in[NDP_OP_MAX_IN] = {matrix(NDP_F32, 1, 1), matrix(NDP_F32, 3, 1), random_ints(1, 2, 3, 1),
                                       one_double(1)};
@@ -615,7 +639,7 @@ static void xent_of_extreme_logits(void **state) {
         ndp_view_set(&in[1], 0, 0, 1000);
         ndp_view_set(&in[1], 2, 0, -1000);
         make_outputs(&ndp_op_xent, &attr, in, out, 7);
-        run_op(&ndp_op_xent, &attr, in, out, backend, 1);
+        run_op(&ndp_op_xent, &attr, in, out, devices[d], 1);
         assert_true(ndp_view_get(&out[0], 0, 0) == 2000);
         assert_true(ndp_view_get(&out[1], 0, 0) == 2000);
         assert_true(ndp_view_get(&out[2], 0, 0) == 1 && ndp_view_get(&out[2], 1, 0) == 0);
@@ -626,13 +650,13 @@ static void xent_of_extreme_logits(void **state) {
 
 static void cache_and_sum(void **state) {
     (void)state;
-    for (int backend = 0; backend < NDP_BACKENDS; backend++)
+    for (int d = 0; d < NDP_COUNT(devices); d++)
         for (int accumulate = 0; accumulate < 2; accumulate++) {
             ndp_op_attr attr = {.accumulate = accumulate};
             ndp_view in[NDP_OP_MAX_IN] = {some(2, 5, 1), random_ints(1, 3, 4, 2), some(9, 5, 3)};
             ndp_view out[NDP_OP_MAX_OUT] = {{0}}, before = copy_as(NDP_F32, &in[2]);
             make_outputs(&ndp_op_kv_append, &attr, in, out, 1);
-            run_op(&ndp_op_kv_append, &attr, in, out, backend, 2);
+            run_op(&ndp_op_kv_append, &attr, in, out, devices[d], 2);
             for (int64_t r = 0; r < 9; r++)
                 for (int64_t c = 0; c < 5; c++)
                     assert_true(ndp_view_get(&out[0], r, c) ==
@@ -641,7 +665,7 @@ static void cache_and_sum(void **state) {
             free_matrices(&before, 1);
 
             ndp_view x[1] = {some(100, 1, 4)}, sum[NDP_OP_MAX_OUT] = {one_double(0.5)};
-            run_op(&ndp_op_reduce_sum, &attr, x, sum, backend, 2);
+            run_op(&ndp_op_reduce_sum, &attr, x, sum, devices[d], 2);
             double expected = accumulate ? 0.5 : 0;
             for (int64_t r = 0; r < 100; r++)
                 expected += ndp_view_get(&x[0], r, 0);
@@ -722,7 +746,7 @@ static void split_sums_are_others(void **state) {
         const int places[] = {0, 1 + i % NDP_SPLITS};
         for (int split = 0; split < 2; split++) {
             make_call(k, NDP_F32, k->in, in[split], out[split]);
-            run_op_split(k->op, &k->attr, in[split], out[split], NDP_BACKEND_CPU, 1, places[split]);
+            run_op_split(k->op, &k->attr, in[split], out[split], &ndp_device_cpu, 1, places[split]);
         }
         if (same_bits(&out[0][0], &out[1][0]))
             fail_msg("%s: the sums are the same", k->op->name);
@@ -749,6 +773,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(linear_kernels_wide),
         cmocka_unit_test(add_in_place),
         cmocka_unit_test(copy_of_integers),
+        cmocka_unit_test(copy_and_add),
         cmocka_unit_test(heads_kernels),
         cmocka_unit_test(heads_by_hand),
         cmocka_unit_test(xent_slice_kernels),

@@ -3,7 +3,7 @@
 #ifndef NDP_OPS_CPU_GEMM_BLOCK_H
 #define NDP_OPS_CPU_GEMM_BLOCK_H
 
-#include "ops/gemm.h"
+#include "ops/cpu/cpu_gemm.h"
 
 #include <immintrin.h>
 

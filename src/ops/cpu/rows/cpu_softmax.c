@@ -1,9 +1,5 @@
-/* Softmax and cross-entropy of rows of logits. Part of rows_impl.h. */
-#ifndef NDP_OPS_CPU_ROWS_SOFTMAX_H
-#define NDP_OPS_CPU_ROWS_SOFTMAX_H
-
-#include "ops/cpu/rows.h"
-#include "ops/cpu/vector.h"
+/* Softmax and cross-entropy of rows of logits: the pieces of xent, xent_logits and xent_grad. */
+#include "ops/cpu/rows/range_kernel.h"
 
 #include <math.h>
 
@@ -120,7 +116,7 @@ static void ignore_row(const ndp_op_call *c, int64_t t) {
 /* Each of these: (logits, labels, ...). */
 static int32_t label_of(const ndp_op_call *c, int64_t t) { return ((const int32_t *)c->in[1].data)[t * c->in[1].ld]; }
 
-static void softmax_xent(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(softmax_xent)(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++) {
         int32_t label = label_of(c, t);
         float *x = ndp_at(&c->in[0], t, 0);
@@ -137,7 +133,7 @@ static void softmax_xent(const ndp_op_call *c, int64_t first, int64_t last) {
     }
 }
 
-static void softmax_stats(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(softmax_stats)(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++) {
         int32_t label = label_of(c, t);
         row_stats s = {0};
@@ -165,7 +161,7 @@ static row_stats combine(const ndp_op_call *c, int64_t t) {
     return s;
 }
 
-static void softmax_grad(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(softmax_grad)(const ndp_op_call *c, int64_t first, int64_t last) {
     for (int64_t t = first; t < last; t++) {
         int32_t label = label_of(c, t);
         if (label < 0) {
@@ -176,5 +172,3 @@ static void softmax_grad(const ndp_op_call *c, int64_t first, int64_t last) {
         finish_row(c, t, ndp_at(&c->in[0], t, 0), label_column(c->attr, label), &s, false);
     }
 }
-
-#endif

@@ -1,9 +1,5 @@
-/* Row kernels of LayerNorm. Part of rows_impl.h. */
-#ifndef NDP_OPS_CPU_ROWS_LAYERNORM_H
-#define NDP_OPS_CPU_ROWS_LAYERNORM_H
-
-#include "ops/cpu/rows.h"
-#include "ops/cpu/vector.h"
+/* layernorm and its gradients. */
+#include "ops/cpu/rows/column_sums.h"
 
 #include <math.h>
 
@@ -28,7 +24,7 @@ NDP_INLINE void layernorm_row(ndp_dtype type, int64_t n, const void *x, const vo
     stats[0] = mean, stats[1] = rstd;
 }
 
-static void layernorm(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(layernorm)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0];
     for (int64_t t = first; t < last; t++)
         NDP_BY_TYPE(x->dtype, layernorm_row, x->cols, ndp_at(x, t, 0), c->in[1].data, c->in[2].data,
@@ -53,11 +49,31 @@ NDP_INLINE void layernorm_dx_row(ndp_dtype type, int64_t n, const void *dy, cons
     }
 }
 
-static void layernorm_dx(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(layernorm_dx)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *dy = &c->in[0], *acc = &c->in[4];
     for (int64_t t = first; t < last; t++)
         NDP_BY_TYPE(dy->dtype, layernorm_dx_row, dy->cols, ndp_at(dy, t, 0), ndp_at(&c->in[1], t, 0), c->in[2].data,
                     ndp_at(&c->in[3], t, 0), acc->data ? ndp_at(acc, t, 0) : NULL, ndp_at(&c->out[0], t, 0));
 }
 
-#endif
+NDP_INLINE void layernorm_dw_block(ndp_dtype type, const ndp_op_call *c, int64_t start, int64_t n, float *total) {
+    const ndp_view *dy = &c->in[0], *x = &c->in[1];
+    for (int64_t t0 = 0, some = rows_at_once(c); t0 < dy->rows; t0 += some) {
+        int64_t t1 = t0 + some < dy->rows ? t0 + some : dy->rows;
+        float part[NDP_COLUMN_BLOCK] = {0};
+        for (int64_t t = t0; t < t1; t++) {
+            const void *d = ndp_at(dy, t, start), *v = ndp_at(x, t, start);
+            const float *stats = ndp_at(&c->in[2], t, 0);
+            float mean = stats[0], r = stats[1];
+            SIMD for (int64_t i = 0; i < n; i++) part[i] += ndp_ld(d, type, i) * ((ndp_ld(v, type, i) - mean) * r);
+        }
+        add_into(NDP_F32, n, part, total);
+    }
+}
+
+void NDP_RANGE_KERNEL(layernorm_dw)(const ndp_op_call *c, int64_t first, int64_t last) {
+    for (int64_t b = first, start, n; b < last; b++) {
+        float *g = gradient_block(c, b, &start, &n);
+        NDP_BY_TYPE(c->in[0].dtype, layernorm_dw_block, c, start, n, g);
+    }
+}

@@ -1,6 +1,5 @@
 #include "base/cpu.h"
 #include "ops/cpu/gemm_kernel.h"
-#include "ops/op.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>

@@ -2,10 +2,10 @@
  * and tiles or dpbf16ps (bf16), else to oneDNN. Plans are cached by (shape, layouts, types, beta, threads, split), made
  * in the build phase and shared by the ranks of a process; memories, streams and scratchpads are not. Our own kernels
  * allocate nothing, and their bits do not depend on the number of threads. */
-#ifndef NDP_OPS_GEMM_H
-#define NDP_OPS_GEMM_H
+#ifndef NDP_OPS_CPU_CPU_GEMM_H
+#define NDP_OPS_CPU_CPU_GEMM_H
 
-#include "tensor/view.h"
+#include "ops/op.h"
 
 typedef struct ndp_gemm_shape {
     int64_t m, n, k;       /* C [m,n] (+)= A [m,k] B [k,n] */
@@ -22,7 +22,7 @@ typedef struct ndp_gemm ndp_gemm;
 
 /* C (+)= A B for three views, where A is `a` or its transpose, and B likewise. */
 static inline ndp_gemm_shape ndp_gemm_shape_of(const ndp_view *a, bool trans_a, const ndp_view *b, bool trans_b,
-                                               const ndp_view *c, bool accumulate, int threads) {
+                                               const ndp_view *c, bool accumulate, const ndp_exec *exec) {
     return (ndp_gemm_shape){
         .m = c->rows,
         .n = c->cols,
@@ -36,7 +36,8 @@ static inline ndp_gemm_shape ndp_gemm_shape_of(const ndp_view *a, bool trans_a, 
         .b = b->dtype,
         .c = c->dtype,
         .accumulate = accumulate,
-        .threads = threads,
+        .threads = exec->threads,
+        .split = ndp_split_place(exec),
     };
 }
 

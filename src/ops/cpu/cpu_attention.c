@@ -1,7 +1,7 @@
 /* Attention on the cpu: lays a call out (see attention_task.h) and runs its tasks on the threads. */
-#include "ops/cpu/attention_cpu.h"
 #include "base/cpu.h"
 #include "ops/cpu/attention_task.h"
+#include "ops/cpu/cpu_kernels.h"
 
 #include <math.h>
 #include <omp.h>
@@ -41,6 +41,7 @@ static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
 
 static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view *k) {
     const ndp_op_attr *attr = c->attr;
+    int place = ndp_split_place(c->exec);
     ndp_att a = {.kv_heads = attr->kv_heads,
                  .group = attr->heads / attr->kv_heads,
                  .dim = attr->head_dim,
@@ -48,7 +49,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
                  .scale = (float)attr->scale,
                  .cap = (float)(attr->cap * M_LOG2E),
                  .keys = k->rows,
-                 .block_keys = c->split_sums ? NDP_ATT_FEW_KEYS * c->split_sums : NDP_ATT_KEYS};
+                 .block_keys = place ? NDP_ATT_FEW_KEYS * place : NDP_ATT_KEYS};
     a.kernels = choose(q->dtype, a.scale);
     a.dim_pad = (a.dim + a.kernels->dim_unit - 1) / a.kernels->dim_unit * a.kernels->dim_unit;
     a.rows = q->rows * a.group;
@@ -62,7 +63,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
 
 /* The whole team or nobody: OpenMP makes a new team, and so allocates, whenever its size changes. */
 static int team(const ndp_op_call *c, const ndp_att *a) {
-    return c->threads > 1 && a->tasks * a->kv_heads > 1 ? c->threads : 1;
+    return c->exec->threads > 1 && a->tasks * a->kv_heads > 1 ? c->exec->threads : 1;
 }
 
 static layout lay_out(const ndp_op_call *c, const ndp_att *a, bool backward) {
@@ -148,17 +149,17 @@ static void on_team(int threads, void (*body)(run *, int thread), run *r) {
     body(r, omp_get_thread_num());
 }
 
-size_t ndp_attention_cpu_scratch(const ndp_op_call *shapes) {
+static size_t forward_scratch(const ndp_op_call *shapes) {
     ndp_att a = describe(shapes, &shapes->in[0], &shapes->in[1]);
     return lay_out(shapes, &a, false).bytes;
 }
 
-size_t ndp_attention_bwd_cpu_scratch(const ndp_op_call *shapes) {
+static size_t backward_scratch(const ndp_op_call *shapes) {
     ndp_att a = describe(shapes, &shapes->in[1], &shapes->in[2]);
     return lay_out(shapes, &a, true).bytes;
 }
 
-void ndp_attention_cpu(const ndp_op_call *c) {
+static ndp_status run_forward(const ndp_op_call *c) {
     ndp_att a = describe(c, &c->in[0], &c->in[1]);
     layout l = lay_out(c, &a, false);
     a.q = c->in[0];
@@ -172,7 +173,10 @@ void ndp_attention_cpu(const ndp_op_call *c) {
     survey(&a, &c->in[5], scratch, &l);
     run r = {.att = a, .kernel = &a.kernels->forward, .work = scratch + l.work, .work_bytes = l.work_bytes};
     on_team(team(c, &a), run_tasks, &r);
+    return NDP_OK;
 }
+
+const ndp_kernel ndp_cpu_attention = {.run = run_forward, .scratch = forward_scratch};
 
 /* Where dk or dv is added up: in place when it is fp32. */
 static ndp_view sum_view(const ndp_view *grad, char *scratch) {
@@ -210,7 +214,7 @@ static void backward_body(run *r, int thread) {
     }
 }
 
-void ndp_attention_bwd_cpu(const ndp_op_call *c) {
+static ndp_status run_backward(const ndp_op_call *c) {
     ndp_att a = describe(c, &c->in[1], &c->in[2]);
     layout l = lay_out(c, &a, true);
     char *scratch = c->scratch;
@@ -236,4 +240,7 @@ void ndp_attention_bwd_cpu(const ndp_op_call *c) {
         r.att.d_o = (ndp_view){scratch + l.d_o, NDP_BF16, a.d_o.rows, a.d_o.cols, a.d_o.cols};
     }
     on_team(team(c, &a), backward_body, &r);
+    return NDP_OK;
 }
+
+const ndp_kernel ndp_cpu_attention_bwd = {.run = run_backward, .scratch = backward_scratch};

@@ -1,9 +1,5 @@
-/* Row kernels of an RMSNorm in two halves. Part of rows_impl.h. */
-#ifndef NDP_OPS_CPU_ROWS_NORM_BY_H
-#define NDP_OPS_CPU_ROWS_NORM_BY_H
-
-#include "ops/cpu/rows.h"
-#include "ops/cpu/vector.h"
+/* mean_squares, norm_by and their gradients. */
+#include "ops/cpu/rows/range_kernel.h"
 
 #include <math.h>
 
@@ -15,7 +11,7 @@ NDP_INLINE void squares_row(ndp_dtype type, int64_t n, const void *x, float scal
     *m = sum * scale;
 }
 
-static void mean_squares(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(mean_squares)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0];
     for (int64_t t = first; t < last; t++)
         NDP_BY_TYPE(x->dtype, squares_row, x->cols, ndp_at(x, t, 0), (float)c->attr->scale, ndp_at(&c->out[0], t, 0));
@@ -29,7 +25,7 @@ NDP_INLINE void squares_dx_row(ndp_dtype from, ndp_dtype type, int64_t n, const 
     }
 }
 
-static void mean_squares_dx(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(mean_squares_dx)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[1], *acc = &c->in[2];
     for (int64_t t = first; t < last; t++)
         NDP_BY_TYPES(acc->data ? acc->dtype : x->dtype, x->dtype, squares_dx_row, x->cols, ndp_at(x, t, 0),
@@ -41,7 +37,7 @@ NDP_INLINE void norm_by_row(ndp_dtype type, int64_t n, const void *x, const void
     SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, type, i, ndp_ld(x, type, i) * r * (ndp_ld(w, type, i) + offset));
 }
 
-static void norm_by(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(norm_by)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *x = &c->in[0];
     for (int64_t t = first; t < last; t++) {
         float r = 1.0f / sqrtf(*(const float *)ndp_at(&c->in[2], t, 0) + (float)c->attr->eps);
@@ -63,7 +59,7 @@ NDP_INLINE void norm_by_dx_row(ndp_dtype type, int64_t n, const void *dy, const 
         SIMD for (int64_t i = 0; i < n; i++) dx[i] = ndp_ld(dy, type, i) * (ndp_ld(w, type, i) + offset) * r;
 }
 
-static void norm_by_dx(const ndp_op_call *c, int64_t first, int64_t last) {
+void NDP_RANGE_KERNEL(norm_by_dx)(const ndp_op_call *c, int64_t first, int64_t last) {
     const ndp_view *dy = &c->in[0], *dx = &c->out[0], *dm = &c->out[1];
     for (int64_t t = first; t < last; t++) {
         float r = *(const float *)ndp_at(&c->in[3], t, 0), along;
@@ -73,5 +69,3 @@ static void norm_by_dx(const ndp_op_call *c, int64_t first, int64_t last) {
             *(float *)ndp_at(dm, t, 0) = -0.5f * r * r * r * along;
     }
 }
-
-#endif

@@ -1,4 +1,4 @@
-#include "ops/ref.h"
+#include "ops/ref/ref_gemm.h"
 
 static void load_dense(const ndp_view *v, bool transposed, double *out) {
     for (int64_t r = 0; r < v->rows; r++)

@@ -1,0 +1,36 @@
+/* The devices `cpu` and `null`: a table of kernels made from the list of ops. Ops by rows and by columns have range
+ * kernels (cpu_rows.h), and get the function that spreads them over the threads here. */
+#include "ops/cpu/cpu_kernels.h"
+#include "ops/cpu/cpu_rows.h"
+#include "ops/ref/ref_kernels.h"
+
+/* All outputs of an op by rows have as many rows; an absent one has none. */
+static int64_t rows_of(const ndp_op_call *c) {
+    int i = 0;
+    while (i < c->op->n_out - 1 && !ndp_present(&c->out[i]))
+        i++;
+    return c->out[i].rows;
+}
+
+#define ROWS(op)                                                                                                       \
+    static ndp_status run_##op(const ndp_op_call *c) { return ndp_rows_run(c, rows_of(c), ndp_rows_best()->op); }      \
+    const ndp_kernel ndp_cpu_##op = {.run = run_##op};
+
+#define COLUMNS(op)                                                                                                    \
+    static ndp_status run_##op(const ndp_op_call *c) {                                                                 \
+        return ndp_rows_run(c, ndp_column_blocks(c->out[0].cols), ndp_rows_best()->op);                                \
+    }                                                                                                                  \
+    const ndp_kernel ndp_cpu_##op = {.run = run_##op};
+
+NDP_OP_LIST(ROWS, COLUMNS, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+
+const ndp_kernel ndp_cpu_kv_append = {.run = ndp_ref_run_kv_append};
+const ndp_kernel ndp_cpu_reduce_sum = {.run = ndp_ref_run_reduce_sum};
+
+#define KERNEL(op) [NDP_OP_##op] = &ndp_cpu_##op,
+static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_KERNEL_OPS(KERNEL)};
+
+const ndp_device ndp_device_cpu = {.name = "cpu", .executes = true, .kernels = kernels, NDP_HOST_DEVICE};
+
+/* Plans with the scratch sizes of `cpu`. */
+const ndp_device ndp_device_null = {.name = "null", .kernels = kernels, NDP_HOST_DEVICE};

@@ -1,0 +1,33 @@
+/* Rows and pieces of rows, copied, converted and added: what several families share. */
+#ifndef NDP_OPS_CPU_ROWS_ROW_PARTS_H
+#define NDP_OPS_CPU_ROWS_ROW_PARTS_H
+
+#include "ops/cpu/rows/range_kernel.h"
+
+/* y = x */
+NDP_INLINE void convert_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *x, void *y) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, to, i, ndp_ld(x, from, i));
+}
+
+/* n elements from (row, col) of x to those of y. */
+static inline void copy_piece(const ndp_view *x, int64_t row, int64_t col, const ndp_view *y, int64_t to_row,
+                              int64_t to_col, int64_t n) {
+    const void *from = ndp_at(x, row, col);
+    void *to = ndp_at(y, to_row, to_col);
+    if (x->dtype == y->dtype)
+        memcpy(to, from, (size_t)n * ndp_dtype_size(x->dtype));
+    else
+        NDP_BY_TYPES(x->dtype, y->dtype, convert_row, n, from, to);
+}
+
+/* s = a + b */
+NDP_INLINE void add_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *a, const void *b, void *s) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(s, to, i, ndp_ld(a, from, i) + ndp_ld(b, from, i));
+}
+
+/* y += x */
+NDP_INLINE void add_to_row(ndp_dtype from, ndp_dtype to, int64_t n, const void *x, void *y) {
+    SIMD for (int64_t i = 0; i < n; i++) ndp_st(y, to, i, ndp_ld(y, to, i) + ndp_ld(x, from, i));
+}
+
+#endif
