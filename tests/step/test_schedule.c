@@ -83,8 +83,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .recompute = j->recompute,
         .schedule = j->schedule,
         .node_ranks = 1,
-        .optimizer = {
-            .kind = NDP_OPTIM_ADAMW, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     int rank = ndp_transport_rank(t);
     NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){j->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
