@@ -106,6 +106,14 @@ struct ndp_bwd {
     ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
 };
 
+/* How the rows of an op's outputs depend on the rows of its operands, parameters aside. It decides on which axes a
+ * graph with the op may be cut (parallel/apply.c); there is no default, since a wrong one would be wrong silently. */
+typedef enum ndp_rows_rule {
+    NDP_ROWS_ALIKE =
+        1,          /* row t is made of row t of each operand: ranks with some of the rows make those of the result */
+    NDP_ROWS_MIXED, /* a row depends on other rows, or moves: only a pass of the op's own may cut them */
+    NDP_ROWS_SUMMED /* as ALIKE, but some outputs are sums over rows; the step adds up what the ranks make */
+} ndp_rows_rule;
 /* What runs an op. A kernel by rows works on ranges of independent rows, one by columns on blocks of columns of a sum
  * over rows; threads share these ranges. */
 typedef enum ndp_op_kind {
@@ -276,6 +284,7 @@ struct ndp_op {
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
     int alias;            /* output 0 is input `alias`, changed in place; -1: no */
+    ndp_rows_rule rows;
     /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */
     ndp_status (*shape)(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out);
     /* Writes the backward; NULL: not differentiable. */
