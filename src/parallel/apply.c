@@ -141,10 +141,48 @@ static const struct rule {
              {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
              {&ndp_op_attention, ndp_context_attention}};
 
+/* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */
+static ndp_axis axis_of_rows(ndp_pass *p) {
+    if (p->rows.cp > 1 || p->rows.sp > 1)
+        return p->rows.cp > 1 ? NDP_CP : NDP_SP;
+    for (int i = 0; i < p->node->n_in; i++)
+        if (ndp_pass_in(p, i) != NDP_NONE && p->images[p->node->in[i]].spread == NDP_SPREAD_ROWS)
+            return NDP_TP;
+    return NDP_AXES;
+}
+
+/* An op that mixes rows and has no rule above would compute something else on a part of the rows. */
+static ndp_status check_mixed(ndp_pass *p) {
+    ndp_axis axis = axis_of_rows(p);
+    if (axis == NDP_AXES)
+        return NDP_OK;
+    const char *name = ndp_axis_name(axis);
+    return NDP_FAIL(NDP_ENOTSUP,
+                    "unit %s: op %s mixes rows, and %s_size %d cuts the rows: set %sparallelism.%s_size: 1",
+                    p->from->name, p->node->op->name, name, p->mesh->layout.size[axis],
+                    axis == NDP_TP ? "parallelism.tp_sequence_parallel: false, or " : "", name);
+}
+
+/* A sum over rows is right on a part of them where the step adds up what the ranks make: gradients, the loss. */
+static ndp_status check_summed(const ndp_pass *p) {
+    for (int i = 0; i < p->node->n_out; i++) {
+        int out = p->node->out[i];
+        if (out != NDP_NONE && p->from->values[out].kind == NDP_VALUE_ACT)
+            return NDP_FAIL(NDP_EBUG, "graph %s: op %s makes %s, a sum over rows that no rank completes", p->from->name,
+                            p->node->op->name, p->from->values[out].name);
+    }
+    return NDP_OK;
+}
+
 static ndp_status write_node(ndp_pass *p) {
+    const ndp_op *op = p->node->op;
     for (int i = 0; i < NDP_COUNT(rules); i++)
-        if (rules[i].op == p->node->op)
+        if (rules[i].op == op)
             return rules[i].write(p);
+    NDP_TRY(op->rows == NDP_ROWS_MIXED    ? check_mixed(p)
+            : op->rows == NDP_ROWS_SUMMED ? check_summed(p)
+            : op->rows == NDP_ROWS_ALIKE  ? NDP_OK
+                                          : NDP_FAIL(NDP_EBUG, "op %s has no rule for its rows", op->name));
     return ndp_pass_rowwise(p);
 }
 
