@@ -17,6 +17,7 @@
 #ifndef NDP_OPS_OP_H
 #define NDP_OPS_OP_H
 
+#include "base/text.h"
 #include "device/device.h"
 #include "tensor/view.h"
 
@@ -59,6 +60,9 @@ typedef struct ndp_op_attr {
     int group;       /* collectives: an ndp_group_kind */
     int ranks;       /* of that group */
 } ndp_op_attr;
+
+/* Adds "{name value, ...}" of the attributes that are not zero. */
+void ndp_op_attr_print(const ndp_op_attr *a, ndp_str *out);
 
 /* One call of an op. While a program is lowered the views have no data: they are the shapes. */
 typedef struct ndp_op_call {
