@@ -52,13 +52,11 @@ int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols) {
     return id;
 }
 
-int ndp_graph_data(ndp_graph *g, ndp_data_id data, int64_t rows, int64_t cols, ndp_dtype type) {
-    static const char *const names[NDP_DATA_IDS] = {"tokens",    "labels",  "rope_pos", "q_pos",      "q_low",
-                                                    "k_pos",     "rope",    "rope2",    "loss_scale", "loss",
-                                                    "cache_row", "k_cache", "v_cache"};
-    int id = add_value(g, names[data], NDP_VALUE_DATA, shape_of(rows, cols, type));
+int ndp_graph_data(ndp_graph *g, int input) {
+    const ndp_input *in = &g->inputs->items[input];
+    int id = add_value(g, in->name, NDP_VALUE_DATA, shape_of(g->inputs->rows[in->extent], in->cols, in->type));
     if (g->status == NDP_OK)
-        g->values[id].data = data;
+        g->values[id].input = input;
     return id;
 }
 
@@ -111,7 +109,7 @@ static int add_view(ndp_graph *g, int value, const char *name, int64_t row, int6
         return 0;
     const ndp_value *of = &g->values[value];
     ndp_value *v = &g->values[id];
-    v->root = of->root, v->parent = value, v->needs_grad = of->needs_grad, v->data = of->data;
+    v->root = of->root, v->parent = value, v->needs_grad = of->needs_grad, v->input = of->input;
     v->row = of->row + row, v->col = of->col + col;
     return id;
 }

@@ -111,7 +111,7 @@ static ndp_operand make_operand(const lowering *l, int value, bool drop) {
     if (drop && is_saved(h.base))
         h = (home){NDP_BASE_WORK, 0};
     h.offset += (size_t)(v->row * v->view.ld + v->col) * ndp_dtype_size(v->view.dtype);
-    int base = (int)h.base + (h.base == NDP_BASE_DATA ? (int)l->g->values[v->root].data : 0);
+    int base = (int)h.base + (h.base == NDP_BASE_DATA ? l->g->values[v->root].input : 0);
     return (ndp_operand){.base = base, .offset = h.offset, .view = v->view, .value = value};
 }
 

@@ -32,8 +32,8 @@ typedef enum ndp_base {
     NDP_BASE_WORK,
     NDP_BASE_PARAM, /* + slot */
     NDP_BASE_PGRAD = NDP_BASE_PARAM + NDP_SLOTS,
-    NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* + ndp_data_id */
-    NDP_BASES = NDP_BASE_DATA + NDP_DATA_IDS
+    NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* + input */
+    NDP_BASES = NDP_BASE_DATA + NDP_MAX_INPUTS
 } ndp_base;
 
 /* "x", "saved", "param0", ...; "-" for NDP_NONE. */

@@ -53,13 +53,13 @@ static ndp_status build_units(ndp_model *m) {
 }
 
 ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
-    ndp_model m = {.facts = *facts, .opts = *opts, .tokens = opts->rows, .queries = opts->rows};
+    ndp_model m = {.facts = *facts, .opts = *opts};
     int at[NDP_PLACES];
     m.n_graphs = facts->n_kinds + 2;
-    m.keys = opts->mode == NDP_MODEL_CACHED ? opts->keys : opts->rows;
     for (int i = 0; opts->window > 0 && i < facts->n_kinds; i++)
         m.facts.kinds[i].window = opts->window;
     ndp_status st;
+    NDP_TRY_GOTO(ndp_build_inputs(&m), fail);
     NDP_TRY_GOTO(build_tables(&m, at), fail);
     NDP_TRY_GOTO(build_units(&m), fail);
     NDP_TRY_GOTO(ndp_build_graphs(&m, at), fail);

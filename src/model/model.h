@@ -46,7 +46,7 @@ typedef struct ndp_model {
     int n_units;
     ndp_graph graphs[NDP_MAX_GRAPHS]; /* embedding, a block of each kind, head */
     int n_graphs;
-    int64_t tokens, queries, keys; /* entries of the data arrays: tokens, labels, rope_pos; q_pos, q_low; k_pos */
+    ndp_inputs *inputs; /* in the arena */
 } ndp_model;
 
 /* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. */

@@ -45,6 +45,9 @@ typedef enum ndp_part_of { NDP_OF_EMBEDDING, NDP_OF_BLOCK, NDP_OF_HEAD } ndp_par
 ndp_status ndp_table_fill(const ndp_facts *f, ndp_part_of unit, const char *prefix, ndp_arena *arena,
                           ndp_segments *segments, int at[NDP_PLACES]);
 
+/* Makes model->inputs. NDP_ENOMEM. */
+ndp_status ndp_build_inputs(ndp_model *m);
+
 /* Fills model->graphs from its facts, tables and options: the embedding, a block of each kind, the head. `at`: see
  * above.
  */

@@ -11,22 +11,6 @@ ndp_spread ndp_pass_stream(const ndp_pass *p) {
 
 ndp_dtype ndp_pass_wide(const ndp_pass *p) { return p->to->compute == NDP_F64 ? NDP_F64 : NDP_F32; }
 
-static int64_t data_rows(const ndp_pass *p, const ndp_value *v) {
-    switch (v->data) {
-    case NDP_DATA_TOKENS:
-    case NDP_DATA_LABELS:
-    case NDP_DATA_ROPE_POS:
-        return p->local->tokens;
-    case NDP_DATA_Q_POS:
-    case NDP_DATA_Q_LOW:
-        return p->local->queries;
-    case NDP_DATA_K_POS:
-        return p->local->keys;
-    default:
-        return v->view.rows;
-    }
-}
-
 /* Columns [col, col + cols) of an image whose columns are the rows of glued segments: those of whole segments. */
 static int columns_of(ndp_pass *p, const ndp_value *v) {
     const ndp_image *of = &p->images[v->parent];
@@ -60,7 +44,7 @@ static ndp_image make_image(ndp_pass *p, int value) {
     } else if (v->kind == NDP_VALUE_PGRAD) {
         image.value = ndp_graph_param_grad(p->to, ndp_graph_param(p->to, v->slot, v->segment, v->segments));
     } else if (v->kind == NDP_VALUE_DATA) {
-        image.value = ndp_graph_data(p->to, v->data, data_rows(p, v), v->view.cols, v->view.dtype);
+        image.value = ndp_graph_data(p->to, v->input);
     } else if (value == p->from->input) {
         image.spread = ndp_pass_stream(p);
         image.value = ndp_graph_input(p->to, p->rows.slice, v->view.cols);
@@ -94,13 +78,6 @@ int ndp_pass_contiguous(ndp_pass *p, int value) {
 
 /* ---- ops that work row by row ---- */
 
-static ndp_op_attr local_attr(const ndp_pass *p) {
-    ndp_op_attr attr = p->node->attr;
-    attr.heads = attr.heads ? ndp_tensor_heads(p->mesh, attr.heads) : 0;
-    attr.kv_heads = attr.kv_heads ? ndp_tensor_heads(p->mesh, attr.kv_heads) : 0;
-    return attr;
-}
-
 /* Each row of the outputs is made of the same rows of the operands, which are spread alike. */
 ndp_status ndp_pass_rowwise(ndp_pass *p) {
     const ndp_node *n = p->node;
@@ -118,7 +95,7 @@ ndp_status ndp_pass_rowwise(ndp_pass *p) {
         bool made = n->out[i] != NDP_NONE && p->from->values[n->out[i]].kind == NDP_VALUE_ACT;
         outs[i] = made || n->out[i] == NDP_NONE ? NDP_NONE : ndp_pass_value(p, n->out[i]);
     }
-    ndp_op_attr attr = local_attr(p);
+    ndp_op_attr attr = ndp_tensor_attr(p);
     const char *name = n->n_out && n->out[0] != NDP_NONE ? p->from->values[n->out[0]].name : n->op->name;
     ndp_graph_op(p->to, n->op, &attr, name, ins, n->n_in, outs, n->n_out);
     ndp_spread spread = of == NDP_NONE ? NDP_SPREAD_SAME : p->images[of].spread;
@@ -210,6 +187,19 @@ static ndp_status write_graph(ndp_pass *p) {
     return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : NDP_OK;
 }
 
+/* The inputs, with the rows of this rank. A cache is not cut. */
+static ndp_status copy_inputs(const ndp_model *whole, const ndp_rows *rows, ndp_model *m) {
+    ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
+    if (!in)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the inputs of the model");
+    *in = *whole->inputs;
+    in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
+    in->rows[NDP_EXTENT_QUERIES] = rows->queries;
+    if (whole->opts.mode != NDP_MODEL_CACHED)
+        in->rows[NDP_EXTENT_KEYS] = rows->keys;
+    return NDP_OK;
+}
+
 static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, ndp_model *m) {
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
     m->units = ndp_arena_alloc(&m->arena, (size_t)m->n_units * sizeof *m->units);
@@ -250,6 +240,7 @@ static ndp_status write_graphs(ndp_pass *p) {
         p->from = &p->whole->graphs[i];
         p->to = &p->local->graphs[i];
         ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad);
+        p->to->inputs = p->local->inputs;
         for (int s = 0; s < NDP_SLOTS; s++)
             p->to->slots[s] = table_of(p->whole, p->local, p->from->slots[s]);
         NDP_TRY(write_graph(p));
@@ -263,14 +254,12 @@ ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, cons
                    .n_buffers = whole->n_buffers,
                    .n_units = whole->n_units,
                    .n_graphs = whole->n_graphs};
-    if (mesh->kv_heads != whole->facts.kv_heads)
-        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,
-                        whole->facts.kv_heads);
+    NDP_TRY(ndp_tensor_check_mesh(whole, mesh));
     ndp_pass p = {.whole = whole, .local = &m, .mesh = mesh, .how = *how, .tp = mesh->layout.size[NDP_TP]};
     p.rows = ndp_rows_cut(whole->opts.rows, mesh, how);
-    m.tokens = p.rows.tokens, m.queries = p.rows.queries;
-    m.keys = whole->opts.mode == NDP_MODEL_CACHED ? whole->opts.keys : p.rows.keys;
-    ndp_status st = copy_tables(whole, mesh, how, &m);
+    ndp_status st = copy_inputs(whole, &p.rows, &m);
+    if (st == NDP_OK)
+        st = copy_tables(whole, mesh, how, &m);
     if (st == NDP_OK)
         st = write_graphs(&p);
     if (st != NDP_OK) {

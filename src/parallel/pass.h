@@ -65,6 +65,10 @@ void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_para
 /* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x
  * sp then is a multiple of them). */
 int ndp_tensor_heads(const ndp_mesh *mesh, int heads);
+/* The attributes of the node, with the heads of this rank. */
+ndp_op_attr ndp_tensor_attr(const ndp_pass *p);
+/* NDP_EBUG: the mesh was made for another model. */
+ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows);

@@ -26,11 +26,11 @@ static int64_t row_of(const ndp_rows *r, int cp_rank, int64_t i) {
     return i < chunk ? cp_rank * chunk + i : (2 * r->cp - 1 - cp_rank) * chunk + i - chunk;
 }
 
-int64_t ndp_rows_query(const ndp_rows *r, int64_t i) { return row_of(r, r->cp_rank, i); }
-
-int64_t ndp_rows_token(const ndp_rows *r, int64_t i) { return ndp_rows_query(r, r->sp_rank * r->tokens + i); }
-
-int64_t ndp_rows_key(const ndp_rows *r, int64_t i) {
+int64_t ndp_rows_at(const ndp_rows *r, ndp_extent extent, int64_t i) {
+    if (extent == NDP_EXTENT_TOKENS)
+        return row_of(r, r->cp_rank, r->sp_rank * r->tokens + i);
+    if (extent == NDP_EXTENT_QUERIES)
+        return row_of(r, r->cp_rank, i);
     int block = (int)(i / r->queries), rank = r->ring ? (r->cp_rank - block + r->cp) % r->cp : block;
     return row_of(r, rank, i % r->queries);
 }

@@ -6,6 +6,7 @@
 #ifndef NDP_PARALLEL_ROW_CUT_H
 #define NDP_PARALLEL_ROW_CUT_H
 
+#include "graph/input.h"
 #include "mesh/mesh.h"
 
 /* How the keys and values of a context group reach its ranks: passed around a ring, or gathered at once. */
@@ -31,10 +32,9 @@ typedef struct ndp_rows {
 
 ndp_rows ndp_rows_cut(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how);
 
-/* The row of the micro-batch that is this rank's token, query or key number i; rows from `real` on are padding. */
-int64_t ndp_rows_token(const ndp_rows *r, int64_t i);
-int64_t ndp_rows_query(const ndp_rows *r, int64_t i);
-/* Keys in the order in which attention meets them: this rank's own first and then round the ring, or by rank. */
-int64_t ndp_rows_key(const ndp_rows *r, int64_t i);
+/* The row of the micro-batch that is this rank's token, query or key number i (TOKENS, QUERIES, KEYS); rows from `real`
+ * on are padding. Keys are in the order in which attention meets them: this rank's own first and then round the ring,
+ * or by rank. */
+int64_t ndp_rows_at(const ndp_rows *r, ndp_extent extent, int64_t i);
 
 #endif

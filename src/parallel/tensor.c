@@ -17,6 +17,20 @@ int ndp_tensor_heads(const ndp_mesh *mesh, int heads) {
     return heads >= tp ? heads / tp : 1;
 }
 
+ndp_op_attr ndp_tensor_attr(const ndp_pass *p) {
+    ndp_op_attr attr = p->node->attr;
+    attr.heads = attr.heads ? ndp_tensor_heads(p->mesh, attr.heads) : 0;
+    attr.kv_heads = attr.kv_heads ? ndp_tensor_heads(p->mesh, attr.kv_heads) : 0;
+    return attr;
+}
+
+ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
+    if (mesh->kv_heads != whole->facts.kv_heads)
+        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,
+                        whole->facts.kv_heads);
+    return NDP_OK;
+}
+
 /* Its part of `n` things that come in groups of `width`: the groups of rank r are [r n / tp, (r + 1) n / tp), and one
  * that several ranks share where there are fewer groups than ranks. */
 static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *mesh) {

@@ -123,8 +123,8 @@ static void print_case(const layout_case *c, const ndp_mesh *mesh, const ndp_mod
     ndp_rows rows = ndp_rows_cut(c->rows, mesh, &c->how);
     ndp_str_addf(out,
                  "rank %d of %s, of %lld rows: %lld tokens, %lld in the residual stream, %lld queries, %lld keys\n",
-                 c->rank, c->layout, (long long)c->rows, (long long)m->tokens, (long long)rows.slice,
-                 (long long)m->queries, (long long)m->keys);
+                 c->rank, c->layout, (long long)c->rows, (long long)rows.tokens, (long long)rows.slice,
+                 (long long)rows.queries, (long long)rows.keys);
     if (c->buffers) {
         print_buffers(m, out);
         print_units(m, out);
@@ -192,7 +192,7 @@ static void mixed_rows_are_refused(void **state) {
         ndp_mesh mesh;
         ndp_model whole, local;
         CHECK_OK(ndp_layout_parse(of[i].layout, &layout));
-        CHECK_OK(ndp_mesh_init(&layout, 0, &mesh));
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){facts.kv_heads}, &mesh));
         CHECK_OK(ndp_model_build(&facts, &opts, &whole));
         ndp_graph *block = &whole.graphs[1];
         ndp_graph_output(block, ndp_graph_op1(block, &ndp_op_heads_split, &attr, "mixed", &block->output, 1));

@@ -28,10 +28,10 @@ static void check_rows(int64_t rows, int cp, int sp, int tp, const ndp_parallel 
         assert_int_equal(r.slice * (how->tp_sequence_parallel ? tp : 1), r.tokens);
         assert_int_equal(r.queries, r.tokens * sp);
         for (int64_t i = 0; i < r.tokens; i++) {
-            int64_t t = ndp_rows_token(&r, i);
+            int64_t t = ndp_rows_at(&r, NDP_EXTENT_TOKENS, i);
             assert_in_range(t, 0, r.padded - 1);
             seen[t]++;
-            assert_int_equal(t, ndp_rows_query(&r, mesh.coord[NDP_SP] * r.tokens + i));
+            assert_int_equal(t, ndp_rows_at(&r, NDP_EXTENT_QUERIES, mesh.coord[NDP_SP] * r.tokens + i));
         }
     }
     for (int64_t t = 0; t < padded; t++)
@@ -49,7 +49,8 @@ static void check_keys(int64_t rows, int cp, const ndp_parallel *how) {
             int block = (int)(i / r.queries), of = how->cp_method == NDP_CP_RING ? (rank - block + cp) % cp : block;
             ndp_mesh other = mesh_of(cp, 1, 1, of);
             ndp_rows owner = ndp_rows_cut(rows, &other, how);
-            assert_int_equal(ndp_rows_key(&r, i), ndp_rows_query(&owner, i % r.queries));
+            assert_int_equal(ndp_rows_at(&r, NDP_EXTENT_KEYS, i),
+                             ndp_rows_at(&owner, NDP_EXTENT_QUERIES, i % r.queries));
         }
     }
 }
@@ -71,7 +72,7 @@ static void every_row_has_one_owner(void **state) {
 static int64_t causal_pairs(const ndp_rows *r) {
     int64_t sum = 0;
     for (int64_t i = 0; i < r->queries; i++)
-        sum += ndp_rows_query(r, i) + 1;
+        sum += ndp_rows_at(r, NDP_EXTENT_QUERIES, i) + 1;
     return sum;
 }
 
