@@ -81,7 +81,7 @@ typedef struct builder {
     ndp_layer_kind kind;
 } builder;
 
-static int param(builder *b, ndp_place place, int n) {
+static int param(builder *b, ndp_param place, int n) {
     return b->at[place] == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, 0, b->at[place], n);
 }
 
@@ -91,7 +91,7 @@ static ndp_op_attr norm_attr(const builder *b) {
 
 /* norm(x) by the weight at `place` and, in a LayerNorm, the bias behind it; x itself where the family has no such norm.
  */
-static int norm(builder *b, ndp_place place, int x) {
+static int norm(builder *b, ndp_param place, int x) {
     ndp_op_attr attr = norm_attr(b);
     int outs[2] = {NDP_NONE, NDP_NONE}, w = param(b, place, 1);
     if (w == NDP_NONE)
@@ -104,7 +104,7 @@ static int norm(builder *b, ndp_place place, int x) {
 }
 
 /* y = x w^T + bias over `n` glued projections from `place` on. */
-static int linear(builder *b, const char *name, int x, ndp_place place, int n, ndp_place bias) {
+static int linear(builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias) {
     return ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, (int[]){x, param(b, place, n), param(b, bias, n)}, 3);
 }
 
@@ -236,7 +236,7 @@ static void build_head(builder *b) {
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){outs[0]}, 1, &sum, 1);
 }
 
-ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PLACES]) {
+ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PARAMS]) {
     int last = m->n_graphs - 1;
     for (int i = 0; i <= last; i++) {
         ndp_graph *g = &m->graphs[i];

@@ -1,20 +1,20 @@
 #include "model/model.h"
 
 #include "base/rng.h"
-#include "model/unit_builder.h"
 #include "model/families.h"
+#include "model/unit_builder.h"
 #include <math.h>
 #include <string.h>
 
-_Static_assert((int)NDP_PLACES <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
+_Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
 
 static ndp_status init_buffer(ndp_model *m, int i, const char *name) {
     m->buffers[i].name = name;
-    m->buffers[i].segments.items = ndp_arena_alloc(&m->arena, NDP_PLACES * sizeof(ndp_segment));
+    m->buffers[i].segments.items = ndp_arena_alloc(&m->arena, NDP_PARAMS * sizeof(ndp_segment));
     return name && m->buffers[i].segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
 }
 
-static ndp_status build_tables(ndp_model *m, int at[NDP_PLACES]) {
+static ndp_status build_tables(ndp_model *m, int at[NDP_PARAMS]) {
     const ndp_facts *f = &m->facts;
     m->n_buffers = f->layers + 2;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
@@ -54,7 +54,7 @@ static ndp_status build_units(ndp_model *m) {
 
 ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
     ndp_model m = {.facts = *facts, .opts = *opts};
-    int at[NDP_PLACES];
+    int at[NDP_PARAMS];
     m.n_graphs = facts->n_kinds + 2;
     for (int i = 0; opts->window > 0 && i < facts->n_kinds; i++)
         m.facts.kinds[i].window = opts->window;

@@ -10,20 +10,6 @@
 
 /* ---- what a rank holds ---- */
 
-int ndp_tensor_heads(const ndp_mesh *mesh, int heads) {
-    int tp = mesh->layout.size[NDP_TP];
-    if (heads % tp != 0 && tp % heads != 0)
-        return heads;
-    return heads >= tp ? heads / tp : 1;
-}
-
-ndp_op_attr ndp_tensor_attr(const ndp_pass *p) {
-    ndp_op_attr attr = p->node->attr;
-    attr.heads = attr.heads ? ndp_tensor_heads(p->mesh, attr.heads) : 0;
-    attr.kv_heads = attr.kv_heads ? ndp_tensor_heads(p->mesh, attr.kv_heads) : 0;
-    return attr;
-}
-
 ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
     if (mesh->kv_heads != whole->facts.kv_heads)
         return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,

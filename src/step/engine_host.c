@@ -107,14 +107,14 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
 /* Rows of the keys' extent are numbered from 0 on: a cache holds them all. */
 static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
     const ndp_input *in = &e->model.inputs->items[input];
-    ndp_rows cut = ndp_rows_cut(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
+    ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
     int64_t real = whole->rows ? whole->rows : cut.real;
     int32_t *to = (int32_t *)((char *)e->host.batch + e->program.input_at[input]);
     ndp_micro_batch b = *whole;
     if (in->extent == NDP_EXTENT_KEYS)
         b.first_row = 0;
     for (int64_t i = 0; i < e->model.inputs->rows[in->extent]; i++) {
-        int64_t t = in->extent == NDP_EXTENT_ONE ? 0 : ndp_rows_at(&cut, in->extent, i);
+        int64_t t = in->extent == NDP_EXTENT_ONE ? 0 : ndp_row_cut_at(&cut, in->extent, i);
         to[i] = value_at(&b, in->kind, t, t < real);
     }
 }

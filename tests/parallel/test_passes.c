@@ -120,7 +120,7 @@ static const layout_case cases[] = {
 };
 
 static void print_case(const layout_case *c, const ndp_mesh *mesh, const ndp_model *m, ndp_str *out) {
-    ndp_rows rows = ndp_rows_cut(c->rows, mesh, &c->how);
+    ndp_row_cut rows = ndp_cut_rows(c->rows, mesh, &c->how);
     ndp_str_addf(out,
                  "rank %d of %s, of %lld rows: %lld tokens, %lld in the residual stream, %lld queries, %lld keys\n",
                  c->rank, c->layout, (long long)c->rows, (long long)rows.tokens, (long long)rows.slice,
