@@ -46,7 +46,7 @@ static int add_value(ndp_graph *g, const char *name, ndp_value_kind kind, ndp_vi
 int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols) {
     int id = add_value(g, "x", NDP_VALUE_ACT, shape_of(rows, cols, g->compute));
     if (g->status == NDP_OK) {
-        g->values[id].needs_grad = true;
+        g->values[id].needs_grad = !g->ends_backward;
         g->input = id;
     }
     return id;
@@ -75,7 +75,8 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
     if (g->status != NDP_OK)
         return 0;
     ndp_value *v = &g->values[id];
-    v->slot = slot, v->segment = segment, v->segments = segments, v->offset = s->offset, v->needs_grad = true;
+    v->slot = slot, v->segment = segment, v->segments = segments, v->offset = s->offset;
+    v->needs_grad = !g->frozen[slot];
     return id;
 }
 
@@ -361,7 +362,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
         return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to derive its backward", g->name);
     for (int i = 0; i < g->n_values; i++)
         d.grad[i] = NDP_NONE;
-    if (g->output != NDP_NONE) {
+    if (g->output != NDP_NONE && g->values[g->output].needs_grad) {
         g->grad_output = gradient_storage(&d, g->output);
         if (g->status == NDP_OK)
             d.grad[g->output] = g->grad_output;

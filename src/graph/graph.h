@@ -1,9 +1,9 @@
 /* Unit graphs: a small graph of ops over values, and its derived backward.
  *
- * A unit (embedding, decoder block, head) maps one activation to another, reads parameters of at most two flat buffers
- * ("slots") and integer data of the batch. From the forward nodes ndp_graph_derive writes two more lists over the same
- * values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run them
- * apart.
+ * A unit (embedding, decoder block, head) maps one activation to another, reads parameters of at most NDP_SLOTS flat
+ * buffers ("slots") and integer data of the batch. From the forward nodes ndp_graph_derive writes two more lists over
+ * the same values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run
+ * them apart.
  *
  * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of rows or
  * columns, another value's. Building errors are sticky: the first one is kept in graph->status and told by
@@ -18,7 +18,7 @@
 #include "ops/op.h"
 #include "tensor/segments.h"
 
-enum { NDP_NONE = -1, NDP_SLOTS = 2, NDP_MAX_PGRADS = 32 };
+enum { NDP_NONE = -1, NDP_SLOTS = 4, NDP_MAX_PGRADS = 32 };
 
 typedef enum ndp_value_kind { NDP_VALUE_ACT, NDP_VALUE_PARAM, NDP_VALUE_PGRAD, NDP_VALUE_DATA } ndp_value_kind;
 
@@ -65,6 +65,8 @@ typedef struct ndp_graph {
     int64_t value_capacity;
     ndp_nodes nodes[NDP_NODE_LISTS];
     const ndp_segments *slots[NDP_SLOTS];
+    bool frozen[NDP_SLOTS]; /* parameters of that slot have no gradient */
+    bool ends_backward;     /* nothing before the unit is trained: the gradient of its input is not made */
     const ndp_inputs *inputs;
     ndp_dtype compute, grad; /* storage of activations; of weight gradients */
     int input, output;       /* boundary activations; NDP_NONE: the unit reads tokens, or ends in the loss */
@@ -76,7 +78,7 @@ typedef struct ndp_graph {
 void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad);
 void ndp_graph_release(ndp_graph *g);
 
-/* The activation that the unit gets (its gradient is wanted), one of the model's inputs, a trainable parameter:
+/* The activation that the unit gets, one of the model's inputs, a parameter:
  * `segments` consecutive ones of a slot's buffer as one matrix (glued; equal columns). Each returns a value. */
 int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols);
 int ndp_graph_data(ndp_graph *g, int input);

@@ -75,7 +75,7 @@ static void print_given(const ndp_graph *g, ndp_str *out) {
         add_label(g, i, out);
         add_shape(&v->view, out);
         if (v->kind == NDP_VALUE_PARAM)
-            ndp_str_addf(out, " of slot %d", v->slot);
+            ndp_str_addf(out, " of slot %d%s", v->slot, g->frozen[v->slot] ? ", frozen" : "");
         if (v->segments > 1)
             ndp_str_addf(out, ", %d segments", v->segments);
         ndp_str_add(out, "\n");
@@ -111,8 +111,9 @@ void ndp_graph_print(const ndp_graph *g, ndp_str *out) {
 /* ---- unit programs ---- */
 
 const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {"x",       "y",    "dy",     "dx",     "saved", "saved_in",
-                                                     "between", "work", "param0", "param1", "grad0", "grad1"};
+    static const char *const names[NDP_BASE_DATA] = {"x",       "y",     "dy",     "dx",     "saved",  "saved_in",
+                                                     "between", "work",  "param0", "param1", "param2", "param3",
+                                                     "grad0",   "grad1", "grad2",  "grad3"};
     return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
 }
 

@@ -84,6 +84,7 @@ static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
     if (boundary[1] != NDP_NONE && (l->uses[boundary[1]] & 6u))
         return NDP_FAIL(NDP_EBUG, "unit %s: its output is used by its own backward", g->name);
     p->input_bytes = boundary[0] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[0]]);
+    p->grad_input_bytes = boundary[3] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[3]]);
     p->output_bytes = boundary[1] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[1]]);
     return NDP_OK;
 }

@@ -61,6 +61,7 @@ typedef struct ndp_unit_program {
     ndp_list lists[NDP_PHASES];
     size_t saved_bytes, saved_input_bytes, between_bytes;
     size_t input_bytes, output_bytes; /* 0: none */
+    size_t grad_input_bytes;          /* 0: the backward makes none */
 } ndp_unit_program;
 
 typedef struct ndp_lower_opts {

@@ -12,6 +12,7 @@
 #include "model/unit_builder.h"
 
 #include "model/families.h"
+#include <string.h>
 
 /* ---- inputs ---- */
 
@@ -230,24 +231,72 @@ static void build_head(builder *b) {
         return;
     }
     int ins[] = {n, w, ndp_graph_data(b->g, LABELS), ndp_graph_data(b->g, LOSS_SCALE)};
-    int outs[3] = {NDP_NONE, NDP_NONE, train ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, 3);
+    bool trains = train && b->g->values[w].needs_grad;
+    int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, train && !trains ? 2 : 3);
     int sum = ndp_graph_data(b->g, LOSS);
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){outs[0]}, 1, &sum, 1);
 }
 
-ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PARAMS]) {
-    int last = m->n_graphs - 1;
-    for (int i = 0; i <= last; i++) {
-        ndp_graph *g = &m->graphs[i];
-        bool head = i == last, block = i > 0 && !head;
-        ndp_graph_init(g, i == 0 ? "embedding" : head ? "head" : "block", m->opts.compute, m->opts.master);
-        g->inputs = m->inputs;
-        g->slots[0] = &m->buffers[i == 0 ? 0 : head ? m->n_buffers - 1 : 1].segments;
-        g->slots[1] = head && m->facts.tied ? &m->buffers[0].segments : NULL;
-        builder b = {m, &m->facts, g, at, m->opts.rows, m->facts.kinds[block ? i - 1 : 0]};
-        (i == 0 ? build_embedding : head ? build_head : build_block)(&b);
-        NDP_TRY(g->status);
+/* ---- graphs ---- */
+
+/* Which unit a graph is of, and what the backward leaves out. */
+typedef struct variant {
+    int kind; /* 0: the embedding, then kinds of layers, last the head */
+    bool frozen[NDP_SLOTS], ends_backward;
+} variant;
+
+static bool same_variant(const variant *a, const variant *b) {
+    return a->kind == b->kind && a->ends_backward == b->ends_backward &&
+           memcmp(a->frozen, b->frozen, sizeof a->frozen) == 0;
+}
+
+static variant variant_of(const ndp_model *m, int unit) {
+    bool head = unit == m->n_units - 1;
+    variant v = {.kind = unit == 0 ? 0
+                         : head    ? m->facts.n_kinds + 1
+                                   : 1 + m->facts.kind_of[unit - 1],
+                 .ends_backward = true};
+    for (int s = 0; s < NDP_SLOTS; s++) {
+        int buffer = m->units[unit].buffers[s];
+        v.frozen[s] = buffer != NDP_NONE && !m->buffers[buffer].trainable;
     }
+    for (int before = 0; before < unit; before++)
+        v.ends_backward &= !m->buffers[m->units[before].buffers[0]].trainable;
+    return v;
+}
+
+static ndp_status build_graph(ndp_model *m, const variant *v, const int at[NDP_PARAMS]) {
+    ndp_graph *g = &m->graphs[m->n_graphs++];
+    bool head = v->kind == m->facts.n_kinds + 1, block = v->kind > 0 && !head;
+    ndp_graph_init(g, block ? "block" : head ? "head" : "embedding", m->opts.compute, m->opts.master);
+    g->inputs = m->inputs;
+    g->slots[0] = &m->buffers[block ? 1 : head ? m->n_buffers - 1 : 0].segments;
+    g->slots[1] = head && m->facts.tied ? &m->buffers[0].segments : NULL;
+    memcpy(g->frozen, v->frozen, sizeof g->frozen);
+    g->ends_backward = v->ends_backward;
+    builder b = {m, &m->facts, g, at, m->opts.rows, m->facts.kinds[block ? v->kind - 1 : 0]};
+    (block ? build_block : head ? build_head : build_embedding)(&b);
+    return g->status;
+}
+
+/* One graph for each variant that units have: kinds in order, so that the graphs of a model without frozen units are
+ * the embedding's, one of each kind of layer, and the head's. */
+ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PARAMS]) {
+    variant made[NDP_MAX_GRAPHS];
+    for (int kind = 0; kind < m->facts.n_kinds + 2; kind++)
+        for (int u = 0; u < m->n_units; u++) {
+            variant v = variant_of(m, u);
+            int g = 0;
+            while (g < m->n_graphs && !same_variant(&made[g], &v))
+                g++;
+            if (v.kind != kind)
+                continue;
+            if (g == m->n_graphs) {
+                made[g] = v;
+                NDP_TRY(build_graph(m, &v, at));
+            }
+            m->units[u].graph = g;
+        }
     return NDP_OK;
 }

@@ -108,7 +108,7 @@ static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, cons
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_segments *from = &whole->buffers[i].segments;
         ndp_segments *to = &m->buffers[i].segments;
-        *to = *from;
+        m->buffers[i] = whole->buffers[i];
         m->buffers[i].name = ndp_arena_strdup(&m->arena, whole->buffers[i].name);
         to->items = ndp_arena_alloc(&m->arena, (size_t)from->n * sizeof *to->items);
         if (!to->items)
@@ -137,8 +137,9 @@ static ndp_status write_graphs(ndp_pass *p) {
         p->to = &p->local->graphs[i];
         ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad);
         p->to->inputs = p->local->inputs;
+        p->to->ends_backward = p->from->ends_backward;
         for (int s = 0; s < NDP_SLOTS; s++)
-            p->to->slots[s] = table_of(p->whole, p->local, p->from->slots[s]);
+            p->to->slots[s] = table_of(p->whole, p->local, p->from->slots[s]), p->to->frozen[s] = p->from->frozen[s];
         NDP_TRY(write_graph(p));
     }
     return NDP_OK;

@@ -43,7 +43,7 @@ typedef enum ndp_owned_kind { NDP_OWNED_MASTER, NDP_OWNED_GRAD, NDP_OWNED_STATE0
 /* True when this rank keeps something of that kind for a buffer. */
 bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 /* Its storage type. */
-ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind);
+ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);
 /* Copies n elements of this rank's slice, `stride` apart from element `first` on, to the host's memory, where they
  * follow each other, or from there. Waits for the steps that were submitted. */

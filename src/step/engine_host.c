@@ -30,16 +30,15 @@ bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     return slice_of(e, kind, buffer).block != NDP_NONE;
 }
 
-ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind) {
-    (void)kind;
-    return e->model.opts.master;
+ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
+    return kind == NDP_OWNED_MASTER ? ndp_model_stored(&e->model, buffer) : e->model.opts.master;
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
 
 ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
                            int64_t stride, void *host) {
-    size_t size = ndp_dtype_size(ndp_engine_type(e, kind));
+    size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
     const char *from = (const char *)ndp_engine_at(e, slice_of(e, kind, buffer)) + (size_t)first * size;
     if (stride == 1)
         return ndp_engine_copy(e, host, from, (size_t)n * size, true);
@@ -48,7 +47,7 @@ ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer,
 
 ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n, int64_t stride,
                             const void *host) {
-    size_t size = ndp_dtype_size(ndp_engine_type(e, kind));
+    size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
     char *to = (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) + (size_t)first * size;
     if (stride == 1)
         return ndp_engine_copy(e, to, host, (size_t)n * size, true);

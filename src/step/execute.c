@@ -88,6 +88,8 @@ static void do_norm(ndp_engine *e) {
         const ndp_shard *s = ndp_engine_shard(e, i);
         const char *grad = ndp_engine_at(e, e->program.owned[i].grad);
         ndp_piece piece;
+        if (!m->buffers[i].trainable)
+            continue;
         for (int cursor = 0; ndp_segments_piece(&m->buffers[i].segments, s->shards, s->index, &cursor, &piece);)
             sum += ndp_sum_squares(grad + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master), m->opts.master,
                                    piece.count, e->opts.threads) /

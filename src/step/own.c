@@ -29,13 +29,15 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_model *m = p->opts.model;
     ndp_owned *o = &p->owned[i];
     const ndp_address nowhere = {NDP_NONE, 0};
-    *o = (ndp_owned){.weights = nowhere, .send = nowhere, .state = {nowhere, nowhere}};
+    *o = (ndp_owned){
+        .weights = nowhere, .send = nowhere, .master = nowhere, .grad = nowhere, .state = {nowhere, nowhere}};
     if (p->opts.weights_of)
         return borrow_buffer(p, i);
     o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
     const ndp_shard *s = &o->shard;
     const ndp_region home = NDP_REGION_ARENA;
-    size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(m->opts.master), n = (size_t)s->slice;
+    size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(ndp_model_stored(m, i)),
+           n = (size_t)s->slice;
     if (s->in_place)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
     else if (s->shards == 1 && !s->same)
@@ -52,7 +54,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
         o->send = (ndp_address){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
     else
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
-    if (m->opts.mode != NDP_MODEL_TRAIN)
+    if (m->opts.mode != NDP_MODEL_TRAIN || !m->buffers[i].trainable)
         return NDP_OK;
     NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * master, &o->grad));
     for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++)

@@ -24,7 +24,8 @@ typedef struct subject {
     const char *precision, *device, *optimizer;
     double lr, clip, momentum;
     int length, window, steps;
-    bool one_a_row; /* documents */
+    bool one_a_row;     /* documents */
+    const char *frozen; /* model.frozen; NULL: nothing */
 } subject;
 
 /* A folder for one test program, removed at its end. */
@@ -162,6 +163,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     CHECK_OK(ndp_config_create(&c));
     set(c, "%s=%s", s->model, s->path);
     set(c, "model.sliding_window=%d", s->window);
+    set(c, "model.frozen=%s", s->frozen ? s->frozen : "[]");
     set(c, "data.files=[%s]", s->data);
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
