@@ -77,12 +77,12 @@ static void draw(ndp_engine *e) {
 
 static void fill(ndp_engine *e, const job *j, int64_t update) {
     int32_t n = j->samples * j->length, *a = malloc(4 * (size_t)n * sizeof *a);
-    ndp_micro_batch b = {a, a + n, a + 2 * n, a + 3 * n};
     for (int32_t t = 0; t < n; t++) {
         uint64_t x = (uint64_t)(t + update * 7919 + 13) * 2654435761u;
-        b.tokens[t] = (int32_t)(x % 49152), b.labels[t] = (int32_t)((x >> 7) % 49152);
-        b.rope_pos[t] = t % j->length, b.q_low[t] = t / j->length * j->length;
+        a[t] = (int32_t)(x % 49152), a[n + t] = (int32_t)((x >> 7) % 49152);
+        a[2 * n + t] = t % j->length, a[3 * n + t] = t / j->length * j->length;
     }
+    ndp_micro_batch b = ndp_micro_batch_of(a, n);
     must(ndp_engine_load(e, 0, &b));
     free(a);
 }

@@ -30,6 +30,7 @@ struct ndp_config {
         ndp_init init;      /* default: pretrained with path, random with config */
         bool allow_longer;  /* train on sequences longer than max_position_embeddings */
         int sliding_window; /* attention window of every layer; 0: what the model says */
+        ndp_strings frozen; /* names, or patterns of names, of units whose weights stay as they are */
     } model;
     struct {
         ndp_strings files;

@@ -49,6 +49,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(model, init), WORD(pretrained, init_words), HELP "random if only model.config is given"},
     {FREE(model, allow_longer), BOOL(false), HELP "train on more than max_position_embeddings tokens"},
     {CONTENTS(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
+    {IDENTITY(model, frozen), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
 
     {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .bin, also .gz .zst .xz"},
     {IDENTITY(data, mix), NDP_OPTION_LIST, "[]", HELP "one number per file: how often an epoch reads its rows"},

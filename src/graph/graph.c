@@ -46,19 +46,17 @@ static int add_value(ndp_graph *g, const char *name, ndp_value_kind kind, ndp_vi
 int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols) {
     int id = add_value(g, "x", NDP_VALUE_ACT, shape_of(rows, cols, g->compute));
     if (g->status == NDP_OK) {
-        g->values[id].needs_grad = true;
+        g->values[id].needs_grad = !g->ends_backward;
         g->input = id;
     }
     return id;
 }
 
-int ndp_graph_data(ndp_graph *g, ndp_data_id data, int64_t rows, int64_t cols, ndp_dtype type) {
-    static const char *const names[NDP_DATA_IDS] = {"tokens",    "labels",  "rope_pos", "q_pos",      "q_low",
-                                                    "k_pos",     "rope",    "rope2",    "loss_scale", "loss",
-                                                    "cache_row", "k_cache", "v_cache"};
-    int id = add_value(g, names[data], NDP_VALUE_DATA, shape_of(rows, cols, type));
+int ndp_graph_data(ndp_graph *g, int input) {
+    const ndp_input *in = &g->inputs->items[input];
+    int id = add_value(g, in->name, NDP_VALUE_DATA, shape_of(g->inputs->rows[in->extent], in->cols, in->type));
     if (g->status == NDP_OK)
-        g->values[id].data = data;
+        g->values[id].input = input;
     return id;
 }
 
@@ -77,7 +75,8 @@ int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments) {
     if (g->status != NDP_OK)
         return 0;
     ndp_value *v = &g->values[id];
-    v->slot = slot, v->segment = segment, v->segments = segments, v->offset = s->offset, v->needs_grad = true;
+    v->slot = slot, v->segment = segment, v->segments = segments, v->offset = s->offset;
+    v->needs_grad = !g->frozen[slot];
     return id;
 }
 
@@ -111,7 +110,7 @@ static int add_view(ndp_graph *g, int value, const char *name, int64_t row, int6
         return 0;
     const ndp_value *of = &g->values[value];
     ndp_value *v = &g->values[id];
-    v->root = of->root, v->parent = value, v->needs_grad = of->needs_grad, v->data = of->data;
+    v->root = of->root, v->parent = value, v->needs_grad = of->needs_grad, v->input = of->input;
     v->row = of->row + row, v->col = of->col + col;
     return id;
 }
@@ -363,7 +362,7 @@ ndp_status ndp_graph_derive(ndp_graph *g) {
         return NDP_FAIL(NDP_ENOMEM, "graph %s: no memory to derive its backward", g->name);
     for (int i = 0; i < g->n_values; i++)
         d.grad[i] = NDP_NONE;
-    if (g->output != NDP_NONE) {
+    if (g->output != NDP_NONE && g->values[g->output].needs_grad) {
         g->grad_output = gradient_storage(&d, g->output);
         if (g->status == NDP_OK)
             d.grad[g->output] = g->grad_output;

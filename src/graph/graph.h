@@ -1,9 +1,9 @@
 /* Unit graphs: a small graph of ops over values, and its derived backward.
  *
- * A unit (embedding, decoder block, head) maps one activation to another, reads parameters of at most two flat buffers
- * ("slots") and integer data of the batch. From the forward nodes ndp_graph_derive writes two more lists over the same
- * values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run them
- * apart.
+ * A unit (embedding, decoder block, head) maps one activation to another, reads parameters of at most NDP_SLOTS flat
+ * buffers ("slots") and integer data of the batch. From the forward nodes ndp_graph_derive writes two more lists over
+ * the same values: one makes the gradient for the input, one the gradients of the weights, so that a schedule may run
+ * them apart.
  *
  * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of rows or
  * columns, another value's. Building errors are sticky: the first one is kept in graph->status and told by
@@ -14,30 +14,13 @@
 
 #include "base/arena.h"
 #include "base/text.h"
+#include "graph/input.h"
 #include "ops/op.h"
 #include "tensor/segments.h"
 
-enum { NDP_NONE = -1, NDP_SLOTS = 2, NDP_MAX_PGRADS = 32 };
+enum { NDP_NONE = -1, NDP_SLOTS = 4, NDP_MAX_PGRADS = 32 };
 
 typedef enum ndp_value_kind { NDP_VALUE_ACT, NDP_VALUE_PARAM, NDP_VALUE_PGRAD, NDP_VALUE_DATA } ndp_value_kind;
-
-/* Operands that the step gives to every unit. */
-typedef enum ndp_data_id {
-    NDP_DATA_TOKENS,     /* [T,1] i32 */
-    NDP_DATA_LABELS,     /* [T,1] i32, -1: ignored */
-    NDP_DATA_ROPE_POS,   /* [T,1] i32, position in the document */
-    NDP_DATA_Q_POS,      /* [T,1] i32, row in the micro-batch */
-    NDP_DATA_Q_LOW,      /* [T,1] i32, first row that this one may see */
-    NDP_DATA_K_POS,      /* [S,1] i32 */
-    NDP_DATA_ROPE_TABLE, /* [P,D] */
-    NDP_DATA_ROPE_TABLE_2,
-    NDP_DATA_LOSS_SCALE, /* [1,1] fp64: 1 / valid tokens of the update */
-    NDP_DATA_LOSS,       /* [1,1] fp64: running sum of token losses */
-    NDP_DATA_CACHE_ROW,  /* [1,1] i32: where new rows go in the KV cache */
-    NDP_DATA_K_CACHE,    /* [M,KV*D], one per unit */
-    NDP_DATA_V_CACHE,
-    NDP_DATA_IDS
-} ndp_data_id;
 
 typedef struct ndp_value {
     const char *name;
@@ -50,7 +33,7 @@ typedef struct ndp_value {
     int segment;      /* PARAM, PGRAD: first segment there */
     int segments;     /* PARAM, PGRAD: how many, glued */
     int64_t offset;   /* PARAM, PGRAD: elements from its start */
-    ndp_data_id data; /* DATA */
+    int input;        /* DATA: which of the model's inputs */
     bool needs_grad;
 } ndp_value;
 
@@ -82,6 +65,9 @@ typedef struct ndp_graph {
     int64_t value_capacity;
     ndp_nodes nodes[NDP_NODE_LISTS];
     const ndp_segments *slots[NDP_SLOTS];
+    bool frozen[NDP_SLOTS]; /* parameters of that slot have no gradient */
+    bool ends_backward;     /* nothing before the unit is trained: the gradient of its input is not made */
+    const ndp_inputs *inputs;
     ndp_dtype compute, grad; /* storage of activations; of weight gradients */
     int input, output;       /* boundary activations; NDP_NONE: the unit reads tokens, or ends in the loss */
     int grad_output, grad_input;
@@ -92,10 +78,10 @@ typedef struct ndp_graph {
 void ndp_graph_init(ndp_graph *g, const char *name, ndp_dtype compute, ndp_dtype grad);
 void ndp_graph_release(ndp_graph *g);
 
-/* The activation that the unit gets (its gradient is wanted), data of the batch, a trainable parameter: `segments`
- * consecutive ones of a slot's buffer as one matrix (glued; equal columns). Each returns a value. */
+/* The activation that the unit gets, one of the model's inputs, a parameter:
+ * `segments` consecutive ones of a slot's buffer as one matrix (glued; equal columns). Each returns a value. */
 int ndp_graph_input(ndp_graph *g, int64_t rows, int64_t cols);
-int ndp_graph_data(ndp_graph *g, ndp_data_id id, int64_t rows, int64_t cols, ndp_dtype type);
+int ndp_graph_data(ndp_graph *g, int input);
 int ndp_graph_param(ndp_graph *g, int slot, int segment, int segments);
 /* The gradient of a parameter, as a destination. */
 int ndp_graph_param_grad(ndp_graph *g, int param);

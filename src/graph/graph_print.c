@@ -46,46 +46,11 @@ static void add_shape(const ndp_view *v, ndp_str *out) {
     ndp_str_addf(out, " [%lld,%lld] %s", (long long)v->rows, (long long)v->cols, ndp_dtype_name(v->dtype));
 }
 
-/* The attributes that are not zero. */
-static void add_attr(const ndp_op_attr *a, ndp_str *out) {
-    const struct {
-        const char *name;
-        double value;
-    } numbers[] = {{"heads", a->heads},
-                   {"kv_heads", a->kv_heads},
-                   {"head_dim", a->head_dim},
-                   {"rotary_dim", a->rotary_dim},
-                   {"window", a->window},
-                   {"scale", a->scale},
-                   {"cap", a->cap},
-                   {"eps", a->eps},
-                   {"vocab", (double)a->vocab},
-                   {"unit_offset", a->unit_offset},
-                   {"parts", a->parts},
-                   {"all_parts", a->all_parts},
-                   {"first", (double)a->first}};
-    const struct {
-        const char *name;
-        bool value;
-    } flags[] = {
-        {"inverse", a->inverse}, {"accumulate", a->accumulate}, {"train", a->train}, {"wide_grad", a->wide_grad}};
-    const char *before = "{";
-    for (int i = 0; i < NDP_COUNT(numbers); i++)
-        if (numbers[i].value != 0)
-            ndp_str_addf(out, "%s%s %.4g", before, numbers[i].name, numbers[i].value), before = ", ";
-    for (int i = 0; i < NDP_COUNT(flags); i++)
-        if (flags[i].value)
-            ndp_str_addf(out, "%s%s", before, flags[i].name), before = ", ";
-    if (a->type != (ndp_dtype)0)
-        ndp_str_addf(out, "%stype %s", before, ndp_dtype_name(a->type)), before = ", ";
-    ndp_str_add(out, *before == ',' ? "}" : "");
-}
-
 static void print_node(const ndp_graph *g, const ndp_node *n, ndp_str *out) {
     ndp_str_addf(out, "  %s", n->op->name);
     if (n->op->collective != NDP_LOCAL || n->op == &ndp_op_enter)
         ndp_str_addf(out, " over %s (%d ranks)", ndp_group_name((ndp_group_kind)n->attr.group), n->attr.ranks);
-    add_attr(&n->attr, out);
+    ndp_op_attr_print(&n->attr, out);
     for (int k = 0; k < n->n_in; k++) {
         ndp_str_add(out, k ? ", " : ": ");
         add_label(g, n->in[k], out);
@@ -110,7 +75,7 @@ static void print_given(const ndp_graph *g, ndp_str *out) {
         add_label(g, i, out);
         add_shape(&v->view, out);
         if (v->kind == NDP_VALUE_PARAM)
-            ndp_str_addf(out, " of slot %d", v->slot);
+            ndp_str_addf(out, " of slot %d%s", v->slot, g->frozen[v->slot] ? ", frozen" : "");
         if (v->segments > 1)
             ndp_str_addf(out, ", %d segments", v->segments);
         ndp_str_add(out, "\n");
@@ -146,8 +111,9 @@ void ndp_graph_print(const ndp_graph *g, ndp_str *out) {
 /* ---- unit programs ---- */
 
 const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {"x",       "y",    "dy",     "dx",     "saved", "saved_in",
-                                                     "between", "work", "param0", "param1", "grad0", "grad1"};
+    static const char *const names[NDP_BASE_DATA] = {"x",       "y",     "dy",     "dx",     "saved",  "saved_in",
+                                                     "between", "work",  "param0", "param1", "param2", "param3",
+                                                     "grad0",   "grad1", "grad2",  "grad3"};
     return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
 }
 

@@ -84,6 +84,7 @@ static ndp_status find_homes(lowering *l, ndp_unit_program *p) {
     if (boundary[1] != NDP_NONE && (l->uses[boundary[1]] & 6u))
         return NDP_FAIL(NDP_EBUG, "unit %s: its output is used by its own backward", g->name);
     p->input_bytes = boundary[0] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[0]]);
+    p->grad_input_bytes = boundary[3] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[3]]);
     p->output_bytes = boundary[1] == NDP_NONE ? 0 : storage_bytes(&g->values[boundary[1]]);
     return NDP_OK;
 }
@@ -111,7 +112,7 @@ static ndp_operand make_operand(const lowering *l, int value, bool drop) {
     if (drop && is_saved(h.base))
         h = (home){NDP_BASE_WORK, 0};
     h.offset += (size_t)(v->row * v->view.ld + v->col) * ndp_dtype_size(v->view.dtype);
-    int base = (int)h.base + (h.base == NDP_BASE_DATA ? (int)l->g->values[v->root].data : 0);
+    int base = (int)h.base + (h.base == NDP_BASE_DATA ? l->g->values[v->root].input : 0);
     return (ndp_operand){.base = base, .offset = h.offset, .view = v->view, .value = value};
 }
 

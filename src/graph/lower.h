@@ -32,8 +32,8 @@ typedef enum ndp_base {
     NDP_BASE_WORK,
     NDP_BASE_PARAM, /* + slot */
     NDP_BASE_PGRAD = NDP_BASE_PARAM + NDP_SLOTS,
-    NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* + ndp_data_id */
-    NDP_BASES = NDP_BASE_DATA + NDP_DATA_IDS
+    NDP_BASE_DATA = NDP_BASE_PGRAD + NDP_SLOTS, /* + input */
+    NDP_BASES = NDP_BASE_DATA + NDP_MAX_INPUTS
 } ndp_base;
 
 /* "x", "saved", "param0", ...; "-" for NDP_NONE. */
@@ -61,6 +61,7 @@ typedef struct ndp_unit_program {
     ndp_list lists[NDP_PHASES];
     size_t saved_bytes, saved_input_bytes, between_bytes;
     size_t input_bytes, output_bytes; /* 0: none */
+    size_t grad_input_bytes;          /* 0: the backward makes none */
 } ndp_unit_program;
 
 typedef struct ndp_lower_opts {

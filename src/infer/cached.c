@@ -21,15 +21,6 @@ static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t r
     return NDP_OK;
 }
 
-static ndp_status build_engine(const ndp_cached *c, const ndp_infer *f, const ndp_model *m, ndp_engine **e) {
-    NDP_TRY(ndp_infer_engine(f, m, c->chunk, e));
-    ndp_batch b;
-    NDP_TRY(ndp_engine_batch(*e, &b));
-    for (int64_t s = 0; s < m->opts.keys; s++)
-        b.k_pos[s] = (int32_t)s;
-    return NDP_OK;
-}
-
 /* Elements of one layer's keys, or of its values. */
 static int64_t cache_block(const ndp_cached *c) {
     const ndp_facts *f = &c->chunk_model.facts;
@@ -55,10 +46,11 @@ static ndp_status take_cache(ndp_cached *c) {
     if (ndp_engine_map(c->chunk, (size_t)(2 * f->layers * block) * sizeof(float), &cache) != NDP_OK)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the keys and values of %lld tokens in %d layers", (long long)keys,
                         f->layers);
-    for (int i = 0; i < f->layers; i++) {
-        float *k = (float *)cache + 2 * i * block;
-        ndp_engine_cache(c->chunk, i + 1, k, k + block);
-        ndp_engine_cache(c->one, i + 1, k, k + block);
+    for (int i = 0; i < 2 * f->layers; i++) { /* keys and values in turn; unit 0 is the embedding */
+        float *part = (float *)cache + i * block;
+        const char *name = i % 2 ? "v_cache" : "k_cache";
+        NDP_TRY(ndp_engine_lend(c->chunk, i / 2 + 1, name, part));
+        NDP_TRY(ndp_engine_lend(c->one, i / 2 + 1, name, part));
     }
     return NDP_OK;
 }
@@ -71,9 +63,9 @@ ndp_status ndp_cached_init(ndp_cached *c, const ndp_infer *f, int64_t longest, i
     if (st == NDP_OK)
         st = check_memory(c, f);
     if (st == NDP_OK)
-        st = build_engine(c, f, &c->chunk_model, &c->chunk);
+        st = ndp_infer_engine(f, &c->chunk_model, NULL, &c->chunk);
     if (st == NDP_OK)
-        st = build_engine(c, f, &c->one_model, &c->one);
+        st = ndp_infer_engine(f, &c->one_model, c->chunk, &c->one);
     if (st == NDP_OK)
         st = take_cache(c);
     if (st != NDP_OK)
@@ -90,19 +82,10 @@ void ndp_cached_release(ndp_cached *c) {
     *c = (ndp_cached){0};
 }
 
-/* Runs `n` tokens, padded to the rows of the graph. */
-static ndp_status run_padded(ndp_cached *c, ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n) {
-    ndp_batch b;
-    NDP_TRY(ndp_engine_batch(e, &b));
-    for (int64_t t = 0; t < rows; t++) {
-        b.tokens[t] = t < n ? ids[t] : 0;
-        b.labels[t] = -1;
-        b.rope_pos[t] = b.q_pos[t] = (int32_t)(c->used + t);
-        b.q_low[t] = 0;
-    }
+/* Runs `n` tokens; the graph pads them to its rows. */
+static ndp_status run_padded(ndp_cached *c, ndp_engine *e, const int32_t *ids, int64_t n) {
     ndp_step_result unused;
-    NDP_TRY(ndp_engine_upload(e, 0));
-    NDP_TRY(ndp_engine_cache_row(e, (int32_t)c->used));
+    NDP_TRY(ndp_engine_load(e, 0, &(ndp_micro_batch){.tokens = ids, .rows = n, .first_row = c->used}));
     return ndp_engine_step(e, 0, 0, false, &unused);
 }
 
@@ -111,7 +94,7 @@ ndp_status ndp_cached_feed(ndp_cached *c, const int32_t *ids, int64_t n, ndp_log
     while (n > 0) {
         int64_t now = n < most ? n : most;
         ndp_engine *e = now == 1 ? c->one : c->chunk;
-        NDP_TRY(run_padded(c, e, now == 1 ? 1 : most, ids, now));
+        NDP_TRY(run_padded(c, e, ids, now));
         for (int64_t t = visit ? 0 : now - 1; t < now; t++) {
             NDP_TRY(ndp_engine_logits(e, t, c->logits));
             if (visit)

@@ -94,36 +94,30 @@ static int64_t rows_of_a_run(const evaluation_corpus *c, row_lengths l, int64_t 
 
 typedef struct corpus_scoring {
     ndp_engine *engine;
-    int64_t rows, used; /* of the run being filled */
+    int32_t *arrays; /* of the run being filled: tokens, labels, positions, starts, `rows` each */
+    int64_t rows, used;
     double nll;
     int64_t tokens;
 } corpus_scoring;
 
-static ndp_status put_document(corpus_scoring *s, const int32_t *ids, int64_t n) {
-    ndp_batch b;
-    NDP_TRY(ndp_engine_batch(s->engine, &b));
+static void put_document(corpus_scoring *s, const int32_t *ids, int64_t n) {
+    int32_t *tokens = s->arrays, *labels = tokens + s->rows, *positions = labels + s->rows,
+            *starts = positions + s->rows;
     int64_t first = s->used;
     for (int64_t t = 0; t < n; t++, s->used++) {
-        b.tokens[s->used] = ids[t];
-        b.labels[s->used] = ids[t + 1];
-        b.rope_pos[s->used] = (int32_t)t;
-        b.q_pos[s->used] = b.k_pos[s->used] = (int32_t)s->used;
-        b.q_low[s->used] = (int32_t)first;
+        tokens[s->used] = ids[t];
+        labels[s->used] = ids[t + 1];
+        positions[s->used] = (int32_t)t;
+        starts[s->used] = (int32_t)first;
     }
-    return NDP_OK;
 }
 
-/* Runs the documents put so far. The remaining rows see only themselves and predict nothing. */
+/* Runs the documents put so far; the remaining rows are padding. */
 static ndp_status score_rows(corpus_scoring *s) {
-    ndp_batch b;
-    NDP_TRY(ndp_engine_batch(s->engine, &b));
-    for (int64_t r = s->used; r < s->rows; r++) {
-        b.tokens[r] = b.rope_pos[r] = 0;
-        b.labels[r] = -1;
-        b.q_pos[r] = b.k_pos[r] = b.q_low[r] = (int32_t)r;
-    }
+    ndp_micro_batch batch = ndp_micro_batch_of(s->arrays, s->rows);
     ndp_step_result result;
-    NDP_TRY(ndp_engine_upload(s->engine, 0));
+    batch.rows = s->used;
+    NDP_TRY(ndp_engine_load(s->engine, 0, &batch));
     NDP_TRY(ndp_engine_step(s->engine, 0, 0, false, &result));
     s->nll += result.loss * (double)result.tokens;
     s->tokens += result.tokens;
@@ -138,7 +132,7 @@ static ndp_status score_documents(const evaluation_corpus *c, row_lengths l, cor
             continue;
         if (s->used + rows > s->rows)
             NDP_TRY(score_rows(s));
-        NDP_TRY(put_document(s, c->ids.items + document_begin(c, i), rows));
+        put_document(s, c->ids.items + document_begin(c, i), rows);
     }
     return s->used ? score_rows(s) : NDP_OK;
 }
@@ -155,12 +149,17 @@ static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpu
     NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
     ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
                                            "Use a smaller model, or lower --sequence-length");
+    s->arrays = malloc(4 * (size_t)s->rows * sizeof *s->arrays);
+    if (st == NDP_OK && !s->arrays)
+        st = NDP_FAIL(NDP_ENOMEM, "no memory for a run over %lld tokens", (long long)s->rows);
     if (st == NDP_OK)
         st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
     if (st == NDP_OK)
         st = score_documents(c, l, s);
     ndp_engine_destroy(s->engine);
     s->engine = NULL;
+    free(s->arrays);
+    s->arrays = NULL;
     ndp_model_release(&m);
     return st;
 }

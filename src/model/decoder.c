@@ -12,6 +12,66 @@
 #include "model/unit_builder.h"
 
 #include "model/families.h"
+#include <string.h>
+
+/* ---- inputs ---- */
+
+/* Places in model->inputs; TABLES of them follow, one a table of angles, then the cache's. */
+enum { TOKENS, LABELS, POSITIONS, Q_POS, Q_LOW, K_POS, LOSS_SCALE, LOSS, TABLES };
+enum { CACHE_ROW, K_CACHE, V_CACHE }; /* from cache_inputs on */
+
+static int cache_inputs(const ndp_model *m) { return TABLES + m->facts.n_ropes; }
+
+static void fill_angles(const ndp_model *m, int table, void *out) {
+    ndp_rope_table(&m->facts.ropes[table], m->opts.positions, m->inputs->items[TABLES + table].type, out);
+}
+
+static void add_cache_inputs(ndp_model *m) {
+    int64_t columns = (int64_t)m->facts.kv_heads * m->facts.head_dim;
+    const ndp_input inputs[] = {
+        [CACHE_ROW] = {"cache_row", NDP_INPUT_FIRST_ROW, NDP_EXTENT_ONE, 1, NDP_I32, NULL, 0},
+        [K_CACHE] = {"k_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0},
+        [V_CACHE] = {"v_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0}};
+    for (int i = 0; i < NDP_COUNT(inputs); i++)
+        ndp_inputs_add(m->inputs, inputs[i]);
+}
+
+ndp_status ndp_build_inputs(ndp_model *m) {
+    static const ndp_input always[] = {[TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32},
+                                       [LABELS] = {"labels", NDP_INPUT_LABELS, NDP_EXTENT_TOKENS, 1, NDP_I32},
+                                       [POSITIONS] = {"rope_pos", NDP_INPUT_POSITIONS, NDP_EXTENT_TOKENS, 1, NDP_I32},
+                                       [Q_POS] = {"q_pos", NDP_INPUT_ROWS, NDP_EXTENT_QUERIES, 1, NDP_I32},
+                                       [Q_LOW] = {"q_low", NDP_INPUT_STARTS, NDP_EXTENT_QUERIES, 1, NDP_I32},
+                                       [K_POS] = {"k_pos", NDP_INPUT_ROWS, NDP_EXTENT_KEYS, 1, NDP_I32},
+                                       [LOSS_SCALE] = {"loss_scale", NDP_INPUT_LOSS_SCALE, NDP_EXTENT_ONE, 1, NDP_F64},
+                                       [LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64}};
+    static const char *const tables[NDP_ROPES] = {"rope", "rope2"};
+    const ndp_model_opts *o = &m->opts;
+    bool cached = o->mode == NDP_MODEL_CACHED;
+    ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
+    if (!in)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the inputs of the model");
+    *in = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1,
+                                [NDP_EXTENT_TOKENS] = o->rows,
+                                [NDP_EXTENT_QUERIES] = o->rows,
+                                [NDP_EXTENT_KEYS] = cached ? o->keys : o->rows,
+                                [NDP_EXTENT_POSITIONS] = o->positions}};
+    for (int i = 0; i < NDP_COUNT(always); i++)
+        ndp_inputs_add(in, always[i]);
+    for (int i = 0; i < m->facts.n_ropes; i++)
+        ndp_inputs_add(in, (ndp_input){.name = tables[i],
+                                       .kind = NDP_INPUT_TABLE,
+                                       .extent = NDP_EXTENT_POSITIONS,
+                                       .cols = m->facts.ropes[i].dim,
+                                       .type = o->compute == NDP_F64 ? NDP_F64 : NDP_F32,
+                                       .fill = fill_angles,
+                                       .number = i});
+    if (cached)
+        add_cache_inputs(m);
+    return NDP_OK;
+}
+
+/* ---- units ---- */
 
 typedef struct builder {
     const ndp_model *m;
@@ -22,7 +82,7 @@ typedef struct builder {
     ndp_layer_kind kind;
 } builder;
 
-static int param(builder *b, ndp_place place, int n) {
+static int param(builder *b, ndp_param place, int n) {
     return b->at[place] == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, 0, b->at[place], n);
 }
 
@@ -32,7 +92,7 @@ static ndp_op_attr norm_attr(const builder *b) {
 
 /* norm(x) by the weight at `place` and, in a LayerNorm, the bias behind it; x itself where the family has no such norm.
  */
-static int norm(builder *b, ndp_place place, int x) {
+static int norm(builder *b, ndp_param place, int x) {
     ndp_op_attr attr = norm_attr(b);
     int outs[2] = {NDP_NONE, NDP_NONE}, w = param(b, place, 1);
     if (w == NDP_NONE)
@@ -45,7 +105,7 @@ static int norm(builder *b, ndp_place place, int x) {
 }
 
 /* y = x w^T + bias over `n` glued projections from `place` on. */
-static int linear(builder *b, const char *name, int x, ndp_place place, int n, ndp_place bias) {
+static int linear(builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias) {
     return ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, (int[]){x, param(b, place, n), param(b, bias, n)}, 3);
 }
 
@@ -53,26 +113,21 @@ static int add(builder *b, const char *name, int x, int y) {
     return ndp_graph_op1(b->g, &ndp_op_add, NULL, name, (int[]){x, y}, 2);
 }
 
-static int data(builder *b, ndp_data_id id, int64_t rows) { return ndp_graph_data(b->g, id, rows, 1, NDP_I32); }
-
 /* Turns the first `heads` + `kv_heads` heads of x, in place. */
 static int rope(builder *b, int x, int heads, int kv_heads) {
     if (b->kind.rope == NDP_NO_ROPE)
         return x;
-    ndp_dtype type = b->m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
-    int dim = b->f->ropes[b->kind.rope].dim;
-    int table = ndp_graph_data(b->g, b->kind.rope ? NDP_DATA_ROPE_TABLE_2 : NDP_DATA_ROPE_TABLE, b->m->opts.positions,
-                               dim, type);
-    ndp_op_attr attr = {.heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = dim};
-    return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, data(b, NDP_DATA_ROPE_POS, b->t), table}, 3);
+    int table = ndp_graph_data(b->g, TABLES + b->kind.rope), position = ndp_graph_data(b->g, POSITIONS);
+    ndp_op_attr attr = {
+        .heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = b->f->ropes[b->kind.rope].dim};
+    return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, position, table}, 3);
 }
 
 /* Appends new keys or values to their cache and returns the cache. */
-static int cached(builder *b, int fresh, ndp_data_id cache_id) {
-    int64_t columns = (int64_t)b->f->kv_heads * b->f->head_dim;
-    int cache = ndp_graph_data(b->g, cache_id, b->m->opts.keys, columns, b->m->opts.compute);
-    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){fresh, data(b, NDP_DATA_CACHE_ROW, 1), cache},
-                         3);
+static int cached(builder *b, int fresh, int which) {
+    int first = cache_inputs(b->m), cache = ndp_graph_data(b->g, first + which);
+    int row = ndp_graph_data(b->g, first + CACHE_ROW);
+    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){fresh, row, cache}, 3);
 }
 
 /* q, k and v, columns of qkv, as attention sees them. */
@@ -94,15 +149,14 @@ static void heads_of(builder *b, int qkv, int out[3]) {
 static int attention(builder *b, int qkv) {
     const ndp_facts *f = b->f;
     int ins[6], outs[2] = {NDP_NONE, NDP_NONE};
-    bool cache = b->m->opts.mode == NDP_MODEL_CACHED;
     heads_of(b, qkv, ins);
-    if (cache) {
-        ins[1] = cached(b, ins[1], NDP_DATA_K_CACHE);
-        ins[2] = cached(b, ins[2], NDP_DATA_V_CACHE);
+    if (b->m->opts.mode == NDP_MODEL_CACHED) {
+        ins[1] = cached(b, ins[1], K_CACHE);
+        ins[2] = cached(b, ins[2], V_CACHE);
     }
-    ins[3] = data(b, NDP_DATA_Q_POS, b->t);
-    ins[4] = data(b, NDP_DATA_Q_LOW, b->t);
-    ins[5] = data(b, NDP_DATA_K_POS, cache ? b->m->opts.keys : b->t);
+    ins[3] = ndp_graph_data(b->g, Q_POS);
+    ins[4] = ndp_graph_data(b->g, Q_LOW);
+    ins[5] = ndp_graph_data(b->g, K_POS);
     ndp_op_attr attr = {.heads = f->heads,
                         .kv_heads = f->kv_heads,
                         .head_dim = f->head_dim,
@@ -151,10 +205,10 @@ static void build_block(builder *b) {
 }
 
 static void build_embedding(builder *b) {
-    int ins[] = {data(b, NDP_DATA_TOKENS, b->t), param(b, NDP_P_TOKENS, 1)};
+    int ins[] = {ndp_graph_data(b->g, TOKENS), param(b, NDP_P_TOKENS, 1)};
     int x = ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "x0", ins, 2);
     if (b->f->names->positions) {
-        int where[] = {data(b, NDP_DATA_ROPE_POS, b->t), param(b, NDP_P_POSITIONS, 1)};
+        int where[] = {ndp_graph_data(b->g, POSITIONS), param(b, NDP_P_POSITIONS, 1)};
         x = add(b, "x0", x, ndp_graph_op1(b->g, &ndp_op_embedding, NULL, "positions", where, 2));
     }
     if (b->f->embedding_scale != 1) {
@@ -176,24 +230,73 @@ static void build_head(builder *b) {
                          f->logit_cap > 0 ? ndp_graph_op1(b->g, &ndp_op_cap, &attr, "logits", &logits, 1) : logits);
         return;
     }
-    int ins[] = {n, w, data(b, NDP_DATA_LABELS, b->t), ndp_graph_data(b->g, NDP_DATA_LOSS_SCALE, 1, 1, NDP_F64)};
-    int outs[3] = {NDP_NONE, NDP_NONE, train ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
-    ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, 3);
-    int sum = ndp_graph_data(b->g, NDP_DATA_LOSS, 1, 1, NDP_F64);
+    int ins[] = {n, w, ndp_graph_data(b->g, LABELS), ndp_graph_data(b->g, LOSS_SCALE)};
+    bool trains = train && b->g->values[w].needs_grad;
+    int outs[3] = {NDP_NONE, NDP_NONE, trains ? ndp_graph_param_grad(b->g, w) : NDP_NONE};
+    ndp_graph_op(b->g, &ndp_op_xent, &attr, "nll", ins, 4, outs, train && !trains ? 2 : 3);
+    int sum = ndp_graph_data(b->g, LOSS);
     ndp_graph_op(b->g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", (int[]){outs[0]}, 1, &sum, 1);
 }
 
-ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PLACES]) {
-    int last = m->n_graphs - 1;
-    for (int i = 0; i <= last; i++) {
-        ndp_graph *g = &m->graphs[i];
-        bool head = i == last, block = i > 0 && !head;
-        ndp_graph_init(g, i == 0 ? "embedding" : head ? "head" : "block", m->opts.compute, m->opts.master);
-        g->slots[0] = &m->buffers[i == 0 ? 0 : head ? m->n_buffers - 1 : 1].segments;
-        g->slots[1] = head && m->facts.tied ? &m->buffers[0].segments : NULL;
-        builder b = {m, &m->facts, g, at, m->opts.rows, m->facts.kinds[block ? i - 1 : 0]};
-        (i == 0 ? build_embedding : head ? build_head : build_block)(&b);
-        NDP_TRY(g->status);
+/* ---- graphs ---- */
+
+/* Which unit a graph is of, and what the backward leaves out. */
+typedef struct variant {
+    int kind; /* 0: the embedding, then kinds of layers, last the head */
+    bool frozen[NDP_SLOTS], ends_backward;
+} variant;
+
+static bool same_variant(const variant *a, const variant *b) {
+    return a->kind == b->kind && a->ends_backward == b->ends_backward &&
+           memcmp(a->frozen, b->frozen, sizeof a->frozen) == 0;
+}
+
+static variant variant_of(const ndp_model *m, int unit) {
+    bool head = unit == m->n_units - 1;
+    variant v = {.kind = unit == 0 ? 0
+                         : head    ? m->facts.n_kinds + 1
+                                   : 1 + m->facts.kind_of[unit - 1],
+                 .ends_backward = true};
+    for (int s = 0; s < NDP_SLOTS; s++) {
+        int buffer = m->units[unit].buffers[s];
+        v.frozen[s] = buffer != NDP_NONE && !m->buffers[buffer].trainable;
     }
+    for (int before = 0; before < unit; before++)
+        v.ends_backward &= !m->buffers[m->units[before].buffers[0]].trainable;
+    return v;
+}
+
+static ndp_status build_graph(ndp_model *m, const variant *v, const int at[NDP_PARAMS]) {
+    ndp_graph *g = &m->graphs[m->n_graphs++];
+    bool head = v->kind == m->facts.n_kinds + 1, block = v->kind > 0 && !head;
+    ndp_graph_init(g, block ? "block" : head ? "head" : "embedding", m->opts.compute, m->opts.master);
+    g->inputs = m->inputs;
+    g->slots[0] = &m->buffers[block ? 1 : head ? m->n_buffers - 1 : 0].segments;
+    g->slots[1] = head && m->facts.tied ? &m->buffers[0].segments : NULL;
+    memcpy(g->frozen, v->frozen, sizeof g->frozen);
+    g->ends_backward = v->ends_backward;
+    builder b = {m, &m->facts, g, at, m->opts.rows, m->facts.kinds[block ? v->kind - 1 : 0]};
+    (block ? build_block : head ? build_head : build_embedding)(&b);
+    return g->status;
+}
+
+/* One graph for each variant that units have: kinds in order, so that the graphs of a model without frozen units are
+ * the embedding's, one of each kind of layer, and the head's. */
+ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PARAMS]) {
+    variant made[NDP_MAX_GRAPHS];
+    for (int kind = 0; kind < m->facts.n_kinds + 2; kind++)
+        for (int u = 0; u < m->n_units; u++) {
+            variant v = variant_of(m, u);
+            int g = 0;
+            while (g < m->n_graphs && !same_variant(&made[g], &v))
+                g++;
+            if (v.kind != kind)
+                continue;
+            if (g == m->n_graphs) {
+                made[g] = v;
+                NDP_TRY(build_graph(m, &v, at));
+            }
+            m->units[u].graph = g;
+        }
     return NDP_OK;
 }

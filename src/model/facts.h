@@ -101,11 +101,8 @@ int64_t ndp_facts_parameters(const ndp_facts *f);
 void ndp_rope_frequencies(const ndp_rope *r, int64_t positions, double *out);
 /* The largest frequency for any context; NaN where one is no number. */
 double ndp_rope_fastest(const ndp_rope *r);
-/* The operands of the rope op, all tables of the model one behind the other, each `positions` rows of dim entries:
- * cosines of dim / 2 angles, then sines, times the amplitude; rounded from fp64 to fp32 (or kept, type fp64). `type`:
- * an ndp_dtype. */
-void ndp_rope_tables(const ndp_facts *f, int64_t positions, int type, void *out);
-/* Elements of the tables before number `table`: of all with table = f->n_ropes. */
-int64_t ndp_rope_elements(const ndp_facts *f, int64_t positions, int table);
+/* An operand of the rope op: `positions` rows of r->dim entries, cosines of dim / 2 angles, then sines, times the
+ * amplitude; rounded from fp64 to fp32 (or kept, type fp64). `type`: an ndp_dtype. */
+void ndp_rope_table(const ndp_rope *r, int64_t positions, int type, void *out);
 
 #endif

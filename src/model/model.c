@@ -1,20 +1,22 @@
 #include "model/model.h"
 
 #include "base/rng.h"
-#include "model/unit_builder.h"
 #include "model/families.h"
+#include "model/unit_builder.h"
+#include <fnmatch.h>
 #include <math.h>
 #include <string.h>
 
-_Static_assert((int)NDP_PLACES <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
+_Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
 
 static ndp_status init_buffer(ndp_model *m, int i, const char *name) {
-    m->buffers[i].name = name;
-    m->buffers[i].segments.items = ndp_arena_alloc(&m->arena, NDP_PLACES * sizeof(ndp_segment));
+    m->buffers[i] =
+        (ndp_buffer){.name = name, .trainable = true, .owners = NDP_GROUP_SHARD, .copies = NDP_GROUP_REPLICATE};
+    m->buffers[i].segments.items = ndp_arena_alloc(&m->arena, NDP_PARAMS * sizeof(ndp_segment));
     return name && m->buffers[i].segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
 }
 
-static ndp_status build_tables(ndp_model *m, int at[NDP_PLACES]) {
+static ndp_status build_tables(ndp_model *m, int at[NDP_PARAMS]) {
     const ndp_facts *f = &m->facts;
     m->n_buffers = f->layers + 2;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
@@ -36,31 +38,57 @@ static ndp_status build_tables(ndp_model *m, int at[NDP_PLACES]) {
     return NDP_OK;
 }
 
+/* ---- frozen units ---- */
+
+static bool is_frozen(const ndp_model_opts *o, const char *unit) {
+    for (int i = 0; i < o->n_frozen; i++)
+        if (fnmatch(o->frozen[i], unit, 0) == 0)
+            return true;
+    return false;
+}
+
+/* A pattern that freezes nothing is a mistake, and so is a model without anything to train. */
+static ndp_status freeze(ndp_model *m) {
+    int trainable = 0;
+    for (int i = 0; i < m->n_buffers; i++)
+        trainable += m->buffers[i].trainable = !is_frozen(&m->opts, m->buffers[i].name);
+    for (int k = 0; k < m->opts.n_frozen; k++) {
+        int i = 0;
+        while (i < m->n_buffers && fnmatch(m->opts.frozen[k], m->buffers[i].name, 0) != 0)
+            i++;
+        NDP_CHECK(i < m->n_buffers, "model.frozen: no unit is called %s; they are embed, layers.0 to layers.%d, head",
+                  m->opts.frozen[k], m->facts.layers - 1);
+    }
+    NDP_CHECK(trainable > 0, "model.frozen names all %d units: nothing is left to train", m->n_buffers);
+    return NDP_OK;
+}
+
+/* ---- units ---- */
+
 static ndp_status build_units(ndp_model *m) {
     m->n_units = m->facts.layers + 2;
     m->units = ndp_arena_alloc(&m->arena, (size_t)m->n_units * sizeof *m->units);
     if (!m->units)
         return NDP_FAIL(NDP_ENOMEM, "no memory for %d units", m->n_units);
     for (int i = 0; i < m->n_units; i++) {
-        bool last = i == m->n_units - 1;
-        m->units[i] = (ndp_unit){.name = m->buffers[i].name,
-                                 .graph = i == 0 ? 0
-                                          : last ? m->n_graphs - 1
-                                                 : 1 + m->facts.kind_of[i - 1],
-                                 .buffers = {i, last && m->facts.tied ? 0 : NDP_NONE}};
+        m->units[i] = (ndp_unit){.name = m->buffers[i].name, .buffers = {i}};
+        for (int s = 1; s < NDP_SLOTS; s++)
+            m->units[i].buffers[s] = NDP_NONE;
     }
+    if (m->facts.tied)
+        m->units[m->n_units - 1].buffers[1] = 0;
     return NDP_OK;
 }
 
 ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
-    ndp_model m = {.facts = *facts, .opts = *opts, .tokens = opts->rows, .queries = opts->rows};
-    int at[NDP_PLACES];
-    m.n_graphs = facts->n_kinds + 2;
-    m.keys = opts->mode == NDP_MODEL_CACHED ? opts->keys : opts->rows;
+    ndp_model m = {.facts = *facts, .opts = *opts};
+    int at[NDP_PARAMS];
     for (int i = 0; opts->window > 0 && i < facts->n_kinds; i++)
         m.facts.kinds[i].window = opts->window;
     ndp_status st;
+    NDP_TRY_GOTO(ndp_build_inputs(&m), fail);
     NDP_TRY_GOTO(build_tables(&m, at), fail);
+    NDP_TRY_GOTO(freeze(&m), fail);
     NDP_TRY_GOTO(build_units(&m), fail);
     NDP_TRY_GOTO(ndp_build_graphs(&m, at), fail);
     *out = m;

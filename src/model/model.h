@@ -5,9 +5,11 @@
 #define NDP_MODEL_MODEL_H
 
 #include "graph/graph.h"
+#include "mesh/mesh.h"
 #include "model/facts.h"
 
-enum { NDP_MAX_GRAPHS = NDP_LAYER_KINDS + 2 };
+/* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
+enum { NDP_MAX_GRAPHS = 4 * NDP_LAYER_KINDS + 2 };
 
 typedef enum ndp_model_mode {
     NDP_MODEL_TRAIN, /* tokens -> loss, with the backward */
@@ -23,11 +25,17 @@ typedef struct ndp_model_opts {
     ndp_dtype compute; /* storage of activations and gathered weights: fp32, bf16, fp64 */
     ndp_dtype master;  /* of master weights, gradients, optimizer state: fp32, or fp64 with fp64 */
     int window;        /* of all layers; 0: what the model says */
+    /* Names of units whose weights stay as they are, or patterns of names, as fnmatch(3) reads them. Borrowed. */
+    const char *const *frozen;
+    int n_frozen;
 } ndp_model_opts;
 
 typedef struct ndp_buffer {
     const char *name;
     ndp_segments segments;
+    bool trainable;        /* false: frozen; only gathered, and stored as ops read it, with no other master */
+    ndp_group_kind owners; /* each of its ranks owns a slice */
+    ndp_group_kind copies; /* its ranks own the same slice, and sum its gradient */
 } ndp_buffer;
 
 typedef struct ndp_unit {
@@ -46,10 +54,16 @@ typedef struct ndp_model {
     int n_units;
     ndp_graph graphs[NDP_MAX_GRAPHS]; /* embedding, a block of each kind, head */
     int n_graphs;
-    int64_t tokens, queries, keys; /* entries of the data arrays: tokens, labels, rope_pos; q_pos, q_low; k_pos */
+    ndp_inputs *inputs; /* in the arena */
 } ndp_model;
 
-/* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. */
+/* What the owners of a buffer store its weights as. */
+static inline ndp_dtype ndp_model_stored(const ndp_model *m, int buffer) {
+    return m->buffers[buffer].trainable ? m->opts.master : m->opts.compute;
+}
+
+/* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. NDP_EINVAL: a name in
+ * opts->frozen is that of no unit, or nothing is left to train. */
 NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out);
 void ndp_model_release(ndp_model *m);
 

@@ -73,27 +73,15 @@ static void store(void *out, int type, int64_t at, double x) {
         ((float *)out)[at] = (float)x;
 }
 
-static void write_table(const ndp_rope *r, int64_t positions, int type, int64_t first, void *out) {
+void ndp_rope_table(const ndp_rope *r, int64_t positions, int type, void *out) {
     int half = r->dim / 2;
     for (int i = 0; i < half; i++) {
         double frequency = inverse_frequency(r, positions, i);
         for (int64_t p = 0; p < positions; p++) {
             double angle = (double)p * frequency;
-            int64_t at = first + p * r->dim + i;
+            int64_t at = p * r->dim + i;
             store(out, type, at, r->amplitude * cos(angle));
             store(out, type, at + half, r->amplitude * sin(angle));
         }
     }
-}
-
-int64_t ndp_rope_elements(const ndp_facts *f, int64_t positions, int table) {
-    int64_t n = 0;
-    for (int i = 0; i < table; i++)
-        n += positions * f->ropes[i].dim;
-    return n;
-}
-
-void ndp_rope_tables(const ndp_facts *f, int64_t positions, int type, void *out) {
-    for (int i = 0; i < f->n_ropes; i++)
-        write_table(&f->ropes[i], positions, type, ndp_rope_elements(f, positions, i), out);
 }

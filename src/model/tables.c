@@ -12,7 +12,7 @@ typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN,
 typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
 
 typedef struct rule {
-    ndp_place place;
+    ndp_param place;
     ndp_part_of unit;
     size_t name; /* where ndp_names has it */
     length rows, cols;
@@ -116,7 +116,7 @@ static void fuse_all(ndp_segments *s, int first) {
 }
 
 ndp_status ndp_table_fill(const ndp_facts *f, ndp_part_of unit, const char *prefix, ndp_arena *arena,
-                          ndp_segments *segments, int at[NDP_PLACES]) {
+                          ndp_segments *segments, int at[NDP_PARAMS]) {
     int first = segments->n;
     bool before = false; /* is there */
     for (int i = 0; i < NDP_COUNT(rules); i++) {

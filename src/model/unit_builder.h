@@ -7,7 +7,7 @@
 /* The parameters that a decoder may have, unit by unit; families have some of them each. B_: the bias of the one
  * before.
  */
-typedef enum ndp_place {
+typedef enum ndp_param {
     NDP_P_TOKENS,
     NDP_P_POSITIONS,
     NDP_P_INPUT_NORM,
@@ -35,19 +35,22 @@ typedef enum ndp_place {
     NDP_P_FINAL_NORM,
     NDP_B_FINAL_NORM,
     NDP_P_HEAD,
-    NDP_PLACES
-} ndp_place;
+    NDP_PARAMS
+} ndp_param;
 
 typedef enum ndp_part_of { NDP_OF_EMBEDDING, NDP_OF_BLOCK, NDP_OF_HEAD } ndp_part_of;
 
 /* Appends the parameters of a unit to a table: `at` gets the number of each there, NDP_NONE for those it has not.
  * `prefix` goes before the names of a block. NDP_ENOMEM. */
 ndp_status ndp_table_fill(const ndp_facts *f, ndp_part_of unit, const char *prefix, ndp_arena *arena,
-                          ndp_segments *segments, int at[NDP_PLACES]);
+                          ndp_segments *segments, int at[NDP_PARAMS]);
+
+/* Makes model->inputs. NDP_ENOMEM. */
+ndp_status ndp_build_inputs(ndp_model *m);
 
 /* Fills model->graphs from its facts, tables and options: the embedding, a block of each kind, the head. `at`: see
  * above.
  */
-ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PLACES]);
+ndp_status ndp_build_graphs(ndp_model *m, const int at[NDP_PARAMS]);
 
 #endif

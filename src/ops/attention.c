@@ -100,6 +100,7 @@ const ndp_op ndp_op_attention = {
     .n_in = 6,
     .n_out = 2,
     .alias = -1,
+    .rows = NDP_ROWS_MIXED,
     .shape = attention_shape,
     .backward = attention_backward,
     .cost = attention_cost,
@@ -111,6 +112,7 @@ const ndp_op ndp_op_attention_bwd = {
     .n_in = 9,
     .n_out = 3,
     .alias = -1,
+    .rows = NDP_ROWS_MIXED,
     .shape = attention_bwd_shape,
     .cost = attention_bwd_cost,
 };

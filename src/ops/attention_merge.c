@@ -24,6 +24,7 @@ const ndp_op ndp_op_attention_merge = {
     .n_in = 4,
     .n_out = 2,
     .alias = 0,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .cost = cost,
 };

@@ -62,23 +62,24 @@ static ndp_status all_reduce_backward(ndp_bwd *b) {
     return g < 0 || !b->wants(b, 0) ? NDP_OK : b->pass_grad(b, 0, g);
 }
 
-#define COLLECTIVE(op, what, shape_rule, rule, in_place)                                                               \
+#define COLLECTIVE(op, what, rows_rule, shape_rule, rule, in_place)                                                    \
     const ndp_op ndp_op_##op = {.id = NDP_OP_##op,                                                                     \
                                 .name = #op,                                                                           \
                                 .n_in = 1,                                                                             \
                                 .n_out = 1,                                                                            \
                                 .alias = in_place,                                                                     \
+                                .rows = rows_rule,                                                                     \
                                 .shape = shape_rule,                                                                   \
                                 .backward = rule,                                                                      \
                                 .cost = cost,                                                                          \
                                 .collective = what};
 
-COLLECTIVE(all_gather, NDP_ALL_GATHER, gather_shape, gather_backward, -1)
-COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, scatter_shape, scatter_backward, -1)
-COLLECTIVE(all_reduce, NDP_ALL_REDUCE, same_shape, all_reduce_backward, 0)
-COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, same_shape, all_to_all_backward, -1)
-COLLECTIVE(shift, NDP_SHIFT, same_shape, NULL, -1)
-COLLECTIVE(enter, NDP_LOCAL, same_shape, enter_backward, 0)
+COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, -1)
+COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, scatter_backward, -1)
+COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, 0)
+COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, -1)
+COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, -1)
+COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, 0)
 
 static ndp_status given_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
     (void)attr, (void)out;
@@ -95,6 +96,7 @@ const ndp_op ndp_op_given_gradient = {
     .n_in = 2,
     .n_out = 0,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = given_shape,
     .backward = given_backward,
 };

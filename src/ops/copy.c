@@ -29,6 +29,7 @@ const ndp_op ndp_op_copy = {
     .n_out = 1,
     .optional_in = 1u << 1,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
     .cost = cost,

@@ -28,6 +28,7 @@ const ndp_op ndp_op_embedding = {
     .n_in = 2,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
     .cost = cost,
@@ -53,6 +54,7 @@ const ndp_op ndp_op_embedding_dw = {
     .n_in = 2,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = dw_cost,
 };

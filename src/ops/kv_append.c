@@ -21,6 +21,7 @@ const ndp_op ndp_op_kv_append = {
     .n_in = 3,
     .n_out = 1,
     .alias = 2,
+    .rows = NDP_ROWS_MIXED,
     .shape = shape,
     .cost = cost,
 };

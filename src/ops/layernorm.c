@@ -42,6 +42,7 @@ const ndp_op ndp_op_layernorm = {
     .n_out = 2,
     .optional_in = 1u << 2,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
     .cost = cost,
@@ -70,6 +71,7 @@ const ndp_op ndp_op_layernorm_dx = {
     .n_out = 1,
     .optional_in = 1u << 4,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .cost = dx_cost,
 };
@@ -93,6 +95,7 @@ const ndp_op ndp_op_layernorm_dw = {
     .n_in = 3,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = dw_cost,
 };

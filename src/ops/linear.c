@@ -39,6 +39,7 @@ const ndp_op ndp_op_linear = {
     .n_out = 1,
     .optional_in = 1u << 2,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = forward_shape,
     .backward = backward,
     .cost = forward_cost,
@@ -64,6 +65,7 @@ const ndp_op ndp_op_linear_dx = {
     .n_out = 1,
     .optional_in = 1u << 2,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .cost = dx_cost,
 };
@@ -86,6 +88,7 @@ const ndp_op ndp_op_linear_dw = {
     .n_in = 2,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = dw_cost,
 };
@@ -106,6 +109,7 @@ const ndp_op ndp_op_linear_db = {
     .n_in = 1,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = db_shape,
     .cost = db_cost,
 };

@@ -17,6 +17,7 @@
 #ifndef NDP_OPS_OP_H
 #define NDP_OPS_OP_H
 
+#include "base/text.h"
 #include "device/device.h"
 #include "tensor/view.h"
 
@@ -59,6 +60,9 @@ typedef struct ndp_op_attr {
     int group;       /* collectives: an ndp_group_kind */
     int ranks;       /* of that group */
 } ndp_op_attr;
+
+/* Adds "{name value, ...}" of the attributes that are not zero. */
+void ndp_op_attr_print(const ndp_op_attr *a, ndp_str *out);
 
 /* One call of an op. While a program is lowered the views have no data: they are the shapes. */
 typedef struct ndp_op_call {
@@ -106,6 +110,14 @@ struct ndp_bwd {
     ndp_status (*weight_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, const int *ins, int n_in, int i);
 };
 
+/* How the rows of an op's outputs depend on the rows of its operands, parameters aside. It decides on which axes a
+ * graph with the op may be cut (parallel/apply.c); there is no default, since a wrong one would be wrong silently. */
+typedef enum ndp_rows_rule {
+    NDP_ROWS_ALIKE =
+        1,          /* row t is made of row t of each operand: ranks with some of the rows make those of the result */
+    NDP_ROWS_MIXED, /* a row depends on other rows, or moves: only a pass of the op's own may cut them */
+    NDP_ROWS_SUMMED /* as ALIKE, but some outputs are sums over rows; the step adds up what the ranks make */
+} ndp_rows_rule;
 /* What runs an op. A kernel by rows works on ranges of independent rows, one by columns on blocks of columns of a sum
  * over rows; threads share these ranges. */
 typedef enum ndp_op_kind {
@@ -276,6 +288,7 @@ struct ndp_op {
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
     int alias;            /* output 0 is input `alias`, changed in place; -1: no */
+    ndp_rows_rule rows;
     /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */
     ndp_status (*shape)(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out);
     /* Writes the backward; NULL: not differentiable. */

@@ -18,6 +18,7 @@ const ndp_op ndp_op_reduce_sum = {
     .n_in = 1,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = shape,
     .cost = cost,
 };

@@ -42,6 +42,7 @@ const ndp_op ndp_op_rope = {
     .n_in = 3,
     .n_out = 1,
     .alias = 0,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
     .cost = cost,

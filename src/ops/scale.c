@@ -24,6 +24,7 @@ const ndp_op ndp_op_scale = {
     .n_in = 1,
     .n_out = 1,
     .alias = 0,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = scale_backward,
     .cost = scale_cost,
@@ -40,6 +41,7 @@ const ndp_op ndp_op_cap = {
     .n_in = 1,
     .n_out = 1,
     .alias = 0,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .cost = cap_cost,
 };

@@ -26,6 +26,7 @@ const ndp_op ndp_op_swiglu = {
     .n_in = 1,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
     .cost = cost,
@@ -49,6 +50,7 @@ const ndp_op ndp_op_swiglu_bwd = {
     .n_in = 2,
     .n_out = 1,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = bwd_shape,
     .cost = bwd_cost,
 };

@@ -33,6 +33,7 @@ const ndp_op ndp_op_xent = {
     .n_in = 4,
     .n_out = 3,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = shape,
     .backward = backward,
     .cost = cost,

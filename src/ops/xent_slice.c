@@ -22,6 +22,7 @@ const ndp_op ndp_op_xent_logits = {
     .n_in = 3,
     .n_out = 2,
     .alias = -1,
+    .rows = NDP_ROWS_ALIKE,
     .shape = logits_shape,
     .cost = logits_cost,
 };
@@ -61,6 +62,7 @@ const ndp_op ndp_op_xent_grad = {
     .n_in = 6,
     .n_out = 3,
     .alias = -1,
+    .rows = NDP_ROWS_SUMMED,
     .shape = grad_shape,
     .cost = grad_cost,
 };

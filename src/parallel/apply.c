@@ -3,134 +3,7 @@
 #include "parallel/pass.h"
 #include <stdlib.h>
 
-/* ---- values ---- */
-
-ndp_spread ndp_pass_stream(const ndp_pass *p) {
-    return p->tp > 1 && p->how.tp_sequence_parallel ? NDP_SPREAD_ROWS : NDP_SPREAD_SAME;
-}
-
-ndp_dtype ndp_pass_wide(const ndp_pass *p) { return p->to->compute == NDP_F64 ? NDP_F64 : NDP_F32; }
-
-static int64_t data_rows(const ndp_pass *p, const ndp_value *v) {
-    switch (v->data) {
-    case NDP_DATA_TOKENS:
-    case NDP_DATA_LABELS:
-    case NDP_DATA_ROPE_POS:
-        return p->local->tokens;
-    case NDP_DATA_Q_POS:
-    case NDP_DATA_Q_LOW:
-        return p->local->queries;
-    case NDP_DATA_K_POS:
-        return p->local->keys;
-    default:
-        return v->view.rows;
-    }
-}
-
-/* Columns [col, col + cols) of an image whose columns are the rows of glued segments: those of whole segments. */
-static int columns_of(ndp_pass *p, const ndp_value *v) {
-    const ndp_image *of = &p->images[v->parent];
-    int64_t begin = v->col - p->from->values[v->parent].col, end = begin + v->view.cols, whole = 0, here = 0,
-            first = -1;
-    if (p->tp == 1)
-        return ndp_graph_columns(p->to, of->value, begin, v->view.cols);
-    for (int i = 0; i < of->n; i++) {
-        const ndp_segment *s = &p->to->slots[of->slot]->items[of->of + i];
-        if (whole == begin)
-            first = here;
-        whole += s->part[0];
-        here += s->rows;
-        if (whole == end && first >= 0)
-            return ndp_graph_columns(p->to, of->value, first, here - first);
-    }
-    p->to->status = NDP_FAIL(NDP_EBUG, "graph %s: columns %lld to %lld of %s are not whole projections", p->from->name,
-                             (long long)begin, (long long)end, p->from->values[v->parent].name);
-    return 0;
-}
-
-static ndp_image make_image(ndp_pass *p, int value) {
-    const ndp_value *v = &p->from->values[value];
-    ndp_image image = {.spread = NDP_SPREAD_SAME, .entered = NDP_NONE};
-    if (v->parent != NDP_NONE) {
-        ndp_pass_value(p, v->parent);
-        image.spread = p->images[v->parent].spread;
-        image.value = columns_of(p, v);
-    } else if (v->kind == NDP_VALUE_PARAM) {
-        image.value = ndp_graph_param(p->to, v->slot, v->segment, v->segments);
-    } else if (v->kind == NDP_VALUE_PGRAD) {
-        image.value = ndp_graph_param_grad(p->to, ndp_graph_param(p->to, v->slot, v->segment, v->segments));
-    } else if (v->kind == NDP_VALUE_DATA) {
-        image.value = ndp_graph_data(p->to, v->data, data_rows(p, v), v->view.cols, v->view.dtype);
-    } else if (value == p->from->input) {
-        image.spread = ndp_pass_stream(p);
-        image.value = ndp_graph_input(p->to, p->rows.slice, v->view.cols);
-    } else {
-        p->to->status = NDP_FAIL(NDP_EBUG, "graph %s: %s is used before it is made", p->from->name, v->name);
-    }
-    return image;
-}
-
-int ndp_pass_value(ndp_pass *p, int value) {
-    if (p->images[value].spread == NDP_SPREAD_NONE)
-        p->images[value] = make_image(p, value);
-    return p->images[value].value;
-}
-
-int ndp_pass_in(ndp_pass *p, int i) {
-    return p->node->in[i] == NDP_NONE ? NDP_NONE : ndp_pass_value(p, p->node->in[i]);
-}
-
-void ndp_pass_out(ndp_pass *p, int i, int value, ndp_spread spread) {
-    if (p->node->out[i] != NDP_NONE)
-        p->images[p->node->out[i]] = (ndp_image){.value = value, .spread = spread, .entered = NDP_NONE};
-}
-
-int ndp_pass_contiguous(ndp_pass *p, int value) {
-    ndp_view v = p->to->values[value].view;
-    return v.ld == v.cols
-               ? value
-               : ndp_graph_op1(p->to, &ndp_op_copy, &(ndp_op_attr){.type = v.dtype}, "contiguous", (int[]){value}, 1);
-}
-
-/* ---- ops that work row by row ---- */
-
-static ndp_op_attr local_attr(const ndp_pass *p) {
-    ndp_op_attr attr = p->node->attr;
-    attr.heads = attr.heads ? ndp_tensor_heads(p->mesh, attr.heads) : 0;
-    attr.kv_heads = attr.kv_heads ? ndp_tensor_heads(p->mesh, attr.kv_heads) : 0;
-    return attr;
-}
-
-/* Each row of the outputs is made of the same rows of the operands, which are spread alike. */
-ndp_status ndp_pass_rowwise(ndp_pass *p) {
-    const ndp_node *n = p->node;
-    int ins[NDP_OP_MAX_IN], outs[NDP_OP_MAX_OUT], of = NDP_NONE;
-    for (int i = 0; i < n->n_in; i++) {
-        ins[i] = ndp_pass_in(p, i);
-        if (ins[i] == NDP_NONE || p->from->values[n->in[i]].kind != NDP_VALUE_ACT)
-            continue;
-        if (of != NDP_NONE && p->images[of].spread != p->images[n->in[i]].spread)
-            return NDP_FAIL(NDP_EBUG, "graph %s: the operands %s and %s of %s are spread differently", p->from->name,
-                            p->from->values[of].name, p->from->values[n->in[i]].name, n->op->name);
-        of = of == NDP_NONE ? n->in[i] : of;
-    }
-    for (int i = 0; i < n->n_out; i++) {
-        bool made = n->out[i] != NDP_NONE && p->from->values[n->out[i]].kind == NDP_VALUE_ACT;
-        outs[i] = made || n->out[i] == NDP_NONE ? NDP_NONE : ndp_pass_value(p, n->out[i]);
-    }
-    ndp_op_attr attr = local_attr(p);
-    const char *name = n->n_out && n->out[0] != NDP_NONE ? p->from->values[n->out[0]].name : n->op->name;
-    ndp_graph_op(p->to, n->op, &attr, name, ins, n->n_in, outs, n->n_out);
-    ndp_spread spread = of == NDP_NONE ? NDP_SPREAD_SAME : p->images[of].spread;
-    for (int i = 0; i < n->n_out; i++)
-        if (n->out[i] != NDP_NONE && p->from->values[n->out[i]].kind == NDP_VALUE_ACT)
-            ndp_pass_out(p, i, outs[i], spread);
-    if (n->op->alias >= 0 && of != NDP_NONE) { /* changed in place: its columns are what they were */
-        ndp_image *image = &p->images[n->out[0]], *was = &p->images[n->in[n->op->alias]];
-        image->slot = was->slot, image->of = was->of, image->n = was->n;
-    }
-    return p->to->status;
-}
+/* ---- which rule writes a node ---- */
 
 static const struct rule {
     const ndp_op *op;
@@ -141,10 +14,48 @@ static const struct rule {
              {&ndp_op_rmsnorm, ndp_tensor_rmsnorm},
              {&ndp_op_attention, ndp_context_attention}};
 
+/* The first axis that cuts the rows of what this node reads; NDP_AXES: none does. */
+static ndp_axis axis_of_rows(ndp_pass *p) {
+    if (p->rows.cp > 1 || p->rows.sp > 1)
+        return p->rows.cp > 1 ? NDP_CP : NDP_SP;
+    for (int i = 0; i < p->node->n_in; i++)
+        if (ndp_pass_in(p, i) != NDP_NONE && p->images[p->node->in[i]].spread == NDP_SPREAD_ROWS)
+            return NDP_TP;
+    return NDP_AXES;
+}
+
+/* An op that mixes rows and has no rule above would compute something else on a part of the rows. */
+static ndp_status check_mixed(ndp_pass *p) {
+    ndp_axis axis = axis_of_rows(p);
+    if (axis == NDP_AXES)
+        return NDP_OK;
+    const char *name = ndp_axis_name(axis);
+    return NDP_FAIL(NDP_ENOTSUP,
+                    "unit %s: op %s mixes rows, and %s_size %d cuts the rows: set %sparallelism.%s_size: 1",
+                    p->from->name, p->node->op->name, name, p->mesh->layout.size[axis],
+                    axis == NDP_TP ? "parallelism.tp_sequence_parallel: false, or " : "", name);
+}
+
+/* A sum over rows is right on a part of them where the step adds up what the ranks make: gradients, the loss. */
+static ndp_status check_summed(const ndp_pass *p) {
+    for (int i = 0; i < p->node->n_out; i++) {
+        int out = p->node->out[i];
+        if (out != NDP_NONE && p->from->values[out].kind == NDP_VALUE_ACT)
+            return NDP_FAIL(NDP_EBUG, "graph %s: op %s makes %s, a sum over rows that no rank completes", p->from->name,
+                            p->node->op->name, p->from->values[out].name);
+    }
+    return NDP_OK;
+}
+
 static ndp_status write_node(ndp_pass *p) {
+    const ndp_op *op = p->node->op;
     for (int i = 0; i < NDP_COUNT(rules); i++)
-        if (rules[i].op == p->node->op)
+        if (rules[i].op == op)
             return rules[i].write(p);
+    NDP_TRY(op->rows == NDP_ROWS_MIXED    ? check_mixed(p)
+            : op->rows == NDP_ROWS_SUMMED ? check_summed(p)
+            : op->rows == NDP_ROWS_ALIKE  ? NDP_OK
+                                          : NDP_FAIL(NDP_EBUG, "op %s has no rule for its rows", op->name));
     return ndp_pass_rowwise(p);
 }
 
@@ -172,6 +83,19 @@ static ndp_status write_graph(ndp_pass *p) {
     return p->rows.ring ? ndp_context_ring(p->to, &p->rows) : NDP_OK;
 }
 
+/* The inputs, with the rows of this rank. A cache is not cut. */
+static ndp_status copy_inputs(const ndp_model *whole, const ndp_row_cut *rows, ndp_model *m) {
+    ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
+    if (!in)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the inputs of the model");
+    *in = *whole->inputs;
+    in->rows[NDP_EXTENT_TOKENS] = rows->tokens;
+    in->rows[NDP_EXTENT_QUERIES] = rows->queries;
+    if (whole->opts.mode != NDP_MODEL_CACHED)
+        in->rows[NDP_EXTENT_KEYS] = rows->keys;
+    return NDP_OK;
+}
+
 static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, ndp_model *m) {
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
     m->units = ndp_arena_alloc(&m->arena, (size_t)m->n_units * sizeof *m->units);
@@ -184,7 +108,7 @@ static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, cons
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_segments *from = &whole->buffers[i].segments;
         ndp_segments *to = &m->buffers[i].segments;
-        *to = *from;
+        m->buffers[i] = whole->buffers[i];
         m->buffers[i].name = ndp_arena_strdup(&m->arena, whole->buffers[i].name);
         to->items = ndp_arena_alloc(&m->arena, (size_t)from->n * sizeof *to->items);
         if (!to->items)
@@ -212,8 +136,10 @@ static ndp_status write_graphs(ndp_pass *p) {
         p->from = &p->whole->graphs[i];
         p->to = &p->local->graphs[i];
         ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad);
+        p->to->inputs = p->local->inputs;
+        p->to->ends_backward = p->from->ends_backward;
         for (int s = 0; s < NDP_SLOTS; s++)
-            p->to->slots[s] = table_of(p->whole, p->local, p->from->slots[s]);
+            p->to->slots[s] = table_of(p->whole, p->local, p->from->slots[s]), p->to->frozen[s] = p->from->frozen[s];
         NDP_TRY(write_graph(p));
     }
     return NDP_OK;
@@ -225,14 +151,12 @@ ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, cons
                    .n_buffers = whole->n_buffers,
                    .n_units = whole->n_units,
                    .n_graphs = whole->n_graphs};
-    if (mesh->kv_heads != whole->facts.kv_heads)
-        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,
-                        whole->facts.kv_heads);
+    NDP_TRY(ndp_tensor_check_mesh(whole, mesh));
     ndp_pass p = {.whole = whole, .local = &m, .mesh = mesh, .how = *how, .tp = mesh->layout.size[NDP_TP]};
-    p.rows = ndp_rows_cut(whole->opts.rows, mesh, how);
-    m.tokens = p.rows.tokens, m.queries = p.rows.queries;
-    m.keys = whole->opts.mode == NDP_MODEL_CACHED ? whole->opts.keys : p.rows.keys;
-    ndp_status st = copy_tables(whole, mesh, how, &m);
+    p.rows = ndp_cut_rows(whole->opts.rows, mesh, how);
+    ndp_status st = copy_inputs(whole, &p.rows, &m);
+    if (st == NDP_OK)
+        st = copy_tables(whole, mesh, how, &m);
     if (st == NDP_OK)
         st = write_graphs(&p);
     if (st != NDP_OK) {

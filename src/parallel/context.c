@@ -20,10 +20,10 @@ enum { Q, K, V, K_POS = 5, BWD_DO = 0, BWD_Q, BWD_K, BWD_V, BWD_K_POS = 8 };
 
 static ndp_op_attr over(ndp_group_kind group, int ranks) { return (ndp_op_attr){.group = (int)group, .ranks = ranks}; }
 
-/* How this rank's heads, of `heads` in all, are cut over sp. What all tp ranks hold (see ndp_tensor_heads) is cut as if
+/* How this rank's heads, of `heads` in all, are cut over sp. What all tp ranks hold (see ndp_local_heads) is cut as if
  * over tp x sp, of which this rank's parts are some. */
 static ndp_op_attr cut_of(const ndp_pass *p, int heads, int head_dim) {
-    int here = ndp_tensor_heads(p->mesh, heads), sp = p->rows.sp;
+    int here = ndp_local_heads(p->mesh, heads), sp = p->rows.sp;
     bool shared = p->tp > 1 && here == heads;
     return (ndp_op_attr){.parts = sp,
                          .heads = here,
@@ -63,7 +63,7 @@ static int gather_rows(ndp_pass *p, int x, bool wide_grad) {
 /* Gradients of keys and values are wide until their last sum over ranks is made, which rounds them: that of repeated
  * heads, else that of gathered rows. */
 ndp_status ndp_context_attention(ndp_pass *p) {
-    const ndp_rows *rows = &p->rows;
+    const ndp_row_cut *rows = &p->rows;
     ndp_op_attr attr = p->node->attr;
     ndp_op_attr q_cut = cut_of(p, attr.heads, attr.head_dim), kv_cut = cut_of(p, attr.kv_heads, attr.head_dim);
     bool wide = p->to->compute != ndp_pass_wide(p), gathers = rows->cp > 1 && !rows->ring,
@@ -92,7 +92,7 @@ ndp_status ndp_context_attention(ndp_pass *p) {
 
 typedef struct ring {
     ndp_graph *g;
-    const ndp_rows *rows;
+    const ndp_row_cut *rows;
     ndp_node_list list;
     ndp_node node; /* the attention, or its backward, of one turn */
     ndp_dtype type, wide;
@@ -218,7 +218,7 @@ static ndp_status rewrite_list(ring *r) {
     return r->g->status;
 }
 
-ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows) {
+ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows) {
     ring r = {.g = g, .rows = rows, .type = g->compute, .wide = g->compute == NDP_F64 ? NDP_F64 : NDP_F32};
     for (int list = 0; list < NDP_NODE_LISTS; list++) {
         r.list = (ndp_node_list)list;

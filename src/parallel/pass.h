@@ -29,7 +29,7 @@ typedef struct ndp_pass {
     ndp_model *local;
     const ndp_mesh *mesh;
     ndp_parallel how;
-    ndp_rows rows;
+    ndp_row_cut rows;
     int tp;
     const ndp_graph *from;
     ndp_graph *to;
@@ -62,12 +62,11 @@ ndp_status ndp_context_attention(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
 void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
-/* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x
- * sp then is a multiple of them). */
-int ndp_tensor_heads(const ndp_mesh *mesh, int heads);
+/* NDP_EBUG: the mesh was made for another model. */
+ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
-ndp_status ndp_context_ring(ndp_graph *g, const ndp_rows *rows);
+ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows);
 /* What a backward list of a derived graph reads of the forward's gathers over `group` is gathered again there, so that
  * no gathered value is kept. */
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group);

@@ -6,7 +6,9 @@
 #ifndef NDP_PARALLEL_ROW_CUT_H
 #define NDP_PARALLEL_ROW_CUT_H
 
+#include "graph/input.h"
 #include "mesh/mesh.h"
+#include "ops/op.h"
 
 /* How the keys and values of a context group reach its ranks: passed around a ring, or gathered at once. */
 typedef enum ndp_cp_method { NDP_CP_RING, NDP_CP_ALL_GATHER } ndp_cp_method;
@@ -21,20 +23,25 @@ typedef struct ndp_parallel {
 #define NDP_PARALLEL_INIT                                                                                              \
     { true, NDP_CP_RING, true }
 
-typedef struct ndp_rows {
+typedef struct ndp_row_cut {
     int64_t real, padded;
     int64_t tokens, queries, keys; /* of this rank: of a unit, of its attention, of all that it sees */
     int64_t slice;                 /* tokens of the residual stream: a tp rank's part of `tokens` */
     int cp, cp_rank, sp, sp_rank;
     bool zigzag, ring;
-} ndp_rows;
+} ndp_row_cut;
 
-ndp_rows ndp_rows_cut(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how);
+ndp_row_cut ndp_cut_rows(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how);
 
-/* The row of the micro-batch that is this rank's token, query or key number i; rows from `real` on are padding. */
-int64_t ndp_rows_token(const ndp_rows *r, int64_t i);
-int64_t ndp_rows_query(const ndp_rows *r, int64_t i);
-/* Keys in the order in which attention meets them: this rank's own first and then round the ring, or by rank. */
-int64_t ndp_rows_key(const ndp_rows *r, int64_t i);
+/* The row of the micro-batch that is this rank's token, query or key number i (TOKENS, QUERIES, KEYS); rows from `real`
+ * on are padding. Keys are in the order in which attention meets them: this rank's own first and then round the ring,
+ * or by rank. */
+int64_t ndp_row_cut_at(const ndp_row_cut *r, ndp_extent extent, int64_t i);
+
+/* Heads or kv heads of this rank: over tp, at least one; all kv heads where tp and they do not divide each other (tp x
+ * sp then is a multiple of them). */
+int ndp_local_heads(const ndp_mesh *mesh, int heads);
+/* Attributes of an op, with the heads of this rank. */
+ndp_op_attr ndp_local_attr(const ndp_mesh *mesh, ndp_op_attr attr);
 
 #endif

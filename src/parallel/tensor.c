@@ -10,11 +10,11 @@
 
 /* ---- what a rank holds ---- */
 
-int ndp_tensor_heads(const ndp_mesh *mesh, int heads) {
-    int tp = mesh->layout.size[NDP_TP];
-    if (heads % tp != 0 && tp % heads != 0)
-        return heads;
-    return heads >= tp ? heads / tp : 1;
+ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
+    if (mesh->kv_heads != whole->facts.kv_heads)
+        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,
+                        whole->facts.kv_heads);
+    return NDP_OK;
 }
 
 /* Its part of `n` things that come in groups of `width`: the groups of rank r are [r n / tp, (r + 1) n / tp), and one
@@ -209,7 +209,7 @@ static void end_chunk(ndp_pass *p, const head *h, const chunk *c) {
     int outs[3] = {ndp_graph_rows(p->to, h->nll, c->first, c->rows),
                    h->dx == NDP_NONE ? NDP_NONE : ndp_graph_rows(p->to, h->dx, c->first, c->rows), h->dw};
     ndp_graph_op(p->to, &ndp_op_xent_grad, &h->attr, "nll",
-                 (int[]){c->logits, c->stats, c->x, h->w, c->labels, h->scale}, 6, outs, 3);
+                 (int[]){c->logits, c->stats, c->x, h->w, c->labels, h->scale}, 6, outs, p->node->n_out);
 }
 
 /* One chunk ahead: while a chunk's statistics travel, the next one's logits are made. */
@@ -225,12 +225,12 @@ static void write_chunks(ndp_pass *p, const head *h) {
 
 ndp_status ndp_tensor_xent(ndp_pass *p) {
     const ndp_node *n = p->node;
-    int dw = n->attr.train ? ndp_pass_value(p, n->out[2]) : NDP_NONE;
+    int dw = n->n_out < 3 || n->out[2] == NDP_NONE ? NDP_NONE : ndp_pass_value(p, n->out[2]);
     if (p->tp == 1) {
         int ins[4], outs[3] = {NDP_NONE, NDP_NONE, dw};
         for (int i = 0; i < 4; i++)
             ins[i] = ndp_pass_in(p, i);
-        ndp_graph_op(p->to, &ndp_op_xent, &n->attr, "nll", ins, 4, outs, 3);
+        ndp_graph_op(p->to, &ndp_op_xent, &n->attr, "nll", ins, 4, outs, n->n_out);
         ndp_pass_out(p, 0, outs[0], NDP_SPREAD_SAME);
         ndp_pass_out(p, 1, outs[1], NDP_SPREAD_SAME);
         return p->to->status;

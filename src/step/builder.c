@@ -79,7 +79,7 @@ static ndp_status bind_activations(ndp_builder *b, int index, ndp_instr *in) {
     }
     NDP_TRY(bind_saved(b, r, s, in));
     if (backward) {
-        NDP_TRY(want(b, &s->grad_input, NDP_MEM_ACTIVATIONS, u->input_bytes));
+        NDP_TRY(want(b, &s->grad_input, NDP_MEM_ACTIVATIONS, u->grad_input_bytes));
         NDP_TRY(want(b, &s->between, NDP_MEM_ACTIVATIONS, u->between_bytes));
         in->bases[NDP_BASE_GRAD_INPUT] = s->grad_input;
         in->bases[NDP_BASE_GRAD_OUTPUT] =
@@ -136,7 +136,8 @@ static ndp_status emit_update(ndp_builder *b) {
     NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(emit_code(b, NDP_DO_CLIP));
     for (int i = 0; i < b->m->n_buffers; i++)
-        NDP_TRY(ndp_emit(b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .what = b->m->buffers[i].name}));
+        if (b->m->buffers[i].trainable)
+            NDP_TRY(ndp_emit(b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .what = b->m->buffers[i].name}));
     return NDP_OK;
 }
 

@@ -1,7 +1,6 @@
 /* Building an engine: the rank's model, its program, its groups, its memory. execute.c runs it. */
 #include "step/engine_parts.h"
 
-#include "model/facts.h"
 #include <stdlib.h>
 
 /* ---- building ---- */
@@ -105,7 +104,6 @@ static ndp_status agree(const ndp_engine *e) {
 }
 
 static ndp_status ready(ndp_engine *e) {
-    const ndp_model *m = &e->model;
     NDP_TRY(e->opts.device->open(e->opts.device, &(ndp_device_opts){0}, &e->context));
     NDP_TRY(e->opts.device->queue_create(e->context, &e->queue));
     NDP_TRY(connect(e));
@@ -115,8 +113,8 @@ static ndp_status ready(ndp_engine *e) {
     e->works = calloc(most, sizeof *e->works);
     e->begun = calloc(most, sizeof *e->begun);
     e->addresses = calloc((size_t)e->program.n_blocks + 1, sizeof *e->addresses);
-    e->caches = calloc(2 * (size_t)m->n_units, sizeof *e->caches);
-    if (!e->works || !e->begun || !e->addresses || !e->caches)
+    e->lent = calloc((size_t)e->model.n_units * NDP_MAX_INPUTS, sizeof *e->lent);
+    if (!e->works || !e->begun || !e->addresses || !e->lent)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     for (int i = 0; i < e->program.n_blocks; i++)
         e->addresses[i] = ndp_engine_at(e, (ndp_address){i, 0});
@@ -175,7 +173,7 @@ void ndp_engine_destroy(ndp_engine *e) {
     free(e->works);
     free(e->addresses);
     free(e->begun);
-    free(e->caches);
+    free(e->lent);
     free(e);
 }
 

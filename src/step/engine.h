@@ -43,7 +43,7 @@ typedef enum ndp_owned_kind { NDP_OWNED_MASTER, NDP_OWNED_GRAD, NDP_OWNED_STATE0
 /* True when this rank keeps something of that kind for a buffer. */
 bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 /* Its storage type. */
-ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind);
+ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);
 /* Copies n elements of this rank's slice, `stride` apart from element `first` on, to the host's memory, where they
  * follow each other, or from there. Waits for the steps that were submitted. */
@@ -57,26 +57,26 @@ NDP_API ndp_status ndp_engine_publish(ndp_engine *e);
 
 /* ---- batches ---- */
 
-/* Integer arrays of a micro-batch: model->tokens entries of the first three, ->queries of q_pos and q_low, ->keys of
- * k_pos. */
-typedef struct ndp_batch {
-    int32_t *tokens, *labels, *rope_pos, *q_pos, *q_low, *k_pos;
-} ndp_batch;
-/* The host's arrays, to be filled and uploaded; there is one set for all micro-batches, and it keeps its contents.
- * Waits for the last upload. */
-NDP_API ndp_status ndp_engine_batch(ndp_engine *e, ndp_batch *out);
-/* Makes the host's arrays those of a micro-batch, which keeps them from step to step. */
-NDP_API ndp_status ndp_engine_upload(ndp_engine *e, int micro_batch);
-/* The other way round: a micro-batch as the next step will see it, into the host's arrays. */
-NDP_API ndp_status ndp_engine_download(ndp_engine *e, int micro_batch);
-
-/* A whole micro-batch, as all ranks with the same samples read it: opts.rows entries each. q_low: the first row that
- * one may see. */
+/* A micro-batch, whole, as all ranks with the same samples read it: `rows` entries each, at most opts.rows; the rest is
+ * padding. */
 typedef struct ndp_micro_batch {
-    int32_t *tokens, *labels, *rope_pos, *q_low;
+    const int32_t *tokens;
+    const int32_t *labels;    /* NULL: none */
+    const int32_t *positions; /* in the document; NULL: first_row on */
+    const int32_t *starts;    /* the first row that one may see; NULL: 0 */
+    int64_t rows;             /* 0: opts.rows */
+    int64_t first_row;        /* the number of its row 0: with a cache, how many rows that holds */
 } ndp_micro_batch;
-/* Fills the arrays with this rank's part of it. What the layout pads is ignored by the loss, and sees itself alone. */
+/* Of four arrays, one after the other: tokens, labels, positions, starts, `rows` entries each. */
+static inline ndp_micro_batch ndp_micro_batch_of(const int32_t *arrays, int64_t rows) {
+    return (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows, rows, 0};
+}
+/* Writes the inputs of a micro-batch, which keeps them from step to step: this rank's part of `whole`. What is padded,
+ * here or by the layout, is ignored by the loss, and sees itself alone. */
 NDP_API ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole);
+/* Copies an input of a micro-batch, by its name in the model's list, as the next step will see it. NDP_EINVAL: the
+ * model has no such. */
+NDP_API ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, int32_t *out);
 
 /* ---- running ---- */
 
@@ -119,10 +119,8 @@ void ndp_engine_profile_reset(ndp_engine *e, bool by_op);
 
 /* Zeroed memory of the device that lives as long as the engine. */
 NDP_API ndp_status ndp_engine_map(ndp_engine *e, size_t bytes, void **out);
-/* Gives the KV cache of a block, memory of the device: `unit` counts all units. Borrowed. */
-void ndp_engine_cache(ndp_engine *e, int unit, void *k, void *v);
-/* Where the next run's keys go in the cache. */
-NDP_API ndp_status ndp_engine_cache_row(ndp_engine *e, int32_t row);
+/* Lends memory of the device to a unit (counted among all units) as the input of that name. Borrowed. */
+NDP_API ndp_status ndp_engine_lend(ndp_engine *e, int unit, const char *name, void *memory);
 /* Copies a row of the last run's logits [T,V], in compute storage (CACHED). Runs are ndp_engine_step. */
 NDP_API ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host);
 

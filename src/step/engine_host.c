@@ -1,6 +1,5 @@
 /* The host's side of an engine. Its memory is the device's: what goes in or comes out is copied by the queue, in the
  * order of submission, from or to memory of the host. */
-#include "model/facts.h"
 #include "step/engine_parts.h"
 
 #include <stdlib.h>
@@ -31,16 +30,15 @@ bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
     return slice_of(e, kind, buffer).block != NDP_NONE;
 }
 
-ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind) {
-    (void)kind;
-    return e->model.opts.master;
+ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
+    return kind == NDP_OWNED_MASTER ? ndp_model_stored(&e->model, buffer) : e->model.opts.master;
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
 
 ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
                            int64_t stride, void *host) {
-    size_t size = ndp_dtype_size(ndp_engine_type(e, kind));
+    size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
     const char *from = (const char *)ndp_engine_at(e, slice_of(e, kind, buffer)) + (size_t)first * size;
     if (stride == 1)
         return ndp_engine_copy(e, host, from, (size_t)n * size, true);
@@ -49,7 +47,7 @@ ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer,
 
 ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n, int64_t stride,
                             const void *host) {
-    size_t size = ndp_dtype_size(ndp_engine_type(e, kind));
+    size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
     char *to = (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) + (size_t)first * size;
     if (stride == 1)
         return ndp_engine_copy(e, to, host, (size_t)n * size, true);
@@ -84,53 +82,69 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
 
 /* ---- batches ---- */
 
-static ndp_batch batch_at(const ndp_model *m, void *data) {
-    int32_t *first = data, *q_pos = first + 3 * m->tokens;
-    return (ndp_batch){first, first + m->tokens,  first + 2 * m->tokens,
-                       q_pos, q_pos + m->queries, q_pos + 2 * m->queries};
-}
-
 static void *device_batch(const ndp_engine *e, int micro_batch) {
     return (char *)ndp_engine_at(e, e->program.batch) + (size_t)micro_batch * e->program.batch_stride;
 }
 
-ndp_batch ndp_engine_device_batch(const ndp_engine *e, int micro_batch) {
-    return batch_at(&e->model, device_batch(e, micro_batch));
+/* What row `t` of the micro-batch has as an input of that kind. */
+static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t, bool real) {
+    int32_t row = (int32_t)(b->first_row + t);
+    switch (kind) {
+    case NDP_INPUT_TOKENS:
+        return real ? b->tokens[t] : 0;
+    case NDP_INPUT_LABELS:
+        return real && b->labels ? b->labels[t] : -1;
+    case NDP_INPUT_POSITIONS:
+        return !real ? 0 : b->positions ? b->positions[t] : row;
+    case NDP_INPUT_STARTS:
+        return !real ? row : b->starts ? b->starts[t] : 0;
+    default:
+        return row;
+    }
 }
 
-ndp_status ndp_engine_batch(ndp_engine *e, ndp_batch *out) {
-    NDP_TRY(e->opts.device->drain(e->queue));
-    *out = batch_at(&e->model, e->host.batch);
-    return NDP_OK;
-}
-
-ndp_status ndp_engine_upload(ndp_engine *e, int micro_batch) {
-    return ndp_engine_copy(e, device_batch(e, micro_batch), e->host.batch, e->program.batch_stride, false);
-}
-
-ndp_status ndp_engine_download(ndp_engine *e, int micro_batch) {
-    return ndp_engine_copy(e, e->host.batch, device_batch(e, micro_batch), e->program.batch_stride, true);
+/* Rows of the keys' extent are numbered from 0 on: a cache holds them all. */
+static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
+    const ndp_input *in = &e->model.inputs->items[input];
+    ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
+    int64_t real = whole->rows ? whole->rows : cut.real;
+    int32_t *to = (int32_t *)((char *)e->host.batch + e->program.input_at[input]);
+    ndp_micro_batch b = *whole;
+    if (in->extent == NDP_EXTENT_KEYS)
+        b.first_row = 0;
+    for (int64_t i = 0; i < e->model.inputs->rows[in->extent]; i++) {
+        int64_t t = in->extent == NDP_EXTENT_ONE ? 0 : ndp_row_cut_at(&cut, in->extent, i);
+        to[i] = value_at(&b, in->kind, t, t < real);
+    }
 }
 
 ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole) {
-    ndp_rows rows = ndp_rows_cut(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
-    ndp_batch b;
-    NDP_TRY(ndp_engine_batch(e, &b));
-    for (int64_t i = 0; i < rows.tokens; i++) {
-        int64_t t = ndp_rows_token(&rows, i);
-        bool real = t < rows.real;
-        b.tokens[i] = real ? whole->tokens[t] : 0;
-        b.labels[i] = real ? whole->labels[t] : -1;
-        b.rope_pos[i] = real ? whole->rope_pos[t] : 0;
-    }
-    for (int64_t i = 0; i < rows.queries; i++) {
-        int64_t t = ndp_rows_query(&rows, i);
-        b.q_pos[i] = (int32_t)t;
-        b.q_low[i] = t < rows.real ? whole->q_low[t] : (int32_t)t;
-    }
-    for (int64_t i = 0; i < rows.keys; i++)
-        b.k_pos[i] = (int32_t)ndp_rows_key(&rows, i);
-    return ndp_engine_upload(e, micro_batch);
+    NDP_TRY(e->opts.device->drain(e->queue)); /* the last upload has read the host's arrays */
+    for (int i = 0; i < e->model.inputs->n; i++)
+        if (ndp_input_is_of_batch(e->model.inputs->items[i].kind))
+            fill_input(e, i, whole);
+    return ndp_engine_copy(e, device_batch(e, micro_batch), e->host.batch, e->program.batch_stride, false);
+}
+
+static ndp_status find_input(const ndp_engine *e, const char *name, int *out) {
+    const ndp_inputs *inputs = e->model.inputs;
+    for (*out = 0; *out < inputs->n; ++*out)
+        if (strcmp(inputs->items[*out].name, name) == 0)
+            return NDP_OK;
+    return NDP_FAIL(NDP_EINVAL, "the model has no input %s", name);
+}
+
+ndp_status ndp_engine_input(ndp_engine *e, int micro_batch, const char *name, int32_t *out) {
+    int input;
+    NDP_TRY(find_input(e, name, &input));
+    return ndp_engine_copy(e, out, ndp_engine_input_at(e, input, 0, micro_batch),
+                           ndp_input_bytes(e->model.inputs, input), true);
+}
+
+void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_batch) {
+    if (e->model.inputs->items[input].kind == NDP_INPUT_LENT)
+        return e->lent[unit * NDP_MAX_INPUTS + input];
+    return ndp_engine_at(e, ndp_program_input(&e->program, input, micro_batch));
 }
 
 /* ---- inference ---- */
@@ -143,13 +157,11 @@ ndp_status ndp_engine_map(ndp_engine *e, size_t bytes, void **out) {
     return NDP_OK;
 }
 
-void ndp_engine_cache(ndp_engine *e, int unit, void *k, void *v) {
-    e->caches[2 * unit] = k;
-    e->caches[2 * unit + 1] = v;
-}
-
-ndp_status ndp_engine_cache_row(ndp_engine *e, int32_t row) {
-    return ndp_engine_copy(e, e->cache_row, &row, sizeof row, true);
+ndp_status ndp_engine_lend(ndp_engine *e, int unit, const char *name, void *memory) {
+    int input;
+    NDP_TRY(find_input(e, name, &input));
+    e->lent[unit * NDP_MAX_INPUTS + input] = memory;
+    return NDP_OK;
 }
 
 /* The last run of the program makes them. */
@@ -166,17 +178,16 @@ ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host) {
 
 /* ---- what the host has ---- */
 
-/* Angles are made by the host and copied once. */
-static ndp_status fill_rope(ndp_engine *e) {
-    const ndp_model *m = &e->model;
-    ndp_dtype type = m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32;
-    size_t bytes = (size_t)ndp_rope_elements(&m->facts, m->opts.positions, m->facts.n_ropes) * ndp_dtype_size(type);
-    void *tables = malloc(bytes + 1);
-    if (!tables)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the angles of positions");
-    ndp_rope_tables(&m->facts, m->opts.positions, type, tables);
-    ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, e->program.rope), tables, bytes, true);
-    free(tables);
+/* Tables are made by the host and copied once. */
+static ndp_status fill_table(ndp_engine *e, int input) {
+    const ndp_input *in = &e->model.inputs->items[input];
+    size_t bytes = ndp_input_bytes(e->model.inputs, input);
+    void *table = malloc(bytes + 1);
+    if (!table)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the table %s", in->name);
+    in->fill(&e->model, in->number, table);
+    ndp_status st = ndp_engine_copy(e, ndp_engine_input_at(e, input, 0, 0), table, bytes, true);
+    free(table);
     return st;
 }
 
@@ -186,8 +197,10 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     NDP_TRY(d->memory_map(e->context, e->program.batch_stride, NDP_MEMORY_HOST, &e->host.batch));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof(ndp_scalars), NDP_MEMORY_HOST, &results));
     e->host.results = results;
-    NDP_TRY(ndp_engine_map(e, sizeof(int32_t), &e->cache_row));
-    return fill_rope(e);
+    for (int i = 0; i < e->model.inputs->n; i++)
+        if (e->model.inputs->items[i].kind == NDP_INPUT_TABLE)
+            NDP_TRY(fill_table(e, i));
+    return NDP_OK;
 }
 
 void ndp_engine_close_host(ndp_engine *e) {

@@ -31,10 +31,9 @@ struct ndp_engine {
     int64_t mapped_capacity;
     /* Collectives under way: by begin instruction, then by begin call of the unit that runs. */
     ndp_work *works;
-    double *begun;   /* when */
-    void **caches;   /* by unit: keys, values */
-    void *cache_row; /* on the device */
-    int at;          /* the instruction that runs, for messages */
+    double *begun; /* when */
+    void **lent;   /* by unit, then by input */
+    int at;        /* the instruction that runs, for messages */
     ndp_profile profile;
     bool profile_ops;
 };
@@ -47,7 +46,7 @@ NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *fr
 /* engine_host.c: what the host has of an engine. After its memory was taken. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);
-/* The device's arrays of a micro-batch. */
-ndp_batch ndp_engine_device_batch(const ndp_engine *e, int micro_batch);
+/* The device's address of an input. */
+void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_batch);
 
 #endif

@@ -2,17 +2,20 @@
 #include "step/engine_parts.h"
 
 #include "base/clock.h"
-#include "model/facts.h"
 #include <math.h>
 #include <string.h>
 
 static ndp_scalars *scalars(const ndp_engine *e) { return ndp_engine_at(e, e->program.scalars); }
 
 static void do_count(ndp_engine *e) {
-    int64_t valid = 0, rows = e->model.tokens;
-    for (int m = 0; m < e->opts.accumulation; m++) {
-        const int32_t *labels = ndp_engine_device_batch(e, m).labels;
-        for (int64_t t = 0; t < rows; t++)
+    const ndp_inputs *inputs = e->model.inputs;
+    int64_t valid = 0;
+    int input = 0;
+    while (input < inputs->n && inputs->items[input].kind != NDP_INPUT_LABELS)
+        input++;
+    for (int m = 0; input < inputs->n && m < e->opts.accumulation; m++) {
+        const int32_t *labels = ndp_engine_input_at(e, input, 0, m);
+        for (int64_t t = 0; t < inputs->rows[inputs->items[input].extent]; t++)
             valid += labels[t] >= 0;
     }
     *scalars(e) = (ndp_scalars){.valid = valid};
@@ -67,31 +70,10 @@ static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
                            .user = e};
 }
 
-/* NULL: the model has no such table. */
-static void *rope_table(const ndp_engine *e, int table) {
-    const ndp_model *m = &e->model;
-    if (table >= m->facts.n_ropes)
-        return NULL;
-    size_t size = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
-    return (char *)ndp_engine_at(e, e->program.rope) +
-           (size_t)ndp_rope_elements(&m->facts, m->opts.positions, table) * size;
-}
-
 static ndp_status do_run(ndp_engine *e, const ndp_instr *in) {
-    ndp_batch b = ndp_engine_device_batch(e, in->micro_batch);
-    void *bases[NDP_BASES] = {[NDP_BASE_DATA + NDP_DATA_TOKENS] = b.tokens,
-                              [NDP_BASE_DATA + NDP_DATA_LABELS] = b.labels,
-                              [NDP_BASE_DATA + NDP_DATA_ROPE_POS] = b.rope_pos,
-                              [NDP_BASE_DATA + NDP_DATA_Q_POS] = b.q_pos,
-                              [NDP_BASE_DATA + NDP_DATA_Q_LOW] = b.q_low,
-                              [NDP_BASE_DATA + NDP_DATA_K_POS] = b.k_pos,
-                              [NDP_BASE_DATA + NDP_DATA_ROPE_TABLE] = rope_table(e, 0),
-                              [NDP_BASE_DATA + NDP_DATA_ROPE_TABLE_2] = rope_table(e, 1),
-                              [NDP_BASE_DATA + NDP_DATA_LOSS_SCALE] = &scalars(e)->scale,
-                              [NDP_BASE_DATA + NDP_DATA_LOSS] = &scalars(e)->loss,
-                              [NDP_BASE_DATA + NDP_DATA_CACHE_ROW] = e->cache_row,
-                              [NDP_BASE_DATA + NDP_DATA_K_CACHE] = e->caches[2 * in->unit],
-                              [NDP_BASE_DATA + NDP_DATA_V_CACHE] = e->caches[2 * in->unit + 1]};
+    void *bases[NDP_BASES] = {0};
+    for (int i = 0; i < e->model.inputs->n; i++)
+        bases[NDP_BASE_DATA + i] = ndp_engine_input_at(e, i, in->unit, in->micro_batch);
     for (int i = 0; i < NDP_BASE_DATA; i++)
         bases[i] = in->bases[i] == NDP_NONE ? NULL : e->addresses[in->bases[i]];
     ndp_call_opts opts = call_opts(e, bases);
@@ -106,6 +88,8 @@ static void do_norm(ndp_engine *e) {
         const ndp_shard *s = ndp_engine_shard(e, i);
         const char *grad = ndp_engine_at(e, e->program.owned[i].grad);
         ndp_piece piece;
+        if (!m->buffers[i].trainable)
+            continue;
         for (int cursor = 0; ndp_segments_piece(&m->buffers[i].segments, s->shards, s->index, &cursor, &piece);)
             sum += ndp_sum_squares(grad + (size_t)piece.slice_first * ndp_dtype_size(m->opts.master), m->opts.master,
                                    piece.count, e->opts.threads) /

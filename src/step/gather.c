@@ -26,7 +26,7 @@ static ndp_status gather_begin(ndp_builder *b, int buffer) {
     }
     return ndp_emit_begin(p,
                           &(ndp_collective_call){.op = &ndp_op_all_gather,
-                                                 .group = NDP_GROUP_SHARD,
+                                                 .group = b->m->buffers[buffer].owners,
                                                  .in = o->send,
                                                  .out = out,
                                                  .count = o->shard.slice,

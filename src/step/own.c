@@ -1,6 +1,7 @@
 /* What a rank keeps from step to step. */
 #include "step/builder.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 
 /* A place of the lender's plan, as a block of its own here. */
@@ -28,13 +29,15 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_model *m = p->opts.model;
     ndp_owned *o = &p->owned[i];
     const ndp_address nowhere = {NDP_NONE, 0};
-    *o = (ndp_owned){.weights = nowhere, .send = nowhere, .state = {nowhere, nowhere}};
+    *o = (ndp_owned){
+        .weights = nowhere, .send = nowhere, .master = nowhere, .grad = nowhere, .state = {nowhere, nowhere}};
     if (p->opts.weights_of)
         return borrow_buffer(p, i);
     o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
     const ndp_shard *s = &o->shard;
     const ndp_region home = NDP_REGION_ARENA;
-    size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(m->opts.master), n = (size_t)s->slice;
+    size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(ndp_model_stored(m, i)),
+           n = (size_t)s->slice;
     if (s->in_place)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
     else if (s->shards == 1 && !s->same)
@@ -51,12 +54,45 @@ static ndp_status own_buffer(ndp_program *p, int i) {
         o->send = (ndp_address){o->weights.block, s->in_place ? (size_t)s->index * n * compute : 0};
     else
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
-    if (m->opts.mode != NDP_MODEL_TRAIN)
+    if (m->opts.mode != NDP_MODEL_TRAIN || !m->buffers[i].trainable)
         return NDP_OK;
     NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * master, &o->grad));
     for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, home, n * master, &o->state[k]));
     return NDP_OK;
+}
+
+/* Inputs of a batch follow each other in the list's order, and so do tables: one copy moves them all. */
+static ndp_status own_inputs(ndp_program *p) {
+    const ndp_inputs *inputs = p->opts.model->inputs;
+    size_t batch = 0, tables = 0;
+    for (int i = 0; i < inputs->n; i++) {
+        ndp_input_kind kind = inputs->items[i].kind;
+        size_t *end = ndp_input_is_of_batch(kind) ? &batch : &tables;
+        p->input_at[i] = *end;
+        if (ndp_input_is_of_batch(kind) || kind == NDP_INPUT_TABLE)
+            *end += ndp_input_bytes(inputs, i);
+    }
+    p->batch_stride = batch;
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, batch * (size_t)p->opts.accumulation, &p->batch));
+    return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, tables, &p->tables);
+}
+
+ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) {
+    ndp_input_kind kind = p->opts.model->inputs->items[input].kind;
+    size_t at = p->input_at[input];
+    if (ndp_input_is_of_batch(kind))
+        return (ndp_address){p->batch.block, (size_t)micro_batch * p->batch_stride + at};
+    switch (kind) {
+    case NDP_INPUT_TABLE:
+        return (ndp_address){p->tables.block, at};
+    case NDP_INPUT_LOSS_SCALE:
+        return (ndp_address){p->scalars.block, offsetof(ndp_scalars, scale)};
+    case NDP_INPUT_LOSS:
+        return (ndp_address){p->scalars.block, offsetof(ndp_scalars, loss)};
+    default:
+        return (ndp_address){NDP_NONE, 0};
+    }
 }
 
 ndp_status ndp_own_all(ndp_program *p) {
@@ -66,11 +102,6 @@ ndp_status ndp_own_all(ndp_program *p) {
         return NDP_FAIL(NDP_ENOMEM, "no memory for the program of %d units", m->n_units);
     for (int i = 0; i < m->n_buffers; i++)
         NDP_TRY(own_buffer(p, i));
-    p->batch_stride = (size_t)(3 * m->tokens + 2 * m->queries + m->keys) * sizeof(int32_t);
-    NDP_TRY(
-        ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, p->batch_stride * (size_t)p->opts.accumulation, &p->batch));
-    size_t real = ndp_dtype_size(m->opts.compute == NDP_F64 ? NDP_F64 : NDP_F32);
-    int64_t angles = ndp_rope_elements(&m->facts, m->opts.positions, m->facts.n_ropes);
-    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, (size_t)angles * real, &p->rope));
+    NDP_TRY(own_inputs(p));
     return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, sizeof(ndp_scalars), &p->scalars);
 }

@@ -127,10 +127,14 @@ typedef struct ndp_program {
     int n_blocks;
     int64_t block_capacity;
     ndp_owned *owned; /* by buffer */
-    ndp_address scalars, batch, rope;
-    size_t batch_stride; /* bytes of a micro-batch's integers */
+    ndp_address scalars, batch, tables;
+    size_t batch_stride;             /* bytes of a micro-batch's inputs */
+    size_t input_at[NDP_MAX_INPUTS]; /* bytes from the start of `batch`, or of `tables` */
     size_t bytes[NDP_REGIONS];
 } ndp_program;
+
+/* Where an input lies; nowhere when it is lent to the engine. */
+ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
 
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);

@@ -9,7 +9,7 @@ static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
     const ndp_owned *o = &b->p->owned[buffer];
     return ndp_emit_begin(b->p,
                           &(ndp_collective_call){.op = &ndp_op_all_reduce,
-                                                 .group = NDP_GROUP_REPLICATE,
+                                                 .group = b->m->buffers[buffer].copies,
                                                  .in = o->grad,
                                                  .out = o->grad,
                                                  .count = o->shard.slice,
@@ -48,7 +48,7 @@ static ndp_status reduce(ndp_builder *b, int buffer, bool last) {
         return last && o->shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
     NDP_TRY(ndp_emit_begin(b->p,
                            &(ndp_collective_call){.op = &ndp_op_reduce_scatter,
-                                                  .group = NDP_GROUP_SHARD,
+                                                  .group = b->m->buffers[buffer].owners,
                                                   .in = {g->block, 0},
                                                   .out = o->grad,
                                                   .count = o->shard.slice,
@@ -131,6 +131,8 @@ ndp_status ndp_reduce_copies(ndp_builder *b) {
     for (int i = 0; i < b->m->n_buffers; i++) {
         const ndp_owned *o = &b->p->owned[i];
         ndp_piece piece;
+        if (!b->m->buffers[i].trainable)
+            continue;
         for (int c = 0; ndp_segments_piece(&b->m->buffers[i].segments, o->shard.shards, o->shard.index, &c, &piece);) {
             if (piece.segment->sum == NDP_GRADIENT_WHOLE)
                 continue;

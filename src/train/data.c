@@ -77,16 +77,17 @@ ndp_status ndp_trainer_open_data(ndp_trainer *t) {
  * of the micro-batch, so the samples of a micro-batch are separated like documents. row < 0: nothing to predict. */
 static ndp_status load_row(const ndp_trainer *t, const ndp_dataset *d, int64_t j, int64_t row) {
     int64_t length = t->job.config->data.sequence_length, at = j * length;
-    ndp_micro_batch b = t->whole;
+    int64_t rows = t->job.model.rows;
+    int32_t *tokens = t->arrays + at, *labels = tokens + rows, *positions = labels + rows, *starts = positions + rows;
     if (row >= 0)
-        NDP_TRY(ndp_dataset_row(d, row, b.tokens + at, b.labels + at, b.rope_pos + at, b.q_low + at));
+        NDP_TRY(ndp_dataset_row(d, row, tokens, labels, positions, starts));
     for (int64_t s = 0; s < length; s++) {
         if (row < 0) {
-            b.tokens[at + s] = b.rope_pos[at + s] = 0;
-            b.labels[at + s] = -1;
-            b.q_low[at + s] = (int32_t)s;
+            tokens[s] = positions[s] = 0;
+            labels[s] = -1;
+            starts[s] = (int32_t)s;
         }
-        b.q_low[at + s] += (int32_t)at;
+        starts[s] += (int32_t)at;
     }
     return NDP_OK;
 }

@@ -67,7 +67,9 @@ static void choose_model(ndp_job *j) {
                                 .positions = length,
                                 .compute = compute,
                                 .master = compute == NDP_F64 ? NDP_F64 : NDP_F32,
-                                .window = c->model.sliding_window};
+                                .window = c->model.sliding_window,
+                                .frozen = (const char *const *)c->model.frozen.items,
+                                .n_frozen = c->model.frozen.n};
 }
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {

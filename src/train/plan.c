@@ -10,7 +10,7 @@
 static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out) {
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(j, p->opts.mesh.rank, &e));
-    ndp_rows rows = ndp_rows_cut(j->model.rows, &e.mesh, &e.parallel);
+    ndp_row_cut rows = ndp_cut_rows(j->model.rows, &e.mesh, &e.parallel);
     if (rows.slice == rows.real)
         return NDP_OK;
     ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);

@@ -36,7 +36,8 @@ static ndp_status take_batch(ndp_trainer *t) {
     size_t rows = (size_t)t->job.model.rows;
     int32_t *arrays = calloc(4 * rows, sizeof *arrays);
     t->rows = calloc((size_t)t->shape.micro, sizeof *t->rows);
-    t->whole = (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows};
+    t->arrays = arrays;
+    t->whole = ndp_micro_batch_of(arrays, t->job.model.rows);
     return arrays && t->rows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a micro-batch of %zu tokens", rows);
 }
 
@@ -141,7 +142,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
     json_object_put(t->accepted);
     ndp_comm_destroy(t->world);
     ndp_job_release(&t->job);
-    free(t->whole.tokens);
+    free(t->arrays);
     free(t->rows);
     free(t);
 }

@@ -19,7 +19,8 @@ struct ndp_trainer {
     ndp_engine *engine;
     ndp_job_data data;
     ndp_batch_shape shape;
-    ndp_micro_batch whole; /* a micro-batch before the axes cut it */
+    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
+    ndp_micro_batch whole; /* borrows them */
     int64_t *rows;         /* row numbers of a micro-batch */
     int threads;
     int64_t planned;              /* bytes of this rank's programs */

@@ -23,7 +23,7 @@ static int64_t place_in_slice(const ndp_run *p, int64_t skip) { return p->slice_
 
 ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type) {
     double block[BLOCK];
-    ndp_dtype stored = ndp_engine_type(r->engine, r->kind);
+    ndp_dtype stored = ndp_engine_type(r->engine, r->kind, r->buffer);
     for (int64_t done = 0, now; done < n; done += now) {
         now = n - done < BLOCK ? n - done : BLOCK;
         NDP_TRY(ndp_engine_read(r->engine, r->kind, r->buffer, place_in_slice(&r->run, skip + done), now, r->run.stride,
@@ -38,11 +38,13 @@ static ndp_status put(const ndp_owned_run *r, int64_t skip, int64_t n, const voi
 }
 
 ndp_status ndp_run_fill(const ndp_owned_run *r, ndp_run_reader *read, void *user, const char *name) {
-    double block[BLOCK];
+    double block[BLOCK], rounded[BLOCK];
+    ndp_dtype type = ndp_engine_model(r->engine)->opts.master, stored = ndp_engine_type(r->engine, r->kind, r->buffer);
     for (int64_t done = 0, n; done < r->run.count; done += n) {
         n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
         NDP_TRY(read(user, name, r->run.tensor_first + done, n, block));
-        NDP_TRY(put(r, done, n, block));
+        ndp_convert(block, type, rounded, stored, n);
+        NDP_TRY(put(r, done, n, rounded));
     }
     return NDP_OK;
 }
@@ -104,6 +106,8 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     for (int b = 0; b < m->n_buffers; b++) {
         const ndp_segments *segments = &m->buffers[b].segments;
         const ndp_shard *s = ndp_engine_shard(e, b);
+        if (kind != NDP_OWNED_MASTER && !m->buffers[b].trainable)
+            continue;
         int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
         for (int i = 0; i < segments->n; i++) {
             if (i == 0 || !ndp_segment_continues(&segments->items[i]))
@@ -117,7 +121,7 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
         ndp_run p;
         for (int64_t at = 0; ndp_segments_run(segments, s->shards, s->index, &at, &p);)
             if (!p.segment->replica)
-                NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind)));
+                NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind, b)));
     }
     return NDP_OK;
 }
@@ -181,7 +185,7 @@ static ndp_status draw_run(void *user, const ndp_owned_run *r) {
     for (int64_t done = 0, n; done < r->run.count; done += n) {
         n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
         ndp_model_random(&f->model->facts, f->seed, r->run.segment, r->run.tensor_first + done, n, values);
-        ndp_convert(values, NDP_F32, block, ndp_engine_type(r->engine, r->kind), n);
+        ndp_convert(values, NDP_F32, block, ndp_engine_type(r->engine, r->kind, r->buffer), n);
         NDP_TRY(put(r, done, n, block));
     }
     return NDP_OK;

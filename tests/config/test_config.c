@@ -99,6 +99,7 @@ static const char *const others[] = {
     "model.init=random",
     "model.allow_longer=true",
     "model.sliding_window=64",
+    "model.frozen=[embed, 'layers.*']",
     "data.files=[a.txt, \"b, c: d.txt\", 'null', \"t\\ta\\x07b\\nc\\u2028d\\ufeffe\", gr\xc3\xbc\xc3\x9f]",
     "data.sequence_length=77",
     "data.tokenizer=bytes",
@@ -178,7 +179,8 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&x + offset, 0, sizeof p);
         memset((char *)&y + offset, 0, sizeof p);
     }
-    ndp_strings *lists[][2] = {{&x.data.files, &y.data.files},
+    ndp_strings *lists[][2] = {{&x.model.frozen, &y.model.frozen},
+                               {&x.data.files, &y.data.files},
                                {&x.data.mix, &y.data.mix},
                                {&x.data.validation_files, &y.data.validation_files}};
     for (int l = 0; l < NDP_COUNT(lists); l++) {

@@ -14,6 +14,7 @@ typedef struct small_graph {
     ndp_graph g;
     ndp_segment items[SEGMENTS];
     ndp_segments slot;
+    ndp_inputs inputs; /* tokens alone */
 } small_graph;
 
 static inline void small_begin(small_graph *s, const char *name) {
@@ -24,7 +25,8 @@ static inline void small_begin(small_graph *s, const char *name) {
         bool glued;
     } table[SEGMENTS] = {{"norm.w", 1, 1, C, false}, {"left.w", 2, C, C, false}, {"right.w", 2, C, C, true},
                          {"left.b", 1, 1, C, false}, {"right.b", 1, 1, C, true}, {"back.w", 2, C, C, false}};
-    *s = (small_graph){.slot = {.items = s->items, .n = SEGMENTS}};
+    *s = (small_graph){.slot = {.items = s->items, .n = SEGMENTS}, .inputs.rows = {[NDP_EXTENT_TOKENS] = T}};
+    ndp_inputs_add(&s->inputs, (ndp_input){"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0});
     for (int i = 0; i < SEGMENTS; i++) {
         s->items[i] =
             ndp_segment_whole(table[i].name, table[i].ndim, table[i].rows, table[i].cols, NDP_DIM_WHOLE, NDP_DIM_WHOLE);
@@ -33,6 +35,7 @@ static inline void small_begin(small_graph *s, const char *name) {
     ndp_segments_layout(&s->slot);
     ndp_graph_init(&s->g, name, NDP_BF16, NDP_F32);
     s->g.slots[0] = &s->slot;
+    s->g.inputs = &s->inputs;
 }
 
 static inline int small_op(small_graph *s, const ndp_op *op, const ndp_op_attr *attr, const char *name, int a, int b,

@@ -21,7 +21,7 @@ static void an_embedding(void **state) {
     small_graph s;
     ndp_str text = {0};
     small_begin(&s, "embedding");
-    int ids = ndp_graph_data(&s.g, NDP_DATA_TOKENS, T, 1, NDP_I32);
+    int ids = ndp_graph_data(&s.g, 0);
     int x = small_op(&s, &ndp_op_embedding, NULL, "rows", ids, small_param(&s, BACK, 1), NDP_NONE);
     int act = small_op(&s, &ndp_op_gelu, NULL, "act", x, NDP_NONE, NDP_NONE);
     int twice = small_op(&s, &ndp_op_gelu, NULL, "act", x, NDP_NONE, NDP_NONE);

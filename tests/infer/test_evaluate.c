@@ -44,15 +44,12 @@ static char *write_documents(const char *folder) {
 
 /* One document in the training engine: tokens, then each token's successor as its label. */
 static void train_loss(ndp_engine *e, int64_t rows, const int32_t *ids, int64_t n, ndp_step_result *out) {
-    ndp_batch b;
-    CHECK_OK(ndp_engine_batch(e, &b));
-    for (int32_t t = 0; t < rows; t++) {
-        b.tokens[t] = t < n ? ids[t] : 0;
-        b.labels[t] = t + 1 < n ? ids[t + 1] : -1;
-        b.rope_pos[t] = b.q_pos[t] = b.k_pos[t] = t;
-        b.q_low[t] = 0;
-    }
-    CHECK_OK(ndp_engine_upload(e, 0));
+    int32_t labels[LETTERS + 1] = {0};
+    assert_in_range(n, 1, LETTERS + 1);
+    assert_in_range(n, 1, rows);
+    for (int64_t t = 0; t < n; t++)
+        labels[t] = t + 1 < n ? ids[t + 1] : -1;
+    CHECK_OK(ndp_engine_load(e, 0, &(ndp_micro_batch){.tokens = ids, .labels = labels, .rows = n}));
     CHECK_OK(ndp_engine_step(e, 0, 0, false, out));
 }
 

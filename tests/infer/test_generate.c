@@ -71,16 +71,12 @@ static double nll_of(const float *logits, int32_t label) {
 
 /* The training engine's loss of token `t` alone. */
 static double train_nll(ndp_engine *e, const int32_t *ids, int64_t n, int64_t t) {
-    ndp_batch b;
-    CHECK_OK(ndp_engine_batch(e, &b));
+    int32_t labels[256];
+    assert_in_range(n, 1, NDP_COUNT(labels));
     ndp_step_result r;
-    for (int32_t i = 0; i < n; i++) {
-        b.tokens[i] = ids[i];
-        b.labels[i] = i == t ? ids[i + 1] : -1;
-        b.rope_pos[i] = b.q_pos[i] = b.k_pos[i] = i;
-        b.q_low[i] = 0;
-    }
-    CHECK_OK(ndp_engine_upload(e, 0));
+    for (int64_t i = 0; i < n; i++)
+        labels[i] = i == t ? ids[i + 1] : -1;
+    CHECK_OK(ndp_engine_load(e, 0, &(ndp_micro_batch){.tokens = ids, .labels = labels}));
     CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
     return r.loss;
 }

@@ -114,16 +114,14 @@ static void longrope_is_transformers(void **state) {
 static void tables_hold_cosines_then_sines(void **state) {
     (void)state;
     enum { ROWS = 300, D = 6, E = 4, ALL = ROWS * (D + E) };
-    static ndp_facts f;
-    f = (ndp_facts){.n_ropes = 2,
-                    .ropes = {{.dim = D, .theta = 100, .amplitude = 1}, {.dim = E, .theta = 50, .amplitude = 1.25}}};
+    const ndp_rope ropes[] = {{.dim = D, .theta = 100, .amplitude = 1}, {.dim = E, .theta = 50, .amplitude = 1.25}};
     double wide[ALL + 1];
     float single[ALL + 1];
     wide[ALL] = single[ALL] = 77;
-    assert_int_equal(ndp_rope_elements(&f, ROWS, 1), ROWS * D);
-    assert_int_equal(ndp_rope_elements(&f, ROWS, 2), ALL);
-    ndp_rope_tables(&f, ROWS, NDP_F64, wide);
-    ndp_rope_tables(&f, ROWS, NDP_F32, single);
+    for (int k = 0; k < 2; k++) {
+        ndp_rope_table(&ropes[k], ROWS, NDP_F64, wide + (k ? ROWS * D : 0));
+        ndp_rope_table(&ropes[k], ROWS, NDP_F32, single + (k ? ROWS * D : 0));
+    }
     for (int k = 0, dim = D; k < 2; k++, dim = E)
         for (int p = 0; p < ROWS; p++)
             for (int i = 0; i < dim / 2; i++) {

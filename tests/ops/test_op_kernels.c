@@ -107,10 +107,31 @@ static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
     free_matrices(rounded, k->op->n_in);
 }
 
+/* An op whose rows are alike: another row 0 of the first operand changes row 0 of the outputs alone. */
+static void check_rows(const kernel_case *k) {
+    ndp_view in[2][NDP_OP_MAX_IN], out[2][NDP_OP_MAX_OUT];
+    if (k->op->rows != NDP_ROWS_ALIKE)
+        return;
+    for (int i = 0; i < 2; i++) {
+        make_call(k, NDP_F64, k->in, in[i], out[i]);
+        for (int64_t c = 0; i == 1 && c < in[1][0].cols; c++)
+            ndp_view_set(&in[1][0], 0, c, ndp_view_get(&in[1][0], 0, c) + 1);
+        run_op(k->op, &k->attr, in[i], out[i], NDP_BACKEND_REF, 1);
+    }
+    for (int o = 0; o < k->op->n_out; o++)
+        for (int64_t r = 1; out[0][o].data && r < out[0][o].rows; r++)
+            for (int64_t c = 0; c < out[0][o].cols; c++)
+                if (ndp_view_get(&out[0][o], r, c) != ndp_view_get(&out[1][o], r, c))
+                    fail_msg("%s: row %lld of output %d depends on row 0", k->op->name, (long long)r, o);
+    free_call(k, in[0], out[0]);
+    free_call(k, in[1], out[1]);
+}
+
 static void check_types(kernel_case *k, bool fp32, bool bf16) {
     bool product = ndp_device_cpu.kernels[k->op->id]->prepare != NULL;
     if (!k->asked)
         k->asked = ~0u;
+    check_rows(k);
     if (fp32)
         check_type(k, NDP_F32, !product || ndp_cpu_has_avx512());
     if (bf16)
@@ -756,8 +777,19 @@ static void split_sums_are_others(void **state) {
     }
 }
 
+/* What a pass may do with an op that it does not know follows from its rule for rows, which has no default. */
+static void every_op_says_what_it_does_with_rows(void **state) {
+    (void)state;
+#define CHECK_RULE(name)                                                                                               \
+    if (ndp_op_##name.rows < NDP_ROWS_ALIKE || ndp_op_##name.rows > NDP_ROWS_SUMMED)                                   \
+        fail_msg("op %s has no rule for its rows", #name);
+    NDP_OPS(CHECK_RULE)
+#undef CHECK_RULE
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_op_says_what_it_does_with_rows),
         cmocka_unit_test(exponential),
         cmocka_unit_test(embedding_kernels),
         cmocka_unit_test(linear_kernels),

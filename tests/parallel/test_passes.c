@@ -120,11 +120,11 @@ static const layout_case cases[] = {
 };
 
 static void print_case(const layout_case *c, const ndp_mesh *mesh, const ndp_model *m, ndp_str *out) {
-    ndp_rows rows = ndp_rows_cut(c->rows, mesh, &c->how);
+    ndp_row_cut rows = ndp_cut_rows(c->rows, mesh, &c->how);
     ndp_str_addf(out,
                  "rank %d of %s, of %lld rows: %lld tokens, %lld in the residual stream, %lld queries, %lld keys\n",
-                 c->rank, c->layout, (long long)c->rows, (long long)m->tokens, (long long)rows.slice,
-                 (long long)m->queries, (long long)m->keys);
+                 c->rank, c->layout, (long long)c->rows, (long long)rows.tokens, (long long)rows.slice,
+                 (long long)rows.queries, (long long)rows.keys);
     if (c->buffers) {
         print_buffers(m, out);
         print_units(m, out);
@@ -174,10 +174,43 @@ static void check_whole(void **state) {
     ndp_model_release(&whole);
 }
 
+/* An op that mixes rows and that no pass knows is refused where an axis cuts rows, and taken where none does. */
+static void mixed_rows_are_refused(void **state) {
+    static const struct {
+        const char *layout, *words;
+    } of[] = {
+        {"cp=2", "unit block: op heads_split mixes rows, and cp_size 2 cuts the rows: set parallelism.cp_size: 1"},
+        {"sp=2", "op heads_split mixes rows, and sp_size 2 cuts the rows: set parallelism.sp_size: 1"},
+        {"tp=2", "set parallelism.tp_sequence_parallel: false, or parallelism.tp_size: 1"},
+        {"dp_shard=2", NULL}};
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(of); i++) {
+        ndp_facts facts = tiny(PLAIN);
+        ndp_model_opts opts = opts_of(ROWS);
+        ndp_op_attr attr = {.heads = 1, .head_dim = facts.hidden, .parts = 1};
+        ndp_layout layout;
+        ndp_mesh mesh;
+        ndp_model whole, local;
+        CHECK_OK(ndp_layout_parse(of[i].layout, &layout));
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){facts.kv_heads}, &mesh));
+        CHECK_OK(ndp_model_build(&facts, &opts, &whole));
+        ndp_graph *block = &whole.graphs[1];
+        ndp_graph_output(block, ndp_graph_op1(block, &ndp_op_heads_split, &attr, "mixed", &block->output, 1));
+        if (of[i].words) {
+            CHECK_FAILS(ndp_parallel_apply(&whole, &mesh, &(ndp_parallel){0}, &local), NDP_ENOTSUP, of[i].words);
+        } else {
+            CHECK_OK(ndp_parallel_apply(&whole, &mesh, &(ndp_parallel){0}, &local));
+            ndp_model_release(&local);
+        }
+        ndp_model_release(&whole);
+    }
+}
+
 int main(void) {
-    struct CMUnitTest tests[1 + NDP_COUNT(cases)] = {cmocka_unit_test(check_whole)};
+    struct CMUnitTest tests[2 + NDP_COUNT(cases)] = {cmocka_unit_test(check_whole),
+                                                     cmocka_unit_test(mixed_rows_are_refused)};
     for (int i = 0; i < NDP_COUNT(cases); i++)
-        tests[1 + i] = (struct CMUnitTest){
+        tests[2 + i] = (struct CMUnitTest){
             .name = cases[i].file, .test_func = check_case, .initial_state = (void *)(uintptr_t)&cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

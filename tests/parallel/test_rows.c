@@ -21,17 +21,17 @@ static void check_rows(int64_t rows, int cp, int sp, int tp, const ndp_parallel 
     int64_t padded = 0;
     for (int rank = 0; rank < cp * sp * tp; rank += tp) {
         ndp_mesh mesh = mesh_of(cp, sp, tp, rank);
-        ndp_rows r = ndp_rows_cut(rows, &mesh, how);
+        ndp_row_cut r = ndp_cut_rows(rows, &mesh, how);
         padded = r.padded;
         assert_true(r.padded >= rows && r.padded < rows + 2 * cp * sp * tp);
         assert_int_equal(r.tokens * cp * sp, r.padded);
         assert_int_equal(r.slice * (how->tp_sequence_parallel ? tp : 1), r.tokens);
         assert_int_equal(r.queries, r.tokens * sp);
         for (int64_t i = 0; i < r.tokens; i++) {
-            int64_t t = ndp_rows_token(&r, i);
+            int64_t t = ndp_row_cut_at(&r, NDP_EXTENT_TOKENS, i);
             assert_in_range(t, 0, r.padded - 1);
             seen[t]++;
-            assert_int_equal(t, ndp_rows_query(&r, mesh.coord[NDP_SP] * r.tokens + i));
+            assert_int_equal(t, ndp_row_cut_at(&r, NDP_EXTENT_QUERIES, mesh.coord[NDP_SP] * r.tokens + i));
         }
     }
     for (int64_t t = 0; t < padded; t++)
@@ -43,13 +43,14 @@ static void check_rows(int64_t rows, int cp, int sp, int tp, const ndp_parallel 
 static void check_keys(int64_t rows, int cp, const ndp_parallel *how) {
     for (int rank = 0; rank < cp; rank++) {
         ndp_mesh mesh = mesh_of(cp, 1, 1, rank);
-        ndp_rows r = ndp_rows_cut(rows, &mesh, how);
+        ndp_row_cut r = ndp_cut_rows(rows, &mesh, how);
         assert_int_equal(r.keys, r.padded);
         for (int64_t i = 0; i < r.keys; i++) {
             int block = (int)(i / r.queries), of = how->cp_method == NDP_CP_RING ? (rank - block + cp) % cp : block;
             ndp_mesh other = mesh_of(cp, 1, 1, of);
-            ndp_rows owner = ndp_rows_cut(rows, &other, how);
-            assert_int_equal(ndp_rows_key(&r, i), ndp_rows_query(&owner, i % r.queries));
+            ndp_row_cut owner = ndp_cut_rows(rows, &other, how);
+            assert_int_equal(ndp_row_cut_at(&r, NDP_EXTENT_KEYS, i),
+                             ndp_row_cut_at(&owner, NDP_EXTENT_QUERIES, i % r.queries));
         }
     }
 }
@@ -68,10 +69,10 @@ static void every_row_has_one_owner(void **state) {
             }
 }
 
-static int64_t causal_pairs(const ndp_rows *r) {
+static int64_t causal_pairs(const ndp_row_cut *r) {
     int64_t sum = 0;
     for (int64_t i = 0; i < r->queries; i++)
-        sum += ndp_rows_query(r, i) + 1;
+        sum += ndp_row_cut_at(r, NDP_EXTENT_QUERIES, i) + 1;
     return sum;
 }
 
@@ -81,9 +82,9 @@ static void zigzag_is_balanced(void **state) {
         ndp_parallel zigzag = NDP_PARALLEL_INIT, contiguous = NDP_PARALLEL_INIT;
         contiguous.cp_zigzag = false;
         ndp_mesh first = mesh_of(cp, 1, 1, 0), last = mesh_of(cp, 1, 1, cp - 1);
-        ndp_rows a = ndp_rows_cut(4096, &first, &zigzag), b = ndp_rows_cut(4096, &last, &zigzag);
+        ndp_row_cut a = ndp_cut_rows(4096, &first, &zigzag), b = ndp_cut_rows(4096, &last, &zigzag);
         assert_int_equal(causal_pairs(&a), causal_pairs(&b));
-        a = ndp_rows_cut(4096, &first, &contiguous), b = ndp_rows_cut(4096, &last, &contiguous);
+        a = ndp_cut_rows(4096, &first, &contiguous), b = ndp_cut_rows(4096, &last, &contiguous);
         assert_true(causal_pairs(&b) > 2 * causal_pairs(&a));
     }
 }

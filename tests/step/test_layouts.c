@@ -8,7 +8,7 @@ enum { ROWS = 13, SAMPLES = 12 }; /* of a micro-batch; micro-batches of an updat
 
 typedef struct result {
     double loss[3], norm[3];
-    double *grads, *weights; /* whole, all buffers one behind the other */
+    double *grads, *weights, *drawn; /* whole, all buffers one after the other; drawn: the weights before the first */
 } result;
 
 /* How a world runs. */
@@ -40,7 +40,7 @@ static void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, double *wh
         const ndp_segments *segments = &m->buffers[i].segments, *all = &j->model->buffers[i].segments;
         const ndp_shard *s = ndp_engine_shard(e, i);
         ndp_run p;
-        for (int64_t at = 0; ndp_segments_run(segments, s->shards, s->index, &at, &p);) {
+        for (int64_t at = 0; ndp_engine_has(e, kind, i) && ndp_segments_run(segments, s->shards, s->index, &at, &p);) {
             int64_t first = p.segment - segments->items; /* parts of a fused tensor stand together, from its first on */
             while (ndp_segment_continues(&all->items[first]))
                 first--;
@@ -48,7 +48,7 @@ static void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, double *wh
                 continue;
             double *values = malloc((size_t)p.count * sizeof *values);
             CHECK_OK(ndp_engine_read(e, kind, i, p.slice_first, p.count, p.stride, values));
-            ndp_convert(values, ndp_engine_type(e, kind), whole + base + all->items[first].offset + p.tensor_first,
+            ndp_convert(values, ndp_engine_type(e, kind, i), whole + base + all->items[first].offset + p.tensor_first,
                         NDP_F64, p.count);
             free(values);
         }
@@ -82,6 +82,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
+    collect(j, e, NDP_OWNED_MASTER, j->out->drawn);
     ndp_status st = NDP_OK;
     for (int u = 0; u < 3 && st == NDP_OK; u++) {
         for (int m = 0; m < o.accumulation; m++)
@@ -111,7 +112,9 @@ static const char *text_of(const way *w, char *out, size_t size) {
 
 static result run(const ndp_model *m, const ndp_device *device, const way *w) {
     int64_t n = model_elements(m);
-    result r = {.grads = calloc((size_t)n, sizeof(double)), .weights = calloc((size_t)n, sizeof(double))};
+    result r = {.grads = calloc((size_t)n, sizeof(double)),
+                .weights = calloc((size_t)n, sizeof(double)),
+                .drawn = calloc((size_t)n, sizeof(double))};
     job j = {m, device, w, &r};
     char text[256];
     int world = 1;
@@ -120,6 +123,12 @@ static result run(const ndp_model *m, const ndp_device *device, const way *w) {
     if (ndp_local_world(world, body, &j) != NDP_OK)
         fail_msg("%s: %s", text_of(w, text, sizeof text), ndp_error_message());
     return r;
+}
+
+static void release(result *r) {
+    free(r->grads);
+    free(r->weights);
+    free(r->drawn);
 }
 
 /* Of gradients: those of step 1, a tensor by its norm and all by theirs. Of weights: all, after three updates. Loss and
@@ -193,11 +202,9 @@ static void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_device 
             memcpy(w.size, sizes[i], sizeof w.size);
             result r = run(&m, device, &w);
             compare(&m, &r, &one, &w, bound);
-            free(r.grads);
-            free(r.weights);
+            release(&r);
         }
-    free(one.grads);
-    free(one.weights);
+    release(&one);
     ndp_model_release(&m);
 }
 
@@ -250,13 +257,60 @@ static void kv_heads_that_tp_does_not_divide(void **state) {
             memcpy(w.size, sizes[i], sizeof w.size);
             result r = run(&m, &ndp_device_ref, &w);
             compare(&m, &r, &one, &w, &exact);
-            free(r.grads);
-            free(r.weights);
+            release(&r);
         }
-        free(one.grads);
-        free(one.weights);
+        release(&one);
         ndp_model_release(&m);
     }
+}
+
+static const char *const frozen[][3] = {{"embed", "layers.0", "layers.1"}, {"embed", "layers.[02]", NULL}};
+
+/* Frozen weights keep their bits and have no gradient; the other gradients are those of the model without frozen units,
+ * `all`. */
+static void check_frozen(const ndp_model *m, const result *r, const result *all) {
+    int64_t at = 0;
+    for (int i = 0; i < m->n_buffers; i++)
+        for (int64_t end = at + m->buffers[i].segments.elements; at < end; at++) {
+            assert_true(m->buffers[i].trainable || (r->weights[at] == r->drawn[at] && r->grads[at] == 0));
+            assert_true(!m->buffers[i].trainable || !all || r->grads[at] == all->grads[at]);
+        }
+}
+
+static void frozen_units(ndp_dtype compute, const ndp_device *device, const bounds *bound) {
+    static const int sizes[][5] = {{1, 2, 1, 1, 1}, {2, 2, 1, 1, 1}, {1, 1, 2, 1, 1},
+                                   {1, 1, 1, 2, 1}, {1, 1, 1, 1, 2}, {1, 2, 2, 1, 2}};
+    for (int k = 0; k < 2 * NDP_COUNT(frozen); k++) {
+        ndp_facts f = tiny_facts(k % 2);
+        f.layers = 4;
+        ndp_model_opts mo = tiny_opts(compute, ROWS);
+        ndp_model whole, m;
+        CHECK_OK(ndp_model_build(&f, &mo, &whole));
+        mo.frozen = frozen[k / 2], mo.n_frozen = k / 2 ? 2 : 3;
+        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        result all = run(&whole, device, &(way){.size = {1, 1, 1, 1, 1}});
+        result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}});
+        check_frozen(&m, &one, &all);
+        for (int i = 0; i < NDP_COUNT(sizes); i++) {
+            way w = {.reshard = i % 2, .recompute = k % 2, .gathered = i > 2};
+            memcpy(w.size, sizes[i], sizeof w.size);
+            result r = run(&m, device, &w);
+            compare(&m, &r, &one, &w, bound);
+            check_frozen(&m, &r, NULL);
+            release(&r);
+        }
+        release(&one);
+        release(&all);
+        ndp_model_release(&m);
+        ndp_model_release(&whole);
+    }
+}
+
+static void frozen_on_layouts(void **state) {
+    (void)state;
+    frozen_units(NDP_F64, &ndp_device_ref, &exact);
+    frozen_units(NDP_F32, &ndp_device_cpu, &other_single);
+    frozen_units(NDP_BF16, &ndp_device_cpu, &half);
 }
 
 static void ref_fp64(void **state) { (void)state, check_layouts(true, NDP_F64, &ndp_device_ref, &exact); }
@@ -340,16 +394,12 @@ static void ranks_that_differ_are_named(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(ref_fp64),
-                                       cmocka_unit_test(kv_heads_that_tp_does_not_divide),
-                                       cmocka_unit_test(families_fp64),
-                                       cmocka_unit_test(families_fp32),
-                                       cmocka_unit_test(families_bf16),
-                                       cmocka_unit_test(ref_fp64_biases),
-                                       cmocka_unit_test(cpu_fp32),
-                                       cmocka_unit_test(cpu_fp32_biases),
-                                       cmocka_unit_test(cpu_bf16),
-                                       cmocka_unit_test(programs_agree),
-                                       cmocka_unit_test(ranks_that_differ_are_named)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(ref_fp64),       cmocka_unit_test(kv_heads_that_tp_does_not_divide),
+        cmocka_unit_test(families_fp64),  cmocka_unit_test(families_fp32),
+        cmocka_unit_test(families_bf16),  cmocka_unit_test(ref_fp64_biases),
+        cmocka_unit_test(cpu_fp32),       cmocka_unit_test(cpu_fp32_biases),
+        cmocka_unit_test(cpu_bf16),       cmocka_unit_test(frozen_on_layouts),
+        cmocka_unit_test(programs_agree), cmocka_unit_test(ranks_that_differ_are_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

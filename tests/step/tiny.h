@@ -60,17 +60,17 @@ static inline void tiny_fill(ndp_engine *e) {
 /* One micro-batch, whole: two documents, a few labels ignored. `global` is its number in the update, on any layout. */
 static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
     enum { MOST = 64 };
-    int32_t tokens[MOST], labels[MOST], rope_pos[MOST], q_low[MOST];
+    int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST];
     const ndp_model *m = ndp_engine_model(e);
     int64_t rows = m->opts.rows, cut = rows / 3;
     for (int64_t t = 0; t < rows; t++) {
         tokens[t] = (int32_t)ndp_rng_below(11, 1, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
         labels[t] =
             t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
-        q_low[t] = (int32_t)(t < cut ? 0 : cut);
-        rope_pos[t] = (int32_t)(t - (t < cut ? 0 : cut));
+        starts[t] = (int32_t)(t < cut ? 0 : cut);
+        positions[t] = (int32_t)(t - (t < cut ? 0 : cut));
     }
-    CHECK_OK(ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, rope_pos, q_low}));
+    CHECK_OK(ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0}));
 }
 
 #endif

@@ -52,14 +52,8 @@ typedef struct job {
 static void fill(const job *j, ndp_engine *e, int64_t update, int64_t rank, int64_t ranks) {
     const golden *g = j->g;
     for (int64_t m = 0; m < g->samples / ranks; m++) {
-        ndp_batch b;
-        CHECK_OK(ndp_engine_batch(e, &b));
         int64_t at = (update * g->samples + m * ranks + rank) * g->length;
-        memcpy(b.tokens, g->ids + at, (size_t)g->length * sizeof *b.tokens);
-        memcpy(b.labels, g->labels + at, (size_t)g->length * sizeof *b.labels);
-        for (int32_t t = 0; t < g->length; t++)
-            b.rope_pos[t] = b.q_pos[t] = b.k_pos[t] = t, b.q_low[t] = 0;
-        CHECK_OK(ndp_engine_upload(e, (int)m));
+        CHECK_OK(ndp_engine_load(e, (int)m, &(ndp_micro_batch){.tokens = g->ids + at, .labels = g->labels + at}));
     }
 }
 
@@ -174,7 +168,8 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     void *memory;
     CHECK_OK(ndp_engine_map(e, 2 * (size_t)m.n_units * cache, &memory));
     for (int u = 0; u < m.n_units; u++)
-        ndp_engine_cache(e, u, (char *)memory + 2 * (size_t)u * cache, (char *)memory + (2 * (size_t)u + 1) * cache);
+        for (size_t k = 0; k < 2; k++)
+            CHECK_OK(ndp_engine_lend(e, u, k ? "v_cache" : "k_cache", (char *)memory + (2 * (size_t)u + k) * cache));
     int64_t n_rows;
     int32_t *rows = read_all(g, "logits_rows", NDP_I32, &n_rows);
     double *want = read_all(g, "logits", NDP_F64, NULL), *have = malloc((size_t)g->facts.vocab * sizeof *have),

@@ -136,6 +136,28 @@ static void resume_gpt2(void **state) {
     free(path);
 }
 
+/* With frozen units: the same bits, and on another layout what one rank makes. */
+static void resume_frozen(void **state) {
+    static const char *const precisions[] = {"fp32", "bf16"};
+    for (int i = 0; i < 2; i++) {
+        subject s = short_rows(*state, i ? "frozen-bf16" : "frozen", precisions[i]);
+        s.frozen = "[embed, layers.0, layers.2]";
+        way four = twelve(data), tensor = twelve(tensor_data);
+        outcome whole = train(&s, &four), cut = train_in_two(*state, &s, &four, &four);
+        assert_true(same_bits(&cut, &whole));
+        outcome_release(&cut);
+        cut = train_in_two(*state, &s, &four, &tensor);
+        ndp_bounds bounds = bounds_of(&s, &four);
+        ndp_difference d = compare(&cut, &whole, &bounds);
+        char words[512];
+        const char *bad = i ? NULL : ndp_difference_words(&d, words, sizeof words); /* bf16: its bounds are measured */
+        if (bad)
+            fail_msg("frozen, %s, on another layout: %s", precisions[i], bad);
+        outcome_release(&whole);
+        outcome_release(&cut);
+    }
+}
+
 static void resume_one_rank(void **state) { check_resume(*state, "one", "fp32", "adamw", twelve(one)); }
 static void resume_adamw(void **state) { check_resume(*state, "adamw", "fp32", "adamw", twelve(data)); }
 static void resume_sgd(void **state) { check_resume(*state, "sgd", "fp32", "sgd", twelve(data)); }
@@ -425,6 +447,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resume_one_rank),
         cmocka_unit_test(resume_adamw),
         cmocka_unit_test(resume_gpt2),
+        cmocka_unit_test(resume_frozen),
         cmocka_unit_test(resume_sgd),
         cmocka_unit_test(resume_lion),
         cmocka_unit_test(resume_bf16),

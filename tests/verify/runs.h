@@ -24,7 +24,8 @@ typedef struct subject {
     const char *precision, *device, *optimizer;
     double lr, clip, momentum;
     int length, window, steps;
-    bool one_a_row; /* documents */
+    bool one_a_row;     /* documents */
+    const char *frozen; /* model.frozen; NULL: nothing */
 } subject;
 
 /* A folder for one test program, removed at its end. */
@@ -162,6 +163,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     CHECK_OK(ndp_config_create(&c));
     set(c, "%s=%s", s->model, s->path);
     set(c, "model.sliding_window=%d", s->window);
+    set(c, "model.frozen=%s", s->frozen ? s->frozen : "[]");
     set(c, "data.files=[%s]", s->data);
     set(c, "data.cache_dir=%s", s->cache);
     set(c, "data.sequence_length=%d", s->length);
@@ -226,14 +228,14 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
 
 /* Ranks whose share of the update just made has no label to predict. */
 static inline ndp_status count_empty(const ndp_trainer *t, outcome *o) {
-    int64_t empty = 1;
+    int64_t empty = 1, rows = ndp_engine_model(t->engine)->inputs->rows[NDP_EXTENT_TOKENS];
+    int32_t *labels = malloc((size_t)rows * sizeof *labels);
     for (int m = 0; m < t->job.batch.accumulation; m++) {
-        ndp_batch b;
-        NDP_TRY(ndp_engine_download(t->engine, m));
-        NDP_TRY(ndp_engine_batch(t->engine, &b));
-        for (int64_t i = 0; i < ndp_engine_model(t->engine)->tokens; i++)
-            empty = empty && b.labels[i] < 0;
+        NDP_TRY(ndp_engine_input(t->engine, m, "labels", labels));
+        for (int64_t i = 0; i < rows; i++)
+            empty = empty && labels[i] < 0;
     }
+    free(labels);
     ndp_work w;
     NDP_TRY(ndp_all_reduce_begin(t->world, &empty, 1, NDP_I64, NDP_SUM, &w));
     NDP_TRY(ndp_wait(&w));

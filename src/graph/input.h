@@ -1,0 +1,66 @@
+/* Inputs: what the step hands to units beside activations and parameters. The model declares them as a list; a unit
+ * names one by its place there. The kind says who writes it and when, the extent how many rows it has and so how the
+ * axes cut it: memory, cutting and loading of a batch all follow from the list. */
+#ifndef NDP_GRAPH_INPUT_H
+#define NDP_GRAPH_INPUT_H
+
+#include "tensor/dtype.h"
+
+enum { NDP_MAX_INPUTS = 24 };
+
+typedef enum ndp_extent {
+    NDP_EXTENT_ONE,
+    NDP_EXTENT_TOKENS,    /* rows of a unit */
+    NDP_EXTENT_QUERIES,   /* rows that this rank's attention makes */
+    NDP_EXTENT_KEYS,      /* rows that it sees; with a cache, the rows of the cache */
+    NDP_EXTENT_POSITIONS, /* of a table by position */
+    NDP_EXTENTS
+} ndp_extent;
+
+typedef enum ndp_input_kind {
+    /* Of every micro-batch, i32, written by ndp_engine_load. */
+    NDP_INPUT_TOKENS,    /* ids */
+    NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
+    NDP_INPUT_POSITIONS, /* of a row in its document */
+    NDP_INPUT_STARTS,    /* the first row of its document: the first that a row may see */
+    NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch */
+    NDP_INPUT_FIRST_ROW, /* one: the number of row 0, above 0 where a cache holds those before it */
+    /* Of the engine. */
+    NDP_INPUT_TABLE,      /* written once, by `fill` */
+    NDP_INPUT_LENT,       /* memory of the engine's user, for each unit its own (ndp_engine_lend) */
+    NDP_INPUT_LOSS_SCALE, /* one, fp64: 1 / valid tokens of the update */
+    NDP_INPUT_LOSS        /* one, fp64: the running sum of token losses, which units add to */
+} ndp_input_kind;
+static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_FIRST_ROW; }
+
+struct ndp_model;
+
+typedef struct ndp_input {
+    const char *name;
+    ndp_input_kind kind;
+    ndp_extent extent;
+    int64_t cols;
+    ndp_dtype type;
+    /* TABLE: writes all rows. `number` is the model's own. */
+    void (*fill)(const struct ndp_model *m, int number, void *out);
+    int number;
+} ndp_input;
+
+typedef struct ndp_inputs {
+    ndp_input items[NDP_MAX_INPUTS];
+    int n;
+    int64_t rows[NDP_EXTENTS]; /* of each extent, on this rank */
+} ndp_inputs;
+
+static inline size_t ndp_input_bytes(const ndp_inputs *inputs, int i) {
+    const ndp_input *in = &inputs->items[i];
+    return (size_t)(inputs->rows[in->extent] * in->cols) * ndp_dtype_size(in->type);
+}
+
+/* Appends an input and returns its place. A model never has more than there is room for. */
+static inline int ndp_inputs_add(ndp_inputs *inputs, ndp_input input) {
+    inputs->items[inputs->n] = input;
+    return inputs->n++;
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* What a program leaves out for frozen units: their backward up to the first unit that has something to train, their
+ * gradients, optimizer state, reductions and updates, and in bf16 their master weights. */
+#include "check.h"
+#include "step/tiny.h"
+
+enum { ROWS = 13, WORLD = 4 };
+
+typedef struct planned {
+    ndp_model model;
+    ndp_engine *engine;
+    ndp_budget budget;
+} planned;
+
+/* Rank 0 of dp_shard 4. */
+static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
+    static ndp_facts f;
+    planned p;
+    f = tiny_facts(true);
+    f.layers = 4;
+    ndp_model_opts mo = tiny_opts(compute, ROWS);
+    mo.frozen = frozen, mo.n_frozen = n;
+    CHECK_OK(ndp_model_build(&f, &mo, &p.model));
+    ndp_engine_opts o = {.model = &p.model,
+                         .device = &ndp_device_null,
+                         .threads = 1,
+                         .accumulation = 2,
+                         .node_ranks = 1,
+                         .optimizer = {.kind = NDP_OPTIM_ADAMW}};
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    layout.size[NDP_DP_SHARD] = WORLD;
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_engine_create(&o, &p.engine));
+    ndp_program_budget(ndp_engine_program(p.engine), &p.budget);
+    return p;
+}
+
+static void release(planned *p) {
+    ndp_engine_destroy(p->engine);
+    ndp_model_release(&p->model);
+}
+
+static void frozen_buffers_are_only_gathered(void **state) {
+    (void)state;
+    static const char *const names[] = {"embed", "layers.[01]"};
+    planned p = plan(NDP_F32, names, 2);
+    const ndp_program *program = ndp_engine_program(p.engine);
+    int gathers = 0;
+    for (int i = 0; i < program->n; i++) {
+        const ndp_instr *in = &program->instrs[i];
+        bool backward = in->phase == NDP_BACKWARD_INPUT || in->phase == NDP_BACKWARD_WEIGHT;
+        if (in->code == NDP_DO_RUN && backward)
+            assert_true(in->unit > 2); /* embed, layers.0 and layers.1 come before the first that is trained */
+        if (in->code == NDP_DO_RUN && in->unit == 3)
+            assert_int_equal(in->bases[NDP_BASE_GRAD_INPUT], NDP_NONE);
+        if (in->code == NDP_DO_RUN || in->buffer == NDP_NONE || p.model.buffers[in->buffer].trainable)
+            continue;
+        assert_int_equal(in->code, NDP_DO_CALL);
+        assert_ptr_equal(in->call.op, &ndp_op_all_gather);
+        gathers++;
+    }
+    assert_true(gathers > 0);
+    for (int b = 0; b < 3; b++) {
+        assert_true(ndp_engine_has(p.engine, NDP_OWNED_MASTER, b));
+        assert_false(ndp_engine_has(p.engine, NDP_OWNED_GRAD, b));
+        assert_false(ndp_engine_has(p.engine, NDP_OWNED_STATE0, b));
+    }
+    release(&p);
+}
+
+static void frozen_units_take_less_memory(void **state) {
+    (void)state;
+    static const char *const names[] = {"embed", "layers.[01]"};
+    for (int bf16 = 0; bf16 < 2; bf16++) {
+        planned all = plan(bf16 ? NDP_BF16 : NDP_F32, NULL, 0), some = plan(bf16 ? NDP_BF16 : NDP_F32, names, 2);
+        const size_t *a = all.budget.class_bytes, *s = some.budget.class_bytes;
+        assert_true(some.budget.total < all.budget.total);
+        for (int c = 0; c < 2; c++) { /* half of the weights, and more, are frozen */
+            int class = c ? NDP_MEM_GRADIENTS : NDP_MEM_OPTIMIZER;
+            assert_true(s[class] < a[class]);
+        }
+        assert_true(s[NDP_MEM_ACTIVATIONS] < a[NDP_MEM_ACTIVATIONS]);
+        if (bf16) /* a frozen weight is stored once, in 2 bytes, where a trained one takes 4 + 2 */
+            assert_true(s[NDP_MEM_MASTER] + s[NDP_MEM_WEIGHTS] < a[NDP_MEM_MASTER] + a[NDP_MEM_WEIGHTS]);
+        release(&all);
+        release(&some);
+    }
+}
+
+static void patterns_that_name_nothing_are_refused(void **state) {
+    (void)state;
+    static const char *const nothing[] = {"layers.4"}, *const everything[] = {"*"};
+    ndp_facts f = tiny_facts(true);
+    ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
+    ndp_model m;
+    mo.frozen = nothing, mo.n_frozen = 1;
+    CHECK_FAILS(ndp_model_build(&f, &mo, &m), NDP_EINVAL, "no unit is called layers.4");
+    mo.frozen = everything;
+    CHECK_FAILS(ndp_model_build(&f, &mo, &m), NDP_EINVAL, "nothing is left to train");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(frozen_buffers_are_only_gathered),
+                                       cmocka_unit_test(frozen_units_take_less_memory),
+                                       cmocka_unit_test(patterns_that_name_nothing_are_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
