@@ -52,6 +52,8 @@ static ndp_status freeze(ndp_model *m) {
     int trainable = 0;
     for (int i = 0; i < m->n_buffers; i++)
         trainable += m->buffers[i].trainable = !is_frozen(&m->opts, m->buffers[i].name);
+    for (int i = 0; i < m->n_buffers; i++)
+        m->buffers[i].storage = ndp_storage_of(&m->opts, m->buffers[i].trainable);
     for (int k = 0; k < m->opts.n_frozen; k++) {
         int i = 0;
         while (i < m->n_buffers && fnmatch(m->opts.frozen[k], m->buffers[i].name, 0) != 0)

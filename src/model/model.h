@@ -30,9 +30,18 @@ typedef struct ndp_model_opts {
     int n_frozen;
 } ndp_model_opts;
 
+/* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */
+typedef struct ndp_storage {
+    ndp_dtype compute;  /* what ops read, and what is gathered */
+    ndp_dtype master;   /* of its owners; that of a frozen buffer is `compute` */
+    ndp_dtype gradient; /* also while ranks sum it */
+    ndp_dtype state;    /* of the optimizer */
+} ndp_storage;
+
 typedef struct ndp_buffer {
     const char *name;
     ndp_segments segments;
+    ndp_storage storage;
     bool trainable;        /* false: frozen; only gathered, and stored as ops read it, with no other master */
     ndp_group_kind owners; /* each of its ranks owns a slice */
     ndp_group_kind copies; /* its ranks own the same slice, and sum its gradient */
@@ -57,9 +66,9 @@ typedef struct ndp_model {
     ndp_inputs *inputs; /* in the arena */
 } ndp_model;
 
-/* What the owners of a buffer store its weights as. */
-static inline ndp_dtype ndp_model_stored(const ndp_model *m, int buffer) {
-    return m->buffers[buffer].trainable ? m->opts.master : m->opts.compute;
+/* The storage that the options ask for. */
+static inline ndp_storage ndp_storage_of(const ndp_model_opts *o, bool trainable) {
+    return (ndp_storage){o->compute, trainable ? o->master : o->compute, o->master, o->master};
 }
 
 /* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. NDP_EINVAL: a name in

@@ -10,7 +10,8 @@ ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh,
     ndp_group owners = ndp_mesh_group(mesh, b->owners);
     ndp_shard s = {.shards = owners.count, .index = owners.rank, .replicas = ndp_mesh_group(mesh, b->copies).count};
     s.slice = ndp_segments_slice(&b->segments, s.shards);
-    s.same = m->opts.compute == ndp_model_stored(m, buffer);
+    const ndp_storage *types = &m->buffers[buffer].storage;
+    s.same = types->compute == types->master;
     s.in_place = s.shards > 1 && groups_stay_on_nodes(mesh, &owners, node_ranks);
     s.keep = !reshard;
     return s;

@@ -75,9 +75,8 @@ static ndp_status take_memory(ndp_engine *e) {
         e->windows[NDP_REGION_LENT_ARENA] = e->opts.weights_of->windows[NDP_REGION_ARENA];
         e->windows[NDP_REGION_LENT_SHARED] = e->opts.weights_of->windows[NDP_REGION_SHARED];
     }
-    e->source = ndp_transport_memory(e->opts.transport);
     e->arena_bytes = e->program.bytes[NDP_REGION_ARENA];
-    NDP_TRY(e->source.map(e->source.user, e->arena_bytes, &e->arena));
+    NDP_TRY(e->opts.device->memory_map(e->context, e->arena_bytes, NDP_MEMORY_DEVICE, &e->arena));
     return ndp_window_register(e->world, e->arena, e->arena_bytes, &e->windows[NDP_REGION_ARENA]);
 }
 
@@ -103,9 +102,20 @@ static ndp_status agree(const ndp_engine *e) {
     return NDP_OK;
 }
 
+/* On the host's memory the arena comes from the transport's source, so that peers work on it in place. */
+static ndp_status open_device(ndp_engine *e) {
+    const ndp_device *d = e->opts.device;
+    int world = ndp_transport_world(e->opts.transport);
+    if (!d->host_memory && world > 1)
+        return NDP_FAIL(NDP_ENOTSUP, "%d ranks on the device %s, whose memory is not the host's: not built yet", world,
+                        d->name);
+    e->source = ndp_transport_memory(e->opts.transport);
+    NDP_TRY(d->open(d, &(ndp_device_opts){.source = &e->source}, &e->context));
+    return d->queue_create(e->context, &e->queue);
+}
+
 static ndp_status ready(ndp_engine *e) {
-    NDP_TRY(e->opts.device->open(e->opts.device, &(ndp_device_opts){0}, &e->context));
-    NDP_TRY(e->opts.device->queue_create(e->context, &e->queue));
+    NDP_TRY(open_device(e));
     NDP_TRY(connect(e));
     NDP_TRY(take_memory(e));
     NDP_TRY(agree(e));
@@ -160,7 +170,7 @@ void ndp_engine_destroy(ndp_engine *e) {
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
     if (e->arena)
-        e->source.unmap(e->source.user, e->arena, e->arena_bytes);
+        e->opts.device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);

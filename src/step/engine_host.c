@@ -31,7 +31,8 @@ bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
 }
 
 ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) {
-    return kind == NDP_OWNED_MASTER ? ndp_model_stored(&e->model, buffer) : e->model.opts.master;
+    const ndp_storage *types = &e->model.buffers[buffer].storage;
+    return kind == NDP_OWNED_MASTER ? types->master : kind == NDP_OWNED_GRAD ? types->gradient : types->state;
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
@@ -60,11 +61,12 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
     ndp_call_opts opts = {.exec = &e->exec, .queue = e->queue, .bases = e->addresses};
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
+        const ndp_storage *types = &m->buffers[i].storage;
         int64_t rows = o->shard.slice / NDP_SEGMENT_ALIGN; /* rows are what threads share */
-        ndp_operand io[] = {ndp_operand_at(o->master, rows, NDP_SEGMENT_ALIGN, m->opts.master),
+        ndp_operand io[] = {ndp_operand_at(o->master, rows, NDP_SEGMENT_ALIGN, types->master),
                             {.base = NDP_NONE},
-                            ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, m->opts.compute)};
-        ndp_op_attr attr = {.type = m->opts.compute};
+                            ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, types->compute)};
+        ndp_op_attr attr = {.type = types->compute};
         ndp_call copy = {.op = &ndp_op_copy,
                          .kernel = e->exec.device->kernels[NDP_OP_copy],
                          .attr = attr,

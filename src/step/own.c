@@ -36,8 +36,8 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
     const ndp_shard *s = &o->shard;
     const ndp_region home = NDP_REGION_ARENA;
-    size_t compute = ndp_dtype_size(m->opts.compute), master = ndp_dtype_size(ndp_model_stored(m, i)),
-           n = (size_t)s->slice;
+    const ndp_storage *types = &m->buffers[i].storage;
+    size_t compute = ndp_dtype_size(types->compute), master = ndp_dtype_size(types->master), n = (size_t)s->slice;
     if (s->in_place)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
     else if (s->shards == 1 && !s->same)
@@ -56,9 +56,9 @@ static ndp_status own_buffer(ndp_program *p, int i) {
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->send));
     if (m->opts.mode != NDP_MODEL_TRAIN || !m->buffers[i].trainable)
         return NDP_OK;
-    NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * master, &o->grad));
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * ndp_dtype_size(types->gradient), &o->grad));
     for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++)
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, home, n * master, &o->state[k]));
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, home, n * ndp_dtype_size(types->state), &o->state[k]));
     return NDP_OK;
 }
 

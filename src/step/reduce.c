@@ -13,7 +13,7 @@ static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
                                                  .in = o->grad,
                                                  .out = o->grad,
                                                  .count = o->shard.slice,
-                                                 .type = b->m->opts.master,
+                                                 .type = b->m->buffers[buffer].storage.gradient,
                                                  .what = b->m->buffers[buffer].name,
                                                  .buffer = buffer},
                           &b->pending_replicas);
@@ -52,7 +52,7 @@ static ndp_status reduce(ndp_builder *b, int buffer, bool last) {
                                                   .in = {g->block, 0},
                                                   .out = o->grad,
                                                   .count = o->shard.slice,
-                                                  .type = b->m->opts.master,
+                                                  .type = b->m->buffers[buffer].storage.gradient,
                                                   .add = g->reduced,
                                                   .what = b->m->buffers[buffer].name,
                                                   .buffer = buffer},
@@ -114,7 +114,8 @@ ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in) {
             g->block = o->grad.block;
         else if (g->block == NDP_NONE)
             NDP_TRY(ndp_block_add(b->p, NDP_MEM_GRADIENTS,
-                                  (size_t)(o->shard.slice * o->shard.shards) * ndp_dtype_size(b->m->opts.master),
+                                  (size_t)(o->shard.slice * o->shard.shards) *
+                                      ndp_dtype_size(b->m->buffers[buffer].storage.gradient),
                                   &g->block));
         in->bases[NDP_BASE_PGRAD + slot] = g->block;
         uint64_t bit = (uint64_t)1 << list->pgrads[k].segment;
@@ -138,8 +139,8 @@ ndp_status ndp_reduce_copies(ndp_builder *b) {
                 continue;
             if (n >= MOST)
                 NDP_TRY(ndp_emit_wait(b->p, begun[n % MOST]));
-            ndp_address at = {o->grad.block,
-                              o->grad.offset + (size_t)piece.slice_first * ndp_dtype_size(b->m->opts.master)};
+            ndp_address at = {o->grad.block, o->grad.offset + (size_t)piece.slice_first *
+                                                                  ndp_dtype_size(b->m->buffers[i].storage.gradient)};
             NDP_TRY(ndp_emit_begin(b->p,
                                    &(ndp_collective_call){.op = &ndp_op_all_reduce,
                                                           .group = piece.segment->sum == NDP_GRADIENT_OVER_TP
@@ -148,7 +149,7 @@ ndp_status ndp_reduce_copies(ndp_builder *b) {
                                                           .in = at,
                                                           .out = at,
                                                           .count = piece.count,
-                                                          .type = b->m->opts.master,
+                                                          .type = b->m->buffers[i].storage.gradient,
                                                           .what = piece.segment->name,
                                                           .buffer = i},
                                    &begun[n++ % MOST]));
