@@ -1,7 +1,7 @@
 /* Every cpu kernel against ref: fp32 and bf16, odd sizes, padded rows, 1 to 3 threads with equal bits, sums split or
  * not, accumulation, absent operands; with all instruction sets of this CPU, then with each lower NDP_ISA. */
 #include "op_test.h"
-#include "ops/cpu/vector.h"
+#include "ops/cpu/cpu_vector.h"
 
 typedef struct kernel_case {
     const ndp_op *op;

@@ -1,6 +1,6 @@
-/* Attention on the cpu: lays a call out (see attention_task.h) and runs its tasks on the threads. */
+/* Attention on the cpu: lays a call out (see cpu_attention_task.h) and runs its tasks on the threads. */
 #include "base/cpu.h"
-#include "ops/cpu/attention_task.h"
+#include "ops/cpu/cpu_attention_task.h"
 #include "ops/cpu/cpu_kernels.h"
 
 #include <math.h>
@@ -118,17 +118,17 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
 }
 
 /* What the threads of a call share. */
-typedef struct run {
+typedef struct attention_run {
     ndp_att att;
     ndp_view wide_d_o; /* what att.d_o is rounded from */
     const ndp_att_kernel *kernel;
     int64_t next;
     char *work;
     size_t work_bytes;
-} run;
+} attention_run;
 
 /* Packs, then hands out tasks in order, one kv head after the other: its keys and values stay in the cache. */
-static void run_tasks(run *r, int thread) {
+static void run_tasks(attention_run *r, int thread) {
     const ndp_att *a = &r->att;
     if (r->kernel->pack) {
 #pragma omp for schedule(static)
@@ -140,7 +140,7 @@ static void run_tasks(run *r, int thread) {
         r->kernel->task(a, (int)(i / a->tasks), i % a->tasks, r->work + (size_t)thread * r->work_bytes);
 }
 
-static void on_team(int threads, void (*body)(run *, int thread), run *r) {
+static void on_team(int threads, void (*body)(attention_run *, int thread), attention_run *r) {
     if (threads == 1) {
         body(r, 0);
         return;
@@ -171,7 +171,7 @@ static ndp_status run_forward(const ndp_op_call *c) {
     a.lse = c->out[1];
     char *scratch = c->scratch;
     survey(&a, &c->in[5], scratch, &l);
-    run r = {.att = a, .kernel = &a.kernels->forward, .work = scratch + l.work, .work_bytes = l.work_bytes};
+    attention_run r = {.att = a, .kernel = &a.kernels->forward, .work = scratch + l.work, .work_bytes = l.work_bytes};
     on_team(team(c, &a), run_tasks, &r);
     return NDP_OK;
 }
@@ -191,7 +191,7 @@ static void clear_row(const ndp_view *v, int64_t row) {
         memset((float *)v->data + row * v->ld, 0, (size_t)v->cols * sizeof(float));
 }
 
-static void backward_body(run *r, int thread) {
+static void backward_body(attention_run *r, int thread) {
     const ndp_att *a = &r->att;
     const ndp_view *wide = &r->wide_d_o;
 #pragma omp for schedule(static)
@@ -234,7 +234,7 @@ static ndp_status run_backward(const ndp_op_call *c) {
     a.done = (int *)(scratch + l.done);
     survey(&a, &c->in[8], scratch, &l);
     memset(a.done, 0, (size_t)(a.kv_heads * a.key_blocks) * sizeof *a.done);
-    run r = {.att = a, .kernel = &a.kernels->backward, .work = scratch + l.work, .work_bytes = l.work_bytes};
+    attention_run r = {.att = a, .kernel = &a.kernels->backward, .work = scratch + l.work, .work_bytes = l.work_bytes};
     if (needs_rounding(&a, &c->in[0])) {
         r.wide_d_o = c->in[0];
         r.att.d_o = (ndp_view){scratch + l.d_o, NDP_BF16, a.d_o.rows, a.d_o.cols, a.d_o.cols};

@@ -1,5 +1,5 @@
 #include "base/cpu.h"
-#include "ops/cpu/gemm_kernel.h"
+#include "ops/cpu/cpu_gemm_kernel.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>

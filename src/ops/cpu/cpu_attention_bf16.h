@@ -1,5 +1,5 @@
-/* The tasks of attention in bf16 (see attention_task.h), compiled once per instruction set by the files that include
- * it: these bring products_begin, product and products_end (see attention_pairs.h), and the name KERNELS.
+/* The tasks of attention in bf16 (see cpu_attention_task.h), compiled once per instruction set by the files that
+ * include it: these bring products_begin, product and products_end (see cpu_attention_pairs.h), and the name KERNELS.
  *
  * Scores are again [keys][rows], rows in lanes, so weights become either operand without moving between lanes:
  *
@@ -11,12 +11,12 @@
  * Rows go in strips of 32, so that scores and operands of a strip stay in the first cache. D below is dim_pad, a
  * multiple of 32, and so are the sizes of all products. Tiles at work and vectors at work take turns: interleaving them
  * was measured to be slower. */
-#ifndef NDP_OPS_CPU_ATTENTION_BF16_H
-#define NDP_OPS_CPU_ATTENTION_BF16_H
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_BF16_H
+#define NDP_OPS_CPU_CPU_ATTENTION_BF16_H
 
-#include "ops/cpu/attention_block.h"
-#include "ops/cpu/attention_cap.h"
-#include "ops/cpu/attention_pairs.h"
+#include "ops/cpu/cpu_attention_block.h"
+#include "ops/cpu/cpu_attention_cap.h"
+#include "ops/cpu/cpu_attention_pairs.h"
 
 /* --- packing --- */
 

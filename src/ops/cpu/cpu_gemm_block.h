@@ -1,7 +1,7 @@
 /* What our matrix products share: how threads share out C, what packing is made of, rows of sums. Included by their
- * files alone: *gemm_*.c. */
-#ifndef NDP_OPS_CPU_GEMM_BLOCK_H
-#define NDP_OPS_CPU_GEMM_BLOCK_H
+ * files alone: cpu_*gemm_*.c. */
+#ifndef NDP_OPS_CPU_CPU_GEMM_BLOCK_H
+#define NDP_OPS_CPU_CPU_GEMM_BLOCK_H
 
 #include "ops/cpu/cpu_gemm.h"
 
