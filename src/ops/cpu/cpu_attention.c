@@ -1,4 +1,12 @@
-/* Attention on the cpu: lays a call out (see cpu_attention_task.h) and runs its tasks on the threads. */
+/* attention, attention_bwd: cuts a call into tasks (cpu_attention_task.h) and runs them on the threads.
+ *
+ * A call runs in phases, with a barrier between them:
+ *   survey     one thread: key positions are copied; which positions each key block spans and each task sees
+ *   backward   sums of dk and dv are cleared; a wide dO is rounded for kernels that multiply bf16
+ *   pack       key blocks that some task sees are put into the order that products read (bf16 kernels only)
+ *   tasks      threads take the next task from a counter. Tasks skip key blocks that their rows do not see
+ *   backward   sums of dk and dv that are not fp32 in place are stored, rounded once
+ * The tasks themselves are in cpu_attention_kernel.h and cpu_attention_bf16.h, compiled per instruction set. */
 #include "base/cpu.h"
 #include "ops/cpu/cpu_attention_task.h"
 #include "ops/cpu/cpu_kernels.h"
@@ -6,7 +14,7 @@
 #include <math.h>
 #include <omp.h>
 
-enum { MIN_TASKS = 32 }; /* of a call, where it is long enough, so that they balance on some threads */
+enum { MIN_TASKS = 32 }; /* of a call, if it is long enough: they balance on a few threads */
 
 /* What the scratch memory of a call holds, by byte offset; each part is 64-byte aligned. */
 typedef struct layout {
@@ -24,12 +32,12 @@ static bool needs_sum(const ndp_view *grad) { return grad->rows > 0 && grad->dty
 
 static int64_t elements(const ndp_view *v) { return v->rows * v->cols; }
 
-/* Some multiply bf16: gradients stored wide are rounded first, so that all that is made of them agrees. */
+/* Some kernels multiply bf16: a gradient stored wide is rounded first, so that everything computed from it agrees. */
 static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
     return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
 }
 
-/* In bf16 as products of bf16 are made: by its instructions only where they are faster than fp32's. */
+/* bf16 is multiplied by its own instructions only where these are faster than those of fp32. */
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
     ndp_bf16_way way = dtype == NDP_BF16 && scale > 0 ? ndp_cpu_bf16_way() : NDP_BF16_WIDENED;
     if (way == NDP_BF16_TILES)
@@ -61,7 +69,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
     return a;
 }
 
-/* The whole team or nobody: OpenMP makes a new team, and so allocates, whenever its size changes. */
+/* All threads or one: OpenMP makes a new team, and so allocates, whenever its size changes. */
 static int team(const ndp_op_call *c, const ndp_att *a) {
     return c->exec->threads > 1 && a->tasks * a->kv_heads > 1 ? c->exec->threads : 1;
 }

@@ -9,8 +9,8 @@
  *
  * p and ds are rounded to bf16; maxima, sums, lse and delta are fp32, and sums are of the weights before rounding.
  * Rows go in strips of 32, so that scores and operands of a strip stay in the first cache. D below is dim_pad, a
- * multiple of 32, and so are the sizes of all products. Tiles at work and vectors at work take turns: interleaving them
- * was measured to be slower. */
+ * multiple of 32, and so are the sizes of all products. Tile products and vector code alternate: interleaving them was
+ * measured to be slower. */
 #ifndef NDP_OPS_CPU_CPU_ATTENTION_BF16_H
 #define NDP_OPS_CPU_CPU_ATTENTION_BF16_H
 
@@ -39,7 +39,7 @@ static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, 
     memset(out + b->n * a->dim_pad, 0, (size_t)((rows - b->n) * a->dim_pad) * sizeof *out);
 }
 
-/* Keys or values of a block as [KEYS][D]; those that nobody sees are 0, whatever they are: a weight of 0 does not hide
+/* Keys or values of a block as [KEYS][D]; those that no row sees are 0, whatever they are: a weight of 0 does not hide
  * NaN. */
 static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, bf16 *out) {
     int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);

@@ -5,12 +5,12 @@
  * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS (fewer with split sums); a task is a few
  * consecutive row blocks of one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
- * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where products of bf16 are made by
- * tiles or by dpbf16ps (ndp_cpu_bf16_way, cpu_attention_bf16.h): there they are of bf16 numbers, added up in fp32.
+ * Arithmetic is fp32, and bf16 operands are widened when they are packed. The exception are processors with tiles or a
+ * fast dpbf16ps (ndp_cpu_bf16_way, cpu_attention_bf16.h): there products are of bf16 numbers, summed in fp32.
  *
  * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
- * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
- * tasks are handed out in that order too. */
+ * numbers, key block by key block, so the sums do not depend on the number of threads. A task waits for the one before
+ * it at each key block; no deadlock is possible, because tasks start in that order too. */
 #ifndef NDP_OPS_CPU_CPU_ATTENTION_TASK_H
 #define NDP_OPS_CPU_CPU_ATTENTION_TASK_H
 

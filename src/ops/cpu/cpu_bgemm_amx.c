@@ -12,7 +12,9 @@
  *
  * Part: so short that a strip's and a panel's stay in the L1 cache. Between parts of k the sums of a strip wait in
  * scratch memory, in fp32, and so do those of a bf16 C between blocks of k. Every element is one sum over k in order,
- * whatever the blocks and the threads, which share out rows and columns, each with buffers of its own. */
+ * whatever the blocks and the threads, which divide rows and columns among them; each has buffers of its own.
+ *
+ * cpu_gemm.c calls the kernel where tiles are the fastest way to multiply bf16 (ndp_cpu_bf16_way). */
 #include "ops/cpu/cpu_gemm_block.h"
 #include "ops/cpu/cpu_gemm_kernel.h"
 
@@ -29,7 +31,7 @@ enum {
     GROUP = 18 * STRIP, /* columns of B packed at a time */
     CHUNK = 3 * GROUP,
     PIECE = 512 * 1024, /* elements of A: 1 MiB */
-    AHEAD = 128,        /* elements of a row, worth asking for early */
+    AHEAD = 128,        /* elements of a row, prefetched */
 };
 
 /* How a product of at most m rows and n columns is cut, and the bytes of its buffers: multiples of 64. */
@@ -101,7 +103,7 @@ static void pack_tile(const amx_operand *x, int64_t i, int64_t p, uint16_t *to) 
 /* Rows or columns first .. first+n-1, 32 k's per step from p on, become panels or strips. */
 static void pack_part(const amx_operand *x, int64_t first, int64_t n, int64_t p, int64_t steps, uint16_t *to) {
     int64_t tiles = round_up(n, PANEL) / TILE;
-    if (x->k_first) /* reads along rows, as memory lies */
+    if (x->k_first) /* reads along rows, in the order of memory */
         for (int64_t l = 0; l < steps; l++)
             for (int64_t i = 0; i < tiles; i++)
                 pack_tile(x, first + i * TILE, p + l * DEPTH, to + (i / 2 * steps * 2 + l * 2 + i % 2) * TILE_SIZE);

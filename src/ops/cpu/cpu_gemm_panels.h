@@ -2,7 +2,7 @@
  * A, or of a column of B. Included by the files that bring the multiplication of one step, and how numbers lie in
  * memory (see the end of this comment).
  *
- * The classical scheme (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
+ * This is the classical scheme (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
  * innermost tile of C, PANEL rows x STRIP columns, stays in 28 registers while a block of k runs past it. Its operands
  * are copied ("packed") beforehand into the order in which it reads them: a panel of A as [step][PANEL], a strip of B
  * as [step][STRIP].
@@ -13,8 +13,8 @@
  *       for each panel of the piece:                 one tile
  *
  * Between blocks of k the sums wait in C, or, when C is narrower than a sum, in scratch memory. Every element of C is a
- * sum over k in the same order and blocks whatever the threads, which share out rows and columns, each with buffers of
- * its own.
+ * sum over k in the same order and blocks whatever the threads, which divide rows and columns among them; each has
+ * buffers of its own.
  *
  * The includer has defined `NUMBER`, DEPTH, and
  *   __m512 load_steps(const NUMBER *from, int64_t k)            sixteen steps of a row, of which k numbers are there
