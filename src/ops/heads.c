@@ -30,7 +30,7 @@ static ndp_status merge_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_v
     return NDP_OK;
 }
 
-/* Each is the backward of the other: what is repeated has the sum of the gradients (wide with wide_grad), rounded once.
+/* Each is the backward of the other: a repeated head has the sum of its gradients (wide with wide_grad), rounded once.
  */
 static ndp_status backward_by(ndp_bwd *b, const ndp_op *other) {
     int g = b->grad_out(b, 0), made;

@@ -184,7 +184,7 @@ typedef enum ndp_op_kind {
  *                 and documents are one idea.
  * attention_bwd   (do [T,H*D], q, k, v, o, lse, q_pos~, q_low~, k_pos~)
  *                                                              -> dq [T,H*D], dk [S,KV*D], dv [S,KV*D]
- *                 o and do may be wide beside bf16 q; dk and dv are wide with attr.wide_grad
+ *                 o and do may be wide when q is bf16; dk and dv are wide with attr.wide_grad
  * attention_merge (o [T,H*D] wide, lse [T,H] wide, o2 [T,H*D] wide, lse2 [T,H] wide)
  *                                                              -> o in place, lse' [T,H]
  *                 two attentions over disjoint keys become one: lse' = log(exp lse + exp lse2), o = o exp(lse - lse') +

@@ -101,7 +101,7 @@ static ndp_status add_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_vie
     return shape(attr, (ndp_view[]){in[0], in[2]}, &out[1]);
 }
 
-/* Both summands have the gradient of the sum; the one that arrives at s beside y's is added inside rmsnorm_dx. */
+/* Both summands have the gradient of the sum; a gradient that arrives at s itself is added inside rmsnorm_dx. */
 static ndp_status add_backward(ndp_bwd *b) {
     int at_s = b->grad_out(b, 0), at_y = b->grad_out(b, 1), given = -1;
     if (at_y < 0) {

@@ -1,3 +1,4 @@
+/* Rows of the head: views of the operands of its products, chunks of a call, and results that need no product. */
 #include "ops/xent_rows.h"
 
 #include "ops/shape.h"

@@ -26,7 +26,7 @@ ndp_xent_operands ndp_xent_operands_of(const ndp_xent_rows *r, ndp_xent_product 
 ndp_status ndp_xent_check(const char *op, const ndp_op_attr *attr, const ndp_view *x, const ndp_view *w,
                           const ndp_view *labels);
 
-/* Where the dlogits of bf16 operands lie on the cpu: in the fp32 logits, each row at the start of its row. */
+/* Where dlogits of bf16 operands are on the cpu: in the fp32 logits, each row at the start of its row. */
 ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type);
 
 /* Rows without labels cost nothing: their results are cleared. */

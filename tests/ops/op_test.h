@@ -1,4 +1,4 @@
-/* What tests of ops share: operands with padding behind each row, running an op on a device, and a backward that runs
+/* What tests of ops share: operands with padding after each row, running an op on a device, and a backward that runs
  * at once: an ndp_bwd whose values are matrices. */
 #ifndef NDP_TESTS_OP_TEST_H
 #define NDP_TESTS_OP_TEST_H
@@ -15,7 +15,7 @@
 #include <cmocka.h>
 #include <unistd.h>
 
-enum { PAD = 3 };         /* elements behind each row, which nobody may touch */
+enum { PAD = 3 };         /* elements after each row, which no kernel may touch */
 #define PAD_VALUE 12345.0 /* exact in every type here (bf16 rounds it; see pad_value) */
 
 static inline double pad_value(ndp_dtype t) { return t == NDP_BF16 ? 12352.0 : PAD_VALUE; }

@@ -32,7 +32,7 @@ typedef struct problem {
     ndp_view v[TENSORS];
 } problem;
 
-enum { GUARD = 3 }; /* columns behind each row: a piece of a wider tensor, which nobody may write */
+enum { GUARD = 3 }; /* columns after each row: part of a wider tensor, which no kernel may write */
 static const double GUARD_VALUE = 7;
 
 static ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
@@ -416,8 +416,8 @@ static void keys_on_both_sides_are_not_seen(void **state) {
     }
 }
 
-/* A cache holds anything behind the last token. */
-static void keys_that_nobody_sees_may_be_nan(void **state) {
+/* A cache holds anything after the last token. */
+static void keys_that_no_query_sees_may_be_nan(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
         setenv("NDP_ISA", all_isa[i / 2], 1);
@@ -497,7 +497,7 @@ static void split_sums_are_others(void **state) {
     }
 }
 
-/* An output that nobody asked for changes nothing in the others. */
+/* An absent output changes nothing in the others. */
 static void outputs_may_be_absent(void **state) {
     (void)state;
     spec x = {100, 100, 4, 2, 16, 0, DOCUMENTS, NDP_BF16, 0};
@@ -546,8 +546,8 @@ static void assert_rounds_to(const ndp_view *wide, const ndp_view *narrow) {
         }
 }
 
-/* o, do, dq, dk, dv in fp32 beside bf16 q, k, v, all and each alone: the numbers that bf16 ones are rounded from. */
-static void wide_beside_bf16(void **state) {
+/* o, do, dq, dk, dv in fp32 with q, k, v in bf16, all and each alone: the numbers that bf16 ones are rounded from. */
+static void wide_with_bf16(void **state) {
     (void)state;
     static const int sets[][6] = {
         {O, D_O, DQ, DK, DV, TENSORS}, {O, TENSORS}, {D_O, TENSORS}, {DQ, TENSORS}, {DK, TENSORS}, {DV, TENSORS}};
@@ -735,7 +735,7 @@ static void shapes_that_do_not_fit(void **state) {
         bad[i].dtype = NDP_BF16;
         assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
     }
-    /* o and do may be wide beside bf16, dk and dv are with wide_grad */
+    /* o and do may be wide with bf16, dk and dv are with wide_grad */
     ndp_view wide = {NULL, NDP_F32, 5, 32, 32}, narrow = {NULL, NDP_BF16, 5, 32, 32}, kv = {NULL, NDP_BF16, 6, 16, 16};
     ndp_view lse = {NULL, NDP_F32, 5, 4, 4}, grads[3];
     ndp_view bwd[] = {wide, narrow, kv, kv, wide, lse, good[3], good[4], good[5]};
@@ -759,12 +759,12 @@ int main(void) {
         cmocka_unit_test(capped_scores),
         cmocka_unit_test(rows_that_see_nothing),
         cmocka_unit_test(keys_on_both_sides_are_not_seen),
-        cmocka_unit_test(keys_that_nobody_sees_may_be_nan),
+        cmocka_unit_test(keys_that_no_query_sees_may_be_nan),
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(threads_do_not_change_a_bit),
         cmocka_unit_test(split_sums_are_others),
         cmocka_unit_test(outputs_may_be_absent),
-        cmocka_unit_test(wide_beside_bf16),
+        cmocka_unit_test(wide_with_bf16),
         cmocka_unit_test(wide_gradient_of_o),
         cmocka_unit_test(halves_merge),
         cmocka_unit_test(merging_rows_that_see_nothing),

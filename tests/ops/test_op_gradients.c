@@ -360,7 +360,7 @@ static void xent_passes_its_dx(void **state) {
     assert_int_equal(e.grads[1], -1);
 }
 
-/* The rules must not ask for what nobody wants, nor act where nothing flows in. */
+/* The rules must not make gradients that are not wanted, nor act where none arrives. */
 static void nothing_flows_nothing_made(void **state) {
     (void)state;
     const ndp_op *ops[] = {&ndp_op_embedding, &ndp_op_linear,      &ndp_op_rmsnorm,     &ndp_op_add_rmsnorm,

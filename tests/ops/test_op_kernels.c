@@ -1,7 +1,7 @@
 /* Every cpu kernel against ref: fp32 and bf16, odd sizes, padded rows, 1 to 3 threads with equal bits, sums split or
  * not, accumulation, absent operands; with all instruction sets of this CPU, then with each lower NDP_ISA. */
 #include "op_test.h"
-#include "ops/cpu/vector.h"
+#include "ops/cpu/cpu_vector.h"
 
 typedef struct kernel_case {
     const ndp_op *op;
@@ -51,7 +51,7 @@ static void compare(const kernel_case *k, const ndp_view *out, const ndp_view *e
             continue;
         double far = distance(&out[o], &expected[o]), allowed = out[o].dtype == NDP_BF16 ? 4e-3 : 1e-6;
         if (t == NDP_BF16 && (k->op == &ndp_op_xent || k->op == &ndp_op_xent_grad || k->op == &ndp_op_add_rmsnorm))
-            allowed = 4e-3; /* fp32 results behind values that are rounded to bf16 on the way */
+            allowed = 4e-3; /* fp32 results of values that are rounded to bf16 on the way */
         if (!(far <= allowed))
             fail_msg("%s, output %d, %s, [%lld,%lld], %d threads: off by %g", k->op->name, o, ndp_dtype_name(t),
                      (long long)out[o].rows, (long long)out[o].cols, threads, far);
@@ -201,7 +201,7 @@ static void linear_kernels_wide(void **state) {
     }
 }
 
-/* The earlier gradient may already lie in the output. */
+/* The earlier gradient may already be in the output. */
 static void linear_dx_in_place(void **state) {
     (void)state;
     ndp_view in[3] = {some(5, 7, 1), some(7, 9, 2), some(5, 9, 3)}, out[1], apart[1] = {matrix(NDP_F32, 5, 9)};
@@ -564,7 +564,7 @@ static void add_into(const ndp_view *sum, const ndp_view *x, int64_t first_row) 
             ndp_view_set(sum, first_row + r, c, ndp_view_get(sum, first_row + r, c) + ndp_view_get(x, r, c));
 }
 
-/* A vocabulary of 97 with 3 columns of padding behind, in slices whose last `pad` columns are padding, too. */
+/* A vocabulary of 97 and 3 columns of padding, in slices whose last `pad` columns are padding, too. */
 typedef struct slicing {
     int parts;
     int64_t vocab[4], pad[4];
@@ -696,7 +696,7 @@ static void cache_and_sum(void **state) {
         }
 }
 
-/* What does not fit is told before anything runs. */
+/* Shapes that do not fit are refused before anything runs. */
 static void shape_rules_refuse(void **state) {
     (void)state;
     ndp_op_attr attr = {.heads = 2, .head_dim = 4, .parts = 2, .vocab = 10};
@@ -777,19 +777,31 @@ static void split_sums_are_others(void **state) {
     }
 }
 
-/* What a pass may do with an op that it does not know follows from its rule for rows, which has no default. */
-static void every_op_says_what_it_does_with_rows(void **state) {
+/* The tables that are made from the list agree with it. */
+static void the_list_of_ops(void **state) {
     (void)state;
-#define CHECK_RULE(name)                                                                                               \
-    if (ndp_op_##name.rows < NDP_ROWS_ALIKE || ndp_op_##name.rows > NDP_ROWS_SUMMED)                                   \
-        fail_msg("op %s has no rule for its rows", #name);
-    NDP_OPS(CHECK_RULE)
-#undef CHECK_RULE
+    for (int i = 0; i < NDP_OP_COUNT; i++) {
+        const ndp_op *op = ndp_all_ops[i];
+        ndp_op_kind kind = ndp_op_kinds[i];
+        bool runs = kind != NDP_KIND_COLLECTIVE && kind != NDP_KIND_MARK;
+        assert_int_equal(op->id, i);
+        /* What a pass may do with an op that it does not know: there is no default. */
+        assert_in_range(op->rows, NDP_ROWS_ALIKE, NDP_ROWS_SUMMED);
+        assert_int_equal(op->collective != NDP_LOCAL, kind == NDP_KIND_COLLECTIVE);
+        assert_true(kind == NDP_KIND_MARK || op->cost);
+        for (int d = 0; d < NDP_COUNT(devices); d++)
+            assert_int_equal(devices[d]->kernels[i] != NULL, runs);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(op->name, ndp_all_ops[j]->name);
+    }
+    for (int d = 0; d < NDP_COUNT(devices); d++)
+        assert_ptr_equal(ndp_device_find(devices[d]->name), devices[d]);
+    assert_false(ndp_device_find("null")->executes);
+    assert_null(ndp_device_find("none"));
 }
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(every_op_says_what_it_does_with_rows),
         cmocka_unit_test(exponential),
         cmocka_unit_test(embedding_kernels),
         cmocka_unit_test(linear_kernels),
@@ -804,6 +816,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(xent_kernels),
         cmocka_unit_test(linear_kernels_wide),
         cmocka_unit_test(add_in_place),
+        cmocka_unit_test(the_list_of_ops),
         cmocka_unit_test(copy_of_integers),
         cmocka_unit_test(copy_and_add),
         cmocka_unit_test(heads_kernels),

@@ -1,12 +1,20 @@
-/* Attention on the cpu: lays a call out (see attention_task.h) and runs its tasks on the threads. */
+/* attention, attention_bwd: cuts a call into tasks (cpu_attention_task.h) and runs them on the threads.
+ *
+ * A call runs in phases, with a barrier between them:
+ *   survey     one thread: key positions are copied; which positions each key block spans and each task sees
+ *   backward   sums of dk and dv are cleared; a wide dO is rounded for kernels that multiply bf16
+ *   pack       key blocks that some task sees are put into the order that products read (bf16 kernels only)
+ *   tasks      threads take the next task from a counter. Tasks skip key blocks that their rows do not see
+ *   backward   sums of dk and dv that are not fp32 in place are stored, rounded once
+ * The tasks themselves are in cpu_attention_kernel.h and cpu_attention_bf16.h, compiled per instruction set. */
 #include "base/cpu.h"
-#include "ops/cpu/attention_task.h"
+#include "ops/cpu/cpu_attention_task.h"
 #include "ops/cpu/cpu_kernels.h"
 
 #include <math.h>
 #include <omp.h>
 
-enum { MIN_TASKS = 32 }; /* of a call, where it is long enough, so that they balance on some threads */
+enum { MIN_TASKS = 32 }; /* of a call, if it is long enough: they balance on a few threads */
 
 /* What the scratch memory of a call holds, by byte offset; each part is 64-byte aligned. */
 typedef struct layout {
@@ -24,12 +32,12 @@ static bool needs_sum(const ndp_view *grad) { return grad->rows > 0 && grad->dty
 
 static int64_t elements(const ndp_view *v) { return v->rows * v->cols; }
 
-/* Some multiply bf16: gradients stored wide are rounded first, so that all that is made of them agrees. */
+/* Some kernels multiply bf16: a gradient stored wide is rounded first, so that everything computed from it agrees. */
 static bool needs_rounding(const ndp_att *a, const ndp_view *d_o) {
     return (a->kernels == &ndp_att_amx || a->kernels == &ndp_att_avx512bf16) && d_o->dtype != NDP_BF16;
 }
 
-/* In bf16 as products of bf16 are made: by its instructions only where they are faster than fp32's. */
+/* bf16 is multiplied by its own instructions only where these are faster than those of fp32. */
 static const ndp_att_kernels *choose(ndp_dtype dtype, float scale) {
     ndp_bf16_way way = dtype == NDP_BF16 && scale > 0 ? ndp_cpu_bf16_way() : NDP_BF16_WIDENED;
     if (way == NDP_BF16_TILES)
@@ -61,7 +69,7 @@ static ndp_att describe(const ndp_op_call *c, const ndp_view *q, const ndp_view 
     return a;
 }
 
-/* The whole team or nobody: OpenMP makes a new team, and so allocates, whenever its size changes. */
+/* All threads or one: OpenMP makes a new team, and so allocates, whenever its size changes. */
 static int team(const ndp_op_call *c, const ndp_att *a) {
     return c->exec->threads > 1 && a->tasks * a->kv_heads > 1 ? c->exec->threads : 1;
 }
@@ -118,17 +126,17 @@ static void survey(ndp_att *a, const ndp_view *k_pos, char *scratch, const layou
 }
 
 /* What the threads of a call share. */
-typedef struct run {
+typedef struct attention_run {
     ndp_att att;
     ndp_view wide_d_o; /* what att.d_o is rounded from */
     const ndp_att_kernel *kernel;
     int64_t next;
     char *work;
     size_t work_bytes;
-} run;
+} attention_run;
 
 /* Packs, then hands out tasks in order, one kv head after the other: its keys and values stay in the cache. */
-static void run_tasks(run *r, int thread) {
+static void run_tasks(attention_run *r, int thread) {
     const ndp_att *a = &r->att;
     if (r->kernel->pack) {
 #pragma omp for schedule(static)
@@ -140,7 +148,7 @@ static void run_tasks(run *r, int thread) {
         r->kernel->task(a, (int)(i / a->tasks), i % a->tasks, r->work + (size_t)thread * r->work_bytes);
 }
 
-static void on_team(int threads, void (*body)(run *, int thread), run *r) {
+static void on_team(int threads, void (*body)(attention_run *, int thread), attention_run *r) {
     if (threads == 1) {
         body(r, 0);
         return;
@@ -171,7 +179,7 @@ static ndp_status run_forward(const ndp_op_call *c) {
     a.lse = c->out[1];
     char *scratch = c->scratch;
     survey(&a, &c->in[5], scratch, &l);
-    run r = {.att = a, .kernel = &a.kernels->forward, .work = scratch + l.work, .work_bytes = l.work_bytes};
+    attention_run r = {.att = a, .kernel = &a.kernels->forward, .work = scratch + l.work, .work_bytes = l.work_bytes};
     on_team(team(c, &a), run_tasks, &r);
     return NDP_OK;
 }
@@ -191,7 +199,7 @@ static void clear_row(const ndp_view *v, int64_t row) {
         memset((float *)v->data + row * v->ld, 0, (size_t)v->cols * sizeof(float));
 }
 
-static void backward_body(run *r, int thread) {
+static void backward_body(attention_run *r, int thread) {
     const ndp_att *a = &r->att;
     const ndp_view *wide = &r->wide_d_o;
 #pragma omp for schedule(static)
@@ -234,7 +242,7 @@ static ndp_status run_backward(const ndp_op_call *c) {
     a.done = (int *)(scratch + l.done);
     survey(&a, &c->in[8], scratch, &l);
     memset(a.done, 0, (size_t)(a.kv_heads * a.key_blocks) * sizeof *a.done);
-    run r = {.att = a, .kernel = &a.kernels->backward, .work = scratch + l.work, .work_bytes = l.work_bytes};
+    attention_run r = {.att = a, .kernel = &a.kernels->backward, .work = scratch + l.work, .work_bytes = l.work_bytes};
     if (needs_rounding(&a, &c->in[0])) {
         r.wide_d_o = c->in[0];
         r.att.d_o = (ndp_view){scratch + l.d_o, NDP_BF16, a.d_o.rows, a.d_o.cols, a.d_o.cols};

@@ -1,5 +1,14 @@
+/* Plans of matrix products, and running them.
+ *
+ * A plan is made for a shape and never changes. It is found by the shape, byte for byte, in one cache of the process,
+ * whose lock is held while a plan is looked up or made, and while a context is taken or returned. There are four kinds:
+ *   one of our kernels       where the processor has the instructions: needs nothing but scratch memory
+ *   a oneDNN primitive       elsewhere. One execution needs a context of its own, so a plan keeps a list of idle ones
+ *   a split product          two plans, for two parts of k, with fp32 results that are added (NDP_SUMS_SPLIT)
+ *   a widened product        bf16 below AVX-512: a plan in fp32, for operands that are converted first
+ * The kernels of linear and xent make plans in `prepare`, so that no step makes one. */
 #include "base/cpu.h"
-#include "ops/cpu/gemm_kernel.h"
+#include "ops/cpu/cpu_gemm_kernel.h"
 
 #include <omp.h>
 #include <oneapi/dnnl/dnnl.h>
@@ -9,7 +18,7 @@
 
 enum { A, B, C, SCRATCH, OPERANDS };
 
-/* What one execution needs for itself; kept for the next one, since oneDNN allocates to make it. */
+/* What one execution needs for itself; kept for the next one, because oneDNN allocates memory to make it. */
 typedef struct context {
     dnnl_stream_t stream;
     dnnl_memory_t memory[OPERANDS];
@@ -23,7 +32,7 @@ struct ndp_gemm {
     const ndp_gemm_kernel *kernel; /* ours; NULL: oneDNN's, which needs: */
     dnnl_primitive_t primitive;
     dnnl_memory_desc_t md[OPERANDS];
-    context **idle; /* a plan has at least one context: who finds none waits */
+    context **idle; /* a plan has at least one context; an execution that finds none idle waits */
     UT_hash_handle hh;
 };
 
@@ -35,8 +44,8 @@ static struct {
     dnnl_engine_t engine;
 } cache = {.lock = PTHREAD_MUTEX_INITIALIZER, .returned = PTHREAD_COND_INITIALIZER};
 
-/* In TSan builds: what the library, vectors under masks and tiles read and write, unseen. Sizes are signed as gcc
- * declares these built in. */
+/* In TSan builds: reports the memory that the library, masked vectors and tiles access, which TSan does not see. Sizes
+ * are signed as gcc declares these built in. */
 void __tsan_read_range(void *address, long size) __attribute__((weak));
 void __tsan_write_range(void *address, long size) __attribute__((weak));
 
@@ -263,10 +272,10 @@ ndp_status ndp_gemm_plan(const ndp_gemm_shape *shape, const ndp_gemm **out) {
 size_t ndp_gemm_scratch(const ndp_gemm *plan) { return plan->scratch_bytes; }
 
 /* Rows of a matrix as stored. */
-static void announce(void (*tell)(void *, long), const void *p, int64_t rows, int64_t cols, int64_t ld, ndp_dtype t) {
+static void announce(void (*report)(void *, long), const void *p, int64_t rows, int64_t cols, int64_t ld, ndp_dtype t) {
     size_t size = ndp_dtype_size(t);
-    for (int64_t r = 0; tell && r < rows; r++)
-        tell((char *)p + (size_t)(r * ld) * size, (long)cols * (long)size);
+    for (int64_t r = 0; report && r < rows; r++)
+        report((char *)p + (size_t)(r * ld) * size, (long)cols * (long)size);
 }
 
 static context *take_context(const ndp_gemm *g) {

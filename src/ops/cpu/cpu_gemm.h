@@ -1,4 +1,4 @@
-/* All matrix products of the cpu backend go through here: to our own kernels where the processor has AVX-512 (fp32),
+/* All matrix products of the device `cpu` go through here: to our own kernels where the processor has AVX-512 (fp32),
  * and tiles or dpbf16ps (bf16), else to oneDNN. Plans are cached by (shape, layouts, types, beta, threads, split), made
  * in the build phase and shared by the ranks of a process; memories, streams and scratchpads are not. Our own kernels
  * allocate nothing, and their bits do not depend on the number of threads. */

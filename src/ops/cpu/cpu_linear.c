@@ -1,5 +1,5 @@
-/* linear, linear_dx and linear_dw. The products go to cpu_gemm.h; what is added to a product (a bias, an earlier
- * gradient) is put into its output first, so that the sum is rounded once. */
+/* linear, linear_dx and linear_dw. The products are cpu_gemm.h's. An addend (a bias, an earlier gradient) is written to
+ * the output first and the product accumulates, so that the sum is rounded once. */
 #include "ops/cpu/cpu_gemm.h"
 #include "ops/cpu/cpu_rows.h"
 #include "ops/linear.h"

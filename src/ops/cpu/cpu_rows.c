@@ -11,7 +11,7 @@ const ndp_row_kernels *ndp_rows_best(void) {
     return ndp_cpu_has_avx512() ? &avx512 : &generic;
 }
 
-/* The whole team or nobody: OpenMP makes a new team, and so allocates, whenever its size changes. */
+/* All threads or one: OpenMP makes a new team, and so allocates, whenever its size changes. */
 ndp_status ndp_rows_run(const ndp_op_call *call, int64_t pieces, ndp_range_kernel kernel) {
     int threads = call->exec->threads;
     if (threads <= 1 || pieces <= 1) {

@@ -9,7 +9,7 @@ enum { B_DO, B_Q, B_K, B_V, B_O, B_LSE, B_Q_POS, B_Q_LOW, B_K_POS };
 /* Two rows of head_dim. */
 static size_t scratch(const ndp_op_call *c) { return 2 * sizeof(double) * (size_t)c->attr->head_dim; }
 
-/* The operands that decide who sees whom and how strongly. */
+/* The operands that decide which key a query sees, and its score. */
 typedef struct ref_scores {
     const ndp_op_attr *attr;
     const ndp_view *q, *k, *q_pos, *q_low, *k_pos;

@@ -1,4 +1,4 @@
-/* xent, xent_logits, xent_grad. */
+/* xent, xent_logits, xent_grad: the products of ref_gemm.h, and the softmax of one row at a time between them. */
 #include "ops/ref/ref_gemm.h"
 #include "ops/ref/ref_kernels.h"
 #include "ops/xent_rows.h"

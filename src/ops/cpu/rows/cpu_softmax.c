@@ -61,7 +61,8 @@ NDP_INLINE row_stats stats_of(const ndp_op_attr *a, float *x, int64_t label, boo
     return s;
 }
 
-/* The gradient may be bf16 in the place of the fp32 logits: it goes over the stack, always behind the reads. */
+/* The gradient may be bf16 in the place of the fp32 logits: it goes through a buffer on the stack, and writes never
+ * overtake reads. */
 static void scale_row(int64_t n, const float *x, float factor, ndp_dtype type, void *out) {
     enum { BLOCK = 256 };
     uint16_t block[BLOCK];

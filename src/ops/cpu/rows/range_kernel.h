@@ -7,7 +7,7 @@
 #define NDP_OPS_CPU_ROWS_RANGE_KERNEL_H
 
 #include "ops/cpu/cpu_rows.h"
-#include "ops/cpu/vector.h"
+#include "ops/cpu/cpu_vector.h"
 
 #define NDP_RANGE_NAME_OF(op, isa) ndp_cpu_##op##_##isa
 #define NDP_RANGE_NAME(op, isa) NDP_RANGE_NAME_OF(op, isa)

@@ -1,14 +1,14 @@
-/* Matrix products of fp32 in AVX-512: a step is one k (see gemm_panels.h). */
-#include "ops/cpu/gemm_block.h"
-#include "ops/cpu/gemm_kernel.h"
+/* Matrix products of fp32 in AVX-512: a step is one k (see cpu_gemm_panels.h). */
+#include "ops/cpu/cpu_gemm_block.h"
+#include "ops/cpu/cpu_gemm_kernel.h"
 
-typedef float number;
+#define NUMBER float
 
 enum { DEPTH = 1 };
 
-static inline __m512 load_steps(const number *from, int64_t k) { return _mm512_maskz_loadu_ps(lanes(k), from); }
+static inline __m512 load_steps(const NUMBER *from, int64_t k) { return _mm512_maskz_loadu_ps(lanes(k), from); }
 
-static inline __m512 load_step(const number *from, int64_t ld, int64_t k, __mmask16 kept) {
+static inline __m512 load_step(const NUMBER *from, int64_t ld, int64_t k, __mmask16 kept) {
     (void)ld, (void)k;
     return _mm512_maskz_loadu_ps(kept, from);
 }
@@ -25,6 +25,6 @@ static inline void put_sums(void *c, ndp_dtype type, __mmask16 left, __mmask16 r
     put_fp32(c, left, right, x);
 }
 
-#include "ops/cpu/gemm_panels.h"
+#include "ops/cpu/cpu_gemm_panels.h"
 
 const ndp_gemm_kernel ndp_sgemm_avx512 = {scratch_bytes, run};

@@ -1,10 +1,10 @@
 /* What the kernels of attention tasks share, whatever they multiply with: rows in and out of memory, the rows of a
  * block, the keys they see, the order in which tasks add to dk and dv. Needs LANES and the vectors of
- * attention_vector.h. */
-#ifndef NDP_OPS_CPU_ATTENTION_BLOCK_H
-#define NDP_OPS_CPU_ATTENTION_BLOCK_H
+ * cpu_attention_vector.h. */
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_BLOCK_H
+#define NDP_OPS_CPU_CPU_ATTENTION_BLOCK_H
 
-#include "ops/cpu/attention_task.h"
+#include "ops/cpu/cpu_attention_task.h"
 
 #include <sched.h>
 

@@ -12,9 +12,11 @@
  *
  * Part: so short that a strip's and a panel's stay in the L1 cache. Between parts of k the sums of a strip wait in
  * scratch memory, in fp32, and so do those of a bf16 C between blocks of k. Every element is one sum over k in order,
- * whatever the blocks and the threads, which share out rows and columns, each with buffers of its own. */
-#include "ops/cpu/gemm_block.h"
-#include "ops/cpu/gemm_kernel.h"
+ * whatever the blocks and the threads, which divide rows and columns among them; each has buffers of its own.
+ *
+ * cpu_gemm.c calls the kernel where tiles are the fastest way to multiply bf16 (ndp_cpu_bf16_way). */
+#include "ops/cpu/cpu_gemm_block.h"
+#include "ops/cpu/cpu_gemm_kernel.h"
 
 #include <omp.h>
 
@@ -29,54 +31,52 @@ enum {
     GROUP = 18 * STRIP, /* columns of B packed at a time */
     CHUNK = 3 * GROUP,
     PIECE = 512 * 1024, /* elements of A: 1 MiB */
-    AHEAD = 128,        /* elements of a row, worth asking for early */
+    AHEAD = 128,        /* elements of a row, prefetched */
 };
 
-typedef uint16_t bf16;
-
 /* How a product of at most m rows and n columns is cut, and the bytes of its buffers: multiples of 64. */
-typedef struct plan {
+typedef struct amx_plan {
     int64_t rows, cols, k, k_part; /* of a piece, chunk, block and part; k's are multiples of DEPTH */
     bool wide_sums;                /* of the whole piece and chunk, not of one strip */
     bool keeps_b;                  /* packed, for the next piece */
     size_t a_bytes, b_bytes, sums_bytes;
-} plan;
+} amx_plan;
 
-static plan plan_of(const ndp_gemm_shape *s) {
-    plan p = {.k = round_up(equal_block(s->k, K_BLOCK), DEPTH), .cols = smaller(CHUNK, round_up(s->n, STRIP))};
+static amx_plan plan_of(const ndp_gemm_shape *s) {
+    amx_plan p = {.k = round_up(equal_block(s->k, K_BLOCK), DEPTH), .cols = smaller(CHUNK, round_up(s->n, STRIP))};
     p.k_part = round_up(equal_block(p.k, K_PART), DEPTH);
     p.rows = round_up(equal_block(s->m, PIECE / p.k), PANEL);
     p.wide_sums = s->c == NDP_BF16 && s->k > p.k;
     p.keeps_b = s->m > p.rows && s->k <= p.k;
-    p.a_bytes = (size_t)(p.rows * p.k) * sizeof(bf16);
-    p.b_bytes = (size_t)((p.keeps_b ? p.cols : smaller(p.cols, GROUP)) * p.k) * sizeof(bf16);
+    p.a_bytes = (size_t)(p.rows * p.k) * sizeof(uint16_t);
+    p.b_bytes = (size_t)((p.keeps_b ? p.cols : smaller(p.cols, GROUP)) * p.k) * sizeof(uint16_t);
     p.sums_bytes = (size_t)(p.rows * (p.wide_sums ? p.cols : STRIP)) * sizeof(float);
     return p;
 }
 
-static size_t thread_bytes(const plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
+static size_t thread_bytes(const amx_plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
 
 static size_t scratch_bytes(const ndp_gemm_shape *s) {
-    plan p = plan_of(s);
+    amx_plan p = plan_of(s);
     return (size_t)s->threads * thread_bytes(&p);
 }
 
 /* Packing ---------------------------------------------------------------------------------------------------------- */
 
 /* A, or B, as stored: [size][k] or [k][size]. */
-typedef struct operand {
-    const bf16 *data;
+typedef struct amx_operand {
+    const uint16_t *data;
     int64_t ld, size, k;
     bool k_first; /* [k][size] */
     bool paired;  /* B */
-} operand;
+} amx_operand;
 
 /* Sixteen rows or columns from i on, 32 k's from p on, become a tile. */
-static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
+static void pack_tile(const amx_operand *x, int64_t i, int64_t p, uint16_t *to) {
     const int64_t ahead = x->k_first ? AHEAD : TILE * x->ld; /* elements to a later tile's */
     __m512 r[LANES];
     if (x->k_first) {
-        const bf16 *from = x->data + p * x->ld + i;
+        const uint16_t *from = x->data + p * x->ld + i;
         __mmask16 kept = lanes(x->size - i);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++, from += 2 * x->ld) {
@@ -85,7 +85,7 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
             r[j] = load_paired(from, p + 2 * j < x->k ? kept : 0, from + x->ld, p + 2 * j + 1 < x->k ? kept : 0);
         }
     } else {
-        const bf16 *from = x->data + i * x->ld + p;
+        const uint16_t *from = x->data + i * x->ld + p;
         __mmask32 kept = halves(x->k - p);
 #pragma GCC unroll 16
         for (int j = 0; j < LANES; j++, from += x->ld) {
@@ -101,9 +101,9 @@ static void pack_tile(const operand *x, int64_t i, int64_t p, bf16 *to) {
 }
 
 /* Rows or columns first .. first+n-1, 32 k's per step from p on, become panels or strips. */
-static void pack_part(const operand *x, int64_t first, int64_t n, int64_t p, int64_t steps, bf16 *to) {
+static void pack_part(const amx_operand *x, int64_t first, int64_t n, int64_t p, int64_t steps, uint16_t *to) {
     int64_t tiles = round_up(n, PANEL) / TILE;
-    if (x->k_first) /* reads along rows, as memory lies */
+    if (x->k_first) /* reads along rows, in the order of memory */
         for (int64_t l = 0; l < steps; l++)
             for (int64_t i = 0; i < tiles; i++)
                 pack_tile(x, first + i * TILE, p + l * DEPTH, to + (i / 2 * steps * 2 + l * 2 + i % 2) * TILE_SIZE);
@@ -114,7 +114,7 @@ static void pack_part(const operand *x, int64_t first, int64_t n, int64_t p, int
 }
 
 /* Part by part. */
-static void pack(const operand *x, range i, range k, int64_t k_part, bf16 *to) {
+static void pack(const amx_operand *x, range i, range k, int64_t k_part, uint16_t *to) {
     int64_t n = i.last - i.first, size = round_up(n, PANEL);
     for (int64_t p = k.first; p < k.last; p += k_part)
         pack_part(x, i.first, n, p, round_up(smaller(k_part, k.last - p), DEPTH) / DEPTH, to + (p - k.first) * size);
@@ -132,10 +132,10 @@ static void tiles_begin(void) {
 }
 
 /* [PANEL][STRIP] sums in memory; ld in floats. NULL: zeros. */
-typedef struct place {
+typedef struct amx_place {
     float *at;
     int64_t ld;
-} place;
+} amx_place;
 
 /* The rows of a block of C, `stride` bytes apart, of two cache lines each. */
 typedef struct lines {
@@ -144,7 +144,7 @@ typedef struct lines {
 } lines;
 
 /* to = from + panel x strip, both of `steps` times 32 k's. Meanwhile asks for the lines of the `next` block of C. */
-static void multiply(int64_t steps, const bf16 *a, const bf16 *b, place from, place to, lines next) {
+static void multiply(int64_t steps, const uint16_t *a, const uint16_t *b, amx_place from, amx_place to, lines next) {
     int64_t row = from.ld * (int64_t)sizeof(float), asks = (next.rows + steps - 1) / steps, asked = 0;
     __asm__ volatile("" ::: "memory"); /* gcc does not know that tile loads read memory */
     if (from.at) {
@@ -185,7 +185,7 @@ static void fetch(const ndp_gemm_shape *s, const char *c, int64_t rows, int64_t 
     for (int64_t i = 0; i < rows; i++, t += STRIP)
         put_fp32(t, 0xffff, 0xffff,
                  s->c == NDP_F32 ? get_fp32((const float *)c + i * s->ldc, left, right)
-                                 : get_bf16((const bf16 *)c + i * s->ldc, left, right));
+                                 : get_bf16((const uint16_t *)c + i * s->ldc, left, right));
 }
 
 /* Sixteen numbers; whole cache lines go past the caches, which C would fill before anybody reads it. */
@@ -204,7 +204,7 @@ static void give(const ndp_gemm_shape *s, const float *t, char *c, int64_t rows,
             put((float *)c + i * s->ldc, left, low);
             put((float *)c + i * s->ldc + LANES, right, high);
         } else {
-            bf16 *to = (bf16 *)c + i * s->ldc;
+            uint16_t *to = (uint16_t *)c + i * s->ldc;
             __m512 both = (__m512)_mm512_cvtne2ps_pbh(high, low);
             if (cols >= STRIP)
                 put(to, 0xffff, both);
@@ -215,18 +215,18 @@ static void give(const ndp_gemm_shape *s, const float *t, char *c, int64_t rows,
 }
 
 /* A part of k: its place in its sum. */
-typedef struct stage {
+typedef struct amx_stage {
     int64_t steps;
     bool first, last; /* from C; to C */
     bool add;         /* the first: C counts */
-} stage;
+} amx_stage;
 
 /* One block of C, of which rows x cols are real; `sums` waits between parts of k. */
-static void block(const ndp_gemm_shape *s, stage k, const bf16 *a, const bf16 *b, char *c, int64_t rows, int64_t cols,
-                  float *sums) {
+static void block(const ndp_gemm_shape *s, amx_stage k, const uint16_t *a, const uint16_t *b, char *c, int64_t rows,
+                  int64_t cols, float *sums) {
     bool direct = s->c == NDP_F32 && k.add && rows >= PANEL && cols >= STRIP;
-    place wait = {sums, STRIP}, home = direct ? (place){(float *)c, s->ldc} : wait;
-    place from = !k.first ? wait : k.add ? home : (place){NULL, 0};
+    amx_place wait = {sums, STRIP}, home = direct ? (amx_place){(float *)c, s->ldc} : wait;
+    amx_place from = !k.first ? wait : k.add ? home : (amx_place){NULL, 0};
     int64_t c_row = s->ldc * (int64_t)ndp_dtype_size(s->c);
     lines next = {c + PANEL * c_row, c_row, direct && (k.first || k.last) ? smaller(rows - PANEL, PANEL) : 0};
     if (k.first && k.add && !direct)
@@ -238,34 +238,34 @@ static void block(const ndp_gemm_shape *s, stage k, const bf16 *a, const bf16 *b
 
 /* Threads ---------------------------------------------------------------------------------------------------------- */
 
-typedef struct job {
+typedef struct amx_job {
     const ndp_gemm_shape *shape;
-    plan plan;
-    operand a, b;
+    amx_plan plan;
+    amx_operand a, b;
     char *c;
-    bf16 *packed_a, *packed_b;
+    uint16_t *packed_a, *packed_b;
     float *sums;
-} job;
+} amx_job;
 
 /* A piece, a group of columns, a block of k. */
 typedef struct task {
     range m, n, k;
     int64_t rows, cols; /* of them as packed */
-    const bf16 *b;
+    const uint16_t *b;
 } task;
 
 /* The strip of the columns from `col` on: part by part of k, all blocks of C. */
-static void run_strip(const job *j, const task *w, int64_t col, float *sums) {
+static void run_strip(const amx_job *j, const task *w, int64_t col, float *sums) {
     const ndp_gemm_shape *s = j->shape;
     bool wide = j->plan.wide_sums;
     for (int64_t p = w->k.first; p < w->k.last; p += j->plan.k_part) {
         int64_t depth = round_up(smaller(j->plan.k_part, w->k.last - p), DEPTH), before = p - w->k.first;
-        const bf16 *a = j->packed_a + before * w->rows;
-        const bf16 *b = w->b + before * w->cols + (col - w->n.first) * depth;
-        stage at = {.steps = depth / DEPTH,
-                    .first = wide ? p == 0 : p == w->k.first,
-                    .last = p + depth >= (wide ? s->k : w->k.last),
-                    .add = s->accumulate || (!wide && w->k.first > 0)};
+        const uint16_t *a = j->packed_a + before * w->rows;
+        const uint16_t *b = w->b + before * w->cols + (col - w->n.first) * depth;
+        amx_stage at = {.steps = depth / DEPTH,
+                        .first = wide ? p == 0 : p == w->k.first,
+                        .last = p + depth >= (wide ? s->k : w->k.last),
+                        .add = s->accumulate || (!wide && w->k.first > 0)};
         for (int64_t i = 0; i < w->rows; i += PANEL)
             block(s, at, a + i * depth, b, j->c + (size_t)((w->m.first + i) * s->ldc + col) * ndp_dtype_size(s->c),
                   w->m.last - w->m.first - i, w->n.last - col, sums + i * STRIP);
@@ -273,13 +273,13 @@ static void run_strip(const job *j, const task *w, int64_t col, float *sums) {
 }
 
 /* A piece, a chunk, a block of k. */
-static void run_block_of_k(const job *j, range m, range n, range k, bool b_is_packed) {
-    const plan *p = &j->plan;
+static void run_block_of_k(const amx_job *j, range m, range n, range k, bool b_is_packed) {
+    const amx_plan *p = &j->plan;
     int64_t rows = round_up(m.last - m.first, PANEL), depth = round_up(k.last - k.first, DEPTH);
     pack(&j->a, m, k, p->k_part, j->packed_a);
     for (int64_t first = n.first; first < n.last; first += GROUP) {
         range group = {first, smaller(n.last, first + GROUP)};
-        bf16 *b = j->packed_b + (p->keeps_b ? (first - n.first) * depth : 0);
+        uint16_t *b = j->packed_b + (p->keeps_b ? (first - n.first) * depth : 0);
         task w = {m, group, k, rows, round_up(group.last - group.first, STRIP), b};
         if (!b_is_packed)
             pack(&j->b, group, k, p->k_part, b);
@@ -288,8 +288,8 @@ static void run_block_of_k(const job *j, range m, range n, range k, bool b_is_pa
     }
 }
 
-static void run_part(const job *j, range m, range n) {
-    const plan *p = &j->plan;
+static void run_part(const amx_job *j, range m, range n) {
+    const amx_plan *p = &j->plan;
     int64_t k = j->shape->k;
     tiles_begin();
     for (int64_t col = n.first; col < n.last; col += p->cols)
@@ -303,24 +303,25 @@ static void run_part(const job *j, range m, range n) {
 }
 
 /* A thread's view of the product, with its part of the scratch memory. */
-static job job_of(const ndp_gemm_shape *s, const bf16 *a, const bf16 *b, void *c, void *scratch, int thread) {
-    plan p = plan_of(s);
+static amx_job job_of(const ndp_gemm_shape *s, const uint16_t *a, const uint16_t *b, void *c, void *scratch,
+                      int thread) {
+    amx_plan p = plan_of(s);
     char *own = (char *)scratch + (size_t)thread * thread_bytes(&p);
-    return (job){
+    return (amx_job){
         .shape = s,
         .plan = p,
         .a = {.data = a, .ld = s->lda, .size = s->m, .k = s->k, .k_first = s->trans_a},
         .b = {.data = b, .ld = s->ldb, .size = s->n, .k = s->k, .k_first = !s->trans_b, .paired = true},
         .c = c,
-        .packed_a = (bf16 *)own,
-        .packed_b = (bf16 *)(own + p.a_bytes),
+        .packed_a = (uint16_t *)own,
+        .packed_b = (uint16_t *)(own + p.a_bytes),
         .sums = (float *)(own + p.a_bytes + p.b_bytes),
     };
 }
 
 static void run(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch) {
     if (s->threads == 1) {
-        job j = job_of(s, a, b, c, scratch, 0);
+        amx_job j = job_of(s, a, b, c, scratch, 0);
         run_part(&j, (range){0, s->m}, (range){0, s->n});
         return;
     }
@@ -328,7 +329,7 @@ static void run(const ndp_gemm_shape *s, const void *a, const void *b, void *c, 
     {
         int threads = omp_get_num_threads(), i = omp_get_thread_num(), r = thread_rows(s, threads);
         int columns = threads / r;
-        job j = job_of(s, a, b, c, scratch, i);
+        amx_job j = job_of(s, a, b, c, scratch, i);
         run_part(&j, part(s->m, PANEL, i / columns, r), part(s->n, STRIP, i % columns, columns));
     }
 }

@@ -1,12 +1,12 @@
-/* The forms in which bf16 matrices are multiplied, and packing them so. For attention_bf16.h.
+/* The forms in which bf16 matrices are multiplied, and packing into them. For cpu_attention_bf16.h.
  *
- * A product is C [rows][cols] fp32 (+)= A [rows][depth] x B [depth][cols] of bf16. A lies in rows; B is "paired": rows
- * 2i and 2i+1 interleaved, so that its row i is [cols][2]: both tiles and dpbf16ps take two numbers of each at a
+ * A product is C [rows][cols] fp32 (+)= A [rows][depth] x B [depth][cols] of bf16. A is stored by rows; B is "paired":
+ * rows 2i and 2i+1 interleaved, so that its row i is [cols][2]: both tiles and dpbf16ps take two numbers of each at a
  * time. */
-#ifndef NDP_OPS_CPU_ATTENTION_PAIRS_H
-#define NDP_OPS_CPU_ATTENTION_PAIRS_H
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_PAIRS_H
+#define NDP_OPS_CPU_CPU_ATTENTION_PAIRS_H
 
-#include "ops/cpu/attention_block.h"
+#include "ops/cpu/cpu_attention_block.h"
 
 enum { DEPTH = 32, STRIP = 32, STRIPS = ROWS / STRIP };
 

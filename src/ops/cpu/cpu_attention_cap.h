@@ -1,9 +1,9 @@
-/* Caps of attention's scores: x becomes c tanh(x / c). Part of attention_kernel.h and attention_bf16.h. */
-#ifndef NDP_OPS_CPU_ATTENTION_CAP_H
-#define NDP_OPS_CPU_ATTENTION_CAP_H
+/* Caps of attention's scores: x becomes c tanh(x / c). Part of cpu_attention_kernel.h and cpu_attention_bf16.h. */
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_CAP_H
+#define NDP_OPS_CPU_CPU_ATTENTION_CAP_H
 
-#include "ops/cpu/attention_block.h"
-#include "ops/cpu/vector.h"
+#include "ops/cpu/cpu_attention_block.h"
+#include "ops/cpu/cpu_vector.h"
 
 /* tanh(x): see ndp_vtanhf. */
 INLINE vf vec_tanh(vf x) {

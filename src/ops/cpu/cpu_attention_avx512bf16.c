@@ -1,7 +1,7 @@
 /* Attention tasks in bf16 by dpbf16ps: sixteen times two multiply-adds, on Zen 4 and 5 at twice the rate of fp32's. */
-#include "ops/cpu/attention_lanes16.h"
+#include "ops/cpu/cpu_attention_lanes16.h"
 
-#include "ops/cpu/attention_pairs.h"
+#include "ops/cpu/cpu_attention_pairs.h"
 
 static void products_begin(void) {}
 static void products_end(void) {}
@@ -52,4 +52,4 @@ static void product(int64_t rows, int64_t cols, int64_t depth, operand a, operan
 }
 
 #define KERNELS ndp_att_avx512bf16
-#include "ops/cpu/attention_bf16.h"
+#include "ops/cpu/cpu_attention_bf16.h"

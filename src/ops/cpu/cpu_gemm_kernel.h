@@ -1,8 +1,8 @@
-/* Our own matrix products: one table an instruction set. cpu_gemm.h chooses between them and oneDNN. They take all
- * storage orders at the speed of the best one, allocate nothing, and their results do not depend on the number of
- * threads. */
-#ifndef NDP_OPS_CPU_GEMM_KERNEL_H
-#define NDP_OPS_CPU_GEMM_KERNEL_H
+/* Our own matrix products: one table an instruction set. cpu_gemm.c chooses between them and oneDNN. All storage
+ * orders are as fast as the best one; the kernels allocate nothing, and their results do not depend on
+ * the number of threads. */
+#ifndef NDP_OPS_CPU_CPU_GEMM_KERNEL_H
+#define NDP_OPS_CPU_CPU_GEMM_KERNEL_H
 
 #include "ops/cpu/cpu_gemm.h"
 

@@ -1,12 +1,13 @@
-/* The tasks of attention (see attention_task.h), compiled once per instruction set by the attention_<isa>.c files.
+/* The tasks of attention (see cpu_attention_task.h), compiled once per instruction set by the cpu_attention_<isa>.c
+ * files.
  *
  * Scores are kept as [keys][rows], rows in lanes: maximum, sum and mask need no horizontal work, and every one of the
  * seven products is the same kernel, block_product. D below is dim_pad. */
-#ifndef NDP_OPS_CPU_ATTENTION_KERNEL_H
-#define NDP_OPS_CPU_ATTENTION_KERNEL_H
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_KERNEL_H
+#define NDP_OPS_CPU_CPU_ATTENTION_KERNEL_H
 
-#include "ops/cpu/attention_block.h"
-#include "ops/cpu/attention_cap.h"
+#include "ops/cpu/cpu_attention_block.h"
+#include "ops/cpu/cpu_attention_cap.h"
 
 /* --- products --- */
 

@@ -1,16 +1,16 @@
-/* Matrix products of bf16 in AVX-512 as those of fp32: the numbers are widened while they are packed, which costs nothing
- * beside the products. For processors whose dpbf16ps is not faster (ndp_cpu_bf16_way), or that have none. A step is one
- * k (see gemm_panels.h). */
-#include "ops/cpu/gemm_block.h"
-#include "ops/cpu/gemm_kernel.h"
+/* Matrix products of bf16 in AVX-512 as those of fp32: the numbers are widened while they are packed, which costs
+ * nothing beside the products. For processors whose dpbf16ps is not faster (ndp_cpu_bf16_way), or that have none. A
+ * step is one k (see cpu_gemm_panels.h). */
+#include "ops/cpu/cpu_gemm_block.h"
+#include "ops/cpu/cpu_gemm_kernel.h"
 
-typedef uint16_t number;
+#define NUMBER uint16_t
 
 enum { DEPTH = 1 };
 
-static inline __m512 load_steps(const number *from, int64_t k) { return widened(from, lanes(k)); }
+static inline __m512 load_steps(const NUMBER *from, int64_t k) { return widened(from, lanes(k)); }
 
-static inline __m512 load_step(const number *from, int64_t ld, int64_t k, __mmask16 kept) {
+static inline __m512 load_step(const NUMBER *from, int64_t ld, int64_t k, __mmask16 kept) {
     (void)ld, (void)k;
     return widened(from, kept);
 }
@@ -35,10 +35,10 @@ static inline void put_sums(void *c, ndp_dtype type, __mmask16 left, __mmask16 r
         put_fp32(c, left, right, x);
     } else {
         _mm256_mask_storeu_epi16(c, left, narrowed(x.left));
-        _mm256_mask_storeu_epi16((number *)c + LANES, right, narrowed(x.right));
+        _mm256_mask_storeu_epi16((NUMBER *)c + LANES, right, narrowed(x.right));
     }
 }
 
-#include "ops/cpu/gemm_panels.h"
+#include "ops/cpu/cpu_gemm_panels.h"
 
 const ndp_gemm_kernel ndp_bgemm_avx512 = {scratch_bytes, run};

@@ -5,7 +5,7 @@
 #define KERNELS ndp_att_generic
 #define ZIP_LOW 0, 4, 1, 5
 #define ZIP_HIGH 2, 6, 3, 7
-#include "ops/cpu/attention_vector.h"
+#include "ops/cpu/cpu_attention_vector.h"
 
 static inline vf vec_select(vi mask, vf yes, vf no) { return (vf)((mask & (vi)yes) | (~mask & (vi)no)); }
 
@@ -26,4 +26,4 @@ static inline vf vec_exp2(vf x) {
     return vec_select(x < -126.0f, vec_set(0.0f), vec_exp2_fraction(y - __builtin_convertvector(floor, vf)) * power);
 }
 
-#include "ops/cpu/attention_kernel.h"
+#include "ops/cpu/cpu_attention_kernel.h"

@@ -1,7 +1,7 @@
 /* What row kernels are written with: loads and stores that know the storage type, and an exponential that compilers
  * turn into vectors of any width. Storage types are constants after inlining, so that inner loops hold no branch. */
-#ifndef NDP_OPS_CPU_VECTOR_H
-#define NDP_OPS_CPU_VECTOR_H
+#ifndef NDP_OPS_CPU_CPU_VECTOR_H
+#define NDP_OPS_CPU_CPU_VECTOR_H
 
 #include "ops/op.h"
 

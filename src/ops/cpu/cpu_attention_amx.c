@@ -2,9 +2,9 @@
  *
  * A tile product is C [16][16] fp32 += A [16][32] x B [32][16] of bf16, at about eight times the rate of fp32
  * multiply-adds. */
-#include "ops/cpu/attention_lanes16.h"
+#include "ops/cpu/cpu_attention_lanes16.h"
 
-#include "ops/cpu/attention_pairs.h"
+#include "ops/cpu/cpu_attention_pairs.h"
 
 enum { TILE = 16 };
 
@@ -84,4 +84,4 @@ static void product(int64_t rows, int64_t cols, int64_t depth, operand a, operan
 }
 
 #define KERNELS ndp_att_amx
-#include "ops/cpu/attention_bf16.h"
+#include "ops/cpu/cpu_attention_bf16.h"

@@ -1,5 +1,5 @@
-/* The tasks of attention in bf16 (see attention_task.h), compiled once per instruction set by the files that include
- * it: these bring products_begin, product and products_end (see attention_pairs.h), and the name KERNELS.
+/* The tasks of attention in bf16 (see cpu_attention_task.h), compiled once per instruction set by the files that
+ * include it: these bring products_begin, product and products_end (see cpu_attention_pairs.h), and the name KERNELS.
  *
  * Scores are again [keys][rows], rows in lanes, so weights become either operand without moving between lanes:
  *
@@ -9,14 +9,14 @@
  *
  * p and ds are rounded to bf16; maxima, sums, lse and delta are fp32, and sums are of the weights before rounding.
  * Rows go in strips of 32, so that scores and operands of a strip stay in the first cache. D below is dim_pad, a
- * multiple of 32, and so are the sizes of all products. Tiles at work and vectors at work take turns: interleaving them
- * was measured to be slower. */
-#ifndef NDP_OPS_CPU_ATTENTION_BF16_H
-#define NDP_OPS_CPU_ATTENTION_BF16_H
+ * multiple of 32, and so are the sizes of all products. Tile products and vector code alternate: interleaving them was
+ * measured to be slower. */
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_BF16_H
+#define NDP_OPS_CPU_CPU_ATTENTION_BF16_H
 
-#include "ops/cpu/attention_block.h"
-#include "ops/cpu/attention_cap.h"
-#include "ops/cpu/attention_pairs.h"
+#include "ops/cpu/cpu_attention_block.h"
+#include "ops/cpu/cpu_attention_cap.h"
+#include "ops/cpu/cpu_attention_pairs.h"
 
 /* --- packing --- */
 
@@ -39,7 +39,7 @@ static void load_block(const ndp_att *a, const row_block *b, const ndp_view *v, 
     memset(out + b->n * a->dim_pad, 0, (size_t)((rows - b->n) * a->dim_pad) * sizeof *out);
 }
 
-/* Keys or values of a block as [KEYS][D]; those that nobody sees are 0, whatever they are: a weight of 0 does not hide
+/* Keys or values of a block as [KEYS][D]; those that no row sees are 0, whatever they are: a weight of 0 does not hide
  * NaN. */
 static void load_keys(const ndp_att *a, const ndp_view *v, int kv, int64_t block, bf16 *out) {
     int64_t first = ndp_att_key_first(a, block), n = ndp_att_key_count(a, block);

@@ -5,23 +5,23 @@
  * lanes. Rows go in blocks of NDP_ATT_ROWS, keys in blocks of NDP_ATT_KEYS (fewer with split sums); a task is a few
  * consecutive row blocks of one kv head, from the last rows (with a causal mask the costly ones) to the first.
  *
- * Arithmetic is fp32, and bf16 operands are widened when they are packed; except where products of bf16 are made by
- * tiles or by dpbf16ps (ndp_cpu_bf16_way, attention_bf16.h): there they are of bf16 numbers, added up in fp32.
+ * Arithmetic is fp32, and bf16 operands are widened when they are packed. The exception are processors with tiles or a
+ * fast dpbf16ps (ndp_cpu_bf16_way, cpu_attention_bf16.h): there products are of bf16 numbers, summed in fp32.
  *
  * Forward tasks are independent. Backward tasks keep dq to themselves and add to dk, dv in the order of their
- * numbers, key block by key block: the sums do not depend on the number of threads. Waiting cannot lock up, because
- * tasks are handed out in that order too. */
-#ifndef NDP_OPS_CPU_ATTENTION_TASK_H
-#define NDP_OPS_CPU_ATTENTION_TASK_H
+ * numbers, key block by key block, so the sums do not depend on the number of threads. A task waits for the one before
+ * it at each key block; no deadlock is possible, because tasks start in that order too. */
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_TASK_H
+#define NDP_OPS_CPU_CPU_ATTENTION_TASK_H
 
 #include "ops/op.h"
 
 enum {
     NDP_ATT_ROWS = 64,
     NDP_ATT_KEYS = 64,
-    NDP_ATT_FEW_KEYS = 8,  /* of a block, with split sums, times their place: 8 .. 48 */
-    NDP_ATT_LANES = 16,    /* the widest vector */
-    NDP_ATT_TILE = 8,      /* products may write this many rows, rounded up */
+    NDP_ATT_FEW_KEYS = 8, /* of a block, with split sums, times their place: 8 .. 48 */
+    NDP_ATT_LANES = 16,   /* the widest vector */
+    NDP_ATT_TILE = 8,     /* products may write this many rows, rounded up */
     NDP_ATT_TASK_BLOCKS = 4
 };
 
@@ -70,7 +70,7 @@ typedef struct ndp_att_kernels {
 extern const ndp_att_kernels ndp_att_generic, ndp_att_avx512; /* any operands */
 extern const ndp_att_kernels ndp_att_avx512bf16, ndp_att_amx; /* bf16 operands, scale > 0 */
 
-/* Floats of a row block, a key block and a block of scores (see attention_kernel.h). */
+/* Floats of a row block, a key block and a block of scores (see cpu_attention_kernel.h). */
 static inline int64_t ndp_att_row_floats(const ndp_att *a) { return NDP_ATT_ROWS * (int64_t)a->dim_pad; }
 static inline int64_t ndp_att_key_floats(const ndp_att *a) {
     return (NDP_ATT_KEYS + NDP_ATT_TILE) * (int64_t)a->dim_pad;

@@ -2,7 +2,7 @@
  * A, or of a column of B. Included by the files that bring the multiplication of one step, and how numbers lie in
  * memory (see the end of this comment).
  *
- * The classical scheme (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
+ * This is the classical scheme (Goto and van de Geijn, "Anatomy of High-Performance Matrix Multiplication", 2008). The
  * innermost tile of C, PANEL rows x STRIP columns, stays in 28 registers while a block of k runs past it. Its operands
  * are copied ("packed") beforehand into the order in which it reads them: a panel of A as [step][PANEL], a strip of B
  * as [step][STRIP].
@@ -13,21 +13,21 @@
  *       for each panel of the piece:                 one tile
  *
  * Between blocks of k the sums wait in C, or, when C is narrower than a sum, in scratch memory. Every element of C is a
- * sum over k in the same order and blocks whatever the threads, which share out rows and columns, each with buffers of
- * its own.
+ * sum over k in the same order and blocks whatever the threads, which divide rows and columns among them; each has
+ * buffers of its own.
  *
- * The includer has defined `number`, DEPTH, and
- *   __m512 load_steps(const number *from, int64_t k)            sixteen steps of a row, of which k numbers are there
- *   __m512 load_step(const number *from, int64_t ld, int64_t k, __mmask16 kept)
+ * The includer has defined `NUMBER`, DEPTH, and
+ *   __m512 load_steps(const NUMBER *from, int64_t k)            sixteen steps of a row, of which k numbers are there
+ *   __m512 load_step(const NUMBER *from, int64_t ld, int64_t k, __mmask16 kept)
  *                                                               a step of sixteen columns, stored as [k][column]
  *   __m512 multiply_add(__m512 x, __m512 y, __m512 sum)         sixteen steps
  *   row_sums get_sums(const void *c, ndp_dtype, __mmask16 left, __mmask16 right)
  *   void put_sums(void *c, ndp_dtype, __mmask16 left, __mmask16 right, row_sums)
  *                                                               a row of a tile, from and to a type of C */
-#ifndef NDP_OPS_CPU_GEMM_PANELS_H
-#define NDP_OPS_CPU_GEMM_PANELS_H
+#ifndef NDP_OPS_CPU_CPU_GEMM_PANELS_H
+#define NDP_OPS_CPU_CPU_GEMM_PANELS_H
 
-#include "ops/cpu/gemm_block.h"
+#include "ops/cpu/cpu_gemm_block.h"
 
 #include <omp.h>
 
@@ -41,11 +41,11 @@ enum {
 };
 
 /* How a product is cut, and the bytes of a thread's buffers: multiples of 64. */
-typedef struct plan {
+typedef struct panel_plan {
     int64_t k, rows, cols; /* of a block (a multiple of DEPTH), a piece, a chunk */
     bool waits;            /* sums, in scratch memory */
     size_t a_bytes, b_bytes, sums_bytes;
-} plan;
+} panel_plan;
 
 static int64_t steps_of(int64_t k) { return (k + DEPTH - 1) / DEPTH; }
 
@@ -53,9 +53,9 @@ static int64_t padded(int64_t size, int64_t limit, int64_t unit) {
     return size >= limit ? limit : round_up(size, unit);
 }
 
-static plan plan_of(const ndp_gemm_shape *s) {
+static panel_plan plan_of(const ndp_gemm_shape *s) {
     int64_t steps = equal_block(steps_of(s->k), K_BLOCK);
-    plan p = {.k = steps * DEPTH, .rows = PIECE, .cols = s->n};
+    panel_plan p = {.k = steps * DEPTH, .rows = PIECE, .cols = s->n};
     p.waits = s->c != NDP_F32 && s->k > p.k;
     if (p.waits)
         p.cols = smaller(CHUNK, s->n);
@@ -66,17 +66,17 @@ static plan plan_of(const ndp_gemm_shape *s) {
     return p;
 }
 
-static size_t thread_bytes(const plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
+static size_t thread_bytes(const panel_plan *p) { return p->a_bytes + p->b_bytes + p->sums_bytes; }
 
 static size_t scratch_bytes(const ndp_gemm_shape *s) {
-    plan p = plan_of(s);
+    panel_plan p = plan_of(s);
     return (size_t)s->threads * thread_bytes(&p);
 }
 
 /* Packing ---------------------------------------------------------------------------------------------------------- */
 
 /* to[p * width + i] = step p of row i of from [rows][ld], k numbers long; 0 for i from `rows` to width - 1 or 15. */
-static void pack_rows(const number *from, int64_t ld, int64_t rows, int64_t k, float *to, int width) {
+static void pack_rows(const NUMBER *from, int64_t ld, int64_t rows, int64_t k, float *to, int width) {
     const int64_t steps = steps_of(k);
     __mmask16 kept = lanes(width);
     for (int64_t p = 0; p < steps; p += LANES) {
@@ -91,7 +91,7 @@ static void pack_rows(const number *from, int64_t ld, int64_t rows, int64_t k, f
 
 /* A block of B, or of A when it is stored transposed: k rows of `cols` numbers become groups of `width` columns, each
  * [step][width] and filled up with 0. Reads whole rows: far strides would wait for memory. */
-static void pack_cols(const number *from, int64_t ld, int64_t cols, int64_t k, float *to, int width) {
+static void pack_cols(const NUMBER *from, int64_t ld, int64_t cols, int64_t k, float *to, int width) {
     const int64_t steps = steps_of(k);
     int at_once = width < LANES ? width : LANES;
     __mmask16 kept = lanes(at_once);
@@ -103,7 +103,7 @@ static void pack_cols(const number *from, int64_t ld, int64_t cols, int64_t k, f
 }
 
 /* A range of rows of A and of k, as panels. */
-static void pack_a(const ndp_gemm_shape *s, const number *a, range m, range k, float *to) {
+static void pack_a(const ndp_gemm_shape *s, const NUMBER *a, range m, range k, float *to) {
     int64_t rows = m.last - m.first, depth = k.last - k.first;
     if (s->trans_a)
         pack_cols(a + k.first * s->lda + m.first, s->lda, rows, depth, to, PANEL);
@@ -113,7 +113,7 @@ static void pack_a(const ndp_gemm_shape *s, const number *a, range m, range k, f
 }
 
 /* A range of columns of B and of k, as strips. */
-static void pack_b(const ndp_gemm_shape *s, const number *b, range n, range k, float *to) {
+static void pack_b(const ndp_gemm_shape *s, const NUMBER *b, range n, range k, float *to) {
     int64_t cols = n.last - n.first, depth = k.last - k.first;
     if (s->trans_b)
         for (int64_t j = 0; j < cols; j += LANES)
@@ -126,13 +126,13 @@ static void pack_b(const ndp_gemm_shape *s, const number *b, range n, range k, f
 /* Tiles ------------------------------------------------------------------------------------------------------------ */
 
 /* Where sums come from or go to: rows of C, or of the scratch memory. NULL: nothing. */
-typedef struct place {
+typedef struct panel_place {
     char *at;
     int64_t stride; /* bytes */
     ndp_dtype type;
-} place;
+} panel_place;
 
-static place place_at(place p, int64_t row, int64_t col) {
+static panel_place place_at(panel_place p, int64_t row, int64_t col) {
     if (p.at)
         p.at += row * p.stride + col * (int64_t)ndp_dtype_size(p.type);
     return p;
@@ -140,7 +140,8 @@ static place place_at(place p, int64_t row, int64_t col) {
 
 /* to [rows, STRIP under the masks] = from + panel x strip; `rows` is a constant after inlining. */
 static inline __attribute__((always_inline)) void tile(int rows, int64_t steps, const float *a, const float *b,
-                                                       place from, place to, __mmask16 left, __mmask16 right) {
+                                                       panel_place from, panel_place to, __mmask16 left,
+                                                       __mmask16 right) {
     row_sums sum[PANEL];
 #pragma GCC unroll 14
     for (int i = 0; i < rows; i++) {
@@ -168,7 +169,8 @@ static inline __attribute__((always_inline)) void tile(int rows, int64_t steps, 
     }
 }
 
-static void tile_of(int rows, int cols, int64_t steps, const float *a, const float *b, place from, place to) {
+static void tile_of(int rows, int cols, int64_t steps, const float *a, const float *b, panel_place from,
+                    panel_place to) {
     __mmask16 left = lanes(cols), right = lanes(cols - LANES);
     switch (rows) {
 #define ROWS(n)                                                                                                        \
@@ -194,8 +196,8 @@ static void tile_of(int rows, int cols, int64_t steps, const float *a, const flo
 }
 
 /* All tiles of packed panels and strips. */
-static void multiply(int64_t rows, int64_t cols, int64_t steps, const float *pa, const float *pb, place from,
-                     place to) {
+static void multiply(int64_t rows, int64_t cols, int64_t steps, const float *pa, const float *pb, panel_place from,
+                     panel_place to) {
     for (int64_t j = 0; j < cols; j += STRIP)
         for (int64_t i = 0; i < rows; i += PANEL)
             tile_of((int)smaller(rows - i, PANEL), (int)smaller(cols - j, STRIP), steps, pa + i * steps, pb + j * steps,
@@ -205,18 +207,18 @@ static void multiply(int64_t rows, int64_t cols, int64_t steps, const float *pa,
 /* Threads ---------------------------------------------------------------------------------------------------------- */
 
 /* A thread's view of the product, with its part of the scratch memory. */
-typedef struct job {
+typedef struct panel_job {
     const ndp_gemm_shape *shape;
-    plan plan;
-    const number *a, *b;
-    place c;
+    panel_plan plan;
+    const NUMBER *a, *b;
+    panel_place c;
     float *packed_a, *packed_b, *sums;
-} job;
+} panel_job;
 
-static job job_of(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch, int thread) {
-    plan p = plan_of(s);
+static panel_job job_of(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch, int thread) {
+    panel_plan p = plan_of(s);
     char *own = (char *)scratch + (size_t)thread * thread_bytes(&p);
-    return (job){
+    return (panel_job){
         .shape = s,
         .plan = p,
         .a = a,
@@ -229,12 +231,13 @@ static job job_of(const ndp_gemm_shape *s, const void *a, const void *b, void *c
 }
 
 /* A piece, a chunk, a block of k. */
-static void run_block_of_k(const job *j, range m, range n, range k) {
+static void run_block_of_k(const panel_job *j, range m, range n, range k) {
     const ndp_gemm_shape *s = j->shape;
-    const place none = {NULL, 0, NDP_F32}, c = place_at(j->c, m.first, n.first);
-    const place wait =
-        j->plan.waits ? (place){(char *)j->sums, round_up(j->plan.cols, STRIP) * (int64_t)sizeof(float), NDP_F32} : c;
-    const place from = k.first > 0 ? wait : s->accumulate ? c : none, to = k.last < s->k ? wait : c;
+    const panel_place none = {NULL, 0, NDP_F32}, c = place_at(j->c, m.first, n.first);
+    const panel_place wait =
+        j->plan.waits ? (panel_place){(char *)j->sums, round_up(j->plan.cols, STRIP) * (int64_t)sizeof(float), NDP_F32}
+                      : c;
+    const panel_place from = k.first > 0 ? wait : s->accumulate ? c : none, to = k.last < s->k ? wait : c;
     int64_t rows = m.last - m.first, steps = steps_of(k.last - k.first);
     pack_a(s, j->a, m, k, j->packed_a);
     for (int64_t col = n.first; col < n.last; col += STRIPS * STRIP) {
@@ -245,8 +248,8 @@ static void run_block_of_k(const job *j, range m, range n, range k) {
     }
 }
 
-static void run_part(const job *j, range m, range n) {
-    const plan *p = &j->plan;
+static void run_part(const panel_job *j, range m, range n) {
+    const panel_plan *p = &j->plan;
     int64_t k = j->shape->k;
     for (int64_t col = n.first; col < n.last; col += p->cols)
         for (int64_t row = m.first; row < m.last; row += p->rows)
@@ -257,7 +260,7 @@ static void run_part(const job *j, range m, range n) {
 
 static void run(const ndp_gemm_shape *s, const void *a, const void *b, void *c, void *scratch) {
     if (s->threads == 1) {
-        job j = job_of(s, a, b, c, scratch, 0);
+        panel_job j = job_of(s, a, b, c, scratch, 0);
         run_part(&j, (range){0, s->m}, (range){0, s->n});
         return;
     }
@@ -265,7 +268,7 @@ static void run(const ndp_gemm_shape *s, const void *a, const void *b, void *c, 
     {
         int threads = omp_get_num_threads(), i = omp_get_thread_num(), r = thread_rows(s, threads);
         int columns = threads / r;
-        job j = job_of(s, a, b, c, scratch, i);
+        panel_job j = job_of(s, a, b, c, scratch, i);
         run_part(&j, part(s->m, PANEL, i / columns, r), part(s->n, STRIP, i % columns, columns));
     }
 }

@@ -1,7 +1,8 @@
 /* Vectors of LANES floats by the compiler's vector types, the part that is the same on every processor. Included by the
- * attention_<isa>.c files alone, which define LANES, ZIP_LOW, ZIP_HIGH and then add vec_max, vec_see and vec_exp2. */
-#ifndef NDP_OPS_CPU_ATTENTION_VECTOR_H
-#define NDP_OPS_CPU_ATTENTION_VECTOR_H
+ * cpu_attention_<isa>.c files alone, which define LANES, ZIP_LOW, ZIP_HIGH and then add vec_max, vec_see and vec_exp2.
+ */
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_VECTOR_H
+#define NDP_OPS_CPU_CPU_ATTENTION_VECTOR_H
 
 #include <float.h>
 #include <math.h>

@@ -1,13 +1,13 @@
 /* Vectors of attention in AVX-512: 16 lanes. */
-#ifndef NDP_OPS_CPU_ATTENTION_LANES16_H
-#define NDP_OPS_CPU_ATTENTION_LANES16_H
+#ifndef NDP_OPS_CPU_CPU_ATTENTION_LANES16_H
+#define NDP_OPS_CPU_CPU_ATTENTION_LANES16_H
 
 #include <immintrin.h>
 
 #define LANES 16
 #define ZIP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
 #define ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
-#include "ops/cpu/attention_vector.h"
+#include "ops/cpu/cpu_attention_vector.h"
 
 /* s > m ? s : m, so that NaN scores do not become the maximum. */
 static inline vf vec_max(vf s, vf m) { return (vf)_mm512_max_ps((__m512)s, (__m512)m); }

@@ -1,7 +1,7 @@
-/* What our matrix products share: how threads share out C, what packing is made of, rows of sums. Included by their
- * files alone: *gemm_*.c. */
-#ifndef NDP_OPS_CPU_GEMM_BLOCK_H
-#define NDP_OPS_CPU_GEMM_BLOCK_H
+/* What our matrix products share: dividing C among threads, the steps of packing, rows of sums. Only the files
+ * cpu_*gemm_*.c include it. */
+#ifndef NDP_OPS_CPU_CPU_GEMM_BLOCK_H
+#define NDP_OPS_CPU_CPU_GEMM_BLOCK_H
 
 #include "ops/cpu/cpu_gemm.h"
 
@@ -29,7 +29,7 @@ static inline range part(int64_t size, int64_t unit, int64_t i, int64_t n) {
     return (range){first, smaller(last, size)};
 }
 
-/* Of the ways to lay `threads` out as rows x columns, the one that packs least: A once for each column of threads, B
+/* Of the ways to arrange `threads` as rows x columns, the one that packs least: A once for each column of threads, B
  * once for each row of them. */
 static inline int thread_rows(const ndp_gemm_shape *s, int threads) {
     int best = 1;
