@@ -5,7 +5,7 @@
 
 /* ---- which rule writes a node ---- */
 
-static const struct rule {
+static const struct tensor_rule {
     const ndp_op *op;
     ndp_status (*write)(ndp_pass *p);
 } rules[] = {{&ndp_op_embedding, ndp_tensor_embedding},

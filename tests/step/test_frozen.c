@@ -25,7 +25,7 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
                          .threads = 1,
                          .accumulation = 2,
                          .node_ranks = 1,
-                         .optimizer = {.kind = NDP_OPTIM_ADAMW}};
+                         .optimizer = {.name = NDP_ADAMW}};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = WORLD;
     CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
