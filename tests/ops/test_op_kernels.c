@@ -116,7 +116,7 @@ static void check_rows(const kernel_case *k) {
         make_call(k, NDP_F64, k->in, in[i], out[i]);
         for (int64_t c = 0; i == 1 && c < in[1][0].cols; c++)
             ndp_view_set(&in[1][0], 0, c, ndp_view_get(&in[1][0], 0, c) + 1);
-        run_op(k->op, &k->attr, in[i], out[i], NDP_BACKEND_REF, 1);
+        run_op(k->op, &k->attr, in[i], out[i], &ndp_device_ref, 1);
     }
     for (int o = 0; o < k->op->n_out; o++)
         for (int64_t r = 1; out[0][o].data && r < out[0][o].rows; r++)
