@@ -46,6 +46,7 @@ typedef struct ndp_op_attr {
     double scale;    /* attention: on q.k; scale: on x; mean_squares: on the sum */
     double cap;      /* attention: on scores, xent, xent_logits, xent_grad: on logits: c tanh(x / c); 0: none */
     double eps;      /* norms */
+    double max_norm; /* clip_factor: of the gradient; 0: no clipping */
     bool inverse;    /* rope: rotate back */
     bool accumulate; /* outputs that are gradients of parameters: += instead of = (set by the program, not the model) */
     bool train;      /* xent, xent_grad: also make gradients */
@@ -123,6 +124,7 @@ typedef enum ndp_rows_rule {
 typedef enum ndp_op_kind {
     NDP_KIND_ROWS,
     NDP_KIND_COLUMNS,
+    NDP_KIND_PIECES,     /* an update of an optimizer: blocks of the pieces of a slice */
     NDP_KIND_WHOLE,      /* a kernel that spreads its own work */
     NDP_KIND_COLLECTIVE, /* no kernel: the executor begins it and waits for it */
     NDP_KIND_MARK        /* runs nothing: it is there for its backward */
@@ -210,6 +212,19 @@ typedef enum ndp_op_kind {
  * kv_append       (new [n,X], row~ [1,1], cache [M,X])         -> cache in place        rows row .. row+n-1 = new
  * reduce_sum      (x [T,1])                                    -> sum [1,1] fp64        sum (+)= rows, in order
  *
+ * Of a step, on slices of n elements and numbers of one element. pieces [P,4] i64 (ops/pieces.h) may be absent: none.
+ * count_valid     (labels~ [M,T])                              -> valid [1,1] i64       labels that are not negative
+ * zero            (x of any type)                              -> x in place            x = 0
+ * loss_scale      (valid [1,1] i64)                            -> scale [1,1] fp64      1 / valid; 0 if valid is 0
+ * square_sum      (grad [1,n], pieces? [P,4] i64)              -> sum [1,1] fp64
+ *                 sum (+)= for each piece in order: the sum of its squares / its copies
+ * clip_factor     (squares [1,1] fp64)                         -> norm [1,1] fp64, clip [1,1] fp64
+ *                 norm = sqrt(squares), clip = min(1, attr.max_norm / norm); 1 if either of the two is 0
+ * adamw, sgd, lion (w [1,n], grad [1,n], pieces? [P,4] i64, constants [1,8] fp64, clip [1,1] fp64, state0? [1,n],
+ *                 state1? [1,n])                               -> w in place, copy? [1,n] bf16
+ *                 one update of the elements in pieces, with clip * grad. The states change in place, copy is the new
+ *                 w; constants: ops/update.h. adamw has both states, lion the first, sgd the first or none
+ *
  * Between the P = attr.ranks ranks of attr.group (ops/collectives.c):
  * all_gather      (x [R,C])                                    -> y [P*R,C]             the rows of all ranks, in order
  * reduce_scatter  (x [P*R,C])                                  -> y [R,C]               this rank's rows of the sum
@@ -222,7 +237,7 @@ typedef enum ndp_op_kind {
  *                                                                                       group
  * given_gradient  (x [T,C], dx [T,C])                          -> nothing               dx is the gradient of x
  */
-#define NDP_OP_LIST(ROWS, COLUMNS, WHOLE, COLLECTIVE, MARK) \
+#define NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK) \
     ROWS(embedding) \
     COLUMNS(embedding_dw) \
     WHOLE(linear) \
@@ -262,6 +277,14 @@ typedef enum ndp_op_kind {
     WHOLE(xent_grad) \
     WHOLE(kv_append) \
     WHOLE(reduce_sum) \
+    WHOLE(count_valid) \
+    WHOLE(zero) \
+    WHOLE(loss_scale) \
+    WHOLE(square_sum) \
+    WHOLE(clip_factor) \
+    PIECES(adamw) \
+    PIECES(sgd) \
+    PIECES(lion) \
     COLLECTIVE(all_gather) \
     COLLECTIVE(reduce_scatter) \
     COLLECTIVE(all_reduce) \
@@ -273,9 +296,9 @@ typedef enum ndp_op_kind {
 
 #define NDP_OP_NONE(name)
 /* X(name) for all ops, for those that have kernels, and for those whose kernels work on ranges. */
-#define NDP_OPS(X) NDP_OP_LIST(X, X, X, X, X)
-#define NDP_KERNEL_OPS(X) NDP_OP_LIST(X, X, X, NDP_OP_NONE, NDP_OP_NONE)
-#define NDP_RANGE_OPS(X) NDP_OP_LIST(X, X, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+#define NDP_OPS(X) NDP_OP_LIST(X, X, X, X, X, X)
+#define NDP_KERNEL_OPS(X) NDP_OP_LIST(X, X, X, X, NDP_OP_NONE, NDP_OP_NONE)
+#define NDP_RANGE_OPS(X) NDP_OP_LIST(X, X, X, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
 
 /* NDP_OP_<name>: an op's place in the list, and in each device's table of kernels. */
 #define NDP_OP_ID(name) NDP_OP_##name,

@@ -13,6 +13,7 @@ void ndp_op_attr_print(const ndp_op_attr *a, ndp_str *out) {
                    {"scale", a->scale},
                    {"cap", a->cap},
                    {"eps", a->eps},
+                   {"max_norm", a->max_norm},
                    {"vocab", (double)a->vocab},
                    {"unit_offset", a->unit_offset},
                    {"parts", a->parts},

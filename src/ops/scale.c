@@ -1,4 +1,4 @@
-/* In place on every element: x times a number, and x capped to (-c, c) by c tanh(x / c). */
+/* In place on every element: x times a number, x capped to (-c, c) by c tanh(x / c), and 0. */
 #include "ops/shape.h"
 
 static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
@@ -44,4 +44,15 @@ const ndp_op ndp_op_cap = {
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .cost = cap_cost,
+};
+
+const ndp_op ndp_op_zero = {
+    .id = NDP_OP_zero,
+    .name = "zero",
+    .n_in = 1,
+    .n_out = 1,
+    .alias = 0,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = shape,
+    .cost = scale_cost,
 };

@@ -4,22 +4,23 @@
  *
  * Every weight moves by lr in each step, so learning rates are 3 to 10 times smaller than AdamW's, and weight decay is
  * as many times larger. A momentum below 1e-34 becomes zero, and so does its sign. */
-#include "optim/kernels.h"
+#include "optim/optim.h"
 
 static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]) {
     (void)update;
-    out[LION_KEEP] = 1 - lr * o->weight_decay;
-    out[LION_LR] = lr;
-    out[LION_OLD1] = o->betas[0];
-    out[LION_NEW1] = 1 - o->betas[0];
-    out[LION_OLD2] = o->betas[1];
-    out[LION_NEW2] = 1 - o->betas[1];
+    out[NDP_LION_KEEP] = 1 - lr * o->weight_decay;
+    out[NDP_LION_LR] = lr;
+    out[NDP_LION_OLD1] = o->betas[0];
+    out[NDP_LION_NEW1] = 1 - o->betas[0];
+    out[NDP_LION_OLD2] = o->betas[1];
+    out[NDP_LION_NEW2] = 1 - o->betas[1];
 }
 
 /* The bounds: where a weight's mixed gradient is nearly 0, rounding decides the sign, and the weight goes lr the other
  * way. How often that happens is seen in runs on one rank that round differently; that it may happen to a layout and to
  * none of those runs, in the fixed bounds, which cover a few such weights up to this learning rate. */
 const ndp_optimizer ndp_optimizer_lion = {.name = "lion",
+                                          .op = &ndp_op_lion,
                                           .reads = {{"betas", "[0.9, 0.99]"}},
                                           .state = {"optimizer.m."},
                                           .constants = constants,

@@ -1,16 +1,15 @@
 /* Optimizers, and the learning rate's schedule.
  *
  * An optimizer is one const table in a file of its own (adamw.c) and a row of NDP_OPTIMIZERS. All that depends on the
- * choice is looked up there: words and defaults of options, state in memory and in checkpoints, the update, the bounds
- * of `verify`. A kind that is missing somewhere is a compile error, or a refusal that lists the names.
+ * choice is looked up there: words and defaults of options, state in memory and in checkpoints, the op that makes the
+ * update, the bounds of `verify`. A kind that is missing somewhere is a compile error, or a refusal that lists the
+ * names.
  *
- * Updates work on arrays of owned elements and know nothing of tensors, ranks or units: a caller walks the pieces of
- * its slice. They are threaded and vectorised; results do not depend on the number of threads. fp64 storage serves the
- * `ref` device. */
+ * Updates, the norm of the gradient and clipping are ops (ops/op.h, "Of a step"), whose kernels are the devices'. */
 #ifndef NDP_OPTIM_OPTIM_H
 #define NDP_OPTIM_OPTIM_H
 
-#include "tensor/dtype.h"
+#include "ops/update.h"
 
 #define NDP_OPTIMIZERS(X)                                                                                              \
     X(ADAMW, adamw)                                                                                                    \
@@ -21,7 +20,7 @@
 typedef enum ndp_optimizer_name { NDP_OPTIMIZERS(NDP_OPTIMIZER_NAMED) NDP_OPTIMIZER_COUNT } ndp_optimizer_name;
 #undef NDP_OPTIMIZER_NAMED
 
-enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8, NDP_OPTIMIZER_OPTIONS = 3 }; /* at most */
+enum { NDP_OPTIMIZER_OPTIONS = 3 }; /* at most */
 
 /* The options of an optimizer; each reads some of them. */
 typedef struct ndp_optimizer_opts {
@@ -44,6 +43,7 @@ typedef struct ndp_optimizer_option {
 
 typedef struct ndp_optimizer {
     const char *name;
+    const ndp_op *op;                                  /* the update */
     ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
     const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
     bool (*stateless)(const ndp_optimizer_opts *o); /* true: keeps no state with these options; NULL: never */

@@ -1,5 +1,5 @@
 /* The optimizers there are, and what can be asked of any of them. */
-#include "optim/kernels.h"
+#include "optim/optim.h"
 
 #include <string.h>
 

@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "check.h"
+#include "ops/pieces.h"
 #include <math.h>
 #include <stdlib.h>
 
@@ -14,17 +15,52 @@ typedef struct arrays {
     uint16_t copy[MOST + 2 * GUARD];
 } arrays;
 
-/* A step of an optimizer: the options, and what is constant in an update. */
+/* A step of an optimizer on n elements: the options, and what is constant in an update. */
 typedef struct trial {
     ndp_optimizer_opts o;
     double lr;
-    int64_t step; /* 1 for the first */
-    ndp_update u;
+    int64_t step;   /* 1 for the first */
+    ndp_dtype type; /* of weights, gradient and states: fp32 runs on `cpu`, fp64 on `ref` */
+    int64_t n;
+    double clip;
+    bool decays;
+    int threads;
+    int pieces; /* that the elements are cut into, 1 or 2; only the first decays then */
 } trial;
+
+static ndp_view row(const void *data, ndp_dtype type, int64_t n) {
+    return data ? (ndp_view){(void *)data, type, 1, n, n} : (ndp_view){0};
+}
+
+/* The op of the optimizer, on arrays that begin at the first element. */
+static void update(const trial *t, void *w, const void *g, void *s0, void *s1, uint16_t *copy) {
+    const ndp_op *op = ndp_optimizers[t->o.name]->op;
+    const ndp_exec exec = {.device = t->type == NDP_F64 ? &ndp_device_ref : &ndp_device_cpu, .threads = t->threads};
+    const int states = ndp_optimizer_states(&t->o);
+    int64_t cut = t->pieces == 2 ? t->n / 2 : t->n;
+    int64_t pieces[2][NDP_PIECE_COLUMNS] = {{0, cut, 1, t->decays}, {cut, t->n - cut, 1, 0}};
+    double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
+    ndp_optimizers[t->o.name]->constants(&t->o, t->lr, t->step - 1, constants);
+    ndp_op_call call = {.op = op,
+                        .attr = &(ndp_op_attr){0},
+                        .exec = &exec,
+                        .in = {row(w, t->type, t->n),
+                               row(g, t->type, t->n),
+                               {pieces, NDP_I64, t->pieces == 2 ? 2 : 1, NDP_PIECE_COLUMNS, NDP_PIECE_COLUMNS},
+                               row(constants, NDP_F64, NDP_OPTIMIZER_CONSTANTS),
+                               row(&t->clip, NDP_F64, 1),
+                               row(states > 0 ? s0 : NULL, t->type, t->n),
+                               row(states > 1 ? s1 : NULL, t->type, t->n)},
+                        .out = {row(w, t->type, t->n), row(copy, NDP_BF16, t->n)}};
+    ndp_view out[NDP_OP_MAX_OUT];
+    CHECK_OK(op->shape(call.attr, call.in, out));
+    assert_true(out[0].cols == t->n && out[0].dtype == t->type && out[1].dtype == NDP_BF16);
+    CHECK_OK(exec.device->kernels[op->id]->run(&call));
+}
 
 /* What the contracts say, one element at a time, in fp64. */
 static void expect_adamw(const trial *t, double decay, arrays *a, int64_t i) {
-    double g = a->g[i] * t->u.grad_scale, b1 = t->o.betas[0], b2 = t->o.betas[1];
+    double g = a->g[i] * t->clip, b1 = t->o.betas[0], b2 = t->o.betas[1];
     a->w[i] *= 1 - t->lr * decay;
     a->s[0][i] = b1 * a->s[0][i] + (1 - b1) * g;
     a->s[1][i] = b2 * a->s[1][i] + (1 - b2) * g * g;
@@ -33,14 +69,14 @@ static void expect_adamw(const trial *t, double decay, arrays *a, int64_t i) {
 }
 
 static void expect_sgd(const trial *t, double decay, arrays *a, int64_t i) {
-    double d = a->g[i] * t->u.grad_scale + decay * a->w[i];
+    double d = a->g[i] * t->clip + decay * a->w[i];
     if (t->o.momentum != 0)
         d = a->s[0][i] = t->step == 1 ? d : t->o.momentum * a->s[0][i] + d;
     a->w[i] -= t->lr * d;
 }
 
 static void expect_lion(const trial *t, double decay, arrays *a, int64_t i) {
-    double g = a->g[i] * t->u.grad_scale, b1 = t->o.betas[0], b2 = t->o.betas[1];
+    double g = a->g[i] * t->clip, b1 = t->o.betas[0], b2 = t->o.betas[1];
     double mixed = b1 * a->s[0][i] + (1 - b1) * g;
     a->w[i] = a->w[i] * (1 - t->lr * decay) - t->lr * ((mixed > 0) - (mixed < 0));
     a->s[0][i] = b2 * a->s[0][i] + (1 - b2) * g;
@@ -74,23 +110,18 @@ static void widen(const float *from, double *to) {
         to[i] = (double)from[i];
 }
 
-/* Makes a step on elements [GUARD, GUARD + n) of `a` in storage `u.type`. The start is aligned to 4 bytes only. */
+/* Makes a step on elements [GUARD, GUARD + n) of `a` in storage `type`. The start is aligned to 4 bytes only. */
 static void apply(trial t, arrays *a, bool copied) {
     static float w[MOST + 2 * GUARD], g[MOST + 2 * GUARD], s0[MOST + 2 * GUARD], s1[MOST + 2 * GUARD];
-    double constants[NDP_OPTIMIZER_CONSTANTS];
-    bool single = t.u.type == NDP_F32;
+    bool single = t.type == NDP_F32;
     narrow(a->w, w);
     narrow(a->g, g);
     narrow(a->s[0], s0);
     narrow(a->s[1], s1);
-    ndp_optimizers[t.o.name]->constants(&t.o, t.lr, t.step - 1, constants);
-    t.u.constants = constants;
-    t.u.weight = single ? (void *)(w + GUARD) : (void *)(a->w + GUARD);
-    t.u.grad = single ? (const void *)(g + GUARD) : (const void *)(a->g + GUARD);
-    t.u.state[0] = single ? (void *)(s0 + GUARD) : (void *)(a->s[0] + GUARD);
-    t.u.state[1] = single ? (void *)(s1 + GUARD) : (void *)(a->s[1] + GUARD);
-    t.u.copy = copied ? a->copy + GUARD : NULL;
-    ndp_optimizer_update(t.o.name, &t.u);
+    if (single)
+        update(&t, w + GUARD, g + GUARD, s0 + GUARD, s1 + GUARD, copied ? a->copy + GUARD : NULL);
+    else
+        update(&t, a->w + GUARD, a->g + GUARD, a->s[0] + GUARD, a->s[1] + GUARD, copied ? a->copy + GUARD : NULL);
     if (single) {
         widen(w, a->w);
         widen(g, a->g);
@@ -108,10 +139,11 @@ static void close_to(double got, double expected, double scale, double relative,
 
 /* State within roundings of itself; weights within roundings of themselves and of one update of size lr. */
 static void compare(const trial *t, bool copied) {
-    double eps = t->u.type == NDP_F32 ? 1.2e-7 : 2.3e-16, decay = t->u.decays ? t->o.weight_decay : 0;
+    double eps = t->type == NDP_F32 ? 1.2e-7 : 2.3e-16;
+    int64_t decaying = !t->decays ? 0 : t->pieces == 2 ? t->n / 2 : t->n;
     want = before;
-    for (int64_t i = GUARD; i < GUARD + t->u.n; i++) {
-        expect[t->o.name](t, decay, &want, i);
+    for (int64_t i = GUARD; i < GUARD + t->n; i++) {
+        expect[t->o.name](t, i - GUARD < decaying ? t->o.weight_decay : 0, &want, i);
         close_to(after.s[0][i], want.s[0][i], fabs(before.s[0][i]) + fabs(before.g[i]) + fabs(before.w[i]), 4 * eps,
                  "state 0", i);
         close_to(after.s[1][i], want.s[1][i], fabs(want.s[1][i]), 4 * eps, "state 1", i);
@@ -120,10 +152,10 @@ static void compare(const trial *t, bool copied) {
             assert_int_equal(after.copy[i], ndp_f32_to_bf16((float)after.w[i]));
     }
     for (int64_t i = 0; i < MOST + 2 * GUARD; i++) {
-        bool inside = i >= GUARD && i < GUARD + t->u.n;
+        bool inside = i >= GUARD && i < GUARD + t->n;
         if (!inside &&
             (after.w[i] != before.w[i] || after.s[0][i] != before.s[0][i] || after.s[1][i] != before.s[1][i]))
-            fail_msg("element %lld outside of [0, %lld) changed", (long long)i - GUARD, (long long)t->u.n);
+            fail_msg("element %lld outside of [0, %lld) changed", (long long)i - GUARD, (long long)t->n);
         if (!inside || !copied)
             assert_int_equal(after.copy[i], 0x7777);
         assert_true(after.g[i] == before.g[i]);
@@ -132,20 +164,21 @@ static void compare(const trial *t, bool copied) {
 
 static void try_all(ndp_optimizer_name name, double momentum) {
     static const int64_t sizes[] = {0, 1, 15, 16, 17, 63, 65, 1000, MOST};
-    for (int k = 0; k < NDP_COUNT(sizes) * 2 * 2 * 2; k++) {
+    for (int k = 0; k < NDP_COUNT(sizes) * 2 * 2 * 2 * 2; k++) {
         bool copied = k & 1;
         trial t = {
             .o = {.name = name, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .momentum = momentum},
             .lr = 3e-3,
             .step = k & 4 ? 1 : 7,
-            .u = {.type = k & 2 ? NDP_F64 : NDP_F32,
-                  .n = sizes[k / 8],
-                  .grad_scale = 0.75,
-                  .decays = k & 4,
-                  .threads = 2},
+            .type = k & 2 ? NDP_F64 : NDP_F32,
+            .n = sizes[k / 16],
+            .clip = 0.75,
+            .decays = k & 4,
+            .threads = 2,
+            .pieces = k & 8 ? 2 : 1,
         };
         fill(&before, t.step > 1);
-        if (t.u.type == NDP_F32)
+        if (t.type == NDP_F32)
             for (int s = 0; s < 2; s++)
                 for (int i = 0; i < MOST + 2 * GUARD; i++)
                     before.s[s][i] = (double)(float)before.s[s][i];
@@ -178,11 +211,15 @@ static void threads_change_no_bit(void **state) {
                   .momentum = 0.9},
             .lr = 1e-3,
             .step = 4,
-            .u = {.type = k & 1 ? NDP_F64 : NDP_F32, .n = MOST, .grad_scale = 0.3, .decays = true, .threads = 1},
+            .type = k & 1 ? NDP_F64 : NDP_F32,
+            .n = MOST,
+            .clip = 0.3,
+            .decays = true,
+            .threads = 1,
         };
         fill(&after, true);
         apply(t, &after, true);
-        for (t.u.threads = 2; t.u.threads <= 7; t.u.threads++) {
+        for (t.threads = 2; t.threads <= 7; t.threads++) {
             fill(&other, true);
             apply(t, &other, true);
             assert_memory_equal(&after, &other, sizeof after);
@@ -204,22 +241,19 @@ static void three_steps_are_torchs(void **state) {
     for (int k = 0; k < 3; k++) {
         double w[4] = {1, -2, 0.5, 0}, s[2][4] = {{0}};
         for (int step = 1; step <= 3; step++) {
-            double constants[NDP_OPTIMIZER_CONSTANTS];
-            ndp_optimizer_opts o = {.name = k == 0 ? NDP_ADAMW : NDP_SGD,
-                                    .betas = {0.9, 0.95},
-                                    .eps = 1e-8,
-                                    .weight_decay = 0.1,
-                                    .momentum = k == 1 ? 0.9 : 0};
-            ndp_optimizers[o.name]->constants(&o, 0.1, step - 1, constants);
-            ndp_optimizer_update(o.name, &(ndp_update){.type = NDP_F64,
-                                                       .weight = w,
-                                                       .grad = grads[step - 1],
-                                                       .state = {s[0], s[1]},
-                                                       .n = 4,
-                                                       .constants = constants,
-                                                       .grad_scale = 1,
-                                                       .decays = true,
-                                                       .threads = 1});
+            trial t = {.o = {.name = k == 0 ? NDP_ADAMW : NDP_SGD,
+                             .betas = {0.9, 0.95},
+                             .eps = 1e-8,
+                             .weight_decay = 0.1,
+                             .momentum = k == 1 ? 0.9 : 0},
+                       .lr = 0.1,
+                       .step = step,
+                       .type = NDP_F64,
+                       .n = 4,
+                       .clip = 1,
+                       .decays = true,
+                       .threads = 1};
+            update(&t, w, grads[step - 1], s[0], s[1], NULL);
         }
         for (int i = 0; i < 4; i++)
             close_to(w[i], expected[k][i], 1, 1e-14, "weight", i);
@@ -235,17 +269,14 @@ static void tiny_moments_end_at_zero(void **state) {
         m[i] = 1e-42f;
         v[i] = 1e-44f;
     }
-    double constants[NDP_OPTIMIZER_CONSTANTS];
-    ndp_optimizer_opts o = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8};
-    ndp_optimizers[NDP_ADAMW]->constants(&o, 0.1, 999999, constants);
-    ndp_optimizer_update(NDP_ADAMW, &(ndp_update){.type = NDP_F32,
-                                                  .weight = w,
-                                                  .grad = g,
-                                                  .state = {m, v},
-                                                  .n = 40,
-                                                  .constants = constants,
-                                                  .grad_scale = 1,
-                                                  .threads = 1});
+    trial t = {.o = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8},
+               .lr = 0.1,
+               .step = 1000000,
+               .type = NDP_F32,
+               .n = 40,
+               .clip = 1,
+               .threads = 1};
+    update(&t, w, g, m, v, NULL);
     for (int i = 0; i < 40; i++)
         assert_true(w[i] == 1 && m[i] == 0 && v[i] == 0);
 }
@@ -256,19 +287,16 @@ static void lion_takes_signs(void **state) {
     static const float grads[] = {1e-30f, -3, 0, INFINITY, NAN}, expected[] = {0.875f, 1.125f, 1, 0.875f, NAN};
     for (int64_t n = 5; n <= 80; n += 75) { /* the end of a vector, and whole ones */
         float w[80], g[80], m[80] = {0};
-        double constants[NDP_OPTIMIZER_CONSTANTS];
         for (int i = 0; i < 80; i++)
             w[i] = 1, g[i] = grads[i % 5];
-        ndp_optimizer_opts o = {.name = NDP_LION, .betas = {0.9, 0.99}};
-        ndp_optimizers[NDP_LION]->constants(&o, 0.125, 0, constants);
-        ndp_optimizer_update(NDP_LION, &(ndp_update){.type = NDP_F32,
-                                                     .weight = w,
-                                                     .grad = g,
-                                                     .state = {m},
-                                                     .n = n,
-                                                     .constants = constants,
-                                                     .grad_scale = 1,
-                                                     .threads = 1});
+        trial t = {.o = {.name = NDP_LION, .betas = {0.9, 0.99}},
+                   .lr = 0.125,
+                   .step = 1,
+                   .type = NDP_F32,
+                   .n = n,
+                   .clip = 1,
+                   .threads = 1};
+        update(&t, w, g, m, NULL, NULL);
         for (int i = 0; i < n; i++)
             assert_true(w[i] == expected[i % 5] || (isnan(w[i]) && isnan(expected[i % 5]) && isnan(m[i])));
     }
@@ -294,7 +322,8 @@ static void the_table_is_whole(void **state) {
     for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++) {
         const ndp_optimizer *o = ndp_optimizers[i];
         assert_non_null(o);
-        assert_true(o->name && o->constants && expect[i]);
+        assert_true(o->name && o->op && o->constants && expect[i]);
+        assert_string_equal(o->op->name, o->name);
         assert_true(o->bounds.most_lr > 0 || o->bounds.spreads > 0);
         for (int k = 0; k < NDP_OPTIMIZER_STATES && o->state[k]; k++)
             assert_int_equal(strncmp(o->state[k], "optimizer.", 10), 0);

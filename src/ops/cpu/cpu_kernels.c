@@ -1,5 +1,5 @@
-/* The devices `cpu` and `null`: a table of kernels made from the list of ops. Ops by rows and by columns have range
- * kernels (cpu_rows.h), and get the function that spreads them over the threads here. */
+/* The devices `cpu` and `null`: a table of kernels made from the list of ops. Ops by rows, by columns and by pieces
+ * have range kernels (cpu_rows.h), and get the function that spreads them over the threads here. */
 #include "ops/cpu/cpu_kernels.h"
 #include "ops/cpu/cpu_rows.h"
 #include "ops/ref/ref_kernels.h"
@@ -22,10 +22,18 @@ static int64_t rows_of(const ndp_op_call *c) {
     }                                                                                                                  \
     const ndp_kernel ndp_cpu_##op = {.run = run_##op};
 
-NDP_OP_LIST(ROWS, COLUMNS, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
+#define PIECES(op)                                                                                                     \
+    static ndp_status run_##op(const ndp_op_call *c) { return ndp_pieces_run(c, ndp_rows_best()->op); }                \
+    const ndp_kernel ndp_cpu_##op = {.run = run_##op};
+
+NDP_OP_LIST(ROWS, COLUMNS, PIECES, NDP_OP_NONE, NDP_OP_NONE, NDP_OP_NONE)
 
 const ndp_kernel ndp_cpu_kv_append = {.run = ndp_ref_run_kv_append};
 const ndp_kernel ndp_cpu_reduce_sum = {.run = ndp_ref_run_reduce_sum};
+const ndp_kernel ndp_cpu_count_valid = {.run = ndp_ref_run_count_valid};
+const ndp_kernel ndp_cpu_zero = {.run = ndp_ref_run_zero};
+const ndp_kernel ndp_cpu_loss_scale = {.run = ndp_ref_run_loss_scale};
+const ndp_kernel ndp_cpu_clip_factor = {.run = ndp_ref_run_clip_factor};
 
 #define KERNEL(op) [NDP_OP_##op] = &ndp_cpu_##op,
 static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_KERNEL_OPS(KERNEL)};

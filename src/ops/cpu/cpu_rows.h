@@ -1,5 +1,6 @@
 /* The vectorised kernels that are not matrix products. Each works on a range of independent pieces of a call: rows, or,
- * where rows are summed into a gradient, blocks of NDP_COLUMN_BLOCK columns. Sums over rows run in row order inside
+ * where rows are summed into a gradient, blocks of NDP_COLUMN_BLOCK columns, or, in updates of optimizers, blocks of
+ * NDP_SEGMENT_ALIGN elements. Sums over rows run in row order inside
  * a piece, so that results do not depend on how pieces are spread over threads.
  *
  * They are plain C, in rows/, compiled once for any CPU and once for AVX-512: ndp_cpu_<op>_generic,
@@ -24,8 +25,9 @@ typedef void (*ndp_range_kernel)(const ndp_op_call *call, int64_t first, int64_t
     X(softmax_stats)                                                                                                   \
     X(softmax_grad)
 
-/* Those of the ops by rows and by columns, and the pieces. */
-#define NDP_RANGE_KERNELS(X) NDP_RANGE_OPS(X) NDP_SOFTMAX_KERNELS(X)
+/* Those of the ops by rows, columns and pieces, and the parts of others. square_parts, of square_sum:
+ * (grad [1,n] fp32 or bf16, a table of one piece) -> sums of squares of parts first .. last-1 (ops/pieces.h), fp64. */
+#define NDP_RANGE_KERNELS(X) NDP_RANGE_OPS(X) NDP_SOFTMAX_KERNELS(X) X(square_parts)
 
 typedef struct ndp_row_kernels {
 #define X(name) ndp_range_kernel name;
@@ -44,6 +46,9 @@ const ndp_row_kernels *ndp_rows_best(void);
 
 /* Spreads `pieces` over the threads of call->exec, each a contiguous range. NDP_OK. */
 ndp_status ndp_rows_run(const ndp_op_call *call, int64_t pieces, ndp_range_kernel kernel);
+
+/* Runs the kernel of an op by pieces on one piece of the table after the other. NDP_OK. */
+ndp_status ndp_pieces_run(const ndp_op_call *call, ndp_range_kernel kernel);
 
 static inline int64_t ndp_column_blocks(int64_t cols) { return (cols + NDP_COLUMN_BLOCK - 1) / NDP_COLUMN_BLOCK; }
 

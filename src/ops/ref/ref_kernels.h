@@ -16,5 +16,9 @@ static inline void ndp_ref_give(const ndp_view *v, int64_t r, int64_t c, double 
 /* Kernels that need nothing faster: `cpu` runs them too. */
 ndp_status ndp_ref_run_kv_append(const ndp_op_call *c);
 ndp_status ndp_ref_run_reduce_sum(const ndp_op_call *c);
+ndp_status ndp_ref_run_count_valid(const ndp_op_call *c);
+ndp_status ndp_ref_run_zero(const ndp_op_call *c);
+ndp_status ndp_ref_run_loss_scale(const ndp_op_call *c);
+ndp_status ndp_ref_run_clip_factor(const ndp_op_call *c);
 
 #endif

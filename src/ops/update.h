@@ -1,0 +1,44 @@
+/* What the updates of optimizers share: the places of their operands, and of the numbers in their constants. */
+#ifndef NDP_OPS_UPDATE_H
+#define NDP_OPS_UPDATE_H
+
+#include "ops/op.h"
+
+enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8 }; /* at most */
+
+enum {
+    NDP_UPDATE_WEIGHT,
+    NDP_UPDATE_GRAD,
+    NDP_UPDATE_PIECES,
+    NDP_UPDATE_CONSTANTS,
+    NDP_UPDATE_CLIP,
+    NDP_UPDATE_STATE, /* the first of NDP_OPTIMIZER_STATES */
+    NDP_UPDATE_OPERANDS = NDP_UPDATE_STATE + NDP_OPTIMIZER_STATES
+};
+
+/* By place in the operand `constants`: what is constant in an update, in fp64, rounded by kernels to their type.
+ * KEEP and DECAY are read for pieces whose weights decay. */
+enum {
+    NDP_ADAMW_KEEP,   /* 1 - lr wd */
+    NDP_ADAMW_RATE,   /* lr / (1 - b1^t) */
+    NDP_ADAMW_UNBIAS, /* 1 / sqrt(1 - b2^t) */
+    NDP_ADAMW_NEW1,   /* 1 - b1 */
+    NDP_ADAMW_OLD2,   /* b2 */
+    NDP_ADAMW_NEW2,   /* 1 - b2 */
+    NDP_ADAMW_EPS
+};
+enum { NDP_SGD_LR, NDP_SGD_DECAY, NDP_SGD_MOMENTUM };
+enum {
+    NDP_LION_KEEP, /* 1 - lr wd */
+    NDP_LION_LR,
+    NDP_LION_OLD1, /* b1 */
+    NDP_LION_NEW1, /* 1 - b1 */
+    NDP_LION_OLD2, /* b2 */
+    NDP_LION_NEW2  /* 1 - b2 */
+};
+
+/* Moments that decay for long, as those of rare words do, would end as denormal numbers and stay there, at a tenth of
+ * the speed. What is this small cannot move a weight: kernels store 0. */
+#define NDP_TINY_MOMENT 1e-34
+
+#endif
