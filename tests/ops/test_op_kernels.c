@@ -116,7 +116,7 @@ static void check_rows(const kernel_case *k) {
         make_call(k, NDP_F64, k->in, in[i], out[i]);
         for (int64_t c = 0; i == 1 && c < in[1][0].cols; c++)
             ndp_view_set(&in[1][0], 0, c, ndp_view_get(&in[1][0], 0, c) + 1);
-        run_op(k->op, &k->attr, in[i], out[i], NDP_BACKEND_REF, 1);
+        run_op(k->op, &k->attr, in[i], out[i], &ndp_device_ref, 1);
     }
     for (int o = 0; o < k->op->n_out; o++)
         for (int64_t r = 1; out[0][o].data && r < out[0][o].rows; r++)
@@ -357,6 +357,23 @@ static void elementwise_kernels(void **state) {
         check_kernel(&wide);
         check_kernel(&to_fp32);
         check_kernel(&to_bf16);
+    }
+}
+
+/* Starts are any rows: before the row, which sees some of the taps, or after it, which sees none. */
+static void causal_conv_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int taps = 1; taps <= 4; taps += 3) {
+        kernel_case forward = {&ndp_op_causal_conv, .in = {some(t, c, 1), some(taps, c, 2), random_ints(t, 0, t, 3)}};
+        kernel_case dx = {&ndp_op_causal_conv_dx, .in = {some(t, c, 1), some(taps, c, 2), random_ints(t, 0, t, 3),
+                                                         taps > 1 ? some(t, c, 4) : (ndp_view){0}}};
+        kernel_case dw = {&ndp_op_causal_conv_dw,
+                          {.accumulate = taps > 1},
+                          .in = {some(t, c, 1), some(t, c, 2), random_ints(t, 0, t, 3)},
+                          .out_rows = taps};
+        check_kernel(&forward);
+        check_kernel(&dx);
+        check_kernel(&dw);
     }
 }
 
@@ -813,6 +830,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(layernorm_kernels),
         cmocka_unit_test(rope_kernels),
         cmocka_unit_test(elementwise_kernels),
+        cmocka_unit_test(causal_conv_kernels),
         cmocka_unit_test(xent_kernels),
         cmocka_unit_test(linear_kernels_wide),
         cmocka_unit_test(add_in_place),

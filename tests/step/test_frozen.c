@@ -24,8 +24,9 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
                          .device = &ndp_device_null,
                          .threads = 1,
                          .accumulation = 2,
+                         .parallel = NDP_PARALLEL_INIT,
                          .node_ranks = 1,
-                         .optimizer = {.kind = NDP_OPTIM_ADAMW}};
+                         .optimizer = {.name = NDP_ADAMW}};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = WORLD;
     CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
