@@ -37,6 +37,7 @@ enum { CONV_NORM, CONV_UP, CONV_FILTER, CONV_DOWN, CONV_SEGMENTS };
 static inline void conv_buffer(ndp_model *m, int i, const char *name, int segments) {
     m->buffers[i] = (ndp_buffer){.name = ndp_arena_strdup(&m->arena, name),
                                  .segments.items = ndp_arena_alloc(&m->arena, (size_t)segments * sizeof(ndp_segment)),
+                                 .storage = ndp_storage_of(&m->opts, true),
                                  .trainable = true,
                                  .owners = NDP_GROUP_SHARD,
                                  .copies = NDP_GROUP_REPLICATE};
