@@ -45,7 +45,7 @@ NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op
 /* Takes the call's kernel from those of the device; a collective has none. NDP_ENOTSUP: nor has the device. */
 ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device);
 
-/* How calls run. bases[b]: the address behind each base. Bit k of `accumulate`: the k-th parameter gradient of the list
+/* How calls run. bases[b]: the address of each base. Bit k of `accumulate`: the k-th parameter gradient of the list
  * is added to. op_seconds: the time by op is added there (NULL: not measured). */
 typedef struct ndp_call_opts {
     const ndp_exec *exec; /* as at lowering */

@@ -1,3 +1,18 @@
+/* Building a unit's graph, and deriving its backward.
+ *
+ * Values are numbered; a value is its own storage, a view of another's rows or columns, or another value changed in
+ * place (`root` says whose storage it is). Nodes stand in the order in which they run, so a node reads only values with
+ * smaller numbers of nodes before it.
+ *
+ * ndp_graph_derive walks the forward nodes backwards and calls the backward rule of each op. A rule asks for the
+ * gradient that arrives at an output, and adds nodes: to the list of input gradients, or, for a parameter's gradient,
+ * to the list of weight gradients. d->grad[v] is the gradient of forward value v so far; a second consumer of v adds to
+ * it (an `add` node, or the op's own operand for it). Invariants:
+ *   - a gradient is complete once all consumers of v were visited, which come after v's own node in the forward;
+ *   - the input gradients never read what only the weight gradients make, so a schedule may run that list first;
+ *   - values without needs_grad (inputs, frozen parameters, and what is made of them alone) get no gradient.
+ *
+ * model/ builds the forward, parallel/ writes it again for a rank and derives, lower.c turns the lists into calls. */
 #include "graph/graph.h"
 
 #include <stdio.h>

@@ -6,8 +6,8 @@
  * them apart.
  *
  * A value is a matrix. Its storage is that of its root: itself, or, for a value changed in place or a view of rows or
- * columns, another value's. Building errors are sticky: the first one is kept in graph->status and told by
- * ndp_graph_derive.
+ * columns, another value's. Errors while building are sticky: graph->status keeps the first, and ndp_graph_derive
+ * returns it.
  */
 #ifndef NDP_GRAPH_GRAPH_H
 #define NDP_GRAPH_GRAPH_H

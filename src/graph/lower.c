@@ -1,3 +1,15 @@
+/* Lowering: a unit's graph becomes one flat list of calls for each phase.
+ *
+ *   1. note_uses    which lists touch each root (forward, input gradients, weight gradients);
+ *   2. find_homes   where each root lives: boundary values in blocks of their own, values that cross phases in `saved`,
+ *                   `saved_in` or `between`, all others in the work memory of their phase;
+ *   3. mark_needed  which forward nodes the recompute runs: those that saved values need;
+ *   4. lower_list   for each phase: nodes to calls, with waits for collectives before the first call that reads their
+ *                   result or writes their operand; then place_work gives work memory its offsets.
+ *
+ * Invariants: operands are offsets from bases, never addresses; a begin has one wait, and the collectives of a group
+ * are waited for in the order of their begins; two values of a work memory that live at the same time do not overlap.
+ * step/ binds a base to a block for each run. */
 #include "graph/lower.h"
 
 #include "graph/intervals.h"
@@ -9,7 +21,7 @@ const char *ndp_phase_name(ndp_phase phase) {
     return names[phase];
 }
 
-/* Where the storage of a root lives, and over which phases. */
+/* Where the storage of a root lives. */
 typedef struct home {
     ndp_base base;
     size_t offset;

@@ -90,8 +90,7 @@ static ndp_op_attr norm_attr(const builder *b) {
     return (ndp_op_attr){.eps = b->f->norm_eps, .unit_offset = b->f->unit_offset};
 }
 
-/* norm(x) by the weight at `place` and, in a LayerNorm, the bias behind it; x itself where the family has no such norm.
- */
+/* norm(x) by the weight at `place` and, in a LayerNorm, the bias after it; x itself if the family has no such norm. */
 static int norm(builder *b, ndp_param place, int x) {
     ndp_op_attr attr = norm_attr(b);
     int outs[2] = {NDP_NONE, NDP_NONE}, w = param(b, place, 1);

@@ -38,7 +38,7 @@ typedef struct ndp_rope {
 /* What tells the layers of one model apart. */
 typedef struct ndp_layer_kind {
     int window; /* a query sees this many latest keys, itself included; 0: all */
-    int rope;   /* which table; NDP_NO_ROPE: positions are not told */
+    int rope;   /* which table; NDP_NO_ROPE: the layer does not know positions */
 } ndp_layer_kind;
 
 typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH } ndp_activation;

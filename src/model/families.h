@@ -26,7 +26,7 @@ typedef struct ndp_family {
     const ndp_names *names;
     const ndp_keys *keys;
     void (*init)(ndp_facts *f); /* what its configurations may leave out, and what they never say; NULL: nothing */
-    double rotary;              /* the part of a head that turns, when not told; 0: all */
+    double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
     /* Fills kinds and kind_of; ropes are read already, f->kinds[0].window is the key `window` or its default. */

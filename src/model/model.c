@@ -1,3 +1,4 @@
+/* A decoder's tables, frozen units and units; decoder.c writes their graphs. Also the random weights to start from. */
 #include "model/model.h"
 
 #include "base/rng.h"

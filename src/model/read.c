@@ -1,3 +1,4 @@
+/* Reading single values of config.json, and refusing what is not built. */
 #include "model/read.h"
 
 #include <math.h>

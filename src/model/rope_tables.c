@@ -1,3 +1,4 @@
+/* Angles of RoPE: inverse frequencies of each scaling, and the tables of cosines and sines. */
 #include "model/facts.h"
 
 #include "tensor/dtype.h"

@@ -96,7 +96,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     return s;
 }
 
-/* Segments of one name that stand together are parts of one tensor, one behind the other. */
+/* Segments of one name that stand together are parts of one tensor, in this order. */
 static void fuse(ndp_segment *items, int n) {
     int axis = items[0].ndim == 2 ? 0 : 1;
     int64_t whole = 0, base = 0;
@@ -153,7 +153,7 @@ int64_t ndp_facts_parameters(const ndp_facts *f) {
     return elements_of(f, NDP_OF_EMBEDDING) + f->layers * elements_of(f, NDP_OF_BLOCK) + elements_of(f, NDP_OF_HEAD);
 }
 
-/* What a name of a block's tensor has behind the block's number; NULL: it is no such name. */
+/* What follows the block's number in the name of a block's tensor; NULL: it is not such a name. */
 static const char *within_block(const ndp_facts *f, const char *tensor) {
     size_t n = strlen(f->names->layers);
     if (strncmp(tensor, f->names->layers, n) != 0 || tensor[n] != '.')

@@ -173,6 +173,10 @@ typedef enum ndp_op_kind {
  * geglu_bwd       (da [T,F], gu [T,2F])                        -> dgu [T,2F]
  * gelu            (x [T,F])                                    -> a [T,F]               the tanh form
  * gelu_bwd        (da [T,F], x [T,F])                          -> dx [T,F]
+ * causal_conv     (x [T,C], w [J,C], start~ [T,1])             -> y [T,C]
+ *                 each column by its own taps: y[t] = sum of w[j] x[t - j] over j < J with t - j >= start[t]
+ * causal_conv_dx  (dy [T,C], w [J,C], start~ [T,1], acc? [T,C]) -> dx [T,C]             dx = acc + d/dx
+ * causal_conv_dw  (dy [T,C], x [T,C], start~ [T,1])            -> dw [J,C]
  * scale           (x [T,N])                                    -> x in place            x = attr.scale x
  * cap             (x [T,N])                                    -> x in place            x = c tanh(x / c), c = attr.cap
  * add             (a [T,N], b [T,N])                           -> c [T,N]               c may be a or b
@@ -262,6 +266,9 @@ typedef enum ndp_op_kind {
     ROWS(geglu_bwd) \
     ROWS(gelu) \
     ROWS(gelu_bwd) \
+    ROWS(causal_conv) \
+    ROWS(causal_conv_dx) \
+    COLUMNS(causal_conv_dw) \
     ROWS(scale) \
     ROWS(cap) \
     ROWS(add) \

@@ -1,6 +1,6 @@
-/* Gathering again: what a unit gathered in its forward for its backward, too, would be kept whole on every rank, which
- * the axis is there to avoid. The backward gathers it once more from the rank's own part, which is kept (as Megatron-LM
- * does with its sequence slices, arXiv:2205.05198). */
+/* Gathering again. If the backward read what the forward gathered, every rank would keep all of it, which the axis is
+ * there to avoid. So the backward gathers it once more from the rank's own part, which is kept (as Megatron-LM does
+ * with its sequence slices, arXiv:2205.05198). */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
@@ -26,7 +26,7 @@ static int append(const again *a, ndp_node n, int in) {
     return made;
 }
 
-/* What the backward reads in place of `value`: gathered now, and copied for that where the forward had to. */
+/* What the backward reads instead of `value`: gathered now, from a copy if the forward needed one. */
 static int make_again(again *a, int value) {
     if (value == NDP_NONE || a->made[value] != NDP_NONE)
         return value == NDP_NONE ? value : a->made[value];
@@ -40,7 +40,7 @@ static int make_again(again *a, int value) {
     return a->made[value] = append(a, *gather, in);
 }
 
-/* Writes the list anew. Gathers set out one node ahead of the first that reads them. */
+/* Writes the list anew. A gather begins one node before the first that reads it. */
 static void write_list(again *a, const ndp_nodes *old) {
     for (int i = 0; i < old->n && a->g->status == NDP_OK; i++) {
         ndp_node n = old->items[i];

@@ -1,3 +1,14 @@
+/* From the whole model to what one rank computes of it.
+ *
+ * Tables first: each buffer's segments are cut over the tensor axis. Then each graph is written again, node by node, by
+ * the rule of its op: a rule of tensor.c or context.c where the op reads parameters that are cut or sees other rows,
+ * and ndp_pass_rowwise for ops whose rows are alike (ndp_op.rows). An op that mixes rows and has no rule here is
+ * refused, with the axis named, where an axis cuts rows: on a part of them it would compute something else, silently.
+ * The backward is derived from the rank's forward, and only then are gathers repeated in it (again.c) and attention
+ * written as a ring (context.c).
+ *
+ * Invariant: no graph of a rank contains a size of another rank; ranks differ in sizes, offsets and the order of keys,
+ * never in the order of their collectives. step/ calls this once for each engine. */
 #include "parallel/apply.h"
 
 #include "parallel/pass.h"

@@ -1,13 +1,32 @@
-/* The axes that cut the sequence. All ops but attention work row by row, so they only see fewer rows.
+/* The axes that cut the sequence. Ops whose rows are alike only see fewer rows; attention sees others, by one of three
+ * ways. ndp_context_attention writes the first two while the forward is written, ndp_context_ring the third into the
+ * derived graph.
  *
- * Sequence axis (DeepSpeed Ulysses, arXiv:2309.14509): around attention, heads are exchanged for rows: all_to_all gives
- * each rank all rows of some heads, and back. Kv heads fewer than ranks go to several.
+ * Sequence axis (DeepSpeed Ulysses, arXiv:2309.14509): all_to_all exchanges rows for heads before attention, so that
+ * each rank has all rows of some heads, and heads for rows after it. If there are fewer kv heads than ranks, several
+ * ranks get the same one.
  *
- * Context axis, gathering: keys and values of all ranks are gathered, in the backward once more. Ring
- * (arXiv:2310.01889): they travel from rank to rank, a block a turn; the next block is on its way while attention works
- * on this one, and partial results over disjoint keys are merged. In the backward keys and values travel again, their
- * gradients behind them: after the last turn these are at home. Blocks that a row may not see cost nothing (the
- * attention op skips them). */
+ * Context axis, all_gather: the keys and values of all ranks are gathered, and once more in the backward.
+ *
+ * Context axis, ring (arXiv:2310.01889): keys and values (kv) travel from rank to rank, one block a turn. Here cp = 3,
+ * rank 1; a shift begins before the attention of its turn, which hides it:
+ *
+ *   turn     attends to the keys of   meanwhile
+ *   0        rank 1                   sends kv of rank 1 to rank 2, receives kv of rank 0
+ *   1        rank 0                   sends kv of rank 0 to rank 2, receives kv of rank 2
+ *   2        rank 2
+ *
+ * Partial results over disjoint keys are merged by their log-sum-exp in wide storage and rounded once. In the backward
+ * kv travels the same way, and its gradient (dkv) follows one turn behind, collecting each rank's part; a last shift
+ * takes it home:
+ *
+ *   turn     adds to dkv of   then sends it to rank 2
+ *   0        rank 1           (its own part)
+ *   1        rank 0           (of ranks 0, 1)
+ *   2        rank 2           (of ranks 2, 0, 1: complete, and rank 2 owns it)
+ *
+ * Invariant: after turn k a rank holds kv of the rank k + 1 places before it; ndp_row_cut_at lists k_pos in this order.
+ * Blocks that a row may not see cost nothing: the attention op skips them. */
 #include "parallel/pass.h"
 
 #include <stdlib.h>
@@ -178,7 +197,7 @@ static int add(ring *r, int a, int b, int to) {
     return to;
 }
 
-/* The gradients of a block's keys and values set out a turn before the next block does, and are awaited first. */
+/* The shift of a block's gradients begins before that of the next block, and is waited for first. */
 static void ring_backward(ring *r) {
     int kv = pack(r, r->node.in[BWD_K], r->node.in[BWD_V]), turns = r->rows->cp;
     int dq = NDP_NONE, dkv = NDP_NONE;

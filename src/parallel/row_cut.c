@@ -1,3 +1,4 @@
+/* Which rows and heads a rank has, from its coordinates alone. */
 #include "parallel/row_cut.h"
 
 ndp_row_cut ndp_cut_rows(int64_t rows, const ndp_mesh *mesh, const ndp_parallel *how) {

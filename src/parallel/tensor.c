@@ -1,11 +1,16 @@
-/* The tensor axis (Megatron-LM, arXiv:1909.08053, 2205.05198): projections cut by output features, then by input
- * features; heads, ffn and vocabulary over the ranks; the residual stream on slices of the rows.
+/* The tensor axis (Megatron-LM, arXiv:1909.08053, 2205.05198): projections are cut by output features, then by input
+ * features; heads, ffn and vocabulary over the ranks; the residual stream lives on slices of the rows.
  *
  *   x [T/tp,C] --all_gather--> x [T,C] --linear (rows of w)--> [T, N/tp] ... --linear (columns of w)--> partial [T,C]
  *     --reduce_scatter--> [T/tp,C]
  *
- * Without how.tp_sequence_parallel: x [T,C] itself (its gradient is all_reduced), and all_reduce of the partial sums.
- * Sums are made of wide parts (fp32 for bf16) and rounded once. */
+ * Without how.tp_sequence_parallel every rank has x [T,C] (its gradient is all_reduced), and partial sums are
+ * all_reduced. Sums over ranks are made of wide parts (fp32 for bf16) and rounded once.
+ *
+ * Which rule applies follows from the dimensions that a parameter's segment names: rows of w cut: column_linear,
+ * columns cut: row_linear, neither: the node as it is. Invariant: an image whose spread is COLS has the columns of the
+ * segments that made it, and only row_linear, or an op on heads, reads it. apply.c calls the rules; ndp_tensor_cut is
+ * called for each table before any graph is written. */
 #include "parallel/pass.h"
 
 /* ---- what a rank holds ---- */
@@ -17,8 +22,8 @@ ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
     return NDP_OK;
 }
 
-/* Its part of `n` things that come in groups of `width`: the groups of rank r are [r n / tp, (r + 1) n / tp), and one
- * that several ranks share where there are fewer groups than ranks. */
+/* This rank's part of `n` things in groups of `width`: rank r has the groups [r n / tp, (r + 1) n / tp); with fewer
+ * groups than ranks, several ranks share one. */
 static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *mesh) {
     int64_t tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP], groups = s->part[axis] / width;
     int64_t first = groups * r / tp, end = groups * (r + 1) / tp;
@@ -70,7 +75,7 @@ static ndp_op_attr over_tp(const ndp_pass *p) {
         .group = NDP_GROUP_TP, .ranks = p->tp, .type = p->to->compute, .wide_grad = p->to->compute != ndp_pass_wide(p)};
 }
 
-/* All rows of input i of the node, once for all who ask. Its gradient is the sum of what the ranks make. */
+/* All rows of input i of the node, gathered once for all its readers. Its gradient is the sum over the ranks. */
 static int enter(ndp_pass *p, int i) {
     int x = ndp_pass_in(p, i);
     ndp_image *image = &p->images[p->node->in[i]];
@@ -178,7 +183,7 @@ ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
 
 /* ---- the head, over pieces of the vocabulary ---- */
 
-/* Rows of a chunk: its logits are there at once, those of the next one too. */
+/* Rows of a chunk. The logits of two chunks exist at a time. */
 enum { CHUNK_ROWS = 256 };
 
 typedef struct head {
@@ -212,7 +217,7 @@ static void end_chunk(ndp_pass *p, const head *h, const chunk *c) {
                  (int[]){c->logits, c->stats, c->x, h->w, c->labels, h->scale}, 6, outs, p->node->n_out);
 }
 
-/* One chunk ahead: while a chunk's statistics travel, the next one's logits are made. */
+/* One chunk ahead: while the statistics of a chunk are gathered, the logits of the next are computed. */
 static void write_chunks(ndp_pass *p, const head *h) {
     chunk now = begin_chunk(p, h, 0);
     for (int64_t next = CHUNK_ROWS; next < h->rows; next += CHUNK_ROWS) {
@@ -225,7 +230,7 @@ static void write_chunks(ndp_pass *p, const head *h) {
 
 ndp_status ndp_tensor_xent(ndp_pass *p) {
     const ndp_node *n = p->node;
-    int dw = n->n_out < 3 || n->out[2] == NDP_NONE ? NDP_NONE : ndp_pass_value(p, n->out[2]);
+    int dw = n->attr.train && n->n_out > 2 ? ndp_pass_value(p, n->out[2]) : NDP_NONE;
     if (p->tp == 1) {
         int ins[4], outs[3] = {NDP_NONE, NDP_NONE, dw};
         for (int i = 0; i < 4; i++)

@@ -262,6 +262,18 @@ static void scale_gradient(void **state) {
     }
 }
 
+/* Rows see the rows of their document alone, which begins at any row before them. */
+static void causal_conv_gradient(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int taps = 1; taps <= 5; taps += 2) {
+        gradient_case k = {
+            &ndp_op_causal_conv,
+            .in = {random_matrix(NDP_F64, t, c, 1), random_matrix(NDP_F64, taps, c, 2), random_ints(t, 0, t, 3)},
+            .wanted = 3, .flowing = 1, .earlier = taps == 3};
+        check_gradients(&k);
+    }
+}
+
 static void add_gradient(void **state) {
     (void)state;
     FOR_SIZES(t, c) {
@@ -367,7 +379,7 @@ static void nothing_flows_nothing_made(void **state) {
                            &ndp_op_rope,      &ndp_op_swiglu,      &ndp_op_add,         &ndp_op_add_bias,
                            &ndp_op_copy,      &ndp_op_heads_split, &ndp_op_heads_merge, &ndp_op_layernorm,
                            &ndp_op_geglu,     &ndp_op_gelu,        &ndp_op_scale,       &ndp_op_mean_squares,
-                           &ndp_op_norm_by};
+                           &ndp_op_norm_by,   &ndp_op_causal_conv};
     for (int i = 0; i < NDP_COUNT(ops); i++) {
         ndp_op_attr attr = {0};
         /* No functions to add anything with: a rule that tried would crash. */
@@ -391,15 +403,25 @@ static void nothing_flows_nothing_made(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(embedding_gradient),    cmocka_unit_test(linear_gradient),
-        cmocka_unit_test(rmsnorm_gradient),      cmocka_unit_test(add_rmsnorm_gradient),
-        cmocka_unit_test(rope_gradient),         cmocka_unit_test(activation_gradients),
-        cmocka_unit_test(scale_gradient),        cmocka_unit_test(rmsnorm_of_heads_gradient),
-        cmocka_unit_test(layernorm_gradient),    cmocka_unit_test(halves_of_rmsnorm_gradient),
-        cmocka_unit_test(partial_rope_gradient), cmocka_unit_test(add_gradient),
-        cmocka_unit_test(xent_gradient),         cmocka_unit_test(add_bias_gradient),
-        cmocka_unit_test(copy_gradient),         cmocka_unit_test(heads_gradient),
-        cmocka_unit_test(xent_passes_its_dx),    cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(embedding_gradient),
+        cmocka_unit_test(linear_gradient),
+        cmocka_unit_test(rmsnorm_gradient),
+        cmocka_unit_test(add_rmsnorm_gradient),
+        cmocka_unit_test(rope_gradient),
+        cmocka_unit_test(activation_gradients),
+        cmocka_unit_test(scale_gradient),
+        cmocka_unit_test(rmsnorm_of_heads_gradient),
+        cmocka_unit_test(layernorm_gradient),
+        cmocka_unit_test(halves_of_rmsnorm_gradient),
+        cmocka_unit_test(partial_rope_gradient),
+        cmocka_unit_test(add_gradient),
+        cmocka_unit_test(causal_conv_gradient),
+        cmocka_unit_test(xent_gradient),
+        cmocka_unit_test(add_bias_gradient),
+        cmocka_unit_test(copy_gradient),
+        cmocka_unit_test(heads_gradient),
+        cmocka_unit_test(xent_passes_its_dx),
+        cmocka_unit_test(nothing_flows_nothing_made),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -359,6 +359,23 @@ static void elementwise_kernels(void **state) {
     }
 }
 
+/* Starts are any rows: before the row, which sees some of the taps, or after it, which sees none. */
+static void causal_conv_kernels(void **state) {
+    (void)state;
+    FOR_SIZES(t, c) for (int taps = 1; taps <= 4; taps += 3) {
+        kernel_case forward = {&ndp_op_causal_conv, .in = {some(t, c, 1), some(taps, c, 2), random_ints(t, 0, t, 3)}};
+        kernel_case dx = {&ndp_op_causal_conv_dx, .in = {some(t, c, 1), some(taps, c, 2), random_ints(t, 0, t, 3),
+                                                         taps > 1 ? some(t, c, 4) : (ndp_view){0}}};
+        kernel_case dw = {&ndp_op_causal_conv_dw,
+                          {.accumulate = taps > 1},
+                          .in = {some(t, c, 1), some(t, c, 2), random_ints(t, 0, t, 3)},
+                          .out_rows = taps};
+        check_kernel(&forward);
+        check_kernel(&dx);
+        check_kernel(&dw);
+    }
+}
+
 /* The sum may be either of its operands. */
 static void add_in_place(void **state) {
     (void)state;
@@ -763,6 +780,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(layernorm_kernels),
         cmocka_unit_test(rope_kernels),
         cmocka_unit_test(elementwise_kernels),
+        cmocka_unit_test(causal_conv_kernels),
         cmocka_unit_test(xent_kernels),
         cmocka_unit_test(linear_kernels_wide),
         cmocka_unit_test(add_in_place),

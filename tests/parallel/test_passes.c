@@ -196,10 +196,11 @@ static void mixed_rows_are_refused(void **state) {
         CHECK_OK(ndp_model_build(&facts, &opts, &whole));
         ndp_graph *block = &whole.graphs[1];
         ndp_graph_output(block, ndp_graph_op1(block, &ndp_op_heads_split, &attr, "mixed", &block->output, 1));
+        const ndp_parallel how = NDP_PARALLEL_INIT;
         if (of[i].words) {
-            CHECK_FAILS(ndp_parallel_apply(&whole, &mesh, &(ndp_parallel){0}, &local), NDP_ENOTSUP, of[i].words);
+            CHECK_FAILS(ndp_parallel_apply(&whole, &mesh, &how, &local), NDP_ENOTSUP, of[i].words);
         } else {
-            CHECK_OK(ndp_parallel_apply(&whole, &mesh, &(ndp_parallel){0}, &local));
+            CHECK_OK(ndp_parallel_apply(&whole, &mesh, &how, &local));
             ndp_model_release(&local);
         }
         ndp_model_release(&whole);

@@ -24,6 +24,7 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
                          .device = &ndp_device_null,
                          .threads = 1,
                          .accumulation = 2,
+                         .parallel = NDP_PARALLEL_INIT,
                          .node_ranks = 1,
                          .optimizer = {.name = NDP_ADAMW}};
     ndp_layout layout = NDP_LAYOUT_ONE;

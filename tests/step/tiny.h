@@ -48,7 +48,7 @@ static inline void tiny_fill(ndp_engine *e) {
             for (int64_t k = 0; k < piece.count; k++)
                 values[k] += piece.segment->ndim == 1 && strstr(piece.segment->name, "norm") ? 1.0f : 0.0f;
             double *stored = malloc((size_t)piece.count * sizeof *stored);
-            ndp_convert(values, NDP_F32, stored, m->opts.master, piece.count);
+            ndp_convert(values, NDP_F32, stored, ndp_engine_type(e, NDP_OWNED_MASTER, i), piece.count);
             CHECK_OK(ndp_engine_write(e, NDP_OWNED_MASTER, i, piece.slice_first, piece.count, piece.stride, stored));
             free(values);
             free(stored);

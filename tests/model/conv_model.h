@@ -1,0 +1,143 @@
+/* A model that is no decoder: a byte-level language model of causal convolutions, with a tied table. All of it is here:
+ * the rooms beside model/ know it by its inputs, buffers, units and graphs alone.
+ *
+ *   x = table[byte];  each block: x += down(gelu(conv(up(norm(x)))));  logits = norm(x) table^T
+ *
+ * conv filters each column over the rows of the document before it: the blocks mix rows, so the model trains on the
+ * data-parallel axes and is refused where an axis cuts rows. */
+#ifndef TESTS_MODEL_CONV_MODEL_H
+#define TESTS_MODEL_CONV_MODEL_H
+
+#include "check.h"
+#include "model/model.h"
+
+enum { CONV_BYTES = 256, CONV_HIDDEN = 24, CONV_WIDTH = 48, CONV_TAPS = 4, CONV_BLOCKS = 3 };
+
+/* Places in the list of inputs. */
+enum { CONV_TOKENS, CONV_LABELS, CONV_START, CONV_LOSS_SCALE, CONV_LOSS };
+
+static inline void conv_inputs(ndp_model *m) {
+    static const ndp_input list[] = {
+        [CONV_TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [CONV_LABELS] = {"labels", NDP_INPUT_LABELS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [CONV_START] = {"start", NDP_INPUT_STARTS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [CONV_LOSS_SCALE] = {"loss_scale", NDP_INPUT_LOSS_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
+        [CONV_LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0}};
+    m->inputs = ndp_arena_alloc(&m->arena, sizeof *m->inputs);
+    *m->inputs = (ndp_inputs){.rows = {[NDP_EXTENT_ONE] = 1, [NDP_EXTENT_TOKENS] = m->opts.rows}};
+    for (int i = 0; i < NDP_COUNT(list); i++)
+        ndp_inputs_add(m->inputs, list[i]);
+}
+
+/* ---- parameters ---- */
+
+/* Segments of a block. */
+enum { CONV_NORM, CONV_UP, CONV_FILTER, CONV_DOWN, CONV_SEGMENTS };
+
+static inline void conv_buffer(ndp_model *m, int i, const char *name, int segments) {
+    m->buffers[i] = (ndp_buffer){.name = ndp_arena_strdup(&m->arena, name),
+                                 .segments.items = ndp_arena_alloc(&m->arena, (size_t)segments * sizeof(ndp_segment)),
+                                 .storage = ndp_storage_of(&m->opts, true),
+                                 .trainable = true,
+                                 .owners = NDP_GROUP_SHARD,
+                                 .copies = NDP_GROUP_REPLICATE};
+}
+
+static inline void conv_segment(ndp_model *m, int i, const char *name, int ndim, int64_t rows, int64_t cols,
+                                ndp_dim rows_are) {
+    ndp_segments *s = &m->buffers[i].segments;
+    const char *full = ndp_arena_format(&m->arena, "%s.%s", m->buffers[i].name, name);
+    s->items[s->n] = ndp_segment_whole(full, ndim, rows, cols, rows_are, NDP_DIM_WHOLE);
+    s->items[s->n++].decay = ndim == 2;
+    ndp_segments_layout(s);
+}
+
+static inline void conv_tables(ndp_model *m) {
+    m->n_buffers = CONV_BLOCKS + 2;
+    m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
+    conv_buffer(m, 0, "table", 1);
+    conv_segment(m, 0, "weight", 2, CONV_BYTES, CONV_HIDDEN, NDP_DIM_VOCAB);
+    for (int i = 1; i <= CONV_BLOCKS; i++) {
+        conv_buffer(m, i, ndp_arena_format(&m->arena, "blocks.%d", i - 1), CONV_SEGMENTS);
+        conv_segment(m, i, "norm", 1, 1, CONV_HIDDEN, NDP_DIM_WHOLE);
+        conv_segment(m, i, "up", 2, CONV_WIDTH, CONV_HIDDEN, NDP_DIM_WHOLE);
+        conv_segment(m, i, "filter", 2, CONV_TAPS, CONV_WIDTH, NDP_DIM_WHOLE);
+        conv_segment(m, i, "down", 2, CONV_HIDDEN, CONV_WIDTH, NDP_DIM_WHOLE);
+    }
+    conv_buffer(m, CONV_BLOCKS + 1, "head", 1);
+    conv_segment(m, CONV_BLOCKS + 1, "norm", 1, 1, CONV_HIDDEN, NDP_DIM_WHOLE);
+}
+
+static inline void conv_units(ndp_model *m) {
+    m->n_units = m->n_buffers;
+    m->units = ndp_arena_alloc(&m->arena, (size_t)m->n_units * sizeof *m->units);
+    for (int i = 0; i < m->n_units; i++) {
+        bool head = i == m->n_units - 1;
+        m->units[i] = (ndp_unit){.name = m->buffers[i].name,
+                                 .graph = i == 0 ? 0
+                                          : head ? 2
+                                                 : 1,
+                                 .buffers = {i, head ? 0 : NDP_NONE, NDP_NONE, NDP_NONE}};
+    }
+}
+
+/* ---- graphs ---- */
+
+static inline ndp_graph *conv_graph(ndp_model *m, const char *name, int buffer) {
+    ndp_graph *g = &m->graphs[m->n_graphs++];
+    ndp_graph_init(g, name, m->opts.compute, m->opts.master);
+    g->inputs = m->inputs;
+    g->slots[0] = &m->buffers[buffer].segments;
+    return g;
+}
+
+static inline int conv_norm(ndp_graph *g, int x, int segment) {
+    int outs[2] = {NDP_NONE, NDP_NONE};
+    ndp_graph_op(g, &ndp_op_rmsnorm, &(ndp_op_attr){.eps = 1e-5}, "norm", (int[]){x, ndp_graph_param(g, 0, segment, 1)},
+                 2, outs, 2);
+    return outs[0];
+}
+
+static inline int conv_linear(ndp_graph *g, const char *name, int x, int segment) {
+    return ndp_graph_op1(g, &ndp_op_linear, NULL, name, (int[]){x, ndp_graph_param(g, 0, segment, 1), NDP_NONE}, 3);
+}
+
+static inline void conv_graphs(ndp_model *m) {
+    ndp_graph *g = conv_graph(m, "embedding", 0);
+    int ids[] = {ndp_graph_data(g, CONV_TOKENS), ndp_graph_param(g, 0, 0, 1)};
+    ndp_graph_output(g, ndp_graph_op1(g, &ndp_op_embedding, NULL, "x0", ids, 2));
+
+    g = conv_graph(m, "block", 1);
+    int x = ndp_graph_input(g, m->opts.rows, CONV_HIDDEN),
+        up = conv_linear(g, "up", conv_norm(g, x, CONV_NORM), CONV_UP);
+    int taps[] = {up, ndp_graph_param(g, 0, CONV_FILTER, 1), ndp_graph_data(g, CONV_START)};
+    int mixed = ndp_graph_op1(g, &ndp_op_causal_conv, NULL, "mixed", taps, 3);
+    int act = ndp_graph_op1(g, &ndp_op_gelu, NULL, "act", &mixed, 1);
+    ndp_graph_output(g,
+                     ndp_graph_op1(g, &ndp_op_add, NULL, "y", (int[]){x, conv_linear(g, "down", act, CONV_DOWN)}, 2));
+
+    g = conv_graph(m, "head", m->n_buffers - 1);
+    g->slots[1] = &m->buffers[0].segments;
+    int n = conv_norm(g, ndp_graph_input(g, m->opts.rows, CONV_HIDDEN), 0), w = ndp_graph_param(g, 1, 0, 1);
+    int ins[] = {n, w, ndp_graph_data(g, CONV_LABELS), ndp_graph_data(g, CONV_LOSS_SCALE)};
+    int outs[3] = {NDP_NONE, NDP_NONE, ndp_graph_param_grad(g, w)}, sum = ndp_graph_data(g, CONV_LOSS);
+    ndp_graph_op(g, &ndp_op_xent, &(ndp_op_attr){.vocab = CONV_BYTES, .train = true}, "nll", ins, 4, outs, 3);
+    ndp_graph_op(g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", outs, 1, &sum, 1);
+}
+
+/* For training on micro-batches of `rows` bytes. */
+static inline void conv_model(ndp_dtype compute, int64_t rows, ndp_model *m) {
+    *m = (ndp_model){.opts = {.mode = NDP_MODEL_TRAIN,
+                              .rows = rows,
+                              .compute = compute,
+                              .master = compute == NDP_F64 ? NDP_F64 : NDP_F32},
+                     .facts = {.family = "conv", .vocab = CONV_BYTES}};
+    conv_inputs(m);
+    conv_tables(m);
+    conv_units(m);
+    conv_graphs(m);
+    for (int i = 0; i < m->n_graphs; i++)
+        CHECK_OK(m->graphs[i].status);
+}
+
+#endif
