@@ -1,0 +1,27 @@
+/* The list of ops (ops/op.h): the tables that are made from it agree with it. */
+#include "op_test.h"
+
+static void the_list_of_ops(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_OP_COUNT; i++) {
+        const ndp_op *op = ndp_all_ops[i];
+        ndp_op_kind kind = ndp_op_kinds[i];
+        bool runs = kind != NDP_KIND_COLLECTIVE && kind != NDP_KIND_MARK;
+        assert_int_equal(op->id, i);
+        assert_int_equal(op->collective != NDP_LOCAL, kind == NDP_KIND_COLLECTIVE);
+        assert_true(kind == NDP_KIND_MARK || op->cost);
+        for (int d = 0; d < NDP_COUNT(devices); d++)
+            assert_int_equal(devices[d]->kernels[i] != NULL, runs);
+        for (int j = 0; j < i; j++)
+            assert_string_not_equal(op->name, ndp_all_ops[j]->name);
+    }
+    for (int d = 0; d < NDP_COUNT(devices); d++)
+        assert_ptr_equal(ndp_device_find(devices[d]->name), devices[d]);
+    assert_false(ndp_device_find("null")->executes);
+    assert_null(ndp_device_find("none"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_list_of_ops)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
