@@ -108,8 +108,8 @@ static void print_parts(const ndp_profile *p) {
     for (int i = 0; i < NDP_PHASES; i++)
         if (p->phase[i] > 0)
             printf("  %s %.1f%%", ndp_phase_name((ndp_phase)i), 100 * p->phase[i] / p->total);
-    printf("  begin %.1f%%  wait %.1f%%  norm %.1f%%  update %.1f%%\n    by op: ", 100 * p->begin / p->total,
-           100 * p->wait / p->total, 100 * p->norm / p->total, 100 * p->update / p->total);
+    printf("  begin %.1f%%  wait %.1f%%  norm and update %.1f%%\n    by op: ", 100 * p->begin / p->total,
+           100 * p->wait / p->total, 100 * p->own / p->total);
     for (int i = 0; i < NDP_OP_COUNT; i++)
         if (p->op[i] > 0.0005 * p->total)
             printf("  %s %.1f%%", ndp_all_ops[i]->name, 100 * p->op[i] / p->total);

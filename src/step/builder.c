@@ -125,30 +125,13 @@ static ndp_status emit_runs(ndp_builder *b) {
     return ndp_reduce_finish(b);
 }
 
-static ndp_status emit_code(ndp_builder *b, ndp_opcode code) {
-    return ndp_emit(b->p, (ndp_instr){.code = code, .what = "", .buffer = NDP_NONE});
-}
-
-static ndp_status emit_update(ndp_builder *b) {
-    NDP_TRY(ndp_reduce_copies(b));
-    NDP_TRY(emit_code(b, NDP_DO_NORM));
-    NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_SHARD, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
-    NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
-    NDP_TRY(emit_code(b, NDP_DO_CLIP));
-    for (int i = 0; i < b->m->n_buffers; i++)
-        if (b->m->buffers[i].trainable)
-            NDP_TRY(ndp_emit(b->p, (ndp_instr){.code = NDP_DO_UPDATE, .buffer = i, .what = b->m->buffers[i].name}));
-    return NDP_OK;
-}
-
 static ndp_status emit_all(ndp_builder *b) {
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
-    NDP_TRY(emit_code(b, NDP_DO_COUNT));
-    NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_LOSS, offsetof(ndp_scalars, valid), NDP_I64, "valid_tokens"));
-    NDP_TRY(emit_code(b, NDP_DO_SCALE));
+    NDP_TRY(ndp_emit_loss_scale(b));
     NDP_TRY(emit_runs(b));
     NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_LOSS, offsetof(ndp_scalars, loss), NDP_F64, "loss"));
-    return train ? emit_update(b) : NDP_OK;
+    b->p->first_update = b->p->n;
+    return train ? ndp_emit_update(b) : NDP_OK;
 }
 
 /* At most four phases of every unit and micro-batch. */

@@ -61,6 +61,9 @@ ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, i
 ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out);
 /* Appends an instruction; its blocks live at least here. */
 ndp_status ndp_emit(ndp_program *p, ndp_instr in);
+/* A kernel of the program's own. */
+ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *attr, const ndp_operand *in, int n_in,
+                           const ndp_operand *out, int n_out, const char *what);
 /* A collective between the ranks of `group`. Parameter gathers have a communicator of their own. */
 typedef struct ndp_collective_call {
     const ndp_op *op; /* all_gather, reduce_scatter, all_reduce */
@@ -101,6 +104,14 @@ ndp_status ndp_reduce_after(ndp_builder *b, int r);
 ndp_status ndp_reduce_finish(ndp_builder *b);
 /* Sums this rank's part of the gradients of what several ranks of the tensor axis hold. */
 ndp_status ndp_reduce_copies(ndp_builder *b);
+
+/* ---- step_update.c ---- */
+
+/* Counts the valid tokens of this rank's micro-batches, and makes of all ranks' count the scale of the loss, which
+ * starts at 0. */
+ndp_status ndp_emit_loss_scale(ndp_builder *b);
+/* The norm of the whole gradient, clipping, and the update of every trainable buffer. */
+ndp_status ndp_emit_update(ndp_builder *b);
 
 /* ---- builder.c, memory_plan.c ---- */
 

@@ -38,6 +38,7 @@ ndp_status ndp_emit(ndp_program *p, ndp_instr in) {
             touch(p, in.call.in[k].base);
         for (int k = 0; k < in.call.n_out; k++)
             touch(p, in.call.out[k].base);
+        touch(p, in.call.scratch);
     }
     p->instrs[p->n++] = in;
     return NDP_OK;
@@ -48,6 +49,30 @@ ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype
                          .value = NDP_NONE,
                          .offset = at.offset,
                          .view = {.dtype = type, .rows = rows, .cols = cols, .ld = cols}};
+}
+
+/* The scratch memory of a kernel lives for its instruction alone. */
+static ndp_status take_scratch(ndp_program *p, ndp_call *c) {
+    ndp_op_call shapes = {.op = c->op, .attr = &c->attr, .exec = p->opts.exec};
+    for (int k = 0; k < c->n_in; k++)
+        shapes.in[k] = c->in[k].view;
+    for (int k = 0; k < c->n_out; k++)
+        shapes.out[k] = c->out[k].view;
+    NDP_TRY(c->op->shape(&c->attr, shapes.in, shapes.out));
+    if (c->kernel->prepare && p->opts.exec->device->executes)
+        NDP_TRY(c->kernel->prepare(&shapes));
+    c->plan[0] = shapes.plan;
+    size_t bytes = c->kernel->scratch ? c->kernel->scratch(&shapes) : 0;
+    return bytes > 0 ? ndp_block_add(p, NDP_MEM_WORK, bytes, &c->scratch) : NDP_OK;
+}
+
+ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *attr, const ndp_operand *in, int n_in,
+                           const ndp_operand *out, int n_out, const char *what) {
+    ndp_instr instr = {.code = NDP_DO_CALL, .what = what, .buffer = NDP_NONE};
+    NDP_TRY(ndp_call_init(&instr.call, &p->arena, op, attr, in, n_in, out, n_out));
+    NDP_TRY(ndp_call_find_kernel(&instr.call, p->opts.exec->device));
+    NDP_TRY(take_scratch(p, &instr.call));
+    return ndp_emit(p, instr);
 }
 
 ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index) {

@@ -22,6 +22,7 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .recompute = e->opts.recompute,
                              .schedule = e->opts.schedule,
                              .optimizer = e->opts.optimizer,
+                             .exec = &e->exec,
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
     return ndp_program_build(&opts, &e->program);
 }

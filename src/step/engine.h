@@ -92,7 +92,8 @@ typedef struct ndp_profile {
     double begin, wait;       /* of all collectives: beginning them, waiting for them */
     double in_units;          /* of `wait`, that inside units, which is in `phase` too */
     double under_way;         /* all collectives, each from its begin to the end of its wait */
-    double norm, update, total;
+    double own;               /* kernels of the program itself: the loss's scale, the norm, the update */
+    double total;
     double op[NDP_OP_COUNT]; /* by ndp_op_id */
     int64_t steps;
 } ndp_profile;

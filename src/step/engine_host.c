@@ -1,5 +1,6 @@
 /* The host's side of an engine. Its memory is the device's: what goes in or comes out is copied by the queue, in the
  * order of submission, from or to memory of the host. */
+#include "ops/pieces.h"
 #include "step/engine_parts.h"
 
 #include <stdlib.h>
@@ -193,12 +194,31 @@ static ndp_status fill_table(ndp_engine *e, int input) {
     return st;
 }
 
+/* What the elements of each slice belong to. */
+static ndp_status fill_pieces(ndp_engine *e) {
+    for (int i = 0; i < e->model.n_buffers; i++) {
+        const ndp_owned *o = &e->program.owned[i];
+        size_t bytes = (size_t)o->n_pieces * NDP_PIECE_COLUMNS * sizeof(int64_t);
+        int64_t *table = o->n_pieces > 0 ? malloc(bytes) : NULL;
+        if (o->n_pieces == 0)
+            continue;
+        if (!table)
+            return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %lld pieces", (long long)o->n_pieces);
+        ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index, table);
+        ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);
+        free(table);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
+}
+
 ndp_status ndp_engine_open_host(ndp_engine *e) {
     const ndp_device *d = e->opts.device;
-    void *results;
+    void *steps;
     NDP_TRY(d->memory_map(e->context, e->program.batch_stride, NDP_MEMORY_HOST, &e->host.batch));
-    NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof(ndp_scalars), NDP_MEMORY_HOST, &results));
-    e->host.results = results;
+    NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
+    e->host.steps = steps;
+    NDP_TRY(fill_pieces(e));
     for (int i = 0; i < e->model.inputs->n; i++)
         if (e->model.inputs->items[i].kind == NDP_INPUT_TABLE)
             NDP_TRY(fill_table(e, i));
@@ -212,6 +232,6 @@ void ndp_engine_close_host(ndp_engine *e) {
     free(e->mapped);
     if (e->host.batch)
         d->memory_unmap(e->context, e->host.batch, e->program.batch_stride, NDP_MEMORY_HOST);
-    if (e->host.results)
-        d->memory_unmap(e->context, e->host.results, NDP_STEPS_PENDING * sizeof(ndp_scalars), NDP_MEMORY_HOST);
+    if (e->host.steps)
+        d->memory_unmap(e->context, e->host.steps, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST);
 }

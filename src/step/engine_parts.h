@@ -4,6 +4,12 @@
 
 #include "step/engine.h"
 
+/* What goes to the device with a step, and comes back from it. */
+typedef struct ndp_pending_step {
+    double constants[NDP_OPTIMIZER_CONSTANTS];
+    ndp_scalars result;
+} ndp_pending_step;
+
 struct ndp_engine {
     ndp_engine_opts opts;
     ndp_exec exec;
@@ -19,8 +25,8 @@ struct ndp_engine {
     ndp_device_context *context;
     ndp_queue *queue;
     struct {
-        void *batch;          /* the host's arrays of a micro-batch */
-        ndp_scalars *results; /* NDP_STEPS_PENDING of the host's */
+        void *batch;             /* the host's arrays of a micro-batch */
+        ndp_pending_step *steps; /* NDP_STEPS_PENDING of them, in the host's memory */
         int64_t submitted, taken;
     } host;
     struct {

@@ -1,4 +1,5 @@
 /* What a rank keeps from step to step. */
+#include "ops/pieces.h"
 #include "step/builder.h"
 
 #include <stddef.h>
@@ -95,6 +96,27 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
     }
 }
 
+/* One block: the scalars, the constants of the update, and the tables of pieces. */
+static ndp_status own_numbers(ndp_program *p) {
+    const ndp_model *m = p->opts.model;
+    bool train = m->opts.mode == NDP_MODEL_TRAIN;
+    size_t bytes = sizeof(ndp_scalars), constants = bytes;
+    bytes += train ? NDP_OPTIMIZER_CONSTANTS * sizeof(double) : 0;
+    for (int i = 0; train && i < m->n_buffers; i++) {
+        ndp_owned *o = &p->owned[i];
+        if (!m->buffers[i].trainable)
+            continue;
+        o->n_pieces = ndp_pieces_count(&m->buffers[i].segments, o->shard.shards, o->shard.index);
+        o->pieces.offset = bytes;
+        bytes += (size_t)o->n_pieces * NDP_PIECE_COLUMNS * sizeof(int64_t);
+    }
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, bytes, &p->scalars));
+    p->constants = (ndp_address){p->scalars.block, constants};
+    for (int i = 0; i < m->n_buffers; i++)
+        p->owned[i].pieces.block = p->owned[i].n_pieces > 0 ? p->scalars.block : NDP_NONE;
+    return NDP_OK;
+}
+
 ndp_status ndp_own_all(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     p->owned = calloc((size_t)m->n_buffers, sizeof *p->owned);
@@ -103,5 +125,5 @@ ndp_status ndp_own_all(ndp_program *p) {
     for (int i = 0; i < m->n_buffers; i++)
         NDP_TRY(own_buffer(p, i));
     NDP_TRY(own_inputs(p));
-    return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, sizeof(ndp_scalars), &p->scalars);
+    return own_numbers(p);
 }

@@ -5,11 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *opcode_name(ndp_opcode c) {
-    static const char *const names[NDP_OPCODES] = {"count", "scale", "run", "call", "norm", "clip", "update"};
-    return names[c];
-}
-
 static void print_place(const ndp_program *p, const char *label, ndp_address at, ndp_str *out) {
     if (at.block == NDP_NONE)
         return;
@@ -63,10 +58,8 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
         ndp_str_addf(out, "#%d ", i);
         if (in->code == NDP_DO_RUN)
             print_run(p, in, out);
-        else if (in->code == NDP_DO_CALL)
-            print_call(p, in, out);
         else
-            ndp_str_addf(out, "%s %s", opcode_name(in->code), in->what);
+            print_call(p, in, out);
         ndp_str_add(out, "\n");
     }
     for (int g = 0; units && g < p->opts.model->n_graphs; g++)

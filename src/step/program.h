@@ -61,20 +61,14 @@ ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype
 /* ---- instructions ---- */
 
 typedef enum ndp_opcode {
-    NDP_DO_COUNT, /* valid tokens of this rank's micro-batches -> scalars.valid; the loss starts at 0 */
-    NDP_DO_SCALE, /* scalars.scale = 1 / scalars.valid (0 without any) */
-    NDP_DO_RUN,
-    NDP_DO_CALL,   /* a collective: its begin or its wait */
-    NDP_DO_NORM,   /* sum of squares of the owned gradient slices -> scalars.squares */
-    NDP_DO_CLIP,   /* scalars.norm, scalars.clip */
-    NDP_DO_UPDATE, /* owned slice of a buffer */
-    NDP_OPCODES
+    NDP_DO_RUN,  /* a list of a unit's calls */
+    NDP_DO_CALL, /* one call: a collective's begin or wait, or a kernel on the scalars or on owned slices */
 } ndp_opcode;
 
 typedef struct ndp_instr {
     ndp_opcode code;
     const char *what; /* the unit or buffer; borrowed */
-    int buffer;       /* CALL, UPDATE: NDP_NONE: none */
+    int buffer;       /* CALL: NDP_NONE: none */
     /* RUN */
     int unit, micro_batch;
     ndp_phase phase;
@@ -97,9 +91,11 @@ typedef struct ndp_owned {
     ndp_address master;   /* slice */
     ndp_address grad;     /* slice */
     ndp_address state[2]; /* slices, NDP_NONE */
+    ndp_address pieces;   /* the table of its slice (ops/pieces.h), of n_pieces rows; trainable buffers */
+    int64_t n_pieces;
 } ndp_owned;
 
-/* In the arena, reached by all ranks' reductions. */
+/* Numbers of a step in the device's memory, reached by all ranks' reductions. */
 typedef struct ndp_scalars {
     int64_t valid;
     double loss, squares, scale, norm, clip;
@@ -113,6 +109,7 @@ typedef struct ndp_program_opts {
     int node_ranks;
     bool reshard, recompute;
     ndp_optimizer_opts optimizer;
+    const ndp_exec *exec;         /* borrowed; whose kernels the program's own calls run */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
     const struct ndp_program *weights_of; /* whose weights are read, of the same tables and mesh; NULL: own ones */
 } ndp_program_opts;
@@ -121,15 +118,16 @@ typedef struct ndp_program {
     ndp_program_opts opts;
     ndp_instr *instrs;
     int n;
+    int first_update; /* the updates of buffers are the program's end; n: there are none */
     int64_t capacity;
     ndp_arena arena; /* of the calls' operands */
     ndp_block *blocks;
     int n_blocks;
     int64_t block_capacity;
-    ndp_owned *owned; /* by buffer */
-    ndp_address scalars, batch, tables;
-    size_t batch_stride;             /* bytes of a micro-batch's inputs */
-    size_t input_at[NDP_MAX_INPUTS]; /* bytes from the start of `batch`, or of `tables` */
+    ndp_owned *owned;                              /* by buffer */
+    ndp_address scalars, batch, tables, constants; /* constants: of the step's update (optim/optim.h) */
+    size_t batch_stride;                           /* bytes of a micro-batch's inputs */
+    size_t input_at[NDP_MAX_INPUTS];               /* bytes from the start of `batch`, or of `tables` */
     size_t bytes[NDP_REGIONS];
 } ndp_program;
 
