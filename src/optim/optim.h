@@ -60,26 +60,6 @@ int ndp_optimizer_states(const ndp_optimizer_opts *o);
 /* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
 const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);
 
-/* One piece of n elements of one tensor. */
-typedef struct ndp_update {
-    ndp_dtype type; /* of weight, grad and state: fp32 or fp64 */
-    void *weight;   /* master weights, updated in place */
-    const void *grad;
-    void *state[NDP_OPTIMIZER_STATES]; /* NULL: not kept */
-    uint16_t *copy;                    /* bf16 copy of the weights, written too; NULL: none */
-    int64_t n;
-    const double *constants; /* of the optimizer, for this step */
-    double grad_scale;       /* clipping factor, on every gradient element */
-    bool decays;             /* weight decay applies */
-    int threads;
-} ndp_update;
-void ndp_optimizer_update(ndp_optimizer_name name, const ndp_update *u);
-
-/* Sum of squares in fp64, in an order that depends on n alone. fp32, fp64 or bf16 storage. NaN and inf come through. */
-double ndp_sum_squares(const void *x, ndp_dtype type, int64_t n, int threads);
-/* min(1, max_norm / norm); 1 when max_norm is 0 or norm is 0. */
-double ndp_clip_factor(double norm, double max_norm);
-
 typedef enum ndp_lr_kind { NDP_LR_CONSTANT, NDP_LR_LINEAR, NDP_LR_COSINE } ndp_lr_kind;
 typedef struct ndp_lr_schedule {
     ndp_lr_kind kind;
