@@ -2,7 +2,7 @@
  * and an offset; the step program gives the bases for every run of the unit (its slot), so that alike units share one
  * program.
  *
- * Where a value lives follows from who uses it: made and used in one phase: work memory of that phase; made in the
+ * Where a value lives follows from its uses: made and used in one phase: work memory of that phase; made in the
  * forward and used in a backward: saved, in one of two blocks; made by the input gradients and used by the weight
  * gradients: between. */
 #ifndef NDP_GRAPH_LOWER_H

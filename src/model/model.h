@@ -1,6 +1,9 @@
-/* A model: flat parameter buffers and a list of units (embedding, decoder blocks, head), each a unit graph over one or
- * two of the buffers. It knows no ranks. Blocks of one kind share one graph. A tied table is a buffer of its own that
- * the first and the last unit use. */
+/* A model: its inputs, its flat parameter buffers, and a list of units (embedding, decoder blocks, head), each a graph
+ * over up to NDP_SLOTS of the buffers. It knows no ranks. Units that compute the same share one graph. A tied table is
+ * a buffer of its own that the first and the last unit use.
+ *
+ * The struct is what other rooms read. ndp_model_build fills it for decoders; another model fills it itself, from this
+ * header and graph.h (tests/model/conv_model.h). */
 #ifndef NDP_MODEL_MODEL_H
 #define NDP_MODEL_MODEL_H
 

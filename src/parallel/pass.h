@@ -16,11 +16,11 @@ typedef enum ndp_spread {
     NDP_SPREAD_COLS  /* columns of its heads, ffn or vocabulary */
 } ndp_spread;
 
-/* What became of a value of the whole graph. */
+/* The counterpart of a value of the whole graph. */
 typedef struct ndp_image {
     int value; /* in the rank's graph */
     ndp_spread spread;
-    int entered;     /* all its rows, for products with a piece of their columns; NDP_NONE: not asked for yet */
+    int entered;     /* all its rows, for products with a piece of their columns; NDP_NONE: not needed so far */
     int slot, of, n; /* SPREAD_COLS: its columns are the rows of these glued segments; n 0: unknown */
 } ndp_image;
 
@@ -52,7 +52,7 @@ int ndp_pass_contiguous(ndp_pass *p, int value);
 
 /* ---- rules; each writes the node p->node ---- */
 
-/* That of ops which make each row of their outputs of the same rows of their operands. */
+/* For ops whose rows are alike. */
 ndp_status ndp_pass_rowwise(ndp_pass *p);
 ndp_status ndp_tensor_rmsnorm(ndp_pass *p);
 ndp_status ndp_tensor_embedding(ndp_pass *p);
@@ -67,8 +67,8 @@ ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 
 /* Writes the attention nodes of a derived graph as rings (cp > 1 with how.cp_method NDP_CP_RING). */
 ndp_status ndp_context_ring(ndp_graph *g, const ndp_row_cut *rows);
-/* What a backward list of a derived graph reads of the forward's gathers over `group` is gathered again there, so that
- * no gathered value is kept. */
+/* Where a backward list of a derived graph reads a value that the forward gathered over `group`, gathers it again, so
+ * that no gathered value is kept. */
 ndp_status ndp_gather_again(ndp_graph *g, ndp_node_list list, ndp_group_kind group);
 
 #endif

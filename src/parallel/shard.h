@@ -24,7 +24,8 @@ typedef struct ndp_shard {
     bool keep; /* a gathered buffer is kept until its last use of the update (reshard_after_forward: false) */
 } ndp_shard;
 
-/* How this rank holds a buffer. `node_ranks`: ranks of the world on its node (ranks 0..n-1 fill the first node, ...).
+/* How this rank holds a buffer, in the groups that the buffer names. `node_ranks`: ranks of the world on its node
+ * (ranks 0..n-1 fill the first node, ...).
  */
 ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh, int node_ranks, bool reshard);
 

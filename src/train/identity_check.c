@@ -198,6 +198,8 @@ static bool has_other_states(const identity_comparison *c, const key_difference 
 static const char *why_never(const identity_comparison *c, const key_difference *d) {
     if (strcmp(d->key, "optimizer.name") == 0)
         return "the checkpoint has the state of another optimizer";
+    if (strcmp(d->key, "model.frozen") == 0)
+        return "the checkpoint has optimizer state for other units";
     if (ndp_identity_is_shape(&c->t->model.facts, d->key))
         return "the tensors have other shapes";
     if (has_other_states(c, d))

@@ -44,7 +44,7 @@ static const change changes[] = {
     {"rope_theta", COSINE, .sets = {"model.config=@/theta.json"}, .refused = "model.rope_theta", .says = {"10000, now it is 20000"}},
     {"window of config.json", COSINE, .sets = {"model.config=@/window.json"}, .refused = "model.sliding_window"},
     {"window of the job", COSINE, .sets = {"model.sliding_window=8"}, .refused = "model.sliding_window"},
-    {"frozen units", COSINE, .sets = {"model.frozen=[embed]"}, .refused = "model.frozen"},
+    {"frozen units", COSINE, .sets = {"model.frozen=[embed]"}, .refused = "model.frozen", .says = {"cannot be accepted"}},
     {"norm eps", COSINE, .sets = {"model.config=@/eps.json"}, .refused = "model.norm_eps"},
     {"hidden_act", COSINE, .sets = {"model.config=@/act.json"}, .refused = "model.hidden_act"},
     {"max_position_embeddings", COSINE, .sets = {"model.config=@/longer.json"}, .refused = "model.max_position_embeddings"},
