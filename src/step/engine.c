@@ -191,3 +191,5 @@ void ndp_engine_destroy(ndp_engine *e) {
 const ndp_program *ndp_engine_program(const ndp_engine *e) { return &e->program; }
 
 const ndp_model *ndp_engine_model(const ndp_engine *e) { return &e->model; }
+
+const ndp_model *ndp_engine_whole(const ndp_engine *e) { return e->opts.model; }

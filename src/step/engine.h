@@ -36,6 +36,8 @@ void ndp_engine_destroy(ndp_engine *e);
 const ndp_program *ndp_engine_program(const ndp_engine *e);
 /* What this rank computes: its tables and graphs. Lives as long as the engine. */
 const ndp_model *ndp_engine_model(const ndp_engine *e);
+/* The whole model, as no rank may hold it. Borrowed from the options. */
+const ndp_model *ndp_engine_whole(const ndp_engine *e);
 
 /* ---- weights, gradients, optimizer state: this rank's pieces ---- */
 

@@ -99,30 +99,65 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
     return NDP_OK;
 }
 
+/* The tensors of the whole model: what files hold does not depend on what this rank holds. */
+static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, bool states, const char *prefix,
+                            ndp_dtype stored) {
+    for (int b = 0; b < whole->n_buffers; b++) {
+        const ndp_segments *segments = &whole->buffers[b].segments;
+        if (states && !whole->buffers[b].trainable)
+            continue;
+        for (int i = 0; i < segments->n; i++)
+            if (i == 0 || !ndp_segment_continues(&segments->items[i]))
+                NDP_TRY(add_spec(list, &segments->items[i], prefix, stored));
+    }
+    return NDP_OK;
+}
+
+/* The place of a tensor among those from `first` on. Ranks hold them in the list's order, so the search goes on where
+ * the last one ended. */
+static ndp_status find_spec(const ndp_tensor_list *list, int first, const char *prefix, const char *name, int *at) {
+    int n = list->n - first;
+    size_t skip = strlen(prefix);
+    for (int k = 0; k < n; k++) {
+        int i = first + (*at - first + k) % n;
+        if (strcmp(list->specs[i].name + skip, name) == 0) {
+            *at = i;
+            return NDP_OK;
+        }
+    }
+    return NDP_FAIL(NDP_EBUG, "a rank holds the tensor %s, which the whole model lacks", name);
+}
+
+/* This rank's elements of a buffer. */
+static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, int b, const char *prefix,
+                             int first, int *at) {
+    const ndp_segments *segments = &ndp_engine_model(e)->buffers[b].segments;
+    const ndp_shard *s = ndp_engine_shard(e, b);
+    const ndp_piece_source *source = NULL;
+    int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
+    for (int i = 0; i < segments->n; i++) {
+        NDP_TRY(find_spec(list, first, prefix, segments->items[i].name, at));
+        tensors[i] = *at;
+    }
+    NDP_TRY(add_source(list, e, kind, b, &source));
+    ndp_run p;
+    for (int64_t run = 0; ndp_segments_run(segments, s->shards, s->index, &run, &p);)
+        if (!p.segment->replica)
+            NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind, b)));
+    return NDP_OK;
+}
+
 ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, const char *prefix,
                                ndp_dtype stored) {
     const ndp_model *m = ndp_engine_model(e);
-    const ndp_mesh *mesh = &ndp_engine_program(e)->opts.mesh;
-    for (int b = 0; b < m->n_buffers; b++) {
-        const ndp_segments *segments = &m->buffers[b].segments;
-        const ndp_shard *s = ndp_engine_shard(e, b);
-        if (kind != NDP_OWNED_MASTER && !m->buffers[b].trainable)
-            continue;
-        int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
-        for (int i = 0; i < segments->n; i++) {
-            if (i == 0 || !ndp_segment_continues(&segments->items[i]))
-                NDP_TRY(add_spec(list, &segments->items[i], prefix, stored));
-            tensors[i] = list->n - 1;
-        }
-        if (mesh->coord[NDP_DP_REPLICATE] != 0)
-            continue;
-        const ndp_piece_source *source = NULL;
-        NDP_TRY(add_source(list, e, kind, b, &source));
-        ndp_run p;
-        for (int64_t at = 0; ndp_segments_run(segments, s->shards, s->index, &at, &p);)
-            if (!p.segment->replica)
-                NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind, b)));
-    }
+    int first = list->n, at = first;
+    bool states = kind != NDP_OWNED_MASTER;
+    NDP_TRY(add_specs(list, ndp_engine_whole(e), states, prefix, stored));
+    if (ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] != 0)
+        return NDP_OK;
+    for (int b = 0; b < m->n_buffers; b++)
+        if (!states || m->buffers[b].trainable)
+            NDP_TRY(add_buffer(list, e, kind, b, prefix, first, &at));
     return NDP_OK;
 }
 

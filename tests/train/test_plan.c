@@ -47,7 +47,7 @@ static void programs_are_printed(void **state) {
                                         "all_gather layers.3 over shard",
                                         "reduce_scatter layers.3 over shard (2 ranks, base 4, stride 1)",
                                         "all_reduce layers.3 over replicate (3 ranks, base 0, stride 2)",
-                                        "update head",
+                                        "adamw head",
                                         "unit program block backward-weight",
                                         "attention_bwd",
                                         "xent",

@@ -1,6 +1,7 @@
 /* Proof 3, a sample of it (all of it: long_invariance): on every layout the gradients, norms and losses of one rank.
  * And that the comparison sees: bugs put into a run on purpose turn it red and are named. */
 #include "verify/invariance.h"
+#include "verify/seeded.h"
 
 /* dp_replicate, dp_shard, cp, sp, tp: every axis alone, in pairs and in threes. */
 typedef int sizes[5];
@@ -224,18 +225,7 @@ static void lose_label(ndp_program *p, int rank) {
 /* A bias behind a product whose other ranks' parts are summed: replicated over tp, and a third of the squares. */
 static void count_twice(ndp_program *p, int rank) {
     (void)rank;
-    ndp_segments *s = &p->opts.model->buffers[1].segments;
-    for (int i = 0; i < s->n; i++)
-        if (strcmp(s->items[i].name, "model.layers.0.self_attn.o_proj.bias") == 0)
-            s->items[i].copies /= 2;
-}
-
-/* Makes of an instruction one that may be done again: the scale of the loss. */
-static void harmless(const ndp_program *p, ndp_instr *in) {
-    int i = 0;
-    while (p->instrs[i].code != NDP_DO_CALL || p->instrs[i].call.op != &ndp_op_loss_scale)
-        i++;
-    *in = p->instrs[i];
+    count_tensor_twice(p, 1, "model.layers.0.self_attn.o_proj.bias");
 }
 
 /* The instructions of a buffer's communications of one kind. */

@@ -1,5 +1,6 @@
 /* ndp_verify: layouts that agree, bugs that are seen and named, and what is refused before anything runs. */
 #include "verify/runs.h"
+#include "verify/seeded.h"
 #include "verify/verify.h"
 
 /* What ndp_verify said, and how many trainers it made. */
@@ -129,14 +130,6 @@ static void spreads_agree(void **state) {
 
 /* ---- bugs on purpose ---- */
 
-/* Makes of an instruction one that may be done again: the scale of the loss. */
-static void harmless(const ndp_program *p, ndp_instr *in) {
-    int i = 0;
-    while (p->instrs[i].code != NDP_DO_CALL || p->instrs[i].call.op != &ndp_op_loss_scale)
-        i++;
-    *in = p->instrs[i];
-}
-
 /* The sum of what the program calls `what` over ranks is left out. */
 static void miss_sum(ndp_program *p, const char *what) {
     for (int i = 0; i < p->n; i++) {
@@ -160,10 +153,7 @@ static void miss_norm(ndp_program *p, int rank) {
 /* A bias that counts twice in the norm. */
 static void count_twice(ndp_program *p, int rank) {
     (void)rank;
-    ndp_segments *s = &p->opts.model->buffers[1].segments;
-    for (int i = 0; i < s->n; i++)
-        if (strstr(s->items[i].name, "o_proj.bias"))
-            s->items[i].copies = 0.5;
+    count_tensor_twice(p, 1, "o_proj.bias");
 }
 
 static const fault sum_missed = {"a replica's sum missed", NULL, miss_replicas},
