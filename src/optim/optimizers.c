@@ -1,4 +1,4 @@
-/* The optimizers there are, and what can be asked of any of them. */
+/* The list of optimizers, and queries that work for any of them. */
 #include "optim/optim.h"
 
 #include <string.h>
