@@ -11,12 +11,10 @@
 
 #include "ops/update.h"
 
-#define NDP_OPTIMIZERS(X)                                                                                              \
-    X(ADAMW, adamw)                                                                                                    \
-    X(SGD, sgd)                                                                                                        \
-    X(LION, lion)
+/* The list, X(NAME, name, ...): one optimizer for each update. */
+#define NDP_OPTIMIZERS(X) NDP_UPDATES(X)
 
-#define NDP_OPTIMIZER_NAMED(NAME, name) NDP_##NAME,
+#define NDP_OPTIMIZER_NAMED(NAME, ...) NDP_##NAME,
 typedef enum ndp_optimizer_name { NDP_OPTIMIZERS(NDP_OPTIMIZER_NAMED) NDP_OPTIMIZER_COUNT } ndp_optimizer_name;
 #undef NDP_OPTIMIZER_NAMED
 
