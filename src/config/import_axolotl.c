@@ -34,7 +34,7 @@ static const char thoughts[] = "reasoning is read from reasoning_content, or fro
 
 /* ---- words ---- */
 
-#define OPTIMIZER_LISTED(NAME, name) " " #name
+#define OPTIMIZER_LISTED(NAME, name, ...) " " #name
 #define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
 static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;

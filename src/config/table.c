@@ -6,7 +6,7 @@ static const char *const init_words[] = {"pretrained", "random", NULL};
 static const char *const compute_words[] = {"fp32", "bf16", "fp64", NULL};
 static const int compute_types[] = {NDP_F32, NDP_BF16, NDP_F64};
 static const char *const reduce_words[] = {[NDP_F32] = "fp32", NULL};
-#define OPTIMIZER_WORD(NAME, name) #name,
+#define OPTIMIZER_WORD(NAME, name, ...) #name,
 static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NULL};
 static const char *const schedule_words[] = {
     [NDP_LR_CONSTANT] = "constant", [NDP_LR_LINEAR] = "linear", [NDP_LR_COSINE] = "cosine", NULL};

@@ -1,3 +1,4 @@
+/* Threads of a rank. The devices themselves are tables beside their kernels, in ops/. */
 #include "device/device.h"
 
 #include "base/cpu.h"

@@ -1,10 +1,9 @@
-/* Devices: which kernels run, where their memory is, and the queue they are submitted to.
+/* Devices: kernels, their memory, and the queues they are submitted to.
  *
- * A device is a const table of functions; a context is one rank's hold on it. Work is submitted to a queue and runs in
+ * A device is a const table of functions; a context is one rank's use of it. Work is submitted to a queue and runs in
  * the order of submission. `cpu` (fast kernels) and `ref` (plain loops in fp64, the reference) run each operation
- * before the submission returns, so their queues are empty tokens and marks cost nothing. `null` plans and never runs
- * (a dry run). A device loaded at run time fills in a table of its own.
- */
+ * before the submission returns, so their queues are empty tokens and marks cost nothing. `null` only plans (a dry
+ * run). A device loaded at run time supplies its own table. */
 #ifndef NDP_DEVICE_DEVICE_H
 #define NDP_DEVICE_DEVICE_H
 
@@ -18,24 +17,24 @@ struct ndp_op_call; /* ops/op.h */
 typedef struct ndp_device_context ndp_device_context;
 typedef struct ndp_queue ndp_queue;
 
-/* A point in a queue: all that was submitted before it. */
+/* A point in a queue: everything submitted before it. */
 typedef struct ndp_mark {
-    void *state; /* the device's; NULL where operations run at once */
+    void *state; /* of the device; NULL where operations run immediately */
 } ndp_mark;
 
-/* How a device runs an op. Kernels allocate nothing: they get scratch memory, whose size is known beforehand. */
+/* How a device runs an op. Kernels allocate nothing; the program plans their scratch memory. */
 typedef struct ndp_kernel {
     ndp_status (*run)(const struct ndp_op_call *call);   /* submitted to call->queue */
     size_t (*scratch)(const struct ndp_op_call *shapes); /* bytes; NULL: none */
-    ndp_status (*prepare)(struct ndp_op_call *shapes);   /* makes shapes->plan before any run; NULL: not needed */
+    ndp_status (*prepare)(struct ndp_op_call *shapes);   /* before the first run: sets shapes->plan; NULL: not needed */
 } ndp_kernel;
 
 typedef enum ndp_memory_kind {
-    NDP_MEMORY_DEVICE, /* zeroed; what kernels work on */
-    NDP_MEMORY_HOST    /* the host's, from which copies are fast (pinned) */
+    NDP_MEMORY_DEVICE, /* zeroed; kernels work on it */
+    NDP_MEMORY_HOST    /* of the host, with fast copies to and from the device (pinned) */
 } ndp_memory_kind;
 
-/* Host memory whose pages the peers on this node can read where they are (comm/comm.h). */
+/* A source of host memory that peers on this node can access in place (comm/comm.h). */
 typedef struct ndp_memory_source {
     void *user;
     ndp_status (*map)(void *user, size_t bytes, void **out); /* zeroed */
@@ -44,13 +43,13 @@ typedef struct ndp_memory_source {
 
 typedef struct ndp_device_opts {
     int local_rank;                  /* among the ranks of this node */
-    const ndp_memory_source *source; /* of host memory, for devices that work on it; NULL: private memory. Borrowed */
+    const ndp_memory_source *source; /* for devices that work on host memory; NULL: private memory. Borrowed */
 } ndp_device_opts;
 
 typedef struct ndp_device {
     const char *name;
     bool executes;                    /* false: programs are built and planned, never run; nothing below is called */
-    bool host_memory;                 /* the host may follow the addresses of NDP_MEMORY_DEVICE */
+    bool host_memory;                 /* the host may dereference NDP_MEMORY_DEVICE */
     const ndp_kernel *const *kernels; /* by op (ops/op.h); NULL where the device has none */
     const void *user;                 /* of a device that wraps another one */
 
@@ -60,22 +59,22 @@ typedef struct ndp_device {
     void (*memory_unmap)(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
     ndp_status (*queue_create)(ndp_device_context *c, ndp_queue **out);
     void (*queue_destroy)(ndp_queue *q);
-    /* Copies `rows` rows of `width` bytes, which begin `pitch` bytes apart. Either side may be memory of the device or
-     * of the host; the host's is left alone until the queue is drained. */
+    /* Copies `rows` rows of `width` bytes that start `pitch` bytes apart. Either side may be memory of the device or of
+     * the host; the caller leaves the host's unchanged until the queue is drained. */
     ndp_status (*copy)(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                        size_t rows);
     ndp_status (*mark)(ndp_queue *q, ndp_mark *out);
-    /* What is submitted to `q` from now on runs after the mark, which may be of another queue of the context. */
+    /* Work submitted to `q` from now on runs after the mark, which may be in another queue of the context. */
     ndp_status (*after)(ndp_queue *q, const ndp_mark *mark);
-    /* Waits until all that was submitted has run; the error of the first operation that failed. */
+    /* Waits until all submitted work has run; returns the error of the first operation that failed. */
     ndp_status (*drain)(ndp_queue *q);
 } ndp_device;
 
-/* How sums are made. FAST: as kernels like. SPLIT: in two parts, as ranks would, at one of NDP_SPLITS places
- * (ops/op.h). */
+/* How kernels sum. FAST: in any order of their choice. SPLIT: in two parts, as two ranks would, at one of NDP_SPLITS
+ * places (ops/op.h). */
 typedef enum ndp_sums { NDP_SUMS_FAST, NDP_SUMS_SPLIT } ndp_sums;
 
-/* How ops are executed: held by pointer by all that lowers or runs a program. */
+/* How ops are executed. Everything that lowers or runs a program holds a pointer to the engine's. */
 typedef struct ndp_exec {
     const ndp_device *device;
     int threads;
@@ -83,7 +82,7 @@ typedef struct ndp_exec {
     int split_place; /* NDP_SUMS_SPLIT: 1 .. NDP_SPLITS */
 } ndp_exec;
 
-/* The device functions of the host's own memory, which `cpu`, `ref` and `null` share: initialisers of a device. */
+/* Initialisers: the functions of devices on host memory, for `cpu`, `ref` and `null`. */
 #define NDP_HOST_DEVICE                                                                                                \
     .host_memory = true, .open = ndp_host_open, .close = ndp_host_close, .memory_map = ndp_host_memory_map,            \
     .memory_unmap = ndp_host_memory_unmap, .queue_create = ndp_host_queue_create,                                      \
@@ -103,10 +102,10 @@ ndp_status ndp_host_drain(ndp_queue *q);
 
 /* Defined in ops/, where their kernels are. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;
-/* The device of that name, NULL if there is none. */
+/* The device of that name, or NULL. */
 const ndp_device *ndp_device_find(const char *name);
 
-/* Threads of a rank when `ranks` share this node: usable cores / ranks, at least 1. */
+/* Threads per rank if `ranks` share this node: usable cores / ranks, at least 1. */
 int ndp_device_threads(int ranks);
 
 #endif

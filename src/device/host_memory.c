@@ -1,5 +1,5 @@
-/* The device functions of the host's own memory. Every operation has run when its submission returns: a queue only
- * names the context, and marks are empty. */
+/* The functions of devices that work on host memory. Every operation runs before its submission returns, so a queue
+ * only names the context, and marks are empty. */
 #include "device/device.h"
 
 #include <errno.h>
@@ -58,7 +58,7 @@ ndp_status ndp_host_queue_create(ndp_device_context *c, ndp_queue **out) {
 
 void ndp_host_queue_destroy(ndp_queue *q) { free(q); }
 
-/* Elements that lie apart: the compiler knows the sizes of types. */
+/* Strided copies: constant sizes let the compiler replace memcpy by a load and a store. */
 static void copy_apart(char *to, size_t to_pitch, const char *from, size_t from_pitch, size_t width, size_t rows) {
     for (size_t r = 0; r < rows; r++, to += to_pitch, from += from_pitch)
         switch (width) {

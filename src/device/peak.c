@@ -1,3 +1,5 @@
+/* Measures the peak: short pieces of a loop on all threads, of which the fastest of each thread counts (peak.h: why).
+ */
 #include "device/peak.h"
 
 #include "base/clock.h"
@@ -9,12 +11,12 @@
 struct ndp_peak {
     const ndp_peak_loop *loop;
     int threads;
-    double last;   /* when a piece was made */
+    double last;   /* time of the last measurement */
     double best[]; /* of each thread, flop/s */
 };
 
-/* Flop/s of a piece, by the longer of two times. The thread's own clock is not enough: on a virtual machine, time that
- * the host takes is subtracted from it later, and a piece may look a fifth shorter than it was. */
+/* Flop/s of a piece, from the longer of two times. The thread's own clock is not enough: on a virtual machine, time
+ * that the host takes is subtracted from it later, and a piece may look a fifth shorter than it was. */
 static double piece(const ndp_peak_loop *loop) {
     double start = ndp_now(), own_start = ndp_thread_now();
     loop->run(loop->rounds);
@@ -22,8 +24,7 @@ static double piece(const ndp_peak_loop *loop) {
     return loop->flops * (double)loop->rounds / (own > wall ? own : wall);
 }
 
-/* At least `least` pieces on each thread, and up to `most` within `seconds`, which pass also while others have the
- * core. */
+/* Runs at least `least` pieces on each thread, and up to `most` within `seconds` of wall time. */
 static void measure(ndp_peak *p, int least, int most, double seconds) {
     double end = ndp_now() + seconds;
 #pragma omp parallel num_threads(p->threads)
@@ -37,7 +38,7 @@ static void measure(ndp_peak *p, int least, int most, double seconds) {
     p->last = ndp_now();
 }
 
-/* A short measurement, to choose by. */
+/* A short measurement, to choose a loop. */
 static ndp_status try_loop(const ndp_peak_loop *loop, int threads, ndp_peak **out) {
     enum { LEAST = 5, MOST = 20 };
     const double seconds = 0.01;
@@ -51,7 +52,7 @@ static ndp_status try_loop(const ndp_peak_loop *loop, int threads, ndp_peak **ou
     return NDP_OK;
 }
 
-/* Replaces *best where the loop is faster. */
+/* Replaces *best if the loop is faster. */
 static ndp_status choose(const ndp_peak_loop *loop, ndp_peak **best) {
     ndp_peak *other = NULL;
     NDP_TRY(try_loop(loop, (*best)->threads, &other));

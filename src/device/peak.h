@@ -23,10 +23,10 @@ typedef struct ndp_peak ndp_peak;
 NDP_API ndp_status ndp_peak_create(bool bf16, int threads, ndp_peak **out);
 /* NULL is fine. */
 void ndp_peak_destroy(ndp_peak *p);
-/* Measures on, for 0.5% of the time since it did last and 2 ms at most. Allocates nothing. */
+/* Measures again, for 0.5% of the time since the last measurement and at most 2 ms. Allocates nothing. */
 void ndp_peak_improve(ndp_peak *p);
-/* Flop/s of all its threads. Where they outnumber the cores they show more than the machine has: the caller limits it.
- */
+/* Flop/s of all threads together. Threads that outnumber the cores show more than the machine has; the caller limits
+ * the value. */
 double ndp_peak_rate(const ndp_peak *p);
 
 #endif

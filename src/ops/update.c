@@ -35,10 +35,10 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
         *bytes += ndp_view_bytes(&c->in[NDP_UPDATE_STATE + s]);
 }
 
-#define STATE_BIT(s) (1u << (NDP_UPDATE_STATE + (s)))
+/* Bits of the states from `least` on: those that may be absent. */
+#define OPTIONAL_STATES(least) ((1u << NDP_UPDATE_OPERANDS) - (1u << (NDP_UPDATE_STATE + (least))))
 
-/* `optional`: the states that may be absent. */
-#define UPDATE(op, least, most, optional)                                                                              \
+#define UPDATE(NAME, op, least, most)                                                                                  \
     static ndp_status op##_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {                         \
         (void)attr;                                                                                                    \
         return shape(#op, least, most, in, out);                                                                       \
@@ -48,13 +48,11 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
         .name = #op,                                                                                                   \
         .n_in = NDP_UPDATE_OPERANDS,                                                                                   \
         .n_out = 2,                                                                                                    \
-        .optional_in = 1u << NDP_UPDATE_PIECES | (optional),                                                           \
+        .optional_in = 1u << NDP_UPDATE_PIECES | OPTIONAL_STATES(least),                                               \
         .alias = NDP_UPDATE_WEIGHT,                                                                                    \
         .rows = NDP_ROWS_MIXED,                                                                                        \
         .shape = op##_shape,                                                                                           \
         .cost = cost,                                                                                                  \
     };
 
-UPDATE(adamw, 2, 2, 0)
-UPDATE(sgd, 0, 1, STATE_BIT(0) | STATE_BIT(1)) /* without momentum it keeps none */
-UPDATE(lion, 1, 1, STATE_BIT(1))
+NDP_UPDATES(UPDATE)

@@ -6,6 +6,13 @@
 
 enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8 }; /* at most */
 
+/* The updates that walk pieces, X(NAME, name, least, most): each keeps `least` to `most` states. Their rules (update.c)
+ * and the list of optimizers (optim/optim.h) are made from this list. */
+#define NDP_UPDATES(X)                                                                                                 \
+    X(ADAMW, adamw, 2, 2)                                                                                              \
+    X(SGD, sgd, 0, 1) /* without momentum it keeps none */                                                             \
+    X(LION, lion, 1, 1)
+
 enum {
     NDP_UPDATE_WEIGHT,
     NDP_UPDATE_GRAD,

@@ -2,8 +2,8 @@
  *
  *     w = (1 - lr wd) w - lr sign(b1 m + (1 - b1) g)        m = b2 m + (1 - b2) g
  *
- * Every weight moves by lr in each step, so learning rates are 3 to 10 times smaller than AdamW's, and weight decay is
- * as many times larger. A momentum below 1e-34 becomes zero, and so does its sign. */
+ * Every weight moves by lr in each step, so typical learning rates are 3 to 10 times smaller than AdamW's, and weight
+ * decay is larger by the same factor. A momentum below 1e-34 becomes zero, and so does its sign. */
 #include "optim/optim.h"
 
 static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]) {
@@ -16,9 +16,9 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
     out[NDP_LION_NEW2] = 1 - o->betas[1];
 }
 
-/* The bounds: where a weight's mixed gradient is nearly 0, rounding decides the sign, and the weight goes lr the other
- * way. How often that happens is seen in runs on one rank that round differently; that it may happen to a layout and to
- * none of those runs, in the fixed bounds, which cover a few such weights up to this learning rate. */
+/* The bounds: where a weight's mixed gradient is nearly 0, rounding decides the sign, and the weight moves by lr in the
+ * other direction. Runs on one rank that round differently measure how often that happens (spreads). It may also happen
+ * on a layout and in none of those runs: the fixed bounds cover a few such weights, up to this learning rate. */
 const ndp_optimizer ndp_optimizer_lion = {.name = "lion",
                                           .op = &ndp_op_lion,
                                           .reads = {{"betas", "[0.9, 0.99]"}},

@@ -1,42 +1,40 @@
 /* Optimizers, and the learning rate's schedule.
  *
- * An optimizer is one const table in a file of its own (adamw.c) and a row of NDP_OPTIMIZERS. All that depends on the
- * choice is looked up there: words and defaults of options, state in memory and in checkpoints, the op that makes the
- * update, the bounds of `verify`. A kind that is missing somewhere is a compile error, or a refusal that lists the
- * names.
+ * An optimizer is one const table in a file of its own (adamw.c) and a row of NDP_OPTIMIZERS. Everything that depends
+ * on the choice is in its table: the options that it reads and their defaults, its state in memory and in checkpoints,
+ * the op that makes the update, the bounds of `verify`. No other code compares names, so a new optimizer cannot be
+ * taken for an existing one.
  *
- * Updates, the norm of the gradient and clipping are ops (ops/op.h, "Of a step"), whose kernels are the devices'. */
+ * Updates, the norm of the gradient and clipping are ops (ops/op.h, "Of a step"); devices have their kernels. */
 #ifndef NDP_OPTIM_OPTIM_H
 #define NDP_OPTIM_OPTIM_H
 
 #include "ops/update.h"
 
-#define NDP_OPTIMIZERS(X)                                                                                              \
-    X(ADAMW, adamw)                                                                                                    \
-    X(SGD, sgd)                                                                                                        \
-    X(LION, lion)
+/* The list, X(NAME, name, ...): one optimizer for each update. */
+#define NDP_OPTIMIZERS(X) NDP_UPDATES(X)
 
-#define NDP_OPTIMIZER_NAMED(NAME, name) NDP_##NAME,
+#define NDP_OPTIMIZER_NAMED(NAME, ...) NDP_##NAME,
 typedef enum ndp_optimizer_name { NDP_OPTIMIZERS(NDP_OPTIMIZER_NAMED) NDP_OPTIMIZER_COUNT } ndp_optimizer_name;
 #undef NDP_OPTIMIZER_NAMED
 
 enum { NDP_OPTIMIZER_OPTIONS = 3 }; /* at most */
 
-/* The options of an optimizer; each reads some of them. */
+/* The options of all optimizers; each reads some of them. */
 typedef struct ndp_optimizer_opts {
     ndp_optimizer_name name;
     double betas[2], eps, weight_decay, momentum;
     double max_norm; /* of the whole gradient; 0: no clipping */
 } ndp_optimizer_opts;
 
-/* How far the fp32 runs of a layout may be from one rank (verify/outcome.h). With both: the gradients of step 1, which
- * come before any update, have the fixed bounds; all later numbers the larger of the two. */
+/* How far fp32 runs of a layout may be from one rank (verify/outcome.h). If both are set, the gradients of step 1,
+ * which no update precedes, have the fixed bounds, and all later numbers the larger of the two. */
 typedef struct ndp_optimizer_bounds {
-    double most_lr; /* > 0: the fixed bounds of proof 3, up to this learning rate; beyond, rounding grows by the step */
-    double spreads; /* > 0: so many times the spread of runs on one rank */
+    double most_lr; /* > 0: the fixed bounds of proof 3, valid up to this learning rate */
+    double spreads; /* > 0: this many times the spread of runs on one rank */
 } ndp_optimizer_bounds;
 
-/* A key of section optimizer, and its default as YAML if it is not the option table's (NULL). */
+/* A key of section `optimizer`, and its default as YAML; NULL: the default of the option table. */
 typedef struct ndp_optimizer_option {
     const char *key, *value;
 } ndp_optimizer_option;
@@ -47,7 +45,8 @@ typedef struct ndp_optimizer {
     ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
     const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
     bool (*stateless)(const ndp_optimizer_opts *o); /* true: keeps no state with these options; NULL: never */
-    /* What update number `update`, from 0, reads: computed once a step, in fp64; kernels round it to their type. */
+    /* The constants of update number `update` (from 0), in fp64, computed once per step; kernels round them to their
+     * type. */
     void (*constants)(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]);
     ndp_optimizer_bounds bounds;
 } ndp_optimizer;
@@ -55,7 +54,7 @@ typedef struct ndp_optimizer {
 /* By ndp_optimizer_name. */
 extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
 
-/* State arrays that an optimizer with these options keeps, of as many elements as the weights. */
+/* The number of state arrays with these options, each as long as the weights. */
 int ndp_optimizer_states(const ndp_optimizer_opts *o);
 /* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
 const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);

@@ -1,13 +1,13 @@
-/* The optimizers there are, and what can be asked of any of them. */
+/* The list of optimizers, and queries that work for any of them. */
 #include "optim/optim.h"
 
 #include <string.h>
 
-#define NDP_OPTIMIZER_DECLARE(NAME, name) extern const ndp_optimizer ndp_optimizer_##name;
+#define NDP_OPTIMIZER_DECLARE(NAME, name, ...) extern const ndp_optimizer ndp_optimizer_##name;
 NDP_OPTIMIZERS(NDP_OPTIMIZER_DECLARE)
 #undef NDP_OPTIMIZER_DECLARE
 
-#define NDP_OPTIMIZER_ENTRY(NAME, name) [NDP_##NAME] = &ndp_optimizer_##name,
+#define NDP_OPTIMIZER_ENTRY(NAME, name, ...) [NDP_##NAME] = &ndp_optimizer_##name,
 const ndp_optimizer *const ndp_optimizers[] = {NDP_OPTIMIZERS(NDP_OPTIMIZER_ENTRY)};
 #undef NDP_OPTIMIZER_ENTRY
 

@@ -1,6 +1,10 @@
-/* The builder. First the runs (which unit, phase, micro-batch, in which order), then, around them, the gathers that
- * they need, the reductions that they finish, and the update. Memory follows: a block lives from the first instruction
- * that names it to the last. */
+/* The builder: makes the step program of a rank from a schedule. Engines call ndp_program_build.
+ *
+ *     schedule -> runs (unit, phase, micro-batch)
+ *     for each run: wait for its gathers, begin the next | RUN | reduce the gradients that are complete | release
+ *     loss scale before all runs; norm, clipping and updates after them; then the memory plan
+ *
+ * A slot holds the blocks of one unit and micro-batch, so runs of several micro-batches may interleave. */
 #include "step/builder.h"
 
 #include "parallel/recompute.h"
@@ -9,10 +13,6 @@
 
 static const ndp_unit_program *program_of(const ndp_builder *b, int unit) {
     return &b->p->opts.units[b->m->units[unit].graph];
-}
-
-const ndp_list *ndp_list_of_run(const ndp_builder *b, int r) {
-    return &program_of(b, b->runs[r].unit)->lists[b->runs[r].phase];
 }
 
 /* ---- runs ---- */
@@ -134,7 +134,7 @@ static ndp_status emit_all(ndp_builder *b) {
     return train ? ndp_emit_update(b) : NDP_OK;
 }
 
-/* At most four phases of every unit and micro-batch. */
+/* There are at most four runs per unit and micro-batch. */
 static ndp_status take_tables(ndp_builder *b) {
     size_t accumulation = (size_t)b->p->opts.accumulation, buffers = (size_t)b->m->n_buffers;
     size_t slots = (size_t)b->m->n_units * accumulation;

@@ -1,8 +1,8 @@
 /* Inside the step room: the stages of ndp_program_build.
  *
- * own.c says what a rank keeps, emit.c appends instructions, builder.c makes runs of the schedule, gather.c and
- * reduce.c put around them the gathers that they need and the reductions that they finish, memory_plan.c gives all
- * blocks their places. */
+ * own.c allocates what a rank keeps between steps, emit.c appends instructions, builder.c turns the schedule into runs,
+ * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, step_update.c adds
+ * the loss scale, norm and updates, and memory_plan.c places all blocks. */
 #ifndef NDP_STEP_BUILDER_H
 #define NDP_STEP_BUILDER_H
 
@@ -20,7 +20,7 @@ typedef struct ndp_slot {
     int saved, saved_input, between;
 } ndp_slot;
 
-/* Runs of a micro-batch that will still write a gradient; begun: one has. */
+/* Of one gradient and micro-batch: the runs that have yet to write it, and whether one has. */
 typedef struct ndp_gradient_writes {
     int left;
     bool begun;
@@ -28,11 +28,11 @@ typedef struct ndp_gradient_writes {
 
 /* The gradient of a buffer, over the whole list. */
 typedef struct ndp_gradient {
-    int block;                   /* with the whole gradient, NDP_NONE */
-    uint64_t written;            /* bit per segment: it holds something already */
+    int block;                   /* the whole gradient; NDP_NONE: none is being made */
+    uint64_t written;            /* bit per segment: the block has a value to add to */
     ndp_gradient_writes *writes; /* by micro-batch */
     int open;                    /* micro-batches that have begun and will write again */
-    bool reduced;                /* its owners have a part of it already */
+    bool reduced;                /* its owners have a partial sum */
     int last;                    /* the last run of all that writes to it */
 } ndp_gradient;
 
@@ -55,13 +55,15 @@ static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int unit, int micro_ba
 
 /* ---- emit.c ---- */
 
+/* The list of calls that run r executes. */
+const ndp_list *ndp_list_of_run(const ndp_builder *b, int r);
 /* A block that lives as long as the instructions that name it. */
 ndp_status ndp_block_add(ndp_program *p, ndp_memory_class class, size_t bytes, int *out);
 /* One that lives as long as the program. */
 ndp_status ndp_block_keep(ndp_program *p, ndp_memory_class class, ndp_region region, size_t bytes, ndp_address *out);
 /* Appends an instruction; its blocks live at least here. */
 ndp_status ndp_emit(ndp_program *p, ndp_instr in);
-/* A kernel of the program's own. */
+/* Appends a kernel call. */
 ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *attr, const ndp_operand *in, int n_in,
                            const ndp_operand *out, int n_out, const char *what);
 /* A collective between the ranks of `group`. Parameter gathers have a communicator of their own. */
@@ -77,45 +79,45 @@ typedef struct ndp_collective_call {
 } ndp_collective_call;
 ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index);
 ndp_status ndp_emit_wait(ndp_program *p, int begin);
-/* The sum of one of the scalars over a group; nothing for a group of one. */
+/* Sums one of the scalars over a group; appends nothing for a group of one rank. */
 ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what);
 
 /* ---- own.c ---- */
 
-/* What this rank keeps of every buffer, of the batch, and the scalars. */
+/* Allocates what this rank keeps: its part of every buffer, the batch, tables, scalars. */
 ndp_status ndp_own_all(ndp_program *p);
 
 /* ---- gather.c ---- */
 
 bool ndp_run_reads(const ndp_builder *b, int r, int buffer);
-/* Run r's buffers are there after this; the next gathers begin. */
+/* Waits for the buffers that run r reads, and begins the next gathers. */
 ndp_status ndp_gather_before(ndp_builder *b, int r);
-/* Lets go of buffers whose next use is far away: the last unit's stay for its backward. */
+/* Releases buffers that are not read again soon; those of the last unit stay for its backward. */
 void ndp_gather_release(ndp_builder *b, int r);
 
 /* ---- reduce.c ---- */
 
-/* Counts the runs that write each buffer's gradient; before the first run is bound. */
+/* Counts the runs that write each gradient. Call before the first run is bound. */
 void ndp_reduce_plan(ndp_builder *b);
 /* Blocks and accumulate bits of the parameter gradients that run r writes. */
 ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in);
-/* The reductions that run r makes possible. */
+/* Begins the reductions of gradients that run r completes. */
 ndp_status ndp_reduce_after(ndp_builder *b, int r);
+/* Waits for all reductions. */
 ndp_status ndp_reduce_finish(ndp_builder *b);
-/* Sums this rank's part of the gradients of what several ranks of the tensor axis hold. */
+/* Sums the gradients of parameters that several ranks of the tensor axis hold: each owner sums its slice. */
 ndp_status ndp_reduce_copies(ndp_builder *b);
 
 /* ---- step_update.c ---- */
 
-/* Counts the valid tokens of this rank's micro-batches, and makes of all ranks' count the scale of the loss, which
- * starts at 0. */
+/* Counts the valid tokens of all micro-batches and ranks, computes the loss scale from the count, and zeroes the loss.
+ */
 ndp_status ndp_emit_loss_scale(ndp_builder *b);
-/* The norm of the whole gradient, clipping, and the update of every trainable buffer. */
+/* Norm of the whole gradient, clipping factor, and the update of every trainable buffer. */
 ndp_status ndp_emit_update(ndp_builder *b);
 
-/* ---- builder.c, memory_plan.c ---- */
+/* ---- memory_plan.c ---- */
 
-const ndp_list *ndp_list_of_run(const ndp_builder *b, int r);
 /* Gives every block its region's offset and sets program->bytes. */
 NDP_API ndp_status ndp_memory_plan(ndp_program *p);
 

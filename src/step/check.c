@@ -1,17 +1,21 @@
-/* The checker: replays the communications of all ranks' programs against each other.
+/* The checker: replays the communications of all ranks' programs against each other, without any data. A dry run,
+ * `plan` and the tests call ndp_program_check with the programs of a whole world or of some of its ranks.
  *
- * Operations of one communicator meet in order: the k-th begin of every member must be the same operation. That is
- * compared first; then the ranks are run: a wait passes once all members of its group have begun the same operation. A
- * state in which nobody can go on is a deadlock under some timing, since waits are the only places where a rank stops.
- */
+ * 1. Operations of one channel are matched in order, so the k-th begin of every member must be the same operation: the
+ *    same op, bytes, unit and name. list_events numbers the begins and waits of each rank, compare does the matching.
+ * 2. Then run_all executes the ranks: a begin always succeeds; a wait succeeds once all members of its group have begun
+ *    the same operation. Ranks block only in waits, and an operation that has begun stays begun. The order in which the
+ *    ranks advance therefore does not matter: if one order finishes, all do; if no rank can advance, it is a deadlock.
+ *
+ * Members whose programs are not given count as ready. */
 #include "step/program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { CHANNELS = NDP_CHANNELS, MOST_UNDER_WAY = 8 };
+enum { CHANNELS = NDP_CHANNELS, MOST_PENDING = 8 };
 
-/* The events of one rank. */
+/* The communications of one rank, and its position in the replay. */
 typedef struct track {
     ndp_comm_event *events;
     int *number; /* of a begin or wait on its channel, from 0 */
@@ -39,7 +43,8 @@ static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
            strcmp(a->unit, b->unit) == 0;
 }
 
-/* Lists a rank's events; waits come in the order of their channel's begins, which no more than eight are ahead. */
+/* Lists a rank's events. The waits of a channel have the order of its begins, and at most MOST_PENDING begins are ahead
+ * of them. */
 static ndp_status list_events(const ndp_program *p, int rank, track *t) {
     ndp_comm_event e;
     int waited[CHANNELS] = {0}, begun[CHANNELS] = {0};
@@ -61,7 +66,7 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
         t->number[i] = e.begin ? begun[k]++ : waited[k]++;
         if (e.begin)
             t->nth[k][t->number[i]] = i;
-        if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_UNDER_WAY)
+        if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_PENDING)
             return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and %d waited for", rank,
                             ndp_comm_event_text(&e, text, sizeof text), begun[k],
                             ndp_group_name(ndp_comm_event_group(&e)), waited[k]);
@@ -78,7 +83,7 @@ static ndp_status list_events(const ndp_program *p, int rank, track *t) {
     return NDP_OK;
 }
 
-/* All members of a rank's group begin the same operations: compared with the first one that is here. */
+/* Compares the begins of rank i with those of the first member of its group whose program is given. */
 static ndp_status compare(const replay *r, int i, int channel) {
     ndp_group_kind kind = ndp_channel_group(channel);
     ndp_group g = ndp_mesh_group(&r->programs[i]->opts.mesh, kind);
@@ -110,7 +115,7 @@ static bool all_begun(const replay *r, int i, const ndp_comm_event *wait, int nu
     return true;
 }
 
-/* Runs one rank until it must wait; true when it moved. */
+/* Runs one rank until it blocks; true if it advanced. */
 static bool advance(replay *r, int i) {
     track *t = &r->tracks[i];
     int from = t->at;
@@ -134,7 +139,7 @@ static ndp_status run_all(replay *r) {
     for (int i = 0; i < r->n; i++) {
         const track *t = &r->tracks[i];
         if (t->at < t->n)
-            return NDP_FAIL(NDP_EBUG, "deadlock: rank %d waits for ever at %s over %s", rank_of(r, i),
+            return NDP_FAIL(NDP_EBUG, "deadlock: rank %d is blocked at %s over %s", rank_of(r, i),
                             ndp_comm_event_text(&t->events[t->at], text, sizeof text),
                             ndp_group_name(ndp_comm_event_group(&t->events[t->at])));
     }

@@ -1,4 +1,6 @@
-/* The communications of a program, those inside units too, one after the other. */
+/* The communications of a program in the order of execution, as one sequence: calls of the program itself and calls
+ * inside the units that it runs. The checker, the printer, the traffic and the choice of communicators read this
+ * sequence, so none of them has to know that there are two levels. */
 #include "step/program.h"
 
 #include <stdio.h>

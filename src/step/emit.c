@@ -1,5 +1,14 @@
-/* Appending blocks and instructions. */
+/* Appending blocks and instructions to a program. The builder's stages call these functions; nothing else changes the
+ * two arrays.
+ *
+ * Invariant: a block lives from the first instruction that names it to the last one. ndp_emit extends the life of every
+ * block that an instruction names, so a stage never states a life, and the memory plan can rely on all of them. */
 #include "step/builder.h"
+
+const ndp_list *ndp_list_of_run(const ndp_builder *b, int r) {
+    const ndp_unit_run *run = &b->runs[r];
+    return &b->p->opts.units[b->m->units[run->unit].graph].lists[run->phase];
+}
 
 static ndp_status add(ndp_program *p, ndp_memory_class class, ndp_region region, bool persistent, size_t bytes,
                       int *out) {
@@ -51,7 +60,7 @@ ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype
                          .view = {.dtype = type, .rows = rows, .cols = cols, .ld = cols}};
 }
 
-/* The scratch memory of a kernel lives for its instruction alone. */
+/* Finds the size of a kernel's scratch memory, which lives for its instruction alone, and prepares the kernel. */
 static ndp_status take_scratch(ndp_program *p, ndp_call *c) {
     ndp_op_call shapes = {.op = c->op, .attr = &c->attr, .exec = p->opts.exec};
     for (int k = 0; k < c->n_in; k++)

@@ -1,4 +1,9 @@
-/* Building an engine: the rank's model, its program, its groups, its memory. execute.c runs it. */
+/* Building an engine. In this order, since each step needs the one before:
+ *
+ *     model of this rank -> unit programs -> step program -> device and queue -> communicators -> memory -> agreement
+ *
+ * Everything up to the step program also happens in a dry run; the rest is collective and needs a device that executes.
+ * execute.c runs the program; engine_host.c moves data between the host and the device. */
 #include "step/engine_parts.h"
 
 #include <stdlib.h>
@@ -46,7 +51,7 @@ static ndp_status connect(ndp_engine *e) {
     return NDP_OK;
 }
 
-/* Does the other engine have the tables and types that this one's weights are read by? */
+/* Checks that the engine whose weights are read has the same buffers and types. */
 static ndp_status check_lender(const ndp_engine *e) {
     const ndp_engine *from = e->opts.weights_of;
     const ndp_model *a = &e->model, *b = from ? &from->model : NULL;
@@ -81,13 +86,6 @@ static ndp_status take_memory(ndp_engine *e) {
     return ndp_window_register(e->world, e->arena, e->arena_bytes, &e->windows[NDP_REGION_ARENA]);
 }
 
-void *ndp_engine_at(const ndp_engine *e, ndp_address place) {
-    if (place.block == NDP_NONE)
-        return NULL;
-    const ndp_block *b = &e->program.blocks[place.block];
-    return (char *)ndp_window_data(e->windows[b->region]) + b->offset + place.offset;
-}
-
 static int longest_list(const ndp_engine *e) {
     int most = 0;
     for (int g = 0; g < e->model.n_graphs; g++)
@@ -103,7 +101,7 @@ static ndp_status agree(const ndp_engine *e) {
     return NDP_OK;
 }
 
-/* On the host's memory the arena comes from the transport's source, so that peers work on it in place. */
+/* A device on host memory maps its arena from the transport's source, so that peers on the node access it in place. */
 static ndp_status open_device(ndp_engine *e) {
     const ndp_device *d = e->opts.device;
     int world = ndp_transport_world(e->opts.transport);

@@ -1,10 +1,22 @@
-/* The host's side of an engine. Its memory is the device's: what goes in or comes out is copied by the queue, in the
- * order of submission, from or to memory of the host. */
+/* The host's side of an engine: weights, gradients and optimizer state are read and written, batches uploaded, tables
+ * filled once. Training, checkpoints, verify and generation call these functions.
+ *
+ * Invariant: no function here follows an address of the device. Data moves by copies that are submitted to the engine's
+ * queue, so a copy is ordered with the steps around it. A copy to or from the caller's memory is drained before the
+ * function returns; the engine's own host memory (a batch, the steps' constants and results) is left unchanged until
+ * the copy has run. */
 #include "ops/pieces.h"
 #include "step/engine_parts.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+void *ndp_engine_at(const ndp_engine *e, ndp_address at) {
+    if (at.block == NDP_NONE)
+        return NULL;
+    const ndp_block *b = &e->program.blocks[at.block];
+    return (char *)ndp_window_data(e->windows[b->region]) + b->offset + at.offset;
+}
 
 static ndp_status copy_rows(const ndp_engine *e, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                             size_t width, size_t rows) {
@@ -56,14 +68,14 @@ ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int6
     return copy_rows(e, to, (size_t)stride * size, host, size, size, (size_t)n);
 }
 
-/* One call of the op `copy` for each buffer whose ops read another type than the master's. */
+/* Calls the op `copy` for each buffer whose compute and master types differ. */
 ndp_status ndp_engine_publish(ndp_engine *e) {
     const ndp_model *m = &e->model;
     ndp_call_opts opts = {.exec = &e->exec, .queue = e->queue, .bases = e->addresses};
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
         const ndp_storage *types = &m->buffers[i].storage;
-        int64_t rows = o->shard.slice / NDP_SEGMENT_ALIGN; /* rows are what threads share */
+        int64_t rows = o->shard.slice / NDP_SEGMENT_ALIGN; /* threads share rows */
         ndp_operand io[] = {ndp_operand_at(o->master, rows, NDP_SEGMENT_ALIGN, types->master),
                             {.base = NDP_NONE},
                             ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, types->compute)};
@@ -89,7 +101,7 @@ static void *device_batch(const ndp_engine *e, int micro_batch) {
     return (char *)ndp_engine_at(e, e->program.batch) + (size_t)micro_batch * e->program.batch_stride;
 }
 
-/* What row `t` of the micro-batch has as an input of that kind. */
+/* The value of row `t` of the micro-batch; `real`: it is not padding. */
 static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t, bool real) {
     int32_t row = (int32_t)(b->first_row + t);
     switch (kind) {
@@ -106,7 +118,7 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
     }
 }
 
-/* Rows of the keys' extent are numbered from 0 on: a cache holds them all. */
+/* Rows of the keys' extent are numbered from 0, since a kv cache holds all of them. */
 static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
     const ndp_input *in = &e->model.inputs->items[input];
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
@@ -122,7 +134,7 @@ static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
 }
 
 ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole) {
-    NDP_TRY(e->opts.device->drain(e->queue)); /* the last upload has read the host's arrays */
+    NDP_TRY(e->opts.device->drain(e->queue)); /* the previous upload may still read the host's arrays */
     for (int i = 0; i < e->model.inputs->n; i++)
         if (ndp_input_is_of_batch(e->model.inputs->items[i].kind))
             fill_input(e, i, whole);
@@ -167,7 +179,7 @@ ndp_status ndp_engine_lend(ndp_engine *e, int unit, const char *name, void *memo
     return NDP_OK;
 }
 
-/* The last run of the program makes them. */
+/* Logits are the output of the program's last run. */
 ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host) {
     size_t bytes = (size_t)e->model.facts.vocab * ndp_dtype_size(e->model.opts.compute);
     for (int i = e->program.n - 1; i >= 0; i--) {
@@ -179,9 +191,9 @@ ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host) {
     return NDP_FAIL(NDP_EBUG, "logits of a program without runs");
 }
 
-/* ---- what the host has ---- */
+/* ---- memory of the host, and tables ---- */
 
-/* Tables are made by the host and copied once. */
+/* The host computes a table and uploads it once. */
 static ndp_status fill_table(ndp_engine *e, int input) {
     const ndp_input *in = &e->model.inputs->items[input];
     size_t bytes = ndp_input_bytes(e->model.inputs, input);
@@ -194,7 +206,7 @@ static ndp_status fill_table(ndp_engine *e, int input) {
     return st;
 }
 
-/* What the elements of each slice belong to. */
+/* Uploads the tables of pieces (ops/pieces.h) of all slices. */
 static ndp_status fill_pieces(ndp_engine *e) {
     for (int i = 0; i < e->model.n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];

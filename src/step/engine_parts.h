@@ -1,10 +1,12 @@
-/* Inside the step room: what an engine is made of, for engine.c, which builds it, and execute.c, which runs it. */
+/* Inside the step room: the parts of an engine, for engine.c (builds it), execute.c (runs it) and engine_host.c (its
+ * host side). */
 #ifndef NDP_STEP_ENGINE_PARTS_H
 #define NDP_STEP_ENGINE_PARTS_H
 
 #include "step/engine.h"
 
-/* What goes to the device with a step, and comes back from it. */
+/* The host's copies of what a step uploads and downloads. Each pending step has its own, since the device may read or
+ * write them any time before the queue is drained. */
 typedef struct ndp_pending_step {
     double constants[NDP_OPTIMIZER_CONSTANTS];
     ndp_scalars result;
@@ -16,7 +18,7 @@ struct ndp_engine {
     ndp_model model; /* this rank's */
     ndp_unit_program units[NDP_MAX_GRAPHS];
     ndp_program program;
-    ndp_comm *world, *comms[NDP_CHANNELS]; /* NULL: the program names no such group */
+    ndp_comm *world, *comms[NDP_CHANNELS]; /* NULL: the program has no call on that channel */
     ndp_window *windows[NDP_REGIONS];
     ndp_memory_source source; /* of host memory that peers access in place */
     void *arena;
@@ -35,7 +37,8 @@ struct ndp_engine {
     } * mapped; /* by ndp_engine_map */
     int n_mapped;
     int64_t mapped_capacity;
-    /* Collectives under way: by begin instruction, then by begin call of the unit that runs. */
+    /* Collectives under way. Entry i < program.n: begun by instruction i; entry program.n + k: by call k of the unit
+     * that runs. */
     ndp_work *works;
     double *begun; /* when */
     void **lent;   /* by unit, then by input */
@@ -44,12 +47,12 @@ struct ndp_engine {
     bool profile_ops;
 };
 
-/* The device's address; NULL: nowhere. */
+/* The address on the device; NULL if `at` has no block. */
 void *ndp_engine_at(const ndp_engine *e, ndp_address at);
-/* Copies between the host and the device in the order of submission; `settle`: waits for it. */
+/* Copies between the host and the device in the order of submission; `settle`: waits for the copy. */
 NDP_API ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle);
 
-/* engine_host.c: what the host has of an engine. After its memory was taken. */
+/* engine_host.c: the host's memory of an engine, and what is uploaded once. After the arena was mapped. */
 NDP_API ndp_status ndp_engine_open_host(ndp_engine *e);
 void ndp_engine_close_host(ndp_engine *e);
 /* The device's address of an input. */

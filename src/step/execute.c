@@ -1,4 +1,11 @@
-/* The executor: runs the step program, and the unit programs that it calls. */
+/* The executor: runs the step program, and the unit programs that it names.
+ *
+ * An instruction is a list of a unit's calls (RUN) or one call (CALL); both are run by graph/call.h, which submits
+ * kernels to the queue and passes collectives to `collective` below. It is the only code that begins and waits for
+ * operations of comm/. Nothing here depends on the layout: that is all in the list.
+ *
+ * A step uploads its constants, submits the list, and copies the scalars to the host. ndp_engine_result drains the
+ * queue and reads them; a second step may be submitted before that. */
 #include "step/engine_parts.h"
 
 #include "base/clock.h"
@@ -21,7 +28,7 @@ static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *op
     }
 }
 
-/* A collective, of the program (`index` NDP_NONE) or of the unit that runs. */
+/* Begins or waits for a collective of the program (`index` NDP_NONE) or of the unit that runs. */
 static ndp_status collective(void *user, int index, const ndp_call *c, const ndp_op_call *operands) {
     ndp_engine *e = user;
     const ndp_instr *in = &e->program.instrs[e->at];
@@ -81,7 +88,7 @@ static void add_time(ndp_profile *p, const ndp_instr *in, double seconds) {
         p->own += seconds;
 }
 
-/* The numbers that the update reads, in memory of the host that stays as it is while the step is pending. */
+/* Uploads the numbers that the updates read, from host memory that is unchanged while the step is pending. */
 static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
     const ndp_optimizer_opts *o = &e->opts.optimizer;
     double *constants = e->host.steps[e->host.submitted % NDP_STEPS_PENDING].constants;
@@ -96,7 +103,8 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
     double start = ndp_now(), last = start;
     int n = in->update_weights ? e->program.n : e->program.first_update;
     if (e->host.submitted - e->host.taken == NDP_STEPS_PENDING)
-        return NDP_FAIL(NDP_EBUG, "%d steps wait for their results to be taken", NDP_STEPS_PENDING);
+        return NDP_FAIL(NDP_EBUG, "%d steps are pending: take a result before submitting another step",
+                        NDP_STEPS_PENDING);
     NDP_TRY(upload_constants(e, in));
     for (int i = 0; i < n; i++) {
         NDP_TRY(execute(e, i));
@@ -113,7 +121,7 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
 
 ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
-        return NDP_FAIL(NDP_EBUG, "no step waits for its result to be taken");
+        return NDP_FAIL(NDP_EBUG, "no step is pending");
     NDP_TRY(e->opts.device->drain(e->queue));
     const ndp_scalars *s = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING].result;
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};

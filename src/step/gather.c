@@ -1,4 +1,13 @@
-/* Gathers of parameters: each begins one run before its buffer is read, so that it has that run to hide behind. */
+/* Gathers of parameters. The builder calls ndp_gather_before before each run and ndp_gather_release after it.
+ *
+ * A gather begins one run before the first run that reads its buffer, so that it overlaps with a run:
+ *
+ *     begin gather B | run A | wait B, begin gather C | run B | wait C ...
+ *
+ * For each buffer, `gathered` is the block that holds it now, and `begun` the begin of a gather under way; at most one
+ * of them is set. A buffer of one shard is always there. After its run, a gathered buffer is released (its block ends)
+ * unless it stays in memory anyway (shared by the node, or not resharded) or one of the next two runs reads it: the
+ * last unit's backward directly follows its forward. */
 #include "step/builder.h"
 
 bool ndp_run_reads(const ndp_builder *b, int r, int buffer) {
@@ -48,7 +57,8 @@ static ndp_status gather_wait(ndp_builder *b, int buffer) {
     return NDP_OK;
 }
 
-/* The buffers that run r reads and that are not there: begins (or waits for) their gathers; *any says if there were. */
+/* Begins, or waits for, the gathers of the buffers that run r reads and that are not in memory. *any: there were some.
+ */
 static ndp_status gather_for(ndp_builder *b, int r, bool wait, bool *any) {
     const ndp_unit *u = &b->m->units[b->runs[r].unit];
     *any = false;
@@ -62,8 +72,8 @@ static ndp_status gather_for(ndp_builder *b, int r, bool wait, bool *any) {
     return NDP_OK;
 }
 
-/* Begins the gathers of the next run that lacks something. Weight gradients read no parameters, so it may be two or
- * three runs away. */
+/* Begins the gathers of the next run that needs any. Weight gradients read no parameters, so it may be two or three
+ * runs away. */
 static ndp_status prefetch(ndp_builder *b, int r) {
     bool any = false;
     for (int next = r + 1; next < b->n_runs && next <= r + 3 && !any; next++)

@@ -1,4 +1,8 @@
-/* The memory plan: persistent blocks one behind the other, then the others by interval allocation over the program. */
+/* The memory plan: gives every block an offset in its region. ndp_program_build calls it last.
+ *
+ * Persistent blocks come first, one after another. The others share what follows: a block occupies its bytes from its
+ * first instruction to its last, and blocks whose intervals overlap do not overlap in memory (graph/intervals.h). Lent
+ * blocks keep the offsets of their owner's plan. Budget and traffic are sums over the same blocks and calls. */
 #include "graph/intervals.h"
 #include "step/builder.h"
 
@@ -43,14 +47,14 @@ ndp_status ndp_memory_plan(ndp_program *p) {
             continue;
         b->first = 0, b->last = p->n - 1;
         if (ndp_region_is_lent(b->region))
-            continue; /* it lies where its owner's plan has put it */
+            continue; /* placed by its owner's plan */
         b->offset = p->bytes[b->region];
         p->bytes[b->region] += aligned(b->bytes);
     }
     return place_intervals(p);
 }
 
-/* What a block counts for this rank: of a shared buffer the slice that it owns, of a lent one nothing. */
+/* Bytes of a block that count for this rank: its slice of a shared buffer, none of a lent one. */
 static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
     int shards = p->owned[0].shard.shards;
     if (ndp_region_is_lent(b->region))
@@ -76,7 +80,7 @@ void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
             out->class_bytes[p->blocks[i].class] += own_bytes(p, &p->blocks[i]);
 }
 
-/* What of `bytes` handed in leaves the rank once: all but its own part. */
+/* Bytes that leave the rank, given what it hands in: all but its own part. */
 static double leaving(ndp_collective kind, double bytes, int size) {
     switch (kind) {
     case NDP_ALL_GATHER:

@@ -1,11 +1,16 @@
-/* What a rank keeps from step to step. */
+/* What a rank keeps from step to step: persistent blocks of the program, allocated before any instruction.
+ *
+ * For a buffer (parallel/shard.h has the cases): the master slice; `send`, the slice as ops read it, which gathers
+ * send; `weights`, the whole buffer, if it stays in memory. These coincide where they can: `send` is the master if the
+ * types are the same, and lies in `weights` if that is kept. Trainable buffers add a gradient slice and optimizer
+ * state. */
 #include "ops/pieces.h"
 #include "step/builder.h"
 
 #include <stddef.h>
 #include <stdlib.h>
 
-/* A place of the lender's plan, as a block of its own here. */
+/* Makes a block of this program that stands for one of the lender. */
 static ndp_status borrow(ndp_program *p, ndp_address from, ndp_address *out) {
     if (from.block == NDP_NONE)
         return NDP_OK;
@@ -63,7 +68,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     return NDP_OK;
 }
 
-/* Inputs of a batch follow each other in the list's order, and so do tables: one copy moves them all. */
+/* The inputs of a micro-batch are contiguous, so one copy uploads them; so are the tables. */
 static ndp_status own_inputs(ndp_program *p) {
     const ndp_inputs *inputs = p->opts.model->inputs;
     size_t batch = 0, tables = 0;
@@ -96,7 +101,7 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
     }
 }
 
-/* One block: the scalars, the constants of the update, and the tables of pieces. */
+/* One block has the scalars, the constants of the update, and the tables of pieces. */
 static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     bool train = m->opts.mode == NDP_MODEL_TRAIN;

@@ -1,3 +1,4 @@
+/* A program as text (`plan --program`), and its traffic in groups of communications that are alike. */
 #include "base/arena.h"
 #include "step/program.h"
 
@@ -69,7 +70,7 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
 
 /* ---- traffic ---- */
 
-/* Communications that are alike but for the unit or the buffer. */
+/* Communications that differ only in their unit or buffer. */
 typedef struct alike {
     ndp_comm_event first;
     const char *graph; /* of the unit, or "" */

@@ -1,8 +1,8 @@
 /* The step program: what one rank does in one update, as a flat list.
  *
- * Instructions run units (a phase of a unit program, for a micro-batch), communicate (each communication is a begin and
- * a wait), or work on owned slices (norm, update). Memory is named by blocks; the memory plan gives each block a region
- * and an offset from the interval of instructions over which it lives, so nothing allocates in a step.
+ * An instruction runs a list of a unit's calls (RUN: a phase, for a micro-batch) or makes one call (CALL: the begin or
+ * wait of a collective, or a kernel on scalars or owned slices). Memory is named by blocks. The memory plan gives each
+ * block an offset, from the interval of instructions over which it lives, so nothing allocates in a step.
  *
  * The same list is executed, printed, checked against the other ranks' lists, and summed into a memory budget. */
 #ifndef NDP_STEP_PROGRAM_H
@@ -19,7 +19,7 @@
 /* ---- memory ---- */
 
 typedef enum ndp_memory_class {
-    NDP_MEM_WEIGHTS, /* what ops read: gathered or whole buffers, slices to send */
+    NDP_MEM_WEIGHTS, /* as ops read them: gathered or whole buffers, slices to send */
     NDP_MEM_MASTER,
     NDP_MEM_GRADIENTS,
     NDP_MEM_OPTIMIZER,
@@ -33,7 +33,7 @@ const char *ndp_memory_class_name(ndp_memory_class c);
 typedef enum ndp_region {
     NDP_REGION_ARENA,
     NDP_REGION_SHARED, /* by the ranks of a node */
-    /* Of another engine, whose weights this one reads where they lie: its arena and its shared memory. */
+    /* Arena and shared memory of another engine, whose weights this one reads in place. */
     NDP_REGION_LENT_ARENA,
     NDP_REGION_LENT_SHARED,
     NDP_REGIONS
@@ -55,7 +55,7 @@ typedef struct ndp_address {
     size_t offset;
 } ndp_address;
 
-/* `rows` x `cols` elements that follow each other from `at` on. */
+/* A contiguous matrix of `rows` x `cols` elements at `at`. */
 ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype type);
 
 /* ---- instructions ---- */
@@ -78,15 +78,15 @@ typedef struct ndp_instr {
     ndp_call call;
 } ndp_instr;
 
-/* True for the begin of a collective at this level. */
+/* True for a call of that kind at the level of the program. */
 static inline bool ndp_instr_is(const ndp_instr *in, ndp_call_kind kind) {
     return in->code == NDP_DO_CALL && in->call.kind == kind;
 }
 
-/* What a rank keeps of a buffer. */
+/* What a rank keeps of a buffer (own.c). */
 typedef struct ndp_owned {
     ndp_shard shard;
-    ndp_address weights;  /* the whole buffer as ops read it; NDP_NONE when it exists only while gathered */
+    ndp_address weights;  /* the whole buffer as ops read it; NDP_NONE: it exists only while gathered */
     ndp_address send;     /* this rank's slice in compute storage */
     ndp_address master;   /* slice */
     ndp_address grad;     /* slice */
@@ -95,7 +95,7 @@ typedef struct ndp_owned {
     int64_t n_pieces;
 } ndp_owned;
 
-/* Numbers of a step in the device's memory, reached by all ranks' reductions. */
+/* The numbers of a step, in the device's memory, where kernels and reductions find them. */
 typedef struct ndp_scalars {
     int64_t valid;
     double loss, squares, scale, norm, clip;
@@ -111,7 +111,8 @@ typedef struct ndp_program_opts {
     ndp_optimizer_opts optimizer;
     const ndp_exec *exec;         /* borrowed; whose kernels the program's own calls run */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
-    const struct ndp_program *weights_of; /* whose weights are read, of the same tables and mesh; NULL: own ones */
+    const struct ndp_program
+        *weights_of; /* the program whose weights are read; same model and mesh. NULL: own weights */
 } ndp_program_opts;
 
 typedef struct ndp_program {
@@ -131,26 +132,26 @@ typedef struct ndp_program {
     size_t bytes[NDP_REGIONS];
 } ndp_program;
 
-/* Where an input lies; nowhere when it is lent to the engine. */
+/* The address of an input; NDP_NONE if it is lent to the engine (ndp_engine_lend). */
 ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
 
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
 
-/* Communicators: one a group kind, and that of the parameter gathers over the shard group: they overlap with
- * reductions, and are waited for between them. */
+/* A channel is a communicator: one for each group kind, and one more for parameter gathers over the shard group.
+ * Gathers overlap with reductions of the same group and are waited for between them, and waits of one channel have the
+ * order of its begins. */
 enum { NDP_CHANNEL_GATHERS = NDP_GROUPS, NDP_CHANNELS };
 static inline ndp_group_kind ndp_channel_group(int channel) {
     return channel == NDP_CHANNEL_GATHERS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
 }
 
-/* Every communication of a program, those inside units too, in the order of execution: for the checker, the printer,
- * the traffic. */
+/* Every communication of a program, including those inside units, in the order of execution. */
 typedef struct ndp_comm_event {
     int instr, call_index; /* call_index: in the unit's list; NDP_NONE: the instruction itself */
     const ndp_call *call;
     bool begin;       /* or wait */
-    int64_t bytes;    /* what a rank hands in */
+    int64_t bytes;    /* of the operand that a rank hands in */
     const char *unit; /* "" at the level of the program */
 } ndp_comm_event;
 /* Iterates: start with {0}; false at the end. */
@@ -167,36 +168,36 @@ static inline ndp_collective ndp_comm_event_kind(const ndp_comm_event *m) { retu
 /* "#116.7 all_gather layers.3 x (4096 bytes)" */
 const char *ndp_comm_event_text(const ndp_comm_event *m, char *out, size_t size);
 
-/* Collective over the communicator of a channel, before the first step: all its ranks begin the same operations in the
- * same order. NDP_EBUG on those that differ from the group's first rank names both sides. */
+/* Checks that all ranks of a channel's communicator begin the same operations in the same order. Collective over it,
+ * before the first step. NDP_EBUG, on each rank that differs from the group's first rank, names both operations. */
 NDP_API ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm *c);
 
-/* Writes the program of one rank and plans its memory. NDP_ENOMEM, NDP_EBUG. */
+/* Builds the program of one rank and plans its memory. NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out);
 void ndp_program_release(ndp_program *p);
 
-/* Replays the programs of `n` ranks of one world, all of it or some, against each other: in every group those of its
- * members that are here begin the same collectives in the same order with the same kind, bytes and buffer, and none
- * waits for ever under any timing. NDP_EBUG names both sides. */
+/* Replays the programs of `n` ranks of one world, all or some, against each other (check.c): in every group, members
+ * begin the same collectives in the same order with the same kind, bytes and buffer, and no timing leads to a deadlock.
+ * NDP_EBUG names both sides. */
 NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int n);
 
-/* One line an instruction; with `units`, the unit programs below. */
+/* One line per instruction; with `units`, the unit programs follow. */
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
 
-/* What the rank sends in a step, by group; of each group's communications those that are alike in one line: how many,
- * bytes handed in, kind, tensor (inside a unit), or buffers. */
+/* What the rank sends in a step, by group. Communications that are alike share a line: how many, bytes handed in, kind,
+ * tensor (inside a unit) or buffers. */
 void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
 
-/* Bytes alive at once by class at the moment when the most are (arena and shared memory; a shared window counts the
- * part that this rank owns). `total` is what the rank maps. */
+/* Bytes in use at the peak, by class (arena and shared memory; of shared memory, the part that this rank owns). `total`
+ * is what the rank maps. */
 typedef struct ndp_budget {
     size_t class_bytes[NDP_MEM_CLASSES];
     size_t total;
 } ndp_budget;
 void ndp_program_budget(const ndp_program *p, ndp_budget *out);
 
-/* Bytes that this rank hands to a group's communications in one step, by group (ring or direct algorithm: what leaves
- * the rank once; in place: 0 for gathers). */
+/* Bytes that leave this rank in one step, by group, each counted once (ring or direct algorithm); 0 for gathers in
+ * place. */
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]);
 
 #endif

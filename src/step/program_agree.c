@@ -1,18 +1,21 @@
-/* The checker across processes: do the ranks of a group begin the same operations in the same order? One number a rank
- * is compared before the first step; only when it differs do lists travel, so that both sides can be named. */
+/* The checker across processes: compares the programs of a communicator's ranks before the first step.
+ *
+ * All ranks reduce one number, a hash of the operations that they begin on the channel, by its largest and smallest
+ * value. If these are equal, that is all. If not, rank 0 broadcasts its list as text, and each rank that differs
+ * reports the first difference. The engine calls ndp_program_agree once per communicator, in the order of channels. */
 #include "base/rng.h"
 #include "step/program.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-enum { TEXT = 192, MOST_TOLD = 1 << 18 }; /* operations: 50 MB of texts */
+enum { TEXT = 192, MOST_SENT = 1 << 18 }; /* operations: 50 MB of texts */
 typedef char event_text[TEXT];
 
-/* An operation without its place, which may differ: ranks own other slices. */
+/* The text without the number of the instruction, which may differ: ranks own different slices. */
 static const char *operation(const char *text) { return strchr(text, ' ') ? strchr(text, ' ') : text; }
 
-/* What a channel's begins are, in order. */
+/* The texts of a channel's begins, in order. */
 static ndp_status list_texts(const ndp_program *p, int channel, event_text **out, int64_t *n) {
     ndp_comm_event e;
     *n = 0;
@@ -54,7 +57,7 @@ static ndp_status name_both(ndp_comm *c, event_text *mine, int64_t n, event_text
 static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
     int64_t of_first = n;
     NDP_TRY(broadcast(c, &of_first, sizeof of_first));
-    if (of_first < 0 || of_first > MOST_TOLD)
+    if (of_first < 0 || of_first > MOST_SENT)
         return NDP_FAIL(NDP_EBUG,
                         "the programs of group %s differ: that of its rank 0 has %lld operations, that of %d %lld",
                         ndp_comm_name(c), (long long)of_first, ndp_comm_rank(c), (long long)n);
@@ -64,7 +67,7 @@ static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
     if (ndp_comm_rank(c) == 0 && n)
         memcpy(first, mine, (size_t)n * sizeof *first);
     ndp_status st = broadcast(c, first, of_first * (int64_t)sizeof *first);
-    for (int64_t i = 0; i < of_first; i++) /* they come from another process */
+    for (int64_t i = 0; i < of_first; i++) /* not trusted: from another process */
         first[i][TEXT - 1] = '\0';
     if (st == NDP_OK)
         st = name_both(c, mine, n, first, of_first);

@@ -1,6 +1,16 @@
-/* Reductions of gradients: to their owners, over the replicas, over the tensor axis. One is waited for when the next
- * one begins, so that it has the backward of one unit to hide behind, and the all_reduce of the replicas that of the
- * unit after. */
+/* Reductions of gradients: to their owners (reduce_scatter), over the replicas (all_reduce), and, at the end, over
+ * ranks of the tensor axis that hold the same parameters. The builder calls ndp_reduce_plan once, ndp_reduce_bind and
+ * ndp_reduce_after for each run, and ndp_reduce_finish and ndp_reduce_copies after the last one.
+ *
+ * A pipeline of two: a reduction is waited for when the next one begins, so it overlaps with the backward of a unit.
+ *
+ *     backward of unit | 3 | 2 | 1 | 0 |
+ *     reduce_scatter       | 3 | 2 | 1 | 0 |
+ *     all_reduce               | 3 | 2 | 1 | 0 |
+ *
+ * A gradient is reduced when every micro-batch that has begun to write it has finished: micro-batches that interleave
+ * add to the same block. The first reduction of a step overwrites the owners' slices, later ones add; the replicas sum
+ * after the last one. */
 #include "step/builder.h"
 
 #include <string.h>
@@ -19,7 +29,8 @@ static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
                           &b->pending_replicas);
 }
 
-/* Moves the reductions under way on by one: the replicas' one ends, the scatter ends and goes on to the replicas. */
+/* Advances the pipeline: waits for the all_reduce and the scatter under way, and begins the all_reduce of what the
+ * scatter has summed. */
 static ndp_status advance_reductions(ndp_builder *b) {
     if (b->pending_replicas != NDP_NONE)
         NDP_TRY(ndp_emit_wait(b->p, b->pending_replicas));
@@ -38,8 +49,7 @@ ndp_status ndp_reduce_finish(ndp_builder *b) {
     return NDP_OK;
 }
 
-/* The gradient of a buffer holds all that its micro-batches write: it goes to its owners, after the last one to the
- * replicas. */
+/* Begins the reduction of a buffer's gradient; `last`: no run of this step writes it again. */
 static ndp_status reduce(ndp_builder *b, int buffer, bool last) {
     const ndp_owned *o = &b->p->owned[buffer];
     ndp_gradient *g = &b->gradients[buffer];
@@ -64,7 +74,7 @@ static ndp_status reduce(ndp_builder *b, int buffer, bool last) {
     return NDP_OK;
 }
 
-/* Does run r write the gradient of its unit's buffer in slot s? Of a buffer in several slots the first counts. */
+/* True if run r writes the gradient of its unit's buffer in slot s. A buffer in several slots counts in the first. */
 static bool writes(const ndp_builder *b, int r, int s) {
     const ndp_list *list = ndp_list_of_run(b, r);
     const int *buffers = b->m->units[b->runs[r].unit].buffers;
@@ -87,8 +97,6 @@ void ndp_reduce_plan(ndp_builder *b) {
             }
 }
 
-/* A gradient is reduced once no micro-batch is between its first write and its last: one that interleaves with another
- * adds to the same block. */
 ndp_status ndp_reduce_after(ndp_builder *b, int r) {
     for (int s = 0; s < NDP_SLOTS; s++) {
         if (!writes(b, r, s))

@@ -1,4 +1,9 @@
-/* Lists of what a rank computes in an update, and their check. */
+/* The schedule of one stage, and the check of any schedule.
+ *
+ * The check marks, for each unit and micro-batch, which of forward, input gradient and weight gradient has been done.
+ * An action needs marks and sets marks (`rules`): each is set once, in that order, and all are set at the end. Order
+ * between units is not checked here; a list in which a unit runs before the one that feeds it is the generator's error.
+ */
 #include "step/schedule.h"
 
 #include <stdlib.h>
@@ -21,7 +26,7 @@ void ndp_schedule_release(ndp_schedule *s) {
     *s = (ndp_schedule){0};
 }
 
-/* What has been done for a unit and a micro-batch: bits. */
+/* Bits: what has been done for a unit and a micro-batch. */
 enum { FORWARD = 1, INPUT = 2, WEIGHT = 4 };
 
 /* What an action does, and what must have been done before it. */
@@ -47,7 +52,7 @@ static ndp_status check_run(const ndp_planned_run *r, int index, const ndp_model
         NDP_CHECK(!(*d & rules[r->action].does), "entry %d of the schedule: the %s of unit %s for micro-batch %d twice",
                   index, rules[r->action].name, m->units[u].name, r->micro_batch);
         NDP_CHECK((*d & rules[r->action].needs) == rules[r->action].needs,
-                  "entry %d of the schedule: the %s of unit %s for micro-batch %d comes before its %s", index,
+                  "entry %d of the schedule: the %s of unit %s for micro-batch %d is before its %s", index,
                   rules[r->action].name, m->units[u].name, r->micro_batch, *d & FORWARD ? "input gradient" : "forward");
         *d |= rules[r->action].does;
     }

@@ -1,8 +1,8 @@
 /* Schedules: what a rank computes in one update, and in which order, as a list that a generator writes.
  *
  * An entry is an action on a range of units for one micro-batch. The builder (builder.h) turns the list into runs of
- * units and puts communication around them. It holds what belongs to a unit and a micro-batch in a slot of its own, and
- * finds the first and the last write of a gradient over the whole list: so micro-batches may interleave. */
+ * units and adds the communication. Each pair of unit and micro-batch has a slot for its blocks, and the first and last
+ * write of a gradient are found over the whole list, so micro-batches may interleave. */
 #ifndef NDP_STEP_SCHEDULE_H
 #define NDP_STEP_SCHEDULE_H
 
@@ -32,8 +32,8 @@ typedef struct ndp_schedule {
 NDP_API ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out);
 void ndp_schedule_release(ndp_schedule *s);
 
-/* Every unit runs forward once for every micro-batch, and if the model trains then makes its input gradient and then
- * its weight gradient once. NDP_EINVAL names the entry that breaks this. */
+/* Checks that every unit has, for every micro-batch, one forward and, if the model trains, after it one input gradient
+ * and then one weight gradient. NDP_EINVAL names the entry that is wrong. */
 NDP_API ndp_status ndp_schedule_check(const ndp_schedule *s, const ndp_model *m, int accumulation);
 
 #endif

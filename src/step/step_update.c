@@ -1,4 +1,5 @@
-/* The calls of a step that work on its scalars and on owned slices: before the first run, and after the last. */
+/* The program's own kernel calls: the loss scale before the first run; norm, clipping and updates after the last one.
+ * They work on scalars and owned slices in the device's memory, so the host reads nothing during a step. */
 #include "ops/pieces.h"
 #include "step/builder.h"
 
@@ -12,7 +13,7 @@ static ndp_operand scalar(const ndp_program *p, size_t field, ndp_dtype type) {
 
 /* ---- before the runs ---- */
 
-/* The labels of all micro-batches: a row each. False: the model has none. */
+/* The labels of all micro-batches, one row each. False if the model has no labels. */
 static bool labels_of(const ndp_program *p, ndp_operand *out) {
     const ndp_inputs *inputs = p->opts.model->inputs;
     for (int i = 0; i < inputs->n; i++)
@@ -48,7 +49,7 @@ static ndp_operand pieces_of(const ndp_owned *o) {
                                        : ndp_operand_at(o->pieces, o->n_pieces, NDP_PIECE_COLUMNS, NDP_I64);
 }
 
-/* Buffers in order, and pieces in the order of their buffer: the sum has one order. */
+/* Adds buffers in their order, and pieces in the order of their buffer, so the sum has the same bits every time. */
 static ndp_status emit_norm(ndp_builder *b) {
     ndp_program *p = b->p;
     ndp_operand squares = SCALAR(squares, NDP_F64), clipped[] = {SCALAR(norm, NDP_F64), SCALAR(clip, NDP_F64)};

@@ -191,7 +191,7 @@ static void lists_that_are_wrong_are_refused(void **state) {
         {{{0, all, 0, F}, {0, all, 0, I}}, 2, "lacks the weight gradient of unit embed"},
         {{{0, all, 0, B}},
          1,
-         "entry 0 of the schedule: the backward of unit embed for micro-batch 0 comes before its forward"},
+         "entry 0 of the schedule: the backward of unit embed for micro-batch 0 is before its forward"},
         {{{0, all, 0, F}, {0, 1, 0, F}},
          2,
          "entry 1 of the schedule: the forward of unit embed for micro-batch 0 twice"},

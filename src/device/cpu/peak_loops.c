@@ -1,3 +1,5 @@
+/* Loops of one instruction in assembly, so that no compiler changes them. Each has enough independent chains to hide
+ * the latency of its instruction. */
 #include "device/cpu/peak_loops.h"
 #include "base/cpu.h"
 
@@ -34,7 +36,7 @@ static void any(long rounds) {
         for (int c = 0; c < CHAINS; c++)
             sum[c] = sum[c] * x + y;
     for (int c = 0; c < CHAINS; c++)
-        __asm__ volatile("" : : "x"(sum[c])); /* somebody wants it */
+        __asm__ volatile("" : : "x"(sum[c])); /* keeps the result alive */
 }
 
 /* ---- tiles of bf16 ---- */
@@ -56,7 +58,7 @@ static void tiles(long rounds) {
                      : "cc", "memory");
 }
 
-/* ---- which there are ---- */
+/* ---- the tables ---- */
 
 static bool has_tiles(void) { return ndp_cpu_supports(NDP_ISA_AMX_BF16); }
 static bool has_pairs(void) { return ndp_cpu_supports(NDP_ISA_AVX512_BF16); }
