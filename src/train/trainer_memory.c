@@ -10,10 +10,13 @@ static bool in_processes(const ndp_trainer *t) { return strcmp(ndp_transport_nam
 
 /* How many ranks of this host have memory that a process maps: all if they are its threads, else those that it sums or
  * gathers with. */
-static int count_mapped(const ndp_trainer *t, int ranks) {
-    const int *size = t->job.layout.size;
-    int partners = size[NDP_DP_SHARD] * size[NDP_CP] * size[NDP_SP] + size[NDP_DP_REPLICATE] + size[NDP_TP] - 2;
-    return !in_processes(t) || partners > ranks ? ranks : partners;
+static ndp_status count_mapped(const ndp_trainer *t, int ranks, int *out) {
+    ndp_mesh mesh;
+    NDP_TRY(ndp_mesh_init(&t->job.layout, 0, NULL, &mesh));
+    int partners = ndp_mesh_group(&mesh, NDP_GROUP_SHARD).count + ndp_mesh_group(&mesh, NDP_GROUP_REPLICATE).count +
+                   ndp_mesh_group(&mesh, NDP_GROUP_TP).count - 2;
+    *out = !in_processes(t) || partners > ranks ? ranks : partners;
+    return NDP_OK;
 }
 
 ndp_status ndp_trainer_check_memory(const ndp_trainer *t) {
@@ -22,11 +25,12 @@ ndp_status ndp_trainer_check_memory(const ndp_trainer *t) {
         "more (parallelism.dp_shard_size) or use more hosts",
                       forward[] = "Lower batch.micro_batch_size or data.sequence_length, shard more "
                                   "(parallelism.dp_shard_size) or use more hosts";
-    int ranks = ndp_transport_node_ranks(t->transport);
+    int ranks = ndp_transport_node_ranks(t->transport), mapped;
+    NDP_TRY(count_mapped(t, ranks, &mapped));
     bool warn = ndp_is_first(t->world) && !t->data.dataset && !t->data.held; /* once */
     const ndp_memory_need need = {.rank = t->planned,
                                   .ranks = ranks,
-                                  .mapped = count_mapped(t, ranks),
+                                  .mapped = mapped,
                                   .shared = ranks > 1 && in_processes(t),
                                   .what = t->forward_only ? "the evaluation" : "the run",
                                   .less = t->forward_only ? forward : train};
