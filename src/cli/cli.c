@@ -73,12 +73,6 @@ double cli_number(struct argp_state *state, const char *option, const char *arg,
     return x;
 }
 
-const char *cli_device(struct argp_state *state, const char *arg) {
-    if (strcmp(arg, "cpu") != 0 && strcmp(arg, "ref") != 0)
-        argp_error(state, "--device '%s': expected cpu or ref", arg);
-    return arg;
-}
-
 /* ---- jobs ---- */
 
 enum { OPTION_RANKS = 0x100, OPTION_TRANSPORT, OPTION_FORCE_MEMORY, OPTION_DEBUG };

@@ -32,8 +32,6 @@ int cli_fail_of(const char *who, ndp_status st, bool debug);
 /* Parses the value of an option; a usage error names the option. */
 long long cli_integer(struct argp_state *state, const char *option, const char *arg, long long low, long long high);
 double cli_number(struct argp_state *state, const char *option, const char *arg, double low, double high);
-/* Returns arg if it is "cpu" or "ref"; otherwise a usage error. */
-const char *cli_device(struct argp_state *state, const char *arg);
 
 /* The argument JOB.YAML and the options --set, --ranks, --transport, --force-memory and --debug: a child parser for the
  * argp of a command, with a cli_job as its input. */

@@ -98,7 +98,7 @@ static error_t parse_evaluate(int key, char *arg, struct argp_state *state) {
         a->threads = arg;
         return 0;
     case OPTION_DEVICE:
-        a->device = a->evaluate.device = cli_device(state, arg);
+        a->device = a->evaluate.device = arg;
         return 0;
     case OPTION_HOSTFILE:
         a->hostfile = arg;

@@ -62,7 +62,7 @@ static error_t parse_generate(int key, char *arg, struct argp_state *state) {
         a->generate.threads = (int)cli_integer(state, "--threads", arg, 1, 4096);
         return 0;
     case OPTION_DEVICE:
-        a->generate.device = cli_device(state, arg);
+        a->generate.device = arg;
         return 0;
     case OPTION_IDS:
         a->ids = true;

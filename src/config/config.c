@@ -383,7 +383,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
     NDP_TRY(check_data(c));
-    NDP_CHECK(c->precision.compute != NDP_F64 || c->train.device == NDP_DEVICE_REF,
+    NDP_CHECK(c->precision.compute != NDP_F64 || ndp_devices[c->train.device]->fp64,
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
               "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,

@@ -19,7 +19,6 @@ typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
 typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;
-typedef enum ndp_device_name { NDP_DEVICE_CPU, NDP_DEVICE_REF } ndp_device_name;
 
 enum { NDP_MOST_OPTIONS = 96 };
 
@@ -81,9 +80,9 @@ struct ndp_config {
         char *output_dir;
         int threads;       /* per rank; 0: cores / ranks */
         bool force_memory; /* start even if memory is short */
-        ndp_device_name device;
-        char *transport; /* "auto", "self", "local", "shm", "mpi" */
-        int ranks;       /* 0: the product of the sizes */
+        int device;        /* index of ndp_devices */
+        char *transport;   /* "auto", "self", "local", "shm", "mpi" */
+        int ranks;         /* 0: the product of the sizes */
         int log_every;
         int eval_every; /* steps; 0: only at the end */
     } train;

@@ -21,7 +21,6 @@ static const char *const train_on_words[] = {"assistant", "all", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
 static const int bin_bytes[] = {2, 4};
 static const char *const overlong_words[] = {"cut", "error", NULL};
-static const char *const device_words[] = {"cpu", "ref", NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
 /* A row begins with the role of its key (config.h): there is no other way to name one. */
@@ -103,7 +102,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, output_dir), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},
     {FREE(train, threads), INT(0, 0, 4096), HELP "threads per rank; 0: cores / ranks"},
     {FREE(train, force_memory), BOOL(false), HELP "start even if more memory is needed than is available"},
-    {FREE(train, device), WORD(cpu, device_words), HELP "ref: plain loops, for comparison"},
+    {FREE(train, device), WORD(cpu, ndp_device_names), HELP "ref: plain loops, for comparison"},
     {FREE(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
     {FREE(train, ranks), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
     {FREE(train, log_every), INT(1, 1, 1 << 30), HELP "steps between printed lines"},

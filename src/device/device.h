@@ -50,7 +50,9 @@ typedef struct ndp_device {
     const char *name;
     bool executes;                    /* false: programs are built and planned, never run; nothing below is called */
     bool host_memory;                 /* the host may dereference NDP_MEMORY_DEVICE */
+    bool fp64;                        /* its kernels compute in fp64 where operands are stored so */
     const ndp_kernel *const *kernels; /* by op (ops/op.h); NULL where the device has none */
+    const char *(*variant)(void);     /* which of its sets of kernels this machine runs; NULL: there is one set */
     const void *user;                 /* of a device that wraps another one */
 
     ndp_status (*open)(const struct ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out);
@@ -102,8 +104,11 @@ ndp_status ndp_host_drain(ndp_queue *q);
 
 /* Defined in ops/, where their kernels are. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;
-/* The device of that name, or NULL. */
-const ndp_device *ndp_device_find(const char *name);
+/* The devices that execute, and their names, NULL at the end: what a user can choose from. */
+extern const ndp_device *const ndp_devices[];
+extern const char *const ndp_device_names[];
+/* The device of that name. NDP_EINVAL: there is none; the message has the names. */
+NDP_API ndp_status ndp_device_find(const char *name, const ndp_device **out);
 
 /* Threads per rank if `ranks` share this node: usable cores / ranks, at least 1. */
 int ndp_device_threads(int ranks);

@@ -207,7 +207,7 @@ ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *o
               "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
               "folder of one, such as %s/model",
               c->train.output_dir);
-    NDP_TRY(ndp_trainer_open_forward(c, w, &t));
+    NDP_TRY(ndp_trainer_open(c, w, &(ndp_trainer_opts){.forward_only = true}, &t));
     ndp_evaluation e = {.documents = ndp_dataset_documents(t->data.held)};
     ndp_status st = ndp_trainer_evaluate(t, &e.mean_nll, &e.tokens);
     if (st == NDP_OK)

@@ -11,11 +11,7 @@
 #include <string.h>
 
 static ndp_status choose_device(ndp_infer *f, const char *name, int threads) {
-    static const ndp_device *const devices[] = {&ndp_device_cpu, &ndp_device_ref};
-    for (int i = 0; name && i < NDP_COUNT(devices); i++)
-        if (strcmp(devices[i]->name, name) == 0)
-            f->device = devices[i];
-    NDP_CHECK(f->device, "there is no device '%s'; built: cpu, ref", name ? name : "");
+    NDP_TRY(ndp_device_find(name ? name : "", &f->device));
     NDP_CHECK(threads >= 0, "%d threads: give 1 or more, or 0 for all cores", threads);
     f->threads = threads ? threads : ndp_device_threads(1);
     omp_set_num_threads(f->threads);

@@ -17,7 +17,7 @@ typedef struct ndp_infer {
 } ndp_infer;
 
 /* Opens a folder: reads its facts (train/folder_facts.h; a note goes to stderr) and its tokenizer. The weights must
- * exist (NDP_EIO) but are not loaded yet. `device`: "cpu" or "ref"; threads: 0 for all cores. */
+ * exist (NDP_EIO) but are not loaded yet. `device`: one of ndp_device_names; threads: 0 for all cores. */
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
 /* Call it after destroying all engines of the folder. */
 void ndp_infer_release(ndp_infer *f);

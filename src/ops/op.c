@@ -1,6 +1,7 @@
 /* All ops, and all devices of the host, by name. */
 #include "ops/op.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #define ADDRESS(op) &ndp_op_##op,
@@ -14,10 +15,24 @@ const ndp_op *const ndp_all_ops[NDP_OP_COUNT] = {NDP_OPS(ADDRESS)};
 #define MARK(op) [NDP_OP_##op] = NDP_KIND_MARK,
 const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT] = {NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK)};
 
-const ndp_device *ndp_device_find(const char *name) {
-    static const ndp_device *const devices[] = {&ndp_device_cpu, &ndp_device_ref, &ndp_device_null};
-    for (int i = 0; i < NDP_COUNT(devices); i++)
-        if (strcmp(devices[i]->name, name) == 0)
-            return devices[i];
-    return NULL;
+#define DEVICES(X) X(cpu) X(ref)
+#define DEVICE(name) &ndp_device_##name,
+#define NAME(name) #name,
+const ndp_device *const ndp_devices[] = {DEVICES(DEVICE)};
+const char *const ndp_device_names[] = {DEVICES(NAME) NULL};
+
+static ndp_status refuse(const char *name) {
+    char names[64] = "";
+    for (int i = 0; ndp_device_names[i]; i++)
+        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", ndp_device_names[i]);
+    return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; built: %s", name, names);
+}
+
+ndp_status ndp_device_find(const char *name, const ndp_device **out) {
+    for (int i = 0; ndp_device_names[i]; i++)
+        if (strcmp(ndp_device_names[i], name) == 0) {
+            *out = ndp_devices[i];
+            return NDP_OK;
+        }
+    return refuse(name);
 }

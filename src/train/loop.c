@@ -283,7 +283,7 @@ static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
 }
 
 static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
-    NDP_TRY(ndp_trainer_open(l->config, w, l->opts, false, &l->trainer));
+    NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_trainer_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "")));

@@ -23,7 +23,7 @@ static ndp_status build_engine(ndp_trainer *t) {
     NDP_TRY(ndp_job_engine(&t->job, ndp_transport_rank(t->transport), &o));
     o.model = &t->model;
     o.transport = t->transport;
-    o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
+    o.device = t->device;
     o.threads = t->threads;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
@@ -70,18 +70,20 @@ static ndp_status open_all(ndp_trainer *t) {
 }
 
 ndp_status ndp_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
-    return ndp_trainer_open(c, w, NULL, false, out);
+    return ndp_trainer_open(c, w, &(ndp_trainer_opts){0}, out);
 }
 
-/* Opens a trainer with the options set in `how`. */
-static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, int split_sums, ndp_trainer **out) {
-    ndp_trainer *t = malloc(sizeof *t);
+ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer_opts *o, ndp_trainer **out) {
+    ndp_trainer *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a trainer");
-    *t = *how;
+    t->opts = o->run;
+    t->forward_only = o->forward_only;
+    t->transport = w;
+    t->device = o->device ? o->device : ndp_devices[c->train.device];
     t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(t->transport)};
     ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
-    t->job.split_sums = split_sums;
+    t->job.split_sums = o->split_sums;
     if (st == NDP_OK)
         st = open_all(t);
     if (st != NDP_OK) {
@@ -91,15 +93,6 @@ static ndp_status open_trainer(const ndp_config *c, const ndp_trainer *how, int 
     }
     *out = t;
     return NDP_OK;
-}
-
-ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, int split_sums,
-                            ndp_trainer **out) {
-    return open_trainer(c, &(ndp_trainer){.opts = o, .transport = w}, split_sums, out);
-}
-
-ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
-    return open_trainer(c, &(ndp_trainer){.forward_only = true, .transport = w}, false, out);
 }
 
 void ndp_trainer_destroy(ndp_trainer *t) {
@@ -184,7 +177,7 @@ ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
 int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }
 
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
-    ndp_str_addf(out, "kernels: %s", t->job.config->train.device == NDP_DEVICE_REF ? "ref" : ndp_cpu_isa());
+    ndp_str_addf(out, "kernels: %s", t->device->variant ? t->device->variant() : t->device->name);
     if (t->model.opts.compute == NDP_BF16)
         ndp_str_addf(out, "; products of bf16 %s", ndp_cpu_bf16_way_text());
     ndp_str_add(out, "\n");

@@ -13,6 +13,7 @@ struct ndp_trainer {
     const ndp_lock *lock;       /* of a whole run, held by rank 0, borrowed; else NULL */
     bool forward_only;          /* only evaluates: `engine` is NULL and `score` has its own weights */
     ndp_transport *transport;   /* borrowed */
+    const ndp_device *device;   /* of both engines */
     ndp_comm *world;
     ndp_log log;
     ndp_model model;
@@ -38,12 +39,14 @@ struct ndp_trainer {
     ndp_engine *score;
 };
 
-/* ndp_trainer_create with more options. `o`: the options of the whole run that it is part of; NULL: none. split_sums:
- * where the kernels split their sums (ops/op.h); 0: nowhere. */
-NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_train_opts *o, int split_sums,
-                                    ndp_trainer **out);
-/* A trainer that only evaluates: it opens only the held-out rows and needs only the memory of a forward pass. */
-NDP_API ndp_status ndp_trainer_open_forward(const ndp_config *c, ndp_world *w, ndp_trainer **out);
+typedef struct ndp_trainer_opts {
+    const ndp_train_opts *run; /* of the whole run that it is part of; NULL: none. Borrowed */
+    bool forward_only;         /* only evaluates: opens only the held-out rows, in the memory of a forward pass */
+    int split_sums;            /* where the kernels split their sums (ops/op.h); 0: nowhere */
+    const ndp_device *device;  /* NULL: that of the configuration; tests give others. Borrowed */
+} ndp_trainer_opts;
+/* ndp_trainer_create with more options. */
+NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer_opts *o, ndp_trainer **out);
 
 /* Appends a line that names the kernels of this rank. Other kernels may give other bits. */
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);

@@ -90,7 +90,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, NULL, r->split_sums, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_sums = r->split_sums}, &t));
     ndp_status st = record_run(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)
@@ -150,7 +150,8 @@ static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]
 static ndp_status check_spread(const verification *v) {
     int sizes[NDP_SPREAD_CUTS], n = ndp_spread_cuts(v->config.batch.global_batch_size, sizes);
     NDP_CHECK(v->bounds.spreads == 0 || n >= LEAST_CUTS,
-              "the bounds for bf16 and for some optimizers come from runs on one rank that split the global batch in at least %d ways; "
+              "the bounds for bf16 and for some optimizers come from runs on one rank that split the global batch in "
+              "at least %d ways; "
               "%d sample%s can be split in %d: set batch.global_batch_size to a multiple of 4",
               LEAST_CUTS, v->config.batch.global_batch_size, v->config.batch.global_batch_size == 1 ? "" : "s", n);
     return NDP_OK;

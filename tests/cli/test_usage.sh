@@ -64,7 +64,7 @@ refused "--temperature 'warm': expected a number"
 run generate --model m --top-p 1.5
 refused "--top-p '1.5'"
 run generate --model m --device gpu
-refused "--device 'gpu': expected cpu or ref"
+refused "there is no device 'gpu'; built: cpu, ref"
 run generate --model nowhere
 refused 'nowhere is not a folder'
 

@@ -1,4 +1,5 @@
 /* The list of ops (ops/op.h): the tables that are made from it agree with it. */
+#include "check.h"
 #include "op_test.h"
 
 static void the_list_of_ops(void **state) {
@@ -15,13 +16,27 @@ static void the_list_of_ops(void **state) {
         for (int j = 0; j < i; j++)
             assert_string_not_equal(op->name, ndp_all_ops[j]->name);
     }
-    for (int d = 0; d < NDP_COUNT(devices); d++)
-        assert_ptr_equal(ndp_device_find(devices[d]->name), devices[d]);
-    assert_false(ndp_device_find("null")->executes);
-    assert_null(ndp_device_find("none"));
+}
+
+/* The words of train.device and what they stand for. */
+static void devices_by_name(void **state) {
+    (void)state;
+    const ndp_device *found = NULL;
+    for (int d = 0; d < NDP_COUNT(devices); d++) {
+        assert_string_equal(ndp_device_names[d], devices[d]->name);
+        CHECK_OK(ndp_device_find(devices[d]->name, &found));
+        assert_ptr_equal(found, devices[d]);
+        assert_ptr_equal(found, ndp_devices[d]);
+        assert_true(found->executes);
+    }
+    assert_null(ndp_device_names[NDP_COUNT(devices)]);
+    found = NULL;
+    assert_int_equal(ndp_device_find("null", &found), NDP_EINVAL);
+    assert_string_equal(ndp_error_message(), "there is no device 'null'; built: cpu, ref");
+    assert_null(found);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_list_of_ops)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(the_list_of_ops), cmocka_unit_test(devices_by_name)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

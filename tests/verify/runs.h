@@ -218,7 +218,7 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
     t->engine = NULL;
     NDP_TRY(ndp_job_engine(&t->job, rank, &o));
     o.model = &t->model, o.transport = t->transport, o.threads = t->threads, o.node_ranks = w->gathered ? 1 : 0;
-    o.device = c->train.device == NDP_DEVICE_REF ? &ndp_device_ref : &ndp_device_cpu;
+    o.device = t->device;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     if (w->fault)
         w->fault->program((ndp_program *)ndp_engine_program(t->engine), rank);
@@ -259,7 +259,7 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, NULL, r->way->split_sums, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_sums = r->way->split_sums}, &t));
     ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && first)

@@ -1,6 +1,7 @@
 /* The devices `cpu` and `null`: a table of kernels made from the list of ops. Ops by rows, by columns and by pieces
  * have range kernels (cpu_rows.h), and get the function that spreads them over the threads here. */
 #include "ops/cpu/cpu_kernels.h"
+#include "base/cpu.h"
 #include "ops/cpu/cpu_rows.h"
 #include "ops/ref/ref_kernels.h"
 
@@ -38,7 +39,8 @@ const ndp_kernel ndp_cpu_clip_factor = {.run = ndp_ref_run_clip_factor};
 #define KERNEL(op) [NDP_OP_##op] = &ndp_cpu_##op,
 static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_KERNEL_OPS(KERNEL)};
 
-const ndp_device ndp_device_cpu = {.name = "cpu", .executes = true, .kernels = kernels, NDP_HOST_DEVICE};
+const ndp_device ndp_device_cpu = {
+    .name = "cpu", .executes = true, .kernels = kernels, .variant = ndp_cpu_isa, NDP_HOST_DEVICE};
 
 /* Plans with the scratch sizes of `cpu`. */
 const ndp_device ndp_device_null = {.name = "null", .kernels = kernels, NDP_HOST_DEVICE};
