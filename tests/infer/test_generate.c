@@ -1,5 +1,6 @@
 /* ndp_generate: the cache against recomputing everything, choosing, text as it comes, how a text ends; and against
  * llama2.c on trained models. */
+#include "guarded.h"
 #include "train/tiny_model.h"
 
 #include "base/json.h"
@@ -41,6 +42,17 @@ static heard generate(ndp_generate_opts o) {
 }
 
 /* ---- the cache ---- */
+
+/* A folder whose engines are on a guard. */
+static void open_guarded(ndp_infer *f, const char *folder, const char *device, int threads) {
+    CHECK_OK(ndp_infer_init(f, folder, device, threads));
+    f->device = guarded(1, f->device);
+}
+
+static void close_guarded(ndp_infer *f) {
+    unguard(f->device);
+    ndp_infer_release(f);
+}
 
 typedef struct rows {
     float *logits; /* [n,V] */
@@ -91,7 +103,7 @@ static void every_cut_has_the_same_logits(void **state) {
     for (int i = 0; i <= N; i++)
         ids[i] = (i * 37 + i * i % 11) % TINY_VOCAB;
     rows want = {malloc(N * TINY_VOCAB * sizeof(float))}, got = {malloc(N * TINY_VOCAB * sizeof(float))};
-    CHECK_OK(ndp_infer_init(&f, *state, "cpu", 2));
+    open_guarded(&f, *state, "cpu", 2);
     feed_parts(&f, ids, cuts[0], N, N, &want);
     for (int k = 0; k < NDP_COUNT(cuts); k++) {
         feed_parts(&f, ids, cuts[k], N, 64, &got);
@@ -107,7 +119,7 @@ static void every_cut_has_the_same_logits(void **state) {
         assert_true(fabs(train_nll(e, ids, N, t) - nll_of(want.logits + t * TINY_VOCAB, ids[t + 1])) < 2e-5);
     ndp_engine_destroy(e);
     ndp_model_release(&m);
-    ndp_infer_release(&f);
+    close_guarded(&f);
     free(want.logits);
     free(got.logits);
 }
@@ -116,7 +128,7 @@ static void every_cut_has_the_same_logits(void **state) {
 static void weights_are_held_once(void **state) {
     ndp_infer f;
     ndp_cached c;
-    CHECK_OK(ndp_infer_init(&f, *state, "cpu", 1));
+    open_guarded(&f, *state, "cpu", 1);
     CHECK_OK(ndp_cached_init(&c, &f, 10, 8));
     for (int b = 0; b < c.one_model.n_buffers; b++) {
         float written = 1.25f + (float)b, seen = 0;
@@ -132,14 +144,14 @@ static void weights_are_held_once(void **state) {
     assert_null(none);
     ndp_model_release(&m);
     ndp_cached_release(&c);
-    ndp_infer_release(&f);
+    close_guarded(&f);
 }
 
 /* Greedy tokens, with everything computed anew for every token. */
 static void greedy_anew(const char *folder, const char *prompt, const char *device, int64_t n, ndp_ids *ids) {
     ndp_infer f;
     rows all = {malloc((TINY_LONGEST + 1) * TINY_VOCAB * sizeof(float))};
-    CHECK_OK(ndp_infer_init(&f, folder, device, 1));
+    open_guarded(&f, folder, device, 1);
     CHECK_OK(ndp_infer_encode(&f, prompt, strlen(prompt), ids));
     for (int64_t k = 0; k < n; k++) {
         int32_t id;
@@ -148,7 +160,7 @@ static void greedy_anew(const char *folder, const char *prompt, const char *devi
         CHECK_OK(ndp_ids_add(ids, id));
     }
     free(all.logits);
-    ndp_infer_release(&f);
+    close_guarded(&f);
 }
 
 static void generate_equals_computing_anew(void **state) {

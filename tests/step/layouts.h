@@ -3,7 +3,7 @@
 #ifndef TESTS_STEP_LAYOUTS_H
 #define TESTS_STEP_LAYOUTS_H
 
-#include "check.h"
+#include "guarded.h"
 #include "step/tiny.h"
 #include <math.h>
 
@@ -113,18 +113,20 @@ static inline const char *text_of(const way *w, char *out, size_t size) {
     return out;
 }
 
+/* One rank runs on a guard. */
 static inline result run(const ndp_model *m, const ndp_device *device, const way *w) {
     int64_t n = model_elements(m);
     result r = {.grads = calloc((size_t)n, sizeof(double)),
                 .weights = calloc((size_t)n, sizeof(double)),
                 .drawn = calloc((size_t)n, sizeof(double))};
-    job j = {m, device, w, &r};
     char text[256];
     int world = 1;
     for (int i = 0; i < 5; i++)
         world *= w->size[i];
+    job j = {m, guarded(world, device), w, &r};
     if (ndp_local_world(world, body, &j) != NDP_OK)
         fail_msg("%s: %s", text_of(w, text, sizeof text), ndp_error_message());
+    unguard(j.device);
     return r;
 }
 

@@ -11,6 +11,7 @@ enum { LENGTH = 64, SAMPLES_AT_ONCE = 8, UPDATES = 150 };
 typedef struct text {
     unsigned char *bytes;
     size_t n;
+    const ndp_device *device;
 } text;
 
 static text read_text(void) {
@@ -71,7 +72,7 @@ static ndp_status learn(ndp_transport *t, void *arg) {
     conv_model(NDP_F32, SAMPLES_AT_ONCE * LENGTH, &m);
     ndp_engine_opts o = {.model = &m,
                          .transport = t,
-                         .device = &ndp_device_cpu,
+                         .device = of->device,
                          .threads = 1,
                          .accumulation = 1,
                          .parallel = NDP_PARALLEL_INIT,
@@ -97,7 +98,9 @@ static ndp_status learn(ndp_transport *t, void *arg) {
 static void it_learns(void **state) {
     (void)state;
     text t = read_text();
+    t.device = guarded(1, &ndp_device_cpu);
     CHECK_OK(ndp_local_world(1, learn, &t));
+    unguard(t.device);
     free(t.bytes);
 }
 

@@ -1,6 +1,6 @@
 /* The gradients of a whole model through graph, lowering, program and executor, on `ref` in fp64, against central
  * finite differences of its loss; with recompute the same bits. */
-#include "check.h"
+#include "guarded.h"
 #include "step/tiny.h"
 #include <math.h>
 
@@ -8,6 +8,7 @@ typedef struct setup {
     ndp_model model;
     ndp_transport *transport;
     ndp_engine *engine;
+    const ndp_device *device;
 } setup;
 
 static void begin(setup *s, bool tied, bool recompute, int accumulation) {
@@ -17,10 +18,11 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
     ndp_layout one = NDP_LAYOUT_ONE;
+    s->device = guarded(1, &ndp_device_ref);
     ndp_engine_opts eo = {.model = &s->model,
                           .parallel = NDP_PARALLEL_INIT,
                           .transport = s->transport,
-                          .device = &ndp_device_ref,
+                          .device = s->device,
                           .threads = 1,
                           .accumulation = accumulation,
                           .reshard = true,
@@ -38,6 +40,7 @@ static void end(setup *s) {
     ndp_engine_destroy(s->engine);
     ndp_transport_destroy(s->transport);
     ndp_model_release(&s->model);
+    unguard(s->device);
 }
 
 static double loss(setup *s) {

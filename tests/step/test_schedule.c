@@ -1,5 +1,5 @@
 /* Schedules as lists from outside: other orders of the same micro-batches give the bits of the plain order. */
-#include "check.h"
+#include "guarded.h"
 #include "step/tiny.h"
 #include <math.h>
 
@@ -13,6 +13,7 @@ typedef struct outcome {
 
 typedef struct job {
     const ndp_model *model;
+    const ndp_device *device;
     const ndp_schedule *schedule;
     ndp_layout layout;
     bool recompute;
@@ -76,7 +77,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_engine_opts o = {
         .model = j->model,
         .transport = t,
-        .device = &ndp_device_cpu,
+        .device = j->device,
         .threads = 1,
         .accumulation = ACCUMULATION,
         .reshard = true,
@@ -114,7 +115,9 @@ static outcome run(job *j) {
     for (int i = 0; i < NDP_AXES; i++)
         world *= j->layout.size[i];
     j->out = &out;
+    j->device = guarded(world, &ndp_device_cpu);
     CHECK_OK(ndp_local_world(world, body, j));
+    unguard(j->device);
     return out;
 }
 

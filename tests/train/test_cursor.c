@@ -1,6 +1,6 @@
 /* A run that goes on with other ranks draws the rows that it would have drawn without the change. */
+#include "train/guarded_trainer.h"
 #include "train/tiny_model.h"
-#include "train/trainer.h"
 
 #include <math.h>
 
@@ -59,9 +59,9 @@ static ndp_status train(ndp_trainer *t, part *p, bool first) {
 static ndp_status body(ndp_world *w, void *arg) {
     part *p = arg;
     ndp_trainer *t;
-    NDP_TRY(ndp_trainer_create(p->config, w, &t));
+    NDP_TRY(guarded_trainer_create(p->config, w, &t));
     ndp_status st = train(t, p, ndp_world_rank(w) == 0);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     return st;
 }
 

@@ -2,6 +2,7 @@
 #include "verify/runs.h"
 
 #include "base/json.h"
+#include "train/guarded_trainer.h"
 #include "train/tiny_model.h"
 
 /* ---- packed rows and rows of one document ---- */
@@ -209,14 +210,14 @@ static ndp_status evaluate_rank(ndp_world *w, void *arg) {
     ndp_trainer *t;
     ndp_metrics m;
     held o = {0};
-    NDP_TRY(ndp_trainer_create(h->config, w, &t));
+    NDP_TRY(guarded_trainer_create(h->config, w, &t));
     ndp_status st = ndp_trainer_evaluate(t, &o.loss[0], &o.tokens);
     for (int i = 0; i < 2 && st == NDP_OK; i++)
         st = ndp_trainer_step(t, &m);
     if (st == NDP_OK)
         st = ndp_trainer_evaluate(t, &o.loss[1], &o.tokens);
     o.rows = ndp_dataset_rows(t->data.held);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     if (st == NDP_OK && ndp_world_rank(w) == 0)
         *h->out = o;
     return st;

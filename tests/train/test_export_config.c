@@ -1,7 +1,7 @@
 /* config.json of an exported model: it states the type of the weights by the keys that it had, and all else stays. */
 #include "base/json.h"
+#include "train/guarded_trainer.h"
 #include "train/tiny_model.h"
-#include "train/trainer.h"
 
 /* Numbers and keys that an export has no reason to change, in an order that is no one's default. */
 static const char others[] =
@@ -12,9 +12,9 @@ static const char others[] =
 
 static ndp_status export_rank(ndp_world *w, void *arg) {
     ndp_trainer *t;
-    NDP_TRY(ndp_trainer_create(arg, w, &t));
+    NDP_TRY(guarded_trainer_create(arg, w, &t));
     ndp_status st = ndp_trainer_export(t, NULL);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     return st;
 }
 

@@ -1,5 +1,6 @@
 /* Proof 2: loss, logits, every gradient and 20 AdamW updates against Hugging Face transformers in fp64, as
  * tests/golden/README.md describes. fp32 on cpu and fp64 on ref; also with the samples spread over 2 x 2 ranks. */
+#include "guarded.h"
 #include "train/golden.h"
 
 #include "base/json.h"
@@ -209,17 +210,20 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
 
 static void check_golden(const char *name, const char *folder) {
     golden g;
+    const ndp_device *ref = guarded(1, &ndp_device_ref), *cpu = guarded(1, &ndp_device_cpu);
     open_golden(&g, name, folder);
-    check_training(&g, NDP_F64, &ndp_device_ref, &fp64, 1, 1);
-    check_training(&g, NDP_F32, &ndp_device_cpu, &fp32, 1, 1);
+    check_training(&g, NDP_F64, ref, &fp64, 1, 1);
+    check_training(&g, NDP_F32, cpu, &fp32, 1, 1);
     check_training(&g, NDP_F32, &ndp_device_cpu, &fp32, g.samples % 2 ? 1 : 2, g.samples % 4 ? 1 : 2);
-    check_logits(&g, NDP_F64, &ndp_device_ref, &fp64);
-    check_logits(&g, NDP_F32, &ndp_device_cpu, &fp32);
+    check_logits(&g, NDP_F64, ref, &fp64);
+    check_logits(&g, NDP_F32, cpu, &fp32);
     bounds half = half_of(&g);
     g.updates = 1;
-    check_training(&g, NDP_BF16, &ndp_device_cpu, &half, 1, 1);
-    check_logits(&g, NDP_BF16, &ndp_device_cpu, &half);
+    check_training(&g, NDP_BF16, cpu, &half, 1, 1);
+    check_logits(&g, NDP_BF16, cpu, &half);
     close_golden(&g);
+    unguard(ref);
+    unguard(cpu);
 }
 
 /* A model of tests/golden, by its folder. */

@@ -4,6 +4,7 @@
 #include "base/json.h"
 #include "train/folder_facts.h"
 #include "train/golden.h"
+#include "train/guarded_trainer.h"
 #include "verify/runs.h"
 
 typedef struct model {
@@ -214,9 +215,9 @@ static void layouts_agree(void **state) {
 
 static ndp_status export_rank(ndp_world *w, void *arg) {
     ndp_trainer *t;
-    NDP_TRY(ndp_trainer_create(arg, w, &t));
+    NDP_TRY(guarded_trainer_create(arg, w, &t));
     ndp_status st = ndp_trainer_export(t, NULL);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     return st;
 }
 
@@ -268,7 +269,7 @@ static ndp_status run_part(ndp_world *w, void *arg) {
     ndp_trainer *t;
     ndp_metrics m;
     int64_t step = 0;
-    NDP_TRY(ndp_trainer_create(p->config, w, &t));
+    NDP_TRY(guarded_trainer_create(p->config, w, &t));
     ndp_status st = p->first ? ndp_trainer_resume(t, NULL, &step) : NDP_OK;
     for (int s = p->first; s < 2 * STEPS && st == NDP_OK; s++) {
         st = ndp_trainer_step(t, &m);
@@ -277,7 +278,7 @@ static ndp_status run_part(ndp_world *w, void *arg) {
         if (s == STEPS - 1 && st == NDP_OK)
             st = ndp_trainer_save(t, NULL);
     }
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     return st;
 }
 

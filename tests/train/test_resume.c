@@ -2,6 +2,7 @@
  * the last bit on its layout, within the bounds of proof 3 on another; an exported model is the model that was trained.
  */
 #include "checkpoint/safetensors.h"
+#include "train/guarded_trainer.h"
 #include "verify/families.h"
 #include "verify/invariance.h"
 
@@ -78,11 +79,11 @@ static ndp_status run_part(ndp_world *w, void *arg) {
     ndp_trainer *t;
     bool first = ndp_world_rank(w) == 0;
     outcome mine = {0}, *o = first ? p->r.out : &mine;
-    NDP_TRY(ndp_trainer_create(p->r.config, w, &t));
+    NDP_TRY(guarded_trainer_create(p->r.config, w, &t));
     ndp_status st = o->of.n == 0 ? ndp_outcome_init(&o->of, t, p->r.subject->steps, first) : NDP_OK;
     if (st == NDP_OK)
         st = train_part(t, p, o);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     outcome_release(&mine);
     return st;
 }
@@ -212,9 +213,9 @@ static ndp_status resume_only(ndp_world *w, void *arg) {
     const part *p = arg;
     ndp_trainer *t;
     int64_t step;
-    NDP_TRY(ndp_trainer_create(p->r.config, w, &t));
+    NDP_TRY(guarded_trainer_create(p->r.config, w, &t));
     ndp_status st = ndp_trainer_resume(t, p->folder, &step);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     return st;
 }
 
@@ -333,7 +334,7 @@ static ndp_status export_rank(ndp_world *w, void *arg) {
     exporting *x = arg;
     ndp_trainer *t;
     ndp_metrics m;
-    NDP_TRY(ndp_trainer_create(x->config, w, &t));
+    NDP_TRY(guarded_trainer_create(x->config, w, &t));
     ndp_status st = NDP_OK;
     for (int s = 0; s < x->steps && st == NDP_OK; s++)
         st = ndp_trainer_step(t, &m);
@@ -341,7 +342,7 @@ static ndp_status export_rank(ndp_world *w, void *arg) {
         st = ndp_trainer_export(t, x->folder);
     if (st == NDP_OK)
         st = ndp_trainer_step(t, &m);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     if (ndp_world_rank(w) == 0)
         x->loss = m.loss;
     return st;

@@ -1,8 +1,7 @@
 /* A whole training run from its configuration to the model folder and back, on 4, 8 and 16 ranks as threads: what the
  * sanitizer builds look at. Random weights on a small text, with recompute; stopped in the middle and resumed; then
  * read back. The data axes in fp32 and bf16 with the stories260K shape, all axes with a smaller one. */
-#include "check.h"
-#include "train/trainer.h"
+#include "train/guarded_trainer.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -155,13 +154,13 @@ static ndp_status load(ndp_world *w, void *arg) {
     weights *out = arg;
     ndp_trainer *t;
     int64_t step = -1;
-    NDP_TRY(ndp_trainer_create(out->config, w, &t));
+    NDP_TRY(guarded_trainer_create(out->config, w, &t));
     ndp_status st = out->resume ? ndp_trainer_resume(t, NULL, &step) : NDP_OK;
     if (st == NDP_OK && out->resume && step != out->resume)
         st = NDP_FAIL(NDP_EBUG, "the newest checkpoint is of step %lld", (long long)step);
     if (st == NDP_OK)
         st = read_all(t, ndp_world_rank(w) == 0, out);
-    ndp_trainer_destroy(t);
+    guarded_trainer_destroy(t);
     return st;
 }
 

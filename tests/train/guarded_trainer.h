@@ -1,0 +1,23 @@
+/* Trainers on a guard. */
+#ifndef TESTS_TRAIN_GUARDED_TRAINER_H
+#define TESTS_TRAIN_GUARDED_TRAINER_H
+
+#include "guarded.h"
+#include "train/trainer.h"
+
+/* ndp_trainer_create; the trainer of one rank is on a guard around its device. */
+static inline ndp_status guarded_trainer_create(const ndp_config *c, ndp_world *w, ndp_trainer **out) {
+    const ndp_device *device = guarded(ndp_world_size(w), ndp_devices[c->train.device]);
+    ndp_status st = ndp_trainer_open(c, w, &(ndp_trainer_opts){.device = device}, out);
+    if (st != NDP_OK)
+        unguard(device);
+    return st;
+}
+
+static inline void guarded_trainer_destroy(ndp_trainer *t) {
+    const ndp_device *device = t->device;
+    ndp_trainer_destroy(t);
+    unguard(device);
+}
+
+#endif
