@@ -5,7 +5,7 @@
 #include <ndparallel/ndparallel.h>
 
 /* A folder in $TMPDIR (/tmp) for Open MPI's session folders and shared segments. Processes that use it hold its lock; a
- * folder that nobody holds is left over from a run that was killed. */
+ * folder that no process holds is left over from a run that was killed. */
 typedef struct ndp_mpi_folder {
     char *path;
     int lock; /* descriptor; closed on exec unless passed on */

@@ -75,7 +75,7 @@ static ndp_status load_post_processor(const ndp_loader *l, struct json_object *p
 
 /* ---- the whole ---- */
 
-/* `truncation` and `padding` are left over from whoever last encoded with the file; transformers resets them on every
+/* `truncation` and `padding` are left over from the last program that encoded with the file; transformers resets them on every
  * call, so they are ignored. */
 static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     struct json_object *model = NULL;

@@ -68,11 +68,11 @@ static void pending_steps_are_limited(void **state) {
     setup s;
     ndp_step_result r;
     begin(&s);
-    CHECK_FAILS(ndp_engine_result(s.engine, &r), NDP_EBUG, "no step waits");
+    CHECK_FAILS(ndp_engine_result(s.engine, &r), NDP_EBUG, "no step is pending");
     for (int u = 0; u < NDP_STEPS_PENDING; u++)
         submit(&s, u);
     CHECK_FAILS(ndp_engine_submit(s.engine, &(ndp_step_input){1e-2, NDP_STEPS_PENDING, true}), NDP_EBUG,
-                "wait for their results");
+                "steps are pending");
     end(&s);
 }
 
