@@ -75,8 +75,8 @@ static ndp_status load_post_processor(const ndp_loader *l, struct json_object *p
 
 /* ---- the whole ---- */
 
-/* `truncation` and `padding` are left over from the last program that encoded with the file; transformers resets them on every
- * call, so they are ignored. */
+/* `truncation` and `padding` are left over from the last program that encoded with the file; transformers resets them
+ * on every call, so they are ignored. */
 static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     struct json_object *model = NULL;
     NDP_TRY(NDP_LOAD_KEYS(l, "the file", root, "version", "truncation", "padding", "added_tokens", "normalizer",
