@@ -156,7 +156,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
         .reshard = true,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){m.facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.mesh));
     omp_set_num_threads(j->threads);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));

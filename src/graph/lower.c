@@ -139,12 +139,9 @@ static int note_pgrad(ndp_list *list, const ndp_value *v) {
 }
 
 static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
-    for (int k = 0; k < call->n_in; k++) {
-        int b = call->in[k].base;
-        for (int s = 0; s < NDP_SLOTS; s++)
-            list->reads[s] |= b == NDP_BASE_PARAM + s;
-        list->reads_input |= b == NDP_BASE_INPUT;
-        list->reads_grad_output |= b == NDP_BASE_GRAD_OUTPUT;
+    for (int k = 0; k < call->n_in + call->n_out; k++) {
+        int base = k < call->n_in ? call->in[k].base : call->out[k - call->n_in].base;
+        list->bases |= base == NDP_NONE ? 0 : (uint64_t)1 << base;
     }
     call->pgrad = NDP_NONE;
     for (int k = 0; k < call->n_out; k++)

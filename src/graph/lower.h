@@ -49,12 +49,14 @@ typedef struct ndp_list {
     ndp_arena arena; /* of their operands */
     int n;
     size_t work_bytes;
-    bool reads[NDP_SLOTS]; /* parameters of that slot */
-    bool reads_input, reads_grad_output;
+    uint64_t bases; /* bit by ndp_base: a call names it */
     ndp_pgrad pgrads[NDP_MAX_PGRADS];
     int n_pgrads;
     double flops, bytes;
 } ndp_list;
+
+/* True if a call of the list reads or writes memory of that base. What a list does not name need not be there. */
+static inline bool ndp_list_names(const ndp_list *list, int base) { return list->bases >> base & 1; }
 
 typedef struct ndp_unit_program {
     const ndp_graph *graph; /* borrowed */

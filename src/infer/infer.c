@@ -39,7 +39,7 @@ static ndp_status open_folder(ndp_infer *f, const char *folder) {
     NDP_TRY(ndp_weights_find_files(f->folder));
     NDP_TRY(ndp_tokenizer_create(f->folder, &f->tokenizer));
     NDP_TRY(ndp_transport_self(&f->transport));
-    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){f->facts.kv_heads}, &f->mesh);
+    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts.kv_heads}, &f->mesh);
 }
 
 ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads) {

@@ -9,8 +9,8 @@ const ndp_axis_row ndp_axis_table[NDP_SIZES] = {NDP_AXES_LIST(AXIS_ROW)};
 
 const char *ndp_axis_name(ndp_axis axis) { return ndp_axis_table[axis].name; }
 
-/* Every group covers adjacent axes, `first` to `last`, so it is one (base, stride, count). The kv group is a part of
- * its axis. */
+/* Every group covers adjacent axes, `first` to `last`, so it is one (base, stride, count). The groups kv and tie are
+ * parts of their axes. */
 #define GROUP_ROW(NAME, name, first, last) [NDP_GROUP_##NAME] = {#name, NDP_##first, NDP_##last},
 static const struct {
     const char *name;
@@ -31,6 +31,7 @@ ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, const ndp_mesh_fact
     NDP_CHECK(rank >= 0 && rank < world, "rank %d is not one of the %d ranks of the layout", rank, (int)world);
     mesh.world = (int)world;
     mesh.kv_heads = facts ? facts->kv_heads : 0;
+    memcpy(mesh.tie, facts ? facts->tie : (int[2]){0, 0}, sizeof mesh.tie);
     for (int axis = NDP_AXES - 1, rest = rank; axis >= 0; axis--) {
         mesh.coord[axis] = rest % layout->size[axis];
         rest /= layout->size[axis];
@@ -53,6 +54,15 @@ static int kv_copies(const ndp_mesh *mesh) {
     return heads > 0 && tp % heads == 0 ? tp / heads : 1;
 }
 
+/* Leaves of the pipeline's group its two ranks with a tied table; any other rank is alone. */
+static void tie_group(const ndp_mesh *mesh, ndp_group *g) {
+    int low = mesh->tie[0] < mesh->tie[1] ? 0 : 1, first = mesh->tie[low], apart = mesh->tie[!low] - first;
+    bool member = apart > 0 && (g->rank == first || g->rank == first + apart);
+    g->rank = member && g->rank != first;
+    g->count = member ? 2 : 1;
+    g->stride *= member ? apart : 1;
+}
+
 ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
     ndp_group g = {.stride = 1, .count = 1};
     for (int axis = (int)group_kinds[kind].last + 1; axis < NDP_AXES; axis++)
@@ -65,6 +75,8 @@ ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind) {
         g.count = kv_copies(mesh);
         g.rank %= g.count;
     }
+    if (kind == NDP_GROUP_TIE)
+        tie_group(mesh, &g);
     g.base = mesh->rank - g.rank * g.stride;
     return g;
 }

@@ -53,6 +53,7 @@ typedef struct ndp_mesh {
     int world, rank;
     int coord[NDP_AXES];
     int kv_heads; /* of the model; 0: a mesh without one */
+    int tie[2];   /* coordinates on pp of the two ranks that hold a tied table; equal: there are no two */
 } ndp_mesh;
 
 /* The groups, each over adjacent axes: X(NAME, name, FIRST, LAST). */
@@ -66,7 +67,8 @@ typedef struct ndp_mesh {
     X(CP, cp, CP, CP)                                                                                                  \
     X(SP, sp, SP, SP)                                                                                                  \
     X(TP, tp, TP, TP)                                                                                                  \
-    X(KV, kv, TP, TP) /* of the tensor axis, the ranks that hold the same kv head */
+    X(KV, kv, TP, TP)   /* of the tensor axis, the ranks that hold the same kv head */                                 \
+    X(TIE, tie, PP, PP) /* of the pipeline, the two ranks that hold a tied table */
 
 #define NDP_GROUP_ENUMERATOR(NAME, ...) NDP_GROUP_##NAME,
 typedef enum ndp_group_kind { NDP_GROUPS_LIST(NDP_GROUP_ENUMERATOR) NDP_GROUPS } ndp_group_kind;
@@ -88,6 +90,7 @@ NDP_API ndp_status ndp_layout_built(const ndp_layout *layout);
 /* What a mesh needs to know about the model that runs on it. */
 typedef struct ndp_mesh_facts {
     int kv_heads;
+    int tie[2]; /* of ndp_mesh */
 } ndp_mesh_facts;
 #define NDP_NO_MODEL ((const ndp_mesh_facts *)NULL) /* a mesh for ranks alone: its kv group is the rank itself */
 

@@ -48,11 +48,13 @@ typedef struct ndp_buffer {
     bool trainable;        /* false: frozen; only gathered, and stored as ops read it, with no other master */
     ndp_group_kind owners; /* each of its ranks owns a slice */
     ndp_group_kind copies; /* its ranks own the same slice, and sum its gradient */
+    bool tied;             /* of a rank's model: two pipeline stages hold it and sum its gradient (group tie) */
 } ndp_buffer;
 
 typedef struct ndp_unit {
     const char *name;
     int graph;              /* index in model->graphs */
+    int number, stage;      /* of a rank's model: its place in the whole model, and its pipeline stage */
     int buffers[NDP_SLOTS]; /* index in model->buffers, NDP_NONE */
 } ndp_unit;
 

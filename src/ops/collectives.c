@@ -4,8 +4,8 @@
 #include "ops/shape.h"
 
 const char *ndp_collective_name(ndp_collective c) {
-    static const char *const names[NDP_COLLECTIVES] = {"local",      "all_gather", "reduce_scatter",
-                                                       "all_reduce", "all_to_all", "shift"};
+    static const char *const names[NDP_COLLECTIVES] = {"local",      "all_gather", "reduce_scatter", "all_reduce",
+                                                       "all_to_all", "shift",      "send",           "recv"};
     return names[c];
 }
 
@@ -79,6 +79,8 @@ COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, sc
 COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, 0)
 COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, -1)
 COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, -1)
+COLLECTIVE(send, NDP_SEND, NDP_ROWS_MIXED, same_shape, NULL, 0)
+COLLECTIVE(recv, NDP_RECV, NDP_ROWS_MIXED, same_shape, NULL, 0)
 COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, 0)
 
 static ndp_status given_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {

@@ -34,6 +34,8 @@ typedef enum ndp_collective {
     NDP_ALL_REDUCE,
     NDP_ALL_TO_ALL,
     NDP_SHIFT,
+    NDP_SEND, /* messages, to and from attr.peer */
+    NDP_RECV,
     NDP_COLLECTIVES
 } ndp_collective;
 const char *ndp_collective_name(ndp_collective c);
@@ -60,6 +62,7 @@ typedef struct ndp_op_attr {
     int all_parts;   /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */
     int group;       /* collectives: an ndp_group_kind */
     int ranks;       /* of that group */
+    int peer, tag;   /* send, recv: the other rank's place in the group */
 } ndp_op_attr;
 
 /* Adds "{name value, ...}" of the attributes that are not zero. */
@@ -235,6 +238,8 @@ typedef enum ndp_op_kind {
  * all_reduce      (x)                                          -> x in place            the sum
  * all_to_all      (x [P*R,C])                                  -> y [P*R,C]             part p, R rows, goes to rank p
  * shift           (x [R,C])                                    -> y [R,C]               the previous rank's x
+ * send            (x [R,C])                                    -> x as it is            a message to rank attr.peer
+ * recv            (x [R,C])                                    -> x in place            one from it
  *
  * Marks:
  * enter           (x)                                          -> x in place            its gradient is summed over the
@@ -297,6 +302,8 @@ typedef enum ndp_op_kind {
     COLLECTIVE(all_reduce) \
     COLLECTIVE(all_to_all) \
     COLLECTIVE(shift) \
+    COLLECTIVE(send) \
+    COLLECTIVE(recv) \
     MARK(enter) \
     MARK(given_gradient)
 /* clang-format on */

@@ -107,69 +107,134 @@ static ndp_status copy_inputs(const ndp_model *whole, const ndp_row_cut *rows, n
     return NDP_OK;
 }
 
-static ndp_status copy_tables(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, ndp_model *m) {
-    m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
-    m->units = ndp_arena_alloc(&m->arena, (size_t)m->n_units * sizeof *m->units);
-    if (!m->buffers || !m->units)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d units", m->n_units);
-    for (int i = 0; i < m->n_units; i++) {
-        m->units[i] = whole->units[i];
-        m->units[i].name = ndp_arena_strdup(&m->arena, whole->units[i].name);
+/* The units of this rank's stages. local[i]: the place of whole buffer i among those that they use, NDP_NONE. */
+static ndp_status copy_units(ndp_pass *p, int *local) {
+    const ndp_model *whole = p->whole;
+    ndp_model *m = p->local;
+    int pp = p->mesh->coord[NDP_PP];
+    m->units = ndp_arena_alloc(&m->arena, (size_t)whole->n_units * sizeof *m->units);
+    if (!m->units)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d units", whole->n_units);
+    for (int i = 0; i < whole->n_buffers; i++)
+        local[i] = NDP_NONE;
+    for (int i = 0; i < whole->n_units; i++) {
+        if (!ndp_stages_have(p->stages, pp, i))
+            continue;
+        ndp_unit *u = &m->units[m->n_units++];
+        *u = whole->units[i];
+        u->name = ndp_arena_strdup(&m->arena, whole->units[i].name);
+        u->number = i;
+        u->stage = ndp_stage_of(p->stages, i);
+        for (int s = 0; s < NDP_SLOTS; s++)
+            if (u->buffers[s] != NDP_NONE)
+                local[u->buffers[s]] = 0;
     }
-    for (int i = 0; i < m->n_buffers; i++) {
-        const ndp_segments *from = &whole->buffers[i].segments;
-        ndp_segments *to = &m->buffers[i].segments;
-        m->buffers[i] = whole->buffers[i];
-        m->buffers[i].name = ndp_arena_strdup(&m->arena, whole->buffers[i].name);
-        to->items = ndp_arena_alloc(&m->arena, (size_t)from->n * sizeof *to->items);
-        if (!to->items)
-            return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d units", m->n_units);
-        for (int k = 0; k < from->n; k++) {
-            to->items[k] = from->items[k];
-            to->items[k].name = ndp_arena_strdup(&m->arena, from->items[k].name);
-        }
-        ndp_tensor_cut(&whole->facts, mesh, how, to);
-        ndp_segments_layout(to);
+    for (int i = 0; i < whole->n_buffers; i++)
+        local[i] = local[i] == NDP_NONE ? NDP_NONE : m->n_buffers++;
+    for (int i = 0; i < m->n_units; i++)
+        for (int s = 0; s < NDP_SLOTS; s++)
+            if (m->units[i].buffers[s] != NDP_NONE)
+                m->units[i].buffers[s] = local[m->units[i].buffers[s]];
+    return NDP_OK;
+}
+
+/* True if units of another rank of the pipeline use this buffer of the whole model, too. */
+static bool is_shared(const ndp_pass *p, int64_t buffer) {
+    bool here = false, elsewhere = false;
+    for (int i = 0; i < p->whole->n_units; i++)
+        for (int s = 0; s < NDP_SLOTS; s++)
+            if (p->whole->units[i].buffers[s] == buffer) {
+                bool have = ndp_stages_have(p->stages, p->mesh->coord[NDP_PP], i);
+                here |= have, elsewhere |= !have;
+            }
+    return here && elsewhere;
+}
+
+static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_buffer *out) {
+    ndp_arena *arena = &p->local->arena;
+    ndp_segments *to = &out->segments;
+    *out = *whole;
+    out->name = ndp_arena_strdup(arena, whole->name);
+    to->items = ndp_arena_alloc(arena, (size_t)to->n * sizeof *to->items);
+    if (!to->items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the table of %s", whole->name);
+    for (int k = 0; k < to->n; k++) {
+        to->items[k] = whole->segments.items[k];
+        to->items[k].name = ndp_arena_strdup(arena, whole->segments.items[k].name);
+    }
+    ndp_tensor_cut(&p->whole->facts, p->mesh, &p->how, to);
+    ndp_segments_layout(to);
+    out->tied = is_shared(p, whole - p->whole->buffers);
+    for (int k = 0; out->tied && k < to->n; k++) {
+        to->items[k].copies *= 2;
+        to->items[k].replica |= ndp_mesh_group(p->mesh, NDP_GROUP_TIE).rank != 0;
     }
     return NDP_OK;
 }
 
-/* The buffer whose table a slot of a whole graph has. */
-static const ndp_segments *table_of(const ndp_model *whole, const ndp_model *m, const ndp_segments *slot) {
-    for (int i = 0; i < whole->n_buffers; i++)
-        if (&whole->buffers[i].segments == slot)
-            return &m->buffers[i].segments;
+/* `local`: as copy_units makes it. */
+static ndp_status copy_buffers(const ndp_pass *p, const int *local) {
+    ndp_model *m = p->local;
+    m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
+    if (!m->buffers)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d buffers", m->n_buffers);
+    for (int i = 0; i < p->whole->n_buffers; i++)
+        if (local[i] != NDP_NONE)
+            NDP_TRY(copy_buffer(p, &p->whole->buffers[i], &m->buffers[local[i]]));
+    return NDP_OK;
+}
+
+/* The table here of what a slot of a whole graph has. */
+static const ndp_segments *table_of(const ndp_pass *p, const int *local, const ndp_segments *slot) {
+    for (int i = 0; i < p->whole->n_buffers; i++)
+        if (&p->whole->buffers[i].segments == slot)
+            return &p->local->buffers[local[i]].segments;
     return NULL;
 }
 
-static ndp_status write_graphs(ndp_pass *p) {
+/* A graph that no unit of this rank has stays empty. */
+static ndp_status write_graphs(ndp_pass *p, const int *local) {
     for (int i = 0; i < p->whole->n_graphs; i++) {
+        bool used = false;
         p->from = &p->whole->graphs[i];
         p->to = &p->local->graphs[i];
         ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad);
+        for (int u = 0; u < p->local->n_units; u++)
+            used |= p->local->units[u].graph == i;
+        if (!used)
+            continue;
         p->to->inputs = p->local->inputs;
         p->to->ends_backward = p->from->ends_backward;
         for (int s = 0; s < NDP_SLOTS; s++)
-            p->to->slots[s] = table_of(p->whole, p->local, p->from->slots[s]), p->to->frozen[s] = p->from->frozen[s];
+            p->to->slots[s] = table_of(p, local, p->from->slots[s]), p->to->frozen[s] = p->from->frozen[s];
         NDP_TRY(write_graph(p));
     }
     return NDP_OK;
 }
 
-ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, ndp_model *out) {
-    ndp_model m = {.facts = whole->facts,
-                   .opts = whole->opts,
-                   .n_buffers = whole->n_buffers,
-                   .n_units = whole->n_units,
-                   .n_graphs = whole->n_graphs};
+static ndp_status write_model(ndp_pass *p) {
+    int *local = malloc(((size_t)p->whole->n_buffers + 1) * sizeof *local);
+    ndp_status st = local ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the tables of a rank");
+    if (st == NDP_OK)
+        st = copy_inputs(p->whole, &p->rows, p->local);
+    if (st == NDP_OK)
+        st = copy_units(p, local);
+    if (st == NDP_OK)
+        st = copy_buffers(p, local);
+    if (st == NDP_OK)
+        st = write_graphs(p, local);
+    free(local);
+    return st;
+}
+
+ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
+                              const ndp_stages *stages, ndp_model *out) {
+    ndp_model m = {.facts = whole->facts, .opts = whole->opts, .n_graphs = whole->n_graphs};
     NDP_TRY(ndp_tensor_check_mesh(whole, mesh));
-    ndp_pass p = {.whole = whole, .local = &m, .mesh = mesh, .how = *how, .tp = mesh->layout.size[NDP_TP]};
+    ndp_pass p = {
+        .whole = whole, .local = &m, .mesh = mesh, .how = *how, .stages = stages, .tp = mesh->layout.size[NDP_TP]};
     p.rows = ndp_cut_rows(whole->opts.rows, mesh, how);
-    ndp_status st = copy_inputs(whole, &p.rows, &m);
-    if (st == NDP_OK)
-        st = copy_tables(whole, mesh, how, &m);
-    if (st == NDP_OK)
-        st = write_graphs(&p);
+    ndp_status st = write_model(&p);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_model_release(&m);

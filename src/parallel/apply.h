@@ -1,16 +1,17 @@
-/* From the whole model to what one rank computes of it: parameters and heads over the tensor axis (tensor.c), rows over
- * the context and sequence axes (context.c), with the collectives between. The data-parallel axes cut nothing here
- * (shard.h). */
+/* From the whole model to what one rank computes of it: units over the pipeline axis (`stages`), parameters and heads
+ * over the tensor axis (tensor.c), rows over the context and sequence axes (context.c), with the collectives between.
+ * The data-parallel axes cut nothing here (shard.h). */
 #ifndef NDP_PARALLEL_APPLY_H
 #define NDP_PARALLEL_APPLY_H
 
 #include "model/model.h"
 #include "parallel/row_cut.h"
+#include "parallel/stages.h"
 
 /* `out`: the rank's parameter tables, graphs (derived in TRAIN mode) and data sizes; facts and options stay those of
  * the whole. The order of the passes: tensor and sequence axis and gathering contexts while the forward is written,
  * then the derivation, then the ring. NDP_ENOMEM, NDP_EBUG. */
 NDP_API ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
-                                      ndp_model *out);
+                                      const ndp_stages *stages, ndp_model *out);
 
 #endif

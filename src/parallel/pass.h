@@ -8,6 +8,7 @@
 
 #include "model/model.h"
 #include "parallel/row_cut.h"
+#include "parallel/stages.h"
 
 typedef enum ndp_spread {
     NDP_SPREAD_NONE, /* not made yet */
@@ -29,6 +30,7 @@ typedef struct ndp_pass {
     ndp_model *local;
     const ndp_mesh *mesh;
     ndp_parallel how;
+    const ndp_stages *stages;
     ndp_row_cut rows;
     int tp;
     const ndp_graph *from;

@@ -1,7 +1,8 @@
 /* The builder: makes the step program of a rank from a schedule. Engines call ndp_program_build.
  *
  *     schedule -> runs (unit, phase, micro-batch)
- *     for each run: wait for its gathers, begin the next | RUN | reduce the gradients that are complete | release
+ *     for each run: wait for its gathers and messages, begin the next | RUN | send | reduce the gradients that are
+ *         complete | release
  *     loss scale before all runs; norm, clipping and updates after them; then the memory plan
  *
  * A slot holds the blocks of one unit and micro-batch, so runs of several micro-batches may interleave. */
@@ -18,7 +19,7 @@ static const ndp_unit_program *program_of(const ndp_builder *b, int unit) {
 /* ---- runs ---- */
 
 static void add_run(ndp_builder *b, int unit, ndp_phase phase, int micro_batch) {
-    b->runs[b->n_runs++] = (ndp_unit_run){unit, micro_batch, phase};
+    b->runs[b->n_runs++] = (ndp_unit_run){unit, micro_batch, phase, b->entry};
     if (ndp_list_of_run(b, b->n_runs - 1)->n == 0)
         b->n_runs--;
 }
@@ -40,6 +41,7 @@ static void list_runs(ndp_builder *b, const ndp_schedule *s) {
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     for (int i = 0; i < s->n; i++) {
         const ndp_planned_run *r = &s->runs[i];
+        b->entry = i;
         for (int u = r->first_unit; r->action == NDP_ACTION_FORWARD && u < r->end_unit; u++)
             add_run(b, u, !train || recomputes(b, u) ? NDP_FORWARD_DROP : NDP_FORWARD, r->micro_batch);
         for (int u = r->end_unit - 1; r->action != NDP_ACTION_FORWARD && u >= r->first_unit; u--)
@@ -53,41 +55,51 @@ static ndp_status want(ndp_builder *b, int *block, ndp_memory_class class, size_
     return *block != NDP_NONE || bytes == 0 ? NDP_OK : ndp_block_add(b->p, class, bytes, block);
 }
 
-static ndp_status bind_saved(ndp_builder *b, const ndp_unit_run *r, ndp_slot *s, ndp_instr *in) {
+/* The block that a run of `r` has as `base`; *bytes: its size. Boundary values are in the slots of both their units. */
+static int *block_of(const ndp_builder *b, const ndp_unit_run *r, ndp_base base, size_t *bytes) {
     const ndp_unit_program *u = program_of(b, r->unit);
-    if (r->phase == NDP_FORWARD_DROP)
-        return NDP_OK;
-    NDP_TRY(want(b, &s->saved, NDP_MEM_ACTIVATIONS, u->saved_bytes));
-    in->bases[NDP_BASE_SAVED] = s->saved;
-    if (r->phase == NDP_BACKWARD_WEIGHT)
-        return NDP_OK;
-    NDP_TRY(want(b, &s->saved_input, NDP_MEM_ACTIVATIONS, u->saved_input_bytes));
-    in->bases[NDP_BASE_SAVED_INPUT] = s->saved_input;
-    return NDP_OK;
+    int number = b->m->units[r->unit].number;
+    ndp_slot *s = ndp_slot_of(b, number, r->micro_batch);
+    switch (base) {
+    case NDP_BASE_INPUT:
+        *bytes = u->input_bytes;
+        return &ndp_slot_of(b, number - 1, r->micro_batch)->output;
+    case NDP_BASE_OUTPUT:
+        *bytes = u->output_bytes;
+        return &s->output;
+    case NDP_BASE_GRAD_OUTPUT:
+        *bytes = u->output_bytes;
+        return &ndp_slot_of(b, number + 1, r->micro_batch)->grad_input;
+    case NDP_BASE_GRAD_INPUT:
+        *bytes = u->grad_input_bytes;
+        return &s->grad_input;
+    case NDP_BASE_SAVED:
+        *bytes = u->saved_bytes;
+        return &s->saved;
+    case NDP_BASE_SAVED_INPUT:
+        *bytes = u->saved_input_bytes;
+        return &s->saved_input;
+    default:
+        *bytes = u->between_bytes;
+        return &s->between;
+    }
 }
 
+/* Binds what the list of the run names: anything else need not live until then. A recompute leaves the output as it is.
+ */
 static ndp_status bind_activations(ndp_builder *b, int index, ndp_instr *in) {
     const ndp_unit_run *r = &b->runs[index];
-    const ndp_unit_program *u = program_of(b, r->unit);
     const ndp_list *list = ndp_list_of_run(b, index);
-    ndp_slot *s = ndp_slot_of(b, r->unit, r->micro_batch);
-    bool backward = r->phase == NDP_BACKWARD_INPUT || r->phase == NDP_BACKWARD_WEIGHT;
     int work = NDP_NONE;
-    if (!backward && r->phase != NDP_RECOMPUTE) {
-        NDP_TRY(want(b, &s->output, NDP_MEM_ACTIVATIONS, u->output_bytes));
-        in->bases[NDP_BASE_OUTPUT] = s->output;
+    for (int base = NDP_BASE_INPUT; base < NDP_BASE_WORK; base++) {
+        size_t bytes;
+        bool again = r->phase == NDP_RECOMPUTE && base == NDP_BASE_OUTPUT;
+        if (!ndp_list_names(list, base) || again)
+            continue;
+        int *block = block_of(b, r, (ndp_base)base, &bytes);
+        NDP_TRY(want(b, block, NDP_MEM_ACTIVATIONS, bytes));
+        in->bases[base] = *block;
     }
-    NDP_TRY(bind_saved(b, r, s, in));
-    if (backward) {
-        NDP_TRY(want(b, &s->grad_input, NDP_MEM_ACTIVATIONS, u->grad_input_bytes));
-        NDP_TRY(want(b, &s->between, NDP_MEM_ACTIVATIONS, u->between_bytes));
-        in->bases[NDP_BASE_GRAD_INPUT] = s->grad_input;
-        in->bases[NDP_BASE_GRAD_OUTPUT] =
-            u->output_bytes ? ndp_slot_of(b, r->unit + 1, r->micro_batch)->grad_input : NDP_NONE;
-        in->bases[NDP_BASE_BETWEEN] = s->between;
-    }
-    if (u->input_bytes && (!backward || list->reads_input))
-        in->bases[NDP_BASE_INPUT] = ndp_slot_of(b, r->unit - 1, r->micro_batch)->output;
     NDP_TRY(want(b, &work, NDP_MEM_WORK, list->work_bytes));
     in->bases[NDP_BASE_WORK] = work;
     return NDP_OK;
@@ -105,7 +117,7 @@ static ndp_status emit_run(ndp_builder *b, int index) {
     for (int i = 0; i < NDP_BASE_DATA; i++)
         in.bases[i] = NDP_NONE;
     for (int s = 0; s < NDP_SLOTS; s++)
-        if (unit->buffers[s] != NDP_NONE && ndp_list_of_run(b, index)->reads[s])
+        if (unit->buffers[s] != NDP_NONE && ndp_list_names(ndp_list_of_run(b, index), NDP_BASE_PARAM + s))
             in.bases[NDP_BASE_PARAM + s] = b->gathered[unit->buffers[s]];
     NDP_TRY(ndp_reduce_bind(b, index, &in));
     NDP_TRY(bind_activations(b, index, &in));
@@ -118,10 +130,13 @@ static ndp_status emit_runs(ndp_builder *b) {
     ndp_reduce_plan(b);
     for (int r = 0; r < b->n_runs; r++) {
         NDP_TRY(ndp_gather_before(b, r));
+        NDP_TRY(ndp_messages_before(b, r));
         NDP_TRY(emit_run(b, r));
+        NDP_TRY(ndp_messages_after(b, r));
         NDP_TRY(ndp_reduce_after(b, r));
         ndp_gather_release(b, r);
     }
+    NDP_TRY(ndp_messages_finish(b));
     return ndp_reduce_finish(b);
 }
 
@@ -130,6 +145,7 @@ static ndp_status emit_all(ndp_builder *b) {
     NDP_TRY(ndp_emit_loss_scale(b));
     NDP_TRY(emit_runs(b));
     NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_LOSS, offsetof(ndp_scalars, loss), NDP_F64, "loss"));
+    NDP_TRY(ndp_emit_scalar(b->p, NDP_GROUP_PP, offsetof(ndp_scalars, loss), NDP_F64, "loss"));
     b->p->first_update = b->p->n;
     return train ? ndp_emit_update(b) : NDP_OK;
 }
@@ -137,9 +153,9 @@ static ndp_status emit_all(ndp_builder *b) {
 /* There are at most four runs per unit and micro-batch. */
 static ndp_status take_tables(ndp_builder *b) {
     size_t accumulation = (size_t)b->p->opts.accumulation, buffers = (size_t)b->m->n_buffers;
-    size_t slots = (size_t)b->m->n_units * accumulation;
-    b->runs = calloc(4 * slots + 1, sizeof *b->runs);
-    b->slots = malloc((slots + 1) * sizeof *b->slots);
+    size_t units = (size_t)b->m->n_units, slots = ((size_t)b->m->units[units - 1].number + 2) * accumulation;
+    b->runs = calloc(4 * units * accumulation + 1, sizeof *b->runs);
+    b->slots = malloc(slots * sizeof *b->slots);
     b->gradients = calloc(buffers, sizeof *b->gradients);
     ndp_gradient_writes *writes = calloc(buffers * accumulation + 1, sizeof *writes);
     b->gathered = malloc(2 * buffers * sizeof *b->gathered);
@@ -149,7 +165,7 @@ static ndp_status take_tables(ndp_builder *b) {
     }
     b->begun = b->gathered + buffers;
     for (size_t i = 0; i < slots; i++)
-        b->slots[i] = (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE};
+        b->slots[i] = (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, {NDP_NONE, NDP_NONE}, {false}};
     for (size_t i = 0; i < buffers; i++) {
         b->gradients[i] = (ndp_gradient){.block = NDP_NONE, .writes = writes + i * accumulation, .last = NDP_NONE};
         b->gathered[i] = b->begun[i] = NDP_NONE;
@@ -185,7 +201,11 @@ static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
 
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
     ndp_program p = {.opts = *opts};
-    ndp_builder b = {.p = &p, .m = opts->model, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
+    ndp_builder b = {.p = &p,
+                     .m = opts->model,
+                     .pending_scatter = NDP_NONE,
+                     .pending_replicas = NDP_NONE,
+                     .sends = {{NDP_NONE, NDP_NONE}, {NDP_NONE, NDP_NONE}}};
     ndp_status st = build(&b, opts->schedule);
     builder_release(&b);
     p.opts.schedule = NULL; /* the caller's */

@@ -1,8 +1,8 @@
 /* Inside the step room: the stages of ndp_program_build.
  *
  * own.c allocates what a rank keeps between steps, emit.c appends instructions, builder.c turns the schedule into runs,
- * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, step_update.c adds
- * the loss scale, norm and updates, and memory_plan.c places all blocks. */
+ * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, messages.c adds what
+ * pipeline stages send each other, step_update.c the loss scale, norm and updates; memory_plan.c places all blocks. */
 #ifndef NDP_STEP_BUILDER_H
 #define NDP_STEP_BUILDER_H
 
@@ -12,13 +12,18 @@
 typedef struct ndp_unit_run {
     int unit, micro_batch;
     ndp_phase phase;
+    int entry; /* of the schedule */
 } ndp_unit_run;
 
 /* Blocks of a unit and a micro-batch; NDP_NONE until a run needs them. */
 typedef struct ndp_slot {
     int output, grad_input; /* the boundary after the unit; the gradient of the one before it */
     int saved, saved_input, between;
+    int receive[2];  /* begin of the receive of `output`, of `grad_input`, if they come from another stage */
+    bool arrived[2]; /* it was waited for */
 } ndp_slot;
+
+enum { NDP_SENDS_PENDING = 2 };
 
 /* Of one gradient and micro-batch: the runs that have yet to write it, and whether one has. */
 typedef struct ndp_gradient_writes {
@@ -40,17 +45,19 @@ typedef struct ndp_builder {
     ndp_program *p;
     const ndp_model *m;
     ndp_unit_run *runs;
-    int n_runs;
-    ndp_slot *slots;                       /* by unit, then micro-batch */
+    int n_runs, entry;                     /* entry: of the schedule, whose runs are being listed */
+    ndp_slot *slots;                       /* by unit of the whole model, then micro-batch */
     ndp_gradient *gradients;               /* by buffer */
     int *gathered;                         /* by buffer: block with the whole buffer, NDP_NONE */
     int *begun;                            /* by buffer: begin instruction of a gather under way, NDP_NONE */
     int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
     bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
+    int sends[2][NDP_SENDS_PENDING];       /* begins of pending sends, oldest first: forward, backward */
 } ndp_builder;
 
-static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int unit, int micro_batch) {
-    return &b->slots[unit * b->p->opts.accumulation + micro_batch];
+/* `number`: of a unit in the whole model. Neighbours of this rank's units have slots for what they send. */
+static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int number, int micro_batch) {
+    return &b->slots[number * b->p->opts.accumulation + micro_batch];
 }
 
 /* ---- emit.c ---- */
@@ -68,7 +75,7 @@ ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *
                            const ndp_operand *out, int n_out, const char *what);
 /* A collective between the ranks of `group`. Parameter gathers have a communicator of their own. */
 typedef struct ndp_collective_call {
-    const ndp_op *op; /* all_gather, reduce_scatter, all_reduce */
+    const ndp_op *op; /* all_gather, reduce_scatter, all_reduce, send, recv */
     ndp_group_kind group;
     ndp_address in, out;
     int64_t count; /* elements: of a part (all_gather, reduce_scatter), of the buffer (all_reduce) */
@@ -76,6 +83,8 @@ typedef struct ndp_collective_call {
     bool add, in_place; /* reduce_scatter: out += ; all_gather: in memory that the group shares */
     const char *what;   /* of the buffer; borrowed */
     int buffer;
+    bool backward;              /* send, recv: of a gradient */
+    int peer, tag, micro_batch; /* send, recv */
 } ndp_collective_call;
 ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index);
 ndp_status ndp_emit_wait(ndp_program *p, int begin);
@@ -105,8 +114,18 @@ ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in);
 ndp_status ndp_reduce_after(ndp_builder *b, int r);
 /* Waits for all reductions. */
 ndp_status ndp_reduce_finish(ndp_builder *b);
-/* Sums the gradients of parameters that several ranks of the tensor axis hold: each owner sums its slice. */
+/* Sums the gradients of parameters that several ranks of the tensor axis, or two stages, hold: each owner sums its
+ * slice. */
 ndp_status ndp_reduce_copies(ndp_builder *b);
+
+/* ---- messages.c ---- */
+
+/* Waits for what run r reads of another stage, and begins to receive what the next entry of the schedule reads. */
+ndp_status ndp_messages_before(ndp_builder *b, int r);
+/* Begins to send what run r has made for another stage. */
+ndp_status ndp_messages_after(ndp_builder *b, int r);
+/* Waits for all sends. */
+ndp_status ndp_messages_finish(ndp_builder *b);
 
 /* ---- step_update.c ---- */
 

@@ -9,12 +9,19 @@ const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run) {
     return &p->opts.units[p->opts.model->units[run->unit].graph].lists[run->phase];
 }
 
-static ndp_comm_event message_of(const ndp_call *c, int instr, int index, const char *unit) {
+const char *ndp_channel_name(int channel) {
+    return channel == NDP_CHANNEL_FORWARD    ? "pp forward"
+           : channel == NDP_CHANNEL_BACKWARD ? "pp backward"
+                                             : ndp_group_name(ndp_channel_group(channel));
+}
+
+static ndp_comm_event event_of(const ndp_call *c, int instr, int index, int micro_batch, const char *unit) {
     const ndp_view *v = &c->in[0].view;
     return (ndp_comm_event){.instr = instr,
                             .call_index = index,
                             .call = c,
                             .begin = c->kind == NDP_CALL_BEGIN,
+                            .micro_batch = micro_batch,
                             .bytes = v->rows * v->cols * (int64_t)ndp_dtype_size(v->dtype),
                             .unit = unit};
 }
@@ -23,14 +30,14 @@ bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *at, ndp
     for (; at->instr < p->n; at->instr++, at->call = 0) {
         const ndp_instr *in = &p->instrs[at->instr];
         if (in->code == NDP_DO_CALL && in->call.kind != NDP_CALL_KERNEL) {
-            *out = message_of(&in->call, at->instr++, NDP_NONE, "");
+            *out = event_of(&in->call, at->instr++, NDP_NONE, in->micro_batch, "");
             at->call = 0;
             return true;
         }
         const ndp_list *list = in->code == NDP_DO_RUN ? ndp_program_list(p, in) : NULL;
         for (; list && at->call < list->n; at->call++)
             if (list->calls[at->call].kind != NDP_CALL_KERNEL) {
-                *out = message_of(&list->calls[at->call], at->instr, at->call, in->what);
+                *out = event_of(&list->calls[at->call], at->instr, at->call, in->micro_batch, in->what);
                 at->call++;
                 return true;
             }
@@ -41,7 +48,12 @@ bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *at, ndp
 const char *ndp_comm_event_text(const ndp_comm_event *m, char *out, size_t size) {
     char at[32];
     snprintf(at, sizeof at, m->call_index == NDP_NONE ? "#%d" : "#%d.%d", m->instr, m->call_index);
-    snprintf(out, size, "%s %s %s%s%s (%lld bytes)", at, m->call->op->name, m->unit, *m->unit ? " " : "", m->call->what,
-             (long long)m->bytes);
+    if (ndp_comm_event_is_message(m))
+        snprintf(out, size, "%s %s %s, micro-batch %d, %s rank %d of %s (%lld bytes)", at, m->call->op->name,
+                 m->call->what, m->micro_batch, m->call->op->collective == NDP_SEND ? "to" : "from", m->call->attr.peer,
+                 ndp_group_name(ndp_comm_event_group(m)), (long long)m->bytes);
+    else
+        snprintf(out, size, "%s %s %s%s%s (%lld bytes)", at, m->call->op->name, m->unit, *m->unit ? " " : "",
+                 m->call->what, (long long)m->bytes);
     return out;
 }

@@ -86,13 +86,16 @@ ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *
 
 ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index) {
     int ranks = ndp_mesh_group(&p->opts.mesh, c->group).count;
-    ndp_op_attr attr = {.group = (int)c->group, .ranks = ranks, .accumulate = c->add};
+    ndp_op_attr attr = {.group = (int)c->group, .ranks = ranks, .accumulate = c->add, .peer = c->peer, .tag = c->tag};
+    bool message = c->op == &ndp_op_send || c->op == &ndp_op_recv;
     bool gathers = c->op == &ndp_op_all_gather, scatters = c->op == &ndp_op_reduce_scatter;
     ndp_operand in = ndp_operand_at(c->in, scatters ? ranks : 1, c->count, c->type);
     ndp_operand out = ndp_operand_at(c->out, gathers ? ranks : 1, c->count, c->type);
-    ndp_instr instr = {.code = NDP_DO_CALL, .what = c->what, .buffer = c->buffer};
+    ndp_instr instr = {.code = NDP_DO_CALL, .what = c->what, .buffer = c->buffer, .micro_batch = c->micro_batch};
     NDP_TRY(ndp_call_init(&instr.call, &p->arena, c->op, &attr, &in, 1, &out, 1));
-    instr.call.channel = gathers ? NDP_CHANNEL_GATHERS : (int)c->group;
+    instr.call.channel = gathers    ? NDP_CHANNEL_GATHERS
+                         : !message ? (int)c->group
+                                    : (c->backward ? NDP_CHANNEL_BACKWARD : NDP_CHANNEL_FORWARD);
     instr.call.what = c->what;
     instr.call.in_place = c->in_place;
     *index = p->n;

@@ -26,6 +26,7 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .reshard = e->opts.reshard,
                              .recompute = e->opts.recompute,
                              .schedule = e->opts.schedule,
+                             .stages = e->opts.stages,
                              .optimizer = e->opts.optimizer,
                              .exec = &e->exec,
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
@@ -34,11 +35,15 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
 
 /* A communicator for each channel that the program names. In the channels' order, which is the same on all ranks:
  * creation is collective, and the programs of two ranks name groups in different orders. A group whose ranks have
- * programs without it has no communicator. */
+ * programs without it has no communicator. Not all ranks of pp need have messages (frozen stages send no gradients), so
+ * those channels do not depend on the program. */
 static ndp_status connect(ndp_engine *e) {
     ndp_transport *t = e->opts.transport;
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
-    bool named[NDP_CHANNELS] = {[NDP_CHANNEL_GATHERS] = e->program.bytes[NDP_REGION_SHARED] > 0};
+    bool stages = e->opts.stages.n > 1;
+    bool named[NDP_CHANNELS] = {[NDP_CHANNEL_GATHERS] = e->program.bytes[NDP_REGION_SHARED] > 0,
+                                [NDP_CHANNEL_FORWARD] = stages,
+                                [NDP_CHANNEL_BACKWARD] = stages && e->model.opts.mode == NDP_MODEL_TRAIN};
     ndp_comm_event m;
     for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(&e->program, &c, &m);)
         named[ndp_comm_event_channel(&m)] = true;
@@ -46,7 +51,7 @@ static ndp_status connect(ndp_engine *e) {
     for (int i = 0; i < NDP_CHANNELS; i++) {
         ndp_group_kind group = ndp_channel_group(i);
         if (named[i])
-            NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, group), ndp_group_name(group), &e->comms[i]));
+            NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, group), ndp_channel_name(i), &e->comms[i]));
     }
     return NDP_OK;
 }
@@ -142,7 +147,7 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     int node_ranks = opts->node_ranks  ? opts->node_ranks
                      : opts->transport ? ndp_transport_node_ranks(opts->transport)
                                        : 1;
-    ndp_status st = ndp_parallel_apply(opts->model, &e->opts.mesh, &opts->parallel, &e->model);
+    ndp_status st = ndp_parallel_apply(opts->model, &e->opts.mesh, &opts->parallel, &opts->stages, &e->model);
     if (st == NDP_OK)
         st = lower_units(e);
     if (st == NDP_OK)

@@ -13,6 +13,7 @@ typedef struct ndp_engine_opts {
     const ndp_model *model; /* the whole one; borrowed */
     ndp_mesh mesh;
     ndp_parallel parallel;
+    ndp_stages stages;        /* of the pipeline; their arrays are borrowed */
     ndp_transport *transport; /* borrowed; NULL: plan only */
     const ndp_device *device;
     int node_ranks; /* 0: what the transport says */

@@ -23,6 +23,10 @@ static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *op
         return ndp_all_reduce_begin(comm, out, count, in->dtype, NDP_SUM, work);
     case NDP_ALL_TO_ALL:
         return ndp_all_to_all_begin(comm, in->data, out, bytes, work);
+    case NDP_SEND:
+        return ndp_send_begin(comm, in->data, bytes, c->attr.peer, c->attr.tag, work);
+    case NDP_RECV:
+        return ndp_recv_begin(comm, out, bytes, c->attr.peer, c->attr.tag, work);
     default:
         return ndp_shift_begin(comm, in->data, out, bytes, work);
     }

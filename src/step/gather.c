@@ -14,7 +14,7 @@ bool ndp_run_reads(const ndp_builder *b, int r, int buffer) {
     const ndp_unit *u = &b->m->units[b->runs[r].unit];
     const ndp_list *list = ndp_list_of_run(b, r);
     for (int s = 0; s < NDP_SLOTS; s++)
-        if (u->buffers[s] == buffer && list->reads[s])
+        if (u->buffers[s] == buffer && ndp_list_names(list, NDP_BASE_PARAM + s))
             return true;
     return false;
 }

@@ -88,7 +88,10 @@ static double leaving(ndp_collective kind, double bytes, int size) {
     case NDP_ALL_REDUCE:
         return 2 * bytes * (size - 1) / size;
     case NDP_SHIFT:
+    case NDP_SEND:
         return bytes;
+    case NDP_RECV:
+        return 0;
     default:
         return bytes * (size - 1) / size;
     }

@@ -14,6 +14,7 @@
 #include "model/model.h"
 #include "optim/optim.h"
 #include "parallel/shard.h"
+#include "parallel/stages.h"
 #include "step/schedule.h"
 
 /* ---- memory ---- */
@@ -69,8 +70,9 @@ typedef struct ndp_instr {
     ndp_opcode code;
     const char *what; /* the unit or buffer; borrowed */
     int buffer;       /* CALL: NDP_NONE: none */
+    int micro_batch;  /* of a RUN, and of what a message has */
     /* RUN */
-    int unit, micro_batch;
+    int unit;
     ndp_phase phase;
     int bases[NDP_BASE_DATA]; /* blocks */
     uint32_t accumulate;
@@ -111,6 +113,7 @@ typedef struct ndp_program_opts {
     ndp_optimizer_opts optimizer;
     const ndp_exec *exec;         /* borrowed; whose kernels the program's own calls run */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
+    ndp_stages stages;            /* their arrays are borrowed */
     const struct ndp_program
         *weights_of; /* the program whose weights are read; same model and mesh. NULL: own weights */
 } ndp_program_opts;
@@ -138,19 +141,25 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
 
-/* A channel is a communicator: one for each group kind, and one more for parameter gathers over the shard group.
- * Gathers overlap with reductions of the same group and are waited for between them, and waits of one channel have the
- * order of its begins. */
-enum { NDP_CHANNEL_GATHERS = NDP_GROUPS, NDP_CHANNELS };
+/* A channel is a communicator: one for each group kind, and more where operations of one group overlap, since the waits
+ * of a channel's collectives have the order of its begins: for parameter gathers over the shard group, and for the
+ * messages between stages, forward and backward. */
+enum { NDP_CHANNEL_GATHERS = NDP_GROUPS, NDP_CHANNEL_FORWARD, NDP_CHANNEL_BACKWARD, NDP_CHANNELS };
 static inline ndp_group_kind ndp_channel_group(int channel) {
-    return channel == NDP_CHANNEL_GATHERS ? NDP_GROUP_SHARD : (ndp_group_kind)channel;
+    return channel == NDP_CHANNEL_GATHERS   ? NDP_GROUP_SHARD
+           : channel >= NDP_CHANNEL_FORWARD ? NDP_GROUP_PP
+                                            : (ndp_group_kind)channel;
 }
+
+/* "shard", "pp forward": names a communicator in messages. */
+const char *ndp_channel_name(int channel);
 
 /* Every communication of a program, including those inside units, in the order of execution. */
 typedef struct ndp_comm_event {
     int instr, call_index; /* call_index: in the unit's list; NDP_NONE: the instruction itself */
     const ndp_call *call;
     bool begin;       /* or wait */
+    int micro_batch;  /* of a message */
     int64_t bytes;    /* of the operand that a rank hands in */
     const char *unit; /* "" at the level of the program */
 } ndp_comm_event;
@@ -165,6 +174,10 @@ static inline ndp_group_kind ndp_comm_event_group(const ndp_comm_event *m) {
     return ndp_channel_group(m->call->channel);
 }
 static inline ndp_collective ndp_comm_event_kind(const ndp_comm_event *m) { return m->call->op->collective; }
+/* A send or a receive. */
+static inline bool ndp_comm_event_is_message(const ndp_comm_event *m) {
+    return m->call->op->collective == NDP_SEND || m->call->op->collective == NDP_RECV;
+}
 /* "#116.7 all_gather layers.3 x (4096 bytes)" */
 const char *ndp_comm_event_text(const ndp_comm_event *m, char *out, size_t size);
 

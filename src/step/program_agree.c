@@ -6,6 +6,7 @@
 #include "base/rng.h"
 #include "step/program.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,9 +76,53 @@ static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
     return st;
 }
 
+/* ---- messages ---- */
+
+/* What both sides of a message have in common. */
+static void message_text(const ndp_comm_event *m, int me, event_text out) {
+    bool send = m->call->op->collective == NDP_SEND;
+    int peer = m->call->attr.peer;
+    snprintf(out, TEXT, "from %d to %d: %s, micro-batch %d, %lld bytes", send ? me : peer, send ? peer : me,
+             m->call->what, m->micro_batch, (long long)m->bytes);
+}
+
+/* The sum over the ranks of a hash of each send, less one of each receive, is 0 where every message has both sides.
+ * Otherwise the sides of each pair of ranks are summed apart, to name it. */
+static ndp_status agree_on_messages(const ndp_program *p, int channel, ndp_comm *c) {
+    int size = ndp_comm_size(c), me = ndp_comm_rank(c);
+    int64_t *pairs = calloc((size_t)(size * size) + 1, sizeof *pairs); /* from, then to; the last one: all */
+    if (!pairs)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to compare programs");
+    ndp_comm_event e;
+    event_text text;
+    for (ndp_comm_event_cursor at = {0}; ndp_program_comm_event(p, &at, &e);) {
+        if (!e.begin || ndp_comm_event_channel(&e) != channel)
+            continue;
+        bool send = e.call->op->collective == NDP_SEND;
+        int peer = e.call->attr.peer, from = send ? me : peer, to = send ? peer : me;
+        message_text(&e, me, text);
+        int64_t hash = (int64_t)(ndp_rng_stream(text) >> 24);
+        pairs[from * size + to] += send ? hash : -hash;
+    }
+    ndp_work w;
+    ndp_status st = ndp_all_reduce_begin(c, pairs, (int64_t)size * size, NDP_I64, NDP_SUM, &w);
+    if (st == NDP_OK)
+        st = ndp_wait(&w);
+    for (int i = 0; st == NDP_OK && i < size * size; i++)
+        if (pairs[i] != 0)
+            st = NDP_FAIL(NDP_EBUG,
+                          "the programs of group %s differ: what its rank %d sends to its rank %d on channel %s is not "
+                          "what that one receives",
+                          ndp_comm_name(c), i / size, i % size, ndp_channel_name(channel));
+    free(pairs);
+    return st;
+}
+
 ndp_status ndp_program_agree(const ndp_program *p, int channel, ndp_comm *c) {
     if (ndp_comm_size(c) == 1)
         return NDP_OK;
+    if (channel == NDP_CHANNEL_FORWARD || channel == NDP_CHANNEL_BACKWARD)
+        return agree_on_messages(p, channel, c);
     event_text *texts;
     int64_t n;
     NDP_TRY(list_texts(p, channel, &texts, &n));

@@ -1,6 +1,7 @@
 /* Reductions of gradients: to their owners (reduce_scatter), over the replicas (all_reduce), and, at the end, over
- * ranks of the tensor axis that hold the same parameters. The builder calls ndp_reduce_plan once, ndp_reduce_bind and
- * ndp_reduce_after for each run, and ndp_reduce_finish and ndp_reduce_copies after the last one.
+ * ranks of the tensor axis that hold the same parameters, and over the two stages that hold a tied table. The builder
+ * calls ndp_reduce_plan once, ndp_reduce_bind and ndp_reduce_after for each run, and ndp_reduce_finish and
+ * ndp_reduce_copies after the last one.
  *
  * A pipeline of two: a reduction is waited for when the next one begins, so it overlaps with the backward of a unit.
  *
@@ -134,36 +135,56 @@ ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in) {
     return NDP_OK;
 }
 
-ndp_status ndp_reduce_copies(ndp_builder *b) {
-    enum { MOST = 4 };
-    int begun[MOST], n = 0;
+/* Begins the sum of a piece over a group, in place; waits first for the oldest of MOST_SUMS pending ones. */
+enum { MOST_SUMS = 4 };
+typedef struct sums {
+    int begun[MOST_SUMS], n;
+} sums;
+
+static ndp_status sum_piece(ndp_builder *b, int buffer, const ndp_piece *piece, ndp_group_kind group, sums *pending) {
+    ndp_dtype type = b->m->buffers[buffer].storage.gradient;
+    ndp_address at = b->p->owned[buffer].grad;
+    at.offset += (size_t)piece->slice_first * ndp_dtype_size(type);
+    if (pending->n >= MOST_SUMS)
+        NDP_TRY(ndp_emit_wait(b->p, pending->begun[pending->n % MOST_SUMS]));
+    return ndp_emit_begin(b->p,
+                          &(ndp_collective_call){.op = &ndp_op_all_reduce,
+                                                 .group = group,
+                                                 .in = at,
+                                                 .out = at,
+                                                 .count = piece->count,
+                                                 .type = type,
+                                                 .what = piece->segment->name,
+                                                 .buffer = buffer},
+                          &pending->begun[pending->n++ % MOST_SUMS]);
+}
+
+static ndp_status wait_for_sums(ndp_builder *b, const sums *pending) {
+    for (int k = pending->n > MOST_SUMS ? pending->n - MOST_SUMS : 0; k < pending->n; k++)
+        NDP_TRY(ndp_emit_wait(b->p, pending->begun[k % MOST_SUMS]));
+    return NDP_OK;
+}
+
+/* Sums the pieces that ranks of the tensor axis share, or (`tied`) those that two stages share. */
+static ndp_status sum_pieces(ndp_builder *b, bool tied) {
+    sums pending = {.n = 0};
     for (int i = 0; i < b->m->n_buffers; i++) {
         const ndp_owned *o = &b->p->owned[i];
+        const ndp_buffer *buffer = &b->m->buffers[i];
         ndp_piece piece;
-        if (!b->m->buffers[i].trainable)
+        if (!buffer->trainable || (tied && !buffer->tied))
             continue;
-        for (int c = 0; ndp_segments_piece(&b->m->buffers[i].segments, o->shard.shards, o->shard.index, &c, &piece);) {
-            if (piece.segment->sum == NDP_GRADIENT_WHOLE)
-                continue;
-            if (n >= MOST)
-                NDP_TRY(ndp_emit_wait(b->p, begun[n % MOST]));
-            ndp_address at = {o->grad.block, o->grad.offset + (size_t)piece.slice_first *
-                                                                  ndp_dtype_size(b->m->buffers[i].storage.gradient)};
-            NDP_TRY(ndp_emit_begin(b->p,
-                                   &(ndp_collective_call){.op = &ndp_op_all_reduce,
-                                                          .group = piece.segment->sum == NDP_GRADIENT_OVER_TP
-                                                                       ? NDP_GROUP_TP
-                                                                       : NDP_GROUP_KV,
-                                                          .in = at,
-                                                          .out = at,
-                                                          .count = piece.count,
-                                                          .type = b->m->buffers[i].storage.gradient,
-                                                          .what = piece.segment->name,
-                                                          .buffer = i},
-                                   &begun[n++ % MOST]));
+        for (int c = 0; ndp_segments_piece(&buffer->segments, o->shard.shards, o->shard.index, &c, &piece);) {
+            ndp_gradient_sum sum = piece.segment->sum;
+            ndp_group_kind over_tp = sum == NDP_GRADIENT_OVER_TP ? NDP_GROUP_TP : NDP_GROUP_KV;
+            if (tied || sum != NDP_GRADIENT_WHOLE)
+                NDP_TRY(sum_piece(b, i, &piece, tied ? NDP_GROUP_TIE : over_tp, &pending));
         }
     }
-    for (int k = n > MOST ? n - MOST : 0; k < n; k++)
-        NDP_TRY(ndp_emit_wait(b->p, begun[k % MOST]));
-    return NDP_OK;
+    return wait_for_sums(b, &pending);
+}
+
+ndp_status ndp_reduce_copies(ndp_builder *b) {
+    NDP_TRY(sum_pieces(b, false));
+    return sum_pieces(b, true);
 }

@@ -63,8 +63,12 @@ static ndp_status emit_norm(ndp_builder *b) {
         NDP_TRY(ndp_emit_kernel(p, &ndp_op_square_sum, &attr, in, 2, &squares, 1, b->m->buffers[i].name));
         begun = true;
     }
+    const ndp_op_attr none = {0};
+    if (!begun) /* a stage with nothing to train */
+        NDP_TRY(ndp_emit_kernel(p, &ndp_op_zero, &none, &squares, 1, &squares, 1, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_SHARD, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
+    NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_PP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     const ndp_op_attr most = {.max_norm = p->opts.optimizer.max_norm};
     return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, &squares, 1, clipped, 2, "grad_norm");
 }

@@ -117,7 +117,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                                           .cp_method = c->parallelism.cp_method,
                                           .cp_zigzag = c->parallelism.cp_zigzag},
                              .optimizer = ndp_job_optimizer(c)};
-    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){j->facts.kv_heads}, &out->mesh);
+    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads}, &out->mesh);
 }
 
 ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m, ndp_engine_opts *out) {

@@ -16,8 +16,8 @@ static void check_phases(const ndp_unit_program *p, const ndp_mesh *mesh, int fi
     for (int phase = first; phase <= last; phase++) {
         const ndp_list *list = &p->lists[phase];
         ndp_list_print(p, (ndp_phase)phase, mesh, &text);
-        ndp_str_addf(&text, "  reads%s%s%s\n", list->reads[0] ? " param0" : "", list->reads_input ? " x" : "",
-                     list->reads_grad_output ? " dy" : "");
+        ndp_str_addf(&text, "  reads%s%s%s\n", ndp_list_names(list, NDP_BASE_PARAM) ? " param0" : "",
+                     ndp_list_names(list, NDP_BASE_INPUT) ? " x" : "", ndp_list_names(list, NDP_BASE_GRAD_OUTPUT) ? " dy" : "");
     }
     check_golden(golden, &text);
 }

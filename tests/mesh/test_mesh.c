@@ -106,7 +106,7 @@ static void the_kv_group_follows_the_model(void **state) {
     (void)state;
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_layout l = {{1, 2, 1, 1, 1, cases[i].tp, 1}};
-        ndp_mesh_facts facts = {cases[i].kv_heads};
+        ndp_mesh_facts facts = {.kv_heads = cases[i].kv_heads};
         ndp_mesh mesh;
         CHECK_OK(ndp_mesh_init(&l, cases[i].rank, cases[i].kv_heads ? &facts : NDP_NO_MODEL, &mesh));
         ndp_group g = ndp_mesh_group(&mesh, NDP_GROUP_KV);

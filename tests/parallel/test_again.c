@@ -21,8 +21,8 @@ static void apply(ndp_model *whole, ndp_model *local) {
     l.size[NDP_CP] = l.size[NDP_TP] = 2;
     CHECK_OK(ndp_facts_parse_text(config, "tiny", &facts));
     CHECK_OK(ndp_model_build(&facts, &opts, whole));
-    CHECK_OK(ndp_mesh_init(&l, 0, &(ndp_mesh_facts){facts.kv_heads}, &mesh));
-    CHECK_OK(ndp_parallel_apply(whole, &mesh, &how, local));
+    CHECK_OK(ndp_mesh_init(&l, 0, &(ndp_mesh_facts){.kv_heads = facts.kv_heads}, &mesh));
+    CHECK_OK(ndp_parallel_apply(whole, &mesh, &how, &(ndp_stages){0}, local));
 }
 
 static bool reads(const ndp_graph *g, ndp_node_list list, int value) {

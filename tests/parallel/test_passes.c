@@ -147,9 +147,9 @@ static void check_case(void **state) {
     ndp_str text = {0};
     char name[96];
     CHECK_OK(ndp_layout_parse(c->layout, &layout));
-    CHECK_OK(ndp_mesh_init(&layout, c->rank, &(ndp_mesh_facts){facts.kv_heads}, &mesh));
+    CHECK_OK(ndp_mesh_init(&layout, c->rank, &(ndp_mesh_facts){.kv_heads = facts.kv_heads}, &mesh));
     CHECK_OK(ndp_model_build(&facts, &opts, &whole));
-    CHECK_OK(ndp_parallel_apply(&whole, &mesh, &c->how, &local));
+    CHECK_OK(ndp_parallel_apply(&whole, &mesh, &c->how, &(ndp_stages){0}, &local));
     print_case(c, &mesh, &local, &text);
     snprintf(name, sizeof name, "parallel/golden/%s.txt", c->file);
     check_golden(name, &text);
@@ -192,15 +192,15 @@ static void mixed_rows_are_refused(void **state) {
         ndp_mesh mesh;
         ndp_model whole, local;
         CHECK_OK(ndp_layout_parse(of[i].layout, &layout));
-        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){facts.kv_heads}, &mesh));
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = facts.kv_heads}, &mesh));
         CHECK_OK(ndp_model_build(&facts, &opts, &whole));
         ndp_graph *block = &whole.graphs[1];
         ndp_graph_output(block, ndp_graph_op1(block, &ndp_op_heads_split, &attr, "mixed", &block->output, 1));
         const ndp_parallel how = NDP_PARALLEL_INIT;
         if (of[i].words) {
-            CHECK_FAILS(ndp_parallel_apply(&whole, &mesh, &how, &local), NDP_ENOTSUP, of[i].words);
+            CHECK_FAILS(ndp_parallel_apply(&whole, &mesh, &how, &(ndp_stages){0}, &local), NDP_ENOTSUP, of[i].words);
         } else {
-            CHECK_OK(ndp_parallel_apply(&whole, &mesh, &how, &local));
+            CHECK_OK(ndp_parallel_apply(&whole, &mesh, &how, &(ndp_stages){0}, &local));
             ndp_model_release(&local);
         }
         ndp_model_release(&whole);

@@ -81,7 +81,7 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
         .parallel = w->parallel,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     ndp_layout layout = layout_of(w);
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){o.model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);

@@ -151,7 +151,7 @@ static void axes_that_cut_its_rows_are_refused(void **state) {
         layout.size[of[i].axis] = 2;
         conv_model(NDP_F32, ROWS, &m);
         CHECK_OK(ndp_mesh_init(&layout, 1, NDP_NO_MODEL, &mesh));
-        CHECK_FAILS(ndp_parallel_apply(&m, &mesh, &how, &local), NDP_ENOTSUP, of[i].words);
+        CHECK_FAILS(ndp_parallel_apply(&m, &mesh, &how, &(ndp_stages){0}, &local), NDP_ENOTSUP, of[i].words);
         ndp_model_release(&m);
     }
 }

@@ -29,7 +29,7 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
                          .optimizer = {.name = NDP_ADAMW}};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = WORLD;
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &p.engine));
     ndp_program_budget(ndp_engine_program(p.engine), &p.budget);
     return p;

@@ -28,7 +28,7 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
                           .reshard = true,
                           .recompute = recompute,
                           .optimizer = {.name = NDP_SGD}};
-    assert_int_equal(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){s->model.facts.kv_heads}, &eo.mesh), NDP_OK);
+    assert_int_equal(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &eo.mesh), NDP_OK);
     if (ndp_engine_create(&eo, &s->engine) != NDP_OK)
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     tiny_fill(s->engine);

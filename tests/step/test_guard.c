@@ -32,7 +32,7 @@ static void begin(setup *s, const ndp_device *device) {
                          .accumulation = 2,
                          .recompute = true,
                          .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &s->engine));
     tiny_fill(s->engine);
     for (int m = 0; m < o.accumulation; m++)

@@ -152,7 +152,7 @@ static void programs_agree(void **state) {
     for (int r = 0; r < WORLD; r++) {
         ndp_engine_opts o = {.model = &m, .device = &ndp_device_null, .threads = 1, .accumulation = 2, .node_ranks = 1};
         o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-        assert_int_equal(ndp_mesh_init(&layout, r, &(ndp_mesh_facts){f.kv_heads}, &o.mesh), NDP_OK);
+        assert_int_equal(ndp_mesh_init(&layout, r, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh), NDP_OK);
         assert_int_equal(ndp_engine_create(&o, &engines[r]), NDP_OK);
         programs[r] = ndp_engine_program(engines[r]);
     }
@@ -193,7 +193,7 @@ static ndp_status other_accumulation(ndp_transport *t, void *arg) {
     ndp_engine_opts o = {.model = arg, .transport = t, .device = &ndp_device_cpu, .threads = 1};
     o.accumulation = rank == 3 ? 2 : 1;
     o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){o.model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_engine_destroy(e);

@@ -64,7 +64,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
                          .reshard = true,
                          .recompute = true,
                          .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &(ndp_mesh_facts){j->model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);

@@ -24,7 +24,7 @@ static void begin(setup *s, int replicate, int shard, int accumulation, bool res
                          .node_ranks = 1,
                          .reshard = reshard,
                          .recompute = recompute};
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &s->engine));
     s->p = ndp_engine_program(s->engine);
 }
@@ -157,7 +157,7 @@ static size_t class_bytes(ndp_memory_class class, int cp, bool gathers) {
     o.parallel.cp_method = gathers ? NDP_CP_ALL_GATHER : NDP_CP_RING;
     o.accumulation = o.node_ranks = 1;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_program_budget(ndp_engine_program(e), &budget);
     ndp_engine_destroy(e);

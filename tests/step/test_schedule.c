@@ -86,7 +86,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .node_ranks = 1,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     int rank = ndp_transport_rank(t);
-    NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){j->model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);

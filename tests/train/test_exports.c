@@ -16,7 +16,7 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = x->tp;
     ndp_engine_opts o = {.model = x->model, .transport = t, .device = &ndp_device_cpu, .threads = 1, .accumulation = 1};
     o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){x->model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = x->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     ndp_comm *world;
     ndp_tensor_list list = {0};

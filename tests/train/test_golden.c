@@ -120,7 +120,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
         .accumulation = (int)j.g->samples / ranks,
         .reshard = true,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){j.model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){.kv_heads = j.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_status st = train(&j, e, rank, ranks);
@@ -162,7 +162,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     ndp_layout one = NDP_LAYOUT_ONE;
     ndp_engine_opts o = {.model = &m, .transport = t, .device = device, .threads = 1, .accumulation = 1};
     o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){m.facts.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_load(e, g->folder));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);

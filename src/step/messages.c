@@ -1,0 +1,141 @@
+/* Messages between pipeline stages. The builder calls ndp_messages_before and ndp_messages_after around each run.
+ *
+ * An activation goes from the last unit of a stage to the first of the next, a gradient the other way, unless one rank
+ * has both. A receive begins one entry of the schedule ahead, so that it is under way while the rank computes; a send
+ * begins with its run's end and is waited for before the second next send of its direction:
+ *
+ *     rank 0 | F0 | F1 | F2 | ...       begin send 0 | begin send 1 | wait 0, begin send 2 | ...
+ *     rank 1      | F0 | F1 | ...       begin receive 1, wait for 0 | F0 | begin receive 2, wait for 1 | F1 | ...
+ *
+ * Each direction has its communicator. A tag is a stage and a micro-batch, so ranks need not have the same order. */
+#include "step/builder.h"
+
+/* Of a value on the border of two stages: what it is, and where. */
+typedef struct border {
+    bool gradient;
+    int stage;  /* that makes it; the gradient is of the output of the stage before it */
+    int number; /* of the unit, in the whole model, whose slot has it */
+    int peer;   /* the other rank of the group */
+    int micro_batch;
+    size_t bytes;
+} border;
+
+enum { TAGS = 32767 };
+
+/* True if this rank has the unit before (step -1) or after (1) its unit `unit`, too. */
+static bool has_neighbour(const ndp_builder *b, int unit, int step) {
+    int i = unit + step;
+    return i >= 0 && i < b->m->n_units && b->m->units[i].number == b->m->units[unit].number + step;
+}
+
+static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *index) {
+    ndp_program *p = b->p;
+    ndp_slot *s = ndp_slot_of(b, v->number, v->micro_batch);
+    ndp_dtype type = b->m->opts.compute;
+    char *what = ndp_arena_format(&p->arena, v->gradient ? "gradient from stage %d" : "output of stage %d", v->stage);
+    if (!what)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the step program");
+    ndp_address at = {v->gradient ? s->grad_input : s->output, 0};
+    return ndp_emit_begin(p,
+                          &(ndp_collective_call){.op = send ? &ndp_op_send : &ndp_op_recv,
+                                                 .group = NDP_GROUP_PP,
+                                                 .in = at,
+                                                 .out = at,
+                                                 .count = (int64_t)(v->bytes / ndp_dtype_size(type)),
+                                                 .type = type,
+                                                 .what = what,
+                                                 .buffer = NDP_NONE,
+                                                 .backward = v->gradient,
+                                                 .peer = v->peer,
+                                                 .tag = (v->stage * p->opts.accumulation + v->micro_batch) % TAGS,
+                                                 .micro_batch = v->micro_batch},
+                          index);
+}
+
+/* ---- receives ---- */
+
+/* The value of another rank that run r reads and that has not arrived; false: there is none. */
+static bool reads_border(const ndp_builder *b, int r, border *out) {
+    const ndp_unit_run *run = &b->runs[r];
+    const ndp_unit *u = &b->m->units[run->unit];
+    const ndp_list *list = ndp_list_of_run(b, r);
+    const ndp_unit_program *program = &b->p->opts.units[u->graph];
+    bool gradient = run->phase == NDP_BACKWARD_INPUT || run->phase == NDP_BACKWARD_WEIGHT;
+    int step = gradient ? 1 : -1;
+    if (!ndp_list_names(list, gradient ? NDP_BASE_GRAD_OUTPUT : NDP_BASE_INPUT) || has_neighbour(b, run->unit, step))
+        return false;
+    *out = (border){.gradient = gradient,
+                    .stage = u->stage + step,
+                    .number = u->number + step,
+                    .peer = b->p->opts.stages.rank_of[u->stage + step],
+                    .micro_batch = run->micro_batch,
+                    .bytes = gradient ? program->output_bytes : program->input_bytes};
+    return !ndp_slot_of(b, out->number, run->micro_batch)->arrived[gradient];
+}
+
+static ndp_status begin_receive(ndp_builder *b, const border *v) {
+    ndp_slot *s = ndp_slot_of(b, v->number, v->micro_batch);
+    int *block = v->gradient ? &s->grad_input : &s->output;
+    if (s->receive[v->gradient] != NDP_NONE)
+        return NDP_OK;
+    NDP_TRY(ndp_block_add(b->p, NDP_MEM_ACTIVATIONS, v->bytes, block));
+    return emit_begin(b, v, false, &s->receive[v->gradient]);
+}
+
+/* Begins what the next entry of the schedule reads first. */
+static ndp_status begin_ahead(ndp_builder *b, int r) {
+    border v;
+    int next = r;
+    while (next < b->n_runs && b->runs[next].entry == b->runs[r].entry)
+        next++;
+    for (int e = next; e < b->n_runs && b->runs[e].entry == b->runs[next].entry; e++)
+        if (reads_border(b, e, &v))
+            return begin_receive(b, &v);
+    return NDP_OK;
+}
+
+ndp_status ndp_messages_before(ndp_builder *b, int r) {
+    border v;
+    bool reads = reads_border(b, r, &v);
+    if (reads)
+        NDP_TRY(begin_receive(b, &v));
+    if (r == 0 || b->runs[r].entry != b->runs[r - 1].entry)
+        NDP_TRY(begin_ahead(b, r));
+    if (!reads)
+        return NDP_OK;
+    ndp_slot *s = ndp_slot_of(b, v.number, v.micro_batch);
+    s->arrived[v.gradient] = true;
+    return ndp_emit_wait(b->p, s->receive[v.gradient]);
+}
+
+/* ---- sends ---- */
+
+ndp_status ndp_messages_after(ndp_builder *b, int r) {
+    const ndp_unit_run *run = &b->runs[r];
+    const ndp_unit *u = &b->m->units[run->unit];
+    const ndp_unit_program *program = &b->p->opts.units[u->graph];
+    bool gradient = run->phase == NDP_BACKWARD_INPUT, forward = run->phase <= NDP_FORWARD_DROP;
+    size_t bytes = gradient ? program->grad_input_bytes : program->output_bytes;
+    int step = gradient ? -1 : 1;
+    if ((!gradient && !forward) || bytes == 0 || has_neighbour(b, run->unit, step))
+        return NDP_OK;
+    border v = {.gradient = gradient,
+                .stage = u->stage,
+                .number = u->number,
+                .peer = b->p->opts.stages.rank_of[u->stage + step],
+                .micro_batch = run->micro_batch,
+                .bytes = bytes};
+    int *pending = b->sends[gradient];
+    if (pending[0] != NDP_NONE)
+        NDP_TRY(ndp_emit_wait(b->p, pending[0]));
+    pending[0] = pending[1];
+    return emit_begin(b, &v, true, &pending[1]);
+}
+
+ndp_status ndp_messages_finish(ndp_builder *b) {
+    for (int d = 0; d < 2; d++)
+        for (int i = 0; i < NDP_SENDS_PENDING; i++)
+            if (b->sends[d][i] != NDP_NONE)
+                NDP_TRY(ndp_emit_wait(b->p, b->sends[d][i]));
+    return NDP_OK;
+}
