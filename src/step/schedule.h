@@ -7,14 +7,7 @@
 #define NDP_STEP_SCHEDULE_H
 
 #include "model/model.h"
-
-typedef enum ndp_action {
-    NDP_ACTION_FORWARD,
-    NDP_ACTION_BACKWARD, /* both gradients of a unit, then the unit before it */
-    NDP_ACTION_INPUT_GRADIENT,
-    NDP_ACTION_WEIGHT_GRADIENT,
-    NDP_ACTIONS
-} ndp_action;
+#include "pipeline/pipeline.h"
 
 typedef struct ndp_planned_run {
     int first_unit, end_unit; /* forwards run them in order, gradients in the opposite order */

@@ -1,0 +1,33 @@
+/* How generators write the row of one rank: action by action, on chunks, which are this rank's stages in order.
+ *
+ * Micro-batches are counted per chunk and action, so they come in order. Those from `micro_batches` on are counted but
+ * not written: a form that needs a least number of micro-batches gives the row of a smaller number too, since what
+ * remains of a table without deadlock has none. */
+#ifndef NDP_PIPELINE_ROW_H
+#define NDP_PIPELINE_ROW_H
+
+#include "pipeline/pipeline.h"
+
+typedef struct ndp_row_writer {
+    int rank, ranks, chunks, micro_batches;
+    ndp_stage_map map;
+    ndp_pipeline_row *row;
+    int *next; /* [chunks][NDP_ACTIONS]: the next micro-batch */
+} ndp_row_writer;
+
+/* The next action of this kind on a chunk. A backward counts as both gradients. */
+void ndp_row_add(ndp_row_writer *w, int chunk, ndp_action action);
+/* A forward and a backward in one cell; if one of them is not written, the other stands alone. */
+void ndp_row_add_pair(ndp_row_writer *w, int forward_chunk, int backward_chunk);
+
+/* The generators, each of one row. The row is empty and has room for all actions. */
+typedef void ndp_row_generator(ndp_row_writer *w);
+ndp_row_generator ndp_row_gpipe, ndp_row_1f1b, ndp_row_interleaved, ndp_row_zero_bubble, ndp_row_zbv, ndp_row_dualpipev;
+
+/* A table of `ranks` empty rows, each with room for `room` actions, and without stage map. NDP_ENOMEM. */
+NDP_API ndp_status ndp_pipeline_init(const char *name, int ranks, int stages, int micro_batches, size_t room,
+                                     ndp_pipeline *out);
+/* The column after a row's last cell. */
+int ndp_row_columns(const ndp_pipeline_row *row);
+
+#endif
