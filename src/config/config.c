@@ -97,6 +97,16 @@ static ndp_status optimizer_follows(ndp_config *c) {
     return NDP_OK;
 }
 
+/* With a pipeline, weights are used by all micro-batches and gradients complete late, so both stay gathered by default.
+ */
+static void parallelism_follows(ndp_config *c) {
+    bool pipeline = c->parallelism.size[NDP_PP] != 1;
+    if (!c->given[find("parallelism", "reshard_after_forward") - ndp_options])
+        c->parallelism.reshard_after_forward = !pipeline;
+    if (!c->given[find("parallelism", "reduce_every") - ndp_options])
+        c->parallelism.reduce_every = pipeline ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
+}
+
 static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node *node, ndp_config *c) {
     NDP_TRY(ndp_yaml_follow(y, &node));
     if (ndp_yaml_is_null(node)) /* all its keys are commented out */
@@ -171,6 +181,8 @@ static ndp_status read_into(ndp_config *c, ndp_yaml *y, const ndp_option *o) {
     ndp_status st = o ? read_option(&next, y, o, y->root) : read_document(y, &next);
     if (st == NDP_OK && o && o->offset == offsetof(ndp_config, optimizer.name))
         st = optimizer_follows(&next);
+    if (st == NDP_OK)
+        parallelism_follows(&next);
     if (st == NDP_OK && o)
         init_follows(&next, false, o->offset == offsetof(ndp_config, model.config));
     if (st != NDP_OK) {
@@ -383,6 +395,10 @@ ndp_status ndp_config_check(const ndp_config *c) {
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
     NDP_TRY(check_data(c));
+    bool file = c->pipeline.schedule == NDP_PIPELINE_FILE;
+    NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");
+    NDP_CHECK(file || !c->pipeline.file, "pipeline.file is '%s', but pipeline.schedule is %s; set schedule: file",
+              c->pipeline.file, ndp_pipeline_table[c->pipeline.schedule].name);
     NDP_CHECK(c->precision.compute != NDP_F64 || ndp_devices[c->train.device]->fp64,
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
@@ -391,7 +407,8 @@ ndp_status ndp_config_check(const ndp_config *c) {
     const ndp_option *open = NULL;
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
-        if (!o->open || *(const int *)((const char *)c + o->offset) != 0)
+        bool size = o->open && strcmp(o->section, "parallelism") == 0;
+        if (!size || *(const int *)((const char *)c + o->offset) != 0)
             continue;
         NDP_CHECK(!open,
                   "parallelism.%s and parallelism.%s are both auto; set one of them to a number "

@@ -8,6 +8,7 @@
 #include "mesh/mesh.h"
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
+#include "pipeline/pipeline.h"
 #include "tensor/dtype.h"
 
 typedef struct ndp_strings {
@@ -18,6 +19,8 @@ typedef struct ndp_strings {
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
+/* When gradients are reduced to their owners; the default depends on pp_size. */
+typedef enum ndp_reduce_every { NDP_REDUCE_EVERY_MICRO_BATCH, NDP_REDUCE_EVERY_UPDATE } ndp_reduce_every;
 typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;
 
 enum { NDP_MOST_OPTIONS = 96 };
@@ -52,11 +55,18 @@ struct ndp_config {
         char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
     } data;
     struct {
-        int size[NDP_SIZES]; /* parallelism.<axis>_size (mesh/mesh.h); 0: auto */
-        bool reshard_after_forward;
+        int size[NDP_SIZES];        /* parallelism.<axis>_size (mesh/mesh.h); 0: auto */
+        bool reshard_after_forward; /* default: with pp 1 */
+        ndp_reduce_every reduce_every;
         ndp_cp_method cp_method;
         bool cp_zigzag, tp_sequence_parallel;
     } parallelism;
+    struct {
+        ndp_pipeline_kind schedule;
+        int virtual_stages; /* 0: as few as the schedule has */
+        ndp_strings stages; /* decoder layers of each stage, or "auto" */
+        char *file;         /* of schedule `file` */
+    } pipeline;
     struct {
         ndp_dtype compute; /* fp32, bf16, or on device ref fp64 */
         ndp_dtype reduce;  /* fp32 */

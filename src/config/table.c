@@ -11,6 +11,9 @@ static const char *const optimizer_words[] = {NDP_OPTIMIZERS(OPTIMIZER_WORD) NUL
 static const char *const schedule_words[] = {
     [NDP_LR_CONSTANT] = "constant", [NDP_LR_LINEAR] = "linear", [NDP_LR_COSINE] = "cosine", NULL};
 static const char *const cp_words[] = {[NDP_CP_RING] = "ring", [NDP_CP_ALL_GATHER] = "all_gather", NULL};
+static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
+#define PIPELINE_WORD(NAME, name, ...) #name,
+static const char *const pipeline_words[] = {NDP_PIPELINES(PIPELINE_WORD) NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
 static const char *const format_words[] = {[NDP_RECORD_AUTO] = "auto",
                                            [NDP_RECORD_TEXT] = "text",
@@ -73,10 +76,16 @@ const ndp_option ndp_options[] = {
     {FREE(data, cache_dir), TEXT(NULL), HELP "folder for tokenized data; null: $XDG_CACHE_HOME/ndparallel"},
 
     NDP_AXES_LIST(AXIS)
-    {FREE(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward"},
+    {FREE(parallelism, reshard_after_forward), BOOL(true), HELP "drop gathered parameters between forward and backward; with pp_size above 1 the default is false"},
+    {FREE(parallelism, reduce_every), WORD(micro_batch, reduce_every_words), HELP "when gradients are summed over ranks; with pp_size above 1 the default is update"},
     {FREE(parallelism, cp_method), WORD(ring, cp_words), HELP "keys and values: passed around a ring, or gathered"},
     {FREE(parallelism, cp_zigzag), BOOL(true), HELP "an early and a late chunk per rank: equal work under a causal mask"},
     {FREE(parallelism, tp_sequence_parallel), BOOL(true), HELP "norms and residuals are split along the sequence"},
+
+    {FREE(pipeline, schedule), WORD(1f1b, pipeline_words), HELP "order of forwards and backwards on pp_size ranks"},
+    {FREE(pipeline, virtual_stages), INT(auto, 1, NDP_MOST_STAGES), .open = true, HELP "stages per rank; auto: as few as the schedule has"},
+    {FREE(pipeline, stages), NDP_OPTION_LIST, "auto", HELP "decoder layers of each stage, as [12, 10, 8]; auto: by their cost"},
+    {FREE(pipeline, file), TEXT(NULL), HELP "the table of schedule `file`: torch's CSV, a row per rank"},
 
     {IDENTITY(precision, compute), WORD(fp32, compute_words), .meanings = compute_types, HELP "type of activations and kernels; fp64: device ref only"},
     {IDENTITY(precision, reduce), WORD(fp32, reduce_words), HELP "type of gradients sent between ranks"},

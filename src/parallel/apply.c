@@ -184,29 +184,29 @@ static ndp_status copy_buffers(const ndp_pass *p, const int *local) {
     return NDP_OK;
 }
 
-/* The table here of what a slot of a whole graph has. */
-static const ndp_segments *table_of(const ndp_pass *p, const int *local, const ndp_segments *slot) {
-    for (int i = 0; i < p->whole->n_buffers; i++)
-        if (&p->whole->buffers[i].segments == slot)
-            return &p->local->buffers[local[i]].segments;
+/* The first unit of this rank with that graph; NULL: there is none. Its tables stand for those of all alike. */
+static const ndp_unit *unit_with(const ndp_model *m, int graph) {
+    for (int i = 0; i < m->n_units; i++)
+        if (m->units[i].graph == graph)
+            return &m->units[i];
     return NULL;
 }
 
 /* A graph that no unit of this rank has stays empty. */
-static ndp_status write_graphs(ndp_pass *p, const int *local) {
+static ndp_status write_graphs(ndp_pass *p) {
     for (int i = 0; i < p->whole->n_graphs; i++) {
-        bool used = false;
+        const ndp_unit *u = unit_with(p->local, i);
         p->from = &p->whole->graphs[i];
         p->to = &p->local->graphs[i];
         ndp_graph_init(p->to, p->from->name, p->from->compute, p->from->grad);
-        for (int u = 0; u < p->local->n_units; u++)
-            used |= p->local->units[u].graph == i;
-        if (!used)
+        if (!u)
             continue;
         p->to->inputs = p->local->inputs;
         p->to->ends_backward = p->from->ends_backward;
-        for (int s = 0; s < NDP_SLOTS; s++)
-            p->to->slots[s] = table_of(p, local, p->from->slots[s]), p->to->frozen[s] = p->from->frozen[s];
+        for (int s = 0; s < NDP_SLOTS; s++) {
+            p->to->slots[s] = u->buffers[s] == NDP_NONE ? NULL : &p->local->buffers[u->buffers[s]].segments;
+            p->to->frozen[s] = p->from->frozen[s];
+        }
         NDP_TRY(write_graph(p));
     }
     return NDP_OK;
@@ -222,7 +222,7 @@ static ndp_status write_model(ndp_pass *p) {
     if (st == NDP_OK)
         st = copy_buffers(p, local);
     if (st == NDP_OK)
-        st = write_graphs(p, local);
+        st = write_graphs(p);
     free(local);
     return st;
 }

@@ -18,6 +18,7 @@ static ndp_status lower_units(ndp_engine *e) {
 }
 
 static ndp_status build_program(ndp_engine *e, int node_ranks) {
+    ndp_schedule own = {0};
     ndp_program_opts opts = {.model = &e->model,
                              .units = e->units,
                              .mesh = e->opts.mesh,
@@ -25,12 +26,17 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .node_ranks = node_ranks,
                              .reshard = e->opts.reshard,
                              .recompute = e->opts.recompute,
-                             .schedule = e->opts.schedule,
+                             .reduce_once = e->opts.reduce_once,
+                             .schedule = e->opts.pipeline ? &own : e->opts.schedule,
                              .stages = e->opts.stages,
                              .optimizer = e->opts.optimizer,
                              .exec = &e->exec,
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
-    return ndp_program_build(&opts, &e->program);
+    if (e->opts.pipeline)
+        NDP_TRY(ndp_schedule_of_rank(e->opts.pipeline, e->opts.mesh.coord[NDP_PP], &e->model, &own));
+    ndp_status st = ndp_program_build(&opts, &e->program);
+    ndp_schedule_release(&own);
+    return st;
 }
 
 /* A communicator for each channel that the program names. In the channels' order, which is the same on all ranks:

@@ -21,7 +21,9 @@ typedef struct ndp_engine_opts {
     int split_sums; /* 0: fast sums; else the place where kernels split them (ops/op.h) */
     int accumulation;
     bool reshard, recompute;
-    const ndp_schedule *schedule; /* borrowed; NULL: one stage, micro-batches in order */
+    bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */
+    const ndp_pipeline *pipeline; /* borrowed; what each rank of pp does. NULL: one stage, micro-batches in order */
+    const ndp_schedule *schedule; /* borrowed; this rank's own list instead; NULL: none */
     ndp_optimizer_opts optimizer;
     /* Use the weights of this engine in place. It has the same facts, types, mesh and choices of the axes, and has
      * published its weights; the new engine's mode is SCORE or CACHED, and steps of the two do not overlap. Borrowed;

@@ -109,7 +109,7 @@ typedef struct ndp_program_opts {
     ndp_mesh mesh;
     int accumulation;
     int node_ranks;
-    bool reshard, recompute;
+    bool reshard, recompute, reduce_once;
     ndp_optimizer_opts optimizer;
     const ndp_exec *exec;         /* borrowed; whose kernels the program's own calls run */
     const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */

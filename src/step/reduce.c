@@ -9,9 +9,9 @@
  *     reduce_scatter       | 3 | 2 | 1 | 0 |
  *     all_reduce               | 3 | 2 | 1 | 0 |
  *
- * A gradient is reduced when every micro-batch that has begun to write it has finished: micro-batches that interleave
- * add to the same block. The first reduction of a step overwrites the owners' slices, later ones add; the replicas sum
- * after the last one. */
+ * A gradient is reduced when every micro-batch that has begun to write it has finished, or (reduce_once) only when all
+ * have: micro-batches that interleave add to the same block. The first reduction of a step overwrites the owners'
+ * slices, later ones add; the replicas sum after the last one. */
 #include "step/builder.h"
 
 #include <string.h>
@@ -107,7 +107,7 @@ ndp_status ndp_reduce_after(ndp_builder *b, int r) {
         ndp_gradient_writes *w = &g->writes[b->runs[r].micro_batch];
         g->open += !w->begun;
         w->begun = true;
-        if (--w->left == 0 && --g->open == 0)
+        if (--w->left == 0 && --g->open == 0 && (g->last == r || !b->p->opts.reduce_once))
             NDP_TRY(reduce(b, buffer, g->last == r));
     }
     return NDP_OK;

@@ -21,6 +21,34 @@ ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_sched
     return NDP_OK;
 }
 
+/* The units of a stage; units of a rank's model are in the order of the whole one. */
+static bool units_of_stage(const ndp_model *m, int stage, ndp_planned_run *out) {
+    int first = 0, end;
+    while (first < m->n_units && m->units[first].stage != stage)
+        first++;
+    for (end = first; end < m->n_units && m->units[end].stage == stage;)
+        end++;
+    out->first_unit = first, out->end_unit = end;
+    return end > first;
+}
+
+ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model *m, ndp_schedule *out) {
+    const ndp_pipeline_row *row = &p->rows[rank];
+    ndp_schedule s = {.runs = calloc((size_t)row->n + 1, sizeof *s.runs)};
+    if (!s.runs)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", row->n);
+    for (; s.n < row->n; s.n++) {
+        const ndp_stage_action *a = &row->actions[s.n];
+        s.runs[s.n] = (ndp_planned_run){.micro_batch = a->micro_batch, .action = a->action};
+        if (!units_of_stage(m, a->stage, &s.runs[s.n])) {
+            ndp_schedule_release(&s);
+            return NDP_FAIL(NDP_EBUG, "rank %d of pp has no units of stage %d", rank, a->stage);
+        }
+    }
+    *out = s;
+    return NDP_OK;
+}
+
 void ndp_schedule_release(ndp_schedule *s) {
     free(s->runs);
     *s = (ndp_schedule){0};

@@ -23,6 +23,9 @@ typedef struct ndp_schedule {
 /* One stage: each micro-batch forward and back, one after the other; forward alone where the model does not train.
  * NDP_ENOMEM. */
 NDP_API ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out);
+/* The row of rank `rank` of the pp axis, whose model is `m`: a stage becomes the units of `m` that belong to it.
+ * NDP_ENOMEM; NDP_EBUG: the model lacks a stage of the row. */
+NDP_API ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model *m, ndp_schedule *out);
 void ndp_schedule_release(ndp_schedule *s);
 
 /* Checks that every unit has, for every micro-batch, one forward and, if the model trains, after it one input gradient

@@ -16,15 +16,18 @@ ndp_status ndp_trainer_build_score(ndp_trainer *t) {
  * passes are weighted by tokens, so the result does not depend on which rows a pass has. */
 ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
     NDP_CHECK(t->data.held, "nothing is held out; set data.validation_fraction or data.validation_files");
-    int64_t n = ndp_dataset_rows(t->data.held), micro = t->shape.micro, pass = micro * t->shape.data_ranks, counted = 0;
-    int64_t mine = ndp_mesh_group(&ndp_engine_program(t->score)->opts.mesh, NDP_GROUP_DATA).rank * micro;
+    const ndp_program_opts *program = &ndp_engine_program(t->score)->opts;
+    int64_t n = ndp_dataset_rows(t->data.held), micro = t->shape.micro, each = micro * t->shape.data_ranks, counted = 0;
+    int64_t mine = ndp_mesh_group(&program->mesh, NDP_GROUP_DATA).rank * micro;
     double sum = 0;
-    for (int64_t first = 0; first < n; first += pass) {
+    for (int64_t first = 0; first < n;) {
         ndp_step_result r;
-        for (int64_t j = 0; j < micro; j++)
-            t->rows[j] = first + mine + j < n ? first + mine + j : -1;
-        NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
-        NDP_TRY(ndp_engine_load(t->score, 0, &t->whole));
+        for (int m = 0; m < program->accumulation; m++, first += each) {
+            for (int64_t j = 0; j < micro; j++)
+                t->rows[j] = first + mine + j < n ? first + mine + j : -1;
+            NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
+            NDP_TRY(ndp_engine_load(t->score, m, &t->whole));
+        }
         NDP_TRY(ndp_engine_step(t->score, 0, 0, false, &r));
         sum += r.loss * (double)r.tokens;
         counted += r.tokens;

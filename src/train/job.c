@@ -80,6 +80,7 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     NDP_TRY_GOTO(resolve_layout(&j, world), fail);
     NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);
     choose_model(&j);
+    NDP_TRY_GOTO(ndp_job_cut(&j), fail);
     *out = j;
     return NDP_OK;
 fail:
@@ -89,6 +90,9 @@ fail:
 
 void ndp_job_release(ndp_job *j) {
     free(j->facts_path);
+    free(j->first_unit);
+    ndp_pipeline_release(&j->pipeline);
+    ndp_pipeline_release(&j->forward);
     *j = (ndp_job){0};
 }
 
@@ -112,19 +116,24 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                              .threads = 1,
                              .split_sums = j->split_sums,
                              .reshard = c->parallelism.reshard_after_forward,
+                             .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
+                             .stages = j->stages,
+                             .pipeline = j->pipeline.ranks ? &j->pipeline : NULL,
                              .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
                              .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
                                           .cp_method = c->parallelism.cp_method,
                                           .cp_zigzag = c->parallelism.cp_zigzag},
                              .optimizer = ndp_job_optimizer(c)};
-    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads}, &out->mesh);
+    return ndp_mesh_init(&j->layout, rank,
+                         &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}}, &out->mesh);
 }
 
 ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m, ndp_engine_opts *out) {
     ndp_model_opts opts = j->model;
     opts.mode = NDP_MODEL_SCORE;
     NDP_TRY(ndp_job_engine(j, rank, out));
-    out->accumulation = 1;
+    out->accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
+    out->pipeline = j->forward.ranks ? &j->forward : NULL;
     out->weights_of = trained;
     out->model = m;
     return ndp_model_build(&j->facts, &opts, m);

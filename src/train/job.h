@@ -13,6 +13,10 @@ typedef struct ndp_job {
     ndp_facts facts;
     ndp_layout layout;
     int world;
+    ndp_pipeline pipeline, forward; /* of a step, of a pass over held-out rows; no ranks where pp is 1 */
+    ndp_stages stages;
+    int *first_unit; /* of the stages */
+    int tie[2];      /* of ndp_mesh */
     ndp_batch_plan batch;
     ndp_model_opts model;
     int split_sums; /* of the kernels (ops/op.h); not configurable */
@@ -23,6 +27,8 @@ typedef struct ndp_job {
  * the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
+/* A part of ndp_job_init: the pipeline's table and stages (job_stages.c). */
+ndp_status ndp_job_cut(ndp_job *j);
 /* NDP_EIO if weights are to be loaded and model.path has none. Call it before the tokenizer is opened: such a folder
  * often lacks both, and the missing weights are the error to report. */
 NDP_API ndp_status ndp_job_find_weights(const ndp_job *j);

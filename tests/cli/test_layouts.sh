@@ -42,9 +42,9 @@ forbids 'global batch 4 is not a multiple of micro batch 1 x dp_replicate 1 x dp
 
 # Legal, but not built: the same, with another exit code.
 for command in plan 'train --dry-run' 'train --transport local' 'train --transport mpi'; do
-    run $command job.yaml --set parallelism.pp_size=2
+    run $command job.yaml --set parallelism.dp_shard_size=2 --set parallelism.ep_size=2
     code_is 1
-    says err '^ndparallel: not built yet: pp_size 2'
+    says err '^ndparallel: not built yet: ep_size 2'
     lines err 1 '.'
     [ ! -e run ] && [ ! -e cache ] || fail "it made a folder"
 done

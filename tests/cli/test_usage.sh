@@ -123,9 +123,9 @@ run train job.yaml --ranks 3
 refused 'the layout dp_shard 2 has 2 ranks, but the run has 3; set parallelism.dp_shard_size=3, or auto' 'nearest legal layouts'
 run train job.yaml --set train.ranks=3 --set parallelism.dp_shard_size=1
 refused 'the layout has 1 rank, since all its sizes are 1, but the run has 3; set parallelism.dp_shard_size=3, or auto'
-run train job.yaml --set parallelism.pp_size=2
+run train job.yaml --set parallelism.dp_shard_size=2 --set parallelism.ep_size=2
 code_is 1
-says err 'not built yet: pp_size 2'
+says err 'not built yet: ep_size 2'
 run train job.yaml --set data.sequence_length=65
 refused 'longer than the model'
 run train job.yaml --transport self

@@ -35,9 +35,9 @@ run verify job.yaml --layout dp_shard=2 --steps 21
 refused "--steps '21': expected a whole number from 1 to 20"
 run verify job.yaml --layout dp_shard=2 --transport mpi
 refused 'threads of one process'
-run verify job.yaml --layout pp=2
+run verify job.yaml --layout dp_shard=2,ep=2
 code_is 1
-says err 'not built yet: pp_size 2'
+says err 'not built yet: ep_size 2'
 [ ! -s out ] || fail "something on stdout"
 
 end_of_cases

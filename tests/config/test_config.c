@@ -120,6 +120,8 @@ static const char *const others[] = {
     "data.validation_fraction=0.125",
     "data.shuffle=false",
     "data.cache_dir=\"#x\"",
+    "parallelism.reshard_after_forward=false", /* before pp_size, on which its default depends */
+    "parallelism.reduce_every=update",
     "parallelism.pp_size=2",
     "parallelism.dp_replicate_size=3",
     "parallelism.dp_shard_size=5",
@@ -127,10 +129,13 @@ static const char *const others[] = {
     "parallelism.sp_size=auto",
     "parallelism.tp_size=11",
     "parallelism.ep_size=13",
-    "parallelism.reshard_after_forward=false",
     "parallelism.cp_method=all_gather",
     "parallelism.cp_zigzag=false",
     "parallelism.tp_sequence_parallel=false",
+    "pipeline.schedule=zero_bubble",
+    "pipeline.virtual_stages=2",
+    "pipeline.stages=[3, 1]",
+    "pipeline.file=a.csv",
     "precision.compute=fp64",
     "precision.reduce=fp32", /* has but one word */
     "batch.global_batch_size=123",
@@ -169,7 +174,7 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.train.transport,     (const char *const *)&x.data.messages_field,
         (const char *const *)&x.data.prompt_field,   (const char *const *)&x.data.input_field,
         (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
-        (const char *const *)&x.data.end_token};
+        (const char *const *)&x.data.end_token,      (const char *const *)&x.pipeline.file};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);
@@ -180,6 +185,7 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&y + offset, 0, sizeof p);
     }
     ndp_strings *lists[][2] = {{&x.model.frozen, &y.model.frozen},
+                               {&x.pipeline.stages, &y.pipeline.stages},
                                {&x.data.files, &y.data.files},
                                {&x.data.mix, &y.data.mix},
                                {&x.data.validation_files, &y.data.validation_files}};

@@ -121,18 +121,19 @@ static void heads_that_are_refused(void **state) {
          2,
          &smol,
          "9 attention heads are not divisible by tp 2 x sp 1 = 2",
-         ": dp_shard 2; dp_replicate 2; cp 2. On other numbers of ranks: tp 3 (3 ranks)"},
+         ": dp_shard 2; dp_replicate 2; cp 2; pp 2. On other numbers of ranks: tp 3 (3 ranks)"},
         {{{1, 1, 1, 1, 1, 3, 1}},
          3,
          &llama,
          "32 attention heads are not divisible by tp 3 x sp 1 = 3",
-         ": dp_shard 3; dp_replicate 3; cp 3. On other numbers of ranks: tp 2 (2 ranks); tp 4 (4 ranks)"},
+         ": dp_shard 3; dp_replicate 3; cp 3; pp 3. On other numbers of ranks: tp 2 (2 ranks); tp 4 (4 ranks)"},
         {{{1, 1, 0, 1, 2, 2, 1}}, 8, &smol, "9 attention heads are not divisible by tp 2 x sp 2 = 4", ": dp_shard 8"},
         {{{1, 1, 1, 2, 2, 1, 1}},
          4,
          &smol,
          "9 attention heads are not divisible by tp 1 x sp 2 = 2",
-         ": cp 4; dp_shard 2 x cp 2; dp_replicate 2 x cp 2. On other numbers of ranks: cp 2 x sp 3 (6 ranks)"},
+         ": cp 4; dp_shard 2 x cp 2; dp_replicate 2 x cp 2; pp 2 x cp 2. On other numbers of ranks: cp 2 x sp 3 (6 "
+         "ranks)"},
         {{{1, 1, 0, 1, 5, 1, 1}},
          20,
          &llama,
@@ -163,7 +164,8 @@ static void heads_that_are_refused(void **state) {
          6,
          &four_kv,
          "4 kv heads and tp 1 x sp 6 = 6: neither divides",
-         ": cp 3 x sp 2; dp_shard 3 x sp 2; dp_replicate 3 x sp 2; cp 6. On other numbers of ranks: sp 4 (4 ranks); sp "
+         ": cp 3 x sp 2; dp_shard 3 x sp 2; dp_replicate 3 x sp 2; pp 3 x sp 2. On other numbers of ranks: sp 4 (4 "
+         "ranks); sp "
          "8 (8 ranks)"},
         {{{1, 1, 0, 1, 3, 2, 1}},
          24,
@@ -277,9 +279,9 @@ static void suggestions_are_legal(void **state) {
 
 static void what_is_built(void **state) {
     (void)state;
-    ndp_layout data = {{1, 128, 32, 2, 2, 4, 1}}, all = {{2, 2, 2, 3, 4, 5, 6}};
+    ndp_layout data = {{4, 128, 32, 2, 2, 4, 1}}, all = {{2, 2, 2, 3, 4, 5, 6}};
     CHECK_OK(ndp_layout_built(&data));
-    CHECK_FAILS(ndp_layout_built(&all), NDP_ENOTSUP, "not built yet: pp_size 2, ep_size 6;");
+    CHECK_FAILS(ndp_layout_built(&all), NDP_ENOTSUP, "not built yet: ep_size 6;");
 }
 
 static void layouts_are_read(void **state) {

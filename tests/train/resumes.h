@@ -91,6 +91,7 @@ static inline void write_chats(const char *folder) {
                      "\"content\": \"%d!\"}]}\n",
                      i, i * i);
     tiny_write(folder, "chats.jsonl", s.data);
+    tiny_write(folder, "pipeline.csv", "0F0,0F1,,0B0,0B1\n,1F0,1B0,1F1,1B1\n");
     ndp_str_release(&s);
 }
 

@@ -99,6 +99,8 @@ static const change changes[] = {
     {"two replicas, micro batch of 1", COSINE, .sets = {"parallelism.dp_replicate_size=2", "batch.micro_batch_size=1"}},
     {"tensor parallelism", COSINE, .sets = {"parallelism.tp_size=2", "parallelism.tp_sequence_parallel=false"}},
     {"context parallelism", COSINE, .sets = {"parallelism.cp_size=2", "parallelism.cp_method=all_gather", "parallelism.cp_zigzag=false"}},
+    {"a pipeline", COSINE, .sets = {"parallelism.pp_size=2", "pipeline.schedule=zero_bubble", "pipeline.virtual_stages=1", "pipeline.stages=[1, 1]", "parallelism.reduce_every=micro_batch"}},
+    {"a pipeline from a file", COSINE, .sets = {"parallelism.pp_size=2", "pipeline.schedule=file", "pipeline.file=@/pipeline.csv"}},
     {"sequence parallelism", COSINE, .sets = {"parallelism.sp_size=2"}},
     {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
     {"transport", COSINE, .sets = {"train.transport=self"}},
@@ -227,7 +229,7 @@ static bool is_tried(const char *key) {
 
 /* Every key has a role and a case, and the manifest has those that are not free. */
 static void every_key_has_a_case(void **state) {
-    static const char *const one_value[] = {"precision.reduce", "parallelism.pp_size", "parallelism.ep_size",
+    static const char *const one_value[] = {"precision.reduce", "parallelism.ep_size",
                                             "train.output_dir"}; /* the last: all that go on are copies */
     struct json_object *extra = extra_of(*state, "cosine", SAVED),
                        *identity = json_object_object_get(extra, "identity");

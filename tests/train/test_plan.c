@@ -153,10 +153,10 @@ static void no_such_rank(void **state) {
 
 static void axes_that_are_not_built_say_so(void **state) {
     (void)state;
-    ndp_config *c = TINY("parallelism.pp_size=2", "parallelism.dp_shard_size=1");
+    ndp_config *c = TINY("parallelism.ep_size=2", "parallelism.dp_shard_size=2");
     ndp_plan_opts o = NDP_PLAN_OPTS_INIT;
     char *text;
-    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_ENOTSUP, "pp");
+    CHECK_FAILS(ndp_plan(c, &o, &text), NDP_ENOTSUP, "ep_size 2");
     ndp_config_destroy(c);
 }
 

@@ -1,0 +1,90 @@
+/* The pipeline of a job: its table of actions, and its stages, which are the same on every rank and every resume. Only
+ * jobs whose pp is above 1 have them. */
+#include "train/job.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static ndp_status make_table(ndp_job *j) {
+    const ndp_config *c = j->config;
+    int pp = j->layout.size[NDP_PP], m = j->batch.accumulation, v = c->pipeline.virtual_stages;
+    if (c->pipeline.schedule != NDP_PIPELINE_FILE)
+        return ndp_pipeline_make(c->pipeline.schedule, pp, v ? v : ndp_pipeline_table[c->pipeline.schedule].fewest, m,
+                                 &j->pipeline);
+    NDP_TRY(ndp_pipeline_read(c->pipeline.file, m, &j->pipeline));
+    NDP_CHECK(j->pipeline.ranks == pp, "%s has %d rows; parallelism.pp_size is %d: a row is a rank", c->pipeline.file,
+              j->pipeline.ranks, pp);
+    return NDP_OK;
+}
+
+/* The layers of each stage, if pipeline.stages lists them; *n 0: auto. */
+static ndp_status read_layers(const ndp_strings *stages, int **layers, int *n) {
+    *n = stages->n == 1 && strcmp(stages->items[0], "auto") == 0 ? 0 : stages->n;
+    *layers = calloc((size_t)*n + 1, sizeof **layers);
+    if (!*layers)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for %d stages", *n);
+    for (int i = 0; i < *n; i++) {
+        char *end;
+        long value = strtol(stages->items[i], &end, 10);
+        NDP_CHECK(*end == '\0' && end != stages->items[i] && value >= 1 && value <= NDP_MOST_STAGES,
+                  "pipeline.stages: '%s' is not a number of layers; list one for each stage, as [12, 10, 8], or auto",
+                  stages->items[i]);
+        (*layers)[i] = (int)value;
+    }
+    return NDP_OK;
+}
+
+static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) {
+    ndp_engine_opts e;
+    ndp_unit_cost *costs = calloc((size_t)m->n_units, sizeof *costs);
+    j->first_unit = calloc((size_t)j->pipeline.stages + 1, sizeof *j->first_unit);
+    ndp_status st = costs && j->first_unit ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the stages");
+    if (st == NDP_OK)
+        st = ndp_job_engine(j, 0, &e);
+    if (st == NDP_OK && n == 0)
+        st = ndp_unit_costs(m, &e.mesh, &e.parallel, e.recompute, costs);
+    if (st == NDP_OK)
+        st = ndp_stage_cut(m, costs, j->pipeline.stages, layers, n, j->first_unit);
+    free(costs);
+    return st;
+}
+
+/* The ranks of pp that hold a table which the first and the last stage share. */
+static ndp_status find_tie(ndp_job *j, const ndp_model *m) {
+    for (int b = 0; b < m->n_buffers; b++) {
+        int holders[2], n = 0;
+        for (int u = 0; u < m->n_units; u++) {
+            int rank = j->pipeline.rank_of[ndp_stage_of(&j->stages, u)];
+            bool uses = false;
+            for (int s = 0; s < NDP_SLOTS; s++)
+                uses |= m->units[u].buffers[s] == b;
+            if (!uses || (n > 0 && holders[0] == rank) || (n > 1 && holders[1] == rank))
+                continue;
+            if (n == 2)
+                return NDP_FAIL(NDP_ENOTSUP, "%s is used by more than two ranks of the pipeline", m->buffers[b].name);
+            holders[n++] = rank;
+        }
+        if (n == 2)
+            j->tie[0] = holders[0], j->tie[1] = holders[1];
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_job_cut(ndp_job *j) {
+    ndp_model m;
+    int *layers = NULL, n;
+    if (j->layout.size[NDP_PP] == 1)
+        return NDP_OK;
+    NDP_TRY(make_table(j));
+    NDP_TRY(ndp_pipeline_forward(&j->pipeline, 2 * j->pipeline.ranks, &j->forward));
+    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
+    ndp_status st = read_layers(&j->config->pipeline.stages, &layers, &n);
+    if (st == NDP_OK)
+        st = cut(j, &m, layers, n);
+    j->stages = (ndp_stages){j->pipeline.stages, j->first_unit, j->pipeline.rank_of};
+    if (st == NDP_OK)
+        st = find_tie(j, &m);
+    free(layers);
+    ndp_model_release(&m);
+    return st;
+}
