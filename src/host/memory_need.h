@@ -7,7 +7,7 @@
 #include "base/text.h"
 
 typedef struct ndp_memory_need {
-    int64_t rank;     /* bytes of one rank according to its programs; the same for all ranks of a host */
+    int64_t rank;     /* bytes of one rank according to its programs: the mean of this host's */
     int ranks;        /* on this host */
     int mapped;       /* how many of them have memory that this process maps */
     bool shared;      /* the memory is shared between processes, so RLIMIT_DATA does not count it */

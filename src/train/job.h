@@ -47,6 +47,8 @@ NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *t
 /* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/plan.c): for training and
  * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. */
 NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, bool forward_only, int64_t *bytes);
+/* The mean over the ranks of that rank's node, rounded up: stages of a pipeline differ. */
+NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, bool forward_only, int64_t *bytes);
 /* The same for all ranks together, on one node. */
 NDP_API ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes);
 

@@ -3,6 +3,7 @@
 #include "data/sample.h"
 #include "host/memory_need.h"
 #include "train/job_data.h"
+#include "train/plan_parts.h"
 
 #include <stdlib.h>
 
@@ -107,14 +108,16 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     if (score)
         ndp_str_addf(out, "  %-16s %10s  %zu bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
                      score);
-    compare_memory((int64_t)(budget.total + score), per_node, out);
+    int64_t mean = (int64_t)(budget.total + score);
+    if (j->pipeline.ranks)
+        NDP_TRY(ndp_job_node_memory(j, p->opts.mesh.rank, per_node, false, &mean));
+    compare_memory(mean, per_node, out);
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
     ndp_program_print_traffic(p, out);
     return NDP_OK;
 }
 
-/* Builds the program of one rank on the null device. */
-static ndp_status null_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out) {
+ndp_status ndp_plan_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out) {
     ndp_engine_opts e;
     int threads = j->config->train.threads;
     NDP_TRY(ndp_job_engine(j, rank, &e));
@@ -131,7 +134,7 @@ static ndp_status train_bytes(const ndp_job *j, int rank, int per_node, size_t *
     ndp_engine *engine;
     ndp_budget budget;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = null_engine(j, &m, rank, per_node, &engine);
+    ndp_status st = ndp_plan_engine(j, &m, rank, per_node, &engine);
     if (st == NDP_OK) {
         ndp_program_budget(ndp_engine_program(engine), &budget);
         st = score_bytes(j, rank, engine, per_node, bytes);
@@ -149,55 +152,25 @@ ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, bool fo
     return NDP_OK;
 }
 
+ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int per_node, bool forward_only, int64_t *bytes) {
+    int first = rank / per_node * per_node, end = first + per_node < j->world ? first + per_node : j->world;
+    int stage = j->world / j->layout.size[NDP_PP];
+    int64_t sum = 0;
+    for (int r = first, next; r < end; r = next) { /* all ranks of a place on pp need the same */
+        int64_t one;
+        next = (r / stage + 1) * stage < end ? (r / stage + 1) * stage : end;
+        NDP_TRY(ndp_job_rank_memory(j, r, per_node, forward_only, &one));
+        sum += one * (next - r);
+    }
+    *bytes = (sum + end - first - 1) / (end - first);
+    return NDP_OK;
+}
+
 ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
     int64_t sum = 0, one;
     for (int r = 0; r < j->world; r++, sum += one)
         NDP_TRY(ndp_job_rank_memory(j, r, j->world, false, &one));
     *bytes = sum;
-    return NDP_OK;
-}
-
-/* The ranks whose programs are checked: all of a small world; of a large one every combination of the first and the
- * last rank of each axis, since the ranks between them play the same part in their groups. Returns how many. */
-enum { MOST_CHECKED = 64 };
-static int checked_ranks(const ndp_job *j, int ranks[MOST_CHECKED]) {
-    int n = 0;
-    for (int r = 0; r < j->world && j->world <= MOST_CHECKED; r++)
-        ranks[n++] = r;
-    for (int corner = 0; corner < 1 << NDP_AXES && j->world > MOST_CHECKED; corner++) {
-        int coord[NDP_AXES];
-        bool new = true; /* on an axis of size 1 the first rank is the last */
-        for (int axis = 0; axis < NDP_AXES; axis++) {
-            bool last = corner >> axis & 1;
-            coord[axis] = last ? j->layout.size[axis] - 1 : 0;
-            new = new && (!last || coord[axis] > 0);
-        }
-        if (new)
-            ranks[n++] = ndp_mesh_rank_of(&j->layout, coord);
-    }
-    return n;
-}
-
-static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_node, ndp_str *out) {
-    ndp_engine *engines[MOST_CHECKED] = {NULL};
-    const ndp_program *programs[MOST_CHECKED];
-    int ranks[MOST_CHECKED], n = checked_ranks(j, ranks);
-    ndp_status st = NDP_OK;
-    if (n == 1)
-        return NDP_OK;
-    for (int i = 0; i < n && st == NDP_OK; i++) {
-        st = null_engine(j, m, ranks[i], per_node, &engines[i]);
-        if (st == NDP_OK)
-            programs[i] = ndp_engine_program(engines[i]);
-    }
-    if (st == NDP_OK)
-        st = ndp_program_check(programs, n);
-    for (int i = 0; i < n; i++)
-        ndp_engine_destroy(engines[i]);
-    NDP_TRY(st);
-    ndp_str_addf(out,
-                 "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock\n",
-                 n == j->world ? "all " : "", n, n == j->world ? "" : " (the first and the last of each axis)");
     return NDP_OK;
 }
 
@@ -208,7 +181,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     int per_node = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
     ndp_engine *engine;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = null_engine(j, &m, o->rank, per_node, &engine);
+    ndp_status st = ndp_plan_engine(j, &m, o->rank, per_node, &engine);
     if (st == NDP_OK) {
         size_t score;
         st = score_bytes(j, o->rank, engine, per_node, &score);
@@ -219,7 +192,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
         ndp_engine_destroy(engine);
     }
     if (st == NDP_OK)
-        st = check_programs(j, &m, per_node, out);
+        st = ndp_plan_check(j, &m, per_node, out);
     ndp_model_release(&m);
     return st;
 }

@@ -47,9 +47,9 @@ static ndp_status build_engines(ndp_trainer *t) {
     return t->data.held ? ndp_trainer_build_score(t) : NDP_OK;
 }
 
-/* Computes the bytes of this rank from programs that are built for that and thrown away. */
+/* Computes the bytes of this host's ranks from programs that are built for that and thrown away. */
 static ndp_status plan_memory(ndp_trainer *t) {
-    return ndp_job_rank_memory(&t->job, ndp_transport_rank(t->transport), ndp_transport_node_ranks(t->transport),
+    return ndp_job_node_memory(&t->job, ndp_transport_rank(t->transport), ndp_transport_node_ranks(t->transport),
                                t->forward_only, &t->planned);
 }
 

@@ -9,12 +9,12 @@
 static bool in_processes(const ndp_trainer *t) { return strcmp(ndp_transport_name(t->transport), "local") != 0; }
 
 /* How many ranks of this host have memory that a process maps: all if they are its threads, else those that it sums or
- * gathers with. */
+ * gathers with, or receives messages from. */
 static ndp_status count_mapped(const ndp_trainer *t, int ranks, int *out) {
     ndp_mesh mesh;
     NDP_TRY(ndp_mesh_init(&t->job.layout, 0, NULL, &mesh));
     int partners = ndp_mesh_group(&mesh, NDP_GROUP_SHARD).count + ndp_mesh_group(&mesh, NDP_GROUP_REPLICATE).count +
-                   ndp_mesh_group(&mesh, NDP_GROUP_TP).count - 2;
+                   ndp_mesh_group(&mesh, NDP_GROUP_TP).count + ndp_mesh_group(&mesh, NDP_GROUP_PP).count - 3;
     *out = !in_processes(t) || partners > ranks ? ranks : partners;
     return NDP_OK;
 }

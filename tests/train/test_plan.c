@@ -182,7 +182,11 @@ static void llama_405b(void **state) {
                   {"405853.4 M parameters", "on 1024 ranks", "over 128 ranks", "programs of 4 ranks (the first and"}},
                  {{"parallelism.dp_replicate_size=4", "parallelism.dp_shard_size=64", "parallelism.cp_size=8",
                    "parallelism.tp_size=8"},
-                  {"on 16384 ranks", "over 512 ranks", "shift          block: kv", "programs of 16 ranks (the first"}}};
+                  {"on 16384 ranks", "over 512 ranks", "shift          block: kv", "programs of 16 ranks (the first"}},
+                 {{"parallelism.pp_size=16", "parallelism.dp_shard_size=128", "parallelism.tp_size=8",
+                   "batch.global_batch_size=2048"},
+                  {"on 16384 ranks", "16 stages on 16 ranks, 16 micro-batches", "stage 15: layers.119 to head",
+                   "programs of 64 ranks (of every stage the first and the last of each"}}};
     const char *data = getenv("NDP_TEST_DATA");
     if (!data) {
         print_message("SKIPPED: configs/Llama-3.1-405B (NDP_TEST_DATA is not set)\n");

@@ -1,0 +1,115 @@
+/* The check of a world's programs without its ranks. Every program is built on the null device, and those of ranks that
+ * communicate are replayed against each other (step/check.c). */
+#include "train/plan_parts.h"
+
+#include <stdlib.h>
+
+/* The programs that are checked. */
+typedef struct checked_world {
+    int *ranks;
+    ndp_engine **engines;
+    const ndp_program **programs;
+    int n;
+} checked_world;
+
+/* Worlds of up to this many ranks are checked whole. */
+enum { WHOLE_WORLD = 64 };
+
+/* Adds the combinations of the first and the last coordinate of each axis, and of all on pp: ranks between the first
+ * and the last of an axis play the same part in their groups, but every stage has a program of its own. */
+static void add_roles(const ndp_job *j, checked_world *w) {
+    const int *size = j->layout.size;
+    for (int pp = 0; pp < size[NDP_PP]; pp++)
+        for (int corner = 0; corner < 1 << NDP_AXES; corner += 2) {
+            int coord[NDP_AXES] = {[NDP_PP] = pp};
+            bool new = true; /* on an axis of size 1 the first rank is the last */
+            for (int axis = NDP_PP + 1; axis < NDP_AXES; axis++) {
+                bool last = corner >> axis & 1;
+                coord[axis] = last ? size[axis] - 1 : 0;
+                new = new && (!last || coord[axis] > 0);
+            }
+            if (new)
+                w->ranks[w->n++] = ndp_mesh_rank_of(&j->layout, coord);
+        }
+}
+
+static ndp_status choose_ranks(const ndp_job *j, checked_world *w) {
+    size_t most = WHOLE_WORLD + ((size_t)j->layout.size[NDP_PP] << (NDP_AXES - 1));
+    w->ranks = calloc(most, sizeof *w->ranks);
+    w->engines = calloc(most, sizeof *w->engines);
+    w->programs = calloc(most, sizeof *w->programs);
+    if (!w->ranks || !w->engines || !w->programs)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to check %zu programs", most);
+    for (int r = 0; r < j->world && j->world <= WHOLE_WORLD; r++)
+        w->ranks[w->n++] = r;
+    if (j->world > WHOLE_WORLD)
+        add_roles(j, w);
+    return NDP_OK;
+}
+
+/* "embed, model.layers.0 .. model.layers.6" */
+static void add_units(const ndp_model *m, int stage, ndp_str *out) {
+    int first = 0, end;
+    while (m->units[first].stage != stage)
+        first++;
+    for (end = first; end < m->n_units && m->units[end].stage == stage;)
+        end++;
+    ndp_str_addf(out, "%s", m->units[first].name);
+    if (end - first > 1)
+        ndp_str_addf(out, " to %s", m->units[end - 1].name);
+    ndp_str_addf(out, " (%d)", end - first);
+}
+
+/* The first rank of each place on pp: its stages and its memory. */
+static void add_stages(const ndp_job *j, const checked_world *w, ndp_str *out) {
+    char bytes[16];
+    int per_stage = j->world / j->layout.size[NDP_PP];
+    if (!j->pipeline.ranks)
+        return;
+    ndp_str_addf(out, "\npipeline: %s, %d stages on %d ranks, %d micro-batches\n", j->pipeline.name, j->pipeline.stages,
+                 j->pipeline.ranks, j->pipeline.micro_batches);
+    for (int i = 0; i < w->n; i++) {
+        if (w->ranks[i] % per_stage != 0)
+            continue;
+        ndp_budget budget;
+        ndp_program_budget(w->programs[i], &budget);
+        ndp_str_addf(out, "  rank %-6d %10s ", w->ranks[i], ndp_human_bytes((double)budget.total, bytes));
+        for (int s = 0, n = 0; s < j->pipeline.stages; s++)
+            if (j->pipeline.rank_of[s] == w->ranks[i] / per_stage) {
+                ndp_str_addf(out, "%s stage %d: ", n++ ? "; " : "", s);
+                add_units(w->programs[i]->opts.model, s, out);
+            }
+        ndp_str_add(out, "\n");
+    }
+}
+
+static ndp_status check(const ndp_job *j, const ndp_model *m, int per_node, checked_world *w, ndp_str *out) {
+    NDP_TRY(choose_ranks(j, w));
+    for (int i = 0; i < w->n; i++) {
+        NDP_TRY(ndp_plan_engine(j, m, w->ranks[i], per_node, &w->engines[i]));
+        w->programs[i] = ndp_engine_program(w->engines[i]);
+    }
+    NDP_TRY(ndp_program_check(w->programs, w->n));
+    add_stages(j, w, out);
+    bool all = w->n == j->world;
+    ndp_str_addf(out,
+                 "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock\n",
+                 all ? "all " : "", w->n,
+                 all                 ? ""
+                 : j->pipeline.ranks ? " (of every stage the first and the last of each other axis)"
+                                     : " (the first and the last of each axis)");
+    return NDP_OK;
+}
+
+ndp_status ndp_plan_check(const ndp_job *j, const ndp_model *m, int per_node, ndp_str *out) {
+    checked_world w = {0};
+    if (j->world == 1)
+        return NDP_OK;
+    ndp_status st = check(j, m, per_node, &w, out);
+    for (int i = 0; i < w.n && w.engines; i++)
+        ndp_engine_destroy(w.engines[i]);
+    free(w.ranks);
+    free(w.engines);
+    free(w.programs);
+    return st;
+}
