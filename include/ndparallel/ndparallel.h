@@ -255,17 +255,18 @@ NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *na
 /* ---- planning ---- */
 
 typedef struct ndp_plan_opts {
-    int rank;           /* the rank to show */
-    int ranks_per_node; /* 0: one node for up to 8 ranks, else 8 per node */
-    bool program;       /* print the step and unit programs; otherwise memory by class and traffic by group */
-    bool data;          /* also read the beginning of every data source, and fail where the run would */
+    int rank;             /* the rank to show */
+    int ranks_per_node;   /* 0: one node for up to 8 ranks, else 8 per node */
+    bool program;         /* print the step and unit programs; otherwise memory by class and traffic by group */
+    bool data;            /* also read the beginning of every data source, and fail where the run would */
+    const char *schedule; /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { 0, 0, false, false }
+    { 0, 0, false, false, NULL }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
- * its data. Writes nothing. */
+ * its data. Writes nothing but `schedule`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- verifying layouts: does a layout compute what one rank computes? ---- */
@@ -317,9 +318,9 @@ typedef struct ndp_verify_opts {
 /* Trains the job for a few steps on one rank and then on every layout, with the same global batches, and compares the
  * runs with the bounds of proof 3 (docs/ARCHITECTURE.md). Ranks are threads of this process, with cores / ranks threads
  * each; only the cache of tokenized data is written. The job's layout, train.ranks and train.threads are ignored, and
- * the lr of AdamW is limited to 1e-3, that of Lion to 1e-4, up to which the bounds hold. If a layout of several axes disagrees, each of its axes
- * is run alone. verdicts: an array of o->n, provided by the caller. All layouts and their memory are checked before the
- * first run: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is not an error. */
+ * the lr of AdamW is limited to 1e-3, that of Lion to 1e-4, up to which the bounds hold. If a layout of several axes
+ * disagrees, each of its axes is run alone. verdicts: an array of o->n, provided by the caller. All layouts and their
+ * memory are checked before the first run: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is not an error. */
 NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts);
 
 /* ---- using a model ---- */

@@ -3,13 +3,15 @@
 
 #include <stdio.h>
 
-enum { OPTION_PROGRAM = 1, OPTION_RANK, OPTION_PER_NODE, OPTION_CLUSTER };
+enum { OPTION_PROGRAM = 1, OPTION_RANK, OPTION_PER_NODE, OPTION_SCHEDULE, OPTION_CLUSTER };
 
 static const struct argp_option options[] = {
     {"program", OPTION_PROGRAM, NULL, 0, "Print the step program and the unit programs, one instruction per line", 0},
     {"rank", OPTION_RANK, "R", 0, "The rank to show; default: 0", 0},
     {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Ranks per node; default: one node for up to 8 ranks, else 8 per node",
      0},
+    {"schedule", OPTION_SCHEDULE, "FILE.csv", 0,
+     "Write the pipeline's table, a row per rank, as torch's CSV; pipeline.file reads it", 0},
     {"cluster", OPTION_CLUSTER, "FILE", OPTION_HIDDEN, NULL, 0}, /* refused, with what plan offers instead */
     {0},
 };
@@ -33,6 +35,9 @@ static error_t parse_plan(int key, char *arg, struct argp_state *state) {
         return 0;
     case OPTION_PER_NODE:
         a->plan.ranks_per_node = (int)cli_integer(state, "--ranks-per-node", arg, 1, 1 << 20);
+        return 0;
+    case OPTION_SCHEDULE:
+        a->plan.schedule = arg;
         return 0;
     case OPTION_CLUSTER:
         argp_failure(state, 1, 0,

@@ -178,6 +178,10 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     ndp_model m;
     NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
+    NDP_CHECK(!o->schedule || j->pipeline.ranks,
+              "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
+    if (o->schedule)
+        NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
     int per_node = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
     ndp_engine *engine;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
