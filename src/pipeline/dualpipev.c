@@ -1,8 +1,12 @@
 /* DualPipeV (DeepSeek, github.com/deepseek-ai/DualPipe): stages in a V as in zbv.c. In the steady state a rank runs the
- * forward of one chunk in a pair with the backward of the other, so that each hides the communication of the other.
+ * forward of one local stage in a pair with the backward of the other, so that each hides the communication of the
+ * other.
  *
- * Weight gradients are apart only where they fill bubbles: at the start after the first input gradients of chunk 1, and
- * at the end, where the last rank has p of them left. The form is for at least 2p micro-batches. */
+ * Weight gradients are apart only where they fill bubbles: at the start, after the first input gradients of local stage
+ * 1, and at the end, where the last rank has p of them left. With W <= F the bubble is (p-1)(F+I-W)/2. If (p-1) I > p
+ * F, it is
+ * ((p-1) I - p F)/2 longer: the last rank has memory for 2p+1 forwards, and the first input gradient reaches it later
+ * than it has run these. The form is for at least 2p micro-batches. */
 #include "pipeline/row.h"
 
 void ndp_row_dualpipev(ndp_row_writer *w) {
@@ -33,9 +37,9 @@ void ndp_row_dualpipev(ndp_row_writer *w) {
         ndp_row_add(w, 1, B);
         ndp_row_add_pair(w, 1, 0);
     }
-    /* The remaining backwards, of chunks 1 and 0 in turn: the second half as input gradients. Then those of chunk 0,
-     * each after a weight gradient of the half, and the rest of the weight gradients, in the order of their input
-     * gradients. */
+    /* The remaining backwards, of local stages 1 and 0 in turn: the second half as input gradients. Then those of local
+     * stage 0, each after a weight gradient of the half, and the rest of the weight gradients, in the order of their
+     * input gradients. */
     for (int n = 0; n < 2 * (i + 1); n++)
         ndp_row_add(w, 1 - n % 2, n <= i ? B : I);
     for (int n = 0; n < p; n++) {

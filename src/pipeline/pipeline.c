@@ -59,33 +59,33 @@ void ndp_pipeline_release(ndp_pipeline *s) {
 
 int ndp_row_columns(const ndp_pipeline_row *row) { return row->n ? row->actions[row->n - 1].column + 1 : 0; }
 
-static int stage_of(const ndp_row_writer *w, int chunk) {
+static int stage_of(const ndp_row_writer *w, int local) {
     if (w->map == NDP_STAGES_LOOP)
-        return chunk * w->ranks + w->rank;
-    return chunk ? 2 * w->ranks - 1 - w->rank : w->rank;
+        return local * w->ranks + w->rank;
+    return local ? 2 * w->ranks - 1 - w->rank : w->rank;
 }
 
 /* Counts a micro-batch; true: it is written. */
-static bool count(ndp_row_writer *w, int chunk, ndp_action action, ndp_stage_action *out) {
-    int *next = &w->next[chunk * NDP_ACTIONS];
+static bool count(ndp_row_writer *w, int local, ndp_action action, ndp_stage_action *out) {
+    int *next = &w->next[local * NDP_ACTIONS];
     bool both = action == NDP_ACTION_BACKWARD;
     int mb = next[both ? NDP_ACTION_INPUT_GRADIENT : action]++;
     next[NDP_ACTION_WEIGHT_GRADIENT] += both;
     *out = (ndp_stage_action){
-        .stage = stage_of(w, chunk), .micro_batch = mb, .action = action, .column = ndp_row_columns(w->row)};
+        .stage = stage_of(w, local), .micro_batch = mb, .action = action, .column = ndp_row_columns(w->row)};
     return mb < w->micro_batches;
 }
 
-void ndp_row_add(ndp_row_writer *w, int chunk, ndp_action action) {
+void ndp_row_add(ndp_row_writer *w, int local, ndp_action action) {
     ndp_stage_action a;
-    if (count(w, chunk, action, &a))
+    if (count(w, local, action, &a))
         w->row->actions[w->row->n++] = a;
 }
 
-void ndp_row_add_pair(ndp_row_writer *w, int forward_chunk, int backward_chunk) {
+void ndp_row_add_pair(ndp_row_writer *w, int forward_stage, int backward_stage) {
     ndp_stage_action f, b;
-    bool forward = count(w, forward_chunk, NDP_ACTION_FORWARD, &f);
-    bool backward = count(w, backward_chunk, NDP_ACTION_BACKWARD, &b);
+    bool forward = count(w, forward_stage, NDP_ACTION_FORWARD, &f);
+    bool backward = count(w, backward_stage, NDP_ACTION_BACKWARD, &b);
     f.paired = forward && backward;
     if (forward)
         w->row->actions[w->row->n++] = f;
@@ -105,9 +105,9 @@ static ndp_status check_sizes(ndp_pipeline_kind kind, int ranks, int v, int micr
     NDP_CHECK(v >= k->fewest && v <= k->most,
               "the schedule %s takes %d%s virtual stage%s, not %d: the nearest number is %d%s", k->name, k->fewest,
               k->most > k->fewest ? " or more" : "", plural(k->fewest), v, nearest,
-              kind == NDP_PIPELINE_INTERLEAVED ? "; with 1 it is 1f1b"
-              : v > k->most                    ? "; interleaved and zero_bubble take more"
-                                               : "");
+              kind == NDP_PIPELINE_INTERLEAVED && v == 1 ? "; with 1 it is 1f1b"
+              : v > k->most                              ? "; interleaved and zero_bubble take more"
+                                                         : "");
     NDP_CHECK(ranks >= 1 && ranks <= NDP_MOST_STAGES / v,
               "the schedule %s of %d ranks with %d virtual stage%s: ranks are 1 to %d", k->name, ranks, v, plural(v),
               NDP_MOST_STAGES / v);
@@ -124,7 +124,7 @@ ndp_status ndp_pipeline_make(ndp_pipeline_kind kind, int ranks, int virtual_stag
     NDP_TRY(check_sizes(kind, ranks, virtual_stages, micro_batches));
     const ndp_pipeline_info *k = &ndp_pipeline_table[kind];
     ndp_pipeline s;
-    ndp_row_writer w = {.ranks = ranks, .chunks = virtual_stages, .micro_batches = micro_batches, .map = k->map};
+    ndp_row_writer w = {.ranks = ranks, .local_stages = virtual_stages, .micro_batches = micro_batches, .map = k->map};
     size_t counters = (size_t)virtual_stages * NDP_ACTIONS;
     NDP_TRY(ndp_pipeline_init(k->name, ranks, ranks * virtual_stages, micro_batches,
                               3 * (size_t)virtual_stages * (size_t)micro_batches, &s));
@@ -136,8 +136,8 @@ ndp_status ndp_pipeline_make(ndp_pipeline_kind kind, int ranks, int virtual_stag
         w.row = &s.rows[w.rank];
         memset(w.next, 0, counters * sizeof *w.next);
         generators[kind](&w);
-        for (int chunk = 0; chunk < virtual_stages; chunk++)
-            s.rank_of[stage_of(&w, chunk)] = w.rank;
+        for (int local = 0; local < virtual_stages; local++)
+            s.rank_of[stage_of(&w, local)] = w.rank;
     }
     free(w.next);
     *out = s;

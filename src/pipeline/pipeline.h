@@ -89,7 +89,7 @@ NDP_API ndp_status ndp_pipeline_make(ndp_pipeline_kind kind, int ranks, int virt
                                      ndp_pipeline *out);
 
 /* Forwards alone, on the stages and ranks of `map`, which may be any table: for evaluation. Later stages go first, so
- * at most about `stages` micro-batches are under way. NDP_EINVAL, NDP_ENOMEM. */
+ * at most `stages` micro-batches are under way. NDP_EINVAL, NDP_ENOMEM. */
 NDP_API ndp_status ndp_pipeline_forward(const ndp_pipeline *map, int micro_batches, ndp_pipeline *out);
 
 void ndp_pipeline_release(ndp_pipeline *s);

@@ -1,24 +1,24 @@
-/* How generators write the row of one rank: action by action, on chunks, which are this rank's stages in order.
+/* How generators write the row of one rank: action by action, on its local stages 0, 1, ... in the order of stages.
  *
- * Micro-batches are counted per chunk and action, so they come in order. Those from `micro_batches` on are counted but
- * not written: a form that needs a least number of micro-batches gives the row of a smaller number too, since what
- * remains of a table without deadlock has none. */
+ * Micro-batches are counted per local stage and action, so they come in order. Those from `micro_batches` on are
+ * counted but not written: a form that needs a least number of micro-batches gives the row of a smaller number too,
+ * since a table without deadlock has none after all actions of a micro-batch are taken out. */
 #ifndef NDP_PIPELINE_ROW_H
 #define NDP_PIPELINE_ROW_H
 
 #include "pipeline/pipeline.h"
 
 typedef struct ndp_row_writer {
-    int rank, ranks, chunks, micro_batches;
+    int rank, ranks, local_stages, micro_batches;
     ndp_stage_map map;
     ndp_pipeline_row *row;
-    int *next; /* [chunks][NDP_ACTIONS]: the next micro-batch */
+    int *next; /* [local_stages][NDP_ACTIONS]: the next micro-batch */
 } ndp_row_writer;
 
-/* The next action of this kind on a chunk. A backward counts as both gradients. */
-void ndp_row_add(ndp_row_writer *w, int chunk, ndp_action action);
+/* The next action of this kind on a local stage. A backward counts as both gradients. */
+void ndp_row_add(ndp_row_writer *w, int local, ndp_action action);
 /* A forward and a backward in one cell; if one of them is not written, the other stands alone. */
-void ndp_row_add_pair(ndp_row_writer *w, int forward_chunk, int backward_chunk);
+void ndp_row_add_pair(ndp_row_writer *w, int forward_stage, int backward_stage);
 
 /* The generators, each of one row. The row is empty and has room for all actions. */
 typedef void ndp_row_generator(ndp_row_writer *w);

@@ -1,20 +1,19 @@
-/* ZB-V (arXiv:2401.10241, section 6, and arXiv:2405.15362): zero bubble with two chunks on each rank, in a V. Chunk 0
- * of rank i is stage i, chunk 1 is stage 2p-1-i, so the last rank has both stages of the turn, and rank 0 both the
- * first and the last stage.
+/* ZB-V (arXiv:2401.10241, section 6, and arXiv:2405.15362): zero bubble with two stages on each rank, in a V. Local
+ * stage 0 of rank i is stage i, local stage 1 is stage 2p-1-i, so the last rank has both stages of the turn, and rank 0
+ * the first and the last stage.
  *
  * With forward, input and weight gradient of equal length no rank is idle between its first action and its last; rank i
- * starts i forwards of a chunk after rank 0. A rank holds p micro-batches. The form is for at least 2p-1 micro-batches.
- */
+ * starts i forwards of a stage after rank 0. A rank holds p micro-batches. The form is for at least 2p-1 of them. */
 #include "pipeline/row.h"
 
-static void add_gradients(ndp_row_writer *w, int chunk) {
-    ndp_row_add(w, chunk, NDP_ACTION_INPUT_GRADIENT);
-    ndp_row_add(w, chunk, NDP_ACTION_WEIGHT_GRADIENT);
+static void add_gradients(ndp_row_writer *w, int local) {
+    ndp_row_add(w, local, NDP_ACTION_INPUT_GRADIENT);
+    ndp_row_add(w, local, NDP_ACTION_WEIGHT_GRADIENT);
 }
 
-static void add_times(ndp_row_writer *w, int times, int chunk, ndp_action action) {
+static void add_times(ndp_row_writer *w, int times, int local, ndp_action action) {
     for (int n = 0; n < times; n++)
-        ndp_row_add(w, chunk, action);
+        ndp_row_add(w, local, action);
 }
 
 void ndp_row_zbv(ndp_row_writer *w) {
@@ -28,7 +27,7 @@ void ndp_row_zbv(ndp_row_writer *w) {
         ndp_row_add(w, 1, NDP_ACTION_FORWARD);
         add_gradients(w, 1);
     }
-    for (int n = 0; n < all - p; n++) { /* the steady state; of chunk 0's forwards 2p-1-i have been written */
+    for (int n = 0; n < all - p; n++) { /* the steady state; of local stage 0's forwards 2p-1-i have been written */
         if (n < all - (full - i))
             ndp_row_add(w, 0, NDP_ACTION_FORWARD);
         add_gradients(w, 0);

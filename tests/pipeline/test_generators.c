@@ -205,6 +205,21 @@ static void zero_bubble_holds_p_micro_batches_on_every_rank(void **state) {
 
 /* ---- forwards alone ---- */
 
+/* Micro-batches between the first stage and the last are at most as many as stages: later stages go first. */
+static void check_under_way(const ndp_pipeline *s) {
+    ndp_pipeline_times t = replay(s, costs[0], 0);
+    int first = s->rank_of[0], last = s->rank_of[s->stages - 1];
+    for (int i = 0; i < s->rows[first].n; i++) {
+        int ended = 0;
+        for (int k = 0; k < s->rows[last].n; k++)
+            ended +=
+                s->rows[last].actions[k].stage == s->stages - 1 && t.rows[last][k].end <= t.rows[first][i].start + 1e-9;
+        if (s->rows[first].actions[i].stage == 0)
+            assert_true(s->rows[first].actions[i].micro_batch + 1 - ended <= s->stages);
+    }
+    ndp_pipeline_times_release(&t);
+}
+
 static void check_forward(ndp_pipeline_kind kind, const ndp_pipeline *map, int v) {
     int m = map->micro_batches, p = map->ranks;
     ndp_pipeline s;
@@ -225,6 +240,7 @@ static void check_forward(ndp_pipeline_kind kind, const ndp_pipeline *map, int v
         check_idle(&s, costs[0], (p - 1) / (double)v, (p - 1) / (double)v);
     else
         check_idle(&s, costs[0], 0, 2 * p);
+    check_under_way(&s);
     ndp_pipeline_release(&s);
 }
 
