@@ -255,14 +255,14 @@ NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *na
 /* ---- planning ---- */
 
 typedef struct ndp_plan_opts {
-    int rank;             /* the rank to show */
+    int rank;             /* the rank to show; -1: rank 0, and with `program` the first one of every pipeline rank */
     int ranks_per_node;   /* 0: one node for up to 8 ranks, else 8 per node */
     bool program;         /* print the step and unit programs; otherwise memory by class and traffic by group */
     bool data;            /* also read the beginning of every data source, and fail where the run would */
     const char *schedule; /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { 0, 0, false, false, NULL }
+    { -1, 0, false, false, NULL }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about

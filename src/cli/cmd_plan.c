@@ -7,7 +7,8 @@ enum { OPTION_PROGRAM = 1, OPTION_RANK, OPTION_PER_NODE, OPTION_SCHEDULE, OPTION
 
 static const struct argp_option options[] = {
     {"program", OPTION_PROGRAM, NULL, 0, "Print the step program and the unit programs, one instruction per line", 0},
-    {"rank", OPTION_RANK, "R", 0, "The rank to show; default: 0", 0},
+    {"rank", OPTION_RANK, "R", 0, "The rank to show; default: 0, and with --program one rank of every pipeline stage",
+     0},
     {"ranks-per-node", OPTION_PER_NODE, "N", 0, "Ranks per node; default: one node for up to 8 ranks, else 8 per node",
      0},
     {"schedule", OPTION_SCHEDULE, "FILE.csv", 0,

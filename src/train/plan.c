@@ -174,27 +174,36 @@ ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
     return NDP_OK;
 }
 
+/* Memory and traffic of a rank, or its program. */
+static ndp_status plan_rank(const ndp_job *j, const ndp_model *m, int rank, int per_node, bool program,
+                            const char *data, ndp_str *out) {
+    ndp_engine *engine;
+    size_t score = 0;
+    NDP_TRY(ndp_plan_engine(j, m, rank, per_node, &engine));
+    ndp_status st = program ? NDP_OK : score_bytes(j, rank, engine, per_node, &score);
+    if (program)
+        ndp_program_print(ndp_engine_program(engine), true, out);
+    else if (st == NDP_OK)
+        st = budget_text(j, ndp_engine_program(engine), per_node, score, data, out);
+    ndp_engine_destroy(engine);
+    return st;
+}
+
 static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char *data, ndp_str *out) {
     ndp_model m;
-    NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
+    NDP_CHECK(o->rank >= -1 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
     NDP_CHECK(!o->schedule || j->pipeline.ranks,
               "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
     int per_node = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
-    ndp_engine *engine;
+    int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
+    int end = o->rank < 0 && o->program ? j->world : first + 1;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = ndp_plan_engine(j, &m, o->rank, per_node, &engine);
-    if (st == NDP_OK) {
-        size_t score;
-        st = score_bytes(j, o->rank, engine, per_node, &score);
-        if (o->program)
-            ndp_program_print(ndp_engine_program(engine), true, out);
-        else if (st == NDP_OK)
-            st = budget_text(j, ndp_engine_program(engine), per_node, score, data, out);
-        ndp_engine_destroy(engine);
-    }
+    ndp_status st = NDP_OK;
+    for (int r = first; st == NDP_OK && r < end; r += stage)
+        st = plan_rank(j, &m, r, per_node, o->program, data, out);
     if (st == NDP_OK)
         st = ndp_plan_check(j, &m, per_node, out);
     ndp_model_release(&m);
