@@ -22,10 +22,11 @@ typedef struct border {
 
 enum { TAGS = 32767 };
 
-/* True if this rank has the unit before (step -1) or after (1) its unit `unit`, too. */
-static bool has_neighbour(const ndp_builder *b, int unit, int step) {
-    int i = unit + step;
-    return i >= 0 && i < b->m->n_units && b->m->units[i].number == b->m->units[unit].number + step;
+/* True if the unit before (step -1) or after (1) unit `unit` of this rank exists, on another rank. */
+static bool is_border(const ndp_builder *b, int unit, int step) {
+    int i = unit + step, stage = b->m->units[unit].stage + step;
+    bool here = i >= 0 && i < b->m->n_units && b->m->units[i].number == b->m->units[unit].number + step;
+    return !here && stage >= 0 && stage < b->p->opts.stages.n;
 }
 
 static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *index) {
@@ -62,7 +63,7 @@ static bool reads_border(const ndp_builder *b, int r, border *out) {
     const ndp_unit_program *program = &b->p->opts.units[u->graph];
     bool gradient = run->phase == NDP_BACKWARD_INPUT || run->phase == NDP_BACKWARD_WEIGHT;
     int step = gradient ? 1 : -1;
-    if (!ndp_list_names(list, gradient ? NDP_BASE_GRAD_OUTPUT : NDP_BASE_INPUT) || has_neighbour(b, run->unit, step))
+    if (!ndp_list_names(list, gradient ? NDP_BASE_GRAD_OUTPUT : NDP_BASE_INPUT) || !is_border(b, run->unit, step))
         return false;
     *out = (border){.gradient = gradient,
                     .stage = u->stage + step,
@@ -117,7 +118,7 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
     bool gradient = run->phase == NDP_BACKWARD_INPUT, forward = run->phase <= NDP_FORWARD_DROP;
     size_t bytes = gradient ? program->grad_input_bytes : program->output_bytes;
     int step = gradient ? -1 : 1;
-    if ((!gradient && !forward) || bytes == 0 || has_neighbour(b, run->unit, step))
+    if ((!gradient && !forward) || bytes == 0 || !is_border(b, run->unit, step))
         return NDP_OK;
     border v = {.gradient = gradient,
                 .stage = u->stage,
