@@ -136,11 +136,9 @@ ndp_status ndp_import_judge(ndp_import_notes *n) {
             ndp_str_addf(&others, "\nand %d more", count - 1 - listed);
         const char *words = caret.failed ? first->why : caret.data;
         st = first->node ? ndp_yaml_fail(first->y, first->node, "%s", words) : ndp_import_fail(n, "", "%s", words);
-        char *said = strdup(ndp_error_message());
-        if (said && !others.failed)
-            st = NDP_FAIL(st, "%s%s\n--force imports without %s", said, others.data ? others.data : "",
+        if (!others.failed)
+            st = NDP_FAIL(st, "%s%s\n--force imports without %s", ndp_error_message(), others.data ? others.data : "",
                           count > 1 ? "them" : "it");
-        free(said);
     }
     ndp_str_release(&caret);
     ndp_str_release(&others);

@@ -80,9 +80,6 @@ void ndp_token_cache_close(ndp_token_cache *c) {
 }
 
 ndp_status ndp_cache_fail_writing(const char *path, const char *cause) {
-    char *copy = ndp_format("%s", cause);
-    ndp_status st = NDP_FAIL(NDP_EIO, "cannot write the token cache '%s': %s; data.cache_dir may name another folder",
-                             path, copy ? copy : "");
-    free(copy);
-    return st;
+    return NDP_FAIL(NDP_EIO, "cannot write the token cache '%s': %s; data.cache_dir may name another folder", path,
+                    cause);
 }

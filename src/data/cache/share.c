@@ -38,13 +38,6 @@ static ndp_status add_turns(ndp_share *s, const ndp_document *d, const ndp_place
     return ndp_places_add(&s->ends, s->ids.n);
 }
 
-static ndp_status fail_document(const ndp_document *d) {
-    char *cause = ndp_format("%s", ndp_error_message());
-    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
-    free(cause);
-    return st;
-}
-
 static ndp_status encode_document(void *user, const ndp_document *d) {
     ndp_share *s = user;
     int64_t first = s->ids.n;
@@ -56,7 +49,8 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     if (!d->n)
         return NDP_OK;
     ndp_status st = ndp_encode_document(s->o->tokenizer, d, s->o->end_token, &s->ids, &borders);
-    st = st == NDP_OK ? check_ids(s, first, d) : fail_document(d);
+    st = st == NDP_OK ? check_ids(s, first, d)
+                      : NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, ndp_error_message());
     if (st == NDP_OK && s->ids.n > first)
         st = add_turns(s, d, &borders, first);
     s->texts += !d->rendered;

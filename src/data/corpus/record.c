@@ -61,14 +61,6 @@ static ndp_status visit_text(struct json_object *record, const char *where, cons
 
 /* ---- conversations ---- */
 
-/* Adds the record's location, which errors of rendering do not know. */
-static ndp_status fail_rendering(const char *where, ndp_status st) {
-    char *cause = ndp_format("%s", ndp_error_message());
-    st = NDP_FAIL(st, "%s: %s", where, cause ? cause : "not rendered");
-    free(cause);
-    return st;
-}
-
 static ndp_status visit_rendering(const char *where, const ndp_record_format *f, const ndp_rendering *r,
                                   ndp_document *d, ndp_document_visitor *visit, void *user) {
     if (!f->learn_all && r->n == 0)
@@ -91,7 +83,8 @@ static ndp_status render_and_visit(const ndp_message *m, int64_t n, const char *
     if (!f->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", where);
     ndp_status st = ndp_chat_render(f->chat, m, n, false, &r);
-    st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user) : fail_rendering(where, st);
+    st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user)
+                      : NDP_FAIL(st, "%s: %s", where, ndp_error_message()); /* rendering does not know the place */
     ndp_rendering_release(&r);
     return st;
 }

@@ -141,10 +141,7 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     bool go_on = true;
     if (encode(r, d->text, d->n, &go_on) == NDP_OK)
         return go_on ? NDP_OK : STOPPED;
-    char *cause = ndp_format("%s", ndp_error_message());
-    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
-    free(cause);
-    return st;
+    return NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, ndp_error_message());
 }
 
 /* Standard input has no file name to tell its kind: it is a text, or JSONL if a field of its records is given. */
