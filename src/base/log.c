@@ -23,15 +23,6 @@ void ndp_info(const ndp_log *log, const char *fmt, ...) {
     va_end(args);
 }
 
-void ndp_debug(const ndp_log *log, const char *fmt, ...) {
-    if (log->level < NDP_LOG_DEBUG || log->rank != 0)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    print_line("debug: ", fmt, args);
-    va_end(args);
-}
-
 void ndp_warn(const ndp_log *log, const char *fmt, ...) {
     if (log->level < NDP_LOG_WARN)
         return;
