@@ -1,5 +1,8 @@
+/* Checks that are the same for all members of a tokenizer.json, and the walk over its stages. Called by the load_*
+ * files. */
 #include "text/loader.h"
 
+#include <stdio.h>
 #include <string.h>
 
 struct json_object *ndp_load_member(struct json_object *o, const char *key) {
@@ -50,6 +53,16 @@ ndp_status ndp_load_fail_type(const ndp_loader *l, const char *where, const char
     return NDP_FAIL(NDP_ENOTSUP, "%s: a %s of type %s is not built yet", l->what, where, type);
 }
 
+static ndp_status load_stage(const ndp_loader *l, const char *where, const ndp_stage_type *type,
+                             struct json_object *o) {
+    char named[96];
+    const char *keys[1 + NDP_COUNT(type->options)] = {"type"};
+    snprintf(named, sizeof named, "the %s %s", where, type->name);
+    memcpy(keys + 1, type->options, sizeof type->options);
+    NDP_TRY(ndp_load_keys(l, named, o, keys));
+    return type->load(l, &(ndp_stage){named, o, type->kind});
+}
+
 ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, struct json_object *o) {
     const char *type = "";
     if (!json_object_is_type(o, json_type_object))
@@ -57,7 +70,7 @@ ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, st
     NDP_TRY(ndp_load_string(l, known->where, o, "type", &type));
     for (int i = 0; i < known->n; i++)
         if (!strcmp(type, known->types[i].name))
-            return known->types[i].load(l, o);
+            return load_stage(l, known->where, &known->types[i], o);
     if (strcmp(type, "Sequence"))
         return ndp_load_fail_type(l, known->where, type);
     struct json_object *items = NULL;

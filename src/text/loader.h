@@ -39,10 +39,18 @@ NDP_API ndp_status ndp_load_added(const ndp_loader *l, struct json_object *list)
 NDP_API ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder,
                                  ndp_str *out);
 
-/* A stage type of the file, called `name`: reads a stage and appends its parts to the tokenizer. */
+/* A stage of the file, while it is read. */
+typedef struct ndp_stage {
+    const char *where; /* for messages: "the normalizer Replace" */
+    struct json_object *o;
+    int kind; /* of its type */
+} ndp_stage;
+/* A type of stages. `load` reads one, which has no other options than these, and appends its parts to the tokenizer. */
 typedef struct ndp_stage_type {
     const char *name;
-    ndp_status (*load)(const ndp_loader *l, struct json_object *o);
+    ndp_status (*load)(const ndp_loader *l, const ndp_stage *s);
+    int kind;               /* for a `load` of several types */
+    const char *options[6]; /* ends with NULL */
 } ndp_stage_type;
 /* One stage or a Sequence of them (a list under `list`), nested to any depth that JSON allows. `where` names the kind.
  */

@@ -29,7 +29,6 @@ static ndp_status add_template_ids(const ndp_loader *l, struct json_object *post
 static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
     struct json_object *single = NULL, *part = NULL;
     bool seen = false;
-    NDP_TRY(NDP_LOAD_KEYS(l, "TemplateProcessing", post, "type", "single", "pair", "special_tokens"));
     NDP_TRY(ndp_load_need(l, "TemplateProcessing", post, "single", json_type_array, &single));
     for (size_t i = 0; i < json_object_array_length(single); i++) {
         struct json_object *o = json_object_array_get_idx(single, i);
@@ -49,10 +48,10 @@ static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
 }
 
 /* The ids before and after a text. A second stage of this kind would put its ids around the first's. */
-static ndp_status load_post_template(const ndp_loader *l, struct json_object *post) {
+static ndp_status load_post_template(const ndp_loader *l, const ndp_stage *s) {
     if (l->t->prefix.n || l->t->suffix.n)
         return NDP_FAIL(NDP_ENOTSUP, "%s: two post-processors that add tokens are not built yet", l->what);
-    NDP_TRY(load_template(l, post));
+    NDP_TRY(load_template(l, s->o));
     if (l->t->prefix.n)
         l->t->bos = l->t->prefix.items[0];
     if (l->t->suffix.n)
@@ -61,14 +60,16 @@ static ndp_status load_post_template(const ndp_loader *l, struct json_object *po
 }
 
 /* Changes only offsets, which are not computed here. */
-static ndp_status load_post_byte_level(const ndp_loader *l, struct json_object *post) {
-    return NDP_LOAD_KEYS(l, "the post_processor ByteLevel", post, "type", "add_prefix_space", "trim_offsets",
-                         "use_regex");
+static ndp_status load_post_byte_level(const ndp_loader *l, const ndp_stage *s) {
+    (void)l, (void)s;
+    return NDP_OK;
 }
 
 static ndp_status load_post_processor(const ndp_loader *l, struct json_object *post) {
-    static const ndp_stage_type types[] = {{"TemplateProcessing", load_post_template},
-                                           {"ByteLevel", load_post_byte_level}};
+    static const ndp_stage_type types[] = {
+        {"TemplateProcessing", load_post_template, .options = {"single", "pair", "special_tokens"}},
+        {"ByteLevel", load_post_byte_level, .options = {"add_prefix_space", "trim_offsets", "use_regex"}},
+    };
     static const ndp_stage_types known = {"post_processor", "processors", types, NDP_COUNT(types)};
     return post ? ndp_load_stages(l, &known, post) : NDP_OK;
 }
