@@ -7,33 +7,18 @@ static const char row_length[] = "data.sequence_length is the length of all rows
 
 static const import_word mixed_words[] = {
     {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};
-static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
-                                         {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
-                                         {"NO_SHARD", NO_SHARD, 0},
-                                         {"HYBRID_SHARD", HYBRID_SHARD, 0},
-                                         {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
-                                         {"_HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
-                                         {"1", FULL_SHARD, 0},
-                                         {"2", SHARD_GRAD_OP, 0},
-                                         {"3", NO_SHARD, 0},
-                                         {"4", HYBRID_SHARD, 0},
-                                         {"5", HYBRID_SHARD_ZERO2, 0},
+static const import_word strategies[] = {{"FULL_SHARD 1", FULL_SHARD, 0},
+                                         {"SHARD_GRAD_OP 2", SHARD_GRAD_OP, 0},
+                                         {"NO_SHARD 3", NO_SHARD, 0},
+                                         {"HYBRID_SHARD 4", HYBRID_SHARD, 0},
+                                         {"HYBRID_SHARD_ZERO2 _HYBRID_SHARD_ZERO2 5", HYBRID_SHARD_ZERO2, 0},
                                          {0}};
 /* FSDP2's key, which holds a strategy in files that were written for FSDP1. */
-static const import_word reshard_words[] = {{"true", FULL_SHARD, 0},
-                                            {"false", SHARD_GRAD_OP, 0},
-                                            {"FULL_SHARD", FULL_SHARD, 0},
-                                            {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
-                                            {"NO_SHARD", NO_SHARD, 0},
-                                            {"HYBRID_SHARD", HYBRID_SHARD, 0},
-                                            {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
-                                            {0}};
+static const import_word reshard_words[] = {
+    {"true FULL_SHARD", FULL_SHARD, 0}, {"false SHARD_GRAD_OP", SHARD_GRAD_OP, 0},     {"NO_SHARD", NO_SHARD, 0},
+    {"HYBRID_SHARD", HYBRID_SHARD, 0},  {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0}, {0}};
 static const import_word distributed_words[] = {{"NO", DISTRIBUTED_NO, 0},
-                                                {"MULTI_*", DISTRIBUTED_DDP, 0},
-                                                {"TP", DISTRIBUTED_DDP, 0},
-                                                {"MEGATRON_LM", DISTRIBUTED_DDP, 0},
-                                                {"XLA", DISTRIBUTED_DDP, 0},
-                                                {"TPU", DISTRIBUTED_DDP, 0},
+                                                {"MULTI_* TP MEGATRON_LM XLA TPU", DISTRIBUTED_DDP, 0},
                                                 {"FSDP", DISTRIBUTED_FSDP, 0},
                                                 {"DEEPSPEED", DISTRIBUTED_DEEPSPEED, 0},
                                                 {0}};

@@ -38,86 +38,46 @@ static const char thoughts[] = "reasoning is read from reasoning_content, or fro
 #define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
 static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const import_word optimizers[] = {{"adamw_torch", NDP_ADAMW, 0},
-                                         {"adamw_torch_fused", NDP_ADAMW, 0},
-                                         {"adamw_torch_xla", NDP_ADAMW, 0},
-                                         {"adamw_torch_npu_fused", NDP_ADAMW, 0},
-                                         {"adamw_hf", NDP_ADAMW, 0},
-                                         {"adamw_apex_fused", NDP_ADAMW, 0},
-                                         {"paged_adamw_32bit", NDP_ADAMW, 0},
-                                         {"paged_adamw", NDP_ADAMW, 0},
-                                         {"sgd", NDP_SGD, 0},
-                                         {"adamw_8bit", 0, not_adamw},
-                                         {"adamw_bnb_8bit", 0, not_adamw},
-                                         {"paged_adamw_8bit", 0, not_adamw},
-                                         {"adamw_torch_8bit", 0, not_adamw},
-                                         {"adamw_torch_4bit", 0, not_adamw},
-                                         {"adamw_anyprecision", 0, not_adamw},
-                                         {"adopt_adamw", 0, not_adamw},
-                                         {"ao_adamw_*", 0, not_adamw},
-                                         {"ademamix*", 0, not_adamw},
-                                         {"paged_ademamix_*", 0, not_adamw},
-                                         {"adafactor", 0, not_adamw},
-                                         {"adagrad", 0, not_adamw},
-                                         {"rmsprop*", 0, not_adamw},
-                                         {"lion_32bit", NDP_LION, 0},
-                                         {"paged_lion_32bit", NDP_LION, 0},
-                                         {"lion_*", 0, not_lion},
-                                         {"paged_lion_*", 0, not_lion},
-                                         {"galore_*", 0, not_adamw},
-                                         {"apollo_adamw*", 0, not_adamw},
-                                         {"schedule_free_*", 0, not_adamw},
-                                         {"optimi_adamw", 0, not_adamw},
-                                         {"came_pytorch", 0, not_adamw},
-                                         {"grokadamw", 0, not_adamw},
-                                         {"stable_adamw", 0, not_adamw},
-                                         {"lomo", 0, not_adamw},
-                                         {"adalomo", 0, not_adamw},
-                                         {"muon", 0, not_adamw},
-                                         {"dion", 0, not_adamw},
-                                         {0}};
+static const import_word optimizers[] = {
+    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused paged_adamw_32bit "
+     "paged_adamw",
+     NDP_ADAMW, 0},
+    {"sgd", NDP_SGD, 0},
+    {"lion_32bit paged_lion_32bit", NDP_LION, 0},
+    {"lion_* paged_lion_*", 0, not_lion},
+    {"adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit adamw_torch_4bit adamw_anyprecision adopt_adamw "
+     "ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* galore_* apollo_adamw* schedule_free_* "
+     "optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo muon dion",
+     0, not_adamw},
+    {0}};
 static const char no_schedule[] = "schedule.name is constant, linear or cosine";
-static const import_word schedules[] = {{"constant", SCHEDULE_CONSTANT, 0},
-                                        {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
-                                        {"linear", SCHEDULE_LINEAR, 0},
-                                        {"cosine", SCHEDULE_COSINE, 0},
-                                        {"cosine_with_min_lr", SCHEDULE_COSINE, 0},
-                                        {"cosine_with_restarts", 0, no_schedule},
-                                        {"cosine_warmup_with_min_lr", 0, no_schedule},
-                                        {"polynomial", 0, no_schedule},
-                                        {"inverse_sqrt", 0, no_schedule},
-                                        {"reduce_lr_on_plateau", 0, no_schedule},
-                                        {"warmup_stable_decay", 0, no_schedule},
-                                        {"one_cycle", 0, no_schedule},
-                                        {"rex", 0, no_schedule},
-                                        {0}};
-static const import_word save_words[] = {{"no", EVERY_NEVER, 0},    {"false", EVERY_NEVER, 0},
-                                         {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0},
-                                         {"best", EVERY_EPOCH, 0},  {0}};
+static const import_word schedules[] = {
+    {"constant", SCHEDULE_CONSTANT, 0},
+    {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
+    {"linear", SCHEDULE_LINEAR, 0},
+    {"cosine cosine_with_min_lr", SCHEDULE_COSINE, 0},
+    {"cosine_with_restarts cosine_warmup_with_min_lr polynomial inverse_sqrt reduce_lr_on_plateau warmup_stable_decay "
+     "one_cycle rex",
+     0, no_schedule},
+    {0}};
+static const import_word save_words[] = {
+    {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch best", EVERY_EPOCH, 0}, {0}};
 static const import_word eval_words[] = {
-    {"no", EVERY_NEVER, 0}, {"false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0}, {0}};
+    {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0}, {0}};
 static const import_word rings[] = {{"varlen_llama3", RING_GATHERED, 0},
                                     {"batch_ring", RING_PLAIN, 0},
                                     {"batch_zigzag", RING_ZIGZAG, 0},
                                     {"batch_stripe", RING_STRIPE, 0},
                                     {0}};
-static const import_word attentions[] = {{"eager", 0, 0},
-                                         {"sdp", 0, 0},
-                                         {"sdpa", 0, 0},
-                                         {"flash*", 0, 0},
-                                         {"flex*", 0, 0},
-                                         {"xformers*", 0, 0},
-                                         {"sage*", 0, exact_attention},
-                                         {"s2*", 0, exact_attention},
-                                         {"fp8", 0, exact_attention},
-                                         {"kernels-community/sage*", 0, exact_attention},
+static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*", 0, 0},
+                                         {"sage* s2* fp8 kernels-community/sage*", 0, exact_attention},
                                          {"kernels-community/*", 0, 0},
                                          {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
-static const import_word role_key[] = {{"role", 0, 0}, {"from", 0, 0}, {"*", 0, message_keys}, {0}};
-static const import_word content_key[] = {{"content", 0, 0}, {"value", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word role_key[] = {{"role from", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word content_key[] = {{"content value", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
     {"turn", 0, 0}, {"*", 0, "the token that ends a turn is trained on together with the turn"}, {0}};

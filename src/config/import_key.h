@@ -7,9 +7,10 @@
 
 typedef struct ndp_import ndp_import; /* import_parts.h */
 
-/* One of the words that a value may be. Case does not matter; one that ends with * is a prefix. */
+/* Words that a value may be, separated by spaces as the names of keys are. Case does not matter; a word that ends with
+ * * is a prefix. */
 typedef struct import_word {
-    const char *word;
+    const char *words;
     int value;
     const char *refused; /* why it is refused; NULL: it is not */
 } import_word;

@@ -49,35 +49,35 @@ const import_key *ndp_import_key(const import_table *const *tables, const char *
     return best;
 }
 
-/* All names of a section that are whole words, copied into `text`. */
-static int names_of(const import_table *const *tables, const char *section, char *text, size_t size, const char **out,
-                    int most) {
-    char *at = text;
-    int n = 0;
-    for (const import_table *const *t = tables; *t; t++)
-        for (int i = 0; i < (*t)->n; i++) {
-            const char *known = (*t)->keys[i].names;
-            if (strcmp((*t)->keys[i].section, section) != 0)
-                continue;
-            for (size_t length; (length = next_name(&known)); known += length) {
-                bool fits = n < most && length < (size_t)(text + size - at);
-                if (known[length - 1] == '*' || !fits)
-                    continue;
-                out[n++] = at;
-                at = (char *)mempcpy(at, known, length) + 1;
-                at[-1] = '\0';
-            }
-        }
-    return n;
+/* Copies of names, for ndp_nearest. */
+typedef struct name_list {
+    char text[16384];
+    size_t used;
+    const char *items[512];
+    int n;
+} name_list;
+
+static void add_names(name_list *l, const char *names, bool prefixes) {
+    for (size_t length; (length = next_name(&names)); names += length) {
+        bool fits = l->n < NDP_COUNT(l->items) && length < sizeof l->text - l->used;
+        if (!fits || (names[length - 1] == '*' && !prefixes))
+            continue;
+        l->items[l->n++] = l->text + l->used;
+        memcpy(l->text + l->used, names, length);
+        l->text[l->used + length] = '\0';
+        l->used += length + 1;
+    }
 }
 
 static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
                                const char *written, const char *name) {
-    enum { MOST = 512, LETTERS = 16384 };
-    const char *known[MOST];
-    char names[LETTERS], why[160];
-    int n = names_of(m->tables, section, names, sizeof names, known, MOST);
-    const char *meant = ndp_nearest(bare(written, prefix), known, n);
+    name_list known = {.n = 0};
+    char why[160];
+    for (const import_table *const *t = m->tables; *t; t++)
+        for (int i = 0; i < (*t)->n; i++)
+            if (strcmp((*t)->keys[i].section, section) == 0)
+                add_names(&known, (*t)->keys[i].names, false);
+    const char *meant = ndp_nearest(bare(written, prefix), known.items, known.n);
     const char *before = bare(written, prefix) != written ? prefix : "";
     snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",
              meant ? meant : "", meant ? "'?" : "");
@@ -106,20 +106,21 @@ static bool is_off(struct fy_node *value) {
     return false;
 }
 
-static bool is_word(const char *word, const char *text) {
-    size_t n = strlen(word);
-    return word[n - 1] == '*' ? strncasecmp(word, text, n - 1) == 0 : strcasecmp(word, text) == 0;
+static bool is_word(const char *word, size_t n, const char *text) {
+    if (word[n - 1] == '*')
+        return strncasecmp(word, text, n - 1) == 0;
+    return strncasecmp(word, text, n) == 0 && !text[n];
 }
 
 static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *value, const char *name) {
-    const char *text = ndp_yaml_text(value), *known[64];
-    int n = 0;
+    const char *text = ndp_yaml_text(value);
+    name_list known = {.n = 0};
     ndp_str s = {0};
-    for (; k->words[n].word && n < NDP_COUNT(known); n++) {
-        known[n] = k->words[n].word;
-        ndp_str_addf(&s, "%s%s", n ? ", " : "", known[n]);
-    }
-    const char *meant = text ? ndp_nearest(text, known, n) : NULL;
+    for (const import_word *w = k->words; w->words; w++)
+        add_names(&known, w->words, true);
+    for (int i = 0; i < known.n; i++)
+        ndp_str_addf(&s, "%s%s", i ? ", " : "", known.items[i]);
+    const char *meant = text ? ndp_nearest(text, known.items, known.n) : NULL;
     ndp_status st = ndp_yaml_fail(m->notes.y, value, "'%s' is '%.60s', expected one of %s%s%s%s", name,
                                   text                         ? text
                                   : fy_node_is_sequence(value) ? "a list"
@@ -131,9 +132,12 @@ static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *
 }
 
 static const import_word *find_word(const import_key *k, const char *text) {
-    for (const import_word *w = k->words; text && w->word; w++)
-        if (is_word(w->word, text))
-            return w;
+    for (const import_word *w = k->words; text && w->words; w++) {
+        const char *words = w->words;
+        for (size_t n; (n = next_name(&words)); words += n)
+            if (is_word(words, n, text))
+                return w;
+    }
     return NULL;
 }
 
