@@ -71,7 +71,7 @@ typedef struct import_sets {
 
 struct ndp_import {
     ndp_config job;
-    bool *imported; /* a flag for each of ndp_options: it is written to the job; NULL: none yet */
+    bool imported[NDP_MOST_OPTIONS]; /* a flag for each of ndp_options: it is written to the job */
     const import_table *const *tables;
     const import_dialect *dialect;
     ndp_yaml yaml, deepspeed_yaml; /* the file, and the one that its key deepspeed names */
@@ -95,6 +95,8 @@ NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, co
 
 /* The files of m->set, to those of the job. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node);
+/* The key of ours for them. */
+const char *ndp_import_files_key(const ndp_import *m);
 /* Frees what m->set has, for the next data set. */
 void ndp_import_forget_set(ndp_import *m);
 
@@ -106,7 +108,7 @@ ndp_status ndp_import_finish_data(ndp_import *m);
 /* Remarks on the schedule, after the user's assignments. */
 void ndp_import_say_schedule(ndp_import *m);
 /* Marks the option at this offset of ndp_config: it is written to the job, even with its default. */
-NDP_API ndp_status ndp_import_mark(ndp_import *m, size_t offset);
+void ndp_import_mark(ndp_import *m, size_t offset);
 /* The job file. */
 NDP_API ndp_status ndp_import_job(const ndp_import *m, char **job);
 

@@ -176,10 +176,10 @@ static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node 
 }
 
 /* Marks the key of ours that a value was read into. */
-static ndp_status mark_target(ndp_import *m, const import_key *k) {
+static void mark_target(ndp_import *m, const import_key *k) {
     size_t job = offsetof(ndp_import, job);
-    bool ours = k->offset >= job && k->offset < job + sizeof m->job;
-    return ours ? ndp_import_mark(m, k->offset - job) : NDP_OK;
+    if (k->offset >= job && k->offset < job + sizeof m->job)
+        ndp_import_mark(m, k->offset - job);
 }
 
 static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
@@ -190,10 +190,10 @@ static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *k
         return NDP_OK;
     switch (k->kind) {
     case IMPORT_VALUE:
-        NDP_TRY(mark_target(m, k));
+        mark_target(m, k);
         return read_value(m, k, key, value, name);
     case IMPORT_WORD:
-        NDP_TRY(mark_target(m, k));
+        mark_target(m, k);
         return read_word(m, k, key, value, name);
     case IMPORT_SECTION:
         NDP_TRY(ndp_import_note(&m->notes, SEEN_CARRIED, name, key, NULL, NULL));
