@@ -103,16 +103,6 @@ ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, c
     return st;
 }
 
-ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
-                                   const char *folder) {
-    ndp_str text = {0};
-    ndp_status st = ndp_load_pair(vocab, vocab_size, merges, folder, &text);
-    if (st == NDP_OK)
-        st = ndp_tokenizer_load(t, text.data, text.length, folder);
-    ndp_str_release(&text);
-    return st;
-}
-
 /* "<s>", or {"content": "<s>", ...}; null or missing: *out stays as it is. */
 static ndp_status config_token(const ndp_loader *l, struct json_object *root, const char *key, int32_t *out) {
     struct json_object *o = ndp_load_member(root, key);
@@ -138,20 +128,19 @@ static ndp_status config_tokens(const ndp_loader *l, struct json_object *root) {
     return config_token(l, root, "eos_token", &l->t->eos);
 }
 
-ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special) {
+static ndp_status read_config(ndp_tokenizer *t, const char *path, bool *newer) {
     struct json_object *root = NULL;
-    bool newer = false;
-    ndp_status st = NDP_OK;
-    if (ndp_path_exists(config)) {
-        NDP_TRY(ndp_json_read(config, &root));
-        st = config_tokens(&(ndp_loader){.t = t, .what = config}, root);
-        newer = st == NDP_OK && json_object_object_get_ex(root, "added_tokens_decoder", NULL);
-        json_object_put(root);
-    }
-    if (st != NDP_OK || newer || !ndp_path_exists(special))
-        return st;
-    NDP_TRY(ndp_json_read(special, &root));
-    st = config_tokens(&(ndp_loader){.t = t, .what = special}, root);
+    if (!ndp_path_exists(path))
+        return NDP_OK;
+    NDP_TRY(ndp_json_read(path, &root));
+    ndp_status st = config_tokens(&(ndp_loader){.t = t, .what = path}, root);
+    *newer = st == NDP_OK && json_object_object_get_ex(root, "added_tokens_decoder", NULL);
     json_object_put(root);
     return st;
+}
+
+ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special) {
+    bool newer = false;
+    NDP_TRY(read_config(t, config, &newer));
+    return newer ? NDP_OK : read_config(t, special, &newer);
 }
