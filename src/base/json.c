@@ -175,15 +175,9 @@ static ndp_status fail_type(const char *what, const char *key, struct json_objec
                     text && strlen(text) > 60 ? "..." : "", expected);
 }
 
-/* The member; NULL if it is missing or null. */
-static struct json_object *member(struct json_object *o, const char *key) {
-    struct json_object *value = NULL;
-    return json_object_object_get_ex(o, key, &value) ? value : NULL;
-}
-
 ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,
                         int64_t *out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     if (!json_object_is_type(value, json_type_int))
@@ -200,7 +194,7 @@ ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key
 }
 
 ndp_status ndp_json_double(struct json_object *o, const char *what, const char *key, double *out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     if (!json_object_is_type(value, json_type_int) && !json_object_is_type(value, json_type_double))
@@ -210,7 +204,7 @@ ndp_status ndp_json_double(struct json_object *o, const char *what, const char *
 }
 
 ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *key, bool *out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     if (!json_object_is_type(value, json_type_boolean))
@@ -220,7 +214,7 @@ ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *ke
 }
 
 ndp_status ndp_json_string(struct json_object *o, const char *what, const char *key, const char **out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     const char *text = ndp_json_text(value);

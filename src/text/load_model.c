@@ -190,7 +190,7 @@ static ndp_status load_unigram(const ndp_loader *l, struct json_object *model) {
 
 /* Older BPE files do not name their type. */
 ndp_status ndp_load_model(const ndp_loader *l, struct json_object *model) {
-    const char *type = ndp_load_member(model, "merges") ? "BPE" : "";
+    const char *type = json_object_object_get(model, "merges") ? "BPE" : "";
     NDP_TRY(ndp_json_string(model, l->what, "type", &type));
     if (!strcmp(type, "BPE"))
         return load_bpe(l, model);

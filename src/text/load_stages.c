@@ -9,12 +9,11 @@
 
 /* {"String": text} or {"Regex": pattern}, under "pattern". */
 static ndp_status load_pattern(const ndp_loader *l, const ndp_stage *s, ndp_regex **out) {
-    struct json_object *pattern = NULL, *text;
+    struct json_object *pattern = NULL;
     NDP_TRY(ndp_load_need(l, s->where, s->o, "pattern", json_type_object, &pattern));
     NDP_TRY(NDP_LOAD_KEYS(l, "a pattern", pattern, "String", "Regex"));
-    bool literal = (text = ndp_load_member(pattern, "String")) != NULL;
-    if (!literal)
-        text = ndp_load_member(pattern, "Regex");
+    struct json_object *literal = json_object_object_get(pattern, "String"),
+                       *text = literal ? literal : json_object_object_get(pattern, "Regex");
     if (!json_object_is_type(text, json_type_string) || json_object_object_length(pattern) != 1)
         return NDP_FAIL(NDP_EFORMAT, "%s: the pattern of %s is neither a String nor a Regex", l->what, s->where);
     ndp_span span = {json_object_get_string(text), (size_t)json_object_get_string_len(text)};
@@ -186,7 +185,7 @@ static ndp_status load_digits(const ndp_loader *l, const ndp_stage *s) {
 
 static ndp_status load_punctuation(const ndp_loader *l, const ndp_stage *s) {
     ndp_split_behavior behavior = NDP_SPLIT_ISOLATED;
-    if (ndp_load_member(s->o, "behavior"))
+    if (json_object_object_get(s->o, "behavior"))
         NDP_TRY(load_behavior(l, s, &behavior));
     return add_split(l, PUNCTUATION, behavior, false);
 }

@@ -5,11 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-struct json_object *ndp_load_member(struct json_object *o, const char *key) {
-    struct json_object *value = NULL;
-    return json_object_object_get_ex(o, key, &value) ? value : NULL;
-}
-
 ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_object *o, const char *const *known) {
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object", l->what, where);
@@ -26,8 +21,8 @@ ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_obj
 
 ndp_status ndp_load_need(const ndp_loader *l, const char *where, struct json_object *o, const char *key,
                          enum json_type type, struct json_object **out) {
-    struct json_object *value = NULL;
-    if (!json_object_object_get_ex(o, key, &value) || !json_object_is_type(value, type))
+    struct json_object *value = json_object_object_get(o, key);
+    if (!json_object_is_type(value, type))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s needs '%s', of type %s", l->what, where, key, json_type_to_name(type));
     *out = value;
     return NDP_OK;

@@ -12,8 +12,6 @@ typedef struct ndp_loader {
     ndp_json_part vocab, merges; /* of the model; read by cursor, empty in the parsed tree */
 } ndp_loader;
 
-/* A member, or NULL when it is missing or null. */
-struct json_object *ndp_load_member(struct json_object *o, const char *key);
 /* Rejects members that are not in `known` (NULL-terminated), and a value that is not an object. `where` names it. */
 NDP_API ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_object *o,
                                  const char *const *known);

@@ -32,7 +32,7 @@ static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
     NDP_TRY(ndp_load_need(l, "TemplateProcessing", post, "single", json_type_array, &single));
     for (size_t i = 0; i < json_object_array_length(single); i++) {
         struct json_object *o = json_object_array_get_idx(single, i);
-        if (json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, "SpecialToken", &part)) {
+        if ((part = json_object_object_get(o, "SpecialToken"))) {
             NDP_TRY(add_template_ids(l, post, part, seen ? &l->t->suffix : &l->t->prefix));
             continue;
         }
@@ -83,14 +83,14 @@ static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     NDP_TRY(NDP_LOAD_KEYS(l, "the file", root, "version", "truncation", "padding", "added_tokens", "normalizer",
                           "pre_tokenizer", "model", "post_processor", "decoder"));
     NDP_TRY(ndp_load_need(l, "the file", root, "model", json_type_object, &model));
-    NDP_TRY(ndp_load_normalizers(l, ndp_load_member(root, "normalizer")));
-    NDP_TRY(ndp_load_pretokenizers(l, ndp_load_member(root, "pre_tokenizer")));
+    NDP_TRY(ndp_load_normalizers(l, json_object_object_get(root, "normalizer")));
+    NDP_TRY(ndp_load_pretokenizers(l, json_object_object_get(root, "pre_tokenizer")));
     NDP_TRY(ndp_load_model(l, model));
-    NDP_TRY(ndp_load_added(l, ndp_load_member(root, "added_tokens")));
+    NDP_TRY(ndp_load_added(l, json_object_object_get(root, "added_tokens")));
     if (l->t->words.is_unigram)
         NDP_TRY(ndp_unigram_build(&l->t->words.unigram)); /* borrows from the vocabulary, which is complete now */
-    NDP_TRY(load_post_processor(l, ndp_load_member(root, "post_processor")));
-    return ndp_load_decoders(l, ndp_load_member(root, "decoder"));
+    NDP_TRY(load_post_processor(l, json_object_object_get(root, "post_processor")));
+    return ndp_load_decoders(l, json_object_object_get(root, "decoder"));
 }
 
 ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, const char *what) {
@@ -105,7 +105,7 @@ ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, c
 
 /* "<s>", or {"content": "<s>", ...}; null or missing: *out stays as it is. */
 static ndp_status config_token(const ndp_loader *l, struct json_object *root, const char *key, int32_t *out) {
-    struct json_object *o = ndp_load_member(root, key);
+    struct json_object *o = json_object_object_get(root, key);
     const char *text = NULL;
     if (json_object_is_type(o, json_type_object))
         NDP_TRY(ndp_json_string(o, l->what, "content", &text));

@@ -81,9 +81,8 @@ static ndp_status encode(tokenize_run *r, const char *text, size_t n, bool *go_o
 /* ---- tokens to text ---- */
 
 static ndp_status read_ids(tokenize_run *r, struct json_object *list, const char *where) {
-    struct json_object *ids = NULL;
-    if (json_object_is_type(list, json_type_object) && json_object_object_get_ex(list, "ids", &ids))
-        list = ids;
+    if (json_object_is_type(list, json_type_object))
+        list = json_object_object_get(list, "ids");
     if (!json_object_is_type(list, json_type_array))
         return NDP_FAIL(NDP_EFORMAT, "%s: neither a list of ids nor a record with 'ids'", where);
     r->ids.n = 0;
