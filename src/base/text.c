@@ -146,6 +146,17 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
     return nearest;
 }
 
+int32_t ndp_hex_number(const char *digits, int n) {
+    int32_t value = 0;
+    for (int i = 0; i < n; i++) {
+        char c = digits[i];
+        if (!isxdigit((unsigned char)c))
+            return -1;
+        value = value << 4 | (isdigit((unsigned char)c) ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return value;
+}
+
 /* Length of the common characters of two and three bytes; 0 for others, which need a closer look. */
 static size_t plain_character(const unsigned char *p, size_t n) {
     if (n >= 2 && p[0] >= 0xc2 && p[0] < 0xe0 && (p[1] & 0xc0) == 0x80)

@@ -1,7 +1,7 @@
 #include "text/added.h"
 
 #include "base/arena.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <utf8proc.h>
 

@@ -1,6 +1,6 @@
 #include "text/charsmap.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

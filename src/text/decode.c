@@ -40,20 +40,8 @@ static ndp_span piece(const ndp_pieces *p, int64_t i) {
 
 /* The byte that "<0xE2>" stands for, or -1. */
 static int byte_of(ndp_span token) {
-    if (token.n != 6 || memcmp(token.data, "<0x", 3) || token.data[5] != '>')
-        return -1;
-    int value = 0;
-    for (int i = 3; i < 5; i++) {
-        char c = token.data[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                           : -1;
-        if (digit < 0)
-            return -1;
-        value = 16 * value + digit;
-    }
-    return value;
+    bool form = token.n == 6 && !memcmp(token.data, "<0x", 3) && token.data[5] == '>';
+    return form ? ndp_hex_number(token.data + 3, 2) : -1;
 }
 
 static ndp_status end_of_bytes(ndp_str *bytes, ndp_pieces *to) {

@@ -1,10 +1,10 @@
 /* Normalizers, pre-tokenizers and decoders of a tokenizer.json. Each kind of stage has a table of its types, in which
  * ndp_load_stages finds a stage's row and checks its options; then the row's function reads them and appends the parts
  * that the tokenizer runs. Called by tokenizer_load.c. */
+#include "base/utf8.h"
 #include "text/charsmap.h"
 #include "text/loader.h"
 #include "text/newer.h"
-#include "text/utf8.h"
 #include <string.h>
 
 /* {"String": text} or {"Regex": pattern}, under "pattern". */

@@ -1,9 +1,9 @@
 #include "text/normalize.h"
 
 #include "base/arena.h"
+#include "base/utf8.h"
 #include "text/charsmap.h"
 #include "text/newer.h"
-#include "text/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>

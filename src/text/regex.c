@@ -2,7 +2,7 @@
 #include "text/regex.h"
 
 #include "base/clock.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>

@@ -9,7 +9,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex_class.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <ctype.h>
 #include <pcre2.h>
 #include <stdio.h>

@@ -12,9 +12,9 @@
  *   [a[b]&&c]               sets of sets
  *
  * Called by regex.c when a tokenizer is loaded. */
+#include "base/utf8.h"
 #include "text/regex.h"
 #include "text/regex_class.h"
-#include "text/utf8.h"
 
 #include <ctype.h>
 #include <stdio.h>

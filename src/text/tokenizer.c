@@ -2,8 +2,8 @@
  * ids. What the stages need while they run is taken from a workbench, so that any number of threads may encode. */
 #include "text/tokenizer.h"
 
+#include "base/utf8.h"
 #include "text/loader.h"
-#include "text/utf8.h"
 #include "text/workbench.h"
 #include <string.h>
 
