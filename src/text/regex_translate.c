@@ -12,7 +12,6 @@
  *   [a[b]&&c]               sets of sets
  *
  * Called by regex.c when a tokenizer is loaded. */
-#include "base/utf8.h"
 #include "text/regex.h"
 #include "text/regex_class.h"
 
@@ -331,9 +330,7 @@ static ndp_status element(translator *t, bool caseless) {
     } else if (caseless && folded(t)) {
         return NDP_OK;
     }
-    size_t n = ndp_utf8_length((unsigned char)c);
-    literal(t, ndp_utf8_decode(p->p, n));
-    p->p += n;
+    literal(t, ndp_pattern_character(p));
     return NDP_OK;
 }
 
