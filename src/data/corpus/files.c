@@ -1,13 +1,12 @@
 #include "data/corpus/files.h"
 
 #include "base/arena.h"
-#include "data/corpus/unpack.h"
+#include "data/corpus/source.h"
 #include <errno.h>
 #include <fts.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 
 void ndp_file_list_release(ndp_file_list *l) {
     for (int64_t i = 0; i < l->n; i++)
@@ -29,14 +28,8 @@ static ndp_status add(ndp_file_list *l, const char *path) {
 }
 
 static bool is_read(const char *path) {
-    static const char *const endings[] = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".json", ".bin"};
-    size_t n = ndp_unpacked_name(path);
-    for (int i = 0; i < NDP_COUNT(endings); i++) {
-        size_t m = strlen(endings[i]);
-        if (n > m && !strncasecmp(path + n - m, endings[i], m))
-            return true;
-    }
-    return false;
+    ndp_source_kind unused;
+    return ndp_source_is_known(path, &unused);
 }
 
 /* ---- folders ---- */
@@ -50,27 +43,16 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
         if (hidden)
             fts_set(fts, e, FTS_SKIP);
         return NDP_OK;
-    case FTS_F:
-        if (hidden)
-            return NDP_OK;
-        if (is_read(e->fts_path))
-            return add(l, e->fts_path);
-        l->left_out++;
-        return NDP_OK;
-    case FTS_SLNONE: /* a dangling link */
-        if (!hidden && !is_read(e->fts_path))
-            l->left_out++;
-        return hidden || !is_read(e->fts_path)
-                   ? NDP_OK
-                   : NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a file that is not there", e->fts_path);
     case FTS_DNR:
     case FTS_ERR:
     case FTS_NS:
         return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", e->fts_path, strerror(e->fts_errno));
+    case FTS_F:
+    case FTS_SLNONE:  /* a dangling link, */
     case FTS_DEFAULT: /* a pipe, socket or device: opening it reports that */
-        if (!hidden && is_read(e->fts_path))
-            return add(l, e->fts_path);
-        l->left_out += !hidden;
+        if (hidden || is_read(e->fts_path))
+            return hidden ? NDP_OK : add(l, e->fts_path);
+        l->left_out++;
         return NDP_OK;
     default:
         return NDP_OK;
