@@ -1,3 +1,5 @@
+/* Tokenizing a share, on any thread: its documents are encoded one after the other into one list of ids, and where they
+ * end and where learning switches is recorded as places in it. Called by parts.c and sample.c. */
 #include "data/cache/share.h"
 
 #include "data/corpus/encode.h"
@@ -79,12 +81,17 @@ static ndp_status encode_chunk(ndp_share *s) {
 
 /* Messages name lines, but the lines before the chunk are counted only after a failure: it is then encoded again. */
 void ndp_share_encode(ndp_share *s) {
-    s->status = encode_chunk(s);
-    if (s->status != NDP_OK && s->chunk.begin > 0) {
+    ndp_status st = encode_chunk(s);
+    if (st != NDP_OK && s->chunk.begin > 0) {
         ndp_source_count_lines(&s->chunk);
-        s->status = encode_chunk(s);
+        st = encode_chunk(s);
     }
-    if (s->status != NDP_OK)
+    ndp_share_end(s, st);
+}
+
+void ndp_share_end(ndp_share *s, ndp_status st) {
+    s->status = st;
+    if (st != NDP_OK)
         s->message = ndp_format("%s", ndp_error_message());
 }
 
