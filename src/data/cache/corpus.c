@@ -90,18 +90,17 @@ ndp_status ndp_corpus_fail_empty(const ndp_corpus *c) {
 ndp_status ndp_hash_blocks(const void *data, size_t size, int threads, ndp_hash128 *out) {
     const size_t block = (size_t)16 << 20;
     int64_t n = (int64_t)((size + block - 1) / block);
-    XXH128_hash_t one = {0, 0}, *hashes = n > 1 ? malloc((size_t)n * sizeof *hashes) : &one;
+    ndp_hash128 one = {0, 0}, *hashes = n > 1 ? malloc((size_t)n * sizeof *hashes) : &one;
     if (!hashes)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu bytes", size);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (n > 1)
     for (int64_t i = 0; i < n; i++) {
         size_t at = (size_t)i * block;
-        hashes[i] = XXH3_128bits((const char *)data + at, size - at < block ? size - at : block);
+        hashes[i] = ndp_hash128_of((const char *)data + at, size - at < block ? size - at : block);
     }
-    XXH128_hash_t all = XXH3_128bits(hashes, (size_t)n * sizeof *hashes);
+    *out = ndp_hash128_of(hashes, (size_t)n * sizeof *hashes);
     if (n > 1)
         free(hashes);
-    *out = (ndp_hash128){all.low64, all.high64};
     return NDP_OK;
 }
 
