@@ -7,10 +7,9 @@
 
 /* One write per line, as ranks share stderr. */
 __attribute__((format(printf, 2, 0))) static void print_line(const char *prefix, const char *fmt, va_list args) {
-    char *text = NULL;
-    if (vasprintf(&text, fmt, args) < 0)
-        return;
-    fprintf(stderr, "%s%s\n", prefix, text);
+    char *text = ndp_vformat(fmt, args);
+    if (text)
+        fprintf(stderr, "%s%s\n", prefix, text);
     free(text);
 }
 

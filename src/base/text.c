@@ -3,7 +3,6 @@
 #include <ctype.h>
 #include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,13 +83,18 @@ char *ndp_str_detach(ndp_str *s) {
     return data;
 }
 
-char *ndp_format(const char *fmt, ...) {
+char *ndp_vformat(const char *fmt, va_list args) {
     ndp_str s = {0};
+    str_addv(&s, fmt, args);
+    return ndp_str_detach(&s);
+}
+
+char *ndp_format(const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    str_addv(&s, fmt, args);
+    char *text = ndp_vformat(fmt, args);
     va_end(args);
-    return ndp_str_detach(&s);
+    return text;
 }
 
 char *ndp_human_bytes(double bytes, char out[16]) {

@@ -3,6 +3,7 @@
 #define NDP_BASE_TEXT_H
 
 #include "base/status.h"
+#include <stdarg.h>
 
 /* Borrowed bytes, not terminated. */
 typedef struct ndp_span {
@@ -29,6 +30,7 @@ char *ndp_str_detach(ndp_str *s);
 
 /* printf into a new string, owned by the caller; NULL: out of memory. */
 char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *ndp_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 
 /* What a file is read as. Each kind has a limit (file.c): a larger file is rejected before it fills the memory. */
 typedef enum ndp_file_kind {

@@ -252,12 +252,11 @@ ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
 }
 
 ndp_status ndp_config_setf(ndp_config *c, const char *format, ...) {
-    char *assignment;
     va_list args;
     va_start(args, format);
-    int length = vasprintf(&assignment, format, args);
+    char *assignment = ndp_vformat(format, args);
     va_end(args);
-    if (length < 0)
+    if (!assignment)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     ndp_status st = ndp_config_set(c, assignment);
     free(assignment);

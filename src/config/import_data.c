@@ -285,11 +285,10 @@ static ndp_status finish_held_out(ndp_import *m) {
     if (m->read.val_set_size == 1)
         return ndp_import_fail(&m->notes, "val_set_size",
                                "'val_set_size' is 1, expected a fraction below 1 or a number of records");
-    const import_seen *seen = ndp_import_find(&m->notes, "val_set_size");
     char number[32];
     snprintf(number, sizeof number, "%.10g", m->read.val_set_size);
     if (m->read.val_set_size > 1)
-        return ndp_import_refuse(&m->notes, "val_set_size", number, seen ? seen->node : NULL,
+        return ndp_import_refuse(&m->notes, "val_set_size", number, ndp_import_node(&m->notes, "val_set_size"),
                                  "data.validation_fraction is a fraction: this number / the number of records",
                                  "data.validation_fraction");
     if (m->read.val_set_size > 0)

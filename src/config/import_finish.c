@@ -224,9 +224,9 @@ static ndp_status finish_steps(ndp_import *m) {
         ndp_import_mark(m, offsetof(ndp_config, train.steps));
         return NDP_OK;
     }
-    const import_seen *epochs = ndp_import_find(&m->notes, "num_epochs");
+    struct fy_node *epochs = ndp_import_node(&m->notes, "num_epochs");
     return ndp_import_note(
-        &m->notes, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
+        &m->notes, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs,
         "the number of updates in an epoch depends on the data; train.steps is rows an epoch, which `ndparallel train` "
         "prints at the start, x epochs / global batch",
         "train.steps");
@@ -370,14 +370,13 @@ static void finish_recompute(ndp_import *m) {
  * Ours is the paper's. Without decay they are the same. */
 static ndp_status finish_optimizer(ndp_import *m) {
     double *decay = &m->job.optimizer.weight_decay;
-    const import_seen *seen = ndp_import_find(&m->notes, "weight_decay");
     char value[32];
     if (m->job.optimizer.name != NDP_LION || *decay == 0 || ndp_import_is_set(&m->notes, "optimizer.name"))
         return NDP_OK;
     snprintf(value, sizeof value, "%g", *decay);
     *decay = 0;
     return ndp_import_refuse(
-        &m->notes, "weight_decay", value, seen ? seen->node : NULL,
+        &m->notes, "weight_decay", value, ndp_import_node(&m->notes, "weight_decay"),
         "the Trainer's Lion adds weight decay to the gradient, before the sign; here it shrinks the "
         "weights, as in the paper",
         "optimizer.weight_decay");

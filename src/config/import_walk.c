@@ -84,13 +84,6 @@ static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *
     return ndp_import_note(&m->notes, SEEN_UNKNOWN, name, node, why, NULL);
 }
 
-/* "adapter: lora", with the start of a scalar value. */
-static const char *with_value(const char *name, struct fy_node *value, char *out, size_t size) {
-    const char *text = ndp_yaml_text(value);
-    snprintf(out, size, text && *text ? "%s: %.60s" : "%s", name, text);
-    return out;
-}
-
 /* ---- values ---- */
 
 static bool is_off(struct fy_node *value) {
@@ -150,11 +143,8 @@ static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *
     if (!w)
         return fail_word(m, k, value, name);
     memcpy((char *)m + k->offset, &w->value, sizeof w->value);
-    if (w->refused) {
-        char shown[200];
-        return ndp_import_note(&m->notes, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, w->refused,
-                               k->ours);
-    }
+    if (w->refused)
+        return ndp_import_refuse(&m->notes, name, ndp_yaml_text(value), key, w->refused, k->ours);
     return ndp_import_note(&m->notes, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
 }
 
@@ -184,7 +174,6 @@ static void mark_target(ndp_import *m, const import_key *k) {
 
 static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                            const char *name) {
-    char shown[200];
     NDP_TRY(ndp_yaml_follow(m->notes.y, &value));
     if (ndp_import_is_null(value)) /* missing */
         return NDP_OK;
@@ -206,8 +195,7 @@ static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *k
     case IMPORT_REFUSED:
         if (is_off(value))
             return NDP_OK;
-        return ndp_import_note(&m->notes, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, k->why,
-                               k->ours);
+        return ndp_import_refuse(&m->notes, name, ndp_yaml_text(value), key, k->why, k->ours);
     }
     return NDP_FAIL(NDP_EBUG, "key %s has no kind", name);
 }

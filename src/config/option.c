@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 static void *field(const ndp_option *o, void *c) { return (char *)c + o->offset; }
 static const void *const_field(const ndp_option *o, const ndp_config *c) { return (const char *)c + o->offset; }
@@ -234,18 +233,16 @@ static void write_text(const char *text, ndp_str *out) {
         return;
     }
     ndp_str_add(out, "\"");
-    for (utf8proc_int32_t c; *text;) {
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
-        utf8proc_category_t kind = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
-        bool seen = kind != UTF8PROC_CATEGORY_CC && kind != UTF8PROC_CATEGORY_CF && kind != UTF8PROC_CATEGORY_CN &&
-                    kind != UTF8PROC_CATEGORY_ZL && kind != UTF8PROC_CATEGORY_ZP;
+    for (size_t n; *text; text += n) {
+        uint32_t c;
+        bool visible;
+        n = ndp_yaml_character(text, &c, &visible);
         if (c == '"' || c == '\\')
             ndp_str_addf(out, "\\%c", (char)c);
-        else if (seen)
-            ndp_str_add_bytes(out, text, (size_t)n);
+        else if (visible)
+            ndp_str_add_bytes(out, text, n);
         else
-            ndp_str_addf(out, "\\U%08x", (unsigned)c);
-        text += n > 0 ? n : 1;
+            ndp_str_addf(out, "\\U%08x", c);
     }
     ndp_str_add(out, "\"");
 }
