@@ -1,7 +1,6 @@
 #include "base/text.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

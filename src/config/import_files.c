@@ -1,7 +1,6 @@
 /* The files that a data set names, and why some cannot be read. */
 #include "config/import_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 

@@ -7,13 +7,6 @@
 
 #define REPLACEMENT "\xef\xbf\xbd"
 
-void ndp_decoders_release(ndp_decoders *d) {
-    for (int64_t i = 0; i < d->n; i++)
-        ndp_regex_destroy(d->items[i].pattern);
-    free(d->items);
-    *d = (ndp_decoders){0};
-}
-
 /* ---- pieces ---- */
 
 ndp_status ndp_pieces_add(ndp_pieces *p, const char *text, size_t n) {
@@ -130,7 +123,7 @@ static ndp_status byte_level(const ndp_pieces *from, ndp_str *bytes, ndp_pieces 
 
 /* ---- decoders of single tokens ---- */
 
-static ndp_span strip(const ndp_decoder *d, ndp_span token) {
+static ndp_span strip(const ndp_text_step *d, ndp_span token) {
     size_t n = strlen(d->content);
     for (int i = 0; i < d->start && token.n >= n && !memcmp(token.data, d->content, n); i++)
         token = (ndp_span){token.data + n, token.n - n};
@@ -139,7 +132,7 @@ static ndp_span strip(const ndp_decoder *d, ndp_span token) {
     return token;
 }
 
-static ndp_status each(const ndp_decoder *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
+static ndp_status each(const ndp_text_step *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
                        ndp_str *scratch, ndp_pieces *to) {
     for (int64_t i = 0; i < from->n; i++) {
         ndp_span token = piece(from, i);
@@ -156,7 +149,7 @@ static ndp_status each(const ndp_decoder *d, const ndp_pieces *from, size_t limi
     return NDP_OK;
 }
 
-static ndp_status run(const ndp_decoder *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
+static ndp_status run(const ndp_text_step *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
                       ndp_str *scratch, ndp_pieces *to) {
     switch (d->kind) {
     case NDP_DECODER_FUSE:
@@ -170,7 +163,7 @@ static ndp_status run(const ndp_decoder *d, const ndp_pieces *from, size_t limit
     }
 }
 
-ndp_status ndp_decode_pieces(const ndp_decoders *d, ndp_regex_scratch *regex, ndp_pieces *p) {
+ndp_status ndp_decode_pieces(const ndp_text_steps *d, ndp_regex_scratch *regex, ndp_pieces *p) {
     size_t limit = ndp_growth_limit(p->text.length);
     for (int64_t i = 0; i < d->n; i++) {
         ndp_pieces next = {0};

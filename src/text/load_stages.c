@@ -32,62 +32,50 @@ static ndp_status load_content(const ndp_loader *l, const ndp_stage *s, const ch
 
 /* ---- normalizers ---- */
 
-/* Takes ownership of the stage's members. */
-static ndp_status add_normalizer(const ndp_loader *l, ndp_normalizer s) {
-    ndp_normalizers *all = &l->t->normalizers;
-    ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
-    if (st == NDP_OK) {
-        all->items[all->n++] = s;
-    } else {
-        ndp_regex_destroy(s.pattern);
-        ndp_charsmap_destroy(s.charsmap);
-    }
-    return st;
-}
-
+/* Also of decoders: a kind without options, and a replacement. */
 static ndp_status load_plain(const ndp_loader *l, const ndp_stage *s) {
-    return add_normalizer(l, (ndp_normalizer){.kind = (ndp_normalizer_kind)s->kind});
+    (void)l;
+    return ndp_text_steps_add(s->out, (ndp_text_step){.kind = s->kind});
 }
 
 static ndp_status load_replace(const ndp_loader *l, const ndp_stage *s) {
-    ndp_normalizer n = {.kind = NDP_NORMALIZER_REPLACE};
-    NDP_TRY(load_content(l, s, "content", &n.content));
-    NDP_TRY(load_pattern(l, s, &n.pattern));
-    return add_normalizer(l, n);
+    ndp_text_step step = {.kind = s->kind};
+    NDP_TRY(load_content(l, s, "content", &step.content));
+    NDP_TRY(load_pattern(l, s, &step.pattern));
+    return ndp_text_steps_add(s->out, step);
 }
 
 static ndp_status load_prepend(const ndp_loader *l, const ndp_stage *s) {
-    ndp_normalizer n = {.kind = NDP_NORMALIZER_PREPEND};
+    ndp_text_step n = {.kind = NDP_NORMALIZER_PREPEND};
     NDP_TRY(load_content(l, s, "prepend", &n.content));
-    return add_normalizer(l, n);
+    return ndp_text_steps_add(s->out, n);
 }
 
 static ndp_status load_strip(const ndp_loader *l, const ndp_stage *s) {
-    ndp_normalizer n = {.kind = NDP_NORMALIZER_STRIP, .left = true, .right = true};
-    NDP_TRY(ndp_json_bool(s->o, l->what, "strip_left", &n.left));
-    NDP_TRY(ndp_json_bool(s->o, l->what, "strip_right", &n.right));
-    return add_normalizer(l, n);
+    bool left = true, right = true;
+    NDP_TRY(ndp_json_bool(s->o, l->what, "strip_left", &left));
+    NDP_TRY(ndp_json_bool(s->o, l->what, "strip_right", &right));
+    return ndp_text_steps_add(s->out, (ndp_text_step){.kind = NDP_NORMALIZER_STRIP, .start = left, .stop = right});
 }
 
 static ndp_status load_precompiled(const ndp_loader *l, const ndp_stage *s) {
     const char *base64 = "";
-    ndp_normalizer n = {.kind = NDP_NORMALIZER_PRECOMPILED};
+    ndp_text_step n = {.kind = NDP_NORMALIZER_PRECOMPILED};
     NDP_TRY(ndp_load_string(l, s->where, s->o, "precompiled_charsmap", &base64));
     NDP_TRY(ndp_charsmap_create(base64, l->what, &n.charsmap));
-    return add_normalizer(l, n);
+    return ndp_text_steps_add(s->out, n);
 }
 
-static ndp_status add_replace(const ndp_loader *l, const char *regex, const char *content) {
-    ndp_normalizer s = {.kind = NDP_NORMALIZER_REPLACE, .content = content};
-    NDP_TRY(ndp_regex_create((ndp_span){regex, strlen(regex)}, l->what, &s.pattern));
-    return add_normalizer(l, s);
+static ndp_status add_replace(const ndp_loader *l, const ndp_stage *s, const char *regex, const char *content) {
+    ndp_text_step step = {.kind = NDP_NORMALIZER_REPLACE, .content = content};
+    NDP_TRY(ndp_regex_create((ndp_span){regex, strlen(regex)}, l->what, &step.pattern));
+    return ndp_text_steps_add(s->out, step);
 }
 
 /* Removes control characters and turns space-like characters into spaces. */
 static ndp_status load_nmt(const ndp_loader *l, const ndp_stage *s) {
-    (void)s;
-    NDP_TRY(add_replace(l, "[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x{8f}\\x{9f}]", ""));
-    return add_replace(l, "[\\t\\n\\f\\r\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]",
+    NDP_TRY(add_replace(l, s, "[\\x01-\\x08\\x0b\\x0e-\\x1f\\x7f\\x{8f}\\x{9f}]", ""));
+    return add_replace(l, s, "[\\t\\n\\f\\r\\x{1680}\\x{200b}-\\x{200f}\\x{2028}\\x{2029}\\x{2581}\\x{feff}\\x{fffd}]",
                        " ");
 }
 
@@ -99,14 +87,14 @@ ndp_status ndp_load_normalizers(const ndp_loader *l, struct json_object *o) {
         {"NFKD", load_plain, .kind = NDP_NORMALIZER_NFKD},
         {"Lowercase", load_plain, .kind = NDP_NORMALIZER_LOWERCASE},
         {"StripAccents", load_plain, .kind = NDP_NORMALIZER_STRIP_ACCENTS},
-        {"Replace", load_replace, .options = {"pattern", "content"}},
+        {"Replace", load_replace, NDP_NORMALIZER_REPLACE, {"pattern", "content"}},
         {"Prepend", load_prepend, .options = {"prepend"}},
         {"Strip", load_strip, .options = {"strip_left", "strip_right"}},
         {"Precompiled", load_precompiled, .options = {"precompiled_charsmap"}},
         {"Nmt", .load = load_nmt},
     };
     static const ndp_stage_types known = {"normalizer", "normalizers", types, NDP_COUNT(types)};
-    return o ? ndp_load_stages(l, &known, o) : NDP_OK;
+    return o ? ndp_load_stages(l, &known, &l->t->normalizers, o) : NDP_OK;
 }
 
 /* ---- pre-tokenizers ---- */
@@ -295,7 +283,7 @@ ndp_status ndp_load_pretokenizers(const ndp_loader *l, struct json_object *o) {
     static const ndp_stage_types known = {"pre_tokenizer", "pretokenizers", types, NDP_COUNT(types)};
     ndp_pretokenizers *all = &l->t->pretokenizers;
     if (o)
-        NDP_TRY(ndp_load_stages(l, &known, o));
+        NDP_TRY(ndp_load_stages(l, &known, NULL, o));
     l->t->words.byte_level = all->n && all->items[all->n - 1].kind == NDP_PRETOKENIZER_BYTES;
     all->n -= l->t->words.byte_level;
     return NDP_OK;
@@ -303,31 +291,9 @@ ndp_status ndp_load_pretokenizers(const ndp_loader *l, struct json_object *o) {
 
 /* ---- decoders ---- */
 
-/* Takes ownership of the pattern. */
-static ndp_status add_decoder(const ndp_loader *l, ndp_decoder s) {
-    ndp_decoders *all = &l->t->decoders;
-    ndp_status st = ndp_array_reserve(&all->items, &all->capacity, all->n + 1, sizeof *all->items);
-    if (st == NDP_OK)
-        all->items[all->n++] = s;
-    else
-        ndp_regex_destroy(s.pattern);
-    return st;
-}
-
-static ndp_status load_plain_decoder(const ndp_loader *l, const ndp_stage *s) {
-    return add_decoder(l, (ndp_decoder){.kind = (ndp_decoder_kind)s->kind});
-}
-
-static ndp_status load_replace_decoder(const ndp_loader *l, const ndp_stage *s) {
-    ndp_decoder d = {.kind = NDP_DECODER_REPLACE};
-    NDP_TRY(load_content(l, s, "content", &d.content));
-    NDP_TRY(load_pattern(l, s, &d.pattern));
-    return add_decoder(l, d);
-}
-
 static ndp_status load_strip_decoder(const ndp_loader *l, const ndp_stage *s) {
     int64_t start = 0, stop = 0;
-    ndp_decoder d = {.kind = NDP_DECODER_STRIP};
+    ndp_text_step d = {.kind = NDP_DECODER_STRIP};
     NDP_TRY(load_content(l, s, "content", &d.content));
     NDP_TRY(ndp_json_int(s->o, l->what, "start", 0, INT32_MAX, &start));
     NDP_TRY(ndp_json_int(s->o, l->what, "stop", 0, INT32_MAX, &stop));
@@ -335,29 +301,29 @@ static ndp_status load_strip_decoder(const ndp_loader *l, const ndp_stage *s) {
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has no content", l->what, s->where);
     d.start = (int)start;
     d.stop = (int)stop;
-    return add_decoder(l, d);
+    return ndp_text_steps_add(s->out, d);
 }
 
 static ndp_status load_metaspace_decoder(const ndp_loader *l, const ndp_stage *s) {
     metaspace m;
-    ndp_decoder d = {.kind = NDP_DECODER_METASPACE};
+    ndp_text_step d = {.kind = NDP_DECODER_METASPACE};
     NDP_TRY(load_metaspace(l, s, &m));
     d.start = m.scheme != NEVER;
     NDP_TRY(ndp_regex_create_literal((ndp_span){m.replacement, strlen(m.replacement)}, l->what, &d.pattern));
-    return add_decoder(l, d);
+    return ndp_text_steps_add(s->out, d);
 }
 
 /* The options of ByteLevel are the pre-tokenizer's and have no effect here. */
 ndp_status ndp_load_decoders(const ndp_loader *l, struct json_object *o) {
     static const ndp_stage_type types[] = {
-        {"Replace", load_replace_decoder, .options = {"pattern", "content"}},
+        {"Replace", load_replace, NDP_DECODER_REPLACE, {"pattern", "content"}},
         {"Strip", load_strip_decoder, .options = {"content", "start", "stop"}},
         {"Metaspace", load_metaspace_decoder, .options = METASPACE_OPTIONS},
-        {"ByteLevel", load_plain_decoder, NDP_DECODER_BYTE_LEVEL, {"add_prefix_space", "trim_offsets", "use_regex"}},
-        {"ByteFallback", load_plain_decoder, .kind = NDP_DECODER_BYTE_FALLBACK},
-        {"Fuse", load_plain_decoder, .kind = NDP_DECODER_FUSE},
+        {"ByteLevel", load_plain, NDP_DECODER_BYTE_LEVEL, {"add_prefix_space", "trim_offsets", "use_regex"}},
+        {"ByteFallback", load_plain, .kind = NDP_DECODER_BYTE_FALLBACK},
+        {"Fuse", load_plain, .kind = NDP_DECODER_FUSE},
     };
     static const ndp_stage_types known = {"decoder", "decoders", types, NDP_COUNT(types)};
     l->t->join_by_space = !o;
-    return o ? ndp_load_stages(l, &known, o) : NDP_OK;
+    return o ? ndp_load_stages(l, &known, &l->t->decoders, o) : NDP_OK;
 }

@@ -48,30 +48,31 @@ ndp_status ndp_load_fail_type(const ndp_loader *l, const char *where, const char
     return NDP_FAIL(NDP_ENOTSUP, "%s: a %s of type %s is not built yet", l->what, where, type);
 }
 
-static ndp_status load_stage(const ndp_loader *l, const char *where, const ndp_stage_type *type,
+static ndp_status load_stage(const ndp_loader *l, const char *where, const ndp_stage_type *type, ndp_text_steps *out,
                              struct json_object *o) {
     char named[96];
     const char *keys[1 + NDP_COUNT(type->options)] = {"type"};
     snprintf(named, sizeof named, "the %s %s", where, type->name);
     memcpy(keys + 1, type->options, sizeof type->options);
     NDP_TRY(ndp_load_keys(l, named, o, keys));
-    return type->load(l, &(ndp_stage){named, o, type->kind});
+    return type->load(l, &(ndp_stage){named, o, type->kind, out});
 }
 
-ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, struct json_object *o) {
+ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, ndp_text_steps *out,
+                           struct json_object *o) {
     const char *type = "";
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: a %s is not an object", l->what, known->where);
     NDP_TRY(ndp_load_string(l, known->where, o, "type", &type));
     for (int i = 0; i < known->n; i++)
         if (!strcmp(type, known->types[i].name))
-            return load_stage(l, known->where, &known->types[i], o);
+            return load_stage(l, known->where, &known->types[i], out, o);
     if (strcmp(type, "Sequence"))
         return ndp_load_fail_type(l, known->where, type);
     struct json_object *items = NULL;
     NDP_TRY(NDP_LOAD_KEYS(l, known->where, o, "type", known->list));
     NDP_TRY(ndp_load_need(l, known->where, o, known->list, json_type_array, &items));
     for (size_t i = 0; i < json_object_array_length(items); i++)
-        NDP_TRY(ndp_load_stages(l, known, json_object_array_get_idx(items, i)));
+        NDP_TRY(ndp_load_stages(l, known, out, json_object_array_get_idx(items, i)));
     return NDP_OK;
 }

@@ -41,7 +41,8 @@ NDP_API ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const cha
 typedef struct ndp_stage {
     const char *where; /* for messages: "the normalizer Replace" */
     struct json_object *o;
-    int kind; /* of its type */
+    int kind;            /* of its type */
+    ndp_text_steps *out; /* the list to which its steps are added */
 } ndp_stage;
 /* A type of stages. `load` reads one, which has no other options than these, and appends its parts to the tokenizer. */
 typedef struct ndp_stage_type {
@@ -57,6 +58,7 @@ typedef struct ndp_stage_types {
     const ndp_stage_type *types;
     int n;
 } ndp_stage_types;
-NDP_API ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, struct json_object *o);
+NDP_API ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, ndp_text_steps *out,
+                                   struct json_object *o);
 
 #endif

@@ -141,11 +141,11 @@ void ndp_tokenizer_destroy(ndp_tokenizer *t) {
         return;
     ndp_arena_release(&t->arena);
     ndp_added_release(&t->raw);
-    ndp_normalizers_release(&t->normalizers);
+    ndp_text_steps_release(&t->normalizers);
     ndp_added_release(&t->normalized);
     ndp_pretokenizers_release(&t->pretokenizers);
     ndp_words_release(&t->words);
-    ndp_decoders_release(&t->decoders);
+    ndp_text_steps_release(&t->decoders);
     ndp_workbenches_destroy(t->benches);
     free(t->special);
     ndp_ids_release(&t->prefix);

@@ -1,6 +1,5 @@
 /* Loads a whole tokenizer.json, and the files next to it. */
 #include "text/loader.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the post-processor ---- */
@@ -71,7 +70,7 @@ static ndp_status load_post_processor(const ndp_loader *l, struct json_object *p
         {"ByteLevel", load_post_byte_level, .options = {"add_prefix_space", "trim_offsets", "use_regex"}},
     };
     static const ndp_stage_types known = {"post_processor", "processors", types, NDP_COUNT(types)};
-    return post ? ndp_load_stages(l, &known, post) : NDP_OK;
+    return post ? ndp_load_stages(l, &known, NULL, post) : NDP_OK;
 }
 
 /* ---- the whole ---- */

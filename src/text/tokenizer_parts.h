@@ -15,11 +15,11 @@ struct ndp_tokenizer {
     bool bytes; /* the built-in one; of the members below it uses only the ids */
     ndp_arena arena;
     ndp_added raw;                   /* added tokens, found in the raw text; */
-    ndp_normalizers normalizers;     /* the stretches between them are normalized; */
+    ndp_text_steps normalizers;      /* the stretches between them are normalized; */
     ndp_added normalized;            /* added tokens, found in the normalized text; */
     ndp_pretokenizers pretokenizers; /* the rest is split into words, */
     ndp_words words;                 /* and words into tokens; the vocabulary includes the added tokens */
-    ndp_decoders decoders;
+    ndp_text_steps decoders;
     bool join_by_space;     /* without decoders the reference joins tokens by spaces */
     bool *special;          /* [vocab.n] */
     ndp_ids prefix, suffix; /* ids that the post-processor adds */

@@ -2,7 +2,6 @@
  * shares, and the results are written in order, so the part does not depend on the number of threads. */
 #include "data/cache/parts.h"
 
-#include "base/arena.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
 #include <errno.h>
