@@ -1,3 +1,4 @@
+/* Growing strings, suggestions by edit distance, and checking UTF-8. A string always has room for its terminator. */
 #include "base/text.h"
 
 #include <ctype.h>

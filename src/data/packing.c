@@ -1,3 +1,5 @@
+/* Rows of a data set, filled from the table of pieces (row_table.c). A row is checked when it is filled, since the
+ * cache is mapped and its file may change; filling allocates nothing. Called by train/. */
 #include "data/packing.h"
 
 #include <stdlib.h>

@@ -1,3 +1,5 @@
+/* Tokens to text, decoder by decoder: each reads all pieces and writes new ones, so a decoder may join or split
+ * them. Called by tokenizer.c. */
 #include "text/decode.h"
 
 #include "base/arena.h"

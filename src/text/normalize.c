@@ -1,3 +1,6 @@
+/* Normalizers in sequence, between two scratch strings: each reads the result of the one before. Unicode's forms are
+ * computed only for stretches that may change, and characters newer than the reference's tables stay as they are.
+ * Called by tokenizer.c and load_added.c. */
 #include "text/normalize.h"
 
 #include "base/arena.h"

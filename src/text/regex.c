@@ -1,3 +1,5 @@
+/* Compiling patterns and walking their matches. A search looks at a short stretch at a time, so that its cost is
+ * bounded between two looks at the clock. Called by normalize.c, pretokenize.c and decode.c. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex.h"
 

@@ -1,3 +1,5 @@
+/* Reading a token cache: nothing in it is used before its header is checked against the file's size, and its tables
+ * are sorted and within range, since rows are cut by these numbers. Called by cache.c and packing.c. */
 #include "data/cache/cache_file.h"
 
 #include <stdlib.h>

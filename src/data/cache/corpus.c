@@ -1,3 +1,6 @@
+/* The files of a data set and the key of their cache. The key depends on the files' bytes, kinds and order and on
+ * what determines the ids, not on where the files lie; large files are hashed in blocks by several threads. Called
+ * by cache.c, cache_build.c and sample.c. */
 #include "data/cache/corpus.h"
 
 #include "data/cache/cache_file.h"

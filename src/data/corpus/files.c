@@ -1,3 +1,5 @@
+/* Which files a folder or a pattern stands for, in the order of the bytes of their names, so that every machine
+ * reads them in the same order. Called by cache/corpus.c. */
 #include "data/corpus/files.h"
 
 #include "base/arena.h"

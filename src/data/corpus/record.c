@@ -1,3 +1,5 @@
+/* Records to documents: the kind of a record is found by its fields, conversations are rendered (chat.c), and the
+ * document is passed to the visitor before what it borrows is released. Called by source.c. */
 #include "data/corpus/record.h"
 
 #include <stdio.h>
