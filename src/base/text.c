@@ -97,6 +97,25 @@ char *ndp_format(const char *fmt, ...) {
     return text;
 }
 
+ndp_status ndp_strings_add(ndp_strings *list, const char *text) {
+    char **items = realloc(list->items, ((size_t)list->n + 1) * sizeof *items), *copy = strdup(text);
+    if (items)
+        list->items = items;
+    if (!items || !copy) {
+        free(copy);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d texts", list->n + 1);
+    }
+    items[list->n++] = copy;
+    return NDP_OK;
+}
+
+void ndp_strings_release(ndp_strings *list) {
+    for (int i = 0; i < list->n; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (ndp_strings){0};
+}
+
 char *ndp_human_bytes(double bytes, char out[16]) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;

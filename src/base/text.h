@@ -28,6 +28,15 @@ void ndp_str_release(ndp_str *s);
 /* Transfers the text to the caller; NULL: out of memory. The string is empty afterwards. */
 char *ndp_str_detach(ndp_str *s);
 
+/* A list of strings that it owns; `{0}` is an empty one. */
+typedef struct ndp_strings {
+    char **items;
+    int n;
+} ndp_strings;
+/* Appends a copy. NDP_ENOMEM. */
+NDP_API ndp_status ndp_strings_add(ndp_strings *list, const char *text);
+void ndp_strings_release(ndp_strings *list);
+
 /* printf into a new string, owned by the caller; NULL: out of memory. */
 char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
 char *ndp_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));

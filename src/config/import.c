@@ -2,7 +2,6 @@
 #include "config/import.h"
 
 #include "config/import_table.h"
-#include "config/import_walk.h"
 #include <stdlib.h>
 #include <string.h>
 

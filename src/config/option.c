@@ -151,24 +151,6 @@ static ndp_status read_text(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     return ndp_option_copy_text(text, out);
 }
 
-void ndp_strings_release(ndp_strings *list) {
-    for (int i = 0; i < list->n; i++)
-        free(list->items[i]);
-    free(list->items);
-    *list = (ndp_strings){0};
-}
-
-ndp_status ndp_strings_add(ndp_strings *list, const char *text) {
-    char **items = realloc(list->items, ((size_t)list->n + 1) * sizeof *items);
-    if (!items)
-        return fail_memory();
-    list->items = items;
-    items[list->n] = NULL;
-    NDP_TRY(ndp_option_copy_text(text, &items[list->n]));
-    list->n++;
-    return NDP_OK;
-}
-
 static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings *list) {
     NDP_TRY(ndp_yaml_follow(y, &item));
     const char *text = ndp_yaml_text(item);

@@ -48,9 +48,6 @@ NDP_API ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted
 void ndp_option_release(const ndp_option *o, ndp_config *c);
 /* Replaces *out by a copy of `text`, or by NULL. NDP_ENOMEM. */
 NDP_API ndp_status ndp_option_copy_text(const char *text, char **out);
-/* Appends a copy. NDP_ENOMEM. */
-NDP_API ndp_status ndp_strings_add(ndp_strings *list, const char *text);
-void ndp_strings_release(ndp_strings *list);
 /* What `to` has there belongs to another configuration: it is overwritten, even if the copy fails. */
 NDP_API ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to);
 

@@ -178,7 +178,7 @@ static ndp_status add_share(source_head *h) {
 static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
     int64_t f = source ? c->source_ends[source - 1] : 0;
     for (; f < c->source_ends[source]; f++) {
-        const char *path = c->files.paths[f];
+        const char *path = c->files.paths.items[f];
         const ndp_mapped *file = &c->mapped[f];
         bool done;
         if (h->records >= NDP_SAMPLE_RECORDS || h->bytes >= NDP_SAMPLE_BYTES) {
@@ -266,7 +266,7 @@ static void release(source_head *heads, int n) {
 static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_token_cache *out) {
     source_head *heads = calloc((size_t)c->n_sources, sizeof *heads);
     ndp_status st = heads ? read_sources(o, c, heads) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read the data");
-    st = ndp_corpus_check_read(c, 0, c->files.n, st);
+    st = ndp_corpus_check_read(c, 0, c->files.paths.n, st);
     if (st == NDP_OK)
         st = make_cache(heads, c->n_sources, out);
     release(heads, c->n_sources);

@@ -335,7 +335,7 @@ ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, c
     ndp_status st = corpus ? plan(&b, key) : NDP_OK;
     if (st == NDP_OK)
         st = crew->rank == 0 ? lead(&b, path) : follow(&b);
-    if (st == NDP_EIO && (!corpus || ndp_corpus_check_read(corpus, 0, corpus->files.n, NDP_OK) == NDP_OK))
+    if (st == NDP_EIO && (!corpus || ndp_corpus_check_read(corpus, 0, corpus->files.paths.n, NDP_OK) == NDP_OK))
         st = ndp_cache_fail_writing(path, ndp_error_message());
     ndp_parts_release(&b.parts);
     free(b.is_known);

@@ -110,7 +110,7 @@ static ndp_status put_packed(tokenizing *b, const char *path, const ndp_mapped *
 
 static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
     for (int64_t f = from.file; f < to.file || (f == to.file && to.at > 0); f++) {
-        const char *path = c->files.paths[f];
+        const char *path = c->files.paths.items[f];
         const ndp_mapped *file = &c->mapped[f];
         size_t begin = f == from.file ? from.at : 0, end = f == to.file ? to.at : file->size;
         NDP_TRY(ndp_is_packed(path) ? put_packed(b, path, file)
