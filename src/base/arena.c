@@ -1,3 +1,5 @@
+/* Chunks of at least 64 KiB, newest first; objects are carved from the first one and never move, so pointers to them
+ * stay valid until the release. */
 #include "base/arena.h"
 
 #include <stdarg.h>

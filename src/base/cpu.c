@@ -1,3 +1,5 @@
+/* What the processor has, by CPUID, and what this process may use of it, by the scheduler and NDP_ISA. Answers that
+ * cost a system call or a trap in a virtual machine are computed once. */
 #include "base/cpu.h"
 
 #include <cpuid.h>

@@ -1,3 +1,6 @@
+/* Files from outside are checked before they are read: regular, within the limit of their kind, and whole. Files
+ * that we write appear by a rename after an fsync, so a reader sees the old contents or the new ones. Each write,
+ * sync and rename is a fault point (fault.h). */
 #include "base/text.h"
 
 #include "base/fault.h"

@@ -1,7 +1,9 @@
+/* Where json-c's strict mode is not strict (control characters, quotes, equal keys, zeros in keys) or wrong (some pairs
+ * of surrogates), the text is checked or rewritten before json-c parses it, and the members are counted after. */
 #include "base/json.h"
 
 #include "base/text.h"
-#include <ctype.h>
+#include "base/utf8.h"
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,7 +11,7 @@
 
 enum { DEPTH = 128 };
 
-static ndp_status fail_at(const char *text, size_t at, const char *what, const char *why) {
+ndp_status ndp_json_fail_at(const char *text, size_t at, const char *what, const char *why) {
     int line = 1;
     size_t start = 0;
     for (size_t i = 0; i < at; i++)
@@ -22,15 +24,7 @@ static ndp_status fail_at(const char *text, size_t at, const char *what, const c
 
 /* The code unit of "\\uD83D", or -1. */
 static int32_t escaped_unit(const char *text, size_t n) {
-    int32_t unit = 0;
-    if (n < 6 || text[0] != '\\' || text[1] != 'u')
-        return -1;
-    for (int i = 2; i < 6; i++) {
-        if (!isxdigit((unsigned char)text[i]))
-            return -1;
-        unit = unit << 4 | (isdigit((unsigned char)text[i]) ? text[i] - '0' : (text[i] | 0x20) - 'a' + 10);
-    }
-    return unit;
+    return n >= 6 && text[0] == '\\' && text[1] == 'u' ? ndp_hex_number(text + 2, 4) : -1;
 }
 
 enum { PAIR = 12 }; /* bytes of an escaped pair of surrogates */
@@ -51,10 +45,9 @@ static void write_pairs_out(const char *text, size_t size, ndp_str *out) {
     for (size_t i = 0; i < size; i++) {
         uint32_t c = text[i] == '\\' ? misread_pair(text + i, size - i) : 0;
         if (c) {
-            const char bytes[4] = {(char)(0xf0 | c >> 18), (char)(0x80 | (c >> 12 & 0x3f)),
-                                   (char)(0x80 | (c >> 6 & 0x3f)), (char)(0x80 | (c & 0x3f))};
+            char bytes[4];
             ndp_str_add_bytes(out, text + done, i - done);
-            ndp_str_add_bytes(out, bytes, sizeof bytes);
+            ndp_str_add_bytes(out, bytes, ndp_utf8_encode(c, bytes));
             done = i + PAIR;
         }
         i += c ? PAIR - 1 : text[i] == '\\';
@@ -73,7 +66,7 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
     for (size_t i = 0; i < size; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c < 0x20 && (quoted || (c != '\t' && c != '\n' && c != '\r')))
-            return fail_at(text, i, what, "a control character in JSON text");
+            return ndp_json_fail_at(text, i, what, "a control character in JSON text");
         if (c == '"') {
             quoted = !quoted;
             zero = quoted ? SIZE_MAX : zero;
@@ -83,10 +76,10 @@ static ndp_status scan(const char *text, size_t size, const char *what, int64_t 
             i++;
         }
         if (!quoted && c == '\'')
-            return fail_at(text, i, what, "strings of JSON are in double quotes");
+            return ndp_json_fail_at(text, i, what, "strings of JSON are in double quotes");
         if (!quoted && c == ':') {
             if (zero != SIZE_MAX)
-                return fail_at(text, zero, what, "a key with a zero character");
+                return ndp_json_fail_at(text, zero, what, "a key with a zero character");
             ++*colons;
         }
     }
@@ -117,11 +110,11 @@ static ndp_status parse_value(struct json_tokener *tok, const char *text, size_t
     }
     enum json_tokener_error error = json_tokener_get_error(tok);
     if (error == json_tokener_continue || error == json_tokener_error_parse_eof)
-        return fail_at(text, size, what, "the JSON text ends before its value does");
+        return ndp_json_fail_at(text, size, what, "the JSON text ends before its value does");
     if (error == json_tokener_error_depth)
-        return fail_at(text, end, what, "nested deeper than 128 levels");
+        return ndp_json_fail_at(text, end, what, "nested deeper than 128 levels");
     if (error != json_tokener_success)
-        return fail_at(text, end, what, json_tokener_error_desc(error));
+        return ndp_json_fail_at(text, end, what, json_tokener_error_desc(error));
     if (count_members(o) != colons) { /* json-c silently keeps the last of two equal keys */
         json_object_put(o);
         return NDP_FAIL(NDP_EFORMAT, "%s: an object holds the same key twice", what);
@@ -146,7 +139,7 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
         return NDP_FAIL(NDP_EFORMAT, "%s: %zu bytes of JSON; the most that can be read is 2 GiB", what, size);
     size_t valid = ndp_utf8_valid_prefix(text, size);
     if (valid < size)
-        return fail_at(text, valid, what, "not valid UTF-8");
+        return ndp_json_fail_at(text, valid, what, "not valid UTF-8");
     int64_t colons;
     bool misread;
     NDP_TRY(scan(text, size, what, &colons, &misread));
@@ -175,15 +168,9 @@ static ndp_status fail_type(const char *what, const char *key, struct json_objec
                     text && strlen(text) > 60 ? "..." : "", expected);
 }
 
-/* The member; NULL if it is missing or null. */
-static struct json_object *member(struct json_object *o, const char *key) {
-    struct json_object *value = NULL;
-    return json_object_object_get_ex(o, key, &value) ? value : NULL;
-}
-
 ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,
                         int64_t *out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     if (!json_object_is_type(value, json_type_int))
@@ -200,7 +187,7 @@ ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key
 }
 
 ndp_status ndp_json_double(struct json_object *o, const char *what, const char *key, double *out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     if (!json_object_is_type(value, json_type_int) && !json_object_is_type(value, json_type_double))
@@ -210,7 +197,7 @@ ndp_status ndp_json_double(struct json_object *o, const char *what, const char *
 }
 
 ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *key, bool *out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     if (!json_object_is_type(value, json_type_boolean))
@@ -220,7 +207,7 @@ ndp_status ndp_json_bool(struct json_object *o, const char *what, const char *ke
 }
 
 ndp_status ndp_json_string(struct json_object *o, const char *what, const char *key, const char **out) {
-    struct json_object *value = member(o, key);
+    struct json_object *value = json_object_object_get(o, key);
     if (!value)
         return NDP_OK;
     const char *text = ndp_json_text(value);

@@ -11,6 +11,9 @@ ndp_status ndp_json_parse(const char *text, size_t size, const char *what, struc
 /* A file of NDP_FILE_CONFIG. */
 ndp_status ndp_json_read(const char *path, struct json_object **out);
 
+/* NDP_EFORMAT: "what:line:column: why", for the byte at `at`. */
+ndp_status ndp_json_fail_at(const char *text, size_t at, const char *what, const char *why);
+
 /* Typed members of an object. A missing or null member leaves *out unchanged. A wrong type or a value out of range is
  * NDP_EFORMAT, which names `what`, the key, the value and what was expected. */
 ndp_status ndp_json_int(struct json_object *o, const char *what, const char *key, int64_t low, int64_t high,

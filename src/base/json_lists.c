@@ -1,6 +1,8 @@
+/* A cursor over a JSON text, and finding parts of the text by brackets and quotes alone, so that long lists are neither
+ * parsed twice nor held as objects. What is skipped without being read is checked when a cursor reads it. */
 #include "base/json_lists.h"
 
-#include <ctype.h>
+#include "base/utf8.h"
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>
@@ -8,14 +10,9 @@
 #include <string.h>
 
 static ndp_status fail_here(const ndp_json_cursor *c, const char *wanted) {
-    int line = 1;
-    size_t start = 0;
-    for (size_t i = 0; i < c->at; i++)
-        if (c->text[i] == '\n') {
-            line++;
-            start = i + 1;
-        }
-    return NDP_FAIL(NDP_EFORMAT, "%s:%d:%zu: expected %s", c->what, line, c->at - start + 1, wanted);
+    char why[80];
+    snprintf(why, sizeof why, "expected %s", wanted);
+    return ndp_json_fail_at(c->text, c->at, c->what, why);
 }
 
 void ndp_json_cursor_release(ndp_json_cursor *c) { ndp_str_release(&c->string); }
@@ -55,14 +52,9 @@ ndp_status ndp_json_end(ndp_json_cursor *c) {
 
 /* Four hexadecimal digits, or -1. */
 static int32_t code_unit(ndp_json_cursor *c) {
-    int32_t value = 0;
-    for (int i = 0; i < 4; i++, c->at++) {
-        char digit = c->at < c->end ? c->text[c->at] : ' ';
-        if (!isxdigit((unsigned char)digit))
-            return -1;
-        value = value << 4 | (isdigit((unsigned char)digit) ? digit - '0' : (digit | 0x20) - 'a' + 10);
-    }
-    return value;
+    int32_t unit = c->end - c->at >= 4 ? ndp_hex_number(c->text + c->at, 4) : -1;
+    c->at += unit >= 0 ? 4 : 0;
+    return unit;
 }
 
 /* Reads what follows "\u": one code unit, or a surrogate pair. */
@@ -77,11 +69,7 @@ static ndp_status unicode_escape(ndp_json_cursor *c) {
         return fail_here(c, "\\u with the number of a character");
     uint32_t x = high ? 0x10000u + ((uint32_t)(unit - 0xd800) << 10) + (uint32_t)(low - 0xdc00) : (uint32_t)unit;
     char bytes[4];
-    size_t n = x < 0x80 ? 1 : x < 0x800 ? 2 : x < 0x10000 ? 3 : 4;
-    for (size_t i = n; i-- > 1; x >>= 6)
-        bytes[i] = (char)(0x80 | (x & 0x3f));
-    bytes[0] = (char)(n == 1 ? x : (0xf00u >> n & 0xf0) | x);
-    ndp_str_add_bytes(&c->string, bytes, n);
+    ndp_str_add_bytes(&c->string, bytes, ndp_utf8_encode(x, bytes));
     return NDP_OK;
 }
 
@@ -278,12 +266,6 @@ static size_t skip_value(const char *text, size_t size, size_t at) {
     return at;
 }
 
-static size_t skip_blank(const char *text, size_t size, size_t at) {
-    while (at < size && is_blank(text[at]))
-        at++;
-    return at;
-}
-
 ndp_status ndp_json_next_value(ndp_json_cursor *c, const char **value, size_t *length) {
     skip_blanks(c);
     size_t begin = c->at;
@@ -298,30 +280,30 @@ ndp_status ndp_json_next_value(ndp_json_cursor *c, const char **value, size_t *l
 
 /* Records where the parts are that belong to the object at `at`; stops if there is no object. */
 static void find_members(const char *text, size_t size, size_t at, ndp_json_part *parts, int n) {
-    at = skip_blank(text, size, at);
-    if (at == size || text[at] != '{')
+    ndp_json_cursor c = {.text = text, .at = at, .end = size};
+    if (!ndp_json_accept(&c, '{'))
         return;
     do {
-        size_t name = skip_blank(text, size, at + 1);
+        skip_blanks(&c);
+        size_t name = c.at;
         if (name == size || text[name] != '"')
             return;
-        size_t end = skip_string(text, size, name);
-        at = skip_blank(text, size, end);
-        if (at == size || text[at] != ':')
+        size_t end = c.at = skip_string(text, size, name);
+        if (!ndp_json_accept(&c, ':'))
             return;
-        size_t value = skip_blank(text, size, at + 1);
+        skip_blanks(&c);
+        size_t value = c.at;
         if (value == size)
             return;
-        at = skip_value(text, size, value);
+        c.at = skip_value(text, size, value);
         bool list = text[value] == '{' || text[value] == '[';
         for (int i = 0; i < n && list; i++)
             if (!parts[i].end && end - name - 2 == strlen(parts[i].key) &&
                 !memcmp(text + name + 1, parts[i].key, end - name - 2)) {
                 parts[i].begin = value;
-                parts[i].end = at;
+                parts[i].end = c.at;
             }
-        at = skip_blank(text, size, at);
-    } while (at < size && text[at] == ',');
+    } while (ndp_json_accept(&c, ','));
 }
 
 static void find_parts(const char *text, size_t size, const char *object, ndp_json_part *parts, int n) {

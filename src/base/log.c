@@ -7,10 +7,9 @@
 
 /* One write per line, as ranks share stderr. */
 __attribute__((format(printf, 2, 0))) static void print_line(const char *prefix, const char *fmt, va_list args) {
-    char *text = NULL;
-    if (vasprintf(&text, fmt, args) < 0)
-        return;
-    fprintf(stderr, "%s%s\n", prefix, text);
+    char *text = ndp_vformat(fmt, args);
+    if (text)
+        fprintf(stderr, "%s%s\n", prefix, text);
     free(text);
 }
 
@@ -20,15 +19,6 @@ void ndp_info(const ndp_log *log, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
     print_line("", fmt, args);
-    va_end(args);
-}
-
-void ndp_debug(const ndp_log *log, const char *fmt, ...) {
-    if (log->level < NDP_LOG_DEBUG || log->rank != 0)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    print_line("debug: ", fmt, args);
     va_end(args);
 }
 

@@ -4,15 +4,14 @@
 
 #include "base/status.h"
 
-typedef enum ndp_log_level { NDP_LOG_QUIET, NDP_LOG_WARN, NDP_LOG_INFO, NDP_LOG_DEBUG } ndp_log_level;
+typedef enum ndp_log_level { NDP_LOG_QUIET, NDP_LOG_WARN, NDP_LOG_INFO } ndp_log_level;
 
 typedef struct ndp_log {
     ndp_log_level level;
-    int rank; /* only rank 0 prints INFO and DEBUG; any rank prints warnings, with its number */
+    int rank; /* only rank 0 prints INFO; any rank prints warnings, with its number */
 } ndp_log;
 
 void ndp_info(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ndp_warn(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
-void ndp_debug(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
 #endif

@@ -1,3 +1,5 @@
+/* Philox by counter, so a value needs no state: index and stream are the counter, the seed is the key. Normals use only
+ * operations that IEEE 754 rounds the same everywhere. */
 #include "base/rng.h"
 
 #include <Random123/philox.h>

@@ -11,10 +11,12 @@ static _Thread_local struct {
 } error;
 
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...) {
+    char message[sizeof error.message]; /* the earlier message may be an argument */
     va_list args;
     va_start(args, fmt);
-    vsnprintf(error.message, sizeof error.message, fmt, args);
+    vsnprintf(message, sizeof message, fmt, args);
     va_end(args);
+    memcpy(error.message, message, strlen(message) + 1);
     error.trail[0] = '\0';
     ndp_trail_add(file, line);
     return code;

@@ -11,7 +11,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Records a formatted message, replacing this thread's earlier one, and returns `code` (never NDP_OK). */
+/* Records a formatted message, replacing this thread's earlier one, and returns `code` (never NDP_OK). To add a place
+ * or a remedy to the earlier message, pass ndp_error_message() as an argument. */
 ndp_status ndp_fail_at(const char *file, int line, ndp_status code, const char *fmt, ...)
     __attribute__((format(printf, 4, 5)));
 

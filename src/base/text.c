@@ -1,9 +1,8 @@
+/* Growing strings, suggestions by edit distance, and checking UTF-8. A string always has room for its terminator. */
 #include "base/text.h"
 
 #include <ctype.h>
-#include <limits.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -84,13 +83,37 @@ char *ndp_str_detach(ndp_str *s) {
     return data;
 }
 
-char *ndp_format(const char *fmt, ...) {
+char *ndp_vformat(const char *fmt, va_list args) {
     ndp_str s = {0};
+    str_addv(&s, fmt, args);
+    return ndp_str_detach(&s);
+}
+
+char *ndp_format(const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    str_addv(&s, fmt, args);
+    char *text = ndp_vformat(fmt, args);
     va_end(args);
-    return ndp_str_detach(&s);
+    return text;
+}
+
+ndp_status ndp_strings_add(ndp_strings *list, const char *text) {
+    char **items = realloc(list->items, ((size_t)list->n + 1) * sizeof *items), *copy = strdup(text);
+    if (items)
+        list->items = items;
+    if (!items || !copy) {
+        free(copy);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d texts", list->n + 1);
+    }
+    items[list->n++] = copy;
+    return NDP_OK;
+}
+
+void ndp_strings_release(ndp_strings *list) {
+    for (int i = 0; i < list->n; i++)
+        free(list->items[i]);
+    free(list->items);
+    *list = (ndp_strings){0};
 }
 
 char *ndp_human_bytes(double bytes, char out[16]) {
@@ -144,6 +167,17 @@ const char *ndp_nearest(const char *word, const char *const *candidates, int n) 
         }
     }
     return nearest;
+}
+
+int32_t ndp_hex_number(const char *digits, int n) {
+    int32_t value = 0;
+    for (int i = 0; i < n; i++) {
+        char c = digits[i];
+        if (!isxdigit((unsigned char)c))
+            return -1;
+        value = value << 4 | (isdigit((unsigned char)c) ? c - '0' : (c | 0x20) - 'a' + 10);
+    }
+    return value;
 }
 
 /* Length of the common characters of two and three bytes; 0 for others, which need a closer look. */

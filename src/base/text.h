@@ -3,6 +3,7 @@
 #define NDP_BASE_TEXT_H
 
 #include "base/status.h"
+#include <stdarg.h>
 
 /* Borrowed bytes, not terminated. */
 typedef struct ndp_span {
@@ -27,8 +28,18 @@ void ndp_str_release(ndp_str *s);
 /* Transfers the text to the caller; NULL: out of memory. The string is empty afterwards. */
 char *ndp_str_detach(ndp_str *s);
 
+/* A list of strings that it owns; `{0}` is an empty one. */
+typedef struct ndp_strings {
+    char **items;
+    int n;
+} ndp_strings;
+/* Appends a copy. NDP_ENOMEM. */
+NDP_API ndp_status ndp_strings_add(ndp_strings *list, const char *text);
+void ndp_strings_release(ndp_strings *list);
+
 /* printf into a new string, owned by the caller; NULL: out of memory. */
 char *ndp_format(const char *fmt, ...) __attribute__((format(printf, 1, 2)));
+char *ndp_vformat(const char *fmt, va_list args) __attribute__((format(printf, 1, 0)));
 
 /* What a file is read as. Each kind has a limit (file.c): a larger file is rejected before it fills the memory. */
 typedef enum ndp_file_kind {
@@ -91,6 +102,9 @@ char *ndp_human_bytes(double bytes, char out[16]);
 
 /* The candidate nearest to `word` by edit distance; NULL: none is near enough to be what was meant. */
 const char *ndp_nearest(const char *word, const char *const *candidates, int n);
+
+/* The number that `n` <= 7 hexadecimal digits write; -1: one of them is none. */
+int32_t ndp_hex_number(const char *digits, int n);
 
 /* Offset of the first byte that is not valid UTF-8, or n. */
 size_t ndp_utf8_valid_prefix(const char *text, size_t n);

@@ -62,15 +62,20 @@ static ndp_status fail_unknown(ndp_yaml *y, struct fy_node *node, const char *se
     return st;
 }
 
-/* A model that is only a config.json has no weights to load, so init is random unless it was set. */
-static void init_follows(ndp_config *c, bool init_given, bool config_given) {
-    if (config_given && !init_given)
-        c->model.init = c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
-}
+/* What is read, from a document or an assignment, into which configuration; whether it names the options that others
+ * follow. */
+typedef struct reading {
+    ndp_yaml *y;
+    ndp_config *c;
+    bool init, config, optimizer;
+} reading;
 
-static ndp_status read_option(ndp_config *c, ndp_yaml *y, const ndp_option *o, struct fy_node *node) {
-    NDP_TRY(ndp_option_read(o, y, node, c));
-    c->given[o - ndp_options] = true;
+static ndp_status read_option(reading *r, const ndp_option *o, struct fy_node *node) {
+    NDP_TRY(ndp_option_read(o, r->y, node, r->c));
+    r->c->given[o - ndp_options] = true;
+    r->init |= o->offset == offsetof(ndp_config, model.init);
+    r->config |= o->offset == offsetof(ndp_config, model.config);
+    r->optimizer |= o->offset == offsetof(ndp_config, optimizer.name);
     return NDP_OK;
 }
 
@@ -107,13 +112,21 @@ static void parallelism_follows(ndp_config *c) {
         c->parallelism.reduce_every = pipeline ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
 }
 
-static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node *node, ndp_config *c) {
+/* A model that is only a config.json has no weights to load, so init is random unless it was set. */
+static ndp_status others_follow(const reading *r) {
+    if (r->config && !r->init)
+        r->c->model.init = r->c->model.config ? NDP_INIT_RANDOM : NDP_INIT_PRETRAINED;
+    parallelism_follows(r->c);
+    return r->optimizer ? optimizer_follows(r->c) : NDP_OK;
+}
+
+static ndp_status read_section(reading *r, const char *section, struct fy_node *node) {
+    ndp_yaml *y = r->y;
     NDP_TRY(ndp_yaml_follow(y, &node));
     if (ndp_yaml_is_null(node)) /* all its keys are commented out */
         return NDP_OK;
     if (!fy_node_is_mapping(node))
         return ndp_yaml_fail(y, node, "'%s' is a section: expected KEY: VALUE below it", section);
-    bool init_given = false, config_given = false, optimizer_given = false;
     void *place = NULL;
     for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(node, &place));) {
         struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
@@ -124,16 +137,13 @@ static ndp_status read_section(ndp_yaml *y, const char *section, struct fy_node 
         const ndp_option *o = find(section, name);
         if (!o)
             return fail_unknown(y, key, section, name);
-        NDP_TRY(read_option(c, y, o, value));
-        optimizer_given |= o->offset == offsetof(ndp_config, optimizer.name);
-        init_given |= o->offset == offsetof(ndp_config, model.init);
-        config_given |= o->offset == offsetof(ndp_config, model.config);
+        NDP_TRY(read_option(r, o, value));
     }
-    init_follows(c, init_given, config_given);
-    return optimizer_given ? optimizer_follows(c) : NDP_OK;
+    return NDP_OK;
 }
 
-static ndp_status read_document(ndp_yaml *y, ndp_config *c) {
+static ndp_status read_document(reading *r) {
+    ndp_yaml *y = r->y;
     if (ndp_yaml_is_null(y->root))
         return NDP_OK;
     if (!fy_node_is_mapping(y->root))
@@ -147,7 +157,7 @@ static ndp_status read_document(ndp_yaml *y, ndp_config *c) {
             return ndp_yaml_fail(y, key, "expected a word as the name of a section");
         if (!is_section(section))
             return fail_unknown(y, key, NULL, section);
-        NDP_TRY(read_section(y, section, fy_node_pair_value(pair), c));
+        NDP_TRY(read_section(r, section, fy_node_pair_value(pair)));
     }
     return NDP_OK;
 }
@@ -159,32 +169,25 @@ void ndp_config_release(ndp_config *c) {
 
 ndp_status ndp_config_copy(const ndp_config *from, ndp_config *to) {
     ndp_config copy = *from;
-    for (int i = 0; i < ndp_option_count; i++) /* nothing owned may be shared, even if a copy fails */
-        if (ndp_options[i].type == NDP_OPTION_TEXT || ndp_options[i].type == NDP_OPTION_LIST)
-            memset((char *)&copy + ndp_options[i].offset, 0,
-                   ndp_options[i].type == NDP_OPTION_TEXT ? sizeof(char *) : sizeof(ndp_strings));
-    for (int i = 0; i < ndp_option_count; i++) {
-        ndp_status st = ndp_option_copy(&ndp_options[i], from, &copy);
-        if (st != NDP_OK) {
-            ndp_config_release(&copy);
-            return st;
-        }
-    }
-    *to = copy;
-    return NDP_OK;
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < ndp_option_count; i++) /* all of them: nothing owned may be shared, even if a copy fails */
+        if (ndp_option_copy(&ndp_options[i], from, &copy) != NDP_OK)
+            st = NDP_ENOMEM;
+    if (st == NDP_OK)
+        *to = copy;
+    else
+        ndp_config_release(&copy);
+    return st;
 }
 
 /* Reads a document, or the value of one option, into a copy: a failed read changes nothing. */
 static ndp_status read_into(ndp_config *c, ndp_yaml *y, const ndp_option *o) {
     ndp_config next;
     NDP_TRY(ndp_config_copy(c, &next));
-    ndp_status st = o ? read_option(&next, y, o, y->root) : read_document(y, &next);
-    if (st == NDP_OK && o && o->offset == offsetof(ndp_config, optimizer.name))
-        st = optimizer_follows(&next);
+    reading r = {.y = y, .c = &next};
+    ndp_status st = o ? read_option(&r, o, y->root) : read_document(&r);
     if (st == NDP_OK)
-        parallelism_follows(&next);
-    if (st == NDP_OK && o)
-        init_follows(&next, false, o->offset == offsetof(ndp_config, model.config));
+        st = others_follow(&r);
     if (st != NDP_OK) {
         ndp_config_release(&next);
         return st;
@@ -249,33 +252,15 @@ ndp_status ndp_config_set(ndp_config *c, const char *assignment) {
 }
 
 ndp_status ndp_config_setf(ndp_config *c, const char *format, ...) {
-    char *assignment;
     va_list args;
     va_start(args, format);
-    int length = vasprintf(&assignment, format, args);
+    char *assignment = ndp_vformat(format, args);
     va_end(args);
-    if (length < 0)
+    if (!assignment)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     ndp_status st = ndp_config_set(c, assignment);
     free(assignment);
     return st;
-}
-
-ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
-    for (int i = 0; i < ndp_option_count; i++) {
-        size_t n = strlen(ndp_options[i].section);
-        if (strncmp(key, ndp_options[i].section, n) != 0 || key[n] != '.' ||
-            strcmp(key + n + 1, ndp_options[i].key) != 0)
-            continue;
-        ndp_str text = {0};
-        ndp_option_write(&ndp_options[i], c, &text);
-        char *whole = ndp_str_detach(&text);
-        if (!whole)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-        *value = whole;
-        return NDP_OK;
-    }
-    return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
 }
 
 int ndp_config_key(int i, char name[NDP_KEY_NAME]) {
@@ -441,18 +426,31 @@ void ndp_config_destroy(ndp_config *c) {
 }
 
 static ndp_status hand_out(ndp_str *s, char **text) {
-    *text = ndp_str_detach(s);
-    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    char *whole = ndp_str_detach(s);
+    if (!whole)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a text");
+    *text = whole;
+    return NDP_OK;
+}
+
+ndp_status ndp_config_get(const ndp_config *c, const char *key, char **value) {
+    char name[NDP_KEY_NAME];
+    for (int i = 0; ndp_config_key(i, name) >= 0; i++)
+        if (strcmp(name, key) == 0) {
+            ndp_str text = {0};
+            ndp_option_write(&ndp_options[i], c, &text);
+            return hand_out(&text, value);
+        }
+    return NDP_FAIL(NDP_EINVAL, "the configuration has no key '%s'; expected SECTION.KEY", key);
 }
 
 ndp_status ndp_config_text(const ndp_config *c, char **yaml) {
     ndp_str s = {0};
     ndp_status st = ndp_config_write(c, &s);
-    if (st != NDP_OK) {
-        ndp_str_release(&s);
-        return st;
-    }
-    return hand_out(&s, yaml);
+    if (st == NDP_OK)
+        st = hand_out(&s, yaml);
+    ndp_str_release(&s);
+    return st;
 }
 
 ndp_status ndp_config_keys(char **text) {

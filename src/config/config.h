@@ -11,11 +11,6 @@
 #include "pipeline/pipeline.h"
 #include "tensor/dtype.h"
 
-typedef struct ndp_strings {
-    char **items;
-    int n;
-} ndp_strings;
-
 typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;

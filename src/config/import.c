@@ -2,7 +2,6 @@
 #include "config/import.h"
 
 #include "config/import_table.h"
-#include "config/import_walk.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,16 +26,13 @@ static ndp_status run(ndp_import *m, const char *text, size_t size, const char *
 }
 
 static void release(ndp_import *m) {
-    for (int k = 0; k < m->read.fsdp.n; k++)
-        free(m->read.fsdp.items[k]);
-    free(m->read.fsdp.items);
+    ndp_strings_release(&m->read.fsdp);
     free(m->read.chat_template);
     ndp_import_forget_set(m);
     free(m->sets.chats);
     ndp_yaml_close(&m->yaml);
     ndp_yaml_close(&m->deepspeed_yaml);
     free(m->deepspeed_text);
-    free(m->imported);
     ndp_import_release_notes(&m->notes);
     ndp_config_release(&m->job);
 }

@@ -2,38 +2,20 @@
  * Megatron-LM, as these programs read them. An Axolotl file has sections with the same keys. */
 #include "config/import_table.h"
 
-static const char no_tpu[] = "TPUs are not supported";
-static const char row_length[] = "data.sequence_length is the length of all rows";
-
 static const import_word mixed_words[] = {
     {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};
-static const import_word strategies[] = {{"FULL_SHARD", FULL_SHARD, 0},
-                                         {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
-                                         {"NO_SHARD", NO_SHARD, 0},
-                                         {"HYBRID_SHARD", HYBRID_SHARD, 0},
-                                         {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
-                                         {"_HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
-                                         {"1", FULL_SHARD, 0},
-                                         {"2", SHARD_GRAD_OP, 0},
-                                         {"3", NO_SHARD, 0},
-                                         {"4", HYBRID_SHARD, 0},
-                                         {"5", HYBRID_SHARD_ZERO2, 0},
+static const import_word strategies[] = {{"FULL_SHARD 1", FULL_SHARD, 0},
+                                         {"SHARD_GRAD_OP 2", SHARD_GRAD_OP, 0},
+                                         {"NO_SHARD 3", NO_SHARD, 0},
+                                         {"HYBRID_SHARD 4", HYBRID_SHARD, 0},
+                                         {"HYBRID_SHARD_ZERO2 _HYBRID_SHARD_ZERO2 5", HYBRID_SHARD_ZERO2, 0},
                                          {0}};
 /* FSDP2's key, which holds a strategy in files that were written for FSDP1. */
-static const import_word reshard_words[] = {{"true", FULL_SHARD, 0},
-                                            {"false", SHARD_GRAD_OP, 0},
-                                            {"FULL_SHARD", FULL_SHARD, 0},
-                                            {"SHARD_GRAD_OP", SHARD_GRAD_OP, 0},
-                                            {"NO_SHARD", NO_SHARD, 0},
-                                            {"HYBRID_SHARD", HYBRID_SHARD, 0},
-                                            {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0},
-                                            {0}};
+static const import_word reshard_words[] = {
+    {"true FULL_SHARD", FULL_SHARD, 0}, {"false SHARD_GRAD_OP", SHARD_GRAD_OP, 0},     {"NO_SHARD", NO_SHARD, 0},
+    {"HYBRID_SHARD", HYBRID_SHARD, 0},  {"HYBRID_SHARD_ZERO2", HYBRID_SHARD_ZERO2, 0}, {0}};
 static const import_word distributed_words[] = {{"NO", DISTRIBUTED_NO, 0},
-                                                {"MULTI_*", DISTRIBUTED_DDP, 0},
-                                                {"TP", DISTRIBUTED_DDP, 0},
-                                                {"MEGATRON_LM", DISTRIBUTED_DDP, 0},
-                                                {"XLA", DISTRIBUTED_DDP, 0},
-                                                {"TPU", DISTRIBUTED_DDP, 0},
+                                                {"MULTI_* TP MEGATRON_LM XLA TPU", DISTRIBUTED_DDP, 0},
                                                 {"FSDP", DISTRIBUTED_FSDP, 0},
                                                 {"DEEPSPEED", DISTRIBUTED_DEEPSPEED, 0},
                                                 {0}};
@@ -66,7 +48,7 @@ static const import_key keys[] = {
     {accelerate, "compute_environment machine_rank main_process_ip main_process_port main_training_function rdzv_* "
                  "same_network gpu_ids mpirun_config", LEFT(launched)},
     {accelerate, "ipex_config dynamo_*", LEFT(own_kernels)},
-    {accelerate, "downcast_bf16 tpu_* command_file commands", LEFT(no_tpu)},
+    {accelerate, "downcast_bf16 tpu_* command_file commands", LEFT("TPUs are not supported")},
 
     /* ParallelismConfig */
     {parallelism, "dp_replicate_size", AXIS(DP_REPLICATE)},
@@ -79,7 +61,7 @@ static const import_key keys[] = {
     {parallelism, "cp_handler", SECTION(cp_handler)},
     {parallelism, "tp_handler", LEFT("tensor parallelism follows the model's architecture")},
     {parallelism, "cp_backend sp_backend sp_handler sp_attn_implementation", LEFT(own_attention)},
-    {parallelism, "sp_seq_length sp_seq_length_is_variable", LEFT(row_length)},
+    {parallelism, "sp_seq_length sp_seq_length_is_variable", LEFT("data.sequence_length is the length of all rows")},
     {parallelism, "enable_async_tp", LEFT(overlapped)},
     {cp_handler, "cp_comm_strategy", WORD(read.rotate, rotations)},
     {tp_config, "tp_size", AXIS(TP)},

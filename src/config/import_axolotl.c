@@ -4,14 +4,11 @@
 /* ---- reasons ---- */
 
 static const char no_hub[] = "nothing is downloaded or uploaded; paths are paths on disk";
-static const char only_adapters[] = "used only with adapters";
 static const char no_adapter[] = "adapters are not supported; all parameters are trained";
 static const char no_quantization[] = "quantized weights are not supported";
 static const char no_preference[] = "training is on the next token only, without rewards or preferences";
 static const char own_cache[] = "data are tokenized once, into data.cache_dir";
-static const char model_config[] = "change the model folder's config.json instead";
 static const char model_tokenizer[] = "change the model folder's tokenizer instead";
-static const char from_model[] = "read from the model folder";
 static const char one_rate[] = "all parameters share one learning rate and one schedule";
 static const char one_loss[] = "the only loss is the cross-entropy of the next token";
 static const char all_trained[] = "units are trained or frozen as a whole; model.frozen names the frozen ones";
@@ -20,15 +17,12 @@ static const char by_seed[] = "rows are shuffled with train.seed, identically on
 static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
 static const char padding[] = "rows are data.sequence_length long, and padding is masked";
 static const char all_read[] = "all documents are read, whole; write the intended ones to a file";
-static const char only_losses[] = "evaluation computes the loss on held-out data only";
 static const char last_model[] = "the model of the last step is exported";
 static const char runs_to_the_end[] = "a run always continues to train.steps";
 static const char own_resume[] = "use `ndparallel train --resume`, which reads its own checkpoints";
-static const char no_noise[] = "noise on embeddings is not supported";
 static const char no_images[] = "only text is supported";
 static const char message_keys[] = "a message is {role, content} or {from, value}; rename the keys in the records";
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
-static const char no_tools[] = "tools are not supported";
 static const char given_system[] = "a system message has to be among the messages of a record";
 static const char thoughts[] = "reasoning is read from reasoning_content, or from <think>...</think> in the content";
 
@@ -38,86 +32,46 @@ static const char thoughts[] = "reasoning is read from reasoning_content, or fro
 #define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
 static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
-static const import_word optimizers[] = {{"adamw_torch", NDP_ADAMW, 0},
-                                         {"adamw_torch_fused", NDP_ADAMW, 0},
-                                         {"adamw_torch_xla", NDP_ADAMW, 0},
-                                         {"adamw_torch_npu_fused", NDP_ADAMW, 0},
-                                         {"adamw_hf", NDP_ADAMW, 0},
-                                         {"adamw_apex_fused", NDP_ADAMW, 0},
-                                         {"paged_adamw_32bit", NDP_ADAMW, 0},
-                                         {"paged_adamw", NDP_ADAMW, 0},
-                                         {"sgd", NDP_SGD, 0},
-                                         {"adamw_8bit", 0, not_adamw},
-                                         {"adamw_bnb_8bit", 0, not_adamw},
-                                         {"paged_adamw_8bit", 0, not_adamw},
-                                         {"adamw_torch_8bit", 0, not_adamw},
-                                         {"adamw_torch_4bit", 0, not_adamw},
-                                         {"adamw_anyprecision", 0, not_adamw},
-                                         {"adopt_adamw", 0, not_adamw},
-                                         {"ao_adamw_*", 0, not_adamw},
-                                         {"ademamix*", 0, not_adamw},
-                                         {"paged_ademamix_*", 0, not_adamw},
-                                         {"adafactor", 0, not_adamw},
-                                         {"adagrad", 0, not_adamw},
-                                         {"rmsprop*", 0, not_adamw},
-                                         {"lion_32bit", NDP_LION, 0},
-                                         {"paged_lion_32bit", NDP_LION, 0},
-                                         {"lion_*", 0, not_lion},
-                                         {"paged_lion_*", 0, not_lion},
-                                         {"galore_*", 0, not_adamw},
-                                         {"apollo_adamw*", 0, not_adamw},
-                                         {"schedule_free_*", 0, not_adamw},
-                                         {"optimi_adamw", 0, not_adamw},
-                                         {"came_pytorch", 0, not_adamw},
-                                         {"grokadamw", 0, not_adamw},
-                                         {"stable_adamw", 0, not_adamw},
-                                         {"lomo", 0, not_adamw},
-                                         {"adalomo", 0, not_adamw},
-                                         {"muon", 0, not_adamw},
-                                         {"dion", 0, not_adamw},
-                                         {0}};
+static const import_word optimizers[] = {
+    {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused paged_adamw_32bit "
+     "paged_adamw",
+     NDP_ADAMW, 0},
+    {"sgd", NDP_SGD, 0},
+    {"lion_32bit paged_lion_32bit", NDP_LION, 0},
+    {"lion_* paged_lion_*", 0, not_lion},
+    {"adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit adamw_torch_4bit adamw_anyprecision adopt_adamw "
+     "ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* galore_* apollo_adamw* schedule_free_* "
+     "optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo muon dion",
+     0, not_adamw},
+    {0}};
 static const char no_schedule[] = "schedule.name is constant, linear or cosine";
-static const import_word schedules[] = {{"constant", SCHEDULE_CONSTANT, 0},
-                                        {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
-                                        {"linear", SCHEDULE_LINEAR, 0},
-                                        {"cosine", SCHEDULE_COSINE, 0},
-                                        {"cosine_with_min_lr", SCHEDULE_COSINE, 0},
-                                        {"cosine_with_restarts", 0, no_schedule},
-                                        {"cosine_warmup_with_min_lr", 0, no_schedule},
-                                        {"polynomial", 0, no_schedule},
-                                        {"inverse_sqrt", 0, no_schedule},
-                                        {"reduce_lr_on_plateau", 0, no_schedule},
-                                        {"warmup_stable_decay", 0, no_schedule},
-                                        {"one_cycle", 0, no_schedule},
-                                        {"rex", 0, no_schedule},
-                                        {0}};
-static const import_word save_words[] = {{"no", EVERY_NEVER, 0},    {"false", EVERY_NEVER, 0},
-                                         {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0},
-                                         {"best", EVERY_EPOCH, 0},  {0}};
+static const import_word schedules[] = {
+    {"constant", SCHEDULE_CONSTANT, 0},
+    {"constant_with_warmup", SCHEDULE_CONSTANT_WARMUP, 0},
+    {"linear", SCHEDULE_LINEAR, 0},
+    {"cosine cosine_with_min_lr", SCHEDULE_COSINE, 0},
+    {"cosine_with_restarts cosine_warmup_with_min_lr polynomial inverse_sqrt reduce_lr_on_plateau warmup_stable_decay "
+     "one_cycle rex",
+     0, no_schedule},
+    {0}};
+static const import_word save_words[] = {
+    {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch best", EVERY_EPOCH, 0}, {0}};
 static const import_word eval_words[] = {
-    {"no", EVERY_NEVER, 0}, {"false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0}, {0}};
+    {"no false", EVERY_NEVER, 0}, {"steps", EVERY_STEPS, 0}, {"epoch", EVERY_EPOCH, 0}, {0}};
 static const import_word rings[] = {{"varlen_llama3", RING_GATHERED, 0},
                                     {"batch_ring", RING_PLAIN, 0},
                                     {"batch_zigzag", RING_ZIGZAG, 0},
                                     {"batch_stripe", RING_STRIPE, 0},
                                     {0}};
-static const import_word attentions[] = {{"eager", 0, 0},
-                                         {"sdp", 0, 0},
-                                         {"sdpa", 0, 0},
-                                         {"flash*", 0, 0},
-                                         {"flex*", 0, 0},
-                                         {"xformers*", 0, 0},
-                                         {"sage*", 0, exact_attention},
-                                         {"s2*", 0, exact_attention},
-                                         {"fp8", 0, exact_attention},
-                                         {"kernels-community/sage*", 0, exact_attention},
+static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*", 0, 0},
+                                         {"sage* s2* fp8 kernels-community/sage*", 0, exact_attention},
                                          {"kernels-community/*", 0, 0},
                                          {0}};
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
-static const import_word role_key[] = {{"role", 0, 0}, {"from", 0, 0}, {"*", 0, message_keys}, {0}};
-static const import_word content_key[] = {{"content", 0, 0}, {"value", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word role_key[] = {{"role from", 0, 0}, {"*", 0, message_keys}, {0}};
+static const import_word content_key[] = {{"content value", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
     {"turn", 0, 0}, {"*", 0, "the token that ends a turn is trained on together with the turn"}, {0}};
@@ -134,11 +88,11 @@ static const import_key keys[] = {
     {axolotl, "tokenizer_config", TEXT(job.data.tokenizer)},
     {axolotl, "base_model_config model_type model_config_type tokenizer_type tokenizer_use_fast tokenizer_legacy "
               "tokenizer_use_mistral_common is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
-              "is_qwen_derived_model", LEFT(from_model)},
+              "is_qwen_derived_model", LEFT("read from the model folder")},
     {axolotl, "trust_remote_code", LEFT("model folders are read without running code from them")},
     {axolotl, "revision_of_model", REFUSED("download this revision and name its folder"), SETTLED_BY("model.path")},
     {axolotl, "overrides_of_model_config overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*",
-     REFUSED(model_config)},
+     REFUSED("change the model folder's config.json instead")},
     {axolotl, "resize_token_embeddings_to_32x", LEFT("the vocabulary is padded internally where that is faster")},
     {axolotl, "mean_resizing_embeddings", LEFT("no rows are added to the vocabulary")},
     {axolotl, "embeddings_skip_upcast", LEFT("weights are kept in fp32; computation uses precision.compute")},
@@ -151,7 +105,7 @@ static const import_key keys[] = {
     {axolotl, "gptq load_in_8bit load_in_4bit quantization qat quantize_moe_experts", REFUSED(no_quantization)},
     {axolotl, "bnb_config_kwargs", LEFT(no_quantization)},
     {axolotl, "adapter lora_model_dir relora relora_*", REFUSED(no_adapter)},
-    {axolotl, "peft_* peft lora_* qlora_* loraplus_* merge_lora", LEFT(only_adapters)},
+    {axolotl, "peft_* peft lora_* qlora_* loraplus_* merge_lora", LEFT("used only with adapters")},
     {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
     {axolotl, "is_multimodal image_size image_resize_algorithm processor_type freeze_mm_modules", REFUSED(no_images)},
 
@@ -168,7 +122,6 @@ static const import_key keys[] = {
     {axolotl, "fsdp_version", LEFT(one_sharding)},
     {axolotl, "fsdp_final_state_dict_type", LEFT(always_sharded)},
     {axolotl, "deepspeed", EACH(ndp_import_deepspeed)},
-    {axolotl, "deepcompile", LEFT(own_kernels)},
     {axolotl, "ddp", LEFT("the number of replicas is parallelism.dp_replicate_size")},
     {axolotl, "ddp_*", LEFT(overlapped)},
     {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT sets how long ranks wait for each other")},
@@ -208,7 +161,7 @@ static const import_key keys[] = {
     {axolotl, "lr_div_factor", LEFT("used only by one_cycle")},
     {axolotl, "warmup_steps", INT(read.warmup, 0, 1 << 30)},
     {axolotl, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
-    {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED(no_noise)},
+    {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED("noise on embeddings is not supported")},
     {axolotl, "label_smoothing_factor use_eaft num_labels kd_*", REFUSED(one_loss)},
     {axolotl, "eaft_*", LEFT(one_loss)},
     {axolotl, "trainer_cls", REFUSED("a class of another program, which could change the training")},
@@ -228,7 +181,7 @@ static const import_key keys[] = {
               "eager_attention heads_k_stride", LEFT(own_attention)},
     {axolotl, "attention attn_implementation", WORD(read.ignored, attentions), .why = own_attention},
     {axolotl, "sage_attention s2_attention", REFUSED(exact_attention)},
-    {axolotl, "torch_compile* liger_* cut_cross_entropy chunked_cross_entropy* unsloth_* llama4_linearized_experts "
+    {axolotl, "torch_compile* deepcompile liger_* cut_cross_entropy chunked_cross_entropy* unsloth_* llama4_linearized_experts "
               "experts_implementation", LEFT(own_kernels)},
     {axolotl, "plugins", EACH(ndp_import_plugins)},
 
@@ -290,7 +243,7 @@ static const import_key keys[] = {
     {dataset, "train_on_eos train_on_eot", WORD(read.ignored, turn_ends), SETTLED_BY("data.train_on")},
     {dataset, "message_field_training message_field_training_detail", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
     {dataset, "drop_system_message field_system", REFUSED(given_system)},
-    {dataset, "field_tools", REFUSED(no_tools)},
+    {dataset, "field_tools", REFUSED("tools are not supported")},
     {dataset, "conversation field_human field_model", LEFT("used only by sharegpt and similar types")},
     {dataset, "input_format input_transform logprobs_field temperature", LEFT("not used by any supported data set type")},
     {mappings, "role", WORD(read.ignored, role_key), SETTLED_BY("data.files")},
@@ -323,7 +276,7 @@ static const import_key keys[] = {
     {axolotl, "eval_batch_size eval_sample_packing", LEFT("held-out data is batched and packed like training data; "
                                                           "a document's loss is the same")},
     {axolotl, "eval_sequence_len", LEFT("held-out rows have data.sequence_length too")},
-    {axolotl, "eval_* do_* bench_*", LEFT(only_losses)},
+    {axolotl, "eval_* do_* bench_*", LEFT("evaluation computes the loss on held-out data only")},
     {axolotl, "load_best_model_at_end", REFUSED(last_model)},
     {axolotl, "metric_for_best_model greater_is_better", LEFT(last_model)},
     {axolotl, "early_stopping_patience", REFUSED(runs_to_the_end)},

@@ -1,6 +1,6 @@
 /* Data sets: each is read into m->set and added to the job, then rules for all of them follow. What Axolotl does with
  * each type is in its prompt_strategies/; what a record is here, in data/corpus/record.h. */
-#include "config/import_walk.h"
+#include "config/import_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,11 +12,11 @@ void ndp_import_forget_set(ndp_import *m) {
                      m->set.response, m->set.format,   m->set.no_input_format};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
-    for (int i = 0; i < m->set.files.n; i++)
-        free(m->set.files.items[i]);
-    free(m->set.files.items);
+    ndp_strings_release(&m->set.files);
     memset(&m->set, 0, sizeof m->set);
 }
+
+static const char *either(const char *given, const char *otherwise) { return given ? given : otherwise; }
 
 static bool same(const char *a, const char *b) { return a == b || (a && b && strcmp(a, b) == 0); }
 
@@ -41,16 +41,11 @@ static ndp_status share(ndp_import *m, int key, const char *value, const char *n
     if (m->sets.shared & 1 << key) {
         char why[200];
         snprintf(why, sizeof why, "%s applies to all files: %.50s before, %.50s here", shared_keys[key].ours,
-                 *ours ? *ours : "the tokenizer's own", value ? value : "the tokenizer's own");
+                 either(*ours, "the tokenizer's own"), either(value, "the tokenizer's own"));
         return same(*ours, value) ? NDP_OK : ndp_import_refuse(&m->notes, name, NULL, node, why, shared_keys[key].ours);
     }
-    char *copy = value ? strdup(value) : NULL;
-    if (value && !copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    free(*ours);
-    *ours = copy;
     m->sets.shared |= 1 << key;
-    return NDP_OK;
+    return ndp_option_copy_text(value, ours);
 }
 
 /* ---- types ---- */
@@ -97,10 +92,7 @@ static const set_type *type_of(const char *word) {
 /* A word, or a mapping that describes how prompts are written. */
 ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
-    free(m->set.type);
-    m->set.type = strdup(text ? text : custom);
-    if (!m->set.type)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    NDP_TRY(ndp_option_copy_text(text ? text : custom, &m->set.type));
     return text ? NDP_OK : ndp_import_walk(m, value, "prompter", NULL, name);
 }
 
@@ -111,7 +103,7 @@ ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const 
         return NDP_OK;
     return ndp_import_refuse(&m->notes, name, text ? text : custom, value,
                              "files are read whole; write the intended part to a file of its own",
-                             m->sets.held_out ? "data.validation_files" : "data.files");
+                             ndp_import_files_key(m));
 }
 
 /* A mapping of roles may not rename them; unknown roles are refused when the records are read. */
@@ -123,7 +115,7 @@ static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const ch
         if (strcmp(source, roles[i][0]) == 0 && strcmp(target ? target + 1 : name, roles[i][1]) != 0)
             return ndp_import_refuse(&m->notes, name, source, item,
                                      "roles are taken from the records as they are; rename them there",
-                                     m->sets.held_out ? "data.validation_files" : "data.files");
+                                     ndp_import_files_key(m));
     return NDP_OK;
 }
 
@@ -164,13 +156,9 @@ static ndp_status add_chat(ndp_import *m, const char *template, const char *name
 /* A custom prompt must be what the template `plain` writes: the question, an empty line and the input if there is one,
  * a line break. In both the answer ends with the tokenizer's end token. */
 static ndp_status add_questions(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
-    const char *prompt = m->set.prompt ? m->set.prompt
-                         : t->prompt   ? t->prompt
-                                       : "instruction",
-               *input = m->set.input ? m->set.input : t->input,
-               *response = m->set.response ? m->set.response
-                           : t->response   ? t->response
-                                           : "output";
+    const char *prompt = either(m->set.prompt, either(t->prompt, "instruction")),
+               *input = either(m->set.input, t->input),
+               *response = either(m->set.response, either(t->response, "output"));
     bool own = strcmp(t->name, custom) == 0;
     if (own && !(same(m->set.format, "{instruction}\n\n{input}\n") && same(m->set.no_input_format, "{instruction}\n")))
         NDP_TRY(ndp_import_refuse(&m->notes, name, "custom type", node, own_type, "data.format"));
@@ -183,8 +171,8 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
 
 /* Adds the data set at hand, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
-    const char *type = m->set.type ? m->set.type : silent_type;
-    const set_type *t = type_of(type ? type : "");
+    const char *type = either(m->set.type, silent_type);
+    const set_type *t = type_of(either(type, ""));
     if (!type)
         NDP_TRY(ndp_import_refuse(
             &m->notes, name, "no type", node,
@@ -198,9 +186,9 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
     }
     m->sets.formats |= 1 << t->format;
     if (t->format == NDP_RECORD_TEXT)
-        NDP_TRY(share(m, TEXT_FIELD, m->set.text ? m->set.text : "text", name, node));
+        NDP_TRY(share(m, TEXT_FIELD, either(m->set.text, "text"), name, node));
     if (t->format == NDP_RECORD_MESSAGES) {
-        NDP_TRY(share(m, MESSAGES_FIELD, m->set.messages ? m->set.messages : "messages", name, node));
+        NDP_TRY(share(m, MESSAGES_FIELD, either(m->set.messages, "messages"), name, node));
         NDP_TRY(add_chat(m, m->set.template, name, node));
     }
     if (t->format == NDP_RECORD_INSTRUCTION)
@@ -210,16 +198,11 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
 
 /* A mapping, or the path alone. */
 static ndp_status read_set(ndp_import *m, struct fy_node *item, const char *name, const char *silent_type) {
-    ndp_status st = NDP_OK;
     NDP_TRY(ndp_yaml_follow(m->notes.y, &item));
     ndp_import_forget_set(m);
     const char *path = ndp_yaml_text(item);
-    if (path && *path) {
-        m->set.path = strdup(path);
-        st = m->set.path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    } else
-        st = ndp_import_walk(m, item, "dataset", NULL, name);
-    return st == NDP_OK ? add_set(m, name, item, silent_type) : st;
+    NDP_TRY(path && *path ? ndp_option_copy_text(path, &m->set.path) : ndp_import_walk(m, item, "dataset", NULL, name));
+    return add_set(m, name, item, silent_type);
 }
 
 /* A list of data sets, or one of them. */
@@ -251,9 +234,7 @@ static ndp_status finish_chats(ndp_import *m) {
     for (int64_t i = 0; i < m->sets.chat_count; i++) {
         const import_chat *c = &m->sets.chats[i];
         const import_seen *whole = ndp_import_find(&m->notes, "chat_template");
-        const char *name = c->template             ? c->template
-                           : m->read.chat_template ? m->read.chat_template
-                                                   : "tokenizer_default";
+        const char *name = either(c->template, either(m->read.chat_template, "tokenizer_default"));
         int k = 0;
         while (k < NDP_COUNT(templates) && strcmp(templates[k].theirs, name) != 0)
             k++;
@@ -266,7 +247,7 @@ static ndp_status finish_chats(ndp_import *m) {
     }
     m->job.data.train_on = m->read.train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
     if (m->sets.chat_count)
-        NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.train_on)));
+        ndp_import_mark(m, offsetof(ndp_config, data.train_on));
     if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)
         SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
     else if (m->sets.formats & 1 << NDP_RECORD_MESSAGES)
@@ -304,11 +285,10 @@ static ndp_status finish_held_out(ndp_import *m) {
     if (m->read.val_set_size == 1)
         return ndp_import_fail(&m->notes, "val_set_size",
                                "'val_set_size' is 1, expected a fraction below 1 or a number of records");
-    const import_seen *seen = ndp_import_find(&m->notes, "val_set_size");
     char number[32];
     snprintf(number, sizeof number, "%.10g", m->read.val_set_size);
     if (m->read.val_set_size > 1)
-        return ndp_import_refuse(&m->notes, "val_set_size", number, seen ? seen->node : NULL,
+        return ndp_import_refuse(&m->notes, "val_set_size", number, ndp_import_node(&m->notes, "val_set_size"),
                                  "data.validation_fraction is a fraction: this number / the number of records",
                                  "data.validation_fraction");
     if (m->read.val_set_size > 0)
@@ -321,7 +301,7 @@ ndp_status ndp_import_finish_data(ndp_import *m) {
     finish_format(m);
     finish_lengths(m);
     m->job.data.packing = m->read.packing == WORD_YES;
-    NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, data.packing)));
+    ndp_import_mark(m, offsetof(ndp_config, data.packing));
     if (m->read.multipack_attention)
         m->job.data.document_mask = m->read.multipack_attention == WORD_YES;
     if (m->read.curriculum == WORD_YES)

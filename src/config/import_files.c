@@ -1,7 +1,6 @@
 /* The files that a data set names, and why some cannot be read. */
 #include "config/import_parts.h"
 
-#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -39,24 +38,19 @@ static const char *why_unread(const ndp_import *m, const char *path) {
                : "not a file; download the data set as .jsonl and name its files";
 }
 
+const char *ndp_import_files_key(const ndp_import *m) {
+    return m->sets.held_out ? "data.validation_files" : "data.files";
+}
+
 static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
     enum { MOST = 1 << 16 };
     ndp_strings *files = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files;
     const char *why = why_unread(m, path);
     if (why)
-        return ndp_import_refuse(&m->notes, name, path, node, why,
-                                 m->sets.held_out ? "data.validation_files" : "data.files");
+        return ndp_import_refuse(&m->notes, name, path, node, why, ndp_import_files_key(m));
     if (files->n >= MOST)
         return ndp_yaml_fail(m->notes.y, node, "more than %d files", MOST);
-    char **grown = realloc(files->items, sizeof *grown * ((size_t)files->n + 1)), *copy = strdup(path);
-    if (grown)
-        files->items = grown;
-    if (!grown || !copy) {
-        free(copy);
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", files->n + 1);
-    }
-    files->items[files->n++] = copy;
-    return NDP_OK;
+    return ndp_strings_add(files, path);
 }
 
 /* A path such as `json` is the type of the data_files; a folder is where a loader would look for them. */
@@ -73,9 +67,9 @@ ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node 
     if (path && !*kind && !ndp_path_is_folder(path))
         return ndp_import_refuse(&m->notes, name, path, node,
                                  "its data_files are not local; download them and set path: json",
-                                 m->sets.held_out ? "data.validation_files" : "data.files");
-    if (path && *kind && !m->set.ds_type && !(m->set.ds_type = strdup(path)))
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+                                 ndp_import_files_key(m));
+    if (path && *kind && !m->set.ds_type)
+        NDP_TRY(ndp_option_copy_text(path, &m->set.ds_type));
     for (int i = 0; i < m->set.files.n; i++)
         NDP_TRY(add_file(m, m->set.files.items[i], name, node));
     return NDP_OK;

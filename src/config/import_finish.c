@@ -201,8 +201,9 @@ static ndp_status finish_batch(ndp_import *m) {
         "global batch %lld samples = micro batch %d x accumulation %d x %lld data ranks (dp_replicate %d x dp_shard "
         "%d)\n",
         (long long)global, micro, accumulation, (long long)replicate * shard, replicate, shard);
-    NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, batch.global_batch_size)));
-    return ndp_import_mark(m, offsetof(ndp_config, batch.micro_batch_size));
+    ndp_import_mark(m, offsetof(ndp_config, batch.global_batch_size));
+    ndp_import_mark(m, offsetof(ndp_config, batch.micro_batch_size));
+    return NDP_OK;
 }
 
 /* ---- steps, schedule ---- */
@@ -220,11 +221,12 @@ static ndp_status finish_steps(ndp_import *m) {
                 "would "
                 "stop there\n",
                 m->read.max_steps, m->read.epochs);
-        return ndp_import_mark(m, offsetof(ndp_config, train.steps));
+        ndp_import_mark(m, offsetof(ndp_config, train.steps));
+        return NDP_OK;
     }
-    const import_seen *epochs = ndp_import_find(&m->notes, "num_epochs");
+    struct fy_node *epochs = ndp_import_node(&m->notes, "num_epochs");
     return ndp_import_note(
-        &m->notes, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs ? epochs->node : NULL,
+        &m->notes, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs,
         "the number of updates in an epoch depends on the data; train.steps is rows an epoch, which `ndparallel train` "
         "prints at the start, x epochs / global batch",
         "train.steps");
@@ -240,7 +242,7 @@ static int warmup_asked(const ndp_import *m) {
     return share < most ? share : most;
 }
 
-static ndp_status finish_schedule(ndp_import *m) {
+static void finish_schedule(ndp_import *m) {
     static const ndp_lr_kind names[] = {[SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
                                         [SCHEDULE_CONSTANT_WARMUP] = NDP_LR_CONSTANT,
                                         [SCHEDULE_LINEAR] = NDP_LR_LINEAR,
@@ -250,8 +252,8 @@ static ndp_status finish_schedule(ndp_import *m) {
         m->job.schedule.min_lr_ratio = m->read.min_lr_ratio;
     int warmup = m->read.scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
     m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
-    NDP_TRY(ndp_import_mark(m, offsetof(ndp_config, schedule.name)));
-    return ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
+    ndp_import_mark(m, offsetof(ndp_config, schedule.name));
+    ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
 }
 
 /* Adds a remark if the job's warm-up is not a number of steps that the file has. */
@@ -291,10 +293,12 @@ static ndp_status count_steps(ndp_import *m, const char *name, double every, int
     return NDP_OK;
 }
 
-/* Steps between events that happen `times` per epoch, where train.steps are all epochs of the run; 0: once, at the end.
- * With max_steps the length of an epoch is unknown. */
-static int steps_of_epochs(ndp_import *m, const char *name, double times) {
-    double epochs = m->read.epochs > 0 ? m->read.epochs : 1, every = ceil(m->job.train.steps / (epochs * times));
+static double epochs_of(const ndp_import *m) { return m->read.epochs > 0 ? m->read.epochs : 1; }
+
+/* Steps of an epoch, where train.steps are all epochs of the run; 0: there is only one, at whose end an event happens
+ * anyway. With max_steps the length of an epoch is unknown. */
+static int steps_of_epoch(ndp_import *m, const char *name) {
+    double every = ceil(m->job.train.steps / epochs_of(m));
     if (m->read.max_steps > 0) {
         SAY(m, "%s counts epochs, but with max_steps the length of an epoch is unknown: only at the end\n", name);
         return 0;
@@ -305,22 +309,21 @@ static int steps_of_epochs(ndp_import *m, const char *name, double times) {
 static ndp_status finish_checkpoints(ndp_import *m) {
     enum { TRAINERS_OWN = 500 };
     int *every = &m->job.checkpoint.every;
+    double times = m->read.saves_per_epoch * epochs_of(m);
     if (m->read.save_steps > 0)
         return count_steps(m, "save_steps", m->read.save_steps, every);
-    /* Axolotl turns it into a share of all steps */
-    if (m->read.saves_per_epoch > 0 && m->read.saves_per_epoch * (m->read.epochs > 0 ? m->read.epochs : 1) > 1)
-        return count_steps(m, "saves_per_epoch",
-                           1 / (m->read.saves_per_epoch * (m->read.epochs > 0 ? m->read.epochs : 1)), every);
+    if (times > 1) /* Axolotl turns it into a share of all steps */
+        return count_steps(m, "saves_per_epoch", 1 / times, every);
     if (m->read.save == EVERY_STEPS)
         *every = TRAINERS_OWN;
     else if (m->read.save != EVERY_NEVER)
-        *every = steps_of_epochs(m, m->read.save ? "save_strategy" : "save_strategy (default: epoch)", 1);
+        *every = steps_of_epoch(m, m->read.save ? "save_strategy" : "save_strategy (default: epoch)");
     return NDP_OK;
 }
 
 static ndp_status finish_evaluation(ndp_import *m) {
     int *every = &m->job.train.eval_every, steps = m->job.train.steps;
-    double epochs = m->read.epochs > 0 ? m->read.epochs : 1;
+    double times = m->read.evals_per_epoch * epochs_of(m);
     if (!ndp_import_find(&m->notes, "logging_steps")) /* Axolotl's */
         m->job.train.log_every = steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
     if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
@@ -331,18 +334,18 @@ static ndp_status finish_evaluation(ndp_import *m) {
     SAY(m, "eval_loss is the mean over all held-out tokens; Axolotl averages over batches\n");
     if (m->read.eval_steps > 0)
         return count_steps(m, "eval_steps", m->read.eval_steps, every);
-    if (m->read.evals_per_epoch * epochs > 1)
-        return count_steps(m, "evals_per_epoch", 1 / (m->read.evals_per_epoch * epochs), every);
+    if (times > 1)
+        return count_steps(m, "evals_per_epoch", 1 / times, every);
     if (m->read.eval == EVERY_STEPS)
         *every = m->job.train.log_every;
     else if (m->read.eval == EVERY_EPOCH)
-        *every = steps_of_epochs(m, "eval_strategy", 1);
+        *every = steps_of_epoch(m, "eval_strategy");
     return NDP_OK;
 }
 
 /* ---- precision ---- */
 
-static ndp_status finish_precision(ndp_import *m) {
+static void finish_precision(ndp_import *m) {
     bool fp16 = m->read.fp16 == WORD_YES, fp32 = m->read.fp32 == WORD_YES;
     bool bf16 =
         m->read.bf16 == WORD_YES || m->read.bf16 == WORD_AUTO || m->read.half == WORD_YES || m->read.mixed == WORD_YES;
@@ -352,7 +355,7 @@ static ndp_status finish_precision(ndp_import *m) {
     if (bf16 && is_axolotl(m))
         SAY(m, "bf16: computation is in bf16, weights and optimizer state are in fp32; Axolotl %s\n",
             m->read.bf16 == WORD_YES ? "loads the weights as bf16" : "decides by the GPU it finds");
-    return ndp_import_mark(m, offsetof(ndp_config, precision.compute));
+    ndp_import_mark(m, offsetof(ndp_config, precision.compute));
 }
 
 static void finish_recompute(ndp_import *m) {
@@ -367,14 +370,13 @@ static void finish_recompute(ndp_import *m) {
  * Ours is the paper's. Without decay they are the same. */
 static ndp_status finish_optimizer(ndp_import *m) {
     double *decay = &m->job.optimizer.weight_decay;
-    const import_seen *seen = ndp_import_find(&m->notes, "weight_decay");
     char value[32];
     if (m->job.optimizer.name != NDP_LION || *decay == 0 || ndp_import_is_set(&m->notes, "optimizer.name"))
         return NDP_OK;
     snprintf(value, sizeof value, "%g", *decay);
     *decay = 0;
     return ndp_import_refuse(
-        &m->notes, "weight_decay", value, seen ? seen->node : NULL,
+        &m->notes, "weight_decay", value, ndp_import_node(&m->notes, "weight_decay"),
         "the Trainer's Lion adds weight decay to the gradient, before the sign; here it shrinks the "
         "weights, as in the paper",
         "optimizer.weight_decay");
@@ -383,7 +385,7 @@ static ndp_status finish_optimizer(ndp_import *m) {
 ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_layout(m));
     NDP_TRY(finish_batch(m));
-    NDP_TRY(finish_precision(m));
+    finish_precision(m);
     finish_recompute(m);
     if (!m->dialect->whole) {
         SAY(m,
@@ -394,7 +396,7 @@ ndp_status ndp_import_finish(ndp_import *m) {
     }
     NDP_TRY(finish_optimizer(m));
     NDP_TRY(finish_steps(m));
-    NDP_TRY(finish_schedule(m));
+    finish_schedule(m);
     if (!m->job.model.path)
         SAY(m, "no base_model: set model.path\n");
     else if (!ndp_path_is_folder(m->job.model.path))

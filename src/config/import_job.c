@@ -1,16 +1,11 @@
 /* The imported job as a file: the keys that were imported, without the defaults. */
 #include "config/import_parts.h"
 
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-ndp_status ndp_import_mark(ndp_import *m, size_t offset) {
-    if (!m->imported && !(m->imported = calloc((size_t)ndp_option_count, sizeof *m->imported)))
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+void ndp_import_mark(ndp_import *m, size_t offset) {
     for (int i = 0; i < ndp_option_count; i++)
         m->imported[i] |= ndp_options[i].offset == offset;
-    return NDP_OK;
 }
 
 static bool is_default(const ndp_option *o, const ndp_config *c, const ndp_config *defaults) {
@@ -33,30 +28,26 @@ static bool has_own_default(const ndp_option *o, const ndp_config *c) {
 static void mark_wanted(const ndp_import *m, const ndp_config *defaults, bool *wanted) {
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
-        char name[128];
-        snprintf(name, sizeof name, "%s.%s", o->section, o->key);
-        wanted[i] = (m->imported && m->imported[i]) || ndp_import_is_set(&m->notes, name) ||
-                    has_own_default(o, &m->job) || !is_default(o, &m->job, defaults);
+        char name[NDP_KEY_NAME];
+        ndp_config_key(i, name);
+        wanted[i] = m->imported[i] || ndp_import_is_set(&m->notes, name) || has_own_default(o, &m->job) ||
+                    !is_default(o, &m->job, defaults);
     }
 }
 
 ndp_status ndp_import_job(const ndp_import *m, char **job) {
     ndp_config defaults;
-    NDP_TRY(ndp_config_init(&defaults));
-    bool *wanted = calloc((size_t)ndp_option_count, sizeof *wanted);
+    bool wanted[NDP_MOST_OPTIONS];
     ndp_str s = {0};
-    ndp_status st = wanted ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    if (st == NDP_OK) {
-        mark_wanted(m, &defaults, wanted);
-        st = ndp_config_write_keys(&m->job, wanted, &s);
-    }
-    ndp_str_add(&s, "# All other keys have their defaults; `ndparallel config` lists them.\n");
-    free(wanted);
+    NDP_TRY(ndp_config_init(&defaults));
+    mark_wanted(m, &defaults, wanted);
     ndp_config_release(&defaults);
-    char *text = st == NDP_OK ? ndp_str_detach(&s) : NULL;
-    ndp_str_release(&s);
+    ndp_status st = ndp_config_write_keys(&m->job, wanted, &s);
+    ndp_str_add(&s, "# All other keys have their defaults; `ndparallel config` lists them.\n");
+    char *text = ndp_str_detach(&s);
     if (st == NDP_OK && !text)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    *job = text;
+        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    if (st == NDP_OK)
+        *job = text;
     return st;
 }

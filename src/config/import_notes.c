@@ -21,7 +21,7 @@ ndp_status ndp_import_note(ndp_import_notes *n, import_verdict verdict, const ch
 ndp_status ndp_import_refuse(ndp_import_notes *n, const char *name, const char *value, struct fy_node *node,
                              const char *why, const char *ours) {
     char shown[200];
-    snprintf(shown, sizeof shown, value ? "%.90s: %.90s" : "%.90s", name, value);
+    snprintf(shown, sizeof shown, value && *value ? "%.100s: %.90s" : "%.100s", name, value);
     return ndp_import_note(n, SEEN_REFUSED, shown, node, why, ours);
 }
 
@@ -32,13 +32,16 @@ const import_seen *ndp_import_find(const ndp_import_notes *n, const char *name) 
     return NULL;
 }
 
+struct fy_node *ndp_import_node(const ndp_import_notes *n, const char *name) {
+    const import_seen *seen = ndp_import_find(n, name);
+    return seen ? seen->node : NULL;
+}
+
 ndp_status ndp_import_fail(ndp_import_notes *n, const char *name, const char *fmt, ...) {
     const import_seen *seen = ndp_import_find(n, name);
     va_list args;
     va_start(args, fmt);
-    char *message = NULL;
-    if (vasprintf(&message, fmt, args) < 0)
-        message = NULL;
+    char *message = ndp_vformat(fmt, args);
     va_end(args);
     const char *said = message ? message : "not enough memory for an error message";
     ndp_status st = seen && seen->node ? ndp_yaml_fail(seen->y, seen->node, "%s", said)

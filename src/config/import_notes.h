@@ -30,11 +30,13 @@ void ndp_import_release_notes(ndp_import_notes *n);
 /* Notes what became of a key. `node`, `why` and `ours` may be NULL; name and reason are copied. */
 NDP_API ndp_status ndp_import_note(ndp_import_notes *n, import_verdict verdict, const char *name, struct fy_node *node,
                                    const char *why, const char *ours);
-/* Notes a refusal, with the value: "adapter: lora". `value` may be NULL. */
+/* Notes a refusal, with the start of the value: "adapter: lora". `value` may be NULL. */
 ndp_status ndp_import_refuse(ndp_import_notes *n, const char *name, const char *value, struct fy_node *node,
                              const char *why, const char *ours);
 /* The last key of this name in the file; NULL: none. */
 const import_seen *ndp_import_find(const ndp_import_notes *n, const char *name);
+/* The same as a node. */
+struct fy_node *ndp_import_node(const ndp_import_notes *n, const char *name);
 /* NDP_EINVAL, with the message pointing at the key of this name, if the file has it. */
 ndp_status ndp_import_fail(ndp_import_notes *n, const char *name, const char *fmt, ...)
     __attribute__((format(printf, 3, 4)));

@@ -2,8 +2,50 @@
 #ifndef NDP_CONFIG_IMPORT_PARTS_H
 #define NDP_CONFIG_IMPORT_PARTS_H
 
-#include "config/import_key.h"
 #include "config/import_notes.h"
+#include "config/option.h"
+
+typedef struct ndp_import ndp_import;
+
+/* ---- the tables of keys: what a key of another program is, and how its value is read ---- */
+
+/* Words that a value may be, separated by spaces as the names of keys are. Case does not matter; a word that ends with
+ * * is a prefix. */
+typedef struct import_word {
+    const char *words;
+    int value;
+    const char *refused; /* why it is refused; NULL: it is not */
+} import_word;
+
+typedef enum import_kind {
+    IMPORT_VALUE,   /* read like an option of ours, into its member of ndp_import */
+    IMPORT_WORD,    /* one of `words`: its value, an int */
+    IMPORT_SECTION, /* a mapping: its keys are those of section `inside`, which may be written with `prefix` */
+    IMPORT_EACH,    /* `each` reads it */
+    IMPORT_LEFT,    /* has no counterpart and no effect on the result: `why` */
+    IMPORT_REFUSED  /* changes the result and is not supported: `why`; allowed when off (null, false, 0, no, empty) */
+} import_kind;
+
+typedef struct import_key {
+    const char *section, *names; /* names of keys, separated by spaces; one that ends with * is a prefix */
+    import_kind kind;
+    ndp_option_type type; /* VALUE: these four as in ndp_option */
+    size_t offset;        /* in ndp_import; of WORD too */
+    int64_t low, high;
+    const char *interval;
+    const import_word *words;
+    const char *inside, *prefix;
+    ndp_status (*each)(ndp_import *m, struct fy_node *value, const char *name);
+    const char *why;
+    const char *ours; /* the key of ours that settles it when the user sets it; NULL: none */
+} import_key;
+
+typedef struct import_table {
+    const import_key *keys;
+    int n;
+} import_table;
+
+/* ---- what was read ---- */
 
 /* A dialect is a section of the tables and the values that its program takes for keys that a file lacks. */
 typedef struct import_dialect {
@@ -71,7 +113,7 @@ typedef struct import_sets {
 
 struct ndp_import {
     ndp_config job;
-    bool *imported; /* a flag for each of ndp_options: it is written to the job; NULL: none yet */
+    bool imported[NDP_MOST_OPTIONS]; /* a flag for each of ndp_options: it is written to the job */
     const import_table *const *tables;
     const import_dialect *dialect;
     ndp_yaml yaml, deepspeed_yaml; /* the file, and the one that its key deepspeed names */
@@ -93,8 +135,25 @@ NDP_API ndp_status ndp_import_roles_to_train(ndp_import *m, struct fy_node *valu
 NDP_API ndp_status ndp_import_plugins(ndp_import *m, struct fy_node *value, const char *name);
 NDP_API ndp_status ndp_import_deepspeed(ndp_import *m, struct fy_node *value, const char *name);
 
+/* ---- the walk by the tables ---- */
+
+/* The key of a section that a name, with or without the prefix of its section, fits best; NULL: none. `tables` ends
+ * with NULL. */
+const import_key *ndp_import_key(const import_table *const *tables, const char *section, const char *prefix,
+                                 const char *name);
+/* Reads the keys of a mapping by the table's section; `name` is the mapping's own, "" at the top. */
+NDP_API ndp_status ndp_import_walk(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
+                                   const char *name);
+/* Reads each item of a list; a value that is no list is the one item. */
+ndp_status ndp_import_items(ndp_import *m, struct fy_node *value, const char *name,
+                            ndp_status (*each)(ndp_import *m, struct fy_node *item, const char *name));
+
+/* ---- what follows ---- */
+
 /* The files of m->set, to those of the job. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node);
+/* The key of ours for them. */
+const char *ndp_import_files_key(const ndp_import *m);
 /* Frees what m->set has, for the next data set. */
 void ndp_import_forget_set(ndp_import *m);
 
@@ -106,7 +165,7 @@ ndp_status ndp_import_finish_data(ndp_import *m);
 /* Remarks on the schedule, after the user's assignments. */
 void ndp_import_say_schedule(ndp_import *m);
 /* Marks the option at this offset of ndp_config: it is written to the job, even with its default. */
-NDP_API ndp_status ndp_import_mark(ndp_import *m, size_t offset);
+void ndp_import_mark(ndp_import *m, size_t offset);
 /* The job file. */
 NDP_API ndp_status ndp_import_job(const ndp_import *m, char **job);
 

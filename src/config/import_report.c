@@ -4,7 +4,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 /* From 1; 0: not in the file. A list or mapping has the line of its first scalar. */
 static int line_of(const import_seen *s) {
@@ -68,16 +67,14 @@ static void add_chapter(const ndp_import_notes *n, int in, const char *title, nd
 
 /* Keys and paths may hold any bytes; notes are lines of printable UTF-8, which fit into a comment. */
 static void add_printable(const char *text, ndp_str *out) {
-    for (utf8proc_int32_t c; *text;) {
-        utf8proc_ssize_t length = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
-        utf8proc_category_t kind = length > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
-        bool hidden = kind == UTF8PROC_CATEGORY_CC || kind == UTF8PROC_CATEGORY_CF || kind == UTF8PROC_CATEGORY_CN ||
-                      kind == UTF8PROC_CATEGORY_ZL || kind == UTF8PROC_CATEGORY_ZP;
-        if (hidden && *text != '\n')
-            ndp_str_add(out, "?");
+    for (size_t n; *text; text += n) {
+        uint32_t c;
+        bool visible;
+        n = ndp_yaml_character(text, &c, &visible);
+        if (visible || *text == '\n')
+            ndp_str_add_bytes(out, text, n);
         else
-            ndp_str_add_bytes(out, text, (size_t)(length > 0 ? length : 1));
-        text += length > 0 ? length : 1;
+            ndp_str_add(out, "?");
     }
 }
 
@@ -136,11 +133,9 @@ ndp_status ndp_import_judge(ndp_import_notes *n) {
             ndp_str_addf(&others, "\nand %d more", count - 1 - listed);
         const char *words = caret.failed ? first->why : caret.data;
         st = first->node ? ndp_yaml_fail(first->y, first->node, "%s", words) : ndp_import_fail(n, "", "%s", words);
-        char *said = strdup(ndp_error_message());
-        if (said && !others.failed)
-            st = NDP_FAIL(st, "%s%s\n--force imports without %s", said, others.data ? others.data : "",
+        if (!others.failed)
+            st = NDP_FAIL(st, "%s%s\n--force imports without %s", ndp_error_message(), others.data ? others.data : "",
                           count > 1 ? "them" : "it");
-        free(said);
     }
     ndp_str_release(&caret);
     ndp_str_release(&others);

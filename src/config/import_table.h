@@ -45,10 +45,9 @@ static const char no_fp8[] = "fp8 is not supported";
 /* "true" and "false" are all that ndp_import_truth takes for them. */
 static const import_word truth[] = {{"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
 static const import_word truth_or_auto[] = {
-    {"auto", WORD_AUTO, 0}, {"full", WORD_YES, 0}, {"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
+    {"auto", WORD_AUTO, 0}, {"full true", WORD_YES, 0}, {"false", WORD_NO, 0}, {0}};
 static const import_word half_words[] = {{"true", WORD_YES, no_fp16}, {"auto", 0, 0}, {"false", WORD_NO, 0}, {0}};
-static const import_word checkpointing_words[] = {{"true", WORD_YES, 0},        {"false", WORD_NO, 0},
-                                                  {"offload", WORD_OFFLOAD, 0}, {"offload_disk", WORD_OFFLOAD, 0},
-                                                  {"unsloth", WORD_OFFLOAD, 0}, {0}};
+static const import_word checkpointing_words[] = {
+    {"true", WORD_YES, 0}, {"false", WORD_NO, 0}, {"offload offload_disk unsloth", WORD_OFFLOAD, 0}, {0}};
 
 #endif

@@ -1,8 +1,6 @@
 /* All keys, and the kinds of files that have them. */
 #include "config/import_table.h"
 
-#include "config/import_walk.h"
-
 static const import_table *const tables[] = {&ndp_import_axolotl, &ndp_import_accelerate, NULL};
 
 /* The defaults of Axolotl and of the transformers' Trainer below it. */

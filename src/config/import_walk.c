@@ -1,7 +1,7 @@
 /* Reads an imported file by the tables of keys. Each key of a mapping is looked up in the table of its section, its
  * value is read as its kind says, and what became of it is noted. Unknown keys and refusals do not end the walk: all of
  * them are reported at once (import_report.c). */
-#include "config/import_walk.h"
+#include "config/import_parts.h"
 
 #include "config/import_scalar.h"
 #include <stdio.h>
@@ -49,46 +49,39 @@ const import_key *ndp_import_key(const import_table *const *tables, const char *
     return best;
 }
 
-/* All names of a section that are whole words, copied into `text`. */
-static int names_of(const import_table *const *tables, const char *section, char *text, size_t size, const char **out,
-                    int most) {
-    char *at = text;
-    int n = 0;
-    for (const import_table *const *t = tables; *t; t++)
-        for (int i = 0; i < (*t)->n; i++) {
-            const char *known = (*t)->keys[i].names;
-            if (strcmp((*t)->keys[i].section, section) != 0)
-                continue;
-            for (size_t length; (length = next_name(&known)); known += length) {
-                bool fits = n < most && length < (size_t)(text + size - at);
-                if (known[length - 1] == '*' || !fits)
-                    continue;
-                out[n++] = at;
-                at = (char *)mempcpy(at, known, length) + 1;
-                at[-1] = '\0';
-            }
-        }
-    return n;
+/* Copies of names, for ndp_nearest. */
+typedef struct name_list {
+    char text[16384];
+    size_t used;
+    const char *items[512];
+    int n;
+} name_list;
+
+static void add_names(name_list *l, const char *names, bool prefixes) {
+    for (size_t length; (length = next_name(&names)); names += length) {
+        bool fits = l->n < NDP_COUNT(l->items) && length < sizeof l->text - l->used;
+        if (!fits || (names[length - 1] == '*' && !prefixes))
+            continue;
+        l->items[l->n++] = l->text + l->used;
+        memcpy(l->text + l->used, names, length);
+        l->text[l->used + length] = '\0';
+        l->used += length + 1;
+    }
 }
 
 static ndp_status note_unknown(ndp_import *m, struct fy_node *node, const char *section, const char *prefix,
                                const char *written, const char *name) {
-    enum { MOST = 512, LETTERS = 16384 };
-    const char *known[MOST];
-    char names[LETTERS], why[160];
-    int n = names_of(m->tables, section, names, sizeof names, known, MOST);
-    const char *meant = ndp_nearest(bare(written, prefix), known, n);
+    name_list known = {.n = 0};
+    char why[160];
+    for (const import_table *const *t = m->tables; *t; t++)
+        for (int i = 0; i < (*t)->n; i++)
+            if (strcmp((*t)->keys[i].section, section) == 0)
+                add_names(&known, (*t)->keys[i].names, false);
+    const char *meant = ndp_nearest(bare(written, prefix), known.items, known.n);
     const char *before = bare(written, prefix) != written ? prefix : "";
     snprintf(why, sizeof why, "unknown key%s%s%.100s%s", meant ? "; did you mean '" : "", meant ? before : "",
              meant ? meant : "", meant ? "'?" : "");
     return ndp_import_note(&m->notes, SEEN_UNKNOWN, name, node, why, NULL);
-}
-
-/* "adapter: lora", with the start of a scalar value. */
-static const char *with_value(const char *name, struct fy_node *value, char *out, size_t size) {
-    const char *text = ndp_yaml_text(value);
-    snprintf(out, size, text && *text ? "%s: %.60s" : "%s", name, text);
-    return out;
 }
 
 /* ---- values ---- */
@@ -106,20 +99,21 @@ static bool is_off(struct fy_node *value) {
     return false;
 }
 
-static bool is_word(const char *word, const char *text) {
-    size_t n = strlen(word);
-    return word[n - 1] == '*' ? strncasecmp(word, text, n - 1) == 0 : strcasecmp(word, text) == 0;
+static bool is_word(const char *word, size_t n, const char *text) {
+    if (word[n - 1] == '*')
+        return strncasecmp(word, text, n - 1) == 0;
+    return strncasecmp(word, text, n) == 0 && !text[n];
 }
 
 static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *value, const char *name) {
-    const char *text = ndp_yaml_text(value), *known[64];
-    int n = 0;
+    const char *text = ndp_yaml_text(value);
+    name_list known = {.n = 0};
     ndp_str s = {0};
-    for (; k->words[n].word && n < NDP_COUNT(known); n++) {
-        known[n] = k->words[n].word;
-        ndp_str_addf(&s, "%s%s", n ? ", " : "", known[n]);
-    }
-    const char *meant = text ? ndp_nearest(text, known, n) : NULL;
+    for (const import_word *w = k->words; w->words; w++)
+        add_names(&known, w->words, true);
+    for (int i = 0; i < known.n; i++)
+        ndp_str_addf(&s, "%s%s", i ? ", " : "", known.items[i]);
+    const char *meant = text ? ndp_nearest(text, known.items, known.n) : NULL;
     ndp_status st = ndp_yaml_fail(m->notes.y, value, "'%s' is '%.60s', expected one of %s%s%s%s", name,
                                   text                         ? text
                                   : fy_node_is_sequence(value) ? "a list"
@@ -131,9 +125,12 @@ static ndp_status fail_word(ndp_import *m, const import_key *k, struct fy_node *
 }
 
 static const import_word *find_word(const import_key *k, const char *text) {
-    for (const import_word *w = k->words; text && w->word; w++)
-        if (is_word(w->word, text))
-            return w;
+    for (const import_word *w = k->words; text && w->words; w++) {
+        const char *words = w->words;
+        for (size_t n; (n = next_name(&words)); words += n)
+            if (is_word(words, n, text))
+                return w;
+    }
     return NULL;
 }
 
@@ -146,11 +143,8 @@ static ndp_status read_word(ndp_import *m, const import_key *k, struct fy_node *
     if (!w)
         return fail_word(m, k, value, name);
     memcpy((char *)m + k->offset, &w->value, sizeof w->value);
-    if (w->refused) {
-        char shown[200];
-        return ndp_import_note(&m->notes, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, w->refused,
-                               k->ours);
-    }
+    if (w->refused)
+        return ndp_import_refuse(&m->notes, name, ndp_yaml_text(value), key, w->refused, k->ours);
     return ndp_import_note(&m->notes, k->why ? SEEN_LEFT : SEEN_CARRIED, name, key, k->why, NULL);
 }
 
@@ -172,24 +166,23 @@ static ndp_status read_value(ndp_import *m, const import_key *k, struct fy_node 
 }
 
 /* Marks the key of ours that a value was read into. */
-static ndp_status mark_target(ndp_import *m, const import_key *k) {
+static void mark_target(ndp_import *m, const import_key *k) {
     size_t job = offsetof(ndp_import, job);
-    bool ours = k->offset >= job && k->offset < job + sizeof m->job;
-    return ours ? ndp_import_mark(m, k->offset - job) : NDP_OK;
+    if (k->offset >= job && k->offset < job + sizeof m->job)
+        ndp_import_mark(m, k->offset - job);
 }
 
 static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *key, struct fy_node *value,
                            const char *name) {
-    char shown[200];
     NDP_TRY(ndp_yaml_follow(m->notes.y, &value));
     if (ndp_import_is_null(value)) /* missing */
         return NDP_OK;
     switch (k->kind) {
     case IMPORT_VALUE:
-        NDP_TRY(mark_target(m, k));
+        mark_target(m, k);
         return read_value(m, k, key, value, name);
     case IMPORT_WORD:
-        NDP_TRY(mark_target(m, k));
+        mark_target(m, k);
         return read_word(m, k, key, value, name);
     case IMPORT_SECTION:
         NDP_TRY(ndp_import_note(&m->notes, SEEN_CARRIED, name, key, NULL, NULL));
@@ -202,8 +195,7 @@ static ndp_status read_key(ndp_import *m, const import_key *k, struct fy_node *k
     case IMPORT_REFUSED:
         if (is_off(value))
             return NDP_OK;
-        return ndp_import_note(&m->notes, SEEN_REFUSED, with_value(name, value, shown, sizeof shown), key, k->why,
-                               k->ours);
+        return ndp_import_refuse(&m->notes, name, ndp_yaml_text(value), key, k->why, k->ours);
     }
     return NDP_FAIL(NDP_EBUG, "key %s has no kind", name);
 }

@@ -7,7 +7,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <utf8proc.h>
 
 static void *field(const ndp_option *o, void *c) { return (char *)c + o->offset; }
 static const void *const_field(const ndp_option *o, const ndp_config *c) { return (const char *)c + o->offset; }
@@ -121,7 +120,7 @@ static ndp_status read_word(const ndp_option *o, ndp_yaml *y, struct fy_node *no
 }
 
 static ndp_status read_bool(const ndp_option *o, ndp_yaml *y, struct fy_node *node, bool *out) {
-    const char *text = ndp_yaml_is_plain(node) ? ndp_yaml_text(node) : NULL;
+    const char *text = plain_text(node);
     bool yes = text && strcmp(text, "true") == 0;
     if (!yes && !(text && strcmp(text, "false") == 0))
         return ndp_option_unexpected(o, y, node);
@@ -129,60 +128,47 @@ static ndp_status read_bool(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     return NDP_OK;
 }
 
-static ndp_status copy_text(const char *text, char **out) {
-    char *copy = strdup(text);
-    if (!copy)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+static ndp_status fail_memory(void) { return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration"); }
+
+ndp_status ndp_option_copy_text(const char *text, char **out) {
+    char *copy = text ? strdup(text) : NULL;
+    if (text && !copy)
+        return fail_memory();
     free(*out);
     *out = copy;
     return NDP_OK;
 }
 
 static ndp_status read_text(const ndp_option *o, ndp_yaml *y, struct fy_node *node, char **out) {
-    if (!o->value && ndp_yaml_is_null(node)) {
-        free(*out);
-        *out = NULL;
-        return NDP_OK;
-    }
+    if (!o->value && ndp_yaml_is_null(node))
+        return ndp_option_copy_text(NULL, out);
     const char *text = ndp_yaml_text(node);
     int index;
     if (!text || !*text || ndp_yaml_is_null(node))
         return ndp_option_unexpected(o, y, node);
     if (o->words)
         NDP_TRY(read_word(o, y, node, &index));
-    return copy_text(text, out);
+    return ndp_option_copy_text(text, out);
 }
 
-static void release_list(ndp_strings *list) {
-    for (int i = 0; i < list->n; i++)
-        free(list->items[i]);
-    free(list->items);
-    *list = (ndp_strings){0};
+static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings *list) {
+    NDP_TRY(ndp_yaml_follow(y, &item));
+    const char *text = ndp_yaml_text(item);
+    bool missing = !text || !*text || ndp_yaml_is_null(item);
+    return missing ? ndp_option_unexpected(o, y, item) : ndp_strings_add(list, text);
 }
 
 static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *node, ndp_strings *out) {
     ndp_status st = NDP_OK;
     bool many = node && fy_node_is_sequence(node);
     int n = ndp_yaml_is_null(node) ? 0 : many ? fy_node_sequence_item_count(node) : 1;
-    ndp_strings list = {calloc((size_t)n + 1, sizeof *list.items), 0};
-    if (!list.items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    ndp_strings list = {0};
     void *place = NULL;
-    for (; list.n < n; list.n++) {
-        struct fy_node *item = many ? fy_node_sequence_iterate(node, &place) : node;
-        NDP_TRY_GOTO(ndp_yaml_follow(y, &item), undo_list);
-        const char *text = ndp_yaml_text(item);
-        if (!text || !*text || ndp_yaml_is_null(item)) {
-            st = ndp_option_unexpected(o, y, item);
-            goto undo_list;
-        }
-        NDP_TRY_GOTO(copy_text(text, &list.items[list.n]), undo_list);
-    }
-    release_list(out);
-    *out = list;
-    return NDP_OK;
-undo_list:
-    release_list(&list);
+    for (int i = 0; i < n && st == NDP_OK; i++)
+        st = read_item(o, y, many ? fy_node_sequence_iterate(node, &place) : node, &list);
+    ndp_strings_release(st == NDP_OK ? out : &list);
+    if (st == NDP_OK)
+        *out = list;
     return st;
 }
 
@@ -229,18 +215,16 @@ static void write_text(const char *text, ndp_str *out) {
         return;
     }
     ndp_str_add(out, "\"");
-    for (utf8proc_int32_t c; *text;) {
-        utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
-        utf8proc_category_t kind = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
-        bool seen = kind != UTF8PROC_CATEGORY_CC && kind != UTF8PROC_CATEGORY_CF && kind != UTF8PROC_CATEGORY_CN &&
-                    kind != UTF8PROC_CATEGORY_ZL && kind != UTF8PROC_CATEGORY_ZP;
+    for (size_t n; *text; text += n) {
+        uint32_t c;
+        bool visible;
+        n = ndp_yaml_character(text, &c, &visible);
         if (c == '"' || c == '\\')
             ndp_str_addf(out, "\\%c", (char)c);
-        else if (seen)
-            ndp_str_add_bytes(out, text, (size_t)n);
+        else if (visible)
+            ndp_str_add_bytes(out, text, n);
         else
-            ndp_str_addf(out, "\\U%08x", (unsigned)c);
-        text += n > 0 ? n : 1;
+            ndp_str_addf(out, "\\U%08x", c);
     }
     ndp_str_add(out, "\"");
 }
@@ -286,32 +270,26 @@ void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
 }
 
 void ndp_option_release(const ndp_option *o, ndp_config *c) {
+    char **text = field(o, c);
     if (o->type == NDP_OPTION_TEXT) {
-        char **text = field(o, c);
         free(*text);
         *text = NULL;
     } else if (o->type == NDP_OPTION_LIST)
-        release_list(field(o, c));
-}
-
-static ndp_status copy_list(const ndp_strings *from, ndp_strings *to) {
-    ndp_strings copy = {calloc((size_t)from->n + 1, sizeof *copy.items), 0};
-    if (!copy.items)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
-    for (; copy.n < from->n; copy.n++) {
-        ndp_status st = copy_text(from->items[copy.n], &copy.items[copy.n]);
-        if (st != NDP_OK) {
-            release_list(&copy);
-            return st;
-        }
-    }
-    *to = copy;
-    return NDP_OK;
+        ndp_strings_release(field(o, c));
 }
 
 ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to) {
-    if (o->type == NDP_OPTION_LIST)
-        return copy_list(const_field(o, from), field(o, to));
-    char *const *text = const_field(o, from);
-    return o->type == NDP_OPTION_TEXT && *text ? copy_text(*text, field(o, to)) : NDP_OK;
+    if (o->type == NDP_OPTION_TEXT) {
+        char *const *text = const_field(o, from), **copy = field(o, to);
+        *copy = NULL;
+        return ndp_option_copy_text(*text, copy);
+    }
+    if (o->type != NDP_OPTION_LIST)
+        return NDP_OK;
+    const ndp_strings *list = const_field(o, from);
+    ndp_strings *copy = field(o, to);
+    *copy = (ndp_strings){0};
+    for (int i = 0; i < list->n; i++)
+        NDP_TRY(ndp_strings_add(copy, list->items[i]));
+    return NDP_OK;
 }

@@ -46,6 +46,9 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out);
 /* ndp_config_write (config.h) of some keys: `wanted` has a flag for each of ndp_options; NULL: all. */
 NDP_API ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out);
 void ndp_option_release(const ndp_option *o, ndp_config *c);
+/* Replaces *out by a copy of `text`, or by NULL. NDP_ENOMEM. */
+NDP_API ndp_status ndp_option_copy_text(const char *text, char **out);
+/* What `to` has there belongs to another configuration: it is overwritten, even if the copy fails. */
 NDP_API ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include "base/text.h"
 #include <stdarg.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <utf8proc.h>
 
 enum {
     LARGEST = 1 << 20, /* bytes */
@@ -83,9 +83,7 @@ static ndp_status fail_as_collected(const ndp_yaml *y, const char *otherwise) {
 ndp_status ndp_yaml_fail(ndp_yaml *y, struct fy_node *node, const char *fmt, ...) {
     va_list args;
     va_start(args, fmt);
-    char *message = NULL;
-    if (vasprintf(&message, fmt, args) < 0)
-        message = NULL;
+    char *message = ndp_vformat(fmt, args);
     va_end(args);
     if (!message)
         return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for an error message", y->what);
@@ -173,6 +171,16 @@ const char *ndp_yaml_text(struct fy_node *node) {
 bool ndp_yaml_is_plain(struct fy_node *node) {
     struct fy_token *token = node ? fy_node_get_scalar_token(node) : NULL;
     return !token || fy_token_scalar_style(token) == FYSS_PLAIN;
+}
+
+size_t ndp_yaml_character(const char *text, uint32_t *character, bool *visible) {
+    utf8proc_int32_t c;
+    utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text, -1, &c);
+    utf8proc_category_t kind = n > 0 ? utf8proc_category(c) : UTF8PROC_CATEGORY_CC;
+    *character = (uint32_t)c;
+    *visible = kind != UTF8PROC_CATEGORY_CC && kind != UTF8PROC_CATEGORY_CF && kind != UTF8PROC_CATEGORY_CN &&
+               kind != UTF8PROC_CATEGORY_ZL && kind != UTF8PROC_CATEGORY_ZP;
+    return n > 0 ? (size_t)n : 1;
 }
 
 bool ndp_yaml_is_null(struct fy_node *node) {

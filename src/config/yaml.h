@@ -32,6 +32,9 @@ NDP_API ndp_status ndp_yaml_follow(ndp_yaml *y, struct fy_node **node);
 const char *ndp_yaml_text(struct fy_node *node);
 /* True if written without quotes: 1 is a number, "1" is not. */
 bool ndp_yaml_is_plain(struct fy_node *node);
+/* The first character of a text that may hold any bytes: its length, and whether it is seen when printed, which invalid
+ * bytes, controls and the like are not. */
+size_t ndp_yaml_character(const char *text, uint32_t *character, bool *visible);
 /* Nothing, ~ or null. */
 bool ndp_yaml_is_null(struct fy_node *node);
 

@@ -1,3 +1,5 @@
+/* Rows of a data set, filled from the table of pieces (row_table.c). A row is checked when it is filled, since the
+ * cache is mapped and its file may change; filling allocates nothing. Called by train/. */
 #include "data/packing.h"
 
 #include <stdlib.h>
@@ -132,16 +134,4 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
         document_start[t] = t;
     }
     return NDP_OK;
-}
-
-int64_t ndp_dataset_valid(const ndp_dataset *d, int64_t row) {
-    int64_t n = 0;
-    if (row < 0 || row >= d->table.n_rows)
-        return 0;
-    for (int64_t i = d->table.rows[row]; i < d->table.rows[row + 1]; i++) {
-        const ndp_row_piece *p = &d->table.pieces[i];
-        for (int32_t k = 0; k < p->n; k++)
-            n += label(&d->cache, k + 1 < p->n ? p->first + k + 1 : p->next) >= 0;
-    }
-    return n;
 }

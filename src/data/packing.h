@@ -54,7 +54,5 @@ NDP_API ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *t
 /* NDP_EIO if bytes of the cache were lost since it was opened. Call it after reading the rows of a batch, before use.
  */
 NDP_API ndp_status ndp_dataset_check(const ndp_dataset *d);
-/* Number of labels in a row that are not -1; 0 for a row out of range. */
-int64_t ndp_dataset_valid(const ndp_dataset *d, int64_t row);
 
 #endif

@@ -13,14 +13,10 @@
 /* The head of one source, while it is read. */
 typedef struct source_head {
     ndp_share share; /* of the current file */
-    ndp_ids ids;
-    ndp_places ends, turns; /* as in a share */
-    int64_t texts;
+    ndp_share all;   /* of all files so far */
     size_t bytes;
     int64_t records;
     bool cut; /* something was left out */
-    ndp_status status;
-    char *message;
 } source_head;
 
 /* ---- the head of a file ---- */
@@ -165,15 +161,16 @@ static ndp_status encode_packed(source_head *h, const char *path, const ndp_mapp
 
 static ndp_status add_share(source_head *h) {
     const ndp_share *s = &h->share;
-    int64_t first = h->ids.n;
-    NDP_TRY(ndp_array_reserve(&h->ids.items, &h->ids.capacity, first + s->ids.n, sizeof *h->ids.items));
+    ndp_share *all = &h->all;
+    int64_t first = all->ids.n;
+    NDP_TRY(ndp_array_reserve(&all->ids.items, &all->ids.capacity, first + s->ids.n, sizeof *all->ids.items));
     if (s->ids.n)
-        memcpy(h->ids.items + first, s->ids.items, (size_t)s->ids.n * sizeof *h->ids.items);
-    h->ids.n += s->ids.n;
-    h->texts += s->texts;
-    NDP_TRY(ndp_share_append(s, first, &h->ends, &h->turns));
-    int64_t last = h->ends.n ? h->ends.items[h->ends.n - 1] : 0;
-    return last < h->ids.n ? ndp_places_add(&h->ends, h->ids.n) : NDP_OK; /* the head ends inside a document */
+        memcpy(all->ids.items + first, s->ids.items, (size_t)s->ids.n * sizeof *all->ids.items);
+    all->ids.n += s->ids.n;
+    all->texts += s->texts;
+    NDP_TRY(ndp_share_append(s, first, &all->ends, &all->turns));
+    int64_t last = all->ends.n ? all->ends.items[all->ends.n - 1] : 0;
+    return last < all->ids.n ? ndp_places_add(&all->ends, all->ids.n) : NDP_OK; /* the head ends inside a document */
 }
 
 /* ---- sources ---- */
@@ -181,7 +178,7 @@ static ndp_status add_share(source_head *h) {
 static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
     int64_t f = source ? c->source_ends[source - 1] : 0;
     for (; f < c->source_ends[source]; f++) {
-        const char *path = c->files.paths[f];
+        const char *path = c->files.paths.items[f];
         const ndp_mapped *file = &c->mapped[f];
         bool done;
         if (h->records >= NDP_SAMPLE_RECORDS || h->bytes >= NDP_SAMPLE_BYTES) {
@@ -200,13 +197,10 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
 #pragma omp parallel for schedule(dynamic, 1) num_threads(ndp_dataset_threads(o))
     for (int i = 0; i < c->n_sources; i++) {
         heads[i].share.o = o;
-        heads[i].status = read_source(&heads[i], c, i);
-        if (heads[i].status != NDP_OK)
-            heads[i].message = ndp_format("%s", ndp_error_message());
+        ndp_share_end(&heads[i].all, read_source(&heads[i], c, i));
     }
     for (int i = 0; i < c->n_sources; i++)
-        if (heads[i].status != NDP_OK)
-            return NDP_FAIL(heads[i].status, "%s", heads[i].message ? heads[i].message : "not enough memory");
+        NDP_TRY(ndp_share_check(&heads[i].all));
     return NDP_OK;
 }
 
@@ -216,9 +210,9 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
 static ndp_token_cache count(const source_head *heads, int n) {
     ndp_token_cache c = {.n_sources = n, .id_bytes = 4};
     for (int i = 0; i < n; i++) {
-        c.n_tokens += heads[i].ids.n;
-        c.n_documents += heads[i].ends.n;
-        c.n_texts += heads[i].texts;
+        c.n_tokens += heads[i].all.ids.n;
+        c.n_documents += heads[i].all.ends.n;
+        c.n_texts += heads[i].all.texts;
         c.head |= heads[i].cut;
     }
     return c;
@@ -228,7 +222,7 @@ static void fill(const source_head *heads, ndp_token_cache *c, uint32_t *ids, ui
                  uint8_t *learned) {
     int64_t at = 0, document = 0;
     for (int i = 0; i < c->n_sources; i++) {
-        const source_head *h = &heads[i];
+        const ndp_share *h = &heads[i].all;
         for (int64_t k = 0; k < h->ends.n; k++)
             offsets[document++] = (uint64_t)(k ? at + h->ends.items[k - 1] : at);
         bool learns = true;
@@ -264,10 +258,7 @@ static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *o
 static void release(source_head *heads, int n) {
     for (int i = 0; heads && i < n; i++) {
         ndp_share_release(&heads[i].share);
-        ndp_ids_release(&heads[i].ids);
-        free(heads[i].ends.items);
-        free(heads[i].turns.items);
-        free(heads[i].message);
+        ndp_share_release(&heads[i].all);
     }
     free(heads);
 }
@@ -275,7 +266,7 @@ static void release(source_head *heads, int n) {
 static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_token_cache *out) {
     source_head *heads = calloc((size_t)c->n_sources, sizeof *heads);
     ndp_status st = heads ? read_sources(o, c, heads) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read the data");
-    st = ndp_corpus_check_read(c, 0, c->files.n, st);
+    st = ndp_corpus_check_read(c, 0, c->files.paths.n, st);
     if (st == NDP_OK)
         st = make_cache(heads, c->n_sources, out);
     release(heads, c->n_sources);

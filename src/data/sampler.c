@@ -1,3 +1,5 @@
+/* The order of samples: each epoch is a permutation that is computed for one index at a time, so a run resumes
+ * anywhere without state. Called by train/. */
 #include "data/sampler.h"
 
 #include "base/rng.h"

@@ -1,7 +1,10 @@
+/* Finding added tokens: at each position the longest one wins, by walking the sorted texts (prefixes.h); then its
+ * options decide whether it counts and how much white space it takes. Called by tokenizer.c, before and after the
+ * normalizers. */
 #include "text/added.h"
 
 #include "base/arena.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <utf8proc.h>
 

@@ -12,7 +12,7 @@
  * Called by words.c, one word or one stretch at a time. */
 #include "text/bpe.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <string.h>
 
 enum { JOIN_BITS = 18 };    /* 32 KiB: fits in the L1 cache */

@@ -3,7 +3,7 @@
 #ifndef NDP_TEXT_BYTELEVEL_H
 #define NDP_TEXT_BYTELEVEL_H
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 
 static inline uint32_t ndp_byte_character(unsigned char byte) {
     if (byte <= 0x20)

@@ -1,6 +1,8 @@
+/* Looking up replacements in the trie of the table, which is read as it is stored: every offset in it is checked when
+ * it is followed, since the file may be damaged. Called by normalize.c. */
 #include "text/charsmap.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
@@ -61,17 +63,13 @@ ndp_status ndp_charsmap_create(const char *base64, const char *what, ndp_charsma
     ndp_charsmap *m = calloc(1, sizeof *m);
     if (m)
         m->bytes = calloc(strlen(base64) + 8, 1);
-    if (!m || !m->bytes) {
+    ndp_status st = m && m->bytes ? read_table(m, base64, what)
+                                  : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for precompiled_charsmap", what);
+    if (st == NDP_OK)
+        *out = m;
+    else
         ndp_charsmap_destroy(m);
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for precompiled_charsmap", what);
-    }
-    ndp_status st = read_table(m, base64, what);
-    if (st != NDP_OK) {
-        ndp_charsmap_destroy(m);
-        return st;
-    }
-    *out = m;
-    return NDP_OK;
+    return st;
 }
 
 void ndp_charsmap_destroy(ndp_charsmap *m) {

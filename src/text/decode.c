@@ -1,3 +1,5 @@
+/* Tokens to text, decoder by decoder: each reads all pieces and writes new ones, so a decoder may join or split
+ * them. Called by tokenizer.c. */
 #include "text/decode.h"
 
 #include "base/arena.h"
@@ -6,13 +8,6 @@
 #include <string.h>
 
 #define REPLACEMENT "\xef\xbf\xbd"
-
-void ndp_decoders_release(ndp_decoders *d) {
-    for (int64_t i = 0; i < d->n; i++)
-        ndp_regex_destroy(d->items[i].pattern);
-    free(d->items);
-    *d = (ndp_decoders){0};
-}
 
 /* ---- pieces ---- */
 
@@ -40,20 +35,8 @@ static ndp_span piece(const ndp_pieces *p, int64_t i) {
 
 /* The byte that "<0xE2>" stands for, or -1. */
 static int byte_of(ndp_span token) {
-    if (token.n != 6 || memcmp(token.data, "<0x", 3) || token.data[5] != '>')
-        return -1;
-    int value = 0;
-    for (int i = 3; i < 5; i++) {
-        char c = token.data[i];
-        int digit = c >= '0' && c <= '9'   ? c - '0'
-                    : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                    : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                           : -1;
-        if (digit < 0)
-            return -1;
-        value = 16 * value + digit;
-    }
-    return value;
+    bool form = token.n == 6 && !memcmp(token.data, "<0x", 3) && token.data[5] == '>';
+    return form ? ndp_hex_number(token.data + 3, 2) : -1;
 }
 
 static ndp_status end_of_bytes(ndp_str *bytes, ndp_pieces *to) {
@@ -142,7 +125,7 @@ static ndp_status byte_level(const ndp_pieces *from, ndp_str *bytes, ndp_pieces 
 
 /* ---- decoders of single tokens ---- */
 
-static ndp_span strip(const ndp_decoder *d, ndp_span token) {
+static ndp_span strip(const ndp_text_step *d, ndp_span token) {
     size_t n = strlen(d->content);
     for (int i = 0; i < d->start && token.n >= n && !memcmp(token.data, d->content, n); i++)
         token = (ndp_span){token.data + n, token.n - n};
@@ -151,7 +134,7 @@ static ndp_span strip(const ndp_decoder *d, ndp_span token) {
     return token;
 }
 
-static ndp_status each(const ndp_decoder *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
+static ndp_status each(const ndp_text_step *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
                        ndp_str *scratch, ndp_pieces *to) {
     for (int64_t i = 0; i < from->n; i++) {
         ndp_span token = piece(from, i);
@@ -168,7 +151,7 @@ static ndp_status each(const ndp_decoder *d, const ndp_pieces *from, size_t limi
     return NDP_OK;
 }
 
-static ndp_status run(const ndp_decoder *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
+static ndp_status run(const ndp_text_step *d, const ndp_pieces *from, size_t limit, ndp_regex_scratch *regex,
                       ndp_str *scratch, ndp_pieces *to) {
     switch (d->kind) {
     case NDP_DECODER_FUSE:
@@ -182,7 +165,7 @@ static ndp_status run(const ndp_decoder *d, const ndp_pieces *from, size_t limit
     }
 }
 
-ndp_status ndp_decode_pieces(const ndp_decoders *d, ndp_regex_scratch *regex, ndp_pieces *p) {
+ndp_status ndp_decode_pieces(const ndp_text_steps *d, ndp_regex_scratch *regex, ndp_pieces *p) {
     size_t limit = ndp_growth_limit(p->text.length);
     for (int64_t i = 0; i < d->n; i++) {
         ndp_pieces next = {0};

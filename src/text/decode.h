@@ -2,7 +2,7 @@
 #ifndef NDP_TEXT_DECODE_H
 #define NDP_TEXT_DECODE_H
 
-#include "text/regex.h"
+#include "text/text_steps.h"
 
 typedef enum ndp_decoder_kind {
     NDP_DECODER_REPLACE,       /* replaces matches within each token by `content` */
@@ -13,19 +13,6 @@ typedef enum ndp_decoder_kind {
     NDP_DECODER_STRIP /* removes `content` from each token, up to `start` times at its front, `stop` at its end */
 } ndp_decoder_kind;
 
-typedef struct ndp_decoder {
-    ndp_decoder_kind kind;
-    ndp_regex *pattern;  /* owned */
-    const char *content; /* in the tokenizer's arena */
-    int start, stop;
-} ndp_decoder;
-
-typedef struct ndp_decoders {
-    ndp_decoder *items;
-    int64_t n, capacity;
-} ndp_decoders;
-void ndp_decoders_release(ndp_decoders *d);
-
 /* Tokens on their way to text, one after the other; token i ends at ends[i]. */
 typedef struct ndp_pieces {
     ndp_str text;
@@ -35,6 +22,6 @@ typedef struct ndp_pieces {
 NDP_API ndp_status ndp_pieces_add(ndp_pieces *p, const char *text, size_t n);
 void ndp_pieces_release(ndp_pieces *p);
 /* Runs the decoders in place. */
-NDP_API ndp_status ndp_decode_pieces(const ndp_decoders *d, ndp_regex_scratch *regex, ndp_pieces *p);
+NDP_API ndp_status ndp_decode_pieces(const ndp_text_steps *d, ndp_regex_scratch *regex, ndp_pieces *p);
 
 #endif

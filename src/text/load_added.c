@@ -28,27 +28,32 @@ static ndp_status enter_token(const ndp_loader *l, listed *all, const char *text
     return ndp_prefixes_add(&all->contents, text, n, (int32_t)id);
 }
 
+/* Adds a token that is looked for as `text`. */
+static ndp_status add_as(const ndp_loader *l, ndp_added_token token, ndp_span text, ndp_added *to) {
+    char *kept = ndp_arena_alloc(&l->t->arena, text.n + 1);
+    if (!kept)
+        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", l->what);
+    if (!text.n)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: the normalizers leave nothing of the added token '%s', which is looked for in normalized "
+                        "text; that is not built: set its 'normalized' to false, or leave it out",
+                        l->what, token.text);
+    token.text = memcpy(kept, text.data, text.n);
+    token.length = text.n;
+    return ndp_added_add(to, token);
+}
+
 /* Searches use the token's text, or, for a token that is searched in normalized text, the normalizers' result. */
 static ndp_status add_token(const ndp_loader *l, ndp_added_token token, bool normalized) {
     ndp_normalize_scratch scratch = {0};
     ndp_regex_scratch regex = {0};
     ndp_span text = {token.text, token.length};
     size_t first = 0;
-    ndp_status st = normalized ? ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &first, &text) : NDP_OK;
-    char *kept = st == NDP_OK ? ndp_arena_alloc(&l->t->arena, text.n + 1) : NULL;
-    if (kept && !text.n) {
-        st = NDP_FAIL(NDP_ENOTSUP,
-                      "%s: the normalizers leave nothing of the added token '%s', which is looked for in normalized "
-                      "text; that is not built: set its 'normalized' to false, or leave it out",
-                      l->what, token.text);
-    } else if (kept) {
-        memcpy(kept, text.data, text.n);
-        token.text = kept;
-        token.length = text.n;
-        st = ndp_added_add(normalized ? &l->t->normalized : &l->t->raw, token);
-    } else if (st == NDP_OK && !kept) {
-        st = NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for a tokenizer", l->what);
-    }
+    if (!normalized)
+        return add_as(l, token, text, &l->t->raw);
+    ndp_status st = ndp_normalize(&l->t->normalizers, text, &scratch, &regex, &first, &text);
+    if (st == NDP_OK)
+        st = add_as(l, token, text, &l->t->normalized);
     ndp_normalize_scratch_release(&scratch);
     ndp_regex_scratch_release(&regex);
     return st;

@@ -66,16 +66,17 @@ static ndp_status merge_side(const ndp_loader *l, int64_t i, const char *text, s
 
 /* ["a", "b"], after its opening bracket. */
 static ndp_status read_sides(const ndp_loader *l, ndp_json_cursor *c, int64_t i, int32_t pair[2]) {
-    for (int side = 0; side < 2; side++) {
+    bool whole = true;
+    for (int side = 0; side < 2 && whole; side++) {
         const char *text = "";
         size_t n = 0;
-        bool right = (side == 0 || ndp_json_accept(c, ',')) && ndp_json_next_string(c, &text, &n) == NDP_OK;
-        if (!right)
-            return NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two strings", l->what, (long long)i);
-        NDP_TRY(merge_side(l, i, text, n, &pair[side]));
+        whole = (side == 0 || ndp_json_accept(c, ',')) && ndp_json_next_string(c, &text, &n) == NDP_OK;
+        if (whole)
+            NDP_TRY(merge_side(l, i, text, n, &pair[side]));
     }
-    return ndp_json_accept(c, ']') ? NDP_OK
-                                   : NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two strings", l->what, (long long)i);
+    return whole && ndp_json_accept(c, ']')
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT, "%s: merge %lld is not two strings", l->what, (long long)i);
 }
 
 /* "a b", or ["a", "b"] in newer files. */
@@ -155,14 +156,14 @@ static ndp_status read_piece(const ndp_loader *l, ndp_json_cursor *c, int64_t i,
     const char *text = "";
     size_t n = 0;
     NDP_TRY(ndp_array_reserve(&all->items, &all->capacity, i + 1, sizeof *all->items));
-    if (!ndp_json_accept(c, '[') || ndp_json_next_string(c, &text, &n) != NDP_OK)
-        return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
-                        (long long)i);
-    NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, text, n, i, NDP_VOCAB_FOUND_LAST));
-    if (!ndp_json_accept(c, ',') || ndp_json_next_double(c, &all->items[i]) != NDP_OK || !ndp_json_accept(c, ']'))
-        return NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
-                        (long long)i);
-    return NDP_OK;
+    bool whole = ndp_json_accept(c, '[') && ndp_json_next_string(c, &text, &n) == NDP_OK;
+    if (whole)
+        NDP_TRY(ndp_vocab_add(&l->t->words.vocab, l->what, text, n, i, NDP_VOCAB_FOUND_LAST));
+    whole = whole && ndp_json_accept(c, ',') && ndp_json_next_double(c, &all->items[i]) == NDP_OK;
+    return whole && ndp_json_accept(c, ']')
+               ? NDP_OK
+               : NDP_FAIL(NDP_EFORMAT, "%s: entry %lld of the vocabulary is not a text and a score", l->what,
+                          (long long)i);
 }
 
 static ndp_status load_unigram(const ndp_loader *l, struct json_object *model) {
@@ -190,7 +191,7 @@ static ndp_status load_unigram(const ndp_loader *l, struct json_object *model) {
 
 /* Older BPE files do not name their type. */
 ndp_status ndp_load_model(const ndp_loader *l, struct json_object *model) {
-    const char *type = ndp_load_member(model, "merges") ? "BPE" : "";
+    const char *type = json_object_object_get(model, "merges") ? "BPE" : "";
     NDP_TRY(ndp_json_string(model, l->what, "type", &type));
     if (!strcmp(type, "BPE"))
         return load_bpe(l, model);

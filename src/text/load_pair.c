@@ -45,36 +45,33 @@ static void add_merges(const char *text, ndp_str *out) {
 }
 
 /* The token that ends GPT-2's documents. That it is special is the only fact that the two files do not state. */
-static ndp_status add_end_of_text(const char *vocab, size_t size, const char *what, ndp_str *out) {
+static ndp_status find_end_of_text(ndp_json_cursor *c, ndp_str *out) {
     static const char name[] = "<|endoftext|>";
-    ndp_json_cursor c = {.text = vocab, .what = what, .end = size};
-    bool more;
-    ndp_status st = ndp_json_expect(&c, '{');
-    for (bool first = true; st == NDP_OK; first = false) {
-        const char *token = "";
-        size_t n = 0;
-        int64_t id = 0;
-        st = ndp_json_next_entry(&c, '}', first, &more);
-        if (st != NDP_OK || !more)
-            break;
-        st = ndp_json_next_string(&c, &token, &n);
-        bool found = st == NDP_OK && n == sizeof name - 1 && !memcmp(token, name, n);
-        if (st == NDP_OK)
-            st = ndp_json_expect(&c, ':');
-        if (st == NDP_OK)
-            st = ndp_json_next_int(&c, &id);
-        if (st == NDP_OK && found)
+    NDP_TRY(ndp_json_expect(c, '{'));
+    for (bool more, first = true;; first = false) {
+        const char *token;
+        size_t n;
+        int64_t id;
+        NDP_TRY(ndp_json_next_entry(c, '}', first, &more));
+        if (!more)
+            return NDP_OK;
+        NDP_TRY(ndp_json_next_string(c, &token, &n));
+        bool found = n == sizeof name - 1 && !memcmp(token, name, n);
+        NDP_TRY(ndp_json_expect(c, ':'));
+        NDP_TRY(ndp_json_next_int(c, &id));
+        if (found)
             ndp_str_addf(out, "{\"content\":\"%s\",\"special\":true,\"id\":%lld}", name, (long long)id);
     }
-    ndp_json_cursor_release(&c);
-    return st;
 }
 
 ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder, ndp_str *out) {
+    ndp_json_cursor c = {.text = vocab, .what = folder, .end = vocab_size};
     NDP_TRY(check_class(folder));
     ndp_str_add(out, "{\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},"
                      "\"decoder\":{\"type\":\"ByteLevel\"},\"added_tokens\":[");
-    NDP_TRY(add_end_of_text(vocab, vocab_size, folder, out));
+    ndp_status st = find_end_of_text(&c, out);
+    ndp_json_cursor_release(&c);
+    NDP_TRY(st);
     ndp_str_add(out, "],\"model\":{\"type\":\"BPE\",\"vocab\":");
     ndp_str_add_bytes(out, vocab, vocab_size);
     ndp_str_add(out, ",\"merges\":[");

@@ -1,11 +1,9 @@
+/* Checks that are the same for all members of a tokenizer.json, and the walk over its stages. Called by the load_*
+ * files. */
 #include "text/loader.h"
 
+#include <stdio.h>
 #include <string.h>
-
-struct json_object *ndp_load_member(struct json_object *o, const char *key) {
-    struct json_object *value = NULL;
-    return json_object_object_get_ex(o, key, &value) ? value : NULL;
-}
 
 ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_object *o, const char *const *known) {
     if (!json_object_is_type(o, json_type_object))
@@ -23,8 +21,8 @@ ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_obj
 
 ndp_status ndp_load_need(const ndp_loader *l, const char *where, struct json_object *o, const char *key,
                          enum json_type type, struct json_object **out) {
-    struct json_object *value = NULL;
-    if (!json_object_object_get_ex(o, key, &value) || !json_object_is_type(value, type))
+    struct json_object *value = json_object_object_get(o, key);
+    if (!json_object_is_type(value, type))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s needs '%s', of type %s", l->what, where, key, json_type_to_name(type));
     *out = value;
     return NDP_OK;
@@ -50,20 +48,31 @@ ndp_status ndp_load_fail_type(const ndp_loader *l, const char *where, const char
     return NDP_FAIL(NDP_ENOTSUP, "%s: a %s of type %s is not built yet", l->what, where, type);
 }
 
-ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, struct json_object *o) {
+static ndp_status load_stage(const ndp_loader *l, const char *where, const ndp_stage_type *type, ndp_text_steps *out,
+                             struct json_object *o) {
+    char named[96];
+    const char *keys[1 + NDP_COUNT(type->options)] = {"type"};
+    snprintf(named, sizeof named, "the %s %s", where, type->name);
+    memcpy(keys + 1, type->options, sizeof type->options);
+    NDP_TRY(ndp_load_keys(l, named, o, keys));
+    return type->load(l, &(ndp_stage){named, o, type->kind, out});
+}
+
+ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, ndp_text_steps *out,
+                           struct json_object *o) {
     const char *type = "";
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: a %s is not an object", l->what, known->where);
     NDP_TRY(ndp_load_string(l, known->where, o, "type", &type));
     for (int i = 0; i < known->n; i++)
         if (!strcmp(type, known->types[i].name))
-            return known->types[i].load(l, o);
+            return load_stage(l, known->where, &known->types[i], out, o);
     if (strcmp(type, "Sequence"))
         return ndp_load_fail_type(l, known->where, type);
     struct json_object *items = NULL;
     NDP_TRY(NDP_LOAD_KEYS(l, known->where, o, "type", known->list));
     NDP_TRY(ndp_load_need(l, known->where, o, known->list, json_type_array, &items));
     for (size_t i = 0; i < json_object_array_length(items); i++)
-        NDP_TRY(ndp_load_stages(l, known, json_object_array_get_idx(items, i)));
+        NDP_TRY(ndp_load_stages(l, known, out, json_object_array_get_idx(items, i)));
     return NDP_OK;
 }

@@ -12,8 +12,6 @@ typedef struct ndp_loader {
     ndp_json_part vocab, merges; /* of the model; read by cursor, empty in the parsed tree */
 } ndp_loader;
 
-/* A member, or NULL when it is missing or null. */
-struct json_object *ndp_load_member(struct json_object *o, const char *key);
 /* Rejects members that are not in `known` (NULL-terminated), and a value that is not an object. `where` names it. */
 NDP_API ndp_status ndp_load_keys(const ndp_loader *l, const char *where, struct json_object *o,
                                  const char *const *known);
@@ -39,10 +37,19 @@ NDP_API ndp_status ndp_load_added(const ndp_loader *l, struct json_object *list)
 NDP_API ndp_status ndp_load_pair(const char *vocab, size_t vocab_size, const char *merges, const char *folder,
                                  ndp_str *out);
 
-/* A stage type of the file, called `name`: reads a stage and appends its parts to the tokenizer. */
+/* A stage of the file, while it is read. */
+typedef struct ndp_stage {
+    const char *where; /* for messages: "the normalizer Replace" */
+    struct json_object *o;
+    int kind;            /* of its type */
+    ndp_text_steps *out; /* the list to which its steps are added */
+} ndp_stage;
+/* A type of stages. `load` reads one, which has no other options than these, and appends its parts to the tokenizer. */
 typedef struct ndp_stage_type {
     const char *name;
-    ndp_status (*load)(const ndp_loader *l, struct json_object *o);
+    ndp_status (*load)(const ndp_loader *l, const ndp_stage *s);
+    int kind;               /* for a `load` of several types */
+    const char *options[6]; /* ends with NULL */
 } ndp_stage_type;
 /* One stage or a Sequence of them (a list under `list`), nested to any depth that JSON allows. `where` names the kind.
  */
@@ -51,6 +58,7 @@ typedef struct ndp_stage_types {
     const ndp_stage_type *types;
     int n;
 } ndp_stage_types;
-NDP_API ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, struct json_object *o);
+NDP_API ndp_status ndp_load_stages(const ndp_loader *l, const ndp_stage_types *known, ndp_text_steps *out,
+                                   struct json_object *o);
 
 #endif

@@ -1,21 +1,15 @@
+/* Normalizers in sequence, between two scratch strings: each reads the result of the one before. Unicode's forms are
+ * computed only for stretches that may change, and characters newer than the reference's tables stay as they are.
+ * Called by tokenizer.c and load_added.c. */
 #include "text/normalize.h"
 
 #include "base/arena.h"
+#include "base/utf8.h"
 #include "text/charsmap.h"
 #include "text/newer.h"
-#include "text/utf8.h"
 #include <stdlib.h>
 #include <string.h>
 #include <utf8proc.h>
-
-void ndp_normalizers_release(ndp_normalizers *n) {
-    for (int64_t i = 0; i < n->n; i++) {
-        ndp_regex_destroy(n->items[i].pattern);
-        ndp_charsmap_destroy(n->items[i].charsmap);
-    }
-    free(n->items);
-    *n = (ndp_normalizers){0};
-}
 
 void ndp_normalize_scratch_release(ndp_normalize_scratch *s) {
     ndp_str_release(&s->a);
@@ -164,14 +158,14 @@ static void strip_accents(ndp_span text, ndp_str *out) {
     }
 }
 
-static ndp_span strip(const ndp_normalizer *s, ndp_span text) {
-    while (s->left && text.n) {
+static ndp_span strip(const ndp_text_step *s, ndp_span text) {
+    while (s->start && text.n) {
         size_t n = ndp_utf8_length((unsigned char)text.data[0]);
         if (!ndp_is_space(ndp_utf8_decode(text.data, n)))
             break;
         text = (ndp_span){text.data + n, text.n - n};
     }
-    while (s->right && text.n) {
+    while (s->stop && text.n) {
         size_t last = ndp_utf8_before(text.data, text.n);
         if (!ndp_is_space(ndp_utf8_decode(text.data + last, text.n - last)))
             break;
@@ -183,7 +177,7 @@ static ndp_span strip(const ndp_normalizer *s, ndp_span text) {
 /* ---- all ---- */
 
 /* Writes the result to `to`, or sets *changed to false and writes nothing. */
-static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
+static ndp_status run(const ndp_text_step *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
                       ndp_regex_scratch *regex, ndp_str *to, bool *changed) {
     switch (s->kind) {
     case NDP_NORMALIZER_PREPEND:
@@ -208,7 +202,7 @@ static ndp_status run(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_
 /* ---- following the first character ---- */
 
 /* The replacement of a match is attributed to the last byte of the match. */
-static ndp_status follow_replace(const ndp_normalizer *s, ndp_span text, ndp_regex_scratch *regex, size_t *first) {
+static ndp_status follow_replace(const ndp_text_step *s, ndp_span text, ndp_regex_scratch *regex, size_t *first) {
     ndp_regex_walk matches = ndp_regex_walk_begin(s->pattern, regex, text);
     size_t had = *first, after = 0, done = 0, from = 0, to = 0;
     bool found;
@@ -225,7 +219,7 @@ static ndp_status follow_replace(const ndp_normalizer *s, ndp_span text, ndp_reg
 }
 
 /* Updates *first: how many bytes this stage makes of the first character's. Uses `to` as scratch. */
-static ndp_status follow(const ndp_normalizer *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
+static ndp_status follow(const ndp_text_step *s, ndp_span text, size_t limit, ndp_normalize_scratch *scratch,
                          ndp_regex_scratch *regex, ndp_str *to, size_t *first) {
     bool changed = true;
     if (!*first)
@@ -241,7 +235,7 @@ static ndp_status follow(const ndp_normalizer *s, ndp_span text, size_t limit, n
     return NDP_OK;
 }
 
-ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s, ndp_regex_scratch *regex,
+ndp_status ndp_normalize(const ndp_text_steps *n, ndp_span text, ndp_normalize_scratch *s, ndp_regex_scratch *regex,
                          size_t *first, ndp_span *out) {
     size_t limit = ndp_growth_limit(text.n);
     ndp_str *to = &s->a; /* the other scratch string holds `text` */

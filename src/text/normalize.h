@@ -2,12 +2,12 @@
 #ifndef NDP_TEXT_NORMALIZE_H
 #define NDP_TEXT_NORMALIZE_H
 
-#include "text/regex.h"
+#include "text/text_steps.h"
 
 typedef enum ndp_normalizer_kind {
     NDP_NORMALIZER_PREPEND,       /* puts `content` before a non-empty text */
     NDP_NORMALIZER_REPLACE,       /* replaces matches by `content` */
-    NDP_NORMALIZER_STRIP,         /* removes white space at the ends */
+    NDP_NORMALIZER_STRIP,         /* removes white space at the start, and at the end, where these are not 0 */
     NDP_NORMALIZER_LOWERCASE,     /* character by character */
     NDP_NORMALIZER_STRIP_ACCENTS, /* removes marks */
     NDP_NORMALIZER_NFC,
@@ -16,20 +16,6 @@ typedef enum ndp_normalizer_kind {
     NDP_NORMALIZER_NFKD,
     NDP_NORMALIZER_PRECOMPILED /* SentencePiece's table (charsmap.h) */
 } ndp_normalizer_kind;
-
-typedef struct ndp_normalizer {
-    ndp_normalizer_kind kind;
-    ndp_regex *pattern;            /* owned */
-    const char *content;           /* in the tokenizer's arena */
-    bool left, right;              /* the ends that STRIP works on */
-    struct ndp_charsmap *charsmap; /* owned */
-} ndp_normalizer;
-
-typedef struct ndp_normalizers {
-    ndp_normalizer *items;
-    int64_t n, capacity;
-} ndp_normalizers;
-void ndp_normalizers_release(ndp_normalizers *n);
 
 /* Memory that one thread reuses from text to text; `{0}` at first. */
 typedef struct ndp_normalize_scratch {
@@ -42,7 +28,7 @@ void ndp_normalize_scratch_release(ndp_normalize_scratch *s);
 /* *out is the result: in the scratch (whose previous contents are lost), or `text` itself. Text and result are valid
  * UTF-8. *first: how many leading bytes stem from the user's first character, before and after the call; 0 if the text
  * starts later in the user's text, or the character is gone. */
-NDP_API ndp_status ndp_normalize(const ndp_normalizers *n, ndp_span text, ndp_normalize_scratch *s,
+NDP_API ndp_status ndp_normalize(const ndp_text_steps *n, ndp_span text, ndp_normalize_scratch *s,
                                  ndp_regex_scratch *regex, size_t *first, ndp_span *out);
 
 #endif

@@ -1,3 +1,5 @@
+/* A walk narrows a range of the sorted strings by two binary searches per byte; the first byte is looked up in a
+ * table. Called by added.c and unigram.c. */
 #include "text/prefixes.h"
 
 #include "base/arena.h"

@@ -1,3 +1,5 @@
+/* Pre-tokenizers in sequence, depth first: each piece that a stage makes goes through all later stages before the
+ * next one is made, so only one text per stage is kept. Called by tokenizer.c. */
 #include "text/pretokenize.h"
 
 #include "text/bytelevel.h"

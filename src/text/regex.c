@@ -1,8 +1,10 @@
+/* Compiling patterns and walking their matches. A search looks at a short stretch at a time, so that its cost is
+ * bounded between two looks at the clock. Called by normalize.c, pretokenize.c and decode.c. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex.h"
 
 #include "base/clock.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <pcre2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -178,27 +180,17 @@ ndp_status ndp_regex_next(ndp_regex_walk *w, bool *found, size_t *from, size_t *
     return NDP_OK;
 }
 
-static ndp_status fail_growth(size_t limit) {
-    return NDP_FAIL(NDP_EFORMAT, "the tokenizer's replacements make a text longer than %zu bytes of it", limit);
-}
-
 ndp_status ndp_regex_replace(const ndp_regex *r, ndp_regex_scratch *s, ndp_span text, const char *content, size_t limit,
                              ndp_str *out) {
     ndp_regex_walk w = ndp_regex_walk_begin(r, s, text);
-    size_t done = 0, from, to, n = strlen(content);
-    bool found;
-    for (;;) {
+    size_t done = 0, from = 0, to = 0, n = strlen(content);
+    for (bool found = true; found; done = to) {
         NDP_TRY(ndp_regex_next(&w, &found, &from, &to));
-        if (!found)
-            break;
-        ndp_str_add_bytes(out, text.data + done, from - done);
-        ndp_str_add_bytes(out, content, n);
-        done = to;
+        ndp_str_add_bytes(out, text.data + done, (found ? from : text.n) - done);
+        if (found)
+            ndp_str_add_bytes(out, content, n);
         if (out->length > limit)
-            return fail_growth(limit);
+            return NDP_FAIL(NDP_EFORMAT, "the tokenizer's replacements make a text longer than %zu bytes of it", limit);
     }
-    ndp_str_add_bytes(out, text.data + done, text.n - done);
-    if (out->length > limit)
-        return fail_growth(limit);
     return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to replace in %zu bytes of text", text.n) : NDP_OK;
 }

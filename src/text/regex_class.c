@@ -9,7 +9,7 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "text/regex_class.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <ctype.h>
 #include <pcre2.h>
 #include <stdio.h>
@@ -30,6 +30,12 @@ bool ndp_pattern_accept(ndp_pattern *p, const char *text) {
     return true;
 }
 
+uint32_t ndp_pattern_character(ndp_pattern *p) {
+    size_t n = ndp_utf8_length((unsigned char)*p->p);
+    p->p += n;
+    return ndp_utf8_decode(p->p - n, n);
+}
+
 /* ---- named sets ---- */
 
 typedef struct named_set {
@@ -44,56 +50,33 @@ static const named_set POSIX[] = {
     {"upper", "\\p{Uppercase}"},         {"word", NDP_CLASS_WORD},       {"xdigit", NDP_CLASS_HEX},
 };
 
-/* Categories that PCRE2 knows only by their short names. */
-static const named_set CATEGORIES[] = {
-    {"other", "\\p{C}"},
-    {"control", "\\p{Cc}"},
-    {"format", "\\p{Cf}"},
-    {"unassigned", "\\p{Cn}"},
-    {"privateuse", "\\p{Co}"},
-    {"surrogate", "\\p{Cs}"},
-    {"letter", "\\p{L}"},
-    {"casedletter", "\\p{L&}"},
-    {"lc", "\\p{L&}"},
-    {"lowercaseletter", "\\p{Ll}"},
-    {"modifierletter", "\\p{Lm}"},
-    {"otherletter", "\\p{Lo}"},
-    {"titlecaseletter", "\\p{Lt}"},
-    {"uppercaseletter", "\\p{Lu}"},
-    {"mark", "\\p{M}"},
-    {"combiningmark", "\\p{M}"},
-    {"spacingmark", "\\p{Mc}"},
-    {"enclosingmark", "\\p{Me}"},
-    {"nonspacingmark", "\\p{Mn}"},
-    {"number", "\\p{N}"},
-    {"decimalnumber", "\\p{Nd}"},
-    {"letternumber", "\\p{Nl}"},
-    {"othernumber", "\\p{No}"},
-    {"punctuation", "\\p{P}"},
-    {"connectorpunctuation", "\\p{Pc}"},
-    {"dashpunctuation", "\\p{Pd}"},
-    {"closepunctuation", "\\p{Pe}"},
-    {"finalpunctuation", "\\p{Pf}"},
-    {"initialpunctuation", "\\p{Pi}"},
-    {"otherpunctuation", "\\p{Po}"},
-    {"openpunctuation", "\\p{Ps}"},
-    {"symbol", "\\p{S}"},
-    {"currencysymbol", "\\p{Sc}"},
-    {"modifiersymbol", "\\p{Sk}"},
-    {"mathsymbol", "\\p{Sm}"},
-    {"othersymbol", "\\p{So}"},
-    {"separator", "\\p{Z}"},
-    {"lineseparator", "\\p{Zl}"},
-    {"paragraphseparator", "\\p{Zp}"},
-    {"spaceseparator", "\\p{Zs}"},
-    {"whitespace", NDP_CLASS_SPACE},
-};
+/* Categories that PCRE2 knows only by their short names, after the "=". */
+static const char CATEGORIES[] =
+    " other=C control=Cc format=Cf unassigned=Cn privateuse=Co surrogate=Cs letter=L casedletter=L& lc=L& "
+    "lowercaseletter=Ll modifierletter=Lm otherletter=Lo titlecaseletter=Lt uppercaseletter=Lu mark=M "
+    "combiningmark=M spacingmark=Mc enclosingmark=Me nonspacingmark=Mn number=N decimalnumber=Nd "
+    "letternumber=Nl othernumber=No punctuation=P connectorpunctuation=Pc dashpunctuation=Pd "
+    "closepunctuation=Pe finalpunctuation=Pf initialpunctuation=Pi otherpunctuation=Po openpunctuation=Ps "
+    "symbol=S currencysymbol=Sc modifiersymbol=Sk mathsymbol=Sm othersymbol=So separator=Z "
+    "lineseparator=Zl paragraphseparator=Zp spaceseparator=Zs ";
 
 static const char *named_items(const named_set *sets, int n, const char *name) {
     for (int i = 0; i < n; i++)
         if (!strcmp(sets[i].name, name))
             return sets[i].items;
     return NULL;
+}
+
+/* The short name of a category, and its length; NULL: it is none. */
+static const char *category_of(const char *name, int *length) {
+    char key[80];
+    snprintf(key, sizeof key, " %s=", name);
+    const char *hit = strstr(CATEGORIES, key);
+    if (!hit)
+        return NULL;
+    hit += strlen(key);
+    *length = (int)strcspn(hit, " ");
+    return hit;
 }
 
 bool ndp_class_shorthand(char letter, const char **items, bool *negated) {
@@ -124,13 +107,15 @@ ndp_status ndp_class_property(ndp_pattern *p, bool negated, char items[160], boo
     name[n] = '\0';
     if (!open || !n || !ndp_pattern_accept(p, "}"))
         return ndp_pattern_fail(p, NDP_EFORMAT, "\\p wants the name of a property in braces");
-    const char *known = named_items(POSIX, NDP_COUNT(POSIX), name);
-    if (!known)
-        known = named_items(CATEGORIES, NDP_COUNT(CATEGORIES), name);
-    if (known) {
+    int length = 0;
+    const char *known = named_items(POSIX, NDP_COUNT(POSIX), strcmp(name, "whitespace") ? name : "space"),
+               *category = category_of(name, &length);
+    if (known)
         snprintf(items, 160, "%s", known);
+    else if (category)
+        snprintf(items, 160, "\\p{%.*s}", length, category);
+    if (known || category)
         return NDP_OK;
-    }
     /* PCRE2 takes a bare script name, \p{Han}, to include the script's extensions. */
     snprintf(items, 160, "\\p{sc:%s}", name);
     if (compiles(items))
@@ -175,9 +160,7 @@ ndp_status ndp_class_escape(ndp_pattern *p, uint32_t *character) {
     }
     if (isalnum((unsigned char)*p->p))
         return ndp_pattern_fail(p, NDP_ENOTSUP, "an escape that is not built");
-    size_t n = ndp_utf8_length((unsigned char)*p->p);
-    *character = ndp_utf8_decode(p->p, n);
-    p->p += n;
+    *character = ndp_pattern_character(p);
     return NDP_OK;
 }
 
@@ -269,9 +252,7 @@ static ndp_status single(ndp_pattern *p, uint32_t *character) {
     }
     if (ndp_pattern_accept(p, "\\"))
         return ndp_class_escape(p, character);
-    size_t n = ndp_utf8_length((unsigned char)*p->p);
-    *character = ndp_utf8_decode(p->p, n);
-    p->p += n;
+    *character = ndp_pattern_character(p);
     return NDP_OK;
 }
 

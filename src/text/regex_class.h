@@ -23,6 +23,9 @@ ndp_status ndp_pattern_fail(const ndp_pattern *p, ndp_status st, const char *why
 /* If the pattern continues with `text`: advances past it and returns true. */
 bool ndp_pattern_accept(ndp_pattern *p, const char *text);
 
+/* Reads one character. */
+uint32_t ndp_pattern_character(ndp_pattern *p);
+
 /* The class items of the shorthand \s, \w, \d or \h (upper case: negated); false: the letter is none of these. */
 bool ndp_class_shorthand(char letter, const char **items, bool *negated);
 /* Reads what follows "\p" or "\P": {L}, {^L}, {Han}, {Alnum}, ... */

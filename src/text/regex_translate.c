@@ -14,7 +14,6 @@
  * Called by regex.c when a tokenizer is loaded. */
 #include "text/regex.h"
 #include "text/regex_class.h"
-#include "text/utf8.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -331,9 +330,7 @@ static ndp_status element(translator *t, bool caseless) {
     } else if (caseless && folded(t)) {
         return NDP_OK;
     }
-    size_t n = ndp_utf8_length((unsigned char)c);
-    literal(t, ndp_utf8_decode(p->p, n));
-    p->p += n;
+    literal(t, ndp_pattern_character(p));
     return NDP_OK;
 }
 

@@ -1,13 +1,24 @@
+/* The pipeline of a tokenizer (tokenizer.h): finding and loading its files, encoding a text stage by stage, decoding
+ * ids. What the stages need while they run is taken from a workbench, so that any number of threads may encode. */
 #include "text/tokenizer.h"
 
-#include "text/tokenizer_parts.h"
-#include "text/utf8.h"
+#include "base/utf8.h"
+#include "text/loader.h"
 #include "text/workbench.h"
 #include <string.h>
 
 enum { BYTES_BOS = 256, BYTES_EOS = 257, BYTES_VOCAB = 258 };
 
 /* ---- create, destroy ---- */
+
+/* Gives the tokenizer to the caller, or destroys it if it failed to be made. */
+static ndp_status finish(ndp_tokenizer *t, ndp_status st, ndp_tokenizer **out) {
+    if (st == NDP_OK)
+        *out = t;
+    else
+        ndp_tokenizer_destroy(t);
+    return st;
+}
 
 static ndp_status create_bytes(ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
@@ -17,41 +28,17 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
     t->bos = BYTES_BOS;
     t->eos = BYTES_EOS;
     t->fingerprint = ndp_hash128_of("bytes", 5);
-    ndp_status st = ndp_ids_add(&t->prefix, BYTES_BOS);
-    if (st != NDP_OK) {
-        ndp_tokenizer_destroy(t);
-        return st;
-    }
-    *out = t;
-    return NDP_OK;
+    return finish(t, ndp_ids_add(&t->prefix, BYTES_BOS), out);
 }
 
-/* An empty tokenizer, to be loaded. */
-static ndp_status create_empty(ndp_tokenizer **out) {
+ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
     t->bos = t->eos = -1;
-    ndp_status st = ndp_workbenches_create(&t->benches);
-    if (st != NDP_OK) {
-        ndp_tokenizer_destroy(t);
-        return st;
-    }
-    *out = t;
-    return NDP_OK;
-}
-
-ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
-    ndp_tokenizer *t = NULL;
-    NDP_TRY(create_empty(&t));
     t->fingerprint = ndp_hash128_of(text, size);
-    ndp_status st = ndp_tokenizer_load(t, text, size, what);
-    if (st != NDP_OK) {
-        ndp_tokenizer_destroy(t);
-        return st;
-    }
-    *out = t;
-    return NDP_OK;
+    ndp_status st = ndp_workbenches_create(&t->benches);
+    return finish(t, st == NDP_OK ? ndp_tokenizer_load(t, text, size, what) : st, out);
 }
 
 static ndp_status create_from_file(const char *path, ndp_tokenizer **out) {
@@ -66,17 +53,15 @@ static ndp_status create_from_file(const char *path, ndp_tokenizer **out) {
 /* From the texts of vocab.json and merges.txt. */
 static ndp_status create_from_texts(const char *vocab, size_t vocab_size, const char *merges, size_t merges_size,
                                     const char *folder, ndp_tokenizer **out) {
-    ndp_tokenizer *t = NULL;
-    NDP_TRY(create_empty(&t));
+    ndp_str json = {0};
+    ndp_status st = ndp_load_pair(vocab, vocab_size, merges, folder, &json);
+    if (st == NDP_OK)
+        st = ndp_tokenizer_parse(json.data, json.length, folder, out);
     ndp_hash128 hashes[2] = {ndp_hash128_of(vocab, vocab_size), ndp_hash128_of(merges, merges_size)};
-    t->fingerprint = ndp_hash128_of((const char *)hashes, sizeof hashes);
-    ndp_status st = ndp_tokenizer_load_pair(t, vocab, vocab_size, merges, folder);
-    if (st != NDP_OK) {
-        ndp_tokenizer_destroy(t);
-        return st;
-    }
-    *out = t;
-    return NDP_OK;
+    if (st == NDP_OK)
+        (*out)->fingerprint = ndp_hash128_of((const char *)hashes, sizeof hashes);
+    ndp_str_release(&json);
+    return st;
 }
 
 static ndp_status create_from_pair(const char *vocab_path, const char *merges_path, const char *folder,
@@ -95,7 +80,7 @@ static ndp_status create_from_pair(const char *vocab_path, const char *merges_pa
 
 /* Paths of the files that a source may consist of. */
 typedef struct paths {
-    char *json, *config, *special, *vocab, *merges, *folder;
+    const char *folder, *json, *config, *special, *vocab, *merges;
 } paths;
 
 static ndp_status fail_missing(const paths *p) {
@@ -121,39 +106,33 @@ static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
         NDP_TRY(create_from_pair(p->vocab, p->merges, p->folder, &t));
     else
         return fail_missing(p);
-    ndp_status st = ndp_tokenizer_load_config(t, p->config, p->special);
-    if (st != NDP_OK) {
-        ndp_tokenizer_destroy(t);
-        return st;
-    }
-    *out = t;
-    return NDP_OK;
+    return finish(t, ndp_tokenizer_load_config(t, p->config, p->special), out);
+}
+
+char *ndp_tokenizer_folder(const char *source) {
+    const char *slash = strrchr(source, '/');
+    return ndp_path_is_folder(source) ? strdup(source)
+           : slash                    ? ndp_format("%.*s", (int)(slash - source), source)
+                                      : strdup(".");
 }
 
 ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out) {
     if (!strcmp(source, "bytes"))
         return create_bytes(out);
-    const char *slash = strrchr(source, '/');
-    bool folder = ndp_path_is_folder(source);
-    paths p = {.folder = folder  ? strdup(source)
-                         : slash ? ndp_format("%.*s", (int)(slash - source), source)
-                                 : strdup(".")};
-    if (p.folder) {
-        p.json = folder ? ndp_format("%s/tokenizer.json", source) : strdup(source);
-        p.config = ndp_format("%s/tokenizer_config.json", p.folder);
-        p.special = ndp_format("%s/special_tokens_map.json", p.folder);
-        p.vocab = folder ? ndp_format("%s/vocab.json", source) : strdup("");
-        p.merges = folder ? ndp_format("%s/merges.txt", source) : strdup("");
-    }
+    bool is_folder = ndp_path_is_folder(source);
+    char *folder = ndp_tokenizer_folder(source);
+    ndp_arena names = {0};
+    paths p = {.folder = folder,
+               .json = is_folder ? ndp_arena_format(&names, "%s/tokenizer.json", source) : source,
+               .config = folder ? ndp_arena_format(&names, "%s/tokenizer_config.json", folder) : NULL,
+               .special = folder ? ndp_arena_format(&names, "%s/special_tokens_map.json", folder) : NULL,
+               .vocab = is_folder ? ndp_arena_format(&names, "%s/vocab.json", source) : "",
+               .merges = is_folder ? ndp_arena_format(&names, "%s/merges.txt", source) : ""};
     ndp_status st = p.json && p.config && p.special && p.vocab && p.merges
                         ? find_and_create(&p, out)
                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
-    free(p.folder);
-    free(p.json);
-    free(p.config);
-    free(p.special);
-    free(p.vocab);
-    free(p.merges);
+    ndp_arena_release(&names);
+    free(folder);
     return st;
 }
 
@@ -162,11 +141,11 @@ void ndp_tokenizer_destroy(ndp_tokenizer *t) {
         return;
     ndp_arena_release(&t->arena);
     ndp_added_release(&t->raw);
-    ndp_normalizers_release(&t->normalizers);
+    ndp_text_steps_release(&t->normalizers);
     ndp_added_release(&t->normalized);
     ndp_pretokenizers_release(&t->pretokenizers);
     ndp_words_release(&t->words);
-    ndp_decoders_release(&t->decoders);
+    ndp_text_steps_release(&t->decoders);
     ndp_workbenches_destroy(t->benches);
     free(t->special);
     ndp_ids_release(&t->prefix);

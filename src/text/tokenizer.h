@@ -23,6 +23,8 @@ NDP_API ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out)
 /* From the text of a tokenizer.json; `what` names it in messages. */
 NDP_API ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out);
 void ndp_tokenizer_destroy(ndp_tokenizer *t);
+/* The folder of a source that is not "bytes"; the caller frees. NULL: out of memory. */
+char *ndp_tokenizer_folder(const char *source);
 
 /* Appends the ids of `n` bytes of UTF-8 (`bytes` accepts any bytes). `add_special`: also the tokens that the file's
  * post-processor puts before and after a text. Special tokens written in the text are recognized. On failure, `ids` may

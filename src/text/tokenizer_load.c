@@ -1,6 +1,5 @@
 /* Loads a whole tokenizer.json, and the files next to it. */
 #include "text/loader.h"
-#include <stdlib.h>
 #include <string.h>
 
 /* ---- the post-processor ---- */
@@ -29,11 +28,10 @@ static ndp_status add_template_ids(const ndp_loader *l, struct json_object *post
 static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
     struct json_object *single = NULL, *part = NULL;
     bool seen = false;
-    NDP_TRY(NDP_LOAD_KEYS(l, "TemplateProcessing", post, "type", "single", "pair", "special_tokens"));
     NDP_TRY(ndp_load_need(l, "TemplateProcessing", post, "single", json_type_array, &single));
     for (size_t i = 0; i < json_object_array_length(single); i++) {
         struct json_object *o = json_object_array_get_idx(single, i);
-        if (json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, "SpecialToken", &part)) {
+        if ((part = json_object_object_get(o, "SpecialToken"))) {
             NDP_TRY(add_template_ids(l, post, part, seen ? &l->t->suffix : &l->t->prefix));
             continue;
         }
@@ -49,10 +47,10 @@ static ndp_status load_template(const ndp_loader *l, struct json_object *post) {
 }
 
 /* The ids before and after a text. A second stage of this kind would put its ids around the first's. */
-static ndp_status load_post_template(const ndp_loader *l, struct json_object *post) {
+static ndp_status load_post_template(const ndp_loader *l, const ndp_stage *s) {
     if (l->t->prefix.n || l->t->suffix.n)
         return NDP_FAIL(NDP_ENOTSUP, "%s: two post-processors that add tokens are not built yet", l->what);
-    NDP_TRY(load_template(l, post));
+    NDP_TRY(load_template(l, s->o));
     if (l->t->prefix.n)
         l->t->bos = l->t->prefix.items[0];
     if (l->t->suffix.n)
@@ -61,16 +59,18 @@ static ndp_status load_post_template(const ndp_loader *l, struct json_object *po
 }
 
 /* Changes only offsets, which are not computed here. */
-static ndp_status load_post_byte_level(const ndp_loader *l, struct json_object *post) {
-    return NDP_LOAD_KEYS(l, "the post_processor ByteLevel", post, "type", "add_prefix_space", "trim_offsets",
-                         "use_regex");
+static ndp_status load_post_byte_level(const ndp_loader *l, const ndp_stage *s) {
+    (void)l, (void)s;
+    return NDP_OK;
 }
 
 static ndp_status load_post_processor(const ndp_loader *l, struct json_object *post) {
-    static const ndp_stage_type types[] = {{"TemplateProcessing", load_post_template},
-                                           {"ByteLevel", load_post_byte_level}};
+    static const ndp_stage_type types[] = {
+        {"TemplateProcessing", load_post_template, .options = {"single", "pair", "special_tokens"}},
+        {"ByteLevel", load_post_byte_level, .options = {"add_prefix_space", "trim_offsets", "use_regex"}},
+    };
     static const ndp_stage_types known = {"post_processor", "processors", types, NDP_COUNT(types)};
-    return post ? ndp_load_stages(l, &known, post) : NDP_OK;
+    return post ? ndp_load_stages(l, &known, NULL, post) : NDP_OK;
 }
 
 /* ---- the whole ---- */
@@ -82,14 +82,14 @@ static ndp_status load_root(const ndp_loader *l, struct json_object *root) {
     NDP_TRY(NDP_LOAD_KEYS(l, "the file", root, "version", "truncation", "padding", "added_tokens", "normalizer",
                           "pre_tokenizer", "model", "post_processor", "decoder"));
     NDP_TRY(ndp_load_need(l, "the file", root, "model", json_type_object, &model));
-    NDP_TRY(ndp_load_normalizers(l, ndp_load_member(root, "normalizer")));
-    NDP_TRY(ndp_load_pretokenizers(l, ndp_load_member(root, "pre_tokenizer")));
+    NDP_TRY(ndp_load_normalizers(l, json_object_object_get(root, "normalizer")));
+    NDP_TRY(ndp_load_pretokenizers(l, json_object_object_get(root, "pre_tokenizer")));
     NDP_TRY(ndp_load_model(l, model));
-    NDP_TRY(ndp_load_added(l, ndp_load_member(root, "added_tokens")));
+    NDP_TRY(ndp_load_added(l, json_object_object_get(root, "added_tokens")));
     if (l->t->words.is_unigram)
         NDP_TRY(ndp_unigram_build(&l->t->words.unigram)); /* borrows from the vocabulary, which is complete now */
-    NDP_TRY(load_post_processor(l, ndp_load_member(root, "post_processor")));
-    return ndp_load_decoders(l, ndp_load_member(root, "decoder"));
+    NDP_TRY(load_post_processor(l, json_object_object_get(root, "post_processor")));
+    return ndp_load_decoders(l, json_object_object_get(root, "decoder"));
 }
 
 ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, const char *what) {
@@ -102,19 +102,9 @@ ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, c
     return st;
 }
 
-ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
-                                   const char *folder) {
-    ndp_str text = {0};
-    ndp_status st = ndp_load_pair(vocab, vocab_size, merges, folder, &text);
-    if (st == NDP_OK)
-        st = ndp_tokenizer_load(t, text.data, text.length, folder);
-    ndp_str_release(&text);
-    return st;
-}
-
 /* "<s>", or {"content": "<s>", ...}; null or missing: *out stays as it is. */
 static ndp_status config_token(const ndp_loader *l, struct json_object *root, const char *key, int32_t *out) {
-    struct json_object *o = ndp_load_member(root, key);
+    struct json_object *o = json_object_object_get(root, key);
     const char *text = NULL;
     if (json_object_is_type(o, json_type_object))
         NDP_TRY(ndp_json_string(o, l->what, "content", &text));
@@ -137,20 +127,19 @@ static ndp_status config_tokens(const ndp_loader *l, struct json_object *root) {
     return config_token(l, root, "eos_token", &l->t->eos);
 }
 
-ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special) {
+static ndp_status read_config(ndp_tokenizer *t, const char *path, bool *newer) {
     struct json_object *root = NULL;
-    bool newer = false;
-    ndp_status st = NDP_OK;
-    if (ndp_path_exists(config)) {
-        NDP_TRY(ndp_json_read(config, &root));
-        st = config_tokens(&(ndp_loader){.t = t, .what = config}, root);
-        newer = st == NDP_OK && json_object_object_get_ex(root, "added_tokens_decoder", NULL);
-        json_object_put(root);
-    }
-    if (st != NDP_OK || newer || !ndp_path_exists(special))
-        return st;
-    NDP_TRY(ndp_json_read(special, &root));
-    st = config_tokens(&(ndp_loader){.t = t, .what = special}, root);
+    if (!ndp_path_exists(path))
+        return NDP_OK;
+    NDP_TRY(ndp_json_read(path, &root));
+    ndp_status st = config_tokens(&(ndp_loader){.t = t, .what = path}, root);
+    *newer = st == NDP_OK && json_object_object_get_ex(root, "added_tokens_decoder", NULL);
     json_object_put(root);
     return st;
+}
+
+ndp_status ndp_tokenizer_load_config(ndp_tokenizer *t, const char *config, const char *special) {
+    bool newer = false;
+    NDP_TRY(read_config(t, config, &newer));
+    return newer ? NDP_OK : read_config(t, special, &newer);
 }

@@ -15,11 +15,11 @@ struct ndp_tokenizer {
     bool bytes; /* the built-in one; of the members below it uses only the ids */
     ndp_arena arena;
     ndp_added raw;                   /* added tokens, found in the raw text; */
-    ndp_normalizers normalizers;     /* the stretches between them are normalized; */
+    ndp_text_steps normalizers;      /* the stretches between them are normalized; */
     ndp_added normalized;            /* added tokens, found in the normalized text; */
     ndp_pretokenizers pretokenizers; /* the rest is split into words, */
     ndp_words words;                 /* and words into tokens; the vocabulary includes the added tokens */
-    ndp_decoders decoders;
+    ndp_text_steps decoders;
     bool join_by_space;     /* without decoders the reference joins tokens by spaces */
     bool *special;          /* [vocab.n] */
     ndp_ids prefix, suffix; /* ids that the post-processor adds */
@@ -30,9 +30,6 @@ struct ndp_tokenizer {
 
 /* Fills an empty tokenizer from the text of a tokenizer.json. */
 NDP_API ndp_status ndp_tokenizer_load(ndp_tokenizer *t, const char *text, size_t size, const char *what);
-/* The same from the older pair vocab.json and merges.txt, with GPT-2's stages around them. */
-NDP_API ndp_status ndp_tokenizer_load_pair(ndp_tokenizer *t, const char *vocab, size_t vocab_size, const char *merges,
-                                           const char *folder);
 /* Sets bos and eos to the tokens named in tokenizer_config.json (`config`); tokens not named keep the post-processor's.
  * If that file has no added_tokens_decoder, special_tokens_map.json (`special`) overrides it: the rule of transformers
  * for older folders. Either file may be missing. */

@@ -11,7 +11,7 @@
  * stretches and end with the next known token. Called by words.c. */
 #include "text/unigram.h"
 
-#include "text/utf8.h"
+#include "base/utf8.h"
 #include <string.h>
 
 enum { LONGEST = 1 << 24 }; /* bytes of a stretch */

@@ -1,3 +1,5 @@
+/* Strings by id in one text, and ids by string in a hash table with open addressing that is at most half full. Equal
+ * strings share a slot: the last one is found. Called by the loaders, bpe.c and unigram.c. */
 #include "text/vocab.h"
 
 #include "base/arena.h"

@@ -1,3 +1,5 @@
+/* A direct-mapped cache of words in front of the model: most words of a text are among a few thousand. A word that
+ * is not found is encoded and replaces what its slot had. Called by tokenizer.c. */
 #include "text/words.h"
 
 #include "text/pretokenize.h"

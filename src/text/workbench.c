@@ -1,3 +1,5 @@
+/* A list of free workbenches under a mutex, which is held only to take one or to return one. Called by tokenizer.c.
+ */
 #include "text/workbench.h"
 
 #include <pthread.h>

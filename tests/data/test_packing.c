@@ -90,14 +90,13 @@ static void check(const int32_t *got, int n, const int32_t *want, const char *wh
 enum { B = 256 };
 
 static void check_row(const ndp_dataset *d, int r, const int32_t *tokens, const int32_t *labels,
-                      const int32_t *positions, const int32_t *document_start, int64_t valid) {
+                      const int32_t *positions, const int32_t *document_start) {
     rows x;
     CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
     check(x.tokens, 4, tokens, "tokens", r);
     check(x.labels, 4, labels, "labels", r);
     check(x.positions, 4, positions, "positions", r);
     check(x.document_start, 4, document_start, "document_start", r);
-    assert_int_equal(ndp_dataset_valid(d, r), valid);
 }
 
 /* The d of ^abcd, and of ^hi behind ^f, has nothing to predict or no room. */
@@ -107,14 +106,13 @@ static void documents_are_cut_and_packed(void **state) {
     static const int32_t labels[3][4] = {{'a', 'b', 'c', 'd'}, {'f', -1, -1, -1}, {'h', 'i', -1, -1}};
     static const int32_t positions[3][4] = {{0, 1, 2, 3}, {0, 1, 0, 0}, {0, 1, 2, 0}};
     static const int32_t document_start[3][4] = {{0, 0, 0, 0}, {0, 0, 2, 3}, {0, 0, 0, 3}};
-    static const int64_t valid[3] = {4, 1, 2};
     assert_int_equal(ndp_dataset_rows(d), 3);
     assert_int_equal(ndp_dataset_tokens(d), 9);
     assert_int_equal(ndp_dataset_labels(d), 7);
     assert_int_equal(ndp_dataset_documents(d), 3);
     assert_true(ndp_dataset_fill(d) == 0.75);
     for (int r = 0; r < 3; r++)
-        check_row(d, r, tokens[r], labels[r], positions[r], document_start[r], valid[r]);
+        check_row(d, r, tokens[r], labels[r], positions[r], document_start[r]);
     ndp_dataset_close(d);
 }
 
@@ -123,9 +121,9 @@ static void the_first_row_with_room_is_taken(void **state) {
     ndp_dataset *d = dataset(*state, "c\n<|endoftext|>\ndef\n<|endoftext|>\ng", 4, true);
     assert_int_equal(ndp_dataset_rows(d), 2);
     check_row(d, 0, (int32_t[]){B, 'c', B, 'g'}, (int32_t[]){'c', -1, 'g', -1}, (int32_t[]){0, 1, 0, 1},
-              (int32_t[]){0, 0, 2, 2}, 2);
+              (int32_t[]){0, 0, 2, 2});
     check_row(d, 1, (int32_t[]){B, 'd', 'e', 'f'}, (int32_t[]){'d', 'e', 'f', -1}, (int32_t[]){0, 1, 2, 3},
-              (int32_t[]){0, 0, 0, 0}, 3);
+              (int32_t[]){0, 0, 0, 0});
     ndp_dataset_close(d);
 }
 
@@ -136,7 +134,7 @@ static void without_packing_a_row_has_one_piece(void **state) {
             open_rows(prepare(*state, &text, 1), &(ndp_row_opts){.length = 4, .document_mask = mask, .single = true});
         assert_int_equal(ndp_dataset_rows(d), 3);
         check_row(d, 1, (int32_t[]){B, 'f', 0, 0}, (int32_t[]){'f', -1, -1, -1}, (int32_t[]){0, 1, 0, 0},
-                  (int32_t[]){0, 0, 2, 3}, 1);
+                  (int32_t[]){0, 0, 2, 3});
         ndp_dataset_close(d);
     }
 }
@@ -164,13 +162,12 @@ static void without_the_mask_the_stream_is_one_text(void **state) {
         check(x.labels, 4, labels[r], "labels", r);
         check(x.positions, r < 2 ? 4 : 2, plain, "positions", r);
         check(x.document_start, r < 2 ? 4 : 2, zeros, "document_start", r);
-        assert_int_equal(ndp_dataset_valid(d, r), r < 2 ? 4 : 1);
     }
     ndp_dataset_close(d);
 }
 
 /* Any row length, every way: as many labels as there are predictions, each the token that follows; the invariants of
- * document_start and positions hold; the cheap count is the true one. */
+ * document_start and positions hold. */
 static void every_prediction_is_in_one_row(void **state) {
     static const char TEXT[] =
         "a\n<|endoftext|>\nbb\n<|endoftext|>\nccc\n<|endoftext|>\ndddddddddddddd\n<|endoftext|>\ne";
@@ -198,7 +195,6 @@ static void every_prediction_is_in_one_row(void **state) {
                     assert_true(x.tokens[t] >= 0 && x.tokens[t] <= 256);
                 }
                 assert_true(valid > 0);
-                assert_int_equal(ndp_dataset_valid(d, r), valid);
                 total += valid;
             }
             assert_int_equal(total, ndp_dataset_labels(d));
@@ -343,7 +339,6 @@ static void out_of_range_is_an_error(void **state) {
     rows x;
     CHECK_FAILS(ndp_dataset_row(d, 3, x.tokens, x.labels, x.positions, x.document_start), NDP_EINVAL, "row 3");
     CHECK_FAILS(ndp_dataset_row(d, -1, x.tokens, x.labels, x.positions, x.document_start), NDP_EINVAL, "row -1");
-    assert_int_equal(ndp_dataset_valid(d, 3), 0);
     CHECK_FAILS(ndp_dataset_open("/no/such/cache", &(ndp_row_opts){.length = 4}, &none), NDP_EIO, "/no/such/cache");
     CHECK_FAILS(ndp_dataset_open("/no/such/cache", &(ndp_row_opts){.length = 0}, &none), NDP_EINVAL, "sequence length");
     assert_null(none);

@@ -518,9 +518,9 @@ static void folders_and_patterns(void **state) {
     free(write_file(below, "c.jsonl", "{\"text\":\"c\"}", 12));
     ndp_file_list l = {0};
     CHECK_OK(ndp_file_list_add(&l, root));
-    assert_int_equal(l.n, 3);
+    assert_int_equal(l.paths.n, 3);
     assert_int_equal(l.left_out, 1);
-    ndp_file_list_release(&l);
+    ndp_strings_release(&l.paths);
     int64_t left_out = 0;
     check_cache(f, (ndp_dataset_options){.files = (const char *const[]){root}, .n_files = 1, .left_out = &left_out},
                 "[<s>a] [<s>b] [<s>c] | 3");

@@ -1,3 +1,6 @@
+/* Finding a token cache by its key, or having it built. The leader of each crew (crew.h) looks and announces what it
+ * found; the others follow its announcement, so all ranks of a crew use one cache. A failure of any rank is agreed
+ * on before the crew dissolves. Called by data.c of train/. */
 #include "data/cache/cache.h"
 
 #include "data/cache/cache_build.h"
@@ -68,7 +71,11 @@ static ndp_status open_corpus(cache_search *s) {
     return NDP_OK;
 }
 
-static char *path_of(const cache_search *s, const char *name) { return ndp_format("%s/%s", s->folder, name); }
+/* The caller frees. */
+static ndp_status path_of(const cache_search *s, const char *name, char **path) {
+    *path = ndp_format("%s/%s", s->folder, name);
+    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+}
 
 static ndp_status find(cache_search *s, finding *out) {
     finding f = {.build = 1};
@@ -80,9 +87,8 @@ static ndp_status find(cache_search *s, finding *out) {
     f.stamp = s->corpus.stamp;
     snprintf(f.name, sizeof f.name, "%016llx%016llx.tokens", (unsigned long long)f.key.high,
              (unsigned long long)f.key.low);
-    char *path = path_of(s, f.name);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    char *path;
+    NDP_TRY(path_of(s, f.name, &path));
     f.build = !cache_is_whole(s->o, path, f.key);
     free(path);
     *out = f;
@@ -122,9 +128,9 @@ static ndp_status find_or_build(cache_search *s, const ndp_crew *crew, finding *
     if (!f->build)
         return NDP_OK;
     bool sees = crew->rank == 0 || (open_corpus(s) == NDP_OK && s->corpus.stamp == f->stamp);
-    char *path = path_of(s, f->name);
-    ndp_status st = path ? ndp_cache_build(s->o, crew, sees ? &s->corpus : NULL, f->key, path)
-                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    char *path;
+    NDP_TRY(path_of(s, f->name, &path));
+    ndp_status st = ndp_cache_build(s->o, crew, sees ? &s->corpus : NULL, f->key, path);
     free(path);
     return st;
 }
@@ -146,9 +152,7 @@ static ndp_status prepare(cache_search *s, char **path) {
         ndp_crew_stop(&crew);
     st = agree(s->o, st);
     ndp_crew_dissolve(&crew);
-    NDP_TRY(st);
-    *path = path_of(s, f.name);
-    return *path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
+    return st == NDP_OK ? path_of(s, f.name, path) : st;
 }
 
 ndp_status ndp_dataset_prepare(const ndp_dataset_options *o, char **path) {

@@ -36,7 +36,7 @@ typedef struct building {
     int64_t first_unknown;    /* all parts before this one are known to be done, */
     bool *is_known;           /* [parts.n] and so are these */
     ndp_cache_header h;
-    uint64_t *firsts; /* [parts.n + 1] tokens before each part */
+    uint64_t *firsts, *documents; /* [parts.n + 1] tokens and documents before each part */
 } building;
 
 static const char *part_name(char out[32], const char *what, int64_t p) {
@@ -127,11 +127,22 @@ static ndp_status write_at(int fd, const void *data, uint64_t size, uint64_t at)
     return NDP_OK;
 }
 
+/* Closes a file after writing with the status `st`, durably. */
+static ndp_status close_written(int fd, ndp_status st) {
+    if (st == NDP_OK && fsync(fd))
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (close(fd) && st == NDP_OK)
+        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    return st;
+}
+
 /* Copies the ids of this rank's parts into the cache; firsts[p]: tokens before part p, of n. */
 static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n) {
     char path[NDP_CREW_PATH];
     int fd = open(ndp_crew_path(b->crew, path, "tokens"), O_WRONLY | O_CLOEXEC);
-    ndp_status st = fd >= 0 ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    if (fd < 0)
+        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    ndp_status st = NDP_OK;
     uint64_t width = (uint64_t)b->id_bytes;
     for (int64_t p = b->crew->rank; st == NDP_OK && p < n; p += b->crew->size) {
         ndp_part_file part;
@@ -141,11 +152,7 @@ static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n)
         st = write_at(fd, part.ids, part.h.n_tokens * width, sizeof b->h + firsts[p] * width);
         st = ndp_part_close(&part, st);
     }
-    if (st == NDP_OK && fsync(fd))
-        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    if (fd >= 0 && close(fd) && st == NDP_OK)
-        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    return st;
+    return close_written(fd, st);
 }
 
 /* ---- the leader ---- */
@@ -154,7 +161,8 @@ static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n)
 static ndp_status count_parts(building *b) {
     ndp_cache_header *h = &b->h;
     b->firsts = calloc((size_t)b->parts.n + 1, sizeof *b->firsts);
-    if (!b->firsts)
+    b->documents = calloc((size_t)b->parts.n + 1, sizeof *b->documents);
+    if (!b->firsts || !b->documents)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of %lld parts", (long long)b->parts.n);
     for (int64_t p = 0; p < b->parts.n; p++) {
         ndp_part_file part;
@@ -165,6 +173,7 @@ static ndp_status count_parts(building *b) {
         h->largest_id = part.h.largest_id > h->largest_id ? part.h.largest_id : h->largest_id;
         h->partly |= part.h.n_turns > 0;
         b->firsts[p + 1] = h->n_tokens;
+        b->documents[p + 1] = h->n_documents;
         NDP_TRY(ndp_part_close(&part, NDP_OK));
     }
     return h->n_documents ? NDP_OK : ndp_corpus_fail_empty(b->corpus);
@@ -172,41 +181,28 @@ static ndp_status count_parts(building *b) {
 
 static ndp_status make_table(building *b) {
     char path[NDP_CREW_PATH];
-    bool first;
     NDP_TRY(count_parts(b));
-    NDP_TRY(ndp_crew_mark(b->crew, "tokens", &first));
+    NDP_TRY(ndp_crew_mark(b->crew, "tokens", NULL));
     return ndp_file_write_atomic(ndp_crew_path(b->crew, path, "table"), b->firsts,
                                  (size_t)(b->parts.n + 1) * sizeof *b->firsts);
 }
 
-static ndp_status put(FILE *f, const void *data, size_t n) {
-    return fwrite(data, 1, n, f) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-}
-
 static ndp_status put_offsets(const building *b, FILE *f) {
-    NDP_TRY(put(f, &(uint64_t){0}, 8));
+    NDP_TRY(ndp_part_put(f, &(uint64_t){0}, 8));
     for (int64_t p = 0; p < b->parts.n; p++) {
         ndp_part_file part;
         NDP_TRY(open_part(b, p, &part));
         ndp_status st = NDP_OK;
         for (uint64_t i = 0; i < part.h.n_documents && st == NDP_OK; i++)
-            st = put(f, &(uint64_t){b->firsts[p] + part.ends[i]}, 8);
+            st = ndp_part_put(f, &(uint64_t){b->firsts[p] + part.ends[i]}, 8);
         NDP_TRY(ndp_part_close(&part, st));
     }
     return NDP_OK;
 }
 
 static ndp_status put_source_ends(const building *b, FILE *f) {
-    uint64_t documents = 0;
-    for (int64_t p = 0, source = 0; source < b->corpus->n_sources; source++) {
-        for (; p < b->parts.source_ends[source]; p++) {
-            ndp_part_file part;
-            NDP_TRY(open_part(b, p, &part));
-            documents += part.h.n_documents;
-            NDP_TRY(ndp_part_close(&part, NDP_OK));
-        }
-        NDP_TRY(put(f, &documents, 8));
-    }
+    for (int64_t source = 0; source < b->corpus->n_sources; source++)
+        NDP_TRY(ndp_part_put(f, &b->documents[b->parts.source_ends[source]], 8));
     return NDP_OK;
 }
 
@@ -224,7 +220,7 @@ static ndp_status put_bits(const building *b, FILE *f) {
                 learned = !learned;
             byte |= (uint8_t)(learned << (at & 7));
             if ((at & 7) == 7) {
-                st = put(f, &byte, 1);
+                st = ndp_part_put(f, &byte, 1);
                 byte = 0;
             }
         }
@@ -232,7 +228,7 @@ static ndp_status put_bits(const building *b, FILE *f) {
     }
     for (; at < end; at++)
         if ((at & 7) == 7) {
-            NDP_TRY(put(f, &byte, 1));
+            NDP_TRY(ndp_part_put(f, &byte, 1));
             byte = 0;
         }
     return NDP_OK;
@@ -264,12 +260,9 @@ static ndp_status put_header(building *b) {
     NDP_TRY(ndp_file_end(&all, st));
     b->h.hash = ndp_cache_header_hash(&b->h);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
-    st = fd >= 0 ? write_at(fd, &b->h, sizeof b->h, 0) : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    if (st == NDP_OK && fsync(fd))
-        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    if (fd >= 0 && close(fd) && st == NDP_OK)
-        st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    return st;
+    if (fd < 0)
+        return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+    return close_written(fd, write_at(fd, &b->h, sizeof b->h, 0));
 }
 
 /* False if a rank failed. */
@@ -284,7 +277,6 @@ static bool wait_for_all(building *b, const char *what, int64_t first, int64_t n
 
 static ndp_status lead(building *b, const char *path) {
     char tokens[NDP_CREW_PATH];
-    bool first;
     NDP_TRY(tokenize_parts(b));
     if (!wait_for_all(b, "part", 0, b->parts.n))
         return NDP_OK;
@@ -298,13 +290,12 @@ static ndp_status lead(building *b, const char *path) {
     if (rename(ndp_crew_path(b->crew, tokens, "tokens"), path))
         return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
     NDP_TRY(ndp_folder_sync(b->crew->folder));
-    return ndp_crew_mark(b->crew, "finished", &first);
+    return ndp_crew_mark(b->crew, "finished", NULL);
 }
 
 static ndp_status follow(building *b) {
     char path[NDP_CREW_PATH], name[32];
     ndp_mapped table;
-    bool first;
     if (b->corpus)
         NDP_TRY(tokenize_parts(b));
     if (!ndp_crew_wait(b->crew, "table", NULL, NULL))
@@ -312,7 +303,7 @@ static ndp_status follow(building *b) {
     NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "table"), &table));
     ndp_status st = copy_ids(b, (const uint64_t *)(const void *)table.data, (int64_t)(table.size / 8) - 1);
     NDP_TRY(ndp_file_end(&table, st));
-    NDP_TRY(ndp_crew_mark(b->crew, part_name(name, "copied", b->crew->rank), &first));
+    NDP_TRY(ndp_crew_mark(b->crew, part_name(name, "copied", b->crew->rank), NULL));
     (void)ndp_crew_wait(b->crew, "finished", NULL, NULL);
     return NDP_OK;
 }
@@ -344,10 +335,11 @@ ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, c
     ndp_status st = corpus ? plan(&b, key) : NDP_OK;
     if (st == NDP_OK)
         st = crew->rank == 0 ? lead(&b, path) : follow(&b);
-    if (st == NDP_EIO && (!corpus || ndp_corpus_check_read(corpus, 0, corpus->files.n, NDP_OK) == NDP_OK))
+    if (st == NDP_EIO && (!corpus || ndp_corpus_check_read(corpus, 0, corpus->files.paths.n, NDP_OK) == NDP_OK))
         st = ndp_cache_fail_writing(path, ndp_error_message());
     ndp_parts_release(&b.parts);
     free(b.is_known);
     free(b.firsts);
+    free(b.documents);
     return st;
 }

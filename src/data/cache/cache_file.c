@@ -1,3 +1,5 @@
+/* Reading a token cache: nothing in it is used before its header is checked against the file's size, and its tables
+ * are sorted and within range, since rows are cut by these numbers. Called by cache.c and packing.c. */
 #include "data/cache/cache_file.h"
 
 #include <stdlib.h>
@@ -80,9 +82,6 @@ void ndp_token_cache_close(ndp_token_cache *c) {
 }
 
 ndp_status ndp_cache_fail_writing(const char *path, const char *cause) {
-    char *copy = ndp_format("%s", cause);
-    ndp_status st = NDP_FAIL(NDP_EIO, "cannot write the token cache '%s': %s; data.cache_dir may name another folder",
-                             path, copy ? copy : "");
-    free(copy);
-    return st;
+    return NDP_FAIL(NDP_EIO, "cannot write the token cache '%s': %s; data.cache_dir may name another folder", path,
+                    cause);
 }

@@ -1,3 +1,6 @@
+/* The files of a data set and the key of their cache. The key depends on the files' bytes, kinds and order and on
+ * what determines the ids, not on where the files lie; large files are hashed in blocks by several threads. Called
+ * by cache.c, cache_build.c and sample.c. */
 #include "data/cache/corpus.h"
 
 #include "data/cache/cache_file.h"
@@ -14,10 +17,10 @@
 /* Ranks that compute the same stamp see the same files. */
 static ndp_status stamp_of(const ndp_file_list *files, uint64_t *out) {
     XXH64_hash_t hash = 0;
-    for (int64_t i = 0; i < files->n; i++) {
+    for (int64_t i = 0; i < files->paths.n; i++) {
         struct stat s;
-        if (stat(files->paths[i], &s))
-            return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", files->paths[i], strerror(errno));
+        if (stat(files->paths.items[i], &s))
+            return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", files->paths.items[i], strerror(errno));
         const int64_t facts[] = {s.st_size, s.st_mtim.tv_sec, s.st_mtim.tv_nsec};
         hash = XXH3_64bits_withSeed(facts, sizeof facts, hash);
     }
@@ -31,15 +34,15 @@ static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", o->n_files);
     for (; c->n_sources < o->n_files; c->n_sources++) {
         NDP_TRY(ndp_file_list_add(&c->files, o->files[c->n_sources]));
-        c->source_ends[c->n_sources] = c->files.n;
+        c->source_ends[c->n_sources] = c->files.paths.n;
     }
-    c->mapped = calloc((size_t)c->files.n, sizeof *c->mapped);
+    c->mapped = calloc((size_t)c->files.paths.n, sizeof *c->mapped);
     if (!c->mapped)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)c->files.n);
-    for (int64_t i = 0; i < c->files.n; i++) {
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)c->files.paths.n);
+    for (int64_t i = 0; i < c->files.paths.n; i++) {
         ndp_source_kind unused;
-        NDP_TRY(ndp_source_kind_of(c->files.paths[i], &unused));
-        NDP_TRY(ndp_file_map(c->files.paths[i], &c->mapped[i]));
+        NDP_TRY(ndp_source_kind_of(c->files.paths.items[i], &unused));
+        NDP_TRY(ndp_file_map(c->files.paths.items[i], &c->mapped[i]));
         c->bytes += c->mapped[i].size;
     }
     return stamp_of(&c->files, &c->stamp);
@@ -56,17 +59,17 @@ ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out) {
 }
 
 void ndp_corpus_close(ndp_corpus *c) {
-    for (int64_t i = 0; c->mapped && i < c->files.n; i++)
+    for (int64_t i = 0; c->mapped && i < c->files.paths.n; i++)
         if (c->mapped[i].data)
             ndp_file_unmap(&c->mapped[i]);
     free(c->mapped);
     free(c->source_ends);
-    ndp_file_list_release(&c->files);
+    ndp_strings_release(&c->files.paths);
     *c = (ndp_corpus){0};
 }
 
 ndp_status ndp_corpus_check_read(const ndp_corpus *c, int64_t first, int64_t end, ndp_status st) {
-    for (int64_t i = first; i < end && i < c->files.n; i++)
+    for (int64_t i = first; i < end && i < c->files.paths.n; i++)
         NDP_TRY(ndp_file_check(&c->mapped[i]));
     return st;
 }
@@ -76,13 +79,14 @@ ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
     if (stamp_of(&c->files, &now) == NDP_OK && now == c->stamp)
         return NDP_OK;
     return NDP_FAIL(NDP_EFORMAT, "a data file changed while it was tokenized (%lld file%s, %s%s); start again",
-                    (long long)c->files.n, c->files.n == 1 ? "" : "s", c->files.paths[0],
-                    c->files.n == 1 ? "" : ", ...");
+                    (long long)c->files.paths.n, c->files.paths.n == 1 ? "" : "s", c->files.paths.items[0],
+                    c->files.paths.n == 1 ? "" : ", ...");
 }
 
 ndp_status ndp_corpus_fail_empty(const ndp_corpus *c) {
-    return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document", (long long)c->files.n,
-                    c->files.n == 1 ? "" : "s", c->files.paths[0], c->files.n == 1 ? "" : ", ...");
+    return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document",
+                    (long long)c->files.paths.n, c->files.paths.n == 1 ? "" : "s", c->files.paths.items[0],
+                    c->files.paths.n == 1 ? "" : ", ...");
 }
 
 /* ---- key ---- */
@@ -90,18 +94,17 @@ ndp_status ndp_corpus_fail_empty(const ndp_corpus *c) {
 ndp_status ndp_hash_blocks(const void *data, size_t size, int threads, ndp_hash128 *out) {
     const size_t block = (size_t)16 << 20;
     int64_t n = (int64_t)((size + block - 1) / block);
-    XXH128_hash_t one = {0, 0}, *hashes = n > 1 ? malloc((size_t)n * sizeof *hashes) : &one;
+    ndp_hash128 one = {0, 0}, *hashes = n > 1 ? malloc((size_t)n * sizeof *hashes) : &one;
     if (!hashes)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to check %zu bytes", size);
 #pragma omp parallel for schedule(dynamic, 1) num_threads(threads) if (n > 1)
     for (int64_t i = 0; i < n; i++) {
         size_t at = (size_t)i * block;
-        hashes[i] = XXH3_128bits((const char *)data + at, size - at < block ? size - at : block);
+        hashes[i] = ndp_hash128_of((const char *)data + at, size - at < block ? size - at : block);
     }
-    XXH128_hash_t all = XXH3_128bits(hashes, (size_t)n * sizeof *hashes);
+    *out = ndp_hash128_of(hashes, (size_t)n * sizeof *hashes);
     if (n > 1)
         free(hashes);
-    *out = (ndp_hash128){all.low64, all.high64};
     return NDP_OK;
 }
 
@@ -131,9 +134,9 @@ static void add_format(const ndp_dataset_options *o, ndp_str *all) {
 static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
     for (int i = 0; i < c->n_sources; i++)
         ndp_str_addf(all, " %lld", (long long)c->source_ends[i]);
-    for (int64_t i = 0; i < c->files.n; i++) {
+    for (int64_t i = 0; i < c->files.paths.n; i++) {
         const ndp_mapped *m = &c->mapped[i];
-        const char *path = c->files.paths[i], *packing = path + ndp_unpacked_name(path);
+        const char *path = c->files.paths.items[i], *packing = path + ndp_unpacked_name(path);
         ndp_source_kind kind;
         ndp_hash128 h;
         NDP_TRY(ndp_source_kind_of(path, &kind));

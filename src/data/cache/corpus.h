@@ -8,7 +8,7 @@
 /* Source i is files [source_ends[i - 1], source_ends[i]). */
 typedef struct ndp_corpus {
     ndp_file_list files;
-    ndp_mapped *mapped; /* [files.n] */
+    ndp_mapped *mapped; /* [files.paths.n] */
     int64_t *source_ends;
     int n_sources;
     uint64_t bytes;

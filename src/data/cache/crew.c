@@ -223,7 +223,8 @@ bool ndp_crew_has(const ndp_crew *c, const char *name) {
 ndp_status ndp_crew_mark(const ndp_crew *c, const char *name, bool *first) {
     char path[NDP_CREW_PATH];
     int fd = open(ndp_crew_path(c, path, "%s", name), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    *first = fd >= 0;
+    if (first)
+        *first = fd >= 0;
     if (fd >= 0)
         close(fd);
     return fd >= 0 || errno == EEXIST ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));

@@ -40,7 +40,7 @@ const char *ndp_crew_path(const ndp_crew *c, char out[NDP_CREW_PATH], const char
     __attribute__((format(printf, 3, 4)));
 /* Whether the file exists. */
 bool ndp_crew_has(const ndp_crew *c, const char *name);
-/* Creates an empty file. *first: false if it existed already; ranks claim work this way. */
+/* Creates an empty file. *first (may be NULL): false if it existed already; ranks claim work this way. */
 ndp_status ndp_crew_mark(const ndp_crew *c, const char *name, bool *first);
 /* Tells all ranks of the crew to stop. */
 void ndp_crew_stop(const ndp_crew *c);

@@ -2,7 +2,6 @@
  * shares, and the results are written in order, so the part does not depend on the number of threads. */
 #include "data/cache/parts.h"
 
-#include "base/arena.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
 #include <errno.h>
@@ -30,21 +29,21 @@ typedef struct tokenizing {
     uint64_t done; /* bytes of the part before the current file */
 } tokenizing;
 
-static ndp_status put(tokenizing *b, const void *data, size_t n) {
-    return n == 0 || fwrite(data, 1, n, b->file) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
+ndp_status ndp_part_put(FILE *f, const void *data, size_t n) {
+    return n == 0 || fwrite(data, 1, n, f) == n ? NDP_OK : NDP_FAIL(NDP_EIO, "%s", strerror(errno));
 }
 
 static ndp_status put_ids(tokenizing *b, const ndp_ids *ids) {
     for (int64_t i = 0; i < ids->n; i++)
         b->h.largest_id = ids->items[i] > b->h.largest_id ? ids->items[i] : b->h.largest_id;
     if (b->id_bytes == 4)
-        return put(b, ids->items, (size_t)ids->n * 4);
+        return ndp_part_put(b->file, ids->items, (size_t)ids->n * 4);
     uint16_t narrow[4096];
     for (int64_t i = 0, n; i < ids->n; i += n) {
         n = ids->n - i < NDP_COUNT(narrow) ? ids->n - i : NDP_COUNT(narrow);
         for (int64_t k = 0; k < n; k++)
             narrow[k] = (uint16_t)ids->items[i + k];
-        NDP_TRY(put(b, narrow, (size_t)n * 2));
+        NDP_TRY(ndp_part_put(b->file, narrow, (size_t)n * 2));
     }
     return NDP_OK;
 }
@@ -111,7 +110,7 @@ static ndp_status put_packed(tokenizing *b, const char *path, const ndp_mapped *
 
 static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
     for (int64_t f = from.file; f < to.file || (f == to.file && to.at > 0); f++) {
-        const char *path = c->files.paths[f];
+        const char *path = c->files.paths.items[f];
         const ndp_mapped *file = &c->mapped[f];
         size_t begin = f == from.file ? from.at : 0, end = f == to.file ? to.at : file->size;
         NDP_TRY(ndp_is_packed(path) ? put_packed(b, path, file)
@@ -126,17 +125,17 @@ static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, nd
 /* ---- the whole ---- */
 
 static ndp_status put_part(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
-    NDP_TRY(put(b, &b->h, sizeof b->h));
+    NDP_TRY(ndp_part_put(b->file, &b->h, sizeof b->h));
     NDP_TRY(put_files(b, c, from, to));
     b->h.n_documents = (uint64_t)b->ends.n;
     b->h.n_turns = (uint64_t)b->turns.n;
     uint64_t ids = b->h.n_tokens * (uint64_t)b->id_bytes;
-    NDP_TRY(put(b, (const char[8]){0}, (ids + 7) / 8 * 8 - ids));
-    NDP_TRY(put(b, b->ends.items, 8 * (size_t)b->ends.n));
-    NDP_TRY(put(b, b->turns.items, 8 * (size_t)b->turns.n));
+    NDP_TRY(ndp_part_put(b->file, (const char[8]){0}, (ids + 7) / 8 * 8 - ids));
+    NDP_TRY(ndp_part_put(b->file, b->ends.items, 8 * (size_t)b->ends.n));
+    NDP_TRY(ndp_part_put(b->file, b->turns.items, 8 * (size_t)b->turns.n));
     if (fseek(b->file, 0, SEEK_SET))
         return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-    return put(b, &b->h, sizeof b->h);
+    return ndp_part_put(b->file, &b->h, sizeof b->h);
 }
 
 static ndp_status take_memory(tokenizing *b) {

@@ -7,6 +7,7 @@
 #define NDP_DATA_CACHE_PARTS_H
 
 #include "data/cache/corpus.h"
+#include <stdio.h>
 
 /* Where two parts meet: byte `at` of a file, as stored on disk. */
 typedef struct ndp_cut {
@@ -42,6 +43,9 @@ typedef struct ndp_part_file {
 ndp_status ndp_part_open(const char *path, int id_bytes, ndp_part_file *out);
 /* Closes a part that was read with the status `st`: returns NDP_EIO if bytes of the file were lost, otherwise `st`. */
 NDP_API ndp_status ndp_part_close(ndp_part_file *p, ndp_status st);
+
+/* fwrite; the error does not name the file. */
+NDP_API ndp_status ndp_part_put(FILE *f, const void *data, size_t n);
 
 typedef struct ndp_part_watch {
     void (*done)(void *user, uint64_t bytes); /* of the part, so far */

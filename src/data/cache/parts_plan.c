@@ -26,9 +26,9 @@ static ndp_status plan(const ndp_corpus *c, uint64_t want, ndp_parts *p) {
     NDP_TRY(ndp_array_reserve(&p->cuts, &p->capacity, 1, sizeof *p->cuts));
     p->cuts[0] = (ndp_cut){0, 0};
     uint64_t begun = 0; /* bytes in the current part so far */
-    for (int64_t f = 0, source = 0; f < c->files.n; f++) {
+    for (int64_t f = 0, source = 0; f < c->files.paths.n; f++) {
         size_t size = c->mapped[f].size, at = 0;
-        if (can_be_cut(c->files.paths[f]))
+        if (can_be_cut(c->files.paths.items[f]))
             for (; size - at > want - begun; begun = 0) {
                 at += want - begun;
                 NDP_TRY(add_cut(p, f, at, want));

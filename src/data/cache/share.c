@@ -1,3 +1,5 @@
+/* Tokenizing a share, on any thread: its documents are encoded one after the other into one list of ids, and where they
+ * end and where learning switches is recorded as places in it. Called by parts.c and sample.c. */
 #include "data/cache/share.h"
 
 #include "data/corpus/encode.h"
@@ -38,13 +40,6 @@ static ndp_status add_turns(ndp_share *s, const ndp_document *d, const ndp_place
     return ndp_places_add(&s->ends, s->ids.n);
 }
 
-static ndp_status fail_document(const ndp_document *d) {
-    char *cause = ndp_format("%s", ndp_error_message());
-    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
-    free(cause);
-    return st;
-}
-
 static ndp_status encode_document(void *user, const ndp_document *d) {
     ndp_share *s = user;
     int64_t first = s->ids.n;
@@ -56,7 +51,8 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
     if (!d->n)
         return NDP_OK;
     ndp_status st = ndp_encode_document(s->o->tokenizer, d, s->o->end_token, &s->ids, &borders);
-    st = st == NDP_OK ? check_ids(s, first, d) : fail_document(d);
+    st = st == NDP_OK ? check_ids(s, first, d)
+                      : NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, ndp_error_message());
     if (st == NDP_OK && s->ids.n > first)
         st = add_turns(s, d, &borders, first);
     s->texts += !d->rendered;
@@ -85,12 +81,17 @@ static ndp_status encode_chunk(ndp_share *s) {
 
 /* Messages name lines, but the lines before the chunk are counted only after a failure: it is then encoded again. */
 void ndp_share_encode(ndp_share *s) {
-    s->status = encode_chunk(s);
-    if (s->status != NDP_OK && s->chunk.begin > 0) {
+    ndp_status st = encode_chunk(s);
+    if (st != NDP_OK && s->chunk.begin > 0) {
         ndp_source_count_lines(&s->chunk);
-        s->status = encode_chunk(s);
+        st = encode_chunk(s);
     }
-    if (s->status != NDP_OK)
+    ndp_share_end(s, st);
+}
+
+void ndp_share_end(ndp_share *s, ndp_status st) {
+    s->status = st;
+    if (st != NDP_OK)
         s->message = ndp_format("%s", ndp_error_message());
 }
 

@@ -22,7 +22,9 @@ typedef struct ndp_share {
 /* Replaces ids, ends, turns and texts by those of the chunk. A failure is stored in `status` and `message`, which names
  * the file and the line. */
 void ndp_share_encode(ndp_share *s);
-/* The failure of ndp_share_encode as this thread's error; NDP_OK without one. */
+/* Records the status of this thread, with its message. */
+void ndp_share_end(ndp_share *s, ndp_status st);
+/* The recorded failure as this thread's error; NDP_OK without one. */
 ndp_status ndp_share_check(const ndp_share *s);
 /* Appends this share's ends and turns to those of a longer list of ids, in which its own ids start at `first`. */
 ndp_status ndp_share_append(const ndp_share *s, int64_t first, ndp_places *ends, ndp_places *turns);

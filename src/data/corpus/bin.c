@@ -1,3 +1,5 @@
+/* Files of ids: the header, if there is one, says how wide they are; each id is checked as it is read, and documents
+ * end at end tokens or before begin tokens. Called by share.c. */
 #include "data/corpus/bin.h"
 
 #include <endian.h>

@@ -117,16 +117,13 @@ static const chat_template *by_text(const char *text, size_t n) {
 
 /* chat_template of a tokenizer_config.json: a text, or a list of {name, template} with a "default". */
 static struct json_object *template_of_config(struct json_object *root) {
-    struct json_object *t = NULL, *name = NULL, *text = NULL;
-    if (!json_object_is_type(root, json_type_object) || !json_object_object_get_ex(root, "chat_template", &t))
-        return NULL;
+    struct json_object *t = json_object_object_get(root, "chat_template");
     if (!json_object_is_type(t, json_type_array))
         return json_object_is_type(t, json_type_string) ? t : NULL;
     for (size_t i = 0; i < json_object_array_length(t); i++) {
-        struct json_object *o = json_object_array_get_idx(t, i);
-        if (json_object_is_type(o, json_type_object) && json_object_object_get_ex(o, "name", &name) &&
-            json_object_object_get_ex(o, "template", &text) && json_object_is_type(name, json_type_string) &&
-            json_object_is_type(text, json_type_string) && !strcmp(json_object_get_string(name), "default"))
+        struct json_object *o = json_object_array_get_idx(t, i), *text = json_object_object_get(o, "template");
+        const char *name = ndp_json_text(json_object_object_get(o, "name"));
+        if (name && !strcmp(name, "default") && json_object_is_type(text, json_type_string))
             return text;
     }
     return NULL;
@@ -157,17 +154,10 @@ static ndp_status read_text(const char *folder, ndp_str *text) {
     return st;
 }
 
-static char *folder_of(const char *source) {
-    const char *slash = strrchr(source, '/');
-    return ndp_path_is_folder(source) ? strdup(source)
-           : slash                    ? ndp_format("%.*s", (int)(slash - source), source)
-                                      : strdup(".");
-}
-
 /* Chooses by the tokenizer's own template, or records why that is impossible. */
 static ndp_status choose_own(ndp_chat *c, const char *source) {
     ndp_str text = {0}, why = {0};
-    char *folder = folder_of(source);
+    char *folder = ndp_tokenizer_folder(source);
     ndp_status st = folder ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
     if (st == NDP_OK && strcmp(source, "bytes"))
         st = read_text(folder, &text);

@@ -1,42 +1,17 @@
+/* Which files a folder or a pattern stands for, in the order of the bytes of their names, so that every machine
+ * reads them in the same order. Called by cache/corpus.c. */
 #include "data/corpus/files.h"
 
-#include "base/arena.h"
-#include "data/corpus/unpack.h"
+#include "data/corpus/source.h"
 #include <errno.h>
 #include <fts.h>
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
-
-void ndp_file_list_release(ndp_file_list *l) {
-    for (int64_t i = 0; i < l->n; i++)
-        free(l->paths[i]);
-    free(l->paths);
-    *l = (ndp_file_list){0};
-}
-
-static ndp_status add(ndp_file_list *l, const char *path) {
-    char *copy = strdup(path);
-    ndp_status st = copy ? ndp_array_reserve(&l->paths, &l->capacity, l->n + 1, sizeof *l->paths)
-                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for the names of files");
-    if (st != NDP_OK) {
-        free(copy);
-        return st;
-    }
-    l->paths[l->n++] = copy;
-    return NDP_OK;
-}
 
 static bool is_read(const char *path) {
-    static const char *const endings[] = {".txt", ".text", ".md", ".jsonl", ".ndjson", ".json", ".bin"};
-    size_t n = ndp_unpacked_name(path);
-    for (int i = 0; i < NDP_COUNT(endings); i++) {
-        size_t m = strlen(endings[i]);
-        if (n > m && !strncasecmp(path + n - m, endings[i], m))
-            return true;
-    }
-    return false;
+    ndp_source_kind unused;
+    return ndp_source_is_known(path, &unused);
 }
 
 /* ---- folders ---- */
@@ -50,27 +25,16 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
         if (hidden)
             fts_set(fts, e, FTS_SKIP);
         return NDP_OK;
-    case FTS_F:
-        if (hidden)
-            return NDP_OK;
-        if (is_read(e->fts_path))
-            return add(l, e->fts_path);
-        l->left_out++;
-        return NDP_OK;
-    case FTS_SLNONE: /* a dangling link */
-        if (!hidden && !is_read(e->fts_path))
-            l->left_out++;
-        return hidden || !is_read(e->fts_path)
-                   ? NDP_OK
-                   : NDP_FAIL(NDP_EIO, "cannot read '%s': it is a link to a file that is not there", e->fts_path);
     case FTS_DNR:
     case FTS_ERR:
     case FTS_NS:
         return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", e->fts_path, strerror(e->fts_errno));
+    case FTS_F:
+    case FTS_SLNONE:  /* a dangling link, */
     case FTS_DEFAULT: /* a pipe, socket or device: opening it reports that */
-        if (!hidden && is_read(e->fts_path))
-            return add(l, e->fts_path);
-        l->left_out += !hidden;
+        if (hidden || is_read(e->fts_path))
+            return hidden ? NDP_OK : ndp_strings_add(&l->paths, e->fts_path);
+        l->left_out++;
         return NDP_OK;
     default:
         return NDP_OK;
@@ -85,7 +49,7 @@ static FTSENT *next_entry(FTS *fts) {
 
 static ndp_status add_folder(ndp_file_list *l, const char *folder) {
     char *path = strdup(folder), *roots[2] = {path, NULL};
-    int64_t before = l->n;
+    int before = l->paths.n;
     for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/';)
         path[--n] = '\0';
     FTS *fts = path ? fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name) : NULL;
@@ -97,7 +61,7 @@ static ndp_status add_folder(ndp_file_list *l, const char *folder) {
     if (fts)
         fts_close(fts);
     free(path);
-    if (st == NDP_OK && l->n == before)
+    if (st == NDP_OK && l->paths.n == before)
         st = NDP_FAIL(NDP_EINVAL,
                       "data.files: the folder '%s' has no file whose name ends in .txt, .md, .jsonl, .json or .bin, or "
                       "these and .gz, .zst or .xz",
@@ -120,7 +84,8 @@ static ndp_status add_pattern(ndp_file_list *l, const char *pattern) {
     qsort(found.gl_pathv, found.gl_pathc, sizeof *found.gl_pathv, by_bytes);
     ndp_status st = NDP_OK;
     for (size_t i = 0; i < found.gl_pathc && st == NDP_OK; i++)
-        st = ndp_path_is_folder(found.gl_pathv[i]) ? add_folder(l, found.gl_pathv[i]) : add(l, found.gl_pathv[i]);
+        st = ndp_path_is_folder(found.gl_pathv[i]) ? add_folder(l, found.gl_pathv[i])
+                                                   : ndp_strings_add(&l->paths, found.gl_pathv[i]);
     globfree(&found);
     return st;
 }
@@ -128,5 +93,5 @@ static ndp_status add_pattern(ndp_file_list *l, const char *pattern) {
 ndp_status ndp_file_list_add(ndp_file_list *l, const char *name) {
     if (ndp_path_is_folder(name))
         return add_folder(l, name);
-    return !ndp_path_exists(name) && strpbrk(name, "*?[") ? add_pattern(l, name) : add(l, name);
+    return !ndp_path_exists(name) && strpbrk(name, "*?[") ? add_pattern(l, name) : ndp_strings_add(&l->paths, name);
 }

@@ -5,11 +5,9 @@
 #include "base/text.h"
 
 typedef struct ndp_file_list {
-    char **paths;
-    int64_t n, capacity;
+    ndp_strings paths;
     int64_t left_out; /* files in folders whose names are of no known kind */
 } ndp_file_list;
-void ndp_file_list_release(ndp_file_list *l);
 
 /* Appends the files of `name`, sorted by the bytes of their names, so that the order is the same on every machine. For
  * a folder: all files in and below it whose names mark them as text (.txt, .text, .md), records or ids (source.h),

@@ -1,3 +1,5 @@
+/* Records to documents: the kind of a record is found by its fields, conversations are rendered (chat.c), and the
+ * document is passed to the visitor before what it borrows is released. Called by source.c. */
 #include "data/corpus/record.h"
 
 #include <stdio.h>
@@ -25,10 +27,9 @@ static ndp_status fail_fields(struct json_object *record, const char *where, con
     return st;
 }
 
-static ndp_status fail_field(struct json_object *record, const char *where, const char *field, const char *key) {
-    char lacks[96], hint[96];
+static ndp_status fail_field(struct json_object *record, const char *where, const char *field, const char *hint) {
+    char lacks[96];
     snprintf(lacks, sizeof lacks, "'%.80s'", field);
-    snprintf(hint, sizeof hint, "data.%s says which field that is", key);
     return fail_fields(record, where, lacks, hint);
 }
 
@@ -44,15 +45,11 @@ static ndp_status get_text(struct json_object *o, const char *where, const char 
 static ndp_status visit_text(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
                              ndp_document_visitor *visit, void *user) {
     ndp_span text = {NULL, 0};
-    if (!has(record, text_field(f)) && f->chat)
-        return fail_field(record, where, text_field(f), "text_field");
-    if (!has(record, text_field(f))) {
-        char lacks[96];
-        snprintf(lacks, sizeof lacks, "'%.80s'", text_field(f));
-        return fail_fields(record, where, lacks,
-                           has(record, "messages") ? "Conversations are read for a job, with its chat template"
-                                                   : "--text-field names the field of a text");
-    }
+    if (!has(record, text_field(f)))
+        return fail_field(record, where, text_field(f),
+                          f->chat                   ? "data.text_field says which field that is"
+                          : has(record, "messages") ? "Conversations are read for a job, with its chat template"
+                                                    : "--text-field names the field of a text");
     NDP_TRY(get_text(record, where, text_field(f), &text));
     d->text = text.data;
     d->n = text.n;
@@ -60,14 +57,6 @@ static ndp_status visit_text(struct json_object *record, const char *where, cons
 }
 
 /* ---- conversations ---- */
-
-/* Adds the record's location, which errors of rendering do not know. */
-static ndp_status fail_rendering(const char *where, ndp_status st) {
-    char *cause = ndp_format("%s", ndp_error_message());
-    st = NDP_FAIL(st, "%s: %s", where, cause ? cause : "not rendered");
-    free(cause);
-    return st;
-}
 
 static ndp_status visit_rendering(const char *where, const ndp_record_format *f, const ndp_rendering *r,
                                   ndp_document *d, ndp_document_visitor *visit, void *user) {
@@ -91,7 +80,8 @@ static ndp_status render_and_visit(const ndp_message *m, int64_t n, const char *
     if (!f->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", where);
     ndp_status st = ndp_chat_render(f->chat, m, n, false, &r);
-    st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user) : fail_rendering(where, st);
+    st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user)
+                      : NDP_FAIL(st, "%s: %s", where, ndp_error_message()); /* rendering does not know the place */
     ndp_rendering_release(&r);
     return st;
 }
@@ -167,7 +157,7 @@ static ndp_status visit_messages(struct json_object *record, const char *where, 
     const char *field = messages_field(f);
     struct json_object *list = json_object_object_get(record, field);
     if (!has(record, field))
-        return fail_field(record, where, field, "messages_field");
+        return fail_field(record, where, field, "data.messages_field says which field that is");
     if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) == 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a list of messages", where, field);
     size_t n = json_object_array_length(list);
@@ -191,9 +181,10 @@ static ndp_status visit_instruction(struct json_object *record, const char *wher
     const char *response_field = f->response ? f->response : has(record, "response") ? "response" : "output";
     ndp_span prompt = {NULL, 0}, input = {"", 0}, response = {NULL, 0};
     if (!has(record, prompt_field(f)))
-        return fail_field(record, where, prompt_field(f), "prompt_field");
+        return fail_field(record, where, prompt_field(f), "data.prompt_field says which field that is");
     if (!has(record, response_field))
-        return fail_field(record, where, f->response ? f->response : "response' or 'output", "response_field");
+        return fail_field(record, where, f->response ? f->response : "response' or 'output",
+                          "data.response_field says which field that is");
     NDP_TRY(get_text(record, where, prompt_field(f), &prompt));
     NDP_TRY(get_text(record, where, response_field, &response));
     if (json_object_object_get(record, input_field))

@@ -1,3 +1,6 @@
+/* Documents of files, and where a file can be cut between them (source.h). A chunk's ends are found by looking for a
+ * border near them, without reading the file from its start, so each record belongs to exactly one chunk however the
+ * file is cut. Called by cache/share.c, sample.c and tokenize.c. */
 #include "data/corpus/source.h"
 
 #include "base/json_lists.h"
@@ -15,24 +18,30 @@ static bool ends_with(const char *path, const char *suffix) {
     return n > m && !strncasecmp(path + n - m, suffix, m);
 }
 
-ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
-    static const char *const unbuilt[] = {".parquet", ".arrow", ".csv", ".bz2", ".zip", ".tar", ".tgz"};
+bool ndp_source_is_known(const char *path, ndp_source_kind *kind) {
     static const struct {
         const char *ending;
         ndp_source_kind kind;
-    } kinds[] = {{".jsonl", NDP_SOURCE_JSONL},
-                 {".ndjson", NDP_SOURCE_JSONL},
-                 {".json", NDP_SOURCE_JSON},
+    } kinds[] = {{".txt", NDP_SOURCE_TEXT},    {".text", NDP_SOURCE_TEXT},    {".md", NDP_SOURCE_TEXT},
+                 {".jsonl", NDP_SOURCE_JSONL}, {".ndjson", NDP_SOURCE_JSONL}, {".json", NDP_SOURCE_JSON},
                  {".bin", NDP_SOURCE_IDS}};
+    *kind = NDP_SOURCE_TEXT;
+    for (int i = 0; i < NDP_COUNT(kinds); i++)
+        if (ends_with(path, kinds[i].ending)) {
+            *kind = kinds[i].kind;
+            return true;
+        }
+    return false;
+}
+
+ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
+    static const char *const unbuilt[] = {".parquet", ".arrow", ".csv", ".bz2", ".zip", ".tar", ".tgz"};
     for (int i = 0; i < NDP_COUNT(unbuilt); i++)
         if (ends_with(path, unbuilt[i]))
             return NDP_FAIL(NDP_ENOTSUP,
                             "%s: reading %s files is not built yet; give plain text, .jsonl, .json or .bin", path,
                             unbuilt[i]);
-    *out = NDP_SOURCE_TEXT;
-    for (int i = 0; i < NDP_COUNT(kinds); i++)
-        if (ends_with(path, kinds[i].ending))
-            *out = kinds[i].kind;
+    (void)ndp_source_is_known(path, out);
     return NDP_OK;
 }
 

@@ -13,6 +13,8 @@
 #include "data/corpus/record.h"
 
 typedef enum ndp_source_kind { NDP_SOURCE_TEXT, NDP_SOURCE_JSONL, NDP_SOURCE_JSON, NDP_SOURCE_IDS } ndp_source_kind;
+/* Whether the file's name says its kind; a file without such a name is a text. */
+bool ndp_source_is_known(const char *path, ndp_source_kind *kind);
 /* By the file's name. NDP_ENOTSUP for kinds that are known but not supported (.parquet, .zip, ...). */
 NDP_API ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out);
 

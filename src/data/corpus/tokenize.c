@@ -41,12 +41,15 @@ static void add_json(ndp_str *out, const char *text, size_t n) {
     ndp_str_add(out, "\"");
 }
 
-static ndp_status emit_line(tokenize_run *r, bool *go_on) {
+/* The status that stops the run when the caller wants no more. */
+static const ndp_status STOPPED = NDP_EINTR;
+
+static ndp_status emit_line(tokenize_run *r) {
     if (r->line.failed)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a line of output");
-    *go_on = r->emit(r->user, r->line.data, r->line.length);
+    bool go_on = r->emit(r->user, r->line.data, r->line.length);
     r->line.length = 0;
-    return NDP_OK;
+    return go_on ? NDP_OK : STOPPED;
 }
 
 /* ---- text to tokens ---- */
@@ -59,12 +62,12 @@ static void add_piece(tokenize_run *r, int32_t id) {
     add_json(&r->line, piece.data, piece.n);
 }
 
-static ndp_status encode(tokenize_run *r, const char *text, size_t n, bool *go_on) {
+static ndp_status encode(tokenize_run *r, const char *text, size_t n) {
     r->ids.n = 0;
     NDP_TRY(ndp_tokenizer_encode(r->tokenizer, text, n, r->o->special, &r->ids));
     if (r->o->form == NDP_TOKENS_COUNT) {
         ndp_str_addf(&r->line, "%lld", (long long)r->ids.n);
-        return emit_line(r, go_on);
+        return emit_line(r);
     }
     ndp_str_add(&r->line, "[");
     for (int64_t i = 0; i < r->ids.n; i++) {
@@ -75,15 +78,14 @@ static ndp_status encode(tokenize_run *r, const char *text, size_t n, bool *go_o
             ndp_str_addf(&r->line, "%d", r->ids.items[i]);
     }
     ndp_str_add(&r->line, "]");
-    return emit_line(r, go_on);
+    return emit_line(r);
 }
 
 /* ---- tokens to text ---- */
 
 static ndp_status read_ids(tokenize_run *r, struct json_object *list, const char *where) {
-    struct json_object *ids = NULL;
-    if (json_object_is_type(list, json_type_object) && json_object_object_get_ex(list, "ids", &ids))
-        list = ids;
+    if (json_object_is_type(list, json_type_object))
+        list = json_object_object_get(list, "ids");
     if (!json_object_is_type(list, json_type_array))
         return NDP_FAIL(NDP_EFORMAT, "%s: neither a list of ids nor a record with 'ids'", where);
     r->ids.n = 0;
@@ -98,7 +100,7 @@ static ndp_status read_ids(tokenize_run *r, struct json_object *list, const char
     return NDP_OK;
 }
 
-static ndp_status decode(tokenize_run *r, const char *text, size_t n, const char *where, bool *go_on) {
+static ndp_status decode(tokenize_run *r, const char *text, size_t n, const char *where) {
     struct json_object *list = NULL;
     ndp_str decoded = {0};
     NDP_TRY(ndp_json_parse(text, n, where, &list));
@@ -108,23 +110,22 @@ static ndp_status decode(tokenize_run *r, const char *text, size_t n, const char
     st = ndp_tokenizer_decode(r->tokenizer, r->ids.items, r->ids.n, !r->o->special, &decoded);
     if (st == NDP_OK) {
         add_json(&r->line, decoded.data, decoded.length);
-        st = emit_line(r, go_on);
+        st = emit_line(r);
     }
     ndp_str_release(&decoded);
     return st;
 }
 
 static ndp_status decode_lines(tokenize_run *r, const char *contents, size_t size) {
-    bool go_on = true;
     long long number = 1;
-    for (size_t at = 0, n; at < size && go_on; at += n + 1, number++) {
+    for (size_t at = 0, n; at < size; at += n + 1, number++) {
         const char *text = contents + at, *stop = memchr(text, '\n', size - at);
         n = stop ? (size_t)(stop - text) : size - at;
         if (n == 0 || (n == 1 && text[0] == '\r'))
             continue;
         char *where = ndp_format("%s:%lld", r->file, number);
         ndp_status st =
-            where ? decode(r, text, n, where, &go_on) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", r->file);
+            where ? decode(r, text, n, where) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", r->file);
         free(where);
         NDP_TRY(st);
     }
@@ -133,18 +134,11 @@ static ndp_status decode_lines(tokenize_run *r, const char *contents, size_t siz
 
 /* ---- all ---- */
 
-/* Stops the visitor of documents when the caller wants no more. */
-static const ndp_status STOPPED = NDP_EINTR;
-
 static ndp_status encode_document(void *user, const ndp_document *d) {
-    tokenize_run *r = user;
-    bool go_on = true;
-    if (encode(r, d->text, d->n, &go_on) == NDP_OK)
-        return go_on ? NDP_OK : STOPPED;
-    char *cause = ndp_format("%s", ndp_error_message());
-    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, cause ? cause : "not tokenized");
-    free(cause);
-    return st;
+    ndp_status st = encode(user, d->text, d->n);
+    return st == NDP_OK || st == STOPPED
+               ? st
+               : NDP_FAIL(NDP_EFORMAT, "%s:%lld: %s", d->path, (long long)d->line, ndp_error_message());
 }
 
 /* Standard input has no file name to tell its kind: it is a text, or JSONL if a field of its records is given. */
@@ -178,10 +172,8 @@ static ndp_status run_file(tokenize_run *r) {
 }
 
 static ndp_status run_text(tokenize_run *r) {
-    bool go_on;
     size_t n = strlen(r->o->text);
-    return r->o->form == NDP_TOKENS_TEXT ? decode(r, r->o->text, n, "the list", &go_on)
-                                         : encode(r, r->o->text, n, &go_on);
+    return r->o->form == NDP_TOKENS_TEXT ? decode(r, r->o->text, n, "the list") : encode(r, r->o->text, n);
 }
 
 ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, const char *line, size_t length),

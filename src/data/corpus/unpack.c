@@ -1,3 +1,5 @@
+/* Unpacking by libarchive into memory that grows as needed: the expansion is checked with every read, so a file made
+ * to fill memory is refused after little more than its allowance. Called by source.c, cache/parts.c and sample.c. */
 #include "data/corpus/unpack.h"
 
 #include "base/memory_limit.h"

@@ -1,6 +1,6 @@
 /* Reading valid UTF-8 character by character, and writing it. */
-#ifndef NDP_TEXT_UTF8_H
-#define NDP_TEXT_UTF8_H
+#ifndef NDP_BASE_UTF8_H
+#define NDP_BASE_UTF8_H
 
 #include <stdbool.h>
 #include <stddef.h>
