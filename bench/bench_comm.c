@@ -1,6 +1,7 @@
-/* The collectives on buffers of 64 MB (large reductions and gathers) and of 2 MB (what tensor and sequence parallelism
- * send) of fp32, beside a memcpy of the same bytes by one rank: median and best of 15, in milliseconds. Alone: 2 and 4
- * ranks as threads. Started by `ndparallel launch`, or by mpirun: its ranks (NDP_SHM=off: by MPI alone). */
+/* The collectives, and messages between two ranks, on buffers of 64 MB (large reductions and gathers) and of 2 MB (what
+ * tensor and sequence parallelism send) of fp32, beside a memcpy of the same bytes by one rank: median and best of 15,
+ * in milliseconds. Alone: 2 and 4 ranks as threads. Started by `ndparallel launch`, or by mpirun: its ranks
+ * (NDP_SHM=off: by MPI alone; NDP_NODE_RANKS=2: as on nodes of two ranks). */
 #include "base/clock.h"
 #include "comm/launched.h"
 
@@ -9,7 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BYTES = 64 << 20, ROUNDS = 15, QUICK_ROUNDS = 3000 };
+enum { BYTES = 64 << 20, ROUNDS = 15, QUICK_ROUNDS = 3000, MESSAGES = 8 };
+
+#define BUSY_SECONDS 0.05
 
 typedef struct bench {
     ndp_transport *transport;
@@ -91,6 +94,78 @@ static ndp_status time_small(const bench *b) {
     return NDP_OK;
 }
 
+/* ---- messages: between the first two ranks ---- */
+
+/* Begins MESSAGES sends before it waits for any. */
+static ndp_status stream(const bench *b, bool sends, bool receives) {
+    int peer = 1 - ndp_comm_rank(b->comm);
+    ndp_work send[MESSAGES], recv;
+    for (int k = 0; k < MESSAGES && sends; k++)
+        NDP_TRY(ndp_send_begin(b->comm, b->in, b->bytes, peer, 0, &send[k]));
+    for (int k = 0; k < MESSAGES && receives; k++) {
+        NDP_TRY(ndp_recv_begin(b->comm, b->out, b->bytes, peer, 0, &recv));
+        NDP_TRY(ndp_wait(&recv));
+    }
+    for (int k = 0; k < MESSAGES && sends; k++)
+        NDP_TRY(ndp_wait(&send[k]));
+    return NDP_OK;
+}
+
+static ndp_status one_way(const bench *b) {
+    int rank = ndp_comm_rank(b->comm);
+    return stream(b, rank == 0, rank == 1);
+}
+
+static ndp_status both_ways(const bench *b) { return stream(b, true, true); }
+
+/* There and back, MESSAGES times in all. */
+static ndp_status ping(const bench *b) {
+    int rank = ndp_comm_rank(b->comm), peer = 1 - rank;
+    for (int k = 0; k < MESSAGES; k++) {
+        ndp_work w;
+        if (k % 2 == rank)
+            NDP_TRY(ndp_send_begin(b->comm, b->in, b->bytes, peer, 0, &w));
+        else
+            NDP_TRY(ndp_recv_begin(b->comm, b->out, b->bytes, peer, 0, &w));
+        NDP_TRY(ndp_wait(&w));
+    }
+    return NDP_OK;
+}
+
+/* Rank 1 sends and computes for BUSY_SECONDS before it waits. */
+static ndp_status from_a_busy_rank(const bench *b) {
+    ndp_work w;
+    if (ndp_comm_rank(b->comm) == 0) {
+        NDP_TRY(ndp_recv_begin(b->comm, b->out, b->bytes, 1, 0, &w));
+        return ndp_wait(&w);
+    }
+    NDP_TRY(ndp_send_begin(b->comm, b->in, b->bytes, 0, 0, &w));
+    for (double end = ndp_now() + BUSY_SECONDS; ndp_now() < end;)
+        ;
+    return ndp_wait(&w);
+}
+
+static ndp_status time_messages(const bench *b, const char *what, ndp_status (*run)(const bench *), int messages) {
+    double seconds[ROUNDS];
+    for (int i = -1; i < ROUNDS; i++) {
+        NDP_TRY(ndp_barrier(b->comm));
+        double start = ndp_now();
+        if (ndp_comm_rank(b->comm) < 2)
+            NDP_TRY(run(b));
+        if (i >= 0)
+            seconds[i] = (ndp_now() - start) / messages;
+    }
+    report(b, what, seconds);
+    return NDP_OK;
+}
+
+static ndp_status time_all_messages(const bench *b) {
+    NDP_TRY(time_messages(b, "message, ping", ping, MESSAGES));
+    NDP_TRY(time_messages(b, "message, 8 one way", one_way, MESSAGES));
+    NDP_TRY(time_messages(b, "message, 8 each way", both_ways, 2 * MESSAGES));
+    return time_messages(b, "message from a busy rank", from_a_busy_rank, 1);
+}
+
 static ndp_status time_size(bench *b, int64_t megabytes) {
     b->bytes = megabytes << 20;
     if (ndp_comm_rank(b->comm) == 0)
@@ -102,7 +177,8 @@ static ndp_status time_size(bench *b, int64_t megabytes) {
     NDP_TRY(time_kind(b, "reduce_scatter", SCATTER));
     NDP_TRY(time_kind(b, "all_reduce", REDUCE));
     NDP_TRY(time_kind(b, "all_to_all", EXCHANGE));
-    return time_kind(b, "shift", SHIFT);
+    NDP_TRY(time_kind(b, "shift", SHIFT));
+    return time_all_messages(b);
 }
 
 static ndp_status run(ndp_transport *t, void *arg) {

@@ -1,6 +1,7 @@
 /* The public functions: arguments are checked, groups of one rank and dry runs are answered, everything else goes to
  * the transport's table. Each operation is entered in the rank's journal at its begin and its end. */
 #include "comm/comm.h"
+#include "base/clock.h"
 #include "comm/impl.h"
 #include "comm/node/mapping.h"
 #include "comm/rank_sum.h"
@@ -58,9 +59,15 @@ ndp_status ndp_comm_create(ndp_transport *t, ndp_group group, const char *name, 
     return t->ops->comm_create(t, group, name, out);
 }
 
+/* A rank that gives up operations it has begun ends the run, since peers are about to read its buffers. */
 void ndp_comm_destroy(ndp_comm *c) {
-    if (c)
-        c->transport->ops->comm_destroy(c);
+    if (!c)
+        return;
+    const char *why = ndp_error_message();
+    if (c->outstanding[0] || c->outstanding[1] || c->outstanding[2])
+        ndp_health_fail(c->transport->health, c->transport->rank,
+                        *why ? why : "operations were begun and not waited for");
+    c->transport->ops->comm_destroy(c);
 }
 
 int ndp_comm_rank(const ndp_comm *c) { return c->group.rank; }
@@ -87,12 +94,26 @@ static void run_alone(const ndp_work *w) {
         ndp_copy_large(w->out, w->in, bytes);
 }
 
+/* The place in ndp_comm.outstanding. */
+static int kind_counted(const ndp_work *w) { return w->kind == NDP_WORK_SEND ? 1 : w->kind == NDP_WORK_RECV ? 2 : 0; }
+
+/* Transports have room for as many as this allows. */
+static ndp_status check_outstanding(const ndp_work *w) {
+    static const int most[] = {NDP_MOST_COLLECTIVES, NDP_MOST_SENDS, NDP_MOST_RECEIVES};
+    static const char *const names[] = {"collectives", "sends", "receives"};
+    int k = kind_counted(w);
+    if (w->comm->outstanding[k] < most[k])
+        return NDP_OK;
+    return NDP_FAIL(NDP_EBUG, "more than %d %s outstanding on group %s", most[k], names[k], w->comm->name);
+}
+
 /* After an attempt to begin or to wait. */
 static ndp_status ended(ndp_comm *c, ndp_work *w, ndp_status st, bool wait) {
     if (st == NDP_OK && wait && c->transport->journals)
         ndp_journal_end(&c->transport->journals[c->transport->rank], w);
     else if (st != NDP_OK)
         ndp_journal_write(c->transport);
+    c->outstanding[kind_counted(w)] += st != NDP_OK ? 0 : wait ? -1 : 1;
     if (st != NDP_OK || wait)
         w->comm = NULL;
     return st;
@@ -119,6 +140,9 @@ static ndp_status begin(ndp_work work, ndp_work *w) {
         run_alone(w);
         return NDP_OK;
     }
+    ndp_status st = check_outstanding(w);
+    if (st != NDP_OK)
+        return ended(c, w, st, false);
     c->operations += !ndp_work_is_message(w);
     if (c->transport->journals)
         ndp_journal_begin(&c->transport->journals[c->transport->rank], w);
@@ -135,7 +159,9 @@ ndp_status ndp_wait(ndp_work *w) {
         w->comm = NULL;
         return NDP_OK;
     }
+    double start = ndp_now();
     ndp_status st = c->transport->ops->wait(w);
+    w->waited = ndp_now() - start;
     ndp_comm_at(c, NULL, -1, -1);
     return ended(c, w, st, true);
 }

@@ -96,7 +96,7 @@ const char *ndp_comm_name(const ndp_comm *c);
 void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call);
 
 /* An operation that has begun and is not yet waited for, in the caller's memory. Its fields belong to this room. At
- * most eight are outstanding on one communicator, and they are waited for in the order of their begins. */
+ * most eight collectives are outstanding on one communicator, and they are waited for in the order of their begins. */
 typedef struct ndp_work {
     ndp_comm *comm;
     const void *in;
@@ -108,6 +108,7 @@ typedef struct ndp_work {
     uint32_t sequence;   /* of this communicator's operations, from 1 */
     uint32_t record;     /* in the journal */
     bool in_place;       /* buffers were accessed where they are, without copies of them */
+    double waited;       /* seconds that ndp_wait lasted; valid after it */
     uint64_t request[2]; /* the transport's */
 } ndp_work;
 
@@ -123,8 +124,13 @@ NDP_API ndp_status ndp_all_gather_begin(ndp_comm *c, const void *in, void *out, 
 NDP_API ndp_status ndp_reduce_scatter_begin(ndp_comm *c, const void *in, void *out, int64_t count, ndp_dtype type,
                                             bool accumulate, ndp_work *w);
 NDP_API ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes, int root, ndp_work *w);
-/* Messages from one rank with one tag (0 .. 32766) arrive in the order they were sent; receives of one tag are waited
- * for in the order of their begins. At most 16 sends to a rank may be unreceived. */
+/* Messages from one rank with one tag (0 .. 32766) arrive in the order they were sent, and go to the receives of that
+ * tag in the order of their begins; waits may come in any order. At most 16 sends and 32 receives are outstanding on
+ * one communicator.
+ *
+ * Between ranks of a node the receiver copies the sender's memory while it waits for anything, even if the sender
+ * computes; then the send's wait returns. Between nodes MPI moves data only while it is called, so a long message may
+ * be delayed until its sender waits, too. */
 NDP_API ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w);
 NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w);
 /* in and out hold `size` parts of `bytes` each: part p of `in` goes to rank p, part p of `out` comes from rank p. */

@@ -43,12 +43,16 @@ struct ndp_transport {
     bool journal_written;
 };
 
+/* Operations outstanding on one communicator, by kind (comm.c). */
+enum { NDP_MOST_COLLECTIVES = 8, NDP_MOST_SENDS = 16, NDP_MOST_RECEIVES = 32 };
+
 struct ndp_comm {
     ndp_transport *transport;
     ndp_group group;
     char name[32];
     uint32_t number;     /* distinguishes communicators whose groups have the same base; 0: not numbered */
     uint32_t operations; /* collectives begun */
+    int outstanding[3];  /* collectives, sends, receives: begun and not waited for */
     const char *what;    /* from ndp_comm_at, for the next begin or wait; NULL, -1, -1: not given */
     int instr, call;
 };

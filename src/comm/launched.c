@@ -1,3 +1,4 @@
+/* Launchers tell a process its rank by environment variables; each launcher has its own. */
 #include "comm/launched.h"
 #include "comm/node/shm_world.h"
 

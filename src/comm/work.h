@@ -1,4 +1,4 @@
-/* What an operation is: its kind, its size, its name in messages. */
+/* What an operation is: its kind and its size. */
 #ifndef NDP_COMM_WORK_H
 #define NDP_COMM_WORK_H
 
@@ -21,8 +21,6 @@ typedef enum ndp_work_kind {
 enum { NDP_TAG_SHIFT = 32767 };
 
 const char *ndp_work_kind_name(int kind);
-/* "all_reduce #17 of 100 fp32 (group shard)" into `out`; returns `out`. */
-char *ndp_work_text(const ndp_work *w, char *out, size_t size);
 
 /* A send or a receive. */
 static inline bool ndp_work_is_message(const ndp_work *w) {

@@ -1,7 +1,7 @@
 /* The local transport: every collective on 1 to 16 threads, overlapping operations, and all the ways to fail. */
 #include "base/clock.h"
 #include "base/text.h"
-#include "comm/cases.h"
+#include "comm/messages.h"
 
 #include "check.h"
 #include <unistd.h>
@@ -43,6 +43,16 @@ static void operations_overlap(void **state) {
     for (int n = 1; n <= 5; n += 2)
         CHECK_OK(ndp_local_world(n, check_outstanding, NULL));
     CHECK_OK(ndp_local_world(4, check_outstanding, NULL));
+}
+
+static void messages(void **state) {
+    (void)state;
+    for (int n = 1; n <= 4; n++) {
+        CHECK_OK(ndp_local_world(n, check_streams, NULL));
+        CHECK_OK(ndp_local_world(n, check_pairs, NULL));
+        CHECK_OK(ndp_local_world(n, check_message_limits, NULL));
+    }
+    CHECK_OK(ndp_local_world(2, check_large_messages, NULL));
 }
 
 /* ---- failures: every body gets a communicator over all ranks ---- */
@@ -93,6 +103,35 @@ static ndp_status rank_one_gives_up(ndp_transport *t, ndp_comm *c) {
     if (st == NDP_OK)
         st = NDP_FAIL(NDP_EIO, "disk full");
     ndp_transport_abort(t, ndp_error_message());
+    free(x);
+    return st;
+}
+
+/* The others receive its messages for ever; rank 1 gives up those that it has begun. */
+static ndp_status rank_one_gives_up_messages(ndp_transport *t, ndp_comm *c) {
+    enum { BYTES = 3 << 20, N = 3 };
+    char *x = calloc(N, BYTES);
+    ndp_work w[2][N];
+    ndp_status st = NDP_OK;
+    int rank = ndp_transport_rank(t);
+    for (int round = 0; round < 3 && st == NDP_OK && rank == 1; round++) {
+        for (int k = 0; k < N && st == NDP_OK; k++) {
+            st = ndp_send_begin(c, x + k * BYTES, BYTES, 0, k, &w[0][k]);
+            st = st == NDP_OK ? ndp_send_begin(c, x + k * BYTES, BYTES, 2, k, &w[1][k]) : st;
+        }
+        for (int k = 0; k < 2 * N && st == NDP_OK && round < 2; k++)
+            st = ndp_wait(&w[k % 2][k / 2]);
+    }
+    while (st == NDP_OK && rank != 1) {
+        for (int k = 0; k < N && st == NDP_OK; k++)
+            st = ndp_recv_begin(c, x + k * BYTES, BYTES, 1, k, &w[0][k]);
+        for (int k = 0; k < N && st == NDP_OK; k++)
+            st = ndp_wait(&w[0][k]);
+    }
+    if (rank == 1) {
+        st = st == NDP_OK ? NDP_FAIL(NDP_EIO, "disk full") : st;
+        ndp_transport_abort(t, ndp_error_message());
+    }
     free(x);
     return st;
 }
@@ -264,6 +303,8 @@ static void a_failure_reaches_everybody(void **state) {
     CHECK_FAILS(run(4, rank_two_fails), NDP_EFORMAT, "rank 2: the file ends early");
     for (int k = 0; k < 5; k++)
         CHECK_FAILS(run(3, rank_one_gives_up), NDP_EIO, "rank 1: disk full");
+    for (int k = 0; k < 5; k++)
+        CHECK_FAILS(run(3, rank_one_gives_up_messages), NDP_EIO, "rank 1: disk full");
     assert_true(ndp_now() - start < 10);
 }
 
@@ -413,6 +454,7 @@ int main(void) {
         cmocka_unit_test(many_communicators),
         cmocka_unit_test(uneven_windows),
         cmocka_unit_test(windows_are_read_in_place),
+        cmocka_unit_test(messages),
         cmocka_unit_test(a_stop_is_no_failure),
         cmocka_unit_test(a_failure_reaches_everybody),
         cmocka_unit_test(a_rank_that_leaves_is_named),

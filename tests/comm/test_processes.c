@@ -3,8 +3,8 @@
  * process, so all tests share one transport.
  *
  * With an argument it plays one failure and prints what each rank was told; CTest looks for the words. */
-#include "comm/cases.h"
 #include "comm/launched.h"
+#include "comm/messages.h"
 
 #include "check.h"
 #include <signal.h>
@@ -73,6 +73,19 @@ static void windows_are_read_in_place(void **state) {
     bool wanted = wants_shared_memory();
     if (ndp_transport_world(*state) > 1)
         want_ok(*state, check_in_place(*state, &wanted));
+}
+
+static void messages(void **state) {
+    want_ok(*state, check_streams(*state, NULL));
+    want_ok(*state, check_large_messages(*state, NULL));
+    want_ok(*state, check_message_limits(*state, NULL));
+}
+
+/* Also in a group that spans nodes. */
+static void neighbours_read_messages_in_memory(void **state) {
+    const char *shm = getenv("NDP_SHM");
+    if (!shm || strcmp(shm, "off") != 0)
+        want_ok(*state, check_pairs(*state, NULL));
 }
 
 static void the_world_is_what_the_launcher_says(void **state) {
@@ -179,6 +192,21 @@ static ndp_status receive_first(ndp_transport *t, ndp_comm *c) {
     return ndp_wait(&w);
 }
 
+/* Rank 1 sends 10 bytes after `seconds`, rank 0 receives another number. */
+static ndp_status send_message(ndp_transport *t, ndp_comm *c, int64_t received, unsigned seconds) {
+    char x[20] = {0};
+    ndp_work w;
+    int rank = ndp_transport_rank(t);
+    if (rank > 1)
+        return reduce(c, 10);
+    if (rank == 1)
+        sleep(seconds);
+    ndp_comm_at(c, "acts", 9 - rank, -1);
+    NDP_TRY(rank == 1 ? ndp_send_begin(c, x, 10, 0, 3, &w) : ndp_recv_begin(c, x, received, 1, 3, &w));
+    NDP_TRY(ndp_wait(&w));
+    return reduce(c, 10);
+}
+
 static void nap(double seconds) { usleep((useconds_t)(seconds * 1e6)); }
 
 /* No rank waits for ever here, but all wait for long, for several communicators in different orders: nobody may take
@@ -218,6 +246,10 @@ static ndp_status play(ndp_transport *t, ndp_comm *c, const char *what) {
         return go_round(t);
     if (strcmp(what, "receive") == 0)
         return receive_first(t, c);
+    if (strcmp(what, "short") == 0 || strcmp(what, "long") == 0)
+        return send_message(t, c, strcmp(what, "short") == 0 ? 11 : 9, 0);
+    if (strcmp(what, "mute") == 0)
+        return send_message(t, c, 10, 4);
     if (strcmp(what, "dawdle") == 0)
         return dawdle(t, c);
     if (strcmp(what, "kind") == 0 && chosen)
@@ -273,6 +305,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(many_communicators),
         cmocka_unit_test(uneven_windows),
         cmocka_unit_test(windows_are_read_in_place),
+        cmocka_unit_test(messages),
+        cmocka_unit_test(neighbours_read_messages_in_memory),
         cmocka_unit_test(heap_buffers),
         cmocka_unit_test(a_rank_joins_once),
     };

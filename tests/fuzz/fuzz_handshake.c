@@ -71,7 +71,8 @@ static const char *recv_bytes(void *comm, void *buffer, int64_t bytes, int from,
     return NULL;
 }
 
-static const char *test(uint64_t *request, int *done) {
+static const char *test(uint64_t *request, int *done, int64_t *received) {
+    (void)received;
     *request = 0;
     *done = 1;
     return NULL;

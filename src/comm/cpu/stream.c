@@ -1,3 +1,4 @@
+/* Non-temporal stores of SSE2, which every x86-64 has; plain copies elsewhere. */
 #include "comm/cpu/stream.h"
 
 #include <stdint.h>

@@ -197,15 +197,22 @@ static const char *plugin_recv(void *comm, void *buffer, int64_t bytes, int from
     START(bytes, MPI_Irecv(buffer, n, type, from, tag, c->comm, &r));
 }
 
-static const char *plugin_test(uint64_t *request, int *done) {
+static const char *plugin_test(uint64_t *request, int *done, int64_t *received) {
     *done = 1;
     if (*request == 0)
         return NULL;
     MPI_Request r;
+    MPI_Status status;
+    MPI_Count bytes;
     memcpy(&r, request, sizeof r);
-    TRY(MPI_Test(&r, done, MPI_STATUS_IGNORE));
-    if (*done)
-        *request = 0;
+    TRY(MPI_Test(&r, done, &status));
+    if (!*done)
+        return NULL;
+    *request = 0;
+    if (received) {
+        TRY(MPI_Get_elements_x(&status, MPI_BYTE, &bytes));
+        *received = bytes;
+    }
     return NULL;
 }
 

@@ -7,7 +7,7 @@
 
 #include <stdint.h>
 
-#define NDP_MPI_API_VERSION 3
+#define NDP_MPI_API_VERSION 4
 #define NDP_MPI_API_SYMBOL "ndp_mpi_plugin"
 
 typedef struct ndp_mpi_world {
@@ -32,7 +32,8 @@ typedef struct ndp_mpi_api {
     const char *(*broadcast)(void *comm, void *buffer, int64_t bytes, int root, uint64_t *request);
     const char *(*send)(void *comm, const void *buffer, int64_t bytes, int to, int tag, uint64_t *request);
     const char *(*recv)(void *comm, void *buffer, int64_t bytes, int from, int tag, uint64_t *request);
-    const char *(*test)(uint64_t *request, int *done);
+    /* received: the bytes that a receive got, set when it is done; NULL for any other request. */
+    const char *(*test)(uint64_t *request, int *done, int64_t *received);
     /* Whether a message is there for which no receive has begun, its source and its tag. Lets MPI move pending data,
      * which it does only while it is called. */
     const char *(*probe)(void *comm, int *there, int *from, int *tag);

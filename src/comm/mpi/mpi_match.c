@@ -1,3 +1,5 @@
+/* The comparison of operations, by hashes and, if these differ, by records. All ranks see the same hashes, so they
+ * agree on which two send theirs. */
 #include "comm/mpi/mpi_match.h"
 #include "base/clock.h"
 
@@ -54,7 +56,7 @@ static ndp_status receive_record(const ndp_mpi_matcher *a, const ndp_record *min
         return NDP_OK;
     NDP_TRY(check_mpi(a, a->api->recv(a->second, out, sizeof *out, member, 0, &request)));
     for (int done = 0; !done; sched_yield()) {
-        NDP_TRY(check_mpi(a, a->api->test(&request, &done)));
+        NDP_TRY(check_mpi(a, a->api->test(&request, &done, NULL)));
         *received = done;
         if (!done && ndp_now() > deadline)
             return NDP_OK;
@@ -90,7 +92,7 @@ static ndp_status name_both(const ndp_mpi_matcher *a, const ndp_mpi_match *m, in
 ndp_status ndp_mpi_match_poll(const ndp_mpi_matcher *a, ndp_mpi_match *m, bool *agreed) {
     int done;
     *agreed = false;
-    NDP_TRY(check_mpi(a, a->api->test(&m->request, &done)));
+    NDP_TRY(check_mpi(a, a->api->test(&m->request, &done, NULL)));
     if (!done)
         return NDP_OK;
     for (int p = 1; p < a->base->group.count; p++)

@@ -33,9 +33,17 @@ enum { POLLS_UNRECORDED = 1024, POLLS_PER_WATCH = 64 };
 /* How long a wait lasts before it sends requests to others. */
 #define UNWATCHED_SECONDS 0.4
 
+/* This rank's entry of the operation in its journal. */
+static const ndp_record *record_of(const ndp_work *w) {
+    const ndp_transport *t = w->comm->transport;
+    return ndp_journal_record(&t->journals[t->rank], w);
+}
+
 static ndp_status check_mpi(const ndp_work *w, const char *text) {
-    char what[128];
-    return text ? NDP_FAIL(NDP_ECOMM, "MPI failed in %s: %s", ndp_work_text(w, what, sizeof what), text) : NDP_OK;
+    char what[160];
+    return text ? NDP_FAIL(NDP_ECOMM, "%s: MPI failed in %s: %s", w->comm->name,
+                           ndp_record_text(record_of(w), what, sizeof what), text)
+                : NDP_OK;
 }
 
 static ndp_status take_scratch(ndp_mpi_pending *o, size_t bytes, char **out) {
@@ -173,18 +181,14 @@ static ndp_mpi_matcher matcher_of(const ndp_mpi_plain *p) {
 }
 
 static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
-    if (p->begun - p->waited >= NDP_SHM_OUTSTANDING)
-        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
-                        p->base->name);
     ndp_mpi_pending *o = pending_of(p, p->begun + 1);
     o->work = *w;
     o->work.sequence = w->sequence = p->begun + 1;
     o->work.request[0] = o->work.request[1] = 0;
     o->gathering = false;
     o->agreed = false;
-    const ndp_transport *t = p->base->transport;
     ndp_mpi_matcher agree = matcher_of(p);
-    NDP_TRY(check_mpi(w, ndp_mpi_match_begin(&agree, &o->match, ndp_journal_record(&t->journals[t->rank], w))));
+    NDP_TRY(check_mpi(w, ndp_mpi_match_begin(&agree, &o->match, record_of(w))));
     NDP_TRY(start(p, o));
     p->begun++;
     p->base->transport->pending_shares++;
@@ -193,8 +197,8 @@ static ndp_status collective_begin(ndp_mpi_plain *p, ndp_work *w) {
 
 static ndp_status test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
     int first, second;
-    NDP_TRY(check_mpi(w, p->api->test(&w->request[0], &first)));
-    NDP_TRY(check_mpi(w, p->api->test(&w->request[1], &second)));
+    NDP_TRY(check_mpi(w, p->api->test(&w->request[0], &first, NULL)));
+    NDP_TRY(check_mpi(w, p->api->test(&w->request[1], &second, NULL)));
     *done = first && second;
     return NDP_OK;
 }
@@ -216,9 +220,9 @@ static ndp_status make_progress(ndp_progress_fn *f) {
     ndp_mpi_plain *p = (ndp_mpi_plain *)f;
     bool done = true;
     int there, from, tag;
-    if (p->messages)
-        NDP_TRY(check_mpi(&(ndp_work){.comm = p->base, .kind = NDP_WORK_RECV},
-                          p->api->probe(p->comm, &there, &from, &tag)));
+    const char *text = p->messages ? p->api->probe(p->comm, &there, &from, &tag) : NULL;
+    if (text)
+        return NDP_FAIL(NDP_ECOMM, "%s: MPI failed in messages: %s", p->base->name, text);
     while (p->ended != p->begun && done) {
         ndp_mpi_pending *o = pending_of(p, p->ended + 1);
         ndp_mpi_matcher agree = matcher_of(p);
@@ -249,11 +253,25 @@ static ndp_status message_begin(ndp_mpi_plain *p, ndp_work *w) {
     return NDP_OK;
 }
 
+/* MPI refuses a message that is longer than its receive. */
+static ndp_status message_test(const ndp_mpi_plain *p, ndp_work *w, bool *done) {
+    char what[160];
+    int there;
+    int64_t bytes = w->count;
+    NDP_TRY(check_mpi(w, p->api->test(&w->request[0], &there, w->kind == NDP_WORK_RECV ? &bytes : NULL)));
+    *done = there;
+    if (bytes == w->count)
+        return NDP_OK;
+    return NDP_FAIL(NDP_ECOMM, "%s: rank %d is at %s, rank %d has sent %lld bytes", w->comm->name,
+                    w->comm->transport->rank, ndp_record_text(record_of(w), what, sizeof what),
+                    ndp_comm_world_rank(w->comm, w->peer), (long long)bytes);
+}
+
 /* ---- all operations ---- */
 
 static ndp_status is_done(ndp_mpi_plain *p, ndp_work *w, bool *done) {
     if (ndp_work_is_message(w))
-        return test(p, w, done);
+        return message_test(p, w, done);
     *done = (int32_t)(p->ended - w->sequence) >= 0;
     return NDP_OK;
 }
@@ -267,7 +285,7 @@ static ndp_expected_op expected_by(const ndp_mpi_plain *p, const ndp_work *w) {
     if (ndp_work_is_message(w))
         e.to = t->rank;
     else
-        e.sequence = ndp_journal_record(&t->journals[t->rank], w)->sequence;
+        e.sequence = record_of(w)->sequence;
     if (w->kind == NDP_WORK_RECV)
         e.sequence = p->received[w->peer] + 1;
     return e;

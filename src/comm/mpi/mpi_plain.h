@@ -44,7 +44,7 @@ ndp_status ndp_mpi_plain_init(ndp_mpi_plain *p, const ndp_mpi_api *api, ndp_comm
 /* quiet: without MPI calls, since peers may be gone. */
 void ndp_mpi_plain_release(ndp_mpi_plain *p, bool quiet);
 
-/* At most NDP_SHM_OUTSTANDING collectives are outstanding; they are waited for in the order of their begins. */
+/* Collectives are waited for in the order of their begins. */
 ndp_status ndp_mpi_plain_begin(ndp_mpi_plain *p, ndp_work *w);
 ndp_status ndp_mpi_plain_wait(ndp_mpi_plain *p, ndp_work *w);
 

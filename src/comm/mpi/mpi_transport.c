@@ -1,5 +1,5 @@
-/* The `mpi` transport: processes. Groups inside a node use each other's memory (node_memory.h) if this could be set up;
- * groups that span nodes use MPI (mpi_plain.c).
+/* The `mpi` transport: processes. Ranks of one node use each other's memory (node_memory.h) if this could be set up:
+ * for messages, and for collectives of groups that lie inside a node. All else goes by MPI (mpi_plain.c).
  *
  * NDP_SHM=off takes MPI for everything. NDP_NODE_RANKS=N takes every N ranks for a node of their own: several nodes
  * rehearsed on one. */
@@ -19,23 +19,29 @@ enum { GRACE_SECONDS = 2 };
 
 typedef struct mpi_comm {
     ndp_comm base;
-    bool on_node;
-    union {
-        ndp_node_part part;
-        ndp_mpi_plain plain;
-    };
+    ndp_node_members members; /* that share memory with this rank; count = 0: none */
+    ndp_node_part part;       /* if there are any */
+    ndp_mpi_plain plain;      /* unless all share memory */
+    int place[];              /* members.place, if some share memory and some do not */
 } mpi_comm;
 
 /* ---- operations ---- */
 
+static bool all_share_memory(const mpi_comm *c) { return c->members.count && !c->members.place; }
+
+static bool is_in_memory(const ndp_work *w) {
+    const mpi_comm *c = (const mpi_comm *)w->comm;
+    return all_share_memory(c) || (ndp_work_is_message(w) && c->members.place && c->members.place[w->peer] >= 0);
+}
+
 static ndp_status mpi_begin(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    return c->on_node ? ndp_peers_begin(&c->part.peers, w) : ndp_mpi_plain_begin(&c->plain, w);
+    return is_in_memory(w) ? ndp_peers_begin(&c->part.peers, w) : ndp_mpi_plain_begin(&c->plain, w);
 }
 
 static ndp_status mpi_wait(ndp_work *w) {
     mpi_comm *c = (mpi_comm *)w->comm;
-    if (c->on_node)
+    if (is_in_memory(w))
         return ndp_peers_wait(&c->part.peers, w);
     ndp_status st = ndp_mpi_plain_wait(&c->plain, w);
     if (st != NDP_OK)
@@ -45,11 +51,13 @@ static ndp_status mpi_wait(ndp_work *w) {
 
 /* ---- communicators ---- */
 
-static bool is_on_one_node(const ndp_mpi_transport *t, ndp_group g) {
-    bool same = t->on_node && g.count > 1;
-    for (int r = 1; r < g.count && same; r++)
-        same = t->node_of[g.base + r * g.stride] == t->node_of[g.base];
-    return same;
+static void find_members(const ndp_mpi_transport *t, mpi_comm *c) {
+    ndp_group g = c->base.group;
+    int n = 0;
+    for (int r = 0; r < g.count && t->on_node; r++)
+        c->place[r] = t->node_of[g.base + r * g.stride] == t->node_of[t->base.rank] ? n++ : -1;
+    if (n > 1)
+        c->members = (ndp_node_members){.count = n, .place = n < g.count ? c->place : NULL};
 }
 
 /* The group's first rank chooses the number. */
@@ -62,9 +70,9 @@ static ndp_status number_for_group(ndp_mpi_transport *t, mpi_comm *c, uint32_t *
 static void mpi_comm_destroy(ndp_comm *base) {
     mpi_comm *c = (mpi_comm *)base;
     ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
-    if (c->on_node)
+    if (c->members.count)
         ndp_node_leave(&t->node, &c->part);
-    else
+    if (!all_share_memory(c))
         ndp_mpi_plain_release(&c->plain, atomic_load(&t->base.health->failed) != 0);
     free(c);
 }
@@ -83,14 +91,23 @@ static ndp_status connect_by_mpi(ndp_mpi_transport *t, mpi_comm *c) {
     return NDP_OK;
 }
 
+static ndp_status comm_connect(ndp_mpi_transport *t, mpi_comm *c) {
+    find_members(t, c);
+    if (c->members.count)
+        NDP_TRY(ndp_node_join(&t->node, &c->base, c->members, &c->part));
+    ndp_status st = all_share_memory(c) ? NDP_OK : connect_by_mpi(t, c);
+    if (st != NDP_OK && c->members.count)
+        ndp_node_leave(&t->node, &c->part);
+    return st;
+}
+
 static ndp_status mpi_comm_create(ndp_transport *base, ndp_group group, const char *name, ndp_comm **out) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base;
-    mpi_comm *c = calloc(1, sizeof *c);
+    mpi_comm *c = calloc(1, sizeof *c + (size_t)group.count * sizeof *c->place);
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     ndp_comm_init(&c->base, base, group, name);
-    c->on_node = is_on_one_node(t, group);
-    ndp_status st = c->on_node ? ndp_node_join(&t->node, &c->base, &c->part) : connect_by_mpi(t, c);
+    ndp_status st = comm_connect(t, c);
     if (st != NDP_OK) {
         free(c);
         return st;
@@ -122,7 +139,7 @@ static ndp_status mpi_window_register(ndp_comm *base, void *data, size_t bytes, 
 
 static ndp_status mpi_window_share(ndp_comm *base, size_t bytes, ndp_window **out) {
     ndp_mpi_transport *t = (ndp_mpi_transport *)base->transport;
-    if (base->group.count > 1 && !((mpi_comm *)base)->on_node)
+    if (base->group.count > 1 && !all_share_memory((mpi_comm *)base))
         return NDP_FAIL(NDP_ENOTSUP, "no shared window for group %s: %s", base->name,
                         t->on_node ? "it spans nodes" : "the processes of this node cannot share memory");
     return t->on_node ? ndp_node_window_share(&t->node, base, bytes, out) : ndp_plain_window_share(base, bytes, out);

@@ -92,7 +92,7 @@ static local_group *group_new(ndp_group group) {
     if (!g)
         return NULL;
     g->group = group;
-    g->block = zeroed(ndp_peers_bytes(group.count));
+    g->block = zeroed(ndp_peers_bytes((ndp_node_members){.count = group.count}));
     if (g->block)
         return g;
     group_free(g);
@@ -124,7 +124,8 @@ static ndp_status local_comm_create(ndp_transport *t, ndp_group group, const cha
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     }
     ndp_comm_init(&c->base, t, group, name);
-    ndp_status st = ndp_peers_init(&c->peers, &c->base, g->block, &local_space);
+    ndp_status st =
+        ndp_peers_init(&c->peers, &c->base, (ndp_node_members){.count = group.count}, g->block, &local_space);
     if (st != NDP_OK) {
         free(c);
         return st;

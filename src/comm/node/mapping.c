@@ -1,3 +1,5 @@
+/* mmap with alignment, and with huge pages where the system grants them. Memory is reserved without being taken, so a
+ * dry run can map a quarter of a TiB; ndp_memory_touch takes it. */
 #include "comm/node/mapping.h"
 #include "base/text.h"
 

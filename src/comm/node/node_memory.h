@@ -94,16 +94,16 @@ void ndp_node_range_remove(ndp_node_memory *n, const void *data, size_t bytes);
 /* The address in this process; maps the segment if necessary. */
 ndp_status ndp_node_memory_resolve(void *node, ndp_ref ref, void **out);
 
-/* ---- communicators and windows of groups whose ranks all share the node ---- */
+/* ---- communicators and windows ---- */
 
 /* A communicator's part in the node. */
 typedef struct ndp_node_part {
     ndp_peers peers;
-    ndp_ref block;
+    ndp_ref block; /* that the members share */
 } ndp_node_part;
 
-/* Does not wait for the other ranks of the group. `c` has been initialised. */
-ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_part *out);
+/* Does not wait for the other members, the ranks of the group that are on this node. `c` has been initialised. */
+ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_members members, ndp_node_part *out);
 void ndp_node_leave(ndp_node_memory *n, ndp_node_part *part);
 
 /* The functions of impl.h; share: `c` has only ranks of the node. */

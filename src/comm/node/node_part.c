@@ -22,7 +22,7 @@ static ndp_status lock(ndp_node_memory *n) {
 static void unlock(ndp_node_memory *n) { atomic_store_explicit(&n->table->lock, 0, memory_order_release); }
 
 /* Under the lock: the first group of these ranks that this rank has not joined, else a new one. */
-static ndp_status find_group(ndp_node_memory *n, const ndp_group *g, int *out) {
+static ndp_status find_group(ndp_node_memory *n, const ndp_group *g, ndp_node_members members, int *out) {
     ndp_node_table *t = n->table;
     ndp_ref block;
     int k = 0;
@@ -32,7 +32,7 @@ static ndp_status find_group(ndp_node_memory *n, const ndp_group *g, int *out) {
     if (k == t->groups) {
         if (k == NDP_NODE_GROUPS)
             return NDP_FAIL(NDP_ENOTSUP, "more than %d communicators in one run", NDP_NODE_GROUPS);
-        NDP_TRY(ndp_node_segment_create(n, ndp_peers_bytes(g->count), g->count, &block));
+        NDP_TRY(ndp_node_segment_create(n, ndp_peers_bytes(members), members.count, &block));
         t->group[k] = (ndp_node_group){g->base, g->stride, g->count, block.segment};
         t->groups++;
     }
@@ -40,17 +40,17 @@ static ndp_status find_group(ndp_node_memory *n, const ndp_group *g, int *out) {
     return NDP_OK;
 }
 
-ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_part *out) {
+ndp_status ndp_node_join(ndp_node_memory *n, ndp_comm *c, ndp_node_members members, ndp_node_part *out) {
     int k = 0;
     void *block;
     NDP_TRY(lock(n));
-    ndp_status st = find_group(n, &c->group, &k);
+    ndp_status st = find_group(n, &c->group, members, &k);
     unlock(n);
     NDP_TRY(st);
     n->joined[k] = true;
     out->block = (ndp_ref){.segment = n->table->group[k].segment};
     NDP_TRY(ndp_node_memory_resolve(n, out->block, &block));
-    return ndp_peers_init(&out->peers, c, block, &n->space);
+    return ndp_peers_init(&out->peers, c, members, block, &n->space);
 }
 
 void ndp_node_leave(ndp_node_memory *n, ndp_node_part *part) {

@@ -7,14 +7,16 @@
  *   send_wait: gate `taken` reached  <-----------   gate `taken` = order: the slot is free, the buffer the sender's
  *
  * Invariants: only the sender writes a slot that is free, only the receiver one that is not; receives of one tag take
- * messages in the order in which both were begun (has_older). A send needs no share of its sender's, so only receives
+ * messages in the order in which both were begun (oldest_like). A send needs no share of its sender's, so only receives
  * count as pending. */
 #include "comm/node/p2p.h"
 #include "comm/rank_sum.h"
 #include "comm/watch/health.h"
 
 static ndp_p2p_channel *channel_of(const ndp_p2p *p, int from, int to) {
-    return &p->channels[(int64_t)from * p->comm->group.count + to];
+    const ndp_node_members *m = &p->members;
+    int64_t row = m->place ? m->place[from] : from, column = m->place ? m->place[to] : to;
+    return &p->channels[row * m->count + column];
 }
 
 static ndp_p2p_channel *channel_from(const ndp_p2p *p, int from) { return channel_of(p, from, p->comm->group.rank); }
@@ -48,11 +50,8 @@ static ndp_status send_begin(ndp_p2p *p, ndp_work *w) {
     ndp_p2p_channel *channel = channel_to(p, w->peer);
     uint32_t order;
     int i = 0;
-    while (i < NDP_P2P_SLOTS && is_full(&channel->slot[i], &order))
+    while (is_full(&channel->slot[i], &order)) /* one is free: there are as many as outstanding sends */
         i++;
-    if (i == NDP_P2P_SLOTS)
-        return NDP_FAIL(NDP_EBUG, "more than %d sends to rank %d are not yet received on group %s", NDP_P2P_SLOTS,
-                        ndp_comm_world_rank(w->comm, w->peer), w->comm->name);
     ndp_p2p_slot *m = &channel->slot[i];
     order = atomic_load_explicit(&channel->sent.value, memory_order_relaxed) + 1;
     NDP_TRY(expose(p, w, &m->buffer));
@@ -62,13 +61,11 @@ static ndp_status send_begin(ndp_p2p *p, ndp_work *w) {
     w->request[0] = (uint64_t)i;
     atomic_store_explicit(&m->order, order, memory_order_release);
     ndp_gate_set(&channel->sent, order);
-    p->sends++;
     return NDP_OK;
 }
 
 static ndp_status send_wait(ndp_p2p *p, ndp_work *w) {
     void *copy = (void *)(uintptr_t)w->request[1];
-    p->sends--;
     w->in_place = !copy;
     NDP_TRY(ndp_gate_wait(&channel_to(p, w->peer)->slot[w->request[0]].taken, w->sequence, w, w->peer, 0));
     if (copy)
@@ -80,10 +77,8 @@ static ndp_status send_wait(ndp_p2p *p, ndp_work *w) {
 
 static ndp_status receive_begin(ndp_p2p *p, ndp_work *w) {
     int i = 0;
-    while (i < NDP_P2P_RECEIVES && p->receives[i].work.comm)
+    while (p->receives[i].work.comm)
         i++;
-    if (i == NDP_P2P_RECEIVES)
-        return NDP_FAIL(NDP_EBUG, "more than %d receives outstanding on group %s", NDP_P2P_RECEIVES, w->comm->name);
     w->request[0] = (uint64_t)i;
     p->receives[i].work = *w;
     p->receives[i].order = p->receives_begun++;
@@ -121,29 +116,31 @@ static ndp_status copy_out(const ndp_p2p *p, const ndp_work *w, ndp_p2p_slot *m)
     return NDP_OK;
 }
 
-/* An older receive from that rank with that tag still has no message. */
-static bool has_older(const ndp_p2p *p, int i) {
+/* The oldest receive without a message among those from the rank and with the tag of receive i. */
+static int oldest_like(const ndp_p2p *p, int i) {
     const ndp_work *w = &p->receives[i].work;
+    int oldest = i;
     for (int k = 0; k < NDP_P2P_RECEIVES; k++) {
         const ndp_work *other = &p->receives[k].work;
         if (other->comm && !p->receives[k].done && other->peer == w->peer && other->tag == w->tag &&
-            (int32_t)(p->receives[k].order - p->receives[i].order) < 0)
-            return true;
+            (int32_t)(p->receives[k].order - p->receives[oldest].order) < 0)
+            oldest = k;
     }
-    return false;
+    return oldest;
 }
 
-/* Receive i, if its message is there and it is the next of its tag. */
+/* Receive i, after all that must come before it, as far as messages are there. */
 static ndp_status try_receive(ndp_p2p *p, int i) {
     const ndp_work *w = &p->receives[i].work;
-    if (!w->comm || p->receives[i].done || has_older(p, i))
-        return NDP_OK;
-    ndp_p2p_slot *m = find(channel_from(p, w->peer), w->tag);
-    if (!m)
-        return NDP_OK;
-    NDP_TRY(copy_out(p, w, m));
-    p->receives[i].done = true;
-    p->comm->transport->pending_shares--;
+    while (w->comm && !p->receives[i].done) {
+        int next = oldest_like(p, i);
+        ndp_p2p_slot *m = find(channel_from(p, w->peer), w->tag);
+        if (!m)
+            return NDP_OK;
+        NDP_TRY(copy_out(p, &p->receives[next].work, m));
+        p->receives[next].done = true;
+        p->comm->transport->pending_shares--;
+    }
     return NDP_OK;
 }
 
@@ -170,16 +167,15 @@ static ndp_status receive_wait(ndp_p2p *p, ndp_work *w) {
 
 /* ---- the handle ---- */
 
-void ndp_p2p_init(ndp_p2p *p, ndp_comm *c, ndp_p2p_channel *channels, const ndp_space *space) {
-    *p = (ndp_p2p){.progress = {.run = make_progress}, .comm = c, .channels = channels, .space = space};
+void ndp_p2p_init(ndp_p2p *p, ndp_comm *c, ndp_node_members members, ndp_p2p_channel *channels,
+                  const ndp_space *space) {
+    *p = (ndp_p2p){
+        .progress = {.run = make_progress}, .comm = c, .members = members, .channels = channels, .space = space};
     ndp_progress_fn_add(c->transport, &p->progress);
 }
 
 void ndp_p2p_release(ndp_p2p *p) {
     ndp_transport *t = p->comm->transport;
-    const char *why = ndp_error_message();
-    if (p->sends)
-        ndp_health_fail(t->health, t->rank, *why ? why : "messages were sent and not waited for");
     for (int i = 0; i < NDP_P2P_RECEIVES; i++)
         t->pending_shares -= p->receives[i].work.comm && !p->receives[i].done;
     ndp_progress_fn_remove(t, &p->progress);

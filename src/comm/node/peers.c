@@ -1,21 +1,27 @@
+/* Hands collectives to shm.c and messages to p2p.c. The shared block is the ranks of shm.c, if there are collectives,
+ * and then the channels of p2p.c. */
 #include "comm/node/peers.h"
 #include "comm/watch/health.h"
 
-size_t ndp_peers_bytes(int count) {
-    size_t n = (size_t)count;
-    return n * sizeof(ndp_shm_rank) + n * n * sizeof(ndp_p2p_channel);
+static size_t bytes_for_collectives(ndp_node_members m) { return m.place ? 0 : (size_t)m.count * sizeof(ndp_shm_rank); }
+
+size_t ndp_peers_bytes(ndp_node_members m) {
+    return bytes_for_collectives(m) + (size_t)m.count * (size_t)m.count * sizeof(ndp_p2p_channel);
 }
 
-ndp_status ndp_peers_init(ndp_peers *p, ndp_comm *c, void *block, const ndp_space *space) {
-    ndp_shm_rank *ranks = block;
-    NDP_TRY(ndp_shm_init(&p->shm, c, ranks, space));
-    ndp_p2p_init(&p->p2p, c, (ndp_p2p_channel *)(ranks + c->group.count), space);
+ndp_status ndp_peers_init(ndp_peers *p, ndp_comm *c, ndp_node_members members, void *block, const ndp_space *space) {
+    void *channels = (char *)block + bytes_for_collectives(members);
+    *p = (ndp_peers){0};
+    if (!members.place)
+        NDP_TRY(ndp_shm_init(&p->shm, c, block, space));
+    ndp_p2p_init(&p->p2p, c, members, channels, space);
     return NDP_OK;
 }
 
 void ndp_peers_release(ndp_peers *p) {
     ndp_p2p_release(&p->p2p);
-    ndp_shm_release(&p->shm);
+    if (p->shm.comm)
+        ndp_shm_release(&p->shm);
 }
 
 ndp_status ndp_peers_begin(ndp_peers *p, ndp_work *w) {

@@ -82,9 +82,6 @@ static ndp_status publish(ndp_shm *s, const ndp_work *w, ndp_shm_slot *slot, voi
 }
 
 ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w) {
-    if (s->begun - s->waited >= NDP_SHM_OUTSTANDING)
-        return NDP_FAIL(NDP_EBUG, "more than %d operations outstanding on group %s", NDP_SHM_OUTSTANDING,
-                        s->comm->name);
     void *staged = NULL;
     w->sequence = s->begun + 1;
     NDP_TRY(publish(s, w, slot_of(s, s->comm->group.rank, w->sequence), &staged));
@@ -292,9 +289,6 @@ ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_
 
 void ndp_shm_release(ndp_shm *s) {
     ndp_transport *t = s->comm->transport;
-    const char *why = ndp_error_message();
-    if (s->begun != s->waited)
-        ndp_health_fail(t->health, t->rank, *why ? why : "operations were begun and not waited for");
     t->pending_shares -= (int)(s->begun - s->executed);
     ndp_progress_fn_remove(t, &s->progress);
     free(s->in);

@@ -6,7 +6,7 @@
 #include "comm/watch/journal.h"
 #include "comm/watch/wait.h"
 
-enum { NDP_SHM_OUTSTANDING = 8, NDP_SHM_SLOTS = 2 * NDP_SHM_OUTSTANDING, NDP_SHM_INLINE = 1024 };
+enum { NDP_SHM_OUTSTANDING = NDP_MOST_COLLECTIVES, NDP_SHM_SLOTS = 2 * NDP_SHM_OUTSTANDING, NDP_SHM_INLINE = 1024 };
 
 /* An address that is valid on every rank of the node. */
 typedef struct ndp_ref {
@@ -58,7 +58,6 @@ typedef struct ndp_shm {
 } ndp_shm;
 
 ndp_status ndp_shm_init(ndp_shm *s, ndp_comm *c, ndp_shm_rank *block, const ndp_space *space);
-/* A rank that gives up operations it has begun ends the run, since its peers are about to read its buffers. */
 void ndp_shm_release(ndp_shm *s);
 
 ndp_status ndp_shm_begin(ndp_shm *s, ndp_work *w);

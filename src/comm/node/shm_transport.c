@@ -29,7 +29,7 @@ static ndp_status shm_comm_create(ndp_transport *t, ndp_group group, const char 
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the communicator of group %s", name);
     ndp_comm_init(&c->base, t, group, name);
-    ndp_status st = ndp_node_join(node_of(t), &c->base, &c->part);
+    ndp_status st = ndp_node_join(node_of(t), &c->base, (ndp_node_members){.count = group.count}, &c->part);
     if (st != NDP_OK) {
         free(c);
         return st;

@@ -1,3 +1,4 @@
+/* A world of processes: the parent's view of the shared file, and the text by which its children find it. */
 #include "comm/node/shm_world.h"
 #include "comm/node/node_memory.h"
 

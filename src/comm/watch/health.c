@@ -1,3 +1,6 @@
+/* The first failure is recorded and all others are dropped: `failed` goes from 0 to 1 by one compare-and-swap, and to 2
+ * once rank and message are written. Invariant: no function here returns an error before every rank is out of the
+ * others' memory (drain). */
 #include "comm/watch/health.h"
 #include "base/clock.h"
 

@@ -71,6 +71,7 @@ void ndp_journal_end(ndp_journal *j, const ndp_work *w) {
     if (j->begun - w->record < NDP_JOURNAL_RECORDS) {
         slot(j, w->record)->ended = now;
         slot(j, w->record)->in_place = w->in_place;
+        slot(j, w->record)->waited = w->waited;
         j->last = w->record;
     }
     unlock(j);
@@ -278,7 +279,8 @@ static void write_record(FILE *f, const ndp_record *r, double now) {
     char text[160];
     fprintf(f, "%s %s, begun %.6f s ago, ", r->group, ndp_record_text(r, text, sizeof text), now - r->begun);
     if (r->ended > 0)
-        fprintf(f, "took %.6f s%s\n", r->ended - r->begun, r->in_place ? ", in place" : "");
+        fprintf(f, "took %.6f s, waited for %.6f s%s\n", r->ended - r->begun, r->waited,
+                r->in_place ? ", in place" : "");
     else
         fprintf(f, "not ended\n");
 }

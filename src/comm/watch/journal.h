@@ -29,6 +29,7 @@ typedef struct ndp_record {
     int64_t count;
     ndp_call_site at;
     double begun, ended; /* seconds of the node's clock; ended = 0: pending */
+    double waited;       /* seconds that the rank spent in ndp_wait for it */
     int32_t in_place;    /* peers' buffers were read and written directly */
 } ndp_record;
 

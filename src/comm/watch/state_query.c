@@ -44,7 +44,7 @@ static ndp_status free_slot(ndp_state_query *q, ndp_state_query_slot **out) {
     *out = NULL;
     for (int k = 0; k < NDP_STATE_QUERY_SLOTS && !*out; k++) {
         int done;
-        NDP_TRY(check_mpi(q->api->test(&q->out[k].request, &done)));
+        NDP_TRY(check_mpi(q->api->test(&q->out[k].request, &done, NULL)));
         if (done)
             *out = &q->out[k];
     }
@@ -143,7 +143,7 @@ static ndp_status serve_one(ndp_state_query *q, bool *more) {
         NDP_TRY(
             check_mpi(q->api->recv(q->comm, &q->in.data, bytes_of[q->in_tag], q->in_from, q->in_tag, &q->in.request)));
     }
-    NDP_TRY(check_mpi(q->api->test(&q->in.request, &done)));
+    NDP_TRY(check_mpi(q->api->test(&q->in.request, &done, NULL)));
     if (!done)
         return NDP_OK;
     from = q->in_from;
