@@ -11,8 +11,7 @@ typedef struct ndp_infer {
     ndp_tokenizer *tokenizer;
     ndp_transport *transport;
     ndp_mesh mesh;
-    const ndp_device *device;
-    int threads;
+    ndp_exec exec;     /* of all its engines */
     bool force_memory; /* false after init */
 } ndp_infer;
 

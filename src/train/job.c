@@ -110,11 +110,15 @@ ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
                                 .max_norm = c->optimizer.max_grad_norm};
 }
 
-ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
+int ndp_job_threads(const ndp_job *j, int node_ranks) {
+    int threads = j->config->train.threads;
+    return threads ? threads : ndp_device_threads(node_ranks);
+}
+
+ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
-    *out = (ndp_engine_opts){.accumulation = j->batch.accumulation,
-                             .threads = 1,
-                             .split_sums = j->split_sums,
+    *out = (ndp_engine_opts){.exec = exec,
+                             .accumulation = j->batch.accumulation,
                              .reshard = c->parallelism.reshard_after_forward,
                              .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
                              .stages = j->stages,
@@ -128,10 +132,11 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                          &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}}, &out->mesh);
 }
 
-ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m, ndp_engine_opts *out) {
+ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained, ndp_model *m,
+                         ndp_engine_opts *out) {
     ndp_model_opts opts = j->model;
     opts.mode = NDP_MODEL_SCORE;
-    NDP_TRY(ndp_job_engine(j, rank, out));
+    NDP_TRY(ndp_job_engine(j, rank, exec, out));
     out->accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
     out->pipeline = j->forward.ranks ? &j->forward : NULL;
     out->weights_of = trained;

@@ -30,10 +30,10 @@ static ndp_status count_sharers(const ndp_trainer *t, int *out) {
 ndp_status ndp_trainer_measure_peak(ndp_trainer *t) {
     int sharers = 0;
     NDP_TRY(count_sharers(t, &sharers));
-    double wanted = (double)sharers * t->threads, cores = ndp_cpu_cores();
+    double wanted = (double)sharers * t->exec.threads, cores = ndp_cpu_cores();
     t->peak.share = cores < wanted ? cores / wanted : 1;
-    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->threads, &t->peak.own));
-    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->threads, t->peak.share * t->threads};
+    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->exec.threads, &t->peak.own));
+    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->exec.threads, t->peak.share * t->exec.threads};
     ndp_work work;
     NDP_TRY(ndp_all_reduce_begin(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
     NDP_TRY(ndp_wait(&work));

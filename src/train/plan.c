@@ -6,44 +6,79 @@
 
 #include <stdlib.h>
 
-/* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
-static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out) {
+/* How the programs of a job's ranks are built: on the null device. */
+typedef struct dry_run {
+    const ndp_job *job;
+    int per_node; /* ranks */
+    ndp_exec exec;
+} dry_run;
+
+static dry_run dry_run_of(const ndp_job *j, int per_node, int split_place) {
+    return (dry_run){j, per_node, ndp_exec_of(&ndp_device_null, ndp_job_threads(j, per_node), split_place)};
+}
+
+/* Builds the program of one rank. */
+static ndp_status null_engine(const dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
     ndp_engine_opts e;
-    NDP_TRY(ndp_job_engine(j, p->opts.mesh.rank, &e));
-    ndp_row_cut rows = ndp_cut_rows(j->model.rows, &e.mesh, &e.parallel);
-    if (rows.slice == rows.real)
-        return NDP_OK;
-    ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
-    if (rows.padded > rows.real)
-        ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
-    ndp_str_addf(out, "; a rank has %lld, attention %lld queries over %lld keys, the residual stream %lld\n",
-                 (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
-    return NDP_OK;
+    NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
+    e.model = m;
+    e.node_ranks = d->per_node;
+    return ndp_engine_create(&e, out);
+}
+
+static int64_t bytes_of(const ndp_engine *e) {
+    ndp_budget budget;
+    ndp_program_budget(ndp_engine_program(e), &budget);
+    return (int64_t)budget.total;
 }
 
 /* Bytes that a rank needs for forward passes over held-out rows, in addition to `trained` (NULL: with its own weights);
  * 0 if the job holds nothing out. */
-static ndp_status score_bytes(const ndp_job *j, int rank, const ndp_engine *trained, int per_node, size_t *bytes) {
+static ndp_status score_bytes(const dry_run *d, int rank, const ndp_engine *trained, int64_t *bytes) {
+    const ndp_config *c = d->job->config;
     ndp_model m;
     ndp_engine_opts e;
     ndp_engine *score = NULL;
     *bytes = 0;
-    if (j->config->data.validation_fraction == 0 && j->config->data.validation_files.n == 0)
+    if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0)
         return NDP_OK;
-    NDP_TRY(ndp_job_score(j, rank, trained, &m, &e));
-    e.device = &ndp_device_null;
-    e.node_ranks = per_node;
-    e.threads = j->config->train.threads ? j->config->train.threads : ndp_device_threads(per_node);
-    e.model = &m;
+    NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, &m, &e));
+    e.node_ranks = d->per_node;
     ndp_status st = ndp_engine_create(&e, &score);
-    if (st == NDP_OK) {
-        ndp_budget budget;
-        ndp_program_budget(ndp_engine_program(score), &budget);
-        *bytes = budget.total;
-    }
+    if (st == NDP_OK)
+        *bytes = bytes_of(score);
     ndp_engine_destroy(score);
     ndp_model_release(&m);
     return st;
+}
+
+/* Bytes of one rank for training and for scoring held-out rows. */
+static ndp_status train_bytes(const dry_run *d, int rank, int64_t *bytes) {
+    ndp_model m;
+    ndp_engine *engine;
+    NDP_TRY(ndp_model_build(&d->job->facts, &d->job->model, &m));
+    ndp_status st = null_engine(d, &m, rank, &engine);
+    if (st == NDP_OK) {
+        st = score_bytes(d, rank, engine, bytes);
+        *bytes += bytes_of(engine);
+        ndp_engine_destroy(engine);
+    }
+    ndp_model_release(&m);
+    return st;
+}
+
+ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
+                               int64_t *bytes) {
+    dry_run d = dry_run_of(j, per_node, split_place);
+    return forward_only ? score_bytes(&d, rank, NULL, bytes) : train_bytes(&d, rank, bytes);
+}
+
+ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {
+    int64_t sum = 0, one;
+    for (int r = 0; r < j->world; r++, sum += one)
+        NDP_TRY(ndp_job_rank_memory(j, r, j->world, split_place, false, &one));
+    *bytes = sum;
+    return NDP_OK;
 }
 
 /* ---- data ---- */
@@ -67,6 +102,21 @@ static ndp_status data_text(const ndp_job *j, ndp_str *out) {
 
 /* ---- memory and traffic ---- */
 
+/* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
+static ndp_status rows_text(const dry_run *d, const ndp_program *p, ndp_str *out) {
+    ndp_engine_opts e;
+    NDP_TRY(ndp_job_engine(d->job, p->opts.mesh.rank, &d->exec, &e));
+    ndp_row_cut rows = ndp_cut_rows(d->job->model.rows, &e.mesh, &e.parallel);
+    if (rows.slice == rows.real)
+        return NDP_OK;
+    ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
+    if (rows.padded > rows.real)
+        ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
+    ndp_str_addf(out, "; a rank has %lld, attention %lld queries over %lld keys, the residual stream %lld\n",
+                 (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
+    return NDP_OK;
+}
+
 /* Compares a node of the run with this host, which need not be one of its hosts. */
 static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     const ndp_memory_need need = {
@@ -81,16 +131,15 @@ static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     ndp_str_release(&why);
 }
 
-static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, size_t score, const char *data,
-                              ndp_str *out) {
+static ndp_status budget_text(const dry_run *d, const ndp_program *p, int64_t score, const char *data, ndp_str *out) {
     char a[16];
     ndp_budget budget;
     ndp_program_budget(p, &budget);
-    ndp_job_describe(j, out);
+    ndp_job_describe(d->job, out);
     ndp_str_add(out, data);
-    NDP_TRY(rows_text(j, p, out));
+    NDP_TRY(rows_text(d, p, out));
     ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s\n\npeak memory of rank %d\n", p->n,
-                 per_node,
+                 d->per_node,
                  p->owned[0].shard.shards == 1 ? "none"
                  : p->owned[0].shard.in_place  ? "in place (inside the node "
                                                  "resharding has nothing to save)"
@@ -105,55 +154,11 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
     if (score)
-        ndp_str_addf(out, "  %-16s %10s  %zu bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
-                     score);
-    compare_memory((int64_t)(budget.total + score), per_node, out);
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
+                     (long long)score);
+    compare_memory((int64_t)budget.total + score, d->per_node, out);
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
     ndp_program_print_traffic(p, out);
-    return NDP_OK;
-}
-
-/* Builds the program of one rank on the null device. */
-static ndp_status null_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out) {
-    ndp_engine_opts e;
-    int threads = j->config->train.threads;
-    NDP_TRY(ndp_job_engine(j, rank, &e));
-    e.model = m;
-    e.device = &ndp_device_null;
-    e.node_ranks = per_node;
-    e.threads = threads ? threads : ndp_device_threads(per_node);
-    return ndp_engine_create(&e, out);
-}
-
-/* Bytes of one rank for training and for scoring held-out rows. */
-static ndp_status train_bytes(const ndp_job *j, int rank, int per_node, size_t *bytes) {
-    ndp_model m;
-    ndp_engine *engine;
-    ndp_budget budget;
-    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = null_engine(j, &m, rank, per_node, &engine);
-    if (st == NDP_OK) {
-        ndp_program_budget(ndp_engine_program(engine), &budget);
-        st = score_bytes(j, rank, engine, per_node, bytes);
-        *bytes += budget.total;
-        ndp_engine_destroy(engine);
-    }
-    ndp_model_release(&m);
-    return st;
-}
-
-ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, bool forward_only, int64_t *bytes) {
-    size_t n;
-    NDP_TRY(forward_only ? score_bytes(j, rank, NULL, per_node, &n) : train_bytes(j, rank, per_node, &n));
-    *bytes = (int64_t)n;
-    return NDP_OK;
-}
-
-ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
-    int64_t sum = 0, one;
-    for (int r = 0; r < j->world; r++, sum += one)
-        NDP_TRY(ndp_job_rank_memory(j, r, j->world, false, &one));
-    *bytes = sum;
     return NDP_OK;
 }
 
@@ -178,15 +183,15 @@ static int checked_ranks(const ndp_job *j, int ranks[MOST_CHECKED]) {
     return n;
 }
 
-static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_node, ndp_str *out) {
+static ndp_status check_programs(const dry_run *d, const ndp_model *m, ndp_str *out) {
     ndp_engine *engines[MOST_CHECKED] = {NULL};
     const ndp_program *programs[MOST_CHECKED];
-    int ranks[MOST_CHECKED], n = checked_ranks(j, ranks);
+    int ranks[MOST_CHECKED], n = checked_ranks(d->job, ranks);
     ndp_status st = NDP_OK;
     if (n == 1)
         return NDP_OK;
     for (int i = 0; i < n && st == NDP_OK; i++) {
-        st = null_engine(j, m, ranks[i], per_node, &engines[i]);
+        st = null_engine(d, m, ranks[i], &engines[i]);
         if (st == NDP_OK)
             programs[i] = ndp_engine_program(engines[i]);
     }
@@ -195,9 +200,9 @@ static ndp_status check_programs(const ndp_job *j, const ndp_model *m, int per_n
     for (int i = 0; i < n; i++)
         ndp_engine_destroy(engines[i]);
     NDP_TRY(st);
-    ndp_str_addf(out,
-                 "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock\n",
-                 n == j->world ? "all " : "", n, n == j->world ? "" : " (the first and the last of each axis)");
+    ndp_str_addf(
+        out, "\nchecked: the programs of %s%d ranks%s meet in the same order with the same bytes; no deadlock\n",
+        n == d->job->world ? "all " : "", n, n == d->job->world ? "" : " (the first and the last of each axis)");
     return NDP_OK;
 }
 
@@ -205,21 +210,21 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     ndp_model m;
     NDP_CHECK(o->rank >= 0 && o->rank < j->world, "there is no rank %d: the layout has ranks 0 to %d", o->rank,
               j->world - 1);
-    int per_node = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
+    const dry_run d = dry_run_of(j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0);
     ndp_engine *engine;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = null_engine(j, &m, o->rank, per_node, &engine);
+    ndp_status st = null_engine(&d, &m, o->rank, &engine);
     if (st == NDP_OK) {
-        size_t score;
-        st = score_bytes(j, o->rank, engine, per_node, &score);
+        int64_t score;
+        st = score_bytes(&d, o->rank, engine, &score);
         if (o->program)
             ndp_program_print(ndp_engine_program(engine), true, out);
         else if (st == NDP_OK)
-            st = budget_text(j, ndp_engine_program(engine), per_node, score, data, out);
+            st = budget_text(&d, ndp_engine_program(engine), score, data, out);
         ndp_engine_destroy(engine);
     }
     if (st == NDP_OK)
-        st = check_programs(j, &m, per_node, out);
+        st = check_programs(&d, &m, out);
     ndp_model_release(&m);
     return st;
 }

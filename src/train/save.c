@@ -121,7 +121,7 @@ ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t w
     if (!path)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
     ndp_resume r = {0};
-    ndp_status st = ndp_resume_choose(t->world, path, wanted, t->threads, &r);
+    ndp_status st = ndp_resume_choose(t->world, path, wanted, t->exec.threads, &r);
     if (st == NDP_OK && r.step >= 0)
         st = load_chosen(t, path, &r);
     if (st == NDP_OK)

@@ -275,7 +275,7 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[N
     for (int i = 0; i < cuts; i++)
         runs[n++] = (ndp_spread_run){.micro_batch = sizes[i]};
     for (int i = 0; i < NDP_SPLITS; i++)
-        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_sums = i + 1};
+        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_place = i + 1};
     if (b->roundings > 0)
         runs[n++] = (ndp_spread_run){.micro_batch = 1, .fp32 = true};
     return n;

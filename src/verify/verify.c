@@ -72,7 +72,7 @@ static int count_ranks(const ndp_layout *l) {
 typedef struct verify_run {
     const verification *v;
     const ndp_config *config;
-    int split_sums;
+    int split_place;
     ndp_outcome *out;
 } verify_run;
 
@@ -90,7 +90,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_sums = r->split_sums}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_place = r->split_place}, &t));
     ndp_status st = record_run(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)
@@ -103,7 +103,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
 static ndp_status train_way(const verification *v, const verify_way *w, ndp_outcome *out) {
     ndp_config c;
     NDP_TRY(configure_way(v, w, &c));
-    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, w->split.split_sums, out});
+    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, w->split.split_place, out});
     ndp_config_release(&c);
     return st;
 }
@@ -122,10 +122,9 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     NDP_TRY(configure_way(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
-        j.split_sums = w->split.split_sums;
         int64_t rows =
             j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up may be one tensor */
-        st = ndp_job_memory(&j, &bytes);
+        st = ndp_job_memory(&j, w->split.split_place, &bytes);
         bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
         ndp_job_release(&j);
@@ -142,7 +141,7 @@ static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]
     if (v->bounds.spreads == 0)
         return n;
     for (int i = 0, k = ndp_spread_runs(&v->bounds, v->config.batch.global_batch_size, runs); i < k; i++)
-        if (runs[i].split_sums || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
+        if (runs[i].split_place || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
             ways[n++] = (verify_way){one_rank.layout, runs[i]};
     return n;
 }
@@ -225,7 +224,7 @@ static ndp_status run_reference(const verification *v, const verify_way *w, ndp_
     double start = ndp_now();
     if (w->split.micro_batch)
         snprintf(how, sizeof how, ", micro batch %d%s%s", w->split.micro_batch,
-                 w->split.split_sums ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
+                 w->split.split_place ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
     NDP_TRY(train_way(v, w, out));
     say_line(v, "one rank%s: %d step%s in %.1f s, last loss %.4f", how, out->steps, out->steps == 1 ? "" : "s",
              ndp_now() - start, out->loss[out->steps - 1]);

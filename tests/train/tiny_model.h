@@ -64,8 +64,7 @@ static inline ndp_engine *tiny_engine(const ndp_infer *f, ndp_model_mode mode, i
                          .parallel = NDP_PARALLEL_INIT,
                          .mesh = f->mesh,
                          .transport = f->transport,
-                         .device = f->device,
-                         .threads = 1,
+                         .exec = &f->exec,
                          .accumulation = 1};
     ndp_engine *e;
     CHECK_OK(ndp_engine_create(&o, &e));
