@@ -93,6 +93,11 @@ char *ndp_format(const char *fmt, ...) {
     return ndp_str_detach(&s);
 }
 
+bool ndp_ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 char *ndp_human_bytes(double bytes, char out[16]) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;

@@ -125,11 +125,7 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const target *t, const nd
 /* Collective: the longest time of all ranks, in microseconds. */
 static ndp_status measure(ndp_comm *world, double seconds, double hashing, int64_t bytes, ndp_save_cost *cost) {
     int64_t most[] = {(int64_t)(seconds * 1e6), (int64_t)(hashing * 1e6), bytes};
-    if (world) {
-        ndp_work w;
-        NDP_TRY(ndp_all_reduce_begin(world, most, NDP_COUNT(most), NDP_I64, NDP_MAX, &w));
-        NDP_TRY(ndp_wait(&w));
-    }
+    NDP_TRY(ndp_reduce_now(world, most, NDP_COUNT(most), NDP_I64, NDP_MAX));
     if (cost)
         *cost = (ndp_save_cost){most[2], (double)most[0] * 1e-6, (double)most[1] * 1e-6};
     return NDP_OK;

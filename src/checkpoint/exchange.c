@@ -325,22 +325,14 @@ static ndp_status write_all(gather *g) {
 
 /* ---- choosing writers ---- */
 
-static ndp_status reduce(const gather *g, int64_t *values, int64_t n, ndp_reduce op) {
-    ndp_work w;
-    if (!g->world)
-        return NDP_OK;
-    NDP_TRY(ndp_all_reduce_begin(g->world, values, n, NDP_I64, op, &w));
-    return ndp_wait(&w);
-}
-
 /* Collective: writers[c] becomes the writer of part c. `held`: bytes that this rank holds of each part. */
 static ndp_status pick_writers(const gather *g, const int64_t *held, int64_t *writers) {
     int64_t n = g->s->n_parts;
     memcpy(writers, held, (size_t)n * sizeof *held);
-    NDP_TRY(reduce(g, writers, n, NDP_MAX));
+    NDP_TRY(ndp_reduce_now(g->world, writers, n, NDP_I64, NDP_MAX));
     for (int64_t c = 0; c < n; c++) /* a different number for each rank and part */
         writers[c] = held[c] && 2 * held[c] >= writers[c] ? 1 + (g->rank + c) % g->size : 0;
-    NDP_TRY(reduce(g, writers, n, NDP_MAX));
+    NDP_TRY(ndp_reduce_now(g->world, writers, n, NDP_I64, NDP_MAX));
     for (int64_t c = 0; c < n; c++) {
         if (!writers[c])
             return NDP_FAIL(NDP_EBUG, "tensor %s: no rank gave element %lld", g->s->specs[g->s->parts[c].tensor].name,
@@ -388,7 +380,7 @@ static ndp_status take_buffers(gather *g) {
         chunk = whole > chunk ? whole : chunk;
     }
     int64_t received = sent;
-    NDP_TRY(reduce(g, &received, 1, NDP_MAX));
+    NDP_TRY(ndp_reduce_now(g->world, &received, 1, NDP_I64, NDP_MAX));
     g->in_most = received;
     g->chunk = malloc((size_t)chunk + 1);
     g->out = g->size > 1 ? malloc((size_t)sent + 1) : NULL;
@@ -429,7 +421,7 @@ static ndp_status share_hashes(const gather *g) {
         halves[2 * g->order[i]] = (int64_t)h.high;
         halves[2 * g->order[i] + 1] = (int64_t)h.low;
     }
-    NDP_TRY_GOTO(reduce(g, halves, 2 * n, NDP_SUM), release); /* only one rank's is not 0 */
+    NDP_TRY_GOTO(ndp_reduce_now(g->world, halves, 2 * n, NDP_I64, NDP_SUM), release); /* only one rank's is not 0 */
     for (int64_t c = 0; c < n; c++)
         g->s->parts[c].chunk->hash = (ndp_hash128){.high = (uint64_t)halves[2 * c], .low = (uint64_t)halves[2 * c + 1]};
 release:

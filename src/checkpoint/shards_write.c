@@ -24,11 +24,7 @@ static ndp_status check_cover(const ndp_shards *s, ndp_comm *world, const ndp_fi
     ndp_status st = held ? check_pieces(s, pieces, n_pieces, held)
                          : NDP_FAIL(NDP_ENOMEM, "not enough memory to count the pieces of %d tensors", s->n);
     NDP_TRY_GOTO(ndp_agree(world, st), release);
-    if (world) {
-        ndp_work w;
-        NDP_TRY_GOTO(ndp_all_reduce_begin(world, held, s->n, NDP_I64, NDP_SUM, &w), release);
-        NDP_TRY_GOTO(ndp_wait(&w), release);
-    }
+    NDP_TRY_GOTO(ndp_reduce_now(world, held, s->n, NDP_I64, NDP_SUM), release);
     for (int i = 0; i < s->n && st == NDP_OK; i++)
         if (held[i] != ndp_tensor_elements(&s->specs[i]))
             st = NDP_FAIL(NDP_EBUG, "tensor %s has %lld elements, the ranks gave %lld to save", s->specs[i].name,

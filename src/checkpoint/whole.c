@@ -171,29 +171,16 @@ static void describe(const chunk_check *r, char *words, size_t size) {
 
 /* ---- putting it together ---- */
 
-/* Collective: rank 0's words, for all ranks. */
-static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
-    ndp_work w;
-    if (!world)
-        return NDP_OK;
-    NDP_TRY(ndp_broadcast_begin(world, out->words, sizeof out->words, 0, &w));
-    return ndp_wait(&w);
-}
-
 /* Collective: combines the ranks' results; the words are rank 0's. */
 static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examined *out) {
-    ndp_work w;
-    if (world) {
-        NDP_TRY(ndp_all_reduce_begin(world, r->wrong, r->n, NDP_I64, NDP_MAX, &w));
-        NDP_TRY(ndp_wait(&w));
-    }
+    NDP_TRY(ndp_reduce_now(world, r->wrong, r->n, NDP_I64, NDP_MAX));
     for (int64_t i = 0; i < r->n; i++)
         if (r->wrong[i] == NO_MEMORY)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory to verify '%s' in chunks of %lld bytes", r->path,
                             (long long)r->chunks[i]->bytes);
     if (ndp_is_first(world))
         describe(r, out->words, sizeof out->words);
-    NDP_TRY(share_words(world, out));
+    NDP_TRY(ndp_share_now(world, out->words, sizeof out->words, 0));
     out->state = out->words[0] ? NDP_CHECKPOINT_DAMAGED : NDP_CHECKPOINT_VERIFIED;
     return NDP_OK;
 }
@@ -201,11 +188,7 @@ static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examine
 /* Collective: checks that every rank has read the manifest that rank 0 has. */
 static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, const char *path) {
     ndp_hash128 first = m->hash;
-    if (!world)
-        return NDP_OK;
-    ndp_work w;
-    NDP_TRY(ndp_broadcast_begin(world, &first, sizeof first, 0, &w));
-    NDP_TRY(ndp_wait(&w));
+    NDP_TRY(ndp_share_now(world, &first, sizeof first, 0));
     return ndp_agree(world,
                      ndp_hash128_equal(first, m->hash)
                          ? NDP_OK
@@ -247,7 +230,7 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     if (st == NDP_EFORMAT) { /* damage is a result, not a failure */
         e.state = NDP_CHECKPOINT_DAMAGED;
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
-        st = share_words(world, &e);
+        st = ndp_share_now(world, e.words, sizeof e.words, 0);
     }
     ndp_manifest_release(&m);
     free(path);

@@ -157,9 +157,7 @@ static ndp_status save_checkpoint(training_loop *l) {
 static ndp_status sum_over_ranks(const training_loop *l, bool *stop) {
     ndp_trainer *t = l->trainer;
     double sums[] = {l->opts->stop && *l->opts->stop, ndp_trainer_own_peak(t)};
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
-    NDP_TRY(ndp_wait(&work));
+    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     *stop = sums[0] > 0;
     t->peak.flops = sums[1];
     return NDP_OK;

@@ -26,9 +26,7 @@ static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) 
 /* Sums over ranks: does rank 0 still wait, and has any rank been stopped? */
 static ndp_status sum_flags(ndp_comm *world, bool waits, const ndp_train_opts *o, bool *pending, bool *stopped) {
     double sums[] = {waits, o->stop && *o->stop};
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
-    NDP_TRY(ndp_wait(&work));
+    NDP_TRY(ndp_reduce_now(world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     *pending = sums[0] > 0;
     *stopped = sums[1] > 0;
     return NDP_OK;

@@ -249,7 +249,5 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
                                 &(tensor_reading){s, out}));
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
-    return ndp_wait(&work);
+    return ndp_reduce_now(t->world, out, n, NDP_F64, NDP_SUM);
 }
