@@ -317,11 +317,7 @@ static bool is_of_one_kind(const char *a, const char *b) {
  * too little of what rounding can do. */
 static void share_between_layers(double *bounds, const ndp_outcome *o) {
     for (int i = 0; i < o->n; i++)
-        for (int j = 0; j < i; j++)
-            if (is_of_one_kind(o->names[i], o->names[j]))
-                raise_to(&bounds[i], bounds[j]);
-    for (int i = o->n - 1; i >= 0; i--)
-        for (int j = i + 1; j < o->n; j++)
+        for (int j = 0; j < o->n; j++)
             if (is_of_one_kind(o->names[i], o->names[j]))
                 raise_to(&bounds[i], bounds[j]);
 }
