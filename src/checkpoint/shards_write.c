@@ -50,11 +50,9 @@ destroy:
 
 static ndp_status create_files(ndp_shards *s, const char *folder) {
     for (int f = 0; f < s->n_files; f++) {
-        char *path = ndp_format("%s/%s", folder, s->files[f].name);
-        ndp_status st = path ? create_file(&s->files[f], path)
-                             : NDP_FAIL(NDP_ENOMEM, "not enough memory to write into '%s'", folder);
-        free(path);
-        NDP_TRY(st);
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, folder, s->files[f].name));
+        NDP_TRY(create_file(&s->files[f], path));
     }
     return NDP_OK;
 }
@@ -62,18 +60,14 @@ static ndp_status create_files(ndp_shards *s, const char *folder) {
 /* Writes an index, which is a single chunk, and records it. */
 static ndp_status write_index_text(ndp_shards *s, const char *folder, const char *stem, const char *text) {
     const char *name = ndp_arena_format(&s->arena, "%s.safetensors.index.json", stem);
-    char *path = ndp_format("%s/%s", folder, name ? name : "");
     ndp_chunk *chunk = ndp_arena_alloc(&s->arena, sizeof *chunk);
-    ndp_status st = NDP_OK;
-    if (!name || !path || !chunk || !text) {
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
-    } else {
-        *chunk = (ndp_chunk){0, (int64_t)strlen(text), ndp_hash_of(text, strlen(text))};
-        s->indices[s->n_indices++] = (ndp_manifest_file){name, chunk->bytes, chunk, 1};
-        st = ndp_file_write_atomic(path, text, strlen(text));
-    }
-    free(path);
-    return st;
+    char path[NDP_PATH];
+    if (!name || !chunk || !text)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
+    NDP_TRY(ndp_path_join(path, folder, name));
+    *chunk = (ndp_chunk){0, (int64_t)strlen(text), ndp_hash_of(text, strlen(text))};
+    s->indices[s->n_indices++] = (ndp_manifest_file){name, chunk->bytes, chunk, 1};
+    return ndp_file_write_atomic(path, text, strlen(text));
 }
 
 /* Writes the index of the stem whose files start at index `first`; *next: the first file of another stem. */

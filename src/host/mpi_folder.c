@@ -4,7 +4,6 @@
 #include "base/text.h"
 #include "host/host.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -69,19 +68,19 @@ static bool may_be_starting(const char *path) {
 }
 
 /* Folders that cannot be removed belong to another user and stay. */
-static void remove_abandoned(const char *folder) {
-    DIR *all = opendir(folder);
-    for (struct dirent *e; all && (e = readdir(all)) != NULL;) {
-        char *path = strncmp(e->d_name, RUN, strlen(RUN)) == 0 ? ndp_format("%s/%s", folder, e->d_name) : NULL;
-        int fd = path ? lock_folder(path) : -1;
-        if (fd >= 0 && !may_be_starting(path))
-            (void)!ndp_folder_remove(path);
-        if (fd >= 0)
-            close(fd);
-        free(path);
-    }
-    if (all)
-        closedir(all);
+static ndp_status remove_abandoned(void *user, const char *folder, const char *name) {
+    char path[NDP_PATH];
+    (void)user;
+    if (strncmp(name, RUN, strlen(RUN)) != 0)
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(path, folder, name));
+    int fd = lock_folder(path);
+    if (fd < 0)
+        return NDP_OK;
+    if (!may_be_starting(path))
+        (void)!ndp_folder_remove(path);
+    close(fd);
+    return NDP_OK;
 }
 
 void ndp_mpi_folder_keep(void) {
@@ -92,7 +91,7 @@ void ndp_mpi_folder_keep(void) {
         return;
     char *folder = ndp_format("%.*s", (int)(name - path), path);
     if (folder)
-        remove_abandoned(folder);
+        (void)!ndp_folder_visit(folder, remove_abandoned, NULL);
     free(folder);
 }
 
@@ -111,7 +110,7 @@ ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
     enum { TRIES = 100 };
     char *folder;
     NDP_TRY(user_folder(&folder));
-    remove_abandoned(folder);
+    (void)!ndp_folder_visit(folder, remove_abandoned, NULL); /* without them the run starts, too */
     ndp_mpi_folder f = {.lock = -1};
     int error = 0;
     for (int i = 0; i < TRIES && f.lock < 0 && error == 0; i++) {

@@ -40,8 +40,8 @@ __attribute__((format(printf, 2, 3))) static void say_line(const training_loop *
 static ndp_status refuse_other_run(const ndp_config *c) {
     static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model"};
     for (int i = 0; i < NDP_COUNT(signs); i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", c->train.output_dir, signs[i]);
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, c->train.output_dir, signs[i]));
         if (ndp_path_exists(path))
             return NDP_FAIL(NDP_EINVAL,
                             "train.output_dir %s holds another run (%s is there): choose another folder, remove it, or "
@@ -53,10 +53,10 @@ static ndp_status refuse_other_run(const ndp_config *c) {
 
 /* Called after a resume, so that a refused one keeps the job.yaml of its run. */
 static ndp_status write_job(const training_loop *l) {
-    char path[4096], *yaml;
+    char path[NDP_PATH], *yaml;
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "job.yaml"));
     NDP_TRY(ndp_lock_check(l->lock)); /* reading the data may have taken hours */
     NDP_TRY(ndp_config_text(l->config, &yaml));
-    snprintf(path, sizeof path, "%s/job.yaml", l->config->train.output_dir);
     ndp_str text = {0};
     ndp_str_add(&text, "# ");
     ndp_trainer_describe_kernels(l->trainer, &text);
@@ -69,11 +69,11 @@ static ndp_status write_job(const training_loop *l) {
     return st;
 }
 
-/* Checks that this rank sees what rank 0 wrote: "/job.yaml", or "" for the folder. The first checkpoint would fail on a
+/* Checks that this rank sees what rank 0 wrote: "job.yaml", or "" for the folder. The first checkpoint would fail on a
  * folder that is not shared, but only hours later. */
 static ndp_status check_shared_folder(const training_loop *l, const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s%s", l->config->train.output_dir, name);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, name));
     if (ndp_path_exists(path))
         return NDP_OK;
     return NDP_FAIL(NDP_EIO,
@@ -102,8 +102,8 @@ static ndp_status cut_metrics(const char *path, int64_t step) {
 }
 
 static ndp_status open_metrics(training_loop *l) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", l->config->train.output_dir);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "metrics.jsonl"));
     NDP_TRY(ndp_lock_check(l->lock));
     NDP_TRY(cut_metrics(path, ndp_trainer_updates(l->trainer)));
     l->metrics = fopen(path, "ae");
@@ -242,7 +242,7 @@ static ndp_status begin_run(training_loop *l) {
         l->saved = step < 0 ? 0 : step;
     }
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "/job.yaml")));
+    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "job.yaml")));
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));

@@ -3,7 +3,6 @@
 #include "train/identity.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const ndp_optimizer_opts *optimizer_of(const ndp_trainer *t) {
     return &ndp_engine_program(t->engine)->opts.optimizer;
@@ -22,14 +21,17 @@ static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
     return NDP_OK;
 }
 
-static char *checkpoint_folder(const ndp_trainer *t, const char *folder) {
-    return folder ? ndp_format("%s", folder) : ndp_format("%s/checkpoints", t->job.config->train.output_dir);
+/* `folder` or, if that is NULL, the run's checkpoints/, whose path is `room`. */
+static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char room[NDP_PATH]) {
+    if (*folder)
+        return NDP_OK;
+    *folder = room;
+    return ndp_path_join(room, t->job.config->train.output_dir, "checkpoints");
 }
 
 ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
-    char *path = checkpoint_folder(t, folder);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    char room[NDP_PATH];
+    NDP_TRY(choose_folder(t, &folder, room));
     ndp_tensor_list list = {0};
     ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL, t->lock};
     ndp_status st = list_tensors(t, &list);
@@ -37,11 +39,10 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
         st = ndp_identity_extra(t, &info.extra);
     st = ndp_agree(t->world, st);
     if (st == NDP_OK)
-        st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces,
-                                 t->job.config->checkpoint.keep, &t->saved);
+        st = ndp_checkpoint_save(t->world, folder, &info, list.specs, list.n, list.pieces, list.n_pieces,
+                                 t->job.config->checkpoint.keep, NDP_SHARD_BYTES, &t->saved);
     json_object_put(info.extra);
     ndp_tensor_list_release(&list);
-    free(path);
     return st;
 }
 
@@ -117,17 +118,14 @@ static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume
 }
 
 ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t wanted, int64_t *step) {
-    char *path = checkpoint_folder(t, folder);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    ndp_resume r = {0};
-    ndp_status st = ndp_resume_choose(t->world, path, wanted, t->exec.threads, &r);
-    if (st == NDP_OK && r.step >= 0)
-        st = load_chosen(t, path, &r);
+    char room[NDP_PATH];
+    ndp_resume r;
+    NDP_TRY(choose_folder(t, &folder, room));
+    NDP_TRY(ndp_resume_choose(t->world, folder, wanted, t->exec.threads, &r));
+    ndp_status st = r.step >= 0 ? load_chosen(t, folder, &r) : NDP_OK;
     if (st == NDP_OK)
         *step = r.step;
     ndp_resume_release(&r);
-    free(path);
     return st;
 }
 
