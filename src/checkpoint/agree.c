@@ -1,3 +1,6 @@
+/* One outcome for all ranks. A rank's word is (size - rank) << 8 | status, 0 without an error, so the largest word is
+ * the lowest failing rank's; that rank then broadcasts its message. Called wherever ranks do different things: saves,
+ * resumes, the run folder, the trainer. */
 #include "checkpoint/agree.h"
 
 #include <stdio.h>

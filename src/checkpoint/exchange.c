@@ -193,17 +193,18 @@ static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap 
     enum { BLOCK = 1 << 18 };
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored), most = BLOCK / size;
+    const ndp_hash_kernel *kernel = ndp_hash_best();
     ndp_hasher hasher;
-    ndp_hasher_begin(&hasher);
+    kernel->begin(&hasher);
     for (int64_t done = 0, n; done < o->count; done += n) {
         n = o->count - done < most ? o->count - done : most;
         char *to = g->chunk + done * size;
         NDP_TRY(convert(&(overlap){o->piece, o->skip + done, o->at + done, n}, to, stored));
         double start = ndp_thread_now();
-        ndp_hasher_add(&hasher, to, (size_t)(n * size));
+        kernel->add(&hasher, to, (size_t)(n * size));
         g->s->hashing += ndp_thread_now() - start;
     }
-    part->chunk->hash = ndp_hasher_end(&hasher);
+    part->chunk->hash = kernel->end(&hasher);
     g->filled = part->chunk->bytes;
     return NDP_OK;
 }

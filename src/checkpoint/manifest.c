@@ -269,19 +269,10 @@ void ndp_manifest_release(ndp_manifest *m) {
 
 /* ---- writing ---- */
 
-/* A quoted JSON string. */
-static void add_quoted(ndp_str *s, const char *text) {
-    struct json_object *o = json_object_new_string(text);
-    const char *quoted = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
-    s->failed |= !quoted;
-    ndp_str_add(s, quoted ? quoted : "");
-    json_object_put(o);
-}
-
 static void add_file(ndp_str *s, const ndp_manifest_file *f) {
     char hash[NDP_HASH_DIGITS + 1];
     ndp_str_add(s, "    {\"name\": ");
-    add_quoted(s, f->name);
+    ndp_json_quote(s, f->name);
     ndp_str_addf(s, ", \"bytes\": %lld, \"chunks\": [", (long long)f->bytes);
     for (int64_t i = 0; i < f->n_chunks; i++)
         ndp_str_addf(s, "%s\n      [%lld, %lld, \"%s\"]", i ? "," : "", (long long)f->chunks[i].offset,

@@ -1,3 +1,6 @@
+/* Writing the files of a plan with all ranks: rank 0 creates them, all ranks write their elements (exchange.c), rank 0
+ * writes the indices. Before anything is created, the ranks check that together they hold every element exactly once.
+ * Called by folder_save.c and checkpoint.c. */
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/shards.h"

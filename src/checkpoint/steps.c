@@ -1,3 +1,6 @@
+/* The folders of checkpoints by their names: step-00000100, .step-00000100.tmp while it is written or removed, and
+ * step-00000100.damaged or .superseded once it is set aside. A name counts only if it is exactly what this file would
+ * write. Called by all that saves, lists, resumes from or removes checkpoints. */
 #include "checkpoint/steps.h"
 
 #include "base/fault.h"
