@@ -5,6 +5,7 @@
 #include "checkpoint/folder.h"
 #include "host/memory_need.h"
 #include "train/folder_facts.h"
+#include "train/job.h"
 #include "train/weights.h"
 #include <omp.h>
 #include <stdlib.h>
@@ -32,9 +33,7 @@ static ndp_status open_folder(ndp_infer *f, const char *folder) {
               "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
               "safetensors",
               folder, ndp_path_why_no_folder(folder));
-    f->folder = ndp_format("%s", folder);
-    if (!f->folder)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    f->folder = folder;
     NDP_TRY(read_facts(f));
     NDP_TRY(ndp_weights_find_files(f->folder));
     NDP_TRY(ndp_tokenizer_create(f->folder, &f->tokenizer));
@@ -55,7 +54,6 @@ ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, 
 void ndp_infer_release(ndp_infer *f) {
     ndp_transport_destroy(f->transport);
     ndp_tokenizer_destroy(f->tokenizer);
-    free(f->folder);
     *f = (ndp_infer){0};
 }
 
@@ -86,10 +84,8 @@ static ndp_status sum_budgets(const ndp_infer *f, const ndp_exec *null, const nd
                               ndp_engine **engines, int64_t *bytes) {
     for (int i = 0; i < n; i++) {
         ndp_engine_opts opts = engine_opts(f, null, models[i], i ? engines[0] : NULL);
-        ndp_budget budget;
         NDP_TRY(ndp_engine_create(&opts, &engines[i]));
-        ndp_program_budget(ndp_engine_program(engines[i]), &budget);
-        *bytes += (int64_t)budget.total;
+        *bytes += ndp_engine_bytes(engines[i]);
     }
     return NDP_OK;
 }

@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 
 typedef struct ndp_infer {
-    char *folder;
+    const char *folder; /* borrowed */
     ndp_facts facts;
     ndp_tokenizer *tokenizer;
     ndp_transport *transport;

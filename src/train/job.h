@@ -4,12 +4,13 @@
 #ifndef NDP_TRAIN_JOB_H
 #define NDP_TRAIN_JOB_H
 
+#include "base/text.h"
 #include "config/config.h"
 #include "step/engine.h"
 
 typedef struct ndp_job {
-    const ndp_config *config; /* borrowed */
-    char *facts_path;         /* the config.json */
+    const ndp_config *config;  /* borrowed */
+    char facts_path[NDP_PATH]; /* the config.json */
     ndp_facts facts;
     ndp_layout layout;
     int world;
@@ -45,6 +46,9 @@ NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *ex
  * reads the weights of `trained` (NULL: its own). The caller sets the transport. */
 NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained,
                                  ndp_model *m, ndp_engine_opts *out);
+
+/* Bytes that an engine's program needs. */
+int64_t ndp_engine_bytes(const ndp_engine *e);
 
 /* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/plan.c): for training and
  * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. `split_place`:

@@ -3,13 +3,13 @@
  * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
  * their stop flags, so that they stop after the same step. What rank 0 writes, it writes while it holds the lock; its
  * errors become those of all ranks by ndp_agree. */
+#include "base/log.h"
 #include "checkpoint/agree.h"
 #include "train/identity.h"
 #include "train/run_folder.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,22 +18,12 @@ typedef struct training_loop {
     const ndp_config *config;
     const ndp_train_opts *opts;
     ndp_trainer *trainer;
-    bool first;     /* rank 0 */
-    ndp_lock *lock; /* of the run folder; rank 0 */
+    bool first;                                /* rank 0 */
+    void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
+    ndp_lock *lock;                            /* of the run folder; rank 0 */
     FILE *metrics;
     int64_t saved; /* step of the newest checkpoint */
 } training_loop;
-
-__attribute__((format(printf, 2, 3))) static void say_line(const training_loop *l, const char *fmt, ...) {
-    if (!l->first || !l->opts->say)
-        return;
-    char line[4096];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    l->opts->say(l->opts->user, line);
-}
 
 /* ---- run folder ---- */
 
@@ -147,9 +137,9 @@ static ndp_status save_checkpoint(training_loop *l) {
     l->saved = ndp_trainer_updates(l->trainer);
     const ndp_save_cost *cost = &l->trainer->saved;
     char size[16];
-    say_line(l, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
-             l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size),
-             cost->seconds, cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
+            l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
+            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
     return NDP_OK;
 }
 
@@ -210,7 +200,7 @@ static ndp_status say_peak(const training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
     if (!line)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
-    say_line(l, "%s", line);
+    ndp_say(l->say, l->opts->user, "%s", line);
     free(line);
     return NDP_OK;
 }
@@ -234,9 +224,10 @@ static ndp_status begin_run(training_loop *l) {
         int64_t step;
         NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
         if (step < 0)
-            say_line(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
+            ndp_say(l->say, l->opts->user, "resume: no checkpoint in %s, starting from the beginning",
+                    l->config->train.output_dir);
         else
-            say_line(l, "resume: from step %lld", (long long)step);
+            ndp_say(l->say, l->opts->user, "resume: from step %lld", (long long)step);
         NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: there is no checkpoint in %s to differ from",
                   l->opts->accept[0], l->config->train.output_dir);
         l->saved = step < 0 ? 0 : step;
@@ -246,7 +237,7 @@ static ndp_status begin_run(training_loop *l) {
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
-    say_line(l, "%s", text);
+    ndp_say(l->say, l->opts->user, "%s", text);
     free(text);
     return measure_peak(l);
 }
@@ -258,7 +249,7 @@ static ndp_status run_whole(training_loop *l) {
     if (l->saved != ndp_trainer_updates(l->trainer))
         NDP_TRY(save_checkpoint(l));
     NDP_TRY(ndp_trainer_export(l->trainer, NULL));
-    say_line(l, "model: %s/model", l->config->train.output_dir);
+    ndp_say(l->say, l->opts->user, "model: %s/model", l->config->train.output_dir);
     return NDP_OK;
 }
 
@@ -290,6 +281,7 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
 
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
+    l.say = l.first ? o->say : NULL;
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);

@@ -26,7 +26,7 @@ static ndp_status null_engine(const dry_run *d, const ndp_model *m, int rank, nd
     return ndp_engine_create(&e, out);
 }
 
-static int64_t bytes_of(const ndp_engine *e) {
+int64_t ndp_engine_bytes(const ndp_engine *e) {
     ndp_budget budget;
     ndp_program_budget(ndp_engine_program(e), &budget);
     return (int64_t)budget.total;
@@ -46,7 +46,7 @@ static ndp_status score_bytes(const dry_run *d, int rank, const ndp_engine *trai
     e.node_ranks = d->per_node;
     ndp_status st = ndp_engine_create(&e, &score);
     if (st == NDP_OK)
-        *bytes = bytes_of(score);
+        *bytes = ndp_engine_bytes(score);
     ndp_engine_destroy(score);
     ndp_model_release(&m);
     return st;
@@ -60,7 +60,7 @@ static ndp_status train_bytes(const dry_run *d, int rank, int64_t *bytes) {
     ndp_status st = null_engine(d, &m, rank, &engine);
     if (st == NDP_OK) {
         st = score_bytes(d, rank, engine, bytes);
-        *bytes += bytes_of(engine);
+        *bytes += ndp_engine_bytes(engine);
         ndp_engine_destroy(engine);
     }
     ndp_model_release(&m);

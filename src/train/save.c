@@ -54,16 +54,11 @@ typedef struct checkpoint_loading {
     const char *prefix;
 } checkpoint_loading;
 
-static ndp_status read_checkpoint(void *user, const char *name, int64_t first, int64_t count, void *out) {
-    const checkpoint_loading *l = user;
-    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
-}
-
-static ndp_status load_run(void *user, const ndp_owned_run *r) {
+static ndp_status read_checkpoint(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const checkpoint_loading *l = user;
     char name[512];
-    snprintf(name, sizeof name, "%s%s", l->prefix, r->run.segment->name);
-    return ndp_run_fill(r, read_checkpoint, user, name);
+    snprintf(name, sizeof name, "%s%s", l->prefix, s->name);
+    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
 static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
@@ -73,9 +68,9 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(checkpoint_loading){t, c, ""}));
+    NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, read_checkpoint, &(checkpoint_loading){t, c, ""}));
     for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
-        NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_run,
+        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), read_checkpoint,
                                 &(checkpoint_loading){t, c, state_prefix(t, k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));

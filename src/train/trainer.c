@@ -182,13 +182,7 @@ void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
 ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_str s = {0};
     char bytes[16];
-    ndp_budget budget;
-    ndp_program_budget(ndp_engine_program(t->engine), &budget);
-    double planned = (double)budget.total;
-    if (t->score) {
-        ndp_program_budget(ndp_engine_program(t->score), &budget);
-        planned += (double)budget.total;
-    }
+    double planned = (double)(ndp_engine_bytes(t->engine) + (t->score ? ndp_engine_bytes(t->score) : 0));
     ndp_job_describe(&t->job, &s);
     ndp_job_data_describe(&t->data, &s);
     ndp_str_addf(&s, "memory: %s planned per rank; %d thread%s per rank\n", ndp_human_bytes(planned, bytes),
@@ -200,27 +194,29 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
 
 /* ---- reading tensors: as files hold them, where several segments may be parts of one tensor ---- */
 
-/* The first segment of tensor i; NULL if there is no such tensor: then *n is the number of tensors. */
-static const ndp_segment *tensor_at(const ndp_model *m, int i, int *n) {
-    *n = 0;
+const ndp_segment *ndp_tensor_segment(const ndp_model *m, int i, int *at) {
+    int n = 0;
     for (int b = 0; b < m->n_buffers; b++)
         for (int k = 0; k < m->buffers[b].segments.n; k++) {
             const ndp_segment *s = &m->buffers[b].segments.items[k];
-            if (!ndp_segment_continues(s) && (*n)++ == i)
+            if (!ndp_segment_continues(s) && n++ == i) {
+                *at = b;
                 return s;
+            }
         }
+    *at = n;
     return NULL;
 }
 
 int ndp_trainer_tensors(const ndp_trainer *t) {
     int n;
-    tensor_at(&t->model, -1, &n);
+    ndp_tensor_segment(&t->model, -1, &n);
     return n;
 }
 
 const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
     int n;
-    const ndp_segment *s = tensor_at(&t->model, i, &n);
+    const ndp_segment *s = ndp_tensor_segment(&t->model, i, &n);
     if (!s)
         return NULL;
     *elements = s->whole[0] * s->whole[1];
@@ -241,7 +237,7 @@ static ndp_status read_run(void *user, const ndp_owned_run *owned) {
 
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
     int tensors;
-    const ndp_segment *s = tensor_at(&t->model, tensor, &tensors);
+    const ndp_segment *s = ndp_tensor_segment(&t->model, tensor, &tensors);
     NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, tensors);
     int64_t n = s->whole[0] * s->whole[1];
     memset(out, 0, (size_t)n * sizeof *out);

@@ -38,6 +38,10 @@ struct ndp_trainer {
     ndp_engine *score;
 };
 
+/* The first segment of tensor i, as files hold tensors: several segments may be parts of one. *at: its buffer. NULL:
+ * there is no such tensor, and *at is the number of tensors. */
+const ndp_segment *ndp_tensor_segment(const ndp_model *m, int i, int *at);
+
 typedef struct ndp_trainer_opts {
     const ndp_train_opts *run; /* of the whole run that it is part of; NULL: none. Borrowed */
     bool forward_only;         /* only evaluates: opens only the held-out rows, in the memory of a forward pass */

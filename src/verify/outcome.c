@@ -15,19 +15,6 @@ int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
     return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
 }
 
-/* The name of the unit that contains a tensor of the trainer. */
-static const char *unit_of(const ndp_trainer *t, int tensor) {
-    const ndp_model *m = &t->model;
-    for (int b = 0; b < m->n_buffers; b++) {
-        const ndp_segments *s = &m->buffers[b].segments;
-        for (int i = 0; i < s->n; i++)
-            tensor -= !ndp_segment_continues(&s->items[i]);
-        if (tensor < 0)
-            return m->buffers[b].name;
-    }
-    return "";
-}
-
 static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
     o->n = ndp_trainer_tensors(t);
     o->names = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->names);
@@ -36,10 +23,11 @@ static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
     if (!o->names || !o->units || !o->first)
         return false;
     for (int i = 0; i < o->n; i++) {
-        int64_t elements = 0;
-        o->names[i] = ndp_arena_strdup(&o->arena, ndp_trainer_tensor(t, i, &elements));
-        o->units[i] = ndp_arena_strdup(&o->arena, unit_of(t, i));
-        o->first[i + 1] = o->first[i] + elements;
+        int buffer;
+        const ndp_segment *s = ndp_tensor_segment(&t->model, i, &buffer);
+        o->names[i] = ndp_arena_strdup(&o->arena, s->name);
+        o->units[i] = ndp_arena_strdup(&o->arena, t->model.buffers[buffer].name);
+        o->first[i + 1] = o->first[i] + s->whole[0] * s->whole[1];
         if (!o->names[i] || !o->units[i])
             return false;
     }
