@@ -147,11 +147,11 @@ static ndp_status body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_model_build(&f, &mo, &m));
     ndp_layout layout = layout_of(j);
     int ranks = world_of(j);
+    const ndp_exec exec = {.device = &ndp_device_cpu, .threads = j->threads};
     ndp_engine_opts o = {
         .model = &m,
         .transport = t,
-        .device = &ndp_device_cpu,
-        .threads = j->threads,
+        .exec = &exec,
         .accumulation = 1,
         .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
         .reshard = true,

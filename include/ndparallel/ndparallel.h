@@ -75,11 +75,14 @@ NDP_API ndp_status ndp_config_check(const ndp_config *c);
 NDP_API ndp_status ndp_config_text(const ndp_config *c, char **yaml);
 /* All keys with type, range, default and one line of help. */
 NDP_API ndp_status ndp_config_keys(char **text);
+/* The devices that are built, for train.device and the options of ndp_evaluate and ndp_generate: "cpu, ref". */
+const char *ndp_device_choices(void);
 
 typedef struct ndp_import_opts {
-    int ranks;                /* of the run; 0: the number in the file, or one data rank */
-    bool force;               /* drop unknown keys, and unsupported keys that change the result, instead of failing */
-    char *const *assignments; /* for ndp_config_set, applied after the file; they supply what the file leaves open */
+    int ranks;  /* of the run; 0: the number in the file, or one data rank */
+    bool force; /* drop unknown keys, and unsupported keys that change the result, instead of failing */
+    /* For ndp_config_set, applied after the file; they supply what the file leaves open. */
+    const char *const *assignments;
     int assignment_count;
 } ndp_import_opts;
 #define NDP_IMPORT_OPTS_INIT                                                                                           \
@@ -330,7 +333,7 @@ typedef struct ndp_evaluate_opts {
     const char *data;       /* JSONL with one text per record, or a text file */
     int sequence_length;    /* longer documents are cut; 0: the model's maximum */
     int threads;            /* 0: all cores */
-    const char *device;     /* "cpu" or "ref" */
+    const char *device;     /* of ndp_device_choices */
     const char *text_field; /* of JSONL records; NULL: "text" */
     bool force_memory;      /* load the model although it needs more memory than is available */
 } ndp_evaluate_opts;

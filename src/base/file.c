@@ -5,6 +5,7 @@
 
 #include "base/fault.h"
 #include "base/watched.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -260,6 +261,12 @@ ndp_status ndp_file_end(ndp_mapped *m, ndp_status st) {
     return intact != NDP_OK ? intact : st;
 }
 
+ndp_status ndp_path_join(char out[NDP_PATH], const char *folder, const char *name) {
+    int n = snprintf(out, NDP_PATH, "%s/%s", folder, name);
+    NDP_CHECK(n < NDP_PATH, "the path '%s/%s' has %d bytes, %d at most", folder, name, n, NDP_PATH - 1);
+    return NDP_OK;
+}
+
 bool ndp_path_exists(const char *path) {
     struct stat info;
     return lstat(path, &info) == 0 || (errno != ENOENT && errno != ENOTDIR);
@@ -322,6 +329,17 @@ ndp_status ndp_folder_remove(const char *path) {
     if (r > 0)
         return (ndp_status)r;
     return r < 0 && errno != ENOENT ? IO_FAIL("remove", path) : NDP_OK;
+}
+
+ndp_status ndp_folder_visit(const char *folder, ndp_folder_visitor *visit, void *user) {
+    DIR *d = opendir(folder);
+    if (!d)
+        return errno == ENOENT ? NDP_OK : IO_FAIL("list the folder", folder);
+    ndp_status st = NDP_OK;
+    for (struct dirent *e; st == NDP_OK && (e = readdir(d));)
+        st = visit(user, folder, e->d_name);
+    closedir(d);
+    return st;
 }
 
 ndp_status ndp_folder_sync(const char *path) {

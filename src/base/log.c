@@ -32,3 +32,13 @@ void ndp_warn(const ndp_log *log, const char *fmt, ...) {
     print_line(prefix, fmt, args);
     va_end(args);
 }
+
+void ndp_say(void (*say)(void *user, const char *line), void *user, const char *fmt, ...) {
+    char line[4096];
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(line, sizeof line, fmt, args);
+    va_end(args);
+    if (say)
+        say(user, line);
+}

@@ -14,4 +14,8 @@ typedef struct ndp_log {
 void ndp_info(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 void ndp_warn(const ndp_log *log, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 
+/* Passes a line to a callback; NULL: none. */
+void ndp_say(void (*say)(void *user, const char *line), void *user, const char *fmt, ...)
+    __attribute__((format(printf, 3, 4)));
+
 #endif

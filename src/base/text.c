@@ -116,6 +116,11 @@ void ndp_strings_release(ndp_strings *list) {
     *list = (ndp_strings){0};
 }
 
+bool ndp_ends_with(const char *text, const char *end) {
+    size_t n = strlen(text), m = strlen(end);
+    return n >= m && strcmp(text + n - m, end) == 0;
+}
+
 char *ndp_human_bytes(double bytes, char out[16]) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
     int unit = 0;

@@ -84,6 +84,9 @@ NDP_API ndp_status ndp_file_check(const ndp_mapped *m);
  * reading failed, otherwise `st`. */
 NDP_API ndp_status ndp_file_end(ndp_mapped *m, ndp_status st);
 
+/* The path FOLDER/NAME. NDP_EINVAL: it is longer than the system's paths are. */
+enum { NDP_PATH = 4096 };
+NDP_API ndp_status ndp_path_join(char out[NDP_PATH], const char *folder, const char *name);
 /* False only if nothing has that name. True for a dangling link, and if the path cannot be examined: opening it then
  * reports why. */
 bool ndp_path_exists(const char *path);
@@ -94,8 +97,14 @@ const char *ndp_path_why_no_folder(const char *path);
 ndp_status ndp_folder_create(const char *path);
 /* Removes a folder and everything below it; a missing one is fine. */
 ndp_status ndp_folder_remove(const char *path);
+/* Calls `visit` for each entry of a folder, in any order, until one fails. A missing folder has none. NDP_EIO: it
+ * cannot be listed. */
+typedef ndp_status ndp_folder_visitor(void *user, const char *folder, const char *name);
+NDP_API ndp_status ndp_folder_visit(const char *folder, ndp_folder_visitor *visit, void *user);
 /* Makes the entries of a folder durable (fsync of the folder). */
 ndp_status ndp_folder_sync(const char *path);
+
+bool ndp_ends_with(const char *text, const char *end);
 
 /* "1.5 GiB" into `out` (at least 16 bytes); returns `out`. */
 char *ndp_human_bytes(double bytes, char out[16]);

@@ -1,13 +1,30 @@
+/* One outcome for all ranks. A rank's word is (size - rank) << 8 | status, 0 without an error, so the largest word is
+ * the lowest failing rank's; that rank then broadcasts its message. Called wherever ranks do different things: saves,
+ * resumes, the run folder, the trainer. */
 #include "checkpoint/agree.h"
 
 #include <stdio.h>
 #include <string.h>
 
+ndp_status ndp_reduce_now(ndp_comm *world, void *values, int64_t n, ndp_dtype type, ndp_reduce op) {
+    ndp_work w;
+    if (!world)
+        return NDP_OK;
+    NDP_TRY(ndp_all_reduce_begin(world, values, n, type, op, &w));
+    return ndp_wait(&w);
+}
+
+ndp_status ndp_share_now(ndp_comm *world, void *data, size_t bytes, int root) {
+    ndp_work w;
+    if (!world || !bytes)
+        return NDP_OK;
+    NDP_TRY(ndp_broadcast_begin(world, data, (int64_t)bytes, root, &w));
+    return ndp_wait(&w);
+}
+
 /* *word becomes the largest one of all ranks; `message` becomes that of the lowest rank with it. */
 static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], int *root) {
-    ndp_work w;
-    NDP_TRY(ndp_all_reduce_begin(world, word, 1, NDP_I64, NDP_MAX, &w));
-    NDP_TRY(ndp_wait(&w));
+    NDP_TRY(ndp_reduce_now(world, word, 1, NDP_I64, NDP_MAX));
     if (*word == 0)
         return NDP_OK;
     int64_t first = ndp_comm_size(world) - (*word >> 8);
@@ -15,8 +32,7 @@ static ndp_status exchange(ndp_comm *world, int64_t *word, char message[1024], i
         return NDP_FAIL(NDP_ECOMM, "a failure was reported by rank %lld of %d; do all ranks run the same build?",
                         (long long)first, ndp_comm_size(world));
     *root = (int)first;
-    NDP_TRY(ndp_broadcast_begin(world, message, 1024, *root, &w));
-    NDP_TRY(ndp_wait(&w));
+    NDP_TRY(ndp_share_now(world, message, 1024, *root));
     message[1023] = '\0'; /* it comes from another process */
     return NDP_OK;
 }

@@ -17,19 +17,13 @@
 /* The paths of one save. */
 typedef struct target {
     const char *folder; /* CHECKPOINTS */
-    char *beside, *final;
+    char beside[NDP_PATH], final[NDP_PATH];
 } target;
 
 static ndp_status target_init(target *t, const char *folder, int64_t step) {
     t->folder = folder;
-    t->beside = ndp_step_path(folder, step, true);
-    t->final = ndp_step_path(folder, step, false);
-    return t->beside && t->final ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to save into '%s'", folder);
-}
-
-static void target_release(target *t) {
-    free(t->beside);
-    free(t->final);
+    NDP_TRY(ndp_step_path(t->beside, folder, step, true));
+    return ndp_step_path(t->final, folder, step, false);
 }
 
 /* ---- SYNCED: the manifest ---- */
@@ -37,12 +31,12 @@ static void target_release(target *t) {
 static ndp_status write_manifest(const ndp_shards *s, const char *folder, const ndp_checkpoint_info *info,
                                  int64_t *bytes) {
     int n = 0;
-    char *path = ndp_format("%s/manifest.json", folder), *text = NULL;
+    char path[NDP_PATH], *text = NULL;
+    NDP_TRY(ndp_path_join(path, folder, "manifest.json"));
+    ndp_status st;
     ndp_manifest_file *files = calloc((size_t)(s->n_files + s->n_indices) + 1, sizeof *files);
-    ndp_status st = NDP_OK;
-    if (!files || !path)
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest in '%s'", folder);
-    NDP_TRY_GOTO(st, release);
+    if (!files)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the manifest in '%s'", folder);
     for (; n < s->n_files; n++)
         files[n] = (ndp_manifest_file){s->files[n].name, s->files[n].bytes, s->files[n].chunks, s->files[n].n_chunks};
     for (int i = 0; i < s->n_indices; i++)
@@ -53,7 +47,6 @@ static ndp_status write_manifest(const ndp_shards *s, const char *folder, const 
     NDP_TRY_GOTO(ndp_file_write_atomic(path, text, strlen(text)), release);
 release:
     free(text);
-    free(path);
     free(files);
     return st;
 }
@@ -125,24 +118,20 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const target *t, const nd
 /* Collective: the longest time of all ranks, in microseconds. */
 static ndp_status measure(ndp_comm *world, double seconds, double hashing, int64_t bytes, ndp_save_cost *cost) {
     int64_t most[] = {(int64_t)(seconds * 1e6), (int64_t)(hashing * 1e6), bytes};
-    if (world) {
-        ndp_work w;
-        NDP_TRY(ndp_all_reduce_begin(world, most, NDP_COUNT(most), NDP_I64, NDP_MAX, &w));
-        NDP_TRY(ndp_wait(&w));
-    }
+    NDP_TRY(ndp_reduce_now(world, most, NDP_COUNT(most), NDP_I64, NDP_MAX));
     if (cost)
         *cost = (ndp_save_cost){most[2], (double)most[0] * 1e-6, (double)most[1] * 1e-6};
     return NDP_OK;
 }
 
-ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
-                                       const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
-                                       int keep, int64_t max_shard_bytes, ndp_save_cost *cost) {
+ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
+                               const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
+                               int keep, int64_t max_shard_bytes, ndp_save_cost *cost) {
     static const char *const stems[] = {"model", "optimizer"};
     double start = ndp_now();
     int64_t bytes = 0;
     ndp_shards s = {0};
-    target t = {0};
+    target t;
     ndp_status st = ndp_shards_plan(&s, specs, n, stems, NDP_COUNT(stems), max_shard_bytes);
     if (st == NDP_OK)
         st = target_init(&t, folder, info->step);
@@ -151,13 +140,6 @@ ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, cons
         st = save(&s, world, &t, info, pieces, n_pieces, keep, &bytes);
     if (st == NDP_OK)
         st = measure(world, ndp_now() - start, s.hashing, bytes, cost);
-    target_release(&t);
     ndp_shards_release(&s);
     return st;
-}
-
-ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
-                               const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
-                               int keep, ndp_save_cost *cost) {
-    return ndp_checkpoint_save_sharded(world, folder, info, specs, n, pieces, n_pieces, keep, NDP_SHARD_BYTES, cost);
 }

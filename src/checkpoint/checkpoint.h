@@ -30,7 +30,8 @@ typedef struct ndp_save_cost {
 
 /* Collective over `world` (NULL: one rank). `folder` is CHECKPOINTS, created if missing. Tensors whose names start with
  * "optimizer." go into the optimizer's files. The pieces of all ranks together hold every element exactly once.
- * info->extra matters on rank 0. An existing checkpoint of the same step is replaced atomically.
+ * Files have at most `max_shard_bytes` of data. info->extra matters on rank 0. An existing checkpoint of the same step
+ * is replaced atomically.
  *
  * Then all but the `keep` newest checkpoints are removed (keep <= 0: none). The one just written counts as verified:
  * its hashes are of what was written, its files have their sizes and are durable. Of older ones, manifests and sizes
@@ -40,11 +41,7 @@ typedef struct ndp_save_cost {
  * removed, not even the files of this save: another run is writing there. */
 NDP_API ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                        const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
-                                       int keep, ndp_save_cost *cost);
-/* The same with files of at most `max_shard_bytes`; for tests. */
-NDP_API ndp_status ndp_checkpoint_save_sharded(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
-                                               const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces,
-                                               int n_pieces, int keep, int64_t max_shard_bytes, ndp_save_cost *cost);
+                                       int keep, int64_t max_shard_bytes, ndp_save_cost *cost);
 
 /* Removes what killed runs left half-written. To be called by rank 0 at the start of a run. A missing folder is fine.
  */

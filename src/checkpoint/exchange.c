@@ -32,8 +32,11 @@ typedef struct gather {
     const ndp_file_piece *pieces;
     int *sorted, n_sorted;  /* indices of the non-empty pieces, in the order of the files */
     int64_t *order, *begin; /* rank r writes parts order[begin[r]] .. order[begin[r + 1]] */
+    int64_t *held;          /* bytes that this rank holds of each part */
+    int64_t *writers;       /* of each part: the rank that writes it */
     int64_t *sizes;         /* of messages: first to each rank, then from each rank */
     char *chunk, *out, *in;
+    ndp_arena arena; /* of these arrays */
     int64_t in_most; /* capacity of `in` */
     int64_t filled;  /* bytes of the chunk so far */
     ndp_safetensors_writer *writer;
@@ -190,17 +193,18 @@ static ndp_status hash_own(gather *g, const ndp_shard_part *part, const overlap 
     enum { BLOCK = 1 << 18 };
     ndp_dtype stored = stored_type(g, part);
     int64_t size = (int64_t)ndp_dtype_size(stored), most = BLOCK / size;
+    const ndp_hash_kernel *kernel = ndp_hash_best();
     ndp_hasher hasher;
-    ndp_hasher_begin(&hasher);
+    kernel->begin(&hasher);
     for (int64_t done = 0, n; done < o->count; done += n) {
         n = o->count - done < most ? o->count - done : most;
         char *to = g->chunk + done * size;
         NDP_TRY(convert(&(overlap){o->piece, o->skip + done, o->at + done, n}, to, stored));
         double start = ndp_thread_now();
-        ndp_hasher_add(&hasher, to, (size_t)(n * size));
+        kernel->add(&hasher, to, (size_t)(n * size));
         g->s->hashing += ndp_thread_now() - start;
     }
-    part->chunk->hash = ndp_hasher_end(&hasher);
+    part->chunk->hash = kernel->end(&hasher);
     g->filled = part->chunk->bytes;
     return NDP_OK;
 }
@@ -277,12 +281,10 @@ static ndp_status open_file(gather *g, int file) {
         return NDP_OK;
     NDP_TRY(close_file(g));
     const ndp_shard_file *f = &g->s->files[file];
-    char *path = ndp_format("%s/%s", g->folder, f->name);
-    ndp_status st = path ? ndp_safetensors_join(path, f->specs, f->n, &g->writer)
-                         : NDP_FAIL(NDP_ENOMEM, "not enough memory to write into '%s'", g->folder);
+    char path[NDP_PATH];
     g->file = file;
-    free(path);
-    return st;
+    NDP_TRY(ndp_path_join(path, g->folder, f->name));
+    return ndp_safetensors_join(path, f->specs, f->n, &g->writer);
 }
 
 static ndp_status write_chunk(gather *g, const ndp_shard_part *part) {
@@ -325,22 +327,15 @@ static ndp_status write_all(gather *g) {
 
 /* ---- choosing writers ---- */
 
-static ndp_status reduce(const gather *g, int64_t *values, int64_t n, ndp_reduce op) {
-    ndp_work w;
-    if (!g->world)
-        return NDP_OK;
-    NDP_TRY(ndp_all_reduce_begin(g->world, values, n, NDP_I64, op, &w));
-    return ndp_wait(&w);
-}
-
-/* Collective: writers[c] becomes the writer of part c. `held`: bytes that this rank holds of each part. */
-static ndp_status pick_writers(const gather *g, const int64_t *held, int64_t *writers) {
-    int64_t n = g->s->n_parts;
+/* Collective. */
+static ndp_status pick_writers(const gather *g) {
+    int64_t n = g->s->n_parts, *writers = g->writers;
+    const int64_t *held = g->held;
     memcpy(writers, held, (size_t)n * sizeof *held);
-    NDP_TRY(reduce(g, writers, n, NDP_MAX));
+    NDP_TRY(ndp_reduce_now(g->world, writers, n, NDP_I64, NDP_MAX));
     for (int64_t c = 0; c < n; c++) /* a different number for each rank and part */
         writers[c] = held[c] && 2 * held[c] >= writers[c] ? 1 + (g->rank + c) % g->size : 0;
-    NDP_TRY(reduce(g, writers, n, NDP_MAX));
+    NDP_TRY(ndp_reduce_now(g->world, writers, n, NDP_I64, NDP_MAX));
     for (int64_t c = 0; c < n; c++) {
         if (!writers[c])
             return NDP_FAIL(NDP_EBUG, "tensor %s: no rank gave element %lld", g->s->specs[g->s->parts[c].tensor].name,
@@ -351,7 +346,8 @@ static ndp_status pick_writers(const gather *g, const int64_t *held, int64_t *wr
 }
 
 /* Lists the parts of each rank, in the order of the files. */
-static void sort_by_writer(gather *g, const int64_t *writers) {
+static void sort_by_writer(gather *g) {
+    const int64_t *writers = g->writers;
     for (int64_t c = 0; c < g->s->n_parts; c++)
         g->begin[writers[c] + 1]++;
     for (int r = 0; r < g->size; r++)
@@ -365,12 +361,14 @@ static void sort_by_writer(gather *g, const int64_t *writers) {
 
 /* Allocates the tables and sorts the pieces. */
 static ndp_status take_tables(gather *g, int n_pieces) {
-    size_t parts = (size_t)g->s->n_parts + 1, ranks = (size_t)g->size;
-    g->sorted = malloc(((size_t)n_pieces + 1) * sizeof *g->sorted);
-    g->order = malloc(parts * sizeof *g->order);
-    g->begin = calloc(ranks + 1, sizeof *g->begin);
-    g->sizes = malloc(2 * ranks * sizeof *g->sizes);
-    if (!g->sorted || !g->order || !g->begin || !g->sizes)
+    size_t parts = ((size_t)g->s->n_parts + 1) * sizeof(int64_t), ranks = (size_t)g->size;
+    g->sorted = ndp_arena_alloc(&g->arena, ((size_t)n_pieces + 1) * sizeof *g->sorted);
+    g->order = ndp_arena_alloc(&g->arena, parts);
+    g->held = ndp_arena_alloc(&g->arena, parts);
+    g->writers = ndp_arena_alloc(&g->arena, parts);
+    g->begin = ndp_arena_alloc(&g->arena, (ranks + 1) * sizeof *g->begin);
+    g->sizes = ndp_arena_alloc(&g->arena, 2 * ranks * sizeof *g->sizes);
+    if (!g->sorted || !g->order || !g->held || !g->writers || !g->begin || !g->sizes)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to gather %lld chunks", (long long)g->s->n_parts);
     for (int i = 0; i < n_pieces; i++)
         if (g->pieces[i].count)
@@ -388,65 +386,41 @@ static ndp_status take_buffers(gather *g) {
         chunk = whole > chunk ? whole : chunk;
     }
     int64_t received = sent;
-    NDP_TRY(reduce(g, &received, 1, NDP_MAX));
+    NDP_TRY(ndp_reduce_now(g->world, &received, 1, NDP_I64, NDP_MAX));
     g->in_most = received;
-    g->chunk = malloc((size_t)chunk + 1);
-    g->out = g->size > 1 ? malloc((size_t)sent + 1) : NULL;
-    g->in = g->size > 1 ? malloc((size_t)received + 1) : NULL;
-    bool taken = g->chunk && (g->size == 1 || (g->out && g->in));
-    return ndp_agree(g->world, taken ? NDP_OK
-                                     : NDP_FAIL(NDP_ENOMEM, "not enough memory to save: %lld bytes for a chunk",
-                                                (long long)(chunk + sent + received)));
+    g->chunk = ndp_arena_alloc(&g->arena, (size_t)chunk + 1);
+    g->out = ndp_arena_alloc(&g->arena, g->size > 1 ? (size_t)sent + 1 : 1);
+    g->in = ndp_arena_alloc(&g->arena, g->size > 1 ? (size_t)received + 1 : 1);
+    return ndp_agree(g->world, g->chunk && g->out && g->in
+                                   ? NDP_OK
+                                   : NDP_FAIL(NDP_ENOMEM, "not enough memory to save: %lld bytes for a chunk",
+                                              (long long)(chunk + sent + received)));
 }
 
 /* Collective. */
 static ndp_status prepare(gather *g, int n_pieces) {
-    size_t bytes = ((size_t)g->s->n_parts + 1) * sizeof(int64_t);
-    int64_t *held = malloc(bytes), *writers = malloc(bytes);
-    ndp_status st = take_tables(g, n_pieces);
-    if (st == NDP_OK && !(held && writers))
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to gather %lld chunks", (long long)g->s->n_parts);
-    NDP_TRY_GOTO(ndp_agree(g->world, st), release);
+    NDP_TRY(ndp_agree(g->world, take_tables(g, n_pieces)));
     for (int64_t c = 0; c < g->s->n_parts; c++)
-        count_runs(g, &g->s->parts[c], &held[c]);
-    NDP_TRY_GOTO(pick_writers(g, held, writers), release);
-    sort_by_writer(g, writers);
-    NDP_TRY_GOTO(take_buffers(g), release);
-release:
-    free(held);
-    free(writers);
-    return st;
+        count_runs(g, &g->s->parts[c], &g->held[c]);
+    NDP_TRY(pick_writers(g));
+    sort_by_writer(g);
+    return take_buffers(g);
 }
 
 /* Collective: shares each chunk's hash, known to its writer, with all ranks. */
-static ndp_status share_hashes(const gather *g) {
-    int64_t n = g->s->n_parts, *halves = calloc(2 * (size_t)n + 1, sizeof *halves);
-    ndp_status st =
-        ndp_agree(g->world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n));
-    NDP_TRY_GOTO(st, release);
+static ndp_status share_hashes(gather *g) {
+    int64_t n = g->s->n_parts, *halves = ndp_arena_alloc(&g->arena, (2 * (size_t)n + 1) * sizeof *halves);
+    NDP_TRY(
+        ndp_agree(g->world, halves ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld hashes", (long long)n)));
     for (int64_t i = g->begin[g->rank]; i < g->begin[g->rank + 1]; i++) {
         ndp_hash128 h = g->s->parts[g->order[i]].chunk->hash;
         halves[2 * g->order[i]] = (int64_t)h.high;
         halves[2 * g->order[i] + 1] = (int64_t)h.low;
     }
-    NDP_TRY_GOTO(reduce(g, halves, 2 * n, NDP_SUM), release); /* only one rank's is not 0 */
+    NDP_TRY(ndp_reduce_now(g->world, halves, 2 * n, NDP_I64, NDP_SUM)); /* only one rank's is not 0 */
     for (int64_t c = 0; c < n; c++)
         g->s->parts[c].chunk->hash = (ndp_hash128){.high = (uint64_t)halves[2 * c], .low = (uint64_t)halves[2 * c + 1]};
-release:
-    free(halves);
-    return st;
-}
-
-static void release(gather *g) {
-    ndp_safetensors_writer_destroy(g->writer);
-    free(g->sorted);
-    free(g->order);
-    free(g->begin);
-    free(g->sizes);
-    free(g->chunk);
-    free(g->out);
-    free(g->in);
-    free(g->why);
+    return NDP_OK;
 }
 
 ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char *folder, const ndp_file_piece *pieces,
@@ -461,6 +435,8 @@ ndp_status ndp_shards_gather(ndp_shards *s, ndp_comm *world, const char *folder,
         st = ndp_agree(world, write_all(&g));
     if (st == NDP_OK)
         st = share_hashes(&g);
-    release(&g);
+    ndp_safetensors_writer_destroy(g.writer);
+    ndp_arena_release(&g.arena);
+    free(g.why);
     return st;
 }

@@ -1,5 +1,7 @@
+/* A folder of weights for reading: one file, or the shards of an index, as one list of tensors sorted by name. Every
+ * file and the index are checked completely when the folder is opened. Called by the trainer, inference and
+ * checkpoints. */
 #include "checkpoint/folder.h"
-
 #include "base/arena.h"
 #include "base/json.h"
 #include "base/text.h"
@@ -55,10 +57,9 @@ static ndp_status find_shard(ndp_weights *w, const char *index, const char *name
             *out = w->files[i];
             return NDP_OK;
         }
-    char *path = ndp_format("%s/%s", w->folder, name);
-    bool missing = path && !ndp_path_exists(path);
-    free(path);
-    if (missing)
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, w->folder, name));
+    if (!ndp_path_exists(path))
         return NDP_FAIL(NDP_EIO, "%s: tensor %s is in \"%s\", which is missing; download or copy it too", index, tensor,
                         name);
     return open_file(w, name, out);
@@ -297,11 +298,6 @@ static void check_expected(const ndp_tensor_spec *want, const ndp_tensor_entry *
     }
 }
 
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
-}
-
 static int compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
@@ -311,7 +307,7 @@ static void check_extra(const ndp_weights *w, const char **sorted, int n, ndp_we
     for (int64_t i = 0; i < w->n; i++) {
         const char *name = w->tensors[i].entry->spec.name;
         if ((n && bsearch(&name, sorted, (size_t)n, sizeof *sorted, compare_names)) ||
-            ends_with(name, "rotary_emb.inv_freq") || (ignore && ignore(name, arg)))
+            ndp_ends_with(name, "rotary_emb.inv_freq") || (ignore && ignore(name, arg)))
             continue;
         note(extra, name, "");
     }

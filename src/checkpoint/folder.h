@@ -73,13 +73,9 @@ typedef struct ndp_file_piece {
 /* Collective over `world` (NULL: one rank): writes `specs` as a weights folder. `folder` is created if missing; other
  * files in it are left alone, and older weights are replaced only after all new ones are durable. The pieces of all
  * ranks together hold every element exactly once (of replicas, one rank contributes). All ranks return the same status.
- */
-NDP_API ndp_status ndp_weights_save(ndp_comm *world, const char *folder, const ndp_tensor_spec *specs, int n,
-                                    const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes);
-/* The same under a lock that rank 0 holds (NULL: none). If it is no longer held, older weights stay and nothing is
- * removed. */
-NDP_API ndp_status ndp_weights_save_locked(ndp_comm *world, const ndp_lock *lock, const char *folder,
-                                           const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces,
-                                           int n_pieces, int64_t max_shard_bytes);
+ * Under a lock that rank 0 holds (NULL: none): if it is no longer held, older weights stay and nothing is removed. */
+NDP_API ndp_status ndp_weights_save(ndp_comm *world, const ndp_lock *lock, const char *folder,
+                                    const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
+                                    int64_t max_shard_bytes);
 
 #endif

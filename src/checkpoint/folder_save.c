@@ -1,12 +1,3 @@
-#include "base/text.h"
-#include "checkpoint/agree.h"
-#include "checkpoint/shards.h"
-
-#include <dirent.h>
-#include <errno.h>
-#include <stdlib.h>
-#include <unistd.h>
-
 /* Exporting into a folder that may contain older weights:
  *
  *   EMPTY --make .export.tmp/--> OPEN --all ranks write and sync--> WRITTEN --rename each file--> DONE
@@ -14,40 +5,32 @@
  * Up to WRITTEN the older weights are untouched, and a failure removes .export.tmp. A single file replaces another
  * atomically. Several files cannot, so the old index is removed first and the new one is renamed last: after a crash in
  * between, the folder does not open, but it is never a mixture of two models. The remaining new files stay in
- * .export.tmp. */
+ * .export.tmp. Called by the trainer for its exports. */
+#include "base/text.h"
+#include "checkpoint/agree.h"
+#include "checkpoint/shards.h"
+
+#include <errno.h>
+#include <unistd.h>
 
 static bool is_weights_file(const char *name) {
-    size_t n = strlen(name);
     return strcmp(name, "model.safetensors") == 0 || strcmp(name, "model.safetensors.index.json") == 0 ||
-           (strncmp(name, "model-", 6) == 0 && n > 12 && strcmp(name + n - 12, ".safetensors") == 0);
-}
-
-/* A path in a folder; freed by the caller. */
-static ndp_status join(const char *folder, const char *name, char **out) {
-    *out = ndp_format("%s/%s", folder, name);
-    return *out ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path in '%s'", folder);
+           (strncmp(name, "model-", 6) == 0 && ndp_ends_with(name, ".safetensors"));
 }
 
 static ndp_status remove_file(const char *folder, const char *name) {
-    char *path;
-    NDP_TRY(join(folder, name, &path));
-    ndp_status st = NDP_OK;
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, folder, name));
     if (unlink(path) && errno != ENOENT)
-        st = NDP_FAIL(NDP_EIO, "cannot remove the older weights '%s': %s", path, strerror(errno));
-    free(path);
-    return st;
+        return NDP_FAIL(NDP_EIO, "cannot remove the older weights '%s': %s", path, strerror(errno));
+    return NDP_OK;
 }
 
 static ndp_status move_file(const char *from, const char *to, const char *name) {
-    char *old = NULL, *new = NULL;
-    ndp_status st;
-    NDP_TRY_GOTO(join(from, name, &old), release);
-    NDP_TRY_GOTO(join(to, name, &new), release);
-    NDP_TRY_GOTO(ndp_durable_rename(old, new), release);
-release:
-    free(old);
-    free(new);
-    return st;
+    char old[NDP_PATH], new[NDP_PATH];
+    NDP_TRY(ndp_path_join(old, from, name));
+    NDP_TRY(ndp_path_join(new, to, name));
+    return ndp_durable_rename(old, new);
 }
 
 static bool is_new(const ndp_shards *s, const char *name) {
@@ -57,20 +40,12 @@ static bool is_new(const ndp_shards *s, const char *name) {
     return s->n_files > 1 && strcmp(name, "model.safetensors.index.json") == 0;
 }
 
-/* Removes weight files in the folder that do not belong to this export. */
-static ndp_status remove_older(const ndp_shards *s, const char *folder) {
-    DIR *d = opendir(folder);
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
-    ndp_status st = NDP_OK;
-    for (struct dirent *e; st == NDP_OK && (e = readdir(d));)
-        if (is_weights_file(e->d_name) && !is_new(s, e->d_name))
-            st = remove_file(folder, e->d_name);
-    closedir(d);
-    return st;
+/* Removes weight files that do not belong to this export. */
+static ndp_status remove_older(void *user, const char *folder, const char *name) {
+    return is_weights_file(name) && !is_new(user, name) ? remove_file(folder, name) : NDP_OK;
 }
 
-static ndp_status move_into_place(const ndp_shards *s, const char *beside, const char *folder) {
+static ndp_status move_into_place(ndp_shards *s, const char *beside, const char *folder) {
     NDP_TRY(ndp_durable_folder(beside));
     if (s->n_files > 1) {
         NDP_TRY(remove_file(folder, "model.safetensors.index.json"));
@@ -80,7 +55,7 @@ static ndp_status move_into_place(const ndp_shards *s, const char *beside, const
         NDP_TRY(move_file(beside, folder, s->files[f].name));
     if (s->n_files > 1)
         NDP_TRY(move_file(beside, folder, "model.safetensors.index.json"));
-    NDP_TRY(remove_older(s, folder));
+    NDP_TRY(ndp_folder_visit(folder, remove_older, s));
     NDP_TRY(ndp_durable_folder(folder));
     return ndp_folder_remove(beside);
 }
@@ -90,7 +65,7 @@ static ndp_status begin(const ndp_lock *lock, const char *beside) {
     return ndp_fresh_folder(beside);
 }
 
-static ndp_status commit(const ndp_shards *s, const ndp_lock *lock, const char *beside, const char *folder) {
+static ndp_status commit(ndp_shards *s, const ndp_lock *lock, const char *beside, const char *folder) {
     NDP_TRY(ndp_lock_check(lock));
     return move_into_place(s, beside, folder);
 }
@@ -109,24 +84,17 @@ static ndp_status save(ndp_shards *s, ndp_comm *world, const ndp_lock *lock, con
     return ndp_agree(world, first ? commit(s, lock, beside, folder) : NDP_OK);
 }
 
-ndp_status ndp_weights_save(ndp_comm *world, const char *folder, const ndp_tensor_spec *specs, int n,
-                            const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes) {
-    return ndp_weights_save_locked(world, NULL, folder, specs, n, pieces, n_pieces, max_shard_bytes);
-}
-
-ndp_status ndp_weights_save_locked(ndp_comm *world, const ndp_lock *lock, const char *folder,
-                                   const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
-                                   int64_t max_shard_bytes) {
+ndp_status ndp_weights_save(ndp_comm *world, const ndp_lock *lock, const char *folder, const ndp_tensor_spec *specs,
+                            int n, const ndp_file_piece *pieces, int n_pieces, int64_t max_shard_bytes) {
     static const char *const stems[] = {"model"};
     ndp_shards s = {0};
-    char *beside = NULL;
+    char beside[NDP_PATH];
     ndp_status st = ndp_shards_plan(&s, specs, n, stems, NDP_COUNT(stems), max_shard_bytes);
     if (st == NDP_OK)
-        st = join(folder, ".export.tmp", &beside);
+        st = ndp_path_join(beside, folder, ".export.tmp");
     st = ndp_agree(world, st);
     if (st == NDP_OK)
         st = save(&s, world, lock, beside, folder, pieces, n_pieces);
-    free(beside);
     ndp_shards_release(&s);
     return st;
 }

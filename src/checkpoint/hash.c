@@ -1,3 +1,5 @@
+/* XXH3-128 by the kernel that fits this CPU; all kernels give the same hash. Called while chunks are written
+ * (exchange.c) and verified (whole.c), and for manifests. */
 #include "checkpoint/hash.h"
 
 #include "base/cpu.h"
@@ -5,13 +7,9 @@
 #include <inttypes.h>
 #include <stdio.h>
 
-static const ndp_hash_kernel *best(void) { return ndp_cpu_has_avx512() ? &ndp_hash_avx512 : &ndp_hash_generic; }
+const ndp_hash_kernel *ndp_hash_best(void) { return ndp_cpu_has_avx512() ? &ndp_hash_avx512 : &ndp_hash_generic; }
 
-ndp_hash128 ndp_hash_of(const void *data, size_t n) { return best()->of(data, n); }
-
-void ndp_hasher_begin(ndp_hasher *h) { best()->begin(h); }
-void ndp_hasher_add(ndp_hasher *h, const void *data, size_t n) { best()->add(h, data, n); }
-ndp_hash128 ndp_hasher_end(const ndp_hasher *h) { return best()->end(h); }
+ndp_hash128 ndp_hash_of(const void *data, size_t n) { return ndp_hash_best()->of(data, n); }
 
 char *ndp_hash_text(ndp_hash128 h, char out[NDP_HASH_DIGITS + 1]) {
     snprintf(out, NDP_HASH_DIGITS + 1, "%016" PRIx64 "%016" PRIx64, h.high, h.low);

@@ -16,9 +16,6 @@ bool ndp_hash_parse(const char *text, ndp_hash128 *out);
 typedef struct ndp_hasher {
     _Alignas(64) unsigned char state[1024];
 } ndp_hasher;
-void ndp_hasher_begin(ndp_hasher *h);
-void ndp_hasher_add(ndp_hasher *h, const void *data, size_t n);
-ndp_hash128 ndp_hasher_end(const ndp_hasher *h);
 
 /* One per instruction set (cpu/hash_impl.h); all give the same hash. */
 typedef struct ndp_hash_kernel {
@@ -28,5 +25,7 @@ typedef struct ndp_hash_kernel {
     ndp_hash128 (*end)(const ndp_hasher *h);
 } ndp_hash_kernel;
 extern const ndp_hash_kernel ndp_hash_generic, ndp_hash_avx512;
+/* The best for this CPU. */
+const ndp_hash_kernel *ndp_hash_best(void);
 
 #endif

@@ -1,3 +1,6 @@
+/* The thread of a lock's holder: it sleeps, increments the counter in the lock file, and sleeps again, until
+ * ndp_heartbeat_end. Only the bytes of the counter are written, so a reader always sees a whole text. Called by lock.c.
+ */
 #include "checkpoint/heartbeat.h"
 
 #include "base/clock.h"

@@ -1,3 +1,6 @@
+/* Who holds a lock: a process, described by host, boot, pid namespace, pid and start time, so that no two processes
+ * have the same description; whether it still lives; and its text in the lock file. Called by lock.c and heartbeat.c.
+ */
 #include "checkpoint/holder.h"
 
 #include "base/json.h"

@@ -4,15 +4,12 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/steps.h"
 
-#include <dirent.h>
-#include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 typedef struct inventory {
-    char *folder;
+    char folder[NDP_PATH];
     int64_t *steps; /* newest first */
     int n;
     char (*aside)[64]; /* sorted by name, newest first */
@@ -20,59 +17,58 @@ typedef struct inventory {
 } inventory;
 
 static void release(inventory *v) {
-    free(v->folder);
     free(v->steps);
     free(v->aside);
 }
 
 static int newest_name_first(const void *a, const void *b) { return strcmp(b, a); }
 
-static ndp_status list_aside(inventory *v) {
-    DIR *d = opendir(v->folder);
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", v->folder, strerror(errno));
-    ndp_status st = NDP_OK;
-    for (struct dirent *e; st == NDP_OK && (e = readdir(d));) {
-        if (!ndp_step_is_aside(e->d_name))
-            continue;
-        st = ndp_array_reserve(&v->aside, &v->capacity, v->n_aside + 1, sizeof *v->aside);
-        if (st == NDP_OK)
-            snprintf(v->aside[v->n_aside++], sizeof *v->aside, "%.63s", e->d_name);
-    }
-    closedir(d);
-    if (v->n_aside)
-        qsort(v->aside, (size_t)v->n_aside, sizeof *v->aside, newest_name_first);
-    return st;
+static ndp_status add_aside(void *user, const char *folder, const char *name) {
+    inventory *v = user;
+    (void)folder;
+    if (!ndp_step_is_aside(name))
+        return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&v->aside, &v->capacity, v->n_aside + 1, sizeof *v->aside));
+    snprintf(v->aside[v->n_aside++], sizeof *v->aside, "%.63s", name);
+    return NDP_OK;
 }
 
 static ndp_status open_inventory(const char *run, inventory *v) {
-    v->folder = ndp_format("%s/checkpoints", run);
-    if (!v->folder)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to list the checkpoints of '%s'", run);
+    NDP_TRY(ndp_path_join(v->folder, run, "checkpoints"));
     NDP_CHECK(ndp_path_is_folder(v->folder),
               "'%s' is not a run folder: there is no '%s'; give a job's train.output_dir", run, v->folder);
     NDP_TRY(ndp_checkpoint_steps(v->folder, &v->steps, &v->n));
-    return list_aside(v);
+    NDP_TRY(ndp_folder_visit(v->folder, add_aside, v));
+    if (v->n_aside)
+        qsort(v->aside, (size_t)v->n_aside, sizeof *v->aside, newest_name_first);
+    return NDP_OK;
 }
 
 /* ---- listing ---- */
 
-/* Size of a checkpoint's files, and when its manifest (if missing, its folder) was last written. */
-static void measure(const char *folder, const char *name, ndp_checkpoint_entry *e) {
-    char *path = ndp_format("%s/%s", folder, name);
+/* Adds the size of one file of a checkpoint; its manifest's time is that of the save. */
+static ndp_status measure_file(void *user, const char *folder, const char *name) {
+    ndp_checkpoint_entry *e = user;
+    char path[NDP_PATH];
     struct stat info;
-    DIR *d = path ? opendir(path) : NULL;
-    if (d && fstat(dirfd(d), &info) == 0)
+    NDP_TRY(ndp_path_join(path, folder, name));
+    if (lstat(path, &info) != 0 || !S_ISREG(info.st_mode))
+        return NDP_OK;
+    e->bytes += info.st_size;
+    if (strcmp(name, "manifest.json") == 0)
         e->saved = info.st_mtime;
-    for (struct dirent *f; d && (f = readdir(d));)
-        if (fstatat(dirfd(d), f->d_name, &info, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(info.st_mode)) {
-            e->bytes += info.st_size;
-            if (strcmp(f->d_name, "manifest.json") == 0)
-                e->saved = info.st_mtime;
-        }
-    if (d)
-        closedir(d);
-    free(path);
+    return NDP_OK;
+}
+
+/* Size of a checkpoint's files, and when its manifest (if missing, its folder) was last written, as far as they can be
+ * read. */
+static void measure(const char *folder, const char *name, ndp_checkpoint_entry *e) {
+    char path[NDP_PATH];
+    struct stat info;
+    if (ndp_path_join(path, folder, name) != NDP_OK || stat(path, &info) != 0)
+        return;
+    e->saved = info.st_mtime;
+    (void)!ndp_folder_visit(path, measure_file, e);
 }
 
 static ndp_status examine_step(const inventory *v, int64_t step, bool data,

@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "checkpoint/heartbeat.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,7 +30,7 @@
 #include <unistd.h>
 
 struct ndp_lock {
-    char *folder, *path; /* path: FOLDER/lock */
+    char *folder, path[NDP_PATH]; /* path: FOLDER/lock */
     bool made_folder, await;
     double patience;
     ndp_holder self; /* with the generation held or tried */
@@ -57,9 +56,9 @@ static ndp_status read_patience(double *patience) {
 
 static ndp_status init(ndp_lock *l, const char *folder) {
     NDP_TRY(read_patience(&l->patience));
-    l->folder = ndp_format("%s", folder);
-    l->path = ndp_format("%s/lock", folder);
-    if (!l->folder || !l->path)
+    NDP_TRY(ndp_path_join(l->path, folder, "lock"));
+    l->folder = strdup(folder);
+    if (!l->folder)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", folder);
     ndp_holder_self(&l->self);
     l->made_folder = !ndp_path_exists(folder);
@@ -104,7 +103,6 @@ void ndp_lock_destroy(ndp_lock *l) {
     if (l->made_folder)
         rmdir(l->folder); /* fails unless it is empty */
     free(l->folder);
-    free(l->path);
     free(l);
 }
 
@@ -116,49 +114,42 @@ typedef struct view {
     bool locked, claimed;
 } view;
 
-static char *claim_path(const char *folder, int64_t generation) {
-    return ndp_format("%s/lock.%" PRId64, folder, generation);
+static const char *claim_name(int64_t generation, char out[64]) {
+    snprintf(out, 64, "lock.%" PRId64, generation);
+    return out;
 }
 
-/* The generation of a claim's name; 0 for any other name. */
-static int64_t claim_of_name(const char *name) {
+static ndp_status claim_path(char out[NDP_PATH], const char *folder, int64_t generation) {
+    char name[64];
+    return ndp_path_join(out, folder, claim_name(generation, name));
+}
+
+/* Raises *generation to that of a claim. */
+static ndp_status note_claim(void *generation, const char *folder, const char *name) {
+    int64_t *highest = generation;
     char again[64];
+    (void)folder;
     if (strncmp(name, "lock.", 5) != 0 || name[5] < '1' || name[5] > '9')
-        return 0;
-    int64_t generation = strtoll(name + 5, NULL, 10);
-    snprintf(again, sizeof again, "lock.%" PRId64, generation);
-    return strcmp(name, again) == 0 ? generation : 0;
-}
-
-static ndp_status highest_claim(const char *folder, int64_t *generation) {
-    DIR *d = opendir(folder);
-    *generation = 0;
-    if (!d && (errno == ENOENT || errno == ENOTDIR)) /* creating the folder will report it */
         return NDP_OK;
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));) {
-        int64_t g = claim_of_name(e->d_name);
-        *generation = g > *generation ? g : *generation;
-    }
-    closedir(d);
+    int64_t g = strtoll(name + 5, NULL, 10);
+    if (g > *highest && strcmp(name, claim_name(g, again)) == 0)
+        *highest = g;
     return NDP_OK;
-}
-
-static ndp_status read_path(char *path, ndp_holder *h, bool *there) {
-    ndp_status st = path ? ndp_holder_read(path, h, there) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a path");
-    free(path);
-    return st;
 }
 
 /* A claim whose generation is not above the lock's came too late. */
 static ndp_status look(const char *folder, view *v) {
-    int64_t generation;
+    int64_t generation = 0;
+    char path[NDP_PATH];
     *v = (view){0};
-    NDP_TRY(highest_claim(folder, &generation));
-    if (generation)
-        NDP_TRY(read_path(claim_path(folder, generation), &v->claim, &v->claimed));
-    NDP_TRY(read_path(ndp_format("%s/lock", folder), &v->lock, &v->locked));
+    if (ndp_path_is_folder(folder)) /* else creating it will report that */
+        NDP_TRY(ndp_folder_visit(folder, note_claim, &generation));
+    if (generation) {
+        NDP_TRY(claim_path(path, folder, generation));
+        NDP_TRY(ndp_holder_read(path, &v->claim, &v->claimed));
+    }
+    NDP_TRY(ndp_path_join(path, folder, "lock"));
+    NDP_TRY(ndp_holder_read(path, &v->lock, &v->locked));
     if (v->locked && v->claimed && v->claim.generation <= v->lock.generation)
         v->claimed = false;
     return NDP_OK;
@@ -197,21 +188,20 @@ static ndp_status refuse_elsewhere(const ndp_lock *l, const ndp_holder *h) {
 /* ---- taking the lock ---- */
 
 /* A durable, open file with a name of its own that contains `self`. */
-static ndp_status write_private(const ndp_lock *l, char **path, int *fd) {
+static ndp_status write_private(const ndp_lock *l, char path[NDP_PATH], int *fd) {
     char text[NDP_HOLDER_TEXT];
     int counter, n = ndp_holder_text(&l->self, text, &counter);
     NDP_TRY(ndp_folder_create(l->folder)); /* a run that failed may have removed it */
-    *path = ndp_format("%s/lock.tmp-XXXXXX", l->folder);
-    *fd = *path && !ndp_fault(NDP_FAULT_WRITE) ? mkostemp(*path, O_CLOEXEC) : -1;
+    NDP_TRY(ndp_path_join(path, l->folder, "lock.tmp-XXXXXX"));
+    *fd = ndp_fault(NDP_FAULT_WRITE) ? -1 : mkostemp(path, O_CLOEXEC);
     if (*fd >= 0 && fchmod(*fd, 0644) == 0 && write(*fd, text, (size_t)n) == n && !ndp_fault(NDP_FAULT_SYNC) &&
         fsync(*fd) == 0)
         return NDP_OK;
     ndp_status st = NDP_FAIL(NDP_EIO, "cannot write %s/lock: %s", l->folder, strerror(errno));
     if (*fd >= 0) {
-        unlink(*path);
+        unlink(path);
         close(*fd);
     }
-    free(*path);
     return st;
 }
 
@@ -239,39 +229,37 @@ static ndp_status may_rename(const ndp_lock *l, const view *v, bool *may) {
     NDP_TRY(look(l->folder, &now));
     if (!now.claimed || !ndp_holder_same(&now.claim, &l->self) || !is_same(now.locked, &now.lock, v->locked, &v->lock))
         return NDP_OK;
-    char *overtaken = v->claimed ? claim_path(l->folder, v->claim.generation) : NULL;
-    *may = !v->claimed || (overtaken && unlink(overtaken) == 0);
-    free(overtaken);
+    char overtaken[NDP_PATH];
+    NDP_TRY(claim_path(overtaken, l->folder, v->claim.generation));
+    *may = !v->claimed || unlink(overtaken) == 0;
     return NDP_OK;
 }
 
 /* Takes over from the dead holder in `v`, in generation self.generation. *held: false if another process was faster. */
 static ndp_status take_over(ndp_lock *l, const view *v, int fd, const char *private, bool *held) {
-    char *claim = claim_path(l->folder, l->self.generation);
+    char claim[NDP_PATH];
     bool linked = false, may = false;
-    ndp_status st = claim ? link_new(fd, private, claim, &linked)
-                          : NDP_FAIL(NDP_ENOMEM, "not enough memory to lock '%s'", l->folder);
-    if (linked) {
-        st = may_rename(l, v, &may);
-        if (may && (ndp_fault(NDP_FAULT_RENAME) || rename(claim, l->path)))
-            st = NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", claim, l->path, strerror(errno));
-        *held = may && st == NDP_OK && ndp_lock_held(l);
-        if (!may || st != NDP_OK)
-            unlink(claim);
-    }
-    free(claim);
+    NDP_TRY(claim_path(claim, l->folder, l->self.generation));
+    NDP_TRY(link_new(fd, private, claim, &linked));
+    if (!linked)
+        return NDP_OK;
+    ndp_status st = may_rename(l, v, &may);
+    if (may && (ndp_fault(NDP_FAULT_RENAME) || rename(claim, l->path)))
+        st = NDP_FAIL(NDP_EIO, "cannot rename '%s' to '%s': %s", claim, l->path, strerror(errno));
+    *held = may && st == NDP_OK && ndp_lock_held(l);
+    if (!may || st != NDP_OK)
+        unlink(claim);
     return st;
 }
 
 /* One attempt to become the next holder after `v`: no holder, or a dead one. */
 static ndp_status attempt(ndp_lock *l, const view *v, bool *held) {
-    char *private;
+    char private[NDP_PATH];
     int fd;
     l->self.generation = v->claimed ? v->claim.generation + 1 : v->locked ? v->lock.generation + 1 : 1;
-    NDP_TRY(write_private(l, &private, &fd));
+    NDP_TRY(write_private(l, private, &fd));
     ndp_status st = v->locked || v->claimed ? take_over(l, v, fd, private, held) : link_new(fd, private, l->path, held);
     unlink(private);
-    free(private);
     if (!*held) {
         close(fd);
         return st;

@@ -2,7 +2,6 @@
  * missing members are damage, so that no flipped byte goes unnoticed. */
 #include "checkpoint/manifest.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,14 +206,11 @@ release:
 /* ---- the files ---- */
 
 ndp_status ndp_manifest_file_check(const char *folder, const char *name, int64_t bytes) {
-    char *path = ndp_format("%s/%s", folder, name);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "%s: not enough memory to check its files", folder);
+    char path[NDP_PATH];
     struct stat info;
-    int cause = lstat(path, &info) ? errno : 0;
-    free(path);
-    if (cause)
-        return NDP_FAIL(cause == ENOENT ? NDP_EFORMAT : NDP_EIO, "'%s/%s': %s", folder, name, strerror(cause));
+    NDP_TRY(ndp_path_join(path, folder, name));
+    if (lstat(path, &info))
+        return NDP_FAIL(errno == ENOENT ? NDP_EFORMAT : NDP_EIO, "'%s': %s", path, strerror(errno));
     if (!S_ISREG(info.st_mode))
         return NDP_FAIL(NDP_EFORMAT, "'%s/%s' is %s, not the file that was saved", folder, name,
                         S_ISLNK(info.st_mode) ? "a symbolic link" : "not a regular file");
@@ -222,11 +218,6 @@ ndp_status ndp_manifest_file_check(const char *folder, const char *name, int64_t
         return NDP_FAIL(NDP_EFORMAT, "'%s/%s' has %lld bytes, its manifest says %lld", folder, name,
                         (long long)info.st_size, (long long)bytes);
     return NDP_OK;
-}
-
-static bool ends_with(const char *name, const char *end) {
-    size_t n = strlen(name), m = strlen(end);
-    return n >= m && strcmp(name + n - m, end) == 0;
 }
 
 static bool is_listed(const ndp_manifest *m, const char *name) {
@@ -237,44 +228,36 @@ static bool is_listed(const ndp_manifest *m, const char *name) {
 }
 
 /* Rejects weights that the manifest does not list: they could be read in place of the listed ones. */
-static ndp_status check_others(const ndp_manifest *m, const char *folder) {
-    DIR *d = opendir(folder);
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
-    ndp_status st = NDP_OK;
-    for (struct dirent *e; st == NDP_OK && (e = readdir(d));)
-        if ((ends_with(e->d_name, ".safetensors") || ends_with(e->d_name, ".safetensors.index.json")) &&
-            !is_listed(m, e->d_name))
-            st = NDP_FAIL(NDP_EFORMAT, "'%s/%s' is not in the manifest: it is no file of this checkpoint", folder,
-                          e->d_name);
-    closedir(d);
-    return st;
+static ndp_status check_listed(void *manifest, const char *folder, const char *name) {
+    bool weights = ndp_ends_with(name, ".safetensors") || ndp_ends_with(name, ".safetensors.index.json");
+    if (weights && !is_listed(manifest, name))
+        return NDP_FAIL(NDP_EFORMAT, "'%s/%s' is not in the manifest: it is no file of this checkpoint", folder, name);
+    return NDP_OK;
 }
 
-static ndp_status check_files(const ndp_manifest *m, const char *folder) {
+static ndp_status check_files(ndp_manifest *m, const char *folder) {
     for (int i = 0; i < m->n_files; i++)
         NDP_TRY(ndp_manifest_file_check(folder, m->files[i].name, m->files[i].bytes));
-    return check_others(m, folder);
+    return ndp_folder_visit(folder, check_listed, m);
 }
 
 ndp_status ndp_manifest_read(const char *folder, ndp_manifest *out) {
-    char *path = ndp_format("%s/manifest.json", folder), *text = NULL;
-    size_t size = 0;
-    ndp_manifest m = {0};
-    ndp_status st;
-    NDP_TRY_GOTO(path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", folder), release);
+    char path[NDP_PATH], *text;
+    size_t size;
+    ndp_manifest m;
+    NDP_TRY(ndp_path_join(path, folder, "manifest.json"));
     if (!ndp_path_is_folder(folder))
-        NDP_TRY_GOTO(NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, ndp_path_why_no_folder(folder)), release);
-    NDP_TRY_GOTO(ndp_manifest_file_check(folder, "manifest.json", -1), release);
-    NDP_TRY_GOTO(ndp_file_read_as(NDP_FILE_MANIFEST, path, &text, &size), release);
-    NDP_TRY_GOTO(ndp_manifest_parse(text, size, path, &m), release);
-    NDP_TRY_GOTO(check_files(&m, folder), release);
-    *out = m;
-    m = (ndp_manifest){0};
-release:
-    ndp_manifest_release(&m);
+        return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, ndp_path_why_no_folder(folder));
+    NDP_TRY(ndp_manifest_file_check(folder, "manifest.json", -1));
+    NDP_TRY(ndp_file_read_as(NDP_FILE_MANIFEST, path, &text, &size));
+    ndp_status st = ndp_manifest_parse(text, size, path, &m);
     free(text);
-    free(path);
+    NDP_TRY(st);
+    st = check_files(&m, folder);
+    if (st == NDP_OK)
+        *out = m;
+    else
+        ndp_manifest_release(&m);
     return st;
 }
 
@@ -286,19 +269,10 @@ void ndp_manifest_release(ndp_manifest *m) {
 
 /* ---- writing ---- */
 
-/* A quoted JSON string. */
-static void add_quoted(ndp_str *s, const char *text) {
-    struct json_object *o = json_object_new_string(text);
-    const char *quoted = o ? json_object_to_json_string_ext(o, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
-    s->failed |= !quoted;
-    ndp_str_add(s, quoted ? quoted : "");
-    json_object_put(o);
-}
-
 static void add_file(ndp_str *s, const ndp_manifest_file *f) {
     char hash[NDP_HASH_DIGITS + 1];
     ndp_str_add(s, "    {\"name\": ");
-    add_quoted(s, f->name);
+    ndp_json_quote(s, f->name);
     ndp_str_addf(s, ", \"bytes\": %lld, \"chunks\": [", (long long)f->bytes);
     for (int64_t i = 0; i < f->n_chunks; i++)
         ndp_str_addf(s, "%s\n      [%lld, %lld, \"%s\"]", i ? "," : "", (long long)f->chunks[i].offset,

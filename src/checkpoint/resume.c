@@ -4,8 +4,6 @@
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/steps.h"
 
-#include <dirent.h>
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -18,24 +16,10 @@ typedef struct candidates {
     int64_t aside; /* folders set aside by earlier resumes */
 } candidates;
 
-static ndp_status count_aside(const char *folder, int64_t *n) {
-    DIR *d = opendir(folder);
-    if (!d && errno == ENOENT)
-        return NDP_OK;
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
-    for (struct dirent *e; (e = readdir(d));)
-        *n += ndp_step_is_aside(e->d_name);
-    closedir(d);
+static ndp_status count_aside(void *user, const char *folder, const char *name) {
+    (void)folder;
+    *(int64_t *)user += ndp_step_is_aside(name);
     return NDP_OK;
-}
-
-static ndp_status broadcast(ndp_comm *world, void *data, size_t bytes) {
-    ndp_work w;
-    if (!world || !bytes)
-        return NDP_OK;
-    NDP_TRY(ndp_broadcast_begin(world, data, (int64_t)bytes, 0, &w));
-    return ndp_wait(&w);
 }
 
 /* Collective: rank 0's list for all ranks. */
@@ -44,11 +28,11 @@ static ndp_status list(candidates *c) {
     if (ndp_is_first(c->world)) {
         st = ndp_checkpoint_steps(c->folder, &c->steps, &c->n);
         if (st == NDP_OK)
-            st = count_aside(c->folder, &c->aside);
+            st = ndp_folder_visit(c->folder, count_aside, &c->aside);
     }
     NDP_TRY(ndp_agree(c->world, st));
     int64_t counts[] = {c->n, c->aside};
-    NDP_TRY(broadcast(c->world, counts, sizeof counts));
+    NDP_TRY(ndp_share_now(c->world, counts, sizeof counts, 0));
     if (!ndp_is_first(c->world)) {
         c->n = (int)counts[0];
         c->aside = counts[1];
@@ -57,7 +41,7 @@ static ndp_status list(candidates *c) {
     NDP_TRY(ndp_agree(c->world, c->steps || c->n == 0
                                     ? NDP_OK
                                     : NDP_FAIL(NDP_ENOMEM, "not enough memory for a list of %d checkpoints", c->n)));
-    return broadcast(c->world, c->steps, (size_t)c->n * sizeof *c->steps);
+    return ndp_share_now(c->world, c->steps, (size_t)c->n * sizeof *c->steps, 0);
 }
 
 static ndp_status examine(const candidates *c, int i, ndp_examined *e) {

@@ -1,11 +1,14 @@
+/* Writing a safetensors file. Its layout is a function of the list of tensors alone, so any number of ranks can write
+ * elements into a file that one of them created at its full size. Called by shards.c (sizes), shards_write.c (create)
+ * and exchange.c (join, write). */
 #include "base/fault.h"
+#include "base/json.h"
 #include "base/text.h"
 #include "checkpoint/safetensors.h"
 #include "checkpoint/safetensors_types.h"
 
 #include <errno.h>
 #include <fcntl.h>
-#include <json-c/json.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -60,14 +63,12 @@ static ndp_status spec_bytes(const ndp_tensor_spec *t, int64_t *bytes) {
 
 /* One member of the header's object, e.g. "a.b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]} */
 static void add_member(ndp_str *s, const ndp_tensor_spec *t, int64_t begin, int64_t end) {
-    struct json_object *name = json_object_new_string(t->name); /* escapes the name */
-    const char *quoted = name ? json_object_to_json_string_ext(name, JSON_C_TO_STRING_NOSLASHESCAPE) : NULL;
-    s->failed |= !quoted;
-    ndp_str_addf(s, ",%s:{\"dtype\":\"%s\",\"shape\":[", quoted ? quoted : "", ndp_safetensors_types[t->dtype].name);
+    ndp_str_add(s, ",");
+    ndp_json_quote(s, t->name);
+    ndp_str_addf(s, ":{\"dtype\":\"%s\",\"shape\":[", ndp_safetensors_types[t->dtype].name);
     for (int d = 0; d < t->ndim; d++)
         ndp_str_addf(s, "%s%lld", d ? "," : "", (long long)t->shape[d]);
     ndp_str_addf(s, "],\"data_offsets\":[%lld,%lld]}", (long long)begin, (long long)end);
-    json_object_put(name);
 }
 
 /* Fills offset, size and header; they are a function of the list alone. */
@@ -99,23 +100,23 @@ static ndp_status lay_out(ndp_safetensors_writer *w) {
     return NDP_OK;
 }
 
+/* Sets *out, or destroys the writer after an error. */
+static ndp_status finish(ndp_safetensors_writer *w, ndp_status st, ndp_safetensors_writer **out) {
+    if (st == NDP_OK)
+        *out = w;
+    else
+        ndp_safetensors_writer_destroy(w);
+    return st;
+}
+
 static ndp_status writer_new(const char *path, const ndp_tensor_spec *specs, int n, ndp_safetensors_writer **out) {
     ndp_safetensors_writer *w = calloc(1, sizeof *w);
     if (!w)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to write %s", path);
     *w = (ndp_safetensors_writer){.path = strdup(path), .fd = -1, .specs = specs, .n = n};
     w->offset = malloc(((size_t)n + 1) * sizeof *w->offset);
-    ndp_status st = NDP_OK;
-    if (!w->path || !w->offset)
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to write %s", path);
-    else
-        st = lay_out(w);
-    if (st != NDP_OK) {
-        ndp_safetensors_writer_destroy(w);
-        return st;
-    }
-    *out = w;
-    return NDP_OK;
+    bool taken = w->path && w->offset;
+    return finish(w, taken ? lay_out(w) : NDP_FAIL(NDP_ENOMEM, "not enough memory to write %s", path), out);
 }
 
 ndp_status ndp_safetensors_size(const ndp_tensor_spec *specs, int n, int64_t *bytes, int64_t *offsets) {
@@ -183,22 +184,12 @@ static int reserve(int fd, int64_t size) {
 ndp_status ndp_safetensors_create(const char *path, const ndp_tensor_spec *specs, int n, ndp_safetensors_writer **out) {
     ndp_safetensors_writer *w = NULL;
     NDP_TRY(writer_new(path, specs, n, &w));
-    ndp_status st = NDP_OK;
     w->fd = ndp_fault(NDP_FAULT_WRITE) ? -1 : open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (w->fd < 0) {
-        st = write_failed(w);
-        goto destroy;
-    }
-    st = reserve(w->fd, w->size) ? write_failed(w) : write_at(w, w->header.data, w->header.length, 0);
-    if (st != NDP_OK) {
+    ndp_status st =
+        w->fd < 0 || reserve(w->fd, w->size) ? write_failed(w) : write_at(w, w->header.data, w->header.length, 0);
+    if (st != NDP_OK && w->fd >= 0)
         unlink(path);
-        goto destroy;
-    }
-    *out = w;
-    return NDP_OK;
-destroy:
-    ndp_safetensors_writer_destroy(w);
-    return st;
+    return finish(w, st, out);
 }
 
 const char *ndp_safetensors_header(const ndp_safetensors_writer *w, size_t *bytes) {
@@ -221,12 +212,7 @@ ndp_status ndp_safetensors_join(const char *path, const ndp_tensor_spec *specs, 
                       "'%s' has %lld bytes, not the %lld that all ranks are to write: the ranks do not agree on "
                       "its tensors",
                       path, (long long)info.st_size, (long long)w->size);
-    if (st != NDP_OK) {
-        ndp_safetensors_writer_destroy(w);
-        return st;
-    }
-    *out = w;
-    return NDP_OK;
+    return finish(w, st, out);
 }
 
 static ndp_status write_converted(ndp_safetensors_writer *w, ndp_dtype stored, const char *src, ndp_dtype type,

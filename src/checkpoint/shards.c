@@ -1,3 +1,6 @@
+/* Dividing a list of tensors into files and chunks. The division is a function of the list alone, so all ranks compute
+ * the same one without communicating. Called by folder_save.c (exports) and checkpoint.c; also has the system calls
+ * that both need. */
 #include "checkpoint/shards.h"
 
 #include "base/fault.h"

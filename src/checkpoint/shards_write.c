@@ -1,3 +1,6 @@
+/* Writing the files of a plan with all ranks: rank 0 creates them, all ranks write their elements (exchange.c), rank 0
+ * writes the indices. Before anything is created, the ranks check that together they hold every element exactly once.
+ * Called by folder_save.c and checkpoint.c. */
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/shards.h"
@@ -24,11 +27,7 @@ static ndp_status check_cover(const ndp_shards *s, ndp_comm *world, const ndp_fi
     ndp_status st = held ? check_pieces(s, pieces, n_pieces, held)
                          : NDP_FAIL(NDP_ENOMEM, "not enough memory to count the pieces of %d tensors", s->n);
     NDP_TRY_GOTO(ndp_agree(world, st), release);
-    if (world) {
-        ndp_work w;
-        NDP_TRY_GOTO(ndp_all_reduce_begin(world, held, s->n, NDP_I64, NDP_SUM, &w), release);
-        NDP_TRY_GOTO(ndp_wait(&w), release);
-    }
+    NDP_TRY_GOTO(ndp_reduce_now(world, held, s->n, NDP_I64, NDP_SUM), release);
     for (int i = 0; i < s->n && st == NDP_OK; i++)
         if (held[i] != ndp_tensor_elements(&s->specs[i]))
             st = NDP_FAIL(NDP_EBUG, "tensor %s has %lld elements, the ranks gave %lld to save", s->specs[i].name,
@@ -54,11 +53,9 @@ destroy:
 
 static ndp_status create_files(ndp_shards *s, const char *folder) {
     for (int f = 0; f < s->n_files; f++) {
-        char *path = ndp_format("%s/%s", folder, s->files[f].name);
-        ndp_status st = path ? create_file(&s->files[f], path)
-                             : NDP_FAIL(NDP_ENOMEM, "not enough memory to write into '%s'", folder);
-        free(path);
-        NDP_TRY(st);
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, folder, s->files[f].name));
+        NDP_TRY(create_file(&s->files[f], path));
     }
     return NDP_OK;
 }
@@ -66,18 +63,14 @@ static ndp_status create_files(ndp_shards *s, const char *folder) {
 /* Writes an index, which is a single chunk, and records it. */
 static ndp_status write_index_text(ndp_shards *s, const char *folder, const char *stem, const char *text) {
     const char *name = ndp_arena_format(&s->arena, "%s.safetensors.index.json", stem);
-    char *path = ndp_format("%s/%s", folder, name ? name : "");
     ndp_chunk *chunk = ndp_arena_alloc(&s->arena, sizeof *chunk);
-    ndp_status st = NDP_OK;
-    if (!name || !path || !chunk || !text) {
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
-    } else {
-        *chunk = (ndp_chunk){0, (int64_t)strlen(text), ndp_hash_of(text, strlen(text))};
-        s->indices[s->n_indices++] = (ndp_manifest_file){name, chunk->bytes, chunk, 1};
-        st = ndp_file_write_atomic(path, text, strlen(text));
-    }
-    free(path);
-    return st;
+    char path[NDP_PATH];
+    if (!name || !chunk || !text)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the index of %s", stem);
+    NDP_TRY(ndp_path_join(path, folder, name));
+    *chunk = (ndp_chunk){0, (int64_t)strlen(text), ndp_hash_of(text, strlen(text))};
+    s->indices[s->n_indices++] = (ndp_manifest_file){name, chunk->bytes, chunk, 1};
+    return ndp_file_write_atomic(path, text, strlen(text));
 }
 
 /* Writes the index of the stem whose files start at index `first`; *next: the first file of another stem. */

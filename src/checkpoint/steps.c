@@ -1,11 +1,12 @@
+/* The folders of checkpoints by their names: step-00000100, .step-00000100.tmp while it is written or removed, and
+ * step-00000100.damaged or .superseded once it is set aside. A name counts only if it is exactly what this file would
+ * write. Called by all that saves, lists, resumes from or removes checkpoints. */
 #include "checkpoint/steps.h"
 
 #include "base/fault.h"
-#include "base/text.h"
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/shards.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -16,13 +17,19 @@
 #define STEP_NAME "step-%08" PRId64
 #define TEMPORARY_NAME ".step-%08" PRId64 ".tmp"
 
-char *ndp_step_name(int64_t step, char out[64]) {
-    snprintf(out, 64, STEP_NAME, step);
+static char *name_of(int64_t step, bool beside, char out[64]) {
+    if (beside)
+        snprintf(out, 64, TEMPORARY_NAME, step);
+    else
+        snprintf(out, 64, STEP_NAME, step);
     return out;
 }
 
-char *ndp_step_path(const char *folder, int64_t step, bool beside) {
-    return beside ? ndp_format("%s/" TEMPORARY_NAME, folder, step) : ndp_format("%s/" STEP_NAME, folder, step);
+char *ndp_step_name(int64_t step, char out[64]) { return name_of(step, false, out); }
+
+ndp_status ndp_step_path(char out[NDP_PATH], const char *folder, int64_t step, bool beside) {
+    char name[64];
+    return ndp_path_join(out, folder, name_of(step, beside, name));
 }
 
 int64_t ndp_step_of_name(const char *name, bool beside) {
@@ -31,34 +38,22 @@ int64_t ndp_step_of_name(const char *name, bool beside) {
     if (!digits || digits[1] < '0' || digits[1] > '9')
         return -1;
     int64_t step = strtoll(digits + 1, NULL, 10);
-    if (beside)
-        snprintf(again, sizeof again, TEMPORARY_NAME, step);
-    else
-        snprintf(again, sizeof again, STEP_NAME, step);
-    return strcmp(name, again) == 0 ? step : -1;
+    return strcmp(name, name_of(step, beside, again)) == 0 ? step : -1;
 }
 
-/* *out is NULL if the folder is missing. */
-static ndp_status open_folder(const char *folder, DIR **out) {
-    *out = opendir(folder);
-    return *out || errno == ENOENT
-               ? NDP_OK
-               : NDP_FAIL(NDP_EIO, "cannot list the checkpoints in '%s': %s", folder, strerror(errno));
-}
+typedef struct step_list {
+    int64_t *steps, n, capacity;
+} step_list;
 
-/* Steps of all checkpoints, unsorted. */
-static ndp_status scan(const char *folder, int64_t **steps, int64_t *n) {
-    int64_t capacity = 0;
-    DIR *d;
-    ndp_status st = open_folder(folder, &d);
-    for (struct dirent *e; d && st == NDP_OK && (e = readdir(d));) {
-        int64_t step = ndp_step_of_name(e->d_name, false);
-        if (step >= 0 && (st = ndp_array_reserve(steps, &capacity, *n + 1, sizeof **steps)) == NDP_OK)
-            (*steps)[(*n)++] = step;
-    }
-    if (d)
-        closedir(d);
-    return st;
+static ndp_status add_step(void *user, const char *folder, const char *name) {
+    step_list *l = user;
+    int64_t step = ndp_step_of_name(name, false);
+    (void)folder;
+    if (step < 0)
+        return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&l->steps, &l->capacity, l->n + 1, sizeof *l->steps));
+    l->steps[l->n++] = step;
+    return NDP_OK;
 }
 
 static int newest_first(const void *a, const void *b) {
@@ -67,29 +62,28 @@ static int newest_first(const void *a, const void *b) {
 }
 
 ndp_status ndp_step_manifest(const char *folder, int64_t step, ndp_manifest *out) {
-    char *path = ndp_step_path(folder, step, false);
-    ndp_status st =
-        path ? ndp_manifest_read(path, out) : NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", folder);
-    if (st == NDP_OK && out->info.step != step) {
-        st = NDP_FAIL(NDP_EFORMAT, "'%s': its manifest is of step %lld; the folder was renamed", path,
-                      (long long)out->info.step);
-        ndp_manifest_release(out);
-    }
-    free(path);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_step_path(path, folder, step, false));
+    NDP_TRY(ndp_manifest_read(path, out));
+    if (out->info.step == step)
+        return NDP_OK;
+    ndp_status st = NDP_FAIL(NDP_EFORMAT, "'%s': its manifest is of step %lld; the folder was renamed", path,
+                             (long long)out->info.step);
+    ndp_manifest_release(out);
     return st;
 }
 
 ndp_status ndp_checkpoint_steps(const char *folder, int64_t **steps, int *n) {
-    int64_t *all = NULL, count = 0;
-    ndp_status st = scan(folder, &all, &count);
+    step_list all = {0};
+    ndp_status st = ndp_folder_visit(folder, add_step, &all);
     if (st != NDP_OK) {
-        free(all);
+        free(all.steps);
         return st;
     }
-    if (count)
-        qsort(all, (size_t)count, sizeof *all, newest_first);
-    *steps = all;
-    *n = (int)count;
+    if (all.n)
+        qsort(all.steps, (size_t)all.n, sizeof *all.steps, newest_first);
+    *steps = all.steps;
+    *n = (int)all.n;
     return NDP_OK;
 }
 
@@ -126,34 +120,28 @@ static ndp_status rename_new(const char *from, const char *to, bool *taken) {
 
 ndp_status ndp_step_set_aside(const char *folder, int64_t step, const char *why, char name[64]) {
     bool taken = true;
-    char *from = ndp_step_path(folder, step, false);
-    ndp_status st = from ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to set step %lld aside", (long long)step);
-    for (int k = 1; st == NDP_OK && taken; k++) {
+    char from[NDP_PATH], to[NDP_PATH];
+    NDP_TRY(ndp_step_path(from, folder, step, false));
+    for (int k = 1; taken; k++) {
         char number[16] = "";
         if (k > 1)
             snprintf(number, sizeof number, "-%d", k);
         snprintf(name, 64, STEP_NAME ".%s%s", step, why, number);
-        char *to = ndp_format("%s/%s", folder, name);
-        st = to ? rename_new(from, to, &taken) : NDP_FAIL(NDP_ENOMEM, "not enough memory to set '%s' aside", from);
-        free(to);
+        NDP_TRY(ndp_path_join(to, folder, name));
+        NDP_TRY(rename_new(from, to, &taken));
     }
-    free(from);
-    NDP_TRY(st);
     return ndp_durable_folder(folder);
 }
 
 /* Renames before removing, so that no crash leaves a half-removed checkpoint under a checkpoint's name. */
 ndp_status ndp_step_remove(const char *folder, const char *name) {
-    char *from = ndp_format("%s/%s", folder, name), *hidden = ndp_format("%s/.%s.tmp", folder, name);
-    ndp_status st = from && hidden ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to remove '%s'", name);
-    NDP_TRY_GOTO(st, release);
-    NDP_TRY_GOTO(ndp_durable_rename(from, hidden), release);
-    NDP_TRY_GOTO(ndp_durable_folder(folder), release);
-    NDP_TRY_GOTO(ndp_folder_remove(hidden), release);
-release:
-    free(from);
-    free(hidden);
-    return st;
+    char from[NDP_PATH], hidden[NDP_PATH], hidden_name[128];
+    snprintf(hidden_name, sizeof hidden_name, ".%s.tmp", name);
+    NDP_TRY(ndp_path_join(from, folder, name));
+    NDP_TRY(ndp_path_join(hidden, folder, hidden_name));
+    NDP_TRY(ndp_durable_rename(from, hidden));
+    NDP_TRY(ndp_durable_folder(folder));
+    return ndp_folder_remove(hidden);
 }
 
 /* Half-written or half-removed: ".NAME.tmp" of a step, or of one that was set aside. */
@@ -162,23 +150,19 @@ static bool is_leaving(const char *name) {
     size_t n = strlen(name);
     if (ndp_step_of_name(name, true) >= 0)
         return true;
-    if (name[0] != '.' || n < 5 || n >= sizeof inner || strcmp(name + n - 4, ".tmp") != 0)
+    if (name[0] != '.' || n < 5 || n >= sizeof inner || !ndp_ends_with(name, ".tmp"))
         return false;
     snprintf(inner, sizeof inner, "%.*s", (int)n - 5, name + 1);
     return ndp_step_is_aside(inner);
 }
 
-ndp_status ndp_checkpoint_clean(const char *folder) {
-    DIR *d;
-    ndp_status st = open_folder(folder, &d);
-    for (struct dirent *e; d && st == NDP_OK && (e = readdir(d));) {
-        if (!is_leaving(e->d_name))
-            continue;
-        char *path = ndp_format("%s/%s", folder, e->d_name);
-        st = path ? ndp_folder_remove(path) : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
-        free(path);
-    }
-    if (d)
-        closedir(d);
-    return st;
+static ndp_status remove_leaving(void *user, const char *folder, const char *name) {
+    char path[NDP_PATH];
+    (void)user;
+    if (!is_leaving(name))
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(path, folder, name));
+    return ndp_folder_remove(path);
 }
+
+ndp_status ndp_checkpoint_clean(const char *folder) { return ndp_folder_visit(folder, remove_leaving, NULL); }

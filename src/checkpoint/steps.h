@@ -2,10 +2,11 @@
 #ifndef NDP_CHECKPOINT_STEPS_H
 #define NDP_CHECKPOINT_STEPS_H
 
+#include "base/text.h"
 #include "checkpoint/manifest.h"
 
-/* FOLDER/step-00000100 or, while it is written, FOLDER/.step-00000100.tmp. Owned by the caller; NULL: no memory. */
-char *ndp_step_path(const char *folder, int64_t step, bool beside);
+/* FOLDER/step-00000100 or, while it is written, FOLDER/.step-00000100.tmp. */
+NDP_API ndp_status ndp_step_path(char out[NDP_PATH], const char *folder, int64_t step, bool beside);
 /* "step-00000100" into `out`; returns `out`. */
 char *ndp_step_name(int64_t step, char out[64]);
 /* The step of a name of either kind; -1: any other name. */

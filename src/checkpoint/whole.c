@@ -24,6 +24,7 @@ typedef struct chunk_check {
     const ndp_chunk **chunks;
     int *file_of; /* of each chunk */
     int64_t *wrong;
+    ndp_arena arena; /* of the lists */
 } chunk_check;
 
 /* ---- reading the chunks ---- */
@@ -31,29 +32,26 @@ typedef struct chunk_check {
 static ndp_status open_files(chunk_check *r) {
     const ndp_manifest *m = r->manifest;
     for (int i = 0; i < m->n_files; i++) {
-        char *path = ndp_format("%s/%s", r->path, m->files[i].name);
+        char path[NDP_PATH];
         struct stat info;
-        if (!path)
-            return NDP_FAIL(NDP_ENOMEM, "not enough memory to verify '%s'", r->path);
+        NDP_TRY(ndp_path_join(path, r->path, m->files[i].name));
         r->files[i] = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-        int cause = r->files[i] < 0 || fstat(r->files[i], &info) ? errno : 0;
-        free(path);
-        if (cause)
-            return NDP_FAIL(NDP_EIO, "cannot read '%s/%s': %s", r->path, m->files[i].name, strerror(cause));
+        if (r->files[i] < 0 || fstat(r->files[i], &info))
+            return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", path, strerror(errno));
         if (!S_ISREG(info.st_mode) || info.st_size != m->files[i].bytes)
-            return NDP_FAIL(NDP_EFORMAT, "'%s/%s' changed while it was being verified", r->path, m->files[i].name);
+            return NDP_FAIL(NDP_EFORMAT, "'%s' changed while it was being verified", path);
     }
     return NDP_OK;
 }
 
 static ndp_status open_reading(chunk_check *r) {
     const ndp_manifest *m = r->manifest;
-    r->files = malloc(((size_t)m->n_files + 1) * sizeof *r->files);
+    r->files = ndp_arena_alloc(&r->arena, ((size_t)m->n_files + 1) * sizeof *r->files);
     for (int i = 0; i < m->n_files; i++)
         r->n += m->files[i].n_chunks;
-    r->chunks = malloc(((size_t)r->n + 1) * sizeof *r->chunks);
-    r->file_of = malloc(((size_t)r->n + 1) * sizeof *r->file_of);
-    r->wrong = calloc((size_t)r->n + 1, sizeof *r->wrong);
+    r->chunks = ndp_arena_alloc(&r->arena, ((size_t)r->n + 1) * sizeof *r->chunks);
+    r->file_of = ndp_arena_alloc(&r->arena, ((size_t)r->n + 1) * sizeof *r->file_of);
+    r->wrong = ndp_arena_alloc(&r->arena, ((size_t)r->n + 1) * sizeof *r->wrong);
     for (int i = 0; r->files && i < m->n_files; i++)
         r->files[i] = -1;
     if (!r->files || !r->chunks || !r->file_of || !r->wrong)
@@ -71,10 +69,7 @@ static void close_reading(chunk_check *r) {
     for (int i = 0; r->files && i < r->manifest->n_files; i++)
         if (r->files[i] >= 0)
             close(r->files[i]);
-    free(r->files);
-    free(r->chunks);
-    free(r->file_of);
-    free(r->wrong);
+    ndp_arena_release(&r->arena);
 }
 
 static bool read_whole(int fd, char *to, int64_t bytes, int64_t offset) {
@@ -130,29 +125,24 @@ static void add_tensors(ndp_str *s, const ndp_safetensors *f, size_t begin, size
     }
 }
 
-static bool is_safetensors(const char *name) {
-    size_t n = strlen(name);
-    return n > 12 && strcmp(name + n - 12, ".safetensors") == 0;
-}
-
 /* "model.safetensors: tensor NAME: bytes [a, b) are not those that were saved" */
 static void add_chunk(ndp_str *s, const chunk_check *r, int64_t i) {
     const ndp_manifest_file *file = &r->manifest->files[r->file_of[i]];
     const ndp_chunk *c = r->chunks[i];
-    bool weights = is_safetensors(file->name);
+    bool weights = ndp_ends_with(file->name, ".safetensors");
     ndp_safetensors *f = NULL;
-    char *path = ndp_format("%s/%s", r->path, file->name);
+    char path[NDP_PATH];
+    bool opens = ndp_path_join(path, r->path, file->name) == NDP_OK;
     ndp_str_addf(s, "%s%s: ", s->length ? "; " : "", file->name);
     if (weights && c->offset == 0)
         ndp_str_add(s, "header");
-    else if (weights && path && !r->wrong[i - (c - file->chunks)] && ndp_safetensors_open(path, &f) == NDP_OK)
+    else if (weights && opens && !r->wrong[i - (c - file->chunks)] && ndp_safetensors_open(path, &f) == NDP_OK)
         add_tensors(s, f, (size_t)c->offset, (size_t)(c->offset + c->bytes));
     else
         ndp_str_add(s, weights ? "a tensor that its damaged header would name" : "index");
     ndp_str_addf(s, ": bytes [%lld, %lld) %s", (long long)c->offset, (long long)(c->offset + c->bytes),
                  r->wrong[i] == UNREADABLE ? "cannot be read from the disk" : "are not those that were saved");
     ndp_safetensors_close(f);
-    free(path);
 }
 
 /* Describes the first few damaged chunks; "" if there are none. */
@@ -171,29 +161,16 @@ static void describe(const chunk_check *r, char *words, size_t size) {
 
 /* ---- putting it together ---- */
 
-/* Collective: rank 0's words, for all ranks. */
-static ndp_status share_words(ndp_comm *world, ndp_examined *out) {
-    ndp_work w;
-    if (!world)
-        return NDP_OK;
-    NDP_TRY(ndp_broadcast_begin(world, out->words, sizeof out->words, 0, &w));
-    return ndp_wait(&w);
-}
-
 /* Collective: combines the ranks' results; the words are rank 0's. */
 static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examined *out) {
-    ndp_work w;
-    if (world) {
-        NDP_TRY(ndp_all_reduce_begin(world, r->wrong, r->n, NDP_I64, NDP_MAX, &w));
-        NDP_TRY(ndp_wait(&w));
-    }
+    NDP_TRY(ndp_reduce_now(world, r->wrong, r->n, NDP_I64, NDP_MAX));
     for (int64_t i = 0; i < r->n; i++)
         if (r->wrong[i] == NO_MEMORY)
             return NDP_FAIL(NDP_ENOMEM, "not enough memory to verify '%s' in chunks of %lld bytes", r->path,
                             (long long)r->chunks[i]->bytes);
     if (ndp_is_first(world))
         describe(r, out->words, sizeof out->words);
-    NDP_TRY(share_words(world, out));
+    NDP_TRY(ndp_share_now(world, out->words, sizeof out->words, 0));
     out->state = out->words[0] ? NDP_CHECKPOINT_DAMAGED : NDP_CHECKPOINT_VERIFIED;
     return NDP_OK;
 }
@@ -201,11 +178,7 @@ static ndp_status share_wrong(ndp_comm *world, const chunk_check *r, ndp_examine
 /* Collective: checks that every rank has read the manifest that rank 0 has. */
 static ndp_status compare_manifests(ndp_comm *world, const ndp_manifest *m, const char *path) {
     ndp_hash128 first = m->hash;
-    if (!world)
-        return NDP_OK;
-    ndp_work w;
-    NDP_TRY(ndp_broadcast_begin(world, &first, sizeof first, 0, &w));
-    NDP_TRY(ndp_wait(&w));
+    NDP_TRY(ndp_share_now(world, &first, sizeof first, 0));
     return ndp_agree(world,
                      ndp_hash128_equal(first, m->hash)
                          ? NDP_OK
@@ -240,17 +213,15 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
                                   ndp_examined *out) {
     ndp_manifest m = {0};
     ndp_examined e = {0};
-    char *path = ndp_step_path(folder, step, false);
-    ndp_status st = ndp_agree(world, path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to examine '%s'", folder));
-    if (st == NDP_OK)
-        st = examine(world, folder, step, path, &m, data, threads, &e);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_step_path(path, folder, step, false));
+    ndp_status st = examine(world, folder, step, path, &m, data, threads, &e);
     if (st == NDP_EFORMAT) { /* damage is a result, not a failure */
         e.state = NDP_CHECKPOINT_DAMAGED;
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
-        st = share_words(world, &e);
+        st = ndp_share_now(world, e.words, sizeof e.words, 0);
     }
     ndp_manifest_release(&m);
-    free(path);
     NDP_TRY(st);
     *out = e;
     return NDP_OK;

@@ -29,24 +29,77 @@ int cli_fail_of(const char *who, ndp_status st, bool debug);
 
 /* ---- arguments ---- */
 
-/* Parses the value of an option; a usage error names the option. */
+/* Parses a whole number; a usage error names the option. */
 long long cli_integer(struct argp_state *state, const char *option, const char *arg, long long low, long long high);
-double cli_number(struct argp_state *state, const char *option, const char *arg, double low, double high);
 
-/* The argument JOB.YAML and the options --set, --ranks, --transport, --force-memory and --debug: a child parser for the
- * argp of a command, with a cli_job as its input. */
+/* Texts from the command line, in the order given. */
+typedef struct cli_list {
+    const char **items; /* the list is owned, the texts are borrowed from argv */
+    int n;
+} cli_list;
+
+/* What an option does with the struct of its command's arguments. */
+typedef enum cli_option_kind {
+    CLI_IS_FLAG,   /* sets a bool */
+    CLI_IS_TEXT,   /* sets a const char *, borrowed from argv */
+    CLI_IS_INT,    /* sets an int from low .. high */
+    CLI_IS_INT64,  /* the same, int64_t */
+    CLI_IS_NUMBER, /* the same, double */
+    CLI_IS_LIST,   /* appends to a cli_list */
+    CLI_IS_CALL    /* calls a function */
+} cli_option_kind;
+
+typedef struct cli_option {
+    const char *name;
+    int key;           /* its short name; 0: none */
+    const char *value; /* the name of its value in the help; NULL: it takes none */
+    const char *help;  /* NULL: not listed */
+    cli_option_kind kind;
+    size_t at; /* offset in the arguments */
+    long long low, high;
+    void (*call)(void *arguments, struct argp_state *state, const char *value);
+    const char *(*choices)(void); /* lists the values, after the help; NULL: nothing */
+    int group;                    /* in the help; groups are in ascending order */
+} cli_option;
+
+#define CLI_FLAG(arguments, member) .kind = CLI_IS_FLAG, .at = offsetof(arguments, member)
+#define CLI_TEXT(arguments, member) .kind = CLI_IS_TEXT, .at = offsetof(arguments, member)
+#define CLI_LIST(arguments, member) .kind = CLI_IS_LIST, .at = offsetof(arguments, member)
+#define CLI_INT(arguments, member, least, most)                                                                        \
+    .kind = CLI_IS_INT, .at = offsetof(arguments, member), .low = (least), .high = (most)
+#define CLI_INT64(arguments, member, least, most)                                                                      \
+    .kind = CLI_IS_INT64, .at = offsetof(arguments, member), .low = (least), .high = (most)
+#define CLI_NUMBER(arguments, member, least, most)                                                                     \
+    .kind = CLI_IS_NUMBER, .at = offsetof(arguments, member), .low = (least), .high = (most)
+#define CLI_DEVICE_HELP "Device to compute on (ref: plain loops, for comparison)"
+#define CLI_CALL(function) .kind = CLI_IS_CALL, .call = (function)
+
+/* A command's options and arguments. */
+typedef struct cli_command {
+    const char *usage, *help;  /* of the arguments; of the command, in two parts around \v */
+    const cli_option *options; /* ending with {0} */
+    bool takes_job;            /* its arguments begin with a cli_job, which has options of its own */
+    unsigned flags;            /* of argp_parse */
+    void (*argument)(void *arguments, struct argp_state *state, char *word); /* NULL: it takes none but a job file */
+    void (*check)(void *arguments, struct argp_state *state);                /* after all of them; may be NULL */
+} cli_command;
+
+/* Fills `arguments`; after a usage error, --help or --version it ends the process. */
+void cli_parse(const cli_command *c, int argc, char **argv, void *arguments);
+
+/* The argument JOB.YAML and the options --set, --ranks, --transport, --force-memory and --debug. */
 typedef struct cli_job {
     const char *file;
     char **assignments; /* in the order given; owned */
     int n;
     bool debug, force_memory, optional; /* optional: the file may be left out */
+    ndp_config *config;                 /* after cli_job_load */
 } cli_job;
-extern const struct argp cli_job_argp;
-/* Appends the assignment `key` + `value`. */
-void cli_job_assign(cli_job *j, struct argp_state *state, const char *key, const char *value);
+/* Appends an assignment, formatted as by printf. */
+__attribute__((format(printf, 3, 4))) void cli_job_assign(cli_job *j, struct argp_state *state, const char *fmt, ...);
+/* Reads the file into j->config, then makes the assignments. */
+NDP_API ndp_status cli_job_load(cli_job *j);
 void cli_job_release(cli_job *j);
-/* Reads the file, then makes the assignments. */
-NDP_API ndp_status cli_job_load(const cli_job *j, ndp_config **out);
 
 /* ---- ranks ---- */
 

@@ -8,13 +8,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { OPTION_FORCE = 1 };
-
-static const struct argp_option options[] = {
-    {"force", OPTION_FORCE, NULL, 0, "With rm: remove even the last checkpoint that verifies", 0},
-    {0},
-};
-
 typedef enum checkpoint_action { ACTION_NONE, ACTION_LIST, ACTION_VERIFY, ACTION_RM } checkpoint_action;
 
 typedef struct checkpoint_arguments {
@@ -25,6 +18,11 @@ typedef struct checkpoint_arguments {
     bool force;
 } checkpoint_arguments;
 
+static const cli_option options[] = {
+    {"force", 0, NULL, "With rm: remove even the last checkpoint that verifies", CLI_FLAG(checkpoint_arguments, force)},
+    {0},
+};
+
 static checkpoint_action find_action(struct argp_state *state, const char *word) {
     static const char *const words[] = {"list", "verify", "rm"};
     for (int i = 0; i < 3; i++)
@@ -34,7 +32,8 @@ static checkpoint_action find_action(struct argp_state *state, const char *word)
     return ACTION_NONE;
 }
 
-static void check_arguments(const checkpoint_arguments *a, struct argp_state *state) {
+static void check_arguments(void *arguments, struct argp_state *state) {
+    const checkpoint_arguments *a = arguments;
     if (a->action == ACTION_NONE)
         argp_error(state, "no action; give list, verify or rm");
     else if (!a->run)
@@ -49,26 +48,14 @@ static void check_arguments(const checkpoint_arguments *a, struct argp_state *st
         cli_integer(state, "step", a->steps[i], 0, LLONG_MAX);
 }
 
-static error_t parse_checkpoint(int key, char *arg, struct argp_state *state) {
-    checkpoint_arguments *a = state->input;
-    switch (key) {
-    case OPTION_FORCE:
-        a->force = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (state->arg_num == 0)
-            a->action = find_action(state, arg);
-        else if (state->arg_num == 1)
-            a->run = arg;
-        else
-            a->steps[a->n++] = arg;
-        return 0;
-    case ARGP_KEY_END:
-        check_arguments(a, state);
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+static void take_word(void *arguments, struct argp_state *state, char *word) {
+    checkpoint_arguments *a = arguments;
+    if (state->arg_num == 0)
+        a->action = find_action(state, word);
+    else if (state->arg_num == 1)
+        a->run = word;
+    else
+        a->steps[a->n++] = word;
 }
 
 /* ---- list and verify ---- */
@@ -136,21 +123,19 @@ static int remove_checkpoints(const checkpoint_arguments *a) {
 }
 
 int cmd_checkpoint(int argc, char **argv) {
-    static const struct argp argp = {options,
-                                     parse_checkpoint,
-                                     "list RUN\nverify RUN [STEP...]\nrm RUN STEP...",
-                                     "List the checkpoints in RUN/checkpoints, verify every byte of them against the "
-                                     "hashes in their manifests, or remove some. RUN is a job's train.output_dir.\v"
-                                     "list checks only manifests and file sizes. verify reads all data; its exit code "
-                                     "is 1 unless everything verifies. rm takes steps, or folder names as shown by "
-                                     "list.",
-                                     NULL,
-                                     NULL,
-                                     NULL};
+    static const cli_command command = {
+        .usage = "list RUN\nverify RUN [STEP...]\nrm RUN STEP...",
+        .help = "List the checkpoints in RUN/checkpoints, verify every byte of them against the hashes in their "
+                "manifests, or remove some. RUN is a job's train.output_dir.\v"
+                "list checks only manifests and file sizes. verify reads all data; its exit code is 1 unless "
+                "everything verifies. rm takes steps, or folder names as shown by list.",
+        .options = options,
+        .argument = take_word,
+        .check = check_arguments};
     checkpoint_arguments a = {.steps = calloc((size_t)argc, sizeof *a.steps)};
     if (!a.steps)
         return no_memory();
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    cli_parse(&command, argc, argv, &a);
     int code = a.action == ACTION_RM ? remove_checkpoints(&a) : examine_run(&a);
     free(a.steps);
     return code;

@@ -8,19 +8,14 @@
 
 /* ---- config ---- */
 
-static const struct argp_option options[] = {
-    {"defaults", 'd', NULL, 0, "Print the defaults as a job file", 0},
+static const cli_option options[] = {
+    {"defaults", 'd', NULL, "Print the defaults as a job file", .kind = CLI_IS_FLAG},
     {0},
 };
 
-static error_t parse_config(int key, char *arg, struct argp_state *state) {
-    bool *defaults = state->input;
-    if (key == ARGP_KEY_ARG)
-        argp_error(state, "unknown argument '%s'; did you mean import FILE?", arg);
-    if (key != 'd')
-        return ARGP_ERR_UNKNOWN;
-    *defaults = true;
-    return 0;
+static void refuse_word(void *arguments, struct argp_state *state, char *word) {
+    (void)arguments;
+    argp_error(state, "unknown argument '%s'; did you mean import FILE?", word);
 }
 
 static ndp_status defaults_text(char **text) {
@@ -35,58 +30,33 @@ static ndp_status defaults_text(char **text) {
 
 /* ---- config import ---- */
 
-enum { OPTION_RANKS = 1, OPTION_FORCE };
-
-static const struct argp_option import_options[] = {
-    {"output", 'o', "FILE", 0, "Write the job file to FILE; default: stdout", 0},
-    {"set", 's', "KEY=VALUE", 0, "Set a key of the job file, overriding the import. May be repeated", 0},
-    {"ranks", OPTION_RANKS, "N", 0, "Number of ranks, if the file does not give it", 0},
-    {"force", OPTION_FORCE, NULL, 0,
-     "Drop unknown keys, and unsupported keys that change the result, instead of failing", 0},
-    {0},
-};
-
 typedef struct import_arguments {
     ndp_import_opts opts;
-    char **assignments; /* borrows from argv */
+    cli_list assignments;
     const char *file, *output;
 } import_arguments;
 
-static void keep(import_arguments *a, struct argp_state *state, char *assignment) {
-    char **grown = realloc(a->assignments, sizeof *grown * (size_t)(a->opts.assignment_count + 1));
-    if (!grown)
-        argp_failure(state, 1, ENOMEM, "%s", assignment);
-    a->assignments = grown;
-    a->assignments[a->opts.assignment_count++] = assignment;
+static const cli_option import_options[] = {
+    {"output", 'o', "FILE", "Write the job file to FILE; default: stdout", CLI_TEXT(import_arguments, output)},
+    {"set", 's', "KEY=VALUE", "Set a key of the job file, overriding the import. May be repeated",
+     CLI_LIST(import_arguments, assignments)},
+    {"ranks", 0, "N", "Number of ranks, if the file does not give it",
+     CLI_INT(import_arguments, opts.ranks, 1, 1 << 20)},
+    {"force", 0, NULL, "Drop unknown keys, and unsupported keys that change the result, instead of failing",
+     CLI_FLAG(import_arguments, opts.force)},
+    {0},
+};
+
+static void take_file(void *arguments, struct argp_state *state, char *word) {
+    import_arguments *a = arguments;
+    if (a->file)
+        argp_error(state, "two files: '%s' and '%s'", a->file, word);
+    a->file = word;
 }
 
-static error_t parse_import(int key, char *arg, struct argp_state *state) {
-    import_arguments *a = state->input;
-    switch (key) {
-    case 'o':
-        a->output = arg;
-        return 0;
-    case 's':
-        keep(a, state, arg);
-        return 0;
-    case OPTION_RANKS:
-        a->opts.ranks = (int)cli_integer(state, "--ranks", arg, 1, 1 << 20);
-        return 0;
-    case OPTION_FORCE:
-        a->opts.force = true;
-        return 0;
-    case ARGP_KEY_ARG:
-        if (a->file)
-            argp_error(state, "two files: '%s' and '%s'", a->file, arg);
-        a->file = arg;
-        return 0;
-    case ARGP_KEY_END:
-        if (!a->file)
-            argp_error(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+static void check_import(void *arguments, struct argp_state *state) {
+    if (!((const import_arguments *)arguments)->file)
+        argp_error(state, "no file; give one, such as axolotl.yaml or default_config.yaml");
 }
 
 /* Writes the job, then the notes as comments. */
@@ -119,18 +89,17 @@ static int write_imported(const import_arguments *a, const char *job, const char
 }
 
 static int import_file(int argc, char **argv) {
-    static const struct argp argp = {import_options,
-                                     parse_import,
-                                     "FILE",
-                                     "Convert an Axolotl file, a file written by `accelerate config` (YAML or JSON), "
-                                     "or a ParallelismConfig into a job "
-                                     "file, and list every key that was not carried over, with the reason.",
-                                     NULL,
-                                     NULL,
-                                     NULL};
+    static const cli_command command = {
+        .usage = "FILE",
+        .help = "Convert an Axolotl file, a file written by `accelerate config` (YAML or JSON), or a "
+                "ParallelismConfig into a job file, and list every key that was not carried over, with the reason.",
+        .options = import_options,
+        .argument = take_file,
+        .check = check_import};
     import_arguments a = {.opts = NDP_IMPORT_OPTS_INIT};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    a.opts.assignments = a.assignments;
+    cli_parse(&command, argc, argv, &a);
+    a.opts.assignments = a.assignments.items;
+    a.opts.assignment_count = a.assignments.n;
     ndp_config *c = NULL;
     char *notes = NULL, *job = NULL;
     ndp_status st = ndp_config_create(&c);
@@ -139,28 +108,26 @@ static int import_file(int argc, char **argv) {
     int code = st == NDP_OK ? write_imported(&a, job, notes) : cli_fail(st, false);
     free(job);
     free(notes);
-    free(a.assignments);
+    free(a.assignments.items);
     ndp_config_destroy(c);
     return code;
 }
 
 int cmd_config(int argc, char **argv) {
-    static const struct argp argp = {options,
-                                     parse_config,
-                                     "\nimport FILE [OPTION...]",
-                                     "List the keys of a job file: their meaning, values and defaults.\v"
-                                     "`ndparallel config import FILE` converts the job file of another program; see "
-                                     "`ndparallel config import --help`.",
-                                     NULL,
-                                     NULL,
-                                     NULL};
+    static const cli_command command = {
+        .usage = "\nimport FILE [OPTION...]",
+        .help = "List the keys of a job file: their meaning, values and defaults.\v"
+                "`ndparallel config import FILE` converts the job file of another program; see "
+                "`ndparallel config import --help`.",
+        .options = options,
+        .argument = refuse_word};
     if (argc > 1 && strcmp(argv[1], "import") == 0) {
         char name[] = "ndparallel config import";
         argv[1] = name;
         return import_file(argc - 1, argv + 1);
     }
     bool defaults = false;
-    argp_parse(&argp, argc, argv, 0, NULL, &defaults);
+    cli_parse(&command, argc, argv, &defaults);
     char *text = NULL;
     ndp_status st = defaults ? defaults_text(&text) : ndp_config_keys(&text);
     return cli_print(st, text, false);

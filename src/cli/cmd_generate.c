@@ -5,81 +5,35 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum {
-    OPTION_DEVICE = 1,
-    OPTION_IDS,
-    OPTION_SEED,
-    OPTION_TEMPERATURE,
-    OPTION_TOP_P,
-    OPTION_FORCE_MEMORY,
-    OPTION_DEBUG
-};
-
-static const struct argp_option options[] = {
-    {"model", 'm', "DIR", 0, "Hugging Face folder; required", 0},
-    {"prompt", 'p', "TEXT", 0, "Text to continue; default: empty, starting from the begin token", 0},
-    {"max-tokens", 'n', "N", 0, "Generate at most N tokens; default: 256", 0},
-    {"temperature", OPTION_TEMPERATURE, "X", 0,
-     "Sampling temperature; 0, the default, always takes the most likely token", 0},
-    {"top-p", OPTION_TOP_P, "P", 0,
-     "Sample only from the most likely tokens whose probabilities add up to P; default: 1, all", 0},
-    {"seed", OPTION_SEED, "N", 0, "Seed for sampling; default: 42", 0},
-    {"threads", 't', "N", 0, "Threads; default: all cores", 0},
-    {"device", OPTION_DEVICE, "NAME", 0, "cpu, or ref (plain loops, for comparison)", 0},
-    {"ids", OPTION_IDS, NULL, 0, "Print token ids instead of text", 0},
-    {"force-memory", OPTION_FORCE_MEMORY, NULL, 0, "Start even if more memory is needed than is available", 0},
-    {"debug", OPTION_DEBUG, NULL, 0, "Show where in the source an error occurred", 1},
-    {0},
-};
-
 typedef struct generate_arguments {
     ndp_generate_opts generate;
     bool ids, debug, terminal;
 } generate_arguments;
 
-static error_t parse_generate(int key, char *arg, struct argp_state *state) {
-    generate_arguments *a = state->input;
-    switch (key) {
-    case 'm':
-        a->generate.model = arg;
-        return 0;
-    case 'p':
-        a->generate.prompt = arg;
-        return 0;
-    case 'n':
-        a->generate.max_tokens = (int)cli_integer(state, "--max-tokens", arg, 1, INT_MAX);
-        return 0;
-    case OPTION_TEMPERATURE:
-        a->generate.temperature = cli_number(state, "--temperature", arg, 0, 1e6);
-        return 0;
-    case OPTION_TOP_P:
-        a->generate.top_p = cli_number(state, "--top-p", arg, 0, 1);
-        return 0;
-    case OPTION_SEED:
-        a->generate.seed = cli_integer(state, "--seed", arg, 0, LLONG_MAX);
-        return 0;
-    case 't':
-        a->generate.threads = (int)cli_integer(state, "--threads", arg, 1, 4096);
-        return 0;
-    case OPTION_DEVICE:
-        a->generate.device = arg;
-        return 0;
-    case OPTION_IDS:
-        a->ids = true;
-        return 0;
-    case OPTION_FORCE_MEMORY:
-        a->generate.force_memory = true;
-        return 0;
-    case OPTION_DEBUG:
-        a->debug = true;
-        return 0;
-    case ARGP_KEY_END:
-        if (!a->generate.model)
-            argp_error(state, "--model DIR is missing");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+static const cli_option options[] = {
+    {"model", 'm', "DIR", "Hugging Face folder; required", CLI_TEXT(generate_arguments, generate.model)},
+    {"prompt", 'p', "TEXT", "Text to continue; default: empty, starting from the begin token",
+     CLI_TEXT(generate_arguments, generate.prompt)},
+    {"max-tokens", 'n', "N", "Generate at most N tokens; default: 256",
+     CLI_INT(generate_arguments, generate.max_tokens, 1, INT_MAX)},
+    {"temperature", 0, "X", "Sampling temperature; 0, the default, always takes the most likely token",
+     CLI_NUMBER(generate_arguments, generate.temperature, 0, 1000000)},
+    {"top-p", 0, "P", "Sample only from the most likely tokens whose probabilities add up to P; default: 1, all",
+     CLI_NUMBER(generate_arguments, generate.top_p, 0, 1)},
+    {"seed", 0, "N", "Seed for sampling; default: 42", CLI_INT64(generate_arguments, generate.seed, 0, LLONG_MAX)},
+    {"threads", 't', "N", "Threads; default: all cores", CLI_INT(generate_arguments, generate.threads, 1, 4096)},
+    {"device", 0, "NAME", CLI_DEVICE_HELP, CLI_TEXT(generate_arguments, generate.device),
+     .choices = ndp_device_choices},
+    {"ids", 0, NULL, "Print token ids instead of text", CLI_FLAG(generate_arguments, ids)},
+    {"force-memory", 0, NULL, "Start even if more memory is needed than is available",
+     CLI_FLAG(generate_arguments, generate.force_memory)},
+    {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(generate_arguments, debug), .group = 1},
+    {0},
+};
+
+static void check_arguments(void *arguments, struct argp_state *state) {
+    if (!((const generate_arguments *)arguments)->generate.model)
+        argp_error(state, "--model DIR is missing");
 }
 
 /* The output of a byte-level model may contain control characters, which a terminal would execute. */
@@ -100,11 +54,11 @@ static bool print_token(void *user, int32_t id, const char *text) {
 }
 
 int cmd_generate(int argc, char **argv) {
-    static const struct argp argp = {
-        options, parse_generate, NULL, "Continue a prompt, printing the new text as it is generated.",
-        NULL,    NULL,           NULL};
+    static const cli_command command = {.help = "Continue a prompt, printing the new text as it is generated.",
+                                        .options = options,
+                                        .check = check_arguments};
     generate_arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
+    cli_parse(&command, argc, argv, &a);
     ndp_status st = ndp_generate(&a.generate, print_token, &a);
     if (st != NDP_OK)
         return cli_fail(st, a.debug);

@@ -1,7 +1,6 @@
 /* ndparallel verify: compares layouts with one rank, and prints a table or JSON. */
 #include "cli/cli.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -9,57 +8,27 @@
 
 /* ---- arguments ---- */
 
-enum { OPTION_STEPS = 1, OPTION_JSON };
-
-static const struct argp_option options[] = {
-    {"layout", 'l', "AXIS=SIZE,...", 0,
-     "A layout to compare with one rank, such as dp_shard=4,tp=2: sizes of `parallelism` without '_size'; may be "
-     "repeated",
-     0},
-    {"steps", OPTION_STEPS, "N", 0, "Training steps per run, 1 to 20; default: 20", 0},
-    {"json", OPTION_JSON, NULL, 0, "Print the result as one line of JSON", 0},
-    {0},
-};
-
 typedef struct verify_arguments {
     cli_job job;
-    const char **layouts;
-    int n, steps;
+    cli_list layouts;
+    int steps;
     bool json;
 } verify_arguments;
 
-static void add_layout(verify_arguments *a, struct argp_state *state, const char *layout) {
-    const char **grown = realloc(a->layouts, sizeof *grown * (size_t)(a->n + 1));
-    if (!grown) {
-        argp_failure(state, 1, ENOMEM, "--layout");
-        return;
-    }
-    a->layouts = grown;
-    a->layouts[a->n++] = layout;
-}
+static const cli_option options[] = {
+    {"layout", 'l', "AXIS=SIZE,...",
+     "A layout to compare with one rank, such as dp_shard=4,tp=2: sizes of `parallelism` without '_size'; may be "
+     "repeated",
+     CLI_LIST(verify_arguments, layouts)},
+    {"steps", 0, "N", "Training steps per run, 1 to 20; default: 20",
+     CLI_INT(verify_arguments, steps, 1, NDP_VERIFY_STEPS)},
+    {"json", 0, NULL, "Print the result as one line of JSON", CLI_FLAG(verify_arguments, json)},
+    {0},
+};
 
-static error_t parse_verify(int key, char *arg, struct argp_state *state) {
-    verify_arguments *a = state->input;
-    switch (key) {
-    case ARGP_KEY_INIT:
-        state->child_inputs[0] = &a->job;
-        return 0;
-    case 'l':
-        add_layout(a, state, arg);
-        return 0;
-    case OPTION_STEPS:
-        a->steps = (int)cli_integer(state, "--steps", arg, 1, NDP_VERIFY_STEPS);
-        return 0;
-    case OPTION_JSON:
-        a->json = true;
-        return 0;
-    case ARGP_KEY_END:
-        if (a->n == 0)
-            argp_error(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2");
-        return 0;
-    default:
-        return ARGP_ERR_UNKNOWN;
-    }
+static void check_arguments(void *arguments, struct argp_state *state) {
+    if (((const verify_arguments *)arguments)->layouts.n == 0)
+        argp_error(state, "no layout; give at least one, such as --layout dp_shard=4,tp=2");
 }
 
 /* On stderr, since stdout contains only the result. */
@@ -87,8 +56,8 @@ static void share_text(double share, char out[16]) {
 
 static int longest(const verify_arguments *a, const ndp_verdict *v, bool tensors) {
     size_t most = tensors ? strlen("of tensor") : strlen("layout");
-    for (int i = 0; i < a->n; i++) {
-        size_t n = strlen(tensors ? v[i].of[NDP_MEASURE_FIRST_GRADIENT].worst.where : a->layouts[i]);
+    for (int i = 0; i < a->layouts.n; i++) {
+        size_t n = strlen(tensors ? v[i].of[NDP_MEASURE_FIRST_GRADIENT].worst.where : a->layouts.items[i]);
         most = n > most ? n : most;
     }
     return (int)most;
@@ -101,8 +70,8 @@ static void print_table(const verify_arguments *a, const ndp_verdict *v) {
     snprintf(last, sizeof last, "gradient, step %d", a->steps);
     printf("%-*s  %-16s  %-*s  %-17s  %-14s  %-14s  verdict\n", layouts, "layout", "gradient, step 1", tensors,
            "of tensor", last, "grad_norm", "loss");
-    for (int i = 0; i < a->n; i++) {
-        printf("%-*s", layouts, a->layouts[i]);
+    for (int i = 0; i < a->layouts.n; i++) {
+        printf("%-*s", layouts, a->layouts.items[i]);
         for (int m = 0; m < SHOWN; m++) {
             const ndp_deviation *d = &v[i].of[shown[m]];
             share_text(share_of(d), share);
@@ -120,7 +89,7 @@ static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
     double most = -1;
     int layout = 0;
     ndp_measure measure = shown[0];
-    for (int i = 0; i < a->n; i++)
+    for (int i = 0; i < a->layouts.n; i++)
         for (int m = 0; m < SHOWN; m++) {
             double share = share_of(&v[i].of[shown[m]]);
             if (share > most) {
@@ -131,15 +100,15 @@ static void print_agreement(const verify_arguments *a, const ndp_verdict *v) {
         }
     share_text(most, text);
     printf("\n%s with one rank; the closest to its bound, at %s, is the %s of %s\n",
-           a->n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts[layout]);
+           a->layouts.n > 1 ? "All agree" : "It agrees", text, ndp_measure_name(measure), a->layouts.items[layout]);
 }
 
 static void print_words(const verify_arguments *a, const ndp_verdict *v) {
     bool agree = true;
     print_table(a, v);
-    for (int i = 0; i < a->n; i++) {
+    for (int i = 0; i < a->layouts.n; i++) {
         if (!v[i].agrees)
-            printf("\n%s disagrees: %s\n", a->layouts[i], v[i].words);
+            printf("\n%s disagrees: %s\n", a->layouts.items[i], v[i].words);
         agree &= v[i].agrees;
     }
     if (agree)
@@ -172,8 +141,8 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
         [NDP_MEASURE_GRAD_NORM] = "grad_norm", [NDP_MEASURE_LAST_GRADIENT] = "last_gradient",
         [NDP_MEASURE_LOSS] = "loss",           [NDP_MEASURE_WEIGHTS] = "weights"};
     printf("{\"steps\": %d, \"layouts\": [", a->steps);
-    for (int i = 0; i < a->n; i++) {
-        printf("%s{\"layout\": \"%s\", \"ranks\": %d, \"agrees\": %s, ", i ? ", " : "", a->layouts[i], v[i].ranks,
+    for (int i = 0; i < a->layouts.n; i++) {
+        printf("%s{\"layout\": \"%s\", \"ranks\": %d, \"agrees\": %s, ", i ? ", " : "", a->layouts.items[i], v[i].ranks,
                v[i].agrees ? "true" : "false");
         put_number("seconds", v[i].seconds);
         for (int m = 0; m < NDP_MEASURES; m++)
@@ -185,22 +154,22 @@ static void print_json(const verify_arguments *a, const ndp_verdict *v) {
 
 /* ---- the command ---- */
 
-static int verify(const verify_arguments *a, const ndp_config *c) {
-    ndp_verdict *verdicts = calloc((size_t)a->n, sizeof *verdicts);
+static int verify(const verify_arguments *a) {
+    ndp_verdict *verdicts = calloc((size_t)a->layouts.n, sizeof *verdicts);
     if (!verdicts) {
-        fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->n);
+        fprintf(stderr, "ndparallel: not enough memory for %d layouts\n", a->layouts.n);
         return 1;
     }
     ndp_verify_opts o = NDP_VERIFY_OPTS_INIT;
-    o.layouts = a->layouts;
-    o.n = a->n;
+    o.layouts = a->layouts.items;
+    o.n = a->layouts.n;
     o.steps = a->steps;
     o.say = say;
-    ndp_status st = ndp_verify(c, &o, verdicts);
+    ndp_status st = ndp_verify(a->job.config, &o, verdicts);
     bool agree = true;
     if (st == NDP_OK) {
         (a->json ? print_json : print_words)(a, verdicts);
-        for (int i = 0; i < a->n; i++)
+        for (int i = 0; i < a->layouts.n; i++)
             agree &= verdicts[i].agrees;
     }
     free(verdicts);
@@ -208,24 +177,19 @@ static int verify(const verify_arguments *a, const ndp_config *c) {
 }
 
 int cmd_verify(int argc, char **argv) {
-    static const struct argp_child children[] = {{&cli_job_argp, 0, NULL, 0}, {0}};
-    static const struct argp argp = {options,
-                                     parse_verify,
-                                     "JOB.YAML",
-                                     "Check layouts: train a job for a few steps on one rank and on every --layout, "
-                                     "and compare all gradients, gradient "
-                                     "norms and losses. Ranks are threads of this process. Exit code 0: all layouts "
-                                     "agree; 1: at least one does not.",
-                                     children,
-                                     NULL,
-                                     NULL};
+    static const cli_command command = {
+        .usage = "JOB.YAML",
+        .help = "Check layouts: train a job for a few steps on one rank and on every --layout, and compare all "
+                "gradients, gradient norms and losses. Ranks are threads of this process. Exit code 0: all layouts "
+                "agree; 1: at least one does not.",
+        .options = options,
+        .takes_job = true,
+        .check = check_arguments};
     verify_arguments a = {.steps = NDP_VERIFY_STEPS};
-    argp_parse(&argp, argc, argv, 0, NULL, &a);
-    ndp_config *c = NULL;
-    ndp_status st = cli_job_load(&a.job, &c);
-    int code = st == NDP_OK ? verify(&a, c) : cli_fail(st, a.job.debug);
-    ndp_config_destroy(c);
+    cli_parse(&command, argc, argv, &a);
+    ndp_status st = cli_job_load(&a.job);
+    int code = st == NDP_OK ? verify(&a) : cli_fail(st, a.job.debug);
     cli_job_release(&a.job);
-    free(a.layouts);
+    free(a.layouts.items);
     return code;
 }

@@ -76,13 +76,17 @@ typedef struct ndp_device {
  * places (ops/op.h). */
 typedef enum ndp_sums { NDP_SUMS_FAST, NDP_SUMS_SPLIT } ndp_sums;
 
-/* How ops are executed. Everything that lowers or runs a program holds a pointer to the engine's. */
+/* How ops are executed. Everything that lowers or runs a program holds a pointer to one. */
 typedef struct ndp_exec {
     const ndp_device *device;
     int threads;
     ndp_sums sums;
     int split_place; /* NDP_SUMS_SPLIT: 1 .. NDP_SPLITS */
 } ndp_exec;
+/* Sums are split at `split_place`; 0: fast ones. */
+static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int split_place) {
+    return (ndp_exec){device, threads, split_place ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, split_place};
+}
 
 /* Initialisers: the functions of devices on host memory, for `cpu`, `ref` and `null`. */
 #define NDP_HOST_DEVICE                                                                                                \

@@ -1,6 +1,7 @@
 /* Starting a process: fork, exec, and the reason if the exec fails. */
 #include "host/child.h"
 
+#include "base/arena.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -19,14 +20,7 @@ void ndp_argv_add(ndp_argv *w, const char *fmt, ...) {
     va_start(args, fmt);
     int length = vasprintf(&text, fmt, args);
     va_end(args);
-    if (w->n + 2 > w->capacity) {
-        char **grown = realloc(w->items, sizeof *grown * (size_t)(w->capacity + 64));
-        if (grown) {
-            w->items = grown;
-            w->capacity += 64;
-        }
-    }
-    if (length < 0 || w->n + 2 > w->capacity) {
+    if (length < 0 || ndp_array_reserve(&w->items, &w->capacity, w->n + 2, sizeof *w->items) != NDP_OK) {
         w->failed = true;
         if (length >= 0)
             free(text);
@@ -42,7 +36,7 @@ void ndp_argv_add_all(ndp_argv *w, const char *const *texts) {
 }
 
 void ndp_argv_release(ndp_argv *w) {
-    for (int i = 0; i < w->n; i++)
+    for (int64_t i = 0; i < w->n; i++)
         free(w->items[i]);
     free(w->items);
     *w = (ndp_argv){0};

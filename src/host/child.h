@@ -8,7 +8,7 @@
 /* A NULL-terminated list of strings, as argv and envp. Owns the strings. */
 typedef struct ndp_argv {
     char **items;
-    int n, capacity;
+    int64_t n, capacity;
     bool failed; /* out of memory: the list is incomplete */
 } ndp_argv;
 

@@ -104,9 +104,6 @@ ndp_status ndp_env(char **text) {
     describe_machine(&out);
     describe_libraries(&out);
     describe_transports(&out);
-    char *whole = ndp_str_detach(&out);
-    if (!whole)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the report");
-    *text = whole;
-    return NDP_OK;
+    *text = ndp_str_detach(&out);
+    return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the report");
 }

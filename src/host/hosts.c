@@ -2,12 +2,12 @@
  */
 #include "base/clock.h"
 #include "base/text.h"
+#include "host/child.h"
 #include "host/host.h"
 
 #include <arpa/inet.h>
 #include <ctype.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <resolv.h>
@@ -191,22 +191,17 @@ static void find_agent(char agent[NAME]) {
     snprintf(agent, NAME, "%.*s", length, given);
 }
 
-/* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. -1: no process. */
-static pid_t start_probe(const char *agent, const char *host) {
+/* Starts AGENT HOST true, with options that keep ssh from prompting or waiting for minutes. False: no process. */
+static bool start_probe(const char *agent, const char *host, pid_t *out) {
     const char *slash = strrchr(agent, '/'), *program = slash ? slash + 1 : agent;
     bool ssh = strncmp(program, "ssh", 3) == 0 && (!program[3] || program[3] == ' ');
-    char *command = ndp_format("exec %s%s '%s' true", agent, ssh ? " -o BatchMode=yes -o ConnectTimeout=10" : "", host);
-    pid_t child = command ? fork() : -1;
-    if (child == 0) {
-        int null = open("/dev/null", O_RDWR);
-        for (int fd = 0; fd < 3 && null >= 0; fd++)
-            dup2(null, fd);
-        setpgid(0, 0);
-        execl("/bin/sh", "sh", "-c", command, (char *)NULL);
-        _exit(127);
-    }
+    char *command = ndp_format("exec %s%s '%s' true >/dev/null 2>&1", agent,
+                               ssh ? " -o BatchMode=yes -o ConnectTimeout=10" : "", host);
+    char *argv[] = {"/bin/sh", "-c", command, NULL};
+    const ndp_child child = {.argv = argv, .env = environ, .keep = -1, .own_group = true};
+    bool started = command && ndp_child_start(&child, out) == 0;
     free(command);
-    return child;
+    return started;
 }
 
 /* Waits until all probes have ended. One that takes too long is killed and counts as failed. */
@@ -268,8 +263,7 @@ ndp_status ndp_hosts_reach(const char *hostfile) {
                 continue;
             p->line = line;
             p->cut = cut_at_dot(p->host);
-            p->process = start_probe(agent, p->host);
-            n += p->process > 0;
+            n += start_probe(agent, p->host, &p->process);
         }
         wait_for_probes(probes, n);
         for (int i = 0; i < n && st == NDP_OK; i++)

@@ -4,6 +4,7 @@
  * flag is forwarded to it as SIGUSR1, which it passes on to every rank. Its exit code may be that of an ssh that
  * failed, so after a failure the hosts of the hostfile are tried (host/hosts.c) to name the one that cannot be reached.
  */
+#include "base/log.h"
 #include "base/text.h"
 #include "host/child.h"
 #include "host/host.h"
@@ -127,15 +128,11 @@ static int wait_for_mpirun(pid_t mpirun, const volatile sig_atomic_t *stop) {
 
 static void warn_of_host_name(const ndp_launch_opts *o) {
     char name[256];
-    if (!o->say || ndp_host_resolves(name, sizeof name))
-        return;
-    char *line =
-        ndp_format("warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; add this line "
-                   "to /etc/hosts: 127.0.1.1 %s",
-                   name, name);
-    if (line)
-        o->say(o->user, line);
-    free(line);
+    if (o->say && !ndp_host_resolves(name, sizeof name))
+        ndp_say(o->say, o->user,
+                "warning: this host's name '%s' does not resolve, so starting ranks may take 10 s; add this line to "
+                "/etc/hosts: 127.0.1.1 %s",
+                name, name);
 }
 
 static void warn_of_hosts(const ndp_launch_opts *o) {

@@ -1,3 +1,5 @@
+/* The bytes that a run needs beside its programs, and what limits them on this host. Called before anything large is
+ * allocated: by trainers, dry runs, verify and inference. */
 #include "host/memory_need.h"
 
 #include <stdlib.h>

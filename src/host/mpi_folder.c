@@ -4,9 +4,9 @@
 #include "base/text.h"
 #include "host/host.h"
 
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -17,28 +17,22 @@
 #define RUN "run-"
 #define MARK "launcher"
 
-/* $TMPDIR/ndparallel-UID, writable only by this user. The caller frees the path. */
-static ndp_status user_folder(char **out) {
+/* $TMPDIR/ndparallel-UID, writable only by this user. */
+static ndp_status user_folder(char path[NDP_PATH]) {
     const char *folder = getenv("TMPDIR");
+    char name[64];
     struct stat info;
-    char *path = ndp_format("%s/ndparallel-%u", folder && *folder ? folder : "/tmp", (unsigned)geteuid());
-    ndp_status st = path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    if (path && mkdir(path, 0700) != 0 && errno != EEXIST)
-        st = NDP_FAIL(NDP_EIO,
-                      "cannot create the folder '%s' for mpirun's files: %s; set TMPDIR to one that can be "
-                      "written to",
-                      path, strerror(errno));
-    else if (path &&
-             (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022)))
-        st = NDP_FAIL(NDP_EINVAL,
-                      "'%s', for mpirun's files, is not a folder that only this user can write to: remove it, "
-                      "or set TMPDIR",
-                      path);
-    if (st != NDP_OK) {
-        free(path);
-        return st;
-    }
-    *out = path;
+    snprintf(name, sizeof name, "ndparallel-%u", (unsigned)geteuid());
+    NDP_TRY(ndp_path_join(path, folder && *folder ? folder : "/tmp", name));
+    if (mkdir(path, 0700) != 0 && errno != EEXIST)
+        return NDP_FAIL(
+            NDP_EIO, "cannot create the folder '%s' for mpirun's files: %s; set TMPDIR to one that can be written to",
+            path, strerror(errno));
+    if (lstat(path, &info) != 0 || !S_ISDIR(info.st_mode) || info.st_uid != geteuid() || (info.st_mode & 022))
+        return NDP_FAIL(NDP_EINVAL,
+                        "'%s', for mpirun's files, is not a folder that only this user can write to: remove it, or set "
+                        "TMPDIR",
+                        path);
     return NDP_OK;
 }
 
@@ -61,27 +55,25 @@ static int lock_folder(const char *path) {
 static bool may_be_starting(const char *path) {
     enum { SECONDS = 60 };
     struct stat info;
-    char *mark = ndp_format("%s/" MARK, path);
+    char mark[NDP_PATH];
     bool young = stat(path, &info) == 0 && time(NULL) - info.st_mtime < SECONDS;
-    young &= !mark || !ndp_path_exists(mark);
-    free(mark);
-    return young;
+    return young && (ndp_path_join(mark, path, MARK) != NDP_OK || !ndp_path_exists(mark));
 }
 
 /* Folders that cannot be removed belong to another user and stay. */
-static void remove_abandoned(const char *folder) {
-    DIR *all = opendir(folder);
-    for (struct dirent *e; all && (e = readdir(all)) != NULL;) {
-        char *path = strncmp(e->d_name, RUN, strlen(RUN)) == 0 ? ndp_format("%s/%s", folder, e->d_name) : NULL;
-        int fd = path ? lock_folder(path) : -1;
-        if (fd >= 0 && !may_be_starting(path))
-            (void)!ndp_folder_remove(path);
-        if (fd >= 0)
-            close(fd);
-        free(path);
-    }
-    if (all)
-        closedir(all);
+static ndp_status remove_abandoned(void *user, const char *folder, const char *name) {
+    char path[NDP_PATH];
+    (void)user;
+    if (strncmp(name, RUN, strlen(RUN)) != 0)
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(path, folder, name));
+    int fd = lock_folder(path);
+    if (fd < 0)
+        return NDP_OK;
+    if (!may_be_starting(path))
+        (void)!ndp_folder_remove(path);
+    close(fd);
+    return NDP_OK;
 }
 
 void ndp_mpi_folder_keep(void) {
@@ -90,18 +82,18 @@ void ndp_mpi_folder_keep(void) {
         return;
     if (lock_folder(path) < 0) /* the launcher has it, or another rank of this host */
         return;
-    char *folder = ndp_format("%.*s", (int)(name - path), path);
-    if (folder)
-        remove_abandoned(folder);
-    free(folder);
+    char folder[NDP_PATH];
+    snprintf(folder, sizeof folder, "%.*s", (int)(name - path), path);
+    (void)!ndp_folder_visit(folder, remove_abandoned, NULL);
 }
 
-/* Creates the file in the folder that marks it as created by a launcher. */
+/* Creates the file in the folder that marks it as created by a launcher. Returns 0 or an errno. */
 static int mark_as_launched(const char *path) {
-    char *file = ndp_format("%s/" MARK, path);
-    int fd = file ? open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600) : -1;
-    int error = !file ? ENOMEM : fd < 0 ? errno : 0;
-    free(file);
+    char file[NDP_PATH];
+    if (ndp_path_join(file, path, MARK) != NDP_OK)
+        return ENAMETOOLONG;
+    int fd = open(file, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    int error = fd < 0 ? errno : 0;
     if (fd >= 0)
         close(fd);
     return error;
@@ -109,39 +101,32 @@ static int mark_as_launched(const char *path) {
 
 ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
     enum { TRIES = 100 };
-    char *folder;
-    NDP_TRY(user_folder(&folder));
-    remove_abandoned(folder);
+    char folder[NDP_PATH];
+    NDP_TRY(user_folder(folder));
+    (void)!ndp_folder_visit(folder, remove_abandoned, NULL); /* without them the run starts, too */
     ndp_mpi_folder f = {.lock = -1};
     int error = 0;
     for (int i = 0; i < TRIES && f.lock < 0 && error == 0; i++) {
-        free(f.path);
-        f.path = ndp_format("%s/" RUN "XXXXXX", folder);
-        error = !f.path ? ENOMEM : mkdtemp(f.path) ? 0 : errno;
+        NDP_TRY(ndp_path_join(f.path, folder, RUN "XXXXXX"));
+        error = mkdtemp(f.path) ? 0 : errno;
         if (error == 0)
             f.lock = lock_folder(f.path);
         if (f.lock >= 0)
             error = mark_as_launched(f.path);
     }
-    ndp_status st = f.lock >= 0 && error == 0
-                        ? NDP_OK
-                        : NDP_FAIL(NDP_EIO, "cannot create a folder in '%s' for mpirun's files: %s", folder,
-                                   strerror(error ? error : EBUSY));
-    free(folder);
-    if (st != NDP_OK) {
-        if (f.lock >= 0)
-            close(f.lock);
-        free(f.path);
-        return st;
+    if (f.lock >= 0 && error == 0) {
+        *out = f;
+        return NDP_OK;
     }
-    *out = f;
-    return NDP_OK;
+    if (f.lock >= 0)
+        close(f.lock);
+    return NDP_FAIL(NDP_EIO, "cannot create a folder in '%s' for mpirun's files: %s", folder,
+                    strerror(error ? error : EBUSY));
 }
 
 void ndp_mpi_folder_remove(ndp_mpi_folder *f) {
     (void)!ndp_folder_remove(f->path); /* what is left is removed at the next start */
     if (f->lock >= 0)
         close(f->lock);
-    free(f->path);
     *f = (ndp_mpi_folder){.lock = -1};
 }

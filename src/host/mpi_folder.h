@@ -2,12 +2,12 @@
 #ifndef NDP_HOST_MPI_FOLDER_H
 #define NDP_HOST_MPI_FOLDER_H
 
-#include <ndparallel/ndparallel.h>
+#include "base/text.h"
 
 /* A folder in $TMPDIR (/tmp) for Open MPI's session folders and shared segments. Processes that use it hold its lock; a
  * folder that no process holds is left over from a run that was killed. */
 typedef struct ndp_mpi_folder {
-    char *path;
+    char path[NDP_PATH];
     int lock; /* descriptor; closed on exec unless passed on */
 } ndp_mpi_folder;
 

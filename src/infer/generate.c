@@ -29,11 +29,12 @@ typedef struct generation {
 /* Adds "eos_token_id" of a file in the model folder: a number, or a list of numbers. */
 static ndp_status read_ends(generation *g, const char *name) {
     struct json_object *root = NULL, *eos = NULL;
-    char *path = ndp_format("%s/%s", g->infer.folder, name);
-    ndp_status st = path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    if (st == NDP_OK && ndp_path_exists(path))
-        st = ndp_json_read(path, &root);
-    if (st == NDP_OK && json_object_is_type(root, json_type_object))
+    char path[NDP_PATH];
+    ndp_status st = NDP_OK;
+    NDP_TRY(ndp_path_join(path, g->infer.folder, name));
+    if (ndp_path_exists(path))
+        NDP_TRY(ndp_json_read(path, &root));
+    if (json_object_is_type(root, json_type_object))
         json_object_object_get_ex(root, "eos_token_id", &eos);
     bool list = json_object_is_type(eos, json_type_array);
     for (size_t i = 0; st == NDP_OK && i < (list ? json_object_array_length(eos) : eos != NULL); i++) {
@@ -43,7 +44,6 @@ static ndp_status read_ends(generation *g, const char *name) {
                  : NDP_FAIL(NDP_EFORMAT, "%s: \"eos_token_id\" is neither a token id nor a list of them", path);
     }
     json_object_put(root);
-    free(path);
     return st;
 }
 

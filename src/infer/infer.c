@@ -5,16 +5,17 @@
 #include "checkpoint/folder.h"
 #include "host/memory_need.h"
 #include "train/folder_facts.h"
+#include "train/job.h"
 #include "train/weights.h"
 #include <omp.h>
 #include <stdlib.h>
 #include <string.h>
 
 static ndp_status choose_device(ndp_infer *f, const char *name, int threads) {
-    NDP_TRY(ndp_device_find(name ? name : "", &f->device));
+    NDP_TRY(ndp_device_find(name ? name : "", &f->exec.device));
     NDP_CHECK(threads >= 0, "%d threads: give 1 or more, or 0 for all cores", threads);
-    f->threads = threads ? threads : ndp_device_threads(1);
-    omp_set_num_threads(f->threads);
+    f->exec.threads = threads ? threads : ndp_device_threads(1);
+    omp_set_num_threads(f->exec.threads);
     return NDP_OK;
 }
 
@@ -32,9 +33,7 @@ static ndp_status open_folder(ndp_infer *f, const char *folder) {
               "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
               "safetensors",
               folder, ndp_path_why_no_folder(folder));
-    f->folder = ndp_format("%s", folder);
-    if (!f->folder)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    f->folder = folder;
     NDP_TRY(read_facts(f));
     NDP_TRY(ndp_weights_find_files(f->folder));
     NDP_TRY(ndp_tokenizer_create(f->folder, &f->tokenizer));
@@ -55,7 +54,6 @@ ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, 
 void ndp_infer_release(ndp_infer *f) {
     ndp_transport_destroy(f->transport);
     ndp_tokenizer_destroy(f->tokenizer);
-    free(f->folder);
     *f = (ndp_infer){0};
 }
 
@@ -70,27 +68,24 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_
     return NDP_OK;
 }
 
-static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of) {
+static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_exec *exec, const ndp_model *m,
+                                   const ndp_engine *weights_of) {
     return (ndp_engine_opts){.model = m,
                              .mesh = f->mesh,
                              .parallel = NDP_PARALLEL_INIT,
                              .transport = f->transport,
-                             .device = f->device,
-                             .threads = f->threads,
+                             .exec = exec,
                              .accumulation = 1,
                              .weights_of = weights_of};
 }
 
 /* Builds the engines on the null device and adds up their budgets. The caller destroys `engines`, also on failure. */
-static ndp_status sum_budgets(const ndp_infer *f, const ndp_model *const *models, int n, ndp_engine **engines,
-                              int64_t *bytes) {
+static ndp_status sum_budgets(const ndp_infer *f, const ndp_exec *null, const ndp_model *const *models, int n,
+                              ndp_engine **engines, int64_t *bytes) {
     for (int i = 0; i < n; i++) {
-        ndp_engine_opts opts = engine_opts(f, models[i], i ? engines[0] : NULL);
-        ndp_budget budget;
-        opts.device = &ndp_device_null;
+        ndp_engine_opts opts = engine_opts(f, null, models[i], i ? engines[0] : NULL);
         NDP_TRY(ndp_engine_create(&opts, &engines[i]));
-        ndp_program_budget(ndp_engine_program(engines[i]), &budget);
-        *bytes += (int64_t)budget.total;
+        *bytes += ndp_engine_bytes(engines[i]);
     }
     return NDP_OK;
 }
@@ -99,17 +94,18 @@ ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *mo
                                   const char *less) {
     enum { MOST = 2 };
     static const ndp_log log = {NDP_LOG_INFO, 0};
+    const ndp_exec null = ndp_exec_of(&ndp_device_null, f->exec.threads, 0);
     ndp_engine *engines[MOST] = {NULL};
     ndp_memory_need need = {.ranks = 1, .mapped = 1, .besides = besides, .what = "the model", .less = less};
     NDP_TRY(n <= MOST ? NDP_OK : NDP_FAIL(NDP_EBUG, "%d models, %d at most", n, MOST));
-    ndp_status st = sum_budgets(f, models, n, engines, &need.rank);
+    ndp_status st = sum_budgets(f, &null, models, n, engines, &need.rank);
     for (int i = n; i-- > 0;)
         ndp_engine_destroy(engines[i]);
     return st == NDP_OK ? ndp_memory_check(&need, f->force_memory, &log) : st;
 }
 
 ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_engine *weights_of, ndp_engine **out) {
-    ndp_engine_opts opts = engine_opts(f, m, weights_of);
+    ndp_engine_opts opts = engine_opts(f, &f->exec, m, weights_of);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
     ndp_status st = weights_of ? NDP_OK : ndp_weights_load(e, f->folder);

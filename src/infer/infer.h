@@ -6,13 +6,12 @@
 #include "text/tokenizer.h"
 
 typedef struct ndp_infer {
-    char *folder;
+    const char *folder; /* borrowed */
     ndp_facts facts;
     ndp_tokenizer *tokenizer;
     ndp_transport *transport;
     ndp_mesh mesh;
-    const ndp_device *device;
-    int threads;
+    ndp_exec exec;     /* of all its engines */
     bool force_memory; /* false after init */
 } ndp_infer;
 

@@ -1,7 +1,6 @@
 /* All ops, and all devices of the host, by name. */
 #include "ops/op.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #define ADDRESS(op) &ndp_op_##op,
@@ -21,12 +20,8 @@ const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT] = {NDP_OP_LIST(ROWS, COLUMNS, PIECE
 const ndp_device *const ndp_devices[] = {DEVICES(DEVICE)};
 const char *const ndp_device_names[] = {DEVICES(NAME) NULL};
 
-static ndp_status refuse(const char *name) {
-    char names[64] = "";
-    for (int i = 0; ndp_device_names[i]; i++)
-        snprintf(names + strlen(names), sizeof names - strlen(names), "%s%s", i ? ", " : "", ndp_device_names[i]);
-    return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; built: %s", name, names);
-}
+#define LISTED(name) ", " #name
+const char *ndp_device_choices(void) { return DEVICES(LISTED) + 2; }
 
 ndp_status ndp_device_find(const char *name, const ndp_device **out) {
     for (int i = 0; ndp_device_names[i]; i++)
@@ -34,5 +29,5 @@ ndp_status ndp_device_find(const char *name, const ndp_device **out) {
             *out = ndp_devices[i];
             return NDP_OK;
         }
-    return refuse(name);
+    return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; built: %s", name, ndp_device_choices());
 }

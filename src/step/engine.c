@@ -11,7 +11,7 @@
 /* ---- building ---- */
 
 static ndp_status lower_units(ndp_engine *e) {
-    ndp_lower_opts opts = {.exec = &e->exec};
+    ndp_lower_opts opts = {.exec = e->opts.exec};
     for (int g = 0; g < e->model.n_graphs; g++)
         NDP_TRY(ndp_lower(&e->model.graphs[g], &opts, &e->units[g]));
     return NDP_OK;
@@ -30,7 +30,7 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
                              .schedule = e->opts.pipeline ? &own : e->opts.schedule,
                              .stages = e->opts.stages,
                              .optimizer = e->opts.optimizer,
-                             .exec = &e->exec,
+                             .exec = e->opts.exec,
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
     if (e->opts.pipeline)
         NDP_TRY(ndp_schedule_of_rank(e->opts.pipeline, e->opts.mesh.coord[NDP_PP], &e->model, &own));
@@ -93,7 +93,7 @@ static ndp_status take_memory(ndp_engine *e) {
         e->windows[NDP_REGION_LENT_SHARED] = e->opts.weights_of->windows[NDP_REGION_SHARED];
     }
     e->arena_bytes = e->program.bytes[NDP_REGION_ARENA];
-    NDP_TRY(e->opts.device->memory_map(e->context, e->arena_bytes, NDP_MEMORY_DEVICE, &e->arena));
+    NDP_TRY(e->opts.exec->device->memory_map(e->context, e->arena_bytes, NDP_MEMORY_DEVICE, &e->arena));
     return ndp_window_register(e->world, e->arena, e->arena_bytes, &e->windows[NDP_REGION_ARENA]);
 }
 
@@ -114,7 +114,7 @@ static ndp_status agree(const ndp_engine *e) {
 
 /* A device on host memory maps its arena from the transport's source, so that peers on the node access it in place. */
 static ndp_status open_device(ndp_engine *e) {
-    const ndp_device *d = e->opts.device;
+    const ndp_device *d = e->opts.exec->device;
     int world = ndp_transport_world(e->opts.transport);
     if (!d->host_memory && world > 1)
         return NDP_FAIL(NDP_ENOTSUP, "%d ranks on the device %s, whose memory is not the host's: not built yet", world,
@@ -146,10 +146,6 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
-    e->exec = (ndp_exec){.device = opts->device,
-                         .threads = opts->threads,
-                         .sums = opts->split_sums ? NDP_SUMS_SPLIT : NDP_SUMS_FAST,
-                         .split_place = opts->split_sums};
     int node_ranks = opts->node_ranks  ? opts->node_ranks
                      : opts->transport ? ndp_transport_node_ranks(opts->transport)
                                        : 1;
@@ -160,7 +156,7 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
         st = check_lender(e);
     if (st == NDP_OK)
         st = build_program(e, node_ranks);
-    if (st == NDP_OK && opts->transport && opts->device->executes)
+    if (st == NDP_OK && opts->transport && opts->exec->device->executes)
         st = ready(e);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
@@ -175,17 +171,17 @@ void ndp_engine_destroy(ndp_engine *e) {
         return;
     ndp_engine_close_host(e);
     if (e->queue)
-        e->opts.device->queue_destroy(e->queue);
+        e->opts.exec->device->queue_destroy(e->queue);
     for (int i = 0; i < NDP_REGIONS; i++)
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
     if (e->arena)
-        e->opts.device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
+        e->opts.exec->device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);
     if (e->context)
-        e->opts.device->close(e->context);
+        e->opts.exec->device->close(e->context);
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);

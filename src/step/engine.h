@@ -15,10 +15,8 @@ typedef struct ndp_engine_opts {
     ndp_parallel parallel;
     ndp_stages stages;        /* of the pipeline; their arrays are borrowed */
     ndp_transport *transport; /* borrowed; NULL: plan only */
-    const ndp_device *device;
-    int node_ranks; /* 0: what the transport says */
-    int threads;
-    int split_sums; /* 0: fast sums; else the place where kernels split them (ops/op.h) */
+    const ndp_exec *exec;     /* borrowed while the engine lives */
+    int node_ranks;           /* 0: what the transport says */
     int accumulation;
     bool reshard, recompute;
     bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */

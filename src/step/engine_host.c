@@ -20,14 +20,14 @@ void *ndp_engine_at(const ndp_engine *e, ndp_address at) {
 
 static ndp_status copy_rows(const ndp_engine *e, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                             size_t width, size_t rows) {
-    const ndp_device *d = e->opts.device;
+    const ndp_device *d = e->opts.exec->device;
     NDP_TRY(d->copy(e->queue, to, to_pitch, from, from_pitch, width, rows));
     return d->drain(e->queue);
 }
 
 ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle) {
-    NDP_TRY(e->opts.device->copy(e->queue, to, bytes, from, bytes, bytes, 1));
-    return settle ? e->opts.device->drain(e->queue) : NDP_OK;
+    NDP_TRY(e->opts.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1));
+    return settle ? e->opts.exec->device->drain(e->queue) : NDP_OK;
 }
 
 /* ---- owned slices ---- */
@@ -71,7 +71,7 @@ ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int6
 /* Calls the op `copy` for each buffer whose compute and master types differ. */
 ndp_status ndp_engine_publish(ndp_engine *e) {
     const ndp_model *m = &e->model;
-    ndp_call_opts opts = {.exec = &e->exec, .queue = e->queue, .bases = e->addresses};
+    ndp_call_opts opts = {.exec = e->opts.exec, .queue = e->queue, .bases = e->addresses};
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
         const ndp_storage *types = &m->buffers[i].storage;
@@ -81,7 +81,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
                             ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, types->compute)};
         ndp_op_attr attr = {.type = types->compute};
         ndp_call copy = {.op = &ndp_op_copy,
-                         .kernel = e->exec.device->kernels[NDP_OP_copy],
+                         .kernel = e->opts.exec->device->kernels[NDP_OP_copy],
                          .attr = attr,
                          .in = io,
                          .n_in = 2,
@@ -92,7 +92,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
         if (!o->shard.same)
             NDP_TRY(ndp_call_run(&copy, i, &opts));
     }
-    return e->opts.device->drain(e->queue);
+    return e->opts.exec->device->drain(e->queue);
 }
 
 /* ---- batches ---- */
@@ -134,7 +134,7 @@ static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
 }
 
 ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole) {
-    NDP_TRY(e->opts.device->drain(e->queue)); /* the previous upload may still read the host's arrays */
+    NDP_TRY(e->opts.exec->device->drain(e->queue)); /* the previous upload may still read the host's arrays */
     for (int i = 0; i < e->model.inputs->n; i++)
         if (ndp_input_is_of_batch(e->model.inputs->items[i].kind))
             fill_input(e, i, whole);
@@ -166,7 +166,7 @@ void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_ba
 
 ndp_status ndp_engine_map(ndp_engine *e, size_t bytes, void **out) {
     NDP_TRY(ndp_array_reserve(&e->mapped, &e->mapped_capacity, e->n_mapped + 1, sizeof *e->mapped));
-    NDP_TRY(e->opts.device->memory_map(e->context, bytes, NDP_MEMORY_DEVICE, out));
+    NDP_TRY(e->opts.exec->device->memory_map(e->context, bytes, NDP_MEMORY_DEVICE, out));
     e->mapped[e->n_mapped].data = *out;
     e->mapped[e->n_mapped++].bytes = bytes;
     return NDP_OK;
@@ -225,7 +225,7 @@ static ndp_status fill_pieces(ndp_engine *e) {
 }
 
 ndp_status ndp_engine_open_host(ndp_engine *e) {
-    const ndp_device *d = e->opts.device;
+    const ndp_device *d = e->opts.exec->device;
     void *steps;
     NDP_TRY(d->memory_map(e->context, e->program.batch_stride, NDP_MEMORY_HOST, &e->host.batch));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
@@ -238,7 +238,7 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
 }
 
 void ndp_engine_close_host(ndp_engine *e) {
-    const ndp_device *d = e->opts.device;
+    const ndp_device *d = e->opts.exec->device;
     for (int i = 0; i < e->n_mapped; i++)
         d->memory_unmap(e->context, e->mapped[i].data, e->mapped[i].bytes, NDP_MEMORY_DEVICE);
     free(e->mapped);

@@ -14,7 +14,6 @@ typedef struct ndp_pending_step {
 
 struct ndp_engine {
     ndp_engine_opts opts;
-    ndp_exec exec;
     ndp_model model; /* this rank's */
     ndp_unit_program units[NDP_MAX_GRAPHS];
     ndp_program program;

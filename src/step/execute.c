@@ -55,7 +55,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
 }
 
 static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
-    return (ndp_call_opts){.exec = &e->exec,
+    return (ndp_call_opts){.exec = e->opts.exec,
                            .queue = e->queue,
                            .bases = bases,
                            .op_seconds = e->profile_ops ? e->profile.op : NULL,
@@ -126,7 +126,7 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
 ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "no step is pending");
-    NDP_TRY(e->opts.device->drain(e->queue));
+    NDP_TRY(e->opts.exec->device->drain(e->queue));
     const ndp_scalars *s = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING].result;
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
     return NDP_OK;

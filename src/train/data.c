@@ -49,7 +49,7 @@ static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token
     char *path;
     const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree_on_status, gather_bytes, t->world};
     ndp_dataset_options o = ndp_job_data_options(&t->data, files);
-    o.threads = t->threads;
+    o.threads = t->exec.threads;
     o.team = team.size > 1 ? &team : NULL;
     o.progress = say_tokenizing;
     o.progress_user = &w;

@@ -3,6 +3,7 @@
 #include "checkpoint/agree.h"
 #include "train/trainer.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -20,38 +21,31 @@ static void correct_config(const ndp_trainer *t, struct json_object *config, ndp
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
 }
 
+static ndp_status write_text(const char *folder, const char *name, const char *text, size_t n) {
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, folder, name));
+    return ndp_file_write_atomic(path, text, n);
+}
+
 static ndp_status write_config(const ndp_trainer *t, const char *folder, ndp_dtype type) {
     struct json_object *config;
     NDP_TRY(ndp_json_read(t->job.facts_path, &config));
     correct_config(t, config, type);
     const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
-    char *path = ndp_format("%s/config.json", folder);
-    ndp_status st =
-        path ? ndp_file_write_atomic(path, text, strlen(text)) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    free(path);
+    ndp_status st = write_text(folder, "config.json", text, strlen(text));
     json_object_put(config);
     return st;
 }
 
 static ndp_status copy_file(const char *from_folder, const char *name, const char *to_folder) {
-    char *from = ndp_format("%s/%s", from_folder, name), *to = ndp_format("%s/%s", to_folder, name), *data = NULL;
-    size_t size = 0;
-    ndp_status st = from && to ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    if (st == NDP_OK && ndp_path_exists(from)) {
-        st = ndp_file_read_as(NDP_FILE_TOKENIZER, from, &data, &size);
-        if (st == NDP_OK)
-            st = ndp_file_write_atomic(to, data, size);
-    }
+    char from[NDP_PATH], *data;
+    size_t size;
+    NDP_TRY(ndp_path_join(from, from_folder, name));
+    if (!ndp_path_exists(from))
+        return NDP_OK;
+    NDP_TRY(ndp_file_read_as(NDP_FILE_TOKENIZER, from, &data, &size));
+    ndp_status st = write_text(to_folder, name, data, size);
     free(data);
-    free(from);
-    free(to);
-    return st;
-}
-
-static ndp_status write_text(const char *folder, const char *name, const char *text, size_t n) {
-    char *path = ndp_format("%s/%s", folder, name);
-    ndp_status st = path ? ndp_file_write_atomic(path, text, n) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    free(path);
     return st;
 }
 
@@ -93,23 +87,13 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
         "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
     if (strcmp(t->data.tokenizer_source, "bytes") == 0)
         return write_byte_tokenizer(folder);
-    char *from = ndp_format("%s", t->data.tokenizer_source);
-    if (!from)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    if (!ndp_path_is_folder(from)) { /* a file: take its folder */
-        char *slash = strrchr(from, '/');
-        if (slash)
-            *slash = '\0';
-        else
-            strcpy(from, ".");
-    }
-    ndp_status st = NDP_OK;
-    for (int i = 0; i < NDP_COUNT(names) && st == NDP_OK; i++)
-        st = copy_file(from, names[i], folder);
-    free(from);
-    if (st == NDP_OK && t->job.config->model.path)
-        st = copy_file(t->job.config->model.path, "generation_config.json", folder);
-    return st;
+    const char *source = t->data.tokenizer_source, *slash = strrchr(source, '/');
+    char folder_of_file[NDP_PATH];
+    snprintf(folder_of_file, sizeof folder_of_file, "%.*s", slash ? (int)(slash - source) : 1, slash ? source : ".");
+    const char *from = ndp_path_is_folder(source) ? source : folder_of_file;
+    for (int i = 0; i < NDP_COUNT(names); i++)
+        NDP_TRY(copy_file(from, names[i], folder));
+    return t->job.config->model.path ? copy_file(t->job.config->model.path, "generation_config.json", folder) : NDP_OK;
 }
 
 /* Rank 0: writes everything except the weights. */
@@ -126,15 +110,14 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
     ndp_tensor_list list = {0};
     ndp_status st = ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));
     if (st == NDP_OK)
-        st = ndp_weights_save_locked(t->world, t->lock, folder, list.specs, list.n, list.pieces, list.n_pieces,
-                                     NDP_SHARD_BYTES);
+        st = ndp_weights_save(t->world, t->lock, folder, list.specs, list.n, list.pieces, list.n_pieces,
+                              NDP_SHARD_BYTES);
     ndp_tensor_list_release(&list);
     return st;
 }
 
 ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder) {
-    char *path = folder ? ndp_format("%s", folder) : ndp_format("%s/model", t->job.config->train.output_dir);
-    ndp_status st = path ? export_to(t, path) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    free(path);
-    return st;
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, t->job.config->train.output_dir, "model"));
+    return export_to(t, folder ? folder : path);
 }

@@ -62,10 +62,9 @@ static ndp_status read_head(const char *folder, ndp_facts *f) {
 
 ndp_status ndp_folder_facts(const char *folder, ndp_facts *out) {
     ndp_facts f;
-    char *path = ndp_format("%s/config.json", folder);
-    ndp_status st = path ? ndp_facts_read(path, &f) : NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    free(path);
-    NDP_TRY(st);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, folder, "config.json"));
+    NDP_TRY(ndp_facts_read(path, &f));
     if (f.tied && ndp_weights_exist(folder))
         NDP_TRY(read_head(folder, &f));
     *out = f;

@@ -4,10 +4,8 @@
 ndp_status ndp_trainer_build_score(ndp_trainer *t) {
     const ndp_config *c = t->job.config;
     ndp_engine_opts o;
-    NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), t->engine, &t->score_model, &o));
+    NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), &t->exec, t->engine, &t->score_model, &o));
     o.transport = t->transport;
-    o.device = t->device;
-    o.threads = t->threads;
     NDP_TRY(ndp_engine_create(&o, &t->score));
     return t->engine ? NDP_OK : ndp_weights_load(t->score, c->model.path);
 }

@@ -165,70 +165,54 @@ static void add_hash(ndp_str *out, ndp_hash128 h) {
     ndp_str_addf(out, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-/* The facts include the window that model.sliding_window sets, since the model was built with it. */
-static void add_model(const ndp_trainer *t, const char *key, struct json_object *o) {
-    (void)key;
-    add_facts(&t->model.facts, o);
-}
+static void write_files(const ndp_trainer *t, ndp_str *out) { add_hash(out, t->data.content); }
 
-/* Hashes of the files, and of the tokens made from them. */
-static void add_files(const ndp_trainer *t, const char *key, struct json_object *o) {
-    ndp_str files = {0}, tokens = {0};
-    add_hash(&files, t->data.content);
-    add_text(o, key, &files);
-    add_hash(&tokens, t->data.tokens.payload);
-    add_text(o, "data.tokens", &tokens);
-}
-
-static void add_held_files(const ndp_trainer *t, const char *key, struct json_object *o) {
-    ndp_str text = {0};
+static void write_held_files(const ndp_trainer *t, ndp_str *out) {
     if (t->job.config->data.validation_files.n)
-        add_hash(&text, t->data.held_content);
+        add_hash(out, t->data.held_content);
     else
-        ndp_str_add(&text, "none");
-    add_text(o, key, &text);
+        ndp_str_add(out, "none");
 }
 
 /* With bos and eos, which may come from a file that the fingerprint does not cover. */
-static void add_tokenizer(const ndp_trainer *t, const char *key, struct json_object *o) {
-    ndp_str text = {0};
-    add_hash(&text, ndp_tokenizer_fingerprint(t->data.tokenizer));
-    ndp_str_addf(&text, " bos %d eos %d", ndp_tokenizer_bos(t->data.tokenizer), ndp_tokenizer_eos(t->data.tokenizer));
-    add_text(o, key, &text);
+static void write_tokenizer(const ndp_trainer *t, ndp_str *out) {
+    add_hash(out, ndp_tokenizer_fingerprint(t->data.tokenizer));
+    ndp_str_addf(out, " bos %d eos %d", ndp_tokenizer_bos(t->data.tokenizer), ndp_tokenizer_eos(t->data.tokenizer));
 }
 
-static void add_template(const ndp_trainer *t, const char *key, struct json_object *o) {
-    ndp_str text = {0};
-    ndp_str_add(&text, ndp_chat_name(&t->data.chat));
-    add_text(o, key, &text);
-}
+static void write_template(const ndp_trainer *t, ndp_str *out) { ndp_str_add(out, ndp_chat_name(&t->data.chat)); }
 
-static void add_end_token(const ndp_trainer *t, const char *key, struct json_object *o) {
-    ndp_str text = {0};
+static void write_end_token(const ndp_trainer *t, ndp_str *out) {
     ndp_span token = ndp_job_data_end_text(&t->data);
     if (token.n)
-        ndp_str_addf(&text, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
+        ndp_str_addf(out, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
     else
-        ndp_str_add(&text, "none");
-    add_text(o, key, &text);
+        ndp_str_add(out, "none");
 }
 
-/* Every NDP_KEY_CONTENTS key; NULL: covered by another key. */
+/* Every NDP_KEY_CONTENTS key; NULL: its contents have keys of their own (add_all). */
 static const struct {
     const char *key;
-    void (*add)(const ndp_trainer *t, const char *key, struct json_object *o);
+    void (*write)(const ndp_trainer *t, ndp_str *out);
 } contents[] = {
-    {"model.path", add_model},         {"model.config", NULL},
-    {"model.sliding_window", NULL},    {"data.files", add_files},
-    {"data.tokenizer", add_tokenizer}, {"data.chat_template", add_template},
-    {"data.end_token", add_end_token}, {"data.validation_files", add_held_files},
+    {"model.path", NULL},
+    {"model.config", NULL},
+    {"model.sliding_window", NULL},
+    {"data.files", write_files},
+    {"data.tokenizer", write_tokenizer},
+    {"data.chat_template", write_template},
+    {"data.end_token", write_end_token},
+    {"data.validation_files", write_held_files},
 };
 
 static ndp_status add_contents(const ndp_trainer *t, const char *key, struct json_object *o) {
+    ndp_str text = {0};
     for (int i = 0; i < NDP_COUNT(contents); i++)
         if (strcmp(contents[i].key, key) == 0) {
-            if (contents[i].add)
-                contents[i].add(t, key, o);
+            if (contents[i].write) {
+                contents[i].write(t, &text);
+                add_text(o, key, &text);
+            }
             return NDP_OK;
         }
     return NDP_FAIL(NDP_EBUG, "there is no rule for the contents of %s", key);
@@ -236,8 +220,12 @@ static ndp_status add_contents(const ndp_trainer *t, const char *key, struct jso
 
 /* ---- all of it ---- */
 
+/* The facts include the window that model.sliding_window sets, since the model was built with it. Besides the hashes of
+ * the data files, that of the tokens made from them. */
 static ndp_status add_all(const ndp_trainer *t, struct json_object *o) {
     char key[NDP_KEY_NAME], *value;
+    ndp_str tokens = {0};
+    add_facts(&t->model.facts, o);
     for (int i = 0, role; (role = ndp_config_key(i, key)) >= 0; i++) {
         if (role == NDP_KEY_CONTENTS)
             NDP_TRY(add_contents(t, key, o));
@@ -247,6 +235,8 @@ static ndp_status add_all(const ndp_trainer *t, struct json_object *o) {
         json_object_object_add(o, key, json_object_new_string(value));
         free(value);
     }
+    add_hash(&tokens, t->data.tokens.payload);
+    add_text(o, "data.tokens", &tokens);
     return NDP_OK;
 }
 

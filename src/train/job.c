@@ -3,14 +3,15 @@
 
 #include "checkpoint/folder.h"
 #include "train/folder_facts.h"
-#include <stdlib.h>
+#include <stdio.h>
 #include <string.h>
 
 static ndp_status read_facts(ndp_job *j) {
     const ndp_config *c = j->config;
-    j->facts_path = c->model.path ? ndp_format("%s/config.json", c->model.path) : ndp_format("%s", c->model.config);
-    if (!j->facts_path)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    if (c->model.path)
+        NDP_TRY(ndp_path_join(j->facts_path, c->model.path, "config.json"));
+    else
+        snprintf(j->facts_path, sizeof j->facts_path, "%s", c->model.config);
     if (c->model.path && !ndp_path_is_folder(c->model.path))
         return NDP_FAIL(NDP_EINVAL,
                         "model.path: %s is not a folder (%s); it names a Hugging Face model folder with config.json "
@@ -74,22 +75,20 @@ static void choose_model(ndp_job *j) {
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     ndp_job j = {.config = c};
-    ndp_status st;
-    NDP_TRY_GOTO(ndp_config_check(c), fail);
-    NDP_TRY_GOTO(read_facts(&j), fail);
-    NDP_TRY_GOTO(resolve_layout(&j, world), fail);
-    NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);
+    NDP_TRY(ndp_config_check(c));
+    NDP_TRY(read_facts(&j));
+    NDP_TRY(resolve_layout(&j, world));
+    NDP_TRY(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch));
     choose_model(&j);
-    NDP_TRY_GOTO(ndp_job_cut(&j), fail);
-    *out = j;
-    return NDP_OK;
-fail:
-    ndp_job_release(&j);
+    ndp_status st = ndp_job_cut(&j);
+    if (st == NDP_OK)
+        *out = j;
+    else
+        ndp_job_release(&j);
     return st;
 }
 
 void ndp_job_release(ndp_job *j) {
-    free(j->facts_path);
     free(j->first_unit);
     ndp_pipeline_release(&j->pipeline);
     ndp_pipeline_release(&j->forward);
@@ -110,11 +109,15 @@ ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
                                 .max_norm = c->optimizer.max_grad_norm};
 }
 
-ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
+int ndp_job_threads(const ndp_job *j, int node_ranks) {
+    int threads = j->config->train.threads;
+    return threads ? threads : ndp_device_threads(node_ranks);
+}
+
+ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
-    *out = (ndp_engine_opts){.accumulation = j->batch.accumulation,
-                             .threads = 1,
-                             .split_sums = j->split_sums,
+    *out = (ndp_engine_opts){.exec = exec,
+                             .accumulation = j->batch.accumulation,
                              .reshard = c->parallelism.reshard_after_forward,
                              .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
                              .stages = j->stages,
@@ -128,10 +131,11 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out) {
                          &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}}, &out->mesh);
 }
 
-ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m, ndp_engine_opts *out) {
+ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained, ndp_model *m,
+                         ndp_engine_opts *out) {
     ndp_model_opts opts = j->model;
     opts.mode = NDP_MODEL_SCORE;
-    NDP_TRY(ndp_job_engine(j, rank, out));
+    NDP_TRY(ndp_job_engine(j, rank, exec, out));
     out->accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
     out->pipeline = j->forward.ranks ? &j->forward : NULL;
     out->weights_of = trained;

@@ -4,12 +4,13 @@
 #ifndef NDP_TRAIN_JOB_H
 #define NDP_TRAIN_JOB_H
 
+#include "base/text.h"
 #include "config/config.h"
 #include "step/engine.h"
 
 typedef struct ndp_job {
-    const ndp_config *config; /* borrowed */
-    char *facts_path;         /* the config.json */
+    const ndp_config *config;  /* borrowed */
+    char facts_path[NDP_PATH]; /* the config.json */
     ndp_facts facts;
     ndp_layout layout;
     int world;
@@ -19,7 +20,6 @@ typedef struct ndp_job {
     int tie[2];      /* of ndp_mesh */
     ndp_batch_plan batch;
     ndp_model_opts model;
-    int split_sums; /* of the kernels (ops/op.h); not configurable */
 } ndp_job;
 
 /* Checks the configuration, reads config.json, and resolves layout and batch for `world` ranks (0: as many as the
@@ -36,21 +36,30 @@ NDP_API ndp_status ndp_job_find_weights(const ndp_job *j);
 /* The section optimizer of a configuration. */
 ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c);
 
-/* Engine options of one rank. The caller sets transport, device and threads. */
-NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, ndp_engine_opts *out);
+/* Threads of a rank, of `node_ranks` on its node: train.threads, or its part of the node's cores. */
+int ndp_job_threads(const ndp_job *j, int node_ranks);
+
+/* Engine options of one rank, which borrow `exec`. The caller sets model and transport. */
+NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out);
 
 /* Builds a model for forward passes over held-out rows, which the caller releases, and the options of an engine that
- * reads the weights of `trained` (NULL: its own). The caller sets transport, device and threads. */
-NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_engine *trained, ndp_model *m,
-                                 ndp_engine_opts *out);
+ * reads the weights of `trained` (NULL: its own). The caller sets the transport. */
+NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained,
+                                 ndp_model *m, ndp_engine_opts *out);
+
+/* Bytes that an engine's program needs. */
+int64_t ndp_engine_bytes(const ndp_engine *e);
 
 /* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/plan.c): for training and
- * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. */
-NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, bool forward_only, int64_t *bytes);
+ * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. `split_place`:
+ * of sums (device/device.h). */
+NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
+                                       int64_t *bytes);
 /* The mean over the ranks of that rank's node, rounded up: stages of a pipeline differ. */
-NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, bool forward_only, int64_t *bytes);
+NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
+                                       int64_t *bytes);
 /* The same for all ranks together, on one node. */
-NDP_API ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes);
+NDP_API ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes);
 
 /* Appends lines "note: ..." on what differs from config.json; none for most jobs. */
 void ndp_job_notes(const ndp_job *j, ndp_str *out);

@@ -42,9 +42,7 @@ static ndp_status choose_end_token(ndp_job_data *d) {
 
 static ndp_status open_tokenizer(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    d->tokenizer_source = ndp_format("%s", tokenizer_of(c));
-    if (!d->tokenizer_source)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    d->tokenizer_source = tokenizer_of(c);
     NDP_TRY(ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer));
     NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template));
     return choose_end_token(d);
@@ -67,7 +65,6 @@ void ndp_job_data_close(ndp_job_data *d) {
     ndp_token_cache_close(&d->held_tokens);
     ndp_chat_release(&d->chat);
     ndp_tokenizer_destroy(d->tokenizer);
-    free(d->tokenizer_source);
     free(d->sources);
     *d = (ndp_job_data){0};
 }

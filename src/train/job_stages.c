@@ -40,7 +40,7 @@ static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) 
     j->first_unit = calloc((size_t)j->pipeline.stages + 1, sizeof *j->first_unit);
     ndp_status st = costs && j->first_unit ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the stages");
     if (st == NDP_OK)
-        st = ndp_job_engine(j, 0, &e);
+        st = ndp_job_engine(j, 0, NULL, &e);
     if (st == NDP_OK && n == 0)
         st = ndp_unit_costs(m, &e.mesh, &e.parallel, e.recompute, costs);
     if (st == NDP_OK)

@@ -3,13 +3,13 @@
  * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
  * their stop flags, so that they stop after the same step. What rank 0 writes, it writes while it holds the lock; its
  * errors become those of all ranks by ndp_agree. */
+#include "base/log.h"
 #include "checkpoint/agree.h"
 #include "train/identity.h"
 #include "train/run_folder.h"
 
 #include <errno.h>
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,30 +18,20 @@ typedef struct training_loop {
     const ndp_config *config;
     const ndp_train_opts *opts;
     ndp_trainer *trainer;
-    bool first;     /* rank 0 */
-    ndp_lock *lock; /* of the run folder; rank 0 */
+    bool first;                                /* rank 0 */
+    void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
+    ndp_lock *lock;                            /* of the run folder; rank 0 */
     FILE *metrics;
     int64_t saved; /* step of the newest checkpoint */
 } training_loop;
-
-__attribute__((format(printf, 2, 3))) static void say_line(const training_loop *l, const char *fmt, ...) {
-    if (!l->first || !l->opts->say)
-        return;
-    char line[4096];
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    l->opts->say(l->opts->user, line);
-}
 
 /* ---- run folder ---- */
 
 static ndp_status refuse_other_run(const ndp_config *c) {
     static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model"};
     for (int i = 0; i < NDP_COUNT(signs); i++) {
-        char path[4096];
-        snprintf(path, sizeof path, "%s/%s", c->train.output_dir, signs[i]);
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, c->train.output_dir, signs[i]));
         if (ndp_path_exists(path))
             return NDP_FAIL(NDP_EINVAL,
                             "train.output_dir %s holds another run (%s is there): choose another folder, remove it, or "
@@ -53,10 +43,10 @@ static ndp_status refuse_other_run(const ndp_config *c) {
 
 /* Called after a resume, so that a refused one keeps the job.yaml of its run. */
 static ndp_status write_job(const training_loop *l) {
-    char path[4096], *yaml;
+    char path[NDP_PATH], *yaml;
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "job.yaml"));
     NDP_TRY(ndp_lock_check(l->lock)); /* reading the data may have taken hours */
     NDP_TRY(ndp_config_text(l->config, &yaml));
-    snprintf(path, sizeof path, "%s/job.yaml", l->config->train.output_dir);
     ndp_str text = {0};
     ndp_str_add(&text, "# ");
     ndp_trainer_describe_kernels(l->trainer, &text);
@@ -69,11 +59,11 @@ static ndp_status write_job(const training_loop *l) {
     return st;
 }
 
-/* Checks that this rank sees what rank 0 wrote: "/job.yaml", or "" for the folder. The first checkpoint would fail on a
+/* Checks that this rank sees what rank 0 wrote: "job.yaml", or "" for the folder. The first checkpoint would fail on a
  * folder that is not shared, but only hours later. */
 static ndp_status check_shared_folder(const training_loop *l, const char *name) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s%s", l->config->train.output_dir, name);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, name));
     if (ndp_path_exists(path))
         return NDP_OK;
     return NDP_FAIL(NDP_EIO,
@@ -102,8 +92,8 @@ static ndp_status cut_metrics(const char *path, int64_t step) {
 }
 
 static ndp_status open_metrics(training_loop *l) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/metrics.jsonl", l->config->train.output_dir);
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "metrics.jsonl"));
     NDP_TRY(ndp_lock_check(l->lock));
     NDP_TRY(cut_metrics(path, ndp_trainer_updates(l->trainer)));
     l->metrics = fopen(path, "ae");
@@ -147,9 +137,9 @@ static ndp_status save_checkpoint(training_loop *l) {
     l->saved = ndp_trainer_updates(l->trainer);
     const ndp_save_cost *cost = &l->trainer->saved;
     char size[16];
-    say_line(l, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
-             l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size),
-             cost->seconds, cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
+            l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
+            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
     return NDP_OK;
 }
 
@@ -157,9 +147,7 @@ static ndp_status save_checkpoint(training_loop *l) {
 static ndp_status sum_over_ranks(const training_loop *l, bool *stop) {
     ndp_trainer *t = l->trainer;
     double sums[] = {l->opts->stop && *l->opts->stop, ndp_trainer_own_peak(t)};
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
-    NDP_TRY(ndp_wait(&work));
+    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     *stop = sums[0] > 0;
     t->peak.flops = sums[1];
     return NDP_OK;
@@ -212,7 +200,7 @@ static ndp_status say_peak(const training_loop *l) {
     char *line = ndp_trainer_describe_peak(l->trainer);
     if (!line)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
-    say_line(l, "%s", line);
+    ndp_say(l->say, l->opts->user, "%s", line);
     free(line);
     return NDP_OK;
 }
@@ -236,19 +224,20 @@ static ndp_status begin_run(training_loop *l) {
         int64_t step;
         NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
         if (step < 0)
-            say_line(l, "resume: no checkpoint in %s, starting from the beginning", l->config->train.output_dir);
+            ndp_say(l->say, l->opts->user, "resume: no checkpoint in %s, starting from the beginning",
+                    l->config->train.output_dir);
         else
-            say_line(l, "resume: from step %lld", (long long)step);
+            ndp_say(l->say, l->opts->user, "resume: from step %lld", (long long)step);
         NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: there is no checkpoint in %s to differ from",
                   l->opts->accept[0], l->config->train.output_dir);
         l->saved = step < 0 ? 0 : step;
     }
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "/job.yaml")));
+    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "job.yaml")));
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
-    say_line(l, "%s", text);
+    ndp_say(l->say, l->opts->user, "%s", text);
     free(text);
     return measure_peak(l);
 }
@@ -260,7 +249,7 @@ static ndp_status run_whole(training_loop *l) {
     if (l->saved != ndp_trainer_updates(l->trainer))
         NDP_TRY(save_checkpoint(l));
     NDP_TRY(ndp_trainer_export(l->trainer, NULL));
-    say_line(l, "model: %s/model", l->config->train.output_dir);
+    ndp_say(l->say, l->opts->user, "model: %s/model", l->config->train.output_dir);
     return NDP_OK;
 }
 
@@ -292,6 +281,7 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
 
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
+    l.say = l.first ? o->say : NULL;
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);

@@ -5,6 +5,7 @@
  * may use (affinity) over the threads of all ranks that may use the same ones. Ranks bound to different cores share
  * none. */
 #include "base/cpu.h"
+#include "checkpoint/agree.h"
 #include "train/trainer.h"
 
 #include <math.h>
@@ -30,13 +31,11 @@ static ndp_status count_sharers(const ndp_trainer *t, int *out) {
 ndp_status ndp_trainer_measure_peak(ndp_trainer *t) {
     int sharers = 0;
     NDP_TRY(count_sharers(t, &sharers));
-    double wanted = (double)sharers * t->threads, cores = ndp_cpu_cores();
+    double wanted = (double)sharers * t->exec.threads, cores = ndp_cpu_cores();
     t->peak.share = cores < wanted ? cores / wanted : 1;
-    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->threads, &t->peak.own));
-    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->threads, t->peak.share * t->threads};
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
-    NDP_TRY(ndp_wait(&work));
+    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->exec.threads, &t->peak.own));
+    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->exec.threads, t->peak.share * t->exec.threads};
+    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     t->peak.flops = t->peak.first = sums[0];
     t->peak.threads = (int)sums[1], t->peak.cores = (int)lround(sums[2]);
     return NDP_OK;

@@ -7,44 +7,86 @@
 
 #include <stdlib.h>
 
-/* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
-static ndp_status rows_text(const ndp_job *j, const ndp_program *p, ndp_str *out) {
+static ndp_dry_run dry_run_of(const ndp_job *j, int per_node, int split_place) {
+    return (ndp_dry_run){j, per_node, ndp_exec_of(&ndp_device_null, ndp_job_threads(j, per_node), split_place)};
+}
+
+ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
     ndp_engine_opts e;
-    NDP_TRY(ndp_job_engine(j, p->opts.mesh.rank, &e));
-    ndp_row_cut rows = ndp_cut_rows(j->model.rows, &e.mesh, &e.parallel);
-    if (rows.slice == rows.real)
-        return NDP_OK;
-    ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
-    if (rows.padded > rows.real)
-        ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
-    ndp_str_addf(out, "; a rank has %lld, attention %lld queries over %lld keys, the residual stream %lld\n",
-                 (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
-    return NDP_OK;
+    NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
+    e.model = m;
+    e.node_ranks = d->per_node;
+    return ndp_engine_create(&e, out);
+}
+
+int64_t ndp_engine_bytes(const ndp_engine *e) {
+    ndp_budget budget;
+    ndp_program_budget(ndp_engine_program(e), &budget);
+    return (int64_t)budget.total;
 }
 
 /* Bytes that a rank needs for forward passes over held-out rows, in addition to `trained` (NULL: with its own weights);
  * 0 if the job holds nothing out. */
-static ndp_status score_bytes(const ndp_job *j, int rank, const ndp_engine *trained, int per_node, size_t *bytes) {
+static ndp_status score_bytes(const ndp_dry_run *d, int rank, const ndp_engine *trained, int64_t *bytes) {
+    const ndp_config *c = d->job->config;
     ndp_model m;
     ndp_engine_opts e;
     ndp_engine *score = NULL;
     *bytes = 0;
-    if (j->config->data.validation_fraction == 0 && j->config->data.validation_files.n == 0)
+    if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0)
         return NDP_OK;
-    NDP_TRY(ndp_job_score(j, rank, trained, &m, &e));
-    e.device = &ndp_device_null;
-    e.node_ranks = per_node;
-    e.threads = j->config->train.threads ? j->config->train.threads : ndp_device_threads(per_node);
-    e.model = &m;
+    NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, &m, &e));
+    e.node_ranks = d->per_node;
     ndp_status st = ndp_engine_create(&e, &score);
-    if (st == NDP_OK) {
-        ndp_budget budget;
-        ndp_program_budget(ndp_engine_program(score), &budget);
-        *bytes = budget.total;
-    }
+    if (st == NDP_OK)
+        *bytes = ndp_engine_bytes(score);
     ndp_engine_destroy(score);
     ndp_model_release(&m);
     return st;
+}
+
+/* Bytes of one rank for training and for scoring held-out rows. */
+static ndp_status train_bytes(const ndp_dry_run *d, int rank, int64_t *bytes) {
+    ndp_model m;
+    ndp_engine *engine;
+    NDP_TRY(ndp_model_build(&d->job->facts, &d->job->model, &m));
+    ndp_status st = ndp_plan_engine(d, &m, rank, &engine);
+    if (st == NDP_OK) {
+        st = score_bytes(d, rank, engine, bytes);
+        *bytes += ndp_engine_bytes(engine);
+        ndp_engine_destroy(engine);
+    }
+    ndp_model_release(&m);
+    return st;
+}
+
+ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
+                               int64_t *bytes) {
+    ndp_dry_run d = dry_run_of(j, per_node, split_place);
+    return forward_only ? score_bytes(&d, rank, NULL, bytes) : train_bytes(&d, rank, bytes);
+}
+
+ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
+                               int64_t *bytes) {
+    int first = rank / per_node * per_node, end = first + per_node < j->world ? first + per_node : j->world;
+    int stage = j->world / j->layout.size[NDP_PP];
+    int64_t sum = 0;
+    for (int r = first, next; r < end; r = next) { /* all ranks of a place on pp need the same */
+        int64_t one;
+        next = (r / stage + 1) * stage < end ? (r / stage + 1) * stage : end;
+        NDP_TRY(ndp_job_rank_memory(j, r, per_node, split_place, forward_only, &one));
+        sum += one * (next - r);
+    }
+    *bytes = (sum + end - first - 1) / (end - first);
+    return NDP_OK;
+}
+
+ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {
+    int64_t sum = 0, one;
+    for (int r = 0; r < j->world; r++, sum += one)
+        NDP_TRY(ndp_job_rank_memory(j, r, j->world, split_place, false, &one));
+    *bytes = sum;
+    return NDP_OK;
 }
 
 /* ---- data ---- */
@@ -68,6 +110,21 @@ static ndp_status data_text(const ndp_job *j, ndp_str *out) {
 
 /* ---- memory and traffic ---- */
 
+/* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
+static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_str *out) {
+    ndp_engine_opts e;
+    NDP_TRY(ndp_job_engine(d->job, p->opts.mesh.rank, &d->exec, &e));
+    ndp_row_cut rows = ndp_cut_rows(d->job->model.rows, &e.mesh, &e.parallel);
+    if (rows.slice == rows.real)
+        return NDP_OK;
+    ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
+    if (rows.padded > rows.real)
+        ndp_str_addf(out, ", padded to %lld", (long long)rows.padded);
+    ndp_str_addf(out, "; a rank has %lld, attention %lld queries over %lld keys, the residual stream %lld\n",
+                 (long long)rows.tokens, (long long)rows.queries, (long long)rows.keys, (long long)rows.slice);
+    return NDP_OK;
+}
+
 /* Compares a node of the run with this host, which need not be one of its hosts. */
 static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     const ndp_memory_need need = {
@@ -82,16 +139,16 @@ static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     ndp_str_release(&why);
 }
 
-static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_node, size_t score, const char *data,
+static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, int64_t score, const char *data,
                               ndp_str *out) {
     char a[16];
     ndp_budget budget;
     ndp_program_budget(p, &budget);
-    ndp_job_describe(j, out);
+    ndp_job_describe(d->job, out);
     ndp_str_add(out, data);
-    NDP_TRY(rows_text(j, p, out));
+    NDP_TRY(rows_text(d, p, out));
     ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s\n\npeak memory of rank %d\n", p->n,
-                 per_node,
+                 d->per_node,
                  p->owned[0].shard.shards == 1 ? "none"
                  : p->owned[0].shard.in_place  ? "in place (inside the node "
                                                  "resharding has nothing to save)"
@@ -106,85 +163,28 @@ static ndp_status budget_text(const ndp_job *j, const ndp_program *p, int per_no
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
     if (score)
-        ndp_str_addf(out, "  %-16s %10s  %zu bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
-                     score);
-    int64_t mean = (int64_t)(budget.total + score);
-    if (j->pipeline.ranks)
-        NDP_TRY(ndp_job_node_memory(j, p->opts.mesh.rank, per_node, false, &mean));
-    compare_memory(mean, per_node, out);
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
+                     (long long)score);
+    int64_t mean = (int64_t)budget.total + score;
+    if (d->job->pipeline.ranks)
+        NDP_TRY(ndp_job_node_memory(d->job, p->opts.mesh.rank, d->per_node, 0, false, &mean));
+    compare_memory(mean, d->per_node, out);
     ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
     ndp_program_print_traffic(p, out);
     return NDP_OK;
 }
 
-ndp_status ndp_plan_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out) {
-    ndp_engine_opts e;
-    int threads = j->config->train.threads;
-    NDP_TRY(ndp_job_engine(j, rank, &e));
-    e.model = m;
-    e.device = &ndp_device_null;
-    e.node_ranks = per_node;
-    e.threads = threads ? threads : ndp_device_threads(per_node);
-    return ndp_engine_create(&e, out);
-}
-
-/* Bytes of one rank for training and for scoring held-out rows. */
-static ndp_status train_bytes(const ndp_job *j, int rank, int per_node, size_t *bytes) {
-    ndp_model m;
-    ndp_engine *engine;
-    ndp_budget budget;
-    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
-    ndp_status st = ndp_plan_engine(j, &m, rank, per_node, &engine);
-    if (st == NDP_OK) {
-        ndp_program_budget(ndp_engine_program(engine), &budget);
-        st = score_bytes(j, rank, engine, per_node, bytes);
-        *bytes += budget.total;
-        ndp_engine_destroy(engine);
-    }
-    ndp_model_release(&m);
-    return st;
-}
-
-ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, bool forward_only, int64_t *bytes) {
-    size_t n;
-    NDP_TRY(forward_only ? score_bytes(j, rank, NULL, per_node, &n) : train_bytes(j, rank, per_node, &n));
-    *bytes = (int64_t)n;
-    return NDP_OK;
-}
-
-ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int per_node, bool forward_only, int64_t *bytes) {
-    int first = rank / per_node * per_node, end = first + per_node < j->world ? first + per_node : j->world;
-    int stage = j->world / j->layout.size[NDP_PP];
-    int64_t sum = 0;
-    for (int r = first, next; r < end; r = next) { /* all ranks of a place on pp need the same */
-        int64_t one;
-        next = (r / stage + 1) * stage < end ? (r / stage + 1) * stage : end;
-        NDP_TRY(ndp_job_rank_memory(j, r, per_node, forward_only, &one));
-        sum += one * (next - r);
-    }
-    *bytes = (sum + end - first - 1) / (end - first);
-    return NDP_OK;
-}
-
-ndp_status ndp_job_memory(const ndp_job *j, int64_t *bytes) {
-    int64_t sum = 0, one;
-    for (int r = 0; r < j->world; r++, sum += one)
-        NDP_TRY(ndp_job_rank_memory(j, r, j->world, false, &one));
-    *bytes = sum;
-    return NDP_OK;
-}
-
 /* Memory and traffic of a rank, or its program. */
-static ndp_status plan_rank(const ndp_job *j, const ndp_model *m, int rank, int per_node, bool program,
-                            const char *data, ndp_str *out) {
+static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, bool program, const char *data,
+                            ndp_str *out) {
     ndp_engine *engine;
-    size_t score = 0;
-    NDP_TRY(ndp_plan_engine(j, m, rank, per_node, &engine));
-    ndp_status st = program ? NDP_OK : score_bytes(j, rank, engine, per_node, &score);
+    int64_t score = 0;
+    NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
+    ndp_status st = program ? NDP_OK : score_bytes(d, rank, engine, &score);
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, out);
     else if (st == NDP_OK)
-        st = budget_text(j, ndp_engine_program(engine), per_node, score, data, out);
+        st = budget_text(d, ndp_engine_program(engine), score, data, out);
     ndp_engine_destroy(engine);
     return st;
 }
@@ -197,15 +197,15 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
               "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
-    int per_node = o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8;
+    const ndp_dry_run d = dry_run_of(j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0);
     int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
     int end = o->rank < 0 && o->program ? j->world : first + 1;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
     ndp_status st = NDP_OK;
     for (int r = first; st == NDP_OK && r < end; r += stage)
-        st = plan_rank(j, &m, r, per_node, o->program, data, out);
+        st = plan_rank(&d, &m, r, o->program, data, out);
     if (st == NDP_OK)
-        st = ndp_plan_check(j, &m, per_node, out);
+        st = ndp_plan_check(&d, &m, out);
     ndp_model_release(&m);
     return st;
 }

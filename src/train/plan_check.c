@@ -83,10 +83,11 @@ static void add_stages(const ndp_job *j, const checked_world *w, ndp_str *out) {
     }
 }
 
-static ndp_status check(const ndp_job *j, const ndp_model *m, int per_node, checked_world *w, ndp_str *out) {
+static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world *w, ndp_str *out) {
+    const ndp_job *j = d->job;
     NDP_TRY(choose_ranks(j, w));
     for (int i = 0; i < w->n; i++) {
-        NDP_TRY(ndp_plan_engine(j, m, w->ranks[i], per_node, &w->engines[i]));
+        NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &w->engines[i]));
         w->programs[i] = ndp_engine_program(w->engines[i]);
     }
     NDP_TRY(ndp_program_check(w->programs, w->n));
@@ -101,11 +102,11 @@ static ndp_status check(const ndp_job *j, const ndp_model *m, int per_node, chec
     return NDP_OK;
 }
 
-ndp_status ndp_plan_check(const ndp_job *j, const ndp_model *m, int per_node, ndp_str *out) {
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, ndp_str *out) {
     checked_world w = {0};
-    if (j->world == 1)
+    if (d->job->world == 1)
         return NDP_OK;
-    ndp_status st = check(j, m, per_node, &w, out);
+    ndp_status st = check(d, m, &w, out);
     for (int i = 0; i < w.n && w.engines; i++)
         ndp_engine_destroy(w.engines[i]);
     free(w.ranks);

@@ -4,11 +4,18 @@
 
 #include "train/job.h"
 
-/* Builds the program of one rank on the null device. */
-ndp_status ndp_plan_engine(const ndp_job *j, const ndp_model *m, int rank, int per_node, ndp_engine **out);
+/* How the programs of a job's ranks are built: on the null device. */
+typedef struct ndp_dry_run {
+    const ndp_job *job;
+    int per_node; /* ranks */
+    ndp_exec exec;
+} ndp_dry_run;
+
+/* Builds the program of one rank. */
+ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
 
 /* Builds the programs of the ranks that stand for all, checks them against each other, and appends what the stages of a
  * pipeline have and need, and what was checked. NDP_EBUG, NDP_ENOMEM. */
-ndp_status ndp_plan_check(const ndp_job *j, const ndp_model *m, int per_node, ndp_str *out);
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, ndp_str *out);
 
 #endif

@@ -5,9 +5,7 @@
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
 
-#include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -26,9 +24,7 @@ static ndp_status try_lock(ndp_lock *lock, const ndp_train_opts *o, bool *held) 
 /* Sums over ranks: does rank 0 still wait, and has any rank been stopped? */
 static ndp_status sum_flags(ndp_comm *world, bool waits, const ndp_train_opts *o, bool *pending, bool *stopped) {
     double sums[] = {waits, o->stop && *o->stop};
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM, &work));
-    NDP_TRY(ndp_wait(&work));
+    NDP_TRY(ndp_reduce_now(world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     *pending = sums[0] > 0;
     *stopped = sums[1] > 0;
     return NDP_OK;
@@ -73,34 +69,23 @@ static bool is_left(const char *name) {
     return pid && thread && digits[pid + 1 + thread] == '\0';
 }
 
-static ndp_status remove_left(const char *folder, const char *name) {
-    char *path = ndp_format("%s/%s", folder, name);
-    ndp_status st = path ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
-    if (path && unlink(path) && errno != ENOENT)
-        st = NDP_FAIL(NDP_EIO, "cannot remove '%s', which a killed run left: %s", path, strerror(errno));
-    free(path);
-    return st;
+static ndp_status remove_left(void *user, const char *folder, const char *name) {
+    char path[NDP_PATH];
+    (void)user;
+    if (!is_left(name))
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(path, folder, name));
+    if (unlink(path) && errno != ENOENT)
+        return NDP_FAIL(NDP_EIO, "cannot remove '%s', which a killed run left: %s", path, strerror(errno));
+    return NDP_OK;
 }
 
-static ndp_status clean_files(const char *folder) {
-    DIR *d = opendir(folder);
-    if (!d && errno == ENOENT)
-        return NDP_OK;
-    if (!d)
-        return NDP_FAIL(NDP_EIO, "cannot list '%s': %s", folder, strerror(errno));
-    ndp_status st = NDP_OK;
-    for (struct dirent *e; st == NDP_OK && (e = readdir(d));)
-        if (is_left(e->d_name))
-            st = remove_left(folder, e->d_name);
-    closedir(d);
-    return st;
-}
+static ndp_status clean_files(const char *folder) { return ndp_folder_visit(folder, remove_left, NULL); }
 
 static ndp_status clean_below(const char *folder, const char *name, ndp_status (*clean)(const char *path)) {
-    char *path = ndp_format("%s/%s", folder, name);
-    ndp_status st = path ? clean(path) : NDP_FAIL(NDP_ENOMEM, "not enough memory to clean '%s'", folder);
-    free(path);
-    return st;
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, folder, name));
+    return clean(path);
 }
 
 ndp_status ndp_run_folder_clean(const char *folder) {

@@ -3,7 +3,6 @@
 #include "train/identity.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 
 static const ndp_optimizer_opts *optimizer_of(const ndp_trainer *t) {
     return &ndp_engine_program(t->engine)->opts.optimizer;
@@ -22,14 +21,17 @@ static ndp_status list_tensors(const ndp_trainer *t, ndp_tensor_list *list) {
     return NDP_OK;
 }
 
-static char *checkpoint_folder(const ndp_trainer *t, const char *folder) {
-    return folder ? ndp_format("%s", folder) : ndp_format("%s/checkpoints", t->job.config->train.output_dir);
+/* `folder` or, if that is NULL, the run's checkpoints/, whose path is `room`. */
+static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char room[NDP_PATH]) {
+    if (*folder)
+        return NDP_OK;
+    *folder = room;
+    return ndp_path_join(room, t->job.config->train.output_dir, "checkpoints");
 }
 
 ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
-    char *path = checkpoint_folder(t, folder);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
+    char room[NDP_PATH];
+    NDP_TRY(choose_folder(t, &folder, room));
     ndp_tensor_list list = {0};
     ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL, t->lock};
     ndp_status st = list_tensors(t, &list);
@@ -37,11 +39,10 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
         st = ndp_identity_extra(t, &info.extra);
     st = ndp_agree(t->world, st);
     if (st == NDP_OK)
-        st = ndp_checkpoint_save(t->world, path, &info, list.specs, list.n, list.pieces, list.n_pieces,
-                                 t->job.config->checkpoint.keep, &t->saved);
+        st = ndp_checkpoint_save(t->world, folder, &info, list.specs, list.n, list.pieces, list.n_pieces,
+                                 t->job.config->checkpoint.keep, NDP_SHARD_BYTES, &t->saved);
     json_object_put(info.extra);
     ndp_tensor_list_release(&list);
-    free(path);
     return st;
 }
 
@@ -53,16 +54,11 @@ typedef struct checkpoint_loading {
     const char *prefix;
 } checkpoint_loading;
 
-static ndp_status read_checkpoint(void *user, const char *name, int64_t first, int64_t count, void *out) {
-    const checkpoint_loading *l = user;
-    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
-}
-
-static ndp_status load_run(void *user, const ndp_owned_run *r) {
+static ndp_status read_checkpoint(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const checkpoint_loading *l = user;
     char name[512];
-    snprintf(name, sizeof name, "%s%s", l->prefix, r->run.segment->name);
-    return ndp_run_fill(r, read_checkpoint, user, name);
+    snprintf(name, sizeof name, "%s%s", l->prefix, s->name);
+    return ndp_checkpoint_read(l->checkpoint, name, first, count, out, l->t->model.opts.master);
 }
 
 static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
@@ -72,9 +68,9 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
         st = ndp_checkpoint_check(c, list.specs, list.n);
     ndp_tensor_list_release(&list);
     NDP_TRY(st);
-    NDP_TRY(ndp_engine_runs(t->engine, NDP_OWNED_MASTER, load_run, &(checkpoint_loading){t, c, ""}));
+    NDP_TRY(ndp_engine_fill(t->engine, NDP_OWNED_MASTER, read_checkpoint, &(checkpoint_loading){t, c, ""}));
     for (int k = 0; k < ndp_optimizer_states(optimizer_of(t)); k++)
-        NDP_TRY(ndp_engine_runs(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), load_run,
+        NDP_TRY(ndp_engine_fill(t->engine, (ndp_owned_kind)(NDP_OWNED_STATE0 + k), read_checkpoint,
                                 &(checkpoint_loading){t, c, state_prefix(t, k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
@@ -117,17 +113,14 @@ static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume
 }
 
 ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t wanted, int64_t *step) {
-    char *path = checkpoint_folder(t, folder);
-    if (!path)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for a path");
-    ndp_resume r = {0};
-    ndp_status st = ndp_resume_choose(t->world, path, wanted, t->threads, &r);
-    if (st == NDP_OK && r.step >= 0)
-        st = load_chosen(t, path, &r);
+    char room[NDP_PATH];
+    ndp_resume r;
+    NDP_TRY(choose_folder(t, &folder, room));
+    NDP_TRY(ndp_resume_choose(t->world, folder, wanted, t->exec.threads, &r));
+    ndp_status st = r.step >= 0 ? load_chosen(t, folder, &r) : NDP_OK;
     if (st == NDP_OK)
         *step = r.step;
     ndp_resume_release(&r);
-    free(path);
     return st;
 }
 

@@ -20,11 +20,9 @@ static ndp_status build_engine(ndp_trainer *t) {
     const ndp_config *c = t->job.config;
     NDP_TRY(ndp_model_build(&t->job.facts, &t->job.model, &t->model));
     ndp_engine_opts o;
-    NDP_TRY(ndp_job_engine(&t->job, ndp_transport_rank(t->transport), &o));
+    NDP_TRY(ndp_job_engine(&t->job, ndp_transport_rank(t->transport), &t->exec, &o));
     o.model = &t->model;
     o.transport = t->transport;
-    o.device = t->device;
-    o.threads = t->threads;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
                                             : ndp_weights_load(t->engine, c->model.path);
@@ -50,7 +48,7 @@ static ndp_status build_engines(ndp_trainer *t) {
 /* Computes the bytes of this host's ranks from programs that are built for that and thrown away. */
 static ndp_status plan_memory(ndp_trainer *t) {
     return ndp_job_node_memory(&t->job, ndp_transport_rank(t->transport), ndp_transport_node_ranks(t->transport),
-                               t->forward_only, &t->planned);
+                               t->exec.split_place, t->forward_only, &t->planned);
 }
 
 static ndp_status open_all(ndp_trainer *t) {
@@ -58,10 +56,9 @@ static ndp_status open_all(ndp_trainer *t) {
     NDP_TRY(ndp_comm_create(t->transport, all, "world", &t->world));
     if (ndp_transport_note(t->transport))
         ndp_warn(&t->log, "%s", ndp_transport_note(t->transport));
-    int threads = t->job.config->train.threads;
-    t->threads = threads ? threads : ndp_device_threads(ndp_transport_node_ranks(t->transport));
-    omp_set_num_threads(t->threads);
-    NDP_TRY(ndp_bind_launched_rank(t->threads));
+    t->exec.threads = ndp_job_threads(&t->job, ndp_transport_node_ranks(t->transport));
+    omp_set_num_threads(t->exec.threads);
+    NDP_TRY(ndp_bind_launched_rank(t->exec.threads));
     NDP_TRY(ndp_agree(t->world, ndp_job_find_weights(&t->job)));
     NDP_TRY(ndp_agree(t->world, plan_memory(t)));
     NDP_TRY(ndp_agree(t->world, ndp_trainer_open_data(t)));
@@ -80,10 +77,9 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer
     t->opts = o->run;
     t->forward_only = o->forward_only;
     t->transport = w;
-    t->device = o->device ? o->device : ndp_devices[c->train.device];
+    t->exec = ndp_exec_of(o->device ? o->device : ndp_devices[c->train.device], 0, o->split_place);
     t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(t->transport)};
     ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
-    t->job.split_sums = o->split_sums;
     if (st == NDP_OK)
         st = open_all(t);
     if (st != NDP_OK) {
@@ -177,7 +173,7 @@ ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
 int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }
 
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
-    ndp_str_addf(out, "kernels: %s", t->device->variant ? t->device->variant() : t->device->name);
+    ndp_str_addf(out, "kernels: %s", t->exec.device->variant ? t->exec.device->variant() : t->exec.device->name);
     if (t->model.opts.compute == NDP_BF16)
         ndp_str_addf(out, "; products of bf16 %s", ndp_cpu_bf16_way_text());
     ndp_str_add(out, "\n");
@@ -186,17 +182,11 @@ void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
 ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_str s = {0};
     char bytes[16];
-    ndp_budget budget;
-    ndp_program_budget(ndp_engine_program(t->engine), &budget);
-    double planned = (double)budget.total;
-    if (t->score) {
-        ndp_program_budget(ndp_engine_program(t->score), &budget);
-        planned += (double)budget.total;
-    }
+    double planned = (double)(ndp_engine_bytes(t->engine) + (t->score ? ndp_engine_bytes(t->score) : 0));
     ndp_job_describe(&t->job, &s);
     ndp_job_data_describe(&t->data, &s);
-    ndp_str_addf(&s, "memory: %s planned per rank; %d thread%s per rank\n", ndp_human_bytes(planned, bytes), t->threads,
-                 t->threads == 1 ? "" : "s");
+    ndp_str_addf(&s, "memory: %s planned per rank; %d thread%s per rank\n", ndp_human_bytes(planned, bytes),
+                 t->exec.threads, t->exec.threads == 1 ? "" : "s");
     ndp_trainer_describe_kernels(t, &s);
     *text = ndp_str_detach(&s);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");
@@ -204,27 +194,29 @@ ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
 
 /* ---- reading tensors: as files hold them, where several segments may be parts of one tensor ---- */
 
-/* The first segment of tensor i; NULL if there is no such tensor: then *n is the number of tensors. */
-static const ndp_segment *tensor_at(const ndp_model *m, int i, int *n) {
-    *n = 0;
+const ndp_segment *ndp_tensor_segment(const ndp_model *m, int i, int *at) {
+    int n = 0;
     for (int b = 0; b < m->n_buffers; b++)
         for (int k = 0; k < m->buffers[b].segments.n; k++) {
             const ndp_segment *s = &m->buffers[b].segments.items[k];
-            if (!ndp_segment_continues(s) && (*n)++ == i)
+            if (!ndp_segment_continues(s) && n++ == i) {
+                *at = b;
                 return s;
+            }
         }
+    *at = n;
     return NULL;
 }
 
 int ndp_trainer_tensors(const ndp_trainer *t) {
     int n;
-    tensor_at(&t->model, -1, &n);
+    ndp_tensor_segment(&t->model, -1, &n);
     return n;
 }
 
 const char *ndp_trainer_tensor(const ndp_trainer *t, int i, int64_t *elements) {
     int n;
-    const ndp_segment *s = tensor_at(&t->model, i, &n);
+    const ndp_segment *s = ndp_tensor_segment(&t->model, i, &n);
     if (!s)
         return NULL;
     *elements = s->whole[0] * s->whole[1];
@@ -245,7 +237,7 @@ static ndp_status read_run(void *user, const ndp_owned_run *owned) {
 
 ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double *out) {
     int tensors;
-    const ndp_segment *s = tensor_at(&t->model, tensor, &tensors);
+    const ndp_segment *s = ndp_tensor_segment(&t->model, tensor, &tensors);
     NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, tensors);
     int64_t n = s->whole[0] * s->whole[1];
     memset(out, 0, (size_t)n * sizeof *out);
@@ -253,7 +245,5 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
                                 &(tensor_reading){s, out}));
-    ndp_work work;
-    NDP_TRY(ndp_all_reduce_begin(t->world, out, n, NDP_F64, NDP_SUM, &work));
-    return ndp_wait(&work);
+    return ndp_reduce_now(t->world, out, n, NDP_F64, NDP_SUM);
 }

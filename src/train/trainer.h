@@ -13,17 +13,16 @@ struct ndp_trainer {
     const ndp_lock *lock;       /* of a whole run, held by rank 0, borrowed; else NULL */
     bool forward_only;          /* only evaluates: `engine` is NULL and `score` has its own weights */
     ndp_transport *transport;   /* borrowed */
-    const ndp_device *device;   /* of both engines */
+    ndp_exec exec;              /* of both engines */
     ndp_comm *world;
     ndp_log log;
     ndp_model model;
     ndp_engine *engine;
     ndp_job_data data;
     ndp_batch_shape shape;
-    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
-    ndp_micro_batch whole; /* borrows them */
-    int64_t *rows;         /* row numbers of a micro-batch */
-    int threads;
+    int32_t *arrays;              /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
+    ndp_micro_batch whole;        /* borrows them */
+    int64_t *rows;                /* row numbers of a micro-batch */
     int64_t planned;              /* bytes of this rank's programs */
     int64_t updates, samples;     /* updates made; samples drawn, which is the data cursor */
     struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
@@ -39,11 +38,15 @@ struct ndp_trainer {
     ndp_engine *score;
 };
 
+/* The first segment of tensor i, as files hold tensors: several segments may be parts of one. *at: its buffer. NULL:
+ * there is no such tensor, and *at is the number of tensors. */
+const ndp_segment *ndp_tensor_segment(const ndp_model *m, int i, int *at);
+
 typedef struct ndp_trainer_opts {
     const ndp_train_opts *run; /* of the whole run that it is part of; NULL: none. Borrowed */
     bool forward_only;         /* only evaluates: opens only the held-out rows, in the memory of a forward pass */
-    int split_sums;            /* where the kernels split their sums (ops/op.h); 0: nowhere */
     const ndp_device *device;  /* NULL: that of the configuration; tests give others. Borrowed */
+    int split_place;           /* of sums (device/device.h); 0: fast ones */
 } ndp_trainer_opts;
 /* ndp_trainer_create with more options. */
 NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer_opts *o, ndp_trainer **out);

@@ -33,20 +33,27 @@ ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *ou
     return NDP_OK;
 }
 
-static ndp_status put(const ndp_owned_run *r, int64_t skip, int64_t n, const void *from) {
-    return ndp_engine_write(r->engine, r->kind, r->buffer, place_in_slice(&r->run, skip), n, r->run.stride, from);
-}
+typedef struct run_filling {
+    ndp_run_reader *read;
+    void *user;
+} run_filling;
 
-ndp_status ndp_run_fill(const ndp_owned_run *r, ndp_run_reader *read, void *user, const char *name) {
+static ndp_status fill_run(void *user, const ndp_owned_run *r) {
+    const run_filling *f = user;
     double block[BLOCK], rounded[BLOCK];
     ndp_dtype type = ndp_engine_model(r->engine)->opts.master, stored = ndp_engine_type(r->engine, r->kind, r->buffer);
     for (int64_t done = 0, n; done < r->run.count; done += n) {
         n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
-        NDP_TRY(read(user, name, r->run.tensor_first + done, n, block));
+        NDP_TRY(f->read(f->user, r->run.segment, r->run.tensor_first + done, n, block));
         ndp_convert(block, type, rounded, stored, n);
-        NDP_TRY(put(r, done, n, rounded));
+        NDP_TRY(
+            ndp_engine_write(r->engine, r->kind, r->buffer, place_in_slice(&r->run, done), n, r->run.stride, rounded));
     }
     return NDP_OK;
+}
+
+ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_run_reader *read, void *user) {
+    return ndp_engine_runs(e, kind, fill_run, &(run_filling){read, user});
 }
 
 /* ---- lists of tensors ---- */
@@ -176,13 +183,17 @@ typedef struct weight_filling {
     uint64_t seed;
 } weight_filling;
 
-static ndp_status read_folder(void *user, const char *name, int64_t first, int64_t count, void *out) {
+static ndp_status read_folder(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const weight_filling *f = user;
-    return ndp_weights_read(f->weights, name, first, count, out, f->model->opts.master, true);
+    return ndp_weights_read(f->weights, s->name, first, count, out, f->model->opts.master, true);
 }
 
-static ndp_status load_run(void *user, const ndp_owned_run *r) {
-    return ndp_run_fill(r, read_folder, user, r->run.segment->name);
+static ndp_status draw(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
+    const weight_filling *f = user;
+    float values[BLOCK];
+    ndp_model_random(&f->model->facts, f->seed, s, first, count, values);
+    ndp_convert(values, NDP_F32, out, f->model->opts.master, count);
+    return NDP_OK;
 }
 
 static bool is_ignored(const char *name, void *facts) { return ndp_facts_ignores(facts, name); }
@@ -204,7 +215,7 @@ ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     if (st == NDP_OK)
         st = check_folder(e, w);
     if (st == NDP_OK)
-        st = ndp_engine_runs(e, NDP_OWNED_MASTER, load_run,
+        st = ndp_engine_fill(e, NDP_OWNED_MASTER, read_folder,
                              &(weight_filling){.model = ndp_engine_model(e), .weights = w});
     if (st == NDP_OK)
         st = ndp_weights_intact(w);
@@ -213,21 +224,7 @@ ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     return ndp_engine_publish(e);
 }
 
-static ndp_status draw_run(void *user, const ndp_owned_run *r) {
-    const weight_filling *f = user;
-    float values[BLOCK];
-    double block[BLOCK];
-    for (int64_t done = 0, n; done < r->run.count; done += n) {
-        n = r->run.count - done < BLOCK ? r->run.count - done : BLOCK;
-        ndp_model_random(&f->model->facts, f->seed, r->run.segment, r->run.tensor_first + done, n, values);
-        ndp_convert(values, NDP_F32, block, ndp_engine_type(r->engine, r->kind, r->buffer), n);
-        NDP_TRY(put(r, done, n, block));
-    }
-    return NDP_OK;
-}
-
 ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed) {
-    NDP_TRY(
-        ndp_engine_runs(e, NDP_OWNED_MASTER, draw_run, &(weight_filling){.model = ndp_engine_model(e), .seed = seed}));
+    NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, draw, &(weight_filling){.model = ndp_engine_model(e), .seed = seed}));
     return ndp_engine_publish(e);
 }

@@ -15,19 +15,6 @@ int64_t ndp_outcome_bytes(int64_t parameters, ndp_dtype master) {
     return NDP_KEPT * parameters * (int64_t)ndp_dtype_size(master);
 }
 
-/* The name of the unit that contains a tensor of the trainer. */
-static const char *unit_of(const ndp_trainer *t, int tensor) {
-    const ndp_model *m = &t->model;
-    for (int b = 0; b < m->n_buffers; b++) {
-        const ndp_segments *s = &m->buffers[b].segments;
-        for (int i = 0; i < s->n; i++)
-            tensor -= !ndp_segment_continues(&s->items[i]);
-        if (tensor < 0)
-            return m->buffers[b].name;
-    }
-    return "";
-}
-
 static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
     o->n = ndp_trainer_tensors(t);
     o->names = ndp_arena_alloc(&o->arena, (size_t)o->n * sizeof *o->names);
@@ -36,10 +23,11 @@ static bool list_tensors(ndp_outcome *o, const ndp_trainer *t) {
     if (!o->names || !o->units || !o->first)
         return false;
     for (int i = 0; i < o->n; i++) {
-        int64_t elements = 0;
-        o->names[i] = ndp_arena_strdup(&o->arena, ndp_trainer_tensor(t, i, &elements));
-        o->units[i] = ndp_arena_strdup(&o->arena, unit_of(t, i));
-        o->first[i + 1] = o->first[i] + elements;
+        int buffer;
+        const ndp_segment *s = ndp_tensor_segment(&t->model, i, &buffer);
+        o->names[i] = ndp_arena_strdup(&o->arena, s->name);
+        o->units[i] = ndp_arena_strdup(&o->arena, t->model.buffers[buffer].name);
+        o->first[i + 1] = o->first[i] + s->whole[0] * s->whole[1];
         if (!o->names[i] || !o->units[i])
             return false;
     }
@@ -275,7 +263,7 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[N
     for (int i = 0; i < cuts; i++)
         runs[n++] = (ndp_spread_run){.micro_batch = sizes[i]};
     for (int i = 0; i < NDP_SPLITS; i++)
-        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_sums = i + 1};
+        runs[n++] = (ndp_spread_run){.micro_batch = sizes[i % cuts], .split_place = i + 1};
     if (b->roundings > 0)
         runs[n++] = (ndp_spread_run){.micro_batch = 1, .fp32 = true};
     return n;
@@ -317,11 +305,7 @@ static bool is_of_one_kind(const char *a, const char *b) {
  * too little of what rounding can do. */
 static void share_between_layers(double *bounds, const ndp_outcome *o) {
     for (int i = 0; i < o->n; i++)
-        for (int j = 0; j < i; j++)
-            if (is_of_one_kind(o->names[i], o->names[j]))
-                raise_to(&bounds[i], bounds[j]);
-    for (int i = o->n - 1; i >= 0; i--)
-        for (int j = i + 1; j < o->n; j++)
+        for (int j = 0; j < o->n; j++)
             if (is_of_one_kind(o->names[i], o->names[j]))
                 raise_to(&bounds[i], bounds[j]);
 }

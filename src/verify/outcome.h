@@ -49,7 +49,7 @@ ndp_bounds ndp_bounds_of(const ndp_config *c);
  * fp32 instead of bf16. */
 typedef struct ndp_spread_run {
     int micro_batch;
-    int split_sums;
+    int split_place;
     bool fp32;
 } ndp_spread_run;
 

@@ -4,9 +4,9 @@
 #include "verify/verify.h"
 
 #include "base/clock.h"
+#include "base/log.h"
 #include "host/memory_need.h"
 #include <math.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -29,17 +29,6 @@ typedef struct verify_way {
 } verify_way;
 
 static const verify_way one_rank = {.layout = NDP_LAYOUT_ONE};
-
-__attribute__((format(printf, 2, 3))) static void say_line(const verification *v, const char *fmt, ...) {
-    char line[1024];
-    if (!v->opts->say)
-        return;
-    va_list args;
-    va_start(args, fmt);
-    vsnprintf(line, sizeof line, fmt, args);
-    va_end(args);
-    v->opts->say(v->opts->user, line);
-}
 
 /* Prefixes the current error with the layout that it belongs to. */
 static ndp_status of_layout(const char *layout, ndp_status st) {
@@ -72,7 +61,7 @@ static int count_ranks(const ndp_layout *l) {
 typedef struct verify_run {
     const verification *v;
     const ndp_config *config;
-    int split_sums;
+    int split_place;
     ndp_outcome *out;
 } verify_run;
 
@@ -90,7 +79,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_sums = r->split_sums}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_place = r->split_place}, &t));
     ndp_status st = record_run(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)
@@ -103,7 +92,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
 static ndp_status train_way(const verification *v, const verify_way *w, ndp_outcome *out) {
     ndp_config c;
     NDP_TRY(configure_way(v, w, &c));
-    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, w->split.split_sums, out});
+    ndp_status st = ndp_local_world(count_ranks(&w->layout), run_rank, &(verify_run){v, &c, w->split.split_place, out});
     ndp_config_release(&c);
     return st;
 }
@@ -122,10 +111,9 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     NDP_TRY(configure_way(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
-        j.split_sums = w->split.split_sums;
         int64_t rows =
             j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up may be one tensor */
-        st = ndp_job_memory(&j, &bytes);
+        st = ndp_job_memory(&j, w->split.split_place, &bytes);
         bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
         ndp_job_release(&j);
@@ -142,7 +130,7 @@ static int list_references(const verification *v, verify_way ways[ONE_RANK_RUNS]
     if (v->bounds.spreads == 0)
         return n;
     for (int i = 0, k = ndp_spread_runs(&v->bounds, v->config.batch.global_batch_size, runs); i < k; i++)
-        if (runs[i].split_sums || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
+        if (runs[i].split_place || runs[i].fp32 || runs[i].micro_batch != v->config.batch.micro_batch_size)
             ways[n++] = (verify_way){one_rank.layout, runs[i]};
     return n;
 }
@@ -162,7 +150,7 @@ static void say_notes(const verification *v, const ndp_job *j) {
     ndp_job_notes(j, &notes);
     char *rest = notes.data;
     for (char *line; (line = strsep(&rest, "\n")) && *line;)
-        say_line(v, "%s", line);
+        ndp_say(v->opts->say, v->opts->user, "%s", line);
     ndp_str_release(&notes);
 }
 
@@ -186,8 +174,9 @@ static ndp_status check_memory(const verification *v, int64_t run_bytes, int out
     static const ndp_log log = {NDP_LOG_INFO, 0};
     ndp_job_release(&j);
     NDP_TRY(ndp_memory_check(&n, v->config.train.force_memory, &log));
-    say_line(v, "memory: at most %s, %s available", ndp_human_bytes((double)ndp_memory_of_host(&n), need),
-             ndp_human_bytes((double)ndp_memory_available(), have));
+    ndp_say(v->opts->say, v->opts->user, "memory: at most %s, %s available",
+            ndp_human_bytes((double)ndp_memory_of_host(&n), need),
+            ndp_human_bytes((double)ndp_memory_available(), have));
     return NDP_OK;
 }
 
@@ -225,10 +214,10 @@ static ndp_status run_reference(const verification *v, const verify_way *w, ndp_
     double start = ndp_now();
     if (w->split.micro_batch)
         snprintf(how, sizeof how, ", micro batch %d%s%s", w->split.micro_batch,
-                 w->split.split_sums ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
+                 w->split.split_place ? ", split sums" : "", w->split.fp32 ? ", fp32" : "");
     NDP_TRY(train_way(v, w, out));
-    say_line(v, "one rank%s: %d step%s in %.1f s, last loss %.4f", how, out->steps, out->steps == 1 ? "" : "s",
-             ndp_now() - start, out->loss[out->steps - 1]);
+    ndp_say(v->opts->say, v->opts->user, "one rank%s: %d step%s in %.1f s, last loss %.4f", how, out->steps,
+            out->steps == 1 ? "" : "s", ndp_now() - start, out->loss[out->steps - 1]);
     return check_finite(out);
 }
 
@@ -283,7 +272,8 @@ static ndp_status find_axis(const verification *v, const ndp_layout *l, ndp_str 
         bool agrees = !ndp_difference_words(&d, words, sizeof words);
         disagree += !agrees;
         ndp_str_addf(out, "alone %s", agrees ? "agrees" : "disagrees, too");
-        say_line(v, "  %s=%d alone: %s", ndp_axis_name((ndp_axis)axis), l->size[axis], agrees ? "agrees" : words);
+        ndp_say(v->opts->say, v->opts->user, "  %s=%d alone: %s", ndp_axis_name((ndp_axis)axis), l->size[axis],
+                agrees ? "agrees" : words);
     }
     if (axes > 1 && disagree == 0)
         ndp_str_add(out, ": the combination disagrees");
@@ -313,8 +303,8 @@ static ndp_status judge_layout(const verification *v, const char *name, const nd
     out->seconds = ndp_now() - start;
     memcpy(out->of, d.of, sizeof out->of);
     out->agrees = !ndp_difference_words(&d, words, sizeof words);
-    say_line(v, "%s: %d rank%s, %.1f s, %s%s", name, out->ranks, out->ranks == 1 ? "" : "s", out->seconds,
-             out->agrees ? "agrees" : "disagrees: ", out->agrees ? "" : words);
+    ndp_say(v->opts->say, v->opts->user, "%s: %d rank%s, %.1f s, %s%s", name, out->ranks, out->ranks == 1 ? "" : "s",
+            out->seconds, out->agrees ? "agrees" : "disagrees: ", out->agrees ? "" : words);
     return out->agrees ? NDP_OK : explain_verdict(v, l, &d, out);
 }
 
@@ -337,7 +327,8 @@ static void override_settings(verification *v) {
     c->train.ranks = 0;
     double most_lr = ndp_optimizers[c->optimizer.name]->bounds.most_lr;
     if (most_lr > 0 && c->optimizer.lr > most_lr) {
-        say_line(v, "optimizer.lr %g is lowered to %g, up to which the bounds hold", c->optimizer.lr, most_lr);
+        ndp_say(v->opts->say, v->opts->user, "optimizer.lr %g is lowered to %g, up to which the bounds hold",
+                c->optimizer.lr, most_lr);
         c->optimizer.lr = most_lr;
     }
 }

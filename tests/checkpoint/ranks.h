@@ -87,7 +87,7 @@ static inline ndp_status save_step(ndp_comm *world, const char *folder, int64_t 
     part p;
     ndp_checkpoint_info info = {.step = step, .samples = step * 10, .seed = 42};
     part_init(&p, world ? ndp_comm_rank(world) : 0, world ? ndp_comm_size(world) : 1, TENSORS, step);
-    return ndp_checkpoint_save_sharded(world, folder, &info, tensors, TENSORS, p.pieces, p.n, keep, shard_bytes, NULL);
+    return ndp_checkpoint_save(world, folder, &info, tensors, TENSORS, p.pieces, p.n, keep, shard_bytes, NULL);
 }
 
 #endif

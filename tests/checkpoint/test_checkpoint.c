@@ -99,7 +99,7 @@ static void the_caller_s_numbers_return(void **state) {
     json_object_object_add(extra, "config", json_object_new_string("a/b\"c"));
     json_object_object_add(extra, "loss", json_object_new_double(1.25));
     ndp_checkpoint_info info = {5, (int64_t)1 << 60, INT64_MAX, extra, NULL};
-    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 0, NULL));
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 0, NDP_SHARD_BYTES, NULL));
     json_object_put(extra);
     ndp_checkpoint *c = NULL;
     CHECK_OK(ndp_checkpoint_open(*state, 5, &c));
@@ -130,7 +130,7 @@ static void weights_alone(void **state) {
     float x;
     part_init(&p, 0, 1, WEIGHTS, 1);
     ndp_checkpoint_info info = {.step = 1};
-    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, WEIGHTS, p.pieces, p.n, 0, NULL));
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, WEIGHTS, p.pieces, p.n, 0, NDP_SHARD_BYTES, NULL));
     ndp_checkpoint *c = NULL;
     CHECK_OK(ndp_checkpoint_open(*state, 1, &c));
     CHECK_OK(ndp_checkpoint_check(c, tensors, WEIGHTS));
@@ -161,7 +161,7 @@ static void the_same_step_is_replaced(void **state) {
         part p;
         ndp_checkpoint_info info = {.step = 7, .samples = g};
         part_init(&p, 0, 1, TENSORS, g);
-        CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 2, NULL));
+        CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 2, NDP_SHARD_BYTES, NULL));
         ndp_checkpoint *c = NULL;
         float x[MOST];
         CHECK_OK(ndp_checkpoint_open(*state, 7, &c));

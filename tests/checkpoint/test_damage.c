@@ -14,7 +14,8 @@ static void a_flip_in_every_chunk(void **state) {
     ndp_save_cost cost;
     ndp_examined e;
     CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, &spec, 1,
-                                 &(ndp_file_piece){0, 0, ELEMENTS, x, NDP_F32, 1, NULL, 0}, 1, 0, &cost));
+                                 &(ndp_file_piece){0, 0, ELEMENTS, x, NDP_F32, 1, NULL, 0}, 1, 0, NDP_SHARD_BYTES,
+                                 &cost));
     assert_true(cost.bytes > (int64_t)ELEMENTS * 4 && cost.seconds > 0 && cost.hashing > 0);
     free(x);
     in(*state, "step-00000001/model.safetensors", path);

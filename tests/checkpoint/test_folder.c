@@ -159,7 +159,7 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     p.n -= j->hole && rank == n - 1;
     if (rank == j->rank)
         ndp_fault_arm((ndp_fault_kind)j->kind, j->nth);
-    ndp_status st = ndp_weights_save(world, j->folder, tensors, WEIGHTS, p.pieces, p.n, j->shard_bytes);
+    ndp_status st = ndp_weights_save(world, NULL, j->folder, tensors, WEIGHTS, p.pieces, p.n, j->shard_bytes);
     if (rank == j->rank) {
         bool fired = ndp_fault_fired((ndp_fault_kind)j->kind);
         ndp_fault_arm((ndp_fault_kind)j->kind, 0);
@@ -291,7 +291,7 @@ static void real_model_through_shards(void **state) {
         list[i] = e->spec;
         pieces[i] = (ndp_file_piece){i, 0, e->elements, x, NDP_F32, 1, NULL, 0};
     }
-    CHECK_OK(ndp_weights_save(NULL, *state, list, n, pieces, n, 200000));
+    CHECK_OK(ndp_weights_save(NULL, NULL, *state, list, n, pieces, n, 200000));
     CHECK_OK(ndp_weights_open(*state, &copy));
     CHECK_OK(ndp_weights_check(copy, list, n, NULL, NULL));
     for (int i = 0; i < n; i++) {

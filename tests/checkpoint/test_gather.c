@@ -97,8 +97,8 @@ static int64_t write_calls(void) {
 static ndp_status save_held(const job *j, ndp_comm *world, const holding *h) {
     ndp_checkpoint_info info = {.step = 1};
     if (j->export)
-        return ndp_weights_save(world, j->folder, tensors, TENSORS, h->pieces, h->n, 4000000);
-    return ndp_checkpoint_save(world, j->folder, &info, tensors, TENSORS, h->pieces, h->n, 0, NULL);
+        return ndp_weights_save(world, NULL, j->folder, tensors, TENSORS, h->pieces, h->n, 4000000);
+    return ndp_checkpoint_save(world, j->folder, &info, tensors, TENSORS, h->pieces, h->n, 0, NDP_SHARD_BYTES, NULL);
 }
 
 static ndp_status body(ndp_transport *t, void *arg) {
@@ -217,7 +217,7 @@ static ndp_status overlapping_body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, 2, ndp_transport_rank(t)}, "world", &world));
     float *half = calloc(HALF, sizeof *half);
     ndp_file_piece piece = {0, 0, HALF, half, NDP_F32, 1, NULL, 0};
-    ndp_status st = ndp_checkpoint_save(world, arg, &info, &spec, 1, &piece, 1, 0, NULL);
+    ndp_status st = ndp_checkpoint_save(world, arg, &info, &spec, 1, &piece, 1, 0, NDP_SHARD_BYTES, NULL);
     free(half);
     ndp_comm_destroy(world);
     return st;

@@ -356,18 +356,18 @@ static void a_save_without_the_lock(void **state) {
     CHECK_OK(save_step(NULL, *state, 1, 0, INT64_MAX));
     ndp_lock *l = take(*state);
     ndp_checkpoint_info info = {.step = 2, .samples = 20, .seed = 42, .lock = l};
-    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 1, NULL));
+    CHECK_OK(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 1, NDP_SHARD_BYTES, NULL));
     assert_false(ndp_path_exists(in(*state, "step-00000001", path)));
     put_holder(*state, "lock.2", &other);
     assert_int_equal(rename(in(*state, "lock.2", path), in(*state, "lock", step)), 0);
     assert_int_equal(mkdir(in(*state, ".step-00000003.tmp", path), 0777), 0); /* of the other run */
     info.step = 3;
-    CHECK_FAILS(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 1, NULL), NDP_EINVAL,
-                "has taken over");
+    CHECK_FAILS(ndp_checkpoint_save(NULL, *state, &info, tensors, TENSORS, p.pieces, p.n, 1, NDP_SHARD_BYTES, NULL),
+                NDP_EINVAL, "has taken over");
     assert_true(ndp_path_exists(path));
     assert_true(ndp_path_exists(in(*state, "step-00000002", step)));
     assert_false(ndp_path_exists(in(*state, "step-00000003", step)));
-    CHECK_FAILS(ndp_weights_save_locked(NULL, l, *state, tensors, WEIGHTS, p.pieces, p.n, INT64_MAX), NDP_EINVAL,
+    CHECK_FAILS(ndp_weights_save(NULL, l, *state, tensors, WEIGHTS, p.pieces, p.n, INT64_MAX), NDP_EINVAL,
                 "has taken over");
     assert_false(ndp_path_exists(in(*state, "model.safetensors", path)));
     ndp_lock_destroy(l);

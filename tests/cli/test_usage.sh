@@ -44,7 +44,7 @@ refused 'no number of ranks'
 run launch -n 2
 refused 'no program'
 run launch -n none -- true
-refused "-n 'none': expected a whole number from 1"
+refused "--ranks 'none': expected a whole number from 1"
 run launch -n 2 -- nowhere/program
 refused "cannot run 'nowhere/program'"
 run evaluate --model m

@@ -3,6 +3,7 @@
 #include "check.h"
 
 #include "cli/cli.c"
+#include "cli/cli_options.c"
 #include "cli/cmd_verify.c"
 #include <json-c/json.h>
 #include <unistd.h>

@@ -108,13 +108,13 @@ static void axolotl_lion(void **state) {
                  {"optimizer: lion_32bit\nweight_decay: 1\n", "optimizer.weight_decay=0.5", "[0.9, 0.999]", "0.5"},
                  {"optimizer: adamw_8bit\nweight_decay: 1\n", "optimizer.name=lion", "[0.9, 0.999]", "1"}};
     for (int k = 0; k < NDP_COUNT(cases); k++) {
-        char text[512], *set = (char *)(uintptr_t)cases[k].set;
+        char text[512];
         ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
         imported i;
         snprintf(text, sizeof text, "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 9\n%s",
                  cases[k].text);
-        o.assignments = &set;
-        o.assignment_count = set != NULL;
+        o.assignments = &cases[k].set;
+        o.assignment_count = cases[k].set != NULL;
         CHECK_OK(import(&i, text, &o));
         CHECK_KEYS(&i, {"optimizer.name", "lion"}, {"optimizer.betas", cases[k].betas},
                    {"optimizer.weight_decay", cases[k].decay});
@@ -277,7 +277,7 @@ static void epochs_of_steps(void **state) {
     (void)state;
     static const char file[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nnum_epochs: 3\n"
                                "val_set_size: 0.1\neval_strategy: epoch\nlearning_rate: 1e-4\n";
-    char *sets[] = {"train.steps=310"};
+    const char *sets[] = {"train.steps=310"};
     ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
     o.assignments = sets;
     o.assignment_count = 1;
@@ -304,7 +304,8 @@ static void settled_data(void **state) {
         {"pretraining_sample_concatenation: true", "data.document_mask=false"},
     };
     for (int k = 0; k < NDP_COUNT(cases); k++) {
-        char text[512], *sets[] = {cases[k][1]};
+        char text[512];
+        const char *sets[] = {cases[k][1]};
         snprintf(text, sizeof text, "base_model: m\nmax_steps: 200\n%s\n", cases[k][0]);
         ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
         imported i;
@@ -346,8 +347,8 @@ static void force_and_set(void **state) {
     (void)state;
     imported i;
     ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
-    char *sets[] = {"train.steps=300", "data.files=[rows.jsonl]", "optimizer.name=adamw", "parallelism.tp_size=2",
-                    "data.format=instruction"};
+    const char *sets[] = {"train.steps=300", "data.files=[rows.jsonl]", "optimizer.name=adamw", "parallelism.tp_size=2",
+                          "data.format=instruction"};
     o.assignments = sets;
     o.assignment_count = NDP_COUNT(sets);
     CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", &o), NDP_EINVAL, "line 17: 'learning_rat': unknown key");
@@ -366,7 +367,7 @@ static void force_and_set(void **state) {
                 "unknown keys:\n  learning_rat (line 17): unknown key");
     check_round_trip(&i);
     release(&i);
-    char *wrong[] = {"train.stps=3"};
+    const char *wrong[] = {"train.stps=3"};
     o.assignments = wrong;
     o.assignment_count = 1;
     CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", &o), NDP_EINVAL, "did you mean 'steps'?");

@@ -166,7 +166,7 @@ static void the_note_is_about_the_warm_up_that_is_written(void **state) {
 
 static void the_user_has_the_last_word_on_the_warm_up(void **state) {
     (void)state;
-    char *sets[] = {"schedule.warmup_steps=0", "schedule.name=constant"};
+    const char *sets[] = {"schedule.warmup_steps=0", "schedule.name=constant"};
     ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
     o.assignments = sets;
     o.assignment_count = NDP_COUNT(sets);
@@ -183,7 +183,7 @@ static void the_job_has_the_imported_keys_alone(void **state) {
     (void)state;
     static const char file[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n"
                                "learning_rate: 3.0e-4\nlogging_steps: 1\nmicro_batch_size: 2\n";
-    char *sets[] = {"train.threads=0"};
+    const char *sets[] = {"train.threads=0"};
     ndp_import_opts o = NDP_IMPORT_OPTS_INIT;
     o.assignments = sets;
     o.assignment_count = NDP_COUNT(sets);

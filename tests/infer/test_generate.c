@@ -46,11 +46,11 @@ static heard generate(ndp_generate_opts o) {
 /* A folder whose engines are on a guard. */
 static void open_guarded(ndp_infer *f, const char *folder, const char *device, int threads) {
     CHECK_OK(ndp_infer_init(f, folder, device, threads));
-    f->device = guarded(1, f->device);
+    f->exec.device = guarded(1, f->exec.device);
 }
 
 static void close_guarded(ndp_infer *f) {
-    unguard(f->device);
+    unguard(f->exec.device);
     ndp_infer_release(f);
 }
 

@@ -69,11 +69,11 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
     const way *w = j->way;
     int data = w->size[0] * w->size[1], rank = ndp_transport_rank(t);
+    const ndp_exec exec = {.device = j->device, .threads = 1};
     ndp_engine_opts o = {
         .model = j->model,
         .transport = t,
-        .device = j->device,
-        .threads = 1,
+        .exec = &exec,
         .accumulation = SAMPLES / data,
         .reshard = w->reshard,
         .recompute = w->recompute,

@@ -70,10 +70,10 @@ static ndp_status learn(ndp_transport *t, void *arg) {
     ndp_engine *e;
     ndp_layout one = NDP_LAYOUT_ONE;
     conv_model(NDP_F32, SAMPLES_AT_ONCE * LENGTH, &m);
+    const ndp_exec exec = {.device = of->device, .threads = 1};
     ndp_engine_opts o = {.model = &m,
                          .transport = t,
-                         .device = of->device,
-                         .threads = 1,
+                         .exec = &exec,
                          .accumulation = 1,
                          .parallel = NDP_PARALLEL_INIT,
                          .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};

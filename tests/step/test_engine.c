@@ -15,11 +15,11 @@ static void begin(setup *s) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
     CHECK_OK(ndp_transport_self(&s->transport));
+    static const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
     ndp_engine_opts o = {
         .model = &s->model,
         .transport = s->transport,
-        .device = &ndp_device_cpu,
-        .threads = 1,
+        .exec = &exec,
         .accumulation = 1,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
     ndp_layout one = NDP_LAYOUT_ONE;

@@ -20,9 +20,9 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     mo.frozen = frozen, mo.n_frozen = n;
     CHECK_OK(ndp_model_build(&f, &mo, &p.model));
+    static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     ndp_engine_opts o = {.model = &p.model,
-                         .device = &ndp_device_null,
-                         .threads = 1,
+                         .exec = &exec,
                          .accumulation = 2,
                          .parallel = NDP_PARALLEL_INIT,
                          .node_ranks = 1,

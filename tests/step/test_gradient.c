@@ -8,7 +8,7 @@ typedef struct setup {
     ndp_model model;
     ndp_transport *transport;
     ndp_engine *engine;
-    const ndp_device *device;
+    ndp_exec exec;
 } setup;
 
 static void begin(setup *s, bool tied, bool recompute, int accumulation) {
@@ -18,12 +18,11 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
     ndp_layout one = NDP_LAYOUT_ONE;
-    s->device = guarded(1, &ndp_device_ref);
+    s->exec = (ndp_exec){.device = guarded(1, &ndp_device_ref), .threads = 1};
     ndp_engine_opts eo = {.model = &s->model,
                           .parallel = NDP_PARALLEL_INIT,
                           .transport = s->transport,
-                          .device = s->device,
-                          .threads = 1,
+                          .exec = &s->exec,
                           .accumulation = accumulation,
                           .reshard = true,
                           .recompute = recompute,
@@ -40,7 +39,7 @@ static void end(setup *s) {
     ndp_engine_destroy(s->engine);
     ndp_transport_destroy(s->transport);
     ndp_model_release(&s->model);
-    unguard(s->device);
+    unguard(s->exec.device);
 }
 
 static double loss(setup *s) {

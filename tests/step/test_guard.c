@@ -11,7 +11,7 @@
 enum { ROWS = 13 };
 
 typedef struct setup {
-    const ndp_device *device;
+    ndp_exec exec;
     ndp_transport *transport;
     ndp_model model;
     ndp_engine *engine;
@@ -21,14 +21,13 @@ static void begin(setup *s, const ndp_device *device) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_layout one = NDP_LAYOUT_ONE;
-    s->device = device;
+    s->exec = (ndp_exec){.device = device, .threads = 2};
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
     CHECK_OK(ndp_transport_self(&s->transport));
     ndp_engine_opts o = {.model = &s->model,
                          .parallel = NDP_PARALLEL_INIT,
                          .transport = s->transport,
-                         .device = device,
-                         .threads = 2,
+                         .exec = &s->exec,
                          .accumulation = 2,
                          .recompute = true,
                          .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
@@ -43,7 +42,7 @@ static void end(setup *s) {
     ndp_engine_destroy(s->engine);
     ndp_transport_destroy(s->transport);
     ndp_model_release(&s->model);
-    unguard(s->device);
+    unguard(s->exec.device);
 }
 
 /* Does a process that reads or writes there die of a SIGSEGV? cmocka's handler stays out of it. */
@@ -109,11 +108,11 @@ static void addresses_of_the_host_are_refused(void **state) {
     setup s;
     float mine[4] = {0};
     begin(&s, guarded(1, &ndp_device_ref));
-    ndp_exec exec = {.device = s.device, .threads = 1};
+    ndp_exec exec = {.device = s.exec.device, .threads = 1};
     ndp_view view = {.data = mine, .dtype = NDP_F32, .rows = 1, .cols = 4, .ld = 4};
     ndp_op_call call = {.op = &ndp_op_zero, .attr = &(ndp_op_attr){0}, .exec = &exec, .queue = s.engine->queue};
     call.in[0] = call.out[0] = view;
-    CHECK_FAILS(s.device->kernels[NDP_OP_zero]->run(&call), NDP_EBUG, "input 0 of zero");
+    CHECK_FAILS(s.exec.device->kernels[NDP_OP_zero]->run(&call), NDP_EBUG, "input 0 of zero");
     end(&s);
 }
 

@@ -55,11 +55,11 @@ static ndp_status run_steps(ndp_engine *e, int rank) {
 
 static ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
+    const ndp_exec exec = {.device = &ndp_device_cpu, .threads = j->threads};
     ndp_engine_opts o = {.model = j->model,
                          .parallel = j->parallel,
                          .transport = t,
-                         .device = &ndp_device_cpu,
-                         .threads = j->threads,
+                         .exec = &exec,
                          .accumulation = 2,
                          .reshard = true,
                          .recompute = true,

@@ -9,6 +9,8 @@ typedef struct setup {
     const ndp_program *p;
 } setup;
 
+static const ndp_exec planned = {.device = &ndp_device_null, .threads = 1};
+
 static void begin(setup *s, int replicate, int shard, int accumulation, bool reshard, bool recompute) {
     ndp_facts f = tiny_facts(true);
     f.layers = 4;
@@ -18,8 +20,7 @@ static void begin(setup *s, int replicate, int shard, int accumulation, bool res
     layout.size[NDP_DP_REPLICATE] = replicate, layout.size[NDP_DP_SHARD] = shard;
     ndp_engine_opts o = {.model = &s->model,
                          .parallel = NDP_PARALLEL_INIT,
-                         .device = &ndp_device_null,
-                         .threads = 1,
+                         .exec = &planned,
                          .accumulation = accumulation,
                          .node_ranks = 1,
                          .reshard = reshard,
@@ -153,7 +154,7 @@ static size_t class_bytes(ndp_memory_class class, int cp, bool gathers) {
     ndp_budget budget;
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_CP] = cp;
-    ndp_engine_opts o = {.model = &m, .parallel = NDP_PARALLEL_INIT, .device = &ndp_device_null, .threads = 1};
+    ndp_engine_opts o = {.model = &m, .parallel = NDP_PARALLEL_INIT, .exec = &planned};
     o.parallel.cp_method = gathers ? NDP_CP_ALL_GATHER : NDP_CP_RING;
     o.accumulation = o.node_ranks = 1;
     CHECK_OK(ndp_model_build(&f, &mo, &m));

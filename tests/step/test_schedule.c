@@ -74,11 +74,11 @@ static ndp_status collect(ndp_engine *e, outcome *out) {
 static ndp_status body(ndp_transport *t, void *arg) {
     const job *j = arg;
     outcome mine = {0};
+    const ndp_exec exec = {.device = j->device, .threads = 1};
     ndp_engine_opts o = {
         .model = j->model,
         .transport = t,
-        .device = j->device,
-        .threads = 1,
+        .exec = &exec,
         .accumulation = ACCUMULATION,
         .reshard = true,
         .recompute = j->recompute,

@@ -15,7 +15,7 @@ static inline ndp_status guarded_trainer_create(const ndp_config *c, ndp_world *
 }
 
 static inline void guarded_trainer_destroy(ndp_trainer *t) {
-    const ndp_device *device = t->device;
+    const ndp_device *device = t->exec.device;
     ndp_trainer_destroy(t);
     unguard(device);
 }

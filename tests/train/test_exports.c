@@ -14,7 +14,8 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     const exporting *x = arg;
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = x->tp;
-    ndp_engine_opts o = {.model = x->model, .transport = t, .device = &ndp_device_cpu, .threads = 1, .accumulation = 1};
+    const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
+    ndp_engine_opts o = {.model = x->model, .transport = t, .exec = &exec, .accumulation = 1};
     o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
     NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = x->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
@@ -25,7 +26,7 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_engine_create(&o, &e));
     NDP_TRY(ndp_weights_load(e, x->g->folder));
     NDP_TRY(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", NDP_F32));
-    NDP_TRY(ndp_weights_save(world, x->folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
+    NDP_TRY(ndp_weights_save(world, NULL, x->folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
     ndp_tensor_list_release(&list);
     ndp_engine_destroy(e);
     ndp_comm_destroy(world);

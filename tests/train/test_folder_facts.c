@@ -75,7 +75,7 @@ static void put_pair(const char *folder, const pair *p, int64_t shard_bytes) {
         pieces[n] = (ndp_file_piece){n, 0, rows * HIDDEN, values[t], NDP_F64, 1, NULL, 0};
         n++;
     }
-    CHECK_OK(ndp_weights_save(NULL, folder, specs, n, pieces, n, shard_bytes));
+    CHECK_OK(ndp_weights_save(NULL, NULL, folder, specs, n, pieces, n, shard_bytes));
 }
 
 static void expect(const char *folder, bool own) {
@@ -211,7 +211,7 @@ static void bad_folders(void **state) {
     ndp_tensor_spec specs[] = {{equal.tokens, NDP_I32, 2, {VOCAB, HIDDEN}}, {equal.head, NDP_I32, 2, {VOCAB, HIDDEN}}};
     ndp_file_piece pieces[] = {{0, 0, ELEMENTS, whole, NDP_I32, 1, NULL, 0},
                                {1, 0, ELEMENTS, whole, NDP_I32, 1, NULL, 0}};
-    CHECK_OK(ndp_weights_save(NULL, *state, specs, 2, pieces, 2, NDP_SHARD_BYTES));
+    CHECK_OK(ndp_weights_save(NULL, NULL, *state, specs, 2, pieces, 2, NDP_SHARD_BYTES));
     CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_ENOTSUP, "model.embed_tokens.weight is stored as I32");
     put_text(*state, "model.safetensors", "no such file");
     CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_EFORMAT, "model.safetensors");

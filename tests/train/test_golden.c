@@ -111,12 +111,12 @@ static ndp_status train(job *j, ndp_engine *e, int64_t rank, int64_t ranks) {
 static ndp_status body(ndp_transport *t, void *arg) {
     job j = *(const job *)arg;
     int ranks = ndp_transport_world(t), rank = ndp_transport_rank(t);
+    const ndp_exec exec = {.device = j.device, .threads = 1};
     ndp_engine_opts o = {
         .model = j.model,
         .parallel = NDP_PARALLEL_INIT,
         .transport = t,
-        .device = j.device,
-        .threads = 1,
+        .exec = &exec,
         .accumulation = (int)j.g->samples / ranks,
         .reshard = true,
         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
@@ -160,7 +160,8 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     CHECK_OK(ndp_model_build(&g->facts, &mo, &m));
     CHECK_OK(ndp_transport_self(&t));
     ndp_layout one = NDP_LAYOUT_ONE;
-    ndp_engine_opts o = {.model = &m, .transport = t, .device = device, .threads = 1, .accumulation = 1};
+    const ndp_exec exec = {.device = device, .threads = 1};
+    ndp_engine_opts o = {.model = &m, .transport = t, .exec = &exec, .accumulation = 1};
     o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
     CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));

@@ -100,7 +100,7 @@ static void write_weights(const char *from, const char *folder, bool reverse) {
         if (is_embedding(e->spec.name))
             add_head(t, &e->spec, values, reverse);
     }
-    CHECK_OK(ndp_weights_save(NULL, folder, t->specs, t->n, t->pieces, t->n, NDP_SHARD_BYTES));
+    CHECK_OK(ndp_weights_save(NULL, NULL, folder, t->specs, t->n, t->pieces, t->n, NDP_SHARD_BYTES));
     for (int i = 0; i < t->n; i++)
         free((void *)t->pieces[i].data);
     free(t);

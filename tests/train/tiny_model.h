@@ -64,8 +64,7 @@ static inline ndp_engine *tiny_engine(const ndp_infer *f, ndp_model_mode mode, i
                          .parallel = NDP_PARALLEL_INIT,
                          .mesh = f->mesh,
                          .transport = f->transport,
-                         .device = f->device,
-                         .threads = 1,
+                         .exec = &f->exec,
                          .accumulation = 1};
     ndp_engine *e;
     CHECK_OK(ndp_engine_create(&o, &e));
@@ -84,7 +83,7 @@ static inline void tiny_write_weights(const char *folder, uint64_t seed, ndp_dty
     ndp_engine *e = tiny_engine(&f, NDP_MODEL_TRAIN, 8, &m);
     CHECK_OK(ndp_weights_draw(e, seed));
     CHECK_OK(ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", stored));
-    CHECK_OK(ndp_weights_save(NULL, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
+    CHECK_OK(ndp_weights_save(NULL, NULL, folder, list.specs, list.n, list.pieces, list.n_pieces, NDP_SHARD_BYTES));
     ndp_tensor_list_release(&list);
     ndp_engine_destroy(e);
     ndp_model_release(&m);

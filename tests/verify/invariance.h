@@ -95,7 +95,7 @@ static inline void measure_spread(const family *f, int global, ndp_bounds *bound
     for (int i = 0; i < n; i++) {
         way w = one_rank(global, global / runs[i].micro_batch, 1);
         subject s = f->s;
-        w.split_sums = runs[i].split_sums;
+        w.split_place = runs[i].split_place;
         if (runs[i].fp32)
             s.precision = "fp32";
         outcomes[i] = train(&s, &w).of;

@@ -89,7 +89,7 @@ typedef struct fault {
 typedef struct way {
     int replicate, shard, cp, sp, tp; /* sizes; 0 is 1, too */
     int global, accumulation, threads;
-    int split_sums;       /* of the kernels (ops/op.h) */
+    int split_place;      /* of the kernels (ops/op.h) */
     bool recompute, keep; /* keep: reshard_after_forward is false */
     bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
     bool whole_rows, all_gather, contiguous; /* tp without sequence parallelism; cp without ring, without zig-zag */
@@ -216,9 +216,8 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
     ndp_engine_opts o;
     ndp_engine_destroy(t->engine);
     t->engine = NULL;
-    NDP_TRY(ndp_job_engine(&t->job, rank, &o));
-    o.model = &t->model, o.transport = t->transport, o.threads = t->threads, o.node_ranks = w->gathered ? 1 : 0;
-    o.device = t->device;
+    NDP_TRY(ndp_job_engine(&t->job, rank, &t->exec, &o));
+    o.model = &t->model, o.transport = t->transport, o.node_ranks = w->gathered ? 1 : 0;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     if (w->fault)
         w->fault->program((ndp_program *)ndp_engine_program(t->engine), rank);
@@ -259,7 +258,7 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_sums = r->way->split_sums}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_place = r->way->split_place}, &t));
     ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && first)

@@ -1,0 +1,192 @@
+/* The arguments of all commands: options are rows of tables, which argp parses. cli_parse makes argp's table from them;
+ * an option's key there is its short name, or else its place in the table. */
+#include "cli/cli.h"
+
+#include <errno.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- values ---- */
+
+long long cli_integer(struct argp_state *state, const char *option, const char *arg, long long low, long long high) {
+    char *end;
+    errno = 0;
+    long long n = strtoll(arg, &end, 10);
+    if (end == arg || *end || errno || n < low || n > high)
+        argp_error(state, "%s '%s': expected a whole number from %lld to %lld", option, arg, low, high);
+    return n;
+}
+
+static double number(struct argp_state *state, const char *option, const char *arg, double low, double high) {
+    char *end;
+    double x = strtod(arg, &end);
+    if (end == arg || *end || !(x >= low && x <= high))
+        argp_error(state, "%s '%s': expected a number from %g to %g", option, arg, low, high);
+    return x;
+}
+
+static void append(cli_list *list, struct argp_state *state, const char *text) {
+    const char **grown = realloc(list->items, sizeof *grown * (size_t)(list->n + 1));
+    if (!grown) {
+        argp_failure(state, 1, ENOMEM, "%s", text);
+        return;
+    }
+    list->items = grown;
+    list->items[list->n++] = text;
+}
+
+static void take_value(const cli_option *o, void *arguments, struct argp_state *state, char *arg) {
+    char name[64];
+    void *to = (char *)arguments + o->at;
+    snprintf(name, sizeof name, "--%s", o->name);
+    switch (o->kind) {
+    case CLI_IS_FLAG:
+        *(bool *)to = true;
+        break;
+    case CLI_IS_TEXT:
+        *(const char **)to = arg;
+        break;
+    case CLI_IS_INT:
+        *(int *)to = (int)cli_integer(state, name, arg, o->low, o->high);
+        break;
+    case CLI_IS_INT64:
+        *(int64_t *)to = cli_integer(state, name, arg, o->low, o->high);
+        break;
+    case CLI_IS_NUMBER:
+        *(double *)to = number(state, name, arg, (double)o->low, (double)o->high);
+        break;
+    case CLI_IS_LIST:
+        append(to, state, arg);
+        break;
+    case CLI_IS_CALL:
+        o->call(arguments, state, arg);
+        break;
+    }
+}
+
+/* ---- jobs ---- */
+
+void cli_job_assign(cli_job *j, struct argp_state *state, const char *fmt, ...) {
+    char **grown = realloc(j->assignments, sizeof *grown * (size_t)(j->n + 1));
+    if (grown)
+        j->assignments = grown;
+    va_list args;
+    va_start(args, fmt);
+    if (!grown || vasprintf(&j->assignments[j->n], fmt, args) < 0)
+        argp_failure(state, 1, ENOMEM, "cannot set a key of the job");
+    else
+        j->n++;
+    va_end(args);
+}
+
+static void set_key(void *job, struct argp_state *state, const char *value) { cli_job_assign(job, state, "%s", value); }
+
+static void set_ranks(void *job, struct argp_state *state, const char *value) {
+    cli_job_assign(job, state, "train.ranks=%lld", cli_integer(state, "--ranks", value, 1, 1 << 20));
+}
+
+static void set_transport(void *job, struct argp_state *state, const char *value) {
+    cli_job_assign(job, state, "train.transport=%s", value);
+}
+
+static const cli_option job_options[] = {
+    {"set", 's', "KEY=VALUE",
+     "Set a configuration key, overriding the file; `ndparallel config` lists the keys. May be repeated",
+     CLI_CALL(set_key), .group = 1},
+    {"ranks", 0, "N", "Number of ranks (train.ranks)", CLI_CALL(set_ranks), .group = 1},
+    {"transport", 0, "NAME",
+     "How ranks communicate (train.transport): auto, self (one rank), local (threads of one process), shm (processes "
+     "of one host) or mpi",
+     CLI_CALL(set_transport), .group = 1},
+    {"force-memory", 0, NULL, "Start even if more memory is needed than is available (train.force_memory)",
+     CLI_FLAG(cli_job, force_memory), .group = 1},
+    {"debug", 0, NULL, "Show where in the source an error occurred", CLI_FLAG(cli_job, debug), .group = 2},
+    {0},
+};
+
+static void take_file(cli_job *j, struct argp_state *state, const char *word) {
+    if (j->file)
+        argp_error(state, "two job files: '%s' and '%s'", j->file, word);
+    j->file = word;
+}
+
+void cli_job_release(cli_job *j) {
+    for (int i = 0; i < j->n; i++)
+        free(j->assignments[i]);
+    free(j->assignments);
+    ndp_config_destroy(j->config);
+    *j = (cli_job){0};
+}
+
+ndp_status cli_job_load(cli_job *j) {
+    ndp_status st = ndp_config_create(&j->config);
+    if (st == NDP_OK)
+        st = ndp_config_read(j->config, j->file);
+    for (int i = 0; i < j->n && st == NDP_OK; i++)
+        st = ndp_config_set(j->config, j->assignments[i]);
+    return st == NDP_OK && j->force_memory ? ndp_config_set(j->config, "train.force_memory=true") : st;
+}
+
+/* ---- parsing ---- */
+
+enum { MOST_OPTIONS = 24, FIRST_KEY = 0x100, HELP = 256 };
+
+typedef struct option_parsing {
+    const cli_command *command;
+    void *arguments;
+    const cli_option *options[MOST_OPTIONS];
+    struct argp_option shown[MOST_OPTIONS + 1]; /* the same for argp, then an empty one */
+    char help[HELP];                            /* of the option that lists its choices */
+    int n;
+} option_parsing;
+
+static void add_options(option_parsing *p, const cli_option *options) {
+    for (const cli_option *o = options; o && o->name && p->n < MOST_OPTIONS; o++, p->n++) {
+        p->options[p->n] = o;
+        p->shown[p->n] = (struct argp_option){.name = o->name,
+                                              .key = o->key ? o->key : FIRST_KEY + p->n,
+                                              .arg = o->value,
+                                              .flags = o->help ? 0 : OPTION_HIDDEN,
+                                              .doc = o->help,
+                                              .group = o->group};
+        if (!o->choices)
+            continue;
+        snprintf(p->help, sizeof p->help, "%s: %s", o->help, o->choices());
+        p->shown[p->n].doc = p->help;
+    }
+}
+
+static error_t parse_key(int key, char *arg, struct argp_state *state) {
+    const option_parsing *p = state->input;
+    const cli_command *c = p->command;
+    cli_job *job = c->takes_job ? p->arguments : NULL;
+    for (int i = 0; i < p->n; i++)
+        if (p->shown[i].key == key) {
+            take_value(p->options[i], p->arguments, state, arg);
+            return 0;
+        }
+    if (key == ARGP_KEY_ARG && job) {
+        take_file(job, state, arg);
+    } else if (key == ARGP_KEY_ARG && c->argument) {
+        c->argument(p->arguments, state, arg);
+    } else if (key == ARGP_KEY_END) {
+        if (job && !job->file && !job->optional)
+            argp_error(state, "no job file; give one, such as job.yaml");
+        if (c->check)
+            c->check(p->arguments, state);
+    } else {
+        return ARGP_ERR_UNKNOWN;
+    }
+    return 0;
+}
+
+void cli_parse(const cli_command *c, int argc, char **argv, void *arguments) {
+    option_parsing p = {.command = c, .arguments = arguments};
+    add_options(&p, c->options);
+    if (c->takes_job)
+        add_options(&p, job_options);
+    const struct argp argp = {.options = p.shown, .parser = parse_key, .args_doc = c->usage, .doc = c->help};
+    argp_parse(&argp, argc, argv, c->flags, NULL, &p);
+}
