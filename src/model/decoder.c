@@ -37,14 +37,15 @@ static void add_cache_inputs(ndp_model *m) {
 }
 
 ndp_status ndp_build_inputs(ndp_model *m) {
-    static const ndp_input always[] = {[TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32},
-                                       [LABELS] = {"labels", NDP_INPUT_LABELS, NDP_EXTENT_TOKENS, 1, NDP_I32},
-                                       [POSITIONS] = {"rope_pos", NDP_INPUT_POSITIONS, NDP_EXTENT_TOKENS, 1, NDP_I32},
-                                       [Q_POS] = {"q_pos", NDP_INPUT_ROWS, NDP_EXTENT_QUERIES, 1, NDP_I32},
-                                       [Q_LOW] = {"q_low", NDP_INPUT_STARTS, NDP_EXTENT_QUERIES, 1, NDP_I32},
-                                       [K_POS] = {"k_pos", NDP_INPUT_ROWS, NDP_EXTENT_KEYS, 1, NDP_I32},
-                                       [LOSS_SCALE] = {"loss_scale", NDP_INPUT_LOSS_SCALE, NDP_EXTENT_ONE, 1, NDP_F64},
-                                       [LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64}};
+    static const ndp_input always[] = {
+        [TOKENS] = {"tokens", NDP_INPUT_TOKENS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [LABELS] = {"labels", NDP_INPUT_LABELS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [POSITIONS] = {"rope_pos", NDP_INPUT_POSITIONS, NDP_EXTENT_TOKENS, 1, NDP_I32, NULL, 0},
+        [Q_POS] = {"q_pos", NDP_INPUT_ROWS, NDP_EXTENT_QUERIES, 1, NDP_I32, NULL, 0},
+        [Q_LOW] = {"q_low", NDP_INPUT_STARTS, NDP_EXTENT_QUERIES, 1, NDP_I32, NULL, 0},
+        [K_POS] = {"k_pos", NDP_INPUT_ROWS, NDP_EXTENT_KEYS, 1, NDP_I32, NULL, 0},
+        [LOSS_SCALE] = {"loss_scale", NDP_INPUT_LOSS_SCALE, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0},
+        [LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0}};
     static const char *const tables[NDP_ROPES] = {"rope", "rope2"};
     const ndp_model_opts *o = &m->opts;
     bool cached = o->mode == NDP_MODEL_CACHED;
