@@ -152,7 +152,8 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
     if (g->status != NDP_OK)
         return;
     ndp_node node = {.op = op, .attr = attr ? *attr : (ndp_op_attr){0}, .n_in = n_in, .n_out = n_out};
-    ndp_view in[NDP_OP_MAX_IN] = {{0}}, out[NDP_OP_MAX_OUT] = {{0}};
+    ndp_op_call call = {.op = op, .attr = &node.attr};
+    ndp_view *in = call.in, *out = call.out;
     bool needs = false;
     for (int i = 0; i < n_in; i++) {
         node.in[i] = ins[i];
@@ -165,7 +166,7 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
          i++) /* a rule may keep what it cannot know: the rows of a table whose gradient it makes */
         if (outs[i] != NDP_NONE)
             out[i] = g->values[outs[i]].view;
-    g->status = op->shape(&node.attr, in, out);
+    g->status = op->shape(&call);
     for (int i = 0; i < n_out && g->status == NDP_OK; i++) {
         if (outs[i] == NDP_NONE && out[i].rows > 0) {
             char full[160];
@@ -175,8 +176,8 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
                 return;
             ndp_value *v = &g->values[outs[i]];
             v->needs_grad = needs;
-            if (i == 0 && op->alias >= 0) {
-                const ndp_value *of = &g->values[ins[op->alias]];
+            if (i == 0 && op->in_place) {
+                const ndp_value *of = &g->values[ins[0]];
                 v->root = of->root, v->row = of->row, v->col = of->col, v->view = of->view;
             }
         } else if (outs[i] != NDP_NONE) {

@@ -61,7 +61,7 @@ static void print_node(const ndp_graph *g, const ndp_node *n, ndp_str *out) {
         if (n->out[k] != NDP_NONE)
             add_shape(&g->values[n->out[k]].view, out);
     }
-    ndp_str_add(out, n->op->alias >= 0 ? ", in place\n" : "\n");
+    ndp_str_add(out, n->op->in_place ? ", in place\n" : "\n");
 }
 
 /* Parameters, data and the input. A parameter of several glued segments has the name of the first. */

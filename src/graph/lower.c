@@ -153,7 +153,6 @@ static void note_call(const lowering *l, ndp_list *list, ndp_call *call) {
                 call->pgrad = p;
         }
     list->flops += call->flops;
-    list->bytes += call->bytes;
 }
 
 static ndp_op_call shapes_of(const lowering *l, const ndp_call *c, const ndp_op_attr *attr) {
@@ -288,8 +287,7 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
     if (c->kind != NDP_CALL_KERNEL)
         c->what = l->g->values[c->in[0].value].name;
     ndp_op_call shapes = shapes_of(l, c, &c->attr);
-    if (c->op->cost)
-        c->op->cost(&shapes, &c->flops, &c->bytes);
+    ndp_op_cost(&shapes, &c->flops, &c->bytes);
     note_call(l, list, c);
     return prepare_call(l, c);
 }

@@ -52,7 +52,7 @@ typedef struct ndp_list {
     uint64_t bases; /* bit by ndp_base: a call names it */
     ndp_pgrad pgrads[NDP_MAX_PGRADS];
     int n_pgrads;
-    double flops, bytes;
+    double flops;
 } ndp_list;
 
 /* True if a call of the list reads or writes memory of that base. What a list does not name need not be there. */

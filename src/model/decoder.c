@@ -127,7 +127,7 @@ static int rope(builder *b, int x, int heads, int kv_heads) {
 static int cached(builder *b, int fresh, int which) {
     int first = cache_inputs(b->m), cache = ndp_graph_data(b->g, first + which);
     int row = ndp_graph_data(b->g, first + CACHE_ROW);
-    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){fresh, row, cache}, 3);
+    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 
 /* q, k and v, columns of qkv, as attention sees them. */

@@ -2,20 +2,16 @@
  * follows from their lse. -inf: saw nothing. */
 #include "ops/shape.h"
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_SAME("attention_merge: o", in[0], in[2]);
-    NDP_SHAPE_SAME("attention_merge: lse", in[1], in[3]);
-    NDP_SHAPE_CHECK(in[0].dtype == ndp_wide(in[0].dtype) && in[1].dtype == in[0].dtype && in[1].rows == in[0].rows &&
-                        in[1].cols > 0 && in[0].cols % in[1].cols == 0,
-                    "attention_merge: o " NDP_SHAPE ", lse " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    ndp_shape_set(&out[1], in[1].rows, in[1].cols, in[1].dtype);
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_view *o = &c->in[0], *lse = &c->in[1];
+    NDP_SHAPE_SAME(c, *o, c->in[2]);
+    NDP_SHAPE_SAME(c, *lse, c->in[3]);
+    NDP_SHAPE_CHECK(o->dtype == ndp_wide(o->dtype) && lse->dtype == o->dtype && lse->rows == o->rows && lse->cols > 0 &&
+                        o->cols % lse->cols == 0,
+                    "attention_merge: o " NDP_SHAPE ", lse " NDP_SHAPE, NDP_SHAPE_ARGS(*o), NDP_SHAPE_ARGS(*lse));
+    ndp_shape_like(&c->out[0], o);
+    ndp_shape_like(&c->out[1], lse);
     return NDP_OK;
-}
-
-static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 4, 2, &c->in[0], 3, flops, bytes);
 }
 
 const ndp_op ndp_op_attention_merge = {
@@ -23,8 +19,8 @@ const ndp_op ndp_op_attention_merge = {
     .name = "attention_merge",
     .n_in = 4,
     .n_out = 2,
-    .alias = 0,
+    .in_place = true,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
-    .cost = cost,
+    .flops = 3,
 };

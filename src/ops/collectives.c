@@ -9,46 +9,44 @@ const char *ndp_collective_name(ndp_collective c) {
     return names[c];
 }
 
-static ndp_status check_ranks(const ndp_op_attr *attr, const char *op) {
-    NDP_SHAPE_CHECK(attr->ranks >= 2, "%s over %d ranks", op, attr->ranks);
+static ndp_status check_ranks(const ndp_op_call *c) {
+    NDP_SHAPE_CHECK(c->attr->ranks >= 2, "%s over %d ranks", c->op->name, c->attr->ranks);
     return NDP_OK;
 }
 
-static ndp_status gather_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_TRY(check_ranks(attr, "all_gather"));
-    ndp_shape_set(&out[0], in[0].rows * attr->ranks, in[0].cols, in[0].dtype);
+static ndp_status gather_shape(ndp_op_call *c) {
+    NDP_TRY(check_ranks(c));
+    ndp_shape_set(&c->out[0], c->in[0].rows * c->attr->ranks, c->in[0].cols, c->in[0].dtype);
     return NDP_OK;
 }
 
-static ndp_status scatter_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_TRY(check_ranks(attr, "reduce_scatter"));
-    NDP_SHAPE_CHECK(in[0].rows % attr->ranks == 0, "reduce_scatter: %lld rows over %d ranks", (long long)in[0].rows,
-                    attr->ranks);
-    ndp_shape_set(&out[0], in[0].rows / attr->ranks, in[0].cols, in[0].dtype);
+static ndp_status scatter_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0];
+    int ranks = c->attr->ranks;
+    NDP_TRY(check_ranks(c));
+    NDP_SHAPE_CHECK(x->rows % ranks == 0, "reduce_scatter: %lld rows over %d ranks", (long long)x->rows, ranks);
+    ndp_shape_set(&c->out[0], x->rows / ranks, x->cols, x->dtype);
     return NDP_OK;
 }
 
-static ndp_status same_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_TRY(check_ranks(attr, "a collective"));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    return NDP_OK;
+static ndp_status same_shape(ndp_op_call *c) {
+    NDP_TRY(check_ranks(c));
+    return ndp_shape_alike(c);
 }
 
 /* What this rank hands over: all but its own part. */
 static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    *flops = 0;
+    (void)flops;
     *bytes = ndp_view_bytes(&c->in[0]);
 }
 
 /* Sums of wide parts are rounded to attr.type once, with the gradient that was there before. */
 static ndp_status by(ndp_bwd *b, const ndp_op *conjugate) {
-    int g = b->grad_out(b, 0), made;
-    if (g < 0 || !b->wants(b, 0))
-        return NDP_OK;
-    if (!b->attr->wide_grad)
-        return b->input_grad(b, conjugate, b->attr, (int[]){g}, 1, (int[]){0}, 1, -1, &made);
+    int g = b->grad_out(b, 0);
+    if (g < 0 || !b->wants(b, 0) || !b->attr->wide_grad)
+        return ndp_input_grad(b, conjugate, b->attr, (int[]){g}, 1, -1);
     NDP_TRY(b->intermediate(b, conjugate, b->attr, (int[]){g}, 1, &g));
-    return b->input_grad(b, &ndp_op_copy, b->attr, (int[]){g, -1}, 2, (int[]){0}, 1, 1, &made);
+    return ndp_input_grad(b, &ndp_op_copy, b->attr, (int[]){g, -1}, 2, 1);
 }
 
 static ndp_status gather_backward(ndp_bwd *b) { return by(b, &ndp_op_reduce_scatter); }
@@ -57,36 +55,35 @@ static ndp_status all_to_all_backward(ndp_bwd *b) { return by(b, &ndp_op_all_to_
 static ndp_status enter_backward(ndp_bwd *b) { return by(b, &ndp_op_all_reduce); }
 
 /* The sum of parts hands its gradient to each part as it stands. */
-static ndp_status all_reduce_backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0);
-    return g < 0 || !b->wants(b, 0) ? NDP_OK : b->pass_grad(b, 0, g);
-}
+static ndp_status all_reduce_backward(ndp_bwd *b) { return ndp_pass_grad(b, 0); }
 
-#define COLLECTIVE(op, what, rows_rule, shape_rule, rule, in_place)                                                    \
-    const ndp_op ndp_op_##op = {.id = NDP_OP_##op,                                                                     \
-                                .name = #op,                                                                           \
-                                .n_in = 1,                                                                             \
-                                .n_out = 1,                                                                            \
-                                .alias = in_place,                                                                     \
-                                .rows = rows_rule,                                                                     \
-                                .shape = shape_rule,                                                                   \
-                                .backward = rule,                                                                      \
-                                .cost = cost,                                                                          \
-                                .collective = what};
+#define COLLECTIVE(op, what, rows_rule, shape_rule, rule, changed)                                                     \
+    const ndp_op ndp_op_##op = {                                                                                       \
+        .id = NDP_OP_##op,                                                                                             \
+        .name = #op,                                                                                                   \
+        .n_in = 1,                                                                                                     \
+        .n_out = 1,                                                                                                    \
+        .in_place = changed,                                                                                           \
+        .rows = rows_rule,                                                                                             \
+        .shape = shape_rule,                                                                                           \
+        .backward = rule,                                                                                              \
+        .cost = cost,                                                                                                  \
+        .collective = what,                                                                                            \
+    };
 
-COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, -1)
-COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, scatter_backward, -1)
-COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, 0)
-COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, -1)
-COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, -1)
-COLLECTIVE(send, NDP_SEND, NDP_ROWS_MIXED, same_shape, NULL, 0)
-COLLECTIVE(recv, NDP_RECV, NDP_ROWS_MIXED, same_shape, NULL, 0)
-COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, 0)
+COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, false)
+COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, scatter_backward, false)
+COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, true)
+COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, false)
+COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, false)
+COLLECTIVE(send, NDP_SEND, NDP_ROWS_MIXED, same_shape, NULL, true)
+COLLECTIVE(recv, NDP_RECV, NDP_ROWS_MIXED, same_shape, NULL, true)
+COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, true)
 
-static ndp_status given_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr, (void)out;
-    NDP_SHAPE_CHECK(in[0].rows == in[1].rows && in[0].cols == in[1].cols,
-                    "given_gradient: x " NDP_SHAPE ", dx " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
+static ndp_status given_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *dx = &c->in[1];
+    NDP_SHAPE_CHECK(x->rows == dx->rows && x->cols == dx->cols, "given_gradient: x " NDP_SHAPE ", dx " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*dx));
     return NDP_OK;
 }
 
@@ -97,7 +94,6 @@ const ndp_op ndp_op_given_gradient = {
     .name = "given_gradient",
     .n_in = 2,
     .n_out = 0,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = given_shape,
     .backward = given_backward,

@@ -3,24 +3,17 @@
 
 static bool is_real(ndp_dtype t) { return t == NDP_F32 || t == NDP_BF16 || t == NDP_F64; }
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_SHAPE_CHECK(attr->type == in[0].dtype || (is_real(attr->type) && is_real(in[0].dtype)),
-                    "copy: " NDP_SHAPE " to %s", NDP_SHAPE_ARGS(in[0]), ndp_dtype_name(attr->type));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, attr->type);
-    if (in[1].rows)
-        NDP_SHAPE_SAME("copy", in[1], out[0]);
-    return NDP_OK;
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0];
+    ndp_dtype type = c->attr->type;
+    NDP_SHAPE_CHECK(type == x->dtype || (is_real(type) && is_real(x->dtype)), "copy: " NDP_SHAPE " to %s",
+                    NDP_SHAPE_ARGS(*x), ndp_dtype_name(type));
+    ndp_shape_set(&c->out[0], x->rows, x->cols, type);
+    return ndp_shape_acc(c, 1);
 }
 
 /* The gradient keeps its type. */
-static ndp_status backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0);
-    return g >= 0 && b->wants(b, 0) ? b->pass_grad(b, 0, g) : NDP_OK;
-}
-
-static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 1, 1, &c->out[0], 0, flops, bytes);
-}
+static ndp_status backward(ndp_bwd *b) { return ndp_pass_grad(b, 0); }
 
 const ndp_op ndp_op_copy = {
     .id = NDP_OP_copy,
@@ -28,9 +21,7 @@ const ndp_op ndp_op_copy = {
     .n_in = 2,
     .n_out = 1,
     .optional_in = 1u << 1,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
-    .cost = cost,
 };

@@ -7,32 +7,21 @@ static bool is_row_of(const ndp_view *v, const ndp_view *x) {
     return v->rows == 1 && v->cols == x->cols && v->dtype == x->dtype;
 }
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_CHECK(is_row_of(&in[1], &in[0]) && (!in[2].rows || is_row_of(&in[2], &in[0])),
-                    "layernorm: x " NDP_SHAPE ", w " NDP_SHAPE ", b " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
-                    NDP_SHAPE_ARGS(in[1]), NDP_SHAPE_ARGS(in[2]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    ndp_shape_set(&out[1], in[0].rows, STATS, ndp_wide(in[0].dtype));
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *w = &c->in[1], *b = &c->in[2];
+    NDP_SHAPE_CHECK(is_row_of(w, x) && (!b->rows || is_row_of(b, x)),
+                    "layernorm: x " NDP_SHAPE ", w " NDP_SHAPE ", b " NDP_SHAPE, NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w),
+                    NDP_SHAPE_ARGS(*b));
+    ndp_shape_like(&c->out[0], x);
+    ndp_shape_set(&c->out[1], x->rows, STATS, ndp_wide(x->dtype));
     return NDP_OK;
 }
 
 static ndp_status backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0), made;
-    if (g < 0)
-        return NDP_OK;
-    if (b->wants(b, 0))
-        NDP_TRY(b->input_grad(b, &ndp_op_layernorm_dx, b->attr, (int[]){g, b->in[0], b->in[1], b->out[1], -1}, 5,
-                              (int[]){0}, 1, 4, &made));
-    if (b->wants(b, 1))
-        NDP_TRY(b->weight_grad(b, &ndp_op_layernorm_dw, b->attr, (int[]){g, b->in[0], b->out[1]}, 3, 1));
-    if (b->in[2] >= 0 && b->wants(b, 2))
-        NDP_TRY(b->weight_grad(b, &ndp_op_linear_db, b->attr, (int[]){g}, 1, 2));
-    return NDP_OK;
-}
-
-static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 2, &c->in[0], 7, flops, bytes);
+    int g = b->grad_out(b, 0);
+    NDP_TRY(ndp_input_grad(b, &ndp_op_layernorm_dx, b->attr, (int[]){g, b->in[0], b->in[1], b->out[1], -1}, 5, 4));
+    NDP_TRY(ndp_weight_grad(b, 1, &ndp_op_layernorm_dw, (int[]){g, b->in[0], b->out[1]}, 3));
+    return ndp_weight_grad(b, 2, &ndp_op_linear_db, (int[]){g}, 1);
 }
 
 const ndp_op ndp_op_layernorm = {
@@ -41,27 +30,20 @@ const ndp_op ndp_op_layernorm = {
     .n_in = 3,
     .n_out = 2,
     .optional_in = 1u << 2,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
-    .cost = cost,
+    .flops = 7,
 };
 
-static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_SAME("layernorm_dx", in[0], in[1]);
-    NDP_SHAPE_CHECK(is_row_of(&in[2], &in[0]) && in[3].rows == in[0].rows && in[3].cols == STATS,
-                    "layernorm_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", stats " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
-                    NDP_SHAPE_ARGS(in[2]), NDP_SHAPE_ARGS(in[3]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    if (in[4].rows)
-        NDP_SHAPE_SAME("layernorm_dx", in[4], out[0]);
-    return NDP_OK;
-}
-
-static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 5, 1, &c->in[0], 12, flops, bytes);
+static ndp_status dx_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *w = &c->in[2], *stats = &c->in[3];
+    NDP_SHAPE_SAME(c, *dy, c->in[1]);
+    NDP_SHAPE_CHECK(is_row_of(w, dy) && stats->rows == dy->rows && stats->cols == STATS,
+                    "layernorm_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", stats " NDP_SHAPE, NDP_SHAPE_ARGS(*dy),
+                    NDP_SHAPE_ARGS(*w), NDP_SHAPE_ARGS(*stats));
+    ndp_shape_like(&c->out[0], dy);
+    return ndp_shape_acc(c, 4);
 }
 
 const ndp_op ndp_op_layernorm_dx = {
@@ -70,23 +52,18 @@ const ndp_op ndp_op_layernorm_dx = {
     .n_in = 5,
     .n_out = 1,
     .optional_in = 1u << 4,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
-    .cost = dx_cost,
+    .flops = 12,
 };
 
-static ndp_status dw_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_SAME("layernorm_dw", in[0], in[1]);
-    NDP_SHAPE_CHECK(in[2].rows == in[0].rows && in[2].cols == STATS, "layernorm_dw: stats " NDP_SHAPE,
-                    NDP_SHAPE_ARGS(in[2]));
-    ndp_shape_set(&out[0], 1, in[0].cols, ndp_wide(in[0].dtype));
+static ndp_status dw_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *stats = &c->in[2];
+    NDP_SHAPE_SAME(c, *dy, c->in[1]);
+    NDP_SHAPE_CHECK(stats->rows == dy->rows && stats->cols == STATS, "layernorm_dw: stats " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*stats));
+    ndp_shape_set(&c->out[0], 1, dy->cols, ndp_wide(dy->dtype));
     return NDP_OK;
-}
-
-static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 1, &c->in[0], 4, flops, bytes);
 }
 
 const ndp_op ndp_op_layernorm_dw = {
@@ -94,8 +71,7 @@ const ndp_op ndp_op_layernorm_dw = {
     .name = "layernorm_dw",
     .n_in = 3,
     .n_out = 1,
-    .alias = -1,
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
-    .cost = dw_cost,
+    .flops = 4,
 };

@@ -13,21 +13,13 @@ static bool is_column_of(const ndp_view *v, const ndp_view *x) {
 
 /* mean_squares --------------------------------------------------------------------------------------------------- */
 
-static ndp_status squares_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    ndp_shape_set(&out[0], in[0].rows, 1, ndp_wide(in[0].dtype));
+static ndp_status squares_shape(ndp_op_call *c) {
+    ndp_shape_set(&c->out[0], c->in[0].rows, 1, ndp_wide(c->in[0].dtype));
     return NDP_OK;
 }
 
 static ndp_status squares_backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0), made;
-    if (g < 0 || !b->wants(b, 0))
-        return NDP_OK;
-    return b->input_grad(b, &ndp_op_mean_squares_dx, b->attr, (int[]){g, b->in[0], -1}, 3, (int[]){0}, 1, 2, &made);
-}
-
-static void squares_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 1, 1, &c->in[0], 2, flops, bytes);
+    return ndp_input_grad(b, &ndp_op_mean_squares_dx, b->attr, (int[]){b->grad_out(b, 0), b->in[0], -1}, 3, 2);
 }
 
 const ndp_op ndp_op_mean_squares = {
@@ -35,28 +27,26 @@ const ndp_op ndp_op_mean_squares = {
     .name = "mean_squares",
     .n_in = 1,
     .n_out = 1,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = squares_shape,
     .backward = squares_backward,
-    .cost = squares_cost,
+    .flops = 2,
 };
 
-static ndp_status squares_dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_CHECK(is_column_of(&in[0], &in[1]), "mean_squares_dx: dm " NDP_SHAPE ", x " NDP_SHAPE,
-                    NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
-    ndp_shape_set(&out[0], in[1].rows, in[1].cols, in[1].dtype);
-    if (in[2].rows)
-        NDP_SHAPE_CHECK(in[2].rows == out[0].rows && in[2].cols == out[0].cols &&
-                            (in[2].dtype == out[0].dtype || in[2].dtype == ndp_wide(out[0].dtype)),
-                        "mean_squares_dx: acc " NDP_SHAPE ", dx " NDP_SHAPE, NDP_SHAPE_ARGS(in[2]),
-                        NDP_SHAPE_ARGS(out[0]));
+static ndp_status squares_dx_shape(ndp_op_call *c) {
+    const ndp_view *dm = &c->in[0], *x = &c->in[1], *acc = &c->in[2];
+    NDP_SHAPE_CHECK(is_column_of(dm, x), "mean_squares_dx: dm " NDP_SHAPE ", x " NDP_SHAPE, NDP_SHAPE_ARGS(*dm),
+                    NDP_SHAPE_ARGS(*x));
+    ndp_shape_like(&c->out[0], x);
+    NDP_SHAPE_CHECK(!acc->rows || (acc->rows == x->rows && acc->cols == x->cols &&
+                                   (acc->dtype == x->dtype || acc->dtype == ndp_wide(x->dtype))),
+                    "mean_squares_dx: acc " NDP_SHAPE ", dx " NDP_SHAPE, NDP_SHAPE_ARGS(*acc), NDP_SHAPE_ARGS(*x));
     return NDP_OK;
 }
 
 static void squares_dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 1, &c->in[1], 2, flops, bytes);
+    (void)bytes;
+    *flops = 2 * ndp_elements(&c->in[1]);
 }
 
 const ndp_op ndp_op_mean_squares_dx = {
@@ -65,7 +55,6 @@ const ndp_op ndp_op_mean_squares_dx = {
     .n_in = 3,
     .n_out = 1,
     .optional_in = 1u << 2,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = squares_dx_shape,
     .cost = squares_dx_cost,
@@ -73,32 +62,22 @@ const ndp_op ndp_op_mean_squares_dx = {
 
 /* norm_by -------------------------------------------------------------------------------------------------------- */
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_CHECK(in[1].rows == 1 && in[1].cols == in[0].cols && in[1].dtype == in[0].dtype &&
-                        is_column_of(&in[2], &in[0]),
-                    "norm_by: x " NDP_SHAPE ", w " NDP_SHAPE ", m " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
-                    NDP_SHAPE_ARGS(in[1]), NDP_SHAPE_ARGS(in[2]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    ndp_shape_set(&out[1], in[0].rows, 1, in[2].dtype);
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *w = &c->in[1], *m = &c->in[2];
+    NDP_SHAPE_CHECK(w->rows == 1 && w->cols == x->cols && w->dtype == x->dtype && is_column_of(m, x),
+                    "norm_by: x " NDP_SHAPE ", w " NDP_SHAPE ", m " NDP_SHAPE, NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w),
+                    NDP_SHAPE_ARGS(*m));
+    ndp_shape_like(&c->out[0], x);
+    ndp_shape_like(&c->out[1], m);
     return NDP_OK;
 }
 
 static ndp_status backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0), made[2];
-    if (g < 0)
-        return NDP_OK;
-    int outs[] = {b->wants(b, 0) ? 0 : -1, b->wants(b, 2) ? 2 : -1};
-    if (outs[0] >= 0 || outs[1] >= 0)
+    int g = b->grad_out(b, 0), outs[] = {b->wants(b, 0) ? 0 : -1, b->wants(b, 2) ? 2 : -1};
+    if (g >= 0 && (outs[0] >= 0 || outs[1] >= 0))
         NDP_TRY(b->input_grad(b, &ndp_op_norm_by_dx, b->attr, (int[]){g, b->in[0], b->in[1], b->out[1]}, 4, outs, 2, -1,
-                              made));
-    if (!b->wants(b, 1))
-        return NDP_OK;
-    return b->weight_grad(b, &ndp_op_rmsnorm_dw, b->attr, (int[]){g, b->in[0], b->out[1]}, 3, 1);
-}
-
-static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 2, &c->in[0], 2, flops, bytes);
+                              NULL));
+    return ndp_weight_grad(b, 1, &ndp_op_rmsnorm_dw, (int[]){g, b->in[0], b->out[1]}, 3);
 }
 
 const ndp_op ndp_op_norm_by = {
@@ -106,26 +85,21 @@ const ndp_op ndp_op_norm_by = {
     .name = "norm_by",
     .n_in = 3,
     .n_out = 2,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
-    .cost = cost,
+    .flops = 2,
 };
 
-static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_SAME("norm_by_dx", in[0], in[1]);
-    NDP_SHAPE_CHECK(in[2].cols == in[0].cols && is_column_of(&in[3], &in[0]),
-                    "norm_by_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", rstd " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
-                    NDP_SHAPE_ARGS(in[2]), NDP_SHAPE_ARGS(in[3]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[3].dtype);
-    ndp_shape_set(&out[1], in[0].rows, 1, in[3].dtype);
+static ndp_status dx_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *w = &c->in[2], *rstd = &c->in[3];
+    NDP_SHAPE_SAME(c, *dy, c->in[1]);
+    NDP_SHAPE_CHECK(w->cols == dy->cols && is_column_of(rstd, dy),
+                    "norm_by_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", rstd " NDP_SHAPE, NDP_SHAPE_ARGS(*dy),
+                    NDP_SHAPE_ARGS(*w), NDP_SHAPE_ARGS(*rstd));
+    ndp_shape_set(&c->out[0], dy->rows, dy->cols, rstd->dtype);
+    ndp_shape_like(&c->out[1], rstd);
     return NDP_OK;
-}
-
-static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 4, 2, &c->in[0], 5, flops, bytes);
 }
 
 const ndp_op ndp_op_norm_by_dx = {
@@ -133,8 +107,7 @@ const ndp_op ndp_op_norm_by_dx = {
     .name = "norm_by_dx",
     .n_in = 4,
     .n_out = 2,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
-    .cost = dx_cost,
+    .flops = 5,
 };

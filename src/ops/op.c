@@ -1,5 +1,5 @@
-/* All ops, and all devices of the host, by name. */
-#include "ops/op.h"
+/* All ops, what they cost, and all devices of the host, by name. */
+#include "ops/shape.h"
 
 #include <string.h>
 
@@ -13,6 +13,17 @@ const ndp_op *const ndp_all_ops[NDP_OP_COUNT] = {NDP_OPS(ADDRESS)};
 #define COLLECTIVE(op) [NDP_OP_##op] = NDP_KIND_COLLECTIVE,
 #define MARK(op) [NDP_OP_##op] = NDP_KIND_MARK,
 const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT] = {NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK)};
+
+void ndp_op_cost(const ndp_op_call *c, double *flops, double *bytes) {
+    *flops = c->op->flops * ndp_elements(&c->in[0]);
+    *bytes = 0;
+    for (int i = 0; i < c->op->n_in; i++)
+        *bytes += ndp_view_bytes(&c->in[i]);
+    for (int i = 0; i < c->op->n_out; i++)
+        *bytes += ndp_view_bytes(&c->out[i]);
+    if (c->op->cost)
+        c->op->cost(c, flops, bytes);
+}
 
 #define DEVICES(X) X(cpu) X(ref)
 #define DEVICE(name) &ndp_device_##name,

@@ -1,5 +1,5 @@
-/* Ops: the vocabulary of unit graphs. An op is one const table of rules: shape, backward, cost. Its kernels are the
- * devices' (device/device.h): `ref` in ops/ref/, `cpu` in ops/cpu/, a table each, made from the list below.
+/* Ops: the vocabulary of unit graphs. An op is one const table of rules: shape, backward, cost. Its kernels are
+ * the devices' (device/device.h): `ref` in ops/ref/, `cpu` in ops/cpu/, a table each, made from the list below.
  *
  * Every operand is a matrix (tensor/view.h). B batch, S sequence, T = B x S local rows (tokens), C hidden, H heads,
  * KV kv heads, D head dim, F ffn, V vocabulary. No broadcasting, no control flow; extents (document starts, positions)
@@ -99,9 +99,9 @@ struct ndp_bwd {
     /* True when the gradient of input i is wanted (it depends on an activation or a trainable parameter). */
     bool (*wants)(ndp_bwd *b, int i);
     /* Adds an op to the graph for the input gradients; outs[k] = i means that its output k is the gradient of in[i]
-     * (-1: of none); made[k] becomes the value. When in[i] already has a gradient from another consumer, an `add`
-     * follows, unless acc_slot >= 0: then ins[acc_slot] is filled with that earlier gradient (-1, absent, when there is
-     * none) and the op adds it itself. */
+     * (-1: of none); made[k] becomes the value (NULL: not asked). When in[i] already has a gradient from another
+     * consumer, an `add` follows, unless acc_slot >= 0: then ins[acc_slot] is filled with that earlier gradient (-1,
+     * absent, when there is none) and the op adds it itself. */
     ndp_status (*input_grad)(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in, const int *outs,
                              int n_out, int acc_slot, int *made);
     /* Adds an op to the same list whose output is only used by the rule itself; returns that. */
@@ -216,7 +216,7 @@ typedef enum ndp_op_kind {
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
  *                 logits of one of them, which are overwritten. dx is this slice's part of it, wide with attr.wide_grad.
- * kv_append       (new [n,X], row~ [1,1], cache [M,X])         -> cache in place        rows row .. row+n-1 = new
+ * kv_append       (cache [M,X], new [n,X], row~ [1,1])         -> cache in place        rows row .. row+n-1 = new
  * reduce_sum      (x [T,1])                                    -> sum [1,1] fp64        sum (+)= rows, in order
  *
  * Of a step, on slices of n elements and numbers of one element. pieces [P,4] i64 (ops/pieces.h) may be absent: none.
@@ -324,16 +324,21 @@ struct ndp_op {
     const char *name;
     int n_in, n_out;
     uint32_t optional_in; /* bit i: in[i] may be absent */
-    int alias;            /* output 0 is input `alias`, changed in place; -1: no */
+    bool in_place;        /* output 0 is input 0, changed */
     ndp_rows_rule rows;
     /* Fills rows, cols and dtype of out[] from in[] (data is not looked at); NDP_EBUG names a mismatch. */
-    ndp_status (*shape)(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out);
+    ndp_status (*shape)(ndp_op_call *c);
     /* Writes the backward; NULL: not differentiable. */
     ndp_status (*backward)(ndp_bwd *b);
-    /* Multiply-adds counted as 2, and bytes read and written. NULL: a mark. */
+    /* Operations for each element of in[0]: a multiply-add is two, an exponential or a division about ten. */
+    double flops;
+    /* Sets what else a call costs than this: `flops`, and the bytes of each operand, once. NULL: nothing else. */
     void (*cost)(const ndp_op_call *shapes, double *flops, double *bytes);
     ndp_collective collective;
 };
+
+/* Floating point operations of a call, and bytes read and written. */
+void ndp_op_cost(const ndp_op_call *shapes, double *flops, double *bytes);
 
 #define NDP_OP_DECLARE(name) extern const ndp_op ndp_op_##name;
 NDP_OPS(NDP_OP_DECLARE)

@@ -2,33 +2,21 @@
  * G times as many columns as w has are G runs, each normed by itself: heads, say. */
 #include "ops/shape.h"
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_CHECK(in[1].rows == 1 && in[0].cols % in[1].cols == 0 && in[1].dtype == in[0].dtype,
-                    "rmsnorm: x " NDP_SHAPE ", w " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]), NDP_SHAPE_ARGS(in[1]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    ndp_shape_set(&out[1], in[0].rows, in[0].cols / in[1].cols, ndp_wide(in[0].dtype));
+/* Of x and w; output `y`, and rstd after it. */
+static ndp_status norm_shape(ndp_op_call *c, const ndp_view *x, const ndp_view *w, ndp_view *y) {
+    NDP_SHAPE_CHECK(w->rows == 1 && x->cols % w->cols == 0 && w->dtype == x->dtype, "%s: x " NDP_SHAPE ", w " NDP_SHAPE,
+                    c->op->name, NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w));
+    ndp_shape_like(&y[0], x);
+    ndp_shape_set(&y[1], x->rows, x->cols / w->cols, ndp_wide(x->dtype));
     return NDP_OK;
 }
 
-static ndp_status norm_dw(ndp_bwd *b, int g, int x, int rstd, int weight) {
-    if (!b->wants(b, weight))
-        return NDP_OK;
-    return b->weight_grad(b, &ndp_op_rmsnorm_dw, b->attr, (int[]){g, x, rstd}, 3, weight);
-}
+static ndp_status shape(ndp_op_call *c) { return norm_shape(c, &c->in[0], &c->in[1], &c->out[0]); }
 
 static ndp_status backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0), made;
-    if (g < 0)
-        return NDP_OK;
-    if (b->wants(b, 0))
-        NDP_TRY(b->input_grad(b, &ndp_op_rmsnorm_dx, b->attr, (int[]){g, b->in[0], b->in[1], b->out[1], -1}, 5,
-                              (int[]){0}, 1, 4, &made));
-    return norm_dw(b, g, b->in[0], b->out[1], 1);
-}
-
-static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 2, 2, &c->in[0], 4, flops, bytes);
+    int g = b->grad_out(b, 0);
+    NDP_TRY(ndp_input_grad(b, &ndp_op_rmsnorm_dx, b->attr, (int[]){g, b->in[0], b->in[1], b->out[1], -1}, 5, 4));
+    return ndp_weight_grad(b, 1, &ndp_op_rmsnorm_dw, (int[]){g, b->in[0], b->out[1]}, 3);
 }
 
 const ndp_op ndp_op_rmsnorm = {
@@ -36,27 +24,20 @@ const ndp_op ndp_op_rmsnorm = {
     .name = "rmsnorm",
     .n_in = 2,
     .n_out = 2,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
-    .cost = cost,
+    .flops = 4,
 };
 
-static ndp_status dx_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_SAME("rmsnorm_dx", in[0], in[1]);
-    NDP_SHAPE_CHECK(in[2].cols * in[3].cols == in[0].cols && in[2].dtype == in[0].dtype && in[3].rows == in[0].rows,
-                    "rmsnorm_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", rstd " NDP_SHAPE, NDP_SHAPE_ARGS(in[0]),
-                    NDP_SHAPE_ARGS(in[2]), NDP_SHAPE_ARGS(in[3]));
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    if (in[4].rows)
-        NDP_SHAPE_SAME("rmsnorm_dx", in[4], out[0]);
-    return NDP_OK;
-}
-
-static void dx_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 5, 1, &c->in[0], 9, flops, bytes);
+static ndp_status dx_shape(ndp_op_call *c) {
+    const ndp_view *dy = &c->in[0], *w = &c->in[2], *rstd = &c->in[3];
+    NDP_SHAPE_SAME(c, *dy, c->in[1]);
+    NDP_SHAPE_CHECK(w->cols * rstd->cols == dy->cols && w->dtype == dy->dtype && rstd->rows == dy->rows,
+                    "rmsnorm_dx: dy " NDP_SHAPE ", w " NDP_SHAPE ", rstd " NDP_SHAPE, NDP_SHAPE_ARGS(*dy),
+                    NDP_SHAPE_ARGS(*w), NDP_SHAPE_ARGS(*rstd));
+    ndp_shape_like(&c->out[0], dy);
+    return ndp_shape_acc(c, 4);
 }
 
 const ndp_op ndp_op_rmsnorm_dx = {
@@ -65,21 +46,15 @@ const ndp_op ndp_op_rmsnorm_dx = {
     .n_in = 5,
     .n_out = 1,
     .optional_in = 1u << 4,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
-    .cost = dx_cost,
+    .flops = 9,
 };
 
-static ndp_status dw_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    NDP_SHAPE_SAME("rmsnorm_dw", in[0], in[1]);
-    ndp_shape_set(&out[0], 1, in[0].cols / in[2].cols, ndp_wide(in[0].dtype));
+static ndp_status dw_shape(ndp_op_call *c) {
+    NDP_SHAPE_SAME(c, c->in[0], c->in[1]);
+    ndp_shape_set(&c->out[0], 1, c->in[0].cols / c->in[2].cols, ndp_wide(c->in[0].dtype));
     return NDP_OK;
-}
-
-static void dw_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 1, &c->in[0], 3, flops, bytes);
 }
 
 const ndp_op ndp_op_rmsnorm_dw = {
@@ -87,28 +62,25 @@ const ndp_op ndp_op_rmsnorm_dw = {
     .name = "rmsnorm_dw",
     .n_in = 3,
     .n_out = 1,
-    .alias = -1,
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
-    .cost = dw_cost,
+    .flops = 3,
 };
 
 /* s = x + h, y = norm(s) ------------------------------------------------------------------------------------------- */
 
-static ndp_status add_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_SHAPE_SAME("add_rmsnorm", in[0], in[1]);
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    return shape(attr, (ndp_view[]){in[0], in[2]}, &out[1]);
+static ndp_status add_shape(ndp_op_call *c) {
+    NDP_SHAPE_SAME(c, c->in[0], c->in[1]);
+    ndp_shape_like(&c->out[0], &c->in[0]);
+    return norm_shape(c, &c->in[0], &c->in[2], &c->out[1]);
 }
 
 /* Both summands have the gradient of the sum; a gradient that arrives at s itself is added inside rmsnorm_dx. */
 static ndp_status add_backward(ndp_bwd *b) {
     int at_s = b->grad_out(b, 0), at_y = b->grad_out(b, 1), given = -1;
     if (at_y < 0) {
-        for (int i = 0; at_s >= 0 && i < 2; i++)
-            if (b->wants(b, i))
-                NDP_TRY(b->pass_grad(b, i, at_s));
-        return NDP_OK;
+        NDP_TRY(ndp_pass_grad(b, 0));
+        return ndp_pass_grad(b, 1);
     }
     int first = b->wants(b, 0) ? 0 : b->wants(b, 1) ? 1 : -1;
     if (first >= 0) {
@@ -117,11 +89,9 @@ static ndp_status add_backward(ndp_bwd *b) {
     }
     if (first == 0 && b->wants(b, 1))
         NDP_TRY(b->pass_grad(b, 1, given));
-    return norm_dw(b, at_y, b->out[0], b->out[2], 2);
-}
-
-static void add_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 3, &c->in[0], 5, flops, bytes);
+    if (!b->wants(b, 2))
+        return NDP_OK;
+    return b->weight_grad(b, &ndp_op_rmsnorm_dw, b->attr, (int[]){at_y, b->out[0], b->out[2]}, 3, 2);
 }
 
 const ndp_op ndp_op_add_rmsnorm = {
@@ -129,9 +99,8 @@ const ndp_op ndp_op_add_rmsnorm = {
     .name = "add_rmsnorm",
     .n_in = 3,
     .n_out = 3,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = add_shape,
     .backward = add_backward,
-    .cost = add_cost,
+    .flops = 5,
 };

@@ -8,26 +8,25 @@ static int64_t turned_heads(const ndp_op_attr *a) { return (int64_t)a->heads + a
 
 static int rotary_dim(const ndp_op_attr *a) { return a->rotary_dim ? a->rotary_dim : a->head_dim; }
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    int dim = rotary_dim(attr);
-    NDP_SHAPE_CHECK(dim % 2 == 0 && dim <= attr->head_dim && in[0].cols >= turned_heads(attr) * attr->head_dim,
-                    "rope: %d + %d heads of %d columns in x " NDP_SHAPE, attr->heads, attr->kv_heads, attr->head_dim,
-                    NDP_SHAPE_ARGS(in[0]));
-    NDP_SHAPE_CHECK(in[1].dtype == NDP_I32 && in[1].rows == in[0].rows,
-                    "rope: positions " NDP_SHAPE " for x " NDP_SHAPE, NDP_SHAPE_ARGS(in[1]), NDP_SHAPE_ARGS(in[0]));
-    NDP_SHAPE_CHECK(in[2].cols == dim && in[2].dtype == ndp_wide(in[0].dtype),
-                    "rope: table " NDP_SHAPE " for %d columns of a head", NDP_SHAPE_ARGS(in[2]), dim);
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_op_attr *a = c->attr;
+    const ndp_view *x = &c->in[0], *pos = &c->in[1], *table = &c->in[2];
+    int dim = rotary_dim(a);
+    NDP_SHAPE_CHECK(dim % 2 == 0 && dim <= a->head_dim && x->cols >= turned_heads(a) * a->head_dim,
+                    "rope: %d + %d heads of %d columns in x " NDP_SHAPE, a->heads, a->kv_heads, a->head_dim,
+                    NDP_SHAPE_ARGS(*x));
+    NDP_SHAPE_CHECK(pos->dtype == NDP_I32 && pos->rows == x->rows, "rope: positions " NDP_SHAPE " for x " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*pos), NDP_SHAPE_ARGS(*x));
+    NDP_SHAPE_CHECK(table->cols == dim && table->dtype == ndp_wide(x->dtype),
+                    "rope: table " NDP_SHAPE " for %d columns of a head", NDP_SHAPE_ARGS(*table), dim);
+    ndp_shape_like(&c->out[0], x);
     return NDP_OK;
 }
 
 static ndp_status backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0), made;
-    if (g < 0 || !b->wants(b, 0))
-        return NDP_OK;
     ndp_op_attr back = *b->attr;
     back.inverse = !back.inverse;
-    return b->input_grad(b, &ndp_op_rope, &back, (int[]){g, b->in[1], b->in[2]}, 3, (int[]){0}, 1, -1, &made);
+    return ndp_input_grad(b, &ndp_op_rope, &back, (int[]){b->grad_out(b, 0), b->in[1], b->in[2]}, 3, -1);
 }
 
 static void cost(const ndp_op_call *c, double *flops, double *bytes) {
@@ -41,7 +40,7 @@ const ndp_op ndp_op_rope = {
     .name = "rope",
     .n_in = 3,
     .n_out = 1,
-    .alias = 0,
+    .in_place = true,
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,

@@ -1,21 +1,8 @@
 /* In place on every element: x times a number, x capped to (-c, c) by c tanh(x / c), and 0. */
 #include "ops/shape.h"
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    (void)attr;
-    ndp_shape_set(&out[0], in[0].rows, in[0].cols, in[0].dtype);
-    return NDP_OK;
-}
-
 static ndp_status scale_backward(ndp_bwd *b) {
-    int g = b->grad_out(b, 0), made;
-    if (g < 0 || !b->wants(b, 0))
-        return NDP_OK;
-    return b->input_grad(b, &ndp_op_scale, b->attr, (int[]){g}, 1, (int[]){0}, 1, -1, &made);
-}
-
-static void scale_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 1, 1, &c->in[0], 1, flops, bytes);
+    return ndp_input_grad(b, &ndp_op_scale, b->attr, (int[]){b->grad_out(b, 0)}, 1, -1);
 }
 
 const ndp_op ndp_op_scale = {
@@ -23,27 +10,23 @@ const ndp_op ndp_op_scale = {
     .name = "scale",
     .n_in = 1,
     .n_out = 1,
-    .alias = 0,
+    .in_place = true,
     .rows = NDP_ROWS_ALIKE,
-    .shape = shape,
+    .shape = ndp_shape_alike,
     .backward = scale_backward,
-    .cost = scale_cost,
+    .flops = 1,
 };
 
 /* Of logits that nothing is trained on: xent caps its own. */
-static void cap_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 1, 1, &c->in[0], 20, flops, bytes);
-}
-
 const ndp_op ndp_op_cap = {
     .id = NDP_OP_cap,
     .name = "cap",
     .n_in = 1,
     .n_out = 1,
-    .alias = 0,
+    .in_place = true,
     .rows = NDP_ROWS_ALIKE,
-    .shape = shape,
-    .cost = cap_cost,
+    .shape = ndp_shape_alike,
+    .flops = 20,
 };
 
 const ndp_op ndp_op_zero = {
@@ -51,8 +34,8 @@ const ndp_op ndp_op_zero = {
     .name = "zero",
     .n_in = 1,
     .n_out = 1,
-    .alias = 0,
+    .in_place = true,
     .rows = NDP_ROWS_ALIKE,
-    .shape = shape,
-    .cost = scale_cost,
+    .shape = ndp_shape_alike,
+    .flops = 1,
 };

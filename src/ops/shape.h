@@ -14,10 +14,10 @@
 #define NDP_SHAPE "[%lld,%lld] %s"
 #define NDP_SHAPE_ARGS(v) (long long)(v).rows, (long long)(v).cols, ndp_dtype_name((v).dtype)
 
-/* Two views of the same extents and type; `op` names the op in the message. */
-#define NDP_SHAPE_SAME(op, a, b)                                                                                       \
+/* Two views of the same extents and type. */
+#define NDP_SHAPE_SAME(c, a, b)                                                                                        \
     NDP_SHAPE_CHECK((a).rows == (b).rows && (a).cols == (b).cols && (a).dtype == (b).dtype,                            \
-                    op ": " NDP_SHAPE " against " NDP_SHAPE, NDP_SHAPE_ARGS(a), NDP_SHAPE_ARGS(b))
+                    "%s: " NDP_SHAPE " against " NDP_SHAPE, (c)->op->name, NDP_SHAPE_ARGS(a), NDP_SHAPE_ARGS(b))
 
 /* Sets what a shape rule says about an output; data and stride belong to the caller. */
 static inline void ndp_shape_set(ndp_view *v, int64_t rows, int64_t cols, ndp_dtype dtype) {
@@ -26,23 +26,27 @@ static inline void ndp_shape_set(ndp_view *v, int64_t rows, int64_t cols, ndp_dt
     v->dtype = dtype;
 }
 
+static inline void ndp_shape_like(ndp_view *v, const ndp_view *of) { ndp_shape_set(v, of->rows, of->cols, of->dtype); }
+
 /* Sums of many terms (statistics of rows, gradients of weights) are kept wider than bf16. */
 static inline ndp_dtype ndp_wide(ndp_dtype t) { return t == NDP_F64 ? NDP_F64 : NDP_F32; }
 
-static inline double ndp_view_bytes(const ndp_view *v) {
-    return (double)v->rows * (double)v->cols * (double)ndp_dtype_size(v->dtype);
-}
+static inline double ndp_elements(const ndp_view *v) { return (double)v->rows * (double)v->cols; }
 
-/* Cost of an op that touches each of its operands once: `per` operations for each element of `of`. */
-static inline void ndp_cost_stream(const ndp_op_call *c, int n_in, int n_out, const ndp_view *of, double per,
-                                   double *flops, double *bytes) {
-    *flops = per * (double)of->rows * (double)of->cols;
-    *bytes = 0;
-    for (int i = 0; i < n_in; i++)
-        *bytes += ndp_view_bytes(&c->in[i]);
-    for (int i = 0; i < n_out; i++)
-        *bytes += ndp_view_bytes(&c->out[i]);
-}
+static inline double ndp_view_bytes(const ndp_view *v) { return ndp_elements(v) * (double)ndp_dtype_size(v->dtype); }
+
+/* Shape rule: all operands are alike, and so is output 0. */
+ndp_status ndp_shape_alike(ndp_op_call *c);
+/* End of a shape rule: in[acc], if it is there, is like output 0. */
+ndp_status ndp_shape_acc(const ndp_op_call *c, int acc);
+
+/* What backward rules are written with: nothing happens where no gradient arrives at output 0, or in[i] wants none.
+ * input_grad: `op` makes the gradient of in[0]; `acc` is its operand for an earlier one (ndp_bwd: acc_slot).
+ * pass_grad: the gradient of output 0 is that of in[i], as it stands. weight_grad: `op` makes that of parameter in[i].
+ */
+ndp_status ndp_input_grad(ndp_bwd *b, const ndp_op *op, const ndp_op_attr *attr, int *ins, int n_in, int acc);
+ndp_status ndp_pass_grad(ndp_bwd *b, int i);
+ndp_status ndp_weight_grad(ndp_bwd *b, int i, const ndp_op *op, const int *ins, int n_in);
 
 /* Row r of an integer operand: column 0. */
 static inline int64_t ndp_int_at(const ndp_view *v, int64_t r) { return ((const int32_t *)v->data)[r * v->ld]; }

@@ -30,7 +30,7 @@ static ndp_status shape(const char *op, int least, int most, const ndp_view *in,
 }
 
 static void cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, NDP_UPDATE_OPERANDS, 2, &c->in[NDP_UPDATE_WEIGHT], 12, flops, bytes);
+    (void)flops;
     for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) /* written, too */
         *bytes += ndp_view_bytes(&c->in[NDP_UPDATE_STATE + s]);
 }
@@ -39,19 +39,17 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
 #define OPTIONAL_STATES(least) ((1u << NDP_UPDATE_OPERANDS) - (1u << (NDP_UPDATE_STATE + (least))))
 
 #define UPDATE(NAME, op, least, most)                                                                                  \
-    static ndp_status op##_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {                         \
-        (void)attr;                                                                                                    \
-        return shape(#op, least, most, in, out);                                                                       \
-    }                                                                                                                  \
+    static ndp_status op##_shape(ndp_op_call *c) { return shape(#op, least, most, c->in, c->out); }                    \
     const ndp_op ndp_op_##op = {                                                                                       \
         .id = NDP_OP_##op,                                                                                             \
         .name = #op,                                                                                                   \
         .n_in = NDP_UPDATE_OPERANDS,                                                                                   \
         .n_out = 2,                                                                                                    \
         .optional_in = 1u << NDP_UPDATE_PIECES | OPTIONAL_STATES(least),                                               \
-        .alias = NDP_UPDATE_WEIGHT,                                                                                    \
+        .in_place = true,                                                                                              \
         .rows = NDP_ROWS_MIXED,                                                                                        \
         .shape = op##_shape,                                                                                           \
+        .flops = 12,                                                                                                   \
         .cost = cost,                                                                                                  \
     };
 

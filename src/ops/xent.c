@@ -5,13 +5,14 @@
 
 #include <math.h>
 
-static ndp_status shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_TRY(ndp_xent_check("xent", attr, &in[0], &in[1], &in[2]));
-    NDP_SHAPE_CHECK(attr->vocab >= 1 && in[3].dtype == NDP_F64, "xent: %lld real columns, scale " NDP_SHAPE,
-                    (long long)attr->vocab, NDP_SHAPE_ARGS(in[3]));
-    ndp_shape_set(&out[0], in[0].rows, 1, ndp_wide(in[0].dtype));
-    ndp_shape_set(&out[1], in[0].rows, in[0].cols, in[0].dtype);
-    ndp_shape_set(&out[2], in[1].rows, in[1].cols, ndp_wide(in[1].dtype));
+static ndp_status shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *w = &c->in[1], *scale = &c->in[3];
+    NDP_TRY(ndp_xent_check(c, x, w, &c->in[2]));
+    NDP_SHAPE_CHECK(c->attr->vocab >= 1 && scale->dtype == NDP_F64, "xent: %lld real columns, scale " NDP_SHAPE,
+                    (long long)c->attr->vocab, NDP_SHAPE_ARGS(*scale));
+    ndp_shape_set(&c->out[0], x->rows, 1, ndp_wide(x->dtype));
+    ndp_shape_like(&c->out[1], x);
+    ndp_shape_set(&c->out[2], w->rows, w->cols, ndp_wide(w->dtype));
     return NDP_OK;
 }
 
@@ -32,7 +33,6 @@ const ndp_op ndp_op_xent = {
     .name = "xent",
     .n_in = 4,
     .n_out = 3,
-    .alias = -1,
     .rows = NDP_ROWS_SUMMED,
     .shape = shape,
     .backward = backward,

@@ -3,14 +3,15 @@
 
 #include "ops/shape.h"
 
-ndp_status ndp_xent_check(const char *op, const ndp_op_attr *attr, const ndp_view *x, const ndp_view *w,
-                          const ndp_view *labels) {
+ndp_status ndp_xent_check(const ndp_op_call *c, const ndp_view *x, const ndp_view *w, const ndp_view *labels) {
+    const char *op = c->op->name;
+    int64_t vocab = c->attr->vocab;
     NDP_SHAPE_CHECK(x->cols == w->cols && x->dtype == w->dtype, "%s: x " NDP_SHAPE ", w " NDP_SHAPE, op,
                     NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w));
     NDP_SHAPE_CHECK(labels->dtype == NDP_I32 && labels->rows == x->rows, "%s: labels " NDP_SHAPE " for x " NDP_SHAPE,
                     op, NDP_SHAPE_ARGS(*labels), NDP_SHAPE_ARGS(*x));
-    NDP_SHAPE_CHECK(attr->vocab >= 0 && attr->vocab <= w->rows, "%s: %lld of the columns of w " NDP_SHAPE " are real",
-                    op, (long long)attr->vocab, NDP_SHAPE_ARGS(*w));
+    NDP_SHAPE_CHECK(vocab >= 0 && vocab <= w->rows, "%s: %lld of the columns of w " NDP_SHAPE " are real", op,
+                    (long long)vocab, NDP_SHAPE_ARGS(*w));
     return NDP_OK;
 }
 
@@ -28,12 +29,6 @@ bool ndp_xent_any_label(const ndp_view *labels) {
         if (ndp_int_at(labels, t) >= 0)
             return true;
     return false;
-}
-
-void ndp_xent_clear(const ndp_view *v) {
-    for (int64_t r = 0; v->data && r < v->rows; r++)
-        memset((char *)v->data + (size_t)(r * v->ld) * ndp_dtype_size(v->dtype), 0,
-               (size_t)v->cols * ndp_dtype_size(v->dtype));
 }
 
 ndp_xent_operands ndp_xent_operands_of(const ndp_xent_rows *r, ndp_xent_product product) {
@@ -85,11 +80,11 @@ ndp_status ndp_xent_run_chunks(const ndp_op_call *c, int64_t rows, ndp_dtype log
             accumulate = true;
             continue;
         }
-        ndp_xent_clear(&r.nll);
-        ndp_xent_clear(&r.dx);
+        ndp_view_clear(&r.nll);
+        ndp_view_clear(&r.dx);
     }
     if (c->attr->train && !accumulate)
-        ndp_xent_clear(&c->out[2]);
+        ndp_view_clear(&c->out[2]);
     return NDP_OK;
 }
 
@@ -118,9 +113,9 @@ ndp_xent_rows ndp_xent_grad_rows(const ndp_op_call *c, bool narrow) {
 bool ndp_xent_grad_ignored(const ndp_op_call *c, const ndp_xent_rows *r) {
     if (ndp_xent_any_label(&r->labels))
         return false;
-    ndp_xent_clear(&r->nll);
-    ndp_xent_clear(&r->dx);
+    ndp_view_clear(&r->nll);
+    ndp_view_clear(&r->dx);
     if (!c->attr->accumulate)
-        ndp_xent_clear(&r->dw);
+        ndp_view_clear(&r->dw);
     return true;
 }

@@ -22,16 +22,14 @@ typedef struct ndp_xent_operands {
 } ndp_xent_operands;
 ndp_xent_operands ndp_xent_operands_of(const ndp_xent_rows *r, ndp_xent_product product);
 
-/* x, w, labels and the number of real columns fit; `op` for the message. */
-ndp_status ndp_xent_check(const char *op, const ndp_op_attr *attr, const ndp_view *x, const ndp_view *w,
-                          const ndp_view *labels);
+/* x, w, labels and the number of real columns of a call fit. */
+ndp_status ndp_xent_check(const ndp_op_call *c, const ndp_view *x, const ndp_view *w, const ndp_view *labels);
 
 /* Where dlogits of bf16 operands are on the cpu: in the fp32 logits, each row at the start of its row. */
 ndp_view ndp_xent_dlogits(const ndp_view *logits, ndp_dtype x_type);
 
 /* Rows without labels cost nothing: their results are cleared. */
 bool ndp_xent_any_label(const ndp_view *labels);
-void ndp_xent_clear(const ndp_view *v);
 
 /* ---- xent: chunks of rows ---- */
 

@@ -4,15 +4,16 @@
 
 /* xent_logits ---------------------------------------------------------------------------------------------------- */
 
-static ndp_status logits_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    NDP_TRY(ndp_xent_check("xent_logits", attr, &in[0], &in[1], &in[2]));
-    ndp_shape_set(&out[0], in[0].rows, in[1].rows, ndp_wide(in[0].dtype));
-    ndp_shape_set(&out[1], in[0].rows, NDP_XENT_STATS, ndp_wide(in[0].dtype));
+static ndp_status logits_shape(ndp_op_call *c) {
+    const ndp_view *x = &c->in[0], *w = &c->in[1];
+    NDP_TRY(ndp_xent_check(c, x, w, &c->in[2]));
+    ndp_shape_set(&c->out[0], x->rows, w->rows, ndp_wide(x->dtype));
+    ndp_shape_set(&c->out[1], x->rows, NDP_XENT_STATS, ndp_wide(x->dtype));
     return NDP_OK;
 }
 
 static void logits_cost(const ndp_op_call *c, double *flops, double *bytes) {
-    ndp_cost_stream(c, 3, 2, &c->out[0], 2 * (double)c->in[0].cols + 7, flops, bytes);
+    *flops = (2 * (double)c->in[0].cols + 7) * ndp_elements(&c->out[0]);
     *bytes += ndp_view_bytes(&c->out[0]);
 }
 
@@ -21,7 +22,6 @@ const ndp_op ndp_op_xent_logits = {
     .name = "xent_logits",
     .n_in = 3,
     .n_out = 2,
-    .alias = -1,
     .rows = NDP_ROWS_ALIKE,
     .shape = logits_shape,
     .cost = logits_cost,
@@ -29,30 +29,29 @@ const ndp_op ndp_op_xent_logits = {
 
 /* xent_grad ------------------------------------------------------------------------------------------------------ */
 
-static ndp_status grad_shape(const ndp_op_attr *attr, const ndp_view *in, ndp_view *out) {
-    const ndp_view *x = &in[NDP_XENT_G_X], *w = &in[NDP_XENT_G_W];
+static ndp_status grad_shape(ndp_op_call *c) {
+    const ndp_view *logits = &c->in[NDP_XENT_G_LOGITS], *stats = &c->in[NDP_XENT_G_STATS], *x = &c->in[NDP_XENT_G_X];
+    const ndp_view *w = &c->in[NDP_XENT_G_W], *scale = &c->in[NDP_XENT_G_SCALE];
     ndp_dtype wide = ndp_wide(x->dtype);
-    NDP_TRY(ndp_xent_check("xent_grad", attr, x, w, &in[NDP_XENT_G_LABELS]));
-    NDP_SHAPE_CHECK(in[NDP_XENT_G_LOGITS].rows == x->rows && in[NDP_XENT_G_LOGITS].cols == w->rows &&
-                        in[NDP_XENT_G_LOGITS].dtype == wide,
-                    "xent_grad: logits " NDP_SHAPE " of x " NDP_SHAPE " and w " NDP_SHAPE,
-                    NDP_SHAPE_ARGS(in[NDP_XENT_G_LOGITS]), NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w));
-    NDP_SHAPE_CHECK(attr->parts >= 1 && in[NDP_XENT_G_STATS].rows == attr->parts * x->rows &&
-                        in[NDP_XENT_G_STATS].cols == NDP_XENT_STATS && in[NDP_XENT_G_STATS].dtype == wide &&
-                        in[NDP_XENT_G_SCALE].dtype == NDP_F64,
-                    "xent_grad: stats " NDP_SHAPE " of %d parts of %lld rows, scale " NDP_SHAPE,
-                    NDP_SHAPE_ARGS(in[NDP_XENT_G_STATS]), attr->parts, (long long)x->rows,
-                    NDP_SHAPE_ARGS(in[NDP_XENT_G_SCALE]));
-    ndp_shape_set(&out[0], x->rows, 1, wide);
-    ndp_shape_set(&out[1], x->rows, x->cols, attr->wide_grad ? wide : x->dtype);
-    ndp_shape_set(&out[2], w->rows, w->cols, ndp_wide(w->dtype));
+    int parts = c->attr->parts;
+    NDP_TRY(ndp_xent_check(c, x, w, &c->in[NDP_XENT_G_LABELS]));
+    NDP_SHAPE_CHECK(logits->rows == x->rows && logits->cols == w->rows && logits->dtype == wide,
+                    "xent_grad: logits " NDP_SHAPE " of x " NDP_SHAPE " and w " NDP_SHAPE, NDP_SHAPE_ARGS(*logits),
+                    NDP_SHAPE_ARGS(*x), NDP_SHAPE_ARGS(*w));
+    NDP_SHAPE_CHECK(parts >= 1 && stats->rows == parts * x->rows && stats->cols == NDP_XENT_STATS &&
+                        stats->dtype == wide && scale->dtype == NDP_F64,
+                    "xent_grad: stats " NDP_SHAPE " of %d parts of %lld rows, scale " NDP_SHAPE, NDP_SHAPE_ARGS(*stats),
+                    parts, (long long)x->rows, NDP_SHAPE_ARGS(*scale));
+    ndp_shape_set(&c->out[0], x->rows, 1, wide);
+    ndp_shape_set(&c->out[1], x->rows, x->cols, c->attr->wide_grad ? wide : x->dtype);
+    ndp_shape_set(&c->out[2], w->rows, w->cols, ndp_wide(w->dtype));
     return NDP_OK;
 }
 
 static void grad_cost(const ndp_op_call *c, double *flops, double *bytes) {
     ndp_xent_rows r = ndp_xent_grad_rows(c, true);
     int products = (r.dx.rows > 0) + (r.dw.rows > 0);
-    ndp_cost_stream(c, 5, 3, &r.logits, 2 * products * (double)r.x.cols + 7, flops, bytes);
+    *flops = (2 * products * (double)r.x.cols + 7) * ndp_elements(&r.logits);
     *bytes += products * ndp_view_bytes(&r.dlogits);
 }
 
@@ -61,7 +60,6 @@ const ndp_op ndp_op_xent_grad = {
     .name = "xent_grad",
     .n_in = 6,
     .n_out = 3,
-    .alias = -1,
     .rows = NDP_ROWS_SUMMED,
     .shape = grad_shape,
     .cost = grad_cost,

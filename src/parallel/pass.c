@@ -104,8 +104,8 @@ ndp_status ndp_pass_rowwise(ndp_pass *p) {
     for (int i = 0; i < n->n_out; i++)
         if (n->out[i] != NDP_NONE && p->from->values[n->out[i]].kind == NDP_VALUE_ACT)
             ndp_pass_out(p, i, outs[i], spread);
-    if (n->op->alias >= 0 && of != NDP_NONE) { /* changed in place: its columns are what they were */
-        ndp_image *image = &p->images[n->out[0]], *was = &p->images[n->in[n->op->alias]];
+    if (n->op->in_place && of != NDP_NONE) { /* changed in place: its columns are what they were */
+        ndp_image *image = &p->images[n->out[0]], *was = &p->images[n->in[0]];
         image->slot = was->slot, image->of = was->of, image->n = was->n;
     }
     return p->to->status;

@@ -67,7 +67,7 @@ static ndp_status take_scratch(ndp_program *p, ndp_call *c) {
         shapes.in[k] = c->in[k].view;
     for (int k = 0; k < c->n_out; k++)
         shapes.out[k] = c->out[k].view;
-    NDP_TRY(c->op->shape(&c->attr, shapes.in, shapes.out));
+    NDP_TRY(c->op->shape(&shapes));
     if (c->kernel->prepare && p->opts.exec->device->executes)
         NDP_TRY(c->kernel->prepare(&shapes));
     c->plan[0] = shapes.plan;

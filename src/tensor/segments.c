@@ -1,3 +1,7 @@
+/* Where the tensors of a unit are in its flat buffer, which parts of them a slice has, and which elements of a file
+ * those parts are. Segments are in the order of their offsets, so walking them visits a slice's elements in order.
+ * `room` is that of the rank with the most elements, so slices are equally long on all ranks. model/ lays segments out,
+ * parallel/ cuts them, ops/pieces.c, step/ and train/ walk them. */
 #include "tensor/segments.h"
 
 static int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }

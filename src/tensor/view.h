@@ -48,4 +48,11 @@ static inline void ndp_view_set(const ndp_view *v, int64_t r, int64_t c, double 
     }
 }
 
+/* Zeros, of any storage type; nothing if the view is absent. */
+static inline void ndp_view_clear(const ndp_view *v) {
+    size_t size = ndp_dtype_size(v->dtype);
+    for (int64_t r = 0; v->data && r < v->rows; r++)
+        memset((char *)v->data + (size_t)(r * v->ld) * size, 0, (size_t)v->cols * size);
+}
+
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/cpu.h"
 #include "ops/op.h"
+#include "shape_rule.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -106,13 +107,13 @@ static inline void make_outputs(const ndp_op *op, const ndp_op_attr *attr, const
                                 unsigned asked) {
     ndp_view shapes[NDP_OP_MAX_OUT];
     memcpy(shapes, out, sizeof shapes);
-    require_ok(op->shape(attr, in, shapes));
+    require_ok(apply_shape(op, attr, in, shapes));
     for (int i = 0; i < op->n_out; i++) {
         if (out[i].data) {
             assert_int_equal(out[i].rows, shapes[i].rows);
             assert_int_equal(out[i].cols, shapes[i].cols);
-        } else if (i == 0 && op->alias >= 0)
-            out[i] = in[op->alias];
+        } else if (i == 0 && op->in_place)
+            out[i] = in[0];
         else if (asked >> i & 1)
             out[i] = matrix(shapes[i].dtype, shapes[i].rows, shapes[i].cols);
         else
@@ -136,7 +137,7 @@ static inline void run_call(ndp_op_call *call) {
     if (kernel->prepare)
         require_ok(kernel->prepare(call));
     double flops = -1, moved = -1;
-    call->op->cost(call, &flops, &moved);
+    ndp_op_cost(call, &flops, &moved);
     assert_true(flops >= 0 && moved >= 0);
     require_ok(kernel->run(call));
     require_ok(d->drain(call->queue));
@@ -206,11 +207,11 @@ static inline int eager_run(eager *e, const ndp_op *op, const ndp_op_attr *attr,
     for (int i = 0; i < n_in; i++)
         if (ins[i] >= 0)
             in[i] = e->values[ins[i]];
-    if (op->alias >= 0)
-        in[op->alias] = e->values[e->n++] = copy_as(NDP_F64, &in[op->alias]);
+    if (op->in_place)
+        in[0] = e->values[e->n++] = copy_as(NDP_F64, &in[0]);
     make_outputs(op, attr, in, outs, ~0u);
     run_op(op, attr, in, outs, &ndp_device_ref, 1);
-    for (int o = 0; op->alias < 0 && o < op->n_out; o++)
+    for (int o = 0; !op->in_place && o < op->n_out; o++)
         e->values[e->n++] = outs[o];
     return e->n - 1;
 }
@@ -234,9 +235,11 @@ static inline ndp_status eager_input_grad(ndp_bwd *b, const ndp_op *op, const nd
     }
     int first = eager_run(e, op, attr, ins, n_in, (ndp_view){0});
     for (int k = 0; k < n_out; k++) {
-        made[k] = first - n_out + 1 + k;
+        int value = first - n_out + 1 + k;
+        if (made)
+            made[k] = value;
         if (outs[k] >= 0)
-            eager_pass_grad(b, outs[k], made[k]);
+            eager_pass_grad(b, outs[k], value);
     }
     return NDP_OK;
 }

@@ -3,6 +3,7 @@
 #include "base/cpu.h"
 #include "base/rng.h"
 #include "ops/op.h"
+#include "shape_rule.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -94,14 +95,14 @@ static problem setup(const spec *x) {
                       make(x->t, 1, NDP_I32),
                       make(x->t, 1, NDP_I32),
                       make(x->s, 1, NDP_I32)};
-    ndp_view out[3];
+    ndp_view out[3] = {{0}};
     memcpy(p.v, in, sizeof in);
-    assert_int_equal(ndp_op_attention.shape(&p.attr, in, out), NDP_OK);
+    assert_int_equal(apply_shape(&ndp_op_attention, &p.attr, in, out), NDP_OK);
     p.v[O] = make(out[0].rows, out[0].cols, out[0].dtype);
     p.v[LSE] = make(out[1].rows, out[1].cols, out[1].dtype);
     p.v[D_O] = make(out[0].rows, out[0].cols, out[0].dtype);
     ndp_view in_bwd[] = {p.v[D_O], p.v[Q], p.v[K], p.v[V], p.v[O], p.v[LSE], p.v[Q_POS], p.v[Q_LOW], p.v[K_POS]};
-    assert_int_equal(ndp_op_attention_bwd.shape(&p.attr, in_bwd, out), NDP_OK);
+    assert_int_equal(apply_shape(&ndp_op_attention_bwd, &p.attr, in_bwd, out), NDP_OK);
     for (int i = 0; i < 3; i++)
         p.v[DQ + i] = make(out[i].rows, out[i].cols, out[i].dtype);
     fill(&p.v[Q], 11);
@@ -621,8 +622,8 @@ static void run_merge(const problem *into, const problem *from, int lse_of, cons
                         .exec = &exec,
                         .in = {a[O], a[LSE], b[O], b[LSE]},
                         .out = {a[O], lse_of ? b[LSE] : a[LSE]}};
-    ndp_view out[2];
-    assert_int_equal(ndp_op_attention_merge.shape(&into->attr, call.in, out), NDP_OK);
+    ndp_view out[2] = {{0}};
+    assert_int_equal(apply_shape(&ndp_op_attention_merge, &into->attr, call.in, out), NDP_OK);
     assert_true(out[0].cols == a[O].cols && out[1].cols == a[LSE].cols && out[1].dtype == a[LSE].dtype);
     assert_int_equal(device->kernels[NDP_OP_attention_merge]->run(&call), NDP_OK);
 }
@@ -706,12 +707,14 @@ static void cost_counts_causal_pairs(void **state) {
     (void)state;
     double flops, bytes;
     ndp_op_attr attr = {.heads = 2, .kv_heads = 1, .head_dim = 4};
-    ndp_op_call c = {.attr = &attr, .in = {{.rows = 3, .cols = 8}, {.rows = 5, .cols = 4}, {.rows = 5, .cols = 4}}};
-    ndp_op_attention.cost(&c, &flops, &bytes);
+    ndp_op_call c = {.op = &ndp_op_attention,
+                     .attr = &attr,
+                     .in = {{.rows = 3, .cols = 8}, {.rows = 5, .cols = 4}, {.rows = 5, .cols = 4}}};
+    ndp_op_cost(&c, &flops, &bytes);
     assert_true(flops == 2 * 2.0 * 2 * 4 * (3 + 4 + 5)); /* the three queries see 3, 4 and 5 keys */
     assert_true(bytes == 4 * (3 * 8 + 5 * 4 + 5 * 4));
     attr.window = 4;
-    ndp_op_attention.cost(&c, &flops, &bytes);
+    ndp_op_cost(&c, &flops, &bytes);
     assert_true(flops == 2 * 2.0 * 2 * 4 * (3 + 4 + 4));
 }
 
@@ -720,35 +723,35 @@ static void shapes_that_do_not_fit(void **state) {
     ndp_op_attr attr = {.heads = 4, .kv_heads = 2, .head_dim = 8};
     ndp_view good[] = {{NULL, NDP_F32, 5, 32, 32}, {NULL, NDP_F32, 6, 16, 16}, {NULL, NDP_F32, 6, 16, 16},
                        {NULL, NDP_I32, 5, 1, 1},   {NULL, NDP_I32, 5, 1, 1},   {NULL, NDP_I32, 6, 1, 1}};
-    ndp_view out[2];
-    assert_int_equal(ndp_op_attention.shape(&attr, good, out), NDP_OK);
+    ndp_view out[2] = {{0}};
+    assert_int_equal(apply_shape(&ndp_op_attention, &attr, good, out), NDP_OK);
     assert_int_equal(out[1].cols, 4);
     for (int i = 0; i < NDP_COUNT(good); i++) {
         ndp_view bad[6];
         memcpy(bad, good, sizeof bad);
         bad[i].cols++;
-        assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
+        assert_int_equal(apply_shape(&ndp_op_attention, &attr, bad, out), NDP_EBUG);
         memcpy(bad, good, sizeof bad);
         bad[i].rows++;
-        assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
+        assert_int_equal(apply_shape(&ndp_op_attention, &attr, bad, out), NDP_EBUG);
         memcpy(bad, good, sizeof bad);
         bad[i].dtype = NDP_BF16;
-        assert_int_equal(ndp_op_attention.shape(&attr, bad, out), NDP_EBUG);
+        assert_int_equal(apply_shape(&ndp_op_attention, &attr, bad, out), NDP_EBUG);
     }
     /* o and do may be wide with bf16, dk and dv are with wide_grad */
     ndp_view wide = {NULL, NDP_F32, 5, 32, 32}, narrow = {NULL, NDP_BF16, 5, 32, 32}, kv = {NULL, NDP_BF16, 6, 16, 16};
-    ndp_view lse = {NULL, NDP_F32, 5, 4, 4}, grads[3];
+    ndp_view lse = {NULL, NDP_F32, 5, 4, 4}, grads[3] = {{0}};
     ndp_view bwd[] = {wide, narrow, kv, kv, wide, lse, good[3], good[4], good[5]};
     for (int w = 0; w < 2; w++) {
         attr.wide_grad = w;
-        assert_int_equal(ndp_op_attention_bwd.shape(&attr, bwd, grads), NDP_OK);
+        assert_int_equal(apply_shape(&ndp_op_attention_bwd, &attr, bwd, grads), NDP_OK);
         assert_true(grads[0].dtype == NDP_BF16 && grads[1].dtype == (w ? NDP_F32 : NDP_BF16) &&
                     grads[2].dtype == grads[1].dtype);
     }
     bwd[0].dtype = NDP_F64;
-    assert_int_equal(ndp_op_attention_bwd.shape(&attr, bwd, grads), NDP_EBUG);
+    assert_int_equal(apply_shape(&ndp_op_attention_bwd, &attr, bwd, grads), NDP_EBUG);
     attr.kv_heads = 3;
-    assert_int_equal(ndp_op_attention.shape(&attr, good, out), NDP_EBUG);
+    assert_int_equal(apply_shape(&ndp_op_attention, &attr, good, out), NDP_EBUG);
 }
 
 int main(void) {

@@ -26,7 +26,7 @@ static double objective(const gradient_case *k, const ndp_view *g, int i, const 
             sum += dot(&g[o], &out[o]);
     free_matrices(out, k->op->n_out);
     for (int j = 0; j < k->op->n_in; j++)
-        if (j != k->op->alias)
+        if (j > 0 || !k->op->in_place)
             free_matrices(&in[j], 1);
     return sum;
 }
@@ -52,7 +52,7 @@ static void differentiate(const gradient_case *k, ndp_view *g, eager *e) {
     make_outputs(k->op, &k->attr, in, out, ~0u);
     run_op(k->op, &k->attr, in, out, &ndp_device_ref, 1);
     for (int o = 0; o < k->op->n_out; o++) {
-        e->out[o] = o == 0 && k->op->alias >= 0 ? e->in[k->op->alias] : eager_value(e, out[o]);
+        e->out[o] = o == 0 && k->op->in_place ? e->in[0] : eager_value(e, out[o]);
         g[o] = random_matrix(NDP_F64, out[o].rows, out[o].cols, 500 + (uint64_t)o);
         e->arriving[o] = k->flowing >> o & 1 ? eager_value(e, g[o]) : -1;
     }

@@ -52,9 +52,9 @@ static void update(const trial *t, void *w, const void *g, void *s0, void *s1, u
                                row(states > 0 ? s0 : NULL, t->type, t->n),
                                row(states > 1 ? s1 : NULL, t->type, t->n)},
                         .out = {row(w, t->type, t->n), row(copy, NDP_BF16, t->n)}};
-    ndp_view out[NDP_OP_MAX_OUT];
-    CHECK_OK(op->shape(call.attr, call.in, out));
-    assert_true(out[0].cols == t->n && out[0].dtype == t->type && out[1].dtype == NDP_BF16);
+    ndp_op_call shapes = call;
+    CHECK_OK(op->shape(&shapes));
+    assert_true(shapes.out[0].cols == t->n && shapes.out[0].dtype == t->type && shapes.out[1].dtype == NDP_BF16);
     CHECK_OK(exec.device->kernels[op->id]->run(&call));
 }
 

@@ -1,3 +1,6 @@
+/* Range kernels: which of the two sets this CPU runs, and how a call's pieces are spread over the threads. A thread
+ * gets one run of neighbouring pieces, and a piece is computed by one thread, so the number of threads changes no bit.
+ */
 #include "ops/cpu/cpu_rows.h"
 
 #include "base/cpu.h"

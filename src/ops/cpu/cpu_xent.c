@@ -42,12 +42,28 @@ static ndp_op_call softmax_call(const ndp_op_call *c) {
     return (ndp_op_call){.op = c->op, .attr = c->attr, .exec = c->exec, .queue = c->queue};
 }
 
+/* The kernel of an op from its run_ and its plan_, which makes the plans of all its products and raises *scratch. */
+#define KERNEL(op)                                                                                                     \
+    static size_t scratch_##op(const ndp_op_call *c) {                                                                 \
+        size_t bytes = 0;                                                                                              \
+        return plan_##op(c, &bytes) == NDP_OK ? bytes : 0; /* prepare returns the error */                             \
+    }                                                                                                                  \
+    static ndp_status prepare_##op(ndp_op_call *c) {                                                                   \
+        size_t unused = 0;                                                                                             \
+        return plan_##op(c, &unused);                                                                                  \
+    }                                                                                                                  \
+    const ndp_kernel ndp_cpu_##op = {.run = run_##op, .scratch = scratch_##op, .prepare = prepare_##op};
+
 /* xent ------------------------------------------------------------------------------------------------------------ */
 
-/* All plans that a call can ask for: whole chunks and the last one; `scratch`: the most that one needs. */
-static ndp_status make_plans(const ndp_op_call *c, size_t *scratch) {
+static size_t logits_bytes(const ndp_op_call *c) {
+    int64_t most = ndp_xent_chunk_rows(c), rows = c->in[0].rows < most ? c->in[0].rows : most;
+    return ((size_t)(rows * c->in[1].rows) * sizeof(float) + 63) / 64 * 64;
+}
+
+/* All plans that a call can ask for: whole chunks and the last one. */
+static ndp_status plan_xent(const ndp_op_call *c, size_t *scratch) {
     int64_t rows = c->in[0].rows, most = ndp_xent_chunk_rows(c), sizes[] = {rows < most ? rows : most, rows % most};
-    *scratch = 0;
     for (int i = 0; i < 2; i++) {
         if (sizes[i] == 0)
             continue;
@@ -58,22 +74,8 @@ static ndp_status make_plans(const ndp_op_call *c, size_t *scratch) {
         if (!c->attr->accumulate)
             NDP_TRY(plan(c, &r, NDP_XENT_DW, false, scratch));
     }
+    *scratch += logits_bytes(c);
     return NDP_OK;
-}
-
-static ndp_status prepare(ndp_op_call *c) {
-    size_t unused;
-    return make_plans(c, &unused);
-}
-
-static size_t logits_bytes(const ndp_op_call *c) {
-    int64_t most = ndp_xent_chunk_rows(c), rows = c->in[0].rows < most ? c->in[0].rows : most;
-    return ((size_t)(rows * c->in[1].rows) * sizeof(float) + 63) / 64 * 64;
-}
-
-static size_t scratch(const ndp_op_call *c) {
-    size_t gemm;
-    return make_plans(c, &gemm) == NDP_OK ? logits_bytes(c) + gemm : 0; /* prepare returns the error */
 }
 
 static ndp_status run_chunk(const ndp_op_call *c, const ndp_xent_rows *r, bool accumulate) {
@@ -87,34 +89,23 @@ static ndp_status run_chunk(const ndp_op_call *c, const ndp_xent_rows *r, bool a
     return multiply(c, r, NDP_XENT_DW, accumulate, rest);
 }
 
-static ndp_status run(const ndp_op_call *c) {
+static ndp_status run_xent(const ndp_op_call *c) {
     return ndp_xent_run_chunks(c, ndp_xent_chunk_rows(c), NDP_F32, run_chunk);
 }
 
-const ndp_kernel ndp_cpu_xent = {.run = run, .scratch = scratch, .prepare = prepare};
+KERNEL(xent)
 
 /* xent_logits ----------------------------------------------------------------------------------------------------- */
 
-static ndp_status plan_logits(const ndp_op_call *c, size_t *scratch_bytes) {
+static ndp_status plan_xent_logits(const ndp_op_call *c, size_t *scratch) {
     ndp_xent_rows r = ndp_xent_logits_rows(c);
-    *scratch_bytes = 0;
-    return plan(c, &r, NDP_XENT_LOGITS, false, scratch_bytes);
+    return plan(c, &r, NDP_XENT_LOGITS, false, scratch);
 }
 
-static size_t scratch_logits(const ndp_op_call *c) {
-    size_t bytes;
-    return plan_logits(c, &bytes) == NDP_OK ? bytes : 0; /* prepare returns the error */
-}
-
-static ndp_status prepare_logits(ndp_op_call *c) {
-    size_t unused;
-    return plan_logits(c, &unused);
-}
-
-static ndp_status run_logits(const ndp_op_call *c) {
+static ndp_status run_xent_logits(const ndp_op_call *c) {
     ndp_xent_rows r = ndp_xent_logits_rows(c);
     if (!ndp_xent_any_label(&r.labels)) {
-        ndp_xent_clear(&c->out[1]);
+        ndp_view_clear(&c->out[1]);
         return NDP_OK;
     }
     NDP_TRY(multiply(c, &r, NDP_XENT_LOGITS, false, c->scratch));
@@ -123,28 +114,17 @@ static ndp_status run_logits(const ndp_op_call *c) {
     return ndp_rows_run(&softmax, r.x.rows, ndp_rows_best()->softmax_stats);
 }
 
-const ndp_kernel ndp_cpu_xent_logits = {.run = run_logits, .scratch = scratch_logits, .prepare = prepare_logits};
+KERNEL(xent_logits)
 
 /* xent_grad ------------------------------------------------------------------------------------------------------- */
 
-static ndp_status plan_grad(const ndp_op_call *c, size_t *scratch_bytes) {
+static ndp_status plan_xent_grad(const ndp_op_call *c, size_t *scratch) {
     ndp_xent_rows r = ndp_xent_grad_rows(c, true);
-    *scratch_bytes = 0;
-    NDP_TRY(plan(c, &r, NDP_XENT_DX, false, scratch_bytes));
-    return plan(c, &r, NDP_XENT_DW, c->attr->accumulate, scratch_bytes);
+    NDP_TRY(plan(c, &r, NDP_XENT_DX, false, scratch));
+    return plan(c, &r, NDP_XENT_DW, c->attr->accumulate, scratch);
 }
 
-static size_t scratch_grad(const ndp_op_call *c) {
-    size_t bytes;
-    return plan_grad(c, &bytes) == NDP_OK ? bytes : 0; /* prepare returns the error */
-}
-
-static ndp_status prepare_grad(ndp_op_call *c) {
-    size_t unused;
-    return plan_grad(c, &unused);
-}
-
-static ndp_status run_grad(const ndp_op_call *c) {
+static ndp_status run_xent_grad(const ndp_op_call *c) {
     ndp_xent_rows r = ndp_xent_grad_rows(c, true);
     if (ndp_xent_grad_ignored(c, &r))
         return NDP_OK;
@@ -157,4 +137,4 @@ static ndp_status run_grad(const ndp_op_call *c) {
     return multiply(c, &r, NDP_XENT_DW, c->attr->accumulate, c->scratch);
 }
 
-const ndp_kernel ndp_cpu_xent_grad = {.run = run_grad, .scratch = scratch_grad, .prepare = prepare_grad};
+KERNEL(xent_grad)

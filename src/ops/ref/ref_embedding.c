@@ -7,27 +7,21 @@ static int64_t named_row(const ndp_op_call *c, const ndp_view *table, int64_t t)
     return row >= 0 && row < table->rows ? row : -1;
 }
 
-static ndp_status run_embedding(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->out[0].rows; t++) {
-        int64_t row = named_row(c, &c->in[1], t);
-        for (int64_t j = 0; j < c->out[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j, row < 0 ? 0 : ndp_view_get(&c->in[1], row, j));
-    }
-    return NDP_OK;
+static double embedding(const ndp_op_call *c, int64_t t, int64_t j) {
+    int64_t row = named_row(c, &c->in[1], t);
+    return row < 0 ? 0 : ndp_ref_in(c, 1, row, j);
 }
 
-const ndp_kernel ndp_ref_embedding = {.run = run_embedding};
+NDP_REF_EACH(embedding)
 
 static ndp_status run_embedding_dw(const ndp_op_call *c) {
     const ndp_view *dx = &c->in[1], *dw = &c->out[0];
     if (!c->attr->accumulate)
-        for (int64_t r = 0; r < dw->rows; r++)
-            for (int64_t j = 0; j < dw->cols; j++)
-                ndp_view_set(dw, r, j, 0);
+        ndp_view_clear(dw);
     for (int64_t t = 0; t < dx->rows; t++) {
         int64_t row = named_row(c, dw, t);
         for (int64_t j = 0; row >= 0 && j < dx->cols; j++)
-            ndp_ref_give(dw, row, j, ndp_view_get(dx, t, j), true);
+            ndp_view_set(dw, row, j, ndp_view_get(dw, row, j) + ndp_view_get(dx, t, j));
     }
     return NDP_OK;
 }

@@ -1,3 +1,5 @@
+/* The product of ref: both operands are copied to dense fp64, and row i of C is summed in `sum` over k in order, from
+ * C's own row when it accumulates. ref_linear.c and ref_xent.c call it. */
 #include "ops/ref/ref_gemm.h"
 
 static void load_dense(const ndp_view *v, bool transposed, double *out) {

@@ -2,30 +2,21 @@
 #include "ops/heads.h"
 #include "ops/ref/ref_kernels.h"
 
-static ndp_status run_heads_split(const ndp_op_call *c) {
-    const ndp_view *x = &c->in[0], *y = &c->out[0];
+static double heads_split(const ndp_op_call *c, int64_t r, int64_t j) {
     ndp_heads h = ndp_heads_of(c->attr);
-    for (int64_t p = 0; p < c->attr->parts; p++)
-        for (int64_t t = 0; t < x->rows; t++)
-            for (int64_t j = 0; j < h.width; j++)
-                ndp_view_set(y, p * x->rows + t, j, ndp_view_get(x, t, ndp_heads_run(&h, p) * h.width + j));
-    return NDP_OK;
+    int64_t rows = c->in[0].rows;
+    return ndp_ref_in(c, 0, r % rows, ndp_heads_run(&h, r / rows) * h.width + j);
 }
 
-const ndp_kernel ndp_ref_heads_split = {.run = run_heads_split};
+NDP_REF_EACH(heads_split)
 
-static ndp_status run_heads_merge(const ndp_op_call *c) {
-    const ndp_view *y = &c->in[0], *x = &c->out[0];
+static double heads_merge(const ndp_op_call *c, int64_t t, int64_t j) {
     ndp_heads h = ndp_heads_of(c->attr);
-    for (int64_t t = 0; t < x->rows; t++)
-        for (int64_t j = 0; j < x->cols; j++) {
-            double sum = 0;
-            int64_t p, end;
-            for (ndp_heads_parts(&h, j / h.width, &p, &end); p < end; p++)
-                sum += ndp_view_get(y, p * x->rows + t, j % h.width);
-            ndp_view_set(x, t, j, sum);
-        }
-    return NDP_OK;
+    double sum = 0;
+    int64_t p, end;
+    for (ndp_heads_parts(&h, j / h.width, &p, &end); p < end; p++)
+        sum += ndp_ref_in(c, 0, p * c->out[0].rows + t, j % h.width);
+    return sum;
 }
 
-const ndp_kernel ndp_ref_heads_merge = {.run = run_heads_merge};
+NDP_REF_EACH(heads_merge)

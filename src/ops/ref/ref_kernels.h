@@ -8,9 +8,24 @@
 NDP_KERNEL_OPS(NDP_REF_DECLARE)
 #undef NDP_REF_DECLARE
 
-/* v (+)= x, for gradients of parameters. */
-static inline void ndp_ref_give(const ndp_view *v, int64_t r, int64_t c, double x, bool accumulate) {
-    ndp_view_set(v, r, c, accumulate ? ndp_view_get(v, r, c) + x : x);
+/* One element of operand i. */
+static inline double ndp_ref_in(const ndp_op_call *c, int i, int64_t t, int64_t j) {
+    return ndp_view_get(&c->in[i], t, j);
+}
+
+/* An op as a formula: element (t, j) of its output. In place it reads no other element of that operand. */
+typedef double ndp_ref_formula(const ndp_op_call *c, int64_t t, int64_t j);
+/* Makes all elements of output 0, or adds them where attr.accumulate says so. NDP_OK. */
+ndp_status ndp_ref_each(const ndp_op_call *c, ndp_ref_formula *formula);
+
+/* The kernel of an op whose formula has its name. */
+#define NDP_REF_EACH(op)                                                                                               \
+    static ndp_status run_##op(const ndp_op_call *c) { return ndp_ref_each(c, op); }                                   \
+    const ndp_kernel ndp_ref_##op = {.run = run_##op};
+
+/* What an RMSNorm multiplies column j by. */
+static inline double ndp_ref_norm_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
+    return ndp_view_get(w, 0, j) + c->attr->unit_offset;
 }
 
 /* Kernels that need nothing faster: `cpu` runs them too. */

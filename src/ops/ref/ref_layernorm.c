@@ -46,16 +46,12 @@ static ndp_status run_layernorm_dx(const ndp_op_call *c) {
 
 const ndp_kernel ndp_ref_layernorm_dx = {.run = run_layernorm_dx};
 
-static ndp_status run_layernorm_dw(const ndp_op_call *c) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1], *stats = &c->in[2];
-    for (int64_t j = 0; j < x->cols; j++) {
-        double sum = 0;
-        for (int64_t t = 0; t < x->rows; t++)
-            sum += ndp_view_get(dy, t, j) * (ndp_view_get(x, t, j) - ndp_view_get(stats, t, 0)) *
-                   ndp_view_get(stats, t, 1);
-        ndp_ref_give(&c->out[0], 0, j, sum, c->attr->accumulate);
-    }
-    return NDP_OK;
+static double layernorm_dw(const ndp_op_call *c, int64_t row, int64_t j) {
+    double sum = 0;
+    (void)row; /* there is one */
+    for (int64_t t = 0; t < c->in[0].rows; t++)
+        sum += ndp_ref_in(c, 0, t, j) * (ndp_ref_in(c, 1, t, j) - ndp_ref_in(c, 2, t, 0)) * ndp_ref_in(c, 2, t, 1);
+    return sum;
 }
 
-const ndp_kernel ndp_ref_layernorm_dw = {.run = run_layernorm_dw};
+NDP_REF_EACH(layernorm_dw)

@@ -27,14 +27,12 @@ PRODUCT(linear)
 PRODUCT(linear_dx)
 PRODUCT(linear_dw)
 
-static ndp_status run_linear_db(const ndp_op_call *c) {
-    for (int64_t j = 0; j < c->in[0].cols; j++) {
-        double sum = 0;
-        for (int64_t t = 0; t < c->in[0].rows; t++)
-            sum += ndp_view_get(&c->in[0], t, j);
-        ndp_ref_give(&c->out[0], 0, j, sum, c->attr->accumulate);
-    }
-    return NDP_OK;
+static double linear_db(const ndp_op_call *c, int64_t row, int64_t j) {
+    double sum = 0;
+    (void)row; /* there is one */
+    for (int64_t t = 0; t < c->in[0].rows; t++)
+        sum += ndp_ref_in(c, 0, t, j);
+    return sum;
 }
 
-const ndp_kernel ndp_ref_linear_db = {.run = run_linear_db};
+NDP_REF_EACH(linear_db)

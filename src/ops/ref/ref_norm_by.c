@@ -3,40 +3,29 @@
 
 #include <math.h>
 
-static double ref_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
-    return ndp_view_get(w, 0, j) + c->attr->unit_offset;
+static double mean_squares(const ndp_op_call *c, int64_t t, int64_t column) {
+    double sum = 0;
+    (void)column; /* there is one */
+    for (int64_t j = 0; j < c->in[0].cols; j++)
+        sum += pow(ndp_ref_in(c, 0, t, j), 2);
+    return sum * c->attr->scale;
 }
 
-static ndp_status run_mean_squares(const ndp_op_call *c) {
-    for (int64_t t = 0; t < c->in[0].rows; t++) {
-        double sum = 0;
-        for (int64_t j = 0; j < c->in[0].cols; j++)
-            sum += pow(ndp_view_get(&c->in[0], t, j), 2);
-        ndp_view_set(&c->out[0], t, 0, sum * c->attr->scale);
-    }
-    return NDP_OK;
+NDP_REF_EACH(mean_squares)
+
+static double mean_squares_dx(const ndp_op_call *c, int64_t t, int64_t j) {
+    double d = 2 * c->attr->scale * ndp_ref_in(c, 0, t, 0) * ndp_ref_in(c, 1, t, j);
+    return ndp_present(&c->in[2]) ? ndp_ref_in(c, 2, t, j) + d : d;
 }
 
-const ndp_kernel ndp_ref_mean_squares = {.run = run_mean_squares};
-
-static ndp_status run_mean_squares_dx(const ndp_op_call *c) {
-    const ndp_view *x = &c->in[1], *acc = &c->in[2];
-    for (int64_t t = 0; t < x->rows; t++)
-        for (int64_t j = 0; j < x->cols; j++) {
-            double d = 2 * c->attr->scale * ndp_view_get(&c->in[0], t, 0) * ndp_view_get(x, t, j);
-            ndp_view_set(&c->out[0], t, j, ndp_present(acc) ? ndp_view_get(acc, t, j) + d : d);
-        }
-    return NDP_OK;
-}
-
-const ndp_kernel ndp_ref_mean_squares_dx = {.run = run_mean_squares_dx};
+NDP_REF_EACH(mean_squares_dx)
 
 static ndp_status run_norm_by(const ndp_op_call *c) {
     for (int64_t t = 0; t < c->in[0].rows; t++) {
         double r = 1 / sqrt(ndp_view_get(&c->in[2], t, 0) + c->attr->eps);
         ndp_view_set(&c->out[1], t, 0, r);
         for (int64_t j = 0; j < c->in[0].cols; j++)
-            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[0], t, j) * r * ref_weight(c, &c->in[1], j));
+            ndp_view_set(&c->out[0], t, j, ndp_view_get(&c->in[0], t, j) * r * ndp_ref_norm_weight(c, &c->in[1], j));
     }
     return NDP_OK;
 }
@@ -48,7 +37,7 @@ static ndp_status run_norm_by_dx(const ndp_op_call *c) {
     for (int64_t t = 0; t < x->rows; t++) {
         double r = ndp_view_get(&c->in[3], t, 0), sum = 0;
         for (int64_t j = 0; j < x->cols; j++) {
-            double g = ndp_view_get(dy, t, j) * ref_weight(c, &c->in[2], j);
+            double g = ndp_view_get(dy, t, j) * ndp_ref_norm_weight(c, &c->in[2], j);
             sum += g * ndp_view_get(x, t, j);
             if (ndp_present(&c->out[0]))
                 ndp_view_set(&c->out[0], t, j, g * r);

@@ -11,10 +11,6 @@ static double ref_rstd(const ndp_op_call *c, const ndp_view *x, int64_t t, int64
     return 1.0 / sqrt(sum / (double)n + c->attr->eps);
 }
 
-static double ref_weight(const ndp_op_call *c, const ndp_view *w, int64_t j) {
-    return ndp_view_get(w, 0, j) + c->attr->unit_offset;
-}
-
 static void ref_norm(const ndp_op_call *c, const ndp_view *x, const ndp_view *w, const ndp_view *y,
                      const ndp_view *rstd) {
     int64_t n = w->cols;
@@ -23,7 +19,7 @@ static void ref_norm(const ndp_op_call *c, const ndp_view *x, const ndp_view *w,
             double r = ref_rstd(c, x, t, g * n, n);
             ndp_view_set(rstd, t, g, r);
             for (int64_t j = 0; j < n; j++)
-                ndp_view_set(y, t, g * n + j, ndp_view_get(x, t, g * n + j) * r * ref_weight(c, w, j));
+                ndp_view_set(y, t, g * n + j, ndp_view_get(x, t, g * n + j) * r * ndp_ref_norm_weight(c, w, j));
         }
 }
 
@@ -33,9 +29,9 @@ static void dx_ref_run(const ndp_op_call *c, int64_t t, int64_t g) {
     int64_t n = w->cols, first = g * n;
     double r = ndp_view_get(&c->in[3], t, g), sum = 0;
     for (int64_t j = 0; j < n; j++)
-        sum += ndp_view_get(dy, t, first + j) * ref_weight(c, w, j) * ndp_view_get(x, t, first + j);
+        sum += ndp_view_get(dy, t, first + j) * ndp_ref_norm_weight(c, w, j) * ndp_view_get(x, t, first + j);
     for (int64_t j = 0; j < n; j++) {
-        double d = r * ndp_view_get(dy, t, first + j) * ref_weight(c, w, j) -
+        double d = r * ndp_view_get(dy, t, first + j) * ndp_ref_norm_weight(c, w, j) -
                    ndp_view_get(x, t, first + j) * r * r * r * sum / (double)n;
         ndp_view_set(&c->out[0], t, first + j, ndp_present(acc) ? ndp_view_get(acc, t, first + j) + d : d);
     }
@@ -57,20 +53,18 @@ static ndp_status run_rmsnorm_dx(const ndp_op_call *c) {
 
 const ndp_kernel ndp_ref_rmsnorm_dx = {.run = run_rmsnorm_dx};
 
-static ndp_status run_rmsnorm_dw(const ndp_op_call *c) {
-    const ndp_view *dy = &c->in[0], *x = &c->in[1];
-    int64_t n = c->out[0].cols;
-    for (int64_t j = 0; j < n; j++) {
-        double sum = 0;
-        for (int64_t t = 0; t < x->rows; t++)
-            for (int64_t g = 0; g < c->in[2].cols; g++)
-                sum += ndp_view_get(dy, t, g * n + j) * ndp_view_get(x, t, g * n + j) * ndp_view_get(&c->in[2], t, g);
-        ndp_ref_give(&c->out[0], 0, j, sum, c->attr->accumulate);
-    }
-    return NDP_OK;
+static double rmsnorm_dw(const ndp_op_call *c, int64_t row, int64_t j) {
+    double sum = 0;
+    (void)row; /* there is one */
+    for (int64_t t = 0; t < c->in[0].rows; t++)
+        for (int64_t g = 0; g < c->in[2].cols; g++) {
+            int64_t at = g * c->out[0].cols + j;
+            sum += ndp_ref_in(c, 0, t, at) * ndp_ref_in(c, 1, t, at) * ndp_ref_in(c, 2, t, g);
+        }
+    return sum;
 }
 
-const ndp_kernel ndp_ref_rmsnorm_dw = {.run = run_rmsnorm_dw};
+NDP_REF_EACH(rmsnorm_dw)
 
 static ndp_status run_add_rmsnorm(const ndp_op_call *c) {
     const ndp_view *s = &c->out[0];

@@ -87,7 +87,7 @@ const ndp_kernel ndp_ref_xent = {.run = run_xent, .scratch = xent_scratch};
 
 static ndp_status run_logits(const ndp_op_call *c) {
     ndp_xent_rows r = ndp_xent_logits_rows(c);
-    ndp_xent_clear(&c->out[1]);
+    ndp_view_clear(&c->out[1]);
     if (!ndp_xent_any_label(&r.labels))
         return NDP_OK;
     multiply(&r, NDP_XENT_LOGITS, false, c->scratch);

@@ -1,0 +1,75 @@
+/* Activations: GELU (arXiv:1606.08415) in its tanh form, gelu(x) = x / 2 (1 + tanh u), u = sqrt(2 / pi) (x + 0.044715
+ * x^3); and gates, a = gelu(gate) up or silu(gate) up over the two halves of gu, silu(g) = g / (1 + e^-g). */
+#include "ops/shape.h"
+
+static ndp_status backward_by(ndp_bwd *b, const ndp_op *op) {
+    return ndp_input_grad(b, op, b->attr, (int[]){b->grad_out(b, 0), b->in[0]}, 2, -1);
+}
+
+/* alone ---------------------------------------------------------------------------------------------------------- */
+
+static ndp_status gelu_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_gelu_bwd); }
+
+const ndp_op ndp_op_gelu = {
+    .id = NDP_OP_gelu,
+    .name = "gelu",
+    .n_in = 1,
+    .n_out = 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = ndp_shape_alike,
+    .backward = gelu_backward,
+    .flops = 27,
+};
+
+const ndp_op ndp_op_gelu_bwd = {
+    .id = NDP_OP_gelu_bwd,
+    .name = "gelu_bwd",
+    .n_in = 2,
+    .n_out = 1,
+    .rows = NDP_ROWS_ALIKE,
+    .shape = ndp_shape_alike,
+    .flops = 36,
+};
+
+/* as a gate ------------------------------------------------------------------------------------------------------ */
+
+static ndp_status gate_shape(ndp_op_call *c) {
+    const ndp_view *gu = &c->in[0];
+    NDP_SHAPE_CHECK(gu->cols % 2 == 0, "%s: gate and up in " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(*gu));
+    ndp_shape_set(&c->out[0], gu->rows, gu->cols / 2, gu->dtype);
+    return NDP_OK;
+}
+
+static ndp_status gate_bwd_shape(ndp_op_call *c) {
+    const ndp_view *da = &c->in[0], *gu = &c->in[1];
+    NDP_SHAPE_CHECK(da->rows == gu->rows && 2 * da->cols == gu->cols && da->dtype == gu->dtype,
+                    "%s: da " NDP_SHAPE ", gu " NDP_SHAPE, c->op->name, NDP_SHAPE_ARGS(*da), NDP_SHAPE_ARGS(*gu));
+    ndp_shape_like(&c->out[0], gu);
+    return NDP_OK;
+}
+
+/* `per`, `bwd_per`: operations for each element of a. */
+#define GATE(op, per, bwd_per)                                                                                         \
+    static ndp_status op##_backward(ndp_bwd *b) { return backward_by(b, &ndp_op_##op##_bwd); }                         \
+    const ndp_op ndp_op_##op = {                                                                                       \
+        .id = NDP_OP_##op,                                                                                             \
+        .name = #op,                                                                                                   \
+        .n_in = 1,                                                                                                     \
+        .n_out = 1,                                                                                                    \
+        .rows = NDP_ROWS_ALIKE,                                                                                        \
+        .shape = gate_shape,                                                                                           \
+        .backward = op##_backward,                                                                                     \
+        .flops = (per) / 2.0,                                                                                          \
+    };                                                                                                                 \
+    const ndp_op ndp_op_##op##_bwd = {                                                                                 \
+        .id = NDP_OP_##op##_bwd,                                                                                       \
+        .name = #op "_bwd",                                                                                            \
+        .n_in = 2,                                                                                                     \
+        .n_out = 1,                                                                                                    \
+        .rows = NDP_ROWS_ALIKE,                                                                                        \
+        .shape = gate_bwd_shape,                                                                                       \
+        .flops = bwd_per,                                                                                              \
+    };
+
+GATE(geglu, 27, 36)
+GATE(swiglu, 22, 28)
