@@ -1,10 +1,10 @@
-/* Tests of one rank run on a guard (ops/guard_device.h): where the host follows an address of the device, cmocka
+/* Tests of one rank run on a guard (guard_device.h): where the host follows an address of the device, cmocka
  * reports the SIGSEGV as that test's failure. */
 #ifndef NDP_TESTS_GUARDED_H
 #define NDP_TESTS_GUARDED_H
 
 #include "check.h"
-#include "ops/guard_device.h"
+#include "guard_device.h"
 
 /* A guard around `device` for a world of one rank; larger worlds need memory of the host, and get `device` itself. */
 static inline const ndp_device *guarded(int world, const ndp_device *device) {

@@ -1,4 +1,4 @@
-/* The guard (ops/guard_device.h) keeps the host out of an engine's memory, and kernels out of the host's; else it gives
+/* The guard (guard_device.h) keeps the host out of an engine's memory, and kernels out of the host's; else it gives
  * the results of the device that it wraps. */
 #include "guarded.h"
 #include "step/engine_parts.h"

@@ -14,13 +14,13 @@
  *
  * A device that only simulates one (other times, other failures) can wrap in the same way: a table of kernels that
  * call the wrapped one's, and queues that forward to its queues. */
-#ifndef NDP_OPS_GUARD_DEVICE_H
-#define NDP_OPS_GUARD_DEVICE_H
+#ifndef NDP_TESTS_GUARD_DEVICE_H
+#define NDP_TESTS_GUARD_DEVICE_H
 
 #include "ops/op.h"
 
 /* Wraps `inner`, which is borrowed, executes, and has host_memory. NDP_ENOMEM; NDP_EBUG: it is no such device. */
-NDP_API ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out);
+ndp_status ndp_guard_create(const ndp_device *inner, ndp_device **out);
 /* After all contexts of the guard were closed. NULL is fine. */
 void ndp_guard_destroy(ndp_device *guard);
 

@@ -1,6 +1,6 @@
 /* The guard of guard_device.h. Invariant: while no kernel and no copy runs (`running` is 0), every range of the list is
  * PROT_NONE, and else readable and writable; the lock covers the list, the count and the protection. */
-#include "ops/guard_device.h"
+#include "guard_device.h"
 
 #include "base/arena.h"
 #include <errno.h>
