@@ -542,11 +542,12 @@ static void optimizers_have_their_options(void **state) {
     ndp_str_release(&help);
 }
 
-/* Lion's betas are its own unless they are given: in a file or by --set, before the name or after it. */
+/* Lion's betas, and Muon's momentum, are its own unless they are given: in a file or by --set, before the name or after
+ * it. */
 static void betas_follow_the_optimizer(void **state) {
     (void)state;
     static const struct {
-        const char *file, *sets[2], *betas;
+        const char *file, *sets[2], *betas, *momentum; /* NULL: 0 */
     } cases[] = {
         {"optimizer: {lr: 1}", {0}, "[0.9, 0.95]"},
         {"optimizer: {name: sgd}", {0}, "[0.9, 0.95]"},
@@ -560,6 +561,11 @@ static void betas_follow_the_optimizer(void **state) {
         {"optimizer: {lr: 1}", {"optimizer.betas=[0.5, 0.6]", "optimizer.name=lion"}, "[0.5, 0.6]"},
         {"optimizer: {lr: 1}", {"optimizer.name=lion", "optimizer.betas=[0.5, 0.6]"}, "[0.5, 0.6]"},
         {"optimizer: {lr: 1}", {"optimizer.name=lion", "optimizer.lr=2"}, "[0.9, 0.99]"},
+        {"optimizer: {name: muon}", {0}, "[0.9, 0.95]", "0.95"},
+        {"optimizer: {name: muon, momentum: 0.8}", {0}, "[0.9, 0.95]", "0.8"},
+        {"optimizer: {name: lion}", {"optimizer.name=muon"}, "[0.9, 0.95]", "0.95"},
+        {"optimizer: {name: muon}", {"optimizer.name=sgd"}, "[0.9, 0.95]", "0"},
+        {"optimizer: {momentum: 0.7}", {"optimizer.name=muon"}, "[0.9, 0.95]", "0.7"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_config c, back;
@@ -570,6 +576,9 @@ static void betas_follow_the_optimizer(void **state) {
         for (int k = 0; k < 2 && cases[i].sets[k]; k++)
             CHECK_OK(ndp_config_set(&c, cases[i].sets[k]));
         CHECK_OK(ndp_config_get(&c, "optimizer.betas", &betas));
+        CHECK_OK(ndp_config_get(&c, "optimizer.momentum", &again));
+        assert_string_equal(again, cases[i].momentum ? cases[i].momentum : "0");
+        free(again);
         if (strcmp(betas, cases[i].betas) != 0)
             fail_msg("case %d: betas are %s, expected %s", i, betas, cases[i].betas);
         CHECK_OK(ndp_config_write(&c, &text));
