@@ -167,9 +167,51 @@ static void resume_one_rank(void **state) { check_resume(*state, "one", "fp32", 
 static void resume_adamw(void **state) { check_resume(*state, "adamw", "fp32", "adamw", twelve(data)); }
 static void resume_sgd(void **state) { check_resume(*state, "sgd", "fp32", "sgd", twelve(data)); }
 static void resume_lion(void **state) { check_resume(*state, "lion", "fp32", "lion", twelve(data)); }
+/* Projections have one state. */
+static void check_states_of_muon(const corpus *c, const char *name) {
+    static const struct {
+        const char *tensor;
+        bool second;
+    } of[] = {{"model.layers.0.self_attn.q_proj.weight", false},
+              {"model.layers.4.mlp.down_proj.weight", false},
+              {"model.layers.0.self_attn.q_proj.bias", true},
+              {"model.layers.4.input_layernorm.weight", true},
+              {"model.embed_tokens.weight", true},
+              {"lm_head.weight", true}};
+    char *folder = ndp_format("%s/checkpoints-%s", c->folder, name);
+    ndp_checkpoint *k;
+    CHECK_OK(ndp_checkpoint_open(folder, CUT, &k));
+    for (int i = 0; i < NDP_COUNT(of); i++) {
+        char *m = ndp_format("optimizer.m.%s", of[i].tensor), *v = ndp_format("optimizer.v.%s", of[i].tensor);
+        assert_non_null(ndp_checkpoint_find(k, m));
+        assert_int_equal(ndp_checkpoint_find(k, v) != NULL, of[i].second);
+        free(m);
+        free(v);
+    }
+    ndp_checkpoint_close(k);
+    free(folder);
+}
+
+/* Two ranks add the same two gradients whether they are replicas or own slices, so a run that goes on with slices has
+ * the bits of one that did not. The norm is a sum over slices, so nothing is clipped. */
+static void check_slices_of_muon(const corpus *c) {
+    subject s = short_rows(c, "muon-slices", "fp32");
+    s.optimizer = "muon", s.momentum = momentum_of("muon"), s.clip = 0;
+    way replicas = {.replicate = 2, .global = 12, .accumulation = 1, .threads = 1},
+        slices = {.shard = 2, .global = 12, .accumulation = 1, .threads = 1};
+    outcome whole = train(&s, &replicas), cut = train_in_two(c, &s, &replicas, &slices);
+    size_t bytes = (size_t)whole.of.first[whole.of.n] * ndp_dtype_size(whole.of.type);
+    assert_memory_equal(cut.of.kept[NDP_KEPT_WEIGHTS], whole.of.kept[NDP_KEPT_WEIGHTS], bytes);
+    assert_memory_equal(cut.of.loss, whole.of.loss, sizeof cut.of.loss);
+    outcome_release(&whole);
+    outcome_release(&cut);
+}
+
 static void resume_muon(void **state) {
     check_resume(*state, "muon", "fp32", "muon", twelve(data));
+    check_states_of_muon(*state, "muon");
     check_resume(*state, "muon-bf16", "bf16", "muon", twelve(tensor_data));
+    check_slices_of_muon(*state);
 }
 static void resume_bf16(void **state) { check_resume(*state, "bf16", "bf16", "adamw", twelve(data)); }
 
