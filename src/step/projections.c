@@ -62,9 +62,8 @@ static ndp_operand in_matrix(ndp_operand matrix, const ndp_segment *s) {
     return matrix;
 }
 
-/* Puts segment k of the table together from the parts of all ranks of the tensor axis. */
-static ndp_status assemble(ndp_builder *b, const directions *d, int64_t k, ndp_operand *out) {
-    const ndp_segment *s = &d->tables[0].items[k];
+/* Puts a projection, segment k of the tables, together from the parts of all ranks of the tensor axis. */
+static ndp_status assemble(ndp_builder *b, const directions *d, const ndp_segment *s, int64_t k, ndp_operand *out) {
     ndp_address at = {NDP_NONE, 0};
     size_t bytes = (size_t)(s->part[0] * s->part[1]) * ndp_dtype_size(d->type);
     NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, bytes, &at.block));
@@ -84,7 +83,7 @@ static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segme
     const ndp_op_attr none = {0};
     ndp_operand part = in_buffer(d, d->own, s), matrix = part;
     if (d->tables)
-        NDP_TRY(assemble(b, d, k, &matrix));
+        NDP_TRY(assemble(b, d, s, k, &matrix));
     NDP_TRY(ndp_emit_kernel(b->p, op, &none, &matrix, 1, &matrix, 1, s->name));
     return d->tables ? copy(b, in_matrix(matrix, s), part, s->name) : NDP_OK;
 }

@@ -115,8 +115,8 @@ typedef struct counts {
     size_t optimizer, pieces; /* bytes of state; pieces of projections that the rank owns */
 } counts;
 
-static counts count(const ndp_model *m, ndp_optimizer_name name, const int size[5], int rank) {
-    counts n = {0};
+/* A rank's engine that is only planned. */
+static ndp_engine *plan(const ndp_model *m, ndp_optimizer_name name, const int size[5], int rank) {
     ndp_layout layout = layout_of(&(way){.size = {size[0], size[1], size[2], size[3], size[4]}});
     ndp_engine_opts o = {.model = m,
                          .parallel = NDP_PARALLEL_INIT,
@@ -129,6 +129,12 @@ static counts count(const ndp_model *m, ndp_optimizer_name name, const int size[
     ndp_engine *e;
     CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m->facts.kv_heads}, &o.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
+    return e;
+}
+
+static counts count(const ndp_model *m, ndp_optimizer_name name, const int size[5], int rank) {
+    counts n = {0};
+    ndp_engine *e = plan(m, name, size, rank);
     const ndp_program *p = ndp_engine_program(e);
     for (int i = p->first_update; i < p->n; i++) {
         n.transforms += p->instrs[i].call.op == &ndp_op_newton_schulz;
@@ -141,6 +147,34 @@ static counts count(const ndp_model *m, ndp_optimizer_name name, const int size[
         n.pieces += (size_t)p->owned[i].n_whole;
     ndp_engine_destroy(e);
     return n;
+}
+
+/* What is done with a projection bears its name: parts of both ranks, the transformation, this rank's part. */
+static void calls_are_named(void **state) {
+    (void)state;
+    static const char *const one[] = {"copy", "copy", "newton_schulz", "copy"};
+    ndp_facts f = tiny_facts(false);
+    ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
+    ndp_model m;
+    ndp_str text = {0};
+    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    ndp_engine *e = plan(&m, NDP_MUON, (int[5]){1, 1, 1, 1, 2}, 1);
+    ndp_program_print(ndp_engine_program(e), false, &text);
+    const char *at = text.data;
+    for (int layer = 0; layer < f.layers; layer++)
+        for (int k = 0; k < 4 * 7; k++) {
+            static const char *const names[] = {"self_attn.q", "self_attn.k", "self_attn.v", "self_attn.o",
+                                                "mlp.gate",    "mlp.up",      "mlp.down"};
+            char want[128];
+            snprintf(want, sizeof want, " %s model.layers.%d.%s_proj.weight in=", one[k % 4], layer, names[k / 4]);
+            at = strstr(at, want);
+            if (!at)
+                fail_msg("no '%s', or not in this order", want);
+            at++;
+        }
+    ndp_str_release(&text);
+    ndp_engine_destroy(e);
+    ndp_model_release(&m);
 }
 
 /* A rank transforms the matrices of which it owns a piece, no others; all gather alike. */
@@ -213,6 +247,7 @@ int main(void) {
                                        cmocka_unit_test(another_model),
                                        cmocka_unit_test(equal_gradients_give_equal_bits),
                                        cmocka_unit_test(owners_transform),
+                                       cmocka_unit_test(calls_are_named),
                                        cmocka_unit_test(projections_keep_one_state),
                                        cmocka_unit_test(what_is_a_projection)};
     return cmocka_run_group_tests(tests, NULL, NULL);
