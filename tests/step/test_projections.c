@@ -117,12 +117,12 @@ typedef struct counts {
 
 /* A rank's engine that is only planned. */
 static ndp_engine *plan(const ndp_model *m, ndp_optimizer_name name, const int size[5], int rank) {
+    static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     ndp_layout layout = layout_of(&(way){.size = {size[0], size[1], size[2], size[3], size[4]}});
     ndp_engine_opts o = {.model = m,
                          .parallel = NDP_PARALLEL_INIT,
-                         .device = &ndp_device_null,
+                         .exec = &exec,
                          .node_ranks = 1,
-                         .threads = 1,
                          .accumulation = 1,
                          .reshard = true,
                          .optimizer = {.name = name, .momentum = 0.95}};
