@@ -14,10 +14,9 @@ enum { MOST = 4096 };
 static ndp_view row(void *data, ndp_dtype type, int64_t n) { return (ndp_view){data, type, 1, n, n}; }
 
 static void run(const ndp_exec *exec, ndp_op_call *c) {
-    ndp_view out[NDP_OP_MAX_OUT];
     const ndp_kernel *kernel = exec->device->kernels[c->op->id];
     c->exec = exec, c->attr = &(ndp_op_attr){0};
-    CHECK_OK(c->op->shape(c->attr, c->in, out));
+    CHECK_OK(c->op->shape(c));
     c->scratch = NULL;
     if (kernel->prepare)
         CHECK_OK(kernel->prepare(c));
