@@ -58,6 +58,7 @@ typedef struct job {
     double seconds, ratio, communicating, hidden;
     size_t planned;
     int64_t parameters;
+    ndp_optimizer_name optimizer;
 } job;
 
 static void draw(ndp_engine *e) {
@@ -148,14 +149,19 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_layout layout = layout_of(j);
     int ranks = world_of(j);
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = j->threads};
-    ndp_engine_opts o = {
-        .model = &m,
-        .transport = t,
-        .exec = &exec,
-        .accumulation = 1,
-        .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
-        .reshard = true,
-        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    ndp_engine_opts o = {.model = &m,
+                         .transport = t,
+                         .device = &ndp_device_cpu,
+                         .threads = j->threads,
+                         .accumulation = 1,
+                         .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
+                         .reshard = true,
+                         .optimizer = {.name = j->optimizer,
+                                       .betas = {0.9, 0.95},
+                                       .eps = 1e-8,
+                                       .momentum = 0.95,
+                                       .weight_decay = 0.1,
+                                       .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.mesh));
     omp_set_num_threads(j->threads);
     ndp_engine *e;

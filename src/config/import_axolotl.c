@@ -32,6 +32,7 @@ static const char thoughts[] = "reasoning is read from reasoning_content, or fro
 #define OPTIMIZERS_LISTED NDP_OPTIMIZERS(OPTIMIZER_LISTED)
 static const char not_adamw[] = "not the same as AdamW in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const char not_lion[] = "not the same as Lion in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
+static const char not_muon[] = "not the same as Muon in fp32; optimizer.name is one of:" OPTIMIZERS_LISTED;
 static const import_word optimizers[] = {
     {"adamw_torch adamw_torch_fused adamw_torch_xla adamw_torch_npu_fused adamw_hf adamw_apex_fused paged_adamw_32bit "
      "paged_adamw",
@@ -39,9 +40,10 @@ static const import_word optimizers[] = {
     {"sgd", NDP_SGD, 0},
     {"lion_32bit paged_lion_32bit", NDP_LION, 0},
     {"lion_* paged_lion_*", 0, not_lion},
+    {"muon", 0, not_muon},
     {"adamw_8bit adamw_bnb_8bit paged_adamw_8bit adamw_torch_8bit adamw_torch_4bit adamw_anyprecision adopt_adamw "
      "ao_adamw_* ademamix* paged_ademamix_* adafactor adagrad rmsprop* galore_* apollo_adamw* schedule_free_* "
-     "optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo muon dion",
+     "optimi_adamw came_pytorch grokadamw stable_adamw lomo adalomo dion",
      0, not_adamw},
     {0}};
 static const char no_schedule[] = "schedule.name is constant, linear or cosine";

@@ -92,6 +92,7 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     ndp_segment s = ndp_segment_whole(name, vector ? 1 : 2, rows, cols, row_dim, col_dim);
     s.glued = r->glued;
     s.decay = !vector;
+    s.projection = !vector && r->unit == NDP_OF_BLOCK;
     s.transposed = f->transposed && !vector && r->unit == NDP_OF_BLOCK;
     return s;
 }

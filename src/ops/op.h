@@ -219,7 +219,8 @@ typedef enum ndp_op_kind {
  * kv_append       (cache [M,X], new [n,X], row~ [1,1])         -> cache in place        rows row .. row+n-1 = new
  * reduce_sum      (x [T,1])                                    -> sum [1,1] fp64        sum (+)= rows, in order
  *
- * Of a step, on slices of n elements and numbers of one element. pieces [P,4] i64 (ops/pieces.h) may be absent: none.
+ * Of a step, on slices of n elements and numbers of one element. pieces [P,4] or [P,5] i64 (ops/pieces.h) may be absent:
+ * none.
  * count_valid     (labels~ [M,T])                              -> valid [1,1] i64       labels that are not negative
  * zero            (x of any type)                              -> x in place            x = 0
  * loss_scale      (valid [1,1] i64)                            -> scale [1,1] fp64      1 / valid; 0 if valid is 0
@@ -227,10 +228,15 @@ typedef enum ndp_op_kind {
  *                 sum (+)= for each piece in order: the sum of its squares / its copies
  * clip_factor     (squares [1,1] fp64)                         -> norm [1,1] fp64, clip [1,1] fp64
  *                 norm = sqrt(squares), clip = min(1, attr.max_norm / norm); 1 if either of the two is 0
- * adamw, sgd, lion (w [1,n], grad [1,n], pieces? [P,4] i64, constants [1,8] fp64, clip [1,1] fp64, state0? [1,n],
- *                 state1? [1,n])                               -> w in place, copy? [1,n] bf16
- *                 one update of the elements in pieces, with clip * grad. The states change in place, copy is the new
- *                 w; constants: ops/update.h. adamw has both states, lion the first, sgd the first or none
+ * adamw, sgd, lion, muon (w [1,n], grad [1,n], pieces? [P,4] i64, constants [1,8] fp64, clip? [1,1] fp64,
+ *                 state0? [1,n], state1? [1,n])                -> w in place, copy? [1,n] bf16
+ *                 one update of the elements in pieces, with clip * grad (absent: 1). The states change in place, copy
+ *                 is the new w; constants: ops/update.h. adamw has both states, lion the first, sgd the first or none;
+ *                 muon has none, and its grad is what newton_schulz made
+ * muon_momentum   (operands as above; w is a direction u, written; state0 m) -> u, nothing
+ *                 m = b m + (1 - b) g, u = b m + (1 - b) g
+ * newton_schulz   (x [R,C])                                    -> x in place
+ *                 singular values near 1, times 0.2 sqrt(max(R, C)) (ops/newton_schulz.h)
  *
  * Between the P = attr.ranks ranks of attr.group (ops/collectives.c):
  * all_gather      (x [R,C])                                    -> y [P*R,C]             the rows of all ranks, in order
@@ -297,6 +303,9 @@ typedef enum ndp_op_kind {
     PIECES(adamw) \
     PIECES(sgd) \
     PIECES(lion) \
+    PIECES(muon) \
+    PIECES(muon_momentum) \
+    WHOLE(newton_schulz) \
     COLLECTIVE(all_gather) \
     COLLECTIVE(reduce_scatter) \
     COLLECTIVE(all_reduce) \

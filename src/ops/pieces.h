@@ -1,5 +1,8 @@
 /* Tables of pieces: how ops learn what the elements of a slice belong to. Row i of a table [P,4] i64 is piece i of the
- * slice (tensor/segments.h), in the slice's order. What is in no piece is padding, and is left alone. */
+ * slice (tensor/segments.h), in the slice's order. What is in no piece is padding, and is left alone.
+ *
+ * Optimizers that update projections as a whole have tables [P,5], where those pieces come last, and a second state
+ * that has room for the other elements only: PLACE says where a piece begins in it. */
 #ifndef NDP_OPS_PIECES_H
 #define NDP_OPS_PIECES_H
 
@@ -7,16 +10,36 @@
 #include "tensor/segments.h"
 
 /* The columns. COPIES is a segment's, a whole number; DECAYS is 1 where weight decay applies, else 0. */
-enum { NDP_PIECE_FIRST, NDP_PIECE_COUNT, NDP_PIECE_COPIES, NDP_PIECE_DECAYS, NDP_PIECE_COLUMNS };
+enum {
+    NDP_PIECE_FIRST,
+    NDP_PIECE_COUNT,
+    NDP_PIECE_COPIES,
+    NDP_PIECE_DECAYS,
+    NDP_PIECE_COLUMNS,
+    NDP_PIECE_PLACE = NDP_PIECE_COLUMNS,
+    NDP_PIECE_COLUMNS_APART
+};
+/* Columns of a table; `apart`: projections are updated as a whole. */
+static inline int ndp_piece_columns(bool apart) { return apart ? NDP_PIECE_COLUMNS_APART : NDP_PIECE_COLUMNS; }
 
-/* Pieces of slice `index` of `shards`; 0: the slice is all padding. */
-int64_t ndp_pieces_count(const ndp_segments *s, int shards, int index);
-/* Fills the table, as many rows of NDP_PIECE_COLUMNS without gaps. */
-void ndp_pieces_fill(const ndp_segments *s, int shards, int index, int64_t *out);
+/* Pieces of slice `index` of `shards`: all (0: the slice is padding), and those of projections. `rest`: elements of the
+ * others. */
+typedef struct ndp_piece_counts {
+    int64_t all, projections, rest;
+} ndp_piece_counts;
+ndp_piece_counts ndp_pieces_count(const ndp_segments *s, int shards, int index);
+/* Fills the table, as many rows of ndp_piece_columns(apart) without gaps. */
+void ndp_pieces_fill(const ndp_segments *s, int shards, int index, bool apart, int64_t *out);
+/* Where element `element` of the slice, which is no projection's, is in a second state without those. */
+int64_t ndp_pieces_place(const ndp_segments *s, int shards, int index, int64_t element);
 
 /* Row i of a table. */
 static inline const int64_t *ndp_piece_at(const ndp_view *pieces, int64_t i) {
     return (const int64_t *)pieces->data + i * pieces->ld;
+}
+/* Where a piece begins in state `state` of the optimizer. */
+static inline int64_t ndp_piece_place(const ndp_view *pieces, const int64_t *piece, int state) {
+    return piece[state == 1 && pieces->cols > NDP_PIECE_PLACE ? NDP_PIECE_PLACE : NDP_PIECE_FIRST];
 }
 
 /* NDP_EBUG where `pieces` is no table; an absent one is an empty one. `op` names the op in the message. */

@@ -1,5 +1,6 @@
-/* The updates of optimizers: adamw, sgd, lion. An update walks the pieces of a slice: arrays of as many elements as
- * the slice has, and knows of tensors only whether their weights decay. */
+/* The updates of optimizers: adamw, sgd, lion, muon. An update walks the pieces of a slice: arrays of as many elements
+ * as the slice has, and knows of tensors only whether their weights decay. muon_momentum is none, but has their form:
+ * what it writes instead of weights is the direction that newton_schulz makes orthogonal and muon follows. */
 #include "ops/update.h"
 
 #include "ops/pieces.h"
@@ -13,7 +14,8 @@ static ndp_status shape(const char *op, int least, int most, const ndp_view *in,
     for (int i = NDP_UPDATE_GRAD; i < NDP_UPDATE_OPERANDS; i++) {
         int state = i - NDP_UPDATE_STATE;
         bool like = i == NDP_UPDATE_GRAD || (state >= 0 && state < (in[i].rows ? most : least));
-        NDP_SHAPE_CHECK(!like || (in[i].rows == 1 && in[i].cols == w->cols && in[i].dtype == w->dtype),
+        bool fits = in[i].cols == w->cols || (state == 1 && in[i].cols < w->cols); /* without projections */
+        NDP_SHAPE_CHECK(!like || (in[i].rows == 1 && fits && in[i].dtype == w->dtype),
                         "%s: operand %d is " NDP_SHAPE " against weights " NDP_SHAPE, op, i, NDP_SHAPE_ARGS(in[i]),
                         NDP_SHAPE_ARGS(*w));
         NDP_SHAPE_CHECK(state < most || in[i].rows == 0, "%s keeps %d states: operand %d is " NDP_SHAPE, op, most, i,
@@ -22,8 +24,8 @@ static ndp_status shape(const char *op, int least, int most, const ndp_view *in,
     NDP_TRY(ndp_pieces_check(op, &in[NDP_UPDATE_PIECES]));
     NDP_SHAPE_CHECK(k->rows == 1 && k->cols == NDP_OPTIMIZER_CONSTANTS && k->dtype == NDP_F64,
                     "%s: constants " NDP_SHAPE, op, NDP_SHAPE_ARGS(*k));
-    NDP_SHAPE_CHECK(clip->rows == 1 && clip->cols == 1 && clip->dtype == NDP_F64, "%s: clip " NDP_SHAPE, op,
-                    NDP_SHAPE_ARGS(*clip));
+    NDP_SHAPE_CHECK(clip->rows == 0 || (clip->rows == 1 && clip->cols == 1 && clip->dtype == NDP_F64),
+                    "%s: clip " NDP_SHAPE, op, NDP_SHAPE_ARGS(*clip));
     ndp_shape_set(&out[0], 1, w->cols, w->dtype);
     ndp_shape_set(&out[1], 1, w->cols, NDP_BF16);
     return NDP_OK;
@@ -45,7 +47,7 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
         .name = #op,                                                                                                   \
         .n_in = NDP_UPDATE_OPERANDS,                                                                                   \
         .n_out = 2,                                                                                                    \
-        .optional_in = 1u << NDP_UPDATE_PIECES | OPTIONAL_STATES(least),                                               \
+        .optional_in = 1u << NDP_UPDATE_PIECES | 1u << NDP_UPDATE_CLIP | OPTIONAL_STATES(least),                       \
         .in_place = true,                                                                                              \
         .rows = NDP_ROWS_MIXED,                                                                                        \
         .shape = op##_shape,                                                                                           \
@@ -54,3 +56,4 @@ static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     };
 
 NDP_UPDATES(UPDATE)
+UPDATE(MUON_MOMENTUM, muon_momentum, 1, 1)

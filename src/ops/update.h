@@ -11,7 +11,8 @@ enum { NDP_OPTIMIZER_STATES = 2, NDP_OPTIMIZER_CONSTANTS = 8 }; /* at most */
 #define NDP_UPDATES(X)                                                                                                 \
     X(ADAMW, adamw, 2, 2)                                                                                              \
     X(SGD, sgd, 0, 1) /* without momentum it keeps none */                                                             \
-    X(LION, lion, 1, 1)
+    X(LION, lion, 1, 1)                                                                                                \
+    X(MUON, muon, 0, 0) /* its momentum is muon_momentum's */
 
 enum {
     NDP_UPDATE_WEIGHT,
@@ -31,8 +32,8 @@ enum {
     NDP_ADAMW_UNBIAS, /* 1 / sqrt(1 - b2^t) */
     NDP_ADAMW_NEW1,   /* 1 - b1 */
     NDP_ADAMW_OLD2,   /* b2 */
-    NDP_ADAMW_NEW2,   /* 1 - b2 */
-    NDP_ADAMW_EPS
+    NDP_ADAMW_EPS,
+    NDP_ADAMW_CONSTANTS
 };
 enum { NDP_SGD_LR, NDP_SGD_DECAY, NDP_SGD_MOMENTUM };
 enum {
@@ -42,6 +43,12 @@ enum {
     NDP_LION_NEW1, /* 1 - b1 */
     NDP_LION_OLD2, /* b2 */
     NDP_LION_NEW2  /* 1 - b2 */
+};
+/* Those of AdamW come first, for what is no projection. */
+enum {
+    NDP_MUON_KEEP = NDP_ADAMW_KEEP, /* 1 - lr wd */
+    NDP_MUON_LR = NDP_ADAMW_CONSTANTS,
+    NDP_MUON_MOMENTUM
 };
 
 /* Moments that decay for long, as those of rare words do, would end as denormal numbers and stay there, at a tenth of

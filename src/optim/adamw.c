@@ -15,7 +15,6 @@ static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, do
     out[NDP_ADAMW_UNBIAS] = 1 / sqrt(1 - pow(o->betas[1], step));
     out[NDP_ADAMW_NEW1] = 1 - o->betas[0];
     out[NDP_ADAMW_OLD2] = o->betas[1];
-    out[NDP_ADAMW_NEW2] = 1 - o->betas[1];
     out[NDP_ADAMW_EPS] = o->eps;
 }
 

@@ -10,6 +10,7 @@
 #define NDP_OPTIM_OPTIM_H
 
 #include "ops/update.h"
+#include "tensor/segments.h"
 
 /* The list, X(NAME, name, ...): one optimizer for each update. */
 #define NDP_OPTIMIZERS(X) NDP_UPDATES(X)
@@ -39,9 +40,18 @@ typedef struct ndp_optimizer_option {
     const char *key, *value;
 } ndp_optimizer_option;
 
+/* Optimizers that update a projection (tensor/segments.h) as a whole: `direction` makes, from the gradient and state 0,
+ * a direction for each owned element; these are gathered, `transform` changes the whole matrix (x [R,C] in place), and
+ * the optimizer's op applies it where it has gradients otherwise. All else is updated by `rest`, and only that has more
+ * than state 0. All NULL: projections are like all else. */
+typedef struct ndp_whole_update {
+    const ndp_op *direction, *transform, *rest;
+} ndp_whole_update;
+
 typedef struct ndp_optimizer {
     const char *name;
-    const ndp_op *op;                                  /* the update */
+    const ndp_op *op; /* the update */
+    ndp_whole_update whole;
     ndp_optimizer_option reads[NDP_OPTIMIZER_OPTIONS]; /* besides lr and weight_decay, which all read */
     const char *state[NDP_OPTIMIZER_STATES]; /* prefixes of the state's tensors in checkpoints; NULL: no more of them */
     bool (*stateless)(const ndp_optimizer_opts *o); /* true: keeps no state with these options; NULL: never */
@@ -54,8 +64,15 @@ typedef struct ndp_optimizer {
 /* By ndp_optimizer_name. */
 extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
 
-/* The number of state arrays with these options, each as long as the weights. */
+/* The number of state arrays with these options. */
 int ndp_optimizer_states(const ndp_optimizer_opts *o);
+static inline bool ndp_optimizer_is_whole(const ndp_optimizer_opts *o) {
+    return ndp_optimizers[o->name]->whole.transform != NULL;
+}
+/* True if state `state` has elements for the tensor. */
+static inline bool ndp_optimizer_keeps(const ndp_optimizer_opts *o, int state, const ndp_segment *s) {
+    return state < ndp_optimizer_states(o) && (state == 0 || !s->projection || !ndp_optimizer_is_whole(o));
+}
 /* The entry of `key` in `reads`; NULL: the optimizer does not read it. */
 const ndp_optimizer_option *ndp_optimizer_reads(const ndp_optimizer *o, const char *key);
 

@@ -150,20 +150,26 @@ static bool is_shared(const ndp_pass *p, int64_t buffer) {
     return here && elsewhere;
 }
 
+ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *whole, const ndp_mesh *mesh,
+                                 const ndp_parallel *how, ndp_arena *arena, ndp_segments *out) {
+    *out = *whole;
+    out->items = ndp_arena_alloc(arena, (size_t)out->n * sizeof *out->items);
+    if (!out->items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %d tensors", out->n);
+    for (int k = 0; k < out->n; k++) {
+        out->items[k] = whole->items[k];
+        out->items[k].name = ndp_arena_strdup(arena, whole->items[k].name);
+    }
+    ndp_tensor_cut(facts, mesh, how, out);
+    ndp_segments_layout(out);
+    return NDP_OK;
+}
+
 static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_buffer *out) {
-    ndp_arena *arena = &p->local->arena;
     ndp_segments *to = &out->segments;
     *out = *whole;
-    out->name = ndp_arena_strdup(arena, whole->name);
-    to->items = ndp_arena_alloc(arena, (size_t)to->n * sizeof *to->items);
-    if (!to->items)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the table of %s", whole->name);
-    for (int k = 0; k < to->n; k++) {
-        to->items[k] = whole->segments.items[k];
-        to->items[k].name = ndp_arena_strdup(arena, whole->segments.items[k].name);
-    }
-    ndp_tensor_cut(&p->whole->facts, p->mesh, &p->how, to);
-    ndp_segments_layout(to);
+    out->name = ndp_arena_strdup(&p->local->arena, whole->name);
+    NDP_TRY(ndp_parallel_segments(&p->whole->facts, &whole->segments, p->mesh, &p->how, &p->local->arena, to));
     out->tied = is_shared(p, whole - p->whole->buffers);
     for (int k = 0; out->tied && k < to->n; k++) {
         to->items[k].copies *= 2;

@@ -2,7 +2,8 @@
  *
  * own.c allocates what a rank keeps between steps, emit.c appends instructions, builder.c turns the schedule into runs,
  * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, messages.c adds what
- * pipeline stages send each other, step_update.c the loss scale, norm and updates; memory_plan.c places all blocks. */
+ * pipeline stages send each other, step_update.c the loss scale, norm and updates, with projections.c for what is
+ * updated as whole matrices; memory_plan.c places all blocks. */
 #ifndef NDP_STEP_BUILDER_H
 #define NDP_STEP_BUILDER_H
 
@@ -134,6 +135,12 @@ ndp_status ndp_messages_finish(ndp_builder *b);
 ndp_status ndp_emit_loss_scale(ndp_builder *b);
 /* Norm of the whole gradient, clipping factor, and the update of every trainable buffer. */
 ndp_status ndp_emit_update(ndp_builder *b);
+
+/* ---- projections.c ---- */
+
+/* Transforms the projections of a buffer as whole matrices. `slice`: the directions of this rank's slice, made before;
+ * becomes the address of the transformed ones. */
+ndp_status ndp_transform_projections(ndp_builder *b, int buffer, ndp_address *slice);
 
 /* ---- memory_plan.c ---- */
 

@@ -20,6 +20,8 @@ static ndp_status lower_units(ndp_engine *e) {
 static ndp_status build_program(ndp_engine *e, int node_ranks) {
     ndp_schedule own = {0};
     ndp_program_opts opts = {.model = &e->model,
+                             .whole = e->opts.model,
+                             .parallel = &e->opts.parallel,
                              .units = e->units,
                              .mesh = e->opts.mesh,
                              .accumulation = e->opts.accumulation,

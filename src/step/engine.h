@@ -45,6 +45,8 @@ const ndp_model *ndp_engine_whole(const ndp_engine *e);
 typedef enum ndp_owned_kind { NDP_OWNED_MASTER, NDP_OWNED_GRAD, NDP_OWNED_STATE0, NDP_OWNED_STATE1 } ndp_owned_kind;
 /* True if this rank keeps that kind of data for the buffer. */
 bool ndp_engine_has(const ndp_engine *e, ndp_owned_kind kind, int buffer);
+/* True if that kind of data exists for a tensor, on this rank or others: an optimizer may keep less for projections. */
+bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s);
 /* Its storage type. */
 ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer);
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer);

@@ -48,12 +48,25 @@ ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) 
     return kind == NDP_OWNED_MASTER ? types->master : kind == NDP_OWNED_GRAD ? types->gradient : types->state;
 }
 
+bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s) {
+    return kind < NDP_OWNED_STATE0 || ndp_optimizer_keeps(&e->program.opts.optimizer, (int)kind - NDP_OWNED_STATE0, s);
+}
+
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
+
+/* The address of an element of the slice. */
+static char *element_at(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first) {
+    const ndp_owned *o = &e->program.owned[buffer];
+    if (kind == NDP_OWNED_STATE1 && ndp_optimizer_is_whole(&e->program.opts.optimizer))
+        first = ndp_pieces_place(&e->model.buffers[buffer].segments, o->shard.shards, o->shard.index, first);
+    return (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) +
+           (size_t)first * ndp_dtype_size(ndp_engine_type(e, kind, buffer));
+}
 
 ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n,
                            int64_t stride, void *host) {
     size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
-    const char *from = (const char *)ndp_engine_at(e, slice_of(e, kind, buffer)) + (size_t)first * size;
+    const char *from = element_at(e, kind, buffer, first);
     if (stride == 1)
         return ndp_engine_copy(e, host, from, (size_t)n * size, true);
     return copy_rows(e, host, size, from, (size_t)stride * size, size, (size_t)n);
@@ -62,7 +75,7 @@ ndp_status ndp_engine_read(const ndp_engine *e, ndp_owned_kind kind, int buffer,
 ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first, int64_t n, int64_t stride,
                             const void *host) {
     size_t size = ndp_dtype_size(ndp_engine_type(e, kind, buffer));
-    char *to = (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) + (size_t)first * size;
+    char *to = element_at(e, kind, buffer, first);
     if (stride == 1)
         return ndp_engine_copy(e, to, host, (size_t)n * size, true);
     return copy_rows(e, to, (size_t)stride * size, host, size, size, (size_t)n);
@@ -210,13 +223,14 @@ static ndp_status fill_table(ndp_engine *e, int input) {
 static ndp_status fill_pieces(ndp_engine *e) {
     for (int i = 0; i < e->model.n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
-        size_t bytes = (size_t)o->n_pieces * NDP_PIECE_COLUMNS * sizeof(int64_t);
+        size_t bytes = ndp_table_bytes(&e->program, i);
         int64_t *table = o->n_pieces > 0 ? malloc(bytes) : NULL;
         if (o->n_pieces == 0)
             continue;
         if (!table)
             return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %lld pieces", (long long)o->n_pieces);
-        ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index, table);
+        ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index,
+                        ndp_optimizer_is_whole(&e->program.opts.optimizer), table);
         ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);
         free(table);
         NDP_TRY(st);

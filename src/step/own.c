@@ -31,6 +31,22 @@ static ndp_status borrow_buffer(ndp_program *p, int i) {
     return borrow(p, from->master, &o->master);
 }
 
+/* A second state is shorter if projections have none, and may be empty. */
+static ndp_status own_state(ndp_program *p, int i) {
+    const ndp_buffer *b = &p->opts.model->buffers[i];
+    ndp_owned *o = &p->owned[i];
+    bool whole = ndp_optimizer_is_whole(&p->opts.optimizer);
+    for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++) {
+        o->state_n[k] = o->shard.slice;
+        if (whole && k > 0)
+            o->state_n[k] = ndp_pieces_count(&b->segments, o->shard.shards, o->shard.index).rest;
+        if (o->state_n[k] > 0)
+            NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, NDP_REGION_ARENA,
+                                   (size_t)o->state_n[k] * ndp_dtype_size(b->storage.state), &o->state[k]));
+    }
+    return NDP_OK;
+}
+
 static ndp_status own_buffer(ndp_program *p, int i) {
     const ndp_model *m = p->opts.model;
     ndp_owned *o = &p->owned[i];
@@ -63,9 +79,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
     if (m->opts.mode != NDP_MODEL_TRAIN || !m->buffers[i].trainable)
         return NDP_OK;
     NDP_TRY(ndp_block_keep(p, NDP_MEM_GRADIENTS, home, n * ndp_dtype_size(types->gradient), &o->grad));
-    for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++)
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_OPTIMIZER, home, n * ndp_dtype_size(types->state), &o->state[k]));
-    return NDP_OK;
+    return own_state(p, i);
 }
 
 /* The inputs of a micro-batch are contiguous, so one copy uploads them; so are the tables. */
@@ -101,19 +115,26 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
     }
 }
 
+size_t ndp_table_bytes(const ndp_program *p, int buffer) {
+    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.optimizer));
+    return (size_t)(p->owned[buffer].n_pieces * columns) * sizeof(int64_t);
+}
+
 /* One block has the scalars, the constants of the update, and the tables of pieces. */
 static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
-    bool train = m->opts.mode == NDP_MODEL_TRAIN;
+    bool train = m->opts.mode == NDP_MODEL_TRAIN, whole = ndp_optimizer_is_whole(&p->opts.optimizer);
     size_t bytes = sizeof(ndp_scalars), constants = bytes;
     bytes += train ? NDP_OPTIMIZER_CONSTANTS * sizeof(double) : 0;
     for (int i = 0; train && i < m->n_buffers; i++) {
         ndp_owned *o = &p->owned[i];
         if (!m->buffers[i].trainable)
             continue;
-        o->n_pieces = ndp_pieces_count(&m->buffers[i].segments, o->shard.shards, o->shard.index);
+        ndp_piece_counts n = ndp_pieces_count(&m->buffers[i].segments, o->shard.shards, o->shard.index);
+        o->n_pieces = n.all;
+        o->n_whole = whole ? n.projections : 0;
         o->pieces.offset = bytes;
-        bytes += (size_t)o->n_pieces * NDP_PIECE_COLUMNS * sizeof(int64_t);
+        bytes += ndp_table_bytes(p, i);
     }
     NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, bytes, &p->scalars));
     p->constants = (ndp_address){p->scalars.block, constants};

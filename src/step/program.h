@@ -13,6 +13,7 @@
 #include "graph/lower.h"
 #include "model/model.h"
 #include "optim/optim.h"
+#include "parallel/row_cut.h"
 #include "parallel/shard.h"
 #include "parallel/stages.h"
 #include "step/schedule.h"
@@ -93,8 +94,10 @@ typedef struct ndp_owned {
     ndp_address master;   /* slice */
     ndp_address grad;     /* slice */
     ndp_address state[2]; /* slices, NDP_NONE */
+    int64_t state_n[2];   /* elements: the second may have none for projections */
     ndp_address pieces;   /* the table of its slice (ops/pieces.h), of n_pieces rows; trainable buffers */
     int64_t n_pieces;
+    int64_t n_whole; /* the last of them, which are updated as a whole */
 } ndp_owned;
 
 /* The numbers of a step, in the device's memory, where kernels and reductions find them. */
@@ -105,6 +108,8 @@ typedef struct ndp_scalars {
 
 typedef struct ndp_program_opts {
     const ndp_model *model;        /* what the rank computes; borrowed */
+    const ndp_model *whole;        /* of which `model` is this rank's part; borrowed */
+    const ndp_parallel *parallel;  /* how it was made of that; borrowed */
     const ndp_unit_program *units; /* borrowed; by graph */
     ndp_mesh mesh;
     int accumulation;
@@ -137,6 +142,9 @@ typedef struct ndp_program {
 
 /* The address of an input; NDP_NONE if it is lent to the engine (ndp_engine_lend). */
 ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
+
+/* Bytes of a buffer's table of pieces. */
+size_t ndp_table_bytes(const ndp_program *p, int buffer);
 
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);

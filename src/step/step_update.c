@@ -39,14 +39,21 @@ ndp_status ndp_emit_loss_scale(ndp_builder *b) {
 
 /* ---- after them ---- */
 
-static ndp_operand slice_of(const ndp_owned *o, ndp_address at, ndp_dtype type) {
-    return at.block == NDP_NONE ? (ndp_operand){.base = NDP_NONE, .value = NDP_NONE}
-                                : ndp_operand_at(at, 1, o->shard.slice, type);
+static const ndp_operand absent = {.base = NDP_NONE, .value = NDP_NONE};
+
+static ndp_operand row_at(ndp_address at, int64_t n, ndp_dtype type) {
+    return at.block == NDP_NONE ? absent : ndp_operand_at(at, 1, n, type);
 }
 
-static ndp_operand pieces_of(const ndp_owned *o) {
-    return o->pieces.block == NDP_NONE ? (ndp_operand){.base = NDP_NONE, .value = NDP_NONE}
-                                       : ndp_operand_at(o->pieces, o->n_pieces, NDP_PIECE_COLUMNS, NDP_I64);
+static ndp_operand slice_of(const ndp_owned *o, ndp_address at, ndp_dtype type) {
+    return row_at(at, o->shard.slice, type);
+}
+
+/* Rows [first, end) of the table. */
+static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t first, int64_t end) {
+    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.optimizer));
+    ndp_address at = {o->pieces.block, o->pieces.offset + (size_t)(first * columns) * sizeof(int64_t)};
+    return at.block == NDP_NONE || first == end ? absent : ndp_operand_at(at, end - first, columns, NDP_I64);
 }
 
 /* Adds buffers in their order, and pieces in the order of their buffer, so the sum has the same bits every time. */
@@ -57,7 +64,7 @@ static ndp_status emit_norm(ndp_builder *b) {
     for (int i = 0; i < b->m->n_buffers; i++) {
         const ndp_owned *o = &p->owned[i];
         const ndp_op_attr attr = {.accumulate = begun};
-        ndp_operand in[] = {slice_of(o, o->grad, b->m->buffers[i].storage.gradient), pieces_of(o)};
+        ndp_operand in[] = {slice_of(o, o->grad, b->m->buffers[i].storage.gradient), pieces_of(p, o, 0, o->n_pieces)};
         if (!b->m->buffers[i].trainable)
             continue;
         NDP_TRY(ndp_emit_kernel(p, &ndp_op_square_sum, &attr, in, 2, &squares, 1, b->m->buffers[i].name));
@@ -73,23 +80,76 @@ static ndp_status emit_norm(ndp_builder *b) {
     return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, &squares, 1, clipped, 2, "grad_norm");
 }
 
+/* An op that walks pieces of a buffer. */
+typedef struct update_call {
+    const ndp_op *op;
+    ndp_operand weights, grad, pieces, clip, copy;
+    int states; /* at most */
+} update_call;
+
+static ndp_status emit_call(ndp_builder *b, int i, const update_call *u) {
+    const ndp_owned *o = &b->p->owned[i];
+    const ndp_op_attr none = {0};
+    ndp_operand in[NDP_UPDATE_OPERANDS], out[] = {u->weights, u->copy};
+    in[NDP_UPDATE_WEIGHT] = u->weights;
+    in[NDP_UPDATE_GRAD] = u->grad;
+    in[NDP_UPDATE_PIECES] = u->pieces;
+    in[NDP_UPDATE_CONSTANTS] = ndp_operand_at(b->p->constants, 1, NDP_OPTIMIZER_CONSTANTS, NDP_F64);
+    in[NDP_UPDATE_CLIP] = u->clip;
+    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
+        in[NDP_UPDATE_STATE + s] =
+            s < u->states ? row_at(o->state[s], o->state_n[s], b->m->buffers[i].storage.state) : absent;
+    return ndp_emit_kernel(b->p, u->op, &none, in, NDP_UPDATE_OPERANDS, out, 2, b->m->buffers[i].name);
+}
+
+static bool has_projections(const ndp_segments *s) {
+    bool any = false;
+    for (int i = 0; i < s->n; i++)
+        any |= s->items[i].projection;
+    return any;
+}
+
+/* `u`: the update of the whole buffer. A rank without pieces of projections gathers like the others. */
+static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u) {
+    const ndp_owned *o = &b->p->owned[i];
+    const ndp_optimizer *optimizer = ndp_optimizers[b->p->opts.optimizer.name];
+    ndp_dtype type = b->m->buffers[i].storage.state;
+    ndp_address slice = {NDP_NONE, 0};
+    if (!has_projections(&b->m->buffers[i].segments))
+        return NDP_OK;
+    update_call direct = *u, apply = *u;
+    NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, (size_t)o->shard.slice * ndp_dtype_size(type), &slice.block));
+    direct.op = optimizer->whole.direction;
+    direct.weights = slice_of(o, slice, type);
+    direct.pieces = apply.pieces = pieces_of(b->p, o, o->n_pieces - o->n_whole, o->n_pieces);
+    direct.copy = absent;
+    direct.states = 1;
+    if (o->n_whole > 0)
+        NDP_TRY(emit_call(b, i, &direct));
+    NDP_TRY(ndp_transform_projections(b, i, &slice));
+    apply.grad = slice_of(o, slice, type);
+    apply.clip = absent; /* the direction has it */
+    apply.states = 0;
+    return o->n_whole > 0 ? emit_call(b, i, &apply) : NDP_OK;
+}
+
 static ndp_status emit_buffer(ndp_builder *b, int i) {
     ndp_program *p = b->p;
     const ndp_owned *o = &p->owned[i];
     const ndp_storage *types = &b->m->buffers[i].storage;
-    const ndp_op_attr none = {0};
-    ndp_operand in[NDP_UPDATE_OPERANDS], weights = slice_of(o, o->master, types->master);
-    in[NDP_UPDATE_WEIGHT] = weights;
-    in[NDP_UPDATE_GRAD] = slice_of(o, o->grad, types->gradient);
-    in[NDP_UPDATE_PIECES] = pieces_of(o);
-    in[NDP_UPDATE_CONSTANTS] = ndp_operand_at(p->constants, 1, NDP_OPTIMIZER_CONSTANTS, NDP_F64);
-    in[NDP_UPDATE_CLIP] = SCALAR(clip, NDP_F64);
-    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++)
-        in[NDP_UPDATE_STATE + s] = slice_of(o, o->state[s], types->state);
-    const ndp_address nowhere = {NDP_NONE, 0};
-    ndp_operand out[] = {weights, slice_of(o, o->shard.same ? nowhere : o->send, types->compute)};
-    return ndp_emit_kernel(p, ndp_optimizers[p->opts.optimizer.name]->op, &none, in, NDP_UPDATE_OPERANDS, out, 2,
-                           b->m->buffers[i].name);
+    const ndp_optimizer *optimizer = ndp_optimizers[p->opts.optimizer.name];
+    update_call u = {.op = optimizer->op,
+                     .weights = slice_of(o, o->master, types->master),
+                     .grad = slice_of(o, o->grad, types->gradient),
+                     .pieces = pieces_of(p, o, 0, o->n_pieces - o->n_whole),
+                     .clip = SCALAR(clip, NDP_F64),
+                     .copy = o->shard.same ? absent : slice_of(o, o->send, types->compute),
+                     .states = NDP_OPTIMIZER_STATES};
+    if (!optimizer->whole.transform)
+        return emit_call(b, i, &u);
+    NDP_TRY(emit_whole(b, i, &u));
+    u.op = optimizer->whole.rest;
+    return o->n_pieces > o->n_whole ? emit_call(b, i, &u) : NDP_OK;
 }
 
 ndp_status ndp_emit_update(ndp_builder *b) {

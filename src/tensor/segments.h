@@ -47,8 +47,9 @@ typedef struct ndp_segment {
     int64_t room;       /* its elements on the rank of the tensor axis that has the most of them */
     int64_t offset;     /* in the buffer, elements */
     bool glued, decay;
-    double copies; /* ranks of the tensor axis with these elements: each weighs 1 / copies in the gradient norm */
-    bool replica;  /* another rank of the tensor axis has them too and writes them to files */
+    bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
+    double copies;   /* ranks of the tensor axis with these elements: each weighs 1 / copies in the gradient norm */
+    bool replica;    /* another rank of the tensor axis has them too and writes them to files */
     ndp_gradient_sum sum;
 } ndp_segment;
 

@@ -14,7 +14,8 @@ ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *
         ndp_owned_run r = {e, kind, b, {0}};
         for (int64_t at = 0;
              ndp_engine_has(e, kind, b) && ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &at, &r.run);)
-            NDP_TRY(visit(user, &r));
+            if (ndp_engine_keeps(e, kind, r.run.segment))
+                NDP_TRY(visit(user, &r));
     }
     return NDP_OK;
 }
@@ -107,15 +108,18 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
 }
 
 /* The tensors of the whole model: what files hold does not depend on what this rank holds. */
-static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, bool states, const char *prefix,
+static ndp_status add_specs(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, const char *prefix,
                             ndp_dtype stored) {
+    const ndp_model *whole = ndp_engine_whole(e);
     for (int b = 0; b < whole->n_buffers; b++) {
         const ndp_segments *segments = &whole->buffers[b].segments;
-        if (states && !whole->buffers[b].trainable)
+        if (kind != NDP_OWNED_MASTER && !whole->buffers[b].trainable)
             continue;
-        for (int i = 0; i < segments->n; i++)
-            if (i == 0 || !ndp_segment_continues(&segments->items[i]))
-                NDP_TRY(add_spec(list, &segments->items[i], prefix, stored));
+        for (int i = 0; i < segments->n; i++) {
+            const ndp_segment *s = &segments->items[i];
+            if ((i == 0 || !ndp_segment_continues(s)) && ndp_engine_keeps(e, kind, s))
+                NDP_TRY(add_spec(list, s, prefix, stored));
+        }
     }
     return NDP_OK;
 }
@@ -143,13 +147,15 @@ static ndp_status add_buffer(ndp_tensor_list *list, const ndp_engine *e, ndp_own
     const ndp_piece_source *source = NULL;
     int tensors[NDP_MOST_SEGMENTS]; /* of each segment, its place in the list; parts of one tensor share it */
     for (int i = 0; i < segments->n; i++) {
+        if (!ndp_engine_keeps(e, kind, &segments->items[i]))
+            continue;
         NDP_TRY(find_spec(list, first, prefix, segments->items[i].name, at));
         tensors[i] = *at;
     }
     NDP_TRY(add_source(list, e, kind, b, &source));
     ndp_run p;
     for (int64_t run = 0; ndp_segments_run(segments, s->shards, s->index, &run, &p);)
-        if (!p.segment->replica)
+        if (!p.segment->replica && ndp_engine_keeps(e, kind, p.segment))
             NDP_TRY(add_piece(list, tensors[p.segment - segments->items], &p, source, ndp_engine_type(e, kind, b)));
     return NDP_OK;
 }
@@ -159,7 +165,7 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     const ndp_model *m = ndp_engine_model(e);
     int first = list->n, at = first;
     bool states = kind != NDP_OWNED_MASTER;
-    NDP_TRY(add_specs(list, ndp_engine_whole(e), states, prefix, stored));
+    NDP_TRY(add_specs(list, e, kind, prefix, stored));
     if (ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] != 0)
         return NDP_OK;
     for (int b = 0; b < m->n_buffers; b++)

@@ -542,11 +542,12 @@ static void optimizers_have_their_options(void **state) {
     ndp_str_release(&help);
 }
 
-/* Lion's betas are its own unless they are given: in a file or by --set, before the name or after it. */
-static void betas_follow_the_optimizer(void **state) {
+/* Lion's betas, and Muon's momentum, are its own unless they are given: in a file or by --set, before the name or after
+ * it. */
+static void options_follow_the_optimizer(void **state) {
     (void)state;
     static const struct {
-        const char *file, *sets[2], *betas;
+        const char *file, *sets[2], *value; /* in brackets: betas, else momentum */
     } cases[] = {
         {"optimizer: {lr: 1}", {0}, "[0.9, 0.95]"},
         {"optimizer: {name: sgd}", {0}, "[0.9, 0.95]"},
@@ -560,25 +561,31 @@ static void betas_follow_the_optimizer(void **state) {
         {"optimizer: {lr: 1}", {"optimizer.betas=[0.5, 0.6]", "optimizer.name=lion"}, "[0.5, 0.6]"},
         {"optimizer: {lr: 1}", {"optimizer.name=lion", "optimizer.betas=[0.5, 0.6]"}, "[0.5, 0.6]"},
         {"optimizer: {lr: 1}", {"optimizer.name=lion", "optimizer.lr=2"}, "[0.9, 0.99]"},
+        {"optimizer: {name: muon}", {0}, "0.95"},
+        {"optimizer: {name: muon, momentum: 0.8}", {0}, "0.8"},
+        {"optimizer: {name: lion}", {"optimizer.name=muon"}, "0.95"},
+        {"optimizer: {name: muon}", {"optimizer.name=sgd"}, "0"},
+        {"optimizer: {momentum: 0.7}", {"optimizer.name=muon"}, "0.7"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_config c, back;
         ndp_str text = {0};
-        char *betas, *again;
+        const char *key = cases[i].value[0] == '[' ? "optimizer.betas" : "optimizer.momentum";
+        char *value, *again;
         CHECK_OK(ndp_config_init(&c));
         CHECK_OK(parse(&c, cases[i].file));
         for (int k = 0; k < 2 && cases[i].sets[k]; k++)
             CHECK_OK(ndp_config_set(&c, cases[i].sets[k]));
-        CHECK_OK(ndp_config_get(&c, "optimizer.betas", &betas));
-        if (strcmp(betas, cases[i].betas) != 0)
-            fail_msg("case %d: betas are %s, expected %s", i, betas, cases[i].betas);
+        CHECK_OK(ndp_config_get(&c, key, &value));
+        if (strcmp(value, cases[i].value) != 0)
+            fail_msg("case %d: %s is %s, expected %s", i, key, value, cases[i].value);
         CHECK_OK(ndp_config_write(&c, &text));
         CHECK_OK(ndp_config_init(&back));
         CHECK_OK(parse(&back, text.data));
-        CHECK_OK(ndp_config_get(&back, "optimizer.betas", &again));
-        assert_string_equal(again, betas);
+        CHECK_OK(ndp_config_get(&back, key, &again));
+        assert_string_equal(again, value);
         free(again);
-        free(betas);
+        free(value);
         ndp_str_release(&text);
         ndp_config_release(&back);
         ndp_config_release(&c);
@@ -619,6 +626,6 @@ int main(void) {
                                        CONFIG_TEST(alias_bombs_stay_small),
                                        cmocka_unit_test(help_has_every_key),
                                        CONFIG_TEST(optimizers_have_their_options),
-                                       cmocka_unit_test(betas_follow_the_optimizer)};
+                                       cmocka_unit_test(options_follow_the_optimizer)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

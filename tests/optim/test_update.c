@@ -36,7 +36,7 @@ static ndp_view row(const void *data, ndp_dtype type, int64_t n) {
 static void update(const trial *t, void *w, const void *g, void *s0, void *s1, uint16_t *copy) {
     const ndp_op *op = ndp_optimizers[t->o.name]->op;
     const ndp_exec exec = {.device = t->type == NDP_F64 ? &ndp_device_ref : &ndp_device_cpu, .threads = t->threads};
-    const int states = ndp_optimizer_states(&t->o);
+    const int states = ndp_optimizer_is_whole(&t->o) ? 0 : ndp_optimizer_states(&t->o);
     int64_t cut = t->pieces == 2 ? t->n / 2 : t->n;
     int64_t pieces[2][NDP_PIECE_COLUMNS] = {{0, cut, 1, t->decays}, {cut, t->n - cut, 1, 0}};
     double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
@@ -82,9 +82,14 @@ static void expect_lion(const trial *t, double decay, arrays *a, int64_t i) {
     a->s[0][i] = b2 * a->s[0][i] + (1 - b2) * g;
 }
 
+/* `g` is a direction; test_muon.c has the rest of Muon. */
+static void expect_muon(const trial *t, double decay, arrays *a, int64_t i) {
+    a->w[i] = a->w[i] * (1 - t->lr * decay) - t->lr * t->clip * a->g[i];
+}
+
 /* One a row of the table: an optimizer without its formula here fails every test below. */
 static void (*const expect[NDP_OPTIMIZER_COUNT])(const trial *, double, arrays *, int64_t) = {
-    [NDP_ADAMW] = expect_adamw, [NDP_SGD] = expect_sgd, [NDP_LION] = expect_lion};
+    [NDP_ADAMW] = expect_adamw, [NDP_SGD] = expect_sgd, [NDP_LION] = expect_lion, [NDP_MUON] = expect_muon};
 
 static void fill(arrays *a, bool state) {
     static float noise[4][MOST + 2 * GUARD];
@@ -307,11 +312,9 @@ static void states_are_counted(void **state) {
     static const struct {
         ndp_optimizer_opts o;
         int states;
-    } cases[] = {{{.name = NDP_ADAMW}, 2},
-                 {{.name = NDP_ADAMW, .momentum = 0.9}, 2},
-                 {{.name = NDP_SGD, .momentum = 0.9}, 1},
-                 {{.name = NDP_SGD}, 0},
-                 {{.name = NDP_LION, .momentum = 0.9}, 1}};
+    } cases[] = {
+        {{.name = NDP_ADAMW}, 2}, {{.name = NDP_ADAMW, .momentum = 0.9}, 2}, {{.name = NDP_SGD, .momentum = 0.9}, 1},
+        {{.name = NDP_SGD}, 0},   {{.name = NDP_LION, .momentum = 0.9}, 1},  {{.name = NDP_MUON, .momentum = 0.9}, 2}};
     for (int i = 0; i < NDP_COUNT(cases); i++)
         assert_int_equal(ndp_optimizer_states(&cases[i].o), cases[i].states);
 }
@@ -335,6 +338,8 @@ static void the_table_is_whole(void **state) {
     assert_string_equal(ndp_optimizers[NDP_ADAMW]->state[1], "optimizer.v.");
     assert_string_equal(ndp_optimizers[NDP_SGD]->state[0], "optimizer.momentum.");
     assert_string_equal(ndp_optimizers[NDP_LION]->state[0], "optimizer.m.");
+    assert_string_equal(ndp_optimizers[NDP_MUON]->state[0], "optimizer.m.");
+    assert_string_equal(ndp_optimizers[NDP_MUON]->state[1], "optimizer.v.");
 }
 
 int main(void) {

@@ -17,8 +17,10 @@ typedef struct result {
 /* How a world runs. */
 typedef struct way {
     int size[5]; /* dp_replicate, dp_shard, cp, sp, tp */
-    bool reshard, recompute, gathered;
+    int samples; /* 0: SAMPLES */
+    bool reshard, recompute, gathered, unclipped;
     ndp_parallel parallel;
+    ndp_optimizer_name optimizer;
 } way;
 
 typedef struct job {
@@ -70,16 +72,20 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
     const way *w = j->way;
     int data = w->size[0] * w->size[1], rank = ndp_transport_rank(t);
     const ndp_exec exec = {.device = j->device, .threads = 1};
-    ndp_engine_opts o = {
-        .model = j->model,
-        .transport = t,
-        .exec = &exec,
-        .accumulation = SAMPLES / data,
-        .reshard = w->reshard,
-        .recompute = w->recompute,
-        .node_ranks = w->gathered ? 1 : ndp_transport_world(t),
-        .parallel = w->parallel,
-        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    ndp_engine_opts o = {.model = j->model,
+                         .transport = t,
+                         .exec = &exec,
+                         .accumulation = (w->samples ? w->samples : SAMPLES) / data,
+                         .reshard = w->reshard,
+                         .recompute = w->recompute,
+                         .node_ranks = w->gathered ? 1 : ndp_transport_world(t),
+                         .parallel = w->parallel,
+                         .optimizer = {.name = w->optimizer,
+                                       .betas = {0.9, 0.95},
+                                       .eps = 1e-8,
+                                       .momentum = 0.95,
+                                       .weight_decay = 0.1,
+                                       .max_norm = w->unclipped ? 0 : 1.0}};
     ndp_layout layout = layout_of(w);
     NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;

@@ -12,10 +12,11 @@ typedef struct text {
     unsigned char *bytes;
     size_t n;
     const ndp_device *device;
+    ndp_optimizer_name optimizer;
 } text;
 
 static text read_text(void) {
-    text t;
+    text t = {0};
     char *path = ndp_format("%s/LICENSE", getenv("NDP_SOURCE_DIR") ? getenv("NDP_SOURCE_DIR") : ".");
     CHECK_OK(ndp_file_read(path, (char **)&t.bytes, &t.n));
     free(path);
@@ -71,12 +72,13 @@ static ndp_status learn(ndp_transport *t, void *arg) {
     ndp_layout one = NDP_LAYOUT_ONE;
     conv_model(NDP_F32, SAMPLES_AT_ONCE * LENGTH, &m);
     const ndp_exec exec = {.device = of->device, .threads = 1};
-    ndp_engine_opts o = {.model = &m,
-                         .transport = t,
-                         .exec = &exec,
-                         .accumulation = 1,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
+    ndp_engine_opts o = {
+        .model = &m,
+        .transport = t,
+        .exec = &exec,
+        .accumulation = 1,
+        .parallel = NDP_PARALLEL_INIT,
+        .optimizer = {.name = of->optimizer, .betas = {0.9, 0.95}, .eps = 1e-8, .momentum = 0.95, .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&one, 0, NDP_NO_MODEL, &o.mesh));
     NDP_TRY(ndp_engine_create(&o, &e));
     draw(e);
@@ -88,7 +90,8 @@ static ndp_status learn(ndp_transport *t, void *arg) {
         first = u == 0 ? r.loss : first;
         last += u >= UPDATES - 10 ? r.loss / 10 : 0;
     }
-    printf("conv: loss %.3f to %.3f, a byte's entropy is %.3f\n", first, last, entropy);
+    printf("conv, %s: loss %.3f to %.3f, a byte's entropy is %.3f\n", ndp_optimizers[of->optimizer]->name, first, last,
+           entropy);
     assert_true(last < 0.6 * first && last < 0.8 * entropy);
     ndp_engine_destroy(e);
     ndp_model_release(&m);
@@ -99,6 +102,8 @@ static void it_learns(void **state) {
     (void)state;
     text t = read_text();
     t.device = guarded(1, &ndp_device_cpu);
+    CHECK_OK(ndp_local_world(1, learn, &t));
+    t.optimizer = NDP_MUON;
     CHECK_OK(ndp_local_world(1, learn, &t));
     unguard(t.device);
     free(t.bytes);

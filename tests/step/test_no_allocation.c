@@ -39,6 +39,7 @@ typedef struct job {
     ndp_layout layout;
     ndp_parallel parallel;
     int threads;
+    ndp_optimizer_name optimizer;
 } job;
 
 static ndp_status run_steps(ndp_engine *e, int rank) {
@@ -63,7 +64,11 @@ static ndp_status body(ndp_transport *t, void *arg) {
                          .accumulation = 2,
                          .reshard = true,
                          .recompute = true,
-                         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
+                         .optimizer = {.name = j->optimizer,
+                                       .betas = {0.9, 0.95},
+                                       .eps = 1e-8,
+                                       .momentum = 0.95,
+                                       .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads}, &o.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
@@ -76,12 +81,13 @@ static ndp_status body(ndp_transport *t, void *arg) {
 }
 
 /* On a layout of so many dp_replicate, dp_shard, cp, sp, tp. */
-static void check_layout(ndp_dtype compute, const int size[5], ndp_parallel how, int threads) {
+static void check_layout(ndp_dtype compute, ndp_optimizer_name optimizer, const int size[5], ndp_parallel how,
+                         int threads) {
     ndp_facts f = tiny_facts(true);
     ndp_model_opts mo = tiny_opts(compute, 40);
     ndp_model m;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
-    job j = {&m, NDP_LAYOUT_ONE, how, threads};
+    job j = {&m, NDP_LAYOUT_ONE, how, threads, optimizer};
     int world = 1;
     for (int k = 0; k < 5; k++)
         world *= j.layout.size[NDP_DP_REPLICATE + k] = size[k];
@@ -97,8 +103,8 @@ static void check_layout(ndp_dtype compute, const int size[5], ndp_parallel how,
 static const ndp_parallel standard = NDP_PARALLEL_INIT;
 
 static void check_both(const int size[5], ndp_parallel how, int threads) {
-    check_layout(NDP_F32, size, how, threads);
-    check_layout(NDP_BF16, size, how, threads);
+    check_layout(NDP_F32, NDP_ADAMW, size, how, threads);
+    check_layout(NDP_BF16, NDP_MUON, size, how, threads);
 }
 
 static void the_count_counts(void **state) {

@@ -29,7 +29,7 @@ static inline void *read_all(const golden *g, const char *name, ndp_dtype type, 
 
 static inline void open_golden(golden *g, const char *name, const char *folder) {
     *g = (golden){.name = name, .folder = folder};
-    char path[1024];
+    char path[2048];
     snprintf(path, sizeof path, "%s/tests/golden/%s/expected.safetensors", getenv("NDP_SOURCE_DIR"), name);
     CHECK_OK(ndp_safetensors_open(path, &g->expected));
     snprintf(path, sizeof path, "%s/config.json", folder);

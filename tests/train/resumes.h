@@ -129,8 +129,9 @@ static const struct base {
 } bases[] = {{"cosine", {0}},
              {"constant", {"schedule.name=constant", "data.files=@/texts.jsonl", "data.validation_files=[]"}},
              {"sgd", {"optimizer.name=sgd", "schedule.name=constant"}},
-             {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}}};
-enum { COSINE, CONSTANT, SGD, LION };
+             {"lion", {"optimizer.name=lion", "optimizer.lr=1e-4"}},
+             {"muon", {"optimizer.name=muon"}}};
+enum { COSINE, CONSTANT, SGD, LION, MUON };
 
 /* key=value with '@' for the folder. */
 static inline void set(ndp_config *c, const char *folder, const char *assignment) {

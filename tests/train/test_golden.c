@@ -46,6 +46,7 @@ typedef struct job {
     const ndp_device *device;
     const bounds *bounds;
     ndp_layout layout;
+    ndp_optimizer_name optimizer;
     double global;       /* norm of the expected gradient */
     double worst, apart; /* of one tensor, of its norm; of all, squared */
 } job;
@@ -112,18 +113,23 @@ static ndp_status body(ndp_transport *t, void *arg) {
     job j = *(const job *)arg;
     int ranks = ndp_transport_world(t), rank = ndp_transport_rank(t);
     const ndp_exec exec = {.device = j.device, .threads = 1};
-    ndp_engine_opts o = {
-        .model = j.model,
-        .parallel = NDP_PARALLEL_INIT,
-        .transport = t,
-        .exec = &exec,
-        .accumulation = (int)j.g->samples / ranks,
-        .reshard = true,
-        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+    ndp_engine_opts o = {.model = j.model,
+                         .parallel = NDP_PARALLEL_INIT,
+                         .transport = t,
+                         .exec = &exec,
+                         .reshard = true,
+                         .optimizer = {.name = j.optimizer,
+                                       .betas = {0.9, 0.95},
+                                       .eps = 1e-8,
+                                       .momentum = 0.95,
+                                       .weight_decay = 0.1,
+                                       .max_norm = 1.0}};
     NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){.kv_heads = j.model->facts.kv_heads}, &o.mesh));
+    ndp_group data = ndp_mesh_group(&o.mesh, NDP_GROUP_DATA);
+    o.accumulation = (int)j.g->samples / data.count;
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
-    ndp_status st = train(&j, e, rank, ranks);
+    ndp_status st = train(&j, e, data.rank, data.count);
     ndp_engine_destroy(e);
     if (st == NDP_OK && rank == 0)
         printf("%-17s %-4s %d rank%s: worst gradient off by %.2g of its norm, all by %.2g\n", j.g->name,
@@ -140,15 +146,22 @@ static ndp_model_opts opts_of(const golden *g, ndp_model_mode mode, ndp_dtype ty
                             .master = type == NDP_F64 ? NDP_F64 : NDP_F32};
 }
 
-static void check_training(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most, int replicate,
-                           int shard) {
+/* size: dp_replicate, dp_shard, tp. */
+static void check_layout(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most,
+                         ndp_optimizer_name optimizer, const int size[3]) {
     ndp_model_opts mo = opts_of(g, NDP_MODEL_TRAIN, type);
     ndp_model m;
     CHECK_OK(ndp_model_build(&g->facts, &mo, &m));
     job j = {.g = g, .model = &m, .device = device, .bounds = most, .layout = NDP_LAYOUT_ONE, .global = g->norms[0]};
-    j.layout.size[NDP_DP_REPLICATE] = replicate, j.layout.size[NDP_DP_SHARD] = shard;
-    CHECK_OK(ndp_local_world(replicate * shard, body, &j));
+    j.layout.size[NDP_DP_REPLICATE] = size[0], j.layout.size[NDP_DP_SHARD] = size[1], j.layout.size[NDP_TP] = size[2];
+    j.optimizer = optimizer;
+    CHECK_OK(ndp_local_world(size[0] * size[1] * size[2], body, &j));
     ndp_model_release(&m);
+}
+
+static void check_training(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most, int replicate,
+                           int shard) {
+    check_layout(g, type, device, most, NDP_ADAMW, (const int[]){replicate, shard, 1});
 }
 
 /* Logits of update 0, each sample through the cached graph in one chunk. */
@@ -227,6 +240,40 @@ static void check_golden(const char *name, const char *folder) {
     unguard(cpu);
 }
 
+/* ---- Muon ---- */
+
+static void series(struct json_object *of, const char *key, golden *g, double *out) {
+    struct json_object *list;
+    assert_true(json_object_object_get_ex(of, key, &list));
+    g->updates = (int64_t)json_object_array_length(list);
+    for (int64_t i = 0; i < g->updates; i++)
+        out[i] = json_object_get_double(json_object_array_get_idx(list, (size_t)i));
+}
+
+/* Some updates of Muon, in fp64 (make_muon.py): each of q, k, v, gate and up is a matrix of its own, also where files
+ * hold them fused or transposed. */
+static void muon(void **state) {
+    (void)state;
+    char path[1024], folder[1024];
+    struct json_object *all, *models;
+    const ndp_device *ref = guarded(1, &ndp_device_ref);
+    CHECK_OK(ndp_json_read(golden_folder("muon.json", path, sizeof path), &all));
+    assert_true(json_object_object_get_ex(all, "models", &models));
+    assert_true(json_object_object_length(models) >= 4);
+    json_object_object_foreach(models, name, of) {
+        golden g;
+        open_golden(&g, name, golden_folder(name, folder, sizeof folder));
+        series(of, "losses", &g, g.losses);
+        series(of, "grad_norms", &g, g.norms);
+        check_layout(&g, NDP_F64, ref, &fp64, NDP_MUON, (const int[]){1, 1, 1});
+        check_layout(&g, NDP_F64, &ndp_device_ref, &fp64, NDP_MUON, (const int[]){1, 1, g.facts.heads % 2 ? 3 : 2});
+        check_layout(&g, NDP_F32, &ndp_device_cpu, &fp32, NDP_MUON, (const int[]){1, g.samples % 2 ? 3 : 2, 1});
+        close_golden(&g);
+    }
+    json_object_put(all);
+    unguard(ref);
+}
+
 /* A model of tests/golden, by its folder. */
 static void own_model(void **state) {
     const char *name = *state;
@@ -250,6 +297,6 @@ static void stories260k(void **state) {
     { folder, own_model, NULL, NULL, (void *)folder }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {GOLDEN_MODELS(MODEL), cmocka_unit_test(stories260k)};
+    const struct CMUnitTest tests[] = {GOLDEN_MODELS(MODEL), cmocka_unit_test(stories260k), cmocka_unit_test(muon)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

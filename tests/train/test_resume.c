@@ -105,10 +105,14 @@ static outcome train_in_two(const corpus *c, const subject *s, const way *before
     return o;
 }
 
+static double momentum_of(const char *optimizer) {
+    return strcmp(optimizer, "sgd") == 0 ? 0.9 : strcmp(optimizer, "muon") == 0 ? 0.95 : 0;
+}
+
 static void check_resume(const corpus *c, const char *name, const char *precision, const char *optimizer, way w) {
     subject s = short_rows(c, name, precision);
     s.optimizer = optimizer;
-    s.momentum = strcmp(optimizer, "sgd") == 0 ? 0.9 : 0.0;
+    s.momentum = momentum_of(optimizer);
     outcome whole = train(&s, &w), cut = train_in_two(c, &s, &w, &w);
     assert_true(same_bits(&cut, &whole));
     outcome_release(&whole);
@@ -163,6 +167,52 @@ static void resume_one_rank(void **state) { check_resume(*state, "one", "fp32", 
 static void resume_adamw(void **state) { check_resume(*state, "adamw", "fp32", "adamw", twelve(data)); }
 static void resume_sgd(void **state) { check_resume(*state, "sgd", "fp32", "sgd", twelve(data)); }
 static void resume_lion(void **state) { check_resume(*state, "lion", "fp32", "lion", twelve(data)); }
+/* Projections have one state. */
+static void check_states_of_muon(const corpus *c, const char *name) {
+    static const struct {
+        const char *tensor;
+        bool second;
+    } of[] = {{"model.layers.0.self_attn.q_proj.weight", false},
+              {"model.layers.4.mlp.down_proj.weight", false},
+              {"model.layers.0.self_attn.q_proj.bias", true},
+              {"model.layers.4.input_layernorm.weight", true},
+              {"model.embed_tokens.weight", true},
+              {"lm_head.weight", true}};
+    char *folder = ndp_format("%s/checkpoints-%s", c->folder, name);
+    ndp_checkpoint *k;
+    CHECK_OK(ndp_checkpoint_open(folder, CUT, &k));
+    for (int i = 0; i < NDP_COUNT(of); i++) {
+        char *m = ndp_format("optimizer.m.%s", of[i].tensor), *v = ndp_format("optimizer.v.%s", of[i].tensor);
+        assert_non_null(ndp_checkpoint_find(k, m));
+        assert_int_equal(ndp_checkpoint_find(k, v) != NULL, of[i].second);
+        free(m);
+        free(v);
+    }
+    ndp_checkpoint_close(k);
+    free(folder);
+}
+
+/* Two ranks add the same two gradients whether they are replicas or own slices, so a run that goes on with slices has
+ * the bits of one that did not. The norm is a sum over slices, so nothing is clipped. */
+static void check_slices_of_muon(const corpus *c) {
+    subject s = short_rows(c, "muon-slices", "fp32");
+    s.optimizer = "muon", s.momentum = momentum_of("muon"), s.clip = 0;
+    way replicas = {.replicate = 2, .global = 12, .accumulation = 1, .threads = 1},
+        slices = {.shard = 2, .global = 12, .accumulation = 1, .threads = 1};
+    outcome whole = train(&s, &replicas), cut = train_in_two(c, &s, &replicas, &slices);
+    size_t bytes = (size_t)whole.of.first[whole.of.n] * ndp_dtype_size(whole.of.type);
+    assert_memory_equal(cut.of.kept[NDP_KEPT_WEIGHTS], whole.of.kept[NDP_KEPT_WEIGHTS], bytes);
+    assert_memory_equal(cut.of.loss, whole.of.loss, sizeof cut.of.loss);
+    outcome_release(&whole);
+    outcome_release(&cut);
+}
+
+static void resume_muon(void **state) {
+    check_resume(*state, "muon", "fp32", "muon", twelve(data));
+    check_states_of_muon(*state, "muon");
+    check_resume(*state, "muon-bf16", "bf16", "muon", twelve(tensor_data));
+    check_slices_of_muon(*state);
+}
 static void resume_bf16(void **state) { check_resume(*state, "bf16", "bf16", "adamw", twelve(data)); }
 
 static void resume_tensor_data(void **state) {
@@ -177,6 +227,7 @@ static void resume_tensor_context(void **state) {
 static void check_elsewhere(const corpus *c, const char *name, const char *optimizer, way before, way after) {
     subject s = short_rows(c, name, "fp32");
     s.optimizer = optimizer, s.lr = strcmp(optimizer, "lion") == 0 ? 1e-4 : s.lr;
+    s.momentum = momentum_of(optimizer);
     outcome whole = train(&s, &before), cut = train_in_two(c, &s, &before, &after);
     ndp_bounds bounds = bounds_of(&s, &before);
     if (bounds.spreads > 0)
@@ -203,7 +254,9 @@ static void resume_elsewhere(void **state) {
                  {"tensor-context-to-tensor", "adamw", tensor_context, {.tp = 4, .accumulation = 4}},
                  {"tensor-context-to-one", "adamw", tensor_context, one},
                  {"one-to-every", "adamw", one, every},
-                 {"lion-tensor-to-shards", "lion", tensor_data, {.shard = 3}}};
+                 {"lion-tensor-to-shards", "lion", tensor_data, {.shard = 3}},
+                 {"muon-tensor-to-shards", "muon", tensor_data, {.shard = 3}},
+                 {"muon-one-to-tensor", "muon", one, {.tp = 4, .accumulation = 4}}};
     for (int i = 0; i < NDP_COUNT(moves); i++)
         check_elsewhere(*state, moves[i].name, moves[i].optimizer, twelve(moves[i].before), twelve(moves[i].after));
 }
@@ -451,6 +504,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(resume_frozen),
         cmocka_unit_test(resume_sgd),
         cmocka_unit_test(resume_lion),
+        cmocka_unit_test(resume_muon),
         cmocka_unit_test(resume_bf16),
         cmocka_unit_test(resume_tensor_data),
         cmocka_unit_test(resume_tensor_context),

@@ -70,6 +70,23 @@ static void stories_lion(void **state) {
     family_release(&f);
 }
 
+/* 20 updates of whole matrices: Newton-Schulz magnifies what rounding does to small singular directions. */
+static void muon(subject s) {
+    family f = {.s = s};
+    f.s.length = 64, f.s.optimizer = "muon", f.s.momentum = 0.95, f.s.lr = 1e-3;
+    static const way ways[] = {
+        {.shard = 2, .cp = 2, .tp = 2, .global = 12, .accumulation = 2, .threads = 1, .gathered = true},
+        {.shard = 3, .tp = 4, .global = 12, .accumulation = 2, .threads = 1},
+        {.replicate = 2, .sp = 4, .global = 12, .accumulation = 1, .threads = 1, .recompute = true}};
+    for (int i = 0; i < NDP_COUNT(ways); i++)
+        check_way(&f, &ways[i]);
+    print_family(&f);
+    family_release(&f);
+}
+
+static void stories_muon(void **state) { muon(stories_subject(*state, "stories260K fp32 Muon", "fp32")); }
+static void odd_muon(void **state) { muon(odd_subject(*state, "odd fp32 Muon", "fp32")); }
+
 /* Rows that are no multiple of an attention block: cutting the batch on one rank moves the blocks, as the axes do. */
 static void odd_bf16(void **state) {
     family f = {.s = odd_subject(*state, "odd bf16", "bf16")};
@@ -396,6 +413,8 @@ int main(int argc, char **argv) {
                                        cmocka_unit_test(stories_fp32),
                                        cmocka_unit_test(stories_sgd),
                                        cmocka_unit_test(stories_lion),
+                                       cmocka_unit_test(stories_muon),
+                                       cmocka_unit_test(odd_muon),
                                        cmocka_unit_test(odd_bf16),
                                        cmocka_unit_test(nines_bf16),
                                        cmocka_unit_test(odd_fp64),

@@ -126,6 +126,7 @@ static void spreads_agree(void **state) {
     check_spread(*state, "bf16", "adamw");
     check_spread(*state, "fp32", "sgd");
     check_spread(*state, "fp32", "lion");
+    check_spread(*state, "fp32", "muon");
 }
 
 /* ---- bugs on purpose ---- */

@@ -1,4 +1,4 @@
-/* adamw, sgd, lion. */
+/* adamw, sgd, lion, muon, muon_momentum. */
 #include "ops/pieces.h"
 #include "ops/ref/ref_kernels.h"
 #include "ops/update.h"
@@ -13,7 +13,7 @@ static double flush(double x) { return x < NDP_TINY_MOMENT && x > -NDP_TINY_MOME
 static double adamw(const double *k, bool decays, double g, double w, double *s) {
     double keep = decays ? k[NDP_ADAMW_KEEP] : 1;
     s[0] = flush(s[0] + k[NDP_ADAMW_NEW1] * (g - s[0]));
-    s[1] = flush(k[NDP_ADAMW_OLD2] * s[1] + k[NDP_ADAMW_NEW2] * (g * g));
+    s[1] = flush(k[NDP_ADAMW_OLD2] * s[1] + (1 - k[NDP_ADAMW_OLD2]) * (g * g));
     return w * keep - k[NDP_ADAMW_RATE] * (s[0] / (sqrt(s[1]) * k[NDP_ADAMW_UNBIAS] + k[NDP_ADAMW_EPS]));
 }
 
@@ -33,26 +33,42 @@ static double lion(const double *k, bool decays, double g, double w, double *s) 
     return w * keep - k[NDP_LION_LR] * sign;
 }
 
-static void update_element(const ndp_op_call *c, bool decays, int64_t i, ref_update_element *element) {
-    const ndp_view *state = &c->in[NDP_UPDATE_STATE];
-    double s[NDP_OPTIMIZER_STATES] = {0}, clip = *(const double *)c->in[NDP_UPDATE_CLIP].data;
-    for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
-        s[j] = ndp_present(&state[j]) ? ndp_view_get(&state[j], 0, i) : 0;
-    double w = element(c->in[NDP_UPDATE_CONSTANTS].data, decays, ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, i) * clip,
-                       ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, i), s);
-    ndp_view_set(&c->out[0], 0, i, w);
+/* Nesterov's: the mean of the gradients, one step ahead. */
+static double muon_momentum(const double *k, bool decays, double g, double direction, double *s) {
+    (void)decays, (void)direction;
+    s[0] = flush(s[0] + (1 - k[NDP_MUON_MOMENTUM]) * (g - s[0]));
+    return g + k[NDP_MUON_MOMENTUM] * (s[0] - g);
+}
+
+static double muon(const double *k, bool decays, double g, double w, double *s) {
+    (void)s;
+    return w * (decays ? k[NDP_MUON_KEEP] : 1) - k[NDP_MUON_LR] * g;
+}
+
+static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i, ref_update_element *element) {
+    const ndp_view *state = &c->in[NDP_UPDATE_STATE], *clip = &c->in[NDP_UPDATE_CLIP];
+    int64_t at = piece[NDP_PIECE_FIRST] + i, place[NDP_OPTIMIZER_STATES];
+    double s[NDP_OPTIMIZER_STATES] = {0}, factor = ndp_present(clip) ? *(const double *)clip->data : 1;
+    for (int j = 0; j < NDP_OPTIMIZER_STATES; j++) {
+        place[j] = ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, j) + i;
+        s[j] = ndp_present(&state[j]) ? ndp_view_get(&state[j], 0, place[j]) : 0;
+    }
+    double w = element(c->in[NDP_UPDATE_CONSTANTS].data, piece[NDP_PIECE_DECAYS],
+                       ndp_view_get(&c->in[NDP_UPDATE_GRAD], 0, at) * factor,
+                       ndp_view_get(&c->in[NDP_UPDATE_WEIGHT], 0, at), s);
+    ndp_view_set(&c->out[0], 0, at, w);
     if (ndp_present(&c->out[1]))
-        ndp_view_set(&c->out[1], 0, i, w);
+        ndp_view_set(&c->out[1], 0, at, w);
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++)
         if (ndp_present(&state[j]))
-            ndp_view_set(&state[j], 0, i, s[j]);
+            ndp_view_set(&state[j], 0, place[j], s[j]);
 }
 
 static ndp_status run_update(const ndp_op_call *c, ref_update_element *element) {
     for (int64_t p = 0; p < c->in[NDP_UPDATE_PIECES].rows; p++) {
         const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], p);
         for (int64_t i = 0; i < piece[NDP_PIECE_COUNT]; i++)
-            update_element(c, piece[NDP_PIECE_DECAYS], piece[NDP_PIECE_FIRST] + i, element);
+            update_element(c, piece, i, element);
     }
     return NDP_OK;
 }
@@ -64,3 +80,5 @@ static ndp_status run_update(const ndp_op_call *c, ref_update_element *element) 
 UPDATE(adamw)
 UPDATE(sgd)
 UPDATE(lion)
+UPDATE(muon)
+UPDATE(muon_momentum)

@@ -1,5 +1,5 @@
-/* adamw, sgd, lion: blocks of the one piece in call->in[NDP_UPDATE_PIECES]. `copied` and `with_momentum` are constants
- * at each call of a loop, so that no test is left in it. */
+/* adamw, sgd, lion, muon, muon_momentum: blocks of the one piece in call->in[NDP_UPDATE_PIECES]. `copied` and
+ * `with_momentum` are constants at each call of a loop, so that no test is left in it. */
 #include "ops/cpu/rows/range_kernel.h"
 #include "ops/pieces.h"
 #include "ops/update.h"
@@ -20,17 +20,18 @@ typedef struct update_range {
 static update_range range_of(const ndp_op_call *c, int64_t first, int64_t last) {
     const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], 0);
     int64_t skip = piece[NDP_PIECE_FIRST], n = piece[NDP_PIECE_COUNT], end = last * NDP_SEGMENT_ALIGN;
+    const double *clip = c->in[NDP_UPDATE_CLIP].data;
     update_range u = {.w = (float *)c->in[NDP_UPDATE_WEIGHT].data + skip,
                       .g = (const float *)c->in[NDP_UPDATE_GRAD].data + skip,
                       .copy = c->out[1].data ? (uint16_t *)c->out[1].data + skip : NULL,
                       .k = c->in[NDP_UPDATE_CONSTANTS].data,
-                      .clip = (float)*(const double *)c->in[NDP_UPDATE_CLIP].data,
+                      .clip = clip ? (float)*clip : 1,
                       .decays = piece[NDP_PIECE_DECAYS] != 0,
                       .first = first * NDP_SEGMENT_ALIGN,
                       .end = end < n ? end : n};
     for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) {
         float *state = c->in[NDP_UPDATE_STATE + s].data;
-        u.state[s] = state ? state + skip : NULL;
+        u.state[s] = state ? state + ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, s) : NULL;
     }
     return u;
 }
@@ -44,7 +45,7 @@ NDP_INLINE void adamw_loop(const update_range *u, bool copied) {
     const double *k = u->k;
     const float keep = u->decays ? (float)k[NDP_ADAMW_KEEP] : 1, scale = u->clip, eps = (float)k[NDP_ADAMW_EPS];
     const float new1 = (float)k[NDP_ADAMW_NEW1];
-    const float old2 = (float)k[NDP_ADAMW_OLD2], new2 = (float)k[NDP_ADAMW_NEW2];
+    const float old2 = (float)k[NDP_ADAMW_OLD2], new2 = (float)(1 - k[NDP_ADAMW_OLD2]);
     const float rate = (float)k[NDP_ADAMW_RATE], unbias = (float)k[NDP_ADAMW_UNBIAS];
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
@@ -129,4 +130,41 @@ void NDP_RANGE_KERNEL(lion)(const ndp_op_call *c, int64_t first, int64_t last) {
         lion_loop(&u, true);
     else
         lion_loop(&u, false);
+}
+
+/* Nesterov's momentum. The direction is written where other updates have weights. */
+void NDP_RANGE_KERNEL(muon_momentum)(const ndp_op_call *c, int64_t first, int64_t last) {
+    update_range u = range_of(c, first, last);
+    float *restrict direction = u.w, *restrict m = u.state[0];
+    const float *restrict g = u.g;
+    const float momentum = (float)u.k[NDP_MUON_MOMENTUM], fresh = (float)(1 - u.k[NDP_MUON_MOMENTUM]), scale = u.clip;
+    const int64_t from = u.first, end = u.end;
+    SIMD for (int64_t i = from; i < end; i++) {
+        float gi = g[i] * scale, mi = flush(m[i] + fresh * (gi - m[i]));
+        m[i] = mi;
+        direction[i] = gi + momentum * (mi - gi);
+    }
+}
+
+NDP_INLINE void muon_loop(const update_range *u, bool copied) {
+    float *restrict w = u->w;
+    const float *restrict direction = u->g;
+    uint16_t *restrict copy = u->copy;
+    const float keep = u->decays ? (float)u->k[NDP_MUON_KEEP] : 1, lr = (float)u->k[NDP_MUON_LR];
+    const float scale = u->clip;
+    const int64_t first = u->first, end = u->end;
+    SIMD for (int64_t i = first; i < end; i++) {
+        float wi = w[i] * keep - lr * (direction[i] * scale);
+        w[i] = wi;
+        if (copied)
+            copy[i] = ndp_f32_to_bf16(wi);
+    }
+}
+
+void NDP_RANGE_KERNEL(muon)(const ndp_op_call *c, int64_t first, int64_t last) {
+    update_range u = range_of(c, first, last);
+    if (u.copy)
+        muon_loop(&u, true);
+    else
+        muon_loop(&u, false);
 }

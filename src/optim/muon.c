@@ -1,0 +1,23 @@
+/* Muon (Jordan et al. 2024; Liu et al. 2025), with decoupled weight decay, for the projections of decoder blocks:
+ *
+ *     m = b m + (1 - b) g        u = (1 - b) g + b m        w = (1 - lr wd) w - lr 0.2 sqrt(max(rows, columns)) O(u)
+ *
+ * where O is five steps of Newton-Schulz (ops/newton_schulz.h), as torch.optim.Muon has it with match_rms_adamw, but in
+ * fp32. The scale gives an update the size of AdamW's, so that one lr serves both: AdamW updates the embedding, the
+ * positions, the head, norms and biases. A projection keeps one state, the momentum. */
+#include "optim/optim.h"
+
+static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]) {
+    ndp_optimizers[NDP_ADAMW]->constants(o, lr, update, out);
+    out[NDP_MUON_LR] = lr;
+    out[NDP_MUON_MOMENTUM] = o->momentum;
+}
+
+const ndp_optimizer ndp_optimizer_muon = {
+    .name = "muon",
+    .op = &ndp_op_muon,
+    .whole = {.direction = &ndp_op_muon_momentum, .transform = &ndp_op_newton_schulz, .rest = &ndp_op_adamw},
+    .reads = {{"betas", NULL}, {"eps", NULL}, {"momentum", "0.95"}},
+    .state = {"optimizer.m.", "optimizer.v."},
+    .constants = constants,
+    .bounds = {.most_lr = 1e-3, .spreads = 10}};
