@@ -151,8 +151,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = j->threads};
     ndp_engine_opts o = {.model = &m,
                          .transport = t,
-                         .device = &ndp_device_cpu,
-                         .threads = j->threads,
+                         .exec = &exec,
                          .accumulation = 1,
                          .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
                          .reshard = true,
