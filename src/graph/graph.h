@@ -105,7 +105,4 @@ void ndp_graph_append(ndp_graph *g, ndp_node_list list, const ndp_op *op, const 
 /* Writes the two backward lists. NDP_EBUG: an op without a backward rule, an output used by its own backward, ... */
 NDP_API ndp_status ndp_graph_derive(ndp_graph *g);
 
-/* The graph as text, a line each: the values that no node makes, then the nodes of the three lists. */
-void ndp_graph_print(const ndp_graph *g, ndp_str *out);
-
 #endif

@@ -3,12 +3,6 @@
  * arXiv:2309.14509): all_gather <-> reduce_scatter, enter <-> all_reduce, all_to_all <-> all_to_all. */
 #include "ops/shape.h"
 
-const char *ndp_collective_name(ndp_collective c) {
-    static const char *const names[NDP_COLLECTIVES] = {"local",      "all_gather", "reduce_scatter", "all_reduce",
-                                                       "all_to_all", "shift",      "send",           "recv"};
-    return names[c];
-}
-
 static ndp_status check_ranks(const ndp_op_call *c) {
     NDP_SHAPE_CHECK(c->attr->ranks >= 2, "%s over %d ranks", c->op->name, c->attr->ranks);
     return NDP_OK;

@@ -38,7 +38,6 @@ typedef enum ndp_collective {
     NDP_RECV,
     NDP_COLLECTIVES
 } ndp_collective;
-const char *ndp_collective_name(ndp_collective c);
 
 /* The numbers of a call that are not tensors; an op reads those it documents. */
 typedef struct ndp_op_attr {
@@ -64,9 +63,6 @@ typedef struct ndp_op_attr {
     int ranks;       /* of that group */
     int peer, tag;   /* send, recv: the other rank's place in the group */
 } ndp_op_attr;
-
-/* Adds "{name value, ...}" of the attributes that are not zero. */
-void ndp_op_attr_print(const ndp_op_attr *a, ndp_str *out);
 
 /* One call of an op. While a program is lowered the views have no data: they are the shapes. */
 typedef struct ndp_op_call {

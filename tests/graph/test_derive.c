@@ -1,4 +1,5 @@
 /* The derived backward, read as text (tests/graph/golden/), and what a graph refuses. */
+#include "graph_text.h"
 #include "small_graph.h"
 
 /* Forward, gradient for the input, gradients of the weights. x is used twice: rmsnorm_dx adds to the gradient that

@@ -2,6 +2,7 @@
  * forward only; each other file is what one rank of a layout computes of it, with the derived backward, and what it
  * holds of the parameters. tests/golden_text.h says how the files are written again. */
 #include "golden_text.h"
+#include "graph_text.h"
 #include "model/families.h"
 #include "parallel/apply.h"
 

@@ -1,16 +1,12 @@
-/* Graphs and unit programs as text: for `plan --program`, for the golden files of tests, for a debugger.
+/* Graphs as text, for golden files and a debugger.
  *
- * Names of values need not be unique. In a graph's text the second value called `norm` is `norm#2`; a view is its
- * parent's label with the range, `qkv[0:8]` (columns) or `k_pos{0:4}` (rows). An output shows its shape and type where
- * a node makes it; values that no node makes (parameters, data, the input) are listed first. */
-#include "graph/lower.h"
+ * Names of values need not be unique. The second value called `norm` is `norm#2`; a view is its parent's label with the
+ * range, `qkv[0:8]` (columns) or `k_pos{0:4}` (rows). An output shows its shape and type where a node makes it; values
+ * that no node makes (parameters, data, the input) are listed first. */
+#include "graph_text.h"
+
 #include "mesh/mesh.h"
-
-#include <stddef.h>
-#include <stdio.h>
 #include <string.h>
-
-/* ---- graphs ---- */
 
 /* The first value that stands for the same parameter, parameter gradient or data; other values stand for themselves. */
 static int first_alike(const ndp_graph *g, int value) {
@@ -46,11 +42,47 @@ static void add_shape(const ndp_view *v, ndp_str *out) {
     ndp_str_addf(out, " [%lld,%lld] %s", (long long)v->rows, (long long)v->cols, ndp_dtype_name(v->dtype));
 }
 
+/* Adds "{name value, ...}" of the attributes that are not zero. */
+static void add_attributes(const ndp_op_attr *a, ndp_str *out) {
+    const struct {
+        const char *name;
+        double value;
+    } numbers[] = {{"heads", a->heads},
+                   {"kv_heads", a->kv_heads},
+                   {"head_dim", a->head_dim},
+                   {"rotary_dim", a->rotary_dim},
+                   {"window", a->window},
+                   {"scale", a->scale},
+                   {"cap", a->cap},
+                   {"eps", a->eps},
+                   {"max_norm", a->max_norm},
+                   {"vocab", (double)a->vocab},
+                   {"unit_offset", a->unit_offset},
+                   {"parts", a->parts},
+                   {"all_parts", a->all_parts},
+                   {"first", (double)a->first}};
+    const struct {
+        const char *name;
+        bool value;
+    } flags[] = {
+        {"inverse", a->inverse}, {"accumulate", a->accumulate}, {"train", a->train}, {"wide_grad", a->wide_grad}};
+    const char *before = "{";
+    for (int i = 0; i < NDP_COUNT(numbers); i++)
+        if (numbers[i].value != 0)
+            ndp_str_addf(out, "%s%s %.4g", before, numbers[i].name, numbers[i].value), before = ", ";
+    for (int i = 0; i < NDP_COUNT(flags); i++)
+        if (flags[i].value)
+            ndp_str_addf(out, "%s%s", before, flags[i].name), before = ", ";
+    if (a->type != (ndp_dtype)0)
+        ndp_str_addf(out, "%stype %s", before, ndp_dtype_name(a->type)), before = ", ";
+    ndp_str_add(out, *before == ',' ? "}" : "");
+}
+
 static void print_node(const ndp_graph *g, const ndp_node *n, ndp_str *out) {
     ndp_str_addf(out, "  %s", n->op->name);
     if (n->op->collective != NDP_LOCAL || n->op == &ndp_op_enter)
         ndp_str_addf(out, " over %s (%d ranks)", ndp_group_name((ndp_group_kind)n->attr.group), n->attr.ranks);
-    ndp_op_attr_print(&n->attr, out);
+    add_attributes(&n->attr, out);
     for (int k = 0; k < n->n_in; k++) {
         ndp_str_add(out, k ? ", " : ": ");
         add_label(g, n->in[k], out);
@@ -105,61 +137,5 @@ void ndp_graph_print(const ndp_graph *g, ndp_str *out) {
         ndp_str_addf(out, " %s\n", lists[list]);
         for (int i = 0; i < g->nodes[list].n; i++)
             print_node(g, &g->nodes[list].items[i], out);
-    }
-}
-
-/* ---- unit programs ---- */
-
-const char *ndp_base_name(int base) {
-    static const char *const names[NDP_BASE_DATA] = {"x",       "y",     "dy",     "dx",     "saved",  "saved_in",
-                                                     "between", "work",  "param0", "param1", "param2", "param3",
-                                                     "grad0",   "grad1", "grad2",  "grad3"};
-    return base == NDP_NONE ? "-" : base >= NDP_BASE_DATA ? "data" : names[base];
-}
-
-static void print_operand(const ndp_graph *g, const ndp_operand *o, ndp_str *out) {
-    if (o->base == NDP_NONE) {
-        ndp_str_add(out, " -");
-        return;
-    }
-    const ndp_value *v = &g->values[o->value];
-    ndp_str_addf(out, " %s[%lld,%lld]@%s", v->name, (long long)v->view.rows, (long long)v->view.cols,
-                 ndp_base_name(o->base));
-    if (o->base < NDP_BASE_DATA)
-        ndp_str_addf(out, "+%zu", o->offset);
-}
-
-static void print_group(const ndp_call *c, const ndp_mesh *mesh, ndp_str *out) {
-    char bytes[16];
-    const ndp_view *v = &c->in[0].view;
-    ndp_group g = ndp_mesh_group(mesh, (ndp_group_kind)c->attr.group);
-    ndp_str_addf(out, " over %s (%d ranks, base %d, stride %d) %s", ndp_group_name((ndp_group_kind)c->attr.group),
-                 g.count, g.base, g.stride,
-                 ndp_human_bytes((double)(v->rows * v->cols) * (double)ndp_dtype_size(v->dtype), bytes));
-}
-
-void ndp_list_print(const ndp_unit_program *u, ndp_phase phase, const ndp_mesh *mesh, ndp_str *out) {
-    const ndp_list *list = &u->lists[phase];
-    if (list->n == 0)
-        return;
-    ndp_str_addf(out, "unit program %s %s: %d calls, %.3g Gflop, work %zu bytes\n", u->graph->name,
-                 ndp_phase_name(phase), list->n, list->flops * 1e-9, list->work_bytes);
-    for (int i = 0; i < list->n; i++) {
-        const ndp_call *c = &list->calls[i];
-        ndp_str_addf(out, "  .%d ", i);
-        if (c->kind == NDP_CALL_WAIT) {
-            ndp_str_addf(out, "wait %s of .%d\n", c->op->name, c->partner);
-            continue;
-        }
-        ndp_str_addf(out, "%s%s", c->kind == NDP_CALL_BEGIN ? "begin " : "", c->op->name);
-        if (c->kind == NDP_CALL_BEGIN)
-            print_group(c, mesh, out);
-        ndp_str_add(out, ":");
-        for (int k = 0; k < c->n_in; k++)
-            print_operand(u->graph, &c->in[k], out);
-        ndp_str_add(out, " ->");
-        for (int k = 0; k < c->n_out; k++)
-            print_operand(u->graph, &c->out[k], out);
-        ndp_str_add(out, "\n");
     }
 }
