@@ -1,0 +1,239 @@
+/* Matching the programs of several ranks: list_events numbers the begins and waits of each rank, match_messages finds
+ * the other side of each message, compare checks the collectives of each channel. */
+#include "step/tracks.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_PENDING = 8 };
+
+static bool is_member(const ndp_group *g, int rank) {
+    int apart = rank - g->base;
+    return apart >= 0 && apart % g->stride == 0 && apart / g->stride < g->count;
+}
+
+static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
+    return a->call->op == b->call->op && a->bytes == b->bytes && strcmp(a->call->what, b->call->what) == 0 &&
+           strcmp(a->unit, b->unit) == 0;
+}
+
+static ndp_status take_track(const ndp_program *p, ndp_track *t) {
+    ndp_comm_event e;
+    t->program = p;
+    t->rank = p->opts.mesh.rank;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
+        t->n++;
+    size_t n = (size_t)t->n + 1;
+    t->events = calloc(n, sizeof *t->events);
+    t->begin = calloc(n, sizeof *t->begin);
+    t->place = calloc(n, sizeof *t->place);
+    t->other = calloc(n, sizeof *t->other);
+    t->match = calloc(n, sizeof *t->match);
+    t->messages = calloc(n, sizeof *t->messages);
+    bool ok = t->events && t->begin && t->place && t->other && t->match && t->messages;
+    for (int k = 0; ok && k < NDP_CHANNELS; k++)
+        ok = (t->nth[k] = calloc(n, sizeof *t->nth[k])) != NULL;
+    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to match a program of %d communications", t->n);
+}
+
+/* ---- one rank ---- */
+
+/* The begin of event i, the wait of a message: shortly before it. */
+static int begin_of_message(const ndp_track *t, int i) {
+    int begin = i - 1;
+    while (begin > 0 && t->events[begin].instr != t->events[i].call->partner)
+        begin--;
+    return begin;
+}
+
+static ndp_status note_wait(ndp_track *t, int i, int waited) {
+    const ndp_comm_event *e = &t->events[i];
+    char text[256];
+    t->begin[i] = ndp_comm_event_is_message(e) ? begin_of_message(t, i) : t->nth[ndp_comm_event_channel(e)][waited];
+    if (!same(e, &t->events[t->begin[i]]))
+        return NDP_FAIL(NDP_EBUG, "rank %d waits at %s out of the order of begins", t->rank,
+                        ndp_comm_event_text(e, text, sizeof text));
+    return NDP_OK;
+}
+
+static void note_begin(ndp_track *t, int i, int nth) {
+    const ndp_comm_event *e = &t->events[i];
+    const ndp_op_attr *a = &e->call->attr;
+    int channel = ndp_comm_event_channel(e);
+    t->begin[i] = i;
+    t->place[i] = nth;
+    t->nth[channel][nth] = i;
+    if (ndp_comm_event_is_message(e))
+        t->messages[t->n_messages++] =
+            (ndp_track_message){e->call->op->collective == NDP_SEND, channel, a->peer, a->tag, i};
+}
+
+/* Lists a rank's events. The waits of a channel's collectives have the order of its begins, and at most MOST_PENDING
+ * begins are ahead of them. */
+static ndp_status list_events(const ndp_program *p, ndp_track *t) {
+    ndp_comm_event e;
+    int waited[NDP_CHANNELS] = {0}, *begun = t->total;
+    NDP_TRY(take_track(p, t));
+    int i = 0;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e); i++) {
+        int k = ndp_comm_event_channel(&e);
+        char text[256];
+        t->events[i] = e;
+        begun[k] += e.begin;
+        waited[k] += !e.begin;
+        if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_PENDING)
+            return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and %d waited for", t->rank,
+                            ndp_comm_event_text(&e, text, sizeof text), begun[k],
+                            ndp_group_name(ndp_comm_event_group(&e)), waited[k]);
+        if (e.begin)
+            note_begin(t, i, begun[k] - 1);
+        else
+            NDP_TRY(note_wait(t, i, waited[k] - 1));
+    }
+    for (int k = 0; k < NDP_CHANNELS; k++)
+        if (begun[k] != waited[k])
+            return NDP_FAIL(NDP_EBUG, "rank %d begins %d operations of %s and waits for %d", t->rank, begun[k],
+                            ndp_group_name(ndp_channel_group(k)), waited[k]);
+    return NDP_OK;
+}
+
+/* ---- messages ---- */
+
+static int by_message(const void *a, const void *b) {
+    const ndp_track_message *x = a, *y = b;
+    const int order[] = {x->send - y->send, x->channel - y->channel, x->peer - y->peer, x->tag - y->tag,
+                         x->event - y->event};
+    for (int k = 0; k < NDP_COUNT(order); k++)
+        if (order[k] != 0)
+            return order[k];
+    return 0;
+}
+
+static bool alike(const ndp_track_message *a, const ndp_track_message *b) {
+    return a->send == b->send && a->channel == b->channel && a->peer == b->peer && a->tag == b->tag;
+}
+
+static int track_of_rank(const ndp_tracks *ts, int rank) {
+    for (int i = 0; i < ts->n; i++)
+        if (ts->items[i].rank == rank)
+            return i;
+    return NDP_NONE;
+}
+
+/* The other side's event for message m, of which `nth` before it are alike; NDP_NONE: there is none. */
+static int find_match(const ndp_track *other, const ndp_track_message *m, int my_place, int nth) {
+    ndp_track_message wanted = {!m->send, m->channel, my_place, m->tag, -1};
+    int low = 0, high = other->n_messages;
+    while (low < high) {
+        int mid = (low + high) / 2;
+        if (by_message(&other->messages[mid], &wanted) < 0)
+            low = mid + 1;
+        else
+            high = mid;
+    }
+    bool found = low + nth < other->n_messages && alike(&other->messages[low + nth], &wanted);
+    return found ? other->messages[low + nth].event : NDP_NONE;
+}
+
+/* Finds the other side of each message of track i. */
+static ndp_status match_messages(const ndp_tracks *ts, int i) {
+    ndp_track *t = &ts->items[i];
+    ndp_group g = ndp_mesh_group(&t->program->opts.mesh, NDP_GROUP_PP);
+    char a[256], b[256];
+    for (int k = 0, nth = 0; k < t->n_messages; k++) {
+        const ndp_track_message *m = &t->messages[k];
+        const ndp_comm_event *mine = &t->events[m->event];
+        int rank = g.base + m->peer * g.stride, j = track_of_rank(ts, rank);
+        nth = k > 0 && alike(m, m - 1) ? nth + 1 : 0;
+        t->other[m->event] = j;
+        if (j == NDP_NONE)
+            continue;
+        t->match[m->event] = find_match(&ts->items[j], m, g.rank, nth);
+        if (t->match[m->event] == NDP_NONE)
+            return NDP_FAIL(NDP_EBUG, "rank %d begins %s, rank %d has no %s for it", t->rank,
+                            ndp_comm_event_text(mine, a, sizeof a), rank, m->send ? "receive" : "send");
+        const ndp_comm_event *theirs = &ts->items[j].events[t->match[m->event]];
+        if (mine->bytes != theirs->bytes || mine->micro_batch != theirs->micro_batch ||
+            strcmp(mine->call->what, theirs->call->what) != 0)
+            return NDP_FAIL(NDP_EBUG, "rank %d begins %s, rank %d %s", t->rank, ndp_comm_event_text(mine, a, sizeof a),
+                            rank, ndp_comm_event_text(theirs, b, sizeof b));
+    }
+    return NDP_OK;
+}
+
+/* ---- collectives ---- */
+
+/* Compares the begins of track i with those of the first member of its group whose program is given. */
+static ndp_status compare(const ndp_tracks *ts, int i, int channel) {
+    const ndp_track *mine = &ts->items[i], *theirs = ts->items;
+    ndp_group_kind kind = ndp_channel_group(channel);
+    if (channel == NDP_CHANNEL_FORWARD || channel == NDP_CHANNEL_BACKWARD)
+        return NDP_OK;
+    ndp_group g = ndp_mesh_group(&mine->program->opts.mesh, kind);
+    while (!is_member(&g, theirs->rank))
+        theirs++;
+    char a[256], b[256];
+    for (int k = 0; theirs != mine && (k < mine->total[channel] || k < theirs->total[channel]); k++) {
+        const ndp_comm_event *x = k < mine->total[channel] ? &mine->events[mine->nth[channel][k]] : NULL;
+        const ndp_comm_event *y = k < theirs->total[channel] ? &theirs->events[theirs->nth[channel][k]] : NULL;
+        if (!x || !y)
+            return NDP_FAIL(NDP_EBUG, "over %s, rank %d begins %s, rank %d begins no such collective",
+                            ndp_group_name(kind), x ? mine->rank : theirs->rank,
+                            ndp_comm_event_text(x ? x : y, a, sizeof a), x ? theirs->rank : mine->rank);
+        if (!same(x, y))
+            return NDP_FAIL(NDP_EBUG, "over %s, rank %d is at %s, rank %d at %s", ndp_group_name(kind), mine->rank,
+                            ndp_comm_event_text(x, a, sizeof a), theirs->rank, ndp_comm_event_text(y, b, sizeof b));
+    }
+    return NDP_OK;
+}
+
+/* ---- all ---- */
+
+ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_tracks *out) {
+    *out = (ndp_tracks){calloc((size_t)n + 1, sizeof *out->items), n};
+    if (!out->items)
+        return NDP_FAIL(NDP_ENOMEM, "no memory to match %d programs", n);
+    for (int i = 0; i < n; i++)
+        NDP_TRY(list_events(programs[i], &out->items[i]));
+    for (int i = 0; i < n; i++)
+        qsort(out->items[i].messages, (size_t)out->items[i].n_messages, sizeof(ndp_track_message), by_message);
+    for (int i = 0; i < n; i++)
+        NDP_TRY(match_messages(out, i));
+    for (int i = 0; i < n; i++)
+        for (int channel = 0; channel < NDP_CHANNELS; channel++)
+            NDP_TRY(compare(out, i, channel));
+    return NDP_OK;
+}
+
+void ndp_tracks_release(ndp_tracks *ts) {
+    for (int i = 0; ts->items && i < ts->n; i++) {
+        ndp_track *t = &ts->items[i];
+        for (int k = 0; k < NDP_CHANNELS; k++)
+            free(t->nth[k]);
+        free(t->events);
+        free(t->begin);
+        free(t->place);
+        free(t->other);
+        free(t->match);
+        free(t->messages);
+    }
+    free(ts->items);
+    *ts = (ndp_tracks){0};
+}
+
+int ndp_tracks_begin(const ndp_tracks *ts, int i, int begin, int k) {
+    const ndp_track *mine = &ts->items[i];
+    const ndp_comm_event *e = &mine->events[begin];
+    if (ndp_comm_event_is_message(e))
+        return mine->other[begin] == k ? mine->match[begin] : NDP_NONE;
+    ndp_group g = ndp_mesh_group(&mine->program->opts.mesh, ndp_comm_event_group(e));
+    return is_member(&g, ts->items[k].rank) ? ts->items[k].nth[ndp_comm_event_channel(e)][mine->place[begin]]
+                                            : NDP_NONE;
+}
+
+ndp_status ndp_track_deadlock(const ndp_track *t, int e) {
+    char text[256];
+    return NDP_FAIL(NDP_EBUG, "deadlock: rank %d is blocked at %s over %s", t->rank,
+                    ndp_comm_event_text(&t->events[e], text, sizeof text),
+                    ndp_group_name(ndp_comm_event_group(&t->events[e])));
+}

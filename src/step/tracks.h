@@ -1,0 +1,49 @@
+/* Tracks: the communications of several ranks' programs, matched with each other. The checker (check.c) and the
+ * simulator (simulate.h) replay them.
+ *
+ * A track has the events of one rank in the order of its program. Operations of one channel are matched in order: the
+ * k-th begin of every member of the group is the same collective. Messages are matched apart: the k-th send from a rank
+ * to another with one tag is the k-th receive there. */
+#ifndef NDP_STEP_TRACKS_H
+#define NDP_STEP_TRACKS_H
+
+#include "step/program.h"
+
+/* The begin of a message. Sorted by the other side and tag, then by order, those that match have the same place. */
+typedef struct ndp_track_message {
+    int send, channel, peer, tag; /* peer: a rank of the group */
+    int event;
+} ndp_track_message;
+
+typedef struct ndp_track {
+    const ndp_program *program;
+    int rank, n;
+    ndp_comm_event *events;
+    int *begin; /* by event: that of its begin; itself, if it is one */
+    int *place; /* of a begin: on its channel, from 0 */
+    int *other; /* of a message's begin: the track of its other side, NDP_NONE if that is not given, */
+    int *match; /* and the event there */
+    int total[NDP_CHANNELS];
+    int *nth[NDP_CHANNELS]; /* the event that is the channel's k-th begin */
+    ndp_track_message *messages;
+    int n_messages;
+} ndp_track;
+
+typedef struct ndp_tracks {
+    ndp_track *items;
+    int n;
+} ndp_tracks;
+
+/* Matches the programs of `n` ranks of one world, all or some; borrows them. Release in any case. NDP_ENOMEM; NDP_EBUG
+ * names both sides of what differs: kind, bytes, buffer, order. */
+NDP_API ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_tracks *out);
+void ndp_tracks_release(ndp_tracks *t);
+
+/* The event of track k that begins the same operation as event `begin` of track i, k != i. NDP_NONE: its rank has no
+ * part in it. */
+int ndp_tracks_begin(const ndp_tracks *t, int i, int begin, int k);
+
+/* NDP_EBUG: event `e` is the wait in which a rank is blocked for ever. */
+ndp_status ndp_track_deadlock(const ndp_track *t, int e);
+
+#endif
