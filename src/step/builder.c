@@ -113,6 +113,7 @@ static ndp_status emit_run(ndp_builder *b, int index) {
                     .unit = r->unit,
                     .micro_batch = r->micro_batch,
                     .phase = r->phase,
+                    .entry = r->entry,
                     .what = unit->name};
     for (int i = 0; i < NDP_BASE_DATA; i++)
         in.bases[i] = NDP_NONE;

@@ -188,6 +188,7 @@ void ndp_engine_destroy(ndp_engine *e) {
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);
     ndp_model_release(&e->model);
+    free(e->recorded);
     free(e->works);
     free(e->addresses);
     free(e->begun);

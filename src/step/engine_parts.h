@@ -44,6 +44,8 @@ struct ndp_engine {
     int at;        /* the instruction that runs, for messages */
     ndp_profile profile;
     bool profile_ops;
+    ndp_instr_time *recorded; /* by instruction; NULL: not recorded */
+    int n_recorded;           /* of the newest step */
 };
 
 /* The address on the device; NULL if `at` has no block. */

@@ -9,6 +9,7 @@
 #include "step/engine_parts.h"
 
 #include "base/clock.h"
+#include <stdlib.h>
 
 static ndp_status begin(ndp_comm *comm, const ndp_call *c, const ndp_op_call *operands, ndp_work *work) {
     const ndp_view *in = &operands->in[0];
@@ -114,8 +115,11 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
         NDP_TRY(execute(e, i));
         double now = ndp_now();
         add_time(&e->profile, &e->program.instrs[i], now - last);
+        if (e->recorded)
+            e->recorded[i] = (ndp_instr_time){last, now};
         last = now;
     }
+    e->n_recorded = e->recorded ? n : 0;
     ndp_scalars *result = &e->host.steps[e->host.submitted++ % NDP_STEPS_PENDING].result;
     NDP_TRY(ndp_engine_copy(e, result, ndp_engine_at(e, e->program.scalars), sizeof *result, false));
     e->profile.total += last - start;
@@ -142,4 +146,15 @@ const ndp_profile *ndp_engine_profile(const ndp_engine *e) { return &e->profile;
 void ndp_engine_profile_reset(ndp_engine *e, bool by_op) {
     e->profile = (ndp_profile){0};
     e->profile_ops = by_op;
+}
+
+ndp_status ndp_engine_record(ndp_engine *e) {
+    if (!e->recorded)
+        e->recorded = calloc((size_t)e->program.n + 1, sizeof *e->recorded);
+    return e->recorded ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to record %d instructions", e->program.n);
+}
+
+const ndp_instr_time *ndp_engine_recorded(const ndp_engine *e, int *n) {
+    *n = e->n_recorded;
+    return e->recorded;
 }

@@ -89,22 +89,23 @@ static double leaving(ndp_collective kind, double bytes, int size) {
         return 2 * bytes * (size - 1) / size;
     case NDP_SHIFT:
     case NDP_SEND:
-        return bytes;
     case NDP_RECV:
-        return 0;
+        return bytes;
     default:
         return bytes * (size - 1) / size;
     }
+}
+
+double ndp_comm_event_moved(const ndp_program *p, const ndp_comm_event *e) {
+    int size = ndp_mesh_group(&p->opts.mesh, ndp_comm_event_group(e)).count;
+    return e->call->in_place || size == 1 ? 0 : leaving(ndp_comm_event_kind(e), (double)e->bytes, size);
 }
 
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {
     for (int g = 0; g < NDP_GROUPS; g++)
         out[g] = 0;
     ndp_comm_event m;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);) {
-        ndp_group_kind group = ndp_comm_event_group(&m);
-        int size = ndp_mesh_group(&p->opts.mesh, group).count;
-        if (m.begin && !m.call->in_place && size > 1)
-            out[group] += leaving(ndp_comm_event_kind(&m), (double)m.bytes, size);
-    }
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);)
+        if (m.begin && ndp_comm_event_kind(&m) != NDP_RECV)
+            out[ndp_comm_event_group(&m)] += ndp_comm_event_moved(p, &m);
 }

@@ -75,6 +75,7 @@ typedef struct ndp_instr {
     /* RUN */
     int unit;
     ndp_phase phase;
+    int entry;                /* of the schedule: those of one action are alike */
     int bases[NDP_BASE_DATA]; /* blocks */
     uint32_t accumulate;
     /* CALL: its bases are blocks, its partner is an instruction */
@@ -186,6 +187,9 @@ static inline ndp_collective ndp_comm_event_kind(const ndp_comm_event *m) { retu
 static inline bool ndp_comm_event_is_message(const ndp_comm_event *m) {
     return m->call->op->collective == NDP_SEND || m->call->op->collective == NDP_RECV;
 }
+/* Bytes that it moves out of this rank, each counted once (ring or direct algorithm); those of a receive come in; 0 for
+ * gathers in place and in a group of one rank. */
+double ndp_comm_event_moved(const ndp_program *p, const ndp_comm_event *m);
 /* "#116.7 all_gather layers.3 x (4096 bytes)" */
 const char *ndp_comm_event_text(const ndp_comm_event *m, char *out, size_t size);
 
@@ -208,6 +212,12 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);
 /* What the rank sends in a step, by group. Communications that are alike share a line: how many, bytes handed in, kind,
  * tensor (inside a unit) or buffers. */
 void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
+
+/* When an instruction ran, in seconds: simulated (simulate.h) from the start of the step, measured (engine.h) on the
+ * host's monotonic clock. */
+typedef struct ndp_instr_time {
+    double start, end;
+} ndp_instr_time;
 
 /* Bytes in use at the peak, by class (arena and shared memory; of shared memory, the part that this rank owns). `total`
  * is what the rank maps. */

@@ -1,0 +1,137 @@
+/* The files of a timeline: Chrome trace events, and a picture. */
+#include "step/timeline.h"
+
+#include <math.h>
+#include <string.h>
+
+#define ROW_OF(KIND, name, colour) {name, colour},
+static const struct { const char *name, *colour; } kinds[] = {NDP_EVENT_KINDS_LIST(ROW_OF)};
+
+/* ---- JSON: times in microseconds from the start of the step ---- */
+
+static double first_start(const ndp_timeline *t) {
+    double first = INFINITY;
+    for (int i = 0; i < t->n; i++)
+        first = fmin(first, t->events[i].start);
+    return first;
+}
+
+static void add_ranks(const ndp_timeline *t, ndp_str *out) {
+    ndp_rank_time r;
+    const char *comma = "";
+    ndp_str_add(out, "\"otherData\": {\"ranks\": [");
+    for (int cursor = 0; ndp_timeline_rank(t, &cursor, &r); comma = ",") {
+        ndp_str_addf(out,
+                     "%s\n  {\"rank\": %d, \"step_seconds\": %.9f, \"receive_wait_seconds\": %.9f, \"bubble\": %.9f}",
+                     comma, r.rank, r.step, r.seconds[NDP_EVENT_RECEIVE], r.bubble);
+    }
+    ndp_str_add(out, "]},\n");
+}
+
+static void add_json(const ndp_timeline *t, ndp_str *out) {
+    double first = first_start(t);
+    ndp_str_add(out, "{\"displayTimeUnit\": \"ms\",\n");
+    add_ranks(t, out);
+    ndp_str_add(out, "\"traceEvents\": [");
+    for (int i = 0; i < t->n; i++) {
+        const ndp_timeline_event *e = &t->events[i];
+        if (i == 0 || e->rank != e[-1].rank)
+            ndp_str_addf(
+                out, "%s\n{\"name\": \"process_name\", \"ph\": \"M\", \"pid\": %d, \"args\": {\"name\": \"rank %d\"}}",
+                i ? "," : "", e->rank, e->rank);
+        ndp_str_addf(out,
+                     ",\n{\"name\": \"%s\", \"cat\": \"%s\", \"ph\": \"X\", \"pid\": %d, \"tid\": 0, \"ts\": %.3f, "
+                     "\"dur\": %.3f}",
+                     e->name, kinds[e->kind].name, e->rank, 1e6 * (e->start - first), 1e6 * (e->end - e->start));
+    }
+    ndp_str_add(out, "\n]}\n");
+}
+
+/* ---- SVG: a row of rectangles for each rank ---- */
+
+enum { WIDTH = 1600, ROW = 30, LEFT = 150, TOP = 40, LEGEND = 130, LETTER = 7 };
+
+static double step_of(const ndp_timeline *t) {
+    ndp_rank_time r;
+    int cursor = 0;
+    return ndp_timeline_rank(t, &cursor, &r) ? r.step : 0;
+}
+
+static void add_legend(ndp_str *out) {
+    for (int k = 0; k < NDP_COUNT(kinds); k++)
+        ndp_str_addf(
+            out, "<rect x=\"%d\" y=\"10\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%d\" y=\"21\">%s</text>\n",
+            LEFT + k * LEGEND, kinds[k].colour, LEFT + k * LEGEND + 20, kinds[k].name);
+}
+
+/* An event, with its name as a tooltip, and the micro-batch where there is room. */
+static void add_rectangle(const ndp_timeline_event *e, double x, double width, int y, ndp_str *out) {
+    int inset = e->kind > NDP_EVENT_RECEIVE ? 8 : 0; /* other waits may lie on an action */
+    ndp_str_addf(out,
+                 "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" stroke=\"#ffffff\" "
+                 "stroke-width=\"0.4\"><title>%s, %.3f ms</title></rect>\n",
+                 x, y + inset, width, ROW - 4 - 2 * inset, kinds[e->kind].colour, e->name, 1e3 * (e->end - e->start));
+    if (e->stage == NDP_NONE || width < 2 * LETTER)
+        return;
+    ndp_str_addf(out, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\" pointer-events=\"none\">", x + width / 2,
+                 y + 17);
+    if (width > 6 * LETTER)
+        ndp_str_addf(out, "%d: ", e->stage);
+    ndp_str_addf(out, "%d</text>\n", e->micro_batch);
+}
+
+static void add_axis(double step, int rows, ndp_str *out) {
+    enum { TICKS = 10 };
+    for (int k = 0; k <= TICKS; k++)
+        ndp_str_addf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%.4g ms</text>\n",
+                     LEFT + k * (WIDTH - LEFT) / TICKS, TOP + rows * ROW + 14, 1e3 * step * k / TICKS);
+}
+
+static void add_svg(const ndp_timeline *t, ndp_str *out) {
+    double first = first_start(t), step = step_of(t), scale = step > 0 ? (WIDTH - LEFT) / step : 0;
+    int rows = 0;
+    ndp_rank_time r;
+    for (int cursor = 0; ndp_timeline_rank(t, &cursor, &r);)
+        rows++;
+    ndp_str_addf(out,
+                 "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
+                 "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
+                 WIDTH + 40, TOP + rows * ROW + 24);
+    add_legend(out);
+    int y = TOP;
+    for (int cursor = 0, i = 0; ndp_timeline_rank(t, &cursor, &r); y += ROW) {
+        ndp_str_addf(out, "<text x=\"4\" y=\"%d\">rank %d, bubble %.1f%%</text>\n", y + 17, r.rank, 100 * r.bubble);
+        for (; i < cursor; i++) {
+            const ndp_timeline_event *e = &t->events[i];
+            add_rectangle(e, LEFT + (e->start - first) * scale, (e->end - e->start) * scale, y, out);
+        }
+    }
+    add_axis(step, rows, out);
+    ndp_str_add(out, "</svg>\n");
+}
+
+/* ---- files ---- */
+
+static bool ends_in(const char *path, const char *suffix) {
+    size_t n = strlen(path), k = strlen(suffix);
+    return n > k && strcmp(path + n - k, suffix) == 0;
+}
+
+ndp_status ndp_timeline_check_path(const char *path) {
+    NDP_CHECK(ends_in(path, ".json") || ends_in(path, ".svg"),
+              "'%s' ends neither in .json (Chrome trace events) nor in .svg (a picture)", path);
+    return NDP_OK;
+}
+
+ndp_status ndp_timeline_write(const ndp_timeline *t, const char *path) {
+    ndp_str text = {0};
+    NDP_TRY(ndp_timeline_check_path(path));
+    if (ends_in(path, ".svg"))
+        add_svg(t, &text);
+    else
+        add_json(t, &text);
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
+                                : ndp_file_write_atomic(path, text.data, text.length);
+    ndp_str_release(&text);
+    return st;
+}
