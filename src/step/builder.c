@@ -155,18 +155,23 @@ static ndp_status emit_all(ndp_builder *b) {
 static ndp_status take_tables(ndp_builder *b) {
     size_t accumulation = (size_t)b->p->opts.accumulation, buffers = (size_t)b->m->n_buffers;
     size_t units = (size_t)b->m->n_units, slots = ((size_t)b->m->units[units - 1].number + 2) * accumulation;
+    size_t peers = (size_t)b->p->opts.mesh.layout.size[NDP_PP];
     b->runs = calloc(4 * units * accumulation + 1, sizeof *b->runs);
     b->slots = malloc(slots * sizeof *b->slots);
     b->gradients = calloc(buffers, sizeof *b->gradients);
     ndp_gradient_writes *writes = calloc(buffers * accumulation + 1, sizeof *writes);
     b->gathered = malloc(2 * buffers * sizeof *b->gathered);
-    if (!b->runs || !b->slots || !b->gradients || !writes || !b->gathered) {
+    b->sends = malloc(peers * sizeof *b->sends);
+    if (!b->runs || !b->slots || !b->gradients || !writes || !b->gathered || !b->sends) {
         free(writes);
         return NDP_FAIL(NDP_ENOMEM, "no memory to build the step program");
     }
     b->begun = b->gathered + buffers;
     for (size_t i = 0; i < slots; i++)
         b->slots[i] = (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, {NDP_NONE, NDP_NONE}, {false}};
+    for (size_t i = 0; i < peers; i++)
+        for (int k = 0; k < NDP_SENDS_PENDING; k++)
+            b->sends[i][0][k] = b->sends[i][1][k] = NDP_NONE;
     for (size_t i = 0; i < buffers; i++) {
         b->gradients[i] = (ndp_gradient){.block = NDP_NONE, .writes = writes + i * accumulation, .last = NDP_NONE};
         b->gathered[i] = b->begun[i] = NDP_NONE;
@@ -181,6 +186,7 @@ static void builder_release(ndp_builder *b) {
     free(b->runs);
     free(b->slots);
     free(b->gathered);
+    free(b->sends);
 }
 
 static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
@@ -202,11 +208,7 @@ static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
 
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
     ndp_program p = {.opts = *opts};
-    ndp_builder b = {.p = &p,
-                     .m = opts->model,
-                     .pending_scatter = NDP_NONE,
-                     .pending_replicas = NDP_NONE,
-                     .sends = {{NDP_NONE, NDP_NONE}, {NDP_NONE, NDP_NONE}}};
+    ndp_builder b = {.p = &p, .m = opts->model, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
     ndp_status st = build(&b, opts->schedule);
     builder_release(&b);
     p.opts.schedule = NULL; /* the caller's */

@@ -53,7 +53,7 @@ typedef struct ndp_builder {
     int *begun;                            /* by buffer: begin instruction of a gather under way, NDP_NONE */
     int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
     bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
-    int sends[2][NDP_SENDS_PENDING];       /* begins of pending sends, oldest first: forward, backward */
+    int (*sends)[2][NDP_SENDS_PENDING];    /* by peer, forward and backward: begins of pending sends, oldest first */
 } ndp_builder;
 
 /* `number`: of a unit in the whole model. Neighbours of this rank's units have slots for what they send. */

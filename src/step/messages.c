@@ -2,10 +2,13 @@
  *
  * An activation goes from the last unit of a stage to the first of the next, a gradient the other way, unless one rank
  * has both. A receive begins one entry of the schedule ahead, so that it is under way while the rank computes; a send
- * begins with its run's end and is waited for before the second next send of its direction:
+ * begins with its run's end and is waited for before the second next send of its direction to the same peer:
  *
  *     rank 0 | F0 | F1 | F2 | ...       begin send 0 | begin send 1 | wait 0, begin send 2 | ...
  *     rank 1      | F0 | F1 | ...       begin receive 1, wait for 0 | F0 | begin receive 2, wait for 1 | F1 | ...
+ *
+ * A rank with stages in the middle of a V sends to both its neighbours in both directions. If a send to one waited for
+ * those to the other, ranks would wait for each other in a circle.
  *
  * Each direction has its communicator. A tag is a stage and a micro-batch, so ranks need not have the same order. */
 #include "step/builder.h"
@@ -126,7 +129,7 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
                 .peer = b->p->opts.stages.rank_of[u->stage + step],
                 .micro_batch = run->micro_batch,
                 .bytes = bytes};
-    int *pending = b->sends[gradient];
+    int *pending = b->sends[v.peer][gradient];
     if (pending[0] != NDP_NONE)
         NDP_TRY(ndp_emit_wait(b->p, pending[0]));
     pending[0] = pending[1];
@@ -135,8 +138,9 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
 
 ndp_status ndp_messages_finish(ndp_builder *b) {
     for (int d = 0; d < 2; d++)
-        for (int i = 0; i < NDP_SENDS_PENDING; i++)
-            if (b->sends[d][i] != NDP_NONE)
-                NDP_TRY(ndp_emit_wait(b->p, b->sends[d][i]));
+        for (int peer = 0; peer < b->p->opts.mesh.layout.size[NDP_PP]; peer++)
+            for (int i = 0; i < NDP_SENDS_PENDING; i++)
+                if (b->sends[peer][d][i] != NDP_NONE)
+                    NDP_TRY(ndp_emit_wait(b->p, b->sends[peer][d][i]));
     return NDP_OK;
 }
