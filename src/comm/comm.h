@@ -95,6 +95,9 @@ const char *ndp_comm_name(const ndp_comm *c);
  * would be wrong data. */
 void ndp_comm_at(ndp_comm *c, const char *what, int instr, int call);
 
+/* Operations outstanding on one communicator: begun and not waited for. */
+enum { NDP_MOST_COLLECTIVES = 8, NDP_MOST_SENDS = 16, NDP_MOST_RECEIVES = 32 };
+
 /* An operation that has begun and is not yet waited for, in the caller's memory. Its fields belong to this room. At
  * most eight collectives are outstanding on one communicator, and they are waited for in the order of their begins. */
 typedef struct ndp_work {

@@ -43,9 +43,6 @@ struct ndp_transport {
     bool journal_written;
 };
 
-/* Operations outstanding on one communicator, by kind (comm.c). */
-enum { NDP_MOST_COLLECTIVES = 8, NDP_MOST_SENDS = 16, NDP_MOST_RECEIVES = 32 };
-
 struct ndp_comm {
     ndp_transport *transport;
     ndp_group group;

@@ -161,7 +161,7 @@ static ndp_status take_tables(ndp_builder *b) {
     b->gradients = calloc(buffers, sizeof *b->gradients);
     ndp_gradient_writes *writes = calloc(buffers * accumulation + 1, sizeof *writes);
     b->gathered = malloc(2 * buffers * sizeof *b->gathered);
-    b->sends = malloc(peers * sizeof *b->sends);
+    b->sends = calloc(peers, sizeof *b->sends);
     if (!b->runs || !b->slots || !b->gradients || !writes || !b->gathered || !b->sends) {
         free(writes);
         return NDP_FAIL(NDP_ENOMEM, "no memory to build the step program");
@@ -169,9 +169,6 @@ static ndp_status take_tables(ndp_builder *b) {
     b->begun = b->gathered + buffers;
     for (size_t i = 0; i < slots; i++)
         b->slots[i] = (ndp_slot){NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, NDP_NONE, {NDP_NONE, NDP_NONE}, {false}};
-    for (size_t i = 0; i < peers; i++)
-        for (int k = 0; k < NDP_SENDS_PENDING; k++)
-            b->sends[i][0][k] = b->sends[i][1][k] = NDP_NONE;
     for (size_t i = 0; i < buffers; i++) {
         b->gradients[i] = (ndp_gradient){.block = NDP_NONE, .writes = writes + i * accumulation, .last = NDP_NONE};
         b->gathered[i] = b->begun[i] = NDP_NONE;

@@ -24,7 +24,10 @@ typedef struct ndp_slot {
     bool arrived[2]; /* it was waited for */
 } ndp_slot;
 
-enum { NDP_SENDS_PENDING = 2 };
+/* Begins of pending sends to one rank in one direction, oldest first. */
+typedef struct ndp_sends {
+    int begins[NDP_MOST_SENDS], n;
+} ndp_sends;
 
 /* Of one gradient and micro-batch: the runs that have yet to write it, and whether one has. */
 typedef struct ndp_gradient_writes {
@@ -53,7 +56,7 @@ typedef struct ndp_builder {
     int *begun;                            /* by buffer: begin instruction of a gather under way, NDP_NONE */
     int pending_scatter, pending_replicas; /* begin instructions of the reductions under way */
     bool scatter_is_last;                  /* of the update: the replicas' all_reduce follows */
-    int (*sends)[2][NDP_SENDS_PENDING];    /* by peer, forward and backward: begins of pending sends, oldest first */
+    ndp_sends (*sends)[2];                 /* by peer; forward, backward */
 } ndp_builder;
 
 /* `number`: of a unit in the whole model. Neighbours of this rank's units have slots for what they send. */

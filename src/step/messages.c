@@ -2,7 +2,8 @@
  *
  * An activation goes from the last unit of a stage to the first of the next, a gradient the other way, unless one rank
  * has both. A receive begins one entry of the schedule ahead, so that it is under way while the rank computes; a send
- * begins with its run's end and is waited for before the second next send of its direction to the same peer:
+ * begins with its run's end and is waited for before the second next send of its direction to the same peer, or a later
+ * one (most_pending):
  *
  *     rank 0 | F0 | F1 | F2 | ...       begin send 0 | begin send 1 | wait 0, begin send 2 | ...
  *     rank 1      | F0 | F1 | ...       begin receive 1, wait for 0 | F0 | begin receive 2, wait for 1 | F1 | ...
@@ -12,6 +13,9 @@
  *
  * Each direction has its communicator. A tag is a stage and a micro-batch, so ranks need not have the same order. */
 #include "step/builder.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* Of a value on the border of two stages: what it is, and where. */
 typedef struct border {
@@ -114,6 +118,19 @@ ndp_status ndp_messages_before(ndp_builder *b, int r) {
 
 /* ---- sends ---- */
 
+/* How many sends to a peer may be pending. A stage runs at most one action ahead of the next one. But where stages go
+ * round the ranks, several of this rank's send to the peer, or the last rank sends to the first; and one of them may
+ * send a micro-batch for every rank of pp before its receiver has finished with as many of an earlier stage. */
+static int most_pending(const ndp_builder *b, const border *v) {
+    const ndp_stages *s = &b->p->opts.stages;
+    int step = v->gradient ? -1 : 1, me = b->p->opts.mesh.coord[NDP_PP], pp = b->p->opts.mesh.layout.size[NDP_PP];
+    int senders = 0;
+    for (int i = 0; i < s->n; i++)
+        senders += s->rank_of[i] == me && i + step >= 0 && i + step < s->n && s->rank_of[i + step] == v->peer;
+    bool round = senders > 1 || abs(v->peer - me) > 1;
+    return !round || pp < 2 ? 2 : pp < NDP_MOST_SENDS ? pp : NDP_MOST_SENDS;
+}
+
 ndp_status ndp_messages_after(ndp_builder *b, int r) {
     const ndp_unit_run *run = &b->runs[r];
     const ndp_unit *u = &b->m->units[run->unit];
@@ -129,18 +146,18 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
                 .peer = b->p->opts.stages.rank_of[u->stage + step],
                 .micro_batch = run->micro_batch,
                 .bytes = bytes};
-    int *pending = b->sends[v.peer][gradient];
-    if (pending[0] != NDP_NONE)
-        NDP_TRY(ndp_emit_wait(b->p, pending[0]));
-    pending[0] = pending[1];
-    return emit_begin(b, &v, true, &pending[1]);
+    ndp_sends *pending = &b->sends[v.peer][gradient];
+    if (pending->n == most_pending(b, &v)) {
+        NDP_TRY(ndp_emit_wait(b->p, pending->begins[0]));
+        memmove(pending->begins, pending->begins + 1, (size_t)--pending->n * sizeof *pending->begins);
+    }
+    return emit_begin(b, &v, true, &pending->begins[pending->n++]);
 }
 
 ndp_status ndp_messages_finish(ndp_builder *b) {
     for (int d = 0; d < 2; d++)
         for (int peer = 0; peer < b->p->opts.mesh.layout.size[NDP_PP]; peer++)
-            for (int i = 0; i < NDP_SENDS_PENDING; i++)
-                if (b->sends[peer][d][i] != NDP_NONE)
-                    NDP_TRY(ndp_emit_wait(b->p, b->sends[peer][d][i]));
+            for (int i = 0; i < b->sends[peer][d].n; i++)
+                NDP_TRY(ndp_emit_wait(b->p, b->sends[peer][d].begins[i]));
     return NDP_OK;
 }

@@ -5,8 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MOST_PENDING = 8 };
-
 static bool is_member(const ndp_group *g, int rank) {
     int apart = rank - g->base;
     return apart >= 0 && apart % g->stride == 0 && apart / g->stride < g->count;
@@ -68,23 +66,32 @@ static void note_begin(ndp_track *t, int i, int nth) {
             (ndp_track_message){e->call->op->collective == NDP_SEND, channel, a->peer, a->tag, i};
 }
 
-/* Lists a rank's events. The waits of a channel's collectives have the order of its begins, and at most MOST_PENDING
- * begins are ahead of them. */
+/* Counts event e among the collectives, sends and receives of its channel that are pending, and checks the limits. */
+static ndp_status check_pending(const ndp_track *t, const ndp_comm_event *e, int pending[3]) {
+    static const int most[] = {NDP_MOST_COLLECTIVES, NDP_MOST_SENDS, NDP_MOST_RECEIVES};
+    ndp_collective c = ndp_comm_event_kind(e);
+    int kind = c == NDP_SEND ? 1 : c == NDP_RECV ? 2 : 0;
+    char text[256];
+    pending[kind] += e->begin ? 1 : -1;
+    if (pending[kind] < 0 || pending[kind] > most[kind])
+        return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and not waited for; at most %d may be",
+                        t->rank, ndp_comm_event_text(e, text, sizeof text), pending[kind],
+                        ndp_group_name(ndp_comm_event_group(e)), most[kind]);
+    return NDP_OK;
+}
+
+/* Lists a rank's events. The waits of a channel's collectives have the order of its begins. */
 static ndp_status list_events(const ndp_program *p, ndp_track *t) {
     ndp_comm_event e;
-    int waited[NDP_CHANNELS] = {0}, *begun = t->total;
+    int waited[NDP_CHANNELS] = {0}, pending[NDP_CHANNELS][3] = {0}, *begun = t->total;
     NDP_TRY(take_track(p, t));
     int i = 0;
     for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e); i++) {
         int k = ndp_comm_event_channel(&e);
-        char text[256];
         t->events[i] = e;
         begun[k] += e.begin;
         waited[k] += !e.begin;
-        if (begun[k] < waited[k] || begun[k] - waited[k] > MOST_PENDING)
-            return NDP_FAIL(NDP_EBUG, "rank %d, %s: %d operations of %s are begun and %d waited for", t->rank,
-                            ndp_comm_event_text(&e, text, sizeof text), begun[k],
-                            ndp_group_name(ndp_comm_event_group(&e)), waited[k]);
+        NDP_TRY(check_pending(t, &e, pending[k]));
         if (e.begin)
             note_begin(t, i, begun[k] - 1);
         else
