@@ -218,9 +218,12 @@ typedef struct ndp_train_opts {
     void *user;
     const char *const *accept; /* with resume: keys that may differ from the checkpoint, such as "optimizer.lr" */
     int accept_count;
+    /* A path: record when each rank did what in the last step, write it there as Chrome trace events (.json) or as a
+     * picture (.svg), and say what part of the step each rank waited for other pipeline stages. NULL: no. */
+    const char *trace;
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
-    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0 }
+    { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL }
 /* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. NDP_EINVAL, before anything in the folder
  * is written: a resumed run differs from its checkpoint in a key that is not in `accept`, or `accept` has a key that
  * does not differ. Rank 0 holds train.output_dir/lock throughout; NDP_EINVAL if another run holds it, or takes it over
@@ -263,13 +266,14 @@ typedef struct ndp_plan_opts {
     bool program;         /* print the step and unit programs; otherwise memory by class and traffic by group */
     bool data;            /* also read the beginning of every data source, and fail where the run would */
     const char *schedule; /* a path: write the pipeline's table there, as torch's CSV; NULL: no */
+    const char *timeline; /* a path: simulate a step, write it as `trace` of ndp_train_opts does; NULL: no */
 } ndp_plan_opts;
 #define NDP_PLAN_OPTS_INIT                                                                                             \
-    { -1, 0, false, false, NULL }
+    { -1, 0, false, false, NULL, NULL }
 /* What a run would do and need, for a world of any size, without starting ranks or loading weights: config.json is
  * enough. With `data` the model's weights must exist (NDP_EIO), the tokenizer and all data files are opened, and the
  * first 100 records or 1 MiB of each source are rendered and tokenized; the text then also has the run's lines about
- * its data. Writes nothing but `schedule`. */
+ * its data. Writes nothing but `schedule` and `timeline`. */
 NDP_API ndp_status ndp_plan(const ndp_config *c, const ndp_plan_opts *o, char **text);
 
 /* ---- verifying layouts: does a layout compute what one rank computes? ---- */

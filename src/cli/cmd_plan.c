@@ -23,6 +23,10 @@ static const cli_option options[] = {
      CLI_INT(plan_arguments, plan.ranks_per_node, 1, 1 << 20)},
     {"schedule", 0, "FILE.csv", "Write the pipeline's table, a row per rank, as torch's CSV; pipeline.file reads it",
      CLI_TEXT(plan_arguments, plan.schedule)},
+    {"timeline", 0, "FILE",
+     "Simulate a step on a machine of stated rates and write when each rank does what: a picture (FILE.svg) or Chrome "
+     "trace events (FILE.json)",
+     CLI_TEXT(plan_arguments, plan.timeline)},
     {"cluster", 0, "FILE", NULL, CLI_CALL(refuse_cluster)}, /* names what plan offers instead */
     {0},
 };

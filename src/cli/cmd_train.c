@@ -14,7 +14,7 @@ typedef struct train_arguments {
     bool resume, dry, no_data;
     int per_node, restarts;
     long long resume_from; /* -1: the newest */
-    const char *hostfile;
+    const char *hostfile, *trace;
     cli_list accept;
 } train_arguments;
 
@@ -45,6 +45,9 @@ static const cli_option options[] = {
     {"no-data", 0, NULL, "With --dry-run: open neither the data nor the tokenizer", CLI_FLAG(train_arguments, no_data)},
     {"ranks-per-node", 0, "N", "With --dry-run: ranks per node; default: one node for up to 8 ranks, else 8 per node",
      CLI_INT(train_arguments, per_node, 1, 1 << 20)},
+    {"trace", 0, "FILE",
+     "Record when each rank does what in the last step, as a picture (FILE.svg) or Chrome trace events (FILE.json)",
+     CLI_TEXT(train_arguments, trace)},
     {0},
 };
 
@@ -52,6 +55,8 @@ static void check_arguments(void *arguments, struct argp_state *state) {
     const train_arguments *a = arguments;
     if (a->no_data && !a->dry)
         argp_error(state, "--no-data needs --dry-run: a real run needs its data");
+    if (a->trace && a->dry)
+        argp_error(state, "--trace records a real step, --dry-run has none: use `plan --timeline FILE`");
     if (a->accept.n && !a->resume)
         argp_error(state, "--accept needs --resume: only a resumed run can differ from a checkpoint");
 }
@@ -81,6 +86,7 @@ static ndp_status train_rank(ndp_world *w, void *user) {
     o.accept = r->arguments->accept.items;
     o.accept_count = r->arguments->accept.n;
     o.await = r->arguments->restarts > 0 || getenv("SLURM_JOB_ID");
+    o.trace = r->arguments->trace;
     o.stop = r->ranks.stop;
     o.progress = cli_progress_step;
     o.say = cli_progress_say;

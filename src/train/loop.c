@@ -5,6 +5,7 @@
  * errors become those of all ranks by ndp_agree. */
 #include "base/log.h"
 #include "checkpoint/agree.h"
+#include "step/timeline.h"
 #include "train/identity.h"
 #include "train/run_folder.h"
 
@@ -242,9 +243,22 @@ static ndp_status begin_run(training_loop *l) {
     return measure_peak(l);
 }
 
+static ndp_status write_trace(const training_loop *l) {
+    char *text, *rest = NULL;
+    NDP_TRY(ndp_trainer_trace(l->trainer, l->opts->trace, &text));
+    for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
+        ndp_say(l->say, l->opts->user, "%s", line);
+    free(text);
+    return NDP_OK;
+}
+
 static ndp_status run_whole(training_loop *l) {
     NDP_TRY(begin_run(l));
+    if (l->opts->trace)
+        NDP_TRY(ndp_agree(l->trainer->world, ndp_engine_record(l->trainer->engine)));
     NDP_TRY(run_steps(l));
+    if (l->opts->trace)
+        NDP_TRY(write_trace(l));
     NDP_TRY(report_peak(l));
     if (l->saved != ndp_trainer_updates(l->trainer))
         NDP_TRY(save_checkpoint(l));
@@ -282,6 +296,8 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
     training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
     l.say = l.first ? o->say : NULL;
+    if (o->trace)
+        NDP_TRY(ndp_timeline_check_path(o->trace));
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);

@@ -2,6 +2,7 @@
  * ndp_plan prints it; trainers and `verify` use the bytes for the check of memory before a run. */
 #include "data/sample.h"
 #include "host/memory_need.h"
+#include "step/timeline.h"
 #include "train/job_data.h"
 #include "train/plan_parts.h"
 
@@ -195,6 +196,8 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
               j->world - 1);
     NDP_CHECK(!o->schedule || j->pipeline.ranks,
               "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
+    if (o->timeline)
+        NDP_TRY(ndp_timeline_check_path(o->timeline));
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
     const ndp_dry_run d = dry_run_of(j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0);
@@ -205,7 +208,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     for (int r = first; st == NDP_OK && r < end; r += stage)
         st = plan_rank(&d, &m, r, o->program, data, out);
     if (st == NDP_OK)
-        st = ndp_plan_check(&d, &m, out);
+        st = ndp_plan_check(&d, &m, o->timeline, out);
     ndp_model_release(&m);
     return st;
 }

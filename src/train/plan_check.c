@@ -1,5 +1,7 @@
 /* The check of a world's programs without its ranks. Every program is built on the null device, and those of ranks that
  * communicate are replayed against each other (step/check.c). */
+#include "step/simulate.h"
+#include "step/timeline.h"
 #include "train/plan_parts.h"
 
 #include <stdlib.h>
@@ -90,6 +92,8 @@ static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world 
         NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &w->engines[i]));
         w->programs[i] = ndp_engine_program(w->engines[i]);
     }
+    if (w->n == 1)
+        return NDP_OK;
     NDP_TRY(ndp_program_check(w->programs, w->n));
     add_stages(j, w, out);
     bool all = w->n == j->world;
@@ -102,11 +106,35 @@ static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world 
     return NDP_OK;
 }
 
-ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, ndp_str *out) {
+/* Simulates a step of the checked programs. */
+static ndp_status simulate(const checked_world *w, const char *path, ndp_str *out) {
+    const ndp_rates rates = NDP_RATES_INIT;
+    ndp_simulation s;
+    ndp_timeline line = {0};
+    ndp_status st = ndp_simulate(w->programs, w->n, &(ndp_step_costs){ndp_rates_seconds, &rates, true}, &s);
+    for (int i = 0; i < w->n && st == NDP_OK; i++)
+        st = ndp_timeline_add(&line, w->programs[i], s.times[i], w->programs[i]->n);
+    if (st == NDP_OK)
+        st = ndp_timeline_write(&line, path);
+    if (st == NDP_OK) {
+        ndp_str_addf(out,
+                     "\ntimeline: %s, simulated for %.3g operations and %.3g bytes of memory a second, messages of "
+                     "%.3g bytes a second after %.3g s\n",
+                     path, rates.flops, rates.bytes, rates.sent, rates.latency);
+        ndp_timeline_print(&line, out);
+    }
+    ndp_timeline_release(&line);
+    ndp_simulation_release(&s);
+    return st;
+}
+
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const char *timeline, ndp_str *out) {
     checked_world w = {0};
-    if (d->job->world == 1)
+    if (d->job->world == 1 && !timeline)
         return NDP_OK;
     ndp_status st = check(d, m, &w, out);
+    if (st == NDP_OK && timeline)
+        st = simulate(&w, timeline, out);
     for (int i = 0; i < w.n && w.engines; i++)
         ndp_engine_destroy(w.engines[i]);
     free(w.ranks);

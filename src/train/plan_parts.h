@@ -15,7 +15,8 @@ typedef struct ndp_dry_run {
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
 
 /* Builds the programs of the ranks that stand for all, checks them against each other, and appends what the stages of a
- * pipeline have and need, and what was checked. NDP_EBUG, NDP_ENOMEM. */
-ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, ndp_str *out);
+ * pipeline have and need, and what was checked. `timeline`: also simulates a step and writes it there; NULL: no.
+ * NDP_EBUG, NDP_ENOMEM, NDP_EIO. */
+ndp_status ndp_plan_check(const ndp_dry_run *d, const ndp_model *m, const char *timeline, ndp_str *out);
 
 #endif

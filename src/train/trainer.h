@@ -71,6 +71,10 @@ NDP_API ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset
 /* held_out.c: builds t->score, after t->engine. */
 NDP_API ndp_status ndp_trainer_build_score(ndp_trainer *t);
 
+/* trace.c: writes the newest step of all ranks to `path`, if one was recorded (ndp_engine_record). *text: lines for the
+ * user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->world. */
+NDP_API ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, char **text);
+
 /* mfu.c: measures t->peak.flops, which mfu is relative to. Collective over t->world. */
 NDP_API ndp_status ndp_trainer_measure_peak(ndp_trainer *t);
 /* A line for the user that describes the peak. The caller frees it; NULL if out of memory. */

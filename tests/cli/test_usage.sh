@@ -57,6 +57,8 @@ run evaluate job.yaml --data d
 refused '--data cannot be used with a job file'
 run train job.yaml --no-data
 refused '--no-data needs --dry-run'
+run train job.yaml --dry-run --trace t.json
+refused '--trace records a real step'
 run generate --prompt x
 refused '--model DIR is missing'
 run generate --model m --temperature warm
