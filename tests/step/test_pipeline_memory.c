@@ -1,5 +1,5 @@
 /* What the stages of a pipeline hold at once, from the blocks of their programs: as many micro-batches as theory says,
- * and the arena is hardly larger than what lives at its fullest moment. */
+ * and the arena is hardly larger than what lives in it at the peak. */
 #include "step/pipelines.h"
 
 #include <math.h>
@@ -54,6 +54,7 @@ typedef struct memory_case {
     ndp_pipeline_kind kind;
     int v;
     double most[RANKS]; /* micro-batches of the rank */
+    double arena;       /* at most, over what lives at once */
 } memory_case;
 
 static void check_case(const memory_case *c) {
@@ -67,20 +68,19 @@ static void check_case(const memory_case *c) {
                ndp_pipeline_table[c->kind].name, r, mine / c->v, table / c->v, c->most[r], ratio);
         assert_true(fabs(mine - table) < 1e-6);
         assert_true(mine / c->v <= c->most[r] + 1e-6);
-        if (ratio > 1.05)
-            printf("BAD\n");
+        assert_true(ratio <= c->arena);
     }
     pipeline_end(&s);
 }
 
-/* Proof: for p 4, m 12. */
+/* Proof: for p 4, m 12. The two stages of a rank in a V free their blocks in orders that leave gaps. */
 static void stages_hold_what_theory_says(void **state) {
     (void)state;
     static const memory_case cases[] = {
-        {NDP_PIPELINE_GPIPE, 1, {12, 12, 12, 12}},           {NDP_PIPELINE_1F1B, 1, {4, 3, 2, 1}},
-        {NDP_PIPELINE_INTERLEAVED, 2, {5.5, 5.5, 5.5, 5.5}}, /* p + (p - 1) / v */
-        {NDP_PIPELINE_ZERO_BUBBLE, 1, {4, 4, 4, 4}},         {NDP_PIPELINE_ZBV, 2, {4, 4, 4, 4}},
-        {NDP_PIPELINE_DUALPIPEV, 2, {4.5, 4.5, 4.5, 4.5}},
+        {NDP_PIPELINE_GPIPE, 1, {12, 12, 12, 12}, 1.05},           {NDP_PIPELINE_1F1B, 1, {4, 3, 2, 1}, 1.05},
+        {NDP_PIPELINE_INTERLEAVED, 2, {5.5, 5.5, 5.5, 5.5}, 1.05}, /* p + (p - 1) / v */
+        {NDP_PIPELINE_ZERO_BUBBLE, 1, {4, 4, 4, 4}, 1.05},         {NDP_PIPELINE_ZBV, 2, {4, 4, 4, 4}, 1.11},
+        {NDP_PIPELINE_DUALPIPEV, 2, {4.5, 4.5, 4.5, 4.5}, 1.06},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++)
         check_case(&cases[i]);
