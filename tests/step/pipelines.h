@@ -28,17 +28,10 @@ static inline ndp_engine_opts pipeline_opts(const pipeline_setup *s, int rank) {
     return o;
 }
 
-/* The engines of all ranks for `s->table`. `max_norm` 0: no gradient norm. */
-static inline void pipeline_build(pipeline_setup *s, int64_t rows, double max_norm) {
-    ndp_facts f = tiny_facts(false);
-    ndp_model_opts mo = tiny_opts(NDP_F32, rows);
-    f.layers = s->table.stages;
+/* Options for `s->table`, `s->model` and the stages that begin at the units `s->first`. `max_norm` 0: no gradient norm.
+ */
+static inline void pipeline_take(pipeline_setup *s, double max_norm) {
     s->exec = (ndp_exec){.device = &ndp_device_null, .threads = 1};
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
-    s->first = calloc((size_t)s->table.stages + 1, sizeof *s->first);
-    for (int i = 1; i < s->table.stages; i++)
-        s->first[i] = 1 + i; /* the first stage also has the embedding, the last one the head */
-    s->first[s->table.stages] = s->model.n_units;
     s->opts =
         (ndp_engine_opts){.model = &s->model,
                           .parallel = NDP_PARALLEL_INIT,
@@ -49,11 +42,29 @@ static inline void pipeline_build(pipeline_setup *s, int64_t rows, double max_no
                           .reduce_once = true,
                           .pipeline = &s->table,
                           .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = max_norm}};
+}
+
+/* The engines of all ranks. */
+static inline void pipeline_engines(pipeline_setup *s) {
     for (int r = 0; r < s->table.ranks; r++) {
         ndp_engine_opts o = pipeline_opts(s, r);
         CHECK_OK(ndp_engine_create(&o, &s->engines[r]));
         s->programs[r] = ndp_engine_program(s->engines[r]);
     }
+}
+
+/* A tiny model for `s->table`, with a decoder layer in each stage. */
+static inline void pipeline_build(pipeline_setup *s, int64_t rows, double max_norm) {
+    ndp_facts f = tiny_facts(false);
+    ndp_model_opts mo = tiny_opts(NDP_F32, rows);
+    f.layers = s->table.stages;
+    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    s->first = calloc((size_t)s->table.stages + 1, sizeof *s->first);
+    for (int i = 1; i < s->table.stages; i++)
+        s->first[i] = 1 + i; /* the first stage also has the embedding, the last one the head */
+    s->first[s->table.stages] = s->model.n_units;
+    pipeline_take(s, max_norm);
+    pipeline_engines(s);
 }
 
 static inline void pipeline_begin(pipeline_setup *s, ndp_pipeline_kind kind, int ranks, int virtual_stages,
