@@ -70,6 +70,12 @@ static void add_stages(const ndp_job *j, const checked_world *w, ndp_str *out) {
         return;
     ndp_str_addf(out, "\npipeline: %s, %d stages on %d ranks, %d micro-batches\n", j->pipeline.name, j->pipeline.stages,
                  j->pipeline.ranks, j->pipeline.micro_batches);
+    ndp_str_addf(out,
+                 "gathered weights are %s after a forward (parallelism.reshard_after_forward), gradients reduced %s "
+                 "(parallelism.reduce_every)\n",
+                 j->config->parallelism.reshard_after_forward ? "dropped" : "kept",
+                 j->config->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE ? "once an update"
+                                                                                : "after each micro-batch");
     for (int i = 0; i < w->n; i++) {
         if (w->ranks[i] % per_stage != 0)
             continue;
