@@ -73,4 +73,22 @@ static inline char *write_uneven(const char *folder, int micro_batches) {
     return path;
 }
 
+/* pp, dp_replicate, dp_shard, cp, sp, tp: pp alone, with each other axis, and with two or three of them. */
+static const int staged_layouts[][6] = {{2, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 1}, {2, 2, 1, 1, 1, 1},
+                                        {2, 1, 1, 1, 1, 2}, {2, 1, 1, 2, 1, 1}, {2, 1, 1, 1, 2, 1}, {4, 1, 2, 1, 1, 1},
+                                        {4, 1, 1, 1, 1, 2}, {2, 1, 2, 1, 1, 2}, {2, 1, 1, 2, 2, 1}, {2, 1, 2, 2, 1, 2}};
+
+enum { SAMPLES = 16 /* of an update */ };
+
+/* Layout i on a schedule: fewer, as many and more micro-batches than stages, the other choices drawn (way_of). */
+static inline way staged_way(const int layout[6], const schedule *s, int i) {
+    ndp_layout l = NDP_LAYOUT_ONE;
+    memcpy(l.size, layout, 6 * sizeof layout[0]);
+    way w = way_of(&l, i, SAMPLES);
+    int most = SAMPLES / data_ranks_of(&l), accumulation = 2 << i % 3;
+    put_on(&w, s);
+    w.accumulation = accumulation < most ? accumulation : most;
+    return w;
+}
+
 #endif
