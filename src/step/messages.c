@@ -40,7 +40,8 @@ static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *in
     ndp_program *p = b->p;
     ndp_slot *s = ndp_slot_of(b, v->number, v->micro_batch);
     ndp_dtype type = b->m->opts.compute;
-    char *what = ndp_arena_format(&p->arena, v->gradient ? "gradient from stage %d" : "output of stage %d", v->stage);
+    char *what = ndp_arena_format(&p->arena, "%s stage %d, micro-batch %d", v->gradient ? "gradient from" : "output of",
+                                  v->stage, v->micro_batch);
     if (!what)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the step program");
     ndp_address at = {v->gradient ? s->grad_input : s->output, 0};

@@ -96,11 +96,12 @@ static void shorten(staged *s) {
 static void renumber(staged *s) {
     ndp_instr *in = message(s, 1, &ndp_op_recv, NDP_CHANNEL_FORWARD, 1);
     wait_of(s, 1, in)->micro_batch = in->micro_batch = 2;
+    wait_of(s, 1, in)->call.what = in->call.what = "output of stage 0, micro-batch 2";
 }
 
 static void rename_value(staged *s) {
     ndp_instr *in = message(s, 0, &ndp_op_recv, NDP_CHANNEL_BACKWARD, 0);
-    wait_of(s, 0, in)->call.what = in->call.what = "gradient from stage 7";
+    wait_of(s, 0, in)->call.what = in->call.what = "gradient from stage 7, micro-batch 0";
 }
 
 /* The gradient travels where activations do. */
@@ -115,23 +116,22 @@ static const struct {
     const char *agree;   /* in that of the ranks */
 } faults[] = {
     {lose_receive,
-     {"rank 0 begins #", "send output of stage 0, micro-batch 1, to rank 1 of pp (576 bytes), rank 1 has no receive"},
+     {"rank 0 begins #", "send output of stage 0, micro-batch 1 to rank 1 of pp (576 bytes), rank 1 has no receive"},
      "what its rank 0 sends to its rank 1 on channel pp forward is not what that one receives"},
     {lose_send,
-     {"rank 0 begins #",
-      "recv gradient from stage 1, micro-batch 2, from rank 1 of pp (576 bytes), rank 1 has no send"},
+     {"rank 0 begins #", "recv gradient from stage 1, micro-batch 2 from rank 1 of pp (576 bytes), rank 1 has no send"},
      "what its rank 1 sends to its rank 0 on channel pp backward is not what that one receives"},
     {shorten,
-     {"send output of stage 0, micro-batch 1, to rank 1 of pp (576 bytes), rank 1 #", "from rank 0 of pp (572 bytes)"},
+     {"send output of stage 0, micro-batch 1 to rank 1 of pp (576 bytes), rank 1 #", "from rank 0 of pp (572 bytes)"},
      "what its rank 0 sends to its rank 1 on channel pp forward is not what that one receives"},
     {renumber,
-     {"send output of stage 0, micro-batch 1, to rank 1", "rank 1 #"},
+     {"send output of stage 0, micro-batch 1 to rank 1", "recv output of stage 0, micro-batch 2 from rank 0"},
      "what its rank 0 sends to its rank 1 on channel pp forward is not what that one receives"},
     {rename_value,
-     {"recv gradient from stage 7, micro-batch 0, from rank 1", "send gradient from stage 1, micro-batch 0, to rank 0"},
+     {"recv gradient from stage 7, micro-batch 0 from rank 1", "send gradient from stage 1, micro-batch 0 to rank 0"},
      "what its rank 1 sends to its rank 0 on channel pp backward is not what that one receives"},
     {misdirect,
-     {"recv gradient from stage 1, micro-batch 0, from rank 1 of pp (576 bytes), rank 1 has no send", "rank 0 begins"},
+     {"recv gradient from stage 1, micro-batch 0 from rank 1 of pp (576 bytes), rank 1 has no send", "rank 0 begins"},
      "what its rank 1 sends to its rank 0 on channel pp"},
 };
 
@@ -174,7 +174,7 @@ static void a_deadlock_is_named(void **state) {
     const ndp_schedule own[] = {{orders[0], 4}, {orders[1], 4}};
     staged_plan(&s, &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 2, true}, own);
     CHECK_FAILS(ndp_program_check(s.programs, s.ranks), NDP_EBUG, "deadlock: rank 0 is blocked at #");
-    check_words("recv gradient from stage 1, micro-batch 0, from rank 1 of pp");
+    check_words("recv gradient from stage 1, micro-batch 0 from rank 1 of pp");
     staged_release(&s);
 }
 

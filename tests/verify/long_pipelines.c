@@ -68,7 +68,6 @@ static void tied_fp64(void **state) { tied(*state, "fp64", true, 5); }
 /* Five layers: at most five stages. */
 static void stories(subject s, int step) {
     family f = {.s = s};
-    f.s.length = 64;
     if (step == 1)
         try_1f1b(&f);
     try_schedules(&f, 5, step);
@@ -79,13 +78,13 @@ static void stories_fp32(void **state) { stories(stories_subject(*state, "storie
 
 static void stories_lion(void **state) {
     subject s = stories_subject(*state, "stories260K fp32 Lion", "fp32");
-    s.optimizer = "lion", s.lr = 1e-4;
+    s.optimizer = "lion", s.lr = 1e-4, s.length = 64;
     stories(s, 5);
 }
 
 static void stories_sgd(void **state) {
     subject s = stories_subject(*state, "stories260K fp32 SGD", "fp32");
-    s.optimizer = "sgd", s.lr = 0.02, s.clip = 0;
+    s.optimizer = "sgd", s.lr = 0.02, s.clip = 0, s.length = 64;
     stories(s, 5);
 }
 
