@@ -1,5 +1,6 @@
 /* Proof 3 for pipelines, a sample of it (all of it: long_pipelines): on every schedule the gradients, norms and losses
  * of one rank. And three bugs put into a run on purpose are seen. */
+#include "base/clock.h"
 #include "verify/pipelines.h"
 #include "verify/seeded.h"
 
@@ -152,12 +153,47 @@ static void bugs_are_seen(void **state) {
     free(path);
 }
 
+/* ---- a slow stage ---- */
+
+static ndp_status rmsnorm_slowly(const ndp_op_call *c) {
+    usleep(500000);
+    return ndp_device_cpu.kernels[c->op->id]->run(c);
+}
+
+/* The first norm of each layer sleeps: the stage takes a hundred times longer than the others. */
+static void slow_down(ndp_program *p, int rank) {
+    static const ndp_kernel slow = {.run = rmsnorm_slowly};
+    for (int g = 0; g < p->opts.model->n_graphs && rank == 1; g++) {
+        const ndp_list *list = &p->opts.units[g].lists[NDP_FORWARD];
+        int i = 0;
+        while (i < list->n && list->calls[i].op != &ndp_op_rmsnorm)
+            i++;
+        if (i < list->n)
+            list->calls[i].kernel = &slow;
+    }
+}
+
+/* Nobody takes a stage that computes for one that hangs: peers wait for seconds, of each other too, and all goes on. */
+static void a_slow_stage_is_waited_for(void **state) {
+    const corpus *c = *state;
+    char *path = write_tall(c->folder, true);
+    const fault slow = {"a slow stage", "", slow_down};
+    family f = {.s = tall_subject(c, path, "tall tied fp32", "fp32")};
+    f.s.steps = 1;
+    way w = {.pp = 4, .global = 4, .accumulation = 4, .threads = 1, .schedule = "1f1b", .fault = &slow};
+    double start = ndp_now();
+    check_way(&f, &w);
+    assert_true(ndp_now() - start > 4 * 2 * 0.5);
+    family_release(&f);
+    free(path);
+}
+
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(bugs_are_seen), cmocka_unit_test(tied_fp32),
                                        cmocka_unit_test(stories_fp32),  cmocka_unit_test(stories_lion),
                                        cmocka_unit_test(tied_bf16),     cmocka_unit_test(tied_fp64),
-                                       cmocka_unit_test(frozen_stages)};
+                                       cmocka_unit_test(frozen_stages), cmocka_unit_test(a_slow_stage_is_waited_for)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
     return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
