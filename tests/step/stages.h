@@ -5,7 +5,7 @@
 #include "check.h"
 #include "step/tiny.h"
 
-enum { STAGES_RANKS = 4 };
+enum { STAGES_RANKS = 8, MOST_CHUNKS = 3 };
 
 /* How it is planned: `kind` on `pp` ranks x dp_shard. */
 typedef struct staged_way {
@@ -20,7 +20,7 @@ typedef struct staged {
     ndp_model model;
     ndp_pipeline pipeline;
     ndp_stages stages;
-    int first[2 * STAGES_RANKS + 1], ranks;
+    int first[MOST_CHUNKS * STAGES_RANKS + 1], ranks;
     ndp_engine_opts opts;
     ndp_engine *engines[STAGES_RANKS];
     const ndp_program *programs[STAGES_RANKS];
@@ -35,8 +35,9 @@ static inline void staged_init(staged *s, const staged_way *w) {
     *s = (staged){.ranks = w->pp * w->shard};
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
     CHECK_OK(ndp_pipeline_make(w->kind, w->pp, w->chunks, w->micro_batches, &s->pipeline));
-    CHECK_OK(ndp_stage_cut(&s->model, NULL, s->pipeline.stages, (int[]){1, 1, 1, 1, 1, 1, 1, 1}, s->pipeline.stages,
-                           s->first));
+    s->first[s->pipeline.stages] = s->model.n_units;
+    for (int i = 1; i < s->pipeline.stages; i++)
+        s->first[i] = 1 + i;
     s->stages = (ndp_stages){s->pipeline.stages, s->first, s->pipeline.rank_of};
     s->opts = (ndp_engine_opts){
         .model = &s->model,

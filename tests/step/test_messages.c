@@ -178,6 +178,29 @@ static void a_deadlock_is_named(void **state) {
     staged_release(&s);
 }
 
+/* Every schedule, with fewer and with more micro-batches than stages. */
+static void no_schedule_deadlocks(void **state) {
+    (void)state;
+    static const int ranks[] = {2, 3, 4, 8}, micro_batches[] = {1, 2, 3, 4, 7, 12, 19};
+    for (int kind = 0; kind < NDP_PIPELINE_FILE; kind++)
+        for (int k = 0; k < NDP_COUNT(ranks) * NDP_COUNT(micro_batches) * MOST_CHUNKS; k++) {
+            staged_way w = {.kind = (ndp_pipeline_kind)kind,
+                            .pp = ranks[k % NDP_COUNT(ranks)],
+                            .chunks = 1 + k / NDP_COUNT(ranks) % MOST_CHUNKS,
+                            .shard = 1,
+                            .micro_batches = micro_batches[k / NDP_COUNT(ranks) / MOST_CHUNKS]};
+            const ndp_pipeline_info *info = &ndp_pipeline_table[kind];
+            staged s;
+            if (w.chunks < info->fewest || w.chunks > info->most)
+                continue;
+            staged_plan(&s, &w, NULL);
+            if (ndp_program_check(s.programs, s.ranks) != NDP_OK)
+                fail_msg("%s on %d ranks, %d stages each, %d micro-batches: %s", info->name, w.pp, w.chunks,
+                         w.micro_batches, ndp_error_message());
+            staged_release(&s);
+        }
+}
+
 /* ---- ranks that compare their programs ---- */
 
 typedef struct agreement {
@@ -217,6 +240,7 @@ int main(void) {
                                        cmocka_unit_test(faults_are_seen),
                                        cmocka_unit_test(absent_ranks_count_as_ready),
                                        cmocka_unit_test(a_deadlock_is_named),
+                                       cmocka_unit_test(no_schedule_deadlocks),
                                        cmocka_unit_test(ranks_disagree)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
