@@ -12,6 +12,7 @@ typedef struct staged_way {
     ndp_pipeline_kind kind;
     int pp, chunks, shard, micro_batches;
     bool tied;
+    const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
 } staged_way;
 
 static const ndp_exec staged_exec = {.device = &ndp_device_null, .threads = 1};
@@ -30,11 +31,14 @@ typedef struct staged {
  * transport of a rank. */
 static inline void staged_init(staged *s, const staged_way *w) {
     ndp_facts f = tiny_facts(w->tied);
-    f.layers = w->pp * w->chunks;
     ndp_model_opts mo = tiny_opts(NDP_F32, 12);
     *s = (staged){.ranks = w->pp * w->shard};
+    if (w->table)
+        CHECK_OK(ndp_pipeline_parse(w->table, strlen(w->table), "table", w->micro_batches, &s->pipeline));
+    else
+        CHECK_OK(ndp_pipeline_make(w->kind, w->pp, w->chunks, w->micro_batches, &s->pipeline));
+    f.layers = s->pipeline.stages;
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
-    CHECK_OK(ndp_pipeline_make(w->kind, w->pp, w->chunks, w->micro_batches, &s->pipeline));
     s->first[s->pipeline.stages] = s->model.n_units;
     for (int i = 1; i < s->pipeline.stages; i++)
         s->first[i] = 1 + i;

@@ -37,24 +37,24 @@ static void check_text(const char *name, const staged_way *w) {
  * gradients are summed. */
 static void as_1f1b(void **state) {
     (void)state;
-    check_text("pp_1f1b", &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 3, true});
+    check_text("pp_1f1b", &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 3, true, NULL});
 }
 
 /* Weight gradients apart; the reduction of a gradient waits for the last of them. */
 static void as_zero_bubble(void **state) {
     (void)state;
-    check_text("pp_zero_bubble", &(staged_way){NDP_PIPELINE_ZERO_BUBBLE, 2, 1, 2, 3, false});
+    check_text("pp_zero_bubble", &(staged_way){NDP_PIPELINE_ZERO_BUBBLE, 2, 1, 2, 3, false, NULL});
 }
 
 /* Stages in a V: between the two of rank 1 nothing is sent. */
 static void as_zbv(void **state) {
     (void)state;
-    check_text("pp_zbv", &(staged_way){NDP_PIPELINE_ZBV, 2, 2, 1, 2, true});
+    check_text("pp_zbv", &(staged_way){NDP_PIPELINE_ZBV, 2, 2, 1, 2, true, NULL});
 }
 
 /* ---- programs that do not fit ---- */
 
-static const staged_way small = {NDP_PIPELINE_1F1B, 2, 1, 1, 3, true};
+static const staged_way small = {NDP_PIPELINE_1F1B, 2, 1, 1, 3, true, NULL};
 
 /* The begin of a message of a rank, the n-th of its kind and direction. */
 static ndp_instr *message(const staged *s, int rank, const ndp_op *op, int channel, int n) {
@@ -169,10 +169,10 @@ static void a_deadlock_is_named(void **state) {
     (void)state;
     staged s;
     const ndp_action F = NDP_ACTION_FORWARD, B = NDP_ACTION_BACKWARD;
-    ndp_planned_run orders[2][4] = {{{0, 2, 0, F}, {0, 2, 0, B}, {0, 2, 1, F}, {0, 2, 1, B}},
-                                    {{0, 2, 1, F}, {0, 2, 1, B}, {0, 2, 0, F}, {0, 2, 0, B}}};
+    ndp_planned_run orders[2][4] = {{{0, 2, 0, F, 0}, {0, 2, 0, B, 0}, {0, 2, 1, F, 0}, {0, 2, 1, B, 0}},
+                                    {{0, 2, 1, F, 0}, {0, 2, 1, B, 0}, {0, 2, 0, F, 0}, {0, 2, 0, B, 0}}};
     const ndp_schedule own[] = {{orders[0], 4}, {orders[1], 4}};
-    staged_plan(&s, &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 2, true}, own);
+    staged_plan(&s, &(staged_way){NDP_PIPELINE_1F1B, 2, 1, 1, 2, true, NULL}, own);
     CHECK_FAILS(ndp_program_check(s.programs, s.ranks), NDP_EBUG, "deadlock: rank 0 is blocked at #");
     check_words("recv gradient from stage 1, micro-batch 0 from rank 1 of pp");
     staged_release(&s);
@@ -199,6 +199,40 @@ static void no_schedule_deadlocks(void **state) {
                          w.micro_batches, ndp_error_message());
             staged_release(&s);
         }
+}
+
+/* Three stages on two ranks, all forwards first: rank 1 sends what rank 0 reads only after its own forwards. */
+static char *forwards_first(int micro_batches) {
+    static const char *const rows[][5] = {{"0F", "2F", "2B", "0I", "0W"}, {"1F", "1I", "1W", NULL, NULL}};
+    ndp_str text = {0};
+    for (int r = 0; r < 2; r++, ndp_str_add(&text, "\n"))
+        for (int a = 0; a < 5 && rows[r][a]; a++)
+            for (int m = 0; m < micro_batches; m++)
+                ndp_str_addf(&text, "%s%s%d", a || m ? "," : "", rows[r][a], m);
+    return ndp_str_detach(&text);
+}
+
+/* A table may have as many results on their way as comm allows: rank 0 reads the first as rank 1 makes the last. */
+static void results_that_wait_long(void **state) {
+    (void)state;
+    for (int m = NDP_MOST_SENDS + 1; m <= NDP_MOST_SENDS + 2; m++) {
+        staged s;
+        char *table = forwards_first(m);
+        const staged_way w = {.pp = 2, .shard = 1, .micro_batches = m, .table = table};
+        if (m == NDP_MOST_SENDS + 1) {
+            staged_plan(&s, &w, NULL);
+            CHECK_OK(ndp_program_check(s.programs, s.ranks));
+        } else {
+            staged_init(&s, &w);
+            staged_mesh(&s, &w, 1, &s.opts.mesh);
+            CHECK_FAILS(ndp_engine_create(&s.opts, &s.engines[1]), NDP_EINVAL,
+                        "rank 1 of pp makes the output of stage 1, micro-batch 16 while rank 0 has not begun to read "
+                        "the 16 before it; at most 16 may be on their way");
+            s.ranks = 0;
+        }
+        staged_release(&s);
+        free(table);
+    }
 }
 
 /* ---- ranks that compare their programs ---- */
@@ -241,6 +275,7 @@ int main(void) {
                                        cmocka_unit_test(absent_ranks_count_as_ready),
                                        cmocka_unit_test(a_deadlock_is_named),
                                        cmocka_unit_test(no_schedule_deadlocks),
+                                       cmocka_unit_test(results_that_wait_long),
                                        cmocka_unit_test(ranks_disagree)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,6 +73,20 @@ static inline char *write_uneven(const char *folder, int micro_batches) {
     return path;
 }
 
+/* FOLDER/flat.csv: the same stages, all forwards before all gradients: results wait long for their readers. */
+static inline char *write_flat(const char *folder, int micro_batches) {
+    static const char *const rows[][5] = {{"0F", "2F", "2B", "0I", "0W"}, {"1F", "1I", "1W", NULL, NULL}};
+    char *path = ndp_format("%s/flat.csv", folder);
+    ndp_str text = {0};
+    for (int r = 0; r < 2; r++, ndp_str_add(&text, "\n"))
+        for (int a = 0; a < 5 && rows[r][a]; a++)
+            for (int m = 0; m < micro_batches; m++)
+                ndp_str_addf(&text, "%s%s%d", a || m ? "," : "", rows[r][a], m);
+    CHECK_OK(ndp_file_write_atomic(path, text.data, text.length));
+    ndp_str_release(&text);
+    return path;
+}
+
 /* pp, dp_replicate, dp_shard, cp, sp, tp: pp alone, with each other axis, and with two or three of them. */
 static const int staged_layouts[][6] = {{2, 1, 1, 1, 1, 1}, {4, 1, 1, 1, 1, 1}, {2, 1, 2, 1, 1, 1}, {2, 2, 1, 1, 1, 1},
                                         {2, 1, 1, 1, 1, 2}, {2, 1, 1, 2, 1, 1}, {2, 1, 1, 1, 2, 1}, {4, 1, 2, 1, 1, 1},

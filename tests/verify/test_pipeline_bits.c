@@ -30,7 +30,7 @@ static void check_bits(const subject *s, const way *w, const outcome *one) {
 static void check_all(const corpus *c, const char *precision, int shard, int tp, int every) {
     char *path = write_tall(c->folder, false),
          *swapped[] = {write_swapped(c->folder, 2, MICRO_BATCHES), write_swapped(c->folder, 4, MICRO_BATCHES)},
-         *uneven = write_uneven(c->folder, MICRO_BATCHES);
+         *three[] = {write_uneven(c->folder, MICRO_BATCHES), write_flat(c->folder, MICRO_BATCHES)};
     subject s = tall_subject(c, path, precision, precision);
     s.clip = 0;
     way w = way_on(1, shard, tp);
@@ -46,14 +46,14 @@ static void check_all(const corpus *c, const char *precision, int shard, int tp,
         w = way_on(pp, shard, tp);
         w.schedule = "file", w.file = swapped[pp / 4];
         check_bits(&s, &w, &one);
-        w.file = uneven;
-        if (pp == 2)
+        for (int i = 0; i < 2 && pp == 2; i++) {
+            w.file = three[i];
             check_bits(&s, &w, &one);
+        }
     }
     outcome_release(&one);
     for (int i = 0; i < 2; i++)
-        free(swapped[i]);
-    free(uneven);
+        free(swapped[i]), free(three[i]);
     free(path);
 }
 
