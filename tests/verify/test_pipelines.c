@@ -69,7 +69,26 @@ static void tied_fp64(void **state) {
     free(path);
 }
 
-/* A stage that has nothing to train: the first ones, to which no gradient is sent, or one in between, which sends them
+static int backward_messages(const ndp_program *p) {
+    int n = 0;
+    for (int i = 0; i < p->n; i++)
+        n += ndp_instr_is(&p->instrs[i], NDP_CALL_BEGIN) && p->instrs[i].call.channel == NDP_CHANNEL_BACKWARD;
+    return n;
+}
+
+/* The first of four stages is frozen: a frozen layer costs less, so it has all of them. */
+static void gradients_stop(ndp_program *p, int rank) {
+    static const int want[] = {0, 4, 8, 4};
+    assert_int_equal(backward_messages(p), want[rank]);
+}
+
+/* Only the second one is. */
+static void gradients_pass(ndp_program *p, int rank) {
+    static const int want[] = {4, 8, 8, 4};
+    assert_int_equal(backward_messages(p), want[rank]);
+}
+
+/* A stage that has nothing to train: the first one, to which no gradient is sent, or one in between, which sends them
  * on. */
 static void frozen_stages(void **state) {
     const corpus *c = *state;
@@ -81,6 +100,8 @@ static void frozen_stages(void **state) {
         f.s.steps = 3, f.s.frozen = frozen[i];
         way ways[] = {staged_way(staged_layouts[1], &schedules[0], 1), staged_way(staged_layouts[1], &schedules[3], 2),
                       staged_way(staged_layouts[7], &schedules[5], 0), staged_way(staged_layouts[9], &schedules[2], 1)};
+        const fault looked_at = {"no fault", "", i ? gradients_pass : gradients_stop};
+        ways[0].fault = &looked_at;
         check_all(&f, ways, NDP_COUNT(ways));
     }
     free(path);
