@@ -32,7 +32,7 @@ const ndp_device *const ndp_devices[] = {DEVICES(DEVICE)};
 const char *const ndp_device_names[] = {DEVICES(NAME) NULL};
 
 #define LISTED(name) ", " #name
-const char *ndp_device_choices(void) { return DEVICES(LISTED) + 2; }
+const char *ndp_device_choices(void) { return &DEVICES(LISTED)[2]; }
 
 ndp_status ndp_device_find(const char *name, const ndp_device **out) {
     for (int i = 0; ndp_device_names[i]; i++)

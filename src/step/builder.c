@@ -19,7 +19,7 @@ static const ndp_unit_program *program_of(const ndp_builder *b, int unit) {
 /* ---- runs ---- */
 
 static void add_run(ndp_builder *b, int unit, ndp_phase phase, int micro_batch) {
-    b->runs[b->n_runs++] = (ndp_unit_run){unit, micro_batch, phase, b->entry};
+    b->runs[b->n_runs++] = (ndp_unit_run){unit, micro_batch, phase, b->entry, b->taken};
     if (ndp_list_of_run(b, b->n_runs - 1)->n == 0)
         b->n_runs--;
 }
@@ -41,7 +41,7 @@ static void list_runs(ndp_builder *b, const ndp_schedule *s) {
     bool train = b->m->opts.mode == NDP_MODEL_TRAIN;
     for (int i = 0; i < s->n; i++) {
         const ndp_planned_run *r = &s->runs[i];
-        b->entry = i;
+        b->entry = i, b->taken = r->taken;
         for (int u = r->first_unit; r->action == NDP_ACTION_FORWARD && u < r->end_unit; u++)
             add_run(b, u, !train || recomputes(b, u) ? NDP_FORWARD_DROP : NDP_FORWARD, r->micro_batch);
         for (int u = r->end_unit - 1; r->action != NDP_ACTION_FORWARD && u >= r->first_unit; u--)

@@ -13,7 +13,7 @@
 typedef struct ndp_unit_run {
     int unit, micro_batch;
     ndp_phase phase;
-    int entry; /* of the schedule */
+    int entry, taken; /* of the schedule; see ndp_planned_run */
 } ndp_unit_run;
 
 /* Blocks of a unit and a micro-batch; NDP_NONE until a run needs them. */
@@ -24,9 +24,12 @@ typedef struct ndp_slot {
     bool arrived[2]; /* it was waited for */
 } ndp_slot;
 
-/* Begins of pending sends to one rank in one direction, oldest first. */
+/* Pending sends to one rank in one direction, oldest first. */
 typedef struct ndp_sends {
-    int begins[NDP_MOST_SENDS], n;
+    struct {
+        int begin, taken; /* taken: as of the run that made it */
+    } of[NDP_MOST_SENDS];
+    int n;
 } ndp_sends;
 
 /* Of one gradient and micro-batch: the runs that have yet to write it, and whether one has. */
@@ -49,7 +52,7 @@ typedef struct ndp_builder {
     ndp_program *p;
     const ndp_model *m;
     ndp_unit_run *runs;
-    int n_runs, entry;                     /* entry: of the schedule, whose runs are being listed */
+    int n_runs, entry, taken;              /* entry, taken: of the schedule, whose runs are being listed */
     ndp_slot *slots;                       /* by unit of the whole model, then micro-batch */
     ndp_gradient *gradients;               /* by buffer */
     int *gathered;                         /* by buffer: block with the whole buffer, NDP_NONE */

@@ -49,8 +49,8 @@ const char *ndp_comm_event_text(const ndp_comm_event *m, char *out, size_t size)
     char at[32];
     snprintf(at, sizeof at, m->call_index == NDP_NONE ? "#%d" : "#%d.%d", m->instr, m->call_index);
     if (ndp_comm_event_is_message(m))
-        snprintf(out, size, "%s %s %s, micro-batch %d, %s rank %d of %s (%lld bytes)", at, m->call->op->name,
-                 m->call->what, m->micro_batch, m->call->op->collective == NDP_SEND ? "to" : "from", m->call->attr.peer,
+        snprintf(out, size, "%s %s %s %s rank %d of %s (%lld bytes)", at, m->call->op->name, m->call->what,
+                 m->call->op->collective == NDP_SEND ? "to" : "from", m->call->attr.peer,
                  ndp_group_name(ndp_comm_event_group(m)), (long long)m->bytes);
     else
         snprintf(out, size, "%s %s %s%s%s (%lld bytes)", at, m->call->op->name, m->unit, *m->unit ? " " : "",

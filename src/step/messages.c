@@ -3,7 +3,7 @@
  * An activation goes from the last unit of a stage to the first of the next, a gradient the other way, unless one rank
  * has both. A receive begins one entry of the schedule ahead, so that it is under way while the rank computes; a send
  * begins with its run's end and is waited for before the second next send of its direction to the same peer, or a later
- * one (most_pending):
+ * one (most_pending), and only after the peer receives it in a replay of the table (ndp_planned_run.taken):
  *
  *     rank 0 | F0 | F1 | F2 | ...       begin send 0 | begin send 1 | wait 0, begin send 2 | ...
  *     rank 1      | F0 | F1 | ...       begin receive 1, wait for 0 | F0 | begin receive 2, wait for 1 | F1 | ...
@@ -40,7 +40,8 @@ static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *in
     ndp_program *p = b->p;
     ndp_slot *s = ndp_slot_of(b, v->number, v->micro_batch);
     ndp_dtype type = b->m->opts.compute;
-    char *what = ndp_arena_format(&p->arena, v->gradient ? "gradient from stage %d" : "output of stage %d", v->stage);
+    char *what = ndp_arena_format(&p->arena, "%s stage %d, micro-batch %d", v->gradient ? "gradient from" : "output of",
+                                  v->stage, v->micro_batch);
     if (!what)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the step program");
     ndp_address at = {v->gradient ? s->grad_input : s->output, 0};
@@ -118,9 +119,10 @@ ndp_status ndp_messages_before(ndp_builder *b, int r) {
 
 /* ---- sends ---- */
 
-/* How many sends to a peer may be pending. A stage runs at most one action ahead of the next one. But where stages go
- * round the ranks, several of this rank's send to the peer, or the last rank sends to the first; and one of them may
- * send a micro-batch for every rank of pp before its receiver has finished with as many of an earlier stage. */
+/* How many sends to a peer may be pending, unless the peer receives the oldest of them only later by the table. A stage
+ * runs at most one action ahead of the next one. But where stages go round the ranks, several of this rank's send to
+ * the peer, or the last rank sends to the first; and one of them may send a micro-batch for every rank of pp before its
+ * receiver has finished with as many of an earlier stage. */
 static int most_pending(const ndp_builder *b, const border *v) {
     const ndp_stages *s = &b->p->opts.stages;
     int step = v->gradient ? -1 : 1, me = b->p->opts.mesh.coord[NDP_PP], pp = b->p->opts.mesh.layout.size[NDP_PP];
@@ -147,17 +149,24 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
                 .micro_batch = run->micro_batch,
                 .bytes = bytes};
     ndp_sends *pending = &b->sends[v.peer][gradient];
-    if (pending->n == most_pending(b, &v)) {
-        NDP_TRY(ndp_emit_wait(b->p, pending->begins[0]));
-        memmove(pending->begins, pending->begins + 1, (size_t)--pending->n * sizeof *pending->begins);
+    while (pending->n >= most_pending(b, &v) && pending->of[0].taken <= run->entry) {
+        NDP_TRY(ndp_emit_wait(b->p, pending->of[0].begin));
+        memmove(pending->of, pending->of + 1, (size_t)--pending->n * sizeof *pending->of);
     }
-    return emit_begin(b, &v, true, &pending->begins[pending->n++]);
+    NDP_CHECK(
+        pending->n < NDP_MOST_SENDS,
+        "the pipeline's table: rank %d of pp makes %s stage %d, micro-batch %d while rank %d has not begun to read "
+        "the %d before it; at most %d may be on their way",
+        b->p->opts.mesh.coord[NDP_PP], gradient ? "the gradient from" : "the output of", v.stage, v.micro_batch, v.peer,
+        pending->n, NDP_MOST_SENDS);
+    pending->of[pending->n].taken = run->taken;
+    return emit_begin(b, &v, true, &pending->of[pending->n++].begin);
 }
 
 ndp_status ndp_messages_finish(ndp_builder *b) {
     for (int d = 0; d < 2; d++)
         for (int peer = 0; peer < b->p->opts.mesh.layout.size[NDP_PP]; peer++)
             for (int i = 0; i < b->sends[peer][d].n; i++)
-                NDP_TRY(ndp_emit_wait(b->p, b->sends[peer][d].begins[i]));
+                NDP_TRY(ndp_emit_wait(b->p, b->sends[peer][d].of[i].begin));
     return NDP_OK;
 }

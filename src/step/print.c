@@ -33,7 +33,7 @@ static void print_call(const ndp_program *p, const ndp_instr *in, ndp_str *out) 
     char bytes[16];
     ndp_str_addf(out, "%s%s %s", kinds[c->kind], c->op->name, in->what);
     if (c->op->collective == NDP_SEND || c->op->collective == NDP_RECV)
-        ndp_str_addf(out, " mb %d %s %d", in->micro_batch, c->op->collective == NDP_SEND ? "to" : "from", c->attr.peer);
+        ndp_str_addf(out, " %s %d", c->op->collective == NDP_SEND ? "to" : "from", c->attr.peer);
     if (c->kind != NDP_CALL_KERNEL)
         print_group(p, c, out);
     if (c->kind == NDP_CALL_WAIT) {

@@ -82,8 +82,8 @@ static ndp_status compare_lists(ndp_comm *c, event_text *mine, int64_t n) {
 static void message_text(const ndp_comm_event *m, int me, event_text out) {
     bool send = m->call->op->collective == NDP_SEND;
     int peer = m->call->attr.peer;
-    snprintf(out, TEXT, "from %d to %d: %s, micro-batch %d, %lld bytes", send ? me : peer, send ? peer : me,
-             m->call->what, m->micro_batch, (long long)m->bytes);
+    snprintf(out, TEXT, "from %d to %d: %s, %lld bytes", send ? me : peer, send ? peer : me, m->call->what,
+             (long long)m->bytes);
 }
 
 /* The sum over the ranks of a hash of each send, less one of each receive, is 0 where every message has both sides.

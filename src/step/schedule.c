@@ -14,9 +14,9 @@ ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_sched
     if (!out->runs)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d micro-batches", accumulation);
     for (int mb = 0; mb < accumulation; mb++) {
-        out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD};
+        out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD, 0};
         if (train)
-            out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_BACKWARD};
+            out->runs[out->n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_BACKWARD, 0};
     }
     return NDP_OK;
 }
@@ -32,6 +32,61 @@ static bool units_of_stage(const ndp_model *m, int stage, ndp_planned_run *out) 
     return end > first;
 }
 
+/* ---- a rank of a pipeline ---- */
+
+static size_t place(const ndp_pipeline *p, int stage, int micro_batch) {
+    return (size_t)stage * (size_t)p->micro_batches + (size_t)micro_batch;
+}
+
+/* When, by the replay, the next stage (in the first half of `reads`) and the one before it (in the second) read what a
+ * stage makes of a micro-batch. */
+static void note_reads(const ndp_pipeline *p, const ndp_pipeline_times *t, double *reads) {
+    size_t half = (size_t)p->stages * (size_t)p->micro_batches;
+    for (int rank = 0; rank < p->ranks; rank++)
+        for (int i = 0; i < p->rows[rank].n; i++) {
+            const ndp_stage_action *a = &p->rows[rank].actions[i];
+            bool forward = a->action == NDP_ACTION_FORWARD;
+            int maker = a->stage + (forward ? -1 : 1);
+            if (a->action != NDP_ACTION_WEIGHT_GRADIENT && maker >= 0 && maker < p->stages)
+                reads[(forward ? 0 : half) + place(p, maker, a->micro_batch)] = t->rows[rank][i].start;
+        }
+}
+
+/* Sets `taken` of all entries. In an order in which the whole table runs, the replay's, a rank that waits there for a
+ * send waits for something earlier: so no ranks wait for each other. */
+static void set_taken(const ndp_pipeline *p, int rank, const ndp_action_time *times, const double *reads,
+                      ndp_schedule *s) {
+    size_t half = (size_t)p->stages * (size_t)p->micro_batches;
+    for (int i = 0; i < s->n; i++) {
+        const ndp_stage_action *a = &p->rows[rank].actions[i];
+        bool forward = a->action == NDP_ACTION_FORWARD;
+        int reader = a->stage + (forward ? 1 : -1), *taken = &s->runs[i].taken;
+        if (a->action == NDP_ACTION_WEIGHT_GRADIENT || reader < 0 || reader >= p->stages)
+            continue;
+        double read = reads[(forward ? 0 : half) + place(p, a->stage, a->micro_batch)];
+        for (*taken = i + 1; *taken < s->n && times[*taken].start < read;)
+            ++*taken;
+    }
+}
+
+static ndp_status find_taken(const ndp_pipeline *p, int rank, ndp_schedule *s) {
+    size_t stages = (size_t)p->stages, n = stages * (size_t)p->micro_batches;
+    double *ones = malloc((stages + 2 * n) * sizeof *ones), *reads = ones + stages;
+    ndp_pipeline_times times;
+    if (!ones)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for a schedule of %d entries", s->n);
+    for (size_t i = 0; i < stages; i++)
+        ones[i] = 1;
+    ndp_status st = ndp_pipeline_replay(p, &(ndp_pipeline_costs){ones, ones, ones, 0}, &times);
+    if (st == NDP_OK) {
+        note_reads(p, &times, reads);
+        set_taken(p, rank, times.rows[rank], reads, s);
+        ndp_pipeline_times_release(&times);
+    }
+    free(ones);
+    return st;
+}
+
 ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model *m, ndp_schedule *out) {
     const ndp_pipeline_row *row = &p->rows[rank];
     ndp_schedule s = {.runs = calloc((size_t)row->n + 1, sizeof *s.runs)};
@@ -45,8 +100,12 @@ ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model
             return NDP_FAIL(NDP_EBUG, "rank %d of pp has no units of stage %d", rank, a->stage);
         }
     }
-    *out = s;
-    return NDP_OK;
+    ndp_status st = find_taken(p, rank, &s);
+    if (st == NDP_OK)
+        *out = s;
+    else
+        ndp_schedule_release(&s);
+    return st;
 }
 
 void ndp_schedule_release(ndp_schedule *s) {

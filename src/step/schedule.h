@@ -13,6 +13,7 @@ typedef struct ndp_planned_run {
     int first_unit, end_unit; /* forwards run them in order, gradients in the opposite order */
     int micro_batch;
     ndp_action action;
+    int taken; /* the first later entry at which another rank receives what this one makes for it; 0: not known */
 } ndp_planned_run;
 
 typedef struct ndp_schedule {
@@ -24,7 +25,7 @@ typedef struct ndp_schedule {
  * NDP_ENOMEM. */
 NDP_API ndp_status ndp_schedule_in_order(const ndp_model *m, int accumulation, ndp_schedule *out);
 /* The row of rank `rank` of the pp axis, whose model is `m`: a stage becomes the units of `m` that belong to it.
- * NDP_ENOMEM; NDP_EBUG: the model lacks a stage of the row. */
+ * NDP_ENOMEM; NDP_EINVAL: the table deadlocks; NDP_EBUG: the model lacks a stage of the row. */
 NDP_API ndp_status ndp_schedule_of_rank(const ndp_pipeline *p, int rank, const ndp_model *m, ndp_schedule *out);
 void ndp_schedule_release(ndp_schedule *s);
 

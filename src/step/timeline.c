@@ -72,7 +72,7 @@ static ndp_status add_call(ndp_timeline *t, const ndp_program *p, const ndp_inst
     if (in->call.kind == NDP_CALL_BEGIN || !(time->end > time->start))
         return NDP_OK;
     if (message)
-        snprintf(e.name, sizeof e.name, "%s %s mb %d", names[e.kind], in->what, in->micro_batch);
+        snprintf(e.name, sizeof e.name, "%s %s", names[e.kind], in->what);
     else
         snprintf(e.name, sizeof e.name, "%s %s", in->call.op->name, in->what);
     return append(t, &e);

@@ -26,12 +26,12 @@ static ndp_schedule list_of(ndp_planned_run *runs, int n) { return (ndp_schedule
 static ndp_schedule one_forward_one_backward(const ndp_model *m, ndp_planned_run *runs) {
     int n = 0, back = 0;
     for (int mb = 0; mb < ACCUMULATION; mb++) {
-        runs[n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD};
+        runs[n++] = (ndp_planned_run){0, m->n_units, mb, NDP_ACTION_FORWARD, 0};
         if (mb >= 2)
-            runs[n++] = (ndp_planned_run){0, m->n_units, back++, NDP_ACTION_BACKWARD};
+            runs[n++] = (ndp_planned_run){0, m->n_units, back++, NDP_ACTION_BACKWARD, 0};
     }
     while (back < ACCUMULATION)
-        runs[n++] = (ndp_planned_run){0, m->n_units, back++, NDP_ACTION_BACKWARD};
+        runs[n++] = (ndp_planned_run){0, m->n_units, back++, NDP_ACTION_BACKWARD, 0};
     return list_of(runs, n);
 }
 
@@ -39,17 +39,17 @@ static ndp_schedule one_forward_one_backward(const ndp_model *m, ndp_planned_run
 static ndp_schedule gradients_apart(const ndp_model *m, ndp_planned_run *runs) {
     int n = 0, half = m->n_units / 2, all = m->n_units;
     for (int mb = 0; mb < ACCUMULATION; mb++) {
-        runs[n++] = (ndp_planned_run){0, half, mb, NDP_ACTION_FORWARD};
-        runs[n++] = (ndp_planned_run){half, all, mb, NDP_ACTION_FORWARD};
+        runs[n++] = (ndp_planned_run){0, half, mb, NDP_ACTION_FORWARD, 0};
+        runs[n++] = (ndp_planned_run){half, all, mb, NDP_ACTION_FORWARD, 0};
     }
     for (int mb = 0; mb <= ACCUMULATION; mb++) {
         if (mb < ACCUMULATION) {
-            runs[n++] = (ndp_planned_run){half, all, mb, NDP_ACTION_INPUT_GRADIENT};
-            runs[n++] = (ndp_planned_run){0, half, mb, NDP_ACTION_INPUT_GRADIENT};
+            runs[n++] = (ndp_planned_run){half, all, mb, NDP_ACTION_INPUT_GRADIENT, 0};
+            runs[n++] = (ndp_planned_run){0, half, mb, NDP_ACTION_INPUT_GRADIENT, 0};
         }
         if (mb > 0) {
-            runs[n++] = (ndp_planned_run){0, half, mb - 1, NDP_ACTION_WEIGHT_GRADIENT};
-            runs[n++] = (ndp_planned_run){half, all, mb - 1, NDP_ACTION_WEIGHT_GRADIENT};
+            runs[n++] = (ndp_planned_run){0, half, mb - 1, NDP_ACTION_WEIGHT_GRADIENT, 0};
+            runs[n++] = (ndp_planned_run){half, all, mb - 1, NDP_ACTION_WEIGHT_GRADIENT, 0};
         }
     }
     return list_of(runs, n);
@@ -190,17 +190,17 @@ static void lists_that_are_wrong_are_refused(void **state) {
         int n;
         const char *words;
     } cases[] = {
-        {{{0, all, 0, F}}, 1, "lacks the input gradient of unit embed for micro-batch 0"},
-        {{{0, all, 0, F}, {0, all, 0, I}}, 2, "lacks the weight gradient of unit embed"},
-        {{{0, all, 0, B}},
+        {{{0, all, 0, F, 0}}, 1, "lacks the input gradient of unit embed for micro-batch 0"},
+        {{{0, all, 0, F, 0}, {0, all, 0, I, 0}}, 2, "lacks the weight gradient of unit embed"},
+        {{{0, all, 0, B, 0}},
          1,
          "entry 0 of the schedule: the backward of unit embed for micro-batch 0 is before its forward"},
-        {{{0, all, 0, F}, {0, 1, 0, F}},
+        {{{0, all, 0, F, 0}, {0, 1, 0, F, 0}},
          2,
          "entry 1 of the schedule: the forward of unit embed for micro-batch 0 twice"},
-        {{{0, all, 0, F}, {0, all, 0, I}, {0, all, 0, B}}, 3, "entry 2 of the schedule: the backward of unit"},
-        {{{0, all, 1, F}}, 1, "micro-batch 1 of 1"},
-        {{{0, all + 1, 0, F}}, 1, "entry 0 of the schedule: units 0 to"},
+        {{{0, all, 0, F, 0}, {0, all, 0, I, 0}, {0, all, 0, B, 0}}, 3, "entry 2 of the schedule: the backward of unit"},
+        {{{0, all, 1, F, 0}}, 1, "micro-batch 1 of 1"},
+        {{{0, all + 1, 0, F, 0}}, 1, "entry 0 of the schedule: units 0 to"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_schedule s = list_of((ndp_planned_run *)cases[i].runs, cases[i].n);

@@ -223,7 +223,8 @@ static inline way way_of(const ndp_layout *l, int i, int global) {
     enum { ACCUMULATION, RECOMPUTE, HELD, RING, ZIGZAG, ROWS };
     const int *size = l->size;
     int data = data_ranks_of(l), held = draw(i, HELD, 3);
-    way w = {.replicate = size[NDP_DP_REPLICATE],
+    way w = {.pp = size[NDP_PP],
+             .replicate = size[NDP_DP_REPLICATE],
              .shard = size[NDP_DP_SHARD],
              .cp = size[NDP_CP],
              .sp = size[NDP_SP],

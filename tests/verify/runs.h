@@ -93,14 +93,18 @@ typedef struct way {
     bool recompute, keep; /* keep: reshard_after_forward is false */
     bool gathered;        /* as if every rank had a node of its own: real gathers, not shared memory */
     bool whole_rows, all_gather, contiguous; /* tp without sequence parallelism; cp without ring, without zig-zag */
+    const char *schedule;                    /* of a pipeline, a word of pipeline.schedule; NULL: 1f1b */
+    const char *file;                        /* of schedule `file` */
+    int pp, chunks; /* sizes of a pipeline; chunks: virtual stages, 0: as few as the schedule has */
+    bool once;      /* gradients are reduced once an update, as always with a pipeline */
     const fault *fault;
 } way;
 
 static inline ndp_layout layout_of(const way *w) {
     ndp_layout l = NDP_LAYOUT_ONE;
-    const int sizes[] = {w->replicate, w->shard, w->cp, w->sp, w->tp};
+    const int sizes[] = {w->pp, w->replicate, w->shard, w->cp, w->sp, w->tp};
     for (int i = 0; i < NDP_COUNT(sizes); i++)
-        l.size[NDP_DP_REPLICATE + i] = sizes[i] ? sizes[i] : 1;
+        l.size[NDP_PP + i] = sizes[i] ? sizes[i] : 1;
     return l;
 }
 
@@ -137,10 +141,14 @@ static inline way one_rank(int global, int accumulation, int threads) {
 enum { WAY_TEXT = 256 };
 
 static inline const char *way_text(const way *w, char out[WAY_TEXT]) {
-    char axes[128];
+    char axes[128], pipeline[64] = "";
     ndp_layout l = layout_of(w);
-    snprintf(out, WAY_TEXT, "%s%s%s%s, global batch %d, accumulation %d, %d thread%s%s%s, %s",
-             ndp_layout_text(&l, axes, sizeof axes), w->cp > 1 ? w->all_gather ? ", all_gather" : ", ring" : "",
+    if (w->pp > 1)
+        snprintf(pipeline, sizeof pipeline, ", %s%s%.0d", w->schedule ? w->schedule : "1f1b", w->chunks ? " v " : "",
+                 w->chunks);
+    snprintf(out, WAY_TEXT, "%s%s%s%s%s, global batch %d, accumulation %d, %d thread%s%s%s, %s",
+             ndp_layout_text(&l, axes, sizeof axes), pipeline,
+             w->cp > 1 ? w->all_gather ? ", all_gather" : ", ring" : "",
              w->cp > 1 ? w->contiguous ? ", contiguous" : ", zig-zag" : "",
              w->tp > 1 ? w->whole_rows ? ", whole rows" : ", cut rows" : "", w->global, w->accumulation, w->threads,
              w->threads > 1 ? "s" : "", w->recompute ? ", recompute" : "", w->keep ? ", kept" : "",
@@ -188,6 +196,14 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "parallelism.cp_zigzag=%s", w->contiguous ? "false" : "true");
     set(c, "parallelism.tp_sequence_parallel=%s", w->whole_rows ? "false" : "true");
     set(c, "parallelism.reshard_after_forward=%s", w->keep ? "false" : "true");
+    if (w->once)
+        set(c, "parallelism.reduce_every=update");
+    if (w->schedule)
+        set(c, "pipeline.schedule=%s", w->schedule);
+    if (w->file)
+        set(c, "pipeline.file=%s", w->file);
+    if (w->chunks)
+        set(c, "pipeline.virtual_stages=%d", w->chunks);
     set(c, "batch.global_batch_size=%d", w->global);
     set(c, "batch.micro_batch_size=%d", w->global / (data_ranks_of(&l) * w->accumulation));
     return c;

@@ -18,9 +18,13 @@ static const way layouts[] = {
     {.cp = 3, .tp = 2, .accumulation = 4, .gathered = true},
     {.replicate = 2, .cp = 2, .tp = 2, .accumulation = 2, .all_gather = true},
     {.shard = 2, .cp = 2, .sp = 2, .accumulation = 2, .gathered = true, .keep = true},
+    {.pp = 2, .shard = 2, .accumulation = 4},
+    {.pp = 4, .accumulation = 8, .schedule = "zero_bubble", .recompute = true},
+    {.pp = 2, .tp = 2, .accumulation = 2, .schedule = "interleaved"},
+    {.pp = 2, .shard = 2, .accumulation = 4, .schedule = "zbv", .gathered = true},
 };
 
-enum { TRAINED = 3 /* by the program, too: the first of them */, TWICE = 3 /* by mpirun as well */ };
+enum { TRAINED = 3 /* by the program, too: the first of them */, TWICE = 3 /* by mpirun as well, as all pipelines */ };
 
 /* mpirun must be there; TSan does not see through MPI. */
 static bool have_mpirun(void) { return !getenv("TSAN_OPTIONS") && system("command -v mpirun >/dev/null 2>&1") == 0; }
@@ -151,7 +155,7 @@ static void gradients(void **state) {
         way w = small_way(i);
         if (!w.gathered)
             check_launched(*state, &s, &w, "shm", &one);
-        if (mpirun && (w.gathered || i < TWICE))
+        if (mpirun && (w.gathered || i < TWICE || w.pp > 1))
             check_launched(*state, &s, &w, "mpi", &one);
     }
     outcome_release(&one);

@@ -1,6 +1,7 @@
 /* A world of processes: the parent's view of the shared file, and the text by which its children find it. */
 #include "comm/node/shm_world.h"
 #include "comm/node/node_memory.h"
+#include "comm/watch/journal.h"
 
 #include <inttypes.h>
 #include <limits.h>
@@ -82,6 +83,15 @@ bool ndp_shm_world_joined(const ndp_shm_world *w, int rank) {
 }
 
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank) { return atomic_load(&w->node.health->of[rank].left) != 0; }
+
+const char *ndp_shm_world_last(const ndp_shm_world *w, int rank, char *out, size_t size) {
+    char text[160];
+    ndp_rank_state s = ndp_journal_read(&w->node.journals[rank]);
+    out[0] = '\0';
+    if (ndp_rank_state_is_sound(&s, w->ranks) && s.record.kind >= 0)
+        snprintf(out, size, "%s of group %s", ndp_record_text(&s.record, text, sizeof text), s.record.group);
+    return out;
+}
 
 int ndp_shm_world_failed(const ndp_shm_world *w) {
     const ndp_health *h = w->node.health;

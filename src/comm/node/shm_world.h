@@ -33,6 +33,9 @@ void ndp_shm_world_ended(ndp_shm_world *w, int rank, const char *why);
 /* Whether that rank has joined the world, and whether it has left it without an error. */
 bool ndp_shm_world_joined(const ndp_shm_world *w, int rank);
 bool ndp_shm_world_left(const ndp_shm_world *w, int rank);
+/* The operation that a rank waits for, or else the last one that it began or ended, in words: "#57 send output of stage
+ * 1, micro-batch 3 to rank 2 (2320 bytes, tag 13) of group pp forward". Returns `out`, empty if there is none. */
+const char *ndp_shm_world_last(const ndp_shm_world *w, int rank, char *out, size_t size);
 /* The rank that failed first; -1: none is recorded. */
 int ndp_shm_world_failed(const ndp_shm_world *w);
 

@@ -10,7 +10,7 @@
 #include "comm/impl.h"
 #include <stdatomic.h>
 
-enum { NDP_JOURNAL_RECORDS = 256, NDP_CALL_SITE_NAME = 40 };
+enum { NDP_JOURNAL_RECORDS = 256, NDP_CALL_SITE_NAME = 48 };
 
 /* Where in its step program a rank calls comm, "#116.7 layers.3": what ndp_comm_at was given. */
 typedef struct ndp_call_site {
