@@ -8,7 +8,7 @@
 #include "optim/optim.h"
 
 static void constants(const ndp_optimizer_opts *o, double lr, int64_t update, double out[NDP_OPTIMIZER_CONSTANTS]) {
-    ndp_optimizers[NDP_ADAMW]->constants(o, lr, update, out);
+    ndp_optimizer_adamw.constants(o, lr, update, out);
     out[NDP_MUON_LR] = lr;
     out[NDP_MUON_MOMENTUM] = o->momentum;
 }

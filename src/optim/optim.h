@@ -61,6 +61,9 @@ typedef struct ndp_optimizer {
     ndp_optimizer_bounds bounds;
 } ndp_optimizer;
 
+#define NDP_OPTIMIZER_DECLARE(NAME, name, ...) extern const ndp_optimizer ndp_optimizer_##name;
+NDP_OPTIMIZERS(NDP_OPTIMIZER_DECLARE)
+#undef NDP_OPTIMIZER_DECLARE
 /* By ndp_optimizer_name. */
 extern const ndp_optimizer *const ndp_optimizers[NDP_OPTIMIZER_COUNT];
 

@@ -3,10 +3,6 @@
 
 #include <string.h>
 
-#define NDP_OPTIMIZER_DECLARE(NAME, name, ...) extern const ndp_optimizer ndp_optimizer_##name;
-NDP_OPTIMIZERS(NDP_OPTIMIZER_DECLARE)
-#undef NDP_OPTIMIZER_DECLARE
-
 #define NDP_OPTIMIZER_ENTRY(NAME, name, ...) [NDP_##NAME] = &ndp_optimizer_##name,
 const ndp_optimizer *const ndp_optimizers[] = {NDP_OPTIMIZERS(NDP_OPTIMIZER_ENTRY)};
 #undef NDP_OPTIMIZER_ENTRY

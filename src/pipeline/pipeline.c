@@ -55,44 +55,6 @@ void ndp_pipeline_release(ndp_pipeline *s) {
     *s = (ndp_pipeline){0};
 }
 
-/* ---- rows ---- */
-
-int ndp_row_columns(const ndp_pipeline_row *row) { return row->n ? row->actions[row->n - 1].column + 1 : 0; }
-
-static int stage_of(const ndp_row_writer *w, int local) {
-    if (w->map == NDP_STAGES_LOOP)
-        return local * w->ranks + w->rank;
-    return local ? 2 * w->ranks - 1 - w->rank : w->rank;
-}
-
-/* Counts a micro-batch; true: it is written. */
-static bool count(ndp_row_writer *w, int local, ndp_action action, ndp_stage_action *out) {
-    int *next = &w->next[local * NDP_ACTIONS];
-    bool both = action == NDP_ACTION_BACKWARD;
-    int mb = next[both ? NDP_ACTION_INPUT_GRADIENT : action]++;
-    next[NDP_ACTION_WEIGHT_GRADIENT] += both;
-    *out = (ndp_stage_action){
-        .stage = stage_of(w, local), .micro_batch = mb, .action = action, .column = ndp_row_columns(w->row)};
-    return mb < w->micro_batches;
-}
-
-void ndp_row_add(ndp_row_writer *w, int local, ndp_action action) {
-    ndp_stage_action a;
-    if (count(w, local, action, &a))
-        w->row->actions[w->row->n++] = a;
-}
-
-void ndp_row_add_pair(ndp_row_writer *w, int forward_stage, int backward_stage) {
-    ndp_stage_action f, b;
-    bool forward = count(w, forward_stage, NDP_ACTION_FORWARD, &f);
-    bool backward = count(w, backward_stage, NDP_ACTION_BACKWARD, &b);
-    f.paired = forward && backward;
-    if (forward)
-        w->row->actions[w->row->n++] = f;
-    if (backward)
-        w->row->actions[w->row->n++] = b;
-}
-
 /* ---- tables ---- */
 
 static const char *plural(int n) { return n == 1 ? "" : "s"; }
@@ -137,7 +99,7 @@ ndp_status ndp_pipeline_make(ndp_pipeline_kind kind, int ranks, int virtual_stag
         memset(w.next, 0, counters * sizeof *w.next);
         generators[kind](&w);
         for (int local = 0; local < virtual_stages; local++)
-            s.rank_of[stage_of(&w, local)] = w.rank;
+            s.rank_of[ndp_row_stage(&w, local)] = w.rank;
     }
     free(w.next);
     *out = s;

@@ -15,6 +15,8 @@ typedef struct ndp_row_writer {
     int *next; /* [local_stages][NDP_ACTIONS]: the next micro-batch */
 } ndp_row_writer;
 
+/* The stage that a local stage is. */
+int ndp_row_stage(const ndp_row_writer *w, int local);
 /* The next action of this kind on a local stage. A backward counts as both gradients. */
 void ndp_row_add(ndp_row_writer *w, int local, ndp_action action);
 /* A forward and a backward in one cell; if one of them is not written, the other stands alone. */

@@ -50,7 +50,7 @@ NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exe
 /* Bytes that an engine's program needs. */
 int64_t ndp_engine_bytes(const ndp_engine *e);
 
-/* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/plan.c): for training and
+/* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/dry_run.c): for training and
  * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. `split_place`:
  * of sums (device/device.h). */
 NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,

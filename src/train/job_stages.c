@@ -2,6 +2,8 @@
  * jobs whose pp is above 1 have them. */
 #include "train/job.h"
 
+#include "parallel/stage_cut.h"
+
 #include <stdlib.h>
 #include <string.h>
 

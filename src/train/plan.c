@@ -1,5 +1,4 @@
-/* What a run would do and need, from the real program on the null device, which runs no kernels and has no memory.
- * ndp_plan prints it; trainers and `verify` use the bytes for the check of memory before a run. */
+/* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
 #include "host/memory_need.h"
 #include "step/timeline.h"
@@ -7,88 +6,6 @@
 #include "train/plan_parts.h"
 
 #include <stdlib.h>
-
-static ndp_dry_run dry_run_of(const ndp_job *j, int per_node, int split_place) {
-    return (ndp_dry_run){j, per_node, ndp_exec_of(&ndp_device_null, ndp_job_threads(j, per_node), split_place)};
-}
-
-ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
-    ndp_engine_opts e;
-    NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
-    e.model = m;
-    e.node_ranks = d->per_node;
-    return ndp_engine_create(&e, out);
-}
-
-int64_t ndp_engine_bytes(const ndp_engine *e) {
-    ndp_budget budget;
-    ndp_program_budget(ndp_engine_program(e), &budget);
-    return (int64_t)budget.total;
-}
-
-/* Bytes that a rank needs for forward passes over held-out rows, in addition to `trained` (NULL: with its own weights);
- * 0 if the job holds nothing out. */
-static ndp_status score_bytes(const ndp_dry_run *d, int rank, const ndp_engine *trained, int64_t *bytes) {
-    const ndp_config *c = d->job->config;
-    ndp_model m;
-    ndp_engine_opts e;
-    ndp_engine *score = NULL;
-    *bytes = 0;
-    if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0)
-        return NDP_OK;
-    NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, &m, &e));
-    e.node_ranks = d->per_node;
-    ndp_status st = ndp_engine_create(&e, &score);
-    if (st == NDP_OK)
-        *bytes = ndp_engine_bytes(score);
-    ndp_engine_destroy(score);
-    ndp_model_release(&m);
-    return st;
-}
-
-/* Bytes of one rank for training and for scoring held-out rows. */
-static ndp_status train_bytes(const ndp_dry_run *d, int rank, int64_t *bytes) {
-    ndp_model m;
-    ndp_engine *engine;
-    NDP_TRY(ndp_model_build(&d->job->facts, &d->job->model, &m));
-    ndp_status st = ndp_plan_engine(d, &m, rank, &engine);
-    if (st == NDP_OK) {
-        st = score_bytes(d, rank, engine, bytes);
-        *bytes += ndp_engine_bytes(engine);
-        ndp_engine_destroy(engine);
-    }
-    ndp_model_release(&m);
-    return st;
-}
-
-ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
-                               int64_t *bytes) {
-    ndp_dry_run d = dry_run_of(j, per_node, split_place);
-    return forward_only ? score_bytes(&d, rank, NULL, bytes) : train_bytes(&d, rank, bytes);
-}
-
-ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
-                               int64_t *bytes) {
-    int first = rank / per_node * per_node, end = first + per_node < j->world ? first + per_node : j->world;
-    int stage = j->world / j->layout.size[NDP_PP];
-    int64_t sum = 0;
-    for (int r = first, next; r < end; r = next) { /* all ranks of a place on pp need the same */
-        int64_t one;
-        next = (r / stage + 1) * stage < end ? (r / stage + 1) * stage : end;
-        NDP_TRY(ndp_job_rank_memory(j, r, per_node, split_place, forward_only, &one));
-        sum += one * (next - r);
-    }
-    *bytes = (sum + end - first - 1) / (end - first);
-    return NDP_OK;
-}
-
-ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes) {
-    int64_t sum = 0, one;
-    for (int r = 0; r < j->world; r++, sum += one)
-        NDP_TRY(ndp_job_rank_memory(j, r, j->world, split_place, false, &one));
-    *bytes = sum;
-    return NDP_OK;
-}
 
 /* ---- data ---- */
 
@@ -181,7 +98,7 @@ static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, 
     ndp_engine *engine;
     int64_t score = 0;
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
-    ndp_status st = program ? NDP_OK : score_bytes(d, rank, engine, &score);
+    ndp_status st = program ? NDP_OK : ndp_score_bytes(d, rank, engine, &score);
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, out);
     else if (st == NDP_OK)
@@ -200,7 +117,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
         NDP_TRY(ndp_timeline_check_path(o->timeline));
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
-    const ndp_dry_run d = dry_run_of(j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0);
+    const ndp_dry_run d = ndp_dry_run_of(j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0);
     int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
     int end = o->rank < 0 && o->program ? j->world : first + 1;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));

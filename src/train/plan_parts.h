@@ -1,4 +1,4 @@
-/* Inside plan: programs of ranks that are not this process (plan.c), and the check of a whole world (plan_check.c). */
+/* Inside plan: programs of ranks that do not run (dry_run.c), and the check of a whole world (plan_check.c). */
 #ifndef NDP_TRAIN_PLAN_PARTS_H
 #define NDP_TRAIN_PLAN_PARTS_H
 
@@ -11,8 +11,14 @@ typedef struct ndp_dry_run {
     ndp_exec exec;
 } ndp_dry_run;
 
+ndp_dry_run ndp_dry_run_of(const ndp_job *j, int per_node, int split_place);
+
 /* Builds the program of one rank. */
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out);
+
+/* Bytes that a rank needs for forward passes over held-out rows, in addition to `trained` (NULL: with its own weights);
+ * 0 if the job holds nothing out. */
+ndp_status ndp_score_bytes(const ndp_dry_run *d, int rank, const ndp_engine *trained, int64_t *bytes);
 
 /* Builds the programs of the ranks that stand for all, checks them against each other, and appends what the stages of a
  * pipeline have and need, and what was checked. `timeline`: also simulates a step and writes it there; NULL: no.

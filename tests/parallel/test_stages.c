@@ -3,6 +3,7 @@
 #include "golden_text.h"
 #include "graph_text.h"
 #include "parallel/apply.h"
+#include "parallel/stage_cut.h"
 #include "parallel/stages.h"
 
 enum { ROWS = 8, MOST = 12 };

@@ -1,6 +1,7 @@
 /* Real steps of a pipeline against the simulator: two ranks of one thread, a model of SmolLM2-135M's shape, 8
  * micro-batches. The simulator gets the mean time of each unit's phases in the run, and predicts the step to 10%;
  * zero_bubble needs at most 1.05 of the memory of 1f1b; both times are printed. */
+#include "parallel/stage_cut.h"
 #include "step/pipelines.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
  * A stage has at least one unit besides the first and the last one of the model (embedding, head). Among all cuts into
  * consecutive ranges the one is taken whose most expensive stage is cheapest, and of these the most even one (least sum
  * of squares). Both are found by the same recursion over (stages so far, units so far). */
-#include "parallel/stages.h"
+#include "parallel/stage_cut.h"
 
 #include "graph/lower.h"
 #include "parallel/apply.h"

@@ -1,0 +1,45 @@
+/* The options of a rank's engine, as a job has them: for training, and for passes over held-out rows. */
+#include "train/job.h"
+
+ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
+    return (ndp_optimizer_opts){.name = c->optimizer.name,
+                                .betas = {c->optimizer.betas[0], c->optimizer.betas[1]},
+                                .eps = c->optimizer.eps,
+                                .weight_decay = c->optimizer.weight_decay,
+                                .momentum = c->optimizer.momentum,
+                                .max_norm = c->optimizer.max_grad_norm};
+}
+
+int ndp_job_threads(const ndp_job *j, int node_ranks) {
+    int threads = j->config->train.threads;
+    return threads ? threads : ndp_device_threads(node_ranks);
+}
+
+ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {
+    const ndp_config *c = j->config;
+    *out = (ndp_engine_opts){.exec = exec,
+                             .accumulation = j->batch.accumulation,
+                             .reshard = c->parallelism.reshard_after_forward,
+                             .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
+                             .stages = j->stages,
+                             .pipeline = j->pipeline.ranks ? &j->pipeline : NULL,
+                             .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
+                             .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
+                                          .cp_method = c->parallelism.cp_method,
+                                          .cp_zigzag = c->parallelism.cp_zigzag},
+                             .optimizer = ndp_job_optimizer(c)};
+    return ndp_mesh_init(&j->layout, rank,
+                         &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}}, &out->mesh);
+}
+
+ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained, ndp_model *m,
+                         ndp_engine_opts *out) {
+    ndp_model_opts opts = j->model;
+    opts.mode = NDP_MODEL_SCORE;
+    NDP_TRY(ndp_job_engine(j, rank, exec, out));
+    out->accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
+    out->pipeline = j->forward.ranks ? &j->forward : NULL;
+    out->weights_of = trained;
+    out->model = m;
+    return ndp_model_build(&j->facts, &opts, m);
+}
