@@ -38,6 +38,10 @@ typedef struct ndp_call {
     double flops, bytes;
 } ndp_call;
 
+/* Multiply-adds (as 2) and bytes per second that stand for any machine where costs are compared with each other. */
+#define NDP_FLOPS_RATE 1e12
+#define NDP_BYTES_RATE 5e10
+
 /* Fills `c` with a call of `op`; operands are copied into `arena`. NDP_ENOMEM. */
 NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                                  const ndp_operand *in, int n_in, const ndp_operand *out, int n_out);

@@ -11,7 +11,7 @@
  * The axes come first, outermost to innermost. ep follows them: experts are a second view of dp_shard x cp x sp, so ep
  * multiplies nothing and a rank has no coordinate on it. */
 #define NDP_AXES_LIST(X)                                                                                               \
-    X(PP, pp, true, "1", 1.05, "pipeline stages")                                                                     \
+    X(PP, pp, true, "1", 1.05, "pipeline stages")                                                                      \
     X(DP_REPLICATE, dp_replicate, true, "1", 1.01, "replicas of the sharded model")                                    \
     X(DP_SHARD, dp_shard, true, "auto", 1.0, "ranks that share the parameters of a replica")                           \
     X(CP, cp, true, "1", 1.02, "context parallelism: ranks along the sequence")                                        \

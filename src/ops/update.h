@@ -44,7 +44,7 @@ enum {
     NDP_LION_OLD2, /* b2 */
     NDP_LION_NEW2  /* 1 - b2 */
 };
-/* Those of AdamW come first, for what is no projection. */
+/* AdamW updates all weights that are not projections, so its constants come first. */
 enum {
     NDP_MUON_KEEP = NDP_ADAMW_KEEP, /* 1 - lr wd */
     NDP_MUON_LR = NDP_ADAMW_CONSTANTS,

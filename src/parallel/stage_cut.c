@@ -14,13 +14,10 @@
 
 /* ---- costs ---- */
 
-/* Multiply-adds (as 2) and bytes per second that stand for any machine: only their ratio matters. */
-static const double flops_rate = 1e12, bytes_rate = 5e10;
-
 static double seconds_of(const ndp_list *list) {
     double sum = 0;
     for (int i = 0; i < list->n; i++)
-        sum += fmax(list->calls[i].flops / flops_rate, list->calls[i].bytes / bytes_rate);
+        sum += fmax(list->calls[i].flops / NDP_FLOPS_RATE, list->calls[i].bytes / NDP_BYTES_RATE);
     return sum;
 }
 

@@ -28,7 +28,7 @@ typedef struct ndp_step_costs {
 typedef struct ndp_rates {
     double flops, bytes, sent, latency;
 } ndp_rates;
-#define NDP_RATES_INIT ((ndp_rates){1e12, 5e10, 1e10, 1e-5})
+#define NDP_RATES_INIT ((ndp_rates){NDP_FLOPS_RATE, NDP_BYTES_RATE, 1e10, 1e-5})
 
 /* A `seconds` for ndp_step_costs whose `user` is an ndp_rates. A call takes the longer of its operations and its bytes;
  * a communication its latency and the bytes that leave the rank. RUNs include their list's communications, without

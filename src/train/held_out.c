@@ -1,9 +1,20 @@
 /* The loss of held-out rows: forward passes on the layout of the training, with its weights or those of a folder. */
 #include "train/trainer.h"
 
+/* Shortens the passes if there are fewer rows than a pass takes: the plan was made before the rows were known. */
+static ndp_status shorten_passes(ndp_trainer *t) {
+    int64_t each = (int64_t)t->shape.micro * t->shape.data_ranks;
+    int64_t needed = (ndp_dataset_rows(t->data.held) + each - 1) / each;
+    if (!t->job.forward.ranks || needed >= t->job.forward.micro_batches)
+        return NDP_OK;
+    ndp_pipeline_release(&t->job.forward);
+    return ndp_pipeline_forward(&t->job.pipeline, (int)needed, &t->job.forward);
+}
+
 ndp_status ndp_trainer_build_score(ndp_trainer *t) {
     const ndp_config *c = t->job.config;
     ndp_engine_opts o;
+    NDP_TRY(shorten_passes(t));
     NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), &t->exec, t->engine, &t->score_model, &o));
     o.transport = t->transport;
     NDP_TRY(ndp_engine_create(&o, &t->score));

@@ -39,8 +39,8 @@ typedef ndp_status ndp_run_visitor(void *user, const ndp_owned_run *r);
 NDP_API ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user);
 /* Reads elements [skip, skip + n) of a run into `out`, contiguous and converted to `type`. */
 NDP_API ndp_status ndp_run_get(const ndp_owned_run *r, int64_t skip, int64_t n, void *out, ndp_dtype type);
-/* Fills all runs of a kind by calls of `read`, which reads elements [first, first + count) of the tensor that `segment`
- * is of, in the model's master type. */
+/* Fills all runs of a kind. `read` reads elements [first, first + count) of the tensor to which `segment` belongs, in
+ * the model's master type. */
 typedef ndp_status ndp_run_reader(void *user, const ndp_segment *segment, int64_t first, int64_t count, void *out);
 NDP_API ndp_status ndp_engine_fill(ndp_engine *e, ndp_owned_kind kind, ndp_run_reader *read, void *user);
 

@@ -99,6 +99,14 @@ for way in 'pp=4' 'pp=2 tp=2' 'pp=2 dp_shard=2 cp=2'; do
     code_is 0
     near "$(sed -n 's/.*"mean_nll": \([0-9.]*\).*/\1/p' out)" "$alone"
 done
+# Fewer rows than a pass of all micro-batches takes.
+echo 'A row.' >row.txt
+short="--set data.validation_files=[row.txt] --set model.path=one/model --set model.init=pretrained --set train.steps=1"
+run train job.yaml --transport local $short --set model.config= --set train.output_dir=row1
+code_is 0
+run train job.yaml --transport local $short --set model.config= --set train.output_dir=row4 $(axes pp=4)
+code_is 0
+near "$(last_eval row4)" "$(last_eval row1)"
 run verify job.yaml --layout pp=2,tp=2
 code_is 0
 says out '^pp=2,tp=2 .* agrees$'

@@ -220,7 +220,7 @@ static inline ndp_status check_message_limits(ndp_transport *t, void *arg) {
             WANT(ndp_send_begin(c, y, 1, (rank + 1) % n, 0, &send[16]) == NDP_EBUG, "17 sends");
             WANT(strstr(ndp_error_message(), "more than 16 sends outstanding on group world"), "%s",
                  ndp_error_message());
-            NDP_TRY(ndp_barrier(c)); /* nobody receives before */
+            NDP_TRY(ndp_barrier(c)); /* no rank receives before all have sent */
             NDP_TRY(receive_too_many(c, x, recv, (rank + n - 1) % n));
         }
         for (int k = 0; k < 16; k++) {

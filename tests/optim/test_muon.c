@@ -213,7 +213,7 @@ static void newton_schulz_is_what_it_says(void **state) {
 
 /* ---- the table ---- */
 
-/* AdamW of what is no projection: pieces first, with a second state of their own. */
+/* Pieces that AdamW updates come first, and only they have a second state. */
 static void tables_put_projections_last(void **state) {
     (void)state;
     ndp_segment items[] = {ndp_segment_whole("norm", 1, 1, 70, NDP_DIM_WHOLE, NDP_DIM_WHOLE),

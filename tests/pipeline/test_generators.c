@@ -7,7 +7,7 @@ enum { RANKS = 8, VIRTUAL = 4, MICRO_BATCHES = 16 };
 
 typedef void visitor(ndp_pipeline_kind kind, const ndp_pipeline *s, int v);
 
-/* All tables of a kind, or of all if `kind` is NDP_PIPELINE_KINDS. */
+/* Visits all tables of a kind; NDP_PIPELINE_KINDS: of every kind. */
 static void visit(ndp_pipeline_kind kind, visitor *visit_one) {
     int visited = 0;
     for (ndp_pipeline_kind k = 0; k < NDP_PIPELINE_FILE; k++)

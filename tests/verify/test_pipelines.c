@@ -194,7 +194,7 @@ static void slow_down(ndp_program *p, int rank) {
     }
 }
 
-/* Nobody takes a stage that computes for one that hangs: peers wait for seconds, of each other too, and all goes on. */
+/* The deadlock detection does not fire while a stage computes, even if its peers are blocked for seconds. */
 static void a_slow_stage_is_waited_for(void **state) {
     const corpus *c = *state;
     char *path = write_tall(c->folder, true);
