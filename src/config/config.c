@@ -384,7 +384,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");
     NDP_CHECK(file || !c->pipeline.file, "pipeline.file is '%s', but pipeline.schedule is %s; set schedule: file",
               c->pipeline.file, ndp_pipeline_table[c->pipeline.schedule].name);
-    NDP_CHECK(c->precision.compute != NDP_F64 || ndp_devices[c->train.device]->fp64,
+    NDP_CHECK(c->precision.compute != NDP_F64 || ndp_device_has_fp64(ndp_device_names[c->train.device]),
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
               "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,

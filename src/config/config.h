@@ -85,7 +85,7 @@ struct ndp_config {
         char *output_dir;
         int threads;       /* per rank; 0: cores / ranks */
         bool force_memory; /* start even if memory is short */
-        int device;        /* index of ndp_devices */
+        int device;        /* index of ndp_device_names */
         char *transport;   /* "auto", "self", "local", "shm", "mpi" */
         int ranks;         /* 0: the product of the sizes */
         int log_every;

@@ -108,11 +108,13 @@ ndp_status ndp_host_drain(ndp_queue *q);
 
 /* Defined in ops/, where their kernels are. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;
-/* The devices that execute, and their names, NULL at the end: what a user can choose from. */
-extern const ndp_device *const ndp_devices[];
+/* The devices that execute, NULL at the end: what a user can choose from. */
 extern const char *const ndp_device_names[];
-/* The device of that name. NDP_EINVAL: there is none; the message has the names. */
+/* The device of that name; `cuda` and `sim` are loaded (device/cuda/cuda_load.h). NDP_EINVAL: there is none; the message
+ * has the names. NDP_ENOTSUP: it is not built, or this machine lacks what it needs; the message says what. */
 NDP_API ndp_status ndp_device_find(const char *name, const ndp_device **out);
+/* Whether the device of that name computes in fp64. Loads nothing. */
+bool ndp_device_has_fp64(const char *name);
 
 /* Threads per rank if `ranks` share this node: usable cores / ranks, at least 1. */
 int ndp_device_threads(int ranks);

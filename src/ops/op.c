@@ -1,4 +1,5 @@
 /* All ops, what they cost, and all devices of the host, by name. */
+#include "device/cuda/cuda_load.h"
 #include "ops/shape.h"
 
 #include <string.h>
@@ -25,20 +26,31 @@ void ndp_op_cost(const ndp_op_call *c, double *flops, double *bytes) {
         c->op->cost(c, flops, bytes);
 }
 
-#define DEVICES(X) X(cpu) X(ref)
-#define DEVICE(name) &ndp_device_##name,
+#define DEVICES(X) X(cpu) X(ref) X(cuda) X(sim)
 #define NAME(name) #name,
-const ndp_device *const ndp_devices[] = {DEVICES(DEVICE)};
 const char *const ndp_device_names[] = {DEVICES(NAME) NULL};
 
 #define LISTED(name) ", " #name
 const char *ndp_device_choices(void) { return &DEVICES(LISTED)[2]; }
 
+static ndp_status find_loaded(bool sim, const ndp_device **out) {
+    const ndp_cuda_api *api;
+    NDP_TRY(ndp_cuda_load(sim, &api));
+    *out = api->device;
+    return NDP_OK;
+}
+
 ndp_status ndp_device_find(const char *name, const ndp_device **out) {
-    for (int i = 0; ndp_device_names[i]; i++)
-        if (strcmp(ndp_device_names[i], name) == 0) {
-            *out = ndp_devices[i];
+    static const ndp_device *const built[] = {&ndp_device_cpu, &ndp_device_ref};
+    for (int i = 0; i < NDP_COUNT(built); i++)
+        if (strcmp(built[i]->name, name) == 0) {
+            *out = built[i];
             return NDP_OK;
         }
+    for (int sim = 0; sim < 2; sim++)
+        if (strcmp(sim ? "sim" : "cuda", name) == 0)
+            return find_loaded(sim, out);
     return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; built: %s", name, ndp_device_choices());
 }
+
+bool ndp_device_has_fp64(const char *name) { return strcmp(name, ndp_device_ref.name) == 0; }

@@ -77,9 +77,11 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer
     t->opts = o->run;
     t->forward_only = o->forward_only;
     t->transport = w;
-    t->exec = ndp_exec_of(o->device ? o->device : ndp_devices[c->train.device], 0, o->split_place);
+    t->exec = ndp_exec_of(o->device, 0, o->split_place);
     t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(t->transport)};
-    ndp_status st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
+    ndp_status st = o->device ? NDP_OK : ndp_device_find(ndp_device_names[c->train.device], &t->exec.device);
+    if (st == NDP_OK)
+        st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
     if (st == NDP_OK)
         st = open_all(t);
     if (st != NDP_OK) {

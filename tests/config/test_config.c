@@ -52,7 +52,7 @@ static void defaults(void **state) {
     assert_int_equal(c->train.seed, 42);
     assert_int_equal(c->train.recompute, NDP_RECOMPUTE_NONE);
     assert_string_equal(c->train.output_dir, "runs/demo");
-    assert_ptr_equal(ndp_devices[c->train.device], &ndp_device_cpu);
+    assert_string_equal(ndp_device_names[c->train.device], "cpu");
     assert_string_equal(c->train.transport, "auto");
     assert_int_equal(c->train.log_every, 1);
     assert_int_equal(c->checkpoint.every, 0);

@@ -121,29 +121,93 @@ static inline void make_outputs(const ndp_op *op, const ndp_op_attr *attr, const
     }
 }
 
+/* The device under test: NDP_TEST_DEVICE, or `cpu`. */
+static inline const ndp_device *tested(void) {
+    const char *name = getenv("NDP_TEST_DEVICE");
+    const ndp_device *d = &ndp_device_cpu;
+    if (name)
+        require_ok(ndp_device_find(name, &d));
+    return d;
+}
+
+/* It, and the reference. */
+enum { DEVICES = 2 };
+static inline const ndp_device *device_at(int i) { return i ? &ndp_device_ref : tested(); }
+
+/* Bytes of a view, its padding included, except after the last row. */
+static inline size_t extent_of(const ndp_view *v) {
+    return v->rows > 0 ? (size_t)((v->rows - 1) * v->ld + v->cols) * ndp_dtype_size(v->dtype) : 0;
+}
+
+/* Operands of a device whose memory is not the host's: each in memory of its own. Equal addresses stay equal. */
+typedef struct staged_operands {
+    const ndp_device *device;
+    ndp_device_context *context;
+    struct {
+        void *host, *data;
+        size_t bytes;
+    } items[NDP_OP_MAX_IN + NDP_OP_MAX_OUT + 1];
+    int n;
+} staged_operands;
+
+static inline void stage_operand(staged_operands *s, ndp_queue *q, ndp_view *v) {
+    if (!v->data)
+        return;
+    for (int i = 0; i < s->n; i++)
+        if (s->items[i].host == v->data) {
+            v->data = s->items[i].data;
+            return;
+        }
+    size_t bytes = extent_of(v);
+    void *data;
+    require_ok(s->device->memory_map(s->context, bytes, NDP_MEMORY_DEVICE, &data));
+    require_ok(s->device->copy(q, data, bytes, v->data, bytes, bytes, 1));
+    s->items[s->n].host = v->data, s->items[s->n].data = data, s->items[s->n++].bytes = bytes;
+    v->data = data;
+}
+
+static inline void unstage_operands(staged_operands *s, ndp_queue *q) {
+    for (int i = 0; i < s->n; i++)
+        require_ok(s->device->copy(q, s->items[i].host, s->items[i].bytes, s->items[i].data, s->items[i].bytes,
+                                   s->items[i].bytes, 1));
+    require_ok(s->device->drain(q));
+    for (int i = 0; i < s->n; i++)
+        s->device->memory_unmap(s->context, s->items[i].data, s->items[i].bytes, NDP_MEMORY_DEVICE);
+}
+
 /* Runs the call's op on the device of its exec, with exactly as much scratch memory as the kernel asks for, so that a
  * sanitizer sees one byte too many. */
 static inline void run_call(ndp_op_call *call) {
     const ndp_device *d = call->exec->device;
     const ndp_kernel *kernel = d->kernels[call->op->id];
-    ndp_device_context *context;
-    require_ok(d->open(d, &(ndp_device_opts){0}, &context));
-    require_ok(d->queue_create(context, &call->queue));
+    staged_operands s = {.device = d};
+    if (!kernel)
+        fail_msg("%s has no kernel on %s", call->op->name, d->name);
+    require_ok(d->open(d, &(ndp_device_opts){0}, &s.context));
+    require_ok(d->queue_create(s.context, &call->queue));
     size_t bytes = kernel->scratch ? kernel->scratch(call) : 0;
-    char *scratch = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
+    ndp_view scratch = {.dtype = NDP_U8, .rows = 1, .cols = (int64_t)bytes, .ld = (int64_t)bytes};
+    void *room = bytes ? aligned_alloc(64, (bytes + 63) / 64 * 64) : NULL;
     if (bytes)
-        memset(scratch, 0xff, bytes);
-    call->scratch = scratch;
+        memset(room, 0xff, bytes);
+    scratch.data = room;
+    for (int i = 0; !d->host_memory && i < call->op->n_in; i++)
+        stage_operand(&s, call->queue, &call->in[i]);
+    for (int i = 0; !d->host_memory && i < call->op->n_out; i++)
+        stage_operand(&s, call->queue, &call->out[i]);
+    if (!d->host_memory)
+        stage_operand(&s, call->queue, &scratch);
+    call->scratch = scratch.data;
     if (kernel->prepare)
         require_ok(kernel->prepare(call));
     double flops = -1, moved = -1;
     ndp_op_cost(call, &flops, &moved);
     assert_true(flops >= 0 && moved >= 0);
     require_ok(kernel->run(call));
-    require_ok(d->drain(call->queue));
-    free(scratch);
+    unstage_operands(&s, call->queue);
+    free(room);
     d->queue_destroy(call->queue);
-    d->close(context);
+    d->close(s.context);
 }
 
 /* `split`: at which place sums are split; 0: they are not. */
@@ -162,14 +226,14 @@ static inline void run_op(const ndp_op *op, const ndp_op_attr *attr, const ndp_v
     run_op_split(op, attr, in, out, device, threads, 0);
 }
 
-static const ndp_device *const devices[] = {&ndp_device_cpu, &ndp_device_ref};
-
 /* After the tests passed with all that this CPU has, runs the program again with each lower level of NDP_ISA. */
 static inline int run_on_every_isa(char **argv, int failures) {
     enum { BF16 = 2 };
     static const char *const levels[] = {"generic", "avx512", "avx512_bf16", "dpbf16ps", "amx_bf16"};
     const char *word = getenv("NDP_ISA");
     int level = 0;
+    if (tested() != &ndp_device_cpu)
+        return failures;
     for (int i = 0; i < NDP_COUNT(levels); i++)
         level = strcmp(ndp_cpu_isa(), levels[i]) == 0 ? i : level;
     if (level == BF16 && !(word && strcmp(word, levels[BF16]) == 0)) /* a level with two words: pairs go first */

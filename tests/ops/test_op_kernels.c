@@ -68,7 +68,7 @@ static bool same_bits(const ndp_view *a, const ndp_view *b) {
 static void check_split(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected) {
     ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT];
     make_call(k, t, from, in, out);
-    run_op_split(k->op, &k->attr, in, out, &ndp_device_cpu, 1, 1);
+    run_op_split(k->op, &k->attr, in, out, tested(), 1, 1);
     compare(k, out, expected, t, 1);
     free_call(k, in, out);
 }
@@ -77,9 +77,9 @@ static void check_split(const kernel_case *k, ndp_dtype t, const ndp_view *from,
 static void check_threads(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected,
                           bool strict) {
     ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT], one_in[NDP_OP_MAX_IN], one[NDP_OP_MAX_OUT];
-    for (int threads = 1; threads <= (ndp_device_cpu.kernels[k->op->id]->prepare ? 2 : 3); threads++) {
+    for (int threads = 1; threads <= (tested()->kernels[k->op->id]->prepare ? 2 : 3); threads++) {
         make_call(k, t, from, in, out);
-        run_op(k->op, &k->attr, in, out, &ndp_device_cpu, threads);
+        run_op(k->op, &k->attr, in, out, tested(), threads);
         compare(k, out, expected, t, threads);
         if (threads == 1) {
             memcpy(one_in, in, sizeof in);
@@ -125,7 +125,7 @@ static void check_rows(const kernel_case *k) {
 }
 
 static void check_types(kernel_case *k, bool fp32, bool bf16) {
-    bool product = ndp_device_cpu.kernels[k->op->id]->prepare != NULL;
+    bool product = tested()->kernels[k->op->id]->prepare != NULL;
     if (!k->asked)
         k->asked = ~0u;
     if (k->op->rows == NDP_ROWS_ALIKE)
@@ -203,9 +203,9 @@ static void linear_kernels_wide(void **state) {
 static void linear_dx_in_place(void **state) {
     (void)state;
     ndp_view in[3] = {some(5, 7, 1), some(7, 9, 2), some(5, 9, 3)}, out[1], apart[1] = {matrix(NDP_F32, 5, 9)};
-    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, apart, &ndp_device_cpu, 2);
+    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, apart, tested(), 2);
     out[0] = in[2];
-    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, out, &ndp_device_cpu, 2);
+    run_op(&ndp_op_linear_dx, &(ndp_op_attr){0}, in, out, tested(), 2);
     assert_true(same_bits(&out[0], &apart[0]));
     free_matrices(in, 3);
     free_matrices(apart, 1);
@@ -378,10 +378,10 @@ static void causal_conv_kernels(void **state) {
 /* The sum may be either of its operands. */
 static void add_in_place(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_COUNT(devices); i++) {
+    for (int i = 0; i < 2 * DEVICES; i++) {
         ndp_view in[NDP_OP_MAX_IN] = {some(7, 37, 1), some(7, 37, 2)}, out[NDP_OP_MAX_OUT] = {in[i % 2]};
         ndp_view before = copy_as(NDP_F32, &in[i % 2]);
-        run_op(&ndp_op_add, &(ndp_op_attr){0}, in, out, devices[i / 2], 2);
+        run_op(&ndp_op_add, &(ndp_op_attr){0}, in, out, device_at(i / 2), 2);
         for (int64_t r = 0; r < 7; r++)
             for (int64_t c = 0; c < 37; c++)
                 assert_true((float)ndp_view_get(&out[0], r, c) ==
@@ -394,11 +394,11 @@ static void add_in_place(void **state) {
 /* Integers are copied as they are. */
 static void copy_of_integers(void **state) {
     (void)state;
-    for (int d = 0; d < NDP_COUNT(devices); d++) {
+    for (int d = 0; d < DEVICES; d++) {
         ndp_op_attr attr = {.type = NDP_I32};
         ndp_view in[NDP_OP_MAX_IN] = {random_ints(9, -1000000007, 1000000007, 1)}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_copy, &attr, in, out, 1);
-        run_op(&ndp_op_copy, &attr, in, out, devices[d], 2);
+        run_op(&ndp_op_copy, &attr, in, out, device_at(d), 2);
         assert_true(same_bits(&in[0], &out[0]));
         free_matrices(in, 1);
         free_matrices(out, 1);
@@ -409,14 +409,14 @@ static void copy_of_integers(void **state) {
 static void copy_and_add(void **state) {
     (void)state;
     static const ndp_dtype types[] = {NDP_F32, NDP_BF16};
-    for (int d = 0; d < NDP_COUNT(devices); d++)
+    for (int d = 0; d < DEVICES; d++)
         for (int i = 0; i < 4; i++) {
             ndp_dtype to = types[i / 2];
             ndp_op_attr attr = {.type = to};
             ndp_view in[NDP_OP_MAX_IN] = {random_matrix(types[i % 2], 7, 37, 1), random_matrix(to, 7, 37, 2)};
             ndp_view out[NDP_OP_MAX_OUT] = {{0}}, rounded = matrix(to, 1, 1);
             make_outputs(&ndp_op_copy, &attr, in, out, 1);
-            run_op(&ndp_op_copy, &attr, in, out, devices[d], 2);
+            run_op(&ndp_op_copy, &attr, in, out, device_at(d), 2);
             for (int64_t r = 0; r < 7; r++)
                 for (int64_t c = 0; c < 37; c++) {
                     float sum = (float)ndp_view_get(&in[0], r, c) + (float)ndp_view_get(&in[1], r, c);
@@ -454,17 +454,17 @@ static void heads_by_hand(void **state) {
         int head[6];
     } cases[] = {{1, 3, {0}}, {3, 1, {0, 1, 2}}, {6, 1, {0, 0, 1, 1, 2, 2}}};
     for (int i = 0; i < NDP_COUNT(cases); i++)
-        for (int d = 0; d < NDP_COUNT(devices); d++) {
+        for (int d = 0; d < DEVICES; d++) {
             ndp_op_attr attr = {.heads = 3, .head_dim = 2, .parts = cases[i].parts};
             ndp_view in[NDP_OP_MAX_IN] = {some(4, 6, 1)}, y[NDP_OP_MAX_OUT] = {{0}}, back[NDP_OP_MAX_OUT] = {{0}};
             make_outputs(&ndp_op_heads_split, &attr, in, y, 1);
-            run_op(&ndp_op_heads_split, &attr, in, y, devices[d], 2);
+            run_op(&ndp_op_heads_split, &attr, in, y, device_at(d), 2);
             assert_true(y[0].rows == 4 * cases[i].parts && y[0].cols == 2 * cases[i].n);
             for (int64_t r = 0; r < y[0].rows; r++)
                 for (int64_t j = 0; j < y[0].cols; j++)
                     assert_true(ndp_view_get(&y[0], r, j) == ndp_view_get(&in[0], r % 4, 2 * cases[i].head[r / 4] + j));
             make_outputs(&ndp_op_heads_merge, &attr, y, back, 1);
-            run_op(&ndp_op_heads_merge, &attr, y, back, devices[d], 2);
+            run_op(&ndp_op_heads_merge, &attr, y, back, device_at(d), 2);
             for (int64_t t = 0; t < 4; t++)
                 for (int64_t j = 0; j < 6; j++)
                     assert_true(ndp_view_get(&back[0], t, j) ==
@@ -552,13 +552,13 @@ static void xent_without_training(void **state) {
 
 static void cache_and_sum(void **state) {
     (void)state;
-    for (int d = 0; d < NDP_COUNT(devices); d++)
+    for (int d = 0; d < DEVICES; d++)
         for (int accumulate = 0; accumulate < 2; accumulate++) {
             ndp_op_attr attr = {.accumulate = accumulate};
             ndp_view in[NDP_OP_MAX_IN] = {some(9, 5, 3), some(2, 5, 1), random_ints(1, 3, 4, 2)};
             ndp_view out[NDP_OP_MAX_OUT] = {{0}}, before = copy_as(NDP_F32, &in[0]);
             make_outputs(&ndp_op_kv_append, &attr, in, out, 1);
-            run_op(&ndp_op_kv_append, &attr, in, out, devices[d], 2);
+            run_op(&ndp_op_kv_append, &attr, in, out, device_at(d), 2);
             for (int64_t r = 0; r < 9; r++)
                 for (int64_t c = 0; c < 5; c++)
                     assert_true(ndp_view_get(&out[0], r, c) ==
@@ -567,7 +567,7 @@ static void cache_and_sum(void **state) {
             free_matrices(&before, 1);
 
             ndp_view x[1] = {some(100, 1, 4)}, sum[NDP_OP_MAX_OUT] = {one_double(0.5)};
-            run_op(&ndp_op_reduce_sum, &attr, x, sum, devices[d], 2);
+            run_op(&ndp_op_reduce_sum, &attr, x, sum, device_at(d), 2);
             double expected = accumulate ? 0.5 : 0;
             for (int64_t r = 0; r < 100; r++)
                 expected += ndp_view_get(&x[0], r, 0);
@@ -648,7 +648,7 @@ static void split_sums_are_others(void **state) {
         const int places[] = {0, 1 + i % NDP_SPLITS};
         for (int split = 0; split < 2; split++) {
             make_call(k, NDP_F32, k->in, in[split], out[split]);
-            run_op_split(k->op, &k->attr, in[split], out[split], &ndp_device_cpu, 1, places[split]);
+            run_op_split(k->op, &k->attr, in[split], out[split], tested(), 1, places[split]);
         }
         if (same_bits(&out[0][0], &out[1][0]))
             fail_msg("%s: the sums are the same", k->op->name);

@@ -59,10 +59,10 @@ static void sums_are_exact_to_fp64(void **state) {
     (void)state;
     static const int64_t sizes[] = {0, 1, 2, 15, 16, 17, 1023, 16383, 16384, 16385, 99991, MOST - 1};
     fill();
-    for (int k = 0; k < NDP_COUNT(types) * NDP_COUNT(sizes) * NDP_COUNT(devices); k++) {
+    for (int k = 0; k < NDP_COUNT(types) * NDP_COUNT(sizes) * DEVICES; k++) {
         ndp_dtype type = types[k % NDP_COUNT(types)];
         int64_t n = sizes[k / NDP_COUNT(types) % NDP_COUNT(sizes)];
-        const ndp_device *d = devices[k / NDP_COUNT(types) / NDP_COUNT(sizes)];
+        const ndp_device *d = device_at(k / NDP_COUNT(types) / NDP_COUNT(sizes));
         if (!runs(d, type))
             continue;
         double expected = (double)squares(type, 1, n), one = square_sum_of(d, 1, type, 1, n);
@@ -81,9 +81,9 @@ static void pieces_are_added_in_order(void **state) {
     int64_t pieces[][NDP_PIECE_COLUMNS] = {
         {0, 100, 1, 1}, {128, 17, 3, 0}, {192, 60000, 4, 1}, {60224, 1, 1, 0}, {60288, 20001, 2, 0}};
     fill();
-    for (int k = 0; k < 2 * NDP_COUNT(devices) * NDP_COUNT(types); k++) {
-        const ndp_device *d = devices[k / 2 % NDP_COUNT(devices)];
-        ndp_dtype type = types[k / 2 / NDP_COUNT(devices)];
+    for (int k = 0; k < 2 * DEVICES * NDP_COUNT(types); k++) {
+        const ndp_device *d = device_at(k / 2 % DEVICES);
+        ndp_dtype type = types[k / 2 / DEVICES];
         if (!runs(d, type))
             continue;
         double expected = k & 1 ? 1e-4 : 0;
@@ -111,10 +111,10 @@ static void broken_values_come_through(void **state) {
     (void)state;
     fill();
     static const int64_t places[] = {0, 15, 16, 200000, MOST - 1};
-    for (int i = 0; i < NDP_COUNT(places) * NDP_COUNT(devices); i++) {
-        const ndp_device *d = devices[i % NDP_COUNT(devices)];
-        float *x = single + places[i / NDP_COUNT(devices)], before = *x;
-        uint16_t *h = half + places[i / NDP_COUNT(devices)];
+    for (int i = 0; i < NDP_COUNT(places) * DEVICES; i++) {
+        const ndp_device *d = device_at(i % DEVICES);
+        float *x = single + places[i / DEVICES], before = *x;
+        uint16_t *h = half + places[i / DEVICES];
         *x = 3e38f;
         assert_true(isfinite(square_sum_of(d, 2, NDP_F32, 0, MOST)));
         *x = -INFINITY;
@@ -141,21 +141,21 @@ static double clip(const ndp_device *d, double norm, double max_norm) {
 
 static void factor_shrinks_only(void **state) {
     (void)state;
-    for (int i = 0; i < NDP_COUNT(devices); i++) {
-        assert_true(clip(devices[i], 4, 1) == 0.25);
-        assert_true(clip(devices[i], 1, 1) == 1);
-        assert_true(clip(devices[i], 0.5, 1) == 1);
-        assert_true(clip(devices[i], 4, 0) == 1); /* no clipping */
-        assert_true(clip(devices[i], 0, 1) == 1);
-        assert_true(clip(devices[i], INFINITY, 1) == 0);
-        assert_true(isnan(clip(devices[i], NAN, 1)));
+    for (int i = 0; i < DEVICES; i++) {
+        assert_true(clip(device_at(i), 4, 1) == 0.25);
+        assert_true(clip(device_at(i), 1, 1) == 1);
+        assert_true(clip(device_at(i), 0.5, 1) == 1);
+        assert_true(clip(device_at(i), 4, 0) == 1); /* no clipping */
+        assert_true(clip(device_at(i), 0, 1) == 1);
+        assert_true(clip(device_at(i), INFINITY, 1) == 0);
+        assert_true(isnan(clip(device_at(i), NAN, 1)));
     }
 }
 
 /* Rows of labels with something else between them, whose signs must not count. */
 static void labels_are_counted(void **state) {
     (void)state;
-    for (int i = 0; i < NDP_COUNT(devices); i++)
+    for (int i = 0; i < DEVICES; i++)
         for (int rows = 0; rows < 4; rows++) {
             ndp_view in[1], out[NDP_OP_MAX_OUT] = {{0}};
             int32_t labels[4][50];
@@ -168,12 +168,12 @@ static void labels_are_counted(void **state) {
             in[0] = (ndp_view){labels, NDP_I32, rows, 47, 50};
             out[0] = row(&valid, NDP_I64, 1);
             make_outputs(&ndp_op_count_valid, &(ndp_op_attr){0}, in, out, 1);
-            run_op(&ndp_op_count_valid, &(ndp_op_attr){0}, in, out, devices[i], 2);
+            run_op(&ndp_op_count_valid, &(ndp_op_attr){0}, in, out, device_at(i), 2);
             assert_int_equal(valid, expected);
             in[0] = out[0];
             out[0] = row(&scale, NDP_F64, 1);
             make_outputs(&ndp_op_loss_scale, &(ndp_op_attr){0}, in, out, 1);
-            run_op(&ndp_op_loss_scale, &(ndp_op_attr){0}, in, out, devices[i], 2);
+            run_op(&ndp_op_loss_scale, &(ndp_op_attr){0}, in, out, device_at(i), 2);
             assert_true(scale == (rows ? 1.0 / (double)expected : 0));
         }
 }
@@ -181,14 +181,14 @@ static void labels_are_counted(void **state) {
 /* All elements, and nothing between the rows. */
 static void zeros_are_written(void **state) {
     (void)state;
-    for (int k = 0; k < NDP_DTYPES * NDP_COUNT(devices); k++) {
-        ndp_dtype type = (ndp_dtype)(k / NDP_COUNT(devices));
+    for (int k = 0; k < NDP_DTYPES * DEVICES; k++) {
+        ndp_dtype type = (ndp_dtype)(k / DEVICES);
         unsigned char data[3 * 20 * 8];
         size_t size = ndp_dtype_size(type);
         memset(data, 0xa5, sizeof data);
         ndp_view in[] = {{data, type, 3, 17, 20}}, out[NDP_OP_MAX_OUT] = {{0}};
         make_outputs(&ndp_op_zero, &(ndp_op_attr){0}, in, out, 1);
-        run_op(&ndp_op_zero, &(ndp_op_attr){0}, in, out, devices[k % NDP_COUNT(devices)], 2);
+        run_op(&ndp_op_zero, &(ndp_op_attr){0}, in, out, device_at(k % DEVICES), 2);
         for (size_t i = 0; i < sizeof data; i++)
             assert_int_equal(data[i], i < 3 * 20 * size && i / size % 20 < 17 ? 0 : 0xa5);
     }

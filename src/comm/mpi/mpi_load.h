@@ -5,8 +5,7 @@
 #include "base/status.h"
 #include "comm/mpi/mpi_api.h"
 
-/* Searches $NDP_PLUGIN_DIR if it is set, else the folder of the program, that of this library, and ../lib/ndparallel of
- * each. Never unloaded: MPI cannot be initialised twice. NDP_ENOTSUP names the paths searched and what to install. */
+/* Never unloaded: MPI cannot be initialised twice. NDP_ENOTSUP names the paths searched and what to install. */
 NDP_API ndp_status ndp_mpi_load(const ndp_mpi_api **out);
 
 #endif

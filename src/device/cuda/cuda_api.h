@@ -1,0 +1,29 @@
+/* What crosses the border of the plugins ndp_cuda.so and ndp_sim.so. They do not link to this library: it hands them
+ * the functions that they call, and gets a device. */
+#ifndef NDP_DEVICE_CUDA_CUDA_API_H
+#define NDP_DEVICE_CUDA_CUDA_API_H
+
+#include "device/device.h"
+
+enum { NDP_CUDA_API_VERSION = 1 };
+
+/* What a plugin calls. */
+typedef struct ndp_cuda_host {
+    /* Records an error, as ndp_fail_at does. */
+    ndp_status (*fail)(const char *file, int line, ndp_status code, const char *message);
+    void (*trail)(const char *file, int line);
+} ndp_cuda_host;
+
+typedef struct ndp_cuda_api {
+    int version; /* NDP_CUDA_API_VERSION */
+    /* Call it once, before anything else. `host` is borrowed for ever. NDP_ENOTSUP names what is missing: a driver, a
+     * GPU, a library, a version. */
+    ndp_status (*start)(const ndp_cuda_host *host);
+    const ndp_device *device;
+    long (*allocations)(void); /* of device and pinned memory so far; only `sim` counts */
+} ndp_cuda_api;
+
+/* The symbol of each plugin that is its ndp_cuda_api. */
+#define NDP_CUDA_API_SYMBOL "ndp_cuda_api_table"
+
+#endif

@@ -1,0 +1,21 @@
+/* The functions of a CUDA device (device/device.h), for the tables that ops/cuda/ makes of them and its kernels. */
+#ifndef NDP_DEVICE_CUDA_CUDA_DEVICE_HPP
+#define NDP_DEVICE_CUDA_CUDA_DEVICE_HPP
+
+extern "C" {
+#include "device/device.h"
+}
+
+ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out);
+void ndp_gpu_close(ndp_device_context *c);
+ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out);
+void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind);
+ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out);
+void ndp_gpu_queue_destroy(ndp_queue *q);
+ndp_status ndp_gpu_copy(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
+                        size_t rows);
+ndp_status ndp_gpu_mark(ndp_queue *q, ndp_mark *out);
+ndp_status ndp_gpu_after(ndp_queue *q, const ndp_mark *mark);
+ndp_status ndp_gpu_drain(ndp_queue *q);
+
+#endif

@@ -1,0 +1,12 @@
+/* The library, as the plugin reaches it: base/status.h works in the plugin, too. */
+#ifndef NDP_DEVICE_CUDA_CUDA_HOST_HPP
+#define NDP_DEVICE_CUDA_CUDA_HOST_HPP
+
+extern "C" {
+#include "device/cuda/cuda_api.h"
+}
+
+/* Before the first error can occur. Borrowed. */
+void ndp_cuda_host_set(const ndp_cuda_host *host);
+
+#endif

@@ -1,0 +1,178 @@
+/* The part of CUDA's runtime that the kernels and the device use, executed by the host: `sim` is the device `cuda`
+ * compiled as C++ against this header instead of NVIDIA's. It needs no GPU and no toolkit, and finds what a GPU hides:
+ * missing barriers, lanes that do not meet, reads past the end, waits that are missing.
+ *
+ * A kernel's block runs on one thread of the host. Each of its threads is a fiber (sim_block.cc) that runs until it
+ * waits for others. Streams execute nothing before somebody waits for them, so work that is not waited for is visibly
+ * missing. Declarations are those of CUDA 12; where a member or a function is not used here, it does not exist. */
+#ifndef NDP_SIM_CUDA_RUNTIME_H
+#define NDP_SIM_CUDA_RUNTIME_H
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <functional>
+#include <tuple>
+
+#define __global__
+#define __device__
+#define __host__
+#define __forceinline__ inline
+#define __launch_bounds__(...)
+#define __restrict__ __restrict
+/* One copy for each thread of the host, which executes one block at a time. */
+#define __shared__ thread_local
+#define __align__(n) __attribute__((aligned(n)))
+
+/* ---- in kernels ---- */
+
+struct uint3 {
+    unsigned x, y, z;
+};
+struct dim3 {
+    unsigned x, y, z;
+    constexpr dim3(unsigned x_ = 1, unsigned y_ = 1, unsigned z_ = 1) : x(x_), y(y_), z(z_) {}
+};
+extern thread_local uint3 threadIdx, blockIdx;
+extern thread_local dim3 blockDim, gridDim;
+enum { warpSize = 32 };
+
+struct alignas(16) uint4 {
+    unsigned x, y, z, w;
+};
+struct alignas(16) float4 {
+    float x, y, z, w;
+};
+struct alignas(8) float2 {
+    float x, y;
+};
+struct alignas(8) uint2 {
+    unsigned x, y;
+};
+static inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) { return {x, y, z, w}; }
+
+/* Meetings of threads. `what` names the operation in errors. */
+void ndp_sim_sync_block(void);
+void ndp_sim_sync_warp(unsigned mask, const char *what);
+/* Publishes 8 bytes for the lanes in `mask` and meets them; lane `from`'s are then valid until the next exchange. */
+uint64_t ndp_sim_exchange(unsigned mask, uint64_t mine, int from, const char *what);
+/* Whether the lanes of the warp in `mask` are there: all bits of `predicate`, after they met. */
+unsigned ndp_sim_ballot(unsigned mask, bool predicate);
+/* This thread's lane, from 0. */
+int ndp_sim_lane(void);
+
+static inline void __syncthreads(void) { ndp_sim_sync_block(); }
+static inline void __syncwarp(unsigned mask = 0xffffffffu) { ndp_sim_sync_warp(mask, "__syncwarp"); }
+
+template <typename T> static inline T ndp_sim_shuffle(unsigned mask, T x, int from, int width, const char *what) {
+    static_assert(sizeof(T) <= 8, "shuffles move at most 8 bytes");
+    int lane = ndp_sim_lane(), first = lane / width * width;
+    uint64_t bits = 0;
+    memcpy(&bits, &x, sizeof x);
+    bool inside = from >= first && from < first + width;
+    bits = ndp_sim_exchange(mask, bits, inside ? from : lane, what);
+    memcpy(&x, &bits, sizeof x);
+    return x;
+}
+template <typename T> static inline T __shfl_sync(unsigned mask, T x, int from, int width = 32) {
+    int lane = ndp_sim_lane();
+    return ndp_sim_shuffle(mask, x, lane / width * width + from % width, width, "__shfl_sync");
+}
+template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32) {
+    return ndp_sim_shuffle(mask, x, ndp_sim_lane() ^ with, width, "__shfl_xor_sync");
+}
+template <typename T> static inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32) {
+    return ndp_sim_shuffle(mask, x, ndp_sim_lane() + (int)by, width, "__shfl_down_sync");
+}
+template <typename T> static inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32) {
+    return ndp_sim_shuffle(mask, x, ndp_sim_lane() - (int)by, width, "__shfl_up_sync");
+}
+static inline unsigned __ballot_sync(unsigned mask, bool p) { return ndp_sim_ballot(mask, p); }
+static inline int __any_sync(unsigned mask, bool p) { return ndp_sim_ballot(mask, p) != 0; }
+static inline int __all_sync(unsigned mask, bool p) { return ndp_sim_ballot(mask, p) == mask; }
+
+static inline float __int_as_float(int x) {
+    float f;
+    memcpy(&f, &x, 4);
+    return f;
+}
+static inline int __float_as_int(float f) {
+    int x;
+    memcpy(&x, &f, 4);
+    return x;
+}
+static inline unsigned __float_as_uint(float f) { return (unsigned)__float_as_int(f); }
+static inline float __uint_as_float(unsigned x) { return __int_as_float((int)x); }
+static inline float rsqrtf(float x) { return 1.0f / sqrtf(x); }
+static inline int __ffs(int x) { return __builtin_ffs(x); }
+static inline int __popc(unsigned x) { return __builtin_popcount(x); }
+using std::max;
+using std::min;
+
+/* ---- on the host ---- */
+
+typedef enum cudaError {
+    cudaSuccess = 0,
+    cudaErrorInvalidValue = 1,
+    cudaErrorMemoryAllocation = 2,
+    cudaErrorNoDevice = 100,
+    cudaErrorLaunchFailure = 719
+} cudaError_t;
+typedef struct ndp_sim_stream *cudaStream_t;
+typedef struct ndp_sim_event *cudaEvent_t;
+typedef enum cudaMemcpyKind { cudaMemcpyDefault = 4 } cudaMemcpyKind;
+enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
+enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
+enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75 };
+
+/* The last error of this thread, and its text, which names the kernel, block and thread. */
+cudaError_t cudaGetLastError(void);
+cudaError_t cudaPeekAtLastError(void);
+const char *cudaGetErrorString(cudaError_t e);
+const char *cudaGetErrorName(cudaError_t e);
+
+cudaError_t cudaGetDeviceCount(int *n);
+cudaError_t cudaSetDevice(int device);
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
+cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
+cudaError_t cudaMalloc(void **data, size_t bytes);
+cudaError_t cudaFree(void *data);
+cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned flags);
+cudaError_t cudaFreeHost(void *data);
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned flags);
+cudaError_t cudaStreamDestroy(cudaStream_t s);
+cudaError_t cudaStreamSynchronize(cudaStream_t s);
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned flags);
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned flags);
+cudaError_t cudaEventDestroy(cudaEvent_t e);
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s);
+cudaError_t cudaEventSynchronize(cudaEvent_t e);
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
+                              cudaMemcpyKind kind, cudaStream_t s);
+cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t s);
+
+typedef struct cudaLaunchConfig_t {
+    dim3 gridDim, blockDim;
+    size_t dynamicSmemBytes;
+    cudaStream_t stream;
+    void *attrs;
+    unsigned numAttrs;
+} cudaLaunchConfig_t;
+/* Submits a kernel; `body` calls it for the thread at hand. */
+cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, std::function<void()> body);
+template <typename... P, typename... A>
+static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A &&...args) {
+    std::tuple<P...> copies(args...);
+    return ndp_sim_launch(c, [=] { std::apply(kernel, copies); });
+}
+template <typename F> static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int) {
+    return cudaSuccess;
+}
+
+#endif

@@ -1,0 +1,13 @@
+/* Blocks of simulated kernels: the threads of one are fibers of a thread of the host. */
+#ifndef NDP_DEVICE_SIM_SIM_BLOCK_HPP
+#define NDP_DEVICE_SIM_SIM_BLOCK_HPP
+
+#include <cuda_runtime.h>
+
+#include <string>
+
+/* Runs all blocks of a grid. Returns "" or what was wrong: threads that wait for others that have left, or lanes that
+ * meet in different places. `down`: warps and blocks in descending order, which may not change any result. */
+std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()> &body, bool down);
+
+#endif

@@ -1,0 +1,7 @@
+/* What the table of the device `sim` needs beside CUDA's runtime. */
+#include "device/cuda/cuda_host.hpp"
+#include "device/sim/sim_runtime.hpp"
+
+extern const char *const ndp_cuda_name = "sim";
+ndp_status ndp_cuda_begin(void) { return NDP_OK; }
+long ndp_cuda_allocations(void) { return ndp_sim_allocations(); }

@@ -1,0 +1,100 @@
+/* gelu and the gates, and their gradients. */
+#include "ops/cuda/cuda_kernel.cuh"
+#include "ops/cuda/cuda_kernels.hpp"
+
+/* By tanh; *slope: the derivative. */
+static __device__ __forceinline__ float gelu_of(float x, float *slope) {
+    const float by = 0.7978845608028654f; /* sqrt(2 / pi) */
+    float t = tanhf(by * (x + 0.044715f * x * x * x));
+    *slope = 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * by * (1.0f + 3.0f * 0.044715f * x * x);
+    return 0.5f * x * (1.0f + t);
+}
+
+static __device__ __forceinline__ float silu_of(float x, float *slope) {
+    float s = 1.0f / (1.0f + expf(-x));
+    *slope = s * (1.0f + x * (1.0f - s));
+    return x * s;
+}
+
+struct gelu_each {
+    ndp_view x, y;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes v = ndp_get8(x, r, c);
+        float slope;
+        for (int k = 0; k < NDP_LANES; k++)
+            v.x[k] = gelu_of(v.x[k], &slope);
+        ndp_set8(y, r, c, v);
+    }
+};
+static ndp_status run_gelu(const ndp_op_call *c) { return ndp_each8(c, &c->out[0], gelu_each{c->in[0], c->out[0]}); }
+NDP_CUDA_KERNEL(gelu)
+
+struct gelu_bwd_each {
+    ndp_view dy, x, dx;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes d = ndp_get8(dy, r, c), v = ndp_get8(x, r, c);
+        for (int k = 0; k < NDP_LANES; k++) {
+            float slope;
+            gelu_of(v.x[k], &slope);
+            d.x[k] *= slope;
+        }
+        ndp_set8(dx, r, c, d);
+    }
+};
+static ndp_status run_gelu_bwd(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], gelu_bwd_each{c->in[0], c->in[1], c->out[0]});
+}
+NDP_CUDA_KERNEL(gelu_bwd)
+
+/* x [T,2N] is gate and up. */
+template <bool GELU> static __device__ __forceinline__ float gate_of(float x, float *slope) {
+    return GELU ? gelu_of(x, slope) : silu_of(x, slope);
+}
+
+static __device__ __forceinline__ ndp_view columns(ndp_view v, int64_t first, int64_t n) {
+    v.data = (char *)v.data + first * (v.dtype == NDP_BF16 ? 2 : 4);
+    v.cols = n;
+    return v;
+}
+
+template <bool GELU> struct gate_each {
+    ndp_view x, y;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes g = ndp_get8(columns(x, 0, y.cols), r, c), u = ndp_get8(columns(x, y.cols, y.cols), r, c);
+        float slope;
+        for (int k = 0; k < NDP_LANES; k++)
+            g.x[k] = gate_of<GELU>(g.x[k], &slope) * u.x[k];
+        ndp_set8(y, r, c, g);
+    }
+};
+static ndp_status run_swiglu(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], gate_each<false>{c->in[0], c->out[0]});
+}
+NDP_CUDA_KERNEL(swiglu)
+static ndp_status run_geglu(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], gate_each<true>{c->in[0], c->out[0]});
+}
+NDP_CUDA_KERNEL(geglu)
+
+template <bool GELU> struct gate_bwd_each {
+    ndp_view dy, x, dx;
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_lanes d = ndp_get8(dy, r, c), g = ndp_get8(columns(x, 0, dy.cols), r, c),
+                  u = ndp_get8(columns(x, dy.cols, dy.cols), r, c), up;
+        for (int k = 0; k < NDP_LANES; k++) {
+            float slope;
+            up.x[k] = d.x[k] * gate_of<GELU>(g.x[k], &slope);
+            g.x[k] = d.x[k] * u.x[k] * slope;
+        }
+        ndp_set8(columns(dx, 0, dy.cols), r, c, g);
+        ndp_set8(columns(dx, dy.cols, dy.cols), r, c, up);
+    }
+};
+static ndp_status run_swiglu_bwd(const ndp_op_call *c) {
+    return ndp_each8(c, &c->in[0], gate_bwd_each<false>{c->in[0], c->in[1], c->out[0]});
+}
+NDP_CUDA_KERNEL(swiglu_bwd)
+static ndp_status run_geglu_bwd(const ndp_op_call *c) {
+    return ndp_each8(c, &c->in[0], gate_bwd_each<true>{c->in[0], c->in[1], c->out[0]});
+}
+NDP_CUDA_KERNEL(geglu_bwd)

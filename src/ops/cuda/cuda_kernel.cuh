@@ -1,0 +1,169 @@
+/* What CUDA kernels share: elements of operands of any storage type, sums of a warp and of a block, launches.
+ *
+ * Kernels get the views of their call by value and compute in fp32. They are deterministic: no atomics on floats, sums
+ * are trees of fixed shape that depend on the operands' sizes alone. Rows are addressed by 64-bit numbers. A thread
+ * moves NDP_LANES neighbouring columns at once where it can: 16 bytes of bf16, 32 of fp32. */
+#ifndef NDP_OPS_CUDA_CUDA_KERNEL_CUH
+#define NDP_OPS_CUDA_CUDA_KERNEL_CUH
+
+extern "C" {
+#include "ops/shape.h"
+}
+#include "device/cuda/cuda_queue.hpp"
+
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
+
+/* ---- elements ---- */
+
+/* Element (r, c) of fp32, bf16 or fp64. */
+static __device__ __forceinline__ float ndp_get(const ndp_view &v, int64_t r, int64_t c) {
+    int64_t i = r * v.ld + c;
+    if (v.dtype == NDP_F32)
+        return ((const float *)v.data)[i];
+    if (v.dtype == NDP_BF16)
+        return __bfloat162float(((const __nv_bfloat16 *)v.data)[i]);
+    return (float)((const double *)v.data)[i];
+}
+
+/* Rounds once, to nearest even. */
+static __device__ __forceinline__ void ndp_set(const ndp_view &v, int64_t r, int64_t c, float x) {
+    int64_t i = r * v.ld + c;
+    if (v.dtype == NDP_F32)
+        ((float *)v.data)[i] = x;
+    else if (v.dtype == NDP_BF16)
+        ((__nv_bfloat16 *)v.data)[i] = __float2bfloat16_rn(x);
+    else
+        ((double *)v.data)[i] = (double)x;
+}
+
+/* Row r of an integer operand. */
+static __device__ __forceinline__ int ndp_int(const ndp_view &v, int64_t r) { return ((const int *)v.data)[r * v.ld]; }
+
+/* NDP_LANES neighbouring elements of a row. */
+struct ndp_lanes {
+    float x[NDP_LANES];
+};
+
+static __device__ __forceinline__ bool ndp_aligned16(const void *p) { return ((uintptr_t)p & 15) == 0; }
+
+/* Columns c .. c + 7 of row r; 0 beyond the last column. */
+static __device__ __forceinline__ ndp_lanes ndp_get8(const ndp_view &v, int64_t r, int64_t c) {
+    ndp_lanes out;
+    int64_t i = r * v.ld + c;
+    const float *f = (const float *)v.data + i;
+    const __nv_bfloat16 *h = (const __nv_bfloat16 *)v.data + i;
+    if (v.dtype == NDP_F32 && c + NDP_LANES <= v.cols && ndp_aligned16(f)) {
+        float4 a = ((const float4 *)f)[0], b = ((const float4 *)f)[1];
+        out = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
+    } else if (v.dtype == NDP_BF16 && c + NDP_LANES <= v.cols && ndp_aligned16(h)) {
+        uint4 a = *(const uint4 *)h;
+        unsigned w[4] = {a.x, a.y, a.z, a.w};
+        for (int k = 0; k < 4; k++) {
+            out.x[2 * k] = __uint_as_float(w[k] << 16);
+            out.x[2 * k + 1] = __uint_as_float(w[k] & 0xffff0000u);
+        }
+    } else {
+        for (int k = 0; k < NDP_LANES; k++)
+            out.x[k] = c + k < v.cols ? ndp_get(v, r, c + k) : 0.0f;
+    }
+    return out;
+}
+
+/* Stores those that are inside the row. */
+static __device__ __forceinline__ void ndp_set8(const ndp_view &v, int64_t r, int64_t c, const ndp_lanes &in) {
+    int64_t i = r * v.ld + c;
+    float *f = (float *)v.data + i;
+    __nv_bfloat16 *h = (__nv_bfloat16 *)v.data + i;
+    if (v.dtype == NDP_F32 && c + NDP_LANES <= v.cols && ndp_aligned16(f)) {
+        ((float4 *)f)[0] = make_float4(in.x[0], in.x[1], in.x[2], in.x[3]);
+        ((float4 *)f)[1] = make_float4(in.x[4], in.x[5], in.x[6], in.x[7]);
+    } else if (v.dtype == NDP_BF16 && c + NDP_LANES <= v.cols && ndp_aligned16(h)) {
+        __nv_bfloat162 pair[4];
+        for (int k = 0; k < 4; k++)
+            pair[k] = __floats2bfloat162_rn(in.x[2 * k], in.x[2 * k + 1]);
+        uint4 a;
+        memcpy(&a, pair, sizeof a);
+        *(uint4 *)h = a;
+    } else {
+        for (int k = 0; k < NDP_LANES && c + k < v.cols; k++)
+            ndp_set(v, r, c + k, in.x[k]);
+    }
+}
+
+/* ---- sums ---- */
+
+/* All lanes get the sum (or the maximum) over the warp. */
+static __device__ __forceinline__ float ndp_warp_sum(float x) {
+    for (int with = NDP_WARP / 2; with > 0; with /= 2)
+        x += __shfl_xor_sync(0xffffffffu, x, with);
+    return x;
+}
+static __device__ __forceinline__ float ndp_warp_max(float x) {
+    for (int with = NDP_WARP / 2; with > 0; with /= 2)
+        x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, with));
+    return x;
+}
+
+/* All threads get the sum over a one-dimensional block of whole warps; `room`: NDP_WARP floats of shared memory, which
+ * are free again when it returns. A block of one warp uses no shared memory. */
+static __device__ __forceinline__ float ndp_block_sum(float x, float *room) {
+    int warps = blockDim.x / NDP_WARP, lane = threadIdx.x % NDP_WARP;
+    x = ndp_warp_sum(x);
+    if (warps == 1)
+        return x;
+    __syncthreads();
+    if (lane == 0)
+        room[threadIdx.x / NDP_WARP] = x;
+    __syncthreads();
+    float sum = ndp_warp_sum(lane < warps ? room[lane] : 0.0f);
+    __syncthreads();
+    return sum;
+}
+
+/* The dynamic shared memory of a block. */
+extern __shared__ __align__(128) unsigned char ndp_shared_bytes[];
+
+/* ---- launches ---- */
+
+static inline int64_t ndp_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/* Threads for `work` items in a row of them: whole warps, at most `most`. Small rows get small blocks. */
+static inline unsigned ndp_block_of(int64_t work, unsigned most) {
+    int64_t threads = ndp_ceil_div(work > 0 ? work : 1, NDP_WARP) * NDP_WARP;
+    return threads < (int64_t)most ? (unsigned)threads : most;
+}
+
+/* Submits a kernel to the call's queue. An empty grid is not launched. NDP_EIO: the launch was refused. */
+template <typename... P, typename... A>
+static inline ndp_status ndp_launch(const ndp_op_call *c, void (*kernel)(P...), dim3 grid, dim3 block, size_t shared,
+                                    A... args) {
+    if (grid.x == 0 || grid.y == 0 || grid.z == 0)
+        return NDP_OK;
+    cudaLaunchConfig_t config = {};
+    config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
+    config.stream = c->queue->stream;
+    cudaError_t e = cudaLaunchKernelEx(&config, kernel, P(args)...);
+    if (e != cudaSuccess)
+        return NDP_FAIL(NDP_EIO, "%s on %s: the launch failed: %s", c->op->name, c->exec->device->name,
+                        cudaGetErrorString(e));
+    return NDP_OK;
+}
+
+/* A function of elements (r, c .. c + 7) on all elements of `v`: a thread for each eight columns. */
+template <typename F> __global__ void ndp_each8_kernel(F f, int64_t rows, int64_t groups) {
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (i < rows * groups)
+        f(i / groups, i % groups * NDP_LANES);
+}
+/* F is a struct with operands as members and `__device__ void operator()(int64_t r, int64_t c) const`. */
+template <typename F> static inline ndp_status ndp_each8(const ndp_op_call *c, const ndp_view *v, const F &f) {
+    int64_t groups = ndp_ceil_div(v->cols, NDP_LANES), all = v->rows * groups;
+    unsigned threads = ndp_block_of(all, 256);
+    return ndp_launch(c, ndp_each8_kernel<F>, dim3((unsigned)ndp_ceil_div(all, threads)), dim3(threads), 0, f, v->rows,
+                      groups);
+}
+
+#endif
