@@ -1,4 +1,5 @@
-/* Placing blocks that live for an interval: the lowest gap, in several orders, of which the best is taken. */
+/* Placing blocks that live for an interval: the lowest gap, in several orders, of which the best is taken; then a local
+ * search over orders, where that leaves gaps. */
 #include "graph/intervals.h"
 
 #include <stdlib.h>
@@ -33,95 +34,199 @@ static int by_area(const void *a, const void *b) {
     return ax != ay ? (ax < ay ? 1 : -1) : by_start(a, b);
 }
 
-static int by_offset(const void *a, const void *b) {
-    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
-    return x->offset < y->offset ? -1 : x->offset > y->offset;
-}
-
 /* Room for one plan. */
 typedef struct planning {
-    ndp_interval **order, **alive;
-    int (*lives)[2]; /* first and last of those placed, side by side: nearly all time goes into looking through them */
+    ndp_interval *items;
+    int n;
+    ndp_interval **order;  /* in which they are placed */
+    ndp_interval **placed; /* those with an offset, the lowest first */
+    int (*lives)[2];       /* first and last of those, side by side: nearly all time goes into looking through them */
+    ndp_interval **kept_order; /* of the search: the order to go back to, and its offsets by item */
+    size_t *kept;
     size_t *offsets; /* of the best plan so far, by item */
-    size_t least;
+    size_t least;    /* its size */
 } planning;
 
-/* The lowest gap that holds `item` between those of the first n placed blocks that live at the same time. */
-static size_t lowest_gap(const planning *p, const ndp_interval *item, int n) {
-    int n_alive = 0;
-    for (int i = 0; i < n; i++)
-        if (p->lives[i][0] <= item->last && item->first <= p->lives[i][1])
-            p->alive[n_alive++] = p->order[i];
-    qsort(p->alive, (size_t)n_alive, sizeof *p->alive, by_offset);
-    size_t at = 0;
-    for (int i = 0; i < n_alive; i++) {
-        if (p->alive[i]->offset >= at + aligned(item->bytes))
+/* Gives `item` the lowest gap between the first n placed ones that live at the same time. */
+static void place_one(planning *p, ndp_interval *item, int n) {
+    size_t at = 0, need = aligned(item->bytes);
+    for (int i = 0; i < n; i++) {
+        if (p->lives[i][0] > item->last || item->first > p->lives[i][1])
+            continue;
+        if (p->placed[i]->offset >= at + need)
             break;
-        size_t end = p->alive[i]->offset + aligned(p->alive[i]->bytes);
+        size_t end = p->placed[i]->offset + aligned(p->placed[i]->bytes);
         at = end > at ? end : at;
     }
-    return at;
+    item->offset = at;
+    int i = n;
+    for (; i > 0 && p->placed[i - 1]->offset > at; i--) {
+        p->placed[i] = p->placed[i - 1];
+        p->lives[i][0] = p->lives[i - 1][0], p->lives[i][1] = p->lives[i - 1][1];
+    }
+    p->placed[i] = item;
+    p->lives[i][0] = item->first, p->lives[i][1] = item->last;
 }
 
-/* Places all in the order at hand, and notes the plan if it takes the least memory. */
-static void place_all(planning *p, const ndp_interval *items, int n) {
+static size_t end_of(const ndp_interval *item) { return item->offset + aligned(item->bytes); }
+
+/* Places all in the order at hand, and notes the plan if it takes the least memory. Returns its size. */
+static size_t place_all(planning *p) {
     size_t end = 0;
-    for (int i = 0; i < n; i++) {
-        ndp_interval *item = p->order[i];
-        item->offset = lowest_gap(p, item, i);
-        p->lives[i][0] = item->first, p->lives[i][1] = item->last;
-        if (item->offset + aligned(item->bytes) > end)
-            end = item->offset + aligned(item->bytes);
+    for (int i = 0; i < p->n; i++) {
+        place_one(p, p->order[i], i);
+        end = end_of(p->order[i]) > end ? end_of(p->order[i]) : end;
     }
-    for (int i = 0; end < p->least && i < n; i++)
-        p->offsets[i] = items[i].offset;
+    for (int i = 0; end < p->least && i < p->n; i++)
+        p->offsets[i] = p->items[i].offset;
     p->least = end < p->least ? end : p->least;
+    return end;
 }
 
-/* The block that reaches highest is placed first in the next try. Small sets only: each try costs n^2. */
-static void lift_the_highest(planning *p, const ndp_interval *items, int n) {
-    enum { TRIES = 12, MOST = 300 };
-    for (int k = 0; k < TRIES && n > 1 && n <= MOST; k++) {
-        int top = 0;
-        for (int i = 1; i < n; i++)
-            if (p->order[i]->offset + p->order[i]->bytes > p->order[top]->offset + p->order[top]->bytes)
-                top = i;
-        ndp_interval *first = p->order[top];
-        memmove(p->order + 1, p->order, (size_t)top * sizeof *p->order);
-        p->order[0] = first;
-        place_all(p, items, n);
+static size_t place_sorted(planning *p, int (*by)(const void *, const void *)) {
+    for (int i = 0; i < p->n; i++)
+        p->order[i] = &p->items[i];
+    qsort(p->order, (size_t)p->n, sizeof *p->order, by);
+    return place_all(p);
+}
+
+/* Moves entry `from` of the order to place `to`. */
+static void move(planning *p, int from, int to) {
+    ndp_interval *item = p->order[from];
+    size_t size = sizeof *p->order;
+    if (from < to)
+        memmove(p->order + from, p->order + from + 1, (size_t)(to - from) * size);
+    else
+        memmove(p->order + to + 1, p->order + to, (size_t)(from - to) * size);
+    p->order[to] = item;
+}
+
+static int highest(const planning *p) {
+    int top = 0;
+    for (int i = 1; i < p->n; i++)
+        if (end_of(p->order[i]) > end_of(p->order[top]))
+            top = i;
+    return top;
+}
+
+/* The block that reaches highest is placed first in the next try. */
+static void lift_the_highest(planning *p) {
+    enum { TRIES = 12 };
+    for (int k = 0; k < TRIES; k++) {
+        move(p, highest(p), 0);
+        place_all(p);
     }
 }
 
-static void plan(planning *p, ndp_interval *items, int n) {
+static uint64_t next_random(uint64_t *state) {
+    *state ^= *state << 13, *state ^= *state >> 7, *state ^= *state << 17;
+    return *state >> 20;
+}
+
+/* A step of the search: the block that reaches highest is placed earlier, or any block at another time. A plan that
+ * takes no more is kept. */
+static size_t try_another(planning *p, uint64_t *random, size_t now) {
+    uint64_t n = (uint64_t)p->n;
+    memcpy(p->kept_order, p->order, n * sizeof *p->order);
+    for (int i = 0; i < p->n; i++)
+        p->kept[i] = p->items[i].offset;
+    if (next_random(random) % 2) {
+        int top = highest(p);
+        move(p, top, (int)(next_random(random) % (uint64_t)(top + 1)));
+    } else {
+        move(p, (int)(next_random(random) % n), (int)(next_random(random) % n));
+    }
+    size_t end = place_all(p);
+    if (end <= now)
+        return end;
+    memcpy(p->order, p->kept_order, n * sizeof *p->order);
+    for (int i = 0; i < p->n; i++)
+        p->items[i].offset = p->kept[i];
+    return now;
+}
+
+/* A local search from two orders, with several seeds each: the same on every rank. It ends at `enough`. */
+static void search(planning *p, size_t enough) {
+    enum { STARTS = 32, TRIES = 300 };
+    static int (*const orders[])(const void *, const void *) = {by_size, by_start};
+    for (int k = 0; k < STARTS && p->least > enough; k++) {
+        uint64_t random = 0x9E3779B97F4A7C15u * (uint64_t)(k + 1);
+        size_t now = place_sorted(p, orders[k % NDP_COUNT(orders)]);
+        for (int i = 0; i < TRIES && p->least > enough; i++)
+            now = try_another(p, &random, now);
+    }
+}
+
+static int by_first(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    return x->first < y->first ? -1 : x->first > y->first;
+}
+
+static int by_last(const void *a, const void *b) {
+    const ndp_interval *x = *(ndp_interval *const *)a, *y = *(ndp_interval *const *)b;
+    return x->last < y->last ? -1 : x->last > y->last;
+}
+
+/* The most that lives at once: no plan takes less. */
+static size_t live_peak(planning *p) {
+    size_t size = (size_t)p->n, now = 0, most = 0;
+    for (int i = 0; i < p->n; i++)
+        p->order[i] = p->placed[i] = &p->items[i];
+    qsort(p->order, size, sizeof *p->order, by_first);
+    qsort(p->placed, size, sizeof *p->placed, by_last);
+    for (int i = 0, over = 0; i < p->n; i++) {
+        for (; p->placed[over]->last < p->order[i]->first; over++)
+            now -= aligned(p->placed[over]->bytes);
+        now += aligned(p->order[i]->bytes);
+        most = now > most ? now : most;
+    }
+    return most;
+}
+
+/* Small sets are planned with more care: each try costs n^2. */
+static void plan(planning *p) {
+    enum { MOST = 300, WORTH = 64 << 10 };
     static int (*const orders[])(const void *, const void *) = {by_size, by_life, by_start, by_area};
-    for (int i = 0; i < n; i++)
-        p->order[i] = &items[i];
     for (int k = 0; k < NDP_COUNT(orders); k++) {
-        qsort(p->order, (size_t)n, sizeof *p->order, orders[k]);
-        place_all(p, items, n);
-        lift_the_highest(p, items, n);
+        place_sorted(p, orders[k]);
+        if (p->n > 1 && p->n <= MOST)
+            lift_the_highest(p);
     }
-    for (int i = 0; i < n; i++)
-        items[i].offset = p->offsets[i];
+    if (p->n <= MOST) {
+        size_t enough = live_peak(p);
+        enough += enough / 25 > WORTH ? enough / 25 : WORTH;
+        search(p, enough);
+    }
+    for (int i = 0; i < p->n; i++)
+        p->items[i].offset = p->offsets[i];
+}
+
+static void release(planning *p) {
+    free(p->order);
+    free(p->placed);
+    free(p->lives);
+    free(p->kept_order);
+    free(p->kept);
+    free(p->offsets);
 }
 
 ndp_status ndp_intervals_place(ndp_interval *items, int n, size_t *total) {
     size_t room = (size_t)n + 1;
-    planning p = {.order = malloc(room * sizeof *p.order),
-                  .alive = malloc(room * sizeof *p.alive),
+    planning p = {.items = items,
+                  .n = n,
+                  .order = malloc(room * sizeof *p.order),
+                  .placed = malloc(room * sizeof *p.placed),
                   .lives = malloc(room * sizeof *p.lives),
+                  .kept_order = malloc(room * sizeof *p.kept_order),
+                  .kept = malloc(room * sizeof *p.kept),
                   .offsets = malloc(room * sizeof *p.offsets),
                   .least = SIZE_MAX};
     ndp_status st = NDP_OK;
-    if (!p.order || !p.alive || !p.lives || !p.offsets)
+    if (!p.order || !p.placed || !p.lives || !p.kept_order || !p.kept || !p.offsets)
         st = NDP_FAIL(NDP_ENOMEM, "no memory to plan %d blocks", n);
     else
-        plan(&p, items, n);
+        plan(&p);
     *total = st == NDP_OK && n > 0 ? p.least : 0;
-    free(p.order);
-    free(p.alive);
-    free(p.lives);
-    free(p.offsets);
+    release(&p);
     return st;
 }

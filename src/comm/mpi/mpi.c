@@ -4,6 +4,7 @@
 
 #include <limits.h>
 #include <mpi.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,14 +50,24 @@ static const char *lowest_rank_of_node(int rank, int *out) {
     return check(MPI_Comm_free(&node));
 }
 
+/* MPI writes to the sockets of peers. If a peer is killed, SIGPIPE would kill this rank, too, and mpirun would report
+ * whichever of the two it hears of first. */
+static void ignore_broken_pipes(void) {
+    struct sigaction now;
+    if (sigaction(SIGPIPE, NULL, &now) == 0 && now.sa_handler == SIG_DFL)
+        signal(SIGPIPE, SIG_IGN);
+}
+
 static const char *plugin_init(ndp_mpi_world *out) {
     int running, finished, provided;
     TRY(MPI_Finalized(&finished));
     if (finished)
         return "MPI was finalised before and cannot be joined twice by one process";
     TRY(MPI_Initialized(&running));
-    if (!running)
+    if (!running) {
+        ignore_broken_pipes();
         TRY(MPI_Init_thread(NULL, NULL, MPI_THREAD_FUNNELED, &provided));
+    }
     out->ours = !running;
     TRY(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     TRY(MPI_Comm_rank(MPI_COMM_WORLD, &out->rank));
