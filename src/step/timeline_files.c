@@ -80,11 +80,18 @@ static void add_rectangle(const ndp_timeline_event *e, double x, double width, i
     ndp_str_addf(out, "%d</text>\n", e->micro_batch);
 }
 
+/* 1, 2 or 5 times a power of ten, so that at most `ticks` of it fit into `length`. */
+static double round_tick(double length, int ticks) {
+    double power = pow(10, floor(log10(length / ticks))), least = length / ticks / power;
+    return power * (least <= 1 ? 1 : least <= 2 ? 2 : least <= 5 ? 5 : 10);
+}
+
 static void add_axis(double step, int rows, ndp_str *out) {
     enum { TICKS = 10 };
-    for (int k = 0; k <= TICKS; k++)
-        ndp_str_addf(out, "<text x=\"%d\" y=\"%d\" text-anchor=\"middle\">%.4g ms</text>\n",
-                     LEFT + k * (WIDTH - LEFT) / TICKS, TOP + rows * ROW + 14, 1e3 * step * k / TICKS);
+    double tick = step > 0 ? round_tick(step, TICKS) : 0;
+    for (int k = 0; tick > 0 && k * tick <= step; k++)
+        ndp_str_addf(out, "<text x=\"%.2f\" y=\"%d\" text-anchor=\"middle\">%.4g ms</text>\n",
+                     LEFT + k * tick / step * (WIDTH - LEFT), TOP + rows * ROW + 14, 1e3 * k * tick);
 }
 
 static void add_svg(const ndp_timeline *t, ndp_str *out) {
