@@ -26,6 +26,13 @@ static ndp_comm_event event_of(const ndp_call *c, int instr, int index, int micr
                             .unit = unit};
 }
 
+ndp_comm_event ndp_comm_event_at(const ndp_program *p, int instr, int call_index) {
+    const ndp_instr *in = &p->instrs[instr];
+    return call_index == NDP_NONE
+               ? event_of(&in->call, instr, call_index, in->micro_batch, "")
+               : event_of(&ndp_program_list(p, in)->calls[call_index], instr, call_index, in->micro_batch, in->what);
+}
+
 bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *at, ndp_comm_event *out) {
     for (; at->instr < p->n; at->instr++, at->call = 0) {
         const ndp_instr *in = &p->instrs[at->instr];

@@ -178,6 +178,9 @@ typedef struct ndp_comm_event_cursor {
 } ndp_comm_event_cursor;
 bool ndp_program_comm_event(const ndp_program *p, ndp_comm_event_cursor *cursor, ndp_comm_event *out);
 
+/* The one that instruction `instr` is, or that is call `call_index` of its list. */
+ndp_comm_event ndp_comm_event_at(const ndp_program *p, int instr, int call_index);
+
 static inline int ndp_comm_event_channel(const ndp_comm_event *m) { return m->call->channel; }
 static inline ndp_group_kind ndp_comm_event_group(const ndp_comm_event *m) {
     return ndp_channel_group(m->call->channel);
@@ -205,6 +208,10 @@ void ndp_program_release(ndp_program *p);
  * begin the same collectives in the same order with the same kind, bytes and buffer, and no timing leads to a deadlock.
  * NDP_EBUG names both sides. */
 NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int n);
+
+/* Checks one rank's program (order.c): whatever overlaps what a communication reads or writes, in bytes of the planned
+ * memory, runs before its begin or after its wait. NDP_EBUG names both operations. NDP_ENOMEM. */
+NDP_API ndp_status ndp_program_order(const ndp_program *p);
 
 /* One line per instruction; with `units`, the unit programs follow. */
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out);

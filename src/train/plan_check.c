@@ -97,6 +97,7 @@ static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world 
     for (int i = 0; i < w->n; i++) {
         NDP_TRY(ndp_plan_engine(d, m, w->ranks[i], &w->engines[i]));
         w->programs[i] = ndp_engine_program(w->engines[i]);
+        NDP_TRY(ndp_program_order(w->programs[i]));
     }
     if (w->n == 1)
         return NDP_OK;

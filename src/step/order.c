@@ -1,0 +1,155 @@
+/* The order of a program's memory: between the begin of a communication and its wait, no other operation may write what
+ * it reads, or touch what it writes.
+ *
+ * Kernels run on one queue, in the order of the list. A communication runs beside them: on a device with queues of its
+ * own, on a stream of its channel, which waits at the begin for all kernels before it; elsewhere, whenever peers read
+ * or write this rank's memory. Communications of one channel run in the order of their begins, so a wait is one for all
+ * before it on its channel, too. With one queue of kernels, the vector clocks of such an execution reduce to a set:
+ * the communications that are pending. Every call is compared with them, byte range by byte range. Memory that the
+ * plan gives to several blocks is covered like any other: what counts are the bytes in the arena, not the blocks.
+ *
+ * Scratch memory of kernels is not covered; it is never an operand of a communication. */
+#include "step/program.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* `rows` runs of `width` bytes, `pitch` bytes apart. */
+typedef struct byte_range {
+    ndp_region region;
+    size_t start, width, pitch;
+    int64_t rows; /* 0: nothing, or memory that no communication names */
+    bool written;
+} byte_range;
+
+enum { MOST_RANGES = NDP_OP_MAX_IN + NDP_OP_MAX_OUT };
+
+typedef struct pending_op {
+    ndp_comm_event event;
+    byte_range ranges[2]; /* what a communication reads, and what it writes */
+} pending_op;
+
+typedef struct order_check {
+    const ndp_program *program;
+    const ndp_instr *instr;
+    int at; /* its number */
+    pending_op *pending;
+    int n;
+    int64_t capacity;
+} order_check;
+
+/* ---- ranges ---- */
+
+static ndp_address base_address(const order_check *o, int base) {
+    if (o->instr->code == NDP_DO_CALL)
+        return (ndp_address){base, 0};
+    return base >= NDP_BASE_DATA ? ndp_program_input(o->program, base - NDP_BASE_DATA, o->instr->micro_batch)
+                                 : (ndp_address){o->instr->bases[base], 0};
+}
+
+static byte_range range_of(const order_check *o, const ndp_operand *x, bool written) {
+    if (x->base == NDP_NONE || x->view.rows == 0 || x->view.cols == 0)
+        return (byte_range){0};
+    ndp_address at = base_address(o, x->base);
+    if (at.block == NDP_NONE) /* lent to the engine */
+        return (byte_range){0};
+    const ndp_block *b = &o->program->blocks[at.block];
+    size_t size = ndp_dtype_size(x->view.dtype);
+    return (byte_range){.region = b->region,
+                        .start = b->offset + at.offset + x->offset,
+                        .width = (size_t)x->view.cols * size,
+                        .pitch = (size_t)x->view.ld * size,
+                        .rows = x->view.rows,
+                        .written = written};
+}
+
+static size_t end_of(const byte_range *r) { return r->start + (size_t)(r->rows - 1) * r->pitch + r->width; }
+
+/* Views of different columns of one matrix share no byte, though their rows alternate. */
+static bool columns_apart(const byte_range *low, const byte_range *high) {
+    size_t column = low->pitch > 0 ? (high->start - low->start) % low->pitch : 0;
+    return low->pitch == high->pitch && column >= low->width && column + high->width <= low->pitch;
+}
+
+static bool overlap(const byte_range *a, const byte_range *b) {
+    if (a->rows == 0 || b->rows == 0 || a->region != b->region || a->start >= end_of(b) || b->start >= end_of(a))
+        return false;
+    return a->start <= b->start ? !columns_apart(a, b) : !columns_apart(b, a);
+}
+
+/* ---- the walk ---- */
+
+static ndp_status report(const order_check *o, const ndp_call *c, int index, const pending_op *p, bool writes) {
+    char begun[192], at[32];
+    snprintf(at, sizeof at, index == NDP_NONE ? "#%d" : "#%d.%d", o->at, index);
+    return NDP_FAIL(NDP_EBUG, "%s %s%s%s %s memory of %s, which has begun and is not waited for", at, c->op->name,
+                    o->instr->what ? " " : "", o->instr->what ? o->instr->what : "", writes ? "writes" : "reads",
+                    ndp_comm_event_text(&p->event, begun, sizeof begun));
+}
+
+/* Compares a call with what is pending. */
+static ndp_status compare(const order_check *o, const ndp_call *c, int index, const byte_range *ranges, int n) {
+    for (int i = 0; i < o->n; i++) {
+        const pending_op *p = &o->pending[i];
+        for (int k = 0; k < 2 * n; k++) {
+            const byte_range *mine = &ranges[k / 2], *theirs = &p->ranges[k % 2];
+            if ((mine->written || theirs->written) && overlap(mine, theirs))
+                return report(o, c, index, p, mine->written);
+        }
+    }
+    return NDP_OK;
+}
+
+/* Ends the communication that began as call `index` of instruction `instr`. */
+static void end_pending(order_check *o, int instr, int index) {
+    int i = 0;
+    while (i < o->n && !(o->pending[i].event.instr == instr && o->pending[i].event.call_index == index))
+        i++;
+    for (; i + 1 < o->n; i++)
+        o->pending[i] = o->pending[i + 1];
+    o->n = i < o->n ? o->n - 1 : o->n;
+}
+
+static ndp_status visit(order_check *o, const ndp_call *c, int index) {
+    byte_range ranges[MOST_RANGES];
+    int n = 0;
+    if (c->kind == NDP_CALL_WAIT) {
+        end_pending(o, index == NDP_NONE ? c->partner : o->at, index == NDP_NONE ? NDP_NONE : c->partner);
+        return NDP_OK;
+    }
+    for (int i = 0; i < c->n_in; i++)
+        ranges[n++] = range_of(o, &c->in[i], false);
+    for (int i = 0; i < c->n_out; i++)
+        ranges[n++] = range_of(o, &c->out[i], c->op->collective != NDP_SEND);
+    NDP_TRY(compare(o, c, index, ranges, n));
+    if (c->kind != NDP_CALL_BEGIN)
+        return NDP_OK;
+    NDP_TRY(ndp_array_reserve(&o->pending, &o->capacity, o->n + 1, sizeof *o->pending));
+    o->pending[o->n++] = (pending_op){ndp_comm_event_at(o->program, o->at, index), {ranges[0], ranges[c->n_in]}};
+    return NDP_OK;
+}
+
+static ndp_status walk(order_check *o) {
+    char text[192];
+    for (o->at = 0; o->at < o->program->n; o->at++) {
+        o->instr = &o->program->instrs[o->at];
+        if (o->instr->code == NDP_DO_CALL) {
+            NDP_TRY(visit(o, &o->instr->call, NDP_NONE));
+            continue;
+        }
+        const ndp_list *list = ndp_program_list(o->program, o->instr);
+        for (int i = 0; i < list->n; i++)
+            NDP_TRY(visit(o, &list->calls[i], i));
+    }
+    return o->n == 0 ? NDP_OK
+                     : NDP_FAIL(NDP_EBUG, "%s is never waited for",
+                                ndp_comm_event_text(&o->pending[0].event, text, sizeof text));
+}
+
+ndp_status ndp_program_order(const ndp_program *p) {
+    order_check o = {.program = p};
+    ndp_status st = walk(&o);
+    free(o.pending);
+    return st;
+}

@@ -1,0 +1,110 @@
+/* ndp_program_order: the programs of all layouts pass, and each of them fails when one wait is removed: at the first
+ * call that touches the memory of the communication, or, if there is none, at the end. */
+#include "check.h"
+#include "step/pipelines.h"
+
+typedef struct removal {
+    int removed, met, at_end;
+} removal;
+
+/* The call of a communication, at the level of the program or in a unit's list. */
+static ndp_call *call_of(const ndp_program *p, const ndp_comm_event *m) {
+    ndp_instr *in = &p->instrs[m->instr];
+    return m->call_index == NDP_NONE ? &in->call : &ndp_program_list(p, in)->calls[m->call_index];
+}
+
+/* A call without operands, which orders nothing, in place of the wait `w`. */
+static void remove_wait(const ndp_program *p, const ndp_comm_event *w, removal *r) {
+    ndp_call *c = call_of(p, w), was = *c;
+    c->kind = NDP_CALL_KERNEL, c->n_in = c->n_out = 0;
+    assert_int_equal(ndp_program_order(p), NDP_EBUG);
+    *c = was;
+    bool at_end = strstr(ndp_error_message(), "is never waited for") != NULL;
+    r->removed++;
+    r->met += !at_end;
+    r->at_end += at_end;
+}
+
+static void remove_each_wait(const ndp_program *p, removal *r) {
+    ndp_comm_event m;
+    CHECK_OK(ndp_program_order(p));
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &m);)
+        if (!m.begin)
+            remove_wait(p, &m, r);
+    CHECK_OK(ndp_program_order(p));
+}
+
+static void print(const char *what, const removal *r) {
+    printf("  %s: %d waits removed, %d found by a call that touches the memory, %d at the end\n", what, r->removed,
+           r->met, r->at_end);
+    assert_true(r->met > 0.6 * r->removed);
+}
+
+static void removed_waits_of_layouts(void **state) {
+    (void)state;
+    static const int sizes[][5] = {{2, 1, 1, 1, 1}, {1, 3, 1, 1, 1}, {1, 1, 2, 1, 1}, {1, 1, 1, 2, 1}, {1, 1, 1, 1, 2},
+                                   {2, 2, 1, 1, 1}, {1, 2, 2, 1, 2}, {1, 2, 1, 2, 1}, {2, 1, 1, 2, 2}, {1, 2, 2, 2, 2}};
+    const ndp_exec planned = {.device = &ndp_device_null, .threads = 1};
+    removal r = {0};
+    for (int k = 0; k < 4 * NDP_COUNT(sizes); k++) {
+        ndp_facts f = tiny_facts(k % 2);
+        ndp_model_opts mo = tiny_opts(k % 2 ? NDP_F32 : NDP_BF16, 24);
+        ndp_model m;
+        ndp_engine *e;
+        ndp_layout layout = NDP_LAYOUT_ONE;
+        f.layers = 3;
+        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        memcpy(layout.size + NDP_DP_REPLICATE, sizes[k / 4], sizeof sizes[k / 4]);
+        ndp_engine_opts o = {.model = &m,
+                             .parallel = NDP_PARALLEL_INIT,
+                             .exec = &planned,
+                             .accumulation = 2,
+                             .node_ranks = 1,
+                             .reshard = k % 4 / 2,
+                             .recompute = k % 2,
+                             .optimizer = {.name = NDP_ADAMW, .max_norm = 1}};
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+        CHECK_OK(ndp_engine_create(&o, &e));
+        remove_each_wait(ndp_engine_program(e), &r);
+        ndp_engine_destroy(e);
+        ndp_model_release(&m);
+    }
+    print("layouts", &r);
+}
+
+static void removed_waits_of_pipelines(void **state) {
+    (void)state;
+    removal r = {0};
+    for (int kind = NDP_PIPELINE_GPIPE; kind <= NDP_PIPELINE_DUALPIPEV; kind++) {
+        pipeline_setup s;
+        pipeline_begin(&s, kind, 4, ndp_pipeline_table[kind].fewest, 8);
+        for (int i = 0; i < 4; i++)
+            remove_each_wait(s.programs[i], &r);
+        pipeline_end(&s);
+    }
+    print("pipelines", &r);
+}
+
+/* Which two operations meet is said. */
+static void the_message_names_both(void **state) {
+    (void)state;
+    pipeline_setup s;
+    ndp_comm_event m;
+    pipeline_begin(&s, NDP_PIPELINE_1F1B, 2, 1, 2);
+    ndp_comm_event_cursor c = {0};
+    while (ndp_program_comm_event(s.programs[1], &c, &m) && (m.begin || m.call->op != &ndp_op_recv))
+        continue;
+    ndp_call *call = call_of(s.programs[1], &m), was = *call;
+    call->kind = NDP_CALL_KERNEL, call->n_in = call->n_out = 0;
+    CHECK_FAILS(ndp_program_order(s.programs[1]), NDP_EBUG, "reads memory of #");
+    assert_non_null(strstr(ndp_error_message(), "recv"));
+    *call = was;
+    pipeline_end(&s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(removed_waits_of_layouts),
+                                       cmocka_unit_test(removed_waits_of_pipelines),
+                                       cmocka_unit_test(the_message_names_both)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
