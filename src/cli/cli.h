@@ -71,7 +71,10 @@ typedef struct cli_option {
     .kind = CLI_IS_INT64, .at = offsetof(arguments, member), .low = (least), .high = (most)
 #define CLI_NUMBER(arguments, member, least, most)                                                                     \
     .kind = CLI_IS_NUMBER, .at = offsetof(arguments, member), .low = (least), .high = (most)
-#define CLI_DEVICE_HELP "Device to compute on (ref: plain loops, for comparison)"
+#define CLI_DEVICE_HELP "Device to compute on (cuda: NVIDIA's GPUs; ref: plain loops, for comparison)"
+/* --device of a command that takes a job. */
+#define CLI_JOB_DEVICE                                                                                                 \
+    {"device", 0, "NAME", CLI_DEVICE_HELP " (train.device)", CLI_CALL(cli_set_device), .choices = ndp_device_choices}
 #define CLI_CALL(function) .kind = CLI_IS_CALL, .call = (function)
 
 /* A command's options and arguments. */
@@ -97,6 +100,8 @@ typedef struct cli_job {
 } cli_job;
 /* Appends an assignment, formatted as by printf. */
 __attribute__((format(printf, 3, 4))) void cli_job_assign(cli_job *j, struct argp_state *state, const char *fmt, ...);
+/* The option --device: sets train.device. */
+void cli_set_device(void *job, struct argp_state *state, const char *value);
 /* Reads the file into j->config, then makes the assignments. */
 NDP_API ndp_status cli_job_load(cli_job *j);
 void cli_job_release(cli_job *j);

@@ -91,6 +91,10 @@ static void set_transport(void *job, struct argp_state *state, const char *value
     cli_job_assign(job, state, "train.transport=%s", value);
 }
 
+void cli_set_device(void *job, struct argp_state *state, const char *value) {
+    cli_job_assign(job, state, "train.device=%s", value);
+}
+
 static const cli_option job_options[] = {
     {"set", 's', "KEY=VALUE",
      "Set a configuration key, overriding the file; `ndparallel config` lists the keys. May be repeated",

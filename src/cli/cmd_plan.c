@@ -27,6 +27,7 @@ static const cli_option options[] = {
      "Simulate a step on a machine of stated rates and write when each rank does what: a picture (FILE.svg) or Chrome "
      "trace events (FILE.json)",
      CLI_TEXT(plan_arguments, plan.timeline)},
+    CLI_JOB_DEVICE,
     {"cluster", 0, "FILE", NULL, CLI_CALL(refuse_cluster)}, /* names what plan offers instead */
     {0},
 };

@@ -45,6 +45,7 @@ static const cli_option options[] = {
     {"no-data", 0, NULL, "With --dry-run: open neither the data nor the tokenizer", CLI_FLAG(train_arguments, no_data)},
     {"ranks-per-node", 0, "N", "With --dry-run: ranks per node; default: one node for up to 8 ranks, else 8 per node",
      CLI_INT(train_arguments, per_node, 1, 1 << 20)},
+    CLI_JOB_DEVICE,
     {"trace", 0, "FILE",
      "Record when each rank does what in the last step, as a picture (FILE.svg) or Chrome trace events (FILE.json)",
      CLI_TEXT(train_arguments, trace)},

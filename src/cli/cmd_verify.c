@@ -22,6 +22,7 @@ static const cli_option options[] = {
      CLI_LIST(verify_arguments, layouts)},
     {"steps", 0, "N", "Training steps per run, 1 to 20; default: 20",
      CLI_INT(verify_arguments, steps, 1, NDP_VERIFY_STEPS)},
+    CLI_JOB_DEVICE,
     {"json", 0, NULL, "Print the result as one line of JSON", CLI_FLAG(verify_arguments, json)},
     {0},
 };

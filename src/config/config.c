@@ -386,6 +386,9 @@ ndp_status ndp_config_check(const ndp_config *c) {
               c->pipeline.file, ndp_pipeline_table[c->pipeline.schedule].name);
     NDP_CHECK(c->precision.compute != NDP_F64 || ndp_device_has_fp64(ndp_device_names[c->train.device]),
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
+    const char *device = ndp_device_names[c->train.device];
+    NDP_CHECK(c->train.matmul == NDP_MATMUL_FP32 || strcmp(device, "cuda") == 0 || strcmp(device, "sim") == 0,
+              "train.matmul tf32 is for train.device cuda only; this job's device is %s", device);
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
               "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,
               c->batch.global_batch_size);
