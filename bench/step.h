@@ -23,12 +23,13 @@ static inline void must(ndp_status st) {
 
 static inline double median(const double *x, int n) {
     double s[MOST];
-    memcpy(s, x, (size_t)n * sizeof *s);
-    for (int i = 1; i < n; i++)
+    for (int i = 0; i < n && i < MOST; i++) {
+        s[i] = x[i];
         for (int k = i; k > 0 && s[k - 1] > s[k]; k--) {
             double t = s[k];
             s[k] = s[k - 1], s[k - 1] = t;
         }
+    }
     return s[n / 2];
 }
 

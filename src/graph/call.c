@@ -69,7 +69,9 @@ ndp_status ndp_call_run(const ndp_call *c, int index, const ndp_call_opts *opts)
     if (c->scratch != NDP_NONE)
         call.scratch = (char *)opts->bases[c->scratch] + c->scratch_offset;
     NDP_TRY(c->kernel ? c->kernel->run(&call) : opts->collective(opts->user, index, c, &call));
-    if (opts->op_seconds)
+    if (opts->op_seconds) {
+        NDP_TRY(opts->exec->device->drain(opts->queue)); /* so that the time is this call's */
         opts->op_seconds[c->op->id] += ndp_now() - start;
+    }
     return NDP_OK;
 }
