@@ -41,6 +41,7 @@ struct ndp_transport {
     const char *note;                     /* ndp_transport_note */
     const ndp_host_name *hosts;           /* by world rank; NULL: all are on one host */
     bool journal_written;
+    bool watch_processes; /* a wait finds that a peer's process has ended; `shm`: the launcher does */
 };
 
 struct ndp_comm {

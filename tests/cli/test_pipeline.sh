@@ -126,30 +126,41 @@ refused 'pipeline\.stages has 3 numbers for 4 stages'
 rank_process() {
     for p in $(grep -lF "$work/endless" /proc/[0-9]*/cmdline); do
         p=$(dirname "$p")
-        grep -qzx "NDP_RANK=$1" "$p/environ" && basename "$p"
+        grep -qzxE "(NDP_RANK|OMPI_COMM_WORLD_RANK)=$1" "$p/environ" && basename "$p"
     done
 } 2>/dev/null
 
-# Steps of many micro-batches: it is in one of them.
-case_of ndparallel train, rank 2 of 4 stages killed
-"$NDP_PROGRAM" train job.yaml --transport shm $(axes pp=4) --set train.output_dir="$work/endless" --set train.steps=1000000 \
-    --set checkpoint.every=0 --set batch.global_batch_size=256 >out 2>err </dev/null &
-pid=$!
-for _ in $(seq 600); do
-    [ ! -e endless/metrics.jsonl ] || [ "$(wc -l <endless/metrics.jsonl)" -lt 2 ] || break
-    sleep 0.1
-done
-victim=$(rank_process 2)
-[ -n "$victim" ] || fail "no rank 2"
-start=$(date +%s%N)
-kill -KILL "$victim"
-wait "$pid"
-code=$?
-took=$((($(date +%s%N) - start) / 1000000))
-code_is 137
-[ "$took" -lt 5000 ] || fail "it took $took ms to end"
-says err "^ndparallel: rank 2 \(process $victim\) was killed by signal 9 .*; its last operation was #[0-9]+ (send output of|recv output of|send gradient from|recv gradient from) stage [123], micro-batch [0-9]+ .* of group pp (for|back)ward"
+# kill_rank_2 TRANSPORT LAST: steps of many micro-batches, so the rank is in one of them. LAST: the end of the message.
+kill_rank_2() {
+    case_of ndparallel train, rank 2 of 4 stages killed, "$1"
+    rm -rf endless
+    "$NDP_PROGRAM" train job.yaml --transport "$1" $(axes pp=4) --set train.output_dir="$work/endless" --set train.steps=1000000 \
+        --set checkpoint.every=0 --set batch.global_batch_size=256 >out 2>err </dev/null &
+    pid=$!
+    for _ in $(seq 600); do
+        [ ! -e endless/metrics.jsonl ] || [ "$(wc -l <endless/metrics.jsonl)" -lt 2 ] || break
+        sleep 0.1
+    done
+    victim=$(rank_process 2 | head -n 1)
+    [ -n "$victim" ] || fail "no rank 2"
+    start=$(date +%s%N)
+    kill -KILL "$victim"
+    wait "$pid"
+    code=$?
+    took=$((($(date +%s%N) - start) / 1000000))
+    code_is 137
+    [ "$took" -lt 5000 ] || fail "it took $took ms to end"
+    says err "^ndparallel: rank 2 \(process $victim\) $2; its last operation was #[0-9]+ (send output of|recv output of|send gradient from|recv gradient from) stage [123], micro-batch [0-9]+ .* of group pp (for|back)ward"
+    [ -z "$(rank_process '[0-9]')" ] || fail "ranks are left"
+}
+
+kill_rank_2 shm 'was killed by signal 9 .*'
 lines err 1 '.'
-[ -z "$(rank_process '[0-9]')" ] || fail "ranks are left"
+case " $(transports) " in
+*" mpi "*)
+    kill_rank_2 mpi 'has died'
+    says err '^ndparallel: a rank was killed by signal 9'
+    ;;
+esac
 
 end_of_cases

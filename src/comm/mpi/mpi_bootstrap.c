@@ -6,6 +6,7 @@
 #include "comm/mpi/mpi_bootstrap.h"
 #include "comm/node/mapping.h"
 #include "comm/watch/state_query.h"
+#include "comm/watch/watchdog.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -93,9 +94,12 @@ static ndp_status connect_node(ndp_mpi_transport *t, int node, bool wanted, rank
     NDP_TRY(exchange_infos(t, all));
     if (all_usable(t, all))
         mine->usable = succeeded(t, open_node(t, all));
+    if (mine->usable)
+        atomic_store(&t->node.health->of[t->base.rank].process, (uint32_t)getpid());
     NDP_TRY(exchange_infos(t, all));
     choose_note(t, all);
     t->on_node = all_usable(t, all);
+    t->base.watch_processes = t->on_node && ndp_watchdog_sees_processes(&t->base);
     if (!t->on_node) {
         ndp_node_memory_release(&t->node);
         t->base.health = t->private_;

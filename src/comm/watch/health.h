@@ -14,7 +14,7 @@
 typedef struct ndp_presence {
     _Alignas(64) _Atomic uint32_t left; /* this rank has ended without an error */
     _Atomic uint32_t inside;            /* it is between enter and leave */
-    _Atomic uint32_t process;           /* `shm`: the process that has joined as this rank; 0: none yet */
+    _Atomic uint32_t process;           /* the process that has joined as this rank; 0: none yet, or `local` */
 } ndp_presence;
 
 typedef struct ndp_health {

@@ -47,6 +47,7 @@
  * ndp_watchdog_peer_wait v   MPI: ndp_watchdog_find_missing (a remote peer: ndp_state_query_send, later
  * ndp_state_query_serve) BLOCKED ---- done, failed, left: as above
  *           \--- a closed cycle: ndp_watchdog_find_cycle -----------> NDP_ECOMM "ranks wait for each other ..."
+ *            |\- the peer's process has died: check_process --------> NDP_ECOMM "rank 2 (process 71) has died ..."
  *            \-- time limit: ndp_watchdog_timeout -----------------> NDP_ECOMM "... rank 3 has not arrived ..."
  *
  * The rank that gets an error first records it (ndp_health_fail, ndp_state_query_send_failure); the waits of all others
@@ -67,11 +68,14 @@
  * four operations. */
 #include "comm/watch/watchdog.h"
 #include "base/clock.h"
+#include "comm/watch/health.h"
 #include "comm/watch/state_query.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { LONGEST_CYCLE = 64 }; /* ranks that are followed */
 
@@ -253,6 +257,48 @@ ndp_status ndp_watchdog_find_missing(ndp_watchdog *v, const ndp_expected_op *e, 
     return ndp_work_is_message(w) ? find_missing_sender(e, w) : find_missing_member(v, e, w, now);
 }
 
+/* ---- processes ---- */
+
+/* Whether a process runs: it exists and is no zombie. */
+static bool process_runs(uint32_t process) {
+    char path[32], text[256] = "";
+    snprintf(path, sizeof path, "/proc/%u/stat", process);
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    ssize_t n = fd < 0 ? -1 : read(fd, text, sizeof text - 1);
+    if (fd >= 0)
+        close(fd);
+    const char *name_end = n > 0 ? strrchr(text, ')') : NULL; /* "123 (name) S ..." */
+    return name_end && !strchr("ZXx", name_end[2]);
+}
+
+bool ndp_watchdog_sees_processes(const ndp_transport *t) {
+    for (int r = 0; r < t->world; r++) {
+        uint32_t process = atomic_load(&t->health->of[r].process);
+        if (process && !process_runs(process))
+            return false;
+    }
+    return true;
+}
+
+/* The peer that this rank is blocked on was killed. What it did last is in its journal, which is in shared memory. */
+static ndp_status check_process(const ndp_transport *t, const ndp_rank_state *own) {
+    int rank = own->blocked_on;
+    if (!t->watch_processes || rank < 0)
+        return NDP_OK;
+    ndp_presence *p = &t->health->of[rank];
+    uint32_t process = atomic_load(&p->process);
+    if (!process || atomic_load(&p->left) || process_runs(process))
+        return NDP_OK;
+    char text[160];
+    ndp_rank_state s = ndp_journal_read(&t->journals[rank]);
+    bool known = ndp_rank_state_is_sound(&s, t->world) && s.record.kind >= 0;
+    atomic_store(&p->inside, 0);
+    return NDP_FAIL(NDP_ECOMM, "rank %d (process %u) has died%s%s%s%s", rank, process,
+                    known ? "; its last operation was " : "",
+                    known ? ndp_record_text(&s.record, text, sizeof text) : "", known ? " of group " : "",
+                    known ? s.record.group : "");
+}
+
 /* ---- cycles ---- */
 
 /* Follows the edges from this rank back to it; invariant (5). */
@@ -263,7 +309,9 @@ ndp_status ndp_watchdog_find_cycle(ndp_watchdog *v, ndp_transport *t, double now
     if (now < v->next)
         return NDP_OK;
     v->next = now + CHECK_SECONDS;
-    uint32_t wait = ndp_journal_read(&t->journals[rank]).wait, first = wait;
+    ndp_rank_state own = ndp_journal_read(&t->journals[rank]);
+    NDP_TRY(check_process(t, &own));
+    uint32_t wait = own.wait, first = wait;
     for (int k = 0; k < LONGEST_CYCLE; k++) {
         ndp_rank_state a = state_of(t, rank);
         if (!a.waiting || a.blocked_on < 0)
