@@ -29,6 +29,12 @@ test-all: test ## the long tests, the sanitizer builds, a minute of every fuzzer
 	@tools/test-sanitized asan ubsan tsan
 	@tools/fuzz $(SECONDS_PER_FUZZER)
 
+cuda: build ## the plugin for NVIDIA's GPUs: build/ndp_cuda.so (needs nvcc)
+	@cmake --build build -j $(JOBS) --target ndp_cuda
+
+deps-cuda: ## takes NVIDIA's compiler, headers and cuBLASLt from PyPI into build/cuda
+	@tools/gpu/deps-cuda
+
 install: build ## program, libraries, header below PREFIX (/usr/local); DESTDIR for packages
 	@tools/package/install $(BUILD) "$(PREFIX)" "$(DESTDIR)"
 
@@ -40,7 +46,7 @@ bench: build ## our time beside the machine's floor
 	@for b in build/bench_*; do [ ! -x $$b ] || { echo "== $${b##*/}"; $$b || exit; }; done
 
 format: ## clang-format over all sources
-	@find src include tests bench examples -name '*.[ch]' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format -i
+	@find src include tests bench examples -name '*.[ch]' -o -name '*.cc' -o -name '*.hpp' -o -name '*.cu' -o -name '*.cuh' | xargs clang-format -i
 
 clean: ## removes build/
 	rm -rf build
@@ -48,4 +54,4 @@ clean: ## removes build/
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' Makefile
 
-.PHONY: build deps quickstart test test-all install uninstall bench format clean help
+.PHONY: build deps quickstart test test-all cuda deps-cuda install uninstall bench format clean help

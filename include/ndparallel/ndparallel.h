@@ -400,7 +400,7 @@ typedef struct ndp_tokenize_opts {
 NDP_API ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, const char *line, size_t length),
                                 void *user);
 
-/* Version, processor, cores, memory, libraries and transports, for bug reports. */
+/* Version, processor, cores, memory, libraries, transports and GPUs, for bug reports. */
 NDP_API ndp_status ndp_env(char **text);
 
 #pragma GCC visibility pop

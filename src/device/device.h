@@ -43,6 +43,8 @@ typedef struct ndp_memory_source {
 
 typedef struct ndp_device_opts {
     int local_rank;                  /* among the ranks of this node */
+    int node_ranks;                  /* how many ranks this node has; 0: one */
+    bool share;                      /* several ranks may use one GPU */
     const ndp_memory_source *source; /* for devices that work on host memory; NULL: private memory. Borrowed */
 } ndp_device_opts;
 

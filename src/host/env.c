@@ -3,6 +3,7 @@
 #include "base/memory_limit.h"
 #include "base/text.h"
 #include "comm/mpi/mpi_load.h"
+#include "device/cuda/cuda_load.h"
 #include "host/host.h"
 
 #define PCRE2_CODE_UNIT_WIDTH 8
@@ -98,12 +99,23 @@ static void describe_transports(ndp_str *out) {
                      api->library());
 }
 
+static void describe_gpus(ndp_str *out) {
+    char text[8192] = "";
+    const ndp_cuda_api *api;
+    if (ndp_cuda_load(false, &api) != NDP_OK)
+        ndp_str_addf(out, "GPUs          %s\n", ndp_error_message());
+    else
+        api->describe(text, sizeof text);
+    ndp_str_addf(out, "%s", text);
+}
+
 ndp_status ndp_env(char **text) {
     ndp_str out = {0};
     ndp_str_addf(&out, "ndparallel    " NDP_VERSION ", built with " __VERSION__ "\n");
     describe_machine(&out);
     describe_libraries(&out);
     describe_transports(&out);
+    describe_gpus(&out);
     *text = ndp_str_detach(&out);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the report");
 }

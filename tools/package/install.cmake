@@ -19,6 +19,7 @@ install(FILES include/ndparallel/ndparallel.h DESTINATION include/ndparallel)
 if(TARGET ndp_mpi)
   install(TARGETS ndp_mpi LIBRARY DESTINATION lib/ndparallel)
 endif()
+install(FILES ${CMAKE_BINARY_DIR}/ndp_cuda.so DESTINATION lib/ndparallel OPTIONAL) # after `make cuda`
 
 # pkg-config ndparallel
 list(JOIN STATIC_LIBRARIES " " PC_LIBS_PRIVATE)

@@ -5,7 +5,7 @@
 
 #include "device/device.h"
 
-enum { NDP_CUDA_API_VERSION = 1 };
+enum { NDP_CUDA_API_VERSION = 2 };
 
 /* What a plugin calls. */
 typedef struct ndp_cuda_host {
@@ -20,7 +20,9 @@ typedef struct ndp_cuda_api {
      * GPU, a library, a version. */
     ndp_status (*start)(const ndp_cuda_host *host);
     const ndp_device *device;
-    long (*allocations)(void); /* of device and pinned memory so far; only `sim` counts */
+    /* Writes lines about the GPUs and their software: versions, names, sizes; cut off at `room` bytes. After start. */
+    void (*describe)(char *text, size_t room);
+    long (*allocations)(void); /* of device and pinned memory, streams and events so far; only `sim` counts */
 } ndp_cuda_api;
 
 /* The symbol of each plugin that is its ndp_cuda_api. */

@@ -1,39 +1,101 @@
-/* The device of CUDA: contexts, memory, queues, copies, marks. A rank works on one GPU, in whatever thread it is. */
+/* The device of CUDA: contexts, memory, queues, copies, marks. A rank works on one GPU, in the thread that opened it.
+ */
 #include "device/cuda/cuda_device.hpp"
+#include "device/cuda/cuda_choice.hpp"
+#include "device/cuda/cuda_memory.hpp"
 #include "device/cuda/cuda_queue.hpp"
 
 extern "C" {
 #include "base/status.h"
 }
+#include <cctype>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
 #include <new>
+#include <vector>
 
 struct ndp_device_context {
     const ndp_device *device;
-    int gpu;
+    int gpu = 0;
+    ndp_status failed; /* of the first error */
 };
 
-#define CUDA_TRY(expr, ...)                                                                                            \
+/* Returns if a call to CUDA for context `c` fails; `what` is it that failed. */
+#define CUDA_TRY(c, what, expr)                                                                                        \
     do {                                                                                                               \
         cudaError_t error_ = (expr);                                                                                   \
         if (error_ != cudaSuccess)                                                                                     \
-            return failed(error_, __VA_ARGS__);                                                                        \
+            return ndp_gpu_failed((c), error_, (what));                                                                \
     } while (0)
 
-static ndp_status failed(cudaError_t e, const char *what) {
-    ndp_status code = e == cudaErrorMemoryAllocation ? NDP_ENOMEM : NDP_EIO;
-    return NDP_FAIL(code, "%s: %s", what, cudaGetErrorString(e));
+ndp_status ndp_gpu_failed(ndp_device_context *c, cudaError_t e, const char *what) {
+    if (!c->failed)
+        c->failed =
+            NDP_FAIL(NDP_EIO, "%s on GPU %d: %s (%s)", what, c->gpu, cudaGetErrorString(e), cudaGetErrorName(e));
+    return c->failed;
+}
+
+/* ---- opening ---- */
+
+/* The NUMA node of a GPU; -1: unknown. */
+static int numa_node(int gpu) {
+    char id[32], path[96];
+    int node = -1;
+    if (cudaDeviceGetPCIBusId(id, sizeof id, gpu) != cudaSuccess)
+        return -1;
+    for (char *c = id; *c; c++)
+        *c = (char)tolower(*c);
+    snprintf(path, sizeof path, "/sys/bus/pci/devices/%s/numa_node", id);
+    FILE *file = fopen(path, "r");
+    if (file && fscanf(file, "%d", &node) != 1)
+        node = -1;
+    if (file)
+        fclose(file);
+    return node;
+}
+
+static ndp_status choose(const ndp_device_opts *opts, int *gpu) {
+    int gpus = 0, ranks = opts->node_ranks > 0 ? opts->node_ranks : 1;
+    cudaError_t e = cudaGetDeviceCount(&gpus);
+    if (e != cudaSuccess || gpus < 1)
+        return NDP_FAIL(NDP_ENOTSUP, "this machine shows no GPU: %s", cudaGetErrorString(e));
+    if (ranks > gpus && !opts->share) {
+        const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+        return NDP_FAIL(
+            NDP_EINVAL,
+            "%d ranks on this machine need %d GPUs, and it has %d%s%s: start at most %d ranks on it, or let "
+            "ranks share a GPU (train.share_gpu: true), which is slow",
+            ranks, ranks, gpus, visible ? " in CUDA_VISIBLE_DEVICES=" : "", visible ? visible : "", gpus);
+    }
+    std::vector<int> nodes((size_t)gpus, -1);
+    for (int i = 0; i < gpus && ranks > 1; i++)
+        nodes[(size_t)i] = numa_node(i);
+    *gpu = ndp_gpu_of_rank(opts->local_rank, ranks, nodes.data(), gpus);
+    return NDP_OK;
+}
+
+static ndp_status use(ndp_device_context *c) {
+    int major = 0, minor = 0;
+    CUDA_TRY(c, "opening", cudaSetDevice(c->gpu));
+    CUDA_TRY(c, "opening", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, c->gpu));
+    CUDA_TRY(c, "opening", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, c->gpu));
+    if (major < 8)
+        return NDP_FAIL(NDP_ENOTSUP, "GPU %d has compute capability %d.%d, and the kernels need 8.0 or more (Ampere)",
+                        c->gpu, major, minor);
+    return NDP_OK;
 }
 
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
-    int gpus = 0;
-    CUDA_TRY(cudaGetDeviceCount(&gpus), "counting GPUs");
-    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, opts->local_rank % gpus};
+    int gpu = 0;
+    NDP_TRY(choose(opts, &gpu));
+    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK};
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the device %s", d->name);
-    cudaError_t e = cudaSetDevice(c->gpu);
-    if (e != cudaSuccess) {
+    ndp_status st = use(c);
+    if (st != NDP_OK) {
         delete c;
-        return failed(e, "opening a GPU");
+        return st;
     }
     *out = c;
     return NDP_OK;
@@ -41,35 +103,80 @@ ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_de
 
 void ndp_gpu_close(ndp_device_context *c) { delete c; }
 
-ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out) {
-    CUDA_TRY(cudaSetDevice(c->gpu), "choosing a GPU");
-    if (kind == NDP_MEMORY_HOST) {
-        CUDA_TRY(cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocDefault), "allocating pinned memory");
-        memset(*out, 0, bytes);
-        return NDP_OK;
+/* ---- memory ---- */
+
+/* Memory that cannot be had is not an error of the context: a smaller piece may fit. */
+static ndp_status too_little(const ndp_device_context *c, size_t bytes, const char *why) {
+    const double gib = 1 << 30;
+    size_t free = 0, total = 0;
+    cudaMemGetInfo(&free, &total);
+    return NDP_FAIL(NDP_ENOMEM, "cannot take %.2f GiB (%zu bytes) of GPU %d: %.2f of its %.2f GiB are free (%s)",
+                    (double)bytes / gib, bytes, c->gpu, (double)free / gib, (double)total / gib, why);
+}
+
+static ndp_status map_pinned(size_t bytes, void **out) {
+    cudaError_t e = cudaHostAlloc(out, bytes ? bytes : 1, cudaHostAllocDefault);
+    if (e != cudaSuccess) {
+        cudaGetLastError();
+        return NDP_FAIL(NDP_ENOMEM, "cannot pin %zu bytes of this machine's memory: %s (is `ulimit -l` too low?)",
+                        bytes, cudaGetErrorString(e));
     }
-    CUDA_TRY(cudaMalloc(out, bytes ? bytes : 1), "allocating memory of the GPU");
-    CUDA_TRY(cudaMemsetAsync(*out, 0, bytes, nullptr), "clearing memory of the GPU");
-    CUDA_TRY(cudaStreamSynchronize(nullptr), "clearing memory of the GPU");
+    memset(*out, 0, bytes);
+    return NDP_OK;
+}
+
+ndp_status ndp_gpu_memory_map(ndp_device_context *c, size_t bytes, ndp_memory_kind kind, void **out) {
+    if (c->failed)
+        return c->failed;
+    CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
+    if (kind == NDP_MEMORY_HOST)
+        return map_pinned(bytes, out);
+    bool full;
+    void *data;
+    const char *why = ndp_gpu_take(c->gpu, bytes, &data, &full);
+    if (why && full)
+        return too_little(c, bytes, why);
+    if (why)
+        return NDP_FAIL(NDP_EIO, "cannot map memory of GPU %d: %s", c->gpu, why);
+    cudaError_t e = cudaMemsetAsync(data, 0, bytes, nullptr);
+    if (e == cudaSuccess)
+        e = cudaStreamSynchronize(nullptr);
+    if (e != cudaSuccess) {
+        ndp_gpu_give(c->gpu, data, bytes);
+        return ndp_gpu_failed(c, e, "clearing memory");
+    }
+    *out = data;
     return NDP_OK;
 }
 
 void ndp_gpu_memory_unmap(ndp_device_context *c, void *data, size_t bytes, ndp_memory_kind kind) {
-    (void)c, (void)bytes;
     if (data && kind == NDP_MEMORY_HOST)
         cudaFreeHost(data);
     else if (data)
-        cudaFree(data);
+        ndp_gpu_give(c->gpu, data, bytes);
+}
+
+/* ---- queues ---- */
+
+static cudaError_t create_queue(ndp_queue *q) {
+    cudaError_t e = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
+    for (int i = 0; i < NDP_QUEUE_EVENTS && e == cudaSuccess; i++)
+        e = cudaEventCreateWithFlags(&q->events[i], cudaEventDisableTiming);
+    return e;
 }
 
 ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) {
-    ndp_queue *q = new (std::nothrow) ndp_queue{c, nullptr};
+    if (c->failed)
+        return c->failed;
+    CUDA_TRY(c, "choosing the GPU", cudaSetDevice(c->gpu));
+    ndp_queue *q = new (std::nothrow) ndp_queue{};
     if (!q)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a queue");
-    cudaError_t e = cudaStreamCreateWithFlags(&q->stream, cudaStreamNonBlocking);
+    q->context = c;
+    cudaError_t e = create_queue(q);
     if (e != cudaSuccess) {
-        delete q;
-        return failed(e, "creating a stream");
+        ndp_gpu_queue_destroy(q);
+        return ndp_gpu_failed(c, e, "creating a queue");
     }
     *out = q;
     return NDP_OK;
@@ -78,38 +185,47 @@ ndp_status ndp_gpu_queue_create(ndp_device_context *c, ndp_queue **out) {
 void ndp_gpu_queue_destroy(ndp_queue *q) {
     if (!q)
         return;
-    cudaStreamDestroy(q->stream);
+    for (cudaEvent_t e : q->events)
+        if (e)
+            cudaEventDestroy(e);
+    if (q->stream)
+        cudaStreamDestroy(q->stream);
     delete q;
 }
 
 ndp_status ndp_gpu_copy(ndp_queue *q, void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width,
                         size_t rows) {
+    if (q->context->failed)
+        return q->context->failed;
     if (width == 0 || rows == 0)
         return NDP_OK;
     if (rows == 1)
-        CUDA_TRY(cudaMemcpyAsync(to, from, width, cudaMemcpyDefault, q->stream), "copying");
+        CUDA_TRY(q->context, "a copy", cudaMemcpyAsync(to, from, width, cudaMemcpyDefault, q->stream));
     else
-        CUDA_TRY(cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, q->stream),
-                 "copying rows");
+        CUDA_TRY(q->context, "a copy of rows",
+                 cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, width, rows, cudaMemcpyDefault, q->stream));
     return NDP_OK;
 }
 
 ndp_status ndp_gpu_mark(ndp_queue *q, ndp_mark *out) {
-    cudaEvent_t e;
-    CUDA_TRY(cudaEventCreateWithFlags(&e, cudaEventDisableTiming), "creating an event");
-    CUDA_TRY(cudaEventRecord(e, q->stream), "recording an event");
+    if (q->context->failed)
+        return q->context->failed;
+    cudaEvent_t e = q->events[q->marks++ % NDP_QUEUE_EVENTS];
+    CUDA_TRY(q->context, "a mark", cudaEventRecord(e, q->stream));
     out->state = e;
     return NDP_OK;
 }
 
 ndp_status ndp_gpu_after(ndp_queue *q, const ndp_mark *mark) {
-    cudaEvent_t e = (cudaEvent_t)mark->state;
-    CUDA_TRY(cudaStreamWaitEvent(q->stream, e, 0), "waiting for an event");
-    cudaEventDestroy(e);
+    if (q->context->failed)
+        return q->context->failed;
+    CUDA_TRY(q->context, "waiting for a mark", cudaStreamWaitEvent(q->stream, (cudaEvent_t)mark->state, 0));
     return NDP_OK;
 }
 
 ndp_status ndp_gpu_drain(ndp_queue *q) {
-    CUDA_TRY(cudaStreamSynchronize(q->stream), "a kernel or copy");
+    if (q->context->failed)
+        return q->context->failed;
+    CUDA_TRY(q->context, "a kernel or copy (CUDA_LAUNCH_BLOCKING=1 shows which one)", cudaStreamSynchronize(q->stream));
     return NDP_OK;
 }

@@ -59,7 +59,9 @@ struct Search {
         if (found || !dladdr((const void *)&ndp_cuda_library, &here) || !here.dli_fname)
             return;
         std::string path = here.dli_fname;
-        in(path.substr(0, path.rfind('/') + 1));
+        path.erase(path.rfind('/') + 1);
+        in(path);
+        in(path + "cuda/lib/"); /* of tools/gpu/deps-cuda */
     }
 
     void where_the_loader_looks() {

@@ -12,7 +12,7 @@ ndp_status ndp_cuda_load(bool sim, const ndp_cuda_api **out) {
         {.file = "ndp_cuda.so",
          .symbol = NDP_CUDA_API_SYMBOL,
          .version = NDP_CUDA_API_VERSION,
-         .what = "device cuda",
+         .what = "CUDA",
          .remedy = "build it with `make cuda`, or set NDP_PLUGIN_DIR to the folder of ndp_cuda.so"},
         {.file = "ndp_sim.so",
          .symbol = NDP_CUDA_API_SYMBOL,

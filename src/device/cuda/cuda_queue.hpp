@@ -2,13 +2,24 @@
 #ifndef NDP_DEVICE_CUDA_CUDA_QUEUE_HPP
 #define NDP_DEVICE_CUDA_CUDA_QUEUE_HPP
 
+extern "C" {
+#include "device/device.h"
+}
 #include <cuda_runtime.h>
 
-struct ndp_device_context;
+/* Marks use events in turn. One that is recorded again before somebody waited for it means more work than was asked
+ * for, all of it submitted before the wait, so nothing can deadlock. */
+enum { NDP_QUEUE_EVENTS = 64 };
 
 struct ndp_queue {
     ndp_device_context *context;
     cudaStream_t stream;
+    cudaEvent_t events[NDP_QUEUE_EVENTS];
+    unsigned marks; /* so far */
 };
+
+/* Reports the error `e` of `what` and returns its status. The context is then unusable, as CUDA's is: all that is done
+ * with it later returns the same status and adds no message. */
+ndp_status ndp_gpu_failed(ndp_device_context *c, cudaError_t e, const char *what);
 
 #endif

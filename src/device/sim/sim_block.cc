@@ -2,53 +2,44 @@
  * next one continues. A thread that never waits leaves its stack to the next, so kernels without barriers cost a call a
  * thread. */
 #include "device/sim/sim_block.hpp"
+#include "device/sim/sim_fiber.hpp"
 
 #include <cstdio>
 #include <memory>
-#include <sys/mman.h>
+#include <sanitizer/asan_interface.h>
 #include <vector>
 
 thread_local uint3 threadIdx, blockIdx;
 thread_local dim3 blockDim, gridDim;
 /* What kernels see as their dynamic shared memory; as much as a block of an H100 can have. */
-enum { SHARED_BYTES = 227 << 10, STACK_BYTES = 128 << 10, WARP = 32 };
+enum { SHARED_BYTES = 227 << 10, WARP = 32 };
 extern thread_local unsigned char ndp_shared_bytes[];
 alignas(128) thread_local unsigned char ndp_shared_bytes[SHARED_BYTES];
 
-/* ---- fibers ---- */
-
-/* Saves this stack in *from and continues on `to`. */
-extern "C" void ndp_sim_switch(void **from, void *to);
-#ifdef __x86_64__
-asm(".text\n.hidden ndp_sim_switch\n.globl ndp_sim_switch\n.type ndp_sim_switch,@function\nndp_sim_switch:\n"
-    "push %rbp\n push %rbx\n push %r12\n push %r13\n push %r14\n push %r15\n"
-    "mov %rsp, (%rdi)\n mov %rsi, %rsp\n"
-    "pop %r15\n pop %r14\n pop %r13\n pop %r12\n pop %rbx\n pop %rbp\n ret\n"
-    ".size ndp_sim_switch,.-ndp_sim_switch\n");
-#else
-#error "sim: a switch of stacks for this processor is missing"
-#endif
+/* ---- threads ---- */
 
 namespace {
 
 struct Stack {
-    char *base;
-    Stack()
-        : base((char *)mmap(nullptr, STACK_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE,
-                            -1, 0)) {}
-    ~Stack() { munmap(base, STACK_BYTES); }
+    char *base = ndp_sim_stack_map();
+    ~Stack() { ndp_sim_stack_unmap(base); }
+    Stack() = default;
     Stack(const Stack &) = delete;
 };
 
 enum State { READY, AT_WARP, AT_BLOCK, DONE };
+enum { EVERYONE = -1 };
 
 struct Thread {
     State state;
-    void *sp; /* NULL: not begun */
+    bool begun;
+    ndp_sim_fiber fiber;
     Stack *stack;
-    unsigned mask;      /* AT_WARP: the lanes it waits for */
-    const char *what;   /* where it waits */
-    unsigned exchanges; /* its next exchange uses slot exchanges % 2 */
+    /* AT_WARP: the lanes it waits for, and what they exchange. */
+    unsigned mask;
+    const char *what; /* where it waits */
+    uint64_t mine, got;
+    int from; /* the lane whose value it gets; EVERYONE: a bit of each, whether the value is not 0 */
 };
 
 /* The block that this thread of the host executes. */
@@ -58,26 +49,19 @@ struct Block {
     std::vector<Thread> threads;
     std::vector<std::unique_ptr<Stack>> stacks;
     std::vector<Stack *> unused;
-    std::vector<uint64_t> values[2]; /* published in exchanges, by thread */
-    void *scheduler;                 /* its stack while a fiber runs */
+    ndp_sim_fiber scheduler;
 };
 thread_local Block block;
 
 /* A fiber begins here. It is not resumed after the switch: the next thread that gets the stack begins anew. */
-void fiber() {
+void run_thread() {
+    ndp_sim_fiber_entered();
     Block *b = &block;
     (*b->body)();
     Thread *t = &b->threads[(size_t)b->at];
     t->state = DONE;
     b->unused.push_back(t->stack);
-    ndp_sim_switch(&t->sp, b->scheduler);
-}
-
-void *begin_on(Stack *s) {
-    /* Aligned as after a call; the switch pops six registers and returns to `fiber`. */
-    void **top = (void **)(s->base + STACK_BYTES) - 2;
-    *--top = (void *)fiber;
-    return top - 6;
+    ndp_sim_fiber_switch(&t->fiber, &b->scheduler, true);
 }
 
 void set_index(int i) {
@@ -87,65 +71,98 @@ void set_index(int i) {
 
 void resume(Block *b, int i) {
     Thread *t = &b->threads[(size_t)i];
-    if (!t->sp) {
+    if (!t->begun) {
         if (b->unused.empty()) {
             b->stacks.push_back(std::make_unique<Stack>());
             b->unused.push_back(b->stacks.back().get());
         }
         t->stack = b->unused.back();
         b->unused.pop_back();
-        t->sp = begin_on(t->stack);
+        ndp_sim_fiber_init(&t->fiber, t->stack->base, run_thread);
+        t->begun = true;
     }
     b->at = i;
     set_index(i);
-    ndp_sim_switch(&b->scheduler, t->sp);
+    ndp_sim_fiber_switch(&b->scheduler, &t->fiber, false);
 }
 
 /* Leaves the fiber until the scheduler resumes it. */
-void wait_in(State state, unsigned mask, const char *what) {
+Thread *wait_in(State state, unsigned mask, const char *what) {
     Block *b = &block;
     Thread *t = &b->threads[(size_t)b->at];
     t->state = state, t->mask = mask, t->what = what;
-    ndp_sim_switch(&t->sp, b->scheduler);
+    ndp_sim_fiber_switch(&t->fiber, &b->scheduler, false);
+    return t;
 }
 
-std::string place(int i, const char *what) {
-    char text[160];
-    snprintf(text, sizeof text, "block (%u,%u,%u) thread %d: %s", blockIdx.x, blockIdx.y, blockIdx.z, i, what);
-    return text;
+/* What lane `to` gets from the lanes that met. What a lane outside of the mask would give is undefined: a NaN. */
+uint64_t exchanged(const Thread *warp, const Thread *to) {
+    uint64_t bits = 0;
+    if (to->from != EVERYONE)
+        return to->mask >> to->from & 1 ? warp[to->from].mine : 0x7ff7deadfff7deadull;
+    for (int i = 0; i < WARP; i++)
+        bits |= to->mask >> i & 1 && warp[i].mine ? 1ull << i : 0;
+    return bits;
 }
 
 /* Releases the lanes of a warp that have all met. */
-bool release_warp(Block *b, int first, int lanes) {
+bool release_warp(Thread *warp, int lanes) {
     bool released = false;
     for (int i = 0; i < lanes; i++) {
-        Thread *t = &b->threads[(size_t)(first + i)];
+        const Thread *t = &warp[i];
         if (t->state != AT_WARP)
             continue;
         unsigned there = 0;
-        for (int j = 0; j < lanes; j++) {
-            const Thread *o = &b->threads[(size_t)(first + j)];
-            there |= o->state == AT_WARP && o->mask == t->mask && o->what == t->what ? 1u << j : 0;
-        }
+        for (int j = 0; j < lanes; j++)
+            there |= warp[j].state == AT_WARP && warp[j].mask == t->mask && warp[j].what == t->what ? 1u << j : 0;
         if (there != t->mask)
             continue;
         released = true;
         for (int j = 0; j < lanes; j++)
             if (there >> j & 1)
-                b->threads[(size_t)(first + j)].state = READY;
+                warp[j].got = exchanged(warp, &warp[j]), warp[j].state = READY;
     }
     return released;
 }
 
-void run_warp(Block *b, int first, int lanes) {
+void run_warp(Block *b, int first, int lanes, bool down) {
+    Thread *warp = &b->threads[(size_t)first];
     do {
-        for (int i = 0; i < lanes; i++)
-            if (b->threads[(size_t)(first + i)].state == READY)
-                resume(b, first + i);
-    } while (release_warp(b, first, lanes));
+        for (int i = 0; i < lanes; i++) {
+            int lane = down ? lanes - 1 - i : i;
+            if (warp[lane].state == READY)
+                resume(b, first + lane);
+        }
+    } while (release_warp(warp, lanes));
 }
 
-/* All have left, or all wait for the block. Otherwise it names one that waits in vain. */
+/* Whether `t`, thread i, waits for thread j, which does not come. */
+bool waits_in_vain(const Block *b, const Thread *t, int i, int j) {
+    const Thread *o = &b->threads[(size_t)j];
+    if (t->state == AT_BLOCK)
+        return o->state != AT_BLOCK;
+    return i / WARP == j / WARP && t->mask >> j % WARP & 1 &&
+           (o->state != AT_WARP || o->mask != t->mask || o->what != t->what);
+}
+
+/* What blocks this block: a thread of a kind that waits, where, and for which one. "": nobody of this kind waits. */
+std::string blocked(const Block *b, State kind) {
+    for (int i = 0; i < b->n; i++)
+        for (int j = 0; b->threads[(size_t)i].state == kind && j < b->n; j++) {
+            const Thread *t = &b->threads[(size_t)i], *o = &b->threads[(size_t)j];
+            if (!waits_in_vain(b, t, i, j))
+                continue;
+            char text[256];
+            snprintf(text, sizeof text, "block (%u,%u,%u): thread %d waits in %s for thread %d, which %s%s", blockIdx.x,
+                     blockIdx.y, blockIdx.z, i, t->what, j, o->state == DONE ? "has left" : "waits in ",
+                     o->state == DONE ? "" : o->what);
+            return text;
+        }
+    return "";
+}
+
+/* All have left, or all wait for the block. Otherwise it returns who blocks whom; a warp first, since a block may wait
+ * for it. */
 std::string end_of_round(Block *b, bool *over) {
     int done = 0, barrier = 0;
     for (const Thread &t : b->threads)
@@ -158,26 +175,21 @@ std::string end_of_round(Block *b, bool *over) {
             t.state = READY;
         return "";
     }
-    for (int i = 0; i < b->n; i++) {
-        const Thread *t = &b->threads[(size_t)i];
-        if (t->state != DONE)
-            return place(i, t->what) + ": other threads that must take part have left or wait elsewhere";
-    }
-    return "";
+    std::string who = blocked(b, AT_WARP);
+    if (who.empty())
+        who = blocked(b, AT_BLOCK);
+    return !who.empty() ? who : "a lane waits with a mask that leaves it out";
 }
 
 std::string run_block(Block *b, size_t shared, bool down) {
     int warps = (b->n + WARP - 1) / WARP;
     for (Thread &t : b->threads)
-        t = Thread{READY, nullptr, nullptr, 0, "", 0};
-    b->unused.clear(); /* what a failed block left is not used again */
-    for (auto &s : b->stacks)
-        b->unused.push_back(s.get());
+        t = Thread{};
     memset(ndp_shared_bytes, 0xff, shared); /* NaN: what is read before it is written shows */
     for (bool over = false; !over;) {
         for (int w = 0; w < warps; w++) {
             int first = (down ? warps - 1 - w : w) * WARP;
-            run_warp(b, first, b->n - first < WARP ? b->n - first : WARP);
+            run_warp(b, first, b->n - first < WARP ? b->n - first : WARP, down);
         }
         std::string wrong = end_of_round(b, &over);
         if (!wrong.empty())
@@ -192,46 +204,34 @@ std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()>
     Block *b = &block;
     size_t blocks = (size_t)c.gridDim.x * c.gridDim.y * c.gridDim.z, n = c.blockDim.x * c.blockDim.y * c.blockDim.z;
     gridDim = c.gridDim, blockDim = c.blockDim;
+    ASAN_UNPOISON_MEMORY_REGION(ndp_shared_bytes, c.dynamicSmemBytes);
+    ASAN_POISON_MEMORY_REGION(ndp_shared_bytes + c.dynamicSmemBytes, SHARED_BYTES - c.dynamicSmemBytes);
     b->body = &body, b->n = (int)n;
     b->threads.resize(n);
-    for (auto &v : b->values)
-        v.resize(n);
     for (size_t i = 0; i < blocks; i++) {
         unsigned k = (unsigned)(down ? blocks - 1 - i : i);
         blockIdx = {k % gridDim.x, k / gridDim.x % gridDim.y, k / gridDim.x / gridDim.y};
         std::string wrong = run_block(b, c.dynamicSmemBytes, down);
-        if (!wrong.empty())
+        if (!wrong.empty()) {
+            b->unused.clear(), b->stacks.clear(); /* threads that never end are still on some */
             return wrong;
+        }
     }
     return "";
 }
 
 int ndp_sim_lane(void) { return block.at % WARP; }
 void ndp_sim_sync_block(void) { wait_in(AT_BLOCK, 0, "__syncthreads"); }
-void ndp_sim_sync_warp(unsigned mask, const char *what) {
-    int first = block.at / WARP * WARP, lanes = block.n - first < WARP ? block.n - first : WARP;
-    /* Lanes that a block does not have are not waited for. */
-    wait_in(AT_WARP, lanes == WARP ? mask : mask & ((1u << lanes) - 1), what);
-}
 
 uint64_t ndp_sim_exchange(unsigned mask, uint64_t mine, int from, const char *what) {
     Block *b = &block;
-    int me = b->at, first = me / WARP * WARP;
-    unsigned slot = b->threads[(size_t)me].exchanges++ % 2;
-    b->values[slot][(size_t)me] = mine;
-    ndp_sim_sync_warp(mask, what);
-    int other = first + from;
-    return other < b->n && (mask >> from & 1) ? b->values[slot][(size_t)other] : 0x7ff7deadfff7deadull;
+    int first = b->at / WARP * WARP, lanes = b->n - first < WARP ? b->n - first : WARP;
+    Thread *t = &b->threads[(size_t)b->at];
+    t->mine = mine, t->from = from;
+    /* Lanes that a block does not have are not waited for. */
+    return wait_in(AT_WARP, lanes == WARP ? mask : mask & ((1u << lanes) - 1), what)->got;
 }
-
+void ndp_sim_sync_warp(unsigned mask, const char *what) { ndp_sim_exchange(mask, 0, EVERYONE, what); }
 unsigned ndp_sim_ballot(unsigned mask, bool predicate) {
-    Block *b = &block;
-    int me = b->at, first = me / WARP * WARP;
-    unsigned slot = b->threads[(size_t)me].exchanges++ % 2, bits = 0;
-    b->values[slot][(size_t)me] = predicate;
-    ndp_sim_sync_warp(mask, "__ballot_sync");
-    for (int i = 0; i < WARP && first + i < b->n; i++)
-        if (mask >> i & 1 && b->values[slot][(size_t)(first + i)])
-            bits |= 1u << i;
-    return bits;
+    return (unsigned)ndp_sim_exchange(mask, predicate, EVERYONE, "__ballot_sync");
 }

@@ -1,15 +1,19 @@
-/* CUDA's runtime for `sim`: memory of the host, and streams that execute what was submitted when somebody waits for
- * them. So the host, or another stream, that reads a result without waiting finds the memory as it was. */
-#include "device/sim/sim_runtime.hpp"
+/* CUDA's runtime for `sim`: streams that execute what was submitted when somebody waits for them. So the host, or
+ * another stream, that reads a result without waiting finds the memory as it was. With CUDA_LAUNCH_BLOCKING=1 each
+ * operation runs at once, as each launch does on a GPU. */
 #include "device/sim/sim_block.hpp"
+#include "device/sim/sim_memory.hpp"
 
-#include <atomic>
 #include <cstdlib>
+#include <cxxabi.h>
 #include <deque>
+#include <dlfcn.h>
+#include <map>
 #include <mutex>
 
 /* A stream's operations are numbered from 0; those below `done` have run. */
 struct ndp_sim_stream {
+    int gpu;
     std::deque<std::function<void()>> waiting;
     size_t done, submitted;
 };
@@ -19,102 +23,119 @@ struct ndp_sim_event {
     size_t before;
 };
 
-static std::atomic<long> allocations;
-static thread_local cudaError_t last_error;
+/* What this thread of the host works on. `broken`: a kernel failed; every later call fails with its error. */
+static thread_local int gpu;
+static thread_local cudaError_t last_error, broken;
 static thread_local std::string last_message;
 
-long ndp_sim_allocations(void) { return allocations; }
-
 static cudaError_t fail(cudaError_t e, const std::string &message) {
-    if (last_error == cudaSuccess)
+    if (broken == cudaSuccess)
         last_error = e, last_message = message;
     return e;
 }
 
 cudaError_t cudaGetLastError(void) {
     cudaError_t e = last_error;
-    last_error = cudaSuccess;
+    last_error = broken;
     return e;
 }
 cudaError_t cudaPeekAtLastError(void) { return last_error; }
-const char *cudaGetErrorName(cudaError_t e) { return e == cudaSuccess ? "cudaSuccess" : "cudaError"; }
+const char *cudaGetErrorName(cudaError_t e) {
+    return e == cudaSuccess                 ? "cudaSuccess"
+           : e == cudaErrorMemoryAllocation ? "cudaErrorMemoryAllocation"
+           : e == cudaErrorLaunchFailure    ? "cudaErrorLaunchFailure"
+                                            : "cudaErrorInvalidValue";
+}
 const char *cudaGetErrorString(cudaError_t e) {
-    return e == cudaSuccess ? "no error" : last_message.empty() ? "an error" : last_message.c_str();
+    return e == cudaSuccess ? "no error" : e == cudaErrorMemoryAllocation ? "out of memory" : last_message.c_str();
 }
 
-/* ---- devices and memory ---- */
+/* ---- devices ---- */
 
 cudaError_t cudaDriverGetVersion(int *version) {
     *version = 13000;
     return cudaSuccess;
 }
+cudaError_t cudaRuntimeGetVersion(int *version) { return cudaDriverGetVersion(version); }
 cudaError_t cudaGetDeviceCount(int *n) {
-    *n = 1;
+    const char *wanted = getenv("NDP_SIM_GPUS");
+    *n = wanted ? atoi(wanted) : 1024;
     return cudaSuccess;
 }
 cudaError_t cudaSetDevice(int device) {
-    return device == 0 ? cudaSuccess : fail(cudaErrorInvalidValue, "sim has one device");
+    int n;
+    cudaGetDeviceCount(&n);
+    if (device < 0 || device >= n)
+        return fail(cudaErrorInvalidValue, "there is no GPU " + std::to_string(device));
+    gpu = device;
+    return broken;
+}
+cudaError_t cudaGetDevice(int *device) {
+    *device = gpu;
+    return cudaSuccess;
+}
+cudaError_t cudaDeviceReset(void) {
+    last_error = broken = cudaSuccess;
+    return cudaSuccess;
 }
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int) {
-    *value = attribute == cudaDevAttrMultiProcessorCount ? 4 : 9;
+    *value = attribute == cudaDevAttrMultiProcessorCount            ? 4
+             : attribute == cudaDevAttrMaxSharedMemoryPerBlockOptin ? 227 << 10
+             : attribute == cudaDevAttrComputeCapabilityMajor       ? 9
+                                                                    : 0;
     return cudaSuccess;
 }
-cudaError_t cudaMemGetInfo(size_t *free, size_t *total) {
-    *free = *total = (size_t)64 << 30;
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int) {
+    snprintf(id, (size_t)length, "none");
     return cudaSuccess;
 }
-
-static cudaError_t take(void **data, size_t bytes) {
-    allocations++;
-    *data = aligned_alloc(256, (bytes + 255) / 256 * 256 + (bytes == 0) * 256);
-    return *data ? cudaSuccess : fail(cudaErrorMemoryAllocation, "out of memory");
-}
-cudaError_t cudaMalloc(void **data, size_t bytes) { return take(data, bytes); }
-cudaError_t cudaHostAlloc(void **data, size_t bytes, unsigned) { return take(data, bytes); }
-cudaError_t cudaFree(void *data) {
-    free(data);
-    return cudaSuccess;
-}
-cudaError_t cudaFreeHost(void *data) { return cudaFree(data); }
 
 /* ---- streams ---- */
 
-/* Executes the stream's operations below `end`; they may execute those of other streams. */
-static void flush(cudaStream_t s, size_t end) {
+/* Executes the stream's operations below `end`; they may execute those of other streams. Nothing runs after a failure.
+ */
+static cudaError_t flush(cudaStream_t s, size_t end) {
+    ndp_sim_memory_open(s->gpu);
     while (s->done < end && !s->waiting.empty()) {
         std::function<void()> op = std::move(s->waiting.front());
         s->waiting.pop_front();
         s->done++;
-        op();
+        if (broken == cudaSuccess)
+            op();
     }
+    ndp_sim_memory_close(s->gpu);
+    return broken;
 }
 
+/* NULL is the stream of operations that block the host. */
 static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
-    s->waiting.push_back(std::move(op));
-    s->submitted++;
-    return cudaSuccess;
+    ndp_sim_stream now = {gpu, {}, 0, 0};
+    const char *blocking = getenv("CUDA_LAUNCH_BLOCKING");
+    cudaStream_t to = s ? s : &now;
+    to->waiting.push_back(std::move(op));
+    to->submitted++;
+    return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : broken;
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
-    *s = new ndp_sim_stream{};
-    return cudaSuccess;
+    ndp_sim_count_allocation();
+    *s = new ndp_sim_stream{gpu, {}, 0, 0};
+    return broken;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t s) {
     flush(s, s->submitted);
     delete s;
     return cudaSuccess;
 }
-cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    flush(s, s->submitted);
-    return last_error;
-}
+cudaError_t cudaStreamSynchronize(cudaStream_t s) { return s ? flush(s, s->submitted) : broken; }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     ndp_sim_event now = *e; /* what it means at this call */
-    return now.stream ? submit(s, [now] { flush(now.stream, now.before); }) : cudaSuccess;
+    return now.stream ? submit(s, [now] { flush(now.stream, now.before); }) : broken;
 }
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *e, unsigned) {
+    ndp_sim_count_allocation();
     *e = new ndp_sim_event{};
-    return cudaSuccess;
+    return broken;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t e) {
     delete e;
@@ -122,13 +143,9 @@ cudaError_t cudaEventDestroy(cudaEvent_t e) {
 }
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
     *e = {s, s->submitted};
-    return cudaSuccess;
+    return broken;
 }
-cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-    if (e->stream)
-        flush(e->stream, e->before);
-    return last_error;
-}
+cudaError_t cudaEventSynchronize(cudaEvent_t e) { return e->stream ? flush(e->stream, e->before) : broken; }
 
 cudaError_t cudaMemcpy2DAsync(void *to, size_t to_pitch, const void *from, size_t from_pitch, size_t width, size_t rows,
                               cudaMemcpyKind, cudaStream_t s) {
@@ -146,20 +163,66 @@ cudaError_t cudaMemsetAsync(void *data, int byte, size_t bytes, cudaStream_t s) 
     return submit(s, [=] { memset(data, byte, bytes); });
 }
 
-cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, std::function<void()> body) {
+/* ---- launches ---- */
+
+/* Kernels that may have more than 48 KiB of shared memory, as on a GPU only after cudaFuncSetAttribute: how much. */
+namespace {
+struct Allowed {
+    std::mutex lock;
+    std::map<const void *, size_t> bytes;
+};
+} // namespace
+static Allowed &allowed() {
+    static Allowed a;
+    return a;
+}
+
+cudaError_t ndp_sim_set_shared(const void *kernel, int bytes) {
+    if (bytes > 227 << 10)
+        return fail(cudaErrorInvalidValue,
+                    std::to_string(bytes) + " bytes of shared memory, a GPU has at most 227 KiB");
+    std::lock_guard<std::mutex> hold(allowed().lock);
+    allowed().bytes[kernel] = (size_t)bytes;
+    return broken;
+}
+
+static size_t shared_limit(const void *kernel) {
+    std::lock_guard<std::mutex> hold(allowed().lock);
+    auto it = allowed().bytes.find(kernel);
+    return it == allowed().bytes.end() ? 48 << 10 : it->second;
+}
+
+/* Its name; else its place in the file, for addr2line. */
+static std::string name_of(const void *kernel) {
+    Dl_info i;
+    if (!dladdr(kernel, &i))
+        return "a kernel";
+    char *name =
+        i.dli_sname && i.dli_saddr == kernel ? abi::__cxa_demangle(i.dli_sname, nullptr, nullptr, nullptr) : nullptr;
+    char place[32];
+    snprintf(place, sizeof place, "+0x%zx", (size_t)((const char *)kernel - (const char *)i.dli_fbase));
+    std::string out = name ? name : "the kernel at " + std::string(i.dli_fname) + place;
+    free(name);
+    return out;
+}
+
+cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std::function<void()> body) {
     unsigned threads = c->blockDim.x * c->blockDim.y * c->blockDim.z;
     size_t blocks = (size_t)c->gridDim.x * c->gridDim.y * c->gridDim.z;
     if (threads == 0 || threads > 1024 || blocks == 0 || c->gridDim.y > 65535 || c->gridDim.z > 65535 ||
-        c->gridDim.x > 0x7fffffffu || c->dynamicSmemBytes > (227 << 10))
-        return fail(cudaErrorInvalidValue, "a launch of " + std::to_string(blocks) + " blocks of " +
+        c->gridDim.x > 0x7fffffffu || c->blockDim.z > 64 || c->dynamicSmemBytes > shared_limit(kernel))
+        return fail(cudaErrorInvalidValue, name_of(kernel) + ": a launch of " + std::to_string(blocks) + " blocks of " +
                                                std::to_string(threads) + " threads with " +
-                                               std::to_string(c->dynamicSmemBytes) + " bytes of shared memory");
+                                               std::to_string(c->dynamicSmemBytes) + " bytes of shared memory; " +
+                                               std::to_string(shared_limit(kernel)) + " are allowed");
+    if (c->stream && c->stream->gpu != gpu)
+        return fail(cudaErrorInvalidValue, "the stream is one of another GPU");
     const char *order = getenv("NDP_SIM_ORDER");
     bool down = order && strcmp(order, "down") == 0;
     cudaLaunchConfig_t config = *c;
     return submit(c->stream, [=] {
         std::string wrong = ndp_sim_run(config, body, down);
         if (!wrong.empty())
-            fail(cudaErrorLaunchFailure, wrong);
+            broken = fail(cudaErrorLaunchFailure, name_of(kernel) + ", " + wrong);
     });
 }

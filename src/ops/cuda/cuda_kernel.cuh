@@ -14,7 +14,7 @@ extern "C" {
 #include <cuda_bf16.h>
 #include <cuda_runtime.h>
 
-enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024 };
+enum { NDP_WARP = 32, NDP_LANES = 8, NDP_MAX_THREADS = 1024, NDP_SHARED_FREE = 48 << 10 };
 
 /* ---- elements ---- */
 
@@ -145,11 +145,12 @@ static inline ndp_status ndp_launch(const ndp_op_call *c, void (*kernel)(P...), 
     cudaLaunchConfig_t config = {};
     config.gridDim = grid, config.blockDim = block, config.dynamicSmemBytes = shared;
     config.stream = c->queue->stream;
-    cudaError_t e = cudaLaunchKernelEx(&config, kernel, P(args)...);
-    if (e != cudaSuccess)
-        return NDP_FAIL(NDP_EIO, "%s on %s: the launch failed: %s", c->op->name, c->exec->device->name,
-                        cudaGetErrorString(e));
-    return NDP_OK;
+    cudaError_t e = cudaSuccess;
+    if (shared > NDP_SHARED_FREE)
+        e = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);
+    if (e == cudaSuccess)
+        e = cudaLaunchKernelEx(&config, kernel, P(args)...);
+    return e == cudaSuccess ? NDP_OK : ndp_gpu_failed(c->queue->context, e, c->op->name);
 }
 
 /* A function of elements (r, c .. c + 7) on all elements of `v`: a thread for each eight columns. */

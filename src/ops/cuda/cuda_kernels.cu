@@ -13,6 +13,7 @@ static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_OP_LIST(KERNEL, KERN
 /* Defined by the runtime of each: cuda_start.cc, sim_start.cc. */
 extern const char *const ndp_cuda_name;
 ndp_status ndp_cuda_begin(void);
+void ndp_cuda_describe(char *text, size_t room);
 long ndp_cuda_allocations(void);
 
 static const ndp_device device = {.name = ndp_cuda_name,
@@ -39,4 +40,4 @@ static ndp_status start(const ndp_cuda_host *host) {
 }
 
 extern "C" __attribute__((visibility("default")))
-const ndp_cuda_api ndp_cuda_api_table = {NDP_CUDA_API_VERSION, start, &device, ndp_cuda_allocations};
+const ndp_cuda_api ndp_cuda_api_table = {NDP_CUDA_API_VERSION, start, &device, ndp_cuda_describe, ndp_cuda_allocations};

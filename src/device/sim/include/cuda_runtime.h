@@ -16,7 +16,7 @@
 #include <functional>
 #include <tuple>
 
-#define __global__
+#define __global__ __attribute__((visibility("default"))) /* so that errors can name it */
 #define __device__
 #define __host__
 #define __forceinline__ inline
@@ -58,9 +58,9 @@ static inline uint4 make_uint4(unsigned x, unsigned y, unsigned z, unsigned w) {
 /* Meetings of threads. `what` names the operation in errors. */
 void ndp_sim_sync_block(void);
 void ndp_sim_sync_warp(unsigned mask, const char *what);
-/* Publishes 8 bytes for the lanes in `mask` and meets them; lane `from`'s are then valid until the next exchange. */
+/* Meets the lanes in `mask`, and returns the 8 bytes that lane `from` brings; of a lane that is not in it, a NaN. */
 uint64_t ndp_sim_exchange(unsigned mask, uint64_t mine, int from, const char *what);
-/* Whether the lanes of the warp in `mask` are there: all bits of `predicate`, after they met. */
+/* Meets the lanes in `mask`, and returns a bit for each: its predicate. */
 unsigned ndp_sim_ballot(unsigned mask, bool predicate);
 /* This thread's lane, from 0. */
 int ndp_sim_lane(void);
@@ -68,28 +68,31 @@ int ndp_sim_lane(void);
 static inline void __syncthreads(void) { ndp_sim_sync_block(); }
 static inline void __syncwarp(unsigned mask = 0xffffffffu) { ndp_sim_sync_warp(mask, "__syncwarp"); }
 
-template <typename T> static inline T ndp_sim_shuffle(unsigned mask, T x, int from, int width, const char *what) {
+/* The value of lane `from` if it is one of first .. end - 1, else the lane's own. */
+template <typename T>
+static inline T ndp_sim_shuffle(unsigned mask, T x, int from, int first, int end, const char *what) {
     static_assert(sizeof(T) <= 8, "shuffles move at most 8 bytes");
-    int lane = ndp_sim_lane(), first = lane / width * width;
     uint64_t bits = 0;
     memcpy(&bits, &x, sizeof x);
-    bool inside = from >= first && from < first + width;
-    bits = ndp_sim_exchange(mask, bits, inside ? from : lane, what);
+    bits = ndp_sim_exchange(mask, bits, from >= first && from < end ? from : ndp_sim_lane(), what);
     memcpy(&x, &bits, sizeof x);
     return x;
 }
 template <typename T> static inline T __shfl_sync(unsigned mask, T x, int from, int width = 32) {
-    int lane = ndp_sim_lane();
-    return ndp_sim_shuffle(mask, x, lane / width * width + from % width, width, "__shfl_sync");
+    int first = ndp_sim_lane() / width * width;
+    return ndp_sim_shuffle(mask, x, first + (from & (width - 1)), first, first + width, "__shfl_sync");
 }
 template <typename T> static inline T __shfl_xor_sync(unsigned mask, T x, int with, int width = 32) {
-    return ndp_sim_shuffle(mask, x, ndp_sim_lane() ^ with, width, "__shfl_xor_sync");
+    int end = (ndp_sim_lane() / width + 1) * width; /* it reaches earlier groups, but no later ones */
+    return ndp_sim_shuffle(mask, x, ndp_sim_lane() ^ with, 0, end, "__shfl_xor_sync");
 }
 template <typename T> static inline T __shfl_down_sync(unsigned mask, T x, unsigned by, int width = 32) {
-    return ndp_sim_shuffle(mask, x, ndp_sim_lane() + (int)by, width, "__shfl_down_sync");
+    int first = ndp_sim_lane() / width * width;
+    return ndp_sim_shuffle(mask, x, ndp_sim_lane() + (int)by, first, first + width, "__shfl_down_sync");
 }
 template <typename T> static inline T __shfl_up_sync(unsigned mask, T x, unsigned by, int width = 32) {
-    return ndp_sim_shuffle(mask, x, ndp_sim_lane() - (int)by, width, "__shfl_up_sync");
+    int first = ndp_sim_lane() / width * width;
+    return ndp_sim_shuffle(mask, x, ndp_sim_lane() - (int)by, first, first + width, "__shfl_up_sync");
 }
 static inline unsigned __ballot_sync(unsigned mask, bool p) { return ndp_sim_ballot(mask, p); }
 static inline int __any_sync(unsigned mask, bool p) { return ndp_sim_ballot(mask, p) != 0; }
@@ -127,7 +130,12 @@ typedef struct ndp_sim_event *cudaEvent_t;
 typedef enum cudaMemcpyKind { cudaMemcpyDefault = 4 } cudaMemcpyKind;
 enum { cudaStreamNonBlocking = 1, cudaEventDisableTiming = 2, cudaHostAllocDefault = 0 };
 enum cudaFuncAttribute { cudaFuncAttributeMaxDynamicSharedMemorySize = 8 };
-enum cudaDeviceAttr { cudaDevAttrMultiProcessorCount = 16, cudaDevAttrComputeCapabilityMajor = 75 };
+enum cudaDeviceAttr {
+    cudaDevAttrMultiProcessorCount = 16,
+    cudaDevAttrComputeCapabilityMajor = 75,
+    cudaDevAttrComputeCapabilityMinor = 76,
+    cudaDevAttrMaxSharedMemoryPerBlockOptin = 97
+};
 
 /* The last error of this thread, and its text, which names the kernel, block and thread. */
 cudaError_t cudaGetLastError(void);
@@ -136,8 +144,12 @@ const char *cudaGetErrorString(cudaError_t e);
 const char *cudaGetErrorName(cudaError_t e);
 
 cudaError_t cudaDriverGetVersion(int *version); /* 1000 * major + 10 * minor */
+cudaError_t cudaRuntimeGetVersion(int *version);
 cudaError_t cudaGetDeviceCount(int *n);
 cudaError_t cudaSetDevice(int device);
+cudaError_t cudaGetDevice(int *device);
+cudaError_t cudaDeviceReset(void);
+cudaError_t cudaDeviceGetPCIBusId(char *id, int length, int device);
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr attribute, int device);
 cudaError_t cudaMemGetInfo(size_t *free, size_t *total);
 cudaError_t cudaMalloc(void **data, size_t bytes);
@@ -166,14 +178,16 @@ typedef struct cudaLaunchConfig_t {
     unsigned numAttrs;
 } cudaLaunchConfig_t;
 /* Submits a kernel; `body` calls it for the thread at hand. */
-cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, std::function<void()> body);
+cudaError_t ndp_sim_launch(const cudaLaunchConfig_t *c, const void *kernel, std::function<void()> body);
+cudaError_t ndp_sim_set_shared(const void *kernel, int bytes);
 template <typename... P, typename... A>
 static inline cudaError_t cudaLaunchKernelEx(const cudaLaunchConfig_t *c, void (*kernel)(P...), A &&...args) {
     std::tuple<P...> copies(args...);
-    return ndp_sim_launch(c, [=] { std::apply(kernel, copies); });
+    return ndp_sim_launch(c, (const void *)kernel, [=] { std::apply(kernel, copies); });
 }
-template <typename F> static inline cudaError_t cudaFuncSetAttribute(F *, cudaFuncAttribute, int) {
-    return cudaSuccess;
+/* There is one attribute. */
+template <typename F> static inline cudaError_t cudaFuncSetAttribute(F *kernel, cudaFuncAttribute, int bytes) {
+    return ndp_sim_set_shared((const void *)kernel, bytes);
 }
 
 #endif

@@ -1,0 +1,13 @@
+/* Memory of the simulated GPUs: the host can follow its addresses only while a kernel or a copy of that GPU runs. */
+#ifndef NDP_DEVICE_SIM_SIM_MEMORY_HPP
+#define NDP_DEVICE_SIM_SIM_MEMORY_HPP
+
+/* Before and after a GPU's kernels and copies; nests. */
+void ndp_sim_memory_open(int gpu);
+void ndp_sim_memory_close(int gpu);
+
+/* Allocations of device and pinned memory, streams and events so far, of all threads. */
+long ndp_sim_allocations(void);
+void ndp_sim_count_allocation(void);
+
+#endif
