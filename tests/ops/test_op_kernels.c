@@ -1,5 +1,6 @@
-/* Every cpu kernel against ref: fp32 and bf16, odd sizes, padded rows, 1 to 3 threads with equal bits, sums split or
- * not, accumulation, absent operands; with all instruction sets of this CPU, then with each lower NDP_ISA. */
+/* Every kernel of `cpu`, or of NDP_TEST_DEVICE, against ref: fp32 and bf16, odd sizes, padded rows, sums split or not,
+ * accumulation, absent operands, outputs that were NaN. `cpu`: 1 to 3 threads with equal bits, and with all instruction
+ * sets of this CPU, then with each lower NDP_ISA. Other devices: twice with equal bits, `sim` once in each order. */
 #include "op_test.h"
 
 typedef struct kernel_case {
@@ -17,7 +18,23 @@ static ndp_dtype type_of(const kernel_case *k, int i, ndp_dtype t) {
     return k->exact >> i & 1 ? NDP_F64 : k->wide >> i & 1 ? NDP_F32 : t;
 }
 
-/* Outputs for operands of type t; where a kernel adds, both devices start from the same numbers. */
+static bool adds_to(const kernel_case *k, int output) {
+    const ndp_op *op = k->op;
+    bool head = op == &ndp_op_xent || op == &ndp_op_xent_grad;
+    return k->attr.accumulate &&
+           (ndp_op_kinds[op->id] == NDP_KIND_COLUMNS || op == &ndp_op_linear_dw || (head && output == 2));
+}
+
+/* Where a kernel adds, both devices start from the same numbers, exact in bf16; so do logits, which may be left as they
+ * are. All else was NaN. */
+static void fill_output(const kernel_case *k, int output, const ndp_view *v) {
+    bool adds = adds_to(k, output) || (k->op == &ndp_op_xent_logits && output == 0);
+    for (int64_t r = 0; v->data && r < v->rows; r++)
+        for (int64_t c = 0; c < v->cols; c++)
+            ndp_view_set(v, r, c, adds ? (double)((r * 7 + c * 3) % 9) / 4 - 1 : NAN);
+}
+
+/* Outputs for operands of type t. */
 static void make_call(const kernel_case *k, ndp_dtype t, const ndp_view *from, ndp_view *in, ndp_view *out) {
     memset(in, 0, sizeof(ndp_view) * NDP_OP_MAX_IN);
     memset(out, 0, sizeof(ndp_view) * NDP_OP_MAX_OUT);
@@ -32,9 +49,7 @@ static void make_call(const kernel_case *k, ndp_dtype t, const ndp_view *from, n
         }
     for (int o = 0; o < k->op->n_out; o++)
         if (!k->op->in_place || o > 0)
-            for (int64_t r = 0; out[o].data && r < out[o].rows; r++)
-                for (int64_t c = 0; c < out[o].cols; c++) /* exact in bf16 */
-                    ndp_view_set(&out[o], r, c, (double)((r * 7 + c * 3) % 9) / 4 - 1);
+            fill_output(k, o, &out[o]);
 }
 
 static void free_call(const kernel_case *k, ndp_view *in, ndp_view *out) {
@@ -44,7 +59,7 @@ static void free_call(const kernel_case *k, ndp_view *in, ndp_view *out) {
             free_matrices(&out[o], 1);
 }
 
-static void compare(const kernel_case *k, const ndp_view *out, const ndp_view *expected, ndp_dtype t, int threads) {
+static void compare(const kernel_case *k, const ndp_view *out, const ndp_view *expected, ndp_dtype t, int run) {
     for (int o = 0; o < k->op->n_out; o++) {
         if (!out[o].data)
             continue;
@@ -52,8 +67,8 @@ static void compare(const kernel_case *k, const ndp_view *out, const ndp_view *e
         if (t == NDP_BF16 && (k->op == &ndp_op_xent || k->op == &ndp_op_xent_grad || k->op == &ndp_op_add_rmsnorm))
             allowed = 4e-3; /* fp32 results of values that are rounded to bf16 on the way */
         if (!(far <= allowed))
-            fail_msg("%s, output %d, %s, [%lld,%lld], %d threads: off by %g", k->op->name, o, ndp_dtype_name(t),
-                     (long long)out[o].rows, (long long)out[o].cols, threads, far);
+            fail_msg("%s, output %d, %s, [%lld,%lld], run %d: off by %g", k->op->name, o, ndp_dtype_name(t),
+                     (long long)out[o].rows, (long long)out[o].cols, run, far);
     }
 }
 
@@ -73,22 +88,28 @@ static void check_split(const kernel_case *k, ndp_dtype t, const ndp_view *from,
     free_call(k, in, out);
 }
 
-/* `strict`: equal bits from any number of threads; products of the library promise less. */
-static void check_threads(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected,
-                          bool strict) {
+/* Runs of a call whose bits are compared: with more threads, or, on another device than `cpu`, in another order. */
+static int runs_of(const kernel_case *k) {
+    return tested() != &ndp_device_cpu || tested()->kernels[k->op->id]->prepare ? 2 : 3;
+}
+
+/* `strict`: equal bits from all runs; products of the library promise less. */
+static void check_runs(const kernel_case *k, ndp_dtype t, const ndp_view *from, const ndp_view *expected, bool strict) {
     ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT], one_in[NDP_OP_MAX_IN], one[NDP_OP_MAX_OUT];
-    for (int threads = 1; threads <= (tested()->kernels[k->op->id]->prepare ? 2 : 3); threads++) {
+    for (int run = 1; run <= runs_of(k); run++) {
         make_call(k, t, from, in, out);
-        run_op(k->op, &k->attr, in, out, tested(), threads);
-        compare(k, out, expected, t, threads);
-        if (threads == 1) {
+        setenv("NDP_SIM_ORDER", run == 1 ? "up" : "down", 1);
+        run_op(k->op, &k->attr, in, out, tested(), run);
+        compare(k, out, expected, t, run);
+        if (run == 1) {
             memcpy(one_in, in, sizeof in);
             memcpy(one, out, sizeof out);
             continue;
         }
         for (int o = 0; strict && o < k->op->n_out; o++)
             if (out[o].data && !same_bits(&out[o], &one[o]))
-                fail_msg("%s, output %d: %d threads give other bits than one", k->op->name, o, threads);
+                fail_msg("%s, output %d: %s gives other bits", k->op->name, o,
+                         tested() == &ndp_device_cpu ? "another number of threads" : "another order of warps");
         free_call(k, in, out);
     }
     free_call(k, one_in, one);
@@ -100,7 +121,7 @@ static void check_type(const kernel_case *k, ndp_dtype t, bool strict) {
         rounded[i] = copy_as(type_of(k, i, t), &k->in[i]);
     make_call(k, NDP_F64, rounded, ref_in, ref_out);
     run_op(k->op, &k->attr, ref_in, ref_out, &ndp_device_ref, 1);
-    check_threads(k, t, rounded, ref_out, strict);
+    check_runs(k, t, rounded, ref_out, strict);
     check_split(k, t, rounded, ref_out);
     free_call(k, ref_in, ref_out);
     free_matrices(rounded, k->op->n_in);
@@ -125,15 +146,16 @@ static void check_rows(const kernel_case *k) {
 }
 
 static void check_types(kernel_case *k, bool fp32, bool bf16) {
-    bool product = tested()->kernels[k->op->id]->prepare != NULL;
+    const ndp_kernel *kernel = tested()->kernels[k->op->id];
+    bool strict = tested() != &ndp_device_cpu || !kernel->prepare || ndp_cpu_has_avx512();
     if (!k->asked)
         k->asked = ~0u;
     if (k->op->rows == NDP_ROWS_ALIKE)
         check_rows(k);
     if (fp32)
-        check_type(k, NDP_F32, !product || ndp_cpu_has_avx512());
+        check_type(k, NDP_F32, strict);
     if (bf16)
-        check_type(k, NDP_BF16, !product || ndp_cpu_has_avx512());
+        check_type(k, NDP_BF16, strict);
     free_matrices(k->in, k->op->n_in);
 }
 
@@ -302,6 +324,47 @@ static void layernorm_kernels(void **state) {
         check_kernel(&forward);
         check_kernel(&dx);
         check_kernel(&dw);
+    }
+}
+
+/* Rows that a block of threads keeps in one group of columns a thread, in two, and not at all. `cpu` has no such
+ * widths, and its kernels for any CPU sum the wider ones less precisely than the bound. */
+static void kernels_of_wide_rows(void **state) {
+    (void)state;
+    for (int i = 0; i < (tested() == &ndp_device_cpu ? 1 : 3); i++) {
+        int64_t t = 3, c = (int64_t[]){300, 2100, 8400}[i];
+        ndp_op_attr attr = {.eps = 1e-5, .scale = 0.3};
+        kernel_case cases[] = {
+            {&ndp_op_rmsnorm, attr, .in = {some(t, c, 1), some(1, c, 2)}},
+            {&ndp_op_rmsnorm_dx, attr, .wide = 8,
+             .in = {some(t, c, 1), some(t, c, 2), some(1, c, 3), some_rstd(t), some(t, c, 4)}},
+            {&ndp_op_add_rmsnorm, attr, .in = {some(t, c, 1), some(t, c, 2), some(1, c, 3)}},
+            {&ndp_op_mean_squares, attr, .in = {some(t, c, 1)}},
+            {&ndp_op_norm_by_dx, attr, .wide = 8, .in = {some(t, c, 2), some(t, c, 2), some(1, c, 3), some_rstd(t)},
+             .asked = 1},
+            {&ndp_op_layernorm, attr, .in = {some(t, c, 1), some(1, c, 2), some(1, c, 3)}},
+            {&ndp_op_layernorm_dx, attr, .wide = 8,
+             .in = {some(t, c, 1), some(t, c, 2), some(1, c, 3), some_stats_of_rows(t), some(t, c, 4)}}};
+        for (int k = 0; k < NDP_COUNT(cases); k++)
+            check_kernel(&cases[k]);
+    }
+}
+
+/* Many rows and several blocks of columns. */
+static void sums_of_many_rows(void **state) {
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        int64_t t = (int64_t[]){700, 1500}[i], c = (int64_t[]){601, 16}[i];
+        ndp_op_attr attr = {.accumulate = i};
+        kernel_case cases[] = {
+            {&ndp_op_linear_db, attr, .in = {some(t, c, 1)}},
+            {&ndp_op_rmsnorm_dw, attr, .wide = 4, .in = {some(t, c, 1), some(t, c, 2), some_rstd(t)}},
+            {&ndp_op_layernorm_dw, attr, .wide = 4, .in = {some(t, c, 1), some(t, c, 2), some_stats_of_rows(t)}},
+            {&ndp_op_causal_conv_dw, attr, .in = {some(t, c, 1), some(t, c, 2), random_ints(t, 0, t, 3)},
+             .out_rows = 4},
+            {&ndp_op_embedding_dw, attr, .in = {random_ints(t, 0, 90, 1), some(t, c, 2)}, .out_rows = 97}};
+        for (int k = 0; k < NDP_COUNT(cases); k++)
+            check_kernel(&cases[k]);
     }
 }
 
@@ -577,6 +640,37 @@ static void cache_and_sum(void **state) {
         }
 }
 
+/* Rows that saw nothing on one side, or on both, and lse' in the place of either. */
+static void attention_merge_kernel(void **state) {
+    (void)state;
+    for (int i = 0; i < 12; i++) {
+        ndp_view in[2][NDP_OP_MAX_IN], out[2][NDP_OP_MAX_OUT];
+        int64_t h = 3, d = (int64_t[]){1, 20, 64, 300}[i / 3];
+        for (int on = 0; on < DEVICES; on++) {
+            ndp_view v[] = {some(9, h * d, 1), some(9, h, 2), some(9, h * d, 3), some(9, h, 4)};
+            for (int64_t t = 0; t < 9; t++)
+                for (int side = 1; side < 4; side += 2)
+                    if (t & side)
+                        ndp_view_set(&v[side], t, t % h, -INFINITY);
+            memcpy(in[on], v, sizeof v);
+            memset(out[on], 0, sizeof out[on]);
+            out[on][1] = i % 3 ? v[2 * (i % 3) - 1] : matrix(NDP_F32, 9, h);
+            make_outputs(&ndp_op_attention_merge, &(ndp_op_attr){0}, v, out[on], 3);
+            run_op(&ndp_op_attention_merge, &(ndp_op_attr){0}, v, out[on], device_at(on), 2);
+        }
+        assert_true(distance(&out[0][0], &out[1][0]) < 1e-6);
+        for (int64_t k = 0; k < 9 * h; k++) {
+            double a = ndp_view_get(&out[0][1], k / h, k % h), b = ndp_view_get(&out[1][1], k / h, k % h);
+            assert_true(a == b || fabs(a - b) < 1e-6);
+        }
+        for (int on = 0; on < DEVICES; on++) {
+            if (i % 3 == 0)
+                free_matrices(&out[on][1], 1);
+            free_matrices(in[on], 4);
+        }
+    }
+}
+
 /* Shapes that do not fit are refused before anything runs. */
 static void shape_rules_refuse(void **state) {
     (void)state;
@@ -667,6 +761,8 @@ int main(int argc, char **argv) {
         cmocka_unit_test(rmsnorm_of_heads_kernels),
         cmocka_unit_test(halves_of_rmsnorm_kernels),
         cmocka_unit_test(layernorm_kernels),
+        cmocka_unit_test(kernels_of_wide_rows),
+        cmocka_unit_test(sums_of_many_rows),
         cmocka_unit_test(rope_kernels),
         cmocka_unit_test(elementwise_kernels),
         cmocka_unit_test(causal_conv_kernels),
@@ -680,6 +776,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(xent_slice_kernels),
         cmocka_unit_test(xent_without_training),
         cmocka_unit_test(cache_and_sum),
+        cmocka_unit_test(attention_merge_kernel),
         cmocka_unit_test(shape_rules_refuse),
         cmocka_unit_test(split_sums_are_others),
     };

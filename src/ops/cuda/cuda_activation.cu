@@ -51,16 +51,10 @@ template <bool GELU> static __device__ __forceinline__ float gate_of(float x, fl
     return GELU ? gelu_of(x, slope) : silu_of(x, slope);
 }
 
-static __device__ __forceinline__ ndp_view columns(ndp_view v, int64_t first, int64_t n) {
-    v.data = (char *)v.data + first * (v.dtype == NDP_BF16 ? 2 : 4);
-    v.cols = n;
-    return v;
-}
-
 template <bool GELU> struct gate_each {
     ndp_view x, y;
     __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_lanes g = ndp_get8(columns(x, 0, y.cols), r, c), u = ndp_get8(columns(x, y.cols, y.cols), r, c);
+        ndp_lanes g = ndp_get8(ndp_cut(x, 0, y.cols), r, c), u = ndp_get8(ndp_cut(x, y.cols, y.cols), r, c);
         float slope;
         for (int k = 0; k < NDP_LANES; k++)
             g.x[k] = gate_of<GELU>(g.x[k], &slope) * u.x[k];
@@ -79,15 +73,15 @@ NDP_CUDA_KERNEL(geglu)
 template <bool GELU> struct gate_bwd_each {
     ndp_view dy, x, dx;
     __device__ void operator()(int64_t r, int64_t c) const {
-        ndp_lanes d = ndp_get8(dy, r, c), g = ndp_get8(columns(x, 0, dy.cols), r, c),
-                  u = ndp_get8(columns(x, dy.cols, dy.cols), r, c), up;
+        ndp_lanes d = ndp_get8(dy, r, c), g = ndp_get8(ndp_cut(x, 0, dy.cols), r, c),
+                  u = ndp_get8(ndp_cut(x, dy.cols, dy.cols), r, c), up;
         for (int k = 0; k < NDP_LANES; k++) {
             float slope;
             up.x[k] = d.x[k] * gate_of<GELU>(g.x[k], &slope);
             g.x[k] = d.x[k] * u.x[k] * slope;
         }
-        ndp_set8(columns(dx, 0, dy.cols), r, c, g);
-        ndp_set8(columns(dx, dy.cols, dy.cols), r, c, up);
+        ndp_set8(ndp_cut(dx, 0, dy.cols), r, c, g);
+        ndp_set8(ndp_cut(dx, dy.cols, dy.cols), r, c, up);
     }
 };
 static ndp_status run_swiglu_bwd(const ndp_op_call *c) {

@@ -46,51 +46,93 @@ static __device__ __forceinline__ int ndp_int(const ndp_view &v, int64_t r) { re
 struct ndp_lanes {
     float x[NDP_LANES];
 };
+/* The same eight as stored: pairs of bf16 in the first four words, or fp32. Several loads overlap if each is widened
+ * later. */
+struct ndp_raw {
+    unsigned w[NDP_LANES];
+};
 
 static __device__ __forceinline__ bool ndp_aligned16(const void *p) { return ((uintptr_t)p & 15) == 0; }
 
 /* Columns c .. c + 7 of row r; 0 beyond the last column. */
-static __device__ __forceinline__ ndp_lanes ndp_get8(const ndp_view &v, int64_t r, int64_t c) {
-    ndp_lanes out;
+static __device__ __forceinline__ ndp_raw ndp_load8(const ndp_view &v, int64_t r, int64_t c) {
+    ndp_raw out = {};
     int64_t i = r * v.ld + c;
+    bool whole = c + NDP_LANES <= v.cols;
+    const uint16_t *h = (const uint16_t *)v.data + i;
     const float *f = (const float *)v.data + i;
-    const __nv_bfloat16 *h = (const __nv_bfloat16 *)v.data + i;
-    if (v.dtype == NDP_F32 && c + NDP_LANES <= v.cols && ndp_aligned16(f)) {
-        float4 a = ((const float4 *)f)[0], b = ((const float4 *)f)[1];
-        out = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
-    } else if (v.dtype == NDP_BF16 && c + NDP_LANES <= v.cols && ndp_aligned16(h)) {
+    if (v.dtype == NDP_BF16 && whole && ndp_aligned16(h)) {
         uint4 a = *(const uint4 *)h;
-        unsigned w[4] = {a.x, a.y, a.z, a.w};
-        for (int k = 0; k < 4; k++) {
-            out.x[2 * k] = __uint_as_float(w[k] << 16);
-            out.x[2 * k + 1] = __uint_as_float(w[k] & 0xffff0000u);
-        }
+        out.w[0] = a.x, out.w[1] = a.y, out.w[2] = a.z, out.w[3] = a.w;
+    } else if (v.dtype == NDP_F32 && whole && ndp_aligned16(f)) {
+        uint4 a = ((const uint4 *)f)[0], b = ((const uint4 *)f)[1];
+        out = {{a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w}};
     } else {
         for (int k = 0; k < NDP_LANES; k++)
-            out.x[k] = c + k < v.cols ? ndp_get(v, r, c + k) : 0.0f;
+            if (c + k < v.cols && v.dtype == NDP_BF16)
+                out.w[k / 2] |= (unsigned)h[k] << k % 2 * 16;
+            else if (c + k < v.cols)
+                out.w[k] = __float_as_uint(ndp_get(v, r, c + k));
     }
     return out;
 }
 
 /* Stores those that are inside the row. */
-static __device__ __forceinline__ void ndp_set8(const ndp_view &v, int64_t r, int64_t c, const ndp_lanes &in) {
+static __device__ __forceinline__ void ndp_store8(const ndp_view &v, int64_t r, int64_t c, const ndp_raw &in) {
     int64_t i = r * v.ld + c;
+    bool whole = c + NDP_LANES <= v.cols;
+    uint16_t *h = (uint16_t *)v.data + i;
     float *f = (float *)v.data + i;
-    __nv_bfloat16 *h = (__nv_bfloat16 *)v.data + i;
-    if (v.dtype == NDP_F32 && c + NDP_LANES <= v.cols && ndp_aligned16(f)) {
-        ((float4 *)f)[0] = make_float4(in.x[0], in.x[1], in.x[2], in.x[3]);
-        ((float4 *)f)[1] = make_float4(in.x[4], in.x[5], in.x[6], in.x[7]);
-    } else if (v.dtype == NDP_BF16 && c + NDP_LANES <= v.cols && ndp_aligned16(h)) {
-        __nv_bfloat162 pair[4];
-        for (int k = 0; k < 4; k++)
-            pair[k] = __floats2bfloat162_rn(in.x[2 * k], in.x[2 * k + 1]);
-        uint4 a;
-        memcpy(&a, pair, sizeof a);
-        *(uint4 *)h = a;
+    if (v.dtype == NDP_BF16 && whole && ndp_aligned16(h)) {
+        *(uint4 *)h = make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]);
+    } else if (v.dtype == NDP_F32 && whole && ndp_aligned16(f)) {
+        ((uint4 *)f)[0] = make_uint4(in.w[0], in.w[1], in.w[2], in.w[3]);
+        ((uint4 *)f)[1] = make_uint4(in.w[4], in.w[5], in.w[6], in.w[7]);
     } else {
-        for (int k = 0; k < NDP_LANES && c + k < v.cols; k++)
-            ndp_set(v, r, c + k, in.x[k]);
+        for (int k = 0; k < NDP_LANES; k++)
+            if (c + k < v.cols && v.dtype == NDP_BF16)
+                h[k] = (uint16_t)(in.w[k / 2] >> k % 2 * 16);
+            else if (c + k < v.cols)
+                ndp_set(v, r, c + k, __uint_as_float(in.w[k]));
     }
+}
+
+static __device__ __forceinline__ ndp_lanes ndp_widen(ndp_dtype t, const ndp_raw &in) {
+    ndp_lanes out;
+    for (int k = 0; k < NDP_LANES; k++)
+        out.x[k] = __uint_as_float(t != NDP_BF16 ? in.w[k] : k % 2 ? in.w[k / 2] & 0xffff0000u : in.w[k / 2] << 16);
+    return out;
+}
+
+/* Rounds once, to nearest even. */
+static __device__ __forceinline__ ndp_raw ndp_narrow(ndp_dtype t, const ndp_lanes &in) {
+    ndp_raw out = {};
+    for (int k = 0; k < NDP_LANES; k++)
+        out.w[k] = __float_as_uint(in.x[k]);
+    for (int k = 0; t == NDP_BF16 && k < NDP_LANES / 2; k++) {
+        __nv_bfloat162 pair = __floats2bfloat162_rn(in.x[2 * k], in.x[2 * k + 1]);
+        memcpy(&out.w[k], &pair, sizeof pair);
+    }
+    return out;
+}
+
+static __device__ __forceinline__ ndp_lanes ndp_get8(const ndp_view &v, int64_t r, int64_t c) {
+    return ndp_widen(v.dtype, ndp_load8(v, r, c));
+}
+static __device__ __forceinline__ void ndp_set8(const ndp_view &v, int64_t r, int64_t c, const ndp_lanes &in) {
+    ndp_store8(v, r, c, ndp_narrow(v.dtype, in));
+}
+
+/* n columns of a matrix, from `first` on. */
+static __device__ __forceinline__ ndp_view ndp_cut(ndp_view v, int64_t first, int64_t n) {
+    v.data = (char *)v.data + first * (v.dtype == NDP_BF16 ? 2 : v.dtype == NDP_F64 ? 8 : 4);
+    v.cols = n;
+    return v;
+}
+
+/* a / b, by the short division where it can be; neither is negative. */
+static __device__ __forceinline__ int64_t ndp_div(int64_t a, int64_t b) {
+    return (uint64_t)(a | b) >> 32 ? a / b : (int64_t)((unsigned)a / (unsigned)b);
 }
 
 /* ---- sums ---- */
@@ -155,16 +197,19 @@ static inline ndp_status ndp_launch(const ndp_op_call *c, void (*kernel)(P...), 
 
 /* A function of elements (r, c .. c + 7) on all elements of `v`: a thread for each eight columns. */
 template <typename F> __global__ void ndp_each8_kernel(F f, int64_t rows, int64_t groups) {
-    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (i < rows * groups)
-        f(i / groups, i % groups * NDP_LANES);
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, r = ndp_div(i, groups);
+    if (r < rows)
+        f(r, (i - r * groups) * NDP_LANES);
 }
 /* F is a struct with operands as members and `__device__ void operator()(int64_t r, int64_t c) const`. */
-template <typename F> static inline ndp_status ndp_each8(const ndp_op_call *c, const ndp_view *v, const F &f) {
-    int64_t groups = ndp_ceil_div(v->cols, NDP_LANES), all = v->rows * groups;
+template <typename F> static inline ndp_status ndp_each8(const ndp_op_call *c, int64_t rows, int64_t cols, const F &f) {
+    int64_t groups = ndp_ceil_div(cols, NDP_LANES), all = rows * groups;
     unsigned threads = ndp_block_of(all, 256);
-    return ndp_launch(c, ndp_each8_kernel<F>, dim3((unsigned)ndp_ceil_div(all, threads)), dim3(threads), 0, f, v->rows,
+    return ndp_launch(c, ndp_each8_kernel<F>, dim3((unsigned)ndp_ceil_div(all, threads)), dim3(threads), 0, f, rows,
                       groups);
+}
+template <typename F> static inline ndp_status ndp_each8(const ndp_op_call *c, const ndp_view *v, const F &f) {
+    return ndp_each8(c, v->rows, v->cols, f);
 }
 
 #endif

@@ -1,0 +1,23 @@
+/* add, add_bias. */
+#include "ops/cuda/cuda_kernel.cuh"
+#include "ops/cuda/cuda_kernels.hpp"
+
+struct add_each {
+    ndp_view a, b, sum;
+    int by_row; /* 0: b is one row for all */
+    __device__ void operator()(int64_t r, int64_t c) const {
+        ndp_raw p = ndp_load8(a, r, c), q = ndp_load8(b, by_row * r, c);
+        ndp_lanes v = ndp_widen(a.dtype, p), w = ndp_widen(b.dtype, q);
+        for (int k = 0; k < NDP_LANES; k++)
+            v.x[k] += w.x[k];
+        ndp_set8(sum, r, c, v);
+    }
+};
+static ndp_status run_add(const ndp_op_call *c) {
+    return ndp_each8(c, &c->out[0], add_each{c->in[0], c->in[1], c->out[0], 1});
+}
+NDP_CUDA_KERNEL(add)
+static ndp_status run_add_bias(const ndp_op_call *c) {
+    return ndp_each8(c, &c->in[0], add_each{c->in[0], c->in[1], c->in[0], 0});
+}
+NDP_CUDA_KERNEL(add_bias)

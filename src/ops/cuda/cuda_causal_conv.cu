@@ -1,0 +1,66 @@
+/* causal_conv and its gradients. */
+#include "ops/cuda/cuda_columns.cuh"
+#include "ops/cuda/cuda_kernels.hpp"
+
+/* Neighbouring rows that a thread makes: they share the taps and most of the rows that they read. */
+enum { CONV_ROWS = 4 };
+
+static __device__ __forceinline__ void add_product(ndp_lanes *sum, const ndp_lanes &w, const ndp_lanes &x) {
+    for (int k = 0; k < NDP_LANES; k++)
+        sum->x[k] += w.x[k] * x.x[k];
+}
+
+/* y[t] = acc[t] + sum of w[j] x[t - j] where row t sees row t - j. SIGN -1, the gradient: of w[j] x[t + j] where row
+ * t + j sees row t. */
+template <int SIGN> struct conv_each {
+    ndp_view x, w, start, acc, y;
+    __device__ void operator()(int64_t group, int64_t c) const {
+        int64_t t = group * CONV_ROWS;
+        ndp_lanes sum[CONV_ROWS];
+#pragma unroll
+        for (int k = 0; k < CONV_ROWS; k++)
+            sum[k] = acc.data && t + k < y.rows ? ndp_get8(acc, t + k, c) : ndp_lanes{};
+        for (int64_t j = 0; j < w.rows; j++) {
+            ndp_lanes tap = ndp_get8(w, j, c);
+#pragma unroll
+            for (int k = 0; k < CONV_ROWS; k++) {
+                int64_t to = t + k, from = to - SIGN * j;
+                int64_t late = SIGN > 0 ? to : from, early = SIGN > 0 ? from : to;
+                if (to < y.rows && early >= 0 && late < y.rows && early >= ndp_int(start, late))
+                    add_product(&sum[k], tap, ndp_get8(x, from, c));
+            }
+        }
+#pragma unroll
+        for (int k = 0; k < CONV_ROWS; k++)
+            if (t + k < y.rows)
+                ndp_set8(y, t + k, c, sum[k]);
+    }
+};
+template <int SIGN> static ndp_status run_conv(const ndp_op_call *c, const ndp_view &acc) {
+    const ndp_view *y = &c->out[0];
+    return ndp_each8(c, ndp_ceil_div(y->rows, CONV_ROWS), y->cols,
+                     conv_each<SIGN>{c->in[0], c->in[1], c->in[2], acc, *y});
+}
+static ndp_status run_causal_conv(const ndp_op_call *c) { return run_conv<1>(c, ndp_view{}); }
+NDP_CUDA_KERNEL(causal_conv)
+static ndp_status run_causal_conv_dx(const ndp_op_call *c) { return run_conv<-1>(c, c->in[3]); }
+NDP_CUDA_KERNEL(causal_conv_dx)
+
+/* Of tap j. */
+struct conv_dw_of {
+    ndp_view dy, x, start;
+    __device__ ndp_lanes operator()(int64_t t, int64_t j, int64_t c) const {
+        if (t < j || t - j < ndp_int(start, t))
+            return ndp_lanes{};
+        ndp_raw p = ndp_load8(dy, t, c), q = ndp_load8(x, t - j, c);
+        ndp_lanes d = ndp_widen(dy.dtype, p), v = ndp_widen(x.dtype, q);
+        for (int k = 0; k < NDP_LANES; k++)
+            d.x[k] *= v.x[k];
+        return d;
+    }
+};
+static size_t scratch_causal_conv_dw(const ndp_op_call *c) { return ndp_columns_scratch(c->in[0].rows, &c->out[0]); }
+static ndp_status run_causal_conv_dw(const ndp_op_call *c) {
+    return ndp_columns(c, c->in[0].rows, conv_dw_of{c->in[0], c->in[1], c->in[2]});
+}
+NDP_CUDA_KERNEL_WITH_SCRATCH(causal_conv_dw)
