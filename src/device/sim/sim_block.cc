@@ -75,7 +75,7 @@ void fiber() {
 
 void *begin_on(Stack *s) {
     /* Aligned as after a call; the switch pops six registers and returns to `fiber`. */
-    void **top = (void **)(s->base + STACK_BYTES) - 2;
+    void **top = (void **)(s->base + STACK_BYTES) - 1;
     *--top = (void *)fiber;
     return top - 6;
 }
