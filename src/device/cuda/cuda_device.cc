@@ -7,11 +7,6 @@ extern "C" {
 }
 #include <new>
 
-struct ndp_device_context {
-    const ndp_device *device;
-    int gpu;
-};
-
 #define CUDA_TRY(expr, ...)                                                                                            \
     do {                                                                                                               \
         cudaError_t error_ = (expr);                                                                                   \
@@ -27,7 +22,7 @@ static ndp_status failed(cudaError_t e, const char *what) {
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     int gpus = 0;
     CUDA_TRY(cudaGetDeviceCount(&gpus), "counting GPUs");
-    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, opts->local_rank % gpus};
+    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, opts->local_rank % gpus, nullptr};
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the device %s", d->name);
     cudaError_t e = cudaSetDevice(c->gpu);

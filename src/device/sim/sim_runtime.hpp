@@ -1,8 +1,12 @@
-/* What tests ask the simulated runtime. */
+/* What the simulated runtime offers beside CUDA's interface. */
 #ifndef NDP_DEVICE_SIM_SIM_RUNTIME_HPP
 #define NDP_DEVICE_SIM_SIM_RUNTIME_HPP
 
+#include <cuda_runtime.h>
+
 /* Allocations of device and pinned memory so far, of all threads. */
 long ndp_sim_allocations(void);
+/* Submits an operation of the device that is no kernel; it runs when the stream is waited for. */
+void ndp_sim_submit(cudaStream_t s, std::function<void()> op);
 
 #endif
