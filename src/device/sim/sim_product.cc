@@ -116,7 +116,8 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 static cublasStatus_t check(const ndp_sim_matmul *d, const ndp_sim_layout *a, const ndp_sim_layout *b,
                             const ndp_sim_layout *c, const ndp_sim_layout *to) {
     int64_t k = d->trans_a ? a->rows : a->cols;
-    if (d->compute != CUBLAS_COMPUTE_32F || d->scale != CUDA_R_32F)
+    bool tf32 = d->compute == CUBLAS_COMPUTE_32F_FAST_TF32 && a->type == CUDA_R_32F;
+    if ((d->compute != CUBLAS_COMPUTE_32F && !tf32) || d->scale != CUDA_R_32F)
         return refuse("a product that is not computed in fp32");
     if (a->type != b->type || c->type != to->type || (a->type == CUDA_R_32F && to->type != CUDA_R_32F))
         return refuse("no product of these types");

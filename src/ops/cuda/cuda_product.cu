@@ -59,10 +59,11 @@ struct finish_each {
 
 static int64_t depth_of(const ndp_cuda_product &p) { return p.trans_a ? p.a.rows : p.a.cols; }
 
-static ndp_matmul matmul_of(const ndp_cuda_product &p, void *workspace) {
+static ndp_matmul matmul_of(const ndp_op_call *c, const ndp_cuda_product &p, void *workspace) {
     ndp_matmul m = {};
     m.m = p.to.cols, m.n = p.to.rows, m.k = depth_of(p);
     m.trans_a = p.trans_b, m.trans_b = p.trans_a;
+    m.tf32 = c->exec->tf32 && p.a.dtype == NDP_F32;
     m.type = p.a.dtype, m.to_type = p.to.dtype;
     m.a = p.b.data, m.b = p.a.data, m.d = p.to.data;
     m.lda = p.b.ld, m.ldb = p.a.ld, m.ldd = p.to.ld;
@@ -99,14 +100,14 @@ static ndp_status no_algorithm(const ndp_op_call *c, const ndp_cuda_product &p) 
 /* The library adds a bias of the result's type in most products. Otherwise it is written first, and added to. */
 static ndp_status multiply_whole(const ndp_op_call *c, ndp_cuda_product p, void *workspace) {
     const ndp_matmul_plan *plan = nullptr;
-    ndp_matmul m = matmul_of(p, workspace);
+    ndp_matmul m = matmul_of(c, p, workspace);
     if (!p.bias.data || p.bias.dtype == p.to.dtype)
         NDP_TRY(ndp_matmul_find(c->queue, &m, &plan));
     if (!plan && p.bias.data && !p.added.data) {
         NDP_TRY(ndp_each8(c, &p.to, bias_each{p.bias, p.to}));
         p.bias = none;
         p = ndp_cuda_product_plus(p, p.to);
-        m = matmul_of(p, workspace);
+        m = matmul_of(c, p, workspace);
         NDP_TRY(ndp_matmul_find(c->queue, &m, &plan));
     }
     return plan ? ndp_matmul_run(c->queue, &m, plan) : no_algorithm(c, p);

@@ -38,7 +38,7 @@ struct ndp_matmul_plan {
 
 namespace {
 
-typedef std::array<int64_t, 17> Key;
+typedef std::array<int64_t, 18> Key;
 
 struct Products : ndp_cuda_kept {
     ndp_cublaslt lt = {};
@@ -92,6 +92,7 @@ Key key_of(const ndp_matmul *m) {
             m->k,
             m->trans_a,
             m->trans_b,
+            m->tf32,
             m->type,
             m->to_type,
             m->lda,
@@ -128,13 +129,14 @@ ndp_status set_bias(const ndp_matmul *m, const Descriptors *of) {
     return NDP_OK;
 }
 
-/* fp32 is fp32, never tf32. */
+/* fp32 is fp32, unless it may be tf32. */
 ndp_status make_operation(const ndp_matmul *m, Descriptors *of) {
     const ndp_cublaslt *lt = of->lt;
     const char *what = "describing a product";
+    cublasComputeType_t compute = m->tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F;
     int32_t a = m->trans_a ? CUBLAS_OP_T : CUBLAS_OP_N, b = m->trans_b ? CUBLAS_OP_T : CUBLAS_OP_N;
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
-    LT_TRY(lt, MatmulDescCreate(&of->op, CUBLAS_COMPUTE_32F, CUDA_R_32F), what);
+    LT_TRY(lt, MatmulDescCreate(&of->op, compute, CUDA_R_32F), what);
     LT_TRY(lt, MatmulDescSetAttribute(of->op, CUBLASLT_MATMUL_DESC_TRANSA, &a, sizeof a), what);
     LT_TRY(lt, MatmulDescSetAttribute(of->op, CUBLASLT_MATMUL_DESC_TRANSB, &b, sizeof b), what);
     if (m->bias)

@@ -13,6 +13,7 @@ extern "C" {
 struct ndp_matmul {
     int64_t m, n, k;
     bool trans_a, trans_b;
+    bool tf32;               /* operands in fp32 may be rounded to 10 bits */
     ndp_dtype type, to_type; /* of a and b; of c, d and bias. fp32 or bf16, bf16 only from bf16 */
     const void *a, *b, *c, *bias;
     void *d;
