@@ -11,8 +11,9 @@ typedef struct ndp_product {
     int added; /* -1: none */
 } ndp_product;
 
-static const ndp_product ndp_product_linear = {.a = 0, .b = 1, .trans_b = true, .added = 2};
-static const ndp_product ndp_product_linear_dx = {.a = 0, .b = 1, .added = 2};
-static const ndp_product ndp_product_linear_dw = {.a = 0, .b = 1, .trans_a = true, .added = -1};
+/* a, b, trans_a, trans_b, added */
+static const ndp_product ndp_product_linear = {0, 1, false, true, 2};
+static const ndp_product ndp_product_linear_dx = {0, 1, false, false, 2};
+static const ndp_product ndp_product_linear_dw = {0, 1, true, false, -1};
 
 #endif

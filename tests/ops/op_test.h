@@ -139,13 +139,14 @@ static inline size_t extent_of(const ndp_view *v) {
     return v->rows > 0 ? (size_t)((v->rows - 1) * v->ld + v->cols) * ndp_dtype_size(v->dtype) : 0;
 }
 
-/* Operands of a device whose memory is not the host's: each in memory of its own. Equal addresses stay equal. */
+/* Operands of a device whose memory is not the host's: each in memory of its own. Equal addresses stay equal, and their
+ * distances from multiples of 64 bytes stay. */
 typedef struct staged_operands {
     const ndp_device *device;
     ndp_device_context *context;
     struct {
         void *host, *data;
-        size_t bytes;
+        size_t bytes, shift;
     } items[NDP_OP_MAX_IN + NDP_OP_MAX_OUT + 1];
     int n;
 } staged_operands;
@@ -158,11 +159,13 @@ static inline void stage_operand(staged_operands *s, ndp_queue *q, ndp_view *v) 
             v->data = s->items[i].data;
             return;
         }
-    size_t bytes = extent_of(v);
+    size_t bytes = extent_of(v), shift = (uintptr_t)v->data % 64;
     void *data;
-    require_ok(s->device->memory_map(s->context, bytes, NDP_MEMORY_DEVICE, &data));
+    require_ok(s->device->memory_map(s->context, bytes + shift, NDP_MEMORY_DEVICE, &data));
+    data = (char *)data + shift;
     require_ok(s->device->copy(q, data, bytes, v->data, bytes, bytes, 1));
-    s->items[s->n].host = v->data, s->items[s->n].data = data, s->items[s->n++].bytes = bytes;
+    s->items[s->n].host = v->data, s->items[s->n].data = data;
+    s->items[s->n].bytes = bytes, s->items[s->n++].shift = shift;
     v->data = data;
 }
 
@@ -172,7 +175,8 @@ static inline void unstage_operands(staged_operands *s, ndp_queue *q) {
                                    s->items[i].bytes, 1));
     require_ok(s->device->drain(q));
     for (int i = 0; i < s->n; i++)
-        s->device->memory_unmap(s->context, s->items[i].data, s->items[i].bytes, NDP_MEMORY_DEVICE);
+        s->device->memory_unmap(s->context, (char *)s->items[i].data - s->items[i].shift,
+                                s->items[i].bytes + s->items[i].shift, NDP_MEMORY_DEVICE);
 }
 
 /* Runs the call's op on the device of its exec, with exactly as much scratch memory as the kernel asks for, so that a

@@ -11,6 +11,7 @@ typedef struct kernel_case {
     unsigned exact;             /* inputs that stay fp64 */
     unsigned asked;             /* outputs */
     unsigned other;             /* outputs whose destination has the other type: bf16 in fp32, fp32 in bf16 */
+    unsigned anything;          /* outputs whose values are not defined */
     int64_t out_rows;           /* of out[0], where the shape rule cannot know them */
 } kernel_case;
 
@@ -61,7 +62,7 @@ static void free_call(const kernel_case *k, ndp_view *in, ndp_view *out) {
 
 static void compare(const kernel_case *k, const ndp_view *out, const ndp_view *expected, ndp_dtype t, int run) {
     for (int o = 0; o < k->op->n_out; o++) {
-        if (!out[o].data)
+        if (!out[o].data || k->anything >> o & 1)
             continue;
         double far = distance(&out[o], &expected[o]), allowed = out[o].dtype == NDP_BF16 ? 4e-3 : 1e-6;
         if (t == NDP_BF16 && (k->op == &ndp_op_xent || k->op == &ndp_op_xent_grad || k->op == &ndp_op_add_rmsnorm))
@@ -107,7 +108,7 @@ static void check_runs(const kernel_case *k, ndp_dtype t, const ndp_view *from, 
             continue;
         }
         for (int o = 0; strict && o < k->op->n_out; o++)
-            if (out[o].data && !same_bits(&out[o], &one[o]))
+            if (out[o].data && !(k->anything >> o & 1) && !same_bits(&out[o], &one[o]))
                 fail_msg("%s, output %d: %s gives other bits", k->op->name, o,
                          tested() == &ndp_device_cpu ? "another number of threads" : "another order of warps");
         free_call(k, in, out);
@@ -137,7 +138,7 @@ static void check_rows(const kernel_case *k) {
         run_op(k->op, &k->attr, in[i], out[i], &ndp_device_ref, 1);
     }
     for (int o = 0; o < k->op->n_out; o++)
-        for (int64_t r = 1; out[0][o].data && r < out[0][o].rows; r++)
+        for (int64_t r = 1; out[0][o].data && !(k->anything >> o & 1) && r < out[0][o].rows; r++)
             for (int64_t c = 0; c < out[0][o].cols; c++)
                 if (ndp_view_get(&out[0][o], r, c) != ndp_view_get(&out[1][o], r, c))
                     fail_msg("%s: row %lld of output %d depends on row 0", k->op->name, (long long)r, o);
@@ -563,6 +564,20 @@ static void xent_kernels(void **state) {
         }
 }
 
+/* More rows than a chunk of any device has. */
+static void xent_of_many_rows(void **state) {
+    (void)state;
+    for (int accumulate = 0; accumulate < 2; accumulate++) {
+        kernel_case k = {&ndp_op_xent,
+                         {.vocab = 37, .train = true, .accumulate = accumulate},
+                         .exact = 8,
+                         .in = {some(2600, 11, 1), some(40, 11, 2), random_ints(2600, -3, 37, 3), one_double(0.37)}};
+        for (int64_t r = 1300; r < 2000; r++)
+            ndp_view_set(&k.in[2], r, 0, -100);
+        check_kernel(&k);
+    }
+}
+
 /* As three slices might have them, of which these are the logits of one. */
 static ndp_view some_stats(const ndp_op_attr *attr, const ndp_view *logits, const ndp_view *labels) {
     int64_t t = labels->rows;
@@ -591,7 +606,10 @@ static void xent_slice_kernels(void **state) {
                                 .wide_grad = variant & 1};
             ndp_view labels = random_ints(t, low, i == 5 ? 0 : 200, 3), again = copy_as(NDP_I32, &labels);
             ndp_view slice = some(t, v, 4), stats = some_stats(&attr, &slice, &labels);
-            kernel_case logits = {&ndp_op_xent_logits, attr, .in = {some(t, 19, 1), some(v, 19, 2), labels}};
+            kernel_case logits = {&ndp_op_xent_logits,
+                                  attr,
+                                  .anything = i == 5, /* no row has a label */
+                                  .in = {some(t, 19, 1), some(v, 19, 2), labels}};
             kernel_case grad = {&ndp_op_xent_grad,
                                 attr,
                                 .wide = 3,
@@ -767,6 +785,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(elementwise_kernels),
         cmocka_unit_test(causal_conv_kernels),
         cmocka_unit_test(xent_kernels),
+        cmocka_unit_test(xent_of_many_rows),
         cmocka_unit_test(linear_kernels_wide),
         cmocka_unit_test(add_in_place),
         cmocka_unit_test(copy_of_integers),
@@ -780,6 +799,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(shape_rules_refuse),
         cmocka_unit_test(split_sums_are_others),
     };
-    (void)argc;
+    if (argc > 1)
+        cmocka_set_test_filter(argv[1]);
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));
 }

@@ -15,12 +15,6 @@ extern "C" {
 #include <new>
 #include <vector>
 
-struct ndp_device_context {
-    const ndp_device *device;
-    int gpu = 0;
-    ndp_status failed; /* of the first error */
-};
-
 /* Returns if a call to CUDA for context `c` fails; `what` is it that failed. */
 #define CUDA_TRY(c, what, expr)                                                                                        \
     do {                                                                                                               \
@@ -89,7 +83,7 @@ static ndp_status use(ndp_device_context *c) {
 ndp_status ndp_gpu_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     int gpu = 0;
     NDP_TRY(choose(opts, &gpu));
-    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK};
+    ndp_device_context *c = new (std::nothrow) ndp_device_context{d, gpu, NDP_OK, nullptr};
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the device %s", d->name);
     ndp_status st = use(c);

@@ -1,4 +1,4 @@
-/* A queue of the devices `cuda` and `sim`, as their kernels see it. */
+/* A context and a queue of the devices `cuda` and `sim`, as their kernels see them. */
 #ifndef NDP_DEVICE_CUDA_CUDA_QUEUE_HPP
 #define NDP_DEVICE_CUDA_CUDA_QUEUE_HPP
 
@@ -6,6 +6,22 @@ extern "C" {
 #include "device/device.h"
 }
 #include <cuda_runtime.h>
+
+#include <memory>
+
+/* What kernels keep from call to call. */
+struct ndp_cuda_kept {
+    virtual ~ndp_cuda_kept() = default;
+};
+
+struct ndp_device_context {
+    const ndp_device *device;
+    int gpu;
+    ndp_status failed; /* of the first error */
+    /* Handle and plans of matrix products: made by the first one, destroyed with the context. One thread at a time
+     * works with a context. */
+    std::unique_ptr<ndp_cuda_kept> products;
+};
 
 /* Marks use events in turn. One that is recorded again before somebody waited for it means more work than was asked
  * for, all of it submitted before the wait, so nothing can deadlock. */

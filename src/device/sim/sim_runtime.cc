@@ -3,6 +3,7 @@
  * operation runs at once, as each launch does on a GPU. */
 #include "device/sim/sim_block.hpp"
 #include "device/sim/sim_memory.hpp"
+#include "device/sim/sim_runtime.hpp"
 
 #include <cstdlib>
 #include <cxxabi.h>
@@ -116,6 +117,8 @@ static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
     to->submitted++;
     return !s || (blocking && *blocking == '1') ? flush(to, to->submitted) : broken;
 }
+
+void ndp_sim_submit(cudaStream_t s, std::function<void()> op) { submit(s, std::move(op)); }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *s, unsigned) {
     ndp_sim_count_allocation();

@@ -1,0 +1,35 @@
+/* Matrix products of the devices `cuda` and `sim`: by cuBLASLt, in fp32 (tf32 only where exec->tf32 allows
+ * it) from fp32 or bf16 operands. */
+#ifndef NDP_OPS_CUDA_CUDA_PRODUCT_HPP
+#define NDP_OPS_CUDA_CUDA_PRODUCT_HPP
+
+extern "C" {
+#include "ops/op.h"
+}
+
+/* to [m,n] = alpha op(a) op(b) + beta added + bias in every row. Absent operands have no data. */
+struct ndp_cuda_product {
+    ndp_view a, b, to;     /* a and b of one type; `to` of that, or fp32 */
+    bool trans_a, trans_b; /* stored as [k,m], [n,k] */
+    float alpha, beta;
+    ndp_view added; /* [m,n], of the type of `to`; may be `to` */
+    ndp_view bias;  /* [1,n] */
+};
+
+static inline ndp_cuda_product ndp_cuda_product_of(const ndp_view &a, bool trans_a, const ndp_view &b, bool trans_b,
+                                                   const ndp_view &to) {
+    return {a, b, to, trans_a, trans_b, 1, 0, {}, {}};
+}
+/* The same, added to `added`. */
+static inline ndp_cuda_product ndp_cuda_product_plus(ndp_cuda_product p, const ndp_view &added) {
+    p.added = added, p.beta = 1;
+    return p;
+}
+
+/* Bytes of scratch memory: a function of the shapes of p.to alone, which grows with them. */
+size_t ndp_cuda_product_scratch(const ndp_view &to, const ndp_exec *exec);
+/* Submits the product to the call's queue; with NDP_SUMS_SPLIT as two products of parts of k. An absent result is not
+ * computed. `scratch`: as many bytes as ndp_cuda_product_scratch says, aligned to 64 bytes. */
+NDP_API ndp_status ndp_cuda_multiply(const ndp_op_call *c, const ndp_cuda_product &p, void *scratch);
+
+#endif

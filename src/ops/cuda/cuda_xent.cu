@@ -1,0 +1,278 @@
+/* xent, xent_logits, xent_grad: products (cuda_product.hpp), and the softmax of rows between them, a block for each
+ * row. The host never looks at labels: rows without one are computed, and ignored by the softmax. */
+#include "ops/cuda/cuda_kernel.cuh"
+#include "ops/cuda/cuda_kernels.hpp"
+#include "ops/cuda/cuda_product.hpp"
+
+extern "C" {
+#include "ops/xent_rows.h"
+}
+
+enum { THREADS = 512 };
+
+/* ---- the softmax of a row ---- */
+
+/* The operands of some rows; absent ones have no data. dlogits may be bf16 in the place of the fp32 logits, each row at
+ * the start of its row. */
+struct softmax_rows {
+    ndp_view logits, labels, stats, nll, dlogits;
+    const double *scale;
+    int64_t vocab, first; /* real columns, and the id of column 0 */
+    float cap;
+    int parts; /* of the statistics; 0: they are made of the logits */
+};
+
+/* Of the real columns: the sum is of exp(logit - max); at_label is 0 when the label is in another slice. */
+struct row_stats {
+    float max, sum, at_label;
+};
+
+static __device__ __forceinline__ float capped(float x, float cap) { return cap > 0 ? cap * tanhf(x / cap) : x; }
+
+/* The label's column; -1 when it is in another slice, or there is none. */
+static __device__ __forceinline__ int64_t label_column(const softmax_rows &s, int label) {
+    int64_t column = label - s.first;
+    return label >= 0 && column >= 0 && column < s.vocab ? column : -1;
+}
+
+/* The real columns. */
+static __device__ __forceinline__ ndp_view real_of(const softmax_rows &s) {
+    ndp_view v = s.logits;
+    v.cols = s.vocab;
+    return v;
+}
+
+/* All threads get the maximum over the block. `room`: NDP_WARP floats of shared memory, not used again before the block
+ * meets; a block of one warp needs none. */
+static __device__ __forceinline__ float block_max(float x, float *room) {
+    int warps = blockDim.x / NDP_WARP, lane = threadIdx.x % NDP_WARP;
+    x = ndp_warp_max(x);
+    if (warps == 1)
+        return x;
+    if (lane == 0)
+        room[threadIdx.x / NDP_WARP] = x;
+    __syncthreads();
+    return ndp_warp_max(lane < warps ? room[lane] : -INFINITY);
+}
+enum { ROOM = 2 * NDP_WARP };
+
+/* Reads row r once: each thread keeps the maximum of what it has seen, and the sum to that. `store`: capped logits are
+ * written back. */
+static __device__ row_stats stats_of(const softmax_rows &s, int64_t r, int64_t column, bool store) {
+    ndp_view real = real_of(s);
+    float *room = (float *)ndp_shared_bytes, max = -INFINITY, sum = 0;
+    float at_label = column >= 0 ? capped(ndp_get(real, r, column), s.cap) : 0;
+    store = store && s.cap > 0;
+    if (store)
+        __syncthreads(); /* all have read it */
+    for (int64_t c = threadIdx.x * NDP_LANES; c < s.vocab; c += blockDim.x * NDP_LANES) {
+        ndp_lanes x = ndp_get8(real, r, c);
+        float most = max, part = 0;
+        for (int k = 0; k < NDP_LANES; k++) {
+            x.x[k] = capped(x.x[k], s.cap);
+            most = c + k < s.vocab ? fmaxf(most, x.x[k]) : most;
+        }
+        for (int k = 0; k < NDP_LANES; k++)
+            part += c + k < s.vocab ? expf(x.x[k] - most) : 0;
+        if (store)
+            ndp_set8(real, r, c, x);
+        sum = sum * expf(max - most) + part;
+        max = most;
+    }
+    float most = block_max(max, room);
+    sum = max == most ? sum : sum * expf(max - most);
+    return {most, ndp_block_sum(sum, room + NDP_WARP), at_label};
+}
+
+/* Row r of all slices together. */
+static __device__ row_stats combined(const softmax_rows &s, int64_t r) {
+    int64_t rows = s.logits.rows;
+    row_stats all = {-INFINITY, 0, 0};
+    for (int p = 0; p < s.parts; p++)
+        all.max = fmaxf(all.max, ndp_get(s.stats, p * rows + r, 0));
+    for (int p = 0; p < s.parts; p++) {
+        all.sum += ndp_get(s.stats, p * rows + r, 1) * expf(ndp_get(s.stats, p * rows + r, 0) - all.max);
+        all.at_label += ndp_get(s.stats, p * rows + r, 2);
+    }
+    return all;
+}
+
+/* Softmax times the slope of the cap, times the scale. In bf16 it takes the place of other columns' logits: all threads
+ * have read a tile of columns before any of it is written, and it lies before what is not yet read. `raw`: the logits
+ * are not capped yet. */
+static __device__ void gradient(const softmax_rows &s, int64_t r, const row_stats &all, bool ignored, bool raw) {
+    ndp_view real = real_of(s);
+    float factor = (float)(*s.scale / all.sum), by = s.cap > 0 ? 1 / s.cap : 0;
+    for (int64_t tile = 0; tile < s.dlogits.cols; tile += blockDim.x * NDP_LANES) {
+        int64_t c = tile + threadIdx.x * NDP_LANES;
+        ndp_lanes x = {};
+        if (!ignored && c < s.vocab)
+            x = ndp_get8(real, r, c);
+        for (int k = 0; k < NDP_LANES; k++) {
+            float l = raw ? capped(x.x[k], s.cap) : x.x[k], slope = 1 - l * by * (l * by);
+            x.x[k] = !ignored && c + k < s.vocab ? expf(l - all.max) * slope * factor : 0;
+        }
+        if (s.dlogits.dtype == NDP_BF16)
+            __syncthreads();
+        if (c < s.dlogits.cols)
+            ndp_set8(s.dlogits, r, c, x);
+    }
+}
+
+/* The label's element: rounded once, since the difference cancels. */
+static __device__ float gradient_at_label(const softmax_rows &s, const row_stats &all) {
+    double p = exp((double)all.at_label - (double)all.max) / (double)all.sum,
+           by = s.cap > 0 ? (double)all.at_label / (double)s.cap : 0;
+    return (float)((p - 1) * (1 - by * by) * *s.scale);
+}
+
+/* The loss of a row, and its gradient where dlogits are there. */
+static __global__ void __launch_bounds__(THREADS, 2) loss_kernel(softmax_rows s) {
+    int64_t r = blockIdx.x;
+    int label = ndp_int(s.labels, r);
+    int64_t column = label_column(s, label);
+    row_stats all = {0, 1, 0};
+    if (label >= 0)
+        all = s.parts ? combined(s, r) : stats_of(s, r, column, false);
+    if (s.dlogits.data)
+        gradient(s, r, all, label < 0, s.parts == 0);
+    if (threadIdx.x == 0)
+        ndp_set(s.nll, r, 0, label < 0 ? 0 : (float)(log((double)all.sum) + (double)all.max - (double)all.at_label));
+    if (s.dlogits.data && column >= 0) {
+        __syncthreads();
+        if (threadIdx.x == 0)
+            ndp_set(s.dlogits, r, column, gradient_at_label(s, all));
+    }
+}
+
+static __global__ void __launch_bounds__(THREADS, 2) stats_kernel(softmax_rows s) {
+    int64_t r = blockIdx.x;
+    int label = ndp_int(s.labels, r);
+    row_stats all = {0, 0, 0};
+    if (label >= 0)
+        all = stats_of(s, r, label_column(s, label), true);
+    if (threadIdx.x == 0) {
+        ndp_set(s.stats, r, 0, all.max);
+        ndp_set(s.stats, r, 1, all.sum);
+        ndp_set(s.stats, r, 2, all.at_label);
+    }
+}
+
+static ndp_status softmax(const ndp_op_call *c, void (*kernel)(softmax_rows), softmax_rows s) {
+    s.vocab = c->attr->vocab, s.first = c->attr->first, s.cap = (float)c->attr->cap;
+    unsigned threads = ndp_block_of(ndp_ceil_div(s.logits.cols, NDP_LANES), THREADS);
+    return ndp_launch(c, kernel, dim3((unsigned)s.logits.rows), dim3(threads), ROOM * sizeof(float), s);
+}
+
+/* ---- gradients ---- */
+
+/* In the logits' place, of the operands' type. */
+static ndp_view dlogits_of(const ndp_view &logits, ndp_dtype type) {
+    ndp_view v = logits;
+    v.dtype = type;
+    v.ld = type == NDP_BF16 ? 2 * logits.ld : logits.ld;
+    return v;
+}
+
+/* dx = dlogits w, dw (+)= dlogits^T x. */
+static ndp_status multiply_gradients(const ndp_op_call *c, const ndp_view &dlogits, const ndp_view &x,
+                                     const ndp_view &w, const ndp_view &dx, const ndp_view &dw, bool accumulate,
+                                     void *scratch) {
+    NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(dlogits, false, w, false, dx), scratch));
+    ndp_cuda_product p = ndp_cuda_product_of(dlogits, true, x, false, dw);
+    return ndp_cuda_multiply(c, accumulate ? ndp_cuda_product_plus(p, dw) : p, scratch);
+}
+
+static size_t larger(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t gradients_scratch(const ndp_op_call *c, const ndp_view &dx) {
+    return larger(ndp_cuda_product_scratch(dx, c->exec), ndp_cuda_product_scratch(c->out[2], c->exec));
+}
+
+/* ---- xent: chunks of rows ---- */
+
+/* Stride of a chunk's logits: rows begin aligned. */
+static int64_t logits_stride(const ndp_op_call *c) { return (c->in[1].rows + 7) / 8 * 8; }
+
+/* As many rows as 1 GiB of logits has, within limits: each chunk reads w twice and adds to dw, which outweighs the
+ * products of a few hundred rows. Chunks are of nearly equal size. */
+static int64_t chunk_rows(const ndp_op_call *c) {
+    const int64_t least = 512, most = 2048, even = 128, rows = c->in[0].rows;
+    int64_t fit = ((int64_t)1 << 30) / (logits_stride(c) * (int64_t)sizeof(float)) / even * even;
+    fit = fit < least ? least : fit > most ? most : fit;
+    if (rows <= fit)
+        return rows;
+    return ndp_ceil_div(ndp_ceil_div(rows, ndp_ceil_div(rows, fit)), even) * even;
+}
+
+static ndp_view rows_of(const ndp_view &v, int64_t first, int64_t n) {
+    ndp_view part = v;
+    if (v.data)
+        part.data = (char *)v.data + (size_t)(first * v.ld) * (v.dtype == NDP_BF16 ? 2 : 4); /* or i32 */
+    part.rows = v.rows ? n : 0;
+    return part;
+}
+
+static ndp_view logits_chunk(const ndp_op_call *c, int64_t rows) {
+    return {c->scratch, NDP_F32, rows, c->in[1].rows, logits_stride(c)};
+}
+
+static size_t logits_bytes(const ndp_op_call *c) {
+    return (size_t)ndp_ceil_div(chunk_rows(c) * logits_stride(c) * (int64_t)sizeof(float), 256) * 256;
+}
+
+static ndp_status run_chunk(const ndp_op_call *c, int64_t first, int64_t n, bool accumulate) {
+    void *rest = (char *)c->scratch + logits_bytes(c);
+    ndp_view x = rows_of(c->in[0], first, n), logits = logits_chunk(c, n), dx = {}, dw = {};
+    if (c->attr->train)
+        dx = rows_of(c->out[1], first, n), dw = c->out[2];
+    softmax_rows s = {};
+    s.logits = logits, s.labels = rows_of(c->in[2], first, n), s.nll = rows_of(c->out[0], first, n);
+    s.scale = (const double *)c->in[3].data;
+    if (dx.data || dw.data)
+        s.dlogits = dlogits_of(logits, x.dtype);
+    NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(x, false, c->in[1], true, logits), rest));
+    NDP_TRY(softmax(c, loss_kernel, s));
+    return multiply_gradients(c, s.dlogits, x, c->in[1], dx, dw, accumulate, rest);
+}
+
+static ndp_status run_xent(const ndp_op_call *c) {
+    int64_t rows = c->in[0].rows, step = chunk_rows(c);
+    for (int64_t first = 0; first < rows; first += step)
+        NDP_TRY(run_chunk(c, first, rows - first < step ? rows - first : step, first > 0 || c->attr->accumulate));
+    return NDP_OK;
+}
+
+static size_t scratch_xent(const ndp_op_call *c) {
+    ndp_view logits = logits_chunk(c, chunk_rows(c)), dx = rows_of(c->out[1], 0, chunk_rows(c));
+    return logits_bytes(c) + larger(ndp_cuda_product_scratch(logits, c->exec), gradients_scratch(c, dx));
+}
+NDP_CUDA_KERNEL_WITH_SCRATCH(xent)
+
+/* ---- xent_logits, xent_grad ---- */
+
+static ndp_status run_xent_logits(const ndp_op_call *c) {
+    softmax_rows s = {};
+    s.logits = c->out[0], s.labels = c->in[2], s.stats = c->out[1];
+    NDP_TRY(ndp_cuda_multiply(c, ndp_cuda_product_of(c->in[0], false, c->in[1], true, c->out[0]), c->scratch));
+    return softmax(c, stats_kernel, s);
+}
+static size_t scratch_xent_logits(const ndp_op_call *c) { return ndp_cuda_product_scratch(c->out[0], c->exec); }
+NDP_CUDA_KERNEL_WITH_SCRATCH(xent_logits)
+
+static ndp_status run_xent_grad(const ndp_op_call *c) {
+    const ndp_view &x = c->in[NDP_XENT_G_X];
+    ndp_view dx = {}, dw = {};
+    if (c->attr->train)
+        dx = c->out[1], dw = c->out[2];
+    softmax_rows s = {};
+    s.logits = c->in[NDP_XENT_G_LOGITS], s.labels = c->in[NDP_XENT_G_LABELS], s.stats = c->in[NDP_XENT_G_STATS];
+    s.nll = c->out[0], s.parts = c->attr->parts;
+    s.scale = (const double *)c->in[NDP_XENT_G_SCALE].data;
+    if (dx.data || dw.data)
+        s.dlogits = dlogits_of(s.logits, x.dtype);
+    NDP_TRY(softmax(c, loss_kernel, s));
+    return multiply_gradients(c, s.dlogits, x, c->in[NDP_XENT_G_W], dx, dw, c->attr->accumulate, c->scratch);
+}
+static size_t scratch_xent_grad(const ndp_op_call *c) { return gradients_scratch(c, c->out[1]); }
+NDP_CUDA_KERNEL_WITH_SCRATCH(xent_grad)
