@@ -1,5 +1,6 @@
 /* The norm of the gradient: square_sum adds the squares of a slice to a sum, in the order of the pieces; clip_factor
- * makes the norm of the sum of all slices, and the factor that gradients are scaled by. */
+ * makes the norm of the sum of all slices, and the factor that gradients are scaled by: NaN where the step is not
+ * finite, so that no update applies it (ops/update.h). */
 #include "ops/pieces.h"
 #include "ops/shape.h"
 
@@ -24,9 +25,11 @@ const ndp_op ndp_op_square_sum = {
 };
 
 static ndp_status clip_shape(ndp_op_call *c) {
-    const ndp_view *squares = &c->in[0];
+    const ndp_view *squares = &c->in[0], *loss = &c->in[1];
     NDP_SHAPE_CHECK(squares->rows == 1 && squares->cols == 1 && squares->dtype == NDP_F64,
                     "clip_factor: one sum of squares in fp64, not " NDP_SHAPE, NDP_SHAPE_ARGS(*squares));
+    NDP_SHAPE_CHECK(loss->rows == 0 || (loss->rows == 1 && loss->cols == 1 && loss->dtype == NDP_F64),
+                    "clip_factor: one loss in fp64, not " NDP_SHAPE, NDP_SHAPE_ARGS(*loss));
     ndp_shape_set(&c->out[0], 1, 1, NDP_F64);
     ndp_shape_set(&c->out[1], 1, 1, NDP_F64);
     return NDP_OK;
@@ -35,8 +38,9 @@ static ndp_status clip_shape(ndp_op_call *c) {
 const ndp_op ndp_op_clip_factor = {
     .id = NDP_OP_clip_factor,
     .name = "clip_factor",
-    .n_in = 1,
+    .n_in = 2,
     .n_out = 2,
+    .optional_in = 2,
     .rows = NDP_ROWS_ALIKE,
     .shape = clip_shape,
     .flops = 2,

@@ -51,6 +51,12 @@ enum {
     NDP_MUON_MOMENTUM
 };
 
+/* False: the step is not finite (clip_factor), and the update writes nothing. For kernels that run on the host. */
+static inline bool ndp_update_applies(const ndp_op_call *c) {
+    const double *clip = (const double *)c->in[NDP_UPDATE_CLIP].data;
+    return !clip || *clip == *clip; /* NaN is not equal to itself */
+}
+
 /* Moments that decay for long, as those of rare words do, would end as denormal numbers and stay there, at a tenth of
  * the speed. What is this small cannot move a weight: kernels store 0. */
 #define NDP_TINY_MOMENT 1e-34

@@ -132,11 +132,11 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
 }
 
 /* Rows of the keys' extent are numbered from 0, since a kv cache holds all of them. */
-static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
+static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *whole, char *batch) {
     const ndp_input *in = &e->model.inputs->items[input];
     ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
     int64_t real = whole->rows ? whole->rows : cut.real;
-    int32_t *to = (int32_t *)((char *)e->host.batch + e->program.input_at[input]);
+    int32_t *to = (int32_t *)(batch + e->program.input_at[input]);
     ndp_micro_batch b = *whole;
     if (in->extent == NDP_EXTENT_KEYS)
         b.first_row = 0;
@@ -146,12 +146,24 @@ static void fill_input(ndp_engine *e, int input, const ndp_micro_batch *whole) {
     }
 }
 
+/* The next of the host's arrays. There are enough for the pending steps: where their uploads may still read it,
+ * somebody loads the same micro-batch again. */
+static ndp_status take_batch(ndp_engine *e, char **out) {
+    if (e->host.loaded - e->host.copied == e->host.n_batches) {
+        NDP_TRY(e->opts.exec->device->drain(e->queue));
+        e->host.copied = e->host.loaded;
+    }
+    *out = (char *)e->host.batches + (size_t)(e->host.loaded++ % e->host.n_batches) * e->program.batch_stride;
+    return NDP_OK;
+}
+
 ndp_status ndp_engine_load(ndp_engine *e, int micro_batch, const ndp_micro_batch *whole) {
-    NDP_TRY(e->opts.exec->device->drain(e->queue)); /* the previous upload may still read the host's arrays */
+    char *batch;
+    NDP_TRY(take_batch(e, &batch));
     for (int i = 0; i < e->model.inputs->n; i++)
         if (ndp_input_is_of_batch(e->model.inputs->items[i].kind))
-            fill_input(e, i, whole);
-    return ndp_engine_copy(e, device_batch(e, micro_batch), e->host.batch, e->program.batch_stride, false);
+            fill_input(e, i, whole, batch);
+    return ndp_engine_copy(e, device_batch(e, micro_batch), batch, e->program.batch_stride, false);
 }
 
 static ndp_status find_input(const ndp_engine *e, const char *name, int *out) {
@@ -238,10 +250,14 @@ static ndp_status fill_pieces(ndp_engine *e) {
     return NDP_OK;
 }
 
+static size_t batches_bytes(const ndp_engine *e) { return (size_t)e->host.n_batches * e->program.batch_stride; }
+
 ndp_status ndp_engine_open_host(ndp_engine *e) {
     const ndp_device *d = e->opts.exec->device;
     void *steps;
-    NDP_TRY(d->memory_map(e->context, e->program.batch_stride, NDP_MEMORY_HOST, &e->host.batch));
+    e->host.n_batches = d->host_memory ? 1 : (int64_t)NDP_STEPS_PENDING * e->opts.accumulation;
+    NDP_TRY(d->queue_create(e->context, &e->host.results));
+    NDP_TRY(d->memory_map(e->context, batches_bytes(e), NDP_MEMORY_HOST, &e->host.batches));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
     e->host.steps = steps;
     NDP_TRY(fill_pieces(e));
@@ -251,13 +267,26 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     return NDP_OK;
 }
 
+/* Waits for steps whose results nobody took, since they use the host's memory. An error of theirs has no reader. */
+static void drop_pending(ndp_engine *e) {
+    ndp_step_result unread;
+    ndp_status st = NDP_OK;
+    while (st == NDP_OK && e->host.taken < e->host.submitted)
+        st = ndp_engine_result(e, &unread);
+    if (e->queue)
+        st = e->opts.exec->device->drain(e->queue);
+}
+
 void ndp_engine_close_host(ndp_engine *e) {
     const ndp_device *d = e->opts.exec->device;
+    drop_pending(e);
     for (int i = 0; i < e->n_mapped; i++)
         d->memory_unmap(e->context, e->mapped[i].data, e->mapped[i].bytes, NDP_MEMORY_DEVICE);
     free(e->mapped);
-    if (e->host.batch)
-        d->memory_unmap(e->context, e->host.batch, e->program.batch_stride, NDP_MEMORY_HOST);
+    if (e->host.results)
+        d->queue_destroy(e->host.results);
+    if (e->host.batches)
+        d->memory_unmap(e->context, e->host.batches, batches_bytes(e), NDP_MEMORY_HOST);
     if (e->host.steps)
         d->memory_unmap(e->context, e->host.steps, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST);
 }

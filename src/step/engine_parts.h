@@ -10,6 +10,8 @@
 typedef struct ndp_pending_step {
     double constants[NDP_OPTIMIZER_CONSTANTS];
     ndp_scalars result;
+    ndp_mark end;   /* after the copy of the result */
+    int64_t loaded; /* host.loaded when it was submitted */
 } ndp_pending_step;
 
 struct ndp_engine {
@@ -26,9 +28,11 @@ struct ndp_engine {
     ndp_device_context *context;
     ndp_queue *queue;
     struct {
-        void *batch;             /* the host's arrays of a micro-batch */
-        ndp_pending_step *steps; /* NDP_STEPS_PENDING of them, in the host's memory */
+        void *batches;                     /* the host's arrays of `n_batches` micro-batches, used in turn */
+        int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
+        ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
         int64_t submitted, taken;
+        ndp_queue *results; /* waits for the end of one step, not of those after it */
     } host;
     struct {
         void *data;

@@ -4,8 +4,8 @@
  * kernels to the queue and passes collectives to `collective` below. It is the only code that begins and waits for
  * operations of comm/. Nothing here depends on the layout: that is all in the list.
  *
- * A step uploads its constants, submits the list, and copies the scalars to the host. ndp_engine_result drains the
- * queue and reads them; a second step may be submitted before that. */
+ * A step uploads its constants, submits the list, and copies the scalars to the host. ndp_engine_result waits for that
+ * copy and reads them; a second step may be submitted before that, and goes on. */
 #include "step/engine_parts.h"
 
 #include "base/clock.h"
@@ -120,8 +120,11 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
         last = now;
     }
     e->n_recorded = e->recorded ? n : 0;
-    ndp_scalars *result = &e->host.steps[e->host.submitted++ % NDP_STEPS_PENDING].result;
-    NDP_TRY(ndp_engine_copy(e, result, ndp_engine_at(e, e->program.scalars), sizeof *result, false));
+    ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
+    NDP_TRY(ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), sizeof step->result, false));
+    NDP_TRY(e->opts.exec->device->mark(e->queue, &step->end));
+    step->loaded = e->host.loaded;
+    e->host.submitted++;
     e->profile.total += last - start;
     e->profile.steps++;
     return NDP_OK;
@@ -130,8 +133,12 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
 ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
     if (e->host.taken == e->host.submitted)
         return NDP_FAIL(NDP_EBUG, "no step is pending");
-    NDP_TRY(e->opts.exec->device->drain(e->queue));
-    const ndp_scalars *s = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING].result;
+    const ndp_pending_step *step = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING];
+    const ndp_scalars *s = &step->result;
+    NDP_TRY(e->opts.exec->device->after(e->host.results, &step->end));
+    NDP_TRY(e->opts.exec->device->drain(e->host.results));
+    if (step->loaded > e->host.copied)
+        e->host.copied = step->loaded;
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};
     return NDP_OK;
 }

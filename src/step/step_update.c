@@ -56,7 +56,9 @@ static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t f
     return at.block == NDP_NONE || first == end ? absent : ndp_operand_at(at, end - first, columns, NDP_I64);
 }
 
-/* Adds buffers in their order, and pieces in the order of their buffer, so the sum has the same bits every time. */
+/* Adds buffers in their order, and pieces in the order of their buffer, so the sum has the same bits every time. The
+ * factor is NaN where the norm or the loss is not finite. All updates get it, and then write nothing: such a step
+ * leaves the weights as they were, also where the host has submitted it before it knew. */
 static ndp_status emit_norm(ndp_builder *b) {
     ndp_program *p = b->p;
     ndp_operand squares = SCALAR(squares, NDP_F64), clipped[] = {SCALAR(norm, NDP_F64), SCALAR(clip, NDP_F64)};
@@ -77,7 +79,8 @@ static ndp_status emit_norm(ndp_builder *b) {
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_PP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     const ndp_op_attr most = {.max_norm = p->opts.optimizer.max_norm};
-    return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, &squares, 1, clipped, 2, "grad_norm");
+    ndp_operand finite[] = {squares, SCALAR(loss, NDP_F64)};
+    return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, finite, 2, clipped, 2, "grad_norm");
 }
 
 /* An op that walks pieces of a buffer. */
@@ -128,7 +131,6 @@ static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u) {
         NDP_TRY(emit_call(b, i, &direct));
     NDP_TRY(ndp_transform_projections(b, i, &slice));
     apply.grad = slice_of(o, slice, type);
-    apply.clip = absent; /* the direction has it */
     apply.states = 0;
     return o->n_whole > 0 ? emit_call(b, i, &apply) : NDP_OK;
 }

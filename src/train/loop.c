@@ -178,22 +178,43 @@ static bool evaluates(const training_loop *l, int64_t step) {
     return l->trainer->data.held && (step == l->config->train.steps || (every > 0 && step % every == 0));
 }
 
+static bool saves(const training_loop *l, int64_t step) {
+    int every = l->config->checkpoint.every;
+    return every > 0 && step % every == 0;
+}
+
+/* The next result. A device with a queue of its own gets one more step before that, and works while the host reports
+ * this one; not before an evaluation or a save, which need the weights as they are after this step, nor after a stop.
+ */
+static ndp_status next_result(training_loop *l, bool stop, ndp_metrics *m) {
+    ndp_trainer *t = l->trainer;
+    if (t->pending.n == 0)
+        NDP_TRY(ndp_trainer_submit(t));
+    int64_t step = ndp_trainer_updates(t);
+    bool pauses = stop || step == l->config->train.steps || evaluates(l, step) || saves(l, step);
+    if (!t->exec.device->host_memory && t->pending.n == 1 && !pauses)
+        NDP_TRY(ndp_trainer_submit(t));
+    return ndp_trainer_result(t, m);
+}
+
 static ndp_status run_steps(training_loop *l) {
-    const ndp_config *c = l->config;
-    while (ndp_trainer_updates(l->trainer) < c->train.steps) {
+    bool stop = false;
+    while (l->trainer->pending.n > 0 || (!stop && ndp_trainer_updates(l->trainer) < l->config->train.steps)) {
         ndp_metrics m;
-        NDP_TRY(ndp_trainer_step(l->trainer, &m));
+        NDP_TRY(next_result(l, stop, &m));
         if (evaluates(l, m.step))
             NDP_TRY(ndp_trainer_evaluate(l->trainer, &m.eval_loss, &m.eval_tokens));
         NDP_TRY(ndp_agree(l->trainer->world, report_step(l, &m)));
         NDP_TRY(check_finite(l, &m));
-        bool stop;
-        NDP_TRY(sum_over_ranks(l, &stop));
-        if (stop || (c->checkpoint.every > 0 && m.step % c->checkpoint.every == 0))
+        bool asked;
+        NDP_TRY(sum_over_ranks(l, &asked));
+        stop |= asked;
+        if ((stop && l->trainer->pending.n == 0) || saves(l, m.step))
             NDP_TRY(save_checkpoint(l));
-        if (stop)
-            return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume", (long long)m.step);
     }
+    if (stop)
+        return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume",
+                        (long long)ndp_trainer_updates(l->trainer));
     return NDP_OK;
 }
 

@@ -150,19 +150,30 @@ static int64_t peak_memory(void) {
     return kib * 1024;
 }
 
-ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
-    double start = ndp_now(), lr = ndp_trainer_lr(t->job.config, t->updates);
+ndp_status ndp_trainer_submit(ndp_trainer *t) {
+    double start = ndp_now();
     NDP_TRY(load_batches(t));
-    ndp_step_result r;
-    NDP_TRY(ndp_engine_step(t->engine, lr, t->updates, true, &r));
+    NDP_TRY(
+        ndp_engine_submit(t->engine, &(ndp_step_input){ndp_trainer_lr(t->job.config, t->updates), t->updates, true}));
+    t->pending.start[t->pending.n++] = start;
     t->updates++;
     t->samples += t->shape.global;
-    double seconds = ndp_now() - start;
+    return NDP_OK;
+}
+
+/* A step that was submitted early takes its time from the result before it. */
+ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
+    ndp_step_result r;
+    int64_t update = t->updates - t->pending.n;
+    NDP_TRY(ndp_engine_result(t->engine, &r));
+    double now = ndp_now(), seconds = now - fmax(t->pending.start[0], t->pending.last);
     double work = 6.0 * (double)ndp_facts_parameters(&t->job.facts) * (double)r.tokens;
-    *out = (ndp_metrics){.step = t->updates,
+    t->pending.last = now;
+    memmove(t->pending.start, t->pending.start + 1, (size_t)--t->pending.n * sizeof *t->pending.start);
+    *out = (ndp_metrics){.step = update + 1,
                          .loss = r.loss,
                          .grad_norm = r.grad_norm,
-                         .lr = lr,
+                         .lr = ndp_trainer_lr(t->job.config, update),
                          .tokens = r.tokens,
                          .tokens_per_second = (double)r.tokens / seconds,
                          .step_seconds = seconds,
@@ -171,6 +182,11 @@ ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
                          .peak_memory_bytes = peak_memory(),
                          .eval_loss = NAN};
     return NDP_OK;
+}
+
+ndp_status ndp_trainer_step(ndp_trainer *t, ndp_metrics *out) {
+    NDP_TRY(ndp_trainer_submit(t));
+    return ndp_trainer_result(t, out);
 }
 
 int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }

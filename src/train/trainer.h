@@ -20,13 +20,18 @@ struct ndp_trainer {
     ndp_engine *engine;
     ndp_job_data data;
     ndp_batch_shape shape;
-    int32_t *arrays;              /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
-    ndp_micro_batch whole;        /* borrows them */
-    int64_t *rows;                /* row numbers of a micro-batch */
-    int64_t planned;              /* bytes of this rank's programs */
-    int64_t updates, samples;     /* updates made; samples drawn, which is the data cursor */
-    struct json_object *accepted; /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
-    ndp_save_cost saved;          /* of the last save */
+    int32_t *arrays;          /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
+    ndp_micro_batch whole;    /* borrows them */
+    int64_t *rows;            /* row numbers of a micro-batch */
+    int64_t planned;          /* bytes of this rank's programs */
+    int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */
+    struct {
+        int n;
+        double start[NDP_STEPS_PENDING]; /* of the oldest first */
+        double last;                     /* when the newest result was taken */
+    } pending;                           /* steps whose results are not taken */
+    struct json_object *accepted;        /* rank 0: changes that resumed runs accepted (identity.h); NULL: none */
+    ndp_save_cost saved;                 /* of the last save */
     struct {
         ndp_peak *own;       /* of this rank's threads; NULL unless in a whole run, which reports mfu */
         double share;        /* the part of it that this rank has cores for */
@@ -53,6 +58,12 @@ NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp
 
 /* Appends a line that names the kernels of this rank. Other kernels may give other bits. */
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
+
+/* ndp_trainer_step in two parts: loads the next batch and submits its step; waits for the oldest step and takes its
+ * result. At most NDP_STEPS_PENDING steps are pending; whoever reads or saves the trainer takes all results first.
+ * Collective over t->world. */
+NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
+NDP_API ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out);
 
 /* The learning rate of an update, counted from 0, in a run with configuration `c`. */
 double ndp_trainer_lr(const ndp_config *c, int64_t update);

@@ -78,8 +78,12 @@ static void sums_are_exact_to_fp64(void **state) {
  * not count. */
 static void pieces_are_added_in_order(void **state) {
     (void)state;
-    int64_t pieces[][NDP_PIECE_COLUMNS] = {
+    enum { MANY = 37 }; /* small ones after the first five, some of them empty */
+    int64_t pieces[MANY][NDP_PIECE_COLUMNS] = {
         {0, 100, 1, 1}, {128, 17, 3, 0}, {192, 60000, 4, 1}, {60224, 1, 1, 0}, {60288, 20001, 2, 0}};
+    for (int i = 5; i < MANY; i++)
+        pieces[i][NDP_PIECE_FIRST] = 80320 + 320 * i, pieces[i][NDP_PIECE_COUNT] = i * i % 311,
+        pieces[i][NDP_PIECE_COPIES] = 1 + i % 3;
     fill();
     for (int k = 0; k < 2 * DEVICES * NDP_COUNT(types); k++) {
         const ndp_device *d = device_at(k / 2 % DEVICES);
@@ -147,8 +151,10 @@ static void factor_shrinks_only(void **state) {
         assert_true(clip(device_at(i), 0.5, 1) == 1);
         assert_true(clip(device_at(i), 4, 0) == 1); /* no clipping */
         assert_true(clip(device_at(i), 0, 1) == 1);
-        assert_true(clip(device_at(i), INFINITY, 1) == 0);
+        assert_true(isnan(clip(device_at(i), INFINITY, 1))); /* the step is not applied */
+        assert_true(isnan(clip(device_at(i), INFINITY, 0)));
         assert_true(isnan(clip(device_at(i), NAN, 1)));
+        assert_true(isnan(clip(device_at(i), NAN, 0)));
     }
 }
 

@@ -1,13 +1,14 @@
-/* The optimizers against their formulas in fp64, and against torch. */
+/* The optimizers against their formulas in fp64, and against torch; fp32 on the device of NDP_TEST_DEVICE. */
 #include "optim/optim.h"
 
 #include "base/rng.h"
 #include "check.h"
+#include "ops/op_test.h"
 #include "ops/pieces.h"
 #include <math.h>
 #include <stdlib.h>
 
-enum { MOST = 40007, GUARD = 3 };
+enum { MOST = 40007, GUARD = 3, MOST_PIECES = 37 };
 
 /* One tensor before and after, with guard elements that must not change on both sides. */
 typedef struct arrays {
@@ -20,25 +21,30 @@ typedef struct trial {
     ndp_optimizer_opts o;
     double lr;
     int64_t step;   /* 1 for the first */
-    ndp_dtype type; /* of weights, gradient and states: fp32 runs on `cpu`, fp64 on `ref` */
+    ndp_dtype type; /* of weights, gradient and states: fp32 runs on the device under test, fp64 on `ref` */
     int64_t n;
     double clip;
     bool decays;
     int threads;
-    int pieces; /* that the elements are cut into, 1 or 2; only the first decays then */
+    int pieces; /* that the elements are cut into, some of them empty; 0: one. Every other one decays */
 } trial;
 
 static ndp_view row(const void *data, ndp_dtype type, int64_t n) {
     return data ? (ndp_view){(void *)data, type, 1, n, n} : (ndp_view){0};
 }
 
-/* The op of the optimizer, on arrays that begin at the first element. */
-static void update(const trial *t, void *w, const void *g, void *s0, void *s1, uint16_t *copy) {
-    const ndp_op *op = ndp_optimizers[t->o.name]->op;
-    const ndp_exec exec = {.device = t->type == NDP_F64 ? &ndp_device_ref : &ndp_device_cpu, .threads = t->threads};
-    const int states = ndp_optimizer_is_whole(&t->o) ? 0 : ndp_optimizer_states(&t->o);
-    int64_t cut = t->pieces == 2 ? t->n / 2 : t->n;
-    int64_t pieces[2][NDP_PIECE_COLUMNS] = {{0, cut, 1, t->decays}, {cut, t->n - cut, 1, 0}};
+static int n_pieces(const trial *t) { return t->pieces ? t->pieces : 1; }
+static int64_t first_of(const trial *t, int piece) { return t->n * piece / n_pieces(t); }
+
+/* An op that updates, on arrays that begin at the first element. */
+static void update_by(const ndp_op *op, int states, const trial *t, void *w, const void *g, void *s0, void *s1,
+                      uint16_t *copy) {
+    const ndp_exec exec = {.device = t->type == NDP_F64 ? &ndp_device_ref : tested(), .threads = t->threads};
+    int64_t pieces[MOST_PIECES][NDP_PIECE_COLUMNS];
+    for (int i = 0; i < n_pieces(t); i++) {
+        const int64_t piece[] = {first_of(t, i), first_of(t, i + 1) - first_of(t, i), 1, t->decays && i % 2 == 0};
+        memcpy(pieces[i], piece, sizeof piece);
+    }
     double constants[NDP_OPTIMIZER_CONSTANTS] = {0};
     ndp_optimizers[t->o.name]->constants(&t->o, t->lr, t->step - 1, constants);
     ndp_op_call call = {.op = op,
@@ -46,7 +52,7 @@ static void update(const trial *t, void *w, const void *g, void *s0, void *s1, u
                         .exec = &exec,
                         .in = {row(w, t->type, t->n),
                                row(g, t->type, t->n),
-                               {pieces, NDP_I64, t->pieces == 2 ? 2 : 1, NDP_PIECE_COLUMNS, NDP_PIECE_COLUMNS},
+                               {pieces, NDP_I64, n_pieces(t), NDP_PIECE_COLUMNS, NDP_PIECE_COLUMNS},
                                row(constants, NDP_F64, NDP_OPTIMIZER_CONSTANTS),
                                row(&t->clip, NDP_F64, 1),
                                row(states > 0 ? s0 : NULL, t->type, t->n),
@@ -55,7 +61,13 @@ static void update(const trial *t, void *w, const void *g, void *s0, void *s1, u
     ndp_op_call shapes = call;
     CHECK_OK(op->shape(&shapes));
     assert_true(shapes.out[0].cols == t->n && shapes.out[0].dtype == t->type && shapes.out[1].dtype == NDP_BF16);
-    CHECK_OK(exec.device->kernels[op->id]->run(&call));
+    run_call(&call);
+}
+
+/* The op of the optimizer. */
+static void update(const trial *t, void *w, const void *g, void *s0, void *s1, uint16_t *copy) {
+    int states = ndp_optimizer_is_whole(&t->o) ? 0 : ndp_optimizer_states(&t->o);
+    update_by(ndp_optimizers[t->o.name]->op, states, t, w, g, s0, s1, copy);
 }
 
 /* What the contracts say, one element at a time, in fp64. */
@@ -82,9 +94,9 @@ static void expect_lion(const trial *t, double decay, arrays *a, int64_t i) {
     a->s[0][i] = b2 * a->s[0][i] + (1 - b2) * g;
 }
 
-/* `g` is a direction; test_muon.c has the rest of Muon. */
+/* `g` is a direction, which is not clipped; test_muon.c has the rest of Muon. */
 static void expect_muon(const trial *t, double decay, arrays *a, int64_t i) {
-    a->w[i] = a->w[i] * (1 - t->lr * decay) - t->lr * t->clip * a->g[i];
+    a->w[i] = a->w[i] * (1 - t->lr * decay) - t->lr * a->g[i];
 }
 
 /* One a row of the table: an optimizer without its formula here fails every test below. */
@@ -145,10 +157,11 @@ static void close_to(double got, double expected, double scale, double relative,
 /* State within roundings of itself; weights within roundings of themselves and of one update of size lr. */
 static void compare(const trial *t, bool copied) {
     double eps = t->type == NDP_F32 ? 1.2e-7 : 2.3e-16;
-    int64_t decaying = !t->decays ? 0 : t->pieces == 2 ? t->n / 2 : t->n;
     want = before;
-    for (int64_t i = GUARD; i < GUARD + t->n; i++) {
-        expect[t->o.name](t, i - GUARD < decaying ? t->o.weight_decay : 0, &want, i);
+    for (int64_t i = GUARD, piece = 0; i < GUARD + t->n; i++) {
+        while (i - GUARD >= first_of(t, (int)piece + 1))
+            piece++;
+        expect[t->o.name](t, t->decays && piece % 2 == 0 ? t->o.weight_decay : 0, &want, i);
         close_to(after.s[0][i], want.s[0][i], fabs(before.s[0][i]) + fabs(before.g[i]) + fabs(before.w[i]), 4 * eps,
                  "state 0", i);
         close_to(after.s[1][i], want.s[1][i], fabs(want.s[1][i]), 4 * eps, "state 1", i);
@@ -180,7 +193,7 @@ static void try_all(ndp_optimizer_name name, double momentum) {
             .clip = 0.75,
             .decays = k & 4,
             .threads = 2,
-            .pieces = k & 8 ? 2 : 1,
+            .pieces = k & 8 ? MOST_PIECES : 1,
         };
         fill(&before, t.step > 1);
         if (t.type == NDP_F32)
@@ -307,6 +320,38 @@ static void lion_takes_signs(void **state) {
     }
 }
 
+/* A step whose norm or loss is not finite: nothing is written, whatever the gradient is. */
+static void a_step_that_is_not_finite_changes_nothing(void **state) {
+    (void)state;
+    enum { N = 1000 };
+    for (int k = 0; k < 2 * (NDP_OPTIMIZER_COUNT + 1); k++) {
+        bool direction = k / 2 == NDP_OPTIMIZER_COUNT; /* muon_momentum */
+        trial t = {.o = {.name = direction ? NDP_MUON : (ndp_optimizer_name)(k / 2), .betas = {0.9, 0.95}, .eps = 1e-8},
+                   .lr = 1e-3,
+                   .step = 3,
+                   .type = k & 1 ? NDP_F64 : NDP_F32,
+                   .n = N,
+                   .clip = NAN,
+                   .decays = true,
+                   .threads = 2};
+        t.o.momentum = 0.9;
+        fill(&before, true);
+        before.g[7] = INFINITY;
+        want = after = before;
+        void *w = after.w, *g = before.g, *s0 = after.s[0], *s1 = after.s[1];
+        if (t.type == NDP_F32) { /* the first halves of the arrays: the bits are compared below */
+            narrow(want.w, w), narrow(want.s[0], s0), narrow(want.s[1], s1);
+            narrow(want.g, g);
+        }
+        want = after;
+        if (direction)
+            update_by(ndp_optimizers[NDP_MUON]->whole.direction, 1, &t, w, g, s0, s1, NULL);
+        else
+            update(&t, w, g, s0, s1, after.copy);
+        assert_memory_equal(&after, &want, sizeof after);
+    }
+}
+
 static void states_are_counted(void **state) {
     (void)state;
     static const struct {
@@ -348,6 +393,7 @@ int main(void) {
                                        cmocka_unit_test(three_steps_are_torchs),
                                        cmocka_unit_test(tiny_moments_end_at_zero),
                                        cmocka_unit_test(lion_takes_signs),
+                                       cmocka_unit_test(a_step_that_is_not_finite_changes_nothing),
                                        cmocka_unit_test(states_are_counted),
                                        cmocka_unit_test(the_table_is_whole)};
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -79,7 +79,7 @@ static void host_accesses_die(void **state) {
         CHECK_OK(ndp_engine_step(s.engine, 1e-2, step, true, &r));
     }
     assert_false(access_dies(ndp_engine_at(plain.engine, plain.engine->program.scalars), true));
-    assert_false(access_dies(s.engine->host.batch, true));
+    assert_false(access_dies(s.engine->host.batches, true));
     end(&plain);
     end(&s);
 }

@@ -24,6 +24,8 @@ static void choose(ndp_view *table, const ndp_view *all, int64_t i) {
  * loop: each element goes through the same instructions whatever the number of threads. */
 ndp_status ndp_pieces_run(const ndp_op_call *call, ndp_range_kernel kernel) {
     ndp_op_call one = *call;
+    if (!ndp_update_applies(call))
+        return NDP_OK;
     for (int64_t i = 0; i < call->in[NDP_UPDATE_PIECES].rows; i++) {
         choose(&one.in[NDP_UPDATE_PIECES], &call->in[NDP_UPDATE_PIECES], i);
         int64_t n = ndp_piece_at(&one.in[NDP_UPDATE_PIECES], 0)[NDP_PIECE_COUNT];

@@ -48,7 +48,8 @@ static double muon(const double *k, bool decays, double g, double w, double *s) 
 static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i, ref_update_element *element) {
     const ndp_view *state = &c->in[NDP_UPDATE_STATE], *clip = &c->in[NDP_UPDATE_CLIP];
     int64_t at = piece[NDP_PIECE_FIRST] + i, place[NDP_OPTIMIZER_STATES];
-    double s[NDP_OPTIMIZER_STATES] = {0}, factor = ndp_present(clip) ? *(const double *)clip->data : 1;
+    bool clips = ndp_present(clip) && element != muon; /* Muon's directions are clipped already */
+    double s[NDP_OPTIMIZER_STATES] = {0}, factor = clips ? *(const double *)clip->data : 1;
     for (int j = 0; j < NDP_OPTIMIZER_STATES; j++) {
         place[j] = ndp_piece_place(&c->in[NDP_UPDATE_PIECES], piece, j) + i;
         s[j] = ndp_present(&state[j]) ? ndp_view_get(&state[j], 0, place[j]) : 0;
@@ -65,7 +66,7 @@ static void update_element(const ndp_op_call *c, const int64_t *piece, int64_t i
 }
 
 static ndp_status run_update(const ndp_op_call *c, ref_update_element *element) {
-    for (int64_t p = 0; p < c->in[NDP_UPDATE_PIECES].rows; p++) {
+    for (int64_t p = 0; ndp_update_applies(c) && p < c->in[NDP_UPDATE_PIECES].rows; p++) {
         const int64_t *piece = ndp_piece_at(&c->in[NDP_UPDATE_PIECES], p);
         for (int64_t i = 0; i < piece[NDP_PIECE_COUNT]; i++)
             update_element(c, piece, i, element);

@@ -146,15 +146,15 @@ void NDP_RANGE_KERNEL(muon_momentum)(const ndp_op_call *c, int64_t first, int64_
     }
 }
 
+/* The direction is clipped already. */
 NDP_INLINE void muon_loop(const update_range *u, bool copied) {
     float *restrict w = u->w;
     const float *restrict direction = u->g;
     uint16_t *restrict copy = u->copy;
     const float keep = u->decays ? (float)u->k[NDP_MUON_KEEP] : 1, lr = (float)u->k[NDP_MUON_LR];
-    const float scale = u->clip;
     const int64_t first = u->first, end = u->end;
     SIMD for (int64_t i = first; i < end; i++) {
-        float wi = w[i] * keep - lr * (direction[i] * scale);
+        float wi = w[i] * keep - lr * direction[i];
         w[i] = wi;
         if (copied)
             copy[i] = ndp_f32_to_bf16(wi);
