@@ -27,6 +27,7 @@ struct ndp_engine {
     ndp_queue *queue;
     struct {
         void *batch;             /* the host's arrays of a micro-batch */
+        void *staging;           /* places of collectives (staged.h); NULL: not needed */
         ndp_pending_step *steps; /* NDP_STEPS_PENDING of them, in the host's memory */
         int64_t submitted, taken;
     } host;

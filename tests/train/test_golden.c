@@ -224,7 +224,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
 
 static void check_golden(const char *name, const char *folder) {
     golden g;
-    const ndp_device *ref = guarded(1, &ndp_device_ref), *cpu = guarded(1, &ndp_device_cpu);
+    const ndp_device *ref = guarded(&ndp_device_ref), *cpu = guarded(&ndp_device_cpu);
     open_golden(&g, name, folder);
     check_training(&g, NDP_F64, ref, &fp64, 1, 1);
     check_training(&g, NDP_F32, cpu, &fp32, 1, 1);
@@ -256,7 +256,7 @@ static void muon(void **state) {
     (void)state;
     char path[1024], folder[1024];
     struct json_object *all, *models;
-    const ndp_device *ref = guarded(1, &ndp_device_ref);
+    const ndp_device *ref = guarded(&ndp_device_ref);
     CHECK_OK(ndp_json_read(golden_folder("muon.json", path, sizeof path), &all));
     assert_true(json_object_object_get_ex(all, "models", &models));
     assert_true(json_object_object_length(models) >= 4);
