@@ -1,5 +1,6 @@
-/* The guard of guard_device.h. Invariant: while no kernel and no copy runs (`running` is 0), every range of the list is
- * PROT_NONE, and else readable and writable; the lock covers the list, the count and the protection. */
+/* The guard of guard_device.h. Invariant: while no kernel and no copy of a rank runs (its `running` is 0), every range
+ * of that rank is PROT_NONE, and else readable and writable; the lock covers the lists, the counts and the protection.
+ */
 #include "guard_device.h"
 
 #include "base/arena.h"
@@ -14,25 +15,34 @@ typedef struct guard_range {
     size_t bytes;
 } guard_range;
 
+enum { MOST_RANKS = 64 };
+
+/* What the contexts of a rank have. */
+typedef struct guard_rank {
+    guard_range *ranges;
+    int n;
+    int64_t capacity;
+    int running; /* kernels and copies */
+} guard_rank;
+
 typedef struct guard {
     ndp_device device; /* first: a guard is its device */
     const ndp_device *inner;
     ndp_kernel kernels[NDP_OP_COUNT];
     const ndp_kernel *table[NDP_OP_COUNT];
     pthread_mutex_t lock;
-    guard_range *ranges;
-    int n;
-    int64_t capacity;
-    int running; /* kernels and copies */
+    guard_rank ranks[MOST_RANKS]; /* by their places on the node */
 } guard;
 
 typedef struct guard_context {
     guard *guard;
+    guard_rank *rank;
     ndp_device_context *inner;
 } guard_context;
 
 typedef struct guard_queue {
     guard *guard;
+    guard_rank *rank;
     ndp_queue *inner;
 } guard_queue;
 
@@ -45,64 +55,66 @@ static ndp_status protect(const guard_range *r, int protection) {
     return NDP_OK;
 }
 
-/* Adds `change` to the kernels and copies that run; the first one opens the memory, the last one closes it. */
-static ndp_status count_running(guard *g, int change) {
+/* Adds `change` to the rank's kernels and copies that run; the first one opens its memory, the last one closes it. */
+static ndp_status count_running(const guard_queue *q, int change) {
+    guard_rank *r = q->rank;
     ndp_status st = NDP_OK;
-    pthread_mutex_lock(&g->lock);
-    int before = g->running;
-    g->running += change;
-    if (before == 0 || g->running == 0)
-        for (int i = 0; i < g->n && st == NDP_OK; i++)
-            st = protect(&g->ranges[i], g->running ? PROT_READ | PROT_WRITE : PROT_NONE);
-    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_lock(&q->guard->lock);
+    int before = r->running;
+    r->running += change;
+    if (before == 0 || r->running == 0)
+        for (int i = 0; i < r->n && st == NDP_OK; i++)
+            st = protect(&r->ranges[i], r->running ? PROT_READ | PROT_WRITE : PROT_NONE);
+    pthread_mutex_unlock(&q->guard->lock);
     return st;
 }
 
 /* Closes the memory after an operation of the wrapped device, which returned `st`. */
-static ndp_status finish(guard *g, ndp_queue *inner, ndp_status st) {
+static ndp_status finish(const guard_queue *q, ndp_status st) {
     if (st == NDP_OK)
-        st = g->inner->drain(inner);
-    ndp_status closed = count_running(g, -1);
+        st = q->guard->inner->drain(q->inner);
+    ndp_status closed = count_running(q, -1);
     return st == NDP_OK ? closed : st;
 }
 
 /* ---- kernels ---- */
 
-static bool guards(const guard *g, const void *data) {
+static bool guards(const guard_rank *r, const void *data) {
     bool found = false;
-    for (int i = 0; i < g->n && !found; i++)
-        found = (const char *)data >= g->ranges[i].data && (const char *)data < g->ranges[i].data + g->ranges[i].bytes;
+    for (int i = 0; i < r->n && !found; i++)
+        found = (const char *)data >= r->ranges[i].data && (const char *)data < r->ranges[i].data + r->ranges[i].bytes;
     return found;
 }
 
-static ndp_status check_address(guard *g, const ndp_op_call *c, const char *what, int number, const void *data) {
-    pthread_mutex_lock(&g->lock);
-    bool known = !data || guards(g, data);
-    pthread_mutex_unlock(&g->lock);
+static ndp_status check_address(const ndp_op_call *c, const char *what, int number, const void *data) {
+    const guard_queue *q = (const guard_queue *)c->queue;
+    pthread_mutex_lock(&q->guard->lock);
+    bool known = !data || guards(q->rank, data);
+    pthread_mutex_unlock(&q->guard->lock);
     return known ? NDP_OK
-                 : NDP_FAIL(NDP_EBUG, "guard: %s %d of %s, at %p, is not memory of the device", what, number,
+                 : NDP_FAIL(NDP_EBUG, "guard: %s %d of %s, at %p, is not memory of the rank's device", what, number,
                             c->op->name, data);
 }
 
-static ndp_status check_operands(guard *g, const ndp_op_call *c) {
+static ndp_status check_operands(const ndp_op_call *c) {
     for (int i = 0; i < c->op->n_in; i++)
-        NDP_TRY(check_address(g, c, "input", i, c->in[i].data));
+        NDP_TRY(check_address(c, "input", i, c->in[i].data));
     for (int i = 0; i < c->op->n_out; i++)
-        NDP_TRY(check_address(g, c, "output", i, c->out[i].data));
-    return check_address(g, c, "scratch", 0, c->scratch);
+        NDP_TRY(check_address(c, "output", i, c->out[i].data));
+    return check_address(c, "scratch", 0, c->scratch);
 }
 
 static ndp_status run_kernel(const ndp_op_call *c) {
-    guard *g = (guard *)c->exec->device->user;
-    ndp_queue *inner = ((guard_queue *)c->queue)->inner;
+    const guard_queue *q = (const guard_queue *)c->queue;
+    const ndp_device *inner = q->guard->inner;
     ndp_exec exec = *c->exec;
     ndp_op_call call = *c;
-    exec.device = g->inner;
+    exec.device = inner;
     call.exec = &exec;
-    call.queue = inner;
-    NDP_TRY(check_operands(g, c));
-    NDP_TRY(count_running(g, 1));
-    return finish(g, inner, g->inner->kernels[c->op->id]->run(&call));
+    call.queue = q->inner;
+    NDP_TRY(check_operands(c));
+    NDP_TRY(count_running(q, 1));
+    return finish(q, inner->kernels[c->op->id]->run(&call));
 }
 
 /* ---- contexts and their memory ---- */
@@ -110,12 +122,14 @@ static ndp_status run_kernel(const ndp_op_call *c) {
 /* Without the source of memory that peers work on in place: there are none. */
 static ndp_status guard_open(const ndp_device *d, const ndp_device_opts *opts, ndp_device_context **out) {
     guard *g = (guard *)d->user;
+    NDP_CHECK(opts->local_rank < MOST_RANKS, "a guard for rank %d; %d at most", opts->local_rank, MOST_RANKS);
     guard_context *c = malloc(sizeof *c);
     if (!c)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the device %s", d->name);
     ndp_device_opts own = *opts;
     own.source = NULL;
     c->guard = g;
+    c->rank = &g->ranks[opts->local_rank];
     ndp_status st = g->inner->open(g->inner, &own, &c->inner);
     if (st == NDP_OK)
         *out = (ndp_device_context *)c;
@@ -131,31 +145,33 @@ static void guard_close(ndp_device_context *context) {
 }
 
 /* Adds a range to the list, closed unless a kernel of another thread runs. */
-static ndp_status add_range(guard *g, void *data, size_t bytes) {
-    pthread_mutex_lock(&g->lock);
-    ndp_status st = ndp_array_reserve(&g->ranges, &g->capacity, g->n + 1, sizeof *g->ranges);
+static ndp_status add_range(const guard_context *c, void *data, size_t bytes) {
+    guard_rank *r = c->rank;
+    pthread_mutex_lock(&c->guard->lock);
+    ndp_status st = ndp_array_reserve(&r->ranges, &r->capacity, r->n + 1, sizeof *r->ranges);
     if (st == NDP_OK) {
-        g->ranges[g->n] = (guard_range){data, bytes};
-        st = g->running ? NDP_OK : protect(&g->ranges[g->n], PROT_NONE);
-        g->n += st == NDP_OK;
+        r->ranges[r->n] = (guard_range){data, bytes};
+        st = r->running ? NDP_OK : protect(&r->ranges[r->n], PROT_NONE);
+        r->n += st == NDP_OK;
     }
-    pthread_mutex_unlock(&g->lock);
+    pthread_mutex_unlock(&c->guard->lock);
     return st;
 }
 
-static void remove_range(guard *g, const void *data) {
-    pthread_mutex_lock(&g->lock);
-    for (int i = 0; i < g->n; i++)
-        if (g->ranges[i].data == data)
-            g->ranges[i] = g->ranges[--g->n];
-    pthread_mutex_unlock(&g->lock);
+static void remove_range(const guard_context *c, const void *data) {
+    guard_rank *r = c->rank;
+    pthread_mutex_lock(&c->guard->lock);
+    for (int i = 0; i < r->n; i++)
+        if (r->ranges[i].data == data)
+            r->ranges[i] = r->ranges[--r->n];
+    pthread_mutex_unlock(&c->guard->lock);
 }
 
 static ndp_status guard_memory_map(ndp_device_context *context, size_t bytes, ndp_memory_kind kind, void **out) {
     guard_context *c = (guard_context *)context;
     void *data;
     NDP_TRY(c->guard->inner->memory_map(c->inner, bytes, kind, &data));
-    ndp_status st = kind == NDP_MEMORY_DEVICE ? add_range(c->guard, data, bytes) : NDP_OK;
+    ndp_status st = kind == NDP_MEMORY_DEVICE ? add_range(c, data, bytes) : NDP_OK;
     if (st == NDP_OK)
         *out = data;
     else
@@ -166,7 +182,7 @@ static ndp_status guard_memory_map(ndp_device_context *context, size_t bytes, nd
 static void guard_memory_unmap(ndp_device_context *context, void *data, size_t bytes, ndp_memory_kind kind) {
     guard_context *c = (guard_context *)context;
     if (data && kind == NDP_MEMORY_DEVICE)
-        remove_range(c->guard, data);
+        remove_range(c, data);
     c->guard->inner->memory_unmap(c->inner, data, bytes, kind);
 }
 
@@ -178,6 +194,7 @@ static ndp_status guard_queue_create(ndp_device_context *context, ndp_queue **ou
     if (!q)
         return NDP_FAIL(NDP_ENOMEM, "no memory for a queue");
     q->guard = c->guard;
+    q->rank = c->rank;
     ndp_status st = c->guard->inner->queue_create(c->inner, &q->inner);
     if (st == NDP_OK)
         *out = (ndp_queue *)q;
@@ -195,8 +212,8 @@ static void guard_queue_destroy(ndp_queue *queue) {
 static ndp_status guard_copy(ndp_queue *queue, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                              size_t width, size_t rows) {
     guard_queue *q = (guard_queue *)queue;
-    NDP_TRY(count_running(q->guard, 1));
-    return finish(q->guard, q->inner, q->guard->inner->copy(q->inner, to, to_pitch, from, from_pitch, width, rows));
+    NDP_TRY(count_running(q, 1));
+    return finish(q, q->guard->inner->copy(q->inner, to, to_pitch, from, from_pitch, width, rows));
 }
 
 static ndp_status guard_mark(ndp_queue *queue, ndp_mark *out) {
@@ -259,6 +276,7 @@ void ndp_guard_destroy(ndp_device *device) {
     if (!g)
         return;
     pthread_mutex_destroy(&g->lock);
-    free(g->ranges);
+    for (int i = 0; i < MOST_RANKS; i++)
+        free(g->ranks[i].ranges);
     free(g);
 }

@@ -6,11 +6,11 @@
  * round, a kernel that is given an address outside that memory fails with NDP_EBUG and its op's name. Memory of kind
  * NDP_MEMORY_HOST stays open.
  *
- * host_memory is false, so neither comm nor a peer works on it: an engine on a guard is a world of one rank.
+ * host_memory is false, so neither comm nor a peer works on it: collectives are staged (step/staged.h).
  *
- * One guard serves any number of contexts. Their ranges are in one list and are opened together, since engines lend
- * each other memory. Kernels and copies of several threads may overlap: the memory is open while one of them runs. A
- * wrapped device that runs later than it was called is drained before the memory is closed.
+ * One guard serves any number of contexts, of ranks that are threads. Memory is a rank's: a kernel that is given another
+ * rank's fails, and it stays closed while only other ranks compute. The ranges of a rank's contexts are opened together,
+ * since its engines lend each other memory. A wrapped device that runs later than it was called is drained before the memory is closed.
  *
  * A device that only simulates one (other times, other failures) can wrap in the same way: a table of kernels that
  * call the wrapped one's, and queues that forward to its queues. */

@@ -79,13 +79,14 @@ static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_exec *exec, con
                              .weights_of = weights_of};
 }
 
-/* Builds the engines on the null device and adds up their budgets. The caller destroys `engines`, also on failure. */
-static ndp_status sum_budgets(const ndp_infer *f, const ndp_exec *null, const ndp_model *const *models, int n,
-                              ndp_engine **engines, int64_t *bytes) {
+/* Builds the engines on a device that only plans, and adds up their memory of the host. The caller destroys `engines`,
+ * also on failure. */
+static ndp_status sum_memory(const ndp_infer *f, const ndp_exec *plan, const ndp_model *const *models, int n,
+                             ndp_engine **engines, int64_t *bytes) {
     for (int i = 0; i < n; i++) {
-        ndp_engine_opts opts = engine_opts(f, null, models[i], i ? engines[0] : NULL);
+        ndp_engine_opts opts = engine_opts(f, plan, models[i], i ? engines[0] : NULL);
         NDP_TRY(ndp_engine_create(&opts, &engines[i]));
-        *bytes += ndp_engine_bytes(engines[i]);
+        *bytes += ndp_engine_memory_of(engines[i]).host;
     }
     return NDP_OK;
 }
@@ -94,11 +95,16 @@ ndp_status ndp_infer_check_memory(const ndp_infer *f, const ndp_model *const *mo
                                   const char *less) {
     enum { MOST = 2 };
     static const ndp_log log = {NDP_LOG_INFO, 0};
-    const ndp_exec null = ndp_exec_of(&ndp_device_null, f->exec.threads, 0);
+    const ndp_device planned = ndp_device_plan(f->exec.device);
+    const ndp_exec plan = ndp_exec_of(&planned, f->exec.threads, 0);
     ndp_engine *engines[MOST] = {NULL};
-    ndp_memory_need need = {.ranks = 1, .mapped = 1, .besides = besides, .what = "the model", .less = less};
+    ndp_memory_need need = {.ranks = 1,
+                            .mapped = 1,
+                            .besides = f->exec.device->host_memory ? besides : 0,
+                            .what = "the model",
+                            .less = less};
     NDP_TRY(n <= MOST ? NDP_OK : NDP_FAIL(NDP_EBUG, "%d models, %d at most", n, MOST));
-    ndp_status st = sum_budgets(f, &null, models, n, engines, &need.rank);
+    ndp_status st = sum_memory(f, &plan, models, n, engines, &need.rank);
     for (int i = n; i-- > 0;)
         ndp_engine_destroy(engines[i]);
     return st == NDP_OK ? ndp_memory_check(&need, f->force_memory, &log) : st;

@@ -33,14 +33,15 @@ const char *const ndp_device_names[] = {DEVICES(NAME) NULL};
 #define LISTED(name) ", " #name
 const char *ndp_device_choices(void) { return &DEVICES(LISTED)[2]; }
 
-static ndp_status find_loaded(bool sim, const ndp_device **out) {
+static ndp_status find_loaded(bool sim, bool start, const ndp_device **out) {
     const ndp_cuda_api *api;
-    NDP_TRY(ndp_cuda_load(sim, &api));
+    NDP_TRY(ndp_cuda_load(sim, start, &api));
     *out = api->device;
     return NDP_OK;
 }
 
-ndp_status ndp_device_find(const char *name, const ndp_device **out) {
+/* `start`: it is to execute. */
+static ndp_status find(const char *name, bool start, const ndp_device **out) {
     static const ndp_device *const built[] = {&ndp_device_cpu, &ndp_device_ref};
     for (int i = 0; i < NDP_COUNT(built); i++)
         if (strcmp(built[i]->name, name) == 0) {
@@ -49,8 +50,17 @@ ndp_status ndp_device_find(const char *name, const ndp_device **out) {
         }
     for (int sim = 0; sim < 2; sim++)
         if (strcmp(sim ? "sim" : "cuda", name) == 0)
-            return find_loaded(sim, out);
+            return find_loaded(sim, start, out);
     return NDP_FAIL(NDP_EINVAL, "there is no device '%s'; built: %s", name, ndp_device_choices());
+}
+
+ndp_status ndp_device_find(const char *name, const ndp_device **out) { return find(name, true, out); }
+
+ndp_status ndp_device_find_plan(const char *name, ndp_device *out) {
+    const ndp_device *found;
+    NDP_TRY(find(name, false, &found));
+    *out = ndp_device_plan(found);
+    return NDP_OK;
 }
 
 bool ndp_device_has_fp64(const char *name) { return strcmp(name, ndp_device_ref.name) == 0; }

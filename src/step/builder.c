@@ -9,6 +9,7 @@
 #include "step/builder.h"
 
 #include "parallel/recompute.h"
+#include "step/staged.h"
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,7 +201,8 @@ static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
     ndp_schedule_release(&own);
     NDP_TRY(st);
     NDP_TRY(emit_all(b));
-    return ndp_memory_plan(b->p);
+    NDP_TRY(ndp_memory_plan(b->p));
+    return ndp_staging_plan(b->p);
 }
 
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
@@ -223,5 +225,6 @@ void ndp_program_release(ndp_program *p) {
     ndp_arena_release(&p->arena);
     free(p->blocks);
     free(p->owned);
+    ndp_staging_release(&p->staging);
     *p = (ndp_program){0};
 }

@@ -117,12 +117,9 @@ static ndp_status agree(const ndp_engine *e) {
 /* A device on host memory maps its arena from the transport's source, so that peers on the node access it in place. */
 static ndp_status open_device(ndp_engine *e) {
     const ndp_device *d = e->opts.exec->device;
-    int world = ndp_transport_world(e->opts.transport);
-    if (!d->host_memory && world > 1)
-        return NDP_FAIL(NDP_ENOTSUP, "%d ranks on the device %s, whose memory is not the host's: not built yet", world,
-                        d->name);
+    int local_rank = ndp_transport_rank(e->opts.transport) % ndp_transport_node_ranks(e->opts.transport);
     e->source = ndp_transport_memory(e->opts.transport);
-    NDP_TRY(d->open(d, &(ndp_device_opts){.source = &e->source}, &e->context));
+    NDP_TRY(d->open(d, &(ndp_device_opts){.local_rank = local_rank, .source = &e->source}, &e->context));
     return d->queue_create(e->context, &e->queue);
 }
 
@@ -143,21 +140,25 @@ static ndp_status ready(ndp_engine *e) {
     return ndp_engine_open_host(e);
 }
 
+/* How many ranks may share memory: none on a device whose memory is not the host's, where each has its own. */
+static int node_ranks_of(const ndp_engine_opts *o) {
+    if (!o->exec->device->host_memory)
+        return 1;
+    return o->node_ranks ? o->node_ranks : o->transport ? ndp_transport_node_ranks(o->transport) : 1;
+}
+
 ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     ndp_engine *e = calloc(1, sizeof *e);
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
-    int node_ranks = opts->node_ranks  ? opts->node_ranks
-                     : opts->transport ? ndp_transport_node_ranks(opts->transport)
-                                       : 1;
     ndp_status st = ndp_parallel_apply(opts->model, &e->opts.mesh, &opts->parallel, &opts->stages, &e->model);
     if (st == NDP_OK)
         st = lower_units(e);
     if (st == NDP_OK)
         st = check_lender(e);
     if (st == NDP_OK)
-        st = build_program(e, node_ranks);
+        st = build_program(e, node_ranks_of(opts));
     if (st == NDP_OK && opts->transport && opts->exec->device->executes)
         st = ready(e);
     if (st != NDP_OK) {

@@ -260,6 +260,8 @@ ndp_status ndp_engine_open_host(ndp_engine *e) {
     NDP_TRY(d->memory_map(e->context, batches_bytes(e), NDP_MEMORY_HOST, &e->host.batches));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
     e->host.steps = steps;
+    if (e->program.staging.bytes > 0)
+        NDP_TRY(d->memory_map(e->context, e->program.staging.bytes, NDP_MEMORY_HOST, &e->host.staging));
     NDP_TRY(fill_pieces(e));
     for (int i = 0; i < e->model.inputs->n; i++)
         if (e->model.inputs->items[i].kind == NDP_INPUT_TABLE)
@@ -287,6 +289,8 @@ void ndp_engine_close_host(ndp_engine *e) {
         d->queue_destroy(e->host.results);
     if (e->host.batches)
         d->memory_unmap(e->context, e->host.batches, batches_bytes(e), NDP_MEMORY_HOST);
+    if (e->host.staging)
+        d->memory_unmap(e->context, e->host.staging, e->program.staging.bytes, NDP_MEMORY_HOST);
     if (e->host.steps)
         d->memory_unmap(e->context, e->host.steps, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST);
 }

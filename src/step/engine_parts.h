@@ -30,6 +30,7 @@ struct ndp_engine {
     struct {
         void *batches;                     /* the host's arrays of `n_batches` micro-batches, used in turn */
         int64_t n_batches, loaded, copied; /* uploads so far; those that have run */
+        void *staging;                     /* places of collectives (staged.h); NULL: not needed */
         ndp_pending_step *steps;           /* NDP_STEPS_PENDING of them, in the host's memory */
         int64_t submitted, taken;
         ndp_queue *results; /* waits for the end of one step, not of those after it */

@@ -6,7 +6,7 @@
  *
  * A step uploads its constants, submits the list, and copies the scalars to the host. ndp_engine_result waits for that
  * copy and reads them; a second step may be submitted before that, and goes on. */
-#include "step/engine_parts.h"
+#include "step/staged.h"
 
 #include "base/clock.h"
 #include <stdlib.h>
@@ -42,11 +42,14 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
     ndp_comm_at(e->comms[c->channel], in->what, e->at, index);
     if (c->kind == NDP_CALL_BEGIN) {
         e->begun[first + own] = start;
-        NDP_TRY(begin(e->comms[c->channel], c, operands, &e->works[first + own]));
+        ndp_op_call at = *operands;
+        NDP_TRY(ndp_staged_begin(e, c, index, &at));
+        NDP_TRY(begin(e->comms[c->channel], c, &at, &e->works[first + own]));
         e->profile.begin += ndp_now() - start;
         return NDP_OK;
     }
     NDP_TRY(ndp_wait(&e->works[first + c->partner]));
+    NDP_TRY(ndp_staged_wait(e, c, index, operands));
     double now = ndp_now();
     e->profile.wait += now - start;
     e->profile.under_way += now - e->begun[first + c->partner];

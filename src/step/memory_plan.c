@@ -63,7 +63,7 @@ static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
 }
 
 void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
-    *out = (ndp_budget){0};
+    *out = (ndp_budget){.staging = p->staging.bytes};
     out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
     size_t most = 0;
     int peak = 0;

@@ -124,6 +124,13 @@ typedef struct ndp_program_opts {
         *weights_of; /* the program whose weights are read; same model and mesh. NULL: own weights */
 } ndp_program_opts;
 
+/* The places of collectives in the host's memory, where it cannot access that of the device (staged.h). */
+typedef struct ndp_staging {
+    size_t bytes;   /* of pinned memory; 0: nothing is staged */
+    size_t *places; /* bytes from its start: by instruction; from of_list on, by call of a unit's list */
+    size_t of_list[NDP_MAX_GRAPHS][NDP_PHASES];
+} ndp_staging;
+
 typedef struct ndp_program {
     ndp_program_opts opts;
     ndp_instr *instrs;
@@ -139,6 +146,7 @@ typedef struct ndp_program {
     size_t batch_stride;                           /* bytes of a micro-batch's inputs */
     size_t input_at[NDP_MAX_INPUTS];               /* bytes from the start of `batch`, or of `tables` */
     size_t bytes[NDP_REGIONS];
+    ndp_staging staging;
 } ndp_program;
 
 /* The address of an input; NDP_NONE if it is lent to the engine (ndp_engine_lend). */
@@ -231,6 +239,7 @@ typedef struct ndp_instr_time {
 typedef struct ndp_budget {
     size_t class_bytes[NDP_MEM_CLASSES];
     size_t total;
+    size_t staging; /* pinned memory of the host, besides */
 } ndp_budget;
 void ndp_program_budget(const ndp_program *p, ndp_budget *out);
 

@@ -1,9 +1,13 @@
-/* Programs and bytes of ranks that do not run: built on the null device, which has no kernels' results and no memory.
+/* Programs and bytes of ranks that do not run: built for the job's device, which maps no memory and executes nothing.
  */
 #include "train/plan_parts.h"
 
-ndp_dry_run ndp_dry_run_of(const ndp_job *j, int per_node, int split_place) {
-    return (ndp_dry_run){j, per_node, ndp_exec_of(&ndp_device_null, ndp_job_threads(j, per_node), split_place)};
+ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
+    NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));
+    d->job = j;
+    d->per_node = per_node;
+    d->exec = ndp_exec_of(&d->device, ndp_job_threads(j, per_node), split_place);
+    return NDP_OK;
 }
 
 ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, ndp_engine **out) {
@@ -14,39 +18,42 @@ ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, n
     return ndp_engine_create(&e, out);
 }
 
-int64_t ndp_engine_bytes(const ndp_engine *e) {
+ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {
     ndp_budget budget;
-    ndp_program_budget(ndp_engine_program(e), &budget);
-    return (int64_t)budget.total;
+    const ndp_program *p = ndp_engine_program(e);
+    ndp_program_budget(p, &budget);
+    int64_t device = (int64_t)budget.total, pinned = (int64_t)budget.staging;
+    return (ndp_engine_memory){device, pinned, pinned + (p->opts.exec->device->host_memory ? device : 0)};
 }
 
-ndp_status ndp_score_bytes(const ndp_dry_run *d, int rank, const ndp_engine *trained, int64_t *bytes) {
+ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out) {
     const ndp_config *c = d->job->config;
     ndp_model m;
     ndp_engine_opts e;
     ndp_engine *score = NULL;
-    *bytes = 0;
+    *out = (ndp_engine_memory){0};
     if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0)
         return NDP_OK;
     NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, &m, &e));
     e.node_ranks = d->per_node;
     ndp_status st = ndp_engine_create(&e, &score);
     if (st == NDP_OK)
-        *bytes = ndp_engine_bytes(score);
+        *out = ndp_engine_memory_of(score);
     ndp_engine_destroy(score);
     ndp_model_release(&m);
     return st;
 }
 
-/* Bytes of one rank for training and for scoring held-out rows. */
-static ndp_status train_bytes(const ndp_dry_run *d, int rank, int64_t *bytes) {
+/* Of one rank for training and for scoring held-out rows. */
+static ndp_status plan_training(const ndp_dry_run *d, int rank, int64_t *host) {
     ndp_model m;
     ndp_engine *engine;
+    ndp_engine_memory score;
     NDP_TRY(ndp_model_build(&d->job->facts, &d->job->model, &m));
     ndp_status st = ndp_plan_engine(d, &m, rank, &engine);
     if (st == NDP_OK) {
-        st = ndp_score_bytes(d, rank, engine, bytes);
-        *bytes += ndp_engine_bytes(engine);
+        st = ndp_plan_score(d, rank, engine, &score);
+        *host = ndp_engine_memory_of(engine).host + score.host;
         ndp_engine_destroy(engine);
     }
     ndp_model_release(&m);
@@ -55,8 +62,14 @@ static ndp_status train_bytes(const ndp_dry_run *d, int rank, int64_t *bytes) {
 
 ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,
                                int64_t *bytes) {
-    ndp_dry_run d = ndp_dry_run_of(j, per_node, split_place);
-    return forward_only ? ndp_score_bytes(&d, rank, NULL, bytes) : train_bytes(&d, rank, bytes);
+    ndp_dry_run d;
+    ndp_engine_memory score;
+    NDP_TRY(ndp_dry_run_init(&d, j, per_node, split_place));
+    if (!forward_only)
+        return plan_training(&d, rank, bytes);
+    NDP_TRY(ndp_plan_score(&d, rank, NULL, &score));
+    *bytes = score.host;
+    return NDP_OK;
 }
 
 ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int per_node, int split_place, bool forward_only,

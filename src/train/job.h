@@ -48,11 +48,16 @@ NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exe
                                  ndp_model *m, ndp_engine_opts *out);
 
 /* Bytes that an engine's program needs. */
-int64_t ndp_engine_bytes(const ndp_engine *e);
+typedef struct ndp_engine_memory {
+    int64_t device; /* what its device works on */
+    int64_t pinned; /* of the host, for communication (step/staged.h) */
+    int64_t host;   /* of both, what is memory of the host */
+} ndp_engine_memory;
+ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e);
 
-/* Memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/dry_run.c): for training and
- * held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files. `split_place`:
- * of sums (device/device.h). */
+/* The host's memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/dry_run.c): for
+ * training and held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files.
+ * `split_place`: of sums (device/device.h). */
 NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
                                        int64_t *bytes);
 /* The mean over the ranks of that rank's node, rounded up: stages of a pipeline differ. */

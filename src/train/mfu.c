@@ -28,8 +28,11 @@ static ndp_status count_sharers(const ndp_trainer *t, int *out) {
     return st;
 }
 
+/* Nothing where the kernels do not run on the host's processor. */
 ndp_status ndp_trainer_measure_peak(ndp_trainer *t) {
     int sharers = 0;
+    if (!t->exec.device->host_memory)
+        return NDP_OK;
     NDP_TRY(count_sharers(t, &sharers));
     double wanted = (double)sharers * t->exec.threads, cores = ndp_cpu_cores();
     t->peak.share = cores < wanted ? cores / wanted : 1;
@@ -42,6 +45,8 @@ ndp_status ndp_trainer_measure_peak(ndp_trainer *t) {
 }
 
 double ndp_trainer_own_peak(ndp_trainer *t) {
+    if (!t->peak.own)
+        return 0;
     ndp_peak_improve(t->peak.own);
     return t->peak.share * ndp_peak_rate(t->peak.own);
 }
@@ -49,6 +54,8 @@ double ndp_trainer_own_peak(ndp_trainer *t) {
 /* "peak: 401.3 GFLOP/s in fp32 on 8 threads of 2 cores, ...; 394.4 at the start" */
 char *ndp_trainer_describe_peak(const ndp_trainer *t) {
     char of[32] = "", before[32] = "";
+    if (!t->peak.own)
+        return ndp_format("peak: that of the device %s is not known, so mfu is 0", t->exec.device->name);
     int threads = t->peak.threads, cores = t->peak.cores;
     if (cores < threads)
         snprintf(of, sizeof of, " of %d core%s", cores, cores == 1 ? "" : "s");

@@ -57,8 +57,8 @@ static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     ndp_str_release(&why);
 }
 
-static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, int64_t score, const char *data,
-                              ndp_str *out) {
+static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
+                              const char *data, ndp_str *out) {
     char a[16];
     ndp_budget budget;
     ndp_program_budget(p, &budget);
@@ -80,10 +80,14 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, int64_
     }
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "sum", ndp_human_bytes((double)sum, a), sum);
     ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", "taken", ndp_human_bytes((double)budget.total, a), budget.total);
-    if (score)
-        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for held-out data\n", "and", ndp_human_bytes((double)score, a),
-                     (long long)score);
-    int64_t mean = (int64_t)budget.total + score;
+    if (score->device)
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes, for held-out data\n", "and",
+                     ndp_human_bytes((double)score->device, a), (long long)score->device);
+    int64_t pinned = (int64_t)budget.staging + score->pinned;
+    if (pinned)
+        ndp_str_addf(out, "  %-16s %10s  %lld bytes of the host, through which ranks communicate\n", "pinned",
+                     ndp_human_bytes((double)pinned, a), (long long)pinned);
+    int64_t mean = (d->device.host_memory ? (int64_t)budget.total : (int64_t)budget.staging) + score->host;
     if (d->job->pipeline.ranks)
         NDP_TRY(ndp_job_node_memory(d->job, p->opts.mesh.rank, d->per_node, 0, false, &mean));
     compare_memory(mean, d->per_node, out);
@@ -96,13 +100,13 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, int64_
 static ndp_status plan_rank(const ndp_dry_run *d, const ndp_model *m, int rank, bool program, const char *data,
                             ndp_str *out) {
     ndp_engine *engine;
-    int64_t score = 0;
+    ndp_engine_memory score = {0};
     NDP_TRY(ndp_plan_engine(d, m, rank, &engine));
-    ndp_status st = program ? NDP_OK : ndp_score_bytes(d, rank, engine, &score);
+    ndp_status st = program ? NDP_OK : ndp_plan_score(d, rank, engine, &score);
     if (program)
         ndp_program_print(ndp_engine_program(engine), true, out);
     else if (st == NDP_OK)
-        st = budget_text(d, ndp_engine_program(engine), score, data, out);
+        st = budget_text(d, ndp_engine_program(engine), &score, data, out);
     ndp_engine_destroy(engine);
     return st;
 }
@@ -117,7 +121,8 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
         NDP_TRY(ndp_timeline_check_path(o->timeline));
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
-    const ndp_dry_run d = ndp_dry_run_of(j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0);
+    ndp_dry_run d;
+    NDP_TRY(ndp_dry_run_init(&d, j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0));
     int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
     int end = o->rank < 0 && o->program ? j->world : first + 1;
     NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));

@@ -1,4 +1,4 @@
-/* The check of a world's programs without its ranks. Every program is built on the null device, and those of ranks that
+/* The check of a world's programs without its ranks. Every program is built for the job's device, and those of ranks that
  * communicate are replayed against each other (step/check.c). */
 #include "step/simulate.h"
 #include "step/timeline.h"

@@ -193,19 +193,24 @@ int64_t ndp_trainer_updates(const ndp_trainer *t) { return t->updates; }
 
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out) {
     ndp_str_addf(out, "kernels: %s", t->exec.device->variant ? t->exec.device->variant() : t->exec.device->name);
-    if (t->model.opts.compute == NDP_BF16)
+    if (t->model.opts.compute == NDP_BF16 && t->exec.device->variant)
         ndp_str_addf(out, "; products of bf16 %s", ndp_cpu_bf16_way_text());
     ndp_str_add(out, "\n");
 }
 
 ndp_status ndp_trainer_describe(const ndp_trainer *t, char **text) {
     ndp_str s = {0};
-    char bytes[16];
-    double planned = (double)(ndp_engine_bytes(t->engine) + (t->score ? ndp_engine_bytes(t->score) : 0));
+    char bytes[16], pinned[48] = "";
+    ndp_engine_memory own = ndp_engine_memory_of(t->engine), score = {0};
+    if (t->score)
+        score = ndp_engine_memory_of(t->score);
     ndp_job_describe(&t->job, &s);
     ndp_job_data_describe(&t->data, &s);
-    ndp_str_addf(&s, "memory: %s planned per rank; %d thread%s per rank\n", ndp_human_bytes(planned, bytes),
-                 t->exec.threads, t->exec.threads == 1 ? "" : "s");
+    if (own.pinned)
+        snprintf(pinned, sizeof pinned, " and %s pinned", ndp_human_bytes((double)(own.pinned + score.pinned), bytes));
+    ndp_str_addf(&s, "memory: %s%s planned per rank; %d thread%s per rank\n",
+                 ndp_human_bytes((double)(own.device + score.device), bytes), pinned, t->exec.threads,
+                 t->exec.threads == 1 ? "" : "s");
     ndp_trainer_describe_kernels(t, &s);
     *text = ndp_str_detach(&s);
     return *text ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a text");

@@ -46,7 +46,7 @@ static heard generate(ndp_generate_opts o) {
 /* A folder whose engines are on a guard. */
 static void open_guarded(ndp_infer *f, const char *folder, const char *device, int threads) {
     CHECK_OK(ndp_infer_init(f, folder, device, threads));
-    f->exec.device = guarded(1, f->exec.device);
+    f->exec.device = guarded(f->exec.device);
 }
 
 static void close_guarded(ndp_infer *f) {

@@ -29,6 +29,9 @@ static void devices_by_name(void **state) {
         assert_true(found->executes);
         assert_int_equal(ndp_device_has_fp64(device->name), device->fp64);
     }
+    ndp_device plan;
+    CHECK_OK(ndp_device_find_plan("ref", &plan));
+    assert_true(!plan.executes && plan.kernels == ndp_device_ref.kernels);
     found = NULL;
     assert_int_equal(ndp_device_find("null", &found), NDP_EINVAL);
     assert_string_equal(ndp_error_message(), "there is no device 'null'; built: cpu, ref, cuda, sim");

@@ -101,7 +101,7 @@ static ndp_status learn(ndp_transport *t, void *arg) {
 static void it_learns(void **state) {
     (void)state;
     text t = read_text();
-    t.device = guarded(1, &ndp_device_cpu);
+    t.device = guarded(&ndp_device_cpu);
     CHECK_OK(ndp_local_world(1, learn, &t));
     t.optimizer = NDP_MUON;
     CHECK_OK(ndp_local_world(1, learn, &t));

@@ -18,7 +18,7 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
     ndp_layout one = NDP_LAYOUT_ONE;
-    s->exec = (ndp_exec){.device = guarded(1, &ndp_device_ref), .threads = 1};
+    s->exec = (ndp_exec){.device = guarded(&ndp_device_ref), .threads = 1};
     ndp_engine_opts eo = {.model = &s->model,
                           .parallel = NDP_PARALLEL_INIT,
                           .transport = s->transport,

@@ -68,7 +68,7 @@ static void host_accesses_die(void **state) {
     setup plain, s;
     ndp_step_result r;
     void *mapped;
-    begin(&s, guarded(1, &ndp_device_ref));
+    begin(&s, guarded(&ndp_device_ref));
     begin(&plain, &ndp_device_ref);
     CHECK_OK(ndp_engine_map(s.engine, 100, &mapped));
     for (int step = 0; step < 2; step++) {
@@ -90,7 +90,7 @@ static void results_are_those_of_the_device(void **state) {
     for (int d = 0; d < NDP_COUNT(devices); d++) {
         setup s[2];
         begin(&s[0], devices[d]);
-        begin(&s[1], guarded(1, devices[d]));
+        begin(&s[1], guarded(devices[d]));
         for (int u = 0; u < 3; u++) {
             ndp_step_result r[2];
             for (int i = 0; i < 2; i++)
@@ -107,7 +107,7 @@ static void addresses_of_the_host_are_refused(void **state) {
     (void)state;
     setup s;
     float mine[4] = {0};
-    begin(&s, guarded(1, &ndp_device_ref));
+    begin(&s, guarded(&ndp_device_ref));
     ndp_exec exec = {.device = s.exec.device, .threads = 1};
     ndp_view view = {.data = mine, .dtype = NDP_F32, .rows = 1, .cols = 4, .ld = 4};
     ndp_op_call call = {.op = &ndp_op_zero, .attr = &(ndp_op_attr){0}, .exec = &exec, .queue = s.engine->queue};
@@ -116,10 +116,40 @@ static void addresses_of_the_host_are_refused(void **state) {
     end(&s);
 }
 
+/* A kernel of rank 0 that is given memory of rank 1. */
+static void memory_of_other_ranks_is_refused(void **state) {
+    (void)state;
+    const ndp_device *guard = guarded(&ndp_device_ref);
+    ndp_device_context *contexts[2];
+    ndp_queue *queues[2];
+    void *memory[2];
+    for (int r = 0; r < 2; r++) {
+        CHECK_OK(guard->open(guard, &(ndp_device_opts){.local_rank = r}, &contexts[r]));
+        CHECK_OK(guard->queue_create(contexts[r], &queues[r]));
+        CHECK_OK(guard->memory_map(contexts[r], 64, NDP_MEMORY_DEVICE, &memory[r]));
+    }
+    ndp_exec exec = {.device = guard, .threads = 1};
+    for (int r = 0; r < 2; r++) {
+        ndp_view view = {.data = memory[r], .dtype = NDP_F32, .rows = 1, .cols = 4, .ld = 4};
+        ndp_op_call call = {.op = &ndp_op_zero, .attr = &(ndp_op_attr){0}, .exec = &exec, .queue = queues[0]};
+        call.in[0] = call.out[0] = view;
+        if (r == 0)
+            CHECK_OK(guard->kernels[NDP_OP_zero]->run(&call));
+        else
+            CHECK_FAILS(guard->kernels[NDP_OP_zero]->run(&call), NDP_EBUG, "is not memory of the rank's device");
+    }
+    for (int r = 0; r < 2; r++) {
+        guard->memory_unmap(contexts[r], memory[r], 64, NDP_MEMORY_DEVICE);
+        guard->queue_destroy(queues[r]);
+        guard->close(contexts[r]);
+    }
+    unguard(guard);
+}
+
 static void what_cannot_be_guarded_is_refused(void **state) {
     (void)state;
     ndp_device *none = NULL;
-    const ndp_device *guard = guarded(1, &ndp_device_ref);
+    const ndp_device *guard = guarded(&ndp_device_ref);
     CHECK_FAILS(ndp_guard_create(&ndp_device_null, &none), NDP_EBUG, "a guard around null");
     CHECK_FAILS(ndp_guard_create(guard, &none), NDP_EBUG, "a guard around guard");
     assert_null(none);
@@ -129,6 +159,7 @@ static void what_cannot_be_guarded_is_refused(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(host_accesses_die), cmocka_unit_test(results_are_those_of_the_device),
-        cmocka_unit_test(addresses_of_the_host_are_refused), cmocka_unit_test(what_cannot_be_guarded_is_refused)};
+        cmocka_unit_test(addresses_of_the_host_are_refused), cmocka_unit_test(memory_of_other_ranks_is_refused),
+        cmocka_unit_test(what_cannot_be_guarded_is_refused)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,7 +115,7 @@ static outcome run(job *j) {
     for (int i = 0; i < NDP_AXES; i++)
         world *= j->layout.size[i];
     j->out = &out;
-    j->device = guarded(world, &ndp_device_cpu);
+    j->device = guarded(&ndp_device_cpu);
     CHECK_OK(ndp_local_world(world, body, j));
     unguard(j->device);
     return out;

@@ -1,5 +1,7 @@
 /* Proof 2: loss, logits, every gradient and 20 AdamW updates against Hugging Face transformers in fp64, as
- * tests/golden/README.md describes. fp32 on cpu and fp64 on ref; also with the samples spread over 2 x 2 ranks. */
+ * tests/golden/README.md describes. fp32 on cpu and fp64 on ref; also with the samples spread over 2 x 2 ranks.
+ *
+ * With NDP_TEST_DEVICE: some of the models on that device and on all axes instead, 3 updates each. */
 #include "guarded.h"
 #include "train/golden.h"
 
@@ -146,22 +148,24 @@ static ndp_model_opts opts_of(const golden *g, ndp_model_mode mode, ndp_dtype ty
                             .master = type == NDP_F64 ? NDP_F64 : NDP_F32};
 }
 
-/* size: dp_replicate, dp_shard, tp. */
+/* size: dp_replicate, dp_shard, cp, sp, tp. */
 static void check_layout(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most,
-                         ndp_optimizer_name optimizer, const int size[3]) {
+                         ndp_optimizer_name optimizer, const int size[5]) {
     ndp_model_opts mo = opts_of(g, NDP_MODEL_TRAIN, type);
     ndp_model m;
     CHECK_OK(ndp_model_build(&g->facts, &mo, &m));
     job j = {.g = g, .model = &m, .device = device, .bounds = most, .layout = NDP_LAYOUT_ONE, .global = g->norms[0]};
-    j.layout.size[NDP_DP_REPLICATE] = size[0], j.layout.size[NDP_DP_SHARD] = size[1], j.layout.size[NDP_TP] = size[2];
+    int world = 1;
+    for (int k = 0; k < 5; k++)
+        world *= j.layout.size[NDP_DP_REPLICATE + k] = size[k];
     j.optimizer = optimizer;
-    CHECK_OK(ndp_local_world(size[0] * size[1] * size[2], body, &j));
+    CHECK_OK(ndp_local_world(world, body, &j));
     ndp_model_release(&m);
 }
 
 static void check_training(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most, int replicate,
                            int shard) {
-    check_layout(g, type, device, most, NDP_ADAMW, (const int[]){replicate, shard, 1});
+    check_layout(g, type, device, most, NDP_ADAMW, (const int[]){replicate, shard, 1, 1, 1});
 }
 
 /* Logits of update 0, each sample through the cached graph in one chunk. */
@@ -224,7 +228,7 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
 
 static void check_golden(const char *name, const char *folder) {
     golden g;
-    const ndp_device *ref = guarded(1, &ndp_device_ref), *cpu = guarded(1, &ndp_device_cpu);
+    const ndp_device *ref = guarded(&ndp_device_ref), *cpu = guarded(&ndp_device_cpu);
     open_golden(&g, name, folder);
     check_training(&g, NDP_F64, ref, &fp64, 1, 1);
     check_training(&g, NDP_F32, cpu, &fp32, 1, 1);
@@ -256,7 +260,7 @@ static void muon(void **state) {
     (void)state;
     char path[1024], folder[1024];
     struct json_object *all, *models;
-    const ndp_device *ref = guarded(1, &ndp_device_ref);
+    const ndp_device *ref = guarded(&ndp_device_ref);
     CHECK_OK(ndp_json_read(golden_folder("muon.json", path, sizeof path), &all));
     assert_true(json_object_object_get_ex(all, "models", &models));
     assert_true(json_object_object_length(models) >= 4);
@@ -265,9 +269,10 @@ static void muon(void **state) {
         open_golden(&g, name, golden_folder(name, folder, sizeof folder));
         series(of, "losses", &g, g.losses);
         series(of, "grad_norms", &g, g.norms);
-        check_layout(&g, NDP_F64, ref, &fp64, NDP_MUON, (const int[]){1, 1, 1});
-        check_layout(&g, NDP_F64, &ndp_device_ref, &fp64, NDP_MUON, (const int[]){1, 1, g.facts.heads % 2 ? 3 : 2});
-        check_layout(&g, NDP_F32, &ndp_device_cpu, &fp32, NDP_MUON, (const int[]){1, g.samples % 2 ? 3 : 2, 1});
+        check_layout(&g, NDP_F64, ref, &fp64, NDP_MUON, (const int[]){1, 1, 1, 1, 1});
+        check_layout(&g, NDP_F64, &ndp_device_ref, &fp64, NDP_MUON,
+                     (const int[]){1, 1, 1, 1, g.facts.heads % 2 ? 3 : 2});
+        check_layout(&g, NDP_F32, &ndp_device_cpu, &fp32, NDP_MUON, (const int[]){1, g.samples % 2 ? 3 : 2, 1, 1, 1});
         close_golden(&g);
     }
     json_object_put(all);
@@ -293,10 +298,54 @@ static void stories260k(void **state) {
     check_golden("stories260K", folder);
 }
 
+/* ---- another device ---- */
+
+static const ndp_device *test_device(void) {
+    const ndp_device *found;
+    CHECK_OK(ndp_device_find(getenv("NDP_TEST_DEVICE"), &found));
+    return found->host_memory ? guarded(found) : found;
+}
+
+/* sp and tp of 2 are 3 where the heads are odd. */
+static void check_heads(const golden *g, ndp_dtype type, const ndp_device *device, const bounds *most,
+                        const int size[5]) {
+    int sizes[5] = {size[0], size[1], size[2], size[3], size[4]};
+    for (int k = 3; k < 5; k++)
+        sizes[k] = sizes[k] > 1 && g->facts.heads % 2 ? 3 : sizes[k];
+    check_layout(g, type, device, most, NDP_ADAMW, sizes);
+}
+
+/* The host cannot access the device's memory: collectives are staged. */
+static void on_device(void **state) {
+    static const int sizes[][5] = {{1, 2, 1, 1, 1}, {1, 1, 2, 1, 2}, {1, 1, 1, 2, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1, 1},
+                                   {1, 1, 2, 1, 1}, {1, 1, 1, 1, 2}, {1, 2, 1, 1, 2}, {1, 2, 1, 2, 1}};
+    enum { UPDATES = 3, HALVES = 3 }; /* layouts in bf16 */
+    char folder[1024];
+    golden g;
+    const ndp_device *device = test_device();
+    open_golden(&g, *state, golden_folder(*state, folder, sizeof folder));
+    g.updates = UPDATES;
+    bounds half = half_of(&g);
+    for (int i = 0; i < NDP_COUNT(sizes); i++)
+        check_heads(&g, NDP_F32, device, &fp32, sizes[i]);
+    check_logits(&g, NDP_F32, device, &fp32);
+    g.updates = 1;
+    for (int i = 0; i < HALVES; i++)
+        check_heads(&g, NDP_BF16, device, &half, sizes[i]);
+    check_logits(&g, NDP_BF16, device, &half);
+    close_golden(&g);
+    unguard(device);
+}
+
+#define DEVICE_MODEL(folder)                                                                                           \
+    { folder " on a device", on_device, NULL, NULL, (void *)folder }
 #define MODEL(folder)                                                                                                  \
     { folder, own_model, NULL, NULL, (void *)folder }
 
 int main(void) {
+    const struct CMUnitTest device[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2"), DEVICE_MODEL("gemma2"),
+                                        DEVICE_MODEL("qwen3")};
     const struct CMUnitTest tests[] = {GOLDEN_MODELS(MODEL), cmocka_unit_test(stories260k), cmocka_unit_test(muon)};
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    return getenv("NDP_TEST_DEVICE") ? cmocka_run_group_tests(device, NULL, NULL)
+                                     : cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -65,12 +65,14 @@ static inline const family_model *family_called(const char *name) {
     return NULL;
 }
 
-/* Rows of 37: no layout of the sequence or the tensor axis divides them. The caller frees `path`. */
+/* Rows of 37: no layout of the sequence or the tensor axis divides them. On the device NDP_TEST_DEVICE, if that is set.
+ * The caller frees `path`. */
 static inline subject family_subject(const corpus *c, const family_model *m, const char *precision, char **path) {
     subject s = odd_subject(c, m->name, precision);
     *path = ndp_format("%s/%s.json", c->folder, m->name);
     assert_non_null(*path);
     CHECK_OK(ndp_file_write_atomic(*path, m->json, strlen(m->json)));
+    s.device = getenv("NDP_TEST_DEVICE") ? getenv("NDP_TEST_DEVICE") : s.device;
     s.path = *path, s.length = 37, s.window = 0;
     return s;
 }

@@ -1,5 +1,6 @@
 /* Proof 3 for every family of models through the whole trainer, a sample of it (all of it: long_families): what data
- * parallel, context, sequence and tensor axes cut is cut in each of them. */
+ * parallel, context, sequence and tensor axes cut is cut in each of them. With NDP_TEST_DEVICE: a smaller sample, on
+ * that device. */
 #include "verify/families.h"
 #include "verify/invariance.h"
 
@@ -19,10 +20,12 @@ static const way ways[] = {
     {.cp = 3, .sp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .all_gather = true},
     {.replicate = 2, .tp = 2, .global = GLOBAL, .accumulation = 1, .threads = 1, .whole_rows = true}};
 
-static void check(const family_model *m, const char *precision, const way *list, int n) {
+/* Rows of `length`; 0: of the family's. */
+static void check(const family_model *m, const char *precision, int length, const way *list, int n) {
     char *path;
     family f = {.s = family_subject(the_corpus, m, precision, &path)};
     f.s.steps = STEPS;
+    f.s.length = length ? length : f.s.length;
     for (int i = 0; i < n; i++)
         check_way(&f, &list[i]);
     print_family(&f);
@@ -30,8 +33,11 @@ static void check(const family_model *m, const char *precision, const way *list,
     free(path);
 }
 
-static void fp32(void **state) { check(*state, "fp32", ways, NDP_COUNT(ways)); }
-static void bf16(void **state) { check(*state, "bf16", ways + 1, 2); }
+static void fp32(void **state) { check(*state, "fp32", 0, ways, NDP_COUNT(ways)); }
+static void bf16(void **state) { check(*state, "bf16", 0, ways + 1, 2); }
+
+/* Short rows: a device may be a slow one. */
+static void bf16_on_device(void **state) { check(*state, "bf16", 13, ways, 3); }
 
 /* In bf16: norms of heads and of all heads, whose backward meets gradients that were summed over ranks; capped scores;
  * learned positions. */
@@ -41,7 +47,10 @@ static const struct {
 
 /* With an argument: only the tests of that name (a pattern). */
 int main(int argc, char **argv) {
-    struct CMUnitTest tests[FAMILIES + NDP_COUNT(halves)];
+    static const char *const named[] = {"llama", "gpt2", "gemma2", "qwen3"};
+    struct CMUnitTest tests[FAMILIES + NDP_COUNT(halves)], device[NDP_COUNT(named)];
+    for (int i = 0; i < NDP_COUNT(named); i++)
+        device[i] = (struct CMUnitTest){named[i], bf16_on_device, NULL, NULL, (void *)family_called(named[i])};
     for (int i = 0; i < FAMILIES; i++)
         tests[i] = (struct CMUnitTest){family_models[i].name, fp32, NULL, NULL, (void *)&family_models[i]};
     for (int i = 0; i < NDP_COUNT(halves); i++)
@@ -49,5 +58,7 @@ int main(int argc, char **argv) {
             (struct CMUnitTest){halves[i].test, bf16, NULL, NULL, (void *)family_called(halves[i].family)};
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);
+    if (getenv("NDP_TEST_DEVICE"))
+        return cmocka_run_group_tests(device, make_the_corpus, drop_the_corpus);
     return cmocka_run_group_tests(tests, make_the_corpus, drop_the_corpus);
 }

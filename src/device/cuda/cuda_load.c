@@ -6,7 +6,7 @@ static ndp_status fail(const char *file, int line, ndp_status code, const char *
     return ndp_fail_at(file, line, code, "%s", message);
 }
 
-ndp_status ndp_cuda_load(bool sim, const ndp_cuda_api **out) {
+ndp_status ndp_cuda_load(bool sim, bool start, const ndp_cuda_api **out) {
     static const ndp_cuda_host host = {.fail = fail, .trail = ndp_trail_add};
     static const ndp_plugin plugins[] = {
         {.file = "ndp_cuda.so",
@@ -22,5 +22,5 @@ ndp_status ndp_cuda_load(bool sim, const ndp_cuda_api **out) {
     const void *table;
     NDP_TRY(ndp_plugin_load(&plugins[sim], &table));
     *out = table;
-    return (*out)->start(&host);
+    return start ? (*out)->start(&host) : NDP_OK;
 }
