@@ -74,8 +74,9 @@ void fiber() {
 }
 
 void *begin_on(Stack *s) {
-    /* Aligned as after a call; the switch pops six registers and returns to `fiber`. */
-    void **top = (void **)(s->base + STACK_BYTES) - 2;
+    /* The switch pops six registers and returns to `fiber`, whose stack is then aligned as after a call: 8 bytes below
+     * a multiple of 16. */
+    void **top = (void **)(s->base + STACK_BYTES) - 1;
     *--top = (void *)fiber;
     return top - 6;
 }

@@ -89,7 +89,12 @@ static void flush(cudaStream_t s, size_t end) {
     }
 }
 
+/* The default stream (NULL) executes at once; nothing here submits to it while other streams have work. */
 static cudaError_t submit(cudaStream_t s, std::function<void()> op) {
+    if (!s) {
+        op();
+        return cudaSuccess;
+    }
     s->waiting.push_back(std::move(op));
     s->submitted++;
     return cudaSuccess;
@@ -105,7 +110,8 @@ cudaError_t cudaStreamDestroy(cudaStream_t s) {
     return cudaSuccess;
 }
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
-    flush(s, s->submitted);
+    if (s)
+        flush(s, s->submitted);
     return last_error;
 }
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
