@@ -1,156 +1,7 @@
-/* Attention: the reference against finite differences, the cpu kernels of every instruction set against the reference.
+/* Attention: the reference against finite differences, the kernels of the device under test (NDP_TEST_DEVICE), on cpu
+ * of every instruction set, against the reference.
  */
-#include "base/cpu.h"
-#include "base/rng.h"
-#include "ops/op.h"
-#include "shape_rule.h"
-
-#include <math.h>
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-
-#include <cmocka.h>
-
-/* --- problems --- */
-
-typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS } pattern;
-
-typedef struct spec {
-    int64_t t, s;
-    int heads, kv_heads, dim, window;
-    pattern pattern;
-    ndp_dtype dtype;
-    double cap;
-} spec;
-
-enum { Q, K, V, Q_POS, Q_LOW, K_POS, O, LSE, D_O, DQ, DK, DV, TENSORS };
-
-typedef struct problem {
-    ndp_op_attr attr;
-    int split_sums;
-    ndp_view v[TENSORS];
-} problem;
-
-enum { GUARD = 3 }; /* columns after each row: part of a wider tensor, which no kernel may write */
-static const double GUARD_VALUE = 7;
-
-static ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
-    ndp_view v = {NULL, dtype, rows, cols, cols + GUARD};
-    v.data = malloc((size_t)(rows * v.ld) * ndp_dtype_size(dtype));
-    assert_non_null(v.data);
-    for (int64_t r = 0; r < rows; r++)
-        for (int64_t c = 0; c < v.ld; c++)
-            ndp_view_set(&v, r, c, c < cols ? (dtype == NDP_I32 ? 0 : NAN) : GUARD_VALUE);
-    return v;
-}
-
-static void fill(const ndp_view *v, uint64_t stream) {
-    for (int64_t r = 0; r < v->rows; r++)
-        for (int64_t c = 0; c < v->cols; c++)
-            ndp_view_set(v, r, c, 4 * ndp_rng_uniform(1, stream, (uint64_t)(r * v->cols + c)) - 2);
-}
-
-/* Zig-zag of two ranks over four chunks: this rank's queries are chunks 0 and 3, the keys the other's, 1 and 2. */
-static void zigzag(const problem *p) {
-    const ndp_view *q = &p->v[Q_POS], *k = &p->v[K_POS];
-    int64_t chunk = (q->rows + 1) / 2;
-    for (int64_t t = 0; t < q->rows; t++)
-        ndp_view_set(q, t, 0, (double)(t < chunk ? t : 2 * chunk + t));
-    for (int64_t s = 0; s < k->rows; s++)
-        ndp_view_set(k, s, 0, (double)(chunk + s));
-}
-
-static void set_positions(const problem *p, const spec *x) {
-    int64_t shift = x->pattern == DECODE ? (x->s - x->t) / 2 : 0,
-            low = 0; /* DECODE: the cache is longer than what is seen */
-    for (int64_t s = 0; s < x->s; s++)
-        ndp_view_set(&p->v[K_POS], s, 0,
-                     x->pattern == ANYWHERE ? (double)ndp_rng_below(2, 3, (uint64_t)s, 300) : (double)s);
-    for (int64_t t = 0; t < x->t; t++) {
-        if (ndp_rng_below(4, 5, (uint64_t)t, 40) == 0) /* a document begins */
-            low = t;
-        int64_t pos = x->pattern == ANYWHERE ? (int64_t)ndp_rng_below(6, 7, (uint64_t)t, 320) - 10 : t + shift;
-        ndp_view_set(&p->v[Q_POS], t, 0, (double)pos);
-        ndp_view_set(&p->v[Q_LOW], t, 0,
-                     x->pattern == DOCUMENTS  ? (double)low
-                     : x->pattern == ANYWHERE ? (double)(pos - 50)
-                                              : 0);
-    }
-    if (x->pattern == ZIGZAG)
-        zigzag(p);
-}
-
-static problem setup(const spec *x) {
-    problem p = {.attr = {.heads = x->heads,
-                          .kv_heads = x->kv_heads,
-                          .head_dim = x->dim,
-                          .window = x->window,
-                          .scale = 1 / sqrt(x->dim),
-                          .cap = x->cap}};
-    ndp_view in[6] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
-                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
-                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
-                      make(x->t, 1, NDP_I32),
-                      make(x->t, 1, NDP_I32),
-                      make(x->s, 1, NDP_I32)};
-    ndp_view out[3] = {{0}};
-    memcpy(p.v, in, sizeof in);
-    assert_int_equal(apply_shape(&ndp_op_attention, &p.attr, in, out), NDP_OK);
-    p.v[O] = make(out[0].rows, out[0].cols, out[0].dtype);
-    p.v[LSE] = make(out[1].rows, out[1].cols, out[1].dtype);
-    p.v[D_O] = make(out[0].rows, out[0].cols, out[0].dtype);
-    ndp_view in_bwd[] = {p.v[D_O], p.v[Q], p.v[K], p.v[V], p.v[O], p.v[LSE], p.v[Q_POS], p.v[Q_LOW], p.v[K_POS]};
-    assert_int_equal(apply_shape(&ndp_op_attention_bwd, &p.attr, in_bwd, out), NDP_OK);
-    for (int i = 0; i < 3; i++)
-        p.v[DQ + i] = make(out[i].rows, out[i].cols, out[i].dtype);
-    fill(&p.v[Q], 11);
-    fill(&p.v[K], 12);
-    fill(&p.v[V], 13);
-    fill(&p.v[D_O], 14);
-    set_positions(&p, x);
-    return p;
-}
-
-static void teardown(problem *p) {
-    for (int i = 0; i < TENSORS; i++)
-        free(p->v[i].data);
-}
-
-static ndp_exec exec_of(const ndp_device *device, int threads, int split) {
-    return (ndp_exec){
-        .device = device, .threads = threads, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
-}
-
-/* With exactly the scratch that the kernel asks for. */
-static void run_op(const ndp_op *op, const problem *p, const int *in, const int *out, const ndp_device *device,
-                   int threads) {
-    ndp_exec exec = exec_of(device, threads, p->split_sums);
-    const ndp_kernel *kernel = device->kernels[op->id];
-    ndp_op_call call = {.op = op, .attr = &p->attr, .exec = &exec};
-    for (int i = 0; i < op->n_in; i++)
-        call.in[i] = p->v[in[i]];
-    for (int i = 0; i < op->n_out; i++)
-        call.out[i] = p->v[out[i]];
-    size_t bytes = (kernel->scratch(&call) + 63) / 64 * 64;
-    call.scratch = aligned_alloc(64, bytes ? bytes : 64);
-    assert_non_null(call.scratch);
-    memset(call.scratch, 0xff, bytes);
-    assert_int_equal(kernel->run(&call), NDP_OK);
-    free(call.scratch);
-}
-
-static void run_forward(const problem *p, const ndp_device *device, int threads) {
-    run_op(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS}, (int[]){O, LSE}, device, threads);
-}
-
-static void run_backward(const problem *p, const ndp_device *device, int threads) {
-    run_op(&ndp_op_attention_bwd, p, (int[]){D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS}, (int[]){DQ, DK, DV}, device,
-           threads);
-}
-
-static const char *const all_isa[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
+#include "attention_problem.h"
 
 /* --- comparisons --- */
 
@@ -163,7 +14,7 @@ static void copy(const ndp_view *to, const ndp_view *from) {
 /* Largest difference beyond what is allowed to each element, in units of the reference's largest element (or of 1, the
  * size of the inputs: a gradient that is truly zero, that of a single key, is left with rounding); infinities must
  * agree, NaN never does. */
-static double distance(const ndp_view *got, const ndp_view *want, const ndp_view *allowed) {
+static double farthest(const ndp_view *got, const ndp_view *want, const ndp_view *allowed) {
     double worst = 0, largest = 1;
     for (int64_t r = 0; r < want->rows; r++)
         for (int64_t c = 0; c < want->cols; c++) {
@@ -181,14 +32,32 @@ static double distance(const ndp_view *got, const ndp_view *want, const ndp_view
 static void assert_near(const problem *got, const problem *want, int tensor, double limit, const problem *allowed,
                         const spec *x) {
     static const char *const names[TENSORS] = {[O] = "o", [LSE] = "lse", [DQ] = "dq", [DK] = "dk", [DV] = "dv"};
-    double d = distance(&got->v[tensor], &want->v[tensor], allowed ? &allowed->v[tensor] : NULL);
+    double d = farthest(&got->v[tensor], &want->v[tensor], allowed ? &allowed->v[tensor] : NULL);
     if (!(d <= limit))
         fail_msg("%s is off by %.3g (limit %.3g): T %lld S %lld H %d KV %d D %d window %d pattern %d %s NDP_ISA %s",
                  names[tensor], d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, x->dim, x->window,
                  (int)x->pattern, ndp_dtype_name(x->dtype), getenv("NDP_ISA"));
     for (int64_t r = 0; r < got->v[tensor].rows; r++)
-        for (int64_t c = 0; c < GUARD; c++)
-            assert_true(ndp_view_get(&got->v[tensor], r, got->v[tensor].cols + c) == GUARD_VALUE);
+        for (int64_t c = got->v[tensor].cols; c < got->v[tensor].ld; c++)
+            assert_true(ndp_view_get(&got->v[tensor], r, c) == GUARD_VALUE);
+}
+
+/* Of devices but the cpu: the norm of the difference, in units of the reference's norm, or of that of elements of 1/4
+ * each: a gradient that is truly zero is left with rounding. */
+static void assert_near_in_norm(const problem *got, const problem *want, int tensor, const spec *x) {
+    double limit = x->dtype == NDP_F32 ? 2e-6 : tensor == O ? 6e-3 : 1.2e-2, diff = 0, norm = 0;
+    const ndp_view *g = &got->v[tensor], *w = &want->v[tensor];
+    for (int64_t r = 0; r < w->rows; r++)
+        for (int64_t c = 0; c < w->cols; c++) {
+            diff += pow(ndp_view_get(g, r, c) - ndp_view_get(w, r, c), 2);
+            norm += pow(ndp_view_get(w, r, c), 2);
+        }
+    double d = sqrt(diff / fmax(norm, (double)(w->rows * w->cols) / 16));
+    if (!(d <= limit))
+        fail_msg(
+            "tensor %d is off by %.3g of its norm (limit %.3g): T %lld S %lld H %d KV %d D %d window %d pattern %d %s",
+            tensor, d, limit, (long long)x->t, (long long)x->s, x->heads, x->kv_heads, x->dim, x->window,
+            (int)x->pattern, ndp_dtype_name(x->dtype));
 }
 
 /* The reference in fp64 on the operands of `p`, whose o and lse become the reference's, rounded. */
@@ -256,24 +125,31 @@ static problem rounding(const problem *ref, const spec *x) {
     return sum;
 }
 
-/* The cpu kernels against the reference, on the same (rounded) inputs; the backward also on the same o and lse. */
-static void check_cpu(const spec *x) {
+/* The kernels against the reference, on the same (rounded) inputs; the backward also on the same o and lse. */
+static void check_kernels(const spec *x) {
     /* fp32: measured at most 1.2e-6; bf16: half a unit in the last place */
     double limit = x->dtype == NDP_BF16 ? 0x1p-8 + 1e-5 : 3e-6;
-    problem given = setup(x), want = reference(&given, x), rounded = rounding(&want, x);
-    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
-        setenv("NDP_ISA", all_isa[i / 2], 1);
-        bool products_of_bf16 = x->dtype == NDP_BF16 && ndp_cpu_has_avx512_bf16();
-        problem got = setup(x), *allowed = products_of_bf16 ? &rounded : NULL;
-        got.split_sums = i % (NDP_SPLITS + 1);
-        run_forward(&got, &ndp_device_cpu, 2);
+    static int turn;
+    problem given = setup(x), want = reference(&given, x), rounded = {0};
+    if (x->dtype == NDP_BF16)
+        rounded = rounding(&want, x);
+    for (int i = 0; i < 2 * sets(); i++, turn++) {
+        use_set(i / 2);
+        problem got = setup(x), *allowed = x->dtype == NDP_BF16 && multiplies_bf16() ? &rounded : NULL;
+        got.split_sums = on_cpu() ? i % (NDP_SPLITS + 1) : i % 2 * (1 + turn / 2 % NDP_SPLITS);
+        run_forward(&got, tested(), 2);
         assert_near(&got, &want, O, limit, allowed, x);
         assert_near(&got, &want, LSE, 1e-6, NULL, x);
+        if (!on_cpu())
+            assert_near_in_norm(&got, &want, O, x);
         copy(&got.v[O], &given.v[O]);
         copy(&got.v[LSE], &given.v[LSE]);
-        run_backward(&got, &ndp_device_cpu, 2);
-        for (int t = DQ; t <= DV; t++)
+        run_backward(&got, tested(), 2);
+        for (int t = DQ; t <= DV; t++) {
             assert_near(&got, &want, t, limit, allowed, x);
+            if (!on_cpu())
+                assert_near_in_norm(&got, &want, t, x);
+        }
         teardown(&got);
     }
     teardown(&rounded);
@@ -325,13 +201,13 @@ static void ref_backward_is_the_derivative(void **state) {
 }
 
 /* Every head dimension with every length; patterns, windows and groups take turns. */
-static void cpu_equals_ref(void **state) {
+static void kernels_equal_ref(void **state) {
     (void)state;
     static const int dims[] = {8, 12, 16, 48, 64, 80, 128}, lengths[] = {1, 7, 64, 65, 200, 513};
     static const int heads[][2] = {{3, 1}, {2, 2}, {4, 2}, {1, 1}};
     static const int windows[] = {0, 0, 70, 5};
     for (int d = 0; d < NDP_COUNT(dims); d++)
-        for (int t = 0; t < NDP_COUNT(lengths); t++) {
+        for (int t = 0; t < (on_cpu() ? NDP_COUNT(lengths) : 4); t += on_cpu() || d % 2 == 0 ? 1 : 2) {
             int turn = d + 3 * t;
             const int *h = heads[lengths[t] > 500 ? 3 - turn % 2 * 2 : turn % 4];
             spec x = {lengths[t],
@@ -343,11 +219,11 @@ static void cpu_equals_ref(void **state) {
                       (pattern)(turn % PATTERNS),
                       turn % 2 ? NDP_F32 : NDP_BF16,
                       0};
-            check_cpu(&x);
+            check_kernels(&x);
         }
 }
 
-static void cpu_equals_ref_where_shapes_differ(void **state) {
+static void kernels_equal_ref_where_shapes_differ(void **state) {
     (void)state;
     static const spec cases[] = {
         {1, 200, 9, 3, 64, 0, DECODE, NDP_F32, 0},        {1, 1, 9, 3, 64, 0, DECODE, NDP_BF16, 0},
@@ -358,7 +234,21 @@ static void cpu_equals_ref_where_shapes_differ(void **state) {
         {450, 450, 10, 2, 24, 0, DOCUMENTS, NDP_BF16, 0}, {450, 450, 10, 2, 32, 0, DOCUMENTS, NDP_F32, 0},
         {40, 40, 2, 1, 1, 0, DOCUMENTS, NDP_F32, 0},      {100, 100, 40, 1, 24, 0, CAUSAL, NDP_BF16, 0}};
     for (int i = 0; i < NDP_COUNT(cases); i++)
-        check_cpu(&cases[i]);
+        if (on_cpu() || cases[i].t * cases[i].s * cases[i].heads < 60000)
+            check_kernels(&cases[i]);
+}
+
+/* Both types at every head dimension that kernels are compiled for and at odd ones; GQA of 1, 2 and 8. */
+static void kernels_equal_ref_at_every_head_dimension(void **state) {
+    (void)state;
+    static const int dims[] = {1, 20, 32, 64, 80, 96, 128, 160, 192, 256}, heads[][2] = {{2, 2}, {4, 2}, {8, 1}};
+    for (int i = 0; i < 2 * NDP_COUNT(dims); i++) {
+        int d = i / 2;
+        spec x = {on_cpu() ? 71 : 37,         83, heads[d % 3][0], heads[d % 3][1], dims[d], i % 4 * 9, ANYWHERE,
+                  i % 2 ? NDP_F32 : NDP_BF16, 0};
+        x.pattern = (pattern)(d % PATTERNS);
+        check_kernels(&x);
+    }
 }
 
 /* Scores that are capped, nearly not at all and nearly all of them. */
@@ -369,21 +259,23 @@ static void capped_scores(void **state) {
         {65, 131, 2, 1, 20, 0, ZIGZAG, NDP_F32, 2},       {100, 100, 3, 3, 48, 9, ANYWHERE, NDP_BF16, 2},
         {130, 130, 4, 2, 32, 0, DOCUMENTS, NDP_BF16, 50}, {200, 200, 2, 1, 64, 70, CAUSAL, NDP_BF16, 0.5},
         {65, 131, 2, 1, 20, 0, ZIGZAG, NDP_BF16, 2},      {1, 200, 9, 3, 64, 0, DECODE, NDP_BF16, 0.5}};
-    for (int i = 0; i < NDP_COUNT(cases); i++)
-        check_cpu(&cases[i]);
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        spec x = sized(cases[i]);
+        check_kernels(&x);
+    }
 }
 
 /* Rows that see nothing: o = 0, lse = -inf, no gradient, and none from them. */
 static void rows_that_see_nothing(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
-        setenv("NDP_ISA", all_isa[i / 2], 1);
+    for (int i = 0; i < 2 * sets(); i++) {
+        use_set(i / 2);
         spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         for (int64_t t = 0; t < x.t; t++)
             ndp_view_set(&p.v[Q_LOW], t, 0, t == 68 ? 0 : 1000);
-        run_forward(&p, &ndp_device_cpu, 2);
-        run_backward(&p, &ndp_device_cpu, 2);
+        run_forward(&p, tested(), 2);
+        run_backward(&p, tested(), 2);
         for (int64_t t = 0; t < x.t; t++)
             for (int64_t c = 0; c < 32; c++) {
                 assert_int_equal(ndp_view_get(&p.v[O], t, c) == 0, t != 68);
@@ -398,8 +290,8 @@ static void rows_that_see_nothing(void **state) {
 /* The positions of a block of keys reach across what its rows see, and none lies within. */
 static void keys_on_both_sides_are_not_seen(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
-        setenv("NDP_ISA", all_isa[i / 2], 1);
+    for (int i = 0; i < 2 * sets(); i++) {
+        use_set(i / 2);
         spec x = {70, 70, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         for (int64_t t = 0; t < x.t; t++) {
@@ -407,8 +299,8 @@ static void keys_on_both_sides_are_not_seen(void **state) {
             ndp_view_set(&p.v[Q_POS], t, 0, 500);
             ndp_view_set(&p.v[K_POS], t, 0, t % 2 ? 1000 : 0);
         }
-        run_forward(&p, &ndp_device_cpu, 2);
-        run_backward(&p, &ndp_device_cpu, 2);
+        run_forward(&p, tested(), 2);
+        run_backward(&p, tested(), 2);
         for (int64_t t = 0; t < x.t; t++)
             for (int64_t c = 0; c < 32; c++)
                 assert_true(ndp_view_get(&p.v[O], t, c) == 0 && ndp_view_get(&p.v[DQ], t, c) == 0 &&
@@ -420,8 +312,8 @@ static void keys_on_both_sides_are_not_seen(void **state) {
 /* A cache holds anything after the last token. */
 static void keys_that_no_query_sees_may_be_nan(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
-        setenv("NDP_ISA", all_isa[i / 2], 1);
+    for (int i = 0; i < 2 * sets(); i++) {
+        use_set(i / 2);
         spec x = {3, 90, 2, 1, 20, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem clean = setup(&x), p = setup(&x);
         for (int64_t s = 3; s < x.s; s++)
@@ -429,9 +321,9 @@ static void keys_that_no_query_sees_may_be_nan(void **state) {
                 ndp_view_set(&p.v[K], s, c, NAN);
                 ndp_view_set(&p.v[V], s, c, NAN);
             }
-        run_forward(&clean, &ndp_device_cpu, 1);
-        run_forward(&p, &ndp_device_cpu, 1);
-        assert_true(distance(&p.v[O], &clean.v[O], NULL) == 0 && distance(&p.v[LSE], &clean.v[LSE], NULL) == 0);
+        run_forward(&clean, tested(), 1);
+        run_forward(&p, tested(), 1);
+        assert_true(farthest(&p.v[O], &clean.v[O], NULL) == 0 && farthest(&p.v[LSE], &clean.v[LSE], NULL) == 0);
         teardown(&clean);
         teardown(&p);
     }
@@ -439,12 +331,12 @@ static void keys_that_no_query_sees_may_be_nan(void **state) {
 
 static void nan_is_not_hidden(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
-        setenv("NDP_ISA", all_isa[i / 2], 1);
+    for (int i = 0; i < 2 * sets(); i++) {
+        use_set(i / 2);
         spec x = {80, 80, 2, 1, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
         problem p = setup(&x);
         ndp_view_set(&p.v[K], 70, 3, NAN);
-        run_forward(&p, &ndp_device_cpu, 1);
+        run_forward(&p, tested(), 1);
         for (int64_t t = 0; t < x.t; t++)
             assert_int_equal(isnan(ndp_view_get(&p.v[O], t, 5)) != 0, t >= 70);
         teardown(&p);
@@ -460,16 +352,16 @@ static void threads_do_not_change_a_bit(void **state) {
     static const spec cases[] = {{600, 600, 9, 3, 64, 0, CAUSAL, NDP_F32, 0},
                                  {600, 600, 4, 2, 48, 100, DOCUMENTS, NDP_BF16, 0},
                                  {300, 500, 8, 1, 16, 0, ANYWHERE, NDP_F32, 0}};
-    for (int i = 0; i < NDP_COUNT(cases) * NDP_COUNT(all_isa); i++) {
-        const spec *x = &cases[i / NDP_COUNT(all_isa)];
-        setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
+    for (int i = 0; i < NDP_COUNT(cases) * sets() && on_cpu(); i++) {
+        const spec *x = &cases[i / sets()];
+        use_set(i % sets());
         problem one = setup(x);
-        run_forward(&one, &ndp_device_cpu, 1);
-        run_backward(&one, &ndp_device_cpu, 1);
+        run_forward(&one, tested(), 1);
+        run_backward(&one, tested(), 1);
         for (int threads = 1; threads <= 5; threads++) {
             problem more = setup(x);
-            run_forward(&more, &ndp_device_cpu, threads);
-            run_backward(&more, &ndp_device_cpu, threads);
+            run_forward(&more, tested(), threads);
+            run_backward(&more, tested(), threads);
             for (int t = O; t < TENSORS; t++)
                 assert_true(same_bits(&more.v[t], &one.v[t]));
             teardown(&more);
@@ -478,18 +370,71 @@ static void threads_do_not_change_a_bit(void **state) {
     }
 }
 
-/* Not the sums of before, near as they are (check_cpu). Rounding to bf16 may hide it. */
+/* A race between warps, or a wait that is missing, gives other bits when sim runs them the other way round. */
+static void order_of_warps_changes_no_bit(void **state) {
+    (void)state;
+    static const spec cases[] = {{70, 150, 4, 2, 64, 0, ANYWHERE, NDP_BF16, 0},
+                                 {70, 150, 4, 2, 64, 0, ANYWHERE, NDP_F32, 0},
+                                 {150, 150, 2, 1, 20, 90, CAUSAL, NDP_BF16, 3},
+                                 {70, 70, 2, 2, 200, 0, DOCUMENTS, NDP_BF16, 0},
+                                 {70, 70, 2, 2, 200, 0, DOCUMENTS, NDP_F32, 0}};
+    for (int i = 0; i < NDP_COUNT(cases) && !on_cpu(); i++) {
+        problem up = setup(&cases[i]), down = setup(&cases[i]);
+        for (int k = 0; k < 2; k++) {
+            const char *before = getenv("NDP_SIM_ORDER");
+            char *kept = before ? strdup(before) : NULL;
+            setenv("NDP_SIM_ORDER", k ? "down" : "up", 1);
+            run_forward(k ? &down : &up, tested(), 1);
+            run_backward(k ? &down : &up, tested(), 1);
+            kept ? setenv("NDP_SIM_ORDER", kept, 1) : unsetenv("NDP_SIM_ORDER");
+            free(kept);
+        }
+        for (int t = O; t < TENSORS; t++)
+            assert_true(same_bits(&up.v[t], &down.v[t]));
+        teardown(&up);
+        teardown(&down);
+    }
+}
+
+/* q, k and v as columns of one matrix. */
+static void columns_of_a_fused_projection(void **state) {
+    (void)state;
+    for (int i = 0; i < 2 * sets(); i++) {
+        spec x = {70, 70, 4, 2, 16, 0, CAUSAL, i % 2 ? NDP_BF16 : NDP_F32, 0};
+        use_set(i / 2);
+        problem apart = setup(&x), p = setup(&x);
+        ndp_view fused = make(x.t, 128, x.dtype), kept[3];
+        for (int k = 0, first = 0; k < 3; first += (int)kept[k++].cols) {
+            kept[k] = p.v[k];
+            p.v[k] = fused, p.v[k].cols = kept[k].cols;
+            p.v[k].data = (char *)fused.data + (size_t)first * ndp_dtype_size(x.dtype);
+            copy(&p.v[k], &kept[k]);
+        }
+        run_forward(&apart, tested(), 1);
+        run_forward(&p, tested(), 1);
+        run_backward(&apart, tested(), 1);
+        run_backward(&p, tested(), 1);
+        for (int t = O; t < TENSORS; t++)
+            assert_true(same_bits(&p.v[t], &apart.v[t]));
+        memcpy(p.v, kept, sizeof kept);
+        free(fused.data);
+        teardown(&p);
+        teardown(&apart);
+    }
+}
+
+/* Not the sums of before, near as they are (check_kernels). Rounding to bf16 may hide it. */
 static void split_sums_are_others(void **state) {
     (void)state;
-    for (int i = 0; i < 2 * NDP_COUNT(all_isa); i++) {
+    for (int i = 0; i < 2 * sets(); i++) {
         spec x = {150, 150, 4, 2, 16, 0, CAUSAL, i % 2 ? NDP_F32 : NDP_BF16, 0};
-        setenv("NDP_ISA", all_isa[i / 2], 1);
+        use_set(i / 2);
         problem one = setup(&x), split = setup(&x);
         split.split_sums = 1 + i % NDP_SPLITS;
-        run_forward(&one, &ndp_device_cpu, 1);
-        run_forward(&split, &ndp_device_cpu, 1);
-        run_backward(&one, &ndp_device_cpu, 1);
-        run_backward(&split, &ndp_device_cpu, 1);
+        run_forward(&one, tested(), 1);
+        run_forward(&split, tested(), 1);
+        run_backward(&one, tested(), 1);
+        run_backward(&split, tested(), 1);
         for (int t = O; t < TENSORS; t++)
             if (t == LSE || (x.dtype == NDP_F32 && (t == O || t >= DQ)))
                 assert_false(same_bits(&one.v[t], &split.v[t]));
@@ -503,8 +448,8 @@ static void outputs_may_be_absent(void **state) {
     (void)state;
     spec x = {100, 100, 4, 2, 16, 0, DOCUMENTS, NDP_BF16, 0};
     problem all = setup(&x);
-    run_forward(&all, &ndp_device_cpu, 2);
-    run_backward(&all, &ndp_device_cpu, 2);
+    run_forward(&all, tested(), 2);
+    run_backward(&all, tested(), 2);
     for (int gone = O; gone < TENSORS; gone++) {
         if (gone == O || gone == D_O)
             continue;
@@ -513,13 +458,13 @@ static void outputs_may_be_absent(void **state) {
         copy(&p.v[O], &all.v[O]);
         if (gone == LSE) {
             p.v[LSE] = (ndp_view){0};
-            run_forward(&p, &ndp_device_cpu, 2);
+            run_forward(&p, tested(), 2);
             p.v[LSE] = kept;
             copy(&p.v[LSE], &all.v[LSE]);
         } else {
             copy(&p.v[LSE], &all.v[LSE]);
             p.v[gone] = (ndp_view){0};
-            run_backward(&p, &ndp_device_cpu, 2);
+            run_backward(&p, tested(), 2);
             p.v[gone] = kept;
             copy(&p.v[gone], &all.v[gone]);
             for (int t = DQ; t <= DV; t++)
@@ -550,23 +495,23 @@ static void assert_rounds_to(const ndp_view *wide, const ndp_view *narrow) {
 /* o, do, dq, dk, dv in fp32 with q, k, v in bf16, all and each alone: the numbers that bf16 ones are rounded from. */
 static void wide_with_bf16(void **state) {
     (void)state;
-    static const int sets[][6] = {
+    static const int wide_sets[][6] = {
         {O, D_O, DQ, DK, DV, TENSORS}, {O, TENSORS}, {D_O, TENSORS}, {DQ, TENSORS}, {DK, TENSORS}, {DV, TENSORS}};
-    spec x = {200, 230, 6, 2, 40, 0, DECODE, NDP_BF16, 0};
-    for (int i = 0; i < NDP_COUNT(all_isa) * NDP_COUNT(sets); i++) {
-        const int *set = sets[i / NDP_COUNT(all_isa)];
-        setenv("NDP_ISA", all_isa[i % NDP_COUNT(all_isa)], 1);
+    spec x = sized((spec){200, 230, 6, 2, 40, 0, DECODE, NDP_BF16, 0});
+    for (int i = 0; i < sets() * NDP_COUNT(wide_sets); i++) {
+        const int *set = wide_sets[i / sets()];
+        use_set(i % sets());
         problem narrow = setup(&x), wide = setup(&x);
         for (int k = 0; set[k] < TENSORS; k++)
             widen(&wide, set[k]);
-        run_forward(&narrow, &ndp_device_cpu, 2);
-        run_forward(&wide, &ndp_device_cpu, 2);
+        run_forward(&narrow, tested(), 2);
+        run_forward(&wide, tested(), 2);
         assert_true(same_bits(&wide.v[LSE], &narrow.v[LSE]));
         if (wide.v[O].dtype == NDP_F32)
             assert_rounds_to(&wide.v[O], &narrow.v[O]);
         copy(&wide.v[O], &narrow.v[O]);
-        run_backward(&narrow, &ndp_device_cpu, 2);
-        run_backward(&wide, &ndp_device_cpu, 2);
+        run_backward(&narrow, tested(), 2);
+        run_backward(&wide, tested(), 2);
         for (int t = DQ; t <= DV; t++)
             if (wide.v[t].dtype == NDP_F32)
                 assert_rounds_to(&wide.v[t], &narrow.v[t]);
@@ -580,22 +525,24 @@ static void wide_with_bf16(void **state) {
 /* An fp32 do that bf16 does not hold: kernels that multiply bf16 take it rounded, throughout; others as it is. */
 static void wide_gradient_of_o(void **state) {
     (void)state;
-    spec x = {150, 150, 4, 2, 24, 0, DOCUMENTS, NDP_BF16, 0}, all_wide = x;
+    spec x = sized((spec){150, 150, 4, 2, 24, 0, DOCUMENTS, NDP_BF16, 0}), all_wide = x;
     all_wide.dtype = NDP_F64;
-    for (int i = 0; i < NDP_COUNT(all_isa); i++) {
-        setenv("NDP_ISA", all_isa[i], 1);
-        problem p = setup(&x), other = setup(ndp_cpu_bf16_way() >= NDP_BF16_PAIRS ? &x : &all_wide);
+    for (int i = 0; i < sets(); i++) {
+        use_set(i);
+        problem p = setup(&x),
+                other =
+                    setup(multiplies_bf16() && (!on_cpu() || ndp_cpu_bf16_way() >= NDP_BF16_PAIRS) ? &x : &all_wide);
         for (int t = D_O; t <= DV; t++)
             widen(&p, t);
         fill(&p.v[D_O], 14);
-        run_forward(&p, &ndp_device_cpu, 1);
+        run_forward(&p, tested(), 1);
         for (int t = Q; t <= D_O; t++)
             copy(&other.v[t], &p.v[t]);
         bool narrow = other.v[Q].dtype == NDP_BF16;
         for (int t = DQ; narrow && t <= DV; t++)
             widen(&other, t);
-        run_backward(&p, &ndp_device_cpu, 2);
-        run_backward(&other, narrow ? &ndp_device_cpu : &ndp_device_ref, 2);
+        run_backward(&p, tested(), 2);
+        run_backward(&other, narrow ? tested() : &ndp_device_ref, 2);
         for (int t = DQ; t <= DV; t++)
             if (narrow)
                 assert_true(same_bits(&p.v[t], &other.v[t]));
@@ -757,14 +704,17 @@ static void shapes_that_do_not_fit(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(ref_backward_is_the_derivative),
-        cmocka_unit_test(cpu_equals_ref),
-        cmocka_unit_test(cpu_equals_ref_where_shapes_differ),
+        cmocka_unit_test(kernels_equal_ref),
+        cmocka_unit_test(kernels_equal_ref_where_shapes_differ),
+        cmocka_unit_test(kernels_equal_ref_at_every_head_dimension),
         cmocka_unit_test(capped_scores),
         cmocka_unit_test(rows_that_see_nothing),
         cmocka_unit_test(keys_on_both_sides_are_not_seen),
         cmocka_unit_test(keys_that_no_query_sees_may_be_nan),
         cmocka_unit_test(nan_is_not_hidden),
         cmocka_unit_test(threads_do_not_change_a_bit),
+        cmocka_unit_test(order_of_warps_changes_no_bit),
+        cmocka_unit_test(columns_of_a_fused_projection),
         cmocka_unit_test(split_sums_are_others),
         cmocka_unit_test(outputs_may_be_absent),
         cmocka_unit_test(wide_with_bf16),

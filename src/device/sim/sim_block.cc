@@ -186,6 +186,7 @@ std::string run_block(Block *b, size_t shared, bool down) {
     for (Thread &t : b->threads)
         t = Thread{};
     memset(ndp_shared_bytes, 0xff, shared); /* NaN: what is read before it is written shows */
+    ndp_sim_tensor_begin();
     for (bool over = false; !over;) {
         for (int w = 0; w < warps; w++) {
             int first = (down ? warps - 1 - w : w) * WARP;

@@ -10,4 +10,7 @@
  * meet in different places. `down`: warps and blocks in descending order, which may not change any result. */
 std::string ndp_sim_run(const cudaLaunchConfig_t &c, const std::function<void()> &body, bool down);
 
+/* A block begins: no thread of it has copies under way (sim_tensor.cc). */
+void ndp_sim_tensor_begin(void);
+
 #endif

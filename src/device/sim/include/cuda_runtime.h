@@ -64,6 +64,13 @@ uint64_t ndp_sim_exchange(unsigned mask, uint64_t mine, int from, const char *wh
 unsigned ndp_sim_ballot(unsigned mask, bool predicate);
 /* This thread's lane, from 0. */
 int ndp_sim_lane(void);
+/* The whole warp: d += a b, of fragments as mma.m16n8k16 lays them out, bf16 with fp32 sums (ops/cuda/cuda_mma.cuh). */
+void ndp_sim_mma_16816(float d[4], const unsigned a[4], const unsigned b[2]);
+/* cp.async of 16 bytes: the first `bytes`, then zeros. Nothing is written before the thread waits for its groups, all but
+ * the `newest`, so a kernel that does not wait finds what was there. */
+void ndp_sim_copy_async(void *to, const void *from, int bytes);
+void ndp_sim_copies_commit(void);
+void ndp_sim_copies_wait(int newest);
 
 static inline void __syncthreads(void) { ndp_sim_sync_block(); }
 static inline void __syncwarp(unsigned mask = 0xffffffffu) { ndp_sim_sync_warp(mask, "__syncwarp"); }

@@ -1,0 +1,115 @@
+/* Products of a warp and asynchronous copies, for `sim`. */
+#include "device/sim/sim_block.hpp"
+
+#include <memory>
+#include <vector>
+
+namespace {
+
+enum { WARP = 32, MOST_THREADS = 1024 };
+
+/* What a lane brings to a product. */
+struct Fragments {
+    unsigned a[4], b[2];
+};
+
+struct Copy {
+    void *to;
+    const void *from;
+    int bytes, group;
+};
+
+/* A thread of the block. Its next product uses fragments[products % 2]: a lane may begin one while others of its warp
+ * still read the one before. */
+struct Lane {
+    Fragments fragments[2];
+    unsigned products;
+    int group;                /* of the copies that it begins */
+    std::vector<Copy> copies; /* not yet waited for, in order */
+};
+
+float half_of(unsigned pair, int half) { return __uint_as_float(half ? pair & 0xffff0000u : pair << 16); }
+
+/* The last product of a warp: what its lanes brought, as matrices, and their product. */
+typedef float Row __attribute__((vector_size(32)));
+struct Product {
+    const Lane *warp; /* NULL: it is not made */
+    unsigned number;
+    float a[16][16];
+    Row b[16], d[16];
+};
+
+/* Of the block that this thread of the host executes. */
+struct Tensor {
+    Product product;
+    Lane lanes[MOST_THREADS];
+};
+thread_local std::unique_ptr<Tensor> tensor;
+
+/* The thread that runs. */
+Lane *this_lane(Tensor *t) {
+    const uint3 i = threadIdx;
+    const dim3 n = blockDim;
+    return &t->lanes[i.x + n.x * (i.y + n.y * i.z)];
+}
+
+void multiply(Product *p, unsigned slot) {
+    for (int lane = 0; lane < WARP; lane++) {
+        const Fragments *f = &p->warp[lane].fragments[slot];
+        int g = lane / 4, i = lane % 4 * 2;
+        for (int k = 0; k < 8; k++)
+            p->a[g + k / 2 % 2 * 8][i + k / 4 * 8 + k % 2] = half_of(f->a[k / 2], k % 2);
+        for (int k = 0; k < 4; k++)
+            p->b[i + k / 2 * 8 + k % 2][g] = half_of(f->b[k / 2], k % 2);
+    }
+    for (int r = 0; r < 16; r++) {
+        Row d = {};
+        for (int k = 0; k < 16; k++)
+            d += p->a[r][k] * p->b[k];
+        p->d[r] = d;
+    }
+}
+
+} // namespace
+
+void ndp_sim_tensor_begin(void) {
+    if (!tensor)
+        tensor = std::make_unique<Tensor>();
+    for (Lane &l : tensor->lanes)
+        l.products = 0, l.group = 0, l.copies.clear();
+}
+
+void ndp_sim_mma_16816(float d[4], const unsigned a[4], const unsigned b[2]) {
+    Tensor *t = tensor.get();
+    Product *p = &t->product;
+    Lane *mine = this_lane(t);
+    int lane = (int)(mine - t->lanes) % WARP;
+    unsigned number = mine->products++;
+    memcpy(mine->fragments[number % 2].a, a, sizeof mine->fragments[0].a);
+    memcpy(mine->fragments[number % 2].b, b, sizeof mine->fragments[0].b);
+    p->warp = nullptr;
+    ndp_sim_sync_warp(0xffffffffu, "mma");
+    if (p->warp != mine - lane || p->number != number) {
+        p->warp = mine - lane, p->number = number;
+        multiply(p, number % 2);
+    }
+    for (int i = 0; i < 4; i++)
+        d[i] += p->d[lane / 4 + i / 2 * 8][lane % 4 * 2 + i % 2];
+}
+
+void ndp_sim_copy_async(void *to, const void *from, int bytes) {
+    Lane *l = this_lane(tensor.get());
+    l->copies.push_back({to, from, bytes, l->group});
+}
+
+void ndp_sim_copies_commit(void) { this_lane(tensor.get())->group++; }
+
+void ndp_sim_copies_wait(int newest) {
+    Lane *l = this_lane(tensor.get());
+    size_t n = 0;
+    for (; n < l->copies.size() && l->copies[n].group < l->group - newest; n++) {
+        memset(l->copies[n].to, 0, 16);
+        memcpy(l->copies[n].to, l->copies[n].from, (size_t)l->copies[n].bytes);
+    }
+    l->copies.erase(l->copies.begin(), l->copies.begin() + (long)n);
+}

@@ -1,0 +1,156 @@
+/* Problems that tests of attention solve: operands, positions by pattern, and running them on a device. */
+#ifndef NDP_TESTS_ATTENTION_PROBLEM_H
+#define NDP_TESTS_ATTENTION_PROBLEM_H
+
+#include "op_test.h"
+
+#include "base/rng.h"
+
+typedef enum pattern { CAUSAL, DOCUMENTS, ZIGZAG, DECODE, ANYWHERE, PATTERNS } pattern;
+
+typedef struct spec {
+    int64_t t, s;
+    int heads, kv_heads, dim, window;
+    pattern pattern;
+    ndp_dtype dtype;
+    double cap;
+} spec;
+
+enum { Q, K, V, Q_POS, Q_LOW, K_POS, O, LSE, D_O, DQ, DK, DV, TENSORS };
+
+typedef struct problem {
+    ndp_op_attr attr;
+    int split_sums;
+    ndp_view v[TENSORS];
+} problem;
+
+/* Columns after each row: part of a wider tensor, which no kernel may write. Some rows begin at 16 bytes. */
+static inline int64_t guard(int64_t cols) { return cols % 64 == 0 ? 8 : 3; }
+static const double GUARD_VALUE = 7;
+
+static inline ndp_view make(int64_t rows, int64_t cols, ndp_dtype dtype) {
+    ndp_view v = {NULL, dtype, rows, cols, cols + guard(cols)};
+    v.data = malloc((size_t)(rows * v.ld) * ndp_dtype_size(dtype));
+    assert_non_null(v.data);
+    for (int64_t r = 0; r < rows; r++)
+        for (int64_t c = 0; c < v.ld; c++)
+            ndp_view_set(&v, r, c, c < cols ? (dtype == NDP_I32 ? 0 : NAN) : GUARD_VALUE);
+    return v;
+}
+
+static inline void fill(const ndp_view *v, uint64_t stream) {
+    for (int64_t r = 0; r < v->rows; r++)
+        for (int64_t c = 0; c < v->cols; c++)
+            ndp_view_set(v, r, c, 4 * ndp_rng_uniform(1, stream, (uint64_t)(r * v->cols + c)) - 2);
+}
+
+/* Zig-zag of two ranks over four chunks: this rank's queries are chunks 0 and 3, the keys the other's, 1 and 2. */
+static inline void zigzag(const problem *p) {
+    const ndp_view *q = &p->v[Q_POS], *k = &p->v[K_POS];
+    int64_t chunk = (q->rows + 1) / 2;
+    for (int64_t t = 0; t < q->rows; t++)
+        ndp_view_set(q, t, 0, (double)(t < chunk ? t : 2 * chunk + t));
+    for (int64_t s = 0; s < k->rows; s++)
+        ndp_view_set(k, s, 0, (double)(chunk + s));
+}
+
+static inline void set_positions(const problem *p, const spec *x) {
+    int64_t shift = x->pattern == DECODE ? (x->s - x->t) / 2 : 0,
+            low = 0; /* DECODE: the cache is longer than what is seen */
+    for (int64_t s = 0; s < x->s; s++)
+        ndp_view_set(&p->v[K_POS], s, 0,
+                     x->pattern == ANYWHERE ? (double)ndp_rng_below(2, 3, (uint64_t)s, 300) : (double)s);
+    for (int64_t t = 0; t < x->t; t++) {
+        if (ndp_rng_below(4, 5, (uint64_t)t, 40) == 0) /* a document begins */
+            low = t;
+        int64_t pos = x->pattern == ANYWHERE ? (int64_t)ndp_rng_below(6, 7, (uint64_t)t, 320) - 10 : t + shift;
+        ndp_view_set(&p->v[Q_POS], t, 0, (double)pos);
+        ndp_view_set(&p->v[Q_LOW], t, 0,
+                     x->pattern == DOCUMENTS  ? (double)low
+                     : x->pattern == ANYWHERE ? (double)(pos - 50)
+                                              : 0);
+    }
+    if (x->pattern == ZIGZAG)
+        zigzag(p);
+}
+
+static inline problem setup(const spec *x) {
+    problem p = {.attr = {.heads = x->heads,
+                          .kv_heads = x->kv_heads,
+                          .head_dim = x->dim,
+                          .window = x->window,
+                          .scale = 1 / sqrt(x->dim),
+                          .cap = x->cap}};
+    ndp_view in[6] = {make(x->t, (int64_t)x->heads * x->dim, x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
+                      make(x->s, (int64_t)x->kv_heads * x->dim, x->dtype),
+                      make(x->t, 1, NDP_I32),
+                      make(x->t, 1, NDP_I32),
+                      make(x->s, 1, NDP_I32)};
+    ndp_view out[3] = {{0}};
+    memcpy(p.v, in, sizeof in);
+    assert_int_equal(apply_shape(&ndp_op_attention, &p.attr, in, out), NDP_OK);
+    p.v[O] = make(out[0].rows, out[0].cols, out[0].dtype);
+    p.v[LSE] = make(out[1].rows, out[1].cols, out[1].dtype);
+    p.v[D_O] = make(out[0].rows, out[0].cols, out[0].dtype);
+    ndp_view in_bwd[] = {p.v[D_O], p.v[Q], p.v[K], p.v[V], p.v[O], p.v[LSE], p.v[Q_POS], p.v[Q_LOW], p.v[K_POS]};
+    assert_int_equal(apply_shape(&ndp_op_attention_bwd, &p.attr, in_bwd, out), NDP_OK);
+    for (int i = 0; i < 3; i++)
+        p.v[DQ + i] = make(out[i].rows, out[i].cols, out[i].dtype);
+    fill(&p.v[Q], 11);
+    fill(&p.v[K], 12);
+    fill(&p.v[V], 13);
+    fill(&p.v[D_O], 14);
+    set_positions(&p, x);
+    return p;
+}
+
+static inline void teardown(problem *p) {
+    for (int i = 0; i < TENSORS; i++)
+        free(p->v[i].data);
+}
+
+static inline ndp_exec exec_of(const ndp_device *device, int threads, int split) {
+    return (ndp_exec){
+        .device = device, .threads = threads, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
+}
+
+static inline void run(const ndp_op *op, const problem *p, const int *in, const int *out, const ndp_device *device,
+                       int threads) {
+    ndp_exec exec = exec_of(device, threads, p->split_sums);
+    ndp_op_call call = {.op = op, .attr = &p->attr, .exec = &exec};
+    for (int i = 0; i < op->n_in; i++)
+        call.in[i] = p->v[in[i]];
+    for (int i = 0; i < op->n_out; i++)
+        call.out[i] = p->v[out[i]];
+    run_call(&call);
+}
+
+static inline void run_forward(const problem *p, const ndp_device *device, int threads) {
+    run(&ndp_op_attention, p, (int[]){Q, K, V, Q_POS, Q_LOW, K_POS}, (int[]){O, LSE}, device, threads);
+}
+
+static inline void run_backward(const problem *p, const ndp_device *device, int threads) {
+    run(&ndp_op_attention_bwd, p, (int[]){D_O, Q, K, V, O, LSE, Q_POS, Q_LOW, K_POS}, (int[]){DQ, DK, DV}, device,
+        threads);
+}
+
+static const char *const all_isa[] = {"generic", "avx512", "avx512_bf16", "amx_bf16"};
+
+static inline bool on_cpu(void) { return tested() == &ndp_device_cpu; }
+
+/* The device's sets of kernels: on cpu one for each instruction set. */
+static inline int sets(void) { return on_cpu() ? NDP_COUNT(all_isa) : 1; }
+static inline void use_set(int i) { setenv("NDP_ISA", all_isa[i], 1); }
+
+/* Whether the kernels in use round weights and gradients of scores to bf16 before products. */
+static inline bool multiplies_bf16(void) { return on_cpu() ? ndp_cpu_has_avx512_bf16() : true; }
+
+/* A problem whose size is only there to fill threads: of a third of the rows where each takes long. */
+static inline spec sized(spec x) {
+    if (!on_cpu())
+        x.t = (x.t + 2) / 3, x.s = (x.s + 2) / 3;
+    return x;
+}
+
+#endif
