@@ -102,7 +102,7 @@ static void describe_transports(ndp_str *out) {
 static void describe_gpus(ndp_str *out) {
     char text[8192] = "";
     const ndp_cuda_api *api;
-    if (ndp_cuda_load(false, &api) != NDP_OK)
+    if (ndp_cuda_load(false, true, &api) != NDP_OK)
         ndp_str_addf(out, "GPUs          %s\n", ndp_error_message());
     else
         api->describe(text, sizeof text);

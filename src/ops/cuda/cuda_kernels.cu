@@ -3,9 +3,6 @@
 #include "device/cuda/cuda_host.hpp"
 #include "ops/cuda/cuda_kernels.hpp"
 
-#define WEAK(op) extern const ndp_kernel ndp_cuda_##op __attribute__((weak)); /* until all are written */
-NDP_KERNEL_OPS(WEAK)
-
 #define KERNEL(op) &ndp_cuda_##op,
 #define NONE(op) nullptr,
 static const ndp_kernel *const kernels[NDP_OP_COUNT] = {NDP_OP_LIST(KERNEL, KERNEL, KERNEL, KERNEL, NONE, NONE)};
