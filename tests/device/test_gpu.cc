@@ -1,8 +1,5 @@
 /* The device of CUDA on the simulated runtime: which GPU a rank takes, memory, marks, errors; and where libraries are
  * found. */
-extern "C" {
-#include "check.h"
-}
 #include "device/cuda/cuda_choice.hpp"
 #include "device/cuda/cuda_device.hpp"
 #include "device/cuda/cuda_library.hpp"
@@ -15,6 +12,10 @@ extern "C" {
 #include <string>
 #include <sys/stat.h>
 #include <unistd.h>
+
+extern "C" {
+#include "check.h" /* the last: cmocka's fail() is a macro */
+}
 
 static ndp_device sim_device(void) {
     ndp_device d = {};

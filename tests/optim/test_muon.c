@@ -174,7 +174,8 @@ static void kernels_agree(void **state) {
             assert_memory_equal(one, other, (size_t)n * sizeof *one);
         }
         memcpy(other, x, sizeof x);
-        orthogonalize(&(ndp_exec){&ndp_device_cpu, 1, NDP_SUMS_SPLIT, 3}, other, NDP_F32, rows, cols);
+        orthogonalize(&(ndp_exec){.device = &ndp_device_cpu, .threads = 1, .sums = NDP_SUMS_SPLIT, .split_place = 3},
+                      other, NDP_F32, rows, cols);
         assert_true(apart(other, exact, n) <= 2e-5);
         assert_true(n < 1000 || memcmp(one, other, (size_t)n * sizeof *one) != 0);
     }
