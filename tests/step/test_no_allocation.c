@@ -1,5 +1,6 @@
 /* Proof 5: nothing in the step allocates. This program's malloc counts; from the third step on the count stands still,
  * on all ranks, inside the libraries too. (A sanitizer brings its own malloc: there the proof is skipped.) */
+#include "device/cuda/cuda_load.h"
 #include "guarded.h"
 #include "step/tiny.h"
 
@@ -41,22 +42,28 @@ typedef struct job {
     int threads;
     ndp_optimizer_name optimizer;
     const ndp_device *device;
+    const ndp_cuda_api *plugin; /* of the device; NULL: it is built in */
+    long allocated[2];          /* memory of the device and pinned memory: after step 2, after step 6 */
 } job;
 
-static ndp_status run_steps(ndp_engine *e, int rank) {
+static ndp_status run_steps(job *j, ndp_engine *e, int rank) {
     for (int u = 0; u < 6; u++) {
         for (int m = 0; m < 2; m++)
             tiny_batch(e, m, 2 * ndp_mesh_group(&ndp_engine_program(e)->opts.mesh, NDP_GROUP_DATA).rank + m);
         if (u == 3 && rank == 0)
-            atomic_store(&counting, true);
+            atomic_store(&counting, !j->plugin);
+        if (u == 2 && rank == 0 && j->plugin)
+            j->allocated[0] = j->plugin->allocations();
         ndp_step_result r;
         NDP_TRY(ndp_engine_step(e, 1e-3, u, true, &r));
     }
+    if (rank == 0 && j->plugin)
+        j->allocated[1] = j->plugin->allocations();
     return NDP_OK;
 }
 
 static ndp_status body(ndp_transport *t, void *arg) {
-    const job *j = arg;
+    job *j = arg;
     const ndp_exec exec = {.device = j->device, .threads = j->threads};
     ndp_engine_opts o = {
         .model = j->model,
@@ -73,7 +80,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
     NDP_TRY(ndp_engine_record(e)); /* records of steps are allocated before them */
-    ndp_status st = run_steps(e, ndp_transport_rank(t));
+    ndp_status st = run_steps(j, e, ndp_transport_rank(t));
     if (ndp_transport_rank(t) == 0) /* the last step's end met all ranks: none is in a step now */
         atomic_store(&counting, false);
     ndp_engine_destroy(e);
@@ -87,7 +94,7 @@ static void check_on(const ndp_device *device, ndp_dtype compute, ndp_optimizer_
     ndp_model_opts mo = tiny_opts(compute, 40);
     ndp_model m;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
-    job j = {&m, NDP_LAYOUT_ONE, how, threads, optimizer, device};
+    job j = {&m, NDP_LAYOUT_ONE, how, threads, optimizer, device, NULL, {0}};
     int world = 1;
     for (int k = 0; k < 5; k++)
         world *= j.layout.size[NDP_DP_REPLICATE + k] = size[k];
@@ -162,14 +169,34 @@ static void staged(void **state) {
     unguard(guard);
 }
 
+/* The simulated runtime counts what is allocated on the device and pinned; its own lists are of the host. */
+static void on_sim(void **state) {
+    (void)state;
+    ndp_facts f = tiny_facts(true);
+    ndp_model_opts mo = tiny_opts(NDP_F32, 12);
+    ndp_model m;
+    job j = {&m, NDP_LAYOUT_ONE, standard, 1, NDP_ADAMW, NULL, NULL, {0}};
+    if (ndp_cuda_load(true, true, &j.plugin) != NDP_OK) {
+        print_message("SKIPPED: %s\n", ndp_error_message());
+        skip();
+    }
+    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    j.device = j.plugin->device;
+    j.layout.size[NDP_DP_SHARD] = j.layout.size[NDP_TP] = 2;
+    CHECK_OK(ndp_local_world(4, body, &j));
+    assert_true(j.allocated[0] > 0);
+    assert_int_equal(j.allocated[0], j.allocated[1]);
+    ndp_model_release(&m);
+}
+
 int main(void) {
     if (SANITIZED) {
         printf("SKIPPED: a sanitizer owns malloc here\n");
         return 77;
     }
-    const struct CMUnitTest tests[] = {cmocka_unit_test(the_count_counts), cmocka_unit_test(one_rank),
-                                       cmocka_unit_test(data_axes),        cmocka_unit_test(tensor_axis),
-                                       cmocka_unit_test(context_axis),     cmocka_unit_test(sequence_axis),
-                                       cmocka_unit_test(all_axes),         cmocka_unit_test(staged)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(the_count_counts), cmocka_unit_test(one_rank),     cmocka_unit_test(data_axes),
+        cmocka_unit_test(tensor_axis),      cmocka_unit_test(context_axis), cmocka_unit_test(sequence_axis),
+        cmocka_unit_test(all_axes),         cmocka_unit_test(staged),       cmocka_unit_test(on_sim)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

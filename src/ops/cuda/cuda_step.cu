@@ -43,7 +43,7 @@ static int64_t size_of(ndp_dtype t) {
 }
 
 /* `bytes`: a view of bytes, eight of which are zeroed at once where that is aligned. */
-struct zero_each {
+struct zero_bytes_each {
     ndp_view bytes;
     __device__ void operator()(int64_t r, int64_t c) const {
         unsigned char *at = (unsigned char *)bytes.data + r * bytes.ld + c;
@@ -58,7 +58,7 @@ struct zero_each {
 static ndp_status run_zero(const ndp_op_call *c) {
     int64_t size = size_of(c->out[0].dtype);
     ndp_view bytes = {c->out[0].data, NDP_U8, c->out[0].rows, c->out[0].cols * size, c->out[0].ld * size};
-    return ndp_each8(c, &bytes, zero_each{bytes});
+    return ndp_each8(c, &bytes, zero_bytes_each{bytes});
 }
 NDP_CUDA_KERNEL(zero)
 

@@ -1,0 +1,58 @@
+#!/bin/sh
+# The device sim by command line. Two ranks, whose collectives are staged, give the losses of cpu.
+. "$(dirname "$0")/cases.sh"
+[ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_sim.so" ] || { echo "SKIPPED: no ndp_sim.so"; exit 77; }
+make_job
+head -c 400 text.txt >short.txt
+tiny="--set data.sequence_length=8 --set schedule.name=constant --set checkpoint.every=1"
+
+loss() { sed -n "$2"' s/.*"loss": *\([0-9.]*\).*/\1/p' "$1/metrics.jsonl"; }
+
+# planned FILE: "taken" of a plan or "memory:" of a run, as a user reads it.
+planned() { sed -n -E 's/^(  taken +|memory: )([0-9.]+ [A-Za-z]+).*/\2/p' "$1"; }
+
+# same_losses FOLDER: those of the run on cpu.
+same_losses() {
+    for step in 1 2; do
+        awk -v a="$(loss cpu $step)" -v b="$(loss "$1" $step)" 'BEGIN { exit !(a > 1 && (a - b) ^ 2 < (1e-5 * a) ^ 2) }' ||
+            fail "loss $(loss "$1" $step) at step $step, on cpu $(loss cpu $step)"
+    done
+}
+
+run train job.yaml $tiny --set train.steps=2 --set train.output_dir=cpu --transport local
+code_is 0
+
+run plan job.yaml $tiny --set data.validation_fraction=0 --device sim
+code_is 0
+says out '^  pinned +[0-9.]+ [A-Za-z]+  [0-9]+ bytes of the host, through which ranks communicate$' 'gathers into buffers'
+taken=$(planned out)
+
+run train job.yaml $tiny --set train.steps=1 --set train.output_dir=sim --device sim --transport local
+code_is 0
+says out '^memory: .* and .* pinned planned per rank' '^kernels: sim$' '^peak: that of the device sim is not known'
+[ "$(planned out)" = "$taken" ] || fail "$(planned out) planned in the run, $taken by plan"
+run train job.yaml $tiny --set train.steps=2 --set train.output_dir=sim --device sim --transport shm --resume
+code_is 0
+says out '^resume: from step 1' '^step 2/2 '
+same_losses sim
+
+run evaluate --model cpu/model --data short.txt --json --threads 1 --sequence-length 16
+code_is 0
+want=$(cat out)
+run evaluate --model cpu/model --data short.txt --json --threads 1 --sequence-length 16 --device sim
+code_is 0
+says out '"tokens": '
+nll() { echo "$1" | sed -n 's/.*"mean_nll": \([0-9.]*\).*/\1/p'; }
+awk -v a="$(nll "$want")" -v b="$(nll "$(cat out)")" 'BEGIN { exit !(a > 1 && (a - b) ^ 2 < (2e-6 * a) ^ 2) }' || fail "on cpu: $want"
+
+run generate --model cpu/model --prompt 'A step' --max-tokens 3 --ids --threads 1
+code_is 0
+want=$(cat out)
+run generate --model cpu/model --prompt 'A step' --max-tokens 3 --ids --threads 1 --device sim
+code_is 0
+[ "$(cat out)" = "$want" ] || fail "on cpu: $want"
+
+run verify job.yaml $tiny --set batch.micro_batch_size=1 --device sim --layout dp_shard=2 --steps 1
+code_is 0
+lines out 1 ' agrees$'
+end_of_cases
