@@ -22,13 +22,12 @@ static inline void must(ndp_status st) {
 }
 
 static inline double median(const double *x, int n) {
-    double s[MOST];
+    double s[MOST] = {0};
     for (int i = 0; i < n && i < MOST; i++) {
-        s[i] = x[i];
-        for (int k = i; k > 0 && s[k - 1] > s[k]; k--) {
-            double t = s[k];
-            s[k] = s[k - 1], s[k - 1] = t;
-        }
+        int k = i;
+        for (; k > 0 && s[k - 1] > x[i]; k--)
+            s[k] = s[k - 1];
+        s[k] = x[i];
     }
     return s[n / 2];
 }
