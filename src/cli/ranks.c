@@ -112,6 +112,8 @@ static int launch_with_restarts(const cli_ranks *r, const ndp_launch_opts *o) {
 int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
     ndp_launch_opts o;
     ndp_status st = ndp_launch_opts_read(c, &o);
+    if (st == NDP_OK && !r->hostfile && !ndp_world_launched(NULL))
+        st = ndp_device_check(c); /* the ranks run on this host */
     if (st != NDP_OK)
         return cli_fail_early(st, r->debug);
     if (o.ranks == 0 && r->restarts && !ndp_world_launched(NULL))

@@ -84,11 +84,12 @@ typedef struct ndp_exec {
     int threads;
     ndp_sums sums;
     int split_place; /* NDP_SUMS_SPLIT: 1 .. NDP_SPLITS */
+    bool share;      /* several ranks of a node may use one GPU */
     bool tf32;       /* GPUs may round the operands of fp32 products to 10 bits */
 } ndp_exec;
 /* Sums are split at `split_place`; 0: fast ones. */
 static inline ndp_exec ndp_exec_of(const ndp_device *device, int threads, int split_place) {
-    return (ndp_exec){device, threads, split_place ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, split_place, false};
+    return (ndp_exec){device, threads, split_place ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, split_place, false, false};
 }
 
 /* Initialisers: the functions of devices on host memory, for `cpu`, `ref` and `null`. */

@@ -119,7 +119,11 @@ static ndp_status open_device(ndp_engine *e) {
     const ndp_device *d = e->opts.exec->device;
     int local_rank = ndp_transport_rank(e->opts.transport) % ndp_transport_node_ranks(e->opts.transport);
     e->source = ndp_transport_memory(e->opts.transport);
-    NDP_TRY(d->open(d, &(ndp_device_opts){.local_rank = local_rank, .source = &e->source}, &e->context));
+    ndp_device_opts opts = {.local_rank = local_rank,
+                            .node_ranks = ndp_transport_node_ranks(e->opts.transport),
+                            .share = e->opts.exec->share,
+                            .source = &e->source};
+    NDP_TRY(d->open(d, &opts, &e->context));
     return d->queue_create(e->context, &e->queue);
 }
 

@@ -78,6 +78,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer
     t->forward_only = o->forward_only;
     t->transport = w;
     t->exec = ndp_exec_of(o->device, 0, o->split_place);
+    t->exec.share = c->train.share_gpu;
     t->exec.tf32 = c->train.matmul == NDP_MATMUL_TF32;
     t->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(t->transport)};
     ndp_status st = o->device ? NDP_OK : ndp_device_find(ndp_device_names[c->train.device], &t->exec.device);

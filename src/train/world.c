@@ -43,6 +43,11 @@ ndp_status ndp_launch_opts_read(const ndp_config *c, ndp_launch_opts *out) {
     return NDP_OK;
 }
 
+ndp_status ndp_device_check(const ndp_config *c) {
+    const ndp_device *device;
+    return ndp_device_find(ndp_device_names[c->train.device], &device);
+}
+
 /* Runs the only rank of this process. If it fails, its error goes to the other ranks of the world. */
 static ndp_status run_alone(ndp_transport *t, ndp_status (*body)(ndp_world *, void *), void *arg) {
     ndp_status st = body(t, arg);

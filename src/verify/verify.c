@@ -325,6 +325,7 @@ static ndp_status verify_layouts(verification *v, ndp_verdict *verdicts) {
 static void override_settings(verification *v) {
     ndp_config *c = &v->config;
     c->train.ranks = 0;
+    c->train.share_gpu = true;
     double most_lr = ndp_optimizers[c->optimizer.name]->bounds.most_lr;
     if (most_lr > 0 && c->optimizer.lr > most_lr) {
         ndp_say(v->opts->say, v->opts->user, "optimizer.lr %g is lowered to %g, up to which the bounds hold",
@@ -342,6 +343,7 @@ ndp_status ndp_verify_altered(const ndp_config *c, const ndp_verify_opts *o, ndp
               o->steps, NDP_VERIFY_STEPS);
     NDP_CHECK(strcmp(transport, "auto") == 0 || strcmp(transport, "local") == 0,
               "train.transport %s: verify runs its ranks as threads of one process; use local or auto", transport);
+    NDP_TRY(ndp_device_check(c));
     NDP_TRY(ndp_config_copy(c, &v.config));
     override_settings(&v);
     ndp_status st = verify_layouts(&v, verdicts);
