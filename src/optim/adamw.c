@@ -23,4 +23,4 @@ const ndp_optimizer ndp_optimizer_adamw = {.name = "adamw",
                                            .reads = {{"betas", NULL}, {"eps", NULL}},
                                            .state = {"optimizer.m.", "optimizer.v."},
                                            .constants = constants,
-                                           .bounds = {.most_lr = 1e-3}};
+                                           .bounds = {.most_lr = 3e-4}};

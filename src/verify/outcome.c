@@ -150,25 +150,43 @@ static double distance(const ndp_outcome *a, const ndp_outcome *b, int kept, int
  * alike. */
 static double nothing_of(const ndp_outcome *b, int kept) {
     double all = 0;
-    for (int i = 0; i < b->n && kept != NDP_KEPT_WEIGHTS; i++)
+    for (int i = 0; i < b->n; i++)
         all += squares_of(b, b, kept, i).b;
     return sqrt(all) * (b->type == NDP_F64 ? 1e-15 : 1e-7);
 }
 
 static bool both_keep(const ndp_outcome *a, const ndp_outcome *b, int kept) { return a->kept[kept] && b->kept[kept]; }
 
+/* |a - b| / |b| of all weights together; *most: the tensor with the largest part of it. */
+static double weights_distance(const ndp_outcome *a, const ndp_outcome *b, int *most) {
+    double apart = 0, all = 0, largest = -1;
+    for (int i = 0; i < b->n; i++) {
+        tensor_squares s = squares_of(a, b, NDP_KEPT_WEIGHTS, i);
+        apart += s.apart, all += s.b;
+        if (s.apart > largest || isnan(s.apart))
+            largest = s.apart, *most = i;
+    }
+    return apart == 0 ? 0 : sqrt(apart / all);
+}
+
 static const ndp_measure measure_of[NDP_KEPT] = {[NDP_KEPT_FIRST_GRADIENT] = NDP_MEASURE_FIRST_GRADIENT,
                                                  [NDP_KEPT_LAST_GRADIENT] = NDP_MEASURE_LAST_GRADIENT,
                                                  [NDP_KEPT_WEIGHTS] = NDP_MEASURE_WEIGHTS};
 
 static double bound_of(const ndp_bounds *b, int kept, int n, int tensor) {
-    return b->tensors && kept != NDP_KEPT_WEIGHTS ? b->tensors[kept * n + tensor] : b->of[measure_of[kept]];
+    return b->tensors ? b->tensors[kept * n + tensor] : b->of[measure_of[kept]];
 }
 
 static void compare_tensors(const ndp_outcome *a, const ndp_outcome *b, int kept, const ndp_bounds *bounds,
                             ndp_deviation *d) {
     if (!both_keep(a, b, kept))
         return;
+    if (kept == NDP_KEPT_WEIGHTS) {
+        int most = 0;
+        double off = weights_distance(a, b, &most);
+        note_deviation(d, off, bounds->of[NDP_MEASURE_WEIGHTS], b->names[most], b->units[most]);
+        return;
+    }
     double nothing = nothing_of(b, kept);
     for (int i = b->n - 1; i >= 0; i--) /* the head first: an error spreads to everything later in the backward pass */
         note_deviation(d, distance(a, b, kept, i, nothing), bound_of(bounds, kept, b->n, i), b->names[i], b->units[i]);
@@ -277,14 +295,15 @@ static void measure_pair(ndp_bounds *b, double times, const ndp_outcome *x, cons
         raise_to(&b->of[NDP_MEASURE_GRAD_NORM], times * relative_distance(x->norm[s], y->norm[s]));
         raise_to(&b->of[NDP_MEASURE_LOSS], times * relative_distance(x->loss[s], y->loss[s]));
     }
-    for (int k = 0; k < NDP_KEPT; k++) {
+    for (int k = 0; k < NDP_KEPT_WEIGHTS; k++) {
         if (k == NDP_KEPT_FIRST_GRADIENT && b->of[NDP_MEASURE_FIRST_GRADIENT] > 0)
             continue;
         double nothing = both_keep(x, y, k) ? nothing_of(x, k) : 0;
         for (int i = 0; i < x->n && both_keep(x, y, k); i++)
-            raise_to(k == NDP_KEPT_WEIGHTS ? &b->of[NDP_MEASURE_WEIGHTS] : &b->tensors[k * x->n + i],
-                     times * distance(x, y, k, i, nothing));
+            raise_to(&b->tensors[k * x->n + i], times * distance(x, y, k, i, nothing));
     }
+    if (both_keep(x, y, NDP_KEPT_WEIGHTS))
+        raise_to(&b->of[NDP_MEASURE_WEIGHTS], times * weights_distance(x, y, &(int){0}));
 }
 
 /* Whether two names are equal except for numbers. */

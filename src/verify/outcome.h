@@ -69,8 +69,9 @@ int ndp_spread_runs(const ndp_bounds *b, int global_batch, ndp_spread_run runs[N
  * differ by sqrt(2) times what bf16 is off by; two that round differently in one row of a hundred, by an eighth of it.
  * Where it is that few, the spread of a few runs is a matter of luck, and the distance from fp32 is not.
  * Gradients have one bound for each tensor of a layer (the largest of all layers): where they nearly cancel they are
- * far noisier than others, for which that bound would be blind. Not so weights: AdamW makes a whole step of a gradient
- * near 0, of either sign, so a few elements decide. */
+ * far noisier than others, for which that bound would be blind. Weights are compared all together: AdamW makes a whole
+ * step of a gradient near 0, of either sign, and in a tensor that starts as zeros (a norm's offset, a bias) a few such
+ * elements would decide. */
 NDP_API ndp_status ndp_bounds_measure(ndp_bounds *b, const ndp_outcome *runs, int n);
 /* Frees the measured bounds. Accepts {0}. */
 void ndp_bounds_release(ndp_bounds *b);

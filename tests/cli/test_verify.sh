@@ -17,7 +17,7 @@ run verify job.yaml --layout dp_shard=2 --steps 1 --transport local --json --set
 code_is 0
 lines out 1 '^\{"steps": 1, "layouts": \[\{"layout": "dp_shard=2", "ranks": 2, "agrees": true, .*"words": ""\}\]\}$'
 says out '"first_gradient": \{"off": [0-9.e-]+, "bound": 2e-05, "where": "model\.' '"weights": \{"off": [0-9.e-]+, "bound": null'
-says err 'optimizer.lr 0.01 is lowered to 0.001'
+says err 'optimizer.lr 0.01 is lowered to 0.0003'
 
 run verify job.yaml
 refused 'no layout; give at least one'

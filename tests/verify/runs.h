@@ -363,7 +363,7 @@ static inline subject odd_subject(const corpus *c, const char *name, const char 
                      .precision = precision,
                      .device = strcmp(precision, "fp64") == 0 ? "ref" : "cpu",
                      .optimizer = "adamw",
-                     .lr = 1e-3,
+                     .lr = 3e-4,
                      .clip = 1,
                      .length = 250,
                      .window = 64,
@@ -384,7 +384,7 @@ static inline subject stories_subject(const corpus *c, const char *name, const c
     }
     subject s = odd_subject(c, name, precision);
     s.model = "model.path", s.path = c->stories, s.data = c->tales, s.tokenizer = NULL, s.length = 100, s.window = 0,
-    s.lr = 5e-4;
+    s.lr = 3e-4;
     return s;
 }
 
