@@ -19,7 +19,7 @@ typedef struct plugin_search {
 
 static void try_file(plugin_search *s, const char *path) {
     const ndp_plugin *p = s->plugin;
-    if (s->found)
+    if (s->found || (s->missing.data && strstr(s->missing.data, path)))
         return;
     if (!ndp_path_exists(path)) {
         ndp_str_addf(&s->missing, "%s%s", s->missing.length ? ", " : "", path);

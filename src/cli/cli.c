@@ -14,7 +14,6 @@ int cli_exit_code(ndp_status st) {
         return 0;
     case NDP_EINVAL:
     case NDP_EFORMAT:
-    case NDP_ENOTSUP: /* another run on this machine would fail, too */
         return 2;
     case NDP_EINTR:
         return 130;

@@ -114,8 +114,8 @@ ndp_status ndp_host_drain(ndp_queue *q);
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;
 /* The devices that execute, NULL at the end: what a user can choose from. */
 extern const char *const ndp_device_names[];
-/* The device of that name; `cuda` and `sim` are loaded (device/cuda/cuda_load.h). NDP_EINVAL: there is none; the
- * message has the names. NDP_ENOTSUP: it is not built, or this machine lacks what it needs; the message says what. */
+/* The device of that name; `cuda` and `sim` are loaded (device/cuda/cuda_load.h). NDP_EINVAL: there is none,
+ * and the message has the names; or it is not built, or this machine lacks what it needs, and the message says what. */
 NDP_API ndp_status ndp_device_find(const char *name, const ndp_device **out);
 /* A device that plans for the one of that name, by its kernels' needs, and executes nothing. A machine without a GPU
  * can plan for `cuda`. Errors as above. */

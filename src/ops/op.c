@@ -35,7 +35,10 @@ const char *ndp_device_choices(void) { return &DEVICES(LISTED)[2]; }
 
 static ndp_status find_loaded(bool sim, bool start, const ndp_device **out) {
     const ndp_cuda_api *api;
-    NDP_TRY(ndp_cuda_load(sim, start, &api));
+    ndp_status st = ndp_cuda_load(sim, start, &api);
+    if (st == NDP_ENOTSUP) /* the user asked for what this machine does not have */
+        return NDP_FAIL(NDP_EINVAL, "%s", ndp_error_message());
+    NDP_TRY(st);
     *out = api->device;
     return NDP_OK;
 }
