@@ -163,9 +163,11 @@ static void check_types(kernel_case *k, bool fp32, bool bf16) {
 static void check_kernel(kernel_case *k) { check_types(k, true, true); }
 
 static const int64_t sizes[] = {1, 3, 17, 64, 129};
+/* With NDP_TEST_SMALL, for tools that slow kernels down, the smallest ones only. */
+static int size_count(void) { return getenv("NDP_TEST_SMALL") ? 2 : NDP_COUNT(sizes); }
 #define FOR_SIZES(t, c)                                                                                                \
-    for (int ti_ = 0; ti_ < NDP_COUNT(sizes); ti_++)                                                                   \
-        for (int ci_ = 0; ci_ < NDP_COUNT(sizes); ci_++)                                                               \
+    for (int ti_ = 0; ti_ < size_count(); ti_++)                                                                       \
+        for (int ci_ = 0; ci_ < size_count(); ci_++)                                                                   \
             for (int64_t t = sizes[ti_], c = sizes[ci_], once_ = 1; once_; once_ = 0)
 
 static ndp_view some(int64_t rows, int64_t cols, uint64_t seed) { return random_matrix(NDP_F32, rows, cols, seed); }
@@ -606,9 +608,7 @@ static void xent_slice_kernels(void **state) {
                                 .wide_grad = variant & 1};
             ndp_view labels = random_ints(t, low, i == 5 ? 0 : 200, 3), again = copy_as(NDP_I32, &labels);
             ndp_view slice = some(t, v, 4), stats = some_stats(&attr, &slice, &labels);
-            kernel_case logits = {&ndp_op_xent_logits,
-                                  attr,
-                                  .anything = i == 5, /* no row has a label */
+            kernel_case logits = {&ndp_op_xent_logits, attr, .anything = i == 5, /* no row has a label */
                                   .in = {some(t, 19, 1), some(v, 19, 2), labels}};
             kernel_case grad = {&ndp_op_xent_grad,
                                 attr,

@@ -27,7 +27,7 @@ endif()
 get_filename_component(toolkit ${NDP_NVCC} REALPATH)
 get_filename_component(toolkit ${toolkit} DIRECTORY)
 get_filename_component(toolkit ${toolkit} DIRECTORY)
-set(NDP_NVCC_FLAGS -std=c++20 -O3 -lineinfo -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra
+set(NDP_NVCC_FLAGS -std=c++20 -O3 -Werror all-warnings -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra
   -D_GNU_SOURCE -I${CMAKE_SOURCE_DIR}/src -I${CMAKE_SOURCE_DIR}/include)
 # Ampere and Hopper as they are; newer GPUs translate the text when they load it.
 set(NDP_CUDA_GPUS -gencode arch=compute_80,code=sm_80 -gencode arch=compute_90,code=[sm_90,compute_90])
