@@ -55,4 +55,37 @@ code_is 0
 run verify job.yaml $tiny --set batch.micro_batch_size=1 --device sim --layout dp_shard=2 --steps 1
 code_is 0
 lines out 1 ' agrees$'
+# A stop while a result is pending: the step that is under way is saved, and the run goes on from there. Evaluations too
+# wait for it.
+held="--set train.steps=4 --set checkpoint.every=0 --set train.eval_every=1 --set data.validation_files=[short.txt]"
+run train job.yaml $tiny $held --set train.output_dir=held_cpu --transport local
+code_is 0
+case_of a run on sim stopped by SIGINT
+timeout 120 "$NDP_PROGRAM" train job.yaml $tiny $held --set train.output_dir=held --device sim --transport local \
+    >out 2>err </dev/null &
+stopped=$!
+until grep -q '^step 1/4 ' out || ! kill -0 $stopped; do sleep 0.05; done
+kill -INT "$(pgrep -P $stopped)"
+wait $stopped
+code=$?
+code_is 130
+says out '^checkpoint: .*step-'
+run train job.yaml $tiny $held --set train.output_dir=held --device sim --transport local --resume
+code_is 0
+paste held_cpu/metrics.jsonl held/metrics.jsonl |
+    sed -n 's/.*"loss": *\([0-9.]*\).*"eval_loss": *\([0-9.]*\).*"loss": *\([0-9.]*\).*"eval_loss": *\([0-9.]*\).*/\1 \2 \3 \4/p' >losses
+lines losses 4 .
+awk '{ if (($1 - $3) ^ 2 > (1e-5 * $1) ^ 2 || ($2 - $4) ^ 2 > (1e-5 * $2) ^ 2) exit 1 }' losses || fail "$(cat losses)"
+
+# One step of the quickstart's model in bf16 on 4 ranks: most of a minute.
+if [ -z "${NDP_SANITIZE-}" ]; then
+    ln -s "$NDP_SOURCE_DIR/examples" examples
+    for device in cpu sim; do
+        run train examples/quickstart.yaml --device $device --transport local --set 'data.files=[text.txt]' \
+            --set precision.compute=bf16 --set train.steps=1 --set train.output_dir=bf16_$device
+        code_is 0
+    done
+    awk -v a="$(loss bf16_cpu 1)" -v b="$(loss bf16_sim 1)" 'BEGIN { exit !(a > 5 && (a - b) ^ 2 < (1e-4 * a) ^ 2) }' ||
+        fail "loss $(loss bf16_sim 1), on cpu $(loss bf16_cpu 1)"
+fi
 end_of_cases

@@ -192,6 +192,22 @@ static void embedding_kernels(void **state) {
     }
 }
 
+/* fp32 sums of an id's rows in their order: another order has other bits, and the bounds above would not see it. */
+static void embedding_dw_adds_rows_in_order(void **state) {
+    (void)state;
+    enum { ROWS = 61, COLS = 21, IDS = 3 };
+    ndp_view in[] = {random_ints(ROWS, 0, IDS, 1), some(ROWS, COLS, 2)};
+    ndp_view out[NDP_OP_MAX_OUT] = {matrix(NDP_F32, IDS, COLS)}, sums = matrix(NDP_F32, IDS, COLS);
+    for (int64_t t = 0; t < ROWS; t++)
+        for (int64_t c = 0, id = (int64_t)ndp_view_get(&in[0], t, 0); c < COLS; c++)
+            ndp_view_set(&sums, id, c, (float)ndp_view_get(&sums, id, c) + (float)ndp_view_get(&in[1], t, c));
+    run_op(&ndp_op_embedding_dw, &(ndp_op_attr){0}, in, out, tested(), 1);
+    assert_true(same_bits(&out[0], &sums));
+    free_matrices(in, 2);
+    free_matrices(out, 1);
+    free_matrices(&sums, 1);
+}
+
 static void linear_kernels(void **state) {
     (void)state;
     FOR_SIZES(t, c) for (int more = 0; more < 2; more++) {
@@ -721,6 +737,7 @@ static void split_sums_are_others(void **state) {
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_kernels),
+        cmocka_unit_test(embedding_dw_adds_rows_in_order),
         cmocka_unit_test(linear_kernels),
         cmocka_unit_test(linear_dx_in_place),
         cmocka_unit_test(rmsnorm_kernels),

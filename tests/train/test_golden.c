@@ -1,7 +1,8 @@
 /* Proof 2: loss, logits, every gradient and 20 AdamW updates against Hugging Face transformers in fp64, as
  * tests/golden/README.md describes. fp32 on cpu and fp64 on ref; also with the samples spread over 2 x 2 ranks.
  *
- * With NDP_TEST_DEVICE: some of the models on that device and on all axes instead, 3 updates each. */
+ * With NDP_TEST_DEVICE: some of the models on that device and on all axes instead, 3 updates each, or as many as the
+ * argument says. */
 #include "guarded.h"
 #include "train/golden.h"
 
@@ -315,16 +316,19 @@ static void check_heads(const golden *g, ndp_dtype type, const ndp_device *devic
     check_layout(g, type, device, most, NDP_ADAMW, sizes);
 }
 
+static int device_updates = 3;
+
 /* The host cannot access the device's memory: collectives are staged. */
 static void on_device(void **state) {
     static const int sizes[][5] = {{1, 2, 1, 1, 1}, {1, 1, 2, 1, 2}, {1, 1, 1, 2, 1}, {1, 1, 1, 1, 1}, {2, 1, 1, 1, 1},
                                    {1, 1, 2, 1, 1}, {1, 1, 1, 1, 2}, {1, 2, 1, 1, 2}, {1, 2, 1, 2, 1}};
-    enum { UPDATES = 3, HALVES = 3 }; /* layouts in bf16 */
+    enum { HALVES = 3 }; /* layouts in bf16 */
     char folder[1024];
     golden g;
     const ndp_device *device = test_device();
     open_golden(&g, *state, golden_folder(*state, folder, sizeof folder));
-    g.updates = UPDATES;
+    assert_in_range(device_updates, 1, g.updates);
+    g.updates = device_updates;
     bounds half = half_of(&g);
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         check_heads(&g, NDP_F32, device, &fp32, sizes[i]);
@@ -342,7 +346,8 @@ static void on_device(void **state) {
 #define MODEL(folder)                                                                                                  \
     { folder, own_model, NULL, NULL, (void *)folder }
 
-int main(void) {
+int main(int argc, char **argv) {
+    device_updates = argc > 1 ? atoi(argv[1]) : device_updates;
     const struct CMUnitTest device[] = {DEVICE_MODEL("llama-yarn"), DEVICE_MODEL("gpt2"), DEVICE_MODEL("gemma2"),
                                         DEVICE_MODEL("qwen3")};
     const struct CMUnitTest tests[] = {GOLDEN_MODELS(MODEL), cmocka_unit_test(stories260k), cmocka_unit_test(muon)};

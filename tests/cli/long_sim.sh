@@ -1,0 +1,21 @@
+#!/bin/sh
+# The quickstart's model in fp32 on the device sim, 4 ranks, all its steps: the losses of cpu. The text is another one.
+. "$(dirname "$0")/cases.sh"
+[ -e "${NDP_PLUGIN_DIR:-$(dirname "$NDP_PROGRAM")}/ndp_sim.so" ] || { echo "SKIPPED: no ndp_sim.so"; exit 77; }
+ln -s "$NDP_SOURCE_DIR/examples" examples
+cat examples/*/*.json examples/*.yaml "$NDP_SOURCE_DIR"/*.md "$NDP_SOURCE_DIR"/docs/*.md >text.txt
+
+for device in cpu sim; do
+    case_of quickstart on $device
+    timeout 3000 "$NDP_PROGRAM" train examples/quickstart.yaml --device $device --transport local \
+        --set 'data.files=[text.txt]' --set train.output_dir=$device --set checkpoint.every=0 >out 2>err </dev/null
+    code=$?
+    code_is 0
+done
+case_of losses of sim and cpu
+paste cpu/metrics.jsonl sim/metrics.jsonl | sed -n 's/.*"loss": *\([0-9.]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' >losses
+lines losses 250 .
+awk '{ off = ($1 - $2) / $1; off = off < 0 ? -off : off; if (off > worst) worst = off }
+     END { printf "losses off by at most %.2g of themselves, the last one %s on cpu, %s on sim\n", worst, $1, $2; exit !(worst < 2e-3) }' \
+    losses || fail "losses differ"
+end_of_cases
