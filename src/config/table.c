@@ -64,7 +64,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, prompt_field), TEXT("instruction"), HELP "field that holds the question"},
     {IDENTITY(data, input_field), TEXT("input"), HELP "field that continues the question, if present"},
     {IDENTITY(data, response_field), TEXT(NULL), HELP "field that holds the answer; null: response or output"},
-    {CONTENTS(data, chat_template), TEXT(NULL), HELP "chatml, qwen2.5, qwen3, deepseek-r1, plain; null: the tokenizer's own"},
+    {CONTENTS(data, chat_template), TEXT(NULL), HELP "a built-in one, such as chatml or llama3.1; null: the tokenizer's own"},
     {IDENTITY(data, train_on), WORD(assistant, train_on_words), HELP "which part of a conversation is trained on"},
     {CONTENTS(data, end_token), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens"},
     {IDENTITY(data, bin_type), WORD(uint16, bin_words), .meanings = bin_bytes, HELP "type of the ids in .bin files without a header"},

@@ -1,8 +1,9 @@
 /* Chat templates: byte for byte what the models' own templates give, and which of it the assistant wrote. */
-#include "data/corpus/chat.h"
+#include "data/corpus/chat_table.h"
 
 #include "base/json.h"
 #include "data/folder.h"
+#include <xxhash.h>
 
 static ndp_span span(const char *text) { return (ndp_span){text, strlen(text)}; }
 
@@ -101,7 +102,7 @@ static void templates_that_are_not_known_are_refused(void **state) {
     ndp_chat c;
     ndp_rendering r = {0};
     CHECK_FAILS(ndp_chat_init(&c, t, *state, "qwen9"), NDP_EINVAL,
-                "there is no 'qwen9'; the built-in templates are chatml, qwen2.5");
+                "there is no 'qwen9'; the built-in templates are chatml, chatml-bos, qwen2.5");
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
     assert_string_equal(ndp_chat_name(&c), "none");
     CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "has no chat template; data.chat_template");
@@ -189,6 +190,166 @@ static void equal_to_the_models_templates(void **state) {
     conforms(*state, "deepseek-r1-distill-llama-8b", "deepseek-r1");
 }
 
+/* ---- against what transformers renders with published templates ---- */
+
+/* A tokenizer with these begin and end tokens. */
+static ndp_tokenizer *tokenizer_with(const char *folder, const char *bos, const char *eos) {
+    char *json = ndp_format("{\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[]},\"added_tokens\":["
+                            "{\"id\":1,\"content\":\"%s\",\"special\":true,\"single_word\":false,\"lstrip\":false,"
+                            "\"rstrip\":false,\"normalized\":false},{\"id\":2,\"content\":\"%s\",\"special\":true,"
+                            "\"single_word\":false,\"lstrip\":false,\"rstrip\":false,\"normalized\":false}]}",
+                            bos, eos),
+         *config = ndp_format("{\"bos_token\":\"%s\",\"eos_token\":\"%s\"}", bos, eos);
+    ndp_tokenizer *t;
+    free(write_file(folder, "tokenizer.json", json, strlen(json)));
+    free(write_file(folder, "tokenizer_config.json", config, strlen(config)));
+    CHECK_OK(ndp_tokenizer_create(folder, &t));
+    free(json);
+    free(config);
+    return t;
+}
+
+enum { MOST_MESSAGES = 16 };
+
+static int64_t read_conversation(struct json_object *list, ndp_message *m) {
+    int64_t n = (int64_t)json_object_array_length(list);
+    assert_true(n <= MOST_MESSAGES);
+    for (int64_t i = 0; i < n; i++) {
+        struct json_object *one = json_object_array_get_idx(list, (size_t)i);
+        m[i] = (ndp_message){.content = span(text_of(one, "content"))};
+        assert_true(ndp_role_of(text_of(one, "role"), &m[i].role));
+    }
+    return n;
+}
+
+/* The hash of the text and its learned ranges, or the reason to refuse the conversation. */
+static void check_hash(const ndp_chat *c, struct json_object *list, bool prompt, const char *want) {
+    static const char refused[] = "refused: ";
+    ndp_message m[MOST_MESSAGES];
+    ndp_rendering r = {0};
+    int64_t n = read_conversation(list, m);
+    if (strncmp(want, refused, strlen(refused)) == 0) {
+        CHECK_FAILS(ndp_chat_render(c, m, n, prompt, &r), NDP_EFORMAT, want + strlen(refused));
+        ndp_rendering_release(&r);
+        return;
+    }
+    CHECK_OK(ndp_chat_render(c, m, n, prompt, &r));
+    for (int64_t i = 0; i < r.n; i++)
+        ndp_str_addf(&r.text, " %zu-%zu", r.spans[i].begin, r.spans[i].end);
+    char *got = ndp_format("%016llx", (unsigned long long)XXH3_64bits(r.text.data, r.text.length));
+    if (strcmp(got, want) != 0)
+        fail_msg("%s, %s: %s", ndp_chat_name(c), json_object_to_json_string(list), r.text.data);
+    free(got);
+    ndp_rendering_release(&r);
+}
+
+static void check_whole(const ndp_chat *c, struct json_object *list, const char *want) {
+    ndp_message m[MOST_MESSAGES];
+    int64_t n = read_conversation(list, m);
+    if (strncmp(want, "refused: ", 9) != 0)
+        check_rendering(c, m, n, want);
+}
+
+static const char *item(struct json_object *line, const char *key, int i) {
+    return json_object_get_string(json_object_array_get_idx(json_object_object_get(line, key), (size_t)i));
+}
+
+static void check_template(const char *folder, struct json_object *line, struct json_object *const *cases, int n) {
+    static const int whole[] = {1, 5, 9};
+    const char *name = text_of(line, "template");
+    ndp_tokenizer *t = tokenizer_with(folder, text_of(line, "bos"), text_of(line, "eos"));
+    ndp_chat c;
+    CHECK_OK(ndp_chat_init(&c, t, folder, name));
+    c.date = text_of(line, "date");
+    for (int i = 0; item(line, "text_hashes", i); i++)
+        assert_ptr_equal(ndp_chat_template_of(strtoull(item(line, "text_hashes", i), NULL, 16)), c.template);
+    for (int i = 0; i < n; i++) {
+        check_hash(&c, cases[i], false, item(line, "texts", i));
+        check_hash(&c, cases[i], true, item(line, "prompts", i));
+    }
+    assert_null(item(line, "texts", n));
+    for (int i = 0; i < NDP_COUNT(whole); i++)
+        check_whole(&c, cases[whole[i]], item(line, "whole", i));
+    ndp_chat_release(&c);
+    ndp_tokenizer_destroy(t);
+}
+
+/* The values of a JSONL file of tests/golden/chat. */
+static int read_lines(const char *file, struct json_object **out, int most) {
+    char *path = ndp_format("%s/tests/golden/chat/%s", getenv("NDP_SOURCE_DIR"), file), *text;
+    size_t size;
+    int n = 0;
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, n++) {
+        assert_true(n < most);
+        CHECK_OK(ndp_json_parse(line, (size_t)(end - line), path, &out[n]));
+    }
+    free(text);
+    free(path);
+    return n;
+}
+
+static void equal_to_transformers(void **state) {
+    enum { MOST = 64 };
+    struct json_object *cases[MOST], *lines[MOST];
+    int n = read_lines("conversations.jsonl", cases, MOST), templates = read_lines("expected.jsonl", lines, MOST);
+    assert_true(n >= 30 && templates >= 14);
+    for (int i = 0; i < templates; i++)
+        check_template(*state, lines[i], cases, n);
+    for (int i = 0; i < templates; i++)
+        json_object_put(lines[i]);
+    for (int i = 0; i < n; i++)
+        json_object_put(cases[i]);
+}
+
+static void chatml_is_known_by_its_text(void **state) {
+    static const char text[] = "{%% for message in messages %%}{{'<|im_start|>' + message['role'] + '%s' + "
+                               "message['content'] + '<|im_end|>' + '%s'}}{%% endfor %%}{%% if add_generation_prompt "
+                               "%%}{{ '<|im_start|>assistant%s' }}{%% endif %%}%s";
+    static const struct {
+        const char *begin, *line, *end, *name;
+    } cases[] = {{"", "\\n", "", "chatml"},
+                 {"", "\n", " \r\n", "chatml"},
+                 {"{{ bos_token }}", "\\n", "\n", "chatml-bos"},
+                 {"{{bos_token}}", "\\n", "", "none"}};
+    ndp_tokenizer *t = tokenizer(*state, CONFIG);
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char *body = ndp_format(text, cases[i].line, cases[i].line, cases[i].line, cases[i].end),
+             *jinja = ndp_format("%s%s", cases[i].begin, body);
+        char *path = write_file(*state, "chat_template.jinja", jinja, strlen(jinja));
+        ndp_chat c;
+        CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
+        assert_string_equal(ndp_chat_name(&c), cases[i].name);
+        ndp_chat_release(&c);
+        assert_int_equal(unlink(path), 0);
+        free(path);
+        free(jinja);
+        free(body);
+    }
+    ndp_tokenizer_destroy(t);
+}
+
+static void llama_writes_the_date_that_is_set(void **state) {
+    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}}};
+    ndp_tokenizer *t = tokenizer(*state, CONFIG);
+    static const struct {
+        const char *name, *date, *want;
+    } cases[] = {{"llama3.2", "2026-11-02", "Today Date: 02 Nov 2026\n\n<|eot_id|>"},
+                 {"llama3.2", NULL, "Today Date: 26 Jul 2024\n\n<|eot_id|>"},
+                 {"llama3.1", "2026-11-02", "Today Date: 26 Jul 2024\n\n<|eot_id|>"}};
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        ndp_chat c;
+        ndp_rendering r = {0};
+        CHECK_OK(ndp_chat_init(&c, t, *state, cases[i].name));
+        c.date = cases[i].date;
+        CHECK_OK(ndp_chat_render(&c, m, 1, true, &r));
+        assert_non_null(strstr(r.text.data, cases[i].want));
+        ndp_rendering_release(&r);
+        ndp_chat_release(&c);
+    }
+    ndp_tokenizer_destroy(t);
+}
+
 static void a_tokenizer_config_chooses_too(void **state) {
     (void)state;
     const char *root = getenv("NDP_TEST_DATA");
@@ -216,6 +377,9 @@ int main(void) {
         TEST(thoughts),
         TEST(templates_that_are_not_known_are_refused),
         TEST(equal_to_the_models_templates),
+        TEST(equal_to_transformers),
+        TEST(chatml_is_known_by_its_text),
+        TEST(llama_writes_the_date_that_is_set),
         TEST(a_tokenizer_config_chooses_too),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -56,7 +56,8 @@ static void render(const ndp_chat *c, const ndp_message *m, int64_t n) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static const char *const names[] = {"chatml", "qwen2.5", "qwen3", "deepseek-r1", "plain"};
+    static const char *const names[] = {"chatml",   "qwen2.5", "qwen3",  "deepseek-r1",  "plain",       "zephyr",
+                                        "llama3.2", "gemma2",  "gemma3", "mistral-v0.1", "mistral-v0.3"};
     ndp_tokenizer *t;
     ndp_chat c;
     ndp_message m[MOST];
@@ -65,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     char *text = malloc(size); /* so that reading beyond is seen */
     memcpy(text, data, size);
-    check(ndp_chat_init(&c, t, "bytes", names[data[0] % 5]) == NDP_OK);
+    check(ndp_chat_init(&c, t, "bytes", names[data[0] % NDP_COUNT(names)]) == NDP_OK);
     c.adds_bos = data[0] & 64;
     c.bos = (ndp_span){"<s>", 3};
     c.eos = (ndp_span){"</s>", data[0] & 128 ? 0 : 4};

@@ -1,8 +1,9 @@
 /* Conversations as text: chat templates, and which bytes of the text the assistant wrote.
  *
- * There is no template engine. A template is a row of a table: the text before and after a message of each role. It is
- * chosen by name, or by the text of the tokenizer's own template (chat_template.jinja, or chat_template in
- * tokenizer_config.json): for a template text listed in the table, its row gives the same result byte for byte.
+ * There is no template engine. A template is a row of a table (chat_table.h): the text before and after a message of
+ * each role, and what is done with contents and roles. It is chosen by name, or by the text of the tokenizer's own
+ * template (chat_template.jinja, or chat_template in tokenizer_config.json): for a template text listed in the table,
+ * its row gives the same result byte for byte.
  */
 #ifndef NDP_DATA_CORPUS_CHAT_H
 #define NDP_DATA_CORPUS_CHAT_H
@@ -37,6 +38,7 @@ typedef struct ndp_chat {
     const struct ndp_chat_template *template; /* NULL: none, for the reason in `why` */
     ndp_span bos, eos;                        /* texts of the tokenizer's tokens, borrowed; n = 0: none */
     bool adds_bos;                            /* the tokenizer puts its begin token before a text */
+    const char *date;                         /* what templates write as today, "2024-07-26"; NULL: that day */
     char *why;
 } ndp_chat;
 
@@ -49,7 +51,8 @@ void ndp_chat_release(ndp_chat *c);
 const char *ndp_chat_name(const ndp_chat *c);
 
 /* Replaces the contents of `out`. `generation_prompt`: the text ends where the assistant is to continue. NDP_ENOTSUP:
- * no template is known; the message says why and what to do. */
+ * no template is known; the message says why and what to do. NDP_EFORMAT: the template refuses this conversation, with
+ * the template's own reason. */
 NDP_API ndp_status ndp_chat_render(const ndp_chat *c, const ndp_message *messages, int64_t n, bool generation_prompt,
                                    ndp_rendering *out);
 
