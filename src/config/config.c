@@ -358,7 +358,16 @@ static ndp_status check_mix(const ndp_config *c) {
     return NDP_OK;
 }
 
+static ndp_status check_date(const char *date) {
+    int year, month, day, end = 0;
+    NDP_CHECK(!date || (sscanf(date, "%4d-%2d-%2d%n", &year, &month, &day, &end) == 3 && strlen(date) == 10 &&
+                        end == 10 && month >= 1 && month <= 12 && day >= 1 && day <= 31),
+              "data.template_date is '%.60s', expected a day as 2024-07-26", date);
+    return NDP_OK;
+}
+
 static ndp_status check_data(const ndp_config *c) {
+    NDP_TRY(check_date(c->data.template_date));
     NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
     NDP_TRY(check_mix(c));
     NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,

@@ -39,6 +39,7 @@ struct ndp_config {
         char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
         char *response_field;                                           /* NULL: response or output */
         char *chat_template;                                            /* NULL: the tokenizer's own */
+        char *template_date;                                            /* NULL: NDP_CHAT_DATE */
         ndp_train_on train_on;
         char *end_token;    /* of texts: "auto", "none", or a token */
         int bin_type;       /* bytes of an id: 2, 4 */

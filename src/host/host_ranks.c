@@ -7,7 +7,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/node/shm_world.h"
-#include "host/child.h"
+#include "base/child.h"
 #include "host/host.h"
 
 #include <errno.h>

@@ -2,7 +2,7 @@
  */
 #include "base/clock.h"
 #include "base/text.h"
-#include "host/child.h"
+#include "base/child.h"
 #include "host/host.h"
 
 #include <arpa/inet.h>

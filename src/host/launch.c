@@ -6,7 +6,7 @@
  */
 #include "base/log.h"
 #include "base/text.h"
-#include "host/child.h"
+#include "base/child.h"
 #include "host/host.h"
 #include "host/mpi_folder.h"
 

@@ -44,7 +44,7 @@ static ndp_status open_tokenizer(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
     d->tokenizer_source = tokenizer_of(c);
     NDP_TRY(ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer));
-    NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template));
+    NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template, c->data.template_date));
     return choose_end_token(d);
 }
 

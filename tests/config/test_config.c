@@ -111,6 +111,7 @@ static const char *const others[] = {
     "data.input_field=context",
     "data.response_field=answer",
     "data.chat_template=chatml",
+    "data.template_date=2026-11-02",
     "data.train_on=all",
     "data.bin_type=uint32",
     "data.document_mask=false",
@@ -176,7 +177,8 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.train.transport,     (const char *const *)&x.data.messages_field,
         (const char *const *)&x.data.prompt_field,   (const char *const *)&x.data.input_field,
         (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
-        (const char *const *)&x.data.end_token,      (const char *const *)&x.pipeline.file};
+        (const char *const *)&x.data.template_date,  (const char *const *)&x.data.end_token,
+        (const char *const *)&x.pipeline.file};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);
@@ -453,7 +455,8 @@ static void checks_over_several_keys(void **state) {
         {"model: {path: x}", "data.files is empty"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}", "fp64 is for train.device ref only"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}\ntrain: {device: ref}", NULL},
-        {"model: {path: x}\ndata: {files: a}\ntrain: {matmul: tf32}", "tf32 is for train.device cuda only; this job's device is cpu"},
+        {"model: {path: x}\ndata: {files: a}\ntrain: {matmul: tf32}",
+         "tf32 is for train.device cuda only; this job's device is cpu"},
         {"model: {path: x}\ndata: {files: a}\ntrain: {matmul: tf32, device: cuda}", NULL},
         {"model: {path: x}\ndata: {files: a}\nbatch: {global_batch_size: 2, micro_batch_size: 3}",
          "micro_batch_size 3 is more than batch.global_batch_size 2"},

@@ -20,7 +20,7 @@ static inline int setup(void **state) {
         return -1;
     f->folder = folder;
     f->t = small_tokenizer(folder);
-    CHECK_OK(ndp_chat_init(&f->plain, f->t, folder, "plain"));
+    CHECK_OK(ndp_chat_init(&f->plain, f->t, folder, "plain", NULL));
     *state = f;
     return 0;
 }

@@ -27,7 +27,7 @@ static void check_rendering(const ndp_chat *c, const ndp_message *m, int64_t n, 
     ndp_rendering r = {0};
     ndp_str got = {0};
     size_t at = 0;
-    CHECK_OK(ndp_chat_render(c, m, n, false, &r));
+    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r));
     for (int64_t i = 0; i < r.n; i++) {
         ndp_str_add_bytes(&got, r.text.data + at, r.spans[i].begin - at);
         ndp_str_addf(&got, "[%.*s]", (int)(r.spans[i].end - r.spans[i].begin), r.text.data + r.spans[i].begin);
@@ -42,7 +42,7 @@ static void check_rendering(const ndp_chat *c, const ndp_message *m, int64_t n, 
 static void check_named(const char *folder, const char *name, const ndp_message *m, int64_t n, const char *want) {
     ndp_tokenizer *t = tokenizer(folder, CONFIG);
     ndp_chat c;
-    CHECK_OK(ndp_chat_init(&c, t, folder, name));
+    CHECK_OK(ndp_chat_init(&c, t, folder, name, NULL));
     assert_string_equal(ndp_chat_name(&c), name);
     check_rendering(&c, m, n, want);
     ndp_chat_release(&c);
@@ -50,10 +50,10 @@ static void check_named(const char *folder, const char *name, const ndp_message 
 }
 
 static void the_assistant_writes_its_content_and_its_end(void **state) {
-    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}},
-                             {NDP_ROLE_ASSISTANT, span("a b"), {0}},
-                             {NDP_ROLE_USER, span("?"), {0}},
-                             {NDP_ROLE_ASSISTANT, span(""), {0}}};
+    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}, NULL},
+                             {NDP_ROLE_ASSISTANT, span("a b"), {0}, NULL},
+                             {NDP_ROLE_USER, span("?"), {0}, NULL},
+                             {NDP_ROLE_ASSISTANT, span(""), {0}, NULL}};
     check_named(
         *state, "chatml", m, 4,
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[a b<|im_end|>]\n<|im_start|>user\n?<|im_end|>\n"
@@ -65,8 +65,9 @@ static void the_assistant_writes_its_content_and_its_end(void **state) {
 }
 
 static void system_prompts(void **state) {
-    const ndp_message late[] = {
-        {NDP_ROLE_USER, span("u"), {0}}, {NDP_ROLE_SYSTEM, span("one"), {0}}, {NDP_ROLE_SYSTEM, span("two"), {0}}};
+    const ndp_message late[] = {{NDP_ROLE_USER, span("u"), {0}, NULL},
+                                {NDP_ROLE_SYSTEM, span("one"), {0}, NULL},
+                                {NDP_ROLE_SYSTEM, span("two"), {0}, NULL}};
     check_named(*state, "deepseek-r1", late, 3, "<｜begin▁of▁sentence｜>two<｜User｜>u");
     check_named(*state, "qwen2.5", late, 2,
                 "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
@@ -76,20 +77,20 @@ static void system_prompts(void **state) {
 
 /* As their templates treat a chain of thought. */
 static void thoughts(void **state) {
-    const ndp_message m[] = {{NDP_ROLE_USER, span("1"), {0}},
-                             {NDP_ROLE_ASSISTANT, span("<think>\nold\n</think>\n\nA"), {0}},
-                             {NDP_ROLE_USER, span("2"), {0}},
-                             {NDP_ROLE_ASSISTANT, span("<think>\nnew\n\n</think>\n\nB"), {0}}};
+    const ndp_message m[] = {{NDP_ROLE_USER, span("1"), {0}, NULL},
+                             {NDP_ROLE_ASSISTANT, span("<think>\nold\n</think>\n\nA"), {0}, NULL},
+                             {NDP_ROLE_USER, span("2"), {0}, NULL},
+                             {NDP_ROLE_ASSISTANT, span("<think>\nnew\n\n</think>\n\nB"), {0}, NULL}};
     check_named(*state, "qwen3", m, 4,
                 "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n[A<|im_end|>]\n<|im_start|>user\n2<|im_end|>\n"
                 "<|im_start|>assistant\n[<think>\nnew\n</think>\n\nB<|im_end|>]\n");
     check_named(*state, "deepseek-r1", m + 2, 2,
                 "<｜begin▁of▁sentence｜><｜User｜>2<｜Assistant｜>[\n\nB<｜end▁of▁sentence｜>]");
-    const ndp_message given[] = {{NDP_ROLE_USER, span("<tool_response>x</tool_response>"), {0}},
-                                 {NDP_ROLE_USER, span("q"), {0}},
-                                 {NDP_ROLE_ASSISTANT, span("\nB"), span("\nr\n")},
-                                 {NDP_ROLE_USER, span("<tool_response></tool_response>"), {0}},
-                                 {NDP_ROLE_ASSISTANT, span("C"), {0}}};
+    const ndp_message given[] = {{NDP_ROLE_USER, span("<tool_response>x</tool_response>"), {0}, NULL},
+                                 {NDP_ROLE_USER, span("q"), {0}, NULL},
+                                 {NDP_ROLE_ASSISTANT, span("\nB"), span("\nr\n"), NULL},
+                                 {NDP_ROLE_USER, span("<tool_response></tool_response>"), {0}, NULL},
+                                 {NDP_ROLE_ASSISTANT, span("C"), {0}, NULL}};
     check_named(
         *state, "qwen3", given, 5,
         "<|im_start|>user\n<tool_response>x</tool_response><|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
@@ -101,24 +102,30 @@ static void templates_that_are_not_known_are_refused(void **state) {
     ndp_tokenizer *t = tokenizer(*state, CONFIG), *bytes;
     ndp_chat c;
     ndp_rendering r = {0};
-    CHECK_FAILS(ndp_chat_init(&c, t, *state, "qwen9"), NDP_EINVAL,
-                "there is no 'qwen9'; the built-in templates are chatml, chatml-bos, qwen2.5");
-    CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
+    CHECK_FAILS(ndp_chat_init(&c, t, *state, "qwen9", NULL), NDP_EINVAL,
+                "there is no 'qwen9', neither of the tokenizer");
+    CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
     assert_string_equal(ndp_chat_name(&c), "none");
-    CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "has no chat template; data.chat_template");
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,
+                "has no chat template; data.chat_template");
     ndp_chat_release(&c);
     ndp_tokenizer_destroy(t);
     t = tokenizer(*state,
                   "{\"chat_template\":[{\"name\":\"tool\",\"template\":\"x\"},{\"name\":\"default\",\"template\":"
                   "\"{{ messages }}\"}]}");
-    CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
-    CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "a chat template that is not built in");
+    CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
+    assert_int_equal(strncmp(ndp_chat_name(&c), "jinja ", 6), 0);
+    setenv("NDP_PYTHON", "/nowhere/python3", 1);
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,
+                "is not built in: the program that renders chat templates needs Python, and");
+    unsetenv("NDP_PYTHON");
     ndp_chat_release(&c);
-    CHECK_OK(ndp_chat_init(&c, t, *state, "plain"));
-    CHECK_FAILS(ndp_chat_render(&c, NULL, 0, false, &r), NDP_ENOTSUP, "end token, and this one has none");
+    CHECK_OK(ndp_chat_init(&c, t, *state, "plain", NULL));
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,
+                "end token, and this one has none");
     ndp_chat_release(&c);
     CHECK_OK(ndp_tokenizer_create("bytes", &bytes));
-    CHECK_OK(ndp_chat_init(&c, bytes, "bytes", NULL));
+    CHECK_OK(ndp_chat_init(&c, bytes, "bytes", NULL, NULL));
     assert_string_equal(ndp_chat_name(&c), "none");
     ndp_chat_release(&c);
     ndp_tokenizer_destroy(bytes);
@@ -148,7 +155,7 @@ static void check_case(const ndp_chat *c, const char *line, size_t n) {
         assert_true(ndp_role_of(text_of(one, "role"), &m[i].role));
     }
     bool prompt = json_object_get_boolean(json_object_object_get(o, "add_generation_prompt"));
-    CHECK_OK(ndp_chat_render(c, m, count, prompt, &r));
+    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, count, NULL}, prompt, &r));
     assert_string_equal(r.text.data, text_of(o, "rendered"));
     ndp_rendering_release(&r);
     json_object_put(o);
@@ -168,7 +175,7 @@ static void conforms(const char *folder, const char *file, const char *name) {
     ndp_tokenizer *t = tokenizer(folder, CONFIG);
     char *own = write_file(folder, "chat_template.jinja", jinja, size);
     ndp_chat c;
-    CHECK_OK(ndp_chat_init(&c, t, folder, NULL));
+    CHECK_OK(ndp_chat_init(&c, t, folder, NULL, NULL));
     assert_string_equal(ndp_chat_name(&c), name);
     CHECK_OK(ndp_file_read(path = ndp_format("%s/conformance/chat/%s.jsonl", root, file), &cases, &size));
     int n = 0;
@@ -229,11 +236,12 @@ static void check_hash(const ndp_chat *c, struct json_object *list, bool prompt,
     ndp_rendering r = {0};
     int64_t n = read_conversation(list, m);
     if (strncmp(want, refused, strlen(refused)) == 0) {
-        CHECK_FAILS(ndp_chat_render(c, m, n, prompt, &r), NDP_EFORMAT, want + strlen(refused));
+        CHECK_FAILS(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, prompt, &r), NDP_EFORMAT,
+                    want + strlen(refused));
         ndp_rendering_release(&r);
         return;
     }
-    CHECK_OK(ndp_chat_render(c, m, n, prompt, &r));
+    CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, prompt, &r));
     for (int64_t i = 0; i < r.n; i++)
         ndp_str_addf(&r.text, " %zu-%zu", r.spans[i].begin, r.spans[i].end);
     char *got = ndp_format("%016llx", (unsigned long long)XXH3_64bits(r.text.data, r.text.length));
@@ -259,7 +267,7 @@ static void check_template(const char *folder, struct json_object *line, struct 
     const char *name = text_of(line, "template");
     ndp_tokenizer *t = tokenizer_with(folder, text_of(line, "bos"), text_of(line, "eos"));
     ndp_chat c;
-    CHECK_OK(ndp_chat_init(&c, t, folder, name));
+    CHECK_OK(ndp_chat_init(&c, t, folder, name, NULL));
     c.date = text_of(line, "date");
     for (int i = 0; item(line, "text_hashes", i); i++)
         assert_ptr_equal(ndp_chat_template_of(strtoull(item(line, "text_hashes", i), NULL, 16)), c.template);
@@ -311,15 +319,15 @@ static void chatml_is_known_by_its_text(void **state) {
     } cases[] = {{"", "\\n", "", "chatml"},
                  {"", "\n", " \r\n", "chatml"},
                  {"{{ bos_token }}", "\\n", "\n", "chatml-bos"},
-                 {"{{bos_token}}", "\\n", "", "none"}};
+                 {"{{bos_token}}", "\\n", "", "jinja"}};
     ndp_tokenizer *t = tokenizer(*state, CONFIG);
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         char *body = ndp_format(text, cases[i].line, cases[i].line, cases[i].line, cases[i].end),
              *jinja = ndp_format("%s%s", cases[i].begin, body);
         char *path = write_file(*state, "chat_template.jinja", jinja, strlen(jinja));
         ndp_chat c;
-        CHECK_OK(ndp_chat_init(&c, t, *state, NULL));
-        assert_string_equal(ndp_chat_name(&c), cases[i].name);
+        CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
+        assert_int_equal(strncmp(ndp_chat_name(&c), cases[i].name, strlen(cases[i].name)), 0);
         ndp_chat_release(&c);
         assert_int_equal(unlink(path), 0);
         free(path);
@@ -330,7 +338,7 @@ static void chatml_is_known_by_its_text(void **state) {
 }
 
 static void llama_writes_the_date_that_is_set(void **state) {
-    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}}};
+    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}, NULL}};
     ndp_tokenizer *t = tokenizer(*state, CONFIG);
     static const struct {
         const char *name, *date, *want;
@@ -340,9 +348,9 @@ static void llama_writes_the_date_that_is_set(void **state) {
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_chat c;
         ndp_rendering r = {0};
-        CHECK_OK(ndp_chat_init(&c, t, *state, cases[i].name));
+        CHECK_OK(ndp_chat_init(&c, t, *state, cases[i].name, NULL));
         c.date = cases[i].date;
-        CHECK_OK(ndp_chat_render(&c, m, 1, true, &r));
+        CHECK_OK(ndp_chat_render(&c, &(ndp_conversation){m, 1, NULL}, true, &r));
         assert_non_null(strstr(r.text.data, cases[i].want));
         ndp_rendering_release(&r);
         ndp_chat_release(&c);
@@ -361,7 +369,7 @@ static void a_tokenizer_config_chooses_too(void **state) {
     ndp_tokenizer *t;
     ndp_chat c;
     CHECK_OK(ndp_tokenizer_create(folder, &t));
-    CHECK_OK(ndp_chat_init(&c, t, folder, NULL));
+    CHECK_OK(ndp_chat_init(&c, t, folder, NULL, NULL));
     assert_string_equal(ndp_chat_name(&c), "qwen2.5");
     ndp_chat_release(&c);
     ndp_tokenizer_destroy(t);

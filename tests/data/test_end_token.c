@@ -17,7 +17,7 @@ static void check(const char *folder, const char *name, const char *contents, co
     ndp_tokenizer *t = small_tokenizer_of(folder, after, NAMES_BOTH);
     ndp_chat chat;
     ndp_token_cache c;
-    CHECK_OK(ndp_chat_init(&chat, t, folder, "plain"));
+    CHECK_OK(ndp_chat_init(&chat, t, folder, "plain", NULL));
     const ndp_dataset_options o = {.files = (const char *const[]){file},
                                    .n_files = 1,
                                    .format = {.chat = &chat},

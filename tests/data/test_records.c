@@ -166,7 +166,8 @@ static void broken_records_name_the_place(void **state) {
     for (int i = 0; i < NDP_COUNT(cases); i++)
         check_refused(f, "a.jsonl", cases[i].contents, strlen(cases[i].contents), chat, NDP_EFORMAT, cases[i].says);
     static const char TOOLS[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}";
-    check_refused(f, "a.jsonl", TOOLS, strlen(TOOLS), chat, NDP_ENOTSUP, "a.jsonl:1: message 1 has 'tool_calls'");
+    check_refused(f, "a.jsonl", TOOLS, strlen(TOOLS), chat, NDP_ENOTSUP,
+                  "a.jsonl:1: the conversation has tools, which the built-in chat template");
     static const char CHAT[] = "{\"messages\":[" TURN("\"assistant\"", "\"a\"") "]}";
     check_refused(f, "a.jsonl", CHAT, strlen(CHAT), texts, NDP_ENOTSUP, "a.jsonl:1: the record is a conversation");
     check_refused(f, "a.json", "[{\"text\":\"a\"},{}]", 17, texts, NDP_EFORMAT, "a.json: record 2: the record has no");
@@ -189,7 +190,7 @@ static void messages_of_other_programs(void **state) {
         {"{\"messages\":[{\"from\":\"human\",\"value\":\"ab\"},{\"from\":\"gpt\",\"value\":\"c\"}]}", NULL},
         {"{\"messages\":[{\"from\":\"human\",\"content\":\"ab\"}]}",
          "a.jsonl:1: message 1 has no 'value' that is a string or a list of texts"},
-        {"{\"messages\":[{\"from\":\"tool\",\"value\":\"ab\"}]}", "a.jsonl:1: message 1 has the role 'tool'"},
+        {"{\"messages\":[{\"from\":\"critic\",\"value\":\"ab\"}]}", "a.jsonl:1: message 1 has the role 'critic'"},
         {"{\"messages\":[" TURN("\"user\"", "[{\"type\":\"text\",\"text\":\"a\"},{\"type\":\"image_url\"}]") "]}",
          "a.jsonl:1: part 2 of the content of message 1 is of the type 'image_url'; only parts of the type 'text'"},
         {"{\"messages\":[" TURN("\"user\"", "[\"a\"]") "]}", "part 1 of the content of message 1 is no object"},
@@ -287,7 +288,7 @@ static void check_answers(const fixture *f, const char *root, const char *tokeni
     ndp_chat chat;
     ndp_token_cache c;
     CHECK_OK(ndp_tokenizer_create(folder, &t));
-    CHECK_OK(ndp_chat_init(&chat, t, folder, name));
+    CHECK_OK(ndp_chat_init(&chat, t, folder, name, NULL));
     CHECK_OK(ndp_file_read(file, &text, &size));
     size_t few = 0;
     for (int lines = 0; lines < 300; few++)

@@ -88,7 +88,7 @@ static int setup(void **state) {
     *state = f;
     f->folder = folder;
     f->t = small_tokenizer(f->folder);
-    CHECK_OK(ndp_chat_init(&f->chat, f->t, f->folder, "plain"));
+    CHECK_OK(ndp_chat_init(&f->chat, f->t, f->folder, "plain", NULL));
     char *(*const make[SOURCES])(const char *) = {conversations, texts, ids, list, archive};
     for (int i = 0; i < SOURCES; i++)
         f->files[i] = make[i](f->folder);

@@ -41,15 +41,15 @@ static void check_spans(const ndp_rendering *r) {
 
 static void render(const ndp_chat *c, const ndp_message *m, int64_t n) {
     ndp_rendering r[2] = {{.text = {0}}, {.text = {0}}};
-    ndp_status st = ndp_chat_render(c, m, n, false, &r[0]);
-    check(st == ndp_chat_render(c, m, n, true, &r[1]));
+    ndp_status st = ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r[0]);
+    check(st == ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, true, &r[1]));
     if (st == NDP_OK) {
         check_spans(&r[0]);
         check(r[0].n == r[1].n && r[0].text.length <= r[1].text.length &&
               !memcmp(r[0].text.data, r[1].text.data, r[0].text.length));
         size_t length = r[0].text.length;
-        check(ndp_chat_render(c, m, n, false, &r[1]) == NDP_OK && r[1].text.length == length &&
-              !memcmp(r[0].text.data, r[1].text.data, length));
+        check(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r[1]) == NDP_OK &&
+              r[1].text.length == length && !memcmp(r[0].text.data, r[1].text.data, length));
     }
     ndp_rendering_release(&r[0]);
     ndp_rendering_release(&r[1]);
@@ -66,7 +66,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     char *text = malloc(size); /* so that reading beyond is seen */
     memcpy(text, data, size);
-    check(ndp_chat_init(&c, t, "bytes", names[data[0] % NDP_COUNT(names)]) == NDP_OK);
+    check(ndp_chat_init(&c, t, "bytes", names[data[0] % NDP_COUNT(names)], NULL) == NDP_OK);
     c.adds_bos = data[0] & 64;
     c.bos = (ndp_span){"<s>", 3};
     c.eos = (ndp_span){"</s>", data[0] & 128 ? 0 : 4};

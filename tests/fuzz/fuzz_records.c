@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     ndp_chat chat;
     if (size == 0 || (!t && ndp_tokenizer_parse(TOKENIZER, strlen(TOKENIZER), "fuzz", &t) != NDP_OK))
         return 0;
-    check(ndp_chat_init(&chat, t, "bytes", names[data[0] / 4 % 4]) == NDP_OK);
+    check(ndp_chat_init(&chat, t, "bytes", names[data[0] / 4 % 4], NULL) == NDP_OK);
     chat.eos = (ndp_span){"</s>", 4};
     ndp_record_format f = {
         .kind = (ndp_record_kind)(data[0] / 16 % 4), .chat = &chat, .learn_all = data[0] / 64 % 2 != 0};

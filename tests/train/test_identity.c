@@ -32,6 +32,7 @@ static const change changes[] = {
     {"tokenizer file changed", COSINE, .sets = {"data.tokenizer=@/other-tokens"}, .refused = "data.tokenizer"},
     {"tokenizer bytes", COSINE, .sets = {"data.tokenizer=bytes"}, .refused = "data.tokenizer data.end_token"},
     {"template", COSINE, .sets = {"data.chat_template=qwen3"}, .refused = "data.chat_template"},
+    {"template_date", COSINE, .sets = {"data.template_date=2026-11-02"}, .refused = "data.template_date"},
     {"train_on", COSINE, .sets = {"data.train_on=all"}, .refused = "data.train_on"},
     {"text_field", COSINE, .sets = {"data.text_field=body"}, .refused = "data.text_field"},
     {"format", CONSTANT, .sets = {"data.format=text"}, .refused = "data.format"},

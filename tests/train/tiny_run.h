@@ -156,7 +156,7 @@ typedef struct tiny_job {
     int steps, seed, every; /* 0: the job's; every: steps from one checkpoint to the next */
 } tiny_job;
 
-/* The words of a command line; they last as long as the test. */
+/* The words of a command line. */
 typedef struct tiny_words {
     char *items[40];
     int n;
@@ -203,6 +203,8 @@ static inline pid_t tiny_start(const tiny_job *j) {
         _exit(127);
     }
     free(log);
+    while (w.n)
+        free(w.items[--w.n]);
     return child;
 }
 

@@ -115,20 +115,21 @@ static void add_hash(ndp_str *all, ndp_hash128 h) {
 }
 
 /* What the ids depend on besides the files. Every text ends with a zero byte, since names may contain anything else. */
-static void add_format(const ndp_dataset_options *o, ndp_str *all) {
+static ndp_status add_format(const ndp_dataset_options *o, ndp_str *all) {
     const ndp_record_format *f = &o->format;
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
     ndp_str_addf(all, " %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
                  o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
-    const char *const texts[] = {or_default(f->text, "text"),
-                                 or_default(f->messages, "messages"),
-                                 or_default(f->prompt, "instruction"),
-                                 or_default(f->input, "input"),
-                                 or_default(f->response, "response/output"),
-                                 f->chat ? ndp_chat_name(f->chat) : ""};
+    const char *const texts[] = {or_default(f->text, "text"), or_default(f->messages, "messages"),
+                                 or_default(f->prompt, "instruction"), or_default(f->input, "input"),
+                                 or_default(f->response, "response/output")};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         ndp_str_add_bytes(all, texts[i], strlen(texts[i]) + 1);
+    if (f->chat)
+        NDP_TRY(ndp_chat_add_key(f->chat, all));
+    ndp_str_add_bytes(all, "", 1);
+    return NDP_OK;
 }
 
 static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
@@ -151,9 +152,10 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
 
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content) {
     ndp_str all = {0};
-    add_format(o, &all);
+    ndp_status st = add_format(o, &all);
     size_t format = all.length;
-    ndp_status st = add_files(c, ndp_dataset_threads(o), &all);
+    if (st == NDP_OK)
+        st = add_files(c, ndp_dataset_threads(o), &all);
     if (st == NDP_OK && all.failed)
         st = NDP_FAIL(NDP_ENOMEM, "not enough memory to name the token cache");
     if (st == NDP_OK) {

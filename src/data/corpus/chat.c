@@ -1,20 +1,24 @@
-/* Choosing a chat template: a built-in one (chat_table.h) by name, or by the text of the tokenizer's own. */
+/* Choosing a chat template: a built-in one (chat_table.h) by name, or by the text of the tokenizer's own (chat_own.h);
+ * or one that Jinja renders (jinja.h). */
+#include "data/corpus/chat_own.h"
 #include "data/corpus/chat_table.h"
+#include "data/corpus/jinja.h"
 
-#include "base/json.h"
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
+
+const char *ndp_role_name(ndp_role r) {
+    static const char *const names[NDP_ROLES] = {"system", "user", "assistant", "tool"};
+    return names[r];
+}
 
 bool ndp_role_of(const char *name, ndp_role *out) {
     static const struct {
         const char *name;
         ndp_role role;
-    } roles[] = {{"system", NDP_ROLE_SYSTEM},
-                 {"user", NDP_ROLE_USER},
-                 {"human", NDP_ROLE_USER},
-                 {"assistant", NDP_ROLE_ASSISTANT},
-                 {"gpt", NDP_ROLE_ASSISTANT}};
+    } roles[] = {{"system", NDP_ROLE_SYSTEM},       {"user", NDP_ROLE_USER},     {"human", NDP_ROLE_USER},
+                 {"assistant", NDP_ROLE_ASSISTANT}, {"gpt", NDP_ROLE_ASSISTANT}, {"tool", NDP_ROLE_TOOL}};
     for (int i = 0; i < NDP_COUNT(roles); i++)
         if (!strcmp(name, roles[i].name)) {
             *out = roles[i].role;
@@ -25,14 +29,14 @@ bool ndp_role_of(const char *name, ndp_role *out) {
 
 /* ---- choosing ---- */
 
-static ndp_status by_name(const char *name, const ndp_chat_template **out) {
-    *out = ndp_chat_template_named(name);
-    if (*out)
-        return NDP_OK;
+static ndp_status fail_name(const char *name, const char *source) {
     ndp_str names = {0};
     ndp_chat_template_names(&names);
-    ndp_status st = NDP_FAIL(NDP_EINVAL, "data.chat_template: there is no '%s'; the built-in templates are %s", name,
-                             names.data ? names.data : "");
+    ndp_status st =
+        NDP_FAIL(NDP_EINVAL,
+                 "data.chat_template: there is no '%s', neither of the tokenizer %s nor built in; the built-in "
+                 "templates are %s; a file of a template is named *.jinja",
+                 name, source, names.data ? names.data : "");
     ndp_str_release(&names);
     return st;
 }
@@ -44,81 +48,122 @@ static const ndp_chat_template *by_text(const char *text, size_t n) {
     return ndp_chat_template_of(XXH3_64bits(text, n));
 }
 
-/* chat_template of a tokenizer_config.json: a text, or a list of {name, template} with a "default". */
-static struct json_object *template_of_config(struct json_object *root) {
-    struct json_object *t = json_object_object_get(root, "chat_template");
-    if (!json_object_is_type(t, json_type_array))
-        return json_object_is_type(t, json_type_string) ? t : NULL;
-    for (size_t i = 0; i < json_object_array_length(t); i++) {
-        struct json_object *o = json_object_array_get_idx(t, i), *text = json_object_object_get(o, "template");
-        const char *name = ndp_json_text(json_object_object_get(o, "name"));
-        if (name && !strcmp(name, "default") && json_object_is_type(text, json_type_string))
-            return text;
-    }
-    return NULL;
+static ndp_status use_jinja(ndp_chat *c, const char *what, ndp_span text, const char *folder) {
+    struct json_object *variables = NULL;
+    NDP_TRY(ndp_chat_own_variables(folder, c, &variables));
+    ndp_status st = ndp_jinja_create(what, text, variables, c->date ? c->date : NDP_CHAT_DATE, &c->jinja);
+    json_object_put(variables);
+    NDP_TRY(st);
+    ndp_hash128 h = ndp_jinja_hash(c->jinja);
+    c->name = ndp_format("jinja %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
+    return c->name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
 }
 
-/* Reads the tokenizer's template into `text`, which stays empty if there is none. */
-static ndp_status read_text(const char *folder, ndp_str *text) {
-    char *jinja = ndp_format("%s/chat_template.jinja", folder),
-         *config = ndp_format("%s/tokenizer_config.json", folder);
-    ndp_status st = jinja && config ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
-    struct json_object *root = NULL;
+/* The file of a template. */
+static ndp_status choose_file(ndp_chat *c, const char *folder, const char *path) {
     char *contents = NULL;
     size_t size;
-    if (st == NDP_OK && ndp_path_exists(jinja)) {
-        st = ndp_file_read_as(NDP_FILE_TEMPLATE, jinja, &contents, &size);
-        if (st == NDP_OK)
-            ndp_str_add_bytes(text, contents, size);
-    } else if (st == NDP_OK && ndp_path_exists(config)) {
-        st = ndp_json_read(config, &root);
-        struct json_object *found = st == NDP_OK ? template_of_config(root) : NULL;
-        if (found)
-            ndp_str_add_bytes(text, json_object_get_string(found), (size_t)json_object_get_string_len(found));
-    }
-    json_object_put(root);
+    NDP_TRY(ndp_file_read_as(NDP_FILE_TEMPLATE, path, &contents, &size));
+    char *what = ndp_format("the chat template %s", path);
+    ndp_status st = what ? use_jinja(c, what, (ndp_span){contents, size}, folder)
+                         : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
+    free(what);
     free(contents);
-    free(jinja);
-    free(config);
     return st;
 }
 
-/* Chooses by the tokenizer's own template, or records why that is impossible. */
-static ndp_status choose_own(ndp_chat *c, const char *source) {
-    ndp_str text = {0}, why = {0};
-    char *folder = ndp_tokenizer_folder(source);
-    ndp_status st = folder ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
-    if (st == NDP_OK && strcmp(source, "bytes"))
-        st = read_text(folder, &text);
-    if (st == NDP_OK && text.length)
+/* Nothing can be rendered, which is an error only then. */
+static ndp_status record_why(ndp_chat *c, const char *source) {
+    ndp_str why = {0};
+    ndp_str_addf(&why, "the tokenizer %s has no chat template; data.chat_template chooses a built-in one: ", source);
+    ndp_chat_template_names(&why);
+    c->why = ndp_str_detach(&why);
+    return NDP_OK;
+}
+
+/* The tokenizer's own template: NULL, or "jinja", the one for conversations. */
+static ndp_status choose_own(ndp_chat *c, const char *source, const char *folder, const char *name) {
+    ndp_str text = {0};
+    bool by_jinja = name && strcmp(name, "jinja") == 0;
+    ndp_status st = folder ? ndp_chat_own_text(folder, by_jinja ? NULL : name, &text) : NDP_OK;
+    if (st == NDP_OK && text.length && !name)
         c->template = by_text(text.data, text.length);
-    if (st == NDP_OK && !c->template) {
-        ndp_str_addf(&why, "the tokenizer %s has %s; data.chat_template chooses a built-in one: ", source,
-                     text.length ? "a chat template that is not built in" : "no chat template");
-        ndp_chat_template_names(&why);
-        c->why = ndp_str_detach(&why);
-    }
+    if (st == NDP_OK && text.length && !c->template) {
+        char *what = ndp_format("the chat template %s%sof %s", name && !by_jinja ? name : "",
+                                name && !by_jinja ? " " : "", source);
+        st = what ? use_jinja(c, what, (ndp_span){text.data, text.length}, folder)
+                  : NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template");
+        free(what);
+    } else if (st == NDP_OK && !text.length)
+        st = name && !by_jinja ? fail_name(name, source) : record_why(c, source);
     ndp_str_release(&text);
-    free(folder);
     return st;
 }
 
-ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source, const char *name) {
+static ndp_status choose(ndp_chat *c, const char *source, const char *folder, const char *name) {
+    size_t n = name ? strlen(name) : 0;
+    c->template = name ? ndp_chat_template_named(name) : NULL;
+    if (c->template)
+        return NDP_OK;
+    return n > 6 && strcmp(name + n - 6, ".jinja") == 0 ? choose_file(c, folder, name)
+                                                        : choose_own(c, source, folder, name);
+}
+
+ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source, const char *name, const char *date) {
     ndp_chat chat = {.bos = ndp_tokenizer_token(t, ndp_tokenizer_bos(t)),
-                     .eos = ndp_tokenizer_token(t, ndp_tokenizer_eos(t))};
+                     .eos = ndp_tokenizer_token(t, ndp_tokenizer_eos(t)),
+                     .date = date};
     ndp_ids empty = {0};
     ndp_status st = ndp_tokenizer_encode(t, "", 0, true, &empty);
     chat.adds_bos = st == NDP_OK && empty.n && empty.items[0] == ndp_tokenizer_bos(t);
     ndp_ids_release(&empty);
     NDP_TRY(st);
-    NDP_TRY(name ? by_name(name, &chat.template) : choose_own(&chat, source));
-    *c = chat;
-    return NDP_OK;
+    bool files = strcmp(source, "bytes") != 0;
+    char *folder = files ? ndp_tokenizer_folder(source) : NULL;
+    st = files && !folder ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template")
+                          : choose(&chat, source, folder, name);
+    free(folder);
+    if (st == NDP_OK)
+        *c = chat;
+    else
+        ndp_chat_release(&chat);
+    return st;
 }
 
 void ndp_chat_release(ndp_chat *c) {
+    ndp_jinja_destroy(c->jinja);
     free(c->why);
+    free(c->name);
     *c = (ndp_chat){0};
 }
 
-const char *ndp_chat_name(const ndp_chat *c) { return c->template ? c->template->name : "none"; }
+/* ---- using it ---- */
+
+const char *ndp_chat_name(const ndp_chat *c) { return c->template ? c->template->name : c->name ? c->name : "none"; }
+
+ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out) {
+    if (c->jinja)
+        return ndp_jinja_add_key(c->jinja, out);
+    ndp_str_add(out, ndp_chat_name(c));
+    if (c->template && c->template->dated)
+        ndp_str_addf(out, " %s", c->date ? c->date : NDP_CHAT_DATE);
+    return NDP_OK;
+}
+
+ndp_status ndp_chat_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,
+                           ndp_rendering *out) {
+    out->text.length = out->unsure.length = 0;
+    out->n = 0;
+    if (c->template)
+        return ndp_chat_template_render(c, conversation, generation_prompt, out);
+    if (c->jinja)
+        return ndp_jinja_render(c->jinja, conversation, generation_prompt, out);
+    return NDP_FAIL(NDP_ENOTSUP, "%s", c->why ? c->why : "the tokenizer has no chat template");
+}
+
+void ndp_rendering_release(ndp_rendering *r) {
+    ndp_str_release(&r->text);
+    ndp_str_release(&r->unsure);
+    free(r->spans);
+    *r = (ndp_rendering){0};
+}

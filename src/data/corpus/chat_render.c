@@ -146,7 +146,7 @@ static void add_date(ndp_str *text, const char *date) {
 static void add_preamble(const rendering *r) {
     ndp_str_add(r->text, r->t->preamble);
     if (r->t->dated) {
-        add_date(r->text, r->chat->date ? r->chat->date : "2024-07-26");
+        add_date(r->text, r->chat->date ? r->chat->date : NDP_CHAT_DATE);
         ndp_str_add(r->text, "\n\n");
     }
 }
@@ -228,6 +228,22 @@ static ndp_status check_roles(const rendering *r) {
     return NDP_OK;
 }
 
+/* A row has no place for tools, what they answer, and calls of them. */
+static ndp_status check_tools(const ndp_chat_template *t, const ndp_conversation *c) {
+    bool tools = c->tools;
+    for (int64_t i = 0; i < c->n && !tools; i++) {
+        struct json_object *o = c->messages[i].json, *calls = o ? json_object_object_get(o, "tool_calls") : NULL;
+        tools = c->messages[i].role == NDP_ROLE_TOOL ||
+                (json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0);
+    }
+    return tools ? NDP_FAIL(
+                       NDP_ENOTSUP,
+                       "the conversation has tools, which the built-in chat template %s does not; data.chat_template: "
+                       "jinja renders the tokenizer's own one, with Python",
+                       t->name)
+                 : NDP_OK;
+}
+
 static ndp_status add_conversation(const rendering *r, bool generation_prompt, ndp_rendering *out) {
     NDP_TRY(check_roles(r));
     add_beginning(r);
@@ -241,26 +257,19 @@ static ndp_status add_conversation(const rendering *r, bool generation_prompt, n
     return r->text->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation") : NDP_OK;
 }
 
-ndp_status ndp_chat_render(const ndp_chat *c, const ndp_message *messages, int64_t n, bool generation_prompt,
-                           ndp_rendering *out) {
+ndp_status ndp_chat_template_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,
+                                    ndp_rendering *out) {
     const ndp_chat_template *t = c->template;
-    if (!t)
-        return NDP_FAIL(NDP_ENOTSUP, "%s", c->why ? c->why : "the tokenizer has no chat template");
+    const ndp_message *messages = conversation->messages;
+    int64_t n = conversation->n;
     if ((t->eos == NDP_EOS_ANSWER || t->eos == NDP_EOS_MESSAGE) && !c->eos.n)
         return NDP_FAIL(NDP_ENOTSUP,
                         "the chat template %s ends an answer with the tokenizer's end token, and this one has none",
                         t->name);
+    NDP_TRY(check_tools(t, conversation));
     rendering r = {c, t, messages, n, last_question(messages, n), 0, &out->text};
     bool merged = t->system_place == NDP_SYSTEM_FIRST || t->system_place == NDP_SYSTEM_LAST;
     r.first = merged && starts_with_system(&r);
-    out->text.length = 0;
-    out->n = 0;
     ndp_str_add(&out->text, "");
     return add_conversation(&r, generation_prompt, out);
-}
-
-void ndp_rendering_release(ndp_rendering *r) {
-    ndp_str_release(&r->text);
-    free(r->spans);
-    *r = (ndp_rendering){0};
 }

@@ -63,6 +63,9 @@ const ndp_chat_template *ndp_chat_template_named(const char *name);
 /* The row that renders a template with this text, given by the XXH3-64 of its bytes without white space at the end;
  * NULL: the text is unknown. */
 const ndp_chat_template *ndp_chat_template_of(uint64_t hash);
+/* ndp_chat_render by a row: c->template. */
+ndp_status ndp_chat_template_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,
+                                    ndp_rendering *out);
 /* Appends the names of all rows. */
 void ndp_chat_template_names(ndp_str *out);
 

@@ -60,6 +60,13 @@ static ndp_status visit_text(struct json_object *record, const char *where, cons
 
 static ndp_status visit_rendering(const char *where, const ndp_record_format *f, const ndp_rendering *r,
                                   ndp_document *d, ndp_document_visitor *visit, void *user) {
+    if (!f->learn_all && r->unsure.length)
+        return NDP_FAIL(
+            NDP_ENOTSUP,
+            "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
+            "mark it in the template by {%% generation %%} and {%% endgeneration %%}, or learn all of it, with "
+            "data.train_on: all",
+            where, r->unsure.data);
     if (!f->learn_all && r->n == 0)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: the conversation has no message of the assistant, so there is nothing to learn from it; "
@@ -74,12 +81,12 @@ static ndp_status visit_rendering(const char *where, const ndp_record_format *f,
     return visit(user, d);
 }
 
-static ndp_status render_and_visit(const ndp_message *m, int64_t n, const char *where, const ndp_record_format *f,
+static ndp_status render_and_visit(const ndp_conversation *c, const char *where, const ndp_record_format *f,
                                    ndp_document *d, ndp_document_visitor *visit, void *user) {
     ndp_rendering r = {0};
     if (!f->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", where);
-    ndp_status st = ndp_chat_render(f->chat, m, n, false, &r);
+    ndp_status st = ndp_chat_render(f->chat, c, false, &r);
     st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user)
                       : NDP_FAIL(st, "%s: %s", where, ndp_error_message()); /* rendering does not know the place */
     ndp_rendering_release(&r);
@@ -139,12 +146,12 @@ static ndp_status read_message(struct json_object *o, const char *where, size_t 
     NDP_TRY(get_text(o, where, role_key, &role));
     if (!ndp_role_of(role.data, &out->role) || strlen(role.data) != role.n)
         return NDP_FAIL(NDP_EFORMAT,
-                        "%s: %s has the role '%.40s'; roles are system, user or human, and assistant or gpt", where,
-                        what, role.data);
+                        "%s: %s has the role '%.40s'; roles are system, user or human, assistant or gpt, and tool",
+                        where, what, role.data);
     struct json_object *calls = json_object_object_get(o, "tool_calls");
-    if (calls && !is_empty_list(calls))
-        return NDP_FAIL(NDP_ENOTSUP, "%s: %s has 'tool_calls', which are not built yet", where, what);
-    NDP_TRY(read_content(o, content_key, where, what, joined, &content));
+    out->json = !sharegpt && !strcmp(role.data, ndp_role_name(out->role)) ? o : NULL;
+    if (!calls || is_empty_list(calls) || json_object_object_get(o, content_key))
+        NDP_TRY(read_content(o, content_key, where, what, joined, &content));
     if (json_object_object_get(o, "reasoning_content"))
         NDP_TRY(get_text(o, where, "reasoning_content", &reasoning));
     out->content = content;
@@ -167,7 +174,8 @@ static ndp_status visit_messages(struct json_object *record, const char *where, 
     for (size_t i = 0; i < n && st == NDP_OK; i++)
         st = read_message(json_object_array_get_idx(list, i), where, i, &joined[i], &m[i]);
     if (st == NDP_OK)
-        st = render_and_visit(m, (int64_t)n, where, f, d, visit, user);
+        st = render_and_visit(&(ndp_conversation){m, (int64_t)n, json_object_object_get(record, "tools")}, where, f, d,
+                              visit, user);
     for (size_t i = 0; joined && i < n; i++)
         ndp_str_release(&joined[i]);
     free(joined);
@@ -195,10 +203,10 @@ static ndp_status visit_instruction(struct json_object *record, const char *wher
         ndp_str_add(&question, "\n\n");
         ndp_str_add_bytes(&question, input.data, input.n);
     }
-    const ndp_message m[2] = {{NDP_ROLE_USER, {question.data, question.length}, {NULL, 0}},
-                              {NDP_ROLE_ASSISTANT, response, {NULL, 0}}};
+    const ndp_message m[2] = {{.role = NDP_ROLE_USER, .content = {question.data, question.length}},
+                              {.role = NDP_ROLE_ASSISTANT, .content = response}};
     ndp_status st = question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", where)
-                                    : render_and_visit(m, 2, where, f, d, visit, user);
+                                    : render_and_visit(&(ndp_conversation){m, 2, NULL}, where, f, d, visit, user);
     ndp_str_release(&question);
     return st;
 }

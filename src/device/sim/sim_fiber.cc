@@ -27,7 +27,11 @@ char *ndp_sim_stack_map(void) {
     return (char *)base + GUARD_BYTES;
 }
 
-void ndp_sim_stack_unmap(char *stack) { munmap(stack - GUARD_BYTES, GUARD_BYTES + STACK_BYTES); }
+/* What is mapped there next is no stack: AddressSanitizer forgets the frames of this one. */
+void ndp_sim_stack_unmap(char *stack) {
+    ASAN(__asan_unpoison_memory_region(stack, STACK_BYTES));
+    munmap(stack - GUARD_BYTES, GUARD_BYTES + STACK_BYTES);
+}
 
 #if defined __x86_64__ && !defined NDP_SIM_UCONTEXT
 /* Saves this stack in *from and continues on `to`. */

@@ -1,5 +1,5 @@
 /* Starting a process: fork, exec, and the reason if the exec fails. */
-#include "host/child.h"
+#include "base/child.h"
 
 #include "base/arena.h"
 #include <errno.h>
@@ -49,6 +49,9 @@ static void exec_child(const ndp_child *c, pid_t parent, int report) {
     int null = open("/dev/null", O_RDWR);
     if (null >= 0)
         dup2(null, STDIN_FILENO);
+    for (int i = 0; i < NDP_COUNT(c->streams); i++)
+        if (c->streams[i])
+            dup2(c->streams[i], i);
     if (c->own_group)
         setpgid(0, 0);
     prctl(PR_SET_PDEATHSIG, c->death_signal);

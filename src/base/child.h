@@ -1,6 +1,6 @@
-/* Inside the host room: starting a process. */
-#ifndef NDP_HOST_CHILD_H
-#define NDP_HOST_CHILD_H
+/* Starting a process. */
+#ifndef NDP_BASE_CHILD_H
+#define NDP_BASE_CHILD_H
 
 #include <ndparallel/ndparallel.h>
 #include <sys/types.h>
@@ -16,12 +16,13 @@ __attribute__((format(printf, 2, 3))) void ndp_argv_add(ndp_argv *w, const char 
 void ndp_argv_add_all(ndp_argv *w, const char *const *texts);
 void ndp_argv_release(ndp_argv *w);
 
-/* How to start a process. Its stdin is /dev/null; it inherits stdout and stderr. */
+/* How to start a process. By default its stdin is /dev/null, and it inherits stdout and stderr. */
 typedef struct ndp_child {
     char *const *argv, *const *env; /* the program is searched for in the PATH of this process */
-    int death_signal;               /* sent to the child when the calling thread ends */
+    int death_signal;               /* sent to the child when the calling thread ends; 0: none */
     int keep;                       /* a descriptor that the program inherits; -1: none */
     bool own_group;                 /* a terminal's Ctrl-C does not reach it */
+    int streams[3];                 /* descriptors for its stdin, stdout and stderr; 0: the default */
 } ndp_child;
 
 /* Returns after the exec: 0, or the errno of the step that failed. */

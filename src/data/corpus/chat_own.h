@@ -1,0 +1,15 @@
+/* The chat templates that come with a tokenizer, in the files of its folder. Used by chat.c. */
+#ifndef NDP_DATA_CORPUS_CHAT_OWN_H
+#define NDP_DATA_CORPUS_CHAT_OWN_H
+
+#include "data/corpus/chat.h"
+
+/* Reads a template into `text`, which stays empty if there is none. `name`: NULL: the one for conversations
+ * (chat_template.jinja, or chat_template in tokenizer_config.json); otherwise one of a list there, or the file
+ * additional_chat_templates/NAME.jinja. */
+ndp_status ndp_chat_own_text(const char *folder, const char *name, ndp_str *text);
+/* What a template finds beside the conversation: the tokens that tokenizer_config.json names (bos_token, pad_token,
+ * ...). `folder`: NULL: none. */
+ndp_status ndp_chat_own_variables(const char *folder, const ndp_chat *c, struct json_object **out);
+
+#endif

@@ -1,0 +1,28 @@
+/* Chat templates that Jinja itself renders, in processes of Python (data/python/jinja.py): any template that
+ * transformers renders, with the same result. */
+#ifndef NDP_DATA_CORPUS_JINJA_H
+#define NDP_DATA_CORPUS_JINJA_H
+
+#include "data/corpus/chat.h"
+
+typedef struct ndp_jinja ndp_jinja;
+
+/* `what` names the template in messages. `variables`: what the template finds beside the conversation, such as
+ * bos_token. `date`: what strftime_now takes for today, "2024-07-26". Starts nothing. */
+ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, const char *date,
+                            ndp_jinja **out);
+/* Also of NULL. Nobody renders with it any more. */
+void ndp_jinja_destroy(ndp_jinja *j);
+
+/* As ndp_chat_render. Any number of threads may render at the same time; each has a process of its own, which is kept.
+ * NDP_ENOTSUP: Python or Jinja is missing. NDP_EFORMAT: the template is damaged, refuses the conversation, or needs
+ * more than the CPU time (10 s), the memory or the length of the text that jinja.py allows. */
+ndp_status ndp_jinja_render(ndp_jinja *j, const ndp_conversation *c, bool generation_prompt, ndp_rendering *out);
+
+/* Appends what a rendering depends on besides the conversation: the template with its variables, and the version of
+ * Jinja, which is asked for. */
+ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out);
+/* A hash of the template with its variables. Starts nothing. */
+ndp_hash128 ndp_jinja_hash(const ndp_jinja *j);
+
+#endif

@@ -1,0 +1,217 @@
+"""Renders chat templates with Jinja, as transformers does (apply_chat_template). Requests and answers are JSON, each after
+8 bytes with its length. The first request has the template, its variables (special tokens) and the date; the others have a
+conversation each. src/data/corpus/jinja.c sends them."""
+
+import datetime
+import json
+import os
+import re
+import resource
+import struct
+import sys
+
+try:
+    import jinja2
+    import jinja2.debug
+    import jinja2.ext
+    import jinja2.sandbox
+except ImportError as error:
+    print(error, file=sys.stderr)
+    sys.exit(77)
+
+CPU_SECONDS = 10
+MEMORY = 1 << 29  # besides 60 bytes for each of a request
+TEXT = 1 << 24  # the most characters of a text, besides 100 for each of a request
+END = re.compile(r"(<[^<>\s]+>|\[/?[A-Z_]+\])\s+$")  # the token that ends an answer, and what templates write after it
+MARK = "\U0010fffe%s\U0010fffe"  # encloses what a {% generation %} block writes, in a second rendering
+
+
+class Generation(jinja2.ext.Extension):
+    """{% generation %} ... {% endgeneration %}: what the assistant writes."""
+
+    tags = {"generation"}
+
+    def __init__(self, environment):
+        super().__init__(environment)
+        environment.extend(generation_marked=False)
+
+    def parse(self, parser):
+        line = next(parser.stream).lineno
+        body = parser.parse_statements(["name:endgeneration"], drop_needle=True)
+        return jinja2.nodes.CallBlock(self.call_method("mark"), [], [], body).set_lineno(line)
+
+    def mark(self, caller):
+        text = caller()
+        return MARK % text if self.environment.generation_marked else text
+
+
+def raise_exception(message):
+    raise jinja2.exceptions.TemplateError(message)
+
+
+def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=False):
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)
+
+
+def environment(date):
+    env = jinja2.sandbox.ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[Generation, jinja2.ext.loopcontrols])
+    env.filters["tojson"] = tojson
+    env.globals["raise_exception"] = raise_exception
+    env.globals["strftime_now"] = datetime.datetime.fromisoformat(date).strftime
+    return env
+
+
+def is_patched():
+    """Versions below 3.1.6 let a template leave the sandbox; Debian mends them without a new number."""
+    env = jinja2.sandbox.ImmutableSandboxedEnvironment()
+    for text in ("{{ ('{0.__class__}'|attr('format'))(x) }}", "{% set f = '{0.__class__}'.format %}{{ [x]|map(f)|list }}",
+                 "{{ [x]|map('{0.__class__}'.format)|list }}"):
+        try:
+            if "class" in env.from_string(text).render(x=raise_exception):
+                return False
+        except Exception:
+            pass
+    return True
+
+
+def refuse(event, arguments):
+    """No template has a use for any of these."""
+    kind = event.split(".")[0]
+    if kind in ("socket", "subprocess", "ctypes", "urllib", "ftplib", "http", "shutil") or event in (
+            "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.kill", "os.mkdir", "pty.spawn"):
+        raise PermissionError(event)
+    if event == "open" and not str(arguments[0]).startswith((sys.prefix, sys.base_prefix, "/usr/lib/python3")):
+        raise PermissionError(event)
+
+
+class Renderer:
+    def __init__(self, request):
+        self.env = environment(request["date"])
+        self.template = self.env.from_string(request["template"])
+        self.variables = request["variables"]
+
+    def render(self, messages, tools, prompt, marked=False):
+        self.env.generation_marked = marked
+        parts, length = [], 0
+        for part in self.template.generate(messages=messages, tools=tools, documents=None, add_generation_prompt=prompt,
+                                           **self.variables):
+            parts.append(part)
+            length += len(part)
+            if length > self.most:
+                raise MemoryError("more than %d characters of text" % self.most)
+        return "".join(parts)
+
+    def marked_spans(self, messages, tools, text):
+        """Of blocks {% generation %}, in characters; None: the template has none."""
+        pieces = self.render(messages, tools, False, True).split("\U0010fffe")
+        if len(pieces) == 1:
+            return None
+        if "".join(pieces) != text or len(pieces) % 2 == 0:
+            raise ValueError("what the template's {% generation %} blocks write is changed after them")
+        spans, at = [], 0
+        for i, piece in enumerate(pieces):
+            if i % 2:
+                spans.append((at, at + len(piece)))
+            at += len(piece)
+        return spans
+
+    def prefix_spans(self, messages, tools, text):
+        """An answer starts where the text of the messages before it ends, with a prompt, and ends where its own text does."""
+        spans = []
+        for i, message in enumerate(messages):
+            if message.get("role") != "assistant":
+                continue
+            before, after = self.render(messages[:i], tools, True), self.render(messages[:i + 1], tools, False)
+            if i + 1 == len(messages):
+                after = text
+            for part, name in ((before, "before the answer, with a generation prompt,"), (after, "up to the answer")):
+                if not text.startswith(part):
+                    raise ValueError("message %d: the text of the messages %s is not how the whole text begins"
+                                     % (i + 1, name))
+            if len(before) > len(after):
+                raise ValueError("message %d: the generation prompt has more than the answer" % (i + 1))
+            spans.append((len(before), len(after.rstrip()) if END.search(after[len(before):]) else len(after)))
+        return spans
+
+    def answer(self, request):
+        messages, tools = request["messages"], request.get("tools")
+        text = self.render(messages, tools, request["prompt"])
+        if request["prompt"]:
+            return {"text": text}
+        try:
+            spans = self.marked_spans(messages, tools, text)
+            if spans is None:
+                spans = self.prefix_spans(messages, tools, text)
+        except MemoryError:
+            raise
+        except Exception as error:
+            return {"text": text, "unsure": describe(error)}
+        places, at, done = [], 0, 0
+        for place in sorted({p for span in spans for p in span}):
+            done += len(text[at:place].encode())
+            at = place
+            places.append((place, done))
+        where = dict(places)
+        return {"text": text, "spans": [[where[a], where[b]] for a, b in spans if a < b]}
+
+
+def describe(error):
+    text = str(error).strip().split("\n")[0][:400]
+    line = getattr(error, "lineno", None)
+    kind = "" if isinstance(error, (ValueError, jinja2.exceptions.TemplateError)) and text else type(error).__name__
+    return (kind + (": " if kind and text else "") + text) + (" (line %d of the template)" % line if line else "")
+
+
+def limit(length):
+    """For one request. The process is killed by SIGXCPU when its time is up, also if this one is dead."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY + 60 * length, resource.getrlimit(resource.RLIMIT_AS)[1]))
+
+
+def read(stream):
+    head = stream.read(8)
+    if len(head) < 8:
+        sys.exit(0)
+    data = stream.read(struct.unpack("<Q", head)[0])
+    limit(len(data))
+    return json.loads(data), len(data)
+
+
+def write(stream, answer):
+    data = json.dumps(answer).encode()
+    stream.write(struct.pack("<Q", len(data)) + data)
+    stream.flush()
+
+
+def main():
+    stdin, stdout, renderer = sys.stdin.buffer, sys.stdout.buffer, None
+    version = tuple(int(n) if n.isdigit() else 0 for n in jinja2.__version__.split(".")[:3])
+    if version < (3, 1, 6) and not is_patched():
+        answer = {"error": "Jinja %s lets a template leave its sandbox; 3.1.6 and newer do not, nor does Debian's "
+                           "python3-jinja2" % jinja2.__version__}
+        read(stdin)
+        write(stdout, answer)
+        sys.exit(0)
+    os.umask(0o077)
+    sys.addaudithook(refuse)
+    while True:
+        request, length = read(stdin)
+        try:
+            if renderer is None:
+                renderer = Renderer(request)
+                answer = {"engine": "jinja " + jinja2.__version__}
+            else:
+                renderer.most = TEXT + 100 * length
+                answer = renderer.answer(request)
+        except MemoryError as error:
+            answer = {"error": "it needs too much memory: " + (str(error) or "more than %d MiB"
+                                                               % (MEMORY + 60 * length >> 20))}
+        except Exception as error:
+            answer = {"error": describe(error)}
+        write(stdout, answer)
+
+
+main()
