@@ -1,0 +1,269 @@
+/* Templates that Jinja renders: byte for byte what transformers gives (tests/golden/chat/jinja.jsonl, and the file
+ * NDP_JINJA_CASES of the same form), what the assistant wrote, and templates and processes that misbehave. Skipped
+ * where $NDP_PYTHON, or /usr/bin/python3, has no Jinja. */
+#include "data/corpus/jinja.h"
+
+#include "data/folder.h"
+#include "data/python/python.h"
+
+#include <omp.h>
+#include <signal.h>
+#include <sys/stat.h>
+
+static ndp_span span(const char *text) { return (ndp_span){text, strlen(text)}; }
+
+static ndp_jinja *jinja_of(const char *text, const char *date) {
+    ndp_jinja *j;
+    struct json_object *variables;
+    static const char tokens[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\"}";
+    CHECK_OK(ndp_json_parse(tokens, strlen(tokens), "test", &variables));
+    CHECK_OK(ndp_jinja_create("the chat template of test", span(text), variables, date, &j));
+    json_object_put(variables);
+    return j;
+}
+
+/* Says why and skips where Jinja is missing. */
+static void need_jinja(void) {
+    ndp_jinja *j = jinja_of("x", "2024-07-26");
+    ndp_str key = {0};
+    ndp_status st = ndp_jinja_add_key(j, &key);
+    ndp_str_release(&key);
+    ndp_jinja_destroy(j);
+    if (st != NDP_ENOTSUP)
+        return;
+    print_message("SKIPPED: %s\n", ndp_error_message());
+    skip();
+}
+
+/* ---- against transformers ---- */
+
+enum { MOST_MESSAGES = 16 };
+
+static int64_t read_messages(struct json_object *list, ndp_message *m) {
+    int64_t n = (int64_t)json_object_array_length(list);
+    assert_true(n <= MOST_MESSAGES);
+    for (int64_t i = 0; i < n; i++)
+        m[i] = (ndp_message){.json = json_object_array_get_idx(list, (size_t)i)};
+    return n;
+}
+
+static const char *text_of(struct json_object *o, const char *key) {
+    return json_object_get_string(json_object_object_get(o, key));
+}
+
+static bool same_spans(struct json_object *want, const ndp_rendering *r) {
+    int64_t n = 0;
+    for (size_t i = 0; i < json_object_array_length(want); i++) {
+        struct json_object *one = json_object_array_get_idx(want, i);
+        int64_t begin = json_object_get_int64(json_object_array_get_idx(one, 0)),
+                end = json_object_get_int64(json_object_array_get_idx(one, 1));
+        if (begin == end)
+            continue;
+        if (n == r->n || (int64_t)r->spans[n].begin != begin || (int64_t)r->spans[n].end != end)
+            return false;
+        n++;
+    }
+    return n == r->n;
+}
+
+/* An error of Python's own (TypeError, ...) counts as a refusal, whatever its text. */
+static void check_case(ndp_jinja *j, const char *name, struct json_object *o) {
+    ndp_message m[MOST_MESSAGES];
+    ndp_rendering r = {0};
+    struct json_object *spans = json_object_object_get(o, "spans");
+    const ndp_conversation c = {m, read_messages(json_object_object_get(o, "messages"), m),
+                                json_object_object_get(o, "tools")};
+    ndp_status st = ndp_jinja_render(j, &c, json_object_get_boolean(json_object_object_get(o, "prompt")), &r);
+    const char *text = text_of(o, "text"), *refused = text_of(o, "refused");
+    if (refused && (st != NDP_EFORMAT || !strstr(ndp_error_message(), refused)))
+        fail_msg("%s: %s: expected '%s', got '%s'", name, json_object_to_json_string(o), refused,
+                 st == NDP_OK ? r.text.data : ndp_error_message());
+    if (text && (st != NDP_OK || strcmp(r.text.data, text) != 0))
+        fail_msg("%s: %s\n--- got\n%s", name, json_object_to_json_string(o),
+                 st == NDP_OK ? r.text.data : ndp_error_message());
+    if (spans && (r.unsure.length || !same_spans(spans, &r)))
+        fail_msg("%s: %s: other spans, %lld (%s)", name, json_object_to_json_string(o), (long long)r.n,
+                 r.unsure.length ? r.unsure.data : "");
+    ndp_rendering_release(&r);
+}
+
+/* Returns the number of cases. */
+static int64_t check_line(struct json_object *line) {
+    struct json_object *cases = json_object_object_get(line, "cases");
+    ndp_jinja *j;
+    const char *template = text_of(line, "template");
+    CHECK_OK(ndp_jinja_create("the chat template of test", span(template), json_object_object_get(line, "variables"),
+                              text_of(line, "date"), &j));
+    int64_t n = (int64_t)json_object_array_length(cases);
+    for (int64_t i = 0; i < n; i++)
+        check_case(j, text_of(line, "name"), json_object_array_get_idx(cases, (size_t)i));
+    ndp_jinja_destroy(j);
+    return n;
+}
+
+static void check_file(const char *path) {
+    char *text;
+    size_t size;
+    int64_t templates = 0, cases = 0;
+    CHECK_OK(ndp_file_read(path, &text, &size));
+    for (char *line = text, *end; (end = strchr(line, '\n')); line = end + 1, templates++) {
+        struct json_object *o;
+        CHECK_OK(ndp_json_parse(line, (size_t)(end - line), path, &o));
+        cases += check_line(o);
+        json_object_put(o);
+    }
+    free(text);
+    printf("%lld templates, %lld renderings: equal to those of transformers\n", (long long)templates, (long long)cases);
+    assert_true(templates > 0 && cases > 10 * templates);
+}
+
+static void equal_to_transformers(void **state) {
+    (void)state;
+    need_jinja();
+    char *path = ndp_format("%s/tests/golden/chat/jinja.jsonl", getenv("NDP_SOURCE_DIR"));
+    check_file(path);
+    free(path);
+    if (getenv("NDP_JINJA_CASES"))
+        check_file(getenv("NDP_JINJA_CASES"));
+}
+
+/* ---- what the assistant wrote ---- */
+
+static const ndp_message talk[] = {{.role = NDP_ROLE_USER, .content = {"Grüße", 7}},
+                                   {.role = NDP_ROLE_ASSISTANT, .content = {"a b", 3}},
+                                   {.role = NDP_ROLE_USER, .content = {"?", 1}},
+                                   {.role = NDP_ROLE_ASSISTANT, .content = {"c", 1}}};
+
+/* With [ ] around it; `unsure`: words of the reason why it is not known. */
+static void check_spans(const char *template, const char *want, const char *unsure) {
+    ndp_jinja *j = jinja_of(template, "2024-07-26");
+    ndp_rendering r = {0};
+    ndp_str got = {0};
+    size_t at = 0;
+    CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r));
+    for (int64_t i = 0; i < r.n; i++) {
+        ndp_str_add_bytes(&got, r.text.data + at, r.spans[i].begin - at);
+        ndp_str_addf(&got, "[%.*s]", (int)(r.spans[i].end - r.spans[i].begin), r.text.data + r.spans[i].begin);
+        at = r.spans[i].end;
+    }
+    ndp_str_add(&got, r.text.data + at);
+    assert_string_equal(got.data, want);
+    if (unsure)
+        assert_non_null(strstr(r.unsure.data ? r.unsure.data : "", unsure));
+    else
+        assert_int_equal(r.unsure.length, 0);
+    ndp_str_release(&got);
+    ndp_rendering_release(&r);
+    ndp_jinja_destroy(j);
+}
+
+#define EACH "{% for m in messages %}"
+#define PROMPT "{% if add_generation_prompt %}<a>{% endif %}"
+
+static void what_the_assistant_wrote(void **state) {
+    (void)state;
+    need_jinja();
+    check_spans(EACH "<{{ m.role[0] }}>{{ m.content }}</s>\n{% endfor %}" PROMPT,
+                "<u>Grüße</s>\n<a>[a b</s>]\n<u>?</s>\n<a>[c</s>]\n", NULL);
+    check_spans(EACH "<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+                     "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}",
+                "<u>Grüße\n<a>[a b]\n<u>?\n<a>[c]\n", NULL);
+    /* the number of messages comes first: prefixes of a conversation have another one */
+    check_spans("{{ messages | length }}" EACH "{{ m.content }}{% endfor %}", "4Grüßea b?c",
+                "message 2: the text of the messages before the answer");
+    /* what is written is changed after the block */
+    check_spans("{% set x %}" EACH
+                "{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}{% endset %}{{ x | upper }}"
+                "{{ x | length }}",
+                "GRÜSSEA B?C10", "{% generation %}");
+}
+
+/* ---- templates that misbehave ---- */
+
+static void check_misbehaves(const char *template, ndp_status code, const char *words) {
+    ndp_jinja *j = jinja_of(template, "2024-07-26");
+    ndp_rendering r = {0};
+    CHECK_FAILS(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r), code, words);
+    assert_non_null(strstr(ndp_error_message(), "the chat template of test"));
+    ndp_rendering_release(&r);
+    ndp_jinja_destroy(j);
+}
+
+static void limits(void **state) {
+    (void)state;
+    need_jinja();
+    check_misbehaves("{{ 'a' * 10**9 }}", NDP_EFORMAT, "too much memory");
+    check_misbehaves("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", NDP_EFORMAT, "characters of text");
+    check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EFORMAT,
+                     "more than 10 s of CPU time");
+    check_misbehaves("{{ ''.__class__.__mro__ }}", NDP_EFORMAT, "unsafe");
+    check_misbehaves("{{ raise_exception('No, ' ~ messages[0].role) }}", NDP_EFORMAT, "No, user");
+    check_misbehaves("{% if %}", NDP_EFORMAT, "line 1 of the template");
+    check_misbehaves("{{ messages[9].role }}", NDP_EFORMAT, "no element 9");
+}
+
+/* ---- processes ---- */
+
+/* A program instead of Python. */
+static char *script(const char *folder, const char *body) {
+    char *text = ndp_format("#!/bin/sh\n%s\n", body), *path = write_file(folder, "python", text, strlen(text));
+    assert_int_equal(chmod(path, 0700), 0);
+    setenv("NDP_PYTHON", path, 1);
+    free(text);
+    return path;
+}
+
+static void processes_that_fail(void **state) {
+    static const struct {
+        const char *body, *words;
+        ndp_status code;
+    } cases[] = {{"exit 77", "needs Jinja, and", NDP_ENOTSUP},
+                 {"echo why >&2; exit 3", "ended with exit code 3: why", NDP_EIO},
+                 {"kill -9 $$", "was killed by signal 9", NDP_EIO},
+                 {"head -c 20 >/dev/null; printf 'abc'; exit 0", "has ended", NDP_EIO},
+                 {"head -c 20 >/dev/null; printf '\\003\\000\\000\\000\\000\\000\\000\\000abc'; cat >/dev/null",
+                  "unexpected character", NDP_EFORMAT}};
+    const char *kept = getenv("NDP_PYTHON");
+    char *before = kept ? strdup(kept) : NULL;
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        char *path = script(*state, cases[i].body);
+        ndp_jinja *j = jinja_of("x", "2024-07-26");
+        ndp_rendering r = {0};
+        CHECK_FAILS(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r), cases[i].code, cases[i].words);
+        ndp_rendering_release(&r);
+        ndp_jinja_destroy(j);
+        free(path);
+    }
+    setenv("NDP_PYTHON", "/nowhere/python3", 1);
+    check_misbehaves("x", NDP_ENOTSUP, "/nowhere/python3");
+    before ? setenv("NDP_PYTHON", before, 1) : unsetenv("NDP_PYTHON");
+    free(before);
+}
+
+/* Each thread has a process of its own. */
+static void threads_render_at_the_same_time(void **state) {
+    (void)state;
+    need_jinja();
+    ndp_jinja *j = jinja_of(EACH "{{ m.content }}{% endfor %}", "2024-07-26");
+    int wrong = 0;
+#pragma omp parallel num_threads(4) reduction(+ : wrong)
+    for (int k = 0; k < 20; k++) {
+        char own[32];
+        snprintf(own, sizeof own, "thread %d, %d", omp_get_thread_num(), k);
+        const ndp_message m = {.role = NDP_ROLE_USER, .content = span(own)};
+        ndp_rendering r = {0};
+        wrong +=
+            ndp_jinja_render(j, &(ndp_conversation){&m, 1, NULL}, false, &r) != NDP_OK || strcmp(r.text.data, own) != 0;
+        ndp_rendering_release(&r);
+    }
+    assert_int_equal(wrong, 0);
+    ndp_jinja_destroy(j);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_to_transformers),
+                                       cmocka_unit_test(what_the_assistant_wrote), cmocka_unit_test(limits),
+                                       cmocka_unit_test_setup_teardown(processes_that_fail, make_folder, remove_folder),
+                                       cmocka_unit_test(threads_render_at_the_same_time)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
