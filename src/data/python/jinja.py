@@ -65,8 +65,8 @@ def environment(date):
 def is_patched():
     """Versions below 3.1.6 let a template leave the sandbox; Debian mends them without a new number."""
     env = jinja2.sandbox.ImmutableSandboxedEnvironment()
-    for text in ("{{ ('{0.__class__}'|attr('format'))(x) }}", "{% set f = '{0.__class__}'.format %}{{ [x]|map(f)|list }}",
-                 "{{ [x]|map('{0.__class__}'.format)|list }}"):
+    env.filters["call"] = lambda f, x: f(x)
+    for text in ("{{ '{0.__class__}'.format | call(x) }}", "{{ ('{0.__class__}' | attr('format'))(x) }}"):
         try:
             if "class" in env.from_string(text).render(x=raise_exception):
                 return False
