@@ -159,11 +159,6 @@ static ndp_status find_files(const char *folder, const char *stem, bool *single)
                             : "; download or copy the weights, too");
 }
 
-ndp_status ndp_weights_find_files(const char *folder) {
-    bool single;
-    return find_files(folder, "model", &single);
-}
-
 static ndp_status open_files(ndp_weights *w, const char *folder, const char *stem) {
     bool single;
     NDP_TRY(find_files(folder, stem, &single));
@@ -196,6 +191,13 @@ close:
 
 ndp_status ndp_weights_open(const char *folder, ndp_weights **out) {
     return ndp_weights_open_stem(folder, "model", out);
+}
+
+ndp_status ndp_weights_check_files(const char *folder) {
+    ndp_weights *w = NULL;
+    NDP_TRY(ndp_weights_open(folder, &w));
+    ndp_weights_close(w);
+    return NDP_OK;
 }
 
 void ndp_weights_close(ndp_weights *w) {

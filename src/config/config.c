@@ -2,6 +2,7 @@
  * copy, which replaces the configuration only if all of it was accepted. */
 #include "config/config.h"
 
+#include "base/hub.h"
 #include "config/option.h"
 #include <stdarg.h>
 #include <stdio.h>
@@ -366,9 +367,17 @@ static ndp_status check_date(const char *date) {
     return NDP_OK;
 }
 
+static ndp_status check_urls(const char *key, const ndp_strings *names) {
+    for (int i = 0; i < names->n; i++)
+        NDP_TRY(ndp_hub_refuse_url(key, names->items[i]));
+    return NDP_OK;
+}
+
 static ndp_status check_data(const ndp_config *c) {
     NDP_TRY(check_date(c->data.template_date));
     NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_TRY(check_urls("data.files", &c->data.files));
+    NDP_TRY(check_urls("data.validation_files", &c->data.validation_files));
     NDP_TRY(check_mix(c));
     NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
               "data.validation_fraction %g and data.validation_files are both set; set one of them",
@@ -385,6 +394,8 @@ ndp_status ndp_config_check(const ndp_config *c) {
               "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
     NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",
               c->model.path, c->model.config);
+    NDP_TRY(ndp_hub_refuse_url("model.path", c->model.path));
+    NDP_TRY(ndp_hub_refuse_url("data.tokenizer", c->data.tokenizer));
     NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);

@@ -1,6 +1,7 @@
 /* Settings that depend on several keys of a file: layout, global batch, steps, schedule, precision. Called once the
  * whole file is read. The rules are those of the programs: Axolotl's utils/distributed.py and core/builders,
  * Accelerate's parallelism_config.py. */
+#include "base/hub.h"
 #include "config/import_parts.h"
 
 #include <math.h>
@@ -382,6 +383,16 @@ static ndp_status finish_optimizer(ndp_import *m) {
         "optimizer.weight_decay");
 }
 
+/* A model may be a folder or a name in the Hub cache; if it is neither, the note says how to get it. */
+static ndp_status check_model(ndp_import *m) {
+    char folder[NDP_PATH];
+    if (ndp_hub_find(NDP_HUB_MODEL, m->job.model.path, folder) != NDP_OK)
+        SAY(m, "model.path: %s\n", ndp_error_message());
+    else if (!ndp_path_is_folder(folder))
+        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", m->job.model.path);
+    return NDP_OK;
+}
+
 ndp_status ndp_import_finish(ndp_import *m) {
     NDP_TRY(finish_layout(m));
     NDP_TRY(finish_batch(m));
@@ -399,8 +410,8 @@ ndp_status ndp_import_finish(ndp_import *m) {
     finish_schedule(m);
     if (!m->job.model.path)
         SAY(m, "no base_model: set model.path\n");
-    else if (!ndp_path_is_folder(m->job.model.path))
-        SAY(m, "model.path '%s' is not a local folder: download the model and name its folder\n", m->job.model.path);
+    else
+        NDP_TRY(check_model(m));
     NDP_TRY(ndp_import_finish_data(m));
     NDP_TRY(finish_checkpoints(m));
     return finish_evaluation(m);

@@ -47,14 +47,14 @@ static const char *const transport_words[] = {"auto", "self", "local", "shm", "m
 
 const ndp_option ndp_options[] = {
     /* clang-format off */
-    {CONTENTS(model, path), TEXT(NULL), HELP "a Hugging Face folder: config.json, safetensors, tokenizer"},
+    {CONTENTS(model, path), TEXT(NULL), HELP "a Hugging Face folder: config.json, safetensors, tokenizer; or its name in the Hub cache"},
     {CONTENTS(model, config), TEXT(NULL), HELP "a config.json; the model starts with random weights"},
     {IDENTITY(model, init), WORD(pretrained, init_words), HELP "random if only model.config is given"},
     {FREE(model, allow_longer), BOOL(false), HELP "train on more than max_position_embeddings tokens"},
     {CONTENTS(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
     {IDENTITY(model, frozen), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
 
-    {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .bin, also .gz .zst .xz"},
+    {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .bin, also .gz .zst .xz; org/name:split in the Hub cache"},
     {IDENTITY(data, mix), NDP_OPTION_LIST, "[]", HELP "one number per file: how often an epoch reads its rows"},
     {IDENTITY(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens per row"},
     {CONTENTS(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},

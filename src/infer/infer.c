@@ -1,6 +1,7 @@
 /* A model folder opened for use on one rank: device, facts, tokenizer, memory check, engines. */
 #include "infer/infer.h"
 
+#include "base/hub.h"
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "host/memory_need.h"
@@ -27,16 +28,20 @@ static ndp_status read_facts(ndp_infer *f) {
     return NDP_OK;
 }
 
-static ndp_status open_folder(ndp_infer *f, const char *folder) {
-    NDP_CHECK(folder, "no model is given; give a Hugging Face folder");
-    NDP_CHECK(ndp_path_is_folder(folder),
-              "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
-              "safetensors",
-              folder, ndp_path_why_no_folder(folder));
-    f->folder = folder;
+static ndp_status read_folder(ndp_infer *f) {
     NDP_TRY(read_facts(f));
-    NDP_TRY(ndp_weights_find_files(f->folder));
-    NDP_TRY(ndp_tokenizer_create(f->folder, &f->tokenizer));
+    NDP_TRY(ndp_weights_check_files(f->folder));
+    return ndp_tokenizer_create(f->folder, &f->tokenizer);
+}
+
+static ndp_status open_folder(ndp_infer *f, const char *name) {
+    NDP_CHECK(name, "no model is given; give a Hugging Face folder");
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, f->folder));
+    NDP_CHECK(ndp_path_is_folder(f->folder),
+              "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
+              "safetensors, or a name in the Hub cache",
+              name, ndp_path_why_no_folder(name));
+    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, f->folder, read_folder(f)));
     NDP_TRY(ndp_transport_self(&f->transport));
     return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts.kv_heads}, &f->mesh);
 }

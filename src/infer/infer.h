@@ -6,7 +6,7 @@
 #include "text/tokenizer.h"
 
 typedef struct ndp_infer {
-    const char *folder; /* borrowed */
+    char folder[NDP_PATH];
     ndp_facts facts;
     ndp_tokenizer *tokenizer;
     ndp_transport *transport;

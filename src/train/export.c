@@ -93,7 +93,7 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     const char *from = ndp_path_is_folder(source) ? source : folder_of_file;
     for (int i = 0; i < NDP_COUNT(names); i++)
         NDP_TRY(copy_file(from, names[i], folder));
-    return t->job.config->model.path ? copy_file(t->job.config->model.path, "generation_config.json", folder) : NDP_OK;
+    return t->job.config->model.path ? copy_file(t->job.model_folder, "generation_config.json", folder) : NDP_OK;
 }
 
 /* Rank 0: writes everything except the weights. */

@@ -12,13 +12,12 @@ static ndp_status shorten_passes(ndp_trainer *t) {
 }
 
 ndp_status ndp_trainer_build_score(ndp_trainer *t) {
-    const ndp_config *c = t->job.config;
     ndp_engine_opts o;
     NDP_TRY(shorten_passes(t));
     NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), &t->exec, t->engine, &t->score_model, &o));
     o.transport = t->transport;
     NDP_TRY(ndp_engine_create(&o, &t->score));
-    return t->engine ? NDP_OK : ndp_weights_load(t->score, c->model.path);
+    return t->engine ? NDP_OK : ndp_weights_load(t->score, t->job.model_folder);
 }
 
 /* Every row once, in order; the last pass is filled up with empty rows. A pass returns the mean over its tokens, and

@@ -1,25 +1,35 @@
 /* What follows from a configuration before data or weights are loaded. */
 #include "train/job.h"
 
+#include "base/hub.h"
 #include "checkpoint/folder.h"
 #include "train/folder_facts.h"
 #include <stdio.h>
 #include <string.h>
 
-static ndp_status read_facts(ndp_job *j) {
+/* Finds the model's folder and its config.json. */
+static ndp_status find_model(ndp_job *j) {
     const ndp_config *c = j->config;
-    if (c->model.path)
-        NDP_TRY(ndp_path_join(j->facts_path, c->model.path, "config.json"));
-    else
+    if (!c->model.path) {
         snprintf(j->facts_path, sizeof j->facts_path, "%s", c->model.config);
-    if (c->model.path && !ndp_path_is_folder(c->model.path))
+        return NDP_OK;
+    }
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, c->model.path, j->model_folder));
+    if (!ndp_path_is_folder(j->model_folder))
         return NDP_FAIL(NDP_EINVAL,
                         "model.path: %s is not a folder (%s); it names a Hugging Face model folder with config.json "
-                        "and safetensors",
+                        "and safetensors, or a model in the Hub cache",
                         c->model.path, ndp_path_why_no_folder(c->model.path));
+    return ndp_path_join(j->facts_path, j->model_folder, "config.json");
+}
+
+static ndp_status read_facts(ndp_job *j) {
+    const ndp_config *c = j->config;
+    NDP_TRY(find_model(j));
     bool weights =
         c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* otherwise the weights of the folder are not used */
-    NDP_TRY(weights ? ndp_folder_facts(c->model.path, &j->facts) : ndp_facts_read(j->facts_path, &j->facts));
+    ndp_status st = weights ? ndp_folder_facts(j->model_folder, &j->facts) : ndp_facts_read(j->facts_path, &j->facts);
+    NDP_TRY(c->model.path ? ndp_hub_explain(NDP_HUB_MODEL, c->model.path, j->model_folder, st) : st);
     int64_t longest = j->facts.max_positions, length = c->data.sequence_length;
     if (length > longest && j->facts.n_ropes == 0)
         return NDP_FAIL(NDP_EINVAL,
@@ -97,7 +107,9 @@ void ndp_job_release(ndp_job *j) {
 
 ndp_status ndp_job_find_weights(const ndp_job *j) {
     bool loaded = j->config->model.path && j->config->model.init != NDP_INIT_RANDOM;
-    return loaded ? ndp_weights_find_files(j->config->model.path) : NDP_OK;
+    return loaded ? ndp_hub_explain(NDP_HUB_MODEL, j->config->model.path, j->model_folder,
+                                    ndp_weights_check_files(j->model_folder))
+                  : NDP_OK;
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {

@@ -10,7 +10,8 @@
 
 typedef struct ndp_job {
     const ndp_config *config;  /* borrowed */
-    char facts_path[NDP_PATH]; /* the config.json */
+    char model_folder[NDP_PATH]; /* model.path, or its snapshot in the Hub cache; "" without one */
+    char facts_path[NDP_PATH];   /* the config.json */
     ndp_facts facts;
     ndp_layout layout;
     int world;

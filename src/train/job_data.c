@@ -2,6 +2,7 @@
  * rows, and the lines that describe them. */
 #include "train/job_data.h"
 
+#include "base/hub.h"
 #include "data/sample.h"
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +43,14 @@ static ndp_status choose_end_token(ndp_job_data *d) {
 
 static ndp_status open_tokenizer(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
-    d->tokenizer_source = tokenizer_of(c);
-    NDP_TRY(ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer));
+    const char *name = tokenizer_of(c);
+    char source[NDP_PATH];
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, source));
+    d->tokenizer_source = strdup(source);
+    if (!d->tokenizer_source)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, d->tokenizer_source,
+                            ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer)));
     NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template, c->data.template_date));
     return choose_end_token(d);
 }
@@ -65,6 +72,7 @@ void ndp_job_data_close(ndp_job_data *d) {
     ndp_token_cache_close(&d->held_tokens);
     ndp_chat_release(&d->chat);
     ndp_tokenizer_destroy(d->tokenizer);
+    free(d->tokenizer_source);
     free(d->sources);
     *d = (ndp_job_data){0};
 }

@@ -11,7 +11,7 @@
 typedef struct ndp_job_data {
     const ndp_job *job; /* borrowed */
     ndp_tokenizer *tokenizer;
-    const char *tokenizer_source; /* "bytes", a folder or a file; borrowed from the configuration */
+    char *tokenizer_source; /* "bytes", a folder or a file; owned */
     ndp_chat chat;
     int32_t end_token;                   /* appended to texts; -1: none */
     ndp_token_cache tokens, held_tokens; /* of data.files; of data.validation_files */

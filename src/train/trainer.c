@@ -25,7 +25,7 @@ static ndp_status build_engine(ndp_trainer *t) {
     o.transport = t->transport;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     return c->model.init == NDP_INIT_RANDOM ? ndp_weights_draw(t->engine, (uint64_t)c->train.seed)
-                                            : ndp_weights_load(t->engine, c->model.path);
+                                            : ndp_weights_load(t->engine, t->job.model_folder);
 }
 
 /* Allocates room for a micro-batch before the axes cut it. */

@@ -97,12 +97,14 @@ static void folders_without_weights(void **state) {
     CHECK_FAILS(ndp_weights_open(*state, &w), NDP_EIO, "holds neither model.safetensors nor");
     put_text(*state, "pytorch_model.bin", "x");
     CHECK_FAILS(ndp_weights_open(*state, &w), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
-    CHECK_FAILS(ndp_weights_find_files(*state), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
+    CHECK_FAILS(ndp_weights_check_files(*state), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
     assert_int_equal(unlink(in(*state, "pytorch_model.bin", path)), 0);
     put_text(*state, "pytorch_model.bin.index.json", "x");
-    CHECK_FAILS(ndp_weights_find_files(*state), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
+    CHECK_FAILS(ndp_weights_check_files(*state), NDP_EIO, "pytorch_model.bin is not read: transformers saves it");
     put_text(*state, "model.safetensors.index.json", "x");
-    CHECK_OK(ndp_weights_find_files(*state));
+    CHECK_FAILS(ndp_weights_check_files(*state), NDP_EFORMAT, "model.safetensors.index.json");
+    put_text(*state, "model.safetensors.index.json", "{\"weight_map\": {\"w\": \"model-1.safetensors\"}}");
+    CHECK_FAILS(ndp_weights_check_files(*state), NDP_EIO, "tensor w is in \"model-1.safetensors\", which is missing");
     CHECK_FAILS(ndp_weights_open(in(*state, "none", path), &w), NDP_EIO, "is not a folder");
 }
 

@@ -2,6 +2,7 @@
  * reads them in the same order. Called by cache/corpus.c. */
 #include "data/corpus/files.h"
 
+#include "data/corpus/hub_data.h"
 #include "data/corpus/source.h"
 #include <errno.h>
 #include <fts.h>
@@ -91,7 +92,14 @@ static ndp_status add_pattern(ndp_file_list *l, const char *pattern) {
 }
 
 ndp_status ndp_file_list_add(ndp_file_list *l, const char *name) {
+    ndp_hub_name unused;
     if (ndp_path_is_folder(name))
         return add_folder(l, name);
-    return !ndp_path_exists(name) && strpbrk(name, "*?[") ? add_pattern(l, name) : ndp_strings_add(&l->paths, name);
+    if (ndp_path_exists(name))
+        return ndp_strings_add(&l->paths, name);
+    NDP_TRY(ndp_hub_refuse_url("data.files", name));
+    if (strpbrk(name, "*?["))
+        return add_pattern(l, name);
+    return !is_read(name) && ndp_hub_parse(NDP_HUB_DATASET, name, &unused) ? ndp_hub_data_files(name, &l->paths)
+                                                                           : ndp_strings_add(&l->paths, name);
 }

@@ -1,4 +1,5 @@
 /* ndp_tokenize: texts to lines of JSON. */
+#include "base/hub.h"
 #include "base/json.h"
 #include "base/memory_limit.h"
 #include "data/corpus/source.h"
@@ -182,7 +183,9 @@ ndp_status ndp_tokenize(const ndp_tokenize_opts *o, bool (*emit)(void *user, con
     NDP_CHECK(!o->file != !o->text, "give either a file or a text to tokenize, not %s", o->file ? "both" : "neither");
     tokenize_run r = {.o = o, .file = o->file, .emit = emit, .user = user};
     bool from_stdin = o->file && !strcmp(o->file, "-");
-    NDP_TRY(ndp_tokenizer_create(o->tokenizer, &r.tokenizer));
+    char source[NDP_PATH];
+    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, o->tokenizer, source));
+    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, o->tokenizer, source, ndp_tokenizer_create(source, &r.tokenizer)));
     ndp_status st = from_stdin ? run_stdin(&r) : o->file ? run_file(&r) : run_text(&r);
     ndp_tokenizer_destroy(r.tokenizer);
     ndp_ids_release(&r.ids);
