@@ -54,7 +54,7 @@ const ndp_option ndp_options[] = {
     {CONTENTS(model, sliding_window), INT(0, 0, 1 << 24), HELP "attention window of every layer; 0: the model's own"},
     {IDENTITY(model, frozen), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
 
-    {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .bin, also .gz .zst .xz; org/name:split in the Hub cache"},
+    {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache"},
     {IDENTITY(data, mix), NDP_OPTION_LIST, "[]", HELP "one number per file: how often an epoch reads its rows"},
     {IDENTITY(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens per row"},
     {CONTENTS(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},

@@ -8,6 +8,7 @@
 #include "data/cache/corpus.h"
 #include "data/cache/share.h"
 #include "data/corpus/unpack.h"
+#include "data/python/table_reader.h"
 #include <string.h>
 
 /* The head of one source, while it is read. */
@@ -99,7 +100,7 @@ static char *closed_list(const char *text, size_t n) {
 static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, char **copy, bool *found) {
     size_t end = c->size;
     *copy = NULL;
-    if (c->kind == NDP_SOURCE_JSONL)
+    if (c->kind == NDP_SOURCE_JSONL || c->kind == NDP_SOURCE_TABLE)
         end = lines_head(c->contents, c->size, most, records);
     else if (c->kind == NDP_SOURCE_JSON)
         end = list_head(c->contents, c->size, most, records);
@@ -159,6 +160,26 @@ static ndp_status encode_packed(source_head *h, const char *path, const ndp_mapp
     return NDP_OK;
 }
 
+static ndp_status encode_table(source_head *h, const char *path) {
+    char *rows;
+    size_t n;
+    bool complete, done;
+    NDP_TRY(ndp_table_head(path, NDP_SAMPLE_RECORDS - h->records, NDP_SAMPLE_BYTES - h->bytes, &rows, &n, &complete));
+    ndp_status st = encode_head(h, path, rows, n, complete, &done);
+    free(rows);
+    return st;
+}
+
+static ndp_status encode_file(source_head *h, const char *path, const ndp_mapped *file) {
+    ndp_source_kind kind;
+    bool done;
+    NDP_TRY(ndp_source_kind_of(path, &kind));
+    if (kind == NDP_SOURCE_TABLE)
+        return encode_table(h, path);
+    return ndp_is_packed(path) ? encode_packed(h, path, file)
+                               : encode_head(h, path, (const char *)file->data, file->size, true, &done);
+}
+
 static ndp_status add_share(source_head *h) {
     const ndp_share *s = &h->share;
     ndp_share *all = &h->all;
@@ -180,14 +201,12 @@ static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
     for (; f < c->source_ends[source]; f++) {
         const char *path = c->files.paths.items[f];
         const ndp_mapped *file = &c->mapped[f];
-        bool done;
         if (h->records >= NDP_SAMPLE_RECORDS || h->bytes >= NDP_SAMPLE_BYTES) {
             h->cut = true;
             break;
         }
         h->share.ids.n = h->share.ends.n = h->share.turns.n = h->share.texts = 0;
-        NDP_TRY(ndp_is_packed(path) ? encode_packed(h, path, file)
-                                    : encode_head(h, path, (const char *)file->data, file->size, true, &done));
+        NDP_TRY(encode_file(h, path, file));
         NDP_TRY(add_share(h));
     }
     return NDP_OK;

@@ -94,7 +94,7 @@ static void broken_files_name_the_place(void **state) {
         {"a.jsonl", "\n{\"text\":1}\n", NDP_EFORMAT, "a.jsonl:2: 'text' is not a string"},
         {"a.jsonl", "[1]\n", NDP_EFORMAT, "a.jsonl:1: the record is not an object"},
         {"a.json", "{}", NDP_EFORMAT, "a.json: not a list of records"},
-        {"A.PARQUET", "PAR1", NDP_ENOTSUP, ".parquet"},
+        {"A.ZIP", "PK", NDP_ENOTSUP, ".zip"},
     };
     for (int i = 0; i < NDP_COUNT(cases); i++) {
         ndp_str all = {0};

@@ -4,6 +4,7 @@
 #include "data/cache/cache.h"
 
 #include "data/cache/cache_build.h"
+#include "data/cache/table_files.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -128,6 +129,10 @@ static ndp_status find_or_build(cache_search *s, const ndp_crew *crew, finding *
     if (!f->build)
         return NDP_OK;
     bool sees = crew->rank == 0 || (open_corpus(s) == NDP_OK && s->corpus.stamp == f->stamp);
+    if (sees)
+        NDP_TRY(ndp_tables_convert(crew, &s->corpus));
+    if (ndp_crew_stopped(crew))
+        return NDP_OK;
     char *path;
     NDP_TRY(path_of(s, f->name, &path));
     ndp_status st = ndp_cache_build(s->o, crew, sees ? &s->corpus : NULL, f->key, path);

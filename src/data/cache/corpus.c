@@ -6,6 +6,7 @@
 #include "data/cache/cache_file.h"
 #include "data/corpus/source.h"
 #include "data/corpus/unpack.h"
+#include "data/python/table_reader.h"
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -143,6 +144,10 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
         NDP_TRY(ndp_source_kind_of(path, &kind));
         NDP_TRY(ndp_hash_blocks(m->data, m->size, threads, &h));
         ndp_str_addf(all, " %d %zu", (int)kind, m->size);
+        if (kind == NDP_SOURCE_TABLE) { /* whose records are what this version of the reader gives */
+            ndp_str_addf(all, "%d", NDP_TABLE_VERSION);
+            packing = strrchr(path, '.');
+        }
         for (; *packing; packing++) /* equal bytes differ as a text and as an archive */
             ndp_str_addf(all, "%c", *packing | 0x20);
         add_hash(all, h);

@@ -48,6 +48,32 @@ static FTSENT *next_entry(FTS *fts) {
     return fts_read(fts);
 }
 
+/* The name of a file that describes tables, as datasets.save_to_disk writes it beside them. */
+static bool describes_tables(const char *path) {
+    return ndp_ends_with(path, "/dataset_info.json") || ndp_ends_with(path, "/state.json");
+}
+
+/* In a folder with .arrow files, leaves out what describes them. `before`: files of other sources. */
+static ndp_status leave_out_descriptions(ndp_file_list *l, const char *folder, int before) {
+    bool tables = false;
+    int kept = before;
+    for (int i = before; i < l->paths.n; i++)
+        tables |= ndp_ends_with(l->paths.items[i], ".arrow");
+    for (int i = before; tables && i < l->paths.n; i++)
+        if (ndp_ends_with(l->paths.items[i], "/dataset_dict.json"))
+            return NDP_FAIL(NDP_EINVAL, "data.files: the folder '%s' has several splits; name one, such as '%s/train'",
+                            folder, folder);
+    for (int i = before; i < l->paths.n; i++) {
+        if (tables && describes_tables(l->paths.items[i])) {
+            free(l->paths.items[i]);
+            l->left_out++;
+        } else
+            l->paths.items[kept++] = l->paths.items[i];
+    }
+    l->paths.n = kept;
+    return NDP_OK;
+}
+
 static ndp_status add_folder(ndp_file_list *l, const char *folder) {
     char *path = strdup(folder), *roots[2] = {path, NULL};
     int before = l->paths.n;
@@ -62,11 +88,14 @@ static ndp_status add_folder(ndp_file_list *l, const char *folder) {
     if (fts)
         fts_close(fts);
     free(path);
+    if (st == NDP_OK)
+        st = leave_out_descriptions(l, folder, before);
     if (st == NDP_OK && l->paths.n == before)
-        st = NDP_FAIL(NDP_EINVAL,
-                      "data.files: the folder '%s' has no file whose name ends in .txt, .md, .jsonl, .json or .bin, or "
-                      "these and .gz, .zst or .xz",
-                      folder);
+        st = NDP_FAIL(
+            NDP_EINVAL,
+            "data.files: the folder '%s' has no file whose name ends in .txt, .md, .jsonl, .json, .csv, .parquet, "
+            ".arrow or .bin, or these and .gz, .zst or .xz",
+            folder);
     return st;
 }
 

@@ -1,4 +1,5 @@
-/* Which files a name stands for: one file, all files in a folder, all that match a pattern, or a split of a data set. */
+/* Which files a name stands for: one file, all files in a folder, all that match a pattern, or a split of a data set.
+ */
 #ifndef NDP_DATA_CORPUS_FILES_H
 #define NDP_DATA_CORPUS_FILES_H
 
@@ -11,10 +12,11 @@ typedef struct ndp_file_list {
 
 /* Appends the files of `name`, sorted by the bytes of their names, so that the order is the same on every machine. For
  * a folder: all files in and below it whose names mark them as text (.txt, .text, .md), records or ids (source.h),
- * without hidden ones. Links are followed, except to a folder that contains them. A name that does not exist and
- * contains * ? or [ is a pattern, as in a shell; one of the form org/name:split, without the ending of a data file, is a
- * data set in the Hub cache (hub_data.h). NDP_EINVAL: a folder or a pattern without a file, a data set that is not in the
- * cache, a URL. Whether a plain name exists is not checked here; opening it reports that. */
+ * without hidden ones, and without dataset_info.json and state.json if there are .arrow files. Links are followed,
+ * except to a folder that contains them. A name that does not exist and contains * ? or [ is a pattern, as in a shell;
+ * one of the form org/name:split, without the ending of a data file, is a data set in the Hub cache (hub_data.h).
+ * NDP_EINVAL: a folder or a pattern without a file, a data set that is not in the cache, a URL. Whether a plain name
+ * exists is not checked here; opening it reports that. */
 NDP_API ndp_status ndp_file_list_add(ndp_file_list *l, const char *name);
 
 #endif

@@ -5,6 +5,7 @@
 
 #include "base/json_lists.h"
 #include "data/corpus/unpack.h"
+#include "data/python/table_reader.h"
 #include <stdlib.h>
 #include <string.h>
 #include <strings.h>
@@ -24,7 +25,8 @@ bool ndp_source_is_known(const char *path, ndp_source_kind *kind) {
         ndp_source_kind kind;
     } kinds[] = {{".txt", NDP_SOURCE_TEXT},    {".text", NDP_SOURCE_TEXT},    {".md", NDP_SOURCE_TEXT},
                  {".jsonl", NDP_SOURCE_JSONL}, {".ndjson", NDP_SOURCE_JSONL}, {".json", NDP_SOURCE_JSON},
-                 {".bin", NDP_SOURCE_IDS}};
+                 {".csv", NDP_SOURCE_TABLE},   {".tsv", NDP_SOURCE_TABLE},    {".parquet", NDP_SOURCE_TABLE},
+                 {".arrow", NDP_SOURCE_TABLE}, {".bin", NDP_SOURCE_IDS}};
     *kind = NDP_SOURCE_TEXT;
     for (int i = 0; i < NDP_COUNT(kinds); i++)
         if (ends_with(path, kinds[i].ending)) {
@@ -35,13 +37,15 @@ bool ndp_source_is_known(const char *path, ndp_source_kind *kind) {
 }
 
 ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out) {
-    static const char *const unbuilt[] = {".parquet", ".arrow", ".csv", ".bz2", ".zip", ".tar", ".tgz"};
+    static const char *const unbuilt[] = {".bz2", ".zip", ".tar", ".tgz"};
     for (int i = 0; i < NDP_COUNT(unbuilt); i++)
         if (ends_with(path, unbuilt[i]))
             return NDP_FAIL(NDP_ENOTSUP,
                             "%s: reading %s files is not built yet; give plain text, .jsonl, .json or .bin", path,
                             unbuilt[i]);
     (void)ndp_source_is_known(path, out);
+    if (*out == NDP_SOURCE_TABLE && ndp_is_packed(path))
+        return NDP_FAIL(NDP_ENOTSUP, "%s: a compressed table is not read; unpack it", path);
     return NDP_OK;
 }
 
@@ -160,8 +164,10 @@ static ndp_status visit_record(const char *text, size_t n, const char *place, co
     return st;
 }
 
+/* Also the rows of a table, one a line. */
 static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format *format, ndp_document_visitor *visit,
                               void *user) {
+    const char *place = c->kind == NDP_SOURCE_TABLE ? ": row " : ":";
     ndp_document d = {.path = c->path, .line = c->line - 1};
     for (size_t at = c->begin; at < c->end; at = d.end) {
         const char *text = c->contents + at, *stop = memchr(text, '\n', c->end - at);
@@ -172,7 +178,7 @@ static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format
         while (blank < n && strchr(" \t\r", text[blank]) && text[blank])
             blank++;
         if (blank < n)
-            NDP_TRY(visit_record(text, n, ":", format, &d, visit, user));
+            NDP_TRY(visit_record(text, n, place, format, &d, visit, user));
     }
     return NDP_OK;
 }
@@ -225,7 +231,7 @@ static size_t first_record(const ndp_source_chunk *c, size_t from, size_t to) {
     }
     if (c->kind == NDP_SOURCE_TEXT)
         next = find_separator(begin, end, c->contents, c->contents + c->size, &border);
-    else if (c->kind == NDP_SOURCE_JSONL && (next = memchr(begin - 1, '\n', to - from)))
+    else if (c->kind != NDP_SOURCE_JSON && (next = memchr(begin - 1, '\n', to - from)))
         next++;
     return next ? (size_t)(next - c->contents) : c->size;
 }
@@ -246,6 +252,7 @@ ndp_status ndp_source_visit_chunk(const ndp_source_chunk *c, const ndp_record_fo
     case NDP_SOURCE_TEXT:
         return visit_text(c, visit, user);
     case NDP_SOURCE_JSONL:
+    case NDP_SOURCE_TABLE:
         return visit_jsonl(c, format, visit, user);
     case NDP_SOURCE_JSON:
         return visit_json(c, format, visit, user);
@@ -264,10 +271,14 @@ static ndp_status visit_all(const char *path, const char *contents, size_t size,
 ndp_status ndp_source_visit(const char *path, const char *contents, size_t size, const char *text_field,
                             ndp_document_visitor *visit, void *user) {
     const ndp_record_format format = {.kind = NDP_RECORD_TEXT, .text = text_field};
-    if (!ndp_is_packed(path))
-        return visit_all(path, contents, size, &format, visit, user);
+    ndp_source_kind kind;
     char *unpacked;
-    NDP_TRY(ndp_unpack(path, contents, size, &unpacked, &size));
+    bool complete;
+    NDP_TRY(ndp_source_kind_of(path, &kind));
+    if (kind != NDP_SOURCE_TABLE && !ndp_is_packed(path))
+        return visit_all(path, contents, size, &format, visit, user);
+    NDP_TRY(kind == NDP_SOURCE_TABLE ? ndp_table_head(path, 0, SIZE_MAX, &unpacked, &size, &complete)
+                                     : ndp_unpack(path, contents, size, &unpacked, &size));
     ndp_status st = visit_all(path, unpacked, size, &format, visit, user);
     free(unpacked);
     return st;

@@ -2,20 +2,27 @@
  *
  * Text files: the whole file is one document, unless it has lines that are exactly <|endoftext|>: these separate
  * documents. The line break before such a line belongs to the separator, and then so does the file's last one. JSONL
- * files (.jsonl, .ndjson): one record per line (record.h). JSON files (.json): one list of records. All may be
- * compressed (unpack.h): corpus.jsonl.zst. Empty documents of text files are skipped; empty records are visited. A
- * UTF-8 byte order mark is skipped; all other bytes are kept, \r and zeros included. Files of ids (.bin, bin.h) have no
- * text: visitors of text reject them.
+ * files (.jsonl, .ndjson): one record per line (record.h). JSON files (.json): one list of records. These may be
+ * compressed (unpack.h): corpus.jsonl.zst. Tables (.csv, .tsv, .parquet, .arrow): one record per row; they are
+ * converted to JSONL first (python/table_reader.h), and a chunk of one has the converted text. Empty documents of text
+ * files are skipped; empty records are visited. A UTF-8 byte order mark is skipped; all other bytes are kept, \r and
+ * zeros included. Files of ids (.bin, bin.h) have no text: visitors of text reject them.
  */
 #ifndef NDP_DATA_CORPUS_SOURCE_H
 #define NDP_DATA_CORPUS_SOURCE_H
 
 #include "data/corpus/record.h"
 
-typedef enum ndp_source_kind { NDP_SOURCE_TEXT, NDP_SOURCE_JSONL, NDP_SOURCE_JSON, NDP_SOURCE_IDS } ndp_source_kind;
+typedef enum ndp_source_kind {
+    NDP_SOURCE_TEXT,
+    NDP_SOURCE_JSONL,
+    NDP_SOURCE_JSON,
+    NDP_SOURCE_IDS,
+    NDP_SOURCE_TABLE
+} ndp_source_kind;
 /* Whether the file's name says its kind; a file without such a name is a text. */
 bool ndp_source_is_known(const char *path, ndp_source_kind *kind);
-/* By the file's name. NDP_ENOTSUP for kinds that are known but not supported (.parquet, .zip, ...). */
+/* By the file's name. NDP_ENOTSUP for kinds that are known but not supported (.zip, a compressed table, ...). */
 NDP_API ndp_status ndp_source_kind_of(const char *path, ndp_source_kind *out);
 
 /* Visits the documents of `contents`, the bytes of the file `path` as stored on disk, in order. Records are texts in

@@ -3,6 +3,7 @@
 #include "data/python/python.h"
 
 #include "base/child.h"
+#include "base/clock.h"
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 struct ndp_python {
@@ -147,6 +149,8 @@ static void last_line(const ndp_python *p, char out[512]) {
     snprintf(out, 512, "%.500s", line ? line + 1 : text);
 }
 
+enum { END_SECONDS = 10 };
+
 static ndp_status fail_end(const ndp_python *p, int status) {
     char line[512], host[256];
     const ndp_python_program *of = p->program;
@@ -171,13 +175,25 @@ static void release(ndp_python *p) {
     free(p);
 }
 
+/* Waits for at most END_SECONDS; false: it still runs. */
+static bool wait_for_end(const ndp_python *p, int *status) {
+    for (double until = ndp_now() + END_SECONDS; ndp_now() < until; nanosleep(&(struct timespec){0, 1000000}, NULL))
+        if (waitpid(p->pid, status, WNOHANG) == p->pid)
+            return true;
+    return false;
+}
+
 ndp_status ndp_python_end(ndp_python *p) {
     int status = 0;
     if (!p)
         return NDP_OK;
     shutdown(p->socket, SHUT_RDWR);
-    while (waitpid(p->pid, &status, 0) < 0 && errno == EINTR)
-        ;
+    if (!wait_for_end(p, &status)) {
+        ndp_status st = NDP_FAIL(NDP_EIO, "%s (process %d) closed its output, but did not end within %d s",
+                                 p->program->what, (int)p->pid, END_SECONDS);
+        ndp_python_kill(p);
+        return st;
+    }
     ndp_status st = WIFEXITED(status) && WEXITSTATUS(status) == 0 ? NDP_OK : fail_end(p, status);
     release(p);
     return st;

@@ -16,7 +16,7 @@ typedef struct ndp_python_program {
 } ndp_python_program;
 
 /* The programs, as the build finds them. */
-extern const char ndp_python_jinja[];
+extern const char ndp_python_jinja[], ndp_python_table[];
 
 /* The interpreter: $NDP_PYTHON, or /usr/bin/python3; another python3 may come first in PATH. */
 const char *ndp_python_interpreter(void);
@@ -39,7 +39,8 @@ NDP_API ndp_status ndp_python_ask(ndp_python *p, const char *request, size_t n, 
 
 /* Waits for the program, after its output has ended or failed, and frees it (NULL is allowed). NDP_OK: it ended by
  * itself, with exit code 0. Otherwise why not: NDP_ENOTSUP: the interpreter lacks a module; NDP_EFORMAT: it used more
- * CPU time than it allows itself; NDP_EIO: it was killed, or failed, with the last line that it wrote on stderr. */
+ * CPU time than it allows itself; NDP_EIO: it was killed, does not end, or failed, with the last line that it wrote on
+ * stderr. */
 NDP_API ndp_status ndp_python_end(ndp_python *p);
 /* Kills the program if it still runs, and frees it (NULL is allowed). */
 void ndp_python_kill(ndp_python *p);

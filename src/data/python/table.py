@@ -1,0 +1,180 @@
+"""Prints the rows of a table, FILE, as JSON, one line each: .csv and .tsv by the module csv, .parquet and .arrow by pyarrow.
+The last line is "end N", the number of rows, or "error TEXT". At most MOST rows are read; 0: all.
+
+usage: table.py FILE MOST LONGEST    (LONGEST: bytes of a field of .csv)
+"""
+import csv
+import json
+import resource
+import sys
+
+BATCH_BYTES = 16 << 20
+BATCH_ROWS = 4096
+MEMORY_BYTES = 4 << 30
+
+
+class Refused(Exception):
+    """An error of the file; its text follows the file's name in a message."""
+
+
+def plain(value):
+    """What JSON has no form for: dates and times in ISO form, others as Python writes them."""
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        raise Refused("has binary values, which are not text")
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)
+
+
+def finite(value):
+    """JSON has no NaN and no infinity: null."""
+    if isinstance(value, float):
+        return value if value - value == 0 else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [finite(item) for item in value]
+    return value
+
+
+def line_of(record):
+    form = {"ensure_ascii": False, "separators": (",", ":"), "allow_nan": False, "default": plain}
+    try:
+        text = json.dumps(record, **form)
+    except ValueError:
+        text = json.dumps(finite(record), **form)
+    return text.encode("utf-8") + b"\n"
+
+
+def check_names(names):
+    for name in names:
+        if names.count(name) > 1:
+            raise Refused(f"two columns are named '{name}'")
+
+
+def rows_of_csv(path, longest):
+    csv.field_size_limit(longest)
+    number = 0
+    with open(path, encoding="utf-8-sig", newline="") as file:
+        rows = csv.reader(file, delimiter="\t" if path.lower().endswith(".tsv") else ",", strict=True)
+        try:
+            header = next(rows, None)
+            if header is None:
+                raise Refused("is empty; its first line must name the columns")
+            check_names(header)
+            for row in rows:
+                if not row:
+                    continue
+                number += 1
+                if len(row) != len(header):
+                    raise Refused(f"row {number} (line {rows.line_num}) has fields: {len(row)}, but the header has {len(header)}")
+                yield dict(zip(header, row))
+        except csv.Error as error:
+            raise Refused(f"row {number + 1} (line {rows.line_num}): {error}") from None
+        except UnicodeDecodeError as error:
+            raise Refused(f"not valid UTF-8 after row {number}: {error.reason}; convert the file, for instance with iconv") from None
+
+
+def binary_in(kind, types):
+    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
+        return True
+    return any(binary_in(kind.field(i).type, types) for i in range(kind.num_fields))
+
+
+def check_schema(schema, types):
+    check_names(schema.names)
+    for field in schema:
+        if binary_in(field.type, types):
+            raise Refused(f"the column '{field.name}' is binary ({field.type}); write the file without it")
+
+
+def batches_of_parquet(path, pyarrow, most):
+    import pyarrow.parquet
+
+    file = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
+    check_schema(file.schema_arrow, pyarrow.types)
+    groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    widest = max((group.total_byte_size // max(group.num_rows, 1) for group in groups), default=0)
+    size = max(1, min(BATCH_ROWS, BATCH_BYTES // max(widest, 1), most or BATCH_ROWS))
+    yield from file.iter_batches(batch_size=size, use_threads=False)
+
+
+def batches_of_arrow(path, pyarrow, most):
+    """A file, or a stream as `datasets` writes it. Read, not mapped, so that the limit on memory holds."""
+    with pyarrow.OSFile(path) as file:
+        is_file = file.read(6) == b"ARROW1"
+        file.seek(0)
+        reader = pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file)
+        check_schema(reader.schema, pyarrow.types)
+        for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
+            size = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
+            for first in range(0, batch.num_rows, size):
+                yield batch.slice(first, size)
+
+
+def rows_of_batch(batch, number, pyarrow):
+    """Nanoseconds do not fit in Python's times: Arrow writes these columns."""
+    for i, field in enumerate(batch.schema):
+        if pyarrow.types.is_timestamp(field.type) and field.type.unit == "ns":
+            texts = pyarrow.compute.replace_substring(batch.column(i).cast("string"), " ", "T")
+            batch = batch.set_column(i, field.name, texts)
+    try:
+        return batch.to_pylist()
+    except ValueError as error:
+        return rows_one_by_one(batch, number, error)
+
+
+def rows_one_by_one(batch, number, error):
+    """Finds the row that cannot be converted."""
+    for i in range(batch.num_rows):
+        try:
+            row = batch.slice(i, 1).to_pylist()
+        except ValueError:
+            raise Refused(f"row {number + i + 1}: {error}") from None
+        yield row[0]
+
+
+def rows_of_arrow(path, most):
+    try:
+        import pyarrow
+        import pyarrow.compute
+        import pyarrow.ipc
+    except ImportError as error:
+        raise Refused(
+            f"reading it needs Python's pyarrow, which {sys.executable} lacks ({error}): python3 -m venv VENV && "
+            "VENV/bin/pip install pyarrow, and set NDP_PYTHON to VENV/bin/python"
+        ) from None
+    number = 0
+    read = batches_of_parquet if path.lower().endswith(".parquet") else batches_of_arrow
+    try:
+        for batch in read(path, pyarrow, most):
+            yield from rows_of_batch(batch, number, pyarrow)
+            number += batch.num_rows
+    except (pyarrow.ArrowException, OSError) as error:
+        text = " ".join(str(error).split())
+        raise Refused(f"after row {number}: {text}") from None
+
+
+def write(path, most, longest, out):
+    rows = rows_of_csv(path, longest) if path.lower().endswith((".csv", ".tsv")) else rows_of_arrow(path, most)
+    number = 0
+    try:
+        for row in rows:
+            if most and number == most:
+                break
+            number += 1
+            try:
+                out.write(line_of(row))
+            except Refused as error:
+                raise Refused(f"row {number} {error}") from None
+            except UnicodeEncodeError:
+                raise Refused(f"row {number}: not valid Unicode") from None
+        out.write(b"end %d\n" % number)
+    except Refused as error:
+        out.write(f"error {error}\n".encode("utf-8", "replace"))
+    except MemoryError:
+        out.write(b"error after row %d: the next one does not fit in the memory that a reader may use\n" % number)
+    out.flush()
+
+
+if __name__ == "__main__":
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    write(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer)
