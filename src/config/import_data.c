@@ -7,9 +7,10 @@
 #include <string.h>
 
 void ndp_import_forget_set(ndp_import *m) {
-    char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,        m->set.template,
-                     m->set.text,     m->set.messages, m->set.prompt,         m->set.input,
-                     m->set.response, m->set.format,   m->set.no_input_format};
+    char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,         m->set.template,
+                     m->set.text,     m->set.messages, m->set.prompt,          m->set.input,
+                     m->set.response, m->set.format,   m->set.no_input_format, m->set.config,
+                     m->set.revision, m->set.split};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
     ndp_strings_release(&m->set.files);
@@ -96,11 +97,12 @@ ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const c
     return text ? NDP_OK : ndp_import_walk(m, value, "prompter", NULL, name);
 }
 
-/* A file is the whole training split; other splits and parts of it are refused. */
+/* A split of a data set on the Hub; a file is the whole training split (ndp_import_add_files). Parts of a split are
+ * refused. */
 ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
-    if (text && strcmp(text, "train") == 0)
-        return NDP_OK;
+    if (text && *text && !strpbrk(text, "[]%:+/@ "))
+        return ndp_option_copy_text(text, &m->set.split);
     return ndp_import_refuse(&m->notes, name, text ? text : custom, value,
                              "files are read whole; write the intended part to a file of its own",
                              ndp_import_files_key(m));

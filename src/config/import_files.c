@@ -1,6 +1,8 @@
 /* The files that a data set names, and why some cannot be read. */
+#include "base/hub.h"
 #include "config/import_parts.h"
 
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -13,11 +15,24 @@ static bool ends_with_one_of(const char *path, size_t n, const char *const *endi
     return false;
 }
 
+static const char unread[] = "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz, and from .csv, "
+                             ".parquet and .arrow; convert it, or rename it";
+
+/* Whether files of a type of Axolotl's, NULL for any, have such a name. */
+static bool is_of_type(const char *path, size_t n, const char *type) {
+    static const char *const records[] = {".jsonl", ".ndjson", ".json", NULL};
+    static const char *const tables[][2] = {{".csv", NULL}, {".parquet", NULL}, {".arrow", NULL}};
+    if ((!type || strcmp(type, "json") == 0) && ends_with_one_of(path, n, records))
+        return true;
+    for (int i = 0; i < NDP_COUNT(tables) && !path[n]; i++) /* not compressed */
+        if ((!type || strcmp(type, tables[i][0] + 1) == 0) && ends_with_one_of(path, n, tables[i]))
+            return true;
+    return false;
+}
+
 /* Why a file cannot be read as Axolotl reads it; NULL: it can. */
 static const char *why_unread(const ndp_import *m, const char *path) {
-    static const char *const packed[] = {".gz", ".zst", ".xz", NULL},
-                             *const records[] = {".jsonl", ".ndjson", ".json", NULL},
-                             *const texts[] = {".txt", ".text", ".md", NULL};
+    static const char *const packed[] = {".gz", ".zst", ".xz", NULL}, *const texts[] = {".txt", ".text", ".md", NULL};
     size_t n = strlen(path);
     if (ends_with_one_of(path, n, packed))
         n = (size_t)(strrchr(path, '.') - path);
@@ -29,12 +44,10 @@ static const char *why_unread(const ndp_import *m, const char *path) {
     if ((type && strcmp(type, "text") == 0) || ends_with_one_of(path, n, texts))
         return "Axolotl reads every line of a text file as a document; here lines <|endoftext|> separate documents. "
                "Write .jsonl";
-    if (type && strcmp(type, "json") != 0)
-        return "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it";
-    if (ends_with_one_of(path, n, records))
+    if (is_of_type(path, n, type))
         return NULL;
-    return ndp_path_exists(path) || memchr(path, '.', n)
-               ? "records are read from .jsonl, .ndjson and .json, also .gz, .zst and .xz; convert it, or rename it"
+    return type || ndp_path_exists(path) || memchr(path, '.', n)
+               ? unread
                : "not a file; download the data set as .jsonl and name its files";
 }
 
@@ -53,12 +66,42 @@ static ndp_status add_file(ndp_import *m, const char *path, const char *name, st
     return ndp_strings_add(files, path);
 }
 
+/* A data set on the Hub, by its name here: org/name@revision:config/split. */
+static ndp_status add_hub_set(ndp_import *m, const ndp_hub_name *n) {
+    const import_set *s = &m->set;
+    const char *revision = s->revision ? s->revision : n->revision;
+    char folder[NDP_PATH],
+        *name = ndp_format("%s%s%s:%s%s%s", n->repo, *revision ? "@" : "", revision, s->config ? s->config : "",
+                           s->config ? "/" : "", s->split ? s->split : "train");
+    if (!name)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    if (ndp_hub_find(NDP_HUB_DATASET, name, folder) != NDP_OK)
+        SAY(m, "%s: %s\n", ndp_import_files_key(m), ndp_error_message());
+    ndp_status st = ndp_strings_add(m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files, name);
+    free(name);
+    return st;
+}
+
+static bool is_known_file(const char *path) {
+    size_t n = strlen(path);
+    static const char *const others[] = {".txt", ".text", ".md", ".gz", ".zst", ".xz", ".bz2", ".zip", NULL};
+    return is_of_type(path, n, NULL) || ends_with_one_of(path, n, others);
+}
+
 /* A path such as `json` is the type of the data_files; a folder is where a loader would look for them. */
 ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node *node) {
     static const char *const kinds[] = {"json", "text", "csv", "parquet", "arrow", NULL};
     const char *path = m->set.path;
+    ndp_hub_name hub;
     if (!path && !m->set.files.n)
         return ndp_yaml_fail(m->notes.y, node, "'%s' has no path", name);
+    if (path && !m->set.files.n && !ndp_path_exists(path) && !is_known_file(path) &&
+        ndp_hub_parse(NDP_HUB_DATASET, path, &hub))
+        return add_hub_set(m, &hub);
+    if (m->set.split && strcmp(m->set.split, "train") != 0)
+        return ndp_import_refuse(&m->notes, name, m->set.split, node,
+                                 "files are read whole; write the intended part to a file of its own",
+                                 ndp_import_files_key(m));
     if (!m->set.files.n)
         return add_file(m, path, name, node);
     const char *const *kind = kinds;

@@ -88,6 +88,7 @@ typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */
     char *format, *no_input_format;                    /* of a custom type */
+    char *config, *revision, *split;                   /* of a data set on the Hub */
     ndp_strings files;
 } import_set;
 

@@ -299,7 +299,7 @@ static void settled_data(void **state) {
          "data.files=[b.jsonl]"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles: {system: [user]}}]", "data.files=[b.jsonl]"},
         {"special_tokens: {eos_token: x}", "data.tokenizer=changed"},
-        {"test_datasets: [{path: someone/set, type: completion}]", "data.validation_files=[v.jsonl]"},
+        {"test_datasets: [{path: someone, type: completion}]", "data.validation_files=[v.jsonl]"},
         {"val_set_size: 100", "data.validation_fraction=0.1"},
         {"pretraining_sample_concatenation: true", "data.document_mask=false"},
     };
@@ -319,6 +319,31 @@ static void settled_data(void **state) {
     }
 }
 
+/* Data sets on the Hub keep their names; those that are not in the cache are named with the command that gets them. */
+static void sets_on_the_hub(void **state) {
+    (void)state;
+    static const struct {
+        const char *set, *files, *note;
+    } cases[] = {
+        {"path: org/set, type: completion", "[\"org/set:train\"]",
+         "data.files: 'org/set:train' is neither a path here nor a data set in the Hub cache /nowhere/hub"},
+        {"path: org/set, name: en, split: validation, revision: v1, type: completion", "[\"org/set@v1:en/validation\"]",
+         "download it: hf download --repo-type dataset org/set --revision v1"},
+        {"path: a.parquet, type: completion", "[\"a.parquet\"]", "model.path"},
+        {"path: csv, data_files: a.csv, type: completion", "[\"a.csv\"]", "download it: hf download org/model\n"}};
+    setenv("HF_HOME", "/nowhere", 1);
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512];
+        imported i;
+        snprintf(text, sizeof text, "base_model: org/model\nmax_steps: 200\ndatasets: [{%s}]\n", cases[k].set);
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {"model.path", "\"org/model\""}, {"data.files", cases[k].files});
+        CHECK_NOTES(&i, cases[k].note);
+        release(&i);
+    }
+    unsetenv("HF_HOME");
+}
+
 /* ---- what cannot be had ---- */
 
 static void refusals_name_every_key(void **state) {
@@ -330,7 +355,6 @@ static void refusals_name_every_key(void **state) {
                 "  load_in_8bit: true\n  ^");
     static const char *const words[] = {"line 3: 'adapter: lora': adapters are not supported",
                                         "line 7: 'datasets[0].type: alpaca': it adds its own text to prompts",
-                                        "line 7: 'datasets[0]: someone/instructions': not a file",
                                         "line 13: 'num_epochs': the number of updates in an epoch depends on the data",
                                         "--set train.steps=...",
                                         "line 14: 'optimizer: adamw_bnb_8bit': not the same as AdamW in fp32",
@@ -458,9 +482,11 @@ static const char *const refused_sets[][2] = {
     {"path: a.txt, type: completion", "'datasets[0]: a.txt': Axolotl reads every line of a text file as a document"},
     {"path: a.jsonl, ds_type: text, type: completion", "'datasets[0]: a.jsonl': Axolotl reads every line"},
     {"path: a.jsonl, ds_type: csv, type: completion", "'datasets[0]: a.jsonl': records are read from .jsonl, .ndjson"},
-    {"path: a.parquet, type: completion", "'datasets[0]: a.parquet': records are read from .jsonl, .ndjson and .json"},
+    {"path: a.parquet, ds_type: json, type: completion", "'datasets[0]: a.parquet': records are read from .jsonl"},
+    {"path: a.csv.gz, type: completion", "'datasets[0]: a.csv.gz': records are read from .jsonl"},
+    {"path: a.jsonl, split: test, type: completion", "'datasets[0]: test': files are read whole"},
     {"path: a.jsonl.bz2, type: completion", "convert it, or rename it; or --set data.files=..."},
-    {"path: someone/set, type: completion", "'datasets[0]: someone/set': not a file; download the data set"},
+    {"path: someone, type: completion", "'datasets[0]: someone': not a file; download the data set"},
     {"path: someone/set, data_files: a.jsonl, type: completion",
      "'datasets[0]: someone/set': its data_files are not local"},
     {"path: parquet, data_files: a.jsonl, type: completion", "'datasets[0]: a.jsonl': records are read from"},
@@ -713,6 +739,7 @@ int main(void) {
                                        cmocka_unit_test(data_sets),
                                        cmocka_unit_test(epochs_of_steps),
                                        cmocka_unit_test(settled_data),
+                                       cmocka_unit_test(sets_on_the_hub),
                                        cmocka_unit_test(refused_data_sets),
                                        cmocka_unit_test(refusals_name_every_key),
                                        cmocka_unit_test(force_and_set),
