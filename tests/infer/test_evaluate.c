@@ -201,7 +201,7 @@ static void bad_input(void **state) {
     char *missing = ndp_format("%s/none", folder);
     tiny_write(folder, "empty.jsonl", "");
     tiny_write(folder, "blank.jsonl", "{\"text\": \"\"}\n");
-    tiny_write(folder, "table.csv", "a,b\n");
+    tiny_write(folder, "table.csv", "a,b\nc\n");
     CHECK_FAILS(try(NULL, data, 0, "cpu", 1), NDP_EINVAL, "no model");
     CHECK_FAILS(try(missing, data, 0, "cpu", 1), NDP_EINVAL, "none is not a folder");
     CHECK_FAILS(try(folder, data, 0, "tpu", 1), NDP_EINVAL, "no device 'tpu'");
@@ -211,7 +211,7 @@ static void bad_input(void **state) {
     CHECK_FAILS(try(folder, missing, 0, "cpu", 1), NDP_EIO, "none");
     CHECK_FAILS(try(folder, empty, 0, "cpu", 1), NDP_EINVAL, "empty.jsonl has no document");
     CHECK_FAILS(try(folder, blank, 0, "cpu", 1), NDP_EINVAL, "blank.jsonl has no document");
-    CHECK_FAILS(try(folder, table, 0, "cpu", 1), NDP_ENOTSUP, ".csv");
+    CHECK_FAILS(try(folder, table, 0, "cpu", 1), NDP_EFORMAT, "table.csv: row 1 (line 2) has fields: 1");
     CHECK_FAILS(try(folder, data, 201, "cpu", 1), NDP_EINVAL,
                 "201 is longer than the model's max_position_embeddings 200");
     CHECK_FAILS(try(folder, data, 1, "cpu", 1), NDP_EINVAL, "length of 1");

@@ -20,10 +20,18 @@ typedef struct conversion {
 
 static const ndp_status STOPPED = NDP_EINTR;
 
+static ndp_status fail_writing(const ndp_crew *crew) {
+    return NDP_FAIL(
+        NDP_EIO,
+        "cannot write the rows of a table to %s: %s; they take about as much space as the file unpacked, and "
+        "data.cache_dir names another folder",
+        crew->folder, strerror(errno));
+}
+
 static ndp_status put(void *user, const char *bytes, size_t n) {
     conversion *c = user;
     if (fwrite(bytes, 1, n, c->file) != n)
-        return NDP_FAIL(NDP_EIO, "cannot write the rows of a table beside the token cache: %s", strerror(errno));
+        return fail_writing(c->crew);
     return NDP_OK;
 }
 
@@ -37,14 +45,14 @@ static ndp_status convert(const ndp_crew *crew, const char *path, int64_t f) {
     ndp_crew_path(crew, rows, "rows-%lld", (long long)f);
     ndp_crew_path(crew, beside, "rows-%lld.tmp", (long long)f);
     if (!(c.file = fopen(beside, "wbe")))
-        return NDP_FAIL(NDP_EIO, "cannot write '%s': %s", beside, strerror(errno));
+        return fail_writing(crew);
     ndp_status st = ndp_table_read(path, 0, NDP_TABLE_SILENCE, &sink, &n);
     if (fclose(c.file) && st == NDP_OK)
-        st = NDP_FAIL(NDP_EIO, "cannot write '%s': %s", beside, strerror(errno));
+        st = fail_writing(crew);
     if (st == STOPPED && ndp_crew_stopped(crew))
         return NDP_OK;
     if (st == NDP_OK && rename(beside, rows))
-        st = NDP_FAIL(NDP_EIO, "cannot write '%s': %s", rows, strerror(errno));
+        st = fail_writing(crew);
     return st;
 }
 
