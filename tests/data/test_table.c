@@ -74,10 +74,19 @@ static void use_python(void) {
         unsetenv("NDP_PYTHON");
 }
 
+static bool has_python(void) {
+    use_python();
+    bool has = access(ndp_python_interpreter(), X_OK) == 0;
+    if (!has)
+        printf("SKIPPED: no %s\n", ndp_python_interpreter());
+    return has;
+}
+
 /* ---- CSV ---- */
 
 static void csv_files(void **state) {
-    use_python();
+    if (!has_python())
+        skip();
     check_rows(*state, "a.csv", "text,n\na,1\n\"b, \"\"c\"\"\nd\",02\n",
                "{\"text\":\"a\",\"n\":\"1\"}\n{\"text\":\"b, \\\"c\\\"\\nd\",\"n\":\"02\"}\n");
     check_rows(*state, "mark.csv", "\xef\xbb\xbftext\r\n\xc3\xa9\r\n\r\nb",
@@ -96,7 +105,8 @@ static void csv_files_that_are_refused(void **state) {
                {"text\na\n\"b\nc\n", "a.csv: row 2 (line 4): unexpected end of data"},
                {"text\n\"b\"c\n", "a.csv: row 1 (line 2): ',' expected after '\"'"},
                {"text\n\xff\n", "a.csv: not valid UTF-8 after row 0"}};
-    use_python();
+    if (!has_python())
+        skip();
     for (int i = 0; i < NDP_COUNT(bad); i++)
         check_refused(*state, "a.csv", bad[i].contents, strlen(bad[i].contents), NDP_EFORMAT, bad[i].words);
     collected c;
@@ -106,11 +116,12 @@ static void csv_files_that_are_refused(void **state) {
 
 static void a_record_beyond_the_limit_has_its_row(void **state) {
     size_t n = NDP_RECORD_BYTES * 3;
+    if (!has_python())
+        skip();
     char *text = malloc(n);
     assert_non_null(text);
     memset(text, 'x', n);
     memcpy(text, "text\na\n", 7);
-    use_python();
     check_refused(*state, "a.csv", text, n, NDP_EFORMAT, "a.csv: row 2 (line 3): field larger than field limit");
     free(text);
     use_reader(*state, "#!/bin/sh\nprintf '{}\\n{\"text\": \"'; exec tr '\\0' x </dev/zero\n");
@@ -118,10 +129,11 @@ static void a_record_beyond_the_limit_has_its_row(void **state) {
 }
 
 static void heads(void **state) {
-    char *rows, *path = write_file(*state, "a.csv", "t\na\nb\nc\n", 8);
     size_t n;
     bool complete;
-    use_python();
+    if (!has_python())
+        skip();
+    char *rows, *path = write_file(*state, "a.csv", "t\na\nb\nc\n", 8);
     CHECK_OK(ndp_table_head(path, 2, SIZE_MAX, &rows, &n, &complete));
     assert_false(complete);
     free(rows);
@@ -188,7 +200,8 @@ static void readers_that_misbehave(void **state) {
 /* ---- Parquet and Arrow ---- */
 
 static bool has_pyarrow(void) {
-    use_python();
+    if (!has_python())
+        return false;
     char *command = ndp_format("%s -I -c 'import pyarrow' 2>/dev/null", ndp_python_interpreter());
     assert_non_null(command);
     bool has = system(command) == 0;

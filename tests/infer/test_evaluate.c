@@ -197,11 +197,11 @@ static ndp_status try(const char *folder, const char *data, int length, const ch
 static void bad_input(void **state) {
     const char *folder = *state;
     char *data = write_documents(folder), *empty = ndp_format("%s/empty.jsonl", folder);
-    char *blank = ndp_format("%s/blank.jsonl", folder), *table = ndp_format("%s/table.csv", folder);
+    char *blank = ndp_format("%s/blank.jsonl", folder), *zipped = ndp_format("%s/data.zip", folder);
     char *missing = ndp_format("%s/none", folder);
     tiny_write(folder, "empty.jsonl", "");
     tiny_write(folder, "blank.jsonl", "{\"text\": \"\"}\n");
-    tiny_write(folder, "table.csv", "a,b\nc\n");
+    tiny_write(folder, "data.zip", "PK");
     CHECK_FAILS(try(NULL, data, 0, "cpu", 1), NDP_EINVAL, "no model");
     CHECK_FAILS(try(missing, data, 0, "cpu", 1), NDP_EINVAL, "none is not a folder");
     CHECK_FAILS(try(folder, data, 0, "tpu", 1), NDP_EINVAL, "no device 'tpu'");
@@ -211,12 +211,12 @@ static void bad_input(void **state) {
     CHECK_FAILS(try(folder, missing, 0, "cpu", 1), NDP_EIO, "none");
     CHECK_FAILS(try(folder, empty, 0, "cpu", 1), NDP_EINVAL, "empty.jsonl has no document");
     CHECK_FAILS(try(folder, blank, 0, "cpu", 1), NDP_EINVAL, "blank.jsonl has no document");
-    CHECK_FAILS(try(folder, table, 0, "cpu", 1), NDP_EFORMAT, "table.csv: row 1 (line 2) has fields: 1");
+    CHECK_FAILS(try(folder, zipped, 0, "cpu", 1), NDP_ENOTSUP, ".zip");
     CHECK_FAILS(try(folder, data, 201, "cpu", 1), NDP_EINVAL,
                 "201 is longer than the model's max_position_embeddings 200");
     CHECK_FAILS(try(folder, data, 1, "cpu", 1), NDP_EINVAL, "length of 1");
     CHECK_FAILS(try(folder, data, -5, "cpu", 1), NDP_EINVAL, "length of -5");
-    free(data), free(empty), free(blank), free(table), free(missing);
+    free(data), free(empty), free(blank), free(zipped), free(missing);
 }
 
 static void nothing_to_predict(void **state) {
