@@ -373,12 +373,24 @@ static ndp_status check_urls(const char *key, const ndp_strings *names) {
     return NDP_OK;
 }
 
+static ndp_status check_roles(const ndp_config *c) {
+    for (int i = 0; i < c->data.roles.n; i++) {
+        const char *item = c->data.roles.items[i], *role = strstr(item, ": ");
+        ndp_role known;
+        NDP_CHECK(role && role > item && ndp_role_of(role + 2, &known),
+                  "data.roles has '%.60s', expected NAME: ROLE, where the role is system, user, assistant or tool",
+                  item);
+    }
+    return NDP_OK;
+}
+
 static ndp_status check_data(const ndp_config *c) {
     NDP_TRY(check_date(c->data.template_date));
     NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
     NDP_TRY(check_urls("data.files", &c->data.files));
     NDP_TRY(check_urls("data.validation_files", &c->data.validation_files));
     NDP_TRY(check_mix(c));
+    NDP_TRY(check_roles(c));
     NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
               "data.validation_fraction %g and data.validation_files are both set; set one of them",
               c->data.validation_fraction);

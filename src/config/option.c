@@ -29,7 +29,7 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
     else if (o->type == NDP_OPTION_BOOL)
         ndp_str_add(out, "true or false");
     else if (o->type == NDP_OPTION_LIST)
-        ndp_str_add(out, "a string or a list of strings");
+        ndp_str_add(out, o->open ? "NAME: VALUE, or a list or mapping of these" : "a string or a list of strings");
     else if (!o->words)
         ndp_str_add(out, o->value ? "a string" : "a string or null");
     for (int i = 0, n = count_words(o); i < n; i++)
@@ -151,8 +151,27 @@ static ndp_status read_text(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     return ndp_option_copy_text(text, out);
 }
 
+/* A mapping as items "name: value". */
+static ndp_status read_pairs(const ndp_option *o, ndp_yaml *y, struct fy_node *mapping, ndp_strings *list) {
+    void *place = NULL;
+    for (struct fy_node_pair *pair; (pair = fy_node_mapping_iterate(mapping, &place));) {
+        struct fy_node *key = fy_node_pair_key(pair), *value = fy_node_pair_value(pair);
+        NDP_TRY(ndp_yaml_follow(y, &value));
+        const char *name = ndp_yaml_text(key), *text = ndp_yaml_text(value);
+        if (!name || !*name || !text || !*text || ndp_yaml_is_null(value))
+            return ndp_option_unexpected(o, y, mapping);
+        char *item = ndp_format("%s: %s", name, text);
+        ndp_status st = item ? ndp_strings_add(list, item) : NDP_FAIL(NDP_ENOMEM, "not enough memory for %s", o->key);
+        free(item);
+        NDP_TRY(st);
+    }
+    return NDP_OK;
+}
+
 static ndp_status read_item(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings *list) {
     NDP_TRY(ndp_yaml_follow(y, &item));
+    if (o->open && fy_node_is_mapping(item))
+        return read_pairs(o, y, item, list);
     const char *text = ndp_yaml_text(item);
     bool missing = !text || !*text || ndp_yaml_is_null(item);
     return missing ? ndp_option_unexpected(o, y, item) : ndp_strings_add(list, text);

@@ -13,7 +13,7 @@ typedef enum ndp_option_type {
     NDP_OPTION_BOOL,
     NDP_OPTION_WORD, /* an enum: the index of one of the words, or its meaning */
     NDP_OPTION_TEXT, /* char *: one of the words, if there are any; may be NULL if the default is NULL */
-    NDP_OPTION_LIST  /* ndp_strings: a list, or one string */
+    NDP_OPTION_LIST  /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
 } ndp_option_type;
 
 typedef struct ndp_option {

@@ -20,6 +20,10 @@ static const char *const format_words[] = {[NDP_RECORD_AUTO] = "auto",
                                            [NDP_RECORD_TEXT] = "text",
                                            [NDP_RECORD_MESSAGES] = "messages",
                                            [NDP_RECORD_INSTRUCTION] = "instruction",
+                                           [NDP_RECORD_ALPACA] = "alpaca",
+                                           [NDP_RECORD_SHAREGPT] = "sharegpt",
+                                           [NDP_RECORD_COMPLETION] = "completion",
+                                           [NDP_RECORD_INPUT_OUTPUT] = "input_output",
                                            NULL};
 static const char *const train_on_words[] = {"assistant", "all", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
@@ -61,6 +65,9 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, format), WORD(auto, format_words), HELP "format of JSON records; auto: by the fields of each record"},
     {IDENTITY(data, text_field), TEXT("text"), HELP "field that holds the text"},
     {IDENTITY(data, messages_field), TEXT("messages"), HELP "field that holds a list of {role, content} or {from, value}"},
+    {IDENTITY(data, role_field), TEXT(NULL), HELP "field of a message that holds its role; null: role or from"},
+    {IDENTITY(data, content_field), TEXT(NULL), HELP "field of a message that holds its text; null: content or value"},
+    {IDENTITY(data, roles), NDP_OPTION_LIST, "[]", .open = true, HELP "names of roles in the records: {bot: assistant} for system, user, assistant or tool"},
     {IDENTITY(data, prompt_field), TEXT("instruction"), HELP "field that holds the question"},
     {IDENTITY(data, input_field), TEXT("input"), HELP "field that continues the question, if present"},
     {IDENTITY(data, response_field), TEXT(NULL), HELP "field that holds the answer; null: response or output"},

@@ -87,6 +87,9 @@ static ndp_record_format format_of(const ndp_job_data *d) {
                                .prompt = c->data.prompt_field,
                                .input = c->data.input_field,
                                .response = c->data.response_field,
+                               .role = c->data.role_field,
+                               .content = c->data.content_field,
+                               .roles = &c->data.roles,
                                .chat = &d->chat,
                                .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
 }

@@ -110,6 +110,9 @@ static const char *const others[] = {
     "data.prompt_field=question",
     "data.input_field=context",
     "data.response_field=answer",
+    "data.role_field=speaker",
+    "data.content_field=says",
+    "data.roles=[human: user, \"the bot: assistant\"]",
     "data.chat_template=chatml",
     "data.template_date=2026-11-02",
     "data.train_on=all",
@@ -178,7 +181,8 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.data.prompt_field,   (const char *const *)&x.data.input_field,
         (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
         (const char *const *)&x.data.template_date,  (const char *const *)&x.data.end_token,
-        (const char *const *)&x.pipeline.file};
+        (const char *const *)&x.pipeline.file,       (const char *const *)&x.data.role_field,
+        (const char *const *)&x.data.content_field};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);
@@ -188,11 +192,10 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&x + offset, 0, sizeof p);
         memset((char *)&y + offset, 0, sizeof p);
     }
-    ndp_strings *lists[][2] = {{&x.model.frozen, &y.model.frozen},
-                               {&x.pipeline.stages, &y.pipeline.stages},
-                               {&x.data.files, &y.data.files},
-                               {&x.data.mix, &y.data.mix},
-                               {&x.data.validation_files, &y.data.validation_files}};
+    ndp_strings *lists[][2] = {
+        {&x.model.frozen, &y.model.frozen}, {&x.pipeline.stages, &y.pipeline.stages},
+        {&x.data.files, &y.data.files},     {&x.data.mix, &y.data.mix},
+        {&x.data.roles, &y.data.roles},     {&x.data.validation_files, &y.data.validation_files}};
     for (int l = 0; l < NDP_COUNT(lists); l++) {
         ndp_strings *p = lists[l][0], *q = lists[l][1];
         assert_int_equal(p->n, q->n);

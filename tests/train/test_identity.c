@@ -40,6 +40,9 @@ static const change changes[] = {
     {"prompt_field", CONSTANT, .sets = {"data.prompt_field=ask"}, .refused = "data.prompt_field"},
     {"input_field", CONSTANT, .sets = {"data.input_field=more"}, .refused = "data.input_field"},
     {"response_field", CONSTANT, .sets = {"data.response_field=answer"}, .refused = "data.response_field"},
+    {"role_field", CONSTANT, .sets = {"data.role_field=speaker"}, .refused = "data.role_field"},
+    {"content_field", CONSTANT, .sets = {"data.content_field=says"}, .refused = "data.content_field"},
+    {"roles", CONSTANT, .sets = {"data.roles={bot: assistant}"}, .refused = "data.roles"},
     {"bin_type", COSINE, .sets = {"data.bin_type=uint32"}, .refused = "data.bin_type"},
     /* the model */
     {"rope_theta", COSINE, .sets = {"model.config=@/theta.json"}, .refused = "model.rope_theta", .says = {"10000, now it is 20000"}},

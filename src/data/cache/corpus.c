@@ -122,11 +122,18 @@ static ndp_status add_format(const ndp_dataset_options *o, ndp_str *all) {
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
     ndp_str_addf(all, " %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
                  o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
-    const char *const texts[] = {or_default(f->text, "text"), or_default(f->messages, "messages"),
-                                 or_default(f->prompt, "instruction"), or_default(f->input, "input"),
-                                 or_default(f->response, "response/output")};
+    const char *const texts[] = {or_default(f->text, "text"),
+                                 or_default(f->messages, "messages"),
+                                 or_default(f->prompt, "instruction"),
+                                 or_default(f->input, "input"),
+                                 or_default(f->response, "response/output"),
+                                 or_default(f->role, "role/from"),
+                                 or_default(f->content, "content/value")};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         ndp_str_add_bytes(all, texts[i], strlen(texts[i]) + 1);
+    for (int i = 0; f->roles && i < f->roles->n; i++)
+        ndp_str_add_bytes(all, f->roles->items[i], strlen(f->roles->items[i]) + 1);
+    ndp_str_add_bytes(all, "", 1);
     if (f->chat)
         NDP_TRY(ndp_chat_add_key(f->chat, all));
     ndp_str_add_bytes(all, "", 1);

@@ -19,6 +19,7 @@ typedef struct span_search {
     const int32_t *whole; /* the document's ids */
     int64_t n;
     ndp_ids piece;           /* of a stretch of its text */
+    text_place start;        /* of the text, after tokens that the tokenizer puts before it */
     text_place last, anchor; /* the previous border, and the last one that ended a turn */
 } span_search;
 
@@ -37,7 +38,7 @@ static ndp_status encode_from(span_search *e, text_place from, size_t to, int64_
  * as the whole text. The start of the text always does. Between the two, the last turn: for some tokenizers, words
  * differ at the start of a text, and a turn follows a special token just as the start of a text does. */
 static ndp_status find_border(span_search *e, size_t at, int64_t *token) {
-    const text_place from[] = {e->last, e->anchor, {0, 0}};
+    const text_place from[] = {e->last, e->anchor, e->start};
     int64_t same = 0;
     for (int i = 0; i < NDP_COUNT(from); i++) {
         if (i > 0 && from[i].byte == from[i - 1].byte)
@@ -57,7 +58,10 @@ static ndp_status find_spans(span_search *e, int64_t first, ndp_places *borders)
     for (int64_t i = 0; i < e->d->n_spans; i++) {
         int64_t begin = 0, end = 0;
         NDP_TRY(find_border(e, e->d->spans[i].begin, &begin));
-        NDP_TRY(find_border(e, e->d->spans[i].end, &end));
+        if (e->d->spans[i].end == e->d->n && !e->d->rendered)
+            end = e->n; /* with the tokens after the text */
+        else
+            NDP_TRY(find_border(e, e->d->spans[i].end, &end));
         e->anchor = e->last;
         NDP_TRY(ndp_places_add(borders, first + begin));
         NDP_TRY(ndp_places_add(borders, first + end));
@@ -93,6 +97,8 @@ ndp_status ndp_encode_document(const ndp_tokenizer *t, const ndp_document *d, co
     if (!d->partly)
         return NDP_OK;
     span_search e = {.t = t, .d = d, .whole = ids->items + first, .n = ids->n - first};
+    e.start.token = d->rendered ? 0 : ndp_tokenizer_prefix(t);
+    e.last = e.anchor = e.start;
     ndp_status st = find_spans(&e, first, borders);
     ndp_ids_release(&e.piece);
     return st;

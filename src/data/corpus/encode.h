@@ -12,6 +12,8 @@
  * with it, as an id or written out, if the tokenizer adds it, or if the text has no ids of its own: an empty record
  * would teach the model only to stop at once. Conversations end as their template says.
  *
+ * The tokens after a text belong to a span that ends with it: an answer in a text is learned with its end token.
+ *
  * `borders`: the positions in `ids` at which the document's spans begin and end: begin, end, begin, end, ...; unchanged
  * for a document that is learned whole. A token that crosses a border belongs to what follows it: at the start of the
  * assistant's turn it contains text that the assistant has to write, at the end text of the template. Precisely, the

@@ -1,6 +1,6 @@
 /* Records to documents: the kind of a record is found by its fields, conversations are rendered (chat.c), and the
  * document is passed to the visitor before what it borrows is released. Called by source.c. */
-#include "data/corpus/record.h"
+#include "data/corpus/record_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,26 +15,25 @@ static bool has(struct json_object *record, const char *field) {
 }
 
 /* "the record has no 'text'; it has: a, b. HINT" */
-static ndp_status fail_fields(struct json_object *record, const char *where, const char *lacks, const char *hint) {
+static ndp_status fail_fields(const ndp_record_input *r, const char *lacks, const char *hint) {
     ndp_str keys = {0};
-    json_object_object_foreach(record, key, value) {
+    json_object_object_foreach(r->object, key, value) {
         (void)value;
         ndp_str_addf(&keys, "%s%s", keys.length ? ", " : "", key);
     }
-    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s: the record has no %s; it has: %.400s. %s", where, lacks,
+    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s: the record has no %s; it has: %.400s. %s", r->where, lacks,
                              keys.data ? keys.data : "nothing", hint);
     ndp_str_release(&keys);
     return st;
 }
 
-static ndp_status fail_field(struct json_object *record, const char *where, const char *field, const char *hint) {
+ndp_status ndp_record_lacks(const ndp_record_input *r, const char *field, const char *hint) {
     char lacks[96];
     snprintf(lacks, sizeof lacks, "'%.80s'", field);
-    return fail_fields(record, where, lacks, hint);
+    return fail_fields(r, lacks, hint);
 }
 
-/* A string member, borrowed from the record. */
-static ndp_status get_text(struct json_object *o, const char *where, const char *field, ndp_span *out) {
+ndp_status ndp_record_string(struct json_object *o, const char *where, const char *field, ndp_span *out) {
     struct json_object *text = json_object_object_get(o, field);
     if (!json_object_is_type(text, json_type_string))
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a string", where, field);
@@ -42,54 +41,54 @@ static ndp_status get_text(struct json_object *o, const char *where, const char 
     return NDP_OK;
 }
 
-static ndp_status visit_text(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
-                             ndp_document_visitor *visit, void *user) {
+static ndp_status visit_text(const ndp_record_input *r) {
+    const char *field = text_field(r->format);
     ndp_span text = {NULL, 0};
-    if (!has(record, text_field(f)))
-        return fail_field(record, where, text_field(f),
-                          f->chat                   ? "data.text_field says which field that is"
-                          : has(record, "messages") ? "Conversations are read for a job, with its chat template"
-                                                    : "--text-field names the field of a text");
-    NDP_TRY(get_text(record, where, text_field(f), &text));
-    d->text = text.data;
-    d->n = text.n;
-    return visit(user, d);
+    if (!has(r->object, field))
+        return ndp_record_lacks(r, field,
+                                r->format->chat ? "data.text_field says which field that is"
+                                : has(r->object, "messages")
+                                    ? "Conversations are read for a job, with its chat template"
+                                    : "--text-field names the field of a text");
+    NDP_TRY(ndp_record_string(r->object, r->where, field, &text));
+    r->document->text = text.data;
+    r->document->n = text.n;
+    return r->visit(r->user, r->document);
 }
 
 /* ---- conversations ---- */
 
-static ndp_status visit_rendering(const char *where, const ndp_record_format *f, const ndp_rendering *r,
-                                  ndp_document *d, ndp_document_visitor *visit, void *user) {
-    if (!f->learn_all && r->unsure.length)
+static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering *text) {
+    ndp_document *d = r->document;
+    if (!r->format->learn_all && text->unsure.length)
         return NDP_FAIL(
             NDP_ENOTSUP,
             "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
             "mark it in the template by {%% generation %%} and {%% endgeneration %%}, or learn all of it, with "
             "data.train_on: all",
-            where, r->unsure.data);
-    if (!f->learn_all && r->n == 0)
+            r->where, text->unsure.data);
+    if (!r->format->learn_all && text->n == 0)
         return NDP_FAIL(NDP_EFORMAT,
                         "%s: the conversation has no message of the assistant, so there is nothing to learn from it; "
                         "data.train_on: all learns all messages",
-                        where);
-    d->text = r->text.data;
-    d->n = r->text.length;
+                        r->where);
+    d->text = text->text.data;
+    d->n = text->text.length;
     d->rendered = true;
-    d->partly = !f->learn_all;
-    d->spans = r->spans;
-    d->n_spans = r->n;
-    return visit(user, d);
+    d->partly = !r->format->learn_all;
+    d->spans = text->spans;
+    d->n_spans = text->n;
+    return r->visit(r->user, d);
 }
 
-static ndp_status render_and_visit(const ndp_conversation *c, const char *where, const ndp_record_format *f,
-                                   ndp_document *d, ndp_document_visitor *visit, void *user) {
-    ndp_rendering r = {0};
-    if (!f->chat)
-        return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", where);
-    ndp_status st = ndp_chat_render(f->chat, c, false, &r);
-    st = st == NDP_OK ? visit_rendering(where, f, &r, d, visit, user)
-                      : NDP_FAIL(st, "%s: %s", where, ndp_error_message()); /* rendering does not know the place */
-    ndp_rendering_release(&r);
+static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversation *c) {
+    ndp_rendering text = {0};
+    if (!r->format->chat)
+        return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
+    ndp_status st = ndp_chat_render(r->format->chat, c, false, &text);
+    st = st == NDP_OK ? visit_rendering(r, &text)
+                      : NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
+    ndp_rendering_release(&text);
     return st;
 }
 
@@ -106,7 +105,7 @@ static ndp_status join_parts(struct json_object *parts, const char *where, const
                             where, k + 1, what, object ? "of the type '" : "no object",
                             object ? json_object_get_string(type) : "", object ? "'" : "");
         ndp_span text = {NULL, 0};
-        NDP_TRY(get_text(part, where, "text", &text));
+        NDP_TRY(ndp_record_string(part, where, "text", &text));
         ndp_str_add_bytes(joined, text.data, text.n);
     }
     return NDP_OK;
@@ -125,46 +124,81 @@ static ndp_status read_content(struct json_object *o, const char *key, const cha
     }
     if (!json_object_is_type(content, json_type_string))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s has no '%s' that is a string or a list of texts", where, what, key);
-    return get_text(o, where, key, out);
+    return ndp_record_string(o, where, key, out);
 }
 
 static bool is_empty_list(struct json_object *o) {
     return json_object_is_type(o, json_type_array) && json_object_array_length(o) == 0;
 }
 
-/* `joined`: receives the text of content parts; to be released after the message's last use. */
-static ndp_status read_message(struct json_object *o, const char *where, size_t i, ndp_str *joined, ndp_message *out) {
-    char what[64];
-    ndp_span role = {NULL, 0}, content = role, reasoning = role;
-    snprintf(what, sizeof what, "message %zu", i + 1);
-    if (!json_object_is_type(o, json_type_object))
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object with 'role' and 'content'", where, what);
-    bool sharegpt = !json_object_object_get(o, "role") && json_object_object_get(o, "from");
-    const char *role_key = sharegpt ? "from" : "role", *content_key = sharegpt ? "value" : "content";
-    if (!json_object_is_type(json_object_object_get(o, role_key), json_type_string))
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no '%s' that is a string", where, what, role_key);
-    NDP_TRY(get_text(o, where, role_key, &role));
-    if (!ndp_role_of(role.data, &out->role) || strlen(role.data) != role.n)
+/* By data.roles, then by the usual names. */
+static bool role_of(const ndp_record_format *f, ndp_span name, ndp_role *out) {
+    for (int i = 0; f->roles && i < f->roles->n; i++) {
+        const char *item = f->roles->items[i];
+        if (strncmp(item, name.data, name.n) == 0 && strncmp(item + name.n, ": ", 2) == 0)
+            return ndp_role_of(item + name.n + 2, out);
+    }
+    return strlen(name.data) == name.n && ndp_role_of(name.data, out);
+}
+
+/* Sets out->role, and out->json if the message has the name that templates have for it. */
+static ndp_status read_role(const ndp_record_format *f, struct json_object *o, const char *key, const char *where,
+                            const char *what, ndp_message *out) {
+    ndp_span role = {NULL, 0};
+    if (!json_object_is_type(json_object_object_get(o, key), json_type_string))
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s has no '%s' that is a string%s", where, what, key,
+                        f->role ? "" : "; data.role_field says which field holds the role");
+    NDP_TRY(ndp_record_string(o, where, key, &role));
+    if (!role_of(f, role, &out->role))
         return NDP_FAIL(NDP_EFORMAT,
-                        "%s: %s has the role '%.40s'; roles are system, user or human, assistant or gpt, and tool",
+                        "%s: %s has the role '%.40s'; roles are system, user or human, assistant or gpt, and tool; "
+                        "data.roles: {NAME: ROLE} says what another name means",
                         where, what, role.data);
-    struct json_object *calls = json_object_object_get(o, "tool_calls");
-    out->json = !sharegpt && !strcmp(role.data, ndp_role_name(out->role)) ? o : NULL;
-    if (!calls || is_empty_list(calls) || json_object_object_get(o, content_key))
-        NDP_TRY(read_content(o, content_key, where, what, joined, &content));
-    if (json_object_object_get(o, "reasoning_content"))
-        NDP_TRY(get_text(o, where, "reasoning_content", &reasoning));
-    out->content = content;
-    out->reasoning = reasoning;
+    out->json = strcmp(key, "role") == 0 && strcmp(role.data, ndp_role_name(out->role)) == 0 ? o : NULL;
     return NDP_OK;
 }
 
-static ndp_status visit_messages(struct json_object *record, const char *where, const ndp_record_format *f,
-                                 ndp_document *d, ndp_document_visitor *visit, void *user) {
-    const char *field = messages_field(f);
-    struct json_object *list = json_object_object_get(record, field);
-    if (!has(record, field))
-        return fail_field(record, where, field, "data.messages_field says which field that is");
+/* `joined`: receives the text of content parts; to be released after the message's last use. */
+static ndp_status read_message(const ndp_record_input *r, struct json_object *o, size_t i, ndp_str *joined,
+                               ndp_message *out) {
+    const ndp_record_format *f = r->format;
+    const char *where = r->where;
+    char what[64];
+    snprintf(what, sizeof what, "message %zu", i + 1);
+    if (!json_object_is_type(o, json_type_object))
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object with 'role' and 'content'", where, what);
+    *out = (ndp_message){0};
+    const char *role = f->role ? f->role : !has(o, "role") && has(o, "from") ? "from" : "role";
+    const char *content = f->content ? f->content : strcmp(role, "from") == 0 ? "value" : "content";
+    NDP_TRY(read_role(f, o, role, where, what, out));
+    if (strcmp(content, "content") != 0)
+        out->json = NULL;
+    struct json_object *calls = json_object_object_get(o, "tool_calls");
+    bool calling = calls && !is_empty_list(calls);
+    if (calling && !out->json)
+        return NDP_FAIL(NDP_ENOTSUP,
+                        "%s: %s has 'tool_calls', which are read only with the fields and roles of chat templates: "
+                        "'role' is assistant, and the text is in 'content'",
+                        where, what);
+    if (!calling || json_object_object_get(o, content))
+        NDP_TRY(read_content(o, content, where, what, joined, &out->content));
+    return json_object_object_get(o, "reasoning_content")
+               ? ndp_record_string(o, where, "reasoning_content", &out->reasoning)
+               : NDP_OK;
+}
+
+/* ShareGPT's records have `conversations`. */
+static const char *messages_field_of(const ndp_record_input *r) {
+    const char *field = messages_field(r->format);
+    bool usual = r->format->kind == NDP_RECORD_SHAREGPT && strcmp(field, "messages") == 0 && !has(r->object, field);
+    return usual ? "conversations" : field;
+}
+
+static ndp_status visit_messages(const ndp_record_input *r) {
+    const char *field = messages_field_of(r), *where = r->where;
+    struct json_object *list = json_object_object_get(r->object, field);
+    if (!has(r->object, field))
+        return ndp_record_lacks(r, field, "data.messages_field says which field that is");
     if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) == 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a list of messages", where, field);
     size_t n = json_object_array_length(list);
@@ -172,10 +206,9 @@ static ndp_status visit_messages(struct json_object *record, const char *where, 
     ndp_str *joined = calloc(n, sizeof *joined);
     ndp_status st = m && joined ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu messages", where, n);
     for (size_t i = 0; i < n && st == NDP_OK; i++)
-        st = read_message(json_object_array_get_idx(list, i), where, i, &joined[i], &m[i]);
+        st = read_message(r, json_object_array_get_idx(list, i), i, &joined[i], &m[i]);
     if (st == NDP_OK)
-        st = render_and_visit(&(ndp_conversation){m, (int64_t)n, json_object_object_get(record, "tools")}, where, f, d,
-                              visit, user);
+        st = render_and_visit(r, &(ndp_conversation){m, (int64_t)n, json_object_object_get(r->object, "tools")});
     for (size_t i = 0; joined && i < n; i++)
         ndp_str_release(&joined[i]);
     free(joined);
@@ -183,51 +216,81 @@ static ndp_status visit_messages(struct json_object *record, const char *where, 
     return st;
 }
 
-static ndp_status visit_instruction(struct json_object *record, const char *where, const ndp_record_format *f,
-                                    ndp_document *d, ndp_document_visitor *visit, void *user) {
+/* ---- instructions ---- */
+
+ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *out) {
+    const ndp_record_format *f = r->format;
     const char *input_field = f->input ? f->input : "input";
-    const char *response_field = f->response ? f->response : has(record, "response") ? "response" : "output";
-    ndp_span prompt = {NULL, 0}, input = {"", 0}, response = {NULL, 0};
-    if (!has(record, prompt_field(f)))
-        return fail_field(record, where, prompt_field(f), "data.prompt_field says which field that is");
-    if (!has(record, response_field))
-        return fail_field(record, where, f->response ? f->response : "response' or 'output",
-                          "data.response_field says which field that is");
-    NDP_TRY(get_text(record, where, prompt_field(f), &prompt));
-    NDP_TRY(get_text(record, where, response_field, &response));
-    if (json_object_object_get(record, input_field))
-        NDP_TRY(get_text(record, where, input_field, &input));
+    const char *response_field = f->response ? f->response : has(r->object, "response") ? "response" : "output";
+    if (!has(r->object, prompt_field(f)))
+        return ndp_record_lacks(r, prompt_field(f), "data.prompt_field says which field that is");
+    if (!has(r->object, response_field))
+        return ndp_record_lacks(r, f->response ? f->response : "response' or 'output",
+                                "data.response_field says which field that is");
+    *out = (ndp_instruction){.input = {"", 0}};
+    NDP_TRY(ndp_record_string(r->object, r->where, prompt_field(f), &out->prompt));
+    NDP_TRY(ndp_record_string(r->object, r->where, response_field, &out->response));
+    return json_object_object_get(r->object, input_field)
+               ? ndp_record_string(r->object, r->where, input_field, &out->input)
+               : NDP_OK;
+}
+
+static ndp_status visit_instruction(const ndp_record_input *r) {
+    ndp_instruction i;
     ndp_str question = {0};
-    ndp_str_add_bytes(&question, prompt.data, prompt.n);
-    if (input.n) {
+    NDP_TRY(ndp_record_instruction(r, &i));
+    ndp_str_add_bytes(&question, i.prompt.data, i.prompt.n);
+    if (i.input.n) {
         ndp_str_add(&question, "\n\n");
-        ndp_str_add_bytes(&question, input.data, input.n);
+        ndp_str_add_bytes(&question, i.input.data, i.input.n);
     }
     const ndp_message m[2] = {{.role = NDP_ROLE_USER, .content = {question.data, question.length}},
-                              {.role = NDP_ROLE_ASSISTANT, .content = response}};
-    ndp_status st = question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", where)
-                                    : render_and_visit(&(ndp_conversation){m, 2, NULL}, where, f, d, visit, user);
+                              {.role = NDP_ROLE_ASSISTANT, .content = i.response}};
+    ndp_status st = question.failed ? NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where)
+                                    : render_and_visit(r, &(ndp_conversation){m, 2, NULL});
     ndp_str_release(&question);
     return st;
 }
 
-ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
-                            ndp_document_visitor *visit, void *user) {
-    if (!json_object_is_type(record, json_type_object))
-        return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
-    ndp_record_kind kind = f->kind != NDP_RECORD_AUTO       ? f->kind
-                           : has(record, text_field(f))     ? NDP_RECORD_TEXT
-                           : has(record, messages_field(f)) ? NDP_RECORD_MESSAGES
-                           : has(record, prompt_field(f))   ? NDP_RECORD_INSTRUCTION
-                                                            : NDP_RECORD_AUTO;
-    d->rendered = d->partly = false;
-    if (kind == NDP_RECORD_TEXT)
-        return visit_text(record, where, f, d, visit, user);
-    if (kind == NDP_RECORD_MESSAGES)
-        return visit_messages(record, where, f, d, visit, user);
-    if (kind == NDP_RECORD_INSTRUCTION)
-        return visit_instruction(record, where, f, d, visit, user);
+/* ---- kinds ---- */
+
+static ndp_record_kind kind_of(const ndp_record_input *r) {
+    const ndp_record_format *f = r->format;
+    return f->kind != NDP_RECORD_AUTO          ? f->kind
+           : has(r->object, text_field(f))     ? NDP_RECORD_TEXT
+           : has(r->object, messages_field(f)) ? NDP_RECORD_MESSAGES
+           : has(r->object, prompt_field(f))   ? NDP_RECORD_INSTRUCTION
+                                               : NDP_RECORD_AUTO;
+}
+
+static ndp_status fail_unknown(const ndp_record_input *r) {
+    const ndp_record_format *f = r->format;
     char lacks[256];
     snprintf(lacks, sizeof lacks, "'%.60s', '%.60s' or '%.60s'", text_field(f), messages_field(f), prompt_field(f));
-    return fail_fields(record, where, lacks, "data.text_field, messages_field and prompt_field say what is read");
+    return fail_fields(r, lacks, "data.text_field, messages_field and prompt_field say what is read");
+}
+
+ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
+                            ndp_document_visitor *visit, void *user) {
+    const ndp_record_input r = {record, where, f, d, visit, user};
+    if (!json_object_is_type(record, json_type_object))
+        return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
+    d->rendered = d->partly = false;
+    switch (kind_of(&r)) {
+    case NDP_RECORD_TEXT:
+    case NDP_RECORD_COMPLETION:
+        return visit_text(&r);
+    case NDP_RECORD_MESSAGES:
+    case NDP_RECORD_SHAREGPT:
+        return visit_messages(&r);
+    case NDP_RECORD_INSTRUCTION:
+        return visit_instruction(&r);
+    case NDP_RECORD_ALPACA:
+        return ndp_record_visit_alpaca(&r);
+    case NDP_RECORD_INPUT_OUTPUT:
+        return ndp_record_visit_segments(&r);
+    case NDP_RECORD_AUTO:
+        break;
+    }
+    return fail_unknown(&r);
 }

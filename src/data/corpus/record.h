@@ -8,6 +8,12 @@
  *                                                                missing or empty, otherwise it follows the instruction
  *                                                                after an empty line; the response is `response` or
  *                                                                `output`, unless its field is configured
+ *
+ * With a format of Axolotl's configured:
+ *   alpaca        an instruction as a text: "Below is an instruction ...", "### Instruction:", "### Input:" if there is
+ * an input, "### Response:"; of it the response is learned, with the token that ends the text sharegpt      a
+ * conversation in the field `conversations` completion    a text input_output  {"segments": [{"label": true, "text":
+ * "..."}, ...]}: the texts joined, without further tokens; those with the label true are learned
  */
 #ifndef NDP_DATA_CORPUS_RECORD_H
 #define NDP_DATA_CORPUS_RECORD_H
@@ -34,13 +40,20 @@ typedef enum ndp_record_kind {
     NDP_RECORD_AUTO, /* by the record's fields, in the order of this list */
     NDP_RECORD_TEXT,
     NDP_RECORD_MESSAGES,
-    NDP_RECORD_INSTRUCTION
+    NDP_RECORD_INSTRUCTION,
+    /* only where configured: */
+    NDP_RECORD_ALPACA,
+    NDP_RECORD_SHAREGPT,
+    NDP_RECORD_COMPLETION,
+    NDP_RECORD_INPUT_OUTPUT
 } ndp_record_kind;
 
 typedef struct ndp_record_format {
     ndp_record_kind kind;
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
+    const char *role, *content; /* of messages; NULL: "role" or "from", "content" or "value" */
+    const ndp_strings *roles;   /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool learn_all;       /* of conversations, learn everything, not just the assistant's text */
 } ndp_record_format;

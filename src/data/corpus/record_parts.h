@@ -1,0 +1,31 @@
+/* What the readers of records share: fields and their errors. Inside this room only. */
+#ifndef NDP_DATA_CORPUS_RECORD_PARTS_H
+#define NDP_DATA_CORPUS_RECORD_PARTS_H
+
+#include "data/corpus/record.h"
+
+typedef struct ndp_record_input {
+    struct json_object *object;
+    const char *where; /* names it in messages */
+    const ndp_record_format *format;
+    ndp_document *document; /* has its location; the rest is set before the visit */
+    ndp_document_visitor *visit;
+    void *user;
+} ndp_record_input;
+
+/* An instruction, borrowed from the record. */
+typedef struct ndp_instruction {
+    ndp_span prompt, input, response; /* input may be empty */
+} ndp_instruction;
+
+/* NDP_EFORMAT: "the record has no 'field'; it has: a, b. HINT". */
+ndp_status ndp_record_lacks(const ndp_record_input *r, const char *field, const char *hint);
+/* A string member of an object of the record, borrowed. */
+NDP_API ndp_status ndp_record_string(struct json_object *o, const char *where, const char *field, ndp_span *out);
+NDP_API ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *out);
+
+/* Visits a record of that kind (record.h). */
+NDP_API ndp_status ndp_record_visit_alpaca(const ndp_record_input *r);
+NDP_API ndp_status ndp_record_visit_segments(const ndp_record_input *r);
+
+#endif

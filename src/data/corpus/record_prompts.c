@@ -1,0 +1,107 @@
+/* Records with a fixed text around their fields (alpaca), or with their text in labelled pieces (input_output). The
+ * forms and the names of fields are Axolotl's. */
+#include "data/corpus/record_parts.h"
+
+#include <stdlib.h>
+
+/* The ranges are only learned where training is on answers. */
+static ndp_status visit_partly(const ndp_record_input *r, const ndp_rendering *text) {
+    ndp_document *d = r->document;
+    d->text = text->text.data;
+    d->n = text->text.length;
+    d->partly = !r->format->learn_all;
+    d->spans = text->spans;
+    d->n_spans = text->n;
+    return r->visit(r->user, d);
+}
+
+static ndp_status finish(const ndp_record_input *r, ndp_status st, ndp_rendering *text) {
+    if (st == NDP_OK && text->text.failed)
+        st = NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for the record", r->where);
+    if (st == NDP_OK)
+        st = visit_partly(r, text);
+    ndp_rendering_release(text);
+    return st;
+}
+
+/* Bytes up to the end of the text are learned. A range that follows another one continues it. */
+static ndp_status learn_from(ndp_rendering *out, size_t begin) {
+    if (begin == out->text.length)
+        return NDP_OK;
+    if (out->n && out->spans[out->n - 1].end == begin) {
+        out->spans[out->n - 1].end = out->text.length;
+        return NDP_OK;
+    }
+    NDP_TRY(ndp_array_reserve(&out->spans, &out->capacity, out->n + 1, sizeof *out->spans));
+    out->spans[out->n++] = (ndp_range){begin, out->text.length};
+    return NDP_OK;
+}
+
+/* ---- alpaca ---- */
+
+static void add_section(ndp_str *text, const char *title, ndp_span content) {
+    ndp_str_addf(text, "### %s:\n", title);
+    ndp_str_add_bytes(text, content.data, content.n);
+}
+
+static void add_prompt(ndp_str *text, const ndp_instruction *i) {
+    ndp_str_addf(text,
+                 "Below is an instruction that describes a task%s. Write a response that appropriately completes "
+                 "the request.\n\n",
+                 i->input.n ? ", paired with an input that provides further context" : "");
+    add_section(text, "Instruction", i->prompt);
+    if (i->input.n) {
+        ndp_str_add(text, "\n\n");
+        add_section(text, "Input", i->input);
+    }
+    ndp_str_add(text, "\n\n### Response:\n");
+}
+
+ndp_status ndp_record_visit_alpaca(const ndp_record_input *r) {
+    ndp_rendering text = {0};
+    ndp_instruction i;
+    NDP_TRY(ndp_record_instruction(r, &i));
+    add_prompt(&text.text, &i);
+    size_t begin = text.text.length;
+    ndp_str_add_bytes(&text.text, i.response.data, i.response.n);
+    return finish(r, learn_from(&text, begin), &text);
+}
+
+/* ---- input_output ---- */
+
+static ndp_status add_segment(const ndp_record_input *r, struct json_object *segment, size_t k, ndp_rendering *out) {
+    struct json_object *label = NULL, *text = NULL;
+    if (json_object_is_type(segment, json_type_object)) {
+        label = json_object_object_get(segment, "label");
+        text = json_object_object_get(segment, "text");
+    }
+    if (!json_object_is_type(label, json_type_boolean) || !json_object_is_type(text, json_type_string))
+        return NDP_FAIL(NDP_EFORMAT,
+                        "%s: segment %zu is %.60s, expected {\"label\": true or false, \"text\": \"...\"}; the text of "
+                        "segments with the label true is learned",
+                        r->where, k + 1, segment ? json_object_to_json_string(segment) : "null");
+    size_t begin = out->text.length;
+    ndp_str_add_bytes(&out->text, json_object_get_string(text), (size_t)json_object_get_string_len(text));
+    return json_object_get_boolean(label) ? learn_from(out, begin) : NDP_OK;
+}
+
+ndp_status ndp_record_visit_segments(const ndp_record_input *r) {
+    static const char field[] = "segments";
+    struct json_object *list = json_object_object_get(r->object, field);
+    if (!json_object_object_get_ex(r->object, field, NULL))
+        return ndp_record_lacks(r, field, "data.format: input_output reads only this field");
+    if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) == 0)
+        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a list of segments", r->where, field);
+    ndp_rendering text = {0};
+    ndp_status st = NDP_OK;
+    ndp_str_add(&text.text, "");
+    for (size_t k = 0; k < json_object_array_length(list) && st == NDP_OK; k++)
+        st = add_segment(r, json_object_array_get_idx(list, k), k, &text);
+    if (st == NDP_OK && !r->format->learn_all && text.n == 0)
+        st = NDP_FAIL(NDP_EFORMAT,
+                      "%s: no segment has the label true and a text, so there is nothing to learn from the record; "
+                      "data.train_on: all learns all segments",
+                      r->where);
+    r->document->rendered = true; /* no tokens are added */
+    return finish(r, st, &text);
+}
