@@ -71,8 +71,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         return 0;
     check(ndp_chat_init(&chat, t, "bytes", names[data[0] / 4 % 4], NULL) == NDP_OK);
     chat.eos = (ndp_span){"</s>", 4};
-    ndp_record_format f = {
-        .kind = (ndp_record_kind)(data[0] / 16 % 4), .chat = &chat, .learn_all = data[0] / 64 % 2 != 0};
+    ndp_record_format f = {.kind = (ndp_record_kind)(data[0] / 16 % 8), .chat = &chat, .learn_all = data[0] / 128 != 0};
     const char *path = paths[data[0] % 3], *contents = (const char *)data + 1;
     seen whole = {.t = t}, cut = {.t = t};
     ndp_status st = visit_chunks(path, contents, size - 1, size, &f, &whole);
