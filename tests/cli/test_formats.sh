@@ -51,6 +51,17 @@ for template in chatml llama3 llama3.1 llama3.2 gemma2 gemma3 phi3 phi3.5 phi4; 
     learns '[0-9]+' --set 'data.files=[sharegpt.jsonl]' --set data.format=sharegpt --set data.chat_template=$template
 done
 
+# The date that a template writes makes other tokens, so it cannot change in a run.
+dated() {
+    # shellcheck disable=SC2086
+    run train job.yaml $long --transport local --set train.output_dir=dated --set 'data.files=[sharegpt.jsonl]' \
+        --set data.format=sharegpt --set data.chat_template=llama3.2 "$@"
+}
+dated
+code_is 0
+dated --resume --set data.template_date=2026-11-22
+refused 'data.template_date was null, now it is "2026-11-22"'
+
 # ---- errors ----
 
 # shellcheck disable=SC2086
