@@ -116,7 +116,7 @@ static void templates_that_are_not_known_are_refused(void **state) {
     CHECK_OK(ndp_chat_init(&c, t, *state, NULL, NULL));
     assert_int_equal(strncmp(ndp_chat_name(&c), "jinja ", 6), 0);
     setenv("NDP_PYTHON", "/nowhere/python3", 1);
-    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_ENOTSUP,
+    CHECK_FAILS(ndp_chat_render(&c, &(ndp_conversation){NULL, 0, NULL}, false, &r), NDP_EINVAL,
                 "is not built in: the program that renders chat templates needs Python, and");
     unsetenv("NDP_PYTHON");
     ndp_chat_release(&c);

@@ -29,7 +29,7 @@ static void need_jinja(void) {
     ndp_status st = ndp_jinja_add_key(j, &key);
     ndp_str_release(&key);
     ndp_jinja_destroy(j);
-    if (st != NDP_ENOTSUP)
+    if (st != NDP_EINVAL)
         return;
     print_message("SKIPPED: %s\n", ndp_error_message());
     skip();
@@ -217,7 +217,7 @@ static void processes_that_fail(void **state) {
     static const struct {
         const char *body, *words;
         ndp_status code;
-    } cases[] = {{"exit 77", "needs Jinja, and", NDP_ENOTSUP},
+    } cases[] = {{"exit 77", "needs Jinja, and", NDP_EINVAL},
                  {"echo why >&2; exit 3", "ended with exit code 3: why", NDP_EIO},
                  {"kill -9 $$", "was killed by signal 9", NDP_EIO},
                  {"head -c 20 >/dev/null; printf 'abc'; exit 0", "has ended", NDP_EIO},
@@ -235,7 +235,7 @@ static void processes_that_fail(void **state) {
         free(path);
     }
     setenv("NDP_PYTHON", "/nowhere/python3", 1);
-    check_misbehaves("x", NDP_ENOTSUP, "/nowhere/python3");
+    check_misbehaves("x", NDP_EINVAL, "/nowhere/python3");
     before ? setenv("NDP_PYTHON", before, 1) : unsetenv("NDP_PYTHON");
     free(before);
 }

@@ -194,7 +194,7 @@ static void readers_that_misbehave(void **state) {
     collected c;
     CHECK_OK(read_rows("a.csv", 0, &c)); /* whatever it says on stderr */
     setenv("NDP_PYTHON", "/nowhere/python", 1);
-    CHECK_FAILS(read_rows("a.csv", 0, &c), NDP_ENOTSUP, "has no /nowhere/python: install it");
+    CHECK_FAILS(read_rows("a.csv", 0, &c), NDP_EINVAL, "has no /nowhere/python: install it");
 }
 
 /* ---- Parquet and Arrow ---- */

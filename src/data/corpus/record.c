@@ -62,7 +62,7 @@ static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering
     ndp_document *d = r->document;
     if (!r->format->learn_all && text->unsure.length)
         return NDP_FAIL(
-            NDP_ENOTSUP,
+            NDP_EFORMAT,
             "%s: it is not certain what the assistant wrote in the text that the chat template gives (%s); "
             "mark it in the template by {%% generation %%} and {%% endgeneration %%}, or learn all of it, with "
             "data.train_on: all",

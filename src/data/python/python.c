@@ -38,7 +38,7 @@ static ndp_status fail_start(const ndp_python_program *p, int cause) {
     char host[256];
     const char *which = ndp_python_interpreter();
     if (cause == ENOENT || cause == EACCES)
-        return NDP_FAIL(NDP_ENOTSUP,
+        return NDP_FAIL(NDP_EINVAL,
                         "%s needs Python, and %s has no %s: install it (%s), or set NDP_PYTHON to a python3", p->what,
                         host_name(host), which, p->install ? p->install : "apt install python3");
     return NDP_FAIL(NDP_EIO, "cannot start %s for %s: %s", which, p->what, strerror(cause));
@@ -161,7 +161,7 @@ static ndp_status fail_end(const ndp_python *p, int status) {
         return NDP_FAIL(NDP_EIO, "%s was killed by signal %d (%s)", of->what, WTERMSIG(status),
                         strsignal(WTERMSIG(status)));
     if (WEXITSTATUS(status) == NDP_PYTHON_NO_MODULE)
-        return NDP_FAIL(NDP_ENOTSUP, "%s needs %s, and %s on %s has %s: %s, or set NDP_PYTHON to a python3 that has it",
+        return NDP_FAIL(NDP_EINVAL, "%s needs %s, and %s on %s has %s: %s, or set NDP_PYTHON to a python3 that has it",
                         of->what, of->package, ndp_python_interpreter(), host_name(host), *line ? line : "none",
                         of->install);
     return NDP_FAIL(NDP_EIO, "%s ended with exit code %d%s%s", of->what, WEXITSTATUS(status), *line ? ": " : "", line);

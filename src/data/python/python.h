@@ -21,7 +21,7 @@ extern const char ndp_python_jinja[], ndp_python_table[];
 /* The interpreter: $NDP_PYTHON, or /usr/bin/python3; another python3 may come first in PATH. */
 const char *ndp_python_interpreter(void);
 
-/* Starts a program, isolated from the user's settings of Python (-I). `arguments` ends with NULL. NDP_ENOTSUP: there is
+/* Starts a program, isolated from the user's settings of Python (-I). `arguments` ends with NULL. NDP_EINVAL: there is
  * no interpreter. A module that is missing shows only when the program ends, with exit code NDP_PYTHON_NO_MODULE. */
 NDP_API ndp_status ndp_python_start(const ndp_python_program *p, const char *const *arguments, ndp_python **out);
 enum { NDP_PYTHON_NO_MODULE = 77 };
@@ -38,7 +38,7 @@ NDP_API ndp_status ndp_python_receive(ndp_python *p, void *out, size_t most, int
 NDP_API ndp_status ndp_python_ask(ndp_python *p, const char *request, size_t n, int seconds, ndp_str *answer);
 
 /* Waits for the program, after its output has ended or failed, and frees it (NULL is allowed). NDP_OK: it ended by
- * itself, with exit code 0. Otherwise why not: NDP_ENOTSUP: the interpreter lacks a module; NDP_EFORMAT: it used more
+ * itself, with exit code 0. Otherwise why not: NDP_EINVAL: the interpreter lacks a module; NDP_EFORMAT: it used more
  * CPU time than it allows itself; NDP_EIO: it was killed, does not end, or failed, with the last line that it wrote on
  * stderr. */
 NDP_API ndp_status ndp_python_end(ndp_python *p);

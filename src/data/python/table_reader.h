@@ -20,7 +20,7 @@ typedef struct ndp_table_sink {
 
 /* Reads the first `most` rows of a file, 0: all. *rows: how many were read. Errors name the file and the row, counted
  * from 1 without the header: NDP_EFORMAT for a damaged file, ragged rows, binary values, a row of more than
- * NDP_RECORD_BYTES (source.h); NDP_ENOTSUP if Python is missing; NDP_EIO if the reader dies, writes nothing for
+ * NDP_RECORD_BYTES (source.h); NDP_EINVAL if Python is missing; NDP_EIO if the reader dies, writes nothing for
  * `silence` seconds, or writes anything but rows. */
 ndp_status ndp_table_read(const char *path, int64_t most, int silence, const ndp_table_sink *sink, int64_t *rows);
 
