@@ -291,7 +291,9 @@ ndp_status ndp_config_init(ndp_config *c) {
 ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out) {
     const char *section = "";
     for (int i = 0; i < ndp_option_count; i++) {
-        if (wanted && !wanted[i])
+        bool derived =
+            ndp_options[i].offset == offsetof(ndp_config, train.steps) && c->train.epochs > 0 && !c->given[i];
+        if (derived || (wanted && !wanted[i]))
             continue;
         if (strcmp(ndp_options[i].section, section) != 0)
             ndp_str_addf(out, "%s:\n", section = ndp_options[i].section);
@@ -384,6 +386,13 @@ static ndp_status check_roles(const ndp_config *c) {
     return NDP_OK;
 }
 
+static ndp_status check_steps(const ndp_config *c) {
+    NDP_CHECK(c->train.epochs == 0 || !c->given[find("train", "steps") - ndp_options],
+              "train.steps %d and train.epochs %g are both set; remove one of them, or set train.epochs: 0",
+              c->train.steps, c->train.epochs);
+    return NDP_OK;
+}
+
 static ndp_status check_data(const ndp_config *c) {
     NDP_TRY(check_date(c->data.template_date));
     NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
@@ -411,6 +420,7 @@ ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
               "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
               c->model.config);
+    NDP_TRY(check_steps(c));
     NDP_TRY(check_data(c));
     bool file = c->pipeline.schedule == NDP_PIPELINE_FILE;
     NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");

@@ -84,6 +84,7 @@ struct ndp_config {
     } schedule;
     struct {
         int steps;
+        double epochs; /* instead of steps; 0: unset */
         int64_t seed;
         ndp_recompute recompute;
         char *output_dir;

@@ -115,6 +115,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(schedule, min_lr_ratio), NUMBER(0.1, "[0, 1]"), HELP "final learning rate / lr"},
 
     {IDENTITY(train, steps), INT(100, 1, 1 << 30), HELP "number of updates"},
+    {CONTENTS(train, epochs), NUMBER(0, "[0, 1e9]"), HELP "instead of train.steps: passes over the rows, such as 3 or 0.5; 0: unset"},
     {IDENTITY(train, seed), INT64(42, 0, INT64_MAX), HELP "seed of initial weights and data order"},
     {FREE(train, recompute), WORD(none, recompute_words), HELP "block: keep only the input of each decoder block"},
     {FREE(train, output_dir), TEXT("runs/demo"), HELP "run folder: metrics, checkpoints, the trained model"},

@@ -11,6 +11,12 @@ static void add_text(struct json_object *o, const char *key, ndp_str *text) {
     ndp_str_release(text);
 }
 
+static void add_number(struct json_object *o, const char *key, int64_t n) {
+    ndp_str text = {0};
+    ndp_str_addf(&text, "%lld", (long long)n);
+    add_text(o, key, &text);
+}
+
 /* ---- the model ---- */
 
 typedef enum fact_type { FACT_INT, FACT_INT64, FACT_NUMBER, FACT_BOOL, FACT_WORD, FACT_TEXT } fact_type;
@@ -203,6 +209,7 @@ static const struct {
     {"data.chat_template", write_template},
     {"data.end_token", write_end_token},
     {"data.validation_files", write_held_files},
+    {"train.epochs", NULL},
 };
 
 static ndp_status add_contents(const ndp_trainer *t, const char *key, struct json_object *o) {
@@ -235,6 +242,7 @@ static ndp_status add_all(const ndp_trainer *t, struct json_object *o) {
         json_object_object_add(o, key, json_object_new_string(value));
         free(value);
     }
+    add_number(o, "train.steps", t->data.steps); /* with train.epochs, the derived number */
     add_hash(&tokens, t->data.tokens.payload);
     add_text(o, "data.tokens", &tokens);
     return NDP_OK;
@@ -267,12 +275,6 @@ static const struct {
                {"tokens", "data.token_count"},
                {"sequence_length", "data.sequence_length"},
                {"shuffle", "data.shuffle"}};
-
-static void add_number(struct json_object *o, const char *key, int64_t n) {
-    ndp_str text = {0};
-    ndp_str_addf(&text, "%lld", (long long)n);
-    add_text(o, key, &text);
-}
 
 struct json_object *ndp_identity_count(const ndp_trainer *t) {
     struct json_object *o = json_object_new_object();

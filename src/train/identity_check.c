@@ -95,7 +95,8 @@ static ndp_status add_lr(const identity_comparison *c, const char *before, ndp_s
     ndp_status st = set_lr_keys(c->then, &then);
     if (st == NDP_OK)
         ndp_str_addf(out, "%slr of step %lld: %.6g then, %.6g now", before, (long long)c->info->step + 1,
-                     ndp_trainer_lr(&then, c->info->step), ndp_trainer_lr(c->t->job.config, c->info->step));
+                     ndp_trainer_lr(&then, then.train.steps, c->info->step),
+                     ndp_trainer_lr(c->t->job.config, c->t->data.steps, c->info->step));
     ndp_config_release(&then);
     return st;
 }

@@ -4,6 +4,7 @@
 
 #include "base/hub.h"
 #include "data/sample.h"
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -160,6 +161,22 @@ static ndp_status open_sampler(ndp_job_data *d) {
     return NDP_OK;
 }
 
+/* Derives the number of updates from train.epochs, rounded up: rows of the next epoch fill the last batch. A product
+ * such as 0.07 x 100, which is slightly more than 7, takes no extra step. */
+static ndp_status count_steps(ndp_job_data *d) {
+    enum { MOST = 1 << 30 };
+    const ndp_config *c = d->job->config;
+    d->steps = c->train.steps;
+    if (c->train.epochs == 0)
+        return NDP_OK;
+    double rows = c->train.epochs * (double)d->sampler.rows;
+    double steps = fmax(1, ceil(rows / c->batch.global_batch_size * (1 - 1e-12)));
+    NDP_CHECK(steps <= MOST, "train.epochs: %g epochs of %lld rows are %.0f steps; a run has %d at most",
+              c->train.epochs, (long long)d->sampler.rows, steps, MOST);
+    d->steps = d->tokens.head ? 0 : (int)steps;
+    return NDP_OK;
+}
+
 ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
                              ndp_status (*tokens_of)(void *user, const ndp_strings *files, ndp_token_cache *out),
                              void *user) {
@@ -175,7 +192,10 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
         NDP_TRY(tokens_of(user, &c->data.validation_files, &d->held_tokens));
         NDP_TRY(held_rows(d));
     }
-    return held_only ? NDP_OK : open_sampler(d);
+    if (held_only)
+        return NDP_OK;
+    NDP_TRY(open_sampler(d));
+    return count_steps(d);
 }
 
 /* ---- lines for the user ---- */
@@ -219,6 +239,17 @@ static void note_head(const ndp_job_data *d, ndp_str *out) {
         ndp_str_add(out, "note: these records have no token to predict\n");
 }
 
+static void describe_steps(const ndp_job_data *d, ndp_str *out) {
+    const ndp_config *c = d->job->config;
+    const char *s = c->train.epochs == 1 ? "" : "s";
+    if (c->train.epochs > 0 && d->steps > 0)
+        ndp_str_addf(out, "steps: %g epoch%s of %lld rows: %d step%s\n", c->train.epochs, s, (long long)d->sampler.rows,
+                     d->steps, d->steps == 1 ? "" : "s");
+    else if (c->train.epochs > 0)
+        ndp_str_addf(out, "steps: not known; a run derives them from %g epoch%s once all data is tokenized\n",
+                     c->train.epochs, s);
+}
+
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
     if (d->dataset)
         describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", out);
@@ -228,6 +259,7 @@ void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
         ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],
                      (long long)d->sources[i].taken, (long long)d->sources[i].rows,
                      100.0 * (double)d->sources[i].taken / (double)d->sampler.rows);
+    describe_steps(d, out);
     note_end_token(d, out);
     note_head(d, out);
 }

@@ -19,6 +19,7 @@ typedef struct ndp_job_data {
     ndp_dataset *dataset, *held;         /* training rows, held-out rows; NULL: not opened, or none */
     ndp_sampler sampler;
     ndp_mix_source *sources; /* of the sampler, owned; NULL without data.mix */
+    int steps;               /* updates of the run; 0: not known, since only the head of the data was read */
 } ndp_job_data;
 
 /* Opens the tokenizer and its chat template, and finds the end token of texts (data.end_token). NDP_EINVAL: the

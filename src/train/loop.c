@@ -159,7 +159,7 @@ static ndp_status report_step(training_loop *l, const ndp_metrics *m) {
     if (l->first) {
         st = write_metrics(l, m);
         if (l->opts->progress)
-            l->opts->progress(l->opts->user, m, l->config->train.steps);
+            l->opts->progress(l->opts->user, m, l->trainer->data.steps);
     }
     return st;
 }
@@ -175,7 +175,7 @@ static ndp_status check_finite(const training_loop *l, const ndp_metrics *m) {
 
 static bool evaluates(const training_loop *l, int64_t step) {
     int every = l->config->train.eval_every;
-    return l->trainer->data.held && (step == l->config->train.steps || (every > 0 && step % every == 0));
+    return l->trainer->data.held && (step == l->trainer->data.steps || (every > 0 && step % every == 0));
 }
 
 static bool saves(const training_loop *l, int64_t step) {
@@ -191,7 +191,7 @@ static ndp_status next_result(training_loop *l, bool stop, ndp_metrics *m) {
     if (t->pending.n == 0)
         NDP_TRY(ndp_trainer_submit(t));
     int64_t step = ndp_trainer_updates(t);
-    bool pauses = stop || step == l->config->train.steps || evaluates(l, step) || saves(l, step);
+    bool pauses = stop || step == l->trainer->data.steps || evaluates(l, step) || saves(l, step);
     if (!t->exec.device->host_memory && t->pending.n == 1 && !pauses)
         NDP_TRY(ndp_trainer_submit(t));
     return ndp_trainer_result(t, m);
@@ -199,7 +199,7 @@ static ndp_status next_result(training_loop *l, bool stop, ndp_metrics *m) {
 
 static ndp_status run_steps(training_loop *l) {
     bool stop = false;
-    while (l->trainer->pending.n > 0 || (!stop && ndp_trainer_updates(l->trainer) < l->config->train.steps)) {
+    while (l->trainer->pending.n > 0 || (!stop && ndp_trainer_updates(l->trainer) < l->trainer->data.steps)) {
         ndp_metrics m;
         NDP_TRY(next_result(l, stop, &m));
         if (evaluates(l, m.step))
@@ -229,7 +229,7 @@ static ndp_status say_peak(const training_loop *l) {
 
 /* Measures the peak at the start, unless there is no step to do. */
 static ndp_status measure_peak(const training_loop *l) {
-    if (ndp_trainer_updates(l->trainer) >= l->config->train.steps)
+    if (ndp_trainer_updates(l->trainer) >= l->trainer->data.steps)
         return NDP_OK;
     NDP_TRY(ndp_trainer_measure_peak(l->trainer));
     return say_peak(l);

@@ -132,9 +132,8 @@ static ndp_status load_batches(const ndp_trainer *t) {
     return NDP_OK;
 }
 
-double ndp_trainer_lr(const ndp_config *c, int64_t update) {
-    ndp_lr_schedule s = {c->schedule.name, c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps,
-                         c->train.steps};
+double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update) {
+    ndp_lr_schedule s = {c->schedule.name, c->optimizer.lr, c->schedule.min_lr_ratio, c->schedule.warmup_steps, steps};
     return ndp_lr_of(&s, update);
 }
 
@@ -154,8 +153,8 @@ static int64_t peak_memory(void) {
 ndp_status ndp_trainer_submit(ndp_trainer *t) {
     double start = ndp_now();
     NDP_TRY(load_batches(t));
-    NDP_TRY(
-        ndp_engine_submit(t->engine, &(ndp_step_input){ndp_trainer_lr(t->job.config, t->updates), t->updates, true}));
+    NDP_TRY(ndp_engine_submit(
+        t->engine, &(ndp_step_input){ndp_trainer_lr(t->job.config, t->data.steps, t->updates), t->updates, true}));
     t->pending.start[t->pending.n++] = start;
     t->updates++;
     t->samples += t->shape.global;
@@ -174,7 +173,7 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     *out = (ndp_metrics){.step = update + 1,
                          .loss = r.loss,
                          .grad_norm = r.grad_norm,
-                         .lr = ndp_trainer_lr(t->job.config, update),
+                         .lr = ndp_trainer_lr(t->job.config, t->data.steps, update),
                          .tokens = r.tokens,
                          .tokens_per_second = (double)r.tokens / seconds,
                          .step_seconds = seconds,

@@ -65,8 +65,8 @@ void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
 NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out);
 
-/* The learning rate of an update, counted from 0, in a run with configuration `c`. */
-double ndp_trainer_lr(const ndp_config *c, int64_t update);
+/* The learning rate of an update, counted from 0, in a run of `steps` updates with configuration `c`. */
+double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);
 /* The row numbers of micro-batch m that this rank reads in the next update; `rows` has room for t->shape.micro. */
 void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows);
 

@@ -155,6 +155,7 @@ static const char *const others[] = {
     "schedule.warmup_steps=0",
     "schedule.min_lr_ratio=1",
     "train.steps=5",
+    "train.epochs=2.5",
     "train.seed=9007199254740993",
     "train.recompute=block",
     "data.end_token='</s>'",
@@ -456,6 +457,10 @@ static void checks_over_several_keys(void **state) {
         {"model: {path: x}\ndata: {files: a}\ntrain: {eval_every: 5}",
          "train.eval_every is 5, but there is no held-out data"},
         {"model: {path: x}", "data.files is empty"},
+        {"model: {path: x}\ndata: {files: a}\ntrain: {epochs: 0.5}", NULL},
+        {"model: {path: x}\ndata: {files: a}\ntrain: {steps: 7, epochs: 0}", NULL},
+        {"model: {path: x}\ndata: {files: a}\ntrain: {steps: 7, epochs: 3}",
+         "train.steps 7 and train.epochs 3 are both set; remove one of them"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}", "fp64 is for train.device ref only"},
         {"model: {path: x}\ndata: {files: a}\nprecision: {compute: fp64}\ntrain: {device: ref}", NULL},
         {"model: {path: x}\ndata: {files: a}\ntrain: {matmul: tf32}",
@@ -477,6 +482,22 @@ static void checks_over_several_keys(void **state) {
             CHECK_OK(ndp_config_check(&c));
         ndp_config_release(&c);
     }
+}
+
+/* The number of steps that epochs are is derived in a run, so it is not written, and the file reads back. */
+static void epochs_are_written_without_steps(void **state) {
+    ndp_config *c = *state;
+    CHECK_OK(parse(c, "model: {path: x}\ndata: {files: a}\ntrain: {epochs: 3}"));
+    char *text = written(c);
+    assert_non_null(strstr(text, "  epochs: 3\n"));
+    assert_null(strstr(text, "  steps: "));
+    ndp_config back;
+    CHECK_OK(ndp_config_init(&back));
+    CHECK_OK(parse(&back, text));
+    CHECK_OK(ndp_config_check(&back));
+    ndp_config_release(&back);
+    free(text);
+    CHECK_FAILS(parse(c, "train: {epochs: -1}"), NDP_EINVAL, "'train.epochs' is '-1', expected a number in [0, 1e9]");
 }
 
 static void files(void **state) {
@@ -632,6 +653,7 @@ int main(void) {
                                        CONFIG_TEST(values_by_key),
                                        CONFIG_TEST(init_follows_the_model),
                                        cmocka_unit_test(checks_over_several_keys),
+                                       CONFIG_TEST(epochs_are_written_without_steps),
                                        CONFIG_TEST(files),
                                        CONFIG_TEST(alias_bombs_stay_small),
                                        cmocka_unit_test(help_has_every_key),
