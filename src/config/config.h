@@ -5,6 +5,7 @@
 
 #include "base/text.h"
 #include "data/corpus/record.h"
+#include "data/row_table.h"
 #include "mesh/mesh.h"
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
@@ -17,7 +18,6 @@ typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recom
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
 /* When gradients are reduced to their owners; the default depends on pp_size. */
 typedef enum ndp_reduce_every { NDP_REDUCE_EVERY_MICRO_BATCH, NDP_REDUCE_EVERY_UPDATE } ndp_reduce_every;
-typedef enum ndp_overlong { NDP_OVERLONG_CUT, NDP_OVERLONG_ERROR } ndp_overlong;
 
 enum { NDP_MOST_OPTIONS = 96 };
 
@@ -48,6 +48,7 @@ struct ndp_config {
         bool document_mask; /* attention inside documents, positions restart */
         bool packing;
         ndp_overlong overlong;
+        int64_t max_documents; /* of each of `files`; 0: all */
         ndp_strings validation_files;
         double validation_fraction; /* of the documents */
         bool shuffle;

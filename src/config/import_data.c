@@ -268,16 +268,17 @@ static void finish_format(ndp_import *m) {
             m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
 }
 
-/* Long texts continue in the next row in both programs. Axolotl drops or truncates long conversations; here the run
- * stops and names the record. */
+/* Long texts continue in the next row in both programs; a long conversation is treated as Axolotl treats it. */
 static void finish_lengths(ndp_import *m) {
-    bool texts = m->sets.formats == 1 << NDP_RECORD_TEXT;
-    if (!m->sets.formats || texts)
+    static const ndp_overlong of[] = {NDP_OVERLONG_DROP, [EXCESS_DROP] = NDP_OVERLONG_DROP,
+                                      [EXCESS_TRUNCATE] = NDP_OVERLONG_TRUNCATE, [EXCESS_RAISE] = NDP_OVERLONG_ERROR};
+    const int texts = 1 << NDP_RECORD_TEXT;
+    if (!m->sets.formats || m->sets.formats == texts)
         return;
-    m->job.data.overlong = NDP_OVERLONG_ERROR;
-    if (m->read.excess != EXCESS_RAISE)
-        SAY(m, "data.overlong: error stops at a record longer than sequence_len tokens, which Axolotl %s\n",
-            m->read.excess == EXCESS_TRUNCATE ? "truncates" : "drops");
+    m->job.data.overlong = of[m->read.excess];
+    if (m->sets.formats & texts)
+        SAY(m,
+            "data.overlong also applies to texts longer than sequence_len, which Axolotl continues in another row\n");
 }
 
 static ndp_status finish_held_out(ndp_import *m) {

@@ -28,7 +28,11 @@ static const char *const format_words[] = {[NDP_RECORD_AUTO] = "auto",
 static const char *const train_on_words[] = {"assistant", "all", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
 static const int bin_bytes[] = {2, 4};
-static const char *const overlong_words[] = {"cut", "error", NULL};
+static const char *const overlong_words[] = {[NDP_OVERLONG_CUT] = "cut",
+                                             [NDP_OVERLONG_ERROR] = "error",
+                                             [NDP_OVERLONG_DROP] = "drop",
+                                             [NDP_OVERLONG_TRUNCATE] = "truncate",
+                                             NULL};
 static const char *const transport_words[] = {"auto", "self", "local", "shm", "mpi", NULL};
 
 /* A row begins with the role of its key (config.h): there is no other way to name one. */
@@ -78,7 +82,8 @@ const ndp_option ndp_options[] = {
     {IDENTITY(data, bin_type), WORD(uint16, bin_words), .meanings = bin_bytes, HELP "type of the ids in .bin files without a header"},
     {IDENTITY(data, document_mask), BOOL(true), HELP "attention stays within a document, and positions restart"},
     {IDENTITY(data, packing), BOOL(true), HELP "several documents per row; false: one, padded"},
-    {FREE(data, overlong), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, or an error"},
+    {CONTENTS(data, overlong), WORD(cut, overlong_words), HELP "documents longer than a row: continued in another row, an error, left out, or truncated"},
+    {IDENTITY(data, max_documents), INT64(0, 0, INT64_MAX), HELP "only the first documents of each entry of data.files; 0: all"},
     {CONTENTS(data, validation_files), NDP_OPTION_LIST, "[]", HELP "held-out data, named like data.files"},
     {IDENTITY(data, validation_fraction), NUMBER(0, "[0, 1)"), HELP "fraction of the documents of data.files to hold out"},
     {IDENTITY(data, shuffle), BOOL(true), HELP "a new order every epoch, the same on every layout"},

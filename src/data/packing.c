@@ -12,7 +12,12 @@ struct ndp_dataset {
     bool document_mask;
 };
 
-static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o) {
+static ndp_status fail_empty(const ndp_token_cache *c, const ndp_row_opts *o, int64_t overlong) {
+    if (overlong > 0)
+        return NDP_FAIL(NDP_EINVAL,
+                        "nothing is left to predict: data.overlong leaves out or truncates %lld of %lld documents, "
+                        "those of more than %lld tokens; raise data.sequence_length, or set data.overlong: cut",
+                        (long long)overlong, (long long)c->n_documents, (long long)o->length);
     if (o->validation)
         return NDP_FAIL(NDP_EINVAL,
                         "the validation set is empty: data.validation_fraction %g of %lld documents; raise it, or name "
@@ -40,7 +45,7 @@ ndp_status ndp_dataset_create(const ndp_token_cache *cache, const ndp_row_opts *
     if (st == NDP_OK)
         st = ndp_dataset_check(d);
     if (st == NDP_OK && d->table.labels == 0 && !cache->head)
-        st = fail_empty(&d->cache, o);
+        st = fail_empty(&d->cache, o, d->table.lost.overlong);
     if (st != NDP_OK) {
         ndp_dataset_close(d);
         return st;
@@ -74,6 +79,7 @@ ndp_status ndp_dataset_check(const ndp_dataset *d) { return ndp_file_check(&d->c
 int64_t ndp_dataset_rows(const ndp_dataset *d) { return d->table.n_rows; }
 int64_t ndp_dataset_tokens(const ndp_dataset *d) { return d->table.tokens; }
 int64_t ndp_dataset_documents(const ndp_dataset *d) { return d->table.documents; }
+ndp_row_losses ndp_dataset_losses(const ndp_dataset *d) { return d->table.lost; }
 bool ndp_dataset_has_texts(const ndp_dataset *d) { return d->cache.n_texts > 0; }
 int64_t ndp_dataset_labels(const ndp_dataset *d) { return d->table.labels; }
 

@@ -18,6 +18,9 @@
  * Without the document mask, all documents form one text: rows cut it every S tokens, labels cross document boundaries,
  * and positions restart with each row. Padding at the end of a row has no label, is a document of its own, and holds a
  * legal id. Without packing, every piece has a row of its own.
+ *
+ * Documents of more than S tokens may instead be left out or truncated, with or without the mask. A truncated document
+ * without a label among its first S tokens is left out, too.
  */
 #ifndef NDP_DATA_PACKING_H
 #define NDP_DATA_PACKING_H
@@ -39,6 +42,8 @@ int64_t ndp_dataset_tokens(const ndp_dataset *d);
 int64_t ndp_dataset_documents(const ndp_dataset *d);
 /* Tokens predicted per epoch. */
 int64_t ndp_dataset_labels(const ndp_dataset *d);
+/* Documents that were left out or truncated (row_table.h). */
+ndp_row_losses ndp_dataset_losses(const ndp_dataset *d);
 /* True if the cache contains texts, not just conversations and files of ids. */
 bool ndp_dataset_has_texts(const ndp_dataset *d);
 /* Fraction of the rows' positions that hold tokens instead of padding; 0 without rows. */

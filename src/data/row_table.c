@@ -21,15 +21,30 @@ typedef struct row_builder {
     int64_t open[OPEN_ROWS];
     int32_t room[OPEN_ROWS];
     int n_open;
+    int source; /* of the newest document */
     int64_t documents, tokens, labels;
+    ndp_row_losses lost;
 } row_builder;
 
 bool ndp_held_out(double part, int64_t document) {
     return ndp_rng_uniform(0, ndp_rng_stream("data.validation"), (uint64_t)document) < part;
 }
 
-static bool is_kept(const row_builder *b, int64_t document) {
-    return ndp_held_out(b->o->held_out, document) == b->o->validation;
+/* The number of a document in its source, counted from 0. Documents are visited in order. */
+static int64_t number_in_source(row_builder *b, int64_t document) {
+    const ndp_token_cache *c = b->cache;
+    while (b->source + 1 < c->n_sources && c->source_ends[b->source] <= (uint64_t)document)
+        b->source++;
+    return document - (b->source ? (int64_t)c->source_ends[b->source - 1] : 0);
+}
+
+static bool is_kept(row_builder *b, int64_t document) {
+    int64_t number = number_in_source(b, document), most = b->o->most_documents;
+    if (ndp_held_out(b->o->held_out, document) != b->o->validation)
+        return false;
+    bool beyond = most > 0 && number >= most;
+    b->lost.beyond += beyond;
+    return !beyond;
 }
 
 static ndp_status add_piece(row_builder *b, ndp_row_piece p, int64_t row) {
@@ -84,24 +99,8 @@ static int64_t fit(row_builder *b, int32_t n) {
     return row;
 }
 
-static ndp_status fail_overlong(const row_builder *b, int64_t document, int64_t n) {
-    const ndp_token_cache *c = b->cache;
-    int source = 0;
-    while (source + 1 < c->n_sources && c->source_ends[source] <= (uint64_t)document)
-        source++;
-    int64_t before = source ? (int64_t)c->source_ends[source - 1] : 0;
-    return NDP_FAIL(NDP_EINVAL,
-                    "%s: document %lld has %lld tokens, a row has %lld; set data.overlong: cut to continue it in "
-                    "another row, or raise data.sequence_length",
-                    b->o->names ? b->o->names[source] : "the data", (long long)(document - before + 1), (long long)n,
-                    (long long)b->o->length);
-}
-
-static ndp_status add_document(row_builder *b, int64_t document) {
-    int64_t first = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
+static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
     int64_t length = b->o->length, pieces = b->n;
-    if (b->o->refuse_overlong && end - first > length)
-        return fail_overlong(b, document, end - first);
     for (int64_t at = first; at < end; at += length) {
         int64_t stop = end - at < length ? end : at + length;
         ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at)};
@@ -118,8 +117,8 @@ static ndp_status add_document(row_builder *b, int64_t document) {
 /* ---- one text ---- */
 
 /* Adds a document to the text that started at row `first_row` and has `used` tokens so far. */
-static ndp_status add_to_text(row_builder *b, int64_t document, int64_t first_row, int64_t *used) {
-    int64_t at = (int64_t)b->cache->offsets[document], end = (int64_t)b->cache->offsets[document + 1];
+static ndp_status add_to_text(row_builder *b, int64_t at, int64_t end, int64_t first_row, int64_t *used) {
+    b->documents += at < end;
     if (*used > 0 && at < end)
         b->pieces[b->n - 1].next = at;
     for (int64_t n; at < end; at += n, *used += n) {
@@ -128,7 +127,6 @@ static ndp_status add_to_text(row_builder *b, int64_t document, int64_t first_ro
         NDP_TRY(add_piece(b, (ndp_row_piece){at, at + n < end ? at + n : -1, (int32_t)n},
                           first_row + *used / b->o->length));
     }
-    b->documents++;
     return NDP_OK;
 }
 
@@ -146,13 +144,40 @@ static void end_text(row_builder *b, int64_t first_piece, int64_t first_row, int
 
 /* ---- all ---- */
 
+static ndp_status fail_overlong(row_builder *b, int64_t document, int64_t n) {
+    return NDP_FAIL(NDP_EINVAL,
+                    "%s: document %lld has %lld tokens, a row has %lld; set data.overlong: cut to continue it in "
+                    "another row, drop or truncate, or raise data.sequence_length",
+                    b->o->names ? b->o->names[b->source] : "the data", (long long)number_in_source(b, document) + 1,
+                    (long long)n, (long long)b->o->length);
+}
+
+/* The tokens of a document that rows take: [*first, *end), none of a document that is dropped. */
+static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, int64_t *end) {
+    int64_t length = b->o->length;
+    *first = (int64_t)b->cache->offsets[document];
+    *end = (int64_t)b->cache->offsets[document + 1];
+    if (*end - *first <= length || b->o->overlong == NDP_OVERLONG_CUT)
+        return NDP_OK;
+    if (b->o->overlong == NDP_OVERLONG_ERROR)
+        return fail_overlong(b, document, *end - *first);
+    bool truncated = b->o->overlong == NDP_OVERLONG_TRUNCATE;
+    *end = truncated ? *first + length : *first;
+    b->lost.overlong++;
+    b->lost.emptied += truncated && count_labels(b->cache, &(ndp_row_piece){*first, -1, (int32_t)length}) == 0;
+    return NDP_OK;
+}
+
 static ndp_status add_source(row_builder *b, int64_t first, int64_t end) {
-    int64_t first_row = b->rows, first_piece = b->n, used = 0;
+    int64_t first_row = b->rows, first_piece = b->n, used = 0, from, to;
     bool text = !b->o->document_mask && !b->o->single;
     b->n_open = 0;
-    for (int64_t d = first; d < end; d++)
-        if (is_kept(b, d))
-            NDP_TRY(text ? add_to_text(b, d, first_row, &used) : add_document(b, d));
+    for (int64_t d = first; d < end; d++) {
+        if (!is_kept(b, d))
+            continue;
+        NDP_TRY(kept_tokens(b, d, &from, &to));
+        NDP_TRY(text ? add_to_text(b, from, to, first_row, &used) : add_document(b, from, to));
+    }
     if (text)
         end_text(b, first_piece, first_row, used);
     return NDP_OK;
@@ -176,6 +201,7 @@ static ndp_status make_table(row_builder *b, ndp_row_table *t) {
     t->documents = b->documents;
     t->tokens = b->tokens;
     t->labels = b->labels;
+    t->lost = b->lost;
     return NDP_OK;
 }
 

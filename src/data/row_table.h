@@ -5,11 +5,21 @@
 
 #include "data/cache/cache_file.h"
 
+/* What happens to a document of more than S tokens: it continues in other rows, is an error, is left out, or keeps its
+ * first S tokens, the last of which then predicts nothing. */
+typedef enum ndp_overlong {
+    NDP_OVERLONG_CUT,
+    NDP_OVERLONG_ERROR,
+    NDP_OVERLONG_DROP,
+    NDP_OVERLONG_TRUNCATE
+} ndp_overlong;
+
 typedef struct ndp_row_opts {
-    int64_t length;           /* S */
-    bool document_mask;       /* attention stays inside documents */
-    bool single;              /* no packing */
-    bool refuse_overlong;     /* documents of more than S tokens are an error */
+    int64_t length;     /* S */
+    bool document_mask; /* attention stays inside documents */
+    bool single;        /* no packing */
+    ndp_overlong overlong;
+    int64_t most_documents;   /* of each source, the first ones; 0: all */
     double held_out;          /* fraction of the documents held out for validation */
     bool validation;          /* rows of held-out documents; otherwise, of all others */
     bool by_source;           /* no row mixes documents of several sources */
@@ -22,6 +32,13 @@ typedef struct ndp_row_piece {
     int32_t n;
 } ndp_row_piece;
 
+/* Documents that these rows do not have, or not all of. */
+typedef struct ndp_row_losses {
+    int64_t overlong; /* more than S tokens: dropped or truncated */
+    int64_t emptied;  /* of the truncated ones: nothing to predict is left, so they have no row */
+    int64_t beyond;   /* not among the first of their source (most_documents) */
+} ndp_row_losses;
+
 /* Row r is pieces [rows[r], rows[r + 1]). Source i is rows [sources[i], sources[i + 1]); there is one without
  * by_source. */
 typedef struct ndp_row_table {
@@ -30,6 +47,7 @@ typedef struct ndp_row_table {
     int64_t *sources;
     int n_sources;
     int64_t documents, tokens, labels; /* in these rows */
+    ndp_row_losses lost;
 } ndp_row_table;
 
 /* Whether a document is held out. A function of its number alone: the same for every seed, layout and row length. */

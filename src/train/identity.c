@@ -196,6 +196,14 @@ static void write_end_token(const ndp_trainer *t, ndp_str *out) {
         ndp_str_add(out, "none");
 }
 
+/* What data.overlong does to the rows: nothing where no document is too long, or where such documents continue. */
+static void write_overlong(const ndp_trainer *t, ndp_str *out) {
+    int64_t lost = ndp_dataset_losses(t->data.dataset).overlong;
+    if (t->data.held)
+        lost += ndp_dataset_losses(t->data.held).overlong;
+    ndp_str_add(out, lost == 0 ? "cut" : t->job.config->data.overlong == NDP_OVERLONG_DROP ? "drop" : "truncate");
+}
+
 /* Every NDP_KEY_CONTENTS key; NULL: its contents have keys of their own (add_all). */
 static const struct {
     const char *key;
@@ -208,6 +216,7 @@ static const struct {
     {"data.tokenizer", write_tokenizer},
     {"data.chat_template", write_template},
     {"data.end_token", write_end_token},
+    {"data.overlong", write_overlong},
     {"data.validation_files", write_held_files},
     {"train.epochs", NULL},
 };

@@ -113,7 +113,7 @@ static ndp_row_opts row_opts(const ndp_config *c, const ndp_strings *files) {
     return (ndp_row_opts){.length = c->data.sequence_length,
                           .document_mask = c->data.document_mask,
                           .single = !c->data.packing,
-                          .refuse_overlong = c->data.overlong == NDP_OVERLONG_ERROR,
+                          .overlong = c->data.overlong,
                           .names = (const char *const *)files->items};
 }
 
@@ -123,6 +123,7 @@ static ndp_status split_rows(ndp_job_data *d, bool held_only) {
     ndp_row_opts o = row_opts(c, &c->data.files);
     o.held_out = c->data.validation_fraction;
     o.by_source = c->data.mix.n > 0;
+    o.most_documents = c->data.max_documents;
     if (!held_only)
         NDP_TRY(ndp_dataset_create(&d->tokens, &o, &d->dataset));
     o.validation = true;
@@ -200,6 +201,18 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
 
 /* ---- lines for the user ---- */
 
+static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *out) {
+    const char *s = lost.overlong == 1 ? "" : "s";
+    if (lost.overlong > 0)
+        ndp_str_addf(out, "; %lld document%s over %d tokens %s", (long long)lost.overlong, s, c->data.sequence_length,
+                     c->data.overlong == NDP_OVERLONG_DROP ? "dropped" : "truncated");
+    if (lost.emptied > 0)
+        ndp_str_addf(out, ", %lld of them left out since nothing to predict remains", (long long)lost.emptied);
+    if (lost.beyond > 0)
+        ndp_str_addf(out, "; %lld document%s beyond the first %lld of a source left out", (long long)lost.beyond,
+                     lost.beyond == 1 ? "" : "s", (long long)c->data.max_documents);
+}
+
 static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const char *name, const char *rows,
                           ndp_str *out) {
     ndp_str_addf(out, "%s: %lld documents, %lld tokens, %lld to predict, %lld %s, %.1f%% full", name,
@@ -211,6 +224,7 @@ static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const c
                      d->end_token);
     else if (ndp_dataset_has_texts(set))
         ndp_str_add(out, "; texts have no end token");
+    describe_losses(d->job->config, ndp_dataset_losses(set), out);
     ndp_str_add(out, "\n");
 }
 

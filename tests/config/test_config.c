@@ -120,6 +120,7 @@ static const char *const others[] = {
     "data.document_mask=false",
     "data.packing=false",
     "data.overlong=error",
+    "data.max_documents=1000000000000",
     "data.validation_files=[held.jsonl, 'out/*.txt']",
     "data.validation_fraction=0.125",
     "data.shuffle=false",

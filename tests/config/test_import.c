@@ -211,8 +211,7 @@ static void questions(void **state) {
                {"data.format", "instruction"}, {"data.prompt_field", "\"question\""},
                {"data.input_field", "\"context\""}, {"data.response_field", "\"answer\""},
                {"data.chat_template", "\"plain\""}, {"data.train_on", "all"}, {"data.packing", "false"},
-               {"data.overlong", "error"}, {"train.eval_every", "1"}, {"checkpoint.every", "0"});
-    CHECK_NOTES(&i, "data.overlong: error stops at a record longer than sequence_len tokens, which Axolotl drops");
+               {"data.overlong", "drop"}, {"train.eval_every", "1"}, {"checkpoint.every", "0"});
     check_round_trip(&i);
     release(&i);
 }
@@ -235,7 +234,10 @@ static const char *const data_keys[][3] = {
      "data.chat_template", "\"qwen3\""},
     {"chat_template: llama3\ndatasets: [{path: a.jsonl, type: completion}]", "data.chat_template", "null"},
     {"datasets: [{path: a.jsonl, type: chat_template}, {path: b.jsonl, type: completion}]", "data.format", "auto"},
-    {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: drop", "data.overlong", "error"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: drop", "data.overlong", "drop"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]", "data.overlong", "drop"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: truncate", "data.overlong", "truncate"},
+    {"datasets: [{path: a.jsonl, type: chat_template}]\nexcess_length_strategy: raise", "data.overlong", "error"},
     {"datasets: [{path: a.jsonl, type: completion}]\nexcess_length_strategy: truncate", "data.overlong", "cut"},
     {"sample_packing: true", "data.packing", "true"},
     {"sample_packing: false", "data.packing", "false"},

@@ -144,12 +144,94 @@ static void long_documents_may_be_refused(void **state) {
     ndp_dataset *d = NULL;
     char *path = prepare(*state, &text, 1);
     ndp_row_opts o = {
-        .length = 4, .document_mask = true, .refuse_overlong = true, .names = (const char *const[]){"here.txt"}};
+        .length = 4, .document_mask = true, .overlong = NDP_OVERLONG_ERROR, .names = (const char *const[]){"here.txt"}};
     CHECK_FAILS(ndp_dataset_open(path, &o, &d), NDP_EINVAL, "here.txt: document 1 has 5 tokens, a row has 4");
     o.length = 5;
     CHECK_OK(ndp_dataset_open(path, &o, &d));
     ndp_dataset_close(d);
     free(path);
+}
+
+/* "abcd", "f", "hi" with a BOS each: the first one is too long for rows of 4. */
+static void long_documents_may_be_dropped_or_truncated(void **state) {
+    const char *text = THREE;
+    for (int way = 0; way < 3; way++) { /* packed, one a row, one text */
+        ndp_row_opts o = {.length = 4, .document_mask = way < 2, .single = way == 1, .overlong = NDP_OVERLONG_DROP};
+        ndp_dataset *d = open_rows(prepare(*state, &text, 1), &o);
+        assert_int_equal(ndp_dataset_losses(d).overlong, 1);
+        assert_int_equal(ndp_dataset_documents(d), 2);
+        assert_int_equal(ndp_dataset_tokens(d), way < 2 ? 5 : 4); /* the last token of one text is only a label */
+        assert_int_equal(ndp_dataset_labels(d), way < 2 ? 3 : 4);
+        ndp_dataset_close(d);
+        o.overlong = NDP_OVERLONG_TRUNCATE;
+        d = open_rows(prepare(*state, &text, 1), &o);
+        assert_int_equal(ndp_dataset_losses(d).overlong, 1);
+        assert_int_equal(ndp_dataset_losses(d).emptied, 0);
+        assert_int_equal(ndp_dataset_documents(d), 3);
+        assert_int_equal(ndp_dataset_tokens(d), way < 2 ? 9 : 8);
+        check_row(d, 0, (int32_t[]){B, 'a', 'b', 'c'}, (int32_t[]){'a', 'b', 'c', way < 2 ? -1 : B},
+                  (int32_t[]){0, 1, 2, 3}, (int32_t[]){0, 0, 0, 0});
+        ndp_dataset_close(d);
+    }
+}
+
+/* A conversation whose answer is cut off has nothing to predict: it is left out, and counted. */
+static void truncated_documents_may_be_emptied(void **state) {
+    const uint64_t offsets[] = {0, 8, 11}, ends[] = {2};
+    const uint16_t ids[] = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11};
+    const uint8_t learned[] = {0xf0, 0x07}; /* tokens 4 to 7 of the first, all of the second */
+    const ndp_token_cache c = {.offsets = offsets,
+                               .source_ends = ends,
+                               .ids = ids,
+                               .learned = learned,
+                               .id_bytes = 2,
+                               .n_sources = 1,
+                               .n_documents = 2,
+                               .n_tokens = 11,
+                               .largest_id = 11};
+    ndp_dataset *d;
+    (void)state;
+    for (int length = 4; length <= 5; length++) {
+        ndp_row_opts o = {.length = length, .document_mask = true, .overlong = NDP_OVERLONG_TRUNCATE};
+        CHECK_OK(ndp_dataset_create(&c, &o, &d));
+        assert_int_equal(ndp_dataset_losses(d).overlong, 1);
+        assert_int_equal(ndp_dataset_losses(d).emptied, length == 4);
+        assert_int_equal(ndp_dataset_documents(d), length == 4 ? 1 : 2);
+        assert_int_equal(ndp_dataset_labels(d), length == 4 ? 2 : 3);
+        ndp_dataset_close(d);
+    }
+}
+
+static void nothing_left_is_refused(void **state) {
+    const char *text = THREE;
+    char *path = prepare(*state, &text, 1);
+    ndp_dataset *d = NULL;
+    ndp_row_opts o = {.length = 1, .document_mask = true, .overlong = NDP_OVERLONG_DROP};
+    CHECK_FAILS(ndp_dataset_open(path, &o, &d), NDP_EINVAL,
+                "data.overlong leaves out or truncates 3 of 3 documents, those of more than 1 tokens");
+    free(path);
+}
+
+/* The first documents of every source, with each way of packing, and among them those that are held out. */
+static void the_first_documents_of_each_source(void **state) {
+    const char *texts[] = {THREE, "k\n<|endoftext|>\nl\n<|endoftext|>\nm\n<|endoftext|>\nn", "o"};
+    for (int by_source = 0; by_source < 2; by_source++) {
+        ndp_row_opts o = {.length = 8, .document_mask = true, .most_documents = 2, .by_source = by_source};
+        ndp_dataset *d = open_rows(prepare(*state, texts, 3), &o);
+        assert_int_equal(ndp_dataset_documents(d), 5);
+        assert_int_equal(ndp_dataset_losses(d).beyond, 3);
+        bool seen[128] = {0};
+        for (int64_t r = 0; r < ndp_dataset_rows(d); r++) {
+            rows x;
+            CHECK_OK(ndp_dataset_row(d, r, x.tokens, x.labels, x.positions, x.document_start));
+            for (int t = 0; t < 8; t++)
+                if (x.labels[t] >= 0 && x.labels[t] < 128)
+                    seen[x.labels[t]] = true;
+        }
+        assert_true(seen['a'] && seen['f'] && seen['k'] && seen['l'] && seen['o']);
+        assert_false(seen['h'] || seen['m'] || seen['n']);
+        ndp_dataset_close(d);
+    }
 }
 
 static void without_the_mask_the_stream_is_one_text(void **state) {
@@ -373,6 +455,10 @@ int main(void) {
         TEST(the_first_row_with_room_is_taken),
         TEST(without_packing_a_row_has_one_piece),
         TEST(long_documents_may_be_refused),
+        TEST(long_documents_may_be_dropped_or_truncated),
+        cmocka_unit_test(truncated_documents_may_be_emptied),
+        TEST(nothing_left_is_refused),
+        TEST(the_first_documents_of_each_source),
         TEST(rows_are_nearly_full),
         TEST(documents_are_held_out),
         TEST(rows_may_keep_sources_apart),

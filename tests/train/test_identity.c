@@ -73,6 +73,8 @@ static const change changes[] = {
     {"warm-up", COSINE, .sets = {"schedule.warmup_steps=3"}, .refused = "schedule.warmup_steps"},
     {"min_lr_ratio", COSINE, .sets = {"schedule.min_lr_ratio=0"}, .refused = "schedule.min_lr_ratio"},
     {"steps of a cosine", COSINE, .sets = {"train.steps=8"}, .refused = "train.steps", .says = {"lr of step 3: 0.000165 then, 0.000281913 now", "resume with --accept train.steps"}},
+    {"overlong documents truncated", COSINE, .sets = {"data.sequence_length=12", "data.overlong=truncate"}, .refused = "data.sequence_length data.overlong"},
+    {"fewer documents", COSINE, .sets = {"data.max_documents=39"}, .refused = "data.max_documents"},
     {"steps and epochs", COSINE, .sets = {"train.epochs=1"}, .refused = "", .says = {"train.steps 4 and train.epochs 1 are both set"}},
     {"steps and a schedule that reads them", CONSTANT, .sets = {"schedule.name=linear", "train.steps=8"}, .refused = "schedule.name train.steps"},
     {"batch", COSINE, .sets = {"batch.global_batch_size=8"}, .refused = "batch.global_batch_size"},
@@ -118,6 +120,7 @@ static const change changes[] = {
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"cache folder, overlong", COSINE, .sets = {"data.cache_dir=@/cache-too", "data.overlong=error"}},
+    {"no document is too long", COSINE, .sets = {"data.overlong=drop"}},
     {"longer sequences allowed", COSINE, .sets = {"model.allow_longer=true"}},
     {"the same files by other names", COSINE, .sets = {"data.files=[@/copied.jsonl, @/chats.jsonl]", "model.config=@/same.json", "data.tokenizer=@/same-tokens"}},
     /* clang-format on */
