@@ -328,16 +328,18 @@ typedef struct ndp_verify_opts {
 /* Trains the job for a few steps on one rank and then on every layout, with the same global batches, and compares the
  * runs with the bounds of proof 3 (docs/ARCHITECTURE.md). Ranks are threads of this process, with cores / ranks threads
  * each; only the cache of tokenized data is written. The job's layout, train.ranks and train.threads are ignored, and
- * the lr of AdamW and Muon is limited to 1e-3, that of Lion to 1e-4, up to which the bounds hold. If a layout of several
- * axes disagrees, each of its axes is run alone. verdicts: an array of o->n, provided by the caller. All layouts and
- * their memory are checked before the first run: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is not an error. */
+ * the lr of AdamW and Muon is limited to 1e-3, that of Lion to 1e-4, up to which the bounds hold. If a layout of
+ * several axes disagrees, each of its axes is run alone. verdicts: an array of o->n, provided by the caller. All
+ * layouts and their memory are checked before the first run: NDP_EINVAL, NDP_ENOTSUP. A layout that disagrees is not an
+ * error. */
 NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp_verdict *verdicts);
 
 /* ---- using a model ---- */
 
 typedef struct ndp_evaluate_opts {
-    const char *model;      /* Hugging Face folder */
-    const char *data;       /* JSONL with one text per record, or a text file */
+    const char *model;       /* Hugging Face folder */
+    const char *const *data; /* files: JSONL with one text per record, or text */
+    int data_count;
     int sequence_length;    /* longer documents are cut; 0: the model's maximum */
     int threads;            /* 0: all cores */
     const char *device;     /* of ndp_device_choices */
@@ -345,19 +347,27 @@ typedef struct ndp_evaluate_opts {
     bool force_memory;      /* load the model although it needs more memory than is available */
 } ndp_evaluate_opts;
 #define NDP_EVALUATE_OPTS_INIT                                                                                         \
-    { NULL, NULL, 0, 0, "cpu", NULL, false }
+    { NULL, NULL, 0, 0, 0, "cpu", NULL, false }
 typedef struct ndp_evaluation {
-    double mean_nll; /* mean negative log-likelihood of a predicted token, nats */
-    int64_t tokens;  /* number of predicted tokens */
+    const char *name; /* of the file, borrowed from the options; NULL: of all, or of what data.validation_fraction holds
+                       * out */
+    double mean_nll;  /* mean negative log-likelihood of a predicted token, nats; NaN without tokens */
+    int64_t tokens;   /* number of predicted tokens */
+    int64_t bytes;    /* of UTF-8 that they decode to */
     int64_t documents;
 } ndp_evaluation;
-/* Scores the documents of a file, each on its own. Prints a line on stderr if config.json ties the head to the
- * embedding but the weights contain a different head, which is then used, as in transformers. */
-NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out);
-/* The mean loss of the model in model.path on the held-out rows of a job (data.validation_files,
- * data.validation_fraction): the same number as ndp_trainer_evaluate for these weights, on the job's layout, with the
- * memory of a forward pass. NDP_EINVAL: the job holds no data out, or model.init is random. Collective. */
-NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out);
+/* The mean nll as bits per byte of text: the same unit for every tokenizer. NaN without bytes. */
+double ndp_bits_per_byte(const ndp_evaluation *e);
+/* Scores the documents of files, each on its own. *all: the result for all files together; *files (may be NULL): an
+ * array with that of each of o->data_count, which the caller frees. Prints a line on stderr if config.json ties the
+ * head to the embedding but the weights contain a different head, which is then used, as in transformers. */
+NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files);
+/* The mean loss of the model in model.path on the held-out rows of a job, as ndp_trainer_evaluate computes it for these
+ * weights, on the job's layout, with the memory of a forward pass. *files (may be NULL): an array of *n results, which
+ * the caller frees: of each entry of data.validation_files, or one, of what data.validation_fraction holds out.
+ * NDP_EINVAL: the job holds no data out, or model.init is random. Collective. */
+NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *all, ndp_evaluation **files,
+                                    int *n);
 
 typedef struct ndp_generate_opts {
     const char *model, *prompt;

@@ -10,6 +10,7 @@
 typedef struct evaluate_arguments {
     cli_job job;
     ndp_evaluate_opts evaluate;
+    cli_list data;
     const char *device, *hostfile;
     bool json;
 } evaluate_arguments;
@@ -17,7 +18,8 @@ typedef struct evaluate_arguments {
 static const cli_option options[] = {
     {"model", 'm', "DIR", "Hugging Face folder; with a job file, replaces its model.path",
      CLI_TEXT(evaluate_arguments, evaluate.model)},
-    {"data", 'd', "FILE", "Text, or JSONL with one document per line", CLI_TEXT(evaluate_arguments, evaluate.data)},
+    {"data", 'd', "FILE", "Text, or JSONL with one document per line; repeat it for several files",
+     CLI_LIST(evaluate_arguments, data)},
     {"text-field", 0, "NAME", "With --data: the field of a JSONL record; default: text",
      CLI_TEXT(evaluate_arguments, evaluate.text_field)},
     {"sequence-length", 'l', "N", "With --data: cut longer documents; default: the model's maximum",
@@ -34,7 +36,7 @@ static const cli_option options[] = {
 /* Rejects options of one kind of data that are given with the other. */
 static void check_source(const evaluate_arguments *a, struct argp_state *state) {
     const ndp_evaluate_opts *e = &a->evaluate;
-    const char *of_file = e->data ? "--data" : e->text_field ? "--text-field" : e->sequence_length ? "-l" : NULL;
+    const char *of_file = a->data.n ? "--data" : e->text_field ? "--text-field" : e->sequence_length ? "-l" : NULL;
     if (a->job.file && of_file)
         argp_error(state,
                    "%s cannot be used with a job file, which has data.validation_files, data.text_field and "
@@ -42,7 +44,7 @@ static void check_source(const evaluate_arguments *a, struct argp_state *state) 
                    of_file);
     if (!a->job.file && (a->job.n || a->hostfile))
         argp_error(state, "%s needs a job file", a->hostfile ? "--hostfile" : "--set");
-    if (!a->job.file && (!e->model || !e->data))
+    if (!a->job.file && (!e->model || !a->data.n))
         argp_error(state, "give a job file, or --model DIR and --data FILE");
 }
 
@@ -84,39 +86,108 @@ static void check_arguments(void *arguments, struct argp_state *state) {
         assign_to_job(a, state);
     if (a->device)
         a->evaluate.device = a->device;
+    a->evaluate.data = a->data.items;
+    a->evaluate.data_count = a->data.n;
 }
 
-static void print_evaluation(const evaluate_arguments *a, const ndp_evaluation *e) {
-    if (a->json)
-        printf("{\"mean_nll\": %.17g, \"tokens\": %lld, \"documents\": %lld}\n", e->mean_nll, (long long)e->tokens,
-               (long long)e->documents);
+/* ---- results ---- */
+
+static void print_json_text(const char *text) {
+    putchar('"');
+    for (; *text; text++)
+        if (*text == '"' || *text == '\\')
+            printf("\\%c", *text);
+        else if ((unsigned char)*text < ' ')
+            printf("\\u%04x", *text);
+        else
+            putchar(*text);
+    putchar('"');
+}
+
+/* JSON has no NaN. */
+static void print_json_number(const char *before, const char *key, double x) {
+    if (isfinite(x))
+        printf("%s\"%s\": %.17g", before, key, x);
     else
-        printf("mean nll %.7f (perplexity %.4f) over %lld predictions in %lld documents\n", e->mean_nll,
-               exp(e->mean_nll), (long long)e->tokens, (long long)e->documents);
+        printf("%s\"%s\": null", before, key);
 }
 
-/* ---- a file ---- */
+static void print_json_members(const ndp_evaluation *e) {
+    print_json_number("", "mean_nll", e->mean_nll);
+    printf(", \"tokens\": %lld, \"documents\": %lld, \"bytes\": %lld", (long long)e->tokens, (long long)e->documents,
+           (long long)e->bytes);
+    print_json_number(", ", "perplexity", exp(e->mean_nll));
+    print_json_number(", ", "bits_per_byte", ndp_bits_per_byte(e));
+}
 
-static int evaluate_file(evaluate_arguments *a) {
-    ndp_evaluation e;
+static void print_json(const ndp_evaluation *all, const ndp_evaluation *files, int n) {
+    printf("{");
+    print_json_members(all);
+    printf(", \"files\": [");
+    for (int i = 0; i < n; i++) {
+        printf("%s{", i ? ", " : "");
+        if (files[i].name) {
+            printf("\"file\": ");
+            print_json_text(files[i].name);
+            printf(", ");
+        }
+        print_json_members(&files[i]);
+        printf("}");
+    }
+    printf("]}\n");
+}
+
+static void print_row(int width, const char *name, const ndp_evaluation *e) {
+    printf("%-*s  %10lld  %10.7f  %10.4f  %9.4f  %9lld\n", width, name, (long long)e->tokens, e->mean_nll,
+           exp(e->mean_nll), ndp_bits_per_byte(e), (long long)e->documents);
+}
+
+static void print_table(const ndp_evaluation *all, const ndp_evaluation *files, int n) {
+    int width = 5;
+    for (int i = 0; i < n; i++)
+        width = (int)strlen(files[i].name) > width ? (int)strlen(files[i].name) : width;
+    printf("%-*s  %10s  %10s  %10s  %9s  %9s\n", width, "file", "tokens", "mean nll", "perplexity", "bits/byte",
+           "documents");
+    for (int i = 0; i < n; i++)
+        print_row(width, files[i].name, &files[i]);
+    print_row(width, "total", all);
+}
+
+static void print_evaluations(bool json, const ndp_evaluation *all, const ndp_evaluation *files, int n) {
+    if (json)
+        print_json(all, files, n);
+    else if (n > 1)
+        print_table(all, files, n);
+    else
+        printf("mean nll %.7f (perplexity %.4f, %.4f bits per byte) over %lld predictions in %lld documents\n",
+               all->mean_nll, exp(all->mean_nll), ndp_bits_per_byte(all), (long long)all->tokens,
+               (long long)all->documents);
+}
+
+/* ---- files ---- */
+
+static int evaluate_files(evaluate_arguments *a) {
+    ndp_evaluation all, *files = NULL;
     a->evaluate.force_memory = a->job.force_memory;
-    ndp_status st = ndp_evaluate(&a->evaluate, &e);
-    if (st != NDP_OK)
-        return cli_fail(st, a->job.debug);
-    print_evaluation(a, &e);
-    return cli_end_output(0);
+    ndp_status st = ndp_evaluate(&a->evaluate, &all, &files);
+    if (st == NDP_OK)
+        print_evaluations(a->json, &all, files, a->data.n);
+    free(files);
+    return st == NDP_OK ? cli_end_output(0) : cli_fail(st, a->job.debug);
 }
 
 /* ---- a job ---- */
 
 static ndp_status evaluate_rank(ndp_world *w, void *user) {
     const evaluate_arguments *a = user;
-    ndp_evaluation e;
-    ndp_status st = ndp_evaluate_job(a->job.config, w, &e);
+    ndp_evaluation all, *files = NULL;
+    int n;
+    ndp_status st = ndp_evaluate_job(a->job.config, w, &all, &files, &n);
     if (st == NDP_OK && ndp_world_rank(w) == 0) {
-        print_evaluation(a, &e);
+        print_evaluations(a->json, &all, files, n);
         fflush(stdout);
     }
+    free(files);
     return st;
 }
 
@@ -135,8 +206,9 @@ static int evaluate_job(evaluate_arguments *a, int argc, char **argv) {
 int cmd_evaluate(int argc, char **argv) {
     static const cli_command command = {
         .usage = "[JOB.YAML]",
-        .help = "Compute how well a model predicts text: the mean negative log-likelihood per token, in nats. The text "
-                "is either a file (--data), with each document scored on its own, or the held-out data of a job "
+        .help = "Compute how well a model predicts text: the mean negative log-likelihood per token, in nats, the "
+                "perplexity, and bits per byte, which compare across tokenizers. The text is either files (--data), "
+                "with each document scored on its own, or the held-out data of a job "
                 "(data.validation_files, data.validation_fraction), packed, masked and distributed as in the job. For "
                 "a job the result equals the eval_loss of its run.",
         .options = options,
@@ -144,7 +216,8 @@ int cmd_evaluate(int argc, char **argv) {
         .check = check_arguments};
     evaluate_arguments a = {.job.optional = true, .evaluate = NDP_EVALUATE_OPTS_INIT};
     cli_parse(&command, argc, argv, &a);
-    int code = a.job.file ? evaluate_job(&a, argc, argv) : evaluate_file(&a);
+    int code = a.job.file ? evaluate_job(&a, argc, argv) : evaluate_files(&a);
     cli_job_release(&a.job);
+    free(a.data.items);
     return code;
 }

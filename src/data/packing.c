@@ -96,6 +96,8 @@ void ndp_dataset_source(const ndp_dataset *d, int i, int64_t *first, int64_t *n)
     *n = d->table.sources[i + 1] - *first;
 }
 
+int64_t ndp_dataset_source_documents(const ndp_dataset *d, int i) { return d->table.source_documents[i]; }
+
 /* The label of the token before token `at` of the cache. */
 static int32_t label(const ndp_token_cache *c, int64_t at) {
     return at >= 0 && ndp_token_cache_learned(c, at) ? ndp_token_cache_id(c, at) : -1;
@@ -138,6 +140,19 @@ ndp_status ndp_dataset_row(const ndp_dataset *d, int64_t row, int32_t *tokens, i
         labels[t] = -1;
         positions[t] = 0;
         document_start[t] = t;
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_dataset_visit_labels(const ndp_dataset *d, int64_t first_row, int64_t n_rows,
+                                    ndp_status (*each)(void *user, int32_t id, int64_t place), void *user) {
+    for (int64_t i = d->table.rows[first_row]; i < d->table.rows[first_row + n_rows]; i++) {
+        const ndp_row_piece *p = &d->table.pieces[i];
+        for (int32_t k = 1; k <= p->n; k++) {
+            int32_t id = label(&d->cache, k < p->n ? p->first + k : p->next);
+            if (id >= 0)
+                NDP_TRY(each(user, id, p->begins ? k : -1));
+        }
     }
     return NDP_OK;
 }

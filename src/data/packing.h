@@ -51,6 +51,12 @@ double ndp_dataset_fill(const ndp_dataset *d);
 /* Groups of rows that the sampler may weight: the sources, or all rows as one. Source i has rows [first, first + n). */
 int ndp_dataset_sources(const ndp_dataset *d);
 void ndp_dataset_source(const ndp_dataset *d, int i, int64_t *first, int64_t *n);
+/* Documents with a piece in the rows of source i. */
+int64_t ndp_dataset_source_documents(const ndp_dataset *d, int i);
+/* Calls `each` with every token that these rows predict; place: its index in its document if it is in the document's
+ * first piece, otherwise -1. */
+NDP_API ndp_status ndp_dataset_visit_labels(const ndp_dataset *d, int64_t first_row, int64_t n_rows,
+                                            ndp_status (*each)(void *user, int32_t id, int64_t place), void *user);
 
 /* Fills tokens, labels, positions and document_start, each [S]; document_start[t] is the index in this row at which the
  * document of token t starts. Any number of threads may call this; it allocates nothing and takes O(S). */

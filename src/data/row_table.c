@@ -103,7 +103,7 @@ static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
     int64_t length = b->o->length, pieces = b->n;
     for (int64_t at = first; at < end; at += length) {
         int64_t stop = end - at < length ? end : at + length;
-        ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at)};
+        ndp_row_piece p = {at, stop < end ? stop : -1, (int32_t)(stop - at), at == first};
         int64_t labels = count_labels(b->cache, &p);
         if (labels == 0)
             continue;
@@ -118,13 +118,14 @@ static ndp_status add_document(row_builder *b, int64_t first, int64_t end) {
 
 /* Adds a document to the text that started at row `first_row` and has `used` tokens so far. */
 static ndp_status add_to_text(row_builder *b, int64_t at, int64_t end, int64_t first_row, int64_t *used) {
+    int64_t first = at;
     b->documents += at < end;
     if (*used > 0 && at < end)
         b->pieces[b->n - 1].next = at;
     for (int64_t n; at < end; at += n, *used += n) {
         int64_t room = b->o->length - *used % b->o->length;
         n = end - at < room ? end - at : room;
-        NDP_TRY(add_piece(b, (ndp_row_piece){at, at + n < end ? at + n : -1, (int32_t)n},
+        NDP_TRY(add_piece(b, (ndp_row_piece){at, at + n < end ? at + n : -1, (int32_t)n, at == first},
                           first_row + *used / b->o->length));
     }
     return NDP_OK;
@@ -164,7 +165,7 @@ static ndp_status kept_tokens(row_builder *b, int64_t document, int64_t *first, 
     bool truncated = b->o->overlong == NDP_OVERLONG_TRUNCATE;
     *end = truncated ? *first + length : *first;
     b->lost.overlong++;
-    b->lost.emptied += truncated && count_labels(b->cache, &(ndp_row_piece){*first, -1, (int32_t)length}) == 0;
+    b->lost.emptied += truncated && count_labels(b->cache, &(ndp_row_piece){*first, -1, (int32_t)length, true}) == 0;
     return NDP_OK;
 }
 
@@ -209,12 +210,14 @@ static ndp_status add_sources(row_builder *b, ndp_row_table *t) {
     const ndp_token_cache *c = b->cache;
     t->n_sources = b->o->by_source ? c->n_sources : 1;
     t->sources = calloc((size_t)t->n_sources + 1, sizeof *t->sources);
-    if (!t->sources)
+    t->source_documents = calloc((size_t)t->n_sources, sizeof *t->source_documents);
+    if (!t->sources || !t->source_documents)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for a table of rows");
     for (int i = 0; i < t->n_sources; i++) {
-        int64_t first = b->o->by_source && i ? (int64_t)c->source_ends[i - 1] : 0;
+        int64_t before = b->documents, first = b->o->by_source && i ? (int64_t)c->source_ends[i - 1] : 0;
         NDP_TRY(add_source(b, first, b->o->by_source ? (int64_t)c->source_ends[i] : c->n_documents));
         t->sources[i + 1] = b->rows;
+        t->source_documents[i] = b->documents - before;
     }
     return make_table(b, t);
 }
@@ -242,5 +245,6 @@ void ndp_row_table_release(ndp_row_table *t) {
     free(t->pieces);
     free(t->rows);
     free(t->sources);
+    free(t->source_documents);
     *t = (ndp_row_table){0};
 }

@@ -30,6 +30,7 @@ typedef struct ndp_row_piece {
     int64_t first; /* tokens [first, first + n) of the cache */
     int64_t next;  /* the token predicted by its last one; -1: none */
     int32_t n;
+    bool begins; /* a document */
 } ndp_row_piece;
 
 /* Documents that these rows do not have, or not all of. */
@@ -45,6 +46,7 @@ typedef struct ndp_row_table {
     ndp_row_piece *pieces;
     int64_t *rows, n_rows;
     int64_t *sources;
+    int64_t *source_documents; /* of each source, those in these rows */
     int n_sources;
     int64_t documents, tokens, labels; /* in these rows */
     ndp_row_losses lost;

@@ -4,20 +4,30 @@
  * another. */
 #include "data/corpus/source.h"
 #include "infer/infer.h"
-#include "train/trainer.h"
+#include "text/token_bytes.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 enum { PACKED_ROWS = 1024 }; /* rows of a run, unless a document is longer: enough for efficient matrix products */
 
-/* All documents in sequence; document i ends at ends[i]. */
+/* A file: documents up to number `end`, and what its predictions sum up to. */
+typedef struct evaluation_file {
+    const char *path;
+    int64_t end;
+    double nll;
+    int64_t tokens, bytes;
+} evaluation_file;
+
+/* All documents of all files in sequence; document i ends at ends[i]. */
 typedef struct evaluation_corpus {
     const ndp_infer *infer;
     int64_t longest; /* tokens kept of a document */
     ndp_ids ids;
     int64_t *ends;
     int64_t n, capacity;
+    evaluation_file *files;
+    int n_files;
 } evaluation_corpus;
 
 static ndp_status add_document(void *user, const ndp_document *d) {
@@ -33,21 +43,37 @@ static ndp_status add_document(void *user, const ndp_document *d) {
     return NDP_OK;
 }
 
-static ndp_status read_corpus(evaluation_corpus *c, const char *path, const char *text_field) {
+static ndp_status read_file(evaluation_corpus *c, evaluation_file *f, const char *text_field) {
     ndp_mapped file;
-    NDP_CHECK(path, "no data is given; give a .jsonl file with one text per record, or a text file");
-    NDP_TRY(ndp_file_map(path, &file));
-    ndp_status st = ndp_source_visit(path, (const char *)file.data, file.size, text_field, add_document, c);
+    int64_t documents = c->n, tokens = c->ids.n;
+    NDP_TRY(ndp_file_map(f->path, &file));
+    ndp_status st = ndp_source_visit(f->path, (const char *)file.data, file.size, text_field, add_document, c);
     NDP_TRY(ndp_file_end(&file, st));
-    NDP_CHECK(c->n > 0, "%s has no document with text", path);
-    NDP_CHECK(c->ids.n > c->n, "%s: none of its %lld documents has two tokens, so there is nothing to predict", path,
-              (long long)c->n);
+    NDP_CHECK(c->n > documents, "%s has no document with text", f->path);
+    NDP_CHECK(c->ids.n - tokens > c->n - documents,
+              "%s: none of its %lld documents has two tokens, so there is nothing to predict", f->path,
+              (long long)(c->n - documents));
+    f->end = c->n;
+    return NDP_OK;
+}
+
+static ndp_status read_corpus(evaluation_corpus *c, const ndp_evaluate_opts *o) {
+    NDP_CHECK(o->data_count > 0, "no data is given; give a .jsonl file with one text per record, or a text file");
+    c->files = calloc((size_t)o->data_count, sizeof *c->files);
+    if (!c->files)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for %d files", o->data_count);
+    c->n_files = o->data_count;
+    for (int i = 0; i < c->n_files; i++) {
+        c->files[i].path = o->data[i];
+        NDP_TRY(read_file(c, &c->files[i], o->text_field));
+    }
     return NDP_OK;
 }
 
 static void release_corpus(evaluation_corpus *c) {
     ndp_ids_release(&c->ids);
     free(c->ends);
+    free(c->files);
 }
 
 static int64_t document_begin(const evaluation_corpus *c, int64_t i) { return i ? c->ends[i - 1] : 0; }
@@ -96,8 +122,7 @@ typedef struct corpus_scoring {
     ndp_engine *engine;
     int32_t *arrays; /* of the run being filled: tokens, labels, positions, starts, `rows` each */
     int64_t rows, used;
-    double nll;
-    int64_t tokens;
+    evaluation_file *file; /* of the documents in the run */
 } corpus_scoring;
 
 static void put_document(corpus_scoring *s, const int32_t *ids, int64_t n) {
@@ -119,14 +144,16 @@ static ndp_status score_rows(corpus_scoring *s) {
     batch.rows = s->used;
     NDP_TRY(ndp_engine_load(s->engine, 0, &batch));
     NDP_TRY(ndp_engine_step(s->engine, 0, 0, false, &result));
-    s->nll += result.loss * (double)result.tokens;
-    s->tokens += result.tokens;
+    s->file->nll += result.loss * (double)result.tokens;
+    s->file->tokens += result.tokens;
     s->used = 0;
     return NDP_OK;
 }
 
-static ndp_status score_documents(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
-    for (int64_t i = 0; i < c->n; i++) {
+/* Documents of several files are never in the same run: a run returns one mean. */
+static ndp_status score_file(const evaluation_corpus *c, int file, row_lengths l, corpus_scoring *s) {
+    s->file = &c->files[file];
+    for (int64_t i = file ? c->files[file - 1].end : 0; i < s->file->end; i++) {
         int64_t rows = document_rows(c, i);
         if (!has_length(l, rows))
             continue;
@@ -137,7 +164,13 @@ static ndp_status score_documents(const evaluation_corpus *c, row_lengths l, cor
     return s->used ? score_rows(s) : NDP_OK;
 }
 
-/* Scores the documents of these lengths; adds to s->nll and s->tokens. */
+static ndp_status score_files(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
+    for (int i = 0; i < c->n_files; i++)
+        NDP_TRY(score_file(c, i, l, s));
+    return NDP_OK;
+}
+
+/* Scores the documents of these lengths; adds to the sums of their files. */
 static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
     ndp_model m;
     int64_t longest;
@@ -155,7 +188,7 @@ static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpu
     if (st == NDP_OK)
         st = ndp_infer_engine(c->infer, &m, NULL, &s->engine);
     if (st == NDP_OK)
-        st = score_documents(c, l, s);
+        st = score_files(c, l, s);
     ndp_engine_destroy(s->engine);
     s->engine = NULL;
     free(s->arrays);
@@ -164,19 +197,69 @@ static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpu
     return st;
 }
 
-static ndp_status evaluate(const evaluation_corpus *c, ndp_evaluation *out) {
+/* ---- results ---- */
+
+static ndp_status count_bytes(const evaluation_corpus *c) {
+    ndp_token_bytes lengths;
+    int64_t first = ndp_tokenizer_prefix(c->infer->tokenizer), n;
+    NDP_TRY(ndp_token_bytes_init(&lengths, c->infer->tokenizer));
+    ndp_status st = NDP_OK;
+    evaluation_file *f = c->files;
+    for (int64_t i = 0; i < c->n && st == NDP_OK; i++) {
+        f += i == f->end;
+        int64_t begin = document_begin(c, i);
+        for (int64_t t = begin + 1; t < c->ends[i] && st == NDP_OK; t++) {
+            st = ndp_token_bytes_of(&lengths, c->ids.items[t], t - begin == first, &n);
+            f->bytes += st == NDP_OK ? n : 0;
+        }
+    }
+    ndp_token_bytes_release(&lengths);
+    return st;
+}
+
+ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, int64_t bytes, int64_t documents) {
+    return (ndp_evaluation){name, tokens ? nll / (double)tokens : NAN, tokens, bytes, documents};
+}
+
+double ndp_bits_per_byte(const ndp_evaluation *e) {
+    return e->bytes ? e->mean_nll * (double)e->tokens / (M_LN2 * (double)e->bytes) : NAN;
+}
+
+static ndp_status report(const evaluation_corpus *c, ndp_evaluation *all, ndp_evaluation *files) {
+    evaluation_file sum = {0};
+    for (int i = 0; i < c->n_files; i++) {
+        const evaluation_file *f = &c->files[i];
+        NDP_CHECK(isfinite(f->nll), "%s: the nll of the %lld predictions is not finite: the model's weights overflow",
+                  f->path, (long long)f->tokens);
+        files[i] = ndp_evaluation_of(f->path, f->nll, f->tokens, f->bytes, f->end - sum.end);
+        sum = (evaluation_file){NULL, f->end, sum.nll + f->nll, sum.tokens + f->tokens, sum.bytes + f->bytes};
+    }
+    *all = ndp_evaluation_of(NULL, sum.nll, sum.tokens, sum.bytes, sum.end);
+    return NDP_OK;
+}
+
+static ndp_status hand_out(const evaluation_corpus *c, ndp_evaluation *all, ndp_evaluation **files) {
+    ndp_evaluation *each = calloc((size_t)c->n_files, sizeof *each);
+    if (!each)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for %d results", c->n_files);
+    ndp_status st = report(c, all, each);
+    if (st == NDP_OK && files)
+        *files = each;
+    else
+        free(each);
+    return st;
+}
+
+static ndp_status evaluate(const evaluation_corpus *c) {
     corpus_scoring s = {0};
     for (row_lengths l = {0}; l.high < INT64_MAX;) {
         l = lengths_above(&c->infer->facts, l.high);
         NDP_TRY(score_lengths(c, l, &s));
     }
-    NDP_CHECK(isfinite(s.nll), "the nll of the %lld predictions is not finite: the model's weights overflow",
-              (long long)s.tokens);
-    *out = (ndp_evaluation){s.nll / (double)s.tokens, s.tokens, c->n};
-    return NDP_OK;
+    return count_bytes(c);
 }
 
-ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
+ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files) {
     ndp_infer infer;
     NDP_TRY(ndp_infer_init(&infer, o->model, o->device, o->threads));
     infer.force_memory = o->force_memory;
@@ -191,27 +274,12 @@ ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *out) {
                       "a sequence length of %d is longer than the model's max_position_embeddings %lld (%s); lower it",
                       o->sequence_length, (long long)most, infer.folder);
     if (st == NDP_OK)
-        st = read_corpus(&c, o->data, o->text_field);
+        st = read_corpus(&c, o);
     if (st == NDP_OK)
-        st = evaluate(&c, out);
+        st = evaluate(&c);
+    if (st == NDP_OK)
+        st = hand_out(&c, all, files);
     release_corpus(&c);
     ndp_infer_release(&infer);
-    return st;
-}
-
-/* ---- the held-out rows of a job ---- */
-
-ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *out) {
-    ndp_trainer *t;
-    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
-              "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
-              "folder of one, such as %s/model",
-              c->train.output_dir);
-    NDP_TRY(ndp_trainer_open(c, w, &(ndp_trainer_opts){.forward_only = true}, &t));
-    ndp_evaluation e = {.documents = ndp_dataset_documents(t->data.held)};
-    ndp_status st = ndp_trainer_evaluate(t, &e.mean_nll, &e.tokens);
-    if (st == NDP_OK)
-        *out = e;
-    ndp_trainer_destroy(t);
     return st;
 }

@@ -4,6 +4,7 @@
 
 #include "step/engine.h"
 #include "text/tokenizer.h"
+#include <ndparallel/ndparallel.h>
 
 typedef struct ndp_infer {
     char folder[NDP_PATH];
@@ -20,6 +21,9 @@ typedef struct ndp_infer {
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
 /* Call it after destroying all engines of the folder. */
 void ndp_infer_release(ndp_infer *f);
+
+/* The result for a file (or NULL: for all) from the sum of the nll. */
+ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, int64_t bytes, int64_t documents);
 
 /* Appends the ids of a text, with the special tokens that the tokenizer puts around it. NDP_EINVAL: the model has no
  * embedding for a token. */

@@ -1,10 +1,14 @@
 /* The loss of held-out rows: forward passes on the layout of the training, with its weights or those of a folder. */
 #include "train/trainer.h"
 
-/* Shortens the passes if there are fewer rows than a pass takes: the plan was made before the rows were known. */
+/* Shortens the passes if no source has as many rows as a pass takes: the plan was made before the rows were known. */
 static ndp_status shorten_passes(ndp_trainer *t) {
-    int64_t each = (int64_t)t->shape.micro * t->shape.data_ranks;
-    int64_t needed = (ndp_dataset_rows(t->data.held) + each - 1) / each;
+    int64_t each = (int64_t)t->shape.micro * t->shape.data_ranks, most = 0, first, n;
+    for (int i = 0; i < ndp_dataset_sources(t->data.held); i++) {
+        ndp_dataset_source(t->data.held, i, &first, &n);
+        most = n > most ? n : most;
+    }
+    int64_t needed = (most + each - 1) / each;
     if (!t->job.forward.ranks || needed >= t->job.forward.micro_batches)
         return NDP_OK;
     ndp_pipeline_release(&t->job.forward);
@@ -22,24 +26,34 @@ ndp_status ndp_trainer_build_score(ndp_trainer *t) {
 
 /* Every row once, in order; the last pass is filled up with empty rows. A pass returns the mean over its tokens, and
  * passes are weighted by tokens, so the result does not depend on which rows a pass has. */
-ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
-    NDP_CHECK(t->data.held, "nothing is held out; set data.validation_fraction or data.validation_files");
+ndp_status ndp_trainer_score(ndp_trainer *t, int source, double *nll, int64_t *tokens) {
     const ndp_program_opts *program = &ndp_engine_program(t->score)->opts;
-    int64_t n = ndp_dataset_rows(t->data.held), micro = t->shape.micro, each = micro * t->shape.data_ranks, counted = 0;
+    int64_t at, n, micro = t->shape.micro, each = micro * t->shape.data_ranks;
     int64_t mine = ndp_mesh_group(&program->mesh, NDP_GROUP_DATA).rank * micro;
-    double sum = 0;
-    for (int64_t first = 0; first < n;) {
+    *nll = 0;
+    *tokens = 0;
+    ndp_dataset_source(t->data.held, source, &at, &n);
+    for (int64_t end = at + n; at < end;) {
         ndp_step_result r;
-        for (int m = 0; m < program->accumulation; m++, first += each) {
+        for (int m = 0; m < program->accumulation; m++, at += each) {
             for (int64_t j = 0; j < micro; j++)
-                t->rows[j] = first + mine + j < n ? first + mine + j : -1;
+                t->rows[j] = at + mine + j < end ? at + mine + j : -1;
             NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
             NDP_TRY(ndp_engine_load(t->score, m, &t->whole));
         }
         NDP_TRY(ndp_engine_step(t->score, 0, 0, false, &r));
-        sum += r.loss * (double)r.tokens;
-        counted += r.tokens;
+        *nll += r.loss * (double)r.tokens;
+        *tokens += r.tokens;
     }
+    return NDP_OK;
+}
+
+ndp_status ndp_trainer_evaluate(ndp_trainer *t, double *loss, int64_t *tokens) {
+    NDP_CHECK(t->data.held, "nothing is held out; set data.validation_fraction or data.validation_files");
+    double sum = 0, nll;
+    int64_t counted = 0, n;
+    for (int i = 0; i < ndp_dataset_sources(t->data.held); i++, sum += nll, counted += n)
+        NDP_TRY(ndp_trainer_score(t, i, &nll, &n));
     *loss = sum / (double)counted;
     *tokens = counted;
     return NDP_OK;

@@ -134,6 +134,7 @@ static ndp_status split_rows(ndp_job_data *d, bool held_only) {
 static ndp_status held_rows(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
     ndp_row_opts o = row_opts(c, &c->data.validation_files);
+    o.by_source = c->data.validation_files.n > 1; /* evaluate reports each */
     return ndp_dataset_create(&d->held_tokens, &o, &d->held);
 }
 

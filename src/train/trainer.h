@@ -81,6 +81,8 @@ NDP_API ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset
 
 /* held_out.c: builds t->score, after t->engine. */
 NDP_API ndp_status ndp_trainer_build_score(ndp_trainer *t);
+/* held_out.c: the sum of the nll of the held-out rows of one source, and the number of their tokens. Collective. */
+NDP_API ndp_status ndp_trainer_score(ndp_trainer *t, int source, double *nll, int64_t *tokens);
 
 /* trace.c: writes the newest step of all ranks to `path`, if one was recorded (ndp_engine_record). *text: lines for the
  * user, on rank 0; the caller frees it; NULL on other ranks. Collective over t->world. */

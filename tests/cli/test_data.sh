@@ -101,7 +101,7 @@ done
 for transport in $(transports); do
     run evaluate job.yaml --model run/model --transport $transport
     code_is 0
-    says out '^mean nll [0-9.]+ \(perplexity [0-9.]+\) over [0-9]+ predictions in [0-9]+ documents$'
+    says out '^mean nll [0-9.]+ \(perplexity [0-9.]+, [0-9.]+ bits per byte\) over [0-9]+ predictions in [0-9]+ documents$'
     lines out 1 .
 done
 # The exported tokenizer of bytes names its end token.
@@ -115,6 +115,20 @@ refused 'nothing is held out; set data.validation_fraction or data.validation_fi
 run evaluate job.yaml --model run/model --transport local --set data.validation_fraction=0 --set 'data.validation_files=[chat.jsonl]' --set data.chat_template=chatml
 code_is 0
 says out 'over [0-9]+ predictions in 1 documents'
+
+# Several files: a line each, the same on every layout.
+two="--set data.validation_fraction=0 --set data.validation_files=[chat.jsonl,texts.jsonl] --set data.chat_template=chatml --set batch.global_batch_size=8"
+run evaluate job.yaml --model run/model --transport local $two --set parallelism.dp_shard_size=1
+code_is 0
+says out '^chat.jsonl +[0-9]+ ' '^texts.jsonl +[0-9]+ ' '^total +[0-9]+ '
+lines out 4 .
+cut -c1-31 out >first
+for layout in dp_shard=2 dp_shard=1,dp_replicate=4 dp_shard=1,tp=2 dp_shard=1,cp=2; do
+    sets=$(echo "$layout" | sed 's/\([a-z_]*\)=/--set parallelism.\1_size=/g; s/,/ /g')
+    run evaluate job.yaml --model run/model --transport local $two $sets
+    code_is 0
+    cut -c1-31 out | cmp -s - first || fail "tokens and losses differ from those of one rank"
+done
 
 # A file: its own option names the field.
 run evaluate --model run/model --data texts.jsonl --text-field story --threads 1

@@ -52,10 +52,16 @@ done
 
 run evaluate --model one/model --data text.txt --json --threads 1
 code_is 0
-says out '^\{"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+\}$'
+members='"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+, "bytes": [0-9]+, "perplexity": [0-9.]+, "bits_per_byte": [0-9.]+'
+says out "^\\{$members, \"files\": \\[\\{\"file\": \"text.txt\", $members\\}\\]\\}\$"
 run evaluate --model one/model --data text.txt --threads 1
 code_is 0
-says out '^mean nll [0-9.]+ \(perplexity [0-9.]+\) over [0-9]+ predictions in [0-9]+ documents$'
+says out '^mean nll [0-9.]+ \(perplexity [0-9.]+, [0-9.]+ bits per byte\) over [0-9]+ predictions in [0-9]+ documents$'
+head -c 500 text.txt >part.txt
+run evaluate --model one/model --data text.txt --data part.txt --threads 1
+code_is 0
+says out '^file +tokens +mean nll +perplexity +bits/byte +documents$' '^text.txt +[0-9]+ +[0-9.]+' '^part.txt +[0-9]+ ' '^total +[0-9]+ '
+lines out 4 .
 run generate --model one/model --prompt 'A step' --max-tokens 5 --ids --threads 1
 code_is 0
 says out '^([0-9]+ ){1,5}$'

@@ -10,9 +10,9 @@
 static ndp_evaluation evaluate(const char *folder, const char *data, int length, const char *device) {
     ndp_evaluate_opts o = NDP_EVALUATE_OPTS_INIT;
     ndp_evaluation e;
-    o.model = folder, o.data = data, o.sequence_length = length, o.device = device;
+    o.model = folder, o.data = &data, o.data_count = 1, o.sequence_length = length, o.device = device;
     o.threads = 2;
-    CHECK_OK(ndp_evaluate(&o, &e));
+    CHECK_OK(ndp_evaluate(&o, &e, NULL));
     return e;
 }
 
@@ -150,7 +150,7 @@ static void longrope_by_document(void **state) {
     char *path = ndp_format("%s/both.jsonl", (char *)*state);
     together = evaluate(*state, path, 0, "cpu");
     double sum = one[0].mean_nll * (double)one[0].tokens + one[1].mean_nll * (double)one[1].tokens;
-    check_same(together, (ndp_evaluation){sum / 120, 120, 2});
+    check_same(together, (ndp_evaluation){.mean_nll = sum / 120, .tokens = 120, .documents = 2});
     free(config), free(longer), free(both), free(path);
 }
 
@@ -184,12 +184,49 @@ static void text_files(void **state) {
     free(data);
 }
 
+/* Each file as if it were alone, and all together; a letter is a byte, of which a token more is predicted without a
+ * begin token. */
+static void several_files(void **state) {
+    char *documents = write_documents(*state), text[LETTERS + 1];
+    char *one = ndp_format("%s/one.txt", (char *)*state), *utf8 = ndp_format("%s/utf8.txt", (char *)*state);
+    letters(0, text);
+    text[100] = '\0';
+    tiny_write(*state, "one.txt", text);
+    tiny_write(*state, "utf8.txt", "gr\xc3\xbc\xc3\x9f \xf0\x9f\x98\x80");
+    const char *const data[] = {documents, one, utf8};
+    ndp_evaluate_opts o = NDP_EVALUATE_OPTS_INIT;
+    for (int bos = 1; bos >= 0; bos--) {
+        ndp_evaluation all, *files;
+        int64_t tokens = 0, bytes = 0;
+        double nll = 0;
+        tiny_write_tokenizer(*state, bos);
+        o.model = *state, o.data = data, o.data_count = 3, o.threads = 2;
+        CHECK_OK(ndp_evaluate(&o, &all, &files));
+        for (int i = 0; i < 3; i++) {
+            assert_string_equal(files[i].name, data[i]);
+            check_same(files[i], evaluate(*state, data[i], 0, "cpu"));
+            nll += files[i].mean_nll * (double)files[i].tokens;
+            tokens += files[i].tokens;
+            bytes += files[i].bytes;
+        }
+        assert_int_equal(all.tokens, tokens);
+        assert_int_equal(all.bytes, bytes);
+        assert_int_equal(all.documents, DOCUMENTS + 2);
+        assert_true(fabs(all.mean_nll - nll / (double)tokens) < 1e-12);
+        assert_int_equal(files[1].bytes, 100 - !bos);
+        assert_int_equal(files[2].bytes, 11 - !bos);
+        assert_true(fabs(ndp_bits_per_byte(&files[1]) - files[1].mean_nll * (99 + bos) / (99 + bos) / log(2)) < 1e-12);
+        free(files);
+    }
+    free(documents), free(one), free(utf8);
+}
+
 /* ---- what is refused ---- */
 
 static ndp_status try(const char *folder, const char *data, int length, const char *device, int threads) {
-    ndp_evaluate_opts o = {folder, data, length, threads, device, NULL, false};
-    ndp_evaluation e = {-1, -1, -1};
-    ndp_status st = ndp_evaluate(&o, &e);
+    ndp_evaluate_opts o = {folder, &data, data != NULL, length, threads, device, NULL, false};
+    ndp_evaluation e = {.tokens = -1};
+    ndp_status st = ndp_evaluate(&o, &e, NULL);
     assert_true(st == NDP_OK || e.tokens == -1); /* outputs are set only on success */
     return st;
 }
@@ -397,6 +434,7 @@ int main(void) {
         TINY(without_begin_token),
         TINY(weights_of_16_bits),
         TINY(text_files),
+        TINY(several_files),
         TINY(bad_input),
         TINY(nothing_to_predict),
         TINY(bad_folders),

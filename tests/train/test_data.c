@@ -301,8 +301,8 @@ static void it_is_what_evaluate_says(void **state) {
     ndp_evaluation e;
     char *file = write_texts(*state);
     o.model = *state;
-    o.data = file;
-    CHECK_OK(ndp_evaluate(&o, &e));
+    o.data = (const char *const *)&file, o.data_count = 1;
+    CHECK_OK(ndp_evaluate(&o, &e, NULL));
     held h = evaluate_on(*state, "fp32", none, 1);
     assert_int_equal(h.tokens, e.tokens);
     if (fabs(h.loss[0] - e.mean_nll) > 2e-6 * e.mean_nll)

@@ -130,8 +130,8 @@ static char *make_model(const model *m, bool reverse) {
 static double evaluate(const char *folder) {
     ndp_evaluate_opts o = NDP_EVALUATE_OPTS_INIT;
     ndp_evaluation e;
-    o.model = folder, o.data = documents, o.threads = 1;
-    CHECK_OK(ndp_evaluate(&o, &e));
+    o.model = folder, o.data = (const char *const[]){documents}, o.data_count = 1, o.threads = 1;
+    CHECK_OK(ndp_evaluate(&o, &e, NULL));
     return e.mean_nll;
 }
 

@@ -191,8 +191,8 @@ static void check_evaluation(const char *folder, const whole *w, double loss) {
     snprintf(data, sizeof data, "%s/corpus.txt", folder);
     ndp_evaluate_opts o = NDP_EVALUATE_OPTS_INIT;
     ndp_evaluation e;
-    o.model = path, o.data = data, o.sequence_length = 96, o.threads = 1;
-    CHECK_OK(ndp_evaluate(&o, &e));
+    o.model = path, o.data = (const char *const[]){data}, o.data_count = 1, o.sequence_length = 96, o.threads = 1;
+    CHECK_OK(ndp_evaluate(&o, &e, NULL));
     if (!(fabs(e.mean_nll - loss) < 0.5))
         fail_msg("trained to a loss of %g, evaluated to %g", loss, e.mean_nll);
 }

@@ -1,0 +1,78 @@
+/* The mean negative log-likelihood of the held-out rows of a job, by the trainer's forward passes. Bytes are counted
+ * from the rows themselves, so they are the same on every rank and layout. */
+#include "infer/infer.h"
+#include "text/token_bytes.h"
+#include "train/trainer.h"
+
+#include <stdlib.h>
+
+typedef struct byte_count {
+    ndp_token_bytes lengths;
+    int64_t first; /* the place of a document's first token of text */
+    int64_t bytes;
+} byte_count;
+
+static ndp_status add_bytes(void *user, int32_t id, int64_t place) {
+    byte_count *c = user;
+    int64_t n;
+    NDP_TRY(ndp_token_bytes_of(&c->lengths, id, place == c->first, &n));
+    c->bytes += n;
+    return NDP_OK;
+}
+
+static ndp_status evaluate_source(ndp_trainer *t, int i, byte_count *c, double *nll, ndp_evaluation *out) {
+    const ndp_strings *names = &t->job.config->data.validation_files;
+    int64_t first, n, tokens;
+    c->bytes = 0;
+    ndp_dataset_source(t->data.held, i, &first, &n);
+    NDP_TRY(ndp_dataset_visit_labels(t->data.held, first, n, add_bytes, c));
+    NDP_TRY(ndp_trainer_score(t, i, nll, &tokens));
+    *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, tokens, c->bytes,
+                             ndp_dataset_source_documents(t->data.held, i));
+    return NDP_OK;
+}
+
+static ndp_status evaluate_sources(ndp_trainer *t, ndp_evaluation *all, ndp_evaluation *each) {
+    byte_count c = {.first = ndp_tokenizer_prefix(t->data.tokenizer)};
+    ndp_evaluation sum = {0};
+    double nll = 0, one;
+    NDP_TRY(ndp_token_bytes_init(&c.lengths, t->data.tokenizer));
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < ndp_dataset_sources(t->data.held) && st == NDP_OK; i++) {
+        st = evaluate_source(t, i, &c, &one, &each[i]);
+        nll += st == NDP_OK ? one : 0;
+        sum.tokens += each[i].tokens;
+        sum.bytes += each[i].bytes;
+        sum.documents += each[i].documents;
+    }
+    ndp_token_bytes_release(&c.lengths);
+    if (st == NDP_OK)
+        *all = ndp_evaluation_of(NULL, nll, sum.tokens, sum.bytes, sum.documents);
+    return st;
+}
+
+static ndp_status evaluate_trainer(ndp_trainer *t, ndp_evaluation *all, ndp_evaluation **files, int *n) {
+    int sources = ndp_dataset_sources(t->data.held);
+    ndp_evaluation *each = calloc((size_t)sources, sizeof *each);
+    if (!each)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for %d results", sources);
+    ndp_status st = evaluate_sources(t, all, each);
+    if (st == NDP_OK && files) {
+        *files = each;
+        *n = sources;
+    } else
+        free(each);
+    return st;
+}
+
+ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *all, ndp_evaluation **files, int *n) {
+    ndp_trainer *t;
+    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
+              "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
+              "folder of one, such as %s/model",
+              c->train.output_dir);
+    NDP_TRY(ndp_trainer_open(c, w, &(ndp_trainer_opts){.forward_only = true}, &t));
+    ndp_status st = evaluate_trainer(t, all, files, n);
+    ndp_trainer_destroy(t);
+    return st;
+}
