@@ -122,6 +122,8 @@ NDP_API ndp_status ndp_config_parse(ndp_config *c, const char *text, size_t size
 NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 /* Checks the rules that involve several keys: model.path or model.config, data.files, ... Called after all are read. */
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
+/* The number that data.mix gives to an entry of data.files, as text, borrowed; NULL: none. */
+const char *ndp_config_mix(const ndp_config *c, int file);
 
 /* What a key means to a run that is resumed. No role is 0, so a row of the option table without a role does not
  * compile. */

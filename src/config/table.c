@@ -63,7 +63,7 @@ const ndp_option ndp_options[] = {
     {IDENTITY(model, frozen), NDP_OPTION_LIST, "[]", HELP "units whose weights stay as they are: embed, layers.0, layers.*, head"},
 
     {CONTENTS(data, files), NDP_OPTION_LIST, "[]", HELP "files, folders, patterns: .txt .jsonl .json .csv .parquet .arrow .bin ...; org/name:split in the Hub cache"},
-    {IDENTITY(data, mix), NDP_OPTION_LIST, "[]", HELP "one number per file: how often an epoch reads its rows"},
+    {CONTENTS(data, mix), NDP_OPTION_LIST, "[]", .open = true, HELP "how often an epoch reads the rows of each file: a list of numbers, or file: number"},
     {IDENTITY(data, sequence_length), INT(256, 1, 1 << 24), HELP "tokens per row"},
     {CONTENTS(data, tokenizer), TEXT(NULL), HELP "bytes, a folder or a tokenizer.json; null: the model folder's"},
     {IDENTITY(data, format), WORD(auto, format_words), HELP "format of JSON records; auto: by the fields of each record"},

@@ -204,6 +204,15 @@ static void write_overlong(const ndp_trainer *t, ndp_str *out) {
     ndp_str_add(out, lost == 0 ? "cut" : t->job.config->data.overlong == NDP_OVERLONG_DROP ? "drop" : "truncate");
 }
 
+/* The numbers in the order of data.files: it makes no difference whether, and in which order, data.mix names them. */
+static void write_mix(const ndp_trainer *t, ndp_str *out) {
+    const ndp_config *c = t->job.config;
+    ndp_str_add(out, "[");
+    for (int i = 0; i < c->data.mix.n; i++)
+        ndp_str_addf(out, "%s\"%s\"", i ? ", " : "", ndp_config_mix(c, i));
+    ndp_str_add(out, "]");
+}
+
 /* Every NDP_KEY_CONTENTS key; NULL: its contents have keys of their own (add_all). */
 static const struct {
     const char *key;
@@ -213,6 +222,7 @@ static const struct {
     {"model.config", NULL},
     {"model.sliding_window", NULL},
     {"data.files", write_files},
+    {"data.mix", write_mix},
     {"data.tokenizer", write_tokenizer},
     {"data.chat_template", write_template},
     {"data.end_token", write_end_token},

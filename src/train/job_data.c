@@ -153,7 +153,7 @@ static ndp_status open_sampler(ndp_job_data *d) {
     for (int i = 0; i < n; i++) {
         ndp_mix_source *p = &d->sources[i];
         ndp_dataset_source(d->dataset, i, &p->first, &p->rows);
-        p->taken = ndp_mix_taken(p->rows, strtod(c->data.mix.items[i], NULL));
+        p->taken = ndp_mix_taken(p->rows, strtod(ndp_config_mix(c, i), NULL));
         d->sampler.rows += p->taken;
     }
     NDP_CHECK(d->sampler.rows > 0 || d->tokens.head,

@@ -139,4 +139,31 @@ cp out first
 run evaluate --model run/model --data texts.jsonl --json --threads 1
 cmp -s out first || fail "--text-field text is not the default"
 
+# ---- a mix by names ----
+
+# Names in any order select the rows and losses of the list of numbers, on one rank and on four.
+losses() { sed 's/.*"loss": \([0-9.]*\).*/\1/' "$1/metrics.jsonl"; }
+head -n 10 texts.jsonl >few.jsonl
+mixed() {
+    dir=$1
+    shift
+    run train job.yaml --transport local --set data.validation_fraction=0 --set train.output_dir="$dir" \
+        --set 'data.files=[texts.jsonl, few.jsonl]' "$@"
+    code_is 0
+    grep '^mix: ' out >"$dir.mix"
+    losses "$dir" >"$dir.losses"
+}
+mixed numbers --set 'data.mix=[0.5, 3]'
+mixed names --set 'data.mix=[few.jsonl: 3, texts.jsonl: 0.5]'
+[ "$(wc -l <names.mix)" = 2 ] || fail "$(wc -l <names.mix) lines of the mix"
+[ -s names.losses ] || fail "no losses"
+cmp -s numbers.mix names.mix || fail "names select other rows than numbers"
+cmp -s numbers.losses names.losses || fail "names give other losses than numbers"
+mixed names4 --set 'data.mix=[few.jsonl: 3, texts.jsonl: 0.5]' --set parallelism.dp_shard_size=4 --set batch.micro_batch_size=1
+cmp -s names.mix names4.mix || fail "four ranks select other rows"
+paste names.losses names4.losses >both.losses
+while read -r one four; do near "$one" "$four"; done <both.losses
+run train job.yaml --dry-run --set 'data.mix=[other.jsonl: 1]'
+refused "data.mix names 'other.jsonl', which data.files does not have; it has 'texts.jsonl'"
+
 end_of_cases

@@ -25,6 +25,7 @@ static const change changes[] = {
     {"document_mask", COSINE, .sets = {"data.document_mask=false"}, .refused = "data.document_mask"},
     {"shuffle", COSINE, .sets = {"data.shuffle=false"}, .refused = "data.shuffle"},
     {"mix", COSINE, .sets = {"data.mix=[1, 2]"}, .refused = "data.mix"},
+    {"mix by names", COSINE, .sets = {"data.mix=[@/chats.jsonl: 2, @/texts.jsonl: 1]"}, .refused = "data.mix", .says = {"now it is [\"1\", \"2\"]"}},
     {"held-out files", COSINE, .sets = {"data.validation_files=@/held-too.jsonl"}, .refused = "data.validation_files"},
     {"no held-out files", COSINE, .sets = {"data.validation_files=[]"}, .refused = "data.validation_files"},
     {"held-out fraction", CONSTANT, .sets = {"data.validation_fraction=0.2"}, .refused = "data.validation_fraction"},
