@@ -81,8 +81,16 @@ def refuse(event, arguments):
     if kind in ("socket", "subprocess", "ctypes", "urllib", "ftplib", "http", "shutil") or event in (
             "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.kill", "os.mkdir", "pty.spawn"):
         raise PermissionError(event)
-    if event == "open" and not str(arguments[0]).startswith((sys.prefix, sys.base_prefix, "/usr/lib/python3")):
-        raise PermissionError(event)
+    if event == "open":  # Python reads its modules when they are first used
+        path, mode, flags = arguments
+        if flags & (os.O_WRONLY | os.O_RDWR) or not str(path).startswith((sys.prefix, sys.base_prefix, "/usr/lib/python3")):
+            raise PermissionError(event)
+
+
+def with_reasoning(message):
+    """transformers gives templates the newer name of a chain of thought besides its older ones."""
+    thoughts = next((message[k] for k in ("reasoning_content", "thinking", "reasoning") if message.get(k) is not None), None)
+    return message if thoughts is None else {"thinking": thoughts, **message, "reasoning_content": thoughts}
 
 
 class Renderer:
@@ -116,26 +124,34 @@ class Renderer:
             at += len(piece)
         return spans
 
+    def starts_with_answer(self, messages, tools, before):
+        """Whether an answer after this text has nothing before its content."""
+        text = self.render([*messages, {"role": "assistant", "content": "answer"}], tools, False)
+        return text[len(before):].lstrip().startswith("answer")
+
     def prefix_spans(self, messages, tools, text):
         """An answer starts where the text of the messages before it ends, with a prompt, and ends where its own text does."""
         spans = []
         for i, message in enumerate(messages):
             if message.get("role") != "assistant":
                 continue
-            before, after = self.render(messages[:i], tools, True), self.render(messages[:i + 1], tools, False)
-            if i + 1 == len(messages):
-                after = text
-            for part, name in ((before, "before the answer, with a generation prompt,"), (after, "up to the answer")):
+            plain, before = self.render(messages[:i], tools, False), self.render(messages[:i], tools, True)
+            after = text if i + 1 == len(messages) else self.render(messages[:i + 1], tools, False)
+            for part, name in ((plain, "before the answer"), (before, "before the answer, with a generation prompt,"),
+                               (after, "up to the answer")):
                 if not text.startswith(part):
                     raise ValueError("message %d: the text of the messages %s is not how the whole text begins"
                                      % (i + 1, name))
+            if plain == before and not self.starts_with_answer(messages[:i], tools, before):
+                raise ValueError("message %d: the template has no generation prompt, and writes something of its own before "
+                                 "the answer" % (i + 1))
             if len(before) > len(after):
                 raise ValueError("message %d: the generation prompt has more than the answer" % (i + 1))
             spans.append((len(before), len(after.rstrip()) if END.search(after[len(before):]) else len(after)))
         return spans
 
     def answer(self, request):
-        messages, tools = request["messages"], request.get("tools")
+        messages, tools = [with_reasoning(m) for m in request["messages"]], request.get("tools")
         text = self.render(messages, tools, request["prompt"])
         if request["prompt"]:
             return {"text": text}
@@ -190,8 +206,8 @@ def main():
     stdin, stdout, renderer = sys.stdin.buffer, sys.stdout.buffer, None
     version = tuple(int(n) if n.isdigit() else 0 for n in jinja2.__version__.split(".")[:3])
     if version < (3, 1, 6) and not is_patched():
-        answer = {"error": "Jinja %s lets a template leave its sandbox; 3.1.6 and newer do not, nor does Debian's "
-                           "python3-jinja2" % jinja2.__version__}
+        answer = {"error": "Jinja %s (%s) lets a template leave its sandbox; install 3.1.6 or newer, or Debian's "
+                           "python3-jinja2, which is mended" % (jinja2.__version__, os.path.dirname(jinja2.__file__))}
         read(stdin)
         write(stdout, answer)
         sys.exit(0)
