@@ -267,7 +267,9 @@ static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *o
     c.offsets = (const uint64_t *)(const void *)memory;
     c.source_ends = (const uint64_t *)(const void *)(memory + offsets);
     c.ids = memory + offsets + ends;
-    c.learned = (const uint8_t *)memory + offsets + ends + ids;
+    for (int i = 0; i < n; i++)
+        if (heads[i].all.turns.n)
+            c.learned = (const uint8_t *)memory + offsets + ends + ids;
     fill(heads, &c, (uint32_t *)(void *)(memory + offsets + ends), (uint64_t *)(void *)memory,
          (uint64_t *)(void *)(memory + offsets), (uint8_t *)memory + offsets + ends + ids);
     *out = c;

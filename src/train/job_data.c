@@ -265,6 +265,17 @@ static void describe_steps(const ndp_job_data *d, ndp_str *out) {
                      c->train.epochs, s);
 }
 
+static bool has_conversations(const ndp_token_cache *c) { return c->learned && c->n_texts < c->n_documents; }
+
+static void describe_template(const ndp_job_data *d, ndp_str *out) {
+    bool none = !has_conversations(&d->tokens) && !has_conversations(&d->held_tokens);
+    if (none || d->job->config->data.format == NDP_RECORD_INPUT_OUTPUT) /* has no template, and no end tokens either */
+        return;
+    ndp_str_add(out, "conversations: ");
+    ndp_chat_describe(&d->chat, out);
+    ndp_str_add(out, "\n");
+}
+
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
     if (d->dataset)
         describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", out);
@@ -274,6 +285,7 @@ void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
         ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],
                      (long long)d->sources[i].taken, (long long)d->sources[i].rows,
                      100.0 * (double)d->sources[i].taken / (double)d->sampler.rows);
+    describe_template(d, out);
     describe_steps(d, out);
     note_end_token(d, out);
     note_head(d, out);

@@ -168,6 +168,11 @@ static void what_the_assistant_wrote(void **state) {
     check_spans(EACH "<{{ m.role[0] }}>{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
                      "{% else %}{{ m.content }}{% endif %}{{ '\\n' }}{% endfor %}",
                 "<u>Grüße\n<a>[a b]\n<u>?\n<a>[c]\n", NULL);
+    /* no generation prompt: is the role's name the assistant's? */
+    check_spans(EACH "<{{ m.role[0] }}>{{ m.content }}{% endfor %}", "<u>Grüße<a>a b<u>?<a>c",
+                "message 2: the template has no generation prompt");
+    check_spans(EACH "{{ m.content }}{{ ' ' if m.role == 'user' else eos_token }}{% endfor %}",
+                "Grüße [a b</s>]? [c</s>]", NULL);
     /* the number of messages comes first: prefixes of a conversation have another one */
     check_spans("{{ messages | length }}" EACH "{{ m.content }}{% endfor %}", "4Grüßea b?c",
                 "message 2: the text of the messages before the answer");
@@ -240,6 +245,58 @@ static void processes_that_fail(void **state) {
     free(before);
 }
 
+/* Renders with `python` executed before the program. */
+static void check_within(const char *folder, const char *python, ndp_status code, const char *words) {
+    char *body = ndp_format("exec /usr/bin/python3 -I -c 'import sys\n%s\nexec(sys.argv[1])' \"$3\"", python),
+         *path = script(folder, body);
+    check_misbehaves("x", code, words);
+    free(path);
+    free(body);
+}
+
+static void installations_that_cannot_render(void **state) {
+    need_jinja();
+    const char *kept = getenv("NDP_PYTHON");
+    char *before = kept ? strdup(kept) : NULL;
+    check_within(*state, "sys.modules[\"jinja2\"] = None", NDP_ENOTSUP,
+                 "apt install python3-jinja2, or set NDP_PYTHON");
+    check_within(*state,
+                 "import jinja2, jinja2.sandbox\njinja2.__version__ = \"3.1.4\"\n"
+                 "jinja2.sandbox.SandboxedEnvironment.wrap_str_format = lambda self, value: None",
+                 NDP_EFORMAT, "Jinja 3.1.4");
+    free(script(*state, "exec 3<&0\n/usr/bin/python3 \"$@\" <&3 &\nsleep 1\nkill -9 $!\nkill -9 $$"));
+    check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EIO,
+                     "was killed by signal 9");
+    before ? setenv("NDP_PYTHON", before, 1) : unsetenv("NDP_PYTHON");
+    free(before);
+}
+
+/* The date and the version are part of the key. */
+static void today_is_the_day_that_is_set(void **state) {
+    static const char *const dates[] = {"2024-07-26", "2026-11-02"}, *const want[] = {"26 Jul 2024", "02 Nov 2026"};
+    (void)state;
+    need_jinja();
+    ndp_str keys[2] = {0};
+    for (int i = 0; i < 2; i++) {
+        ndp_jinja *j = jinja_of("{{ strftime_now('%d %b %Y') }}", dates[i]);
+        ndp_rendering r = {0};
+        ndp_str said = {0};
+        CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){talk, 1, NULL}, true, &r));
+        assert_string_equal(r.text.data, want[i]);
+        CHECK_OK(ndp_jinja_add_key(j, &keys[i]));
+        ndp_jinja_describe(j, &said);
+        assert_non_null(strstr(said.data, "the chat template of test, rendered by jinja 3"));
+        assert_non_null(strstr(said.data, dates[i]));
+        ndp_str_release(&said);
+        ndp_rendering_release(&r);
+        ndp_jinja_destroy(j);
+    }
+    assert_int_equal(strncmp(keys[0].data, "jinja 3", 7), 0);
+    assert_string_not_equal(keys[0].data, keys[1].data);
+    ndp_str_release(&keys[0]);
+    ndp_str_release(&keys[1]);
+}
+
 /* Each thread has a process of its own. */
 static void threads_render_at_the_same_time(void **state) {
     (void)state;
@@ -261,9 +318,13 @@ static void threads_render_at_the_same_time(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(equal_to_transformers),
-                                       cmocka_unit_test(what_the_assistant_wrote), cmocka_unit_test(limits),
-                                       cmocka_unit_test_setup_teardown(processes_that_fail, make_folder, remove_folder),
-                                       cmocka_unit_test(threads_render_at_the_same_time)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(equal_to_transformers),
+        cmocka_unit_test(what_the_assistant_wrote),
+        cmocka_unit_test(limits),
+        cmocka_unit_test_setup_teardown(processes_that_fail, make_folder, remove_folder),
+        cmocka_unit_test_setup_teardown(installations_that_cannot_render, make_folder, remove_folder),
+        cmocka_unit_test(today_is_the_day_that_is_set),
+        cmocka_unit_test(threads_render_at_the_same_time)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -115,8 +115,22 @@ static void add_hash(ndp_str *all, ndp_hash128 h) {
     ndp_str_addf(all, " %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
+/* Whether records may be conversations. What renders those is not asked otherwise, since Jinja's answer takes a start
+ * of Python. */
+static bool may_have_conversations(const ndp_corpus *c, const ndp_record_format *f) {
+    bool texts = f->kind == NDP_RECORD_TEXT || f->kind == NDP_RECORD_COMPLETION || f->kind == NDP_RECORD_ALPACA ||
+                 f->kind == NDP_RECORD_INPUT_OUTPUT;
+    for (int64_t i = 0; f->chat && !texts && i < c->files.paths.n; i++) {
+        ndp_source_kind kind;
+        if (ndp_source_kind_of(c->files.paths.items[i], &kind) == NDP_OK && kind != NDP_SOURCE_TEXT &&
+            kind != NDP_SOURCE_IDS)
+            return true;
+    }
+    return false;
+}
+
 /* What the ids depend on besides the files. Every text ends with a zero byte, since names may contain anything else. */
-static ndp_status add_format(const ndp_dataset_options *o, ndp_str *all) {
+static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, ndp_str *all) {
     const ndp_record_format *f = &o->format;
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
@@ -134,7 +148,7 @@ static ndp_status add_format(const ndp_dataset_options *o, ndp_str *all) {
     for (int i = 0; f->roles && i < f->roles->n; i++)
         ndp_str_add_bytes(all, f->roles->items[i], strlen(f->roles->items[i]) + 1);
     ndp_str_add_bytes(all, "", 1);
-    if (f->chat)
+    if (may_have_conversations(c, f))
         NDP_TRY(ndp_chat_add_key(f->chat, all));
     ndp_str_add_bytes(all, "", 1);
     return NDP_OK;
@@ -164,7 +178,7 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
 
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content) {
     ndp_str all = {0};
-    ndp_status st = add_format(o, &all);
+    ndp_status st = add_format(c, o, &all);
     size_t format = all.length;
     if (st == NDP_OK)
         st = add_files(c, ndp_dataset_threads(o), &all);

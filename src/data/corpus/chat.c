@@ -141,9 +141,18 @@ void ndp_chat_release(ndp_chat *c) {
 
 const char *ndp_chat_name(const ndp_chat *c) { return c->template ? c->template->name : c->name ? c->name : "none"; }
 
-ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out) {
+void ndp_chat_describe(const ndp_chat *c, ndp_str *out) {
     if (c->jinja)
-        return ndp_jinja_add_key(c->jinja, out);
+        ndp_jinja_describe(c->jinja, out);
+    else
+        ndp_str_addf(out, "the built-in chat template %s", ndp_chat_name(c));
+    if (c->template && c->template->dated)
+        ndp_str_addf(out, ", which writes %s as today", c->date ? c->date : NDP_CHAT_DATE);
+}
+
+ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out) {
+    if (c->jinja && ndp_jinja_add_key(c->jinja, out) == NDP_OK)
+        return NDP_OK;
     ndp_str_add(out, ndp_chat_name(c));
     if (c->template && c->template->dated)
         ndp_str_addf(out, " %s", c->date ? c->date : NDP_CHAT_DATE);

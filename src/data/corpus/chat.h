@@ -68,7 +68,10 @@ NDP_API ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char
 void ndp_chat_release(ndp_chat *c);
 /* The name of the chosen template, "jinja" and a hash of the template for one that is not built in, or "none". */
 const char *ndp_chat_name(const ndp_chat *c);
-/* Appends all that a rendering depends on besides the conversation: for Jinja also its version, which is asked for. */
+/* Appends a phrase for the user: which template renders, and by what. */
+void ndp_chat_describe(const ndp_chat *c, ndp_str *out);
+/* Appends all that a rendering depends on besides the conversation: for Jinja also its version, which is asked for.
+ * Where Jinja does not start there is none: that is an error only when a conversation is rendered. */
 ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out);
 
 /* Replaces the contents of `out`. `generation_prompt`: the text ends where the assistant is to continue, and no ranges

@@ -230,3 +230,11 @@ ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out) {
     ndp_str_addf(out, "%s %016llx%016llx", j->engine, (unsigned long long)h.high, (unsigned long long)h.low);
     return NDP_OK;
 }
+
+void ndp_jinja_describe(ndp_jinja *j, ndp_str *out) {
+    const char *text = json_object_get_string(json_object_object_get(j->setup, "template"));
+    ndp_str_addf(out, "%s, rendered by %s", j->what, j->engine ? j->engine : "jinja");
+    if (strstr(text, "strftime_now"))
+        ndp_str_addf(out, ", which writes %s as today",
+                     json_object_get_string(json_object_object_get(j->setup, "date")));
+}

@@ -22,6 +22,8 @@ ndp_status ndp_jinja_render(ndp_jinja *j, const ndp_conversation *c, bool genera
 /* Appends what a rendering depends on besides the conversation: the template with its variables, and the version of
  * Jinja, which is asked for. */
 ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out);
+/* Appends a phrase for the user: which template, which Jinja, and the date if the template writes one. */
+void ndp_jinja_describe(ndp_jinja *j, ndp_str *out);
 /* A hash of the template with its variables. Starts nothing. */
 ndp_hash128 ndp_jinja_hash(const ndp_jinja *j);
 
