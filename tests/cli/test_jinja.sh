@@ -1,0 +1,93 @@
+#!/bin/sh
+# A job whose tokenizer has a chat template that is not built in: Jinja renders the conversations while they are tokenized.
+. "$(dirname "$0")/cases.sh"
+/usr/bin/python3 -I -c 'import jinja2' 2>/dev/null || { echo "SKIPPED: /usr/bin/python3 has no Jinja (apt install python3-jinja2)"; exit 77; }
+unset NDP_PYTHON
+make_job
+mkdir tokens
+cat >tokens/tokenizer.json <<'END'
+{"model": {"type": "BPE", "merges": [], "byte_fallback": true, "unk_token": "<unk>", "vocab": {"<unk>": 0,
+ "a": 1, "b": 2, "c": 3, "d": 4, "e": 5, "<u>": 6, "<a>": 7, "</s>": 8, "0": 9, "1": 10, "2": 11, "3": 12, " ": 13, "\n": 14}},
+ "added_tokens": [{"id": 8, "content": "</s>", "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false}]}
+END
+echo '{"eos_token": "</s>"}' >tokens/tokenizer_config.json
+template() { echo "$1" >tokens/chat_template.jinja; }
+good='{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}'
+template "$good"
+for n in $(seq 1 4000); do
+    echo "{\"messages\": [{\"role\": \"user\", \"content\": \"abc $n\"}, {\"role\": \"assistant\", \"content\": \"deed $n\"}]}"
+done >chat.jsonl
+sed -i 's/text.txt/chat.jsonl/; s/tokenizer: bytes/tokenizer: tokens/' job.yaml
+
+# ---- a run, and what it says ----
+
+run train job.yaml --dry-run
+code_is 0
+says out '^conversations: the chat template of tokens, rendered by jinja 3\.[0-9.]*$'
+run train job.yaml --transport local
+code_is 0
+says out '^conversations: the chat template of tokens, rendered by jinja 3\.[0-9.]*$'
+cache=$(find cache -name '*.tokens' -o -name 'tokens-*' | head -n 1)
+[ -n "$cache" ] || fail "no cache"
+
+# The same cache by more ranks and threads.
+whole=$(md5sum <"$cache")
+for ranks in 1 4; do
+    rm -rf cache
+    run train job.yaml --transport local --set parallelism.dp_shard_size=$ranks --set batch.micro_batch_size=1 --set train.threads=$((ranks / 2 + 1)) --set train.output_dir=run$ranks
+    code_is 0
+    [ "$(md5sum <"$cache")" = "$whole" ] || fail "another cache with $ranks ranks"
+done
+
+# Texts need no Python, whatever the template is.
+echo 'abc' >only.txt
+NDP_PYTHON=/nowhere run train job.yaml --transport local --set 'data.files=[only.txt]' --set train.output_dir=texts
+code_is 0
+echo '{"text": "abcdeabcde"}' >only.jsonl
+NDP_PYTHON=/nowhere run train job.yaml --transport local --set 'data.files=[only.jsonl]' --set train.output_dir=texts2
+code_is 0
+
+# ---- failures: in one message, with the record, and without a cache ----
+
+rm -rf cache
+fails() { # EXIT_CODE PATTERN
+    wanted=$1
+    shift
+    run train job.yaml --transport local --set train.output_dir=bad
+    code_is $wanted
+    says err "$@"
+    lines err 1 '^ndparallel'
+    [ -z "$(find cache -type f 2>/dev/null)" ] || fail "it left files in the cache: $(find cache -type f)"
+}
+export NDP_PYTHON=/nowhere/python3
+fails 1 'chat.jsonl:[0-9]+: the chat template of tokens is not built in: .* has no /nowhere/python3: install it \(apt install python3-jinja2\)'
+unset NDP_PYTHON
+template '{% if messages[0].content == "abc 333" %}{{ "a" * 10**9 }}{% endif %}'"$good"
+fails 2 'chat.jsonl:333: the chat template of tokens: it needs too much memory: more than 512 MiB'
+template '{% if messages[0].content == "abc 333" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}'"$good"
+fails 2 'chat.jsonl:333: the chat template of tokens takes more than 10 s of CPU time'
+template '{{ messages|length }}'"$good"
+fails 1 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*message 2: the text of the messages before the answer'
+run train job.yaml --transport local --set data.train_on=all --set train.output_dir=all
+code_is 0
+rm -rf cache
+
+# The process is killed while the cache is built.
+template "$good"
+cat >python <<'END'
+#!/bin/sh
+exec 3<&0
+/usr/bin/python3 "$@" <&3 &
+sleep 0.7
+kill -9 $!
+kill -9 $$
+END
+chmod +x python
+for n in $(seq 1 20); do cat chat.jsonl; done >many.jsonl
+sed -i 's/chat.jsonl/many.jsonl/' job.yaml
+export NDP_PYTHON="$work/python"
+run train job.yaml --transport local --set train.output_dir=bad
+[ "$code" != 0 ] && [ "$code" != 124 ] || fail "exit code $code"
+says err 'many.jsonl:[0-9]+: the chat template of tokens: the program that renders chat templates was killed by signal 9'
+[ -z "$(find cache -type f 2>/dev/null)" ] || fail "it left files in the cache: $(find cache -type f)"
+end_of_cases
