@@ -182,9 +182,10 @@ def describe(error):
 def limit(length):
     """For one request. The process is killed by SIGXCPU when its time is up, also if this one is dead."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS
-    resource.setrlimit(resource.RLIMIT_CPU, (seconds, resource.getrlimit(resource.RLIMIT_CPU)[1]))
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY + 60 * length, resource.getrlimit(resource.RLIMIT_AS)[1]))
+    for what, wanted in ((resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS),
+                         (resource.RLIMIT_AS, MEMORY + 60 * length)):
+        most = resource.getrlimit(what)[1]
+        resource.setrlimit(what, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
 
 
 def read(stream):
