@@ -50,24 +50,22 @@ code_is 0
 # ---- failures: in one message, with the record, and without a cache ----
 
 rm -rf cache
-fails() { # EXIT_CODE PATTERN
-    wanted=$1
-    shift
+fails() {
     run train job.yaml --transport local --set train.output_dir=bad
-    code_is $wanted
+    code_is 2
     says err "$@"
     lines err 1 '^ndparallel'
     [ -z "$(find cache -type f 2>/dev/null)" ] || fail "it left files in the cache: $(find cache -type f)"
 }
 export NDP_PYTHON=/nowhere/python3
-fails 1 'chat.jsonl:[0-9]+: the chat template of tokens is not built in: .* has no /nowhere/python3: install it \(apt install python3-jinja2\)'
+fails 'chat.jsonl:[0-9]+: the chat template of tokens is not built in: .* has no /nowhere/python3: install it \(apt install python3-jinja2\)'
 unset NDP_PYTHON
 template '{% if messages[0].content == "abc 333" %}{{ "a" * 10**9 }}{% endif %}'"$good"
-fails 2 'chat.jsonl:333: the chat template of tokens: it needs too much memory: more than 512 MiB'
+fails 'chat.jsonl:333: the chat template of tokens: it needs too much memory: more than 512 MiB'
 template '{% if messages[0].content == "abc 333" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}'"$good"
-fails 2 'chat.jsonl:333: the chat template of tokens takes more than 10 s of CPU time'
+fails 'chat.jsonl:333: the chat template of tokens takes more than 10 s of CPU time'
 template '{{ messages|length }}'"$good"
-fails 1 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*message 2: the text of the messages before the answer'
+fails 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*message 2: the text of the messages before the answer'
 run train job.yaml --transport local --set data.train_on=all --set train.output_dir=all
 code_is 0
 rm -rf cache

@@ -185,7 +185,7 @@ def limit(length):
     for what, wanted in ((resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS),
                          (resource.RLIMIT_AS, MEMORY + 60 * length)):
         most = resource.getrlimit(what)[1]
-        resource.setrlimit(what, (wanted if most == resource.RLIM_INFINITY else min(wanted, most), most))
+        resource.setrlimit(what, (wanted if most == resource.RLIM_INFINITY else min(wanted, most - 1), most))  # at the upper one: SIGKILL
 
 
 def read(stream):
