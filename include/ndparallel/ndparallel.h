@@ -377,15 +377,62 @@ typedef struct ndp_generate_opts {
     int64_t seed;
     int threads;
     const char *device;
-    bool force_memory; /* as in ndp_evaluate_opts */
+    bool force_memory;       /* as in ndp_evaluate_opts */
+    const char *const *stop; /* texts that end the generated text, which does not contain them */
+    int stop_count;
+    const char *chat_template; /* of conversations: a name as in data.chat_template; NULL: the tokenizer's own */
 } ndp_generate_opts;
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
-    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false }
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL }
+/* Why a text ended. */
+typedef enum ndp_finish {
+    NDP_FINISH_STOP,     /* an end token or a stop string */
+    NDP_FINISH_LENGTH,   /* max_tokens, or no more positions */
+    NDP_FINISH_CANCELLED /* `emit` returned false */
+} ndp_finish;
 /* Continues the prompt. Calls `emit` for each new token with its id and the text that it completes, which may be "";
- * `emit` returns false to stop. Ends at the model's end token, after max_tokens, or at the model's last position.
+ * `emit` returns false to stop. Ends at the model's end token, before a stop string, after max_tokens, or at the
+ * model's last position. Text that may be the beginning of a stop string is emitted once it is known not to be one.
  * Prints the same line as ndp_evaluate. */
 NDP_API ndp_status ndp_generate(const ndp_generate_opts *o, bool (*emit)(void *user, int32_t id, const char *text),
                                 void *user);
+
+typedef struct ndp_generated {
+    int64_t prompts, tokens; /* tokens generated */
+    int batch;
+    double seconds; /* without reading the file and loading the model */
+} ndp_generated;
+/* Continues each prompt of a JSONL file, `batch` at a time (0: as many as memory allows, up to 16). A record is
+ * {"prompt": text}, or {"messages": [...]}, which a chat template renders. Calls `emit` for each record, in the order
+ * of the file, with a line of JSON without the line break: {"index": 0, "text": ..., "tokens": ..., "finish": "stop" or
+ * "length"}, and "id" if the record has one. Results do not depend on `batch`; sampling depends on the seed and the
+ * record's index. opts->prompt is not used. NDP_EFORMAT names the file and the line, before anything is generated. */
+NDP_API ndp_status ndp_generate_file(const ndp_generate_opts *o, const char *file, int batch,
+                                     bool (*emit)(void *user, const char *line, size_t length), void *user,
+                                     ndp_generated *out);
+
+/* A conversation with a model. */
+typedef struct ndp_dialog ndp_dialog;
+
+typedef struct ndp_reply {
+    int64_t tokens;           /* generated */
+    int64_t computed, reused; /* tokens of the conversation before it: computed now, and kept from earlier turns */
+    int64_t room;             /* tokens that the context has left */
+    ndp_finish finish;
+} ndp_reply;
+
+/* Opens the model and its chat template. `system`: the system message; NULL: none, or the template's own. `context`:
+ * the longest conversation in tokens; 0: the model's maximum, at most 8192. The options, but not their strings, are
+ * copied. NDP_ENOTSUP: the model has no chat template that can be used. */
+NDP_API ndp_status ndp_dialog_create(const ndp_generate_opts *o, const char *system, int context, ndp_dialog **out);
+void ndp_dialog_destroy(ndp_dialog *d);
+/* Adds a user's message and generates the answer, passed to `emit` as by ndp_generate. Both become part of the
+ * conversation, the answer also if it was cancelled. After an error the conversation is as before. NDP_EINVAL: it would
+ * be longer than the context. */
+NDP_API ndp_status ndp_dialog_ask(ndp_dialog *d, const char *message,
+                                  bool (*emit)(void *user, int32_t id, const char *text), void *user, ndp_reply *out);
+/* Forgets all messages but the system message. */
+void ndp_dialog_reset(ndp_dialog *d);
 
 /* ---- tokens ---- */
 

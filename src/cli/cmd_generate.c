@@ -1,21 +1,40 @@
-/* ndparallel generate: continues a prompt. */
+/* ndparallel generate: continues a prompt, the prompts of a file, or a conversation. */
+#include "cli/chat_loop.h"
 #include "cli/cli.h"
 
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 typedef struct generate_arguments {
     ndp_generate_opts generate;
-    bool ids, debug, terminal;
+    cli_list stop;
+    const char *file, *system;
+    int batch, context;
+    bool chat, ids, debug, terminal;
 } generate_arguments;
 
 static const cli_option options[] = {
     {"model", 'm', "DIR", "Hugging Face folder; required", CLI_TEXT(generate_arguments, generate.model)},
     {"prompt", 'p', "TEXT", "Text to continue; default: empty, starting from the begin token",
      CLI_TEXT(generate_arguments, generate.prompt)},
+    {"chat", 0, NULL, "Have a conversation: each line of standard input is a message, and the model answers",
+     CLI_FLAG(generate_arguments, chat)},
+    {"file", 'f', "JSONL",
+     "Continue every record of a file, {\"prompt\": ...} or {\"messages\": [...]}, and print a line of JSON for each",
+     CLI_TEXT(generate_arguments, file)},
     {"max-tokens", 'n', "N", "Generate at most N tokens; default: 256",
      CLI_INT(generate_arguments, generate.max_tokens, 1, INT_MAX)},
+    {"stop", 0, "TEXT", "End before this text; may be given several times", CLI_LIST(generate_arguments, stop)},
+    {"system", 0, "TEXT", "With --chat: the system message", CLI_TEXT(generate_arguments, system)},
+    {"chat-template", 0, "NAME", "Template of conversations, as data.chat_template; default: the tokenizer's own",
+     CLI_TEXT(generate_arguments, generate.chat_template)},
+    {"context", 0, "N",
+     "With --chat: the longest conversation in tokens; default: 8192, or the model's maximum if less",
+     CLI_INT(generate_arguments, context, 1, INT_MAX)},
+    {"batch", 0, "N", "With --file: continue N prompts at a time; default: as memory allows, at most 16",
+     CLI_INT(generate_arguments, batch, 1, 1 << 20)},
     {"temperature", 0, "X", "Sampling temperature; 0, the default, always takes the most likely token",
      CLI_NUMBER(generate_arguments, generate.temperature, 0, 1000000)},
     {"top-p", 0, "P", "Sample only from the most likely tokens whose probabilities add up to P; default: 1, all",
@@ -32,8 +51,19 @@ static const cli_option options[] = {
 };
 
 static void check_arguments(void *arguments, struct argp_state *state) {
-    if (!((const generate_arguments *)arguments)->generate.model)
+    const generate_arguments *a = arguments;
+    if (!a->generate.model)
         argp_error(state, "--model DIR is missing");
+    if ((a->generate.prompt && (a->chat || a->file)) || (a->chat && a->file))
+        argp_error(state, "give one of --prompt, --chat and --file");
+    if (a->file && a->ids)
+        argp_error(state, "--ids is for --prompt and --chat; --file prints texts");
+    if (!a->chat && (a->system || a->context))
+        argp_error(state, "--system and --context are for --chat");
+    if (!a->file && a->batch)
+        argp_error(state, "--batch is for --file");
+    if (a->generate.chat_template && !a->chat && !a->file)
+        argp_error(state, "--chat-template is for --chat and --file");
 }
 
 /* The output of a byte-level model may contain control characters, which a terminal would execute. */
@@ -53,15 +83,46 @@ static bool print_token(void *user, int32_t id, const char *text) {
     return fflush(stdout) == 0;
 }
 
-int cmd_generate(int argc, char **argv) {
-    static const cli_command command = {.help = "Continue a prompt, printing the new text as it is generated.",
-                                        .options = options,
-                                        .check = check_arguments};
-    generate_arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
-    cli_parse(&command, argc, argv, &a);
-    ndp_status st = ndp_generate(&a.generate, print_token, &a);
+static bool print_line(void *user, const char *line, size_t length) {
+    (void)user;
+    return fwrite(line, 1, length, stdout) == length && putchar('\n') != EOF && fflush(stdout) == 0;
+}
+
+static int generate_prompt(generate_arguments *a) {
+    ndp_status st = ndp_generate(&a->generate, print_token, a);
     if (st != NDP_OK)
-        return cli_fail(st, a.debug);
+        return cli_fail(st, a->debug);
     putchar('\n');
     return cli_end_output(0);
+}
+
+static int generate_file(const generate_arguments *a) {
+    ndp_generated done;
+    ndp_status st = ndp_generate_file(&a->generate, a->file, a->batch, print_line, NULL, &done);
+    if (st != NDP_OK)
+        return cli_fail(st, a->debug);
+    fprintf(stderr, "%lld prompts, %lld tokens in %.1f s (%.0f tokens/s, %d at a time)\n", (long long)done.prompts,
+            (long long)done.tokens, done.seconds, (double)done.tokens / done.seconds, done.batch);
+    return cli_end_output(0);
+}
+
+static int generate_chat(generate_arguments *a) {
+    const chat_opts opts = {&a->generate, a->system, a->context, a->debug, print_token, a};
+    return chat_run(&opts);
+}
+
+int cmd_generate(int argc, char **argv) {
+    static const cli_command command = {
+        .help =
+            "Continue a prompt, printing the new text as it is generated; the prompts of a file; or a conversation.",
+        .options = options,
+        .check = check_arguments};
+    generate_arguments a = {.generate = NDP_GENERATE_OPTS_INIT, .terminal = isatty(STDOUT_FILENO)};
+    a.generate.prompt = NULL;
+    cli_parse(&command, argc, argv, &a);
+    a.generate.stop = a.stop.items;
+    a.generate.stop_count = a.stop.n;
+    int code = a.chat ? generate_chat(&a) : a.file ? generate_file(&a) : generate_prompt(&a);
+    free(a.stop.items);
+    return code;
 }

@@ -23,15 +23,14 @@ typedef enum ndp_input_kind {
     NDP_INPUT_LABELS,    /* the ids to predict; -1: ignored */
     NDP_INPUT_POSITIONS, /* of a row in its document */
     NDP_INPUT_STARTS,    /* the first row of its document: the first that a row may see */
-    NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch */
-    NDP_INPUT_FIRST_ROW, /* one: the number of row 0, above 0 where a cache holds those before it */
+    NDP_INPUT_ROWS,      /* the row itself: its number in the micro-batch, or in the cache */
     /* Of the engine. */
     NDP_INPUT_TABLE,      /* written once, by `fill` */
     NDP_INPUT_LENT,       /* memory of the engine's user, for each unit its own (ndp_engine_lend) */
     NDP_INPUT_LOSS_SCALE, /* one, fp64: 1 / valid tokens of the update */
     NDP_INPUT_LOSS        /* one, fp64: the running sum of token losses, which units add to */
 } ndp_input_kind;
-static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_FIRST_ROW; }
+static inline bool ndp_input_is_of_batch(ndp_input_kind k) { return k <= NDP_INPUT_ROWS; }
 
 struct ndp_model;
 

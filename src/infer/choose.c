@@ -52,7 +52,8 @@ ndp_status ndp_choose(const ndp_choice *c, const float *logits, int64_t vocab, i
     NDP_CHECK(isfinite(total), "the model's logits at position %lld are not finite: its weights overflow",
               (long long)position);
     int64_t n = keep_top_p(c, room, vocab, &total), pick = 0;
-    double at = ndp_rng_uniform(c->seed, ndp_rng_stream("generate"), (uint64_t)position) * total, sum = room[0].weight;
+    uint64_t draw = c->number << 32 | (uint64_t)position;
+    double at = ndp_rng_uniform(c->seed, ndp_rng_stream("generate"), draw) * total, sum = room[0].weight;
     while (pick < n - 1 && sum <= at)
         sum += room[++pick].weight;
     *id = room[pick].id;

@@ -35,7 +35,7 @@ static ndp_status add_document(void *user, const ndp_document *d) {
     if (!d->n)
         return NDP_OK;
     int64_t first = c->ids.n;
-    NDP_TRY(ndp_infer_encode(c->infer, d->text, d->n, &c->ids));
+    NDP_TRY(ndp_infer_encode(c->infer, d->text, d->n, true, &c->ids));
     if (c->ids.n - first > c->longest)
         c->ids.n = first + c->longest;
     NDP_TRY(ndp_array_reserve(&c->ends, &c->capacity, c->n + 1, sizeof *c->ends));

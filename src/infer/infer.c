@@ -62,14 +62,23 @@ void ndp_infer_release(ndp_infer *f) {
     *f = (ndp_infer){0};
 }
 
-ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_ids *ids) {
+ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids) {
     int64_t first = ids->n;
-    NDP_TRY(ndp_tokenizer_encode(f->tokenizer, text, n, true, ids));
+    NDP_TRY(ndp_tokenizer_encode(f->tokenizer, text, n, special, ids));
     for (int64_t i = first; i < ids->n; i++)
         NDP_CHECK(ids->items[i] < f->facts.vocab,
                   "the tokenizer of %s gives token %d, but the model's vocabulary ends at %lld: they do "
                   "not belong together",
                   f->folder, ids->items[i], (long long)f->facts.vocab - 1);
+    return NDP_OK;
+}
+
+ndp_status ndp_infer_begin(const ndp_infer *f, ndp_ids *prompt) {
+    int64_t bos = ndp_tokenizer_bos(f->tokenizer);
+    bos = bos < 0 ? f->facts.bos : bos;
+    if (prompt->n == 0 && bos >= 0 && bos < f->facts.vocab)
+        NDP_TRY(ndp_ids_add(prompt, (int32_t)bos));
+    NDP_CHECK(prompt->n > 0, "the prompt is empty and the model in %s has no begin token: give a prompt", f->folder);
     return NDP_OK;
 }
 

@@ -25,9 +25,11 @@ void ndp_infer_release(ndp_infer *f);
 /* The result for a file (or NULL: for all) from the sum of the nll. */
 ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, int64_t bytes, int64_t documents);
 
-/* Appends the ids of a text, with the special tokens that the tokenizer puts around it. NDP_EINVAL: the model has no
- * embedding for a token. */
-NDP_API ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, ndp_ids *ids);
+/* Appends the ids of a text; `special`: with the special tokens that the tokenizer puts around it. NDP_EINVAL: the
+ * model has no embedding for a token. */
+NDP_API ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool special, ndp_ids *ids);
+/* Gives an empty prompt the model's begin token. NDP_EINVAL: the model has none. */
+NDP_API ndp_status ndp_infer_begin(const ndp_infer *f, ndp_ids *prompt);
 
 /* NDP_EINVAL if there is not enough memory for engines of `n` models, which share the weights of the first, and
  * `besides` more bytes. `less`: how to need less, for the message. */

@@ -18,7 +18,7 @@
 
 /* Places in model->inputs; TABLES of them follow, one a table of angles, then the cache's. */
 enum { TOKENS, LABELS, POSITIONS, Q_POS, Q_LOW, K_POS, LOSS_SCALE, LOSS, TABLES };
-enum { CACHE_ROW, K_CACHE, V_CACHE }; /* from cache_inputs on */
+enum { K_CACHE, V_CACHE }; /* from cache_inputs on */
 
 static int cache_inputs(const ndp_model *m) { return TABLES + m->facts.n_ropes; }
 
@@ -29,7 +29,6 @@ static void fill_angles(const ndp_model *m, int table, void *out) {
 static void add_cache_inputs(ndp_model *m) {
     int64_t columns = (int64_t)m->facts.kv_heads * m->facts.head_dim;
     const ndp_input inputs[] = {
-        [CACHE_ROW] = {"cache_row", NDP_INPUT_FIRST_ROW, NDP_EXTENT_ONE, 1, NDP_I32, NULL, 0},
         [K_CACHE] = {"k_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0},
         [V_CACHE] = {"v_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0}};
     for (int i = 0; i < NDP_COUNT(inputs); i++)
@@ -125,8 +124,7 @@ static int rope(builder *b, int x, int heads, int kv_heads) {
 
 /* Appends new keys or values to their cache and returns the cache. */
 static int cached(builder *b, int fresh, int which) {
-    int first = cache_inputs(b->m), cache = ndp_graph_data(b->g, first + which);
-    int row = ndp_graph_data(b->g, first + CACHE_ROW);
+    int cache = ndp_graph_data(b->g, cache_inputs(b->m) + which), row = ndp_graph_data(b->g, Q_POS);
     return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
 }
 

@@ -1,11 +1,12 @@
-/* Writes new rows into a cache of keys or values; only generation uses it. */
+/* Writes new rows into a cache of keys or values, each to a row of its own; only generation uses it. */
 #include "ops/shape.h"
 
 static ndp_status shape(ndp_op_call *c) {
     const ndp_view *cache = &c->in[0], *fresh = &c->in[1], *row = &c->in[2];
     NDP_SHAPE_CHECK(fresh->cols == cache->cols && fresh->dtype == cache->dtype && fresh->rows <= cache->rows,
                     "kv_append: " NDP_SHAPE " into cache " NDP_SHAPE, NDP_SHAPE_ARGS(*fresh), NDP_SHAPE_ARGS(*cache));
-    NDP_SHAPE_CHECK(row->dtype == NDP_I32, "kv_append: row " NDP_SHAPE, NDP_SHAPE_ARGS(*row));
+    NDP_SHAPE_CHECK(row->dtype == NDP_I32 && row->rows == fresh->rows, "kv_append: rows " NDP_SHAPE " for " NDP_SHAPE,
+                    NDP_SHAPE_ARGS(*row), NDP_SHAPE_ARGS(*fresh));
     ndp_shape_like(&c->out[0], cache);
     return NDP_OK;
 }

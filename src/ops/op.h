@@ -212,7 +212,7 @@ typedef enum ndp_op_kind {
  *                                                              -> nll [R,1] wide, dx? [R,C], dw? [V,C]
  *                 xent's results from the stats of all P = attr.parts slices (row p*R + t: row t of slice p) and the
  *                 logits of one of them, which are overwritten. dx is this slice's part of it, wide with attr.wide_grad.
- * kv_append       (cache [M,X], new [n,X], row~ [1,1])         -> cache in place        rows row .. row+n-1 = new
+ * kv_append       (cache [M,X], new [n,X], row~ [n,1])         -> cache in place        row row[t] of the cache = new[t]
  * reduce_sum      (x [T,1])                                    -> sum [1,1] fp64        sum (+)= rows, in order
  *
  * Of a step, on slices of n elements and numbers of one element. pieces [P,4] or [P,5] i64 (ops/pieces.h) may be absent:

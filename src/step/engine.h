@@ -70,11 +70,12 @@ typedef struct ndp_micro_batch {
     const int32_t *positions; /* in the document; NULL: first_row, first_row + 1, ... */
     const int32_t *starts;    /* the first row that one may see; NULL: 0 */
     int64_t rows;             /* 0: opts.rows */
-    int64_t first_row;        /* number of row 0; with a kv cache: the rows that are in it already */
+    int64_t first_row;        /* number of row 0; with a kv cache: its place there */
+    const int32_t *places;    /* of every row in the kv cache; NULL: first_row, first_row + 1, ... */
 } ndp_micro_batch;
 /* From contiguous arrays of `rows` entries: tokens, labels, positions, starts. */
 static inline ndp_micro_batch ndp_micro_batch_of(const int32_t *arrays, int64_t rows) {
-    return (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows, rows, 0};
+    return (ndp_micro_batch){arrays, arrays + rows, arrays + 2 * rows, arrays + 3 * rows, rows, 0, NULL};
 }
 /* Uploads this rank's part of `whole`; a micro-batch keeps its inputs until the next load. Padding rows, from here or
  * from the layout, have no loss and attend to themselves only. */

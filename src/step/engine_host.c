@@ -116,7 +116,7 @@ static void *device_batch(const ndp_engine *e, int micro_batch) {
 
 /* The value of row `t` of the micro-batch; `real`: it is not padding. */
 static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t, bool real) {
-    int32_t row = (int32_t)(b->first_row + t);
+    int32_t row = real && b->places ? b->places[t] : (int32_t)(b->first_row + t);
     switch (kind) {
     case NDP_INPUT_TOKENS:
         return real ? b->tokens[t] : 0;
@@ -139,9 +139,9 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
     int32_t *to = (int32_t *)(batch + e->program.input_at[input]);
     ndp_micro_batch b = *whole;
     if (in->extent == NDP_EXTENT_KEYS)
-        b.first_row = 0;
+        b.first_row = 0, b.places = NULL;
     for (int64_t i = 0; i < e->model.inputs->rows[in->extent]; i++) {
-        int64_t t = in->extent == NDP_EXTENT_ONE ? 0 : ndp_row_cut_at(&cut, in->extent, i);
+        int64_t t = ndp_row_cut_at(&cut, in->extent, i);
         to[i] = value_at(&b, in->kind, t, t < real);
     }
 }

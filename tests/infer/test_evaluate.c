@@ -116,11 +116,11 @@ static double cached_nll(const char *folder, const char *text, size_t n) {
     ndp_ids ids = {0};
     ndp_cached model;
     CHECK_OK(ndp_infer_init(&f, folder, "cpu", 2));
-    CHECK_OK(ndp_infer_encode(&f, text, n, &ids));
+    CHECK_OK(ndp_infer_encode(&f, text, n, true, &ids));
     summing s = {.ids = ids.items};
     int64_t predictions = ids.n - 1;
-    CHECK_OK(ndp_cached_init(&model, &f, predictions, 64));
-    CHECK_OK(ndp_cached_feed(&model, ids.items, predictions, sum_nll, &s));
+    CHECK_OK(ndp_cached_init(&model, &f, 1, predictions, 64, ""));
+    CHECK_OK(ndp_cached_feed(&model, 0, ids.items, predictions, sum_nll, &s));
     ndp_cached_release(&model);
     ndp_ids_release(&ids);
     ndp_infer_release(&f);
@@ -336,13 +336,13 @@ static void compare_document(const ndp_infer *f, comparison *c, struct json_obje
     c->ids = json_object_object_get(record, "ids");
     c->nll = json_object_object_get(record, "nll");
     c->top1 = json_object_object_get(record, "top1");
-    CHECK_OK(ndp_infer_encode(f, json_object_get_string(text), (size_t)json_object_get_string_len(text), &ids));
+    CHECK_OK(ndp_infer_encode(f, json_object_get_string(text), (size_t)json_object_get_string_len(text), true, &ids));
     assert_int_equal(ids.n, json_object_array_length(c->ids));
     for (int64_t i = 0; i < ids.n; i++)
         assert_int_equal(ids.items[i], at(c->ids, i));
     c->nll_sum = 0;
-    CHECK_OK(ndp_cached_init(&model, f, ids.n, 64));
-    CHECK_OK(ndp_cached_feed(&model, ids.items, ids.n, compare_position, c));
+    CHECK_OK(ndp_cached_init(&model, f, 1, ids.n, 64, ""));
+    CHECK_OK(ndp_cached_feed(&model, 0, ids.items, ids.n, compare_position, c));
     ndp_cached_release(&model);
     double mean = c->nll_sum / (double)(ids.n - 1),
            want = json_object_get_double(json_object_object_get(record, "mean_nll"));

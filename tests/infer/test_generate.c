@@ -62,13 +62,20 @@ static void keep_row(void *user, int64_t position, const float *logits) {
     memcpy(((rows *)user)->logits + position * TINY_VOCAB, logits, TINY_VOCAB * sizeof *logits);
 }
 
-/* Logits of all positions, the text fed in `parts` (0 at the end) through chunks of `chunk`. */
+/* Logits of all positions, the text fed in `parts` (0 at the end): single tokens as the next ones, others through
+ * chunks of `chunk`. */
 static void feed_parts(const ndp_infer *f, const int32_t *ids, const int64_t *parts, int64_t longest, int64_t chunk,
                        rows *out) {
     ndp_cached c;
-    CHECK_OK(ndp_cached_init(&c, f, longest, chunk));
+    CHECK_OK(ndp_cached_init(&c, f, 1, longest, chunk, ""));
     for (; *parts; ids += *parts++)
-        CHECK_OK(ndp_cached_feed(&c, ids, *parts, keep_row, out));
+        if (*parts == 1) {
+            CHECK_OK(ndp_cached_next(&c, ids));
+            CHECK_OK(ndp_cached_logits(&c, 0, c.logits));
+            keep_row(out, c.used[0] - 1, c.logits);
+        } else {
+            CHECK_OK(ndp_cached_feed(&c, 0, ids, *parts, keep_row, out));
+        }
     ndp_cached_release(&c);
 }
 
@@ -129,11 +136,11 @@ static void weights_are_held_once(void **state) {
     ndp_infer f;
     ndp_cached c;
     open_guarded(&f, *state, "cpu", 1);
-    CHECK_OK(ndp_cached_init(&c, &f, 10, 8));
-    for (int b = 0; b < c.one_model.n_buffers; b++) {
+    CHECK_OK(ndp_cached_init(&c, &f, 1, 10, 8, ""));
+    for (int b = 0; b < c.next_model.n_buffers; b++) {
         float written = 1.25f + (float)b, seen = 0;
         CHECK_OK(ndp_engine_write(c.chunk, NDP_OWNED_MASTER, b, 3, 1, 1, &written));
-        CHECK_OK(ndp_engine_read(c.one, NDP_OWNED_MASTER, b, 3, 1, 1, &seen));
+        CHECK_OK(ndp_engine_read(c.next, NDP_OWNED_MASTER, b, 3, 1, 1, &seen));
         assert_true(seen == written);
     }
     ndp_model m;
@@ -152,7 +159,7 @@ static void greedy_anew(const char *folder, const char *prompt, const char *devi
     ndp_infer f;
     rows all = {malloc((TINY_LONGEST + 1) * TINY_VOCAB * sizeof(float))};
     open_guarded(&f, folder, device, 1);
-    CHECK_OK(ndp_infer_encode(&f, prompt, strlen(prompt), ids));
+    CHECK_OK(ndp_infer_encode(&f, prompt, strlen(prompt), true, ids));
     for (int64_t k = 0; k < n; k++) {
         int32_t id;
         feed_parts(&f, ids->items, (int64_t[]){ids->n, 0}, ids->n, ids->n, &all);
@@ -296,16 +303,16 @@ static void draws_have_their_probabilities(void **state) {
     float logits[KINDS];
     for (int i = 0; i < KINDS; i++)
         logits[i] = (float)(3 + log(p[i]));
-    check_shares((ndp_choice){1, 1, 42}, logits, p);
-    check_shares((ndp_choice){1, 0.8, 42}, logits, (double[]){0, 0.4 / 0.85, 0.2 / 0.85, 0, 0.25 / 0.85});
-    check_shares((ndp_choice){1, 0.3, 42}, logits, (double[]){0, 1, 0, 0, 0});
+    check_shares((ndp_choice){1, 1, 42, 0}, logits, p);
+    check_shares((ndp_choice){1, 0.8, 42, 0}, logits, (double[]){0, 0.4 / 0.85, 0.2 / 0.85, 0, 0.25 / 0.85});
+    check_shares((ndp_choice){1, 0.3, 42, 0}, logits, (double[]){0, 1, 0, 0, 0});
     double sum = 0, hot[KINDS];
     for (int i = 0; i < KINDS; i++)
         sum += sqrt(p[i]);
     for (int i = 0; i < KINDS; i++)
         hot[i] = sqrt(p[i]) / sum;
-    check_shares((ndp_choice){2, 1, 7}, logits, hot);
-    check_shares((ndp_choice){1e-9, 1, 7}, logits, (double[]){0, 1, 0, 0, 0});
+    check_shares((ndp_choice){2, 1, 7, 0}, logits, hot);
+    check_shares((ndp_choice){1e-9, 1, 7, 0}, logits, (double[]){0, 1, 0, 0, 0});
 }
 
 static void the_seed_decides(void **state) {
@@ -418,8 +425,8 @@ static void check_tie(const reference *r, const ndp_ids *got, int64_t k) {
         CHECK_OK(ndp_ids_add(&ids, i < prompt ? at(r->prompt_ids, i) : got->items[i - prompt]));
     }
     CHECK_OK(ndp_infer_init(&f, r->folder, "cpu", 2));
-    CHECK_OK(ndp_cached_init(&c, &f, ids.n, 64));
-    CHECK_OK(ndp_cached_feed(&c, ids.items, ids.n, see_pair, &p));
+    CHECK_OK(ndp_cached_init(&c, &f, 1, ids.n, 64, ""));
+    CHECK_OK(ndp_cached_feed(&c, 0, ids.items, ids.n, see_pair, &p));
     if (!(p.difference <= 1e-4f))
         fail_msg("%s prompt %d token %lld: %d, llama2.c says %d, whose logit is %g away", r->name, r->number,
                  (long long)k, p.a, p.b, (double)p.difference);

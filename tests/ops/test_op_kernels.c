@@ -652,14 +652,16 @@ static void cache_and_sum(void **state) {
     for (int d = 0; d < DEVICES; d++)
         for (int accumulate = 0; accumulate < 2; accumulate++) {
             ndp_op_attr attr = {.accumulate = accumulate};
-            ndp_view in[NDP_OP_MAX_IN] = {some(9, 5, 3), some(2, 5, 1), random_ints(1, 3, 4, 2)};
+            ndp_view in[NDP_OP_MAX_IN] = {some(9, 5, 3), some(2, 5, 1), random_ints(2, 0, 9, 2)};
+            ndp_view_set(&in[2], 0, 0, 7); /* rows in any order */
+            ndp_view_set(&in[2], 1, 0, 3);
             ndp_view out[NDP_OP_MAX_OUT] = {{0}}, before = copy_as(NDP_F32, &in[0]);
             make_outputs(&ndp_op_kv_append, &attr, in, out, 1);
             run_op(&ndp_op_kv_append, &attr, in, out, device_at(d), 2);
             for (int64_t r = 0; r < 9; r++)
                 for (int64_t c = 0; c < 5; c++)
                     assert_true(ndp_view_get(&out[0], r, c) ==
-                                (r == 3 || r == 4 ? ndp_view_get(&in[1], r - 3, c) : ndp_view_get(&before, r, c)));
+                                (r == 7 || r == 3 ? ndp_view_get(&in[1], r == 3, c) : ndp_view_get(&before, r, c)));
             free_matrices(in, 3);
             free_matrices(&before, 1);
 

@@ -70,7 +70,7 @@ static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
         starts[t] = (int32_t)(t < cut ? 0 : cut);
         positions[t] = (int32_t)(t - (t < cut ? 0 : cut));
     }
-    CHECK_OK(ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0}));
+    CHECK_OK(ndp_engine_load(e, micro_batch, &(ndp_micro_batch){tokens, labels, positions, starts, rows, 0, NULL}));
 }
 
 #endif

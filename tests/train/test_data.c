@@ -37,7 +37,7 @@ static double nll_of(ndp_engine *e, int length, const row_arrays row, const bool
     memcpy(a, row, sizeof a);
     for (int t = 0; t < length; t++)
         a[1][t] = keep[t] ? row[1][t] : -1;
-    CHECK_OK(ndp_engine_load(e, 0, &(ndp_micro_batch){a[0], a[1], a[2], a[3], 0, 0}));
+    CHECK_OK(ndp_engine_load(e, 0, &(ndp_micro_batch){a[0], a[1], a[2], a[3], 0, 0, NULL}));
     CHECK_OK(ndp_engine_step(e, 0, 0, false, &r));
     *tokens = r.tokens;
     return r.loss * (double)r.tokens;
@@ -61,7 +61,7 @@ static int document_nlls(const ndp_infer *f, ndp_engine *e, const char *path, bo
                 keep[k] = true;
             for (int i = 0; i < NDP_COUNT(texts); i++) {
                 ndp_ids ids = {0};
-                CHECK_OK(ndp_infer_encode(f, texts[i], strlen(texts[i]), &ids));
+                CHECK_OK(ndp_infer_encode(f, texts[i], strlen(texts[i]), true, &ids));
                 if (ids.n == n && !memcmp(ids.items, row[0] + t, (size_t)n * sizeof *ids.items)) {
                     nll[i] = nll_of(e, LENGTH, row, keep, &unused);
                     found++;

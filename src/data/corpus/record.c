@@ -85,7 +85,7 @@ static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversa
     ndp_rendering text = {0};
     if (!r->format->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
-    ndp_status st = ndp_chat_render(r->format->chat, c, false, &text);
+    ndp_status st = ndp_chat_render(r->format->chat, c, r->format->open, &text);
     st = st == NDP_OK ? visit_rendering(r, &text)
                       : NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
     ndp_rendering_release(&text);

@@ -56,6 +56,7 @@ typedef struct ndp_record_format {
     const ndp_strings *roles;   /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool learn_all;       /* of conversations, learn everything, not just the assistant's text */
+    bool open;            /* conversations end where the assistant is to answer (a generation prompt) */
 } ndp_record_format;
 
 /* Visits the record as a document; `d` has its location, `where` names it in messages. NDP_EFORMAT: a field is missing

@@ -6,7 +6,7 @@ struct kv_append_each {
     ndp_view cache, fresh, row;
     int64_t bytes;
     __device__ void operator()(int64_t r, int64_t at) const {
-        ndp_move(ndp_row_of(cache, ndp_int(row, 0) + r), ndp_row_of(fresh, r), at, bytes);
+        ndp_move(ndp_row_of(cache, ndp_int(row, r)), ndp_row_of(fresh, r), at, bytes);
     }
 };
 static ndp_status run_kv_append(const ndp_op_call *c) {
