@@ -451,6 +451,9 @@ static ndp_status check_steps(const ndp_config *c) {
     NDP_CHECK(c->train.epochs == 0 || !c->given[find("train", "steps") - ndp_options],
               "train.steps %d and train.epochs %g are both set; remove one of them, or set train.epochs: 0",
               c->train.steps, c->train.epochs);
+    NDP_CHECK(c->schedule.warmup_ratio == 0 || !c->given[find("schedule", "warmup_steps") - ndp_options],
+              "schedule.warmup_steps %d and schedule.warmup_ratio %g are both set; set one of them",
+              c->schedule.warmup_steps, c->schedule.warmup_ratio);
     return NDP_OK;
 }
 

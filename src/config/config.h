@@ -81,6 +81,7 @@ struct ndp_config {
     struct {
         ndp_lr_kind name;
         int warmup_steps;
+        double warmup_ratio; /* of the steps, instead of warmup_steps; 0: unset */
         double min_lr_ratio;
     } schedule;
     struct {

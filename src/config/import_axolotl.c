@@ -16,12 +16,12 @@ static const char exact_attention[] = "attention is exact and covers all that th
 static const char by_seed[] = "rows are shuffled with train.seed, identically on every layout";
 static const char first_fit[] = "rows are packed first fit; documents that share a row do not affect each other";
 static const char padding[] = "rows are data.sequence_length long, and padding is masked";
-static const char all_read[] = "all documents are read, whole; write the intended ones to a file";
+static const char all_read[] = "all documents are read, whole; data.max_documents takes the first ones of each file";
 static const char last_model[] = "the model of the last step is exported";
 static const char runs_to_the_end[] = "a run always continues to train.steps";
 static const char own_resume[] = "use `ndparallel train --resume`, which reads its own checkpoints";
 static const char no_images[] = "only text is supported";
-static const char message_keys[] = "a message is {role, content} or {from, value}; rename the keys in the records";
+static const char message_keys[] = "of a message, the role, the content and reasoning_content are read";
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
 static const char given_system[] = "a system message has to be among the messages of a record";
 static const char thoughts[] = "reasoning is read from reasoning_content, or from <think>...</think> in the content";
@@ -72,8 +72,6 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
-static const import_word role_key[] = {{"role from", 0, 0}, {"*", 0, message_keys}, {0}};
-static const import_word content_key[] = {{"content value", 0, 0}, {"*", 0, message_keys}, {0}};
 static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
     {"turn", 0, 0}, {"*", 0, "the token that ends a turn is trained on together with the turn"}, {0}};
@@ -238,8 +236,8 @@ static const import_key keys[] = {
     {dataset, "shards_idx", LEFT(all_read)},
     {dataset, "chat_template_jinja", REFUSED(NDP_IMPORT_NO_TEMPLATE), SETTLED_BY("data.chat_template")},
     {dataset, "message_property_mappings", SECTION(mappings)},
-    {dataset, "message_field_role", WORD(read.ignored, role_key), SETTLED_BY("data.files")},
-    {dataset, "message_field_content", WORD(read.ignored, content_key), SETTLED_BY("data.files")},
+    {dataset, "message_field_role", TEXT(set.role)},
+    {dataset, "message_field_content", TEXT(set.content)},
     {dataset, "field_thinking template_thinking_key", WORD(read.ignored, thought_key)},
     {dataset, "split_thinking", REFUSED(thoughts)},
     {dataset, "roles", SECTION(roles)},
@@ -250,8 +248,8 @@ static const import_key keys[] = {
     {dataset, "field_tools", REFUSED("tools are not supported")},
     {dataset, "conversation field_human field_model", LEFT("used only by sharegpt and similar types")},
     {dataset, "input_format input_transform logprobs_field temperature", LEFT("not used by any supported data set type")},
-    {mappings, "role", WORD(read.ignored, role_key), SETTLED_BY("data.files")},
-    {mappings, "content", WORD(read.ignored, content_key), SETTLED_BY("data.files")},
+    {mappings, "role", TEXT(set.role)},
+    {mappings, "content", TEXT(set.content)},
     {mappings, "reasoning_content", WORD(read.ignored, thought_key)},
     {mappings, "*", REFUSED(message_keys), SETTLED_BY("data.files")},
     {roles, "*", EACH(ndp_import_role)},

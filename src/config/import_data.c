@@ -7,10 +7,22 @@
 #include <string.h>
 
 void ndp_import_forget_set(ndp_import *m) {
-    char *texts[] = {m->set.path,     m->set.type,     m->set.ds_type,         m->set.template,
-                     m->set.text,     m->set.messages, m->set.prompt,          m->set.input,
-                     m->set.response, m->set.format,   m->set.no_input_format, m->set.config,
-                     m->set.revision, m->set.split};
+    char *texts[] = {m->set.path,
+                     m->set.type,
+                     m->set.ds_type,
+                     m->set.template,
+                     m->set.text,
+                     m->set.messages,
+                     m->set.prompt,
+                     m->set.input,
+                     m->set.response,
+                     m->set.format,
+                     m->set.no_input_format,
+                     m->set.config,
+                     m->set.revision,
+                     m->set.split,
+                     m->set.role,
+                     m->set.content};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
     ndp_strings_release(&m->set.files);
@@ -23,13 +35,24 @@ static bool same(const char *a, const char *b) { return a == b || (a && b && str
 
 /* ---- keys that apply to all files ---- */
 
-enum { TEXT_FIELD, MESSAGES_FIELD, PROMPT_FIELD, INPUT_FIELD, RESPONSE_FIELD, CHAT_TEMPLATE };
+enum {
+    TEXT_FIELD,
+    MESSAGES_FIELD,
+    ROLE_FIELD,
+    CONTENT_FIELD,
+    PROMPT_FIELD,
+    INPUT_FIELD,
+    RESPONSE_FIELD,
+    CHAT_TEMPLATE
+};
 static const struct {
     const char *ours;
     size_t offset; /* of a char * in ndp_config */
 } shared_keys[] = {
     [TEXT_FIELD] = {"data.text_field", offsetof(ndp_config, data.text_field)},
     [MESSAGES_FIELD] = {"data.messages_field", offsetof(ndp_config, data.messages_field)},
+    [ROLE_FIELD] = {"data.role_field", offsetof(ndp_config, data.role_field)},
+    [CONTENT_FIELD] = {"data.content_field", offsetof(ndp_config, data.content_field)},
     [PROMPT_FIELD] = {"data.prompt_field", offsetof(ndp_config, data.prompt_field)},
     [INPUT_FIELD] = {"data.input_field", offsetof(ndp_config, data.input_field)},
     [RESPONSE_FIELD] = {"data.response_field", offsetof(ndp_config, data.response_field)},
@@ -54,8 +77,13 @@ static ndp_status share(ndp_import *m, int key, const char *value, const char *n
 static const char own_words[] =
     "it adds its own text to prompts, such as 'Below is an instruction that describes a task'; here prompts are "
     "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
-static const char own_type[] = "supported types are completion, chat_template, and the prompt format that a template "
-                               "writes: format \"{instruction}\\n\\n{input}\\n\", no_input_format \"{instruction}\\n\"";
+static const char own_style[] = "of alpaca only the style without a name is supported; write the records with their "
+                                "prompts as segments, with type: input_output";
+static const char one_format[] = "data.format applies to all files: data sets of type alpaca, sharegpt or input_output "
+                                 "cannot be mixed with others; convert them to one type";
+static const char own_type[] = "supported types are alpaca, sharegpt, input_output, completion, chat_template, and the "
+                               "prompt format that a template writes: format \"{instruction}\\n\\n{input}\\n\", "
+                               "no_input_format \"{instruction}\\n\"";
 static const char custom[] = "(custom)";
 
 typedef struct set_type {
@@ -70,7 +98,9 @@ static const set_type types[] = {
     {"pretrain", NDP_RECORD_TEXT, 0, 0, 0, NULL},
     {"chat_template", NDP_RECORD_MESSAGES, 0, 0, 0, NULL},
     {custom, NDP_RECORD_INSTRUCTION, 0, 0, 0, NULL},
-    {"alpaca", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
+    {"alpaca", NDP_RECORD_ALPACA, 0, 0, 0, NULL},
+    {"sharegpt", NDP_RECORD_SHAREGPT, 0, 0, 0, NULL},
+    {"input_output", NDP_RECORD_INPUT_OUTPUT, 0, 0, 0, NULL},
     {"alpaca_chat", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
     {"alpaca_chat.load_qa", NDP_RECORD_INSTRUCTION, "question", NULL, "answer", own_words},
     {"alpaca_instruct", NDP_RECORD_INSTRUCTION, "instruction", "input", "output", own_words},
@@ -108,23 +138,37 @@ ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const 
                              ndp_import_files_key(m));
 }
 
-/* A mapping of roles may not rename them; unknown roles are refused when the records are read. */
+/* Adds a name of a role in the records, unless it has one already. */
+static ndp_status name_role(ndp_import *m, const char *source, const char *role) {
+    char *item = ndp_format("%s: %s", source, role);
+    ndp_status st = item ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    bool known = false;
+    for (int i = 0; item && i < m->job.data.roles.n; i++)
+        known |= strcmp(m->job.data.roles.items[i], item) == 0;
+    if (st == NDP_OK && !known)
+        st = ndp_strings_add(&m->job.data.roles, item);
+    free(item);
+    ndp_import_mark(m, offsetof(ndp_config, data.roles));
+    return st;
+}
+
+/* The list of a role has the names that the records use for it. */
 static ndp_status read_source_role(ndp_import *m, struct fy_node *item, const char *name) {
-    static const char *const roles[][2] = {
-        {"system", "system"}, {"user", "user"}, {"human", "user"}, {"assistant", "assistant"}, {"gpt", "assistant"}};
     const char *source = ndp_yaml_text(item), *target = strrchr(name, '.');
-    for (int i = 0; source && i < NDP_COUNT(roles); i++)
-        if (strcmp(source, roles[i][0]) == 0 && strcmp(target ? target + 1 : name, roles[i][1]) != 0)
-            return ndp_import_refuse(&m->notes, name, source, item,
-                                     "roles are taken from the records as they are; rename them there",
-                                     ndp_import_files_key(m));
-    return NDP_OK;
+    ndp_role role, usual;
+    target = target ? target + 1 : name;
+    if (!source || !*source || !ndp_role_of(target, &role))
+        return ndp_import_refuse(&m->notes, name, source, item, "a role is system, user or assistant",
+                                 ndp_import_files_key(m));
+    if (!ndp_role_of(source, &usual))
+        return name_role(m, source, target);
+    return usual == role
+               ? NDP_OK
+               : ndp_import_refuse(&m->notes, name, source, item,
+                                   "this name has another role in records; rename it there", ndp_import_files_key(m));
 }
 
 ndp_status ndp_import_role(ndp_import *m, struct fy_node *value, const char *name) {
-    NDP_TRY(ndp_import_note(
-        &m->notes, SEEN_LEFT, name, value,
-        "roles in records are system, user or human, assistant or gpt; others are refused when read", NULL));
     return ndp_import_items(m, value, name, read_source_role);
 }
 
@@ -171,6 +215,20 @@ static ndp_status add_questions(ndp_import *m, const set_type *t, const char *na
     return add_chat(m, own ? "plain" : m->set.template, name, node);
 }
 
+/* Without names of fields, records choose between role and from, content and value. */
+static ndp_status add_messages(ndp_import *m, const set_type *t, const char *name, struct fy_node *node) {
+    const char *role = m->set.role, *content = m->set.content;
+    if (same(role, "role") || same(role, "from"))
+        role = NULL;
+    if (same(content, "content") || same(content, "value"))
+        content = NULL;
+    if (t->format == NDP_RECORD_MESSAGES)
+        NDP_TRY(share(m, MESSAGES_FIELD, either(m->set.messages, "messages"), name, node));
+    NDP_TRY(share(m, ROLE_FIELD, role, name, node));
+    NDP_TRY(share(m, CONTENT_FIELD, content, name, node));
+    return add_chat(m, m->set.template, name, node);
+}
+
 /* Adds the data set at hand, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     const char *type = either(m->set.type, silent_type);
@@ -185,14 +243,16 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
         char typed[120];
         snprintf(typed, sizeof typed, "%.100s.type", name);
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
-    }
+    } else if (t->format == NDP_RECORD_ALPACA && strchr(type, ':'))
+        NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, own_style, "data.format"));
+    if (m->sets.formats && m->sets.formats != 1 << t->format &&
+        (m->sets.formats | 1 << t->format) >= 1 << NDP_RECORD_ALPACA)
+        NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, one_format, "data.format"));
     m->sets.formats |= 1 << t->format;
     if (t->format == NDP_RECORD_TEXT)
         NDP_TRY(share(m, TEXT_FIELD, either(m->set.text, "text"), name, node));
-    if (t->format == NDP_RECORD_MESSAGES) {
-        NDP_TRY(share(m, MESSAGES_FIELD, either(m->set.messages, "messages"), name, node));
-        NDP_TRY(add_chat(m, m->set.template, name, node));
-    }
+    if (t->format == NDP_RECORD_MESSAGES || t->format == NDP_RECORD_SHAREGPT)
+        NDP_TRY(add_messages(m, t, name, node));
     if (t->format == NDP_RECORD_INSTRUCTION)
         NDP_TRY(add_questions(m, t, name, node));
     return ndp_import_add_files(m, name, node);
@@ -228,11 +288,9 @@ ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char 
 static ndp_status finish_chats(ndp_import *m) {
     static const struct {
         const char *theirs, *ours;
-    } templates[] = {{"tokenizer_default", NULL},
-                     {"chatml", "chatml"},
-                     {"qwen_25", "qwen2.5"},
-                     {"qwen3", "qwen3"},
-                     {"plain", "plain"}};
+    } templates[] = {{"tokenizer_default", NULL}, {"chatml", "chatml"}, {"qwen_25", "qwen2.5"}, {"qwen3", "qwen3"},
+                     {"llama3", "llama3"},        {"gemma", "gemma2"},  {"gemma3", "gemma3"},   {"phi_35", "phi3.5"},
+                     {"plain", "plain"}}; /* of the same name, or compared with those of transformers */
     for (int64_t i = 0; i < m->sets.chat_count; i++) {
         const import_chat *c = &m->sets.chats[i];
         const import_seen *whole = ndp_import_find(&m->notes, "chat_template");
@@ -248,7 +306,7 @@ static ndp_status finish_chats(ndp_import *m) {
                                       "data.chat_template"));
     }
     m->job.data.train_on = m->read.train_on_inputs == WORD_YES ? NDP_TRAIN_ON_ALL : NDP_TRAIN_ON_ASSISTANT;
-    if (m->sets.chat_count)
+    if (m->sets.chat_count || m->sets.formats >= 1 << NDP_RECORD_ALPACA)
         ndp_import_mark(m, offsetof(ndp_config, data.train_on));
     if (m->sets.chat_count && m->read.train_on_inputs != WORD_YES)
         SAY(m, "training is on all that follows the assistant's header, including the token that ends the turn\n");
@@ -260,10 +318,10 @@ static ndp_status finish_chats(ndp_import *m) {
 
 static void finish_format(ndp_import *m) {
     ndp_record_kind f = NDP_RECORD_TEXT;
-    while (f <= NDP_RECORD_INSTRUCTION && m->sets.formats != 1 << f)
+    while (f <= NDP_RECORD_INPUT_OUTPUT && m->sets.formats != 1 << f)
         f++;
-    m->job.data.format = f <= NDP_RECORD_INSTRUCTION ? f : NDP_RECORD_AUTO;
-    if (m->sets.formats && f > NDP_RECORD_INSTRUCTION)
+    m->job.data.format = f <= NDP_RECORD_INPUT_OUTPUT ? f : NDP_RECORD_AUTO;
+    if (m->sets.formats && f > NDP_RECORD_INPUT_OUTPUT)
         SAY(m, "data sets of several types: a record is read by its first field of %s, %s, %s\n",
             m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
 }

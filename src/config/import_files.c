@@ -70,9 +70,9 @@ static ndp_status add_file(ndp_import *m, const char *path, const char *name, st
 static ndp_status add_hub_set(ndp_import *m, const ndp_hub_name *n) {
     const import_set *s = &m->set;
     const char *revision = s->revision ? s->revision : n->revision;
-    char folder[NDP_PATH],
-        *name = ndp_format("%s%s%s:%s%s%s", n->repo, *revision ? "@" : "", revision, s->config ? s->config : "",
-                           s->config ? "/" : "", s->split ? s->split : "train");
+    const char *config = s->config && strcmp(s->config, "default") != 0 ? s->config : "";
+    char folder[NDP_PATH], *name = ndp_format("%s%s%s:%s%s%s", n->repo, *revision ? "@" : "", revision, config,
+                                              *config ? "/" : "", s->split ? s->split : "train");
     if (!name)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     if (ndp_hub_find(NDP_HUB_DATASET, name, folder) != NDP_OK)

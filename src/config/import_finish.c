@@ -1,10 +1,9 @@
-/* Settings that depend on several keys of a file: layout, global batch, steps, schedule, precision. Called once the
+/* Settings that depend on several keys of a file: layout, global batch, precision. Called once the
  * whole file is read. The rules are those of the programs: Axolotl's utils/distributed.py and core/builders,
  * Accelerate's parallelism_config.py. */
 #include "base/hub.h"
 #include "config/import_parts.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -207,143 +206,6 @@ static ndp_status finish_batch(ndp_import *m) {
     return NDP_OK;
 }
 
-/* ---- steps, schedule ---- */
-
-static ndp_status finish_steps(ndp_import *m) {
-    if (m->read.max_steps == 0)
-        return ndp_import_fail(&m->notes, "max_steps",
-                               "'max_steps' is 0, expected a number of updates, or -1 for no limit");
-    if (m->read.max_steps > 0) {
-        if (!ndp_import_is_set(&m->notes, "train.steps"))
-            m->job.train.steps = m->read.max_steps;
-        if (m->read.epochs > 0)
-            SAY(m,
-                "max_steps %d determines the length of the run, even if it takes more than num_epochs %g; Axolotl "
-                "would "
-                "stop there\n",
-                m->read.max_steps, m->read.epochs);
-        ndp_import_mark(m, offsetof(ndp_config, train.steps));
-        return NDP_OK;
-    }
-    struct fy_node *epochs = ndp_import_node(&m->notes, "num_epochs");
-    return ndp_import_note(
-        &m->notes, SEEN_REFUSED, epochs ? "num_epochs" : "num_epochs: 1 unless given", epochs,
-        "the number of updates in an epoch depends on the data; train.steps is rows an epoch, which `ndparallel train` "
-        "prints at the start, x epochs / global batch",
-        "train.steps");
-}
-
-/* Axolotl's arithmetic, before it turns one step of warm-up into two. */
-static int warmup_asked(const ndp_import *m) {
-    int steps = m->job.train.steps, most = 100, share = (int)(0.03 * steps);
-    if (m->read.warmup >= 0)
-        return m->read.warmup;
-    if (m->read.warmup_ratio >= 0)
-        return (int)(m->read.warmup_ratio * steps);
-    return share < most ? share : most;
-}
-
-static void finish_schedule(ndp_import *m) {
-    static const ndp_lr_kind names[] = {[SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
-                                        [SCHEDULE_CONSTANT_WARMUP] = NDP_LR_CONSTANT,
-                                        [SCHEDULE_LINEAR] = NDP_LR_LINEAR,
-                                        [SCHEDULE_COSINE] = NDP_LR_COSINE};
-    m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_LR_COSINE;
-    if (m->read.min_lr_ratio >= 0 && m->job.schedule.name == NDP_LR_COSINE)
-        m->job.schedule.min_lr_ratio = m->read.min_lr_ratio;
-    int warmup = m->read.scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
-    m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
-    ndp_import_mark(m, offsetof(ndp_config, schedule.name));
-    ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
-}
-
-/* Adds a remark if the job's warm-up is not a number of steps that the file has. */
-static void say_warmup(ndp_import *m) {
-    int written = m->job.schedule.warmup_steps;
-    if (ndp_import_is_set(&m->notes, "schedule.warmup_steps") || written == m->read.warmup)
-        return;
-    const char *source = m->read.scheduler == SCHEDULE_CONSTANT ? "Axolotl's lr_scheduler constant has none"
-                         : m->read.warmup >= 0                  ? "warmup_steps"
-                         : m->read.warmup_ratio >= 0            ? "warmup_ratio"
-                                                                : "Axolotl's 3%, at most 100";
-    SAY(m, "schedule.warmup_steps %d of train.steps %d: %s%s\n", written, m->job.train.steps, source,
-        written && warmup_asked(m) == 1 ? "; Axolotl turns one step of warm-up into two" : "");
-}
-
-void ndp_import_say_schedule(ndp_import *m) {
-    if (!m->dialect->whole)
-        return;
-    say_warmup(m);
-    bool rises = m->job.schedule.warmup_steps > 0, falls = m->job.schedule.name != NDP_LR_CONSTANT;
-    if (rises || falls)
-        SAY(m, "the learning rate %s%s%s, one update ahead of Axolotl\n",
-            rises ? "starts at lr / warmup_steps, not at 0" : "", rises && falls ? ", and " : "",
-            falls ? "reaches lr x min_lr_ratio at the last update" : "");
-}
-
-/* ---- checkpoints and evaluations ---- */
-
-/* `every`: a number of steps, or, below 1, a share of all steps. */
-static ndp_status count_steps(ndp_import *m, const char *name, double every, int *out) {
-    if (every < 1)
-        every = ceil(every * m->job.train.steps);
-    if (every != floor(every) || every > 1 << 30)
-        return ndp_import_fail(&m->notes, name, "'%s' is %g, expected a whole number of steps, or a share below 1",
-                               name, every);
-    *out = (int)every;
-    return NDP_OK;
-}
-
-static double epochs_of(const ndp_import *m) { return m->read.epochs > 0 ? m->read.epochs : 1; }
-
-/* Steps of an epoch, where train.steps are all epochs of the run; 0: there is only one, at whose end an event happens
- * anyway. With max_steps the length of an epoch is unknown. */
-static int steps_of_epoch(ndp_import *m, const char *name) {
-    double every = ceil(m->job.train.steps / epochs_of(m));
-    if (m->read.max_steps > 0) {
-        SAY(m, "%s counts epochs, but with max_steps the length of an epoch is unknown: only at the end\n", name);
-        return 0;
-    }
-    return every < m->job.train.steps ? (int)every : 0;
-}
-
-static ndp_status finish_checkpoints(ndp_import *m) {
-    enum { TRAINERS_OWN = 500 };
-    int *every = &m->job.checkpoint.every;
-    double times = m->read.saves_per_epoch * epochs_of(m);
-    if (m->read.save_steps > 0)
-        return count_steps(m, "save_steps", m->read.save_steps, every);
-    if (times > 1) /* Axolotl turns it into a share of all steps */
-        return count_steps(m, "saves_per_epoch", 1 / times, every);
-    if (m->read.save == EVERY_STEPS)
-        *every = TRAINERS_OWN;
-    else if (m->read.save != EVERY_NEVER)
-        *every = steps_of_epoch(m, m->read.save ? "save_strategy" : "save_strategy (default: epoch)");
-    return NDP_OK;
-}
-
-static ndp_status finish_evaluation(ndp_import *m) {
-    int *every = &m->job.train.eval_every, steps = m->job.train.steps;
-    double times = m->read.evals_per_epoch * epochs_of(m);
-    if (!ndp_import_find(&m->notes, "logging_steps")) /* Axolotl's */
-        m->job.train.log_every = steps < 400 ? 1 : steps < 2000 ? steps / 200 : 10;
-    if (m->job.data.validation_fraction == 0 && m->job.data.validation_files.n == 0) {
-        if (m->read.eval_steps > 0 || m->read.evals_per_epoch > 0 || m->read.eval > EVERY_NEVER)
-            SAY(m, "there is no held-out data (val_set_size, test_datasets), so nothing is evaluated\n");
-        return NDP_OK;
-    }
-    SAY(m, "eval_loss is the mean over all held-out tokens; Axolotl averages over batches\n");
-    if (m->read.eval_steps > 0)
-        return count_steps(m, "eval_steps", m->read.eval_steps, every);
-    if (times > 1)
-        return count_steps(m, "evals_per_epoch", 1 / times, every);
-    if (m->read.eval == EVERY_STEPS)
-        *every = m->job.train.log_every;
-    else if (m->read.eval == EVERY_EPOCH)
-        *every = steps_of_epoch(m, "eval_strategy");
-    return NDP_OK;
-}
-
 /* ---- precision ---- */
 
 static void finish_precision(ndp_import *m) {
@@ -406,13 +268,11 @@ ndp_status ndp_import_finish(ndp_import *m) {
         return NDP_OK;
     }
     NDP_TRY(finish_optimizer(m));
-    NDP_TRY(finish_steps(m));
-    finish_schedule(m);
+    NDP_TRY(ndp_import_finish_steps(m));
     if (!m->job.model.path)
         SAY(m, "no base_model: set model.path\n");
     else
         NDP_TRY(check_model(m));
     NDP_TRY(ndp_import_finish_data(m));
-    NDP_TRY(finish_checkpoints(m));
-    return finish_evaluation(m);
+    return ndp_import_finish_events(m);
 }

@@ -87,6 +87,7 @@ typedef struct import_values {
 typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */
+    char *role, *content;                              /* names of fields of a message */
     char *format, *no_input_format;                    /* of a custom type */
     char *config, *revision, *split;                   /* of a data set on the Hub */
     ndp_strings files;
@@ -100,8 +101,8 @@ typedef struct import_chat {
 } import_chat;
 
 #define NDP_IMPORT_NO_TEMPLATE                                                                                         \
-    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or qwen3; others are not "      \
-    "supported"
+    "conversations are rendered by the tokenizer's own template, or by chatml, qwen_25, qwen3, llama3, gemma, gemma3 " \
+    "or phi_35; data.chat_template also takes a file, *.jinja"
 
 /* What all data sets together have. */
 typedef struct import_sets {
@@ -161,6 +162,9 @@ void ndp_import_forget_set(ndp_import *m);
 /* Layout, global batch, steps, schedule, precision from what was read, into `job`; remarks on the equation of the
  * batch. */
 NDP_API ndp_status ndp_import_finish(ndp_import *m);
+/* The length of the run and its schedule; afterwards, with the data known, checkpoints and evaluations. */
+NDP_API ndp_status ndp_import_finish_steps(ndp_import *m);
+NDP_API ndp_status ndp_import_finish_events(ndp_import *m);
 /* The part about data: format, chat template, packing, held-out data. */
 ndp_status ndp_import_finish_data(ndp_import *m);
 /* Remarks on the schedule, after the user's assignments. */

@@ -117,6 +117,7 @@ const ndp_option ndp_options[] = {
 
     {IDENTITY(schedule, name), WORD(cosine, schedule_words), HELP "shape of the learning rate after warm-up"},
     {IDENTITY(schedule, warmup_steps), INT(10, 0, 1 << 30), HELP "steps of linear warm-up"},
+    {IDENTITY(schedule, warmup_ratio), NUMBER(0, "[0, 1]"), HELP "warm-up as a share of the steps, instead of schedule.warmup_steps; 0: unset"},
     {IDENTITY(schedule, min_lr_ratio), NUMBER(0.1, "[0, 1]"), HELP "final learning rate / lr"},
 
     {IDENTITY(train, steps), INT(100, 1, 1 << 30), HELP "number of updates"},

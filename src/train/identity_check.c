@@ -71,8 +71,8 @@ static ndp_status fail_with(ndp_str *message) {
 
 /* ---- lr and cursor ---- */
 
-static const char *const lr_keys[] = {"optimizer.lr", "schedule.name", "schedule.warmup_steps", "schedule.min_lr_ratio",
-                                      "train.steps"};
+static const char *const lr_keys[] = {"optimizer.lr",          "schedule.name",         "schedule.warmup_steps",
+                                      "schedule.warmup_ratio", "schedule.min_lr_ratio", "train.steps"};
 
 static ndp_status set_lr_keys(struct json_object *then, ndp_config *c) {
     for (int i = 0; i < NDP_COUNT(lr_keys); i++) {

@@ -154,6 +154,7 @@ static const char *const others[] = {
     "optimizer.max_grad_norm=0",
     "schedule.name=constant",
     "schedule.warmup_steps=0",
+    "schedule.warmup_ratio=0.25",
     "schedule.min_lr_ratio=1",
     "train.steps=5",
     "train.epochs=2.5",

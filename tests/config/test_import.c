@@ -196,7 +196,6 @@ static void conversations(void **state) {
                {"data.sequence_length", "192"}, {"data.validation_fraction", "0.25"}, {"train.eval_every", "1"},
                {"checkpoint.every", "1"}, {"batch.global_batch_size", "4"});
     CHECK_NOTES(&i, "training is on all that follows the assistant's header",
-                "datasets[0].roles.assistant (line 16), datasets[0].roles.user (line 17): roles in records are",
                 "eval_loss is the mean over all held-out tokens", "pad_to_sequence_len (line 36): rows are");
     assert_null(strstr(i.notes, "which Axolotl"));
     check_round_trip(&i);
@@ -225,6 +224,19 @@ static const char *const data_keys[][3] = {
     {"pretraining_dataset: a.jsonl", "data.format", "text"},
     {"pretraining_dataset: a.jsonl\nsample_packing: true\npretrain_multipack_attn: false", "data.document_mask",
      "false"},
+    {"datasets: [{path: a.jsonl, type: alpaca}]", "data.format", "alpaca"},
+    {"datasets: [{path: a.jsonl, type: alpaca}]", "data.train_on", "assistant"},
+    {"datasets: [{path: a.jsonl, type: sharegpt}]", "data.format", "sharegpt"},
+    {"datasets: [{path: a.jsonl, type: input_output}]", "data.format", "input_output"},
+    {"datasets: [{path: a.jsonl, type: chat_template, roles: {assistant: [gpt, bot]}}, {path: b.jsonl, type: "
+     "chat_template, roles: {user: [human, person], assistant: [bot]}}]",
+     "data.roles", "[\"bot: assistant\", \"person: user\"]"},
+    {"datasets: [{path: a.jsonl, type: chat_template, message_property_mappings: {role: speaker, content: value}}]",
+     "data.role_field", "\"speaker\""},
+    {"datasets: [{path: a.jsonl, type: chat_template, message_field_content: says}]", "data.content_field", "\"says\""},
+    {"datasets: [{path: a.jsonl, type: chat_template, message_property_mappings: {role: from, content: value}}]",
+     "data.role_field", "null"},
+    {"datasets: [{path: a.jsonl, type: chat_template, chat_template: gemma}]", "data.chat_template", "\"gemma2\""},
     {"datasets: [{path: a.jsonl, type: chat_template}]", "data.chat_template", "null"},
     {"datasets: [{path: a.jsonl, type: chat_template}]", "data.messages_field", "\"messages\""},
     {"datasets: [{path: a.jsonl, type: chat_template}]", "data.train_on", "assistant"},
@@ -289,15 +301,39 @@ static void epochs_of_steps(void **state) {
     release(&i);
 }
 
+/* The steps of epochs are counted when the run starts, so what Axolotl derives from them is a share, or at the end. */
+static void epochs_without_steps(void **state) {
+    (void)state;
+    static const char base[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nval_set_size: 0.1\n";
+    static const struct {
+        const char *more, *epochs, *ratio, *steps, *note;
+    } cases[] = {{"num_epochs: 3\nwarmup_ratio: 0.1", "3", "0.1", "10", "only at the end"},
+                 {"num_epochs: 0.5\nwarmup_steps: 7", "0.5", "0", "7", "eval_loss"},
+                 {"num_epochs: 2\nlr_scheduler: constant", "2", "0", "0", "eval_loss"},
+                 {"num_epochs: 2\neval_steps: 0.25", "2", "0.03", "10", "eval_steps is a share of the steps"},
+                 {"", "1", "0.03", "10", "train.epochs 1: Axolotl's num_epochs where none is given"}};
+    for (int k = 0; k < NDP_COUNT(cases); k++) {
+        char text[512];
+        imported i;
+        snprintf(text, sizeof text, "%s%s\n", base, cases[k].more);
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {"train.epochs", cases[k].epochs}, {"schedule.warmup_ratio", cases[k].ratio},
+                   {"schedule.warmup_steps", cases[k].steps}, {"train.eval_every", "0"}, {"checkpoint.every", "0"});
+        CHECK_NOTES(&i, cases[k].note);
+        check_round_trip(&i);
+        release(&i);
+    }
+}
+
 /* What a file cannot say is settled by the key that the message names, and by it alone. */
 static void settled_data(void **state) {
     (void)state;
     static char *const cases[][2] = {
-        {"datasets: [{path: a.jsonl, type: alpaca}]", "data.format=instruction"},
+        {"datasets: [{path: a.jsonl, type: 'alpaca:chat'}]", "data.format=instruction"},
         {"datasets: [{path: a.txt, type: completion}]", "data.files=[a.txt]"},
-        {"datasets: [{path: a.jsonl, type: chat_template, chat_template: llama3}]", "data.chat_template=null"},
+        {"datasets: [{path: a.jsonl, type: chat_template, chat_template: jamba}]", "data.chat_template=null"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles_to_train: [user]}]", "data.train_on=all"},
-        {"datasets: [{path: a.jsonl, type: chat_template, message_property_mappings: {role: speaker, content: role}}]",
+        {"datasets: [{path: a.jsonl, type: chat_template, message_property_mappings: {weight: trained}}]",
          "data.files=[b.jsonl]"},
         {"datasets: [{path: a.jsonl, type: chat_template, roles: {system: [user]}}]", "data.files=[b.jsonl]"},
         {"special_tokens: {eos_token: x}", "data.tokenizer=changed"},
@@ -355,13 +391,10 @@ static void refusals_name_every_key(void **state) {
                 "axolotl_lora.yaml:2:1: 'load_in_8bit: true': "
                 "quantized weights are not supported\n"
                 "  load_in_8bit: true\n  ^");
-    static const char *const words[] = {"line 3: 'adapter: lora': adapters are not supported",
-                                        "line 7: 'datasets[0].type: alpaca': it adds its own text to prompts",
-                                        "line 13: 'num_epochs': the number of updates in an epoch depends on the data",
-                                        "--set train.steps=...",
-                                        "line 14: 'optimizer: adamw_bnb_8bit': not the same as AdamW in fp32",
-                                        "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?",
-                                        "--force imports without them"};
+    static const char *const words[] = {
+        "line 3: 'adapter: lora': adapters are not supported", "; or --set optimizer.name=...",
+        "line 14: 'optimizer: adamw_bnb_8bit': not the same as AdamW in fp32",
+        "line 17: 'learning_rat': unknown key; did you mean 'learning_rate'?", "--force imports without them"};
     for (int k = 0; k < NDP_COUNT(words); k++)
         if (!strstr(ndp_error_message(), words[k]))
             fail_msg("the message lacks '%s': %s", words[k], ndp_error_message());
@@ -378,18 +411,16 @@ static void force_and_set(void **state) {
     o.assignments = sets;
     o.assignment_count = NDP_COUNT(sets);
     CHECK_FAILS(import_file(&i, "axolotl_lora.yaml", &o), NDP_EINVAL, "line 17: 'learning_rat': unknown key");
-    assert_null(strstr(ndp_error_message(), "num_epochs")); /* settled */
-    assert_null(strstr(ndp_error_message(), "alpaca"));
+    assert_null(strstr(ndp_error_message(), "optimizer")); /* settled */
     release(&i);
     o.force = true;
     CHECK_OK(import_file(&i, "axolotl_lora.yaml", &o));
     CHECK_KEYS(&i, {"train.steps", "300"}, {"data.files", "[\"rows.jsonl\"]"}, {"schedule.warmup_steps", "9"},
                {"parallelism.tp_size", "2"}, {"batch.global_batch_size", "8"}, {"optimizer.lr", "0.0002"},
-               {"data.format", "instruction"}, {"data.prompt_field", "\"instruction\""},
-               {"data.response_field", "\"output\""}, {"data.packing", "false"}, {"data.validation_fraction", "0.05"},
-               {"data.chat_template", "null"}, {"checkpoint.every", "100"});
+               {"data.format", "instruction"}, {"train.epochs", "0"}, {"data.packing", "false"},
+               {"data.validation_fraction", "0.05"}, {"data.chat_template", "null"}, {"checkpoint.every", "100"});
     CHECK_NOTES(&i, "NOT CARRIED OVER, BY --force; these change the result:\n", "adapter: lora (line 3)",
-                "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)", "num_epochs (line 13)",
+                "settled by --set:\n", "optimizer: adamw_bnb_8bit (line 14)",
                 "unknown keys:\n  learning_rat (line 17): unknown key");
     check_round_trip(&i);
     release(&i);
@@ -463,8 +494,6 @@ static const char *const refused[][2] = {
      "their.yaml:3:1: 'val_set_size' and 'test_datasets' both set the held-out data"},
     {"base_model: m\nmax_steps: 3\neval_steps: 1.5\nval_set_size: 0.1\n", "their.yaml:3:1: 'eval_steps' is 1.5"},
     {"distributed_type: NO\nmixed_precision: fp8\n", "'mixed_precision: fp8': fp8 is not supported"},
-    {"base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\n",
-     "'num_epochs: 1 unless given': the number of updates"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, split: 'train[:20%]'}]\n",
      "'datasets[0].split: train[:20%]': files are read whole"},
     {"base_model: m\nmax_steps: 3\ndatasets: [{path: a.jsonl, feild: x}]\n",
@@ -495,9 +524,10 @@ static const char *const refused_sets[][2] = {
     {"path: 'https://a.b/c.jsonl', type: completion", "nothing is downloaded; name local files"},
     {"path: /tmp, type: completion", "'datasets[0]: /tmp': Axolotl takes the files of one split from a folder"},
     {"path: a.jsonl", "'datasets[0]: no type': Axolotl reads token ids (input_ids, labels) there"},
-    {"path: a.jsonl, type: sharegpt",
-     "'datasets[0].type: sharegpt': supported types are completion, chat_template, and"},
-    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0].type: alpaca:chat': it adds its own text to prompts"},
+    {"path: a.jsonl, type: chatml.intel", "'datasets[0].type: chatml.intel': supported types are alpaca, sharegpt,"},
+    {"path: a.jsonl, type: 'alpaca:chat'", "'datasets[0]: alpaca:chat': of alpaca only the style without a name"},
+    {"path: a.jsonl, type: alpaca}, {path: b.jsonl, type: completion",
+     "'datasets[1]: completion': data.format applies to all files"},
     {"path: a.jsonl, type: context_qa.load_v2", "; or --set data.format=..."},
     {"path: a.jsonl, type: {field: x}", "'datasets[0].type.field': unknown key"},
     {"path: a.jsonl, type: {format: \"{instruction}\\n\"}", "'datasets[0]: custom type': supported types are"},
@@ -511,19 +541,16 @@ static const char *const refused_sets[][2] = {
      "'datasets[1]': data.messages_field applies to all files: messages before, turns here"},
     {"path: a.jsonl, type: chat_template}, {path: b.jsonl, type: chat_template, chat_template: chatml",
      "'datasets[1]': data.chat_template applies to all files: the tokenizer's own before, chatml here"},
-    {"path: a.jsonl, type: chat_template, chat_template: llama3",
-     "'datasets[0]: llama3': conversations are rendered by the tokenizer's own template, or by chatml, qwen_25 or "
-     "qwen3"},
+    {"path: a.jsonl, type: chat_template, chat_template: jamba",
+     "'datasets[0]: jamba': conversations are rendered by the tokenizer's own template, or by chatml, qwen_25, qwen3"},
     {"path: a.jsonl, type: chat_template, chat_template_jinja: x",
      "'datasets[0].chat_template_jinja: x': conversations"},
-    {"path: a.jsonl, type: chat_template, message_property_mappings: {role: speaker, content: value}",
-     "'datasets[0].message_property_mappings.role: speaker': a message is {role, content} or {from, value}"},
-    {"path: a.jsonl, type: chat_template, message_field_content: said",
-     "'datasets[0].message_field_content: said': a message is {role, content} or {from, value}"},
+    {"path: a.jsonl, type: chat_template, message_property_mappings: {weight: trained}",
+     "'datasets[0].message_property_mappings.weight: trained': of a message, the role, the content"},
     {"path: a.jsonl, type: chat_template, roles: {user: [gpt]}",
-     "'datasets[0].roles.user: gpt': roles are taken from the records as they are"},
-    {"path: a.jsonl, type: chat_template, roles: {assistant: [gpt, user]}",
-     "'datasets[0].roles.assistant: user': roles are taken from the records as they are"},
+     "'datasets[0].roles.user: gpt': this name has another role"},
+    {"path: a.jsonl, type: chat_template, roles: {narrator: [voice]}",
+     "'datasets[0].roles.narrator: voice': a role is system, user or assistant"},
     {"path: a.jsonl, type: chat_template, roles_to_train: [assistant, user]",
      "'datasets[0].roles_to_train: user': training is on the assistant's turns, or on everything"},
     {"path: a.jsonl, type: chat_template, roles_to_train: []", "'datasets[0].roles_to_train: []': training is on"},
@@ -740,6 +767,7 @@ int main(void) {
                                        cmocka_unit_test(questions),
                                        cmocka_unit_test(data_sets),
                                        cmocka_unit_test(epochs_of_steps),
+                                       cmocka_unit_test(epochs_without_steps),
                                        cmocka_unit_test(settled_data),
                                        cmocka_unit_test(sets_on_the_hub),
                                        cmocka_unit_test(refused_data_sets),

@@ -72,6 +72,7 @@ static const change changes[] = {
     {"betas of lion", LION, .sets = {"optimizer.betas=[0.95, 0.98]"}, .refused = "optimizer.betas", .says = {"[0.9, 0.99], now it is [0.95, 0.98]"}},
     {"schedule", COSINE, .sets = {"schedule.name=linear"}, .refused = "schedule.name", .says = {"lr of step 3: "}},
     {"warm-up", COSINE, .sets = {"schedule.warmup_steps=3"}, .refused = "schedule.warmup_steps"},
+    {"warm-up twice", COSINE, .sets = {"schedule.warmup_ratio=0.5"}, .refused = "", .says = {"schedule.warmup_steps 1 and schedule.warmup_ratio 0.5 are both set"}},
     {"min_lr_ratio", COSINE, .sets = {"schedule.min_lr_ratio=0"}, .refused = "schedule.min_lr_ratio"},
     {"steps of a cosine", COSINE, .sets = {"train.steps=8"}, .refused = "train.steps", .says = {"lr of step 3: 0.000165 then, 0.000281913 now", "resume with --accept train.steps"}},
     {"overlong documents truncated", COSINE, .sets = {"data.sequence_length=12", "data.overlong=truncate"}, .refused = "data.sequence_length data.overlong"},
