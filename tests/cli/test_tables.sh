@@ -56,7 +56,7 @@ code_is 0
 rm -rf again
 echo 'one more,1' >>a.csv
 NDP_PYTHON=/nowhere/python run train job.yaml --transport local --set train.output_dir=again --set 'data.files=[a.csv]'
-[ "$code" = 1 ] || fail "exit code $code, expected 1"
+code_is 2
 says err 'has no /nowhere/python: install it'
 lines err 1 '^ndparallel'
 
