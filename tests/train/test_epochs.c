@@ -100,6 +100,26 @@ static void epochs_of_a_mix(void **state) {
     ndp_config_destroy(c);
 }
 
+/* By name, in another order, the numbers are those of their files; a resumed run may give them either way. */
+static void a_mix_by_names(void **state) {
+    ndp_config *c = epochs_job(*state, 1, "named");
+    const char *folder = *state;
+    CHECK_OK(ndp_config_setf(c, "data.files=[%s/seven.jsonl, %s/texts.jsonl]", folder, folder));
+    CHECK_OK(ndp_config_setf(c, "data.mix={%s/texts.jsonl: 0.25, %s/seven.jsonl: 2}", folder, folder));
+    CHECK_OK(ndp_config_set(c, "train.epochs=1"));
+    run r = {.config = c, .stop_after = 2};
+    assert_int_equal(train(&r, false, NULL), NDP_EINTR);
+    check_heard(&r, "seven.jsonl, 14 of 7 rows an epoch");
+    check_heard(&r, "texts.jsonl, 10 of 40 rows an epoch");
+    ndp_str_release(&r.said);
+    CHECK_OK(ndp_config_set(c, "data.mix=[2, 0.25]"));
+    r = (run){.config = c};
+    CHECK_OK(train(&r, true, NULL));
+    check_heard(&r, "resume: from step 2");
+    ndp_str_release(&r.said);
+    ndp_config_destroy(c);
+}
+
 /* A stopped run goes on from its own job.yaml, and as the same number of steps; other epochs are refused. */
 static void epochs_resume(void **state) {
     ndp_config *c = epochs_job(*state, 1, "again"), *back;
@@ -170,8 +190,11 @@ static void a_plan_says_the_steps(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(epochs_become_steps),   cmocka_unit_test(epochs_of_a_mix),
-        cmocka_unit_test(epochs_resume),         cmocka_unit_test(too_many_steps_are_refused),
+        cmocka_unit_test(epochs_become_steps),
+        cmocka_unit_test(epochs_of_a_mix),
+        cmocka_unit_test(a_mix_by_names),
+        cmocka_unit_test(epochs_resume),
+        cmocka_unit_test(too_many_steps_are_refused),
         cmocka_unit_test(a_plan_says_the_steps),
     };
     return cmocka_run_group_tests(tests, make_seven, tiny_teardown);
