@@ -285,21 +285,36 @@ ndp_status ndp_import_datasets(ndp_import *m, struct fy_node *value, const char 
 
 /* ---- all data sets together ---- */
 
+/* Names of chat templates in Axolotl and here. */
+static const struct {
+    const char *theirs, *ours;
+} chat_templates[] = {
+    {"tokenizer_default", NULL},
+    {"plain", "plain"},
+    /* Axolotl's texts render what is learned the same. phi_35 writes no <|endoftext|> at the end, qwen3 another prompt.
+     */
+    {"chatml", "chatml"},
+    {"qwen_25", "qwen2.5"},
+    {"qwen3", "qwen3"},
+    {"llama3", "llama3"},
+    {"gemma", "gemma2"},
+    {"gemma3", "gemma3"},
+    {"phi_35", "phi3.5"},
+    {"mistral_v1", "mistral-v0.1"},
+    {"mistral_v2v3", "mistral-v0.3"},
+    {"mistral_v3_tekken", "mistral-nemo"},
+};
+
 static ndp_status finish_chats(ndp_import *m) {
-    static const struct {
-        const char *theirs, *ours;
-    } templates[] = {{"tokenizer_default", NULL}, {"chatml", "chatml"}, {"qwen_25", "qwen2.5"}, {"qwen3", "qwen3"},
-                     {"llama3", "llama3"},        {"gemma", "gemma2"},  {"gemma3", "gemma3"},   {"phi_35", "phi3.5"},
-                     {"plain", "plain"}}; /* of the same name, or compared with those of transformers */
     for (int64_t i = 0; i < m->sets.chat_count; i++) {
         const import_chat *c = &m->sets.chats[i];
         const import_seen *whole = ndp_import_find(&m->notes, "chat_template");
         const char *name = either(c->template, either(m->read.chat_template, "tokenizer_default"));
         int k = 0;
-        while (k < NDP_COUNT(templates) && strcmp(templates[k].theirs, name) != 0)
+        while (k < NDP_COUNT(chat_templates) && strcmp(chat_templates[k].theirs, name) != 0)
             k++;
-        if (k < NDP_COUNT(templates))
-            NDP_TRY(share(m, CHAT_TEMPLATE, templates[k].ours, c->name, c->node));
+        if (k < NDP_COUNT(chat_templates))
+            NDP_TRY(share(m, CHAT_TEMPLATE, chat_templates[k].ours, c->name, c->node));
         else
             NDP_TRY(ndp_import_refuse(&m->notes, c->template ? c->name : "chat_template", name,
                                       c->template || !whole ? c->node : whole->node, NDP_IMPORT_NO_TEMPLATE,
