@@ -120,12 +120,13 @@ static att_layout lay_out(const ndp_op_call *c, const ndp_att_call *a, bool back
 }
 
 static ndp_status survey(const ndp_op_call *c, ndp_att_call *a, const att_layout *l) {
+    const ndp_att_tile **to[] = {&a->own[0], &a->own[1], &a->step[0], &a->step[1]};
     survey_lists lists;
     int64_t all = 0;
     for (int i = 0; i < 4; i++) {
         ndp_att_tile *tiles = (ndp_att_tile *)((char *)c->scratch + l->tiles[i]);
         lists.list[i] = {tiles, l->n[i], i < 2 ? a->own_rows : a->step_rows, i % 2 == NDP_ATT_QUERIES_SIDE};
-        (i < 2 ? a->own : a->step)[i % 2] = tiles;
+        *to[i] = tiles;
         all += l->n[i];
     }
     return ndp_launch(c, ndp_att_survey_kernel, dim3((unsigned)ndp_ceil_div(all, NDP_WARP)), dim3(NDP_WARP), 0, *a,
