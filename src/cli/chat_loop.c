@@ -65,7 +65,7 @@ static void say_finish(const chat *c, const ndp_reply *r) {
         fprintf(stderr, "(stopped after %lld tokens)\n", (long long)r->tokens);
 }
 
-/* On a terminal the user may mend what a message did wrong; a pipe ends there. */
+/* On a terminal the user may try again after an error; input from a pipe ends there. */
 static ndp_status answer(chat *c) {
     ndp_reply r;
     interrupted = 0;

@@ -2,6 +2,7 @@
 #include "data/corpus/chat_table.h"
 
 #include "base/json.h"
+#include "data/bracketed.h"
 #include "data/folder.h"
 #include <xxhash.h>
 
@@ -25,17 +26,10 @@ static ndp_tokenizer *tokenizer(const char *folder, const char *config) {
 /* The rendering with [ ] around what the assistant wrote. */
 static void check_rendering(const ndp_chat *c, const ndp_message *m, int64_t n, const char *want) {
     ndp_rendering r = {0};
-    ndp_str got = {0};
-    size_t at = 0;
     CHECK_OK(ndp_chat_render(c, &(ndp_conversation){m, n, NULL}, false, &r));
-    for (int64_t i = 0; i < r.n; i++) {
-        ndp_str_add_bytes(&got, r.text.data + at, r.spans[i].begin - at);
-        ndp_str_addf(&got, "[%.*s]", (int)(r.spans[i].end - r.spans[i].begin), r.text.data + r.spans[i].begin);
-        at = r.spans[i].end;
-    }
-    ndp_str_add(&got, r.text.data + at);
-    assert_string_equal(got.data, want);
-    ndp_str_release(&got);
+    char *got = bracketed(&r);
+    assert_string_equal(got, want);
+    free(got);
     ndp_rendering_release(&r);
 }
 

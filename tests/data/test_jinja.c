@@ -3,6 +3,7 @@
  * where $NDP_PYTHON, or /usr/bin/python3, has no Jinja. */
 #include "data/corpus/jinja.h"
 
+#include "data/bracketed.h"
 #include "data/folder.h"
 #include "data/python/python.h"
 
@@ -138,21 +139,14 @@ static const ndp_message talk[] = {{.role = NDP_ROLE_USER, .content = {"Grüße"
 static void check_spans(const char *template, const char *want, const char *unsure) {
     ndp_jinja *j = jinja_of(template, "2024-07-26");
     ndp_rendering r = {0};
-    ndp_str got = {0};
-    size_t at = 0;
     CHECK_OK(ndp_jinja_render(j, &(ndp_conversation){talk, 4, NULL}, false, &r));
-    for (int64_t i = 0; i < r.n; i++) {
-        ndp_str_add_bytes(&got, r.text.data + at, r.spans[i].begin - at);
-        ndp_str_addf(&got, "[%.*s]", (int)(r.spans[i].end - r.spans[i].begin), r.text.data + r.spans[i].begin);
-        at = r.spans[i].end;
-    }
-    ndp_str_add(&got, r.text.data + at);
-    assert_string_equal(got.data, want);
+    char *got = bracketed(&r);
+    assert_string_equal(got, want);
+    free(got);
     if (unsure)
         assert_non_null(strstr(r.unsure.data ? r.unsure.data : "", unsure));
     else
         assert_int_equal(r.unsure.length, 0);
-    ndp_str_release(&got);
     ndp_rendering_release(&r);
     ndp_jinja_destroy(j);
 }

@@ -151,8 +151,9 @@ void ndp_chat_describe(const ndp_chat *c, ndp_str *out) {
 }
 
 ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out) {
-    if (c->jinja && ndp_jinja_add_key(c->jinja, out) == NDP_OK)
-        return NDP_OK;
+    ndp_status st = c->jinja ? ndp_jinja_add_key(c->jinja, out) : NDP_EINVAL;
+    if (st != NDP_EINVAL && st != NDP_EFORMAT)
+        return st;
     ndp_str_add(out, ndp_chat_name(c));
     if (c->template && c->template->dated)
         ndp_str_addf(out, " %s", c->date ? c->date : NDP_CHAT_DATE);

@@ -71,7 +71,7 @@ const char *ndp_chat_name(const ndp_chat *c);
 /* Appends a phrase for the user: which template renders, and by what. */
 void ndp_chat_describe(const ndp_chat *c, ndp_str *out);
 /* Appends all that a rendering depends on besides the conversation: for Jinja also its version, which is asked for.
- * Where Jinja does not start there is none: that is an error only when a conversation is rendered. */
+ * A Jinja that is missing, or refuses the template, is an error only when a conversation is rendered. */
 ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out);
 
 /* Replaces the contents of `out`. `generation_prompt`: the text ends where the assistant is to continue, and no ranges

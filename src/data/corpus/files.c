@@ -19,12 +19,19 @@ static bool is_read(const char *path) {
 
 static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
 
-static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
+typedef struct folder_walk {
+    FTS *fts;
+    bool (*wanted)(const char *path);
+    ndp_strings *paths;
+    int64_t *left_out;
+} folder_walk;
+
+static ndp_status visit_entry(const folder_walk *w, FTSENT *e) {
     bool hidden = e->fts_level > 0 && e->fts_name[0] == '.';
     switch (e->fts_info) {
     case FTS_D:
         if (hidden)
-            fts_set(fts, e, FTS_SKIP);
+            fts_set(w->fts, e, FTS_SKIP);
         return NDP_OK;
     case FTS_DNR:
     case FTS_ERR:
@@ -33,9 +40,9 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
     case FTS_F:
     case FTS_SLNONE:  /* a dangling link, */
     case FTS_DEFAULT: /* a pipe, socket or device: opening it reports that */
-        if (hidden || is_read(e->fts_path))
-            return hidden ? NDP_OK : ndp_strings_add(&l->paths, e->fts_path);
-        l->left_out++;
+        if (hidden || w->wanted(e->fts_path))
+            return hidden ? NDP_OK : ndp_strings_add(w->paths, e->fts_path);
+        ++*w->left_out;
         return NDP_OK;
     default:
         return NDP_OK;
@@ -46,6 +53,23 @@ static ndp_status visit_entry(ndp_file_list *l, FTS *fts, FTSENT *e) {
 static FTSENT *next_entry(FTS *fts) {
     errno = 0;
     return fts_read(fts);
+}
+
+ndp_status ndp_folder_files(const char *folder, bool (*wanted)(const char *path), ndp_strings *paths,
+                            int64_t *left_out) {
+    char *path = strdup(folder), *roots[2] = {path, NULL};
+    for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/';)
+        path[--n] = '\0';
+    const folder_walk w = {path ? fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name) : NULL, wanted, paths, left_out};
+    ndp_status st = w.fts ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
+    for (FTSENT *e; st == NDP_OK && (e = next_entry(w.fts));)
+        st = visit_entry(&w, e);
+    if (st == NDP_OK && errno)
+        st = NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
+    if (w.fts)
+        fts_close(w.fts);
+    free(path);
+    return st;
 }
 
 /* The name of a file that describes tables, as datasets.save_to_disk writes it beside them. */
@@ -75,19 +99,8 @@ static ndp_status leave_out_descriptions(ndp_file_list *l, const char *folder, i
 }
 
 static ndp_status add_folder(ndp_file_list *l, const char *folder) {
-    char *path = strdup(folder), *roots[2] = {path, NULL};
     int before = l->paths.n;
-    for (size_t n = path ? strlen(path) : 0; n > 1 && path[n - 1] == '/';)
-        path[--n] = '\0';
-    FTS *fts = path ? fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name) : NULL;
-    ndp_status st = fts ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
-    for (FTSENT *e; st == NDP_OK && (e = next_entry(fts));)
-        st = visit_entry(l, fts, e);
-    if (st == NDP_OK && errno)
-        st = NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
-    if (fts)
-        fts_close(fts);
-    free(path);
+    ndp_status st = ndp_folder_files(folder, is_read, &l->paths, &l->left_out);
     if (st == NDP_OK)
         st = leave_out_descriptions(l, folder, before);
     if (st == NDP_OK && l->paths.n == before)

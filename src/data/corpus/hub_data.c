@@ -2,11 +2,10 @@
  * applies to any file gives it; then the wanted one is chosen. Called by files.c. */
 #include "data/corpus/hub_data.h"
 
+#include "data/corpus/files.h"
 #include "data/corpus/hub_card.h"
 #include "data/corpus/source.h"
-#include <errno.h>
 #include <fnmatch.h>
-#include <fts.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -54,26 +53,16 @@ static bool is_data(const char *path) {
     return ndp_source_is_known(path, &kind) && kind != NDP_SOURCE_IDS && !ndp_ends_with(path, ".md");
 }
 
-static int by_name(const FTSENT **a, const FTSENT **b) { return strcmp((*a)->fts_name, (*b)->fts_name); }
-
 static int by_bytes(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
 
-/* Relative paths, sorted. A dangling link is listed, too: it is a file that is missing. */
+/* Relative paths, sorted. */
 static ndp_status list_files(const char *folder, ndp_strings *out) {
-    char root[NDP_PATH];
-    char *roots[] = {root, NULL};
-    snprintf(root, sizeof root, "%s", folder);
-    FTS *fts = fts_open(roots, FTS_LOGICAL | FTS_NOCHDIR, by_name);
-    ndp_status st = fts ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, strerror(errno));
-    for (FTSENT *e; st == NDP_OK && (e = fts_read(fts));) {
-        bool hidden = e->fts_level > 0 && e->fts_name[0] == '.';
-        if (e->fts_info == FTS_D && hidden)
-            fts_set(fts, e, FTS_SKIP);
-        else if ((e->fts_info == FTS_F || e->fts_info == FTS_SLNONE) && !hidden && is_data(e->fts_path))
-            st = ndp_strings_add(out, e->fts_path + strlen(root) + 1);
-    }
-    if (fts)
-        fts_close(fts);
+    ndp_strings paths = {0};
+    int64_t others = 0;
+    ndp_status st = ndp_folder_files(folder, is_data, &paths, &others);
+    for (int i = 0; i < paths.n && st == NDP_OK; i++)
+        st = ndp_strings_add(out, paths.items[i] + strlen(folder) + 1);
+    ndp_strings_release(&paths);
     if (out->n)
         qsort(out->items, (size_t)out->n, sizeof *out->items, by_bytes);
     return st;

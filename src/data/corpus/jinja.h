@@ -11,7 +11,7 @@ typedef struct ndp_jinja ndp_jinja;
  * bos_token. `date`: what strftime_now takes for today, "2024-07-26". Starts nothing. */
 ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object *variables, const char *date,
                             ndp_jinja **out);
-/* Also of NULL. Nobody renders with it any more. */
+/* NULL is allowed. No thread may be rendering with it. */
 void ndp_jinja_destroy(ndp_jinja *j);
 
 /* As ndp_chat_render. Any number of threads may render at the same time; each has a process of its own, which is kept.

@@ -63,7 +63,7 @@ def environment(date):
 
 
 def is_patched():
-    """Versions below 3.1.6 let a template leave the sandbox; Debian mends them without a new number."""
+    """Versions below 3.1.6 let a template leave the sandbox; Debian patches them without a new version number."""
     env = jinja2.sandbox.ImmutableSandboxedEnvironment()
     env.filters["call"] = lambda f, x: f(x)
     for text in ("{{ '{0.__class__}'.format | call(x) }}", "{{ ('{0.__class__}' | attr('format'))(x) }}"):
@@ -208,7 +208,7 @@ def main():
     version = tuple(int(n) if n.isdigit() else 0 for n in jinja2.__version__.split(".")[:3])
     if version < (3, 1, 6) and not is_patched():
         answer = {"error": "Jinja %s (%s) lets a template leave its sandbox; install 3.1.6 or newer, or Debian's "
-                           "python3-jinja2, which is mended" % (jinja2.__version__, os.path.dirname(jinja2.__file__))}
+                           "python3-jinja2, which is patched" % (jinja2.__version__, os.path.dirname(jinja2.__file__))}
         read(stdin)
         write(stdout, answer)
         sys.exit(0)
