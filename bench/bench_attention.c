@@ -89,7 +89,7 @@ int main(int argc, char **argv) {
                                    {256, 256, 6, 6, 48},   {512, 512, 8, 4, 8},   {4096, 4096, 9, 3, 64},
                                    {8192, 8192, 9, 3, 64}};
     int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
-    bench_name_cpu();
+    bench_begin(argv);
     for (int i = 0; i < NDP_COUNT(shapes); i++) {
         double rate = bench_peak(false, threads);
         printf("%d threads, multiply-add loop %.1f GFLOP/s\n", threads, rate * 1e-9);

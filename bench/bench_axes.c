@@ -52,8 +52,7 @@ static void batch(ndp_dtype t, int samples, int length, int steps, const char *a
 int main(int argc, char **argv) {
     int steps = argc > 1 ? atoi(argv[1]) : 5;
     const char *which = argc > 2 ? argv[2] : "all", *axis = argc > 3 ? argv[3] : "";
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    bench_name_cpu();
+    bench_begin(argv);
     if (steps < 1 || steps > MOST)
         return fprintf(stderr, "steps: 1 to %d\n", MOST), 2;
     for (int type = 0; type < 2; type++) {

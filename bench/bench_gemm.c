@@ -109,7 +109,7 @@ int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 2, runs = argc > 2 ? atoi(argv[2]) : 7;
     const char *type = argc > 3 ? argv[3] : "both";
     int head_rows = argc > 4 ? atoi(argv[4]) : 256;
-    bench_name_cpu();
+    bench_begin(argv);
     for (int t = 0; t < 2; t++) {
         ndp_dtype dtype = t ? NDP_BF16 : NDP_F32;
         if (strcmp(type, "both") == 0 || strcmp(type, ndp_dtype_name(dtype)) == 0)

@@ -33,7 +33,7 @@ static void go_on(bool bf16, int threads) {
 
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : ndp_cpu_cores();
-    bench_name_cpu();
+    bench_begin(argv);
     for (int bf16 = 0; bf16 < 2; bf16++) {
         repeat(bf16, threads);
         go_on(bf16, threads);

@@ -23,8 +23,7 @@ int main(int argc, char **argv) {
         named++;
     if (named == NDP_OPTIMIZER_COUNT)
         return fprintf(stderr, "no optimizer is called %s\n", argv[3]), 2;
-    setvbuf(stdout, NULL, _IOLBF, 0);
-    bench_name_cpu();
+    bench_begin(argv);
     if (steps < 1 || steps > MOST)
         return fprintf(stderr, "steps: 1 to %d\n", MOST), 2;
     for (int type = 0; type < 2; type++) {
