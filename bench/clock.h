@@ -27,8 +27,8 @@ static inline double bench_peak(bool bf16, int threads) {
 }
 
 /* The first call of a benchmark. Threads that wait spin no longer than those of `ndparallel` (cli/main.c): on a machine
- * that others use, a step takes four times as long otherwise. OpenMP reads this when it is loaded, so the program executes
- * itself again. Then the processor is named. */
+ * that others use, a step takes four times as long otherwise. OpenMP reads this when it is loaded, so the program
+ * executes itself again. Then the processor is named. */
 static inline void bench_begin(char **argv) {
     if (!getenv("OMP_WAIT_POLICY") && !getenv("GOMP_SPINCOUNT") && setenv("GOMP_SPINCOUNT", "1000", 1) == 0)
         execv("/proc/self/exe", argv);

@@ -4,21 +4,35 @@
 
 #include "cli/cli.h"
 #include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <unistd.h>
 
 static const char HELP[] =
     "A line is a message. /reset forgets the conversation, /exit ends it (Ctrl-D too), Ctrl-C stops "
     "an answer.\n";
 
-/* A handler has nothing else to set. */
+/* The flag stops an answer. The event ends the wait for a message, also if the signal arrived just before the wait, or
+ * in another thread. */
 static volatile sig_atomic_t interrupted;
+static int interrupts = -1;
+
 static void on_interrupt(int signal) {
+    int before = errno;
     (void)signal;
     interrupted = 1;
+    (void)!write(interrupts, &(uint64_t){1}, sizeof(uint64_t));
+    errno = before;
+}
+
+static void forget_interrupts(void) {
+    uint64_t count;
+    (void)!read(interrupts, &count, sizeof count);
+    interrupted = 0;
 }
 
 typedef struct chat {
@@ -29,10 +43,20 @@ typedef struct chat {
     size_t capacity;
 } chat;
 
-/* Without SA_RESTART, so that it also interrupts reading a line. */
+/* Without SA_RESTART: Ctrl-C also interrupts the reading of an unfinished line. */
 static void catch_interrupts(void) {
     struct sigaction action = {.sa_handler = on_interrupt};
+    interrupts = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
     sigaction(SIGINT, &action, NULL);
+    setvbuf(stdin, NULL, _IONBF, 0); /* so that poll knows of all that can be read */
+}
+
+/* False after Ctrl-C. */
+static bool wait_for_message(void) {
+    struct pollfd ready[] = {{STDIN_FILENO, POLLIN, 0}, {interrupts, POLLIN, 0}};
+    while (poll(ready, 2, -1) < 0 && errno == EINTR && !interrupted)
+        ;
+    return !interrupted;
 }
 
 /* The next line without its line break; false at the end of the input and after Ctrl-C. */
@@ -41,7 +65,7 @@ static bool read_message(chat *c) {
         fputs("> ", stderr);
         fflush(stderr);
     }
-    ssize_t n = getline(&c->line, &c->capacity, stdin);
+    ssize_t n = wait_for_message() ? getline(&c->line, &c->capacity, stdin) : -1;
     if (n < 0) {
         if (c->terminal)
             fputc('\n', stderr);
@@ -68,7 +92,6 @@ static void say_finish(const chat *c, const ndp_reply *r) {
 /* On a terminal the user may try again after an error; input from a pipe ends there. */
 static ndp_status answer(chat *c) {
     ndp_reply r;
-    interrupted = 0;
     ndp_status st = ndp_dialog_ask(c->dialog, c->line, print_token, c, &r);
     if (st == NDP_OK) {
         putchar('\n');
@@ -77,7 +100,7 @@ static ndp_status answer(chat *c) {
     } else if (c->terminal) {
         (void)cli_fail(st, c->opts->debug);
     }
-    interrupted = 0;
+    forget_interrupts();
     return c->terminal ? NDP_OK : st;
 }
 

@@ -1,4 +1,5 @@
-/* What a run leaves on a terminal: its lines, as elsewhere, and while it runs a bar below them. */
+/* What a run leaves on a terminal: its lines, as elsewhere, and while it runs a bar below them. A conversation on one.
+ */
 #include "cli/job.h"
 #include "cli/screen.h"
 
@@ -17,13 +18,9 @@ typedef struct run {
     ndp_str written; /* all of it, as it came */
 } run;
 
-static run start(const char *folder, const char *transport, int columns, const char *steps, const char *more) {
+static run start_program(char **argv, int columns) {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     run r = {.started = ndp_now(), .screen = screen_open(columns)};
-    char *argv[] = {
-        getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), "--transport", (char *)transport, "--set",
-        (char *)steps,         "--set", "train.log_every=20",           "--set",       (char *)more,      NULL};
-    find_leaks(strcmp(transport, "mpi") != 0);
     r.pid = forkpty(&r.terminal, NULL, NULL, &size);
     assert_true(r.pid >= 0);
     if (r.pid == 0) {
@@ -33,6 +30,14 @@ static run start(const char *folder, const char *transport, int columns, const c
         _exit(127);
     }
     return r;
+}
+
+static run start(const char *folder, const char *transport, int columns, const char *steps, const char *more) {
+    char *argv[] = {
+        getenv("NDP_PROGRAM"), "train", (char *)in(folder, "job.yaml"), "--transport", (char *)transport, "--set",
+        (char *)steps,         "--set", "train.log_every=20",           "--set",       (char *)more,      NULL};
+    find_leaks(strcmp(transport, "mpi") != 0);
+    return start_program(argv, columns);
 }
 
 /* Reads on until it has written `words`, or (NULL) has ended; false when it has. */
@@ -211,6 +216,64 @@ static void diverge(const char *folder, const char *transport) {
 static void an_error_leaves_lines(void **state) { diverge(*state, "local"); }
 static void an_error_leaves_lines_of_processes(void **state) { diverge(*state, "shm"); }
 
+static run start_chat(const char *folder) {
+    char *text, *argv[] = {getenv("NDP_PROGRAM"),
+                           "generate",
+                           "--model",
+                           (char *)in(folder, "run/model"),
+                           "--chat",
+                           "--chat-template",
+                           "plain",
+                           "--max-tokens",
+                           "8",
+                           "--ids",
+                           NULL};
+    tiny_write(in(folder, "model"), "tokenizer_config.json", "{\"eos_token\": \"<s>\"}");
+    run r = start(folder, "local", 110, "train.steps=1", "checkpoint.every=0");
+    assert_int_equal(finish(&r, &text), 0);
+    release(&r, text);
+    find_leaks(true);
+    return start_program(argv, 110);
+}
+
+/* Types the words, waits for the answer and the prompt after it, and forgets what was written so far. */
+static void say(run *r, const char *words, const char *answer) {
+    assert_true(hear(r, "> "));
+    ndp_str_release(&r->written);
+    assert_int_equal(write(r->terminal, words, strlen(words)), (ssize_t)strlen(words));
+    if (!hear(r, answer))
+        fail_msg("no '%s' after '%s'; it wrote: %s", answer, words, r->written.data);
+}
+
+/* A message that does not fit is an error that the next message follows. Ctrl-D ends it on a line of its own. */
+static void a_conversation(void **state) {
+    char *text, longer[302];
+    run r = start_chat(*state);
+    memset(longer, 'x', 300);
+    strcpy(longer + 300, "\n");
+    if (!hear(&r, "Ctrl-D too"))
+        fail_msg("no conversation: %s", r.written.data);
+    say(&r, "Hi\n", "cut after 8 tokens");
+    say(&r, longer, "nothing was dropped");
+    say(&r, "/reset\n", "/reset");
+    say(&r, "Hi\n", "cut after 8 tokens");
+    say(&r, "\004", "\n");
+    assert_int_equal(finish(&r, &text), 0);
+    assert_int_equal(lines_like(text, "^> Hi$"), 2);
+    assert_int_equal(lines_like(text, "^([0-9]+ ?){8}$"), 2);
+    assert_int_equal(lines_like(text, "^ndparallel: "), 1);
+    assert_int_equal(lines_like(text, "^> $"), 1);
+    release(&r, text);
+}
+
+static void ctrl_c_ends_a_conversation(void **state) {
+    char *text;
+    run r = start_chat(*state);
+    say(&r, "\003", "\n");
+    assert_int_equal(finish(&r, &text), 130);
+    release(&r, text);
+}
+
 #define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, make_job, tiny_teardown)
 
 int main(void) {
@@ -227,6 +290,8 @@ int main(void) {
                                        JOB_TEST(ctrl_c_leaves_lines),
                                        JOB_TEST(ctrl_c_leaves_lines_of_processes),
                                        JOB_TEST(an_error_leaves_lines),
-                                       JOB_TEST(an_error_leaves_lines_of_processes)};
+                                       JOB_TEST(an_error_leaves_lines_of_processes),
+                                       JOB_TEST(a_conversation),
+                                       JOB_TEST(ctrl_c_ends_a_conversation)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
