@@ -4,8 +4,10 @@
  * was resized and has wrapped the line. */
 #include "cli/progress.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +65,7 @@ void cli_progress_hand_on(void) {
 /* The launcher forwards stdout and stderr separately and may reorder them, so on a terminal a rank uses only stdout. */
 void cli_progress_init(cli_progress *p, int every) {
     *p = (cli_progress){.columns = columns(), .every = every};
+    signal(SIGPIPE, SIG_IGN); /* print_lines sees the error instead */
     if (p->columns && ndp_world_launched(NULL))
         (void)dup2(STDOUT_FILENO, STDERR_FILENO);
 }
@@ -142,6 +145,16 @@ static void live_line(char *out, size_t size, const ndp_metrics *m, int64_t step
 
 /* ---- lines ---- */
 
+/* The reader of a pipe ended, or a disk is full. That is no reason to lose a run. */
+static void warn_unwritable(cli_progress *p, int error) {
+    if (!p->unwritable)
+        fprintf(stderr,
+                "ndparallel: cannot write the output: %s; the run continues. Its numbers are in metrics.jsonl of its "
+                "folder\n",
+                strerror(error));
+    p->unwritable = true;
+}
+
 /* Prints `line` ("": none) in place of the live line, and draws `live` below it (NULL: none). The cursor stays at the
  * beginning of the live line: a terminal that becomes narrower wraps the line and moves the cursor with it. Wrapping is
  * off while it is drawn, since the terminal may be narrower by now. */
@@ -151,7 +164,8 @@ static void print_lines(cli_progress *p, const char *line, const char *live) {
     printf("%s%s%s", p->live[0] ? CLI_ERASE : "", line, end);
     if (live)
         printf("\033[?7l%s\033[?7h\r", live);
-    fflush(stdout);
+    if (fflush(stdout) != 0)
+        warn_unwritable(p, errno);
     if (live != p->live)
         snprintf(p->live, sizeof p->live, "%s", live ? live : "");
 }

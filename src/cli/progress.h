@@ -15,11 +15,13 @@ typedef struct cli_progress {
     char live[CLI_LIVE_SIZE]; /* the live line; "": there is none */
     char newest[512];         /* the line of the newest step */
     bool printed;             /* `newest` was printed */
+    bool unwritable;          /* stdout failed, which was said */
     double last;              /* when a live or progress line was last drawn, seconds */
     double average;           /* recent seconds per step; 0: no step yet */
 } cli_progress;
 
-/* For the terminal of this process; for a launched rank, that of the process that launched it. */
+/* For the terminal of this process; for a launched rank, that of the process that launched it. From now on a stdout
+ * that fails does not end the process: one message says so. */
 void cli_progress_init(cli_progress *p, int every);
 /* Callbacks of ndp_train_opts; `progress` is a cli_progress. */
 void cli_progress_step(void *progress, const ndp_metrics *m, int64_t steps);

@@ -50,6 +50,28 @@ for transport in $(transports); do
     rm -rf bad
 done
 
+# Nobody reads the lines of a run any more, or the disk that they go to is full: it ends as it would have. (mpirun stops
+# its ranks instead.)
+for transport in local shm; do
+    case_of "lines of a run that nobody reads ($transport)"
+    rm -f closed
+    { while [ ! -e closed ]; do sleep 0.01; done
+        "$NDP_PROGRAM" train job.yaml --transport "$transport" --set train.output_dir="pipe-$transport" 2>err
+        echo $? >status; } | { exec </dev/null; touch closed; }
+    code=$(cat status)
+    : >out
+    code_is 0
+    [ -s "pipe-$transport/model/model.safetensors" ] || fail "no model"
+    lines err 1 '.'
+    says err '^ndparallel: cannot write the output: Broken pipe; the run continues'
+done
+case_of "lines of a run to a full disk"
+"$NDP_PROGRAM" train job.yaml --transport local --set train.output_dir=full >/dev/full 2>err
+code=$?
+: >out
+code_is 0
+says err 'No space left on device; the run continues'
+
 run evaluate --model one/model --data text.txt --json --threads 1
 code_is 0
 members='"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+, "bytes": [0-9]+, "perplexity": [0-9.]+, "bits_per_byte": [0-9.]+'

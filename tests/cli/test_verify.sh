@@ -19,6 +19,11 @@ lines out 1 '^\{"steps": 1, "layouts": \[\{"layout": "dp_shard=2", "ranks": 2, "
 says out '"first_gradient": \{"off": [0-9.e-]+, "bound": 2e-05, "where": "model\.' '"weights": \{"off": [0-9.e-]+, "bound": null'
 says err 'optimizer.lr 0.01 is lowered to 0.0003'
 
+sed 's/steps: 6/epochs: 0.5/' job.yaml >epochs.yaml
+run verify epochs.yaml --layout dp_shard=2 --steps 2 --transport local
+code_is 0
+says err '^one rank: 2 steps in ' '^dp_shard=2: 2 ranks, .* agrees'
+
 run verify job.yaml
 refused 'no layout; give at least one'
 run verify job.yaml --layout dp_shrad=2
