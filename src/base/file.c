@@ -169,17 +169,30 @@ ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_
 
 /* ---- writing ---- */
 
-static ndp_status write_and_sync(int fd, const char *path, const char *data, size_t size) {
+int ndp_write_at(int fd, const void *data, size_t size, int64_t at) {
+    enum { MOST = 8 << 20 };
+    const char *from = data;
     while (size) {
-        ssize_t n =
-            ndp_fault(NDP_FAULT_WRITE) ? -1 : write(fd, data, size < ((size_t)1 << 30) ? size : (size_t)1 << 30);
+        ssize_t n = ndp_fault(NDP_FAULT_WRITE) ? -1 : pwrite(fd, from, size < MOST ? size : MOST, at);
         if (n < 0 && errno == EINTR)
             continue;
-        if (n < 0)
-            return IO_FAIL("write", path);
-        data += n;
+        if (n == 0)
+            errno = ENOSPC;
+        if (n <= 0)
+            return -1;
+        int before = errno;
+        (void)sync_file_range(fd, at, n, SYNC_FILE_RANGE_WRITE); /* fsync reports what fails */
+        errno = before;
+        from += n;
+        at += n;
         size -= (size_t)n;
     }
+    return 0;
+}
+
+static ndp_status write_and_sync(int fd, const char *path, const char *data, size_t size) {
+    if (ndp_write_at(fd, data, size, 0))
+        return IO_FAIL("write", path);
     return ndp_fault(NDP_FAULT_SYNC) || fsync(fd) ? IO_FAIL("write", path) : NDP_OK;
 }
 

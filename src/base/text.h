@@ -66,6 +66,10 @@ ndp_status ndp_file_read(const char *path, char **data, size_t *size);
 /* The same for the rest of an open file or pipe, up to `most` bytes (NDP_ENOMEM: there are more); `name` stands for it
  * in messages. Does not close it. */
 ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_t *size);
+/* Writes all of it at `at`; -1: not all, with errno. The kernel begins to write it to the disk at once: fsync then has
+ * less to wait for, and a control group whose limit is near waits for these pages. It kills a process (version 1) if
+ * all pages that it could take back are still to be written and none is being written. */
+NDP_API int ndp_write_at(int fd, const void *data, size_t size, int64_t at);
 /* Writes a temporary file, syncs and renames it: afterwards the file is either the old one or the whole new one. */
 ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
 /* A file mapped read-only. Its bytes may change, or be lost if another process truncates the file; lost bytes read as

@@ -152,22 +152,8 @@ static ndp_status write_failed(const ndp_safetensors_writer *w) {
     return NDP_FAIL(NDP_EIO, "cannot write '%s': %s", w->path, strerror(cause));
 }
 
-static ndp_status write_at(ndp_safetensors_writer *w, const char *data, size_t size, int64_t at) {
-    while (size) {
-        size_t most = size < (size_t)1 << 30 ? size : (size_t)1 << 30;
-        ssize_t n = ndp_fault(NDP_FAULT_WRITE) ? -1 : pwrite(w->fd, data, most, at);
-        if (n < 0 && errno == EINTR)
-            continue;
-        if (n <= 0) {
-            if (n == 0)
-                errno = ENOSPC;
-            return write_failed(w);
-        }
-        data += n;
-        at += n;
-        size -= (size_t)n;
-    }
-    return NDP_OK;
+static ndp_status write_at(ndp_safetensors_writer *w, const void *data, size_t size, int64_t at) {
+    return ndp_write_at(w->fd, data, size, at) ? write_failed(w) : NDP_OK;
 }
 
 /* Reserves all space at once; on a file system that cannot, only sets the size. */

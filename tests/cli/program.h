@@ -90,19 +90,6 @@ static inline int count_of(const char *text, const char *words) {
 /* MPI leaks, so leaks are looked for only where it is not: `find` is for the programs started from now on. */
 static inline void find_leaks(bool find) { setenv("ASAN_OPTIONS", find ? "detect_leaks=1" : "detect_leaks=0", 1); }
 
-/* Whether a sanitizer watches the programs: they map terabytes then, and take more than they would. */
-static inline bool is_sanitized(void) {
-#if defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-    return true;
-#endif
-#endif
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    return true;
-#endif
-    return false;
-}
-
 /* What mpirun needs to be there for, and a sanitizer does not mind. */
 static inline bool have_mpirun(void) {
 #if defined(__has_feature)

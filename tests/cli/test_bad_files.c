@@ -179,7 +179,7 @@ static void links_are_fine(void **state) {
 /* Text that does not end comes in up to half of the memory that there is. */
 static void standard_input_has_an_end(void **state) {
     (void)state;
-    if (is_sanitized())
+    if (SANITIZED)
         skip();
     char *script = "ulimit -v 1000000; exec \"$NDP_PROGRAM\" tokenize -m bytes -f - </dev/zero";
     outcome o = program_run((char *[]){"sh", "-c", script, NULL});

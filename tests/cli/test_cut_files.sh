@@ -9,7 +9,6 @@ cut_during() {
     when=$2
     shift 2
     case_of "cut $file, ndparallel" "$@"
-    : >out
     timeout 120 "$NDP_PROGRAM" "$@" >out 2>err </dev/null &
     pid=$!
     until grep -qE "$when" out; do
@@ -37,7 +36,6 @@ done
 case_of "cut a text, ndparallel tokenize"
 yes 'a line of text' | head -c 64000000 >half.txt
 printf '\n<|endoftext|>\n' | cat half.txt - half.txt >big.txt
-: >out
 "$NDP_PROGRAM" tokenize --tokenizer bytes --count --file big.txt >out 2>err &
 pid=$!
 until [ -s out ] || grep -q big.txt /proc/$pid/maps 2>/dev/null || ! kill -0 $pid 2>/dev/null; do :; done

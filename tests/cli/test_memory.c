@@ -279,7 +279,7 @@ int main(void) {
         printf("SKIPPED: NDP_PROGRAM names no program\n");
         return 77;
     }
-    if (is_sanitized()) {
+    if (SANITIZED) {
         printf("SKIPPED: a sanitizer takes memory that no plan has\n");
         return 77;
     }

@@ -6,7 +6,6 @@
 # check ARGUMENT...: leaves $code and out.
 check() {
     case_of check-readme "$@"
-    : >err
     "$NDP_SOURCE_DIR/tools/check-readme" "$@" >out 2>&1
     code=$?
 }

@@ -75,7 +75,6 @@ command -v script >/dev/null || ways_typed=""
 for transport in $ways_typed; do
     case_of Ctrl-C on a terminal, --transport "$transport"
     rm -rf run
-    : >err
     { within 60 some_steps; printf '\003'; within 20 all_ended; } |
         timeout 120 script -qec "stty cols 110; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
     code=$?

@@ -59,7 +59,6 @@ for transport in local shm; do
         "$NDP_PROGRAM" train job.yaml --transport "$transport" --set train.output_dir="pipe-$transport" 2>err
         echo $? >status; } | { exec </dev/null; touch closed; }
     code=$(cat status)
-    : >out
     code_is 0
     [ -s "pipe-$transport/model/model.safetensors" ] || fail "no model"
     lines err 1 '.'
@@ -68,7 +67,6 @@ done
 case_of "lines of a run to a full disk"
 "$NDP_PROGRAM" train job.yaml --transport local --set train.output_dir=full >/dev/full 2>err
 code=$?
-: >out
 code_is 0
 says err 'No space left on device; the run continues'
 

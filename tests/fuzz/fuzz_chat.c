@@ -25,7 +25,8 @@ static int64_t read_messages(const char *text, size_t size, ndp_message *m) {
         size_t content = border ? (size_t)(border - begin) : length;
         m[n] = (ndp_message){(ndp_role)((unsigned char)text[at] % NDP_ROLES),
                              {begin, content},
-                             {border ? border + 1 : NULL, border ? length - content - 1 : 0}};
+                             {border ? border + 1 : NULL, border ? length - content - 1 : 0},
+                             NULL};
         at += 1 + length + (end != NULL);
     }
     return n;

@@ -42,7 +42,7 @@ static void import(const char *text, size_t size, const ndp_import_opts *o) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
-    static char *sets[] = {"train.steps=7", "data.files=[a.txt]"};
+    static const char *const sets[] = {"train.steps=7", "data.files=[a.txt]"};
     if (size == 0)
         return 0;
     ndp_import_opts o = {.ranks = data[0] & 15, .force = data[0] & 16};

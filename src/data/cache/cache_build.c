@@ -116,15 +116,7 @@ static ndp_status open_part(const building *b, int64_t p, ndp_part_file *out) {
 /* ---- assembling ---- */
 
 static ndp_status write_at(int fd, const void *data, uint64_t size, uint64_t at) {
-    const char *from = data;
-    while (size) {
-        ssize_t n = pwrite(fd, from, size < 1 << 30 ? (size_t)size : (size_t)1 << 30, (off_t)at);
-        if (n < 0 && errno != EINTR)
-            return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
-        if (n > 0)
-            from += n, at += (uint64_t)n, size -= (uint64_t)n;
-    }
-    return NDP_OK;
+    return ndp_write_at(fd, data, size, (int64_t)at) ? NDP_FAIL(NDP_EIO, "%s", strerror(errno)) : NDP_OK;
 }
 
 /* Closes a file after writing with the status `st`, durably. */
