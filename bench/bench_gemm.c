@@ -110,6 +110,8 @@ int main(int argc, char **argv) {
     const char *type = argc > 3 ? argv[3] : "both";
     int head_rows = argc > 4 ? atoi(argv[4]) : 256;
     bench_begin(argv);
+    if (ndp_cpu_has_amx_bf16() && !ndp_cpu_describes_tiles())
+        printf("oneDNN has no tiles here: CPUID does not describe them\n");
     for (int t = 0; t < 2; t++) {
         ndp_dtype dtype = t ? NDP_BF16 : NDP_F32;
         if (strcmp(type, "both") == 0 || strcmp(type, ndp_dtype_name(dtype)) == 0)

@@ -95,6 +95,11 @@ bool ndp_cpu_has_avx512(void) { return kernels_may(NDP_ISA_AVX512); }
 bool ndp_cpu_has_avx512_bf16(void) { return kernels_may(NDP_ISA_AVX512_BF16); }
 bool ndp_cpu_has_amx_bf16(void) { return kernels_may(NDP_ISA_AMX_BF16); }
 
+bool ndp_cpu_describes_tiles(void) {
+    unsigned most_palettes, b, c, d;
+    return __get_cpuid_count(0x1d, 0, &most_palettes, &b, &c, &d) && most_palettes > 0;
+}
+
 const char *ndp_cpu_isa(void) {
     int isa = NDP_ISA_AMX_BF16;
     while (!kernels_may((ndp_isa)isa))

@@ -27,6 +27,8 @@ bool ndp_cpu_supports(ndp_isa isa);
 bool ndp_cpu_has_avx512(void);
 bool ndp_cpu_has_avx512_bf16(void);
 bool ndp_cpu_has_amx_bf16(void);
+/* Whether CPUID describes the tiles (leaf 0x1D). Some hypervisors leave that out; our kernels do not need it. */
+bool ndp_cpu_describes_tiles(void);
 
 /* "Intel(R) Xeon(R) Processor, family 6 model 207" into `out`, which is returned. Many virtual machines hide the model.
  */

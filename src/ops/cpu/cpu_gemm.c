@@ -125,9 +125,11 @@ static dnnl_status_t create_primitive(ndp_gemm *g) {
     return st;
 }
 
-/* The library goes no higher than our own kernels may: a system can refuse tiles that the processor has. */
+/* The library goes no higher than our own kernels may: a system can refuse tiles that the processor has. It configures
+ * tiles by CPUID's description of them; without one its kernels end by SIGILL. */
 static dnnl_status_t create_engine(void) {
-    (void)dnnl_set_max_cpu_isa(ndp_cpu_has_amx_bf16()      ? dnnl_cpu_isa_all
+    bool tiles = ndp_cpu_has_amx_bf16() && ndp_cpu_describes_tiles();
+    (void)dnnl_set_max_cpu_isa(tiles                       ? dnnl_cpu_isa_all
                                : ndp_cpu_has_avx512_bf16() ? dnnl_cpu_isa_avx512_core_bf16
                                : ndp_cpu_has_avx512()      ? dnnl_cpu_isa_avx512_core
                                                            : dnnl_cpu_isa_avx2);
