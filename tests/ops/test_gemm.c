@@ -111,6 +111,15 @@ static void long_bf16_products(void **state) {
                           (variant ^ variant >> 2) & 1 ? NDP_F32 : NDP_BF16);
 }
 
+/* By tiles, a C above 16 MiB goes past the caches. */
+static void large_results(void **state) {
+    (void)state;
+    if (!ndp_cpu_has_amx_bf16())
+        return;
+    check_product(131, 33000, 3, 0, NDP_BF16, NDP_F32);
+    check_product(131, 66000, 2, 2, NDP_BF16, NDP_BF16);
+}
+
 /* A bf16 C is rounded once, at the end of a long sum: 1499 times 1, then 1499 times -1, and 1. */
 static void sums_are_wide(void **state) {
     (void)state;
@@ -205,10 +214,10 @@ static void bad_shapes_are_refused(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(fp32_products),          cmocka_unit_test(bf16_products),
-        cmocka_unit_test(long_bf16_products),     cmocka_unit_test(sums_are_wide),
-        cmocka_unit_test(special_values),         cmocka_unit_test(plans_are_shared),
-        cmocka_unit_test(bad_shapes_are_refused),
+        cmocka_unit_test(fp32_products),      cmocka_unit_test(bf16_products),
+        cmocka_unit_test(long_bf16_products), cmocka_unit_test(large_results),
+        cmocka_unit_test(sums_are_wide),      cmocka_unit_test(special_values),
+        cmocka_unit_test(plans_are_shared),   cmocka_unit_test(bad_shapes_are_refused),
     };
     (void)argc;
     return run_on_every_isa(argv, cmocka_run_group_tests(tests, NULL, NULL));

@@ -10,9 +10,10 @@
  *       for each strip, for each part of k:
  *         for each panel of the piece:               one block of C
  *
- * Part: so short that a strip's and a panel's stay in the L1 cache. Between parts of k the sums of a strip wait in
- * scratch memory, in fp32, and so do those of a bf16 C between blocks of k. Every element is one sum over k in order,
- * whatever the blocks and the threads, which divide rows and columns among them; each has buffers of its own.
+ * Part: so short that a strip's stays in the L1 cache, past which panels are loaded. Between parts of k the sums of a
+ * strip wait in scratch memory, in fp32, and so do those of a bf16 C between blocks of k. Every element is one sum over
+ * k in order, whatever the blocks and the threads, which divide rows and columns among them; each has buffers of its
+ * own.
  *
  * cpu_gemm.c calls the kernel where tiles are the fastest way to multiply bf16 (ndp_cpu_bf16_way). */
 #include "ops/cpu/cpu_gemm_block.h"
@@ -27,11 +28,12 @@ enum {
     PANEL = 2 * TILE,
     STRIP = 2 * TILE,
     K_BLOCK = 1024,
-    K_PART = 320,
+    K_PART = 640,
     GROUP = 18 * STRIP, /* columns of B packed at a time */
     CHUNK = 3 * GROUP,
     PIECE = 512 * 1024, /* elements of A: 1 MiB */
     AHEAD = 128,        /* elements of a row, prefetched */
+    CACHED = 16 << 20,  /* bytes: a larger C goes past the caches, which it would fill before anybody reads it */
 };
 
 /* How a product of at most m rows and n columns is cut, and the bytes of its buffers: multiples of 64. */
@@ -39,6 +41,7 @@ typedef struct amx_plan {
     int64_t rows, cols, k, k_part; /* of a piece, chunk, block and part; k's are multiples of DEPTH */
     bool wide_sums;                /* of the whole piece and chunk, not of one strip */
     bool keeps_b;                  /* packed, for the next piece */
+    bool past_caches;              /* C */
     size_t a_bytes, b_bytes, sums_bytes;
 } amx_plan;
 
@@ -48,6 +51,7 @@ static amx_plan plan_of(const ndp_gemm_shape *s) {
     p.rows = round_up(equal_block(s->m, PIECE / p.k), PANEL);
     p.wide_sums = s->c == NDP_BF16 && s->k > p.k;
     p.keeps_b = s->m > p.rows && s->k <= p.k;
+    p.past_caches = (size_t)(s->m * s->n) * ndp_dtype_size(s->c) > CACHED;
     p.a_bytes = (size_t)(p.rows * p.k) * sizeof(uint16_t);
     p.b_bytes = (size_t)((p.keeps_b ? p.cols : smaller(p.cols, GROUP)) * p.k) * sizeof(uint16_t);
     p.sums_bytes = (size_t)(p.rows * (p.wide_sums ? p.cols : STRIP)) * sizeof(float);
@@ -137,13 +141,15 @@ typedef struct amx_place {
     int64_t ld;
 } amx_place;
 
-/* The rows of a block of C, `stride` bytes apart, of two cache lines each. */
+/* The rows of a block of C, `stride` bytes apart, of one cache line (bf16) or two. */
 typedef struct lines {
     const char *at;
     int64_t stride, rows;
+    bool two;
 } lines;
 
-/* to = from + panel x strip, both of `steps` times 32 k's. Meanwhile asks for the lines of the `next` block of C. */
+/* to = from + panel x strip, both of `steps` times 32 k's. Meanwhile asks for the lines of the `next` block of C. The
+ * panel is read once, so its tiles are loaded past the L1 cache, which keeps the strip for all panels. */
 static void multiply(int64_t steps, const uint16_t *a, const uint16_t *b, amx_place from, amx_place to, lines next) {
     int64_t row = from.ld * (int64_t)sizeof(float), asks = (next.rows + steps - 1) / steps, asked = 0;
     __asm__ volatile("" ::: "memory"); /* gcc does not know that tile loads read memory */
@@ -159,8 +165,8 @@ static void multiply(int64_t steps, const uint16_t *a, const uint16_t *b, amx_pl
         _tile_zero(3);
     }
     for (int64_t i = 0; i < steps; i++, a += 2 * TILE_SIZE, b += 2 * TILE_SIZE) {
-        _tile_loadd(4, a, 64);
-        _tile_loadd(5, a + TILE_SIZE, 64);
+        _tile_stream_loadd(4, a, 64);
+        _tile_stream_loadd(5, a + TILE_SIZE, 64);
         _tile_loadd(6, b, 64);
         _tile_loadd(7, b + TILE_SIZE, 64);
         _tile_dpbf16ps(0, 4, 6);
@@ -169,7 +175,8 @@ static void multiply(int64_t steps, const uint16_t *a, const uint16_t *b, amx_pl
         _tile_dpbf16ps(3, 5, 7);
         for (int64_t end = smaller(asked + asks, next.rows); asked < end; asked++) {
             __builtin_prefetch(next.at + asked * next.stride, 1, 3);
-            __builtin_prefetch(next.at + asked * next.stride + 64, 1, 3);
+            if (next.two)
+                __builtin_prefetch(next.at + asked * next.stride + 64, 1, 3);
         }
     }
     row = to.ld * (int64_t)sizeof(float);
@@ -188,26 +195,26 @@ static void fetch(const ndp_gemm_shape *s, const char *c, int64_t rows, int64_t 
                                  : get_bf16((const uint16_t *)c + i * s->ldc, left, right));
 }
 
-/* Sixteen numbers; whole cache lines go past the caches, which C would fill before anybody reads it. */
-static inline void put(void *to, __mmask16 kept, __m512 x) {
-    if (kept == 0xffff && (uintptr_t)to % 64 == 0)
+/* Sixteen numbers; only whole cache lines can go past the caches. */
+static inline void put(void *to, __mmask16 kept, __m512 x, bool past_caches) {
+    if (past_caches && kept == 0xffff && (uintptr_t)to % 64 == 0)
         _mm512_stream_ps(to, x);
     else
         _mm512_mask_storeu_ps(to, kept, x);
 }
 
-static void give(const ndp_gemm_shape *s, const float *t, char *c, int64_t rows, int64_t cols) {
+static void give(const ndp_gemm_shape *s, const float *t, char *c, int64_t rows, int64_t cols, bool past_caches) {
     __mmask16 left = lanes(cols), right = lanes(cols - LANES);
     for (int64_t i = 0; i < rows; i++, t += STRIP) {
         __m512 low = _mm512_load_ps(t), high = _mm512_load_ps(t + LANES);
         if (s->c == NDP_F32) {
-            put((float *)c + i * s->ldc, left, low);
-            put((float *)c + i * s->ldc + LANES, right, high);
+            put((float *)c + i * s->ldc, left, low, past_caches);
+            put((float *)c + i * s->ldc + LANES, right, high, past_caches);
         } else {
             uint16_t *to = (uint16_t *)c + i * s->ldc;
             __m512 both = (__m512)_mm512_cvtne2ps_pbh(high, low);
             if (cols >= STRIP)
-                put(to, 0xffff, both);
+                put(to, 0xffff, both, past_caches);
             else
                 _mm512_mask_storeu_epi16(to, halves(cols), _mm512_castps_si512(both));
         }
@@ -219,6 +226,7 @@ typedef struct amx_stage {
     int64_t steps;
     bool first, last; /* from C; to C */
     bool add;         /* the first: C counts */
+    bool past_caches; /* C */
 } amx_stage;
 
 /* One block of C, of which rows x cols are real; `sums` waits between parts of k. */
@@ -228,12 +236,13 @@ static void block(const ndp_gemm_shape *s, amx_stage k, const uint16_t *a, const
     amx_place wait = {sums, STRIP}, home = direct ? (amx_place){(float *)c, s->ldc} : wait;
     amx_place from = !k.first ? wait : k.add ? home : (amx_place){NULL, 0};
     int64_t c_row = s->ldc * (int64_t)ndp_dtype_size(s->c);
-    lines next = {c + PANEL * c_row, c_row, direct && (k.first || k.last) ? smaller(rows - PANEL, PANEL) : 0};
+    bool touched = direct ? k.first || k.last : k.last && !k.past_caches;
+    lines next = {c + PANEL * c_row, c_row, touched ? smaller(rows - PANEL, PANEL) : 0, s->c == NDP_F32};
     if (k.first && k.add && !direct)
         fetch(s, c, smaller(rows, PANEL), cols, sums);
     multiply(k.steps, a, b, from, k.last ? home : wait, next);
     if (k.last && !direct)
-        give(s, sums, c, smaller(rows, PANEL), cols);
+        give(s, sums, c, smaller(rows, PANEL), cols, k.past_caches);
 }
 
 /* Threads ---------------------------------------------------------------------------------------------------------- */
@@ -265,7 +274,8 @@ static void run_strip(const amx_job *j, const task *w, int64_t col, float *sums)
         amx_stage at = {.steps = depth / DEPTH,
                         .first = wide ? p == 0 : p == w->k.first,
                         .last = p + depth >= (wide ? s->k : w->k.last),
-                        .add = s->accumulate || (!wide && w->k.first > 0)};
+                        .add = s->accumulate || (!wide && w->k.first > 0),
+                        .past_caches = j->plan.past_caches};
         for (int64_t i = 0; i < w->rows; i += PANEL)
             block(s, at, a + i * depth, b, j->c + (size_t)((w->m.first + i) * s->ldc + col) * ndp_dtype_size(s->c),
                   w->m.last - w->m.first - i, w->n.last - col, sums + i * STRIP);
