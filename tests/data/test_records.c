@@ -89,6 +89,9 @@ static void broken_records_name_the_place(void **state) {
     } cases[] = {
         {"{\"text\":\"a\"}\n{\"txt\":1}",
          "a.jsonl:2: the record has no 'text', 'messages' or 'instruction'; it has: txt"},
+        {"{\"conversations\":[]}", "it has: conversations. data.format: sharegpt reads 'conversations'"},
+        {"{\"prompt\":\"\",\"completion\":\"\"}", "it has: prompt, completion. data.prompt_field: prompt reads"},
+        {"{\"segments\":[]}", "data.format: input_output reads 'segments'"},
         {"{\"messages\":[]}", "a.jsonl:1: 'messages' is not a list of messages"},
         {"{\"messages\":{}}", "a.jsonl:1: 'messages' is not a list of messages"},
         {"{\"messages\":[1]}", "a.jsonl:1: message 1 is not an object"},

@@ -263,11 +263,22 @@ static ndp_record_kind kind_of(const ndp_record_input *r) {
                                                : NDP_RECORD_AUTO;
 }
 
+/* Fields of usual data sets, and how they are read. */
+static const struct {
+    const char *field, *hint;
+} usual[] = {{"conversations", "data.format: sharegpt reads 'conversations'"},
+             {"segments", "data.format: input_output reads 'segments'"},
+             {"prompt", "data.prompt_field: prompt reads 'prompt', and data.response_field names its answer"},
+             {"question", "data.prompt_field: question reads 'question', and data.response_field names its answer"}};
+
 static ndp_status fail_unknown(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
+    const char *hint = "data.text_field, messages_field and prompt_field say what is read";
     char lacks[256];
     snprintf(lacks, sizeof lacks, "'%.60s', '%.60s' or '%.60s'", text_field(f), messages_field(f), prompt_field(f));
-    return fail_fields(r, lacks, "data.text_field, messages_field and prompt_field say what is read");
+    for (int i = NDP_COUNT(usual) - 1; i >= 0; i--)
+        hint = has(r->object, usual[i].field) ? usual[i].hint : hint;
+    return fail_fields(r, lacks, hint);
 }
 
 ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,

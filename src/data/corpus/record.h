@@ -1,20 +1,26 @@
 /* Records of JSON files as documents: a text, a conversation, or an instruction and its response.
  *
- *   {"text": "..."}                                              learned whole
- *   {"messages": [{"role": "user", "content": "..."}, ...]}      rendered by a chat template (chat.h); a content may be
- * a list of {"type": "text", "text": ...}; ShareGPT's
- *                                                                {"from": "human", "value": ...} are read as well
- *   {"instruction": "...", "input": "...", "response": "..."}    rendered as a question and an answer; `input` may be
- *                                                                missing or empty, otherwise it follows the instruction
- *                                                                after an empty line; the response is `response` or
- *                                                                `output`, unless its field is configured
+ *   {"text": "..."}
+ *       learned whole
+ *   {"messages": [{"role": "user", "content": "..."}, ...]}
+ *       rendered by a chat template (chat.h); a content may be a list of {"type": "text", "text": ...}, and a message
+ *       may have ShareGPT's members {"from": "human", "value": ...}
+ *   {"instruction": "...", "input": "...", "response": "..."}
+ *       rendered as a question and an answer; `input` may be missing or empty, otherwise it follows the instruction
+ *       after an empty line; the response is `response` or `output`, unless its field is configured
  *
  * With a format of Axolotl's configured:
- *   alpaca        an instruction as a text: "Below is an instruction ...", "### Instruction:", "### Input:" if there is
- * an input, "### Response:"; of it the response is learned, with the token that ends the text sharegpt      a
- * conversation in the field `conversations` completion    a text input_output  {"segments": [{"label": true, "text":
- * "..."}, ...]}: the texts joined, without further tokens; those with the label true are learned
- */
+ *
+ *   alpaca
+ *       an instruction as a text: "Below is an instruction ...", "### Instruction:", "### Input:" if there is an
+ *       input, "### Response:"; of it the response is learned, with the token that ends the text
+ *   sharegpt
+ *       a conversation in the field `conversations`
+ *   completion
+ *       a text
+ *   input_output
+ *       {"segments": [{"label": true, "text": "..."}, ...]}: the texts joined, without further tokens; those with the
+ *       label true are learned */
 #ifndef NDP_DATA_CORPUS_RECORD_H
 #define NDP_DATA_CORPUS_RECORD_H
 
