@@ -167,6 +167,9 @@ static void what_the_assistant_wrote(void **state) {
                 "message 2: the template has no generation prompt");
     check_spans(EACH "{{ m.content }}{{ ' ' if m.role == 'user' else eos_token }}{% endfor %}",
                 "Grüße [a b</s>]? [c</s>]", NULL);
+    check_spans(EACH "<{{ m.role[0] }}>{{ m.content }}.{% endfor %}"
+                     "{% if add_generation_prompt %}<a>{% else %}{{ eos_token }}{% endif %}",
+                "<u>Grüße.<a>[a b.]<u>?.<a>[c.</s>]", NULL);
     /* the number of messages comes first: prefixes of a conversation have another one */
     check_spans("{{ messages | length }}" EACH "{{ m.content }}{% endfor %}", "4Grüßea b?c",
                 "message 2: the text of the messages before the answer");

@@ -129,14 +129,19 @@ class Renderer:
         text = self.render([*messages, {"role": "assistant", "content": "answer"}], tools, False)
         return text[len(before):].lstrip().startswith("answer")
 
+    def beginning(self, messages, tools, text):
+        """The text of the first messages in that of all. Phi-3's template writes the end token after the last message only."""
+        part, end = self.render(messages, tools, False), self.variables.get("eos_token") or ""
+        return part[:-len(end)] if end and part.endswith(end) and not text.startswith(part) else part
+
     def prefix_spans(self, messages, tools, text):
         """An answer starts where the text of the messages before it ends, with a prompt, and ends where its own text does."""
         spans = []
         for i, message in enumerate(messages):
             if message.get("role") != "assistant":
                 continue
-            plain, before = self.render(messages[:i], tools, False), self.render(messages[:i], tools, True)
-            after = text if i + 1 == len(messages) else self.render(messages[:i + 1], tools, False)
+            plain, before = self.beginning(messages[:i], tools, text), self.render(messages[:i], tools, True)
+            after = text if i + 1 == len(messages) else self.beginning(messages[:i + 1], tools, text)
             for part, name in ((plain, "before the answer"), (before, "before the answer, with a generation prompt,"),
                                (after, "up to the answer")):
                 if not text.startswith(part):
