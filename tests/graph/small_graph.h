@@ -54,7 +54,8 @@ static inline void small_block(small_graph *s) {
     int x = ndp_graph_input(&s->g, T, C), n[2] = {NDP_NONE, NDP_NONE};
     ndp_graph_op(&s->g, &ndp_op_rmsnorm, &(ndp_op_attr){.eps = 1e-6}, "n", (int[]){x, small_param(s, NORM, 1)}, 2, n,
                  2);
-    int both = small_op(s, &ndp_op_linear, NULL, "both", n[0], small_param(s, LEFT, 2), small_param(s, LEFT_BIAS, 2));
+    int bias = small_param(s, LEFT_BIAS, 2), weight = small_param(s, LEFT, 2);
+    int both = small_op(s, &ndp_op_linear, NULL, "both", n[0], weight, bias);
     int left = ndp_graph_columns(&s->g, both, 0, C), right = ndp_graph_columns(&s->g, both, C, C);
     int act = small_op(s, &ndp_op_gelu, NULL, "act", left, NDP_NONE, NDP_NONE);
     int sum = small_op(s, &ndp_op_add, NULL, "sum", act, right, NDP_NONE);
