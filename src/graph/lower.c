@@ -134,7 +134,7 @@ static int note_pgrad(ndp_list *list, const ndp_value *v) {
             return i;
     if (list->n_pgrads == NDP_MAX_PGRADS)
         return NDP_NONE;
-    list->pgrads[list->n_pgrads] = (ndp_pgrad){v->slot, v->segment};
+    list->pgrads[list->n_pgrads] = (ndp_pgrad){v->slot, v->segment, v->segments};
     return list->n_pgrads++;
 }
 

@@ -39,9 +39,9 @@ typedef enum ndp_base {
 /* "x", "saved", "param0", ...; "-" for NDP_NONE. */
 const char *ndp_base_name(int base);
 
-/* A parameter gradient that a phase writes. */
+/* A parameter gradient that a phase writes: `segments` glued ones. */
 typedef struct ndp_pgrad {
-    int slot, segment;
+    int slot, segment, segments;
 } ndp_pgrad;
 
 typedef struct ndp_list {

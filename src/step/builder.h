@@ -148,6 +148,13 @@ ndp_status ndp_emit_update(ndp_builder *b);
  * becomes the address of the transformed ones. */
 ndp_status ndp_transform_projections(ndp_builder *b, int buffer, ndp_address *slice);
 
+/* ---- order.c, written.c ---- */
+
+/* The address of a base of a call of instruction `in`: in its unit's list, or of the instruction itself. */
+ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int base);
+/* Refuses reads of a gradient's segment that nothing in the step has written before; see ndp_program_order. */
+ndp_status ndp_gradients_written(const ndp_program *p);
+
 /* ---- memory_plan.c ---- */
 
 /* Gives every block its region's offset and sets program->bytes. */

@@ -8,8 +8,9 @@
  * the communications that are pending. Every call is compared with them, byte range by byte range. Memory that the
  * plan gives to several blocks is covered like any other: what counts are the bytes in the arena, not the blocks.
  *
- * Scratch memory of kernels is not covered; it is never an operand of a communication. */
-#include "step/program.h"
+ * Scratch memory of kernels is not covered; it is never an operand of a communication. written.c has the second rule of
+ * ndp_program_order. */
+#include "step/builder.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -41,17 +42,17 @@ typedef struct order_check {
 
 /* ---- ranges ---- */
 
-static ndp_address base_address(const order_check *o, int base) {
-    if (o->instr->code == NDP_DO_CALL)
+ndp_address ndp_base_address(const ndp_program *p, const ndp_instr *in, int base) {
+    if (in->code == NDP_DO_CALL)
         return (ndp_address){base, 0};
-    return base >= NDP_BASE_DATA ? ndp_program_input(o->program, base - NDP_BASE_DATA, o->instr->micro_batch)
-                                 : (ndp_address){o->instr->bases[base], 0};
+    return base >= NDP_BASE_DATA ? ndp_program_input(p, base - NDP_BASE_DATA, in->micro_batch)
+                                 : (ndp_address){in->bases[base], 0};
 }
 
 static byte_range range_of(const order_check *o, const ndp_operand *x, bool written) {
     if (x->base == NDP_NONE || x->view.rows == 0 || x->view.cols == 0)
         return (byte_range){0};
-    ndp_address at = base_address(o, x->base);
+    ndp_address at = ndp_base_address(o->program, o->instr, x->base);
     if (at.block == NDP_NONE) /* lent to the engine */
         return (byte_range){0};
     const ndp_block *b = &o->program->blocks[at.block];
@@ -151,5 +152,5 @@ ndp_status ndp_program_order(const ndp_program *p) {
     order_check o = {.program = p};
     ndp_status st = walk(&o);
     free(o.pending);
-    return st;
+    return st == NDP_OK ? ndp_gradients_written(p) : st;
 }

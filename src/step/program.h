@@ -217,8 +217,10 @@ void ndp_program_release(ndp_program *p);
  * NDP_EBUG names both sides. */
 NDP_API ndp_status ndp_program_check(const ndp_program *const *programs, int n);
 
-/* Checks one rank's program (order.c): whatever overlaps what a communication reads or writes, in bytes of the planned
- * memory, runs before its begin or after its wait. NDP_EBUG names both operations. NDP_ENOMEM. */
+/* Checks one rank's program. Whatever overlaps what a communication reads or writes, in bytes of the planned memory,
+ * runs before its begin or after its wait (order.c): NDP_EBUG names both operations. And whatever is read of a
+ * gradient, or added to, was written earlier in the step; gaps between segments and padding are excepted (written.c):
+ * NDP_EBUG names the operation, the tensor and its first such byte. NDP_ENOMEM. */
 NDP_API ndp_status ndp_program_order(const ndp_program *p);
 
 /* One line per instruction; with `units`, the unit programs follow. */

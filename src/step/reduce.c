@@ -11,7 +11,8 @@
  *
  * A gradient is reduced when every micro-batch that has begun to write it has finished, or (reduce_once) only when all
  * have: micro-batches that interleave add to the same block. The first reduction of a step overwrites the owners'
- * slices, later ones add; the replicas sum after the last one. */
+ * slices, later ones add; the replicas sum after the last one. Segments that this rank's runs never write count as 0:
+ * they are zeroed before the reduction. */
 #include "step/builder.h"
 
 #include <string.h>
@@ -50,10 +51,28 @@ ndp_status ndp_reduce_finish(ndp_builder *b) {
     return NDP_OK;
 }
 
+/* Zeroes the segments of a gradient that no run has written: on a rank that has the head alone of a tied buffer, those
+ * that only the embedding reads. The other stage's gradient of them is added (ndp_reduce_copies). */
+static ndp_status zero_unwritten(ndp_builder *b, int buffer) {
+    const ndp_buffer *of = &b->m->buffers[buffer];
+    const ndp_gradient *g = &b->gradients[buffer];
+    const ndp_op_attr none = {0};
+    for (int k = 0; k < of->segments.n; k++) {
+        const ndp_segment *s = &of->segments.items[k];
+        ndp_address at = {g->block, (size_t)s->offset * ndp_dtype_size(of->storage.gradient)};
+        ndp_operand all = ndp_operand_at(at, s->rows, s->cols, of->storage.gradient);
+        if (!(g->written >> k & 1) && s->rows > 0 && s->cols > 0)
+            NDP_TRY(ndp_emit_kernel(b->p, &ndp_op_zero, &none, &all, 1, &all, 1, s->name));
+    }
+    return NDP_OK;
+}
+
 /* Begins the reduction of a buffer's gradient; `last`: no run of this step writes it again. */
 static ndp_status reduce(ndp_builder *b, int buffer, bool last) {
     const ndp_owned *o = &b->p->owned[buffer];
     ndp_gradient *g = &b->gradients[buffer];
+    if (last || o->shard.shards > 1)
+        NDP_TRY(zero_unwritten(b, buffer));
     NDP_TRY(advance_reductions(b));
     if (o->shard.shards == 1)
         return last && o->shard.replicas > 1 ? begin_all_reduce(b, buffer) : NDP_OK;
@@ -127,10 +146,10 @@ ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in) {
                                       ndp_dtype_size(b->m->buffers[buffer].storage.gradient),
                                   &g->block));
         in->bases[NDP_BASE_PGRAD + slot] = g->block;
-        uint64_t bit = (uint64_t)1 << list->pgrads[k].segment;
-        if (g->written & bit)
+        uint64_t bits = (((uint64_t)1 << list->pgrads[k].segments) - 1) << list->pgrads[k].segment;
+        if (g->written & bits)
             in->accumulate |= 1u << k;
-        g->written |= bit;
+        g->written |= bits;
     }
     return NDP_OK;
 }

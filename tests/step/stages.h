@@ -12,7 +12,8 @@ typedef struct staged_way {
     ndp_pipeline_kind kind;
     int pp, chunks, shard, micro_batches;
     bool tied;
-    const char *table; /* a CSV instead of `kind` and `chunks`; NULL: none */
+    const char *table;  /* a CSV instead of `kind` and `chunks`; NULL: none */
+    const char *config; /* config.json of another model than the tiny Llama; NULL: none */
 } staged_way;
 
 static const ndp_exec staged_exec = {.device = &ndp_device_null, .threads = 1};
@@ -31,6 +32,8 @@ typedef struct staged {
  * transport of a rank. */
 static inline void staged_init(staged *s, const staged_way *w) {
     ndp_facts f = tiny_facts(w->tied);
+    if (w->config)
+        CHECK_OK(ndp_facts_parse_text(w->config, "config", &f));
     ndp_model_opts mo = tiny_opts(NDP_F32, 12);
     *s = (staged){.ranks = w->pp * w->shard};
     if (w->table)
