@@ -39,6 +39,7 @@ struct ndp_config {
         char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
         char *response_field;                                           /* NULL: response or output */
         char *role_field, *content_field;                               /* NULL: role or from, content or value */
+        char *train_field;                                              /* NULL: train and weight */
         ndp_strings roles;                                              /* "name in the records: role" */
         char *chat_template;                                            /* NULL: the tokenizer's own */
         char *template_date;                                            /* NULL: NDP_CHAT_DATE */

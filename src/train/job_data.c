@@ -90,6 +90,7 @@ static ndp_record_format format_of(const ndp_job_data *d) {
                                .response = c->data.response_field,
                                .role = c->data.role_field,
                                .content = c->data.content_field,
+                               .train = c->data.train_field,
                                .roles = &c->data.roles,
                                .chat = &d->chat,
                                .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};

@@ -36,6 +36,18 @@ learns 4 --set 'data.files=[completion.jsonl]' --set data.format=completion --se
 learns 4 --set 'data.files=[pieces.jsonl]' --set data.format=input_output
 learns 6 --set 'data.files=[pieces.jsonl]' --set data.format=input_output --set data.train_on=all
 
+# A message of weight 0 is context alone: of two answers the 13 letters of "Yes" and its end are left.
+echo '{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello", "weight": 0}, {"role": "user", "content": "More"}, {"role": "assistant", "content": "Yes"}]}' >weight.jsonl
+sed 's/"weight": 0/"training": false/' weight.jsonl >training.jsonl
+learns 13 --set 'data.files=[weight.jsonl]' --set data.chat_template=chatml
+learns 28 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml
+learns 13 --set 'data.files=[training.jsonl]' --set data.chat_template=chatml --set data.train_field=training
+
+# Dolly's context is read: the question is longer by it and an empty line.
+echo '{"instruction": "When?", "context": "It began in 1984.", "response": "In 1984."}' >dolly.jsonl
+learns 18 --set 'data.files=[dolly.jsonl]' --set data.chat_template=chatml
+says out '^data: 1 documents, 93 tokens'
+
 # shellcheck disable=SC2086
 run train job.yaml $long --transport local --set 'data.files=[alpaca.jsonl]' --set data.format=alpaca
 code_is 0

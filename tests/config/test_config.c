@@ -112,6 +112,7 @@ static const char *const others[] = {
     "data.response_field=answer",
     "data.role_field=speaker",
     "data.content_field=says",
+    "data.train_field=training",
     "data.roles=[human: user, \"the bot: assistant\"]",
     "data.chat_template=chatml",
     "data.template_date=2026-11-02",
@@ -185,7 +186,7 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         (const char *const *)&x.data.response_field, (const char *const *)&x.data.chat_template,
         (const char *const *)&x.data.template_date,  (const char *const *)&x.data.end_token,
         (const char *const *)&x.pipeline.file,       (const char *const *)&x.data.role_field,
-        (const char *const *)&x.data.content_field};
+        (const char *const *)&x.data.content_field,  (const char *const *)&x.data.train_field};
     for (int i = 0; i < NDP_COUNT(left); i++) {
         size_t offset = (size_t)((const char *)left[i] - (const char *)&x);
         const char *p = *left[i], *q = *(char *const *)((const char *)&y + offset);

@@ -44,10 +44,10 @@ static void check_named(const char *folder, const char *name, const ndp_message 
 }
 
 static void the_assistant_writes_its_content_and_its_end(void **state) {
-    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}, NULL},
-                             {NDP_ROLE_ASSISTANT, span("a b"), {0}, NULL},
-                             {NDP_ROLE_USER, span("?"), {0}, NULL},
-                             {NDP_ROLE_ASSISTANT, span(""), {0}, NULL}};
+    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}, NULL, false},
+                             {NDP_ROLE_ASSISTANT, span("a b"), {0}, NULL, false},
+                             {NDP_ROLE_USER, span("?"), {0}, NULL, false},
+                             {NDP_ROLE_ASSISTANT, span(""), {0}, NULL, false}};
     check_named(
         *state, "chatml", m, 4,
         "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n[a b<|im_end|>]\n<|im_start|>user\n?<|im_end|>\n"
@@ -59,9 +59,9 @@ static void the_assistant_writes_its_content_and_its_end(void **state) {
 }
 
 static void system_prompts(void **state) {
-    const ndp_message late[] = {{NDP_ROLE_USER, span("u"), {0}, NULL},
-                                {NDP_ROLE_SYSTEM, span("one"), {0}, NULL},
-                                {NDP_ROLE_SYSTEM, span("two"), {0}, NULL}};
+    const ndp_message late[] = {{NDP_ROLE_USER, span("u"), {0}, NULL, false},
+                                {NDP_ROLE_SYSTEM, span("one"), {0}, NULL, false},
+                                {NDP_ROLE_SYSTEM, span("two"), {0}, NULL, false}};
     check_named(*state, "deepseek-r1", late, 3, "<｜begin▁of▁sentence｜>two<｜User｜>u");
     check_named(*state, "qwen2.5", late, 2,
                 "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n"
@@ -71,20 +71,20 @@ static void system_prompts(void **state) {
 
 /* As their templates treat a chain of thought. */
 static void thoughts(void **state) {
-    const ndp_message m[] = {{NDP_ROLE_USER, span("1"), {0}, NULL},
-                             {NDP_ROLE_ASSISTANT, span("<think>\nold\n</think>\n\nA"), {0}, NULL},
-                             {NDP_ROLE_USER, span("2"), {0}, NULL},
-                             {NDP_ROLE_ASSISTANT, span("<think>\nnew\n\n</think>\n\nB"), {0}, NULL}};
+    const ndp_message m[] = {{NDP_ROLE_USER, span("1"), {0}, NULL, false},
+                             {NDP_ROLE_ASSISTANT, span("<think>\nold\n</think>\n\nA"), {0}, NULL, false},
+                             {NDP_ROLE_USER, span("2"), {0}, NULL, false},
+                             {NDP_ROLE_ASSISTANT, span("<think>\nnew\n\n</think>\n\nB"), {0}, NULL, false}};
     check_named(*state, "qwen3", m, 4,
                 "<|im_start|>user\n1<|im_end|>\n<|im_start|>assistant\n[A<|im_end|>]\n<|im_start|>user\n2<|im_end|>\n"
                 "<|im_start|>assistant\n[<think>\nnew\n</think>\n\nB<|im_end|>]\n");
     check_named(*state, "deepseek-r1", m + 2, 2,
                 "<｜begin▁of▁sentence｜><｜User｜>2<｜Assistant｜>[\n\nB<｜end▁of▁sentence｜>]");
-    const ndp_message given[] = {{NDP_ROLE_USER, span("<tool_response>x</tool_response>"), {0}, NULL},
-                                 {NDP_ROLE_USER, span("q"), {0}, NULL},
-                                 {NDP_ROLE_ASSISTANT, span("\nB"), span("\nr\n"), NULL},
-                                 {NDP_ROLE_USER, span("<tool_response></tool_response>"), {0}, NULL},
-                                 {NDP_ROLE_ASSISTANT, span("C"), {0}, NULL}};
+    const ndp_message given[] = {{NDP_ROLE_USER, span("<tool_response>x</tool_response>"), {0}, NULL, false},
+                                 {NDP_ROLE_USER, span("q"), {0}, NULL, false},
+                                 {NDP_ROLE_ASSISTANT, span("\nB"), span("\nr\n"), NULL, false},
+                                 {NDP_ROLE_USER, span("<tool_response></tool_response>"), {0}, NULL, false},
+                                 {NDP_ROLE_ASSISTANT, span("C"), {0}, NULL, false}};
     check_named(
         *state, "qwen3", given, 5,
         "<|im_start|>user\n<tool_response>x</tool_response><|im_end|>\n<|im_start|>user\nq<|im_end|>\n"
@@ -332,7 +332,7 @@ static void chatml_is_known_by_its_text(void **state) {
 }
 
 static void llama_writes_the_date_that_is_set(void **state) {
-    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}, NULL}};
+    const ndp_message m[] = {{NDP_ROLE_USER, span("Hi"), {0}, NULL, false}};
     ndp_tokenizer *t = tokenizer(*state, CONFIG);
     static const struct {
         const char *name, *date, *want;

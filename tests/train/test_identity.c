@@ -43,6 +43,7 @@ static const change changes[] = {
     {"response_field", CONSTANT, .sets = {"data.response_field=answer"}, .refused = "data.response_field"},
     {"role_field", CONSTANT, .sets = {"data.role_field=speaker"}, .refused = "data.role_field"},
     {"content_field", CONSTANT, .sets = {"data.content_field=says"}, .refused = "data.content_field"},
+    {"train_field", CONSTANT, .sets = {"data.train_field=training"}, .refused = "data.train_field"},
     {"roles", CONSTANT, .sets = {"data.roles={bot: assistant}"}, .refused = "data.roles"},
     {"bin_type", COSINE, .sets = {"data.bin_type=uint32"}, .refused = "data.bin_type"},
     /* the model */

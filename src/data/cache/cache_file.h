@@ -15,7 +15,7 @@
 
 /* ---- the file ---- */
 
-enum { NDP_CACHE_VERSION = 4 };
+enum { NDP_CACHE_VERSION = 5 };
 #define NDP_CACHE_MAGIC "NDPTOKEN"
 
 typedef struct ndp_cache_header {

@@ -142,7 +142,8 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
                                  or_default(f->input, "input"),
                                  or_default(f->response, "response/output"),
                                  or_default(f->role, "role/from"),
-                                 or_default(f->content, "content/value")};
+                                 or_default(f->content, "content/value"),
+                                 or_default(f->train, "train/weight")};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         ndp_str_add_bytes(all, texts[i], strlen(texts[i]) + 1);
     for (int i = 0; f->roles && i < f->roles->n; i++)

@@ -22,6 +22,7 @@ typedef struct ndp_message {
     ndp_span content;
     ndp_span reasoning;       /* data NULL: not separate from the content */
     struct json_object *json; /* the message as templates have it, borrowed; NULL: made of the members above */
+    bool untrained;           /* the record says so: it is context alone */
 } ndp_message;
 
 typedef struct ndp_conversation {

@@ -86,8 +86,12 @@ static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversa
     if (!r->format->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
     ndp_status st = ndp_chat_render(r->format->chat, c, r->format->open, &text);
-    st = st == NDP_OK ? visit_rendering(r, &text)
-                      : NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
+    if (st != NDP_OK)
+        st = NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
+    else if (!r->format->open)
+        st = ndp_record_drop_untrained(r, c, &text);
+    if (st == NDP_OK)
+        st = visit_rendering(r, &text);
     ndp_rendering_release(&text);
     return st;
 }
@@ -173,6 +177,7 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
     NDP_TRY(read_role(f, o, role, where, what, out));
     if (strcmp(content, "content") != 0)
         out->json = NULL;
+    NDP_TRY(ndp_record_trained(r, o, what, out));
     struct json_object *calls = json_object_object_get(o, "tool_calls");
     bool calling = calls && !is_empty_list(calls);
     if (calling && !out->json)
@@ -218,9 +223,16 @@ static ndp_status visit_messages(const ndp_record_input *r) {
 
 /* ---- instructions ---- */
 
+/* Dolly's records have `context`. */
+static const char *input_field_of(const ndp_record_input *r) {
+    const char *field = r->format->input ? r->format->input : "input";
+    bool usual = strcmp(field, "input") == 0 && !json_object_object_get(r->object, field);
+    return usual ? "context" : field;
+}
+
 ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *out) {
     const ndp_record_format *f = r->format;
-    const char *input_field = f->input ? f->input : "input";
+    const char *input_field = input_field_of(r);
     const char *response_field = f->response ? f->response : has(r->object, "response") ? "response" : "output";
     if (!has(r->object, prompt_field(f)))
         return ndp_record_lacks(r, prompt_field(f), "data.prompt_field says which field that is");

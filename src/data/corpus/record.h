@@ -4,10 +4,12 @@
  *       learned whole
  *   {"messages": [{"role": "user", "content": "..."}, ...]}
  *       rendered by a chat template (chat.h); a content may be a list of {"type": "text", "text": ...}, and a message
- *       may have ShareGPT's members {"from": "human", "value": ...}
+ *       may have ShareGPT's members {"from": "human", "value": ...}; one with "weight": 0 or "train": false is not
+ *       learned
  *   {"instruction": "...", "input": "...", "response": "..."}
  *       rendered as a question and an answer; `input` may be missing or empty, otherwise it follows the instruction
- *       after an empty line; the response is `response` or `output`, unless its field is configured
+ *       after an empty line; without an `input`, that is `context`; the response is `response` or `output`, unless its
+ *       field is configured
  *
  * With a format of Axolotl's configured:
  *
@@ -59,6 +61,7 @@ typedef struct ndp_record_format {
     /* Names of fields; NULL: "text", "messages", "instruction", "input", "response" or "output". */
     const char *text, *messages, *prompt, *input, *response;
     const char *role, *content; /* of messages; NULL: "role" or "from", "content" or "value" */
+    const char *train;          /* of messages: whether one is trained on; NULL: "train" and "weight" */
     const ndp_strings *roles;   /* "name in the records: role"; NULL: none */
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool learn_all;       /* of conversations, learn everything, not just the assistant's text */

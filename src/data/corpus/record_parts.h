@@ -24,6 +24,14 @@ ndp_status ndp_record_lacks(const ndp_record_input *r, const char *field, const 
 NDP_API ndp_status ndp_record_string(struct json_object *o, const char *where, const char *field, ndp_span *out);
 NDP_API ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *out);
 
+/* Reads whether the message `what` is trained on (record.h), into out->untrained; out->role is set. NDP_EFORMAT: a
+ * value that is neither, or one that contradicts what is trained on. */
+NDP_API ndp_status ndp_record_trained(const ndp_record_input *r, struct json_object *message, const char *what,
+                                      ndp_message *out);
+/* Drops the ranges of messages that are not trained on. NDP_EFORMAT: it is not certain which ranges these are, or no
+ * range is left. */
+NDP_API ndp_status ndp_record_drop_untrained(const ndp_record_input *r, const ndp_conversation *c, ndp_rendering *text);
+
 /* Visits a record of that kind (record.h). */
 NDP_API ndp_status ndp_record_visit_alpaca(const ndp_record_input *r);
 NDP_API ndp_status ndp_record_visit_segments(const ndp_record_input *r);

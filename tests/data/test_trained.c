@@ -1,0 +1,117 @@
+/* Messages with a weight or a flag that says whether they are trained on, and fields that continue a question. */
+#include "data/record_files.h"
+
+#include "data/python/python.h"
+
+#define TURN(role, content, more) "{\"role\":\"" role "\",\"content\":\"" content "\"" more "}"
+#define TWO(first, second)                                                                                             \
+    "{\"messages\":[" TURN("user", "a", "") "," TURN("assistant", "b", first) "," TURN("user", "d", "") "," TURN(      \
+        "assistant", "e", second) "]}"
+
+static void answers_of_weight_0_are_context(void **state) {
+    const fixture *f = *state;
+    ndp_record_format plain = {.chat = &f->plain};
+    static const struct {
+        const char *record, *want;
+    } cases[] = {
+        {TWO("", ""), "<s>a/[b</s>]d/[e</s>] | 1"},
+        {TWO(",\"weight\":0", ",\"weight\":1"), "<s>a/b</s>d/[e</s>] | 1"},
+        {TWO(",\"weight\":1.0", ",\"weight\":0.0"), "<s>a/[b</s>]d/e</s> | 1"},
+        {TWO(",\"train\":false", ",\"train\":true"), "<s>a/b</s>d/[e</s>] | 1"},
+        {TWO(",\"train\":0", ",\"weight\":null"), "<s>a/b</s>d/[e</s>] | 1"},
+        {TWO(",\"train\":true,\"weight\":0", ""), "<s>a/b</s>d/[e</s>] | 1"},
+        {"{\"messages\":[" TURN("system", "s", ",\"weight\":0") "," TURN(
+             "user", "a", ",\"train\":false,\"weight\":1") "," TURN("assistant", "b", "") "]}",
+         "<s>s/a/[b</s>] | 1"},
+        {"{\"messages\":[{\"from\":\"human\",\"value\":\"a\"},{\"from\":\"gpt\",\"value\":\"b\",\"weight\":0},"
+         "{\"from\":\"gpt\",\"value\":\"c\"}]}",
+         "<s>a/b</s>[c</s>] | 1"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        CHECK_FILE(f, "a.jsonl", cases[i].record, plain, cases[i].want);
+    CHECK_FILE(f, "a.jsonl", TWO(",\"learn\":false,\"train\":false", ",\"train\":false"),
+               ((ndp_record_format){.chat = &f->plain, .train = "learn"}), "<s>a/b</s>d/[e</s>] | 1");
+}
+
+static void other_weights_are_refused(void **state) {
+    const fixture *f = *state;
+    ndp_record_format plain = {.chat = &f->plain}, all = {.chat = &f->plain, .learn_all = true};
+    static const struct {
+        const char *record, *says;
+    } cases[] = {
+        {TWO(",\"weight\":0.5", ""), "a.jsonl:1: message 2 has 'weight': 0.5; a message is trained on (1 or true)"},
+        {TWO(",\"weight\":-1", ""), "message 2 has 'weight': -1"},
+        {TWO(",\"train\":\"no\"", ""), "message 2 has 'train': \"no\""},
+        {TWO(",\"weight\":0", ",\"train\":false"), "all messages of the assistant have weight 0 or train false"},
+        {"{\"messages\":[" TURN("user", "a", ",\"train\":true") "," TURN("assistant", "b", "") "]}",
+         "message 1 is of the role user and has 'train': true"},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        check_refused(f, "a.jsonl", cases[i].record, strlen(cases[i].record), plain, NDP_EFORMAT, cases[i].says);
+    check_refused(f, "a.jsonl", TWO(",\"weight\":0", ""), strlen(TWO(",\"weight\":0", "")), all, NDP_EFORMAT,
+                  "has 'weight': 0, but data.train_on: all trains on everything");
+    CHECK_FILE(f, "a.jsonl", TWO(",\"weight\":1", ",\"train\":true"), all, "[<s>a/b</s>d/e</s>] | 1");
+}
+
+/* ---- templates that Jinja renders ---- */
+
+static ndp_chat chat_of(const fixture *f, const char *template) {
+    ndp_chat chat;
+    char *path = write_file(f->folder, "own.jinja", template, strlen(template));
+    CHECK_OK(ndp_chat_init(&chat, f->t, f->folder, path, NULL));
+    free(path);
+    return chat;
+}
+
+static void check_template(const fixture *f, const char *template, const char *record, const char *want) {
+    ndp_chat chat = chat_of(f, template);
+    ndp_str key = {0};
+    bool jinja = ndp_chat_add_key(&chat, &key) == NDP_OK && chat.jinja && strncmp(key.data, "jinja ", 6) == 0;
+    ndp_str_release(&key);
+    if (jinja && want)
+        CHECK_FILE(f, "a.jsonl", record, ((ndp_record_format){.chat = &chat}), want);
+    else if (jinja)
+        check_refused(f, "a.jsonl", record, strlen(record), (ndp_record_format){.chat = &chat}, NDP_EFORMAT,
+                      "it is not certain which message each part of the text is from");
+    else
+        print_message("SKIPPED: no Jinja\n");
+    ndp_chat_release(&chat);
+}
+
+static void ranges_of_a_template_belong_to_messages(void **state) {
+    const fixture *f = *state;
+    static const char
+        marked[] = "{% for m in messages %}{% if m.role == 'assistant' %}{% generation %}{{ m.content | trim }}</s>{% "
+                   "endgeneration %}"
+                   "{% else %}{{ m.content }}:{% endif %}{% endfor %}",
+        last_only[] =
+            "{% for m in messages %}{% if m.role == 'assistant' and loop.last %}{% generation %}{{ m.content }}"
+            "{% endgeneration %}{% else %}{{ m.content }}:{% endif %}{% endfor %}",
+        plain[] = "{% for m in messages %}{% if m.role == 'assistant' %}={{ m.content }}</s>{% else %}{{ m.content }}"
+                  "{% endif %}{% endfor %}{% if add_generation_prompt %}={% endif %}";
+    check_template(f, marked, TWO(",\"weight\":0", ""), "a:b</s>d:[e</s>] | 1");
+    check_template(f, marked, TWO("", ",\"train\":false"), "a:[b</s>]d:e</s> | 1");
+    check_template(f, plain, TWO(",\"weight\":0", ""), "a=b</s>d=[e</s>] | 1");
+    check_template(f, last_only, TWO(",\"weight\":0", ""), NULL);
+}
+
+/* ---- questions ---- */
+
+static void a_context_continues_the_question(void **state) {
+    const fixture *f = *state;
+    ndp_record_format plain = {.chat = &f->plain};
+    CHECK_FILE(f, "a.jsonl", "{\"instruction\":\"a\",\"context\":\"b\",\"response\":\"c\",\"category\":\"d\"}", plain,
+               "<s>a//b/[c</s>] | 1");
+    CHECK_FILE(f, "a.jsonl", "{\"instruction\":\"a\",\"context\":\"\",\"response\":\"c\"}", plain, "<s>a/[c</s>] | 1");
+    CHECK_FILE(f, "a.jsonl", "{\"instruction\":\"a\",\"input\":\"x\",\"context\":\"b\",\"response\":\"c\"}", plain,
+               "<s>a//x/[c</s>] | 1");
+    CHECK_FILE(f, "a.jsonl", "{\"instruction\":\"a\",\"context\":\"b\",\"response\":\"c\"}",
+               ((ndp_record_format){.chat = &f->plain, .input = "more"}), "<s>a/[c</s>] | 1");
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(answers_of_weight_0_are_context), cmocka_unit_test(other_weights_are_refused),
+        cmocka_unit_test(ranges_of_a_template_belong_to_messages), cmocka_unit_test(a_context_continues_the_question)};
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
