@@ -1,6 +1,5 @@
-/* Files from outside are checked before they are read: regular, within the limit of their kind, and whole. Files
- * that we write appear by a rename after an fsync, so a reader sees the old contents or the new ones. Each write,
- * sync and rename is a fault point (fault.h). */
+/* Files from outside are checked before they are read: regular, within the limit of their kind, and whole. Those that
+ * we write are in output.c. */
 #include "base/text.h"
 
 #include "base/fault.h"
@@ -190,46 +189,7 @@ int ndp_write_at(int fd, const void *data, size_t size, int64_t at) {
     return 0;
 }
 
-static ndp_status write_and_sync(int fd, const char *path, const char *data, size_t size) {
-    if (ndp_write_at(fd, data, size, 0))
-        return IO_FAIL("write", path);
-    return ndp_fault(NDP_FAULT_SYNC) || fsync(fd) ? IO_FAIL("write", path) : NDP_OK;
-}
-
-/* The folder that contains `path`; NULL: out of memory. */
-static char *parent_of(const char *path) {
-    const char *slash = strrchr(path, '/');
-    if (!slash)
-        return strdup(".");
-    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
-}
-
-ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size) {
-    ndp_status st = NDP_OK;
-    char *parent = parent_of(path), *beside = ndp_format("%s.tmp-%d-%d", path, (int)getpid(), (int)gettid());
-    if (!parent || !beside) {
-        st = NDP_FAIL(NDP_ENOMEM, "not enough memory to write '%s'", path);
-        goto free_names;
-    }
-    int fd = open(beside, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-    if (fd < 0) {
-        st = IO_FAIL("write", beside);
-        goto free_names;
-    }
-    st = write_and_sync(fd, path, data, size);
-    if (close(fd) && st == NDP_OK)
-        st = IO_FAIL("write", path);
-    if (st == NDP_OK && (ndp_fault(NDP_FAULT_RENAME) || rename(beside, path)))
-        st = IO_FAIL("write", path);
-    if (st != NDP_OK)
-        unlink(beside);
-    else
-        st = ndp_folder_sync(parent);
-free_names:
-    free(beside);
-    free(parent);
-    return st;
-}
+/* ---- mapping ---- */
 
 static ndp_status watch(const char *path, const void *data, const struct stat *info, ndp_mapped *out) {
     ndp_mapped m = {.data = data, .size = (size_t)info->st_size, .path = strdup(path)};
@@ -274,6 +234,8 @@ ndp_status ndp_file_end(ndp_mapped *m, ndp_status st) {
     return intact != NDP_OK ? intact : st;
 }
 
+/* ---- paths and folders ---- */
+
 ndp_status ndp_path_join(char out[NDP_PATH], const char *folder, const char *name) {
     int n = snprintf(out, NDP_PATH, "%s/%s", folder, name);
     NDP_CHECK(n < NDP_PATH, "the path '%s/%s' has %d bytes, %d at most", folder, name, n, NDP_PATH - 1);
@@ -295,6 +257,13 @@ const char *ndp_path_why_no_folder(const char *path) {
     return stat(path, &info) ? strerror(errno) : S_ISDIR(info.st_mode) ? NULL : strerror(ENOTDIR);
 }
 
+char *ndp_path_parent(const char *path) {
+    const char *slash = strrchr(path, '/');
+    if (!slash)
+        return strdup(".");
+    return slash == path ? strdup("/") : strndup(path, (size_t)(slash - path));
+}
+
 /* Creates one folder and makes its name durable. */
 static ndp_status make_folder(const char *path) {
     if (mkdir(path, 0777)) { /* another rank may create it at the same time: it only has to exist */
@@ -304,7 +273,7 @@ static ndp_status make_folder(const char *path) {
         errno = cause;
         return IO_FAIL("create the folder", path);
     }
-    char *parent = parent_of(path);
+    char *parent = ndp_path_parent(path);
     ndp_status st = parent ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to create the folder '%s'", path);
     if (parent && access(parent, R_OK) == 0) /* a folder without read permission cannot be synced */
         st = ndp_folder_sync(parent);

@@ -70,8 +70,16 @@ ndp_status ndp_fd_read(int fd, const char *name, size_t most, char **data, size_
  * less to wait for, and a control group whose limit is near waits for these pages. It kills a process (version 1) if
  * all pages that it could take back are still to be written and none is being written. */
 NDP_API int ndp_write_at(int fd, const void *data, size_t size, int64_t at);
-/* Writes a temporary file, syncs and renames it: afterwards the file is either the old one or the whole new one. */
-ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
+/* Writes under a name that may be the user's: `plan --schedule FILE`, a trace, job.yaml. What the name stands for is
+ * found first, through all links. A file, or a place for one: writes a temporary file beside it, syncs and renames it,
+ * so that afterwards it is the old one or the whole new one, with the permissions of the old one; links to it stay. A
+ * device, a pipe, or an open file of this process (/dev/stdout, /dev/fd/3) is written to, never replaced. NDP_EIO names
+ * the path and the cause: among others a folder, a socket, and a pipe that nothing has opened for 5 seconds. */
+NDP_API ndp_status ndp_file_write_atomic(const char *path, const void *data, size_t size);
+/* Could ndp_file_write_atomic write there now? Leaves everything as it is: of a file, it creates and removes the
+ * temporary one; a device or pipe is not opened. Does not know whether the disk has room. NDP_EIO names the path and
+ * the cause; NDP_EINVAL: the path is empty. */
+NDP_API ndp_status ndp_output_check(const char *path);
 /* A file mapped read-only. Its bytes may change, or be lost if another process truncates the file; lost bytes read as
  * zeros. So readers must be safe for any bytes, and call ndp_file_check before using a result. */
 typedef struct ndp_mapped {
@@ -91,6 +99,8 @@ NDP_API ndp_status ndp_file_end(ndp_mapped *m, ndp_status st);
 /* The path FOLDER/NAME. NDP_EINVAL: it is longer than the system's paths are. */
 enum { NDP_PATH = 4096 };
 NDP_API ndp_status ndp_path_join(char out[NDP_PATH], const char *folder, const char *name);
+/* The folder that contains `path`, owned by the caller; NULL: out of memory. */
+char *ndp_path_parent(const char *path);
 /* False only if nothing has that name. True for a dangling link, and if the path cannot be examined: opening it then
  * reports why. */
 bool ndp_path_exists(const char *path);

@@ -117,8 +117,10 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
               j->world - 1);
     NDP_CHECK(!o->schedule || j->pipeline.ranks,
               "there is no schedule to write: parallelism.pp_size is 1; set it to the number of pipeline ranks");
-    if (o->timeline)
+    if (o->timeline) {
         NDP_TRY(ndp_timeline_check_path(o->timeline));
+        NDP_TRY(ndp_output_check(o->timeline));
+    }
     if (o->schedule)
         NDP_TRY(ndp_pipeline_write(&j->pipeline, o->schedule));
     ndp_dry_run d;
