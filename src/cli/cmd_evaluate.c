@@ -138,8 +138,11 @@ static void print_json(const ndp_evaluation *all, const ndp_evaluation *files, i
 }
 
 static void print_row(int width, const char *name, const ndp_evaluation *e) {
-    printf("%-*s  %10lld  %10.7f  %10.4f  %9.4f  %9lld\n", width, name, (long long)e->tokens, e->mean_nll,
-           exp(e->mean_nll), ndp_bits_per_byte(e), (long long)e->documents);
+    char bits[32] = "-";
+    if (e->bytes)
+        snprintf(bits, sizeof bits, "%.4f", ndp_bits_per_byte(e));
+    printf("%-*s  %10lld  %10.7f  %10.4f  %9s  %9lld\n", width, name, (long long)e->tokens, e->mean_nll,
+           exp(e->mean_nll), bits, (long long)e->documents);
 }
 
 static void print_table(const ndp_evaluation *all, const ndp_evaluation *files, int n) {
@@ -153,15 +156,20 @@ static void print_table(const ndp_evaluation *all, const ndp_evaluation *files, 
     print_row(width, "total", all);
 }
 
+static void print_sentence(const ndp_evaluation *e) {
+    printf("mean nll %.7f (perplexity %.4f", e->mean_nll, exp(e->mean_nll));
+    if (e->bytes)
+        printf(", %.4f bits per byte", ndp_bits_per_byte(e));
+    printf(") over %lld predictions in %lld documents\n", (long long)e->tokens, (long long)e->documents);
+}
+
 static void print_evaluations(bool json, const ndp_evaluation *all, const ndp_evaluation *files, int n) {
     if (json)
         print_json(all, files, n);
     else if (n > 1)
         print_table(all, files, n);
     else
-        printf("mean nll %.7f (perplexity %.4f, %.4f bits per byte) over %lld predictions in %lld documents\n",
-               all->mean_nll, exp(all->mean_nll), ndp_bits_per_byte(all), (long long)all->tokens,
-               (long long)all->documents);
+        print_sentence(all);
 }
 
 /* ---- files ---- */

@@ -301,8 +301,6 @@ ndp_status ndp_dataset_sample(const ndp_dataset_options *o, ndp_token_cache *out
     ndp_token_cache made = {0};
     NDP_CHECK(o->n_files > 0, "no data: data.files names no file");
     NDP_TRY(ndp_corpus_open(o, &c));
-    if (o->left_out)
-        *o->left_out = c.files.left_out;
     ndp_status st = sample(o, &c, &made);
     ndp_corpus_close(&c);
     if (st == NDP_OK)

@@ -1,5 +1,5 @@
 /* The mean negative log-likelihood of the held-out rows of a job, by the trainer's forward passes. Bytes are counted
- * from the rows themselves, so they are the same on every rank and layout. */
+ * from the rows themselves, so they are the same on every rank and layout; without a tokenizer there are none. */
 #include "infer/infer.h"
 #include "text/token_bytes.h"
 #include "train/trainer.h"
@@ -25,7 +25,8 @@ static ndp_status evaluate_source(ndp_trainer *t, int i, byte_count *c, double *
     int64_t first, n, tokens;
     c->bytes = 0;
     ndp_dataset_source(t->data.held, i, &first, &n);
-    NDP_TRY(ndp_dataset_visit_labels(t->data.held, first, n, add_bytes, c));
+    if (!ndp_job_data_ids_only(&t->data))
+        NDP_TRY(ndp_dataset_visit_labels(t->data.held, first, n, add_bytes, c));
     NDP_TRY(ndp_trainer_score(t, i, nll, &tokens));
     *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, tokens, c->bytes,
                              ndp_dataset_source_documents(t->data.held, i));

@@ -31,7 +31,13 @@ static ndp_status read_facts(ndp_infer *f) {
 static ndp_status read_folder(ndp_infer *f) {
     NDP_TRY(read_facts(f));
     NDP_TRY(ndp_weights_check_files(f->folder));
-    return ndp_tokenizer_create(f->folder, &f->tokenizer);
+    ndp_status st = ndp_tokenizer_create(f->folder, &f->tokenizer);
+    if (st != NDP_EIO || ndp_tokenizer_exists(f->folder))
+        return st;
+    return NDP_FAIL(NDP_EIO,
+                    "the model %s has no tokenizer, which text needs; copy the tokenizer.json (or vocab.json and "
+                    "merges.txt) of its vocabulary of %lld tokens into the folder",
+                    f->folder, (long long)f->facts.vocab);
 }
 
 static ndp_status open_folder(ndp_infer *f, const char *name) {

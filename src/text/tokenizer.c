@@ -31,6 +31,19 @@ static ndp_status create_bytes(ndp_tokenizer **out) {
     return finish(t, ndp_ids_add(&t->prefix, BYTES_BOS), out);
 }
 
+ndp_status ndp_tokenizer_of_ids(int64_t vocab, int64_t bos, int64_t eos, const char *why, ndp_tokenizer **out) {
+    NDP_CHECK(vocab > 0 && vocab <= INT32_MAX, "a vocabulary of %lld ids", (long long)vocab);
+    ndp_tokenizer *t = calloc(1, sizeof *t);
+    if (!t)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    t->ids = (int32_t)vocab;
+    t->bos = (int32_t)bos;
+    t->eos = (int32_t)eos;
+    t->fingerprint = ndp_hash128_of("ids", 3);
+    t->why_no_texts = ndp_format("%s", why);
+    return finish(t, t->why_no_texts ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer"), out);
+}
+
 ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out) {
     ndp_tokenizer *t = calloc(1, sizeof *t);
     if (!t)
@@ -98,11 +111,13 @@ static ndp_status fail_missing(const paths *p) {
                     p->json);
 }
 
+static bool has_pair(const paths *p) { return ndp_path_exists(p->vocab) && ndp_path_exists(p->merges); }
+
 static ndp_status find_and_create(const paths *p, ndp_tokenizer **out) {
     ndp_tokenizer *t = NULL;
     if (ndp_path_exists(p->json))
         NDP_TRY(create_from_file(p->json, &t));
-    else if (ndp_path_exists(p->vocab) && ndp_path_exists(p->merges))
+    else if (has_pair(p))
         NDP_TRY(create_from_pair(p->vocab, p->merges, p->folder, &t));
     else
         return fail_missing(p);
@@ -116,24 +131,42 @@ char *ndp_tokenizer_folder(const char *source) {
                                       : strdup(".");
 }
 
+/* Releases nothing: `names` owns all texts, also on failure. */
+static ndp_status find_paths(const char *source, ndp_arena *names, paths *out) {
+    bool is_folder = ndp_path_is_folder(source);
+    char *own = ndp_tokenizer_folder(source);
+    const char *folder = own ? ndp_arena_format(names, "%s", own) : NULL;
+    free(own);
+    *out = (paths){.folder = folder,
+                   .json = is_folder ? ndp_arena_format(names, "%s/tokenizer.json", source) : source,
+                   .config = folder ? ndp_arena_format(names, "%s/tokenizer_config.json", folder) : NULL,
+                   .special = folder ? ndp_arena_format(names, "%s/special_tokens_map.json", folder) : NULL,
+                   .vocab = is_folder ? ndp_arena_format(names, "%s/vocab.json", source) : "",
+                   .merges = is_folder ? ndp_arena_format(names, "%s/merges.txt", source) : ""};
+    return out->json && out->config && out->special && out->vocab && out->merges
+               ? NDP_OK
+               : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+}
+
 ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out) {
     if (!strcmp(source, "bytes"))
         return create_bytes(out);
-    bool is_folder = ndp_path_is_folder(source);
-    char *folder = ndp_tokenizer_folder(source);
     ndp_arena names = {0};
-    paths p = {.folder = folder,
-               .json = is_folder ? ndp_arena_format(&names, "%s/tokenizer.json", source) : source,
-               .config = folder ? ndp_arena_format(&names, "%s/tokenizer_config.json", folder) : NULL,
-               .special = folder ? ndp_arena_format(&names, "%s/special_tokens_map.json", folder) : NULL,
-               .vocab = is_folder ? ndp_arena_format(&names, "%s/vocab.json", source) : "",
-               .merges = is_folder ? ndp_arena_format(&names, "%s/merges.txt", source) : ""};
-    ndp_status st = p.json && p.config && p.special && p.vocab && p.merges
-                        ? find_and_create(&p, out)
-                        : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
+    paths p;
+    ndp_status st = find_paths(source, &names, &p);
+    if (st == NDP_OK)
+        st = find_and_create(&p, out);
     ndp_arena_release(&names);
-    free(folder);
     return st;
+}
+
+bool ndp_tokenizer_exists(const char *source) {
+    ndp_arena names = {0};
+    paths p;
+    bool found = !strcmp(source, "bytes") ||
+                 (find_paths(source, &names, &p) == NDP_OK && (ndp_path_exists(p.json) || has_pair(&p)));
+    ndp_arena_release(&names);
+    return found;
 }
 
 void ndp_tokenizer_destroy(ndp_tokenizer *t) {
@@ -148,12 +181,16 @@ void ndp_tokenizer_destroy(ndp_tokenizer *t) {
     ndp_text_steps_release(&t->decoders);
     ndp_workbenches_destroy(t->benches);
     free(t->special);
+    free(t->why_no_texts);
     ndp_ids_release(&t->prefix);
     ndp_ids_release(&t->suffix);
     free(t);
 }
 
-int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t) { return t->bytes ? BYTES_VOCAB : (int32_t)t->words.vocab.n; }
+int32_t ndp_tokenizer_vocab_size(const ndp_tokenizer *t) {
+    return t->bytes ? BYTES_VOCAB : t->ids ? t->ids : (int32_t)t->words.vocab.n;
+}
+const char *ndp_tokenizer_why_no_texts(const ndp_tokenizer *t) { return t->why_no_texts; }
 int32_t ndp_tokenizer_bos(const ndp_tokenizer *t) { return t->bos; }
 int32_t ndp_tokenizer_eos(const ndp_tokenizer *t) { return t->eos; }
 ndp_hash128 ndp_tokenizer_fingerprint(const ndp_tokenizer *t) { return t->fingerprint; }
@@ -232,7 +269,11 @@ static ndp_status encode_text(const ndp_tokenizer *t, const char *text, size_t n
     return st;
 }
 
+static ndp_status fail_no_texts(const ndp_tokenizer *t) { return NDP_FAIL(NDP_ENOTSUP, "%s", t->why_no_texts); }
+
 ndp_status ndp_tokenizer_encode(const ndp_tokenizer *t, const char *text, size_t n, bool add_special, ndp_ids *ids) {
+    if (t->ids)
+        return n ? fail_no_texts(t) : NDP_OK;
     for (int64_t i = 0; add_special && i < t->prefix.n; i++)
         NDP_TRY(ndp_ids_add(ids, t->prefix.items[i]));
     NDP_TRY(t->bytes ? encode_bytes(text, n, ids) : encode_text(t, text, n, ids));
@@ -292,6 +333,8 @@ static ndp_status decode_text(const ndp_tokenizer *t, const int32_t *ids, int64_
 
 ndp_status ndp_tokenizer_decode(const ndp_tokenizer *t, const int32_t *ids, int64_t n, bool skip_special,
                                 ndp_str *out) {
+    if (t->ids)
+        return n ? fail_no_texts(t) : NDP_OK;
     NDP_TRY(t->bytes ? decode_bytes(t, ids, n, skip_special, out) : decode_text(t, ids, n, skip_special, out));
     return out->failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to decode %lld tokens", (long long)n) : NDP_OK;
 }

@@ -22,6 +22,13 @@ typedef struct ndp_tokenizer ndp_tokenizer;
 NDP_API ndp_status ndp_tokenizer_create(const char *source, ndp_tokenizer **out);
 /* From the text of a tokenizer.json; `what` names it in messages. */
 NDP_API ndp_status ndp_tokenizer_parse(const char *text, size_t size, const char *what, ndp_tokenizer **out);
+/* A vocabulary of ids without texts, for files of ids: `vocab` ids, of which `bos` begins a document and `eos` ends one
+ * (-1: none). It encodes the empty text and decodes no ids; more is NDP_ENOTSUP with `why` (copied) as its message. */
+NDP_API ndp_status ndp_tokenizer_of_ids(int64_t vocab, int64_t bos, int64_t eos, const char *why, ndp_tokenizer **out);
+/* The `why` of a vocabulary without texts; NULL for every other one. */
+const char *ndp_tokenizer_why_no_texts(const ndp_tokenizer *t);
+/* Whether a source has a tokenizer's files. */
+bool ndp_tokenizer_exists(const char *source);
 void ndp_tokenizer_destroy(ndp_tokenizer *t);
 /* The folder of a source that is not "bytes"; the caller frees. NULL: out of memory. */
 char *ndp_tokenizer_folder(const char *source);

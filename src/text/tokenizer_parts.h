@@ -12,7 +12,9 @@
 /* Opaque outside the room (tokenizer.h). */
 typedef struct ndp_tokenizer ndp_tokenizer;
 struct ndp_tokenizer {
-    bool bytes; /* the built-in one; of the members below it uses only the ids */
+    bool bytes;         /* the built-in one; of the members below it uses only the ids */
+    int32_t ids;        /* of a vocabulary of ids without texts (ndp_tokenizer_of_ids), their number; else 0 */
+    char *why_no_texts; /* of one of those; else NULL */
     ndp_arena arena;
     ndp_added raw;                   /* added tokens, found in the raw text; */
     ndp_text_steps normalizers;      /* the stretches between them are normalized; */

@@ -46,6 +46,7 @@ static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token
     ndp_trainer *t = user;
     tokenizing_progress w = {t, ndp_now(), ndp_now()};
     int64_t left_out = 0;
+    bool of_job = files == &t->job.config->data.files;
     char *path;
     const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree_on_status, gather_bytes, t->world};
     ndp_dataset_options o = ndp_job_data_options(&t->data, files);
@@ -54,7 +55,8 @@ static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token
     o.progress = say_tokenizing;
     o.progress_user = &w;
     o.left_out = &left_out;
-    o.content = files == &t->job.config->data.files ? &t->data.content : &t->data.held_content;
+    o.id_files = of_job ? &t->data.id_files : &t->data.held_id_files;
+    o.content = of_job ? &t->data.content : &t->data.held_content;
     NDP_TRY(ndp_dataset_prepare(&o, &path));
     if (left_out > 0)
         ndp_info(&t->log, "ignored %lld file%s in the data folders, not named as text, records or ids",

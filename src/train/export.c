@@ -85,13 +85,13 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     static const char *const names[] = {
         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
         "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
-    if (strcmp(t->data.tokenizer_source, "bytes") == 0)
-        return write_byte_tokenizer(folder);
     const char *source = t->data.tokenizer_source, *slash = strrchr(source, '/');
+    if (strcmp(source, "bytes") == 0)
+        return write_byte_tokenizer(folder);
     char folder_of_file[NDP_PATH];
     snprintf(folder_of_file, sizeof folder_of_file, "%.*s", slash ? (int)(slash - source) : 1, slash ? source : ".");
     const char *from = ndp_path_is_folder(source) ? source : folder_of_file;
-    for (int i = 0; i < NDP_COUNT(names); i++)
+    for (int i = 0; *source && i < NDP_COUNT(names); i++)
         NDP_TRY(copy_file(from, names[i], folder));
     return t->job.config->model.path ? copy_file(t->job.model_folder, "generation_config.json", folder) : NDP_OK;
 }

@@ -46,7 +46,8 @@ static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
     { "model." key, offsetof(ndp_rope, member), type, false, NULL }
 
 /* Not included: how files name and store tensors (names, transposed); dropout, which is never applied; bos and eos,
- * which only generate reads; own_head, which `tied` reflects. Layers and RoPE tables have their own lists below. */
+ * which are a part of data.tokenizer where the data have none; own_head, which `tied` reflects. Layers and RoPE tables
+ * have their own lists below. */
 static const identity_fact facts[] = {
     SHAPE(family, "model_type", FACT_TEXT),
     SHAPE(vocab, "vocab_size", FACT_INT64),
@@ -189,9 +190,11 @@ static void write_tokenizer(const ndp_trainer *t, ndp_str *out) {
 static void write_template(const ndp_trainer *t, ndp_str *out) { ndp_str_add(out, ndp_chat_name(&t->data.chat)); }
 
 static void write_end_token(const ndp_trainer *t, ndp_str *out) {
-    ndp_span token = ndp_job_data_end_text(&t->data);
+    ndp_span token = ndp_job_data_token_text(&t->data, t->data.end_token);
     if (token.n)
         ndp_str_addf(out, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
+    else if (t->data.end_token >= 0)
+        ndp_str_addf(out, "%d", t->data.end_token);
     else
         ndp_str_add(out, "none");
 }

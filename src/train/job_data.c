@@ -1,64 +1,15 @@
-/* From data files to rows: tokenizer and end token, which options a data set is tokenized with, training and held-out
- * rows, and the lines that describe them. */
+/* From data files to rows: which options a data set is tokenized with, training and held-out rows, and the lines that
+ * describe them. */
 #include "train/job_data.h"
 
-#include "base/hub.h"
 #include "data/sample.h"
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- tokenizer ---- */
-
-static const char *tokenizer_of(const ndp_config *c) {
-    return c->data.tokenizer ? c->data.tokenizer : c->model.path ? c->model.path : "bytes";
-}
-
-/* The vocabulary of the `bytes` tokenizer has no texts for its special tokens. */
-ndp_span ndp_job_data_end_text(const ndp_job_data *d) {
-    if (d->end_token < 0)
-        return (ndp_span){"", 0};
-    ndp_span text = ndp_tokenizer_token(d->tokenizer, d->end_token);
-    return text.data ? text : (ndp_span){d->end_token == ndp_tokenizer_bos(d->tokenizer) ? "<bos>" : "<eos>", 5};
-}
-
-static ndp_status choose_end_token(ndp_job_data *d) {
-    const char *wanted = d->job->config->data.end_token;
-    bool automatic = strcmp(wanted, "auto") == 0;
-    d->end_token = -1;
-    if (strcmp(wanted, "none") == 0)
-        return NDP_OK;
-    d->end_token = automatic ? ndp_tokenizer_eos(d->tokenizer) : ndp_tokenizer_id(d->tokenizer, wanted);
-    if (!automatic && d->end_token < 0)
-        return NDP_FAIL(NDP_EINVAL,
-                        "data.end_token: '%s' is not a token of %s; give the text of one of its tokens, auto or none",
-                        wanted, d->tokenizer_source);
-    if (d->end_token < d->job->facts.vocab)
-        return NDP_OK;
-    return NDP_FAIL(NDP_EINVAL,
-                    "data.end_token: the token '%.*s' of %s has id %d, but the model's vocabulary ends at %lld; set "
-                    "data.end_token: none, or another token",
-                    (int)ndp_job_data_end_text(d).n, ndp_job_data_end_text(d).data, d->tokenizer_source, d->end_token,
-                    (long long)d->job->facts.vocab - 1);
-}
-
-static ndp_status open_tokenizer(ndp_job_data *d) {
-    const ndp_config *c = d->job->config;
-    const char *name = tokenizer_of(c);
-    char source[NDP_PATH];
-    NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, source));
-    d->tokenizer_source = strdup(source);
-    if (!d->tokenizer_source)
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
-    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, d->tokenizer_source,
-                            ndp_tokenizer_create(d->tokenizer_source, &d->tokenizer)));
-    NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template, c->data.template_date));
-    return choose_end_token(d);
-}
-
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out) {
     ndp_job_data d = {.job = j};
-    ndp_status st = open_tokenizer(&d);
+    ndp_status st = ndp_job_tokenizer_open(&d);
     if (st != NDP_OK)
         ndp_job_data_close(&d);
     else
@@ -215,19 +166,61 @@ static void describe_losses(const ndp_config *c, ndp_row_losses lost, ndp_str *o
                      lost.beyond == 1 ? "" : "s", (long long)c->data.max_documents);
 }
 
+/* "</s> (2)", or the id alone if no text of it is known; nothing for -1. */
+static void add_token(const ndp_job_data *d, int32_t id, ndp_str *out) {
+    ndp_span text = ndp_job_data_token_text(d, id);
+    if (text.n)
+        ndp_str_addf(out, "%.*s (%d)", (int)text.n, text.data, id);
+    else if (id >= 0)
+        ndp_str_addf(out, "id %d", id);
+}
+
+/* How .bin files are read (data/corpus/bin.h). */
+static void describe_ids(const ndp_job_data *d, ndp_str *out) {
+    const ndp_dataset_options o = ndp_job_data_options(d, &d->job->config->data.files);
+    const ndp_bin_rule r = ndp_dataset_bin_rule(&o);
+    if (ndp_job_data_ids_only(d))
+        ndp_str_add(out, "; .bin: ids without a tokenizer, ");
+    else
+        ndp_str_addf(out, "; .bin: ids of %s, ", d->tokenizer_source);
+    if (r.bos < 0 && r.eos < 0) {
+        ndp_str_add(out, "each file one document");
+        return;
+    }
+    ndp_str_add(out, r.bos < 0 ? "documents end with " : "documents begin ");
+    if (r.bos >= 0 && r.bos != r.eos) {
+        ndp_str_add(out, "with ");
+        add_token(d, r.bos, out);
+    }
+    if (r.bos >= 0 && r.eos >= 0)
+        ndp_str_add(out, r.bos != r.eos ? " or end with " : "or end with ");
+    add_token(d, r.eos, out);
+}
+
 static void describe_rows(const ndp_job_data *d, const ndp_dataset *set, const char *name, const char *rows,
-                          ndp_str *out) {
+                          int64_t id_files, ndp_str *out) {
     ndp_str_addf(out, "%s: %lld documents, %lld tokens, %lld to predict, %lld %s, %.1f%% full", name,
                  (long long)ndp_dataset_documents(set), (long long)ndp_dataset_tokens(set),
                  (long long)ndp_dataset_labels(set), (long long)ndp_dataset_rows(set), rows,
                  100 * ndp_dataset_fill(set));
-    if (ndp_dataset_has_texts(set) && d->end_token >= 0)
-        ndp_str_addf(out, "; texts end with %.*s (%d)", (int)ndp_job_data_end_text(d).n, ndp_job_data_end_text(d).data,
-                     d->end_token);
-    else if (ndp_dataset_has_texts(set))
-        ndp_str_add(out, "; texts have no end token");
+    if (ndp_dataset_has_texts(set)) {
+        ndp_str_add(out, d->end_token >= 0 ? "; texts end with " : "; texts have no end token");
+        add_token(d, d->end_token, out);
+    }
+    if (id_files > 0)
+        describe_ids(d, out);
     describe_losses(d->job->config, ndp_dataset_losses(set), out);
     ndp_str_add(out, "\n");
+}
+
+/* One document of millions of tokens is rarely meant. */
+static void note_ids(const ndp_job_data *d, ndp_str *out) {
+    bool divided = ndp_tokenizer_bos(d->tokenizer) >= 0 || ndp_tokenizer_eos(d->tokenizer) >= 0;
+    if (ndp_job_data_ids_only(d) && !divided && strcmp(d->job->config->data.end_token, "auto") == 0)
+        ndp_str_addf(out,
+                     "note: %s names neither bos_token_id nor eos_token_id, so every .bin file is one document; "
+                     "data.end_token: ID sets the token that separates documents (50256 for GPT-2)\n",
+                     d->job->facts_path);
 }
 
 /* Most models should learn where a text ends, and a tokenizer without a token for that is easily overlooked. */
@@ -279,9 +272,10 @@ static void describe_template(const ndp_job_data *d, ndp_str *out) {
 
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
     if (d->dataset)
-        describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", out);
+        describe_rows(d, d->dataset, "data", d->tokens.head ? "rows" : "rows an epoch", d->id_files, out);
     if (d->held && ndp_dataset_rows(d->held) > 0)
-        describe_rows(d, d->held, "held out", "rows", out);
+        describe_rows(d, d->held, "held out", "rows",
+                      d->job->config->data.validation_files.n ? d->held_id_files : d->id_files, out);
     for (int i = 0; i < d->sampler.n_sources && d->sampler.rows > 0; i++)
         ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],
                      (long long)d->sources[i].taken, (long long)d->sources[i].rows,
@@ -289,5 +283,6 @@ void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
     describe_template(d, out);
     describe_steps(d, out);
     note_end_token(d, out);
+    note_ids(d, out);
     note_head(d, out);
 }

@@ -11,24 +11,31 @@
 typedef struct ndp_job_data {
     const ndp_job *job; /* borrowed */
     ndp_tokenizer *tokenizer;
-    char *tokenizer_source; /* "bytes", a folder or a file; owned */
+    char *tokenizer_source; /* "bytes", a folder or a file; "": there is none, only ids; owned */
     ndp_chat chat;
-    int32_t end_token;                   /* appended to texts; -1: none */
+    int32_t end_token;                   /* appended to texts, or ends documents of ids; -1: none */
     ndp_token_cache tokens, held_tokens; /* of data.files; of data.validation_files */
     ndp_hash128 content, held_content;   /* hashes of these files (cache.h); known on rank 0 */
+    int64_t id_files, held_id_files;     /* files of ids among them; known on rank 0 */
     ndp_dataset *dataset, *held;         /* training rows, held-out rows; NULL: not opened, or none */
     ndp_sampler sampler;
     ndp_mix_source *sources; /* of the sampler, owned; NULL without data.mix */
     int steps;               /* updates of the run; 0: not known, since only the head of the data was read */
 } ndp_job_data;
 
-/* Opens the tokenizer and its chat template, and finds the end token of texts (data.end_token). NDP_EINVAL: the
- * tokenizer does not have that token, or its id is beyond the model's vocabulary. */
+/* Opens the tokenizer and its chat template, and finds the end token of texts (data.end_token). Without data.tokenizer
+ * it is the model folder's. Without that there are only ids: those of `bytes` if the model's vocabulary has its size,
+ * else of a vocabulary without texts (ndp_tokenizer_of_ids), whose begin and end tokens are config.json's or
+ * data.end_token's. NDP_EINVAL: the tokenizer does not have that token, or its id is beyond the model's vocabulary. */
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out);
 void ndp_job_data_close(ndp_job_data *d);
 
-/* The text of the end token, such as "<eos>"; empty if there is none. Borrowed from the tokenizer. */
-ndp_span ndp_job_data_end_text(const ndp_job_data *d);
+/* A part of ndp_job_data_open: all of it but the cleaning up after a failure (job_tokenizer.c). */
+ndp_status ndp_job_tokenizer_open(ndp_job_data *d);
+/* There is no tokenizer: the data are files of ids. */
+bool ndp_job_data_ids_only(const ndp_job_data *d);
+/* The text of a token, such as "<eos>"; empty for -1 and without a tokenizer. Borrowed from the tokenizer. */
+ndp_span ndp_job_data_token_text(const ndp_job_data *d, int32_t id);
 
 /* The options for tokenizing the files; the caller sets threads and team. Borrows `d` and `files`. */
 ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_strings *files);

@@ -10,8 +10,9 @@
 /* ---- data ---- */
 
 static ndp_status sample_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
-    const ndp_job_data *d = user;
+    ndp_job_data *d = user;
     ndp_dataset_options o = ndp_job_data_options(d, files);
+    o.id_files = files == &d->job->config->data.files ? &d->id_files : &d->held_id_files;
     return ndp_dataset_sample(&o, out);
 }
 

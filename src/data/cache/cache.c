@@ -67,8 +67,6 @@ typedef struct cache_search {
 static ndp_status open_corpus(cache_search *s) {
     NDP_TRY(ndp_corpus_open(s->o, &s->corpus));
     s->opened = true;
-    if (s->o->left_out)
-        *s->o->left_out = s->corpus.files.left_out;
     return NDP_OK;
 }
 

@@ -29,6 +29,15 @@ static ndp_status stamp_of(const ndp_file_list *files, uint64_t *out) {
     return NDP_OK;
 }
 
+/* Counts files of ids; all others need a tokenizer. */
+static ndp_status check_kind(const ndp_dataset_options *o, const char *path, int64_t *id_files) {
+    const char *why = o->tokenizer ? ndp_tokenizer_why_no_texts(o->tokenizer) : NULL;
+    ndp_source_kind kind;
+    NDP_TRY(ndp_source_kind_of(path, &kind));
+    *id_files += kind == NDP_SOURCE_IDS;
+    return kind == NDP_SOURCE_IDS || !why ? NDP_OK : NDP_FAIL(NDP_EINVAL, "%s is not a file of ids: %s", path, why);
+}
+
 static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
     c->source_ends = calloc((size_t)o->n_files, sizeof *c->source_ends);
     if (!c->source_ends)
@@ -41,8 +50,7 @@ static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
     if (!c->mapped)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %lld files", (long long)c->files.paths.n);
     for (int64_t i = 0; i < c->files.paths.n; i++) {
-        ndp_source_kind unused;
-        NDP_TRY(ndp_source_kind_of(c->files.paths.items[i], &unused));
+        NDP_TRY(check_kind(o, c->files.paths.items[i], &c->id_files));
         NDP_TRY(ndp_file_map(c->files.paths.items[i], &c->mapped[i]));
         c->bytes += c->mapped[i].size;
     }
@@ -52,11 +60,16 @@ static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
 ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out) {
     ndp_corpus c = {0};
     ndp_status st = open_files(o, &c);
-    if (st != NDP_OK)
+    if (st != NDP_OK) {
         ndp_corpus_close(&c);
-    else
-        *out = c;
-    return st;
+        return st;
+    }
+    if (o->left_out)
+        *o->left_out = c.files.left_out;
+    if (o->id_files)
+        *o->id_files = c.id_files;
+    *out = c;
+    return NDP_OK;
 }
 
 void ndp_corpus_close(ndp_corpus *c) {

@@ -11,11 +11,13 @@ typedef struct ndp_corpus {
     ndp_mapped *mapped; /* [files.paths.n] */
     int64_t *source_ends;
     int n_sources;
+    int64_t id_files; /* files of ids among them */
     uint64_t bytes;
     uint64_t stamp; /* hash of the files' sizes and modification times when opened */
 } ndp_corpus;
 
-/* Lists and maps the files. */
+/* Lists and maps the files, and sets o->left_out and o->id_files. NDP_EINVAL names a file with texts if o->tokenizer
+ * has none. */
 ndp_status ndp_corpus_open(const ndp_dataset_options *o, ndp_corpus *out);
 void ndp_corpus_close(ndp_corpus *c);
 /* Hashes what the ids depend on, and nothing else (not the files' locations). Reads all files. `content` covers only

@@ -30,6 +30,7 @@ typedef struct ndp_dataset_options {
     void (*progress)(void *user, uint64_t bytes_done, uint64_t bytes_total);
     void *progress_user;
     ndp_hash128 *content; /* output on the rank that lists the files: hash of their contents and order; may be NULL */
+    int64_t *id_files;    /* output on the rank that lists the files: how many are files of ids; may be NULL */
     int64_t *left_out;    /* output on the rank that lists the files: files in folders that are of no known kind; may be
                            * NULL */
 } ndp_dataset_options;

@@ -118,7 +118,7 @@ ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source
     chat.adds_bos = st == NDP_OK && empty.n && empty.items[0] == ndp_tokenizer_bos(t);
     ndp_ids_release(&empty);
     NDP_TRY(st);
-    bool files = strcmp(source, "bytes") != 0;
+    bool files = *source && strcmp(source, "bytes") != 0;
     char *folder = files ? ndp_tokenizer_folder(source) : NULL;
     st = files && !folder ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a chat template")
                           : choose(&chat, source, folder, name);

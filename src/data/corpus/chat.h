@@ -58,12 +58,12 @@ typedef struct ndp_chat {
 /* The day that Llama's templates write where there is no clock. A fixed one, so that equal data gives equal tokens. */
 #define NDP_CHAT_DATE "2024-07-26"
 
-/* `source`: what the tokenizer was made from; its folder may contain the tokenizer's own template. `name`: NULL: the
- * tokenizer's own, by the table if its text is known there; a built-in one; "jinja": the tokenizer's own, by Jinja in
- * any case; the name of another one of the tokenizer's templates, such as tool_use; or the path of a file, *.jinja.
- * `date`: what templates write as today; NULL: NDP_CHAT_DATE. NDP_EINVAL: there is no template of that name (the
- * message lists them). A tokenizer without a template is an error only when something is rendered. Borrows the
- * tokenizer. */
+/* `source`: what the tokenizer was made from ("": no files); its folder may contain the tokenizer's own template.
+ * `name`: NULL: the tokenizer's own, by the table if its text is known there; a built-in one; "jinja": the tokenizer's
+ * own, by Jinja in any case; the name of another one of the tokenizer's templates, such as tool_use; or the path of a
+ * file, *.jinja. `date`: what templates write as today; NULL: NDP_CHAT_DATE. NDP_EINVAL: there is no template of that
+ * name (the message lists them). A tokenizer without a template is an error only when something is rendered. Borrows
+ * the tokenizer. */
 NDP_API ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source, const char *name,
                                  const char *date);
 void ndp_chat_release(ndp_chat *c);
