@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* ---- config ---- */
 
@@ -82,7 +83,9 @@ static int write_imported(const import_arguments *a, const char *job, const char
         fprintf(stderr, "ndparallel: cannot write %s: %s\n", a->output ? a->output : "the output", strerror(cause));
         return 1;
     }
-    fputs(notes, stderr);
+    bool shown = !a->output && isatty(STDOUT_FILENO) && isatty(STDERR_FILENO); /* the job has them as comments */
+    if (!shown)
+        fputs(notes, stderr);
     if (a->output)
         fprintf(stderr, "job written to %s\n", a->output);
     return 0;

@@ -11,7 +11,41 @@ static ndp_status assign(ndp_import *m) {
     return NDP_OK;
 }
 
+/* Whether the first line with words is the name of a TOML table, "[training]", and a later one sets a key. */
+static bool is_toml(const char *text, size_t size) {
+    char *copy = strndup(text, size), *rest = NULL;
+    bool table = false, key = false;
+    for (char *line = copy ? strtok_r(copy, "\r\n", &rest) : NULL; line && !key; line = strtok_r(NULL, "\r\n", &rest)) {
+        line += strspn(line, " \t");
+        size_t n = strspn(line, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-.");
+        if (line[0] == '\0' || line[0] == '#')
+            continue;
+        if (line[0] == '[' && line[strcspn(line, "]")] == ']' && !strchr(line, ','))
+            table = true;
+        else if (n == 0 || !table)
+            break;
+        else
+            key = line[n + strspn(line + n, " \t")] == '=';
+    }
+    free(copy);
+    return key;
+}
+
+static ndp_status refuse_toml(const char *text, size_t size, const char *what) {
+    NDP_CHECK(
+        !is_toml(text, size),
+        "%s: a TOML file, as torchtitan's configurations are; only YAML files of Axolotl and Accelerate (also JSON) "
+        "are imported. `ndparallel config --defaults` prints a job file to fill in: torchtitan's "
+        "data_parallel_replicate_degree, data_parallel_shard_degree, context_parallel_degree, "
+        "tensor_parallel_degree and pipeline_parallel_degree are dp_replicate_size, dp_shard_size (-1: auto), "
+        "cp_size, tp_size and pp_size of parallelism; local_batch_size is batch.micro_batch_size, seq_len "
+        "data.sequence_length, and the weights are a Hugging Face folder, model.path",
+        what);
+    return NDP_OK;
+}
+
 static ndp_status run(ndp_import *m, const char *text, size_t size, const char *what) {
+    NDP_TRY(refuse_toml(text, size, what));
     NDP_TRY(ndp_config_init(&m->job));
     NDP_TRY(ndp_yaml_open(&m->yaml, what, text, size, 0));
     NDP_TRY(ndp_import_choose(m));

@@ -24,6 +24,7 @@ static const char no_images[] = "only text is supported";
 static const char message_keys[] = "of a message, the role, the content and reasoning_content are read";
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
 static const char given_system[] = "a system message has to be among the messages of a record";
+static const char not_read[] = "Axolotl no longer reads this key";
 static const char thoughts[] = "reasoning is read from reasoning_content, or from <think>...</think> in the content";
 
 /* ---- words ---- */
@@ -86,12 +87,12 @@ static const import_key keys[] = {
     /* the model */
     {axolotl, "base_model", TEXT(job.model.path)},
     {axolotl, "tokenizer_config", TEXT(job.data.tokenizer)},
-    {axolotl, "base_model_config model_type model_config_type tokenizer_type tokenizer_use_fast tokenizer_legacy "
+    {axolotl, "base_model_config cls_model_config model_type model_config_type tokenizer_type tokenizer_use_fast tokenizer_legacy "
               "tokenizer_use_mistral_common is_falcon_derived_model is_llama_derived_model is_mistral_derived_model "
               "is_qwen_derived_model", LEFT("read from the model folder")},
     {axolotl, "trust_remote_code", LEFT("model folders are read without running code from them")},
     {axolotl, "revision_of_model", REFUSED("download this revision and name its folder"), SETTLED_BY("model.path")},
-    {axolotl, "overrides_of_model_config overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*",
+    {axolotl, "overrides_of_model_config model_config overrides_of_model_kwargs rope_scaling shrink_embeddings scaling_softmax*",
      REFUSED("change the model folder's config.json instead")},
     {axolotl, "resize_token_embeddings_to_32x", LEFT("the vocabulary is padded internally where that is faster")},
     {axolotl, "mean_resizing_embeddings", LEFT("no rows are added to the vocabulary")},
@@ -102,8 +103,9 @@ static const import_key keys[] = {
     {axolotl, "fix_untrained_tokens", REFUSED("embeddings are not changed before training")},
     {tokens, "pad_token", LEFT("padding is masked and needs no token")},
     {tokens, "*", REFUSED(model_tokenizer), SETTLED_BY("data.tokenizer")},
-    {axolotl, "gptq load_in_8bit load_in_4bit quantization qat quantize_moe_experts", REFUSED(no_quantization)},
-    {axolotl, "bnb_config_kwargs", LEFT(no_quantization)},
+    {axolotl, "gptq load_in_8bit load_in_4bit quantization qat quantize_moe_experts use_onebitllms", REFUSED(no_quantization)},
+    {axolotl, "model_quantization_config", REFUSED(no_quantization), SETTLED_BY("model.path")},
+    {axolotl, "bnb_config_kwargs model_quantization_config_kwargs gptq_disable_exllama", LEFT(no_quantization)},
     {axolotl, "adapter lora_model_dir relora relora_*", REFUSED(no_adapter)},
     {axolotl, "peft_* peft lora_* qlora_* loraplus_* merge_lora", LEFT("used only with adapters")},
     {axolotl, "unfrozen_parameters optim_target_modules lisa_*", REFUSED(all_trained)},
@@ -127,7 +129,7 @@ static const import_key keys[] = {
     {axolotl, "ddp_timeout", LEFT("NDP_COMM_TIMEOUT sets how long ranks wait for each other")},
     {axolotl, "device device_map local_rank use_ray ray_* resources_per_worker accelerator_config debug "
               "axolotl_config_path", LEFT(launched)},
-    {axolotl, "max_memory gpu_memory_limit low_cpu_mem_usage gc_* tiled_mlp*", LEFT(own_memory)},
+    {axolotl, "max_memory gpu_memory_limit low_cpu_mem_usage gc_* tiled_mlp* experimental_skip_move_to_device", LEFT(own_memory)},
     {axolotl, "activation_offloading layer_offloading", LEFT(no_offload)},
     {axolotl, "auto_find_batch_size", REFUSED("the batch size is fixed; --dry-run shows whether it fits"),
      SETTLED_BY("batch.micro_batch_size")},
@@ -159,7 +161,7 @@ static const import_key keys[] = {
     {axolotl, "cosine_constant_lr_ratio jagged_restart_*", REFUSED(no_schedule), SETTLED_BY("schedule.name")},
     {axolotl, "lr_quadratic_warmup", REFUSED("warm-up is linear"), SETTLED_BY("schedule.warmup_steps")},
     {axolotl, "lr_div_factor", LEFT("used only by one_cycle")},
-    {axolotl, "warmup_steps", INT(read.warmup, 0, 1 << 30)},
+    {axolotl, "warmup_steps", NUMBER(read.warmup, "[0, 1073741824]")},
     {axolotl, "warmup_ratio", NUMBER(read.warmup_ratio, "[0, 1]")},
     {axolotl, "neftune_noise_alpha noisy_embedding_alpha", REFUSED("noise on embeddings is not supported")},
     {axolotl, "label_smoothing_factor use_eaft num_labels kd_*", REFUSED(one_loss)},
@@ -178,12 +180,13 @@ static const import_key keys[] = {
     {axolotl, "gradient_checkpointing", WORD(read.checkpointing, checkpointing_words)},
     {axolotl, "gradient_checkpointing_kwargs", LEFT("recomputation is per decoder block")},
     {axolotl, "flash_attention flash_attn_* flash_optimum sdp_attention xformers_attention flex_attention flex_attn_* "
-              "eager_attention heads_k_stride", LEFT(own_attention)},
+              "eager_attention heads_k_stride fused_attn_kernel gemma4_hybrid_attn_impl", LEFT(own_attention)},
     {axolotl, "attention attn_implementation", WORD(read.ignored, attentions), .why = own_attention},
     {axolotl, "sage_attention s2_attention", REFUSED(exact_attention)},
     {axolotl, "torch_compile* deepcompile liger_* cut_cross_entropy chunked_cross_entropy* unsloth_* llama4_linearized_experts "
-              "experts_implementation", LEFT(own_kernels)},
+              "experts_implementation use_kernels use_scattermoe use_sonicmoe", LEFT(own_kernels)},
     {axolotl, "plugins", EACH(ndp_import_plugins)},
+    {axolotl, "diffusion", REFUSED(one_loss)},
 
     /* the data: keys of all sets */
     {axolotl, "datasets pretraining_dataset", EACH(ndp_import_datasets), SETTLED_BY("data.files")},
@@ -216,7 +219,7 @@ static const import_key keys[] = {
     {axolotl, "eot_tokens", LEFT("the template's end token of an assistant turn is trained on")},
     {axolotl, "roles_to_train train_on_eos train_on_eot", LEFT("Axolotl reads this key only in a data set")},
     {axolotl, "rl reward_model process_reward_model", REFUSED(no_preference)},
-    {axolotl, "max_prompt_len trl vllm rl_beta dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient",
+    {axolotl, "max_prompt_len trl vllm rl_beta dpo_* orpo_* kto_* rpo_* cpo_* simpo_* center_rewards_coefficient ebft",
      LEFT(no_preference)},
 
     /* a data set */
@@ -243,9 +246,11 @@ static const import_key keys[] = {
     {dataset, "roles", SECTION(roles)},
     {dataset, "roles_to_train", EACH(ndp_import_roles_to_train), SETTLED_BY("data.train_on")},
     {dataset, "train_on_eos train_on_eot", WORD(read.ignored, turn_ends), SETTLED_BY("data.train_on")},
-    {dataset, "message_field_training message_field_training_detail", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
+    {dataset, "message_field_training", TEXT(set.train)},
+    {dataset, "message_field_training_detail", REFUSED(whole_turns), SETTLED_BY("data.train_on")},
     {dataset, "drop_system_message field_system", REFUSED(given_system)},
     {dataset, "field_tools", REFUSED("tools are not supported")},
+    {dataset, "field_chosen field_rejected step_separator max_completion_length train_on_last_step_only", LEFT(no_preference)},
     {dataset, "conversation field_human field_model", LEFT("used only by sharegpt and similar types")},
     {dataset, "input_format input_transform logprobs_field temperature", LEFT("not used by any supported data set type")},
     {mappings, "role", TEXT(set.role)},
@@ -284,10 +289,14 @@ static const import_key keys[] = {
     {axolotl, "early_stopping_patience", REFUSED(runs_to_the_end)},
     {axolotl, "loss_watchdog_*", LEFT(runs_to_the_end)},
     {axolotl, "use_wandb wandb_* use_mlflow mlflow_* hf_mlflow_* use_comet comet_* use_trackio trackio_* use_otel "
-              "otel_* use_tensorboard include_t* profiler_steps*", LEFT(no_tracker)},
+              "otel_* use_otel_metrics use_swanlab swanlab_* use_tensorboard include_t* profiler_steps*", LEFT(no_tracker)},
     {axolotl, "gradio_*", LEFT("use `ndparallel generate`")},
     {axolotl, "hub_* push_* hf_use_auth_token", LEFT(no_hub)},
     {axolotl, "strict", LEFT("unknown keys are always refused")},
+
+    /* keys of older versions, which are in its examples still */
+    {axolotl, "max_packed_sequence_len gptq_groupsize gptq_model_v1 torchdistx_path total_num_tokens adam_eps eta_min torch_dtype "
+              "full_finetune base_model_ignore_patterns", LEFT(not_read)},
     /* clang-format on */
 };
 const import_table ndp_import_axolotl = {keys, NDP_COUNT(keys)};

@@ -22,7 +22,8 @@ void ndp_import_forget_set(ndp_import *m) {
                      m->set.revision,
                      m->set.split,
                      m->set.role,
-                     m->set.content};
+                     m->set.content,
+                     m->set.train};
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
     ndp_strings_release(&m->set.files);
@@ -40,6 +41,7 @@ enum {
     MESSAGES_FIELD,
     ROLE_FIELD,
     CONTENT_FIELD,
+    TRAIN_FIELD,
     PROMPT_FIELD,
     INPUT_FIELD,
     RESPONSE_FIELD,
@@ -53,6 +55,7 @@ static const struct {
     [MESSAGES_FIELD] = {"data.messages_field", offsetof(ndp_config, data.messages_field)},
     [ROLE_FIELD] = {"data.role_field", offsetof(ndp_config, data.role_field)},
     [CONTENT_FIELD] = {"data.content_field", offsetof(ndp_config, data.content_field)},
+    [TRAIN_FIELD] = {"data.train_field", offsetof(ndp_config, data.train_field)},
     [PROMPT_FIELD] = {"data.prompt_field", offsetof(ndp_config, data.prompt_field)},
     [INPUT_FIELD] = {"data.input_field", offsetof(ndp_config, data.input_field)},
     [RESPONSE_FIELD] = {"data.response_field", offsetof(ndp_config, data.response_field)},
@@ -226,6 +229,7 @@ static ndp_status add_messages(ndp_import *m, const set_type *t, const char *nam
         NDP_TRY(share(m, MESSAGES_FIELD, either(m->set.messages, "messages"), name, node));
     NDP_TRY(share(m, ROLE_FIELD, role, name, node));
     NDP_TRY(share(m, CONTENT_FIELD, content, name, node));
+    NDP_TRY(share(m, TRAIN_FIELD, m->set.train, name, node));
     return add_chat(m, m->set.template, name, node);
 }
 

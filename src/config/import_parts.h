@@ -71,7 +71,8 @@ typedef struct import_values {
     int distributed, strategy, reshard, zero_stage; /* zero_stage: -1 */
     ndp_strings fsdp;
     int micro, accumulation, batch;
-    int max_steps, warmup;                     /* -1 */
+    int max_steps;                             /* -1 */
+    double warmup;                             /* steps, or below 1 a share of them; -1 */
     double epochs, warmup_ratio, min_lr_ratio; /* the ratios: -1 */
     int scheduler, fp32, bf16, fp16, half, mixed;
     int checkpointing, fsdp_checkpointing, ring, rotate, tp_sequence, distributed_optimizer;
@@ -87,7 +88,7 @@ typedef struct import_values {
 typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */
-    char *role, *content;                              /* names of fields of a message */
+    char *role, *content, *train;                      /* names of fields of a message */
     char *format, *no_input_format;                    /* of a custom type */
     char *config, *revision, *split;                   /* of a data set on the Hub */
     ndp_strings files;

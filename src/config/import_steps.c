@@ -34,11 +34,16 @@ static ndp_status finish_steps(ndp_import *m) {
 /* With train.epochs the number of steps is counted when the run starts. */
 static bool knows_steps(const ndp_import *m) { return m->job.train.epochs == 0; }
 
+/* warmup_steps below 1 is a share of the steps. */
+static bool is_share(const ndp_import *m) { return m->read.warmup > 0 && m->read.warmup < 1; }
+
 /* Axolotl's arithmetic, before it turns one step of warm-up into two. */
 static int warmup_asked(const ndp_import *m) {
     int steps = m->job.train.steps, most = 100, share = (int)(0.03 * steps);
+    if (is_share(m))
+        return (int)ceil(m->read.warmup * steps); /* the Trainer's */
     if (m->read.warmup >= 0)
-        return m->read.warmup;
+        return (int)m->read.warmup;
     if (m->read.warmup_ratio >= 0)
         return (int)(m->read.warmup_ratio * steps);
     return share < most ? share : most;
@@ -46,9 +51,11 @@ static int warmup_asked(const ndp_import *m) {
 
 /* Warm-up as a share of steps that are not known yet. */
 static void share_warmup(ndp_import *m) {
-    double share = m->read.warmup_ratio >= 0 ? m->read.warmup_ratio : 0.03;
+    double share = is_share(m) ? m->read.warmup : m->read.warmup_ratio >= 0 ? m->read.warmup_ratio : 0.03;
     m->job.schedule.warmup_ratio = share;
-    if (m->read.warmup_ratio < 0)
+    if (is_share(m))
+        SAY(m, "schedule.warmup_ratio %g: warmup_steps below 1 is a share of the steps\n", share);
+    else if (m->read.warmup_ratio < 0)
         SAY(m, "schedule.warmup_ratio 0.03: Axolotl's, which is at most 100 steps\n");
     if (share == 0)
         m->job.schedule.warmup_steps = 0;
@@ -56,29 +63,33 @@ static void share_warmup(ndp_import *m) {
                                  : offsetof(ndp_config, schedule.warmup_steps));
 }
 
-static void finish_schedule(ndp_import *m) {
+static ndp_status finish_schedule(ndp_import *m) {
     static const ndp_lr_kind names[] = {[SCHEDULE_CONSTANT] = NDP_LR_CONSTANT,
                                         [SCHEDULE_CONSTANT_WARMUP] = NDP_LR_CONSTANT,
                                         [SCHEDULE_LINEAR] = NDP_LR_LINEAR,
                                         [SCHEDULE_COSINE] = NDP_LR_COSINE};
+    if (m->read.warmup >= 1 && m->read.warmup != floor(m->read.warmup))
+        return ndp_import_fail(&m->notes, "warmup_steps",
+                               "'warmup_steps' is %g, expected a whole number of steps, or a share below 1",
+                               m->read.warmup);
     m->job.schedule.name = m->read.scheduler ? names[m->read.scheduler] : NDP_LR_COSINE;
     if (m->read.min_lr_ratio >= 0 && m->job.schedule.name == NDP_LR_COSINE)
         m->job.schedule.min_lr_ratio = m->read.min_lr_ratio;
     ndp_import_mark(m, offsetof(ndp_config, schedule.name));
-    if (!knows_steps(m) && m->read.warmup < 0 && m->read.scheduler != SCHEDULE_CONSTANT &&
+    if (!knows_steps(m) && (m->read.warmup < 0 || is_share(m)) && m->read.scheduler != SCHEDULE_CONSTANT &&
         !ndp_import_is_set(&m->notes, "schedule.warmup_steps")) {
         share_warmup(m);
-        return;
+        return NDP_OK;
     }
     int warmup = m->read.scheduler == SCHEDULE_CONSTANT ? 0 : warmup_asked(m);
-    m->job.schedule.warmup_steps = warmup == 1 ? 2 : warmup;
+    m->job.schedule.warmup_steps = warmup == 1 && !is_share(m) ? 2 : warmup;
     ndp_import_mark(m, offsetof(ndp_config, schedule.warmup_steps));
+    return NDP_OK;
 }
 
 ndp_status ndp_import_finish_steps(ndp_import *m) {
     NDP_TRY(finish_steps(m));
-    finish_schedule(m);
-    return NDP_OK;
+    return finish_schedule(m);
 }
 
 /* Adds a remark if the job's warm-up is not a number of steps that the file has. */
@@ -91,7 +102,7 @@ static void say_warmup(ndp_import *m) {
                          : m->read.warmup_ratio >= 0            ? "warmup_ratio"
                                                                 : "Axolotl's 3%, at most 100";
     SAY(m, "schedule.warmup_steps %d of train.steps %d: %s%s\n", written, m->job.train.steps, source,
-        written && warmup_asked(m) == 1 ? "; Axolotl turns one step of warm-up into two" : "");
+        written == 2 && warmup_asked(m) == 1 ? "; Axolotl turns one step of warm-up into two" : "");
 }
 
 void ndp_import_say_schedule(ndp_import *m) {

@@ -274,6 +274,19 @@ static void ctrl_c_ends_a_conversation(void **state) {
     release(&r, text);
 }
 
+/* An imported job on a terminal has the notes as comments, and not a second time. */
+static void an_import_has_its_notes_once(void **state) {
+    const char *folder = *state;
+    char *text, *file = (char *)in(folder, "axolotl.yaml");
+    char *argv[] = {getenv("NDP_PROGRAM"), "config", "import", file, NULL};
+    tiny_write(folder, "axolotl.yaml", "base_model: m\nmax_steps: 3\nwandb_project: x\n");
+    run r = start_program(argv, 110);
+    assert_int_equal(finish(&r, &text), 0);
+    if (lines_like(text, "wandb_project") != 1 || lines_like(text, "^# *imported from ") != 1)
+        fail_msg("the notes are not there once:\n%s", text);
+    release(&r, text);
+}
+
 #define JOB_TEST(f) cmocka_unit_test_setup_teardown(f, make_job, tiny_teardown)
 
 int main(void) {
@@ -291,6 +304,7 @@ int main(void) {
                                        JOB_TEST(ctrl_c_leaves_lines_of_processes),
                                        JOB_TEST(an_error_leaves_lines),
                                        JOB_TEST(an_error_leaves_lines_of_processes),
+                                       JOB_TEST(an_import_has_its_notes_once),
                                        JOB_TEST(a_conversation),
                                        JOB_TEST(ctrl_c_ends_a_conversation)};
     return cmocka_run_group_tests(tests, NULL, NULL);

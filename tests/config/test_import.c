@@ -506,6 +506,10 @@ static const char *const refused[][2] = {
     {"colour: red\n", "their.yaml:1:1: no key of an Axolotl or Accelerate configuration, such as"},
     {"train: {steps: 3}\n", "no key of an Axolotl or Accelerate configuration"},
     {"a: 1\n---\nb: 2\n", "a second document"},
+    {"# torchtitan\n[job]\ndump_folder = \"./outputs\"\n\n[parallelism]\ntensor_parallel_degree = 2\n",
+     "their.yaml: a TOML file, as torchtitan's configurations are; only YAML files of Axolotl and Accelerate"},
+    {"base_model: m\nmax_steps: 3\nwarmup_steps: 10.5\n",
+     "their.yaml:3:1: 'warmup_steps' is 10.5, expected a whole number of steps, or a share below 1"},
 };
 
 /* A data set, what the message about it says. */
@@ -555,8 +559,8 @@ static const char *const refused_sets[][2] = {
      "'datasets[0].roles_to_train: user': training is on the assistant's turns, or on everything"},
     {"path: a.jsonl, type: chat_template, roles_to_train: []", "'datasets[0].roles_to_train: []': training is on"},
     {"path: a.jsonl, type: chat_template, train_on_eos: last", "'datasets[0].train_on_eos: last': the token that ends"},
-    {"path: a.jsonl, type: chat_template, message_field_training: train",
-     "'datasets[0].message_field_training: train': data.train_on: assistant trains on whole turns"},
+    {"path: a.jsonl, type: chat_template, message_field_training: train, message_field_training_detail: detail",
+     "'datasets[0].message_field_training_detail: detail': data.train_on: assistant trains on whole turns"},
     {"path: a.jsonl, type: chat_template, drop_system_message: true", "a system message has to be among the messages"},
     {"path: a.jsonl, type: chat_template, field_tools: tools",
      "'datasets[0].field_tools: tools': tools are not supported"},
@@ -771,6 +775,7 @@ int main(void) {
                                        cmocka_unit_test(settled_data),
                                        cmocka_unit_test(sets_on_the_hub),
                                        cmocka_unit_test(refused_data_sets),
+
                                        cmocka_unit_test(refusals_name_every_key),
                                        cmocka_unit_test(force_and_set),
                                        cmocka_unit_test(refusals_point_at_the_place),

@@ -223,8 +223,43 @@ static void the_job_has_the_imported_keys_alone(void **state) {
     release(&i);
 }
 
+/* Below 1 the Trainer takes warmup_steps as a share, which it rounds up. */
+static void warmup_may_be_a_share(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import(&i, "base_model: m\nmax_steps: 205\nwarmup_steps: 0.1\n", NULL));
+    CHECK_KEYS(&i, {"schedule.warmup_steps", "21"}, {"schedule.warmup_ratio", "0"});
+    check_round_trip(&i);
+    release(&i);
+    CHECK_OK(import(&i, "base_model: m\nnum_epochs: 3\nwarmup_steps: 0.1\n", NULL));
+    CHECK_KEYS(&i, {"schedule.warmup_ratio", "0.1"}, {"train.epochs", "3"});
+    CHECK_NOTES(&i, "schedule.warmup_ratio 0.1: warmup_steps below 1 is a share of the steps");
+    check_round_trip(&i);
+    release(&i);
+    CHECK_OK(import(&i, "base_model: m\nnum_epochs: 3\nwarmup_steps: 7\n", NULL));
+    CHECK_KEYS(&i, {"schedule.warmup_steps", "7"}, {"schedule.warmup_ratio", "0"});
+    release(&i);
+}
+
+static void keys_that_axolotl_no_longer_reads(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(
+        import(&i,
+               "base_model: m\nmax_steps: 3\nmax_packed_sequence_len: 2048\ntorchdistx_path:\ngptq_groupsize: 128\n"
+               "use_kernels: true\ndatasets: [{path: a.jsonl, type: chat_template, message_field_training: learn}]\n",
+               NULL));
+    CHECK_KEYS(&i, {"data.train_field", "\"learn\""});
+    CHECK_NOTES(&i, "max_packed_sequence_len (line 3), gptq_groupsize (line 5): Axolotl no longer reads this key",
+                "use_kernels (line 6): ndparallel has its own kernels");
+    check_round_trip(&i);
+    release(&i);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(numbers_are_those_of_pyyaml),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(warmup_may_be_a_share),
+                                       cmocka_unit_test(keys_that_axolotl_no_longer_reads),
+                                       cmocka_unit_test(numbers_are_those_of_pyyaml),
                                        cmocka_unit_test(what_is_no_number_there_is_none_here),
                                        cmocka_unit_test(truth_has_many_words),
                                        cmocka_unit_test(attention_is_left_out_with_a_reason),
