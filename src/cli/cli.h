@@ -108,8 +108,8 @@ void cli_job_release(cli_job *j);
 
 /* ---- ranks ---- */
 
-/* Makes SIGINT, SIGTERM and SIGUSR1 set the returned flag. A second SIGINT or SIGTERM ends the process; with `live` it
- * first erases the live line (progress.h). */
+/* Makes SIGINT, SIGTERM, SIGHUP and SIGUSR1 set the returned flag, unless they were ignored. A second SIGINT or SIGTERM
+ * ends the process; with `live` it first erases the live line (progress.h). */
 const volatile sig_atomic_t *cli_catch_signals(bool live);
 /* For a rank with nothing to save: SIGUSR1, by which a launcher forwards a Ctrl-C, ends it with exit code 130. */
 void cli_end_on_signal(void);

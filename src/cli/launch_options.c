@@ -21,8 +21,7 @@ static void on_last_signal(int signal_number) {
 
 static void on_first_signal(int signal_number) {
     stop = signal_number;
-    if (signal_number != SIGUSR1)
-        signal(signal_number, on_last_signal);
+    signal(signal_number, on_last_signal);
 }
 
 static void on_end(int signal_number) {
@@ -35,17 +34,27 @@ void cli_end_on_signal(void) {
     sigaction(SIGUSR1, &action, NULL);
 }
 
-/* A second Ctrl-C ends the process as if there were no handler. A launcher forwards a Ctrl-C repeatedly as SIGUSR1,
- * since mpirun does not forward other signals. Ignored signals stay ignored (nohup, background jobs of a script). */
+/* The signals that stop a run. The second one of those that insist ends the process, as if there were no handler. The
+ * others may come several times for one event: when a terminal is closed, its shell and the kernel both send SIGHUP,
+ * and a launcher repeats SIGUSR1, the one signal that mpirun forwards. */
+static const struct {
+    int number;
+    bool insists;
+} stopping[] = {{SIGINT, true}, {SIGTERM, true}, {SIGHUP, false}, {SIGUSR1, false}};
+
+/* Ignored signals stay ignored (nohup, background jobs of a script). Beyond a limit on the size of files, a write fails
+ * like one on a full disk: SIGXFSZ would end the process. */
 const volatile sig_atomic_t *cli_catch_signals(bool live) {
-    static const int stopping[] = {SIGINT, SIGTERM, SIGUSR1};
-    for (int i = 0; i < 3; i++) {
-        struct sigaction action = {.sa_handler = live ? on_first_signal : on_signal, .sa_flags = SA_RESTART}, before;
-        if (stopping[i] != SIGUSR1 && !live)
+    for (size_t i = 0; i < sizeof stopping / sizeof *stopping; i++) {
+        bool last = stopping[i].insists;
+        struct sigaction action = {.sa_handler = live && last ? on_first_signal : on_signal, .sa_flags = SA_RESTART};
+        struct sigaction before;
+        if (last && !live)
             action.sa_flags |= (int)SA_RESETHAND;
-        if (sigaction(stopping[i], NULL, &before) == 0 && before.sa_handler != SIG_IGN)
-            sigaction(stopping[i], &action, NULL);
+        if (sigaction(stopping[i].number, NULL, &before) == 0 && before.sa_handler != SIG_IGN)
+            sigaction(stopping[i].number, &action, NULL);
     }
+    signal(SIGXFSZ, SIG_IGN);
     return &stop;
 }
 

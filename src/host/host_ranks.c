@@ -4,10 +4,10 @@
  * the process descriptors of the ranks. When a rank ends with an error, the parent writes that into the shared file,
  * where the other ranks find it in their next wait. Ranks that are not waiting get SIGTERM after GRACE_SECONDS and
  * SIGKILL after GRACE_SECONDS more. The exit code is that of the rank that failed first. */
+#include "base/child.h"
 #include "base/clock.h"
 #include "base/text.h"
 #include "comm/node/shm_world.h"
-#include "base/child.h"
 #include "host/host.h"
 
 #include <errno.h>
@@ -168,6 +168,9 @@ static void kill_all(launch_run *r) {
         }
 }
 
+/* Whether a signal that only asks a rank to stop ended it, which had no handler yet. */
+static bool stopped_early(int code) { return code == 128 + SIGUSR1 || code == 128 + SIGHUP; }
+
 /* The code of the rank that failed first. A rank that was ended by a signal from here has no code of its own. */
 static int run_exit_code(const launch_run *r) {
     int failed = ndp_shm_world_failed(r->world), code = 0;
@@ -176,7 +179,7 @@ static int run_exit_code(const launch_run *r) {
     for (int k = 0; k < r->opts->ranks && code == 0; k++)
         code = r->ranks[k].code;
     code = failed >= 0 ? r->ranks[failed].code : code;
-    return is_stopping(r) && code == 128 + SIGUSR1 ? STOPPED : code;
+    return is_stopping(r) && stopped_early(code) ? STOPPED : code;
 }
 
 static int wait_for_all(launch_run *r) {

@@ -27,14 +27,16 @@ shift_and_try() {
     "$@"
 }
 some_steps() { [ -e run/metrics.jsonl ] && [ "$(wc -l <run/metrics.jsonl)" -gt 1 ]; }
+more_steps() { [ "$(wc -l <run/metrics.jsonl)" -gt "$before" ]; }
 all_ended() { [ -z "$(processes)" ]; }
 
 # begin ARGUMENT...: a run that does not end by itself, in the background; $pid is its process.
+own_group=""
 begin() {
     case_of ndparallel "$endless" "$@"
     rm -rf run
     # shellcheck disable=SC2086
-    "$NDP_PROGRAM" $endless "$@" >out 2>err </dev/null &
+    $own_group "$NDP_PROGRAM" $endless "$@" >out 2>err </dev/null &
     pid=$!
     within 60 some_steps || fail "no steps in a minute"
 }
@@ -66,6 +68,38 @@ for transport in $ways; do
     code_is 0
     says out "^resume: from step $step" "^step $more/$more "
 done
+
+# What a closed terminal sends, twice, as its shell and the kernel do: to all processes of the job, or to its parent.
+# Ignored from the start (nohup), it stops nothing.
+for transport in $ways; do
+    for target in "" -; do
+        own_group=setsid # as a shell with job control starts it
+        begin --transport "$transport"
+        own_group=""
+        kill -HUP "$target$pid"
+        kill -HUP "$target$pid" 2>/dev/null # it may have ended
+        ended 130
+        says err '^ndparallel: stopped after step [0-9]+; continue with --resume$'
+        lines err 1 '.'
+        saved
+    done
+done
+(
+    trap '' HUP
+    exec "$NDP_PROGRAM" train job.yaml --set train.output_dir="$work/run" --set train.steps=1000000 --set schedule.name=constant \
+        --set train.log_every=100000 >out 2>err </dev/null
+) &
+pid=$!
+case_of SIGHUP under nohup
+rm -rf run
+within 60 some_steps || fail "no steps in a minute"
+kill -HUP "$pid"
+sleep 0.3
+before=$(wc -l <run/metrics.jsonl)
+within 10 more_steps || fail "it stopped after step $before"
+kill -TERM "$pid"
+ended 130
+saved
 
 # A Ctrl-C typed on a terminal, where the run shows a live line. A shell may have told us to ignore it.
 ignored=$(sed -n 's/^SigIgn:.*\(.\)$/\1/p' /proc/self/status)
