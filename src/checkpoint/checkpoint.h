@@ -51,6 +51,7 @@ NDP_API ndp_status ndp_checkpoint_clean(const char *folder);
 
 typedef struct ndp_examined {
     ndp_checkpoint_state state; /* any but NDP_CHECKPOINT_ASIDE */
+    bool no_folder;             /* damaged, and no loss: a file, a pipe or a link to nothing has its name */
     int64_t bytes;              /* of its files; 0 if the manifest is damaged */
     char words[768];            /* the damage: files, tensors, bytes; "" if there is none */
 } ndp_examined;
@@ -78,7 +79,7 @@ typedef struct ndp_resume {
 } ndp_resume;
 
 /* Collective. Chooses the checkpoint to resume from and verifies it: the newest one or, if that is damaged, the one
- * before it. NDP_EINVAL if both are damaged, or there are only damaged ones; the message lists the steps that verify.
+ * before it. What is no folder is not counted, since no work was ever saved in it; it is set aside as damaged. NDP_EINVAL if both are damaged, or there are only damaged ones; the message lists the steps that verify.
  * `wanted` >= 0: exactly that step; newer ones are to be set aside. Changes nothing on disk. The caller releases *out.
  */
 NDP_API ndp_status ndp_resume_choose(ndp_comm *world, const char *folder, int64_t wanted, int threads, ndp_resume *out);

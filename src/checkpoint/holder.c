@@ -63,6 +63,8 @@ void ndp_holder_self(ndp_holder *out) {
     *out = (ndp_holder){.pid = getpid()};
     if (gethostname(text, sizeof text - 1) == 0)
         copy_name(out->host, sizeof out->host, text);
+    if (read_small("/etc/machine-id", text, sizeof text) || read_small("/var/lib/dbus/machine-id", text, sizeof text))
+        copy_name(out->machine_id, sizeof out->machine_id, text);
     if (read_small("/proc/sys/kernel/random/boot_id", text, sizeof text))
         copy_name(out->boot_id, sizeof out->boot_id, text);
     if (read_process("/proc/self/stat", &p))
@@ -83,7 +85,26 @@ static bool proc_is_ours(void) {
     return n > 0 && atoll(text) == (long long)getpid();
 }
 
+/* Whether the holder ran on this machine before it was last booted.
+ *
+ * The machine id says which machine it was: it is drawn when a system is installed, and stays over boots. Neither it
+ * nor the host name would be enough. Machines cloned from one image may share the id, but then have other names; and a
+ * name such as `localhost` says nothing by itself.
+ *
+ * Containers are the exception: those made from one image may share its id, and an orchestrator starts them under the
+ * same name on another machine, where the boot id differs although the first one still runs. So the pid namespace must
+ * be the same, too. Outside containers it is the initial one, whose number is a constant of Linux, on every boot.
+ * Inside them the number is drawn by the kernel, so one of another machine or boot differs, except by chance; a holder
+ * that this would misjudge still finds another generation in its lock, and commits nothing. */
+static bool is_of_earlier_boot(const ndp_holder *h, const ndp_holder *self) {
+    bool known = h->machine_id[0] && h->boot_id[0] && self->boot_id[0] && h->pid_namespace;
+    return known && strcmp(h->machine_id, self->machine_id) == 0 && strcmp(h->host, self->host) == 0 &&
+           h->pid_namespace == self->pid_namespace && strcmp(h->boot_id, self->boot_id) != 0;
+}
+
 ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self) {
+    if (is_of_earlier_boot(h, self))
+        return NDP_HOLDER_DEAD;
     bool here = h->boot_id[0] && strcmp(h->boot_id, self->boot_id) == 0 && h->pid_namespace &&
                 h->pid_namespace == self->pid_namespace;
     if (!here)
@@ -104,19 +125,20 @@ ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self) {
 
 int ndp_holder_text(const ndp_holder *h, char text[NDP_HOLDER_TEXT], int *counter) {
     int head = snprintf(text, NDP_HOLDER_TEXT,
-                        "{\"host\": \"%s\", \"pid\": %lld, \"start_time\": %lld, \"boot_id\": \"%s\", "
-                        "\"pid_namespace\": %lld, \"generation\": %lld, \"counter\": ",
-                        h->host, (long long)h->pid, (long long)h->start_time, h->boot_id, (long long)h->pid_namespace,
-                        (long long)h->generation);
+                        "{\"host\": \"%s\", \"machine_id\": \"%s\", \"pid\": %lld, \"start_time\": %lld, "
+                        "\"boot_id\": \"%s\", \"pid_namespace\": %lld, \"generation\": %lld, \"counter\": ",
+                        h->host, h->machine_id, (long long)h->pid, (long long)h->start_time, h->boot_id,
+                        (long long)h->pid_namespace, (long long)h->generation);
     *counter = head;
     return head + snprintf(text + head, (size_t)(NDP_HOLDER_TEXT - head), "%*lld}\n", NDP_HOLDER_COUNTER,
                            (long long)h->counter);
 }
 
 static ndp_status parse(struct json_object *o, const char *path, ndp_holder *h) {
-    const char *host = NULL, *boot_id = "";
+    const char *host = NULL, *machine_id = "", *boot_id = "";
     h->pid = h->generation = -1;
     NDP_TRY(ndp_json_string(o, path, "host", &host));
+    NDP_TRY(ndp_json_string(o, path, "machine_id", &machine_id)); /* locks of earlier versions have none */
     NDP_TRY(ndp_json_string(o, path, "boot_id", &boot_id));
     NDP_TRY(ndp_json_int(o, path, "pid", 1, INT32_MAX, &h->pid));
     NDP_TRY(ndp_json_int(o, path, "start_time", 0, INT64_MAX, &h->start_time));
@@ -126,6 +148,7 @@ static ndp_status parse(struct json_object *o, const char *path, ndp_holder *h) 
     if (!host || h->pid < 0 || h->generation < 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: host, pid or generation is missing", path);
     copy_name(h->host, sizeof h->host, host);
+    copy_name(h->machine_id, sizeof h->machine_id, machine_id);
     copy_name(h->boot_id, sizeof h->boot_id, boot_id);
     return NDP_OK;
 }

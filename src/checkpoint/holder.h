@@ -6,11 +6,11 @@
 #include "base/status.h"
 
 typedef struct ndp_holder {
-    char host[65], boot_id[40];
-    int64_t pid, start_time; /* start_time: clock ticks after boot, of /proc/PID/stat; 0: unknown */
-    int64_t pid_namespace;   /* inode of /proc/self/ns/pid; 0: unknown */
-    int64_t generation;      /* grows by one with each takeover */
-    int64_t counter;         /* the holder increments it while it lives */
+    char host[65], machine_id[40], boot_id[40]; /* machine_id: of /etc/machine-id; "": unknown */
+    int64_t pid, start_time;                    /* start_time: clock ticks after boot, of /proc/PID/stat; 0: unknown */
+    int64_t pid_namespace;                      /* inode of /proc/self/ns/pid; 0: unknown */
+    int64_t generation;                         /* grows by one with each takeover */
+    int64_t counter;                            /* the holder increments it while it lives */
 } ndp_holder;
 
 /* This process, in generation 0. */
@@ -31,8 +31,10 @@ bool ndp_holder_same(const ndp_holder *a, const ndp_holder *b);
 typedef enum ndp_holder_state {
     NDP_HOLDER_ALIVE,
     NDP_HOLDER_DEAD,
-    NDP_HOLDER_ELSEWHERE /* on another host, in another container, or before the last boot: invisible to `self` */
+    NDP_HOLDER_ELSEWHERE /* on another host, or in another container: invisible to `self` */
 } ndp_holder_state;
+/* A process of an earlier boot of this machine is dead: host name, machine id and pid namespace are those of `self`,
+ * the boot id is not. holder.c says when that could be wrong. */
 ndp_holder_state ndp_holder_judge(const ndp_holder *h, const ndp_holder *self);
 
 #endif

@@ -241,13 +241,28 @@ static ndp_status check_files(ndp_manifest *m, const char *folder) {
     return ndp_folder_visit(folder, check_listed, m);
 }
 
+/* A checkpoint is a folder, or a link to one. NDP_EFORMAT: something else has its name; NDP_EIO: what it is cannot be
+ * determined. */
+static ndp_status check_folder(const char *path) {
+    struct stat info, link;
+    bool found = stat(path, &info) == 0;
+    int cause = errno;
+    if (found && !S_ISDIR(info.st_mode))
+        return NDP_FAIL(NDP_EFORMAT, "'%s' is %s, not the folder of a checkpoint", path,
+                        S_ISREG(info.st_mode)    ? "a file"
+                        : S_ISFIFO(info.st_mode) ? "a pipe"
+                                                 : "a device or socket");
+    if (!found && (cause == ENOENT || cause == ELOOP || cause == ENOTDIR) && lstat(path, &link) == 0)
+        return NDP_FAIL(NDP_EFORMAT, "'%s' is a link to nothing, not the folder of a checkpoint", path);
+    return found ? NDP_OK : NDP_FAIL(NDP_EIO, "cannot read '%s': %s", path, strerror(cause));
+}
+
 ndp_status ndp_manifest_read(const char *folder, ndp_manifest *out) {
     char path[NDP_PATH], *text;
     size_t size;
     ndp_manifest m;
     NDP_TRY(ndp_path_join(path, folder, "manifest.json"));
-    if (!ndp_path_is_folder(folder))
-        return NDP_FAIL(NDP_EIO, "cannot read '%s': %s", folder, ndp_path_why_no_folder(folder));
+    NDP_TRY(check_folder(folder));
     NDP_TRY(ndp_manifest_file_check(folder, "manifest.json", -1));
     NDP_TRY(ndp_file_read_as(NDP_FILE_MANIFEST, path, &text, &size));
     ndp_status st = ndp_manifest_parse(text, size, path, &m);

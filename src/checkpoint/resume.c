@@ -85,16 +85,23 @@ static ndp_status refuse(const candidates *c, int first, ndp_str *why) {
     return st;
 }
 
-static ndp_status refuse_two(const candidates *c, const ndp_examined *newest, const ndp_examined *before) {
+/* A damaged checkpoint of the list. */
+typedef struct bad_one {
+    int at; /* its index */
+    ndp_examined e;
+} bad_one;
+
+/* before: the next damaged one; NULL: there is no other checkpoint. */
+static ndp_status refuse_damaged(const candidates *c, const bad_one *newest, const bad_one *before) {
     ndp_str why = {0};
     ndp_str_addf(&why, "the newest checkpoint in '%s', of step %lld, is damaged (%.300s)", c->folder,
-                 (long long)c->steps[0], newest->words);
+                 (long long)c->steps[newest->at], newest->e.words);
     if (before)
         ndp_str_addf(&why, ", and so is the one before it, of step %lld (%.300s); nothing was changed",
-                     (long long)c->steps[1], before->words);
+                     (long long)c->steps[before->at], before->e.words);
     else
-        ndp_str_add(&why, ", and it is the only one; nothing was changed");
-    return refuse(c, 2, &why);
+        ndp_str_add(&why, ", and there is no other; nothing was changed");
+    return refuse(c, before ? before->at + 1 : c->n, &why);
 }
 
 static ndp_status refuse_wanted(const candidates *c, int64_t wanted, const ndp_examined *e) {
@@ -128,28 +135,31 @@ static void go_on_from(ndp_resume *r, int64_t step, const ndp_examined *e) {
     r->unverifiable = e->state == NDP_CHECKPOINT_UNVERIFIABLE;
 }
 
+static ndp_status refuse_asides(const candidates *c) {
+    return NDP_FAIL(NDP_EINVAL,
+                    "'%s' contains no checkpoint but %lld that were set aside (`ndparallel checkpoint list` shows "
+                    "them): a run does not start over next to them; start it in another train.output_dir",
+                    c->folder, (long long)c->aside);
+}
+
+/* Goes from the newest one to older ones: past all that are no folders, and past one damaged checkpoint. */
 static ndp_status choose_newest(const candidates *c, ndp_resume *r) {
-    ndp_examined newest, before;
-    if (c->n == 0 && c->aside)
-        return NDP_FAIL(NDP_EINVAL,
-                        "'%s' contains no checkpoint but %lld that were set aside (`ndparallel checkpoint list` shows "
-                        "them): a run does not start over next to them; start it in another train.output_dir",
-                        c->folder, (long long)c->aside);
+    bad_one bad = {.at = -1}, it;
     if (c->n == 0)
-        return NDP_OK;
-    NDP_TRY(examine(c, 0, &newest));
-    if (newest.state != NDP_CHECKPOINT_DAMAGED) {
-        go_on_from(r, c->steps[0], &newest);
-        return NDP_OK;
+        return c->aside ? refuse_asides(c) : NDP_OK;
+    for (it.at = 0; it.at < c->n; it.at++) {
+        NDP_TRY(examine(c, it.at, &it.e));
+        if (it.e.state != NDP_CHECKPOINT_DAMAGED) {
+            go_on_from(r, c->steps[it.at], &it.e);
+            return NDP_OK;
+        }
+        if (bad.at >= 0 && !bad.e.no_folder && !it.e.no_folder)
+            return refuse_damaged(c, &bad, &it);
+        if (bad.at < 0 || !it.e.no_folder)
+            bad = it;
+        set_aside(r, c->steps[it.at], true, &it.e);
     }
-    if (c->n == 1)
-        return refuse_two(c, &newest, NULL);
-    NDP_TRY(examine(c, 1, &before));
-    if (before.state == NDP_CHECKPOINT_DAMAGED)
-        return refuse_two(c, &newest, &before);
-    set_aside(r, c->steps[0], true, &newest);
-    go_on_from(r, c->steps[1], &before);
-    return NDP_OK;
+    return refuse_damaged(c, &bad, NULL);
 }
 
 static ndp_status choose_wanted(const candidates *c, int64_t wanted, ndp_resume *r) {

@@ -218,8 +218,9 @@ ndp_status ndp_checkpoint_examine(ndp_comm *world, const char *folder, int64_t s
     ndp_status st = examine(world, folder, step, path, &m, data, threads, &e);
     if (st == NDP_EFORMAT) { /* damage is a result, not a failure */
         e.state = NDP_CHECKPOINT_DAMAGED;
+        e.no_folder = !ndp_path_is_folder(path);
         snprintf(e.words, sizeof e.words, "%s", ndp_error_message());
-        st = ndp_share_now(world, e.words, sizeof e.words, 0);
+        st = ndp_share_now(world, &e, sizeof e, 0);
     }
     ndp_manifest_release(&m);
     NDP_TRY(st);

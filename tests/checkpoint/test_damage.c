@@ -96,6 +96,49 @@ static void going_back_supersedes(void **state) {
     ndp_resume_release(&r);
 }
 
+/* What is no folder is no lost work: any number of such entries is passed over, and set aside; a good step is found. */
+static void names_without_folders(void **state) {
+    char path[512];
+    ndp_resume r = {0};
+    ndp_str names = {0};
+    ndp_examined e;
+    CHECK_OK(save_step(NULL, *state, 10, 0, 1 << 20));
+    put_file(in(*state, "step-00000013", path), "work", 4);
+    assert_int_equal(mkfifo(in(*state, "step-00000012", path), 0600), 0);
+    assert_int_equal(symlink("elsewhere/step-00000011", in(*state, "step-00000011", path)), 0);
+    static const char *const words[] = {"link to nothing", "is a pipe", "is a file"};
+    for (int64_t step = 11; step <= 13; step++) {
+        CHECK_OK(ndp_checkpoint_examine(NULL, *state, step, false, 1, &e));
+        assert_true(e.state == NDP_CHECKPOINT_DAMAGED && e.no_folder && strstr(e.words, words[step - 11]));
+    }
+    CHECK_FAILS(ndp_resume_choose(NULL, *state, 12, 1, &r), NDP_EINVAL, "Steps that verify: 10; ");
+    /* None of them stops a save, or counts. */
+    CHECK_OK(save_step(NULL, *state, 9, 2, 1 << 20));
+    assert_true(ndp_path_exists(step_in(*state, 10, path)) && ndp_path_exists(step_in(*state, 9, path)));
+    CHECK_OK(ndp_resume_choose(NULL, *state, -1, 1, &r));
+    assert_int_equal(r.step, 10);
+    CHECK_OK(ndp_resume_settle(NULL, *state, &r, &names));
+    assert_string_equal(names.data, "step-00000013.damaged, step-00000012.damaged, step-00000011.damaged");
+    ndp_str_release(&names);
+    ndp_resume_release(&r);
+    /* With one damaged checkpoint among them, the one before that; with two, none. */
+    put_file(in(*state, "step-00000012", path), "work", 4);
+    put_file(in(*state, "step-00000011", path), "work", 4);
+    CHECK_OK(ndp_folder_create(in(*state, "step-00000013", path)));
+    CHECK_OK(ndp_resume_choose(NULL, *state, -1, 1, &r));
+    assert_true(r.step == 10 && r.n_aside == 3);
+    ndp_resume_release(&r);
+    assert_int_equal(truncate(in(*state, "step-00000010/model.safetensors", path), 100), 0);
+    CHECK_FAILS(ndp_resume_choose(NULL, *state, -1, 1, &r), NDP_EINVAL, "of step 13, is damaged (");
+    assert_non_null(strstr(ndp_error_message(), "and so is the one before it, of step 10 ("));
+    assert_non_null(strstr(ndp_error_message(), "Steps that verify: 9; "));
+    /* A run never starts over beside one of them. */
+    for (int64_t step = 9; step <= 13; step++)
+        CHECK_OK(ndp_folder_remove(step_in(*state, step, path)));
+    put_file(in(*state, "step-00000014", path), "work", 4);
+    CHECK_FAILS(ndp_resume_choose(NULL, *state, -1, 1, &r), NDP_EINVAL, "and there is no other; nothing was changed");
+}
+
 /* As the program before wrote them. */
 static void version_1_is_read(void **state) {
     char path[512], *text = NULL;
@@ -126,8 +169,9 @@ static void version_1_is_read(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        IN_FOLDER(damages_by_a_seed),      IN_FOLDER(a_flip_in_every_chunk), IN_FOLDER(what_is_aside_stays),
-        IN_FOLDER(keep_counts_whole_ones), IN_FOLDER(going_back_supersedes), IN_FOLDER(version_1_is_read),
+        IN_FOLDER(damages_by_a_seed),     IN_FOLDER(a_flip_in_every_chunk),  IN_FOLDER(what_is_aside_stays),
+        IN_FOLDER(names_without_folders), IN_FOLDER(keep_counts_whole_ones), IN_FOLDER(going_back_supersedes),
+        IN_FOLDER(version_1_is_read),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,6 +152,40 @@ static void a_dead_holder_of_this_host(void **state) {
     assert_int_equal(waitpid(child, NULL, 0), child);
 }
 
+/* The machine was booted while a run held the lock: a process of the boot before is dead, whatever its number says now.
+ * Nothing of this is enough by itself. */
+static void a_holder_of_an_earlier_boot(void **state) {
+    ndp_holder self, h;
+    ndp_holder_self(&self);
+    if (!self.machine_id[0]) {
+        print_message("SKIPPED: this system has no machine id\n");
+        skip();
+    }
+    self.generation = 4;
+    snprintf(self.boot_id, sizeof self.boot_id, "00000000-1111-2222-3333-444444444444");
+    for (int k = 0; k < 5; k++) {
+        h = self;
+        h.pid = k == 0 ? 4711 : h.pid; /* of no process, or of one that lives now */
+        h.machine_id[0] = k == 2 ? '?' : h.machine_id[0];
+        h.host[0] = k == 3 ? '?' : h.host[0];
+        h.pid_namespace += k == 4; /* a container */
+        put_holder(*state, "lock", &h);
+        if (k >= 2) {
+            refused(*state, NDP_EINVAL, "is in use: process ");
+            continue;
+        }
+        CHECK_OK(ndp_lock_peek(*state));
+        ndp_lock *l = take(*state);
+        assert_non_null(strstr(ndp_lock_note(l), "which has ended; generation 5"));
+        ndp_lock_destroy(l);
+    }
+    /* A lock of a version that did not write the machine's id. */
+    h = self;
+    h.machine_id[0] = '\0';
+    put_holder(*state, "lock", &h);
+    refused(*state, NDP_EINVAL, "this one before it restarted");
+}
+
 /* ---- other hosts ---- */
 
 static void a_holder_elsewhere_is_refused(void **state) {
@@ -426,6 +460,7 @@ int main(void) {
         LOCK_TEST(taken_and_released),
         LOCK_TEST(the_counter_grows),
         LOCK_TEST(a_dead_holder_of_this_host),
+        LOCK_TEST(a_holder_of_an_earlier_boot),
         LOCK_TEST(a_holder_elsewhere_is_refused),
         LOCK_TEST(a_silent_holder_elsewhere),
         LOCK_TEST(a_reader_that_slept),
