@@ -13,6 +13,15 @@ static ndp_status copy_operands(ndp_arena *arena, const ndp_operand *from, int n
     return NDP_OK;
 }
 
+static void set_cost(ndp_call *c) {
+    ndp_op_call shapes = {.op = c->op, .attr = &c->attr};
+    for (int k = 0; k < c->n_in; k++)
+        shapes.in[k] = c->in[k].view;
+    for (int k = 0; k < c->n_out; k++)
+        shapes.out[k] = c->out[k].view;
+    ndp_op_cost(&shapes, &c->flops, &c->bytes);
+}
+
 ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                          const ndp_operand *in, int n_in, const ndp_operand *out, int n_out) {
     *c = (ndp_call){.kind = ndp_op_kinds[op->id] == NDP_KIND_COLLECTIVE ? NDP_CALL_BEGIN : NDP_CALL_KERNEL,
@@ -25,7 +34,9 @@ ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const 
                     .scratch = NDP_NONE,
                     .pgrad = NDP_NONE};
     NDP_TRY(copy_operands(arena, in, n_in, &c->in));
-    return copy_operands(arena, out, n_out, &c->out);
+    NDP_TRY(copy_operands(arena, out, n_out, &c->out));
+    set_cost(c);
+    return NDP_OK;
 }
 
 ndp_status ndp_call_find_kernel(ndp_call *c, const ndp_device *device) {

@@ -35,14 +35,10 @@ typedef struct ndp_call {
     int scratch;              /* base of the scratch memory, and where in it */
     size_t scratch_offset;
     int pgrad; /* which parameter gradient of the phase it writes (bit of the accumulate mask); NDP_NONE */
-    double flops, bytes;
+    double flops, bytes; /* operations; bytes read and written, of a communication those handed in (ndp_op_cost) */
 } ndp_call;
 
-/* Multiply-adds (as 2) and bytes per second that stand for any machine where costs are compared with each other. */
-#define NDP_FLOPS_RATE 1e12
-#define NDP_BYTES_RATE 5e10
-
-/* Fills `c` with a call of `op`; operands are copied into `arena`. NDP_ENOMEM. */
+/* Fills `c` with a call of `op` and its cost; operands are copied into `arena`. NDP_ENOMEM. */
 NDP_API ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const ndp_op_attr *attr,
                                  const ndp_operand *in, int n_in, const ndp_operand *out, int n_out);
 

@@ -286,8 +286,6 @@ static ndp_status finish_call(const lowering *l, ndp_list *list, ndp_call *c) {
         return NDP_FAIL(NDP_EBUG, "unit %s: an operand of %s is not contiguous", l->g->name, c->op->name);
     if (c->kind != NDP_CALL_KERNEL)
         c->what = l->g->values[c->in[0].value].name;
-    ndp_op_call shapes = shapes_of(l, c, &c->attr);
-    ndp_op_cost(&shapes, &c->flops, &c->bytes);
     note_call(l, list, c);
     return prepare_call(l, c);
 }

@@ -6,7 +6,6 @@
  * of squares). Both are found by the same recursion over (stages so far, units so far). */
 #include "parallel/stage_cut.h"
 
-#include "graph/lower.h"
 #include "parallel/apply.h"
 #include "parallel/recompute.h"
 #include <math.h>
@@ -14,35 +13,30 @@
 
 /* ---- costs ---- */
 
-static double seconds_of(const ndp_list *list) {
-    double sum = 0;
-    for (int i = 0; i < list->n; i++)
-        sum += fmax(list->calls[i].flops / NDP_FLOPS_RATE, list->calls[i].bytes / NDP_BYTES_RATE);
-    return sum;
-}
-
-static ndp_status graph_costs(const ndp_model *m, bool recompute, ndp_unit_cost *by_graph) {
+/* By graph, of units whose collectives run over the groups of `mesh`. */
+static ndp_status graph_costs(const ndp_model *m, const ndp_mesh *mesh, const ndp_price *price, bool recompute,
+                              ndp_unit_cost *by_graph) {
     const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     for (int g = 0; g < m->n_graphs; g++) {
         ndp_unit_program u;
         NDP_TRY(ndp_lower(&m->graphs[g], &(ndp_lower_opts){&exec}, &u));
         bool again = recompute && ndp_recompute_pays(&u);
-        by_graph[g] =
-            (ndp_unit_cost){seconds_of(&u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD]),
-                            seconds_of(&u.lists[NDP_BACKWARD_INPUT]), seconds_of(&u.lists[NDP_BACKWARD_WEIGHT])};
-        by_graph[g].input_gradient += again ? seconds_of(&u.lists[NDP_RECOMPUTE]) : 0;
+        by_graph[g] = (ndp_unit_cost){ndp_list_price(&u.lists[again ? NDP_FORWARD_DROP : NDP_FORWARD], price, mesh),
+                                      ndp_list_price(&u.lists[NDP_BACKWARD_INPUT], price, mesh),
+                                      ndp_list_price(&u.lists[NDP_BACKWARD_WEIGHT], price, mesh)};
+        by_graph[g].input_gradient += again ? ndp_list_price(&u.lists[NDP_RECOMPUTE], price, mesh) : 0;
         ndp_unit_program_release(&u);
     }
     return NDP_OK;
 }
 
 ndp_status ndp_unit_costs(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how, bool recompute,
-                          ndp_unit_cost *out) {
+                          const ndp_price *price, ndp_unit_cost *out) {
     const ndp_stages one = {0};
     ndp_unit_cost by_graph[NDP_MAX_GRAPHS];
     ndp_model m;
     NDP_TRY(ndp_parallel_apply(whole, mesh, how, &one, &m));
-    ndp_status st = graph_costs(&m, recompute, by_graph);
+    ndp_status st = graph_costs(&m, mesh, price, recompute, by_graph);
     for (int i = 0; st == NDP_OK && i < m.n_units; i++)
         out[i] = by_graph[m.units[i].graph];
     ndp_model_release(&m);

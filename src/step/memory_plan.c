@@ -4,6 +4,7 @@
  * first instruction to its last, and blocks whose intervals overlap do not overlap in memory (graph/intervals.h). Lent
  * blocks keep the offsets of their owner's plan. Budget and traffic are sums over the same blocks and calls. */
 #include "graph/intervals.h"
+#include "graph/price.h"
 #include "step/builder.h"
 
 #include <stdlib.h>
@@ -80,25 +81,8 @@ void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
             out->class_bytes[p->blocks[i].class] += own_bytes(p, &p->blocks[i]);
 }
 
-/* Bytes that leave the rank, given what it hands in: all but its own part. */
-static double leaving(ndp_collective kind, double bytes, int size) {
-    switch (kind) {
-    case NDP_ALL_GATHER:
-        return bytes * (size - 1);
-    case NDP_ALL_REDUCE:
-        return 2 * bytes * (size - 1) / size;
-    case NDP_SHIFT:
-    case NDP_SEND:
-    case NDP_RECV:
-        return bytes;
-    default:
-        return bytes * (size - 1) / size;
-    }
-}
-
 double ndp_comm_event_moved(const ndp_program *p, const ndp_comm_event *e) {
-    int size = ndp_mesh_group(&p->opts.mesh, ndp_comm_event_group(e)).count;
-    return e->call->in_place || size == 1 ? 0 : leaving(ndp_comm_event_kind(e), (double)e->bytes, size);
+    return ndp_call_moved(e->call, ndp_mesh_group(&p->opts.mesh, ndp_comm_event_group(e)).count);
 }
 
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {

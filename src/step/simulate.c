@@ -191,25 +191,14 @@ double ndp_simulation_busy(const ndp_simulation *s, int i, const ndp_program *p)
     return sum;
 }
 
-/* ---- costs by rates ---- */
+/* ---- costs by price ---- */
 
-static double communication(const ndp_rates *r, const ndp_program *p, const ndp_comm_event *e) {
-    return r->latency + ndp_comm_event_moved(p, e) / r->sent;
-}
-
-static double kernel(const ndp_rates *r, const ndp_call *c) { return fmax(c->flops / r->flops, c->bytes / r->bytes); }
-
-double ndp_rates_seconds(const void *rates, const ndp_program *p, const ndp_instr *in) {
-    const ndp_rates *r = rates;
-    ndp_comm_event_cursor c = {.instr = (int)(in - p->instrs)};
-    ndp_comm_event e;
-    if (ndp_instr_is(in, NDP_CALL_KERNEL))
-        return kernel(r, &in->call);
-    double sum = 0;
-    const ndp_list *list = in->code == NDP_DO_RUN ? ndp_program_list(p, in) : NULL;
-    for (int k = 0; list && k < list->n; k++)
-        sum += list->calls[k].kind == NDP_CALL_KERNEL ? kernel(r, &list->calls[k]) : 0;
-    while (ndp_program_comm_event(p, &c, &e) && e.instr == in - p->instrs)
-        sum += e.begin ? communication(r, p, &e) : 0;
-    return sum;
+double ndp_price_seconds(const void *user, const ndp_program *p, const ndp_instr *in) {
+    const ndp_price *price = user;
+    if (in->code == NDP_DO_RUN)
+        return ndp_list_price(ndp_program_list(p, in), price, &p->opts.mesh);
+    if (in->call.kind == NDP_CALL_KERNEL)
+        return price->kernel(price->user, &in->call);
+    ndp_group group = ndp_mesh_group(&p->opts.mesh, ndp_channel_group(in->call.channel));
+    return price->comm(price->user, &in->call, &group);
 }

@@ -14,6 +14,7 @@
 #ifndef NDP_STEP_SIMULATE_H
 #define NDP_STEP_SIMULATE_H
 
+#include "graph/price.h"
 #include "step/program.h"
 
 /* What instructions cost. `seconds` is called with a RUN, a kernel or a begin: for that, of the collective or message.
@@ -24,16 +25,9 @@ typedef struct ndp_step_costs {
     bool background; /* messages move while ranks compute, as over a network card; false: a rank copies in its waits */
 } ndp_step_costs;
 
-/* Rates that stand for a machine, in operations and bytes per second; `latency`: seconds of each communication. */
-typedef struct ndp_rates {
-    double flops, bytes, sent, latency;
-} ndp_rates;
-#define NDP_RATES_INIT ((ndp_rates){NDP_FLOPS_RATE, NDP_BYTES_RATE, 1e10, 1e-5})
-
-/* A `seconds` for ndp_step_costs whose `user` is an ndp_rates. A call takes the longer of its operations and its bytes;
- * a communication its latency and the bytes that leave the rank. RUNs include their list's communications, without
- * overlap. In memory that ranks share, gathers cost only latency. */
-double ndp_rates_seconds(const void *rates, const ndp_program *p, const ndp_instr *in);
+/* A `seconds` for ndp_step_costs whose `user` is an ndp_price. RUNs include their list's communications, without
+ * overlap. */
+double ndp_price_seconds(const void *price, const ndp_program *p, const ndp_instr *in);
 
 typedef struct ndp_simulation {
     ndp_instr_time **times; /* by program, by instruction */

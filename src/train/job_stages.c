@@ -38,13 +38,15 @@ static ndp_status read_layers(const ndp_strings *stages, int **layers, int *n) {
 
 static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) {
     ndp_engine_opts e;
+    const ndp_rates rates = NDP_RATES_INIT; /* never measured: every resume makes the same cut */
+    const ndp_price price = ndp_price_by_rates(&rates);
     ndp_unit_cost *costs = calloc((size_t)m->n_units, sizeof *costs);
     j->first_unit = calloc((size_t)j->pipeline.stages + 1, sizeof *j->first_unit);
     ndp_status st = costs && j->first_unit ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the stages");
     if (st == NDP_OK)
         st = ndp_job_engine(j, 0, NULL, &e);
     if (st == NDP_OK && n == 0)
-        st = ndp_unit_costs(m, &e.mesh, &e.parallel, e.recompute, costs);
+        st = ndp_unit_costs(m, &e.mesh, &e.parallel, e.recompute, &price, costs);
     if (st == NDP_OK)
         st = ndp_stage_cut(m, costs, j->pipeline.stages, layers, n, j->first_unit);
     free(costs);

@@ -116,9 +116,10 @@ static ndp_status check(const ndp_dry_run *d, const ndp_model *m, checked_world 
 /* Simulates a step of the checked programs. */
 static ndp_status simulate(const checked_world *w, const char *path, ndp_str *out) {
     const ndp_rates rates = NDP_RATES_INIT;
+    const ndp_price price = ndp_price_by_rates(&rates);
     ndp_simulation s;
     ndp_timeline line = {0};
-    ndp_status st = ndp_simulate(w->programs, w->n, &(ndp_step_costs){ndp_rates_seconds, &rates, true}, &s);
+    ndp_status st = ndp_simulate(w->programs, w->n, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s);
     for (int i = 0; i < w->n && st == NDP_OK; i++)
         st = ndp_timeline_add(&line, w->programs[i], s.times[i], w->programs[i]->n);
     if (st == NDP_OK)

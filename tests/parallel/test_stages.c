@@ -192,6 +192,8 @@ static void costs_are_those_of_any_rank(void **state) {
     (void)state;
     static const char *const layouts[] = {"pp=2", "pp=2,tp=2", "pp=2,dp_shard=2,tp=4"};
     const ndp_parallel how = NDP_PARALLEL_INIT;
+    const ndp_rates rates = NDP_RATES_INIT;
+    const ndp_price price = ndp_price_by_rates(&rates);
     const int tie[2] = {0, 0};
     ndp_model m;
     build(5, 1001, false, &m);
@@ -200,8 +202,8 @@ static void costs_are_those_of_any_rank(void **state) {
         int first[MOST], other[MOST];
         ndp_mesh mesh;
         make_mesh(layouts[l], 0, tie, &mesh);
-        CHECK_OK(ndp_unit_costs(&m, &mesh, &how, false, plain));
-        CHECK_OK(ndp_unit_costs(&m, &mesh, &how, true, again));
+        CHECK_OK(ndp_unit_costs(&m, &mesh, &how, false, &price, plain));
+        CHECK_OK(ndp_unit_costs(&m, &mesh, &how, true, &price, again));
         CHECK_OK(ndp_stage_cut(&m, plain, 2, NULL, 0, first));
         for (int i = 1; i < m.n_units - 1; i++) {
             assert_true(plain[i].forward > 0 && plain[i].input_gradient > 0 && plain[i].weight_gradient > 0);
@@ -210,7 +212,7 @@ static void costs_are_those_of_any_rank(void **state) {
         assert_true(plain[m.n_units - 1].forward > plain[m.n_units - 1].input_gradient);
         for (int r = 1; r < mesh.world; r++) {
             make_mesh(layouts[l], r, tie, &mesh);
-            CHECK_OK(ndp_unit_costs(&m, &mesh, &how, false, again));
+            CHECK_OK(ndp_unit_costs(&m, &mesh, &how, false, &price, again));
             CHECK_OK(ndp_stage_cut(&m, again, 2, NULL, 0, other));
             if (memcmp(first, other, 3 * sizeof *first) != 0)
                 fail_msg("%s: rank %d cuts at %d, rank 0 at %d", layouts[l], r, other[1], first[1]);
@@ -219,12 +221,115 @@ static void costs_are_those_of_any_rank(void **state) {
     ndp_model_release(&m);
 }
 
+static double operations(const void *user, const ndp_call *c) {
+    (void)user;
+    return c->flops;
+}
+
+static double bytes(const void *user, const ndp_call *c) {
+    (void)user;
+    return c->bytes;
+}
+
+static double no_communication(const void *user, const ndp_call *c, const ndp_group *group) {
+    (void)user, (void)c, (void)group;
+    return 0;
+}
+
+/* A million for each, and the bytes that leave the rank. */
+static double communication(const void *user, const ndp_call *c, const ndp_group *group) {
+    (void)user;
+    return 1e6 + ndp_call_moved(c, group->count);
+}
+
+static double nothing(const void *user, const ndp_call *c) {
+    (void)user, (void)c;
+    return 0;
+}
+
+static ndp_unit_cost cost_of_layer(const char *layout, bool recompute, const ndp_price *price) {
+    const ndp_parallel how = NDP_PARALLEL_INIT;
+    const int tie[2] = {0, 0};
+    ndp_unit_cost costs[MOST];
+    ndp_mesh mesh;
+    ndp_model m;
+    build(1, 10, false, &m);
+    make_mesh(layout, 0, tie, &mesh);
+    CHECK_OK(ndp_unit_costs(&m, &mesh, &how, recompute, price, costs));
+    ndp_model_release(&m);
+    return costs[1];
+}
+
+/* Of a layer on 8 rows, 8 columns, 4 heads of 2, 2 kv heads, ffn 6; worked out by hand. A pair of query and key: 36. */
+enum {
+    NORM = 4 * 64,
+    QKV = 2 * 8 * 8 * 16,
+    ROPE = 3 * 8 * 6 * 2,
+    ATTENTION = 4 * 36 * 8,
+    O = 2 * 8 * 8 * 8,
+    ADD_NORM = 5 * 64,
+    GATE_UP = 2 * 8 * 8 * 12,
+    SWIGLU = 22 * 48,
+    DOWN = 2 * 8 * 6 * 8,
+    ADD = 64,
+    FORWARD = NORM + QKV + ROPE + ATTENTION + O + ADD_NORM + GATE_UP + SWIGLU + DOWN + ADD,
+    /* attention's five products instead of two, norms 9 instead of 4 or 5 operations, swiglu 28 instead of 22 */
+    INPUT_GRADIENT = DOWN + 28 * 48 + GATE_UP + 9 * 64 + O + ATTENTION / 4 * 10 + ROPE + QKV + 9 * 64,
+    WEIGHT_GRADIENT = DOWN + GATE_UP + O + QKV + 2 * 3 * 64
+};
+
+static void costs_are_exact(void **state) {
+    (void)state;
+    const ndp_price price = {.kernel = operations, .comm = no_communication};
+    ndp_unit_cost c = cost_of_layer("pp=2", false, &price);
+    assert_true(c.forward == FORWARD && c.input_gradient == INPUT_GRADIENT && c.weight_gradient == WEIGHT_GRADIENT);
+    c = cost_of_layer("pp=2", true, &price); /* the last product and the sum after it are not made again */
+    assert_true(c.forward == FORWARD && c.weight_gradient == WEIGHT_GRADIENT);
+    assert_true(c.input_gradient == INPUT_GRADIENT + FORWARD - DOWN - ADD);
+}
+
+/* The embedding is bytes alone: rows that are read and written. */
+static void bytes_count(void **state) {
+    (void)state;
+    const ndp_rates slow_memory = {1e30, 1, 1, 0};
+    const ndp_price by_rates = ndp_price_by_rates(&slow_memory), by_bytes = {.kernel = bytes, .comm = no_communication};
+    ndp_unit_cost a = cost_of_layer("pp=2", false, &by_rates), b = cost_of_layer("pp=2", false, &by_bytes);
+    assert_true(a.forward == b.forward && a.input_gradient == b.input_gradient && a.forward > 0);
+    const ndp_rates rates = {1e6, 1e3, 1, 0};
+    const ndp_price mixed = ndp_price_by_rates(&rates);
+    const ndp_parallel how = NDP_PARALLEL_INIT;
+    ndp_unit_cost costs[MOST];
+    ndp_mesh mesh;
+    ndp_model m;
+    build(1, 10, false, &m);
+    make_mesh("pp=2", 0, (const int[]){0, 0}, &mesh);
+    CHECK_OK(ndp_unit_costs(&m, &mesh, &how, false, &mixed, costs));
+    assert_true(costs[0].forward == 2 * 8 * 8 * 4 / 1e3);
+    ndp_model_release(&m);
+}
+
+/* On tp 2 a layer gathers and scatters its rows twice, 4 of 8 of them from this rank; the weights' gradients need the
+ * gathered rows again. */
+static void communication_counts(void **state) {
+    (void)state;
+    const ndp_price price = {.kernel = nothing, .comm = communication};
+    const double each = 1e6 + 4 * 8 * 4;
+    ndp_unit_cost c = cost_of_layer("pp=2,tp=2", false, &price);
+    assert_true(c.forward == 4 * each && c.input_gradient == 4 * each && c.weight_gradient == 2 * each);
+    c = cost_of_layer("pp=2", false, &price);
+    assert_true(c.forward == 0 && c.input_gradient == 0 && c.weight_gradient == 0);
+}
+
 int main(void) {
-    struct CMUnitTest tests[4 + NDP_COUNT(cases)] = {cmocka_unit_test(graphs_are_those_of_one_rank),
-                                                     cmocka_unit_test(by_cost), cmocka_unit_test(as_listed),
-                                                     cmocka_unit_test(costs_are_those_of_any_rank)};
+    struct CMUnitTest tests[7 + NDP_COUNT(cases)] = {cmocka_unit_test(graphs_are_those_of_one_rank),
+                                                     cmocka_unit_test(by_cost),
+                                                     cmocka_unit_test(as_listed),
+                                                     cmocka_unit_test(costs_are_those_of_any_rank),
+                                                     cmocka_unit_test(costs_are_exact),
+                                                     cmocka_unit_test(bytes_count),
+                                                     cmocka_unit_test(communication_counts)};
     for (int i = 0; i < NDP_COUNT(cases); i++)
-        tests[4 + i] = (struct CMUnitTest){
+        tests[NDP_COUNT(tests) - NDP_COUNT(cases) + i] = (struct CMUnitTest){
             .name = cases[i].file, .test_func = check_case, .initial_state = (void *)(uintptr_t)&cases[i]};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,13 +94,15 @@ static void build(measured *m, ndp_pipeline_kind kind) {
     ndp_facts f;
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_unit_cost costs[MOST_UNITS];
+    const ndp_rates rates = NDP_RATES_INIT;
+    const ndp_price price = ndp_price_by_rates(&rates);
     CHECK_OK(ndp_facts_parse_text(config, "config", &f));
     CHECK_OK(ndp_pipeline_make(kind, RANKS, 1, MICRO_BATCHES, &s->table));
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
     s->first = calloc(RANKS + 1, sizeof *s->first);
     pipeline_take(s, 1.0);
     ndp_engine_opts o = pipeline_opts(s, 0);
-    CHECK_OK(ndp_unit_costs(&s->model, &o.mesh, &o.parallel, false, costs));
+    CHECK_OK(ndp_unit_costs(&s->model, &o.mesh, &o.parallel, false, &price, costs));
     CHECK_OK(ndp_stage_cut(&s->model, costs, RANKS, NULL, 0, s->first));
     pipeline_engines(s);
     for (int r = 0; r < RANKS; r++)

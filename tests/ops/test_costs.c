@@ -1,0 +1,177 @@
+/* What calls cost, exactly: operations and bytes of every op, worked out by hand from the shapes. The stage cut, the
+ * simulator and every plan are sums of these numbers. An op of the list without a case fails. */
+#include "check.h"
+#include "shape_rule.h"
+
+#define F(r, c)                                                                                                        \
+    { .dtype = NDP_F32, .rows = r, .cols = c, .ld = c }
+#define H(r, c)                                                                                                        \
+    { .dtype = NDP_BF16, .rows = r, .cols = c, .ld = c }
+#define I(r, c)                                                                                                        \
+    { .dtype = NDP_I32, .rows = r, .cols = c, .ld = c }
+#define L(r, c)                                                                                                        \
+    { .dtype = NDP_I64, .rows = r, .cols = c, .ld = c }
+#define D(r, c)                                                                                                        \
+    { .dtype = NDP_F64, .rows = r, .cols = c, .ld = c }
+#define NONE                                                                                                           \
+    { .rows = 0 }
+/* An output whose rows the caller gives. */
+#define ROWS(r)                                                                                                        \
+    { .dtype = NDP_F32, .rows = r }
+
+/* `absent`: bit k for output k, which nothing reads. */
+typedef struct cost_case {
+    const ndp_op *op;
+    ndp_op_attr attr;
+    double flops, bytes;
+    ndp_view in[NDP_OP_MAX_IN];
+    ndp_view out[NDP_OP_MAX_OUT];
+    unsigned absent;
+} cost_case;
+
+#define COST(name, operations, moved, ...)                                                                             \
+    { .op = &ndp_op_##name, .flops = operations, .bytes = moved, __VA_ARGS__ }
+/* Optimizers: weights, gradient, pieces, constants, clip, states. */
+#define UPDATE(...)                                                                                                    \
+    { F(1, 6), F(1, 6), NONE, D(1, 8), D(1, 1), __VA_ARGS__ }
+#define ATTENTION                                                                                                      \
+    { .heads = 2, .kv_heads = 1, .head_dim = 4 }
+#define WINDOW                                                                                                         \
+    { .heads = 2, .kv_heads = 1, .head_dim = 4, .window = 4 }
+
+static const cost_case cases[] = {
+    /* Rows that are named are read and written: 3 x 4 x 4 bytes twice. */
+    COST(embedding, 0, 96, .in = {I(3, 1), F(7, 4)}),
+    /* 12 additions; dx is read, its rows of the table are read and written, and the 112 bytes of the table cleared. */
+    COST(embedding_dw, 12, 144 + 112, .in = {I(3, 1), F(3, 4)}, .out = {ROWS(7)}),
+    COST(embedding_dw, 12, 144, .in = {I(3, 1), F(3, 4)}, .attr = {.accumulate = true}, .out = {ROWS(7)}),
+    /* Products: 3 x 4 x 5 multiply-adds. */
+    COST(linear, 120, 4 * (12 + 20 + 5 + 15), .in = {F(3, 4), F(5, 4), F(1, 5)}),
+    COST(linear, 120, 2 * (12 + 20 + 15), .in = {H(3, 4), H(5, 4), NONE}),
+    COST(linear_dx, 120, 4 * (15 + 20 + 12), .in = {F(3, 5), F(5, 4), NONE}),
+    COST(linear_dx, 120, 4 * (15 + 20 + 12 + 12), .in = {F(3, 5), F(5, 4), F(3, 4)}),
+    COST(linear_dw, 120, 4 * (15 + 12 + 20), .in = {F(3, 5), F(3, 4)}),
+    COST(linear_db, 15, 4 * (15 + 5), .in = {F(3, 5)}),
+    /* Norms of 3 x 8: rms square, add, times rstd, times w; with two heads of 4 columns two rstd a row. */
+    COST(rmsnorm, 4 * 24, 4 * (24 + 4 + 24 + 6), .in = {F(3, 8), F(1, 4)}),
+    COST(rmsnorm_dx, 9 * 24, 4 * (24 + 24 + 4 + 6 + 24), .in = {F(3, 8), F(3, 8), F(1, 4), F(3, 2), NONE}),
+    COST(rmsnorm_dw, 3 * 24, 4 * (24 + 24 + 6 + 4), .in = {F(3, 8), F(3, 8), F(3, 2)}, .out = {F(1, 4)}),
+    COST(add_rmsnorm, 5 * 24, 4 * (4 * 24 + 8 + 3), .in = {F(3, 8), F(3, 8), F(1, 8)}),
+    COST(layernorm, 7 * 24, 4 * (24 + 8 + 8 + 24 + 6), .in = {F(3, 8), F(1, 8), F(1, 8)}),
+    COST(layernorm_dx, 12 * 24, 4 * (3 * 24 + 8 + 6), .in = {F(3, 8), F(3, 8), F(1, 8), F(3, 2), NONE}),
+    COST(layernorm_dw, 4 * 24, 4 * (24 + 24 + 6 + 8), .in = {F(3, 8), F(3, 8), F(3, 2)}),
+    COST(mean_squares, 2 * 24, 4 * (24 + 3), .in = {F(3, 8)}),
+    COST(mean_squares_dx, 2 * 24, 4 * (3 + 24 + 24), .in = {F(3, 1), F(3, 8), NONE}),
+    COST(norm_by, 2 * 24, 4 * (24 + 8 + 3 + 24 + 3), .in = {F(3, 8), F(1, 8), F(3, 1)}),
+    COST(norm_by_dx, 5 * 24, 4 * (24 + 24 + 8 + 3 + 24 + 3), .in = {F(3, 8), F(3, 8), F(1, 8), F(3, 1)}),
+    /* 3 rows x 2 heads x 4 columns turn, three operations each, read and written; at 2 of 4 columns a half of that. */
+    COST(rope, 72, 192, .in = {F(3, 10), I(3, 1), F(9, 4)}, .attr = {.heads = 1, .kv_heads = 1, .head_dim = 4}),
+    COST(rope, 36, 96, .in = {F(3, 10), I(3, 1), F(9, 2)},
+         .attr = {.heads = 1, .kv_heads = 1, .head_dim = 4, .rotary_dim = 2}),
+    /* 12 activations: an exponential and a division are 10 each, the rest as written; tanh's polynomial 5 more. */
+    COST(swiglu, 22 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
+    COST(swiglu_bwd, 28 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
+    COST(geglu, 27 * 12, 4 * (24 + 12), .in = {F(3, 8)}),
+    COST(geglu_bwd, 36 * 12, 4 * (12 + 24 + 24), .in = {F(3, 4), F(3, 8)}),
+    COST(gelu, 27 * 12, 4 * (12 + 12), .in = {F(3, 4)}),
+    COST(gelu_bwd, 36 * 12, 4 * (12 + 12 + 12), .in = {F(3, 4), F(3, 4)}),
+    /* Three taps on 5 x 4. */
+    COST(causal_conv, 120, 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(3, 4), I(5, 1)}),
+    COST(causal_conv_dx, 120, 4 * (20 + 12 + 5 + 20), .in = {F(5, 4), F(3, 4), I(5, 1), NONE}),
+    COST(causal_conv_dw, 120, 4 * (20 + 20 + 5 + 12), .in = {F(5, 4), F(5, 4), I(5, 1)}, .out = {ROWS(3)}),
+    COST(scale, 12, 96, .in = {F(3, 4)}),
+    COST(cap, 20 * 12, 96, .in = {F(3, 4)}),
+    COST(zero, 12, 96, .in = {F(3, 4)}),
+    COST(add, 12, 144, .in = {F(3, 4), F(3, 4)}),
+    COST(add_bias, 12, 4 * (12 + 4 + 12), .in = {F(3, 4), F(1, 4)}),
+    COST(copy, 0, 48 + 24, .in = {F(3, 4), NONE}, .attr = {.type = NDP_BF16}),
+    /* Three queries at the end of five keys see 3, 4 and 5 of them, 12 pairs; with a window of 4: 11. A pair costs each
+     * of 2 heads x 4 columns two multiply-adds; its backward five. */
+    COST(attention, 4 * 12 * 8, 4 * (24 + 20 + 20 + 3 + 3 + 5 + 24 + 6),
+         .in = {F(3, 8), F(5, 4), F(5, 4), I(3, 1), I(3, 1), I(5, 1)}, .attr = ATTENTION),
+    COST(attention, 4 * 11 * 8, 4 * (24 + 20 + 20 + 3 + 3 + 5 + 24 + 6),
+         .in = {F(3, 8), F(5, 4), F(5, 4), I(3, 1), I(3, 1), I(5, 1)}, .attr = WINDOW),
+    COST(attention_bwd, 10 * 12 * 8, 4 * (3 * 24 + 20 + 20 + 6 + 3 + 3 + 5 + 24 + 20 + 20),
+         .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = ATTENTION),
+    COST(attention_bwd, 10 * 11 * 8, 4 * (3 * 24 + 20 + 20 + 6 + 3 + 3 + 5 + 24 + 20 + 20),
+         .in = {F(3, 8), F(3, 8), F(5, 4), F(5, 4), F(3, 8), F(3, 2), I(3, 1), I(3, 1), I(5, 1)}, .attr = WINDOW),
+    COST(attention_merge, 3 * 24, 4 * 3 * (24 + 6), .in = {F(3, 8), F(3, 2), F(3, 8), F(3, 2)}, .attr = ATTENTION),
+    /* Copies; heads that several parts repeat are added up on the way back. */
+    COST(heads_split, 0, 4 * (24 + 24), .in = {F(3, 8)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
+    COST(heads_split, 0, 4 * (12 + 24), .in = {F(3, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
+    COST(heads_merge, 0, 4 * (24 + 24), .in = {F(6, 4)}, .attr = {.heads = 2, .head_dim = 4, .parts = 2}),
+    COST(heads_merge, 12, 4 * (24 + 12), .in = {F(6, 4)}, .attr = {.heads = 1, .head_dim = 4, .parts = 2}),
+    /* 3 x 7 logits: 4 multiply-adds each for every product, 14 for softmax and loss. The weights are read once a
+     * product, logits written and read in fp32, once more a product; x is read twice. */
+    COST(xent, 21 * (8 + 14), 112 + 21 * 4 * 3 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7}),
+    COST(xent, 21 * (24 + 14), 3 * 112 + 21 * 4 * 5 + 96, .in = {F(3, 4), F(7, 4), I(3, 1), D(1, 1)},
+         .attr = {.vocab = 7, .train = true}),
+    COST(xent_logits, 21 * (8 + 7), 4 * (12 + 28 + 3 + 21 + 9) + 84, .in = {F(3, 4), F(7, 4), I(3, 1)},
+         .attr = {.vocab = 7}),
+    COST(xent_grad, 21 * (16 + 7), 4 * (21 + 18 + 12 + 28 + 3) + 8 + 4 * (3 + 12 + 28) + 2 * 84,
+         .in = {F(3, 7), F(6, 3), F(3, 4), F(7, 4), I(3, 1), D(1, 1)}, .attr = {.vocab = 7, .parts = 2, .train = true}),
+    COST(kv_append, 0, 64, .in = {F(9, 4), F(2, 4), I(2, 1)}),
+    COST(reduce_sum, 5, 28, .in = {F(5, 1)}),
+    COST(count_valid, 10, 48, .in = {I(2, 5)}),
+    COST(loss_scale, 1, 16, .in = {L(1, 1)}),
+    COST(square_sum, 2 * 6, 24 + 8, .in = {F(1, 6), NONE}),
+    COST(clip_factor, 2, 4 * 8, .in = {D(1, 1), D(1, 1)}),
+    /* 6 elements: weights read and written, gradient, 8 constants and the clip in fp64, states read and written; the
+     * copy in bf16. */
+    COST(adamw, 72, 24 * 7 + 72, .in = UPDATE(F(1, 6), F(1, 6)), .absent = 2),
+    COST(adamw, 72, 24 * 7 + 72 + 12, .in = UPDATE(F(1, 6), F(1, 6))),
+    COST(sgd, 72, 24 * 5 + 72, .in = UPDATE(F(1, 6)), .absent = 2),
+    COST(sgd, 72, 24 * 3 + 72, .in = UPDATE(NONE), .absent = 2),
+    COST(lion, 72, 24 * 5 + 72, .in = UPDATE(F(1, 6)), .absent = 2),
+    COST(muon, 72, 24 * 3 + 72, .in = UPDATE(NONE), .absent = 2),
+    COST(muon_momentum, 72, 24 * 5 + 72, .in = UPDATE(F(1, 6)), .absent = 2),
+    /* Five steps: two products with the matrix, 3 x 3 x 5 multiply-adds each, and one of 3 x 3 x 3. */
+    COST(newton_schulz, 5 * 2 * (45 + 45 + 27), 17 * 60, .in = {F(3, 5)}),
+    COST(newton_schulz, 5 * 2 * (45 + 45 + 27), 17 * 60, .in = {F(5, 3)}),
+    /* Communication: what this rank hands in. */
+    COST(all_gather, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
+    COST(reduce_scatter, 0, 96, .in = {F(6, 4)}, .attr = {.ranks = 2}),
+    COST(all_reduce, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
+    COST(all_to_all, 0, 96, .in = {F(6, 4)}, .attr = {.ranks = 2}),
+    COST(shift, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
+    COST(send, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
+    COST(recv, 0, 48, .in = {F(3, 4)}, .attr = {.ranks = 2}),
+};
+
+static void exact_costs(void **state) {
+    (void)state;
+    int wrong = 0;
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        const cost_case *k = &cases[i];
+        ndp_op_call c = {.op = k->op, .attr = &k->attr};
+        double flops = -1, bytes = -1;
+        memcpy(c.in, k->in, sizeof c.in);
+        memcpy(c.out, k->out, sizeof c.out);
+        CHECK_OK(k->op->shape(&c));
+        for (int o = 0; o < k->op->n_out; o++)
+            if (k->absent >> o & 1)
+                c.out[o] = (ndp_view){0};
+        ndp_op_cost(&c, &flops, &bytes);
+        if (flops != k->flops || bytes != k->bytes)
+            print_error("case %d, %s: %g operations and %g bytes, expected %g and %g\n", i, k->op->name, flops, bytes,
+                        k->flops, k->bytes),
+                wrong++;
+    }
+    assert_int_equal(wrong, 0);
+}
+
+/* Marks run nothing. */
+static void every_op_has_a_case(void **state) {
+    (void)state;
+    bool has[NDP_OP_COUNT] = {false};
+    for (int i = 0; i < NDP_COUNT(cases); i++)
+        has[cases[i].op->id] = true;
+    for (int i = 0; i < NDP_OP_COUNT; i++)
+        if (!has[i] && ndp_op_kinds[i] != NDP_KIND_MARK)
+            fail_msg("%s has no case: add one to tests/ops/test_costs.c", ndp_all_ops[i]->name);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(exact_costs), cmocka_unit_test(every_op_has_a_case)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
