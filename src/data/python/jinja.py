@@ -75,18 +75,6 @@ def is_patched():
     return True
 
 
-def refuse(event, arguments):
-    """No template has a use for any of these."""
-    kind = event.split(".")[0]
-    if kind in ("socket", "subprocess", "ctypes", "urllib", "ftplib", "http", "shutil") or event in (
-            "os.system", "os.exec", "os.posix_spawn", "os.fork", "os.remove", "os.rename", "os.kill", "os.mkdir", "pty.spawn"):
-        raise PermissionError(event)
-    if event == "open":  # Python reads its modules when they are first used
-        path, mode, flags = arguments
-        if flags & (os.O_WRONLY | os.O_RDWR) or not str(path).startswith((sys.prefix, sys.base_prefix, "/usr/lib/python3")):
-            raise PermissionError(event)
-
-
 def with_reasoning(message):
     """transformers gives templates the newer name of a chain of thought besides its older ones."""
     thoughts = next((message[k] for k in ("reasoning_content", "thinking", "reasoning") if message.get(k) is not None), None)
@@ -187,10 +175,8 @@ def describe(error):
 def limit(length):
     """For one request. The process is killed by SIGXCPU when its time is up, also if this one is dead."""
     used = resource.getrusage(resource.RUSAGE_SELF)
-    for what, wanted in ((resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS),
-                         (resource.RLIMIT_AS, MEMORY + 60 * length)):
-        most = resource.getrlimit(what)[1]
-        resource.setrlimit(what, (wanted if most == resource.RLIM_INFINITY else min(wanted, most - 1), most))  # at the upper one: SIGKILL
+    lower_limit(resource.RLIMIT_CPU, int(used.ru_utime + used.ru_stime) + 1 + CPU_SECONDS)
+    lower_limit(resource.RLIMIT_AS, MEMORY + 60 * length)
 
 
 def read(stream):
@@ -210,15 +196,14 @@ def write(stream, answer):
 
 def main():
     stdin, stdout, renderer = sys.stdin.buffer, sys.stdout.buffer, None
-    version = tuple(int(n) if n.isdigit() else 0 for n in jinja2.__version__.split(".")[:3])
-    if version < (3, 1, 6) and not is_patched():
+    if version_of(jinja2) < (3, 1, 6) and not is_patched():
         answer = {"error": "Jinja %s (%s) lets a template leave its sandbox; install 3.1.6 or newer, or Debian's "
                            "python3-jinja2, which is patched" % (jinja2.__version__, os.path.dirname(jinja2.__file__))}
         read(stdin)
         write(stdout, answer)
         sys.exit(0)
     os.umask(0o077)
-    sys.addaudithook(refuse)
+    guard()
     while True:
         request, length = read(stdin)
         try:

@@ -1,6 +1,7 @@
 /* Programs of ours in Python, for what Python's libraries do: src/data/python/NAME.py, which is part of the library.
  * Such a program is a process of its own that reads requests on its stdin and answers on its stdout. It ends when its
- * stdin ends, so also when this process dies. */
+ * stdin ends, so also when this process dies. sandbox.py is put before each of them: its guard() refuses, from then on,
+ * what they have no use for, such as other processes, sockets, and files except the one that they read. */
 #ifndef NDP_DATA_PYTHON_PYTHON_H
 #define NDP_DATA_PYTHON_PYTHON_H
 
@@ -15,8 +16,8 @@ typedef struct ndp_python_program {
     const char *install; /* how to install that, in messages */
 } ndp_python_program;
 
-/* The programs, as the build finds them. */
-extern const char ndp_python_jinja[], ndp_python_table[];
+/* The programs, as the build finds them, and what each of them begins with. */
+extern const char ndp_python_jinja[], ndp_python_table[], ndp_python_sandbox[];
 
 /* The interpreter: $NDP_PYTHON, or /usr/bin/python3; another python3 may come first in PATH. */
 const char *ndp_python_interpreter(void);

@@ -8,6 +8,7 @@ import json
 import resource
 import sys
 
+SAFE_PYARROW = (14, 0, 1)  # older ones run code that a table contains (CVE-2023-47248)
 BATCH_BYTES = 16 << 20
 BATCH_ROWS = 4096
 MEMORY_BYTES = 4 << 30
@@ -51,6 +52,7 @@ def check_names(names):
 
 
 def rows_of_csv(path, longest):
+    guard(path)
     csv.field_size_limit(longest)
     number = 0
     with open(path, encoding="utf-8-sig", newline="") as file:
@@ -87,8 +89,6 @@ def check_schema(schema, types):
 
 
 def batches_of_parquet(path, pyarrow, most):
-    import pyarrow.parquet
-
     file = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     check_schema(file.schema_arrow, pyarrow.types)
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
@@ -132,16 +132,29 @@ def rows_one_by_one(batch, number, error):
         yield row[0]
 
 
-def rows_of_arrow(path, most):
+def import_pyarrow():
     try:
         import pyarrow
+
+        if version_of(pyarrow) < SAFE_PYARROW:
+            raise Refused(
+                f"reading it needs Python's pyarrow 14.0.1 or newer, and {sys.executable} has {pyarrow.__version__}, which "
+                f"lets a table run any code (CVE-2023-47248): {sys.executable} -m pip install 'pyarrow>=14.0.1'"
+            )
         import pyarrow.compute
         import pyarrow.ipc
+        import pyarrow.parquet
     except ImportError as error:
         raise Refused(
             f"reading it needs Python's pyarrow, which {sys.executable} lacks ({error}): python3 -m venv VENV && "
             "VENV/bin/pip install pyarrow, and set NDP_PYTHON to VENV/bin/python"
         ) from None
+    return pyarrow
+
+
+def rows_of_arrow(path, most):
+    pyarrow = import_pyarrow()
+    guard(path)
     number = 0
     read = batches_of_parquet if path.lower().endswith(".parquet") else batches_of_arrow
     try:
