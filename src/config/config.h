@@ -16,6 +16,7 @@ typedef enum ndp_init { NDP_INIT_PRETRAINED, NDP_INIT_RANDOM } ndp_init;
 typedef enum ndp_matmul { NDP_MATMUL_FP32, NDP_MATMUL_TF32 } ndp_matmul;
 typedef enum ndp_recompute { NDP_RECOMPUTE_NONE, NDP_RECOMPUTE_BLOCK } ndp_recompute;
 typedef enum ndp_train_on { NDP_TRAIN_ON_ASSISTANT, NDP_TRAIN_ON_ALL } ndp_train_on;
+typedef enum ndp_bad_records { NDP_BAD_RECORDS_ERROR, NDP_BAD_RECORDS_SKIP } ndp_bad_records;
 /* When gradients are reduced to their owners; the default depends on pp_size. */
 typedef enum ndp_reduce_every { NDP_REDUCE_EVERY_MICRO_BATCH, NDP_REDUCE_EVERY_UPDATE } ndp_reduce_every;
 
@@ -44,6 +45,7 @@ struct ndp_config {
         char *chat_template;                                            /* NULL: the tokenizer's own */
         char *template_date;                                            /* NULL: NDP_CHAT_DATE */
         ndp_train_on train_on;
+        ndp_bad_records bad_records;
         char *end_token;    /* of texts: "auto", "none", or a token */
         int bin_type;       /* bytes of an id: 2, 4 */
         bool document_mask; /* attention inside documents, positions restart */

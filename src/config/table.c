@@ -26,6 +26,7 @@ static const char *const format_words[] = {[NDP_RECORD_AUTO] = "auto",
                                            [NDP_RECORD_INPUT_OUTPUT] = "input_output",
                                            NULL};
 static const char *const train_on_words[] = {"assistant", "all", NULL};
+static const char *const bad_words[] = {[NDP_BAD_RECORDS_ERROR] = "error", [NDP_BAD_RECORDS_SKIP] = "skip", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};
 static const int bin_bytes[] = {2, 4};
 static const char *const overlong_words[] = {[NDP_OVERLONG_CUT] = "cut",
@@ -79,6 +80,7 @@ const ndp_option ndp_options[] = {
     {CONTENTS(data, chat_template), TEXT(NULL), HELP "a built-in one, such as chatml or llama3.1, or a file.jinja; null: the tokenizer's own"},
     {IDENTITY(data, template_date), TEXT(NULL), HELP "what chat templates write as today, as 2024-07-26; null: that day"},
     {IDENTITY(data, train_on), WORD(assistant, train_on_words), HELP "which part of a conversation is trained on"},
+    {FREE(data, bad_records), WORD(error, bad_words), HELP "records that cannot be read or rendered: an error, or left out and counted"},
     {CONTENTS(data, end_token), TEXT("auto"), HELP "ends every text: auto (the tokenizer's), none, or one of its tokens; an id for .bin files without a tokenizer"},
     {IDENTITY(data, bin_type), WORD(uint16, bin_words), .meanings = bin_bytes, HELP "type of the ids in .bin files without a header"},
     {IDENTITY(data, document_mask), BOOL(true), HELP "attention stays within a document, and positions restart"},

@@ -189,6 +189,7 @@ static ndp_status add_share(source_head *h) {
         memcpy(all->ids.items + first, s->ids.items, (size_t)s->ids.n * sizeof *all->ids.items);
     all->ids.n += s->ids.n;
     all->texts += s->texts;
+    NDP_TRY(ndp_tally_merge(&all->tally, &s->tally, 0));
     NDP_TRY(ndp_share_append(s, first, &all->ends, &all->turns));
     int64_t last = all->ends.n ? all->ends.items[all->ends.n - 1] : 0;
     return last < all->ids.n ? ndp_places_add(&all->ends, all->ids.n) : NDP_OK; /* the head ends inside a document */
@@ -206,6 +207,7 @@ static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
             break;
         }
         h->share.ids.n = h->share.ends.n = h->share.turns.n = h->share.texts = 0;
+        ndp_tally_clear(&h->share.tally);
         NDP_TRY(encode_file(h, path, file));
         NDP_TRY(add_share(h));
     }
@@ -272,8 +274,14 @@ static ndp_status make_cache(const source_head *heads, int n, ndp_token_cache *o
             c.learned = (const uint8_t *)memory + offsets + ends + ids;
     fill(heads, &c, (uint32_t *)(void *)(memory + offsets + ends), (uint64_t *)(void *)memory,
          (uint64_t *)(void *)(memory + offsets), (uint8_t *)memory + offsets + ends + ids);
-    *out = c;
-    return NDP_OK;
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < n && st == NDP_OK; i++)
+        st = ndp_tally_merge(&c.tally, &heads[i].all.tally, i);
+    if (st == NDP_OK)
+        *out = c;
+    else
+        ndp_token_cache_close(&c);
+    return st;
 }
 
 static void release(source_head *heads, int n) {
@@ -292,7 +300,7 @@ static ndp_status sample(const ndp_dataset_options *o, const ndp_corpus *c, ndp_
         st = make_cache(heads, c->n_sources, out);
     release(heads, c->n_sources);
     if (st == NDP_OK && out->n_documents == 0 && !out->head)
-        st = ndp_corpus_fail_empty(c);
+        st = ndp_corpus_fail_empty(c, &out->tally);
     return st;
 }
 

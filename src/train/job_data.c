@@ -44,6 +44,7 @@ static ndp_record_format format_of(const ndp_job_data *d) {
                                .train = c->data.train_field,
                                .roles = &c->data.roles,
                                .chat = &d->chat,
+                               .skip = c->data.bad_records == NDP_BAD_RECORDS_SKIP,
                                .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
 }
 
@@ -280,6 +281,8 @@ void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {
         ndp_str_addf(out, "mix: %s, %lld of %lld rows an epoch, %.1f%% of all\n", d->job->config->data.files.items[i],
                      (long long)d->sources[i].taken, (long long)d->sources[i].rows,
                      100.0 * (double)d->sources[i].taken / (double)d->sampler.rows);
+    ndp_job_data_describe_records(&d->tokens, &d->job->config->data.files, out);
+    ndp_job_data_describe_records(&d->held_tokens, &d->job->config->data.validation_files, out);
     describe_template(d, out);
     describe_steps(d, out);
     note_end_token(d, out);

@@ -47,6 +47,9 @@ ndp_status ndp_job_data_rows(ndp_job_data *d, bool held_only,
                              ndp_status (*tokens_of)(void *user, const ndp_strings *files, ndp_token_cache *out),
                              void *user);
 
+/* Appends lines about the records of each source of a cache: those that were skipped, with the first of each reason,
+ * and known fields that are not read. `names`: of the sources. Part of ndp_job_data_describe. */
+void ndp_job_data_describe_records(const ndp_token_cache *c, const ndp_strings *names, ndp_str *out);
 /* Appends a line for each set of rows and each source of a mix, and notes if texts get no end token or if only the head
  * of the data was read. */
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out);

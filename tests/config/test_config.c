@@ -117,6 +117,7 @@ static const char *const others[] = {
     "data.chat_template=chatml",
     "data.template_date=2026-11-02",
     "data.train_on=all",
+    "data.bad_records=skip",
     "data.bin_type=uint32",
     "data.document_mask=false",
     "data.packing=false",

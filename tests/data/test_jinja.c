@@ -196,7 +196,7 @@ static void limits(void **state) {
     need_jinja();
     check_misbehaves("{{ 'a' * 10**9 }}", NDP_EFORMAT, "too much memory");
     check_misbehaves("{% for i in range(99999) %}{{ 'a' * 1000 }}{% endfor %}", NDP_EFORMAT, "characters of text");
-    check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EFORMAT,
+    check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EINVAL,
                      "more than 10 s of CPU time");
     check_misbehaves("{{ ''.__class__.__mro__ }}", NDP_EFORMAT, "unsafe");
     check_misbehaves("{{ raise_exception('No, ' ~ messages[0].role) }}", NDP_EFORMAT, "No, user");
@@ -267,7 +267,7 @@ static void installations_that_cannot_render(void **state) {
     free(script(*state, "ulimit -t 5; ulimit -v 400000; exec /usr/bin/python3 \"$@\""));
     check_spans("{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}",
                 "[Grüße][a b][?][c]", NULL);
-    check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EFORMAT,
+    check_misbehaves("{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", NDP_EINVAL,
                      "CPU time");
     before ? setenv("NDP_PYTHON", before, 1) : unsetenv("NDP_PYTHON");
     free(before);

@@ -111,7 +111,7 @@ static void broken_records_name_the_place(void **state) {
     for (int i = 0; i < NDP_COUNT(cases); i++)
         check_refused(f, "a.jsonl", cases[i].contents, strlen(cases[i].contents), chat, NDP_EFORMAT, cases[i].says);
     static const char TOOLS[] = "{\"messages\":[{\"role\":\"assistant\",\"content\":\"\",\"tool_calls\":[{}]}]}";
-    check_refused(f, "a.jsonl", TOOLS, strlen(TOOLS), chat, NDP_ENOTSUP,
+    check_refused(f, "a.jsonl", TOOLS, strlen(TOOLS), chat, NDP_EFORMAT,
                   "a.jsonl:1: the conversation has tools, which the built-in chat template");
     static const char CHAT[] = "{\"messages\":[" TURN("\"assistant\"", "\"a\"") "]}";
     check_refused(f, "a.jsonl", CHAT, strlen(CHAT), texts, NDP_ENOTSUP, "a.jsonl:1: the record is a conversation");

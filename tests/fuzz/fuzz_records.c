@@ -72,12 +72,16 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     check(ndp_chat_init(&chat, t, "bytes", names[data[0] / 4 % 4], NULL) == NDP_OK);
     chat.eos = (ndp_span){"</s>", 4};
     ndp_record_format f = {.kind = (ndp_record_kind)(data[0] / 16 % 8), .chat = &chat, .learn_all = data[0] / 128 != 0};
+    ndp_tally tally = {0};
+    f.skip = data[0] / 4 % 2; /* with some of the templates */
+    f.tally = &tally;
     const char *path = paths[data[0] % 3], *contents = (const char *)data + 1;
     seen whole = {.t = t}, cut = {.t = t};
     ndp_status st = visit_chunks(path, contents, size - 1, size, &f, &whole);
     if (st == NDP_OK)
         check(visit_chunks(path, contents, size - 1, 5, &f, &cut) == NDP_OK && cut.documents == whole.documents &&
               cut.tokens == whole.tokens);
+    ndp_tally_clear(&tally);
     ndp_chat_release(&chat);
     return 0;
 }

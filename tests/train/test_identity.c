@@ -123,6 +123,7 @@ static const change changes[] = {
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"cache folder, overlong", COSINE, .sets = {"data.cache_dir=@/cache-too", "data.overlong=error"}},
+    {"no record is bad", COSINE, .sets = {"data.bad_records=skip"}},
     {"no document is too long", COSINE, .sets = {"data.overlong=drop"}},
     {"longer sequences allowed", COSINE, .sets = {"model.allow_longer=true"}},
     {"the same files by other names", COSINE, .sets = {"data.files=[@/copied.jsonl, @/chats.jsonl]", "model.config=@/same.json", "data.tokenizer=@/same-tokens"}},

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <xxhash.h>
 
 /* ---- finding ---- */
 
@@ -19,9 +20,11 @@ static bool cache_is_whole(const ndp_dataset_options *o, const char *path, ndp_h
     ndp_cache_header h;
     ndp_hash128 payload;
     memcpy(&h, c.file.data, sizeof h);
-    ndp_status st = ndp_hash_blocks(c.file.data + sizeof h, c.file.size - sizeof h, ndp_dataset_threads(o), &payload);
+    size_t n = ndp_cache_payload_bytes(&h);
+    ndp_status st = ndp_hash_blocks(c.file.data + sizeof h, n, ndp_dataset_threads(o), &payload);
+    bool tally = h.tally_hash == XXH3_64bits(c.file.data + sizeof h + n, h.tally_bytes);
     ndp_token_cache_close(&c);
-    return st == NDP_OK && (o->vocab == 0 || h.largest_id < o->vocab) && !memcmp(&h.key, &key, sizeof key) &&
+    return st == NDP_OK && tally && (o->vocab == 0 || h.largest_id < o->vocab) && !memcmp(&h.key, &key, sizeof key) &&
            !memcmp(&h.payload, &payload, sizeof payload);
 }
 

@@ -24,6 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
 
 typedef struct building {
     const ndp_dataset_options *o;
@@ -37,6 +38,7 @@ typedef struct building {
     bool *is_known;           /* [parts.n] and so are these */
     ndp_cache_header h;
     uint64_t *firsts, *documents; /* [parts.n + 1] tokens and documents before each part */
+    ndp_tally tally;              /* of all parts */
 } building;
 
 static const char *part_name(char out[32], const char *what, int64_t p) {
@@ -149,6 +151,18 @@ static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n)
 
 /* ---- the leader ---- */
 
+/* Adds what part p met. */
+static ndp_status add_tally(building *b, int64_t p, const ndp_part_file *part) {
+    ndp_tally tally = {0};
+    int source = 0;
+    while (b->parts.source_ends[source] <= p)
+        source++;
+    NDP_TRY(ndp_tally_read(part->tally, part->h.tally_bytes, 1, &tally));
+    ndp_status st = ndp_tally_merge(&b->tally, &tally, source);
+    ndp_tally_clear(&tally);
+    return st;
+}
+
 /* Adds up the parts. */
 static ndp_status count_parts(building *b) {
     ndp_cache_header *h = &b->h;
@@ -166,9 +180,9 @@ static ndp_status count_parts(building *b) {
         h->partly |= part.h.n_turns > 0;
         b->firsts[p + 1] = h->n_tokens;
         b->documents[p + 1] = h->n_documents;
-        NDP_TRY(ndp_part_close(&part, NDP_OK));
+        NDP_TRY(ndp_part_close(&part, add_tally(b, p, &part)));
     }
-    return h->n_documents ? NDP_OK : ndp_corpus_fail_empty(b->corpus);
+    return h->n_documents ? NDP_OK : ndp_corpus_fail_empty(b->corpus, &b->tally);
 }
 
 static ndp_status make_table(building *b) {
@@ -226,7 +240,18 @@ static ndp_status put_bits(const building *b, FILE *f) {
     return NDP_OK;
 }
 
-static ndp_status put_tables(const building *b) {
+static ndp_status put_tally(building *b, FILE *f) {
+    ndp_str text = {0};
+    ndp_tally_write(&b->tally, &text);
+    b->h.tally_bytes = text.length;
+    b->h.tally_hash = XXH3_64bits(text.data, text.length);
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory to count records")
+                                : ndp_part_put(f, text.data, text.length);
+    ndp_str_release(&text);
+    return st;
+}
+
+static ndp_status put_tables(building *b) {
     char path[NDP_CREW_PATH];
     FILE *f = fopen(ndp_crew_path(b->crew, path, "tokens"), "r+be");
     if (!f)
@@ -238,6 +263,8 @@ static ndp_status put_tables(const building *b) {
         st = put_source_ends(b, f);
     if (st == NDP_OK && b->h.partly)
         st = put_bits(b, f);
+    if (st == NDP_OK)
+        st = put_tally(b, f);
     if (fclose(f) && st == NDP_OK)
         st = NDP_FAIL(NDP_EIO, "%s", strerror(errno));
     return st;
@@ -247,8 +274,8 @@ static ndp_status put_header(building *b) {
     char path[NDP_CREW_PATH];
     ndp_mapped all;
     NDP_TRY(ndp_file_map(ndp_crew_path(b->crew, path, "tokens"), &all));
-    ndp_status st =
-        ndp_hash_blocks(all.data + sizeof b->h, all.size - sizeof b->h, ndp_dataset_threads(b->o), &b->h.payload);
+    ndp_status st = ndp_hash_blocks(all.data + sizeof b->h, ndp_cache_payload_bytes(&b->h), ndp_dataset_threads(b->o),
+                                    &b->h.payload);
     NDP_TRY(ndp_file_end(&all, st));
     b->h.hash = ndp_cache_header_hash(&b->h);
     int fd = open(path, O_WRONLY | O_CLOEXEC);
@@ -333,5 +360,6 @@ ndp_status ndp_cache_build(const ndp_dataset_options *o, const ndp_crew *crew, c
     free(b.is_known);
     free(b.firsts);
     free(b.documents);
+    ndp_tally_clear(&b.tally);
     return st;
 }

@@ -13,10 +13,9 @@ static bool header_is_sound(const ndp_cache_header *h, size_t file_size) {
         h->hash != ndp_cache_header_hash(h))
         return false;
     if ((h->id_bytes != 2 && h->id_bytes != 4) || h->n_tokens > file_size || h->n_documents > file_size ||
-        h->n_sources > file_size || h->largest_id < 0 || h->largest_id > INT32_MAX)
+        h->n_sources > file_size || h->tally_bytes > file_size || h->largest_id < 0 || h->largest_id > INT32_MAX)
         return false;
-    return file_size ==
-           sizeof *h + ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources) + ndp_cache_bits_bytes(h);
+    return file_size == sizeof *h + ndp_cache_payload_bytes(h) + h->tally_bytes;
 }
 
 /* Offsets are sorted and within the tokens, source ends within the documents: rows are cut by these numbers. */
@@ -64,6 +63,9 @@ ndp_status ndp_token_cache_read(const char *path, const ndp_mapped *file, ndp_to
     if (!sound || !tables_are_sound(&c))
         return NDP_FAIL(NDP_EFORMAT, "%s: the token cache is damaged or cut short (%zu bytes); remove it", path,
                         file->size);
+    const char *tally = (const char *)file->data + sizeof h + ndp_cache_payload_bytes(&h);
+    if (ndp_tally_read(tally, h.tally_bytes, c.n_sources, &c.tally) != NDP_OK)
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s; remove the token cache", path, ndp_error_message());
     *out = c;
     return NDP_OK;
 }
@@ -78,6 +80,7 @@ ndp_status ndp_token_cache_open(const char *path, ndp_token_cache *out) {
 void ndp_token_cache_close(ndp_token_cache *c) {
     ndp_file_unmap(&c->file);
     free(c->memory);
+    ndp_tally_clear(&c->tally);
     *c = (ndp_token_cache){0};
 }
 

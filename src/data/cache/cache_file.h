@@ -5,6 +5,7 @@
  *   offsets    n_documents + 1 of them, in tokens (64 bits)
  *   sources    for each source, the number of documents up to its end (64 bits)
  *   learned    only where some tokens are not learned: one bit per token, padded to 8 bytes
+ *   tally      what reading met (tally.h): it names files as they were called then, so `payload` leaves it out
  *
  * All numbers are little-endian. */
 #ifndef NDP_DATA_CACHE_CACHE_FILE_H
@@ -12,6 +13,7 @@
 
 #include "base/hash128.h"
 #include "base/text.h"
+#include "data/corpus/tally.h"
 
 /* ---- the file ---- */
 
@@ -22,8 +24,9 @@ typedef struct ndp_cache_header {
     char magic[8];
     uint32_t version, id_bytes;
     ndp_hash128 key;     /* of what it was made from; also the cache's name */
-    ndp_hash128 payload; /* ndp_hash_blocks of everything after the header */
+    ndp_hash128 payload; /* ndp_hash_blocks of everything after the header, without the tally */
     uint64_t n_documents, n_tokens, n_texts;
+    uint64_t tally_bytes, tally_hash;
     uint32_t n_sources, partly; /* partly: there are `learned` bits */
     int64_t largest_id;
     uint64_t hash; /* of the header up to here */
@@ -36,6 +39,10 @@ static inline uint64_t ndp_cache_ids_bytes(const ndp_cache_header *h) {
 }
 static inline uint64_t ndp_cache_bits_bytes(const ndp_cache_header *h) {
     return h->partly ? (h->n_tokens + 63) / 64 * 8 : 0;
+}
+/* All between the header and the tally. */
+static inline uint64_t ndp_cache_payload_bytes(const ndp_cache_header *h) {
+    return ndp_cache_ids_bytes(h) + 8 * (h->n_documents + 1 + h->n_sources) + ndp_cache_bits_bytes(h);
 }
 
 /* "cannot write the token cache ...": adds the name and the remedy to an error of writing, which knows neither. */
@@ -57,6 +64,7 @@ typedef struct ndp_token_cache {
     int n_sources, id_bytes;
     int32_t largest_id;  /* must be below the model's vocabulary */
     ndp_hash128 payload; /* hash of all ids, offsets, sources and bits; 0 in memory */
+    ndp_tally tally;     /* owned */
 } ndp_token_cache;
 
 /* NDP_EFORMAT: the header is damaged, or the file was cut. */

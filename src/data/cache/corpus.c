@@ -97,7 +97,13 @@ ndp_status ndp_corpus_check_unchanged(const ndp_corpus *c) {
                     c->files.paths.n == 1 ? "" : ", ...");
 }
 
-ndp_status ndp_corpus_fail_empty(const ndp_corpus *c) {
+ndp_status ndp_corpus_fail_empty(const ndp_corpus *c, const ndp_tally *tally) {
+    int64_t skipped = ndp_tally_count(tally, NDP_TALLY_SKIPPED, -1);
+    for (int64_t i = 0; i < tally->n && skipped > 0; i++)
+        if (tally->rows[i].kind == NDP_TALLY_SKIPPED)
+            return NDP_FAIL(NDP_EINVAL,
+                            "the corpus has no record to train on: all %lld were skipped, the first for: %s",
+                            (long long)skipped, tally->rows[i].named.n ? tally->rows[i].named.items[0] : "");
     return NDP_FAIL(NDP_EINVAL, "the corpus is empty: %lld file%s (%s%s) without a document",
                     (long long)c->files.paths.n, c->files.paths.n == 1 ? "" : "s", c->files.paths.items[0],
                     c->files.paths.n == 1 ? "" : ", ...");
@@ -147,8 +153,9 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
     const ndp_record_format *f = &o->format;
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
-    ndp_str_addf(all, " %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
-                 o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, o->bin_id_bytes, (long long)o->vocab);
+    ndp_str_addf(all, " %d %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
+                 o->end_token ? *o->end_token : -1, (int)f->kind, f->learn_all, f->skip, o->bin_id_bytes,
+                 (long long)o->vocab);
     const char *const texts[] = {or_default(f->text, "text"),
                                  or_default(f->messages, "messages"),
                                  or_default(f->prompt, "instruction"),

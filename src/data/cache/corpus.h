@@ -23,8 +23,8 @@ void ndp_corpus_close(ndp_corpus *c);
 /* Hashes what the ids depend on, and nothing else (not the files' locations). Reads all files. `content` covers only
  * the files: their bytes, kinds and order, without tokenizer and format. */
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content);
-/* The error NDP_EINVAL: no file contains a document. */
-ndp_status ndp_corpus_fail_empty(const ndp_corpus *c);
+/* The error NDP_EINVAL: no file contains a document, or all records were skipped. */
+ndp_status ndp_corpus_fail_empty(const ndp_corpus *c, const ndp_tally *tally);
 /* To be called after reading files [first, end), with the status `st` of that: returns NDP_EIO if one of them lost
  * bytes meanwhile (it names the file), otherwise `st`. */
 ndp_status ndp_corpus_check_read(const ndp_corpus *c, int64_t first, int64_t end, ndp_status st);

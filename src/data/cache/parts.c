@@ -21,7 +21,8 @@ typedef struct tokenizing {
     FILE *file;
     int id_bytes, threads;
     ndp_part_header h;
-    ndp_places ends, turns; /* of the part */
+    ndp_places ends, turns; /* of the part, */
+    ndp_tally tally;        /* and this too */
     ndp_share *shares;
     uint64_t *done_with; /* [n_shares] bytes of the part up to the end of the share */
     int n_shares, used;
@@ -50,9 +51,20 @@ static ndp_status put_ids(tokenizing *b, const ndp_ids *ids) {
 
 /* ---- shares ---- */
 
-static ndp_status put_share(tokenizing *b, const ndp_share *s) {
+/* The lines before a chunk are counted only where its messages are needed: it is then encoded again. */
+static ndp_status put_tally(tokenizing *b, ndp_share *s) {
+    if (s->chunk.begin > 0 && ndp_tally_names(&b->tally, &s->tally)) {
+        ndp_source_count_lines(&s->chunk);
+        ndp_share_encode(s);
+        NDP_TRY(ndp_share_check(s));
+    }
+    return ndp_tally_merge(&b->tally, &s->tally, 0);
+}
+
+static ndp_status put_share(tokenizing *b, ndp_share *s) {
     int64_t first = (int64_t)b->h.n_tokens;
     NDP_TRY(ndp_share_check(s));
+    NDP_TRY(put_tally(b, s));
     NDP_TRY(put_ids(b, &s->ids));
     NDP_TRY(ndp_share_append(s, first, &b->ends, &b->turns));
     b->h.n_tokens += (uint64_t)s->ids.n;
@@ -124,18 +136,31 @@ static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, nd
 
 /* ---- the whole ---- */
 
-static ndp_status put_part(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
-    NDP_TRY(ndp_part_put(b->file, &b->h, sizeof b->h));
-    NDP_TRY(put_files(b, c, from, to));
+/* What follows the ids, then the header. */
+static ndp_status put_tables(tokenizing *b, const ndp_str *tally) {
+    if (tally->failed)
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to count records");
     b->h.n_documents = (uint64_t)b->ends.n;
     b->h.n_turns = (uint64_t)b->turns.n;
+    b->h.tally_bytes = tally->length;
     uint64_t ids = b->h.n_tokens * (uint64_t)b->id_bytes;
     NDP_TRY(ndp_part_put(b->file, (const char[8]){0}, (ids + 7) / 8 * 8 - ids));
     NDP_TRY(ndp_part_put(b->file, b->ends.items, 8 * (size_t)b->ends.n));
     NDP_TRY(ndp_part_put(b->file, b->turns.items, 8 * (size_t)b->turns.n));
+    NDP_TRY(ndp_part_put(b->file, tally->data, tally->length));
     if (fseek(b->file, 0, SEEK_SET))
         return NDP_FAIL(NDP_EIO, "%s", strerror(errno));
     return ndp_part_put(b->file, &b->h, sizeof b->h);
+}
+
+static ndp_status put_part(tokenizing *b, const ndp_corpus *c, ndp_cut from, ndp_cut to) {
+    ndp_str tally = {0};
+    NDP_TRY(ndp_part_put(b->file, &b->h, sizeof b->h));
+    NDP_TRY(put_files(b, c, from, to));
+    ndp_tally_write(&b->tally, &tally);
+    ndp_status st = put_tables(b, &tally);
+    ndp_str_release(&tally);
+    return st;
 }
 
 static ndp_status take_memory(tokenizing *b) {
@@ -156,6 +181,7 @@ static void release(tokenizing *b) {
     free(b->done_with);
     free(b->ends.items);
     free(b->turns.items);
+    ndp_tally_clear(&b->tally);
 }
 
 ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, const ndp_parts *parts, int64_t p,

@@ -71,11 +71,13 @@ static ndp_status encode_bin(ndp_share *s) {
 }
 
 static ndp_status encode_chunk(ndp_share *s) {
+    ndp_record_format format = s->o->format;
+    format.tally = &s->tally;
     s->ids.n = s->ends.n = s->turns.n = s->texts = 0;
+    ndp_tally_clear(&s->tally);
     s->stopped = false;
-    ndp_status st = s->chunk.kind == NDP_SOURCE_IDS
-                        ? encode_bin(s)
-                        : ndp_source_visit_chunk(&s->chunk, &s->o->format, encode_document, s);
+    ndp_status st = s->chunk.kind == NDP_SOURCE_IDS ? encode_bin(s)
+                                                    : ndp_source_visit_chunk(&s->chunk, &format, encode_document, s);
     return s->stopped ? NDP_OK : st;
 }
 
@@ -115,6 +117,7 @@ void ndp_share_release(ndp_share *s) {
     ndp_ids_release(&s->ids);
     free(s->ends.items);
     free(s->turns.items);
+    ndp_tally_clear(&s->tally);
     free(s->message);
     *s = (ndp_share){0};
 }

@@ -14,13 +14,14 @@ typedef struct ndp_share {
     ndp_places turns; /* ids [turns 0, turns 1), [turns 2, turns 3), ... are not learned; the first one is, unless
                        * turns 0 is 0 */
     int64_t texts;    /* documents that are not conversations (encode.h) */
-    bool stopped;     /* reached `most` */
+    ndp_tally tally;
+    bool stopped; /* reached `most` */
     ndp_status status;
     char *message; /* of a failure: errors are per thread, and another thread reports this one */
 } ndp_share;
 
-/* Replaces ids, ends, turns and texts by those of the chunk. A failure is stored in `status` and `message`, which names
- * the file and the line. */
+/* Replaces ids, ends, turns, texts and tally by those of the chunk. A failure is stored in `status` and `message`,
+ * which names the file and the line. */
 void ndp_share_encode(ndp_share *s);
 /* Records the status of this thread, with its message. */
 void ndp_share_end(ndp_share *s, ndp_status st);

@@ -237,7 +237,7 @@ static ndp_status check_tools(const ndp_chat_template *t, const ndp_conversation
                 (json_object_is_type(calls, json_type_array) && json_object_array_length(calls) > 0);
     }
     return tools ? NDP_FAIL(
-                       NDP_ENOTSUP,
+                       NDP_EFORMAT,
                        "the conversation has tools, which the built-in chat template %s does not; data.chat_template: "
                        "jinja renders the tokenizer's own one, with Python",
                        t->name)

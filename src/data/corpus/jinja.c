@@ -65,9 +65,10 @@ void ndp_jinja_destroy(ndp_jinja *j) {
 static ndp_status fail_process(const ndp_jinja *j, ndp_python *p, ndp_status st) {
     char *before = strdup(ndp_error_message());
     ndp_status end = ndp_python_end(p);
-    st = end == NDP_OK        ? NDP_FAIL(st, "%s: %s", j->what, before ? before : "no answer")
-         : end == NDP_EFORMAT ? NDP_FAIL(end, "%s takes more than 10 s of CPU time for this conversation", j->what)
-                              : NDP_FAIL(end, "%s: %s", j->what, ndp_error_message());
+    st = end == NDP_OK ? NDP_FAIL(st, "%s: %s", j->what, before ? before : "no answer")
+         : end == NDP_EFORMAT
+             ? NDP_FAIL(NDP_EINVAL, "%s takes more than 10 s of CPU time for this conversation", j->what)
+             : NDP_FAIL(end, "%s: %s", j->what, ndp_error_message());
     free(before);
     return st;
 }

@@ -15,8 +15,9 @@ ndp_status ndp_jinja_create(const char *what, ndp_span text, struct json_object 
 void ndp_jinja_destroy(ndp_jinja *j);
 
 /* As ndp_chat_render. Any number of threads may render at the same time; each has a process of its own, which is kept.
- * NDP_EINVAL: Python or Jinja is missing. NDP_EFORMAT: the template is damaged, refuses the conversation, or needs
- * more than the CPU time (10 s), the memory or the length of the text that jinja.py allows. */
+ * NDP_EINVAL: Python or Jinja is missing, or the template needs more than 10 s of CPU time, which another machine might
+ * not. NDP_EFORMAT: the template is damaged, refuses the conversation, or needs more than the memory or the length of
+ * the text that jinja.py allows. */
 ndp_status ndp_jinja_render(ndp_jinja *j, const ndp_conversation *c, bool generation_prompt, ndp_rendering *out);
 
 /* Appends what a rendering depends on besides the conversation: the template with its variables, and the version of

@@ -53,13 +53,15 @@ static ndp_status visit_text(const ndp_record_input *r) {
     NDP_TRY(ndp_record_string(r->object, r->where, field, &text));
     r->document->text = text.data;
     r->document->n = text.n;
-    return r->visit(r->user, r->document);
+    NDP_TRY(ndp_record_note_unread(r, (const char *const[]){field, NULL}));
+    return ndp_record_pass(r);
 }
 
 /* ---- conversations ---- */
 
 static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering *text) {
     ndp_document *d = r->document;
+    d->bad = text->unsure.length ? NDP_BAD_UNSURE : NDP_BAD_EMPTY;
     if (!r->format->learn_all && text->unsure.length)
         return NDP_FAIL(
             NDP_EFORMAT,
@@ -78,7 +80,7 @@ static ndp_status visit_rendering(const ndp_record_input *r, const ndp_rendering
     d->partly = !r->format->learn_all;
     d->spans = text->spans;
     d->n_spans = text->n;
-    return r->visit(r->user, d);
+    return ndp_record_pass(r);
 }
 
 static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversation *c) {
@@ -86,6 +88,7 @@ static ndp_status render_and_visit(const ndp_record_input *r, const ndp_conversa
     if (!r->format->chat)
         return NDP_FAIL(NDP_ENOTSUP, "%s: the record is a conversation, but this command reads only texts", r->where);
     ndp_status st = ndp_chat_render(r->format->chat, c, r->format->open, &text);
+    r->document->bad = st == NDP_EFORMAT ? NDP_BAD_RENDERING : st == NDP_OK ? NDP_BAD_UNSURE : NDP_BAD_NONE;
     if (st != NDP_OK)
         st = NDP_FAIL(st, "%s: %s", r->where, ndp_error_message()); /* rendering does not know the place */
     else if (!r->format->open)
@@ -187,9 +190,9 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
                         where, what);
     if (!calling || json_object_object_get(o, content))
         NDP_TRY(read_content(o, content, where, what, joined, &out->content));
-    return json_object_object_get(o, "reasoning_content")
-               ? ndp_record_string(o, where, "reasoning_content", &out->reasoning)
-               : NDP_OK;
+    if (json_object_object_get(o, "reasoning_content"))
+        NDP_TRY(ndp_record_string(o, where, "reasoning_content", &out->reasoning));
+    return ndp_message_note_unread(r, o, out);
 }
 
 /* ShareGPT's records have `conversations`. */
@@ -212,6 +215,8 @@ static ndp_status visit_messages(const ndp_record_input *r) {
     ndp_status st = m && joined ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "%s: not enough memory for %zu messages", where, n);
     for (size_t i = 0; i < n && st == NDP_OK; i++)
         st = read_message(r, json_object_array_get_idx(list, i), i, &joined[i], &m[i]);
+    if (st == NDP_OK)
+        st = ndp_record_note_unread(r, (const char *const[]){field, "tools", NULL});
     if (st == NDP_OK)
         st = render_and_visit(r, &(ndp_conversation){m, (int64_t)n, json_object_object_get(r->object, "tools")});
     for (size_t i = 0; joined && i < n; i++)
@@ -242,6 +247,7 @@ ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *ou
     *out = (ndp_instruction){.input = {"", 0}};
     NDP_TRY(ndp_record_string(r->object, r->where, prompt_field(f), &out->prompt));
     NDP_TRY(ndp_record_string(r->object, r->where, response_field, &out->response));
+    NDP_TRY(ndp_record_note_unread(r, (const char *const[]){prompt_field(f), response_field, input_field, NULL}));
     return json_object_object_get(r->object, input_field)
                ? ndp_record_string(r->object, r->where, input_field, &out->input)
                : NDP_OK;
@@ -296,6 +302,7 @@ static ndp_status fail_unknown(const ndp_record_input *r) {
 ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
                             ndp_document_visitor *visit, void *user) {
     const ndp_record_input r = {record, where, f, d, visit, user};
+    d->bad = NDP_BAD_FIELDS;
     if (!json_object_is_type(record, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
     d->rendered = d->partly = false;

@@ -28,6 +28,21 @@
 
 #include "base/json.h"
 #include "data/corpus/chat.h"
+#include "data/corpus/tally.h"
+
+/* Why a record is refused, where the record itself is the reason. */
+typedef enum ndp_bad_record {
+    NDP_BAD_NONE, /* it is not, or for another reason: what renders it is missing, memory, what the visitor found */
+    NDP_BAD_JSON,
+    NDP_BAD_SIZE,
+    NDP_BAD_FIELDS,
+    NDP_BAD_RENDERING,
+    NDP_BAD_UNSURE,
+    NDP_BAD_EMPTY,
+    NDP_BAD_RECORDS
+} ndp_bad_record;
+/* "not JSON": the reason as data.bad_records: skip counts it. */
+const char *ndp_bad_record_text(ndp_bad_record b);
 
 typedef struct ndp_document {
     const char *text; /* valid UTF-8; borrowed for the call */
@@ -39,6 +54,7 @@ typedef struct ndp_document {
     bool partly;            /* only the bytes in `spans` are learned */
     const ndp_range *spans; /* sorted */
     int64_t n_spans;
+    ndp_bad_record bad; /* after a failed ndp_record_visit */
 } ndp_document;
 
 /* Any status but NDP_OK stops the reading and is returned. */
@@ -66,10 +82,13 @@ typedef struct ndp_record_format {
     const ndp_chat *chat; /* NULL: a command that reads only texts (option --text-field); conversations are refused */
     bool learn_all;       /* of conversations, learn everything, not just the assistant's text */
     bool open;            /* conversations end where the assistant is to answer (a generation prompt) */
+    bool skip;            /* bad records are skipped and counted in `tally` */
+    ndp_tally *tally;     /* receives that, and known fields that are not read; NULL: neither */
 } ndp_record_format;
 
 /* Visits the record as a document; `d` has its location, `where` names it in messages. NDP_EFORMAT: a field is missing
- * or has another type, a role is unknown, or a conversation contains no answer to learn from. */
+ * or has another type, a role is unknown, or a conversation contains no answer to learn from. On failure d->bad says
+ * whether the record is at fault. */
 NDP_API ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *format,
                                     ndp_document *d, ndp_document_visitor *visit, void *user);
 

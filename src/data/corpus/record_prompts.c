@@ -12,7 +12,7 @@ static ndp_status visit_partly(const ndp_record_input *r, const ndp_rendering *t
     d->partly = !r->format->learn_all;
     d->spans = text->spans;
     d->n_spans = text->n;
-    return r->visit(r->user, d);
+    return ndp_record_pass(r);
 }
 
 static ndp_status finish(const ndp_record_input *r, ndp_status st, ndp_rendering *text) {
@@ -97,11 +97,15 @@ ndp_status ndp_record_visit_segments(const ndp_record_input *r) {
     ndp_str_add(&text.text, "");
     for (size_t k = 0; k < json_object_array_length(list) && st == NDP_OK; k++)
         st = add_segment(r, json_object_array_get_idx(list, k), k, &text);
-    if (st == NDP_OK && !r->format->learn_all && text.n == 0)
+    if (st == NDP_OK)
+        st = ndp_record_note_unread(r, (const char *const[]){field, NULL});
+    if (st == NDP_OK && !r->format->learn_all && text.n == 0) {
+        r->document->bad = NDP_BAD_EMPTY;
         st = NDP_FAIL(NDP_EFORMAT,
                       "%s: no segment has the label true and a text, so there is nothing to learn from the record; "
                       "data.train_on: all learns all segments",
                       r->where);
+    }
     r->document->rendered = true; /* no tokens are added */
     return finish(r, st, &text);
 }

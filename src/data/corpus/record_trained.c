@@ -112,6 +112,7 @@ ndp_status ndp_record_drop_untrained(const ndp_record_input *r, const ndp_conver
                         "gives, so the messages with weight 0 or train false cannot be left out",
                         r->where);
     text->n = kept;
+    r->document->bad = NDP_BAD_EMPTY;
     return kept ? NDP_OK
                 : NDP_FAIL(NDP_EFORMAT,
                            "%s: all messages of the assistant have weight 0 or train false, so there is nothing to "

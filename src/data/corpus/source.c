@@ -141,10 +141,13 @@ static ndp_status check_values(const char *text, size_t n, const char *where) {
                                                   where, values, NDP_RECORD_VALUES);
 }
 
-static ndp_status parse_record(const char *text, size_t n, const char *where, struct json_object **out) {
+static ndp_status parse_record(const char *text, size_t n, const char *where, struct json_object **out,
+                               ndp_bad_record *bad) {
+    *bad = NDP_BAD_SIZE;
     if (n > NDP_RECORD_BYTES)
         return NDP_FAIL(NDP_EFORMAT, "%s: a record of %zu bytes; at most %zu are read", where, n, NDP_RECORD_BYTES);
     NDP_TRY(check_values(text, n, where));
+    *bad = NDP_BAD_JSON;
     return ndp_json_parse(text, n, where, out);
 }
 
@@ -155,9 +158,12 @@ static ndp_status visit_record(const char *text, size_t n, const char *place, co
     char *where = ndp_format("%s%s%lld", d->path, place, (long long)d->line);
     if (!where)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to read '%s'", d->path);
-    ndp_status st = parse_record(text, n, where, &record);
+    ndp_status st = parse_record(text, n, where, &record, &d->bad);
     if (st == NDP_OK)
         st = ndp_record_visit(record, where, format, d, visit, user);
+    bool bad = d->bad != NDP_BAD_NONE && (st == NDP_EFORMAT || st == NDP_ENOTSUP);
+    if (bad && format->skip && format->tally)
+        st = ndp_tally_add(format->tally, NDP_TALLY_SKIPPED, ndp_bad_record_text(d->bad), ndp_error_message());
     json_object_put(record);
     free(where);
     return st;
