@@ -340,14 +340,15 @@ typedef struct ndp_evaluate_opts {
     const char *model;       /* Hugging Face folder */
     const char *const *data; /* files: JSONL with one text per record, or text */
     int data_count;
-    int sequence_length;    /* longer documents are cut; 0: the model's maximum */
+    int sequence_length;    /* tokens of a window; a longer document is scored in several; 0: the model's maximum */
+    int stride;             /* tokens from the start of a window to that of the next; 0: one less than a window has */
     int threads;            /* 0: all cores */
     const char *device;     /* of ndp_device_choices */
     const char *text_field; /* of JSONL records; NULL: "text" */
     bool force_memory;      /* load the model although it needs more memory than is available */
 } ndp_evaluate_opts;
 #define NDP_EVALUATE_OPTS_INIT                                                                                         \
-    { NULL, NULL, 0, 0, 0, "cpu", NULL, false }
+    { NULL, NULL, 0, 0, 0, 0, "cpu", NULL, false }
 typedef struct ndp_evaluation {
     const char *name; /* of the file, borrowed from the options; NULL: of all, or of what data.validation_fraction holds
                        * out */
@@ -355,10 +356,15 @@ typedef struct ndp_evaluation {
     int64_t tokens;   /* number of predicted tokens */
     int64_t bytes;    /* of UTF-8 that they decode to */
     int64_t documents;
+    int64_t divided;    /* documents that are longer than a window; */
+    int window, stride; /* tokens of a window, and from one to the next; all three 0 for a job */
 } ndp_evaluation;
 /* The mean nll as bits per byte of text: the same unit for every tokenizer. NaN without bytes. */
 double ndp_bits_per_byte(const ndp_evaluation *e);
-/* Scores the documents of files, each on its own. *all: the result for all files together; *files (may be NULL): an
+/* Scores the documents of files, each on its own. A document that is longer than a window is scored in several, each of
+ * which predicts its tokens that the one before does not have, as the perplexity guide of transformers does. A window
+ * predicts all of its tokens but the first, so with a stride below the window's length every token of a document but
+ * the first is predicted once. *all: the result for all files together; *files (may be NULL): an
  * array with that of each of o->data_count, which the caller frees. Prints a line on stderr if config.json ties the
  * head to the embedding but the weights contain a different head, which is then used, as in transformers. */
 NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files);

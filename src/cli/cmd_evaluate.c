@@ -22,8 +22,12 @@ static const cli_option options[] = {
      CLI_LIST(evaluate_arguments, data)},
     {"text-field", 0, "NAME", "With --data: the field of a JSONL record; default: text",
      CLI_TEXT(evaluate_arguments, evaluate.text_field)},
-    {"sequence-length", 'l', "N", "With --data: cut longer documents; default: the model's maximum",
+    {"sequence-length", 'l', "N",
+     "With --data: tokens of a window; longer documents are divided into several; default: the model's maximum",
      CLI_INT(evaluate_arguments, evaluate.sequence_length, 1, INT_MAX)},
+    {"stride", 0, "N",
+     "With --data: tokens from one window to the next; fewer give each token more context; default: a window less one",
+     CLI_INT(evaluate_arguments, evaluate.stride, 1, INT_MAX)},
     {"threads", 't', "N", "Threads per rank; default: all cores, or with a job file train.threads",
      CLI_INT(evaluate_arguments, evaluate.threads, 1, 4096)},
     {"device", 0, "NAME", CLI_DEVICE_HELP, CLI_TEXT(evaluate_arguments, device), .choices = ndp_device_choices},
@@ -36,7 +40,11 @@ static const cli_option options[] = {
 /* Rejects options of one kind of data that are given with the other. */
 static void check_source(const evaluate_arguments *a, struct argp_state *state) {
     const ndp_evaluate_opts *e = &a->evaluate;
-    const char *of_file = a->data.n ? "--data" : e->text_field ? "--text-field" : e->sequence_length ? "-l" : NULL;
+    const char *of_file = a->data.n            ? "--data"
+                          : e->text_field      ? "--text-field"
+                          : e->sequence_length ? "-l"
+                          : e->stride          ? "--stride"
+                                               : NULL;
     if (a->job.file && of_file)
         argp_error(state,
                    "%s cannot be used with a job file, which has data.validation_files, data.text_field and "
@@ -116,6 +124,8 @@ static void print_json_members(const ndp_evaluation *e) {
     print_json_number("", "mean_nll", e->mean_nll);
     printf(", \"tokens\": %lld, \"documents\": %lld, \"bytes\": %lld", (long long)e->tokens, (long long)e->documents,
            (long long)e->bytes);
+    if (e->window)
+        printf(", \"divided\": %lld, \"window\": %d, \"stride\": %d", (long long)e->divided, e->window, e->stride);
     print_json_number(", ", "perplexity", exp(e->mean_nll));
     print_json_number(", ", "bits_per_byte", ndp_bits_per_byte(e));
 }
@@ -163,13 +173,25 @@ static void print_sentence(const ndp_evaluation *e) {
     printf(") over %lld predictions in %lld documents\n", (long long)e->tokens, (long long)e->documents);
 }
 
+/* Of files: how many documents were longer than a window. */
+static void print_windows(const ndp_evaluation *e) {
+    if (e->divided)
+        printf("%lld of %lld documents divided into windows of %d tokens, %d apart: %s\n", (long long)e->divided,
+               (long long)e->documents, e->window, e->stride,
+               e->stride < e->window ? "every token but a document's first is predicted once"
+                                     : "every token but a window's first is predicted once");
+}
+
 static void print_evaluations(bool json, const ndp_evaluation *all, const ndp_evaluation *files, int n) {
-    if (json)
+    if (json) {
         print_json(all, files, n);
-    else if (n > 1)
+        return;
+    }
+    if (n > 1)
         print_table(all, files, n);
     else
         print_sentence(all);
+    print_windows(all);
 }
 
 /* ---- files ---- */
@@ -216,7 +238,8 @@ int cmd_evaluate(int argc, char **argv) {
         .usage = "[JOB.YAML]",
         .help = "Compute how well a model predicts text: the mean negative log-likelihood per token, in nats, the "
                 "perplexity, and bits per byte, which compare across tokenizers. The text is either files (--data), "
-                "with each document scored on its own, or the held-out data of a job "
+                "with each document scored on its own, in windows if it is longer than the model's context, or "
+                "the held-out data of a job "
                 "(data.validation_files, data.validation_fraction), packed, masked and distributed as in the job. For "
                 "a job the result equals the eval_loss of its run.",
         .options = options,

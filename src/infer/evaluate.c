@@ -1,7 +1,11 @@
-/* The mean negative log-likelihood of documents. Each document is independent: its positions start at 0 and attention
- * does not cross its borders, so many documents run at once, packed into the rows of one graph. longrope uses other
- * angles for documents beyond its original length; these are scored in separate runs, so that no document affects
- * another. */
+/* The mean negative log-likelihood of documents, in windows of a fixed number of tokens: a document of n tokens is
+ * scored in the windows [0, L), [S, S + L), [2 S, 2 S + L), ... up to the first that reaches n. Each predicts those of
+ * its tokens that no window before it has, and never its first one. These are the predictions of transformers'
+ * perplexity guide.
+ *
+ * Windows are independent: positions start at 0 and attention does not cross their borders, so many run at once, packed
+ * into the rows of one graph. longrope uses other angles for windows beyond its original length; these are scored in
+ * separate runs, so that no window affects another. */
 #include "data/corpus/source.h"
 #include "infer/infer.h"
 #include "text/token_bytes.h"
@@ -9,20 +13,20 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { PACKED_ROWS = 1024 }; /* rows of a run, unless a document is longer: enough for efficient matrix products */
+enum { PACKED_ROWS = 1024 }; /* rows of a run, unless a window is longer: enough for efficient matrix products */
 
 /* A file: documents up to number `end`, and what its predictions sum up to. */
 typedef struct evaluation_file {
     const char *path;
     int64_t end;
     double nll;
-    int64_t tokens, bytes;
+    int64_t tokens, bytes, divided;
 } evaluation_file;
 
 /* All documents of all files in sequence; document i ends at ends[i]. */
 typedef struct evaluation_corpus {
     const ndp_infer *infer;
-    int64_t longest; /* tokens kept of a document */
+    int64_t length, stride; /* of windows, in tokens */
     ndp_ids ids;
     int64_t *ends;
     int64_t n, capacity;
@@ -36,8 +40,7 @@ static ndp_status add_document(void *user, const ndp_document *d) {
         return NDP_OK;
     int64_t first = c->ids.n;
     NDP_TRY(ndp_infer_encode(c->infer, d->text, d->n, true, &c->ids));
-    if (c->ids.n - first > c->longest)
-        c->ids.n = first + c->longest;
+    c->files[c->n_files].divided += c->ids.n - first > c->length;
     NDP_TRY(ndp_array_reserve(&c->ends, &c->capacity, c->n + 1, sizeof *c->ends));
     c->ends[c->n++] = c->ids.n;
     return NDP_OK;
@@ -62,10 +65,9 @@ static ndp_status read_corpus(evaluation_corpus *c, const ndp_evaluate_opts *o) 
     c->files = calloc((size_t)o->data_count, sizeof *c->files);
     if (!c->files)
         return NDP_FAIL(NDP_ENOMEM, "no memory for %d files", o->data_count);
-    c->n_files = o->data_count;
-    for (int i = 0; i < c->n_files; i++) {
-        c->files[i].path = o->data[i];
-        NDP_TRY(read_file(c, &c->files[i], o->text_field));
+    for (; c->n_files < o->data_count; c->n_files++) {
+        c->files[c->n_files].path = o->data[c->n_files];
+        NDP_TRY(read_file(c, &c->files[c->n_files], o->text_field));
     }
     return NDP_OK;
 }
@@ -78,22 +80,41 @@ static void release_corpus(evaluation_corpus *c) {
 
 static int64_t document_begin(const evaluation_corpus *c, int64_t i) { return i ? c->ends[i - 1] : 0; }
 
-/* The last token of a document is only a label and takes no row. */
-static int64_t document_rows(const evaluation_corpus *c, int64_t i) {
-    int64_t n = c->ends[i] - document_begin(c, i);
-    return n > 0 ? n - 1 : 0;
+/* ---- windows ---- */
+
+/* Ids [begin, end) of the corpus, which predict [first, end). */
+typedef struct token_window {
+    int64_t begin, first, end;
+} token_window;
+
+/* The next window of a document, `{0}` before the first one; false after the last. */
+static bool next_window(const evaluation_corpus *c, int64_t document, token_window *w) {
+    int64_t end = c->ends[document], last = w->end;
+    if (last == end)
+        return false;
+    w->begin = last ? w->begin + c->stride : document_begin(c, document);
+    w->first = last > w->begin ? last : w->begin + 1;
+    w->end = w->begin + c->length < end ? w->begin + c->length : end;
+    return true;
 }
 
-/* A range of lengths, in rows, with the same RoPE angles: above `low`, up to `high`. */
-typedef struct row_lengths {
-    int64_t low, high;
-} row_lengths;
+/* The last token of a window is only a label and takes no row. A window of one token predicts nothing. */
+static int64_t window_rows(const token_window *w) { return w->end - w->begin - 1; }
 
-static bool has_length(row_lengths l, int64_t rows) { return rows > l.low && rows <= l.high; }
+/* A range of lengths of windows, in tokens, with the same RoPE angles: above `low`, up to `high`. */
+typedef struct window_lengths {
+    int64_t low, high;
+} window_lengths;
+
+/* Of windows that predict something. */
+static bool has_length(window_lengths l, const token_window *w) {
+    int64_t n = w->end - w->begin;
+    return n > 1 && n > l.low && n <= l.high;
+}
 
 /* The range above `low`, up to the next original length of a longrope table. */
-static row_lengths lengths_above(const ndp_facts *f, int64_t low) {
-    row_lengths l = {low, INT64_MAX};
+static window_lengths lengths_above(const ndp_facts *f, int64_t low) {
+    window_lengths l = {low, INT64_MAX};
     for (int i = 0; i < f->n_ropes; i++) {
         int64_t original = f->ropes[i].original_positions;
         if (f->ropes[i].scaling == NDP_ROPE_LONG && original > low && original < l.high)
@@ -102,18 +123,19 @@ static row_lengths lengths_above(const ndp_facts *f, int64_t low) {
     return l;
 }
 
-static int64_t rows_of_a_run(const evaluation_corpus *c, row_lengths l, int64_t *longest) {
+/* *longest: of the windows, in tokens; 0: there is none of these lengths. */
+static int64_t rows_of_a_run(const evaluation_corpus *c, window_lengths l, int64_t *longest) {
     int64_t sum = 0;
     *longest = 0;
-    for (int64_t i = 0; i < c->n; i++) {
-        int64_t rows = document_rows(c, i);
-        if (!has_length(l, rows))
-            continue;
-        sum += rows;
-        *longest = rows > *longest ? rows : *longest;
-    }
+    for (int64_t i = 0; i < c->n; i++)
+        for (token_window w = {0}; next_window(c, i, &w);) {
+            if (!has_length(l, &w))
+                continue;
+            sum += window_rows(&w);
+            *longest = w.end - w.begin > *longest ? w.end - w.begin : *longest;
+        }
     int64_t packed = sum < PACKED_ROWS ? sum : PACKED_ROWS;
-    return *longest > packed ? *longest : packed;
+    return *longest - 1 > packed ? *longest - 1 : packed;
 }
 
 /* ---- runs ---- */
@@ -122,22 +144,22 @@ typedef struct corpus_scoring {
     ndp_engine *engine;
     int32_t *arrays; /* of the run being filled: tokens, labels, positions, starts, `rows` each */
     int64_t rows, used;
-    evaluation_file *file; /* of the documents in the run */
+    evaluation_file *file; /* of the windows in the run */
 } corpus_scoring;
 
-static void put_document(corpus_scoring *s, const int32_t *ids, int64_t n) {
+static void put_window(corpus_scoring *s, const int32_t *ids, const token_window *w) {
     int32_t *tokens = s->arrays, *labels = tokens + s->rows, *positions = labels + s->rows,
             *starts = positions + s->rows;
     int64_t first = s->used;
-    for (int64_t t = 0; t < n; t++, s->used++) {
+    for (int64_t t = w->begin; t + 1 < w->end; t++, s->used++) {
         tokens[s->used] = ids[t];
-        labels[s->used] = ids[t + 1];
-        positions[s->used] = (int32_t)t;
+        labels[s->used] = t + 1 >= w->first ? ids[t + 1] : -1;
+        positions[s->used] = (int32_t)(t - w->begin);
         starts[s->used] = (int32_t)first;
     }
 }
 
-/* Runs the documents put so far; the remaining rows are padding. */
+/* Runs the windows put so far; the remaining rows are padding. */
 static ndp_status score_rows(corpus_scoring *s) {
     ndp_micro_batch batch = ndp_micro_batch_of(s->arrays, s->rows);
     ndp_step_result result;
@@ -151,27 +173,27 @@ static ndp_status score_rows(corpus_scoring *s) {
 }
 
 /* Documents of several files are never in the same run: a run returns one mean. */
-static ndp_status score_file(const evaluation_corpus *c, int file, row_lengths l, corpus_scoring *s) {
+static ndp_status score_file(const evaluation_corpus *c, int file, window_lengths l, corpus_scoring *s) {
     s->file = &c->files[file];
-    for (int64_t i = file ? c->files[file - 1].end : 0; i < s->file->end; i++) {
-        int64_t rows = document_rows(c, i);
-        if (!has_length(l, rows))
-            continue;
-        if (s->used + rows > s->rows)
-            NDP_TRY(score_rows(s));
-        put_document(s, c->ids.items + document_begin(c, i), rows);
-    }
+    for (int64_t i = file ? c->files[file - 1].end : 0; i < s->file->end; i++)
+        for (token_window w = {0}; next_window(c, i, &w);) {
+            if (!has_length(l, &w))
+                continue;
+            if (s->used + window_rows(&w) > s->rows)
+                NDP_TRY(score_rows(s));
+            put_window(s, c->ids.items, &w);
+        }
     return s->used ? score_rows(s) : NDP_OK;
 }
 
-static ndp_status score_files(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
+static ndp_status score_files(const evaluation_corpus *c, window_lengths l, corpus_scoring *s) {
     for (int i = 0; i < c->n_files; i++)
         NDP_TRY(score_file(c, i, l, s));
     return NDP_OK;
 }
 
-/* Scores the documents of these lengths; adds to the sums of their files. */
-static ndp_status score_lengths(const evaluation_corpus *c, row_lengths l, corpus_scoring *s) {
+/* Scores the windows of these lengths; adds to the sums of their files. */
+static ndp_status score_lengths(const evaluation_corpus *c, window_lengths l, corpus_scoring *s) {
     ndp_model m;
     int64_t longest;
     s->rows = rows_of_a_run(c, l, &longest);
@@ -208,21 +230,34 @@ static ndp_status count_bytes(const evaluation_corpus *c) {
     for (int64_t i = 0; i < c->n && st == NDP_OK; i++) {
         f += i == f->end;
         int64_t begin = document_begin(c, i);
-        for (int64_t t = begin + 1; t < c->ends[i] && st == NDP_OK; t++) {
-            st = ndp_token_bytes_of(&lengths, c->ids.items[t], t - begin == first, &n);
-            f->bytes += st == NDP_OK ? n : 0;
-        }
+        for (token_window w = {0}; next_window(c, i, &w);)
+            for (int64_t t = w.first; t < w.end && st == NDP_OK; t++) {
+                st = ndp_token_bytes_of(&lengths, c->ids.items[t], t - begin == first, &n);
+                f->bytes += st == NDP_OK ? n : 0;
+            }
     }
     ndp_token_bytes_release(&lengths);
     return st;
 }
 
 ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, int64_t bytes, int64_t documents) {
-    return (ndp_evaluation){name, tokens ? nll / (double)tokens : NAN, tokens, bytes, documents};
+    return (ndp_evaluation){.name = name,
+                            .mean_nll = tokens ? nll / (double)tokens : NAN,
+                            .tokens = tokens,
+                            .bytes = bytes,
+                            .documents = documents};
 }
 
 double ndp_bits_per_byte(const ndp_evaluation *e) {
     return e->bytes ? e->mean_nll * (double)e->tokens / (M_LN2 * (double)e->bytes) : NAN;
+}
+
+static ndp_evaluation result_of(const evaluation_corpus *c, const evaluation_file *f, int64_t documents) {
+    ndp_evaluation e = ndp_evaluation_of(f->path, f->nll, f->tokens, f->bytes, documents);
+    e.divided = f->divided;
+    e.window = (int)c->length;
+    e.stride = (int)c->stride;
+    return e;
 }
 
 static ndp_status report(const evaluation_corpus *c, ndp_evaluation *all, ndp_evaluation *files) {
@@ -231,10 +266,14 @@ static ndp_status report(const evaluation_corpus *c, ndp_evaluation *all, ndp_ev
         const evaluation_file *f = &c->files[i];
         NDP_CHECK(isfinite(f->nll), "%s: the nll of the %lld predictions is not finite: the model's weights overflow",
                   f->path, (long long)f->tokens);
-        files[i] = ndp_evaluation_of(f->path, f->nll, f->tokens, f->bytes, f->end - sum.end);
-        sum = (evaluation_file){NULL, f->end, sum.nll + f->nll, sum.tokens + f->tokens, sum.bytes + f->bytes};
+        files[i] = result_of(c, f, f->end - sum.end);
+        sum = (evaluation_file){.end = f->end,
+                                .nll = sum.nll + f->nll,
+                                .tokens = sum.tokens + f->tokens,
+                                .bytes = sum.bytes + f->bytes,
+                                .divided = sum.divided + f->divided};
     }
-    *all = ndp_evaluation_of(NULL, sum.nll, sum.tokens, sum.bytes, sum.end);
+    *all = result_of(c, &sum, sum.end);
     return NDP_OK;
 }
 
@@ -252,27 +291,35 @@ static ndp_status hand_out(const evaluation_corpus *c, ndp_evaluation *all, ndp_
 
 static ndp_status evaluate(const evaluation_corpus *c) {
     corpus_scoring s = {0};
-    for (row_lengths l = {0}; l.high < INT64_MAX;) {
+    for (window_lengths l = {0}; l.high < INT64_MAX;) {
         l = lengths_above(&c->infer->facts, l.high);
         NDP_TRY(score_lengths(c, l, &s));
     }
     return count_bytes(c);
 }
 
+static ndp_status choose_windows(const ndp_evaluate_opts *o, const ndp_infer *f, evaluation_corpus *c) {
+    int64_t most = f->facts.max_positions;
+    c->length = o->sequence_length ? o->sequence_length : most;
+    NDP_CHECK(o->sequence_length >= 0 && o->sequence_length != 1,
+              "a sequence length of %d: give 2 or more, or 0 for the model's %lld", o->sequence_length,
+              (long long)most);
+    NDP_CHECK(c->length <= most,
+              "a sequence length of %d is longer than the model's max_position_embeddings %lld (%s); lower it",
+              o->sequence_length, (long long)most, f->folder);
+    c->stride = o->stride ? o->stride : c->length > 1 ? c->length - 1 : 1;
+    NDP_CHECK(c->stride >= 1 && c->stride <= c->length,
+              "a stride of %d: windows of %lld tokens need 1 to %lld, or 0 for %lld", o->stride, (long long)c->length,
+              (long long)c->length, (long long)c->length - 1);
+    return NDP_OK;
+}
+
 ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files) {
     ndp_infer infer;
     NDP_TRY(ndp_infer_init(&infer, o->model, o->device, o->threads));
     infer.force_memory = o->force_memory;
-    int64_t most = infer.facts.max_positions;
-    evaluation_corpus c = {.infer = &infer, .longest = o->sequence_length ? o->sequence_length : most};
-    ndp_status st = NDP_OK;
-    if (o->sequence_length < 0 || o->sequence_length == 1)
-        st = NDP_FAIL(NDP_EINVAL, "a sequence length of %d: give 2 or more, or 0 for the model's %lld",
-                      o->sequence_length, (long long)most);
-    else if (c.longest > most)
-        st = NDP_FAIL(NDP_EINVAL,
-                      "a sequence length of %d is longer than the model's max_position_embeddings %lld (%s); lower it",
-                      o->sequence_length, (long long)most, infer.folder);
+    evaluation_corpus c = {.infer = &infer};
+    ndp_status st = choose_windows(o, &infer, &c);
     if (st == NDP_OK)
         st = read_corpus(&c, o);
     if (st == NDP_OK)

@@ -22,7 +22,7 @@ NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *
 /* Call it after destroying all engines of the folder. */
 void ndp_infer_release(ndp_infer *f);
 
-/* The result for a file (or NULL: for all) from the sum of the nll. */
+/* The result for a file (or NULL: for all) from the sum of the nll; without windows. */
 ndp_evaluation ndp_evaluation_of(const char *name, double nll, int64_t tokens, int64_t bytes, int64_t documents);
 
 /* Appends the ids of a text; `special`: with the special tokens that the tokenizer puts around it. NDP_EINVAL: the

@@ -72,16 +72,21 @@ says err 'No space left on device; the run continues'
 
 run evaluate --model one/model --data text.txt --json --threads 1
 code_is 0
-members='"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+, "bytes": [0-9]+, "perplexity": [0-9.]+, "bits_per_byte": [0-9.]+'
+members='"mean_nll": [0-9.]+, "tokens": [0-9]+, "documents": [0-9]+, "bytes": [0-9]+, "divided": 1, "window": 64, "stride": 63, "perplexity": [0-9.]+, "bits_per_byte": [0-9.]+'
 says out "^\\{$members, \"files\": \\[\\{\"file\": \"text.txt\", $members\\}\\]\\}\$"
 run evaluate --model one/model --data text.txt --threads 1
 code_is 0
-says out '^mean nll [0-9.]+ \(perplexity [0-9.]+, [0-9.]+ bits per byte\) over [0-9]+ predictions in [0-9]+ documents$'
+says out '^mean nll [0-9.]+ \(perplexity [0-9.]+, [0-9.]+ bits per byte\) over [0-9]+ predictions in 1 documents$' \
+    '^1 of 1 documents divided into windows of 64 tokens, 63 apart: every token but a document.s first is predicted once$'
+run evaluate --model one/model --data text.txt --threads 1 --sequence-length 32 --stride 32
+code_is 0
+says out '^1 of 1 documents divided into windows of 32 tokens, 32 apart: every token but a window.s first is predicted once$'
 head -c 500 text.txt >part.txt
 run evaluate --model one/model --data text.txt --data part.txt --threads 1
 code_is 0
 says out '^file +tokens +mean nll +perplexity +bits/byte +documents$' '^text.txt +[0-9]+ +[0-9.]+' '^part.txt +[0-9]+ ' '^total +[0-9]+ '
-lines out 4 .
+lines out 5 .
+says out '^2 of 2 documents divided into windows of 64 tokens'
 run generate --model one/model --prompt 'A step' --max-tokens 5 --ids --threads 1
 code_is 0
 says out '^([0-9]+ ){1,5}$'

@@ -55,6 +55,8 @@ run evaluate --model m --data d --set train.threads=1
 refused '--set needs a job file'
 run evaluate job.yaml --data d
 refused '--data cannot be used with a job file'
+run evaluate job.yaml --stride 5
+refused '--stride cannot be used with a job file'
 run train job.yaml --no-data
 refused '--no-data needs --dry-run'
 run train job.yaml --dry-run --trace t.json
