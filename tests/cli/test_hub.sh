@@ -171,6 +171,39 @@ not_read org/card "several splits: train, late"
 printf -- '---\na: [\n---\n' >"$HF_HOME/hub/datasets--org--card/blobs/README.md"
 not_read org/card 'README.md: the text between its lines --- is not YAML'
 
+# What patterns match; and those that would take forever if every ** were tried on every folder, or fill the memory.
+deep=a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a/a
+record a | put datasets--org--deep $deep/x.jsonl
+{ record b; record b; } | put datasets--org--deep b/y.jsonl
+{ record c; record c; record c; } | put datasets--org--deep z.jsonl
+# card PATTERN...: of the only split.
+card() {
+    {
+        printf -- '---\nconfigs:\n- config_name: c\n  data_files:\n'
+        printf '  - "%s"\n' "$@"
+        printf -- '---\n'
+    } >"$HF_HOME/hub/blob"
+    ln -sf "$HF_HOME/hub/blob" "$HF_HOME/hub/datasets--org--deep/snapshots/$commit/README.md"
+}
+for n in '** 6' '**/*.jsonl 6' '*.jsonl 3' './*.jsonl 3' './/./z.jsonl 0' '././z.jsonl 3' '**/y.jsonl 2' 'b/** 2' 'b/**/y.jsonl 2' '*/*.jsonl 2' \
+    '**/a/**/x.jsonl 1' 'a/**/a/x.jsonl 1' '**/./**/z.jsonl 3' "$deep/** 1" "$deep/*/** 0" 'b 0' 'b/ 0' 'z.jsonl/** 0' '**/a/b/*.jsonl 0' \
+    '[!z]/*.jsonl 2'; do
+    card "${n% *}"
+    if [ "${n##* }" = 0 ]; then not_read org/deep 'has no file of records'; else reads org/deep "${n##* }"; fi
+done
+many=**/
+for i in 1 2 3 4; do many=$many$many; done # 16
+for end in none.jsonl '**/none.jsonl' 'a/**/none.jsonl'; do
+    card "$many**/**/**/**/$end" "**/a/$many**/a/**/a/**/a/$end" "$(echo "$many" | sed 's|\*\*/|**/a/|g')$end"
+    began=$(date +%s)
+    not_read org/deep 'has no file of records'
+    [ $(($(date +%s) - began)) -le 5 ] || fail "it took $(($(date +%s) - began)) s"
+done
+card "$(printf '%5000s' '' | tr ' ' a)"
+not_read org/deep 'README.md: data_files has more than 65536 patterns, or one of more than 4095 bytes'
+card $(seq 1 65537)
+not_read org/deep 'README.md: data_files has more than 65536 patterns'
+
 # A run by name has the identity of one by path.
 run train job.yaml --transport local --set 'data.files=["org/plain:validation"]' --set train.output_dir=by-hub
 code_is 0

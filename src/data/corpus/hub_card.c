@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+enum { MOST_PATTERNS = 1 << 16 }; /* the largest real cards have some thousands */
+
 typedef struct card_reading {
     ndp_hub_card *card;
     const char *path; /* of the README.md */
@@ -31,6 +33,9 @@ static ndp_status add_pattern(const card_reading *r, const char *split, struct f
     const char *pattern = text_of(node);
     if (!pattern || !split)
         return fail_form(r);
+    if (r->card->patterns.n == MOST_PATTERNS || strlen(pattern) >= NDP_PATH)
+        return NDP_FAIL(NDP_EFORMAT, "%s: data_files has more than %d patterns, or one of more than %d bytes", r->path,
+                        MOST_PATTERNS, NDP_PATH - 1);
     char *path = r->dir ? ndp_format("%s/%s", r->dir, pattern) : strdup(pattern);
     ndp_status st = path ? ndp_strings_add(&r->card->patterns, path) : NDP_FAIL(NDP_ENOMEM, "not enough memory");
     free(path);

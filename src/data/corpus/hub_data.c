@@ -22,7 +22,12 @@ static void release(listing *l) {
     ndp_strings_release(&l->paths);
 }
 
+enum { MOST_LISTED = 1 << 20 }; /* a card may list a file many times */
+
 static ndp_status add(listing *l, const char *config, const char *split, const char *path) {
+    if (l->paths.n == MOST_LISTED)
+        return NDP_FAIL(NDP_EFORMAT, "the patterns of its README.md list more than %d files; name the files",
+                        MOST_LISTED);
     NDP_TRY(ndp_strings_add(&l->configs, config));
     NDP_TRY(ndp_strings_add(&l->splits, split));
     return ndp_strings_add(&l->paths, path);
@@ -70,20 +75,51 @@ static ndp_status list_files(const char *folder, ndp_strings *out) {
 
 /* ---- rule 1: README.md ---- */
 
-/* A pattern of folders and names: ** stands for any number of folders. */
+/* The part of a path or pattern up to the next slash. */
+static size_t part_of(const char *path, char out[NDP_PATH]) {
+    size_t n = strcspn(path, "/");
+    snprintf(out, NDP_PATH, "%.*s", (int)n, path);
+    return n;
+}
+
+/* The part behind this one; NULL: there is none. */
+static const char *behind(const char *path) {
+    const char *slash = strchr(path, '/');
+    return slash ? slash + 1 : NULL;
+}
+
+static const char *skip_dots(const char *pattern) { /* "./train.jsonl" */
+    while (pattern && strncmp(pattern, "./", 2) == 0)
+        pattern += 2;
+    return pattern;
+}
+
+/* A pattern of folders and names: ** stands for any number of folders, and at the end for what is in them. Where parts
+ * do not match, the last ** takes one more folder; an earlier one never has to, so that the time is at most the product
+ * of the numbers of parts. */
 static bool matches(const char *pattern, const char *path) {
+    const char *after = NULL, *from = NULL; /* the pattern behind the last **, and the path that it was tried on */
     char wanted[NDP_PATH], name[NDP_PATH];
-    size_t n = strcspn(pattern, "/"), m = strcspn(path, "/");
-    bool last = pattern[n] == '\0', ends = path[m] == '\0';
-    if (n == 1 && pattern[0] == '.' && !last) /* "./train.jsonl" */
-        return matches(pattern + 2, path);
-    if (n == 2 && strncmp(pattern, "**", 2) == 0)
-        return last || matches(pattern + 3, path) || (!ends && matches(pattern, path + m + 1));
-    snprintf(wanted, sizeof wanted, "%.*s", (int)n, pattern);
-    snprintf(name, sizeof name, "%.*s", (int)m, path);
-    if (last != ends || fnmatch(wanted, name, 0) != 0)
-        return false;
-    return last || matches(pattern + n + 1, path + m + 1);
+    for (pattern = skip_dots(pattern); path;) {
+        size_t n = pattern ? part_of(pattern, wanted) : 0;
+        if (pattern && n == 2 && strcmp(wanted, "**") == 0) {
+            if (!(pattern = skip_dots(behind(pattern))))
+                return true;
+            after = pattern;
+            from = path;
+            continue;
+        }
+        part_of(path, name);
+        if (pattern && fnmatch(wanted, name, 0) == 0) {
+            pattern = skip_dots(behind(pattern));
+            path = behind(path);
+        } else if (after) {
+            pattern = after;
+            path = from = behind(from);
+        } else
+            return false;
+    }
+    return !pattern;
 }
 
 static ndp_status by_card(const ndp_hub_card *card, const ndp_strings *files, listing *out) {
@@ -159,14 +195,17 @@ static ndp_status by_names(const ndp_strings *files, const char *folder, listing
 
 /* ---- choosing ---- */
 
-/* The list without repetitions: "test, train". */
+/* The list without repetitions: "test, train"; of many, the first. */
 static ndp_status fail_choice(const char *name, const char *what, const ndp_strings *list, const char *wanted,
                               const char *form) {
+    enum { MOST_NAMED = 30 };
     ndp_strings seen = {0};
     ndp_str all = {0};
-    for (int i = 0; i < list->n; i++)
+    for (int i = 0; i < list->n && seen.n < MOST_NAMED; i++)
         if (!holds(&seen, list->items[i]) && ndp_strings_add(&seen, list->items[i]) == NDP_OK)
             ndp_str_addf(&all, "%s%s", seen.n > 1 ? ", " : "", list->items[i]);
+    if (seen.n == MOST_NAMED)
+        ndp_str_add(&all, ", ...");
     char missing[NDP_HUB_PART + 40];
     snprintf(missing, sizeof missing, "no %s '%s'; its", what, wanted);
     ndp_status st = NDP_FAIL(NDP_EINVAL, "'%s': the data set has %s %ss: %s; name one as %s", name,
