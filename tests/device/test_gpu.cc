@@ -223,12 +223,31 @@ static void libraries_are_found_in_named_folders_and_python_packages(void **) {
     mkdir((root + "/site").c_str(), 0755), mkdir((root + "/site/nvidia").c_str(), 0755);
     mkdir((root + "/site/nvidia/cu13").c_str(), 0755), mkdir((root + "/bin").c_str(), 0755);
     link_library(root + "/site/nvidia/cu13/lib", "libndpthree.so.13");
-    write_file(root + "/bin/python3", "#!/bin/sh\necho\necho /nowhere\necho " + root + "/site\n", 0755);
+    write_file(root + "/bin/python3",
+               "#!/bin/sh\n[ \"$1\" = -I ] || exit 1\necho\necho /nowhere\necho " + root + "/site\n", 0755);
     CHECK_FAILS(ndp_cuda_library("libndpthree.so", 13, 12, "nvidia-three", &handle), NDP_ENOTSUP, "no libndpthree.so");
     setenv("PATH", (root + "/bin:" + path).c_str(), 1);
     CHECK_OK(ndp_cuda_library("libndpthree.so", 13, 12, "nvidia-three", &handle));
     assert_false(name_of(handle).empty());
     setenv("PATH", path.c_str(), 1);
+    assert_int_equal(system(("rm -r " + root).c_str()), 0);
+}
+
+/* The search asks python3 for its folders: what others put in its way must not run. */
+static void python_runs_nothing_of_others(void **) {
+    char folder[] = "/tmp/ndp_test_gpu_XXXXXX", before[4096];
+    assert_non_null(mkdtemp(folder));
+    assert_non_null(getcwd(before, sizeof before));
+    std::string root = folder, ran = root + "/ran", code = "open('" + ran + "', 'w')\n";
+    void *handle;
+    for (const char *name : {"/sitecustomize.py", "/usercustomize.py", "/site.py"})
+        write_file(root + name, code, 0644);
+    setenv("PYTHONPATH", root.c_str(), 1);
+    assert_int_equal(chdir(folder), 0);
+    CHECK_FAILS(ndp_cuda_library("libndpnone.so", 13, 12, "nvidia-none", &handle), NDP_ENOTSUP, "no libndpnone.so");
+    assert_int_equal(chdir(before), 0);
+    unsetenv("PYTHONPATH");
+    assert_int_not_equal(access(ran.c_str(), F_OK), 0);
     assert_int_equal(system(("rm -r " + root).c_str()), 0);
 }
 
@@ -239,6 +258,7 @@ int main(void) {
                                        cmocka_unit_test(marks_order_queues_and_allocate_nothing),
                                        cmocka_unit_test(an_old_mark_waits_for_more),
                                        cmocka_unit_test(errors_stay_and_are_reported_once),
-                                       cmocka_unit_test(libraries_are_found_in_named_folders_and_python_packages)};
+                                       cmocka_unit_test(libraries_are_found_in_named_folders_and_python_packages),
+                                       cmocka_unit_test(python_runs_nothing_of_others)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

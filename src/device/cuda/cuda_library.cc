@@ -70,8 +70,12 @@ struct Search {
     }
 
     void in_python_packages() {
-        FILE *paths =
-            found ? nullptr : popen("python3 -c 'import sys; print(*sys.path, sep=\"\\n\")' 2>/dev/null", "r");
+        /* -I: no module that lies in this folder, in $PYTHONPATH or in the user's packages runs; these are only listed.
+         */
+        FILE *paths = found ? nullptr
+                            : popen("python3 -I -c 'import site, sys; print(*sys.path, site.getusersitepackages(), "
+                                    "sep=\"\\n\")' 2>/dev/null",
+                                    "r");
         char line[4096];
         while (paths && fgets(line, sizeof line, paths)) {
             std::string folder(line);
