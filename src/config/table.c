@@ -132,7 +132,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, force_memory), BOOL(false), HELP "start even if more memory is needed than is available"},
     {FREE(train, device), WORD(cpu, ndp_device_names), HELP "cuda: NVIDIA's GPUs, one for each rank; ref: plain loops, for comparison; sim: cuda's kernels on the CPU, for tests"},
     {FREE(train, share_gpu), BOOL(false), HELP "device cuda: allow more ranks on a host than it has GPUs"},
-    {FREE(train, matmul), WORD(fp32, matmul_words), HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
+    {IDENTITY(train, matmul), WORD(fp32, matmul_words), HELP "device cuda, compute fp32: tf32 rounds the operands of products to 10 bits, and is faster"},
     {FREE(train, transport), TEXT("auto"), .words = transport_words, HELP "how ranks communicate; local: threads of one process, shm: processes of one host"},
     {FREE(train, ranks), INT(0, 0, 1 << 20), HELP "number of ranks; 0: the product of the sizes"},
     {FREE(train, log_every), INT(1, 1, 1 << 30), HELP "steps between printed lines"},

@@ -83,6 +83,7 @@ static const change changes[] = {
     {"batch", COSINE, .sets = {"batch.global_batch_size=8"}, .refused = "batch.global_batch_size"},
     {"seed", COSINE, .sets = {"train.seed=7"}, .refused = "train.seed"},
     {"precision", COSINE, .sets = {"precision.compute=bf16"}, .refused = "precision.compute"},
+    {"products", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, .refused = "train.matmul", .says = {"fp32, now it is tf32"}},
     {"several", COSINE, .sets = {"train.seed=7", "optimizer.lr=1", "data.files=[@/shuffled.jsonl, @/chats.jsonl]"}, .refused = "train.seed optimizer.lr data.files"},
     /* --accept */
     {"one of two accepted", COSINE, .sets = {"train.seed=7", "optimizer.lr=1e-3"}, {"optimizer.lr"}, "train.seed"},
@@ -105,6 +106,7 @@ static const change changes[] = {
     {"tokenizer accepted", COSINE, .sets = {"data.tokenizer=@/other-tokens"}, {"data.tokenizer"}, .says = {"accepted: data.tokenizer was"}},
     {"batch and window accepted", COSINE, .sets = {"batch.global_batch_size=2", "model.sliding_window=8"}, {"batch.global_batch_size", "model.sliding_window"}, .says = {"accepted: model.sliding_window was 16, now it is 8"}},
     {"precision accepted", COSINE, .sets = {"precision.compute=bf16"}, {"precision.compute"}, .says = {"accepted: precision.compute"}},
+    {"products accepted", COSINE, .sets = {"train.device=sim", "train.matmul=tf32"}, {"train.matmul"}, .says = {"accepted: train.matmul was fp32, now it is tf32"}},
     /* free */
     {"steps of a constant schedule", CONSTANT, .sets = {"train.steps=6"}, .says = {"resume: from step 2"}},
     {"two ranks that share parameters", COSINE, .sets = {"parallelism.dp_shard_size=2", "train.ranks=2", "parallelism.reshard_after_forward=false"}},
@@ -118,7 +120,7 @@ static const change changes[] = {
     {"sequence parallelism", COSINE, .sets = {"parallelism.sp_size=2"}},
     {"threads", COSINE, .sets = {"train.threads=2", "train.force_memory=true"}},
     {"transport", COSINE, .sets = {"train.transport=self"}},
-    {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true", "train.matmul=fp32"}},
+    {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true"}},
     {"recompute", COSINE, .sets = {"train.recompute=block"}},
     {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
