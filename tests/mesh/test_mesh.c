@@ -152,11 +152,33 @@ static void batch_equation(void **state) {
     assert_int_equal(b.accumulation, 4);
 }
 
+/* pp 4 x dp_shard 2 x tp 2: ranks of neighbouring stages are 4 apart. */
+static void the_tie_group_is_a_pair_of_stages(void **state) {
+    (void)state;
+    const ndp_layout l = {{4, 1, 2, 1, 1, 2, 1}};
+    static const int ties[][2] = {{0, 3}, {3, 0}, {1, 2}, {2, 0}, {1, 1}};
+    for (int i = 0; i < NDP_COUNT(ties); i++)
+        for (int rank = 0; rank < 16; rank++) {
+            int low = ties[i][0] < ties[i][1] ? ties[i][0] : ties[i][1], high = ties[i][0] + ties[i][1] - low;
+            int stage = rank / 4, beside = rank % 4;
+            bool member = low != high && (stage == low || stage == high);
+            ndp_mesh mesh;
+            CHECK_OK(ndp_mesh_init(&l, rank, &(ndp_mesh_facts){.tie = {ties[i][0], ties[i][1]}}, &mesh));
+            ndp_group g = ndp_mesh_group(&mesh, NDP_GROUP_TIE);
+            assert_int_equal(g.count, member ? 2 : 1);
+            assert_int_equal(g.rank, member && stage == high);
+            assert_int_equal(g.base, member ? 4 * low + beside : rank);
+            if (member)
+                assert_int_equal(g.stride, 4 * (high - low));
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(ranks_and_coordinates_round_trip),
                                        cmocka_unit_test(groups_partition_the_world),
                                        cmocka_unit_test(groups_of_a_small_mesh),
                                        cmocka_unit_test(the_kv_group_follows_the_model),
+                                       cmocka_unit_test(the_tie_group_is_a_pair_of_stages),
                                        cmocka_unit_test(bad_meshes),
                                        cmocka_unit_test(text),
                                        cmocka_unit_test(batch_equation)};
