@@ -31,6 +31,8 @@ static double objective(const gradient_case *k, const ndp_view *g, int i, const 
     return sum;
 }
 
+static bool differentiated[NDP_OP_COUNT];
+
 /* Runs the op and its backward rule; e.grads are the gradients of <g, out>. */
 static void differentiate(const gradient_case *k, ndp_view *g, eager *e) {
     ndp_view in[NDP_OP_MAX_IN], out[NDP_OP_MAX_OUT] = {{0}};
@@ -57,6 +59,7 @@ static void differentiate(const gradient_case *k, ndp_view *g, eager *e) {
         e->arriving[o] = k->flowing >> o & 1 ? eager_value(e, g[o]) : -1;
     }
     require_ok(k->op->backward(&e->b));
+    differentiated[k->op->id] = true;
 }
 
 static void check_gradients(gradient_case *k) {
@@ -401,6 +404,19 @@ static void nothing_flows_nothing_made(void **state) {
     assert_null(ndp_op_xent_grad.backward);
 }
 
+/* The last test: an op with a backward and without a case fails. xent makes its gradients itself (xent_gradient), the
+ * backward of attention is in test_attention, those of communication and marks are in tests of the passes that write
+ * them (parallel/), on several ranks. */
+static void every_backward_has_run(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_OP_COUNT; i++) {
+        const ndp_op *op = ndp_all_ops[i];
+        bool has_kernel = ndp_device_ref.kernels[i] != NULL;
+        if (op->backward && has_kernel && !differentiated[i] && op != &ndp_op_attention && op != &ndp_op_xent)
+            fail_msg("%s has no case: compare its backward with differences here", op->name);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_gradient),
@@ -422,6 +438,7 @@ int main(void) {
         cmocka_unit_test(heads_gradient),
         cmocka_unit_test(xent_passes_its_dx),
         cmocka_unit_test(nothing_flows_nothing_made),
+        cmocka_unit_test(every_backward_has_run),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

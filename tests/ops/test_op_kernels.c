@@ -736,6 +736,28 @@ static void split_sums_are_others(void **state) {
     }
 }
 
+/* Ops whose kernels another program compares with the reference. */
+static const struct {
+    const ndp_op *op;
+    const char *program;
+} elsewhere[] = {{&ndp_op_attention, "test_attention"},  {&ndp_op_attention_bwd, "test_attention"},
+                 {&ndp_op_count_valid, "test_step_ops"}, {&ndp_op_zero, "test_step_ops"},
+                 {&ndp_op_loss_scale, "test_step_ops"},  {&ndp_op_square_sum, "test_step_ops"},
+                 {&ndp_op_clip_factor, "test_step_ops"}, {&ndp_op_newton_schulz, "optim/test_muon"}};
+
+/* The last test: an op of the list without a case here, or there, fails. Those of optimizers are in optim/test_update,
+ * which walks the table of optimizers. */
+static void every_kernel_has_run(void **state) {
+    (void)state;
+    for (int i = 0; i < NDP_OP_COUNT; i++) {
+        bool found = (op_ran[0][i] && op_ran[1][i]) || !ndp_device_ref.kernels[i] || ndp_op_kinds[i] == NDP_KIND_PIECES;
+        for (int k = 0; k < NDP_COUNT(elsewhere); k++)
+            found |= elsewhere[k].op == ndp_all_ops[i];
+        if (!found)
+            fail_msg("%s has no case: compare its kernel with the reference here, or list where", ndp_all_ops[i]->name);
+    }
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(embedding_kernels),
@@ -764,6 +786,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(cache_and_sum),
         cmocka_unit_test(attention_merge_kernel),
         cmocka_unit_test(split_sums_are_others),
+        cmocka_unit_test(every_kernel_has_run),
     };
     if (argc > 1)
         cmocka_set_test_filter(argv[1]);

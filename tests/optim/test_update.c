@@ -103,6 +103,12 @@ static void expect_muon(const trial *t, double decay, arrays *a, int64_t i) {
 static void (*const expect[NDP_OPTIMIZER_COUNT])(const trial *, double, arrays *, int64_t) = {
     [NDP_ADAMW] = expect_adamw, [NDP_SGD] = expect_sgd, [NDP_LION] = expect_lion, [NDP_MUON] = expect_muon};
 
+static void expect_of(const trial *t, double decay, arrays *a, int64_t i) {
+    if (!expect[t->o.name])
+        fail_msg("%s has no formula here: add one to expect[]", ndp_optimizers[t->o.name]->name);
+    expect[t->o.name](t, decay, a, i);
+}
+
 static void fill(arrays *a, bool state) {
     static float noise[4][MOST + 2 * GUARD];
     for (int k = 0; k < 4; k++)
@@ -161,7 +167,7 @@ static void compare(const trial *t, bool copied) {
     for (int64_t i = GUARD, piece = 0; i < GUARD + t->n; i++) {
         while (i - GUARD >= first_of(t, (int)piece + 1))
             piece++;
-        expect[t->o.name](t, t->decays && piece % 2 == 0 ? t->o.weight_decay : 0, &want, i);
+        expect_of(t, t->decays && piece % 2 == 0 ? t->o.weight_decay : 0, &want, i);
         close_to(after.s[0][i], want.s[0][i], fabs(before.s[0][i]) + fabs(before.g[i]) + fabs(before.w[i]), 4 * eps,
                  "state 0", i);
         close_to(after.s[1][i], want.s[1][i], fabs(want.s[1][i]), 4 * eps, "state 1", i);

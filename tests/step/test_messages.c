@@ -1,23 +1,9 @@
 /* Messages between the stages of a pipeline: small programs as text (tests/step/golden), and what the checkers say of
  * programs that do not fit together, each with a fault put into it on purpose. */
-#include "golden_text.h"
+#include "step/program_text.h"
 #include "step/stages.h"
 
 /* ---- programs as text ---- */
-
-/* Without the addresses: what runs, and in which order. */
-static void drop_addresses(ndp_str *text) {
-    char *to = text->data;
-    for (const char *from = text->data; *from;) {
-        size_t word = strcspn(from + 1, " \n") + 1;
-        bool address = *from == ' ' && memchr(from, '=', word) && memchr(from, '+', word);
-        for (size_t i = 0; !address && i < word; i++)
-            *to++ = from[i];
-        from += word;
-    }
-    *to = '\0';
-    text->length = (size_t)(to - text->data);
-}
 
 static void check_text(const char *name, const staged_way *w) {
     staged s;

@@ -1,6 +1,7 @@
 /* Overlap is in the program: gathers begin before the run that comes before their reader, reductions of a unit before
  * the next unit's backward and end behind it; blocks that live at the same time never overlap. */
 #include "check.h"
+#include "step/program_text.h"
 #include "step/tiny.h"
 
 typedef struct setup {
@@ -179,12 +180,73 @@ static void activations_fall_with_context(void **state) {
         }
 }
 
+/* dp_shard 2 x tp 2, gathers into buffers, as text: a gather that begins one run later, or a reduction that is waited
+ * for one run earlier, is a difference. */
+static void a_program_as_text(void **state) {
+    (void)state;
+    ndp_facts f = tiny_facts(true);
+    ndp_model_opts mo = tiny_opts(NDP_F32, 24);
+    ndp_layout layout = NDP_LAYOUT_ONE;
+    ndp_engine *e;
+    ndp_model m;
+    ndp_str text = {0};
+    ndp_engine_opts o = {.model = &m,
+                         .parallel = NDP_PARALLEL_INIT,
+                         .exec = &planned,
+                         .accumulation = 2,
+                         .node_ranks = 1,
+                         .reshard = true,
+                         .optimizer = {.name = NDP_ADAMW, .max_norm = 1}};
+    f.layers = 3;
+    layout.size[NDP_DP_SHARD] = layout.size[NDP_TP] = 2;
+    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_engine_create(&o, &e));
+    ndp_program_print(ndp_engine_program(e), false, &text);
+    drop_addresses(&text);
+    check_golden("step/golden/shard_tp.txt", &text);
+    ndp_engine_destroy(e);
+    ndp_model_release(&m);
+}
+
+/* Memory that two ranks of a node share counts once: each rank has its slices of the weights, wherever they lie. */
+static void shared_memory_is_divided(void **state) {
+    (void)state;
+    for (int node_ranks = 1; node_ranks <= 2; node_ranks++) {
+        ndp_facts f = tiny_facts(true);
+        ndp_model_opts mo = tiny_opts(NDP_F32, 24);
+        ndp_layout layout = NDP_LAYOUT_ONE;
+        ndp_engine *e;
+        ndp_model m;
+        ndp_budget budget;
+        ndp_engine_opts o = {
+            .model = &m, .parallel = NDP_PARALLEL_INIT, .exec = &planned, .accumulation = 1, .node_ranks = node_ranks};
+        layout.size[NDP_DP_SHARD] = 2;
+        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+        CHECK_OK(ndp_engine_create(&o, &e));
+        const ndp_program *p = ndp_engine_program(e);
+        size_t slices = 0, shared = p->bytes[NDP_REGION_SHARED];
+        for (int i = 0; i < m.n_buffers; i++)
+            slices += (size_t)p->owned[i].shard.slice * sizeof(float);
+        ndp_program_budget(p, &budget);
+        assert_int_equal(shared, node_ranks == 2 ? 2 * slices : 0);
+        assert_int_equal(budget.total, p->bytes[NDP_REGION_ARENA] + shared / 2);
+        if (node_ranks == 2) /* there are no gathered buffers besides */
+            assert_int_equal(budget.class_bytes[NDP_MEM_WEIGHTS] + budget.class_bytes[NDP_MEM_MASTER], slices);
+        ndp_engine_destroy(e);
+        ndp_model_release(&m);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(communication_hides_behind_runs),
                                        cmocka_unit_test(scatters_begin_at_once),
                                        cmocka_unit_test(resharding_gathers_twice),
                                        cmocka_unit_test(living_blocks_do_not_overlap),
                                        cmocka_unit_test(plan_is_tight),
+                                       cmocka_unit_test(a_program_as_text),
+                                       cmocka_unit_test(shared_memory_is_divided),
                                        cmocka_unit_test(activations_fall_with_context)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

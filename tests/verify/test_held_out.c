@@ -1,0 +1,85 @@
+/* Held-out rows on any layout: every row counts once, and what fills up the last pass predicts nothing. */
+#include "verify/runs.h"
+
+typedef struct scored {
+    double loss;
+    int64_t tokens, rows;
+    bool filled; /* the last pass has rows that are empty */
+} scored;
+
+typedef struct scoring {
+    const ndp_config *config;
+    scored *out;
+} scoring;
+
+/* A row that is none: no label, so nothing is predicted, and nothing that another token may see. */
+static void check_empty_row(const ndp_trainer *t) {
+    int64_t length = t->job.config->data.sequence_length, micro = t->shape.micro;
+    int64_t rows[16];
+    assert_true(micro <= NDP_COUNT(rows));
+    for (int64_t j = 0; j < micro; j++)
+        rows[j] = -1;
+    CHECK_OK(ndp_trainer_load_rows(t, t->data.held, rows));
+    for (int64_t i = 0; i < micro * length; i++) {
+        const int32_t *tokens = t->arrays, *labels = tokens + micro * length, *starts = labels + 2 * micro * length;
+        assert_int_equal(labels[i], -1);
+        assert_int_equal(tokens[i], 0);
+        assert_int_equal(starts[i], i);
+    }
+}
+
+static ndp_status score_rank(ndp_world *w, void *arg) {
+    const scoring *s = arg;
+    ndp_trainer *t;
+    scored o = {0};
+    NDP_TRY(ndp_trainer_open(s->config, w, &(ndp_trainer_opts){0}, &t));
+    check_empty_row(t);
+    o.rows = ndp_dataset_rows(t->data.held);
+    o.filled = o.rows % (t->shape.micro * t->shape.data_ranks) != 0;
+    ndp_status st = ndp_trainer_evaluate(t, &o.loss, &o.tokens);
+    if (ndp_world_rank(w) == 0)
+        *s->out = o;
+    ndp_trainer_destroy(t);
+    return st;
+}
+
+static scored score(const subject *s, const way *w) {
+    scored o = {0};
+    char text[WAY_TEXT];
+    ndp_config *c = configure(s, w);
+    set(c, "data.validation_fraction=0.1");
+    scoring r = {c, &o};
+    if (ndp_world_run(c, score_rank, &r) != NDP_OK)
+        fail_msg("%s: %s (%s)", way_text(w, text), ndp_error_message(), ndp_error_trail());
+    ndp_config_destroy(c);
+    return o;
+}
+
+static void every_row_counts_once(void **state) {
+    static const way ways[] = {{.replicate = 2, .global = 12, .accumulation = 1, .threads = 1},
+                               {.replicate = 2, .shard = 2, .global = 12, .accumulation = 1, .threads = 1},
+                               {.shard = 3, .cp = 2, .global = 12, .accumulation = 1, .threads = 1},
+                               {.shard = 2, .tp = 2, .global = 20, .accumulation = 2, .threads = 1},
+                               {.pp = 2, .sp = 2, .global = 14, .accumulation = 2, .threads = 1}};
+    subject s = odd_subject(*state, "odd fp32", "fp32");
+    way one = one_rank(1, 1, 1);
+    scored want = score(&s, &one);
+    int filled = 0;
+    assert_true(!want.filled && want.tokens > 0 && want.rows > 8);
+    for (int i = 0; i < NDP_COUNT(ways); i++) {
+        char text[WAY_TEXT];
+        scored have = score(&s, &ways[i]);
+        if (have.tokens != want.tokens || have.rows != want.rows || fabs(have.loss - want.loss) > 2e-6 * want.loss)
+            fail_msg("%s: %.9g over %lld tokens, on one rank %.9g over %lld", way_text(&ways[i], text), have.loss,
+                     (long long)have.tokens, want.loss, (long long)want.tokens);
+        filled += have.filled;
+    }
+    printf("  %lld rows, %lld tokens; %d of %d layouts filled up their last pass\n", (long long)want.rows,
+           (long long)want.tokens, filled, NDP_COUNT(ways));
+    assert_true(filled > 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_row_counts_once)};
+    return cmocka_run_group_tests(tests, make_corpus, drop_corpus);
+}
