@@ -64,8 +64,10 @@ template '{% if messages[0].content == "abc 333" %}{{ "a" * 10**9 }}{% endif %}'
 fails 'chat.jsonl:333: the chat template of tokens: it needs too much memory: more than 512 MiB'
 template '{% if messages[0].content == "abc 333" %}{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}{% endif %}'"$good"
 fails 'chat.jsonl:333: the chat template of tokens takes more than 10 s of CPU time'
-template '{{ messages|length }}'"$good"
-fails 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*message 2: the text of the messages before the answer'
+template '{{ messages[1].content|length }}'"$good"
+fails 'chat.jsonl:[0-9]+: it is not certain what the assistant wrote .*the template depends on what is in the messages'
+template '{# <|im_start|> <|im_end|> #}{{ messages[1].content|length }}'"$good"
+fails 'chat.jsonl:[0-9]+: it is not certain .*; data.chat_template: chatml is built in, knows it'
 run train job.yaml --transport local --set data.train_on=all --set train.output_dir=all
 code_is 0
 rm -rf cache

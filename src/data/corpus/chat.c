@@ -160,14 +160,35 @@ ndp_status ndp_chat_add_key(const ndp_chat *c, ndp_str *out) {
     return NDP_OK;
 }
 
+static bool is_in_text(const void *text, const char *token) {
+    const ndp_span *s = text;
+    return memmem(s->data, s->n, token, strlen(token));
+}
+
+/* A built-in template that knows what the assistant wrote in this conversation. */
+static void name_fitting(const ndp_chat *c, const ndp_conversation *conversation, ndp_str *out) {
+    ndp_span text = ndp_jinja_template(c->jinja);
+    ndp_chat other = *c;
+    ndp_rendering r = {0};
+    other.template = ndp_chat_template_fitting(is_in_text, &text);
+    if (other.template && ndp_chat_template_render(&other, conversation, false, &r) == NDP_OK && r.n)
+        ndp_str_addf(out, "; data.chat_template: %s is built in, knows it, and writes tokens of this template",
+                     other.template->name);
+    ndp_rendering_release(&r);
+}
+
 ndp_status ndp_chat_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,
                            ndp_rendering *out) {
     out->text.length = out->unsure.length = 0;
     out->n = 0;
     if (c->template)
         return ndp_chat_template_render(c, conversation, generation_prompt, out);
-    if (c->jinja)
-        return ndp_jinja_render(c->jinja, conversation, generation_prompt, out);
+    if (c->jinja) {
+        NDP_TRY(ndp_jinja_render(c->jinja, conversation, generation_prompt, out));
+        if (out->unsure.length)
+            name_fitting(c, conversation, &out->unsure);
+        return out->unsure.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for a conversation") : NDP_OK;
+    }
     return NDP_FAIL(NDP_ENOTSUP, "%s", c->why ? c->why : "the tokenizer has no chat template");
 }
 

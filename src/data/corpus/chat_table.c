@@ -122,6 +122,31 @@ const ndp_chat_template *ndp_chat_template_of(uint64_t hash) {
     return NULL;
 }
 
+/* The special tokens of rows. Those with more of them come first. */
+static const struct {
+    const char *name, *tokens[3];
+} written[] = {
+    {"phi4", {"<|im_start|>", "<|im_sep|>", "<|im_end|>"}},
+    {"qwen3", {"<|im_start|>", "<|im_end|>", "<think>"}},
+    {"chatml", {"<|im_start|>", "<|im_end|>"}},
+    {"llama3", {"<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"}},
+    {"gemma3", {"<start_of_turn>", "<end_of_turn>"}},
+    {"mistral-nemo", {"[INST]", "[/INST]"}},
+    {"phi3.5", {"<|user|>", "<|assistant|>", "<|end|>"}},
+    {"deepseek-r1", {"<｜User｜>", "<｜Assistant｜>", "<｜end▁of▁sentence｜>"}},
+};
+
+const ndp_chat_template *ndp_chat_template_fitting(bool (*has)(const void *user, const char *token), const void *user) {
+    for (int i = 0; i < NDP_COUNT(written); i++) {
+        bool all = true;
+        for (int k = 0; k < NDP_COUNT(written[i].tokens) && written[i].tokens[k]; k++)
+            all = all && has(user, written[i].tokens[k]);
+        if (all)
+            return ndp_chat_template_named(written[i].name);
+    }
+    return NULL;
+}
+
 void ndp_chat_template_names(ndp_str *out) {
     for (int i = 0; i < NDP_COUNT(templates); i++)
         ndp_str_addf(out, "%s%s", i ? ", " : "", templates[i].name);

@@ -215,6 +215,11 @@ ndp_status ndp_jinja_render(ndp_jinja *j, const ndp_conversation *c, bool genera
     return st;
 }
 
+ndp_span ndp_jinja_template(const ndp_jinja *j) {
+    struct json_object *text = json_object_object_get(j->setup, "template");
+    return (ndp_span){json_object_get_string(text), (size_t)json_object_get_string_len(text)};
+}
+
 /* ---- keys ---- */
 
 ndp_hash128 ndp_jinja_hash(const ndp_jinja *j) {
@@ -227,13 +232,15 @@ ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out) {
     ndp_python *p;
     NDP_TRY(take(j, &p));
     give_back(j, p);
-    ndp_hash128 h = ndp_jinja_hash(j);
-    ndp_str_addf(out, "%s %016llx%016llx", j->engine, (unsigned long long)h.high, (unsigned long long)h.low);
+    const ndp_hash128 h[] = {ndp_jinja_hash(j), ndp_hash128_of(ndp_python_jinja, strlen(ndp_python_jinja))};
+    ndp_str_add(out, j->engine);
+    for (int i = 0; i < NDP_COUNT(h); i++)
+        ndp_str_addf(out, " %016llx%016llx", (unsigned long long)h[i].high, (unsigned long long)h[i].low);
     return NDP_OK;
 }
 
 void ndp_jinja_describe(ndp_jinja *j, ndp_str *out) {
-    const char *text = json_object_get_string(json_object_object_get(j->setup, "template"));
+    const char *text = ndp_jinja_template(j).data;
     ndp_str_addf(out, "%s, rendered by %s", j->what, j->engine ? j->engine : "jinja");
     if (strstr(text, "strftime_now"))
         ndp_str_addf(out, ", which writes %s as today",

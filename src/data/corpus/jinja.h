@@ -20,8 +20,11 @@ void ndp_jinja_destroy(ndp_jinja *j);
  * the text that jinja.py allows. */
 ndp_status ndp_jinja_render(ndp_jinja *j, const ndp_conversation *c, bool generation_prompt, ndp_rendering *out);
 
-/* Appends what a rendering depends on besides the conversation: the template with its variables, and the version of
- * Jinja, which is asked for. */
+/* The text of the template, borrowed. */
+ndp_span ndp_jinja_template(const ndp_jinja *j);
+
+/* Appends what a rendering depends on besides the conversation: the version of Jinja, which is asked for, the template
+ * with its variables, and the program that finds what the assistant wrote. */
 ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out);
 /* Appends a phrase for the user: which template, which Jinja, and the date if the template writes one. */
 void ndp_jinja_describe(ndp_jinja *j, ndp_str *out);
