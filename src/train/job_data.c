@@ -2,6 +2,7 @@
  * describe them. */
 #include "train/job_data.h"
 
+#include "data/corpus/chat_notes.h"
 #include "data/sample.h"
 #include <math.h>
 #include <stdlib.h>
@@ -269,6 +270,7 @@ static void describe_template(const ndp_job_data *d, ndp_str *out) {
     ndp_str_add(out, "conversations: ");
     ndp_chat_describe(&d->chat, out);
     ndp_str_add(out, "\n");
+    ndp_chat_add_notes(&d->chat, d->tokenizer, d->tokenizer_source, out);
 }
 
 void ndp_job_data_describe(const ndp_job_data *d, ndp_str *out) {

@@ -30,6 +30,25 @@ says out '^conversations: the chat template of tokens, rendered by jinja 3\.[0-9
 cache=$(find cache -name '*.tokens' -o -name 'tokens-*' | head -n 1)
 [ -n "$cache" ] || fail "no cache"
 
+# What would be learned wrong is noted once, also by a dry run and several ranks.
+template '{% for m in messages %}<{{ m.role[0] }}>{{ m.content }}{% endfor %}{% if add_generation_prompt %}<a>{% endif %}'
+for how in --dry-run '--transport local --set parallelism.dp_shard_size=2 --set batch.micro_batch_size=1 --set train.output_dir=notes'; do
+    # shellcheck disable=SC2086
+    run train job.yaml $how
+    code_is 0
+    lines out 1 '^note: the chat template writes no end token after an answer, so a model does not learn to stop; set data.chat_template to a file PATH.jinja, .*\{\{ eos_token \}\} \(</s>\)'
+    # shellcheck disable=SC2086
+    run train job.yaml $how --set data.chat_template=chatml --set train.output_dir=notes2
+    code_is 0
+    lines out 1 '^note: the tokenizer tokens does not have the tokens <\|im_start\|>, <\|im_end\|>, .* as plain text; without data.chat_template, the tokenizer.s own'
+done
+rm -rf cache
+template "$good"
+run train job.yaml --transport local --set train.output_dir=again
+code_is 0
+lines out 0 '^note'
+cache=$(find cache -name '*.tokens' -o -name 'tokens-*' | head -n 1)
+
 # The same cache by more ranks and threads.
 whole=$(md5sum <"$cache")
 for ranks in 1 4; do

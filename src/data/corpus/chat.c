@@ -112,6 +112,7 @@ static ndp_status choose(ndp_chat *c, const char *source, const char *folder, co
 ndp_status ndp_chat_init(ndp_chat *c, const ndp_tokenizer *t, const char *source, const char *name, const char *date) {
     ndp_chat chat = {.bos = ndp_tokenizer_token(t, ndp_tokenizer_bos(t)),
                      .eos = ndp_tokenizer_token(t, ndp_tokenizer_eos(t)),
+                     .chosen = name && strcmp(name, "jinja") != 0,
                      .date = date};
     ndp_ids empty = {0};
     ndp_status st = ndp_tokenizer_encode(t, "", 0, true, &empty);

@@ -51,6 +51,7 @@ typedef struct ndp_chat {
     struct ndp_jinja *jinja; /* another template; without both there is none, for the reason in `why` */
     ndp_span bos, eos;       /* texts of the tokenizer's tokens, borrowed; n = 0: none */
     bool adds_bos;           /* the tokenizer puts its begin token before a text */
+    bool chosen;             /* by name, and not the tokenizer's own */
     const char *date;        /* what templates write as today, NULL: NDP_CHAT_DATE; borrowed */
     char *why, *name;
 } ndp_chat;

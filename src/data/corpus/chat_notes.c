@@ -1,0 +1,131 @@
+/* Notes about what a chat template makes of a question and an answer. */
+#include "data/corpus/chat_notes.h"
+
+#include "data/corpus/chat_own.h"
+#include "data/corpus/chat_table.h"
+#include <stdlib.h>
+#include <string.h>
+
+static const char QUESTION[] = "question", ANSWER[] = "answer";
+
+typedef struct probe {
+    const ndp_chat *chat;
+    const ndp_tokenizer *tokenizer;
+    const char *source;
+    ndp_rendering text;
+} probe;
+
+static bool is_token(const void *tokenizer, const char *text) { return ndp_tokenizer_id(tokenizer, text) >= 0; }
+
+/* A built-in template whose tokens the tokenizer has; NULL: there is none besides the chosen one. */
+static const char *fitting(const probe *p) {
+    const ndp_chat_template *t = ndp_chat_template_fitting(is_token, p->tokenizer);
+    return t && t != p->chat->template ? t->name : NULL;
+}
+
+static bool has_own_template(const probe *p) {
+    char *folder = ndp_tokenizer_folder(p->source);
+    ndp_str text = {0};
+    bool has = *p->source && folder && ndp_chat_own_text(folder, NULL, &text) == NDP_OK && text.length;
+    ndp_str_release(&text);
+    free(folder);
+    return has;
+}
+
+/* ---- tokens ---- */
+
+/* The next <...> without white space in it, from *at on, which moves behind it; n = 0: there is none. */
+static ndp_span next_tag(const ndp_str *text, size_t *at) {
+    for (size_t i = *at, open = SIZE_MAX; i < text->length; i++) {
+        char c = text->data[i];
+        if (c == '<')
+            open = i;
+        else if (c == ' ' || c == '\n' || c == '\t')
+            open = SIZE_MAX;
+        else if (c == '>' && open != SIZE_MAX && i > open + 1) {
+            *at = i + 1;
+            return (ndp_span){text->data + open, i + 1 - open};
+        }
+    }
+    return (ndp_span){NULL, 0};
+}
+
+/* Models that reason write <think> as a text, too. */
+static bool is_missing(const probe *p, ndp_span tag, const ndp_str *listed) {
+    char *text = strndup(tag.data, tag.n);
+    bool missing = text && !strstr(text, "think>") && !is_token(p->tokenizer, text) &&
+                   !(listed->length && strstr(listed->data, text));
+    free(text);
+    return missing;
+}
+
+static void note_tokens(const probe *p, ndp_str *out) {
+    ndp_str missing = {0};
+    size_t at = 0;
+    for (ndp_span tag; (tag = next_tag(&p->text.text, &at)).n;)
+        if (is_missing(p, tag, &missing))
+            ndp_str_addf(&missing, "%s%.*s", missing.length ? ", " : "", (int)tag.n, tag.data);
+    if (missing.length && !missing.failed) {
+        const char *name = fitting(p);
+        ndp_str_addf(
+            out,
+            "note: the tokenizer %s does not have the tokens %s, which the chat template %s writes, so they are "
+            "trained on as plain text; ",
+            p->source, missing.data, p->chat->template ? p->chat->template->name : "of data.chat_template");
+        if (has_own_template(p))
+            ndp_str_add(out, "without data.chat_template, the tokenizer's own template is used\n");
+        else if (name)
+            ndp_str_addf(out, "data.chat_template: %s writes tokens that it has\n", name);
+        else
+            ndp_str_add(out, p->chat->eos.n ? "data.chat_template: plain writes none of them\n"
+                                            : "set data.tokenizer to one that has them\n");
+    }
+    ndp_str_release(&missing);
+}
+
+/* ---- answers ---- */
+
+/* The text after the answer in the range that is learned; data NULL: the answer is not in it. */
+static ndp_span after_answer(const ndp_rendering *r) {
+    const ndp_range *last = &r->spans[r->n - 1];
+    const char *text = r->text.data + last->begin, *end = r->text.data + last->end;
+    const char *hit = memmem(text, (size_t)(end - text), ANSWER, strlen(ANSWER));
+    hit = hit ? hit + strlen(ANSWER) : NULL;
+    while (hit && hit < end && strchr(" \n\t", *hit))
+        hit++;
+    return (ndp_span){hit, hit ? (size_t)(end - hit) : 0};
+}
+
+static void note_end(const probe *p, ndp_str *out) {
+    ndp_span end = after_answer(&p->text), eos = p->chat->eos;
+    const char *name = fitting(p);
+    if (!end.data)
+        ndp_str_add(out,
+                    "note: the chat template leaves out contents that are strings, so nothing of an answer is learned; "
+                    "it may expect a list, {\"content\": [{\"type\": \"text\", \"text\": ...}]}\n");
+    else if (end.n == 0) {
+        ndp_str_add(out,
+                    "note: the chat template writes no end token after an answer, so a model does not learn to stop; ");
+        if (name)
+            ndp_str_addf(out, "data.chat_template: %s does\n", name);
+        else
+            ndp_str_addf(
+                out,
+                "set data.chat_template to a file PATH.jinja, a copy of the template with {{ eos_token }}%s%.*s%s "
+                "after the content of the assistant\n",
+                eos.n ? " (" : "", (int)eos.n, eos.n ? eos.data : "", eos.n ? ")" : "");
+    }
+}
+
+void ndp_chat_add_notes(const ndp_chat *c, const ndp_tokenizer *t, const char *source, ndp_str *out) {
+    const ndp_message talk[] = {{.role = NDP_ROLE_USER, .content = {QUESTION, strlen(QUESTION)}},
+                                {.role = NDP_ROLE_ASSISTANT, .content = {ANSWER, strlen(ANSWER)}}};
+    probe p = {.chat = c, .tokenizer = t, .source = source};
+    if (ndp_chat_render(c, &(ndp_conversation){talk, 2, NULL}, false, &p.text) == NDP_OK) {
+        if (c->chosen)
+            note_tokens(&p, out);
+        if (p.text.n)
+            note_end(&p, out);
+    }
+    ndp_rendering_release(&p.text);
+}

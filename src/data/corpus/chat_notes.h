@@ -1,0 +1,13 @@
+/* What about a chat template and a tokenizer would be learned wrong without a word. */
+#ifndef NDP_DATA_CORPUS_CHAT_NOTES_H
+#define NDP_DATA_CORPUS_CHAT_NOTES_H
+
+#include "data/corpus/chat.h"
+
+/* Appends lines "note: ..." for the user, each with what to set, found by rendering a question and an answer: the
+ * template was chosen, and writes special tokens that the tokenizer does not have; it writes no end token after an
+ * answer; it leaves out the answer. Nothing if the template cannot render. `source`: what the tokenizer was made from.
+ */
+void ndp_chat_add_notes(const ndp_chat *c, const ndp_tokenizer *t, const char *source, ndp_str *out);
+
+#endif
