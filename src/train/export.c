@@ -49,6 +49,25 @@ static ndp_status copy_file(const char *from_folder, const char *name, const cha
     return st;
 }
 
+static ndp_status copy_template(void *to_folder, const char *from_folder, const char *name) {
+    char from[NDP_PATH];
+    NDP_TRY(ndp_path_join(from, from_folder, name));
+    return ndp_ends_with(name, ".jinja") && !ndp_path_is_folder(from) ? copy_file(from_folder, name, to_folder)
+                                                                      : NDP_OK;
+}
+
+/* The tokenizer's templates besides that for conversations. */
+static ndp_status copy_templates(const char *from_folder, const char *to_folder) {
+    static const char name[] = "additional_chat_templates";
+    char from[NDP_PATH], to[NDP_PATH];
+    NDP_TRY(ndp_path_join(from, from_folder, name));
+    NDP_TRY(ndp_path_join(to, to_folder, name));
+    if (!ndp_path_is_folder(from))
+        return NDP_OK;
+    NDP_TRY(ndp_folder_create(to));
+    return ndp_folder_visit(from, copy_template, to);
+}
+
 /* The byte tokenizer in the format of the tokenizers library: byte fallback over an alphabet of bytes, no merges.
  * tokenizer_config.json names its end token, so that texts end in the same way with the exported folder. */
 static ndp_status write_byte_tokenizer(const char *folder) {
@@ -93,6 +112,7 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     const char *from = ndp_path_is_folder(source) ? source : folder_of_file;
     for (int i = 0; *source && i < NDP_COUNT(names); i++)
         NDP_TRY(copy_file(from, names[i], folder));
+    NDP_TRY(*source ? copy_templates(from, folder) : NDP_OK);
     return t->job.config->model.path ? copy_file(t->job.model_folder, "generation_config.json", folder) : NDP_OK;
 }
 

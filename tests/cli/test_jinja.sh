@@ -58,6 +58,15 @@ for ranks in 1 4; do
     [ "$(md5sum <"$cache")" = "$whole" ] || fail "another cache with $ranks ranks"
 done
 
+# The export has the tokenizer's other templates.
+mkdir -p tokens/additional_chat_templates/folder.jinja
+echo 'for tools' >tokens/additional_chat_templates/tool_use.jinja
+run train job.yaml --transport local --set train.output_dir=exported
+code_is 0
+cmp tokens/additional_chat_templates/tool_use.jinja exported/model/additional_chat_templates/tool_use.jinja || fail 'the export lacks a template'
+cmp tokens/chat_template.jinja exported/model/chat_template.jinja || fail 'the export has another template'
+rm -r tokens/additional_chat_templates
+
 # Texts need no Python, whatever the template is.
 echo 'abc' >only.txt
 NDP_PYTHON=/nowhere run train job.yaml --transport local --set 'data.files=[only.txt]' --set train.output_dir=texts
