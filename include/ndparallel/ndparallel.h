@@ -224,10 +224,11 @@ typedef struct ndp_train_opts {
 } ndp_train_opts;
 #define NDP_TRAIN_OPTS_INIT                                                                                            \
     { false, -1, false, NULL, NULL, NULL, NULL, NULL, NULL, 0, NULL }
-/* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. NDP_EINVAL, before anything in the folder
- * is written: a resumed run differs from its checkpoint in a key that is not in `accept`, or `accept` has a key that
- * does not differ. Rank 0 holds train.output_dir/lock throughout; NDP_EINVAL if another run holds it, or takes it over
- * during the run. Collective. */
+/* The whole run: run folder, metrics.jsonl, checkpoints, the trained model. A run that ends with an error outside a
+ * step first saves the step that it has finished; the message says which step is on disk. NDP_EINVAL, before anything
+ * in the folder is written: the trace cannot be written where `trace` says; a resumed run differs from its checkpoint
+ * in a key that is not in `accept`, or `accept` has a key that does not differ. Rank 0 holds train.output_dir/lock
+ * throughout; NDP_EINVAL if another run holds it, or takes it over during the run. Collective. */
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 /* NDP_EINVAL if a live run on this host writes to train.output_dir. For a check before ranks are started. */
 NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);

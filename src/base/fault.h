@@ -9,19 +9,22 @@ typedef enum ndp_fault_kind {
     NDP_FAULT_WRITE,  /* creating and filling files and folders */
     NDP_FAULT_SYNC,   /* fsync */
     NDP_FAULT_RENAME, /* rename */
+    NDP_FAULT_APPEND, /* adding lines to a log */
     NDP_FAULT_KINDS
 } ndp_fault_kind;
 
 /* Makes this thread's n-th call (from 1) of `kind` from now on fail, once. n <= 0 disarms. */
 void ndp_fault_arm(ndp_fault_kind kind, int64_t n);
-/* The same, but the process is killed (SIGKILL) just before the operation. */
+/* The same, but all later ones fail, too: a disk that stays full. */
+void ndp_fault_arm_from(ndp_fault_kind kind, int64_t n);
+/* The same as the first, but the process is killed (SIGKILL) just before the operation. */
 void ndp_fault_arm_kill(ndp_fault_kind kind, int64_t n);
 /* Operations of `kind` since this thread armed it, up to the fault. */
 int64_t ndp_fault_passed(ndp_fault_kind kind);
 /* True if this thread's fault of `kind` has fired since it was armed. */
 bool ndp_fault_fired(ndp_fault_kind kind);
-/* Called at every fault point: true if this operation is to fail. Sets errno as for a full disk (WRITE) or a broken one
- * (SYNC, RENAME). */
+/* Called at every fault point: true if this operation is to fail. Sets errno as for a full disk (WRITE, APPEND) or a
+ * broken one (SYNC, RENAME). */
 bool ndp_fault(ndp_fault_kind kind);
 
 #endif

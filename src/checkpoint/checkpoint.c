@@ -98,29 +98,37 @@ static ndp_status begin(const target *t, const ndp_checkpoint_info *info) {
     return ndp_fresh_folder(t->beside);
 }
 
+/* Collective. *committed is set on all ranks, also if the commit failed after the rename. */
+static ndp_status commit_and_tell(const ndp_shards *s, ndp_comm *world, const target *t,
+                                  const ndp_checkpoint_info *info, int64_t *bytes, bool *committed) {
+    ndp_status st = ndp_is_first(world) ? commit(s, t, info, bytes, committed) : NDP_OK;
+    NDP_TRY(ndp_share_now(world, committed, sizeof *committed, 0));
+    return ndp_agree(world, st);
+}
+
 static ndp_status save(ndp_shards *s, ndp_comm *world, const target *t, const ndp_checkpoint_info *info,
-                       const ndp_file_piece *pieces, int n_pieces, int keep, int64_t *bytes) {
-    bool first = ndp_is_first(world), committed = false;
+                       const ndp_file_piece *pieces, int n_pieces, int64_t *bytes, bool *committed) {
+    bool first = ndp_is_first(world);
     ndp_status st = ndp_agree(world, first ? begin(t, info) : NDP_OK);
     if (st == NDP_OK)
         st = ndp_shards_write(s, world, t->beside, pieces, n_pieces);
     if (st == NDP_OK)
-        st = ndp_agree(world, first ? commit(s, t, info, bytes, &committed) : NDP_OK);
+        st = commit_and_tell(s, world, t, info, bytes, committed);
     if (st != NDP_OK)
         st = ndp_agree(world, first ? ndp_lock_explain(info->lock, st) : st);
-    if (first && (st != NDP_OK || committed) &&
+    if (first && (st != NDP_OK || *committed) &&
         ndp_lock_held(info->lock)) /* half-written, or the replaced checkpoint */
         ndp_remove_quietly(t->beside, st);
-    NDP_TRY(st);
-    return ndp_agree(world, first && keep > 0 ? prune(t->folder, info, keep) : NDP_OK);
+    return st;
 }
 
 /* Collective: the longest time of all ranks, in microseconds. */
 static ndp_status measure(ndp_comm *world, double seconds, double hashing, int64_t bytes, ndp_save_cost *cost) {
     int64_t most[] = {(int64_t)(seconds * 1e6), (int64_t)(hashing * 1e6), bytes};
     NDP_TRY(ndp_reduce_now(world, most, NDP_COUNT(most), NDP_I64, NDP_MAX));
-    if (cost)
-        *cost = (ndp_save_cost){most[2], (double)most[0] * 1e-6, (double)most[1] * 1e-6};
+    cost->bytes = most[2];
+    cost->seconds = (double)most[0] * 1e-6;
+    cost->hashing = (double)most[1] * 1e-6;
     return NDP_OK;
 }
 
@@ -130,6 +138,7 @@ ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_ch
     static const char *const stems[] = {"model", "optimizer"};
     double start = ndp_now();
     int64_t bytes = 0;
+    ndp_save_cost spent = {0};
     ndp_shards s = {0};
     target t;
     ndp_status st = ndp_shards_plan(&s, specs, n, stems, NDP_COUNT(stems), max_shard_bytes);
@@ -137,9 +146,13 @@ ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_ch
         st = target_init(&t, folder, info->step);
     st = ndp_agree(world, st);
     if (st == NDP_OK)
-        st = save(&s, world, &t, info, pieces, n_pieces, keep, &bytes);
+        st = save(&s, world, &t, info, pieces, n_pieces, &bytes, &spent.committed);
     if (st == NDP_OK)
-        st = measure(world, ndp_now() - start, s.hashing, bytes, cost);
+        st = measure(world, ndp_now() - start, s.hashing, bytes, &spent);
+    if (st == NDP_OK && keep > 0)
+        st = ndp_agree(world, ndp_is_first(world) ? prune(folder, info, keep) : NDP_OK);
     ndp_shards_release(&s);
+    if (cost)
+        *cost = spent;
     return st;
 }

@@ -24,6 +24,7 @@
 
 /* What a save cost. */
 typedef struct ndp_save_cost {
+    bool committed;          /* the checkpoint has its name: also if the save failed after that */
     int64_t bytes;           /* of its files, without the manifest */
     double seconds, hashing; /* in total; hashing, on the rank that hashed longest */
 } ndp_save_cost;
@@ -37,8 +38,8 @@ typedef struct ndp_save_cost {
  * its hashes are of what was written, its files have their sizes and are durable. Of older ones, manifests and sizes
  * are checked again, the data is not; a checkpoint that is visibly damaged is neither counted nor removed.
  *
- * `cost` may be NULL. All ranks return the same status. If info->lock is no longer held, nothing is committed or
- * removed, not even the files of this save: another run is writing there. */
+ * `cost` may be NULL; it is set in any case. All ranks return the same status. If info->lock is no longer held, nothing
+ * is committed or removed, not even the files of this save: another run is writing there. */
 NDP_API ndp_status ndp_checkpoint_save(ndp_comm *world, const char *folder, const ndp_checkpoint_info *info,
                                        const ndp_tensor_spec *specs, int n, const ndp_file_piece *pieces, int n_pieces,
                                        int keep, int64_t max_shard_bytes, ndp_save_cost *cost);
@@ -79,8 +80,9 @@ typedef struct ndp_resume {
 } ndp_resume;
 
 /* Collective. Chooses the checkpoint to resume from and verifies it: the newest one or, if that is damaged, the one
- * before it. What is no folder is not counted, since no work was ever saved in it; it is set aside as damaged. NDP_EINVAL if both are damaged, or there are only damaged ones; the message lists the steps that verify.
- * `wanted` >= 0: exactly that step; newer ones are to be set aside. Changes nothing on disk. The caller releases *out.
+ * before it. What is no folder is not counted, since no work was ever saved in it; it is set aside as damaged.
+ * NDP_EINVAL if both are damaged, or there are only damaged ones; the message lists the steps that verify. `wanted` >=
+ * 0: exactly that step; newer ones are to be set aside. Changes nothing on disk. The caller releases *out.
  */
 NDP_API ndp_status ndp_resume_choose(ndp_comm *world, const char *folder, int64_t wanted, int threads, ndp_resume *out);
 /* Collective. Renames the checkpoints to be set aside. Appends their new names, as text, to `said` on rank 0. */

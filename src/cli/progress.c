@@ -72,13 +72,15 @@ void cli_progress_init(cli_progress *p, int every) {
 
 /* ---- texts ---- */
 
-/* "950", "12.3k", "1.2M" */
+/* "950", "12.3k", "1.2M"; "-": unknown */
 static void short_number(char out[16], double x) {
     static const char units[] = " kMGT";
     int u = 0;
     for (; x >= 999.5 && u < 4; u++)
         x /= 1000;
-    if (u == 0)
+    if (isnan(x))
+        snprintf(out, 16, "-");
+    else if (u == 0)
         snprintf(out, 16, "%.0f", x);
     else
         snprintf(out, 16, x < 99.95 ? "%.1f%c" : "%.0f%c", x, units[u]);
@@ -86,7 +88,7 @@ static void short_number(char out[16], double x) {
 
 /* "0:42", "1:02:03", "3d 4h" */
 static void short_time(char out[24], double seconds) {
-    long s = seconds < 0 || seconds > 1e9 ? 0 : lround(seconds);
+    long s = seconds >= 0 && seconds <= 1e9 ? lround(seconds) : 0;
     if (s >= 48 * 3600)
         snprintf(out, 24, "%ldd %ldh", s / 86400, s / 3600 % 24);
     else if (s >= 3600)

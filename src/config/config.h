@@ -104,7 +104,8 @@ struct ndp_config {
         int eval_every; /* steps; 0: only at the end */
     } train;
     struct {
-        int every; /* steps; 0: only at the end */
+        int every;      /* steps; 0: only at the end */
+        double minutes; /* since the last one; 0: off */
         int keep;
     } checkpoint;
     /* By row of the option table: a file or --set names the key, so it keeps its value when others change. */

@@ -139,6 +139,7 @@ const ndp_option ndp_options[] = {
     {FREE(train, eval_every), INT(0, 0, 1 << 30), HELP "steps between evaluations of the held-out data; 0: only at the end"},
 
     {FREE(checkpoint, every), INT(0, 0, 1 << 30), HELP "steps between checkpoints; 0: only at the end"},
+    {FREE(checkpoint, minutes), NUMBER(30, "[0, 1e6]"), HELP "a checkpoint also so many minutes after the last one; 0: off"},
     {FREE(checkpoint, keep), INT(3, 1, 1 << 20), HELP "how many of the latest checkpoints to keep"},
     /* clang-format on */
 };

@@ -1,4 +1,5 @@
 /* The loss of held-out rows: forward passes on the layout of the training, with its weights or those of a folder. */
+#include "checkpoint/agree.h"
 #include "train/trainer.h"
 
 /* Shortens the passes if no source has as many rows as a pass takes: the plan was made before the rows were known. */
@@ -24,24 +25,34 @@ ndp_status ndp_trainer_build_score(ndp_trainer *t) {
     return t->engine ? NDP_OK : ndp_weights_load(t->score, t->job.model_folder);
 }
 
-/* Every row once, in order; the last pass is filled up with empty rows. A pass returns the mean over its tokens, and
- * passes are weighted by tokens, so the result does not depend on which rows a pass has. */
-ndp_status ndp_trainer_score(ndp_trainer *t, int source, double *nll, int64_t *tokens) {
+/* This rank's rows of one pass over the rows [at, end), with empty ones after them. */
+static ndp_status load_pass(ndp_trainer *t, int64_t at, int64_t end) {
     const ndp_program_opts *program = &ndp_engine_program(t->score)->opts;
-    int64_t at, n, micro = t->shape.micro, each = micro * t->shape.data_ranks;
-    int64_t mine = ndp_mesh_group(&program->mesh, NDP_GROUP_DATA).rank * micro;
+    int64_t micro = t->shape.micro, mine = ndp_mesh_group(&program->mesh, NDP_GROUP_DATA).rank * micro;
+    for (int m = 0; m < program->accumulation; m++, at += micro * t->shape.data_ranks) {
+        for (int64_t j = 0; j < micro; j++)
+            t->rows[j] = at + mine + j < end ? at + mine + j : -1;
+        NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
+        NDP_TRY(ndp_engine_load(t->score, m, &t->whole));
+    }
+    return NDP_OK;
+}
+
+/* Every row once, in order; the last pass is filled up with empty rows. A pass returns the mean over its tokens, and
+ * passes are weighted by tokens, so the result does not depend on which rows a pass has. The ranks agree before each
+ * pass, since a file of rows may fail on some of them, and none may wait in a pass for the others then. */
+ndp_status ndp_trainer_score(ndp_trainer *t, int source, double *nll, int64_t *tokens) {
+    int64_t at, n, each = (int64_t)t->shape.micro * t->shape.data_ranks;
+    each *= ndp_engine_program(t->score)->opts.accumulation;
     *nll = 0;
     *tokens = 0;
     ndp_dataset_source(t->data.held, source, &at, &n);
-    for (int64_t end = at + n; at < end;) {
+    for (int64_t end = at + n; at < end; at += each) {
         ndp_step_result r;
-        for (int m = 0; m < program->accumulation; m++, at += each) {
-            for (int64_t j = 0; j < micro; j++)
-                t->rows[j] = at + mine + j < end ? at + mine + j : -1;
-            NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
-            NDP_TRY(ndp_engine_load(t->score, m, &t->whole));
-        }
-        NDP_TRY(ndp_engine_step(t->score, 0, 0, false, &r));
+        NDP_TRY(ndp_agree(t->world, load_pass(t, at, end)));
+        ndp_status st = ndp_engine_step(t->score, 0, 0, false, &r);
+        t->apart |= st != NDP_OK;
+        NDP_TRY(st);
         *nll += r.loss * (double)r.tokens;
         *tokens += r.tokens;
     }

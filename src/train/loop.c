@@ -1,12 +1,21 @@
-/* The whole run: run folder, steps, metrics, checkpoints, signals, the trained model.
+/* The whole run: run folder, steps, checkpoints, signals, metrics, the trained model.
+ *
+ *   step -> commit, if one is due -> everything that can fail: evaluation, metrics, the next batch; at the end, trace,
+ * model
+ *
+ * So whatever fails, the weights are those of a finished step, and a run saves that step before it ends. Two kinds of
+ * failure: one inside a step, or of a rank or transport, leaves the ranks apart, and the run ends at once with what was
+ * committed (NDP_TRY). Any other is made that of all ranks by ndp_agree and kept; the run then ends in order (keep).
  *
  * Rank 0 takes the lock of the run folder and cleans it before any rank spends time. After each step all ranks sum
- * their stop flags, so that they stop after the same step. What rank 0 writes, it writes while it holds the lock; its
- * errors become those of all ranks by ndp_agree. */
+ * their stop flags, and rank 0 adds whether it is time for a checkpoint, so that they stop and save after the same
+ * step. What rank 0 writes, it writes while it holds the lock. */
+#include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "step/timeline.h"
 #include "train/identity.h"
+#include "train/metrics_file.h"
 #include "train/run_folder.h"
 
 #include <errno.h>
@@ -22,9 +31,56 @@ typedef struct training_loop {
     bool first;                                /* rank 0 */
     void (*say)(void *user, const char *line); /* of opts on rank 0; else NULL */
     ndp_lock *lock;                            /* of the run folder; rank 0 */
-    FILE *metrics;
-    int64_t saved; /* step of the newest checkpoint */
+    ndp_metrics_file metrics;                  /* rank 0 */
+    bool unwritable;                           /* it was said that metrics.jsonl cannot be written */
+    bool begun;                                /* the steps have begun: from here on, an error says what is on disk */
+    bool stop, due;                            /* all ranks: stop after this step; save after it */
+    bool torn;                                 /* the weights are those of no step */
+    double next_save;                          /* rank 0: when checkpoint.minutes will have passed */
+    int64_t saved, tried;                      /* step of the newest checkpoint, and of the newest attempt; -1: none */
+    ndp_status own;                            /* rank 0's failure, which the ranks have not agreed on yet */
+    ndp_status failed;                         /* the failure that ends the run, and its message */
+    char why[2048];
 } training_loop;
+
+/* ---- failures ---- */
+
+/* Keeps the first failure that all ranks have agreed on; the run ends with it. A later one is a warning. Returns `st`
+ * if the ranks are apart: nothing collective may follow. */
+static ndp_status keep(training_loop *l, ndp_status st) {
+    if (st == NDP_OK || st == NDP_ECOMM || l->trainer->apart)
+        return st;
+    if (l->failed == NDP_OK) {
+        l->failed = st;
+        snprintf(l->why, sizeof l->why, "%s", ndp_error_message());
+    } else if (l->first && strcmp(l->why, ndp_error_message()) != 0) {
+        ndp_warn(&l->trainer->log, "%s", ndp_error_message());
+    }
+    return NDP_OK;
+}
+
+/* "step 12 is on disk; continue with --resume", or why none is. */
+static const char *on_disk(const training_loop *l, char out[160]) {
+    int64_t done = ndp_trainer_updates(l->trainer);
+    if (l->saved > 0 && l->saved == done)
+        snprintf(out, 160, "step %lld is on disk; continue with --resume", (long long)l->saved);
+    else if (l->saved > 0)
+        snprintf(out, 160, "the newest step on disk is %lld%s; continue with --resume", (long long)l->saved,
+                 l->torn ? ", as later weights are those of no step" : "");
+    else
+        snprintf(out, 160, "no step is on disk%s",
+                 done == 0      ? ", as none was finished"
+                 : l->torn      ? ", as the weights are those of no step"
+                 : l->tried < 0 ? ", as the run ended before its first save"
+                                : "");
+    return out;
+}
+
+/* Adds to an error what is on disk. A bug keeps its trail instead. */
+static ndp_status explain(const training_loop *l, ndp_status st, const char *why) {
+    char disk[160];
+    return st == NDP_OK || st == NDP_EBUG || !l->begun ? st : NDP_FAIL(st, "%s; %s", why, on_disk(l, disk));
+}
 
 /* ---- run folder ---- */
 
@@ -73,105 +129,20 @@ static ndp_status check_shared_folder(const training_loop *l, const char *name) 
                     path);
 }
 
-/* Removes the lines of steps after `step`, which were never saved: a resumed run writes them again. */
-static ndp_status cut_metrics(const char *path, int64_t step) {
-    ndp_mapped file; /* mapped, since it may be gigabytes */
-    if (!ndp_path_exists(path))
-        return NDP_OK;
-    NDP_TRY(ndp_file_map(path, &file));
-    const char *text = (const char *)file.data, *end = text;
-    for (const char *next; (next = memchr(end, '\n', file.size - (size_t)(end - text))); end = next + 1) {
-        char head[48]; /* a copy, since sscanf would scan to the end of the file */
-        long long at = 0;
-        snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
-        if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
-            break;
+/* Tries every place that the run will write to: a path that cannot be written must not be found after the last step. */
+static ndp_status try_outputs(const ndp_config *c, const ndp_train_opts *o) {
+    static const char *const folders[] = {"checkpoints", "model"};
+    if (o->trace && ndp_output_check(o->trace) != NDP_OK)
+        return NDP_FAIL(NDP_EINVAL, "the trace: %s", ndp_error_message());
+    for (int i = 0; i < NDP_COUNT(folders); i++) {
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, c->train.output_dir, folders[i]));
+        NDP_TRY(ndp_run_folder_try(path));
     }
-    ndp_status st = ndp_file_write_atomic(path, text, (size_t)(end - text));
-    ndp_file_unmap(&file);
-    return st;
-}
-
-static ndp_status open_metrics(training_loop *l) {
-    char path[NDP_PATH];
-    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "metrics.jsonl"));
-    NDP_TRY(ndp_lock_check(l->lock));
-    NDP_TRY(cut_metrics(path, ndp_trainer_updates(l->trainer)));
-    l->metrics = fopen(path, "ae");
-    return l->metrics ? ndp_folder_sync(l->config->train.output_dir)
-                      : NDP_FAIL(NDP_EIO, "cannot write %s: %s", path, strerror(errno));
-}
-
-/* JSON has no NaN or infinity: they are written as null. */
-static void put_number(FILE *f, const char *key, double x) {
-    if (isfinite(x))
-        fprintf(f, ", \"%s\": %.17g", key, x);
-    else
-        fprintf(f, ", \"%s\": null", key);
-}
-
-static ndp_status write_metrics(training_loop *l, const ndp_metrics *m) {
-    FILE *f = l->metrics;
-    NDP_TRY(ndp_lock_check(l->lock));
-    fprintf(f, "{\"step\": %lld", (long long)m->step);
-    put_number(f, "loss", m->loss);
-    put_number(f, "grad_norm", m->grad_norm);
-    put_number(f, "lr", m->lr);
-    fprintf(f, ", \"tokens\": %lld", (long long)m->tokens);
-    put_number(f, "tokens_per_second", m->tokens_per_second);
-    put_number(f, "step_seconds", m->step_seconds);
-    put_number(f, "mfu", m->mfu);
-    put_number(f, "peak_flops", m->peak_flops);
-    fprintf(f, ", \"peak_memory_bytes\": %lld", (long long)m->peak_memory_bytes);
-    if (m->eval_tokens > 0)
-        put_number(f, "eval_loss", m->eval_loss);
-    fprintf(f, "}\n");
-    if (fflush(f) != 0)
-        return NDP_FAIL(NDP_EIO, "cannot write %s/metrics.jsonl: %s", l->config->train.output_dir, strerror(errno));
     return NDP_OK;
 }
 
-/* ---- steps ---- */
-
-static ndp_status save_checkpoint(training_loop *l) {
-    NDP_TRY(ndp_trainer_save(l->trainer, NULL));
-    l->saved = ndp_trainer_updates(l->trainer);
-    const ndp_save_cost *cost = &l->trainer->saved;
-    char size[16];
-    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
-            l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
-            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
-    return NDP_OK;
-}
-
-/* Sums the stop flags, so that ranks that see a signal at different times stop after the same step, and the peaks. */
-static ndp_status sum_over_ranks(const training_loop *l, bool *stop) {
-    ndp_trainer *t = l->trainer;
-    double sums[] = {l->opts->stop && *l->opts->stop, ndp_trainer_own_peak(t)};
-    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
-    *stop = sums[0] > 0;
-    t->peak.flops = sums[1];
-    return NDP_OK;
-}
-
-static ndp_status report_step(training_loop *l, const ndp_metrics *m) {
-    ndp_status st = NDP_OK;
-    if (l->first) {
-        st = write_metrics(l, m);
-        if (l->opts->progress)
-            l->opts->progress(l->opts->user, m, l->trainer->data.steps);
-    }
-    return st;
-}
-
-static ndp_status check_finite(const training_loop *l, const ndp_metrics *m) {
-    if (isfinite(m->loss) && isfinite(m->grad_norm))
-        return NDP_OK;
-    return NDP_FAIL(NDP_EINVAL,
-                    "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower "
-                    "optimizer.lr or set optimizer.max_grad_norm, then --resume from step %lld",
-                    (long long)m->step, m->loss, m->grad_norm, (long long)l->saved);
-}
+/* ---- a step ---- */
 
 static bool evaluates(const training_loop *l, int64_t step) {
     int every = l->config->train.eval_every;
@@ -180,41 +151,143 @@ static bool evaluates(const training_loop *l, int64_t step) {
 
 static bool saves(const training_loop *l, int64_t step) {
     int every = l->config->checkpoint.every;
-    return every > 0 && step % every == 0;
+    return step == l->trainer->data.steps || (every > 0 && step % every == 0);
 }
 
-/* The next result. A device with a queue of its own gets one more step before that, and works while the host reports
- * this one; not before an evaluation or a save, which need the weights as they are after this step, nor after a stop.
- */
-static ndp_status next_result(training_loop *l, bool stop, ndp_metrics *m) {
-    ndp_trainer *t = l->trainer;
-    if (t->pending.n == 0)
-        NDP_TRY(ndp_trainer_submit(t));
+/* Whether the next step may be submitted. A device with a queue of its own gets one more before the host takes the
+ * result of this one, and works meanwhile; not before an evaluation or a save, which need the weights as they are after
+ * this step, nor after a stop. */
+static bool may_submit(const training_loop *l) {
+    const ndp_trainer *t = l->trainer;
     int64_t step = ndp_trainer_updates(t);
-    bool pauses = stop || step == l->trainer->data.steps || evaluates(l, step) || saves(l, step);
-    if (!t->exec.device->host_memory && t->pending.n == 1 && !pauses)
-        NDP_TRY(ndp_trainer_submit(t));
-    return ndp_trainer_result(t, m);
+    if (l->stop || l->failed != NDP_OK || step == t->data.steps)
+        return false;
+    if (t->pending.n == 0)
+        return true;
+    return !t->exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) && !saves(l, step);
+}
+
+/* Sums what the ranks have seen, so that all of them stop, save and end after the same step. A failure of one becomes
+ * that of all. */
+static ndp_status sum_over_ranks(training_loop *l, ndp_status own, double *peak) {
+    ndp_trainer *t = l->trainer;
+    bool due = l->first && l->config->checkpoint.minutes > 0 && ndp_now() >= l->next_save;
+    double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak};
+    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
+    l->stop |= sums[0] > 0;
+    l->due |= sums[1] > 0;
+    *peak = sums[3];
+    return sums[2] > 0 ? keep(l, ndp_agree(t->world, own)) : NDP_OK;
+}
+
+/* A step begins once all ranks have read their part of its batch. */
+static ndp_status submit_steps(training_loop *l) {
+    while (may_submit(l)) {
+        double none = 0;
+        ndp_status own = l->own != NDP_OK ? l->own : ndp_trainer_load_next(l->trainer);
+        NDP_TRY(sum_over_ranks(l, own, &none));
+        if (!l->stop && l->failed == NDP_OK)
+            NDP_TRY(ndp_trainer_submit_loaded(l->trainer));
+    }
+    return NDP_OK;
+}
+
+/* A step that is not finite was not applied: the weights are those of the step before. */
+static ndp_status refuse_step(training_loop *l, const ndp_metrics *m) {
+    bool whole;
+    NDP_TRY(ndp_trainer_count_back(l->trainer, m->step - 1, &whole));
+    l->torn = !whole;
+    return keep(l,
+                NDP_FAIL(NDP_EINVAL,
+                         "step %lld: the loss is %g and the gradient norm %g; the run stops here. Lower optimizer.lr "
+                         "or set optimizer.max_grad_norm",
+                         (long long)m->step, m->loss, m->grad_norm));
+}
+
+static ndp_status take_step(training_loop *l, ndp_metrics *m) {
+    NDP_TRY(ndp_trainer_result(l->trainer, m));
+    l->trainer->peak.flops = ndp_trainer_own_peak(l->trainer);
+    NDP_TRY(sum_over_ranks(l, NDP_OK, &l->trainer->peak.flops));
+    return isfinite(m->loss) && isfinite(m->grad_norm) ? NDP_OK : refuse_step(l, m);
+}
+
+/* ---- commit ---- */
+
+static void say_saved(const training_loop *l) {
+    const ndp_save_cost *cost = &l->trainer->saved;
+    char size[16];
+    ndp_say(l->say, l->opts->user, "checkpoint: %s/checkpoints/step-%08lld  %s in %.2f s, %.1f%% of it hashing",
+            l->config->train.output_dir, (long long)l->saved, ndp_human_bytes((double)cost->bytes, size), cost->seconds,
+            cost->seconds > 0 ? 100 * cost->hashing / cost->seconds : 0);
+}
+
+/* Saves the newest step. A full or broken disk ends the run only at its last save: until then the next one tries again,
+ * and older checkpoints stay. */
+static ndp_status commit(training_loop *l) {
+    char disk[160];
+    ndp_trainer *t = l->trainer;
+    ndp_status st = ndp_trainer_save(t, NULL);
+    l->tried = ndp_trainer_updates(t);
+    l->due = false;
+    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
+    if (t->saved.committed)
+        l->saved = l->tried;
+    if (st == NDP_OK)
+        say_saved(l);
+    bool last = l->stop || l->failed != NDP_OK || l->tried == t->data.steps;
+    if (st != NDP_EIO || last)
+        return keep(l, st);
+    if (l->first)
+        ndp_warn(&t->log, "%s; %s. The run goes on, and the next save tries again", ndp_error_message(),
+                 t->saved.committed ? "this step is saved" : on_disk(l, disk));
+    return NDP_OK;
+}
+
+static ndp_status commit_if_due(training_loop *l) {
+    bool whole = l->trainer->pending.n == 0 && l->failed == NDP_OK;
+    return whole && (l->stop || l->due || saves(l, ndp_trainer_updates(l->trainer))) ? commit(l) : NDP_OK;
+}
+
+/* The last chance of a step that a failure has left unsaved. */
+static ndp_status commit_rest(training_loop *l) {
+    int64_t step = ndp_trainer_updates(l->trainer);
+    return l->torn || step == 0 || l->saved == step || l->tried == step ? NDP_OK : commit(l);
+}
+
+/* ---- after the commit ---- */
+
+/* What cannot be written now is kept and written with a later line, so a full disk does not end the run. */
+static ndp_status write_line(training_loop *l, const ndp_metrics *m) {
+    NDP_TRY(ndp_lock_check(l->lock));
+    bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
+    if (!written && !l->unwritable)
+        ndp_warn(&l->trainer->log, "%s. The run goes on, and writes them as soon as it can", ndp_error_message());
+    l->unwritable = !written;
+    return NDP_OK;
+}
+
+/* Evaluates where that is due, then writes the line of the step and shows it. */
+static ndp_status report_step(training_loop *l, ndp_metrics *m) {
+    if (evaluates(l, m->step) && l->failed == NDP_OK)
+        NDP_TRY(keep(l, ndp_trainer_evaluate(l->trainer, &m->eval_loss, &m->eval_tokens)));
+    if (!l->first)
+        return NDP_OK;
+    ndp_status own = write_line(l, m);
+    l->own = l->own != NDP_OK ? l->own : own;
+    if (l->opts->progress)
+        l->opts->progress(l->opts->user, m, l->trainer->data.steps);
+    return NDP_OK;
 }
 
 static ndp_status run_steps(training_loop *l) {
-    bool stop = false;
-    while (l->trainer->pending.n > 0 || (!stop && ndp_trainer_updates(l->trainer) < l->trainer->data.steps)) {
+    NDP_TRY(submit_steps(l));
+    while (l->trainer->pending.n > 0) {
         ndp_metrics m;
-        NDP_TRY(next_result(l, stop, &m));
-        if (evaluates(l, m.step))
-            NDP_TRY(ndp_trainer_evaluate(l->trainer, &m.eval_loss, &m.eval_tokens));
-        NDP_TRY(ndp_agree(l->trainer->world, report_step(l, &m)));
-        NDP_TRY(check_finite(l, &m));
-        bool asked;
-        NDP_TRY(sum_over_ranks(l, &asked));
-        stop |= asked;
-        if ((stop && l->trainer->pending.n == 0) || saves(l, m.step))
-            NDP_TRY(save_checkpoint(l));
+        NDP_TRY(take_step(l, &m));
+        NDP_TRY(commit_if_due(l));
+        NDP_TRY(report_step(l, &m));
+        NDP_TRY(submit_steps(l));
     }
-    if (stop)
-        return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume",
-                        (long long)ndp_trainer_updates(l->trainer));
     return NDP_OK;
 }
 
@@ -241,31 +314,10 @@ static ndp_status report_peak(const training_loop *l) {
     return l->trainer->peak.flops > shown * l->trainer->peak.first ? say_peak(l) : NDP_OK;
 }
 
-static ndp_status begin_run(training_loop *l) {
-    if (l->opts->resume) {
-        int64_t step;
-        NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
-        if (step < 0)
-            ndp_say(l->say, l->opts->user, "resume: no checkpoint in %s, starting from the beginning",
-                    l->config->train.output_dir);
-        else
-            ndp_say(l->say, l->opts->user, "resume: from step %lld", (long long)step);
-        NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: there is no checkpoint in %s to differ from",
-                  l->opts->accept[0], l->config->train.output_dir);
-        l->saved = step < 0 ? 0 : step;
-    }
-    NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "job.yaml")));
-    NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
-    char *text;
-    NDP_TRY(ndp_trainer_describe(l->trainer, &text));
-    ndp_say(l->say, l->opts->user, "%s", text);
-    free(text);
-    return measure_peak(l);
-}
-
 static ndp_status write_trace(const training_loop *l) {
     char *text, *rest = NULL;
+    if (!l->opts->trace)
+        return NDP_OK;
     NDP_TRY(ndp_trainer_trace(l->trainer, l->opts->trace, &text));
     for (char *line = text ? strtok_r(text, "\n", &rest) : NULL; line; line = strtok_r(NULL, "\n", &rest))
         ndp_say(l->say, l->opts->user, "%s", line);
@@ -273,25 +325,97 @@ static ndp_status write_trace(const training_loop *l) {
     return NDP_OK;
 }
 
-static ndp_status run_whole(training_loop *l) {
-    NDP_TRY(begin_run(l));
+static ndp_status export_model(const training_loop *l) {
+    NDP_TRY(ndp_trainer_export(l->trainer, NULL));
+    ndp_say(l->say, l->opts->user, "model: %s/model, of step %lld", l->config->train.output_dir,
+            (long long)ndp_trainer_updates(l->trainer));
+    return NDP_OK;
+}
+
+/* All of it is tried, whatever fails: nothing here takes away the step that was committed. */
+static ndp_status finish(training_loop *l) {
+    NDP_TRY(commit_rest(l));
+    ndp_status own = l->own;
+    if (own == NDP_OK && l->metrics.missing > 0)
+        own = ndp_metrics_flush(&l->metrics);
+    NDP_TRY(keep(l, ndp_agree(l->trainer->world, own)));
+    if (l->stop || ndp_trainer_updates(l->trainer) < l->trainer->data.steps)
+        return NDP_OK;
+    NDP_TRY(keep(l, write_trace(l)));
+    NDP_TRY(keep(l, ndp_agree(l->trainer->world, report_peak(l))));
+    return keep(l, export_model(l));
+}
+
+/* ---- the run ---- */
+
+static ndp_status resume(training_loop *l) {
+    int64_t step;
+    NDP_TRY(ndp_trainer_resume_from(l->trainer, NULL, l->opts->resume_from, &step));
+    if (step < 0)
+        ndp_say(l->say, l->opts->user, "resume: no checkpoint in %s, starting from the beginning",
+                l->config->train.output_dir);
+    else
+        ndp_say(l->say, l->opts->user, "resume: from step %lld", (long long)step);
+    NDP_CHECK(step >= 0 || l->opts->accept_count == 0, "--accept %s: there is no checkpoint in %s to differ from",
+              l->opts->accept[0], l->config->train.output_dir);
+    l->saved = step;
+    return NDP_OK;
+}
+
+/* Whether the checkpoint that the run resumed from has the metrics of its step. */
+static bool has_metrics(const training_loop *l) {
+    int64_t step = ndp_trainer_updates(l->trainer);
+    return step > 0 && l->trainer->newest.step == step;
+}
+
+static ndp_status open_metrics(training_loop *l) {
+    int64_t step = ndp_trainer_updates(l->trainer);
+    NDP_TRY(ndp_lock_check(l->lock));
+    return ndp_metrics_open(&l->metrics, l->config->train.output_dir, step, has_metrics(l) && evaluates(l, step));
+}
+
+/* The line of the step that the run resumed from, if the run before ended between its commit and the line. */
+static ndp_status report_resumed(training_loop *l) {
+    ndp_metrics m = l->trainer->newest;
+    bool missing = l->first && has_metrics(l) && l->metrics.newest < m.step;
+    NDP_TRY(ndp_share_now(l->trainer->world, &missing, sizeof missing, 0));
+    return missing ? report_step(l, &m) : NDP_OK;
+}
+
+static ndp_status begin_run(training_loop *l) {
+    if (l->opts->resume)
+        NDP_TRY(resume(l));
+    NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
+    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "job.yaml")));
+    NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
+    char *text;
+    NDP_TRY(ndp_trainer_describe(l->trainer, &text));
+    ndp_say(l->say, l->opts->user, "%s", text);
+    free(text);
     if (l->opts->trace)
         NDP_TRY(ndp_agree(l->trainer->world, ndp_engine_record(l->trainer->engine)));
-    NDP_TRY(run_steps(l));
-    if (l->opts->trace)
-        NDP_TRY(write_trace(l));
-    NDP_TRY(report_peak(l));
-    if (l->saved != ndp_trainer_updates(l->trainer))
-        NDP_TRY(save_checkpoint(l));
-    NDP_TRY(ndp_trainer_export(l->trainer, NULL));
-    ndp_say(l->say, l->opts->user, "model: %s/model", l->config->train.output_dir);
+    NDP_TRY(measure_peak(l));
+    l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
+    l->begun = true;
     return NDP_OK;
+}
+
+static ndp_status run_whole(training_loop *l) {
+    NDP_TRY(begin_run(l));
+    NDP_TRY(report_resumed(l));
+    NDP_TRY(run_steps(l));
+    NDP_TRY(finish(l));
+    if (l->failed == NDP_OK && l->stop)
+        return NDP_FAIL(NDP_EINTR, "stopped after step %lld; continue with --resume",
+                        (long long)ndp_trainer_updates(l->trainer));
+    return l->failed;
 }
 
 static ndp_status check_folder(const training_loop *l) {
     if (!l->opts->resume)
         NDP_TRY(refuse_other_run(l->config));
-    return ndp_run_folder_clean(l->config->train.output_dir);
+    NDP_TRY(ndp_run_folder_clean(l->config->train.output_dir));
+    return try_outputs(l->config, l->opts);
 }
 
 /* Rank 0 locks the folder and checks it, before any other work. */
@@ -311,19 +435,21 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
     l->trainer->lock = l->lock;
     if (l->opts->resume)
         NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "")));
-    return run_whole(l);
+    ndp_status st = run_whole(l);
+    if (st == NDP_OK || st == NDP_EINTR)
+        return st;
+    return explain(l, st, l->failed == st ? l->why : ndp_error_message());
 }
 
 ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o) {
-    training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0};
+    training_loop l = {.config = c, .opts = o, .first = ndp_transport_rank(w) == 0, .saved = -1, .tried = -1};
     l.say = l.first ? o->say : NULL;
     if (o->trace)
         NDP_TRY(ndp_timeline_check_path(o->trace));
     ndp_status st = prepare_folder(&l, w);
     if (st == NDP_OK)
         st = train_in_folder(&l, w);
-    if (l.metrics)
-        fclose(l.metrics);
+    ndp_metrics_close(&l.metrics);
     ndp_trainer_destroy(l.trainer);
     ndp_lock_destroy(l.lock);
     return st;

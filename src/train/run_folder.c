@@ -95,3 +95,11 @@ ndp_status ndp_run_folder_clean(const char *folder) {
     NDP_TRY(clean_below(folder, "checkpoints", clean_files));
     return clean_below(folder, "checkpoints", ndp_checkpoint_clean);
 }
+
+ndp_status ndp_run_folder_try(const char *path) {
+    char file[NDP_PATH];
+    if (!ndp_path_exists(path))
+        return NDP_OK;
+    NDP_TRY(ndp_path_join(file, path, "file"));
+    return ndp_output_check(file);
+}

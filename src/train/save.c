@@ -1,6 +1,7 @@
 /* Checkpoints of a trainer: weights, optimizer state, step and cursor, on any layout. */
 #include "checkpoint/agree.h"
 #include "train/identity.h"
+#include "train/metrics_file.h"
 
 #include <stdio.h>
 
@@ -29,14 +30,25 @@ static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char 
     return ndp_path_join(room, t->job.config->train.output_dir, "checkpoints");
 }
 
+/* The run's identity, and the metrics of the step: their line follows the commit, so a resumed run may have to write
+ * it.
+ */
+static ndp_status make_extra(const ndp_trainer *t, struct json_object **extra) {
+    NDP_TRY(ndp_identity_extra(t, extra));
+    if (t->newest.step == t->updates && t->newest.step > 0)
+        json_object_object_add(*extra, "metrics", ndp_metrics_to_json(&t->newest));
+    return NDP_OK;
+}
+
 ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     char room[NDP_PATH];
+    t->saved = (ndp_save_cost){0};
     NDP_TRY(choose_folder(t, &folder, room));
     ndp_tensor_list list = {0};
     ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL, t->lock};
     ndp_status st = list_tensors(t, &list);
     if (st == NDP_OK && ndp_is_first(t->world))
-        st = ndp_identity_extra(t, &info.extra);
+        st = make_extra(t, &info.extra);
     st = ndp_agree(t->world, st);
     if (st == NDP_OK)
         st = ndp_checkpoint_save(t->world, folder, &info, list.specs, list.n, list.pieces, list.n_pieces,
@@ -74,9 +86,12 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
                                 &(checkpoint_loading){t, c, state_prefix(t, k)}));
     NDP_TRY(ndp_checkpoint_intact(c));
     NDP_TRY(ndp_engine_publish(t->engine));
-    t->updates = ndp_checkpoint_get_info(c)->step;
-    t->samples = ndp_checkpoint_get_info(c)->samples;
-    return NDP_OK;
+    const ndp_checkpoint_info *info = ndp_checkpoint_get_info(c);
+    t->updates = info->step;
+    t->samples = info->samples;
+    t->newest = (ndp_metrics){0}; /* checkpoints of earlier versions have no metrics */
+    struct json_object *metrics = json_object_object_get(info->extra, "metrics");
+    return metrics ? ndp_metrics_from_json(metrics, "the metrics of a checkpoint", &t->newest) : NDP_OK;
 }
 
 /* Warns of what a resume did to the folder, and why. Called on rank 0. */

@@ -151,22 +151,34 @@ static int64_t peak_memory(void) {
     return kib * 1024;
 }
 
-ndp_status ndp_trainer_submit(ndp_trainer *t) {
-    double start = ndp_now();
-    NDP_TRY(load_batches(t));
-    NDP_TRY(ndp_engine_submit(
-        t->engine, &(ndp_step_input){ndp_trainer_lr(t->job.config, t->data.steps, t->updates), t->updates, true}));
-    t->pending.start[t->pending.n++] = start;
+ndp_status ndp_trainer_load_next(ndp_trainer *t) {
+    t->loading = ndp_now();
+    return load_batches(t);
+}
+
+ndp_status ndp_trainer_submit_loaded(ndp_trainer *t) {
+    double lr = ndp_trainer_lr(t->job.config, t->data.steps, t->updates);
+    ndp_status st = ndp_engine_submit(t->engine, &(ndp_step_input){lr, t->updates, true});
+    t->apart |= st != NDP_OK;
+    NDP_TRY(st);
+    t->pending.start[t->pending.n++] = t->loading;
     t->updates++;
     t->samples += t->shape.global;
     return NDP_OK;
+}
+
+ndp_status ndp_trainer_submit(ndp_trainer *t) {
+    NDP_TRY(ndp_trainer_load_next(t));
+    return ndp_trainer_submit_loaded(t);
 }
 
 /* A step that was submitted early takes its time from the result before it. */
 ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     ndp_step_result r;
     int64_t update = t->updates - t->pending.n;
-    NDP_TRY(ndp_engine_result(t->engine, &r));
+    ndp_status st = ndp_engine_result(t->engine, &r);
+    t->apart |= st != NDP_OK;
+    NDP_TRY(st);
     double now = ndp_now(), seconds = now - fmax(t->pending.start[0], t->pending.last);
     double work = 6.0 * (double)ndp_facts_parameters(&t->job.facts) * (double)r.tokens;
     t->pending.last = now;
@@ -182,6 +194,19 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
                          .peak_flops = t->peak.flops,
                          .peak_memory_bytes = peak_memory(),
                          .eval_loss = NAN};
+    t->newest = *out;
+    return NDP_OK;
+}
+
+ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole) {
+    *whole = true;
+    while (t->pending.n > 0) {
+        ndp_metrics later;
+        NDP_TRY(ndp_trainer_result(t, &later));
+        *whole &= !(isfinite(later.loss) && isfinite(later.grad_norm));
+    }
+    t->samples -= (t->updates - step) * t->shape.global;
+    t->updates = step;
     return NDP_OK;
 }
 

@@ -25,6 +25,9 @@ struct ndp_trainer {
     int64_t *rows;            /* row numbers of a micro-batch */
     int64_t planned;          /* bytes of this rank's programs */
     int64_t updates, samples; /* updates submitted; samples drawn, which is the data cursor */
+    double loading;           /* when the loading of the newest batch began */
+    ndp_metrics newest;       /* of the newest step whose result was taken, saved with it; step 0: none */
+    bool apart;               /* this rank failed inside a step: the ranks can do nothing together any more */
     struct {
         int n;
         double start[NDP_STEPS_PENDING]; /* of the oldest first */
@@ -59,11 +62,18 @@ NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp
 /* Appends a line that names the kernels of this rank. Other kernels may give other bits. */
 void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
 
-/* ndp_trainer_step in two parts: loads the next batch and submits its step; waits for the oldest step and takes its
- * result. At most NDP_STEPS_PENDING steps are pending; whoever reads or saves the trainer takes all results first.
- * Collective over t->world. */
-NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
+/* ndp_trainer_step in parts: loads the next batch, which one rank may fail to do and which changes nothing else;
+ * submits its step; waits for the oldest step and takes its result. At most NDP_STEPS_PENDING steps are pending;
+ * whoever reads or saves the trainer takes all results first. Collective over t->world but for the loading. */
+NDP_API ndp_status ndp_trainer_load_next(ndp_trainer *t);
+NDP_API ndp_status ndp_trainer_submit_loaded(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out);
+/* The first two of them. */
+NDP_API ndp_status ndp_trainer_submit(ndp_trainer *t);
+/* After a step that was not finite, and so was not applied: takes the results of the steps submitted after it, and
+ * counts back to `step`, the one before it. *whole: the weights are those after `step`; false if a later step was
+ * applied to them. Collective. */
+NDP_API ndp_status ndp_trainer_count_back(ndp_trainer *t, int64_t step, bool *whole);
 
 /* The learning rate of an update, counted from 0, in a run of `steps` updates with configuration `c`. */
 double ndp_trainer_lr(const ndp_config *c, int steps, int64_t update);
@@ -81,7 +91,8 @@ NDP_API ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset
 
 /* held_out.c: builds t->score, after t->engine. */
 NDP_API ndp_status ndp_trainer_build_score(ndp_trainer *t);
-/* held_out.c: the sum of the nll of the held-out rows of one source, and the number of their tokens. Collective. */
+/* held_out.c: the sum of the nll of the held-out rows of one source, and the number of their tokens. Collective; all
+ * ranks return the same status if one cannot read its rows. */
 NDP_API ndp_status ndp_trainer_score(ndp_trainer *t, int source, double *nll, int64_t *tokens);
 
 /* trace.c: writes the newest step of all ranks to `path`, if one was recorded (ndp_engine_record). *text: lines for the

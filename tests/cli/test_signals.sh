@@ -41,10 +41,10 @@ begin() {
     within 60 some_steps || fail "no steps in a minute"
 }
 
+newest() { ls -d run/checkpoints/step-* 2>/dev/null | tail -n 1 | sed 's/.*step-0*//'; }
 saved() {
-    newest=$(ls -d run/checkpoints/step-* 2>/dev/null | tail -n 1)
-    step=$(echo "$newest" | sed 's/.*step-0*//')
-    [ -n "$step" ] && [ "$step" = "$(wc -l <run/metrics.jsonl)" ] || fail "the newest checkpoint is '$newest', metrics.jsonl has $(wc -l <run/metrics.jsonl) steps"
+    step=$(newest)
+    [ -n "$step" ] && [ "$step" = "$(wc -l <run/metrics.jsonl)" ] || fail "the newest checkpoint is '$step', metrics.jsonl has $(wc -l <run/metrics.jsonl) steps"
 }
 
 ended() {
@@ -136,6 +136,21 @@ for transport in $ways; do
     begin --transport "$transport"
     kill -KILL "$pid"
     ended 137
+done
+
+# What checkpoint.minutes has saved is there after a kill; all ranks save after the same step.
+saved_by_time() { [ "$(find run/checkpoints -name 'step-*' 2>/dev/null | wc -l)" -gt 1 ]; }
+for transport in $ways; do
+    begin --transport "$transport" --set checkpoint.minutes=0.005
+    within 60 saved_by_time || fail "no two checkpoints in a minute"
+    kill -KILL "$pid"
+    ended 137
+    more=$(($(newest) + 3))
+    run train job.yaml --transport "$transport" --set train.output_dir="$work/run" --set train.steps=$more --set schedule.name=constant \
+        --set checkpoint.minutes=0 --resume
+    code_is 0
+    says out "^resume: from step $((more - 3))" "^step $more/$more "
+    lines out 1 '^checkpoint: '
 done
 
 # A rank on one host takes signals from anybody; all stop after the same step.

@@ -115,7 +115,7 @@ static void check_screen(const char *text) {
     if (lines_like(text, "^step ") != 1 + STEPS / EVERY || lines_like(text, "/60") != 1 + STEPS / EVERY)
         fail_msg("more than the lines of the steps is on the screen:\n%s", text);
     if (lines_like(text, "^model: llama") != 1 || lines_like(text, "^checkpoint: .*/step-00000030 ") != 1 ||
-        lines_like(text, "^model: /.*/run/model$") != 1)
+        lines_like(text, "^model: /.*/run/model, of step 60$") != 1)
         fail_msg("lines are missing on the screen:\n%s", text);
 }
 

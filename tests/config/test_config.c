@@ -56,6 +56,7 @@ static void defaults(void **state) {
     assert_string_equal(c->train.transport, "auto");
     assert_int_equal(c->train.log_every, 1);
     assert_int_equal(c->checkpoint.every, 0);
+    assert_true(c->checkpoint.minutes == 30);
     assert_int_equal(c->checkpoint.keep, 3);
 }
 
@@ -174,6 +175,7 @@ static const char *const others[] = {
     "train.log_every=10",
     "train.eval_every=20",
     "checkpoint.every=4",
+    "checkpoint.minutes=0.5",
     "checkpoint.keep=1"};
 
 static void check_same(const ndp_config *a, const ndp_config *b) {

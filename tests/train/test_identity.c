@@ -122,7 +122,7 @@ static const change changes[] = {
     {"transport", COSINE, .sets = {"train.transport=self"}},
     {"device", COSINE, .sets = {"train.device=ref", "train.share_gpu=true"}},
     {"recompute", COSINE, .sets = {"train.recompute=block"}},
-    {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.keep=2"}},
+    {"checkpoints", COSINE, .sets = {"checkpoint.every=1", "checkpoint.minutes=5", "checkpoint.keep=2"}},
     {"lines and evaluations", COSINE, .sets = {"train.log_every=2", "train.eval_every=1"}},
     {"cache folder, overlong", COSINE, .sets = {"data.cache_dir=@/cache-too", "data.overlong=error"}},
     {"no record is bad", COSINE, .sets = {"data.bad_records=skip"}},

@@ -1,0 +1,180 @@
+/* metrics.jsonl. A line is written at the end of the lines before it, so after a failure the same bytes go to the same
+ * place, and the file never has a part of a line. Called by rank 0 of a run, in loop.c; and by save.c for the metrics
+ * that a checkpoint has of its own step. */
+#include "train/metrics_file.h"
+
+#include "base/fault.h"
+#include "base/json.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- a line ---- */
+
+/* The numbers of a line in their order, but for the step, which is first, and the evaluation, which is last. */
+static const struct {
+    const char *key;
+    size_t at;
+    bool whole; /* int64_t, else double */
+    bool exact; /* the same in each run of a job; the others depend on the clock and the machine */
+} fields[] = {{"loss", offsetof(ndp_metrics, loss), false, true},
+              {"grad_norm", offsetof(ndp_metrics, grad_norm), false, true},
+              {"lr", offsetof(ndp_metrics, lr), false, true},
+              {"tokens", offsetof(ndp_metrics, tokens), true, true},
+              {"tokens_per_second", offsetof(ndp_metrics, tokens_per_second), false, false},
+              {"step_seconds", offsetof(ndp_metrics, step_seconds), false, false},
+              {"mfu", offsetof(ndp_metrics, mfu), false, false},
+              {"peak_flops", offsetof(ndp_metrics, peak_flops), false, false},
+              {"peak_memory_bytes", offsetof(ndp_metrics, peak_memory_bytes), true, false}};
+
+/* JSON has no NaN or infinity: they are written as null. */
+static void add_number(ndp_str *out, const char *key, double x) {
+    if (isfinite(x))
+        ndp_str_addf(out, ", \"%s\": %.17g", key, x);
+    else
+        ndp_str_addf(out, ", \"%s\": null", key);
+}
+
+static void add_numbers(ndp_str *out, const ndp_metrics *m, bool exact) {
+    ndp_str_addf(out, "{\"step\": %lld", (long long)m->step);
+    for (int i = 0; i < NDP_COUNT(fields); i++) {
+        const void *value = (const char *)m + fields[i].at;
+        if (exact && !fields[i].exact)
+            continue;
+        if (fields[i].whole)
+            ndp_str_addf(out, ", \"%s\": %lld", fields[i].key, (long long)*(const int64_t *)value);
+        else
+            add_number(out, fields[i].key, *(const double *)value);
+    }
+}
+
+static void add_line(ndp_str *out, const ndp_metrics *m) {
+    add_numbers(out, m, false);
+    if (m->eval_tokens > 0)
+        add_number(out, "eval_loss", m->eval_loss);
+    ndp_str_add(out, "}\n");
+}
+
+struct json_object *ndp_metrics_to_json(const ndp_metrics *m) {
+    ndp_str text = {0};
+    struct json_object *o = NULL;
+    add_numbers(&text, m, true);
+    ndp_str_add(&text, "}");
+    ndp_status st = text.failed ? NDP_ENOMEM : ndp_json_parse(text.data, text.length, "metrics", &o);
+    ndp_str_release(&text);
+    return st == NDP_OK ? o : NULL;
+}
+
+ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_metrics *out) {
+    ndp_metrics m = {.eval_loss = NAN};
+    if (!json_object_is_type(o, json_type_object))
+        return NDP_FAIL(NDP_EFORMAT, "%s are not an object", what);
+    NDP_TRY(ndp_json_int(o, what, "step", 0, INT64_MAX, &m.step));
+    for (int i = 0; i < NDP_COUNT(fields); i++) {
+        void *value = (char *)&m + fields[i].at;
+        if (!fields[i].whole)
+            *(double *)value = NAN; /* unless there is another number */
+        NDP_TRY(fields[i].whole ? ndp_json_int(o, what, fields[i].key, 0, INT64_MAX, value)
+                                : ndp_json_double(o, what, fields[i].key, value));
+    }
+    *out = m;
+    return NDP_OK;
+}
+
+/* ---- opening ---- */
+
+/* The bytes of the lines that stay, and the step of the last of them. */
+static size_t count_lines(const ndp_mapped *file, int64_t step, bool evaluated, int64_t *newest) {
+    static const char evaluation[] = "\"eval_loss\"";
+    const char *text = (const char *)file->data, *end = text;
+    for (const char *next; (next = memchr(end, '\n', file->size - (size_t)(end - text))); end = next + 1) {
+        char head[48]; /* a copy, since sscanf would scan to the end of the file */
+        long long at = 0;
+        snprintf(head, sizeof head, "%.*s", (int)(next - end < 40 ? next - end : 40), end);
+        if (sscanf(head, "{\"step\": %lld", &at) != 1 || at > step)
+            break;
+        if (at == step && evaluated && !memmem(end, (size_t)(next - end), evaluation, sizeof evaluation - 1))
+            break;
+        *newest = at;
+    }
+    return (size_t)(end - text);
+}
+
+static ndp_status cut_lines(ndp_metrics_file *f, int64_t step, bool evaluated) {
+    ndp_mapped file; /* mapped, since it may be gigabytes */
+    if (!ndp_path_exists(f->path))
+        return NDP_OK;
+    NDP_TRY(ndp_file_map(f->path, &file));
+    size_t n = count_lines(&file, step, evaluated, &f->newest);
+    ndp_status st = ndp_file_write_atomic(f->path, file.data, n);
+    ndp_file_unmap(&file);
+    f->end = (int64_t)n;
+    return st;
+}
+
+ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated) {
+    *f = (ndp_metrics_file){.path = ndp_format("%s/metrics.jsonl", folder)};
+    if (!f->path)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the name of a file in %s", folder);
+    NDP_TRY(cut_lines(f, step, evaluated));
+    int fd = open(f->path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    if (fd < 0)
+        return NDP_FAIL(NDP_EIO, "cannot write %s: %s", f->path, strerror(errno));
+    f->fd = fd;
+    return ndp_folder_sync(folder);
+}
+
+void ndp_metrics_close(ndp_metrics_file *f) {
+    if (f->fd > 0)
+        close(f->fd);
+    ndp_str_release(&f->kept);
+    free(f->path);
+    *f = (ndp_metrics_file){0};
+}
+
+/* ---- writing ---- */
+
+static bool write_kept(ndp_metrics_file *f) {
+    for (size_t done = 0; done < f->kept.length;) {
+        ssize_t n = ndp_fault(NDP_FAULT_APPEND)
+                        ? -1
+                        : pwrite(f->fd, f->kept.data + done, f->kept.length - done, f->end + (int64_t)done);
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n <= 0)
+            return false;
+        done += (size_t)n;
+    }
+    return true;
+}
+
+ndp_status ndp_metrics_flush(ndp_metrics_file *f) {
+    bool written = write_kept(f);
+    int cause = errno;
+    if (written) {
+        f->end += (int64_t)f->kept.length;
+        f->kept.length = 0; /* its memory is that of the next line */
+        f->missing = f->lost;
+    } else {
+        (void)!ftruncate(f->fd, f->end); /* removes a part of a line */
+    }
+    if (f->missing == 0)
+        return NDP_OK;
+    return NDP_FAIL(NDP_EIO, "cannot write %s: %s; %lld line%s not in it", f->path,
+                    written ? "no memory" : strerror(cause), (long long)f->missing, f->missing == 1 ? " is" : "s are");
+}
+
+ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m) {
+    enum { MOST = 64 << 20 };
+    bool lost = f->kept.length >= MOST;
+    if (!lost)
+        add_line(&f->kept, m);
+    f->lost += lost || f->kept.failed;
+    f->missing++;
+    return ndp_metrics_flush(f);
+}

@@ -1,0 +1,34 @@
+/* Inside the train room: metrics.jsonl of a run folder, one JSON object a step. */
+#ifndef NDP_TRAIN_METRICS_FILE_H
+#define NDP_TRAIN_METRICS_FILE_H
+
+#include "base/text.h"
+
+/* The file, open to append. Lines that could not be written (a full disk) are kept, and written before the next one. */
+typedef struct ndp_metrics_file {
+    int fd; /* 0: not open */
+    char *path;
+    int64_t end;    /* bytes of the lines in the file */
+    int64_t newest; /* the step of the last line when it was opened; 0: none */
+    ndp_str kept;
+    int64_t missing, lost; /* lines that are not in the file; those of them that are not kept either */
+} ndp_metrics_file;
+
+/* Opens FOLDER/metrics.jsonl, without the lines after `step`, which were never saved: a resumed run writes them again.
+ * evaluated: nor the line of `step` itself, if it has no evaluation. */
+NDP_API ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int64_t step, bool evaluated);
+/* Appends a line, after those that are kept. NDP_EIO: they could not be written and are kept, up to 64 MiB; later lines
+ * are lost. */
+NDP_API ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m);
+/* Tries once more to write what is kept. NDP_EIO says how many lines are not in the file. */
+NDP_API ndp_status ndp_metrics_flush(ndp_metrics_file *f);
+void ndp_metrics_close(ndp_metrics_file *f);
+
+struct json_object;
+/* The metrics of a step as a checkpoint has them: what does not depend on the clock or the machine, so that equal runs
+ * have equal checkpoints. The caller releases it with json_object_put; NULL: out of memory. */
+struct json_object *ndp_metrics_to_json(const ndp_metrics *m);
+/* Back: the other numbers are NaN, or 0. NDP_EFORMAT names `what`. */
+NDP_API ndp_status ndp_metrics_from_json(struct json_object *o, const char *what, ndp_metrics *out);
+
+#endif

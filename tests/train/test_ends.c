@@ -1,0 +1,20 @@
+/* A place of each way to end a run, on each layout; long_ends has all of them, and signals. */
+#include "train/ends.h"
+
+static void each_way_once(void **state) {
+    ends_test t;
+    ends_begin(&t, *state);
+    for (int layout = 0; layout < NDP_COUNT(ends_layouts); layout++)
+        for (ends_way way = ENDS_TRACE; way < ENDS_WAYS; way++) {
+            int rank = (int)ends_draw(&t, way < ENDS_WRITE ? 1 : ends_ranks(&ends_layouts[layout]));
+            int64_t places = ends_places(&t, layout, way, rank);
+            if (places > 0)
+                ends_try(&t, layout, way, rank, 1 + ends_draw(&t, places));
+        }
+    ends_end(&t);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test_setup_teardown(each_way_once, tiny_make, tiny_drop)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
