@@ -37,9 +37,12 @@ static bool parse(ndp_hub_kind kind, const char *text, ndp_hub_name *out) {
         return false;
     if (*text == ':') {
         text++;
-        if (strchr(text, '/') && (!take(&text, "/", n.config) || !is_inside(n.config) || *text++ != '/'))
+        if (memchr(text, '/', strcspn(text, "[")) &&
+            (!take(&text, "/", n.config) || !is_inside(n.config) || *text++ != '/'))
             return false;
-        if (kind != NDP_HUB_DATASET || !take(&text, "/:@", n.split))
+        size_t name = strcspn(text, "[");
+        if (kind != NDP_HUB_DATASET || name == 0 || strcspn(text, "/:@") < name || !take(&text, "", n.split) ||
+            (n.split[name] && n.split[strlen(n.split) - 1] != ']'))
             return false;
     }
     *out = n;

@@ -12,7 +12,8 @@
 
 typedef enum ndp_hub_kind { NDP_HUB_MODEL, NDP_HUB_DATASET } ndp_hub_kind;
 
-/* org/name, org/name@revision; of a data set also org/name:split and org/name:config/split. */
+/* org/name, org/name@revision; of a data set also org/name:split and org/name:config/split, where the split may end
+ * with a slice, train[:10%] (data/corpus/slice.h). */
 enum { NDP_HUB_PART = 256 };
 typedef struct ndp_hub_name {
     char repo[NDP_HUB_PART], revision[NDP_HUB_PART], config[NDP_HUB_PART], split[NDP_HUB_PART]; /* "": not given */

@@ -32,10 +32,10 @@ struct ndp_config {
         ndp_strings frozen; /* names, or patterns of names, of units whose weights stay as they are */
     } model;
     struct {
-        ndp_strings files;
-        ndp_strings mix;     /* one number per file: how often an epoch reads it; empty: once each */
-        int sequence_length; /* tokens per row */
-        char *tokenizer;     /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
+        ndp_strings files, files_own; /* own options of each entry, "{format: alpaca}" or ""; missing: "" */
+        ndp_strings mix;              /* one number per file: how often an epoch reads it; empty: once each */
+        int sequence_length;          /* tokens per row */
+        char *tokenizer;              /* "bytes", a folder, a tokenizer.json; NULL: the model folder's */
         ndp_record_kind format;
         char *text_field, *messages_field, *prompt_field, *input_field; /* of JSON records */
         char *response_field;                                           /* NULL: response or output */
@@ -52,7 +52,7 @@ struct ndp_config {
         bool packing;
         ndp_overlong overlong;
         int64_t max_documents; /* of each of `files`; 0: all */
-        ndp_strings validation_files;
+        ndp_strings validation_files, validation_own;
         double validation_fraction; /* of the documents */
         bool shuffle;
         char *cache_dir; /* tokenized data; NULL: $XDG_CACHE_HOME/ndparallel or ~/.cache/ndparallel */
@@ -129,6 +129,12 @@ NDP_API ndp_status ndp_config_set(ndp_config *c, const char *assignment);
 NDP_API ndp_status ndp_config_check(const ndp_config *c);
 /* The number that data.mix gives to an entry of data.files, as text, borrowed; NULL: none. */
 const char *ndp_config_mix(const ndp_config *c, int file);
+
+/* The configuration with which an entry of data.files is read: `c` with the entry's own options, the text of files_own.
+ * *split: its split, "train[:10%]", owned by the caller; NULL: none. The caller releases *out. */
+NDP_API ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split);
+/* Item i of files_own; "" beyond its end. */
+const char *ndp_config_own(const ndp_strings *own, int i);
 
 /* What a key means to a run that is resumed. No role is 0, so a row of the option table without a role does not
  * compile. */

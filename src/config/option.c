@@ -1,6 +1,6 @@
 /* One option of the table: reads, writes, copies and releases the member of ndp_config that it describes, by its type.
  */
-#include "config/option.h"
+#include "config/entry.h"
 
 #include <errno.h>
 #include <math.h>
@@ -28,6 +28,8 @@ void ndp_option_expects(const ndp_option *o, ndp_str *out) {
         ndp_str_addf(out, "[a, b], two numbers in %s", o->interval);
     else if (o->type == NDP_OPTION_BOOL)
         ndp_str_add(out, "true or false");
+    else if (o->type == NDP_OPTION_ENTRIES)
+        ndp_str_add(out, "a name, {path: NAME, KEY: VALUE, ...}, or a list of these");
     else if (o->type == NDP_OPTION_LIST)
         ndp_str_add(out, o->open ? "NAME: VALUE, or a list or mapping of these" : "a string or a list of strings");
     else if (!o->words)
@@ -191,6 +193,33 @@ static ndp_status read_list(const ndp_option *o, ndp_yaml *y, struct fy_node *no
     return st;
 }
 
+static ndp_status read_entry(const ndp_option *o, ndp_yaml *y, struct fy_node *item, ndp_strings *names,
+                             ndp_strings *own) {
+    NDP_TRY(ndp_yaml_follow(y, &item));
+    if (item && fy_node_is_mapping(item))
+        return ndp_entry_read(o, y, item, names, own);
+    NDP_TRY(read_item(o, y, item, names));
+    return ndp_strings_add(own, "");
+}
+
+static ndp_strings *own_of(const ndp_option *o, void *c) { return (ndp_strings *)(void *)((char *)c + o->own); }
+
+static ndp_status read_entries(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into) {
+    ndp_status st = NDP_OK;
+    bool many = node && fy_node_is_sequence(node);
+    int n = ndp_yaml_is_null(node) ? 0 : many ? fy_node_sequence_item_count(node) : 1;
+    ndp_strings *out[2] = {field(o, into), own_of(o, into)}, lists[2] = {{0}};
+    void *place = NULL;
+    for (int i = 0; i < n && st == NDP_OK; i++)
+        st = read_entry(o, y, many ? fy_node_sequence_iterate(node, &place) : node, &lists[0], &lists[1]);
+    for (int k = 0; k < 2; k++) {
+        ndp_strings_release(st == NDP_OK ? out[k] : &lists[k]);
+        if (st == NDP_OK)
+            *out[k] = lists[k];
+    }
+    return st;
+}
+
 bool ndp_option_digits(const ndp_option *o, const char *digits, void *into) {
     void *out = field(o, into);
     int64_t v;
@@ -221,6 +250,8 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
         return read_word(o, y, node, out);
     case NDP_OPTION_TEXT:
         return read_text(o, y, node, out);
+    case NDP_OPTION_ENTRIES:
+        return read_entries(o, y, node, into);
     case NDP_OPTION_LIST:
         return read_list(o, y, node, out);
     }
@@ -228,7 +259,7 @@ ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *nod
 }
 
 /* In double quotes, the only style that can hold every string. */
-static void write_text(const char *text, ndp_str *out) {
+void ndp_option_write_text(const char *text, ndp_str *out) {
     if (!text) {
         ndp_str_add(out, "null");
         return;
@@ -247,6 +278,12 @@ static void write_text(const char *text, ndp_str *out) {
     }
     ndp_str_add(out, "\"");
 }
+
+static const ndp_strings *const_own(const ndp_option *o, const ndp_config *c) {
+    return (const ndp_strings *)(const void *)((const char *)c + o->own);
+}
+
+const char *ndp_config_own(const ndp_strings *own, int i) { return i < own->n ? own->items[i] : ""; }
 
 static const char *word_of(const ndp_option *o, int value) {
     int i = 0;
@@ -276,13 +313,14 @@ void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out) {
     else if (o->type == NDP_OPTION_WORD)
         ndp_str_add(out, word_of(o, *(const int *)at));
     else if (o->type == NDP_OPTION_TEXT)
-        write_text(*(char *const *)at, out);
+        ndp_option_write_text(*(char *const *)at, out);
     else {
         const ndp_strings *list = at;
+        bool entries = o->type == NDP_OPTION_ENTRIES;
         ndp_str_add(out, "[");
         for (int i = 0; i < list->n; i++) {
             ndp_str_add(out, i ? ", " : "");
-            write_text(list->items[i], out);
+            ndp_entry_write(list->items[i], entries ? ndp_config_own(const_own(o, c), i) : "", out);
         }
         ndp_str_add(out, "]");
     }
@@ -293,8 +331,18 @@ void ndp_option_release(const ndp_option *o, ndp_config *c) {
     if (o->type == NDP_OPTION_TEXT) {
         free(*text);
         *text = NULL;
-    } else if (o->type == NDP_OPTION_LIST)
+    } else if (o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_ENTRIES)
         ndp_strings_release(field(o, c));
+    if (o->type == NDP_OPTION_ENTRIES)
+        ndp_strings_release(own_of(o, c));
+}
+
+/* What `to` has is overwritten, even if the copy fails. */
+static ndp_status copy_list(const ndp_strings *from, ndp_strings *to) {
+    *to = (ndp_strings){0};
+    for (int i = 0; i < from->n; i++)
+        NDP_TRY(ndp_strings_add(to, from->items[i]));
+    return NDP_OK;
 }
 
 ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_config *to) {
@@ -303,12 +351,12 @@ ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_conf
         *copy = NULL;
         return ndp_option_copy_text(*text, copy);
     }
-    if (o->type != NDP_OPTION_LIST)
-        return NDP_OK;
-    const ndp_strings *list = const_field(o, from);
-    ndp_strings *copy = field(o, to);
-    *copy = (ndp_strings){0};
-    for (int i = 0; i < list->n; i++)
-        NDP_TRY(ndp_strings_add(copy, list->items[i]));
-    return NDP_OK;
+    ndp_status st = NDP_OK;
+    if (o->type == NDP_OPTION_LIST || o->type == NDP_OPTION_ENTRIES)
+        st = copy_list(const_field(o, from), field(o, to));
+    if (o->type == NDP_OPTION_ENTRIES) {
+        ndp_status second = copy_list(const_own(o, from), own_of(o, to));
+        st = st == NDP_OK ? second : st;
+    }
+    return st;
 }

@@ -11,9 +11,11 @@ typedef enum ndp_option_type {
     NDP_OPTION_NUMBER, /* double in the interval */
     NDP_OPTION_PAIR,   /* two of them */
     NDP_OPTION_BOOL,
-    NDP_OPTION_WORD, /* an enum: the index of one of the words, or its meaning */
-    NDP_OPTION_TEXT, /* char *: one of the words, if there are any; may be NULL if the default is NULL */
-    NDP_OPTION_LIST  /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
+    NDP_OPTION_WORD,    /* an enum: the index of one of the words, or its meaning */
+    NDP_OPTION_TEXT,    /* char *: one of the words, if there are any; may be NULL if the default is NULL */
+    NDP_OPTION_ENTRIES, /* two ndp_strings, names and own options: names, or mappings with a name and options (entry.h)
+                         */
+    NDP_OPTION_LIST     /* ndp_strings: a list, or one string; where `open`, also mappings, as strings "name: value" */
 } ndp_option_type;
 
 typedef struct ndp_option {
@@ -27,6 +29,8 @@ typedef struct ndp_option {
     const char *const *words; /* ends with NULL */
     const int *meanings;      /* values that the words stand for; NULL: their indices */
     bool open;
+    size_t own; /* ENTRIES: offset of the second list */
+    bool entry; /* an entry of data.files may have its own value */
     const char *help;
 } ndp_option;
 
@@ -45,6 +49,8 @@ void ndp_option_write(const ndp_option *o, const ndp_config *c, ndp_str *out);
 void ndp_option_expects(const ndp_option *o, ndp_str *out);
 /* ndp_config_write (config.h) of some keys: `wanted` has a flag for each of ndp_options; NULL: all. */
 NDP_API ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_str *out);
+/* A string in double quotes, or null. */
+void ndp_option_write_text(const char *text, ndp_str *out);
 void ndp_option_release(const ndp_option *o, ndp_config *c);
 /* Replaces *out by a copy of `text`, or by NULL. NDP_ENOMEM. */
 NDP_API ndp_status ndp_option_copy_text(const char *text, char **out);

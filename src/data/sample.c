@@ -7,6 +7,7 @@
 
 #include "data/cache/corpus.h"
 #include "data/cache/share.h"
+#include "data/cache/windows.h"
 #include "data/corpus/unpack.h"
 #include "data/python/table_reader.h"
 #include <string.h>
@@ -17,7 +18,8 @@ typedef struct source_head {
     ndp_share all;   /* of all files so far */
     size_t bytes;
     int64_t records;
-    bool cut; /* something was left out */
+    bool cut;               /* something was left out */
+    ndp_file_window window; /* of the current file */
 } source_head;
 
 /* ---- the head of a file ---- */
@@ -118,6 +120,19 @@ static ndp_status take_head(ndp_source_chunk *c, size_t most, int64_t *records, 
     return *copy ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory to read %s", c->path);
 }
 
+/* Reduces a file to the part that a slice takes. Returns the lines before it. */
+static int64_t enter_window(const ndp_file_window *w, ndp_source_chunk *c) {
+    int64_t lines = 0;
+    size_t stop = w->stop < c->size ? w->stop : c->size;
+    if (c->kind == NDP_SOURCE_JSON || w->end == INT64_MAX)
+        return 0;
+    for (size_t i = 0; i < w->begin; i++)
+        lines += c->contents[i] == '\n';
+    c->contents += w->begin;
+    c->size = stop - w->begin;
+    return lines;
+}
+
 /* Encodes the head of a file whose first `size` bytes are known, or all of them (`complete`). *done: false if more
  * bytes are needed to find the end of the first record. */
 static ndp_status encode_head(source_head *h, const char *path, const char *contents, size_t size, bool complete,
@@ -127,6 +142,7 @@ static ndp_status encode_head(source_head *h, const char *path, const char *cont
     ndp_source_chunk *c = &h->share.chunk;
     char *copy;
     NDP_TRY(ndp_source_begin(path, contents, size, c));
+    int64_t lines = enter_window(&h->window, c);
     size_t all = c->size;
     NDP_TRY(take_head(c, most, &records, &copy, done));
     *done = *done || complete;
@@ -134,6 +150,7 @@ static ndp_status encode_head(source_head *h, const char *path, const char *cont
         free(copy);
         return NDP_OK;
     }
+    c->line += lines;
     bool counts = c->kind == NDP_SOURCE_TEXT; /* documents of a text are found only when they are visited */
     h->share.most = counts ? left : 0;
     ndp_share_encode(&h->share);
@@ -208,6 +225,9 @@ static ndp_status read_source(source_head *h, const ndp_corpus *c, int source) {
         }
         h->share.ids.n = h->share.ends.n = h->share.turns.n = h->share.texts = 0;
         ndp_tally_clear(&h->share.tally);
+        h->window = ndp_corpus_window(c, f);
+        if (h->window.begin >= h->window.stop && file->size > 0)
+            continue;
         NDP_TRY(encode_file(h, path, file));
         NDP_TRY(add_share(h));
     }
@@ -218,6 +238,7 @@ static ndp_status read_sources(const ndp_dataset_options *o, const ndp_corpus *c
 #pragma omp parallel for schedule(dynamic, 1) num_threads(ndp_dataset_threads(o))
     for (int i = 0; i < c->n_sources; i++) {
         heads[i].share.o = o;
+        heads[i].share.format = ndp_dataset_format(o, i);
         ndp_share_end(&heads[i].all, read_source(&heads[i], c, i));
     }
     for (int i = 0; i < c->n_sources; i++)
@@ -309,7 +330,9 @@ ndp_status ndp_dataset_sample(const ndp_dataset_options *o, ndp_token_cache *out
     ndp_token_cache made = {0};
     NDP_CHECK(o->n_files > 0, "no data: data.files names no file");
     NDP_TRY(ndp_corpus_open(o, &c));
-    ndp_status st = sample(o, &c, &made);
+    ndp_status st = ndp_windows_find_cheap(&c);
+    if (st == NDP_OK)
+        st = sample(o, &c, &made);
     ndp_corpus_close(&c);
     if (st == NDP_OK)
         *out = made;

@@ -172,12 +172,27 @@ static void add_hash(ndp_str *out, ndp_hash128 h) {
     ndp_str_addf(out, "%016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-static void write_files(const ndp_trainer *t, ndp_str *out) { add_hash(out, t->data.content); }
+/* The options of entries, each behind the number of its entry. A split comes last in them, and is left out: the hash
+ * covers the records that it takes. */
+static void add_own(const ndp_strings *own, ndp_str *out) {
+    for (int i = 0; i < own->n; i++) {
+        const char *text = own->items[i], *split = strstr(text, "split: \"");
+        size_t n = split ? (size_t)(split - text) : strlen(text);
+        if (n > 1)
+            ndp_str_addf(out, " %d %.*s", i, (int)n, text);
+    }
+}
+
+static void write_files(const ndp_trainer *t, ndp_str *out) {
+    add_hash(out, t->data.content);
+    add_own(&t->job.config->data.files_own, out);
+}
 
 static void write_held_files(const ndp_trainer *t, ndp_str *out) {
-    if (t->job.config->data.validation_files.n)
+    if (t->job.config->data.validation_files.n) {
         add_hash(out, t->data.held_content);
-    else
+        add_own(&t->job.config->data.validation_own, out);
+    } else
         ndp_str_add(out, "none");
 }
 

@@ -11,10 +11,14 @@
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out) {
     ndp_job_data d = {.job = j};
     ndp_status st = ndp_job_tokenizer_open(&d);
-    if (st != NDP_OK)
+    if (st != NDP_OK) {
         ndp_job_data_close(&d);
-    else
-        *out = d;
+        return st;
+    }
+    *out = d;
+    st = ndp_job_entries_open(out);
+    if (st != NDP_OK)
+        ndp_job_data_close(out);
     return st;
 }
 
@@ -23,6 +27,8 @@ void ndp_job_data_close(ndp_job_data *d) {
     ndp_dataset_close(d->held);
     ndp_token_cache_close(&d->tokens);
     ndp_token_cache_close(&d->held_tokens);
+    ndp_job_entries_close(&d->entries);
+    ndp_job_entries_close(&d->held_entries);
     ndp_chat_release(&d->chat);
     ndp_tokenizer_destroy(d->tokenizer);
     free(d->tokenizer_source);
@@ -32,28 +38,14 @@ void ndp_job_data_close(ndp_job_data *d) {
 
 /* ---- tokens ---- */
 
-static ndp_record_format format_of(const ndp_job_data *d) {
-    const ndp_config *c = d->job->config;
-    return (ndp_record_format){.kind = c->data.format,
-                               .text = c->data.text_field,
-                               .messages = c->data.messages_field,
-                               .prompt = c->data.prompt_field,
-                               .input = c->data.input_field,
-                               .response = c->data.response_field,
-                               .role = c->data.role_field,
-                               .content = c->data.content_field,
-                               .train = c->data.train_field,
-                               .roles = &c->data.roles,
-                               .chat = &d->chat,
-                               .skip = c->data.bad_records == NDP_BAD_RECORDS_SKIP,
-                               .learn_all = c->data.train_on == NDP_TRAIN_ON_ALL};
-}
-
 ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_strings *files) {
     const ndp_config *c = d->job->config;
+    const ndp_job_entries *e = files == &c->data.files ? &d->entries : &d->held_entries;
     return (ndp_dataset_options){.files = (const char *const *)files->items,
                                  .n_files = files->n,
-                                 .format = format_of(d),
+                                 .format = ndp_job_format(d, c),
+                                 .formats = e->formats,
+                                 .splits = (const char *const *)e->splits,
                                  .bin_id_bytes = c->data.bin_type,
                                  .vocab = d->job->facts.vocab,
                                  .cache_dir = c->data.cache_dir,

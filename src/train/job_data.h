@@ -8,16 +8,25 @@
 #include "data/sampler.h"
 #include "train/job.h"
 
+/* How the entries of data.files are read that have options of their own. */
+typedef struct ndp_job_entries {
+    int n; /* 0: none has */
+    ndp_config *configs;
+    ndp_record_format *formats;
+    char **splits; /* NULL: none */
+} ndp_job_entries;
+
 typedef struct ndp_job_data {
     const ndp_job *job; /* borrowed */
     ndp_tokenizer *tokenizer;
     char *tokenizer_source; /* "bytes", a folder or a file; "": there is none, only ids; owned */
     ndp_chat chat;
-    int32_t end_token;                   /* appended to texts, or ends documents of ids; -1: none */
-    ndp_token_cache tokens, held_tokens; /* of data.files; of data.validation_files */
-    ndp_hash128 content, held_content;   /* hashes of these files (cache.h); known on rank 0 */
-    int64_t id_files, held_id_files;     /* files of ids among them; known on rank 0 */
-    ndp_dataset *dataset, *held;         /* training rows, held-out rows; NULL: not opened, or none */
+    int32_t end_token;                     /* appended to texts, or ends documents of ids; -1: none */
+    ndp_job_entries entries, held_entries; /* of data.files; of data.validation_files */
+    ndp_token_cache tokens, held_tokens;   /* of data.files; of data.validation_files */
+    ndp_hash128 content, held_content;     /* hashes of these files (cache.h); known on rank 0 */
+    int64_t id_files, held_id_files;       /* files of ids among them; known on rank 0 */
+    ndp_dataset *dataset, *held;           /* training rows, held-out rows; NULL: not opened, or none */
     ndp_sampler sampler;
     ndp_mix_source *sources; /* of the sampler, owned; NULL without data.mix */
     int steps;               /* updates of the run; 0: not known, since only the head of the data was read */
@@ -36,6 +45,12 @@ ndp_status ndp_job_tokenizer_open(ndp_job_data *d);
 bool ndp_job_data_ids_only(const ndp_job_data *d);
 /* The text of a token, such as "<eos>"; empty for -1 and without a tokenizer. Borrowed from the tokenizer. */
 ndp_span ndp_job_data_token_text(const ndp_job_data *d, int32_t id);
+
+/* Makes d->entries and d->held_entries (job_entries.c). `d` stays where it is. */
+ndp_status ndp_job_entries_open(ndp_job_data *d);
+void ndp_job_entries_close(ndp_job_entries *e);
+/* How records are read with this configuration. */
+ndp_record_format ndp_job_format(const ndp_job_data *d, const ndp_config *c);
 
 /* The options for tokenizing the files; the caller sets threads and team. Borrows `d` and `files`. */
 ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_strings *files);

@@ -124,7 +124,7 @@ static const char *const others[] = {
     "data.packing=false",
     "data.overlong=error",
     "data.max_documents=1000000000000",
-    "data.validation_files=[held.jsonl, 'out/*.txt']",
+    "data.validation_files=[held.jsonl, {path: 'out/*.txt', text_field: 'b: {c', split: 'train[:10%]'}]",
     "data.validation_fraction=0.125",
     "data.shuffle=false",
     "data.cache_dir=\"#x\"",
@@ -200,9 +200,10 @@ static void check_same(const ndp_config *a, const ndp_config *b) {
         memset((char *)&y + offset, 0, sizeof p);
     }
     ndp_strings *lists[][2] = {
-        {&x.model.frozen, &y.model.frozen}, {&x.pipeline.stages, &y.pipeline.stages},
-        {&x.data.files, &y.data.files},     {&x.data.mix, &y.data.mix},
-        {&x.data.roles, &y.data.roles},     {&x.data.validation_files, &y.data.validation_files}};
+        {&x.model.frozen, &y.model.frozen},     {&x.pipeline.stages, &y.pipeline.stages},
+        {&x.data.files, &y.data.files},         {&x.data.mix, &y.data.mix},
+        {&x.data.roles, &y.data.roles},         {&x.data.validation_files, &y.data.validation_files},
+        {&x.data.files_own, &y.data.files_own}, {&x.data.validation_own, &y.data.validation_own}};
     for (int l = 0; l < NDP_COUNT(lists); l++) {
         ndp_strings *p = lists[l][0], *q = lists[l][1];
         assert_int_equal(p->n, q->n);
@@ -284,7 +285,8 @@ static const char *const refused[][2] = {
     {"train: {output_dir: null}", "job.yaml:1:21: 'train.output_dir' is empty, expected a string"},
     {"model: {path: [a]}", "job.yaml:1:15: 'model.path' is a list, expected a string or null"},
     {"model: {path: ''}", "job.yaml:1:16: 'model.path' is the string \"\", expected a string or null"},
-    {"data: {files: {a: b}}", "job.yaml:1:15: 'data.files' is a mapping, expected"},
+    {"data: {files: {a: b}}",
+     "job.yaml:1:16: unknown key 'a' in an entry of data.files; known are path, split, format"},
     {"data: {files: [a, [b]]}", "job.yaml:1:19: 'data.files' is a list, expected"},
     {"data: {files: [a, null]}", "job.yaml:1:19: 'data.files' is empty, expected"},
     {"optimizer: {betas: 0.9}", "job.yaml:1:20: 'optimizer.betas' is '0.9', expected [a, b], two numbers in [0, 1)"},
@@ -422,7 +424,7 @@ static void assignments(void **state) {
         {"", "expected SECTION.KEY=VALUE"},
         {"train.steps=", "--set:1:13: 'train.steps' is empty"},
         {"data.files=[a", "--set:1:14: flow sequence without"},
-        {"data.files=[a, {b: c}]", "--set:1:16: 'data.files' is a mapping"},
+        {"data.files=[a, {b: c}]", "--set:1:17: unknown key 'b' in an entry of data.files"},
         {"train.steps=1\n---\n2", "a second document"},
         {"train.steps=\xff", "--set: not valid UTF-8"}};
     for (int i = 0; i < NDP_COUNT(cases); i++)

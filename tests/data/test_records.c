@@ -463,7 +463,7 @@ static void folders_and_patterns(void **state) {
     free(write_file(root, "picture.png", "p", 1));
     free(write_file(below, "c.jsonl", "{\"text\":\"c\"}", 12));
     ndp_file_list l = {0};
-    CHECK_OK(ndp_file_list_add(&l, root));
+    CHECK_OK(ndp_file_list_add(&l, root, NULL, &(ndp_slice){0}));
     assert_int_equal(l.paths.n, 3);
     assert_int_equal(l.left_out, 1);
     ndp_strings_release(&l.paths);

@@ -19,6 +19,8 @@ static const change changes[] = {
     {"text shuffled", COSINE, .sets = {"data.files=[@/shuffled.jsonl, @/chats.jsonl]"}, .refused = "data.files"},
     {"one letter of the text", COSINE, .sets = {"data.files=[@/letter.jsonl, @/chats.jsonl]"}, .refused = "data.files"},
     {"files in another order", COSINE, .sets = {"data.files=[@/chats.jsonl, @/texts.jsonl]"}, .refused = "data.files"},
+    {"a field of an entry", COSINE, .sets = {"data.files=[{path: @/texts.jsonl, text_field: body}, @/chats.jsonl]"}, .refused = "data.files", .says = {"0 {text_field: \"body\""}},
+    {"a slice of an entry", COSINE, .sets = {"data.files=[{path: @/texts.jsonl, split: 'train[1:]'}, @/chats.jsonl]"}, .refused = "data.files"},
     {"a file less", COSINE, .sets = {"data.files=[@/texts.jsonl]"}, .refused = "data.files"},
     {"sequence_length", COSINE, .sets = {"data.sequence_length=80"}, .refused = "data.sequence_length"},
     {"packing", COSINE, .sets = {"data.packing=false"}, .refused = "data.packing"},

@@ -5,6 +5,7 @@
 
 #include "data/cache/cache_build.h"
 #include "data/cache/table_files.h"
+#include "data/cache/windows.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,6 +133,8 @@ static ndp_status find_or_build(cache_search *s, const ndp_crew *crew, finding *
     bool sees = crew->rank == 0 || (open_corpus(s) == NDP_OK && s->corpus.stamp == f->stamp);
     if (sees)
         NDP_TRY(ndp_tables_convert(crew, &s->corpus));
+    if (sees && !ndp_crew_stopped(crew))
+        NDP_TRY(ndp_windows_find(crew, &s->corpus));
     if (ndp_crew_stopped(crew))
         return NDP_OK;
     char *path;

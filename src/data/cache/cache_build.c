@@ -154,11 +154,8 @@ static ndp_status copy_ids(const building *b, const uint64_t *firsts, int64_t n)
 /* Adds what part p met. */
 static ndp_status add_tally(building *b, int64_t p, const ndp_part_file *part) {
     ndp_tally tally = {0};
-    int source = 0;
-    while (b->parts.source_ends[source] <= p)
-        source++;
     NDP_TRY(ndp_tally_read(part->tally, part->h.tally_bytes, 1, &tally));
-    ndp_status st = ndp_tally_merge(&b->tally, &tally, source);
+    ndp_status st = ndp_tally_merge(&b->tally, &tally, ndp_parts_source(&b->parts, p));
     ndp_tally_clear(&tally);
     return st;
 }

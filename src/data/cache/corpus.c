@@ -40,10 +40,12 @@ static ndp_status check_kind(const ndp_dataset_options *o, const char *path, int
 
 static ndp_status open_files(const ndp_dataset_options *o, ndp_corpus *c) {
     c->source_ends = calloc((size_t)o->n_files, sizeof *c->source_ends);
-    if (!c->source_ends)
+    c->slices = calloc((size_t)o->n_files, sizeof *c->slices);
+    if (!c->source_ends || !c->slices)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for %d files", o->n_files);
     for (; c->n_sources < o->n_files; c->n_sources++) {
-        NDP_TRY(ndp_file_list_add(&c->files, o->files[c->n_sources]));
+        NDP_TRY(ndp_file_list_add(&c->files, o->files[c->n_sources], o->splits ? o->splits[c->n_sources] : NULL,
+                                  &c->slices[c->n_sources]));
         c->source_ends[c->n_sources] = c->files.paths.n;
     }
     c->mapped = calloc((size_t)c->files.paths.n, sizeof *c->mapped);
@@ -78,6 +80,8 @@ void ndp_corpus_close(ndp_corpus *c) {
             ndp_file_unmap(&c->mapped[i]);
     free(c->mapped);
     free(c->source_ends);
+    free(c->slices);
+    free(c->windows);
     ndp_strings_release(&c->files.paths);
     *c = (ndp_corpus){0};
 }
@@ -134,12 +138,12 @@ static void add_hash(ndp_str *all, ndp_hash128 h) {
     ndp_str_addf(all, " %016llx%016llx", (unsigned long long)h.high, (unsigned long long)h.low);
 }
 
-/* Whether records may be conversations. What renders those is not asked otherwise, since Jinja's answer takes a start
- * of Python. */
-static bool may_have_conversations(const ndp_corpus *c, const ndp_record_format *f) {
+/* Whether records of files [first, end) may be conversations. What renders those is not asked otherwise, since Jinja's
+ * answer takes a start of Python. */
+static bool may_have_conversations(const ndp_corpus *c, const ndp_record_format *f, int64_t first, int64_t end) {
     bool texts = f->kind == NDP_RECORD_TEXT || f->kind == NDP_RECORD_COMPLETION || f->kind == NDP_RECORD_ALPACA ||
                  f->kind == NDP_RECORD_INPUT_OUTPUT;
-    for (int64_t i = 0; f->chat && !texts && i < c->files.paths.n; i++) {
+    for (int64_t i = first; f->chat && !texts && i < end; i++) {
         ndp_source_kind kind;
         if (ndp_source_kind_of(c->files.paths.items[i], &kind) == NDP_OK && kind != NDP_SOURCE_TEXT &&
             kind != NDP_SOURCE_IDS)
@@ -148,9 +152,10 @@ static bool may_have_conversations(const ndp_corpus *c, const ndp_record_format 
     return false;
 }
 
-/* What the ids depend on besides the files. Every text ends with a zero byte, since names may contain anything else. */
-static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, ndp_str *all) {
-    const ndp_record_format *f = &o->format;
+/* What the ids of a source, files [first, end), depend on besides the files. Every text ends with a zero byte, since
+ * names may contain anything else. */
+static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, const ndp_record_format *f,
+                             int64_t first, int64_t end, ndp_str *all) {
     ndp_str_addf(all, "tokens %d", NDP_CACHE_VERSION);
     add_hash(all, ndp_tokenizer_fingerprint(o->tokenizer));
     ndp_str_addf(all, " %d %d %d %d %d %d %d %lld", ndp_tokenizer_bos(o->tokenizer), ndp_tokenizer_eos(o->tokenizer),
@@ -169,15 +174,29 @@ static ndp_status add_format(const ndp_corpus *c, const ndp_dataset_options *o, 
     for (int i = 0; f->roles && i < f->roles->n; i++)
         ndp_str_add_bytes(all, f->roles->items[i], strlen(f->roles->items[i]) + 1);
     ndp_str_add_bytes(all, "", 1);
-    if (may_have_conversations(c, f))
+    if (may_have_conversations(c, f, first, end))
         NDP_TRY(ndp_chat_add_key(f->chat, all));
     ndp_str_add_bytes(all, "", 1);
     return NDP_OK;
 }
 
+static ndp_status add_formats(const ndp_corpus *c, const ndp_dataset_options *o, ndp_str *all) {
+    for (int i = 0; o->formats && i < c->n_sources; i++)
+        NDP_TRY(add_format(c, o, &o->formats[i], i ? c->source_ends[i - 1] : 0, c->source_ends[i], all));
+    return o->formats ? NDP_OK : add_format(c, o, &o->format, 0, c->files.paths.n, all);
+}
+
+static void add_slice(const ndp_slice *s, ndp_str *all) {
+    if (s->given)
+        ndp_str_addf(all, " [%s%lld%s:%s%lld]", s->has_from ? "" : "start ", (long long)s->from, s->percent ? "%" : "",
+                     s->has_to ? "" : "end ", (long long)s->to);
+}
+
 static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
-    for (int i = 0; i < c->n_sources; i++)
+    for (int i = 0; i < c->n_sources; i++) {
         ndp_str_addf(all, " %lld", (long long)c->source_ends[i]);
+        add_slice(&c->slices[i], all);
+    }
     for (int64_t i = 0; i < c->files.paths.n; i++) {
         const ndp_mapped *m = &c->mapped[i];
         const char *path = c->files.paths.items[i], *packing = path + ndp_unpacked_name(path);
@@ -199,7 +218,7 @@ static ndp_status add_files(const ndp_corpus *c, int threads, ndp_str *all) {
 
 ndp_status ndp_corpus_key(const ndp_corpus *c, const ndp_dataset_options *o, ndp_hash128 *key, ndp_hash128 *content) {
     ndp_str all = {0};
-    ndp_status st = add_format(c, o, &all);
+    ndp_status st = add_formats(c, o, &all);
     size_t format = all.length;
     if (st == NDP_OK)
         st = add_files(c, ndp_dataset_threads(o), &all);

@@ -5,11 +5,20 @@
 #include "data/cache/dataset_options.h"
 #include "data/corpus/files.h"
 
+/* The part of a file that a slice takes: of its records, and of its bytes behind a byte order mark if it is neither
+ * compressed nor a list. */
+typedef struct ndp_file_window {
+    int64_t first, end; /* records [first, end) */
+    uint64_t begin, stop;
+} ndp_file_window;
+
 /* Source i is files [source_ends[i - 1], source_ends[i]). */
 typedef struct ndp_corpus {
     ndp_file_list files;
     ndp_mapped *mapped; /* [files.paths.n] */
     int64_t *source_ends;
+    ndp_slice *slices;        /* [n_sources] */
+    ndp_file_window *windows; /* [files.paths.n]; NULL: all files are read whole (windows.h) */
     int n_sources;
     int64_t id_files; /* files of ids among them */
     uint64_t bytes;

@@ -19,9 +19,12 @@ typedef struct ndp_dataset_options {
     const char *const *files; /* each a file, a folder or a pattern (files.h): a source */
     int n_files;
     ndp_record_format format; /* for JSON records */
-    int bin_id_bytes;         /* for .bin files without a header: 2 or 4; 0: 2 */
-    int64_t vocab;            /* the model's: ids must be below it; 0: the tokenizer's */
-    const char *cache_dir;    /* NULL: $XDG_CACHE_HOME/ndparallel, else ~/.cache/ndparallel */
+    /* Of each source, where it has its own; NULL: `format`, and no splits. A split may be NULL. */
+    const ndp_record_format *formats; /* [n_files] */
+    const char *const *splits;        /* [n_files] "train[:10%]" (files.h) */
+    int bin_id_bytes;                 /* for .bin files without a header: 2 or 4; 0: 2 */
+    int64_t vocab;                    /* the model's: ids must be below it; 0: the tokenizer's */
+    const char *cache_dir;            /* NULL: $XDG_CACHE_HOME/ndparallel, else ~/.cache/ndparallel */
     const ndp_tokenizer *tokenizer;
     const int32_t *end_token; /* appended to texts (encode.h); NULL: none */
     int threads;              /* of this rank; 0: all cores of this process */
@@ -35,6 +38,9 @@ typedef struct ndp_dataset_options {
                            * NULL */
 } ndp_dataset_options;
 
+static inline const ndp_record_format *ndp_dataset_format(const ndp_dataset_options *o, int source) {
+    return o->formats ? &o->formats[source] : &o->format;
+}
 /* Threads of this rank. */
 int ndp_dataset_threads(const ndp_dataset_options *o);
 /* Bytes of an id in the cache: 2 where every id that may occur fits, else 4. */

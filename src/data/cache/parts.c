@@ -3,6 +3,8 @@
 #include "data/cache/parts.h"
 
 #include "data/cache/share.h"
+#include "data/cache/windows.h"
+#include "data/corpus/source_records.h"
 #include "data/corpus/unpack.h"
 #include <errno.h>
 #include <stdio.h>
@@ -17,6 +19,7 @@ enum {
 
 typedef struct tokenizing {
     const ndp_dataset_options *o;
+    const ndp_record_format *format; /* of the part's source */
     const ndp_part_watch *watch;
     FILE *file;
     int id_bytes, threads;
@@ -89,11 +92,14 @@ static ndp_status put_shares(tokenizing *b) {
 
 /* ---- files ---- */
 
-/* Bytes [from, to) of a file of `size`, which stand for `on_disk` bytes of the part. */
+/* Bytes [from, to) of a file of `size`, which stand for `on_disk` bytes of the part. `w`: its records, if it is a list.
+ */
 static ndp_status put_file(tokenizing *b, const char *path, const char *contents, size_t size, size_t from, size_t to,
-                           size_t on_disk) {
+                           size_t on_disk, const ndp_file_window *w) {
     ndp_source_chunk c;
     NDP_TRY(ndp_source_begin(path, contents, size, &c));
+    c.first = w->first;
+    c.last = w->end;
     for (size_t at = from, next; at < to; at = next) {
         next = to - at > b->share_bytes ? at + b->share_bytes : to;
         if (!ndp_source_cut(&c, at, next))
@@ -108,11 +114,18 @@ static ndp_status put_file(tokenizing *b, const char *path, const char *contents
 }
 
 /* Only one unpacked file is in memory: its shares are written before the next file is unpacked. */
-static ndp_status put_packed(tokenizing *b, const char *path, const ndp_mapped *file) {
+static ndp_status put_packed(tokenizing *b, const char *path, const ndp_mapped *file, const ndp_file_window *w) {
     char *contents;
-    size_t size;
+    size_t size, from = 0, to;
+    ndp_source_chunk c;
     NDP_TRY(ndp_unpack(path, file->data, file->size, &contents, &size));
-    ndp_status st = put_file(b, path, contents, size, 0, size, file->size);
+    to = size;
+    ndp_status st = ndp_source_begin(path, contents, size, &c);
+    if (st == NDP_OK && w->end < INT64_MAX && c.kind != NDP_SOURCE_JSON) {
+        ndp_source_find_records(&c, w->first, w->end, &from, &to);
+    }
+    if (st == NDP_OK)
+        st = put_file(b, path, contents, size, from, to, file->size, w);
     if (st == NDP_OK)
         st = put_shares(b);
     b->used = 0;
@@ -124,9 +137,13 @@ static ndp_status put_files(tokenizing *b, const ndp_corpus *c, ndp_cut from, nd
     for (int64_t f = from.file; f < to.file || (f == to.file && to.at > 0); f++) {
         const char *path = c->files.paths.items[f];
         const ndp_mapped *file = &c->mapped[f];
-        size_t begin = f == from.file ? from.at : 0, end = f == to.file ? to.at : file->size;
-        NDP_TRY(ndp_is_packed(path) ? put_packed(b, path, file)
-                                    : put_file(b, path, (const char *)file->data, file->size, begin, end, end - begin));
+        const ndp_file_window w = ndp_corpus_window(c, f);
+        size_t begin = f == from.file && from.at > w.begin ? from.at : w.begin, end = f == to.file ? to.at : w.stop;
+        if (w.first >= w.end)
+            continue;
+        NDP_TRY(ndp_is_packed(path)
+                    ? put_packed(b, path, file, &w)
+                    : put_file(b, path, (const char *)file->data, file->size, begin, end, end - begin, &w));
         b->done += end - begin;
         if (b->watch->stopped(b->watch->user))
             break;
@@ -169,8 +186,10 @@ static ndp_status take_memory(tokenizing *b) {
     b->done_with = calloc((size_t)b->n_shares, sizeof *b->done_with);
     if (!b->shares || !b->done_with)
         return NDP_FAIL(NDP_ENOMEM, "not enough memory to tokenize");
-    for (int i = 0; i < b->n_shares; i++)
+    for (int i = 0; i < b->n_shares; i++) {
         b->shares[i].o = b->o;
+        b->shares[i].format = b->format;
+    }
     return NDP_OK;
 }
 
@@ -187,6 +206,7 @@ static void release(tokenizing *b) {
 ndp_status ndp_part_tokenize(const ndp_dataset_options *o, const ndp_corpus *c, const ndp_parts *parts, int64_t p,
                              const char *path, const ndp_part_watch *watch) {
     tokenizing b = {.o = o,
+                    .format = ndp_dataset_format(o, ndp_parts_source(parts, p)),
                     .watch = watch,
                     .id_bytes = ndp_dataset_id_bytes(o),
                     .threads = ndp_dataset_threads(o),

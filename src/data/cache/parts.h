@@ -24,6 +24,8 @@ typedef struct ndp_parts {
 
 /* Parts of about `want` bytes. */
 ndp_status ndp_parts_plan(const ndp_corpus *c, uint64_t want, ndp_parts *out);
+/* The source that part p is of. */
+int ndp_parts_source(const ndp_parts *parts, int64_t p);
 void ndp_parts_release(ndp_parts *p);
 
 /* A part's file: this header; the ids, padded to 8 bytes; the ends of its documents (64 bits); the turns (64 bits); the

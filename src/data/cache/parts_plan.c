@@ -1,6 +1,7 @@
 /* Planning the parts of a corpus, and opening their files. */
 #include "base/arena.h"
 #include "data/cache/parts.h"
+#include "data/cache/windows.h"
 #include "data/corpus/source.h"
 #include "data/corpus/unpack.h"
 #include <stdlib.h>
@@ -27,7 +28,8 @@ static ndp_status plan(const ndp_corpus *c, uint64_t want, ndp_parts *p) {
     p->cuts[0] = (ndp_cut){0, 0};
     uint64_t begun = 0; /* bytes in the current part so far */
     for (int64_t f = 0, source = 0; f < c->files.paths.n; f++) {
-        size_t size = c->mapped[f].size, at = 0;
+        const ndp_file_window w = ndp_corpus_window(c, f);
+        size_t size = w.stop, at = w.begin;
         if (can_be_cut(c->files.paths.items[f]))
             for (; size - at > want - begun; begun = 0) {
                 at += want - begun;
@@ -52,6 +54,13 @@ ndp_status ndp_parts_plan(const ndp_corpus *c, uint64_t want, ndp_parts *out) {
     else
         *out = p;
     return st;
+}
+
+int ndp_parts_source(const ndp_parts *parts, int64_t p) {
+    int source = 0;
+    while (parts->source_ends[source] <= p)
+        source++;
+    return source;
 }
 
 void ndp_parts_release(ndp_parts *p) {

@@ -71,7 +71,7 @@ static ndp_status encode_bin(ndp_share *s) {
 }
 
 static ndp_status encode_chunk(ndp_share *s) {
-    ndp_record_format format = s->o->format;
+    ndp_record_format format = *s->format;
     format.tally = &s->tally;
     s->ids.n = s->ends.n = s->turns.n = s->texts = 0;
     ndp_tally_clear(&s->tally);

@@ -6,7 +6,8 @@
 #include "data/corpus/source.h"
 
 typedef struct ndp_share {
-    const ndp_dataset_options *o; /* borrowed */
+    const ndp_dataset_options *o;    /* borrowed */
+    const ndp_record_format *format; /* of its source; borrowed */
     ndp_source_chunk chunk;
     int64_t most; /* limit on documents; 0: none */
     ndp_ids ids;

@@ -133,15 +133,62 @@ static ndp_status add_pattern(ndp_file_list *l, const char *pattern) {
     return st;
 }
 
-ndp_status ndp_file_list_add(ndp_file_list *l, const char *name) {
-    ndp_hub_name unused;
+/* ---- splits ---- */
+
+/* The slice at the end of a split; *name: the split without it, owned by the caller. */
+static ndp_status cut_slice(const char *split, char **name, ndp_slice *slice) {
+    size_t n = strlen(split);
+    NDP_CHECK(
+        ndp_slice_cut(split, &n, slice),
+        "data.files: the split '%s' is not of the form train[FROM:TO] with whole numbers or percentages up to 100, "
+        "such as train[:10%%], train[1000:] or train[-5%%:]",
+        split);
+    *name = strndup(split, n);
+    return *name ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+}
+
+/* A data set on the Hub, as org/name:config/split. */
+static ndp_status add_data_set(ndp_file_list *l, const char *name, const ndp_hub_name *n, const char *split,
+                               ndp_slice *slice) {
+    char *plain = NULL;
+    const char *given = split ? split : n->split;
+    NDP_CHECK(!split || !n->split[0], "data.files: '%s' names a split, and so does its split: %s; name one", name,
+              split);
+    if (!*given)
+        return ndp_hub_data_files(name, &l->paths);
+    NDP_TRY(cut_slice(given, &plain, slice));
+    char *whole = ndp_format("%s%s%s:%s%s%s", n->repo, n->revision[0] ? "@" : "", n->revision, n->config,
+                             n->config[0] ? "/" : "", plain);
+    free(plain);
+    ndp_status st =
+        whole ? ndp_hub_data_files(whole, &l->paths) : NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
+    free(whole);
+    return st;
+}
+
+static ndp_status check_split(const char *name, const char *split, ndp_slice *slice) {
+    char *plain = NULL;
+    if (!split)
+        return NDP_OK;
+    NDP_TRY(cut_slice(split, &plain, slice));
+    bool train = strcmp(plain, "train") == 0;
+    free(plain);
+    NDP_CHECK(train, "data.files: '%s' is not a data set in the Hub cache: files are the split train, not '%s'", name,
+              split);
+    return NDP_OK;
+}
+
+ndp_status ndp_file_list_add(ndp_file_list *l, const char *name, const char *split, ndp_slice *slice) {
+    ndp_hub_name n;
+    *slice = (ndp_slice){0};
+    bool there = ndp_path_exists(name);
+    if (!there && !is_read(name) && ndp_hub_parse(NDP_HUB_DATASET, name, &n))
+        return add_data_set(l, name, &n, split, slice);
+    NDP_TRY(check_split(name, split, slice));
     if (ndp_path_is_folder(name))
         return add_folder(l, name);
-    if (ndp_path_exists(name))
+    if (there)
         return ndp_strings_add(&l->paths, name);
     NDP_TRY(ndp_hub_refuse_url("data.files", name));
-    if (strpbrk(name, "*?["))
-        return add_pattern(l, name);
-    return !is_read(name) && ndp_hub_parse(NDP_HUB_DATASET, name, &unused) ? ndp_hub_data_files(name, &l->paths)
-                                                                           : ndp_strings_add(&l->paths, name);
+    return strpbrk(name, "*?[") ? add_pattern(l, name) : ndp_strings_add(&l->paths, name);
 }

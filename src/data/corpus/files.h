@@ -3,7 +3,7 @@
 #ifndef NDP_DATA_CORPUS_FILES_H
 #define NDP_DATA_CORPUS_FILES_H
 
-#include "base/text.h"
+#include "data/corpus/slice.h"
 
 typedef struct ndp_file_list {
     ndp_strings paths;
@@ -16,8 +16,11 @@ typedef struct ndp_file_list {
  * except to a folder that contains them. A name that does not exist and contains * ? or [ is a pattern, as in a shell;
  * one of the form org/name:split, without the ending of a data file, is a data set in the Hub cache (hub_data.h).
  * NDP_EINVAL: a folder or a pattern without a file, a data set that is not in the cache, a URL. Whether a plain name
- * exists is not checked here; opening it reports that. */
-NDP_API ndp_status ndp_file_list_add(ndp_file_list *l, const char *name);
+ * exists is not checked here; opening it reports that.
+ *
+ * `split` (NULL: none) is the split of a data set, which its name then lacks; files are the split train. *slice: the
+ * part of the split that it, or the name, has in brackets. NDP_EINVAL: what is in brackets is no slice. */
+NDP_API ndp_status ndp_file_list_add(ndp_file_list *l, const char *name, const char *split, ndp_slice *slice);
 
 /* Appends to `paths` the files in and below a folder that are `wanted`, except hidden ones, the names of each folder
  * sorted by their bytes; adds the number of the others to *left_out. A dangling link is a file. NDP_EIO: a folder

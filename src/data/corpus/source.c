@@ -189,17 +189,19 @@ static ndp_status visit_jsonl(const ndp_source_chunk *c, const ndp_record_format
 }
 
 /* One record at a time, so that a list takes only the memory of its largest record. */
-static ndp_status visit_list(ndp_json_cursor *c, const ndp_record_format *format, ndp_document *d,
-                             ndp_document_visitor *visit, void *user) {
+static ndp_status visit_list(const ndp_source_chunk *list, ndp_json_cursor *c, const ndp_record_format *format,
+                             ndp_document *d, ndp_document_visitor *visit, void *user) {
     for (bool more;;) {
+        if (d->line == list->last)
+            return NDP_OK;
         const char *text;
         size_t n;
         NDP_TRY(ndp_json_next_entry(c, ']', d->line == 0, &more));
         if (!more)
             break;
         NDP_TRY(ndp_json_next_value(c, &text, &n));
-        d->line++;
-        NDP_TRY(visit_record(text, n, ": record ", format, d, visit, user));
+        if (d->line++ >= list->first)
+            NDP_TRY(visit_record(text, n, ": record ", format, d, visit, user));
     }
     return ndp_json_end(c);
 }
@@ -210,7 +212,7 @@ static ndp_status visit_json(const ndp_source_chunk *c, const ndp_record_format 
     ndp_json_cursor list = {.text = c->contents, .what = c->path, .end = c->size};
     if (!ndp_json_accept(&list, '['))
         return NDP_FAIL(NDP_EFORMAT, "%s: not a list of records; one record a line is .jsonl", c->path);
-    ndp_status st = visit_list(&list, format, &d, visit, user);
+    ndp_status st = visit_list(c, &list, format, &d, visit, user);
     ndp_json_cursor_release(&list);
     return st;
 }
@@ -221,7 +223,7 @@ ndp_status ndp_source_begin(const char *path, const char *contents, size_t size,
     ndp_source_kind kind;
     NDP_TRY(ndp_source_kind_of(path, &kind));
     size_t mark = kind != NDP_SOURCE_IDS && size >= 3 && !memcmp(contents, "\xef\xbb\xbf", 3) ? 3 : 0;
-    *out = (ndp_source_chunk){path, contents + mark, size - mark, mark, kind, 0, 0, 1};
+    *out = (ndp_source_chunk){path, contents + mark, size - mark, mark, kind, 0, 0, 1, 0, INT64_MAX};
     return NDP_OK;
 }
 

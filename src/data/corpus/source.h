@@ -38,7 +38,8 @@ typedef struct ndp_source_chunk {
     size_t size, mark;           /* of the byte order mark */
     ndp_source_kind kind;
     size_t begin, end;
-    int64_t line; /* of `begin`, from 1; 1 until ndp_source_count_lines */
+    int64_t line;        /* of `begin`, from 1; 1 until ndp_source_count_lines */
+    int64_t first, last; /* of a .json list only records [first, last) */
 } ndp_source_chunk;
 /* An empty chunk of a file. NDP_ENOTSUP as above. */
 NDP_API ndp_status ndp_source_begin(const char *path, const char *contents, size_t size, ndp_source_chunk *out);
