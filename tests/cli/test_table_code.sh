@@ -12,7 +12,7 @@ site=venv/lib/$("$python" -I -c 'import sys; print("python%d.%d" % sys.version_i
 mkdir -p venv/bin "$site"
 ln -s "$(command -v "$python")" venv/bin/python
 printf 'home = %s\n' "$(dirname "$("$python" -I -c 'import os, sys; print(os.path.realpath(sys.executable))')")" >venv/pyvenv.cfg
-stub() { rm -rf "$site/__pycache__"; printf '__version__ = "%s"\nfrom builtins import open as OSFile_\nOSFile = lambda path: OSFile_(path, "rb")\nclass ArrowException(Exception): pass\n' "$1" >"$site/__init__.py"; }
+stub() { rm -rf "$site/__pycache__"; printf '__version__ = "%s"\nfrom builtins import open as OSFile_\nOSFile = memory_map = lambda path: OSFile_(path, "rb")\nset_memory_pool = system_memory_pool = lambda *pool: None\nclass ArrowException(Exception): pass\n' "$1" >"$site/__init__.py"; }
 : >"$site/compute.py"
 cat >"$site/ipc.py" <<'END'
 def open_stream(file):

@@ -5,6 +5,7 @@
 
 #include "base/clock.h"
 #include "data/folder.h"
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 /* ---- helpers ---- */
@@ -30,7 +31,7 @@ static ndp_status read_within(int silence, const char *path, int64_t most, colle
     const ndp_table_sink sink = {put, end_row, out};
     int64_t rows;
     *out = (collected){0};
-    ndp_status st = ndp_table_read(path, most, silence, &sink, &rows);
+    ndp_status st = ndp_table_read(path, most, silence, 1, &sink, &rows);
     assert_int_equal(rows, out->rows);
     return st;
 }
@@ -283,6 +284,99 @@ static void damaged_parquet_and_arrow(void **state) {
     }
 }
 
+/* ---- small files of large tables ---- */
+
+/* Of the largest child so far, bytes. */
+static int64_t peak_of_readers(void) {
+    struct rusage u;
+    getrusage(RUSAGE_CHILDREN, &u);
+    return (int64_t)u.ru_maxrss << 10;
+}
+
+/* A table of some kilobytes may be gigabytes of rows: they are read one at a time, up to a limit, or the reader's
+ * memory ends. */
+static void tables_that_expand(void **state) {
+    static const struct {
+        const char *name, *words;
+        int64_t readable; /* rows */
+    } bombs[] = {{"dictionary.arrow", "rows are more than", 200},
+                 {"struct.arrow", "rows are more than", 200},
+                 {"runs.arrow", "rows are more than", 200},
+                 {"dictionary.parquet", "rows are more than", 200},
+                 {"prefixes.parquet", "rows are more than", 200},
+                 {"nulls.arrow", "rows are more than", 100000},
+                 {"row.arrow", "after row 0: the next one needs more memory than the", 0}};
+    (void)state;
+    if (!has_pyarrow())
+        skip();
+    for (int i = 0; i < NDP_COUNT(bombs); i++) {
+        char *path = golden(bombs[i].name);
+        collected c = {0};
+        if (bombs[i].readable) {
+            CHECK_OK(read_rows(path, bombs[i].readable, &c));
+            assert_int_equal(c.rows, bombs[i].readable);
+            ndp_str_release(&c.text);
+        }
+        CHECK_FAILS(read_rows(path, 0, &c), NDP_EFORMAT, bombs[i].words);
+        ndp_str_release(&c.text);
+        print_message("  %s: a reader took %lld MiB\n", bombs[i].name, (long long)peak_of_readers() >> 20);
+        assert_true(peak_of_readers() < (bombs[i].readable ? (int64_t)512 << 20 : NDP_TABLE_MOST_MEMORY + (64 << 20)));
+        free(path);
+    }
+}
+
+/* Whatever the reader is: rows without end, and its share of the memory. */
+static void what_a_reader_may_write_and_take(void **state) {
+    collected c;
+    char *end, *path = write_file(*state, "small.csv", "text\na\n", 7);
+    use_reader(*state, "#!/bin/sh\nexec yes '{\"text\":null}'\n");
+    CHECK_FAILS(read_rows(path, 0, &c), NDP_EFORMAT,
+                "bytes of text; beyond 64 MiB a table may expand 1000 times. If these are really data");
+    assert_true(c.text.length <= (size_t)NDP_TABLE_ALLOWANCE + 7 * NDP_TABLE_RATIO);
+    ndp_str_release(&c.text);
+    use_reader(*state, "#!/bin/sh\neval memory=\\${$#}\necho \"{$memory\"\necho end 1\n");
+    int64_t before = 0;
+    for (int readers = 1; readers <= 1 << 20; readers *= 1024) {
+        const ndp_table_sink sink = {put, end_row, &c};
+        int64_t rows;
+        c = (collected){0};
+        CHECK_OK(ndp_table_read(path, 0, SLOW, readers, &sink, &rows));
+        int64_t memory = strtoll(c.text.data + 1, &end, 10);
+        assert_in_range(memory, NDP_TABLE_LEAST_MEMORY, NDP_TABLE_MOST_MEMORY);
+        assert_true(readers == 1 || memory <= before);
+        before = memory;
+        ndp_str_release(&c.text);
+    }
+    assert_int_equal(before, NDP_TABLE_LEAST_MEMORY);
+    free(path);
+}
+
+static void many_columns(void **state) {
+    enum { COLUMNS = 150000 };
+    ndp_str text = {0};
+    if (!has_python())
+        skip();
+    for (int i = 0; i < COLUMNS; i++)
+        ndp_str_addf(&text, "%sc%d", i ? "," : "", i);
+    ndp_str_addf(&text, "\n%0*d\n", COLUMNS - 1, 0);
+    memset(strchr(text.data, '\n') + 1, ',', COLUMNS - 1);
+    char *path = write_file(*state, "wide.csv", text.data, text.length);
+    collected c;
+    double begin = ndp_now();
+    CHECK_OK(read_rows(path, 0, &c));
+    assert_int_equal(c.rows, 1);
+    assert_true(ndp_now() - begin < 20);
+    ndp_str_release(&c.text);
+    ndp_str_addf(&text, "\n");
+    memcpy(strstr(text.data, "c149999"), "c77,xyz", 7); /* one column more, with the name of another */
+    free(path);
+    path = write_file(*state, "wide.csv", text.data, text.length);
+    CHECK_FAILS(read_rows(path, 0, &c), NDP_EFORMAT, "wide.csv: two columns are named 'c77'");
+    ndp_str_release(&c.text);
+    ndp_str_release(&text);
+    free(path);
+}
+
 int main(void) {
     const char *python = getenv("NDP_PYTHON");
     own_python = python ? strdup(python) : NULL;
@@ -295,6 +389,9 @@ int main(void) {
         cmocka_unit_test(readers_that_misbehave),
         cmocka_unit_test(parquet_and_arrow),
         cmocka_unit_test(damaged_parquet_and_arrow),
+        cmocka_unit_test(many_columns),
+        cmocka_unit_test(what_a_reader_may_write_and_take),
+        cmocka_unit_test(tables_that_expand),
     };
     int failed = cmocka_run_group_tests(tests, make_folder, remove_folder);
     free(own_python);

@@ -52,3 +52,24 @@ write_lines("types.jsonl", [
      "nested": None}])
 image = pyarrow.table({"text": ["a"], "image": [{"bytes": b"\0", "path": "x"}]})
 pyarrow.parquet.write_table(image, FOLDER + "image.parquet")
+
+# Small files of large tables: one text of 256 KiB in 20000 rows, in each way to store it once; and rows of nothing.
+LONG, ROWS = "long " * 52429, 20000
+once = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * ROWS, pyarrow.int8()), pyarrow.array([LONG]))
+packed = pyarrow.ipc.IpcWriteOptions(compression="zstd")
+
+
+def write_bomb(name, column):
+    bomb = pyarrow.table({"text": column})
+    with pyarrow.OSFile(FOLDER + name, "wb") as file, pyarrow.ipc.new_stream(file, bomb.schema, options=packed) as writer:
+        writer.write_table(bomb)
+
+
+write_bomb("dictionary.arrow", once)
+write_bomb("struct.arrow", pyarrow.StructArray.from_arrays([once], names=["inside"]))
+write_bomb("runs.arrow", pyarrow.RunEndEncodedArray.from_arrays(pyarrow.array([ROWS], pyarrow.int32()), pyarrow.array([LONG])))
+write_bomb("row.arrow", pyarrow.ListArray.from_arrays(pyarrow.array([0, ROWS], pyarrow.int32()), once))
+write_bomb("nulls.arrow", pyarrow.NullArray.from_buffers(pyarrow.null(), 2**31 - 1, [None]))
+pyarrow.parquet.write_table(pyarrow.table({"text": once}), FOLDER + "dictionary.parquet", compression="zstd", store_schema=False)
+pyarrow.parquet.write_table(pyarrow.table({"text": [LONG] * 2000}), FOLDER + "prefixes.parquet", compression="zstd",
+                            use_dictionary=False, column_encoding={"text": "DELTA_BYTE_ARRAY"}, store_schema=False)

@@ -37,7 +37,8 @@ static ndp_status put(void *user, const char *bytes, size_t n) {
 
 static ndp_status end_row(void *user) { return ndp_crew_stopped(((conversion *)user)->crew) ? STOPPED : NDP_OK; }
 
-static ndp_status convert(const ndp_crew *crew, const char *path, int64_t f) {
+/* `readers`: how many ranks may convert at the same time. */
+static ndp_status convert(const ndp_crew *crew, const char *path, int64_t f, int readers) {
     char rows[NDP_CREW_PATH], beside[NDP_CREW_PATH];
     conversion c = {.crew = crew};
     const ndp_table_sink sink = {put, end_row, &c};
@@ -46,7 +47,7 @@ static ndp_status convert(const ndp_crew *crew, const char *path, int64_t f) {
     ndp_crew_path(crew, beside, "rows-%lld.tmp", (long long)f);
     if (!(c.file = fopen(beside, "wbe")))
         return fail_writing(crew);
-    ndp_status st = ndp_table_read(path, 0, NDP_TABLE_SILENCE, &sink, &n);
+    ndp_status st = ndp_table_read(path, 0, NDP_TABLE_SILENCE, readers, &sink, &n);
     if (fclose(c.file) && st == NDP_OK)
         st = fail_writing(crew);
     if (st == STOPPED && ndp_crew_stopped(crew))
@@ -71,13 +72,16 @@ static ndp_status replace(const ndp_crew *crew, ndp_corpus *c, int64_t f) {
 
 ndp_status ndp_tables_convert(const ndp_crew *crew, ndp_corpus *c) {
     char name[32];
+    int tables = 0;
+    for (int64_t f = 0; f < c->files.paths.n; f++)
+        tables += is_table(c->files.paths.items[f]);
     for (int64_t f = 0; f < c->files.paths.n && !ndp_crew_stopped(crew); f++) {
         bool mine = false;
         snprintf(name, sizeof name, "claim-rows-%lld", (long long)f);
         if (is_table(c->files.paths.items[f]))
             NDP_TRY(ndp_crew_mark(crew, name, &mine));
         if (mine)
-            NDP_TRY(convert(crew, c->files.paths.items[f], f));
+            NDP_TRY(convert(crew, c->files.paths.items[f], f, tables < crew->size ? tables : crew->size));
     }
     for (int64_t f = 0; f < c->files.paths.n && !ndp_crew_stopped(crew); f++)
         if (is_table(c->files.paths.items[f]))

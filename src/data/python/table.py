@@ -1,7 +1,10 @@
 """Prints the rows of a table, FILE, as JSON, one line each: .csv and .tsv by the module csv, .parquet and .arrow by pyarrow.
 The last line is "end N", the number of rows, or "error TEXT". At most MOST rows are read; 0: all.
 
-usage: table.py FILE MOST LONGEST    (LONGEST: bytes of a field of .csv)
+usage: table.py FILE MOST LONGEST MEMORY    (LONGEST: bytes of a field of .csv; MEMORY: bytes that the process may use)
+
+A small file may stand for far more than its bytes (dictionaries, runs, views, compression), so only one row at a time
+becomes Python's values, and the kernel limits the memory.
 """
 import csv
 import json
@@ -10,8 +13,7 @@ import sys
 
 SAFE_PYARROW = (14, 0, 1)  # older ones run code that a table contains (CVE-2023-47248)
 BATCH_BYTES = 16 << 20
-BATCH_ROWS = 4096
-MEMORY_BYTES = 4 << 30
+BATCH_ROWS = 64
 
 
 class Refused(Exception):
@@ -46,9 +48,11 @@ def line_of(record):
 
 
 def check_names(names):
+    seen = set()
     for name in names:
-        if names.count(name) > 1:
+        if name in seen:
             raise Refused(f"two columns are named '{name}'")
+        seen.add(name)
 
 
 def rows_of_csv(path, longest):
@@ -76,6 +80,8 @@ def rows_of_csv(path, longest):
 
 
 def binary_in(kind, types):
+    if types.is_dictionary(kind) or (hasattr(types, "is_run_end_encoded") and types.is_run_end_encoded(kind)):
+        return binary_in(kind.value_type, types)
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
         return True
     return any(binary_in(kind.field(i).type, types) for i in range(kind.num_fields))
@@ -89,6 +95,7 @@ def check_schema(schema, types):
 
 
 def batches_of_parquet(path, pyarrow, most):
+    """Few rows at a time: a page may repeat a text of a megabyte thousands of times in a few bytes."""
     file = pyarrow.parquet.ParquetFile(path, buffer_size=1 << 20, pre_buffer=False)
     check_schema(file.schema_arrow, pyarrow.types)
     groups = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
@@ -98,38 +105,31 @@ def batches_of_parquet(path, pyarrow, most):
 
 
 def batches_of_arrow(path, pyarrow, most):
-    """A file, or a stream as `datasets` writes it. Read, not mapped, so that the limit on memory holds."""
-    with pyarrow.OSFile(path) as file:
+    """A file, or a stream as `datasets` writes it. Mapped: a batch that is not compressed takes no memory."""
+    with pyarrow.memory_map(path) as file:
         is_file = file.read(6) == b"ARROW1"
         file.seek(0)
         reader = pyarrow.ipc.open_file(file) if is_file else pyarrow.ipc.open_stream(file)
         check_schema(reader.schema, pyarrow.types)
         for batch in map(reader.get_batch, range(reader.num_record_batches)) if is_file else reader:
-            size = max(1, min(BATCH_ROWS, BATCH_BYTES * batch.num_rows // max(batch.nbytes, 1)))
-            for first in range(0, batch.num_rows, size):
-                yield batch.slice(first, size)
+            for first in range(0, batch.num_rows, BATCH_ROWS):
+                yield batch.slice(first, BATCH_ROWS)
+
+
+def readable(column, pyarrow):
+    """Nanoseconds do not fit in Python's times: Arrow writes these columns."""
+    if pyarrow.types.is_timestamp(column.type) and column.type.unit == "ns":
+        return pyarrow.compute.replace_substring(column.cast("string"), " ", "T")
+    return column
 
 
 def rows_of_batch(batch, number, pyarrow):
-    """Nanoseconds do not fit in Python's times: Arrow writes these columns."""
-    for i, field in enumerate(batch.schema):
-        if pyarrow.types.is_timestamp(field.type) and field.type.unit == "ns":
-            texts = pyarrow.compute.replace_substring(batch.column(i).cast("string"), " ", "T")
-            batch = batch.set_column(i, field.name, texts)
-    try:
-        return batch.to_pylist()
-    except ValueError as error:
-        return rows_one_by_one(batch, number, error)
-
-
-def rows_one_by_one(batch, number, error):
-    """Finds the row that cannot be converted."""
+    columns = [readable(column, pyarrow) for column in batch.columns]
     for i in range(batch.num_rows):
         try:
-            row = batch.slice(i, 1).to_pylist()
-        except ValueError:
+            yield {name: column[i].as_py() for name, column in zip(batch.schema.names, columns)}
+        except ValueError as error:
             raise Refused(f"row {number + i + 1}: {error}") from None
-        yield row[0]
 
 
 def import_pyarrow():
@@ -149,6 +149,7 @@ def import_pyarrow():
             f"reading it needs Python's pyarrow, which {sys.executable} lacks ({error}): python3 -m venv VENV && "
             "VENV/bin/pip install pyarrow, and set NDP_PYTHON to VENV/bin/python"
         ) from None
+    pyarrow.set_memory_pool(pyarrow.system_memory_pool())  # others take a gigabyte in advance
     return pyarrow
 
 
@@ -161,6 +162,8 @@ def rows_of_arrow(path, most):
         for batch in read(path, pyarrow, most):
             yield from rows_of_batch(batch, number, pyarrow)
             number += batch.num_rows
+    except MemoryError:  # also Arrow's
+        raise MemoryError from None
     except (pyarrow.ArrowException, OSError) as error:
         text = " ".join(str(error).split())
         raise Refused(f"after row {number}: {text}") from None
@@ -184,10 +187,11 @@ def write(path, most, longest, out):
     except Refused as error:
         out.write(f"error {error}\n".encode("utf-8", "replace"))
     except MemoryError:
-        out.write(b"error after row %d: the next one does not fit in the memory that a reader may use\n" % number)
+        most = resource.getrlimit(resource.RLIMIT_DATA)[0] >> 20
+        out.write(b"error after row %d: the next one needs more memory than the %d MiB that its reader may use\n" % (number, most))
     out.flush()
 
 
 if __name__ == "__main__":
-    resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
+    lower_limit(resource.RLIMIT_DATA, int(sys.argv[4]))
     write(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), sys.stdout.buffer)

@@ -3,11 +3,13 @@
  * error, so a reader that dies cannot shorten the data. Called by cache/table_files.c, sample.c and source.c. */
 #include "data/python/table_reader.h"
 
+#include "base/memory_limit.h"
 #include "data/corpus/source.h"
 #include "data/python/python.h"
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { CHUNK = 1 << 16, LINE = 2000 };
 
@@ -17,6 +19,7 @@ typedef struct table_stream {
     const char *path;
     const ndp_table_sink *sink;
     int64_t rows;        /* that have ended */
+    int64_t bytes, most; /* of all rows: so far, and allowed */
     size_t n;            /* bytes of the current line */
     bool in_row;         /* the current line is a row */
     bool ended;          /* "end N" came, and N is right */
@@ -64,6 +67,13 @@ static ndp_status take_piece(table_stream *s, const char *text, size_t n) {
     if (s->in_row && s->n > NDP_RECORD_BYTES)
         return NDP_FAIL(NDP_EFORMAT, "%s: row %lld: a record of more than %zu bytes, the most that is read", s->path,
                         (long long)s->rows + 1, NDP_RECORD_BYTES);
+    s->bytes += (int64_t)n;
+    if (s->in_row && s->bytes > s->most)
+        return NDP_FAIL(
+            NDP_EFORMAT,
+            "%s: its first %lld rows are more than %lld bytes of text; beyond %lld MiB a table may expand %d "
+            "times. If these are really data, write them as .jsonl",
+            s->path, (long long)s->rows + 1, (long long)s->most, (long long)NDP_TABLE_ALLOWANCE >> 20, NDP_TABLE_RATIO);
     return s->in_row ? s->sink->put(s->sink->user, text, n) : NDP_OK;
 }
 
@@ -77,8 +87,10 @@ static ndp_status take_chunk(table_stream *s, const char *text, size_t n) {
             NDP_TRY(take_piece(s, text + at, length));
         if (!stop)
             break;
-        if (s->in_row)
+        if (s->in_row) {
+            s->bytes++;
             NDP_TRY(s->sink->put(s->sink->user, "\n", 1));
+        }
         NDP_TRY(end_line(s));
         length++;
     }
@@ -112,14 +124,31 @@ static ndp_status end_reader(ndp_python *p, const table_stream *s) {
                                (long long)s->rows + 1, program.what, ndp_python_interpreter());
 }
 
-ndp_status ndp_table_read(const char *path, int64_t most, int silence, const ndp_table_sink *sink, int64_t *rows) {
-    char most_text[32], longest[32];
-    table_stream s = {.path = path, .sink = sink};
+/* No memory of a run is allocated while the readers of its tables run, so each may have a share of what is available.
+ */
+static int64_t share_of_memory(int readers) {
+    int64_t share = ndp_memory_available() / (readers > 1 ? readers : 1);
+    return share < NDP_TABLE_LEAST_MEMORY  ? NDP_TABLE_LEAST_MEMORY
+           : share > NDP_TABLE_MOST_MEMORY ? NDP_TABLE_MOST_MEMORY
+                                           : share;
+}
+
+/* How many bytes of text the rows of a file may be. */
+static int64_t most_text(const char *path) {
+    struct stat info;
+    return NDP_TABLE_ALLOWANCE + (stat(path, &info) ? 0 : NDP_TABLE_RATIO * (int64_t)info.st_size);
+}
+
+ndp_status ndp_table_read(const char *path, int64_t most, int silence, int readers, const ndp_table_sink *sink,
+                          int64_t *rows) {
+    char most_rows[32], longest[32], memory[32];
+    table_stream s = {.path = path, .sink = sink, .most = most_text(path)};
     ndp_python *p;
-    snprintf(most_text, sizeof most_text, "%lld", (long long)most);
+    snprintf(most_rows, sizeof most_rows, "%lld", (long long)most);
     snprintf(longest, sizeof longest, "%zu", NDP_RECORD_BYTES);
+    snprintf(memory, sizeof memory, "%lld", (long long)share_of_memory(readers));
     *rows = 0;
-    NDP_TRY(ndp_python_start(&program, (const char *const[]){path, most_text, longest, NULL}, &p));
+    NDP_TRY(ndp_python_start(&program, (const char *const[]){path, most_rows, longest, memory, NULL}, &p));
     ndp_status st = read_stream(p, silence, &s);
     if (st == NDP_OK)
         st = end_reader(p, &s);
@@ -133,7 +162,7 @@ ndp_status ndp_table_read(const char *path, int64_t most, int silence, const ndp
 
 typedef struct table_head {
     ndp_str text;
-    size_t bytes;
+    size_t bytes, checked; /* there is memory for so much text */
     bool full;
 } table_head;
 
@@ -142,6 +171,12 @@ static const ndp_status STOPPED = NDP_EINTR;
 
 static ndp_status put_head(void *user, const char *bytes, size_t n) {
     table_head *h = user;
+    if (h->text.length + n > h->checked) { /* growing it takes as much again */
+        h->checked = 2 * (h->text.length + n);
+        if ((int64_t)h->checked > ndp_memory_available())
+            return NDP_FAIL(NDP_ENOMEM, "the rows of a table are more than %zu bytes, which do not fit into memory",
+                            h->text.length);
+    }
     ndp_str_add_bytes(&h->text, bytes, n);
     return h->text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the rows of a table") : NDP_OK;
 }
@@ -156,7 +191,7 @@ ndp_status ndp_table_head(const char *path, int64_t most, size_t bytes, char **o
     table_head h = {.bytes = bytes};
     const ndp_table_sink sink = {put_head, end_row, &h};
     int64_t rows;
-    ndp_status st = ndp_table_read(path, most ? most + 1 : 0, NDP_TABLE_SILENCE, &sink, &rows);
+    ndp_status st = ndp_table_read(path, most ? most + 1 : 0, NDP_TABLE_SILENCE, 1, &sink, &rows);
     if (st == NDP_OK || (st == STOPPED && h.full)) {
         *complete = st == NDP_OK && (most == 0 || rows <= most);
         *n = h.text.length;

@@ -10,6 +10,13 @@
 enum { NDP_TABLE_VERSION = 1 };
 /* Seconds that a reader may take for its next output. */
 enum { NDP_TABLE_SILENCE = 120 };
+/* What a reader may take of a host's memory: its share of what is available, but within these bounds. */
+#define NDP_TABLE_LEAST_MEMORY ((int64_t)384 << 20)
+#define NDP_TABLE_MOST_MEMORY ((int64_t)1 << 30)
+/* Rows may have so many bytes, as JSONL, and so many for each byte of the file: a small file can repeat a value, or
+ * nothing, without end. */
+#define NDP_TABLE_ALLOWANCE ((int64_t)64 << 20)
+enum { NDP_TABLE_RATIO = 1000 };
 
 /* A reader's output. Any status but NDP_OK stops the reading and is returned. */
 typedef struct ndp_table_sink {
@@ -18,11 +25,13 @@ typedef struct ndp_table_sink {
     void *user;
 } ndp_table_sink;
 
-/* Reads the first `most` rows of a file, 0: all. *rows: how many were read. Errors name the file and the row, counted
- * from 1 without the header: NDP_EFORMAT for a damaged file, ragged rows, binary values, a row of more than
- * NDP_RECORD_BYTES (source.h); NDP_EINVAL if Python is missing; NDP_EIO if the reader dies, writes nothing for
- * `silence` seconds, or writes anything but rows. */
-ndp_status ndp_table_read(const char *path, int64_t most, int silence, const ndp_table_sink *sink, int64_t *rows);
+/* Reads the first `most` rows of a file, 0: all; at most `readers` processes of this host read at the same time. *rows:
+ * how many were read. Errors name the file and the row, counted from 1 without the header: NDP_EFORMAT for a damaged
+ * file, ragged rows, binary values, a row of more than NDP_RECORD_BYTES (source.h) or that needs more memory than the
+ * reader's share, rows beyond the ratio above; NDP_EINVAL if Python is missing; NDP_EIO if the reader dies, writes
+ * nothing for `silence` seconds, or writes anything but rows. */
+ndp_status ndp_table_read(const char *path, int64_t most, int silence, int readers, const ndp_table_sink *sink,
+                          int64_t *rows);
 
 /* Reads rows into new memory, which the caller frees, until there are `most` rows (0: all) or `bytes` bytes. *complete:
  * there are no more. */
