@@ -13,6 +13,6 @@ ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh,
     const ndp_storage *types = &m->buffers[buffer].storage;
     s.same = types->compute == types->master;
     s.in_place = s.shards > 1 && groups_stay_on_nodes(mesh, &owners, node_ranks);
-    s.keep = !reshard;
+    s.reshard = reshard;
     return s;
 }

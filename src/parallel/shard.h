@@ -21,7 +21,7 @@ typedef struct ndp_shard {
     int64_t slice; /* elements of one slice */
     bool same;     /* compute and master have one storage type */
     bool in_place;
-    bool keep; /* a gathered buffer is kept until its last use of the update (reshard_after_forward: false) */
+    bool reshard; /* a gathered buffer is dropped after a forward; else kept until its last use of the update */
 } ndp_shard;
 
 /* How this rank holds a buffer, in the groups that the buffer names. `node_ranks`: ranks of the world on its node

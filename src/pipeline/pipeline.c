@@ -9,14 +9,8 @@
 #define INFO(NAME, name, MAP, LEAST, MOST, help) {#name, help, NDP_STAGES_##MAP, LEAST, MOST},
 const ndp_pipeline_info ndp_pipeline_table[NDP_PIPELINE_KINDS] = {NDP_PIPELINES(INFO)};
 
-static ndp_row_generator *const generators[NDP_PIPELINE_KINDS] = {
-    [NDP_PIPELINE_GPIPE] = ndp_row_gpipe,
-    [NDP_PIPELINE_1F1B] = ndp_row_1f1b,
-    [NDP_PIPELINE_INTERLEAVED] = ndp_row_interleaved,
-    [NDP_PIPELINE_ZERO_BUBBLE] = ndp_row_zero_bubble,
-    [NDP_PIPELINE_ZBV] = ndp_row_zbv,
-    [NDP_PIPELINE_DUALPIPEV] = ndp_row_dualpipev,
-};
+#define GENERATOR(NAME, name, ...) [NDP_PIPELINE_##NAME] = ndp_row_##name,
+static ndp_row_generator *const generators[NDP_PIPELINE_KINDS] = {NDP_GENERATED_PIPELINES(GENERATOR)};
 
 char ndp_action_letter(ndp_action a) {
 #define LETTER(NAME, letter) letter,

@@ -32,11 +32,12 @@ char ndp_action_letter(ndp_action a);
 /* Which rank holds a stage: LOOP, stage s is on rank s mod p; V, stages s and 2p - 1 - s are on rank s. */
 typedef enum ndp_stage_map { NDP_STAGES_LOOP, NDP_STAGES_V } ndp_stage_map;
 
-/* All schedules, listed here only: X(NAME, name, MAP, LEAST, MOST, "help"). LEAST and MOST bound the virtual stages,
+/* All schedules, listed here only: X(NAME, name, MAP, LEAST, MOST, "help"). A generator, ndp_row_NAME (row.h), makes
+ * each but the last. LEAST and MOST bound the virtual stages,
  * the stages on each rank. The bubble is per rank and step, for equal stages, W <= F and at least p micro-batches
  * (dualpipev: 2p); F, I and W are the times of a rank's forward, input gradient and weight gradient for one
  * micro-batch, v its virtual stages. */
-#define NDP_PIPELINES(X)                                                                                               \
+#define NDP_GENERATED_PIPELINES(X)                                                                                     \
     X(GPIPE, gpipe, LOOP, 1, 1, "all forwards, then all backwards; bubble (p-1)(F+I+W), holds every micro-batch")      \
     X(1F1B, 1f1b, LOOP, 1, 1, "one forward, one backward; bubble (p-1)(F+I+W), holds p micro-batches")                 \
     X(INTERLEAVED, interleaved, LOOP, 2, NDP_MOST_STAGES,                                                              \
@@ -45,7 +46,9 @@ typedef enum ndp_stage_map { NDP_STAGES_LOOP, NDP_STAGES_V } ndp_stage_map;
       "1f1b with weight gradients apart (ZB-H1); bubble (p-1)(F+I-W)/v, holds p micro-batches")                        \
     X(ZBV, zbv, V, 2, 2, "zero bubble with two stages a rank in a V; bubble (p-1)F/2 if F=I=W, holds p micro-batches") \
     X(DUALPIPEV, dualpipev, V, 2, 2,                                                                                   \
-      "forwards and backwards in pairs, stages in a V; bubble (p-1)(F+I-W)/2, holds p+1/2 micro-batches")              \
+      "forwards and backwards in pairs, stages in a V; bubble (p-1)(F+I-W)/2, holds p+1/2 micro-batches")
+#define NDP_PIPELINES(X)                                                                                               \
+    NDP_GENERATED_PIPELINES(X)                                                                                         \
     X(FILE, file, LOOP, 1, NDP_MOST_STAGES, "a CSV file, as torch's pipelining reads and writes it")
 
 enum { NDP_MOST_STAGES = 1 << 16, NDP_MOST_MICRO_BATCHES = 1 << 20 };

@@ -24,7 +24,9 @@ void ndp_row_add_pair(ndp_row_writer *w, int forward_stage, int backward_stage);
 
 /* The generators, each of one row. The row is empty and has room for all actions. */
 typedef void ndp_row_generator(ndp_row_writer *w);
-ndp_row_generator ndp_row_gpipe, ndp_row_1f1b, ndp_row_interleaved, ndp_row_zero_bubble, ndp_row_zbv, ndp_row_dualpipev;
+#define NDP_ROW_DECLARE(NAME, name, ...) ndp_row_generator ndp_row_##name;
+NDP_GENERATED_PIPELINES(NDP_ROW_DECLARE)
+#undef NDP_ROW_DECLARE
 
 /* A table of `ranks` empty rows, each with room for `room` actions, and without stage map. NDP_ENOMEM. */
 NDP_API ndp_status ndp_pipeline_init(const char *name, int ranks, int stages, int micro_batches, size_t room,

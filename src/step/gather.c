@@ -93,7 +93,7 @@ void ndp_gather_release(ndp_builder *b, int r) {
         if (buffer == NDP_NONE)
             continue;
         const ndp_shard *shard = &b->p->owned[buffer].shard;
-        if (shard->shards == 1 || shard->in_place || shard->keep)
+        if (shard->shards == 1 || shard->in_place || !shard->reshard)
             continue;
         bool soon = false;
         for (int next = r + 1; next < b->n_runs && next <= r + 2; next++)
