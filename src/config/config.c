@@ -490,11 +490,11 @@ ndp_status ndp_config_check(const ndp_config *c) {
     NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");
     NDP_CHECK(file || !c->pipeline.file, "pipeline.file is '%s', but pipeline.schedule is %s; set schedule: file",
               c->pipeline.file, ndp_pipeline_table[c->pipeline.schedule].name);
-    NDP_CHECK(c->precision.compute != NDP_F64 || ndp_device_has_fp64(ndp_device_names[c->train.device]),
+    const ndp_device_row *device = &ndp_device_table[c->train.device];
+    NDP_CHECK(c->precision.compute != NDP_F64 || device->fp64,
               "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
-    const char *device = ndp_device_names[c->train.device];
-    NDP_CHECK(c->train.matmul == NDP_MATMUL_FP32 || strcmp(device, "cuda") == 0 || strcmp(device, "sim") == 0,
-              "train.matmul tf32 is for train.device cuda only; this job's device is %s", device);
+    NDP_CHECK(c->train.matmul == NDP_MATMUL_FP32 || device->tf32,
+              "train.matmul tf32 is for train.device cuda only; this job's device is %s", device->name);
     NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
               "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,
               c->batch.global_batch_size);

@@ -7,6 +7,7 @@
 #include "data/corpus/record.h"
 #include "data/row_table.h"
 #include "mesh/mesh.h"
+#include "ops/devices.h"
 #include "optim/optim.h"
 #include "parallel/row_cut.h"
 #include "pipeline/pipeline.h"

@@ -110,25 +110,14 @@ ndp_status ndp_host_mark(ndp_queue *q, ndp_mark *out);
 ndp_status ndp_host_after(ndp_queue *q, const ndp_mark *mark);
 ndp_status ndp_host_drain(ndp_queue *q);
 
-/* Defined in ops/, where their kernels are. `null` plans for `cpu`. */
+/* Defined in ops/, where their kernels are. `null` plans for `cpu`. ops/devices.h has all devices, by name. */
 extern const ndp_device ndp_device_cpu, ndp_device_ref, ndp_device_null;
-/* The devices that execute, NULL at the end: what a user can choose from. */
-extern const char *const ndp_device_names[];
-/* The device of that name; `cuda` and `sim` are loaded (device/cuda/cuda_load.h). NDP_EINVAL: there is none,
- * and the message has the names; or it is not built, or this machine lacks what it needs, and the message says what. */
-NDP_API ndp_status ndp_device_find(const char *name, const ndp_device **out);
-/* A device that plans for the one of that name, by its kernels' needs, and executes nothing. A machine without a GPU
- * can plan for `cuda`. Errors as above. */
-NDP_API ndp_status ndp_device_find_plan(const char *name, ndp_device *out);
-/* The same for a device at hand. */
+/* A device that plans for `d` and executes nothing. */
 static inline ndp_device ndp_device_plan(const ndp_device *d) {
     ndp_device plan = *d;
     plan.executes = false;
     return plan;
 }
-/* Whether the device of that name computes in fp64. Loads nothing. */
-bool ndp_device_has_fp64(const char *name);
-
 /* Threads per rank if `ranks` share this node: usable cores / ranks, at least 1. */
 int ndp_device_threads(int ranks);
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "host/memory_need.h"
+#include "ops/devices.h"
 #include "train/folder_facts.h"
 #include "train/job.h"
 #include "train/weights.h"

@@ -6,7 +6,7 @@
  *     loss scale before all runs; norm, clipping and updates after them; then the memory plan
  *
  * A slot holds the blocks of one unit and micro-batch, so runs of several micro-batches may interleave. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include "parallel/recompute.h"
 #include "step/staged.h"

@@ -3,7 +3,7 @@
  *
  * Invariant: a block lives from the first instruction that names it to the last one. ndp_emit extends the life of every
  * block that an instruction names, so a stage never states a life, and the memory plan can rely on all of them. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 const ndp_list *ndp_list_of_run(const ndp_builder *b, int r) {
     const ndp_unit_run *run = &b->runs[r];

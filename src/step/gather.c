@@ -8,7 +8,7 @@
  * of them is set. A buffer of one shard is always there. After its run, a gathered buffer is released (its block ends)
  * unless it stays in memory anyway (shared by the node, or not resharded) or one of the next two runs reads it: the
  * last unit's backward directly follows its forward. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 bool ndp_run_reads(const ndp_builder *b, int r, int buffer) {
     const ndp_unit *u = &b->m->units[b->runs[r].unit];

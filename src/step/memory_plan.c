@@ -5,7 +5,7 @@
  * blocks keep the offsets of their owner's plan. Budget and traffic are sums over the same blocks and calls. */
 #include "graph/intervals.h"
 #include "graph/price.h"
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stdlib.h>
 

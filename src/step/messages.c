@@ -12,7 +12,7 @@
  * those to the other, ranks would wait for each other in a circle.
  *
  * Each direction has its communicator. A tag is a stage and a micro-batch, so ranks need not have the same order. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -10,7 +10,7 @@
  *
  * Scratch memory of kernels is not covered; it is never an operand of a communication. written.c has the second rule of
  * ndp_program_order. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

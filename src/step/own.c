@@ -5,7 +5,7 @@
  * types are the same, and lies in `weights` if that is kept. Trainable buffers add a gradient slice and optimizer
  * state. */
 #include "ops/pieces.h"
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stddef.h>
 #include <stdlib.h>

@@ -8,7 +8,7 @@
  * Invariant: every owner transforms the same bits. All ranks gather all buffers, in their order; elements that several
  * ranks of the tensor axis hold are read from the first of them. Without a tensor axis a matrix is contiguous in the
  * buffer, and is transformed there. step_update.c calls ndp_transform_projections. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include "parallel/apply.h"
 #include <string.h>

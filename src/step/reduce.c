@@ -13,7 +13,7 @@
  * have: micro-batches that interleave add to the same block. The first reduction of a step overwrites the owners'
  * slices, later ones add; the replicas sum after the last one. Segments that this rank's runs never write count as 0:
  * they are zeroed before the reduction. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Schedules: what a rank computes in one update, and in which order, as a list that a generator writes.
  *
- * An entry is an action on a range of units for one micro-batch. The builder (builder.h) turns the list into runs of
+ * An entry is an action on a range of units for one micro-batch. The builder (program_parts.h) turns the list into runs of
  * units and adds the communication. Each pair of unit and micro-batch has a slot for its blocks, and the first and last
  * write of a gradient are found over the whole list, so micro-batches may interleave. */
 #ifndef NDP_STEP_SCHEDULE_H

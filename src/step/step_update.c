@@ -1,7 +1,7 @@
 /* The program's own kernel calls: the loss scale before the first run; norm, clipping and updates after the last one.
  * They work on scalars and owned slices in the device's memory, so the host reads nothing during a step. */
 #include "ops/pieces.h"
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stddef.h>
 

@@ -7,7 +7,7 @@
  * and the padding of a buffer are never written: a collective moves them, but no update reads them.
  *
  * ndp_program_order calls ndp_gradients_written. */
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #define NDP_TESTS_OP_TEST_H
 
 #include "base/cpu.h"
+#include "ops/devices.h"
 #include "ops/op.h"
 #include "shape_rule.h"
 

@@ -28,7 +28,8 @@ static void devices_by_name(void **state) {
         CHECK_OK(ndp_device_find(device->name, &found));
         assert_ptr_equal(found, device);
         assert_true(found->executes);
-        assert_int_equal(ndp_device_has_fp64(device->name), device->fp64);
+        assert_string_equal(ndp_device_table[d].name, device->name);
+        assert_int_equal(ndp_device_table[d].fp64, device->fp64);
     }
     ndp_device plan;
     CHECK_OK(ndp_device_find_plan("ref", &plan));

@@ -1,7 +1,7 @@
 /* Byte ranges of ndp_program_order: an all_reduce of some columns of a matrix is pending while a kernel writes other
  * memory. A program of four calls, written here. */
 #include "check.h"
-#include "step/builder.h"
+#include "step/program_parts.h"
 
 #include <stdlib.h>
 

@@ -7,6 +7,7 @@
 #include "train/golden.h"
 
 #include "base/json.h"
+#include "ops/devices.h"
 #include <math.h>
 
 typedef struct bounds {

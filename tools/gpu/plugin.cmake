@@ -48,7 +48,7 @@ foreach(source ${kernels})
   list(APPEND objects ${object})
 endforeach()
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/ndp_cuda.so
-  COMMAND ${NDP_NVCC} -shared -cudart static -L${toolkit}/lib -Xlinker --exclude-libs=ALL ${objects} -ldl
+  COMMAND ${NDP_NVCC} -shared -cudart static -L${toolkit}/lib -Xlinker --exclude-libs=ALL -Xlinker -z -Xlinker defs ${objects} -ldl
     -o ${CMAKE_BINARY_DIR}/ndp_cuda.so
   DEPENDS ${objects} VERBATIM COMMENT "Linking ndp_cuda.so")
 add_custom_target(ndp_cuda DEPENDS ${CMAKE_BINARY_DIR}/ndp_cuda.so)

@@ -4,8 +4,8 @@
  * gather.c and reduce.c add the gathers that the runs need and the reductions of their gradients, messages.c adds what
  * pipeline stages send each other, step_update.c the loss scale, norm and updates, with projections.c for what is
  * updated as whole matrices; memory_plan.c places all blocks. */
-#ifndef NDP_STEP_BUILDER_H
-#define NDP_STEP_BUILDER_H
+#ifndef NDP_STEP_PROGRAM_PARTS_H
+#define NDP_STEP_PROGRAM_PARTS_H
 
 #include "step/program.h"
 
