@@ -130,6 +130,15 @@ static const ndp_option *first_entries(void) {
     return o;
 }
 
+ndp_status ndp_entry_parse(const char *text, ndp_strings *names, ndp_strings *own) {
+    ndp_yaml y;
+    ndp_status st = ndp_yaml_open(&y, "an entry of data.files", text, strlen(text), 0);
+    if (st == NDP_OK)
+        st = ndp_entry_read(first_entries(), &y, y.root, names, own);
+    ndp_yaml_close(&y);
+    return st;
+}
+
 ndp_status ndp_config_entry(const ndp_config *c, const char *own, ndp_config *out, char **split) {
     ndp_yaml y;
     ndp_config with;

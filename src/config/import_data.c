@@ -1,6 +1,7 @@
 /* Data sets: each is read into m->set and added to the job, then rules for all of them follow. What Axolotl does with
  * each type is in its prompt_strategies/; what a record is here, in data/corpus/record.h. */
 #include "config/import_parts.h"
+#include "data/corpus/slice.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +28,7 @@ void ndp_import_forget_set(ndp_import *m) {
     for (int i = 0; i < NDP_COUNT(texts); i++)
         free(texts[i]);
     ndp_strings_release(&m->set.files);
+    ndp_str_release(&m->set.own);
     memset(&m->set, 0, sizeof m->set);
 }
 
@@ -62,11 +64,30 @@ static const struct {
     [CHAT_TEMPLATE] = {"data.chat_template", offsetof(ndp_config, data.chat_template)},
 };
 
-/* Sets such a key from a data set; all sets must agree. */
+/* Gives a data set a value of its own for a key of `data`. */
+static ndp_status add_own(ndp_import *m, const char *ours, const char *value) {
+    ndp_str_addf(&m->set.own, ", %s: %s", strchr(ours, '.') + 1, value);
+    return m->set.own.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration") : NDP_OK;
+}
+
+static ndp_status add_own_text(ndp_import *m, const char *ours, const char *value) {
+    ndp_str text = {0};
+    ndp_option_write_text(value, &text);
+    ndp_status st = add_own(m, ours, text.data ? text.data : "null");
+    ndp_str_release(&text);
+    return st;
+}
+
+/* Sets such a key from a data set. Where it differs from that of a set before it, the data set's entry has it as its
+ * own; only in the chat template all sets must agree. */
 static ndp_status share(ndp_import *m, int key, const char *value, const char *name, struct fy_node *node) {
     char **ours = (char **)((char *)&m->job + shared_keys[key].offset);
     if (m->sets.shared & 1 << key) {
         char why[200];
+        if (key != CHAT_TEMPLATE)
+            return same(*ours, value) || ndp_import_is_set(&m->notes, shared_keys[key].ours)
+                       ? NDP_OK
+                       : add_own_text(m, shared_keys[key].ours, value);
         snprintf(why, sizeof why, "%s applies to all files: %.50s before, %.50s here", shared_keys[key].ours,
                  either(*ours, "the tokenizer's own"), either(value, "the tokenizer's own"));
         return same(*ours, value) ? NDP_OK : ndp_import_refuse(&m->notes, name, NULL, node, why, shared_keys[key].ours);
@@ -82,8 +103,6 @@ static const char own_words[] =
     "rendered by data.chat_template. Turn the records into messages, with type: chat_template";
 static const char own_style[] = "of alpaca only the style without a name is supported; write the records with their "
                                 "prompts as segments, with type: input_output";
-static const char one_format[] = "data.format applies to all files: data sets of type alpaca, sharegpt or input_output "
-                                 "cannot be mixed with others; convert them to one type";
 static const char own_type[] = "supported types are alpaca, sharegpt, input_output, completion, chat_template, and the "
                                "prompt format that a template writes: format \"{instruction}\\n\\n{input}\\n\", "
                                "no_input_format \"{instruction}\\n\"";
@@ -130,14 +149,16 @@ ndp_status ndp_import_dataset_type(ndp_import *m, struct fy_node *value, const c
     return text ? NDP_OK : ndp_import_walk(m, value, "prompter", NULL, name);
 }
 
-/* A split of a data set on the Hub; a file is the whole training split (ndp_import_add_files). Parts of a split are
- * refused. */
+/* A split, or a slice of one (data/corpus/slice.h); a file is the training split (ndp_import_add_files). */
 ndp_status ndp_import_dataset_split(ndp_import *m, struct fy_node *value, const char *name) {
     const char *text = ndp_yaml_text(value);
-    if (text && *text && !strpbrk(text, "[]%:+/@ "))
+    size_t n = text ? strlen(text) : 0;
+    ndp_slice slice;
+    bool cut = text && ndp_slice_cut(text, &n, &slice);
+    if (cut && n && strcspn(text, "[]%:+/@ ") >= n)
         return ndp_option_copy_text(text, &m->set.split);
     return ndp_import_refuse(&m->notes, name, text ? text : custom, value,
-                             "files are read whole; write the intended part to a file of its own",
+                             "one split is read, or a slice of it, such as train[:10%]; name each split as a data set",
                              ndp_import_files_key(m));
 }
 
@@ -233,6 +254,22 @@ static ndp_status add_messages(ndp_import *m, const set_type *t, const char *nam
     return add_chat(m, m->set.template, name, node);
 }
 
+/* The format of the first set is the job's; one with another has it as its own. */
+static ndp_status share_format(ndp_import *m, ndp_record_kind format) {
+    ndp_config with = {.data = {.format = format}};
+    ndp_str word = {0};
+    if (!m->sets.formats)
+        m->sets.format = format;
+    if (format == m->sets.format || ndp_import_is_set(&m->notes, "data.format"))
+        return NDP_OK;
+    for (int i = 0; i < ndp_option_count; i++)
+        if (ndp_options[i].offset == offsetof(ndp_config, data.format))
+            ndp_option_write(&ndp_options[i], &with, &word);
+    ndp_status st = add_own(m, "data.format", word.data ? word.data : "auto");
+    ndp_str_release(&word);
+    return st;
+}
+
 /* Adds the data set at hand, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     const char *type = either(m->set.type, silent_type);
@@ -249,9 +286,7 @@ static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node,
         NDP_TRY(ndp_import_refuse(&m->notes, typed, type, node, t->why, "data.format"));
     } else if (t->format == NDP_RECORD_ALPACA && strchr(type, ':'))
         NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, own_style, "data.format"));
-    if (m->sets.formats && m->sets.formats != 1 << t->format &&
-        (m->sets.formats | 1 << t->format) >= 1 << NDP_RECORD_ALPACA)
-        NDP_TRY(ndp_import_refuse(&m->notes, name, type, node, one_format, "data.format"));
+    NDP_TRY(share_format(m, t->format));
     m->sets.formats |= 1 << t->format;
     if (t->format == NDP_RECORD_TEXT)
         NDP_TRY(share(m, TEXT_FIELD, either(m->set.text, "text"), name, node));
@@ -335,15 +370,7 @@ static ndp_status finish_chats(ndp_import *m) {
     return NDP_OK;
 }
 
-static void finish_format(ndp_import *m) {
-    ndp_record_kind f = NDP_RECORD_TEXT;
-    while (f <= NDP_RECORD_INPUT_OUTPUT && m->sets.formats != 1 << f)
-        f++;
-    m->job.data.format = f <= NDP_RECORD_INPUT_OUTPUT ? f : NDP_RECORD_AUTO;
-    if (m->sets.formats && f > NDP_RECORD_INPUT_OUTPUT)
-        SAY(m, "data sets of several types: a record is read by its first field of %s, %s, %s\n",
-            m->job.data.text_field, m->job.data.messages_field, m->job.data.prompt_field);
-}
+static void finish_format(ndp_import *m) { m->job.data.format = m->sets.formats ? m->sets.format : NDP_RECORD_AUTO; }
 
 /* Long texts continue in the next row in both programs; a long conversation is treated as Axolotl treats it. */
 static void finish_lengths(ndp_import *m) {

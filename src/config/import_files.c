@@ -1,5 +1,6 @@
 /* The files that a data set names, and why some cannot be read. */
 #include "base/hub.h"
+#include "config/entry.h"
 #include "config/import_parts.h"
 
 #include <stdlib.h>
@@ -55,15 +56,35 @@ const char *ndp_import_files_key(const ndp_import *m) {
     return m->sets.held_out ? "data.validation_files" : "data.files";
 }
 
+/* Adds an entry with what the data set at hand has of its own. `split`: NULL: none, or part of the name. */
+static ndp_status add_entry(ndp_import *m, const char *name, const char *split) {
+    ndp_strings *names = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files,
+                *own = m->sets.held_out ? &m->job.data.validation_own : &m->job.data.files_own;
+    ndp_str text = {0};
+    ndp_str_add(&text, "{path: ");
+    ndp_option_write_text(name, &text);
+    ndp_str_add(&text, m->set.own.data ? m->set.own.data : "");
+    if (split) {
+        ndp_str_add(&text, ", split: ");
+        ndp_option_write_text(split, &text);
+    }
+    ndp_str_add(&text, "}");
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration")
+                                : ndp_entry_parse(text.data, names, own);
+    ndp_str_release(&text);
+    return st;
+}
+
 static ndp_status add_file(ndp_import *m, const char *path, const char *name, struct fy_node *node) {
     enum { MOST = 1 << 16 };
-    ndp_strings *files = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files;
+    const ndp_strings *files = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files;
     const char *why = why_unread(m, path);
     if (why)
         return ndp_import_refuse(&m->notes, name, path, node, why, ndp_import_files_key(m));
     if (files->n >= MOST)
         return ndp_yaml_fail(m->notes.y, node, "more than %d files", MOST);
-    return ndp_strings_add(files, path);
+    bool whole = !m->set.split || strcmp(m->set.split, "train") == 0;
+    return add_entry(m, path, whole ? NULL : m->set.split);
 }
 
 /* A data set on the Hub, by its name here: org/name@revision:config/split. */
@@ -77,7 +98,7 @@ static ndp_status add_hub_set(ndp_import *m, const ndp_hub_name *n) {
         return NDP_FAIL(NDP_ENOMEM, "not enough memory for the configuration");
     if (ndp_hub_find(NDP_HUB_DATASET, name, folder) != NDP_OK)
         SAY(m, "%s: %s\n", ndp_import_files_key(m), ndp_error_message());
-    ndp_status st = ndp_strings_add(m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files, name);
+    ndp_status st = add_entry(m, name, NULL);
     free(name);
     return st;
 }
@@ -98,10 +119,9 @@ ndp_status ndp_import_add_files(ndp_import *m, const char *name, struct fy_node 
     if (path && !m->set.files.n && !ndp_path_exists(path) && !is_known_file(path) &&
         ndp_hub_parse(NDP_HUB_DATASET, path, &hub))
         return add_hub_set(m, &hub);
-    if (m->set.split && strcmp(m->set.split, "train") != 0)
+    if (m->set.split && strcmp(m->set.split, "train") != 0 && strncmp(m->set.split, "train[", 6) != 0)
         return ndp_import_refuse(&m->notes, name, m->set.split, node,
-                                 "files are read whole; write the intended part to a file of its own",
-                                 ndp_import_files_key(m));
+                                 "files are the split train; name the files of this one", ndp_import_files_key(m));
     if (!m->set.files.n)
         return add_file(m, path, name, node);
     const char *const *kind = kinds;

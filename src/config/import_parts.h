@@ -92,6 +92,7 @@ typedef struct import_set {
     char *format, *no_input_format;                    /* of a custom type */
     char *config, *revision, *split;                   /* of a data set on the Hub */
     ndp_strings files;
+    ndp_str own; /* what it has other than the sets before it: ", format: alpaca, text_field: \"body\"" */
 } import_set;
 
 /* A data set whose records are conversations, or questions and answers: it names a chat template. */
@@ -107,9 +108,10 @@ typedef struct import_chat {
 
 /* What all data sets together have. */
 typedef struct import_sets {
-    bool held_out; /* the set at hand is one of test_datasets */
-    int formats;   /* bits 1 << ndp_record_kind of all data sets */
-    int shared;    /* bits: the keys common to all data sets that one of them has set (import_data.c) */
+    bool held_out;          /* the set at hand is one of test_datasets */
+    int formats;            /* bits 1 << ndp_record_kind of all data sets */
+    ndp_record_kind format; /* of the first one */
+    int shared;             /* bits: the keys common to all data sets that one of them has set (import_data.c) */
     import_chat *chats;
     int64_t chat_count, chat_capacity;
 } import_sets;

@@ -256,6 +256,28 @@ static void keys_that_axolotl_no_longer_reads(void **state) {
     release(&i);
 }
 
+/* What a data set has other than the first one stands at its entry. */
+static void data_sets_of_several_types(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(
+        import(&i,
+               "base_model: m\nmax_steps: 3\nchat_template: chatml\ndatasets:\n"
+               "- {path: a.jsonl, type: completion, field: body}\n"
+               "- {path: b.jsonl, type: alpaca, split: 'train[:5%]'}\n"
+               "- {path: org/set, type: chat_template, field_messages: turns, split: 'train[:1000]', name: en}\n"
+               "- {path: c.jsonl, type: completion}\n"
+               "test_datasets: [{path: d.jsonl, type: input_output}, {path: a.jsonl, type: completion, field: body}]\n",
+               NULL));
+    CHECK_KEYS(&i, {"data.format", "text"}, {"data.text_field", "\"body\""}, {"data.messages_field", "\"turns\""},
+               {"data.files", "[\"a.jsonl\", {path: \"b.jsonl\", format: alpaca, split: \"train[:5%]\"}, "
+                              "{path: \"org/set:en/train[:1000]\", format: messages}, "
+                              "{path: \"c.jsonl\", text_field: \"text\"}]"},
+               {"data.validation_files", "[{path: \"d.jsonl\", format: input_output}, \"a.jsonl\"]"});
+    check_round_trip(&i);
+    release(&i);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(warmup_may_be_a_share),
                                        cmocka_unit_test(keys_that_axolotl_no_longer_reads),
@@ -265,6 +287,7 @@ int main(void) {
                                        cmocka_unit_test(attention_is_left_out_with_a_reason),
                                        cmocka_unit_test(the_note_is_about_the_warm_up_that_is_written),
                                        cmocka_unit_test(the_user_has_the_last_word_on_the_warm_up),
+                                       cmocka_unit_test(data_sets_of_several_types),
                                        cmocka_unit_test(the_job_has_the_imported_keys_alone)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,6 +41,8 @@ static void other_weights_are_refused(void **state) {
     } cases[] = {
         {TWO(",\"weight\":0.5", ""), "a.jsonl:1: message 2 has 'weight': 0.5; a message is trained on (1 or true)"},
         {TWO(",\"weight\":-1", ""), "message 2 has 'weight': -1"},
+        {"{\"messages\":[{\"role\":\"assistant\",\"content\":[{\"type\":\"text\",\"text\":\"a\",\"train\":false}]}]}",
+         "part 1 of the content of message 1 has 'train': false; only whole messages are left out"},
         {TWO(",\"train\":\"no\"", ""), "message 2 has 'train': \"no\""},
         {TWO(",\"weight\":0", ",\"train\":false"), "all messages of the assistant have weight 0 or train false"},
         {"{\"messages\":[" TURN("user", "a", ",\"train\":true") "," TURN("assistant", "b", "") "]}",

@@ -112,6 +112,7 @@ static ndp_status join_parts(struct json_object *parts, const char *where, const
                             where, k + 1, what, object ? "of the type '" : "no object",
                             object ? json_object_get_string(type) : "", object ? "'" : "");
         ndp_span text = {NULL, 0};
+        NDP_TRY(ndp_record_check_part(part, where, k, what));
         NDP_TRY(ndp_record_string(part, where, "text", &text));
         ndp_str_add_bytes(joined, text.data, text.n);
     }

@@ -28,6 +28,8 @@ NDP_API ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruc
  * value that is neither, or one that contradicts what is trained on. */
 NDP_API ndp_status ndp_record_trained(const ndp_record_input *r, struct json_object *message, const char *what,
                                       ndp_message *out);
+/* NDP_EFORMAT: part k of a message's content is not trained on: only whole messages may be left out. */
+ndp_status ndp_record_check_part(struct json_object *part, const char *where, size_t k, const char *what);
 /* Drops the ranges of messages that are not trained on. NDP_EFORMAT: it is not certain which ranges these are, or no
  * range is left. */
 NDP_API ndp_status ndp_record_drop_untrained(const ndp_record_input *r, const ndp_conversation *c, ndp_rendering *text);

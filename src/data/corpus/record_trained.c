@@ -56,6 +56,19 @@ ndp_status ndp_record_trained(const ndp_record_input *r, struct json_object *o, 
     return own ? NDP_OK : read_field(r, o, what, "weight", true, out);
 }
 
+ndp_status ndp_record_check_part(struct json_object *part, const char *where, size_t k, const char *what) {
+    static const char *const flags[] = {"train", "weight"};
+    for (int i = 0; i < NDP_COUNT(flags); i++) {
+        struct json_object *value = json_object_object_get(part, flags[i]);
+        bool trained = true;
+        if (value && (!read_flag(value, &trained) || !trained))
+            return NDP_FAIL(NDP_EFORMAT,
+                            "%s: part %zu of the content of %s has '%s': %.40s; only whole messages are left out",
+                            where, k + 1, what, flags[i], json_object_to_json_string(value));
+    }
+    return NDP_OK;
+}
+
 /* ---- dropping ---- */
 
 /* The end of a content is what every template keeps of it, without white space around. */
