@@ -70,6 +70,9 @@ static ndp_status follow_all(place *p) {
 static ndp_status find(const char *name, place *p) {
     struct stat info;
     *p = (place){.name = name, .open = -1};
+    if (stat(name, &info) &&
+        errno == EACCES) /* also a link of another user in /tmp, which the kernel does not follow */
+        return WRITE_FAIL(name);
     NDP_TRY(follow_all(p));
     p->is_stream = p->open >= 0;
     if (p->is_stream || stat(p->path, &info))

@@ -228,6 +228,32 @@ static void a_planted_link_is_not_followed(void **state) {
     assert_int_equal(entries(f), 2);
 }
 
+/* fs.protected_symlinks: in a folder like /tmp, the links of others are not followed. */
+static void links_of_others_are_not_followed(void **state) {
+    folder *f = *state;
+    char *protected = NULL;
+    size_t size;
+    bool on = ndp_file_read("/proc/sys/fs/protected_symlinks", &protected, &size) == NDP_OK && protected[0] == '1';
+    free(protected);
+    if (!on || geteuid() != 0) {
+        print_message("SKIPPED: needs root and fs.protected_symlinks\n");
+        skip();
+    }
+    CHECK_OK(ndp_folder_create(in(f, "shared")));
+    assert_int_equal(chmod(in(f, "shared"), 01777), 0);
+    CHECK_OK(ndp_file_write_atomic(in(f, "mine"), "mine", 4));
+    static const char *const targets[] = {"../mine", "../new"};
+    for (int i = 0; i < NDP_COUNT(targets); i++) {
+        assert_int_equal(symlink(targets[i], in(f, "shared/link")), 0);
+        assert_int_equal(lchown(in(f, "shared/link"), 65534, 65534), 0);
+        CHECK_FAILS(ndp_output_check(in(f, "shared/link")), NDP_EIO, "/link': Permission denied");
+        CHECK_FAILS(ndp_file_write_atomic(in(f, "shared/link"), "x", 1), NDP_EIO, "/link': Permission denied");
+        assert_int_equal(unlink(in(f, "shared/link")), 0);
+    }
+    holds(in(f, "mine"), "mine");
+    assert_int_equal(entries(f), 2);
+}
+
 #define FOLDER_TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, remove_folder)
 
 int main(void) {
@@ -237,6 +263,7 @@ int main(void) {
                                        FOLDER_TEST(a_pipe_is_written_to),
                                        FOLDER_TEST(an_open_file_is_written_to),
                                        FOLDER_TEST(a_path_is_tried),
-                                       FOLDER_TEST(a_planted_link_is_not_followed)};
+                                       FOLDER_TEST(a_planted_link_is_not_followed),
+                                       FOLDER_TEST(links_of_others_are_not_followed)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
