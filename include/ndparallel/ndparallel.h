@@ -232,6 +232,8 @@ typedef struct ndp_train_opts {
 NDP_API ndp_status ndp_train(const ndp_config *c, ndp_world *w, const ndp_train_opts *o);
 /* NDP_EINVAL if a live run on this host writes to train.output_dir. For a check before ranks are started. */
 NDP_API ndp_status ndp_run_folder_check(const ndp_config *c);
+/* The newest checkpoint in train.output_dir whose manifest and file sizes are correct; *step 0: there is none. */
+NDP_API ndp_status ndp_run_folder_newest(const ndp_config *c, int64_t *step);
 /* NDP_EINVAL if this machine lacks what train.device needs: the plugin, a driver, a GPU, a library; the message says
  * what to install. For a check before ranks are started. */
 NDP_API ndp_status ndp_device_check(const ndp_config *c);

@@ -74,7 +74,7 @@ typedef struct cli_option {
 #define CLI_DEVICE_HELP "Device to compute on (cuda: NVIDIA's GPUs; ref: plain loops, for comparison)"
 /* --device of a command that takes a job. */
 #define CLI_JOB_DEVICE                                                                                                 \
-    {"device", 0, "NAME", CLI_DEVICE_HELP " (train.device)", CLI_CALL(cli_set_device), .choices = ndp_device_choices}
+    { "device", 0, "NAME", CLI_DEVICE_HELP " (train.device)", CLI_CALL(cli_set_device), .choices = ndp_device_choices }
 #define CLI_CALL(function) .kind = CLI_IS_CALL, .call = (function)
 
 /* A command's options and arguments. */
@@ -114,8 +114,9 @@ const volatile sig_atomic_t *cli_catch_signals(bool live);
 /* For a rank with nothing to save: SIGUSR1, by which a launcher forwards a Ctrl-C, ends it with exit code 130. */
 void cli_end_on_signal(void);
 /* ndp_launch with signal handling, warnings and error messages. Returns the exit code. `live`: the ranks draw a live
- * line (progress.h), which is erased after a failure. */
-int cli_launch(ndp_launch_opts *o, bool live, bool debug);
+ * line (progress.h), which is erased after a failure. `saves`: the job of ranks that save checkpoints, so that the
+ * message of a rank that died says which step is on disk; NULL: of ranks that do not. */
+int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves);
 
 /* Call it after the last output: returns `code`, or prints an error and returns 1 if stdout could not be written. */
 int cli_end_output(int code);

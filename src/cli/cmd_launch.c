@@ -45,5 +45,5 @@ int cmd_launch(int argc, char **argv) {
     ndp_launch_opts o = NDP_LAUNCH_OPTS_INIT;
     o.ranks = 0;
     cli_parse(&command, argc, argv, &o);
-    return cli_launch(&o, false, false);
+    return cli_launch(&o, false, false, NULL);
 }

@@ -61,20 +61,29 @@ const volatile sig_atomic_t *cli_catch_signals(bool live) {
 /* The terminal that messages of a launch go to. */
 typedef struct launch_terminal {
     cli_progress progress;
-    bool live; /* the ranks draw a live line on it */
+    bool live;               /* the ranks draw a live line on it */
+    const ndp_config *saves; /* as of cli_launch */
 } launch_terminal;
 
 static void say(void *user, const char *line) { cli_progress_say(&((launch_terminal *)user)->progress, line); }
 
 static void report_rank_end(void *user, const char *line) {
     const launch_terminal *t = user;
+    char disk[64] = "";
+    int64_t step;
     if (t->live)
         cli_progress_erase(&t->progress);
-    fprintf(stderr, "ndparallel: %s\n", line);
+    if (t->saves && ndp_run_folder_newest(t->saves, &step) == NDP_OK) {
+        if (step > 0)
+            snprintf(disk, sizeof disk, "; step %lld is on disk", (long long)step);
+        else
+            snprintf(disk, sizeof disk, "; no step is on disk");
+    }
+    fprintf(stderr, "ndparallel: %s%s\n", line, disk);
 }
 
-int cli_launch(ndp_launch_opts *o, bool live, bool debug) {
-    launch_terminal t = {.live = live};
+int cli_launch(ndp_launch_opts *o, bool live, bool debug, const ndp_config *saves) {
+    launch_terminal t = {.live = live, .saves = saves};
     cli_progress_init(&t.progress, 1);
     o->say = say;
     o->report = report_rank_end;

@@ -87,11 +87,11 @@ static char **same_command(const cli_ranks *r, const char *resume, char program[
     return again;
 }
 
-static int launch_ranks(const cli_ranks *r, const char *resume, ndp_launch_opts o) {
+static int launch_ranks(const cli_ranks *r, const ndp_config *c, const char *resume, ndp_launch_opts o) {
     char program[PATH_MAX], **command = same_command(r, resume, program);
     o.hostfile = r->hostfile;
     o.argv = command;
-    int code = command ? cli_launch(&o, r->live, r->debug) : 1;
+    int code = command ? cli_launch(&o, r->live, r->debug, r->saves ? c : NULL) : 1;
     free(command);
     return code;
 }
@@ -99,12 +99,12 @@ static int launch_ranks(const cli_ranks *r, const char *resume, ndp_launch_opts 
 /* Whether to restart: not after an error of the user, and not after a Ctrl-C. */
 static bool has_died(int code) { return code != 0 && code != 2 && code != cli_exit_code(NDP_EINTR); }
 
-static int launch_with_restarts(const cli_ranks *r, const ndp_launch_opts *o) {
-    int code = launch_ranks(r, NULL, *o);
+static int launch_with_restarts(const cli_ranks *r, const ndp_config *c, const ndp_launch_opts *o) {
+    int code = launch_ranks(r, c, NULL, *o);
     for (int i = 1; i <= r->restarts && has_died(code); i++) {
         printf("restart %d of %d: the ranks ended with code %d\n", i, r->restarts, code);
         fflush(stdout);
-        code = launch_ranks(r, "--resume", *o);
+        code = launch_ranks(r, c, "--resume", *o);
     }
     return code;
 }
@@ -120,5 +120,5 @@ int cli_ranks_run(cli_ranks *r, const ndp_config *c) {
         fprintf(stderr,
                 "ndparallel: --restarts only works for ranks that are separate processes; this run is one process "
                 "and will not be restarted\n");
-    return o.ranks == 0 ? run_here(r, c) : launch_with_restarts(r, &o);
+    return o.ranks == 0 ? run_here(r, c) : launch_with_restarts(r, c, &o);
 }

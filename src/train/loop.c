@@ -18,7 +18,6 @@
 #include "train/metrics_file.h"
 #include "train/run_folder.h"
 
-#include <errno.h>
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -82,66 +81,6 @@ static ndp_status explain(const training_loop *l, ndp_status st, const char *why
     return st == NDP_OK || st == NDP_EBUG || !l->begun ? st : NDP_FAIL(st, "%s; %s", why, on_disk(l, disk));
 }
 
-/* ---- run folder ---- */
-
-static ndp_status refuse_other_run(const ndp_config *c) {
-    static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model"};
-    for (int i = 0; i < NDP_COUNT(signs); i++) {
-        char path[NDP_PATH];
-        NDP_TRY(ndp_path_join(path, c->train.output_dir, signs[i]));
-        if (ndp_path_exists(path))
-            return NDP_FAIL(NDP_EINVAL,
-                            "train.output_dir %s holds another run (%s is there): choose another folder, remove it, or "
-                            "continue the run with --resume",
-                            c->train.output_dir, signs[i]);
-    }
-    return NDP_OK;
-}
-
-/* Called after a resume, so that a refused one keeps the job.yaml of its run. */
-static ndp_status write_job(const training_loop *l) {
-    char path[NDP_PATH], *yaml;
-    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, "job.yaml"));
-    NDP_TRY(ndp_lock_check(l->lock)); /* reading the data may have taken hours */
-    NDP_TRY(ndp_config_text(l->config, &yaml));
-    ndp_str text = {0};
-    ndp_str_add(&text, "# ");
-    ndp_trainer_describe_kernels(l->trainer, &text);
-    ndp_identity_describe_accepted(l->trainer, &text);
-    ndp_str_add(&text, yaml);
-    free(yaml);
-    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
-                                : ndp_file_write_atomic(path, text.data, text.length);
-    ndp_str_release(&text);
-    return st;
-}
-
-/* Checks that this rank sees what rank 0 wrote: "job.yaml", or "" for the folder. The first checkpoint would fail on a
- * folder that is not shared, but only hours later. */
-static ndp_status check_shared_folder(const training_loop *l, const char *name) {
-    char path[NDP_PATH];
-    NDP_TRY(ndp_path_join(path, l->config->train.output_dir, name));
-    if (ndp_path_exists(path))
-        return NDP_OK;
-    return NDP_FAIL(NDP_EIO,
-                    "'%s', which rank 0 wrote, is not visible on this host: train.output_dir must be on a disk that "
-                    "all hosts share",
-                    path);
-}
-
-/* Tries every place that the run will write to: a path that cannot be written must not be found after the last step. */
-static ndp_status try_outputs(const ndp_config *c, const ndp_train_opts *o) {
-    static const char *const folders[] = {"checkpoints", "model"};
-    if (o->trace && ndp_output_check(o->trace) != NDP_OK)
-        return NDP_FAIL(NDP_EINVAL, "the trace: %s", ndp_error_message());
-    for (int i = 0; i < NDP_COUNT(folders); i++) {
-        char path[NDP_PATH];
-        NDP_TRY(ndp_path_join(path, c->train.output_dir, folders[i]));
-        NDP_TRY(ndp_run_folder_try(path));
-    }
-    return NDP_OK;
-}
-
 /* ---- a step ---- */
 
 static bool evaluates(const training_loop *l, int64_t step) {
@@ -160,7 +99,7 @@ static bool saves(const training_loop *l, int64_t step) {
 static bool may_submit(const training_loop *l) {
     const ndp_trainer *t = l->trainer;
     int64_t step = ndp_trainer_updates(t);
-    if (l->stop || l->failed != NDP_OK || step == t->data.steps)
+    if (l->stop || l->failed != NDP_OK || step >= t->data.steps)
         return false;
     if (t->pending.n == 0)
         return true;
@@ -385,8 +324,8 @@ static ndp_status report_resumed(training_loop *l) {
 static ndp_status begin_run(training_loop *l) {
     if (l->opts->resume)
         NDP_TRY(resume(l));
-    NDP_TRY(ndp_agree(l->trainer->world, l->first ? write_job(l) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "job.yaml")));
+    NDP_TRY(ndp_agree(l->trainer->world, l->first ? ndp_run_folder_write_job(l->trainer) : NDP_OK));
+    NDP_TRY(ndp_agree(l->trainer->world, ndp_run_folder_shared(l->config, "job.yaml")));
     NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
@@ -411,13 +350,6 @@ static ndp_status run_whole(training_loop *l) {
     return l->failed;
 }
 
-static ndp_status check_folder(const training_loop *l) {
-    if (!l->opts->resume)
-        NDP_TRY(refuse_other_run(l->config));
-    NDP_TRY(ndp_run_folder_clean(l->config->train.output_dir));
-    return try_outputs(l->config, l->opts);
-}
-
 /* Rank 0 locks the folder and checks it, before any other work. */
 static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     ndp_comm *world;
@@ -425,7 +357,7 @@ static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_comm_create(w, all, "run folder", &world));
     ndp_status st = ndp_run_folder_take(l->config, l->opts, world, &l->lock);
     if (st == NDP_OK)
-        st = ndp_agree(world, l->first ? check_folder(l) : NDP_OK);
+        st = ndp_agree(world, l->first ? ndp_run_folder_prepare(l->config, l->opts) : NDP_OK);
     ndp_comm_destroy(world);
     return st;
 }
@@ -434,7 +366,7 @@ static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
     NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_trainer_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
     if (l->opts->resume)
-        NDP_TRY(ndp_agree(l->trainer->world, check_shared_folder(l, "")));
+        NDP_TRY(ndp_agree(l->trainer->world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
     if (st == NDP_OK || st == NDP_EINTR)
         return st;

@@ -1,11 +1,14 @@
-/* Taking the lock of a run folder, and removing what killed runs left there. */
+/* The folder of a run: taking its lock, removing what killed runs left there, and what rank 0 writes before the steps.
+ */
 #include "train/run_folder.h"
 
 #include "base/text.h"
 #include "checkpoint/agree.h"
 #include "checkpoint/checkpoint.h"
+#include "train/identity.h"
 
 #include <errno.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -53,6 +56,26 @@ ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp
     return wait_for_lock(c, o, world, *lock);
 }
 
+/* ---- what is there ---- */
+
+ndp_status ndp_run_folder_newest(const ndp_config *c, int64_t *step) {
+    char path[NDP_PATH];
+    int64_t *steps = NULL, newest = 0;
+    int n = 0;
+    NDP_TRY(ndp_path_join(path, c->train.output_dir, "checkpoints"));
+    NDP_TRY(ndp_checkpoint_steps(path, &steps, &n));
+    ndp_status st = NDP_OK;
+    for (int i = 0; i < n && newest == 0 && st == NDP_OK; i++) {
+        ndp_examined e;
+        st = ndp_checkpoint_examine(NULL, path, steps[i], false, 1, &e);
+        newest = st == NDP_OK && e.state != NDP_CHECKPOINT_DAMAGED ? steps[i] : 0;
+    }
+    free(steps);
+    if (st == NDP_OK)
+        *step = newest;
+    return st;
+}
+
 /* ---- leftovers ---- */
 
 /* NAME.tmp-1234-5678 of ndp_file_write_atomic, lock.tmp-XXXXXX and lock.12 of the lock. */
@@ -88,7 +111,7 @@ static ndp_status clean_below(const char *folder, const char *name, ndp_status (
     return clean(path);
 }
 
-ndp_status ndp_run_folder_clean(const char *folder) {
+static ndp_status clean_folder(const char *folder) {
     NDP_TRY(clean_files(folder));
     NDP_TRY(clean_below(folder, "model", clean_files));
     NDP_TRY(clean_below(folder, "model/.export.tmp", ndp_folder_remove));
@@ -96,10 +119,74 @@ ndp_status ndp_run_folder_clean(const char *folder) {
     return clean_below(folder, "checkpoints", ndp_checkpoint_clean);
 }
 
-ndp_status ndp_run_folder_try(const char *path) {
+/* ---- before a run ---- */
+
+static ndp_status refuse_other_run(const ndp_config *c) {
+    static const char *const signs[] = {"metrics.jsonl", "checkpoints", "model"};
+    for (int i = 0; i < NDP_COUNT(signs); i++) {
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, c->train.output_dir, signs[i]));
+        if (ndp_path_exists(path))
+            return NDP_FAIL(NDP_EINVAL,
+                            "train.output_dir %s holds another run (%s is there): choose another folder, remove it, or "
+                            "continue the run with --resume",
+                            c->train.output_dir, signs[i]);
+    }
+    return NDP_OK;
+}
+
+/* Whether files can be created in a folder of the run; it may be missing, since the run folder can be written. */
+static ndp_status try_folder(const char *path) {
     char file[NDP_PATH];
     if (!ndp_path_exists(path))
         return NDP_OK;
     NDP_TRY(ndp_path_join(file, path, "file"));
     return ndp_output_check(file);
+}
+
+static ndp_status try_outputs(const ndp_config *c, const ndp_train_opts *o) {
+    static const char *const folders[] = {"checkpoints", "model"};
+    if (o->trace && ndp_output_check(o->trace) != NDP_OK)
+        return NDP_FAIL(NDP_EINVAL, "the trace: %s", ndp_error_message());
+    for (int i = 0; i < NDP_COUNT(folders); i++) {
+        char path[NDP_PATH];
+        NDP_TRY(ndp_path_join(path, c->train.output_dir, folders[i]));
+        NDP_TRY(try_folder(path));
+    }
+    return NDP_OK;
+}
+
+ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_opts *o) {
+    if (!o->resume)
+        NDP_TRY(refuse_other_run(c));
+    NDP_TRY(clean_folder(c->train.output_dir));
+    return try_outputs(c, o);
+}
+
+ndp_status ndp_run_folder_write_job(const ndp_trainer *t) {
+    char path[NDP_PATH], *yaml;
+    NDP_TRY(ndp_path_join(path, t->job.config->train.output_dir, "job.yaml"));
+    NDP_TRY(ndp_lock_check(t->lock)); /* reading the data may have taken hours */
+    NDP_TRY(ndp_config_text(t->job.config, &yaml));
+    ndp_str text = {0};
+    ndp_str_add(&text, "# ");
+    ndp_trainer_describe_kernels(t, &text);
+    ndp_identity_describe_accepted(t, &text);
+    ndp_str_add(&text, yaml);
+    free(yaml);
+    ndp_status st = text.failed ? NDP_FAIL(NDP_ENOMEM, "no memory for %s", path)
+                                : ndp_file_write_atomic(path, text.data, text.length);
+    ndp_str_release(&text);
+    return st;
+}
+
+ndp_status ndp_run_folder_shared(const ndp_config *c, const char *name) {
+    char path[NDP_PATH];
+    NDP_TRY(ndp_path_join(path, c->train.output_dir, name));
+    if (ndp_path_exists(path))
+        return NDP_OK;
+    return NDP_FAIL(NDP_EIO,
+                    "'%s', which rank 0 wrote, is not visible on this host: train.output_dir must be on a disk that "
+                    "all hosts share",
+                    path);
 }

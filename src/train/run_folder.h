@@ -1,5 +1,5 @@
-/* Inside the train room: the run folder (train.output_dir): its lock, the leftovers of killed runs, and whether it can
- * be written. */
+/* Inside the train room: the run folder (train.output_dir): its lock, its job.yaml, the leftovers of killed runs,
+ * and whether it can be written. */
 #ifndef NDP_TRAIN_RUN_FOLDER_H
 #define NDP_TRAIN_RUN_FOLDER_H
 
@@ -12,12 +12,17 @@
  * the same status. */
 NDP_API ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp_comm *world, ndp_lock **lock);
 
-/* Removes what killed runs left: temporary files and folders (TEXT.tmp-*, .export.tmp), checkpoints that were not
- * committed, late claims to the lock. For rank 0, while it holds the lock. */
-NDP_API ndp_status ndp_run_folder_clean(const char *folder);
+/* For rank 0, while it holds the lock. Refuses the folder of another run, unless o->resume. Removes what killed runs
+ * left: temporary files and folders (TEXT.tmp-*, .export.tmp), checkpoints that were not committed, late claims to the
+ * lock. Tries every place that the run will write to, and o->trace: a path that cannot be written must not be found
+ * after the last step. */
+NDP_API ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_opts *o);
 
-/* Whether files can be created in a folder of the run, such as RUN/checkpoints; it may be missing, since RUN is
- * writable. NDP_EIO names the path and the cause. */
-NDP_API ndp_status ndp_run_folder_try(const char *path);
+/* Rank 0: writes job.yaml. After a resume, so that a refused one keeps the job.yaml of its run. */
+NDP_API ndp_status ndp_run_folder_write_job(const ndp_trainer *t);
+
+/* Checks that this rank sees what rank 0 wrote: "job.yaml", or "" for the folder. The first checkpoint would fail on a
+ * folder that is not shared, but only hours later. */
+NDP_API ndp_status ndp_run_folder_shared(const ndp_config *c, const char *name);
 
 #endif
