@@ -4,6 +4,7 @@
  * the same run: a product of bf16 [8192,8192] x [8192,8192] on random numbers, and a copy. One line of JSON per result.
  *
  * Usage: bench_gpu [shape] [samples] [length] [accumulation] [steps] [device] [recompute 0|1] */
+#include "ops/devices.h"
 #include "step.h"
 
 typedef struct shape {
