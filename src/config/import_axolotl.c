@@ -25,7 +25,7 @@ static const char message_keys[] = "of a message, the role, the content and reas
 static const char whole_turns[] = "data.train_on: assistant trains on whole turns of the assistant";
 static const char given_system[] = "a system message has to be among the messages of a record";
 static const char not_read[] = "Axolotl no longer reads this key";
-static const char thoughts[] = "reasoning is read from reasoning_content, or from <think>...</think> in the content";
+static const char thoughts[] = "reasoning is read from reasoning_content, thinking or reasoning, or from <think>...</think> in the content";
 
 /* ---- words ---- */
 
@@ -73,7 +73,7 @@ static const import_word attentions[] = {{"eager sdp sdpa flash* flex* xformers*
 static const import_word excesses[] = {
     {"drop", EXCESS_DROP, 0}, {"truncate", EXCESS_TRUNCATE, 0}, {"raise", EXCESS_RAISE, 0}, {0}};
 /* Keys whose only accepted value is what ndparallel does anyway. */
-static const import_word thought_key[] = {{"reasoning_content", 0, 0}, {"*", 0, thoughts}, {0}};
+static const import_word thought_key[] = {{"reasoning_content thinking reasoning", 0, 0}, {"*", 0, thoughts}, {0}};
 static const import_word turn_ends[] = {
     {"turn", 0, 0}, {"*", 0, "the token that ends a turn is trained on together with the turn"}, {0}};
 

@@ -561,6 +561,8 @@ static const char *const refused_sets[][2] = {
     {"path: a.jsonl, type: chat_template, field_tools: tools",
      "'datasets[0].field_tools: tools': tools are not supported"},
     {"path: a.jsonl, type: chat_template, split_thinking: true", "reasoning is read from reasoning_content"},
+    {"path: a.jsonl, type: chat_template, field_thinking: thoughts",
+     "'datasets[0].field_thinking: thoughts': reasoning is"},
 };
 
 static void refused_data_sets(void **state) {

@@ -246,8 +246,7 @@ static void known_fields_that_are_not_read(void **state) {
     check_unread(
         f,
         "{\"conversations\":[{\"from\":\"gpt\",\"value\":\"v\",\"loss\":false,\"thinking\":\"t\"}],\"system\":\"s\"}",
-        (ndp_record_format){.kind = NDP_RECORD_SHAREGPT, .chat = &f->plain},
-        "1 0 1 loss of a message\n1 0 1 thinking of a message\n1 0 1 system\n");
+        (ndp_record_format){.kind = NDP_RECORD_SHAREGPT, .chat = &f->plain}, "1 0 1 loss of a message\n1 0 1 system\n");
     check_unread(f, "{\"segments\":[{\"label\":true,\"text\":\"v\"}],\"prompt\":\"p\"}",
                  (ndp_record_format){.kind = NDP_RECORD_INPUT_OUTPUT, .chat = &f->plain}, "1 0 1 prompt\n");
 }

@@ -111,9 +111,31 @@ static void a_context_continues_the_question(void **state) {
                ((ndp_record_format){.chat = &f->plain, .input = "more"}), "<s>a/[c</s>] | 1");
 }
 
+/* Reasoning has older names, too. */
+static void reasoning_by_any_name(void **state) {
+    const fixture *f = *state;
+    ndp_chat chat;
+    CHECK_OK(ndp_chat_init(&chat, f->t, f->folder, "qwen3", NULL));
+    static const char *const names[] = {"reasoning_content", "thinking", "reasoning"};
+    char *words[3];
+    for (int i = 0; i < 3; i++) {
+        char *record = ndp_format(
+            "{\"messages\":[" TURN("user", "a", "") ",{\"role\":\"assistant\",\"content\":\"b\",\"%s\":\"why\"}]}",
+            names[i]);
+        words[i] = words_of_file(f, record, strlen(record), (ndp_record_format){.chat = &chat});
+        assert_non_null(strstr(words[i], "why"));
+        assert_string_equal(words[i], words[0]);
+        free(record);
+    }
+    for (int i = 0; i < 3; i++)
+        free(words[i]);
+    ndp_chat_release(&chat);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(answers_of_weight_0_are_context), cmocka_unit_test(other_weights_are_refused),
-        cmocka_unit_test(ranges_of_a_template_belong_to_messages), cmocka_unit_test(a_context_continues_the_question)};
+        cmocka_unit_test(ranges_of_a_template_belong_to_messages), cmocka_unit_test(reasoning_by_any_name),
+        cmocka_unit_test(a_context_continues_the_question)};
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -26,7 +26,8 @@ static int64_t read_messages(const char *text, size_t size, ndp_message *m) {
         m[n] = (ndp_message){(ndp_role)((unsigned char)text[at] % NDP_ROLES),
                              {begin, content},
                              {border ? border + 1 : NULL, border ? length - content - 1 : 0},
-                             NULL};
+                             NULL,
+                             false};
         at += 1 + length + (end != NULL);
     }
     return n;

@@ -166,6 +166,17 @@ static ndp_status read_role(const ndp_record_format *f, struct json_object *o, c
     return NDP_OK;
 }
 
+/* By its name, or one of its older names, as transformers gives it to templates. */
+static ndp_status read_reasoning(struct json_object *o, const char *where, ndp_message *out) {
+    static const char *const older[] = {"thinking", "reasoning"};
+    if (json_object_object_get(o, "reasoning_content"))
+        return ndp_record_string(o, where, "reasoning_content", &out->reasoning);
+    for (int i = 0; i < NDP_COUNT(older); i++)
+        if (json_object_is_type(json_object_object_get(o, older[i]), json_type_string))
+            return ndp_record_string(o, where, older[i], &out->reasoning);
+    return NDP_OK;
+}
+
 /* `joined`: receives the text of content parts; to be released after the message's last use. */
 static ndp_status read_message(const ndp_record_input *r, struct json_object *o, size_t i, ndp_str *joined,
                                ndp_message *out) {
@@ -191,9 +202,8 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
                         where, what);
     if (!calling || json_object_object_get(o, content))
         NDP_TRY(read_content(o, content, where, what, joined, &out->content));
-    if (json_object_object_get(o, "reasoning_content"))
-        NDP_TRY(ndp_record_string(o, where, "reasoning_content", &out->reasoning));
-    return ndp_message_note_unread(r, o, out);
+    NDP_TRY(read_reasoning(o, where, out));
+    return ndp_message_note_unread(r, o);
 }
 
 /* ShareGPT's records have `conversations`. */

@@ -58,13 +58,9 @@ ndp_status ndp_record_note_unread(const ndp_record_input *r, const char *const *
     return note(r, r->object, known, read, "");
 }
 
-/* A template that Jinja renders gets the whole message. */
-ndp_status ndp_message_note_unread(const ndp_record_input *r, struct json_object *o, const ndp_message *m) {
-    static const char *const flags[] = {"training", "trainable", "loss", "loss_mask", "train", "weight", NULL},
-                             *const thoughts[] = {"thinking", "reasoning", NULL};
-    const char *const own[] = {r->format->train ? r->format->train : "train", NULL},
-                      *const usual[] = {"train", "weight", NULL}, *const none[] = {NULL};
-    NDP_TRY(note(r, o, flags, r->format->train ? own : usual, " of a message"));
-    bool whole = m->json && r->format->chat && r->format->chat->jinja;
-    return whole ? NDP_OK : note(r, o, thoughts, none, " of a message");
+ndp_status ndp_message_note_unread(const ndp_record_input *r, struct json_object *o) {
+    static const char *const known[] = {"training", "trainable", "loss", "loss_mask", "train", "weight", NULL};
+    const char *const own[] = {r->format->train ? r->format->train : "train", NULL}, *const usual[] = {"train",
+                                                                                                       "weight", NULL};
+    return note(r, o, known, r->format->train ? own : usual, " of a message");
 }

@@ -39,7 +39,7 @@ ndp_status ndp_record_pass(const ndp_record_input *r);
 /* Counts the known fields of a record, or of a message of one, that have a value and are not read. `read`: those that
  * are, ends with NULL. */
 ndp_status ndp_record_note_unread(const ndp_record_input *r, const char *const *read);
-ndp_status ndp_message_note_unread(const ndp_record_input *r, struct json_object *message, const ndp_message *m);
+ndp_status ndp_message_note_unread(const ndp_record_input *r, struct json_object *message);
 
 /* Visits a record of that kind (record.h). */
 NDP_API ndp_status ndp_record_visit_alpaca(const ndp_record_input *r);
