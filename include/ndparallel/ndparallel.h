@@ -264,6 +264,13 @@ NDP_API ndp_status ndp_checkpoints_examine(const char *run, const int64_t *steps
  * removed: a run on this host writes there; or, unless `force`, the last checkpoint that verifies would be removed. */
 NDP_API ndp_status ndp_checkpoints_remove(const char *run, const char *const *names, int n, bool force);
 
+/* Writes the model of a checkpoint as a Hugging Face folder: the bytes that ndp_trainer_export writes after that step.
+ * `step`: 0 for the newest checkpoint that is whole; *exported: its step. Every byte of the checkpoint is checked
+ * first; the memory does not depend on the model's size. The folder appears complete or not at all. config.json and the
+ * tokenizer are those that RUN/job.yaml names. NDP_EINVAL: the folder exists and is not empty, the checkpoint is
+ * damaged, or one of these files is gone or of another model. */
+NDP_API ndp_status ndp_checkpoint_export(const char *run, int64_t step, const char *folder, int64_t *exported);
+
 /* ---- planning ---- */
 
 typedef struct ndp_plan_opts {
@@ -340,7 +347,7 @@ NDP_API ndp_status ndp_verify(const ndp_config *c, const ndp_verify_opts *o, ndp
 /* ---- using a model ---- */
 
 typedef struct ndp_evaluate_opts {
-    const char *model;       /* Hugging Face folder */
+    const char *model;       /* Hugging Face folder, or the folder of a run, for one of its checkpoints */
     const char *const *data; /* files: JSONL with one text per record, or text */
     int data_count;
     int sequence_length;    /* tokens of a window; a longer document is scored in several; 0: the model's maximum */
@@ -349,9 +356,10 @@ typedef struct ndp_evaluate_opts {
     const char *device;     /* of ndp_device_choices */
     const char *text_field; /* of JSONL records; NULL: "text" */
     bool force_memory;      /* load the model although it needs more memory than is available */
+    int64_t step;           /* of a run's checkpoint; 0: the newest whole one */
 } ndp_evaluate_opts;
 #define NDP_EVALUATE_OPTS_INIT                                                                                         \
-    { NULL, NULL, 0, 0, 0, 0, "cpu", NULL, false }
+    { NULL, NULL, 0, 0, 0, 0, "cpu", NULL, false, 0 }
 typedef struct ndp_evaluation {
     const char *name; /* of the file, borrowed from the options; NULL: of all, or of what data.validation_fraction holds
                        * out */
@@ -390,9 +398,10 @@ typedef struct ndp_generate_opts {
     const char *const *stop; /* texts that end the generated text, which does not contain them */
     int stop_count;
     const char *chat_template; /* of conversations: a name as in data.chat_template; NULL: the tokenizer's own */
+    int64_t step;              /* as in ndp_evaluate_opts */
 } ndp_generate_opts;
 #define NDP_GENERATE_OPTS_INIT                                                                                         \
-    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL }
+    { NULL, "", 256, 0.0, 1.0, 42, 0, "cpu", false, NULL, 0, NULL, 0 }
 /* Why a text ended. */
 typedef enum ndp_finish {
     NDP_FINISH_STOP,     /* an end token or a stop string */

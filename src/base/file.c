@@ -228,6 +228,14 @@ ndp_status ndp_file_check(const ndp_mapped *m) {
     return m->watch ? ndp_file_watch_check(m->watch, m->path, m->size) : NDP_OK;
 }
 
+/* A fault may map all of a large folio of the page cache, of up to 2 MiB, around the byte that was read. */
+void ndp_file_forget(const ndp_mapped *m, size_t at, size_t n) {
+    const size_t folio = (size_t)2 << 20;
+    size_t from = at / folio * folio, to = (at + n + folio - 1) / folio * folio;
+    if (m->size && at < m->size)
+        (void)!madvise((void *)(uintptr_t)(m->data + from), (to < m->size ? to : m->size) - from, MADV_DONTNEED);
+}
+
 ndp_status ndp_file_end(ndp_mapped *m, ndp_status st) {
     ndp_status intact = ndp_file_check(m);
     ndp_file_unmap(m);

@@ -92,6 +92,9 @@ ndp_status ndp_file_map(const char *path, ndp_mapped *out);
 void ndp_file_unmap(ndp_mapped *m);
 /* NDP_EIO names the file if bytes of it were lost since it was mapped. Costs a stat. `{0}` is fine. */
 NDP_API ndp_status ndp_file_check(const ndp_mapped *m);
+/* Gives the memory of these bytes back, and of what was mapped around them; they are read from the file again. `{0}` is
+ * fine. */
+void ndp_file_forget(const ndp_mapped *m, size_t at, size_t n);
 /* Unmaps a file that was read with the status `st`. Returns the error of ndp_file_check, as lost bytes may be why
  * reading failed, otherwise `st`. */
 NDP_API ndp_status ndp_file_end(ndp_mapped *m, ndp_status st);

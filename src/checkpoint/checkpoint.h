@@ -98,6 +98,8 @@ NDP_API ndp_status ndp_checkpoint_open(const char *folder, int64_t step, ndp_che
 void ndp_checkpoint_close(ndp_checkpoint *c);
 /* Borrowed, including its extra. */
 const ndp_checkpoint_info *ndp_checkpoint_get_info(const ndp_checkpoint *c);
+/* The model's tensors, without the optimizer's; borrowed. */
+ndp_weights *ndp_checkpoint_weights(const ndp_checkpoint *c);
 /* NULL: there is no tensor of that name. */
 const ndp_tensor_entry *ndp_checkpoint_find(const ndp_checkpoint *c, const char *name);
 /* NDP_EFORMAT lists the tensors that are missing, unexpected or of another shape (see ndp_weights_check). */

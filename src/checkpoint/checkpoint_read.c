@@ -55,6 +55,8 @@ void ndp_checkpoint_close(ndp_checkpoint *c) {
 
 const ndp_checkpoint_info *ndp_checkpoint_get_info(const ndp_checkpoint *c) { return &c->manifest.info; }
 
+ndp_weights *ndp_checkpoint_weights(const ndp_checkpoint *c) { return c->sets[MODEL]; }
+
 const ndp_tensor_entry *ndp_checkpoint_find(const ndp_checkpoint *c, const char *name) {
     const ndp_weights *w = c->sets[set_of(name)];
     return w ? ndp_weights_find(w, name) : NULL;

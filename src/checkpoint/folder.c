@@ -255,6 +255,12 @@ ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t firs
     return ndp_safetensors_read(t->file, t->entry, first, count, dest, type, finite);
 }
 
+void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, int64_t count) {
+    const named *t = find(w, name);
+    if (t)
+        ndp_safetensors_forget(t->file, t->entry, first, count);
+}
+
 ndp_status ndp_weights_intact(const ndp_weights *w) {
     for (int64_t i = 0; i < w->n_files; i++)
         NDP_TRY(ndp_safetensors_check(w->files[i]));

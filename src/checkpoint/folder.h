@@ -34,6 +34,9 @@ const ndp_tensor_entry *ndp_weights_find(const ndp_weights *w, const char *name)
 NDP_API ndp_status ndp_weights_read(const ndp_weights *w, const char *name, int64_t first, int64_t count, void *dest,
                                     ndp_dtype type, bool finite);
 
+/* Gives the memory of these elements back: they are read from the file again when they are needed. */
+void ndp_weights_forget(const ndp_weights *w, const char *name, int64_t first, int64_t count);
+
 /* NDP_EIO names a file that lost bytes since the set was opened (see ndp_safetensors_check). Call it after reading,
  * before use. */
 NDP_API ndp_status ndp_weights_intact(const ndp_weights *w);

@@ -389,3 +389,8 @@ ndp_status ndp_safetensors_read(const ndp_safetensors *f, const ndp_tensor_entry
     convert_unaligned(from, t->spec.dtype, dest, type, count);
     return NDP_OK;
 }
+
+void ndp_safetensors_forget(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count) {
+    size_t size = ndp_dtype_size(t->spec.dtype);
+    ndp_file_forget(&f->map, (size_t)(f->data - f->map.data) + t->offset + (size_t)first * size, (size_t)count * size);
+}

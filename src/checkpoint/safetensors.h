@@ -62,6 +62,8 @@ const ndp_tensor_entry *ndp_safetensors_find(const ndp_safetensors *f, const cha
 /* A value of __metadata__; NULL: there is none. */
 const char *ndp_safetensors_metadata(const ndp_safetensors *f, const char *key);
 
+/* Gives the memory of the pages of these elements back; reading them again takes them from the file. */
+void ndp_safetensors_forget(const ndp_safetensors *f, const ndp_tensor_entry *t, int64_t first, int64_t count);
 /* Elements [first, first + count) of `t` into `dest` as `type`. Float types convert into each other; integers are read
  * only as their own type. `finite`: NDP_EFORMAT if an element is NaN or infinite, naming it; `dest` is then unchanged.
  */

@@ -16,8 +16,12 @@ typedef struct evaluate_arguments {
 } evaluate_arguments;
 
 static const cli_option options[] = {
-    {"model", 'm', "DIR", "Hugging Face folder; with a job file, replaces its model.path",
+    {"model", 'm', "DIR",
+     "Hugging Face folder, or with --data a run folder (its newest whole checkpoint); with a job file, replaces its "
+     "model.path",
      CLI_TEXT(evaluate_arguments, evaluate.model)},
+    {"step", 0, "N", "With --data and a run folder: the checkpoint of this step",
+     CLI_INT64(evaluate_arguments, evaluate.step, 1, LLONG_MAX)},
     {"data", 'd', "FILE", "Text, or JSONL with one document per line; repeat it for several files",
      CLI_LIST(evaluate_arguments, data)},
     {"text-field", 0, "NAME", "With --data: the field of a JSONL record; default: text",
@@ -44,6 +48,7 @@ static void check_source(const evaluate_arguments *a, struct argp_state *state) 
                           : e->text_field      ? "--text-field"
                           : e->sequence_length ? "-l"
                           : e->stride          ? "--stride"
+                          : e->step            ? "--step"
                                                : NULL;
     if (a->job.file && of_file)
         argp_error(state,

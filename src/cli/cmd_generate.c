@@ -16,7 +16,10 @@ typedef struct generate_arguments {
 } generate_arguments;
 
 static const cli_option options[] = {
-    {"model", 'm', "DIR", "Hugging Face folder; required", CLI_TEXT(generate_arguments, generate.model)},
+    {"model", 'm', "DIR", "Hugging Face folder, or a run folder (its newest whole checkpoint); required",
+     CLI_TEXT(generate_arguments, generate.model)},
+    {"step", 0, "N", "With a run folder: the checkpoint of this step",
+     CLI_INT64(generate_arguments, generate.step, 1, LLONG_MAX)},
     {"prompt", 'p', "TEXT", "Text to continue; default: empty, starting from the begin token",
      CLI_TEXT(generate_arguments, generate.prompt)},
     {"chat", 0, NULL, "Have a conversation: each line of standard input is a message, and the model answers",

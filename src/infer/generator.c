@@ -8,13 +8,11 @@
 
 /* ---- what ends a text ---- */
 
-/* Adds "eos_token_id" of a file in the model folder: a number, or a list of numbers. */
-static ndp_status read_ends(ndp_generator *g, const char *name) {
+/* Adds "eos_token_id" of a file of the model, if it exists: a number, or a list of numbers. */
+static ndp_status read_ends(ndp_generator *g, const char *path) {
     struct json_object *root = NULL, *eos = NULL;
-    char path[NDP_PATH];
     ndp_status st = NDP_OK;
-    NDP_TRY(ndp_path_join(path, g->infer.folder, name));
-    if (ndp_path_exists(path))
+    if (*path && ndp_path_exists(path))
         NDP_TRY(ndp_json_read(path, &root));
     if (json_object_is_type(root, json_type_object))
         json_object_object_get_ex(root, "eos_token_id", &eos);
@@ -47,8 +45,8 @@ static ndp_status add_stop_tokens(ndp_generator *g) {
 
 /* A begin token ends a text, too, since it starts the next one. */
 static ndp_status find_ends(ndp_generator *g) {
-    NDP_TRY(read_ends(g, "config.json"));
-    NDP_TRY(read_ends(g, "generation_config.json"));
+    NDP_TRY(read_ends(g, g->infer.config));
+    NDP_TRY(read_ends(g, g->infer.generation));
     NDP_TRY(ndp_ids_add(&g->ends, ndp_tokenizer_eos(g->infer.tokenizer)));
     NDP_TRY(ndp_ids_add(&g->ends, ndp_tokenizer_bos(g->infer.tokenizer)));
     return add_stop_tokens(g);
@@ -85,7 +83,7 @@ static ndp_status take_room(ndp_generator *g) {
 ndp_status ndp_generator_init(ndp_generator *g, const ndp_generate_opts *o) {
     *g = (ndp_generator){.opts = o};
     NDP_TRY(check_options(o));
-    NDP_TRY(ndp_infer_init(&g->infer, o->model, o->device, o->threads));
+    NDP_TRY(ndp_infer_open(&g->infer, o->model, o->step, o->device, o->threads));
     g->infer.force_memory = o->force_memory;
     ndp_status st = find_ends(g);
     if (st == NDP_OK)

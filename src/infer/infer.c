@@ -1,4 +1,4 @@
-/* A model folder opened for use on one rank: device, facts, tokenizer, memory check, engines. */
+/* A model opened for use on one rank: device, facts, tokenizer, memory check, engines. */
 #include "infer/infer.h"
 
 #include "base/hub.h"
@@ -8,8 +8,10 @@
 #include "ops/devices.h"
 #include "train/folder_facts.h"
 #include "train/job.h"
+#include "train/run_model.h"
 #include "train/weights.h"
 #include <omp.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -21,16 +23,18 @@ static ndp_status choose_device(ndp_infer *f, const char *name, int threads) {
     return NDP_OK;
 }
 
-static ndp_status read_facts(ndp_infer *f) {
+static void note_head(const ndp_infer *f) {
     static const ndp_log log = {NDP_LOG_INFO, 0};
-    NDP_TRY(ndp_folder_facts(f->folder, &f->facts));
     if (ndp_head_note(&f->facts))
         ndp_info(&log, "%s", ndp_head_note(&f->facts));
-    return NDP_OK;
 }
 
 static ndp_status read_folder(ndp_infer *f) {
-    NDP_TRY(read_facts(f));
+    NDP_TRY(ndp_path_join(f->config, f->folder, "config.json"));
+    NDP_TRY(ndp_path_join(f->generation, f->folder, "generation_config.json"));
+    NDP_TRY(ndp_folder_facts(f->folder, &f->facts));
+    note_head(f);
+    f->tokenizer_source = f->folder;
     NDP_TRY(ndp_weights_check_files(f->folder));
     ndp_status st = ndp_tokenizer_create(f->folder, &f->tokenizer);
     if (st != NDP_EIO || ndp_tokenizer_exists(f->folder))
@@ -41,23 +45,47 @@ static ndp_status read_folder(ndp_infer *f) {
                     f->folder, (long long)f->facts.vocab);
 }
 
-static ndp_status open_folder(ndp_infer *f, const char *name) {
+/* The checkpoint of a run. */
+static ndp_status read_run(ndp_infer *f, int64_t step) {
+    NDP_CHECK(ndp_is_run_folder(f->folder),
+              "step %lld of %s: that is the folder of a model, not of a run; a run folder (train.output_dir) has a "
+              "job.yaml and checkpoints",
+              (long long)step, f->folder);
+    NDP_TRY(ndp_run_model_open(f->folder, step, f->exec.threads, &f->run));
+    const ndp_job *j = &f->run->job;
+    const char *why = ndp_tokenizer_why_no_texts(f->run->data.tokenizer);
+    NDP_CHECK(!why, "%s was trained on ids, without a tokenizer: %s, and resume it, or export the checkpoint",
+              f->folder, why);
+    f->facts = j->facts;
+    note_head(f);
+    f->tokenizer = f->run->data.tokenizer;
+    f->tokenizer_source = f->run->data.tokenizer_source;
+    snprintf(f->config, sizeof f->config, "%s", j->facts_path);
+    return j->model_folder[0] ? ndp_path_join(f->generation, j->model_folder, "generation_config.json") : NDP_OK;
+}
+
+static ndp_status open_folder(ndp_infer *f, const char *name, int64_t step) {
     NDP_CHECK(name, "no model is given; give a Hugging Face folder");
     NDP_TRY(ndp_hub_find(NDP_HUB_MODEL, name, f->folder));
     NDP_CHECK(ndp_path_is_folder(f->folder),
               "%s is not a folder (%s); a model is a Hugging Face folder with config.json, tokenizer.json and "
               "safetensors, or a name in the Hub cache",
               name, ndp_path_why_no_folder(name));
-    NDP_TRY(ndp_hub_explain(NDP_HUB_MODEL, name, f->folder, read_folder(f)));
+    NDP_TRY(ndp_is_run_folder(f->folder) || step > 0 ? read_run(f, step)
+                                                     : ndp_hub_explain(NDP_HUB_MODEL, name, f->folder, read_folder(f)));
     NDP_TRY(ndp_transport_self(&f->transport));
     return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts.kv_heads}, &f->mesh);
 }
 
 ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads) {
+    return ndp_infer_open(f, folder, 0, device, threads);
+}
+
+ndp_status ndp_infer_open(ndp_infer *f, const char *model, int64_t step, const char *device, int threads) {
     *f = (ndp_infer){0};
     ndp_status st = choose_device(f, device, threads);
     if (st == NDP_OK)
-        st = open_folder(f, folder);
+        st = open_folder(f, model, step);
     if (st != NDP_OK)
         ndp_infer_release(f);
     return st;
@@ -65,7 +93,10 @@ ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, 
 
 void ndp_infer_release(ndp_infer *f) {
     ndp_transport_destroy(f->transport);
-    ndp_tokenizer_destroy(f->tokenizer);
+    if (f->run)
+        ndp_run_model_close(f->run);
+    else
+        ndp_tokenizer_destroy(f->tokenizer);
     *f = (ndp_infer){0};
 }
 
@@ -135,7 +166,9 @@ ndp_status ndp_infer_engine(const ndp_infer *f, const ndp_model *m, const ndp_en
     ndp_engine_opts opts = engine_opts(f, &f->exec, m, weights_of);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&opts, &e));
-    ndp_status st = weights_of ? NDP_OK : ndp_weights_load(e, f->folder);
+    ndp_status st = weights_of ? NDP_OK
+                    : f->run   ? ndp_weights_load_set(e, ndp_run_model_weights(f->run), f->run->type)
+                               : ndp_weights_load(e, f->folder);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
         return st;

@@ -1,4 +1,4 @@
-/* Inside the infer room: a model folder opened for use on one rank. */
+/* Inside the infer room: a model opened for use on one rank: a model folder, or the checkpoint of a run. */
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
@@ -7,9 +7,13 @@
 #include <ndparallel/ndparallel.h>
 
 typedef struct ndp_infer {
-    char folder[NDP_PATH];
+    char folder[NDP_PATH];     /* of the model, or of the run */
+    char config[NDP_PATH];     /* the config.json */
+    char generation[NDP_PATH]; /* the generation_config.json, which may be missing; "": there is none */
+    struct ndp_run_model *run; /* NULL: a model folder */
     ndp_facts facts;
-    ndp_tokenizer *tokenizer;
+    ndp_tokenizer *tokenizer;     /* of `run`, if there is one */
+    const char *tokenizer_source; /* "bytes", a folder or a file; borrowed from this struct */
     ndp_transport *transport;
     ndp_mesh mesh;
     ndp_exec exec;     /* of all its engines */
@@ -19,7 +23,10 @@ typedef struct ndp_infer {
 /* Opens a folder: reads its facts (train/folder_facts.h; a note goes to stderr) and its tokenizer. The weights must
  * exist (NDP_EIO) but are not loaded yet. `device`: one of ndp_device_names; threads: 0 for all cores. */
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
-/* Call it after destroying all engines of the folder. */
+/* The same for `model`, which may also be a run folder: its checkpoint of `step` (train/run_model.h; 0: the newest
+ * whole one), with the values that its export has. NDP_EINVAL: a step of a model folder. */
+NDP_API ndp_status ndp_infer_open(ndp_infer *f, const char *model, int64_t step, const char *device, int threads);
+/* Call it after destroying all engines of the model. */
 void ndp_infer_release(ndp_infer *f);
 
 /* The result for a file (or NULL: for all) from the sum of the nll; without windows. */

@@ -1,4 +1,5 @@
 /* The trained model as a Hugging Face folder: config.json, tokenizer files, safetensors. */
+#include "train/export.h"
 #include "base/json.h"
 #include "checkpoint/agree.h"
 #include "train/trainer.h"
@@ -10,14 +11,14 @@
 /* Updates the keys of config.json that depend on the exported weights; all other keys stay, in their order. The type is
  * set in the keys that exist: `torch_dtype` (transformers 4) or `dtype` (5). If there is none, `torch_dtype` is added,
  * which all versions read. */
-static void correct_config(const ndp_trainer *t, struct json_object *config, ndp_dtype type) {
+static void correct_config(const ndp_job *j, struct json_object *config, ndp_dtype type) {
     static const char *const keys[] = {"torch_dtype", "dtype"};
     const char *name = type == NDP_BF16 ? "bfloat16" : type == NDP_F64 ? "float64" : "float32";
     bool stated = json_object_object_get_ex(config, "dtype", NULL);
     for (int i = 0; i < NDP_COUNT(keys); i++)
         if (json_object_object_get_ex(config, keys[i], NULL) || (i == 0 && !stated))
             json_object_object_add(config, keys[i], json_object_new_string(name));
-    if (t->job.facts.own_head) /* older versions would tie them again */
+    if (j->facts.own_head) /* older versions would tie them again */
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
 }
 
@@ -27,10 +28,10 @@ static ndp_status write_text(const char *folder, const char *name, const char *t
     return ndp_file_write_atomic(path, text, n);
 }
 
-static ndp_status write_config(const ndp_trainer *t, const char *folder, ndp_dtype type) {
+static ndp_status write_config(const ndp_job *j, const char *folder, ndp_dtype type) {
     struct json_object *config;
-    NDP_TRY(ndp_json_read(t->job.facts_path, &config));
-    correct_config(t, config, type);
+    NDP_TRY(ndp_json_read(j->facts_path, &config));
+    correct_config(j, config, type);
     const char *text = json_object_to_json_string_ext(config, JSON_C_TO_STRING_PRETTY | JSON_C_TO_STRING_NOSLASHESCAPE);
     ndp_status st = write_text(folder, "config.json", text, strlen(text));
     json_object_put(config);
@@ -100,11 +101,11 @@ static ndp_status write_byte_tokenizer(const char *folder) {
     return st == NDP_OK ? write_text(folder, "tokenizer_config.json", config, sizeof config - 1) : st;
 }
 
-static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
+static ndp_status write_tokenizer(const ndp_job *j, const ndp_job_data *d, const char *folder) {
     static const char *const names[] = {
         "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "tokenizer.model", "vocab.json",
         "merges.txt",     "added_tokens.json",     "chat_template.jinja"};
-    const char *source = t->data.tokenizer_source, *slash = strrchr(source, '/');
+    const char *source = d->tokenizer_source, *slash = strrchr(source, '/');
     if (strcmp(source, "bytes") == 0)
         return write_byte_tokenizer(folder);
     char folder_of_file[NDP_PATH];
@@ -113,19 +114,25 @@ static ndp_status write_tokenizer(const ndp_trainer *t, const char *folder) {
     for (int i = 0; *source && i < NDP_COUNT(names); i++)
         NDP_TRY(copy_file(from, names[i], folder));
     NDP_TRY(*source ? copy_templates(from, folder) : NDP_OK);
-    return t->job.config->model.path ? copy_file(t->job.model_folder, "generation_config.json", folder) : NDP_OK;
+    return j->config->model.path ? copy_file(j->model_folder, "generation_config.json", folder) : NDP_OK;
+}
+
+ndp_dtype ndp_export_type(const ndp_model_opts *o) { return o->compute == NDP_BF16 ? NDP_BF16 : o->master; }
+
+ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
+    NDP_TRY(ndp_folder_create(folder));
+    NDP_TRY(write_config(j, folder, type));
+    return write_tokenizer(j, d, folder);
 }
 
 /* Rank 0: writes everything except the weights. */
 static ndp_status write_rest(const ndp_trainer *t, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_lock_check(t->lock));
-    NDP_TRY(ndp_folder_create(folder));
-    NDP_TRY(write_config(t, folder, type));
-    return write_tokenizer(t, folder);
+    return ndp_export_rest(&t->job, &t->data, folder, type);
 }
 
 static ndp_status export_to(ndp_trainer *t, const char *folder) {
-    ndp_dtype type = t->model.opts.compute == NDP_BF16 ? NDP_BF16 : t->model.opts.master;
+    ndp_dtype type = ndp_export_type(&t->model.opts);
     NDP_TRY(ndp_agree(t->world, ndp_is_first(t->world) ? write_rest(t, folder, type) : NDP_OK));
     ndp_tensor_list list = {0};
     ndp_status st = ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));

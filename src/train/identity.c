@@ -197,10 +197,12 @@ static void write_held_files(const ndp_trainer *t, ndp_str *out) {
 }
 
 /* With bos and eos, which may come from a file that the fingerprint does not cover. */
-static void write_tokenizer(const ndp_trainer *t, ndp_str *out) {
-    add_hash(out, ndp_tokenizer_fingerprint(t->data.tokenizer));
-    ndp_str_addf(out, " bos %d eos %d", ndp_tokenizer_bos(t->data.tokenizer), ndp_tokenizer_eos(t->data.tokenizer));
+static void add_tokenizer(const ndp_tokenizer *t, ndp_str *out) {
+    add_hash(out, ndp_tokenizer_fingerprint(t));
+    ndp_str_addf(out, " bos %d eos %d", ndp_tokenizer_bos(t), ndp_tokenizer_eos(t));
 }
+
+static void write_tokenizer(const ndp_trainer *t, ndp_str *out) { add_tokenizer(t->data.tokenizer, out); }
 
 static void write_template(const ndp_trainer *t, ndp_str *out) { ndp_str_add(out, ndp_chat_name(&t->data.chat)); }
 
@@ -300,6 +302,15 @@ ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out) {
     else
         json_object_put(extra);
     return st;
+}
+
+struct json_object *ndp_identity_model(const ndp_facts *f, const ndp_tokenizer *t) {
+    struct json_object *o = json_object_new_object();
+    ndp_str text = {0};
+    add_facts(f, o);
+    add_tokenizer(t, &text);
+    add_text(o, "data.tokenizer", &text);
+    return o;
 }
 
 /* ---- checkpoints without an identity ---- */

@@ -16,6 +16,10 @@
  * the files. The caller releases it with json_object_put. NDP_ENOMEM. */
 NDP_API ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out);
 
+/* The part of the object that a model and a tokenizer determine, which the caller releases. The facts are those of a
+ * built model. */
+struct json_object *ndp_identity_model(const ndp_facts *f, const ndp_tokenizer *t);
+
 /* Checkpoints of earlier versions have no identity, only counts of their data (rows, tokens, ...): the counts in
  * `info`, and those of the run as it is now. The caller releases both with json_object_put. */
 struct json_object *ndp_identity_counted(const ndp_checkpoint_info *info);

@@ -7,8 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Finds the model's folder and its config.json. */
-static ndp_status find_model(ndp_job *j) {
+ndp_status ndp_job_find_model(ndp_job *j) {
     const ndp_config *c = j->config;
     if (!c->model.path) {
         snprintf(j->facts_path, sizeof j->facts_path, "%s", c->model.config);
@@ -25,7 +24,7 @@ static ndp_status find_model(ndp_job *j) {
 
 static ndp_status read_facts(ndp_job *j) {
     const ndp_config *c = j->config;
-    NDP_TRY(find_model(j));
+    NDP_TRY(ndp_job_find_model(j));
     bool weights =
         c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* otherwise the weights of the folder are not used */
     ndp_status st = weights ? ndp_folder_facts(j->model_folder, &j->facts) : ndp_facts_read(j->facts_path, &j->facts);
@@ -68,7 +67,7 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
     return ndp_layout_built(&j->layout);
 }
 
-static void choose_model(ndp_job *j) {
+void ndp_job_choose_model(ndp_job *j) {
     const ndp_config *c = j->config;
     ndp_dtype compute = c->precision.compute;
     int64_t length = c->data.sequence_length;
@@ -89,7 +88,7 @@ ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     NDP_TRY(read_facts(&j));
     NDP_TRY(resolve_layout(&j, world));
     NDP_TRY(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch));
-    choose_model(&j);
+    ndp_job_choose_model(&j);
     ndp_status st = ndp_job_cut(&j);
     if (st == NDP_OK)
         *out = j;

@@ -9,7 +9,7 @@
 #include "step/engine.h"
 
 typedef struct ndp_job {
-    const ndp_config *config;  /* borrowed */
+    const ndp_config *config;    /* borrowed */
     char model_folder[NDP_PATH]; /* model.path, or its snapshot in the Hub cache; "" without one */
     char facts_path[NDP_PATH];   /* the config.json */
     ndp_facts facts;
@@ -28,6 +28,10 @@ typedef struct ndp_job {
  * the configuration. */
 NDP_API ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out);
 void ndp_job_release(ndp_job *j);
+/* A part of ndp_job_init: finds the model's folder and its config.json. NDP_EINVAL: model.path is no folder. */
+ndp_status ndp_job_find_model(ndp_job *j);
+/* A part of ndp_job_init: the options of the model, for j->batch.micro_batch. */
+void ndp_job_choose_model(ndp_job *j);
 /* A part of ndp_job_init: the pipeline's table and stages (job_stages.c). */
 ndp_status ndp_job_cut(ndp_job *j);
 /* NDP_EIO if weights are to be loaded and model.path has none. Call it before the tokenizer is opened: such a folder

@@ -8,9 +8,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+static ndp_status open_all(ndp_job_data *d) {
+    const ndp_config *c = d->job->config;
+    NDP_TRY(ndp_job_tokenizer_open(d));
+    NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template, c->data.template_date));
+    return ndp_job_choose_end_token(d);
+}
+
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out) {
     ndp_job_data d = {.job = j};
-    ndp_status st = ndp_job_tokenizer_open(&d);
+    ndp_status st = open_all(&d);
     if (st != NDP_OK) {
         ndp_job_data_close(&d);
         return st;

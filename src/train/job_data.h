@@ -39,8 +39,10 @@ typedef struct ndp_job_data {
 ndp_status ndp_job_data_open(const ndp_job *j, ndp_job_data *out);
 void ndp_job_data_close(ndp_job_data *d);
 
-/* A part of ndp_job_data_open: all of it but the cleaning up after a failure (job_tokenizer.c). */
+/* Parts of ndp_job_data_open (job_tokenizer.c), without the cleaning up after a failure: the tokenizer; the end token.
+ */
 ndp_status ndp_job_tokenizer_open(ndp_job_data *d);
+ndp_status ndp_job_choose_end_token(ndp_job_data *d);
 /* There is no tokenizer: the data are files of ids. */
 bool ndp_job_data_ids_only(const ndp_job_data *d);
 /* The text of a token, such as "<eos>"; empty for -1 and without a tokenizer. Borrowed from the tokenizer. */

@@ -117,7 +117,7 @@ ndp_span ndp_job_data_token_text(const ndp_job_data *d, int32_t id) {
     return text.data ? text : (ndp_span){id == ndp_tokenizer_bos(d->tokenizer) ? "<bos>" : "<eos>", 5};
 }
 
-static ndp_status choose_end_token(ndp_job_data *d) {
+ndp_status ndp_job_choose_end_token(ndp_job_data *d) {
     const char *wanted = d->job->config->data.end_token;
     bool automatic = strcmp(wanted, "auto") == 0 || ndp_job_data_ids_only(d);
     d->end_token = -1;
@@ -140,7 +140,5 @@ static ndp_status choose_end_token(ndp_job_data *d) {
 ndp_status ndp_job_tokenizer_open(ndp_job_data *d) {
     const ndp_config *c = d->job->config;
     const char *name = c->data.tokenizer ? c->data.tokenizer : c->model.path;
-    NDP_TRY(name ? open_named(d, name) : open_without_model(d));
-    NDP_TRY(ndp_chat_init(&d->chat, d->tokenizer, d->tokenizer_source, c->data.chat_template, c->data.template_date));
-    return choose_end_token(d);
+    return name ? open_named(d, name) : open_without_model(d);
 }

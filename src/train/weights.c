@@ -107,17 +107,17 @@ static ndp_status add_piece(ndp_tensor_list *list, int tensor, const ndp_run *p,
     return NDP_OK;
 }
 
-/* The tensors of the whole model: what files hold does not depend on what this rank holds. */
-static ndp_status add_specs(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind, const char *prefix,
-                            ndp_dtype stored) {
-    const ndp_model *whole = ndp_engine_whole(e);
+/* The tensors of the whole model: what files hold does not depend on what this rank holds. e: NULL for weights, which
+ * every optimizer keeps. */
+static ndp_status add_specs(ndp_tensor_list *list, const ndp_model *whole, const ndp_engine *e, ndp_owned_kind kind,
+                            const char *prefix, ndp_dtype stored) {
     for (int b = 0; b < whole->n_buffers; b++) {
         const ndp_segments *segments = &whole->buffers[b].segments;
         if (kind != NDP_OWNED_MASTER && !whole->buffers[b].trainable)
             continue;
         for (int i = 0; i < segments->n; i++) {
             const ndp_segment *s = &segments->items[i];
-            if ((i == 0 || !ndp_segment_continues(s)) && ndp_engine_keeps(e, kind, s))
+            if ((i == 0 || !ndp_segment_continues(s)) && (!e || ndp_engine_keeps(e, kind, s)))
                 NDP_TRY(add_spec(list, s, prefix, stored));
         }
     }
@@ -165,13 +165,17 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     const ndp_model *m = ndp_engine_model(e);
     int first = list->n, at = first;
     bool states = kind != NDP_OWNED_MASTER;
-    NDP_TRY(add_specs(list, e, kind, prefix, stored));
+    NDP_TRY(add_specs(list, ndp_engine_whole(e), e, kind, prefix, stored));
     if (ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] != 0)
         return NDP_OK;
     for (int b = 0; b < m->n_buffers; b++)
         if (!states || m->buffers[b].trainable)
             NDP_TRY(add_buffer(list, e, kind, b, prefix, first, &at));
     return NDP_OK;
+}
+
+ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_dtype stored) {
+    return add_specs(list, whole, NULL, NDP_OWNED_MASTER, "", stored);
 }
 
 void ndp_tensor_list_release(ndp_tensor_list *list) {
@@ -186,12 +190,17 @@ void ndp_tensor_list_release(ndp_tensor_list *list) {
 typedef struct weight_filling {
     const ndp_model *model;
     const ndp_weights *weights;
+    ndp_dtype rounded;
     uint64_t seed;
 } weight_filling;
 
+/* At most BLOCK elements. */
 static ndp_status read_folder(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const weight_filling *f = user;
-    return ndp_weights_read(f->weights, s->name, first, count, out, f->model->opts.master, true);
+    double rounded[BLOCK];
+    NDP_TRY(ndp_weights_read(f->weights, s->name, first, count, rounded, f->rounded, true));
+    ndp_convert(rounded, f->rounded, out, f->model->opts.master, count);
+    return NDP_OK;
 }
 
 static ndp_status draw(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
@@ -214,20 +223,22 @@ static ndp_status check_folder(const ndp_engine *e, const ndp_weights *w) {
     return st;
 }
 
+ndp_status ndp_weights_load_set(ndp_engine *e, const ndp_weights *w, ndp_dtype rounded) {
+    weight_filling f = {.model = ndp_engine_model(e), .weights = w, .rounded = rounded};
+    NDP_TRY(check_folder(e, w));
+    NDP_TRY(ndp_engine_fill(e, NDP_OWNED_MASTER, read_folder, &f));
+    NDP_TRY(ndp_weights_intact(w));
+    return ndp_engine_publish(e);
+}
+
 ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     ndp_weights *w;
     NDP_TRY(ndp_weights_open(folder, &w));
     ndp_status st = ndp_weights_prefix(w, ndp_facts_prefix(&ndp_engine_model(e)->facts));
     if (st == NDP_OK)
-        st = check_folder(e, w);
-    if (st == NDP_OK)
-        st = ndp_engine_fill(e, NDP_OWNED_MASTER, read_folder,
-                             &(weight_filling){.model = ndp_engine_model(e), .weights = w});
-    if (st == NDP_OK)
-        st = ndp_weights_intact(w);
+        st = ndp_weights_load_set(e, w, ndp_engine_model(e)->opts.master);
     ndp_weights_close(w);
-    NDP_TRY(st);
-    return ndp_engine_publish(e);
+    return st;
 }
 
 ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed) {

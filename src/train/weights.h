@@ -19,11 +19,15 @@ typedef struct ndp_tensor_list {
 /* Appends the tensors of one kind, with `prefix` before their names. Borrows the engine. */
 NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_owned_kind kind,
                                        const char *prefix, ndp_dtype stored);
+/* The tensors of a whole model, without pieces. */
+NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_dtype stored);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
 /* Loads the master weights from a Hugging Face folder and publishes them. One error lists all tensors that are missing,
  * extra or of another shape; another names a tensor with a NaN or infinity. */
 NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);
+/* The same from a set of tensors that is open. The values are rounded to `rounded` first, the type of an export. */
+NDP_API ndp_status ndp_weights_load_set(ndp_engine *e, const ndp_weights *w, ndp_dtype rounded);
 /* Draws random master weights, the same on every layout, and publishes them. */
 NDP_API ndp_status ndp_weights_draw(ndp_engine *e, uint64_t seed);
 

@@ -73,7 +73,7 @@ run generate --model nowhere
 refused 'nowhere is not a folder'
 
 run checkpoint
-refused 'no action; give list, verify or rm'
+refused 'no action; give list, verify, export or rm'
 run checkpoint lst run
 refused "unknown action 'lst'"
 run checkpoint list
