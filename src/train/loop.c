@@ -58,13 +58,13 @@ static ndp_status keep(training_loop *l, ndp_status st) {
     return NDP_OK;
 }
 
-/* "step 12 is on disk; continue with --resume", or why none is. */
+/* "step 12 is on disk", or why none is. */
 static const char *on_disk(const training_loop *l, char out[160]) {
     int64_t done = ndp_trainer_updates(l->trainer);
     if (l->saved > 0 && l->saved == done)
-        snprintf(out, 160, "step %lld is on disk; continue with --resume", (long long)l->saved);
+        snprintf(out, 160, "step %lld is on disk", (long long)l->saved);
     else if (l->saved > 0)
-        snprintf(out, 160, "the newest step on disk is %lld%s; continue with --resume", (long long)l->saved,
+        snprintf(out, 160, "the newest step on disk is %lld%s", (long long)l->saved,
                  l->torn ? ", as later weights are those of no step" : "");
     else
         snprintf(out, 160, "no step is on disk%s",
@@ -78,7 +78,9 @@ static const char *on_disk(const training_loop *l, char out[160]) {
 /* Adds to an error what is on disk. A bug keeps its trail instead. */
 static ndp_status explain(const training_loop *l, ndp_status st, const char *why) {
     char disk[160];
-    return st == NDP_OK || st == NDP_EBUG || !l->begun ? st : NDP_FAIL(st, "%s; %s", why, on_disk(l, disk));
+    if (st == NDP_OK || st == NDP_EBUG || !l->begun)
+        return st;
+    return NDP_FAIL(st, "%s; %s%s", why, on_disk(l, disk), l->saved > 0 ? "; continue with --resume" : "");
 }
 
 /* ---- a step ---- */
@@ -200,7 +202,8 @@ static ndp_status write_line(training_loop *l, const ndp_metrics *m) {
     NDP_TRY(ndp_lock_check(l->lock));
     bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
     if (!written && !l->unwritable)
-        ndp_warn(&l->trainer->log, "%s. The run goes on, and writes them as soon as it can", ndp_error_message());
+        ndp_warn(&l->trainer->log, "%s. The run goes on, and keeps its lines until they can be written",
+                 ndp_error_message());
     l->unwritable = !written;
     return NDP_OK;
 }
