@@ -262,6 +262,8 @@ static void damaged_tallies_are_refused(void **state) {
                                         "2 0 1 a\n",
                                         "0 2 1 a\n",
                                         "0 0 -1 a\n",
+                                        "0 0 1 a\rb\n",
+                                        "0 0 1 a\n\tb\tc\n",
                                         "0 0 1 a\n0 0 1 a\n",
                                         "0 0 99999999999999999999 a\n"};
     ndp_tally t = {0};

@@ -107,9 +107,20 @@ static bool take_number(const char **text, int64_t most, int64_t *out) {
     return !errno && *end == ' ' && n <= most;
 }
 
+/* A line without control characters, but for the tab before a message. */
+static bool is_plain(const char *line) {
+    for (line += *line == '\t'; *line; line++)
+        if ((unsigned char)*line < ' ' || *line == 0x7f)
+            return false;
+    return true;
+}
+
 static ndp_status read_line(ndp_tally *t, const char *line, int sources, bool *sound) {
     int64_t kind, source, n;
     ndp_tally_row *row;
+    *sound = is_plain(line);
+    if (!*sound)
+        return NDP_OK;
     if (line[0] == '\t') {
         *sound = t->n > 0 && t->rows[t->n - 1].named.n < NDP_TALLY_NAMED;
         return *sound ? name(&t->rows[t->n - 1], line + 1) : NDP_OK;
