@@ -29,7 +29,7 @@
 #define REASONS U("p") "," R("why", "a b") "," U("q") "," R("since", "c")
 #define TAGS U("p") "," A("<think>\\nwhy\\n</think>\\n\\na b") "," U("q") "," A("<think>\\nsince\\n</think>\\n\\nc")
 
-enum { MOST = 16 };
+enum { MOST = 180 };
 
 static void render(const char *template, const char *messages, ndp_rendering *out) {
     ndp_jinja *j = jinja_of(template, "2024-07-26");
@@ -150,6 +150,42 @@ static void prompts_and_ends_differ(void **state) {
           U("p /short") "," A("a"), "short2<s><|s|>user\np /short<|e|>\n<|s|>assistant\n[a<|e|>]\n");
 }
 
+/* Without marks of their own. */
+static void empty_answers_follow_each_other(void **state) {
+    (void)state;
+    need_jinja();
+    check(MESSAGES
+          "{% if loop.last and m.role == 'assistant' %}.{% endif %}{% if m.content %}!{{ m.content }}{% endif %}" END
+              PROMPT(""),
+          U("p") "," A("") "," U("") "," A("") "," U("q") "," A("c"),
+          "<s><|s|>user\n!p<|e|>\n<|s|>assistant\n[<|e|>]\n<|s|>user\n<|e|>\n<|s|>assistant\n[<|e|>]\n"
+          "<|s|>user\n!q<|e|>\n<|s|>assistant\n[.!c<|e|>]\n");
+}
+
+/* A template that takes 0.2 s for all messages, which is far from 10 s, is not rendered for each of them. */
+static void long_conversations(void **state) {
+    static const char slow[] =
+        "{% for a in messages %}{% for b in messages %}{% for c in messages %}{% endfor %}"
+        "{% endfor %}{% endfor %}" MESSAGES "{% if loop.last %}.{% endif %}{{ m.content }}" END PROMPT("");
+    (void)state;
+    need_jinja();
+    ndp_str all = {0};
+    ndp_rendering r = {0};
+    for (int i = 0; i < MOST / 2; i++)
+        ndp_str_addf(&all, "%s" U("%d") "," A("answer %d"), i ? "," : "", i, i);
+    render(slow, all.data, &r);
+    if (r.n != MOST / 2)
+        fail_msg("%s", r.unsure.data);
+    for (int64_t i = 0; i < r.n; i++) {
+        char want[32];
+        snprintf(want, sizeof want, "%sanswer %d<|e|>", i + 1 == r.n ? "." : "", (int)i);
+        assert_int_equal(r.spans[i].end - r.spans[i].begin, strlen(want));
+        assert_memory_equal(r.text.data + r.spans[i].begin, want, strlen(want));
+    }
+    ndp_rendering_release(&r);
+    ndp_str_release(&all);
+}
+
 #define CALLS                                                                                                          \
     "{% for c in m.tool_calls or [] %}<call>{{ c.function.name }} {{ c.function.arguments | tojson }}</call>{% "       \
     "endfor %}"
@@ -202,9 +238,12 @@ static void what_is_not_certain_stays_so(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        cmocka_unit_test(reasoning_is_kept_after_the_last_question),
-        cmocka_unit_test(contents_are_trimmed_equal_or_empty), cmocka_unit_test(prompts_and_ends_differ),
-        cmocka_unit_test(calls_of_tools_are_written_by_the_assistant), cmocka_unit_test(what_is_not_certain_stays_so)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(reasoning_is_kept_after_the_last_question),
+                                       cmocka_unit_test(contents_are_trimmed_equal_or_empty),
+                                       cmocka_unit_test(prompts_and_ends_differ),
+                                       cmocka_unit_test(calls_of_tools_are_written_by_the_assistant),
+                                       cmocka_unit_test(what_is_not_certain_stays_so),
+                                       cmocka_unit_test(empty_answers_follow_each_other),
+                                       cmocka_unit_test(long_conversations)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

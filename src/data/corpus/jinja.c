@@ -13,6 +13,7 @@
 enum { PATIENCE = 600 };
 
 static const ndp_python_program renderer = {.what = "the program that renders chat templates",
+                                            .library = ndp_python_answers,
                                             .source = ndp_python_jinja,
                                             .package = "Jinja",
                                             .install = "apt install python3-jinja2"};
@@ -232,7 +233,8 @@ ndp_status ndp_jinja_add_key(ndp_jinja *j, ndp_str *out) {
     ndp_python *p;
     NDP_TRY(take(j, &p));
     give_back(j, p);
-    const ndp_hash128 h[] = {ndp_jinja_hash(j), ndp_hash128_of(ndp_python_jinja, strlen(ndp_python_jinja))};
+    const ndp_hash128 h[] = {ndp_jinja_hash(j), ndp_hash128_of(ndp_python_answers, strlen(ndp_python_answers)),
+                             ndp_hash128_of(ndp_python_jinja, strlen(ndp_python_jinja))};
     ndp_str_add(out, j->engine);
     for (int i = 0; i < NDP_COUNT(h); i++)
         ndp_str_addf(out, " %016llx%016llx", (unsigned long long)h[i].high, (unsigned long long)h[i].low);

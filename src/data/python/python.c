@@ -63,7 +63,7 @@ ndp_status ndp_python_start(const ndp_python_program *program, const char *const
     ndp_argv_add(&argv, "%s", ndp_python_interpreter());
     ndp_argv_add(&argv, "-I");
     ndp_argv_add(&argv, "-c");
-    ndp_argv_add(&argv, "%s%s", ndp_python_sandbox, program->source);
+    ndp_argv_add(&argv, "%s%s%s", ndp_python_sandbox, program->library ? program->library : "", program->source);
     ndp_argv_add_all(&argv, arguments ? arguments : none);
     if (!cause)
         cause = start(p, &argv, ends[1]);

@@ -10,14 +10,15 @@
 typedef struct ndp_python ndp_python;
 
 typedef struct ndp_python_program {
-    const char *what; /* in messages: "the program that renders chat templates" */
+    const char *what;    /* in messages: "the program that renders chat templates" */
+    const char *library; /* put before the source; NULL: none */
     const char *source;
     const char *package; /* the module that it needs beside Python's own, in messages; NULL: none */
     const char *install; /* how to install that, in messages */
 } ndp_python_program;
 
 /* The programs, as the build finds them, and what each of them begins with. */
-extern const char ndp_python_jinja[], ndp_python_table[], ndp_python_sandbox[];
+extern const char ndp_python_jinja[], ndp_python_answers[], ndp_python_table[], ndp_python_sandbox[];
 
 /* The interpreter: $NDP_PYTHON, or /usr/bin/python3; another python3 may come first in PATH. */
 const char *ndp_python_interpreter(void);
