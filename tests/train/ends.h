@@ -261,8 +261,11 @@ static inline void ends_go_on(ends_test *t, ending *e, const char *what) {
     if (e->heard->status != NDP_OK)
         fail_msg("%s: resumed, it failed: %s", what, e->heard->message);
     t->resumed++;
-    if (e->way == ENDS_LINES) /* its lines are lost, as it said */
+    if (e->way == ENDS_LINES) { /* its lines are lost, as it said */
+        if (!tiny_same_weights(e->folder, e->run, e->layout->axes.name, "model"))
+            fail_msg("%s: the model has other bits than that of the run that was left alone", what);
         return;
+    }
     tiny_check_end(e->folder, e->run, e->layout->axes.name, TINY_STEPS, what);
     char *own = ends_evaluations(e->folder, e->run), *other = ends_evaluations(e->folder, e->layout->axes.name);
     if (strcmp(own, other) != 0)
