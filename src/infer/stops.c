@@ -18,8 +18,6 @@ void ndp_stops_release(ndp_stops *s) {
     *s = (ndp_stops){0};
 }
 
-void ndp_stops_reset(ndp_stops *s) { s->held.length = 0; }
-
 /* Where the first stop string begins, or the end of the text. */
 static size_t find_stop(const ndp_stops *s, const char *text, size_t n) {
     size_t first = n;

@@ -14,8 +14,6 @@ typedef struct ndp_stops {
 /* NDP_EINVAL: a stop string is empty or not UTF-8. */
 NDP_API ndp_status ndp_stops_init(ndp_stops *s, const char *const *strings, int n);
 void ndp_stops_release(ndp_stops *s);
-/* Forgets the text so far. */
-void ndp_stops_reset(ndp_stops *s);
 /* Takes `text` and replaces it by what can be passed on. *stopped: a stop string occurred; the text ends before the
  * first one. `last`: nothing follows, so nothing is held back. */
 NDP_API ndp_status ndp_stops_pass(ndp_stops *s, ndp_str *text, bool last, bool *stopped);

@@ -94,8 +94,6 @@ ndp_status ndp_python_send(ndp_python *p, const void *data, size_t n) {
     return NDP_OK;
 }
 
-void ndp_python_finish(ndp_python *p) { shutdown(p->socket, SHUT_WR); }
-
 ndp_status ndp_python_receive(ndp_python *p, void *out, size_t most, int seconds, size_t *n) {
     for (;;) {
         struct pollfd wait = {.fd = p->socket, .events = POLLIN};
