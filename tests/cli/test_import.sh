@@ -79,7 +79,7 @@ gzip -f data/chats.jsonl
     echo ']'
 } >data/more.json
 
-run config import "$NDP_SOURCE_DIR/tests/config/import/axolotl_chat.yaml" --output chat.yaml
+run config import "$NDP_SOURCE_DIR/tests/import/files/axolotl_chat.yaml" --output chat.yaml
 code_is 0
 says chat.yaml '^  files: \["data/chats.jsonl.gz", "data/more.json"\]$' '^  format: messages$' \
     '^  messages_field: "turns"$' '^  chat_template: "qwen2.5"$' '^  train_on: assistant$' '^  packing: true$' \
@@ -104,7 +104,7 @@ for n in 1 2 3 4 5 6; do
     echo "{\"question\": \"What is it?\", \"context\": \"It is $n\", \"answer\": \"A digit\"}"
 done >data/questions.jsonl
 head -n 2 data/questions.jsonl >data/held.jsonl
-run config import "$NDP_SOURCE_DIR/tests/config/import/axolotl_instruct.yaml" --output instruct.yaml
+run config import "$NDP_SOURCE_DIR/tests/import/files/axolotl_instruct.yaml" --output instruct.yaml
 code_is 0
 says instruct.yaml '^  format: instruction$' '^  prompt_field: "question"$' '^  input_field: "context"$' \
     '^  response_field: "answer"$' '^  chat_template: "plain"$' '^  train_on: all$' '^  packing: false$' \
@@ -115,7 +115,7 @@ lines run_instruct/metrics.jsonl 2 '"eval_loss"'
 # "What is 1?\nA digit</s>" is 19 tokens, "What is it?\n\nIt is 1\nA digit</s>" 29; the first of each is not predicted.
 says out 'data: 12 documents, 288 tokens, 276 to predict, 12 rows an epoch' 'held out: 2 documents, 48 tokens, 46 to predict'
 
-run config import "$NDP_SOURCE_DIR/tests/config/import/accelerate_nd.yaml"
+run config import "$NDP_SOURCE_DIR/tests/import/files/accelerate_nd.yaml"
 code_is 0
 says out '^  tp_size: 2$' '^# imported from .*, an Accelerate configuration$'
 

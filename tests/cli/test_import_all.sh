@@ -1,11 +1,11 @@
 #!/bin/sh
-# Configurations of all kinds, tests/config/import/all: each is imported, and trained as it is on a tiny model and tiny
+# Configurations of all kinds, tests/import/files/all: each is imported, and trained as it is on a tiny model and tiny
 # data that stand in a Hub cache and beside it under the names in the file. Prints a table of what happened. At least
 # seven of Axolotl's and seven of Accelerate's train; the others name what is missing.
 . "$(dirname "$0")/cases.sh"
 unset HF_HUB_CACHE
 export HF_HOME="$work/hf"
-all=$NDP_SOURCE_DIR/tests/config/import/all
+all=$NDP_SOURCE_DIR/tests/import/files/all
 commit=0123456789abcdef0123456789abcdef01234567
 
 # put REPO NAME: standard input becomes a file of its snapshot.

@@ -34,7 +34,7 @@ if mknod full.csv c 1 7 2>/dev/null; then
     run train job.yaml --transport local --set train.steps=1 --trace to-full.svg
     code_is 1
     says err "cannot write 'to-full.svg': No space left on device"
-    run config import "$NDP_SOURCE_DIR/tests/config/import/accelerate_nd.yaml" -o full.csv
+    run config import "$NDP_SOURCE_DIR/tests/import/files/accelerate_nd.yaml" -o full.csv
     code_is 1
     is c full.csv full.svg full.json
     is h to-full.csv to-full.svg

@@ -1,7 +1,7 @@
 /* Any text as another program's configuration: imported or refused with a message, with and without force; what was
  * imported is written as a job, the notes as comments, that our own parser reads back to the same. The first byte
  * chooses the options. */
-#include "config/import.h"
+#include "import/import.h"
 
 #include <stdlib.h>
 #include <string.h>

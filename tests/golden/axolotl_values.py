@@ -1,4 +1,4 @@
-"""Prints what Axolotl gets for the values in tests/config/test_import_values.c: PyYAML reads the file, pydantic casts.
+"""Prints what Axolotl gets for the values in tests/import/test_import_values.c: PyYAML reads the file, pydantic casts.
 
     python -m pip install pyyaml pydantic
     python tests/golden/axolotl_values.py '500_000' '1e-5' "'010'" on

@@ -1,9 +1,9 @@
 /* Reads an imported file by the tables of keys. Each key of a mapping is looked up in the table of its section, its
  * value is read as its kind says, and what became of it is noted. Unknown keys and refusals do not end the walk: all of
  * them are reported at once (import_report.c). */
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
-#include "config/import_scalar.h"
+#include "import/import_scalar.h"
 #include <stdio.h>
 #include <string.h>
 

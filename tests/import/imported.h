@@ -3,7 +3,7 @@
 #define TESTS_CONFIG_IMPORTED_H
 
 #include "check.h"
-#include "config/import.h"
+#include "import/import.h"
 
 #include <stdlib.h>
 
@@ -25,13 +25,13 @@ static inline void release(imported *i) {
     free(i->notes);
 }
 
-/* A file of tests/config/import. */
+/* A file of tests/import/files. */
 static inline const char *example(const char *name) {
     static char path[4][512];
     static int next;
     const char *root = getenv("NDP_SOURCE_DIR");
     char *to = path[next++ % 4];
-    snprintf(to, sizeof path[0], "%s/tests/config/import/%s", root ? root : ".", name);
+    snprintf(to, sizeof path[0], "%s/tests/import/files/%s", root ? root : ".", name);
     return to;
 }
 

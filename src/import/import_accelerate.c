@@ -1,6 +1,6 @@
 /* Accelerate's keys: ClusterConfig, ParallelismConfig, the plugins for FSDP, DeepSpeed (and DeepSpeed's own file) and
  * Megatron-LM, as these programs read them. An Axolotl file has sections with the same keys. */
-#include "config/import_table.h"
+#include "import/import_table.h"
 
 static const import_word mixed_words[] = {
     {"no", WORD_NO, 0}, {"bf16", WORD_YES, 0}, {"fp16", 0, no_fp16}, {"fp8", 0, no_fp8}, {0}};

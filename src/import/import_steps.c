@@ -1,6 +1,6 @@
 /* The length of an imported run, its schedule, and when it saves and evaluates. With num_epochs the number of steps is
  * not known before the data is read: what Axolotl counts in shares of it becomes a share, or happens at the end. */
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
 #include <math.h>
 

@@ -2,7 +2,7 @@
  * whole file is read. The rules are those of the programs: Axolotl's utils/distributed.py and core/builders,
  * Accelerate's parallelism_config.py. */
 #include "base/hub.h"
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>

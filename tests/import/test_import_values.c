@@ -1,5 +1,5 @@
 /* What a key's value means to Axolotl, and the job that is written. */
-#include "config/imported.h"
+#include "import/imported.h"
 
 static const char start[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n";
 

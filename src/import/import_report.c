@@ -1,6 +1,6 @@
 /* What the user reads about an import: one line per reason, with the keys that it applies to and their lines in the
  * file. */
-#include "config/import_notes.h"
+#include "import/import_notes.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
 #ifndef NDP_CONFIG_IMPORT_PARTS_H
 #define NDP_CONFIG_IMPORT_PARTS_H
 
-#include "config/import_notes.h"
+#include "import/import_notes.h"
 #include "config/option.h"
 
 typedef struct ndp_import ndp_import;

@@ -1,7 +1,7 @@
 /* The entry: reads a file of another program, resolves what its keys mean together, and writes the job. */
-#include "config/import.h"
+#include "import/import.h"
 
-#include "config/import_table.h"
+#include "import/import_table.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -3,7 +3,7 @@
 #ifndef NDP_CONFIG_IMPORT_TABLE_H
 #define NDP_CONFIG_IMPORT_TABLE_H
 
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
 extern const import_table ndp_import_axolotl, ndp_import_accelerate;
 /* Sets the tables and the dialect that knows the most keys of the file. */

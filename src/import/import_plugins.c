@@ -1,5 +1,5 @@
 /* Values that are more than a number or a word: plugins, and DeepSpeed's own file. */
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "config/imported.h"
+#include "import/imported.h"
 
 #include <unistd.h>
 

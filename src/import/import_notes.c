@@ -1,5 +1,5 @@
 /* Notes on an import: a list of the keys seen, with a verdict each, and remarks. */
-#include "config/import_notes.h"
+#include "import/import_notes.h"
 
 #include <stdarg.h>
 #include <stdio.h>

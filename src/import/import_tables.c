@@ -1,5 +1,5 @@
 /* All keys, and the kinds of files that have them. */
-#include "config/import_table.h"
+#include "import/import_table.h"
 
 static const import_table *const tables[] = {&ndp_import_axolotl, &ndp_import_accelerate, NULL};
 

@@ -1,5 +1,5 @@
 /* Axolotl's keys, from its schema and the code that reads them. */
-#include "config/import_table.h"
+#include "import/import_table.h"
 
 /* ---- reasons ---- */
 

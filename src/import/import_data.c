@@ -1,6 +1,6 @@
 /* Data sets: each is read into m->set and added to the job, then rules for all of them follow. What Axolotl does with
  * each type is in its prompt_strategies/; what a record is here, in data/corpus/record.h. */
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 #include "data/corpus/slice.h"
 
 #include <stdio.h>

@@ -1,6 +1,6 @@
 /* Scalars as Axolotl reads them. PyYAML resolves those without quotes by YAML 1.1: 500_000, 0x10, 010 (octal), 1:30
  * (90), on and off. Pydantic casts what remains a string, such as 1e-5, to the type of the key. */
-#include "config/import_scalar.h"
+#include "import/import_scalar.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /* The files that a data set names, and why some cannot be read. */
 #include "base/hub.h"
 #include "config/entry.h"
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
 #include <stdlib.h>
 #include <string.h>

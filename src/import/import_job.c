@@ -1,5 +1,5 @@
 /* The imported job as a file: the keys that were imported, without the defaults. */
-#include "config/import_parts.h"
+#include "import/import_parts.h"
 
 #include <string.h>
 
