@@ -2,7 +2,7 @@
  * describe them. */
 #include "train/job_data.h"
 
-#include "data/corpus/chat_notes.h"
+#include "data/chat/chat_notes.h"
 #include "data/sample.h"
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define NDP_TRAIN_JOB_DATA_H
 
 #include "data/cache/cache.h"
-#include "data/corpus/chat.h"
+#include "data/chat/chat.h"
 #include "data/packing.h"
 #include "data/sampler.h"
 #include "train/job.h"

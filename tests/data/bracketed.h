@@ -2,7 +2,7 @@
 #ifndef NDP_TESTS_DATA_BRACKETED_H
 #define NDP_TESTS_DATA_BRACKETED_H
 
-#include "data/corpus/chat.h"
+#include "data/chat/chat.h"
 
 /* The caller frees. */
 static inline char *bracketed(const ndp_rendering *r) {

@@ -2,7 +2,7 @@
 #ifndef NDP_TESTS_DATA_JINJA_OF_H
 #define NDP_TESTS_DATA_JINJA_OF_H
 
-#include "data/corpus/jinja.h"
+#include "data/chat/jinja.h"
 
 #include "base/json.h"
 #include "check.h"

@@ -1,5 +1,5 @@
 /* Chat templates: byte for byte what the models' own templates give, and which of it the assistant wrote. */
-#include "data/corpus/chat_table.h"
+#include "data/chat/chat_table.h"
 
 #include "base/json.h"
 #include "data/bracketed.h"

@@ -1,5 +1,5 @@
 /* Notes on templates that fit a tokenizer badly. */
-#include "data/corpus/chat_notes.h"
+#include "data/chat/chat_notes.h"
 
 #include "data/folder.h"
 #include "data/jinja_of.h"

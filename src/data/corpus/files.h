@@ -22,10 +22,4 @@ typedef struct ndp_file_list {
  * part of the split that it, or the name, has in brackets. NDP_EINVAL: what is in brackets is no slice. */
 NDP_API ndp_status ndp_file_list_add(ndp_file_list *l, const char *name, const char *split, ndp_slice *slice);
 
-/* Appends to `paths` the files in and below a folder that are `wanted`, except hidden ones, the names of each folder
- * sorted by their bytes; adds the number of the others to *left_out. A dangling link is a file. NDP_EIO: a folder
- * cannot be read. */
-NDP_API ndp_status ndp_folder_files(const char *folder, bool (*wanted)(const char *path), ndp_strings *paths,
-                                    int64_t *left_out);
-
 #endif

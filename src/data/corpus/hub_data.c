@@ -2,7 +2,7 @@
  * applies to any file gives it; then the wanted one is chosen. Called by files.c. */
 #include "data/corpus/hub_data.h"
 
-#include "data/corpus/files.h"
+#include "data/corpus/folder_files.h"
 #include "data/corpus/hub_card.h"
 #include "data/corpus/source.h"
 #include <fnmatch.h>

@@ -8,46 +8,14 @@
 
 static const char *text_field(const ndp_record_format *f) { return f->text ? f->text : "text"; }
 static const char *messages_field(const ndp_record_format *f) { return f->messages ? f->messages : "messages"; }
-static const char *prompt_field(const ndp_record_format *f) { return f->prompt ? f->prompt : "instruction"; }
-
-static bool has(struct json_object *record, const char *field) {
-    return json_object_object_get_ex(record, field, NULL);
-}
-
-/* "the record has no 'text'; it has: a, b. HINT" */
-static ndp_status fail_fields(const ndp_record_input *r, const char *lacks, const char *hint) {
-    ndp_str keys = {0};
-    json_object_object_foreach(r->object, key, value) {
-        (void)value;
-        ndp_str_addf(&keys, "%s%s", keys.length ? ", " : "", key);
-    }
-    ndp_status st = NDP_FAIL(NDP_EFORMAT, "%s: the record has no %s; it has: %.400s. %s", r->where, lacks,
-                             keys.data ? keys.data : "nothing", hint);
-    ndp_str_release(&keys);
-    return st;
-}
-
-ndp_status ndp_record_lacks(const ndp_record_input *r, const char *field, const char *hint) {
-    char lacks[96];
-    snprintf(lacks, sizeof lacks, "'%.80s'", field);
-    return fail_fields(r, lacks, hint);
-}
-
-ndp_status ndp_record_string(struct json_object *o, const char *where, const char *field, ndp_span *out) {
-    struct json_object *text = json_object_object_get(o, field);
-    if (!json_object_is_type(text, json_type_string))
-        return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a string", where, field);
-    *out = (ndp_span){json_object_get_string(text), (size_t)json_object_get_string_len(text)};
-    return NDP_OK;
-}
 
 static ndp_status visit_text(const ndp_record_input *r) {
     const char *field = text_field(r->format);
     ndp_span text = {NULL, 0};
-    if (!has(r->object, field))
+    if (!ndp_record_has(r->object, field))
         return ndp_record_lacks(r, field,
                                 r->format->chat ? "data.text_field says which field that is"
-                                : has(r->object, "messages")
+                                : ndp_record_has(r->object, "messages")
                                     ? "Conversations are read for a job, with its chat template"
                                     : "--text-field names the field of a text");
     NDP_TRY(ndp_record_string(r->object, r->where, field, &text));
@@ -187,7 +155,7 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
     if (!json_object_is_type(o, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: %s is not an object with 'role' and 'content'", where, what);
     *out = (ndp_message){0};
-    const char *role = f->role ? f->role : !has(o, "role") && has(o, "from") ? "from" : "role";
+    const char *role = f->role ? f->role : !ndp_record_has(o, "role") && ndp_record_has(o, "from") ? "from" : "role";
     const char *content = f->content ? f->content : strcmp(role, "from") == 0 ? "value" : "content";
     NDP_TRY(read_role(f, o, role, where, what, out));
     if (strcmp(content, "content") != 0)
@@ -209,14 +177,15 @@ static ndp_status read_message(const ndp_record_input *r, struct json_object *o,
 /* ShareGPT's records have `conversations`. */
 static const char *messages_field_of(const ndp_record_input *r) {
     const char *field = messages_field(r->format);
-    bool usual = r->format->kind == NDP_RECORD_SHAREGPT && strcmp(field, "messages") == 0 && !has(r->object, field);
+    bool usual =
+        r->format->kind == NDP_RECORD_SHAREGPT && strcmp(field, "messages") == 0 && !ndp_record_has(r->object, field);
     return usual ? "conversations" : field;
 }
 
 static ndp_status visit_messages(const ndp_record_input *r) {
     const char *field = messages_field_of(r), *where = r->where;
     struct json_object *list = json_object_object_get(r->object, field);
-    if (!has(r->object, field))
+    if (!ndp_record_has(r->object, field))
         return ndp_record_lacks(r, field, "data.messages_field says which field that is");
     if (!json_object_is_type(list, json_type_array) || json_object_array_length(list) == 0)
         return NDP_FAIL(NDP_EFORMAT, "%s: '%s' is not a list of messages", where, field);
@@ -239,31 +208,6 @@ static ndp_status visit_messages(const ndp_record_input *r) {
 
 /* ---- instructions ---- */
 
-/* Dolly's records have `context`. */
-static const char *input_field_of(const ndp_record_input *r) {
-    const char *field = r->format->input ? r->format->input : "input";
-    bool usual = strcmp(field, "input") == 0 && !json_object_object_get(r->object, field);
-    return usual ? "context" : field;
-}
-
-ndp_status ndp_record_instruction(const ndp_record_input *r, ndp_instruction *out) {
-    const ndp_record_format *f = r->format;
-    const char *input_field = input_field_of(r);
-    const char *response_field = f->response ? f->response : has(r->object, "response") ? "response" : "output";
-    if (!has(r->object, prompt_field(f)))
-        return ndp_record_lacks(r, prompt_field(f), "data.prompt_field says which field that is");
-    if (!has(r->object, response_field))
-        return ndp_record_lacks(r, f->response ? f->response : "response' or 'output",
-                                "data.response_field says which field that is");
-    *out = (ndp_instruction){.input = {"", 0}};
-    NDP_TRY(ndp_record_string(r->object, r->where, prompt_field(f), &out->prompt));
-    NDP_TRY(ndp_record_string(r->object, r->where, response_field, &out->response));
-    NDP_TRY(ndp_record_note_unread(r, (const char *const[]){prompt_field(f), response_field, input_field, NULL}));
-    return json_object_object_get(r->object, input_field)
-               ? ndp_record_string(r->object, r->where, input_field, &out->input)
-               : NDP_OK;
-}
-
 static ndp_status visit_instruction(const ndp_record_input *r) {
     ndp_instruction i;
     ndp_str question = {0};
@@ -285,11 +229,11 @@ static ndp_status visit_instruction(const ndp_record_input *r) {
 
 static ndp_record_kind kind_of(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
-    return f->kind != NDP_RECORD_AUTO          ? f->kind
-           : has(r->object, text_field(f))     ? NDP_RECORD_TEXT
-           : has(r->object, messages_field(f)) ? NDP_RECORD_MESSAGES
-           : has(r->object, prompt_field(f))   ? NDP_RECORD_INSTRUCTION
-                                               : NDP_RECORD_AUTO;
+    return f->kind != NDP_RECORD_AUTO                       ? f->kind
+           : ndp_record_has(r->object, text_field(f))       ? NDP_RECORD_TEXT
+           : ndp_record_has(r->object, messages_field(f))   ? NDP_RECORD_MESSAGES
+           : ndp_record_has(r->object, ndp_prompt_field(f)) ? NDP_RECORD_INSTRUCTION
+                                                            : NDP_RECORD_AUTO;
 }
 
 /* Fields of usual data sets, and how they are read. */
@@ -304,10 +248,10 @@ static ndp_status fail_unknown(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
     const char *hint = "data.text_field, messages_field and prompt_field say what is read";
     char lacks[256];
-    snprintf(lacks, sizeof lacks, "'%.60s', '%.60s' or '%.60s'", text_field(f), messages_field(f), prompt_field(f));
+    snprintf(lacks, sizeof lacks, "'%.60s', '%.60s' or '%.60s'", text_field(f), messages_field(f), ndp_prompt_field(f));
     for (int i = NDP_COUNT(usual) - 1; i >= 0; i--)
-        hint = has(r->object, usual[i].field) ? usual[i].hint : hint;
-    return fail_fields(r, lacks, hint);
+        hint = ndp_record_has(r->object, usual[i].field) ? usual[i].hint : hint;
+    return ndp_record_fail(r, lacks, hint);
 }
 
 ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,

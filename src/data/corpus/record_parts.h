@@ -18,7 +18,16 @@ typedef struct ndp_instruction {
     ndp_span prompt, input, response; /* input may be empty */
 } ndp_instruction;
 
-/* NDP_EFORMAT: "the record has no 'field'; it has: a, b. HINT". */
+static inline bool ndp_record_has(struct json_object *record, const char *field) {
+    return json_object_object_get_ex(record, field, NULL);
+}
+
+/* The field of an instruction's question. */
+static inline const char *ndp_prompt_field(const ndp_record_format *f) { return f->prompt ? f->prompt : "instruction"; }
+
+/* NDP_EFORMAT: "the record has no LACKS; it has: a, b. HINT". */
+ndp_status ndp_record_fail(const ndp_record_input *r, const char *lacks, const char *hint);
+/* The same for one field, in quotes. */
 ndp_status ndp_record_lacks(const ndp_record_input *r, const char *field, const char *hint);
 /* A string member of an object of the record, borrowed. */
 NDP_API ndp_status ndp_record_string(struct json_object *o, const char *where, const char *field, ndp_span *out);

@@ -2,7 +2,7 @@
  * `end`, `after`; what the assistant writes of it is learned. Called by record.c, and by infer/ with a generation
  * prompt. */
 #include "base/utf8.h"
-#include "data/corpus/chat_table.h"
+#include "data/chat/chat_table.h"
 
 #include <stdio.h>
 #include <stdlib.h>

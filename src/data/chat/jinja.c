@@ -1,6 +1,6 @@
 /* Requests to the processes that render, and their answers. A process does one rendering at a time; those that are idle
  * wait in a list. */
-#include "data/corpus/jinja.h"
+#include "data/chat/jinja.h"
 
 #include "base/arena.h"
 #include "base/json.h"

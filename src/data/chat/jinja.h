@@ -1,9 +1,9 @@
 /* Chat templates that Jinja itself renders, in processes of Python (data/python/jinja.py): any template that
  * transformers renders, with the same result. */
-#ifndef NDP_DATA_CORPUS_JINJA_H
-#define NDP_DATA_CORPUS_JINJA_H
+#ifndef NDP_DATA_CHAT_JINJA_H
+#define NDP_DATA_CHAT_JINJA_H
 
-#include "data/corpus/chat.h"
+#include "data/chat/chat.h"
 
 typedef struct ndp_jinja ndp_jinja;
 

@@ -1,31 +1,12 @@
 /* Choosing a chat template: a built-in one (chat_table.h) by name, or by the text of the tokenizer's own (chat_own.h);
  * or one that Jinja renders (jinja.h). */
-#include "data/corpus/chat_own.h"
-#include "data/corpus/chat_table.h"
-#include "data/corpus/jinja.h"
+#include "data/chat/chat_own.h"
+#include "data/chat/chat_table.h"
+#include "data/chat/jinja.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <xxhash.h>
-
-const char *ndp_role_name(ndp_role r) {
-    static const char *const names[NDP_ROLES] = {"system", "user", "assistant", "tool"};
-    return names[r];
-}
-
-bool ndp_role_of(const char *name, ndp_role *out) {
-    static const struct {
-        const char *name;
-        ndp_role role;
-    } roles[] = {{"system", NDP_ROLE_SYSTEM},       {"user", NDP_ROLE_USER},     {"human", NDP_ROLE_USER},
-                 {"assistant", NDP_ROLE_ASSISTANT}, {"gpt", NDP_ROLE_ASSISTANT}, {"tool", NDP_ROLE_TOOL}};
-    for (int i = 0; i < NDP_COUNT(roles); i++)
-        if (!strcmp(name, roles[i].name)) {
-            *out = roles[i].role;
-            return true;
-        }
-    return false;
-}
 
 /* ---- choosing ---- */
 
