@@ -5,11 +5,12 @@
 #include "base/log.h"
 #include "checkpoint/folder.h"
 #include "host/memory_need.h"
+#include "job/folder_facts.h"
+#include "job/job.h"
+#include "job/weights.h"
 #include "ops/devices.h"
-#include "train/folder_facts.h"
-#include "train/job.h"
+#include "plan/job_memory.h"
 #include "train/run_model.h"
-#include "train/weights.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -56,7 +56,7 @@ typedef struct ndp_facts {
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
     bool tied, qkv_bias, o_bias, mlp_bias;
-    bool own_head;    /* the configuration ties the head, the weights do not: tied is false (train/folder_facts.h) */
+    bool own_head;    /* the configuration ties the head, the weights do not: tied is false (job/folder_facts.h) */
     bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
     bool unit_offset; /* norms multiply by 1 + w */
     bool plain_mlp;   /* one product before the activation, no gate */

@@ -2,7 +2,7 @@
 #ifndef NDP_TRAIN_EXPORT_H
 #define NDP_TRAIN_EXPORT_H
 
-#include "train/job_data.h"
+#include "job/job_data.h"
 
 /* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */
 ndp_dtype ndp_export_type(const ndp_model_opts *o);

@@ -99,7 +99,7 @@ static ndp_status choose_model(ndp_run_model *m) {
     return NDP_OK;
 }
 
-/* The head is tied unless the checkpoint has one of its own (train/folder_facts.h). */
+/* The head is tied unless the checkpoint has one of its own (job/folder_facts.h). */
 static ndp_status read_facts(ndp_run_model *m) {
     char names[2][NDP_TIED_NAME];
     ndp_facts *f = &m->job.facts;

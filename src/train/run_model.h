@@ -3,7 +3,7 @@
 #define NDP_TRAIN_RUN_MODEL_H
 
 #include "checkpoint/checkpoint.h"
-#include "train/job_data.h"
+#include "job/job_data.h"
 
 typedef struct ndp_run_model {
     ndp_config *config; /* RUN/job.yaml */

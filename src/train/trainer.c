@@ -8,6 +8,7 @@
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "host/host.h"
+#include "plan/job_memory.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

@@ -4,8 +4,8 @@
 
 #include "checkpoint/lock.h"
 #include "device/peak.h"
-#include "train/job_data.h"
-#include "train/weights.h"
+#include "job/job_data.h"
+#include "job/weights.h"
 
 struct ndp_trainer {
     ndp_job job;

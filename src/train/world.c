@@ -1,7 +1,7 @@
 /* The public functions for worlds of ranks, and how many ranks a configuration needs. */
 #include "comm/launched.h"
 #include "host/mpi_folder.h"
-#include "train/job.h"
+#include "job/job.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -6,6 +6,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "host/memory_need.h"
+#include "plan/job_memory.h"
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,7 +3,7 @@
 #define TESTS_TRAIN_GOLDEN_H
 
 #include "check.h"
-#include "train/weights.h"
+#include "job/weights.h"
 
 #include <stdlib.h>
 

@@ -2,7 +2,7 @@
  * evaluated as transformers does (tests/golden/own-head.json), planned, trained on layouts, saved, resumed, exported
  * and read again. Models of tests/golden, with the embedding's rows in reverse order as the head. */
 #include "base/json.h"
-#include "train/folder_facts.h"
+#include "job/folder_facts.h"
 #include "train/golden.h"
 #include "train/guarded_trainer.h"
 #include "verify/runs.h"

@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "check.h"
 #include "infer/infer.h"
-#include "train/weights.h"
+#include "job/weights.h"
 #include <stdlib.h>
 #include <unistd.h>
 

@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "check.h"
-#include "train/job.h"
+#include "job/job.h"
 
 #include <dirent.h>
 #include <fcntl.h>

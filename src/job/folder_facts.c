@@ -1,5 +1,5 @@
 /* Facts of a model folder, corrected by its weights: is the head really tied to the embedding? */
-#include "train/folder_facts.h"
+#include "job/folder_facts.h"
 
 #include "base/text.h"
 #include "checkpoint/folder.h"

@@ -1,8 +1,8 @@
 /* Inside plan: programs of ranks that do not run (dry_run.c), and the check of a whole world (plan_check.c). */
-#ifndef NDP_TRAIN_PLAN_PARTS_H
-#define NDP_TRAIN_PLAN_PARTS_H
+#ifndef NDP_PLAN_PLAN_PARTS_H
+#define NDP_PLAN_PLAN_PARTS_H
 
-#include "train/job.h"
+#include "plan/job_memory.h"
 
 /* How the programs of a job's ranks are built: for its device, which executes nothing. Stays where it was initialised:
  * `exec` has the address of `device`. */

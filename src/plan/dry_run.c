@@ -1,6 +1,6 @@
 /* Programs and bytes of ranks that do not run: built for the job's device, which maps no memory and executes nothing.
  */
-#include "train/plan_parts.h"
+#include "plan/plan_parts.h"
 
 ndp_status ndp_dry_run_init(ndp_dry_run *d, const ndp_job *j, int per_node, int split_place) {
     NDP_TRY(ndp_device_find_plan(ndp_device_names[j->config->train.device], &d->device));

@@ -1,6 +1,6 @@
 /* The facts of a model folder, which its weights may correct. */
-#ifndef NDP_TRAIN_FOLDER_FACTS_H
-#define NDP_TRAIN_FOLDER_FACTS_H
+#ifndef NDP_JOB_FOLDER_FACTS_H
+#define NDP_JOB_FOLDER_FACTS_H
 
 #include "model/facts.h"
 

@@ -1,5 +1,5 @@
 /* Lines for the user about the records of each source: which were skipped, and which known fields are not read. */
-#include "train/job_data.h"
+#include "job/job_data.h"
 
 /* "2 not JSON, 1 too large", then the first of each on lines of their own. */
 static void describe_skipped(const ndp_tally *t, int source, const char *name, ndp_str *out) {

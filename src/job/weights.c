@@ -1,6 +1,6 @@
 /* Weights to and from the slices of an engine: lists of tensors for files, loading a model folder, drawing at random.
  */
-#include "train/weights.h"
+#include "job/weights.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,7 @@
  * communicate are replayed against each other (step/check.c). */
 #include "step/simulate.h"
 #include "step/timeline.h"
-#include "train/plan_parts.h"
+#include "plan/plan_parts.h"
 
 #include <stdlib.h>
 

@@ -1,9 +1,9 @@
 /* What a run would do and need, as text, from its real programs (dry_run.c). */
 #include "data/sample.h"
 #include "host/memory_need.h"
+#include "job/job_data.h"
+#include "plan/plan_parts.h"
 #include "step/timeline.h"
-#include "train/job_data.h"
-#include "train/plan_parts.h"
 
 #include <stdlib.h>
 

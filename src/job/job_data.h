@@ -1,12 +1,12 @@
-/* Inside the train room: the data of a job: its tokenizer, the rows for training, the held-out rows. */
-#ifndef NDP_TRAIN_JOB_DATA_H
-#define NDP_TRAIN_JOB_DATA_H
+/* The data of a job: its tokenizer, the rows for training, the held-out rows. */
+#ifndef NDP_JOB_JOB_DATA_H
+#define NDP_JOB_JOB_DATA_H
 
 #include "data/cache/cache.h"
 #include "data/chat/chat.h"
 #include "data/packing.h"
 #include "data/sampler.h"
-#include "train/job.h"
+#include "job/job.h"
 
 /* How the entries of data.files are read that have options of their own. */
 typedef struct ndp_job_entries {

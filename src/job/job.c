@@ -1,9 +1,9 @@
 /* What follows from a configuration before data or weights are loaded. */
-#include "train/job.h"
+#include "job/job.h"
 
 #include "base/hub.h"
 #include "checkpoint/folder.h"
-#include "train/folder_facts.h"
+#include "job/folder_facts.h"
 #include <stdio.h>
 #include <string.h>
 

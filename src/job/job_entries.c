@@ -1,6 +1,6 @@
 /* How the records of a job are read: by its options in data, and by those that an entry of data.files has of its own.
  */
-#include "train/job_data.h"
+#include "job/job_data.h"
 
 #include <stdlib.h>
 

@@ -1,7 +1,7 @@
 /* Moving weights between files and the slices of an engine that a rank owns. Tensors have their names in the model
  * folder; each rank touches only its own elements. */
-#ifndef NDP_TRAIN_WEIGHTS_H
-#define NDP_TRAIN_WEIGHTS_H
+#ifndef NDP_JOB_WEIGHTS_H
+#define NDP_JOB_WEIGHTS_H
 
 #include "checkpoint/checkpoint.h"
 #include "step/engine.h"

@@ -1,6 +1,6 @@
 /* The pipeline of a job: its table of actions, and its stages, which are the same on every rank and every resume. Only
  * jobs whose pp is above 1 have them. */
-#include "train/job.h"
+#include "job/job.h"
 
 #include "parallel/stage_cut.h"
 

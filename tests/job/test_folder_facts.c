@@ -3,7 +3,7 @@
 #include "base/text.h"
 #include "check.h"
 #include "checkpoint/folder.h"
-#include "train/folder_facts.h"
+#include "job/folder_facts.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -1,6 +1,6 @@
 /* The tokenizer of a job, and the tokens that end its documents. Files of ids need no tokenizer: without one, the ids
  * are those of the model, and config.json names the tokens that begin and end a document. Called by job_data.c. */
-#include "train/job_data.h"
+#include "job/job_data.h"
 
 #include "base/hub.h"
 #include "base/json.h"

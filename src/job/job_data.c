@@ -1,6 +1,6 @@
 /* From data files to rows: which options a data set is tokenized with, training and held-out rows, and the lines that
  * describe them. */
-#include "train/job_data.h"
+#include "job/job_data.h"
 
 #include "data/chat/chat_notes.h"
 #include "data/sample.h"

@@ -1,5 +1,5 @@
 /* The options of a rank's engine, as a job has them: for training, and for passes over held-out rows. */
-#include "train/job.h"
+#include "job/job.h"
 
 ndp_optimizer_opts ndp_job_optimizer(const ndp_config *c) {
     return (ndp_optimizer_opts){.name = c->optimizer.name,

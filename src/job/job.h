@@ -1,8 +1,8 @@
 /* A job: everything that follows from a configuration before data or weights are loaded: the facts of the model, the
  * layout, the batch, the shapes. Training, dry runs and plans begin here. It reads the model's config.json and, only if
- * that ties the head to the embedding, the weights, which may contain a different head (train/folder_facts.h). */
-#ifndef NDP_TRAIN_JOB_H
-#define NDP_TRAIN_JOB_H
+ * that ties the head to the embedding, the weights, which may contain a different head (job/folder_facts.h). */
+#ifndef NDP_JOB_JOB_H
+#define NDP_JOB_JOB_H
 
 #include "base/text.h"
 #include "config/config.h"
@@ -51,25 +51,6 @@ NDP_API ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *ex
  * reads the weights of `trained` (NULL: its own). The caller sets the transport. */
 NDP_API ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained,
                                  ndp_model *m, ndp_engine_opts *out);
-
-/* Bytes that an engine's program needs. */
-typedef struct ndp_engine_memory {
-    int64_t device; /* what its device works on */
-    int64_t pinned; /* of the host, for communication (step/staged.h) */
-    int64_t host;   /* of both, what is memory of the host */
-} ndp_engine_memory;
-ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e);
-
-/* The host's memory of one rank, of `node_ranks` on its node, in bytes, from its programs (train/dry_run.c): for
- * training and held-out rows, or with `forward_only` for held-out rows only. Allocates no arenas and opens no files.
- * `split_place`: of sums (device/device.h). */
-NDP_API ndp_status ndp_job_rank_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
-                                       int64_t *bytes);
-/* The mean over the ranks of that rank's node, rounded up: stages of a pipeline differ. */
-NDP_API ndp_status ndp_job_node_memory(const ndp_job *j, int rank, int node_ranks, int split_place, bool forward_only,
-                                       int64_t *bytes);
-/* The same for all ranks together, on one node. */
-NDP_API ndp_status ndp_job_memory(const ndp_job *j, int split_place, int64_t *bytes);
 
 /* Appends lines "note: ..." on what differs from config.json; none for most jobs. */
 void ndp_job_notes(const ndp_job *j, ndp_str *out);
