@@ -56,7 +56,7 @@ const char *ndp_import_files_key(const ndp_import *m) {
     return m->sets.held_out ? "data.validation_files" : "data.files";
 }
 
-/* Adds an entry with what the data set at hand has of its own. `split`: NULL: none, or part of the name. */
+/* Adds an entry with the options of its own that the current data set has. `split`: NULL: none, or part of the name. */
 static ndp_status add_entry(ndp_import *m, const char *name, const char *split) {
     ndp_strings *names = m->sets.held_out ? &m->job.data.validation_files : &m->job.data.files,
                 *own = m->sets.held_out ? &m->job.data.validation_own : &m->job.data.files_own;

@@ -64,7 +64,7 @@ void ndp_trainer_describe_kernels(const ndp_trainer *t, ndp_str *out);
 
 /* ndp_trainer_step in parts: loads the next batch, which one rank may fail to do and which changes nothing else;
  * submits its step; waits for the oldest step and takes its result. At most NDP_STEPS_PENDING steps are pending;
- * whoever reads or saves the trainer takes all results first. Collective over t->world but for the loading. */
+ * callers that read or save the trainer take all results first. Collective over t->world but for the loading. */
 NDP_API ndp_status ndp_trainer_load_next(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_submit_loaded(ndp_trainer *t);
 NDP_API ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out);
