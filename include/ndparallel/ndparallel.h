@@ -379,12 +379,16 @@ double ndp_bits_per_byte(const ndp_evaluation *e);
  * array with that of each of o->data_count, which the caller frees. Prints a line on stderr if config.json ties the
  * head to the embedding but the weights contain a different head, which is then used, as in transformers. */
 NDP_API ndp_status ndp_evaluate(const ndp_evaluate_opts *o, ndp_evaluation *all, ndp_evaluation **files);
+/* True for the folder of a run (train.output_dir), not of a model: it has a job.yaml and no config.json. */
+NDP_API bool ndp_is_run_folder(const char *folder);
 /* The mean loss of the model in model.path on the held-out rows of a job, as ndp_trainer_evaluate computes it for these
- * weights, on the job's layout, with the memory of a forward pass. *files (may be NULL): an array of *n results, which
+ * weights, on the job's layout, with the memory of a forward pass. `run` (NULL: none): the folder of a run, whose
+ * checkpoint of `step` (0: the newest whole one) has the weights instead; model.path, config and sliding_window are then
+ * those of the run. Every byte of the checkpoint is checked. *files (may be NULL): an array of *n results, which
  * the caller frees: of each entry of data.validation_files, or one, of what data.validation_fraction holds out.
- * NDP_EINVAL: the job holds no data out, or model.init is random. Collective. */
-NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *all, ndp_evaluation **files,
-                                    int *n);
+ * NDP_EINVAL: the job holds no data out, or model.init is random without a run. Collective. */
+NDP_API ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step,
+                                    ndp_evaluation *all, ndp_evaluation **files, int *n);
 
 typedef struct ndp_generate_opts {
     const char *model, *prompt;

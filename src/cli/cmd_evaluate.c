@@ -12,15 +12,14 @@ typedef struct evaluate_arguments {
     ndp_evaluate_opts evaluate;
     cli_list data;
     const char *device, *hostfile;
-    bool json;
+    bool json, run; /* run: with a job file, evaluate.model is the folder of a run */
 } evaluate_arguments;
 
 static const cli_option options[] = {
     {"model", 'm', "DIR",
-     "Hugging Face folder, or with --data a run folder (its newest whole checkpoint); with a job file, replaces its "
-     "model.path",
+     "Hugging Face folder, or a run folder (its newest whole checkpoint); with a job file, replaces its model",
      CLI_TEXT(evaluate_arguments, evaluate.model)},
-    {"step", 0, "N", "With --data and a run folder: the checkpoint of this step",
+    {"step", 0, "N", "With a run folder: the checkpoint of this step",
      CLI_INT64(evaluate_arguments, evaluate.step, 1, LLONG_MAX)},
     {"data", 'd', "FILE", "Text, or JSONL with one document per line; repeat it for several files",
      CLI_LIST(evaluate_arguments, data)},
@@ -48,7 +47,6 @@ static void check_source(const evaluate_arguments *a, struct argp_state *state) 
                           : e->text_field      ? "--text-field"
                           : e->sequence_length ? "-l"
                           : e->stride          ? "--stride"
-                          : e->step            ? "--step"
                                                : NULL;
     if (a->job.file && of_file)
         argp_error(state,
@@ -77,9 +75,32 @@ static char *quoted(const char *text) {
     return out;
 }
 
+/* The checkpoint's model is that of its run. */
+static ndp_status assign_model_of_run(evaluate_arguments *a, struct argp_state *state) {
+    static const char *const keys[] = {"model.path", "model.config", "model.init", "model.sliding_window"};
+    ndp_config *run;
+    ndp_status st = ndp_config_create(&run);
+    char *value, *path = st == NDP_OK ? malloc(strlen(a->evaluate.model) + sizeof "/job.yaml") : NULL;
+    if (path)
+        st = ndp_config_read(run, strcat(strcpy(path, a->evaluate.model), "/job.yaml"));
+    for (int i = 0; path && i < (int)(sizeof keys / sizeof *keys) && st == NDP_OK; i++) {
+        st = ndp_config_get(run, keys[i], &value);
+        if (st == NDP_OK)
+            cli_job_assign(&a->job, state, "%s=%s", keys[i], value), free(value);
+    }
+    free(path);
+    ndp_config_destroy(run);
+    return st;
+}
+
 /* With a job file, options set keys of its configuration. */
 static void assign_to_job(evaluate_arguments *a, struct argp_state *state) {
-    char *model = a->evaluate.model ? quoted(a->evaluate.model) : NULL;
+    a->run = a->evaluate.model && ndp_is_run_folder(a->evaluate.model);
+    if (a->evaluate.step && !a->run)
+        argp_error(state, "--step needs --model and the folder of a run");
+    if (a->run && assign_model_of_run(a, state) != NDP_OK)
+        argp_failure(state, 2, 0, "%s", ndp_error_message());
+    char *model = a->evaluate.model && !a->run ? quoted(a->evaluate.model) : NULL;
     if (model) { /* the folder replaces whatever the job starts from */
         cli_job_assign(&a->job, state, "model.config=null");
         cli_job_assign(&a->job, state, "model.init=pretrained");
@@ -217,7 +238,8 @@ static ndp_status evaluate_rank(ndp_world *w, void *user) {
     const evaluate_arguments *a = user;
     ndp_evaluation all, *files = NULL;
     int n;
-    ndp_status st = ndp_evaluate_job(a->job.config, w, &all, &files, &n);
+    ndp_status st =
+        ndp_evaluate_job(a->job.config, w, a->run ? a->evaluate.model : NULL, a->evaluate.step, &all, &files, &n);
     if (st == NDP_OK && ndp_world_rank(w) == 0) {
         print_evaluations(a->json, &all, files, n);
         fflush(stdout);

@@ -66,13 +66,15 @@ static ndp_status evaluate_trainer(ndp_trainer *t, ndp_evaluation *all, ndp_eval
     return st;
 }
 
-ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, ndp_evaluation *all, ndp_evaluation **files, int *n) {
+ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step, ndp_evaluation *all,
+                            ndp_evaluation **files, int *n) {
     ndp_trainer *t;
-    NDP_CHECK(c->model.init != NDP_INIT_RANDOM,
+    NDP_CHECK(run || c->model.init != NDP_INIT_RANDOM,
               "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
-              "folder of one, such as %s/model",
+              "folder of one, such as %s/model, or a run folder",
               c->train.output_dir);
-    NDP_TRY(ndp_trainer_open(c, w, &(ndp_trainer_opts){.forward_only = true}, &t));
+    const ndp_trainer_opts o = {.forward_only = true, .weights_of = run, .step = step};
+    NDP_TRY(ndp_trainer_open(c, w, &o, &t));
     ndp_status st = evaluate_trainer(t, all, files, n);
     ndp_trainer_destroy(t);
     return st;

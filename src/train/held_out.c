@@ -1,5 +1,6 @@
 /* The loss of held-out rows: forward passes on the layout of the training, with its weights or those of a folder. */
 #include "checkpoint/agree.h"
+#include "train/run_model.h"
 #include "train/trainer.h"
 
 /* Shortens the passes if no source has as many rows as a pass takes: the plan was made before the rows were known. */
@@ -22,7 +23,9 @@ ndp_status ndp_trainer_build_score(ndp_trainer *t) {
     NDP_TRY(ndp_job_score(&t->job, ndp_transport_rank(t->transport), &t->exec, t->engine, &t->score_model, &o));
     o.transport = t->transport;
     NDP_TRY(ndp_engine_create(&o, &t->score));
-    return t->engine ? NDP_OK : ndp_weights_load(t->score, t->job.model_folder);
+    return t->engine       ? NDP_OK
+           : t->weights_of ? ndp_weights_load_set(t->score, ndp_run_model_weights(t->weights_of), t->weights_of->type)
+                           : ndp_weights_load(t->score, t->job.model_folder);
 }
 
 /* This rank's rows of one pass over the rows [at, end), with empty ones after them. */

@@ -14,9 +14,6 @@ typedef struct ndp_run_model {
     ndp_dtype type; /* of the weights in an export */
 } ndp_run_model;
 
-/* Whether `folder` is that of a run, not of a model: it has a job.yaml and no config.json. */
-bool ndp_is_run_folder(const char *folder);
-
 /* Opens the checkpoint of `step` in RUN/checkpoints (0: the newest one that is whole) after every byte of it was
  * checked with `threads` threads (0: all cores); changes nothing on disk. A damaged checkpoint that is passed over and
  * one without hashes are warned of. NDP_EINVAL: there is no such checkpoint, it is damaged, or config.json or the

@@ -9,6 +9,7 @@
 #include "checkpoint/agree.h"
 #include "host/host.h"
 #include "plan/job_memory.h"
+#include "train/run_model.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>
@@ -52,7 +53,26 @@ static ndp_status plan_memory(ndp_trainer *t) {
                                t->exec.split_place, t->forward_only, &t->planned);
 }
 
-static ndp_status open_all(ndp_trainer *t) {
+/* Every rank checks the checkpoint that rank 0 has found. Whether it ties head and embedding is read from it, since the
+ * folder that the run started from may have no weights any more. */
+static ndp_status open_weights(ndp_trainer *t, const ndp_trainer_opts *o) {
+    bool first = ndp_comm_rank(t->world) == 0;
+    int64_t step = o->step;
+    if (!o->weights_of)
+        return ndp_agree(t->world, ndp_job_find_weights(&t->job));
+    for (int turn = 0; turn < 2; turn++) {
+        ndp_status own =
+            first == (turn == 0) ? ndp_run_model_open(o->weights_of, step, t->exec.threads, &t->weights_of) : NDP_OK;
+        NDP_TRY(ndp_agree(t->world, own));
+        step = first ? t->weights_of->step : step;
+        NDP_TRY(ndp_share_now(t->world, &step, sizeof step, 0));
+    }
+    t->job.facts.tied = t->weights_of->job.facts.tied;
+    t->job.facts.own_head = t->weights_of->job.facts.own_head;
+    return NDP_OK;
+}
+
+static ndp_status open_all(ndp_trainer *t, const ndp_trainer_opts *o) {
     ndp_group all = {0, 1, ndp_transport_world(t->transport), ndp_transport_rank(t->transport)};
     NDP_TRY(ndp_comm_create(t->transport, all, "world", &t->world));
     if (ndp_transport_note(t->transport))
@@ -60,7 +80,7 @@ static ndp_status open_all(ndp_trainer *t) {
     t->exec.threads = ndp_job_threads(&t->job, ndp_transport_node_ranks(t->transport));
     omp_set_num_threads(t->exec.threads);
     NDP_TRY(ndp_bind_launched_rank(t->exec.threads));
-    NDP_TRY(ndp_agree(t->world, ndp_job_find_weights(&t->job)));
+    NDP_TRY(open_weights(t, o));
     NDP_TRY(ndp_agree(t->world, plan_memory(t)));
     NDP_TRY(ndp_agree(t->world, ndp_trainer_open_data(t)));
     NDP_TRY(ndp_trainer_check_memory(t)); /* again: the tables of rows are allocated now */
@@ -86,7 +106,7 @@ ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer
     if (st == NDP_OK)
         st = ndp_job_init(c, ndp_transport_world(t->transport), &t->job);
     if (st == NDP_OK)
-        st = open_all(t);
+        st = open_all(t, o);
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_trainer_destroy(t);
@@ -101,6 +121,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
         return;
     ndp_engine_destroy(t->score);
     ndp_model_release(&t->score_model);
+    ndp_run_model_close(t->weights_of);
     ndp_engine_destroy(t->engine);
     ndp_model_release(&t->model);
     ndp_job_data_close(&t->data);

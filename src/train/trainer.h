@@ -44,6 +44,7 @@ struct ndp_trainer {
     /* Evaluates held-out rows, forward only, with the weights of `engine`. NULL if the job holds nothing out. */
     ndp_model score_model;
     ndp_engine *score;
+    struct ndp_run_model *weights_of; /* has its weights (run_model.h); NULL: `engine`, or the folder of model.path */
 };
 
 /* The first segment of tensor i, as files hold tensors: several segments may be parts of one. *at: its buffer. NULL:
@@ -55,6 +56,9 @@ typedef struct ndp_trainer_opts {
     bool forward_only;         /* only evaluates: opens only the held-out rows, in the memory of a forward pass */
     const ndp_device *device;  /* NULL: that of the configuration; tests give others. Borrowed */
     int split_place;           /* of sums (device/device.h); 0: fast ones */
+    const char *weights_of;    /* forward_only: a run folder, whose checkpoint of `step` has the weights, hash-checked;
+                                * NULL: those of model.path */
+    int64_t step;              /* 0: the newest whole one */
 } ndp_trainer_opts;
 /* ndp_trainer_create with more options. */
 NDP_API ndp_status ndp_trainer_open(const ndp_config *c, ndp_world *w, const ndp_trainer_opts *o, ndp_trainer **out);

@@ -78,10 +78,32 @@ run checkpoint list shard -o new
 refused '-o can only be used with export'
 run generate --model shard-2 --step 2 --prompt x
 refused 'step 2 of shard-2: that is the folder of a model, not of a run'
-run evaluate job.yaml --model shard --step 2
-refused '--step cannot be used with a job file'
+run evaluate job.yaml --step 2
+refused '--step needs --model and the folder of a run'
+run evaluate job.yaml --model shard-2 --step 2
+refused '--step needs --model and the folder of a run'
+run evaluate job.yaml --model shard --step 3
+refused "there is no checkpoint of step 3 in 'shard/checkpoints'"
 run generate --model ids --prompt x
 refused 'ids was trained on ids, without a tokenizer'
+
+# The held-out rows of a job, on any layout, from the checkpoint as from the folder; the run's model replaces the job's.
+held_out() { run evaluate job.yaml --transport local --set data.files=[text.txt] --set data.validation_files=[part.txt] "$@"; }
+for layout in dp_shard_size=2 dp_shard_size=1,tp_size=2 dp_shard_size=1,pp_size=2 dp_shard_size=1,cp_size=2,dp_replicate_size=2; do
+    sizes=$(echo "$layout" | sed 's/\([a-z_]*=[0-9]*\),*/ --set parallelism.\1/g')
+    for name in shard tp gpt2 pretrained; do
+        held_out --model "$name-2" --json --set data.tokenizer=bytes $sizes
+        code_is 0
+        cp out expected
+        held_out --model "$name" --step 2 --json --set data.tokenizer=bytes $sizes
+        code_is 0
+        cmp -s out expected || fail "$layout: another result than that of $name-2"
+    done
+done
+held_out --model gpt2-6 --set data.tokenizer=bytes
+cp out expected
+held_out --model gpt2 --set data.tokenizer=bytes
+cmp -s out expected || fail 'not the newest checkpoint'
 mkdir -p empty/deeper
 run checkpoint export shard 2 -o empty/deeper/
 code_is 0
@@ -93,6 +115,8 @@ for command in 'generate --prompt x --max-tokens 1' 'evaluate --data part.txt'; 
     run $command --model shard --step 6 --threads 1
     refused "the checkpoint of step 6 in 'shard/checkpoints' is damaged: .*model.safetensors"
 done
+held_out --model shard --step 6 --set parallelism.dp_shard_size=2
+refused "the checkpoint of step 6 in 'shard/checkpoints' is damaged: .*model.safetensors"
 run checkpoint export shard 6 -o new
 refused "the checkpoint of step 6 in 'shard/checkpoints' is damaged"
 run checkpoint export shard -o new
