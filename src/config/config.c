@@ -9,13 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const ndp_option *find(const char *section, const char *key) {
-    for (int i = 0; i < ndp_option_count; i++)
-        if ((!section || strcmp(ndp_options[i].section, section) == 0) && strcmp(ndp_options[i].key, key) == 0)
-            return &ndp_options[i];
-    return NULL;
-}
-
 static bool is_section(const char *name) {
     for (int i = 0; i < ndp_option_count; i++)
         if (strcmp(ndp_options[i].section, name) == 0)
@@ -23,13 +16,11 @@ static bool is_section(const char *name) {
     return false;
 }
 
-static bool opens_section(int i) { return i == 0 || strcmp(ndp_options[i].section, ndp_options[i - 1].section) != 0; }
-
 /* The valid names: of the sections, or of the keys in one; at most `most`. */
 static int names(const char *section, const char **out, int most) {
     int n = 0;
     for (int i = 0; i < ndp_option_count && n < most; i++) {
-        if (!section && opens_section(i))
+        if (!section && ndp_option_opens_section(i))
             out[n++] = ndp_options[i].section;
         else if (section && strcmp(ndp_options[i].section, section) == 0)
             out[n++] = ndp_options[i].key;
@@ -42,7 +33,7 @@ static char *unknown(const char *section, const char *key) {
     const char *known[64] = {0};
     int n = names(section, known, NDP_COUNT(known));
     const char *meant = ndp_nearest(key, known, n);
-    const ndp_option *elsewhere = find(NULL, key);
+    const ndp_option *elsewhere = ndp_option_find(NULL, key);
     ndp_str s = {0};
     ndp_str_addf(&s, section ? "unknown key '%.60s' in '%s'; " : "unknown section '%.60s'; ", key, section);
     if (elsewhere)
@@ -96,7 +87,7 @@ static ndp_status optimizer_follows(ndp_config *c) {
     for (int i = 0; i < NDP_OPTIMIZER_COUNT; i++)
         for (int k = 0; k < NDP_OPTIMIZER_OPTIONS && ndp_optimizers[i]->reads[k].key; k++) {
             const ndp_optimizer_option *any = &ndp_optimizers[i]->reads[k], *own = ndp_optimizer_reads(named, any->key);
-            const ndp_option *o = find("optimizer", any->key);
+            const ndp_option *o = ndp_option_find("optimizer", any->key);
             if (any->value && o && !c->given[o - ndp_options])
                 NDP_TRY(read_default(c, o, own && own->value ? own->value : o->value));
         }
@@ -107,9 +98,9 @@ static ndp_status optimizer_follows(ndp_config *c) {
  */
 static void parallelism_follows(ndp_config *c) {
     bool pipeline = c->parallelism.size[NDP_PP] != 1;
-    if (!c->given[find("parallelism", "reshard_after_forward") - ndp_options])
+    if (!c->given[ndp_option_find("parallelism", "reshard_after_forward") - ndp_options])
         c->parallelism.reshard_after_forward = !pipeline;
-    if (!c->given[find("parallelism", "reduce_every") - ndp_options])
+    if (!c->given[ndp_option_find("parallelism", "reduce_every") - ndp_options])
         c->parallelism.reduce_every = pipeline ? NDP_REDUCE_EVERY_UPDATE : NDP_REDUCE_EVERY_MICRO_BATCH;
 }
 
@@ -135,7 +126,7 @@ static ndp_status read_section(reading *r, const char *section, struct fy_node *
         y->near = key ? key : y->near;
         if (!name)
             return ndp_yaml_fail(y, key, "expected a word as the key");
-        const ndp_option *o = find(section, name);
+        const ndp_option *o = ndp_option_find(section, name);
         if (!o)
             return fail_unknown(y, key, section, name);
         NDP_TRY(read_option(r, o, value));
@@ -225,7 +216,7 @@ static ndp_status find_assigned(const char *assignment, size_t length, const ndp
     if (dot)
         *dot = '\0';
     bool section = is_section(name);
-    const ndp_option *o = section && dot ? find(name, dot + 1) : NULL;
+    const ndp_option *o = section && dot ? ndp_option_find(name, dot + 1) : NULL;
     if (o) {
         *out = o;
         return NDP_OK;
@@ -276,7 +267,7 @@ ndp_status ndp_config_init(ndp_config *c) {
     ndp_str text = {0};
     for (int i = 0; i < ndp_option_count; i++) {
         const ndp_option *o = &ndp_options[i];
-        if (opens_section(i))
+        if (ndp_option_opens_section(i))
             ndp_str_addf(&text, "%s:\n", o->section);
         ndp_str_addf(&text, "  %s: %s\n", o->key, o->value ? o->value : "null");
     }
@@ -305,213 +296,6 @@ ndp_status ndp_config_write_keys(const ndp_config *c, const bool *wanted, ndp_st
 }
 
 ndp_status ndp_config_write(const ndp_config *c, ndp_str *out) { return ndp_config_write_keys(c, NULL, out); }
-
-/* "adamw, lion: " for a key that not every optimizer reads. */
-static void add_readers(const ndp_option *o, ndp_str *out) {
-    bool any = false;
-    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++)
-        if (ndp_optimizer_reads(ndp_optimizers[i], o->key)) {
-            ndp_str_addf(out, "%s%s", any ? ", " : "", ndp_optimizers[i]->name);
-            any = true;
-        }
-    ndp_str_add(out, any ? ": " : "");
-}
-
-/* "default [0.9, 0.95], lion [0.9, 0.99]" */
-static void add_defaults(const ndp_option *o, ndp_str *out) {
-    ndp_str_addf(out, "default %s", o->value ? o->value : "null");
-    for (int i = 0; i < NDP_OPTIMIZER_COUNT && strcmp(o->section, "optimizer") == 0; i++) {
-        const ndp_optimizer_option *own = ndp_optimizer_reads(ndp_optimizers[i], o->key);
-        if (own && own->value)
-            ndp_str_addf(out, ", %s %s", ndp_optimizers[i]->name, own->value);
-    }
-}
-
-void ndp_config_help(ndp_str *out) {
-    for (int i = 0; i < ndp_option_count; i++) {
-        const ndp_option *o = &ndp_options[i];
-        if (opens_section(i))
-            ndp_str_addf(out, "%s%s:\n", i ? "\n" : "", o->section);
-        ndp_str_addf(out, "  %-22s ", o->key);
-        add_readers(o, out);
-        ndp_str_addf(out, "%s\n  %-22s ", o->help, "");
-        ndp_option_expects(o, out);
-        ndp_str_add(out, "; ");
-        add_defaults(o, out);
-        ndp_str_add(out, o->role == NDP_KEY_FREE ? "; may change on --resume\n" : "\n");
-    }
-}
-
-/* The number in an entry of data.mix, "2" or "name: 2". *name: the length of its name; 0: it has none. */
-static const char *mix_number(const char *entry, size_t *name) {
-    const char *colon = NULL;
-    for (const char *at = entry; (at = strstr(at, ": ")) != NULL; at++)
-        colon = at;
-    *name = colon ? (size_t)(colon - entry) : 0;
-    return colon ? colon + 2 : entry;
-}
-
-static bool is_name(const char *entry, size_t n, const char *file) {
-    return strlen(file) == n && memcmp(entry, file, n) == 0;
-}
-
-const char *ndp_config_mix(const ndp_config *c, int file) {
-    const ndp_strings *mix = &c->data.mix;
-    for (int i = 0; i < mix->n; i++) {
-        size_t n;
-        const char *number = mix_number(mix->items[i], &n);
-        if (n ? is_name(mix->items[i], n, c->data.files.items[file]) : i == file)
-            return number;
-    }
-    return NULL;
-}
-
-static ndp_status fail_mix_name(const ndp_config *c, const char *name, size_t n) {
-    ndp_str files = {0};
-    for (int i = 0; i < c->data.files.n; i++)
-        ndp_str_addf(&files, "%s'%.60s'", i ? ", " : "", c->data.files.items[i]);
-    ndp_status st = NDP_FAIL(NDP_EINVAL, "data.mix names '%.*s', which data.files does not have; it has %s", (int)n,
-                             name, files.data ? files.data : "");
-    ndp_str_release(&files);
-    return st;
-}
-
-/* If one entry has a name, all have: each entry of data.files is named once. */
-static ndp_status check_mix_names(const ndp_config *c) {
-    const ndp_strings *mix = &c->data.mix, *files = &c->data.files;
-    int named = 0;
-    for (int i = 0; i < mix->n; i++) {
-        size_t n;
-        int found = 0;
-        mix_number(mix->items[i], &n);
-        named += n > 0;
-        for (int k = 0; k < files->n; k++)
-            found += n > 0 && is_name(mix->items[i], n, files->items[k]);
-        if (n > 0 && found == 0)
-            return fail_mix_name(c, mix->items[i], n);
-        NDP_CHECK(found < 2, "data.mix names '%.*s', which is %d entries of data.files; give a list of numbers", (int)n,
-                  mix->items[i], found);
-    }
-    NDP_CHECK(named == 0 || named == mix->n, "data.mix has %d entries with a name and %d without; name all or none",
-              named, mix->n - named);
-    for (int k = 0; named > 0 && k < files->n; k++)
-        NDP_CHECK(ndp_config_mix(c, k), "data.mix does not name '%.60s' of data.files; add it, such as `%.60s: 1`",
-                  files->items[k], files->items[k]);
-    NDP_CHECK(named <= files->n, "data.mix has %d names for %d entries of data.files; name each once", named, files->n);
-    return NDP_OK;
-}
-
-/* Weights of a mix: a number for each entry of data.files, not all 0. */
-static ndp_status check_mix(const ndp_config *c) {
-    const ndp_strings *mix = &c->data.mix;
-    double sum = 0;
-    NDP_TRY(check_mix_names(c));
-    NDP_CHECK(mix->n == 0 || mix->n == c->data.files.n,
-              "data.mix has %d number%s, data.files has %d entr%s; give one per file (or folder, or pattern)", mix->n,
-              mix->n == 1 ? "" : "s", c->data.files.n, c->data.files.n == 1 ? "y" : "ies");
-    for (int i = 0; i < mix->n; i++) {
-        const char *number = ndp_config_mix(c, i);
-        char *end;
-        double v = strtod(number, &end);
-        NDP_CHECK(*number && !*end && strspn(number, "0123456789.eE+-") == strlen(number) && v >= 0 && v <= 1e6,
-                  "data.mix has '%.60s', expected a number from 0 to 1000000: how often an epoch reads %s", number,
-                  c->data.files.items[i]);
-        sum += v;
-    }
-    NDP_CHECK(mix->n == 0 || sum > 0, "data.mix is 0 for all of data.files, so there is nothing to train on");
-    return NDP_OK;
-}
-
-static ndp_status check_date(const char *date) {
-    int year, month, day, end = 0;
-    NDP_CHECK(!date || (sscanf(date, "%4d-%2d-%2d%n", &year, &month, &day, &end) == 3 && strlen(date) == 10 &&
-                        end == 10 && month >= 1 && month <= 12 && day >= 1 && day <= 31),
-              "data.template_date is '%.60s', expected a day as 2024-07-26", date);
-    return NDP_OK;
-}
-
-static ndp_status check_urls(const char *key, const ndp_strings *names) {
-    for (int i = 0; i < names->n; i++)
-        NDP_TRY(ndp_hub_refuse_url(key, names->items[i]));
-    return NDP_OK;
-}
-
-static ndp_status check_roles(const ndp_config *c) {
-    for (int i = 0; i < c->data.roles.n; i++) {
-        const char *item = c->data.roles.items[i], *role = strstr(item, ": ");
-        ndp_role known;
-        NDP_CHECK(role && role > item && ndp_role_of(role + 2, &known),
-                  "data.roles has '%.60s', expected NAME: ROLE, where the role is system, user, assistant or tool",
-                  item);
-    }
-    return NDP_OK;
-}
-
-static ndp_status check_steps(const ndp_config *c) {
-    NDP_CHECK(c->train.epochs == 0 || !c->given[find("train", "steps") - ndp_options],
-              "train.steps %d and train.epochs %g are both set; remove one of them, or set train.epochs: 0",
-              c->train.steps, c->train.epochs);
-    NDP_CHECK(c->schedule.warmup_ratio == 0 || !c->given[find("schedule", "warmup_steps") - ndp_options],
-              "schedule.warmup_steps %d and schedule.warmup_ratio %g are both set; set one of them",
-              c->schedule.warmup_steps, c->schedule.warmup_ratio);
-    return NDP_OK;
-}
-
-static ndp_status check_data(const ndp_config *c) {
-    NDP_TRY(check_date(c->data.template_date));
-    NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
-    NDP_TRY(check_urls("data.files", &c->data.files));
-    NDP_TRY(check_urls("data.validation_files", &c->data.validation_files));
-    NDP_TRY(check_mix(c));
-    NDP_TRY(check_roles(c));
-    NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
-              "data.validation_fraction %g and data.validation_files are both set; set one of them",
-              c->data.validation_fraction);
-    NDP_CHECK(
-        c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
-        "train.eval_every is %d, but there is no held-out data; set data.validation_fraction or data.validation_files",
-        c->train.eval_every);
-    return NDP_OK;
-}
-
-ndp_status ndp_config_check(const ndp_config *c) {
-    NDP_CHECK(c->model.path || c->model.config,
-              "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
-    NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",
-              c->model.path, c->model.config);
-    NDP_TRY(ndp_hub_refuse_url("model.path", c->model.path));
-    NDP_TRY(ndp_hub_refuse_url("data.tokenizer", c->data.tokenizer));
-    NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
-              "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
-              c->model.config);
-    NDP_TRY(check_steps(c));
-    NDP_TRY(check_data(c));
-    bool file = c->pipeline.schedule == NDP_PIPELINE_FILE;
-    NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");
-    NDP_CHECK(file || !c->pipeline.file, "pipeline.file is '%s', but pipeline.schedule is %s; set schedule: file",
-              c->pipeline.file, ndp_pipeline_table[c->pipeline.schedule].name);
-    const ndp_device_row *device = &ndp_device_table[c->train.device];
-    NDP_CHECK(c->precision.compute != NDP_F64 || device->fp64,
-              "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
-    NDP_CHECK(c->train.matmul == NDP_MATMUL_FP32 || device->tf32,
-              "train.matmul tf32 is for train.device cuda only; this job's device is %s", device->name);
-    NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
-              "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,
-              c->batch.global_batch_size);
-    const ndp_option *open = NULL;
-    for (int i = 0; i < ndp_option_count; i++) {
-        const ndp_option *o = &ndp_options[i];
-        bool size = o->open && strcmp(o->section, "parallelism") == 0;
-        if (!size || *(const int *)((const char *)c + o->offset) != 0)
-            continue;
-        NDP_CHECK(!open,
-                  "parallelism.%s and parallelism.%s are both auto; set one of them to a number "
-                  "(dp_shard_size is auto unless set)",
-                  open->key, o->key);
-        open = o;
-    }
-    return NDP_OK;
-}
 
 /* ---- the public functions (ndparallel.h) ---- */
 

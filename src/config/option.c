@@ -360,3 +360,10 @@ ndp_status ndp_option_copy(const ndp_option *o, const ndp_config *from, ndp_conf
     }
     return st;
 }
+
+const ndp_option *ndp_option_find(const char *section, const char *key) {
+    for (int i = 0; i < ndp_option_count; i++)
+        if ((!section || strcmp(ndp_options[i].section, section) == 0) && strcmp(ndp_options[i].key, key) == 0)
+            return &ndp_options[i];
+    return NULL;
+}

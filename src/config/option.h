@@ -4,6 +4,7 @@
 
 #include "config/config.h"
 #include "config/yaml.h"
+#include <string.h>
 
 typedef enum ndp_option_type {
     NDP_OPTION_INT,    /* int in [low, high]; where `open`, also auto, stored as 0 */
@@ -36,6 +37,13 @@ typedef struct ndp_option {
 
 extern const ndp_option ndp_options[];
 extern const int ndp_option_count;
+
+/* The row of a key; `section` NULL: the first one of that name. NULL: there is no such key. */
+const ndp_option *ndp_option_find(const char *section, const char *key);
+/* True if row i is the first of its section. */
+static inline bool ndp_option_opens_section(int i) {
+    return i == 0 || strcmp(ndp_options[i].section, ndp_options[i - 1].section) != 0;
+}
 
 /* Reads a node into the struct at `into`, of which `offset` is an offset. */
 NDP_API ndp_status ndp_option_read(const ndp_option *o, ndp_yaml *y, struct fy_node *node, void *into);

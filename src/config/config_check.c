@@ -1,0 +1,98 @@
+/* Rules that several keys of a configuration keep together, or that a type cannot say. */
+#include "config/config.h"
+
+#include "base/hub.h"
+#include "config/option.h"
+#include <stdio.h>
+#include <string.h>
+
+static ndp_status check_date(const char *date) {
+    int year, month, day, end = 0;
+    NDP_CHECK(!date || (sscanf(date, "%4d-%2d-%2d%n", &year, &month, &day, &end) == 3 && strlen(date) == 10 &&
+                        end == 10 && month >= 1 && month <= 12 && day >= 1 && day <= 31),
+              "data.template_date is '%.60s', expected a day as 2024-07-26", date);
+    return NDP_OK;
+}
+
+static ndp_status check_urls(const char *key, const ndp_strings *names) {
+    for (int i = 0; i < names->n; i++)
+        NDP_TRY(ndp_hub_refuse_url(key, names->items[i]));
+    return NDP_OK;
+}
+
+static ndp_status check_roles(const ndp_config *c) {
+    for (int i = 0; i < c->data.roles.n; i++) {
+        const char *item = c->data.roles.items[i], *role = strstr(item, ": ");
+        ndp_role known;
+        NDP_CHECK(role && role > item && ndp_role_of(role + 2, &known),
+                  "data.roles has '%.60s', expected NAME: ROLE, where the role is system, user, assistant or tool",
+                  item);
+    }
+    return NDP_OK;
+}
+
+static ndp_status check_steps(const ndp_config *c) {
+    NDP_CHECK(c->train.epochs == 0 || !c->given[ndp_option_find("train", "steps") - ndp_options],
+              "train.steps %d and train.epochs %g are both set; remove one of them, or set train.epochs: 0",
+              c->train.steps, c->train.epochs);
+    NDP_CHECK(c->schedule.warmup_ratio == 0 || !c->given[ndp_option_find("schedule", "warmup_steps") - ndp_options],
+              "schedule.warmup_steps %d and schedule.warmup_ratio %g are both set; set one of them",
+              c->schedule.warmup_steps, c->schedule.warmup_ratio);
+    return NDP_OK;
+}
+
+static ndp_status check_data(const ndp_config *c) {
+    NDP_TRY(check_date(c->data.template_date));
+    NDP_CHECK(c->data.files.n > 0, "data.files is empty; name a text or JSONL file: data: {files: [corpus.txt]}");
+    NDP_TRY(check_urls("data.files", &c->data.files));
+    NDP_TRY(check_urls("data.validation_files", &c->data.validation_files));
+    NDP_TRY(ndp_config_check_mix(c));
+    NDP_TRY(check_roles(c));
+    NDP_CHECK(c->data.validation_fraction == 0 || c->data.validation_files.n == 0,
+              "data.validation_fraction %g and data.validation_files are both set; set one of them",
+              c->data.validation_fraction);
+    NDP_CHECK(
+        c->train.eval_every == 0 || c->data.validation_fraction > 0 || c->data.validation_files.n > 0,
+        "train.eval_every is %d, but there is no held-out data; set data.validation_fraction or data.validation_files",
+        c->train.eval_every);
+    return NDP_OK;
+}
+
+ndp_status ndp_config_check(const ndp_config *c) {
+    NDP_CHECK(c->model.path || c->model.config,
+              "no model: set model.path (a Hugging Face folder) or model.config (a config.json, random weights)");
+    NDP_CHECK(!c->model.path || !c->model.config, "model.path '%s' and model.config '%s' are both set; set one of them",
+              c->model.path, c->model.config);
+    NDP_TRY(ndp_hub_refuse_url("model.path", c->model.path));
+    NDP_TRY(ndp_hub_refuse_url("data.tokenizer", c->data.tokenizer));
+    NDP_CHECK(c->model.path || c->model.init == NDP_INIT_RANDOM,
+              "model.init is pretrained, but model.config '%s' has no weights; set init: random, or set model.path",
+              c->model.config);
+    NDP_TRY(check_steps(c));
+    NDP_TRY(check_data(c));
+    bool file = c->pipeline.schedule == NDP_PIPELINE_FILE;
+    NDP_CHECK(!file || c->pipeline.file, "pipeline.schedule is file: set pipeline.file to a CSV, a row per rank");
+    NDP_CHECK(file || !c->pipeline.file, "pipeline.file is '%s', but pipeline.schedule is %s; set schedule: file",
+              c->pipeline.file, ndp_pipeline_table[c->pipeline.schedule].name);
+    const ndp_device_row *device = &ndp_device_table[c->train.device];
+    NDP_CHECK(c->precision.compute != NDP_F64 || device->fp64,
+              "precision.compute fp64 is for train.device ref only; set device: ref, or compute: fp32 or bf16");
+    NDP_CHECK(c->train.matmul == NDP_MATMUL_FP32 || device->tf32,
+              "train.matmul tf32 is for train.device cuda only; this job's device is %s", device->name);
+    NDP_CHECK(c->batch.micro_batch_size <= c->batch.global_batch_size,
+              "batch.micro_batch_size %d is more than batch.global_batch_size %d", c->batch.micro_batch_size,
+              c->batch.global_batch_size);
+    const ndp_option *open = NULL;
+    for (int i = 0; i < ndp_option_count; i++) {
+        const ndp_option *o = &ndp_options[i];
+        bool size = o->open && strcmp(o->section, "parallelism") == 0;
+        if (!size || *(const int *)((const char *)c + o->offset) != 0)
+            continue;
+        NDP_CHECK(!open,
+                  "parallelism.%s and parallelism.%s are both auto; set one of them to a number "
+                  "(dp_shard_size is auto unless set)",
+                  open->key, o->key);
+        open = o;
+    }
+    return NDP_OK;
+}
