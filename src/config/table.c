@@ -16,15 +16,8 @@ static const char *const reduce_every_words[] = {"micro_batch", "update", NULL};
 static const char *const pipeline_words[] = {NDP_PIPELINES(PIPELINE_WORD) NULL};
 static const char *const recompute_words[] = {"none", "block", NULL};
 static const char *const matmul_words[] = {"fp32", "tf32", NULL};
-static const char *const format_words[] = {[NDP_RECORD_AUTO] = "auto",
-                                           [NDP_RECORD_TEXT] = "text",
-                                           [NDP_RECORD_MESSAGES] = "messages",
-                                           [NDP_RECORD_INSTRUCTION] = "instruction",
-                                           [NDP_RECORD_ALPACA] = "alpaca",
-                                           [NDP_RECORD_SHAREGPT] = "sharegpt",
-                                           [NDP_RECORD_COMPLETION] = "completion",
-                                           [NDP_RECORD_INPUT_OUTPUT] = "input_output",
-                                           NULL};
+#define FORMAT_WORD(NAME, word, ...) #word,
+static const char *const format_words[] = {NDP_RECORDS(FORMAT_WORD) NULL};
 static const char *const train_on_words[] = {"assistant", "all", NULL};
 static const char *const bad_words[] = {[NDP_BAD_RECORDS_ERROR] = "error", [NDP_BAD_RECORDS_SKIP] = "skip", NULL};
 static const char *const bin_words[] = {"uint16", "uint32", NULL};

@@ -141,9 +141,7 @@ static void add_hash(ndp_str *all, ndp_hash128 h) {
 /* Whether records of files [first, end) may be conversations. What renders those is not asked otherwise, since Jinja's
  * answer takes a start of Python. */
 static bool may_have_conversations(const ndp_corpus *c, const ndp_record_format *f, int64_t first, int64_t end) {
-    bool texts = f->kind == NDP_RECORD_TEXT || f->kind == NDP_RECORD_COMPLETION || f->kind == NDP_RECORD_ALPACA ||
-                 f->kind == NDP_RECORD_INPUT_OUTPUT;
-    for (int64_t i = first; f->chat && !texts && i < end; i++) {
+    for (int64_t i = first; f->chat && ndp_record_has_conversations(f->kind) && i < end; i++) {
         ndp_source_kind kind;
         if (ndp_source_kind_of(c->files.paths.items[i], &kind) == NDP_OK && kind != NDP_SOURCE_TEXT &&
             kind != NDP_SOURCE_IDS)

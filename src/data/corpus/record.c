@@ -9,7 +9,7 @@
 static const char *text_field(const ndp_record_format *f) { return f->text ? f->text : "text"; }
 static const char *messages_field(const ndp_record_format *f) { return f->messages ? f->messages : "messages"; }
 
-static ndp_status visit_text(const ndp_record_input *r) {
+ndp_status ndp_record_visit_text(const ndp_record_input *r) {
     const char *field = text_field(r->format);
     ndp_span text = {NULL, 0};
     if (!ndp_record_has(r->object, field))
@@ -182,7 +182,7 @@ static const char *messages_field_of(const ndp_record_input *r) {
     return usual ? "conversations" : field;
 }
 
-static ndp_status visit_messages(const ndp_record_input *r) {
+ndp_status ndp_record_visit_messages(const ndp_record_input *r) {
     const char *field = messages_field_of(r), *where = r->where;
     struct json_object *list = json_object_object_get(r->object, field);
     if (!ndp_record_has(r->object, field))
@@ -208,7 +208,7 @@ static ndp_status visit_messages(const ndp_record_input *r) {
 
 /* ---- instructions ---- */
 
-static ndp_status visit_instruction(const ndp_record_input *r) {
+ndp_status ndp_record_visit_instruction(const ndp_record_input *r) {
     ndp_instruction i;
     ndp_str question = {0};
     NDP_TRY(ndp_record_instruction(r, &i));
@@ -227,6 +227,12 @@ static ndp_status visit_instruction(const ndp_record_input *r) {
 
 /* ---- kinds ---- */
 
+bool ndp_record_has_conversations(ndp_record_kind kind) {
+#define HAS(NAME, word, CONVERSATIONS, reader) CONVERSATIONS,
+    static const bool has[NDP_RECORD_KINDS] = {NDP_RECORDS(HAS)};
+    return has[kind];
+}
+
 static ndp_record_kind kind_of(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
     return f->kind != NDP_RECORD_AUTO                       ? f->kind
@@ -244,7 +250,7 @@ static const struct {
              {"prompt", "data.prompt_field: prompt reads 'prompt', and data.response_field names its answer"},
              {"question", "data.prompt_field: question reads 'question', and data.response_field names its answer"}};
 
-static ndp_status fail_unknown(const ndp_record_input *r) {
+ndp_status ndp_record_visit_unknown(const ndp_record_input *r) {
     const ndp_record_format *f = r->format;
     const char *hint = "data.text_field, messages_field and prompt_field say what is read";
     char lacks[256];
@@ -254,6 +260,9 @@ static ndp_status fail_unknown(const ndp_record_input *r) {
     return ndp_record_fail(r, lacks, hint);
 }
 
+#define READER(NAME, word, CONVERSATIONS, reader) ndp_record_visit_##reader,
+static ndp_status (*const readers[NDP_RECORD_KINDS])(const ndp_record_input *r) = {NDP_RECORDS(READER)};
+
 ndp_status ndp_record_visit(struct json_object *record, const char *where, const ndp_record_format *f, ndp_document *d,
                             ndp_document_visitor *visit, void *user) {
     const ndp_record_input r = {record, where, f, d, visit, user};
@@ -261,21 +270,5 @@ ndp_status ndp_record_visit(struct json_object *record, const char *where, const
     if (!json_object_is_type(record, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: the record is not an object", where);
     d->rendered = d->partly = false;
-    switch (kind_of(&r)) {
-    case NDP_RECORD_TEXT:
-    case NDP_RECORD_COMPLETION:
-        return visit_text(&r);
-    case NDP_RECORD_MESSAGES:
-    case NDP_RECORD_SHAREGPT:
-        return visit_messages(&r);
-    case NDP_RECORD_INSTRUCTION:
-        return visit_instruction(&r);
-    case NDP_RECORD_ALPACA:
-        return ndp_record_visit_alpaca(&r);
-    case NDP_RECORD_INPUT_OUTPUT:
-        return ndp_record_visit_segments(&r);
-    case NDP_RECORD_AUTO:
-        break;
-    }
-    return fail_unknown(&r);
+    return readers[kind_of(&r)](&r);
 }

@@ -60,17 +60,22 @@ typedef struct ndp_document {
 /* Any status but NDP_OK stops the reading and is returned. */
 typedef ndp_status ndp_document_visitor(void *user, const ndp_document *document);
 
-typedef enum ndp_record_kind {
-    NDP_RECORD_AUTO, /* by the record's fields, in the order of this list */
-    NDP_RECORD_TEXT,
-    NDP_RECORD_MESSAGES,
-    NDP_RECORD_INSTRUCTION,
-    /* only where configured: */
-    NDP_RECORD_ALPACA,
-    NDP_RECORD_SHAREGPT,
-    NDP_RECORD_COMPLETION,
-    NDP_RECORD_INPUT_OUTPUT
-} ndp_record_kind;
+/* All formats of records, listed here only: X(NAME, word, CONVERSATIONS, reader). `auto` chooses text, messages or
+ * instruction by the record's fields; the others are read only where configured. CONVERSATIONS: a chat template renders
+ * its records, or some of them. ndp_record_visit_READER (record_parts.h) reads one. */
+#define NDP_RECORDS(X)                                                                                                 \
+    X(AUTO, auto, true, unknown)                                                                                       \
+    X(TEXT, text, false, text)                                                                                         \
+    X(MESSAGES, messages, true, messages)                                                                              \
+    X(INSTRUCTION, instruction, true, instruction)                                                                     \
+    X(ALPACA, alpaca, false, alpaca)                                                                                   \
+    X(SHAREGPT, sharegpt, true, messages)                                                                              \
+    X(COMPLETION, completion, false, text)                                                                             \
+    X(INPUT_OUTPUT, input_output, false, segments)
+
+#define NDP_RECORD_ENUMERATOR(NAME, ...) NDP_RECORD_##NAME,
+typedef enum ndp_record_kind { NDP_RECORDS(NDP_RECORD_ENUMERATOR) NDP_RECORD_KINDS } ndp_record_kind;
+bool ndp_record_has_conversations(ndp_record_kind kind);
 
 typedef struct ndp_record_format {
     ndp_record_kind kind;

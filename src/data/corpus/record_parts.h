@@ -50,8 +50,10 @@ ndp_status ndp_record_pass(const ndp_record_input *r);
 ndp_status ndp_record_note_unread(const ndp_record_input *r, const char *const *read);
 ndp_status ndp_message_note_unread(const ndp_record_input *r, struct json_object *message);
 
-/* Visits a record of that kind (record.h). */
-NDP_API ndp_status ndp_record_visit_alpaca(const ndp_record_input *r);
-NDP_API ndp_status ndp_record_visit_segments(const ndp_record_input *r);
+/* Visits a record (record.h): one for each reader of the list. `unknown` reports what the record lacks. */
+#define NDP_RECORD_VISIT(NAME, word, CONVERSATIONS, reader)                                                            \
+    NDP_API ndp_status ndp_record_visit_##reader(const ndp_record_input *r);
+NDP_RECORDS(NDP_RECORD_VISIT)
+#undef NDP_RECORD_VISIT
 
 #endif
