@@ -80,7 +80,7 @@ typedef struct ndp_resume {
 } ndp_resume;
 
 /* Collective. Chooses the checkpoint to resume from and verifies it: the newest one or, if that is damaged, the one
- * before it. What is no folder is not counted, since no work was ever saved in it; it is set aside as damaged.
+ * before it. Names that are not folders never held saved work: they are set aside as damaged, and not counted.
  * NDP_EINVAL if both are damaged, or there are only damaged ones; the message lists the steps that verify. `wanted` >=
  * 0: exactly that step; newer ones are to be set aside. Changes nothing on disk. The caller releases *out.
  */

@@ -1,7 +1,7 @@
 /* Data sets: each is read into m->set and added to the job, then rules for all of them follow. What Axolotl does with
  * each type is in its prompt_strategies/; what a record is here, in data/corpus/record.h. */
-#include "import/import_parts.h"
 #include "data/corpus/slice.h"
+#include "import/import_parts.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -270,7 +270,7 @@ static ndp_status share_format(ndp_import *m, ndp_record_kind format) {
     return st;
 }
 
-/* Adds the data set at hand, whose keys are in m->set. */
+/* Adds the current data set, whose keys are in m->set. */
 static ndp_status add_set(ndp_import *m, const char *name, struct fy_node *node, const char *silent_type) {
     const char *type = either(m->set.type, silent_type);
     const set_type *t = type_of(either(type, ""));

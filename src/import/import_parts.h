@@ -2,8 +2,8 @@
 #ifndef NDP_CONFIG_IMPORT_PARTS_H
 #define NDP_CONFIG_IMPORT_PARTS_H
 
-#include "import/import_notes.h"
 #include "config/option.h"
+#include "import/import_notes.h"
 
 typedef struct ndp_import ndp_import;
 
@@ -108,7 +108,7 @@ typedef struct import_chat {
 
 /* What all data sets together have. */
 typedef struct import_sets {
-    bool held_out;          /* the set at hand is one of test_datasets */
+    bool held_out;          /* the current set is one of test_datasets */
     int formats;            /* bits 1 << ndp_record_kind of all data sets */
     ndp_record_kind format; /* of the first one */
     int shared;             /* bits: the keys common to all data sets that one of them has set (import_data.c) */

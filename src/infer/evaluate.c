@@ -123,7 +123,7 @@ static window_lengths lengths_above(const ndp_facts *f, int64_t low) {
     return l;
 }
 
-/* *longest: of the windows, in tokens; 0: there is none of these lengths. */
+/* *longest: of the windows, in tokens; 0 if no window has such a length. */
 static int64_t rows_of_a_run(const evaluation_corpus *c, window_lengths l, int64_t *longest) {
     int64_t sum = 0;
     *longest = 0;

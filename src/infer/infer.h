@@ -9,7 +9,7 @@
 typedef struct ndp_infer {
     char folder[NDP_PATH];     /* of the model, or of the run */
     char config[NDP_PATH];     /* the config.json */
-    char generation[NDP_PATH]; /* the generation_config.json, which may be missing; "": there is none */
+    char generation[NDP_PATH]; /* the generation_config.json, which may be missing; "" without a model folder */
     struct ndp_run_model *run; /* NULL: a model folder */
     ndp_facts facts;
     ndp_tokenizer *tokenizer;     /* of `run`, if there is one */

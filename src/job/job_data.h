@@ -19,7 +19,7 @@ typedef struct ndp_job_entries {
 typedef struct ndp_job_data {
     const ndp_job *job; /* borrowed */
     ndp_tokenizer *tokenizer;
-    char *tokenizer_source; /* "bytes", a folder or a file; "": there is none, only ids; owned */
+    char *tokenizer_source; /* "bytes", a folder or a file; "" for ids alone; owned */
     ndp_chat chat;
     int32_t end_token;                     /* appended to texts, or ends documents of ids; -1: none */
     ndp_job_entries entries, held_entries; /* of data.files; of data.validation_files */

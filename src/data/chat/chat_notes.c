@@ -17,7 +17,7 @@ typedef struct probe {
 
 static bool is_token(const void *tokenizer, const char *text) { return ndp_tokenizer_id(tokenizer, text) >= 0; }
 
-/* A built-in template whose tokens the tokenizer has; NULL: there is none besides the chosen one. */
+/* Another built-in template than the chosen one, whose tokens the tokenizer has; NULL if none fits. */
 static const char *fitting(const probe *p) {
     const ndp_chat_template *t = ndp_chat_template_fitting(is_token, p->tokenizer);
     return t && t != p->chat->template ? t->name : NULL;
@@ -34,7 +34,7 @@ static bool has_own_template(const probe *p) {
 
 /* ---- tokens ---- */
 
-/* The next <...> without white space in it, from *at on, which moves behind it; n = 0: there is none. */
+/* Finds the next <...> without white space, from *at on, and moves *at past it; n = 0 at the end. */
 static ndp_span next_tag(const ndp_str *text, size_t *at) {
     for (size_t i = *at, open = SIZE_MAX; i < text->length; i++) {
         char c = text->data[i];

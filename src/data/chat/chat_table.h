@@ -63,7 +63,7 @@ const ndp_chat_template *ndp_chat_template_named(const char *name);
 /* The row that renders a template with this text, given by the XXH3-64 of its bytes without white space at the end;
  * NULL: the text is unknown. */
 const ndp_chat_template *ndp_chat_template_of(uint64_t hash);
-/* A row that writes tokens which `has` has, all of them; NULL: there is none. */
+/* A row all of whose special tokens `has` accepts; NULL if no row qualifies. */
 const ndp_chat_template *ndp_chat_template_fitting(bool (*has)(const void *user, const char *token), const void *user);
 /* ndp_chat_render by a row: c->template. */
 ndp_status ndp_chat_template_render(const ndp_chat *c, const ndp_conversation *conversation, bool generation_prompt,

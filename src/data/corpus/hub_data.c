@@ -82,7 +82,7 @@ static size_t part_of(const char *path, char out[NDP_PATH]) {
     return n;
 }
 
-/* The part behind this one; NULL: there is none. */
+/* The part after this one; NULL after the last. */
 static const char *behind(const char *path) {
     const char *slash = strchr(path, '/');
     return slash ? slash + 1 : NULL;
