@@ -197,14 +197,15 @@ static ndp_status train(ndp_transport *t, void *arg) {
     NDP_TRY(ndp_model_build(&f, &mo, &m));
     const ndp_exec exec = {.device = j->device, .threads = 1};
     ndp_layout one = NDP_LAYOUT_ONE;
-    ndp_engine_opts o = {.model = &m,
-                         .transport = t,
-                         .exec = &exec,
-                         .accumulation = j->accumulation,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .recompute = j->recompute,
-                         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+    ndp_engine_opts o = {
+        .model = &m,
+        .transport = t,
+        .step = {.exec = &exec,
+                 .accumulation = j->accumulation,
+                 .parallel = NDP_PARALLEL_INIT,
+                 .recompute = j->recompute,
+                 .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}}};
+    NDP_TRY(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     measure_roofs(j->device, strcmp(j->shape->name, "tiny") == 0 ? 64 : 8192, &product, &copy);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));

@@ -151,28 +151,28 @@ static ndp_status body(ndp_transport *t, void *arg) {
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = j->threads};
     ndp_engine_opts o = {.model = &m,
                          .transport = t,
-                         .exec = &exec,
-                         .accumulation = 1,
-                         .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
-                         .reshard = true,
-                         .optimizer = {.name = j->optimizer,
-                                       .betas = {0.9, 0.95},
-                                       .eps = 1e-8,
-                                       .momentum = 0.95,
-                                       .weight_decay = 0.1,
-                                       .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.mesh));
+                         .step = {.exec = &exec,
+                                  .accumulation = 1,
+                                  .parallel = {!j->whole_rows, j->all_gather ? NDP_CP_ALL_GATHER : NDP_CP_RING, true},
+                                  .reshard = true,
+                                  .optimizer = {.name = j->optimizer,
+                                                .betas = {0.9, 0.95},
+                                                .eps = 1e-8,
+                                                .momentum = 0.95,
+                                                .weight_decay = 0.1,
+                                                .max_norm = 1.0}}};
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.step.mesh));
     omp_set_num_threads(j->threads);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     draw(e);
-    int data = ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).count;
+    int data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).count;
     double tokens = (double)j->samples * j->length * data;
     double floor_flops = 6.0 * (double)ndp_facts_parameters(&f) * tokens;
     double seconds[MOST], ratios[MOST], best_peak = 0;
     ndp_step_result r;
     for (int i = -2; i < j->steps; i++) {
-        fill(e, j, (i + 2) * data + ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).rank);
+        fill(e, j, (i + 2) * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
         double before = bench_peak(j->compute == NDP_BF16, j->threads);
         if (i == 0)
             ndp_engine_profile_reset(e, true);

@@ -124,11 +124,8 @@ ndp_status ndp_infer_begin(const ndp_infer *f, ndp_ids *prompt) {
 static ndp_engine_opts engine_opts(const ndp_infer *f, const ndp_exec *exec, const ndp_model *m,
                                    const ndp_engine *weights_of) {
     return (ndp_engine_opts){.model = m,
-                             .mesh = f->mesh,
-                             .parallel = NDP_PARALLEL_INIT,
+                             .step = {.mesh = f->mesh, .parallel = NDP_PARALLEL_INIT, .exec = exec, .accumulation = 1},
                              .transport = f->transport,
-                             .exec = exec,
-                             .accumulation = 1,
                              .weights_of = weights_of};
 }
 

@@ -17,19 +17,20 @@ int ndp_job_threads(const ndp_job *j, int node_ranks) {
 
 ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_engine_opts *out) {
     const ndp_config *c = j->config;
-    *out = (ndp_engine_opts){.exec = exec,
-                             .accumulation = j->batch.accumulation,
-                             .reshard = c->parallelism.reshard_after_forward,
-                             .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
-                             .stages = j->stages,
-                             .pipeline = j->pipeline.ranks ? &j->pipeline : NULL,
-                             .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
-                             .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
-                                          .cp_method = c->parallelism.cp_method,
-                                          .cp_zigzag = c->parallelism.cp_zigzag},
-                             .optimizer = ndp_job_optimizer(c)};
+    *out = (ndp_engine_opts){.step = {.exec = exec,
+                                      .accumulation = j->batch.accumulation,
+                                      .reshard = c->parallelism.reshard_after_forward,
+                                      .reduce_once = c->parallelism.reduce_every == NDP_REDUCE_EVERY_UPDATE,
+                                      .stages = j->stages,
+                                      .recompute = c->train.recompute == NDP_RECOMPUTE_BLOCK,
+                                      .parallel = {.tp_sequence_parallel = c->parallelism.tp_sequence_parallel,
+                                                   .cp_method = c->parallelism.cp_method,
+                                                   .cp_zigzag = c->parallelism.cp_zigzag},
+                                      .optimizer = ndp_job_optimizer(c)},
+                             .pipeline = j->pipeline.ranks ? &j->pipeline : NULL};
     return ndp_mesh_init(&j->layout, rank,
-                         &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}}, &out->mesh);
+                         &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}},
+                         &out->step.mesh);
 }
 
 ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const ndp_engine *trained, ndp_model *m,
@@ -37,7 +38,7 @@ ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const
     ndp_model_opts opts = j->model;
     opts.mode = NDP_MODEL_SCORE;
     NDP_TRY(ndp_job_engine(j, rank, exec, out));
-    out->accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
+    out->step.accumulation = j->forward.ranks ? j->forward.micro_batches : 1;
     out->pipeline = j->forward.ranks ? &j->forward : NULL;
     out->weights_of = trained;
     out->model = m;

@@ -46,7 +46,7 @@ static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) 
     if (st == NDP_OK)
         st = ndp_job_engine(j, 0, NULL, &e);
     if (st == NDP_OK && n == 0)
-        st = ndp_unit_costs(m, &e.mesh, &e.parallel, e.recompute, &price, costs);
+        st = ndp_unit_costs(m, &e.step.mesh, &e.step.parallel, e.step.recompute, &price, costs);
     if (st == NDP_OK)
         st = ndp_stage_cut(m, costs, j->pipeline.stages, layers, n, j->first_unit);
     free(costs);

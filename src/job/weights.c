@@ -166,7 +166,7 @@ ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *e, ndp_o
     int first = list->n, at = first;
     bool states = kind != NDP_OWNED_MASTER;
     NDP_TRY(add_specs(list, ndp_engine_whole(e), e, kind, prefix, stored));
-    if (ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] != 0)
+    if (ndp_engine_program(e)->opts.step.mesh.coord[NDP_DP_REPLICATE] != 0)
         return NDP_OK;
     for (int b = 0; b < m->n_buffers; b++)
         if (!states || m->buffers[b].trainable)

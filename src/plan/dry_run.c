@@ -14,7 +14,7 @@ ndp_status ndp_plan_engine(const ndp_dry_run *d, const ndp_model *m, int rank, n
     ndp_engine_opts e;
     NDP_TRY(ndp_job_engine(d->job, rank, &d->exec, &e));
     e.model = m;
-    e.node_ranks = d->per_node;
+    e.step.node_ranks = d->per_node;
     return ndp_engine_create(&e, out);
 }
 
@@ -23,7 +23,7 @@ ndp_engine_memory ndp_engine_memory_of(const ndp_engine *e) {
     const ndp_program *p = ndp_engine_program(e);
     ndp_program_budget(p, &budget);
     int64_t device = (int64_t)budget.total, pinned = (int64_t)budget.staging;
-    return (ndp_engine_memory){device, pinned, pinned + (p->opts.exec->device->host_memory ? device : 0)};
+    return (ndp_engine_memory){device, pinned, pinned + (p->opts.step.exec->device->host_memory ? device : 0)};
 }
 
 ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trained, ndp_engine_memory *out) {
@@ -35,7 +35,7 @@ ndp_status ndp_plan_score(const ndp_dry_run *d, int rank, const ndp_engine *trai
     if (c->data.validation_fraction == 0 && c->data.validation_files.n == 0)
         return NDP_OK;
     NDP_TRY(ndp_job_score(d->job, rank, &d->exec, trained, &m, &e));
-    e.node_ranks = d->per_node;
+    e.step.node_ranks = d->per_node;
     ndp_status st = ndp_engine_create(&e, &score);
     if (st == NDP_OK)
         *out = ndp_engine_memory_of(score);

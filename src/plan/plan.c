@@ -32,8 +32,8 @@ static ndp_status data_text(const ndp_job *j, ndp_str *out) {
 /* Appends how cp, sp and tp cut the rows of a micro-batch; nothing if they do not. */
 static ndp_status rows_text(const ndp_dry_run *d, const ndp_program *p, ndp_str *out) {
     ndp_engine_opts e;
-    NDP_TRY(ndp_job_engine(d->job, p->opts.mesh.rank, &d->exec, &e));
-    ndp_row_cut rows = ndp_cut_rows(d->job->model.rows, &e.mesh, &e.parallel);
+    NDP_TRY(ndp_job_engine(d->job, p->opts.step.mesh.rank, &d->exec, &e));
+    ndp_row_cut rows = ndp_cut_rows(d->job->model.rows, &e.step.mesh, &e.step.parallel);
     if (rows.slice == rows.real)
         return NDP_OK;
     ndp_str_addf(out, "rows: %lld of a micro-batch", (long long)rows.real);
@@ -72,7 +72,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                  : p->owned[0].shard.in_place  ? "in place (inside the node "
                                                  "resharding has nothing to save)"
                                                : "into buffers",
-                 p->opts.mesh.rank);
+                 p->opts.step.mesh.rank);
     size_t sum = 0;
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", ndp_memory_class_name((ndp_memory_class)c),
@@ -90,9 +90,9 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
                      ndp_human_bytes((double)pinned, a), (long long)pinned);
     int64_t mean = (d->device.host_memory ? (int64_t)budget.total : (int64_t)budget.staging) + score->host;
     if (d->job->pipeline.ranks)
-        NDP_TRY(ndp_job_node_memory(d->job, p->opts.mesh.rank, d->per_node, 0, false, &mean));
+        NDP_TRY(ndp_job_node_memory(d->job, p->opts.step.mesh.rank, d->per_node, 0, false, &mean));
     compare_memory(mean, d->per_node, out);
-    ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.mesh.rank);
+    ndp_str_addf(out, "\nsent by rank %d in a step\n", p->opts.step.mesh.rank);
     ndp_program_print_traffic(p, out);
     return NDP_OK;
 }

@@ -26,7 +26,7 @@ static void add_run(ndp_builder *b, int unit, ndp_phase phase, int micro_batch) 
 }
 
 static bool recomputes(const ndp_builder *b, int unit) {
-    return b->p->opts.recompute && ndp_recompute_pays(program_of(b, unit));
+    return b->p->opts.step.recompute && ndp_recompute_pays(program_of(b, unit));
 }
 
 static void add_gradients(ndp_builder *b, const ndp_planned_run *r, int unit) {
@@ -154,9 +154,9 @@ static ndp_status emit_all(ndp_builder *b) {
 
 /* There are at most four runs per unit and micro-batch. */
 static ndp_status take_tables(ndp_builder *b) {
-    size_t accumulation = (size_t)b->p->opts.accumulation, buffers = (size_t)b->m->n_buffers;
+    size_t accumulation = (size_t)b->p->opts.step.accumulation, buffers = (size_t)b->m->n_buffers;
     size_t units = (size_t)b->m->n_units, slots = ((size_t)b->m->units[units - 1].number + 2) * accumulation;
-    size_t peers = (size_t)b->p->opts.mesh.layout.size[NDP_PP];
+    size_t peers = (size_t)b->p->opts.step.mesh.layout.size[NDP_PP];
     b->runs = calloc(4 * units * accumulation + 1, sizeof *b->runs);
     b->slots = malloc(slots * sizeof *b->slots);
     b->gradients = calloc(buffers, sizeof *b->gradients);
@@ -193,9 +193,9 @@ static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
     if (st == NDP_OK)
         st = take_tables(b);
     if (st == NDP_OK && !given)
-        st = ndp_schedule_in_order(b->m, b->p->opts.accumulation, &own);
+        st = ndp_schedule_in_order(b->m, b->p->opts.step.accumulation, &own);
     if (st == NDP_OK)
-        st = ndp_schedule_check(given ? given : &own, b->m, b->p->opts.accumulation);
+        st = ndp_schedule_check(given ? given : &own, b->m, b->p->opts.step.accumulation);
     if (st == NDP_OK)
         list_runs(b, given ? given : &own);
     ndp_schedule_release(&own);
@@ -208,9 +208,9 @@ static ndp_status build(ndp_builder *b, const ndp_schedule *given) {
 ndp_status ndp_program_build(const ndp_program_opts *opts, ndp_program *out) {
     ndp_program p = {.opts = *opts};
     ndp_builder b = {.p = &p, .m = opts->model, .pending_scatter = NDP_NONE, .pending_replicas = NDP_NONE};
-    ndp_status st = build(&b, opts->schedule);
+    ndp_status st = build(&b, opts->step.schedule);
     builder_release(&b);
-    p.opts.schedule = NULL; /* the caller's */
+    p.opts.step.schedule = NULL; /* the caller's */
     if (st != NDP_OK) {
         ndp_trail_add(__FILE__, __LINE__);
         ndp_program_release(&p);

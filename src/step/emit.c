@@ -62,13 +62,13 @@ ndp_operand ndp_operand_at(ndp_address at, int64_t rows, int64_t cols, ndp_dtype
 
 /* Finds the size of a kernel's scratch memory, which lives for its instruction alone, and prepares the kernel. */
 static ndp_status take_scratch(ndp_program *p, ndp_call *c) {
-    ndp_op_call shapes = {.op = c->op, .attr = &c->attr, .exec = p->opts.exec};
+    ndp_op_call shapes = {.op = c->op, .attr = &c->attr, .exec = p->opts.step.exec};
     for (int k = 0; k < c->n_in; k++)
         shapes.in[k] = c->in[k].view;
     for (int k = 0; k < c->n_out; k++)
         shapes.out[k] = c->out[k].view;
     NDP_TRY(c->op->shape(&shapes));
-    if (c->kernel->prepare && p->opts.exec->device->executes)
+    if (c->kernel->prepare && p->opts.step.exec->device->executes)
         NDP_TRY(c->kernel->prepare(&shapes));
     c->plan[0] = shapes.plan;
     size_t bytes = c->kernel->scratch ? c->kernel->scratch(&shapes) : 0;
@@ -79,13 +79,13 @@ ndp_status ndp_emit_kernel(ndp_program *p, const ndp_op *op, const ndp_op_attr *
                            const ndp_operand *out, int n_out, const char *what) {
     ndp_instr instr = {.code = NDP_DO_CALL, .what = what, .buffer = NDP_NONE};
     NDP_TRY(ndp_call_init(&instr.call, &p->arena, op, attr, in, n_in, out, n_out));
-    NDP_TRY(ndp_call_find_kernel(&instr.call, p->opts.exec->device));
+    NDP_TRY(ndp_call_find_kernel(&instr.call, p->opts.step.exec->device));
     NDP_TRY(take_scratch(p, &instr.call));
     return ndp_emit(p, instr);
 }
 
 ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *index) {
-    int ranks = ndp_mesh_group(&p->opts.mesh, c->group).count;
+    int ranks = ndp_mesh_group(&p->opts.step.mesh, c->group).count;
     ndp_op_attr attr = {.group = (int)c->group, .ranks = ranks, .accumulate = c->add, .peer = c->peer, .tag = c->tag};
     bool message = c->op == &ndp_op_send || c->op == &ndp_op_recv;
     bool gathers = c->op == &ndp_op_all_gather, scatters = c->op == &ndp_op_reduce_scatter;
@@ -114,7 +114,7 @@ ndp_status ndp_emit_wait(ndp_program *p, int begin) {
 ndp_status ndp_emit_scalar(ndp_program *p, ndp_group_kind group, size_t field, ndp_dtype type, const char *what) {
     ndp_address at = {p->scalars.block, field};
     int begin;
-    if (ndp_mesh_group(&p->opts.mesh, group).count == 1)
+    if (ndp_mesh_group(&p->opts.step.mesh, group).count == 1)
         return NDP_OK;
     NDP_TRY(ndp_emit_begin(p,
                            &(ndp_collective_call){.op = &ndp_op_all_reduce,

@@ -11,31 +11,23 @@
 /* ---- building ---- */
 
 static ndp_status lower_units(ndp_engine *e) {
-    ndp_lower_opts opts = {.exec = e->opts.exec};
+    ndp_lower_opts opts = {.exec = e->opts.step.exec};
     for (int g = 0; g < e->model.n_graphs; g++)
         NDP_TRY(ndp_lower(&e->model.graphs[g], &opts, &e->units[g]));
     return NDP_OK;
 }
 
-static ndp_status build_program(ndp_engine *e, int node_ranks) {
+static ndp_status build_program(ndp_engine *e) {
     ndp_schedule own = {0};
-    ndp_program_opts opts = {.model = &e->model,
+    ndp_program_opts opts = {.step = e->opts.step,
+                             .model = &e->model,
                              .whole = e->opts.model,
-                             .parallel = &e->opts.parallel,
                              .units = e->units,
-                             .mesh = e->opts.mesh,
-                             .accumulation = e->opts.accumulation,
-                             .node_ranks = node_ranks,
-                             .reshard = e->opts.reshard,
-                             .recompute = e->opts.recompute,
-                             .reduce_once = e->opts.reduce_once,
-                             .schedule = e->opts.pipeline ? &own : e->opts.schedule,
-                             .stages = e->opts.stages,
-                             .optimizer = e->opts.optimizer,
-                             .exec = e->opts.exec,
                              .weights_of = e->opts.weights_of ? &e->opts.weights_of->program : NULL};
-    if (e->opts.pipeline)
-        NDP_TRY(ndp_schedule_of_rank(e->opts.pipeline, e->opts.mesh.coord[NDP_PP], &e->model, &own));
+    if (e->opts.pipeline) {
+        NDP_TRY(ndp_schedule_of_rank(e->opts.pipeline, e->opts.step.mesh.coord[NDP_PP], &e->model, &own));
+        opts.step.schedule = &own;
+    }
     ndp_status st = ndp_program_build(&opts, &e->program);
     ndp_schedule_release(&own);
     return st;
@@ -48,7 +40,7 @@ static ndp_status build_program(ndp_engine *e, int node_ranks) {
 static ndp_status connect(ndp_engine *e) {
     ndp_transport *t = e->opts.transport;
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
-    bool stages = e->opts.stages.n > 1;
+    bool stages = e->opts.step.stages.n > 1;
     bool named[NDP_CHANNELS] = {[NDP_CHANNEL_GATHERS] = e->program.bytes[NDP_REGION_SHARED] > 0,
                                 [NDP_CHANNEL_FORWARD] = stages,
                                 [NDP_CHANNEL_BACKWARD] = stages && e->model.opts.mode == NDP_MODEL_TRAIN};
@@ -59,7 +51,7 @@ static ndp_status connect(ndp_engine *e) {
     for (int i = 0; i < NDP_CHANNELS; i++) {
         ndp_group_kind group = ndp_channel_group(i);
         if (named[i])
-            NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.mesh, group), ndp_channel_name(i), &e->comms[i]));
+            NDP_TRY(ndp_comm_create(t, ndp_mesh_group(&e->opts.step.mesh, group), ndp_channel_name(i), &e->comms[i]));
     }
     return NDP_OK;
 }
@@ -85,7 +77,8 @@ static ndp_status take_memory(ndp_engine *e) {
         ndp_status st = ndp_window_share(e->comms[NDP_CHANNEL_GATHERS], shared, &e->windows[NDP_REGION_SHARED]);
         if (st == NDP_ENOTSUP) {
             ndp_program_release(&e->program);
-            NDP_TRY(build_program(e, 1));
+            e->opts.step.node_ranks = 1;
+            NDP_TRY(build_program(e));
         } else {
             NDP_TRY(st);
         }
@@ -95,7 +88,7 @@ static ndp_status take_memory(ndp_engine *e) {
         e->windows[NDP_REGION_LENT_SHARED] = e->opts.weights_of->windows[NDP_REGION_SHARED];
     }
     e->arena_bytes = e->program.bytes[NDP_REGION_ARENA];
-    NDP_TRY(e->opts.exec->device->memory_map(e->context, e->arena_bytes, NDP_MEMORY_DEVICE, &e->arena));
+    NDP_TRY(e->opts.step.exec->device->memory_map(e->context, e->arena_bytes, NDP_MEMORY_DEVICE, &e->arena));
     return ndp_window_register(e->world, e->arena, e->arena_bytes, &e->windows[NDP_REGION_ARENA]);
 }
 
@@ -116,12 +109,12 @@ static ndp_status agree(const ndp_engine *e) {
 
 /* A device on host memory maps its arena from the transport's source, so that peers on the node access it in place. */
 static ndp_status open_device(ndp_engine *e) {
-    const ndp_device *d = e->opts.exec->device;
+    const ndp_device *d = e->opts.step.exec->device;
     int local_rank = ndp_transport_rank(e->opts.transport) % ndp_transport_node_ranks(e->opts.transport);
     e->source = ndp_transport_memory(e->opts.transport);
     ndp_device_opts opts = {.local_rank = local_rank,
                             .node_ranks = ndp_transport_node_ranks(e->opts.transport),
-                            .share = e->opts.exec->share,
+                            .share = e->opts.step.exec->share,
                             .source = &e->source};
     NDP_TRY(d->open(d, &opts, &e->context));
     return d->queue_create(e->context, &e->queue);
@@ -146,9 +139,9 @@ static ndp_status ready(ndp_engine *e) {
 
 /* How many ranks may share memory: none on a device whose memory is not the host's, where each has its own. */
 static int node_ranks_of(const ndp_engine_opts *o) {
-    if (!o->exec->device->host_memory)
+    if (!o->step.exec->device->host_memory)
         return 1;
-    return o->node_ranks ? o->node_ranks : o->transport ? ndp_transport_node_ranks(o->transport) : 1;
+    return o->step.node_ranks ? o->step.node_ranks : o->transport ? ndp_transport_node_ranks(o->transport) : 1;
 }
 
 ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
@@ -156,14 +149,16 @@ ndp_status ndp_engine_create(const ndp_engine_opts *opts, ndp_engine **out) {
     if (!e)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the engine");
     e->opts = *opts;
-    ndp_status st = ndp_parallel_apply(opts->model, &e->opts.mesh, &opts->parallel, &opts->stages, &e->model);
+    e->opts.step.node_ranks = node_ranks_of(opts);
+    ndp_status st =
+        ndp_parallel_apply(opts->model, &e->opts.step.mesh, &opts->step.parallel, &opts->step.stages, &e->model);
     if (st == NDP_OK)
         st = lower_units(e);
     if (st == NDP_OK)
         st = check_lender(e);
     if (st == NDP_OK)
-        st = build_program(e, node_ranks_of(opts));
-    if (st == NDP_OK && opts->transport && opts->exec->device->executes)
+        st = build_program(e);
+    if (st == NDP_OK && opts->transport && opts->step.exec->device->executes)
         st = ready(e);
     if (st != NDP_OK) {
         ndp_engine_destroy(e);
@@ -178,17 +173,17 @@ void ndp_engine_destroy(ndp_engine *e) {
         return;
     ndp_engine_close_host(e);
     if (e->queue)
-        e->opts.exec->device->queue_destroy(e->queue);
+        e->opts.step.exec->device->queue_destroy(e->queue);
     for (int i = 0; i < NDP_REGIONS; i++)
         if (!ndp_region_is_lent((ndp_region)i))
             ndp_window_destroy(e->windows[i]);
     if (e->arena)
-        e->opts.exec->device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
+        e->opts.step.exec->device->memory_unmap(e->context, e->arena, e->arena_bytes, NDP_MEMORY_DEVICE);
     for (int i = 0; i < NDP_CHANNELS; i++)
         ndp_comm_destroy(e->comms[i]);
     ndp_comm_destroy(e->world);
     if (e->context)
-        e->opts.exec->device->close(e->context);
+        e->opts.step.exec->device->close(e->context);
     ndp_program_release(&e->program);
     for (int i = 0; i < NDP_COUNT(e->units); i++)
         ndp_unit_program_release(&e->units[i]);

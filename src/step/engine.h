@@ -10,19 +10,10 @@
 typedef struct ndp_engine ndp_engine;
 
 typedef struct ndp_engine_opts {
-    const ndp_model *model; /* the whole one; borrowed */
-    ndp_mesh mesh;
-    ndp_parallel parallel;
-    ndp_stages stages;        /* of the pipeline; their arrays are borrowed */
-    ndp_transport *transport; /* borrowed; NULL: plan only */
-    const ndp_exec *exec;     /* borrowed while the engine lives */
-    int node_ranks;           /* 0: what the transport says */
-    int accumulation;
-    bool reshard, recompute;
-    bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */
-    const ndp_pipeline *pipeline; /* borrowed; what each rank of pp does. NULL: one stage, micro-batches in order */
-    const ndp_schedule *schedule; /* borrowed; this rank's own list instead; NULL: none */
-    ndp_optimizer_opts optimizer;
+    ndp_step_opts step;
+    const ndp_model *model;       /* the whole one; borrowed */
+    ndp_transport *transport;     /* borrowed; NULL: plan only */
+    const ndp_pipeline *pipeline; /* borrowed; this rank's part of it is the schedule. NULL: step.schedule */
     /* Use the weights of this engine in place. It has the same facts, types, mesh and choices of the axes, and has
      * published its weights; the new engine's mode is SCORE or CACHED, and steps of the two do not overlap. Borrowed;
      * NULL: own weights. */

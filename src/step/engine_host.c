@@ -20,14 +20,14 @@ void *ndp_engine_at(const ndp_engine *e, ndp_address at) {
 
 static ndp_status copy_rows(const ndp_engine *e, void *to, size_t to_pitch, const void *from, size_t from_pitch,
                             size_t width, size_t rows) {
-    const ndp_device *d = e->opts.exec->device;
+    const ndp_device *d = e->opts.step.exec->device;
     NDP_TRY(d->copy(e->queue, to, to_pitch, from, from_pitch, width, rows));
     return d->drain(e->queue);
 }
 
 ndp_status ndp_engine_copy(const ndp_engine *e, void *to, const void *from, size_t bytes, bool settle) {
-    NDP_TRY(e->opts.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1));
-    return settle ? e->opts.exec->device->drain(e->queue) : NDP_OK;
+    NDP_TRY(e->opts.step.exec->device->copy(e->queue, to, bytes, from, bytes, bytes, 1));
+    return settle ? e->opts.step.exec->device->drain(e->queue) : NDP_OK;
 }
 
 /* ---- owned slices ---- */
@@ -49,7 +49,8 @@ ndp_dtype ndp_engine_type(const ndp_engine *e, ndp_owned_kind kind, int buffer) 
 }
 
 bool ndp_engine_keeps(const ndp_engine *e, ndp_owned_kind kind, const ndp_segment *s) {
-    return kind < NDP_OWNED_STATE0 || ndp_optimizer_keeps(&e->program.opts.optimizer, (int)kind - NDP_OWNED_STATE0, s);
+    return kind < NDP_OWNED_STATE0 ||
+           ndp_optimizer_keeps(&e->program.opts.step.optimizer, (int)kind - NDP_OWNED_STATE0, s);
 }
 
 const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->program.owned[buffer].shard; }
@@ -57,7 +58,7 @@ const ndp_shard *ndp_engine_shard(const ndp_engine *e, int buffer) { return &e->
 /* The address of an element of the slice. */
 static char *element_at(const ndp_engine *e, ndp_owned_kind kind, int buffer, int64_t first) {
     const ndp_owned *o = &e->program.owned[buffer];
-    if (kind == NDP_OWNED_STATE1 && ndp_optimizer_is_whole(&e->program.opts.optimizer))
+    if (kind == NDP_OWNED_STATE1 && ndp_optimizer_is_whole(&e->program.opts.step.optimizer))
         first = ndp_pieces_place(&e->model.buffers[buffer].segments, o->shard.shards, o->shard.index, first);
     return (char *)ndp_engine_at(e, slice_of(e, kind, buffer)) +
            (size_t)first * ndp_dtype_size(ndp_engine_type(e, kind, buffer));
@@ -84,7 +85,7 @@ ndp_status ndp_engine_write(ndp_engine *e, ndp_owned_kind kind, int buffer, int6
 /* Calls the op `copy` for each buffer whose compute and master types differ. */
 ndp_status ndp_engine_publish(ndp_engine *e) {
     const ndp_model *m = &e->model;
-    ndp_call_opts opts = {.exec = e->opts.exec, .queue = e->queue, .bases = e->addresses};
+    ndp_call_opts opts = {.exec = e->opts.step.exec, .queue = e->queue, .bases = e->addresses};
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_owned *o = &e->program.owned[i];
         const ndp_storage *types = &m->buffers[i].storage;
@@ -94,7 +95,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
                             ndp_operand_at(o->send, rows, NDP_SEGMENT_ALIGN, types->compute)};
         ndp_op_attr attr = {.type = types->compute};
         ndp_call copy = {.op = &ndp_op_copy,
-                         .kernel = e->opts.exec->device->kernels[NDP_OP_copy],
+                         .kernel = e->opts.step.exec->device->kernels[NDP_OP_copy],
                          .attr = attr,
                          .in = io,
                          .n_in = 2,
@@ -105,7 +106,7 @@ ndp_status ndp_engine_publish(ndp_engine *e) {
         if (!o->shard.same)
             NDP_TRY(ndp_call_run(&copy, i, &opts));
     }
-    return e->opts.exec->device->drain(e->queue);
+    return e->opts.step.exec->device->drain(e->queue);
 }
 
 /* ---- batches ---- */
@@ -134,7 +135,7 @@ static int32_t value_at(const ndp_micro_batch *b, ndp_input_kind kind, int64_t t
 /* Rows of the keys' extent are numbered from 0, since a kv cache holds all of them. */
 static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *whole, char *batch) {
     const ndp_input *in = &e->model.inputs->items[input];
-    ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.mesh, &e->opts.parallel);
+    ndp_row_cut cut = ndp_cut_rows(e->model.opts.rows, &e->opts.step.mesh, &e->opts.step.parallel);
     int64_t real = whole->rows ? whole->rows : cut.real;
     int32_t *to = (int32_t *)(batch + e->program.input_at[input]);
     ndp_micro_batch b = *whole;
@@ -150,7 +151,7 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
  * somebody loads the same micro-batch again. */
 static ndp_status take_batch(ndp_engine *e, char **out) {
     if (e->host.loaded - e->host.copied == e->host.n_batches) {
-        NDP_TRY(e->opts.exec->device->drain(e->queue));
+        NDP_TRY(e->opts.step.exec->device->drain(e->queue));
         e->host.copied = e->host.loaded;
     }
     *out = (char *)e->host.batches + (size_t)(e->host.loaded++ % e->host.n_batches) * e->program.batch_stride;
@@ -191,7 +192,7 @@ void *ndp_engine_input_at(const ndp_engine *e, int input, int unit, int micro_ba
 
 ndp_status ndp_engine_map(ndp_engine *e, size_t bytes, void **out) {
     NDP_TRY(ndp_array_reserve(&e->mapped, &e->mapped_capacity, e->n_mapped + 1, sizeof *e->mapped));
-    NDP_TRY(e->opts.exec->device->memory_map(e->context, bytes, NDP_MEMORY_DEVICE, out));
+    NDP_TRY(e->opts.step.exec->device->memory_map(e->context, bytes, NDP_MEMORY_DEVICE, out));
     e->mapped[e->n_mapped].data = *out;
     e->mapped[e->n_mapped++].bytes = bytes;
     return NDP_OK;
@@ -242,7 +243,7 @@ static ndp_status fill_pieces(ndp_engine *e) {
         if (!table)
             return NDP_FAIL(NDP_ENOMEM, "no memory for a table of %lld pieces", (long long)o->n_pieces);
         ndp_pieces_fill(&e->model.buffers[i].segments, o->shard.shards, o->shard.index,
-                        ndp_optimizer_is_whole(&e->program.opts.optimizer), table);
+                        ndp_optimizer_is_whole(&e->program.opts.step.optimizer), table);
         ndp_status st = ndp_engine_copy(e, ndp_engine_at(e, o->pieces), table, bytes, true);
         free(table);
         NDP_TRY(st);
@@ -253,9 +254,9 @@ static ndp_status fill_pieces(ndp_engine *e) {
 static size_t batches_bytes(const ndp_engine *e) { return (size_t)e->host.n_batches * e->program.batch_stride; }
 
 ndp_status ndp_engine_open_host(ndp_engine *e) {
-    const ndp_device *d = e->opts.exec->device;
+    const ndp_device *d = e->opts.step.exec->device;
     void *steps;
-    e->host.n_batches = d->host_memory ? 1 : (int64_t)NDP_STEPS_PENDING * e->opts.accumulation;
+    e->host.n_batches = d->host_memory ? 1 : (int64_t)NDP_STEPS_PENDING * e->opts.step.accumulation;
     NDP_TRY(d->queue_create(e->context, &e->host.results));
     NDP_TRY(d->memory_map(e->context, batches_bytes(e), NDP_MEMORY_HOST, &e->host.batches));
     NDP_TRY(d->memory_map(e->context, NDP_STEPS_PENDING * sizeof *e->host.steps, NDP_MEMORY_HOST, &steps));
@@ -276,11 +277,11 @@ static void drop_pending(ndp_engine *e) {
     while (st == NDP_OK && e->host.taken < e->host.submitted)
         st = ndp_engine_result(e, &unread);
     if (e->queue)
-        st = e->opts.exec->device->drain(e->queue);
+        st = e->opts.step.exec->device->drain(e->queue);
 }
 
 void ndp_engine_close_host(ndp_engine *e) {
-    const ndp_device *d = e->opts.exec->device;
+    const ndp_device *d = e->opts.step.exec->device;
     drop_pending(e);
     for (int i = 0; i < e->n_mapped; i++)
         d->memory_unmap(e->context, e->mapped[i].data, e->mapped[i].bytes, NDP_MEMORY_DEVICE);

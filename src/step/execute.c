@@ -59,7 +59,7 @@ static ndp_status collective(void *user, int index, const ndp_call *c, const ndp
 }
 
 static ndp_call_opts call_opts(ndp_engine *e, void *const *bases) {
-    return (ndp_call_opts){.exec = e->opts.exec,
+    return (ndp_call_opts){.exec = e->opts.step.exec,
                            .queue = e->queue,
                            .bases = bases,
                            .op_seconds = e->profile_ops ? e->profile.op : NULL,
@@ -98,7 +98,7 @@ static void add_time(ndp_profile *p, const ndp_instr *in, double seconds) {
 
 /* Uploads the numbers that the updates read, from host memory that is unchanged while the step is pending. */
 static ndp_status upload_constants(ndp_engine *e, const ndp_step_input *in) {
-    const ndp_optimizer_opts *o = &e->opts.optimizer;
+    const ndp_optimizer_opts *o = &e->opts.step.optimizer;
     double *constants = e->host.steps[e->host.submitted % NDP_STEPS_PENDING].constants;
     if (e->program.first_update == e->program.n)
         return NDP_OK;
@@ -125,7 +125,7 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
     e->n_recorded = e->recorded ? n : 0;
     ndp_pending_step *step = &e->host.steps[e->host.submitted % NDP_STEPS_PENDING];
     NDP_TRY(ndp_engine_copy(e, &step->result, ndp_engine_at(e, e->program.scalars), sizeof step->result, false));
-    NDP_TRY(e->opts.exec->device->mark(e->queue, &step->end));
+    NDP_TRY(e->opts.step.exec->device->mark(e->queue, &step->end));
     step->loaded = e->host.loaded;
     e->host.submitted++;
     e->profile.total += last - start;
@@ -138,8 +138,8 @@ ndp_status ndp_engine_result(ndp_engine *e, ndp_step_result *out) {
         return NDP_FAIL(NDP_EBUG, "no step is pending");
     const ndp_pending_step *step = &e->host.steps[e->host.taken++ % NDP_STEPS_PENDING];
     const ndp_scalars *s = &step->result;
-    NDP_TRY(e->opts.exec->device->after(e->host.results, &step->end));
-    NDP_TRY(e->opts.exec->device->drain(e->host.results));
+    NDP_TRY(e->opts.step.exec->device->after(e->host.results, &step->end));
+    NDP_TRY(e->opts.step.exec->device->drain(e->host.results));
     if (step->loaded > e->host.copied)
         e->host.copied = step->loaded;
     *out = (ndp_step_result){.loss = s->loss * s->scale, .grad_norm = s->norm, .tokens = s->valid};

@@ -82,7 +82,7 @@ void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
 }
 
 double ndp_comm_event_moved(const ndp_program *p, const ndp_comm_event *e) {
-    return ndp_call_moved(e->call, ndp_mesh_group(&p->opts.mesh, ndp_comm_event_group(e)).count);
+    return ndp_call_moved(e->call, ndp_mesh_group(&p->opts.step.mesh, ndp_comm_event_group(e)).count);
 }
 
 void ndp_program_traffic(const ndp_program *p, double out[NDP_GROUPS]) {

@@ -33,7 +33,7 @@ enum { TAGS = 32767 };
 static bool is_border(const ndp_builder *b, int unit, int step) {
     int i = unit + step, stage = b->m->units[unit].stage + step;
     bool here = i >= 0 && i < b->m->n_units && b->m->units[i].number == b->m->units[unit].number + step;
-    return !here && stage >= 0 && stage < b->p->opts.stages.n;
+    return !here && stage >= 0 && stage < b->p->opts.step.stages.n;
 }
 
 static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *index) {
@@ -56,7 +56,7 @@ static ndp_status emit_begin(ndp_builder *b, const border *v, bool send, int *in
                                                  .buffer = NDP_NONE,
                                                  .backward = v->gradient,
                                                  .peer = v->peer,
-                                                 .tag = (v->stage * p->opts.accumulation + v->micro_batch) % TAGS,
+                                                 .tag = (v->stage * p->opts.step.accumulation + v->micro_batch) % TAGS,
                                                  .micro_batch = v->micro_batch},
                           index);
 }
@@ -76,7 +76,7 @@ static bool reads_border(const ndp_builder *b, int r, border *out) {
     *out = (border){.gradient = gradient,
                     .stage = u->stage + step,
                     .number = u->number + step,
-                    .peer = b->p->opts.stages.rank_of[u->stage + step],
+                    .peer = b->p->opts.step.stages.rank_of[u->stage + step],
                     .micro_batch = run->micro_batch,
                     .bytes = gradient ? program->output_bytes : program->input_bytes};
     return !ndp_slot_of(b, out->number, run->micro_batch)->arrived[gradient];
@@ -124,8 +124,9 @@ ndp_status ndp_messages_before(ndp_builder *b, int r) {
  * the peer, or the last rank sends to the first; and one of them may send a micro-batch for every rank of pp before its
  * receiver has finished with as many of an earlier stage. */
 static int most_pending(const ndp_builder *b, const border *v) {
-    const ndp_stages *s = &b->p->opts.stages;
-    int step = v->gradient ? -1 : 1, me = b->p->opts.mesh.coord[NDP_PP], pp = b->p->opts.mesh.layout.size[NDP_PP];
+    const ndp_stages *s = &b->p->opts.step.stages;
+    int step = v->gradient ? -1 : 1, me = b->p->opts.step.mesh.coord[NDP_PP],
+        pp = b->p->opts.step.mesh.layout.size[NDP_PP];
     int senders = 0;
     for (int i = 0; i < s->n; i++)
         senders += s->rank_of[i] == me && i + step >= 0 && i + step < s->n && s->rank_of[i + step] == v->peer;
@@ -145,7 +146,7 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
     border v = {.gradient = gradient,
                 .stage = u->stage,
                 .number = u->number,
-                .peer = b->p->opts.stages.rank_of[u->stage + step],
+                .peer = b->p->opts.step.stages.rank_of[u->stage + step],
                 .micro_batch = run->micro_batch,
                 .bytes = bytes};
     ndp_sends *pending = &b->sends[v.peer][gradient];
@@ -157,15 +158,15 @@ ndp_status ndp_messages_after(ndp_builder *b, int r) {
         pending->n < NDP_MOST_SENDS,
         "the pipeline's table: rank %d of pp makes %s stage %d, micro-batch %d while rank %d has not begun to read "
         "the %d before it; at most %d may be on their way",
-        b->p->opts.mesh.coord[NDP_PP], gradient ? "the gradient from" : "the output of", v.stage, v.micro_batch, v.peer,
-        pending->n, NDP_MOST_SENDS);
+        b->p->opts.step.mesh.coord[NDP_PP], gradient ? "the gradient from" : "the output of", v.stage, v.micro_batch,
+        v.peer, pending->n, NDP_MOST_SENDS);
     pending->of[pending->n].taken = run->taken;
     return emit_begin(b, &v, true, &pending->of[pending->n++].begin);
 }
 
 ndp_status ndp_messages_finish(ndp_builder *b) {
     for (int d = 0; d < 2; d++)
-        for (int peer = 0; peer < b->p->opts.mesh.layout.size[NDP_PP]; peer++)
+        for (int peer = 0; peer < b->p->opts.step.mesh.layout.size[NDP_PP]; peer++)
             for (int i = 0; i < b->sends[peer][d].n; i++)
                 NDP_TRY(ndp_emit_wait(b->p, b->sends[peer][d].of[i].begin));
     return NDP_OK;

@@ -35,8 +35,8 @@ static ndp_status borrow_buffer(ndp_program *p, int i) {
 static ndp_status own_state(ndp_program *p, int i) {
     const ndp_buffer *b = &p->opts.model->buffers[i];
     ndp_owned *o = &p->owned[i];
-    bool whole = ndp_optimizer_is_whole(&p->opts.optimizer);
-    for (int k = 0; k < ndp_optimizer_states(&p->opts.optimizer); k++) {
+    bool whole = ndp_optimizer_is_whole(&p->opts.step.optimizer);
+    for (int k = 0; k < ndp_optimizer_states(&p->opts.step.optimizer); k++) {
         o->state_n[k] = o->shard.slice;
         if (whole && k > 0)
             o->state_n[k] = ndp_pieces_count(&b->segments, o->shard.shards, o->shard.index).rest;
@@ -55,7 +55,7 @@ static ndp_status own_buffer(ndp_program *p, int i) {
         .weights = nowhere, .send = nowhere, .master = nowhere, .grad = nowhere, .state = {nowhere, nowhere}};
     if (p->opts.weights_of)
         return borrow_buffer(p, i);
-    o->shard = ndp_shard_buffer(m, i, &p->opts.mesh, p->opts.node_ranks, p->opts.reshard);
+    o->shard = ndp_shard_buffer(m, i, &p->opts.step.mesh, p->opts.step.node_ranks, p->opts.step.reshard);
     const ndp_shard *s = &o->shard;
     const ndp_region home = NDP_REGION_ARENA;
     const ndp_storage *types = &m->buffers[i].storage;
@@ -94,7 +94,7 @@ static ndp_status own_inputs(ndp_program *p) {
             *end += ndp_input_bytes(inputs, i);
     }
     p->batch_stride = batch;
-    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, batch * (size_t)p->opts.accumulation, &p->batch));
+    NDP_TRY(ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, batch * (size_t)p->opts.step.accumulation, &p->batch));
     return ndp_block_keep(p, NDP_MEM_DATA, NDP_REGION_ARENA, tables, &p->tables);
 }
 
@@ -116,14 +116,14 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch) 
 }
 
 size_t ndp_table_bytes(const ndp_program *p, int buffer) {
-    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.optimizer));
+    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.step.optimizer));
     return (size_t)(p->owned[buffer].n_pieces * columns) * sizeof(int64_t);
 }
 
 /* One block has the scalars, the constants of the update, and the tables of pieces. */
 static ndp_status own_numbers(ndp_program *p) {
     const ndp_model *m = p->opts.model;
-    bool train = m->opts.mode == NDP_MODEL_TRAIN, whole = ndp_optimizer_is_whole(&p->opts.optimizer);
+    bool train = m->opts.mode == NDP_MODEL_TRAIN, whole = ndp_optimizer_is_whole(&p->opts.step.optimizer);
     size_t bytes = sizeof(ndp_scalars), constants = bytes;
     bytes += train ? NDP_OPTIMIZER_CONSTANTS * sizeof(double) : 0;
     for (int i = 0; train && i < m->n_buffers; i++) {

@@ -23,7 +23,7 @@ static void print_run(const ndp_program *p, const ndp_instr *in, ndp_str *out) {
 
 static void print_group(const ndp_program *p, const ndp_call *c, ndp_str *out) {
     ndp_group_kind kind = ndp_channel_group(c->channel);
-    ndp_group g = ndp_mesh_group(&p->opts.mesh, kind);
+    ndp_group g = ndp_mesh_group(&p->opts.step.mesh, kind);
     ndp_str_addf(out, " over %s (%d ranks, base %d, stride %d)", ndp_group_name(kind), g.count, g.base, g.stride);
 }
 
@@ -54,8 +54,8 @@ static void print_call(const ndp_program *p, const ndp_instr *in, ndp_str *out) 
 
 void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     char layout[128];
-    ndp_str_addf(out, "step program of rank %d of %d (%s): %d instructions\n", p->opts.mesh.rank, p->opts.mesh.world,
-                 ndp_layout_text(&p->opts.mesh.layout, layout, sizeof layout), p->n);
+    ndp_str_addf(out, "step program of rank %d of %d (%s): %d instructions\n", p->opts.step.mesh.rank,
+                 p->opts.step.mesh.world, ndp_layout_text(&p->opts.step.mesh.layout, layout, sizeof layout), p->n);
     for (int i = 0; i < p->n; i++) {
         const ndp_instr *in = &p->instrs[i];
         ndp_str_addf(out, "#%d ", i);
@@ -67,7 +67,7 @@ void ndp_program_print(const ndp_program *p, bool units, ndp_str *out) {
     }
     for (int g = 0; units && g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++)
-            ndp_list_print(&p->opts.units[g], (ndp_phase)phase, &p->opts.mesh, out);
+            ndp_list_print(&p->opts.units[g], (ndp_phase)phase, &p->opts.step.mesh, out);
 }
 
 /* ---- traffic ---- */
@@ -131,7 +131,7 @@ void ndp_program_print_traffic(const ndp_program *p, ndp_str *out) {
     ndp_program_traffic(p, sent);
     out->failed |= count_alike(p, &t) != NDP_OK;
     for (int g = 0; g < NDP_GROUPS; g++) {
-        int ranks = ndp_mesh_group(&p->opts.mesh, (ndp_group_kind)g).count;
+        int ranks = ndp_mesh_group(&p->opts.step.mesh, (ndp_group_kind)g).count;
         bool used = false;
         for (int i = 0; i < t.n && !used; i++)
             used = (int)ndp_comm_event_group(&t.items[i].first) == g;

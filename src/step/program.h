@@ -107,21 +107,27 @@ typedef struct ndp_scalars {
     double loss, squares, scale, norm, clip;
 } ndp_scalars;
 
+/* How a rank does a step: what an engine and its program are told alike. */
+typedef struct ndp_step_opts {
+    ndp_mesh mesh;
+    ndp_parallel parallel;
+    ndp_stages stages;    /* of the pipeline; their arrays are borrowed */
+    const ndp_exec *exec; /* borrowed while the engine or program lives */
+    int node_ranks;       /* that may share memory; 0 (of an engine only): as many as the transport says */
+    int accumulation;
+    bool reshard, recompute;
+    bool reduce_once;             /* gradients are reduced at the end of the update, not of each micro-batch */
+    const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
+    ndp_optimizer_opts optimizer;
+} ndp_step_opts;
+
 typedef struct ndp_program_opts {
+    ndp_step_opts step;
     const ndp_model *model;        /* what the rank computes; borrowed */
     const ndp_model *whole;        /* of which `model` is this rank's part; borrowed */
-    const ndp_parallel *parallel;  /* how it was made of that; borrowed */
     const ndp_unit_program *units; /* borrowed; by graph */
-    ndp_mesh mesh;
-    int accumulation;
-    int node_ranks;
-    bool reshard, recompute, reduce_once;
-    ndp_optimizer_opts optimizer;
-    const ndp_exec *exec;         /* borrowed; whose kernels the program's own calls run */
-    const ndp_schedule *schedule; /* borrowed while the program is built; NULL: one stage, micro-batches in order */
-    ndp_stages stages;            /* their arrays are borrowed */
-    const struct ndp_program
-        *weights_of; /* the program whose weights are read; same model and mesh. NULL: own weights */
+    /* The program whose weights are read; same model and mesh. NULL: own weights. */
+    const struct ndp_program *weights_of;
 } ndp_program_opts;
 
 /* The places of collectives in the host's memory, where it cannot access that of the device (staged.h). */

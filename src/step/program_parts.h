@@ -64,7 +64,7 @@ typedef struct ndp_builder {
 
 /* `number`: of a unit in the whole model. Neighbours of this rank's units have slots for what they send. */
 static inline ndp_slot *ndp_slot_of(const ndp_builder *b, int number, int micro_batch) {
-    return &b->slots[number * b->p->opts.accumulation + micro_batch];
+    return &b->slots[number * b->p->opts.step.accumulation + micro_batch];
 }
 
 /* ---- emit.c ---- */

@@ -25,7 +25,7 @@ typedef struct directions {
 /* Replaces `count` elements by those of all ranks; nothing for a group of one. */
 static ndp_status gather(ndp_builder *b, int buffer, ndp_group_kind group, int64_t count, ndp_address *at) {
     const ndp_buffer *of = &b->m->buffers[buffer];
-    int ranks = ndp_mesh_group(&b->p->opts.mesh, group).count, begin;
+    int ranks = ndp_mesh_group(&b->p->opts.step.mesh, group).count, begin;
     ndp_collective_call c = {.op = &ndp_op_all_gather,
                              .group = group,
                              .in = *at,
@@ -68,7 +68,7 @@ static ndp_status assemble(ndp_builder *b, const directions *d, const ndp_segmen
     size_t bytes = (size_t)(s->part[0] * s->part[1]) * ndp_dtype_size(d->type);
     NDP_TRY(ndp_block_add(b->p, NDP_MEM_WORK, bytes, &at.block));
     *out = ndp_operand_at(at, s->part[0], s->part[1], d->type);
-    for (int r = 0; r < b->p->opts.mesh.layout.size[NDP_TP]; r++) {
+    for (int r = 0; r < b->p->opts.step.mesh.layout.size[NDP_TP]; r++) {
         const ndp_segment *part = &d->tables[r].items[k];
         ndp_address from = {d->every.block, d->every.offset + (size_t)r * d->bytes};
         if (!part->replica && part->rows > 0 && part->cols > 0)
@@ -78,7 +78,7 @@ static ndp_status assemble(ndp_builder *b, const directions *d, const ndp_segmen
 }
 
 static ndp_status transform(ndp_builder *b, const directions *d, const ndp_segments *own, int64_t k) {
-    const ndp_op *op = ndp_optimizers[b->p->opts.optimizer.name]->whole.transform;
+    const ndp_op *op = ndp_optimizers[b->p->opts.step.optimizer.name]->whole.transform;
     const ndp_segment *s = &own->items[k];
     const ndp_op_attr none = {0};
     ndp_operand part = in_buffer(d, d->own, s), matrix = part;
@@ -100,7 +100,7 @@ static const ndp_segments *whole_table(const ndp_model *whole, const char *name)
 static ndp_status make_tables(ndp_builder *b, int buffer, ndp_arena *arena, directions *d) {
     const ndp_program_opts *o = &b->p->opts;
     const ndp_segments *whole = whole_table(o->whole, b->m->buffers[buffer].name);
-    ndp_mesh mesh = o->mesh;
+    ndp_mesh mesh = o->step.mesh;
     int tp = mesh.layout.size[NDP_TP];
     if (tp == 1)
         return NDP_OK;
@@ -109,7 +109,7 @@ static ndp_status make_tables(ndp_builder *b, int buffer, ndp_arena *arena, dire
         return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d ranks", tp);
     for (int r = 0; r < tp; r++) {
         mesh.coord[NDP_TP] = r;
-        NDP_TRY(ndp_parallel_segments(&o->whole->facts, whole, &mesh, o->parallel, arena, &tables[r]));
+        NDP_TRY(ndp_parallel_segments(&o->whole->facts, whole, &mesh, &o->step.parallel, arena, &tables[r]));
     }
     d->tables = tables;
     return NDP_OK;

@@ -126,7 +126,7 @@ ndp_status ndp_reduce_after(ndp_builder *b, int r) {
         ndp_gradient_writes *w = &g->writes[b->runs[r].micro_batch];
         g->open += !w->begun;
         w->begun = true;
-        if (--w->left == 0 && --g->open == 0 && (g->last == r || !b->p->opts.reduce_once))
+        if (--w->left == 0 && --g->open == 0 && (g->last == r || !b->p->opts.step.reduce_once))
             NDP_TRY(reduce(b, buffer, g->last == r));
     }
     return NDP_OK;

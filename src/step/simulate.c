@@ -196,9 +196,9 @@ double ndp_simulation_busy(const ndp_simulation *s, int i, const ndp_program *p)
 double ndp_price_seconds(const void *user, const ndp_program *p, const ndp_instr *in) {
     const ndp_price *price = user;
     if (in->code == NDP_DO_RUN)
-        return ndp_list_price(ndp_program_list(p, in), price, &p->opts.mesh);
+        return ndp_list_price(ndp_program_list(p, in), price, &p->opts.step.mesh);
     if (in->call.kind == NDP_CALL_KERNEL)
         return price->kernel(price->user, &in->call);
-    ndp_group group = ndp_mesh_group(&p->opts.mesh, ndp_channel_group(in->call.channel));
+    ndp_group group = ndp_mesh_group(&p->opts.step.mesh, ndp_channel_group(in->call.channel));
     return price->comm(price->user, &in->call, &group);
 }

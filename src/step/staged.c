@@ -62,7 +62,7 @@ static ndp_status place_calls(const staged_calls *s, int n, size_t from, size_t 
 ndp_status ndp_staging_plan(ndp_program *p) {
     ndp_staging *s = &p->staging;
     size_t n = (size_t)p->n, units = 0;
-    if (p->opts.exec->device->host_memory)
+    if (p->opts.step.exec->device->host_memory)
         return NDP_OK;
     for (int g = 0; g < p->opts.model->n_graphs; g++)
         for (int phase = 0; phase < NDP_PHASES; phase++) {
@@ -94,7 +94,7 @@ static char *place_of(const ndp_engine *e, int index) {
 }
 
 ndp_status ndp_staged_begin(ndp_engine *e, const ndp_call *c, int index, ndp_op_call *operands) {
-    const ndp_device *d = e->opts.exec->device;
+    const ndp_device *d = e->opts.step.exec->device;
     if (d->host_memory)
         return NDP_OK;
     char *out = place_of(e, index), *in = out;
@@ -115,7 +115,7 @@ ndp_status ndp_staged_begin(ndp_engine *e, const ndp_call *c, int index, ndp_op_
 }
 
 ndp_status ndp_staged_wait(ndp_engine *e, const ndp_call *c, int index, const ndp_op_call *operands) {
-    if (e->opts.exec->device->host_memory || !has_result(c))
+    if (e->opts.step.exec->device->host_memory || !has_result(c))
         return NDP_OK;
     return ndp_engine_copy(e, operands->out[0].data, place_of(e, index), result_bytes(c), false);
 }

@@ -18,7 +18,7 @@ static bool labels_of(const ndp_program *p, ndp_operand *out) {
     const ndp_inputs *inputs = p->opts.model->inputs;
     for (int i = 0; i < inputs->n; i++)
         if (inputs->items[i].kind == NDP_INPUT_LABELS) {
-            *out = ndp_operand_at(ndp_program_input(p, i, 0), p->opts.accumulation,
+            *out = ndp_operand_at(ndp_program_input(p, i, 0), p->opts.step.accumulation,
                                   inputs->rows[inputs->items[i].extent], NDP_I32);
             out->view.ld = (int64_t)(p->batch_stride / sizeof(int32_t));
             return true;
@@ -51,7 +51,7 @@ static ndp_operand slice_of(const ndp_owned *o, ndp_address at, ndp_dtype type) 
 
 /* Rows [first, end) of the table. */
 static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t first, int64_t end) {
-    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.optimizer));
+    int columns = ndp_piece_columns(ndp_optimizer_is_whole(&p->opts.step.optimizer));
     ndp_address at = {o->pieces.block, o->pieces.offset + (size_t)(first * columns) * sizeof(int64_t)};
     return at.block == NDP_NONE || first == end ? absent : ndp_operand_at(at, end - first, columns, NDP_I64);
 }
@@ -78,7 +78,7 @@ static ndp_status emit_norm(ndp_builder *b) {
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_SHARD, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_TP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
     NDP_TRY(ndp_emit_scalar(p, NDP_GROUP_PP, offsetof(ndp_scalars, squares), NDP_F64, "grad_norm"));
-    const ndp_op_attr most = {.max_norm = p->opts.optimizer.max_norm};
+    const ndp_op_attr most = {.max_norm = p->opts.step.optimizer.max_norm};
     ndp_operand finite[] = {squares, SCALAR(loss, NDP_F64)};
     return ndp_emit_kernel(p, &ndp_op_clip_factor, &most, finite, 2, clipped, 2, "grad_norm");
 }
@@ -115,7 +115,7 @@ static bool has_projections(const ndp_segments *s) {
 /* `u`: the update of the whole buffer. A rank without pieces of projections gathers like the others. */
 static ndp_status emit_whole(ndp_builder *b, int i, const update_call *u) {
     const ndp_owned *o = &b->p->owned[i];
-    const ndp_optimizer *optimizer = ndp_optimizers[b->p->opts.optimizer.name];
+    const ndp_optimizer *optimizer = ndp_optimizers[b->p->opts.step.optimizer.name];
     ndp_dtype type = b->m->buffers[i].storage.state;
     ndp_address slice = {NDP_NONE, 0};
     if (!has_projections(&b->m->buffers[i].segments))
@@ -139,7 +139,7 @@ static ndp_status emit_buffer(ndp_builder *b, int i) {
     ndp_program *p = b->p;
     const ndp_owned *o = &p->owned[i];
     const ndp_storage *types = &b->m->buffers[i].storage;
-    const ndp_optimizer *optimizer = ndp_optimizers[p->opts.optimizer.name];
+    const ndp_optimizer *optimizer = ndp_optimizers[p->opts.step.optimizer.name];
     update_call u = {.op = optimizer->op,
                      .weights = slice_of(o, o->master, types->master),
                      .grad = slice_of(o, o->grad, types->gradient),

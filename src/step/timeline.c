@@ -47,7 +47,7 @@ static ndp_status add_action(ndp_timeline *t, const ndp_program *p, const ndp_in
                              ndp_event_kind kind) {
     const ndp_instr *in = &p->instrs[first];
     ndp_timeline_event e = {.kind = kind,
-                            .rank = p->opts.mesh.rank,
+                            .rank = p->opts.step.mesh.rank,
                             .stage = p->opts.model->units[in->unit].stage,
                             .micro_batch = in->micro_batch,
                             .start = times[first].start,
@@ -64,7 +64,7 @@ static ndp_status add_call(ndp_timeline *t, const ndp_program *p, const ndp_inst
                                     : c == NDP_RECV                  ? NDP_EVENT_RECEIVE
                                     : c == NDP_SEND                  ? NDP_EVENT_SEND
                                                                      : NDP_EVENT_COLLECTIVE,
-                            .rank = p->opts.mesh.rank,
+                            .rank = p->opts.step.mesh.rank,
                             .stage = NDP_NONE,
                             .micro_batch = message ? in->micro_batch : NDP_NONE,
                             .start = time->start,

@@ -18,7 +18,7 @@ static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
 static ndp_status take_track(const ndp_program *p, ndp_track *t) {
     ndp_comm_event e;
     t->program = p;
-    t->rank = p->opts.mesh.rank;
+    t->rank = p->opts.step.mesh.rank;
     for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
         t->n++;
     size_t n = (size_t)t->n + 1;
@@ -145,7 +145,7 @@ static int find_match(const ndp_track *other, const ndp_track_message *m, int my
 /* Finds the other side of each message of track i. */
 static ndp_status match_messages(const ndp_tracks *ts, int i) {
     ndp_track *t = &ts->items[i];
-    ndp_group g = ndp_mesh_group(&t->program->opts.mesh, NDP_GROUP_PP);
+    ndp_group g = ndp_mesh_group(&t->program->opts.step.mesh, NDP_GROUP_PP);
     char a[256], b[256];
     for (int k = 0, nth = 0; k < t->n_messages; k++) {
         const ndp_track_message *m = &t->messages[k];
@@ -176,7 +176,7 @@ static ndp_status compare(const ndp_tracks *ts, int i, int channel) {
     ndp_group_kind kind = ndp_channel_group(channel);
     if (channel == NDP_CHANNEL_FORWARD || channel == NDP_CHANNEL_BACKWARD)
         return NDP_OK;
-    ndp_group g = ndp_mesh_group(&mine->program->opts.mesh, kind);
+    ndp_group g = ndp_mesh_group(&mine->program->opts.step.mesh, kind);
     while (!is_member(&g, theirs->rank))
         theirs++;
     char a[256], b[256];
@@ -233,7 +233,7 @@ int ndp_tracks_begin(const ndp_tracks *ts, int i, int begin, int k) {
     const ndp_comm_event *e = &mine->events[begin];
     if (ndp_comm_event_is_message(e))
         return mine->other[begin] == k ? mine->match[begin] : NDP_NONE;
-    ndp_group g = ndp_mesh_group(&mine->program->opts.mesh, ndp_comm_event_group(e));
+    ndp_group g = ndp_mesh_group(&mine->program->opts.step.mesh, ndp_comm_event_group(e));
     return is_member(&g, ts->items[k].rank) ? ts->items[k].nth[ndp_comm_event_channel(e)][mine->place[begin]]
                                             : NDP_NONE;
 }

@@ -30,9 +30,9 @@ ndp_status ndp_trainer_build_score(ndp_trainer *t) {
 
 /* This rank's rows of one pass over the rows [at, end), with empty ones after them. */
 static ndp_status load_pass(ndp_trainer *t, int64_t at, int64_t end) {
-    const ndp_program_opts *program = &ndp_engine_program(t->score)->opts;
-    int64_t micro = t->shape.micro, mine = ndp_mesh_group(&program->mesh, NDP_GROUP_DATA).rank * micro;
-    for (int m = 0; m < program->accumulation; m++, at += micro * t->shape.data_ranks) {
+    const ndp_step_opts *step = &ndp_engine_program(t->score)->opts.step;
+    int64_t micro = t->shape.micro, mine = ndp_mesh_group(&step->mesh, NDP_GROUP_DATA).rank * micro;
+    for (int m = 0; m < step->accumulation; m++, at += micro * t->shape.data_ranks) {
         for (int64_t j = 0; j < micro; j++)
             t->rows[j] = at + mine + j < end ? at + mine + j : -1;
         NDP_TRY(ndp_trainer_load_rows(t, t->data.held, t->rows));
@@ -46,7 +46,7 @@ static ndp_status load_pass(ndp_trainer *t, int64_t at, int64_t end) {
  * pass, since a file of rows may fail on some of them, and none may wait in a pass for the others then. */
 ndp_status ndp_trainer_score(ndp_trainer *t, int source, double *nll, int64_t *tokens) {
     int64_t at, n, each = (int64_t)t->shape.micro * t->shape.data_ranks;
-    each *= ndp_engine_program(t->score)->opts.accumulation;
+    each *= ndp_engine_program(t->score)->opts.step.accumulation;
     *nll = 0;
     *tokens = 0;
     ndp_dataset_source(t->data.held, source, &at, &n);

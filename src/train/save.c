@@ -6,7 +6,7 @@
 #include <stdio.h>
 
 static const ndp_optimizer_opts *optimizer_of(const ndp_trainer *t) {
-    return &ndp_engine_program(t->engine)->opts.optimizer;
+    return &ndp_engine_program(t->engine)->opts.step.optimizer;
 }
 
 static const char *state_prefix(const ndp_trainer *t, int state) {

@@ -137,7 +137,7 @@ void ndp_trainer_destroy(ndp_trainer *t) {
 /* ---- steps ---- */
 
 static int data_rank(const ndp_trainer *t) {
-    return ndp_mesh_group(&ndp_engine_program(t->engine)->opts.mesh, NDP_GROUP_DATA).rank;
+    return ndp_mesh_group(&ndp_engine_program(t->engine)->opts.step.mesh, NDP_GROUP_DATA).rank;
 }
 
 void ndp_trainer_draw_rows(const ndp_trainer *t, int m, int64_t *rows) {
@@ -313,7 +313,7 @@ ndp_status ndp_trainer_read(ndp_trainer *t, ndp_which which, int tensor, double 
     NDP_CHECK(s, "there is no tensor %d; the model has %d", tensor, tensors);
     int64_t n = s->whole[0] * s->whole[1];
     memset(out, 0, (size_t)n * sizeof *out);
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
+    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     if (mesh->coord[NDP_DP_REPLICATE] == 0)
         NDP_TRY(ndp_engine_runs(t->engine, which == NDP_WEIGHT ? NDP_OWNED_MASTER : NDP_OWNED_GRAD, read_run,
                                 &(tensor_reading){s, out}));

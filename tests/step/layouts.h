@@ -49,7 +49,7 @@ static inline void collect(const job *j, ndp_engine *e, ndp_owned_kind kind, dou
             int64_t first = p.segment - segments->items; /* parts of a fused tensor stand together, from its first on */
             while (ndp_segment_continues(&all->items[first]))
                 first--;
-            if (p.segment->replica || ndp_engine_program(e)->opts.mesh.coord[NDP_DP_REPLICATE] != 0)
+            if (p.segment->replica || ndp_engine_program(e)->opts.step.mesh.coord[NDP_DP_REPLICATE] != 0)
                 continue;
             double *values = malloc((size_t)p.count * sizeof *values);
             CHECK_OK(ndp_engine_read(e, kind, i, p.slice_first, p.count, p.stride, values));
@@ -74,28 +74,28 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
     const ndp_exec exec = {.device = j->device, .threads = 1};
     ndp_engine_opts o = {.model = j->model,
                          .transport = t,
-                         .exec = &exec,
-                         .accumulation = (w->samples ? w->samples : SAMPLES) / data,
-                         .reshard = w->reshard,
-                         .recompute = w->recompute,
-                         .node_ranks = w->gathered ? 1 : ndp_transport_world(t),
-                         .parallel = w->parallel,
-                         .optimizer = {.name = w->optimizer,
-                                       .betas = {0.9, 0.95},
-                                       .eps = 1e-8,
-                                       .momentum = 0.95,
-                                       .weight_decay = 0.1,
-                                       .max_norm = w->unclipped ? 0 : 1.0}};
+                         .step = {.exec = &exec,
+                                  .accumulation = (w->samples ? w->samples : SAMPLES) / data,
+                                  .reshard = w->reshard,
+                                  .recompute = w->recompute,
+                                  .node_ranks = w->gathered ? 1 : ndp_transport_world(t),
+                                  .parallel = w->parallel,
+                                  .optimizer = {.name = w->optimizer,
+                                                .betas = {0.9, 0.95},
+                                                .eps = 1e-8,
+                                                .momentum = 0.95,
+                                                .weight_decay = 0.1,
+                                                .max_norm = w->unclipped ? 0 : 1.0}}};
     ndp_layout layout = layout_of(w);
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
     collect(j, e, NDP_OWNED_MASTER, j->out->drawn);
     ndp_status st = NDP_OK;
     for (int u = 0; u < 3 && st == NDP_OK; u++) {
-        for (int m = 0; m < o.accumulation; m++)
-            tiny_batch(e, m, m * data + ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).rank);
+        for (int m = 0; m < o.step.accumulation; m++)
+            tiny_batch(e, m, m * data + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
         ndp_step_result r;
         st = ndp_engine_step(e, 1e-2, u, true, &r);
         if (rank == 0)

@@ -23,7 +23,7 @@ typedef struct measured {
 
 static double measured_seconds(const void *user, const ndp_program *p, const ndp_instr *in) {
     const measured *m = user;
-    int rank = p->opts.mesh.rank;
+    int rank = p->opts.step.mesh.rank;
     if (in->code == NDP_DO_RUN)
         return m->units[rank][p->opts.model->units[in->unit].number][in->phase];
     return in->call.kind == NDP_CALL_KERNEL ? m->kernels[rank][in - p->instrs] : 0;
@@ -77,7 +77,7 @@ static ndp_status real_rank(ndp_transport *t, void *arg) {
     ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
     ndp_engine_opts o = pipeline_opts(&m->setup, ndp_transport_rank(t));
     o.transport = t;
-    o.exec = &exec;
+    o.step.exec = &exec;
     NDP_TRY(ndp_engine_create(&o, &e));
     NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, RANKS, ndp_transport_rank(t)}, "test", &world));
     for (int i = 0; i < MICRO_BATCHES; i++)
@@ -102,7 +102,7 @@ static void build(measured *m, ndp_pipeline_kind kind) {
     s->first = calloc(RANKS + 1, sizeof *s->first);
     pipeline_take(s, 1.0);
     ndp_engine_opts o = pipeline_opts(s, 0);
-    CHECK_OK(ndp_unit_costs(&s->model, &o.mesh, &o.parallel, false, &price, costs));
+    CHECK_OK(ndp_unit_costs(&s->model, &o.step.mesh, &o.step.parallel, false, &price, costs));
     CHECK_OK(ndp_stage_cut(&s->model, costs, RANKS, NULL, 0, s->first));
     pipeline_engines(s);
     for (int r = 0; r < RANKS; r++)

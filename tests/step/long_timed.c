@@ -42,7 +42,7 @@ static ndp_status timed_rank(ndp_transport *t, void *arg) {
     timed_device_init(&device, j->costs);
     o.transport = t;
     ndp_exec exec = {.device = &device.device, .threads = 1};
-    o.exec = &exec;
+    o.step.exec = &exec;
     NDP_TRY(ndp_engine_create(&o, &e));
     NDP_TRY(ndp_comm_create(t, (ndp_group){0, 1, ndp_transport_world(t), ndp_transport_rank(t)}, "test", &world));
     NDP_TRY(ndp_engine_record(e));

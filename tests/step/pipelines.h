@@ -24,7 +24,7 @@ static inline ndp_engine_opts pipeline_opts(const pipeline_setup *s, int rank) {
     ndp_engine_opts o = s->opts;
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_PP] = s->table.ranks;
-    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &o.step.mesh));
     return o;
 }
 
@@ -32,16 +32,16 @@ static inline ndp_engine_opts pipeline_opts(const pipeline_setup *s, int rank) {
  */
 static inline void pipeline_take(pipeline_setup *s, double max_norm) {
     s->exec = (ndp_exec){.device = &ndp_device_null, .threads = 1};
-    s->opts =
-        (ndp_engine_opts){.model = &s->model,
-                          .parallel = NDP_PARALLEL_INIT,
-                          .stages = {s->table.stages, s->first, s->table.rank_of},
-                          .exec = &s->exec,
-                          .node_ranks = 1,
-                          .accumulation = s->table.micro_batches,
-                          .reduce_once = true,
-                          .pipeline = &s->table,
-                          .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = max_norm}};
+    s->opts = (ndp_engine_opts){
+        .model = &s->model,
+        .step = {.parallel = NDP_PARALLEL_INIT,
+                 .stages = {s->table.stages, s->first, s->table.rank_of},
+                 .exec = &s->exec,
+                 .node_ranks = 1,
+                 .accumulation = s->table.micro_batches,
+                 .reduce_once = true,
+                 .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = max_norm}},
+        .pipeline = &s->table};
 }
 
 /* The engines of all ranks. */

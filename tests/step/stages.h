@@ -48,14 +48,15 @@ static inline void staged_init(staged *s, const staged_way *w) {
     s->stages = (ndp_stages){s->pipeline.stages, s->first, s->pipeline.rank_of};
     s->opts = (ndp_engine_opts){
         .model = &s->model,
-        .parallel = NDP_PARALLEL_INIT,
-        .exec = &staged_exec,
-        .accumulation = w->micro_batches,
-        .node_ranks = 1,
-        .reduce_once = true,
-        .stages = s->stages,
-        .pipeline = &s->pipeline,
-        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+        .step =
+            {.parallel = NDP_PARALLEL_INIT,
+             .exec = &staged_exec,
+             .accumulation = w->micro_batches,
+             .node_ranks = 1,
+             .reduce_once = true,
+             .stages = s->stages,
+             .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}},
+        .pipeline = &s->pipeline};
 }
 
 static inline void staged_mesh(const staged *s, const staged_way *w, int rank, ndp_mesh *out) {
@@ -73,8 +74,8 @@ static inline void staged_plan(staged *s, const staged_way *w, const ndp_schedul
     for (int r = 0; r < s->ranks; r++) {
         ndp_engine_opts o = s->opts;
         if (own)
-            o.pipeline = NULL, o.schedule = &own[r];
-        staged_mesh(s, w, r, &o.mesh);
+            o.pipeline = NULL, o.step.schedule = &own[r];
+        staged_mesh(s, w, r, &o.step.mesh);
         CHECK_OK(ndp_engine_create(&o, &s->engines[r]));
         s->programs[r] = ndp_engine_program(s->engines[r]);
     }

@@ -75,11 +75,12 @@ static ndp_status learn(ndp_transport *t, void *arg) {
     ndp_engine_opts o = {
         .model = &m,
         .transport = t,
-        .exec = &exec,
-        .accumulation = 1,
-        .parallel = NDP_PARALLEL_INIT,
-        .optimizer = {.name = of->optimizer, .betas = {0.9, 0.95}, .eps = 1e-8, .momentum = 0.95, .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&one, 0, NDP_NO_MODEL, &o.mesh));
+        .step = {.exec = &exec,
+                 .accumulation = 1,
+                 .parallel = NDP_PARALLEL_INIT,
+                 .optimizer = {
+                     .name = of->optimizer, .betas = {0.9, 0.95}, .eps = 1e-8, .momentum = 0.95, .max_norm = 1.0}}};
+    NDP_TRY(ndp_mesh_init(&one, 0, NDP_NO_MODEL, &o.step.mesh));
     NDP_TRY(ndp_engine_create(&o, &e));
     draw(e);
     double first = 0, last = 0, entropy = unigram_entropy(of);

@@ -19,11 +19,12 @@ static void begin(setup *s) {
     ndp_engine_opts o = {
         .model = &s->model,
         .transport = s->transport,
-        .exec = &exec,
-        .accumulation = 1,
-        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+        .step = {
+            .exec = &exec,
+            .accumulation = 1,
+            .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}}};
     ndp_layout one = NDP_LAYOUT_ONE;
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &s->engine));
     tiny_fill(s->engine);
     tiny_batch(s->engine, 0, 0);

@@ -22,14 +22,14 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
     CHECK_OK(ndp_model_build(&f, &mo, &p.model));
     static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     ndp_engine_opts o = {.model = &p.model,
-                         .exec = &exec,
-                         .accumulation = 2,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .node_ranks = 1,
-                         .optimizer = {.name = NDP_ADAMW}};
+                         .step = {.exec = &exec,
+                                  .accumulation = 2,
+                                  .parallel = NDP_PARALLEL_INIT,
+                                  .node_ranks = 1,
+                                  .optimizer = {.name = NDP_ADAMW}}};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = WORLD;
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &p.engine));
     ndp_program_budget(ndp_engine_program(p.engine), &p.budget);
     return p;

@@ -20,14 +20,15 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
     ndp_layout one = NDP_LAYOUT_ONE;
     s->exec = (ndp_exec){.device = guarded(&ndp_device_ref), .threads = 1};
     ndp_engine_opts eo = {.model = &s->model,
-                          .parallel = NDP_PARALLEL_INIT,
-                          .transport = s->transport,
-                          .exec = &s->exec,
-                          .accumulation = accumulation,
-                          .reshard = true,
-                          .recompute = recompute,
-                          .optimizer = {.name = NDP_SGD}};
-    assert_int_equal(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &eo.mesh), NDP_OK);
+                          .step = {.parallel = NDP_PARALLEL_INIT,
+                                   .exec = &s->exec,
+                                   .accumulation = accumulation,
+                                   .reshard = true,
+                                   .recompute = recompute,
+                                   .optimizer = {.name = NDP_SGD}},
+                          .transport = s->transport};
+    assert_int_equal(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &eo.step.mesh),
+                     NDP_OK);
     if (ndp_engine_create(&eo, &s->engine) != NDP_OK)
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     tiny_fill(s->engine);

@@ -25,16 +25,16 @@ static void begin(setup *s, const ndp_device *device) {
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
     CHECK_OK(ndp_transport_self(&s->transport));
     ndp_engine_opts o = {.model = &s->model,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .transport = s->transport,
-                         .exec = &s->exec,
-                         .accumulation = 2,
-                         .recompute = true,
-                         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+                         .step = {.parallel = NDP_PARALLEL_INIT,
+                                  .exec = &s->exec,
+                                  .accumulation = 2,
+                                  .recompute = true,
+                                  .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}},
+                         .transport = s->transport};
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &s->engine));
     tiny_fill(s->engine);
-    for (int m = 0; m < o.accumulation; m++)
+    for (int m = 0; m < o.step.accumulation; m++)
         tiny_batch(s->engine, m, m);
 }
 

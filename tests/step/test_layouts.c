@@ -151,9 +151,9 @@ static void programs_agree(void **state) {
     const ndp_program *programs[WORLD];
     const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     for (int r = 0; r < WORLD; r++) {
-        ndp_engine_opts o = {.model = &m, .exec = &exec, .accumulation = 2, .node_ranks = 1};
-        o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-        assert_int_equal(ndp_mesh_init(&layout, r, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh), NDP_OK);
+        ndp_engine_opts o = {.model = &m, .step = {.exec = &exec, .accumulation = 2, .node_ranks = 1}};
+        o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
+        assert_int_equal(ndp_mesh_init(&layout, r, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh), NDP_OK);
         assert_int_equal(ndp_engine_create(&o, &engines[r]), NDP_OK);
         programs[r] = ndp_engine_program(engines[r]);
     }
@@ -192,10 +192,10 @@ static ndp_status other_accumulation(ndp_transport *t, void *arg) {
     int rank = ndp_transport_rank(t);
     layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = 2;
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
-    ndp_engine_opts o = {.model = arg, .transport = t, .exec = &exec};
-    o.accumulation = rank == 3 ? 2 : 1;
-    o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.mesh));
+    ndp_engine_opts o = {.model = arg, .transport = t, .step = {.exec = &exec}};
+    o.step.accumulation = rank == 3 ? 2 : 1;
+    o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_engine_destroy(e);

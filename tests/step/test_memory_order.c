@@ -56,14 +56,14 @@ static void removed_waits_of_layouts(void **state) {
         CHECK_OK(ndp_model_build(&f, &mo, &m));
         memcpy(layout.size + NDP_DP_REPLICATE, sizes[k / 4], sizeof sizes[k / 4]);
         ndp_engine_opts o = {.model = &m,
-                             .parallel = NDP_PARALLEL_INIT,
-                             .exec = &planned,
-                             .accumulation = 2,
-                             .node_ranks = 1,
-                             .reshard = k % 4 / 2,
-                             .recompute = k % 2,
-                             .optimizer = {.name = NDP_ADAMW, .max_norm = 1}};
-        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+                             .step = {.parallel = NDP_PARALLEL_INIT,
+                                      .exec = &planned,
+                                      .accumulation = 2,
+                                      .node_ranks = 1,
+                                      .reshard = k % 4 / 2,
+                                      .recompute = k % 2,
+                                      .optimizer = {.name = NDP_ADAMW, .max_norm = 1}}};
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
         CHECK_OK(ndp_engine_create(&o, &e));
         remove_each_wait(ndp_engine_program(e), &r);
         ndp_engine_destroy(e);

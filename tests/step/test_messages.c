@@ -210,7 +210,7 @@ static void results_that_wait_long(void **state) {
             CHECK_OK(ndp_program_check(s.programs, s.ranks));
         } else {
             staged_init(&s, &w);
-            staged_mesh(&s, &w, 1, &s.opts.mesh);
+            staged_mesh(&s, &w, 1, &s.opts.step.mesh);
             CHECK_FAILS(ndp_engine_create(&s.opts, &s.engines[1]), NDP_EINVAL,
                         "rank 1 of pp makes the output of stage 1, micro-batch 16 while rank 0 has not begun to read "
                         "the 16 before it; at most 16 may be on their way");

@@ -49,7 +49,7 @@ typedef struct job {
 static ndp_status run_steps(job *j, ndp_engine *e, int rank) {
     for (int u = 0; u < 6; u++) {
         for (int m = 0; m < 2; m++)
-            tiny_batch(e, m, 2 * ndp_mesh_group(&ndp_engine_program(e)->opts.mesh, NDP_GROUP_DATA).rank + m);
+            tiny_batch(e, m, 2 * ndp_mesh_group(&ndp_engine_program(e)->opts.step.mesh, NDP_GROUP_DATA).rank + m);
         if (u == 3 && rank == 0)
             atomic_store(&counting, !j->plugin);
         if (u == 2 && rank == 0 && j->plugin)
@@ -67,15 +67,16 @@ static ndp_status body(ndp_transport *t, void *arg) {
     const ndp_exec exec = {.device = j->device, .threads = j->threads};
     ndp_engine_opts o = {
         .model = j->model,
-        .parallel = j->parallel,
-        .transport = t,
-        .exec = &exec,
-        .accumulation = 2,
-        .reshard = true,
-        .recompute = true,
-        .optimizer = {.name = j->optimizer, .betas = {0.9, 0.95}, .eps = 1e-8, .momentum = 0.95, .max_norm = 1.0}};
+        .step =
+            {.parallel = j->parallel,
+             .exec = &exec,
+             .accumulation = 2,
+             .reshard = true,
+             .recompute = true,
+             .optimizer = {.name = j->optimizer, .betas = {0.9, 0.95}, .eps = 1e-8, .momentum = 0.95, .max_norm = 1.0}},
+        .transport = t};
     NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads},
-                          &o.mesh));
+                          &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);

@@ -20,13 +20,13 @@ static void begin(setup *s, int replicate, int shard, int accumulation, bool res
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_REPLICATE] = replicate, layout.size[NDP_DP_SHARD] = shard;
     ndp_engine_opts o = {.model = &s->model,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .exec = &planned,
-                         .accumulation = accumulation,
-                         .node_ranks = 1,
-                         .reshard = reshard,
-                         .recompute = recompute};
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+                         .step = {.parallel = NDP_PARALLEL_INIT,
+                                  .exec = &planned,
+                                  .accumulation = accumulation,
+                                  .node_ranks = 1,
+                                  .reshard = reshard,
+                                  .recompute = recompute}};
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &s->engine));
     s->p = ndp_engine_program(s->engine);
 }
@@ -155,11 +155,11 @@ static size_t class_bytes(ndp_memory_class class, int cp, bool gathers) {
     ndp_budget budget;
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_CP] = cp;
-    ndp_engine_opts o = {.model = &m, .parallel = NDP_PARALLEL_INIT, .exec = &planned};
-    o.parallel.cp_method = gathers ? NDP_CP_ALL_GATHER : NDP_CP_RING;
-    o.accumulation = o.node_ranks = 1;
+    ndp_engine_opts o = {.model = &m, .step = {.parallel = NDP_PARALLEL_INIT, .exec = &planned}};
+    o.step.parallel.cp_method = gathers ? NDP_CP_ALL_GATHER : NDP_CP_RING;
+    o.step.accumulation = o.step.node_ranks = 1;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_program_budget(ndp_engine_program(e), &budget);
     ndp_engine_destroy(e);
@@ -191,16 +191,16 @@ static void a_program_as_text(void **state) {
     ndp_model m;
     ndp_str text = {0};
     ndp_engine_opts o = {.model = &m,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .exec = &planned,
-                         .accumulation = 2,
-                         .node_ranks = 1,
-                         .reshard = true,
-                         .optimizer = {.name = NDP_ADAMW, .max_norm = 1}};
+                         .step = {.parallel = NDP_PARALLEL_INIT,
+                                  .exec = &planned,
+                                  .accumulation = 2,
+                                  .node_ranks = 1,
+                                  .reshard = true,
+                                  .optimizer = {.name = NDP_ADAMW, .max_norm = 1}}};
     f.layers = 3;
     layout.size[NDP_DP_SHARD] = layout.size[NDP_TP] = 2;
     CHECK_OK(ndp_model_build(&f, &mo, &m));
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_program_print(ndp_engine_program(e), false, &text);
     drop_addresses(&text);
@@ -220,10 +220,11 @@ static void shared_memory_is_divided(void **state) {
         ndp_model m;
         ndp_budget budget;
         ndp_engine_opts o = {
-            .model = &m, .parallel = NDP_PARALLEL_INIT, .exec = &planned, .accumulation = 1, .node_ranks = node_ranks};
+            .model = &m,
+            .step = {.parallel = NDP_PARALLEL_INIT, .exec = &planned, .accumulation = 1, .node_ranks = node_ranks}};
         layout.size[NDP_DP_SHARD] = 2;
         CHECK_OK(ndp_model_build(&f, &mo, &m));
-        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
         CHECK_OK(ndp_engine_create(&o, &e));
         const ndp_program *p = ndp_engine_program(e);
         size_t slices = 0, shared = p->bytes[NDP_REGION_SHARED];

@@ -120,14 +120,14 @@ static ndp_engine *plan(const ndp_model *m, ndp_optimizer_name name, const int s
     static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     ndp_layout layout = layout_of(&(way){.size = {size[0], size[1], size[2], size[3], size[4]}});
     ndp_engine_opts o = {.model = m,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .exec = &exec,
-                         .node_ranks = 1,
-                         .accumulation = 1,
-                         .reshard = true,
-                         .optimizer = {.name = name, .momentum = 0.95}};
+                         .step = {.parallel = NDP_PARALLEL_INIT,
+                                  .exec = &exec,
+                                  .node_ranks = 1,
+                                  .accumulation = 1,
+                                  .reshard = true,
+                                  .optimizer = {.name = name, .momentum = 0.95}}};
     ndp_engine *e;
-    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m->facts.kv_heads}, &o.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m->facts.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     return e;
 }

@@ -20,7 +20,7 @@ static ndp_operand operand(const place *p, int block) {
 static ndp_status try_writes(const place *pending, const place *written, int block) {
     const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     const ndp_model none = {0};
-    ndp_program p = {.opts = {.exec = &exec, .model = &none}};
+    ndp_program p = {.opts = {.step.exec = &exec, .model = &none}};
     ndp_address work[2];
     for (int i = 0; i < 2; i++)
         CHECK_OK(ndp_block_keep(&p, NDP_MEM_WORK, NDP_REGION_ARENA, 1024, &work[i]));

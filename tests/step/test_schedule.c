@@ -78,20 +78,21 @@ static ndp_status body(ndp_transport *t, void *arg) {
     ndp_engine_opts o = {
         .model = j->model,
         .transport = t,
-        .exec = &exec,
-        .accumulation = ACCUMULATION,
-        .reshard = true,
-        .recompute = j->recompute,
-        .schedule = j->schedule,
-        .node_ranks = 1,
-        .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}};
+        .step = {
+            .exec = &exec,
+            .accumulation = ACCUMULATION,
+            .reshard = true,
+            .recompute = j->recompute,
+            .schedule = j->schedule,
+            .node_ranks = 1,
+            .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}}};
     int rank = ndp_transport_rank(t);
-    NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads}, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
     ndp_status st = NDP_OK;
-    ndp_group data = ndp_mesh_group(&o.mesh, NDP_GROUP_DATA);
+    ndp_group data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA);
     for (int u = 0; u < UPDATES && st == NDP_OK; u++) {
         for (int m = 0; m < ACCUMULATION; m++)
             tiny_batch(e, m, (u * ACCUMULATION + m) * data.count + data.rank);

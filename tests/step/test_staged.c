@@ -59,26 +59,26 @@ static ndp_status run_stage(ndp_transport *t, void *arg) {
     const ndp_exec exec = {.device = j->device, .threads = 1};
     ndp_engine_opts o = {.model = j->model,
                          .transport = t,
-                         .exec = &exec,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .accumulation = j->table->micro_batches,
-                         .reshard = true,
-                         .reduce_once = true,
-                         .stages = {j->table->stages, j->first, j->table->rank_of},
-                         .pipeline = j->table,
-                         .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}};
+                         .step = {.exec = &exec,
+                                  .parallel = NDP_PARALLEL_INIT,
+                                  .accumulation = j->table->micro_batches,
+                                  .reshard = true,
+                                  .reduce_once = true,
+                                  .stages = {j->table->stages, j->first, j->table->rank_of},
+                                  .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = 1.0}},
+                         .pipeline = j->table};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_PP] = j->table->ranks, layout.size[NDP_DP_SHARD] = 2;
     ndp_mesh_facts facts = {.kv_heads = j->model->facts.kv_heads, .tie = {0, j->table->ranks - 1}};
-    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &facts, &o.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &facts, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
     ndp_status st = NDP_OK;
     for (int u = 0; u < 3 && st == NDP_OK; u++) {
         ndp_step_result r;
-        for (int m = 0; m < o.accumulation; m++)
-            tiny_batch(e, m, 2 * m + ndp_mesh_group(&o.mesh, NDP_GROUP_DATA).rank);
+        for (int m = 0; m < o.step.accumulation; m++)
+            tiny_batch(e, m, 2 * m + ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA).rank);
         st = ndp_engine_step(e, 1e-2, u, true, &r);
         if (ndp_transport_rank(t) == 0)
             j->out->loss[u] = r.loss, j->out->norm[u] = r.grad_norm;
@@ -181,10 +181,11 @@ static void places_are_apart(void **state) {
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = layout.size[NDP_CP] = layout.size[NDP_SP] = layout.size[NDP_TP] = 2;
     for (int host = 0; host < 2; host++) {
-        ndp_engine_opts o = {.model = &m, .exec = &on[host], .accumulation = 3, .reshard = true, .node_ranks = 16};
-        o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-        o.optimizer = (ndp_optimizer_opts){.name = NDP_ADAMW, .max_norm = 1};
-        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.mesh));
+        ndp_engine_opts o = {.model = &m,
+                             .step = {.exec = &on[host], .accumulation = 3, .reshard = true, .node_ranks = 16}};
+        o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
+        o.step.optimizer = (ndp_optimizer_opts){.name = NDP_ADAMW, .max_norm = 1};
+        CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
         ndp_engine *e;
         ndp_budget budget;
         CHECK_OK(ndp_engine_create(&o, &e));

@@ -34,7 +34,7 @@ typedef struct part {
 
 /* Each data rank writes what it draws to the places of its samples. Ranks of a tensor group draw the same. */
 static void note_rows(const ndp_trainer *t, int64_t *out) {
-    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.mesh;
+    const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     int rank = ndp_mesh_group(mesh, NDP_GROUP_DATA).rank;
     for (int m = 0; m < t->job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)
         ndp_trainer_draw_rows(t, m, out + ndp_sample_index(&t->shape, 0, m, rank, 0));

@@ -15,9 +15,10 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = 2, layout.size[NDP_TP] = x->tp;
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
-    ndp_engine_opts o = {.model = x->model, .transport = t, .exec = &exec, .accumulation = 1};
-    o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = x->model->facts.kv_heads}, &o.mesh));
+    ndp_engine_opts o = {.model = x->model, .transport = t, .step = {.exec = &exec, .accumulation = 1}};
+    o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
+    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = x->model->facts.kv_heads},
+                          &o.step.mesh));
     ndp_engine *e;
     ndp_comm *world;
     ndp_tensor_list list = {0};

@@ -118,19 +118,19 @@ static ndp_status body(ndp_transport *t, void *arg) {
     int ranks = ndp_transport_world(t), rank = ndp_transport_rank(t);
     const ndp_exec exec = {.device = j.device, .threads = 1};
     ndp_engine_opts o = {.model = j.model,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .transport = t,
-                         .exec = &exec,
-                         .reshard = true,
-                         .optimizer = {.name = j.optimizer,
-                                       .betas = {0.9, 0.95},
-                                       .eps = 1e-8,
-                                       .momentum = 0.95,
-                                       .weight_decay = 0.1,
-                                       .max_norm = 1.0}};
-    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){.kv_heads = j.model->facts.kv_heads}, &o.mesh));
-    ndp_group data = ndp_mesh_group(&o.mesh, NDP_GROUP_DATA);
-    o.accumulation = (int)j.g->samples / data.count;
+                         .step = {.parallel = NDP_PARALLEL_INIT,
+                                  .exec = &exec,
+                                  .reshard = true,
+                                  .optimizer = {.name = j.optimizer,
+                                                .betas = {0.9, 0.95},
+                                                .eps = 1e-8,
+                                                .momentum = 0.95,
+                                                .weight_decay = 0.1,
+                                                .max_norm = 1.0}},
+                         .transport = t};
+    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){.kv_heads = j.model->facts.kv_heads}, &o.step.mesh));
+    ndp_group data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA);
+    o.step.accumulation = (int)j.g->samples / data.count;
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_status st = train(&j, e, data.rank, data.count);
@@ -180,9 +180,9 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     CHECK_OK(ndp_transport_self(&t));
     ndp_layout one = NDP_LAYOUT_ONE;
     const ndp_exec exec = {.device = device, .threads = 1};
-    ndp_engine_opts o = {.model = &m, .transport = t, .exec = &exec, .accumulation = 1};
-    o.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.mesh));
+    ndp_engine_opts o = {.model = &m, .transport = t, .step = {.exec = &exec, .accumulation = 1}};
+    o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_load(e, g->folder));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);

@@ -61,11 +61,8 @@ static inline ndp_engine *tiny_engine(const ndp_infer *f, ndp_model_mode mode, i
         .mode = mode, .rows = rows, .keys = rows, .positions = rows, .compute = NDP_F32, .master = NDP_F32};
     CHECK_OK(ndp_model_build(&f->facts, &opts, m));
     ndp_engine_opts o = {.model = m,
-                         .parallel = NDP_PARALLEL_INIT,
-                         .mesh = f->mesh,
-                         .transport = f->transport,
-                         .exec = &f->exec,
-                         .accumulation = 1};
+                         .step = {.parallel = NDP_PARALLEL_INIT, .mesh = f->mesh, .exec = &f->exec, .accumulation = 1},
+                         .transport = f->transport};
     ndp_engine *e;
     CHECK_OK(ndp_engine_create(&o, &e));
     return e;

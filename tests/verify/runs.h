@@ -233,7 +233,7 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
     ndp_engine_destroy(t->engine);
     t->engine = NULL;
     NDP_TRY(ndp_job_engine(&t->job, rank, &t->exec, &o));
-    o.model = &t->model, o.transport = t->transport, o.node_ranks = w->gathered ? 1 : 0;
+    o.model = &t->model, o.transport = t->transport, o.step.node_ranks = w->gathered ? 1 : 0;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     if (w->fault)
         w->fault->program((ndp_program *)ndp_engine_program(t->engine), rank);
