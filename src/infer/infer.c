@@ -7,10 +7,10 @@
 #include "host/memory_need.h"
 #include "job/folder_facts.h"
 #include "job/job.h"
+#include "job/run_model.h"
 #include "job/weights.h"
 #include "ops/devices.h"
 #include "plan/job_memory.h"
-#include "train/run_model.h"
 #include <omp.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -23,7 +23,7 @@ typedef struct ndp_infer {
 /* Opens a folder: reads its facts (job/folder_facts.h; a note goes to stderr) and its tokenizer. The weights must
  * exist (NDP_EIO) but are not loaded yet. `device`: one of ndp_device_names; threads: 0 for all cores. */
 NDP_API ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads);
-/* The same for `model`, which may also be a run folder: its checkpoint of `step` (train/run_model.h; 0: the newest
+/* The same for `model`, which may also be a run folder: its checkpoint of `step` (job/run_model.h; 0: the newest
  * whole one), with the values that its export has. NDP_EINVAL: a step of a model folder. */
 NDP_API ndp_status ndp_infer_open(ndp_infer *f, const char *model, int64_t step, const char *device, int threads);
 /* Call it after destroying all engines of the model. */

@@ -7,6 +7,8 @@
 
 enum { BLOCK = 8192 }; /* elements that are moved at a time: they stay in the cache */
 
+ndp_dtype ndp_export_type(const ndp_model_opts *o) { return o->compute == NDP_BF16 ? NDP_BF16 : o->master; }
+
 ndp_status ndp_engine_runs(ndp_engine *e, ndp_owned_kind kind, ndp_run_visitor *visit, void *user) {
     const ndp_model *m = ndp_engine_model(e);
     for (int b = 0; b < m->n_buffers; b++) {

@@ -23,6 +23,9 @@ NDP_API ndp_status ndp_tensor_list_add(ndp_tensor_list *list, const ndp_engine *
 NDP_API ndp_status ndp_tensor_list_of(ndp_tensor_list *list, const ndp_model *whole, ndp_dtype stored);
 void ndp_tensor_list_release(ndp_tensor_list *list);
 
+/* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */
+ndp_dtype ndp_export_type(const ndp_model_opts *o);
+
 /* Loads the master weights from a Hugging Face folder and publishes them. One error lists all tensors that are missing,
  * extra or of another shape; another names a tensor with a NaN or infinity. */
 NDP_API ndp_status ndp_weights_load(ndp_engine *e, const char *folder);

@@ -1,9 +1,9 @@
 /* The model of a checkpoint as a Hugging Face folder, the same bytes as the run's own export after that step. The
  * tensors go from file to file in chunks, so the memory does not depend on the model's size. */
 #include "checkpoint/new_folder.h"
+#include "job/run_model.h"
 #include "job/weights.h"
 #include "train/export.h"
-#include "train/run_model.h"
 
 #include <ndparallel/ndparallel.h>
 

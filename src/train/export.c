@@ -117,8 +117,6 @@ static ndp_status write_tokenizer(const ndp_job *j, const ndp_job_data *d, const
     return j->config->model.path ? copy_file(j->model_folder, "generation_config.json", folder) : NDP_OK;
 }
 
-ndp_dtype ndp_export_type(const ndp_model_opts *o) { return o->compute == NDP_BF16 ? NDP_BF16 : o->master; }
-
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_folder_create(folder));
     NDP_TRY(write_config(j, folder, type));

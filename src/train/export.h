@@ -4,8 +4,6 @@
 
 #include "job/job_data.h"
 
-/* The type of exported weights: bf16 if that is what the model computes in, else that of the master weights. */
-ndp_dtype ndp_export_type(const ndp_model_opts *o);
 /* Writes config.json, corrected for weights of `type`, and the tokenizer's files into `folder`, which is created. */
 ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *folder, ndp_dtype type);
 

@@ -1,6 +1,6 @@
 /* The loss of held-out rows: forward passes on the layout of the training, with its weights or those of a folder. */
 #include "checkpoint/agree.h"
-#include "train/run_model.h"
+#include "job/run_model.h"
 #include "train/trainer.h"
 
 /* Shortens the passes if no source has as many rows as a pass takes: the plan was made before the rows were known. */

@@ -10,23 +10,17 @@
 #define NDP_TRAIN_IDENTITY_H
 
 #include "checkpoint/checkpoint.h"
+#include "job/model_identity.h"
 #include "train/trainer.h"
 
 /* The object above: the run as it is now, and all changes accepted so far. For rank 0, which alone knows the hashes of
  * the files. The caller releases it with json_object_put. NDP_ENOMEM. */
 NDP_API ndp_status ndp_identity_extra(const ndp_trainer *t, struct json_object **out);
 
-/* The part of the object that a model and a tokenizer determine, which the caller releases. The facts are those of a
- * built model. */
-struct json_object *ndp_identity_model(const ndp_facts *f, const ndp_tokenizer *t);
-
 /* Checkpoints of earlier versions have no identity, only counts of their data (rows, tokens, ...): the counts in
  * `info`, and those of the run as it is now. The caller releases both with json_object_put. */
 struct json_object *ndp_identity_counted(const ndp_checkpoint_info *info);
 struct json_object *ndp_identity_count(const ndp_trainer *t);
-
-/* True for a fact that the shapes of tensors depend on: a checkpoint with another value does not fit `f`. */
-bool ndp_identity_is_shape(const ndp_facts *f, const char *key);
 
 /* On rank 0, before anything is loaded or written: compares the run with the checkpoint in `folder` that `info`
  * describes. NDP_EINVAL names every key that differs and is not in t->opts->accept, with both values, and every key in

@@ -8,8 +8,8 @@
 #include "base/log.h"
 #include "checkpoint/agree.h"
 #include "host/host.h"
+#include "job/run_model.h"
 #include "plan/job_memory.h"
-#include "train/run_model.h"
 #include <math.h>
 #include <omp.h>
 #include <stdio.h>

@@ -1,12 +1,12 @@
 /* Opening the model of a checkpoint. A checkpoint has only tensors, in the names and shapes of a model folder; what
  * else a model is comes from where RUN/job.yaml takes it. Called by checkpoint_export.c and by infer/. */
-#include "train/run_model.h"
+#include "job/run_model.h"
 
 #include "base/cpu.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "train/export.h"
-#include "train/identity.h"
+#include "job/model_identity.h"
+#include "job/weights.h"
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* The model of a checkpoint: its tensors, with config.json and tokenizer from where the run takes them. */
-#ifndef NDP_TRAIN_RUN_MODEL_H
-#define NDP_TRAIN_RUN_MODEL_H
+#ifndef NDP_JOB_RUN_MODEL_H
+#define NDP_JOB_RUN_MODEL_H
 
 #include "checkpoint/checkpoint.h"
 #include "job/job_data.h"
