@@ -170,15 +170,20 @@ static ndp_status match_messages(const ndp_tracks *ts, int i) {
 
 /* ---- collectives ---- */
 
+static void find_members(const ndp_tracks *ts, int i, int channel) {
+    ndp_track *t = &ts->items[i];
+    ndp_group g = ndp_mesh_group(&t->program->opts.step.mesh, ndp_channel_group(channel));
+    for (int k = ts->n - 1; k >= 0; k--)
+        if (is_member(&g, ts->items[k].rank))
+            t->first[channel] = k, t->members[channel]++;
+}
+
 /* Compares the begins of track i with those of the first member of its group whose program is given. */
 static ndp_status compare(const ndp_tracks *ts, int i, int channel) {
-    const ndp_track *mine = &ts->items[i], *theirs = ts->items;
+    const ndp_track *mine = &ts->items[i], *theirs = &ts->items[mine->first[channel]];
     ndp_group_kind kind = ndp_channel_group(channel);
     if (channel == NDP_CHANNEL_FORWARD || channel == NDP_CHANNEL_BACKWARD)
         return NDP_OK;
-    ndp_group g = ndp_mesh_group(&mine->program->opts.step.mesh, kind);
-    while (!is_member(&g, theirs->rank))
-        theirs++;
     char a[256], b[256];
     for (int k = 0; theirs != mine && (k < mine->total[channel] || k < theirs->total[channel]); k++) {
         const ndp_comm_event *x = k < mine->total[channel] ? &mine->events[mine->nth[channel][k]] : NULL;
@@ -207,8 +212,10 @@ ndp_status ndp_tracks_match(const ndp_program *const *programs, int n, ndp_track
     for (int i = 0; i < n; i++)
         NDP_TRY(match_messages(out, i));
     for (int i = 0; i < n; i++)
-        for (int channel = 0; channel < NDP_CHANNELS; channel++)
+        for (int channel = 0; channel < NDP_CHANNELS; channel++) {
+            find_members(out, i, channel);
             NDP_TRY(compare(out, i, channel));
+        }
     return NDP_OK;
 }
 

@@ -25,6 +25,8 @@ typedef struct ndp_track {
     int *match; /* and the event there */
     int total[NDP_CHANNELS];
     int *nth[NDP_CHANNELS]; /* the event that is the channel's k-th begin */
+    /* Of the channel's group: its first track, and how many it has. */
+    int first[NDP_CHANNELS], members[NDP_CHANNELS];
     ndp_track_message *messages;
     int n_messages;
 } ndp_track;
