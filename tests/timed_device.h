@@ -3,7 +3,8 @@
  * its communication, not the cores, and can be compared with the simulation of the same costs.
  *
  * Each rank has its own, since a kernel finds the engine whose instruction it belongs to by its device. The first
- * kernel of an instruction sleeps; all of them leave their outputs alone, so weights and losses mean nothing. */
+ * kernel of an instruction sleeps for all of its kernels; they leave their outputs alone, so weights and losses mean
+ * nothing. */
 #ifndef NDP_TESTS_TIMED_DEVICE_H
 #define NDP_TESTS_TIMED_DEVICE_H
 
@@ -39,7 +40,13 @@ static inline ndp_status timed_run(const ndp_op_call *call) {
     if (!e || e->at == t->last)
         return NDP_OK;
     t->last = e->at;
-    double seconds = t->costs->seconds(t->costs->user, &e->program, &e->program.instrs[e->at]);
+    const ndp_instr *in = &e->program.instrs[e->at];
+    double seconds = 0;
+    int n;
+    const ndp_call *calls = ndp_instr_calls(&e->program, in, &n);
+    for (int i = 0; i < n; i++)
+        if (calls[i].kind == NDP_CALL_KERNEL)
+            seconds += t->costs->seconds(t->costs->user, &e->program, in, &calls[i]);
     if (seconds > 0)
         timed_sleep(seconds);
     return NDP_OK;

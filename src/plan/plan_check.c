@@ -1,8 +1,8 @@
-/* The check of a world's programs without its ranks. Every program is built for the job's device, and those of ranks that
- * communicate are replayed against each other (step/check.c). */
+/* The check of a world's programs without its ranks. Every program is built for the job's device, and those of ranks
+ * that communicate are replayed against each other (step/check.c). */
+#include "plan/plan_parts.h"
 #include "step/simulate.h"
 #include "step/timeline.h"
-#include "plan/plan_parts.h"
 
 #include <stdlib.h>
 
@@ -121,7 +121,7 @@ static ndp_status simulate(const checked_world *w, const char *path, ndp_str *ou
     ndp_timeline line = {0};
     ndp_status st = ndp_simulate(w->programs, w->n, &(ndp_step_costs){ndp_price_seconds, &price, true}, &s);
     for (int i = 0; i < w->n && st == NDP_OK; i++)
-        st = ndp_timeline_add(&line, w->programs[i], s.times[i], w->programs[i]->n);
+        st = ndp_timeline_add(&line, w->programs[i], s.times[i], ndp_program_executed(w->programs[i]));
     if (st == NDP_OK)
         st = ndp_timeline_write(&line, path);
     if (st == NDP_OK) {

@@ -9,6 +9,12 @@ const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run) {
     return &p->opts.units[p->opts.model->units[run->unit].graph].lists[run->phase];
 }
 
+const ndp_call *ndp_instr_calls(const ndp_program *p, const ndp_instr *in, int *n) {
+    const ndp_list *list = in->code == NDP_DO_RUN ? ndp_program_list(p, in) : NULL;
+    *n = list ? list->n : 1;
+    return list ? list->calls : &in->call;
+}
+
 const char *ndp_channel_name(int channel) {
     return channel == NDP_CHANNEL_FORWARD    ? "pp forward"
            : channel == NDP_CHANNEL_BACKWARD ? "pp backward"

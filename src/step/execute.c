@@ -115,11 +115,12 @@ ndp_status ndp_engine_submit(ndp_engine *e, const ndp_step_input *in) {
                         NDP_STEPS_PENDING);
     NDP_TRY(upload_constants(e, in));
     for (int i = 0; i < n; i++) {
+        double in_units = e->profile.in_units;
         NDP_TRY(execute(e, i));
         double now = ndp_now();
         add_time(&e->profile, &e->program.instrs[i], now - last);
         if (e->recorded)
-            e->recorded[i] = (ndp_instr_time){last, now};
+            e->recorded[i] = (ndp_instr_time){last, now, e->profile.in_units - in_units};
         last = now;
     }
     e->n_recorded = e->recorded ? n : 0;

@@ -161,6 +161,22 @@ ndp_address ndp_program_input(const ndp_program *p, int input, int micro_batch);
 /* Bytes of a buffer's table of pieces. */
 size_t ndp_table_bytes(const ndp_program *p, int buffer);
 
+/* The instructions of a step in the order in which a rank executes them: start with {0}. */
+typedef struct ndp_instr_cursor {
+    int ordinal; /* of the next one: how many were executed before it; times are arrays by it */
+    int next;
+} ndp_instr_cursor;
+/* The next one; NULL at the end. */
+static inline const ndp_instr *ndp_program_next(const ndp_program *p, ndp_instr_cursor *c) {
+    c->ordinal += c->next < p->n;
+    return c->next < p->n ? &p->instrs[c->next++] : NULL;
+}
+/* How many a whole step executes. */
+static inline int ndp_program_executed(const ndp_program *p) { return p->n; }
+
+/* The calls of an instruction: its unit's list, or its own. */
+const ndp_call *ndp_instr_calls(const ndp_program *p, const ndp_instr *in, int *n);
+
 /* The unit program's list that a RUN instruction runs. */
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
 
@@ -240,6 +256,7 @@ void ndp_program_print_traffic(const ndp_program *p, ndp_str *out);
  * host's monotonic clock. */
 typedef struct ndp_instr_time {
     double start, end;
+    double waited; /* of that, in the waits of a unit's list */
 } ndp_instr_time;
 
 /* Bytes in use at the peak, by class (arena and shared memory; of shared memory, the part that this rank owns). `total`

@@ -1,5 +1,6 @@
-/* The simulation. Each rank advances until it blocks in a wait whose end is not known yet; what has happened on a rank
- * stays as it is, so the order in which ranks advance does not matter.
+/* The simulation. Each rank walks its calls until it blocks in a wait whose end is not known yet; what has happened on
+ * a rank stays as it is, so the order in which ranks advance does not matter. A blocked rank is in the list of what it
+ * is blocked on, and advances again when that has happened, so the work is linear in the number of calls.
  *
  * The one exception is a send that is waited for before its receiver's wait for it: it may be copied in another wait of
  * the receiver, which ends at a time that is not known while the receiver is blocked in it. If no rank can advance, the
@@ -10,169 +11,289 @@
 #include <math.h>
 #include <stdlib.h>
 
+/* Ranks in the order in which they joined, last first, by number + 1; the others follow by rank.next. 0: none. */
+typedef int ranks;
+
+/* A collective or message, in one place for all its members: by the event of its begin on the first of them, or of the
+ * send. */
+typedef struct operation {
+    int begun;     /* members that have begun it, of those whose programs are given */
+    ranks blocked; /* in their waits for it, until all have begun it */
+    double start;  /* the latest begin; once all have begun, when it starts */
+    double seconds;
+} operation;
+
+typedef struct rank {
+    ndp_instr_cursor cursor;
+    const ndp_instr *in; /* the instruction that it executes; NULL: it has executed all */
+    int call;            /* of the instruction's, the next one */
+    int event;           /* its next event; while it is blocked, that of its wait */
+    double now;
+    double copied; /* when the send in whose wait it is blocked is copied, if copy_earliest found it; else negative */
+    ranks senders; /* blocked in the waits for sends that this rank copies */
+    int next;      /* in a list of ranks */
+} rank;
+
 typedef struct simulation {
     ndp_tracks tracks;
     const ndp_step_costs *costs;
     ndp_instr_time **times;
-    int *at;        /* by track: its next instruction */
-    int *event;     /* its next event; while it is blocked, that of its wait */
-    double *copied; /* when the send in whose wait it is blocked is copied, if copy_earliest found it; else negative */
+    rank *ranks;
+    operation **operations;
+    ndp_instr_time **events;         /* by track, by event: when it happened; waits only without `background` */
+    double (*streams)[NDP_CHANNELS]; /* by a group's first track: the end of the channel's last collective */
+    ranks ready;
 } simulation;
 
 static const ndp_track *track(const simulation *s, int i) { return &s->tracks.items[i]; }
 
-static double cost(const simulation *s, int i, int instr) {
-    const ndp_program *p = track(s, i)->program;
-    return s->costs->seconds(s->costs->user, p, &p->instrs[instr]);
+static void put(simulation *s, ranks *list, int i) {
+    s->ranks[i].next = *list;
+    *list = i + 1;
 }
 
-/* Sets *when to the time at which the operation that event `begin` of track i begins has begun on all its ranks; false:
- * it has not on one. */
-static bool all_begun(const simulation *s, int i, int begin, double *when) {
-    *when = s->times[i][track(s, i)->events[begin].instr].start;
-    for (int k = 0; k < s->tracks.n; k++) {
-        int theirs = k == i ? NDP_NONE : ndp_tracks_begin(&s->tracks, i, begin, k);
-        int instr = theirs == NDP_NONE ? NDP_NONE : track(s, k)->events[theirs].instr;
-        if (instr != NDP_NONE && s->at[k] <= instr)
-            return false;
-        if (instr != NDP_NONE)
-            *when = fmax(*when, s->times[k][instr].start);
-    }
-    return true;
+static int take(simulation *s, ranks *list) {
+    int i = *list - 1;
+    *list = s->ranks[i].next;
+    return i;
 }
 
-/* ---- waits for sends ---- */
+/* Blocked ranks advance again. */
+static void wake(simulation *s, ranks *list) {
+    while (*list)
+        put(s, &s->ready, take(s, list));
+}
 
-/* The receiver of a send, and its first wait that is over and ends at or after `begun`; false: there is none yet. */
-static bool copied_in_wait(const simulation *s, int i, int begin, double begun, double *when) {
-    const ndp_track *mine = track(s, i);
-    int k = mine->other[begin];
-    for (int j = track(s, k)->events[mine->match[begin]].instr; j < s->at[k]; j++) {
-        const ndp_instr_time *t = &s->times[k][j];
-        if (ndp_instr_is(&track(s, k)->program->instrs[j], NDP_CALL_WAIT) && t->end >= begun) {
-            *when = fmax(t->start, begun);
-            return true;
-        }
-    }
+static bool block(simulation *s, ranks *list, int i) {
+    put(s, list, i);
     return false;
 }
 
-static bool send_ends(const simulation *s, int i, int begin, double begun, double *end) {
-    double copied = begun;
+/* ---- operations ---- */
+
+static operation *operation_of(const simulation *s, int i, int begin) {
+    const ndp_track *t = track(s, i);
+    const ndp_comm_event *e = &t->events[begin];
+    int channel = ndp_comm_event_channel(e), first = t->first[channel];
+    if (!ndp_comm_event_is_message(e))
+        return &s->operations[first][track(s, first)->nth[channel][t->place[begin]]];
+    bool theirs = ndp_comm_event_kind(e) == NDP_RECV && t->other[begin] != NDP_NONE;
+    return theirs ? &s->operations[t->other[begin]][t->match[begin]] : &s->operations[i][begin];
+}
+
+/* True if all whose programs are given have begun it. */
+static bool all_begun(const simulation *s, int i, int begin, const operation *op) {
+    const ndp_track *t = track(s, i);
+    const ndp_comm_event *e = &t->events[begin];
+    return op->begun == (!ndp_comm_event_is_message(e) ? t->members[ndp_comm_event_channel(e)]
+                         : t->other[begin] == NDP_NONE ? 1
+                                                       : 2);
+}
+
+static void begin(simulation *s, int i, const ndp_call *call) {
+    rank *r = &s->ranks[i];
+    const ndp_track *t = track(s, i);
+    const ndp_comm_event *e = &t->events[r->event];
+    operation *op = operation_of(s, i, r->event);
+    int channel = ndp_comm_event_channel(e);
+    op->begun++;
+    op->start = fmax(op->start, r->now);
+    if (op == &s->operations[i][r->event])
+        op->seconds = s->costs->seconds(s->costs->user, t->program, r->in, call);
+    if (!all_begun(s, i, r->event, op))
+        return;
+    if (!ndp_comm_event_is_message(e)) {
+        double *over = &s->streams[t->first[channel]][channel];
+        op->start = fmax(op->start, *over);
+        *over = op->start + op->seconds;
+    }
+    wake(s, &op->blocked);
+}
+
+/* ---- waits for sends that are copied by their receivers ---- */
+
+/* When the message that track i sends in event `begin` is copied: in the first wait of its receiver, from its receive's
+ * begin on, that ends at or after `begun`. False: that has not happened yet. */
+static bool copied_in_wait(const simulation *s, int i, int begin, double begun, double *when) {
+    const ndp_track *mine = track(s, i), *theirs = track(s, mine->other[begin]);
+    const ndp_instr_time *times = s->events[mine->other[begin]];
+    int low = mine->match[begin], high = s->ranks[mine->other[begin]].event, end = high;
+    while (low < high) {
+        int middle = (low + high) / 2;
+        if (times[middle].end < begun)
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    while (low < end && theirs->events[low].begin)
+        low++;
+    if (low < end)
+        *when = fmax(times[low].start, begun);
+    return low < end;
+}
+
+static bool send_ends(const simulation *s, int i, int begin, const operation *op, double *end) {
+    double copied = op->start;
     bool known = track(s, i)->other[begin] == NDP_NONE;
-    if (!known && s->copied[i] >= 0)
-        copied = s->copied[i], known = true;
+    if (!known && s->ranks[i].copied >= 0)
+        copied = s->ranks[i].copied, known = true;
     if (!known)
-        known = copied_in_wait(s, i, begin, begun, &copied);
-    *end = copied + cost(s, i, track(s, i)->events[begin].instr);
+        known = copied_in_wait(s, i, begin, op->start, &copied);
+    *end = copied + op->seconds;
     return known;
 }
 
-/* True if track i is blocked in a wait. */
-static bool is_blocked(const simulation *s, int i) { return s->at[i] < track(s, i)->program->n; }
-
 /* With all ranks blocked or at their ends: finds the earliest copy in a wait that is not over. False: there is none. */
 static bool copy_earliest(simulation *s) {
-    int found = NDP_NONE;
-    double earliest = INFINITY, begun;
+    int found = NDP_NONE, receiver = NDP_NONE;
+    double earliest = INFINITY;
     for (int i = 0; i < s->tracks.n; i++) {
         const ndp_track *t = track(s, i);
-        const ndp_comm_event *e = is_blocked(s, i) ? &t->events[s->event[i]] : NULL;
-        int begin = e ? t->begin[s->event[i]] : NDP_NONE;
-        if (!e || s->costs->background || ndp_comm_event_kind(e) != NDP_SEND || !all_begun(s, i, begin, &begun))
+        const rank *r = &s->ranks[i];
+        int begin = r->in ? t->begin[r->event] : NDP_NONE;
+        if (!r->in || s->costs->background || ndp_comm_event_kind(&t->events[begin]) != NDP_SEND)
             continue;
+        const operation *op = operation_of(s, i, begin);
         int k = t->other[begin];
-        double when = k != NDP_NONE && is_blocked(s, k) ? fmax(begun, s->times[k][s->at[k]].start) : INFINITY;
+        bool can = k != NDP_NONE && s->ranks[k].in && all_begun(s, i, begin, op);
+        double when = can ? fmax(op->start, s->ranks[k].now) : INFINITY;
         if (when < earliest)
-            found = i, earliest = when;
+            found = i, receiver = k, earliest = when;
     }
-    if (found != NDP_NONE)
-        s->copied[found] = earliest;
-    return found != NDP_NONE;
+    if (found == NDP_NONE)
+        return false;
+    s->ranks[found].copied = earliest;
+    wake(s, &s->ranks[receiver].senders);
+    return true;
 }
 
 /* ---- ranks ---- */
 
-/* The end of the wait that is event e of track i; false: it is not known yet. */
-static bool wait_ends(const simulation *s, int i, int e, double start, double *end) {
+/* The end of the wait that is the next event of track i. False: it is not known yet, and the rank is blocked. */
+static bool wait_ends(simulation *s, int i, double *end) {
+    const rank *r = &s->ranks[i];
     const ndp_track *t = track(s, i);
-    int begin = t->begin[e];
-    double begun, over;
-    if (!all_begun(s, i, begin, &begun))
-        return false;
-    ndp_collective kind = ndp_comm_event_kind(&t->events[e]);
-    double seconds = cost(s, i, t->events[begin].instr);
-    if (kind == NDP_SEND && !s->costs->background) {
-        if (!send_ends(s, i, begin, begun, &over))
-            return false;
-    } else {
-        over = kind == NDP_RECV && !s->costs->background ? fmax(start, begun) + seconds : begun + seconds;
-    }
-    *end = fmax(start, over);
+    int begin = t->begin[r->event];
+    ndp_collective kind = ndp_comm_event_kind(&t->events[begin]);
+    operation *op = operation_of(s, i, begin);
+    if (!all_begun(s, i, begin, op))
+        return block(s, &op->blocked, i);
+    double over = op->start + op->seconds;
+    if (kind == NDP_RECV && !s->costs->background)
+        over = fmax(r->now, op->start) + op->seconds;
+    if (kind == NDP_SEND && !s->costs->background && !send_ends(s, i, begin, op, &over))
+        return block(s, &s->ranks[t->other[begin]].senders, i);
+    *end = fmax(r->now, over);
     return true;
 }
 
-/* Runs one rank until it blocks; true if it advanced. */
-static bool advance(simulation *s, int i) {
-    const ndp_track *t = track(s, i);
-    int from = s->at[i], *at = &s->at[i];
-    for (; *at < t->program->n; ++*at) {
-        const ndp_instr *in = &t->program->instrs[*at];
-        ndp_instr_time *time = &s->times[i][*at];
-        time->start = time->end = *at > 0 ? s->times[i][*at - 1].end : 0;
-        if (in->code == NDP_DO_RUN || in->call.kind == NDP_CALL_KERNEL)
-            time->end += cost(s, i, *at);
-        else if (in->call.kind == NDP_CALL_WAIT && !wait_ends(s, i, s->event[i], time->start, &time->end))
-            break;
-        while (s->event[i] < t->n && t->events[s->event[i]].instr <= *at)
-            s->event[i]++;
-        s->copied[i] = -1;
+/* Executes one call; false: the rank is blocked in it. */
+static bool execute(simulation *s, int i, const ndp_call *call, double *waited) {
+    rank *r = &s->ranks[i];
+    double start = r->now, end = start;
+    if (call->kind == NDP_CALL_KERNEL) {
+        r->now += s->costs->seconds(s->costs->user, track(s, i)->program, r->in, call);
+        return true;
     }
-    return *at > from;
+    if (call->kind == NDP_CALL_BEGIN)
+        begin(s, i, call);
+    else if (!wait_ends(s, i, &end))
+        return false;
+    if (s->events[i])
+        s->events[i][r->event] = (ndp_instr_time){.start = start, .end = end};
+    r->event++;
+    r->now = end;
+    r->copied = -1;
+    *waited += end - start;
+    if (call->kind == NDP_CALL_WAIT)
+        wake(s, &r->senders);
+    return true;
+}
+
+/* Runs one rank until it blocks. */
+static void advance(simulation *s, int i) {
+    rank *r = &s->ranks[i];
+    const ndp_program *p = track(s, i)->program;
+    for (; r->in; r->in = ndp_program_next(p, &r->cursor)) {
+        ndp_instr_time *time = &s->times[i][r->cursor.ordinal - 1];
+        double waited = 0; /* of an instruction that is one call, its own time says it */
+        int n;
+        const ndp_call *calls = ndp_instr_calls(p, r->in, &n);
+        if (r->call == 0)
+            time->start = r->now;
+        for (; r->call < n; r->call++)
+            if (!execute(s, i, &calls[r->call], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
+                return;
+        r->call = 0;
+        time->end = r->now;
+    }
 }
 
 static ndp_status run_all(simulation *s) {
-    for (bool moved = true; moved;) {
-        moved = false;
-        for (int i = 0; i < s->tracks.n; i++)
-            moved |= advance(s, i);
-        moved = moved || copy_earliest(s);
+    for (int i = s->tracks.n - 1; i >= 0; i--) {
+        s->ranks[i].copied = -1;
+        s->ranks[i].in = ndp_program_next(track(s, i)->program, &s->ranks[i].cursor);
+        put(s, &s->ready, i);
     }
+    do
+        while (s->ready)
+            advance(s, take(s, &s->ready));
+    while (copy_earliest(s));
     for (int i = 0; i < s->tracks.n; i++)
-        if (is_blocked(s, i))
-            return ndp_track_deadlock(track(s, i), s->event[i]);
+        if (s->ranks[i].in)
+            return ndp_track_deadlock(track(s, i), s->ranks[i].event);
     return NDP_OK;
 }
 
-static ndp_status take_times(simulation *s, const ndp_program *const *programs, int n, ndp_simulation *out) {
-    *out = (ndp_simulation){.times = calloc((size_t)n + 1, sizeof *out->times), .n = n};
-    s->at = calloc((size_t)n + 1, sizeof *s->at);
-    s->event = calloc((size_t)n + 1, sizeof *s->event);
-    s->copied = calloc((size_t)n + 1, sizeof *s->copied);
-    bool ok = out->times && s->at && s->event && s->copied;
-    for (int i = 0; ok && i < n; i++) {
-        out->times[i] = calloc((size_t)programs[i]->n + 1, sizeof *out->times[i]);
-        ok = out->times[i] != NULL;
-        s->copied[i] = -1;
+/* ---- all ---- */
+
+static ndp_status take_memory(simulation *s, ndp_simulation *out) {
+    size_t n = (size_t)s->tracks.n + 1;
+    *out = (ndp_simulation){calloc(n, sizeof *out->times), calloc(n, sizeof *out->parts), 0, s->tracks.n};
+    s->ranks = calloc(n, sizeof *s->ranks);
+    s->operations = calloc(n, sizeof *s->operations);
+    s->events = calloc(n, sizeof *s->events);
+    s->streams = calloc(n, sizeof *s->streams);
+    bool ok = out->times && out->parts && s->ranks && s->operations && s->events && s->streams;
+    for (int i = 0; ok && i < s->tracks.n; i++) {
+        const ndp_track *t = track(s, i);
+        size_t events = (size_t)t->n + 1;
+        out->times[i] = calloc((size_t)ndp_program_executed(t->program) + 1, sizeof *out->times[i]);
+        s->operations[i] = calloc(events, sizeof *s->operations[i]);
+        s->events[i] = s->costs->background ? NULL : calloc(events, sizeof *s->events[i]);
+        ok = out->times[i] && s->operations[i] && (s->events[i] || s->costs->background);
     }
     s->times = out->times;
-    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to simulate %d programs", n);
+    return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to simulate %d programs", s->tracks.n);
+}
+
+static void release(simulation *s) {
+    for (int i = 0; i < s->tracks.n; i++) {
+        if (s->operations)
+            free(s->operations[i]);
+        if (s->events)
+            free(s->events[i]);
+    }
+    free(s->ranks);
+    free(s->operations);
+    free(s->events);
+    free(s->streams);
+    ndp_tracks_release(&s->tracks);
 }
 
 ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_step_costs *costs, ndp_simulation *out) {
     simulation s = {.costs = costs};
-    ndp_status st = take_times(&s, programs, n, out);
+    *out = (ndp_simulation){0};
+    ndp_status st = ndp_tracks_match(programs, n, &s.tracks);
     if (st == NDP_OK)
-        st = ndp_tracks_match(programs, n, &s.tracks);
+        st = take_memory(&s, out);
     if (st == NDP_OK)
         st = run_all(&s);
     for (int i = 0; st == NDP_OK && i < n; i++)
-        if (programs[i]->n > 0)
-            out->makespan = fmax(out->makespan, out->times[i][programs[i]->n - 1].end);
-    ndp_tracks_release(&s.tracks);
-    free(s.at);
-    free(s.event);
-    free(s.copied);
+        out->makespan = fmax(out->makespan, s.ranks[i].now);
+    for (int i = 0; st == NDP_OK && i < n; i++)
+        ndp_step_parts(programs[i], out->times[i], ndp_program_executed(programs[i]), 0, out->makespan, out->parts[i]);
+    release(&s);
     return st;
 }
 
@@ -180,25 +301,17 @@ void ndp_simulation_release(ndp_simulation *s) {
     for (int i = 0; s->times && i < s->n; i++)
         free(s->times[i]);
     free(s->times);
+    free(s->parts);
     *s = (ndp_simulation){0};
-}
-
-double ndp_simulation_busy(const ndp_simulation *s, int i, const ndp_program *p) {
-    double sum = 0;
-    for (int k = 0; k < p->n; k++)
-        if (p->instrs[k].code == NDP_DO_RUN || p->instrs[k].call.kind == NDP_CALL_KERNEL)
-            sum += s->times[i][k].end - s->times[i][k].start;
-    return sum;
 }
 
 /* ---- costs by price ---- */
 
-double ndp_price_seconds(const void *user, const ndp_program *p, const ndp_instr *in) {
+double ndp_price_seconds(const void *user, const ndp_program *p, const ndp_instr *in, const ndp_call *call) {
+    (void)in;
     const ndp_price *price = user;
-    if (in->code == NDP_DO_RUN)
-        return ndp_list_price(ndp_program_list(p, in), price, &p->opts.step.mesh);
-    if (in->call.kind == NDP_CALL_KERNEL)
-        return price->kernel(price->user, &in->call);
-    ndp_group group = ndp_mesh_group(&p->opts.step.mesh, ndp_channel_group(in->call.channel));
-    return price->comm(price->user, &in->call, &group);
+    if (call->kind == NDP_CALL_KERNEL)
+        return price->kernel(price->user, call);
+    ndp_group group = ndp_mesh_group(&p->opts.step.mesh, ndp_channel_group(call->channel));
+    return price->comm(price->user, call, &group);
 }

@@ -1,38 +1,41 @@
-/* The simulator: replays step programs against each other with a time for each instruction. `plan --timeline` draws
- * the result. It knows no schedule and no axis, only programs, so it can price any layout.
+/* The simulator: replays step programs against each other, call by call, with a time for each instruction. `plan
+ * --timeline` draws the result. It knows no schedule and no axis, only programs, so it can price any layout.
  *
- *     RUN, kernel          takes its cost
+ * A rank has a stream of its kernels and waits, and one of collectives for each channel. Units' lists are walked like
+ * the program.
+ *
+ *     kernel               takes its cost
  *     begin                takes nothing
- *     wait, collective     until its cost after the last of its members began
+ *     collective           starts when all its members have begun it and those before it on its channel are over, and
+ *                          takes its cost; the rank's wait ends when it is over
  *     wait, receive        until the send has begun, and the cost of the message after that: the receiver copies
  *     wait, send           until the receiver has copied, in this message's wait or in any earlier wait after both
  *                          sides have begun
  *     with `background`: until the cost of the message after both sides began, on both sides
  *
- * What a unit's list communicates is a part of its RUN, so ranks do not wait for each other there. Members of a group
- * whose programs are not given begin when this rank does. */
+ * Members of a group whose programs are not given begin when those that are do. */
 #ifndef NDP_STEP_SIMULATE_H
 #define NDP_STEP_SIMULATE_H
 
 #include "graph/price.h"
-#include "step/program.h"
+#include "step/step_parts.h"
 
-/* What instructions cost. `seconds` is called with a RUN, a kernel or a begin: for that, of the collective or message.
- * It returns seconds >= 0, the same for both sides of a message. */
+/* What calls cost. `seconds` is called with a kernel, or the begin of a collective or message; `in` is the instruction
+ * that it is, or in whose list it is. It returns seconds >= 0, the same for all members or sides. */
 typedef struct ndp_step_costs {
-    double (*seconds)(const void *user, const ndp_program *p, const ndp_instr *in);
+    double (*seconds)(const void *user, const ndp_program *p, const ndp_instr *in, const ndp_call *call);
     const void *user;
     bool background; /* messages move while ranks compute, as over a network card; false: a rank copies in its waits */
 } ndp_step_costs;
 
-/* A `seconds` for ndp_step_costs whose `user` is an ndp_price. RUNs include their list's communications, without
- * overlap. */
-double ndp_price_seconds(const void *price, const ndp_program *p, const ndp_instr *in);
+/* A `seconds` for ndp_step_costs whose `user` is an ndp_price. */
+double ndp_price_seconds(const void *price, const ndp_program *p, const ndp_instr *in, const ndp_call *call);
 
 typedef struct ndp_simulation {
-    ndp_instr_time **times; /* by program, by instruction */
-    double makespan;        /* the end of the last instruction of all */
-    int n;                  /* programs */
+    ndp_instr_time **times;     /* by program, by instruction in the order of execution (ndp_instr_cursor) */
+    double (*parts)[NDP_PARTS]; /* by program: what it does from 0 to `makespan` */
+    double makespan;            /* the end of the last instruction of all */
+    int n;                      /* programs */
 } ndp_simulation;
 
 /* Simulates one step of `n` ranks of one world: all, or one for each distinct role. Release in any case. NDP_ENOMEM;
@@ -40,8 +43,5 @@ typedef struct ndp_simulation {
 NDP_API ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_step_costs *costs,
                                 ndp_simulation *out);
 void ndp_simulation_release(ndp_simulation *s);
-
-/* Seconds that program i computes: its RUNs and kernels. */
-double ndp_simulation_busy(const ndp_simulation *s, int i, const ndp_program *p);
 
 #endif

@@ -7,23 +7,28 @@
 #define ROW_OF(KIND, name, colour) {name, colour},
 static const struct { const char *name, *colour; } kinds[] = {NDP_EVENT_KINDS_LIST(ROW_OF)};
 
-/* ---- JSON: times in microseconds from the start of the step ---- */
+static double step_of(const ndp_timeline *t) { return t->n_ranks > 0 ? ndp_timeline_rank(t, 0).step : 0; }
 
 static double first_start(const ndp_timeline *t) {
     double first = INFINITY;
-    for (int i = 0; i < t->n; i++)
-        first = fmin(first, t->events[i].start);
+    for (int i = 0; i < t->n_ranks; i++)
+        first = fmin(first, t->ranks[i].first);
     return first;
 }
 
+static double bubble_of(const ndp_rank_time *r) { return r->step > 0 ? r->seconds[NDP_PART_RECEIVE] / r->step : 0; }
+
+/* ---- JSON: times in microseconds from the start of the step ---- */
+
 static void add_ranks(const ndp_timeline *t, ndp_str *out) {
-    ndp_rank_time r;
-    const char *comma = "";
     ndp_str_add(out, "\"otherData\": {\"ranks\": [");
-    for (int cursor = 0; ndp_timeline_rank(t, &cursor, &r); comma = ",") {
-        ndp_str_addf(out,
-                     "%s\n  {\"rank\": %d, \"step_seconds\": %.9f, \"receive_wait_seconds\": %.9f, \"bubble\": %.9f}",
-                     comma, r.rank, r.step, r.seconds[NDP_EVENT_RECEIVE], r.bubble);
+    for (int i = 0; i < t->n_ranks; i++) {
+        ndp_rank_time r = ndp_timeline_rank(t, i);
+        ndp_str_addf(out, "%s\n  {\"rank\": %lld, \"step_seconds\": %.12g, \"bubble\": %.9f, \"seconds\": {",
+                     i ? "," : "", (long long)r.rank, r.step, bubble_of(&r));
+        for (int k = 0; k < NDP_PARTS; k++)
+            ndp_str_addf(out, "%s\"%s\": %.12g", k ? ", " : "", kinds[k].name, r.seconds[k]);
+        ndp_str_add(out, "}}");
     }
     ndp_str_add(out, "]},\n");
 }
@@ -51,22 +56,27 @@ static void add_json(const ndp_timeline *t, ndp_str *out) {
 
 enum { WIDTH = 1600, ROW = 30, LEFT = 150, TOP = 40, LEGEND = 130, LETTER = 7 };
 
-static double step_of(const ndp_timeline *t) {
-    ndp_rank_time r;
-    int cursor = 0;
-    return ndp_timeline_rank(t, &cursor, &r) ? r.step : 0;
+static bool has_kind(const ndp_timeline *t, int kind) {
+    for (int i = 0; i < t->n; i++)
+        if (t->events[i].kind == kind)
+            return true;
+    return false;
 }
 
-static void add_legend(ndp_str *out) {
-    for (int k = 0; k < NDP_COUNT(kinds); k++)
+static void add_legend(const ndp_timeline *t, ndp_str *out) {
+    for (int k = 0, x = LEFT; k < NDP_EVENT_KINDS; k++) {
+        if (!has_kind(t, k))
+            continue;
         ndp_str_addf(
             out, "<rect x=\"%d\" y=\"10\" width=\"14\" height=\"14\" fill=\"%s\"/><text x=\"%d\" y=\"21\">%s</text>\n",
-            LEFT + k * LEGEND, kinds[k].colour, LEFT + k * LEGEND + 20, kinds[k].name);
+            x, kinds[k].colour, x + 20, kinds[k].name);
+        x += LEGEND;
+    }
 }
 
 /* An event, with its name as a tooltip, and the micro-batch where there is room. */
 static void add_rectangle(const ndp_timeline_event *e, double x, double width, int y, ndp_str *out) {
-    int inset = e->kind > NDP_EVENT_RECEIVE ? 8 : 0; /* other waits may lie on an action */
+    int inset = e->kind == NDP_PART_SEND || e->kind == NDP_PART_COLLECTIVE ? 8 : 0; /* may lie on an action */
     ndp_str_addf(out,
                  "<rect x=\"%.2f\" y=\"%d\" width=\"%.2f\" height=\"%d\" fill=\"%s\" stroke=\"#ffffff\" "
                  "stroke-width=\"0.4\"><title>%s, %.3f ms</title></rect>\n",
@@ -96,19 +106,17 @@ static void add_axis(double step, int rows, ndp_str *out) {
 
 static void add_svg(const ndp_timeline *t, ndp_str *out) {
     double first = first_start(t), step = step_of(t), scale = step > 0 ? (WIDTH - LEFT) / step : 0;
-    int rows = 0;
-    ndp_rank_time r;
-    for (int cursor = 0; ndp_timeline_rank(t, &cursor, &r);)
-        rows++;
+    int rows = t->n_ranks;
     ndp_str_addf(out,
                  "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\" font-family=\"sans-serif\" "
                  "font-size=\"11\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#ffffff\"/>\n",
                  WIDTH + 40, TOP + rows * ROW + 24);
-    add_legend(out);
-    int y = TOP;
-    for (int cursor = 0, i = 0; ndp_timeline_rank(t, &cursor, &r); y += ROW) {
-        ndp_str_addf(out, "<text x=\"4\" y=\"%d\">rank %d, bubble %.1f%%</text>\n", y + 17, r.rank, 100 * r.bubble);
-        for (; i < cursor; i++) {
+    add_legend(t, out);
+    for (int row = 0, i = 0, y = TOP; row < rows; row++, y += ROW) {
+        ndp_rank_time r = ndp_timeline_rank(t, row);
+        ndp_str_addf(out, "<text x=\"4\" y=\"%d\">rank %lld, bubble %.1f%%</text>\n", y + 17, (long long)r.rank,
+                     100 * bubble_of(&r));
+        for (; i < t->n && t->events[i].rank == r.rank; i++) {
             const ndp_timeline_event *e = &t->events[i];
             add_rectangle(e, LEFT + (e->start - first) * scale, (e->end - e->start) * scale, y, out);
         }

@@ -21,9 +21,12 @@ typedef struct measured {
     double *kernels[RANKS];                      /* by instruction */
 } measured;
 
-static double measured_seconds(const void *user, const ndp_program *p, const ndp_instr *in) {
+/* Of a RUN, at the first call of its list. */
+static double measured_seconds(const void *user, const ndp_program *p, const ndp_instr *in, const ndp_call *call) {
     const measured *m = user;
     int rank = p->opts.step.mesh.rank;
+    if (in->code == NDP_DO_RUN && call != ndp_program_list(p, in)->calls)
+        return 0;
     if (in->code == NDP_DO_RUN)
         return m->units[rank][p->opts.model->units[in->unit].number][in->phase];
     return in->call.kind == NDP_CALL_KERNEL ? m->kernels[rank][in - p->instrs] : 0;

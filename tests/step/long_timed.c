@@ -19,16 +19,15 @@ typedef struct timed_job {
 /* Rank 0 keeps the timeline of the shortest step: on a machine that does other things too, others are longer. */
 static ndp_status keep_shortest(timed_job *j, const ndp_engine *e, ndp_comm *world) {
     ndp_timeline line = {0};
-    ndp_rank_time r;
-    int n, cursor = 0;
+    int n;
     const ndp_instr_time *times = ndp_engine_recorded(e, &n);
     NDP_TRY(ndp_timeline_add(&line, ndp_engine_program(e), times, n));
     NDP_TRY(ndp_timeline_gather(&line, world, true));
-    ndp_timeline_rank(&line, &cursor, &r);
-    bool keep = ndp_comm_rank(world) == 0 && (j->step == 0 || r.step < j->step);
+    double step = ndp_timeline_rank(&line, 0).step;
+    bool keep = ndp_comm_rank(world) == 0 && (j->step == 0 || step < j->step);
     ndp_timeline_release(keep ? &j->line : &line);
     if (keep)
-        j->line = line, j->step = r.step;
+        j->line = line, j->step = step;
     return NDP_OK;
 }
 
@@ -59,12 +58,12 @@ static ndp_status timed_rank(ndp_transport *t, void *arg) {
 
 /* Seconds of all but computing, in the timeline's step, on the rank that computes longest. */
 static double idle_of(const ndp_timeline *line, double *busy) {
-    ndp_rank_time r;
     double step = 0;
     *busy = 0;
-    for (int cursor = 0; ndp_timeline_rank(line, &cursor, &r);) {
+    for (int i = 0; i < line->n_ranks; i++) {
+        const ndp_rank_time r = ndp_timeline_rank(line, i);
         double sum = 0;
-        for (int k = 0; k < NDP_EVENT_RECEIVE; k++)
+        for (int k = 0; k <= NDP_PART_UPDATE; k++)
             sum += r.seconds[k];
         *busy = fmax(*busy, sum);
         step = r.step;

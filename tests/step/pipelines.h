@@ -83,9 +83,9 @@ static inline void pipeline_end(pipeline_setup *s) {
     free(s->first);
 }
 
-/* Seconds of a stage for one micro-batch; embedding, head, update and collectives cost nothing. A backward is both
- * gradients of a unit after the other, and the program sends the input gradient before the weight gradient of the
- * stage's first unit. Theory has one backward whose result leaves at its end: `whole`. */
+/* Seconds of a stage for one micro-batch, at the first call of each list; embedding, head, update and collectives cost
+ * nothing. A backward is both gradients of a unit after the other, and the program sends the input gradient before the
+ * weight gradient of the stage's first unit. Theory has one backward whose result leaves at its end: `whole`. */
 typedef struct stage_costs {
     double forward, input_gradient, weight_gradient, message;
     bool whole;
@@ -99,12 +99,12 @@ static inline bool action_has(const ndp_program *p, const ndp_instr *run, ndp_ph
     return false;
 }
 
-static inline double stage_seconds(const void *user, const ndp_program *p, const ndp_instr *in) {
+static inline double stage_seconds(const void *user, const ndp_program *p, const ndp_instr *in, const ndp_call *call) {
     const stage_costs *c = user;
-    if (in->code == NDP_DO_CALL) {
-        bool message = in->call.op->collective == NDP_SEND || in->call.op->collective == NDP_RECV;
-        return in->call.kind == NDP_CALL_BEGIN && message ? c->message : 0;
-    }
+    if (call->kind == NDP_CALL_BEGIN)
+        return call->op->collective == NDP_SEND || call->op->collective == NDP_RECV ? c->message : 0;
+    if (in->code == NDP_DO_CALL || call != ndp_program_list(p, in)->calls)
+        return 0;
     int number = p->opts.model->units[in->unit].number; /* 0: the embedding, then the layers, then the head */
     if (number == 0 || number > p->opts.model->facts.layers)
         return 0;

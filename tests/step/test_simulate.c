@@ -11,6 +11,14 @@ static ndp_simulation simulated(const pipeline_setup *s, const stage_costs *c) {
     return out;
 }
 
+/* Seconds that program i computes. */
+static double busy_of(const ndp_simulation *t, int i) {
+    double sum = 0;
+    for (int k = 0; k <= NDP_PART_UPDATE; k++)
+        sum += t->parts[i][k];
+    return sum;
+}
+
 /* Idle units of time per rank, of a makespan with m (F + I + W) units of work on each. */
 static double idle_of(ndp_pipeline_kind kind, int p, int v, int m, double f, double i, double w) {
     pipeline_setup s;
@@ -18,7 +26,7 @@ static double idle_of(ndp_pipeline_kind kind, int p, int v, int m, double f, dou
     pipeline_begin(&s, kind, p, v, m);
     ndp_simulation t = simulated(&s, &c);
     for (int r = 0; r < p; r++)
-        assert_true(fabs(ndp_simulation_busy(&t, r, s.programs[r]) - m * (f + i + w)) < 1e-9);
+        assert_true(fabs(busy_of(&t, r) - m * (f + i + w)) < 1e-9);
     double idle = t.makespan - m * (f + i + w);
     ndp_simulation_release(&t);
     pipeline_end(&s);
@@ -145,29 +153,28 @@ static void messages_take_their_time(void **state) {
     assert_true(makespan[1] < makespan[0] && makespan[1] >= 33);
 }
 
-/* A bubble is the time in waits of receives; the timeline sums to the simulation. */
+/* A bubble is the time in waits of receives; the timeline has the parts of the simulation. */
 static void timelines_have_the_bubble(void **state) {
     (void)state;
     static const double bubble[] = {9, 7, 5, 3}; /* of rank r: F of the ranks before it, and the rest on the way back */
     pipeline_setup s;
     ndp_timeline line = {0};
-    ndp_rank_time r;
     pipeline_begin(&s, NDP_PIPELINE_1F1B, 4, 1, 8);
     ndp_simulation t = simulated(&s, &(stage_costs){1, 1, 1, 0, true});
     for (int i = 0; i < 4; i++)
-        CHECK_OK(ndp_timeline_add(&line, s.programs[i], t.times[i], s.programs[i]->n));
-    int cursor = 0;
+        CHECK_OK(ndp_timeline_add(&line, s.programs[i], t.times[i], ndp_program_executed(s.programs[i])));
+    assert_int_equal(line.n_ranks, 4);
     for (int i = 0; i < 4; i++) {
-        assert_true(ndp_timeline_rank(&line, &cursor, &r));
+        const ndp_rank_time r = ndp_timeline_rank(&line, i);
         assert_int_equal(r.rank, i);
-        printf("  rank %d: %g of %g in waits for messages\n", i, r.seconds[NDP_EVENT_RECEIVE], r.step);
+        printf("  rank %d: %g of %g in waits for messages\n", i, r.seconds[NDP_PART_RECEIVE], r.step);
         assert_true(fabs(r.step - 33) < 1e-9);
-        assert_true(fabs(r.seconds[NDP_EVENT_FORWARD] - 8) < 1e-9);
-        assert_true(fabs(r.seconds[NDP_EVENT_BACKWARD] - 16) < 1e-9);
-        assert_true(fabs(r.seconds[NDP_EVENT_RECEIVE] - bubble[i]) < 1e-9);
-        assert_true(fabs(r.bubble - bubble[i] / 33) < 1e-9);
+        assert_true(fabs(r.seconds[NDP_PART_FORWARD] - 8) < 1e-9);
+        assert_true(fabs(r.seconds[NDP_PART_INPUT_GRADIENT] - 16) < 1e-9); /* `whole` */
+        assert_true(fabs(r.seconds[NDP_PART_RECEIVE] - bubble[i]) < 1e-9);
+        for (int k = 0; k < NDP_PARTS; k++)
+            assert_true(fabs(r.seconds[k] - t.parts[i][k]) < 1e-9);
     }
-    assert_false(ndp_timeline_rank(&line, &cursor, &r));
     ndp_timeline_release(&line);
     ndp_simulation_release(&t);
     pipeline_end(&s);

@@ -1,0 +1,32 @@
+#include "step/step_parts.h"
+
+#include <math.h>
+#include <string.h>
+
+static const ndp_step_part of_phase[NDP_PHASES] = {[NDP_FORWARD] = NDP_PART_FORWARD,
+                                                   [NDP_FORWARD_DROP] = NDP_PART_FORWARD,
+                                                   [NDP_RECOMPUTE] = NDP_PART_RECOMPUTE,
+                                                   [NDP_BACKWARD_INPUT] = NDP_PART_INPUT_GRADIENT,
+                                                   [NDP_BACKWARD_WEIGHT] = NDP_PART_WEIGHT_GRADIENT};
+
+ndp_step_part ndp_step_part_of(const ndp_instr *in) {
+    if (in->code == NDP_DO_RUN)
+        return of_phase[in->phase];
+    if (in->call.kind == NDP_CALL_KERNEL)
+        return NDP_PART_UPDATE;
+    return in->call.op->collective == NDP_RECV   ? NDP_PART_RECEIVE
+           : in->call.op->collective == NDP_SEND ? NDP_PART_SEND
+                                                 : NDP_PART_COLLECTIVE;
+}
+
+void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double first, double last,
+                    double seconds[NDP_PARTS]) {
+    memset(seconds, 0, NDP_PARTS * sizeof *seconds);
+    ndp_instr_cursor c = {0};
+    for (int i = 0; i < n; i++) {
+        const ndp_instr_time *t = &times[i];
+        seconds[ndp_step_part_of(ndp_program_next(p, &c))] += fmax(t->end - t->start - t->waited, 0); /* rounding */
+        seconds[NDP_PART_COLLECTIVE] += t->waited;
+    }
+    seconds[NDP_PART_IDLE] = n > 0 ? times[0].start - first + last - times[n - 1].end : last - first;
+}
