@@ -1,6 +1,8 @@
 /* config.json -> facts. */
 #include "model/facts.h"
 
+#include "model/activations.h"
+#include "model/block.h"
 #include "model/read.h"
 #include <math.h>
 #include <stdio.h>
@@ -79,30 +81,17 @@ static ndp_status check_features(struct json_object *config, const char *what, c
     return NDP_OK;
 }
 
-static const struct {
-    const char *name;
-    ndp_activation activation;
-} activations[] = {{"silu", NDP_SILU},
-                   {"swish", NDP_SILU},
-                   {"gelu_pytorch_tanh", NDP_GELU_TANH},
-                   {"gelu_new", NDP_GELU_TANH},
-                   {"gelu_fast", NDP_GELU_TANH}};
-
-/* The activations that are built depend on the MLP: a gated one has both, a plain one the tanh form of GELU. */
+/* An activation may be built for one form of MLP and not for the other. */
 static ndp_status read_activation(struct json_object *config, const char *what, const char *key, ndp_facts *f) {
-    const char *name = NULL;
+    const char *word = NULL;
+    char list[200], way_out[220];
+    bool gated = f->kinds[0].mlp->gated;
     NDP_TRY(ndp_config_not_null(config, what, key));
-    NDP_TRY(ndp_json_string(config, what, key, &name));
-    if (!name)
+    NDP_TRY(ndp_json_string(config, what, key, &word));
+    if (!word || ndp_activation_find(word, gated, &f->activation))
         return NDP_OK;
-    for (int i = 0; i < NDP_COUNT(activations); i++)
-        if (strcmp(name, activations[i].name) == 0 && !(f->plain_mlp && activations[i].activation == NDP_SILU)) {
-            f->activation = activations[i].activation;
-            return NDP_OK;
-        }
-    return ndp_config_refuse(what, key, ndp_config_member(config, key),
-                             f->plain_mlp ? "; built: gelu_new, gelu_pytorch_tanh"
-                                          : "; built: silu, gelu_pytorch_tanh");
+    snprintf(way_out, sizeof way_out, "; built: %s", ndp_activation_list(gated, list, sizeof list));
+    return ndp_config_refuse(what, key, ndp_config_member(config, key), way_out);
 }
 
 /* What makes a model something else than a dense causal language model, by a key that says so. */
@@ -328,7 +317,12 @@ static ndp_status parse(struct json_object *config, const char *what, const ndp_
 ndp_status ndp_facts_parse(struct json_object *config, const char *what, ndp_facts *out) {
     if (!json_object_is_type(config, json_type_object))
         return NDP_FAIL(NDP_EFORMAT, "%s: not a JSON object", what);
-    ndp_facts f = {.norm_eps = 1e-6, .init_std = 0.02, .embedding_scale = 1, .n_ropes = 1, .ropes[0].theta = 1e4};
+    ndp_facts f = {.norm_eps = 1e-6,
+                   .init_std = 0.02,
+                   .embedding_scale = 1,
+                   .n_ropes = 1,
+                   .ropes[0].theta = 1e4,
+                   .kinds[0] = {.mixer = &ndp_mixer_attention, .mlp = &ndp_mlp_gated}};
     const ndp_family *family = NULL;
     NDP_TRY(read_family(config, what, &family, &f));
     NDP_TRY(parse(config, what, family, &f));

@@ -35,13 +35,20 @@ typedef struct ndp_rope {
     double short_factor[NDP_LONG_FACTORS], long_factor[NDP_LONG_FACTORS]; /* longrope: dim / 2 of each */
 } ndp_rope;
 
+/* The parts of a block (block.h). */
+typedef struct ndp_mixer ndp_mixer;
+typedef struct ndp_mlp ndp_mlp;
+
 /* What tells the layers of one model apart. */
 typedef struct ndp_layer_kind {
     int window; /* a query sees this many latest keys, itself included; 0: all */
     int rope;   /* which table; NDP_NO_ROPE: the layer does not know positions */
+    const ndp_mixer *mixer;
+    const ndp_mlp *mlp;
 } ndp_layer_kind;
 
-typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH } ndp_activation;
+/* Rows of ndp_activations (activations.h). */
+typedef enum ndp_activation { NDP_SILU, NDP_GELU_TANH, NDP_ACTIVATIONS } ndp_activation;
 /* Norms of queries and keys: of each head by itself, or of all heads' columns together. */
 typedef enum ndp_qk_norm { NDP_QK_NORM_NONE, NDP_QK_NORM_HEAD, NDP_QK_NORM_WHOLE } ndp_qk_norm;
 
@@ -59,7 +66,6 @@ typedef struct ndp_facts {
     bool own_head;    /* the configuration ties the head, the weights do not: tied is false (job/folder_facts.h) */
     bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
     bool unit_offset; /* norms multiply by 1 + w */
-    bool plain_mlp;   /* one product before the activation, no gate */
     bool parallel;    /* attention and MLP both read the input norm */
     bool transposed;  /* files hold the matrices of blocks as [inputs, outputs] */
     ndp_activation activation;
@@ -90,6 +96,15 @@ NDP_API const char *ndp_facts_prefix(const ndp_facts *f);
 /* Names of the two tensors that tying makes one: "model.embed_tokens.weight", "lm_head.weight". */
 enum { NDP_TIED_NAME = 64 };
 void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TIED_NAME], char head[NDP_TIED_NAME]);
+
+/* One fact as text. */
+typedef struct ndp_fact {
+    const char *key, *value; /* "hidden_size", "64"; value NULL: out of memory */
+    bool shape;              /* the shapes of tensors depend on it */
+} ndp_fact;
+typedef void ndp_fact_visitor(void *user, const ndp_fact *fact);
+/* Calls `visit` with each fact that decides what the model computes. */
+void ndp_facts_visit(const ndp_facts *f, ndp_fact_visitor *visit, void *user);
 
 /* Distinct parameters (a tied head counts once). */
 int64_t ndp_facts_parameters(const ndp_facts *f);

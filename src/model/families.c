@@ -1,6 +1,7 @@
 /* The families, by their model_type. Source: the configuration_* and modeling_* files of transformers 5.23. */
 #include "model/families.h"
 
+#include "model/block.h"
 #include "model/read.h"
 #include <stdio.h>
 #include <string.h>
@@ -144,7 +145,8 @@ static void layer_norm_init(ndp_facts *f) {
 
 static void starcoder2_init(ndp_facts *f) {
     layer_norm_init(f);
-    f->tied = f->plain_mlp = f->qkv_bias = f->o_bias = f->mlp_bias = true;
+    f->tied = f->qkv_bias = f->o_bias = f->mlp_bias = true;
+    f->kinds[0].mlp = &ndp_mlp_plain;
     f->activation = NDP_GELU_TANH;
     f->init_std = 0.018042;
 }

@@ -29,7 +29,8 @@ typedef struct ndp_family {
     double rotary;              /* the part of a head that turns, unless the configuration says; 0: all */
     bool partial;               /* reads partial_rotary_factor */
     bool kv_heads_needed;       /* when missing, they are not as many as the heads */
-    /* Fills kinds and kind_of; ropes are read already, f->kinds[0].window is the key `window` or its default. */
+    /* Fills kinds and kind_of; ropes are read already, f->kinds[0] has the key `window` or its default, and the mixer
+     * and MLP of all layers. */
     ndp_status (*layers)(struct json_object *config, const char *what, ndp_facts *f);
     /* Reads the keys that only this family has. NULL: none. */
     ndp_status (*more)(struct json_object *config, const char *what, ndp_facts *f);

@@ -79,6 +79,9 @@ static inline ndp_storage ndp_storage_of(const ndp_model_opts *o, bool trainable
 /* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. NDP_EINVAL: a name in
  * opts->frozen is that of no unit, or nothing is left to train. */
 NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out);
+/* Part of building a model: sets which of its buffers are trained, by the names of the units that have them
+ * (opts.frozen), and how they are stored. NDP_EINVAL as above. */
+ndp_status ndp_model_freeze(ndp_model *m);
 void ndp_model_release(ndp_model *m);
 
 /* Random initial values of `count` elements of a tensor, as files hold it, from `first` on, in fp32: a function of

@@ -11,14 +11,16 @@ static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window
                         "%s: \"sliding_window\" is 0: layer %d would see no key, not even its own; null is no window",
                         what, layer);
     if (layer == 0)
-        f->n_kinds = 0; /* kinds[0] held the default window */
+        f->n_kinds = 0; /* kinds[0] held what is the same in all */
+    ndp_layer_kind kind = f->kinds[0];
+    kind.window = window, kind.rope = rope;
     int k = 0;
     while (k < f->n_kinds && (f->kinds[k].window != window || f->kinds[k].rope != rope))
         k++;
     if (k == NDP_LAYER_KINDS)
         return NDP_FAIL(NDP_ENOTSUP, "%s: more than %d kinds of layers are not built yet", what, NDP_LAYER_KINDS);
     if (k == f->n_kinds)
-        f->kinds[f->n_kinds++] = (ndp_layer_kind){window, rope};
+        f->kinds[f->n_kinds++] = kind;
     f->kind_of[layer] = (uint8_t)k;
     return NDP_OK;
 }

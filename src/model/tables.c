@@ -1,55 +1,65 @@
-/* Parameter tables: which tensors a model has, their shapes, and how files hold them. */
-#include "model/unit_builder.h"
+/* Parameter tables: which tensors a model has, their shapes, how files hold them, and in which buffers they are. */
+#include "model/tables.h"
 
+#include "model/block.h"
 #include "model/families.h"
 #include <stddef.h>
 #include <stdio.h>
 #include <string.h>
+
+_Static_assert((int)NDP_PARAMS <= (int)NDP_MOST_SEGMENTS, "a buffer may have a segment for each place");
 
 typedef enum length { ONE, VOCAB, POSITIONS, HIDDEN, Q_COLUMNS, KV_COLUMNS, FFN, HEAD_DIM, Q_ALL, KV_ALL } length;
 
 /* What it takes for a tensor to be there; from NORM_BIAS on those of biases. */
 typedef enum when { ALWAYS, SERIAL, UNTIED, NORM_BIAS, SERIAL_NORM_BIAS, QKV_BIAS, O_BIAS, MLP_BIAS } when;
 
+/* The buffers that a unit may have, and what follows the unit's name in theirs. The one of another unit that a tied
+ * head uses is in TIED; no rule fills it. */
+enum { OWN, TIED, SLOTS };
+static const char *const slot_names[SLOTS] = {[OWN] = ""};
+
 typedef struct rule {
     ndp_param place;
-    ndp_part_of unit;
-    size_t name; /* where ndp_names has it */
+    unsigned parts; /* which parts of units have it */
+    int slot;       /* in which of the unit's buffers */
+    size_t name;    /* where ndp_names has it */
     length rows, cols;
     bool glued; /* to the one before, where that is there */
     when when;
 } rule;
 
 #define NAME(member) offsetof(ndp_names, member)
+#define ANY_MLP (NDP_PART_GATED_MLP | NDP_PART_PLAIN_MLP)
 /* Vectors have one row; a group of glued ones stands together. */
 static const rule rules[] = {
-    {NDP_P_TOKENS, NDP_OF_EMBEDDING, NAME(tokens), VOCAB, HIDDEN, false, ALWAYS},
-    {NDP_P_POSITIONS, NDP_OF_EMBEDDING, NAME(positions), POSITIONS, HIDDEN, false, ALWAYS},
-    {NDP_P_INPUT_NORM, NDP_OF_BLOCK, NAME(input_norm), ONE, HIDDEN, false, ALWAYS},
-    {NDP_B_INPUT_NORM, NDP_OF_BLOCK, NAME(input_norm), ONE, HIDDEN, false, NORM_BIAS},
-    {NDP_P_Q, NDP_OF_BLOCK, NAME(q), Q_COLUMNS, HIDDEN, false, ALWAYS},
-    {NDP_P_K, NDP_OF_BLOCK, NAME(k), KV_COLUMNS, HIDDEN, true, ALWAYS},
-    {NDP_P_V, NDP_OF_BLOCK, NAME(v), KV_COLUMNS, HIDDEN, true, ALWAYS},
-    {NDP_B_Q, NDP_OF_BLOCK, NAME(q), ONE, Q_COLUMNS, false, QKV_BIAS},
-    {NDP_B_K, NDP_OF_BLOCK, NAME(k), ONE, KV_COLUMNS, true, QKV_BIAS},
-    {NDP_B_V, NDP_OF_BLOCK, NAME(v), ONE, KV_COLUMNS, true, QKV_BIAS},
-    {NDP_P_Q_NORM, NDP_OF_BLOCK, NAME(q_norm), ONE, Q_ALL, false, ALWAYS},
-    {NDP_P_K_NORM, NDP_OF_BLOCK, NAME(k_norm), ONE, KV_ALL, false, ALWAYS},
-    {NDP_P_O, NDP_OF_BLOCK, NAME(o), HIDDEN, Q_COLUMNS, false, ALWAYS},
-    {NDP_B_O, NDP_OF_BLOCK, NAME(o), ONE, HIDDEN, false, O_BIAS},
-    {NDP_P_ATTENTION_NORM, NDP_OF_BLOCK, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
-    {NDP_P_MLP_NORM, NDP_OF_BLOCK, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL},
-    {NDP_B_MLP_NORM, NDP_OF_BLOCK, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL_NORM_BIAS},
-    {NDP_P_GATE, NDP_OF_BLOCK, NAME(gate), FFN, HIDDEN, false, ALWAYS},
-    {NDP_P_UP, NDP_OF_BLOCK, NAME(up), FFN, HIDDEN, true, ALWAYS},
-    {NDP_B_GATE, NDP_OF_BLOCK, NAME(gate), ONE, FFN, false, MLP_BIAS},
-    {NDP_B_UP, NDP_OF_BLOCK, NAME(up), ONE, FFN, true, MLP_BIAS},
-    {NDP_P_DOWN, NDP_OF_BLOCK, NAME(down), HIDDEN, FFN, false, ALWAYS},
-    {NDP_B_DOWN, NDP_OF_BLOCK, NAME(down), ONE, HIDDEN, false, MLP_BIAS},
-    {NDP_P_MLP_OUT_NORM, NDP_OF_BLOCK, NAME(mlp_out_norm), ONE, HIDDEN, false, ALWAYS},
-    {NDP_P_FINAL_NORM, NDP_OF_HEAD, NAME(final_norm), ONE, HIDDEN, false, ALWAYS},
-    {NDP_B_FINAL_NORM, NDP_OF_HEAD, NAME(final_norm), ONE, HIDDEN, false, NORM_BIAS},
-    {NDP_P_HEAD, NDP_OF_HEAD, NAME(head), VOCAB, HIDDEN, false, UNTIED},
+    {NDP_P_TOKENS, NDP_PART_EMBEDDING, OWN, NAME(tokens), VOCAB, HIDDEN, false, ALWAYS},
+    {NDP_P_POSITIONS, NDP_PART_EMBEDDING, OWN, NAME(positions), POSITIONS, HIDDEN, false, ALWAYS},
+    {NDP_P_INPUT_NORM, NDP_PART_LAYER, OWN, NAME(input_norm), ONE, HIDDEN, false, ALWAYS},
+    {NDP_B_INPUT_NORM, NDP_PART_LAYER, OWN, NAME(input_norm), ONE, HIDDEN, false, NORM_BIAS},
+    {NDP_P_Q, NDP_PART_ATTENTION, OWN, NAME(q), Q_COLUMNS, HIDDEN, false, ALWAYS},
+    {NDP_P_K, NDP_PART_ATTENTION, OWN, NAME(k), KV_COLUMNS, HIDDEN, true, ALWAYS},
+    {NDP_P_V, NDP_PART_ATTENTION, OWN, NAME(v), KV_COLUMNS, HIDDEN, true, ALWAYS},
+    {NDP_B_Q, NDP_PART_ATTENTION, OWN, NAME(q), ONE, Q_COLUMNS, false, QKV_BIAS},
+    {NDP_B_K, NDP_PART_ATTENTION, OWN, NAME(k), ONE, KV_COLUMNS, true, QKV_BIAS},
+    {NDP_B_V, NDP_PART_ATTENTION, OWN, NAME(v), ONE, KV_COLUMNS, true, QKV_BIAS},
+    {NDP_P_Q_NORM, NDP_PART_ATTENTION, OWN, NAME(q_norm), ONE, Q_ALL, false, ALWAYS},
+    {NDP_P_K_NORM, NDP_PART_ATTENTION, OWN, NAME(k_norm), ONE, KV_ALL, false, ALWAYS},
+    {NDP_P_O, NDP_PART_ATTENTION, OWN, NAME(o), HIDDEN, Q_COLUMNS, false, ALWAYS},
+    {NDP_B_O, NDP_PART_ATTENTION, OWN, NAME(o), ONE, HIDDEN, false, O_BIAS},
+    {NDP_P_ATTENTION_NORM, NDP_PART_LAYER, OWN, NAME(attention_norm), ONE, HIDDEN, false, ALWAYS},
+    {NDP_P_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL},
+    {NDP_B_MLP_NORM, NDP_PART_LAYER, OWN, NAME(mlp_norm), ONE, HIDDEN, false, SERIAL_NORM_BIAS},
+    {NDP_P_GATE, NDP_PART_GATED_MLP, OWN, NAME(gate), FFN, HIDDEN, false, ALWAYS},
+    {NDP_P_UP, ANY_MLP, OWN, NAME(up), FFN, HIDDEN, true, ALWAYS},
+    {NDP_B_GATE, NDP_PART_GATED_MLP, OWN, NAME(gate), ONE, FFN, false, MLP_BIAS},
+    {NDP_B_UP, ANY_MLP, OWN, NAME(up), ONE, FFN, true, MLP_BIAS},
+    {NDP_P_DOWN, ANY_MLP, OWN, NAME(down), HIDDEN, FFN, false, ALWAYS},
+    {NDP_B_DOWN, ANY_MLP, OWN, NAME(down), ONE, HIDDEN, false, MLP_BIAS},
+    {NDP_P_MLP_OUT_NORM, NDP_PART_LAYER, OWN, NAME(mlp_out_norm), ONE, HIDDEN, false, ALWAYS},
+    {NDP_P_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, ALWAYS},
+    {NDP_B_FINAL_NORM, NDP_PART_HEAD, OWN, NAME(final_norm), ONE, HIDDEN, false, NORM_BIAS},
+    {NDP_P_HEAD, NDP_PART_HEAD, OWN, NAME(head), VOCAB, HIDDEN, false, UNTIED},
 };
 
 static const char *name_of(const ndp_facts *f, const rule *r) {
@@ -92,8 +102,9 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     ndp_segment s = ndp_segment_whole(name, vector ? 1 : 2, rows, cols, row_dim, col_dim);
     s.glued = r->glued;
     s.decay = !vector;
-    s.projection = !vector && r->unit == NDP_OF_BLOCK;
-    s.transposed = f->transposed && !vector && r->unit == NDP_OF_BLOCK;
+    bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
+    s.projection = !vector && of_layer;
+    s.transposed = f->transposed && !vector && of_layer;
     return s;
 }
 
@@ -107,8 +118,8 @@ static void fuse(ndp_segment *items, int n) {
         ndp_segment_fuse(&items[i], axis, base, whole);
 }
 
-static void fuse_all(ndp_segments *s, int first) {
-    for (int i = first, end; i < s->n; i = end) {
+static void fuse_all(ndp_segments *s) {
+    for (int i = 0, end; i < s->n; i = end) {
         for (end = i + 1; end < s->n && strcmp(s->items[i].name, s->items[end].name) == 0;)
             end++;
         if (end - i > 1)
@@ -116,43 +127,111 @@ static void fuse_all(ndp_segments *s, int first) {
     }
 }
 
-ndp_status ndp_table_fill(const ndp_facts *f, ndp_part_of unit, const char *prefix, ndp_arena *arena,
-                          ndp_segments *segments, int at[NDP_PARAMS]) {
-    int first = segments->n;
+/* ---- units ---- */
+
+static unsigned parts_of(const ndp_facts *f, int kind) {
+    if (kind == NDP_KIND_EMBEDDING)
+        return NDP_PART_EMBEDDING;
+    if (kind == ndp_kind_head(f))
+        return NDP_PART_HEAD;
+    const ndp_layer_kind *k = &f->kinds[kind - NDP_KIND_LAYER];
+    return (unsigned)NDP_PART_LAYER | k->mixer->part | k->mlp->part;
+}
+
+/* Starts a buffer of unit `u`, if it has none in that slot. */
+static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
+    if (u->buffers[slot] != NDP_NONE)
+        return NDP_OK;
+    ndp_buffer *b = &m->buffers[m->n_buffers];
+    *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, slot_names[slot]),
+                      .trainable = true,
+                      .owners = NDP_GROUP_SHARD,
+                      .copies = NDP_GROUP_REPLICATE};
+    b->segments.items = ndp_arena_alloc(&m->arena, NDP_PARAMS * sizeof(ndp_segment));
+    u->buffers[slot] = m->n_buffers++;
+    return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
+}
+
+/* Appends the parameters of a unit to its buffers. `prefix` goes before their names. */
+static ndp_status fill_unit(const ndp_facts *f, ndp_model *m, ndp_unit *u, int kind, const char *prefix,
+                            ndp_place at[NDP_PARAMS]) {
     bool before = false; /* is there */
+    for (int p = 0; p < NDP_PARAMS; p++)
+        at[p] = (ndp_place){OWN, NDP_NONE};
     for (int i = 0; i < NDP_COUNT(rules); i++) {
         const rule *r = &rules[i];
-        if (r->unit != unit)
-            continue;
-        at[r->place] = NDP_NONE;
-        bool there = is_there(f, r);
+        bool there = is_there(f, r) && (r->parts & parts_of(f, kind));
         if (there) {
-            const char *name =
-                ndp_arena_format(arena, "%s%s%s", prefix, name_of(f, r), r->when >= NORM_BIAS ? ".bias" : ".weight");
-            if (!name)
-                return NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");
-            at[r->place] = segments->n;
+            const char *ending = r->when >= NORM_BIAS ? ".bias" : ".weight",
+                       *name = ndp_arena_format(&m->arena, "%s%s%s", prefix, name_of(f, r), ending);
+            NDP_TRY(name ? need_buffer(m, u, r->slot) : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables"));
+            ndp_segments *segments = &m->buffers[u->buffers[r->slot]].segments;
+            at[r->place] = (ndp_place){r->slot, segments->n};
             segments->items[segments->n] = segment_of(f, r, name);
             segments->items[segments->n++].glued &= before;
         }
         before = there;
     }
-    fuse_all(segments, first);
     return NDP_OK;
 }
 
-static int64_t elements_of(const ndp_facts *f, ndp_part_of unit) {
+static ndp_status make_unit(const ndp_facts *f, ndp_model *m, int i, ndp_unit_places *out) {
+    ndp_unit *u = &m->units[i];
+    int kind = ndp_unit_kind(f, i);
+    const char *name = "embed", *prefix = "";
+    if (kind == ndp_kind_head(f)) {
+        name = "head";
+    } else if (kind != NDP_KIND_EMBEDDING) {
+        name = ndp_arena_format(&m->arena, "layers.%d", i - 1);
+        prefix = ndp_arena_format(&m->arena, "%s.%d.", f->names->layers, i - 1);
+    }
+    if (!name || !prefix)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d layers", f->layers);
+    *u = (ndp_unit){.name = name};
+    for (int s = 0; s < NDP_SLOTS; s++)
+        u->buffers[s] = NDP_NONE;
+    NDP_TRY(fill_unit(f, m, u, kind, prefix, out->at[kind]));
+    for (int s = 0; s < SLOTS; s++)
+        if (u->buffers[s] != NDP_NONE) {
+            fuse_all(&m->buffers[u->buffers[s]].segments);
+            ndp_segments_layout(&m->buffers[u->buffers[s]].segments);
+        }
+    return NDP_OK;
+}
+
+ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *out) {
+    size_t units = (size_t)f->layers + 2;
+    m->units = ndp_arena_alloc(&m->arena, units * sizeof *m->units);
+    m->buffers = ndp_arena_alloc(&m->arena, units * SLOTS * sizeof *m->buffers);
+    if (!m->units || !m->buffers)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the tables of %d layers", f->layers);
+    for (m->n_units = 0; m->n_units < (int)units; m->n_units++)
+        NDP_TRY(make_unit(f, m, m->n_units, out));
+    if (!f->tied)
+        return NDP_OK;
+    ndp_place tokens = out->at[NDP_KIND_EMBEDDING][NDP_P_TOKENS];
+    m->units[m->n_units - 1].buffers[TIED] = m->units[0].buffers[tokens.slot];
+    out->at[ndp_kind_head(f)][NDP_P_HEAD] = (ndp_place){TIED, tokens.segment};
+    return NDP_OK;
+}
+
+static int64_t elements_of(const ndp_facts *f, int kind) {
     int64_t n = 0;
     ndp_dim dim;
     for (int i = 0; i < NDP_COUNT(rules); i++)
-        if (rules[i].unit == unit && is_there(f, &rules[i]))
+        if ((rules[i].parts & parts_of(f, kind)) && is_there(f, &rules[i]))
             n += length_of(f, rules[i].rows, &dim) * length_of(f, rules[i].cols, &dim);
     return n;
 }
 
 int64_t ndp_facts_parameters(const ndp_facts *f) {
-    return elements_of(f, NDP_OF_EMBEDDING) + f->layers * elements_of(f, NDP_OF_BLOCK) + elements_of(f, NDP_OF_HEAD);
+    int64_t n = 0;
+    for (int u = 0; u < f->layers + 2; u++)
+        n += elements_of(f, ndp_unit_kind(f, u));
+    return n;
 }
+
+/* ---- names in files ---- */
 
 /* What follows the block's number in the name of a block's tensor; NULL: it is not such a name. */
 static const char *within_block(const ndp_facts *f, const char *tensor) {

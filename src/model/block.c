@@ -1,0 +1,142 @@
+/* A decoder block: attention and an MLP around the residual stream, and the products and norms that all units use.
+ *
+ * q, k, v are columns of one fused product, gate and up of another: their weights are glued in the buffer. */
+#include "model/block.h"
+
+#include "model/activations.h"
+
+/* ---- parameters ---- */
+
+int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n) {
+    ndp_place at = place == NDP_NO_PARAM ? (ndp_place){0, NDP_NONE} : b->at[place];
+    return at.segment == NDP_NONE ? NDP_NONE : ndp_graph_param(b->g, at.slot, at.segment, n);
+}
+
+static bool has(const ndp_unit_builder *b, ndp_param place) { return b->at[place].segment != NDP_NONE; }
+
+static ndp_op_attr norm_attr(const ndp_unit_builder *b) {
+    return (ndp_op_attr){.eps = b->f->norm_eps, .unit_offset = b->f->unit_offset};
+}
+
+int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x) {
+    ndp_op_attr attr = norm_attr(b);
+    int outs[2] = {NDP_NONE, NDP_NONE}, w = ndp_unit_param(b, place, 1);
+    if (w == NDP_NONE)
+        return x;
+    if (b->f->layer_norm)
+        ndp_graph_op(b->g, &ndp_op_layernorm, &attr, "norm",
+                     (int[]){x, w, ndp_unit_param(b, (ndp_param)(place + 1), 1)}, 3, outs, 2);
+    else
+        ndp_graph_op(b->g, &ndp_op_rmsnorm, &attr, "norm", (int[]){x, w}, 2, outs, 2);
+    return outs[0];
+}
+
+int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias) {
+    int ins[] = {x, ndp_unit_param(b, place, n), ndp_unit_param(b, bias, n)};
+    return ndp_graph_op1(b->g, &ndp_op_linear, NULL, name, ins, 3);
+}
+
+int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y) {
+    return ndp_graph_op1(b->g, &ndp_op_add, NULL, name, (int[]){x, y}, 2);
+}
+
+/* ---- attention ---- */
+
+/* Turns the first `heads` + `kv_heads` heads of x, in place. */
+static int rope(ndp_unit_builder *b, int x, int heads, int kv_heads) {
+    if (b->layer.rope == NDP_NO_ROPE)
+        return x;
+    int table = ndp_graph_data(b->g, NDP_IN_ROPES + b->layer.rope), position = ndp_graph_data(b->g, NDP_IN_POSITIONS);
+    ndp_op_attr attr = {
+        .heads = heads, .kv_heads = kv_heads, .head_dim = b->f->head_dim, .rotary_dim = b->f->ropes[b->layer.rope].dim};
+    return ndp_graph_op1(b->g, &ndp_op_rope, &attr, "qkv", (int[]){x, position, table}, 3);
+}
+
+/* Appends new keys or values to their cache and returns the cache. */
+static int cached(ndp_unit_builder *b, int fresh, int which) {
+    int cache = ndp_graph_data(b->g, ndp_in_cache(b->f, which)), row = ndp_graph_data(b->g, NDP_IN_Q_POS);
+    return ndp_graph_op1(b->g, &ndp_op_kv_append, NULL, "cache", (int[]){cache, fresh, row}, 3);
+}
+
+/* q, k and v, columns of qkv, as attention sees them. */
+static void heads_of(ndp_unit_builder *b, int qkv, int out[3]) {
+    const ndp_facts *f = b->f;
+    int64_t d = f->head_dim, nq = f->heads * d, nkv = f->kv_heads * d;
+    bool norms = f->qk_norm != NDP_QK_NORM_NONE;
+    if (!norms)
+        qkv = rope(b, qkv, f->heads, f->kv_heads);
+    out[0] = ndp_graph_columns(b->g, qkv, 0, nq);
+    out[1] = ndp_graph_columns(b->g, qkv, nq, nkv);
+    out[2] = ndp_graph_columns(b->g, qkv, nq + nkv, nkv);
+    if (norms) {
+        out[0] = rope(b, ndp_unit_norm(b, NDP_P_Q_NORM, out[0]), f->heads, 0);
+        out[1] = rope(b, ndp_unit_norm(b, NDP_P_K_NORM, out[1]), 0, f->kv_heads);
+    }
+}
+
+static int attention(ndp_unit_builder *b, int x) {
+    const ndp_facts *f = b->f;
+    int qkv = ndp_unit_linear(b, "qkv", x, NDP_P_Q, 3, NDP_B_Q);
+    int ins[6], outs[2] = {NDP_NONE, NDP_NONE};
+    heads_of(b, qkv, ins);
+    if (b->m->opts.mode == NDP_MODEL_CACHED) {
+        ins[1] = cached(b, ins[1], NDP_IN_K_CACHE);
+        ins[2] = cached(b, ins[2], NDP_IN_V_CACHE);
+    }
+    ins[3] = ndp_graph_data(b->g, NDP_IN_Q_POS);
+    ins[4] = ndp_graph_data(b->g, NDP_IN_Q_LOW);
+    ins[5] = ndp_graph_data(b->g, NDP_IN_K_POS);
+    ndp_op_attr attr = {.heads = f->heads,
+                        .kv_heads = f->kv_heads,
+                        .head_dim = f->head_dim,
+                        .window = b->layer.window,
+                        .scale = f->attention_scale,
+                        .cap = f->attention_cap};
+    ndp_graph_op(b->g, &ndp_op_attention, &attr, "attention", ins, 6, outs, 2);
+    return ndp_unit_linear(b, "o", outs[0], NDP_P_O, 1, NDP_B_O);
+}
+
+const ndp_mixer ndp_mixer_attention = {NDP_PART_ATTENTION, attention};
+
+/* ---- MLPs ---- */
+
+static int gated_mlp(ndp_unit_builder *b, int x) {
+    int gate_up = ndp_unit_linear(b, "gate_up", x, NDP_P_GATE, 2, NDP_B_GATE);
+    int act = ndp_graph_op1(b->g, ndp_activations[b->f->activation].gated, NULL, "act", &gate_up, 1);
+    return ndp_unit_linear(b, "down", act, NDP_P_DOWN, 1, NDP_B_DOWN);
+}
+
+static int plain_mlp(ndp_unit_builder *b, int x) {
+    int up = ndp_unit_linear(b, "up", x, NDP_P_UP, 1, NDP_B_UP);
+    int act = ndp_graph_op1(b->g, ndp_activations[b->f->activation].plain, NULL, "act", &up, 1);
+    return ndp_unit_linear(b, "down", act, NDP_P_DOWN, 1, NDP_B_DOWN);
+}
+
+const ndp_mlp ndp_mlp_gated = {NDP_PART_GATED_MLP, true, gated_mlp};
+const ndp_mlp ndp_mlp_plain = {NDP_PART_PLAIN_MLP, false, plain_mlp};
+
+/* ---- the block ---- */
+
+/* x + h and its norm: one op where it is an RMSNorm. */
+static int add_norm(ndp_unit_builder *b, int x, int h, int *normed) {
+    ndp_op_attr attr = norm_attr(b);
+    int outs[3] = {NDP_NONE, NDP_NONE, NDP_NONE};
+    if (b->f->layer_norm || !has(b, NDP_P_MLP_NORM)) {
+        int s = ndp_unit_add(b, "mid", x, h);
+        *normed = ndp_unit_norm(b, NDP_P_MLP_NORM, s);
+        return s;
+    }
+    int ins[] = {x, h, ndp_unit_param(b, NDP_P_MLP_NORM, 1)};
+    ndp_graph_op(b->g, &ndp_op_add_rmsnorm, &attr, "mid", ins, 3, outs, 3);
+    *normed = outs[1];
+    return outs[0];
+}
+
+void ndp_unit_block(ndp_unit_builder *b) {
+    int x = ndp_graph_input(b->g, b->m->opts.rows, b->f->hidden);
+    int before = ndp_unit_norm(b, NDP_P_INPUT_NORM, x), normed = before;
+    int h = ndp_unit_norm(b, NDP_P_ATTENTION_NORM, b->layer.mixer->write(b, before));
+    int s = b->f->parallel ? ndp_unit_add(b, "mid", x, h) : add_norm(b, x, h, &normed);
+    int d = ndp_unit_norm(b, NDP_P_MLP_OUT_NORM, b->layer.mlp->write(b, normed));
+    ndp_graph_output(b->g, ndp_unit_add(b, "y", s, d));
+}

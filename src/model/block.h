@@ -1,0 +1,58 @@
+/* Inside the model room: what writes the graphs of units, and the parts of a decoder block that a layer chooses.
+ *
+ * A block is a mixer, which is where tokens see each other, and an MLP, which works on each token alone. A kind of
+ * layer has one of each; which parameters there are follows from them (tables.c). */
+#ifndef NDP_MODEL_BLOCK_H
+#define NDP_MODEL_BLOCK_H
+
+#include "model/tables.h"
+
+typedef struct ndp_unit_builder {
+    const ndp_model *m;
+    const ndp_facts *f;
+    ndp_graph *g;
+    const ndp_place *at;  /* the unit's parameters, by ndp_param */
+    ndp_layer_kind layer; /* of a block */
+} ndp_unit_builder;
+
+/* x [T,C] -> [T,C], both of them */
+struct ndp_mixer {
+    ndp_table_part part; /* its rows of the tables */
+    int (*write)(ndp_unit_builder *b, int x);
+};
+struct ndp_mlp {
+    ndp_table_part part;
+    bool gated; /* a product of its own decides how much of each column passes */
+    int (*write)(ndp_unit_builder *b, int x);
+};
+extern const ndp_mixer ndp_mixer_attention;
+extern const ndp_mlp ndp_mlp_gated, ndp_mlp_plain;
+
+/* Places in model->inputs; one for each table of angles follows, then the cache's. */
+enum {
+    NDP_IN_TOKENS,
+    NDP_IN_LABELS,
+    NDP_IN_POSITIONS,
+    NDP_IN_Q_POS,
+    NDP_IN_Q_LOW,
+    NDP_IN_K_POS,
+    NDP_IN_LOSS_SCALE,
+    NDP_IN_LOSS,
+    NDP_IN_ROPES
+};
+enum { NDP_IN_K_CACHE, NDP_IN_V_CACHE }; /* of the cache's */
+static inline int ndp_in_cache(const ndp_facts *f, int which) { return NDP_IN_ROPES + f->n_ropes + which; }
+
+/* The value of `n` glued parameters from `place` on; NDP_NONE if the unit lacks it. */
+int ndp_unit_param(ndp_unit_builder *b, ndp_param place, int n);
+/* norm(x) by the weight at `place` and, in a LayerNorm, the bias after it; x itself if the family has no such norm. */
+int ndp_unit_norm(ndp_unit_builder *b, ndp_param place, int x);
+/* y = x w^T + bias over `n` glued projections from `place` on; `bias`: NDP_NO_PARAM for none. Every product with a
+ * weight is written here, but for the head's in training, which the loss computes. */
+int ndp_unit_linear(ndp_unit_builder *b, const char *name, int x, ndp_param place, int n, ndp_param bias);
+int ndp_unit_add(ndp_unit_builder *b, const char *name, int x, int y);
+
+/* Writes the graph of a block. */
+void ndp_unit_block(ndp_unit_builder *b);
+
+#endif

@@ -1,0 +1,184 @@
+/* The facts of a decoder as texts, for the identity of a run: all that decide what it computes. */
+#include "model/activations.h"
+#include "model/block.h"
+#include "model/facts.h"
+
+#include "base/text.h"
+#include <stddef.h>
+#include <string.h>
+
+typedef enum fact_type {
+    FACT_INT,
+    FACT_INT64,
+    FACT_NUMBER,
+    FACT_BOOL,
+    FACT_WORD,
+    FACT_ACTIVATION,
+    FACT_TEXT
+} fact_type;
+
+typedef struct fact_row {
+    const char *key;
+    size_t offset; /* in ndp_facts, or in ndp_rope */
+    fact_type type;
+    bool shape; /* the shapes of tensors depend on it */
+    const char *const *words;
+} fact_row;
+
+static const char *const qk_norm_words[] = {
+    [NDP_QK_NORM_NONE] = "none", [NDP_QK_NORM_HEAD] = "head", [NDP_QK_NORM_WHOLE] = "whole"};
+static const char *const scaling_words[] = {[NDP_ROPE_PLAIN] = "default",
+                                            [NDP_ROPE_LINEAR] = "linear",
+                                            [NDP_ROPE_LLAMA3] = "llama3",
+                                            [NDP_ROPE_YARN] = "yarn",
+                                            [NDP_ROPE_LONG] = "longrope"};
+
+#define FACT(member, key, type)                                                                                        \
+    { key, offsetof(ndp_facts, member), type, false, NULL }
+#define SHAPE(member, key, type)                                                                                       \
+    { key, offsetof(ndp_facts, member), type, true, NULL }
+#define ROPE(member, key, type)                                                                                        \
+    { key, offsetof(ndp_rope, member), type, false, NULL }
+
+/* Not included: how files name and store tensors (names, transposed); dropout, which is never applied; bos and eos,
+ * which are a part of data.tokenizer where the data have none; own_head, which `tied` reflects. Layers and RoPE tables
+ * have their own lists below. */
+static const fact_row facts[] = {
+    SHAPE(family, "model_type", FACT_TEXT),
+    SHAPE(vocab, "vocab_size", FACT_INT64),
+    SHAPE(layers, "num_hidden_layers", FACT_INT),
+    SHAPE(hidden, "hidden_size", FACT_INT),
+    SHAPE(heads, "num_attention_heads", FACT_INT),
+    SHAPE(kv_heads, "num_key_value_heads", FACT_INT),
+    SHAPE(head_dim, "head_dim", FACT_INT),
+    SHAPE(ffn, "intermediate_size", FACT_INT),
+    FACT(max_positions, "max_position_embeddings", FACT_INT64),
+    FACT(norm_eps, "norm_eps", FACT_NUMBER),
+    FACT(init_std, "initializer_range", FACT_NUMBER),
+    FACT(depth_init, "depth_init", FACT_BOOL),
+    SHAPE(tied, "tie_word_embeddings", FACT_BOOL),
+    SHAPE(qkv_bias, "qkv_bias", FACT_BOOL),
+    SHAPE(o_bias, "o_bias", FACT_BOOL),
+    SHAPE(mlp_bias, "mlp_bias", FACT_BOOL),
+    SHAPE(layer_norm, "layer_norm", FACT_BOOL),
+    FACT(unit_offset, "unit_offset_norm", FACT_BOOL),
+    SHAPE(parallel, "parallel_residual", FACT_BOOL),
+    FACT(activation, "hidden_act", FACT_ACTIVATION),
+    {"qk_norm", offsetof(ndp_facts, qk_norm), FACT_WORD, true, qk_norm_words},
+    FACT(attention_scale, "attention_scale", FACT_NUMBER),
+    FACT(attention_cap, "attn_logit_softcapping", FACT_NUMBER),
+    FACT(logit_cap, "final_logit_softcapping", FACT_NUMBER),
+    FACT(embedding_scale, "embedding_scale", FACT_NUMBER),
+    SHAPE(n_ropes, "rope_tables", FACT_INT),
+};
+static const fact_row rope_facts[] = {
+    {"rope_type", offsetof(ndp_rope, scaling), FACT_WORD, false, scaling_words},
+    ROPE(dim, "rope_dim", FACT_INT),
+    ROPE(theta, "rope_theta", FACT_NUMBER),
+    ROPE(factor, "rope_factor", FACT_NUMBER),
+    ROPE(amplitude, "rope_attention_factor", FACT_NUMBER),
+    ROPE(low_freq_factor, "rope_low_freq_factor", FACT_NUMBER),
+    ROPE(high_freq_factor, "rope_high_freq_factor", FACT_NUMBER),
+    ROPE(beta_fast, "rope_beta_fast", FACT_NUMBER),
+    ROPE(beta_slow, "rope_beta_slow", FACT_NUMBER),
+    ROPE(truncate, "rope_truncate", FACT_BOOL),
+    ROPE(original_positions, "rope_original_max_position_embeddings", FACT_INT64),
+};
+_Static_assert(sizeof(ndp_facts) == 8632 && sizeof(ndp_rope) == 2128 && sizeof(ndp_layer_kind) == 24,
+               "the facts of a model have changed: if a new one determines the loss curve, it needs a row above");
+
+static void write_fact(const fact_row *f, const void *of, ndp_str *out) {
+    const void *at = (const char *)of + f->offset;
+    switch (f->type) {
+    case FACT_INT:
+        ndp_str_addf(out, "%d", *(const int *)at);
+        break;
+    case FACT_INT64:
+        ndp_str_addf(out, "%lld", (long long)*(const int64_t *)at);
+        break;
+    case FACT_NUMBER:
+        ndp_str_add_number(out, *(const double *)at);
+        break;
+    case FACT_BOOL:
+        ndp_str_add(out, *(const bool *)at ? "true" : "false");
+        break;
+    case FACT_WORD:
+        ndp_str_add(out, f->words[*(const int *)at]);
+        break;
+    case FACT_ACTIVATION:
+        ndp_str_add(out, ndp_activations[*(const int *)at].name);
+        break;
+    case FACT_TEXT:
+        ndp_str_add(out, at);
+        break;
+    }
+}
+
+static void write_factors(const ndp_facts *f, ndp_str *out) {
+    for (int i = 0; i < f->n_ropes; i++)
+        for (int k = 0; f->ropes[i].scaling == NDP_ROPE_LONG && k < f->ropes[i].dim / 2; k++) {
+            ndp_str_add(out, out->length ? " " : "");
+            ndp_str_add_number(out, f->ropes[i].short_factor[k]);
+            ndp_str_add(out, "/");
+            ndp_str_add_number(out, f->ropes[i].long_factor[k]);
+        }
+}
+
+/* ---- layers ---- */
+
+static void write_rope(const ndp_layer_kind *k, ndp_str *out) { ndp_str_addf(out, "%d", k->rope); }
+static void write_window(const ndp_layer_kind *k, ndp_str *out) { ndp_str_addf(out, "%d", k->window); }
+static void write_plain(const ndp_layer_kind *k, ndp_str *out) { ndp_str_add(out, k->mlp->gated ? "false" : "true"); }
+
+static const struct {
+    const char *key;
+    bool shape;
+    void (*write)(const ndp_layer_kind *k, ndp_str *out);
+} layer_facts[] = {
+    {"layer_ropes", false, write_rope}, {"sliding_window", false, write_window}, {"plain_mlp", true, write_plain}};
+
+/* One word if all layers are alike, else one per layer. */
+static void write_layers(const ndp_facts *f, void (*write)(const ndp_layer_kind *k, ndp_str *out), ndp_str *out) {
+    ndp_str words[NDP_LAYER_KINDS] = {{0}};
+    bool alike = true;
+    for (int k = 0; k < f->n_kinds; k++) {
+        write(&f->kinds[k], &words[k]);
+        alike &= !words[k].failed && !words[0].failed && strcmp(words[k].data, words[0].data) == 0;
+        out->failed |= words[k].failed;
+    }
+    for (int i = 0; i < (alike ? 1 : f->layers) && !out->failed; i++)
+        ndp_str_addf(out, "%s%s", i ? " " : "", words[f->kind_of[i]].data);
+    for (int k = 0; k < f->n_kinds; k++)
+        ndp_str_release(&words[k]);
+}
+
+/* ---- all of them ---- */
+
+/* Releases the text. */
+static void give(const char *key, bool shape, ndp_str *text, ndp_fact_visitor *visit, void *user) {
+    const char *value = text->data ? text->data : "";
+    visit(user, &(ndp_fact){key, text->failed ? NULL : value, shape});
+    ndp_str_release(text);
+}
+
+void ndp_facts_visit(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
+    ndp_str text = {0};
+    for (int i = 0; i < NDP_COUNT(facts); i++) {
+        bool positions = facts[i].offset == offsetof(ndp_facts, max_positions) && f->n_ropes == 0;
+        write_fact(&facts[i], f, &text);
+        give(facts[i].key, facts[i].shape || positions, &text, visit, user);
+    }
+    for (int i = 0; i < NDP_COUNT(rope_facts); i++) {
+        for (int r = 0; r < f->n_ropes; r++) {
+            ndp_str_add(&text, r ? " " : "");
+            write_fact(&rope_facts[i], &f->ropes[r], &text);
+        }
+        give(rope_facts[i].key, false, &text, visit, user);
+    }
+    write_factors(f, &text);
+    give("rope_short_and_long_factors", false, &text, visit, user);
+    for (int i = 0; i < NDP_COUNT(layer_facts); i++) {
+        write_layers(f, layer_facts[i].write, &text);
+        give(layer_facts[i].key, layer_facts[i].shape, &text, visit, user);
+    }
+}

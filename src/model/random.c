@@ -1,0 +1,31 @@
+/* The random weights that a decoder starts from. */
+#include "model/families.h"
+#include "model/model.h"
+
+#include "base/rng.h"
+#include <math.h>
+#include <string.h>
+
+/* Whether `name` is that of a block's tensor `within`, less ".weight". */
+static bool is_weight_of(const char *name, const char *within) {
+    static const char suffix[] = ".weight";
+    size_t n = strlen(name), m = strlen(within), s = sizeof suffix - 1;
+    return n > m + s && name[n - m - s - 1] == '.' && strncmp(name + n - m - s, within, m) == 0;
+}
+
+static double matrix_std(const ndp_facts *f, const char *name) {
+    bool to_stream = is_weight_of(name, f->names->o) || is_weight_of(name, f->names->down);
+    return f->depth_init && to_stream ? f->init_std / sqrt(2.0 * f->layers) : f->init_std;
+}
+
+void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
+                      float *out) {
+    size_t n = strlen(s->name);
+    bool bias = n >= 5 && strcmp(s->name + n - 5, ".bias") == 0;
+    if (s->ndim == 2) {
+        ndp_rng_normal(seed, ndp_rng_stream(s->name), (uint64_t)first, count, matrix_std(f, s->name), out);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++)
+        out[i] = bias || f->unit_offset ? 0.0f : 1.0f;
+}

@@ -1,0 +1,72 @@
+/* Inside the model room: the parameters of a decoder: which tensors each unit has, and in which of its buffers. */
+#ifndef NDP_MODEL_TABLES_H
+#define NDP_MODEL_TABLES_H
+
+#include "model/model.h"
+
+/* The parameters that a decoder may have, unit by unit; families have some of them each. B_: the bias of the one
+ * before. */
+typedef enum ndp_param {
+    NDP_NO_PARAM = -1,
+    NDP_P_TOKENS,
+    NDP_P_POSITIONS,
+    NDP_P_INPUT_NORM,
+    NDP_B_INPUT_NORM,
+    NDP_P_Q,
+    NDP_P_K,
+    NDP_P_V,
+    NDP_B_Q,
+    NDP_B_K,
+    NDP_B_V,
+    NDP_P_Q_NORM,
+    NDP_P_K_NORM,
+    NDP_P_O,
+    NDP_B_O,
+    NDP_P_ATTENTION_NORM,
+    NDP_P_MLP_NORM,
+    NDP_B_MLP_NORM,
+    NDP_P_GATE,
+    NDP_P_UP,
+    NDP_B_GATE,
+    NDP_B_UP,
+    NDP_P_DOWN,
+    NDP_B_DOWN,
+    NDP_P_MLP_OUT_NORM,
+    NDP_P_FINAL_NORM,
+    NDP_B_FINAL_NORM,
+    NDP_P_HEAD,
+    NDP_PARAMS
+} ndp_param;
+
+/* Parts of units that have parameters of their own. A layer has NDP_PART_LAYER and the parts of its mixer and MLP. */
+typedef enum ndp_table_part {
+    NDP_PART_EMBEDDING = 1 << 0,
+    NDP_PART_HEAD = 1 << 1,
+    NDP_PART_LAYER = 1 << 2, /* of every layer */
+    NDP_PART_ATTENTION = 1 << 3,
+    NDP_PART_GATED_MLP = 1 << 4,
+    NDP_PART_PLAIN_MLP = 1 << 5
+} ndp_table_part;
+
+/* Kinds of units: the embedding, the kinds of layers, the head. */
+enum { NDP_KIND_EMBEDDING, NDP_KIND_LAYER, NDP_UNIT_KINDS = NDP_LAYER_KINDS + 2 };
+static inline int ndp_kind_head(const ndp_facts *f) { return NDP_KIND_LAYER + f->n_kinds; }
+/* The kind of a unit. */
+static inline int ndp_unit_kind(const ndp_facts *f, int unit) {
+    return unit == 0 ? NDP_KIND_EMBEDDING : unit > f->layers ? ndp_kind_head(f) : NDP_KIND_LAYER + f->kind_of[unit - 1];
+}
+
+/* Where a parameter is: in which of the unit's buffers, and which segment of it. */
+typedef struct ndp_place {
+    int slot, segment; /* segment NDP_NONE: the unit lacks it */
+} ndp_place;
+
+/* By kind of unit: all units of a kind have the same tables, but for names. */
+typedef struct ndp_unit_places {
+    ndp_place at[NDP_UNIT_KINDS][NDP_PARAMS];
+} ndp_unit_places;
+
+/* Makes the buffers and units of a decoder, and finds the places of its parameters. NDP_ENOMEM. */
+ndp_status ndp_tables_make(const ndp_facts *f, ndp_model *m, ndp_unit_places *out);
+
+#endif
