@@ -2,7 +2,7 @@
  *
  * The head of each file is found first (take_head), without parsing it, so that it ends with a whole record where it
  * can; then it is tokenized by the code of a real run (share.h). Compressed files are unpacked as far as needed, eight
- * times further each time. Threads read one source each. Called by data.c and plan.c of train/. */
+ * times further each time. Threads read one source each. Called by plan/plan.c. */
 #include "data/sample.h"
 
 #include "data/cache/corpus.h"

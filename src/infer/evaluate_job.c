@@ -1,8 +1,9 @@
-/* The mean negative log-likelihood of the held-out rows of a job, by the trainer's forward passes. Bytes are counted
+/* The mean negative log-likelihood of the held-out rows of a job, by the forward passes of a run. Bytes are counted
  * from the rows themselves, so they are the same on every rank and layout; without a tokenizer there are none. */
+#include "checkpoint/agree.h"
 #include "infer/infer.h"
+#include "rank/rank.h"
 #include "text/token_bytes.h"
-#include "train/trainer.h"
 
 #include <stdlib.h>
 
@@ -20,27 +21,27 @@ static ndp_status add_bytes(void *user, int32_t id, int64_t place) {
     return NDP_OK;
 }
 
-static ndp_status evaluate_source(ndp_trainer *t, int i, byte_count *c, double *nll, ndp_evaluation *out) {
-    const ndp_strings *names = &t->job.config->data.validation_files;
+static ndp_status evaluate_source(ndp_rank *r, int i, byte_count *c, double *nll, ndp_evaluation *out) {
+    const ndp_strings *names = &r->job.config->data.validation_files;
     int64_t first, n, tokens;
     c->bytes = 0;
-    ndp_dataset_source(t->data.held, i, &first, &n);
-    if (!ndp_job_data_ids_only(&t->data))
-        NDP_TRY(ndp_dataset_visit_labels(t->data.held, first, n, add_bytes, c));
-    NDP_TRY(ndp_trainer_score(t, i, nll, &tokens));
+    ndp_dataset_source(r->data.held, i, &first, &n);
+    if (!ndp_job_data_ids_only(&r->data))
+        NDP_TRY(ndp_dataset_visit_labels(r->data.held, first, n, add_bytes, c));
+    NDP_TRY(ndp_rank_score(r, i, nll, &tokens));
     *out = ndp_evaluation_of(names->n ? names->items[i] : NULL, *nll, tokens, c->bytes,
-                             ndp_dataset_source_documents(t->data.held, i));
+                             ndp_dataset_source_documents(r->data.held, i));
     return NDP_OK;
 }
 
-static ndp_status evaluate_sources(ndp_trainer *t, ndp_evaluation *all, ndp_evaluation *each) {
-    byte_count c = {.first = ndp_tokenizer_prefix(t->data.tokenizer)};
+static ndp_status evaluate_sources(ndp_rank *r, ndp_evaluation *all, ndp_evaluation *each) {
+    byte_count c = {.first = ndp_tokenizer_prefix(r->data.tokenizer)};
     ndp_evaluation sum = {0};
     double nll = 0, one;
-    NDP_TRY(ndp_token_bytes_init(&c.lengths, t->data.tokenizer));
+    NDP_TRY(ndp_token_bytes_init(&c.lengths, r->data.tokenizer));
     ndp_status st = NDP_OK;
-    for (int i = 0; i < ndp_dataset_sources(t->data.held) && st == NDP_OK; i++) {
-        st = evaluate_source(t, i, &c, &one, &each[i]);
+    for (int i = 0; i < ndp_dataset_sources(r->data.held) && st == NDP_OK; i++) {
+        st = evaluate_source(r, i, &c, &one, &each[i]);
         nll += st == NDP_OK ? one : 0;
         sum.tokens += each[i].tokens;
         sum.bytes += each[i].bytes;
@@ -52,12 +53,12 @@ static ndp_status evaluate_sources(ndp_trainer *t, ndp_evaluation *all, ndp_eval
     return st;
 }
 
-static ndp_status evaluate_trainer(ndp_trainer *t, ndp_evaluation *all, ndp_evaluation **files, int *n) {
-    int sources = ndp_dataset_sources(t->data.held);
+static ndp_status evaluate_rank(ndp_rank *r, ndp_evaluation *all, ndp_evaluation **files, int *n) {
+    int sources = ndp_dataset_sources(r->data.held);
     ndp_evaluation *each = calloc((size_t)sources, sizeof *each);
     if (!each)
         return NDP_FAIL(NDP_ENOMEM, "no memory for %d results", sources);
-    ndp_status st = evaluate_sources(t, all, each);
+    ndp_status st = evaluate_sources(r, all, each);
     if (st == NDP_OK && files) {
         *files = each;
         *n = sources;
@@ -68,14 +69,16 @@ static ndp_status evaluate_trainer(ndp_trainer *t, ndp_evaluation *all, ndp_eval
 
 ndp_status ndp_evaluate_job(const ndp_config *c, ndp_world *w, const char *run, int64_t step, ndp_evaluation *all,
                             ndp_evaluation **files, int *n) {
-    ndp_trainer *t;
+    ndp_rank r;
     NDP_CHECK(run || c->model.init != NDP_INIT_RANDOM,
               "the job starts from random weights (model.init: random), so there is no model to evaluate; give the "
               "folder of one, such as %s/model, or a run folder",
               c->train.output_dir);
-    const ndp_trainer_opts o = {.forward_only = true, .weights_of = run, .step = step};
-    NDP_TRY(ndp_trainer_open(c, w, &o, &t));
-    ndp_status st = evaluate_trainer(t, all, files, n);
-    ndp_trainer_destroy(t);
+    const ndp_rank_opts o = {.forward_only = true, .weights_of = run, .step = step};
+    NDP_TRY(ndp_rank_open(c, w, &o, &r));
+    ndp_status st = ndp_agree(r.world, ndp_rank_build_score(&r, NULL));
+    if (st == NDP_OK)
+        st = evaluate_rank(&r, all, files, n);
+    ndp_rank_close(&r);
     return st;
 }

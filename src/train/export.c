@@ -126,16 +126,16 @@ ndp_status ndp_export_rest(const ndp_job *j, const ndp_job_data *d, const char *
 /* Rank 0: writes everything except the weights. */
 static ndp_status write_rest(const ndp_trainer *t, const char *folder, ndp_dtype type) {
     NDP_TRY(ndp_lock_check(t->lock));
-    return ndp_export_rest(&t->job, &t->data, folder, type);
+    return ndp_export_rest(&t->rank.job, &t->rank.data, folder, type);
 }
 
 static ndp_status export_to(ndp_trainer *t, const char *folder) {
     ndp_dtype type = ndp_export_type(&t->model.opts);
-    NDP_TRY(ndp_agree(t->world, ndp_is_first(t->world) ? write_rest(t, folder, type) : NDP_OK));
+    NDP_TRY(ndp_agree(t->rank.world, ndp_is_first(t->rank.world) ? write_rest(t, folder, type) : NDP_OK));
     ndp_tensor_list list = {0};
-    ndp_status st = ndp_agree(t->world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));
+    ndp_status st = ndp_agree(t->rank.world, ndp_tensor_list_add(&list, t->engine, NDP_OWNED_MASTER, "", type));
     if (st == NDP_OK)
-        st = ndp_weights_save(t->world, t->lock, folder, list.specs, list.n, list.pieces, list.n_pieces,
+        st = ndp_weights_save(t->rank.world, t->lock, folder, list.specs, list.n, list.pieces, list.n_pieces,
                               NDP_SHARD_BYTES);
     ndp_tensor_list_release(&list);
     return st;
@@ -143,6 +143,6 @@ static ndp_status export_to(ndp_trainer *t, const char *folder) {
 
 ndp_status ndp_trainer_export(ndp_trainer *t, const char *folder) {
     char path[NDP_PATH];
-    NDP_TRY(ndp_path_join(path, t->job.config->train.output_dir, "model"));
+    NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, "model"));
     return export_to(t, folder ? folder : path);
 }

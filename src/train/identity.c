@@ -25,43 +25,43 @@ static void add_own(const ndp_strings *own, ndp_str *out) {
 }
 
 static void write_files(const ndp_trainer *t, ndp_str *out) {
-    ndp_identity_hash(out, t->data.content);
-    add_own(&t->job.config->data.files_own, out);
+    ndp_identity_hash(out, t->rank.data.content);
+    add_own(&t->rank.job.config->data.files_own, out);
 }
 
 static void write_held_files(const ndp_trainer *t, ndp_str *out) {
-    if (t->job.config->data.validation_files.n) {
-        ndp_identity_hash(out, t->data.held_content);
-        add_own(&t->job.config->data.validation_own, out);
+    if (t->rank.job.config->data.validation_files.n) {
+        ndp_identity_hash(out, t->rank.data.held_content);
+        add_own(&t->rank.job.config->data.validation_own, out);
     } else
         ndp_str_add(out, "none");
 }
 
-static void write_tokenizer(const ndp_trainer *t, ndp_str *out) { ndp_identity_tokenizer(t->data.tokenizer, out); }
+static void write_tokenizer(const ndp_trainer *t, ndp_str *out) { ndp_identity_tokenizer(t->rank.data.tokenizer, out); }
 
-static void write_template(const ndp_trainer *t, ndp_str *out) { ndp_str_add(out, ndp_chat_name(&t->data.chat)); }
+static void write_template(const ndp_trainer *t, ndp_str *out) { ndp_str_add(out, ndp_chat_name(&t->rank.data.chat)); }
 
 static void write_end_token(const ndp_trainer *t, ndp_str *out) {
-    ndp_span token = ndp_job_data_token_text(&t->data, t->data.end_token);
+    ndp_span token = ndp_job_data_token_text(&t->rank.data, t->rank.data.end_token);
     if (token.n)
-        ndp_str_addf(out, "%.*s (%d)", (int)token.n, token.data, t->data.end_token);
-    else if (t->data.end_token >= 0)
-        ndp_str_addf(out, "%d", t->data.end_token);
+        ndp_str_addf(out, "%.*s (%d)", (int)token.n, token.data, t->rank.data.end_token);
+    else if (t->rank.data.end_token >= 0)
+        ndp_str_addf(out, "%d", t->rank.data.end_token);
     else
         ndp_str_add(out, "none");
 }
 
 /* What data.overlong does to the rows: nothing where no document is too long, or where such documents continue. */
 static void write_overlong(const ndp_trainer *t, ndp_str *out) {
-    int64_t lost = ndp_dataset_losses(t->data.dataset).overlong;
-    if (t->data.held)
-        lost += ndp_dataset_losses(t->data.held).overlong;
-    ndp_str_add(out, lost == 0 ? "cut" : t->job.config->data.overlong == NDP_OVERLONG_DROP ? "drop" : "truncate");
+    int64_t lost = ndp_dataset_losses(t->rank.data.dataset).overlong;
+    if (t->rank.data.held)
+        lost += ndp_dataset_losses(t->rank.data.held).overlong;
+    ndp_str_add(out, lost == 0 ? "cut" : t->rank.job.config->data.overlong == NDP_OVERLONG_DROP ? "drop" : "truncate");
 }
 
 /* The numbers in the order of data.files: it makes no difference whether, and in which order, data.mix names them. */
 static void write_mix(const ndp_trainer *t, ndp_str *out) {
-    const ndp_config *c = t->job.config;
+    const ndp_config *c = t->rank.job.config;
     ndp_str_add(out, "[");
     for (int i = 0; i < c->data.mix.n; i++)
         ndp_str_addf(out, "%s\"%s\"", i ? ", " : "", ndp_config_mix(c, i));
@@ -112,12 +112,12 @@ static ndp_status add_all(const ndp_trainer *t, struct json_object *o) {
             NDP_TRY(add_contents(t, key, o));
         if (role != NDP_KEY_IDENTITY)
             continue;
-        NDP_TRY(ndp_config_get(t->job.config, key, &value));
+        NDP_TRY(ndp_config_get(t->rank.job.config, key, &value));
         json_object_object_add(o, key, json_object_new_string(value));
         free(value);
     }
-    add_number(o, "train.steps", t->data.steps); /* with train.epochs, the derived number */
-    ndp_identity_hash(&tokens, t->data.tokens.payload);
+    add_number(o, "train.steps", t->rank.data.steps); /* with train.epochs, the derived number */
+    ndp_identity_hash(&tokens, t->rank.data.tokens.payload);
     ndp_identity_text(o, "data.tokens", &tokens);
     return NDP_OK;
 }
@@ -152,10 +152,10 @@ static const struct {
 
 struct json_object *ndp_identity_count(const ndp_trainer *t) {
     struct json_object *o = json_object_new_object();
-    const ndp_config *c = t->job.config;
-    add_number(o, "data.rows", ndp_dataset_rows(t->data.dataset));
-    add_number(o, "data.epoch_rows", t->data.sampler.rows);
-    add_number(o, "data.token_count", ndp_dataset_tokens(t->data.dataset));
+    const ndp_config *c = t->rank.job.config;
+    add_number(o, "data.rows", ndp_dataset_rows(t->rank.data.dataset));
+    add_number(o, "data.epoch_rows", t->rank.data.sampler.rows);
+    add_number(o, "data.token_count", ndp_dataset_tokens(t->rank.data.dataset));
     add_number(o, "data.sequence_length", c->data.sequence_length);
     json_object_object_add(o, "data.shuffle", json_object_new_string(c->data.shuffle ? "true" : "false"));
     add_number(o, "train.seed", c->train.seed);

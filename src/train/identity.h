@@ -23,10 +23,11 @@ struct json_object *ndp_identity_counted(const ndp_checkpoint_info *info);
 struct json_object *ndp_identity_count(const ndp_trainer *t);
 
 /* On rank 0, before anything is loaded or written: compares the run with the checkpoint in `folder` that `info`
- * describes. NDP_EINVAL names every key that differs and is not in t->opts->accept, with both values, and every key in
- * `accept` that does not differ. train.steps is compared only under a schedule that depends on it. Accepted changes are
- * added to t->accepted, and t->opts->say gets them, with their effect on learning rate and data cursor. For a
- * checkpoint without an identity only the counts of its data and the seed are compared, with a warning. */
+ * describes. NDP_EINVAL names every key that differs and is not in t->rank.opts->accept, with both values, and every
+ * key in `accept` that does not differ. train.steps is compared only under a schedule that depends on it. Accepted
+ * changes are added to t->accepted, and t->rank.opts->say gets them, with their effect on learning rate and data
+ * cursor. For a checkpoint without an identity only the counts of its data and the seed are compared, with a warning.
+ */
 NDP_API ndp_status ndp_identity_check(ndp_trainer *t, const ndp_checkpoint_info *info, const char *folder);
 
 /* Appends one YAML comment line for each accepted change. */

@@ -54,10 +54,10 @@ static ndp_status say_line(const ndp_trainer *t, ndp_str *line) {
         ndp_str_release(line);
         return NDP_FAIL(NDP_ENOMEM, "no memory for a line");
     }
-    if (t->opts && t->opts->say)
-        t->opts->say(t->opts->user, line->data);
+    if (t->rank.opts && t->rank.opts->say)
+        t->rank.opts->say(t->rank.opts->user, line->data);
     else
-        ndp_info(&t->log, "%s", line->data);
+        ndp_info(&t->rank.log, "%s", line->data);
     ndp_str_release(line);
     return NDP_OK;
 }
@@ -91,12 +91,12 @@ static ndp_status add_lr(const identity_comparison *c, const char *before, ndp_s
         touched |= IS_ANY(c->of[i].key, lr_keys);
     if (!touched)
         return NDP_OK;
-    NDP_TRY(ndp_config_copy(c->t->job.config, &then));
+    NDP_TRY(ndp_config_copy(c->t->rank.job.config, &then));
     ndp_status st = set_lr_keys(c->then, &then);
     if (st == NDP_OK)
         ndp_str_addf(out, "%slr of step %lld: %.6g then, %.6g now", before, (long long)c->info->step + 1,
                      ndp_trainer_lr(&then, then.train.steps, c->info->step),
-                     ndp_trainer_lr(c->t->job.config, c->t->data.steps, c->info->step));
+                     ndp_trainer_lr(c->t->rank.job.config, c->t->rank.data.steps, c->info->step));
     ndp_config_release(&then);
     return st;
 }
@@ -116,13 +116,13 @@ static ndp_status say_cursor(const identity_comparison *c) {
     if (!moved)
         return NDP_OK;
     ndp_str line = {0};
-    long long at = c->info->samples, rows = t->data.sampler.rows;
-    int n = t->shape.global < SHOWN ? (int)t->shape.global : SHOWN;
+    long long at = c->info->samples, rows = t->rank.data.sampler.rows;
+    int n = t->rank.shape.global < SHOWN ? (int)t->rank.shape.global : SHOWN;
     ndp_str_addf(&line, "cursor: stays at sample %lld (row %lld of %lld in epoch %lld); the next rows are", at,
                  at % rows + 1, rows, at / rows + 1);
     for (int i = 0; i < n; i++)
-        ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->data.sampler, at + i));
-    ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->shape.global ? " ..." : "");
+        ndp_str_addf(&line, " %lld", (long long)ndp_sampler_row(&t->rank.data.sampler, at + i));
+    ndp_str_addf(&line, "%s; rows may repeat or be skipped in this epoch", n < t->rank.shape.global ? " ..." : "");
     return say_line(t, &line);
 }
 
@@ -137,7 +137,7 @@ static const char *const token_keys[] = {
 
 static bool is_compared(const identity_comparison *c, const char *key) {
     if (strcmp(key, "train.steps") == 0)
-        return c->t->job.config->schedule.name != NDP_LR_CONSTANT;
+        return c->t->rank.job.config->schedule.name != NDP_LR_CONSTANT;
     for (int i = 0; i < c->n && strcmp(key, "data.tokens") == 0; i++)
         if (IS_ANY(c->of[i].key, token_keys))
             return false;
@@ -174,7 +174,7 @@ static ndp_status compare_identities(identity_comparison *c) {
             add_key(&only_one, old);
     }
     if (only_one.length && !c->counted)
-        ndp_warn(&c->t->log,
+        ndp_warn(&c->t->rank.log,
                  "the checkpoint of step %lld was written by another version; these keys cannot be compared: %s",
                  (long long)c->info->step, only_one.data);
     ndp_str_release(&only_one);
@@ -184,13 +184,13 @@ static ndp_status compare_identities(identity_comparison *c) {
 /* ---- what is accepted ---- */
 
 static bool is_accepted(const identity_comparison *c, const char *key) {
-    const ndp_train_opts *o = c->t->opts;
+    const ndp_train_opts *o = c->t->rank.opts;
     return o && o->accept && is_any(key, o->accept, o->accept_count);
 }
 
 /* Would the optimizer with the checkpoint's value keep another number of states? Momentum alone decides that. */
 static bool has_other_states(const identity_comparison *c, const key_difference *d) {
-    ndp_optimizer_opts now = ndp_job_optimizer(c->t->job.config), then = now;
+    ndp_optimizer_opts now = ndp_job_optimizer(c->t->rank.job.config), then = now;
     if (strcmp(d->key, "optimizer.momentum") == 0)
         then.momentum = strtod(d->then, NULL);
     return ndp_optimizer_states(&then) != ndp_optimizer_states(&now);
@@ -281,7 +281,7 @@ static bool was_accepted(const identity_comparison *c, const char *key) {
 
 /* Every --accept must name a key that differs. */
 static ndp_status check_accepted(const identity_comparison *c) {
-    const ndp_train_opts *o = c->t->opts;
+    const ndp_train_opts *o = c->t->rank.opts;
     for (int k = 0; o && o->accept && k < o->accept_count; k++) {
         const char *key = o->accept[k];
         bool differs = false;
@@ -363,7 +363,7 @@ static ndp_status read_identities(identity_comparison *c) {
         c->counted = true;
         c->then = ndp_identity_counted(c->info);
         c->now = ndp_identity_count(c->t);
-        ndp_warn(&c->t->log,
+        ndp_warn(&c->t->rank.log,
                  "the checkpoint of step %lld was written by an earlier version: the counts of its data and train.seed "
                  "are compared; model, tokenizer, optimizer, batch, schedule and the contents of the data cannot be",
                  (long long)c->info->step);

@@ -47,13 +47,13 @@ typedef struct training_loop {
 /* Keeps the first failure that all ranks have agreed on; the run ends with it. A later one is a warning. Returns `st`
  * if the ranks are apart: nothing collective may follow. */
 static ndp_status keep(training_loop *l, ndp_status st) {
-    if (st == NDP_OK || st == NDP_ECOMM || l->trainer->apart)
+    if (st == NDP_OK || st == NDP_ECOMM || l->trainer->rank.apart)
         return st;
     if (l->failed == NDP_OK) {
         l->failed = st;
         snprintf(l->why, sizeof l->why, "%s", ndp_error_message());
     } else if (l->first && strcmp(l->why, ndp_error_message()) != 0) {
-        ndp_warn(&l->trainer->log, "%s", ndp_error_message());
+        ndp_warn(&l->trainer->rank.log, "%s", ndp_error_message());
     }
     return NDP_OK;
 }
@@ -87,12 +87,12 @@ static ndp_status explain(const training_loop *l, ndp_status st, const char *why
 
 static bool evaluates(const training_loop *l, int64_t step) {
     int every = l->config->train.eval_every;
-    return l->trainer->data.held && (step == l->trainer->data.steps || (every > 0 && step % every == 0));
+    return l->trainer->rank.data.held && (step == l->trainer->rank.data.steps || (every > 0 && step % every == 0));
 }
 
 static bool saves(const training_loop *l, int64_t step) {
     int every = l->config->checkpoint.every;
-    return step == l->trainer->data.steps || (every > 0 && step % every == 0);
+    return step == l->trainer->rank.data.steps || (every > 0 && step % every == 0);
 }
 
 /* Whether the next step may be submitted. A device with a queue of its own gets one more before the host takes the
@@ -101,11 +101,11 @@ static bool saves(const training_loop *l, int64_t step) {
 static bool may_submit(const training_loop *l) {
     const ndp_trainer *t = l->trainer;
     int64_t step = ndp_trainer_updates(t);
-    if (l->stop || l->failed != NDP_OK || step >= t->data.steps)
+    if (l->stop || l->failed != NDP_OK || step >= t->rank.data.steps)
         return false;
     if (t->pending.n == 0)
         return true;
-    return !t->exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) && !saves(l, step);
+    return !t->rank.exec.device->host_memory && t->pending.n == 1 && !l->due && !evaluates(l, step) && !saves(l, step);
 }
 
 /* Sums what the ranks have seen, so that all of them stop, save and end after the same step. A failure of one becomes
@@ -114,11 +114,11 @@ static ndp_status sum_over_ranks(training_loop *l, ndp_status own, double *peak)
     ndp_trainer *t = l->trainer;
     bool due = l->first && l->config->checkpoint.minutes > 0 && ndp_now() >= l->next_save;
     double sums[] = {l->opts->stop && *l->opts->stop, due, own != NDP_OK, *peak};
-    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
+    NDP_TRY(ndp_reduce_now(t->rank.world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     l->stop |= sums[0] > 0;
     l->due |= sums[1] > 0;
     *peak = sums[3];
-    return sums[2] > 0 ? keep(l, ndp_agree(t->world, own)) : NDP_OK;
+    return sums[2] > 0 ? keep(l, ndp_agree(t->rank.world, own)) : NDP_OK;
 }
 
 /* A step begins once all ranks have read their part of its batch. */
@@ -175,11 +175,11 @@ static ndp_status commit(training_loop *l) {
         l->saved = l->tried;
     if (st == NDP_OK)
         say_saved(l);
-    bool last = l->stop || l->failed != NDP_OK || l->tried == t->data.steps;
+    bool last = l->stop || l->failed != NDP_OK || l->tried == t->rank.data.steps;
     if (st != NDP_EIO || last)
         return keep(l, st);
     if (l->first)
-        ndp_warn(&t->log, "%s; %s. The run goes on, and the next save tries again", ndp_error_message(),
+        ndp_warn(&t->rank.log, "%s; %s. The run goes on, and the next save tries again", ndp_error_message(),
                  t->saved.committed ? "this step is saved" : on_disk(l, disk));
     return NDP_OK;
 }
@@ -202,7 +202,7 @@ static ndp_status write_line(training_loop *l, const ndp_metrics *m) {
     NDP_TRY(ndp_lock_check(l->lock));
     bool written = ndp_metrics_add(&l->metrics, m) == NDP_OK;
     if (!written && !l->unwritable)
-        ndp_warn(&l->trainer->log, "%s. The run goes on, and keeps its lines until they can be written",
+        ndp_warn(&l->trainer->rank.log, "%s. The run goes on, and keeps its lines until they can be written",
                  ndp_error_message());
     l->unwritable = !written;
     return NDP_OK;
@@ -217,7 +217,7 @@ static ndp_status report_step(training_loop *l, ndp_metrics *m) {
     ndp_status own = write_line(l, m);
     l->own = l->own != NDP_OK ? l->own : own;
     if (l->opts->progress)
-        l->opts->progress(l->opts->user, m, l->trainer->data.steps);
+        l->opts->progress(l->opts->user, m, l->trainer->rank.data.steps);
     return NDP_OK;
 }
 
@@ -244,7 +244,7 @@ static ndp_status say_peak(const training_loop *l) {
 
 /* Measures the peak at the start, unless there is no step to do. */
 static ndp_status measure_peak(const training_loop *l) {
-    if (ndp_trainer_updates(l->trainer) >= l->trainer->data.steps)
+    if (ndp_trainer_updates(l->trainer) >= l->trainer->rank.data.steps)
         return NDP_OK;
     NDP_TRY(ndp_trainer_measure_peak(l->trainer));
     return say_peak(l);
@@ -280,11 +280,11 @@ static ndp_status finish(training_loop *l) {
     ndp_status own = l->own;
     if (own == NDP_OK && l->metrics.missing > 0)
         own = ndp_metrics_flush(&l->metrics);
-    NDP_TRY(keep(l, ndp_agree(l->trainer->world, own)));
-    if (l->stop || ndp_trainer_updates(l->trainer) < l->trainer->data.steps)
+    NDP_TRY(keep(l, ndp_agree(l->trainer->rank.world, own)));
+    if (l->stop || ndp_trainer_updates(l->trainer) < l->trainer->rank.data.steps)
         return NDP_OK;
     NDP_TRY(keep(l, write_trace(l)));
-    NDP_TRY(keep(l, ndp_agree(l->trainer->world, report_peak(l))));
+    NDP_TRY(keep(l, ndp_agree(l->trainer->rank.world, report_peak(l))));
     return keep(l, export_model(l));
 }
 
@@ -320,22 +320,22 @@ static ndp_status open_metrics(training_loop *l) {
 static ndp_status report_resumed(training_loop *l) {
     ndp_metrics m = l->trainer->newest;
     bool missing = l->first && has_metrics(l) && l->metrics.newest < m.step;
-    NDP_TRY(ndp_share_now(l->trainer->world, &missing, sizeof missing, 0));
+    NDP_TRY(ndp_share_now(l->trainer->rank.world, &missing, sizeof missing, 0));
     return missing ? report_step(l, &m) : NDP_OK;
 }
 
 static ndp_status begin_run(training_loop *l) {
     if (l->opts->resume)
         NDP_TRY(resume(l));
-    NDP_TRY(ndp_agree(l->trainer->world, l->first ? ndp_run_folder_write_job(l->trainer) : NDP_OK));
-    NDP_TRY(ndp_agree(l->trainer->world, ndp_run_folder_shared(l->config, "job.yaml")));
-    NDP_TRY(ndp_agree(l->trainer->world, l->first ? open_metrics(l) : NDP_OK));
+    NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? ndp_run_folder_write_job(l->trainer) : NDP_OK));
+    NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "job.yaml")));
+    NDP_TRY(ndp_agree(l->trainer->rank.world, l->first ? open_metrics(l) : NDP_OK));
     char *text;
     NDP_TRY(ndp_trainer_describe(l->trainer, &text));
     ndp_say(l->say, l->opts->user, "%s", text);
     free(text);
     if (l->opts->trace)
-        NDP_TRY(ndp_agree(l->trainer->world, ndp_engine_record(l->trainer->engine)));
+        NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_engine_record(l->trainer->engine)));
     NDP_TRY(measure_peak(l));
     l->next_save = ndp_now() + 60 * l->config->checkpoint.minutes;
     l->begun = true;
@@ -366,10 +366,10 @@ static ndp_status prepare_folder(training_loop *l, ndp_world *w) {
 }
 
 static ndp_status train_in_folder(training_loop *l, ndp_world *w) {
-    NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_trainer_opts){.run = l->opts}, &l->trainer));
+    NDP_TRY(ndp_trainer_open(l->config, w, &(ndp_rank_opts){.run = l->opts}, &l->trainer));
     l->trainer->lock = l->lock;
     if (l->opts->resume)
-        NDP_TRY(ndp_agree(l->trainer->world, ndp_run_folder_shared(l->config, "")));
+        NDP_TRY(ndp_agree(l->trainer->rank.world, ndp_run_folder_shared(l->config, "")));
     ndp_status st = run_whole(l);
     if (st == NDP_OK || st == NDP_EINTR)
         return st;

@@ -14,15 +14,15 @@
 
 /* How many ranks may use exactly the same cores as this one. */
 static ndp_status count_sharers(const ndp_trainer *t, int *out) {
-    int64_t mine = (int64_t)ndp_cpu_place(), *all = calloc((size_t)t->job.world, sizeof *all);
+    int64_t mine = (int64_t)ndp_cpu_place(), *all = calloc((size_t)t->rank.job.world, sizeof *all);
     if (!all)
-        return NDP_FAIL(NDP_ENOMEM, "no memory for the places of %d ranks", t->job.world);
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the places of %d ranks", t->rank.job.world);
     ndp_work work;
-    ndp_status st = ndp_all_gather_begin(t->world, &mine, all, 1, NDP_I64, &work);
+    ndp_status st = ndp_all_gather_begin(t->rank.world, &mine, all, 1, NDP_I64, &work);
     if (st == NDP_OK)
         st = ndp_wait(&work);
     *out = 0;
-    for (int r = 0; r < t->job.world; r++)
+    for (int r = 0; r < t->rank.job.world; r++)
         *out += all[r] == mine;
     free(all);
     return st;
@@ -31,14 +31,15 @@ static ndp_status count_sharers(const ndp_trainer *t, int *out) {
 /* Nothing where the kernels do not run on the host's processor. */
 ndp_status ndp_trainer_measure_peak(ndp_trainer *t) {
     int sharers = 0;
-    if (!t->exec.device->host_memory)
+    if (!t->rank.exec.device->host_memory)
         return NDP_OK;
     NDP_TRY(count_sharers(t, &sharers));
-    double wanted = (double)sharers * t->exec.threads, cores = ndp_cpu_cores();
+    double wanted = (double)sharers * t->rank.exec.threads, cores = ndp_cpu_cores();
     t->peak.share = cores < wanted ? cores / wanted : 1;
-    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->exec.threads, &t->peak.own));
-    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->exec.threads, t->peak.share * t->exec.threads};
-    NDP_TRY(ndp_reduce_now(t->world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
+    NDP_TRY(ndp_peak_create(t->model.opts.compute == NDP_BF16, t->rank.exec.threads, &t->peak.own));
+    double sums[] = {t->peak.share * ndp_peak_rate(t->peak.own), t->rank.exec.threads,
+                     t->peak.share * t->rank.exec.threads};
+    NDP_TRY(ndp_reduce_now(t->rank.world, sums, NDP_COUNT(sums), NDP_F64, NDP_SUM));
     t->peak.flops = t->peak.first = sums[0];
     t->peak.threads = (int)sums[1], t->peak.cores = (int)lround(sums[2]);
     return NDP_OK;
@@ -55,7 +56,7 @@ double ndp_trainer_own_peak(ndp_trainer *t) {
 char *ndp_trainer_describe_peak(const ndp_trainer *t) {
     char of[32] = "", before[32] = "";
     if (!t->peak.own)
-        return ndp_format("peak: that of the device %s is not known, so mfu is 0", t->exec.device->name);
+        return ndp_format("peak: that of the device %s is not known, so mfu is 0", t->rank.exec.device->name);
     int threads = t->peak.threads, cores = t->peak.cores;
     if (cores < threads)
         snprintf(of, sizeof of, " of %d core%s", cores, cores == 1 ? "" : "s");

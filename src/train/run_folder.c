@@ -165,9 +165,9 @@ ndp_status ndp_run_folder_prepare(const ndp_config *c, const ndp_train_opts *o) 
 
 ndp_status ndp_run_folder_write_job(const ndp_trainer *t) {
     char path[NDP_PATH], *yaml;
-    NDP_TRY(ndp_path_join(path, t->job.config->train.output_dir, "job.yaml"));
+    NDP_TRY(ndp_path_join(path, t->rank.job.config->train.output_dir, "job.yaml"));
     NDP_TRY(ndp_lock_check(t->lock)); /* reading the data may have taken hours */
-    NDP_TRY(ndp_config_text(t->job.config, &yaml));
+    NDP_TRY(ndp_config_text(t->rank.job.config, &yaml));
     ndp_str text = {0};
     ndp_str_add(&text, "# ");
     ndp_trainer_describe_kernels(t, &text);

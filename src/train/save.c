@@ -27,7 +27,7 @@ static ndp_status choose_folder(const ndp_trainer *t, const char **folder, char 
     if (*folder)
         return NDP_OK;
     *folder = room;
-    return ndp_path_join(room, t->job.config->train.output_dir, "checkpoints");
+    return ndp_path_join(room, t->rank.job.config->train.output_dir, "checkpoints");
 }
 
 /* The run's identity, and the metrics of the step: their line follows the commit, so a resumed run may have to write
@@ -45,14 +45,14 @@ ndp_status ndp_trainer_save(ndp_trainer *t, const char *folder) {
     t->saved = (ndp_save_cost){0};
     NDP_TRY(choose_folder(t, &folder, room));
     ndp_tensor_list list = {0};
-    ndp_checkpoint_info info = {t->updates, t->samples, t->job.config->train.seed, NULL, t->lock};
+    ndp_checkpoint_info info = {t->updates, t->samples, t->rank.job.config->train.seed, NULL, t->lock};
     ndp_status st = list_tensors(t, &list);
-    if (st == NDP_OK && ndp_is_first(t->world))
+    if (st == NDP_OK && ndp_is_first(t->rank.world))
         st = make_extra(t, &info.extra);
-    st = ndp_agree(t->world, st);
+    st = ndp_agree(t->rank.world, st);
     if (st == NDP_OK)
-        st = ndp_checkpoint_save(t->world, folder, &info, list.specs, list.n, list.pieces, list.n_pieces,
-                                 t->job.config->checkpoint.keep, NDP_SHARD_BYTES, &t->saved);
+        st = ndp_checkpoint_save(t->rank.world, folder, &info, list.specs, list.n, list.pieces, list.n_pieces,
+                                 t->rank.job.config->checkpoint.keep, NDP_SHARD_BYTES, &t->saved);
     json_object_put(info.extra);
     ndp_tensor_list_release(&list);
     return st;
@@ -98,13 +98,14 @@ static ndp_status load_all(ndp_trainer *t, const ndp_checkpoint *c) {
 static void warn_of(const ndp_trainer *t, const char *path, const ndp_resume *r, const char *names) {
     if (r->unverifiable)
         ndp_warn(
-            &t->log,
+            &t->rank.log,
             "the checkpoint of step %lld in '%s' has a manifest of version 1, without hashes: it cannot be verified",
             (long long)r->step, path);
     if (r->n_aside && r->damaged[0] && r->words[0])
-        ndp_warn(&t->log, "the checkpoint of step %lld in '%s' is DAMAGED: %s", (long long)r->aside[0], path, r->words);
+        ndp_warn(&t->rank.log, "the checkpoint of step %lld in '%s' is DAMAGED: %s", (long long)r->aside[0], path,
+                 r->words);
     if (r->n_aside)
-        ndp_warn(&t->log, "going back from step %lld to step %lld; set aside in '%s': %s", (long long)r->aside[0],
+        ndp_warn(&t->rank.log, "going back from step %lld to step %lld; set aside in '%s': %s", (long long)r->aside[0],
                  (long long)r->step, path, names);
 }
 
@@ -112,16 +113,16 @@ static ndp_status load_chosen(ndp_trainer *t, const char *path, const ndp_resume
     ndp_checkpoint *c = NULL;
     ndp_str names = {0};
     ndp_status st = ndp_checkpoint_open(path, r->step, &c);
-    if (st == NDP_OK && ndp_is_first(t->world))
+    if (st == NDP_OK && ndp_is_first(t->rank.world))
         st = ndp_identity_check(t, ndp_checkpoint_get_info(c), path);
-    st = ndp_agree(t->world, st);
+    st = ndp_agree(t->rank.world, st);
     if (st == NDP_OK)
         st = load_all(t, c);
     ndp_checkpoint_close(c);
-    st = ndp_agree(t->world, st);
+    st = ndp_agree(t->rank.world, st);
     if (st == NDP_OK)
-        st = ndp_resume_settle(t->world, path, r, &names);
-    if (st == NDP_OK && ndp_is_first(t->world))
+        st = ndp_resume_settle(t->rank.world, path, r, &names);
+    if (st == NDP_OK && ndp_is_first(t->rank.world))
         warn_of(t, path, r, names.data ? names.data : "");
     ndp_str_release(&names);
     return st;
@@ -131,7 +132,7 @@ ndp_status ndp_trainer_resume_from(ndp_trainer *t, const char *folder, int64_t w
     char room[NDP_PATH];
     ndp_resume r;
     NDP_TRY(choose_folder(t, &folder, room));
-    NDP_TRY(ndp_resume_choose(t->world, folder, wanted, t->exec.threads, &r));
+    NDP_TRY(ndp_resume_choose(t->rank.world, folder, wanted, t->rank.exec.threads, &r));
     ndp_status st = r.step >= 0 ? load_chosen(t, folder, &r) : NDP_OK;
     if (st == NDP_OK)
         *step = r.step;

@@ -6,7 +6,7 @@
 static ndp_status write_all(const ndp_trainer *t, const ndp_timeline *line, const char *path, char **text) {
     ndp_str s = {0};
     *text = NULL;
-    if (ndp_transport_rank(t->transport) != 0)
+    if (ndp_transport_rank(t->rank.transport) != 0)
         return NDP_OK;
     NDP_TRY(ndp_timeline_write(line, path));
     ndp_str_addf(&s, "trace: %s, step %lld\n", path, (long long)t->updates);
@@ -19,15 +19,15 @@ ndp_status ndp_trainer_trace(ndp_trainer *t, const char *path, char **text) {
     ndp_timeline line = {0};
     int n;
     const ndp_instr_time *times = ndp_engine_recorded(t->engine, &n);
-    bool one_clock = ndp_transport_node_ranks(t->transport) == ndp_transport_world(t->transport);
+    bool one_clock = ndp_transport_node_ranks(t->rank.transport) == ndp_transport_world(t->rank.transport);
     *text = NULL;
     if (n == 0)
         return NDP_OK;
-    ndp_status st = ndp_agree(t->world, ndp_timeline_add(&line, ndp_engine_program(t->engine), times, n));
+    ndp_status st = ndp_agree(t->rank.world, ndp_timeline_add(&line, ndp_engine_program(t->engine), times, n));
     if (st == NDP_OK)
-        st = ndp_timeline_gather(&line, t->world, one_clock);
+        st = ndp_timeline_gather(&line, t->rank.world, one_clock);
     if (st == NDP_OK)
-        st = ndp_agree(t->world, write_all(t, &line, path, text));
+        st = ndp_agree(t->rank.world, write_all(t, &line, path, text));
     ndp_timeline_release(&line);
     return st;
 }

@@ -80,7 +80,7 @@ static ndp_status run_rank(ndp_world *w, void *arg) {
     bool keep = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     ndp_outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_place = r->split_place}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_rank_opts){.split_place = r->split_place}, &t));
     ndp_status st = record_run(r, t, keep, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && keep)

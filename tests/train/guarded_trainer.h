@@ -11,14 +11,14 @@ static inline ndp_status guarded_trainer_create(const ndp_config *c, ndp_world *
     CHECK_OK(ndp_device_find(ndp_device_names[c->train.device], &device));
     if (ndp_world_size(w) == 1)
         device = guarded(device);
-    ndp_status st = ndp_trainer_open(c, w, &(ndp_trainer_opts){.device = device}, out);
+    ndp_status st = ndp_trainer_open(c, w, &(ndp_rank_opts){.device = device}, out);
     if (st != NDP_OK)
         unguard(device);
     return st;
 }
 
 static inline void guarded_trainer_destroy(ndp_trainer *t) {
-    const ndp_device *device = t->exec.device;
+    const ndp_device *device = t->rank.exec.device;
     ndp_trainer_destroy(t);
     unguard(device);
 }

@@ -36,8 +36,8 @@ typedef struct part {
 static void note_rows(const ndp_trainer *t, int64_t *out) {
     const ndp_mesh *mesh = &ndp_engine_program(t->engine)->opts.step.mesh;
     int rank = ndp_mesh_group(mesh, NDP_GROUP_DATA).rank;
-    for (int m = 0; m < t->job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)
-        ndp_trainer_draw_rows(t, m, out + ndp_sample_index(&t->shape, 0, m, rank, 0));
+    for (int m = 0; m < t->rank.job.batch.accumulation && mesh->coord[NDP_TP] == 0; m++)
+        ndp_trainer_draw_rows(t, m, out + ndp_sample_index(&t->rank.shape, 0, m, rank, 0));
 }
 
 static ndp_status train(ndp_trainer *t, part *p, bool first) {

@@ -216,7 +216,7 @@ static ndp_status evaluate_rank(ndp_world *w, void *arg) {
         st = ndp_trainer_step(t, &m);
     if (st == NDP_OK)
         st = ndp_trainer_evaluate(t, &o.loss[1], &o.tokens);
-    o.rows = ndp_dataset_rows(t->data.held);
+    o.rows = ndp_dataset_rows(t->rank.data.held);
     guarded_trainer_destroy(t);
     if (st == NDP_OK && ndp_world_rank(w) == 0)
         *h->out = o;

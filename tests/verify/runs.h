@@ -227,13 +227,13 @@ typedef struct running {
 
 /* The trainer's engine made anew with what a configuration cannot say. */
 static inline ndp_status alter(ndp_trainer *t, const way *w) {
-    int rank = ndp_transport_rank(t->transport);
-    const ndp_config *c = t->job.config;
+    int rank = ndp_transport_rank(t->rank.transport);
+    const ndp_config *c = t->rank.job.config;
     ndp_engine_opts o;
     ndp_engine_destroy(t->engine);
     t->engine = NULL;
-    NDP_TRY(ndp_job_engine(&t->job, rank, &t->exec, &o));
-    o.model = &t->model, o.transport = t->transport, o.step.node_ranks = w->gathered ? 1 : 0;
+    NDP_TRY(ndp_job_engine(&t->rank.job, rank, &t->rank.exec, &o));
+    o.model = &t->model, o.transport = t->rank.transport, o.step.node_ranks = w->gathered ? 1 : 0;
     NDP_TRY(ndp_engine_create(&o, &t->engine));
     if (w->fault)
         w->fault->program((ndp_program *)ndp_engine_program(t->engine), rank);
@@ -245,14 +245,14 @@ static inline ndp_status alter(ndp_trainer *t, const way *w) {
 static inline ndp_status count_empty(const ndp_trainer *t, outcome *o) {
     int64_t empty = 1, rows = ndp_engine_model(t->engine)->inputs->rows[NDP_EXTENT_TOKENS];
     int32_t *labels = malloc((size_t)rows * sizeof *labels);
-    for (int m = 0; m < t->job.batch.accumulation; m++) {
+    for (int m = 0; m < t->rank.job.batch.accumulation; m++) {
         NDP_TRY(ndp_engine_input(t->engine, m, "labels", labels));
         for (int64_t i = 0; i < rows; i++)
             empty = empty && labels[i] < 0;
     }
     free(labels);
     ndp_work w;
-    NDP_TRY(ndp_all_reduce_begin(t->world, &empty, 1, NDP_I64, NDP_SUM, &w));
+    NDP_TRY(ndp_all_reduce_begin(t->rank.world, &empty, 1, NDP_I64, NDP_SUM, &w));
     NDP_TRY(ndp_wait(&w));
     o->empty_ranks += (int)empty;
     return NDP_OK;
@@ -274,7 +274,7 @@ static inline ndp_status run_rank(ndp_world *w, void *arg) {
     bool first = ndp_world_rank(w) == 0;
     ndp_trainer *t;
     outcome o = {0};
-    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_trainer_opts){.split_place = r->way->split_place}, &t));
+    NDP_TRY(ndp_trainer_open(r->config, w, &(ndp_rank_opts){.split_place = r->way->split_place}, &t));
     ndp_status st = train_steps(t, r, first, &o);
     ndp_trainer_destroy(t);
     if (st == NDP_OK && first)

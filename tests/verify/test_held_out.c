@@ -14,14 +14,15 @@ typedef struct scoring {
 
 /* A row that is none: no label, so nothing is predicted, and nothing that another token may see. */
 static void check_empty_row(const ndp_trainer *t) {
-    int64_t length = t->job.config->data.sequence_length, micro = t->shape.micro;
+    int64_t length = t->rank.job.config->data.sequence_length, micro = t->rank.shape.micro;
     int64_t rows[16];
     assert_true(micro <= NDP_COUNT(rows));
     for (int64_t j = 0; j < micro; j++)
         rows[j] = -1;
-    CHECK_OK(ndp_trainer_load_rows(t, t->data.held, rows));
+    CHECK_OK(ndp_rank_load_rows(&t->rank, t->rank.data.held, rows));
     for (int64_t i = 0; i < micro * length; i++) {
-        const int32_t *tokens = t->arrays, *labels = tokens + micro * length, *starts = labels + 2 * micro * length;
+        const int32_t *tokens = t->rank.arrays, *labels = tokens + micro * length,
+                      *starts = labels + 2 * micro * length;
         assert_int_equal(labels[i], -1);
         assert_int_equal(tokens[i], 0);
         assert_int_equal(starts[i], i);
@@ -32,10 +33,10 @@ static ndp_status score_rank(ndp_world *w, void *arg) {
     const scoring *s = arg;
     ndp_trainer *t;
     scored o = {0};
-    NDP_TRY(ndp_trainer_open(s->config, w, &(ndp_trainer_opts){0}, &t));
+    NDP_TRY(ndp_trainer_open(s->config, w, &(ndp_rank_opts){0}, &t));
     check_empty_row(t);
-    o.rows = ndp_dataset_rows(t->data.held);
-    o.filled = o.rows % (t->shape.micro * t->shape.data_ranks) != 0;
+    o.rows = ndp_dataset_rows(t->rank.data.held);
+    o.filled = o.rows % (t->rank.shape.micro * t->rank.shape.data_ranks) != 0;
     ndp_status st = ndp_trainer_evaluate(t, &o.loss, &o.tokens);
     if (ndp_world_rank(w) == 0)
         *s->out = o;

@@ -21,7 +21,7 @@ static ndp_status put_fault(void *user, ndp_trainer *t) {
     way w = {.fault = h->fault};
     h->trainers++;
     for (int axis = 0; axis < NDP_AXES; axis++)
-        if ((h->need >> axis & 1) && t->job.layout.size[axis] == 1)
+        if ((h->need >> axis & 1) && t->rank.job.layout.size[axis] == 1)
             return NDP_OK;
     return h->fault ? alter(t, &w) : NDP_OK;
 }

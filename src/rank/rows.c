@@ -1,8 +1,8 @@
-/* The data of a run: how ranks make its token caches, and how rows become batches. */
+/* The data of a job: how ranks make its token caches, and how rows become batches. */
 #include "base/clock.h"
 #include "base/log.h"
 #include "checkpoint/agree.h"
-#include "train/trainer.h"
+#include "rank/rank.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -10,18 +10,18 @@
 /* ---- token caches ---- */
 
 typedef struct tokenizing_progress {
-    const ndp_trainer *t;
+    const ndp_rank *rank;
     double begin, last;
 } tokenizing_progress;
 
 /* Reports progress after the first second: to the `working` callback ten times a second, else to the log every 5 s. */
 static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
     tokenizing_progress *w = user;
-    const ndp_train_opts *o = w->t->opts;
+    const ndp_train_opts *o = w->rank->opts;
     bool live = o && o->working;
     double now = ndp_now();
     char line[160];
-    if (!ndp_is_first(w->t->world) || now - w->begin < 1 || now - w->last < (live ? 0.1 : 5))
+    if (!ndp_is_first(w->rank->world) || now - w->begin < 1 || now - w->last < (live ? 0.1 : 5))
         return;
     w->last = now;
     double rate = (double)done / (now - w->begin);
@@ -30,7 +30,7 @@ static void say_tokenizing(void *user, uint64_t done, uint64_t total) {
     if (live)
         o->working(o->user, line);
     else
-        ndp_info(&w->t->log, "%s", line);
+        ndp_info(&w->rank->log, "%s", line);
 }
 
 static ndp_status agree_on_status(void *world, ndp_status mine) { return ndp_agree(world, mine); }
@@ -43,44 +43,44 @@ static ndp_status gather_bytes(void *world, const void *mine, void *all, int64_t
 
 /* Collective: tokenizes the files, or finds their cache, and opens it. */
 static ndp_status prepare_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
-    ndp_trainer *t = user;
-    tokenizing_progress w = {t, ndp_now(), ndp_now()};
+    ndp_rank *r = user;
+    tokenizing_progress w = {r, ndp_now(), ndp_now()};
     int64_t left_out = 0;
-    bool of_job = files == &t->job.config->data.files;
+    bool of_job = files == &r->job.config->data.files;
     char *path;
-    const ndp_team team = {ndp_comm_rank(t->world), ndp_comm_size(t->world), agree_on_status, gather_bytes, t->world};
-    ndp_dataset_options o = ndp_job_data_options(&t->data, files);
-    o.threads = t->exec.threads;
+    const ndp_team team = {ndp_comm_rank(r->world), ndp_comm_size(r->world), agree_on_status, gather_bytes, r->world};
+    ndp_dataset_options o = ndp_job_data_options(&r->data, files);
+    o.threads = r->exec.threads;
     o.team = team.size > 1 ? &team : NULL;
     o.progress = say_tokenizing;
     o.progress_user = &w;
     o.left_out = &left_out;
-    o.id_files = of_job ? &t->data.id_files : &t->data.held_id_files;
-    o.content = of_job ? &t->data.content : &t->data.held_content;
+    o.id_files = of_job ? &r->data.id_files : &r->data.held_id_files;
+    o.content = of_job ? &r->data.content : &r->data.held_content;
     NDP_TRY(ndp_dataset_prepare(&o, &path));
     if (left_out > 0)
-        ndp_info(&t->log, "ignored %lld file%s in the data folders, not named as text, records or ids",
+        ndp_info(&r->log, "ignored %lld file%s in the data folders, not named as text, records or ids",
                  (long long)left_out, left_out == 1 ? "" : "s");
     ndp_status st = ndp_token_cache_open(path, out);
     free(path);
     return st;
 }
 
-ndp_status ndp_trainer_open_data(ndp_trainer *t) {
-    t->shape = (ndp_batch_shape){t->job.batch.global_batch, t->job.batch.micro_batch, t->job.batch.data_ranks};
-    NDP_TRY(ndp_agree(t->world, ndp_job_data_open(&t->job, &t->data)));
-    NDP_TRY(ndp_trainer_check_memory(t)); /* before tokenizing, which may take long */
-    return ndp_job_data_rows(&t->data, t->forward_only, prepare_tokens, t);
+ndp_status ndp_rank_open_data(ndp_rank *r) {
+    r->shape = (ndp_batch_shape){r->job.batch.global_batch, r->job.batch.micro_batch, r->job.batch.data_ranks};
+    NDP_TRY(ndp_agree(r->world, ndp_job_data_open(&r->job, &r->data)));
+    NDP_TRY(ndp_rank_check_memory(r)); /* before tokenizing, which may take long */
+    return ndp_job_data_rows(&r->data, r->forward_only, prepare_tokens, r);
 }
 
 /* ---- batches ---- */
 
 /* Writes sample j of a micro-batch: elements j S .. (j + 1) S of its arrays. Document starts count from the beginning
  * of the micro-batch, so the samples of a micro-batch are separated like documents. row < 0: nothing to predict. */
-static ndp_status load_row(const ndp_trainer *t, const ndp_dataset *d, int64_t j, int64_t row) {
-    int64_t length = t->job.config->data.sequence_length, at = j * length;
-    int64_t rows = t->job.model.rows;
-    int32_t *tokens = t->arrays + at, *labels = tokens + rows, *positions = labels + rows, *starts = positions + rows;
+static ndp_status load_row(const ndp_rank *r, const ndp_dataset *d, int64_t j, int64_t row) {
+    int64_t length = r->job.config->data.sequence_length, at = j * length;
+    int64_t rows = r->job.model.rows;
+    int32_t *tokens = r->arrays + at, *labels = tokens + rows, *positions = labels + rows, *starts = positions + rows;
     if (row >= 0)
         NDP_TRY(ndp_dataset_row(d, row, tokens, labels, positions, starts));
     for (int64_t s = 0; s < length; s++) {
@@ -94,8 +94,8 @@ static ndp_status load_row(const ndp_trainer *t, const ndp_dataset *d, int64_t j
     return NDP_OK;
 }
 
-ndp_status ndp_trainer_load_rows(const ndp_trainer *t, const ndp_dataset *d, const int64_t *rows) {
-    for (int64_t j = 0; j < t->shape.micro; j++)
-        NDP_TRY(load_row(t, d, j, rows[j]));
+ndp_status ndp_rank_load_rows(const ndp_rank *r, const ndp_dataset *d, const int64_t *rows) {
+    for (int64_t j = 0; j < r->shape.micro; j++)
+        NDP_TRY(load_row(r, d, j, rows[j]));
     return ndp_dataset_check(d);
 }

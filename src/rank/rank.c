@@ -1,0 +1,94 @@
+/* Setting up one rank of a job. Everything is planned and compared with the available memory before the first large
+ * allocation. */
+#include "rank/rank.h"
+
+#include "checkpoint/agree.h"
+#include "host/host.h"
+#include "ops/devices.h"
+#include "plan/job_memory.h"
+#include <omp.h>
+#include <stdlib.h>
+
+/* Computes the bytes of this host's ranks from programs that are built for that and thrown away. */
+static ndp_status plan_memory(ndp_rank *r) {
+    return ndp_job_node_memory(&r->job, ndp_transport_rank(r->transport), ndp_transport_node_ranks(r->transport),
+                               r->exec.split_place, r->forward_only, &r->planned);
+}
+
+/* Every rank checks the checkpoint that rank 0 has found. Whether it ties head and embedding is read from it, since the
+ * folder that the run started from may have no weights any more. */
+static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
+    bool first = ndp_is_first(r->world);
+    int64_t step = o->step;
+    if (!o->weights_of)
+        return ndp_agree(r->world, ndp_job_find_weights(&r->job));
+    for (int turn = 0; turn < 2; turn++) {
+        ndp_status own =
+            first == (turn == 0) ? ndp_run_model_open(o->weights_of, step, r->exec.threads, &r->weights_of) : NDP_OK;
+        NDP_TRY(ndp_agree(r->world, own));
+        step = first ? r->weights_of->step : step;
+        NDP_TRY(ndp_share_now(r->world, &step, sizeof step, 0));
+    }
+    r->job.facts.tied = r->weights_of->job.facts.tied;
+    r->job.facts.own_head = r->weights_of->job.facts.own_head;
+    return NDP_OK;
+}
+
+/* Allocates room for a micro-batch before the axes cut it. */
+static ndp_status take_batch(ndp_rank *r) {
+    size_t rows = (size_t)r->job.model.rows;
+    int32_t *arrays = calloc(4 * rows, sizeof *arrays);
+    r->rows = calloc((size_t)r->shape.micro, sizeof *r->rows);
+    r->arrays = arrays;
+    r->whole = ndp_micro_batch_of(arrays, r->job.model.rows);
+    return arrays && r->rows ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for a micro-batch of %zu tokens", rows);
+}
+
+static ndp_status open_rows(ndp_rank *r) {
+    NDP_TRY(ndp_rank_open_data(r));
+    return take_batch(r);
+}
+
+static ndp_status open_all(ndp_rank *r, const ndp_rank_opts *o) {
+    ndp_group all = {0, 1, ndp_transport_world(r->transport), ndp_transport_rank(r->transport)};
+    NDP_TRY(ndp_comm_create(r->transport, all, "world", &r->world));
+    if (ndp_transport_note(r->transport))
+        ndp_warn(&r->log, "%s", ndp_transport_note(r->transport));
+    r->exec.threads = ndp_job_threads(&r->job, ndp_transport_node_ranks(r->transport));
+    omp_set_num_threads(r->exec.threads);
+    NDP_TRY(ndp_bind_launched_rank(r->exec.threads));
+    NDP_TRY(open_weights(r, o));
+    NDP_TRY(ndp_agree(r->world, plan_memory(r)));
+    NDP_TRY(ndp_agree(r->world, open_rows(r)));
+    return ndp_rank_check_memory(r); /* again: the tables of rows are allocated now */
+}
+
+ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_rank *out) {
+    ndp_rank *r = out;
+    *r = (ndp_rank){.opts = o->run, .forward_only = o->forward_only, .transport = w};
+    r->exec = ndp_exec_of(o->device, 0, o->split_place);
+    r->exec.share = c->train.share_gpu;
+    r->exec.tf32 = c->train.matmul == NDP_MATMUL_TF32;
+    r->log = (ndp_log){NDP_LOG_INFO, ndp_transport_rank(r->transport)};
+    ndp_status st = o->device ? NDP_OK : ndp_device_find(ndp_device_names[c->train.device], &r->exec.device);
+    if (st == NDP_OK)
+        st = ndp_job_init(c, ndp_transport_world(r->transport), &r->job);
+    if (st == NDP_OK)
+        st = open_all(r, o);
+    if (st != NDP_OK) {
+        ndp_trail_add(__FILE__, __LINE__);
+        ndp_rank_close(r);
+    }
+    return st;
+}
+
+void ndp_rank_close(ndp_rank *r) {
+    ndp_rank_destroy_score(r);
+    ndp_run_model_close(r->weights_of);
+    ndp_job_data_close(&r->data);
+    ndp_comm_destroy(r->world);
+    ndp_job_release(&r->job);
+    free(r->arrays);
+    free(r->rows);
+    *r = (ndp_rank){0};
+}

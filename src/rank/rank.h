@@ -1,0 +1,67 @@
+/* One rank of a job, set up to train or only to evaluate: its part of the job, its world, its memory and its data, and
+ * the engine that evaluates held-out rows. */
+#ifndef NDP_RANK_RANK_H
+#define NDP_RANK_RANK_H
+
+#include "base/log.h"
+#include "job/job_data.h"
+#include "job/run_model.h"
+#include "job/weights.h"
+
+typedef struct ndp_rank {
+    ndp_job job;
+    const ndp_train_opts *opts; /* of a whole run, borrowed; else NULL */
+    bool forward_only;          /* only evaluates */
+    ndp_transport *transport;   /* borrowed */
+    ndp_exec exec;              /* of all engines */
+    ndp_comm *world;
+    ndp_log log;
+    ndp_job_data data;
+    ndp_batch_shape shape;
+    int32_t *arrays;       /* of a micro-batch before the axes cut it: tokens, labels, positions, starts */
+    ndp_micro_batch whole; /* borrows them */
+    int64_t *rows;         /* row numbers of a micro-batch */
+    int64_t planned;       /* bytes of this rank's programs */
+    bool apart;            /* this rank failed inside a step: the ranks can do nothing together any more */
+    /* Evaluates held-out rows, forward only. NULL: not built, or the job holds nothing out. */
+    ndp_model score_model;
+    ndp_engine *score;
+    ndp_run_model *weights_of; /* has its weights; NULL: those of the engine that trains, or of model.path */
+} ndp_rank;
+
+typedef struct ndp_rank_opts {
+    const ndp_train_opts *run; /* of the whole run that it is part of; NULL: none. Borrowed */
+    bool forward_only;         /* only evaluates: opens only the held-out rows, in the memory of a forward pass */
+    const ndp_device *device;  /* NULL: that of the configuration; tests give others. Borrowed */
+    int split_place;           /* of sums (device/device.h); 0: fast ones */
+    const char *weights_of;    /* forward_only: a run folder, whose checkpoint of `step` has the weights, hash-checked;
+                                * NULL: those of model.path */
+    int64_t step;              /* 0: the newest whole one */
+} ndp_rank_opts;
+
+/* Reads the job, compares the memory that its programs need with what this host has, and opens the data; no engine
+ * yet. Collective over the world. The caller closes it, unless this fails. */
+NDP_API ndp_status ndp_rank_open(const ndp_config *c, ndp_world *w, const ndp_rank_opts *o, ndp_rank *out);
+/* Accepts {0}. */
+void ndp_rank_close(ndp_rank *r);
+
+/* rows.c: opens r->data, or only its held-out rows if r->forward_only. Collective. */
+NDP_API ndp_status ndp_rank_open_data(ndp_rank *r);
+/* Fills r->whole with a micro-batch of rows of the data set; rows[j] < 0 stands for an empty row, nothing to predict.
+ */
+NDP_API ndp_status ndp_rank_load_rows(const ndp_rank *r, const ndp_dataset *d, const int64_t *rows);
+
+/* rank_memory.c: NDP_EINVAL if this host has less memory than its ranks have planned. Collective, so that no rank
+ * allocates while another one still measures. */
+NDP_API ndp_status ndp_rank_check_memory(const ndp_rank *r);
+
+/* held_out.c: builds r->score. It reads the weights of `trained` in place, or loads its own if that is NULL. Does
+ * nothing if the job holds nothing out. */
+NDP_API ndp_status ndp_rank_build_score(ndp_rank *r, const ndp_engine *trained);
+/* Destroys r->score, which must happen before `trained` is destroyed. */
+void ndp_rank_destroy_score(ndp_rank *r);
+/* The sum of the nll of the held-out rows of one source, and the number of their tokens. Collective; all ranks return
+ * the same status if one cannot read its rows. */
+NDP_API ndp_status ndp_rank_score(ndp_rank *r, int source, double *nll, int64_t *tokens);
+
+#endif
