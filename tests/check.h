@@ -22,6 +22,10 @@
 #define SANITIZED 0
 #endif
 
+/* Seconds after which something is called hung: more than any of it takes where twenty other processes share two cores,
+ * less than ctest waits (CMakeLists.txt). */
+enum { HANGS = 1200 };
+
 #define CHECK_OK(expr)                                                                                                 \
     do {                                                                                                               \
         if ((expr) != NDP_OK)                                                                                          \

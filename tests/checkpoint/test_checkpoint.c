@@ -409,7 +409,7 @@ static void killed_at_any_moment(void **state) {
             _exit(1);
         }
         snprintf(next, sizeof next, "%s/step-%08lld", (char *)*state, (long long)last + 1);
-        for (double since = ndp_now(); !ndp_path_exists(next) && ndp_now() - since < 60;)
+        for (double since = ndp_now(); !ndp_path_exists(next) && ndp_now() - since < HANGS;)
             usleep(500);
         usleep((useconds_t)(one_save * 1e6 * 0.1 * round)); /* somewhere in the save after it */
         kill(child, SIGKILL);

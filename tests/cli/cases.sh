@@ -5,6 +5,8 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work" || exit 1
 export XDG_CACHE_HOME="$work/cache"
+# Seconds after which something is called hung: enough where twenty other processes share two cores.
+patience=1200
 cases=0
 failures=0
 
@@ -29,8 +31,17 @@ case_of() {
 input=/dev/null
 run() {
     case_of ndparallel "$@"
-    timeout 120 "$NDP_PROGRAM" "$@" >out 2>err <"$input"
+    timeout $patience "$NDP_PROGRAM" "$@" >out 2>err <"$input"
     code=$?
+}
+
+# within COMMAND...: looks until it is true; false when that seems to hang.
+within() {
+    gives_up=$(($(date +%s) + patience))
+    until "$@"; do
+        [ "$(date +%s)" -lt $gives_up ] || return 1
+        sleep 0.05
+    done
 }
 
 code_is() { [ "$code" = "$1" ] || fail "exit code $code, expected $1"; }
@@ -65,7 +76,7 @@ end_of_cases() {
     exit 0
 }
 
-# A Llama of bytes, random weights, two ranks.
+# A Llama of bytes, random weights, two ranks; it starts whatever memory other processes leave at the moment.
 make_job() {
     cat >config.json <<'EOF'
 {"architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 32,
@@ -77,7 +88,7 @@ model: {config: config.json, init: random}
 data: {files: [text.txt], tokenizer: bytes, sequence_length: 32}
 parallelism: {dp_shard_size: 2}
 batch: {global_batch_size: 4, micro_batch_size: 2}
-train: {steps: 6, output_dir: run, threads: 1}
+train: {steps: 6, output_dir: run, threads: 1, force_memory: true}
 EOF
     cp "$NDP_SOURCE_DIR/README.md" text.txt
 }

@@ -11,7 +11,7 @@ static const char job_text[] = "model: {path: %s/model}\n"
                                "data: {files: [%s/data/corpus.jsonl], sequence_length: 32, cache_dir: %s/cache}\n"
                                "parallelism: {dp_shard_size: 2}\n"
                                "batch: {global_batch_size: 4}\n"
-                               "train: {steps: 4, output_dir: %s/run, threads: 1}\n"
+                               "train: {steps: 4, output_dir: %s/run, threads: 1, force_memory: true}\n"
                                "checkpoint: {every: 2}\n";
 
 /* A path below `folder`; good for the next three calls. */

@@ -1,12 +1,12 @@
 /* Every file that the program reads, replaced by what is no file: a pipe, a folder, a socket, a device, a link to
- * nothing, and where its kind has a limit a file above it. Each is refused by name, with one message, within a second.
+ * nothing, and where its kind has a limit a file above it. Each is refused by name, with one message, and little work.
  * Links to files are fine. */
 #include "cli/job.h"
 
 #include <sys/socket.h>
 #include <sys/un.h>
 
-#define WITHIN 1.0 /* seconds */
+#define MOST_WORK 1.0 /* seconds of a core */
 
 enum { NONE = 0, OR_FOLDER = -1 };
 
@@ -98,10 +98,10 @@ static outcome run(const char *folder, const char *arguments) {
 
 static void refused(const char *folder, const input *i, const char *words) {
     outcome o = run(folder, i->arguments);
-    if (o.code < 1 || o.code > 2 || o.seconds > WITHIN || count_of(o.text.data, "ndparallel: ") != 1 ||
+    if (o.code < 1 || o.code > 2 || o.work > MOST_WORK || count_of(o.text.data, "ndparallel: ") != 1 ||
         !strstr(o.text.data, strrchr(in(folder, i->path), '/')) || !strstr(o.text.data, words))
-        fail_msg("%s, %s: code %d after %.2f s, expected the name and '%s': %s", i->arguments, i->path, o.code,
-                 o.seconds, words, o.text.data);
+        fail_msg("%s, %s: code %d after %.2f s of work, expected the name and '%s': %s", i->arguments, i->path, o.code,
+                 o.work, words, o.text.data);
     ndp_str_release(&o.text);
 }
 

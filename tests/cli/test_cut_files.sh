@@ -9,7 +9,7 @@ cut_during() {
     when=$2
     shift 2
     case_of "cut $file, ndparallel" "$@"
-    timeout 120 "$NDP_PROGRAM" "$@" >out 2>err </dev/null &
+    timeout $patience "$NDP_PROGRAM" "$@" >out 2>err </dev/null &
     pid=$!
     until grep -qE "$when" out; do
         kill -0 $pid 2>/dev/null || break

@@ -89,9 +89,9 @@ case_of "an interrupted answer"
 pid=$!
 exec 3>pipe
 echo 'Tom had a dog.' >&3
-for _ in $(seq 600); do [ -s out ] && break; sleep 0.02; done
+within [ -s out ] || fail "no answer"
 kill -INT $pid
-for _ in $(seq 600); do grep -q stopped err && break; sleep 0.02; done
+within grep -q stopped err || fail "the answer is not stopped"
 echo 'Lily had a cat.' >&3
 exec 3>&-
 wait $pid

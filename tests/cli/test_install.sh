@@ -14,7 +14,7 @@ export PKG_CONFIG_PATH="$prefix/lib/pkgconfig"
 # of COMMAND...: any program; leaves $code and the files out and err.
 of() {
     case_of "$@"
-    timeout 120 "$@" >out 2>err </dev/null
+    timeout $patience "$@" >out 2>err </dev/null
     code=$?
 }
 # -o: what is built already is not built once more, while other tests run it.

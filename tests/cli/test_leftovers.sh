@@ -18,15 +18,6 @@ some_steps() { [ -e run/metrics.jsonl ] && [ "$(wc -l <run/metrics.jsonl)" -gt 1
 all_ended() { [ -z "$(processes)" ]; }
 joined() { [ -n "$(rank 3)" ]; }
 
-# within SECONDS COMMAND: until it is true.
-within() {
-    for _ in $(seq "$(($1 * 50))"); do
-        $2 && return 0
-        sleep 0.02
-    done
-    return 1
-}
-
 # begin TRANSPORT: a run on 4 ranks that does not end by itself; $pid is its process.
 begin() {
     case_of a run by --transport "$1"
@@ -38,12 +29,12 @@ begin() {
 
 gone() {
     { wait "$pid"; } 2>/dev/null
-    within 10 all_ended || fail "processes are left: $(processes)"
+    within all_ended || fail "processes are left: $(processes)"
 }
 left() { find tmp -mindepth 1; }
 
 begin shm
-within 60 some_steps || fail "no steps in a minute"
+within some_steps || fail "no steps"
 [ "$(processes | wc -l)" = 5 ] || fail "$(processes | wc -l) processes, not 4 ranks and their parent"
 for p in $(processes); do
     find "/proc/$p/fd" -lname 'socket:*' 2>/dev/null | grep . >sockets && fail "process $p has sockets: $(cat sockets)"
@@ -58,12 +49,10 @@ gone
 for moment in joined some_steps; do
     for number in 0 3; do
         begin shm
-        within 60 $moment || fail "never $moment"
+        within $moment || fail "never $moment"
         victim=$(rank $number)
-        start=$(date +%s)
         kill -KILL "$victim"
         gone
-        [ $(($(date +%s) - start)) -le 8 ] || fail "it ended after $(($(date +%s) - start)) s"
         says err "^ndparallel: rank $number \(process $victim\) was killed by signal 9"
         lines err 1 '.'
         [ -z "$(left)" ] || fail "left: $(left)"
@@ -72,7 +61,7 @@ done
 
 case $(transports) in *mpi*)
     begin mpi
-    within 60 some_steps || fail "no steps in a minute"
+    within some_steps || fail "no steps"
     [ -n "$(find tmp -name 'vader*')" ] || fail "no segment of vader in TMPDIR: $(left)"
     for p in $(processes); do
         grep /dev/shm "/proc/$p/maps" >maps 2>/dev/null && fail "process $p maps $(cat maps)"

@@ -8,17 +8,6 @@ endless="--set train.steps=1000000"
 
 lines_of() { if [ -e "$1" ]; then wc -l <"$1"; else echo 0; fi; }
 more_steps() { [ "$(lines_of run/metrics.jsonl)" -gt "$1" ]; }
-# within SECONDS COMMAND...: until it is true.
-within() {
-    tries=$(($1 * 20))
-    shift
-    while [ $tries -gt 0 ]; do
-        "$@" && return 0
-        tries=$((tries - 1))
-        sleep 0.05
-    done
-    return 1
-}
 saved() { ls -d run/checkpoints/step-* >/dev/null 2>&1; }
 newest() { ls -d run/checkpoints/step-* | tail -n 1 | sed 's/.*step-0*//'; }
 # All that is in the folder, with its content.
@@ -35,30 +24,28 @@ begin() {
     # shellcheck disable=SC2086
     "$@" "$NDP_PROGRAM" train $job $endless >out-first 2>err-first </dev/null &
     pid=$!
-    within 60 saved || fail "no checkpoint in a minute: $(cat out-first err-first)"
+    within saved || fail "no checkpoint: $(cat out-first err-first)"
 }
 
-# refused_quickly WORDS ARGUMENT...: the second run.
-refused_quickly() {
+# refused_at_once WORDS ARGUMENT...: the second run, which does not wait for the first.
+refused_at_once() {
     words=$1
     shift
-    started=$(date +%s%N)
     # shellcheck disable=SC2086
     run train $job "$@"
-    took=$((($(date +%s%N) - started) / 1000000))
     code_is 2
     lines err 1 '^ndparallel'
     says err "$words"
-    [ $took -lt 1000 ] || fail "refused after $took ms"
+    [ ! -s out ] || fail "it waited, or did more"
 }
 
 # ---- on this host ----
 
 begin env
-refused_quickly "is in use: process $pid of this host .* generation 1"
-refused_quickly "is in use: process $pid of this host" --resume
+refused_at_once "is in use: process $pid of this host .* generation 1"
+refused_at_once "is in use: process $pid of this host" --resume
 before=$(lines_of run/metrics.jsonl)
-within 20 more_steps "$before" || fail "the first run stands still"
+within more_steps "$before" || fail "the first run stands still"
 kill -KILL $pid
 wait $pid
 step=$(newest)
@@ -83,12 +70,13 @@ inner() { tr -d ' ' <"/proc/$1/task/$1/children"; }
 
 # shellcheck disable=SC2086
 begin $space
-refused_quickly "process 1 on '.*' holds $work/run/lock .generation 1.*another container of this host.*remove $work/run/lock" --resume
+refused_at_once "process 1 on '.*' holds $work/run/lock .generation 1.*another container of this host.*remove $work/run/lock" --resume
 case_of a holder that lives is waited for, and Ctrl-C ends that
 # shellcheck disable=SC2086
 SLURM_JOB_ID=1 "$NDP_PROGRAM" train $job $endless --resume >out 2>err </dev/null &
 waiting=$!
-sleep 4
+within [ -s out ] || fail "it does not wait"
+sleep 4 # twice the time for which the counter would have to stand still
 says out "^run folder: process 1 on '.*' holds $work/run/lock; waiting until its counter has stood still for 2 s"
 lines out 1 '.'
 kill -TERM $waiting
@@ -121,8 +109,8 @@ for end in 25 1000000; do
         words="$work/run/lock is gone, so another run may write"
     else
         taken() { grep -q '"generation": 2,' run/lock; }
-        within 60 taken || fail "it was not taken over"
-        within 60 more_steps "$(lines_of run/metrics.jsonl)" || fail "the second run stands still"
+        within taken || fail "it was not taken over"
+        within more_steps "$(lines_of run/metrics.jsonl)" || fail "the second run stands still"
         words="process $taker on '.*' has taken over the run folder $work/run in generation 2"
     fi
     says out "^run folder: takes over .*; generation 2"
@@ -137,7 +125,7 @@ for end in 25 1000000; do
     if [ $end = 25 ]; then
         content | cmp -s - before || fail "the run that woke up wrote: $(content | diff before - | head -n 5)"
     else
-        within 20 more_steps "$(lines_of run/metrics.jsonl)" || fail "the second run stands still"
+        within more_steps "$(lines_of run/metrics.jsonl)" || fail "the second run stands still"
         kill -TERM $taker
         wait $taker
         code=$?
@@ -159,7 +147,7 @@ begin_restarting() {
 }
 die_once() {
     kill_holder
-    within 60 restarted || fail "no restart: $(tail -n 3 out err)"
+    within restarted || fail "no restart: $(tail -n 3 out err)"
 }
 stop() {
     kill -TERM $pid
@@ -175,7 +163,7 @@ for t in $(transports 2>/dev/null); do
     case_of ranks that die are started again, --transport "$t"
     rm -rf run
     begin_restarting
-    within 60 saved || fail "no checkpoint in a minute"
+    within saved || fail "no checkpoint"
     die_once
     says out '^restart 1 of 2: the ranks ended with code 137' '^run folder: takes over .* which has ended; generation 2'
     run checkpoint rm run 1
@@ -186,10 +174,10 @@ done
 
 case_of a run with --resume-from and --accept is started again from its newest checkpoint
 t=shm
-within 1 saved || fail "nothing to go on from"
+within saved || fail "nothing to go on from"
 from=$(newest)
 begin_restarting --resume-from "$from" --accept optimizer.lr --set optimizer.lr=1e-5
-within 60 saved_after "$from" || fail "no later checkpoint: $(tail -n 3 out err)"
+within saved_after "$from" || fail "no later checkpoint: $(tail -n 3 out err)"
 die_once
 at=$(sed -n '/^restart/,$s/^resume: from step \([0-9]*\).*/\1/p' out)
 [ "${at:-0}" -gt "$from" ] || fail "started again from step ${at:-none}, not from one after $from"

@@ -46,7 +46,7 @@ fi
 # ---- pipes ----
 
 mkfifo pipe.csv
-timeout 20 cat pipe.csv >read &
+timeout $patience cat pipe.csv >read &
 run $plan --schedule pipe.csv
 code_is 0
 wait

@@ -137,6 +137,8 @@ rank_process() {
     done
 } 2>/dev/null
 
+some_steps() { [ -e endless/metrics.jsonl ] && [ "$(wc -l <endless/metrics.jsonl)" -gt 1 ]; }
+
 # kill_rank_2 TRANSPORT LAST: steps of many micro-batches, so the rank is in one of them. LAST: the end of the message.
 kill_rank_2() {
     case_of ndparallel train, rank 2 of 4 stages killed, "$1"
@@ -144,19 +146,13 @@ kill_rank_2() {
     "$NDP_PROGRAM" train job.yaml --transport "$1" $(axes pp=4) --set train.output_dir="$work/endless" --set train.steps=1000000 \
         --set checkpoint.every=0 --set batch.global_batch_size=256 >out 2>err </dev/null &
     pid=$!
-    for _ in $(seq 600); do
-        [ ! -e endless/metrics.jsonl ] || [ "$(wc -l <endless/metrics.jsonl)" -lt 2 ] || break
-        sleep 0.1
-    done
+    within some_steps || fail "no steps"
     victim=$(rank_process 2 | head -n 1)
     [ -n "$victim" ] || fail "no rank 2"
-    start=$(date +%s%N)
     kill -KILL "$victim"
     wait "$pid"
     code=$?
-    took=$((($(date +%s%N) - start) / 1000000))
     code_is 137
-    [ "$took" -lt 5000 ] || fail "it took $took ms to end"
     says err "^ndparallel: rank 2 \(process $victim\) $2; its last operation was #[0-9]+ (send output of|recv output of|send gradient from|recv gradient from) stage [123], micro-batch [0-9]+ .* of group pp (for|back)ward"
     [ -z "$(rank_process '[0-9]')" ] || fail "ranks are left"
 }

@@ -14,18 +14,6 @@ processes() {
     done
 } 2>/dev/null # they may end while we look
 
-# within SECONDS COMMAND...: until it is true.
-within() {
-    for _ in $(seq "$(($1 * 10))"); do
-        shift_and_try "$@" && return 0
-        sleep 0.1
-    done
-    return 1
-}
-shift_and_try() {
-    shift
-    "$@"
-}
 some_steps() { [ -e run/metrics.jsonl ] && [ "$(wc -l <run/metrics.jsonl)" -gt 1 ]; }
 more_steps() { [ "$(wc -l <run/metrics.jsonl)" -gt "$before" ]; }
 all_ended() { [ -z "$(processes)" ]; }
@@ -38,7 +26,7 @@ begin() {
     # shellcheck disable=SC2086
     $own_group "$NDP_PROGRAM" $endless "$@" >out 2>err </dev/null &
     pid=$!
-    within 60 some_steps || fail "no steps in a minute"
+    within some_steps || fail "no steps"
 }
 
 newest() { ls -d run/checkpoints/step-* 2>/dev/null | tail -n 1 | sed 's/.*step-0*//'; }
@@ -51,7 +39,7 @@ ended() {
     wait "$pid"
     code=$?
     code_is "$1"
-    within 10 all_ended || fail "processes are left: $(processes)"
+    within all_ended || fail "processes are left: $(processes)"
 }
 
 ways=$(transports)
@@ -92,11 +80,11 @@ done
 pid=$!
 case_of SIGHUP under nohup
 rm -rf run
-within 60 some_steps || fail "no steps in a minute"
+within some_steps || fail "no steps"
 kill -HUP "$pid"
 sleep 0.3
 before=$(wc -l <run/metrics.jsonl)
-within 10 more_steps || fail "it stopped after step $before"
+within more_steps || fail "it stopped after step $before"
 kill -TERM "$pid"
 ended 130
 saved
@@ -109,8 +97,8 @@ command -v script >/dev/null || ways_typed=""
 for transport in $ways_typed; do
     case_of Ctrl-C on a terminal, --transport "$transport"
     rm -rf run
-    { within 60 some_steps; printf '\003'; within 20 all_ended; } |
-        timeout 120 script -qec "stty cols 110; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
+    { within some_steps; printf '\003'; within all_ended; } |
+        timeout $patience script -qec "stty cols 110; TERM=xterm $NDP_PROGRAM $endless --transport $transport" /dev/null >typed
     code=$?
     tr '\r' '\n' <typed | sed 's/\x1b\[[?0-9]*[A-Za-z]//g; s/\x1b[78]//g; s/\^C//' >out
     code_is 130
@@ -143,7 +131,7 @@ done
 saved_by_time() { [ "$(find run/checkpoints -name 'step-*' 2>/dev/null | wc -l)" -gt 1 ]; }
 for transport in $ways; do
     begin --transport "$transport" --set checkpoint.minutes=0.005
-    within 60 saved_by_time || fail "no two checkpoints in a minute"
+    within saved_by_time || fail "no two checkpoints"
     kill -KILL "$pid"
     ended 137
     more=$(($(newest) + 3))

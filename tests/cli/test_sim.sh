@@ -61,7 +61,7 @@ held="--set train.steps=4 --set checkpoint.every=0 --set train.eval_every=1 --se
 run train job.yaml $tiny $held --set train.output_dir=held_cpu --transport local
 code_is 0
 case_of a run on sim stopped by SIGINT
-timeout 120 "$NDP_PROGRAM" train job.yaml $tiny $held --set train.output_dir=held --device sim --transport local \
+timeout $patience "$NDP_PROGRAM" train job.yaml $tiny $held --set train.output_dir=held --device sim --transport local \
     >out 2>err </dev/null &
 stopped=$!
 until grep -q '^step 1/4 ' out || ! kill -0 $stopped; do sleep 0.05; done

@@ -45,8 +45,8 @@ static bool hear(run *r, const char *words) {
     char buffer[4096];
     while (!words || !r->written.data || !strstr(r->written.data, words)) {
         struct pollfd ready = {r->terminal, POLLIN, 0};
-        if (ndp_now() - r->started > PATIENCE || poll(&ready, 1, 1000) < 0)
-            fail_msg("after %.0f s still running; it wrote: %s", PATIENCE, r->written.data ? r->written.data : "");
+        if (ndp_now() - r->started > HANGS || poll(&ready, 1, 1000) < 0)
+            fail_msg("after %d s still running; it wrote: %s", HANGS, r->written.data ? r->written.data : "");
         ssize_t n = ready.revents ? read(r->terminal, buffer, sizeof buffer) : 1;
         if (n <= 0) /* EIO: no process has the terminal open */
             return false;

@@ -3,6 +3,7 @@
 #define TESTS_COMM_MESSAGES_H
 
 #include "base/clock.h"
+#include "check.h"
 #include "comm/cases.h"
 
 #include <stdatomic.h>
@@ -120,7 +121,7 @@ typedef struct neighbours {
 enum { PAIR_BYTES = 4 << 20, RECEIVED = MEMORY_KINDS, WAITING };
 
 static inline ndp_status wait_for_flag(const neighbours *p, int flag, const char *what) {
-    for (double deadline = ndp_now() + 10; !atomic_load(&p->flags[flag]); usleep(100))
+    for (double deadline = ndp_now() + HANGS; !atomic_load(&p->flags[flag]); usleep(100))
         WANT(ndp_now() < deadline, "%s", what);
     return NDP_OK;
 }
@@ -145,20 +146,20 @@ static inline ndp_status receive_from_busy(const neighbours *p, int kind, bool i
     return NDP_OK;
 }
 
-/* The sender begins 0.3 s after the receiver has begun to wait. */
+/* The sender begins a second after the receiver is about to wait. */
 static inline ndp_status receive_from_late(const neighbours *p) {
     char byte = 0;
     ndp_work w;
     if (p->sends) {
         NDP_TRY(wait_for_flag(p, WAITING, "the receiver does not wait"));
-        usleep(300 * 1000);
+        usleep(1000 * 1000);
         NDP_TRY(ndp_send_begin(p->world, &byte, 1, p->peer, 5, &w));
         return ndp_wait(&w);
     }
     NDP_TRY(ndp_recv_begin(p->world, &byte, 1, p->peer, 5, &w));
     atomic_store(&p->flags[WAITING], 1);
     NDP_TRY(ndp_wait(&w));
-    WANT(w.waited > 0.1 && w.waited < 10, "a receive waited for %g s", w.waited);
+    WANT(w.waited > 0.1 && w.waited < HANGS, "a receive waited for %g s", w.waited);
     return NDP_OK;
 }
 

@@ -16,7 +16,7 @@ cmake -S "$work/tree" -B "$work/build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMA
 build() { cmake --build "$work/build" --target ndp_sim >"$work/log" 2>&1 || { tail -n 30 "$work/log"; exit 1; }; }
 
 # passes TEST: on the plugin of the copy.
-passes() { NDP_TEST_DEVICE=sim NDP_PLUGIN_DIR="$work/build" timeout 300 "$NDP_BUILD_DIR/$1" >"$work/out" 2>&1; }
+passes() { NDP_TEST_DEVICE=sim NDP_PLUGIN_DIR="$work/build" timeout 3000 "$NDP_BUILD_DIR/$1" >"$work/out" 2>&1; }
 
 # seed NAME FILE SED TEST
 seed() {

@@ -71,7 +71,7 @@ static inline void program_reach(const program_run *r, pid_t child, int step) {
     char *line = ndp_format("\nstep %d/", step);
     bool there = false;
     siginfo_t info = {0};
-    for (double end = ndp_now() + TINY_HANGS; !there && ndp_now() < end; usleep(500)) {
+    for (double end = ndp_now() + HANGS; !there && ndp_now() < end; usleep(500)) {
         char *text = program_log(r);
         there =
             strstr(text, line) || (waitid(P_PID, (id_t)child, &info, WEXITED | WNOHANG | WNOWAIT) == 0 && info.si_pid);

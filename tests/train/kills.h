@@ -187,7 +187,7 @@ static inline bool kill_some(killing *k, const char *run, pid_t child, double se
         if (one < 0 || one == i)
             kill(pids[i], SIGKILL);
     status = tiny_end(child, what);
-    for (double end = ndp_now() + TINY_HANGS; processes_of(k->folder, run, pids, NDP_COUNT(pids)); usleep(10000))
+    for (double end = ndp_now() + HANGS; processes_of(k->folder, run, pids, NDP_COUNT(pids)); usleep(10000))
         if (ndp_now() > end)
             fail_msg("%s: %d processes are left", what, processes_of(k->folder, run, pids, NDP_COUNT(pids)));
     k->processes += status != 0;
@@ -201,7 +201,7 @@ static inline void kill_processes(killing *k, int layout) {
     bool killed = true;
     snprintf(run, sizeof run, "killed-%d", k->runs++);
     for (int i = 0; killed; i++) {
-        double seconds = i > 1 ? TINY_HANGS : 1e-3 * (double)draw(k, (int64_t)most);
+        double seconds = i > 1 ? HANGS : 1e-3 * (double)draw(k, (int64_t)most);
         snprintf(what, sizeof what, "%s, start %d on %s, processes, after %.3f s", run, i, l->name, seconds);
         tiny_job job = {k->folder, run, l, "mpi", "log", i > 0, 0, 0, 0};
         killed = kill_some(k, run, tiny_start(&job), seconds, what);

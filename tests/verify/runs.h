@@ -183,6 +183,7 @@ static inline ndp_config *configure(const subject *s, const way *w) {
     set(c, "train.steps=%d", s->steps);
     set(c, "train.transport=%s", ranks_of(&l) > 1 ? "local" : "self");
     set(c, "train.threads=%d", w->threads);
+    set(c, "train.force_memory=true"); /* whatever other processes leave at this moment */
     set(c, "train.recompute=%s", w->recompute ? "block" : "none");
     set(c, "optimizer.name=%s", s->optimizer);
     set(c, "optimizer.lr=%g", s->lr);

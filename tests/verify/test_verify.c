@@ -245,6 +245,7 @@ static void too_large(void **state) {
     ndp_verdict v;
     heard h = {.fault = NULL};
     ndp_config *c = job(*state, "fp32");
+    set(c, "train.force_memory=false");
     set(c, "model.allow_longer=true");
     set(c, "data.sequence_length=16777216");
     CHECK_FAILS(verify(c, &h, layouts, 1, 2, &v), NDP_EINVAL, " available (");
