@@ -18,7 +18,7 @@ typedef struct ndp_job {
     ndp_pipeline pipeline, forward; /* of a step, of a pass over held-out rows; no ranks where pp is 1 */
     ndp_stages stages;
     int *first_unit; /* of the stages */
-    int tie[2];      /* of ndp_mesh */
+    ndp_ties ties;   /* tables that two ranks of the pipeline hold */
     ndp_batch_plan batch;
     ndp_model_opts model;
 } ndp_job;

@@ -28,8 +28,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_
                                                    .cp_zigzag = c->parallelism.cp_zigzag},
                                       .optimizer = ndp_job_optimizer(c)},
                              .pipeline = j->pipeline.ranks ? &j->pipeline : NULL};
-    return ndp_mesh_init(&j->layout, rank,
-                         &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .tie = {j->tie[0], j->tie[1]}},
+    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .ties = j->ties},
                          &out->step.mesh);
 }
 

@@ -53,27 +53,6 @@ static ndp_status cut(ndp_job *j, const ndp_model *m, const int *layers, int n) 
     return st;
 }
 
-/* The ranks of pp that hold a table which the first and the last stage share. */
-static ndp_status find_tie(ndp_job *j, const ndp_model *m) {
-    for (int b = 0; b < m->n_buffers; b++) {
-        int holders[2], n = 0;
-        for (int u = 0; u < m->n_units; u++) {
-            int rank = j->pipeline.rank_of[ndp_stage_of(&j->stages, u)];
-            bool uses = false;
-            for (int s = 0; s < NDP_SLOTS; s++)
-                uses |= m->units[u].buffers[s] == b;
-            if (!uses || (n > 0 && holders[0] == rank) || (n > 1 && holders[1] == rank))
-                continue;
-            if (n == 2)
-                return NDP_FAIL(NDP_ENOTSUP, "%s is used by more than two ranks of the pipeline", m->buffers[b].name);
-            holders[n++] = rank;
-        }
-        if (n == 2)
-            j->tie[0] = holders[0], j->tie[1] = holders[1];
-    }
-    return NDP_OK;
-}
-
 ndp_status ndp_job_cut(ndp_job *j) {
     ndp_model m;
     int *layers = NULL, n;
@@ -87,7 +66,7 @@ ndp_status ndp_job_cut(ndp_job *j) {
         st = cut(j, &m, layers, n);
     j->stages = (ndp_stages){j->pipeline.stages, j->first_unit, j->pipeline.rank_of};
     if (st == NDP_OK)
-        st = find_tie(j, &m);
+        st = ndp_stages_ties(&m, &j->stages, &j->ties);
     free(layers);
     ndp_model_release(&m);
     return st;

@@ -48,31 +48,57 @@ typedef struct ndp_group {
     int base, stride, count, rank;
 } ndp_group;
 
+/* Pairs of pipeline ranks that hold a table together, as coordinates on pp; equal ones: no pair. */
+enum { NDP_TIES = 3 };
+typedef struct ndp_ties {
+    int of[NDP_TIES][2];
+} ndp_ties;
+
 typedef struct ndp_mesh {
     ndp_layout layout;
     int world, rank;
     int coord[NDP_AXES];
-    int kv_heads; /* of the model; 0: a mesh without one */
-    int tie[2];   /* coordinates on pp of the two ranks that hold a tied table; equal: there are no two */
+    int kv_heads;  /* of the model; 0: a mesh without one */
+    int kv_copies; /* ranks of the tensor axis that hold the same kv head */
+    ndp_ties ties;
 } ndp_mesh;
 
-/* The groups, each over adjacent axes: X(NAME, name, FIRST, LAST). */
+/* The groups, each over adjacent axes or a part of them: X(NAME, name, FIRST, LAST, PART). PART, of which the
+ * operand is a member of ndp_mesh:
+ *     ALL         all ranks of the axes
+ *     INNER(n)    n consecutive ones: the axes' ranks are divided into such blocks
+ *     OUTER(n)    those at the same place of each block of n
+ *     PAIR(two)   ranks two[0] and two[1] of the axes; any other rank is alone */
 #define NDP_GROUPS_LIST(X)                                                                                             \
-    X(WORLD, world, PP, TP)                                                                                            \
-    X(PP, pp, PP, PP)                                                                                                  \
-    X(REPLICATE, replicate, DP_REPLICATE, DP_REPLICATE)                                                                \
-    X(DATA, data, DP_REPLICATE, DP_SHARD) /* ranks that read different samples */                                      \
-    X(SHARD, shard, DP_SHARD, SP)         /* slices of the flat unit buffers */                                        \
-    X(LOSS, loss, DP_REPLICATE, SP)       /* valid-token count, loss */                                                \
-    X(CP, cp, CP, CP)                                                                                                  \
-    X(SP, sp, SP, SP)                                                                                                  \
-    X(TP, tp, TP, TP)                                                                                                  \
-    X(KV, kv, TP, TP)   /* of the tensor axis, the ranks that hold the same kv head */                                 \
-    X(TIE, tie, PP, PP) /* of the pipeline, the two ranks that hold a tied table */
+    X(WORLD, world, PP, TP, ALL)                                                                                       \
+    X(PP, pp, PP, PP, ALL)                                                                                             \
+    X(REPLICATE, replicate, DP_REPLICATE, DP_REPLICATE, ALL)                                                           \
+    X(DATA, data, DP_REPLICATE, DP_SHARD, ALL) /* ranks that read different samples */                                 \
+    X(SHARD, shard, DP_SHARD, SP, ALL)         /* slices of the flat unit buffers */                                   \
+    X(LOSS, loss, DP_REPLICATE, SP, ALL)       /* valid-token count, loss */                                           \
+    X(CP, cp, CP, CP, ALL)                                                                                             \
+    X(SP, sp, SP, SP, ALL)                                                                                             \
+    X(TP, tp, TP, TP, ALL)                                                                                             \
+    X(KV, kv, TP, TP, INNER(kv_copies))   /* ranks that hold the same kv head */                                       \
+    X(TIE, tie, PP, PP, PAIR(ties.of[0])) /* two stages that hold a tied table; a row for each pair */                 \
+    X(TIE_2, tie_2, PP, PP, PAIR(ties.of[1]))                                                                          \
+    X(TIE_3, tie_3, PP, PP, PAIR(ties.of[2]))
 
 #define NDP_GROUP_ENUMERATOR(NAME, ...) NDP_GROUP_##NAME,
 typedef enum ndp_group_kind { NDP_GROUPS_LIST(NDP_GROUP_ENUMERATOR) NDP_GROUPS } ndp_group_kind;
 const char *ndp_group_name(ndp_group_kind kind);
+/* True if ranks of such a group may differ on the axis. */
+bool ndp_group_spans(ndp_group_kind kind, ndp_axis axis);
+
+/* A set of group kinds: a bit for each. */
+typedef uint32_t ndp_groups;
+#define NDP_GROUP_BIT(kind) ((ndp_groups)1 << (kind))
+
+/* Parts of a group, as one of its ranks sees them. `n` divides the number of ranks; a rank that is not number a or b is
+ * alone in its pair, and so are all if a equals b. */
+ndp_group ndp_group_inner(ndp_group g, int n);
+ndp_group ndp_group_outer(ndp_group g, int n);
+ndp_group ndp_group_pair(ndp_group g, int a, int b);
 
 /* What the layout rules need to know about a model. */
 typedef struct ndp_layout_facts {
@@ -90,7 +116,7 @@ NDP_API ndp_status ndp_layout_built(const ndp_layout *layout);
 /* What a mesh needs to know about the model that runs on it. */
 typedef struct ndp_mesh_facts {
     int kv_heads;
-    int tie[2]; /* of ndp_mesh */
+    ndp_ties ties; /* parallel/stages.h finds them */
 } ndp_mesh_facts;
 #define NDP_NO_MODEL ((const ndp_mesh_facts *)NULL) /* a mesh for ranks alone: its kv group is the rank itself */
 
@@ -98,6 +124,10 @@ typedef struct ndp_mesh_facts {
 NDP_API ndp_status ndp_mesh_init(const ndp_layout *layout, int rank, const ndp_mesh_facts *facts, ndp_mesh *out);
 int ndp_mesh_rank_of(const ndp_layout *layout, const int coord[NDP_AXES]);
 ndp_group ndp_mesh_group(const ndp_mesh *mesh, ndp_group_kind kind);
+/* The mesh that this rank would see if its replica of the model were the only one. */
+ndp_mesh ndp_mesh_of_replica(const ndp_mesh *mesh);
+/* The group of a pair of ranks of pp, in either order; NDP_GROUPS: the mesh has none. */
+ndp_group_kind ndp_mesh_pair(const ndp_mesh *mesh, const int pair[2]);
 
 /* "dp_replicate 2 x dp_shard 2" (axes above 1 only; "one rank" for none) into `out`; returns `out`. */
 char *ndp_layout_text(const ndp_layout *layout, char *out, size_t size);

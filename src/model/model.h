@@ -47,8 +47,6 @@ typedef struct ndp_buffer {
     ndp_storage storage;
     bool trainable;        /* false: frozen; only gathered, and stored as ops read it, with no other master */
     ndp_group_kind owners; /* each of its ranks owns a slice */
-    ndp_group_kind copies; /* its ranks own the same slice, and sum its gradient */
-    bool tied;             /* of a rank's model: two pipeline stages hold it and sum its gradient (group tie) */
 } ndp_buffer;
 
 typedef struct ndp_unit {

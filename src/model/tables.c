@@ -145,8 +145,7 @@ static ndp_status need_buffer(ndp_model *m, ndp_unit *u, int slot) {
     ndp_buffer *b = &m->buffers[m->n_buffers];
     *b = (ndp_buffer){.name = ndp_arena_format(&m->arena, "%s%s", u->name, slot_names[slot]),
                       .trainable = true,
-                      .owners = NDP_GROUP_SHARD,
-                      .copies = NDP_GROUP_REPLICATE};
+                      .owners = NDP_GROUP_SHARD};
     b->segments.items = ndp_arena_alloc(&m->arena, NDP_PARAMS * sizeof(ndp_segment));
     u->buffers[slot] = m->n_buffers++;
     return b->name && b->segments.items ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory for the model's tables");

@@ -11,6 +11,7 @@
  * never in the order of their collectives. step/ calls this once for each engine. */
 #include "parallel/apply.h"
 
+#include "parallel/held.h"
 #include "parallel/pass.h"
 #include <stdlib.h>
 
@@ -138,16 +139,15 @@ static ndp_status copy_units(ndp_pass *p, int *local) {
     return NDP_OK;
 }
 
-/* True if units of another rank of the pipeline use this buffer of the whole model, too. */
-static bool is_shared(const ndp_pass *p, int64_t buffer) {
-    bool here = false, elsewhere = false;
-    for (int i = 0; i < p->whole->n_units; i++)
-        for (int s = 0; s < NDP_SLOTS; s++)
-            if (p->whole->units[i].buffers[s] == buffer) {
-                bool have = ndp_stages_have(p->stages, p->mesh->coord[NDP_PP], i);
-                here |= have, elsewhere |= !have;
-            }
-    return here && elsewhere;
+/* The group of the two ranks of the pipeline that hold a buffer of the whole model; NDP_GROUPS: this rank alone. */
+static ndp_status find_tie(const ndp_pass *p, int buffer, ndp_group_kind *out) {
+    int pair[2];
+    bool more, tied = ndp_stages_pair(p->whole, p->stages, buffer, pair, &more);
+    *out = tied && !more ? ndp_mesh_pair(p->mesh, pair) : NDP_GROUPS;
+    if (tied && *out == NDP_GROUPS)
+        return NDP_FAIL(NDP_EBUG, "the mesh has no group of the ranks of the pipeline that share %s",
+                        p->whole->buffers[buffer].name);
+    return NDP_OK;
 }
 
 ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *whole, const ndp_mesh *mesh,
@@ -160,6 +160,10 @@ ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *who
         out->items[k] = whole->items[k];
         out->items[k].name = ndp_arena_strdup(arena, whole->items[k].name);
     }
+    for (int k = 0; k < out->n; k++)
+        for (int kind = 0; kind < NDP_GROUPS; kind++)
+            if (whole->items[k].sums & NDP_GROUP_BIT(kind))
+                ndp_held_by(&out->items[k], mesh, (ndp_group_kind)kind, true);
     ndp_tensor_cut(facts, mesh, how, out);
     ndp_segments_layout(out);
     return NDP_OK;
@@ -167,14 +171,13 @@ ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *who
 
 static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_buffer *out) {
     ndp_segments *to = &out->segments;
+    ndp_group_kind tie;
     *out = *whole;
     out->name = ndp_arena_strdup(&p->local->arena, whole->name);
     NDP_TRY(ndp_parallel_segments(&p->whole->facts, &whole->segments, p->mesh, &p->how, &p->local->arena, to));
-    out->tied = is_shared(p, whole - p->whole->buffers);
-    for (int k = 0; out->tied && k < to->n; k++) {
-        to->items[k].copies *= 2;
-        to->items[k].replica |= ndp_mesh_group(p->mesh, NDP_GROUP_TIE).rank != 0;
-    }
+    NDP_TRY(find_tie(p, (int)(whole - p->whole->buffers), &tie));
+    for (int k = 0; tie != NDP_GROUPS && k < to->n; k++)
+        ndp_held_by(&to->items[k], p->mesh, tie, true);
     return NDP_OK;
 }
 

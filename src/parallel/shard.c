@@ -5,12 +5,24 @@ static bool groups_stay_on_nodes(const ndp_mesh *mesh, const ndp_group *g, int n
     return node_ranks >= mesh->world || node_ranks % (g->stride * g->count) == 0;
 }
 
+/* The first group over which all segments are summed; NDP_GROUPS: there is none. */
+static ndp_group_kind common_group(const ndp_segments *s) {
+    ndp_groups common = s->n > 0 ? s->items[0].sums : 0;
+    int kind = 0;
+    for (int i = 1; i < s->n; i++)
+        common &= s->items[i].sums;
+    while (kind < NDP_GROUPS && !(common & NDP_GROUP_BIT(kind)))
+        kind++;
+    return (ndp_group_kind)kind;
+}
+
 ndp_shard ndp_shard_buffer(const ndp_model *m, int buffer, const ndp_mesh *mesh, int node_ranks, bool reshard) {
     const ndp_buffer *b = &m->buffers[buffer];
     ndp_group owners = ndp_mesh_group(mesh, b->owners);
-    ndp_shard s = {.shards = owners.count, .index = owners.rank, .replicas = ndp_mesh_group(mesh, b->copies).count};
+    ndp_shard s = {.shards = owners.count, .index = owners.rank, .over = common_group(&b->segments)};
+    s.replicas = s.over == NDP_GROUPS ? 1 : ndp_mesh_group(mesh, s.over).count;
     s.slice = ndp_segments_slice(&b->segments, s.shards);
-    const ndp_storage *types = &m->buffers[buffer].storage;
+    const ndp_storage *types = &b->storage;
     s.same = types->compute == types->master;
     s.in_place = s.shards > 1 && groups_stay_on_nodes(mesh, &owners, node_ranks);
     s.reshard = reshard;

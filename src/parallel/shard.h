@@ -16,10 +16,11 @@
 #include "model/model.h"
 
 typedef struct ndp_shard {
-    int shards, index; /* of the shard group */
-    int replicas;
-    int64_t slice; /* elements of one slice */
-    bool same;     /* compute and master have one storage type */
+    int shards, index;   /* of the shard group */
+    ndp_group_kind over; /* its ranks own the same slice and sum its gradient, as the owners complete it */
+    int replicas;        /* ranks of that group */
+    int64_t slice;       /* elements of one slice */
+    bool same;           /* compute and master have one storage type */
     bool in_place;
     bool reshard; /* a gathered buffer is dropped after a forward; else kept until its last use of the update */
 } ndp_shard;

@@ -6,7 +6,8 @@
 #ifndef NDP_PARALLEL_STAGES_H
 #define NDP_PARALLEL_STAGES_H
 
-#include "base/status.h"
+#include "mesh/mesh.h"
+#include "model/model.h"
 
 typedef struct ndp_stages {
     int n;              /* 0: one stage on one rank, of all units */
@@ -26,5 +27,13 @@ static inline int ndp_stage_of(const ndp_stages *s, int unit) {
 static inline bool ndp_stages_have(const ndp_stages *s, int pp, int unit) {
     return s->n == 0 || s->rank_of[ndp_stage_of(s, unit)] == pp;
 }
+
+/* True if several ranks of pp hold a buffer of the whole model; pair: the coordinates of the first two in the order of
+ * its units, the smaller one first. *more: there are others. */
+bool ndp_stages_pair(const ndp_model *whole, const ndp_stages *s, int buffer, int pair[2], bool *more);
+
+/* The pairs of ranks that hold tied tables, for the facts of their mesh. NDP_ENOTSUP: more than two ranks use a table,
+ * or there are more than NDP_TIES pairs. */
+NDP_API ndp_status ndp_stages_ties(const ndp_model *whole, const ndp_stages *s, ndp_ties *out);
 
 #endif

@@ -11,6 +11,7 @@
  * columns cut: row_linear, neither: the node as it is. Invariant: an image whose spread is COLS has the columns of the
  * segments that made it, and only row_linear, or an op on heads, reads it. apply.c calls the rules; ndp_tensor_cut is
  * called for each table before any graph is written. */
+#include "parallel/held.h"
 #include "parallel/pass.h"
 
 /* ---- what a rank holds ---- */
@@ -29,17 +30,12 @@ static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *me
     int64_t first = groups * r / tp, end = groups * (r + 1) / tp;
     bool kv = s->dim[axis] == NDP_DIM_KV_HEADS;
     if (kv && groups % tp != 0 && tp % groups != 0) { /* all of them, for the sequence axis to choose from */
-        s->copies *= (double)tp;
-        s->replica = r != 0;
-        s->sum = NDP_GRADIENT_OVER_TP;
+        ndp_held_by(s, mesh, NDP_GROUP_TP, true);
         return;
     }
     if (kv && groups < tp) {
-        int64_t copies = tp / groups;
         end = first + 1;
-        s->copies *= (double)copies;
-        s->replica = r % copies != 0;
-        s->sum = NDP_GRADIENT_OVER_KV;
+        ndp_held_by(s, mesh, NDP_GROUP_KV, true);
     }
     int64_t most = (groups + tp - 1) / tp;
     ndp_segment_cut(s, axis, first * width, (end - first) * width, most * width);
@@ -61,10 +57,8 @@ void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_para
             }
         if (cut)
             continue;
-        seg->copies *= tp;
-        seg->replica = mesh->coord[NDP_TP] != 0;
         bool in_head = seg->dim[seg->ndim == 1] == NDP_DIM_IN_HEAD;
-        seg->sum = how->tp_sequence_parallel || in_head ? NDP_GRADIENT_OVER_TP : NDP_GRADIENT_WHOLE;
+        ndp_held_by(seg, mesh, NDP_GROUP_TP, how->tp_sequence_parallel || in_head);
     }
 }
 
@@ -162,6 +156,12 @@ ndp_status ndp_tensor_linear(ndp_pass *p) {
     return p->to->status;
 }
 
+/* Ranks of the tensor axis with the same elements of a cut segment. */
+static int tp_copies(const ndp_pass *p, const ndp_segment *s) {
+    int kv = s->sums & NDP_GROUP_BIT(NDP_GROUP_KV) ? ndp_mesh_group(p->mesh, NDP_GROUP_KV).count : 1;
+    return s->sums & NDP_GROUP_BIT(NDP_GROUP_TP) ? p->tp : kv;
+}
+
 /* A norm over all heads together, of which this rank has some: the mean of squares is a sum over the ranks. Columns
  * that several ranks have count a part on each. Its operand may be a view, and is read twice. */
 ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
@@ -172,7 +172,7 @@ ndp_status ndp_tensor_rmsnorm(ndp_pass *p) {
     ndp_op_attr over = {.group = NDP_GROUP_TP, .ranks = p->tp}, attr = p->node->attr;
     int x = ndp_pass_in(p, 0), outs[2] = {NDP_NONE, NDP_NONE};
     x = ndp_graph_op1(p->to, &ndp_op_copy, &(ndp_op_attr){.type = p->to->compute}, name, &x, 1);
-    attr.scale = 1 / ((double)s->part[1] * s->copies);
+    attr.scale = 1 / ((double)s->part[1] * tp_copies(p, s));
     int m = ndp_graph_op1(p->to, &ndp_op_mean_squares, &attr, "mean squares", &x, 1);
     m = ndp_graph_op1(p->to, &ndp_op_all_reduce, &over, "mean squares", &m, 1);
     m = ndp_graph_op1(p->to, &ndp_op_enter, &over, "mean squares", &m, 1);

@@ -96,12 +96,13 @@ static const ndp_segments *whole_table(const ndp_model *whole, const char *name)
     return &whole->buffers[i].segments;
 }
 
-/* The tables of all ranks of the tensor axis. */
+/* The tables of all ranks of the tensor axis, those at the start of all other axes. */
 static ndp_status make_tables(ndp_builder *b, int buffer, ndp_arena *arena, directions *d) {
     const ndp_program_opts *o = &b->p->opts;
     const ndp_segments *whole = whole_table(o->whole, b->m->buffers[buffer].name);
     ndp_mesh mesh = o->step.mesh;
     int tp = mesh.layout.size[NDP_TP];
+    memset(mesh.coord, 0, sizeof mesh.coord);
     if (tp == 1)
         return NDP_OK;
     ndp_segments *tables = ndp_arena_alloc(arena, (size_t)tp * sizeof *tables);

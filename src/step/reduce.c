@@ -1,5 +1,5 @@
 /* Reductions of gradients: to their owners (reduce_scatter), over the replicas (all_reduce), and, at the end, over
- * ranks of the tensor axis that hold the same parameters, and over the two stages that hold a tied table. The builder
+ * the other groups whose ranks hold the same parameters (segment.sums). The builder
  * calls ndp_reduce_plan once, ndp_reduce_bind and ndp_reduce_after for each run, and ndp_reduce_finish and
  * ndp_reduce_copies after the last one.
  *
@@ -21,7 +21,7 @@ static ndp_status begin_all_reduce(ndp_builder *b, int buffer) {
     const ndp_owned *o = &b->p->owned[buffer];
     return ndp_emit_begin(b->p,
                           &(ndp_collective_call){.op = &ndp_op_all_reduce,
-                                                 .group = b->m->buffers[buffer].copies,
+                                                 .group = o->shard.over,
                                                  .in = o->grad,
                                                  .out = o->grad,
                                                  .count = o->shard.slice,
@@ -160,6 +160,13 @@ typedef struct sums {
     int begun[MOST_SUMS], n;
 } sums;
 
+static ndp_status wait_for_sums(ndp_builder *b, sums *pending) {
+    for (int k = pending->n > MOST_SUMS ? pending->n - MOST_SUMS : 0; k < pending->n; k++)
+        NDP_TRY(ndp_emit_wait(b->p, pending->begun[k % MOST_SUMS]));
+    pending->n = 0;
+    return NDP_OK;
+}
+
 static ndp_status sum_piece(ndp_builder *b, int buffer, const ndp_piece *piece, ndp_group_kind group, sums *pending) {
     ndp_dtype type = b->m->buffers[buffer].storage.gradient;
     ndp_address at = b->p->owned[buffer].grad;
@@ -178,31 +185,36 @@ static ndp_status sum_piece(ndp_builder *b, int buffer, const ndp_piece *piece, 
                           &pending->begun[pending->n++ % MOST_SUMS]);
 }
 
-static ndp_status wait_for_sums(ndp_builder *b, const sums *pending) {
-    for (int k = pending->n > MOST_SUMS ? pending->n - MOST_SUMS : 0; k < pending->n; k++)
-        NDP_TRY(ndp_emit_wait(b->p, pending->begun[k % MOST_SUMS]));
+/* Sums a piece over the groups of the stage, or of several, one after another. */
+static ndp_status sum_over(ndp_builder *b, int buffer, const ndp_piece *piece, bool stages, sums *pending) {
+    bool begun = false;
+    for (int kind = 0; kind < NDP_GROUPS; kind++) {
+        ndp_group_kind group = (ndp_group_kind)kind;
+        if (!(piece->segment->sums & NDP_GROUP_BIT(kind)) || group == b->p->owned[buffer].shard.over ||
+            ndp_group_spans(group, NDP_PP) != stages || ndp_mesh_group(&b->p->opts.step.mesh, group).count == 1)
+            continue;
+        if (begun)
+            NDP_TRY(wait_for_sums(b, pending));
+        NDP_TRY(sum_piece(b, buffer, piece, group, pending));
+        begun = true;
+    }
     return NDP_OK;
 }
 
-/* Sums the pieces that ranks of the tensor axis share, or (`tied`) those that two stages share. */
-static ndp_status sum_pieces(ndp_builder *b, bool tied) {
+static ndp_status sum_pieces(ndp_builder *b, bool stages) {
     sums pending = {.n = 0};
     for (int i = 0; i < b->m->n_buffers; i++) {
         const ndp_owned *o = &b->p->owned[i];
-        const ndp_buffer *buffer = &b->m->buffers[i];
         ndp_piece piece;
-        if (!buffer->trainable || (tied && !buffer->tied))
+        if (!b->m->buffers[i].trainable)
             continue;
-        for (int c = 0; ndp_segments_piece(&buffer->segments, o->shard.shards, o->shard.index, &c, &piece);) {
-            ndp_gradient_sum sum = piece.segment->sum;
-            ndp_group_kind over_tp = sum == NDP_GRADIENT_OVER_TP ? NDP_GROUP_TP : NDP_GROUP_KV;
-            if (tied || sum != NDP_GRADIENT_WHOLE)
-                NDP_TRY(sum_piece(b, i, &piece, tied ? NDP_GROUP_TIE : over_tp, &pending));
-        }
+        for (int c = 0; ndp_segments_piece(&b->m->buffers[i].segments, o->shard.shards, o->shard.index, &c, &piece);)
+            NDP_TRY(sum_over(b, i, &piece, stages, &pending));
     }
     return wait_for_sums(b, &pending);
 }
 
+/* Another stage may still compute, so sums with it come last. */
 ndp_status ndp_reduce_copies(ndp_builder *b) {
     NDP_TRY(sum_pieces(b, false));
     return sum_pieces(b, true);

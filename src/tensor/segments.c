@@ -18,6 +18,7 @@ ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t 
                          .whole = {rows, cols},
                          .part = {rows, cols},
                          .room = rows * cols,
+                         .sums = NDP_GROUP_BIT(NDP_GROUP_REPLICATE),
                          .copies = 1};
 }
 

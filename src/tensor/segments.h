@@ -13,6 +13,7 @@
 #define NDP_TENSOR_SEGMENTS_H
 
 #include "base/arena.h"
+#include "mesh/mesh.h"
 
 enum { NDP_SEGMENT_ALIGN = 64, NDP_MOST_SEGMENTS = 32 /* of a buffer */ };
 
@@ -26,13 +27,6 @@ typedef enum ndp_dim {
     NDP_DIM_IN_HEAD, /* shared by all heads: never cut; each rank's gradient comes from its own heads */
     NDP_DIMS
 } ndp_dim;
-
-/* For a tensor that several ranks hold: how each rank's gradient relates to the whole one. */
-typedef enum ndp_gradient_sum {
-    NDP_GRADIENT_WHOLE,   /* it is the whole gradient */
-    NDP_GRADIENT_OVER_TP, /* to be summed over the tensor axis */
-    NDP_GRADIENT_OVER_KV  /* to be summed over the ranks of the tensor axis that hold the same kv head */
-} ndp_gradient_sum;
 
 typedef struct ndp_segment {
     const char *name;   /* global name, as in the model folder */
@@ -48,9 +42,13 @@ typedef struct ndp_segment {
     int64_t offset;     /* in the buffer, elements */
     bool glued, decay;
     bool projection; /* the matrix of a linear map inside a model: an optimizer may update it as a whole */
-    double copies;   /* ranks of the tensor axis with these elements: each weighs 1 / copies in the gradient norm */
-    bool replica;    /* another rank of the tensor axis has them too and writes them to files */
-    ndp_gradient_sum sum;
+    /* The groups whose ranks own the same elements and sum their gradients. The owners of the buffer's slices, among
+     * which the gradient is summed before, are not one of them. */
+    ndp_groups sums;
+    /* These follow from `sums` and the mesh (parallel/held.h). */
+    double
+        copies;   /* ranks of a replica of the model with these elements: each weighs 1 / copies in the gradient norm */
+    bool replica; /* another rank of the replica has them too and writes them to files */
 } ndp_segment;
 
 typedef struct ndp_segments {
@@ -59,7 +57,7 @@ typedef struct ndp_segments {
     int64_t elements; /* used, before padding for shards */
 } ndp_segments;
 
-/* A whole tensor, uncut, with the dimensions `row_dim` and `col_dim`. */
+/* A whole tensor, uncut, with the dimensions `row_dim` and `col_dim`; the replicas of the model sum its gradient. */
 ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t cols, ndp_dim row_dim, ndp_dim col_dim);
 /* Turns a segment into the part of a fused tensor that starts at `base` of axis 0 or 1, where the tensor has `whole`.
  */

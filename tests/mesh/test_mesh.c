@@ -152,25 +152,109 @@ static void batch_equation(void **state) {
     assert_int_equal(b.accumulation, 4);
 }
 
-/* pp 4 x dp_shard 2 x tp 2: ranks of neighbouring stages are 4 apart. */
-static void the_tie_group_is_a_pair_of_stages(void **state) {
+/* Ranks that agree with `mesh` in the axes outside of first..last, with their numbers among those of the axes. */
+static int number_in_axes(const ndp_mesh *mesh, ndp_axis first, ndp_axis last) {
+    int number = 0;
+    for (int axis = (int)first; axis <= (int)last; axis++)
+        number = number * mesh->layout.size[axis] + mesh->coord[axis];
+    return number;
+}
+
+/* The group has exactly the ranks that agree outside of the axes and of which `together` says that they belong to one
+ * part; their places are in the order of the ranks. */
+static void check_part(const ndp_layout *l, int rank, ndp_axis first, ndp_axis last, ndp_group g,
+                       bool (*together)(int a, int b, const int *n), const int *n) {
+    ndp_mesh mine, other;
+    int place = 0;
+    CHECK_OK(ndp_mesh_init(l, rank, NDP_NO_MODEL, &mine));
+    for (int r = 0; r < mine.world; r++) {
+        bool member = true;
+        CHECK_OK(ndp_mesh_init(l, r, NDP_NO_MODEL, &other));
+        for (int axis = 0; axis < NDP_AXES; axis++)
+            member &= (axis >= (int)first && axis <= (int)last) || other.coord[axis] == mine.coord[axis];
+        if (!member || !together(number_in_axes(&mine, first, last), number_in_axes(&other, first, last), n))
+            continue;
+        assert_int_equal(g.base + place * g.stride, r);
+        if (r == rank)
+            assert_int_equal(g.rank, place);
+        place++;
+    }
+    assert_int_equal(g.count, place);
+}
+
+static bool in_one_block(int a, int b, const int *n) { return a / *n == b / *n; }
+static bool at_one_place(int a, int b, const int *n) { return a % *n == b % *n; }
+static bool alone_or_paired(int a, int b, const int *pair) {
+    return a == b || (a == pair[0] && b == pair[1]) || (a == pair[1] && b == pair[0]);
+}
+
+/* Blocks of every size of dp_shard x cp x sp, as experts divide it, and those at one place of each block. */
+static void parts_of_axes(void **state) {
+    static const ndp_layout of[] = {{{2, 1, 4, 3, 2, 2, 1}}, {{1, 2, 8, 1, 1, 3, 1}}, {{2, 2, 1, 2, 2, 1, 1}}};
+    (void)state;
+    for (int i = 0; i < NDP_COUNT(of); i++)
+        for (int rank = 0; rank < world_of(&of[i]); rank++) {
+            ndp_mesh mesh;
+            CHECK_OK(ndp_mesh_init(&of[i], rank, NDP_NO_MODEL, &mesh));
+            ndp_group g = ndp_mesh_group(&mesh, NDP_GROUP_SHARD);
+            for (int n = 1; n <= g.count; n++)
+                if (g.count % n == 0) {
+                    check_part(&of[i], rank, NDP_DP_SHARD, NDP_SP, ndp_group_inner(g, n), in_one_block, &n);
+                    check_part(&of[i], rank, NDP_DP_SHARD, NDP_SP, ndp_group_outer(g, n), at_one_place, &n);
+                }
+        }
+}
+
+/* Every pair of four stages, in either order, and no pair; each row has its own. */
+static void the_tie_groups_are_pairs_of_stages(void **state) {
     (void)state;
     const ndp_layout l = {{4, 1, 2, 1, 1, 2, 1}};
-    static const int ties[][2] = {{0, 3}, {3, 0}, {1, 2}, {2, 0}, {1, 1}};
-    for (int i = 0; i < NDP_COUNT(ties); i++)
+    static const ndp_group_kind kinds[] = {NDP_GROUP_TIE, NDP_GROUP_TIE_2, NDP_GROUP_TIE_3};
+    _Static_assert(NDP_COUNT(kinds) == NDP_TIES, "a row for each pair");
+    for (int pairs = 0; pairs < 16; pairs++)
         for (int rank = 0; rank < 16; rank++) {
-            int low = ties[i][0] < ties[i][1] ? ties[i][0] : ties[i][1], high = ties[i][0] + ties[i][1] - low;
-            int stage = rank / 4, beside = rank % 4;
-            bool member = low != high && (stage == low || stage == high);
-            ndp_mesh mesh;
-            CHECK_OK(ndp_mesh_init(&l, rank, &(ndp_mesh_facts){.tie = {ties[i][0], ties[i][1]}}, &mesh));
-            ndp_group g = ndp_mesh_group(&mesh, NDP_GROUP_TIE);
-            assert_int_equal(g.count, member ? 2 : 1);
-            assert_int_equal(g.rank, member && stage == high);
-            assert_int_equal(g.base, member ? 4 * low + beside : rank);
-            if (member)
-                assert_int_equal(g.stride, 4 * (high - low));
+            const int pair[] = {pairs / 4, pairs % 4}, back[] = {pair[1], pair[0]}, other[] = {pair[0], 4};
+            for (int k = 0; k < NDP_TIES; k++) {
+                ndp_mesh_facts facts = {0};
+                ndp_mesh mesh;
+                facts.ties.of[k][0] = pair[0], facts.ties.of[k][1] = pair[1];
+                CHECK_OK(ndp_mesh_init(&l, rank, &facts, &mesh));
+                for (int kind = 0; kind < NDP_TIES; kind++)
+                    check_part(&l, rank, NDP_PP, NDP_PP, ndp_mesh_group(&mesh, kinds[kind]), alone_or_paired,
+                               kind == k ? pair : (const int[]){0, 0});
+                ndp_group_kind found = pair[0] == pair[1] ? NDP_GROUPS : kinds[k];
+                assert_int_equal(ndp_mesh_pair(&mesh, pair), found);
+                assert_int_equal(ndp_mesh_pair(&mesh, back), found);
+                assert_int_equal(ndp_mesh_pair(&mesh, other), NDP_GROUPS);
+            }
         }
+}
+
+static void groups_span_axes(void **state) {
+    (void)state;
+    assert_true(ndp_group_spans(NDP_GROUP_DATA, NDP_DP_REPLICATE) && ndp_group_spans(NDP_GROUP_DATA, NDP_DP_SHARD));
+    assert_false(ndp_group_spans(NDP_GROUP_DATA, NDP_PP) || ndp_group_spans(NDP_GROUP_DATA, NDP_CP));
+    assert_true(ndp_group_spans(NDP_GROUP_TIE, NDP_PP) && ndp_group_spans(NDP_GROUP_KV, NDP_TP));
+}
+
+/* Groups within a replica are those of the world, without the axis dp_replicate. */
+static void a_replica_is_a_mesh(void **state) {
+    const ndp_layout l = {{2, 3, 2, 2, 1, 2, 1}};
+    (void)state;
+    for (int rank = 0; rank < world_of(&l); rank++) {
+        ndp_mesh mesh;
+        CHECK_OK(ndp_mesh_init(&l, rank, NDP_NO_MODEL, &mesh));
+        ndp_mesh one = ndp_mesh_of_replica(&mesh);
+        assert_int_equal(one.world, 16);
+        ndp_group world = ndp_mesh_group(&one, NDP_GROUP_WORLD), data = ndp_mesh_group(&one, NDP_GROUP_DATA),
+                  replicas = ndp_mesh_group(&one, NDP_GROUP_REPLICATE);
+        assert_int_equal(world.count, 16);
+        assert_int_equal(world.rank, one.rank);
+        assert_int_equal(world.base, 0);
+        assert_int_equal(data.count, 2);
+        assert_int_equal(data.rank, mesh.coord[NDP_DP_SHARD]);
+        assert_int_equal(replicas.count, 1);
+    }
 }
 
 int main(void) {
@@ -178,7 +262,10 @@ int main(void) {
                                        cmocka_unit_test(groups_partition_the_world),
                                        cmocka_unit_test(groups_of_a_small_mesh),
                                        cmocka_unit_test(the_kv_group_follows_the_model),
-                                       cmocka_unit_test(the_tie_group_is_a_pair_of_stages),
+                                       cmocka_unit_test(parts_of_axes),
+                                       cmocka_unit_test(the_tie_groups_are_pairs_of_stages),
+                                       cmocka_unit_test(groups_span_axes),
+                                       cmocka_unit_test(a_replica_is_a_mesh),
                                        cmocka_unit_test(bad_meshes),
                                        cmocka_unit_test(text),
                                        cmocka_unit_test(batch_equation)};

@@ -39,8 +39,7 @@ static inline void conv_buffer(ndp_model *m, int i, const char *name, int segmen
                                  .segments.items = ndp_arena_alloc(&m->arena, (size_t)segments * sizeof(ndp_segment)),
                                  .storage = ndp_storage_of(&m->opts, true),
                                  .trainable = true,
-                                 .owners = NDP_GROUP_SHARD,
-                                 .copies = NDP_GROUP_REPLICATE};
+                                 .owners = NDP_GROUP_SHARD};
 }
 
 static inline void conv_segment(ndp_model *m, int i, const char *name, int ndim, int64_t rows, int64_t cols,

@@ -57,11 +57,6 @@ static ndp_model_opts opts_of(int64_t rows) {
 
 /* ---- parameters of a rank ---- */
 
-static const char *sum_text(ndp_gradient_sum sum) {
-    static const char *const texts[] = {"", ", gradient summed over tp", ", gradient summed over kv"};
-    return texts[sum];
-}
-
 static void print_segment(const ndp_segment *s, ndp_str *out) {
     ndp_str_addf(out, "  +%lld %s [%lld,%lld]", (long long)s->offset, s->name, (long long)s->rows, (long long)s->cols);
     if (s->rows != s->whole[0] || s->cols != s->whole[1])
@@ -69,7 +64,11 @@ static void print_segment(const ndp_segment *s, ndp_str *out) {
                      (long long)s->whole[0], (long long)s->whole[1]);
     if (s->copies != 1)
         ndp_str_addf(out, ", held by %g ranks%s", s->copies, s->replica ? ", written by another" : "");
-    ndp_str_addf(out, "%s\n", sum_text(s->sum));
+    for (int kind = 0; kind < NDP_GROUPS; kind++)
+        if (s->sums & NDP_GROUP_BIT(kind) && kind != NDP_GROUP_REPLICATE)
+            ndp_str_addf(out, ", gradient summed over %s", ndp_group_name((ndp_group_kind)kind));
+    assert_true(s->sums & NDP_GROUP_BIT(NDP_GROUP_REPLICATE));
+    ndp_str_add(out, "\n");
 }
 
 static void print_buffers(const ndp_model *m, ndp_str *out) {

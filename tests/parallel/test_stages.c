@@ -29,7 +29,7 @@ static void build(int layers, int vocab, bool tied, ndp_model *m) {
 static void make_mesh(const char *layout, int rank, const int tie[2], ndp_mesh *mesh) {
     ndp_layout l;
     CHECK_OK(ndp_layout_parse(layout, &l));
-    CHECK_OK(ndp_mesh_init(&l, rank, &(ndp_mesh_facts){.kv_heads = 2, .tie = {tie[0], tie[1]}}, mesh));
+    CHECK_OK(ndp_mesh_init(&l, rank, &(ndp_mesh_facts){.kv_heads = 2, .ties.of = {{tie[0], tie[1]}}}, mesh));
 }
 
 /* ---- what a rank has ---- */
@@ -46,9 +46,10 @@ static void print_model(const ndp_model *m, ndp_str *out) {
     }
     for (int i = 0; i < m->n_buffers; i++) {
         const ndp_buffer *b = &m->buffers[i];
+        bool tied = b->segments.items[0].sums & NDP_GROUP_BIT(NDP_GROUP_TIE);
         ndp_str_addf(out, "buffer %s: %lld elements%s\n", b->name, (long long)b->segments.elements,
-                     b->tied ? ", shared with another stage" : "");
-        for (int k = 0; k < b->segments.n && b->tied; k++)
+                     tied ? ", shared with another stage" : "");
+        for (int k = 0; k < b->segments.n && tied; k++)
             ndp_str_addf(out, "  %s, held by %g ranks%s\n", b->segments.items[k].name, b->segments.items[k].copies,
                          b->segments.items[k].replica ? ", written by another" : "");
     }

@@ -63,8 +63,7 @@ static inline void staged_mesh(const staged *s, const staged_way *w, int rank, n
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_PP] = w->pp, layout.size[NDP_DP_SHARD] = w->shard;
     ndp_mesh_facts facts = {.kv_heads = s->model.facts.kv_heads};
-    facts.tie[0] = s->pipeline.rank_of[0];
-    facts.tie[1] = w->tied ? s->pipeline.rank_of[s->pipeline.stages - 1] : facts.tie[0];
+    CHECK_OK(ndp_stages_ties(&s->model, &s->stages, &facts.ties));
     CHECK_OK(ndp_mesh_init(&layout, rank, &facts, out));
 }
 

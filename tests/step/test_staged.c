@@ -69,7 +69,7 @@ static ndp_status run_stage(ndp_transport *t, void *arg) {
                          .pipeline = j->table};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_PP] = j->table->ranks, layout.size[NDP_DP_SHARD] = 2;
-    ndp_mesh_facts facts = {.kv_heads = j->model->facts.kv_heads, .tie = {0, j->table->ranks - 1}};
+    ndp_mesh_facts facts = {.kv_heads = j->model->facts.kv_heads, .ties.of = {{0, j->table->ranks - 1}}};
     NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &facts, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
