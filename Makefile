@@ -18,6 +18,7 @@ quickstart: deps build ## trains a small Llama on real text on 4 ranks, about a 
 
 test: ## installs, builds, tests
 	@tools/install-deps build test
+	@tools/test-python
 	@$(MAKE) --no-print-directory build
 	@tools/check-sources
 	@cmake --build build -j $(JOBS) --target tests benches
