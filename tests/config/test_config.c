@@ -659,6 +659,23 @@ static void values_by_key(void **state) {
 
 #define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, init, release)
 
+/* Each key has a number, by which its name and value are found; there is none beyond the last. */
+static void keys_have_numbers(void **state) {
+    (void)state;
+    char name[NDP_KEY_NAME], *value;
+    ndp_config c;
+    int n = 0;
+    CHECK_OK(ndp_config_init(&c));
+    for (; ndp_config_key(n, name) >= 0; n++) {
+        CHECK_OK(ndp_config_get(&c, name, &value));
+        free(value);
+    }
+    assert_in_range(n, 50, 1000);
+    assert_int_equal(ndp_config_key(n, name), -1);
+    assert_int_equal(ndp_config_key(-1, name), -1);
+    ndp_config_release(&c);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {CONFIG_TEST(defaults),
                                        CONFIG_TEST(a_whole_job),
@@ -668,6 +685,7 @@ int main(void) {
                                        CONFIG_TEST(accepted),
                                        CONFIG_TEST(assignments),
                                        CONFIG_TEST(values_by_key),
+                                       cmocka_unit_test(keys_have_numbers),
                                        CONFIG_TEST(init_follows_the_model),
                                        cmocka_unit_test(checks_over_several_keys),
                                        CONFIG_TEST(epochs_are_written_without_steps),

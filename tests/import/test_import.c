@@ -153,6 +153,7 @@ static void axolotl_schedules(void **state) {
         {"lr_scheduler: cosine_with_min_lr\nlr_scheduler_kwargs: {min_lr_rate: 0.2}\nwarmup_steps: 1", "cosine", "2",
          "0.2"},
         {"warmup_steps: 0", "cosine", "0", "0"},
+        {"warmup_ratio: 0", "cosine", "0", "0"},
         {"", "cosine", "6", "0"},
     };
     for (int k = 0; k < NDP_COUNT(cases); k++) {
