@@ -5,13 +5,21 @@ static bool groups_stay_on_nodes(const ndp_mesh *mesh, const ndp_group *g, int n
     return node_ranks >= mesh->world || node_ranks % (g->stride * g->count) == 0;
 }
 
-/* The first group over which all segments are summed; NDP_GROUPS: there is none. */
+/* Units communicate over the axes pp, cp, sp and tp, so other operations over those cannot overlap with units. */
+static bool is_free(ndp_group_kind kind) {
+    bool used = false;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        used |= axis != NDP_DP_REPLICATE && axis != NDP_DP_SHARD && ndp_group_spans(kind, (ndp_axis)axis);
+    return !used;
+}
+
+/* The first such group over which all segments are summed; NDP_GROUPS: there is none. */
 static ndp_group_kind common_group(const ndp_segments *s) {
     ndp_groups common = s->n > 0 ? s->items[0].sums : 0;
     int kind = 0;
     for (int i = 1; i < s->n; i++)
         common &= s->items[i].sums;
-    while (kind < NDP_GROUPS && !(common & NDP_GROUP_BIT(kind)))
+    while (kind < NDP_GROUPS && !(common & NDP_GROUP_BIT(kind) && is_free((ndp_group_kind)kind)))
         kind++;
     return (ndp_group_kind)kind;
 }

@@ -58,6 +58,15 @@ static void compare_memory(int64_t rank_bytes, int per_node, ndp_str *out) {
     ndp_str_release(&why);
 }
 
+static const char *gathers_text(const ndp_program *p) {
+    bool gathers = false, in_place = true;
+    for (int i = 0; i < p->opts.model->n_buffers; i++) {
+        gathers |= p->owned[i].shard.shards > 1;
+        in_place &= p->owned[i].shard.shards == 1 || p->owned[i].shard.in_place;
+    }
+    return !gathers ? "none" : in_place ? "in place (inside the node resharding has nothing to save)" : "into buffers";
+}
+
 static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const ndp_engine_memory *score,
                               const char *data, ndp_str *out) {
     char a[16];
@@ -67,12 +76,7 @@ static ndp_status budget_text(const ndp_dry_run *d, const ndp_program *p, const 
     ndp_str_add(out, data);
     NDP_TRY(rows_text(d, p, out));
     ndp_str_addf(out, "program: %d instructions, %d ranks a node, gathers %s\n\npeak memory of rank %d\n", p->n,
-                 d->per_node,
-                 p->owned[0].shard.shards == 1 ? "none"
-                 : p->owned[0].shard.in_place  ? "in place (inside the node "
-                                                 "resharding has nothing to save)"
-                                               : "into buffers",
-                 p->opts.step.mesh.rank);
+                 d->per_node, gathers_text(p), p->opts.step.mesh.rank);
     size_t sum = 0;
     for (int c = 0; c < NDP_MEM_CLASSES; c++) {
         ndp_str_addf(out, "  %-16s %10s  %zu bytes\n", ndp_memory_class_name((ndp_memory_class)c),

@@ -93,10 +93,10 @@ ndp_status ndp_emit_begin(ndp_program *p, const ndp_collective_call *c, int *ind
     ndp_operand out = ndp_operand_at(c->out, gathers ? ranks : 1, c->count, c->type);
     ndp_instr instr = {.code = NDP_DO_CALL, .what = c->what, .buffer = c->buffer, .micro_batch = c->micro_batch};
     NDP_TRY(ndp_call_init(&instr.call, &p->arena, c->op, &attr, &in, 1, &out, 1));
-    bool of_shards = c->group == ndp_channel_group(NDP_CHANNEL_GATHERS);
-    instr.call.channel = gathers && of_shards ? NDP_CHANNEL_GATHERS
-                         : !message           ? (int)c->group
-                                              : (c->backward ? NDP_CHANNEL_BACKWARD : NDP_CHANNEL_FORWARD);
+    bool owners = c->buffer != NDP_NONE && p->opts.model->buffers[c->buffer].owners == c->group;
+    instr.call.channel = gathers && owners ? NDP_CHANNEL_GATHERS + (int)c->group
+                         : !message        ? (int)c->group
+                                           : (c->backward ? NDP_CHANNEL_BACKWARD : NDP_CHANNEL_FORWARD);
     instr.call.what = c->what;
     instr.call.in_place = c->in_place;
     *index = p->n;

@@ -41,10 +41,11 @@ static ndp_status connect(ndp_engine *e) {
     ndp_transport *t = e->opts.transport;
     ndp_group all = {0, 1, ndp_transport_world(t), ndp_transport_rank(t)};
     bool stages = e->opts.step.stages.n > 1;
-    bool named[NDP_CHANNELS] = {[NDP_CHANNEL_GATHERS] = e->program.bytes[NDP_REGION_SHARED] > 0,
-                                [NDP_CHANNEL_FORWARD] = stages,
-                                [NDP_CHANNEL_BACKWARD] = stages && e->model.opts.mode == NDP_MODEL_TRAIN};
+    bool named[NDP_CHANNELS] = {
+        [NDP_CHANNEL_FORWARD] = stages, [NDP_CHANNEL_BACKWARD] = stages && e->model.opts.mode == NDP_MODEL_TRAIN};
     ndp_comm_event m;
+    for (int kind = 0; kind < NDP_GROUPS; kind++)
+        named[NDP_CHANNEL_GATHERS + kind] = e->program.bytes[NDP_REGION_SHARED + kind] > 0;
     for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(&e->program, &c, &m);)
         named[ndp_comm_event_channel(&m)] = true;
     NDP_TRY(ndp_comm_create(t, all, "world", &e->world));
@@ -70,23 +71,41 @@ static ndp_status check_lender(const ndp_engine *e) {
                       "weights of another engine: one that trains, or has other tables or types, cannot read those");
 }
 
-/* Takes the planned memory. Where a group cannot share memory, the program is planned again with real gathers. */
-static ndp_status take_memory(ndp_engine *e) {
-    size_t shared = e->program.bytes[NDP_REGION_SHARED];
-    if (shared > 0) {
-        ndp_status st = ndp_window_share(e->comms[NDP_CHANNEL_GATHERS], shared, &e->windows[NDP_REGION_SHARED]);
-        if (st == NDP_ENOTSUP) {
-            ndp_program_release(&e->program);
-            e->opts.step.node_ranks = 1;
-            NDP_TRY(build_program(e));
-        } else {
+/* Maps the memory that groups of owners share. *refused: on some rank a group cannot. */
+static ndp_status share_memory(ndp_engine *e, bool *refused) {
+    int64_t word = 0;
+    ndp_work w;
+    for (int kind = 0; kind < NDP_GROUPS; kind++) {
+        size_t shared = e->program.bytes[NDP_REGION_SHARED + kind];
+        ndp_status st = NDP_OK;
+        if (shared > 0)
+            st = ndp_window_share(e->comms[NDP_CHANNEL_GATHERS + kind], shared, &e->windows[NDP_REGION_SHARED + kind]);
+        word |= st == NDP_ENOTSUP;
+        if (st != NDP_ENOTSUP)
             NDP_TRY(st);
+    }
+    NDP_TRY(ndp_all_reduce_begin(e->world, &word, 1, NDP_I64, NDP_MAX, &w));
+    NDP_TRY(ndp_wait(&w));
+    *refused = word != 0;
+    return NDP_OK;
+}
+
+/* Takes the planned memory. Where a group cannot share memory, all ranks plan the program again with real gathers:
+ * a group whose ranks did not agree would wait for ever. */
+static ndp_status take_memory(ndp_engine *e) {
+    bool refused;
+    NDP_TRY(share_memory(e, &refused));
+    if (refused) {
+        for (int kind = 0; kind < NDP_GROUPS; kind++) {
+            ndp_window_destroy(e->windows[NDP_REGION_SHARED + kind]);
+            e->windows[NDP_REGION_SHARED + kind] = NULL;
         }
+        ndp_program_release(&e->program);
+        e->opts.step.node_ranks = 1;
+        NDP_TRY(build_program(e));
     }
-    if (e->opts.weights_of) {
-        e->windows[NDP_REGION_LENT_ARENA] = e->opts.weights_of->windows[NDP_REGION_ARENA];
-        e->windows[NDP_REGION_LENT_SHARED] = e->opts.weights_of->windows[NDP_REGION_SHARED];
-    }
+    for (int r = NDP_REGION_LENT_ARENA; e->opts.weights_of && r < NDP_REGIONS; r++)
+        e->windows[r] = e->opts.weights_of->windows[r - NDP_REGION_LENT_ARENA];
     e->arena_bytes = e->program.bytes[NDP_REGION_ARENA];
     NDP_TRY(e->opts.step.exec->device->memory_map(e->context, e->arena_bytes, NDP_MEMORY_DEVICE, &e->arena));
     return ndp_window_register(e->world, e->arena, e->arena_bytes, &e->windows[NDP_REGION_ARENA]);

@@ -16,8 +16,10 @@ const char *ndp_memory_class_name(ndp_memory_class c) {
 }
 
 const char *ndp_region_name(ndp_region r) {
-    static const char *const names[NDP_REGIONS] = {"arena", "shared", "lent", "lent shared"};
-    return names[r];
+    return r == NDP_REGION_ARENA        ? "arena"
+           : ndp_region_is_shared(r)    ? "shared"
+           : r == NDP_REGION_LENT_ARENA ? "lent"
+                                        : "lent shared";
 }
 
 /* 256 bytes: two cache lines for prefetching pairs, and a whole number of vectors of any width. */
@@ -55,17 +57,20 @@ ndp_status ndp_memory_plan(ndp_program *p) {
     return place_intervals(p);
 }
 
+/* Ranks that map a region. */
+static size_t sharers(const ndp_program *p, ndp_region r) {
+    return ndp_region_is_shared(r) ? (size_t)ndp_mesh_group(&p->opts.step.mesh, ndp_region_group(r)).count : 1;
+}
+
 /* Bytes of a block that count for this rank: its slice of a shared buffer, none of a lent one. */
 static size_t own_bytes(const ndp_program *p, const ndp_block *b) {
-    int shards = p->owned[0].shard.shards;
-    if (ndp_region_is_lent(b->region))
-        return 0;
-    return b->region == NDP_REGION_SHARED ? b->bytes / (size_t)shards : b->bytes;
+    return ndp_region_is_lent(b->region) ? 0 : b->bytes / sharers(p, b->region);
 }
 
 void ndp_program_budget(const ndp_program *p, ndp_budget *out) {
     *out = (ndp_budget){.staging = p->staging.bytes};
-    out->total = p->bytes[NDP_REGION_ARENA] + p->bytes[NDP_REGION_SHARED] / (size_t)p->owned[0].shard.shards;
+    for (int r = 0; r < NDP_REGIONS; r++)
+        out->total += p->bytes[r] / sharers(p, (ndp_region)r);
     size_t most = 0;
     int peak = 0;
     for (int at = 0; at < p->n; at++) {

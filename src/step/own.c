@@ -15,7 +15,7 @@ static ndp_status borrow(ndp_program *p, ndp_address from, ndp_address *out) {
     if (from.block == NDP_NONE)
         return NDP_OK;
     const ndp_block *b = &p->opts.weights_of->blocks[from.block];
-    ndp_region region = b->region == NDP_REGION_SHARED ? NDP_REGION_LENT_SHARED : NDP_REGION_LENT_ARENA;
+    ndp_region region = (ndp_region)(b->region + NDP_REGION_LENT_ARENA - NDP_REGION_ARENA);
     NDP_TRY(ndp_block_keep(p, b->class, region, b->bytes, out));
     p->blocks[out->block].offset = b->offset;
     out->offset = from.offset;
@@ -57,11 +57,11 @@ static ndp_status own_buffer(ndp_program *p, int i) {
         return borrow_buffer(p, i);
     o->shard = ndp_shard_buffer(m, i, &p->opts.step.mesh, p->opts.step.node_ranks, p->opts.step.reshard);
     const ndp_shard *s = &o->shard;
-    const ndp_region home = NDP_REGION_ARENA;
+    const ndp_region home = NDP_REGION_ARENA, shared = (ndp_region)(NDP_REGION_SHARED + (int)m->buffers[i].owners);
     const ndp_storage *types = &m->buffers[i].storage;
     size_t compute = ndp_dtype_size(types->compute), master = ndp_dtype_size(types->master), n = (size_t)s->slice;
     if (s->in_place)
-        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, NDP_REGION_SHARED, n * (size_t)s->shards * compute, &o->weights));
+        NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, shared, n * (size_t)s->shards * compute, &o->weights));
     else if (s->shards == 1 && !s->same)
         NDP_TRY(ndp_block_keep(p, NDP_MEM_WEIGHTS, home, n * compute, &o->weights));
     if (s->in_place && s->same)
@@ -143,13 +143,24 @@ static ndp_status own_numbers(ndp_program *p) {
     return NDP_OK;
 }
 
+/* The norm is that of one replica's slices (step_update.c). */
+static ndp_status check_owners(const ndp_program *p, const ndp_buffer *b) {
+    ndp_mesh replica = ndp_mesh_of_replica(&p->opts.step.mesh);
+    int all = ndp_mesh_group(&p->opts.step.mesh, b->owners).count, inside = ndp_mesh_group(&replica, b->owners).count;
+    return all == inside ? NDP_OK
+                         : NDP_FAIL(NDP_EBUG, "the %d owners of %s, group %s, are in several replicas of the model",
+                                    all, b->name, ndp_group_name(b->owners));
+}
+
 ndp_status ndp_own_all(ndp_program *p) {
     const ndp_model *m = p->opts.model;
     p->owned = calloc((size_t)m->n_buffers, sizeof *p->owned);
     if (!p->owned)
         return NDP_FAIL(NDP_ENOMEM, "no memory for the program of %d units", m->n_units);
-    for (int i = 0; i < m->n_buffers; i++)
+    for (int i = 0; i < m->n_buffers; i++) {
+        NDP_TRY(check_owners(p, &m->buffers[i]));
         NDP_TRY(own_buffer(p, i));
+    }
     NDP_TRY(own_inputs(p));
     return own_numbers(p);
 }

@@ -32,16 +32,20 @@ typedef enum ndp_memory_class {
 } ndp_memory_class;
 const char *ndp_memory_class_name(ndp_memory_class c);
 
+/* The memory shared on a node is a region for each group of owners: NDP_REGION_SHARED + the group's kind. */
 typedef enum ndp_region {
     NDP_REGION_ARENA,
-    NDP_REGION_SHARED, /* by the ranks of a node */
+    NDP_REGION_SHARED,
     /* Arena and shared memory of another engine, whose weights this one reads in place. */
-    NDP_REGION_LENT_ARENA,
+    NDP_REGION_LENT_ARENA = NDP_REGION_SHARED + NDP_GROUPS,
     NDP_REGION_LENT_SHARED,
-    NDP_REGIONS
+    NDP_REGIONS = NDP_REGION_LENT_SHARED + NDP_GROUPS
 } ndp_region;
 const char *ndp_region_name(ndp_region r);
 static inline bool ndp_region_is_lent(ndp_region r) { return r >= NDP_REGION_LENT_ARENA; }
+static inline bool ndp_region_is_shared(ndp_region r) { return r >= NDP_REGION_SHARED && r < NDP_REGION_LENT_ARENA; }
+/* The ranks that map a shared region. */
+static inline ndp_group_kind ndp_region_group(ndp_region r) { return (ndp_group_kind)(r - NDP_REGION_SHARED); }
 
 typedef struct ndp_block {
     ndp_memory_class class;
@@ -181,12 +185,17 @@ const ndp_call *ndp_instr_calls(const ndp_program *p, const ndp_instr *in, int *
 const ndp_list *ndp_program_list(const ndp_program *p, const ndp_instr *run);
 
 /* A channel is a communicator: one for each group kind, and more where operations of one group overlap, since the waits
- * of a channel's collectives have the order of its begins: for parameter gathers over the shard group, and for the
- * messages between stages, forward and backward. */
-enum { NDP_CHANNEL_GATHERS = NDP_GROUPS, NDP_CHANNEL_FORWARD, NDP_CHANNEL_BACKWARD, NDP_CHANNELS };
+ * of a channel's collectives have the order of its begins: for parameter gathers, NDP_CHANNEL_GATHERS + the kind of
+ * their owners, and for the messages between stages, forward and backward. */
+enum {
+    NDP_CHANNEL_GATHERS = NDP_GROUPS,
+    NDP_CHANNEL_FORWARD = NDP_CHANNEL_GATHERS + NDP_GROUPS,
+    NDP_CHANNEL_BACKWARD,
+    NDP_CHANNELS
+};
 static inline ndp_group_kind ndp_channel_group(int channel) {
-    return channel == NDP_CHANNEL_GATHERS   ? NDP_GROUP_SHARD
-           : channel >= NDP_CHANNEL_FORWARD ? NDP_GROUP_PP
+    return channel >= NDP_CHANNEL_FORWARD   ? NDP_GROUP_PP
+           : channel >= NDP_CHANNEL_GATHERS ? (ndp_group_kind)(channel - NDP_CHANNEL_GATHERS)
                                             : (ndp_group_kind)channel;
 }
 

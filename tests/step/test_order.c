@@ -227,7 +227,7 @@ static void shared_memory_is_divided(void **state) {
         CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
         CHECK_OK(ndp_engine_create(&o, &e));
         const ndp_program *p = ndp_engine_program(e);
-        size_t slices = 0, shared = p->bytes[NDP_REGION_SHARED];
+        size_t slices = 0, shared = p->bytes[NDP_REGION_SHARED + NDP_GROUP_SHARD];
         for (int i = 0; i < m.n_buffers; i++)
             slices += (size_t)p->owned[i].shard.slice * sizeof(float);
         ndp_program_budget(p, &budget);

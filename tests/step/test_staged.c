@@ -192,7 +192,7 @@ static void places_are_apart(void **state) {
         const ndp_program *p = ndp_engine_program(e);
         ndp_program_budget(p, &budget);
         assert_int_equal(budget.staging, p->staging.bytes);
-        assert_int_equal(p->bytes[NDP_REGION_SHARED] > 0, host);
+        assert_int_equal(p->bytes[NDP_REGION_SHARED + NDP_GROUP_SHARD] > 0, host);
         assert_int_equal(budget.staging > 0, !host);
         if (!host)
             assert_true(check_places(p) > 50);
