@@ -291,8 +291,10 @@ ndp_status ndp_simulate(const ndp_program *const *programs, int n, const ndp_ste
         st = run_all(&s);
     for (int i = 0; st == NDP_OK && i < n; i++)
         out->makespan = fmax(out->makespan, s.ranks[i].now);
-    for (int i = 0; st == NDP_OK && i < n; i++)
-        ndp_step_parts(programs[i], out->times[i], ndp_program_executed(programs[i]), 0, out->makespan, out->parts[i]);
+    for (int i = 0; st == NDP_OK && i < n; i++) {
+        ndp_step_parts(programs[i], out->times[i], ndp_program_executed(programs[i]), out->parts[i]);
+        out->parts[i][NDP_PART_IDLE] = out->makespan - s.ranks[i].now;
+    }
     release(&s);
     return st;
 }

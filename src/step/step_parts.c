@@ -19,8 +19,7 @@ ndp_step_part ndp_step_part_of(const ndp_instr *in) {
                                                  : NDP_PART_COLLECTIVE;
 }
 
-void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double first, double last,
-                    double seconds[NDP_PARTS]) {
+void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double seconds[NDP_PARTS]) {
     memset(seconds, 0, NDP_PARTS * sizeof *seconds);
     ndp_instr_cursor c = {0};
     for (int i = 0; i < n; i++) {
@@ -28,5 +27,4 @@ void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, do
         seconds[ndp_step_part_of(ndp_program_next(p, &c))] += fmax(t->end - t->start - t->waited, 0); /* rounding */
         seconds[NDP_PART_COLLECTIVE] += t->waited;
     }
-    seconds[NDP_PART_IDLE] = n > 0 ? times[0].start - first + last - times[n - 1].end : last - first;
 }

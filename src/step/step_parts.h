@@ -25,9 +25,9 @@ typedef enum ndp_step_part { NDP_PARTS_LIST(NDP_PART_ENUMERATOR) NDP_PARTS } ndp
 /* Of an instruction, apart from the waits of a unit's list. */
 ndp_step_part ndp_step_part_of(const ndp_instr *in);
 
-/* Seconds of the first `n` instructions that a rank executed, at `times`, in a step from `first` to `last`. They sum to
- * last - first if each instruction starts when the one before it ends. */
-void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double first, double last,
-                    double seconds[NDP_PARTS]);
+/* Seconds of the first `n` instructions that a rank executed, at `times`. They sum to the time from the start of the
+ * first to the end of the last, if each instruction starts when the one before it ends; how long the rank is idle, only
+ * its caller knows. */
+void ndp_step_parts(const ndp_program *p, const ndp_instr_time *times, int n, double seconds[NDP_PARTS]);
 
 #endif

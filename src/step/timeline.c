@@ -65,8 +65,9 @@ ndp_status ndp_timeline_add(ndp_timeline *t, const ndp_program *p, const ndp_ins
     }
     NDP_TRY(ndp_array_reserve(&t->ranks, &t->rank_capacity, t->n_ranks + 1, sizeof *t->ranks));
     ndp_rank_time *r = &t->ranks[t->n_ranks++];
-    *r = (ndp_rank_time){.rank = p->opts.step.mesh.rank, .first = n ? times[0].start : 0, .last = n ? times[n - 1].end : 0};
-    ndp_step_parts(p, times, n, r->first, r->last, r->seconds);
+    *r = (ndp_rank_time){
+        .rank = p->opts.step.mesh.rank, .first = n ? times[0].start : 0, .last = n ? times[n - 1].end : 0};
+    ndp_step_parts(p, times, n, r->seconds);
     return NDP_OK;
 }
 

@@ -12,7 +12,9 @@ enum { PIPELINE_RANKS = 16 };
 typedef struct pipeline_setup {
     ndp_model model;
     ndp_pipeline table;
-    int *first;    /* of ndp_stages */
+    int *first; /* of ndp_stages */
+    ndp_layout layout;
+    bool recompute;
     ndp_exec exec; /* on `null` */
     ndp_engine_opts opts;
     ndp_engine *engines[PIPELINE_RANKS];
@@ -22,15 +24,17 @@ typedef struct pipeline_setup {
 /* Options of one rank: the setup's with its mesh. */
 static inline ndp_engine_opts pipeline_opts(const pipeline_setup *s, int rank) {
     ndp_engine_opts o = s->opts;
-    ndp_layout layout = NDP_LAYOUT_ONE;
-    layout.size[NDP_PP] = s->table.ranks;
-    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &o.step.mesh));
+    ndp_mesh_facts facts = {.kv_heads = s->model.facts.kv_heads};
+    CHECK_OK(ndp_stages_ties(&s->model, &o.step.stages, &facts.ties));
+    CHECK_OK(ndp_mesh_init(&s->layout, rank, &facts, &o.step.mesh));
     return o;
 }
 
-/* Options for `s->table`, `s->model` and the stages that begin at the units `s->first`. `max_norm` 0: no gradient norm.
- */
+/* Options for `s->table`, `s->model` and the stages that begin at the units `s->first`, on no other axis. `max_norm` 0:
+ * no gradient norm. */
 static inline void pipeline_take(pipeline_setup *s, double max_norm) {
+    s->layout = (ndp_layout)NDP_LAYOUT_ONE;
+    s->layout.size[NDP_PP] = s->table.ranks;
     s->exec = (ndp_exec){.device = &ndp_device_null, .threads = 1};
     s->opts = (ndp_engine_opts){
         .model = &s->model,
@@ -40,17 +44,33 @@ static inline void pipeline_take(pipeline_setup *s, double max_norm) {
                  .node_ranks = 1,
                  .accumulation = s->table.micro_batches,
                  .reduce_once = true,
+                 .recompute = s->recompute,
                  .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .max_norm = max_norm}},
         .pipeline = &s->table};
 }
 
+static inline int pipeline_world(const pipeline_setup *s) {
+    int ranks = 1;
+    for (int axis = 0; axis < NDP_AXES; axis++)
+        ranks *= s->layout.size[axis];
+    return ranks;
+}
+
 /* The engines of all ranks. */
 static inline void pipeline_engines(pipeline_setup *s) {
-    for (int r = 0; r < s->table.ranks; r++) {
+    for (int r = 0; r < pipeline_world(s); r++) {
         ndp_engine_opts o = pipeline_opts(s, r);
         CHECK_OK(ndp_engine_create(&o, &s->engines[r]));
         s->programs[r] = ndp_engine_program(s->engines[r]);
     }
+}
+
+/* A decoder layer in each stage; the first also has the embedding, the last one the head. */
+static inline void pipeline_cut(pipeline_setup *s) {
+    s->first = calloc((size_t)s->table.stages + 1, sizeof *s->first);
+    for (int i = 1; i < s->table.stages; i++)
+        s->first[i] = 1 + i;
+    s->first[s->table.stages] = s->model.n_units;
 }
 
 /* A tiny model for `s->table`, with a decoder layer in each stage. */
@@ -59,10 +79,7 @@ static inline void pipeline_build(pipeline_setup *s, int64_t rows, double max_no
     ndp_model_opts mo = tiny_opts(NDP_F32, rows);
     f.layers = s->table.stages;
     CHECK_OK(ndp_model_build(&f, &mo, &s->model));
-    s->first = calloc((size_t)s->table.stages + 1, sizeof *s->first);
-    for (int i = 1; i < s->table.stages; i++)
-        s->first[i] = 1 + i; /* the first stage also has the embedding, the last one the head */
-    s->first[s->table.stages] = s->model.n_units;
+    pipeline_cut(s);
     pipeline_take(s, max_norm);
     pipeline_engines(s);
 }
@@ -76,7 +93,7 @@ static inline void pipeline_begin(pipeline_setup *s, ndp_pipeline_kind kind, int
 }
 
 static inline void pipeline_end(pipeline_setup *s) {
-    for (int r = 0; r < s->table.ranks; r++)
+    for (int r = 0; r < pipeline_world(s); r++)
         ndp_engine_destroy(s->engines[r]);
     ndp_model_release(&s->model);
     ndp_pipeline_release(&s->table);

@@ -180,11 +180,53 @@ static void timelines_have_the_bubble(void **state) {
     pipeline_end(&s);
 }
 
+/* The events of a rank that are actions are its row of the table; recompute is a part of the gradients. */
+static void check_actions(const pipeline_setup *s, int rank, const ndp_timeline *line) {
+    static const int kinds[NDP_ACTIONS] = {[NDP_ACTION_FORWARD] = NDP_PART_FORWARD,
+                                           [NDP_ACTION_BACKWARD] = NDP_EVENT_BACKWARD,
+                                           [NDP_ACTION_INPUT_GRADIENT] = NDP_PART_INPUT_GRADIENT,
+                                           [NDP_ACTION_WEIGHT_GRADIENT] = NDP_PART_WEIGHT_GRADIENT};
+    const ndp_pipeline_row *row = &s->table.rows[rank];
+    int n = 0;
+    for (int i = 0; i < line->n; i++) {
+        const ndp_timeline_event *e = &line->events[i];
+        if (e->stage == NDP_NONE)
+            continue;
+        assert_true(n < row->n);
+        const ndp_stage_action *a = &row->actions[n++];
+        if (e->kind != kinds[a->action] || e->stage != a->stage || e->micro_batch != a->micro_batch)
+            fail_msg("%s, rank %d, action %d: '%s' for %d%c%d", s->table.name, rank, n - 1, e->name, a->stage,
+                     ndp_action_letter(a->action), a->micro_batch);
+    }
+    assert_int_equal(n, row->n);
+}
+
+static void timelines_have_the_actions_of_the_table(void **state) {
+    (void)state;
+    for (int kind = 0; kind < NDP_PIPELINE_FILE; kind++)
+        for (int recompute = 0; recompute < 2; recompute++) {
+            pipeline_setup s = {0};
+            CHECK_OK(ndp_pipeline_make((ndp_pipeline_kind)kind, 4, ndp_pipeline_table[kind].fewest, 8, &s.table));
+            s.recompute = recompute;
+            pipeline_build(&s, 24, 1.0);
+            ndp_simulation t = simulated(&s, &(stage_costs){1, 1, 1, 0, false});
+            for (int r = 0; r < 4; r++) {
+                ndp_timeline line = {0};
+                CHECK_OK(ndp_timeline_add(&line, s.programs[r], t.times[r], ndp_program_executed(s.programs[r])));
+                check_actions(&s, r, &line);
+                assert_true((t.parts[r][NDP_PART_RECOMPUTE] > 0) == (recompute == 1));
+                ndp_timeline_release(&line);
+            }
+            ndp_simulation_release(&t);
+            pipeline_end(&s);
+        }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(idle_is_that_of_theory),          cmocka_unit_test(zbv_idles_a_third_of_1f1b),
         cmocka_unit_test(few_micro_batches_idle_longer),   cmocka_unit_test(programs_take_the_time_of_their_table),
         cmocka_unit_test(sends_are_copied_in_other_waits), cmocka_unit_test(messages_take_their_time),
-        cmocka_unit_test(timelines_have_the_bubble)};
+        cmocka_unit_test(timelines_have_the_bubble),       cmocka_unit_test(timelines_have_the_actions_of_the_table)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

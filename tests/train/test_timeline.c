@@ -172,6 +172,11 @@ static void pictures_have_a_row_for_each_rank(void **state) {
     CHECK_OK(ndp_plan(c, &o, &text));
     CHECK_OK(ndp_file_read(path, &picture, &size));
     assert_int_equal(count(picture, "<text x=\"4\""), 4);
+    for (int rank = 0; rank < 4; rank++) { /* rows of 30 from 40 on */
+        char row[32];
+        snprintf(row, sizeof row, "y=\"%d\" width", 40 + 30 * rank);
+        assert_in_range(count(picture, row), 2 * MICRO_BATCHES, 4 * MICRO_BATCHES + 40);
+    }
     assert_int_equal(count(picture, " forward mb 7, "), 4);
     assert_int_equal(count(picture, " backward mb 7, "), 4);
     assert_int_equal(count(picture, "<svg"), count(picture, "</svg>\n"));
