@@ -11,15 +11,15 @@
 #include <math.h>
 #include <stdlib.h>
 
-/* Ranks in the order in which they joined, last first, by number + 1; the others follow by rank.next. 0: none. */
-typedef int ranks;
+/* The number of a rank, + 1, that others follow by rank.next; 0: none. A rank is in at most one list. */
+typedef int rank_list;
 
 /* A collective or message, in one place for all its members: by the event of its begin on the first of them, or of the
  * send. */
 typedef struct operation {
-    int begun;     /* members that have begun it, of those whose programs are given */
-    ranks blocked; /* in their waits for it, until all have begun it */
-    double start;  /* the latest begin; once all have begun, when it starts */
+    int begun;         /* members that have begun it, of those whose programs are given */
+    rank_list blocked; /* in their waits for it, until all have begun it */
+    double start;      /* the latest begin; once all have begun, when it starts */
     double seconds;
 } operation;
 
@@ -30,8 +30,8 @@ typedef struct rank {
     int event;           /* its next event; while it is blocked, that of its wait */
     double now;
     double copied; /* when the send in whose wait it is blocked is copied, if copy_earliest found it; else negative */
-    ranks senders; /* blocked in the waits for sends that this rank copies */
-    int next;      /* in a list of ranks */
+    rank_list senders; /* blocked in the waits for sends that this rank copies */
+    int next;          /* in a list of ranks */
 } rank;
 
 typedef struct simulation {
@@ -40,31 +40,31 @@ typedef struct simulation {
     ndp_instr_time **times;
     rank *ranks;
     operation **operations;
-    ndp_instr_time **events;         /* by track, by event: when it happened; waits only without `background` */
+    ndp_instr_time **events;         /* by track, by event: when it happened; NULL with `background` */
     double (*streams)[NDP_CHANNELS]; /* by a group's first track: the end of the channel's last collective */
-    ranks ready;
+    rank_list ready;
 } simulation;
 
 static const ndp_track *track(const simulation *s, int i) { return &s->tracks.items[i]; }
 
-static void put(simulation *s, ranks *list, int i) {
+static void put(simulation *s, rank_list *list, int i) {
     s->ranks[i].next = *list;
     *list = i + 1;
 }
 
-static int take(simulation *s, ranks *list) {
+static int take(simulation *s, rank_list *list) {
     int i = *list - 1;
     *list = s->ranks[i].next;
     return i;
 }
 
 /* Blocked ranks advance again. */
-static void wake(simulation *s, ranks *list) {
+static void wake(simulation *s, rank_list *list) {
     while (*list)
         put(s, &s->ready, take(s, list));
 }
 
-static bool block(simulation *s, ranks *list, int i) {
+static bool block(simulation *s, rank_list *list, int i) {
     put(s, list, i);
     return false;
 }
@@ -90,7 +90,7 @@ static bool all_begun(const simulation *s, int i, int begin, const operation *op
                                                        : 2);
 }
 
-static void begin(simulation *s, int i, const ndp_call *call) {
+static void begin_call(simulation *s, int i, const ndp_call *call) {
     rank *r = &s->ranks[i];
     const ndp_track *t = track(s, i);
     const ndp_comm_event *e = &t->events[r->event];
@@ -187,8 +187,8 @@ static bool wait_ends(simulation *s, int i, double *end) {
     return true;
 }
 
-/* Executes one call; false: the rank is blocked in it. */
-static bool execute(simulation *s, int i, const ndp_call *call, double *waited) {
+/* Runs one call; false: the rank is blocked in it. */
+static bool run_call(simulation *s, int i, const ndp_call *call, double *waited) {
     rank *r = &s->ranks[i];
     double start = r->now, end = start;
     if (call->kind == NDP_CALL_KERNEL) {
@@ -196,7 +196,7 @@ static bool execute(simulation *s, int i, const ndp_call *call, double *waited) 
         return true;
     }
     if (call->kind == NDP_CALL_BEGIN)
-        begin(s, i, call);
+        begin_call(s, i, call);
     else if (!wait_ends(s, i, &end))
         return false;
     if (s->events[i])
@@ -222,7 +222,7 @@ static void advance(simulation *s, int i) {
         if (r->call == 0)
             time->start = r->now;
         for (; r->call < n; r->call++)
-            if (!execute(s, i, &calls[r->call], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
+            if (!run_call(s, i, &calls[r->call], r->in->code == NDP_DO_RUN ? &time->waited : &waited))
                 return;
         r->call = 0;
         time->end = r->now;
