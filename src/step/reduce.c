@@ -154,7 +154,7 @@ ndp_status ndp_reduce_bind(ndp_builder *b, int r, ndp_instr *in) {
     return NDP_OK;
 }
 
-/* Begins the sum of a piece over a group, in place; waits first for the oldest of MOST_SUMS pending ones. */
+/* Begins the sum of neighbours over a group, in place; waits first for the oldest of MOST_SUMS pending ones. */
 enum { MOST_SUMS = 4 };
 typedef struct sums {
     int begun[MOST_SUMS], n;
@@ -167,10 +167,34 @@ static ndp_status wait_for_sums(ndp_builder *b, sums *pending) {
     return NDP_OK;
 }
 
-static ndp_status sum_piece(ndp_builder *b, int buffer, const ndp_piece *piece, ndp_group_kind group, sums *pending) {
+/* Neighbours among the pieces of a slice that are summed over the same groups, with the gaps between them. */
+typedef struct neighbours {
+    ndp_piece first;
+    int64_t count;
+    const char *what;
+} neighbours;
+
+static bool next_neighbours(const ndp_builder *b, int buffer, int *cursor, neighbours *out) {
+    const ndp_segments *s = &b->m->buffers[buffer].segments;
+    const ndp_shard *shard = &b->p->owned[buffer].shard;
+    ndp_piece next;
+    if (!ndp_segments_piece(s, shard->shards, shard->index, cursor, &out->first))
+        return false;
+    out->count = out->first.count;
+    out->what = out->first.segment->name;
+    for (int at = *cursor; ndp_segments_piece(s, shard->shards, shard->index, &at, &next); *cursor = at) {
+        if (at != *cursor + 1 || next.segment->sums != out->first.segment->sums)
+            break;
+        out->count = next.slice_first + next.count - out->first.slice_first;
+        out->what = b->m->buffers[buffer].name;
+    }
+    return true;
+}
+
+static ndp_status sum_neighbours(ndp_builder *b, int buffer, const neighbours *n, ndp_group_kind group, sums *pending) {
     ndp_dtype type = b->m->buffers[buffer].storage.gradient;
     ndp_address at = b->p->owned[buffer].grad;
-    at.offset += (size_t)piece->slice_first * ndp_dtype_size(type);
+    at.offset += (size_t)n->first.slice_first * ndp_dtype_size(type);
     if (pending->n >= MOST_SUMS)
         NDP_TRY(ndp_emit_wait(b->p, pending->begun[pending->n % MOST_SUMS]));
     return ndp_emit_begin(b->p,
@@ -178,44 +202,40 @@ static ndp_status sum_piece(ndp_builder *b, int buffer, const ndp_piece *piece, 
                                                  .group = group,
                                                  .in = at,
                                                  .out = at,
-                                                 .count = piece->count,
+                                                 .count = n->count,
                                                  .type = type,
-                                                 .what = piece->segment->name,
+                                                 .what = n->what,
                                                  .buffer = buffer},
                           &pending->begun[pending->n++ % MOST_SUMS]);
 }
 
-/* Sums a piece over the groups of the stage, or of several, one after another. */
-static ndp_status sum_over(ndp_builder *b, int buffer, const ndp_piece *piece, bool stages, sums *pending) {
+/* Sums neighbours over the groups of the stage, or of several, one after another. */
+static ndp_status sum_over(ndp_builder *b, int buffer, const neighbours *n, bool stages, sums *pending) {
     bool begun = false;
     for (int kind = 0; kind < NDP_GROUPS; kind++) {
         ndp_group_kind group = (ndp_group_kind)kind;
-        if (!(piece->segment->sums & NDP_GROUP_BIT(kind)) || group == b->p->owned[buffer].shard.over ||
+        if (!(n->first.segment->sums & NDP_GROUP_BIT(kind)) || group == b->p->owned[buffer].shard.over ||
             ndp_group_spans(group, NDP_PP) != stages || ndp_mesh_group(&b->p->opts.step.mesh, group).count == 1)
             continue;
         if (begun)
             NDP_TRY(wait_for_sums(b, pending));
-        NDP_TRY(sum_piece(b, buffer, piece, group, pending));
+        NDP_TRY(sum_neighbours(b, buffer, n, group, pending));
         begun = true;
     }
     return NDP_OK;
 }
 
-static ndp_status sum_pieces(ndp_builder *b, bool stages) {
+static ndp_status sum_all(ndp_builder *b, bool stages) {
     sums pending = {.n = 0};
-    for (int i = 0; i < b->m->n_buffers; i++) {
-        const ndp_owned *o = &b->p->owned[i];
-        ndp_piece piece;
-        if (!b->m->buffers[i].trainable)
-            continue;
-        for (int c = 0; ndp_segments_piece(&b->m->buffers[i].segments, o->shard.shards, o->shard.index, &c, &piece);)
-            NDP_TRY(sum_over(b, i, &piece, stages, &pending));
-    }
+    neighbours n;
+    for (int i = 0; i < b->m->n_buffers; i++)
+        for (int cursor = 0; b->m->buffers[i].trainable && next_neighbours(b, i, &cursor, &n);)
+            NDP_TRY(sum_over(b, i, &n, stages, &pending));
     return wait_for_sums(b, &pending);
 }
 
 /* Another stage may still compute, so sums with it come last. */
 ndp_status ndp_reduce_copies(ndp_builder *b) {
-    NDP_TRY(sum_pieces(b, false));
-    return sum_pieces(b, true);
+    NDP_TRY(sum_all(b, false));
+    return sum_all(b, true);
 }

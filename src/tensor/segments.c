@@ -1,5 +1,5 @@
 /* Where the tensors of a unit are in its flat buffer, which parts of them a slice has, and which elements of a file
- * those parts are. Segments are in the order of their offsets, so walking them visits a slice's elements in order.
+ * those parts are. Walks visit the segments in the order of their offsets, so a slice's elements in order.
  * `room` is that of the rank with the most elements, so slices are equally long on all ranks. model/ lays segments out,
  * parallel/ cuts them, ops/pieces.c, step/ and train/ walk them. */
 #include "tensor/segments.h"
@@ -33,10 +33,24 @@ void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int
     s->room = axis == 0 ? most * s->cols : s->rows * most;
 }
 
+/* By sums, and otherwise as they are. */
+static void order(ndp_segments *s) {
+    ndp_groups key[NDP_MOST_SEGMENTS]; /* of all of a group of glued segments, that of the last one */
+    for (int i = s->n - 1; i >= 0; i--)
+        key[i] = i + 1 < s->n && s->items[i + 1].glued ? key[i + 1] : s->items[i].sums;
+    for (int i = 0; i < s->n; i++) {
+        int k = i;
+        for (; k > 0 && key[s->order[k - 1]] > key[i]; k--)
+            s->order[k] = s->order[k - 1];
+        s->order[k] = (uint8_t)i;
+    }
+}
+
 void ndp_segments_layout(ndp_segments *s) {
     int64_t at = 0, room = 0; /* ends of the previous segment, and of its group's room */
+    order(s);
     for (int i = 0; i < s->n; i++) {
-        ndp_segment *seg = &s->items[i];
+        ndp_segment *seg = &s->items[s->order[i]];
         if (!seg->glued)
             at = room = round_up(room, NDP_SEGMENT_ALIGN);
         seg->offset = at;
@@ -53,7 +67,7 @@ int64_t ndp_segments_slice(const ndp_segments *s, int shards) {
 bool ndp_segments_piece(const ndp_segments *s, int shards, int index, int *cursor, ndp_piece *out) {
     int64_t slice = ndp_segments_slice(s, shards), low = slice * index, high = low + slice;
     while (*cursor < s->n) {
-        const ndp_segment *seg = &s->items[(*cursor)++];
+        const ndp_segment *seg = &s->items[s->order[(*cursor)++]];
         int64_t first = larger(seg->offset, low), end = smaller(seg->offset + seg->rows * seg->cols, high);
         if (first >= end)
             continue;

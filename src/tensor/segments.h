@@ -54,7 +54,8 @@ typedef struct ndp_segment {
 typedef struct ndp_segments {
     ndp_segment *items;
     int n;
-    int64_t elements; /* used, before padding for shards */
+    int64_t elements;                 /* used, before padding for shards */
+    uint8_t order[NDP_MOST_SEGMENTS]; /* places in `items`, by offset */
 } ndp_segments;
 
 /* A whole tensor, uncut, with the dimensions `row_dim` and `col_dim`; the replicas of the model sum its gradient. */
@@ -68,7 +69,8 @@ static inline bool ndp_segment_continues(const ndp_segment *s) { return s->base[
  * the tensor axis. */
 void ndp_segment_cut(ndp_segment *s, int axis, int64_t first, int64_t count, int64_t most);
 
-/* Sets the offsets from rows, cols, room and glued. */
+/* Sets the offsets and their order from rows, cols, room, glued and sums. Segments with equal sums lie side by side, so
+ * that they are summed at once; a group of glued ones stays together, where its last one belongs. */
 void ndp_segments_layout(ndp_segments *s);
 /* Elements of one slice if `shards` ranks share the buffer. */
 int64_t ndp_segments_slice(const ndp_segments *s, int shards);

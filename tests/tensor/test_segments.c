@@ -8,7 +8,7 @@ enum { MOST = 24 };
 
 static int64_t size_of(const ndp_segment *s) { return s->rows * s->cols; }
 
-/* A table of `n` tensors, vectors and matrices, odd sizes, a third of them glued. */
+/* A table of `n` tensors, vectors and matrices, odd sizes, a third of them glued, summed over one of three sets. */
 static void random_table(uint64_t seed, ndp_segments *s, ndp_segment items[MOST]) {
     s->items = items;
     s->n = (int)ndp_rng_below(seed, 0, 0, MOST + 1);
@@ -18,14 +18,22 @@ static void random_table(uint64_t seed, ndp_segments *s, ndp_segment items[MOST]
         items[i] = ndp_segment_whole("x", vector ? 1 : 2, vector ? 1 : 1 + (int64_t)ndp_rng_below(seed, 2, at, 40),
                                      1 + (int64_t)ndp_rng_below(seed, 3, at, 200), NDP_DIM_WHOLE, NDP_DIM_WHOLE);
         items[i].glued = i > 0 && ndp_rng_below(seed, 4, at, 3) == 0;
+        items[i].sums = 1 + (ndp_groups)ndp_rng_below(seed, 5, at, 3);
     }
     ndp_segments_layout(s);
+}
+
+/* The last segment of a glued group. */
+static int last_of_group(const ndp_segments *s, int i) {
+    while (i + 1 < s->n && s->items[i + 1].glued)
+        i++;
+    return i;
 }
 
 static void check_offsets(const ndp_segments *s) {
     int64_t end = 0;
     for (int i = 0; i < s->n; i++) {
-        const ndp_segment *seg = &s->items[i];
+        const ndp_segment *seg = &s->items[s->order[i]];
         if (seg->glued)
             assert_int_equal(seg->offset, end);
         else
@@ -34,6 +42,15 @@ static void check_offsets(const ndp_segments *s) {
         end = seg->offset + size_of(seg);
     }
     assert_int_equal(s->elements, end);
+}
+
+/* A glued segment follows the one before it. Groups with equal sums are side by side, in the order of the table. */
+static void check_order(const ndp_segments *s) {
+    for (int i = 1; i < s->n; i++) {
+        int before = s->order[i - 1], here = s->order[i];
+        ndp_groups a = s->items[last_of_group(s, before)].sums, b = s->items[last_of_group(s, here)].sums;
+        assert_true(s->items[here].glued ? here == before + 1 : a < b || (a == b && before < here));
+    }
 }
 
 /* Slices are equal, aligned, cover the buffer, and are no longer than that needs. */
@@ -76,6 +93,7 @@ static void pieces_cover_every_tensor_once(void **state) {
         ndp_segments s;
         random_table(seed, &s, items);
         check_offsets(&s);
+        check_order(&s);
         static const int shards[] = {1, 2, 3, 4, 5, 7, 8, 16, 61, 1024};
         for (int i = 0; i < NDP_COUNT(shards); i++)
             check_pieces(&s, shards[i]);
@@ -90,7 +108,7 @@ static void example_by_hand(void **state) {
                            ndp_segment_whole("v", 2, 2, 30, NDP_DIM_KV_HEADS, NDP_DIM_WHOLE),
                            ndp_segment_whole("norm", 1, 1, 30, NDP_DIM_WHOLE, NDP_DIM_WHOLE)};
     items[1].glued = items[2].glued = true;
-    ndp_segments s = {items, 4, 0};
+    ndp_segments s = {.items = items, .n = 4};
     ndp_segments_layout(&s);
     static const int64_t offsets[] = {0, 120, 180, 256};
     for (int i = 0; i < 4; i++)
@@ -113,6 +131,15 @@ static void example_by_hand(void **state) {
     assert_false(ndp_segments_piece(&s, 2, 1, &cursor, &p));
     cursor = 0;
     assert_false(ndp_segments_piece(&s, 8, 7, &cursor, &p)); /* padding only */
+
+    items[0].sums |= NDP_GROUP_BIT(NDP_GROUP_TP); /* q is glued to v, which stays before the norm */
+    ndp_segments_layout(&s);
+    assert_int_equal(items[3].offset, 256);
+    items[2].sums |= NDP_GROUP_BIT(NDP_GROUP_TP);
+    ndp_segments_layout(&s);
+    static const int64_t behind[] = {64, 184, 244, 0};
+    for (int i = 0; i < 4; i++)
+        assert_int_equal(items[i].offset, behind[i]);
 }
 
 /* 2^31 elements and more: a table of 405B's embedding, cut for 1024 ranks. */
@@ -120,7 +147,7 @@ static void large_tensors_do_not_overflow(void **state) {
     (void)state;
     ndp_segment items[] = {ndp_segment_whole("embed", 2, 128256, 16384, NDP_DIM_VOCAB, NDP_DIM_WHOLE),
                            ndp_segment_whole("head", 2, 128256, 16384, NDP_DIM_VOCAB, NDP_DIM_WHOLE)};
-    ndp_segments s = {items, 2, 0};
+    ndp_segments s = {.items = items, .n = 2};
     ndp_segments_layout(&s);
     assert_true(s.elements == 2 * 128256LL * 16384);
     check_pieces(&s, 1024);
@@ -158,7 +185,7 @@ static void runs_of_all_ranks_make_whole_tensors(void **state) {
                                       ndp_segment_whole("vector", 1, 1, 11, NDP_DIM_WHOLE, NDP_DIM_FFN),
                                       ndp_segment_whole("turned", 2, 7, 11, NDP_DIM_FFN, NDP_DIM_WHOLE)};
         items[3].transposed = true;
-        ndp_segments s = {items, TENSORS, 0};
+        ndp_segments s = {.items = items, .n = TENSORS};
         for (int i = 0; i < TENSORS; i++) {
             int64_t n = items[i].whole[cut_axis[i]], first = n * r / RANKS;
             ndp_segment_cut(&items[i], cut_axis[i], first, n * (r + 1) / RANKS - first, (n + RANKS - 1) / RANKS);
@@ -191,7 +218,7 @@ static void parts_of_a_fused_tensor_make_it_whole(void **state) {
                 int64_t first = rows[i] * r / RANKS, end = rows[i] * (r + 1) / RANKS;
                 ndp_segment_cut(&items[i], 0, first, end - first, (rows[i] + 1) / RANKS);
             }
-            ndp_segments s = {items, PARTS, 0};
+            ndp_segments s = {.items = items, .n = PARTS};
             ndp_segments_layout(&s);
             count_runs(&s, 1 + 2 * r, 1, seen);
         }

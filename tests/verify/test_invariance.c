@@ -275,10 +275,10 @@ static void forget_micro_batches(ndp_program *p, int rank) {
     }
 }
 
-/* Leaves out the sum of a tensor's gradient over a group of the tensor axis. */
-static void miss_sum(ndp_program *p, ndp_group_kind group, const char *tensor) {
+/* Leaves out the sum of a tensor's gradient, or a buffer's, over a group of the tensor axis. */
+static void miss_sum(ndp_program *p, ndp_group_kind group, const char *what) {
     for (int i = 0; i < p->n;) {
-        ndp_instr *in = next_comm(p, &i, &ndp_op_all_reduce, tensor);
+        ndp_instr *in = next_comm(p, &i, &ndp_op_all_reduce, what);
         if (in && in->call.channel == (int)group)
             harmless(p, in);
     }
@@ -291,7 +291,7 @@ static void miss_norm_sum(ndp_program *p, int rank) {
 
 static void miss_kv_sum(ndp_program *p, int rank) {
     (void)rank;
-    miss_sum(p, NDP_GROUP_KV, "model.layers.2.self_attn.k_proj.weight");
+    miss_sum(p, NDP_GROUP_KV, "layers.2");
 }
 
 /* The sum of a norm's gradient, once more where the losses of the ranks are to be summed, before its own time. */
@@ -352,8 +352,7 @@ static const struct {
     {ON_TENSOR, {"tp: one rank's loss weight off", "gradient of step 1", weigh_first_slice}},
     {ON_TENSOR, {"tp: the loss weight of a rank without labels off", "gradient of step 1", weigh_rare_slice}},
     {ON_TENSOR, {"tp: a replicated tensor counted twice in the norm", "grad_norm, step", count_twice}},
-    {ON_KV,
-     {"tp: a kv replica's sum missed", "gradient of step 1, model.layers.2.self_attn.k_proj.weight", miss_kv_sum}},
+    {ON_KV, {"tp: the sum of a layer's k and v missed", "gradient of step 1, model.layers.2.self_attn.", miss_kv_sum}},
     {ON_CONTEXT, {"cp: one rank's loss weight off", "gradient of step 1", weigh_one_rank}},
     {ON_CONTEXT, {"cp: a label lost at the border of two ranks", "gradient of step 1", lose_label}},
     {ON_RING, {"cp: a ring turn's keys at the wrong positions", "gradient of step 1", misplace_keys}},
