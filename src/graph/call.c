@@ -26,13 +26,13 @@ ndp_status ndp_call_init(ndp_call *c, ndp_arena *arena, const ndp_op *op, const 
                          const ndp_operand *in, int n_in, const ndp_operand *out, int n_out) {
     *c = (ndp_call){.kind = ndp_op_kinds[op->id] == NDP_KIND_COLLECTIVE ? NDP_CALL_BEGIN : NDP_CALL_KERNEL,
                     .op = op,
-                    .attr = *attr,
+                    .attr = ndp_op_attr_of(op, attr),
                     .n_in = n_in,
                     .n_out = n_out,
-                    .channel = attr->group,
                     .partner = NDP_NONE,
                     .scratch = NDP_NONE,
                     .pgrad = NDP_NONE};
+    c->channel = c->attr.group;
     NDP_TRY(copy_operands(arena, in, n_in, &c->in));
     NDP_TRY(copy_operands(arena, out, n_out, &c->out));
     set_cost(c);

@@ -151,7 +151,8 @@ static void add_node(ndp_graph *g, ndp_node_list list, const ndp_op *op, const n
                      const int *ins, int n_in, int *outs, int n_out) {
     if (g->status != NDP_OK)
         return;
-    ndp_node node = {.op = op, .attr = attr ? *attr : (ndp_op_attr){0}, .n_in = n_in, .n_out = n_out};
+    ndp_node node = {
+        .op = op, .attr = attr ? ndp_op_attr_of(op, attr) : (ndp_op_attr){0}, .n_in = n_in, .n_out = n_out};
     ndp_op_call call = {.op = op, .attr = &node.attr};
     ndp_view *in = call.in, *out = call.out;
     bool needs = false;

@@ -113,6 +113,8 @@ const ndp_op ndp_op_attention = {
     .shape = attention_shape,
     .backward = attention_backward,
     .cost = attention_cost,
+    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
+             NDP_READS_cap | NDP_READS_wide_grad,
 };
 
 const ndp_op ndp_op_attention_bwd = {
@@ -123,4 +125,6 @@ const ndp_op ndp_op_attention_bwd = {
     .rows = NDP_ROWS_MIXED,
     .shape = attention_bwd_shape,
     .cost = attention_bwd_cost,
+    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_window | NDP_READS_scale |
+             NDP_READS_cap | NDP_READS_wide_grad,
 };

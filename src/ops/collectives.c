@@ -51,7 +51,10 @@ static ndp_status enter_backward(ndp_bwd *b) { return by(b, &ndp_op_all_reduce);
 /* The sum of parts hands its gradient to each part as it stands. */
 static ndp_status all_reduce_backward(ndp_bwd *b) { return ndp_pass_grad(b, 0); }
 
-#define COLLECTIVE(op, what, rows_rule, shape_rule, rule, changed)                                                     \
+/* What is read besides the group: of a message; of others, how the gradient is summed. */
+enum { MESSAGE = NDP_READS_peer | NDP_READS_tag, SUMMED = NDP_READS_wide_grad | NDP_READS_type };
+
+#define COLLECTIVE(op, what, rows_rule, shape_rule, rule, changed, attrs)                                              \
     const ndp_op ndp_op_##op = {                                                                                       \
         .id = NDP_OP_##op,                                                                                             \
         .name = #op,                                                                                                   \
@@ -63,16 +66,17 @@ static ndp_status all_reduce_backward(ndp_bwd *b) { return ndp_pass_grad(b, 0); 
         .backward = rule,                                                                                              \
         .cost = cost,                                                                                                  \
         .collective = what,                                                                                            \
+        .reads = NDP_READS_group | NDP_READS_ranks | (attrs),                                                          \
     };
 
-COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, false)
-COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, scatter_backward, false)
-COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, true)
-COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, false)
-COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, false)
-COLLECTIVE(send, NDP_SEND, NDP_ROWS_MIXED, same_shape, NULL, true)
-COLLECTIVE(recv, NDP_RECV, NDP_ROWS_MIXED, same_shape, NULL, true)
-COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, true)
+COLLECTIVE(all_gather, NDP_ALL_GATHER, NDP_ROWS_MIXED, gather_shape, gather_backward, false, SUMMED)
+COLLECTIVE(reduce_scatter, NDP_REDUCE_SCATTER, NDP_ROWS_MIXED, scatter_shape, scatter_backward, false, SUMMED)
+COLLECTIVE(all_reduce, NDP_ALL_REDUCE, NDP_ROWS_ALIKE, same_shape, all_reduce_backward, true, SUMMED)
+COLLECTIVE(all_to_all, NDP_ALL_TO_ALL, NDP_ROWS_MIXED, same_shape, all_to_all_backward, false, SUMMED)
+COLLECTIVE(shift, NDP_SHIFT, NDP_ROWS_MIXED, same_shape, NULL, false, SUMMED)
+COLLECTIVE(send, NDP_SEND, NDP_ROWS_MIXED, same_shape, NULL, true, MESSAGE)
+COLLECTIVE(recv, NDP_RECV, NDP_ROWS_MIXED, same_shape, NULL, true, MESSAGE)
+COLLECTIVE(enter, NDP_LOCAL, NDP_ROWS_ALIKE, same_shape, enter_backward, true, SUMMED)
 
 static ndp_status given_shape(ndp_op_call *c) {
     const ndp_view *x = &c->in[0], *dx = &c->in[1];
@@ -91,4 +95,5 @@ const ndp_op ndp_op_given_gradient = {
     .rows = NDP_ROWS_ALIKE,
     .shape = given_shape,
     .backward = given_backward,
+    .reads = NDP_READS_train, /* by the graph: the backward starts here */
 };

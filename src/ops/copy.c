@@ -24,4 +24,5 @@ const ndp_op ndp_op_copy = {
     .rows = NDP_ROWS_ALIKE,
     .shape = shape,
     .backward = backward,
+    .reads = NDP_READS_type,
 };

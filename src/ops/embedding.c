@@ -28,6 +28,7 @@ const ndp_op ndp_op_embedding = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
+    .reads = NDP_READS_first,
 };
 
 /* The table's rows are not seen in the operands: the caller sets them, they are the parameter's. */
@@ -52,4 +53,5 @@ const ndp_op ndp_op_embedding_dw = {
     .rows = NDP_ROWS_SUMMED,
     .shape = dw_shape,
     .cost = dw_cost,
+    .reads = NDP_READS_first,
 };

@@ -56,6 +56,8 @@ const ndp_op ndp_op_heads_split = {
     .rows = NDP_ROWS_MIXED,
     .shape = split_shape,
     .backward = split_backward,
+    .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
+             NDP_READS_wide_grad | NDP_READS_type,
 };
 
 const ndp_op ndp_op_heads_merge = {
@@ -67,4 +69,6 @@ const ndp_op ndp_op_heads_merge = {
     .shape = merge_shape,
     .backward = merge_backward,
     .cost = merge_cost,
+    .reads = NDP_READS_heads | NDP_READS_head_dim | NDP_READS_parts | NDP_READS_all_parts | NDP_READS_first |
+             NDP_READS_wide_grad | NDP_READS_type,
 };

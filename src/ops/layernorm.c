@@ -34,6 +34,7 @@ const ndp_op ndp_op_layernorm = {
     .shape = shape,
     .backward = backward,
     .flops = 7,
+    .reads = NDP_READS_eps,
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {

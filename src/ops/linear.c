@@ -34,6 +34,7 @@ const ndp_op ndp_op_linear = {
     .shape = forward_shape,
     .backward = backward,
     .cost = product_cost,
+    .reads = NDP_READS_wide_grad,
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -53,6 +54,7 @@ const ndp_op ndp_op_linear_dx = {
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .cost = product_cost,
+    .reads = NDP_READS_wide_grad,
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {

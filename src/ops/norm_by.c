@@ -31,6 +31,7 @@ const ndp_op ndp_op_mean_squares = {
     .shape = squares_shape,
     .backward = squares_backward,
     .flops = 2,
+    .reads = NDP_READS_scale,
 };
 
 static ndp_status squares_dx_shape(ndp_op_call *c) {
@@ -58,6 +59,7 @@ const ndp_op ndp_op_mean_squares_dx = {
     .rows = NDP_ROWS_ALIKE,
     .shape = squares_dx_shape,
     .cost = squares_dx_cost,
+    .reads = NDP_READS_scale,
 };
 
 /* norm_by -------------------------------------------------------------------------------------------------------- */
@@ -89,6 +91,7 @@ const ndp_op ndp_op_norm_by = {
     .shape = shape,
     .backward = backward,
     .flops = 2,
+    .reads = NDP_READS_eps | NDP_READS_unit_offset,
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -110,4 +113,5 @@ const ndp_op ndp_op_norm_by_dx = {
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .flops = 5,
+    .reads = NDP_READS_unit_offset,
 };

@@ -1,4 +1,4 @@
-/* All ops, and what they cost. */
+/* All ops, the attributes that they read, and what they cost. */
 #include "ops/shape.h"
 
 #define ADDRESS(op) &ndp_op_##op,
@@ -11,6 +11,14 @@ const ndp_op *const ndp_all_ops[NDP_OP_COUNT] = {NDP_OPS(ADDRESS)};
 #define COLLECTIVE(op) [NDP_OP_##op] = NDP_KIND_COLLECTIVE,
 #define MARK(op) [NDP_OP_##op] = NDP_KIND_MARK,
 const ndp_op_kind ndp_op_kinds[NDP_OP_COUNT] = {NDP_OP_LIST(ROWS, COLUMNS, PIECES, WHOLE, COLLECTIVE, MARK)};
+
+ndp_op_attr ndp_op_attr_of(const ndp_op *op, const ndp_op_attr *attr) {
+    ndp_op_attr own = {.accumulate = attr->accumulate};
+#define KEEP(type, name) own.name = op->reads & NDP_READS_##name ? attr->name : (type)0;
+    NDP_OP_ATTRS(KEEP)
+#undef KEEP
+    return own;
+}
 
 void ndp_op_cost(const ndp_op_call *c, double *flops, double *bytes) {
     *flops = c->op->flops * ndp_elements(&c->in[0]);

@@ -39,30 +39,49 @@ typedef enum ndp_collective {
     NDP_COLLECTIVES
 } ndp_collective;
 
-/* The numbers of a call that are not tensors; an op reads those it documents. */
+/* clang-format off */
+/* The numbers of a call that are not tensors: X(type, name). An op lists those that it, or its backward, reads
+ * (ndp_op.reads); all others are 0 in its calls. */
+#define NDP_OP_ATTRS(X) \
+    X(int, heads) \
+    X(int, kv_heads) \
+    X(int, head_dim) \
+    X(int, rotary_dim)     /* rope: the columns of each head that turn, the first; 0: all */ \
+    X(int, window)         /* attention: a query sees this many latest keys, itself included; 0: all */ \
+    X(double, scale)       /* attention: on q.k; scale: on x; mean_squares: on the sum */ \
+    X(double, cap)         /* attention: on scores, cap, xent*: on logits: c tanh(x / c); 0: none */ \
+    X(double, eps)         /* norms */ \
+    X(double, max_norm)    /* clip_factor: of the gradient; 0: no clipping */ \
+    X(bool, inverse)       /* rope: rotate back */ \
+    X(bool, train)         /* xent, xent_grad: also make gradients */ \
+    X(int64_t, vocab)      /* xent*: real columns; the rest is padding */ \
+    X(int, unit_offset)    /* rmsnorm*, add_rmsnorm, norm_by*: weight is (1 + w) when 1 */ \
+    X(int, parts)          /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */ \
+    X(int64_t, first)      /* embedding*, xent*: the id that row 0 of the table stands for; heads_*: the first part */ \
+    X(bool, wide_grad)     /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives, \
+                              heads_*: the gradient arrives wide, and its sum is stored as `type` */ \
+    X(ndp_dtype, type)     /* copy: of the output; see wide_grad */ \
+    X(int, all_parts)      /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */ \
+    X(int, group)          /* collectives: an ndp_group_kind */ \
+    X(int, ranks)          /* of that group */ \
+    X(int, peer)           /* send, recv: the other rank's place in the group */ \
+    X(int, tag)
+/* clang-format on */
+
+#define NDP_ATTR_FIELD(type, name) type name;
 typedef struct ndp_op_attr {
-    int heads, kv_heads, head_dim;
-    int rotary_dim;  /* rope: the columns of each head that turn, the first; 0: all */
-    int window;      /* attention: a query sees this many latest keys, itself included; 0: all */
-    double scale;    /* attention: on q.k; scale: on x; mean_squares: on the sum */
-    double cap;      /* attention: on scores, xent, xent_logits, xent_grad: on logits: c tanh(x / c); 0: none */
-    double eps;      /* norms */
-    double max_norm; /* clip_factor: of the gradient; 0: no clipping */
-    bool inverse;    /* rope: rotate back */
-    bool accumulate; /* outputs that are gradients of parameters: += instead of = (set by the program, not the model) */
-    bool train;      /* xent, xent_grad: also make gradients */
-    int64_t vocab;   /* xent*: real columns; the rest is padding */
-    int unit_offset; /* rmsnorm*, add_rmsnorm: weight is (1 + w) when 1 */
-    int parts;       /* heads_*: cuts of the heads; xent_grad: slices of the vocabulary */
-    int64_t first;   /* embedding*, xent_*: the id that row 0 of the table stands for */
-    bool wide_grad;  /* linear: dx, attention: dk and dv, xent_grad: dx are stored wide (ndp_wide); collectives,
-                        heads_split: the gradient arrives wide, and its sum is stored as `type` */
-    ndp_dtype type;  /* copy: of the output; see wide_grad */
-    int all_parts;   /* heads_*: parts of all ranks with these heads; `parts` of them from `first` on are cut here */
-    int group;       /* collectives: an ndp_group_kind */
-    int ranks;       /* of that group */
-    int peer, tag;   /* send, recv: the other rank's place in the group */
+    bool accumulate; /* of any op: outputs that are sums: += instead of = (set by the program, not the model) */
+    NDP_OP_ATTRS(NDP_ATTR_FIELD)
 } ndp_op_attr;
+#undef NDP_ATTR_FIELD
+
+/* NDP_READS_<name>: a bit of ndp_op.reads. */
+#define NDP_ATTR_PLACE(type, name) NDP_ATTR_##name,
+#define NDP_ATTR_BIT(type, name) NDP_READS_##name = 1 << NDP_ATTR_##name,
+enum { NDP_OP_ATTRS(NDP_ATTR_PLACE) };
+enum { NDP_OP_ATTRS(NDP_ATTR_BIT) };
+#undef NDP_ATTR_PLACE
+#undef NDP_ATTR_BIT
 
 /* One call of an op. While a program is lowered the views have no data: they are the shapes. */
 typedef struct ndp_op_call {
@@ -342,7 +361,11 @@ struct ndp_op {
     /* Sets what else a call costs than this: `flops`, and the bytes of each operand, once. NULL: nothing else. */
     void (*cost)(const ndp_op_call *shapes, double *flops, double *bytes);
     ndp_collective collective;
+    uint32_t reads; /* the attributes that it reads, besides `accumulate` (NDP_READS_<name>) */
 };
+
+/* Those of `attr` that the op reads; the others are 0. */
+ndp_op_attr ndp_op_attr_of(const ndp_op *op, const ndp_op_attr *attr);
 
 /* Floating point operations of a call, and bytes read and written. */
 void ndp_op_cost(const ndp_op_call *shapes, double *flops, double *bytes);

@@ -28,6 +28,7 @@ const ndp_op ndp_op_rmsnorm = {
     .shape = shape,
     .backward = backward,
     .flops = 4,
+    .reads = NDP_READS_eps | NDP_READS_unit_offset,
 };
 
 static ndp_status dx_shape(ndp_op_call *c) {
@@ -49,6 +50,7 @@ const ndp_op ndp_op_rmsnorm_dx = {
     .rows = NDP_ROWS_ALIKE,
     .shape = dx_shape,
     .flops = 9,
+    .reads = NDP_READS_unit_offset,
 };
 
 static ndp_status dw_shape(ndp_op_call *c) {
@@ -103,4 +105,5 @@ const ndp_op ndp_op_add_rmsnorm = {
     .shape = add_shape,
     .backward = add_backward,
     .flops = 5,
+    .reads = NDP_READS_eps | NDP_READS_unit_offset,
 };

@@ -45,4 +45,5 @@ const ndp_op ndp_op_rope = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
+    .reads = NDP_READS_heads | NDP_READS_kv_heads | NDP_READS_head_dim | NDP_READS_rotary_dim | NDP_READS_inverse,
 };

@@ -15,6 +15,7 @@ const ndp_op ndp_op_scale = {
     .shape = ndp_shape_alike,
     .backward = scale_backward,
     .flops = 1,
+    .reads = NDP_READS_scale,
 };
 
 /* Of logits that nothing is trained on: xent caps its own. */
@@ -27,6 +28,7 @@ const ndp_op ndp_op_cap = {
     .rows = NDP_ROWS_ALIKE,
     .shape = ndp_shape_alike,
     .flops = 20,
+    .reads = NDP_READS_cap,
 };
 
 const ndp_op ndp_op_zero = {

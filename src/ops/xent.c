@@ -37,4 +37,5 @@ const ndp_op ndp_op_xent = {
     .shape = shape,
     .backward = backward,
     .cost = cost,
+    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first,
 };

@@ -25,6 +25,7 @@ const ndp_op ndp_op_xent_logits = {
     .rows = NDP_ROWS_ALIKE,
     .shape = logits_shape,
     .cost = logits_cost,
+    .reads = NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first,
 };
 
 /* xent_grad ------------------------------------------------------------------------------------------------------ */
@@ -63,4 +64,6 @@ const ndp_op ndp_op_xent_grad = {
     .rows = NDP_ROWS_SUMMED,
     .shape = grad_shape,
     .cost = grad_cost,
+    .reads =
+        NDP_READS_vocab | NDP_READS_cap | NDP_READS_train | NDP_READS_first | NDP_READS_parts | NDP_READS_wide_grad,
 };

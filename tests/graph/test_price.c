@@ -1,4 +1,4 @@
-/* Prices: bytes that a communication moves, and seconds by rates, worked out by hand. */
+/* A call as it is made: its attributes; its price by hand, in bytes that a communication moves and in seconds. */
 #include "check.h"
 #include "graph/price.h"
 
@@ -57,7 +57,33 @@ static void seconds_by_rates(void **state) {
     ndp_arena_release(&arena);
 }
 
+/* A call has the attributes that its op reads, and no others: not those of another op that whoever made it had. */
+static void attributes_of_its_op(void **state) {
+    (void)state;
+    ndp_arena arena = {0};
+    ndp_operand x = {.base = 0, .value = NDP_NONE, .view = {.dtype = NDP_F32, .rows = 8, .cols = 5, .ld = 5}};
+    ndp_op_attr attr = {.accumulate = true};
+#define SET(type, name) attr.name = (type)1;
+    NDP_OP_ATTRS(SET)
+    for (int i = 0; i < NDP_OP_COUNT; i++) {
+        ndp_call c;
+        const ndp_op *op = ndp_all_ops[i];
+        const char *title = op->name;
+        ndp_op own = *op;
+        own.cost = NULL;
+        CHECK_OK(ndp_call_init(&c, &arena, &own, &attr, &x, 1, &x, 1));
+        assert_true(c.attr.accumulate);
+#define CHECK_FIELD(type, name)                                                                                        \
+    if (c.attr.name != (op->reads & NDP_READS_##name ? (type)1 : (type)0))                                             \
+        fail_msg("%s: " #name " is %g", title, (double)c.attr.name);
+        NDP_OP_ATTRS(CHECK_FIELD)
+        assert_int_equal(c.channel, c.attr.group);
+    }
+    ndp_arena_release(&arena);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_that_move), cmocka_unit_test(seconds_by_rates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(bytes_that_move), cmocka_unit_test(seconds_by_rates),
+                                       cmocka_unit_test(attributes_of_its_op)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

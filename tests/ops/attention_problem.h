@@ -118,7 +118,8 @@ static inline ndp_exec exec_of(const ndp_device *device, int threads, int split)
 static inline void run(const ndp_op *op, const problem *p, const int *in, const int *out, const ndp_device *device,
                        int threads) {
     ndp_exec exec = exec_of(device, threads, p->split_sums);
-    ndp_op_call call = {.op = op, .attr = &p->attr, .exec = &exec};
+    const ndp_op_attr given = with_others(op, &p->attr, device == &ndp_device_ref);
+    ndp_op_call call = {.op = op, .attr = &given, .exec = &exec};
     for (int i = 0; i < op->n_in; i++)
         call.in[i] = p->v[in[i]];
     for (int i = 0; i < op->n_out; i++)

@@ -221,7 +221,8 @@ static inline void run_op_split(const ndp_op *op, const ndp_op_attr *attr, const
                                 const ndp_device *device, int threads, int split) {
     ndp_exec exec = {
         .device = device, .threads = threads, .sums = split ? NDP_SUMS_SPLIT : NDP_SUMS_FAST, .split_place = split};
-    ndp_op_call call = {.op = op, .attr = attr, .exec = &exec};
+    const ndp_op_attr given = with_others(op, attr, device == &ndp_device_ref);
+    ndp_op_call call = {.op = op, .attr = &given, .exec = &exec};
     memcpy(call.in, in, sizeof(ndp_view) * (size_t)op->n_in);
     memcpy(call.out, out, sizeof(ndp_view) * (size_t)op->n_out);
     run_call(&call);
