@@ -15,7 +15,7 @@ typedef enum ndp_fault_kind {
 
 /* Makes this thread's n-th call (from 1) of `kind` from now on fail, once. n <= 0 disarms. */
 void ndp_fault_arm(ndp_fault_kind kind, int64_t n);
-/* The same, but all later ones fail, too: a disk that stays full. */
+/* The same, but all later ones also fail: a disk that stays full. */
 void ndp_fault_arm_from(ndp_fault_kind kind, int64_t n);
 /* The same as the first, but the process is killed (SIGKILL) just before the operation. */
 void ndp_fault_arm_kill(ndp_fault_kind kind, int64_t n);

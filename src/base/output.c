@@ -19,7 +19,7 @@
 /* What a name stands for. */
 typedef struct place {
     const char *name;    /* as the user wrote it */
-    char path[NDP_PATH]; /* what is behind its links */
+    char path[NDP_PATH]; /* where its links lead */
     int open;            /* the descriptor that it names, or -1 */
     bool is_stream, exists;
     mode_t mode; /* of a file that exists */

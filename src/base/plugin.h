@@ -10,7 +10,7 @@ typedef struct ndp_plugin {
     int version;        /* the one that this library needs */
     bool global;        /* other libraries look for its symbols */
     const char *what;   /* what it offers, for messages: "MPI" */
-    const char *remedy; /* what to do if there is none */
+    const char *remedy; /* what to do without it */
 } ndp_plugin;
 
 /* Searches $NDP_PLUGIN_DIR if it is set, else the folder of the program, that of this library, and ../lib/ndparallel of

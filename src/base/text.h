@@ -129,7 +129,7 @@ char *ndp_human_bytes(double bytes, char out[16]);
 /* The candidate nearest to `word` by edit distance; NULL: none is near enough to be what was meant. */
 const char *ndp_nearest(const char *word, const char *const *candidates, int n);
 
-/* The number that `n` <= 7 hexadecimal digits write; -1: one of them is none. */
+/* The number that `n` <= 7 hexadecimal digits write; -1: one of them is no such digit. */
 int32_t ndp_hex_number(const char *digits, int n);
 
 /* Offset of the first byte that is not valid UTF-8, or n. */

@@ -51,7 +51,7 @@ static ndp_file_watch *find(uintptr_t at) {
     return NULL;
 }
 
-/* Zeroes from the page of `at` to the end: what follows a lost page is lost, too. */
+/* Zeroes from the page of `at` to the end: what follows a lost page is also lost. */
 static bool put_zeros(const ndp_file_watch *w, uintptr_t at) {
     uintptr_t page = at / page_bytes() * page_bytes();
     const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE;

@@ -15,7 +15,7 @@ typedef struct ndp_weights ndp_weights;
 NDP_API ndp_status ndp_weights_open(const char *folder, ndp_weights **out);
 /* Whether there are weights to open: the folder may contain only a config.json. */
 bool ndp_weights_exist(const char *folder);
-/* The same as a check, which keeps nothing open: NDP_EIO names what is missing and how to get it. */
+/* The same as a check, which keeps nothing open: NDP_EIO names the missing files and how to get it. */
 NDP_API ndp_status ndp_weights_check_files(const char *folder);
 /* The same for files named STEM instead of model. */
 NDP_API ndp_status ndp_weights_open_stem(const char *folder, const char *stem, ndp_weights **out);

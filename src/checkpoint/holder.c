@@ -93,7 +93,7 @@ static bool proc_is_ours(void) {
  *
  * Containers are the exception: those made from one image may share its id, and an orchestrator starts them under the
  * same name on another machine, where the boot id differs although the first one still runs. So the pid namespace must
- * be the same, too. Outside containers it is the initial one, whose number is a constant of Linux, on every boot.
+ * also be the same. Outside containers it is the initial one, whose number is a constant of Linux, on every boot.
  * Inside them the number is drawn by the kernel, so one of another machine or boot differs, except by chance; a holder
  * that this would misjudge still finds another generation in its lock, and commits nothing. */
 static bool is_of_earlier_boot(const ndp_holder *h, const ndp_holder *self) {

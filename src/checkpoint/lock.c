@@ -274,7 +274,7 @@ static ndp_status attempt(ndp_lock *l, const view *v, bool *held) {
 /* ---- waiting ---- */
 
 /* Whether the counter of a holder elsewhere has stood still for long enough. From one reading to the next at most one
- * second counts: a file server that did not answer for a minute stopped the holder's counter, too. */
+ * second counts: a file server that did not answer for a minute also stopped the holder's counter. */
 static bool stands_still(ndp_lock *l, const ndp_holder *h) {
     double now = ndp_now(), since = now - l->watch.at;
     bool changed = !l->watch.holder.pid || !is_same(true, h, true, &l->watch.holder);
@@ -330,7 +330,7 @@ ndp_status ndp_lock_try(ndp_lock *l, bool *held) {
             return NDP_OK;
         l->note[0] = '\0';
     }
-    return NDP_FAIL(NDP_EIO, "cannot take %s/lock: other runs were faster %d times", l->folder, ATTEMPTS);
+    return NDP_FAIL(NDP_EIO, "cannot take %s/lock: lost the race for the lock %d times", l->folder, ATTEMPTS);
 }
 
 const char *ndp_lock_note(const ndp_lock *l) { return l->note; }

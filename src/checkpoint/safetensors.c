@@ -1,6 +1,6 @@
 /* Reading a safetensors file, which may be hostile. Invariant: once a file is open, every tensor lies within it, has
  * the size of its shape, and shares no byte with another one. Called by folder.c for weights and by whole.c to name
- * what is damaged. */
+ * the damage. */
 #include "checkpoint/safetensors.h"
 
 #include "base/arena.h"

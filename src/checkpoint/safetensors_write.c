@@ -204,7 +204,7 @@ ndp_status ndp_safetensors_join(const char *path, const ndp_tensor_spec *specs, 
 static ndp_status write_converted(ndp_safetensors_writer *w, ndp_dtype stored, const char *src, ndp_dtype type,
                                   int64_t count, int64_t at) {
     if (!w->block && !(w->block = malloc(BLOCK)))
-        return NDP_FAIL(NDP_ENOMEM, "not enough memory to convert what is written to '%s'", w->path);
+        return NDP_FAIL(NDP_ENOMEM, "not enough memory to convert the tensors of '%s'", w->path);
     size_t size = ndp_dtype_size(stored);
     int64_t most = BLOCK / (int64_t)size;
     for (int64_t first = 0; first < count; first += most) {

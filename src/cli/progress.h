@@ -6,7 +6,7 @@
 
 enum { CLI_LIVE_SIZE = 256 };
 /* Erases the live line, at whose beginning the cursor is, and everything below it. In two parts, since some terminals
- * move what is erased from the first row of the screen into their history. */
+ * move the text erased from the first row of the screen into their history. */
 #define CLI_ERASE "\r\0337\033[K\033[B\033[J\0338"
 
 typedef struct cli_progress {

@@ -1,7 +1,7 @@
 /* Running the ranks of a job, and reporting an error exactly once.
  *
  * In a world, the first rank to fail reports (ndp_world_fail). Before ranks have joined, rank 0 reports and the others
- * wait a moment for mpirun to end them; if that does not happen, they report, too. */
+ * wait a moment for mpirun to end them; if that does not happen, they also report. */
 #include "cli/ranks.h"
 
 #include <errno.h>

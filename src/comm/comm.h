@@ -133,7 +133,7 @@ NDP_API ndp_status ndp_broadcast_begin(ndp_comm *c, void *buffer, int64_t bytes,
  *
  * Between ranks of a node the receiver copies the sender's memory while it waits for anything, even if the sender
  * computes; then the send's wait returns. Between nodes MPI moves data only while it is called, so a long message may
- * be delayed until its sender waits, too. */
+ * be delayed until its sender also waits. */
 NDP_API ndp_status ndp_send_begin(ndp_comm *c, const void *buffer, int64_t bytes, int to, int tag, ndp_work *w);
 NDP_API ndp_status ndp_recv_begin(ndp_comm *c, void *buffer, int64_t bytes, int from, int tag, ndp_work *w);
 /* in and out hold `size` parts of `bytes` each: part p of `in` goes to rank p, part p of `out` comes from rank p. */

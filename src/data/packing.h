@@ -20,7 +20,7 @@
  * legal id. Without packing, every piece has a row of its own.
  *
  * Documents of more than S tokens may instead be left out or truncated, with or without the mask. A truncated document
- * without a label among its first S tokens is left out, too.
+ * without a label among its first S tokens is also left out.
  */
 #ifndef NDP_DATA_PACKING_H
 #define NDP_DATA_PACKING_H

@@ -70,7 +70,7 @@ static void place_one(planning *p, ndp_interval *item, int n) {
 
 static size_t end_of(const ndp_interval *item) { return item->offset + aligned(item->bytes); }
 
-/* Places all in the order at hand, and notes the plan if it takes the least memory. Returns its size. */
+/* Places all in their current order, and notes the plan if it takes the least memory. Returns its size. */
 static size_t place_all(planning *p) {
     size_t end = 0;
     for (int i = 0; i < p->n; i++) {

@@ -103,7 +103,7 @@ ndp_status ndp_mpi_folder_create(ndp_mpi_folder *out) {
     enum { TRIES = 100 };
     char folder[NDP_PATH];
     NDP_TRY(user_folder(folder));
-    (void)!ndp_folder_visit(folder, remove_abandoned, NULL); /* without them the run starts, too */
+    (void)!ndp_folder_visit(folder, remove_abandoned, NULL); /* the run also starts without them */
     ndp_mpi_folder f = {.lock = -1};
     int error = 0;
     for (int i = 0; i < TRIES && f.lock < 0 && error == 0; i++) {

@@ -330,7 +330,8 @@ static const struct {
 } chat_templates[] = {
     {"tokenizer_default", NULL},
     {"plain", "plain"},
-    /* Axolotl's texts render what is learned the same. phi_35 writes no <|endoftext|> at the end, qwen3 another prompt.
+    /* Axolotl's texts render the trained parts the same. phi_35 writes no <|endoftext|> at the end, qwen3 another
+     * prompt.
      */
     {"chatml", "chatml"},
     {"qwen_25", "qwen2.5"},

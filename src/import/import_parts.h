@@ -84,7 +84,7 @@ typedef struct import_values {
     int ignored; /* a word that changes nothing */
 } import_values;
 
-/* The data set at hand. */
+/* The data set that is being read. */
 typedef struct import_set {
     char *path, *type, *ds_type, *template;
     char *text, *messages, *prompt, *input, *response; /* names of fields */

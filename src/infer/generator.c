@@ -43,7 +43,7 @@ static ndp_status add_stop_tokens(ndp_generator *g) {
     return st;
 }
 
-/* A begin token ends a text, too, since it starts the next one. */
+/* A begin token also ends a text, since it starts the next one. */
 static ndp_status find_ends(ndp_generator *g) {
     NDP_TRY(read_ends(g, g->infer.config));
     NDP_TRY(read_ends(g, g->infer.generation));

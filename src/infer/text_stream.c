@@ -45,7 +45,7 @@ static ndp_status text_of(const ndp_text_stream *s, bool begun, int64_t n, ndp_s
 }
 
 /* Emits the text of the first n waiting tokens. At the start of a text they may decode to nothing, but to a space after
- * other text; then the text has begun, too. */
+ * other text; then the text has also begun. */
 static ndp_status give_out(ndp_text_stream *s, int64_t n, ndp_str *text, ndp_str *out) {
     bool unused;
     ndp_str_add_bytes(out, text->data, text->length);

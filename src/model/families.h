@@ -1,4 +1,4 @@
-/* Inside the model room: what is particular to a family of models, as data. */
+/* Inside the model room: a family of models as data. */
 #ifndef NDP_MODEL_FAMILIES_H
 #define NDP_MODEL_FAMILIES_H
 

@@ -35,7 +35,7 @@ typedef struct ndp_model_opts {
 
 /* The storage types of a buffer, each chosen by itself. An optimizer may refuse a choice. */
 typedef struct ndp_storage {
-    ndp_dtype compute;  /* what ops read, and what is gathered */
+    ndp_dtype compute;  /* of weights as ops read them, and as they are gathered */
     ndp_dtype master;   /* of its owners; that of a frozen buffer is `compute` */
     ndp_dtype gradient; /* also while ranks sum it */
     ndp_dtype state;    /* of the optimizer */

@@ -1,4 +1,4 @@
-/* Reading single values of config.json, and refusing what is not built. */
+/* Reading single values of config.json, and refusing values that are not supported. */
 #include "model/read.h"
 
 #include <math.h>

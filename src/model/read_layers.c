@@ -11,7 +11,7 @@ static ndp_status set_kind(ndp_facts *f, const char *what, int layer, int window
                         "%s: \"sliding_window\" is 0: layer %d would see no key, not even its own; null is no window",
                         what, layer);
     if (layer == 0)
-        f->n_kinds = 0; /* kinds[0] held what is the same in all */
+        f->n_kinds = 0; /* kinds[0] held the values that all layers share */
     ndp_layer_kind kind = f->kinds[0];
     kind.window = window, kind.rope = rope;
     int k = 0;

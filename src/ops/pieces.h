@@ -49,7 +49,7 @@ ndp_status ndp_pieces_check(const char *op, const ndp_view *pieces);
  * computes which part. */
 enum { NDP_SQUARE_PARTS = 256, NDP_SQUARE_LANES = 16 };
 
-/* Elements of a part of a piece of n elements; the last part has what is left. */
+/* Elements of a part of a piece of n elements; the last part has the rest. */
 static inline int64_t ndp_square_part(int64_t n) {
     int64_t blocks = (n + NDP_SEGMENT_ALIGN - 1) / NDP_SEGMENT_ALIGN;
     return (blocks + NDP_SQUARE_PARTS - 1) / NDP_SQUARE_PARTS * NDP_SEGMENT_ALIGN;

@@ -1,5 +1,5 @@
 /* Rotary positions on the columns of the query and key heads, the first of x, in place; its backward is the rotation
- * back. (A table whose cosines and sines have another amplitude than 1 scales, too: then the backward is the
+ * back. (A table whose cosines and sines have another amplitude than 1 also scales: then the backward is the
  * transpose.)
  */
 #include "ops/shape.h"

@@ -1,6 +1,6 @@
 /* The updates of optimizers: adamw, sgd, lion, muon. An update walks the pieces of a slice: arrays of as many elements
- * as the slice has, and knows of tensors only whether their weights decay. muon_momentum is none, but has their form:
- * what it writes instead of weights is the direction that newton_schulz makes orthogonal and muon follows. */
+ * as the slice has, and knows of tensors only whether their weights decay. muon_momentum is no update, but has the form
+ * of one: what it writes instead of weights is the direction that newton_schulz makes orthogonal and muon follows. */
 #include "ops/update.h"
 
 #include "ops/pieces.h"
@@ -33,7 +33,7 @@ static ndp_status shape(const char *op, int least, int most, const ndp_view *in,
 
 static void cost(const ndp_op_call *c, double *flops, double *bytes) {
     (void)flops;
-    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) /* written, too */
+    for (int s = 0; s < NDP_OPTIMIZER_STATES; s++) /* also written */
         *bytes += ndp_view_bytes(&c->in[NDP_UPDATE_STATE + s]);
 }
 

@@ -24,7 +24,7 @@ enum {
     NDP_UPDATE_OPERANDS = NDP_UPDATE_STATE + NDP_OPTIMIZER_STATES
 };
 
-/* By place in the operand `constants`: what is constant in an update, in fp64, rounded by kernels to their type.
+/* By place in the operand `constants`: the numbers of an update, in fp64, rounded by kernels to their type.
  * KEEP and DECAY are read for pieces whose weights decay. */
 enum {
     NDP_ADAMW_KEEP,   /* 1 - lr wd */

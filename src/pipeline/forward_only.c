@@ -10,7 +10,7 @@
 static int run_a_unit(ndp_pipeline *s, int *done, bool *busy) {
     int ran = 0;
     memset(busy, 0, (size_t)s->ranks * sizeof *busy);
-    /* Downwards, so that what is done before a stage is of earlier units. */
+    /* Downwards, so that the work before a stage is of earlier units. */
     for (int stage = s->stages - 1; stage >= 0; stage--) {
         int rank = s->rank_of[stage];
         if (busy[rank] || done[stage] == (stage ? done[stage - 1] : s->micro_batches))

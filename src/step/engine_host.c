@@ -147,8 +147,8 @@ static void fill_input(const ndp_engine *e, int input, const ndp_micro_batch *wh
     }
 }
 
-/* The next of the host's arrays. There are enough for the pending steps: where their uploads may still read it,
- * somebody loads the same micro-batch again. */
+/* The next of the host's arrays. There are enough for the pending steps: loading a micro-batch again before its upload
+ * finishes drains the queue. */
 static ndp_status take_batch(ndp_engine *e, char **out) {
     if (e->host.loaded - e->host.copied == e->host.n_batches) {
         NDP_TRY(e->opts.step.exec->device->drain(e->queue));

@@ -4,7 +4,7 @@
  * Kernels run on one queue, in the order of the list. A communication runs beside them: on a device with queues of its
  * own, on a stream of its channel, which waits at the begin for all kernels before it; elsewhere, whenever peers read
  * or write this rank's memory. Communications of one channel run in the order of their begins, so a wait is one for all
- * before it on its channel, too. With one queue of kernels, the vector clocks of such an execution reduce to a set:
+ * before it on its channel as well. With one queue of kernels, the vector clocks of such an execution reduce to a set:
  * the communications that are pending. Every call is compared with them, byte range by byte range. Memory that the
  * plan gives to several blocks is covered like any other: what counts are the bytes in the arena, not the blocks.
  *

@@ -59,7 +59,7 @@ static ndp_operand pieces_of(const ndp_program *p, const ndp_owned *o, int64_t f
 /* The groups are the axes of one replica: whoever owns its buffers, each of their elements counts once
  * (segment.copies). Adds buffers in their order, and pieces in the order of their buffer, so the sum has the same bits
  * every time. The factor is NaN where the norm or the loss is not finite. All updates get it, and then write nothing:
- * such a step leaves the weights as they were, also where the host has submitted it before it knew. */
+ * such a step leaves the weights as they were, even if the next step was already submitted. */
 static ndp_status emit_norm(ndp_builder *b) {
     ndp_program *p = b->p;
     ndp_operand squares = SCALAR(squares, NDP_F64), clipped[] = {SCALAR(norm, NDP_F64), SCALAR(clip, NDP_F64)};

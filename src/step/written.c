@@ -148,7 +148,7 @@ static bool adds(const written *w, const ndp_call *c) {
            (c->pgrad != NDP_NONE && w->instr->code == NDP_DO_RUN && (w->instr->accumulate >> c->pgrad & 1u));
 }
 
-/* `zero` has its operand as input, too, but reads nothing. */
+/* `zero` also has its operand as input, but reads nothing. */
 static ndp_status visit(const written *w, const ndp_call *c, int index) {
     if (c->kind == NDP_CALL_WAIT)
         return NDP_OK;

@@ -1,5 +1,5 @@
 /* A matrix in memory. Every tensor that an op sees is one: [T rows, X columns] with a row stride, so that some columns
- * of a fused projection are a view, too; vectors have one row or one column. */
+ * of a fused projection are also a view; vectors have one row or one column. */
 #ifndef NDP_TENSOR_VIEW_H
 #define NDP_TENSOR_VIEW_H
 

@@ -132,7 +132,7 @@ static ndp_status load_behavior(const ndp_loader *l, const ndp_stage *s, ndp_spl
             *out = (ndp_split_behavior)i;
             return NDP_OK;
         }
-    return NDP_FAIL(NDP_EFORMAT, "%s: %s has the behavior '%s', which is none", l->what, s->where, name);
+    return NDP_FAIL(NDP_EFORMAT, "%s: %s: unknown behavior '%s'", l->what, s->where, name);
 }
 
 static ndp_status load_split(const ndp_loader *l, const ndp_stage *s) {
@@ -226,7 +226,7 @@ static ndp_status load_scheme(const ndp_loader *l, const ndp_stage *s, metaspace
         for (scheme = 0; scheme < SCHEMES && strcmp(name, names[scheme]) != 0;)
             scheme++;
     if (scheme == SCHEMES)
-        return NDP_FAIL(NDP_EFORMAT, "%s: %s has the prepend_scheme '%s', which is none", l->what, s->where, name);
+        return NDP_FAIL(NDP_EFORMAT, "%s: %s: unknown prepend_scheme '%s'", l->what, s->where, name);
     *out = (metaspace_scheme)scheme;
     if (!add_space && *out != NEVER)
         return NDP_FAIL(NDP_EFORMAT, "%s: add_prefix_space and prepend_scheme of %s contradict each other", l->what,

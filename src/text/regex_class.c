@@ -67,7 +67,7 @@ static const char *named_items(const named_set *sets, int n, const char *name) {
     return NULL;
 }
 
-/* The short name of a category, and its length; NULL: it is none. */
+/* The short name of a category, and its length; NULL: no such category. */
 static const char *category_of(const char *name, int *length) {
     char key[80];
     snprintf(key, sizeof key, " %s=", name);

@@ -26,7 +26,7 @@ bool ndp_pattern_accept(ndp_pattern *p, const char *text);
 /* Reads one character. */
 uint32_t ndp_pattern_character(ndp_pattern *p);
 
-/* The class items of the shorthand \s, \w, \d or \h (upper case: negated); false: the letter is none of these. */
+/* The class items of the shorthand \s, \w, \d or \h (upper case: negated); false: another letter. */
 bool ndp_class_shorthand(char letter, const char **items, bool *negated);
 /* Reads what follows "\p" or "\P": {L}, {^L}, {Han}, {Alnum}, ... */
 NDP_API ndp_status ndp_class_property(ndp_pattern *p, bool negated, char items[160], bool *out_negated);

@@ -56,7 +56,7 @@ static void number(const char **at, int *out) {
     *at = end;
 }
 
-/* {n}, {n,}, {,m} or {n,m}; does not advance if it is none of them. `fixed`: it is {n}. */
+/* {n}, {n,}, {,m} or {n,m}; does not advance at anything else. `fixed`: it is {n}. */
 static bool interval(ndp_pattern *p, char text[32], bool *fixed) {
     const char *at = p->p + 1;
     int low = -1, high = -1;
@@ -88,7 +88,7 @@ static void wrap_atom(translator *t) {
     at[3 + n] = ')';
 }
 
-/* Reads a quantifier; *was is false for a brace that is none. */
+/* Reads a quantifier; *was is false for a brace that begins no quantifier. */
 static ndp_status quantifier(translator *t, bool *was) {
     ndp_pattern *p = &t->in;
     char text[32] = {*p->p, '\0'};

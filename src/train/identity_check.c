@@ -181,7 +181,7 @@ static ndp_status compare_identities(identity_comparison *c) {
     return NDP_OK;
 }
 
-/* ---- what is accepted ---- */
+/* ---- accepted changes ---- */
 
 static bool is_accepted(const identity_comparison *c, const char *key) {
     const ndp_train_opts *o = c->t->rank.opts;

@@ -32,13 +32,13 @@ typedef struct training_loop {
     ndp_lock *lock;                            /* of the run folder; rank 0 */
     ndp_metrics_file metrics;                  /* rank 0 */
     bool unwritable;                           /* it was said that metrics.jsonl cannot be written */
-    bool begun;                                /* the steps have begun: from here on, an error says what is on disk */
-    bool stop, due;                            /* all ranks: stop after this step; save after it */
-    bool torn;                                 /* the weights are those of no step */
-    double next_save;                          /* rank 0: when checkpoint.minutes will have passed */
-    int64_t saved, tried;                      /* step of the newest checkpoint, and of the newest attempt; -1: none */
-    ndp_status own;                            /* rank 0's failure, which the ranks have not agreed on yet */
-    ndp_status failed;                         /* the failure that ends the run, and its message */
+    bool begun;           /* the steps have begun: from here on, an error names the newest checkpoint */
+    bool stop, due;       /* all ranks: stop after this step; save after it */
+    bool torn;            /* the weights are those of no step */
+    double next_save;     /* rank 0: when checkpoint.minutes will have passed */
+    int64_t saved, tried; /* step of the newest checkpoint, and of the newest attempt; -1: none */
+    ndp_status own;       /* rank 0's failure, which the ranks have not agreed on yet */
+    ndp_status failed;    /* the failure that ends the run, and its message */
     char why[2048];
 } training_loop;
 
@@ -75,7 +75,7 @@ static const char *on_disk(const training_loop *l, char out[160]) {
     return out;
 }
 
-/* Adds to an error what is on disk. A bug keeps its trail instead. */
+/* Adds the newest checkpoint to an error. A bug keeps its trail instead. */
 static ndp_status explain(const training_loop *l, ndp_status st, const char *why) {
     char disk[160];
     if (st == NDP_OK || st == NDP_EBUG || !l->begun)

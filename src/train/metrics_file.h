@@ -20,7 +20,7 @@ NDP_API ndp_status ndp_metrics_open(ndp_metrics_file *f, const char *folder, int
 /* Appends a line, after those that are kept. NDP_EIO: they could not be written and are kept, up to 64 MiB; later lines
  * are lost. */
 NDP_API ndp_status ndp_metrics_add(ndp_metrics_file *f, const ndp_metrics *m);
-/* Tries once more to write what is kept. NDP_EIO says how many lines are not in the file. */
+/* Tries once more to write the lines that are kept. NDP_EIO says how many lines are not in the file. */
 NDP_API ndp_status ndp_metrics_flush(ndp_metrics_file *f);
 void ndp_metrics_close(ndp_metrics_file *f);
 

@@ -56,7 +56,7 @@ ndp_status ndp_run_folder_take(const ndp_config *c, const ndp_train_opts *o, ndp
     return wait_for_lock(c, o, world, *lock);
 }
 
-/* ---- what is there ---- */
+/* ---- its contents ---- */
 
 ndp_status ndp_run_folder_newest(const ndp_config *c, int64_t *step) {
     char path[NDP_PATH];

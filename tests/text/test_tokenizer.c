@@ -282,12 +282,12 @@ static const struct {
      NDP_EFORMAT, "precompiled_charsmap is damaged"},
     {"{\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\" "
      "\"},\"behavior\":\"Lost\",\"invert\":false}," BPE("\"a\":0", "", "") "}",
-     NDP_EFORMAT, "the behavior 'Lost'"},
+     NDP_EFORMAT, "unknown behavior 'Lost'"},
     {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"__\"}," BPE("\"a\":0", "", "") "}", NDP_EFORMAT,
      "'__' of the pre_tokenizer Metaspace is not one character"},
     {"{\"pre_tokenizer\":{\"type\":\"Metaspace\",\"replacement\":\"_\",\"prepend_scheme\":\"last\"}," BPE("\"a\":0", "",
                                                                                                           "") "}",
-     NDP_EFORMAT, "prepend_scheme 'last'"},
+     NDP_EFORMAT, "unknown prepend_scheme 'last'"},
     {"{\"pre_tokenizer\":{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"ByteLevel\"},{\"type\":\"ByteLevel\"}]}"
      "," BPE("\"a\":0", "", "") "}",
      NDP_ENOTSUP, "two pre_tokenizers of type ByteLevel"},

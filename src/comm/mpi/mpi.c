@@ -50,7 +50,7 @@ static const char *lowest_rank_of_node(int rank, int *out) {
     return check(MPI_Comm_free(&node));
 }
 
-/* MPI writes to the sockets of peers. If a peer is killed, SIGPIPE would kill this rank, too, and mpirun would report
+/* MPI writes to the sockets of peers. If a peer is killed, SIGPIPE would also kill this rank, and mpirun would report
  * whichever of the two it hears of first. */
 static void ignore_broken_pipes(void) {
     struct sigaction now;

@@ -27,7 +27,7 @@
 /* Up to this size every rank gets all buffers whole and sums them: one message instead of two. */
 enum { WHOLE_BYTES = 4096 };
 
-/* A wait enters the journal after POLLS_UNRECORDED polls; then every POLLS_PER_WATCH-th one watches the peers, too. */
+/* A wait enters the journal after POLLS_UNRECORDED polls; then every POLLS_PER_WATCH-th one also watches the peers. */
 enum { POLLS_UNRECORDED = 1024, POLLS_PER_WATCH = 64 };
 
 /* How long a wait lasts before it sends requests to others. */

@@ -182,7 +182,7 @@ static void mpi_abort(ndp_transport *base, const char *message) {
         t->api->abort(1);
 }
 
-/* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they leave, too. */
+/* Ranks of other nodes cannot see that this one has left, so it stays and replies to requests until they also leave. */
 static bool barrier_at_the_end(ndp_mpi_transport *t) {
     ndp_comm_at(t->world, "end of the run", -1, -1);
     return ndp_barrier(t->world) == NDP_OK;

@@ -32,7 +32,7 @@ enum { PAGE = 4096, HEALTH = 0, JOURNALS = 1 };
 
 /* ---- the file ---- */
 
-/* Extends the file to offset + size; never shrinks it, since other processes extend it, too. One page is taken for
+/* Extends the file to offset + size; never shrinks it, since other processes also extend it. One page is taken for
  * this, the rest at its first use. Beyond RLIMIT_FSIZE the system would kill the process: hence the check. */
 static ndp_status grow(int fd, int64_t offset, size_t size) {
     struct rlimit limit;

@@ -42,7 +42,7 @@ typedef struct ndp_shm_rank {
 /* An operation that this rank has begun and not yet waited for. */
 typedef struct ndp_shm_pending {
     ndp_work work;
-    bool shared;  /* this rank's share is done, and peers access its buffers: wait for their shares, too */
+    bool shared;  /* this rank's share is done, and peers access its buffers: wait for their shares as well */
     void *staged; /* the copy of `in` that peers access in its place; NULL: none */
 } ndp_shm_pending;
 

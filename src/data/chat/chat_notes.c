@@ -50,7 +50,7 @@ static ndp_span next_tag(const ndp_str *text, size_t *at) {
     return (ndp_span){NULL, 0};
 }
 
-/* Models that reason write <think> as a text, too. */
+/* Models that reason also write <think> as a text. */
 static bool is_missing(const probe *p, ndp_span tag, const ndp_str *listed) {
     char *text = strndup(tag.data, tag.n);
     bool missing = text && !strstr(text, "think>") && !is_token(p->tokenizer, text) &&

@@ -1,6 +1,6 @@
 /* Which tokens of a conversation are learned.
  *
- * Spans are bytes of the rendered text; what is needed are token indices. The text is tokenized as a whole (tokens may
+ * Spans are bytes of the rendered text; training needs token indices. The text is tokenized as a whole (tokens may
  * cross a span's border), and the index of a border is found by tokenizing the text before it separately: the first
  * token at which the two results differ is the first one after the border. Tokenizing from the start of the text would
  * take quadratic time, so find_border tries nearer starts first. Called by share.c. */

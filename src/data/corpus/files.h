@@ -19,7 +19,7 @@ typedef struct ndp_file_list {
  * exists is not checked here; opening it reports that.
  *
  * `split` (NULL: none) is the split of a data set, which its name then lacks; files are the split train. *slice: the
- * part of the split that it, or the name, has in brackets. NDP_EINVAL: what is in brackets is no slice. */
+ * part of the split that it, or the name, has in brackets. NDP_EINVAL: the brackets hold no slice. */
 NDP_API ndp_status ndp_file_list_add(ndp_file_list *l, const char *name, const char *split, ndp_slice *slice);
 
 #endif

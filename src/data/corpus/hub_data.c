@@ -94,9 +94,9 @@ static const char *skip_dots(const char *pattern) { /* "./train.jsonl" */
     return pattern;
 }
 
-/* A pattern of folders and names: ** stands for any number of folders, and at the end for what is in them. Where parts
- * do not match, the last ** takes one more folder; an earlier one never has to, so that the time is at most the product
- * of the numbers of parts. */
+/* A pattern of folders and names: ** stands for any number of folders, and at the end for all files in them. Where
+ * parts do not match, the last ** takes one more folder; an earlier one never has to, so that the time is at most the
+ * product of the numbers of parts. */
 static bool matches(const char *pattern, const char *path) {
     const char *after = NULL, *from = NULL; /* the pattern behind the last **, and the path that it was tried on */
     char wanted[NDP_PATH], name[NDP_PATH];

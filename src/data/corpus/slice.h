@@ -12,7 +12,7 @@ typedef struct ndp_slice {
 } ndp_slice;
 
 /* Cuts "[FROM:TO]" off the end of *length bytes of text; *length becomes that of the rest. Without brackets the slice
- * is not given. False: what is in brackets is no slice. */
+ * is not given. False: the brackets hold no slice. */
 bool ndp_slice_cut(const char *text, size_t *length, ndp_slice *out);
 /* The records [first, end) of `n`, by the rules of the library: percentages are rounded to the nearest record (halves
  * to the even one), ends beyond the records are moved to them. first >= end: none. */

@@ -103,7 +103,7 @@ ndp_status ndp_python_receive(ndp_python *p, void *out, size_t most, int seconds
                             seconds);
         ssize_t got = ready > 0 ? recv(p->socket, out, most, 0) : -1;
         if (got >= 0 || (errno != EINTR && errno != EAGAIN)) {
-            *n = got > 0 ? (size_t)got : 0; /* a connection that was reset has ended, too */
+            *n = got > 0 ? (size_t)got : 0; /* a connection that was reset has also ended */
             return NDP_OK;
         }
     }

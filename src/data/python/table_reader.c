@@ -124,7 +124,8 @@ static ndp_status end_reader(ndp_python *p, const table_stream *s) {
                                (long long)s->rows + 1, program.what, ndp_python_interpreter());
 }
 
-/* No memory of a run is allocated while the readers of its tables run, so each may have a share of what is available.
+/* No memory of a run is allocated while the readers of its tables run, so each may have a share of the available
+ * memory.
  */
 static int64_t share_of_memory(int readers) {
     int64_t share = ndp_memory_available() / (readers > 1 ? readers : 1);

@@ -10,7 +10,7 @@
 enum { NDP_TABLE_VERSION = 1 };
 /* Seconds that a reader may take for its next output. */
 enum { NDP_TABLE_SILENCE = 120 };
-/* What a reader may take of a host's memory: its share of what is available, but within these bounds. */
+/* What a reader may take of a host's memory: its share of the available memory, but within these bounds. */
 #define NDP_TABLE_LEAST_MEMORY ((int64_t)384 << 20)
 #define NDP_TABLE_MOST_MEMORY ((int64_t)1 << 30)
 /* Rows may have so many bytes, as JSONL, and so many for each byte of the file: a small file can repeat a value, or

@@ -146,8 +146,8 @@ static __device__ __forceinline__ bool ndp_att_sees_all(const ndp_att_tile &quer
 template <ndp_att_side OWN> struct ndp_att_walk {
     const ndp_att_tile *tiles;
     ndp_att_tile own;
-    int n, from;   /* tiles; the first of the 32 at hand */
-    unsigned left; /* of those at hand */
+    int n, from;   /* tiles; the first of the current 32 */
+    unsigned left; /* of the current 32 */
     bool down;
 
     __device__ __forceinline__ ndp_att_walk(const ndp_att_call &a, int tile)

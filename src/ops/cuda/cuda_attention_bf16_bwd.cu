@@ -3,7 +3,7 @@
  */
 #include "ops/cuda/cuda_attention_bf16.cuh"
 
-/* Rows of a tile that is walked over, and of its part whose scores are at hand. */
+/* Rows of a tile in a loop, and of the part of it whose scores are in registers. */
 static __host__ __device__ constexpr int backward_step(int d) { return d <= 64 ? 64 : 32; }
 enum { PART = 32 };
 
