@@ -1,0 +1,125 @@
+/* The tokenizer of a job that names none, and the tokens that end its documents. */
+#include "base/text.h"
+#include "check.h"
+#include "job/job_data.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+enum { BYTES_VOCAB = 258, OTHER_VOCAB = 300, BOS = 7, EOS = 9 };
+
+static int make_folder(void **state) {
+    char *folder = strdup("/tmp/ndp-tokenizer-XXXXXX");
+    *state = folder;
+    return folder && mkdtemp(folder) ? 0 : -1;
+}
+
+static int drop_folder(void **state) {
+    ndp_status st = ndp_folder_remove(*state);
+    free(*state);
+    return st == NDP_OK ? 0 : -1;
+}
+
+/* A job and its data, opened; `status` says how that went. */
+typedef struct opened {
+    ndp_config config;
+    ndp_job job;
+    ndp_job_data data;
+    ndp_status status;
+} opened;
+
+static void put(const char *folder, const char *name, const char *text) {
+    char *path = ndp_format("%s/%s", folder, name);
+    CHECK_OK(ndp_file_write_atomic(path, text, strlen(text)));
+    free(path);
+}
+
+/* `ends`: members of config.json, ", \"eos_token_id\": 9". */
+static void open_data(const char *folder, int vocab, const char *ends, const char *end_token, opened *o) {
+    char *text = ndp_format("{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": 8, "
+                            "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"intermediate_size\": 8, "
+                            "\"max_position_embeddings\": 16%s}",
+                            vocab, ends);
+    put(folder, "config.json", text);
+    free(text);
+    *o = (opened){.status = NDP_OK};
+    CHECK_OK(ndp_config_init(&o->config));
+    CHECK_OK(ndp_config_setf(&o->config, "model.config=%s/config.json", folder));
+    CHECK_OK(ndp_config_setf(&o->config, "model.init=random"));
+    CHECK_OK(ndp_config_setf(&o->config, "data.files=[%s/ids.bin]", folder));
+    CHECK_OK(ndp_config_setf(&o->config, "data.sequence_length=16"));
+    CHECK_OK(ndp_config_setf(&o->config, "data.end_token='%s'", end_token));
+    CHECK_OK(ndp_config_setf(&o->config, "train.steps=1"));
+    CHECK_OK(ndp_job_init(&o->config, 1, &o->job));
+    o->status = ndp_job_data_open(&o->job, &o->data);
+}
+
+static void close_data(opened *o) {
+    if (o->status == NDP_OK)
+        ndp_job_data_close(&o->data);
+    ndp_job_release(&o->job);
+    ndp_config_release(&o->config);
+}
+
+static void a_vocabulary_of_the_size_of_bytes_is_bytes(void **state) {
+    opened o;
+    open_data(*state, BYTES_VOCAB, "", "auto", &o);
+    CHECK_OK(o.status);
+    assert_string_equal(o.data.tokenizer_source, "bytes");
+    assert_non_null(o.data.tokenizer);
+    assert_false(ndp_job_data_ids_only(&o.data));
+    assert_int_equal(ndp_tokenizer_vocab_size(o.data.tokenizer), BYTES_VOCAB);
+    assert_int_equal(o.data.end_token, ndp_tokenizer_eos(o.data.tokenizer));
+    ndp_span bos = ndp_job_data_token_text(&o.data, (int32_t)ndp_tokenizer_bos(o.data.tokenizer)),
+             eos = ndp_job_data_token_text(&o.data, o.data.end_token);
+    assert_int_equal(strncmp(bos.data, "<bos>", bos.n), 0);
+    assert_int_equal(strncmp(eos.data, "<eos>", eos.n), 0);
+    assert_int_equal(ndp_job_data_token_text(&o.data, -1).n, 0);
+    close_data(&o);
+}
+
+static void another_vocabulary_has_ids_alone(void **state) {
+    static const struct {
+        const char *ends, *end_token;
+        int bos, eos; /* -1: none */
+    } cases[] = {
+        {"", "none", -1, -1},
+        {"", "0", 0, 0},
+        {"", "299", 299, 299},
+        {", \"bos_token_id\": 7, \"eos_token_id\": 9", "auto", BOS, EOS},
+        {", \"bos_token_id\": 7, \"eos_token_id\": 9", "none", -1, -1},
+        {", \"bos_token_id\": 7, \"eos_token_id\": 9", "5", 5, 5},
+        {", \"bos_token_id\": 299, \"eos_token_id\": 300", "auto", 299, -1},
+        {", \"bos_token_id\": 300, \"eos_token_id\": 299", "auto", -1, 299},
+    };
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        opened o;
+        open_data(*state, OTHER_VOCAB, cases[i].ends, cases[i].end_token, &o);
+        CHECK_OK(o.status);
+        assert_string_equal(o.data.tokenizer_source, "");
+        assert_true(ndp_job_data_ids_only(&o.data));
+        assert_int_equal(ndp_tokenizer_bos(o.data.tokenizer), cases[i].bos);
+        assert_int_equal(o.data.end_token, cases[i].eos);
+        assert_int_equal(ndp_job_data_token_text(&o.data, EOS).n, 0);
+        close_data(&o);
+    }
+}
+
+static void what_is_no_id_of_the_vocabulary_is_refused(void **state) {
+    static const char *const wrong[] = {"300", "-1", "1x", "x", " 1", "99999999999999999999"};
+    for (int i = 0; i < NDP_COUNT(wrong); i++) {
+        opened o;
+        open_data(*state, OTHER_VOCAB, "", wrong[i], &o);
+        CHECK_FAILS(o.status, NDP_EINVAL, "there is no tokenizer, so give the id of a token, 0 to 299, auto ");
+        close_data(&o);
+    }
+}
+
+#define FOLDER_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, drop_folder)
+
+int main(void) {
+    const struct CMUnitTest tests[] = {FOLDER_TEST(a_vocabulary_of_the_size_of_bytes_is_bytes),
+                                       FOLDER_TEST(another_vocabulary_has_ids_alone),
+                                       FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
