@@ -1,6 +1,8 @@
-/* The tokenizer of a job that names none, and the tokens that end its documents. */
+/* The data of a job: the tokenizer of one that names none, the tokens that end its documents, and which rows it opens.
+ */
 #include "base/text.h"
 #include "check.h"
+#include "data/sample.h"
 #include "job/job_data.h"
 
 #include <stdlib.h>
@@ -34,8 +36,9 @@ static void put(const char *folder, const char *name, const char *text) {
     free(path);
 }
 
-/* `ends`: members of config.json, ", \"eos_token_id\": 9". */
-static void open_data(const char *folder, int vocab, const char *ends, const char *end_token, opened *o) {
+/* `ends`: members of config.json, ", \"eos_token_id\": 9"; `more`: of the job, or NULL. */
+static void open_job(const char *folder, int vocab, const char *ends, const char *end_token, const char *more,
+                     opened *o) {
     char *text = ndp_format("{\"model_type\": \"llama\", \"vocab_size\": %d, \"hidden_size\": 8, "
                             "\"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"intermediate_size\": 8, "
                             "\"max_position_embeddings\": 16%s}",
@@ -46,12 +49,18 @@ static void open_data(const char *folder, int vocab, const char *ends, const cha
     CHECK_OK(ndp_config_init(&o->config));
     CHECK_OK(ndp_config_setf(&o->config, "model.config=%s/config.json", folder));
     CHECK_OK(ndp_config_setf(&o->config, "model.init=random"));
-    CHECK_OK(ndp_config_setf(&o->config, "data.files=[%s/ids.bin]", folder));
+    CHECK_OK(ndp_config_setf(&o->config, "data.files=[%s/text.txt]", folder));
     CHECK_OK(ndp_config_setf(&o->config, "data.sequence_length=16"));
     CHECK_OK(ndp_config_setf(&o->config, "data.end_token='%s'", end_token));
     CHECK_OK(ndp_config_setf(&o->config, "train.steps=1"));
+    if (more)
+        CHECK_OK(ndp_config_set(&o->config, more));
     CHECK_OK(ndp_job_init(&o->config, 1, &o->job));
     o->status = ndp_job_data_open(&o->job, &o->data);
+}
+
+static void open_data(const char *folder, int vocab, const char *ends, const char *end_token, opened *o) {
+    open_job(folder, vocab, ends, end_token, NULL, o);
 }
 
 static void close_data(opened *o) {
@@ -115,11 +124,60 @@ static void what_is_no_id_of_the_vocabulary_is_refused(void **state) {
     }
 }
 
+/* ---- rows ---- */
+
+static ndp_status take_tokens(void *user, const ndp_strings *files, ndp_token_cache *out) {
+    const ndp_dataset_options o = ndp_job_data_options(user, files);
+    return ndp_dataset_sample(&o, out);
+}
+
+/* What is opened with `more` in the job: 40 texts, and 3 for held-out rows. */
+static void rows_that_are_asked_for(void **state) {
+    char *files = ndp_format("data.validation_files=[%s/held.txt]", (char *)*state);
+    const struct {
+        const char *more;
+        bool held_only, rows, held; /* rows, held: are there afterwards */
+        int64_t most_held;
+    } cases[] = {{NULL, false, true, false, 0},
+                 {"data.validation_fraction=0.5", false, true, true, 40},
+                 {"data.validation_fraction=0.5", true, false, true, 40},
+                 {files, false, true, true, 3},
+                 {files, true, false, true, 3}};
+    ndp_str text = {0};
+    for (int i = 0; i < 40; i++)
+        ndp_str_addf(&text, "%stext %d", i ? "\n<|endoftext|>\n" : "", i);
+    put(*state, "text.txt", text.data);
+    put(*state, "held.txt", "one\n<|endoftext|>\ntwo\n<|endoftext|>\nthree");
+    ndp_str_release(&text);
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        opened o;
+        open_job(*state, BYTES_VOCAB, "", "auto", cases[i].more, &o);
+        CHECK_OK(o.status);
+        CHECK_OK(ndp_job_data_rows(&o.data, cases[i].held_only, take_tokens, &o.data));
+        assert_int_equal(o.data.dataset != NULL, cases[i].rows);
+        assert_int_equal(o.data.held != NULL, cases[i].held);
+        if (cases[i].held)
+            assert_in_range(ndp_dataset_documents(o.data.held), 1, cases[i].most_held);
+        if (cases[i].rows) {
+            assert_true(ndp_dataset_rows(o.data.dataset) > 0);
+            assert_int_equal(o.data.sampler.rows, ndp_dataset_rows(o.data.dataset));
+            assert_int_equal(o.data.steps, 1);
+        }
+        close_data(&o);
+    }
+    opened o;
+    open_job(*state, BYTES_VOCAB, "", "auto", NULL, &o);
+    CHECK_OK(o.status);
+    CHECK_FAILS(ndp_job_data_rows(&o.data, true, take_tokens, &o.data), NDP_EINVAL, "nothing is held out; set ");
+    close_data(&o);
+    free(files);
+}
+
 #define FOLDER_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, drop_folder)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {FOLDER_TEST(a_vocabulary_of_the_size_of_bytes_is_bytes),
-                                       FOLDER_TEST(another_vocabulary_has_ids_alone),
-                                       FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused)};
+    const struct CMUnitTest tests[] = {
+        FOLDER_TEST(a_vocabulary_of_the_size_of_bytes_is_bytes), FOLDER_TEST(another_vocabulary_has_ids_alone),
+        FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused), FOLDER_TEST(rows_that_are_asked_for)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
