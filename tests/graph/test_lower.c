@@ -17,7 +17,8 @@ static void check_phases(const ndp_unit_program *p, const ndp_mesh *mesh, int fi
         const ndp_list *list = &p->lists[phase];
         ndp_list_print(p, (ndp_phase)phase, mesh, &text);
         ndp_str_addf(&text, "  reads%s%s%s\n", ndp_list_names(list, NDP_BASE_PARAM) ? " param0" : "",
-                     ndp_list_names(list, NDP_BASE_INPUT) ? " x" : "", ndp_list_names(list, NDP_BASE_GRAD_OUTPUT) ? " dy" : "");
+                     ndp_list_names(list, NDP_BASE_INPUT) ? " x" : "",
+                     ndp_list_names(list, NDP_BASE_GRAD_OUTPUT) ? " dy" : "");
     }
     check_golden(golden, &text);
 }
@@ -113,6 +114,21 @@ static void waits_come_before_uses(void **state) {
     ndp_graph_release(&s.g);
 }
 
+/* Work memory is what lives there: an op without scratch takes none. */
+static void calls_without_scratch_take_none(void **state) {
+    (void)state;
+    small_graph s;
+    ndp_unit_program p;
+    small_begin(&s, "plain");
+    int x = ndp_graph_input(&s.g, T, C);
+    int a = small_op(&s, &ndp_op_gelu, NULL, "a", x, NDP_NONE, NDP_NONE);
+    ndp_graph_output(&s.g, small_op(&s, &ndp_op_gelu, NULL, "y", a, NDP_NONE, NDP_NONE));
+    lower(&s.g, &p);
+    assert_int_equal(p.lists[NDP_FORWARD].work_bytes, 64); /* a: 48 bytes */
+    ndp_unit_program_release(&p);
+    ndp_graph_release(&s.g);
+}
+
 /* ---- refusals ---- */
 
 /* The output's block may be gone when the backward runs. Here z = w y has a gradient of its own, and dw reads y. */
@@ -135,6 +151,7 @@ static void an_output_read_by_its_backward(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(homes_of_values), cmocka_unit_test(waits_come_before_uses),
+                                       cmocka_unit_test(calls_without_scratch_take_none),
                                        cmocka_unit_test(an_output_read_by_its_backward)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

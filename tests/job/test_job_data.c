@@ -173,11 +173,34 @@ static void rows_that_are_asked_for(void **state) {
     free(files);
 }
 
+/* Of a long message its beginning is shown. */
+static void skipped_records_are_described(void **state) {
+    enum { SHOWN = 300 };
+    (void)state;
+    char message[SHOWN + 2] = "", *want, *names[] = {(char *)"a.jsonl"};
+    ndp_token_cache c = {.n_sources = 1};
+    ndp_tally next = {0};
+    ndp_str said = {0};
+    memset(message, 'x', SHOWN + 1);
+    CHECK_OK(ndp_tally_add(&next, NDP_TALLY_SKIPPED, "too large", message));
+    CHECK_OK(ndp_tally_add(&next, NDP_TALLY_SKIPPED, "too large", NULL));
+    CHECK_OK(ndp_tally_merge(&c.tally, &next, 0));
+    ndp_job_data_describe_records(&c, &(ndp_strings){names, 1}, &said);
+    message[SHOWN] = '\0';
+    want = ndp_format("skipped: 2 records of a.jsonl: 2 too large\n  too large: %s\n", message);
+    assert_string_equal(said.data, want);
+    free(want);
+    ndp_str_release(&said);
+    ndp_tally_clear(&next);
+    ndp_tally_clear(&c.tally);
+}
+
 #define FOLDER_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, drop_folder)
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         FOLDER_TEST(a_vocabulary_of_the_size_of_bytes_is_bytes), FOLDER_TEST(another_vocabulary_has_ids_alone),
-        FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused), FOLDER_TEST(rows_that_are_asked_for)};
+        FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused), FOLDER_TEST(rows_that_are_asked_for),
+        cmocka_unit_test(skipped_records_are_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * and read again. Models of tests/golden, with the embedding's rows in reverse order as the head. */
 #include "base/json.h"
 #include "job/folder_facts.h"
+#include "job/run_model.h"
 #include "train/golden.h"
 #include "train/guarded_trainer.h"
 #include "verify/runs.h"
@@ -282,6 +283,23 @@ static ndp_status run_part(ndp_world *w, void *arg) {
     return st;
 }
 
+/* The model of the run's checkpoint has the head, too. */
+static void check_model_of_run(const ndp_config *c, const char *folder) {
+    char *run = ndp_format("%s/run", folder), *path = ndp_format("%s/job.yaml", run);
+    ndp_str text_of_job = {0};
+    ndp_run_model *m;
+    assert_false(ndp_is_run_folder(run));
+    CHECK_OK(ndp_config_write(c, &text_of_job));
+    CHECK_OK(ndp_file_write_atomic(path, text_of_job.data, text_of_job.length));
+    ndp_str_release(&text_of_job);
+    assert_true(ndp_is_run_folder(run) && !ndp_is_run_folder(folder));
+    CHECK_OK(ndp_run_model_open(run, 0, 1, &m));
+    assert_true(m->job.facts.own_head && !m->job.facts.tied && m->step == STEPS);
+    ndp_run_model_close(m);
+    free(path);
+    free(run);
+}
+
 /* A resumed run has the head of the checkpoint. Where the folder has changed meanwhile, so that it is tied now, the run
  * ends with the name of the fact. */
 static void resumed(void **state) {
@@ -293,6 +311,7 @@ static void resumed(void **state) {
     CHECK_OK(ndp_world_run(c, run_part, &rest));
     for (int s = STEPS; s < 2 * STEPS; s++)
         assert_true(rest.loss[s] == whole.loss[s]);
+    check_model_of_run(c, folder);
     write_weights(golden_folder(m->name, from, sizeof from), folder, false);
     CHECK_FAILS(ndp_world_run(c, run_part, &rest), NDP_EINVAL,
                 "model.tie_word_embeddings was false, now it is true, which cannot be accepted");
