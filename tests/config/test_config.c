@@ -659,7 +659,7 @@ static void values_by_key(void **state) {
 
 #define CONFIG_TEST(name) cmocka_unit_test_setup_teardown(name, init, release)
 
-/* Each key has a number, by which its name and value are found; there is none beyond the last. */
+/* Each key has a number, by which its name and value are found; there is none beyond the last. A limit is met. */
 static void keys_have_numbers(void **state) {
     (void)state;
     char name[NDP_KEY_NAME], *value;
@@ -673,6 +673,8 @@ static void keys_have_numbers(void **state) {
     assert_in_range(n, 50, 1000);
     assert_int_equal(ndp_config_key(n, name), -1);
     assert_int_equal(ndp_config_key(-1, name), -1);
+    CHECK_OK(ndp_config_set(&c, "checkpoint.keep=1048576"));
+    CHECK_FAILS(ndp_config_set(&c, "checkpoint.keep=1048577"), NDP_EINVAL, "keep");
     ndp_config_release(&c);
 }
 

@@ -76,6 +76,27 @@ static void what_is_no_number_there_is_none_here(void **state) {
     release(&i);
 }
 
+/* ---- what is off, and where it is refused ---- */
+
+static void empty_lists_ask_for_nothing(void **state) {
+    (void)state;
+    imported i;
+    CHECK_OK(import_more(&i, "unfrozen_parameters: []"));
+    release(&i);
+    CHECK_FAILS(import_more(&i, "unfrozen_parameters: [model.norm]"), NDP_EINVAL, "their.yaml:4:");
+    release(&i);
+}
+
+/* At the data set that names it, not at the template of the others. */
+static void a_template_is_refused_where_it_is(void **state) {
+    (void)state;
+    static const char text[] = "base_model: m\nchat_template: chatml\nmax_steps: 3\ndatasets:\n"
+                               "  - {path: a.jsonl, type: chat_template, chat_template: nosuch}\n";
+    imported i;
+    CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, "their.yaml:5:");
+    release(&i);
+}
+
 /* ---- words ---- */
 
 static void truth_has_many_words(void **state) {
@@ -282,6 +303,8 @@ int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(warmup_may_be_a_share),
                                        cmocka_unit_test(keys_that_axolotl_no_longer_reads),
                                        cmocka_unit_test(numbers_are_those_of_pyyaml),
+                                       cmocka_unit_test(empty_lists_ask_for_nothing),
+                                       cmocka_unit_test(a_template_is_refused_where_it_is),
                                        cmocka_unit_test(what_is_no_number_there_is_none_here),
                                        cmocka_unit_test(truth_has_many_words),
                                        cmocka_unit_test(attention_is_left_out_with_a_reason),
