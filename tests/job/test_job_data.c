@@ -173,6 +173,25 @@ static void rows_that_are_asked_for(void **state) {
     free(files);
 }
 
+/* What happened to documents that are longer than a row is said. */
+static void long_documents_are_described(void **state) {
+    static const char *const cases[][2] = {{"data.overlong=drop", "; 1 document over 16 tokens dropped"},
+                                           {"data.overlong=truncate", "; 1 document over 16 tokens truncated"}};
+    put(*state, "text.txt", "a text that is longer than sixteen bytes\n<|endoftext|>\nshort");
+    for (int i = 0; i < NDP_COUNT(cases); i++) {
+        opened o;
+        ndp_str said = {0};
+        open_job(*state, BYTES_VOCAB, "", "auto", cases[i][0], &o);
+        CHECK_OK(o.status);
+        CHECK_OK(ndp_job_data_rows(&o.data, false, take_tokens, &o.data));
+        ndp_job_data_describe(&o.data, &said);
+        if (!strstr(said.data, cases[i][1]))
+            fail_msg("no '%s' in: %s", cases[i][1], said.data);
+        ndp_str_release(&said);
+        close_data(&o);
+    }
+}
+
 /* Of a long message its beginning is shown. */
 static void skipped_records_are_described(void **state) {
     enum { SHOWN = 300 };
@@ -198,9 +217,11 @@ static void skipped_records_are_described(void **state) {
 #define FOLDER_TEST(f) cmocka_unit_test_setup_teardown(f, make_folder, drop_folder)
 
 int main(void) {
-    const struct CMUnitTest tests[] = {
-        FOLDER_TEST(a_vocabulary_of_the_size_of_bytes_is_bytes), FOLDER_TEST(another_vocabulary_has_ids_alone),
-        FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused), FOLDER_TEST(rows_that_are_asked_for),
-        cmocka_unit_test(skipped_records_are_described)};
+    const struct CMUnitTest tests[] = {FOLDER_TEST(a_vocabulary_of_the_size_of_bytes_is_bytes),
+                                       FOLDER_TEST(another_vocabulary_has_ids_alone),
+                                       FOLDER_TEST(what_is_no_id_of_the_vocabulary_is_refused),
+                                       FOLDER_TEST(rows_that_are_asked_for),
+                                       FOLDER_TEST(long_documents_are_described),
+                                       cmocka_unit_test(skipped_records_are_described)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
