@@ -664,23 +664,6 @@ static void accelerate_layouts(void **state) {
     }
 }
 
-static void accelerate_sequence_parallelism(void **state) {
-    (void)state;
-    static const char *const words[][2] = {{"", "true"},
-                                           {", megatron_lm_sequence_parallelism: true", "true"},
-                                           {", megatron_lm_sequence_parallelism: false", "false"}};
-    for (int k = 0; k < NDP_COUNT(words); k++) {
-        imported i;
-        char *text = ndp_format(
-            "distributed_type: MEGATRON_LM\nnum_processes: 2\nmegatron_lm_config: {megatron_lm_tp_degree: 2%s}",
-            words[k][0]);
-        CHECK_OK(import(&i, text, NULL));
-        CHECK_KEYS(&i, {"parallelism.tp_size", "2"}, {"parallelism.tp_sequence_parallel", words[k][1]});
-        release(&i);
-        free(text);
-    }
-}
-
 static void accelerate_files(void **state) {
     (void)state;
     imported i;
@@ -802,7 +785,7 @@ int main(void) {
                                        cmocka_unit_test(refusals_point_at_the_place),
                                        cmocka_unit_test(accelerate_with_every_axis),
                                        cmocka_unit_test(accelerate_layouts),
-                                       cmocka_unit_test(accelerate_sequence_parallelism),
+
                                        cmocka_unit_test(accelerate_files),
                                        cmocka_unit_test(deepspeed_file),
                                        cmocka_unit_test(hostile_names),

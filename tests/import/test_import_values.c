@@ -1,6 +1,8 @@
 /* What a key's value means to Axolotl, and the job that is written. */
 #include "import/imported.h"
 
+#include "base/text.h"
+
 static const char start[] = "base_model: m\ndatasets: [{path: a.jsonl, type: completion}]\nmax_steps: 200\n";
 
 static ndp_status import_more(imported *i, const char *more) {
@@ -95,6 +97,23 @@ static void a_template_is_refused_where_it_is(void **state) {
     imported i;
     CHECK_FAILS(import(&i, text, NULL), NDP_EINVAL, "their.yaml:5:");
     release(&i);
+}
+
+static void accelerate_sequence_parallelism(void **state) {
+    (void)state;
+    static const char *const words[][2] = {{"", "true"},
+                                           {", megatron_lm_sequence_parallelism: true", "true"},
+                                           {", megatron_lm_sequence_parallelism: false", "false"}};
+    for (int k = 0; k < NDP_COUNT(words); k++) {
+        imported i;
+        char *text = ndp_format(
+            "distributed_type: MEGATRON_LM\nnum_processes: 2\nmegatron_lm_config: {megatron_lm_tp_degree: 2%s}",
+            words[k][0]);
+        CHECK_OK(import(&i, text, NULL));
+        CHECK_KEYS(&i, {"parallelism.tp_size", "2"}, {"parallelism.tp_sequence_parallel", words[k][1]});
+        release(&i);
+        free(text);
+    }
 }
 
 /* ---- words ---- */
@@ -304,6 +323,7 @@ int main(void) {
                                        cmocka_unit_test(keys_that_axolotl_no_longer_reads),
                                        cmocka_unit_test(numbers_are_those_of_pyyaml),
                                        cmocka_unit_test(empty_lists_ask_for_nothing),
+                                       cmocka_unit_test(accelerate_sequence_parallelism),
                                        cmocka_unit_test(a_template_is_refused_where_it_is),
                                        cmocka_unit_test(what_is_no_number_there_is_none_here),
                                        cmocka_unit_test(truth_has_many_words),
