@@ -357,7 +357,7 @@ static void gemmas_are_read(void **state) {
     assert_true(f.attention_cap == 50 && f.logit_cap == 30 && f.attention_scale == 1 / 12.0 && f.embedding_scale == 8);
     assert_true(f.n_kinds == 2 && f.kinds[f.kind_of[0]].window == 4096 && f.kinds[f.kind_of[1]].window == 0);
     CHECK_OK(parse(FAMILY("gemma2", "\"attn_logit_softcapping\": null, \"final_logit_softcapping\": 7.5"), &f));
-    assert_true(f.attention_cap == 0 && f.logit_cap == 7.5);
+    assert_true(f.attention_cap == 0 && f.logit_cap == 7.5 && f.attention_scale == 1 / 16.0);
     CHECK_OK(parse(FAMILY("gemma3_text", "\"rope_theta\": 5e5, \"sliding_window_pattern\": 3, \"rope_scaling\": "
                                          "{\"rope_type\": \"linear\", \"factor\": 8}"),
                    &f));
