@@ -17,10 +17,11 @@ static bool same(const ndp_comm_event *a, const ndp_comm_event *b) {
 
 static ndp_status take_track(const ndp_program *p, ndp_track *t) {
     ndp_comm_event e;
+    size_t on[NDP_CHANNELS] = {0};
     t->program = p;
     t->rank = p->opts.step.mesh.rank;
-    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e);)
-        t->n++;
+    for (ndp_comm_event_cursor c = {0}; ndp_program_comm_event(p, &c, &e); t->n++)
+        on[ndp_comm_event_channel(&e)]++;
     size_t n = (size_t)t->n + 1;
     t->events = calloc(n, sizeof *t->events);
     t->begin = calloc(n, sizeof *t->begin);
@@ -30,7 +31,7 @@ static ndp_status take_track(const ndp_program *p, ndp_track *t) {
     t->messages = calloc(n, sizeof *t->messages);
     bool ok = t->events && t->begin && t->place && t->other && t->match && t->messages;
     for (int k = 0; ok && k < NDP_CHANNELS; k++)
-        ok = (t->nth[k] = calloc(n, sizeof *t->nth[k])) != NULL;
+        ok = (t->nth[k] = calloc(on[k] + 1, sizeof *t->nth[k])) != NULL;
     return ok ? NDP_OK : NDP_FAIL(NDP_ENOMEM, "no memory to match a program of %d communications", t->n);
 }
 
