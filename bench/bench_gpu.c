@@ -194,7 +194,7 @@ static ndp_status train(ndp_transport *t, void *arg) {
                          .positions = j->length,
                          .compute = NDP_BF16,
                          .master = NDP_F32};
-    NDP_TRY(ndp_model_build(&f, &mo, &m));
+    NDP_TRY(ndp_decoder_build(&f, &mo, &m));
     const ndp_exec exec = {.device = j->device, .threads = 1};
     ndp_layout one = NDP_LAYOUT_ONE;
     ndp_engine_opts o = {

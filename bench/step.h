@@ -5,6 +5,7 @@
 #define BENCH_STEP_H
 
 #include "clock.h"
+#include "model/decoder.h"
 #include "step/engine.h"
 
 #include <omp.h>
@@ -68,7 +69,7 @@ static void draw(ndp_engine *e) {
         ndp_run p;
         for (int64_t c = 0; ndp_segments_run(&m->buffers[b].segments, s->shards, s->index, &c, &p);) {
             float *values = malloc((size_t)p.count * sizeof *values);
-            ndp_model_random(&m->facts, 42, p.segment, p.tensor_first, p.count, values);
+            ndp_decoder_random(ndp_decoder_facts(m), 42, p.segment, p.tensor_first, p.count, values);
             must(ndp_engine_write(e, NDP_OWNED_MASTER, b, p.slice_first, p.count, p.stride, values));
             free(values);
         }
@@ -145,7 +146,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
                          .master = NDP_F32};
     if (rank == 0)
         j->parameters = ndp_facts_parameters(&f);
-    NDP_TRY(ndp_model_build(&f, &mo, &m));
+    NDP_TRY(ndp_decoder_build(&f, &mo, &m));
     ndp_layout layout = layout_of(j);
     int ranks = world_of(j);
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = j->threads};
@@ -161,7 +162,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
                                                 .momentum = 0.95,
                                                 .weight_decay = 0.1,
                                                 .max_norm = 1.0}}};
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.step.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(&m)}, &o.step.mesh));
     omp_set_num_threads(j->threads);
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));

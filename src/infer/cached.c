@@ -29,19 +29,19 @@ static ndp_status build_model(const ndp_cached *c, const ndp_infer *f, int64_t r
                            .positions = c->stride,
                            .compute = NDP_F32,
                            .master = NDP_F32};
-    NDP_TRY(ndp_model_build(&f->facts, &opts, m));
-    choose_factors(&m->facts, c->longest);
-    return NDP_OK;
+    ndp_facts facts = *f->facts;
+    choose_factors(&facts, c->longest);
+    return ndp_decoder_build(&facts, &opts, m);
 }
 
 int64_t ndp_cached_bytes(const ndp_infer *f, int64_t longest, int64_t rows) {
-    return 2 * f->facts.layers * stride_of(longest, rows) * f->facts.kv_heads * f->facts.head_dim *
+    return 2 * f->facts->layers * stride_of(longest, rows) * f->facts->kv_heads * f->facts->head_dim *
            (int64_t)sizeof(float);
 }
 
 /* Zeroed, since masked keys are still multiplied, by 0, and must not be NaN. */
 static ndp_status take_cache(ndp_cached *c, int64_t bytes) {
-    const ndp_facts *f = &c->chunk_model.facts;
+    const ndp_facts *f = ndp_decoder_facts(&c->chunk_model);
     int64_t block = bytes / (int64_t)sizeof(float) / 2 / f->layers;
     void *cache;
     c->logits = malloc((size_t)f->vocab * sizeof *c->logits);

@@ -64,7 +64,7 @@ static ndp_status try_template(ndp_dialog *d) {
 
 static ndp_status open_dialog(ndp_dialog *d, const char *system, int context) {
     const ndp_infer *f = &d->generator.infer;
-    int64_t most = f->facts.max_positions, longest = context ? context : DEFAULT_CONTEXT;
+    int64_t most = f->facts->max_positions, longest = context ? context : DEFAULT_CONTEXT;
     NDP_CHECK(context <= most, "a context of %d tokens, the model's longest text max_position_embeddings is %lld",
               context, (long long)most);
     NDP_TRY(ndp_chat_init(&d->chat, f->tokenizer, f->tokenizer_source, d->opts.chat_template, NULL));
@@ -113,7 +113,7 @@ static ndp_status check_length(const ndp_dialog *d) {
               "the conversation has %lld tokens with this message, and the context %lld: nothing was dropped, and the "
               "message is not part of the conversation. Start a new one (/reset), shorten the message, or use a longer "
               "context (--context, up to the model's %lld)",
-              (long long)d->prompt.n, (long long)d->model.longest, (long long)d->generator.infer.facts.max_positions);
+              (long long)d->prompt.n, (long long)d->model.longest, (long long)d->generator.infer.facts->max_positions);
     return NDP_OK;
 }
 

@@ -201,7 +201,7 @@ static ndp_status score_lengths(const evaluation_corpus *c, window_lengths l, co
         return NDP_OK;
     ndp_model_opts opts = {
         .mode = NDP_MODEL_SCORE, .rows = s->rows, .positions = longest, .compute = NDP_F32, .master = NDP_F32};
-    NDP_TRY(ndp_model_build(&c->infer->facts, &opts, &m));
+    NDP_TRY(ndp_decoder_build(c->infer->facts, &opts, &m));
     ndp_status st = ndp_infer_check_memory(c->infer, &(const ndp_model *){&m}, 1, 0,
                                            "Use a smaller model, or lower --sequence-length");
     s->arrays = malloc(4 * (size_t)s->rows * sizeof *s->arrays);
@@ -292,14 +292,14 @@ static ndp_status hand_out(const evaluation_corpus *c, ndp_evaluation *all, ndp_
 static ndp_status evaluate(const evaluation_corpus *c) {
     corpus_scoring s = {0};
     for (window_lengths l = {0}; l.high < INT64_MAX;) {
-        l = lengths_above(&c->infer->facts, l.high);
+        l = lengths_above(c->infer->facts, l.high);
         NDP_TRY(score_lengths(c, l, &s));
     }
     return count_bytes(c);
 }
 
 static ndp_status choose_windows(const ndp_evaluate_opts *o, const ndp_infer *f, evaluation_corpus *c) {
-    int64_t most = f->facts.max_positions;
+    int64_t most = f->facts->max_positions;
     c->length = o->sequence_length ? o->sequence_length : most;
     NDP_CHECK(o->sequence_length >= 0 && o->sequence_length != 1,
               "a sequence length of %d: give 2 or more, or 0 for the model's %lld", o->sequence_length,

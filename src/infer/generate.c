@@ -17,15 +17,15 @@ static ndp_status read_prompt(generation *g) {
     const char *prompt = g->generator.opts->prompt ? g->generator.opts->prompt : "";
     NDP_TRY(ndp_infer_encode(f, prompt, strlen(prompt), true, &g->prompt));
     NDP_TRY(ndp_infer_begin(f, &g->prompt));
-    NDP_CHECK(g->prompt.n < f->facts.max_positions,
+    NDP_CHECK(g->prompt.n < f->facts->max_positions,
               "the prompt has %lld tokens, the model's longest text max_position_embeddings %lld (%s): shorten it",
-              (long long)g->prompt.n, (long long)f->facts.max_positions, f->folder);
+              (long long)g->prompt.n, (long long)f->facts->max_positions, f->folder);
     return NDP_OK;
 }
 
 static ndp_status prepare_generation(generation *g) {
     NDP_TRY(read_prompt(g));
-    int64_t n = g->prompt.n, free_rows = g->generator.infer.facts.max_positions - n;
+    int64_t n = g->prompt.n, free_rows = g->generator.infer.facts->max_positions - n;
     int64_t most = g->generator.opts->max_tokens < free_rows ? g->generator.opts->max_tokens : free_rows;
     NDP_TRY(ndp_answer_init(&g->answer, &g->generator, &g->prompt, 0, most));
     return ndp_cached_init(

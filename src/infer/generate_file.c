@@ -34,7 +34,7 @@ typedef struct batch {
 /* ---- size ---- */
 
 static void find_longest(batch *b) {
-    int64_t most = b->generator.infer.facts.max_positions, longest = 0;
+    int64_t most = b->generator.infer.facts->max_positions, longest = 0;
     for (int64_t i = 0; i < b->prompts.n; i++)
         longest = b->prompts.items[i].ids.n > longest ? b->prompts.items[i].ids.n : longest;
     int64_t wanted = longest + b->generator.opts->max_tokens;
@@ -43,7 +43,7 @@ static void find_longest(batch *b) {
 
 /* By default the caches take at most a quarter of the memory that is available. */
 static int64_t default_batch(const batch *b) {
-    const ndp_facts *f = &b->generator.infer.facts;
+    const ndp_facts *f = b->generator.infer.facts;
     int64_t each =
         ndp_cached_bytes(&b->generator.infer, b->longest, NDP_CHUNK_ROWS) + f->vocab * (int64_t)sizeof(float);
     int64_t n = ndp_memory_available() / 4 / each;
@@ -62,7 +62,7 @@ static ndp_status prepare_batch(batch *b, int wanted) {
     b->slots = calloc((size_t)b->n, sizeof *b->slots);
     b->ids = calloc((size_t)b->n, sizeof *b->ids);
     b->lines = calloc((size_t)b->prompts.n, sizeof *b->lines);
-    b->logits = malloc((size_t)b->generator.infer.facts.vocab * sizeof *b->logits);
+    b->logits = malloc((size_t)b->generator.infer.facts->vocab * sizeof *b->logits);
     for (int64_t i = 0; b->slots && i < b->n; i++)
         b->slots[i].prompt = -1;
     return b->slots && b->ids && b->lines && b->logits

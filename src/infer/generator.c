@@ -73,7 +73,7 @@ static ndp_status check_options(const ndp_generate_opts *o) {
 }
 
 static ndp_status take_room(ndp_generator *g) {
-    int64_t vocab = g->infer.facts.vocab;
+    int64_t vocab = g->infer.facts->vocab;
     if (g->opts->temperature == 0)
         return NDP_OK;
     g->room = malloc((size_t)vocab * sizeof *g->room);
@@ -128,7 +128,7 @@ void ndp_answer_release(ndp_answer *a) {
 ndp_status ndp_answer_next(ndp_answer *a, const ndp_generator *g, const float *logits, int64_t position, int32_t *id) {
     const ndp_choice choice = {g->opts->temperature, g->opts->top_p, (uint64_t)g->opts->seed, a->number};
     bool stopped;
-    NDP_TRY(ndp_choose(&choice, logits, g->infer.facts.vocab, position, g->room, id));
+    NDP_TRY(ndp_choose(&choice, logits, g->infer.facts->vocab, position, g->room, id));
     bool end = ends_text(g, *id);
     a->tokens++;
     a->ended = end || a->tokens == a->most;

@@ -24,17 +24,19 @@ static ndp_status choose_device(ndp_infer *f, const char *name, int threads) {
     return NDP_OK;
 }
 
-static void note_head(const ndp_infer *f) {
+static ndp_status use_spec(ndp_infer *f) {
     static const ndp_log log = {NDP_LOG_INFO, 0};
-    if (ndp_head_note(&f->facts))
-        ndp_info(&log, "%s", ndp_head_note(&f->facts));
+    NDP_TRY(ndp_spec_decoder(&f->spec, "inference", &f->facts));
+    if (ndp_head_note(&f->spec))
+        ndp_info(&log, "%s", ndp_head_note(&f->spec));
+    return NDP_OK;
 }
 
 static ndp_status read_folder(ndp_infer *f) {
     NDP_TRY(ndp_path_join(f->config, f->folder, "config.json"));
     NDP_TRY(ndp_path_join(f->generation, f->folder, "generation_config.json"));
-    NDP_TRY(ndp_folder_facts(f->folder, &f->facts));
-    note_head(f);
+    NDP_TRY(ndp_folder_facts(f->folder, &f->spec));
+    NDP_TRY(use_spec(f));
     f->tokenizer_source = f->folder;
     NDP_TRY(ndp_weights_check_files(f->folder));
     ndp_status st = ndp_tokenizer_create(f->folder, &f->tokenizer);
@@ -43,7 +45,7 @@ static ndp_status read_folder(ndp_infer *f) {
     return NDP_FAIL(NDP_EIO,
                     "the model %s has no tokenizer, which text needs; copy the tokenizer.json (or vocab.json and "
                     "merges.txt) of its vocabulary of %lld tokens into the folder",
-                    f->folder, (long long)f->facts.vocab);
+                    f->folder, (long long)f->facts->vocab);
 }
 
 /* The checkpoint of a run. */
@@ -57,8 +59,8 @@ static ndp_status read_run(ndp_infer *f, int64_t step) {
     const char *why = ndp_tokenizer_why_no_texts(f->run->data.tokenizer);
     NDP_CHECK(!why, "%s was trained on ids, without a tokenizer: %s, and resume it, or export the checkpoint",
               f->folder, why);
-    f->facts = j->facts;
-    note_head(f);
+    f->spec = j->spec;
+    NDP_TRY(use_spec(f));
     f->tokenizer = f->run->data.tokenizer;
     f->tokenizer_source = f->run->data.tokenizer_source;
     snprintf(f->config, sizeof f->config, "%s", j->facts_path);
@@ -75,7 +77,7 @@ static ndp_status open_folder(ndp_infer *f, const char *name, int64_t step) {
     NDP_TRY(ndp_is_run_folder(f->folder) || step > 0 ? read_run(f, step)
                                                      : ndp_hub_explain(NDP_HUB_MODEL, name, f->folder, read_folder(f)));
     NDP_TRY(ndp_transport_self(&f->transport));
-    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts.kv_heads}, &f->mesh);
+    return ndp_mesh_init(&(ndp_layout)NDP_LAYOUT_ONE, 0, &(ndp_mesh_facts){.kv_heads = f->facts->kv_heads}, &f->mesh);
 }
 
 ndp_status ndp_infer_init(ndp_infer *f, const char *folder, const char *device, int threads) {
@@ -96,8 +98,10 @@ void ndp_infer_release(ndp_infer *f) {
     ndp_transport_destroy(f->transport);
     if (f->run)
         ndp_run_model_close(f->run);
-    else
+    else {
         ndp_tokenizer_destroy(f->tokenizer);
+        ndp_model_spec_release(&f->spec);
+    }
     *f = (ndp_infer){0};
 }
 
@@ -105,17 +109,17 @@ ndp_status ndp_infer_encode(const ndp_infer *f, const char *text, size_t n, bool
     int64_t first = ids->n;
     NDP_TRY(ndp_tokenizer_encode(f->tokenizer, text, n, special, ids));
     for (int64_t i = first; i < ids->n; i++)
-        NDP_CHECK(ids->items[i] < f->facts.vocab,
+        NDP_CHECK(ids->items[i] < f->facts->vocab,
                   "the tokenizer of %s gives token %d, but the model's vocabulary ends at %lld: they do "
                   "not belong together",
-                  f->folder, ids->items[i], (long long)f->facts.vocab - 1);
+                  f->folder, ids->items[i], (long long)f->facts->vocab - 1);
     return NDP_OK;
 }
 
 ndp_status ndp_infer_begin(const ndp_infer *f, ndp_ids *prompt) {
     int64_t bos = ndp_tokenizer_bos(f->tokenizer);
-    bos = bos < 0 ? f->facts.bos : bos;
-    if (prompt->n == 0 && bos >= 0 && bos < f->facts.vocab)
+    bos = bos < 0 ? f->facts->bos : bos;
+    if (prompt->n == 0 && bos >= 0 && bos < f->facts->vocab)
         NDP_TRY(ndp_ids_add(prompt, (int32_t)bos));
     NDP_CHECK(prompt->n > 0, "the prompt is empty and the model in %s has no begin token: give a prompt", f->folder);
     return NDP_OK;

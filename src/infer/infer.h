@@ -2,16 +2,18 @@
 #ifndef NDP_INFER_INFER_H
 #define NDP_INFER_INFER_H
 
+#include "model/decoder.h"
 #include "step/engine.h"
 #include "text/tokenizer.h"
 #include <ndparallel/ndparallel.h>
 
 typedef struct ndp_infer {
-    char folder[NDP_PATH];     /* of the model, or of the run */
-    char config[NDP_PATH];     /* the config.json */
-    char generation[NDP_PATH]; /* the generation_config.json, which may be missing; "" without a model folder */
-    struct ndp_run_model *run; /* NULL: a model folder */
-    ndp_facts facts;
+    char folder[NDP_PATH];        /* of the model, or of the run */
+    char config[NDP_PATH];        /* the config.json */
+    char generation[NDP_PATH];    /* the generation_config.json, which may be missing; "" without a model folder */
+    struct ndp_run_model *run;    /* NULL: a model folder */
+    ndp_model_spec spec;          /* of `run`, if there is one */
+    const ndp_facts *facts;       /* of `spec` */
     ndp_tokenizer *tokenizer;     /* of `run`, if there is one */
     const char *tokenizer_source; /* "bytes", a folder or a file; borrowed from this struct */
     ndp_transport *transport;

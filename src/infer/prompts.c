@@ -28,9 +28,9 @@ static ndp_status encode_document(void *user, const ndp_document *d) {
         st = ndp_infer_begin(f, ids);
     if (st != NDP_OK)
         return fail_at(r, st);
-    if (ids->n >= f->facts.max_positions)
+    if (ids->n >= f->facts->max_positions)
         return NDP_FAIL(NDP_EINVAL, "%s: the prompt has %lld tokens, the model's longest text %lld: shorten it",
-                        r->where, (long long)ids->n, (long long)f->facts.max_positions);
+                        r->where, (long long)ids->n, (long long)f->facts->max_positions);
     return NDP_OK;
 }
 

@@ -26,10 +26,9 @@ static ndp_status compare_values(const ndp_weights *w, const ndp_tensor_entry *a
 }
 
 /* *own: the weights contain a head that differs from the embedding. */
-static ndp_status compare_head(const ndp_weights *w, const char *folder, const ndp_facts *f, bool *own) {
-    char names[2][NDP_TIED_NAME], head_text[100], tokens_text[100];
-    ndp_facts_tied_names(f, names[0], names[1]);
-    const ndp_tensor_entry *tokens = ndp_weights_find(w, names[0]), *head = ndp_weights_find(w, names[1]);
+static ndp_status compare_head(const ndp_weights *w, const char *folder, const ndp_model_spec *s, bool *own) {
+    char head_text[100], tokens_text[100];
+    const ndp_tensor_entry *tokens = ndp_weights_find(w, s->tie[0]), *head = ndp_weights_find(w, s->tie[1]);
     bool equal = true;
     if (head && tokens) { /* a missing embedding is found when the weights are loaded */
         if (!ndp_tensor_same_shape(&head->spec, &tokens->spec))
@@ -44,35 +43,36 @@ static ndp_status compare_head(const ndp_weights *w, const char *folder, const n
     return NDP_OK;
 }
 
-static ndp_status read_head(const char *folder, ndp_facts *f) {
+static ndp_status read_head(const char *folder, ndp_model_spec *s) {
     ndp_weights *w;
     bool own = false;
     NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_prefix(w, ndp_facts_prefix(f));
+    ndp_status st = ndp_weights_prefix(w, s->prefix);
     if (st == NDP_OK)
-        st = compare_head(w, folder, f, &own);
+        st = compare_head(w, folder, s, &own);
     if (st == NDP_OK)
         st = ndp_weights_intact(w);
     ndp_weights_close(w);
     NDP_TRY(st);
-    f->own_head = own;
-    f->tied = !own;
+    ndp_model_spec_set_own_head(s, own);
     return NDP_OK;
 }
 
-ndp_status ndp_folder_facts(const char *folder, ndp_facts *out) {
-    ndp_facts f;
+ndp_status ndp_folder_facts(const char *folder, ndp_model_spec *out) {
+    ndp_model_spec s;
     char path[NDP_PATH];
     NDP_TRY(ndp_path_join(path, folder, "config.json"));
-    NDP_TRY(ndp_facts_read(path, &f));
-    if (f.tied && ndp_weights_exist(folder))
-        NDP_TRY(read_head(folder, &f));
-    *out = f;
-    return NDP_OK;
+    NDP_TRY(ndp_model_spec_read(path, &s));
+    ndp_status st = s.tie[0][0] && ndp_weights_exist(folder) ? read_head(folder, &s) : NDP_OK;
+    if (st == NDP_OK)
+        *out = s;
+    else
+        ndp_model_spec_release(&s);
+    return st;
 }
 
-const char *ndp_head_note(const ndp_facts *f) {
-    return f->own_head ? "note: tie_word_embeddings is true in config.json, but lm_head.weight differs from the "
+const char *ndp_head_note(const ndp_model_spec *s) {
+    return s->own_head ? "note: tie_word_embeddings is true in config.json, but lm_head.weight differs from the "
                          "embedding: the two are not tied"
                        : NULL;
 }

@@ -2,10 +2,10 @@
 #ifndef NDP_JOB_FOLDER_FACTS_H
 #define NDP_JOB_FOLDER_FACTS_H
 
-#include "model/facts.h"
+#include "model/architecture.h"
 
 /* Reads the facts of FOLDER/config.json. If it ties the head to the embedding, but the weights contain a head with
- * other values, the head is kept: tied is false and own_head true. The decision is that of transformers 5.23
+ * other values, the head is kept: own_head is true. The decision is that of transformers 5.23
  * (PreTrainedModel.tie_weights):
  *
  *   lm_head.weight is not in the files          tied
@@ -19,10 +19,11 @@
  * "auto", it first rounds both to the configuration's dtype.
  *
  * Only config.json is opened if it does not tie the head, or if there are no weights. Reading stops at the first
- * difference. NDP_EFORMAT, NDP_ENOTSUP and NDP_EIO as for ndp_facts_read and ndp_weights_open. */
-NDP_API ndp_status ndp_folder_facts(const char *folder, ndp_facts *out);
+ * difference. NDP_EFORMAT, NDP_ENOTSUP and NDP_EIO as for ndp_model_spec_read and ndp_weights_open. The caller releases
+ * `out`. */
+NDP_API ndp_status ndp_folder_facts(const char *folder, ndp_model_spec *out);
 
 /* A line for the user, without a line break, if own_head is true; else NULL. */
-const char *ndp_head_note(const ndp_facts *f);
+const char *ndp_head_note(const ndp_model_spec *s);
 
 #endif

@@ -22,15 +22,16 @@ ndp_status ndp_job_find_model(ndp_job *j) {
     return ndp_path_join(j->facts_path, j->model_folder, "config.json");
 }
 
-static ndp_status read_facts(ndp_job *j) {
+static ndp_status read_spec(ndp_job *j) {
     const ndp_config *c = j->config;
     NDP_TRY(ndp_job_find_model(j));
     bool weights =
         c->model.path && c->model.init == NDP_INIT_PRETRAINED; /* otherwise the weights of the folder are not used */
-    ndp_status st = weights ? ndp_folder_facts(j->model_folder, &j->facts) : ndp_facts_read(j->facts_path, &j->facts);
+    ndp_status st =
+        weights ? ndp_folder_facts(j->model_folder, &j->spec) : ndp_model_spec_read(j->facts_path, &j->spec);
     NDP_TRY(c->model.path ? ndp_hub_explain(NDP_HUB_MODEL, c->model.path, j->model_folder, st) : st);
-    int64_t longest = j->facts.max_positions, length = c->data.sequence_length;
-    if (length > longest && j->facts.n_ropes == 0)
+    int64_t longest = j->spec.positions, length = c->data.sequence_length;
+    if (length > longest && j->spec.learned_positions)
         return NDP_FAIL(NDP_EINVAL,
                         "data.sequence_length %lld is longer than the %lld learned positions of the model (%s); "
                         "lower it",
@@ -61,8 +62,7 @@ static ndp_status resolve_layout(ndp_job *j, int world) {
         world = automatic && c->train.ranks ? c->train.ranks : product;
     if (c->train.ranks && c->train.ranks != world && !automatic)
         world = c->train.ranks;
-    ndp_layout_facts facts = {j->facts.heads, j->facts.kv_heads, j->facts.layers};
-    NDP_TRY(ndp_layout_resolve(&j->layout, world, &facts));
+    NDP_TRY(ndp_layout_resolve(&j->layout, world, &j->spec.layout));
     j->world = world;
     return ndp_layout_built(&j->layout);
 }
@@ -84,20 +84,22 @@ void ndp_job_choose_model(ndp_job *j) {
 
 ndp_status ndp_job_init(const ndp_config *c, int world, ndp_job *out) {
     ndp_job j = {.config = c};
+    ndp_status st;
     NDP_TRY(ndp_config_check(c));
-    NDP_TRY(read_facts(&j));
-    NDP_TRY(resolve_layout(&j, world));
-    NDP_TRY(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch));
+    NDP_TRY_GOTO(read_spec(&j), fail);
+    NDP_TRY_GOTO(resolve_layout(&j, world), fail);
+    NDP_TRY_GOTO(ndp_batch_resolve(&j.layout, c->batch.global_batch_size, c->batch.micro_batch_size, &j.batch), fail);
     ndp_job_choose_model(&j);
-    ndp_status st = ndp_job_cut(&j);
-    if (st == NDP_OK)
-        *out = j;
-    else
-        ndp_job_release(&j);
+    NDP_TRY_GOTO(ndp_job_cut(&j), fail);
+    *out = j;
+    return NDP_OK;
+fail:
+    ndp_job_release(&j);
     return st;
 }
 
 void ndp_job_release(ndp_job *j) {
+    ndp_model_spec_release(&j->spec);
     free(j->first_unit);
     ndp_pipeline_release(&j->pipeline);
     ndp_pipeline_release(&j->forward);
@@ -112,19 +114,21 @@ ndp_status ndp_job_find_weights(const ndp_job *j) {
 }
 
 void ndp_job_notes(const ndp_job *j, ndp_str *out) {
-    if (ndp_head_note(&j->facts))
-        ndp_str_addf(out, "%s\n", ndp_head_note(&j->facts));
-    if (j->facts.dropout > 0)
+    if (ndp_head_note(&j->spec))
+        ndp_str_addf(out, "%s\n", ndp_head_note(&j->spec));
+    if (j->spec.dropout > 0)
         ndp_str_addf(out, "note: config.json asks for dropout in training (up to %g), which is not applied\n",
-                     j->facts.dropout);
+                     j->spec.dropout);
 }
 
 void ndp_job_describe(const ndp_job *j, ndp_str *out) {
     char layout[128];
-    double millions = (double)ndp_facts_parameters(&j->facts) * 1e-6;
-    ndp_str_addf(out, "model: %s, %d layers, hidden %d, heads %d (%d kv), vocabulary %lld, %.*f M parameters\n",
-                 j->facts.family, j->facts.layers, j->facts.hidden, j->facts.heads, j->facts.kv_heads,
-                 (long long)j->facts.vocab, millions < 10 ? 2 : 1, millions);
+    double millions = (double)j->spec.parameters * 1e-6;
+    const ndp_model_spec *s = &j->spec;
+    ndp_str_addf(out, "model: %s, %d layers, hidden %d, ", s->type, s->layout.layers, s->hidden);
+    if (s->layout.heads)
+        ndp_str_addf(out, "heads %d (%d kv), ", s->layout.heads, s->layout.kv_heads);
+    ndp_str_addf(out, "vocabulary %lld, %.*f M parameters\n", (long long)s->vocab, millions < 10 ? 2 : 1, millions);
     ndp_job_notes(j, out);
     ndp_str_addf(out, "layout: %s on %d rank%s, compute %s\n", ndp_layout_text(&j->layout, layout, sizeof layout),
                  j->world, j->world == 1 ? "" : "s", ndp_dtype_name(j->model.compute));

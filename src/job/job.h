@@ -1,18 +1,20 @@
-/* A job: everything that follows from a configuration before data or weights are loaded: the facts of the model, the
- * layout, the batch, the shapes. Training, dry runs and plans begin here. It reads the model's config.json and, only if
- * that ties the head to the embedding, the weights, which may contain a different head (job/folder_facts.h). */
+/* A job: everything that follows from a configuration before data or weights are loaded: what config.json says of the
+ * model, the layout, the batch, the shapes. Training, dry runs and plans begin here. It reads the model's config.json
+ * and, only if that ties the head to the embedding, the weights, which may contain a different head
+ * (job/folder_facts.h). */
 #ifndef NDP_JOB_JOB_H
 #define NDP_JOB_JOB_H
 
 #include "base/text.h"
 #include "config/config.h"
+#include "model/architecture.h"
 #include "step/engine.h"
 
 typedef struct ndp_job {
     const ndp_config *config;    /* borrowed */
     char model_folder[NDP_PATH]; /* model.path, or its snapshot in the Hub cache; "" without one */
     char facts_path[NDP_PATH];   /* the config.json */
-    ndp_facts facts;
+    ndp_model_spec spec;
     ndp_layout layout;
     int world;
     ndp_pipeline pipeline, forward; /* of a step, of a pass over held-out rows; no ranks where pp is 1 */

@@ -54,7 +54,7 @@ ndp_dataset_options ndp_job_data_options(const ndp_job_data *d, const ndp_string
                                  .formats = e->formats,
                                  .splits = (const char *const *)e->splits,
                                  .bin_id_bytes = c->data.bin_type,
-                                 .vocab = d->job->facts.vocab,
+                                 .vocab = d->job->spec.vocab,
                                  .cache_dir = c->data.cache_dir,
                                  .tokenizer = d->tokenizer,
                                  .end_token = d->end_token >= 0 ? &d->end_token : NULL};

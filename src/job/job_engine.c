@@ -28,7 +28,7 @@ ndp_status ndp_job_engine(const ndp_job *j, int rank, const ndp_exec *exec, ndp_
                                                    .cp_zigzag = c->parallelism.cp_zigzag},
                                       .optimizer = ndp_job_optimizer(c)},
                              .pipeline = j->pipeline.ranks ? &j->pipeline : NULL};
-    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->facts.kv_heads, .ties = j->ties},
+    return ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->spec.layout.kv_heads, .ties = j->ties},
                          &out->step.mesh);
 }
 
@@ -41,5 +41,5 @@ ndp_status ndp_job_score(const ndp_job *j, int rank, const ndp_exec *exec, const
     out->pipeline = j->forward.ranks ? &j->forward : NULL;
     out->weights_of = trained;
     out->model = m;
-    return ndp_model_build(&j->facts, &opts, m);
+    return ndp_model_build(&j->spec, &opts, m);
 }

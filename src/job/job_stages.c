@@ -60,7 +60,7 @@ ndp_status ndp_job_cut(ndp_job *j) {
         return NDP_OK;
     NDP_TRY(make_table(j));
     NDP_TRY(ndp_pipeline_forward(&j->pipeline, 2 * j->pipeline.ranks, &j->forward));
-    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     ndp_status st = read_layers(&j->config->pipeline.stages, &layers, &n);
     if (st == NDP_OK)
         st = cut(j, &m, layers, n);

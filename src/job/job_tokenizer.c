@@ -23,9 +23,9 @@ static int64_t token_of(struct json_object *config, const char *key, int64_t voc
 static ndp_status tokens_of_config(const ndp_job *j, int64_t *bos, int64_t *eos) {
     struct json_object *config;
     char path[NDP_PATH];
-    int64_t vocab = j->facts.vocab;
-    *bos = j->facts.bos < vocab ? j->facts.bos : -1;
-    *eos = j->facts.eos < vocab ? j->facts.eos : -1;
+    int64_t vocab = j->spec.vocab;
+    *bos = j->spec.bos < vocab ? j->spec.bos : -1;
+    *eos = j->spec.eos < vocab ? j->spec.eos : -1;
     if (!j->model_folder[0])
         return NDP_OK;
     NDP_TRY(ndp_path_join(path, j->model_folder, "generation_config.json"));
@@ -50,10 +50,10 @@ static ndp_status choose_ids(const ndp_job *j, int64_t *bos, int64_t *eos) {
         return NDP_OK;
     errno = 0;
     long long id = strtoll(wanted, &end, 10);
-    NDP_CHECK(*wanted >= '0' && *wanted <= '9' && !*end && !errno && id < j->facts.vocab,
+    NDP_CHECK(*wanted >= '0' && *wanted <= '9' && !*end && !errno && id < j->spec.vocab,
               "data.end_token: '%s': there is no tokenizer, so give the id of a token, 0 to %lld, auto (those of "
               "config.json) or none; or set data.tokenizer",
-              wanted, (long long)j->facts.vocab - 1);
+              wanted, (long long)j->spec.vocab - 1);
     *bos = *eos = id;
     return NDP_OK;
 }
@@ -61,14 +61,14 @@ static ndp_status choose_ids(const ndp_job *j, int64_t *bos, int64_t *eos) {
 static ndp_status open_ids(ndp_job_data *d, const char *why) {
     int64_t bos, eos;
     NDP_TRY(choose_ids(d->job, &bos, &eos));
-    return ndp_tokenizer_of_ids(d->job->facts.vocab, bos, eos, why, &d->tokenizer);
+    return ndp_tokenizer_of_ids(d->job->spec.vocab, bos, eos, why, &d->tokenizer);
 }
 
 /* A model of random weights brings no tokenizer; a vocabulary of the size of `bytes` is taken for that one. */
 static ndp_status open_without_model(ndp_job_data *d) {
     ndp_tokenizer *bytes;
     NDP_TRY(ndp_tokenizer_create("bytes", &bytes));
-    bool fits = d->job->facts.vocab == ndp_tokenizer_vocab_size(bytes);
+    bool fits = d->job->spec.vocab == ndp_tokenizer_vocab_size(bytes);
     d->tokenizer_source = strdup(fits ? "bytes" : "");
     if (fits)
         d->tokenizer = bytes;
@@ -80,7 +80,7 @@ static ndp_status open_without_model(ndp_job_data *d) {
         return NDP_OK;
     char *why = ndp_format("text needs the tokenizer of this vocabulary of %lld tokens; set data.tokenizer to its "
                            "folder, its tokenizer.json, or its name in the Hub cache",
-                           (long long)d->job->facts.vocab);
+                           (long long)d->job->spec.vocab);
     ndp_status st = why ? open_ids(d, why) : NDP_FAIL(NDP_ENOMEM, "not enough memory for a tokenizer");
     free(why);
     return st;
@@ -128,13 +128,13 @@ ndp_status ndp_job_choose_end_token(ndp_job_data *d) {
         return NDP_FAIL(NDP_EINVAL,
                         "data.end_token: '%s' is not a token of %s; give the text of one of its tokens, auto or none",
                         wanted, d->tokenizer_source);
-    if (d->end_token < d->job->facts.vocab)
+    if (d->end_token < d->job->spec.vocab)
         return NDP_OK;
     ndp_span text = ndp_job_data_token_text(d, d->end_token);
     return NDP_FAIL(NDP_EINVAL,
                     "data.end_token: the token '%.*s' of %s has id %d, but the model's vocabulary ends at %lld; set "
                     "data.end_token: none, or another token",
-                    (int)text.n, text.data, d->tokenizer_source, d->end_token, (long long)d->job->facts.vocab - 1);
+                    (int)text.n, text.data, d->tokenizer_source, d->end_token, (long long)d->job->spec.vocab - 1);
 }
 
 ndp_status ndp_job_tokenizer_open(ndp_job_data *d) {

@@ -2,6 +2,7 @@
 #include "job/model_identity.h"
 
 #include "base/json.h"
+#include "model/architecture.h"
 #include <stdio.h>
 #include <string.h>
 
@@ -26,7 +27,7 @@ static void add_fact(void *o, const ndp_fact *fact) {
     json_object_object_add(o, key, fact->value ? json_object_new_string(fact->value) : NULL);
 }
 
-void ndp_identity_facts(const ndp_facts *f, struct json_object *o) { ndp_facts_visit(f, add_fact, o); }
+void ndp_identity_facts(const ndp_model *m, struct json_object *o) { m->architecture->list(m->facts, add_fact, o); }
 
 typedef struct shape_search {
     const char *key;
@@ -38,19 +39,19 @@ static void find_shape(void *user, const ndp_fact *fact) {
     s->shape |= fact->shape && strcmp(s->key, fact->key) == 0;
 }
 
-bool ndp_identity_is_shape(const ndp_facts *f, const char *key) {
+bool ndp_identity_is_shape(const ndp_model *m, const char *key) {
     static const char section[] = "model.";
     size_t n = sizeof section - 1;
     shape_search s = {key + n, false};
     if (strncmp(key, section, n) == 0)
-        ndp_facts_visit(f, find_shape, &s);
+        m->architecture->list(m->facts, find_shape, &s);
     return s.shape;
 }
 
-struct json_object *ndp_identity_model(const ndp_facts *f, const ndp_tokenizer *t) {
+struct json_object *ndp_identity_model(const ndp_model *m, const ndp_tokenizer *t) {
     struct json_object *o = json_object_new_object();
     ndp_str text = {0};
-    ndp_identity_facts(f, o);
+    ndp_identity_facts(m, o);
     ndp_identity_tokenizer(t, &text);
     ndp_identity_text(o, "data.tokenizer", &text);
     return o;

@@ -4,20 +4,20 @@
 
 #include "base/hash128.h"
 #include "base/text.h"
-#include "model/facts.h"
+#include "model/model.h"
 #include "text/tokenizer.h"
 
 struct json_object;
 
 /* The facts of a built model and its tokenizer, by key. The caller releases it with json_object_put; a value is null if
  * memory ran out. */
-struct json_object *ndp_identity_model(const ndp_facts *f, const ndp_tokenizer *t);
+struct json_object *ndp_identity_model(const ndp_model *m, const ndp_tokenizer *t);
 
-/* True for a fact that the shapes of tensors depend on: a checkpoint with another value does not fit `f`. */
-bool ndp_identity_is_shape(const ndp_facts *f, const char *key);
+/* True for a fact that the shapes of tensors depend on: a checkpoint with another value does not fit. */
+bool ndp_identity_is_shape(const ndp_model *m, const char *key);
 
 /* Adds the facts of a built model. */
-void ndp_identity_facts(const ndp_facts *f, struct json_object *o);
+void ndp_identity_facts(const ndp_model *m, struct json_object *o);
 /* Appends the hash of a tokenizer, with its begin and end token. */
 void ndp_identity_tokenizer(const ndp_tokenizer *t, ndp_str *out);
 /* Appends a hash as hexadecimal digits. */

@@ -100,13 +100,10 @@ static ndp_status choose_model(ndp_run_model *m) {
 }
 
 /* The head is tied unless the checkpoint has one of its own (job/folder_facts.h). */
-static ndp_status read_facts(ndp_run_model *m) {
-    char names[2][NDP_TIED_NAME];
-    ndp_facts *f = &m->job.facts;
-    NDP_TRY(ndp_facts_read(m->job.facts_path, f));
-    ndp_facts_tied_names(f, names[0], names[1]);
-    f->own_head = f->tied && ndp_weights_find(ndp_run_model_weights(m), names[1]) != NULL;
-    f->tied = f->tied && !f->own_head;
+static ndp_status read_spec(ndp_run_model *m) {
+    ndp_model_spec *s = &m->job.spec;
+    NDP_TRY(ndp_model_spec_read(m->job.facts_path, s));
+    ndp_model_spec_set_own_head(s, ndp_weights_find(ndp_run_model_weights(m), s->tie[1]) != NULL);
     return NDP_OK;
 }
 
@@ -115,8 +112,8 @@ static ndp_status check_identity(const ndp_run_model *m) {
     struct json_object *then = identity_of(m), *now;
     ndp_model model;
     ndp_status st = NDP_OK;
-    NDP_TRY(ndp_model_build(&m->job.facts, &m->job.model, &model));
-    now = ndp_identity_model(&model.facts, m->data.tokenizer);
+    NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
+    now = ndp_identity_model(&model, m->data.tokenizer);
     ndp_model_release(&model);
     json_object_object_foreach(now, key, value) {
         struct json_object *recorded = json_object_object_get(then, key);
@@ -132,7 +129,7 @@ static ndp_status check_identity(const ndp_run_model *m) {
 
 static ndp_status open_sources(ndp_run_model *m) {
     NDP_TRY(ndp_job_find_model(&m->job));
-    NDP_TRY(read_facts(m));
+    NDP_TRY(read_spec(m));
     m->data.job = &m->job;
     NDP_TRY(ndp_job_tokenizer_open(&m->data));
     return check_identity(m);

@@ -2,6 +2,8 @@
  */
 #include "job/weights.h"
 
+#include "model/architecture.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -208,19 +210,22 @@ static ndp_status read_folder(void *user, const ndp_segment *s, int64_t first, i
 static ndp_status draw(void *user, const ndp_segment *s, int64_t first, int64_t count, void *out) {
     const weight_filling *f = user;
     float values[BLOCK];
-    ndp_model_random(&f->model->facts, f->seed, s, first, count, values);
+    f->model->architecture->random(f->model->facts, f->seed, s, first, count, values);
     ndp_convert(values, NDP_F32, out, f->model->opts.master, count);
     return NDP_OK;
 }
 
-static bool is_ignored(const char *name, void *facts) { return ndp_facts_ignores(facts, name); }
+static bool is_ignored(const char *name, void *model) {
+    const ndp_model *m = *(const ndp_model **)model;
+    return m->architecture->ignores && m->architecture->ignores(m->facts, name);
+}
 
 static ndp_status check_folder(const ndp_engine *e, const ndp_weights *w) {
     ndp_tensor_list list = {0};
-    ndp_facts facts = ndp_engine_model(e)->facts;
+    const ndp_model *m = ndp_engine_model(e);
     ndp_status st = ndp_tensor_list_add(&list, e, NDP_OWNED_MASTER, "", NDP_F32);
     if (st == NDP_OK)
-        st = ndp_weights_check(w, list.specs, list.n, is_ignored, &facts);
+        st = ndp_weights_check(w, list.specs, list.n, is_ignored, &m);
     ndp_tensor_list_release(&list);
     return st;
 }
@@ -236,7 +241,7 @@ ndp_status ndp_weights_load_set(ndp_engine *e, const ndp_weights *w, ndp_dtype r
 ndp_status ndp_weights_load(ndp_engine *e, const char *folder) {
     ndp_weights *w;
     NDP_TRY(ndp_weights_open(folder, &w));
-    ndp_status st = ndp_weights_prefix(w, ndp_facts_prefix(&ndp_engine_model(e)->facts));
+    ndp_status st = ndp_weights_prefix(w, ndp_model_prefix(ndp_engine_model(e)));
     if (st == NDP_OK)
         st = ndp_weights_load_set(e, w, ndp_engine_model(e)->opts.master);
     ndp_weights_close(w);

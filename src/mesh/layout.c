@@ -267,7 +267,8 @@ ndp_status ndp_layout_resolve(ndp_layout *layout, int world, const ndp_layout_fa
     }
     NDP_CHECK(open <= 1, "%d sizes are auto; at most one can be", open);
     NDP_CHECK(layout->size[NDP_EP] >= 1, "ep_size is %d; it has to be at least 1", layout->size[NDP_EP]);
-    NDP_CHECK(!facts || (facts->heads >= 1 && facts->kv_heads >= 1 && facts->layers >= 1),
+    bool attends = facts && (facts->heads != 0 || facts->kv_heads != 0);
+    NDP_CHECK(!facts || ((!attends || (facts->heads >= 1 && facts->kv_heads >= 1)) && facts->layers >= 1),
               "a model with %d heads, %d kv heads and %d layers cannot be laid out", facts->heads, facts->kv_heads,
               facts->layers);
     char why[TEXT] = "";

@@ -100,7 +100,9 @@ ndp_group ndp_group_inner(ndp_group g, int n);
 ndp_group ndp_group_outer(ndp_group g, int n);
 ndp_group ndp_group_pair(ndp_group g, int a, int b);
 
-/* What the layout rules need to know about a model. */
+/* What the layout rules need to know about a model. One without attention has no heads (both 0), and they limit
+ * nothing.
+ */
 typedef struct ndp_layout_facts {
     int heads, kv_heads, layers;
 } ndp_layout_facts;

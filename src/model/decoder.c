@@ -12,17 +12,20 @@
 #include "model/block.h"
 
 #include "model/activations.h"
+#include "model/decoder.h"
 #include "model/families.h"
 #include <string.h>
 
 /* ---- inputs ---- */
 
 static void fill_angles(const ndp_model *m, int table, void *out) {
-    ndp_rope_table(&m->facts.ropes[table], m->opts.positions, m->inputs->items[NDP_IN_ROPES + table].type, out);
+    ndp_rope_table(&ndp_decoder_facts(m)->ropes[table], m->opts.positions, m->inputs->items[NDP_IN_ROPES + table].type,
+                   out);
 }
 
 static void add_cache_inputs(ndp_model *m) {
-    int64_t columns = (int64_t)m->facts.kv_heads * m->facts.head_dim;
+    const ndp_facts *f = ndp_decoder_facts(m);
+    int64_t columns = (int64_t)f->kv_heads * f->head_dim;
     const ndp_input inputs[] = {
         [NDP_IN_K_CACHE] = {"k_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0},
         [NDP_IN_V_CACHE] = {"v_cache", NDP_INPUT_LENT, NDP_EXTENT_KEYS, columns, m->opts.compute, NULL, 0}};
@@ -42,6 +45,7 @@ static ndp_status make_inputs(ndp_model *m) {
         [NDP_IN_LOSS] = {"loss", NDP_INPUT_LOSS, NDP_EXTENT_ONE, 1, NDP_F64, NULL, 0}};
     static const char *const tables[NDP_ROPES] = {"rope", "rope2"};
     const ndp_model_opts *o = &m->opts;
+    const ndp_facts *f = ndp_decoder_facts(m);
     bool cached = o->mode == NDP_MODEL_CACHED;
     ndp_inputs *in = m->inputs = ndp_arena_alloc(&m->arena, sizeof *in);
     if (!in)
@@ -53,11 +57,11 @@ static ndp_status make_inputs(ndp_model *m) {
                                 [NDP_EXTENT_POSITIONS] = o->positions}};
     for (int i = 0; i < NDP_COUNT(always); i++)
         ndp_inputs_add(in, always[i]);
-    for (int i = 0; i < m->facts.n_ropes; i++)
+    for (int i = 0; i < f->n_ropes; i++)
         ndp_inputs_add(in, (ndp_input){.name = tables[i],
                                        .kind = NDP_INPUT_TABLE,
                                        .extent = NDP_EXTENT_POSITIONS,
-                                       .cols = m->facts.ropes[i].dim,
+                                       .cols = f->ropes[i].dim,
                                        .type = o->compute == NDP_F64 ? NDP_F64 : NDP_F32,
                                        .fill = fill_angles,
                                        .number = i});
@@ -121,7 +125,7 @@ static bool trains(const ndp_model *m, int unit, int slot) {
 }
 
 static variant variant_of(const ndp_model *m, int unit) {
-    variant v = {.kind = ndp_unit_kind(&m->facts, unit), .ends_backward = true};
+    variant v = {.kind = ndp_unit_kind(ndp_decoder_facts(m), unit), .ends_backward = true};
     for (int s = 0; s < NDP_SLOTS; s++) {
         v.frozen[s] = m->units[unit].buffers[s] != NDP_NONE && !trains(m, unit, s);
         for (int before = 0; before < unit && v.ends_backward; before++)
@@ -132,7 +136,7 @@ static variant variant_of(const ndp_model *m, int unit) {
 
 static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const ndp_unit_places *places) {
     ndp_graph *g = &m->graphs[m->n_graphs++];
-    const ndp_facts *f = &m->facts;
+    const ndp_facts *f = ndp_decoder_facts(m);
     bool head = v->kind == ndp_kind_head(f), block = v->kind != NDP_KIND_EMBEDDING && !head;
     ndp_graph_init(g, block ? "block" : head ? "head" : "embedding", m->opts.compute, m->opts.master);
     g->inputs = m->inputs;
@@ -147,11 +151,14 @@ static ndp_status build_graph(ndp_model *m, int unit, const variant *v, const nd
     return g->status;
 }
 
+_Static_assert((int)NDP_MAX_GRAPHS >= 4 * (int)NDP_LAYER_KINDS + 2,
+               "a layer kind: frozen or not, the backward ends or not");
+
 /* One graph for each variant that units have: kinds in order, so that the graphs of a model without frozen units are
  * the embedding's, one of each kind of layer, and the head's. */
 static ndp_status build_graphs(ndp_model *m, const ndp_unit_places *places) {
     variant made[NDP_MAX_GRAPHS];
-    for (int kind = 0; kind <= ndp_kind_head(&m->facts); kind++)
+    for (int kind = 0; kind <= ndp_kind_head(ndp_decoder_facts(m)); kind++)
         for (int u = 0; u < m->n_units; u++) {
             variant v = variant_of(m, u);
             int g = 0;
@@ -181,15 +188,17 @@ static ndp_status check_activations(const ndp_facts *f) {
     return NDP_OK;
 }
 
-ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
-    ndp_model m = {.facts = *facts, .opts = *opts};
+ndp_status ndp_decoder_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out) {
+    ndp_facts own = *facts;
+    ndp_model m;
     ndp_unit_places places;
     for (int i = 0; opts->window > 0 && i < facts->n_kinds; i++)
-        m.facts.kinds[i].window = opts->window;
+        own.kinds[i].window = opts->window;
     ndp_status st;
-    NDP_TRY_GOTO(check_activations(facts), fail);
+    NDP_TRY_GOTO(ndp_model_init(&ndp_decoder, &own, opts, &m), fail);
+    NDP_TRY_GOTO(check_activations(&own), fail);
     NDP_TRY_GOTO(make_inputs(&m), fail);
-    NDP_TRY_GOTO(ndp_tables_make(&m.facts, &m, &places), fail);
+    NDP_TRY_GOTO(ndp_tables_make(&own, &m, &places), fail);
     NDP_TRY_GOTO(ndp_model_freeze(&m), fail);
     NDP_TRY_GOTO(build_graphs(&m, &places), fail);
     *out = m;
@@ -198,3 +207,62 @@ fail:
     ndp_model_release(&m);
     return st;
 }
+
+/* ---- the architecture ---- */
+
+ndp_status ndp_spec_decoder(const ndp_model_spec *s, const char *use, const ndp_facts **out) {
+    if (s->architecture != &ndp_decoder)
+        return NDP_FAIL(NDP_ENOTSUP, "%s is built for decoders; model_type '%s' is of architecture %s", use, s->type,
+                        s->architecture->name);
+    *out = s->facts;
+    return NDP_OK;
+}
+
+static bool has_type(const char *model_type) { return ndp_family_find(model_type) != NULL; }
+
+static ndp_status read_facts(struct json_object *config, const char *what, void *facts) {
+    return ndp_facts_parse(config, what, facts);
+}
+
+static void describe(const void *facts, ndp_model_spec *out) {
+    const ndp_facts *f = facts;
+    int64_t widest = f->vocab > 2 * f->ffn ? f->vocab : 2 * f->ffn; /* gate and up may be one tensor */
+    memcpy(out->type, f->family, sizeof out->type);
+    out->vocab = f->vocab;
+    out->hidden = f->hidden;
+    out->layout = (ndp_layout_facts){f->heads, f->kv_heads, f->layers};
+    out->positions = f->max_positions;
+    out->learned_positions = f->n_ropes == 0;
+    out->bos = f->bos, out->eos = f->eos;
+    out->dropout = f->dropout;
+    out->parameters = ndp_facts_parameters(f);
+    out->largest = widest * f->hidden;
+    out->prefix = ndp_facts_prefix(f);
+    if (f->tied)
+        ndp_facts_tied_names(f, out->tie[0], out->tie[1]);
+}
+
+static ndp_status build(const void *facts, const ndp_model_opts *opts, ndp_model *out) {
+    return ndp_decoder_build(facts, opts, out);
+}
+
+static void draw(const void *facts, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count, float *out) {
+    ndp_decoder_random(facts, seed, s, first, count, out);
+}
+
+static void list(const void *facts, ndp_fact_visitor *visit, void *user) { ndp_decoder_list(facts, visit, user); }
+
+static bool ignores(const void *facts, const char *tensor) { return ndp_facts_ignores(facts, tensor); }
+
+static void set_tied(void *facts, bool tied) { ((ndp_facts *)facts)->tied = tied; }
+
+const ndp_architecture ndp_decoder = {.name = "decoder",
+                                      .facts_size = sizeof(ndp_facts),
+                                      .has = has_type,
+                                      .read = read_facts,
+                                      .describe = describe,
+                                      .build = build,
+                                      .random = draw,
+                                      .list = list,
+                                      .ignores = ignores,
+                                      .set_tied = set_tied};

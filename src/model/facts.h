@@ -3,7 +3,7 @@
 #ifndef NDP_MODEL_FACTS_H
 #define NDP_MODEL_FACTS_H
 
-#include "base/status.h"
+#include "model/architecture.h"
 
 enum {
     NDP_MAX_LAYERS = 1 << 12, /* far above any model that exists */
@@ -63,7 +63,6 @@ typedef struct ndp_facts {
     double norm_eps, init_std;
     bool depth_init; /* products that end in the residual stream begin smaller: init_std / sqrt(2 layers) */
     bool tied, qkv_bias, o_bias, mlp_bias;
-    bool own_head;    /* the configuration ties the head, the weights do not: tied is false (job/folder_facts.h) */
     bool layer_norm;  /* LayerNorm with biases; else RMSNorm */
     bool unit_offset; /* norms multiply by 1 + w */
     bool parallel;    /* attention and MLP both read the input norm */
@@ -94,17 +93,7 @@ NDP_API bool ndp_facts_ignores(const ndp_facts *f, const char *tensor);
 NDP_API const char *ndp_facts_prefix(const ndp_facts *f);
 
 /* Names of the two tensors that tying makes one: "model.embed_tokens.weight", "lm_head.weight". */
-enum { NDP_TIED_NAME = 64 };
-void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TIED_NAME], char head[NDP_TIED_NAME]);
-
-/* One fact as text. */
-typedef struct ndp_fact {
-    const char *key, *value; /* "hidden_size", "64"; value NULL: out of memory */
-    bool shape;              /* the shapes of tensors depend on it */
-} ndp_fact;
-typedef void ndp_fact_visitor(void *user, const ndp_fact *fact);
-/* Calls `visit` with each fact that decides what the model computes. */
-void ndp_facts_visit(const ndp_facts *f, ndp_fact_visitor *visit, void *user);
+void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TENSOR_NAME], char head[NDP_TENSOR_NAME]);
 
 /* Distinct parameters (a tied head counts once). */
 int64_t ndp_facts_parameters(const ndp_facts *f);

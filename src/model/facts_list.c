@@ -1,7 +1,7 @@
 /* The facts of a decoder as texts, for the identity of a run: all that decide what it computes. */
 #include "model/activations.h"
 #include "model/block.h"
-#include "model/facts.h"
+#include "model/decoder.h"
 
 #include "base/text.h"
 #include <stddef.h>
@@ -161,7 +161,7 @@ static void give(const char *key, bool shape, ndp_str *text, ndp_fact_visitor *v
     ndp_str_release(text);
 }
 
-void ndp_facts_visit(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
+void ndp_decoder_list(const ndp_facts *f, ndp_fact_visitor *visit, void *user) {
     ndp_str text = {0};
     for (int i = 0; i < NDP_COUNT(facts); i++) {
         bool positions = facts[i].offset == offsetof(ndp_facts, max_positions) && f->n_ropes == 0;

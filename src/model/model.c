@@ -1,7 +1,31 @@
-/* What all models have in common: frozen units, and their end. */
-#include "model/model.h"
+/* What all models have in common: how they begin and end, and frozen units. */
+#include "model/architecture.h"
 
 #include <fnmatch.h>
+#include <string.h>
+
+ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const ndp_model_opts *opts, ndp_model *out) {
+    *out = (ndp_model){.architecture = a, .opts = *opts};
+    void *own = ndp_arena_alloc(&out->arena, a->facts_size);
+    if (!own)
+        return NDP_FAIL(NDP_ENOMEM, "no memory for the facts of a model");
+    memcpy(own, facts, a->facts_size);
+    out->facts = own;
+    return NDP_OK;
+}
+
+int ndp_model_kv_heads(const ndp_model *m) {
+    for (int b = 0; b < m->n_buffers; b++)
+        for (int i = 0; i < m->buffers[b].segments.n; i++) {
+            const ndp_segment *s = &m->buffers[b].segments.items[i];
+            for (int axis = 0; axis < 2; axis++)
+                if (s->dim[axis] == NDP_DIM_KV_HEADS)
+                    return (int)(s->part[axis] / s->grain[axis]);
+        }
+    return 0;
+}
+
+/* ---- frozen units ---- */
 
 static bool is_frozen(const ndp_model_opts *o, const char *unit) {
     for (int i = 0; i < o->n_frozen; i++)

@@ -2,17 +2,17 @@
  * over up to NDP_SLOTS of the buffers. It knows no ranks. Units that compute the same share one graph. A tied table is
  * a buffer of its own that the first and the last unit use.
  *
- * The struct is what other rooms read. ndp_model_build fills it for decoders; another model fills it itself, from this
- * header and graph.h (tests/model/conv_model.h). */
+ * The struct is what other rooms read; architectures (architecture.h) fill it. */
 #ifndef NDP_MODEL_MODEL_H
 #define NDP_MODEL_MODEL_H
 
 #include "graph/graph.h"
 #include "mesh/mesh.h"
-#include "model/facts.h"
 
 /* Units of a kind share a graph; which of their buffers are frozen, and what the backward goes through, makes more. */
-enum { NDP_MAX_GRAPHS = 4 * NDP_LAYER_KINDS + 2 };
+enum { NDP_MAX_GRAPHS = 18 };
+
+typedef struct ndp_architecture ndp_architecture;
 
 typedef enum ndp_model_mode {
     NDP_MODEL_TRAIN, /* tokens -> loss, with the backward */
@@ -57,14 +57,15 @@ typedef struct ndp_unit {
 } ndp_unit;
 
 typedef struct ndp_model {
-    ndp_facts facts;
+    const ndp_architecture *architecture;
+    const void *facts; /* its own, in the arena */
     ndp_model_opts opts;
     ndp_arena arena;
     ndp_buffer *buffers;
     int n_buffers;
     ndp_unit *units;
     int n_units;
-    ndp_graph graphs[NDP_MAX_GRAPHS]; /* embedding, a block of each kind, head */
+    ndp_graph graphs[NDP_MAX_GRAPHS];
     int n_graphs;
     ndp_inputs *inputs; /* in the arena */
 } ndp_model;
@@ -74,19 +75,14 @@ static inline ndp_storage ndp_storage_of(const ndp_model_opts *o, bool trainable
     return (ndp_storage){o->compute, trainable ? o->master : o->compute, o->master, o->master};
 }
 
-/* The whole model, forward graphs only: ndp_parallel_apply makes of it what a rank computes. NDP_EINVAL: a name in
- * opts->frozen is that of no unit, or nothing is left to train. */
-NDP_API ndp_status ndp_model_build(const ndp_facts *facts, const ndp_model_opts *opts, ndp_model *out);
+/* Begins a model: options, and a copy of the facts; nothing else. NDP_ENOMEM. */
+ndp_status ndp_model_init(const ndp_architecture *a, const void *facts, const ndp_model_opts *opts, ndp_model *out);
 /* Part of building a model: sets which of its buffers are trained, by the names of the units that have them
- * (opts.frozen), and how they are stored. NDP_EINVAL as above. */
+ * (opts.frozen), and how they are stored. NDP_EINVAL: a name is that of no unit, or nothing is left to train. */
 ndp_status ndp_model_freeze(ndp_model *m);
 void ndp_model_release(ndp_model *m);
 
-/* Random initial values of `count` elements of a tensor, as files hold it, from `first` on, in fp32: a function of
- * (seed, name, element). As transformers' _init_weights has it for these families. Matrices: normal with the
- * configuration's initializer_range (GPT-2's c_proj: divided by sqrt(2 layers)); norms multiply by 1; biases are 0. The
- * row of a pad token is like any other, where transformers makes it 0: here it is a token like any other. */
-void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
-                      float *out);
+/* The number of kv heads, as the tables say; 0: no tensor has any. */
+int ndp_model_kv_heads(const ndp_model *m);
 
 #endif

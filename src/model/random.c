@@ -1,6 +1,6 @@
 /* The random weights that a decoder starts from. */
+#include "model/decoder.h"
 #include "model/families.h"
-#include "model/model.h"
 
 #include "base/rng.h"
 #include <math.h>
@@ -18,8 +18,8 @@ static double matrix_std(const ndp_facts *f, const char *name) {
     return f->depth_init && to_stream ? f->init_std / sqrt(2.0 * f->layers) : f->init_std;
 }
 
-void ndp_model_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
-                      float *out) {
+void ndp_decoder_random(const ndp_facts *f, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
+                        float *out) {
     size_t n = strlen(s->name);
     bool bias = n >= 5 && strcmp(s->name + n - 5, ".bias") == 0;
     if (s->ndim == 2) {

@@ -100,6 +100,8 @@ static ndp_segment segment_of(const ndp_facts *f, const rule *r, const char *nam
     int64_t rows = length_of(f, r->rows, &row_dim), cols = length_of(f, r->cols, &col_dim);
     bool vector = r->rows == ONE;
     ndp_segment s = ndp_segment_whole(name, vector ? 1 : 2, rows, cols, row_dim, col_dim);
+    for (int axis = 0; axis < 2; axis++)
+        s.grain[axis] = s.dim[axis] == NDP_DIM_HEADS || s.dim[axis] == NDP_DIM_KV_HEADS ? f->head_dim : 1;
     s.glued = r->glued;
     s.decay = !vector;
     bool of_layer = !(r->parts & (NDP_PART_EMBEDDING | NDP_PART_HEAD));
@@ -252,7 +254,7 @@ bool ndp_facts_ignores(const ndp_facts *f, const char *tensor) {
 
 const char *ndp_facts_prefix(const ndp_facts *f) { return f->names->base; }
 
-void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TIED_NAME], char head[NDP_TIED_NAME]) {
-    snprintf(tokens, NDP_TIED_NAME, "%s.weight", f->names->tokens);
-    snprintf(head, NDP_TIED_NAME, "%s.weight", f->names->head);
+void ndp_facts_tied_names(const ndp_facts *f, char tokens[NDP_TENSOR_NAME], char head[NDP_TENSOR_NAME]) {
+    snprintf(tokens, NDP_TENSOR_NAME, "%s.weight", f->names->tokens);
+    snprintf(head, NDP_TENSOR_NAME, "%s.weight", f->names->head);
 }

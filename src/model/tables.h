@@ -2,7 +2,7 @@
 #ifndef NDP_MODEL_TABLES_H
 #define NDP_MODEL_TABLES_H
 
-#include "model/model.h"
+#include "model/facts.h"
 
 /* The parameters that a decoder may have, unit by unit; families have some of them each. B_: the bias of the one
  * before. */

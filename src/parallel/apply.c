@@ -150,8 +150,8 @@ static ndp_status find_tie(const ndp_pass *p, int buffer, ndp_group_kind *out) {
     return NDP_OK;
 }
 
-ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *whole, const ndp_mesh *mesh,
-                                 const ndp_parallel *how, ndp_arena *arena, ndp_segments *out) {
+ndp_status ndp_parallel_segments(const ndp_segments *whole, const ndp_mesh *mesh, const ndp_parallel *how,
+                                 ndp_arena *arena, ndp_segments *out) {
     *out = *whole;
     out->items = ndp_arena_alloc(arena, (size_t)out->n * sizeof *out->items);
     if (!out->items)
@@ -164,7 +164,7 @@ ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *who
         for (int kind = 0; kind < NDP_GROUPS; kind++)
             if (whole->items[k].sums & NDP_GROUP_BIT(kind))
                 ndp_held_by(&out->items[k], mesh, (ndp_group_kind)kind, true);
-    ndp_tensor_cut(facts, mesh, how, out);
+    ndp_tensor_cut(mesh, how, out);
     ndp_segments_layout(out);
     return NDP_OK;
 }
@@ -174,7 +174,7 @@ static ndp_status copy_buffer(const ndp_pass *p, const ndp_buffer *whole, ndp_bu
     ndp_group_kind tie;
     *out = *whole;
     out->name = ndp_arena_strdup(&p->local->arena, whole->name);
-    NDP_TRY(ndp_parallel_segments(&p->whole->facts, &whole->segments, p->mesh, &p->how, &p->local->arena, to));
+    NDP_TRY(ndp_parallel_segments(&whole->segments, p->mesh, &p->how, &p->local->arena, to));
     NDP_TRY(find_tie(p, (int)(whole - p->whole->buffers), &tie));
     for (int k = 0; tie != NDP_GROUPS && k < to->n; k++)
         ndp_held_by(&to->items[k], p->mesh, tie, true);
@@ -238,8 +238,10 @@ static ndp_status write_model(ndp_pass *p) {
 
 ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *mesh, const ndp_parallel *how,
                               const ndp_stages *stages, ndp_model *out) {
-    ndp_model m = {.facts = whole->facts, .opts = whole->opts, .n_graphs = whole->n_graphs};
+    ndp_model m;
     NDP_TRY(ndp_tensor_check_mesh(whole, mesh));
+    NDP_TRY(ndp_model_init(whole->architecture, whole->facts, &whole->opts, &m));
+    m.n_graphs = whole->n_graphs;
     ndp_pass p = {
         .whole = whole, .local = &m, .mesh = mesh, .how = *how, .stages = stages, .tp = mesh->layout.size[NDP_TP]};
     p.rows = ndp_cut_rows(whole->opts.rows, mesh, how);

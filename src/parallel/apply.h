@@ -15,7 +15,7 @@ NDP_API ndp_status ndp_parallel_apply(const ndp_model *whole, const ndp_mesh *me
                                       const ndp_stages *stages, ndp_model *out);
 
 /* The table of a buffer of the whole model as a rank of `mesh` holds it, in `arena`. NDP_ENOMEM. */
-ndp_status ndp_parallel_segments(const ndp_facts *facts, const ndp_segments *whole, const ndp_mesh *mesh,
-                                 const ndp_parallel *how, ndp_arena *arena, ndp_segments *out);
+ndp_status ndp_parallel_segments(const ndp_segments *whole, const ndp_mesh *mesh, const ndp_parallel *how,
+                                 ndp_arena *arena, ndp_segments *out);
 
 #endif

@@ -63,7 +63,7 @@ ndp_status ndp_tensor_xent(ndp_pass *p);
 ndp_status ndp_context_attention(ndp_pass *p);
 
 /* Cuts a parameter table (a copy of the whole one) to what this rank of the tensor axis holds. */
-void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
+void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s);
 /* NDP_EBUG: the mesh was made for another model. */
 ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh);
 

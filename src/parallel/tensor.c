@@ -17,16 +17,17 @@
 /* ---- what a rank holds ---- */
 
 ndp_status ndp_tensor_check_mesh(const ndp_model *whole, const ndp_mesh *mesh) {
-    if (mesh->kv_heads != whole->facts.kv_heads)
-        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads,
-                        whole->facts.kv_heads);
+    int heads = ndp_model_kv_heads(whole);
+    if (mesh->kv_heads != heads)
+        return NDP_FAIL(NDP_EBUG, "the mesh was made for %d kv heads, the model has %d", mesh->kv_heads, heads);
     return NDP_OK;
 }
 
-/* This rank's part of `n` things in groups of `width`: rank r has the groups [r n / tp, (r + 1) n / tp); with fewer
- * groups than ranks, several ranks share one. */
-static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *mesh) {
-    int64_t tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP], groups = s->part[axis] / width;
+/* This rank's part of `n` grains: rank r has [r n / tp, (r + 1) n / tp); with fewer grains than ranks, several ranks
+ * share one. */
+static void cut_axis(ndp_segment *s, int axis, const ndp_mesh *mesh) {
+    int64_t width = s->grain[axis], tp = mesh->layout.size[NDP_TP], r = mesh->coord[NDP_TP],
+            groups = s->part[axis] / width;
     int64_t first = groups * r / tp, end = groups * (r + 1) / tp;
     bool kv = s->dim[axis] == NDP_DIM_KV_HEADS;
     if (kv && groups % tp != 0 && tp % groups != 0) { /* all of them, for the sequence axis to choose from */
@@ -41,18 +42,14 @@ static void cut_axis(ndp_segment *s, int axis, int64_t width, const ndp_mesh *me
     ndp_segment_cut(s, axis, first * width, (end - first) * width, most * width);
 }
 
-void ndp_tensor_cut(const ndp_facts *facts, const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s) {
+void ndp_tensor_cut(const ndp_mesh *mesh, const ndp_parallel *how, ndp_segments *s) {
     int tp = mesh->layout.size[NDP_TP];
-    const int64_t width[NDP_DIMS] = {[NDP_DIM_HEADS] = facts->head_dim,
-                                     [NDP_DIM_KV_HEADS] = facts->head_dim,
-                                     [NDP_DIM_FFN] = 1,
-                                     [NDP_DIM_VOCAB] = 1};
     for (int i = 0; i < s->n && tp > 1; i++) {
         ndp_segment *seg = &s->items[i];
         bool cut = false;
         for (int axis = 0; axis < 2; axis++)
             if (seg->dim[axis] != NDP_DIM_WHOLE && seg->dim[axis] != NDP_DIM_IN_HEAD) {
-                cut_axis(seg, axis, width[seg->dim[axis]], mesh);
+                cut_axis(seg, axis, mesh);
                 cut = true;
             }
         if (cut)

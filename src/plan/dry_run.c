@@ -49,7 +49,7 @@ static ndp_status plan_training(const ndp_dry_run *d, int rank, int64_t *host) {
     ndp_model m;
     ndp_engine *engine;
     ndp_engine_memory score;
-    NDP_TRY(ndp_model_build(&d->job->facts, &d->job->model, &m));
+    NDP_TRY(ndp_model_build(&d->job->spec, &d->job->model, &m));
     ndp_status st = ndp_plan_engine(d, &m, rank, &engine);
     if (st == NDP_OK) {
         st = ndp_plan_score(d, rank, engine, &score);

@@ -132,7 +132,7 @@ static ndp_status plan_job(const ndp_job *j, const ndp_plan_opts *o, const char 
     NDP_TRY(ndp_dry_run_init(&d, j, o->ranks_per_node ? o->ranks_per_node : j->world <= 8 ? j->world : 8, 0));
     int first = o->rank < 0 ? 0 : o->rank, stage = j->world / j->layout.size[NDP_PP];
     int end = o->rank < 0 && o->program ? j->world : first + 1;
-    NDP_TRY(ndp_model_build(&j->facts, &j->model, &m));
+    NDP_TRY(ndp_model_build(&j->spec, &j->model, &m));
     ndp_status st = NDP_OK;
     for (int r = first; st == NDP_OK && r < end; r += stage)
         st = plan_rank(&d, &m, r, o->program, data, out);

@@ -29,8 +29,7 @@ static ndp_status open_weights(ndp_rank *r, const ndp_rank_opts *o) {
         step = first ? r->weights_of->step : step;
         NDP_TRY(ndp_share_now(r->world, &step, sizeof step, 0));
     }
-    r->job.facts.tied = r->weights_of->job.facts.tied;
-    r->job.facts.own_head = r->weights_of->job.facts.own_head;
+    ndp_model_spec_set_own_head(&r->job.spec, r->weights_of->job.spec.own_head);
     return NDP_OK;
 }
 

@@ -207,7 +207,8 @@ ndp_status ndp_engine_lend(ndp_engine *e, int unit, const char *name, void *memo
 
 /* Logits are the output of the program's last run. */
 ndp_status ndp_engine_logits(const ndp_engine *e, int64_t row, void *host) {
-    size_t bytes = (size_t)e->model.facts.vocab * ndp_dtype_size(e->model.opts.compute);
+    const ndp_graph *g = &e->model.graphs[e->model.units[e->model.n_units - 1].graph];
+    size_t bytes = (size_t)g->values[g->output].view.cols * ndp_dtype_size(e->model.opts.compute);
     for (int i = e->program.n - 1; i >= 0; i--) {
         const ndp_instr *in = &e->program.instrs[i];
         if (in->code == NDP_DO_RUN)

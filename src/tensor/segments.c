@@ -17,6 +17,7 @@ ndp_segment ndp_segment_whole(const char *name, int ndim, int64_t rows, int64_t 
                          .dim = {row_dim, col_dim},
                          .whole = {rows, cols},
                          .part = {rows, cols},
+                         .grain = {1, 1},
                          .room = rows * cols,
                          .sums = NDP_GROUP_BIT(NDP_GROUP_REPLICATE),
                          .copies = 1};

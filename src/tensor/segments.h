@@ -37,6 +37,7 @@ typedef struct ndp_segment {
     int64_t base[2];    /* first row and column of the part that this segment is on all ranks together */
     int64_t part[2];    /* rows and columns of that part: `whole`, unless files store several tensors fused */
     int64_t first[2];   /* first row and column held here, within the whole */
+    int64_t grain[2];   /* rows and columns that stay together on a rank: those of a head */
     bool transposed;    /* files store [columns, rows] */
     int64_t room;       /* its elements on the rank of the tensor axis that has the most of them */
     int64_t offset;     /* in the buffer, elements */

@@ -44,7 +44,7 @@ static ndp_status add_pieces(const ndp_run_model *m, ndp_tensor_list *list) {
 /* The tensors in the order of the model, in which a run exports them; they are all that the checkpoint has. */
 static ndp_status list_tensors(const ndp_run_model *m, ndp_tensor_list *list) {
     ndp_model model;
-    NDP_TRY(ndp_model_build(&m->job.facts, &m->job.model, &model));
+    NDP_TRY(ndp_model_build(&m->job.spec, &m->job.model, &model));
     ndp_status st = ndp_tensor_list_of(list, &model, m->type);
     ndp_model_release(&model);
     if (st == NDP_OK)

@@ -18,7 +18,7 @@ static void correct_config(const ndp_job *j, struct json_object *config, ndp_dty
     for (int i = 0; i < NDP_COUNT(keys); i++)
         if (json_object_object_get_ex(config, keys[i], NULL) || (i == 0 && !stated))
             json_object_object_add(config, keys[i], json_object_new_string(name));
-    if (j->facts.own_head) /* older versions would tie them again */
+    if (j->spec.own_head) /* older versions would tie them again */
         json_object_object_add(config, "tie_word_embeddings", json_object_new_boolean(false));
 }
 

@@ -106,7 +106,7 @@ static ndp_status add_contents(const ndp_trainer *t, const char *key, struct jso
 static ndp_status add_all(const ndp_trainer *t, struct json_object *o) {
     char key[NDP_KEY_NAME], *value;
     ndp_str tokens = {0};
-    ndp_identity_facts(&t->model.facts, o);
+    ndp_identity_facts(&t->model, o);
     for (int i = 0, role; (role = ndp_config_key(i, key)) >= 0; i++) {
         if (role == NDP_KEY_CONTENTS)
             NDP_TRY(add_contents(t, key, o));

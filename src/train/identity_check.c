@@ -202,7 +202,7 @@ static const char *why_never(const identity_comparison *c, const key_difference 
         return "the checkpoint has the state of another optimizer";
     if (strcmp(d->key, "model.frozen") == 0)
         return "the checkpoint has optimizer state for other units";
-    if (ndp_identity_is_shape(&c->t->model.facts, d->key))
+    if (ndp_identity_is_shape(&c->t->model, d->key))
         return "the tensors have other shapes";
     if (has_other_states(c, d))
         return "only a run with momentum saves momentum tensors";

@@ -17,7 +17,7 @@
 
 static ndp_status build_engine(ndp_trainer *t) {
     const ndp_config *c = t->rank.job.config;
-    NDP_TRY(ndp_model_build(&t->rank.job.facts, &t->rank.job.model, &t->model));
+    NDP_TRY(ndp_model_build(&t->rank.job.spec, &t->rank.job.model, &t->model));
     ndp_engine_opts o;
     NDP_TRY(ndp_job_engine(&t->rank.job, ndp_transport_rank(t->rank.transport), &t->rank.exec, &o));
     o.model = &t->model;
@@ -133,7 +133,7 @@ ndp_status ndp_trainer_result(ndp_trainer *t, ndp_metrics *out) {
     t->rank.apart |= st != NDP_OK;
     NDP_TRY(st);
     double now = ndp_now(), seconds = now - fmax(t->pending.start[0], t->pending.last);
-    double work = 6.0 * (double)ndp_facts_parameters(&t->rank.job.facts) * (double)r.tokens;
+    double work = 6.0 * (double)t->rank.job.spec.parameters * (double)r.tokens;
     t->pending.last = now;
     memmove(t->pending.start, t->pending.start + 1, (size_t)--t->pending.n * sizeof *t->pending.start);
     *out = (ndp_metrics){.step = update + 1,

@@ -112,10 +112,8 @@ static ndp_status check_way(const verification *v, const verify_way *w, int64_t 
     NDP_TRY(configure_way(v, w, &c));
     ndp_status st = ndp_job_init(&c, ranks, &j);
     if (st == NDP_OK) {
-        int64_t rows =
-            j.facts.vocab > 2 * j.facts.ffn ? j.facts.vocab : 2 * j.facts.ffn; /* gate and up may be one tensor */
         st = ndp_job_memory(&j, w->split.split_place, &bytes);
-        bytes += ranks * rows * j.facts.hidden * (int64_t)sizeof(double);
+        bytes += ranks * j.spec.largest * (int64_t)sizeof(double);
         *most = bytes > *most ? bytes : *most;
         ndp_job_release(&j);
     }
@@ -167,7 +165,7 @@ static ndp_status check_memory(const verification *v, int64_t run_bytes, int out
     const ndp_memory_need n = {.rank = run_bytes,
                                .ranks = 1,
                                .mapped = 1,
-                               .besides = outcomes * ndp_outcome_bytes(ndp_facts_parameters(&j.facts), j.model.master),
+                               .besides = outcomes * ndp_outcome_bytes(j.spec.parameters, j.model.master),
                                .what = "verify",
                                .less = "All ranks are in this process, and the gradients and weights of two or more "
                                        "runs are kept. Verify a smaller model of the same kind, or lower "

@@ -365,7 +365,7 @@ static void compare_documents(const char *name, const char *folder, const char *
     size_t size;
     CHECK_OK(ndp_infer_init(&f, folder, device, 2));
     CHECK_OK(ndp_file_read(path, &text, &size));
-    comparison c = {.name = name, .vocab = (int)f.facts.vocab};
+    comparison c = {.name = name, .vocab = (int)f.facts->vocab};
     char *rest = text;
     for (char *line; c.document < most && (line = strsep(&rest, "\n")) && *line; c.document++) {
         struct json_object *record;

@@ -146,7 +146,7 @@ static void weights_are_held_once(void **state) {
     ndp_model m;
     ndp_engine *none = NULL;
     ndp_model_opts opts = {.mode = NDP_MODEL_TRAIN, .rows = 4, .positions = 4, .compute = NDP_F32, .master = NDP_F32};
-    CHECK_OK(ndp_model_build(&f.facts, &opts, &m));
+    CHECK_OK(ndp_decoder_build(f.facts, &opts, &m));
     CHECK_FAILS(ndp_infer_engine(&f, &m, c.chunk, &none), NDP_EBUG, "cannot read those"); /* training changes weights */
     assert_null(none);
     ndp_model_release(&m);

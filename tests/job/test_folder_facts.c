@@ -4,6 +4,7 @@
 #include "check.h"
 #include "checkpoint/folder.h"
 #include "job/folder_facts.h"
+#include "model/decoder.h"
 
 #include <math.h>
 #include <stdlib.h>
@@ -79,13 +80,16 @@ static void put_pair(const char *folder, const pair *p, int64_t shard_bytes) {
 }
 
 static void expect(const char *folder, bool own) {
-    static ndp_facts f;
-    CHECK_OK(ndp_folder_facts(folder, &f));
-    assert_true(f.tied == !own && f.own_head == own);
-    assert_true((ndp_head_note(&f) != NULL) == own);
-    assert_true(ndp_facts_ignores(&f, "lm_head.weight") == !own);
+    ndp_model_spec s;
+    const ndp_facts *f;
+    CHECK_OK(ndp_folder_facts(folder, &s));
+    CHECK_OK(ndp_spec_decoder(&s, "a test", &f));
+    assert_true(f->tied == !own && s.own_head == own);
+    assert_true((ndp_head_note(&s) != NULL) == own);
+    assert_true(s.architecture->ignores(s.facts, "lm_head.weight") == !own);
     int64_t block = 4 * HIDDEN * HIDDEN + 3 * HIDDEN * 8 + 2 * HIDDEN;
-    assert_int_equal(ndp_facts_parameters(&f), (own ? 2 : 1) * ELEMENTS + block + HIDDEN);
+    assert_int_equal(s.parameters, (own ? 2 : 1) * ELEMENTS + block + HIDDEN);
+    ndp_model_spec_release(&s);
 }
 
 static void check_pair(const char *folder, pair p, bool own) {
@@ -149,15 +153,16 @@ static void bare_names(void **state) {
 
 static void names_of_gpt2(void **state) {
     static const char *const names[] = {"transformer.wte.weight", "wte.weight"};
-    static ndp_facts f;
+    ndp_model_spec s;
     put_text(*state, "config.json", gpt2); /* tied where it does not say */
     for (int i = 0; i < NDP_COUNT(names); i++)
         for (int own = 0; own < 2; own++) {
             pair p = equal;
             p.tokens = names[i], p.place = own ? 9 : -1, p.other = 3;
             put_pair(*state, &p, NDP_SHARD_BYTES);
-            CHECK_OK(ndp_folder_facts(*state, &f));
-            assert_true(f.own_head == own && f.tied == !own);
+            CHECK_OK(ndp_folder_facts(*state, &s));
+            assert_true(s.own_head == own && ((const ndp_facts *)s.facts)->tied == !own);
+            ndp_model_spec_release(&s);
         }
 }
 
@@ -184,11 +189,12 @@ static void without_weights(void **state) { expect(*state, false); }
 
 /* An untied configuration opens no weights, whatever they are. */
 static void an_untied_configuration(void **state) {
-    static ndp_facts f;
+    ndp_model_spec s;
     put_config(*state, "false");
     put_text(*state, "model.safetensors", "no such file");
-    CHECK_OK(ndp_folder_facts(*state, &f));
-    assert_true(!f.tied && !f.own_head && !ndp_head_note(&f));
+    CHECK_OK(ndp_folder_facts(*state, &s));
+    assert_true(!s.tie[0][0] && !s.own_head && !ndp_head_note(&s));
+    ndp_model_spec_release(&s);
 }
 
 /* A missing embedding is for the loader to say. */
@@ -201,7 +207,7 @@ static void without_an_embedding(void **state) {
 /* ---- what is refused ---- */
 
 static void bad_folders(void **state) {
-    ndp_facts f = {.layers = 77};
+    ndp_model_spec f = {.hidden = 77};
     pair p = equal;
     p.head_rows = VOCAB + 1; /* a padded vocabulary */
     put_pair(*state, &p, NDP_SHARD_BYTES);
@@ -216,7 +222,7 @@ static void bad_folders(void **state) {
     put_text(*state, "model.safetensors", "no such file");
     CHECK_FAILS(ndp_folder_facts(*state, &f), NDP_EFORMAT, "model.safetensors");
     CHECK_FAILS(ndp_folder_facts("/no/such/folder", &f), NDP_EIO, "/no/such/folder/config.json");
-    assert_int_equal(f.layers, 77);
+    assert_int_equal(f.hidden, 77);
 }
 
 #define TEST(name) cmocka_unit_test_setup_teardown(name, make_folder, drop_folder)

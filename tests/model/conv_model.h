@@ -1,17 +1,85 @@
-/* A model that is no decoder: a byte-level language model of causal convolutions, with a tied table. All of it is here:
- * the rooms beside model/ know it by its inputs, buffers, units and graphs alone.
+/* An architecture that is not the decoder's: a language model of causal convolutions, with a tied table. All of it is
+ * here: other rooms know it by its row of functions, and by its inputs, buffers, units and graphs.
  *
- *   x = table[byte];  each block: x += down(gelu(conv(up(norm(x)))));  logits = norm(x) table^T
+ *   config.json: {"model_type": "conv", "vocab_size": 256, "hidden_size": 24, "width": 48, "blocks": 3,
+ *                 "max_position_embeddings": 64}
+ *
+ *   x = table[token];  each block: x += down(gelu(conv(up(norm(x)))));  logits = norm(x) table^T
  *
  * conv filters each column over the rows of the document before it: the blocks mix rows, so the model trains on the
  * data-parallel axes and is refused where an axis cuts rows. */
 #ifndef TESTS_MODEL_CONV_MODEL_H
 #define TESTS_MODEL_CONV_MODEL_H
 
+#include "base/json.h"
+#include "base/rng.h"
 #include "check.h"
-#include "model/model.h"
+#include "model/architecture.h"
 
-enum { CONV_BYTES = 256, CONV_HIDDEN = 24, CONV_WIDTH = 48, CONV_TAPS = 4, CONV_BLOCKS = 3 };
+#include <string.h>
+
+enum { CONV_TAPS = 4, CONV_BLOCKS = 3, CONV_MOST = 1 << 16 };
+
+typedef struct conv_facts {
+    int64_t vocab, hidden, width, blocks, positions;
+} conv_facts;
+
+static const conv_facts conv_bytes = {.vocab = 256, .hidden = 24, .width = 48, .blocks = CONV_BLOCKS, .positions = 64};
+
+/* ---- config.json ---- */
+
+static const struct {
+    const char *key;
+    size_t offset;
+    bool shape;
+} conv_keys[] = {{"vocab_size", offsetof(conv_facts, vocab), true},
+                 {"hidden_size", offsetof(conv_facts, hidden), true},
+                 {"width", offsetof(conv_facts, width), true},
+                 {"blocks", offsetof(conv_facts, blocks), true},
+                 {"max_position_embeddings", offsetof(conv_facts, positions), false}};
+
+static inline bool conv_has(const char *model_type) { return strcmp(model_type, "conv") == 0; }
+
+static inline ndp_status conv_read(struct json_object *config, const char *what, void *facts) {
+    for (int i = 0; i < NDP_COUNT(conv_keys); i++) {
+        int64_t *at = (int64_t *)((char *)facts + conv_keys[i].offset);
+        NDP_TRY(ndp_json_int(config, what, conv_keys[i].key, 1, CONV_MOST, at));
+        if (*at == 0)
+            return NDP_FAIL(NDP_EFORMAT, "%s: \"%s\" is missing", what, conv_keys[i].key);
+    }
+    return NDP_OK;
+}
+
+static inline void conv_list(const void *facts, ndp_fact_visitor *visit, void *user) {
+    for (int i = 0; i < NDP_COUNT(conv_keys); i++) {
+        char value[24];
+        snprintf(value, sizeof value, "%lld", (long long)*(const int64_t *)((const char *)facts + conv_keys[i].offset));
+        visit(user, &(ndp_fact){conv_keys[i].key, value, conv_keys[i].shape});
+    }
+}
+
+static inline void conv_describe(const void *facts, ndp_model_spec *out) {
+    const conv_facts *f = facts;
+    int64_t block = f->hidden + 2 * f->width * f->hidden + CONV_TAPS * f->width;
+    strcpy(out->type, "conv");
+    out->vocab = f->vocab;
+    out->hidden = (int)f->hidden;
+    out->layout.layers = (int)f->blocks;
+    out->positions = f->positions;
+    out->parameters = f->vocab * f->hidden + f->blocks * block + f->hidden;
+    out->largest = (f->vocab > f->width ? f->vocab : f->width) * f->hidden;
+}
+
+/* A table and products of small numbers, norms of 1. */
+static inline void conv_random(const void *facts, uint64_t seed, const ndp_segment *s, int64_t first, int64_t count,
+                               float *out) {
+    (void)facts;
+    ndp_rng_normal(seed, ndp_rng_stream(s->name), (uint64_t)first, count, s->ndim == 2 ? 0.15 : 0, out);
+    for (int64_t i = 0; i < count && s->ndim == 1; i++)
+        out[i] += 1;
+}
+
+/* ---- inputs ---- */
 
 /* Places in the list of inputs. */
 enum { CONV_TOKENS, CONV_LABELS, CONV_START, CONV_LOSS_SCALE, CONV_LOSS };
@@ -53,19 +121,20 @@ static inline void conv_segment(ndp_model *m, int i, const char *name, int ndim,
 }
 
 static inline void conv_tables(ndp_model *m) {
-    m->n_buffers = CONV_BLOCKS + 2;
+    const conv_facts *f = m->facts;
+    m->n_buffers = (int)f->blocks + 2;
     m->buffers = ndp_arena_alloc(&m->arena, (size_t)m->n_buffers * sizeof *m->buffers);
     conv_buffer(m, 0, "table", 1);
-    conv_segment(m, 0, "weight", 2, CONV_BYTES, CONV_HIDDEN, NDP_DIM_VOCAB);
-    for (int i = 1; i <= CONV_BLOCKS; i++) {
+    conv_segment(m, 0, "weight", 2, f->vocab, f->hidden, NDP_DIM_VOCAB);
+    for (int i = 1; i <= f->blocks; i++) {
         conv_buffer(m, i, ndp_arena_format(&m->arena, "blocks.%d", i - 1), CONV_SEGMENTS);
-        conv_segment(m, i, "norm", 1, 1, CONV_HIDDEN, NDP_DIM_WHOLE);
-        conv_segment(m, i, "up", 2, CONV_WIDTH, CONV_HIDDEN, NDP_DIM_WHOLE);
-        conv_segment(m, i, "filter", 2, CONV_TAPS, CONV_WIDTH, NDP_DIM_WHOLE);
-        conv_segment(m, i, "down", 2, CONV_HIDDEN, CONV_WIDTH, NDP_DIM_WHOLE);
+        conv_segment(m, i, "norm", 1, 1, f->hidden, NDP_DIM_WHOLE);
+        conv_segment(m, i, "up", 2, f->width, f->hidden, NDP_DIM_WHOLE);
+        conv_segment(m, i, "filter", 2, CONV_TAPS, f->width, NDP_DIM_WHOLE);
+        conv_segment(m, i, "down", 2, f->hidden, f->width, NDP_DIM_WHOLE);
     }
-    conv_buffer(m, CONV_BLOCKS + 1, "head", 1);
-    conv_segment(m, CONV_BLOCKS + 1, "norm", 1, 1, CONV_HIDDEN, NDP_DIM_WHOLE);
+    conv_buffer(m, m->n_buffers - 1, "head", 1);
+    conv_segment(m, m->n_buffers - 1, "norm", 1, 1, f->hidden, NDP_DIM_WHOLE);
 }
 
 static inline void conv_units(ndp_model *m) {
@@ -102,42 +171,78 @@ static inline int conv_linear(ndp_graph *g, const char *name, int x, int segment
     return ndp_graph_op1(g, &ndp_op_linear, NULL, name, (int[]){x, ndp_graph_param(g, 0, segment, 1), NDP_NONE}, 3);
 }
 
+static inline void conv_head(ndp_model *m) {
+    const conv_facts *f = m->facts;
+    bool train = m->opts.mode == NDP_MODEL_TRAIN;
+    ndp_graph *g = conv_graph(m, "head", m->n_buffers - 1);
+    g->slots[1] = &m->buffers[0].segments;
+    int n = conv_norm(g, ndp_graph_input(g, m->opts.rows, f->hidden), 0), w = ndp_graph_param(g, 1, 0, 1);
+    int ins[] = {n, w, ndp_graph_data(g, CONV_LABELS), ndp_graph_data(g, CONV_LOSS_SCALE)};
+    int outs[3] = {NDP_NONE, NDP_NONE, train ? ndp_graph_param_grad(g, w) : NDP_NONE};
+    int sum = ndp_graph_data(g, CONV_LOSS);
+    ndp_graph_op(g, &ndp_op_xent, &(ndp_op_attr){.vocab = f->vocab, .train = train}, "nll", ins, 4, outs, 3);
+    ndp_graph_op(g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", outs, 1, &sum, 1);
+}
+
 static inline void conv_graphs(ndp_model *m) {
+    const conv_facts *f = m->facts;
     ndp_graph *g = conv_graph(m, "embedding", 0);
     int ids[] = {ndp_graph_data(g, CONV_TOKENS), ndp_graph_param(g, 0, 0, 1)};
     ndp_graph_output(g, ndp_graph_op1(g, &ndp_op_embedding, NULL, "x0", ids, 2));
 
     g = conv_graph(m, "block", 1);
-    int x = ndp_graph_input(g, m->opts.rows, CONV_HIDDEN),
-        up = conv_linear(g, "up", conv_norm(g, x, CONV_NORM), CONV_UP);
+    int x = ndp_graph_input(g, m->opts.rows, f->hidden), up = conv_linear(g, "up", conv_norm(g, x, CONV_NORM), CONV_UP);
     int taps[] = {up, ndp_graph_param(g, 0, CONV_FILTER, 1), ndp_graph_data(g, CONV_START)};
     int mixed = ndp_graph_op1(g, &ndp_op_causal_conv, NULL, "mixed", taps, 3);
     int act = ndp_graph_op1(g, &ndp_op_gelu, NULL, "act", &mixed, 1);
     ndp_graph_output(g,
                      ndp_graph_op1(g, &ndp_op_add, NULL, "y", (int[]){x, conv_linear(g, "down", act, CONV_DOWN)}, 2));
 
-    g = conv_graph(m, "head", m->n_buffers - 1);
-    g->slots[1] = &m->buffers[0].segments;
-    int n = conv_norm(g, ndp_graph_input(g, m->opts.rows, CONV_HIDDEN), 0), w = ndp_graph_param(g, 1, 0, 1);
-    int ins[] = {n, w, ndp_graph_data(g, CONV_LABELS), ndp_graph_data(g, CONV_LOSS_SCALE)};
-    int outs[3] = {NDP_NONE, NDP_NONE, ndp_graph_param_grad(g, w)}, sum = ndp_graph_data(g, CONV_LOSS);
-    ndp_graph_op(g, &ndp_op_xent, &(ndp_op_attr){.vocab = CONV_BYTES, .train = true}, "nll", ins, 4, outs, 3);
-    ndp_graph_op(g, &ndp_op_reduce_sum, &(ndp_op_attr){.accumulate = true}, "loss", outs, 1, &sum, 1);
+    conv_head(m);
 }
 
-/* For training on micro-batches of `rows` bytes. */
+/* ---- the architecture ---- */
+
+static const ndp_architecture conv_architecture;
+
+static inline ndp_status conv_build(const void *facts, const ndp_model_opts *o, ndp_model *out) {
+    ndp_model m;
+    ndp_status st;
+    NDP_TRY_GOTO(ndp_model_init(&conv_architecture, facts, o, &m), fail);
+    if (o->mode == NDP_MODEL_CACHED || o->window > 0 || o->n_frozen > 0) {
+        st = NDP_FAIL(NDP_ENOTSUP, "conv: %s is not built",
+                      o->window > 0     ? "model.sliding_window"
+                      : o->n_frozen > 0 ? "model.frozen"
+                                        : "generation");
+        goto fail;
+    }
+    conv_inputs(&m);
+    conv_tables(&m);
+    conv_units(&m);
+    conv_graphs(&m);
+    for (int i = 0; i < m.n_graphs; i++)
+        NDP_TRY_GOTO(m.graphs[i].status, fail);
+    *out = m;
+    return NDP_OK;
+fail:
+    ndp_model_release(&m);
+    return st;
+}
+
+static const ndp_architecture conv_architecture = {.name = "conv",
+                                                   .facts_size = sizeof(conv_facts),
+                                                   .has = conv_has,
+                                                   .read = conv_read,
+                                                   .describe = conv_describe,
+                                                   .build = conv_build,
+                                                   .random = conv_random,
+                                                   .list = conv_list};
+
+/* Of bytes, for training on micro-batches of `rows` of them. */
 static inline void conv_model(ndp_dtype compute, int64_t rows, ndp_model *m) {
-    *m = (ndp_model){.opts = {.mode = NDP_MODEL_TRAIN,
-                              .rows = rows,
-                              .compute = compute,
-                              .master = compute == NDP_F64 ? NDP_F64 : NDP_F32},
-                     .facts = {.family = "conv", .vocab = CONV_BYTES}};
-    conv_inputs(m);
-    conv_tables(m);
-    conv_units(m);
-    conv_graphs(m);
-    for (int i = 0; i < m->n_graphs; i++)
-        CHECK_OK(m->graphs[i].status);
+    const ndp_model_opts o = {
+        .mode = NDP_MODEL_TRAIN, .rows = rows, .compute = compute, .master = compute == NDP_F64 ? NDP_F64 : NDP_F32};
+    CHECK_OK(conv_build(&conv_bytes, &o, m));
 }
 
 #endif

@@ -1,6 +1,6 @@
 /* Random initial values: as wide as the family's rule has them, norms and biases as they must begin. */
 #include "check.h"
-#include "model/model.h"
+#include "model/decoder.h"
 
 #include <math.h>
 
@@ -12,7 +12,7 @@ static void build(const char *config, ndp_model *m) {
     static ndp_facts f;
     ndp_model_opts o = {.mode = NDP_MODEL_TRAIN, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
     CHECK_OK(ndp_facts_parse_text(config, "config.json", &f));
-    CHECK_OK(ndp_model_build(&f, &o, m));
+    CHECK_OK(ndp_decoder_build(&f, &o, m));
 }
 
 /* Root mean square of a tensor's initial values, over the one called so in any of the buffers. */
@@ -26,7 +26,7 @@ static double size_of(const ndp_model *m, const char *name) {
             float x[SOME];
             int64_t n = s->whole[0] * s->whole[1] < SOME ? s->whole[0] * s->whole[1] : SOME;
             double sum = 0;
-            ndp_model_random(&m->facts, 5, s, 0, n, x);
+            ndp_decoder_random(ndp_decoder_facts(m), 5, s, 0, n, x);
             for (int64_t k = 0; k < n; k++)
                 sum += (double)x[k] * (double)x[k];
             return sqrt(sum / (double)n);

@@ -1,6 +1,6 @@
 /* What a rank keeps of a unit: nothing that it gathered. */
 #include "check.h"
-#include "model/facts.h"
+#include "model/decoder.h"
 #include "parallel/apply.h"
 
 enum { ROWS = 24 };
@@ -20,7 +20,7 @@ static void apply(ndp_model *whole, ndp_model *local) {
     ndp_mesh mesh;
     l.size[NDP_CP] = l.size[NDP_TP] = 2;
     CHECK_OK(ndp_facts_parse_text(config, "tiny", &facts));
-    CHECK_OK(ndp_model_build(&facts, &opts, whole));
+    CHECK_OK(ndp_decoder_build(&facts, &opts, whole));
     CHECK_OK(ndp_mesh_init(&l, 0, &(ndp_mesh_facts){.kv_heads = facts.kv_heads}, &mesh));
     CHECK_OK(ndp_parallel_apply(whole, &mesh, &how, &(ndp_stages){0}, local));
 }

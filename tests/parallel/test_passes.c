@@ -3,6 +3,7 @@
  * holds of the parameters. tests/golden_text.h says how the files are written again. */
 #include "golden_text.h"
 #include "graph_text.h"
+#include "model/decoder.h"
 #include "model/families.h"
 #include "parallel/apply.h"
 
@@ -148,7 +149,7 @@ static void check_case(void **state) {
     char name[96];
     CHECK_OK(ndp_layout_parse(c->layout, &layout));
     CHECK_OK(ndp_mesh_init(&layout, c->rank, &(ndp_mesh_facts){.kv_heads = facts.kv_heads}, &mesh));
-    CHECK_OK(ndp_model_build(&facts, &opts, &whole));
+    CHECK_OK(ndp_decoder_build(&facts, &opts, &whole));
     CHECK_OK(ndp_parallel_apply(&whole, &mesh, &c->how, &(ndp_stages){0}, &local));
     print_case(c, &mesh, &local, &text);
     snprintf(name, sizeof name, "parallel/golden/%s.txt", c->file);
@@ -163,7 +164,7 @@ static void check_whole(void **state) {
     ndp_model_opts opts = opts_of(ROWS);
     ndp_model whole;
     ndp_str text = {0};
-    CHECK_OK(ndp_model_build(&facts, &opts, &whole));
+    CHECK_OK(ndp_decoder_build(&facts, &opts, &whole));
     print_buffers(&whole, &text);
     print_units(&whole, &text);
     for (int i = 0; i < whole.n_graphs; i++) {
@@ -193,7 +194,7 @@ static void mixed_rows_are_refused(void **state) {
         ndp_model whole, local;
         CHECK_OK(ndp_layout_parse(of[i].layout, &layout));
         CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = facts.kv_heads}, &mesh));
-        CHECK_OK(ndp_model_build(&facts, &opts, &whole));
+        CHECK_OK(ndp_decoder_build(&facts, &opts, &whole));
         ndp_graph *block = &whole.graphs[1];
         ndp_graph_output(block, ndp_graph_op1(block, &ndp_op_heads_split, &attr, "mixed", &block->output, 1));
         const ndp_parallel how = NDP_PARALLEL_INIT;

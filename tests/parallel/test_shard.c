@@ -1,5 +1,6 @@
 /* Which gathers are in place: those of groups that lie on one node, every group alike. */
 #include "check.h"
+#include "model/decoder.h"
 #include "parallel/shard.h"
 
 static ndp_model build(void) {
@@ -11,7 +12,7 @@ static ndp_model build(void) {
     ndp_facts f;
     ndp_model m;
     CHECK_OK(ndp_facts_parse_text(config, "tiny", &f));
-    CHECK_OK(ndp_model_build(&f, &o, &m));
+    CHECK_OK(ndp_decoder_build(&f, &o, &m));
     return m;
 }
 

@@ -2,6 +2,7 @@
  * cut: by cost, or as listed. */
 #include "golden_text.h"
 #include "graph_text.h"
+#include "model/decoder.h"
 #include "parallel/apply.h"
 #include "parallel/stage_cut.h"
 #include "parallel/stages.h"
@@ -23,7 +24,7 @@ static void build(int layers, int vocab, bool tied, ndp_model *m) {
     ndp_facts f = tiny(layers, vocab, tied);
     ndp_model_opts o = {
         .mode = NDP_MODEL_TRAIN, .rows = ROWS, .keys = ROWS, .positions = ROWS, .compute = NDP_F32, .master = NDP_F32};
-    CHECK_OK(ndp_model_build(&f, &o, m));
+    CHECK_OK(ndp_decoder_build(&f, &o, m));
 }
 
 static void make_mesh(const char *layout, int rank, const int tie[2], ndp_mesh *mesh) {

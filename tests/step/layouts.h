@@ -87,7 +87,7 @@ static inline ndp_status body(ndp_transport *t, void *arg) {
                                                 .weight_decay = 0.1,
                                                 .max_norm = w->unclipped ? 0 : 1.0}}};
     ndp_layout layout = layout_of(w);
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.step.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(o.model)}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
@@ -191,7 +191,7 @@ static inline void compare(const ndp_model *m, const result *r, const result *on
                 fabs(r->norm[2] / one->norm[2] - 1)};
     if (!(d.gradient <= most->gradient && d.gradients <= most->gradients && d.weights <= most->weights &&
           d.loss <= most->loss && d.norm <= most->norm))
-        fail_msg("%s %s: gradient %.3g (%s), gradients %.3g, weights %.3g, loss %.3g, norm %.3g", m->facts.family,
+        fail_msg("%s %s: gradient %.3g (%s), gradients %.3g, weights %.3g, loss %.3g, norm %.3g", m->architecture->name,
                  text_of(w, text, sizeof text), d.gradient, name, d.gradients, d.weights, d.loss, d.norm);
 }
 

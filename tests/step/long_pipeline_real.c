@@ -101,7 +101,7 @@ static void build(measured *m, ndp_pipeline_kind kind) {
     const ndp_price price = ndp_price_by_rates(&rates);
     CHECK_OK(ndp_facts_parse_text(config, "config", &f));
     CHECK_OK(ndp_pipeline_make(kind, RANKS, 1, MICRO_BATCHES, &s->table));
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     s->first = calloc(RANKS + 1, sizeof *s->first);
     pipeline_take(s, 1.0);
     ndp_engine_opts o = pipeline_opts(s, 0);

@@ -14,7 +14,7 @@ static inline void check_model(const ndp_facts *f, ndp_dtype compute, const ndp_
                                    {1, 3, 1, 1, 4}, {2, 2, 2, 1, 2}};
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(f, &mo, &m));
     result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
     for (int i = first; i < NDP_COUNT(sizes); i++)
         for (int bits = i % step; bits < 8; bits += step) {

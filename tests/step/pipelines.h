@@ -24,7 +24,7 @@ typedef struct pipeline_setup {
 /* Options of one rank: the setup's with its mesh. */
 static inline ndp_engine_opts pipeline_opts(const pipeline_setup *s, int rank) {
     ndp_engine_opts o = s->opts;
-    ndp_mesh_facts facts = {.kv_heads = s->model.facts.kv_heads};
+    ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(&s->model)};
     CHECK_OK(ndp_stages_ties(&s->model, &o.step.stages, &facts.ties));
     CHECK_OK(ndp_mesh_init(&s->layout, rank, &facts, &o.step.mesh));
     return o;
@@ -78,7 +78,7 @@ static inline void pipeline_build(pipeline_setup *s, int64_t rows, double max_no
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, rows);
     f.layers = s->table.stages;
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     pipeline_cut(s);
     pipeline_take(s, max_norm);
     pipeline_engines(s);
@@ -123,7 +123,7 @@ static inline double stage_seconds(const void *user, const ndp_program *p, const
     if (in->code == NDP_DO_CALL || call != ndp_program_list(p, in)->calls)
         return 0;
     int number = p->opts.model->units[in->unit].number; /* 0: the embedding, then the layers, then the head */
-    if (number == 0 || number > p->opts.model->facts.layers)
+    if (number == 0 || number >= p->opts.model->n_units - 1)
         return 0;
     if (in->phase == NDP_BACKWARD_INPUT)
         return c->input_gradient + (c->whole && action_has(p, in, NDP_BACKWARD_WEIGHT) ? c->weight_gradient : 0);

@@ -41,7 +41,7 @@ static inline void staged_init(staged *s, const staged_way *w) {
     else
         CHECK_OK(ndp_pipeline_make(w->kind, w->pp, w->chunks, w->micro_batches, &s->pipeline));
     f.layers = s->pipeline.stages;
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     s->first[s->pipeline.stages] = s->model.n_units;
     for (int i = 1; i < s->pipeline.stages; i++)
         s->first[i] = 1 + i;
@@ -62,7 +62,7 @@ static inline void staged_init(staged *s, const staged_way *w) {
 static inline void staged_mesh(const staged *s, const staged_way *w, int rank, ndp_mesh *out) {
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_PP] = w->pp, layout.size[NDP_DP_SHARD] = w->shard;
-    ndp_mesh_facts facts = {.kv_heads = s->model.facts.kv_heads};
+    ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(&s->model)};
     CHECK_OK(ndp_stages_ties(&s->model, &s->stages, &facts.ties));
     CHECK_OK(ndp_mesh_init(&layout, rank, &facts, out));
 }

@@ -25,10 +25,10 @@ static text read_text(void) {
 
 /* Nats of a byte for a model that knows how often each occurs, and nothing else. */
 static double unigram_entropy(const text *t) {
-    double counts[CONV_BYTES] = {0}, entropy = 0;
+    double counts[256] = {0}, entropy = 0;
     for (size_t i = 0; i < t->n; i++)
         counts[t->bytes[i]]++;
-    for (int b = 0; b < CONV_BYTES; b++)
+    for (int b = 0; b < 256; b++)
         entropy -= counts[b] > 0 ? counts[b] / (double)t->n * log(counts[b] / (double)t->n) : 0;
     return entropy;
 }
@@ -48,16 +48,13 @@ static void load_passages(ndp_engine *e, const text *t, int update) {
     CHECK_OK(ndp_engine_load(e, 0, &b));
 }
 
-/* Random weights: a table and products of small numbers, norms of 1. */
 static void draw(ndp_engine *e) {
     const ndp_model *m = ndp_engine_model(e);
     for (int i = 0; i < m->n_buffers; i++) {
         ndp_run p;
         for (int64_t at = 0; ndp_segments_run(&m->buffers[i].segments, 1, 0, &at, &p);) {
             float *values = malloc((size_t)p.count * sizeof *values);
-            ndp_rng_normal(3, ndp_rng_stream(p.segment->name), 0, p.count, p.segment->ndim == 2 ? 0.15 : 0, values);
-            for (int64_t k = 0; k < p.count; k++)
-                values[k] += p.segment->ndim == 1;
+            m->architecture->random(m->facts, 3, p.segment, 0, p.count, values);
             CHECK_OK(ndp_engine_write(e, NDP_OWNED_MASTER, i, p.slice_first, p.count, p.stride, values));
             free(values);
         }

@@ -13,7 +13,7 @@ typedef struct setup {
 static void begin(setup *s) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     CHECK_OK(ndp_transport_self(&s->transport));
     static const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
     ndp_engine_opts o = {

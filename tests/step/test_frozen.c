@@ -19,7 +19,7 @@ static planned plan(ndp_dtype compute, const char *const *frozen, int n) {
     f.layers = 4;
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     mo.frozen = frozen, mo.n_frozen = n;
-    CHECK_OK(ndp_model_build(&f, &mo, &p.model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &p.model));
     static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     ndp_engine_opts o = {.model = &p.model,
                          .step = {.exec = &exec,
@@ -94,9 +94,9 @@ static void patterns_that_name_nothing_are_refused(void **state) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
     mo.frozen = nothing, mo.n_frozen = 1;
-    CHECK_FAILS(ndp_model_build(&f, &mo, &m), NDP_EINVAL, "no unit is called layers.4");
+    CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_EINVAL, "no unit is called layers.4");
     mo.frozen = everything;
-    CHECK_FAILS(ndp_model_build(&f, &mo, &m), NDP_EINVAL, "nothing is left to train");
+    CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_EINVAL, "nothing is left to train");
 }
 
 int main(void) {

@@ -14,7 +14,7 @@ typedef struct setup {
 static void begin(setup *s, bool tied, bool recompute, int accumulation) {
     ndp_facts f = tiny_facts(tied);
     ndp_model_opts mo = tiny_opts(NDP_F64, 13);
-    if (ndp_model_build(&f, &mo, &s->model) != NDP_OK)
+    if (ndp_decoder_build(&f, &mo, &s->model) != NDP_OK)
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     assert_int_equal(ndp_transport_self(&s->transport), NDP_OK);
     ndp_layout one = NDP_LAYOUT_ONE;
@@ -27,8 +27,8 @@ static void begin(setup *s, bool tied, bool recompute, int accumulation) {
                                    .recompute = recompute,
                                    .optimizer = {.name = NDP_SGD}},
                           .transport = s->transport};
-    assert_int_equal(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = s->model.facts.kv_heads}, &eo.step.mesh),
-                     NDP_OK);
+    assert_int_equal(
+        ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(&s->model)}, &eo.step.mesh), NDP_OK);
     if (ndp_engine_create(&eo, &s->engine) != NDP_OK)
         fail_msg("%s (%s)", ndp_error_message(), ndp_error_trail());
     tiny_fill(s->engine);

@@ -22,7 +22,7 @@ static void begin(setup *s, const ndp_device *device) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_layout one = NDP_LAYOUT_ONE;
     s->exec = (ndp_exec){.device = device, .threads = 2};
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     CHECK_OK(ndp_transport_self(&s->transport));
     ndp_engine_opts o = {.model = &s->model,
                          .step = {.parallel = NDP_PARALLEL_INIT,

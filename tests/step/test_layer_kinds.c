@@ -33,7 +33,7 @@ static void each_kind_has_its_own_table(void **state) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
     int64_t elements = 0;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     assert_int_equal(m.n_buffers, LAYERS + 2);
     for (int i = 0; i < m.n_buffers; i++)
         for (int k = 0; k < m.buffers[i].segments.n; k++)
@@ -56,7 +56,7 @@ static void on_layouts(ndp_dtype compute, const ndp_device *device, const bounds
     ndp_facts f = two_kinds();
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
     for (int i = 0; i < NDP_COUNT(sizes); i++) {
         way w = {.reshard = i % 2, .recompute = i % 3 == 0, .gathered = i > 2, .parallel = NDP_PARALLEL_INIT};
@@ -82,10 +82,10 @@ static void a_missing_activation_is_refused(void **state) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
     f.activation = NDP_SILU;
-    CHECK_FAILS(ndp_model_build(&f, &mo, &m), NDP_ENOTSUP,
+    CHECK_FAILS(ndp_decoder_build(&f, &mo, &m), NDP_ENOTSUP,
                 "activation silu is not built yet in a plain MLP; built: gelu_pytorch_tanh");
     f.kinds[1].mlp = &ndp_mlp_gated;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     ndp_model_release(&m);
 }
 
@@ -99,10 +99,10 @@ static void the_identity_lists_them(void **state) {
     (void)state;
     char text[64] = "";
     ndp_facts f = two_kinds();
-    ndp_facts_visit(&f, keep_plain, text);
+    ndp_decoder_list(&f, keep_plain, text);
     assert_string_equal(text, "false true true false!");
     f.kinds[1].mlp = &ndp_mlp_gated;
-    ndp_facts_visit(&f, keep_plain, text);
+    ndp_decoder_list(&f, keep_plain, text);
     assert_string_equal(text, "false!");
 }
 

@@ -15,7 +15,7 @@ static void kv_heads_that_tp_does_not_divide(void **state) {
         f.heads = 12, f.kv_heads = kv_heads[i], f.head_dim = f.ropes[0].dim = 4;
         ndp_model_opts mo = tiny_opts(NDP_F64, ROWS);
         ndp_model m;
-        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &m));
         result one = run(&m, &ndp_device_ref, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
         for (int whole_rows = 0; whole_rows < 2; whole_rows++) {
             way w = {.parallel = NDP_PARALLEL_INIT};
@@ -36,7 +36,7 @@ static void programs_agree(void **state) {
     ndp_facts f = tiny_facts(true);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    assert_int_equal(ndp_model_build(&f, &mo, &m), NDP_OK);
+    assert_int_equal(ndp_decoder_build(&f, &mo, &m), NDP_OK);
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_SHARD] = 3, layout.size[NDP_CP] = 2, layout.size[NDP_TP] = 2;
     ndp_engine *engines[WORLD];
@@ -87,7 +87,7 @@ static ndp_status other_accumulation(ndp_transport *t, void *arg) {
     ndp_engine_opts o = {.model = arg, .transport = t, .step = {.exec = &exec}};
     o.step.accumulation = rank == 3 ? 2 : 1;
     o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = o.model->facts.kv_heads}, &o.step.mesh));
+    NDP_TRY(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(o.model)}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     ndp_engine_destroy(e);
@@ -100,7 +100,7 @@ static void ranks_that_differ_are_named(void **state) {
     ndp_facts f = tiny_facts(true);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     CHECK_FAILS(ndp_local_world(4, other_accumulation, &m), NDP_EBUG, "its rank 1 is at #");
     assert_non_null(strstr(ndp_error_message(), "where its rank 0 is at"));
     ndp_model_release(&m);

@@ -22,9 +22,9 @@ static void frozen_units(ndp_dtype compute, const ndp_device *device, const boun
         f.layers = 4;
         ndp_model_opts mo = tiny_opts(compute, ROWS);
         ndp_model whole, m;
-        CHECK_OK(ndp_model_build(&f, &mo, &whole));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &whole));
         mo.frozen = frozen[k / 2], mo.n_frozen = k / 2 ? 2 : 3;
-        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &m));
         result all = run(&whole, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
         result one = run(&m, device, &(way){.size = {1, 1, 1, 1, 1}, .parallel = NDP_PARALLEL_INIT});
         check_frozen(&m, &one, &all);

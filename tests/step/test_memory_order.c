@@ -53,7 +53,7 @@ static void removed_waits_of_layouts(void **state) {
         ndp_engine *e;
         ndp_layout layout = NDP_LAYOUT_ONE;
         f.layers = 3;
-        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &m));
         memcpy(layout.size + NDP_DP_REPLICATE, sizes[k / 4], sizeof sizes[k / 4]);
         ndp_engine_opts o = {.model = &m,
                              .step = {.parallel = NDP_PARALLEL_INIT,

@@ -75,8 +75,8 @@ static ndp_status body(ndp_transport *t, void *arg) {
              .recompute = true,
              .optimizer = {.name = j->optimizer, .betas = {0.9, 0.95}, .eps = 1e-8, .momentum = 0.95, .max_norm = 1.0}},
         .transport = t};
-    NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads},
-                          &o.step.mesh));
+    NDP_TRY(ndp_mesh_init(&j->layout, ndp_transport_rank(t),
+                          &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(j->model)}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
@@ -94,7 +94,7 @@ static void check_on(const ndp_device *device, ndp_dtype compute, ndp_optimizer_
     ndp_facts f = tiny_facts(true);
     ndp_model_opts mo = tiny_opts(compute, 40);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     job j = {&m, NDP_LAYOUT_ONE, how, threads, optimizer, device, NULL, {0}};
     int world = 1;
     for (int k = 0; k < 5; k++)
@@ -181,7 +181,7 @@ static void on_sim(void **state) {
         print_message("SKIPPED: %s\n", ndp_error_message());
         skip();
     }
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     j.device = j.plugin->device;
     j.layout.size[NDP_DP_SHARD] = j.layout.size[NDP_TP] = 2;
     CHECK_OK(ndp_local_world(4, body, &j));

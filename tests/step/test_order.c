@@ -16,7 +16,7 @@ static void begin(setup *s, int replicate, int shard, int accumulation, bool res
     ndp_facts f = tiny_facts(true);
     f.layers = 4;
     ndp_model_opts mo = tiny_opts(NDP_BF16, 24);
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_DP_REPLICATE] = replicate, layout.size[NDP_DP_SHARD] = shard;
     ndp_engine_opts o = {.model = &s->model,
@@ -158,7 +158,7 @@ static size_t class_bytes(ndp_memory_class class, int cp, bool gathers) {
     ndp_engine_opts o = {.model = &m, .step = {.parallel = NDP_PARALLEL_INIT, .exec = &planned}};
     o.step.parallel.cp_method = gathers ? NDP_CP_ALL_GATHER : NDP_CP_RING;
     o.step.accumulation = o.step.node_ranks = 1;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_program_budget(ndp_engine_program(e), &budget);
@@ -199,7 +199,7 @@ static void a_program_as_text(void **state) {
                                   .optimizer = {.name = NDP_ADAMW, .max_norm = 1}}};
     f.layers = 3;
     layout.size[NDP_DP_SHARD] = layout.size[NDP_TP] = 2;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     ndp_program_print(ndp_engine_program(e), false, &text);
@@ -223,7 +223,7 @@ static void shared_memory_is_divided(void **state) {
             .model = &m,
             .step = {.parallel = NDP_PARALLEL_INIT, .exec = &planned, .accumulation = 1, .node_ranks = node_ranks}};
         layout.size[NDP_DP_SHARD] = 2;
-        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &m));
         CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = f.kv_heads}, &o.step.mesh));
         CHECK_OK(ndp_engine_create(&o, &e));
         const ndp_program *p = ndp_engine_program(e);

@@ -16,7 +16,7 @@ static const held kinds[] = {
 static void build(ndp_dtype compute, int first, ndp_model *m) {
     ndp_facts f = tiny_facts(true);
     ndp_model_opts mo = tiny_opts(compute, ROWS);
-    CHECK_OK(ndp_model_build(&f, &mo, m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, m));
     for (int i = 0; i < m->n_buffers; i++) {
         const held *of = &kinds[(first + i) % NDP_COUNT(kinds)];
         m->buffers[i].owners = of->owners;
@@ -62,7 +62,7 @@ static ndp_engine *plan(const ndp_model *m, const int size[5], int rank, int nod
     ndp_engine_opts o = {
         .model = m,
         .step = {.exec = &exec, .parallel = w.parallel, .accumulation = 1, .node_ranks = node_ranks, .reshard = true}};
-    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m->facts.kv_heads}, &o.step.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(m)}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     return e;
 }
@@ -120,7 +120,7 @@ static void owners_are_in_one_replica(void **state) {
     layout.size[NDP_DP_REPLICATE] = 2, layout.size[NDP_DP_SHARD] = 3;
     build(NDP_F32, 1, &m);
     ndp_engine_opts o = {.model = &m, .step = {.exec = &exec, .parallel = NDP_PARALLEL_INIT, .accumulation = 1}};
-    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.step.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, 0, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(&m)}, &o.step.mesh));
     CHECK_FAILS(ndp_engine_create(&o, &e), NDP_EBUG,
                 "the 6 owners of embed, group data, are in several replicas of the model");
     ndp_model_release(&m);

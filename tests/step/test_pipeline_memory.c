@@ -8,7 +8,7 @@ enum { RANKS = 4, MICRO_BATCHES = 12, ROWS = 256 };
 
 static bool is_layer(const ndp_program *p, const ndp_instr *in) {
     int number = in->code == NDP_DO_RUN ? p->opts.model->units[in->unit].number : 0;
-    return number > 0 && number <= p->opts.model->facts.layers;
+    return number > 0 && number < p->opts.model->n_units - 1;
 }
 
 /* Adds the bytes of a block that run `at` is the first to name to those that live until its last. */

@@ -16,7 +16,7 @@ static void check_model(const ndp_facts *f, const int (*sizes)[5], int n) {
     static const int one_rank[5] = {1, 1, 1, 1, 1};
     ndp_model_opts mo = tiny_opts(NDP_F64, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(f, &mo, &m));
     result one = run_on(&m, &ndp_device_ref, one_rank, 0);
     for (int i = 0; i < n; i++) {
         way w = {.parallel = NDP_PARALLEL_INIT};
@@ -91,7 +91,7 @@ static void equal_gradients_give_equal_bits(void **state) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     size_t bytes = (size_t)model_elements(&m) * sizeof(double);
     way w = {
         .size = {2, 1, 1, 1, 1}, .samples = 2, .parallel = NDP_PARALLEL_INIT, .optimizer = NDP_MUON, .unclipped = true};
@@ -127,7 +127,7 @@ static ndp_engine *plan(const ndp_model *m, ndp_optimizer_name name, const int s
                                   .reshard = true,
                                   .optimizer = {.name = name, .momentum = 0.95}}};
     ndp_engine *e;
-    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = m->facts.kv_heads}, &o.step.mesh));
+    CHECK_OK(ndp_mesh_init(&layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(m)}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     return e;
 }
@@ -157,7 +157,7 @@ static void calls_are_named(void **state) {
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
     ndp_str text = {0};
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     ndp_engine *e = plan(&m, NDP_MUON, (int[5]){1, 1, 1, 1, 2}, 1);
     ndp_program_print(ndp_engine_program(e), false, &text);
     const char *at = text.data;
@@ -185,7 +185,7 @@ static void owners_transform(void **state) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     for (int i = 0; i < NDP_COUNT(sizes); i++) {
         int world = sizes[i][1] * sizes[i][4], fewest = 99;
         for (int rank = 0; rank < world; rank++) {
@@ -206,7 +206,7 @@ static void projections_keep_one_state(void **state) {
     f.hidden = 96, f.ffn = 256, f.heads = 12, f.kv_heads = 4, f.head_dim = f.ropes[0].dim = 8;
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     int64_t all = 0, rest = 0;
     for (int i = 0; i < m.n_buffers; i++)
         for (int k = 0; k < m.buffers[i].segments.n; k++) {
@@ -231,7 +231,7 @@ static void what_is_a_projection(void **state) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     for (int i = 0; i < m.n_buffers; i++)
         for (int k = 0; k < m.buffers[i].segments.n; k++) {
             const ndp_segment *s = &m.buffers[i].segments.items[k];

@@ -87,7 +87,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
             .node_ranks = 1,
             .optimizer = {.name = NDP_ADAMW, .betas = {0.9, 0.95}, .eps = 1e-8, .weight_decay = 0.1, .max_norm = 1.0}}};
     int rank = ndp_transport_rank(t);
-    NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = j->model->facts.kv_heads}, &o.step.mesh));
+    NDP_TRY(ndp_mesh_init(&j->layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(j->model)}, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
     tiny_fill(e);
@@ -130,7 +130,7 @@ static void check_orders(bool tied, ndp_layout layout, double bound) {
     ndp_facts f = tiny_facts(tied);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     job j = {.model = &m, .layout = layout};
     outcome plain = run(&j);
     for (int i = 0; i < 2 * NDP_COUNT(makers); i++) {
@@ -183,7 +183,7 @@ static void lists_that_are_wrong_are_refused(void **state) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_F32, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     const ndp_action F = NDP_ACTION_FORWARD, B = NDP_ACTION_BACKWARD, I = NDP_ACTION_INPUT_GRADIENT;
     int all = m.n_units;
     const struct {

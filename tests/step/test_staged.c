@@ -29,7 +29,7 @@ static void check_axes(ndp_dtype compute, const ndp_device *device) {
     ndp_facts f = tiny_facts(compute == NDP_BF16);
     ndp_model_opts mo = tiny_opts(compute, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     for (int i = 0; i < NDP_COUNT(sizes); i++)
         for (int k = 0; k < 2; k++) {
             way w = {.samples = 4, .reshard = k, .recompute = k, .gathered = i % 2};
@@ -69,7 +69,7 @@ static ndp_status run_stage(ndp_transport *t, void *arg) {
                          .pipeline = j->table};
     ndp_layout layout = NDP_LAYOUT_ONE;
     layout.size[NDP_PP] = j->table->ranks, layout.size[NDP_DP_SHARD] = 2;
-    ndp_mesh_facts facts = {.kv_heads = j->model->facts.kv_heads, .ties.of = {{0, j->table->ranks - 1}}};
+    ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(j->model), .ties.of = {{0, j->table->ranks - 1}}};
     NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &facts, &o.step.mesh));
     ndp_engine *e;
     NDP_TRY(ndp_engine_create(&o, &e));
@@ -98,7 +98,7 @@ static void pipelines(void **state) {
         ndp_model_opts mo = tiny_opts(NDP_F32, 12);
         result plain = {0}, staged = {0};
         CHECK_OK(ndp_pipeline_make(kinds[i], 2, 1, 4, &table));
-        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &m));
         stage_job j = {&m, &ndp_device_cpu, &table, {0, 2, m.n_units}, &plain};
         CHECK_OK(ndp_local_world(4, run_stage, &j));
         j.device = guarded(&ndp_device_cpu), j.out = &staged;
@@ -173,7 +173,7 @@ static void places_are_apart(void **state) {
     ndp_facts f = tiny_facts(false);
     ndp_model_opts mo = tiny_opts(NDP_BF16, ROWS);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&f, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &m));
     const ndp_device *guard = guarded(&ndp_device_cpu);
     ndp_device planned = *guard;
     planned.executes = false;

@@ -44,7 +44,7 @@ static void build(pipeline_setup *s, const job *j) {
         CHECK_OK(
             ndp_pipeline_make(j->kind, j->size[NDP_PP], ndp_pipeline_table[j->kind].fewest, MICRO_BATCHES, &s->table));
     f.layers = one ? 2 : s->table.stages;
-    CHECK_OK(ndp_model_build(&f, &mo, &s->model));
+    CHECK_OK(ndp_decoder_build(&f, &mo, &s->model));
     pipeline_cut(s);
     pipeline_take(s, 1.0);
     memcpy(s->layout.size, j->size, sizeof j->size);

@@ -72,7 +72,7 @@ static void check_layout(const ndp_model *m, const int size[6], bool whole_rows)
     static const ndp_exec exec = {.device = &ndp_device_null, .threads = 1};
     static const int two[] = {0, 2, 4};
     ndp_pipeline table;
-    ndp_mesh_facts facts = {.kv_heads = m->facts.kv_heads};
+    ndp_mesh_facts facts = {.kv_heads = ndp_model_kv_heads(m)};
     ndp_layout layout = NDP_LAYOUT_ONE;
     char text[200], of[160];
     memcpy(layout.size, size, 6 * sizeof *size);
@@ -90,7 +90,7 @@ static void check_layout(const ndp_model *m, const int size[6], bool whole_rows)
         CHECK_OK(ndp_mesh_init(&layout, rank, &facts, &o.step.mesh));
         world = o.step.mesh.world;
         CHECK_OK(ndp_engine_create(&o, &e));
-        snprintf(text, sizeof text, "%s, %s%s, rank %d", m->facts.family, ndp_layout_text(&layout, of, sizeof of),
+        snprintf(text, sizeof text, "%s, %s%s, rank %d", m->architecture->name, ndp_layout_text(&layout, of, sizeof of),
                  whole_rows ? ", whole rows" : "", rank);
         check_program(ndp_engine_program(e), text);
         ndp_engine_destroy(e);
@@ -117,7 +117,7 @@ static void every_segment_is_summed_over_its_groups(void **state) {
         ndp_facts f;
         ndp_model m;
         CHECK_OK(ndp_facts_parse_text(configs[c], "config", &f));
-        CHECK_OK(ndp_model_build(&f, &mo, &m));
+        CHECK_OK(ndp_decoder_build(&f, &mo, &m));
         for (int i = 0; i < NDP_COUNT(sizes); i++)
             for (int whole_rows = 0; whole_rows < 2; whole_rows++)
                 check_layout(&m, sizes[i], whole_rows);

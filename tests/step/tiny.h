@@ -3,6 +3,7 @@
 #define TESTS_STEP_TINY_H
 
 #include "base/rng.h"
+#include "model/decoder.h"
 #include "step/engine.h"
 #include <stdlib.h>
 #include <string.h>
@@ -63,10 +64,10 @@ static inline void tiny_batch(ndp_engine *e, int micro_batch, int64_t global) {
     int32_t tokens[MOST], labels[MOST], positions[MOST], starts[MOST];
     const ndp_model *m = ndp_engine_model(e);
     int64_t rows = m->opts.rows, cut = rows / 3;
+    uint64_t vocab = (uint64_t)ndp_engine_whole(e)->buffers[0].segments.items[0].rows; /* of the embedding */
     for (int64_t t = 0; t < rows; t++) {
-        tokens[t] = (int32_t)ndp_rng_below(11, 1, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
-        labels[t] =
-            t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), (uint64_t)m->facts.vocab);
+        tokens[t] = (int32_t)ndp_rng_below(11, 1, (uint64_t)(global * rows + t), vocab);
+        labels[t] = t % 5 == 4 ? -1 : (int32_t)ndp_rng_below(11, 2, (uint64_t)(global * rows + t), vocab);
         starts[t] = (int32_t)(t < cut ? 0 : cut);
         positions[t] = (int32_t)(t - (t < cut ? 0 : cut));
     }

@@ -4,6 +4,7 @@
 
 #include "check.h"
 #include "job/weights.h"
+#include "model/decoder.h"
 
 #include <stdlib.h>
 

@@ -17,7 +17,7 @@ static ndp_status export_body(ndp_transport *t, void *arg) {
     const ndp_exec exec = {.device = &ndp_device_cpu, .threads = 1};
     ndp_engine_opts o = {.model = x->model, .transport = t, .step = {.exec = &exec, .accumulation = 1}};
     o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = x->model->facts.kv_heads},
+    NDP_TRY(ndp_mesh_init(&layout, ndp_transport_rank(t), &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(x->model)},
                           &o.step.mesh));
     ndp_engine *e;
     ndp_comm *world;
@@ -70,7 +70,7 @@ static void check_export(const char *name, const char *from) {
         x.tp++;
     ndp_model_opts mo = {.mode = NDP_MODEL_SCORE, .rows = 8, .positions = 8, .compute = NDP_F32, .master = NDP_F32};
     ndp_model m;
-    CHECK_OK(ndp_model_build(&g.facts, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&g.facts, &mo, &m));
     x.model = &m;
     CHECK_OK(ndp_local_world(2 * x.tp, export_body, &x));
     ndp_weights *before, *after;

@@ -128,7 +128,7 @@ static ndp_status body(ndp_transport *t, void *arg) {
                                                 .weight_decay = 0.1,
                                                 .max_norm = 1.0}},
                          .transport = t};
-    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){.kv_heads = j.model->facts.kv_heads}, &o.step.mesh));
+    NDP_TRY(ndp_mesh_init(&j.layout, rank, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(j.model)}, &o.step.mesh));
     ndp_group data = ndp_mesh_group(&o.step.mesh, NDP_GROUP_DATA);
     o.step.accumulation = (int)j.g->samples / data.count;
     ndp_engine *e;
@@ -155,7 +155,7 @@ static void check_layout(const golden *g, ndp_dtype type, const ndp_device *devi
                          ndp_optimizer_name optimizer, const int size[5]) {
     ndp_model_opts mo = opts_of(g, NDP_MODEL_TRAIN, type);
     ndp_model m;
-    CHECK_OK(ndp_model_build(&g->facts, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&g->facts, &mo, &m));
     job j = {.g = g, .model = &m, .device = device, .bounds = most, .layout = NDP_LAYOUT_ONE, .global = g->norms[0]};
     int world = 1;
     for (int k = 0; k < 5; k++)
@@ -176,13 +176,13 @@ static void check_logits(const golden *g, ndp_dtype type, const ndp_device *devi
     ndp_model m;
     ndp_transport *t;
     ndp_engine *e;
-    CHECK_OK(ndp_model_build(&g->facts, &mo, &m));
+    CHECK_OK(ndp_decoder_build(&g->facts, &mo, &m));
     CHECK_OK(ndp_transport_self(&t));
     ndp_layout one = NDP_LAYOUT_ONE;
     const ndp_exec exec = {.device = device, .threads = 1};
     ndp_engine_opts o = {.model = &m, .transport = t, .step = {.exec = &exec, .accumulation = 1}};
     o.step.parallel = (ndp_parallel)NDP_PARALLEL_INIT;
-    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = m.facts.kv_heads}, &o.step.mesh));
+    CHECK_OK(ndp_mesh_init(&one, 0, &(ndp_mesh_facts){.kv_heads = ndp_model_kv_heads(&m)}, &o.step.mesh));
     CHECK_OK(ndp_engine_create(&o, &e));
     CHECK_OK(ndp_weights_load(e, g->folder));
     size_t cache = (size_t)(g->length * g->facts.kv_heads * g->facts.head_dim) * ndp_dtype_size(type);

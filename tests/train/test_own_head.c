@@ -175,15 +175,17 @@ static void planned(void **state) {
     int64_t parameters[2], taken[2];
     for (int reverse = 0; reverse < 2; reverse++) {
         char *plan, *folder = make_model(m, reverse);
-        static ndp_facts f;
-        CHECK_OK(ndp_folder_facts(folder, &f));
-        parameters[reverse] = ndp_facts_parameters(&f) - (reverse ? f.vocab * f.hidden : 0);
+        ndp_model_spec s;
+        CHECK_OK(ndp_folder_facts(folder, &s));
+        int64_t head = reverse ? s.vocab * s.hidden : 0;
+        parameters[reverse] = s.parameters - head;
+        ndp_model_spec_release(&s);
         ndp_config *c = job(folder, 1, 1);
         CHECK_OK(ndp_plan(c, &o, &plan));
         assert_true((strstr(plan, note) != NULL) == reverse);
         long long bytes;
         assert_int_equal(sscanf(strstr(plan, "\n  taken"), " taken %*s %*s %lld bytes", &bytes), 1);
-        taken[reverse] = bytes - (reverse ? f.vocab * f.hidden * 4 * (int64_t)sizeof(float) : 0);
+        taken[reverse] = bytes - head * 4 * (int64_t)sizeof(float);
         ndp_config_destroy(c);
         free(plan);
         free(folder);
@@ -242,12 +244,13 @@ static void exported(void **state) {
     const model *m = *state;
     for (int reverse = 0; reverse < 2; reverse++) {
         char *folder = make_model(m, reverse), *out = ndp_format("%s/run/model", folder);
-        static ndp_facts f;
+        ndp_model_spec s;
         ndp_config *c = job(folder, 2, m->tp);
         CHECK_OK(ndp_world_run(c, export_rank, c));
         check_exported(out, reverse);
-        CHECK_OK(ndp_folder_facts(out, &f));
-        assert_true(f.tied == !reverse && !f.own_head);
+        CHECK_OK(ndp_folder_facts(out, &s));
+        assert_true((s.tie[0][0] == 0) == reverse && !s.own_head);
+        ndp_model_spec_release(&s);
         assert_true(evaluate(out) == evaluate(folder));
         ndp_config_destroy(c);
         free(out);
@@ -294,7 +297,8 @@ static void check_model_of_run(const ndp_config *c, const char *folder) {
     ndp_str_release(&text_of_job);
     assert_true(ndp_is_run_folder(run) && !ndp_is_run_folder(folder));
     CHECK_OK(ndp_run_model_open(run, 0, 1, &m));
-    assert_true(m->job.facts.own_head && !m->job.facts.tied && m->step == STEPS);
+    const ndp_facts *f = m->job.spec.facts;
+    assert_true(m->job.spec.own_head && !f->tied && m->step == STEPS);
     ndp_run_model_close(m);
     free(path);
     free(run);

@@ -59,7 +59,7 @@ static inline void tiny_write_tokenizer(const char *folder, bool bos) {
 static inline ndp_engine *tiny_engine(const ndp_infer *f, ndp_model_mode mode, int64_t rows, ndp_model *m) {
     ndp_model_opts opts = {
         .mode = mode, .rows = rows, .keys = rows, .positions = rows, .compute = NDP_F32, .master = NDP_F32};
-    CHECK_OK(ndp_model_build(&f->facts, &opts, m));
+    CHECK_OK(ndp_decoder_build(f->facts, &opts, m));
     ndp_engine_opts o = {.model = m,
                          .step = {.parallel = NDP_PARALLEL_INIT, .mesh = f->mesh, .exec = &f->exec, .accumulation = 1},
                          .transport = f->transport};

@@ -180,7 +180,7 @@ static inline ndp_layout_facts facts_of(const subject *s) {
     ndp_config *c = configure(s, &one);
     ndp_job j;
     CHECK_OK(ndp_job_init(c, 1, &j));
-    ndp_layout_facts facts = {j.facts.heads, j.facts.kv_heads, j.facts.layers};
+    ndp_layout_facts facts = j.spec.layout;
     ndp_job_release(&j);
     ndp_config_destroy(c);
     return facts;

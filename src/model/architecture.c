@@ -1,0 +1,67 @@
+/* From config.json to a model, whatever its architecture. */
+#include "model/architecture.h"
+
+#include "base/json.h"
+#include <stdlib.h>
+#include <string.h>
+
+/* The first architecture also reads what none has: its message says what is built. */
+static const ndp_architecture *choose(struct json_object *config) {
+    const char *type = ndp_json_text(json_object_object_get(config, "model_type"));
+    for (int i = 0; type && ndp_architectures[i]; i++)
+        if (ndp_architectures[i]->has(type))
+            return ndp_architectures[i];
+    return ndp_architectures[0];
+}
+
+static const ndp_model_spec nothing = {.bos = -1, .eos = -1, .prefix = ""};
+
+static void describe(ndp_model_spec *s) {
+    ndp_model_spec d = nothing;
+    d.architecture = s->architecture;
+    d.facts = s->facts;
+    d.own_head = s->own_head;
+    memcpy(d.tie, s->tie, sizeof d.tie);
+    s->architecture->describe(s->facts, &d);
+    *s = d;
+}
+
+ndp_status ndp_model_spec_read(const char *path, ndp_model_spec *out) {
+    struct json_object *config;
+    NDP_TRY(ndp_json_read(path, &config));
+    ndp_model_spec s = {.architecture = choose(config)};
+    s.facts = calloc(1, s.architecture->facts_size);
+    ndp_status st = s.facts ? s.architecture->read(config, path, s.facts)
+                            : NDP_FAIL(NDP_ENOMEM, "%s: no memory for the facts of a model", path);
+    json_object_put(config);
+    if (st != NDP_OK) {
+        free(s.facts);
+        return st;
+    }
+    describe(&s);
+    *out = s;
+    return NDP_OK;
+}
+
+void ndp_model_spec_set_own_head(ndp_model_spec *s, bool own) {
+    if (!s->tie[0][0])
+        return;
+    s->own_head = own;
+    s->architecture->set_tied(s->facts, !own);
+    describe(s);
+}
+
+void ndp_model_spec_release(ndp_model_spec *s) {
+    free(s->facts);
+    *s = (ndp_model_spec){0};
+}
+
+ndp_status ndp_model_build(const ndp_model_spec *s, const ndp_model_opts *opts, ndp_model *out) {
+    return s->architecture->build(s->facts, opts, out);
+}
+
+const char *ndp_model_prefix(const ndp_model *m) {
+    ndp_model_spec s = nothing;
+    m->architecture->describe(m->facts, &s);
+    return s.prefix;
+}
